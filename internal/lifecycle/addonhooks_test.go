@@ -199,7 +199,7 @@ func TestDeletionHookFails(t *testing.T) {
 		return l
 	}
 	t.Run("before", func(t *testing.T) {
-		l := fails(t, "stop", "pre-delete", "its objects are all there still")
+		l := fails(t, "stop", "pre-delete", "its objects still exist")
 		if !l.api.has(shopMap) || !l.api.has(shopKept) || !l.api.has(shopJobs+"stop") {
 			t.Error("something is lost")
 		}

@@ -162,7 +162,7 @@ func TestAddons(t *testing.T) {
 			"addon.removed: object ConfigMap shop/prices: delete",
 			"addon.removed: object Deployment shop/shop: delete",
 			"addon.removed: add-on news: remove",
-			"addon.removed: object ConfigMap default/news: leave: it was there before the add-on",
+			"addon.removed: object ConfigMap default/news: keep: it existed before the add-on",
 		}
 		p := w.plan(none)
 		if d := cmp.Diff(want, told(p)); d != "" || len(p.Removes) > 0 {
@@ -197,7 +197,7 @@ func TestAddonLosses(t *testing.T) {
 	a := v1alpha1.Addon{Name: "shop", Manifests: []string{manifest(t, dir, "shop.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n"+strings.Split(shopText, "---\n")[1])}, Namespace: "shop"}
 	w := newWorld(t, "cp1")
 	w.do(Request{Kind: Create, Cluster: w.with(a)}, event.Succeeded)
-	if d := cmp.Diff([]string{"Namespace shop and all that is in it"}, w.plan(w.with()).Removes); d != "" {
+	if d := cmp.Diff([]string{"Namespace shop and everything in it"}, w.plan(w.with()).Removes); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }

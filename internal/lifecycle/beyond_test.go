@@ -48,7 +48,7 @@ func warned(t *testing.T, p Prepared, versions ...string) {
 	t.Helper()
 	var got []string
 	for _, d := range p.Findings() {
-		if d.ID == "release-unknown" && d.Severity == diag.Warning && strings.Contains(d.Message, "nothing was tried with it") {
+		if d.ID == "release-unknown" && d.Severity == diag.Warning && strings.Contains(d.Message, "this version is untested") {
 			got = append(got, strings.Fields(d.Message)[5])
 		}
 	}

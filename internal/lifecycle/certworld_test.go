@@ -139,9 +139,9 @@ func (m *machine) certified(w op.Wait) (answer, known bool) {
 			m.certifies()
 		}
 		return m.has(w.Certificate) && !m.over(w.Certificate), true
-	case w.Name == "its member of etcd", w.Name == "every member of etcd" && w.Manifest == "":
+	case w.Name == "etcd member of this host", w.Name == "etcd cluster" && w.Manifest == "":
 		return !m.over(module.EtcdPKI+"/server.crt") && !m.over(module.EtcdHealthCert), true
-	case w.Name == "its API server":
+	case w.Name == "API server of this host":
 		return !m.silent && !m.lapsed() && !m.over("/etc/kubernetes/admin.conf"), true
 	}
 	return false, false

@@ -33,7 +33,7 @@ func TestUpgradeWithEtcdOfOthers(t *testing.T) {
 	}
 	p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil))
 	var text bytes.Buffer
-	if err := p.Plan().Text(&text); err != nil || !strings.Contains(text.String(), "those of etcd are its owner's to back up") {
+	if err := p.Plan().Text(&text); err != nil || !strings.Contains(text.String(), "the owner of the external etcd backs up its data") {
 		t.Errorf("the plan does not say whose the data are (%v):\n%s", err, &text)
 	}
 	res := w.apply(p, event.Succeeded)

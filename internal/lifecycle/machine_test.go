@@ -449,7 +449,7 @@ func (m *machine) awaited(w op.Wait) bool {
 	if w.Says != "" { // kube-proxy, which goes by what the cluster has on record
 		return m.api.runsProxy(w.Says) && (m.reaches == nil || m.reaches(m, w.HTTP))
 	}
-	if strings.HasPrefix(w.Name, "a way into ") { // of the registry's user, into its directory
+	if strings.HasPrefix(w.Name, "access to ") { // of the registry's user, into its directory
 		return true
 	}
 	if len(w.Trusts) > 0 {
@@ -604,7 +604,7 @@ func (m *machine) apply(o op.Op) *op.Error {
 			m.believes(o.Trusts)
 			return nil
 		}
-		if o.Name == "etcd" && m.api.managedEtcd.serves() || strings.HasPrefix(o.Name, "a way into ") {
+		if o.Name == "etcd" && m.api.managedEtcd.serves() || strings.HasPrefix(o.Name, "access to ") {
 			return nil
 		}
 		if o.Manifest != "" {

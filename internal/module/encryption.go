@@ -13,26 +13,27 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// EncryptionFile has the keys by which a control plane's API server encrypts what
-// it keeps in etcd.
+// EncryptionFile holds the keys with which the API server of a control plane encrypts its
+// data in etcd.
 const EncryptionFile = spec.EncryptionFile
 
-// Plain is the provider that encrypts nothing.
+// Plain is the provider that does not encrypt.
 const Plain = "identity"
 
-// An EncryptionKey is one way to encrypt: a provider, and a key by its name.
+// An EncryptionKey is one way to encrypt: a provider and the name of a key.
 type EncryptionKey struct {
 	Provider, Name string
 	Secret         secret.String // in base64, as API servers read it
 }
 
-// Is says that it is the same way to encrypt, whatever the key is made of.
+// Is reports whether two keys have the same provider and name; their secrets are not
+// compared.
 func (k EncryptionKey) Is(other EncryptionKey) bool {
 	return k.Provider == other.Provider && k.Name == other.Name
 }
 
-// Begins is how values in etcd begin that were encrypted this way, and "" for
-// those that were not encrypted.
+// Begins returns the prefix of values in etcd that are encrypted with the key; "" for
+// values that are not encrypted.
 func (k EncryptionKey) Begins() string {
 	if k.Provider == Plain {
 		return ""
@@ -40,11 +41,11 @@ func (k EncryptionKey) Begins() string {
 	return "k8s:enc:" + k.Provider + ":v1:" + k.Name + ":"
 }
 
-// An Encryption is what an API server reads each resource by. By the first it
-// writes. What is not in it is not encrypted.
+// An Encryption lists, by resource, the keys that an API server reads with. It writes with
+// the first one. A resource without keys is not encrypted.
 type Encryption map[string][]EncryptionKey
 
-// Of is how a resource is read.
+// Of returns the keys that a resource is read with.
 func (e Encryption) Of(resource string) []EncryptionKey {
 	if keys := e[resource]; len(keys) > 0 {
 		return keys
@@ -79,7 +80,7 @@ type encryptionNamed struct {
 	Secret string `json:"secret"`
 }
 
-// keys are those of a provider, in their order.
+// keys returns the keys of a provider, in their order.
 func (p encryptionProvider) keys() (out []EncryptionKey) {
 	if p.Identity != nil {
 		return []EncryptionKey{{Provider: Plain}}
@@ -98,11 +99,11 @@ func (p encryptionProvider) keys() (out []EncryptionKey) {
 	return out
 }
 
-// ParseEncryption reads what Bytes has written. Its errors quote nothing of it.
+// ParseEncryption parses the output of Bytes. Its errors do not contain any of the text.
 func ParseEncryption(text []byte) (Encryption, error) {
 	var doc encryptionDocument
 	if err := yaml.UnmarshalStrict(text, &doc); err != nil || doc.Kind != "EncryptionConfiguration" {
-		return nil, fmt.Errorf("%s is not as Slipway writes it", EncryptionFile)
+		return nil, fmt.Errorf("%s does not have the format that Slipway writes", EncryptionFile)
 	}
 	out := Encryption{}
 	for _, r := range doc.Resources {
@@ -112,12 +113,12 @@ func ParseEncryption(text []byte) (Encryption, error) {
 		}
 		for _, k := range keys {
 			if _, err := base64.StdEncoding.DecodeString(k.Secret.Reveal()); err != nil || k.Provider != Plain && (k.Name == "" || k.Secret.IsZero()) {
-				return nil, fmt.Errorf("a key in %s cannot be read", EncryptionFile)
+				return nil, fmt.Errorf("%s has an invalid key", EncryptionFile)
 			}
 		}
 		for _, name := range r.Resources {
 			if len(keys) == 0 || out[name] != nil {
-				return nil, fmt.Errorf("what %s says of %s cannot be read", EncryptionFile, name)
+				return nil, fmt.Errorf("%s has an invalid entry for %s", EncryptionFile, name)
 			}
 			out[name] = keys
 		}
@@ -125,7 +126,7 @@ func ParseEncryption(text []byte) (Encryption, error) {
 	return out, nil
 }
 
-// Bytes is the file that an API server reads.
+// Bytes returns the file that an API server reads.
 func (e Encryption) Bytes() ([]byte, error) {
 	doc := encryptionDocument{APIVersion: "apiserver.config.k8s.io/v1", Kind: "EncryptionConfiguration"}
 	for _, name := range slices.Sorted(maps.Keys(e)) {
@@ -148,8 +149,8 @@ func (e Encryption) Bytes() ([]byte, error) {
 	return yaml.Marshal(doc)
 }
 
-// With is the same with what another one reads behind it: it writes as before,
-// and reads all that either of them reads.
+// With returns e with the keys of other after its own: it writes as before, and reads
+// everything that either of them reads.
 func (e Encryption) With(other Encryption) Encryption {
 	out := Encryption{}
 	for _, name := range slices.Sorted(maps.Keys(e)) {
@@ -161,7 +162,7 @@ func (e Encryption) With(other Encryption) Encryption {
 	return out
 }
 
-// Readable has keys read what others have written as well.
+// Readable returns keys followed by those of more that are missing.
 func Readable(keys []EncryptionKey, more ...EncryptionKey) []EncryptionKey {
 	out := slices.Clone(keys)
 	for _, k := range more {
@@ -172,8 +173,8 @@ func Readable(keys []EncryptionKey, more ...EncryptionKey) []EncryptionKey {
 	return out
 }
 
-// EncryptionOf is the path of the encryption configuration in the manifest of an
-// API server; "" is none.
+// EncryptionOf returns the path of the encryption configuration in the manifest of an API
+// server; "" if there is none.
 func EncryptionOf(manifest []byte) (string, error) {
 	var pod struct {
 		Spec struct {

@@ -5,22 +5,21 @@ import (
 	"slipway.dev/slipway/internal/engine"
 )
 
-// KeepalivedManifest is the static pod of a control plane that may hold the
-// API's address.
+// KeepalivedManifest is the static pod of keepalived on a control plane that can hold the
+// API address.
 const KeepalivedManifest = "/etc/kubernetes/manifests/slipway-keepalived.yaml"
 
-// KubeVIPManifest is the same of kube-vip.
+// KubeVIPManifest is the static pod of kube-vip.
 const KubeVIPManifest = "/etc/kubernetes/manifests/slipway-kube-vip.yaml"
 
-// What kube-vip asks the API with: a directory that it has as /etc/kubernetes.
+// The credentials of kube-vip for the API. It mounts the directory as /etc/kubernetes.
 const (
 	KubeVIPDir  = "/etc/kubernetes/slipway/kube-vip"
 	KubeVIPCert = KubeVIPDir + "/client.crt"
 	KubeVIPKey  = KubeVIPDir + "/client.key"
 )
 
-// EndpointImages are those that a host needs for the API to be found in a
-// mode.
+// EndpointImages returns the images that a host needs for the endpoint mode.
 func EndpointImages(mode v1alpha1.EndpointMode, h *engine.Host) []string {
 	if h.HasRole(v1alpha1.RoleControlPlane) {
 		return map[v1alpha1.EndpointMode][]string{

@@ -15,32 +15,32 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// Where hosts have what they need to serve and to ask etcd, whoever runs it;
-// the names of certificates are kubeadm's.
+// Paths of the programs and certificates for serving and reaching etcd. The names of the
+// certificates are those of kubeadm.
 const (
 	Etcdctl        = "/usr/local/bin/etcdctl"
 	Etcdutl        = "/usr/local/bin/etcdutl"
 	EtcdPKI        = "/etc/kubernetes/pki/etcd"
 	EtcdCA         = EtcdPKI + "/ca.crt"
-	EtcdHealthCert = EtcdPKI + "/healthcheck-client.crt" // of hosts with a member
+	EtcdHealthCert = EtcdPKI + "/healthcheck-client.crt" // on hosts with a member
 	EtcdHealthKey  = EtcdPKI + "/healthcheck-client.key"
 	EtcdClientCert = "/etc/kubernetes/pki/apiserver-etcd-client.crt"
 	EtcdClientKey  = "/etc/kubernetes/pki/apiserver-etcd-client.key"
 )
 
-// EtcdPrograms are those of etcd; control planes and members have them.
+// EtcdPrograms returns the programs of etcd. Control planes and etcd members have them.
 func EtcdPrograms() op.EtcdPrograms {
 	return op.EtcdPrograms{Server: "/usr/local/bin/etcd", Program: Etcdctl, Utility: Etcdutl}
 }
 
-// What runs etcd as a service.
+// The systemd unit of etcd.
 const (
 	EtcdUnitName = facts.EtcdUnit
 	EtcdUnitFile = "/etc/systemd/system/" + EtcdUnitName
 )
 
-// EtcdUnit is the service as it shall run. Certificates are read by etcd at each
-// connection, the authority once.
+// EtcdUnit returns the wanted state of the service. etcd reads its certificates at each
+// connection, but the CA only at its start.
 func EtcdUnit() op.Unit {
 	return op.Unit{
 		Name: EtcdUnitName, Enabled: op.Bool(true), Running: op.Bool(true),
@@ -48,13 +48,14 @@ func EtcdUnit() op.Unit {
 	}
 }
 
-// OwnEtcd is where a member of etcd that is a service listens on its host.
+// OwnEtcd returns the URL at which an etcd member that runs as a service listens on its
+// host.
 func OwnEtcd() string { return etcdURL(loopback4, facts.EtcdClientPort) }
 
 const loopback4, loopback6 = "127.0.0.1", "::1"
 
-// loopback is where hosts ask their own member of etcd: kubeadm has one in a pod listen
-// at the address of the IP version that its host has in the cluster, and at no other.
+// loopback returns the loopback address of the etcd member of a host. kubeadm makes a
+// member in a pod listen only on the IP version of the host in the cluster.
 func (e Env) loopback() string {
 	if e.Stacked() && strings.Contains(InternalAddress(e.FirstControlPlane()), ":") {
 		return loopback6
@@ -62,38 +63,38 @@ func (e Env) loopback() string {
 	return loopback4
 }
 
-// OwnMember is where a host asks its own member of etcd.
+// OwnMember returns the URL of the etcd member of the host itself.
 func (e Env) OwnMember() string { return etcdURL(e.loopback(), facts.EtcdClientPort) }
 
-// OwnMemberReady is where a host's own member says that it answers a linearizable
-// read: that it has caught up.
+// OwnMemberReady returns the URL at which the etcd member of the host reports whether it
+// can serve a linearizable read, so that it has caught up.
 func (e Env) OwnMemberReady() string { return e.ownMember("/readyz") }
 
-// OwnMemberRuns is where a host's own member says that it answers a read of its own,
-// whether there are others or not.
+// OwnMemberRuns returns the URL at which the etcd member of the host reports whether it
+// can serve a local read, with or without other members.
 func (e Env) OwnMemberRuns() string { return e.ownMember("/livez") }
 
 func (e Env) ownMember(path string) string {
 	return "http://" + net.JoinHostPort(e.loopback(), strconv.Itoa(facts.EtcdMetricsPort)) + path
 }
 
-// EtcdURL is where a host's member of etcd is reached.
+// EtcdURL returns the URL of the etcd member of a host.
 func EtcdURL(h v1alpha1.Host, port int) string { return etcdURL(InternalAddress(h), port) }
 
 func etcdURL(address string, port int) string {
 	return "https://" + net.JoinHostPort(address, strconv.Itoa(port))
 }
 
-// Stacked says that control planes have members of etcd in pods.
+// Stacked reports whether control planes have etcd members in pods.
 func (e Env) Stacked() bool { return len(e.EtcdEndpoints()) == 0 }
 
-// RunsEtcd selects hosts that run etcd as a service, those that leave too.
+// RunsEtcd selects hosts that run etcd as a service, including those that are leaving.
 func (e Env) RunsEtcd(h *engine.Host) bool {
 	return e.Cluster.Spec.Etcd.Type == spec.EtcdManaged && h.HasRole(v1alpha1.RoleEtcd)
 }
 
-// Members are the hosts of a description that have a member of etcd: in a pod
-// of a control plane, or as a service. Those of an etcd of others are none.
+// Members returns the hosts of a cluster that have an etcd member, in a pod of a control
+// plane or as a service. For an external etcd there are none.
 func (e Env) Members(c *v1alpha1.Cluster) []v1alpha1.Host {
 	if e.Stacked() {
 		return spec.HostsWithRole(c, v1alpha1.RoleControlPlane)
@@ -101,12 +102,14 @@ func (e Env) Members(c *v1alpha1.Cluster) []v1alpha1.Host {
 	return spec.EtcdHosts(c)
 }
 
-// EtcdClient is how a host with a member asks the others.
+// EtcdClient returns the credentials with which a host with an etcd member reaches the
+// others.
 func EtcdClient() op.EtcdClient {
 	return op.EtcdClient{Program: Etcdctl, CA: EtcdCA, Cert: EtcdHealthCert, Key: EtcdHealthKey}
 }
 
-// AskMember asks a host's own member of etcd something about endpoints.
+// AskMember returns a wait that runs a subcommand of `etcdctl endpoint` against the etcd
+// member of the host.
 func (e Env) AskMember(what ...string) *op.Wait {
 	return &op.Wait{Name: "etcd", TimeoutSeconds: 180, Program: append([]string{
 		Etcdctl, "--endpoints=" + e.OwnMember(), "--cacert=" + EtcdCA, "--cert=" + EtcdHealthCert, "--key=" + EtcdHealthKey,
@@ -114,30 +117,32 @@ func (e Env) AskMember(what ...string) *op.Wait {
 	}, what...)}
 }
 
-// OwnMemberServes asks a host's own member of etcd whether it does.
+// OwnMemberServes returns a wait until the etcd member of the host is healthy.
 func (e Env) OwnMemberServes() *op.Wait {
 	w := e.AskMember("health")
-	w.Name = "its member of etcd"
+	w.Name = "etcd member of this host"
 	return w
 }
 
-// EveryMember waits for all members of etcd to serve, as a host that has one asks
-// them: what ends a member waits for it, so that no two are away at a time.
+// EveryMember returns a wait until all etcd members are healthy, for a host that has one.
+// Every step that stops a member waits for it, so that two are never down at the same
+// time.
 func (e Env) EveryMember() *op.Wait {
 	w := e.AskMember("health", "--cluster")
-	w.Name = "every member of etcd"
+	w.Name = "etcd cluster"
 	return w
 }
 
-// Stored is what the keys begin with, in etcd, by which API servers keep all of a resource.
+// Stored returns the prefix of the keys in etcd under which API servers store a resource.
 func (e Env) Stored(resource string) string {
 	root := cmp.Or(e.Cluster.Spec.Kubernetes.APIServer.ExtraArgs["etcd-prefix"], "/registry")
 	return "/" + strings.Trim(root, "/") + "/" + resource + "/"
 }
 
-// EtcdClientValidity is how long what a control plane asks a managed etcd with is valid.
-// Where there is no member, and so no key of the authority, nobody renews it by itself: it
-// is to last as long as the authority, for API servers without it are without etcd.
+// EtcdClientValidity returns the validity of the certificate with which a control plane
+// reaches a managed etcd. A host without a member has no key of the etcd CA and cannot
+// renew the certificate automatically. It is then valid as long as the CA, because an API
+// server without it has no etcd.
 func (e Env) EtcdClientValidity(h *engine.Host) time.Duration {
 	if e.RunsEtcd(h) {
 		return e.Validity()
@@ -145,8 +150,8 @@ func (e Env) EtcdClientValidity(h *engine.Host) time.Duration {
 	return e.Cluster.Spec.Kubernetes.Certificates.CAValidity.Duration
 }
 
-// EtcdClientPair returns what a control plane authenticates to a managed etcd with. Who
-// signs it is left open.
+// EtcdClientPair returns the certificate with which a control plane authenticates to a
+// managed etcd. The caller chooses the signer.
 func (e Env) EtcdClientPair(h *engine.Host, ca []byte) op.Certificate {
 	return op.Certificate{
 		Cert: EtcdClientCert, Key: EtcdClientKey, CA: ca, CommonName: "kube-apiserver-etcd-client", Client: true,
@@ -154,18 +159,19 @@ func (e Env) EtcdClientPair(h *engine.Host, ca []byte) op.Certificate {
 	}
 }
 
-// EtcdMark is on hosts whose member of etcd was seen in its cluster: from then on
-// it does not start without its data.
+// EtcdMark returns a file for hosts whose etcd member has joined its cluster. With this
+// file, the member does not start without its data.
 func EtcdMark() op.File {
 	return op.File{Path: facts.EtcdJoined, Mode: 0o600, Content: []byte("The member of etcd on this host is one of its cluster: it does not start without its data.\n")}
 }
 
-// EtcdPeer is the member of a host.
+// EtcdPeer returns the etcd member of a host.
 func EtcdPeer(h v1alpha1.Host, dead bool) op.EtcdPeer {
 	return op.EtcdPeer{Name: h.Name, PeerURL: EtcdURL(h, facts.EtcdPeerPort), Dead: dead}
 }
 
-// WithoutMembers completes a removal with whom the first control plane asks.
+// WithoutMembers completes a removal with the endpoints and credentials that the leader
+// control plane uses.
 func (e Env) WithoutMembers(o op.EtcdRemove) op.List {
 	if len(o.Peers)+len(o.Known) == 0 {
 		return nil
@@ -184,11 +190,10 @@ func (e Env) WithoutMembers(o op.EtcdRemove) op.List {
 	return op.List{o}
 }
 
-// LostMembers is the removal of members that are lost, before others join: those
-// of hosts that are given up, those in whose place there is another machine, and
-// learners of machines that nobody knows any more. Each of them counts for the
-// majority that must be up, or keeps etcd from taking another learner. joins
-// says which hosts are to become members.
+// LostMembers returns the removal of lost etcd members, before others join. Lost are
+// members of force-removed hosts, members whose host was replaced with another machine,
+// and learners of unknown machines. Each of them counts for the quorum, or prevents etcd
+// from accepting another learner. joins reports whether a host is to become a member.
 func (e Env) LostMembers(hosts []*engine.Host, joins func(*engine.Host) bool) op.List {
 	var o op.EtcdRemove
 	has := e.Members(e.WithLeaving())
@@ -217,15 +222,16 @@ func (e Env) LostMembers(hosts []*engine.Host, joins func(*engine.Host) bool) op
 	return e.WithoutMembers(o)
 }
 
-// Blank says that there is nothing of a cluster on a host.
+// Blank reports whether a host has no part of a cluster.
 func Blank(h *engine.Host) bool {
 	return h.Facts != nil && !slices.ContainsFunc([]string{facts.EtcdData, facts.EtcdJoined, "/etc/kubernetes/admin.conf", "/etc/kubernetes/kubelet.conf", ClientCert}, func(p string) bool {
 		return slices.Contains(h.Facts.Present, p)
 	})
 }
 
-// EtcdEndpoints are the client URLs of an etcd outside of control planes'
-// pods; none if it is stacked. The order of hosts is no difference.
+// EtcdEndpoints returns the client URLs of an etcd that does not run in pods of control
+// planes; none if it is stacked. They are sorted, so the order of hosts makes no
+// difference.
 func (e Env) EtcdEndpoints() []string {
 	if x := e.Cluster.Spec.Etcd.External; x != nil {
 		return x.Endpoints

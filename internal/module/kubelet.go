@@ -13,9 +13,9 @@ import (
 // its key. The kubelet renews both.
 const ServingCert = "/var/lib/kubelet/pki/kubelet-server-current.pem"
 
-// KubeletIdentity is what the kubelet of a host may have certified: the name of the
-// node, and the addresses by which other nodes reach it. With dual stack the second
-// address comes from the host's facts, and is missing without them.
+// KubeletIdentity returns the name and addresses that a kubelet may request a certificate
+// for: the name of the node, and the addresses at which other nodes reach it. With dual
+// stack the second address comes from the facts of the host, and is missing without them.
 func (e Env) KubeletIdentity(h *engine.Host) op.KubeletIdentity {
 	id := op.KubeletIdentity{Name: h.Name, Addresses: []string{InternalAddress(h.Host)}}
 	if len(e.Cluster.Spec.Network.PodCIDR) > 1 && h.Facts != nil {
@@ -26,7 +26,7 @@ func (e Env) KubeletIdentity(h *engine.Host) op.KubeletIdentity {
 	return id
 }
 
-// KubeletAddress is where a kubelet serves.
+// KubeletAddress returns the address at which a kubelet serves.
 func (e Env) KubeletAddress(h *engine.Host) string {
 	port := "10250"
 	if v, ok := e.Cluster.Spec.Kubernetes.Kubelet.Config["port"]; ok {

@@ -1,6 +1,5 @@
-// Package module is what the modules below it share: what they are made for,
-// and the keys of the values they hand to each other. Modules never import
-// one another.
+// Package module holds what all modules share: the environment of a pipeline, and the keys
+// of values that modules pass to each other. Modules never import one another.
 package module
 
 import (
@@ -21,141 +20,146 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// An Env is what a pipeline is made for. The cluster is complete: defaults
-// are filled in and paths are absolute.
+// An Env is the environment of a pipeline. The cluster is complete: defaults are set and
+// paths are absolute.
 type Env struct {
 	Cluster *v1alpha1.Cluster
 	Release release.Release
-	// Leaving are hosts that the cluster has and its description has not any
-	// more: they are taken off it.
+	// Leaving lists hosts that are removed from the cluster: the cluster has them, but its
+	// description does not.
 	Leaving []Leaving
-	// Removal says how.
+	// Removal configures how they are removed.
 	Removal Removal
-	// Upgrade says how nodes are taken to another version.
+	// Upgrade configures how nodes change their version.
 	Upgrade Upgrade
-	// Absent are hosts of the description that take no part: they are not
-	// concerned, or cannot be reached and it goes on without them.
+	// Absent lists hosts of the description that do not take part: they are not selected,
+	// or unreachable and ignored.
 	Absent []v1alpha1.Host
-	// Leader is the control plane that speaks for a cluster that exists: one
-	// that is alive and has it. "" is the first, on which it is to begin.
+	// Leader is the control plane that speaks for an existing cluster: it is reachable and
+	// holds the cluster. "" means the first control plane, on which the cluster is
+	// created.
 	Leader string
-	// Passwords are those of registries, by name.
+	// Passwords holds the passwords of registries, by name.
 	Passwords map[string]secret.String
-	// CopySecrets are what hosts log in with where copies of backups are kept, by the
-	// target's name.
+	// CopySecrets holds the credentials for the storage of backup copies, by the name of
+	// the target.
 	CopySecrets map[string]secret.String
-	// BackupKey signs the backup sets of hosts that copy their snapshots, in PEM form, and
-	// BackupSigner is its public half; "" where no host makes sets.
+	// BackupKey signs the backup sets of hosts that copy their snapshots, in PEM form.
+	// BackupSigner is its public half. Both are "" if no host creates sets.
 	BackupKey    secret.String
 	BackupSigner string
-	// Registry is what is secret, or made by chance, of the registry that one of
-	// the hosts is; nil if none is.
+	// Registry holds the secret and generated values of the private registry; nil if there
+	// is none.
 	Registry *Registry
-	// Gated says that the cluster runs: what served before must serve after each
-	// restart of something on its nodes.
+	// Gated reports whether the cluster is running: after each restart on a node,
+	// everything that served before must serve again.
 	Gated bool
-	// Coming are the names of hosts that the cluster did not have before.
+	// Coming lists the names of hosts that are new in the cluster.
 	Coming []string
-	// SignsApart says that the cluster's authority is being exchanged, and that the
-	// control plane that speaks for the cluster signs with what is in SigningCert,
-	// and not with what all trust: so do those that join.
+	// SignsApart reports whether the cluster CA is being rotated and the leader signs with
+	// SigningCert instead of the trusted CA. New control planes then do the same.
 	SignsApart bool
-	// Reconfigures says that it gets other settings, which may be none to start
-	// with, OtherEtcd that its members of etcd do, and OtherProxy that kube-proxy does.
+	// Reconfigures reports whether the control plane receives other settings, with which
+	// it may not start. OtherEtcd reports the same for etcd members, OtherProxy for
+	// kube-proxy.
 	Reconfigures, OtherEtcd, OtherProxy bool
-	// KubeletStates are the state files of kubelets with which a kubelet does not start
-	// under its new settings. They are removed when it is restarted, on a drained node.
+	// KubeletStates lists the state files with which a kubelet does not start under its
+	// new settings. They are removed when the kubelet is restarted, on a drained node.
 	KubeletStates []string
-	// Migrates says that its containers come to be run by another runtime, and
-	// Between names the nodes that are in the midst of it: what the one before ran
-	// may have ended, and nothing serves there yet.
+	// Migrates reports whether the cluster changes to another container runtime. Between
+	// lists the nodes that are in the middle of the change: their old containers may have
+	// stopped, and nothing serves there yet.
 	Migrates bool
 	Between  []string
 }
 
-// A Leaving is a host that is taken off a cluster.
+// A Leaving is a host that is being removed from a cluster.
 type Leaving struct {
 	v1alpha1.Host
-	// Gone says that the host is given up: it does not answer, and what is on
-	// it stays there. Why is what it was found to be.
+	// Gone reports whether the host is force-removed: it does not answer, and its files
+	// remain. Why is the reason.
 	Gone bool
 	Why  string
-	// MachineID is that of its node when it was last seen, if it was.
+	// MachineID is the machine id that its node last reported; "" if unknown.
 	MachineID string
-	// Off says that it is off the records: a node of its name need not be it.
+	// Off reports whether the host is no longer in the state: a node with its name may be
+	// another machine.
 	Off bool
 }
 
-// A Removal says how nodes are taken off.
+// A Removal configures how nodes are removed.
 type Removal struct {
-	// Force lets pods be deleted that have no controller, or a disruption
-	// budget that never lets them go, and hosts be given up that run.
+	// Force allows the deletion of pods that have no controller or whose
+	// PodDisruptionBudget never allows an eviction, and the force-removal of running
+	// hosts.
 	Force bool
-	// DrainTimeout bounds how long pods of a node are waited for; 0 is
+	// DrainTimeout is how long to wait for the pods of a node; 0 means
 	// DefaultDrainTimeout.
 	DrainTimeout time.Duration
 }
 
-// An Upgrade says how nodes are taken to another version of Kubernetes.
+// An Upgrade configures how nodes change to another version of Kubernetes.
 type Upgrade struct {
-	// MaxUnavailable is how many workers are out of service at once, a number or
-	// a share of them; "" is one.
+	// MaxUnavailable is how many workers are out of service at once, a number or a
+	// percentage; "" means one.
 	MaxUnavailable string
-	// PauseAfter is behind which waves of nodes it stops.
+	// PauseAfter selects the waves of nodes after which the upgrade stops.
 	PauseAfter Pause
-	// Resumed says that it goes on: a node may be unready by what was begun.
+	// Resumed reports whether the upgrade is a resume: a node may be not ready because of
+	// the interrupted run.
 	Resumed bool
-	// Backup says that data and keys are kept before anything is changed.
+	// Backup reports whether data and keys are backed up before any change.
 	Backup bool
-	// Back says that it goes back to the version before: in the order turned.
-	// Begun are the steps that the way there has begun, as "task@host".
+	// Back reports whether this is a rollback to the previous version, in reverse order.
+	// Begun lists the steps that the upgrade had begun, as "task@host".
 	Back  bool
 	Begun map[string]bool
 }
 
-// Takes says that a step is to be taken on a host: on the way back those alone
-// that were on the way there.
+// Takes reports whether a step runs on a host: a rollback runs only steps that the upgrade
+// had begun.
 func (u Upgrade) Takes(task string, h *engine.Host) bool {
 	return !u.Back || u.Begun[task+"@"+h.Name]
 }
 
-// A Pause is where an upgrade stops, to be looked at and gone on with.
+// A Pause is a point at which an upgrade stops for inspection until it is resumed.
 type Pause string
 
-// The places: behind the first control plane, behind all of them, behind each
-// wave of nodes.
+// The points: after the first control plane, after all control planes, after each wave of
+// nodes.
 const (
 	PauseCanary       Pause = "canary"
 	PauseControlPlane Pause = "control-plane"
 	PauseWave         Pause = "wave"
 )
 
-// DefaultDrainTimeout bounds how long pods of a node are waited for.
+// DefaultDrainTimeout is how long to wait for the pods of a node.
 const DefaultDrainTimeout = 10 * time.Minute
 
-// Content is a bundle, as the modules see it.
+// Content is the view that modules have of a bundle.
 type Content interface {
 	Component(name, arch string) (bundle.Component, error)
 	Image(name, arch string) (op.Image, error)
-	// Components and Images are all that it has, for all architectures.
+	// Components and Images return everything in the bundle, for all architectures.
 	Components() []bundle.Component
 	Images() []bundle.Image
 }
 
-// Keys of values that go from one module to another.
+// Keys of values that modules pass to each other.
 var (
 	// KeyContent is the opened bundle.
 	KeyContent = engine.NewKey[Content]("bundle", unknownContent{})
-	// KeyKube is a client with administrator's rights.
+	// KeyKube is a client with administrator rights.
 	KeyKube = engine.NewKey[*kube.Client]("kube", nil)
-	// KeyKubeBefore is such a client from before nodes get other settings.
+	// KeyKubeBefore is such a client from before nodes receive other settings.
 	KeyKubeBefore = engine.NewKey[*kube.Client]("kube-before", nil)
-	// KeyKubeletStarted is when the host's kubelet was started, by its clock.
+	// KeyKubeletStarted is when the kubelet of the host was started, by the clock of the
+	// host.
 	KeyKubeletStarted = engine.NewHostKey[*time.Time]("kubelet-started", nil)
 )
 
-// FirstControlPlane is the host on which the cluster begins; of one that
-// exists, that which speaks for it.
+// FirstControlPlane returns the leader of an existing cluster, or else the control plane
+// on which the cluster is created.
 func (e Env) FirstControlPlane() v1alpha1.Host {
 	for _, h := range e.Cluster.Spec.Hosts {
 		if h.Name == e.Leader {
@@ -173,24 +177,24 @@ func (e Env) FirstControlPlane() v1alpha1.Host {
 // IsFirst selects that host.
 func (e Env) IsFirst(h *engine.Host) bool { return h.Name == e.FirstControlPlane().Name }
 
-// Leaves selects hosts that are taken off the cluster.
+// Leaves selects hosts that are being removed from the cluster.
 func (e Env) Leaves(h *engine.Host) bool {
 	return slices.ContainsFunc(e.Leaving, func(l Leaving) bool { return l.Name == h.Name })
 }
 
-// Stays selects hosts that are in the cluster's description.
+// Stays selects hosts that are in the description of the cluster.
 func (e Env) Stays(h *engine.Host) bool { return !e.Leaves(h) }
 
-// Resets selects hosts that leave and are put back as they were.
+// Resets selects hosts that are being removed and reset.
 func (e Env) Resets(h *engine.Host) bool {
 	return slices.ContainsFunc(e.Leaving, func(l Leaving) bool { return l.Name == h.Name && !l.Gone })
 }
 
-// Comes selects hosts that the cluster did not have before.
+// Comes selects hosts that are new in the cluster.
 func (e Env) Comes(h *engine.Host) bool { return slices.Contains(e.Coming, h.Name) }
 
-// WithLeaving is the cluster's description with the hosts that leave: what is
-// on record until they have left.
+// WithLeaving returns the description of the cluster with the hosts that are leaving. The
+// state has them until they have left.
 func (e Env) WithLeaving() *v1alpha1.Cluster {
 	c := *e.Cluster
 	c.Spec.Hosts = slices.Clone(c.Spec.Hosts)
@@ -200,11 +204,10 @@ func (e Env) WithLeaving() *v1alpha1.Cluster {
 	return &c
 }
 
-// Docker says that containers are run by Docker.
+// Docker reports whether Docker runs the containers.
 func (e Env) Docker() bool { return spec.Docker(e.Cluster) }
 
-// RuntimeSocket is where the kubelet, and all else that speaks its language,
-// finds the runtime.
+// RuntimeSocket returns the CRI socket of the container runtime.
 func (e Env) RuntimeSocket() string {
 	if e.Docker() {
 		return "unix:///run/cri-dockerd.sock"
@@ -212,16 +215,16 @@ func (e Env) RuntimeSocket() string {
 	return "unix:///run/containerd/containerd.sock"
 }
 
-// DockerUnit has the kubelet of a node use Docker: it is on no other node.
+// DockerUnit is the unit through which a kubelet uses Docker. Other nodes do not have it.
 const DockerUnit = facts.DockerUnit
 
-// HasDocker says that containers on a host are run by Docker, or about to be:
-// while a cluster moves, that need not be what its description says.
+// HasDocker reports whether Docker runs the containers of a host, or is about to. During a
+// change of the runtime this can differ from the description.
 func HasDocker(h *engine.Host) bool {
 	return h.Facts != nil && slices.Contains(h.Facts.Present, DockerUnit)
 }
 
-// Moves selects nodes whose containers are still run by the runtime before.
+// Moves selects nodes whose containers still use the previous runtime.
 func (e Env) Moves(h *engine.Host) bool { return e.Migrates && Holds(h) && HasDocker(h) != e.Docker() }
 
 // IsNode selects hosts that run a kubelet.
@@ -234,56 +237,53 @@ func JoinsAsWorker(h *engine.Host) bool {
 	return h.HasRole(v1alpha1.RoleWorker) && !h.HasRole(v1alpha1.RoleControlPlane)
 }
 
-// InitMark is what kubeadm makes on the host on which a cluster begins, and on
-// no other.
+// InitMark is a file that kubeadm creates only on the host on which a cluster is created.
 const InitMark = "/etc/kubernetes/super-admin.conf"
 
-// LeadMark is on a control plane that speaks for a cluster which began on
-// another one.
+// LeadMark is a file on a leader of a cluster that was created on another control plane.
 const LeadMark = "/etc/kubernetes/slipway/leads"
 
-// LeavesMark is on a control plane or a member of etcd that has begun to leave:
-// etcd goes on without it, and does not take it back with the data that it has.
+// LeavesMark is a file on a control plane or etcd member that has begun to leave: etcd
+// continues without it, and does not accept it again with its data.
 const LeavesMark = "/etc/kubernetes/slipway/leaves"
 
-// Begins selects the control plane on which the cluster begins, or began. When
-// that one has left there is none any more.
+// Begins selects the control plane on which the cluster is or was created. After that host
+// has left there is none.
 func (e Env) Begins(h *engine.Host) bool {
 	return e.IsFirst(h) && (e.Leader == "" || h.Facts != nil && slices.Contains(h.Facts.Present, InitMark))
 }
 
-// JoinsAsControlPlane selects control planes but the one on which the cluster
-// begins.
+// JoinsAsControlPlane selects all control planes except the one on which the cluster is
+// created.
 func (e Env) JoinsAsControlPlane(h *engine.Host) bool {
 	return h.HasRole(v1alpha1.RoleControlPlane) && !e.Begins(h)
 }
 
-// APIServerManifest is the static pod of a control plane's API server.
+// APIServerManifest is the static pod of the API server of a control plane.
 const APIServerManifest = "/etc/kubernetes/manifests/kube-apiserver.yaml"
 
-// ClientCert is what a kubelet gets when a cluster lets it in. Its kubeconfig,
-// which names it, may be there before.
+// ClientCert is the certificate that a kubelet receives when it joins a cluster. Its
+// kubeconfig, which refers to the certificate, may exist earlier.
 const ClientCert = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
-// Holds says that a host holds a kubelet's credentials: it is a node, or has
-// been one.
+// Holds reports whether a host has the credentials of a kubelet: it is a node, or was one.
 func Holds(h *engine.Host) bool {
 	return h.Facts != nil && slices.Contains(h.Facts.Present, ClientCert)
 }
 
-// Joins selects nodes but the one on which the cluster begins.
+// Joins selects all nodes except the one on which the cluster is created.
 func (e Env) Joins(h *engine.Host) bool { return IsNode(h) && !e.Begins(h) }
 
-// InternalAddress is where other nodes reach a host.
+// InternalAddress returns the address at which other nodes reach a host.
 func InternalAddress(h v1alpha1.Host) string { return spec.InternalAddress(h) }
 
-// Endpoint is the API's name and port as nodes use it.
+// Endpoint returns the name and port of the API as nodes use them.
 func (e Env) Endpoint() string {
 	ep := e.Cluster.Spec.ControlPlaneEndpoint
 	return net.JoinHostPort(ep.Domain, strconv.Itoa(ep.Port))
 }
 
-// Validity is how long certificates are valid that are made for the cluster.
+// Validity returns how long certificates created for the cluster are valid.
 func (e Env) Validity() time.Duration {
 	if v := e.Cluster.Spec.Kubernetes.Certificates.Validity; v != nil {
 		return v.Duration
@@ -291,7 +291,7 @@ func (e Env) Validity() time.Duration {
 	return spec.DefaultValidity
 }
 
-// Arch is a host's architecture.
+// Arch returns the architecture of a host.
 func Arch(h *engine.Host) string {
 	if h.Arch != "" {
 		return h.Arch
@@ -302,8 +302,7 @@ func Arch(h *engine.Host) string {
 	return ""
 }
 
-// Programs fetches a component of the bundle and unpacks what is below strip
-// into dir.
+// Programs fetches a component of the bundle and unpacks the files below strip into dir.
 func Programs(s *engine.Scope, name, strip, dir string, members ...string) (op.List, error) {
 	u, err := Program(s, name, strip, dir, members...)
 	if err != nil {
@@ -316,28 +315,28 @@ func Programs(s *engine.Scope, name, strip, dir string, members ...string) (op.L
 func Program(s *engine.Scope, name, strip, dir string, members ...string) (op.Unpack, error) {
 	c, err := engine.Get(s, KeyContent).Component(name, Arch(s.Host()))
 	if err != nil {
-		return op.Unpack{}, fmt.Errorf("taking %s from the bundle: %w", name, err)
+		return op.Unpack{}, fmt.Errorf("reading %s from the bundle: %w", name, err)
 	}
 	return op.Unpack{Blob: c.Blob, Name: name, Dir: dir, Strip: strip, Members: members}, nil
 }
 
-// Fetch has on a host what is unpacked there.
+// Fetch returns the operation that transfers the content of u to a host.
 func Fetch(u op.Unpack) op.FetchBlob { return op.FetchBlob{Blob: u.Blob, Name: u.Name} }
 
-// Image is one of the bundle's, for a host.
+// Image returns an image of the bundle for a host.
 func Image(s *engine.Scope, name string) (op.Image, error) {
 	img, err := engine.Get(s, KeyContent).Image(name, Arch(s.Host()))
 	if err != nil {
-		return op.Image{}, fmt.Errorf("taking image %s from the bundle: %w", name, err)
+		return op.Image{}, fmt.Errorf("reading image %s from the bundle: %w", name, err)
 	}
 	return img, nil
 }
 
-// unknownContent stands in for a bundle that is yet to be made.
+// unknownContent is the placeholder for a bundle that is not built yet.
 type unknownContent struct{}
 
-// unknownDigest is that of no blob, and well-formed: hosts check what they are
-// asked before the bundle is known.
+// unknownDigest is a well-formed digest without a blob: hosts check operations before the
+// bundle is known.
 const unknownDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
 func (unknownContent) Component(name, arch string) (bundle.Component, error) {

@@ -14,14 +14,13 @@ import (
 // KindObject is the kind of a Kubernetes object in plans.
 const KindObject op.Kind = "object"
 
-// Wanted is a function that makes objects from what is known without asking the
-// cluster.
+// Wanted adapts a function that creates objects without requests to the cluster.
 func Wanted(make func() ([]*unstructured.Unstructured, error)) func(context.Context, *engine.Scope) ([]*unstructured.Unstructured, error) {
 	return func(context.Context, *engine.Scope) ([]*unstructured.Unstructured, error) { return make() }
 }
 
-// Objects is the action that keeps objects in the cluster as wanted. The task
-// must consume KeyKube.
+// Objects returns an action that keeps objects in the cluster as wanted. The task must
+// consume KeyKube.
 func Objects(wanted func(context.Context, *engine.Scope) ([]*unstructured.Unstructured, error)) *engine.Action {
 	return &engine.Action{
 		Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
@@ -31,7 +30,7 @@ func Objects(wanted func(context.Context, *engine.Scope) ([]*unstructured.Unstru
 				return nil, err
 			}
 			var out []plan.OpChange
-			if s.Pending() { // no cluster yet, or what is wanted is not known: all of them
+			if s.Pending() { // no cluster yet, or the wanted objects are not known: all of them
 				for _, o := range objs {
 					out = append(out, plan.OpChange{Kind: KindObject, Target: kube.Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.Target(), Summary: "create"})
 				}

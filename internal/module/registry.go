@@ -13,27 +13,27 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// A Registry is what is secret, or made by chance, of the registry that one of the
-// hosts is.
+// A Registry holds the secret and generated values of the private registry, which runs on
+// one of the hosts.
 type Registry struct {
 	Password secret.String
-	// Made says that nobody has chosen the password.
+	// Made reports whether Slipway generated the password.
 	Made bool
-	// Hash is one of the password, as the registry keeps it.
+	// Hash is a hash of the password, as the registry stores it.
 	Hash string
-	// CA is what nodes trust, in PEM form; nil is what they trust anyway. CAKey is
-	// its key, of an authority that Slipway has made.
+	// CA is the CA that nodes trust for the registry, in PEM form; nil means the CAs of
+	// the system. CAKey is its key, if Slipway created the CA.
 	CA, CAKey []byte
-	// CAFile is where CA is on the manager.
+	// CAFile is the path of CA on the manager.
 	CAFile string
-	// Cert and Key are the user's own, if there are any.
+	// Cert and Key are provided by the user, if any.
 	Cert, Key []byte
 }
 
-// RegistryUnit is its service.
+// RegistryUnit is the systemd service of the registry.
 const RegistryUnit = "slipway-registry.service"
 
-// Where the host has its settings; all but the images are here.
+// Paths on the registry host: everything except the images is here.
 const (
 	RegistryDir     = "/etc/slipway/registry"
 	RegistryCA      = RegistryDir + "/ca.crt"
@@ -44,12 +44,13 @@ const (
 	RegistryUsers   = RegistryDir + "/htpasswd"
 )
 
-// IsRegistry selects the host that is the registry.
+// IsRegistry selects the registry host.
 func (e Env) IsRegistry(h *engine.Host) bool {
 	return h.HasRole(v1alpha1.RoleRegistry) && e.Stays(h)
 }
 
-// RegistryClient is how that host speaks to its own registry: as nodes do.
+// RegistryClient returns how the registry host connects to its own registry. It connects
+// like nodes do.
 func (e Env) RegistryClient() op.RegistryClient {
 	p := e.Cluster.Spec.Registry.Private
 	name, _, err := net.SplitHostPort(spec.RegistryName(e.Cluster))
@@ -66,15 +67,14 @@ func (e Env) RegistryClient() op.RegistryClient {
 	return c
 }
 
-// RegistryMirror is where the cluster's own registry has the images of another one,
-// as containerd asks for them.
+// RegistryMirror returns the URL at which the private registry has the images of another
+// registry, as containerd requests them.
 func (e Env) RegistryMirror(registry string) string {
 	return "https://" + path.Join(spec.RegistryName(e.Cluster), "v2", spec.RegistryFolder(registry))
 }
 
-// Logins are how registries are logged in to, and whom they are trusted by: those of
-// the file, and the cluster's own, which is known without being told. Authorities are
-// files on the manager.
+// Logins returns the credentials and CAs of registries: those of the cluster file, and of
+// the private registry. CAs are files on the manager.
 func (e Env) Logins() (out []bundle.Login) {
 	for _, a := range e.Cluster.Spec.Registry.Auths {
 		out = append(out, bundle.Login{Registry: a.Registry, Username: a.Username, Password: e.Passwords[a.Registry], CA: a.CAFile})

@@ -8,7 +8,7 @@ import (
 	"text/template"
 )
 
-// Render fills in a module's template, a file below "templates".
+// Render executes a template of a module, a file below "templates".
 func Render(files fs.FS, name string, data any) ([]byte, error) {
 	t, err := template.ParseFS(files, "templates/"+name)
 	if err != nil {
@@ -21,13 +21,13 @@ func Render(files fs.FS, name string, data any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// UnitWord makes one word of a command line in a unit file, by the rules of
+// UnitWord quotes one word of a command line in a unit file, by the rules of
 // systemd.syntax(7) and systemd.service(5).
 func UnitWord(s string) string { return unitPath(strings.ReplaceAll(s, "$", "$$")) }
 
-// UnitMounts is the value of RequiresMountsFor for a unit that keeps data in some
-// directories: it does not start before the file systems that hold them are
-// mounted. Otherwise its data ends up in the directory below the mount.
+// UnitMounts returns the value of RequiresMountsFor for a unit that keeps data in
+// directories. The unit does not start before the file systems of the directories are
+// mounted. Otherwise it would write its data into the directory below the mount point.
 func UnitMounts(dirs ...string) string {
 	var words []string
 	for _, dir := range dirs {
@@ -36,7 +36,7 @@ func UnitMounts(dirs ...string) string {
 	return strings.Join(words, " ")
 }
 
-// unitPath makes one word of a setting in a unit file, where $ has no meaning.
+// unitPath quotes one word of a setting in a unit file, where $ has no special meaning.
 func unitPath(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "\n", `\n`).Replace(s) + `"`
 }

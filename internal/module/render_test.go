@@ -2,8 +2,8 @@ package module
 
 import "testing"
 
-// TestUnitMounts: systemd.syntax(7) takes off quotes and backslashes, and % begins a
-// specifier; $ is no variable in a setting.
+// TestUnitMounts: systemd.syntax(7) removes quotes and backslashes, and % begins a
+// specifier; $ has no special meaning in a setting.
 func TestUnitMounts(t *testing.T) {
 	for _, tt := range []struct {
 		name, reason string

@@ -7,19 +7,20 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// A Renewal says which certificates are renewed: those in the last fifth of
-// their time, if it says nothing.
+// A Renewal selects the certificates to renew. The zero value selects those in the last
+// fifth of their lifetime.
 type Renewal struct {
-	// All are renewed whatever is left of their time.
+	// All selects all certificates, whatever their remaining lifetime.
 	All bool
-	// Within is how long before its end one is renewed, if it is not 0.
+	// Within selects certificates that expire within this time, if it is not 0.
 	Within time.Duration
-	// Names, if any, are the only ones, whatever is left of their time.
+	// Names, if not empty, selects only these certificates, whatever their remaining
+	// lifetime.
 	Names []string
 }
 
-// Due is when a certificate is renewed; wanted says whether it is one of those
-// that are meant.
+// Due returns when a certificate is renewed. wanted reports whether the certificate is
+// selected.
 func (r Renewal) Due(name string) (due op.Due, withinSeconds int64, wanted bool) {
 	named := slices.Contains(r.Names, name)
 	if r.All || named {

@@ -8,9 +8,9 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// SignRequest signs the request that a host has made for a certificate, with a CA whose
-// key the host does not get. It returns nil if the host needs no certificate, and while
-// planning: a plan issues nothing.
+// SignRequest signs the certificate request of a host with a CA whose key the host does
+// not receive. It returns nil if the host needs no certificate, and while planning: a plan
+// issues nothing.
 func SignRequest(s *engine.Scope, c op.Certificate, caKey []byte, result op.Result) ([]byte, error) {
 	if len(result.Output) == 0 || s.Operation() == "" {
 		return nil, nil

@@ -7,20 +7,20 @@ import (
 	"slipway.dev/slipway/internal/kube"
 )
 
-// SigningCert is the one certificate that controller managers sign with while the
-// cluster's authority is exchanged: they refuse a file that holds more, and what
-// everybody trusts holds two then. A control plane that has it goes by it.
+// SigningCert is the CA certificate that controller managers sign with during a rotation
+// of the cluster CA. They reject a file with several certificates, and the file that
+// everyone trusts has two then. A control plane that has SigningCert signs with it.
 const SigningCert = "/etc/kubernetes/pki/ca-signing.crt"
 
-// NextCA is the cluster's authority that comes, on the control plane that speaks
-// for the cluster: as long as it is there, an exchange is not over.
+// NextCA is the new cluster CA, on the leader control plane. A rotation is not complete as
+// long as this file exists.
 const NextCA = "/etc/slipway/rotate/cluster-ca.crt"
 
-// KeyKubeAfter is a client with administrator's rights, by what the administrator
-// has when the cluster's authority has been exchanged.
+// KeyKubeAfter is a client with administrator rights, with the credentials after the
+// rotation of the cluster CA.
 var KeyKubeAfter = engine.NewKey[*kube.Client]("kube-after", nil)
 
-// SignsApart says that a control plane signs with what is in SigningCert.
+// SignsApart reports whether a control plane signs with SigningCert.
 func SignsApart(h *engine.Host) bool {
 	return h.Facts != nil && slices.Contains(h.Facts.Present, SigningCert)
 }

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// steadySeconds is how long a unit must have run with other settings for what
-	// its node does to count: what refuses them ends within that time.
+	// steadySeconds is how long a unit must run with new settings before the node counts
+	// as working: a unit that rejects its settings exits within that time.
 	steadySeconds = 10
-	// wellSeconds bounds how long a kubelet may take to say that it is well, and
-	// againSeconds how long it is waited for each of the others.
+	// wellSeconds is how long a kubelet may take to report that it is healthy.
+	// againSeconds is how long to wait for each of the others.
 	wellSeconds, againSeconds = 60, 120
 )
 
-// Serving is what a host of the cluster does, and must do as before after a step
-// has given it other settings that restart nothing. settle says that they may take
-// a while to show.
+// Serving returns a check that a host still does everything it did before a step changed
+// settings without a restart. settle means that the effect of the settings may take a
+// while to show.
 func (e Env) Serving(h *engine.Host, step string, settle bool) op.List {
 	if !e.Gated || !e.Part(h) {
 		return nil
@@ -40,15 +40,14 @@ func (e Env) Serving(h *engine.Host, step string, settle bool) op.List {
 	return op.List{o}
 }
 
-// Part says that a host is part of the cluster: a node, or a member of etcd.
+// Part reports whether a host is part of the cluster: a node, or an etcd member.
 func (e Env) Part(h *engine.Host) bool {
 	return Holds(h) || e.RunsEtcd(h) && h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdJoined)
 }
 
-// Again is what a node does, and must do again after a restart of one of its
-// units ("" is none of them): its kubelet says that it is well, the cluster that
-// the node is ready, and a control plane serves. It is asked on the node itself,
-// which needs nobody else for it.
+// Again returns waits for what a node did before and must do again after a restart of a
+// unit ("" for none): its kubelet is healthy, the node is ready, and a control plane
+// serves. The checks run on the node itself and need no other host.
 func (e Env) Again(h *engine.Host, unit string) []op.Wait {
 	if !e.Gated || !Holds(h) {
 		return nil
@@ -66,7 +65,8 @@ func (e Env) Again(h *engine.Host, unit string) []op.Wait {
 		out = append(out, well)
 	}
 	out = append(out, since(op.Wait{Name: "readiness of node " + h.Name, Program: []string{
-		// It is to leave nothing on the host: what it keeps has no place there.
+		// The command must leave no files on the host, so its cache directory cannot
+		// exist.
 		"/usr/local/bin/kubectl", "--kubeconfig=/etc/kubernetes/kubelet.conf", "--request-timeout=5s", "--cache-dir=/dev/null/none",
 		"wait", "node/" + h.Name, "--for=condition=Ready", "--timeout=5s",
 	}}))
@@ -76,14 +76,15 @@ func (e Env) Again(h *engine.Host, unit string) []op.Wait {
 	return out
 }
 
-// OwnReady is where a control plane's own API server says that it is ready.
+// OwnReady returns the URL at which the API server of a control plane itself reports that
+// it is ready.
 func (e Env) OwnReady() string {
 	port := strconv.Itoa(e.Cluster.Spec.ControlPlaneEndpoint.Port)
 	return "https://" + net.JoinHostPort("127.0.0.1", port) + "/readyz"
 }
 
-// kubeletHealth is where a kubelet says that it is well, "" if it is told to say
-// it nowhere.
+// kubeletHealth returns the URL at which a kubelet reports that it is healthy; "" if this
+// is disabled.
 func (e Env) kubeletHealth() string {
 	conf := e.Cluster.Spec.Kubernetes.Kubelet.Config
 	host, port := "127.0.0.1", "10248"

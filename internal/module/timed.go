@@ -13,30 +13,30 @@ var files embed.FS
 
 const unitDir = "/etc/systemd/system/"
 
-// Timed is what a host does by itself, by a timer of systemd's: with a helper that
-// it keeps for that alone, because each of them comes and goes with a setting of
-// its own.
+// Timed is a job that a host runs automatically with a systemd timer. Each job has its own
+// copy of the helper, because each is added and removed with its own setting.
 type Timed struct {
-	// Name is that of the units: NAME.timer and NAME.service, of which the module
-	// has the template.
+	// Name is the name of the units NAME.timer and NAME.service. The module has the
+	// template of the service.
 	Name string
-	// Title is what the timer says of itself.
+	// Title is the description of the timer.
 	Title string
-	// Program is the helper, and JobFile what it is to do.
+	// Program is the path of the helper, and JobFile the path of its job description.
 	Program, JobFile string
 }
 
-// TimedAt is how long after the host's start it begins, how long after its end it
-// begins again, and how far apart hosts are at most. Parts of seconds do not count.
+// TimedAt configures the timer: First is the delay after the start of the host, Every the
+// delay after the end of a run, and Spread the maximum random delay between hosts.
+// Fractions of seconds are ignored.
 type TimedAt struct{ First, Every, Spread time.Duration }
 
-// Unit is the timer, as it is to run.
+// Unit returns the wanted state of the timer.
 func (t Timed) Unit() op.Unit {
 	timer := t.Name + ".timer"
 	return op.Unit{Name: timer, Enabled: op.Bool(true), Running: op.Bool(true), RestartOn: []string{unitDir + timer}}
 }
 
-// Ops have a host do a job by itself.
+// Ops returns the operations that install the job on a host.
 func (t Timed) Ops(templates fs.FS, job []byte, at TimedAt) (op.List, error) {
 	name := t.Name + ".service"
 	service, err := Render(templates, name, map[string]string{"Program": t.Program, "Job": t.JobFile})
@@ -56,7 +56,7 @@ func (t Timed) Ops(templates fs.FS, job []byte, at TimedAt) (op.List, error) {
 		op.File{Path: t.JobFile, Content: append(job, '\n'), Mode: 0o600},
 		op.File{Path: unitDir + name, Content: service},
 		op.File{Path: unitDir + unit.Name, Content: timer},
-		op.Unit{Name: name}, // so that systemd reads it again
+		op.Unit{Name: name}, // makes systemd reload it
 		unit,
 	}, nil
 }

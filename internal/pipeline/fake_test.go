@@ -31,8 +31,8 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// A blank is a host on which nothing is as wanted yet. It shows the content
-// of files in diffs, unless the operation says that it is secret.
+// A blank is a host on which nothing is as wanted. It shows the content of files in diffs,
+// unless the operation is secret.
 type blank struct {
 	name string
 	mu   sync.Mutex
@@ -62,7 +62,7 @@ func (b *blank) Check(_ context.Context, ops op.List) ([]op.Result, error) {
 		switch o := o.(type) {
 		case op.ReadFile, op.UnitStarted, op.Ask:
 			r.Status, r.Missing = op.Unchanged, true
-		case op.Kept, op.Private: // of what is not there
+		case op.Kept, op.Private: // for files that do not exist
 			r.Status = op.Unchanged
 		case op.FetchBlob:
 			if err := wellFormed(o.Blob); err != nil {
@@ -92,7 +92,7 @@ func (b *blank) Check(_ context.Context, ops op.List) ([]op.Result, error) {
 	return out, nil
 }
 
-// wellFormed is what the node helper asks of every blob, known or not.
+// wellFormed is the check of the node helper for every blob, known or not.
 func wellFormed(b op.Blob) error {
 	hexa, ok := strings.CutPrefix(b.Digest, "sha256:")
 	if raw, err := hex.DecodeString(hexa); !ok || err != nil || len(raw) != sha256.Size {
@@ -101,7 +101,7 @@ func wellFormed(b op.Blob) error {
 	return nil
 }
 
-// nothing is a bundle that has yet to be made, and a store without records.
+// nothing is a bundle that is not built yet, and a state without records.
 type nothing struct{}
 
 func (nothing) Have(context.Context) (module.Content, error) { return nil, nil }
@@ -124,7 +124,7 @@ func host(name, address string, roles ...v1alpha1.Role) v1alpha1.Host {
 	return v1alpha1.Host{Name: name, Address: address, Roles: roles}
 }
 
-// base is one control plane and two workers.
+// base returns one control plane and two workers.
 func base() *v1alpha1.Cluster {
 	c := &v1alpha1.Cluster{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"}}
 	c.Name = "prod"
@@ -137,8 +137,7 @@ func base() *v1alpha1.Cluster {
 	return c
 }
 
-// environment completes a cluster as a front would, and refuses one that no
-// user could have.
+// environment completes a cluster like a front end, and rejects an invalid one.
 func environment(t *testing.T, c *v1alpha1.Cluster) module.Env {
 	t.Helper()
 	spec.Default(c, spec.DefaultOptions{})
@@ -174,7 +173,7 @@ func hosts(env module.Env) []*engine.Host {
 	return out
 }
 
-// check plans a pipeline over hosts and answers the steps.
+// check plans a pipeline over hosts and returns the steps.
 func check(t *testing.T, p engine.Pipeline, on []*engine.Host) []plan.Step {
 	t.Helper()
 	res, err := (&engine.Run{Hosts: on, Cluster: "prod"}).Check(t.Context(), p)
@@ -187,8 +186,8 @@ func check(t *testing.T, p engine.Pipeline, on []*engine.Host) []plan.Step {
 	return res.Steps
 }
 
-// lists plans a pipeline and answers what each task wants of each host, by
-// "task on host".
+// lists plans a pipeline and returns the operations of each task on each host, by "task on
+// host".
 func lists(t *testing.T, p engine.Pipeline, on []*engine.Host) map[string]op.List {
 	t.Helper()
 	var mu sync.Mutex
@@ -210,8 +209,8 @@ func lists(t *testing.T, p engine.Pipeline, on []*engine.Host) map[string]op.Lis
 	return out
 }
 
-// spell plans a pipeline and writes down what each host task wants: values
-// that other tasks make stand in unresolved.
+// spell plans a pipeline and prints the operations of each task: values of other tasks are
+// placeholders.
 func spell(t *testing.T, p engine.Pipeline, on []*engine.Host) string {
 	t.Helper()
 	var mu sync.Mutex
@@ -262,8 +261,8 @@ func each(p engine.Pipeline, fn func(*engine.Task)) {
 	}
 }
 
-// operations writes a list down: kind and target, fields, and content as it
-// would be on the host.
+// operations prints a list: kind and target, fields, and content as it would be on the
+// host.
 func operations(t *testing.T, list op.List) string {
 	t.Helper()
 	var b strings.Builder

@@ -9,8 +9,8 @@ import (
 	"slipway.dev/slipway/internal/module"
 )
 
-// TestMigrateOperations holds what is taken off a node that moves, and what comes to
-// it in its place, in both directions; one that has moved loses nothing.
+// TestMigrateOperations compares what is removed from a node that changes its runtime and
+// what replaces it, in both directions; a node that has changed loses nothing.
 func TestMigrateOperations(t *testing.T) {
 	var b strings.Builder
 	for _, to := range []string{"docker", "containerd"} {

@@ -1,5 +1,4 @@
-// Package pipeline is the lifecycle operations: ordered lists of modules, and
-// nothing else.
+// Package pipeline defines the lifecycle operations as ordered lists of modules.
 package pipeline
 
 import (
@@ -30,24 +29,23 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Parts are what pipelines need besides the cluster.
+// Parts holds the inputs of pipelines besides the environment.
 type Parts struct {
 	Bundle  content.Source
 	Records record.Records
-	// Owner is who looks after the cluster: this manager.
+	// Owner identifies the manager of the cluster: this one.
 	Owner string
-	// Backup takes a backup set; upgrades alone need it.
+	// Backup takes a backup set; only upgrades use it.
 	Backup upgrade.Take
-	// Addons go into the cluster, in this order.
+	// Addons are the add-ons of the cluster, in the order of their installation.
 	Addons []loaded.Addon
-	// KeepAddons leaves those of the cluster as they are on a way back.
+	// KeepAddons leaves the add-ons of the cluster unchanged during a rollback.
 	KeepAddons bool
-	// Retires has hosts let go what earlier bundles have brought, when there is nothing
-	// else to be done.
+	// Retires removes files of earlier bundles from hosts when everything else is done.
 	Retires bool
 }
 
-// Create makes a cluster.
+// Create creates a cluster.
 func Create(env module.Env, p Parts) engine.Pipeline {
 	m := []engine.Module{hooks.New(env, v1alpha1.HookPreInstall)}
 	m = append(m, upToControlPlane(env, p)...)
@@ -59,10 +57,9 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 	return engine.Pipeline{Kind: "create", Modules: m}
 }
 
-// Apply makes a cluster that exists as its description says.
-// Hosts that its description has not any more are taken off it, when those
-// that are new in it can take their pods. What is of a host alone is
-// changed on one after the other; what serves the cluster as a whole follows.
+// Apply makes an existing cluster match its description. Hosts that are no longer in the
+// description are removed after new hosts can take their pods. Settings of hosts are
+// changed one host after the other; the components that serve the whole cluster follow.
 func Apply(env module.Env, p Parts) (engine.Pipeline, error) {
 	env.Gated = true
 	steps := []engine.Module{os.New(env), runtime.New(env), kubeadm.Install(env), kubeadm.RestartServing(env)}
@@ -97,8 +94,8 @@ func Apply(env module.Env, p Parts) (engine.Pipeline, error) {
 	return engine.Pipeline{Kind: "apply", Modules: m}, nil
 }
 
-// scripts are the user's of a phase, for some hosts of a cluster that goes on: none
-// if there are no such hosts, for they wait for all others.
+// scripts returns the hooks of a phase for some hosts of a running cluster. It returns
+// none if no hosts are added or removed, because hooks wait for all other tasks.
 func scripts(env module.Env, chosen func(*engine.Host) bool, phase v1alpha1.HookPhase) []engine.Module {
 	if len(env.Coming) == 0 && len(env.Leaving) == 0 {
 		return nil
@@ -106,8 +103,8 @@ func scripts(env module.Env, chosen func(*engine.Host) bool, phase v1alpha1.Hook
 	return only(chosen, []engine.Module{hooks.New(env, phase)})
 }
 
-// before has scripts of hosts that leave run as soon as those that stay are ready,
-// as their drain does, and wait for nothing else: much waits for them.
+// before makes the hooks of leaving hosts run as soon as the remaining hosts are ready,
+// like their drain. They wait for nothing else, because many tasks wait for them.
 func before(modules []engine.Module) []engine.Module {
 	for _, m := range modules {
 		for i := range m.Tasks {
@@ -117,11 +114,11 @@ func before(modules []engine.Module) []engine.Module {
 	return modules
 }
 
-// Migrate has the containers of a cluster be run by another runtime: nodes change
-// over as they would be upgraded, with nothing of the runtime before on them. What
-// kubeadm goes by, which names it, follows.
+// Migrate changes the container runtime of a cluster. Nodes change one after the other as
+// in an upgrade, and nothing of the previous runtime remains on them. The kubeadm
+// configuration, which names the runtime, follows.
 func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
-	// Nothing on a node serves on meanwhile: it is started anew, and waited for then.
+	// Everything on a node is stopped and restarted meanwhile; the modules wait for it.
 	onNodes, err := upgrade.InWaves(env,
 		reset.Runtime(env), runtime.New(env), runtime.Images(env), kubeadm.Install(env), kubeadm.Kubelet(env), kubeadm.Again(env), nodes.Ready(env), kubeadm.Serving(env))
 	if err != nil {
@@ -129,16 +126,16 @@ func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
 	}
 	env.Gated = true
 	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), registry.New(env), runtime.Ahead(env), onNodes}
-	// What names all control planes follows as well: one may have been given up.
+	// Everything that lists all control planes follows as well, because one may have been
+	// force-removed.
 	m = append(m, upgrade.After(kubeadm.Phases(env), record.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner), endpoint.New(env),
 		kubeadm.Join(env), nodes.Settled(env), certs.Timer(env), backup.Schedule(env))...)
 	return engine.Pipeline{Kind: "apply", Modules: m}, nil
 }
 
-// Upgrade takes a cluster to another version of Kubernetes: nodes first, and
-// then, in the cluster, what all of them go by. A backup is taken before any host
-// is changed; programs and images are on hosts before their nodes are taken out of
-// service.
+// Upgrade changes a cluster to another version of Kubernetes: first the nodes, then the
+// components in the cluster that all nodes use. A backup is taken before any host is
+// changed. Programs and images are on the hosts before their nodes are drained.
 func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 	nodesFirst, err := upgrade.InWaves(env,
 		runtime.New(env), kubeadm.Install(env), kubeadm.Upgrade(env), kubeadm.Kubelet(env), kubeadm.Steady(env), nodes.Ready(env), kubeadm.Serving(env))
@@ -152,10 +149,9 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 	return engine.Pipeline{Kind: "upgrade", Modules: retiring(env, m)}, nil
 }
 
-// Revert takes a cluster whose upgrade has not come to its end back to the version
-// before, by the same steps in the order turned: kube-proxy, then workers, then
-// control planes, of which each has its kubelet go before what serves the cluster;
-// then what all of them go by, and at the end add-ons.
+// Revert rolls back an upgrade that is not complete, with the same steps in reverse order:
+// kube-proxy, then workers, then control planes. On a control plane, the kubelet goes
+// before the components. The components that all nodes use follow, and add-ons come last.
 func Revert(env module.Env, p Parts) (engine.Pipeline, error) {
 	env.Upgrade.Back = true
 	nodesBack, err := upgrade.InWaves(env,
@@ -173,8 +169,8 @@ func Revert(env module.Env, p Parts) (engine.Pipeline, error) {
 	return engine.Pipeline{Kind: "rollback-upgrade", Modules: retiring(env, m)}, nil
 }
 
-// retiring has hosts let go what they have of another version when all of them are
-// through: what leads back is wanted until then, and by one that takes no part yet.
+// retiring removes files of other versions from hosts when all hosts are complete. Until
+// then they are needed for a rollback, also by hosts that do not take part yet.
 func retiring(env module.Env, m []engine.Module) []engine.Module {
 	if len(env.Absent) > 0 {
 		return m
@@ -182,7 +178,7 @@ func retiring(env module.Env, m []engine.Module) []engine.Module {
 	return append(m, atLast(m, runtime.Retire(env)))
 }
 
-// atLast has a module wait until all that others do is done on all their hosts.
+// atLast makes a module wait until all tasks of others are done on all their hosts.
 func atLast(others []engine.Module, m engine.Module) engine.Module {
 	for i := range m.Tasks {
 		m.Tasks[i].NeedsAll = true
@@ -195,21 +191,20 @@ func atLast(others []engine.Module, m engine.Module) engine.Module {
 	return m
 }
 
-// Lose takes hosts off a cluster that are gone for good, and does nothing else.
+// Lose removes lost hosts from a cluster and does nothing else.
 func Lose(env module.Env, p Parts) engine.Pipeline {
 	return engine.Pipeline{Kind: "forget-nodes", Modules: among(
 		kubeadm.Reach(env), leave.Drain(env), leave.Server(env), leave.Member(env), leave.Node(env), record.Left(env, p.Records, p.Owner),
 	)}
 }
 
-// Strike takes hosts that are gone for good off the records alone: etcd is given other
-// data, and there need be no API. Who its members are comes with these data, from the
-// hosts that are on record then.
+// Strike removes lost hosts only from the state, for a restore or rescue of etcd, when the
+// API may be down. The restored etcd gets its members from the hosts in the state.
 func Strike(env module.Env, p Parts) engine.Pipeline {
 	return engine.Pipeline{Kind: "forget-nodes", Modules: []engine.Module{record.Off(env, p.Records)}}
 }
 
-// among has tasks of modules need nothing but one another.
+// among removes all needs of tasks that are not among the modules.
 func among(modules ...engine.Module) []engine.Module {
 	there := map[string]bool{}
 	for _, m := range modules {
@@ -226,8 +221,8 @@ func among(modules ...engine.Module) []engine.Module {
 	return modules
 }
 
-// settledIn has what is in the cluster for all be that of a version; before comes
-// in front of kubeadm's add-ons.
+// settledIn returns the modules that bring the components of the cluster to a version;
+// before comes before the add-ons of kubeadm.
 func settledIn(env module.Env, p Parts, before ...engine.Module) []engine.Module {
 	m := append(members(env), before...)
 	return append(m,
@@ -243,7 +238,8 @@ func settledIn(env module.Env, p Parts, before ...engine.Module) []engine.Module
 	)
 }
 
-// members has etcd be that of a version; if it goes back, when it may.
+// members returns the modules that bring etcd to a version; in a rollback, after etcd
+// accepts the downgrade.
 func members(env module.Env) []engine.Module {
 	m := []engine.Module{etcd.New(env), kubeadm.UpgradeEtcd(env)}
 	if !env.Upgrade.Back {
@@ -252,7 +248,7 @@ func members(env module.Env) []engine.Module {
 	return append([]engine.Module{etcd.Back(env)}, upgrade.Then(etcd.StepBack, m...)...)
 }
 
-// only keeps the tasks of modules to the hosts that are chosen.
+// only restricts the tasks of modules to the chosen hosts.
 func only(chosen func(*engine.Host) bool, modules []engine.Module) []engine.Module {
 	for _, m := range modules {
 		for i := range m.Tasks {
@@ -278,8 +274,8 @@ func upToControlPlane(env module.Env, p Parts) []engine.Module {
 	}
 }
 
-// joined has all nodes be part of the cluster; new ones when these steps have been
-// done.
+// joined returns the modules that join all nodes to the cluster. New nodes join after the
+// given steps.
 func joined(env module.Env, p Parts, after ...string) []engine.Module {
 	return []engine.Module{
 		record.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
@@ -301,7 +297,7 @@ func settled(env module.Env) []engine.Module {
 	}
 }
 
-// Renew renews certificates of a cluster, whose API need not answer before.
+// Renew renews certificates of a cluster, whose API may be down.
 func Renew(env module.Env, p Parts, w certs.Wish) engine.Pipeline {
 	m := []engine.Module{
 		etcd.Renew(env, w.Renewal),
@@ -317,7 +313,7 @@ func Renew(env module.Env, p Parts, w certs.Wish) engine.Pipeline {
 	return engine.Pipeline{Kind: "renew-certs", Modules: m}
 }
 
-// RotateCA exchanges what everything in a cluster trusts.
+// RotateCA rotates a CA or the service account key.
 func RotateCA(env module.Env, p Parts, r certs.Rotations) engine.Pipeline {
 	if r.Cluster.From != "" {
 		return engine.Pipeline{Kind: "rotate-ca", Modules: rotateCluster(env, p, r.Cluster)}
@@ -332,7 +328,7 @@ func RotateCA(env module.Env, p Parts, r certs.Rotations) engine.Pipeline {
 	return engine.Pipeline{Kind: "rotate-ca", Modules: m}
 }
 
-// rotateCluster exchanges the cluster's authority.
+// rotateCluster rotates the cluster CA.
 func rotateCluster(env module.Env, p Parts, r certs.ClusterRotation) []engine.Module {
 	env.Gated = true
 	around := certs.Around{
@@ -356,7 +352,8 @@ func rotateCluster(env module.Env, p Parts, r certs.ClusterRotation) []engine.Mo
 	}
 }
 
-// keeps has the administrator's kubeconfig be kept by a step, after others.
+// keeps makes a module save the kubeconfig of the administrator in a given step, after
+// other steps.
 func keeps(step string, when func(*engine.Scope) bool, m engine.Module, after ...string) engine.Module {
 	m.Tasks[0].ID, m.Tasks[0].When, m.Tasks[0].Needs = step, when, after
 	return m
@@ -367,27 +364,27 @@ func InitOS(env module.Env) engine.Pipeline {
 	return engine.Pipeline{Kind: "init-os", Modules: []engine.Module{os.New(env)}}
 }
 
-// InitRegistry has a host be a registry.
+// InitRegistry sets up the private registry on its host.
 func InitRegistry(env module.Env, p Parts) engine.Pipeline {
 	return engine.Pipeline{Kind: "init-registry", Modules: []engine.Module{content.New(p.Bundle), registry.New(env)}}
 }
 
-// Defrag gives back what etcd's databases have not in use; won hears of it.
+// Defrag defragments the databases of etcd; won is called with the sizes.
 func Defrag(env module.Env, won backup.Won) engine.Pipeline {
 	return engine.Pipeline{Kind: "etcd-defrag", Modules: []engine.Module{backup.Defrag(env, won)}}
 }
 
-// RestoreEtcd gives etcd the data of a backup set.
+// RestoreEtcd restores the data of etcd from a backup set.
 func RestoreEtcd(env module.Env, from backup.Source) engine.Pipeline {
 	return engine.Pipeline{Kind: "etcd-restore", Modules: []engine.Module{backup.Restore(env, from)}}
 }
 
-// RescueEtcd makes an etcd of one member of what is left of one.
+// RescueEtcd rebuilds etcd with one member from the data of a surviving member.
 func RescueEtcd(env module.Env, from backup.Source) engine.Pipeline {
 	return engine.Pipeline{Kind: "etcd-rescue", Modules: []engine.Module{backup.Salvage(env, from)}}
 }
 
-// Delete takes a cluster off its hosts and puts them back as they were.
+// Delete removes a cluster from its hosts and restores the hosts.
 func Delete(env module.Env) engine.Pipeline {
 	return engine.Pipeline{Kind: "delete", Modules: []engine.Module{
 		hooks.New(env, v1alpha1.HookPreDelete),
@@ -395,8 +392,7 @@ func Delete(env module.Env) engine.Pipeline {
 	}}
 }
 
-// EndJoin takes back what lets nodes join, after an operation that did not
-// come to its end.
+// EndJoin revokes the join tokens after an operation that did not complete.
 func EndJoin(env module.Env) engine.Pipeline {
 	return engine.Pipeline{Kind: "end-join", Modules: []engine.Module{kubeadm.EndJoin(env)}}
 }

@@ -29,8 +29,7 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// variants are clusters beside the plain one. Their goldens are what they
-// differ in.
+// variants are clusters that differ from the plain one. Their goldens are the differences.
 var variants = []struct {
 	name, reason string
 	change       func(*v1alpha1.Cluster)
@@ -93,7 +92,7 @@ var variants = []struct {
 		c.Spec.ContainerRuntime.Type = "docker"
 		c.Spec.Registry = v1alpha1.Registry{Mirrors: map[string][]string{"docker.io": {"https://mirror.example.com"}}, Insecure: []string{"r.example.com:5000", "a.example.com"}}
 		c.Spec.Kubernetes.Kubelet.Config = map[string]any{"containerLogMaxSize": "5Mi", "containerLogMaxFiles": float64(3)}
-	}, facts: func(h *engine.Host) { // no worker may lower the score of a process
+	}, facts: func(h *engine.Host) { // workers cannot lower the score of a process
 		h.Facts.ResourceCapability = h.HasRole(v1alpha1.RoleControlPlane)
 	}},
 	{name: "registry", reason: "a host is a registry, and nodes know it", change: func(c *v1alpha1.Cluster) {
@@ -181,12 +180,12 @@ var variants = []struct {
 	}},
 }
 
-// onEth0 has a host's address on an interface.
+// onEth0 puts the address of a host on an interface.
 func onEth0(h *engine.Host) {
 	h.Facts.Addresses = []op.Address{{Link: "lo", Prefix: "127.0.0.1/8"}, {Link: "eth0", Prefix: h.Address + "/24"}}
 }
 
-// managedEtcd is one on a host of its own, on a control plane and on a worker.
+// managedEtcd runs etcd on a separate host, on a control plane and on a worker.
 func managedEtcd(c *v1alpha1.Cluster) {
 	c.Spec.Etcd.Type = "managed"
 	c.Spec.Hosts[0].Roles = append(c.Spec.Hosts[0].Roles, v1alpha1.RoleEtcd)
@@ -200,7 +199,7 @@ func threeControlPlanes(c *v1alpha1.Cluster) {
 		host("cp3", "192.0.2.22", v1alpha1.RoleControlPlane, v1alpha1.RoleWorker))
 }
 
-// hooked has a hook in every phase; their files are testdata's.
+// hooked has a hook in every phase, with files from testdata.
 func hooked(c *v1alpha1.Cluster) {
 	for i, phase := range []v1alpha1.HookPhase{
 		v1alpha1.HookPreInstall, v1alpha1.HookPostControlPlane, v1alpha1.HookPostInstall, v1alpha1.HookPreDelete,
@@ -218,8 +217,8 @@ func hooked(c *v1alpha1.Cluster) {
 	}
 }
 
-// TestOperations holds what every task wants of hosts, for a plain cluster in
-// full and for others as the difference to it.
+// TestOperations compares the operations of every task: in full for a plain cluster, and
+// as the difference to it for others.
 func TestOperations(t *testing.T) {
 	env := environment(t, base())
 	plain := spell(t, Create(env, parts()), hosts(env))
@@ -242,8 +241,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestGates holds what nodes of a cluster that runs do before and behind the
-// restart of something on them.
+// TestGates compares what nodes of a running cluster do before and after something on them
+// is restarted.
 func TestGates(t *testing.T) {
 	c := base()
 	c.Spec.Hosts = append(c.Spec.Hosts, host("cp2", "192.0.2.17", v1alpha1.RoleControlPlane))
@@ -272,8 +271,8 @@ func TestGates(t *testing.T) {
 	golden.Check(t, "testdata/gates.golden", b.String())
 }
 
-// TestBackups holds what a defragmentation and a restore want of hosts, for etcd
-// in pods and as a service.
+// TestBackups compares the operations of a defragmentation and of a restore, for etcd in
+// pods and as a service.
 func TestBackups(t *testing.T) {
 	src := backup.Source{
 		Key: "0a1b2c", Snapshot: op.Blob{Digest: "sha256:" + strings.Repeat("5", 64), Size: 24608}, Revision: 4711, Kubeconfig: []byte("kind: Config\n"),
@@ -290,24 +289,24 @@ func TestBackups(t *testing.T) {
 	}
 }
 
-// TestWhatIsDropped takes a setting out of the file again: each operation that
-// is not asked for any more is one that its task puts back by name.
+// TestWhatIsDropped removes a setting from the file: each operation that is no longer
+// requested is reverted by its task.
 func TestWhatIsDropped(t *testing.T) {
 	env := environment(t, base())
 	plain := lists(t, applied(t, env), hosts(env))
 	for _, v := range variants {
 		c := base()
 		v.change(c)
-		for i := range c.Spec.Hosts { // what may not change does not here
+		for i := range c.Spec.Hosts { // immutable fields are not changed
 			c.Spec.Hosts[i].InternalAddress = ""
 		}
 		c.Spec.Kubernetes.APIServer.CertSANs, c.Spec.Kubernetes.Certificates = nil, v1alpha1.Certificates{}
 		with := environment(t, c)
 		if len(with.Cluster.Spec.Hosts) != len(env.Cluster.Spec.Hosts) {
-			continue // hosts that leave are put back whole
+			continue // leaving hosts are completely reset
 		}
 		if v.facts != nil || spec.Immutable(with.Cluster, env.Cluster).Err() != nil {
-			continue // another host, or no change that a cluster can undergo
+			continue // another host, or a change that a cluster does not support
 		}
 		t.Run(v.name, func(t *testing.T) {
 			for at, list := range lists(t, applied(t, with), hosts(with)) {
@@ -315,8 +314,8 @@ func TestWhatIsDropped(t *testing.T) {
 					still := slices.ContainsFunc(plain[at], func(p op.Op) bool {
 						return p.Kind() == o.Kind() && p.Target() == o.Target()
 					})
-					recorded := strings.HasPrefix(at, "kubeadm.audit-log ")     // and is not ours to throw away
-					recorded = recorded || strings.HasPrefix(at, "encryption.") // and goes where it was: encryption.gone
+					recorded := strings.HasPrefix(at, "kubeadm.audit-log ")     // audit logs are not deleted
+					recorded = recorded || strings.HasPrefix(at, "encryption.") // removed by encryption.gone
 					if !still && !putBack(plain, at) && o.Kind() != op.KindReadFile && !recorded {
 						t.Errorf("%s: %s %s stays on the host when it is taken out of the file", at, o.Kind(), o.Target())
 					}
@@ -326,7 +325,7 @@ func TestWhatIsDropped(t *testing.T) {
 	}
 }
 
-// putBack says that somewhere on its host a step is put back.
+// putBack reports whether a step is reverted somewhere on its host.
 func putBack(lists map[string]op.List, at string) bool {
 	step, host, _ := strings.Cut(at, " on ")
 	for other, list := range lists {
@@ -337,8 +336,8 @@ func putBack(lists map[string]op.List, at string) bool {
 	return false
 }
 
-// difference is a unified diff without line numbers, which move with every
-// line that is new to both.
+// difference returns a unified diff without line numbers, which change with every new
+// line.
 func difference(a, b string) string {
 	d := string(diff.Diff("a", []byte(a), "b", []byte(b)))
 	if _, rest, ok := strings.Cut(d, "+++ b\n"); ok {
@@ -347,7 +346,7 @@ func difference(a, b string) string {
 	return regexp.MustCompile(`(?m)^@@ .*$`).ReplaceAllString(d, "@@")
 }
 
-// applied is the pipeline of a cluster that runs.
+// applied returns the pipeline of a running cluster.
 func applied(t *testing.T, env module.Env) engine.Pipeline {
 	t.Helper()
 	p, err := Apply(env, parts())
@@ -357,7 +356,7 @@ func applied(t *testing.T, env module.Env) engine.Pipeline {
 	return p
 }
 
-// all are the pipelines of a cluster.
+// all returns the pipelines of a cluster.
 func all(env module.Env) []engine.Pipeline {
 	back, err := Revert(env, parts())
 	if err != nil {
@@ -365,7 +364,7 @@ func all(env module.Env) []engine.Pipeline {
 	}
 	up, err := Upgrade(env, parts())
 	if err != nil {
-		panic(err) // what a test asks for is a number
+		panic(err) // tests use valid numbers
 	}
 	change, err := Apply(env, parts())
 	if err != nil {
@@ -382,18 +381,18 @@ func all(env module.Env) []engine.Pipeline {
 	return []engine.Pipeline{Create(env, parts()), change, over, InitOS(env), Delete(env), EndJoin(env), fewer, Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{}), RescueEtcd(env, backup.Source{Rescue: &backup.Rescue{Member: "cp1"}}), back, Lose(without(env, "w9"), parts()), Strike(without(env, "w9"), parts()), RotateCA(env, parts(), rotations(env)), RotateCA(env, parts(), clusterRotation(env))}
 }
 
-// clusterRotation is that of the cluster's authority, which is exchanged by itself.
+// clusterRotation returns the rotation of the cluster CA, which is separate from the
+// others.
 func clusterRotation(env module.Env) certs.Rotations {
 	r := certs.ClusterRotation{Readmit: []string{"w1"}}
 	r.Authority, r.From = certs.ClusterAuthority(env), "old"
 	return certs.Rotations{Cluster: r}
 }
 
-// wish is to renew what is due, on hosts of which some have nothing valid any
-// more.
+// wish renews due certificates; on some hosts all certificates have expired.
 var wish = certs.Wish{Concerned: []string{"cp1"}, Readmit: []string{"w1"}}
 
-// TestRenew holds what renewing wants of hosts.
+// TestRenew compares the operations of a renewal.
 func TestRenew(t *testing.T) {
 	env := environment(t, base())
 	golden.Check(t, "testdata/renew.golden", spell(t, Renew(env, parts(), wish), hosts(env)))
@@ -420,7 +419,7 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// without is an environment in which hosts leave that are not described.
+// without returns an environment in which some hosts leave.
 func without(env module.Env, names ...string) module.Env {
 	for _, n := range names {
 		env.Leaving = append(env.Leaving, module.Leaving{Host: host(n, "192.0.2.99", v1alpha1.RoleWorker)})
@@ -428,8 +427,8 @@ func without(env module.Env, names ...string) module.Env {
 	return env
 }
 
-// TestTaskIDs freezes the ids: journals, plans and saved scripts name them. A
-// line may be added; none may change or go.
+// TestTaskIDs freezes the ids, because journals, plans and saved scripts use them. A line
+// may be added; none may change or be removed.
 func TestTaskIDs(t *testing.T) {
 	c := base()
 	hooked(c)
@@ -457,8 +456,8 @@ func TestTaskIDs(t *testing.T) {
 	golden.Check(t, "testdata/task-ids.txt", b.String())
 }
 
-// TestLeaving: what is done on a host that leaves is to take it off, and
-// nothing else; what is done on the others is what is done anyway.
+// TestLeaving: a leaving host is only removed, and nothing else is done on it; the other
+// hosts are treated as usual.
 func TestLeaving(t *testing.T) {
 	env := environment(t, base())
 	plain := lists(t, applied(t, env), hosts(env))
@@ -498,9 +497,9 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// TestAddressServed: a control plane that runs waits until somebody answers at
-// the address with what it has now; one that is to join has no API server yet,
-// and perhaps nobody has.
+// TestAddressServed: a running control plane waits until an API server answers at the
+// address with the present configuration. A control plane that is about to join has no API
+// server yet.
 func TestAddressServed(t *testing.T) {
 	c := base()
 	threeControlPlanes(c)
@@ -518,8 +517,8 @@ func TestAddressServed(t *testing.T) {
 	}
 }
 
-// TestControlPlaneLeaves: it gives up an address that it may hold, if it is
-// there to do so.
+// TestControlPlaneLeaves: a leaving control plane releases an address that it may hold, if
+// it is reachable.
 func TestControlPlaneLeaves(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
@@ -554,8 +553,8 @@ func TestControlPlaneLeaves(t *testing.T) {
 	}
 }
 
-// TestSizes lays every pipeline over few and many hosts. What is asked of one
-// host must not grow with the others.
+// TestSizes runs every pipeline over few and many hosts. The work on one host must not
+// grow with the number of hosts.
 func TestSizes(t *testing.T) {
 	var perHost int
 	for _, n := range []int{1, 3, 300} {
@@ -587,7 +586,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestPlanHoldsNoSecret plants secrets wherever a file can hold one.
+// TestPlanHoldsNoSecret puts secrets into every file that can have one.
 func TestPlanHoldsNoSecret(t *testing.T) {
 	dir := t.TempDir()
 	const canary = "canary-5f1c9a"
@@ -624,8 +623,8 @@ func TestPlanHoldsNoSecret(t *testing.T) {
 	}
 }
 
-// kubeadm has a member in a pod listen at its host's loopback address of the version
-// that the host has in the cluster, and at no other of these.
+// kubeadm makes an etcd member in a pod listen at the loopback address of the IP version
+// that its host has in the cluster, and at no other.
 func TestMembersAreAskedWhereTheyListen(t *testing.T) {
 	at := []string{":2379", ":2381"}
 	for name, tc := range map[string]struct {

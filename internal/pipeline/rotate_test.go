@@ -9,7 +9,7 @@ import (
 	"slipway.dev/slipway/internal/module/certs"
 )
 
-// rotations are an exchange of all that can be exchanged, which is at its beginning.
+// rotations rotates everything, and is at its beginning.
 func rotations(env module.Env) certs.Rotations {
 	return certs.Rotations{
 		Accounts:   certs.AccountRotation{From: "old"},
@@ -18,7 +18,7 @@ func rotations(env module.Env) certs.Rotations {
 	}
 }
 
-// TestRotate holds what exchanging wants of hosts.
+// TestRotate compares the operations of rotations.
 func TestRotate(t *testing.T) {
 	for _, v := range []struct {
 		name   string

@@ -45,8 +45,8 @@ func TestUpgradeOperations(t *testing.T) {
 	golden.Check(t, "testdata/upgrade.golden", b.String())
 }
 
-// Nodes go by themselves or a few at a time, and none that is not one: first the
-// control plane that speaks for the cluster.
+// Nodes are upgraded alone or a few at a time: first the leader control plane. A host that
+// is not a node is not drained.
 func TestUpgradeWaves(t *testing.T) {
 	c := base()
 	threeControlPlanes(c)
@@ -93,7 +93,7 @@ func TestUpgradeWaves(t *testing.T) {
 	}
 }
 
-// Whatever a host unpacks in its turn is on it before, and it is a host that unpacks it.
+// Everything that a host unpacks in its wave was transferred to it earlier.
 func TestUpgradeFetchesAhead(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.Cluster){
 		"stacked": func(*v1alpha1.Cluster) {},
@@ -134,7 +134,7 @@ func TestUpgradeFetchesAhead(t *testing.T) {
 	}
 }
 
-// A component that the user has listen elsewhere is asked there.
+// A component with another port is checked at that port.
 func TestUpgradeAsksComponents(t *testing.T) {
 	c := base()
 	c.Spec.Kubernetes.Scheduler.ExtraArgs = map[string]string{"bind-address": "192.0.2.11", "secure-port": "20259"}
@@ -152,9 +152,9 @@ func TestUpgradeAsksComponents(t *testing.T) {
 	}
 }
 
-// A member is exchanged when all of them serve: one that has gone meanwhile would
-// take the majority along. Where it does not serve itself nobody waits; on the way back
-// such a one goes first.
+// A member is replaced only when all members serve; otherwise etcd could lose quorum. If
+// the member itself does not serve, nothing waits for it; in a rollback such a member goes
+// first.
 func TestUpgradeOfEtcdWaitsForEveryMember(t *testing.T) {
 	c := base()
 	threeControlPlanes(c)
@@ -190,7 +190,7 @@ func TestUpgradeOfEtcdWaitsForEveryMember(t *testing.T) {
 	}
 }
 
-// On the way back no host has more done to it than on the way there.
+// In a rollback no host has more steps than in the upgrade.
 func TestRevertTouchesWhatWasTouched(t *testing.T) {
 	c := base()
 	threeControlPlanes(c)
@@ -213,8 +213,8 @@ func TestRevertTouchesWhatWasTouched(t *testing.T) {
 	}
 }
 
-// On the way back nothing goes on a node before kube-proxy does: it is never newer
-// than an API server that it asks.
+// In a rollback no node is changed before kube-proxy: it must not be newer than an API
+// server that it uses.
 func TestRevertProxyFirst(t *testing.T) {
 	env := environment(t, base())
 	env.Upgrade.Back = true
@@ -238,8 +238,9 @@ func TestRevertProxyFirst(t *testing.T) {
 	}
 }
 
-// What earlier bundles have brought is let go when all else is done on all hosts, and
-// what is imported stays. A host that takes no part may be of the version before yet.
+// Files of earlier bundles are removed when everything else is done on all hosts, and
+// imported images remain. A host that does not take part may still have the previous
+// version.
 func TestRetireComesLast(t *testing.T) {
 	c := base()
 	c.Spec.Etcd.Type = spec.EtcdManaged

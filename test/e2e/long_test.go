@@ -161,7 +161,7 @@ func TestLongDiskFull(t *testing.T) {
 	if code := o.wait(); code != 1 {
 		t.Fatalf("create on a full disk ends with %d, want 1:\n%s", code, tail(o.stderr.String()))
 	}
-	oneFailure(t, o.stderr.String(), full, `is full|no space left on device`, "make room on the host")
+	oneFailure(t, o.stderr.String(), full, `is full|no space left on device`, "free disk space on the host")
 
 	s.inside(t, full, "rm", "/var/lib/full")
 	o = s.start(t, "resume", s.name, "--yes")

@@ -1,5 +1,5 @@
-// Package addon puts add-ons into the cluster, keeps them as described, and takes
-// them out again.
+// Package addon installs add-ons into the cluster, keeps them as described, and removes
+// them.
 package addon
 
 import (
@@ -20,20 +20,20 @@ import (
 
 // Kinds of changes in plans.
 const (
-	// KindAddon is an add-on as a whole.
+	// KindAddon is a whole add-on.
 	KindAddon op.Kind = "add-on"
-	// KindHook is an object that a chart wants applied around others.
+	// KindHook is an object that a chart applies before or after other objects.
 	KindHook op.Kind = "chart hook"
 )
 
-// Removed is the task that takes out add-ons.
+// Removed is the task that removes add-ons.
 const Removed = "addon.removed"
 
-// settle is how long what comes before and after a wait may take.
+// settle is the time for the work before and after a wait.
 const settle = 3 * time.Minute
 
-// New is the module: one task for each add-on, one after the other, when DNS
-// answers, and one for those that are not described any more.
+// New returns the module: after CoreDNS is ready, one task for each add-on, one after the
+// other, and one task for add-ons that are no longer described.
 func New(list []addon.Addon) engine.Module {
 	m := engine.Module{Name: "add-ons"}
 	needs := []string{"nodes.dns"}
@@ -54,7 +54,7 @@ func New(list []addon.Addon) engine.Module {
 	return m
 }
 
-// entries are the objects of an add-on as they are to be on record.
+// entries returns the objects of an add-on for its inventory.
 func entries(ctx context.Context, c *kube.Client, a addon.Addon, have *inventory) ([]entry, error) {
 	var out []entry
 	add := func(o *unstructured.Unstructured) error {
@@ -67,8 +67,8 @@ func entries(ctx context.Context, c *kube.Client, a addon.Addon, have *inventory
 				return err
 			}
 			if live != nil {
-				// Of an add-on that has handed it over, nobody here knows
-				// whether it was there before that one.
+				// If another add-on has handed the object over, it is unknown whether the
+				// object existed before that add-on.
 				e.Found = live.GetLabels()[addon.Label] != a.Name
 			}
 		}
@@ -88,7 +88,7 @@ func entries(ctx context.Context, c *kube.Client, a addon.Addon, have *inventory
 	return out, nil
 }
 
-// wanted is the inventory of an add-on that has come to its end.
+// wanted returns the inventory of an add-on that is completely installed.
 func wanted(ctx context.Context, c *kube.Client, a addon.Addon, have *inventory) (*inventory, error) {
 	objects, err := entries(ctx, c, a, have)
 	return &inventory{Name: a.Name, State: applied, Digest: a.Digest, Installed: true, Objects: objects, Sources: a.Sources}, err
@@ -117,7 +117,7 @@ func check(ctx context.Context, s *engine.Scope, a addon.Addon) ([]plan.OpChange
 	if same, err := keeps(ctx, c, a); err != nil {
 		return nil, err
 	} else if !same && len(out) == 0 {
-		out = append(out, plan.OpChange{Kind: KindAddon, Target: a.Name, Summary: "record"})
+		out = append(out, plan.OpChange{Kind: KindAddon, Target: a.Name, Summary: "save delete hooks"})
 	}
 	served, due, err := withCert(ctx, c, a)
 	if err != nil {
@@ -135,8 +135,7 @@ func check(ctx context.Context, s *engine.Scope, a addon.Addon) ([]plan.OpChange
 	return append(out, gone...), err
 }
 
-// fromNothing is what installing an add-on does in a cluster that is yet to be
-// made.
+// fromNothing returns the changes of an installation in a cluster that does not exist yet.
 func fromNothing(a addon.Addon) []plan.OpChange {
 	out := []plan.OpChange{{Kind: KindAddon, Target: a.Name, Summary: summary(a, nil), Diff: sourcesDiff(nil, &inventory{Sources: a.Sources})}}
 	for _, h := range hooks(a, nil) {
@@ -148,7 +147,7 @@ func fromNothing(a addon.Addon) []plan.OpChange {
 	return out
 }
 
-// objects are those of an add-on and its namespace.
+// objects returns the objects of an add-on and its namespace.
 func objects(a addon.Addon) []*unstructured.Unstructured {
 	if a.Namespace == nil {
 		return a.Objects
@@ -165,7 +164,7 @@ func summary(a addon.Addon, have *inventory) string {
 	case have.State != applied:
 		return "finish, " + a.Digest
 	}
-	return "record"
+	return "update inventory"
 }
 
 func sourcesDiff(have, want *inventory) (text string) {
@@ -184,8 +183,8 @@ func sourcesDiff(have, want *inventory) (text string) {
 	return text
 }
 
-// apply says first on record what it may put into the cluster, so that nothing is
-// there of which nobody knows, whenever it is cut off.
+// apply first saves in the inventory what it may put into the cluster. If it is
+// interrupted, the inventory still has every object.
 func apply(ctx context.Context, s *engine.Scope, a addon.Addon) error {
 	c := engine.Get(s, module.KeyKube)
 	have, err := inventoryOf(ctx, c, a.Name)
@@ -204,7 +203,7 @@ func apply(ctx context.Context, s *engine.Scope, a addon.Addon) error {
 	}
 	run := hooks(a, have)
 	if have != nil && have.same(want) {
-		run = nil // what was changed by hand is put right
+		run = nil // only manual changes are corrected
 	} else if err := began.write(ctx, c); err != nil {
 		return err
 	}
@@ -217,8 +216,8 @@ func apply(ctx context.Context, s *engine.Scope, a addon.Addon) error {
 	return want.write(ctx, c)
 }
 
-// within does what the add-on's time is for: its objects, its hooks, and the wait
-// for both.
+// within does everything that the timeout of the add-on covers: its objects, its hooks,
+// and the wait for both.
 func within(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hook, have, want *inventory) error {
 	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
@@ -234,8 +233,8 @@ func within(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hoo
 	return runHooks(ctx, s, run, after(have), want)
 }
 
-// put applies an add-on's objects: what others need first, then the chart's hooks
-// that come before the rest.
+// put applies the objects of an add-on: first those that others need, then the early hooks
+// of the chart, then the rest.
 func put(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hook, have, want *inventory) error {
 	c := engine.Get(s, module.KeyKube)
 	if len(run) > 0 {
@@ -281,7 +280,7 @@ func after(have *inventory) addon.HookPhase {
 	return addon.PostUpgrade
 }
 
-// hooks are those that run when an add-on is installed or changed.
+// hooks returns the hooks that run when an add-on is installed or changed.
 func hooks(a addon.Addon, have *inventory) (out []addon.Hook) {
 	for _, h := range a.Hooks {
 		if h.In(before(have)) || h.In(after(have)) {
@@ -291,8 +290,8 @@ func hooks(a addon.Addon, have *inventory) (out []addon.Hook) {
 	return out
 }
 
-// runHooks has each hook of a phase made anew, and waits for it. What was there
-// before the add-on is not made anew, and stays.
+// runHooks recreates each hook of a phase, and waits for it. An object that existed before
+// the add-on is not recreated and remains.
 func runHooks(ctx context.Context, s *engine.Scope, run []addon.Hook, phase addon.HookPhase, want *inventory) error {
 	c := engine.Get(s, module.KeyKube)
 	var done []*unstructured.Unstructured
@@ -314,7 +313,7 @@ func runHooks(ctx context.Context, s *engine.Scope, run []addon.Hook, phase addo
 			done = append(done, h.Object)
 		}
 	}
-	for _, o := range done { // what ran may have needed them all
+	for _, o := range done { // later hooks may have needed the earlier ones
 		if err := ours(ctx, c, want, o); err != nil {
 			return err
 		}
@@ -322,7 +321,7 @@ func runHooks(ctx context.Context, s *engine.Scope, run []addon.Hook, phase addo
 	return nil
 }
 
-// ours removes an object that the add-on has made, if it is there.
+// ours removes an object that the add-on has created, if it exists.
 func ours(ctx context.Context, c *kube.Client, of *inventory, o *unstructured.Unstructured) error {
 	if e, ok := of.entry(addon.RefOf(o)); ok && e.Found {
 		return nil

@@ -12,18 +12,17 @@ import (
 	"slipway.dev/slipway/internal/kube"
 )
 
-// hooksKey is under which the Secret beside an inventory has a chart's hooks around
-// the deletion of its objects.
+// hooksKey is the key under which the Secret of an inventory has the delete hooks of a
+// chart.
 const hooksKey = "hooks"
 
-// farewellOf is the Secret beside an add-on's inventory. It is no ConfigMap, for
-// among the objects of hooks may be Secrets.
+// farewellOf returns the Secret with the delete hooks of an add-on. It is not a ConfigMap,
+// because hooks can contain Secrets.
 func farewellOf(name string) *unstructured.Unstructured {
 	return addon.Ref{Kind: "Secret", Namespace: namespace, Name: prefix + name}.Object("v1")
 }
 
-// kept is what is to be done around the deletion of an add-on's objects: nothing,
-// if nothing is on record.
+// kept returns the saved delete hooks of an add-on; none if nothing is saved.
 func kept(ctx context.Context, c *kube.Client, name string) (f addon.Farewell, err error) {
 	live, err := c.Live(ctx, farewellOf(name))
 	if live == nil || err != nil {
@@ -35,12 +34,13 @@ func kept(ctx context.Context, c *kube.Client, name string) (f addon.Farewell, e
 		f, err = addon.Unpack(raw)
 	}
 	if err != nil {
-		return f, hookFailed(name, fmt.Sprintf("the hooks of add-on %s in Secret %s/%s cannot be read: %v", name, namespace, prefix+name, err), "put the Secret back as it was")
+		return f, hookFailed(name, fmt.Sprintf("add-on %s: "+
+			"its hooks in Secret %s/%s cannot be read: %v", name, namespace, prefix+name, err), "restore the Secret")
 	}
 	return f, nil
 }
 
-// keeps says that what is on record is what the add-on's chart has done by now.
+// keeps reports whether the saved delete hooks are those of the chart.
 func keeps(ctx context.Context, c *kube.Client, a addon.Addon) (bool, error) {
 	have, err := kept(ctx, c, a.Name)
 	if err != nil {
@@ -49,7 +49,7 @@ func keeps(ctx context.Context, c *kube.Client, a addon.Addon) (bool, error) {
 	return have.Same(a.Farewell())
 }
 
-// keep puts on record what is to be done when the add-on is taken out.
+// keep saves the delete hooks of an add-on.
 func keep(ctx context.Context, c *kube.Client, a addon.Addon) error {
 	same, err := keeps(ctx, c, a)
 	if same || err != nil {
@@ -68,7 +68,7 @@ func keep(ctx context.Context, c *kube.Client, a addon.Addon) error {
 	return c.Apply(ctx, []*unstructured.Unstructured{o})
 }
 
-// discard takes something off the record.
+// discard deletes an object, if it exists.
 func discard(ctx context.Context, c *kube.Client, o *unstructured.Unstructured) error {
 	live, err := c.Live(ctx, o)
 	if live == nil || err != nil {
@@ -77,11 +77,12 @@ func discard(ctx context.Context, c *kube.Client, o *unstructured.Unstructured) 
 	return c.DeleteLive(ctx, live)
 }
 
-// hookFailed is what stops a removal: it names the way on, and the way past the
-// hooks.
+// hookFailed returns the error that stops a removal. It says how to continue, and how to
+// skip the hooks.
 func hookFailed(name, message, mend string) error {
 	return diag.List{{
 		ID: addon.IDHookFailed, Severity: diag.Error, Message: message,
-		Hint: mend + ", then go on: slipway resume; or pass its hooks by: kubectl delete secret -n " + namespace + " " + prefix + name + ", and go on",
+		Hint: mend + ", then run slipway resume; or skip the hooks: " +
+			"run kubectl delete secret -n " + namespace + " " + prefix + name + ", then slipway resume",
 	}}
 }

@@ -14,33 +14,33 @@ import (
 	"slipway.dev/slipway/internal/kube"
 )
 
-// Where the cluster has on record what add-ons have put into it.
+// The ConfigMaps with the inventories of add-ons.
 const (
 	namespace = "kube-system"
 	prefix    = "slipway-addon-"
-	// mark is on inventories and on what is kept beside them, and on nothing else.
+	// mark is a label of inventories and of their Secrets, and of nothing else.
 	mark = "slipway.dev/addon-inventory"
 )
 
-// A state is how far an add-on has come.
+// A state is the progress of an add-on.
 type state string
 
 const (
-	// applying: it was begun, and has not come to its end.
+	// applying: the installation has begun, and is not complete.
 	applying state = "applying"
 	applied  state = "applied"
-	// removing: it is taken out, and its hooks before that have not come to their
-	// end; deleting: they have.
+	// removing: the removal has begun, and its pre-delete hooks are not complete.
+	// deleting: they are complete.
 	removing state = "removing"
 	deleting state = "deleting"
 )
 
-// An inventory is what an add-on has put into the cluster.
+// An inventory lists what an add-on has put into the cluster.
 type inventory struct {
 	Name   string
 	State  state
 	Digest string
-	// Installed says that it has come to its end once.
+	// Installed reports whether the installation has completed once.
 	Installed bool
 	Objects   []entry
 	Sources   []string
@@ -50,14 +50,14 @@ type inventory struct {
 type entry struct {
 	addon.Ref
 	Version string `json:"version"`
-	// Found says that it was there before the add-on: it stays when the add-on
-	// goes.
+	// Found reports whether the object existed before the add-on: it remains when the
+	// add-on is removed.
 	Found bool `json:"found,omitempty"`
 }
 
 func (e entry) object() *unstructured.Unstructured { return e.Ref.Object(e.Version) }
 
-// inventoryOf reads what is on record of an add-on, nil if there is nothing.
+// inventoryOf returns the inventory of an add-on; nil if there is none.
 func inventoryOf(ctx context.Context, c *kube.Client, name string) (*inventory, error) {
 	cm, err := c.ConfigMap(ctx, namespace, prefix+name)
 	if cm == nil || err != nil {
@@ -66,7 +66,7 @@ func inventoryOf(ctx context.Context, c *kube.Client, name string) (*inventory, 
 	return parse(cm)
 }
 
-// inventories are those of all add-ons, the latest first.
+// inventories returns the inventories of all add-ons, the newest first.
 func inventories(ctx context.Context, c *kube.Client) ([]*inventory, error) {
 	maps, err := c.ConfigMaps(ctx, namespace, mark)
 	if err != nil {
@@ -98,12 +98,12 @@ func parse(cm *corev1.ConfigMap) (*inventory, error) {
 		inv.Sources = strings.Split(text, "\n")
 	}
 	if err := json.Unmarshal([]byte(cm.Data["objects"]), &inv.Objects); err != nil {
-		return nil, fmt.Errorf("reading what is on record of an add-on in config map %s/%s: %w", cm.Namespace, cm.Name, err)
+		return nil, fmt.Errorf("reading the inventory of an add-on in ConfigMap %s/%s: %w", cm.Namespace, cm.Name, err)
 	}
 	return inv, nil
 }
 
-// object is the inventory as the cluster keeps it.
+// object returns the inventory as a ConfigMap.
 func (inv *inventory) object() (*unstructured.Unstructured, error) {
 	objects, err := json.Marshal(inv.Objects)
 	if err != nil {
@@ -121,7 +121,7 @@ func (inv *inventory) object() (*unstructured.Unstructured, error) {
 	}}, nil
 }
 
-// write puts it on record.
+// write saves the inventory in the cluster.
 func (inv *inventory) write(ctx context.Context, c *kube.Client) error {
 	o, err := inv.object()
 	if err != nil {
@@ -130,13 +130,13 @@ func (inv *inventory) write(ctx context.Context, c *kube.Client) error {
 	return c.Apply(ctx, []*unstructured.Unstructured{o})
 }
 
-// same says that two inventories are of the same objects, from the same.
+// same reports whether two inventories have the same objects from the same sources.
 func (inv *inventory) same(other *inventory) bool {
 	return inv.Digest == other.Digest && inv.State == other.State &&
 		slices.Equal(inv.Objects, other.Objects) && slices.Equal(inv.Sources, other.Sources)
 }
 
-// entry finds an object.
+// entry returns the entry of an object.
 func (inv *inventory) entry(ref addon.Ref) (entry, bool) {
 	if inv == nil {
 		return entry{}, false
@@ -148,7 +148,7 @@ func (inv *inventory) entry(ref addon.Ref) (entry, bool) {
 	return inv.Objects[i], true
 }
 
-// without are the entries that are not among others.
+// without returns the entries that are not among others.
 func (inv *inventory) without(others []entry) (out []entry) {
 	if inv == nil {
 		return nil

@@ -9,9 +9,9 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// Losses are what goes with the objects that the steps of a plan remove: what is
-// in a namespace, the objects of a kind, the data of a volume. People must give
-// leave for that; of all else, the same add-on makes another.
+// Losses returns the data that is lost with the objects that a plan removes: the content
+// of a namespace, the objects of a custom resource, the data of a volume. The user must
+// consent to it. All other objects can be created again by the add-on.
 func Losses(steps []plan.Step) (out []string) {
 	for _, s := range steps {
 		if !strings.HasPrefix(s.Task, "addon.") {
@@ -22,7 +22,7 @@ func Losses(steps []plan.Step) (out []string) {
 			if c.Kind != module.KindObject || c.Summary != Leaves || !slices.Contains(addon.Holders(), kind) {
 				continue
 			}
-			what := "all that is in it"
+			what := "everything in it"
 			switch kind {
 			case "CustomResourceDefinition":
 				what = "all objects of that kind"

@@ -13,18 +13,19 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// Leaves is the summary of an object that is deleted.
+// Leaves is the change summary of an object that is deleted.
 const Leaves = "delete"
 
-// keepAnnotation is by which charts have an object stay.
+// keepAnnotation is the annotation with which charts keep an object.
 const keepAnnotation = "helm.sh/resource-policy"
 
-// longest bounds the removal of all add-ons: what takes its time, hooks and the
-// deletion of objects, is bounded for each of them.
+// longest is the timeout for the removal of all add-ons. Hooks and the deletion of objects
+// have their own timeouts for each add-on.
 const longest = 24 * time.Hour
 
-// removed is the task that takes out add-ons which are not described any more, the
-// latest first: after the others, for what moves from one to another stays.
+// removed is the task that removes add-ons which are no longer described, the newest
+// first. It runs after the installations, because an object that moves from one add-on to
+// another remains.
 func removed(list []addon.Addon, needs []string) engine.Task {
 	return engine.Task{
 		ID: Removed, Title: "remove add-ons", Manager: true, Needs: needs, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
@@ -33,7 +34,7 @@ func removed(list []addon.Addon, needs []string) engine.Task {
 			Check: func(ctx context.Context, s *engine.Scope) (out []plan.OpChange, err error) {
 				c := engine.Get(s, module.KeyKube)
 				if s.Pending() {
-					return nil, nil // nothing is in a cluster that is yet to be made
+					return nil, nil // the cluster does not exist yet
 				}
 				gone, err := dropped(ctx, c, list)
 				for _, r := range gone {
@@ -58,15 +59,15 @@ func removed(list []addon.Addon, needs []string) engine.Task {
 	}
 }
 
-// A removal is of an add-on that is not described any more.
+// A removal is the removal of an add-on that is no longer described.
 type removal struct {
 	*inventory
 	farewell addon.Farewell
-	// objects are those that no other add-on has now, but for those of hooks.
+	// objects lists the objects that no other add-on has now, without those of hooks.
 	objects []entry
 }
 
-// dropped are the removals of those that are not in the list.
+// dropped returns the removals of add-ons that are not in the list.
 func dropped(ctx context.Context, c *kube.Client, list []addon.Addon) (out []removal, err error) {
 	all, err := inventories(ctx, c)
 	if err != nil {
@@ -83,7 +84,8 @@ func dropped(ctx context.Context, c *kube.Client, list []addon.Addon) (out []rem
 		own := slices.DeleteFunc(slices.Clone(inv.Objects), r.ofHook)
 		r.objects = movedOut(own, list)
 		if len(own) > 0 && len(r.objects) == 0 {
-			// It only has another name now. What its hooks would clean up is in use.
+			// The add-on only has another name now. Its hooks would delete objects that
+			// are in use.
 			r.farewell = addon.Farewell{}
 			r.objects = movedOut(inv.Objects, list)
 		}
@@ -92,7 +94,7 @@ func dropped(ctx context.Context, c *kube.Client, list []addon.Addon) (out []rem
 	return out, nil
 }
 
-// movedOut are the objects of a dropped add-on that no other has now.
+// movedOut returns the objects of a dropped add-on that no other add-on has now.
 func movedOut(own []entry, list []addon.Addon) []entry {
 	var kept []entry
 	for _, a := range list {
@@ -103,18 +105,18 @@ func movedOut(own []entry, list []addon.Addon) []entry {
 	return (&inventory{Objects: own}).without(kept)
 }
 
-// ofHook says that an object belongs to a hook around the deletion.
+// ofHook reports whether an object belongs to a delete hook.
 func (r removal) ofHook(e entry) bool {
 	return slices.ContainsFunc(r.farewell.Hooks, func(h addon.Hook) bool { return addon.RefOf(h.Object) == e.Ref })
 }
 
-// ofHooks are the objects of hooks around the deletion, as far as they are on
-// record: they go when all hooks have run, for a later one may need them.
+// ofHooks returns the objects of delete hooks in the inventory. They are deleted after all
+// hooks have run, because a later hook may need them.
 func (r removal) ofHooks() []entry {
 	return slices.DeleteFunc(slices.Clone(r.Objects), func(e entry) bool { return !r.ofHook(e) })
 }
 
-// changes are what taking it out does.
+// changes returns the changes of the removal.
 func (r removal) changes(ctx context.Context, c *kube.Client) ([]plan.OpChange, error) {
 	out := []plan.OpChange{{Kind: KindAddon, Target: r.Name, Summary: "remove"}}
 	hooks := func(phase addon.HookPhase) {
@@ -137,8 +139,8 @@ func (r removal) changes(ctx context.Context, c *kube.Client) ([]plan.OpChange, 
 	return append(out, changes...), err
 }
 
-// run takes it out. How far it has come is on record: what a hook before the
-// deletion asks may be gone when the deletion has begun.
+// run removes the add-on. Its progress is saved, because after the deletion has begun, a
+// pre-delete hook may no longer work.
 func (r removal) run(ctx context.Context, s *engine.Scope) error {
 	c := engine.Get(s, module.KeyKube)
 	if len(r.farewell.Hooks) > 0 && r.State != deleting {
@@ -165,8 +167,7 @@ func (r removal) run(ctx context.Context, s *engine.Scope) error {
 	return discard(ctx, c, record)
 }
 
-// before runs the hooks before the deletion, and says first on record which of
-// their objects somebody else has made.
+// before runs the pre-delete hooks. It first saves which of their objects existed before.
 func (r removal) before(ctx context.Context, s *engine.Scope) error {
 	c := engine.Get(s, module.KeyKube)
 	for _, h := range r.farewell.Hooks {
@@ -192,7 +193,7 @@ func (r removal) before(ctx context.Context, s *engine.Scope) error {
 	return r.write(ctx, c)
 }
 
-// hooks runs those of a phase.
+// hooks runs the hooks of a phase.
 func (r removal) hooks(parent context.Context, s *engine.Scope, phase addon.HookPhase) error {
 	ctx, cancel := context.WithTimeout(parent, r.farewell.Timeout)
 	defer cancel()
@@ -200,28 +201,28 @@ func (r removal) hooks(parent context.Context, s *engine.Scope, phase addon.Hook
 	if err == nil || parent.Err() != nil {
 		return err
 	}
-	left := "its objects are all there still"
+	left := "its objects still exist"
 	if phase == addon.PostDelete {
 		left = "its objects are deleted"
 	}
-	return hookFailed(r.Name, fmt.Sprintf("removing add-on %s: %v; %s", r.Name, err, left), "mend what it fails for")
+	return hookFailed(r.Name, fmt.Sprintf("removing add-on %s: %v; %s", r.Name, err, left), "fix the cause")
 }
 
-// delete takes objects of it out, within the time of a task.
+// delete removes objects of the add-on, within the timeout of a task.
 func (r removal) delete(ctx context.Context, s *engine.Scope, list []entry) error {
 	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
 	defer cancel()
 	return remove(ctx, engine.Get(s, module.KeyKube), s, r.Name, list)
 }
 
-// A fate is what becomes of an object that an add-on has not any more.
+// A fate is what happens to an object that an add-on no longer has.
 type fate struct {
 	entry
-	summary string // "" is none: it is not the add-on's any more
+	summary string // "" if the object no longer belongs to the add-on
 }
 
-// fateOf judges an object by what it is now: it is removed if the add-on made it,
-// and nobody else has it.
+// fateOf decides by the live object: it is removed if the add-on created it, and no other
+// owner has it.
 func fateOf(ctx context.Context, c *kube.Client, name string, e entry) (fate, error) {
 	live, err := c.Live(ctx, e.object())
 	switch {
@@ -230,14 +231,14 @@ func fateOf(ctx context.Context, c *kube.Client, name string, e entry) (fate, er
 	case live == nil || live.GetLabels()[addon.Label] != name:
 		return fate{entry: e}, nil
 	case e.Found:
-		return fate{e, "leave: it was there before the add-on"}, nil
+		return fate{e, "keep: it existed before the add-on"}, nil
 	case live.GetAnnotations()[keepAnnotation] == "keep":
-		return fate{e, "leave: its chart says so (" + keepAnnotation + ")"}, nil
+		return fate{e, "keep: its chart requests it (" + keepAnnotation + ")"}, nil
 	}
 	return fate{e, Leaves}, nil
 }
 
-// leaving says what becomes of objects that an add-on has not any more.
+// leaving returns the changes for objects that an add-on no longer has.
 func leaving(ctx context.Context, c *kube.Client, name string, list []entry) ([]plan.OpChange, error) {
 	var out []plan.OpChange
 	for _, e := range slices.Backward(list) {
@@ -252,8 +253,8 @@ func leaving(ctx context.Context, c *kube.Client, name string, list []entry) ([]
 	return out, nil
 }
 
-// remove takes objects out that an add-on has not any more, the last first; what
-// holds others, namespaces and kinds, at the end.
+// remove removes objects that an add-on no longer has, the last one first. Namespaces and
+// custom resource definitions come last.
 func remove(ctx context.Context, c *kube.Client, s *engine.Scope, name string, list []entry) error {
 	ordered := slices.Clone(list)
 	slices.Reverse(ordered)

@@ -14,9 +14,9 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// withCert is an add-on as it is compared with the cluster: with the certificate that
-// the cluster has. If that has to be made again, the objects with it are left out, and
-// due says what happens to them: a plan holds nothing that is made by chance.
+// withCert returns an add-on for the comparison with the cluster: with the certificate
+// that the cluster has. If the certificate must be issued again, the objects that contain
+// it are left out, and due has their changes: a plan contains no generated values.
 func withCert(ctx context.Context, c *kube.Client, a addon.Addon) (_ addon.Addon, due []plan.OpChange, err error) {
 	if a.Serving == nil {
 		return a, nil, nil
@@ -32,15 +32,15 @@ func withCert(ctx context.Context, c *kube.Client, a addon.Addon) (_ addon.Addon
 	mine := func(o *unstructured.Unstructured) bool { return a.Serving.IsSecret(o) || a.Serving.IsAPI(o) }
 	for _, o := range a.Objects {
 		if mine(o) {
-			due = append(due, plan.OpChange{Kind: module.KindObject, Target: addon.RefOf(o).String(), Summary: "make the serving certificate: " + why})
+			due = append(due, plan.OpChange{Kind: module.KindObject, Target: addon.RefOf(o).String(), Summary: "issue the serving certificate: " + why})
 		}
 	}
 	a.Objects = slices.DeleteFunc(slices.Clone(a.Objects), mine)
 	return a, due, nil
 }
 
-// certified is an add-on as it is applied: with the certificate that the cluster has,
-// or with another if that has to be made again.
+// certified returns an add-on as it is applied: with the certificate that the cluster has,
+// or with a new one if it is due.
 func certified(ctx context.Context, c *kube.Client, a addon.Addon) (addon.Addon, error) {
 	if a.Serving == nil {
 		return a, nil
@@ -51,13 +51,13 @@ func certified(ctx context.Context, c *kube.Client, a addon.Addon) (addon.Addon,
 	}
 	if now := time.Now(); cert.Due(*a.Serving, now) != "" {
 		if cert, err = a.Serving.NewServingCert(now, cert); err != nil {
-			return a, fmt.Errorf("making the certificate of add-on %s: %w", a.Name, err)
+			return a, fmt.Errorf("creating the certificate of add-on %s: %w", a.Name, err)
 		}
 	}
 	return a.With(cert), nil
 }
 
-// servingCert is the certificate that the cluster has.
+// servingCert returns the certificate that the cluster has.
 func servingCert(ctx context.Context, c *kube.Client, a addon.Addon) (addon.ServingCert, error) {
 	at := slices.IndexFunc(a.Objects, a.Serving.IsSecret)
 	if at < 0 {

@@ -12,25 +12,25 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// secretDir is where a host has what it logs in with where copies are kept.
+// secretDir holds the credentials of a host for the storage of backup copies.
 const secretDir = "/etc/slipway/backup"
 
-// SigningKey is where a host has the key that signs the sets it makes. Hosts that make
-// none do not have it.
+// SigningKey is the path of the key with which a host signs its backup sets. Hosts that
+// create no sets do not have it.
 const SigningKey = "/etc/slipway/backup-signing.key"
 
-// HasCopies says that a host copies its snapshots to elsewhere. One with a member alone
-// does not: it has no keys of the cluster's authorities, and gets none for this.
+// HasCopies reports whether a host copies its snapshots to other storage. A host with only
+// etcd does not, because it does not have, and must not receive, the keys of the CAs.
 func HasCopies(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 	b := c.Spec.Etcd.Backup
 	return b != nil && len(b.Copies) > 0 && facts.RunsEtcd(c, h.Roles) && spec.HasRole(h, v1alpha1.RoleControlPlane)
 }
 
-// CopyTime is how long hosts let copying a snapshot take: until the next one is to be taken
-// at most, for that waits for it.
+// CopyTime is the timeout for copying a snapshot. It ends at the latest when the next
+// snapshot is due.
 func CopyTime(b *v1alpha1.EtcdBackup) time.Duration { return min(b.Every.Duration, op.AutoCopyTime) }
 
-// copied is how a host copies its snapshots to elsewhere; nil if it does not.
+// copied returns how a host copies its snapshots; nil if it does not.
 func copied(env module.Env, h *engine.Host) *op.AutoCopies {
 	b := env.Cluster.Spec.Etcd.Backup
 	if !HasCopies(env.Cluster, h.Host) {
@@ -49,13 +49,13 @@ func copied(env module.Env, h *engine.Host) *op.AutoCopies {
 	return out
 }
 
-// ofSets are the files of hosts that sets are made of.
+// ofSets returns the files of hosts that belong to a backup set.
 func ofSets(c *v1alpha1.Cluster) []string {
 	return slices.Concat(AuthorityKeys(), EtcdKeys(), encryptionFiles(c))
 }
 
-// encryptionFiles may have the keys by which API servers encrypt: Slipway's, and that of
-// others.
+// encryptionFiles returns the files that may have the encryption keys of API servers: the
+// file of Slipway, and one of the user.
 func encryptionFiles(c *v1alpha1.Cluster) []string {
 	out := []string{module.EncryptionFile}
 	if at := c.Spec.Kubernetes.APIServer.ExtraArgs[spec.EncryptionFlag]; at != "" {
@@ -64,8 +64,8 @@ func encryptionFiles(c *v1alpha1.Cluster) []string {
 	return out
 }
 
-// AuthorityKeys are the files without which a control plane cannot be had again: all
-// others are made from them. The first is the certificate of the cluster's authority.
+// AuthorityKeys returns the files without which a control plane cannot be restored; all
+// others are created from them. The first is the certificate of the cluster CA.
 func AuthorityKeys() []string {
 	var out []string
 	for _, name := range []string{"ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key", "sa.pub"} {
@@ -74,10 +74,10 @@ func AuthorityKeys() []string {
 	return out
 }
 
-// EtcdKeys are those of etcd, on hosts with a member.
+// EtcdKeys returns the certificate and key of the etcd CA, on hosts with an etcd member.
 func EtcdKeys() []string { return []string{module.EtcdCA, module.EtcdPKI + "/ca.key"} }
 
-// CopyTarget is where copies are kept, as hosts and the manager reach it.
+// CopyTarget returns how hosts and the manager reach the storage of copies.
 func CopyTarget(to v1alpha1.EtcdCopy) op.CopyTarget {
 	out := op.CopyTarget{Name: to.Name, Keep: to.Keep, Directory: to.Directory}
 	if m := to.SSH; m != nil {
@@ -92,7 +92,8 @@ func CopyTarget(to v1alpha1.EtcdCopy) op.CopyTarget {
 	return out
 }
 
-// secrets are what a host logs in with, and what it signs its sets with.
+// secrets returns the credentials of a host for its copies, and the key that signs its
+// sets.
 func secrets(env module.Env) (list op.List) {
 	sign := op.File{Path: SigningKey, Content: []byte(env.BackupKey.Reveal()), Mode: 0o600, Secret: true}
 	for _, to := range env.Cluster.Spec.Etcd.Backup.Copies {

@@ -1,5 +1,5 @@
-// Package backup looks after the data of etcd: it gives back what they have not in
-// use, and restores them from a snapshot.
+// Package backup maintains the data of etcd: it defragments the databases, takes scheduled
+// snapshots, and restores them.
 package backup
 
 import (
@@ -15,39 +15,40 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Won hears what was given back on a host, in bytes.
+// Won is called with the size of the database of a host before and after the
+// defragmentation, in bytes.
 type Won func(host string, before, after int64)
 
-// Defrag is the module that gives back what members of etcd have not in use: one
-// at a time, the leader last, each only while all are well.
+// Defrag is the module that defragments etcd members: one at a time, the leader last, and
+// only while all members are healthy.
 func Defrag(env module.Env, won Won) engine.Module {
 	one := engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}
 	return engine.Module{Name: "backup", Tasks: []engine.Task{
 		{
-			ID: "defrag.compact", Title: "give up old revisions", On: isFirstMember(env), Timeout: 15 * time.Minute,
+			ID: "defrag.compact", Title: "compact etcd revisions", On: isFirstMember(env), Timeout: 15 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) { return defrag(env, op.DefragCompact), nil },
 		},
 		{
-			ID: "defrag.follower", Title: "defragment etcd", On: isMember(env), Needs: []string{"defrag.compact"}, Rollout: one, Timeout: 15 * time.Minute,
+			ID: "defrag.follower", Title: "defragment etcd followers", On: isMember(env), Needs: []string{"defrag.compact"}, Rollout: one, Timeout: 15 * time.Minute,
 			Ops:   func(*engine.Scope) (op.List, error) { return defrag(env, op.DefragFollower), nil },
 			After: tell(won),
 		},
 		{
-			ID: "defrag.leader", Title: "defragment the leader of etcd", On: isMember(env), Needs: []string{"defrag.follower"}, Rollout: one, Timeout: 15 * time.Minute,
-			// By then the others have nothing to give back any more.
+			ID: "defrag.leader", Title: "defragment etcd leader", On: isMember(env), Needs: []string{"defrag.follower"}, Rollout: one, Timeout: 15 * time.Minute,
+			// Followers have nothing left to defragment at this point.
 			Ops: func(s *engine.Scope) (op.List, error) {
 				return defrag(env, op.DefragAny), nil
 			},
 			After: tell(won),
 		},
 		{
-			ID: "defrag.disarm", Title: "take alarms back", On: isFirstMember(env), Needs: []string{"defrag.leader"},
+			ID: "defrag.disarm", Title: "disarm etcd alarms", On: isFirstMember(env), Needs: []string{"defrag.leader"},
 			Ops: func(*engine.Scope) (op.List, error) { return defrag(env, op.DefragDisarm), nil },
 		},
 	}}
 }
 
-// isMember selects the hosts that have a member of etcd.
+// isMember selects the hosts that have an etcd member.
 func isMember(env module.Env) func(*engine.Host) bool {
 	return func(h *engine.Host) bool { return facts.RunsEtcd(env.Cluster, h.Roles) }
 }
@@ -67,7 +68,7 @@ func defrag(env module.Env, step op.DefragStep) op.List {
 	return op.List{o}
 }
 
-// tell tells what was won.
+// tell reports the result of a defragmentation.
 func tell(won Won) func(context.Context, *engine.Scope, []op.Result) error {
 	return func(_ context.Context, s *engine.Scope, results []op.Result) error {
 		if s.Operation() == "" || len(results) == 0 || len(results[0].Output) == 0 {
@@ -75,9 +76,9 @@ func tell(won Won) func(context.Context, *engine.Scope, []op.Result) error {
 		}
 		var d op.EtcdDefragged
 		if err := json.Unmarshal(results[0].Output, &d); err != nil {
-			return fmt.Errorf("reading what was given back: %w", err)
+			return fmt.Errorf("reading the result of the defragmentation: %w", err)
 		}
-		s.Note("etcd's database: %s, before %s", iec.Bytes(d.After), iec.Bytes(d.Before))
+		s.Note("etcd database: %s, was %s", iec.Bytes(d.After), iec.Bytes(d.Before))
 		if won != nil {
 			won(s.Host().Name, d.Before, d.After)
 		}

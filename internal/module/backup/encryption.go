@@ -9,18 +9,19 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// keyEncrypts is a control plane's file of keys; it is on no record.
+// keyEncrypts is the encryption configuration of a control plane. It is not written to any
+// record.
 var keyEncrypts = engine.NewHostKey[[]byte]("restore.keys-of-now", nil)
 
-// encryption lets API servers, which are stopped meanwhile, read what is restored: by
-// the keys that the set has, or as it was before there were any. They write with the
-// present keys, as before: nobody who wrote the set chooses by which key Secrets are
-// encrypted. The next apply finds out which keys are still used.
+// encryption lets API servers, which are stopped meanwhile, read the restored data: with
+// the keys of the set, or unencrypted. They continue to write with their present keys, so
+// that the author of the set cannot choose the key that encrypts Secrets. The next apply
+// detects which keys are still used.
 func encryption(src Source) []engine.Task {
 	control := engine.Role(v1alpha1.RoleControlPlane)
 	return []engine.Task{
 		{
-			ID: "restore.encrypted", Title: "look at keys for encryption", On: control,
+			ID: "restore.encrypted", Title: "check encryption keys", On: control,
 			When:     func(*engine.Scope) bool { return src.Rescue == nil },
 			Provides: []engine.KeyRef{keyEncrypts.Ref()},
 			Ops: func(*engine.Scope) (op.List, error) {
@@ -32,13 +33,13 @@ func encryption(src Source) []engine.Task {
 			},
 		},
 		{
-			ID: "restore.encryption", Title: "add encryption keys of the backup", On: control, Needs: []string{StepSwap},
+			ID: "restore.encryption", Title: "add encryption keys from backup", On: control, Needs: []string{StepSwap},
 			When:     func(*engine.Scope) bool { return src.Rescue == nil },
 			Consumes: []engine.KeyRef{keyEncrypts.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				now := engine.Get(s, keyEncrypts)
 				if len(now) == 0 {
-					return nil, nil // nothing is encrypted; or they are lost, and come with the other keys
+					return nil, nil // nothing is encrypted, or the keys are lost and are restored with the others
 				}
 				text, err := withKeysOf(src.Files[module.EncryptionFile], now)
 				if err != nil {
@@ -50,9 +51,9 @@ func encryption(src Source) []engine.Task {
 	}
 }
 
-// withKeysOf returns the present keys with those of a set behind them, and has what is
-// not encrypted be readable, too: a snapshot may be older than the keys that are in its
-// set. API servers write by the first key, which is always a present one.
+// withKeysOf returns the present keys followed by those of a set, and makes unencrypted
+// data readable, too: a snapshot may be older than the keys in its set. API servers write
+// with the first key, which is always a present one.
 func withKeysOf(set, present []byte) ([]byte, error) {
 	out, err := module.ParseEncryption(present)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"slipway.dev/slipway/internal/module"
 )
 
-// Restored data are read by the keys of the set, and written by the present ones: nobody
-// who can write a set chooses by which key Secrets are encrypted.
+// Restored data is read with the keys of the set and written with the present ones: the
+// author of a set cannot choose the key that encrypts Secrets.
 func TestWithKeysOf(t *testing.T) {
 	file := func(resource string, keys ...string) string {
 		out := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [" + resource + "]\n  providers:\n"
@@ -24,7 +24,7 @@ func TestWithKeysOf(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, reason, then, now string
-		want                    string // of secrets, then of config maps
+		want                    string // keys of Secrets, then of ConfigMaps
 		fails                   bool
 	}{
 		{"the same key", "there is nothing to change", file("secrets", "1-a"), file("secrets", "1-a"), "1-a identity; identity", false},

@@ -17,26 +17,27 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// A Source is a backup set, as the module sees it.
+// A Source is the view that the module has of a backup set.
 type Source struct {
-	// Key names the restore; Snapshot is to be had from the manager.
+	// Key identifies the restore. The manager provides the Snapshot.
 	Key      string
 	Snapshot op.Blob
-	// Revision is the snapshot's, and Before how many times a cluster of this name was
-	// given other data before.
+	// Revision is the revision of the snapshot. Before is how many times the data of a
+	// cluster with this name was replaced earlier.
 	Revision int64
 	Before   int
-	// Files are those of hosts, by their paths.
+	// Files holds the files of hosts, by path.
 	Files map[string][]byte
-	// Unverified is that nobody knows who wrote the set: of its files hosts get none.
+	// Unverified means that the author of the set is unknown: hosts receive none of its
+	// files.
 	Unverified bool
-	// Kubeconfig is the administrator's.
+	// Kubeconfig is the kubeconfig of the administrator.
 	Kubeconfig []byte
-	// Rescue is instead of a set: what a member has that is left over.
+	// Rescue, if not nil, uses the data of a surviving member instead of a set.
 	Rescue *Rescue
 }
 
-// members are the hosts that have a member afterwards.
+// members returns the hosts that have an etcd member afterwards.
 func (s Source) members(env module.Env) []v1alpha1.Host {
 	all := env.Members(env.Cluster)
 	if s.Rescue == nil {
@@ -45,20 +46,20 @@ func (s Source) members(env module.Env) []v1alpha1.Host {
 	return slices.DeleteFunc(slices.Clone(all), func(h v1alpha1.Host) bool { return h.Name != s.Rescue.Member })
 }
 
-// keeps selects them.
+// keeps selects these hosts.
 func (s Source) keeps(env module.Env) func(*engine.Host) bool {
 	return func(h *engine.Host) bool {
 		return slices.ContainsFunc(s.members(env), func(m v1alpha1.Host) bool { return m.Name == h.Name })
 	}
 }
 
-// maxDoubled bounds how far it goes, far below what a revision can be.
+// maxDoubled bounds bump, far below the maximum revision.
 const maxDoubled = 30
 
-// bump is how far the revision goes beyond the snapshot's. One that was restored before
-// has come that far already, and it must come further than it ever was: a snapshot of
-// before that, or the same one once more, would else have clients go by what they
-// remember. With each time twice as far is further than all times before together.
+// bump returns by how much the revision is raised above that of the snapshot. It must
+// become higher than it ever was, also after earlier restores of the same or an older
+// snapshot. Otherwise clients would continue with cached data. Doubling it each time makes
+// it larger than all earlier bumps together.
 func (s Source) bump() int64 { return op.FirstBump << min(s.Before, maxDoubled) }
 
 const (
@@ -66,28 +67,26 @@ const (
 	etcd    = "etcd.service"
 )
 
-// StepSwap is the step with which members of etcd come to have other data, of a set
-// as of a rescue; with StepReached all of them have it, and serve it.
+// StepSwap is the step that replaces the data of etcd members, in a restore and in a
+// rescue. After StepReached all members have the new data and serve it.
 const (
 	StepSwap    = "restore.swap"
 	StepReached = "restore.reached"
 )
 
-// readyTime bounds the wait for what is started anew.
+// readyTime is the timeout for components that were restarted.
 const readyTime = 10 * time.Minute
 
-// podCgroups are those that pods are in.
+// podCgroups returns the cgroups of pods.
 func podCgroups() []string {
 	return []string{"kubepods.slice", "kubepods", "system.slice/containerd.service", "system.slice/kubelet.service"}
 }
 
-// caching are programs in pods on every node that keep what the API has told
-// them.
+// caching returns programs in pods on every node that cache data of the API.
 func caching() []string { return []string{"kube-proxy", "flanneld", "coredns"} }
 
-// Marks are the files of the set that hosts may have lost; facts are asked for
-// them. Nothing else of a set goes to hosts, whatever is in it, and nothing at all of a
-// set that is not verified.
+// Marks returns the files of the set that hosts may have lost; facts are collected for
+// them. Hosts receive no other file of a set, and no file at all of an unverified set.
 func (s Source) Marks(c *v1alpha1.Cluster) []string {
 	if s.Unverified {
 		return nil
@@ -95,26 +94,25 @@ func (s Source) Marks(c *v1alpha1.Cluster) []string {
 	return slices.DeleteFunc(slices.Sorted(slices.Values(ofSets(c))), func(p string) bool { return s.Files[p] == nil })
 }
 
-// Restore is the module that gives the members of etcd the data of a snapshot, and
-// restarts all that keeps what the API has told: until its second step ends
-// nothing is lost, and from its third on there is no way back but to the data
-// that were moved aside.
+// Restore is the module that gives etcd members the data of a snapshot, and restarts
+// everything that caches data of the API. Nothing is lost before its second step has
+// ended. From the third step on, the only way back is the data that was moved aside.
 func Restore(env module.Env, src Source) engine.Module {
 	nodes := func(h *engine.Host) bool { return module.IsNode(h) }
 	stops := func(h *engine.Host) bool { return isMember(env)(h) || h.HasRole(v1alpha1.RoleControlPlane) }
 	keys := encryption(src)
 	return engine.Module{Name: "backup", Tasks: []engine.Task{
 		keys[0],
-		step("prepare", "make the data from the snapshot", isMember(env), func(h *engine.Host) op.List { return op.List{prepared(env, src, h)} }),
+		step("prepare", "create etcd data from snapshot", isMember(env), func(h *engine.Host) op.List { return op.List{prepared(env, src, h)} }),
 		step("stop", "stop etcd and control planes", stops, func(h *engine.Host) op.List {
 			return op.List{stopping(env, src, h, op.RestoreStop)}
 		}, "restore.prepare"),
-		step("swap", "put the data in their place", isMember(env), func(h *engine.Host) op.List {
+		step("swap", "replace etcd data", isMember(env), func(h *engine.Host) op.List {
 			o := stopping(env, src, h, op.RestoreSwap)
 			o.Data, o.Snapshot = facts.DirEtcd, src.Snapshot
 			return op.List{o}
 		}, "restore.stop"),
-		step("keys", "put lost keys back", stops, func(h *engine.Host) op.List { return lostKeys(env, src, h) }, StepSwap),
+		step("keys", "restore lost keys", stops, func(h *engine.Host) op.List { return lostKeys(env, src, h) }, StepSwap),
 		keys[1],
 		step("start", "start etcd", isMember(env), func(h *engine.Host) op.List {
 			return starting(env, src)
@@ -127,7 +125,7 @@ func Restore(env module.Env, src Source) engine.Module {
 	}}
 }
 
-// step is a part on some hosts.
+// step returns a task on some hosts.
 func step(id, title string, on func(*engine.Host) bool, ops func(*engine.Host) op.List, needs ...string) engine.Task {
 	return engine.Task{
 		ID: "restore." + id, Title: title, On: on, Needs: needs, Timeout: 20 * time.Minute,
@@ -139,7 +137,7 @@ func starting(env module.Env, src Source) op.List {
 	return op.List{op.EtcdRestore{Do: op.RestoreStart, Key: src.Key, Units: []string{memberUnit(env)}}, module.EtcdMark()}
 }
 
-// memberUnit is what starts a member of etcd.
+// memberUnit returns the unit that starts an etcd member.
 func memberUnit(env module.Env) string {
 	if env.Stacked() {
 		return kubelet
@@ -147,7 +145,7 @@ func memberUnit(env module.Env) string {
 	return etcd
 }
 
-// prepared are the data of a host's member.
+// prepared creates the data of the etcd member of a host.
 func prepared(env module.Env, src Source, h *engine.Host) op.EtcdRestore {
 	var all []string
 	for _, m := range src.members(env) {
@@ -160,7 +158,7 @@ func prepared(env module.Env, src Source, h *engine.Host) op.EtcdRestore {
 	}
 }
 
-// stopping is what a host ends that has the old data.
+// stopping stops everything on a host that has the old data.
 func stopping(env module.Env, src Source, h *engine.Host, do op.RestoreStep) op.EtcdRestore {
 	o := op.EtcdRestore{Do: do, Key: src.Key, Cgroups: podCgroups()}
 	if env.RunsEtcd(h) {
@@ -176,15 +174,15 @@ func stopping(env module.Env, src Source, h *engine.Host, do op.RestoreStep) op.
 	return o
 }
 
-// lostKeys are the files of the set that the host has not any more. What it has
-// is its own.
+// lostKeys returns the files of the set that the host has lost. Existing files are not
+// changed.
 func lostKeys(env module.Env, src Source, h *engine.Host) (list op.List) {
 	for _, p := range src.Marks(env.Cluster) {
 		etcds, private := strings.HasPrefix(p, module.EtcdPKI+"/"), !slices.Contains([]string{".crt", ".pub"}, path.Ext(p))
 		switch {
 		case h.Facts == nil, slices.Contains(h.Facts.Present, p):
 		case !etcds && !h.HasRole(v1alpha1.RoleControlPlane):
-		case etcds && private && !isMember(env)(h): // control planes are signed for, and do not get it
+		case etcds && private && !isMember(env)(h): // the manager signs for control planes without a member; they do not receive this key
 		default:
 			f := op.File{Path: p, Content: src.Files[p]}
 			if private {
@@ -202,11 +200,11 @@ func etcdServes(env module.Env) op.Wait {
 	return *w
 }
 
-// kubelets restarts kubelets and what keeps what it was told, on all nodes. Who
-// runs etcd in pods has started its own before.
+// kubelets restarts kubelets and programs that cache data of the API, on all nodes. A
+// kubelet that runs etcd in a pod was started earlier.
 func kubelets(src Source, on func(*engine.Host) bool) engine.Task {
 	return engine.Task{
-		ID: "restore.kubelets", Title: "restart kubelets and the network's pods", On: on, Needs: []string{"restore.etcd"}, Timeout: 5 * time.Minute,
+		ID: "restore.kubelets", Title: "restart kubelets and network pods", On: on, Needs: []string{"restore.etcd"}, Timeout: 5 * time.Minute,
 		Provides: []engine.KeyRef{module.KeyKubeletStarted.Ref()},
 		Ops: func(*engine.Scope) (op.List, error) {
 			o := op.EtcdRestore{Do: op.RestoreRefresh, Key: src.Key, Units: []string{kubelet}, Programs: caching(), Cgroups: podCgroups()}
@@ -229,7 +227,7 @@ func kubelets(src Source, on func(*engine.Host) bool) engine.Task {
 // serving waits for every API server.
 func serving(env module.Env, on func(*engine.Host) bool) engine.Task {
 	return engine.Task{
-		ID: "restore.serving", Title: "wait for the API server", Needs: []string{"restore.kubelets"}, Timeout: readyTime,
+		ID: "restore.serving", Title: "wait for API server", Needs: []string{"restore.kubelets"}, Timeout: readyTime,
 		On: func(h *engine.Host) bool { return on(h) && h.HasRole(v1alpha1.RoleControlPlane) },
 		Ops: func(*engine.Scope) (op.List, error) {
 			return op.List{op.Wait{HTTP: fmt.Sprintf("https://127.0.0.1:%d/readyz", env.Cluster.Spec.ControlPlaneEndpoint.Port), TimeoutSeconds: 480}}, nil
@@ -237,10 +235,10 @@ func serving(env module.Env, on func(*engine.Host) bool) engine.Task {
 	}
 }
 
-// reached asks the API what it serves: what was restored, and nothing else.
+// reached verifies that the API serves the restored data.
 func reached(env module.Env, src Source) engine.Task {
 	return engine.Task{
-		ID: StepReached, Title: "ask the API for the restored revision", On: env.IsFirst, Needs: []string{"restore.serving"}, Timeout: readyTime,
+		ID: StepReached, Title: "verify restored revision", On: env.IsFirst, Needs: []string{"restore.serving"}, Timeout: readyTime,
 		Provides: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(context.Context, *engine.Scope) ([]plan.OpChange, error) {
@@ -256,7 +254,8 @@ func reached(env module.Env, src Source) engine.Task {
 					return err
 				}
 				if revision < src.Revision+src.bump() {
-					return fmt.Errorf("the API serves revision %d, and the restored data begin at %d: it has other data", revision, src.Revision+src.bump())
+					return fmt.Errorf("the API serves revision %d, but the restored data begins at %d: "+
+						"the API does not have the restored data", revision, src.Revision+src.bump())
 				}
 				engine.Provide(s, module.KeyKube, client)
 				return nil
@@ -268,7 +267,7 @@ func reached(env module.Env, src Source) engine.Task {
 // ready waits for the nodes of the hosts that take part.
 func ready(env module.Env, on func(*engine.Host) bool) engine.Task {
 	return engine.Task{
-		ID: "restore.ready", Title: "wait until the node is ready", On: on, Timeout: readyTime,
+		ID: "restore.ready", Title: "wait until node is ready", On: on, Timeout: readyTime,
 		Consumes: []engine.KeyRef{module.KeyKube.Ref(), module.KeyKubeletStarted.Ref()},
 		When:     func(*engine.Scope) bool { return env.Cluster.Spec.Network.Plugin != "none" },
 		Run: &engine.Action{

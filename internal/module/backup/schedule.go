@@ -18,30 +18,30 @@ var files embed.FS
 
 const (
 	stepTimer = "backup.timer"
-	// TimerUnit is the timer of a host that takes snapshots by itself.
+	// TimerUnit is the timer of a host that takes snapshots automatically.
 	TimerUnit = timerName + ".timer"
 	timerName = "slipway-backup"
 )
 
 var timed = module.Timed{
-	Name: timerName, Title: "Have a snapshot of etcd be taken",
+	Name: timerName, Title: "Take a snapshot of etcd",
 	Program: "/usr/local/lib/slipway/slipway-backup", JobFile: "/etc/slipway/backup.json",
 }
 
-// How long after a host's start, and how far apart, snapshots are taken at most:
-// members need not agree on who takes one, and shall not all do it at once.
+// The maximum delay after the start of a host, and the maximum random delay: members do
+// not coordinate, and must not all take a snapshot at the same time.
 const (
 	mostFirst  = 5 * time.Minute
 	mostSpread = 10 * time.Minute
 	spreadPart = 4
 )
 
-// Schedule is the module that has every host with a member of etcd take snapshots
-// of it by itself: each its own, so that a backup is on as many hosts as there are
-// members, and none has to know which others are there.
+// Schedule is the module that makes every host with an etcd member take snapshots of it
+// automatically. Each host takes its own, so there are as many backups as members, and no
+// host needs to know the others.
 func Schedule(env module.Env) engine.Module {
 	return engine.Module{Name: "backup", Tasks: []engine.Task{{
-		ID: stepTimer, Title: "have snapshots of etcd be taken by themselves", On: isMember(env),
+		ID: stepTimer, Title: "schedule etcd snapshots", On: isMember(env),
 		Ops: func(s *engine.Scope) (op.List, error) {
 			var list op.List
 			if env.Cluster.Spec.Etcd.Backup != nil {
@@ -55,19 +55,19 @@ func Schedule(env module.Env) engine.Module {
 	}}}
 }
 
-// HasSchedule says that a host takes snapshots by itself.
+// HasSchedule reports whether a host takes snapshots automatically.
 func HasSchedule(env module.Env, h v1alpha1.Host) bool {
 	return env.Cluster.Spec.Etcd.Backup != nil && facts.RunsEtcd(env.Cluster, h.Roles)
 }
 
-// HasDrills says that a host tries the snapshots that it has taken.
+// HasDrills reports whether a host runs restore tests of its snapshots.
 func HasDrills(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 	b := c.Spec.Etcd.Backup
 	return b != nil && b.DrillEvery != nil && b.DrillEvery.Duration > 0 && facts.RunsEtcd(c, h.Roles)
 }
 
-// drilled is how a host tries them; nil if it does not. Control planes have the keys by
-// which Secrets are encrypted.
+// drilled returns how a host runs restore tests; nil if it does not. Control planes have
+// the keys that encrypt Secrets.
 func drilled(env module.Env, h *engine.Host) *op.AutoDrill {
 	if !HasDrills(env.Cluster, h.Host) {
 		return nil
@@ -82,13 +82,13 @@ func drilled(env module.Env, h *engine.Host) *op.AutoDrill {
 	return out
 }
 
-// ScheduleState asks a host whether its timer runs, and what came of the latest
-// time.
+// ScheduleState returns operations that read whether the timer of a host is running, and
+// the result of its latest run.
 func ScheduleState() op.List {
 	return op.List{timed.Unit(), op.ReadFile{Path: op.AutoSnapshotFile}}
 }
 
-// scheduled is the program, what it is to do, and the units that have it run.
+// scheduled returns the program, its job, and the units that run it.
 func scheduled(env module.Env, h *engine.Host) (op.List, error) {
 	b := env.Cluster.Spec.Etcd.Backup
 	client := module.EtcdClient()
@@ -96,7 +96,7 @@ func scheduled(env module.Env, h *engine.Host) (op.List, error) {
 	job := op.AutoSnapshot{Cluster: env.Cluster.Name, EtcdClient: client, Utility: module.Etcdutl, Keep: b.Keep, Copies: copied(env, h), Drill: drilled(env, h)}
 	text, err := json.MarshalIndent(job, "", "  ")
 	if err != nil {
-		return nil, fmt.Errorf("writing down how snapshots are taken: %w", err)
+		return nil, fmt.Errorf("encoding the snapshot job: %w", err)
 	}
 	every := b.Every.Duration
 	list, err := timed.Ops(files, text, module.TimedAt{First: min(every/spreadPart, mostFirst), Every: every, Spread: min(every/spreadPart, mostSpread)})

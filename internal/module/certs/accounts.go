@@ -22,16 +22,16 @@ import (
 )
 
 const (
-	// ServiceAccount names the key that signs tokens of service accounts.
+	// ServiceAccount is the name of the key that signs service account tokens.
 	ServiceAccount = "service-account"
-	// AccountPublic are the keys that API servers verify such tokens with.
+	// AccountPublic holds the keys with which API servers verify such tokens.
 	AccountPublic  = pkiDir + "sa.pub"
 	accountPrivate = pkiDir + "sa.key"
-	// rotateDir is where what comes is kept until what goes has gone.
+	// rotateDir holds the new keys and CAs until a rotation is complete.
 	rotateDir   = "/etc/slipway/rotate/"
 	nextPrivate = rotateDir + "sa.key"
-	// NextPublic is the key that comes, on the control plane that speaks for the
-	// cluster: as long as it is there, an exchange is not over.
+	// NextPublic is the new key, on the leader control plane. A rotation is not complete
+	// as long as this file exists.
 	NextPublic     = rotateDir + "sa.pub"
 	markAccounts   = "slipway-rotates-service-account"
 	managerPod     = dir + "manifests/kube-controller-manager.yaml"
@@ -39,7 +39,7 @@ const (
 	restartsAtOnce = 4
 )
 
-// Rotations are what is exchanged, each with how far it has come.
+// Rotations holds everything that is rotated, each with its progress.
 type Rotations struct {
 	Accounts   AccountRotation
 	Cluster    ClusterRotation
@@ -47,34 +47,34 @@ type Rotations struct {
 	Etcd       AuthorityRotation
 }
 
-// An AccountRotation exchanges the key that signs tokens of service accounts.
+// An AccountRotation rotates the service account key.
 type AccountRotation struct {
-	// From is the key that goes, by its id; "" exchanges none.
+	// From is the id of the old key; "" means no rotation.
 	From string
-	// Next is the key that comes, by its id; "" if it is not made yet.
+	// Next is the id of the new key; "" if it does not exist yet.
 	Next string
-	// Known are all that control planes verify with.
+	// Known holds all keys with which control planes verify.
 	Known []pki.PublicKey
-	// Gone says that no control plane verifies with it any more, Going that
-	// one does not.
+	// Gone reports whether no control plane verifies with the old key. Going reports
+	// whether at least one does not.
 	Gone, Going bool
 }
 
-// keyNext is the pair of keys that comes.
+// keyNext is the new key pair.
 var keyNext = engine.NewKey("certs.next-account-key", keyPair{})
 
 type keyPair struct{ private, public []byte }
 
-// RotateAccounts is the module. Every API server verifies with both keys before
-// any signs with the new one, and all sign with the new one before pods that hold
-// older tokens are made anew. The old one goes when nobody needs it.
+// RotateAccounts is the module that rotates the service account key. Every API server
+// verifies with both keys before any signs with the new one. All sign with the new one
+// before pods with old tokens are restarted. The old key is removed when nothing needs it.
 func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 	control := func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) }
 	both := func(*engine.Scope) bool { return r.From != "" && !r.Gone && !r.Going }
 	next := []engine.KeyRef{keyNext.Ref()}
 	return engine.Module{Name: "rotate", Tasks: []engine.Task{
 		{
-			ID: "rotate.accounts.make", Title: "make the next key of service accounts", On: env.IsFirst, Provides: next,
+			ID: "rotate.accounts.make", Title: "create new service account key", On: env.IsFirst, Provides: next,
 			When: func(*engine.Scope) bool { return r.From != "" && !r.Gone },
 			Ops: func(*engine.Scope) (op.List, error) {
 				return op.List{
@@ -99,28 +99,28 @@ func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 			},
 		},
 		{
-			ID: "rotate.accounts.sign", Title: "sign tokens with the next key", On: control, When: both, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: next,
+			ID: "rotate.accounts.sign", Title: "sign tokens with new key", On: control, When: both, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: next,
 			Needs: []string{"rotate.accounts.trust"},
 			Ops:   func(s *engine.Scope) (op.List, error) { return signs(env, engine.Get(s, keyNext).private), nil },
 		},
 		{
-			ID: "rotate.accounts.pods", Title: "make pods anew that hold older tokens", Manager: true, When: both, Timeout: time.Hour,
+			ID: "rotate.accounts.pods", Title: "restart pods that use old tokens", Manager: true, When: both, Timeout: time.Hour,
 			Needs: []string{"rotate.accounts.sign"}, Consumes: append(next, module.KeyKube.Ref()),
 			Run: &engine.Action{Check: r.olderTokens, Apply: r.renewTokens},
 		},
 		{
-			ID: "rotate.accounts.drop", Title: "verify tokens with the next key alone", On: control, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: next,
+			ID: "rotate.accounts.drop", Title: "verify tokens with new key only", On: control, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: next,
 			When:  func(*engine.Scope) bool { return r.From != "" && !r.Gone },
 			Needs: []string{"rotate.accounts.pods"},
 			Ops:   func(s *engine.Scope) (op.List, error) { return verifies(env, engine.Get(s, keyNext).public), nil },
 		},
 		{
-			ID: "rotate.accounts.mark", Title: "forget when it began", Manager: true, Needs: []string{"rotate.accounts.drop"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+			ID: "rotate.accounts.mark", Title: "delete rotation marker", Manager: true, Needs: []string{"rotate.accounts.drop"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 			When: func(*engine.Scope) bool { return r.From != "" },
 			Run:  unmark(markAccounts, module.KeyKube, r.Gone),
 		},
-		{ // last: as long as it is there, the exchange is known
-			ID: "rotate.accounts.end", Title: "forget the exchange", On: control, Needs: []string{"rotate.accounts.mark"},
+		{ // last: these files show that a rotation is not complete
+			ID: "rotate.accounts.end", Title: "delete rotation files", On: control, Needs: []string{"rotate.accounts.mark"},
 			When: func(*engine.Scope) bool { return r.From != "" },
 			Ops: func(*engine.Scope) (op.List, error) {
 				return op.List{op.Absent{Path: nextPrivate}, op.Absent{Path: NextPublic}}, nil
@@ -129,11 +129,11 @@ func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 	}}
 }
 
-// verifying is what API servers verify with while both keys count: the next, and
-// all that any of them knows.
+// verifying returns the keys with which API servers verify during the rotation: the new
+// key, and all that any of them has.
 func (r AccountRotation) verifying(next []byte) ([]byte, error) {
 	if len(next) == 0 {
-		return nil, nil // not made yet
+		return nil, nil // does not exist yet
 	}
 	keys, err := pki.PublicKeys(next)
 	if err != nil {
@@ -151,7 +151,8 @@ func (r AccountRotation) verifying(next []byte) ([]byte, error) {
 	return text, nil
 }
 
-// verifies has a control plane's API server verify with keys, and serve.
+// verifies makes the API server of a control plane verify with keys, and waits until it
+// serves.
 func verifies(env module.Env, keys []byte) op.List {
 	return op.List{
 		op.File{Path: AccountPublic, Content: keys, Mode: 0o600},
@@ -160,7 +161,8 @@ func verifies(env module.Env, keys []byte) op.List {
 	}
 }
 
-// signs has a control plane's programs sign with a key, and serve.
+// signs makes the components of a control plane sign with a key, and waits until the API
+// server serves.
 func signs(env module.Env, key []byte) op.List {
 	return op.List{
 		op.File{Path: accountPrivate, Content: key, Mode: 0o600, Secret: true},
@@ -170,8 +172,9 @@ func signs(env module.Env, key []byte) op.List {
 	}
 }
 
-// mark is an object in the cluster that is made when all go by what comes: what was
-// made before it may hold something older. So the API's clock counts, and no other.
+// mark returns an object that is created in the cluster when all components use the new
+// key or CA. Older objects may still hold the old one. Its creation time makes the clock
+// of the API the only one that counts.
 func mark(name, next string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
@@ -180,8 +183,8 @@ func mark(name, next string) *unstructured.Unstructured {
 	}}
 }
 
-// markedAt is when all went by what comes; what another exchange has left says
-// nothing of it.
+// markedAt returns when all components used the new key or CA. A mark of another rotation
+// is ignored.
 func markedAt(ctx context.Context, client *kube.Client, name, next string) (at time.Time, err error) {
 	cm, err := client.ConfigMap(ctx, metav1.NamespaceSystem, name)
 	if err != nil || cm == nil || cm.Data["to"] != next {
@@ -190,7 +193,7 @@ func markedAt(ctx context.Context, client *kube.Client, name, next string) (at t
 	return cm.CreationTimestamp.Time, nil
 }
 
-// marks makes the mark, unless it is there.
+// marks creates the mark, unless it exists.
 func marks(ctx context.Context, client *kube.Client, name, next string) (time.Time, error) {
 	at, err := markedAt(ctx, client, name, next)
 	if err != nil || !at.IsZero() {
@@ -205,7 +208,7 @@ func marks(ctx context.Context, client *kube.Client, name, next string) (time.Ti
 	return markedAt(ctx, client, name, next)
 }
 
-// unmark takes the mark away, which may never have been there if what goes is gone.
+// unmark deletes the mark. The mark may never have existed if the old key or CA is gone.
 func unmark(name string, key engine.Key[*kube.Client], gone bool) *engine.Action {
 	return &engine.Action{
 		Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
@@ -226,7 +229,7 @@ func unmark(name string, key engine.Key[*kube.Client], gone bool) *engine.Action
 	}
 }
 
-// nextID is the id of the key that comes; "" if it is not made yet.
+// nextID returns the id of the new key; "" if it does not exist yet.
 func nextID(s *engine.Scope) (string, error) {
 	public := engine.Get(s, keyNext).public
 	if len(public) == 0 {
@@ -239,9 +242,10 @@ func nextID(s *engine.Scope) (string, error) {
 	return keys[0].ID, nil
 }
 
-// olderTokens says what is to be made anew, and which tokens nothing makes anew.
+// olderTokens returns the change if pods must be restarted, or if something holds a token
+// that is not renewed automatically.
 func (r AccountRotation) olderTokens(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-	any := []plan.OpChange{{Kind: module.KindObject, Target: "pods with tokens of service accounts", Summary: "restart what they belong to"}}
+	any := []plan.OpChange{{Kind: module.KindObject, Target: "pods with service account tokens", Summary: "restart their workloads"}}
 	client := engine.Get(s, module.KeyKube)
 	if client == nil || s.Pending() {
 		return any, nil
@@ -261,7 +265,7 @@ func (r AccountRotation) olderTokens(ctx context.Context, s *engine.Scope) ([]pl
 	return any, nil
 }
 
-// held are what still has an older token, for people.
+// held returns the names of everything that still has an old token.
 func (r AccountRotation) held(ctx context.Context, client *kube.Client, at time.Time) (out []string, err error) {
 	pods, err := client.HoldTokens(ctx, at)
 	if err != nil {
@@ -282,18 +286,18 @@ func (r AccountRotation) held(ctx context.Context, client *kube.Client, at time.
 	return out, nil
 }
 
-// signed says that one of the keys that go has signed a token. One that names no key is
-// older than what names one, as the next key does.
+// signed reports whether an old key signed a token. A token that names no key is older
+// than tokens that do; tokens of the new key do.
 func (r AccountRotation) signed(token string) bool {
 	id := pki.SignedBy(token)
 	if id == "" {
-		return strings.Count(token, ".") == 2 // else it is none
+		return strings.Count(token, ".") == 2 // otherwise it is not a token
 	}
 	return id != r.Next && slices.ContainsFunc(r.Known, func(k pki.PublicKey) bool { return k.ID == id })
 }
 
-// renewTokens restarts what older pods belong to, some at once, and wants nothing
-// to hold an older token then.
+// renewTokens restarts the workloads of older pods, several at a time, and then returns an
+// error if something still holds an old token.
 func (r AccountRotation) renewTokens(ctx context.Context, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
 	next, err := nextID(s)
@@ -302,7 +306,7 @@ func (r AccountRotation) renewTokens(ctx context.Context, s *engine.Scope) error
 	}
 	at, err := marks(ctx, client, markAccounts, next)
 	if err != nil {
-		return fmt.Errorf("noting since when tokens are signed with the next key: %w", err)
+		return fmt.Errorf("recording when all tokens were signed with the new key: %w", err)
 	}
 	if err := restartOlder(ctx, s, client, client.HoldTokens, at); err != nil {
 		return err
@@ -311,10 +315,11 @@ func (r AccountRotation) renewTokens(ctx context.Context, s *engine.Scope) error
 	if err != nil || len(held) == 0 {
 		return err
 	}
-	return &op.Error{Reason: op.IDTokensHeld, Message: "the old key of service accounts is still needed, and stays: it has signed tokens of " + strings.Join(held, ", ")}
+	return &op.Error{Reason: op.IDTokensHeld, Message: "the old service account key is still needed and is kept: " +
+		"tokens signed with it are in use by " + strings.Join(held, ", ")}
 }
 
-// restartOlder restarts the holders of before a moment, some at once.
+// restartOlder restarts the workloads that are older than a time, several at a time.
 func restartOlder(ctx context.Context, s *engine.Scope, client *kube.Client, holders kube.Holders, at time.Time) error {
 	older, err := holders(ctx, at)
 	if err != nil {
@@ -323,8 +328,8 @@ func restartOlder(ctx context.Context, s *engine.Scope, client *kube.Client, hol
 	var restarts errgroup.Group
 	restarts.SetLimit(restartsAtOnce)
 	for _, w := range older {
-		// DaemonSets are first in order of names, and go one after the other: what
-		// pods are reached by is whole, and knows of them, before any moves.
+		// DaemonSets come first in the order of names, and are restarted one after the
+		// other: the network of the pods is then complete before any other pod moves.
 		if w.Kind == "DaemonSet" {
 			if err := restart(ctx, s, client, w, holders, at); err != nil {
 				return err
@@ -336,9 +341,9 @@ func restartOlder(ctx context.Context, s *engine.Scope, client *kube.Client, hol
 	return restarts.Wait()
 }
 
-// restart has a workload's pods be made anew, if it does that by itself. One that was
-// deleted, if only meanwhile, makes none: the pods that it had are ending, and are waited
-// for as those of others are.
+// restart restarts the pods of a workload, if it can recreate them. A workload that was
+// deleted, even during the restart, recreates none: its pods are ending, and are waited
+// for like other pods.
 func restart(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.Workload, holders kube.Holders, at time.Time) error {
 	rolls, err := client.Rolls(ctx, w)
 	if err != nil {

@@ -19,41 +19,41 @@ import (
 
 const (
 	stepApprove = "certs.approve"
-	// ApproveUnit is the timer of a control plane that approves serving certificates
-	// of kubelets.
+	// ApproveUnit is the timer of a control plane that approves serving certificates of
+	// kubelets.
 	ApproveUnit = approveName + ".timer"
 	approveName = "slipway-approve"
-	// requestsPath is where the API has the requests for serving certificates of kubelets.
+	// requestsPath is the API path of the requests for serving certificates of kubelets.
 	requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 )
 
 var approving = module.Timed{
-	Name: approveName, Title: "Look for serving certificates of kubelets to approve",
+	Name: approveName, Title: "Approve serving certificates of kubelets",
 	Program: "/usr/local/lib/slipway/slipway-approve", JobFile: "/etc/slipway/approve.json",
 }
 
-// How often a control plane looks for requests. A kubelet renews its certificate when
-// a tenth of its time or more is left.
+// How often a control plane checks for requests. A kubelet renews its certificate when a
+// tenth of its lifetime or more is left.
 const (
 	approveFirst  = 2 * time.Minute
 	approveEvery  = 5 * time.Minute
 	approveSpread = 2 * time.Minute
 )
 
-// approval is the task that has every control plane approve what kubelets ask for when
-// they renew their serving certificates. Control planes need not agree: a request is
+// approval is the task that makes every control plane approve the requests of kubelets
+// that renew their serving certificates. Control planes do not coordinate: a request is
 // approved once.
 func approval(env module.Env) engine.Task {
 	return engine.Task{
-		ID: stepApprove, Title: "approve kubelets' certificates automatically", On: engine.Role(v1alpha1.RoleControlPlane),
+		ID: stepApprove, Title: "enable kubelet certificate approval", On: engine.Role(v1alpha1.RoleControlPlane),
 		Ops: func(s *engine.Scope) (op.List, error) {
 			var list op.List
 			if spec.SignsKubelets(env.Cluster) {
 				job, err := json.Marshal(autoApproval(env, s.Hosts()))
 				if err != nil {
-					return nil, fmt.Errorf("writing down which kubelets there are: %w", err)
+					return nil, fmt.Errorf("encoding the list of kubelets: %w", err)
 				}
-				// A line for each kubelet, for whoever reads a difference.
+				// One line for each kubelet makes diffs readable.
 				job = bytes.ReplaceAll(job, []byte(`{"name":`), []byte("\n"+`{"name":`))
 				if list, err = approving.Ops(files, job, module.TimedAt{First: approveFirst, Every: approveEvery, Spread: approveSpread}); err != nil {
 					return nil, err
@@ -64,8 +64,8 @@ func approval(env module.Env) engine.Task {
 	}
 }
 
-// autoApproval is what a control plane does for it: it asks its own API server, with
-// the kubeconfig that other checks on control planes use.
+// autoApproval returns the job of a control plane: it uses its own API server, and the
+// kubeconfig that other checks on control planes use.
 func autoApproval(env module.Env, hosts []*engine.Host) op.AutoApproval {
 	own := net.JoinHostPort("127.0.0.1", strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port))
 	ask := func(args ...string) []string {

@@ -8,12 +8,12 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// An Asker answers what is on a host.
+// An Asker runs read-only operations on a host.
 type Asker interface {
 	Check(ctx context.Context, ops op.List) ([]op.Result, error)
 }
 
-// Ask answers what a host has of certificates, in their order. Keys stay on the
+// Ask returns the states of certificates on a host, in their order. Keys do not leave the
 // host.
 func Ask(ctx context.Context, host Asker, known []Known) ([]op.CertificateState, error) {
 	o := op.Certificates{}
@@ -25,17 +25,17 @@ func Ask(ctx context.Context, host Asker, known []Known) ([]op.CertificateState,
 		return nil, err
 	}
 	if len(results) != 1 {
-		return nil, fmt.Errorf("reading certificates: %d answers to one question", len(results))
+		return nil, fmt.Errorf("reading certificates: received %d results for one operation", len(results))
 	}
 	if results[0].Error != nil {
 		return nil, fmt.Errorf("reading certificates: %w", results[0].Error)
 	}
 	var out []op.CertificateState
 	if err := json.Unmarshal(results[0].Output, &out); err != nil {
-		return nil, fmt.Errorf("reading what is said of certificates: %w", err)
+		return nil, fmt.Errorf("decoding the states of certificates: %w", err)
 	}
 	if len(out) != len(known) {
-		return nil, fmt.Errorf("reading what is said of certificates: there are %d, and not %d", len(out), len(known))
+		return nil, fmt.Errorf("reading certificates: received %d states, expected %d", len(out), len(known))
 	}
 	return out, nil
 }

@@ -13,67 +13,68 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// An Authority is one that certificates are exchanged under.
+// An Authority is a CA that can be rotated.
 type Authority struct {
-	// Name is what --which and operations know it by, and CommonName what it calls
-	// itself in its certificate.
+	// Name is its name in --which and in operations. CommonName is the common name of its
+	// certificate.
 	Name, CommonName string
 	// Names are other names in its certificate.
 	Names []string
-	// Cert and Key are what it signs with.
+	// Cert and Key are the files that it signs with.
 	Cert, Key string
-	// Trust is where those that trust it have it: its own file, where nobody minds
-	// that others stand behind the one that signs.
+	// Trust is the file with the CAs that are trusted. The first one signs, and others may
+	// follow it.
 	Trust string
-	// On are the hosts that have Trust, and Keeper the one of them on which the next
-	// is made.
+	// On selects the hosts that have Trust, and Keeper the one of them on which the new CA
+	// is created.
 	On, Keeper func(*engine.Host) bool
 }
 
-// NextCert and NextKey are where the next of an authority is kept, on its keeper:
-// as long as it is there, an exchange is not over.
+// NextCert is the file of the new CA, on its keeper. A rotation is not complete as long as
+// this file exists.
 func (a Authority) NextCert() string { return rotateDir + a.Name + "-ca.crt" }
 
-// NextKey is the key of NextCert.
+// NextKey is the file of the key of the new CA.
 func (a Authority) NextKey() string { return rotateDir + a.Name + "-ca.key" }
 
-// An AuthorityRotation exchanges an authority.
+// An AuthorityRotation rotates a CA.
 type AuthorityRotation struct {
 	Authority
-	// From is what goes, by its id; "" exchanges nothing.
+	// From is the id of the old CA; "" means no rotation.
 	From string
-	// Next is what comes, by its id; "" if it is not made yet.
+	// Next is the id of the new CA; "" if it does not exist yet.
 	Next string
-	// Known are all that some host trusts, and Trusted what each does, by its name.
+	// Known holds all CAs that any host trusts, and Trusted the CAs that each host trusts,
+	// by host name.
 	Known   []pki.Authority
 	Trusted map[string][]pki.Authority
-	// Took are the hosts, by their names, that have the key of what comes, and not what
-	// comes first in the file: they were cut off between the two, and everybody trusts
-	// it by then.
+	// Took holds the names of hosts that have the key of the new CA, but not the new CA as
+	// the first one in the file: they were interrupted between the two writes. At this
+	// point every host trusts the new CA.
 	Took map[string]bool
-	// Gone says that no host trusts it any more, Going that one does not.
+	// Gone reports whether no host trusts the old CA. Going reports whether at least one
+	// does not.
 	Gone, Going bool
 }
 
-// Begun says that there is something to exchange, or to end.
+// Begun reports whether there is a rotation to run or to complete.
 func (r AuthorityRotation) Begun(*engine.Scope) bool { return r.From != "" }
 
-// There says that what goes is trusted by some host, and Everywhere that it is by
-// all of them.
+// There reports whether some host trusts the old CA.
 func (r AuthorityRotation) There(*engine.Scope) bool { return r.From != "" && !r.Gone }
 
-// Everywhere says that nobody has begun to drop what goes.
+// Everywhere reports whether no host has dropped the old CA yet.
 func (r AuthorityRotation) Everywhere(s *engine.Scope) bool { return r.There(s) && !r.Going }
 
-// nextPair is an authority that comes.
+// nextPair is the new CA.
 type nextPair struct{ cert, key []byte }
 
-// make is the task that makes the next authority, once, and gives it to others
-// through the manager's memory. When what goes is gone, nothing is signed any more: what
-// has come is what is trusted, and where it was made may be off the cluster.
+// make is the task that creates the new CA once, and passes it to other tasks in the
+// memory of the manager. When the old CA is gone, nothing is signed any longer: the new CA
+// is then read from the trusted CAs, because its keeper may have left the cluster.
 func (r AuthorityRotation) make(env module.Env, next engine.Key[nextPair], when func(*engine.Scope) bool) engine.Task {
 	return engine.Task{
-		ID: "rotate." + r.Name + ".make", Title: "make the next authority", On: r.Keeper, When: when, Provides: []engine.KeyRef{next.Ref()},
+		ID: "rotate." + r.Name + ".make", Title: "create new CA", On: r.Keeper, When: when, Provides: []engine.KeyRef{next.Ref()},
 		Ops: func(*engine.Scope) (op.List, error) {
 			if r.Gone {
 				return op.List{op.ReadFile{Path: r.Trust}}, nil
@@ -102,18 +103,17 @@ func (r AuthorityRotation) make(env module.Env, next engine.Key[nextPair], when 
 	}
 }
 
-// end is the task that forgets the exchange, the last one: as long as the next
-// authority is kept, the exchange is known.
+// end is the last task: it deletes the files that show that a rotation is not complete.
 func (r AuthorityRotation) end(needs string) engine.Task {
 	return engine.Task{
-		ID: "rotate." + r.Name + ".end", Title: "forget the exchange", On: r.On, When: r.Begun, Needs: []string{needs},
+		ID: "rotate." + r.Name + ".end", Title: "delete rotation files", On: r.On, When: r.Begun, Needs: []string{needs},
 		Ops: func(*engine.Scope) (op.List, error) {
 			return op.List{op.Absent{Path: r.NextKey()}, op.Absent{Path: r.NextCert()}}, nil
 		},
 	}
 }
 
-// both is what a host trusts while what goes and what comes count.
+// both returns the CAs that a host trusts during the rotation.
 func (r AuthorityRotation) both(host string, next []byte) ([]byte, error) {
 	comes, err := r.parse(next)
 	if comes == nil || err != nil {
@@ -122,21 +122,22 @@ func (r AuthorityRotation) both(host string, next []byte) ([]byte, error) {
 	return pki.Bundle(r.inOrder(host, comes)...), nil
 }
 
-// inOrder is what a host has, in its order, for it may sign with the first, and then all
-// that there is. Where it has the key of what comes already, that is first.
+// inOrder returns the CAs of a host in its own order, because it may sign with the first
+// one, followed by all others. A host that already has the key of the new CA gets the new
+// CA first.
 func (r AuthorityRotation) inOrder(host string, comes []pki.Authority) []pki.Authority {
 	has := r.Trusted[host]
 	if r.Took[host] && pki.Trusts(has, r.Next) {
 		return slices.Concat(comes, has, r.Known)
 	}
-	if r.Took[host] { // of one that was lost with its keeper, and another comes
+	if r.Took[host] { // the new CA was lost with its keeper, and another one replaces it
 		stays := slices.DeleteFunc(slices.Clone(has), func(a pki.Authority) bool { return a.ID == r.From })
 		has = slices.Concat(stays, has)
 	}
 	return slices.Concat(has, comes, r.Known)
 }
 
-// first is what is trusted when the next signs, and the others are trusted yet.
+// first returns the trusted CAs when the new CA signs and the others are still trusted.
 func (r AuthorityRotation) first(next []byte) ([]byte, error) {
 	comes, err := r.parse(next)
 	if comes == nil || err != nil {
@@ -145,7 +146,7 @@ func (r AuthorityRotation) first(next []byte) ([]byte, error) {
 	return pki.Bundle(slices.Concat(comes, r.Known)...), nil
 }
 
-// parse reads the next authority; nil if it is not made yet.
+// parse returns the new CA; nil if it does not exist yet.
 func (r AuthorityRotation) parse(next []byte) ([]pki.Authority, error) {
 	if len(next) == 0 {
 		return nil, nil
@@ -157,7 +158,8 @@ func (r AuthorityRotation) parse(next []byte) ([]pki.Authority, error) {
 	return list[:1], nil
 }
 
-// signs has a certificate be signed by the authority that is on its host now.
+// signs returns the renewal of a certificate that was not signed by the current CA of its
+// host.
 func (r AuthorityRotation) signs(env module.Env, path string) op.Renewal {
 	return op.Renewal{
 		CertificateFile: op.CertificateFile{Path: path + ".crt", Key: path + ".key", CA: r.Cert},

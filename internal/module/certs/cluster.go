@@ -14,62 +14,62 @@ import (
 )
 
 const (
-	// Cluster names the authority by which API servers, kubelets and all who ask
-	// the API know one another.
+	// Cluster is the name of the CA for API servers, kubelets and API clients.
 	Cluster = "cluster"
-	// AuthorityCert are the authorities that a node trusts: one, or two while they
-	// are exchanged, of which the first signs.
+	// AuthorityCert holds the CAs that a node trusts: one, or two during a rotation. The
+	// first one signs.
 	AuthorityCert = pkiDir + "ca.crt"
 	authorityKey  = pkiDir + "ca.key"
 	markCluster   = "slipway-rotates-cluster"
-	// StepMade is the step after which the authority that comes is there.
+	// StepMade is the step that creates the new CA.
 	StepMade = "rotate.cluster.make"
-	// StepTrusted is the one after which control planes trust both.
+	// StepTrusted is the step after which control planes trust both CAs.
 	StepTrusted = "rotate.cluster.trust"
-	// StepSigned is the one after which all that they have is signed by what comes.
+	// StepSigned is the step after which the certificates of control planes are signed by
+	// the new CA.
 	StepSigned = "rotate.cluster.sign"
-	// StepDropped is the one after which they trust no other.
+	// StepDropped is the step after which control planes trust only the new CA.
 	StepDropped = "rotate.cluster.drop"
-	// StepKeptBoth keeps the administrator's kubeconfig with the manager as it is when
-	// both are trusted.
+	// StepKeptBoth saves the kubeconfig of the administrator on the manager when both CAs
+	// are trusted.
 	StepKeptBoth = "record.kubeconfig-both"
-	// StepKept keeps it as it is when the next signs.
+	// StepKept saves it when the new CA signs.
 	StepKept = "record.kubeconfig"
-	// StepKeptLast keeps it as it is when no other is trusted: it may have been kept anew
-	// meanwhile, as it was while both were.
+	// StepKeptLast saves it when only the new CA is trusted: it may have been saved in
+	// between, with both CAs.
 	StepKeptLast = "record.kubeconfig-last"
 )
 
 var (
 	// KeyAdminBoth is the administrator's kubeconfig that trusts both CAs.
 	KeyAdminBoth = engine.NewKey("certs.admin-both", kubeconfig.Untrusted{})
-	// KeyAdminLast is the one that trusts the next CA alone.
+	// KeyAdminLast is the one that trusts only the new CA.
 	KeyAdminLast = engine.NewKey("certs.admin-last", kubeconfig.Untrusted{})
 )
 
-// keyNextCA is the authority that comes, with its key.
+// keyNextCA is the new CA with its key.
 var keyNextCA = engine.NewKey("certs.next-authority", nextPair{})
 
-// A ClusterRotation exchanges the cluster's authority.
+// A ClusterRotation rotates the cluster CA.
 type ClusterRotation struct {
 	AuthorityRotation
-	// Readmit are nodes without the authority's key whose kubelets are yet to get
-	// credentials of the one that comes.
+	// Readmit lists nodes without the key of the CA whose kubelets still need credentials
+	// of the new CA.
 	Readmit []string
-	// Kubelets are the control planes, by their names, whose API server knows kubelets by
-	// the cluster's authority: versions before 1.36 read that when they start, and later
-	// ones when they like to.
+	// Kubelets holds the names of control planes whose API server verifies kubelets with
+	// the cluster CA. Versions before 1.36 read it only at their start, later ones at any
+	// time.
 	Kubelets map[string]bool
-	// Now is the time by which certificates have ended.
+	// Now is the time with which expired certificates are detected.
 	Now func() time.Time
 }
 
-// KnowsKubelets is the argument by which an API server knows kubelets by the cluster's
-// authority.
+// KnowsKubelets is the argument with which an API server verifies kubelets with the
+// cluster CA.
 const KnowsKubelets = "--kubelet-certificate-authority=" + AuthorityCert
 
-// ClusterAuthority is the one by which API servers, kubelets and all who ask the API
-// know one another. Workers trust it too, in the same file.
+// ClusterAuthority returns the CA for API servers, kubelets and API clients. Workers trust
+// it too, in the same file.
 func ClusterAuthority(env module.Env) Authority {
 	return Authority{
 		Name: Cluster, CommonName: "kubernetes", Names: []string{"kubernetes"}, Cert: AuthorityCert, Key: authorityKey, Trust: AuthorityCert,
@@ -77,27 +77,28 @@ func ClusterAuthority(env module.Env) Authority {
 	}
 }
 
-// Around is what other modules know of programs that go by the cluster's authority.
+// Around holds what other modules know of programs that use the cluster CA.
 type Around struct {
-	// Signing has a control plane's controller manager sign with
-	// module.SigningCert, or with what all trust.
+	// Signing makes the controller manager of a control plane sign with module.SigningCert
+	// (apart), or with the trusted CA.
 	Signing func(h *engine.Host, apart bool) (op.List, error)
-	// Follows has a control plane do again what was done once by the authority.
+	// Follows repeats on a control plane what was done once with the CA.
 	Follows func(h *engine.Host) op.List
-	// Kubelet has a node's kubelet have read files.
+	// Kubelet makes the kubelet of a node read files again.
 	Kubelet func(h *engine.Host, files ...string) op.Unit
-	// Balancers has a node's load balancers have read what they trust.
+	// Balancers makes the load balancers of a node read their CA again.
 	Balancers func(h *engine.Host) op.List
 }
 
-// An Exchange is that of the cluster's authority, in modules. Everybody trusts what
-// comes before anybody is signed by it, and nobody is signed by what goes before it is
-// dropped. Pods are made anew between: many read whom they trust when they start, and
-// not again. Others come between: Make comes before the API is spoken to, Sign before
-// kubelets are let in anew, and Drop before the API is spoken to by what is new.
+// An Exchange is the rotation of the cluster CA, as modules. All hosts trust the new CA
+// before anything is signed by it, and nothing is signed by the old CA when it is dropped.
+// Pods are restarted in between, because many read their CA only at their start. Modules
+// of others run between these: Make comes before the connection to the API, Sign before
+// kubelets request new credentials, and Drop before the connection to the API with the new
+// CA.
 type Exchange struct{ Make, Sign, Drop, End engine.Module }
 
-// RotateCluster is the exchange of the cluster's authority.
+// RotateCluster returns the rotation of the cluster CA.
 func RotateCluster(env module.Env, r ClusterRotation, around Around) Exchange {
 	c := cluster{env, r, around}
 	return Exchange{
@@ -109,88 +110,89 @@ func RotateCluster(env module.Env, r ClusterRotation, around Around) Exchange {
 }
 
 var (
-	// rolling goes from one control plane to the next.
+	// rolling runs on one control plane after the other.
 	rolling  = engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}
 	withNext = []engine.KeyRef{keyNextCA.Ref()}
 	withAPI  = []engine.KeyRef{keyNextCA.Ref(), module.KeyKube.Ref()}
 )
 
-// signTasks are those up to where all that control planes have is signed by what comes.
+// signTasks returns the tasks until all certificates of control planes are signed by the
+// new CA.
 func (c cluster) signTasks() []engine.Task {
 	return []engine.Task{
 		{
-			ID: StepTrusted, Title: "trust both authorities", On: c.r.On, When: c.r.Everywhere, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
+			ID: StepTrusted, Title: "trust both CAs", On: c.r.On, When: c.r.Everywhere, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
 			Provides: []engine.KeyRef{KeyAdminBoth.Ref()}, Ops: c.trusts, After: c.admin(KeyAdminBoth, c.both),
 		},
 		{
-			ID: "rotate.cluster.nodes", Title: "trust both authorities on workers", On: module.JoinsAsWorker, When: c.r.Everywhere, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
+			ID: "rotate.cluster.nodes", Title: "trust both CAs on workers", On: module.JoinsAsWorker, When: c.r.Everywhere, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
 			Needs: []string{StepTrusted}, Ops: c.onWorker(c.both),
 		},
 		{
-			ID: "rotate.cluster.publish", Title: "have pods be told of both authorities", Manager: true, When: c.r.Everywhere, Timeout: 20 * time.Minute, Consumes: withAPI,
+			ID: "rotate.cluster.publish", Title: "publish both CAs to pods", Manager: true, When: c.r.Everywhere, Timeout: 20 * time.Minute, Consumes: withAPI,
 			Needs: []string{"rotate.cluster.nodes"}, Run: c.tells(module.KeyKube, c.both, false),
 		},
 		{
-			ID: "rotate.cluster.pods", Title: "make pods anew that trust the old authority alone", Manager: true, When: c.r.Everywhere, Timeout: time.Hour, Consumes: withAPI,
+			ID: "rotate.cluster.pods", Title: "restart pods without new CA", Manager: true, When: c.r.Everywhere, Timeout: time.Hour, Consumes: withAPI,
 			Needs: []string{"rotate.cluster.publish"}, Run: &engine.Action{Check: c.olderPods, Apply: c.renewPods},
 		},
 		{
-			ID: StepSigned, Title: "sign with the next authority", On: c.r.On, When: c.r.Everywhere, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
+			ID: StepSigned, Title: "sign with new CA", On: c.r.On, When: c.r.Everywhere, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
 			Needs: []string{"rotate.cluster.pods", StepKeptBoth}, Provides: []engine.KeyRef{KeyAdmin.Ref()}, Ops: c.signs, After: c.admin(KeyAdmin, c.next),
 		},
 	}
 }
 
-// dropTasks are those by which nobody trusts what goes any more.
+// dropTasks returns the tasks after which nothing trusts the old CA.
 func (c cluster) dropTasks() []engine.Task {
 	return []engine.Task{
 		{
-			ID: "rotate.cluster.needed", Title: "look who needs the old authority", Manager: true, When: c.r.Everywhere, Consumes: withAPI,
+			ID: "rotate.cluster.needed", Title: "check for use of old CA", Manager: true, When: c.r.Everywhere, Consumes: withAPI,
 			Needs: []string{StepSigned, "readmit.kubelet", "readmit.serving"}, Run: &engine.Action{Check: c.mayNeed, Apply: c.needed},
 		},
 		{
-			ID: StepDropped, Title: "trust the next authority alone", On: c.r.On, When: c.r.Begun, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
+			ID: StepDropped, Title: "trust new CA only", On: c.r.On, When: c.r.Begun, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
 			Needs: []string{"rotate.cluster.needed", "join.token-end", StepKept}, Provides: []engine.KeyRef{KeyAdminLast.Ref()}, Ops: c.drops, After: c.admin(KeyAdminLast, c.next),
 		},
 		{
-			ID: "rotate.cluster.drop-nodes", Title: "trust the next authority alone on workers", On: module.JoinsAsWorker, When: c.r.Begun, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
+			ID: "rotate.cluster.drop-nodes", Title: "trust new CA only on workers", On: module.JoinsAsWorker, When: c.r.Begun, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
 			Needs: []string{StepDropped}, Ops: c.onWorker(c.next),
 		},
 	}
 }
 
-// endTasks are those by which nothing is left of the exchange.
+// endTasks returns the tasks that complete the rotation.
 func (c cluster) endTasks() []engine.Task {
 	after := module.KeyKubeAfter.Ref()
 	return []engine.Task{
 		{
-			ID: "rotate.cluster.settle", Title: "have pods be told of the next authority alone", Manager: true, When: c.r.Begun, Timeout: 20 * time.Minute, Consumes: append(slices.Clone(withNext), after),
+			ID: "rotate.cluster.settle", Title: "publish only new CA to pods", Manager: true, When: c.r.Begun, Timeout: 20 * time.Minute, Consumes: append(slices.Clone(withNext), after),
 			Needs: []string{"rotate.cluster.drop-nodes"}, Run: c.tells(module.KeyKubeAfter, c.next, true),
 		},
 		{
-			ID: "rotate.cluster.mark", Title: "forget when it began", Manager: true, Needs: []string{"rotate.cluster.settle"}, Consumes: []engine.KeyRef{after},
+			ID: "rotate.cluster.mark", Title: "delete rotation marker", Manager: true, Needs: []string{"rotate.cluster.settle"}, Consumes: []engine.KeyRef{after},
 			When: c.r.Begun, Run: unmark(markCluster, module.KeyKubeAfter, c.r.Gone),
 		},
 		c.r.end("rotate.cluster.mark"),
 	}
 }
 
-// A cluster is what its tasks are made of.
+// A cluster holds the inputs of its tasks.
 type cluster struct {
 	env    module.Env
 	r      ClusterRotation
 	around Around
 }
 
-// next is the authority that comes, alone; nil if it is not made yet.
+// next returns the new CA; nil if it does not exist yet.
 func (c cluster) next(s *engine.Scope) ([]byte, error) { return engine.Get(s, keyNextCA).cert, nil }
 
-// both are what comes and what goes; nil if that is not made yet.
+// both returns the new and the old CA; nil if the new one does not exist yet.
 func (c cluster) both(s *engine.Scope) ([]byte, error) {
 	return c.r.first(engine.Get(s, keyNextCA).cert)
 }
 
-// trusts has a control plane trust both, and sign with the key that it has.
+// trusts makes a control plane trust both CAs, and sign with the key that it has.
 func (c cluster) trusts(s *engine.Scope) (op.List, error) {
 	h, next := s.Host(), engine.Get(s, keyNextCA).cert
 	text, err := c.r.both(h.Name, next)
@@ -209,8 +211,8 @@ func (c cluster) trusts(s *engine.Scope) (op.List, error) {
 	return append(list, readAdmin), err
 }
 
-// control has a control plane trust authorities, and its controller manager sign
-// apart from them, with what is in signer, or by them.
+// control makes a control plane trust CAs. Its controller manager signs apart from them
+// with signer, or with the first of them.
 func (c cluster) control(h *engine.Host, text, signer []byte, apart bool) (op.List, error) {
 	signing, err := c.around.Signing(h, apart)
 	if err != nil {
@@ -226,20 +228,20 @@ func (c cluster) control(h *engine.Host, text, signer []byte, apart bool) (op.Li
 		list = append(list, signing...)
 	}
 	list = append(list, c.restarts(h)...)
-	if !apart { // nothing reads it any more
+	if !apart { // nothing reads it now
 		list = append(list, op.Absent{Path: module.SigningCert})
 	}
 	return append(list, c.serving()...), nil
 }
 
-// serving waits for a control plane that trusts what its files say.
+// serving waits until the API server of a control plane uses the CAs in its files.
 func (c cluster) serving() op.List { return op.List{knows(c.env), serves(c.env)} }
 
-// readAdmin reads the administrator's kubeconfig. It comes last in a step that provides
-// it.
+// readAdmin reads the kubeconfig of the administrator. It is the last operation of a step
+// that provides it.
 var readAdmin = op.ReadFile{Path: adminConf, Secret: true}
 
-// node has a node trust authorities, in what is its own.
+// node makes a node trust CAs, in its own files.
 func (c cluster) node(h *engine.Host, text []byte) op.List {
 	list := op.List{op.File{Path: AuthorityCert, Content: text}}
 	for _, k := range Of(c.env, h.Host) {
@@ -251,7 +253,7 @@ func (c cluster) node(h *engine.Host, text []byte) op.List {
 	return append(list, c.around.Balancers(h)...)
 }
 
-// onWorker has a worker trust authorities.
+// onWorker makes a worker trust CAs.
 func (c cluster) onWorker(what func(*engine.Scope) ([]byte, error)) func(*engine.Scope) (op.List, error) {
 	return func(s *engine.Scope) (op.List, error) {
 		text, err := what(s)
@@ -259,8 +261,7 @@ func (c cluster) onWorker(what func(*engine.Scope) ([]byte, error)) func(*engine
 	}
 }
 
-// restarts have what runs on a control plane have read whom it trusts, and what it is
-// signed by.
+// restarts makes the components of a control plane read their CAs and certificates again.
 func (c cluster) restarts(h *engine.Host) op.List {
 	list := restarts(c.env)
 	for i, o := range list {
@@ -275,9 +276,9 @@ func (c cluster) restarts(h *engine.Host) op.List {
 	return list
 }
 
-// signs has a control plane sign with what comes, and be signed by it. The key goes
-// first: beside an authority in front whose key is not there, nothing can be signed,
-// and so nothing be planned.
+// signs makes a control plane sign with the new CA, and renews its certificates with it.
+// The key is written first: with the new CA first in the file and no key for it, nothing
+// could be signed or planned.
 func (c cluster) signs(s *engine.Scope) (op.List, error) {
 	pair := engine.Get(s, keyNextCA)
 	text, err := c.both(s)
@@ -303,8 +304,8 @@ func (c cluster) signs(s *engine.Scope) (op.List, error) {
 	return append(append(list, c.serving()...), readAdmin), nil
 }
 
-// Anew has a node without the authority's key give up what its kubelet has of another
-// authority than the next: it asks for others then.
+// Anew returns operations that remove the credentials of a kubelet that were not signed by
+// the new CA, on a node without the key of the CA. The kubelet then requests new ones.
 func (r ClusterRotation) Anew(env module.Env) func(*engine.Host) (op.List, error) {
 	return func(h *engine.Host) (op.List, error) {
 		var list op.List
@@ -317,15 +318,15 @@ func (r ClusterRotation) Anew(env module.Env) func(*engine.Host) (op.List, error
 	}
 }
 
-// drops has a control plane trust what comes alone, and sign as it does else.
+// drops makes a control plane trust only the new CA, and sign with it as usual.
 func (c cluster) drops(s *engine.Scope) (op.List, error) {
 	list, err := c.control(s.Host(), engine.Get(s, keyNextCA).cert, nil, false)
 	list = append(list, c.around.Follows(s.Host())...)
 	return append(list, readAdmin), err
 }
 
-// admin provides the administrator's kubeconfig as it is after a step, with the CAs
-// that sign certificates from then on.
+// admin provides the kubeconfig of the administrator after a step, with the CAs that sign
+// certificates from then on.
 func (c cluster) admin(key engine.Key[kubeconfig.Untrusted], trust func(*engine.Scope) ([]byte, error)) func(context.Context, *engine.Scope, []op.Result) error {
 	return func(_ context.Context, s *engine.Scope, results []op.Result) error {
 		text, err := trust(s)

@@ -18,8 +18,8 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// What the cluster says of whom it trusts, to whoever joins and to API servers of
-// others, and where in it.
+// Where the cluster publishes its CAs, for joining nodes and for API servers of
+// extensions.
 var (
 	toldToJoin   = told{metav1.NamespacePublic, "cluster-info", "kubeconfig"}
 	toldToOthers = told{metav1.NamespaceSystem, published, "client-ca-file"}
@@ -34,8 +34,8 @@ func (t told) put(ctx context.Context, client *kube.Client, text []byte) error {
 	}}})
 }
 
-// differs answers what it is to say, if it says something else about authorities; nil
-// if not, or if there is no such thing.
+// differs returns the new content if the published CAs are different; nil if they are
+// equal, or if the object does not exist.
 func (t told) differs(ctx context.Context, client *kube.Client, authorities []byte) ([]byte, error) {
 	cm, err := client.ConfigMap(ctx, t.namespace, t.name)
 	if err != nil || cm == nil || cm.Data[t.key] == "" {
@@ -51,9 +51,8 @@ func (t told) differs(ctx context.Context, client *kube.Client, authorities []by
 	return want, nil
 }
 
-// tells has all in the cluster be told of authorities. API servers add to what
-// others are told, and take nothing away from it: so that is done when they trust no
-// other any more.
+// tells publishes CAs in the cluster. API servers add to what extensions read, and remove
+// nothing. So that is done when they trust only the new CA.
 func (c cluster) tells(key engine.Key[*kube.Client], what func(*engine.Scope) ([]byte, error), alone bool) *engine.Action {
 	where := []told{toldToJoin}
 	if alone {
@@ -61,7 +60,7 @@ func (c cluster) tells(key engine.Key[*kube.Client], what func(*engine.Scope) ([
 	}
 	return &engine.Action{
 		Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-			change := []plan.OpChange{{Kind: module.KindObject, Target: "what pods and nodes that join know the API servers by", Summary: "publish"}}
+			change := []plan.OpChange{{Kind: module.KindObject, Target: "CA certificates for pods and joining nodes", Summary: "publish"}}
 			client := engine.Get(s, key)
 			text, err := what(s)
 			if err != nil || client == nil || s.Pending() || len(text) == 0 {
@@ -97,7 +96,7 @@ func (c cluster) tells(key engine.Key[*kube.Client], what func(*engine.Scope) ([
 	}
 }
 
-// same says that a text holds the same authorities as another, in any order.
+// same reports whether a text holds the same CAs as another, in any order.
 func same(as []byte) func(text []byte) bool {
 	want, wrong := pki.Authorities(as)
 	return func(text []byte) bool {
@@ -114,7 +113,7 @@ func same(as []byte) func(text []byte) bool {
 	}
 }
 
-// nextID is the id of the authority that comes; "" if it is not made yet.
+// nextID returns the id of the new CA; "" if it does not exist yet.
 func (c cluster) nextID(s *engine.Scope) (string, error) {
 	next, err := c.r.parse(engine.Get(s, keyNextCA).cert)
 	if next == nil || err != nil {
@@ -123,9 +122,10 @@ func (c cluster) nextID(s *engine.Scope) (string, error) {
 	return next[0].ID, nil
 }
 
-// olderPods says whether something is to be made anew, or to be seen to.
+// olderPods returns the change if pods must be restarted, or if something else trusts only
+// the old CA.
 func (c cluster) olderPods(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-	change := []plan.OpChange{{Kind: module.KindObject, Target: "pods that trust the old authority alone", Summary: "restart what they belong to"}}
+	change := []plan.OpChange{{Kind: module.KindObject, Target: "pods that trust only the old CA", Summary: "restart their workloads"}}
 	client := engine.Get(s, module.KeyKube)
 	next, err := c.nextID(s)
 	if err != nil || client == nil || next == "" || s.Pending() {
@@ -146,9 +146,9 @@ func (c cluster) olderPods(ctx context.Context, s *engine.Scope) ([]plan.OpChang
 	return nil, nil
 }
 
-// renewPods restarts what pods belong to that were made before all namespaces were
-// told of both authorities, and wants nobody to trust the old one alone then: what
-// does would believe no API server any more.
+// renewPods restarts the workloads of pods that were created before both CAs were
+// published in all namespaces. It then returns an error if something trusts only the old
+// CA, because it would reject all API servers later.
 func (c cluster) renewPods(ctx context.Context, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
 	next, err := c.nextID(s)
@@ -157,7 +157,7 @@ func (c cluster) renewPods(ctx context.Context, s *engine.Scope) error {
 	}
 	at, err := marks(ctx, client, markCluster, next)
 	if err != nil {
-		return fmt.Errorf("noting since when pods are told of both authorities: %w", err)
+		return fmt.Errorf("recording when both CAs were published to pods: %w", err)
 	}
 	if err := restartOlder(ctx, s, client, client.HoldAuthorities, at); err != nil {
 		return err
@@ -178,11 +178,12 @@ func (c cluster) renewPods(ctx context.Context, s *engine.Scope) error {
 }
 
 func (c cluster) mayNeed(context.Context, *engine.Scope) ([]plan.OpChange, error) {
-	return []plan.OpChange{{Kind: module.KindObject, Target: "what trusts the old authority alone, or shows what it has signed", Summary: "look for it"}}, nil
+	return []plan.OpChange{{Kind: module.KindObject, Target: "trust in the old CA and certificates signed by it", Summary: "check"}}, nil
 }
 
-// needed fails if something in the cluster trusts the old authority and not the next, or
-// holds what the old one has signed: before the next signs nobody could get another.
+// needed returns an error if something in the cluster trusts the old CA and not the new
+// one, or holds a certificate signed by the old one. It runs after the new CA signs,
+// because only then can others get new certificates.
 func (c cluster) needed(ctx context.Context, s *engine.Scope) error {
 	next, err := c.nextID(s)
 	if err != nil {
@@ -200,22 +201,23 @@ func (c cluster) needed(ctx context.Context, s *engine.Scope) error {
 	return stillNeeded(trust, show)
 }
 
-// stillNeeded fails if some trust the old authority alone, or hold what it has signed.
+// stillNeeded returns an error if something trusts only the old CA, or holds what it has
+// signed.
 func stillNeeded(trust, show []string) error {
 	var why []string
 	if len(trust) > 0 {
-		why = append(why, "it, and not the next one, is trusted by "+strings.Join(trust, ", "))
+		why = append(why, "it, and not the new CA, is trusted by "+strings.Join(trust, ", "))
 	}
 	if len(show) > 0 {
-		why = append(why, "certificates that it has signed, and that are valid yet, are in "+strings.Join(show, ", "))
+		why = append(why, "valid certificates signed by it are in "+strings.Join(show, ", "))
 	}
 	if len(why) == 0 {
 		return nil
 	}
-	return &op.Error{Reason: op.IDCAStillNeeded, Message: "the old authority of the cluster is still needed, and stays: " + strings.Join(why, "; ")}
+	return &op.Error{Reason: op.IDCAStillNeeded, Message: "the old cluster CA is still needed and is kept: " + strings.Join(why, "; ")}
 }
 
-// old says that a text holds an authority that goes, and not the next.
+// old reports whether a text holds an old CA, and not the new one.
 func (r ClusterRotation) old(next string) func(text []byte) bool {
 	return func(text []byte) bool {
 		if in, err := pki.KubeconfigCA(text); err == nil && len(in) > 0 {
@@ -229,8 +231,8 @@ func (r ClusterRotation) old(next string) func(text []byte) bool {
 	}
 }
 
-// signed says that a text holds what an authority that goes has signed for somebody, and
-// that is valid yet.
+// signed reports whether a text holds a valid certificate that an old CA has signed for
+// others.
 func (r ClusterRotation) signed(next string) func(text []byte) bool {
 	now := r.Now()
 	return func(text []byte) bool {
@@ -238,7 +240,7 @@ func (r ClusterRotation) signed(next string) func(text []byte) bool {
 	}
 }
 
-// goes are the authorities that go, of all that some host trusts.
+// goes returns the old CAs among all that any host trusts.
 func (r ClusterRotation) goes(next string) []pki.Authority {
 	return slices.DeleteFunc(slices.Clone(r.Known), func(a pki.Authority) bool { return a.ID == next })
 }

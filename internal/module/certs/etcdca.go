@@ -11,13 +11,13 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Etcd names the authority of etcd.
+// Etcd is the name of the etcd CA.
 const Etcd = "etcd"
 
 const etcdPod = dir + "manifests/etcd.yaml"
 
-// EtcdAuthority is the one by which members of etcd know each other and their
-// clients, and these them. Its key is on hosts with a member.
+// EtcdAuthority returns the CA with which etcd members verify each other and their
+// clients, and with which clients verify them. Its key is on hosts with an etcd member.
 func EtcdAuthority(env module.Env) Authority {
 	first := env.Members(env.Cluster)[0].Name
 	return Authority{
@@ -27,22 +27,22 @@ func EtcdAuthority(env module.Env) Authority {
 	}
 }
 
-// hasMember selects the hosts that have a member of etcd.
+// hasMember selects the hosts that have an etcd member.
 func hasMember(env module.Env, h *engine.Host) bool { return facts.RunsEtcd(env.Cluster, h.Roles) }
 
 var keyNextEtcd = engine.NewKey("certs.next-etcd", nextPair{})
 
-// RotateEtcd is the module. Members of etcd and API servers read what they trust
-// when they start, and what they show at each connection: so all are restarted, one
-// host after the other, before anything shows a certificate of the next authority,
-// and again when everything does, without the old one.
+// RotateEtcd is the module that rotates the etcd CA. etcd members and API servers read
+// their CAs at their start, and their certificates at each connection. So all are
+// restarted, one host after the other, before a certificate of the new CA is used. They
+// are restarted again without the old CA when all use new certificates.
 func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 	next := []engine.KeyRef{keyNextEtcd.Ref()}
 	get := func(s *engine.Scope) nextPair { return engine.Get(s, keyNextEtcd) }
 	return engine.Module{Name: "rotate", Tasks: []engine.Task{
 		r.make(env, keyNextEtcd, r.There),
 		{
-			ID: "rotate.etcd.trust", Title: "trust both authorities of etcd", On: r.On, When: r.Everywhere, Rollout: rolling, Timeout: rereadTime, Consumes: next,
+			ID: "rotate.etcd.trust", Title: "trust both etcd CAs", On: r.On, When: r.Everywhere, Rollout: rolling, Timeout: rereadTime, Consumes: next,
 			Ops: func(s *engine.Scope) (op.List, error) {
 				text, err := r.both(s.Host().Name, get(s).cert)
 				return reread(env, s.Host(), op.File{Path: r.Trust, Content: text}), err
@@ -50,7 +50,7 @@ func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 		},
 		r.request(env),
 		{
-			ID: "rotate.etcd.sign", Title: "sign etcd's certificates with the next", On: r.On, When: r.Everywhere, Rollout: rolling, Timeout: rereadTime,
+			ID: "rotate.etcd.sign", Title: "reissue etcd certificates", On: r.On, When: r.Everywhere, Rollout: rolling, Timeout: rereadTime,
 			Consumes: append(next, keyEtcdSigned.Ref()),
 			Needs:    []string{"rotate.etcd.trust"},
 			Ops: func(s *engine.Scope) (op.List, error) {
@@ -63,8 +63,8 @@ func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 			},
 		},
 		{
-			// Who was cut off may have written the last file, and restarted nothing.
-			ID: "rotate.etcd.drop", Title: "trust the next authority of etcd alone", On: r.On, When: r.Begun, Rollout: rolling, Timeout: rereadTime, Consumes: next,
+			// An interrupted attempt may have written the last file without a restart.
+			ID: "rotate.etcd.drop", Title: "trust new etcd CA only", On: r.On, When: r.Begun, Rollout: rolling, Timeout: rereadTime, Consumes: next,
 			Needs: []string{"rotate.etcd.sign"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				if r.Gone {
@@ -77,24 +77,24 @@ func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 	}}
 }
 
-// keyEtcdSigned is what the next authority of etcd has signed for a control plane; nil if
-// it needs nothing.
+// keyEtcdSigned is the certificate that the new etcd CA has signed for a control plane;
+// nil if it needs none.
 var keyEtcdSigned = engine.NewHostKey[[]byte]("certs.etcd-signed", nil)
 
-// requests reports whether a host asks etcd and has no member: it does not get the
-// authority's key.
+// requests reports whether a host is a client of etcd and has no member, so that it does
+// not receive the key of the CA.
 func requests(env module.Env, h *engine.Host) bool {
 	return h.HasRole(v1alpha1.RoleControlPlane) && !hasMember(env, h)
 }
 
-// request is the task in which the next authority signs for control planes without a
-// member, here.
+// request is the task in which the manager signs with the new CA for control planes
+// without a member.
 func (r AuthorityRotation) request(env module.Env) engine.Task {
 	pair := func(s *engine.Scope) op.Certificate {
 		return env.EtcdClientPair(s.Host(), engine.Get(s, keyNextEtcd).cert)
 	}
 	return engine.Task{
-		ID: "rotate.etcd.request", Title: "request the etcd client certificate", When: r.Everywhere,
+		ID: "rotate.etcd.request", Title: "request etcd client certificate", When: r.Everywhere,
 		On:       func(h *engine.Host) bool { return requests(env, h) },
 		Consumes: []engine.KeyRef{keyNextEtcd.Ref()}, Provides: []engine.KeyRef{keyEtcdSigned.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
@@ -111,11 +111,11 @@ func (r AuthorityRotation) request(env module.Env) engine.Task {
 	}
 }
 
-// rereadTime bounds what is done on a host: two restarts, and all that is waited for.
+// rereadTime is the timeout for the work on one host: two restarts and their waits.
 const rereadTime = 30 * time.Minute
 
-// reread has a host's member of etcd and API server read what they trust: the member
-// when all of them are well, the API server when its own is.
+// reread makes the etcd member and the API server of a host read their CAs again. The
+// member is restarted when all members are healthy, the API server when its own member is.
 func reread(env module.Env, h *engine.Host, files ...op.Op) op.List {
 	var list op.List
 	if hasMember(env, h) {
@@ -136,16 +136,16 @@ func reread(env module.Env, h *engine.Host, files ...op.Op) op.List {
 	return list
 }
 
-// everyMember waits for all members of etcd, as a host that has one asks them.
+// everyMember waits for all etcd members, on a host that has one.
 func everyMember(env module.Env) op.Wait {
 	w := env.EveryMember()
 	w.TimeoutSeconds = 300
 	return *w
 }
 
-// ofEtcd has all that a host shows of etcd be signed by the next authority, with
-// which it signs from then on, if it has a member. A control plane that has none is
-// signed for, and does not get the key.
+// ofEtcd reissues all etcd certificates of a host with the new CA. A host with a member
+// signs with that CA from then on. For a control plane without a member the manager signs,
+// and it does not receive the key.
 func (r AuthorityRotation) ofEtcd(env module.Env, h *engine.Host, trusted []byte, next nextPair, signed []byte) op.List {
 	member, control := hasMember(env, h), h.HasRole(v1alpha1.RoleControlPlane)
 	var list op.List

@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	// FrontProxy names the authority of the front proxy.
+	// FrontProxy is the name of the front proxy CA.
 	FrontProxy = "front-proxy"
-	// published is where API servers tell those that they hand requests to whom to
-	// believe: each adds to it what it trusts, and takes nothing out.
+	// published is the ConfigMap in which API servers publish the CAs that extension API
+	// servers must trust. Each API server adds its own, and removes none.
 	published    = "extension-apiserver-authentication"
 	publishedKey = "requestheader-client-ca-file"
 	publishTime  = 3 * time.Minute
 )
 
-// FrontProxyAuthority is the one by which those that API servers hand requests to
-// (metrics-server, and other APIs of the cluster's own) know API servers.
+// FrontProxyAuthority returns the CA with which extension API servers (metrics-server and
+// others) verify API servers.
 func FrontProxyAuthority(env module.Env) Authority {
 	ca := pkiDir + "front-proxy-ca"
 	return Authority{
@@ -43,10 +43,10 @@ func FrontProxyAuthority(env module.Env) Authority {
 
 var keyNextFrontProxy = engine.NewKey("certs.next-front-proxy", nextPair{})
 
-// RotateFrontProxy is the module. Every API server trusts both authorities, and
-// has told the others so, before any shows a certificate of the next one; and all
-// have been seen to have read theirs before any drops the old one. API servers read all of it by
-// themselves, so that none is restarted.
+// RotateFrontProxy is the module that rotates the front proxy CA. Every API server trusts
+// and publishes both CAs before any uses a certificate of the new one. All are known to
+// have read theirs before any drops the old one. API servers read all files automatically,
+// so none is restarted.
 func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 	next := []engine.KeyRef{keyNextFrontProxy.Ref()}
 	asks := append(slices.Clone(next), module.KeyKube.Ref())
@@ -55,19 +55,19 @@ func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 	return engine.Module{Name: "rotate", Tasks: []engine.Task{
 		r.make(env, keyNextFrontProxy, r.There),
 		{
-			ID: "rotate.front-proxy.trust", Title: "trust both authorities of the front proxy", On: r.On, When: r.Everywhere, Rollout: rolling, Consumes: next,
+			ID: "rotate.front-proxy.trust", Title: "trust both front proxy CAs", On: r.On, When: r.Everywhere, Rollout: rolling, Consumes: next,
 			Ops: func(s *engine.Scope) (op.List, error) {
 				text, err := r.both(s.Host().Name, get(s).cert)
 				return trusts(env, r.Trust, text), err
 			},
 		},
 		{
-			ID: "rotate.front-proxy.publish", Title: "wait until it is published that both count", Manager: true, When: r.Everywhere, Timeout: publishTime,
+			ID: "rotate.front-proxy.publish", Title: "wait until both CAs are published", Manager: true, When: r.Everywhere, Timeout: publishTime,
 			Needs: []string{"rotate.front-proxy.trust"}, Consumes: asks,
 			Run: &engine.Action{Check: f.unpublished, Apply: f.awaitPublished},
 		},
 		{
-			ID: "rotate.front-proxy.sign", Title: "sign the front proxy's certificates with the next", On: r.On, When: r.Everywhere, Rollout: rolling, Consumes: next,
+			ID: "rotate.front-proxy.sign", Title: "reissue front proxy certificates", On: r.On, When: r.Everywhere, Rollout: rolling, Consumes: next,
 			Needs: []string{"rotate.front-proxy.publish"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				text, err := r.first(get(s).cert)
@@ -76,13 +76,13 @@ func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 			},
 		},
 		{
-			ID: "rotate.front-proxy.answer", Title: "ask the APIs that API servers hand requests to", Manager: true, When: r.Everywhere, Timeout: publishTime,
+			ID: "rotate.front-proxy.answer", Title: "check aggregated APIs", Manager: true, When: r.Everywhere, Timeout: publishTime,
 			Needs: []string{"rotate.front-proxy.sign"}, Consumes: asks, Retry: engine.Retry{Attempts: 6, Delay: 2 * time.Second, Backoff: 1.5},
 			Run: &engine.Action{Check: unanswered, Apply: answers},
 		},
 		{
-			// One that has not read it yet would publish the old one again.
-			ID: "rotate.front-proxy.drop", Title: "trust the next authority of the front proxy alone", On: r.On, When: r.Begun, Rollout: rolling, Consumes: next,
+			// An API server that has not read the file yet would publish the old CA again.
+			ID: "rotate.front-proxy.drop", Title: "trust new front proxy CA only", On: r.On, When: r.Begun, Rollout: rolling, Consumes: next,
 			Needs: []string{"rotate.front-proxy.answer"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				if r.Gone {
@@ -92,7 +92,7 @@ func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 			},
 		},
 		{
-			ID: "rotate.front-proxy.withdraw", Title: "publish that the next alone counts", Manager: true, When: r.Begun, Timeout: publishTime,
+			ID: "rotate.front-proxy.withdraw", Title: "publish only new front proxy CA", Manager: true, When: r.Begun, Timeout: publishTime,
 			Needs: []string{"rotate.front-proxy.drop"}, Consumes: asks,
 			Run: &engine.Action{Check: f.outdated, Apply: f.withdraw},
 		},
@@ -100,14 +100,15 @@ func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 	}}
 }
 
-// trusts has a control plane's API server go by a bundle, and waits until it does.
+// trusts makes the API server of a control plane use a bundle of CAs, and waits until it
+// does.
 func trusts(env module.Env, file string, text []byte) op.List {
 	return op.List{op.File{Path: file, Content: text}, knows(env)}
 }
 
-// shows waits until a control plane's API server has read the certificate that it shows
-// to those that it hands requests to: there is nobody else whom it shows it, and so it
-// is asked how often it has read it.
+// shows waits until the API server of a control plane has read its front proxy
+// certificate. It shows that certificate only to extension API servers, so its metrics are
+// used to detect the reload.
 func shows(env module.Env) op.Reload {
 	return op.Reload{
 		Manifest: module.APIServerManifest, File: pkiDir + "front-proxy-client.crt", TimeoutSeconds: 180,
@@ -115,8 +116,8 @@ func shows(env module.Env) op.Reload {
 	}
 }
 
-// knows waits until a control plane's API server knows its clients by what is in
-// the files.
+// knows waits until the API server of a control plane verifies clients with the CAs in its
+// files.
 func knows(env module.Env) op.Wait {
 	clients := cmp.Or(env.Cluster.Spec.Kubernetes.APIServer.ExtraArgs["client-ca-file"], pkiDir+"ca.crt")
 	return op.Wait{
@@ -125,10 +126,10 @@ func knows(env module.Env) op.Wait {
 	}
 }
 
-// frontProxies is what of the exchange the API is asked for.
+// frontProxies is the part of the rotation that uses the API.
 type frontProxies struct{ AuthorityRotation }
 
-// publishedNow are the authorities that are published.
+// publishedNow returns the CAs that are published.
 func publishedNow(ctx context.Context, client *kube.Client) ([]pki.Authority, error) {
 	cm, err := client.ConfigMap(ctx, metav1.NamespaceSystem, published)
 	if err != nil || cm == nil || cm.Data[publishedKey] == "" {
@@ -137,7 +138,7 @@ func publishedNow(ctx context.Context, client *kube.Client) ([]pki.Authority, er
 	return pki.Authorities([]byte(cm.Data[publishedKey]))
 }
 
-// change is what a task of the manager does to what is published.
+// change returns the change of a manager task to the published CAs.
 func change(summary string) []plan.OpChange {
 	return []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap " + metav1.NamespaceSystem + "/" + published, Summary: summary}}
 }
@@ -154,7 +155,7 @@ func (f frontProxies) unpublished(ctx context.Context, s *engine.Scope) ([]plan.
 	return change("wait"), nil
 }
 
-// missing says what is not published yet; "" if all is that is to be.
+// missing returns what is not published yet; "" if nothing is missing.
 func (f frontProxies) missing(ctx context.Context, client *kube.Client, next []byte) (string, error) {
 	comes, err := f.parse(next)
 	if err != nil {
@@ -165,7 +166,7 @@ func (f frontProxies) missing(ctx context.Context, client *kube.Client, next []b
 		return "", err
 	}
 	if len(comes) == 0 || !pki.Trusts(now, comes[0].ID) {
-		return "the next authority is not in ConfigMap " + metav1.NamespaceSystem + "/" + published + " yet", nil
+		return "the new CA is not yet in ConfigMap " + metav1.NamespaceSystem + "/" + published, nil
 	}
 	return "", nil
 }
@@ -175,7 +176,7 @@ func (f frontProxies) awaitPublished(ctx context.Context, s *engine.Scope) error
 	return client.Until(ctx, func(ctx context.Context) (string, error) { return f.missing(ctx, client, next) })
 }
 
-// unanswered says that something that API servers hand requests to does not answer.
+// unanswered returns a change if an extension API server does not answer.
 func unanswered(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	any := []plan.OpChange{{Kind: module.KindObject, Target: "APIServices", Summary: "wait until they answer"}}
 	client := engine.Get(s, module.KeyKube)
@@ -189,18 +190,19 @@ func unanswered(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	return any, nil
 }
 
-// answers wants all APIs that API servers hand requests to to take what these show
-// now: what does not is named.
+// answers returns an error that names the aggregated APIs that do not answer API servers
+// with the new certificates.
 func answers(ctx context.Context, s *engine.Scope) error {
 	silent, err := engine.Get(s, module.KeyKube).SilentAPIs(ctx)
 	if err != nil || len(silent) == 0 {
 		return err
 	}
-	return &op.Error{Reason: op.IDAuthorityHeld, Message: "the old authority of the front proxy may still be needed, and stays: API servers show certificates of the next one, and do not get an answer from " + strings.Join(silent, ", ")}
+	return &op.Error{Reason: op.IDAuthorityHeld, Message: "the old front proxy CA may still be needed and is kept: " +
+		"API servers use certificates of the new CA, and get no answer from " + strings.Join(silent, ", ")}
 }
 
-// stays are those that hosts trust when what goes is dropped, and no others; none if
-// that is not known yet.
+// stays returns the CAs that hosts trust after the old one is dropped; none if they are
+// not known yet.
 func (f frontProxies) stays(s *engine.Scope) ([]pki.Authority, error) {
 	if f.Gone {
 		return f.Known, nil
@@ -208,7 +210,7 @@ func (f frontProxies) stays(s *engine.Scope) ([]pki.Authority, error) {
 	return f.parse(engine.Get(s, keyNextFrontProxy).cert)
 }
 
-// agree says that two bundles have the same authorities.
+// agree reports whether two bundles have the same CAs.
 func agree(one, other []pki.Authority) bool {
 	in := func(a, b []pki.Authority) bool {
 		return !slices.ContainsFunc(a, func(x pki.Authority) bool { return !pki.Trusts(b, x.ID) })
@@ -220,17 +222,17 @@ func (f frontProxies) outdated(ctx context.Context, s *engine.Scope) ([]plan.OpC
 	client := engine.Get(s, module.KeyKube)
 	stays, err := f.stays(s)
 	if client == nil || s.Pending() || err != nil {
-		return change("drop the old authority"), err
+		return change("drop the old CA"), err
 	}
 	now, err := publishedNow(ctx, client)
 	if err != nil || agree(now, stays) {
 		return nil, err
 	}
-	return change("drop the old authority"), nil
+	return change("drop the old CA"), nil
 }
 
-// withdraw publishes what is trusted alone. An API server that has not done so yet
-// would put the old one back, so it is looked at again.
+// withdraw publishes only the new CA. An API server that still has the old one would add
+// it again, so the result is verified.
 func (f frontProxies) withdraw(ctx context.Context, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
 	stays, err := f.stays(s)
@@ -242,7 +244,7 @@ func (f frontProxies) withdraw(ctx context.Context, s *engine.Scope) error {
 		if err != nil || agree(now, stays) {
 			return "", err
 		}
-		return "the old authority is published yet", client.Apply(ctx, []*unstructured.Unstructured{{Object: map[string]any{
+		return "the old CA is still published", client.Apply(ctx, []*unstructured.Unstructured{{Object: map[string]any{
 			"apiVersion": "v1", "kind": "ConfigMap",
 			"metadata": map[string]any{"name": published, "namespace": metav1.NamespaceSystem},
 			"data":     map[string]any{publishedKey: string(pki.Bundle(stays...))},

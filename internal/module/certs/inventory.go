@@ -1,5 +1,5 @@
-// Package certs knows the certificates of a cluster: where they are, who has
-// signed them and who reads them; and renews those of control planes.
+// Package certs knows the certificates of a cluster: their files, their signers and their
+// readers. It renews the certificates of control planes and rotates CAs.
 package certs
 
 import (
@@ -19,24 +19,24 @@ const (
 	kubelet    = "kubelet.service"
 )
 
-// A Known is a certificate that a host is to have.
+// A Known is a certificate that a host must have.
 type Known struct {
-	// Name is what people call it; certificates of several hosts share one.
+	// Name is the name for the user; certificates of several hosts share one.
 	Name string
 	op.CertificateFile
-	// Authority says that it signs others, and KeyElsewhere that its key is not
-	// for this host.
+	// Authority reports whether it is a CA. KeyElsewhere reports whether its key must not
+	// be on this host.
 	Authority    bool
 	KeyElsewhere bool
-	// Optional ones may be missing: it depends on what the host has been.
+	// Optional reports whether it may be missing, depending on the history of the host.
 	Optional bool
-	// Rotates says that who uses it gets another one in time, by itself.
+	// Rotates reports whether its user renews it automatically in time.
 	Rotates bool
-	// Theirs says that the user has brought it, and looks after it.
+	// Theirs reports whether the user provides and manages it.
 	Theirs bool
 }
 
-// The names of those that are treated each in its own way.
+// Names of certificates that need special treatment.
 const (
 	nameKubelet        = "kubelet-client"
 	nameKubeletServing = "kubelet-serving"
@@ -44,8 +44,7 @@ const (
 	nameKubeVIP        = "kube-vip"
 )
 
-// pairOf is a certificate below pkiDir, with its key beside it, under an
-// authority there.
+// pairOf returns a certificate below pkiDir with its key, signed by a CA there.
 func pairOf(name, path, ca string) Known {
 	k := Known{Name: name, CertificateFile: op.CertificateFile{Path: pkiDir + path + ".crt", Key: pkiDir + path + ".key"}}
 	if ca == "" {
@@ -56,12 +55,12 @@ func pairOf(name, path, ca string) Known {
 	return k
 }
 
-// conf is a kubeconfig's.
+// conf returns the certificate of a kubeconfig.
 func conf(name string) Known {
 	return Known{Name: name, CertificateFile: op.CertificateFile{Path: dir + name, CA: pkiDir + "ca.crt"}}
 }
 
-// Of are the certificates that a host of a cluster is to have.
+// Of returns the certificates that a host of a cluster must have.
 func Of(env module.Env, h v1alpha1.Host) (out []Known) {
 	control, member := spec.HasRole(h, v1alpha1.RoleControlPlane), facts.RunsEtcd(env.Cluster, h.Roles)
 	if facts.RunsKubelet(h.Roles) {
@@ -75,13 +74,14 @@ func Of(env module.Env, h v1alpha1.Host) (out []Known) {
 			pairOf("front-proxy-ca", "front-proxy-ca", ""), pairOf("front-proxy-client", "front-proxy-client", "front-proxy-ca"),
 			conf("admin.conf"), conf("controller-manager.conf"), conf("scheduler.conf"))
 		if env.Cluster.Spec.ControlPlaneEndpoint.Mode == v1alpha1.EndpointKubeVIP {
-			// Optional: kube-vip of a cluster from before has the administrator's.
+			// Optional: kube-vip of an older cluster uses the certificate of the
+			// administrator.
 			out = append(out, Known{Name: nameKubeVIP, Optional: true, CertificateFile: op.CertificateFile{
 				Path: module.KubeVIPCert, Key: module.KubeVIPKey, CA: pkiDir + "ca.crt",
 			}})
 		}
 		super := conf("super-admin.conf")
-		super.Optional = true // on the host on which the cluster began
+		super.Optional = true // only on the host on which the cluster was created
 		out = append(out, super)
 	}
 	if member || control {
@@ -93,34 +93,35 @@ func Of(env module.Env, h v1alpha1.Host) (out []Known) {
 	return out
 }
 
-// registrys are those of the cluster's own registry.
+// registrys returns the certificates of the private registry.
 func registrys(theirs bool) []Known {
 	k := Known{Name: nameRegistry, CertificateFile: op.CertificateFile{Path: module.RegistryCert, Key: module.RegistryKey}, Theirs: theirs}
-	if theirs { // there may be others between it and its authority
+	if theirs { // there may be intermediate CAs
 		return []Known{k}
 	}
 	k.CA = module.RegistryCA
 	return []Known{k, {Name: "registry-ca", CertificateFile: op.CertificateFile{Path: module.RegistryCA, Key: module.RegistryCAKey}, Authority: true}}
 }
 
-// kubeletsOwn are those of a node. Its kubelet makes its serving certificate itself,
-// or the cluster signs it; a file of the other kind may be left, and is not read.
+// kubeletsOwn returns the certificates of a kubelet. The kubelet signs its serving
+// certificate itself, or the cluster signs it. A file of the other kind may remain, and is
+// not read.
 func kubeletsOwn(signs bool) []Known {
 	ca := pkiDir + "ca.crt"
 	client := Known{Name: nameKubelet, CertificateFile: op.CertificateFile{Path: module.ClientCert, CA: ca}, Rotates: true}
-	// Made by the kubelet itself when it starts: no authority, and nobody asks.
+	// Signed by the kubelet itself at its start: there is no CA, and no request.
 	serving := Known{Name: nameKubeletServing, CertificateFile: op.CertificateFile{Path: kubeletDir + "kubelet.crt", Key: kubeletDir + "kubelet.key"}, Optional: true}
-	// With serverTLSBootstrap: asked for, like its client's.
+	// With serverTLSBootstrap: requested from the cluster, like the client certificate.
 	signed := Known{Name: nameKubeletServing, CertificateFile: op.CertificateFile{Path: module.ServingCert, CA: ca}, Rotates: true, Optional: true}
 	embedded := conf("kubelet.conf")
-	embedded.Optional = true // it names the file above, but on nodes that others have made
+	embedded.Optional = true // usually it refers to the file above
 	if signs {
 		return []Known{client, signed, embedded}
 	}
 	return []Known{client, serving, signed, embedded}
 }
 
-// etcds are those with which etcd is served, and asked.
+// etcds returns the server and client certificates of etcd.
 func etcds(env module.Env, member, control bool) []Known {
 	ca := pairOf("etcd-ca", "etcd/ca", "")
 	theirs := env.Cluster.Spec.Etcd.External != nil
@@ -134,14 +135,14 @@ func etcds(env module.Env, member, control bool) []Known {
 	if control {
 		client := pairOf("apiserver-etcd-client", "apiserver-etcd-client", "etcd/ca")
 		if client.Theirs = theirs; theirs {
-			client.CA = "" // there may be others between the two
+			client.CA = "" // there may be intermediate CAs
 		}
 		out = append(out, client)
 	}
 	return out
 }
 
-// Names are the certificates that can be asked to be renewed, by name.
+// Names returns the names of certificates that can be renewed.
 func Names() []string {
 	out := []string{
 		"admin.conf", "apiserver", "apiserver-etcd-client", "apiserver-kubelet-client", "controller-manager.conf",

@@ -10,8 +10,8 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// TestKubeVIP has its certificate be renewed as others are, on control planes and in its
-// mode alone, and kube-vip restarted for it and for another authority.
+// TestKubeVIP: its certificate is renewed like others, only on control planes and in its
+// mode. kube-vip is restarted for a new certificate and for a new CA.
 func TestKubeVIP(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string

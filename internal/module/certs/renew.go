@@ -25,22 +25,23 @@ const (
 	kubectl   = "/usr/local/bin/kubectl"
 )
 
-// A Wish is which certificates are renewed, of which hosts what is known.
+// A Wish selects the certificates to renew, with what is known about their hosts.
 type Wish struct {
 	module.Renewal
-	// Concerned are hosts on which something is renewed: what they serve is
-	// waited for before the next one's turn comes.
+	// Concerned lists hosts with a certificate to renew. The renewal waits until such a
+	// host serves before it continues with the next one.
 	Concerned []string
-	// Lapsed says that the cluster's etcd, or the kubelets that run it, have
-	// nothing valid any more on some host: nobody serves before all have.
+	// Lapsed reports whether certificates of etcd, or of kubelets that run it, have
+	// expired on some host: then nothing serves before all of them are renewed.
 	Lapsed bool
-	// Readmit are workers whose kubelets' credentials have expired.
+	// Readmit lists workers whose kubelet credentials have expired.
 	Readmit []string
-	// Continues says that another attempt was cut off, and may have left tokens.
+	// Continues reports whether an earlier attempt was interrupted, and may have left
+	// tokens.
 	Continues bool
 }
 
-// Renewals are what is renewed on a host with the authorities that it has.
+// Renewals returns what is renewed on a host with the CAs that it has.
 func (w Wish) Renewals(env module.Env, h v1alpha1.Host) op.List {
 	var out op.List
 	for _, k := range Of(env, h) {
@@ -51,7 +52,7 @@ func (w Wish) Renewals(env module.Env, h v1alpha1.Host) op.List {
 	return out
 }
 
-// renewal is how one is renewed, if it is.
+// renewal returns how a certificate is renewed, if it is.
 func (w Wish) renewal(env module.Env, h v1alpha1.Host, k Known) (op.Renewal, bool) {
 	r := op.Renewal{CertificateFile: k.CertificateFile, CAKey: strings.TrimSuffix(k.CA, ".crt") + ".key", ValiditySeconds: int64(env.Validity() / time.Second)}
 	var wanted bool
@@ -64,11 +65,11 @@ func (w Wish) renewal(env module.Env, h v1alpha1.Host, k Known) (op.Renewal, boo
 		r.CAKey, r.Unit, r.Remade = "", kubelet, true
 		return r, true
 	case k.Name == "apiserver-etcd-client" && !env.Stacked():
-		return r, false // its authority has its key on other hosts; see module etcd
+		return r, false // the key of its CA is on other hosts; see module etcd
 	case k.Name == nameRegistry:
-		r.Unit = module.RegistryUnit // which reads it when it starts
+		r.Unit = module.RegistryUnit // it reads the certificate at its start
 	case !control && !strings.Contains(k.CA, "/etcd/"):
-		return r, false // so has that of a worker's kubelet
+		return r, false // the key of the CA is not on workers
 	case k.Rotates:
 		r.Due, r.WithinSeconds, r.Unit = op.DueExpired, 0, kubelet
 	case k.Path == dir+"kubelet.conf":
@@ -77,11 +78,11 @@ func (w Wish) renewal(env module.Env, h v1alpha1.Host, k Known) (op.Renewal, boo
 	return r, true
 }
 
-// Renew is the module. What etcd and its kubelets go by comes first, on all
-// hosts: without that nobody serves. Then one control plane comes after the
-// other, and none before the one before it serves with what it has got. etcd and
-// API servers read what is new by themselves, at the next connection; what reads
-// its kubeconfig when it starts is started anew.
+// Renew is the module that renews certificates. The certificates of etcd and of the
+// kubelets that run it come first, on all hosts, because nothing serves without them. Then
+// the control planes follow one after the other, and each must serve before the next one.
+// etcd and API servers read new certificates automatically at the next connection.
+// Programs that read their kubeconfig only at their start are restarted.
 func Renew(env module.Env, w Wish) engine.Module {
 	concerned := func(h *engine.Host) bool { return slices.Contains(w.Concerned, h.Name) }
 	chosen := func(h *engine.Host, want func(op.Renewal) bool) (out op.List) {
@@ -97,11 +98,11 @@ func Renew(env module.Env, w Wish) engine.Module {
 	ofEtcd := func(r op.Renewal) bool { return strings.Contains(r.CA, "/etcd/") }
 	m := engine.Module{Name: "certs", Tasks: []engine.Task{
 		{
-			ID: "certs.kubelet", Title: "renew the kubelet's certificates", On: module.IsNode, Rollout: engine.Rollout{MaxParallel: "10%"},
+			ID: "certs.kubelet", Title: "renew kubelet certificates", On: module.IsNode, Rollout: engine.Rollout{MaxParallel: "10%"},
 			Ops: func(s *engine.Scope) (op.List, error) { return chosen(s.Host(), ofKubelet), nil },
 		},
 		{
-			ID: "certs.etcd", Title: "renew etcd's certificates", Rollout: rolling, Timeout: 6 * time.Minute,
+			ID: "certs.etcd", Title: "renew etcd certificates", Rollout: rolling, Timeout: 6 * time.Minute,
 			On:    func(h *engine.Host) bool { return facts.RunsEtcd(env.Cluster, h.Roles) },
 			Needs: []string{"certs.kubelet"},
 			Ops: func(s *engine.Scope) (op.List, error) {
@@ -113,7 +114,7 @@ func Renew(env module.Env, w Wish) engine.Module {
 			},
 		},
 		{
-			ID: "certs.control-plane", Title: "renew the control plane's certificates", Rollout: rolling, Timeout: 20 * time.Minute,
+			ID: "certs.control-plane", Title: "renew control plane certificates", Rollout: rolling, Timeout: 20 * time.Minute,
 			On:       func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) },
 			Needs:    []string{"certs.etcd"},
 			Provides: []engine.KeyRef{KeyAdmin.Ref()},
@@ -135,15 +136,15 @@ func Renew(env module.Env, w Wish) engine.Module {
 	}}
 	if _, ok := spec.RegistryHost(env.Cluster); ok {
 		m.Tasks = append(m.Tasks, engine.Task{
-			ID: "certs.registry", Title: "renew the registry's certificate", On: engine.Role(v1alpha1.RoleRegistry),
+			ID: "certs.registry", Title: "renew registry certificate", On: engine.Role(v1alpha1.RoleRegistry),
 			Ops: func(s *engine.Scope) (op.List, error) { return chosen(s.Host(), ofRegistry), nil },
 		})
 	}
 	return m
 }
 
-// Look is all that Renew would do on a host, in one list: what is refused is
-// known by it before anything is touched.
+// Look returns everything that Renew would do on a host in one list, so that errors are
+// known before anything is changed.
 func (w Wish) Look(env module.Env, h v1alpha1.Host) op.List {
 	list := w.Renewals(env, h)
 	if slices.Contains(h.Roles, v1alpha1.RoleControlPlane) {
@@ -152,9 +153,9 @@ func (w Wish) Look(env module.Env, h v1alpha1.Host) op.List {
 	return list
 }
 
-// restarts have programs read their kubeconfigs anew. kube-vip, where there is
-// one, follows its own certificate, and not its authority; that of a cluster from
-// before goes by the administrator's.
+// restarts restarts programs that must read their kubeconfig again. kube-vip, if there is
+// one, reads its own certificate automatically, but not its CA. In an older cluster it
+// uses the certificate of the administrator.
 func restarts(env module.Env) op.List {
 	restart := func(manifest string, files ...string) op.PodRestart {
 		return op.PodRestart{Manifest: manifest, Files: files, TimeoutSeconds: 300}
@@ -170,22 +171,22 @@ func restarts(env module.Env) op.List {
 	}
 }
 
-// ownMember waits for a host's own member of etcd, as who asks it by what it
-// shows now.
+// ownMember waits for the etcd member of the host, as a client that verifies its current
+// certificate.
 func ownMember(env module.Env) op.Wait {
 	w := env.AskMember("health")
-	w.Name, w.TimeoutSeconds = "its member of etcd", 300
+	w.Name, w.TimeoutSeconds = "etcd member of this host", 300
 	return *w
 }
 
-// serves waits for a control plane's own API server: it shows what its authority
-// has signed, and takes the administrator's certificate. One that the kubelet
-// has given up for now is tried again within five minutes.
+// serves waits until the API server of the host has a valid certificate and accepts the
+// certificate of the administrator. After repeated failures the kubelet restarts it within
+// five minutes.
 func serves(env module.Env) op.Wait {
-	return op.Wait{Name: "its API server", TimeoutSeconds: 600, Program: ownServer(env, "/readyz")}
+	return op.Wait{Name: "API server of this host", TimeoutSeconds: 600, Program: ownServer(env, "/readyz")}
 }
 
-// ownServer asks a control plane's own API server for something, as the administrator.
+// ownServer returns a request to the API server of the host itself, as the administrator.
 func ownServer(env module.Env, path string) []string {
 	own := net.JoinHostPort("127.0.0.1", strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port))
 	return []string{kubectl, "--kubeconfig=" + adminConf, "--server=https://" + own, "--request-timeout=8s", "get", "--raw=" + path}

@@ -22,20 +22,20 @@ var files embed.FS
 
 const (
 	stepTimer = "certs.timer"
-	// TimerUnit is the timer of a host that renews its certificates by itself.
+	// TimerUnit is the timer of a host that renews its certificates automatically.
 	TimerUnit = timerName + ".timer"
 	timerName = "slipway-certs"
 )
 
-// timed is how. The name of its program says no version: managers come and go, and
-// each brings its own.
+// timed describes the job. The name of its program has no version: each manager installs
+// its own version.
 var timed = module.Timed{
-	Name: timerName, Title: "Look at this host's certificates",
+	Name: timerName, Title: "Renew certificates of this host",
 	Program: "/usr/local/lib/slipway/slipway-node", JobFile: "/etc/slipway/renewal.json",
 }
 
-// How often a host looks at its certificates: often enough for the last fifth
-// of their time, and no more than that.
+// How often a host checks its certificates: often enough for the last fifth of their
+// lifetime.
 const (
 	mostEvery  = 12 * time.Hour
 	lookPart   = 30
@@ -43,14 +43,13 @@ const (
 	mostSpread = 10 * time.Minute
 )
 
-// Timer is the module that has every host renew by itself what is due of its
-// certificates: those whose authorities have their keys on it. What others of
-// the cluster's programs know of a host is not touched, so that hosts need not
-// agree: API servers and etcd read what is new by themselves, and each host goes
-// by whether the API servers of the others answer.
+// Timer is the module that makes every host renew its due certificates automatically, if
+// the key of their CA is on the host. Nothing changes that other hosts know about a host,
+// so hosts need not coordinate. API servers and etcd read new certificates automatically.
+// Each host continues only if the API servers of the others answer.
 func Timer(env module.Env) engine.Module {
 	return engine.Module{Name: "certs", Tasks: []engine.Task{{
-		ID: stepTimer, Title: "have certificates be renewed by themselves",
+		ID: stepTimer, Title: "enable automatic certificate renewal",
 		On: func(h *engine.Host) bool { return module.IsNode(h) || len(byItself(env, h.Host)) > 0 },
 		Ops: func(s *engine.Scope) (op.List, error) {
 			if !HasTimer(env, s.Host().Host) { // a worker whose kubelet signed its own certificate had one
@@ -62,25 +61,25 @@ func Timer(env module.Env) engine.Module {
 	}, approval(env)}}
 }
 
-// AutoRenews says that the cluster's hosts renew their certificates by
-// themselves.
+// AutoRenews reports whether the hosts of the cluster renew their certificates
+// automatically.
 func AutoRenews(env module.Env) bool {
 	on := env.Cluster.Spec.Kubernetes.Certificates.AutoRenew
 	return on == nil || *on
 }
 
-// HasTimer says that a host has something to renew by itself.
+// HasTimer reports whether a host has certificates to renew automatically.
 func HasTimer(env module.Env, h v1alpha1.Host) bool {
 	return AutoRenews(env) && len(byItself(env, h)) > 0
 }
 
-// LooksEvery is how often a host looks at its certificates.
+// LooksEvery returns how often a host checks its certificates.
 func LooksEvery(env module.Env) time.Duration {
 	return max(min(mostEvery, env.Validity()/lookPart), time.Second)
 }
 
-// TimerState asks a host whether its timer runs, and what came of its latest
-// look.
+// TimerState returns operations that read whether the timer of a host is running, and the
+// result of its latest run.
 func TimerState() op.List {
 	return op.List{
 		timed.Unit(),
@@ -88,7 +87,7 @@ func TimerState() op.List {
 	}
 }
 
-// byItself is what a host can renew by itself.
+// byItself returns what a host can renew automatically.
 func byItself(env module.Env, h v1alpha1.Host) op.List {
 	var out op.List
 	for _, o := range (Wish{}).Renewals(env, h) {
@@ -97,26 +96,26 @@ func byItself(env module.Env, h v1alpha1.Host) op.List {
 		out = append(out, r)
 	}
 	if managed := !env.Stacked() && env.Cluster.Spec.Etcd.External == nil; managed && facts.RunsEtcd(env.Cluster, h.Roles) && spec.HasRole(h, v1alpha1.RoleControlPlane) {
-		k := pairOf("apiserver-etcd-client", "apiserver-etcd-client", "etcd/ca") // the key of its authority is here
+		k := pairOf("apiserver-etcd-client", "apiserver-etcd-client", "etcd/ca") // the key of its CA is on this host
 		out = append(out, op.Renewal{CertificateFile: k.CertificateFile, CAKey: pkiDir + "etcd/ca.key", ValiditySeconds: int64(env.Validity() / time.Second)})
 	}
 	return out
 }
 
-// timer is the program, what it is to do, and the units that have it run.
+// timer returns the program, its job, and the units that run it.
 func timer(env module.Env, h v1alpha1.Host) (op.List, error) {
 	job, err := json.Marshal(autoRenewal(env, h))
 	if err != nil {
-		return nil, fmt.Errorf("writing down what %s renews by itself: %w", h.Name, err)
+		return nil, fmt.Errorf("encoding the renewal job of %s: %w", h.Name, err)
 	}
-	// A line for each operation, for whoever reads a difference.
+	// One line for each operation makes diffs readable.
 	job = bytes.ReplaceAll(job, []byte(`{"kind":`), []byte("\n"+`{"kind":`))
 	every := LooksEvery(env)
 	return timed.Ops(files, job, module.TimedAt{First: min(every, mostFirst), Every: every, Spread: min(every/2, mostSpread)})
 }
 
-// autoRenewal is what a host renews by itself, what it serves, and whose answers
-// it goes by.
+// autoRenewal returns what a host renews automatically, what it serves, and the API
+// servers that must answer.
 func autoRenewal(env module.Env, h v1alpha1.Host) op.AutoRenewal {
 	a := op.AutoRenewal{Cluster: env.Cluster.Name, Ops: byItself(env, h)}
 	control, member := spec.HasRole(h, v1alpha1.RoleControlPlane), facts.RunsEtcd(env.Cluster, h.Roles)
@@ -130,7 +129,7 @@ func autoRenewal(env module.Env, h v1alpha1.Host) op.AutoRenewal {
 		a.Own = "https://" + net.JoinHostPort("127.0.0.1", port) + "/readyz"
 	}
 	if !control && !member {
-		return a // it serves nobody
+		return a // it serves no other host
 	}
 	for _, p := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
 		if p.Name != h.Name {

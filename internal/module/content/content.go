@@ -1,4 +1,4 @@
-// Package content has the cluster's bundle at hand.
+// Package content provides the bundle of the cluster.
 package content
 
 import (
@@ -13,20 +13,20 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// A Source finds or makes the bundle.
+// A Source finds or builds the bundle.
 type Source interface {
-	// Have answers the bundle if it is there, else nil.
+	// Have returns the bundle if it exists, else nil.
 	Have(context.Context) (module.Content, error)
-	// Make makes it; tell hears of progress, and notes.
+	// Make builds it; tell is called with progress and notes.
 	Make(ctx context.Context, tell func(event.Event)) (module.Content, error)
-	// Describe says what Make would do, for people.
+	// Describe returns what Make would do, for the user.
 	Describe() string
 }
 
-// New is the module.
+// New returns the module.
 func New(src Source) engine.Module {
 	return engine.Module{Name: "bundle", Tasks: []engine.Task{{
-		ID: "bundle.ready", Title: "have the bundle", Manager: true, Timeout: 3 * time.Hour,
+		ID: "bundle.ready", Title: "prepare bundle", Manager: true, Timeout: 3 * time.Hour,
 		Provides: []engine.KeyRef{module.KeyContent.Ref()},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
@@ -52,8 +52,8 @@ func New(src Source) engine.Module {
 	}}}
 }
 
-// Ahead is the module that has on hosts what modules are to unpack there later: a node
-// that is taken out of service for that does not wait for it then.
+// Ahead is the module that transfers the programs that modules unpack later, so that a
+// drained node does not have to wait for them.
 func Ahead(modules ...engine.Module) engine.Module {
 	var from []engine.Task
 	for _, m := range modules {
@@ -65,7 +65,7 @@ func Ahead(modules ...engine.Module) engine.Module {
 	}
 	wants := func(t engine.Task, h *engine.Host) bool { return t.On == nil || t.On(h) }
 	return engine.Module{Name: "bundle", Tasks: []engine.Task{{
-		ID: "bundle.ahead", Title: "fetch programs ahead", Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+		ID: "bundle.ahead", Title: "prefetch programs", Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		On: func(h *engine.Host) bool {
 			return slices.ContainsFunc(from, func(t engine.Task) bool { return wants(t, h) })
 		},
@@ -86,7 +86,7 @@ func Ahead(modules ...engine.Module) engine.Module {
 	}}}
 }
 
-// fetched are those operations that fetch.
+// fetched returns the operations that transfer content.
 func fetched(ops op.List) op.List {
 	return slices.DeleteFunc(ops, func(o op.Op) bool { return o.Kind() != op.KindFetchBlob })
 }

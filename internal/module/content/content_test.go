@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// A shelf has a bundle, or makes one, or neither.
+// A shelf has a bundle, builds one, or neither.
 type shelf struct {
 	has  module.Content
 	made int
@@ -30,7 +30,7 @@ func (s *shelf) Make(_ context.Context, tell func(event.Event)) (module.Content,
 
 type bundle struct{ module.Content }
 
-// TestReady has another task take the bundle.
+// TestReady passes the bundle to another task.
 func TestReady(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string

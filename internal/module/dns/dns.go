@@ -1,4 +1,4 @@
-// Package dns sets CoreDNS up.
+// Package dns configures CoreDNS.
 package dns
 
 import (
@@ -16,7 +16,7 @@ import (
 //go:embed templates
 var files embed.FS
 
-// New is the module.
+// New returns the module.
 func New(env module.Env) engine.Module {
 	return engine.Module{Name: "dns", Tasks: []engine.Task{{
 		ID: "dns.coredns", Title: "configure CoreDNS", Manager: true,
@@ -35,7 +35,7 @@ func New(env module.Env) engine.Module {
 	}}}
 }
 
-// corefile is CoreDNS's configuration; it reads it again when it changes.
+// corefile returns the configuration of CoreDNS, which reloads it when it changes.
 func corefile(env module.Env) (string, error) {
 	d := env.Cluster.Spec.DNS
 	upstream := "/etc/resolv.conf"

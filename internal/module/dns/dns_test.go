@@ -10,9 +10,9 @@ import (
 	"slipway.dev/slipway/internal/module"
 )
 
-// TestCorefile holds the file against the one that kubeadm 1.35 to 1.37 make
-// (cmd/kubeadm/app/phases/addons/dns/manifests.go): the first apply after
-// kubeadm's own phase changes nothing.
+// TestCorefile compares the file with the one that kubeadm 1.35 to 1.37 create
+// (cmd/kubeadm/app/phases/addons/dns/manifests.go): the first apply after the phase of
+// kubeadm changes nothing.
 func TestCorefile(t *testing.T) {
 	kubeadm, err := os.ReadFile("testdata/kubeadm.Corefile")
 	if err != nil {

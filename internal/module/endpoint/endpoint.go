@@ -1,6 +1,5 @@
-// Package endpoint has nodes find a living API server under the API's name: a
-// file for each mode that needs something of its own on nodes or in the
-// cluster.
+// Package endpoint makes nodes reach a working API server under the API name. Each mode
+// that needs files on nodes or objects in the cluster has its own source file.
 package endpoint
 
 import (
@@ -25,31 +24,31 @@ import (
 //go:embed templates
 var files embed.FS
 
-// Where modes have their files; a kubelet runs what is in manifests before it
-// knows the API.
+// Paths of the files of endpoint modes. A kubelet runs the pods in manifests before it
+// reaches the API.
 const (
 	configDir = "/etc/kubernetes/slipway"
 	manifests = "/etc/kubernetes/manifests"
 	caCert    = "/etc/kubernetes/pki/ca.crt"
 )
 
-// MarkPaths are those whose presence tells how nodes find the API; facts are
-// asked for them.
+// MarkPaths returns files whose presence shows how nodes reach the API; facts are
+// collected for them.
 func MarkPaths() []string { return []string{module.KeepalivedManifest, module.KubeVIPManifest} }
 
-// New is the module. It comes before nodes join: their kubelets find the API
-// by it. On nodes that run, the way that the mode goes is there and answers
-// before the API's name leads to it; Retire takes the way of another mode away.
+// New returns the module. It runs before nodes join, because their kubelets need it to
+// reach the API. On running nodes, the endpoint of the mode works before the API name
+// leads to it; Retire removes the endpoint of another mode.
 func New(env module.Env) engine.Module {
 	tasks := append(keepalivedTasks(env), kubeVIPTasks(env)...)
 	tasks = append(tasks, haproxyTask(env), relayTask(env), updaterTask(env))
 	return engine.Module{Name: "endpoint", Tasks: append(tasks,
 		engine.Task{
-			ID: "endpoint.name", Title: "name the API", On: module.JoinsAsWorker, Timeout: 4 * time.Minute,
+			ID: "endpoint.name", Title: "add API name to hosts file", On: module.JoinsAsWorker, Timeout: 4 * time.Minute,
 			Ops: func(s *engine.Scope) (op.List, error) { return op.List{name(env, s.Host())}, nil },
 		},
 		engine.Task{
-			ID: "endpoint.pods", Title: "tell pods of the host's network", On: module.JoinsAsWorker,
+			ID: "endpoint.pods", Title: "update API name in pods", On: module.JoinsAsWorker,
 			When: func(s *engine.Scope) bool { return module.Holds(s.Host()) },
 			Ops: func(s *engine.Scope) (op.List, error) {
 				return op.List{op.PodHosts{
@@ -60,15 +59,15 @@ func New(env module.Env) engine.Module {
 	)}
 }
 
-// name is what the API's name stands for, in the hosts file. On a node, which
-// goes by it already, the API answers there first.
+// name returns the entry of the API name in the hosts file. A node already uses that name,
+// so the API must answer at the address first.
 func name(env module.Env, h *engine.Host) op.Block {
 	ep := env.Cluster.Spec.ControlPlaneEndpoint
 	b := op.Block{Path: "/etc/hosts", Name: env.Cluster.Name + " API"}
 	at := spec.EndpointAddress(env.Cluster, h.Host)
 	if at != "" {
 		b.Lines = []string{at + " " + ep.Domain}
-	} else { // the user has every host resolve it
+	} else { // the user makes the name resolvable on every host
 		at = ep.Domain
 	}
 	if module.Holds(h) {
@@ -77,9 +76,9 @@ func name(env module.Env, h *engine.Host) op.Block {
 	return b
 }
 
-// Retire is the module that takes away the ways to the API that modes before
-// have left, when no node goes by them any more: not as long as one has failed
-// or was not asked, for nobody knows which way that one goes.
+// Retire is the module that removes the endpoints of previous modes when no node uses
+// them. It does nothing if a node has failed or does not take part, because that node may
+// still use them.
 func Retire(env module.Env) engine.Module {
 	through := []string{"endpoint.pods"}
 	asked := func(*engine.Scope) bool {
@@ -87,7 +86,7 @@ func Retire(env module.Env) engine.Module {
 	}
 	return engine.Module{Name: "endpoint-end", Tasks: []engine.Task{
 		{
-			ID: "endpoint.retire", Title: "end other ways to the API", On: module.IsNode, When: asked, Needs: through, NeedsAll: true,
+			ID: "endpoint.retire", Title: "remove previous API endpoint", On: module.IsNode, When: asked, Needs: through, NeedsAll: true,
 			Ops: func(*engine.Scope) (op.List, error) {
 				var list op.List
 				for step, mode := range map[string]v1alpha1.EndpointMode{
@@ -101,14 +100,13 @@ func Retire(env module.Env) engine.Module {
 				return sorted(list), nil
 			},
 		},
-		ends(env, asked, v1alpha1.EndpointUpdater, "endpoint.updater-end", "end the API's own Service", updaterTraces),
-		ends(env, asked, v1alpha1.EndpointKubeVIP, "endpoint.kube-vip-end", "take the rights of kube-vip away",
+		ends(env, asked, v1alpha1.EndpointUpdater, "endpoint.updater-end", "remove API Service", updaterTraces),
+		ends(env, asked, v1alpha1.EndpointKubeVIP, "endpoint.kube-vip-end", "remove kube-vip permissions",
 			func(module.Env) ([]*unstructured.Unstructured, error) { return kubeVIPRights() }),
 	}}
 }
 
-// ends takes what another mode has had in the cluster out of it, when no node goes by
-// that mode.
+// ends removes the objects of another mode from the cluster when no node uses that mode.
 func ends(
 	env module.Env, asked func(*engine.Scope) bool, mode v1alpha1.EndpointMode, id, title string,
 	traces func(module.Env) ([]*unstructured.Unstructured, error),
@@ -138,7 +136,7 @@ func ends(
 	}
 }
 
-// left is what is left of objects in the cluster.
+// left returns the objects that still exist in the cluster, as changes.
 func left(ctx context.Context, s *engine.Scope, objs []*unstructured.Unstructured) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKube)
 	if client == nil {

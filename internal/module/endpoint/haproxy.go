@@ -17,16 +17,15 @@ import (
 
 const stepHAProxy = "endpoint.haproxy"
 
-// haproxyTask keeps a load balancer on every worker: a static pod on the
-// node's own network, which a kubelet starts before it knows the API and needs
-// no pod network. The manifest names the digests of configuration and image, so
-// that other content is another pod: that closes the connections to a control plane
-// that has gone, wants no program in the image but HAProxy, and survives
-// whatever cuts it, for the kubelet looks at files alone. Clients connect again
-// within a second or two.
+// haproxyTask runs a load balancer on every worker: a static pod on the host network,
+// which a kubelet starts before it reaches the API, and which needs no pod network. The
+// manifest has the digests of the configuration and the image, so that another content is
+// another pod. The restart closes connections to a removed control plane, needs no other
+// program in the image, and survives interruptions, because the kubelet only reads files.
+// Clients reconnect within a second or two.
 func haproxyTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: stepHAProxy, Title: "balance the API", On: module.JoinsAsWorker,
+		ID: stepHAProxy, Title: "set up API load balancer", On: module.JoinsAsWorker,
 		When:     inMode(env, v1alpha1.EndpointHAProxy),
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
@@ -37,22 +36,22 @@ func haproxyTask(env module.Env) engine.Task {
 	}
 }
 
-// inMode has a task wanted in a mode alone.
+// inMode restricts a task to one endpoint mode.
 func inMode(env module.Env, mode v1alpha1.EndpointMode) func(*engine.Scope) bool {
 	return func(*engine.Scope) bool { return env.Cluster.Spec.ControlPlaneEndpoint.Mode == mode }
 }
 
-// A balancer is a HAProxy in front of the API servers, as a static pod.
+// A balancer is a HAProxy for the API servers, as a static pod.
 type balancer struct {
 	name string
 	bind string // an address of the node
-	// keeper is the image of what gives the node that address, and its
-	// configuration; without it the node has it.
+	// keeper is the image that gives the node the address, with its configuration. Without
+	// it, the node already has the address.
 	keeper       op.Image
 	keeperConfig []byte
 }
 
-// files are the balancer's configuration and manifest.
+// files returns the configuration and the manifest of the balancer.
 func (b balancer) files(env module.Env, s *engine.Scope) (op.List, error) {
 	image, err := module.Image(s, "haproxy")
 	if err != nil {
@@ -65,7 +64,7 @@ func (b balancer) files(env module.Env, s *engine.Scope) (op.List, error) {
 	for _, cp := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
 		servers = append(servers, server{cp.Name, net.JoinHostPort(module.InternalAddress(cp), port)})
 	}
-	// The order of hosts is no difference.
+	// The order of hosts makes no difference.
 	slices.SortFunc(servers, func(a, b server) int { return strings.Compare(a.Name, b.Name) })
 	config, err := module.Render(files, "haproxy.cfg", map[string]any{
 		"Bind": net.JoinHostPort(b.bind, port), "Domain": ep.Domain, "CA": caCert, "Servers": servers,
@@ -94,7 +93,7 @@ func (b balancer) path(suffix string) string {
 	return configDir + "/" + strings.TrimPrefix(b.name, "slipway-") + suffix
 }
 
-// digest tells contents apart, in a manifest.
+// digest returns a short digest of contents, for a manifest.
 func digest(contents ...[]byte) string {
 	h := sha256.New()
 	for _, c := range contents {
@@ -103,7 +102,7 @@ func digest(contents ...[]byte) string {
 	return fmt.Sprintf("%x", h.Sum(nil))[:16]
 }
 
-// sorted brings operations into one order.
+// sorted sorts operations.
 func sorted(list op.List) op.List {
 	slices.SortFunc(list, func(a, b op.Op) int { return strings.Compare(a.Target(), b.Target()) })
 	return list

@@ -24,26 +24,26 @@ const (
 	stepKeepalived   = "endpoint.keepalived"
 	stepRelease      = "endpoint.release"
 	keepalivedConfig = configDir + "/keepalived.conf"
-	// keepalivedUsers has the user that keepalived runs its script as, which it
-	// must find by name; the image has none. Without it the script is left out,
-	// and the address stays where no API server is.
+	// keepalivedUsers has the user that runs the script of keepalived. keepalived looks
+	// the user up by name, and the image has none. Without it the script is ignored, and
+	// the address can remain on a host without a working API server.
 	keepalivedUsers = configDir + "/keepalived.passwd"
-	// sharedKey is one that all control planes of a cluster have, made at
-	// random when it began, and the one of them that opens least.
+	// sharedKey is a random key that all control planes of a cluster have since its
+	// creation, and the one of them that protects least.
 	sharedKey = "/etc/kubernetes/pki/front-proxy-ca.key"
-	// passwordLength is all that VRRP takes.
+	// passwordLength is the maximum in VRRP.
 	passwordLength = 8
 )
 
-// passwordIn finds the password in a configuration.
+// passwordIn matches the password in a configuration.
 var passwordIn = regexp.MustCompile(`(?m)^\s*auth_pass (\S+)$`)
 
-// keyPassword is what control planes know each other by in VRRP.
+// keyPassword is the VRRP password of the control planes.
 var keyPassword = engine.NewKey("endpoint.password", "")
 
-// keepalivedTasks have one control plane hold the API's address: of those whose
-// API server is well. They speak to each other directly, so that a network
-// that drops multicast, as most clouds' do, is none the worse.
+// keepalivedTasks makes one control plane with a healthy API server hold the API address.
+// The control planes use unicast, so it also works in networks that drop multicast, such
+// as most clouds.
 func keepalivedTasks(env module.Env) []engine.Task {
 	wanted := inMode(env, v1alpha1.EndpointKeepalived)
 	var released []string
@@ -52,27 +52,27 @@ func keepalivedTasks(env module.Env) []engine.Task {
 	}
 	return []engine.Task{
 		{
-			ID: "endpoint.password", Title: "derive the password for VRRP", On: env.IsFirst, When: wanted,
+			ID: "endpoint.password", Title: "derive VRRP password", On: env.IsFirst, When: wanted,
 			Provides: []engine.KeyRef{keyPassword.Ref()},
 			Ops: func(*engine.Scope) (op.List, error) {
 				return op.List{op.ReadFile{Path: keepalivedConfig, Secret: true}, op.ReadFile{Path: sharedKey, Secret: true}}, nil
 			},
 			After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
-				// It stays when the key is exchanged for another: control planes
-				// that know each other by different ones would all hold the address.
+				// The password remains when the key is rotated: control planes with
+				// different passwords would all hold the address.
 				if has := passwordIn.FindSubmatch(results[0].Output); has != nil {
 					engine.Provide(s, keyPassword, string(has[1]))
-				} else if !results[1].Missing { // else nothing is here yet; those who ask are told to wait
+				} else if !results[1].Missing { // otherwise there is no key yet, and dependent steps are pending
 					engine.Provide(s, keyPassword, password(results[1].Output))
 				}
 				return nil
 			},
 		},
 		{
-			// Whoever comes or goes is in the configuration of all: they take
-			// it up one after the other, each when the address is served
-			// again, and one that is no good on one host goes to no other.
-			ID: stepKeepalived, Title: "hold the API's address", When: wanted, Needs: released,
+			// All control planes are in the configuration of each. They receive a new one
+			// one after the other, each when the address is served again, so a bad
+			// configuration reaches only one host.
+			ID: stepKeepalived, Title: "set up keepalived", When: wanted, Needs: released,
 			On:       func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) },
 			Consumes: []engine.KeyRef{module.KeyContent.Ref(), keyPassword.Ref()},
 			Rollout:  engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
@@ -84,12 +84,11 @@ func keepalivedTasks(env module.Env) []engine.Task {
 	}
 }
 
-// servedAfter has a control plane wait, after what makes it hold the address,
-// until the static pod of that runs as it is now and some API server answers at
-// the address.
+// servedAfter adds a wait until the static pod runs with its present manifest and an API
+// server answers at the address.
 func servedAfter(env module.Env, s *engine.Scope, manifest string, list op.List) op.List {
 	if !module.Holds(s.Host()) {
-		return list // its API server is yet to come
+		return list // its API server does not run yet
 	}
 	ep := env.Cluster.Spec.ControlPlaneEndpoint
 	return append(list, op.Wait{
@@ -98,10 +97,10 @@ func servedAfter(env module.Env, s *engine.Scope, manifest string, list op.List)
 	})
 }
 
-// Release is the module that has control planes which leave give up the API's
-// address, while their API servers serve. With keepalived it comes before the
-// others stop telling them that they hold it: they would hold it as well. A host
-// on which nothing ends the pod does not stay for it.
+// Release is the module that makes leaving control planes release the API address, while
+// their API servers still serve. With keepalived it runs before the others are removed
+// from its configuration; otherwise both would hold the address. A failure to stop the pod
+// does not block the removal.
 func Release(env module.Env) engine.Module {
 	mode := env.Cluster.Spec.ControlPlaneEndpoint.Mode
 	list, program := op.List{op.PutBack{Step: stepKeepalived}}, keepalivedConfig
@@ -109,7 +108,7 @@ func Release(env module.Env) engine.Module {
 		list, program = op.List{op.PutBack{Step: stepKubeVIP}, op.PutBack{Step: stepKubeVIPJoined}}, kubeVIPProgram
 	}
 	return engine.Module{Name: "endpoint", Tasks: []engine.Task{{
-		ID: stepRelease, Title: "give up the API's address", IgnoreError: true, Timeout: 2 * time.Minute,
+		ID: stepRelease, Title: "release API address", IgnoreError: true, Timeout: 2 * time.Minute,
 		On:    func(h *engine.Host) bool { return env.Resets(h) && h.HasRole(v1alpha1.RoleControlPlane) },
 		When:  func(*engine.Scope) bool { return spec.HoldsAddress(mode) },
 		Needs: []string{"endpoint.password"},
@@ -119,7 +118,7 @@ func Release(env module.Env) engine.Module {
 	}}}
 }
 
-// password is derived from a key, which it says nothing about.
+// password returns the password derived from a key. It reveals nothing about the key.
 func password(key []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte("slipway: VRRP"))
@@ -143,7 +142,7 @@ func keepalived(env module.Env, s *engine.Scope) (op.List, error) {
 			peers = append(peers, module.InternalAddress(cp))
 		}
 	}
-	slices.Sort(peers) // the order of hosts is no difference
+	slices.Sort(peers) // the order of hosts makes no difference
 	ip, _ := netip.ParseAddr(ep.Address)
 	config, err := module.Render(files, "keepalived.conf", map[string]any{
 		"Name": s.Host().Name, "Interface": link, "RouterID": ep.RouterID, "Password": engine.Get(s, keyPassword),
@@ -166,8 +165,8 @@ func keepalived(env module.Env, s *engine.Scope) (op.List, error) {
 	}, nil
 }
 
-// linkOf is the interface on which a control plane holds the API's address:
-// that of its own, where the file does not say.
+// linkOf returns the interface on which a control plane holds the API address: by default
+// the interface of its own address.
 func linkOf(env module.Env, h *engine.Host) (string, error) {
 	if link := env.Cluster.Spec.ControlPlaneEndpoint.Interface; link != "" {
 		return link, nil
@@ -180,5 +179,6 @@ func linkOf(env module.Env, h *engine.Host) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("finding the interface of %s on %s: none has it; write spec.controlPlaneEndpoint.interface", own, h.Name)
+	return "", fmt.Errorf("finding the interface of %s on %s: no interface has this address; "+
+		"write spec.controlPlaneEndpoint.interface", own, h.Name)
 }

@@ -17,25 +17,26 @@ import (
 
 const (
 	stepKubeVIP = "endpoint.kube-vip"
-	// stepKubeVIPJoined is the same on control planes that join.
+	// stepKubeVIPJoined is the same step on control planes that join.
 	stepKubeVIPJoined = "endpoint.kube-vip-joined"
 	stepKubeVIPRights = "endpoint.kube-vip-rights"
-	// kubeVIPProgram is an argument that no other kube-vip of the host has.
+	// kubeVIPProgram is an argument that identifies this kube-vip among others on the
+	// host.
 	kubeVIPProgram = "slipway-kube-vip"
-	// kubeVIPUser is who kube-vip is for the API: it may read and write its Lease.
+	// kubeVIPUser is the API user of kube-vip: it can read and write its Lease.
 	kubeVIPUser = "slipway:kube-vip"
 	caKey       = "/etc/kubernetes/pki/ca.key"
 )
 
-// kubeVIPTasks have kube-vip hold the API's address: on the control plane that
-// leads by a Lease, or with BGP on all of them. It has its own credentials, which
-// may do no more than that. They are signed by the cluster's authority on the host
-// itself, so the cluster has begun there. Other settings go to one control plane
-// after the other, each when the address is served again.
+// kubeVIPTasks makes kube-vip hold the API address: on the control plane that holds its
+// Lease, or with BGP on all of them. kube-vip has its own credentials with only the
+// necessary permissions. They are signed with the cluster CA on the host itself, so the
+// host must be part of the cluster. Other settings go to one control plane after the
+// other, each when the address is served again.
 func kubeVIPTasks(env module.Env) []engine.Task {
 	return []engine.Task{
 		{
-			ID: stepKubeVIPRights, Title: "let kube-vip use its Lease", Manager: true,
+			ID: stepKubeVIPRights, Title: "grant kube-vip access to Lease", Manager: true,
 			When:     inMode(env, v1alpha1.EndpointKubeVIP),
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 			Run:      module.Objects(module.Wanted(kubeVIPRights)),
@@ -44,11 +45,11 @@ func kubeVIPTasks(env module.Env) []engine.Task {
 	}
 }
 
-// begun reports whether a control plane has the cluster's authority before others join.
+// begun reports whether a control plane has the cluster CA before others join.
 func begun(env module.Env, h *engine.Host) bool { return env.Begins(h) || module.Holds(h) }
 
-// Joined is the module that has control planes which join hold the API's address: when
-// they have joined, for they have the cluster's authority then.
+// Joined is the module for control planes that join: they hold the API address after they
+// have joined, because they then have the cluster CA.
 func Joined(env module.Env) engine.Module {
 	return engine.Module{Name: "endpoint-joined", Tasks: []engine.Task{
 		kubeVIPTask(env, stepKubeVIPJoined, func(h *engine.Host) bool { return !begun(env, h) }),
@@ -57,7 +58,7 @@ func Joined(env module.Env) engine.Module {
 
 func kubeVIPTask(env module.Env, step string, on func(*engine.Host) bool) engine.Task {
 	return engine.Task{
-		ID: step, Title: "hold the API's address", When: inMode(env, v1alpha1.EndpointKubeVIP),
+		ID: step, Title: "set up kube-vip", When: inMode(env, v1alpha1.EndpointKubeVIP),
 		On:       func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) && on(h) },
 		Needs:    []string{stepKubeVIPRights},
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
@@ -77,8 +78,8 @@ func kubeVIPRights() ([]*unstructured.Unstructured, error) {
 	return kube.Objects(text)
 }
 
-// kubeVIPCredentials are what kube-vip asks the API with. It follows its certificate as
-// that is renewed, and reads its authority when it starts.
+// kubeVIPCredentials returns the credentials of kube-vip for the API. kube-vip reads a
+// renewed certificate automatically, but its CA only at its start.
 func kubeVIPCredentials(env module.Env) (op.List, error) {
 	conf, err := module.Render(files, "kube-vip.conf", map[string]any{"CA": kubeVIPTrusts, "Port": env.Cluster.Spec.ControlPlaneEndpoint.Port})
 	if err != nil {
@@ -94,7 +95,7 @@ func kubeVIPCredentials(env module.Env) (op.List, error) {
 	}, nil
 }
 
-// kubeVIPTrusts is where kube-vip finds whom it trusts, in its container.
+// kubeVIPTrusts is the path of the CA in the container of kube-vip.
 const kubeVIPTrusts = "/run/kube-vip/ca.crt"
 
 func kubeVIP(env module.Env, s *engine.Scope) (op.List, error) {
@@ -116,7 +117,7 @@ func kubeVIP(env module.Env, s *engine.Scope) (op.List, error) {
 	if k := ep.KubeVIP; k != nil && k.Announce == spec.AnnounceBGP && k.BGP != nil {
 		var peers []string
 		for _, p := range k.BGP.Peers {
-			// address:AS:password:multihop, as kube-vip's bgp_peers wants it.
+			// The format of bgp_peers: address:AS:password:multihop.
 			peers = append(peers, fmt.Sprintf("%s:%d::%t", p.Address, p.AS, p.MultiHop))
 		}
 		values["BGP"], values["AS"], values["Peers"] = true, k.BGP.AS, strings.Join(peers, ",")

@@ -14,15 +14,14 @@ import (
 
 const stepRelay = "endpoint.relay"
 
-// relayTask gives a worker the address of the API's own Service before there
-// are Services: kube-proxy, which makes them, needs an API server itself. The
-// node holds the address, and what is said to it there goes to an API server
-// that is alive. Once kube-proxy has its rules they come first, for new
-// connections; what was begun stays where it is. A static pod, so that nothing
-// waits for anything at boot.
+// relayTask gives a worker the address of the API Service before Services work:
+// kube-proxy, which implements them, needs an API server itself. The node holds the
+// address, and forwards connections to an API server that is alive. When kube-proxy has
+// its rules, they take precedence for new connections; existing connections remain. It is
+// a static pod, so there are no dependencies at boot.
 func relayTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: stepRelay, Title: "relay to the API until there are Services", On: module.JoinsAsWorker,
+		ID: stepRelay, Title: "set up API relay", On: module.JoinsAsWorker,
 		When:     inMode(env, v1alpha1.EndpointUpdater),
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
@@ -42,20 +41,20 @@ func relayTask(env module.Env) engine.Task {
 	}
 }
 
-// prefix is an address as one alone.
+// prefix returns an address as a prefix of a single address.
 func prefix(address string) string {
 	ip, err := netip.ParseAddr(address)
-	if err != nil { // the file's own check has said so
+	if err != nil { // the validation of the file has reported it
 		return address
 	}
 	return netip.PrefixFrom(ip, ip.BitLen()).String()
 }
 
-// updaterTask keeps a Service whose endpoints are the API servers: the
-// apiserver-updater on one of the control planes follows them.
+// updaterTask keeps a Service whose endpoints are the API servers. The apiserver-updater
+// on one of the control planes updates them.
 func updaterTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "endpoint.updater", Title: "keep the API's own Service", Manager: true,
+		ID: "endpoint.updater", Title: "set up API Service", Manager: true,
 		When:     inMode(env, v1alpha1.EndpointUpdater),
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run:      module.Objects(module.Wanted(func() ([]*unstructured.Unstructured, error) { return updater(env) })),
@@ -73,8 +72,8 @@ func updater(env module.Env) ([]*unstructured.Unstructured, error) {
 	return kube.Objects(text)
 }
 
-// updaterTraces are what keeps the Service and all that it makes by itself,
-// which comes first: it is deleted last, when nobody may make it any more.
+// updaterTraces returns the objects that keep the Service, and the objects that they
+// create. The latter come first and are deleted last, when nothing can create them again.
 func updaterTraces(env module.Env) ([]*unstructured.Unstructured, error) {
 	made, err := module.Render(files, "updater-made.yaml", nil)
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// StepBack is the step behind which members of etcd may be of the version before.
+// StepBack is the step after which etcd members can run the previous version.
 const StepBack = "etcd.back"
 
-// Back is the module that has etcd keep its data as that of the version before does,
-// if its members have come to another minor: those of that one would not start with
-// them.
+// Back is the module that makes etcd store its data in the format of the previous minor
+// version, if its members were upgraded to another one. Otherwise members of the previous
+// version would not start with the data.
 func Back(env module.Env) engine.Module {
 	members := env.Members(env.Cluster)
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
-		ID: StepBack, Title: "have etcd go back", Timeout: 5 * time.Minute,
+		ID: StepBack, Title: "prepare etcd downgrade", Timeout: 5 * time.Minute,
 		On: func(h *engine.Host) bool { return len(members) > 0 && h.Name == members[0].Name },
 		Ops: func(*engine.Scope) (op.List, error) {
 			o := op.EtcdDowngrade{EtcdClient: module.EtcdClient(), To: env.Release.Etcd}

@@ -1,5 +1,5 @@
-// Package etcd runs etcd as a service on hosts of its own or beside others, and
-// has control planes know an etcd that is not in their pods.
+// Package etcd runs etcd as a service on separate hosts or on hosts with other roles, and
+// connects control planes to an etcd that does not run in their pods.
 package etcd
 
 import (
@@ -26,13 +26,13 @@ const (
 	caKey    = module.EtcdPKI + "/ca.key"
 )
 
-// MarkPaths are those whose presence tells how far a host is; facts are asked
+// MarkPaths returns files whose presence shows the progress of a host; facts are collected
 // for them.
 func MarkPaths() []string { return []string{facts.EtcdData, facts.EtcdJoined, caKey} }
 
-// New is the module. Members begin together: none is served before more than
-// half of them are there. From then on others join one after the other, and a
-// member is restarted when all are well, one after the other.
+// New returns the module. The first members begin together, because etcd does not serve
+// before more than half of them run. Afterwards others join one after the other. A member
+// is restarted only when all members are healthy, one after the other.
 func New(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd", Tasks: append(pkiTasks(env, clientPair(env)), []engine.Task{
 		{
@@ -40,7 +40,7 @@ func New(env module.Env) engine.Module {
 			Ops: func(s *engine.Scope) (op.List, error) { return service(env, s) },
 		},
 		{
-			ID: "etcd.make-room", Title: "take lost members out of etcd", Timeout: 5 * time.Minute,
+			ID: "etcd.make-room", Title: "remove lost etcd members", Timeout: 5 * time.Minute,
 			On:   func(h *engine.Host) bool { return !env.Stacked() && env.IsFirst(h) },
 			When: func(s *engine.Scope) bool { return begun(env, s.Hosts()) },
 			Ops: func(s *engine.Scope) (op.List, error) {
@@ -48,9 +48,9 @@ func New(env module.Env) engine.Module {
 			},
 		},
 		{
-			// One at a time: etcd takes one learner, and each new vote
-			// raises the number that must be up.
-			ID: "etcd.join", Title: "join etcd", On: env.RunsEtcd, Timeout: 8 * time.Minute,
+			// One at a time: etcd accepts one learner, and each new voting member raises
+			// the quorum.
+			ID: "etcd.join", Title: "join etcd cluster", On: env.RunsEtcd, Timeout: 8 * time.Minute,
 			When:  func(s *engine.Scope) bool { return joins(env, s) },
 			Needs: []string{"etcd.make-room"}, Rollout: engine.Rollout{MaxParallel: "1"}, Retry: engine.Retry{Attempts: 3, Delay: time.Second},
 			Ops: func(s *engine.Scope) (op.List, error) { return op.List{member(env, s.Host())}, nil },
@@ -60,7 +60,7 @@ func New(env module.Env) engine.Module {
 			Ops: func(s *engine.Scope) (op.List, error) { return start(env, s) },
 		},
 		{
-			ID: "etcd.running", Title: "keep etcd running", On: env.RunsEtcd, Timeout: 8 * time.Minute,
+			ID: "etcd.running", Title: "ensure etcd is running", On: env.RunsEtcd, Timeout: 8 * time.Minute,
 			Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 			Rollout:  engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 			Ops:      func(s *engine.Scope) (op.List, error) { return running(env, s) },
@@ -68,37 +68,37 @@ func New(env module.Env) engine.Module {
 	}...)}
 }
 
-// Reach is the module that waits until a control plane is served by an etcd
-// that is not in its pods.
+// Reach is the module that waits until an etcd that does not run in pods serves a control
+// plane.
 func Reach(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd-reach", Tasks: []engine.Task{{
-		ID: "etcd.reach", Title: "reach etcd", On: asks(env), Needs: []string{"etcd.start"},
+		ID: "etcd.reach", Title: "wait for etcd", On: asks(env), Needs: []string{"etcd.start"},
 		Ops: func(*engine.Scope) (op.List, error) { return reach(env), nil },
 	}}}
 }
 
-// asks selects the hosts whose API servers ask an etcd that is not in their
+// asks selects the control planes whose API servers use an etcd that does not run in their
 // pods.
 func asks(env module.Env) func(*engine.Host) bool {
 	return func(h *engine.Host) bool { return !env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) }
 }
 
-// joined says that a host has been a member of etcd that was seen among others.
+// joined reports whether a host has joined etcd as a member.
 func joined(h *engine.Host) bool {
 	return h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdJoined)
 }
 
-// begun says that there is an etcd that serves the cluster, or has.
+// begun reports whether there is, or was, an etcd with the data of the cluster.
 func begun(env module.Env, hosts []*engine.Host) bool {
 	return slices.ContainsFunc(hosts, func(h *engine.Host) bool { return env.RunsEtcd(h) && joined(h) })
 }
 
-// joins says that a host becomes a member of an etcd that others have begun.
+// joins reports whether a host joins an etcd that already exists.
 func joins(env module.Env, s *engine.Scope) bool {
 	return !joined(s.Host()) && begun(env, s.Hosts())
 }
 
-// member is a host that becomes one.
+// member returns the operation that makes a host a member.
 func member(env module.Env, h *engine.Host) op.EtcdMember {
 	m := op.EtcdMember{
 		Name: h.Name, PeerURL: module.EtcdURL(h.Host, facts.EtcdPeerPort), Data: facts.DirEtcd,
@@ -113,8 +113,9 @@ func member(env module.Env, h *engine.Host) op.EtcdMember {
 	return m
 }
 
-// start has a member run. One that does not serve, because of its settings or its
-// program, may have got others since: it is missed by nobody while it is given them.
+// start starts a member. A member that does not serve because of its settings or its
+// program may have received new ones: it gets them here, because its restart harms
+// nothing.
 func start(env module.Env, s *engine.Scope) (op.List, error) {
 	u := module.EtcdUnit()
 	if !joined(s.Host()) {
@@ -127,8 +128,8 @@ func start(env module.Env, s *engine.Scope) (op.List, error) {
 	return op.List{prog, file, u}, err
 }
 
-// running has a member run with its program and its settings of now. They come when all
-// serve: what reboots before would start with them.
+// running makes a member run with its current program and settings. They are written when
+// all members serve, because a host that reboots earlier would start with them.
 func running(env module.Env, s *engine.Scope) (op.List, error) {
 	u, all := module.EtcdUnit(), env.EveryMember()
 	u.Gate = all
@@ -145,7 +146,7 @@ func running(env module.Env, s *engine.Scope) (op.List, error) {
 	return append(op.List{prog, file}, list...), err
 }
 
-// settings are what a member is restarted for.
+// settings returns the program and the unit for which a member is restarted.
 func settings(env module.Env, s *engine.Scope) (op.Unpack, op.File, error) {
 	prog, err := unpacks(s)
 	if err != nil {
@@ -155,15 +156,14 @@ func settings(env module.Env, s *engine.Scope) (op.Unpack, op.File, error) {
 	return prog, file, err
 }
 
-// reach asks for a key, whether there is one or not: etcd answers when more
-// than half of its members do.
+// reach reads a key, which need not exist: etcd answers when more than half of its members
+// do.
 func reach(env module.Env) op.List {
 	endpoints := strings.Join(env.EtcdEndpoints(), ",")
 	return op.List{op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: ask(endpoints, module.EtcdClientCert, module.EtcdClientKey, "get", "/registry/slipway")}}
 }
 
-// ask is a question to etcd, which its client does not wait for any longer than
-// we do.
+// ask returns an etcdctl command with timeouts that are shorter than those of the wait.
 func ask(endpoints, cert, key string, args ...string) []string {
 	return append([]string{
 		module.Etcdctl, "--endpoints=" + endpoints, "--cacert=" + module.EtcdCA, "--cert=" + cert, "--key=" + key,

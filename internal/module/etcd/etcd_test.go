@@ -10,7 +10,8 @@ import (
 	"slipway.dev/slipway/internal/module"
 )
 
-// TestUnprivileged has a member write to its data alone, and to what its settings name.
+// TestUnprivileged: a member can write only to its data directory and to paths in its
+// settings.
 func TestUnprivileged(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string

@@ -21,7 +21,7 @@ const (
 	peerKey    = module.EtcdPKI + "/peer.key"
 )
 
-// An authority is what signs certificates of etcd.
+// An authority is the CA that signs certificates of etcd.
 type authority struct{ cert, key []byte }
 
 var keyAuthority = engine.NewKey("etcd.authority", authority{})
@@ -29,10 +29,10 @@ var keyAuthority = engine.NewKey("etcd.authority", authority{})
 // keySigned is the certificate that was signed for a control plane; nil if it needs none.
 var keySigned = engine.NewHostKey[[]byte]("etcd.signed", nil)
 
-// pkiTasks have every host make its own keys. The authority is made on one
-// host with etcd, and all of these have it: each can be lost, and any can make
-// what another needs. Control planes are signed for and do not get its key; client is
-// what each of them is to have.
+// pkiTasks makes every host create its own keys. The CA is created on one host with etcd
+// and copied to all of them, so that each can be lost, and each can sign. The manager
+// signs for control planes, which do not receive the key of the CA. client returns the
+// client certificate of a control plane.
 func pkiTasks(env module.Env, client func(*engine.Scope) op.Certificate) []engine.Task {
 	return []engine.Task{
 		{
@@ -41,7 +41,7 @@ func pkiTasks(env module.Env, client func(*engine.Scope) op.Certificate) []engin
 			Ops: func(s *engine.Scope) (op.List, error) { return install(env, s) },
 		},
 		{
-			ID: "etcd.authority", Title: "make etcd's authority", On: env.RunsEtcd, Provides: []engine.KeyRef{keyAuthority.Ref()},
+			ID: "etcd.authority", Title: "create etcd CA", On: env.RunsEtcd, Provides: []engine.KeyRef{keyAuthority.Ref()},
 			When: func(s *engine.Scope) bool { return s.Host().Name == keeper(env, s.Hosts()) },
 			Ops: func(*engine.Scope) (op.List, error) {
 				made := op.Certificate{
@@ -56,12 +56,12 @@ func pkiTasks(env module.Env, client func(*engine.Scope) op.Certificate) []engin
 			},
 		},
 		{
-			ID: "etcd.certificates", Title: "make etcd's certificates", On: env.RunsEtcd, Consumes: []engine.KeyRef{keyAuthority.Ref()},
+			ID: "etcd.certificates", Title: "create etcd certificates", On: env.RunsEtcd, Consumes: []engine.KeyRef{keyAuthority.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) { return memberPKI(env, s), nil },
 		},
 		requestTask(env, client),
 		{
-			ID: "etcd.client", Title: "let the API server into etcd", On: asks(env), Consumes: []engine.KeyRef{keyAuthority.Ref(), keySigned.Ref()},
+			ID: "etcd.client", Title: "install etcd client certificate", On: asks(env), Consumes: []engine.KeyRef{keyAuthority.Ref(), keySigned.Ref()},
 			When: func(s *engine.Scope) bool { return env.Cluster.Spec.Etcd.External != nil || signs(env, s) },
 			Ops: func(s *engine.Scope) (op.List, error) {
 				if x := env.Cluster.Spec.Etcd.External; x != nil {
@@ -73,15 +73,15 @@ func pkiTasks(env module.Env, client func(*engine.Scope) op.Certificate) []engin
 	}
 }
 
-// signs reports whether a host can be signed for. Without a member that takes part
-// there is nobody to ask for the authority; what the host has is good for as long.
+// signs reports whether a certificate can be signed for a host. If no etcd member takes
+// part, the CA cannot be read, and the host keeps its certificate.
 func signs(env module.Env, s *engine.Scope) bool { return keeper(env, s.Hosts()) != "" }
 
-// requestTask makes the key of a control plane's client certificate there, and signs for
-// it here: the authority's key is not sent.
+// requestTask creates the key of the client certificate on the control plane, and signs
+// its request on the manager: the key of the CA is not sent.
 func requestTask(env module.Env, client func(*engine.Scope) op.Certificate) engine.Task {
 	return engine.Task{
-		ID: "etcd.request", Title: "request the etcd client certificate", Consumes: []engine.KeyRef{keyAuthority.Ref()}, Provides: []engine.KeyRef{keySigned.Ref()},
+		ID: "etcd.request", Title: "request etcd client certificate", Consumes: []engine.KeyRef{keyAuthority.Ref()}, Provides: []engine.KeyRef{keySigned.Ref()},
 		On:   func(h *engine.Host) bool { return asks(env)(h) && env.Cluster.Spec.Etcd.External == nil },
 		When: func(s *engine.Scope) bool { return signs(env, s) },
 		Ops: func(s *engine.Scope) (op.List, error) {
@@ -98,8 +98,8 @@ func requestTask(env module.Env, client func(*engine.Scope) op.Certificate) engi
 	}
 }
 
-// Renew is the module that renews what API servers ask an etcd with that is not
-// in their pods: its authority has its key on hosts with etcd alone.
+// Renew is the module that renews the client certificates of API servers for an etcd that
+// does not run in their pods. The key of its CA is on hosts with etcd only.
 func Renew(env module.Env, r module.Renewal) engine.Module {
 	due, within, wanted := r.Due("apiserver-etcd-client")
 	m := engine.Module{Name: "etcd"}
@@ -119,8 +119,8 @@ func Renew(env module.Env, r module.Renewal) engine.Module {
 	return m
 }
 
-// keeper is the host whose authority counts: one with data before one without,
-// for what is stored was signed for by it; and if there is none yet, the first.
+// keeper returns the host whose CA is used: a host with etcd data before one without,
+// because its CA signed for the stored data; without any CA, the first host.
 func keeper(env module.Env, hosts []*engine.Host) string {
 	best, rank := "", -1
 	for _, h := range hosts {
@@ -140,8 +140,8 @@ func keeper(env module.Env, hosts []*engine.Host) string {
 	return best
 }
 
-// memberPKI is a member's: it serves clients and other members, and is their
-// client.
+// memberPKI returns the certificates of a member: it serves clients and other members, and
+// is their client.
 func memberPKI(env module.Env, s *engine.Scope) op.List {
 	names := []string{s.Host().Name, module.InternalAddress(s.Host().Host), "localhost", "127.0.0.1", "::1"}
 	ca := engine.Get(s, keyAuthority)
@@ -164,21 +164,21 @@ func memberPKI(env module.Env, s *engine.Scope) op.List {
 	}
 }
 
-// clientPair is what a control plane authenticates with.
+// clientPair returns the certificate with which a control plane authenticates.
 func clientPair(env module.Env) func(*engine.Scope) op.Certificate {
 	return func(s *engine.Scope) op.Certificate {
 		return env.EtcdClientPair(s.Host(), engine.Get(s, keyAuthority).cert)
 	}
 }
 
-// clientPKI is an API server's.
+// clientPKI returns the files of an API server.
 func clientPKI(s *engine.Scope, client func(*engine.Scope) op.Certificate) op.List {
 	c := client(s)
 	c.Signed = engine.Get(s, keySigned)
 	return op.List{op.File{Path: module.EtcdCA, Content: c.CA}, c}
 }
 
-// externalPKI are the user's files.
+// externalPKI returns the files of the user.
 func externalPKI(x *v1alpha1.ExternalEtcd) (op.List, error) {
 	var list op.List
 	for _, f := range []struct {

@@ -16,13 +16,13 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// unpacks is etcd's programs.
+// unpacks returns the operation that unpacks the programs of etcd.
 func unpacks(s *engine.Scope) (op.Unpack, error) {
 	return module.Program(s, "etcd", "usr/local/bin/", programs)
 }
 
-// install has programs of etcd on a host; those of a member are put in their place
-// when it is its turn to be restarted.
+// install transfers the programs of etcd to a host. Those of a running member are replaced
+// when the member is restarted.
 func install(env module.Env, s *engine.Scope) (op.List, error) {
 	u, err := unpacks(s)
 	if err != nil {
@@ -35,7 +35,7 @@ func install(env module.Env, s *engine.Scope) (op.List, error) {
 	return append(list, u), nil
 }
 
-// unitFile is etcd's unit.
+// unitFile returns the systemd unit of etcd.
 func unitFile(env module.Env, h *engine.Host) (op.File, error) {
 	args := env.Cluster.Spec.Etcd.ExtraArgs
 	text, err := module.Render(files, module.EtcdUnitName, map[string]any{
@@ -45,8 +45,8 @@ func unitFile(env module.Env, h *engine.Host) (op.File, error) {
 	return op.File{Path: module.EtcdUnitFile, Content: text}, err
 }
 
-// service is etcd's place on a disk, and its unit; that of a member that serves is
-// written when it is its turn to be restarted.
+// service returns the data directory of etcd and its unit. The unit of a running member is
+// written when the member is restarted.
 func service(env module.Env, s *engine.Scope) (op.List, error) {
 	h := s.Host()
 	list := op.List{
@@ -67,8 +67,8 @@ func service(env module.Env, s *engine.Scope) (op.List, error) {
 	return append(list, op.File{Path: initial, Mode: 0o600, Content: beginning(env)}), nil
 }
 
-// beginning is what a member begins with. It stays as it was then: members come
-// and go, and one with data does not ask it.
+// beginning returns the initial configuration of a member. It is not updated later: a
+// member with data does not use it.
 func beginning(env module.Env) []byte {
 	var members []string
 	for _, h := range spec.EtcdHosts(env.Cluster) {
@@ -77,8 +77,8 @@ func beginning(env module.Env) []byte {
 	return fmt.Appendf(nil, "ETCD_INITIAL_CLUSTER=%s\nETCD_INITIAL_CLUSTER_STATE=new\nETCD_INITIAL_CLUSTER_TOKEN=%s\n", strings.Join(members, ","), env.Cluster.Name)
 }
 
-// arguments are those that kubeadm gives its own members; the user's override
-// them by key.
+// arguments returns the arguments that kubeadm gives its members. Arguments of the user
+// override them by key.
 func arguments(env module.Env, h *engine.Host) string {
 	clients, peers := module.EtcdURL(h.Host, facts.EtcdClientPort), module.EtcdURL(h.Host, facts.EtcdPeerPort)
 	args := map[string]string{
@@ -107,12 +107,12 @@ func arguments(env module.Env, h *engine.Host) string {
 	return b.String()
 }
 
-// optional names a path that a unit may do without: without it, the checks of the
-// unit say what is wrong, and not that systemd could not set it up.
+// optional marks a path that may be missing. The checks of the unit then report what is
+// wrong, instead of a systemd setup error.
 func optional(path string) string { return module.UnitMounts("-" + path) }
 
-// logs are the directories of the files that a user has etcd write its log to: it
-// makes others there when they are full.
+// logs returns the directories of log files that the user has configured: etcd creates
+// more files there when it rotates them.
 func logs(args map[string]string) (dirs []string) {
 	for to := range strings.SplitSeq(args["log-outputs"], ",") {
 		if dir := optional(path.Dir(to)); path.IsAbs(to) && !slices.Contains(dirs, dir) {
@@ -122,13 +122,13 @@ func logs(args map[string]string) (dirs []string) {
 	return dirs
 }
 
-// lowPort reports whether a user has etcd listen on one of the first 1024 ports.
+// lowPort reports whether the user makes etcd listen on one of the first 1024 ports.
 func lowPort(args map[string]string) bool {
 	return slices.ContainsFunc([]string{"listen-metrics-urls", "listen-client-http-urls"}, func(key string) bool {
 		return slices.ContainsFunc(strings.Split(args[key], ","), func(text string) bool {
 			u, err := url.Parse(strings.TrimSpace(text))
 			if err != nil {
-				return false // etcd says what is wrong with it
+				return false // etcd reports the error
 			}
 			port, err := strconv.Atoi(u.Port())
 			return err == nil && port < 1024

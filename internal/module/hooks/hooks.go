@@ -1,4 +1,4 @@
-// Package hooks runs the user's scripts.
+// Package hooks runs scripts of the user.
 package hooks
 
 import (
@@ -18,9 +18,9 @@ import (
 
 const dir = "/var/lib/slipway/hooks"
 
-// New is the module of one phase's hooks, in the order of the file. A hook
-// that has succeeded does not run again when its operation is resumed. One around
-// upgrades runs in each that has something to do.
+// New returns the module with the hooks of one phase, in the order of the file. A hook
+// that has succeeded does not run again when its operation is resumed. A hook around
+// upgrades runs in each upgrade that has something to do.
 func New(env module.Env, phase v1alpha1.HookPhase) engine.Module {
 	m := engine.Module{Name: "hooks " + string(phase)}
 	for _, h := range env.Cluster.Spec.Hooks {
@@ -42,20 +42,20 @@ func New(env module.Env, phase v1alpha1.HookPhase) engine.Module {
 				if aroundUpgrades(phase) {
 					list, run = inEach(list, run, h, s.Operation())
 				}
-				return append(list, op.PutBack{Step: id}, run), err // what it has not any more goes first
+				return append(list, op.PutBack{Step: id}, run), err // files that the hook no longer has are removed first
 			},
 		})
 	}
 	return m
 }
 
-// aroundUpgrades says that a host comes through a phase more than once.
+// aroundUpgrades reports whether a phase occurs more than once on a host.
 func aroundUpgrades(phase v1alpha1.HookPhase) bool {
 	return phase == v1alpha1.HookPreUpgrade || phase == v1alpha1.HookPostUpgrade
 }
 
-// wanted says whether a phase comes for a host: one that has been put back already is
-// not taken off any more.
+// wanted reports whether a phase applies to a host. A host that has already been reset is
+// not removed again.
 func wanted(env module.Env, phase v1alpha1.HookPhase, host *engine.Host) bool {
 	if phase == v1alpha1.HookPreDelete && host.Facts != nil {
 		return host.Facts.Ledger
@@ -67,15 +67,16 @@ func concerns(h v1alpha1.Hook, host *engine.Host) bool {
 	return len(h.Roles) == 0 || slices.ContainsFunc(h.Roles, host.HasRole)
 }
 
-// inEach has a hook run in each operation: which one it was the last time is beside
-// its directory. While it is planned there is none yet, and so it is another.
+// inEach makes a hook run once in each operation: a file next to its directory has the id
+// of the last one. A plan has no id, so the hook counts as changed.
 func inEach(list op.List, run op.Exec, h v1alpha1.Hook, operation string) (op.List, op.Exec) {
 	last := op.File{Path: path.Join(dir, string(h.Phase), "."+h.Name), Mode: 0o600, Content: []byte(operation + "\n"), Secret: true}
 	run.Inputs = append(run.Inputs, last.Path)
 	return append(list, last), run
 }
 
-// ops send a hook's files under their own names, which differ, and run it.
+// ops returns operations that copy the files of a hook under their own names, which
+// differ, and run it.
 func ops(env module.Env, h v1alpha1.Hook, host *engine.Host, timeout time.Duration) (list op.List, run op.Exec, err error) {
 	home := path.Join(dir, string(h.Phase), h.Name)
 	var inputs []string
@@ -107,8 +108,8 @@ func ops(env module.Env, h v1alpha1.Hook, host *engine.Host, timeout time.Durati
 			"SLIPWAY_ADDRESS=" + module.InternalAddress(host.Host), "SLIPWAY_PHASE=" + string(h.Phase),
 		},
 		TimeoutSeconds: int(timeout.Seconds()),
-		// A script that has run is not repeated because its answer was
-		// lost, nor cut off with the connection.
+		// A script that has run is not repeated because its result was lost, and is not
+		// interrupted when the connection is lost.
 		Inputs: inputs, Whole: true,
 	}, nil
 }

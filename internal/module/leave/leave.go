@@ -1,5 +1,5 @@
-// Package leave takes nodes off a cluster that goes on without them: their
-// pods go elsewhere first, and the node is deleted when its host is put back.
+// Package leave removes nodes from a running cluster: their pods move to other nodes
+// first, and the node is deleted when its host has been reset.
 package leave
 
 import (
@@ -21,23 +21,22 @@ import (
 )
 
 const (
-	// IDOtherName is a host that is a node, by another name.
+	// IDOtherName identifies a host that is a node under another name.
 	IDOtherName = "node-other-name"
-	// IDNodeRuns is a node in whose place another machine shall be, and which
-	// runs.
+	// IDNodeRuns identifies a running node whose name another machine is to take.
 	IDNodeRuns = "node-runs"
-	// IDHostRuns is a host that is to be given up, and runs.
+	// IDHostRuns identifies a host that is to be force-removed, but is running.
 	IDHostRuns = "host-runs"
 )
 
-// Drain is the module that moves the pods of nodes that leave to others. Nobody
-// drains a host that is given up: it is seen to that it does not run.
+// Drain is the module that drains nodes that are leaving. A force-removed host is not
+// drained; it is only checked that it is not running.
 func Drain(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{{
 		ID: "leave.drain", Title: "drain node", On: env.Leaves, Timeout: env.DrainTimeout(),
-		// Without an API there is nobody to ask whether a host runs.
+		// Without an API it cannot be checked whether a host is running.
 		When: func(s *engine.Scope) bool { return env.Resets(s.Host()) || engine.Get(s, module.KeyKube) != nil },
-		// Those that come may have to take the pods of those that go.
+		// New nodes may have to take the pods of leaving nodes.
 		Needs: []string{"nodes.ready"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return undrained(ctx, env, s) },
@@ -46,8 +45,8 @@ func Drain(env module.Env) engine.Module {
 	}}}
 }
 
-// begun is the key of a host that has begun to leave, or is given up. It has no
-// value for one that stays as it is, whatever is ignored.
+// begun returns the key of a host that has begun to leave, or is force-removed. It has no
+// value for a host that remains, for example after an ignored error.
 func begun(host string) engine.Key[bool] { return engine.NewKey("leave.begun "+host, false) }
 
 func allBegun(env module.Env) (refs []engine.KeyRef) {
@@ -57,24 +56,23 @@ func allBegun(env module.Env) (refs []engine.KeyRef) {
 	return refs
 }
 
-// MarkPaths are those whose presence tells how far a host is; facts are asked
+// MarkPaths returns files whose presence shows the progress of a host; facts are collected
 // for them.
 func MarkPaths() []string { return []string{module.LeavesMark, module.APIServerManifest} }
 
-// Server is the module that ends the API servers of control planes that leave,
-// while they still have an etcd to say so in: the others, and all who go by
-// their word, would send requests there until they believe it dead. From its
-// beginning on there is no way back, and the host says so. One on which nothing
-// ends the pod does not stay for it.
+// Server is the module that stops the API servers of leaving control planes while their
+// etcd still works, so that they can deregister. Otherwise clients would send requests to
+// them until they time out. The removal cannot be undone from its beginning on, and a file
+// on the host marks this. A failure to stop the pod does not block the removal.
 func Server(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{
 		{
-			ID: "leave.begin", Title: "begin to leave", On: env.Leaves, Provides: allBegun(env),
-			// On workers this comes after the load balancer of whatever mode.
+			ID: "leave.begin", Title: "mark node as leaving", On: env.Leaves, Provides: allBegun(env),
+			// On workers this runs after the load balancer of the endpoint mode.
 			Needs: []string{"leave.drain", "endpoint.pods"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				list, goes := begin(env, s.Host())
-				if s.Operation() == "" && goes { // what it will be
+				if s.Operation() == "" && goes { // the expected result
 					engine.Provide(s, begun(s.Host().Name), true)
 				}
 				return list, nil
@@ -87,7 +85,7 @@ func Server(env module.Env) engine.Module {
 			},
 		},
 		{
-			ID: "leave.server", Title: "wait until the API server has ended", IgnoreError: true, Timeout: 2 * time.Minute,
+			ID: "leave.server", Title: "wait until API server has stopped", IgnoreError: true, Timeout: 2 * time.Minute,
 			On: func(h *engine.Host) bool { return env.Resets(h) && h.HasRole(v1alpha1.RoleControlPlane) },
 			Ops: func(s *engine.Scope) (op.List, error) {
 				if !ours(env, s.Host()) {
@@ -99,9 +97,9 @@ func Server(env module.Env) engine.Module {
 	}}
 }
 
-// begin is what is done on a host that begins to leave: nothing on one that is
-// given up, or has nothing any more. One that has something of somebody else is
-// not touched, and goes nowhere.
+// begin returns the operations with which a host begins to leave: none on a host that is
+// force-removed or blank. A host with parts of another cluster is not changed, and does
+// not leave.
 func begin(env module.Env, h *engine.Host) (list op.List, goes bool) {
 	server := h.HasRole(v1alpha1.RoleControlPlane)
 	switch {
@@ -126,12 +124,12 @@ func mark() op.File {
 	return op.File{Path: module.LeavesMark, Mode: 0o600, Content: []byte("This host has begun to leave its cluster. It is put back as it was before it can join again.\n")}
 }
 
-// Member is the module that takes the members of hosts that leave out of etcd,
-// before these hosts are put back. One that has not begun to leave stays a member.
+// Member is the module that removes the etcd members of leaving hosts before the hosts are
+// reset. A host that has not begun to leave remains a member.
 func Member(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
-		ID: "leave.member", Title: "take members out of etcd", On: env.IsFirst, Timeout: 5 * time.Minute,
-		// No API server may ask a member that is about to go.
+		ID: "leave.member", Title: "remove etcd members", On: env.IsFirst, Timeout: 5 * time.Minute,
+		// No API server may use a member that is about to be removed.
 		Needs: []string{"leave.begin", "leave.server", "join.settings"}, Consumes: allBegun(env),
 		Ops: func(s *engine.Scope) (op.List, error) {
 			var o op.EtcdRemove
@@ -147,9 +145,9 @@ func Member(env module.Env) engine.Module {
 	}}}
 }
 
-// Node is the module that deletes the nodes of hosts that have been put back,
-// or are given up, when their members are out of etcd. Until then the node tells
-// everybody that the host is not done with.
+// Node is the module that deletes the nodes of hosts that have been reset or are
+// force-removed, after their etcd members are removed. Until then the node shows that the
+// removal is not complete.
 func Node(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{{
 		ID: "leave.node", Title: "delete node", On: env.Leaves, Needs: []string{"leave.member"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
@@ -163,11 +161,11 @@ func Node(env module.Env) engine.Module {
 func undeleted(ctx context.Context, env module.Env, s *engine.Scope) (change []plan.OpChange, err error) {
 	host := s.Host().Name
 	turn := func(machine string) plan.OpChange {
-		return plan.OpChange{Kind: module.KindObject, Target: policyTarget, Summary: "add " + machine + ": it would be let in again when it comes back"}
+		return plan.OpChange{Kind: module.KindObject, Target: policyTarget, Summary: "add " + machine + ": otherwise it could rejoin the cluster"}
 	}
 	if engine.Get(s, module.KeyKube) == nil {
 		change = []plan.OpChange{{Kind: "node", Target: host, Summary: "delete"}}
-		return append(change, turn("the machine, if it is given up")), nil
+		return append(change, turn("the machine, if it is force-removed")), nil
 	}
 	n, given, err := node(ctx, env, s)
 	if err != nil {
@@ -175,7 +173,7 @@ func undeleted(ctx context.Context, env module.Env, s *engine.Scope) (change []p
 	}
 	what, machine := "delete", "this machine"
 	if given && env.Resets(s.Host()) {
-		what, machine = "delete: it was another machine ("+machineOf(n)+")", "that machine"
+		what, machine = "delete: it belongs to another machine ("+machineOf(n)+")", "that machine"
 	}
 	if n != nil {
 		change = append(change, plan.OpChange{Kind: "node", Target: host, Summary: what})
@@ -197,9 +195,9 @@ func undeleted(ctx context.Context, env module.Env, s *engine.Scope) (change []p
 	return change, nil
 }
 
-// comesBack returns the id of a machine that was given up and may come back; "" if there
-// is none, nobody knows it, or another node has it. A node's kubelet reports its id, and
-// may report another machine's: that one must not be turned away.
+// comesBack returns the machine id of a force-removed machine that may come back; "" if
+// there is none, the id is unknown, or another node has it. The kubelet of a node reports
+// the id, and may report the id of another machine, which must not be blocked.
 func comesBack(ctx context.Context, env module.Env, s *engine.Scope, n *corev1.Node, given bool) (string, error) {
 	l := leaver(env, s.Host().Name)
 	switch {
@@ -211,8 +209,8 @@ func comesBack(ctx context.Context, env module.Env, s *engine.Scope, n *corev1.N
 	return unclaimed(ctx, s, l.MachineID)
 }
 
-// unclaimed returns the id of a machine that the host's node has reported; "" if it is
-// not one, or if another node has it.
+// unclaimed returns the machine id that the node of the host has reported; "" if it is
+// invalid, or if another node has it.
 func unclaimed(ctx context.Context, s *engine.Scope, id string) (string, error) {
 	if !kube.IsMachineID(id) {
 		return "", nil
@@ -226,13 +224,13 @@ func unclaimed(ctx context.Context, s *engine.Scope, id string) (string, error) 
 
 const policyTarget = "ValidatingAdmissionPolicy " + kube.ForgottenPolicy
 
-// readmission is the change by which a machine that was given up, and has been
-// put back since, may be a node again.
+// readmission returns the change that allows a force-removed machine, which has been reset
+// since, to be a node again.
 func readmission(s *engine.Scope, turned []string) []plan.OpChange {
 	if f := s.Host().Facts; f == nil || !slices.Contains(turned, f.MachineID) {
 		return nil
 	}
-	return []plan.OpChange{{Kind: module.KindObject, Target: policyTarget, Summary: "take this machine off: it may be a node again"}}
+	return []plan.OpChange{{Kind: module.KindObject, Target: policyTarget, Summary: "allow this machine: it can be a node again"}}
 }
 
 func remove(ctx context.Context, env module.Env, s *engine.Scope) error {
@@ -241,7 +239,8 @@ func remove(ctx context.Context, env module.Env, s *engine.Scope) error {
 	if err != nil {
 		return err
 	}
-	// Before the node goes, or the host could make it again.
+	// Block the machine before the node is deleted; otherwise the host could register it
+	// again.
 	id, err := comesBack(ctx, env, s, n, given)
 	if err != nil {
 		return err
@@ -252,18 +251,19 @@ func remove(ctx context.Context, env module.Env, s *engine.Scope) error {
 		}
 		who := s.Host().Name
 		if env.Resets(s.Host()) {
-			who = "the machine that was " + who + " before (machine id " + id + ")"
+			who = "the previous machine of " + who + " (machine id " + id + ")"
 		}
 		s.Note("%s: its files and kubelet credentials remain; it can rejoin the cluster after it has been reset", who)
 	} else if n != nil && given {
-		s.Note("node %s: its machine id is not one, or another node has it too; the machine can rejoin the cluster with the credentials that it has", n.Name)
+		s.Note("node %s: its machine id is invalid, or another node also has it; "+
+			"the machine can rejoin the cluster with its present credentials", n.Name)
 	}
 	if n != nil {
 		if err := client.DeleteNode(ctx, n.Name); err != nil {
 			return err
 		}
 	}
-	if n != nil && given { // of the others, nothing but DaemonSets' is left
+	if n != nil && given { // other nodes were drained, and only have pods of DaemonSets
 		if err := client.DeletePods(ctx, n.Name); err != nil {
 			return err
 		}
@@ -274,10 +274,10 @@ func remove(ctx context.Context, env module.Env, s *engine.Scope) error {
 	return client.Readmit(ctx, s.Host().Facts.MachineID)
 }
 
-// node is the node of a host's name, nil if there is none. It is given up if
-// the host is, or if the host that answers is not the machine that the cluster
-// has by this name: that one is not asked, whatever became of it. Of a host that
-// is off the records another machine's node is not its own.
+// node returns the node with the name of the host, or nil. given reports whether the node
+// is force-removed: its host is, or the host at the address is not the machine of the
+// node. That machine is not contacted. If the host is no longer in the state, a node of
+// another machine does not belong to it.
 func node(ctx context.Context, env module.Env, s *engine.Scope) (n *corev1.Node, given bool, err error) {
 	n, err = engine.Get(s, module.KeyKube).Node(ctx, s.Host().Name)
 	if n == nil || err != nil {
@@ -291,7 +291,7 @@ func node(ctx context.Context, env module.Env, s *engine.Scope) (n *corev1.Node,
 	return n, l.Gone || other, nil
 }
 
-// leaver is a host that leaves.
+// leaver returns the entry of a leaving host.
 func leaver(env module.Env, name string) module.Leaving {
 	i := slices.IndexFunc(env.Leaving, func(l module.Leaving) bool { return l.Name == name })
 	return env.Leaving[i]
@@ -322,11 +322,11 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	switch {
 	case err != nil:
 		return nil, err
-	case !kube.State(n).Ready: // nobody ends its pods; they are lost with the node
+	case !kube.State(n).Ready: // its pods cannot be stopped; they are deleted with the node
 		if !d.Cordon {
 			return nil, nil
 		}
-		change[0].Summary = "cordon: its kubelet does not answer, its pods are made anew elsewhere when the node is gone"
+		change[0].Summary = "cordon: its kubelet does not answer; its pods are recreated elsewhere after the node is deleted"
 	case len(d.Blocked) > 0 && !env.Removal.Force:
 		return nil, module.DrainBlocked(n.Name, d.Blocked)
 	case !d.Cordon && len(d.Pods) == 0:
@@ -335,8 +335,8 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	return change, nil
 }
 
-// otherNode refuses a host that is a node by another name: it is not drained
-// by this one.
+// otherNode returns an error for a host that is a node under another name: it would not be
+// drained under this one.
 func otherNode(ctx context.Context, s *engine.Scope) error {
 	all, err := engine.Get(s, module.KeyKube).Nodes(ctx)
 	if err != nil || s.Host().Facts == nil || s.Host().Facts.MachineID == "" {
@@ -345,31 +345,34 @@ func otherNode(ctx context.Context, s *engine.Scope) error {
 	for i := range all {
 		if all[i].Name != s.Host().Name && all[i].Status.NodeInfo.MachineID == s.Host().Facts.MachineID {
 			return diag.List{{
-				ID: IDOtherName, Severity: diag.Error, Message: "the cluster has this host as node " + all[i].Name,
-				Hint: "take it off by that name: slipway delete node " + all[i].Name,
+				ID: IDOtherName, Severity: diag.Error, Message: "this host is already in the cluster, as node " + all[i].Name,
+				Hint: "remove it by that name: slipway delete node " + all[i].Name,
 			}}
 		}
 	}
 	return nil
 }
 
-// runs refuses to give up a host whose kubelet reports: its pods would run on,
-// and be made anew elsewhere.
+// runs returns the error for a force-removed host whose kubelet still reports: its pods
+// would continue to run, and be created again elsewhere.
 func runs(env module.Env, n *corev1.Node) error {
 	l := leaver(env, n.Name)
 	d := diag.Diagnostic{
 		ID: IDHostRuns, Severity: diag.Error,
-		Message: "it is to be given up (" + l.Why + "), and the cluster says that its node is ready: it runs, or has been off for less than a minute",
-		Hint:    "mend what keeps it from being reached; or, " + whenGone,
+		Message: "node " + n.Name + " is ready, but its host is being force-removed (" + l.Why + "): " +
+			"the host is running, or has been off for less than a minute",
+		Hint: "fix the connection to the host; or, " + whenGone,
 	}
 	if !l.Gone {
-		d.Message = fmt.Sprintf("the host that answers at %s is not node %s (%s), which the cluster says is ready: that one runs, or has been off for less than a minute", l.Address, n.Name, machineOf(n))
-		d.Hint = "write its address into the file, and: slipway apply -f FILE; or, " + whenGone
+		d.Message = fmt.Sprintf("the host at %s is not node %s (%s); "+
+			"that node is ready, so its machine is running, or has been off for less than a minute", l.Address, n.Name, machineOf(n))
+		d.Hint = "write the address of that machine into the file and run slipway apply -f FILE; or, " + whenGone
 	}
 	return diag.List{d}
 }
 
-const whenGone = "if it is gone, see that it is off, wait until the cluster says it is not ready (about 40 seconds), and try again; give it up as it is: --force"
+const whenGone = "if the host is gone, make sure that it is off, wait until its node is not ready (about 40 seconds), and try again; " +
+	"to remove it anyway: --force"
 
 func drain(ctx context.Context, env module.Env, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)

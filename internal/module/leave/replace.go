@@ -13,19 +13,19 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// Replaced is the module that makes room for hosts that are new machines under
-// names the cluster knows: the node of the machine before is deleted, if that
-// one does not run any more.
+// Replaced is the module for hosts that are new machines under the names of existing
+// nodes: the node of the previous machine is deleted, if that machine is no longer
+// running.
 func Replaced(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{{
-		ID: "leave.replaced", Title: "take over the place of another machine", On: env.Joins,
+		ID: "leave.replaced", Title: "replace node of previous machine", On: env.Joins,
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run:      &engine.Action{Check: occupied, Apply: vacate},
 	}}}
 }
 
-// before is the node of another machine in the host's place, nil if there is
-// none. A host that has joined is in nobody's place.
+// before returns the node of another machine under the name of the host; nil if there is
+// none. A host that has joined replaces no other machine.
 func before(ctx context.Context, s *engine.Scope) (*corev1.Node, error) {
 	f := s.Host().Facts
 	if f == nil || module.Holds(s.Host()) {
@@ -40,7 +40,7 @@ func before(ctx context.Context, s *engine.Scope) (*corev1.Node, error) {
 
 func occupied(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	if engine.Get(s, module.KeyKube) == nil {
-		return nil, nil // the cluster is still to be made: nobody is in it
+		return nil, nil // the cluster does not exist yet
 	}
 	n, err := before(ctx, s)
 	if err != nil {
@@ -58,16 +58,18 @@ func occupied(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	if st.Ready {
 		return nil, diag.List{{
 			ID: IDNodeRuns, Severity: diag.Error,
-			Message: fmt.Sprintf("node %s is another machine (machine id %s), and it runs", n.Name, st.MachineID),
-			Hint:    "take that one off first: slipway delete node " + n.Name + "; or give this host another name",
+			Message: fmt.Sprintf("node %s is another machine (machine id %s), which is running", n.Name, st.MachineID),
+			Hint:    "remove that node first: slipway delete node " + n.Name + "; or give this host another name",
 		}}
 	}
-	again = append(again, plan.OpChange{Kind: "node", Target: n.Name, Summary: "delete: it was another machine (machine id " + st.MachineID + "), which does not answer"})
+	again = append(again, plan.OpChange{Kind: "node", Target: n.Name, Summary: "delete: it belongs to another machine " +
+		"(machine id " + st.MachineID + "), which does not answer"})
 	id, err := unclaimed(ctx, s, st.MachineID)
 	if err != nil || id == "" {
 		return again, err
 	}
-	return append(again, plan.OpChange{Kind: module.KindObject, Target: policyTarget, Summary: "add that machine: it would be let in again when it comes back"}), nil
+	return append(again, plan.OpChange{Kind: module.KindObject, Target: policyTarget, Summary: "add that machine: " +
+		"otherwise it could rejoin the cluster"}), nil
 }
 
 func vacate(ctx context.Context, s *engine.Scope) error {

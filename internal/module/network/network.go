@@ -1,4 +1,4 @@
-// Package network gives pods their network.
+// Package network installs the pod network.
 package network
 
 import (
@@ -20,8 +20,8 @@ import (
 //go:embed templates
 var files embed.FS
 
-// New is the module of the cluster's plugin. With none it is empty: the user
-// brings a network.
+// New returns the module of the network plugin. With plugin none it is empty: the user
+// installs a network.
 func New(env module.Env) engine.Module {
 	m := engine.Module{Name: "network"}
 	if env.Cluster.Spec.Network.Plugin != "flannel" {
@@ -35,7 +35,7 @@ func New(env module.Env) engine.Module {
 			Run:      module.Objects(module.Wanted(objects)),
 		},
 		{
-			ID: "network.cni", Title: "give pods the network", On: module.IsNode,
+			ID: "network.cni", Title: "configure pod network", On: module.IsNode,
 			Needs: []string{"network.flannel"}, Timeout: 6 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) { return cni() },
 		},
@@ -43,8 +43,8 @@ func New(env module.Env) engine.Module {
 	return m
 }
 
-// cni waits for flannel on a host before it tells containerd of the network,
-// so that no pod starts between the two.
+// cni waits for flannel on a host before it writes the CNI configuration for containerd,
+// so that no pod starts in between.
 func cni() (op.List, error) {
 	conf, err := files.ReadFile("templates/10-flannel.conflist")
 	if err != nil {
@@ -73,12 +73,12 @@ func flannel(env module.Env) ([]*unstructured.Unstructured, error) {
 	return kube.Objects(text)
 }
 
-// interfaceArgs are flannel's arguments for the interface of the node's address.
-// Without them flannel uses the interface of the default route, which other nodes
-// may not reach, or which does not exist. In dual stack flannel accepts both
-// addresses by one pattern alone: the node's own one, and any of the other IP
-// version on the same interface. The first pattern fits nodes with an IPv4
-// address, the second nodes with an IPv6 address.
+// interfaceArgs returns the arguments of flannel for the interface with the address of the
+// node. Without them flannel uses the interface of the default route, which other nodes
+// may not reach, or which does not exist. In dual stack flannel accepts both addresses
+// only through one pattern: the address of the node, and any address of the other IP
+// version on the same interface. The first pattern fits nodes with an IPv4 address, the
+// second nodes with an IPv6 address.
 func interfaceArgs(env module.Env) []string {
 	if len(env.Cluster.Spec.Network.PodCIDR) < 2 {
 		return []string{"--iface=$(NODE_IP)"}
@@ -86,7 +86,7 @@ func interfaceArgs(env module.Env) []string {
 	return []string{"--iface-regex=^($(NODE_IP)|.*:.*)$", `--iface-regex=^($(NODE_IP)|[0-9.]+\.[0-9]+)$`}
 }
 
-// netConf is flannel's own configuration, on one line.
+// netConf returns the configuration of flannel, on one line.
 func netConf(env module.Env) (string, error) {
 	n := env.Cluster.Spec.Network
 	backend := map[string]any{"Type": n.Flannel.Backend}

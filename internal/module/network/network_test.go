@@ -47,8 +47,8 @@ func TestFlannel(t *testing.T) {
 	golden.Check(t, "testdata/flannel.golden", got)
 }
 
-// TestInterfaceArgs asks the patterns as flannel's pkg/ipmatch does: an interface
-// is used when it has an address of each IP version that the pattern matches.
+// TestInterfaceArgs evaluates the patterns like pkg/ipmatch of flannel: an interface is
+// used if it has an address of each IP version that the pattern matches.
 func TestInterfaceArgs(t *testing.T) {
 	type link struct {
 		name   string

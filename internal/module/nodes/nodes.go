@@ -1,5 +1,4 @@
-// Package nodes keeps what the cluster says of its nodes: labels, taints,
-// and that they are ready.
+// Package nodes manages the nodes in the cluster: labels, taints, and readiness.
 package nodes
 
 import (
@@ -28,21 +27,21 @@ const (
 // dns is the Deployment of CoreDNS.
 var dns = kube.Spreading{Namespace: "kube-system", Deployment: "coredns", Selector: "k8s-app=kube-dns"}
 
-// New is the module.
+// New returns the module.
 func New(env module.Env) engine.Module {
 	m := Settled(env)
 	m.Tasks = slices.Insert(m.Tasks, 1, Ready(env).Tasks...)
 	return m
 }
 
-// Ready is the part of the module that waits for nodes.
+// Ready returns the part of the module that waits for nodes.
 func Ready(env module.Env) engine.Module {
 	return engine.Module{Name: "nodes", Tasks: []engine.Task{
 		{
-			ID: stepReady, Title: "wait until the node is ready", On: module.IsNode, Timeout: 6 * time.Minute,
+			ID: stepReady, Title: "wait until node is ready", On: module.IsNode, Timeout: 6 * time.Minute,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref(), module.KeyKubeletStarted.Ref()},
-			// Without a network of ours no node gets ready before the user
-			// has brought one.
+			// Without a network from Slipway, no node becomes ready before the user has
+			// installed one.
 			When: func(*engine.Scope) bool { return env.Cluster.Spec.Network.Plugin != "none" },
 			Run: &engine.Action{
 				Check: notReady,
@@ -54,11 +53,11 @@ func Ready(env module.Env) engine.Module {
 	}}
 }
 
-// Settled is the rest of it, for nodes that are ready.
+// Settled returns the rest of the module, for nodes that are ready.
 func Settled(env module.Env) engine.Module {
 	consumes := []engine.KeyRef{module.KeyKube.Ref()}
 	settled := []string{stepReady, stepSpread}
-	if len(env.Leaving) > 0 { // they take pods of CoreDNS along
+	if len(env.Leaving) > 0 { // they may have pods of CoreDNS
 		settled = append(settled, "leave.node")
 	}
 	return engine.Module{Name: "nodes", Tasks: []engine.Task{
@@ -76,7 +75,7 @@ func Settled(env module.Env) engine.Module {
 			// All pods of CoreDNS start on the node that is Ready first. Kubernetes would
 			// not move any of them before that node is lost. The first other node that is
 			// Ready takes its share while others still join.
-			ID: stepSpread, Title: "spread DNS over nodes", On: module.IsNode, Timeout: 6 * time.Minute, Consumes: consumes,
+			ID: stepSpread, Title: "spread CoreDNS across nodes", On: module.IsNode, Timeout: 6 * time.Minute, Consumes: consumes,
 			When: func(s *engine.Scope) bool { return spreads(env, s) }, Rollout: engine.Rollout{MaxParallel: "1"},
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return crowded(ctx, env, s) },
@@ -86,7 +85,7 @@ func Settled(env module.Env) engine.Module {
 			},
 		},
 		{
-			ID: "nodes.dns", Title: "wait until DNS answers", Manager: true, Consumes: consumes, Needs: settled, Timeout: 6 * time.Minute,
+			ID: "nodes.dns", Title: "wait for CoreDNS", Manager: true, Consumes: consumes, Needs: settled, Timeout: 6 * time.Minute,
 			When: func(*engine.Scope) bool { return env.Cluster.Spec.Network.Plugin != "none" },
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return dnsPending(ctx, env, s) },
@@ -98,8 +97,8 @@ func Settled(env module.Env) engine.Module {
 	}}
 }
 
-// spreads reports whether DNS is spread when a node is ready: a node that joins, or the
-// first of the cluster where none joins.
+// spreads reports whether CoreDNS is spread when a node is ready: a node that joins, or
+// the first node of the cluster if none joins.
 func spreads(env module.Env, s *engine.Scope) bool {
 	if env.Cluster.Spec.Network.Plugin == "none" || len(spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)) < 2 {
 		return false
@@ -116,7 +115,7 @@ func joins(env module.Env, h *engine.Host) bool {
 	return module.IsNode(h) && env.Stays(h) && !module.Holds(h)
 }
 
-// newName is the name of a node that joins, else "".
+// newName returns the name of a node that joins, otherwise "".
 func newName(env module.Env, h *engine.Host) string {
 	if joins(env, h) {
 		return h.Name
@@ -124,10 +123,10 @@ func newName(env module.Env, h *engine.Host) string {
 	return ""
 }
 
-// crowded reports the move of CoreDNS that is necessary if one node has all of its pods
-// although there is another node. A plan cannot know this of nodes that join.
+// crowded returns the move of CoreDNS pods that is necessary if all of them are on one
+// node although there is another node. A plan cannot know this for nodes that join.
 func crowded(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
-	move := []plan.OpChange{{Kind: module.KindObject, Target: "pods of CoreDNS", Summary: "move, if they are all on one node"}}
+	move := []plan.OpChange{{Kind: module.KindObject, Target: "pods of CoreDNS", Summary: "move some, if all are on one node"}}
 	client := engine.Get(s, module.KeyKube)
 	if client == nil || s.Operation() == "" && joins(env, s.Host()) {
 		return move, nil
@@ -166,7 +165,7 @@ func settingsDiff(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.
 		return nil, err
 	}
 	if n == nil || !kube.SameMachine(n, s.Host().Facts.MachineID) {
-		return wait, nil // it is still to be made
+		return wait, nil // the node does not exist yet
 	}
 	patch, changes := kube.NodeDiff(n, want(env, s.Host()))
 	if patch == nil {
@@ -191,7 +190,7 @@ func notReady(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	st := kube.State(n)
 	if id := s.Host().Facts.MachineID; !kube.SameMachine(n, id) {
 		if !module.Holds(s.Host()) {
-			return wait, nil // it is about to take that one's place
+			return wait, nil // it is about to replace that machine
 		}
 		return nil, fmt.Errorf("the cluster has a node %s on another machine (machine id %s, this host has %s)", n.Name, st.MachineID, id)
 	}
@@ -210,14 +209,14 @@ func dnsPending(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.Op
 	missing, err := client.RolloutPending(ctx, "Deployment", "kube-system", "coredns")
 	var known *kube.Error
 	if errors.As(err, &known) && known.Reason == kube.ReasonNotFound {
-		return wait, nil // an earlier step is still to make it
+		return wait, nil // an earlier step creates it
 	}
 	if err != nil || missing != "" {
 		return wait, err
 	}
 	for _, l := range env.Leaving {
 		if n, err := client.Node(ctx, l.Name); n != nil || err != nil {
-			return wait, err // there may be some of it on that one
+			return wait, err // that node may have pods of CoreDNS
 		}
 	}
 	return nil, nil

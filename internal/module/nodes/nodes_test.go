@@ -20,7 +20,7 @@ func TestWant(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, reason string
-		hosts        []v1alpha1.Host // the first is asked for
+		hosts        []v1alpha1.Host // the first one is tested
 		want         kube.NodeWant
 	}{
 		{

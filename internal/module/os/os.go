@@ -16,32 +16,32 @@ import (
 
 const stepHosts, stepKernel, stepTime = "os.hosts", "os.kernel", "os.time"
 
-// New is the module. What it changes of a cluster's hosts restarts nothing, and is
-// to leave all that they serve.
+// New returns the module. Its changes on hosts of a cluster restart nothing, and must not
+// interrupt anything that they serve.
 func New(env module.Env) engine.Module {
 	serving := func(h *engine.Host, step string, list ...op.Op) op.List {
 		return append(list, env.Serving(h, step, step == stepKernel)...)
 	}
 	tasks := []engine.Task{
-		{ID: "os.hostname", Title: "set the host name", Ops: func(s *engine.Scope) (op.List, error) {
+		{ID: "os.hostname", Title: "set host name", Ops: func(s *engine.Scope) (op.List, error) {
 			return op.List{op.Hostname{Name: s.Host().Name}}, nil
 		}},
-		{ID: stepHosts, Title: "write the hosts file", Ops: func(s *engine.Scope) (op.List, error) {
+		{ID: stepHosts, Title: "write hosts file", Ops: func(s *engine.Scope) (op.List, error) {
 			return serving(s.Host(), stepHosts, op.Block{Path: "/etc/hosts", Name: env.Cluster.Name, Lines: hostsLines(env, s.Host())}), nil
 		}},
 	}
 	if !env.Cluster.Spec.System.SkipConfigure {
 		tasks = append(tasks,
-			engine.Task{ID: stepKernel, Title: "set up the kernel", On: module.IsNode, Ops: func(s *engine.Scope) (op.List, error) {
+			engine.Task{ID: stepKernel, Title: "configure kernel", On: module.IsNode, Ops: func(s *engine.Scope) (op.List, error) {
 				return serving(s.Host(), stepKernel, kernel(env, s.Host())...), nil
 			}},
-			engine.Task{ID: "os.swap", Title: "turn swap off", On: module.IsNode, Ops: func(*engine.Scope) (op.List, error) {
+			engine.Task{ID: "os.swap", Title: "turn off swap", On: module.IsNode, Ops: func(*engine.Scope) (op.List, error) {
 				if spec.ToleratesSwap(env.Cluster) {
-					return nil, nil // it is wanted
+					return nil, nil // the user wants swap
 				}
 				return op.List{op.SwapOff{}}, nil
 			}},
-			engine.Task{ID: stepTime, Title: "set up time", Ops: func(s *engine.Scope) (op.List, error) {
+			engine.Task{ID: stepTime, Title: "configure time synchronization", Ops: func(s *engine.Scope) (op.List, error) {
 				return serving(s.Host(), stepTime, clock(env, s.Host())...), nil
 			}},
 		)
@@ -49,10 +49,10 @@ func New(env module.Env) engine.Module {
 	return engine.Module{Name: "os", Tasks: tasks}
 }
 
-// hostsLines are one line per address: the host itself, the API's name, and
-// what the user adds. Nodes know each other by address: a host more or less in
-// the cluster is no reason to touch the others. What the API's name stands for
-// on a worker may change; module endpoint writes it when it is there.
+// hostsLines returns one line per address: the host itself, the API name, and the entries
+// of the user. Nodes reach each other by address, so adding or removing a host does not
+// change other hosts. The address of the API name on a worker can change; module endpoint
+// writes it.
 func hostsLines(env module.Env, self *engine.Host) []string {
 	names := map[string][]string{}
 	var order []string
@@ -79,8 +79,8 @@ func hostsLines(env module.Env, self *engine.Host) []string {
 	return lines
 }
 
-// kernel is what kubelet, kube-proxy and flannel need of it, and limits that
-// a busy node runs into.
+// kernel returns the kernel settings that kubelet, kube-proxy and flannel need, and limits
+// for busy nodes.
 func kernel(env module.Env, h *engine.Host) op.List {
 	values := map[string]string{
 		"net.ipv4.ip_forward":           "1",
@@ -96,8 +96,8 @@ func kernel(env module.Env, h *engine.Host) op.List {
 		values["net.ipv6.conf.all.forwarding"] = "1"
 	}
 	if h.Facts == nil || slices.Contains(h.Facts.KernelFeatures, "br_netfilter") {
-		// A pod that reaches itself or its neighbour through a Service
-		// crosses the bridge, and must pass the packet filter there.
+		// A packet of a pod to itself or its neighbour through a Service crosses the
+		// bridge, and must pass the packet filter there.
 		values["net.bridge.bridge-nf-call-iptables"] = "1"
 	}
 	if env.Cluster.Spec.Kubernetes.ProxyMode == "iptables" {
@@ -115,7 +115,7 @@ func kernel(env module.Env, h *engine.Host) op.List {
 
 func isIPv6(cidr string) bool { return strings.Contains(cidr, ":") }
 
-// clock sets time zone and time servers. A host that is one of the servers does not
+// clock sets the time zone and the time servers. A host that is a time server does not
 // follow itself.
 func clock(env module.Env, self *engine.Host) op.List {
 	var ops op.List

@@ -11,8 +11,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestKernelParameters has a parameter once, whichever way a person spells it: two
-// values for one parameter are never both in effect.
+// TestKernelParameters: a parameter is written once, for every spelling of its name,
+// because only one of two values can be in effect.
 func TestKernelParameters(t *testing.T) {
 	c := &v1alpha1.Cluster{}
 	c.Spec.System.Sysctls = map[string]string{"fs/inotify/max_user_watches": "1", "net/ipv4/conf/eth0.1/rp_filter": "0"}
@@ -27,7 +27,7 @@ func TestKernelParameters(t *testing.T) {
 	}
 }
 
-// TestClock has a host that is a time server follow the others, and not itself.
+// TestClock: a host that is a time server follows the other servers, and not itself.
 func TestClock(t *testing.T) {
 	c := &v1alpha1.Cluster{}
 	c.Spec.Hosts = []v1alpha1.Host{{Name: "w1", Address: "192.0.2.1"}, {Name: "w2", Address: "192.0.2.2"}}
@@ -47,7 +47,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestSwap leaves swap to hosts whose kubelets start with it.
+// TestSwap: swap remains on if the kubelets start with it.
 func TestSwap(t *testing.T) {
 	for name, config := range map[string]map[string]any{"off": nil, "on": {"failSwapOn": false}} {
 		c := &v1alpha1.Cluster{}

@@ -10,31 +10,31 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// balancer reports a load balancer of the user's that a worker does not reach.
-// A node of a cluster that runs may be about to be helped.
+// balancer reports an external load balancer that a worker cannot reach. On a node of a
+// running cluster it is a warning, because the operation may be about to fix it.
 func (r *report) balancer() {
 	if r.cluster.Spec.ControlPlaneEndpoint.Mode != v1alpha1.EndpointExternal {
 		return
 	}
-	const remedy = "start it, correct spec.controlPlaneEndpoint.address, or let the host through to it"
+	const remedy = "start the load balancer, correct spec.controlPlaneEndpoint.address, or allow connections from the host to it"
 	for _, at := range r.silent(facts.Endpoint(r.cluster, r.host.Spec.Roles)) {
 		if r.ours() {
-			r.warn(idEndpointUnreachable, remedy, "does not reach the load balancer at %s", at)
+			r.warn(idEndpointUnreachable, remedy, "cannot reach the load balancer at %s", at)
 			continue
 		}
-		r.fail(idEndpointUnreachable, remedy, "does not reach the load balancer at %s", at)
+		r.fail(idEndpointUnreachable, remedy, "cannot reach the load balancer at %s", at)
 	}
 }
 
-// vacant reports that an address which control planes are to hold is another's:
-// something answers there, and none of them holds it, or could hold it already.
+// vacant reports that the virtual API address is already in use: something answers there,
+// and no control plane holds it or could hold it already.
 func (r *report) vacant(asked []*facts.Host) {
 	ep := r.cluster.Spec.ControlPlaneEndpoint
 	ip, err := netip.ParseAddr(ep.Address)
 	if err != nil || !spec.HoldsAddress(ep.Mode) {
 		return
 	}
-	const remedy = "write another address at spec.controlPlaneEndpoint.address, that nothing uses"
+	const remedy = "write an unused address at spec.controlPlaneEndpoint.address"
 	for _, h := range asked {
 		if r.host = h; r.ours() && (slices.Contains(h.Facts.Present, module.KeepalivedManifest) || slices.Contains(h.Facts.Present, module.KubeVIPManifest)) {
 			return
@@ -43,12 +43,13 @@ func (r *report) vacant(asked []*facts.Host) {
 	for _, h := range asked {
 		r.host = h
 		if owns(h, ip) {
-			r.fail(idAddressInUse, remedy, "has the address %s on an interface; it is to be the API's, on whichever control plane is well", ip)
+			r.fail(idAddressInUse, remedy,
+				"already has the address %s on an interface; this address is for the API, and a healthy control plane will hold it", ip)
 			return
 		}
 		places := facts.Endpoint(r.cluster, h.Spec.Roles)
 		if silent := r.silent(slices.Clone(places)); len(silent) < len(places) {
-			r.fail(idAddressInUse, remedy, "finds somebody at %s, which is to be the API's address", ip)
+			r.fail(idAddressInUse, remedy, "the API address %s is already in use: something answers there", ip)
 			return
 		}
 	}

@@ -11,14 +11,13 @@ import (
 
 const virtual = "192.0.2.100"
 
-// holding has control planes hold an address. None of the hosts reaches
-// anybody there.
+// holding makes control planes hold an address. No host gets an answer there.
 func holding(c *v1alpha1.Cluster, h []facts.Host) {
 	c.Spec.ControlPlaneEndpoint.Mode, c.Spec.ControlPlaneEndpoint.Address = v1alpha1.EndpointKeepalived, virtual
 	h[0].Facts.Unreached = facts.Endpoint(c, h[0].Spec.Roles)
 }
 
-// balanced has a load balancer of the user's, which the worker does not reach.
+// balanced has an external load balancer that the worker cannot reach.
 func balanced(c *v1alpha1.Cluster, h []facts.Host) {
 	c.Spec.ControlPlaneEndpoint.Mode, c.Spec.ControlPlaneEndpoint.Address = v1alpha1.EndpointExternal, virtual
 	h[1].Facts.Unreached = facts.Endpoint(c, h[1].Spec.Roles)
@@ -29,7 +28,7 @@ var endpointRows = []row{
 	{"address of somebody", "two would have it", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		holding(c, h)
 		h[0].Facts.Unreached = h[0].Facts.Unreached[:1] // SSH answers
-	}, []string{"error address-in-use cp1"}, "finds somebody at 192.0.2.100"},
+	}, []string{"error address-in-use cp1"}, "the API address 192.0.2.100 is already in use"},
 	{"address on a host", "whichever control plane is well is to have it", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		holding(c, h)
 		h[1].Facts.Addresses = append(h[1].Facts.Addresses, op.Address{Link: "eth0", Prefix: virtual + "/24"})
@@ -44,7 +43,7 @@ var endpointRows = []row{
 	{
 		"load balancer out of reach", "a worker would find no API", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) { balanced(c, h) },
 		[]string{"error endpoint-unreachable w1"},
-		"does not reach the load balancer at 192.0.2.100:6443",
+		"cannot reach the load balancer at 192.0.2.100:6443",
 	},
 	{"load balancer out of reach of a node", "it may be about to be helped", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		balanced(c, h)

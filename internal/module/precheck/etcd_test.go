@@ -8,7 +8,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// alone makes the worker a host with etcd alone.
+// alone makes the worker a host with only etcd.
 func alone(c *v1alpha1.Cluster, h []facts.Host) {
 	c.Spec.Etcd.Type = "managed"
 	c.Spec.Hosts[1].Roles = []v1alpha1.Role{v1alpha1.RoleEtcd}
@@ -35,16 +35,16 @@ var etcdRows = []row{
 		h[1].Facts.MemoryBytes = 256 * mib
 		h[1].Facts.Listeners = []op.Listener{{Port: 2379, Process: "etcd (pid 3)"}}
 		disk(h[1].Facts, "*", func(d *op.Disk) { d.FreeBytes = gib })
-	}, []string{"error memory-too-small w1", "error disk-too-small w1", "error port-in-use w1"}, "a host with etcd alone needs 400 MiB"},
+	}, []string{"error memory-too-small w1", "error disk-too-small w1", "error port-in-use w1"}, "a host with only etcd needs 400 MiB"},
 	{"data lost", "the others count on what it has acknowledged", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		alone(c, h)
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
 		h[1].Facts.Present = append(h[1].Facts.Present, facts.EtcdJoined)
-	}, []string{"error etcd-data-lost w1"}, "its data are not in /var/lib/etcd"},
+	}, []string{"error etcd-data-lost w1"}, "its data is not in /var/lib/etcd"},
 	{"data lost of a member in a pod", "the cluster would come up empty", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[0].Facts.Ledger, h[0].Facts.Cluster = true, "prod"
 		h[0].Facts.Present = append(h[0].Facts.Present, facts.EtcdJoined)
-	}, []string{"error etcd-data-lost cp1"}, "its data are not in /var/lib/etcd"},
+	}, []string{"error etcd-data-lost cp1"}, "its data is not in /var/lib/etcd"},
 	{"data there", "it goes on with them", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		alone(c, h)
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
@@ -54,7 +54,7 @@ var etcdRows = []row{
 		external(c)
 		h[0].Facts.Unreached = facts.Reach(c, h[0].Spec.Roles)
 		h[1].Facts.Unreached = slices.Clone(h[0].Facts.Unreached)
-	}, []string{"error etcd-unreachable cp1"}, "does not reach etcd at 192.0.2.21:2379, 192.0.2.22:2379"},
+	}, []string{"error etcd-unreachable cp1"}, "cannot reach etcd at 192.0.2.21:2379, 192.0.2.22:2379"},
 	{"external etcd, one member out of reach", "the others answer for it", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		external(c)
 		h[0].Facts.Unreached = facts.Reach(c, h[0].Spec.Roles)[:1]

@@ -7,7 +7,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// FuzzFindings: whatever a host says, and whatever the file, it is judged.
+// FuzzFindings: any facts and any cluster file can be checked.
 func FuzzFindings(f *testing.F) {
 	f.Add("6.1.0", "10.0.0.1/8", "10.0.0.0/8", "10.244.0.0/16", "192.0.2.12", "v1.37.1", uint64(1), uint64(0))
 	f.Add("5", "fe80::1%eth0/64", "::/0", "::/0", "::ffff:192.0.2.12", "1", uint64(1)<<63, uint64(1)<<63)

@@ -2,12 +2,12 @@ package precheck
 
 import "slipway.dev/slipway/internal/remote"
 
-// The findings' ids. Each has an entry in docs/guide/errors.md; scripts may
-// depend on them, so they never change.
+// The ids of the findings. Each has an entry in docs/guide/errors.md. They never change,
+// because scripts may depend on them.
 const (
 	idUnknownCheck = "unknown-check"
 
-	// What the machine is.
+	// Findings about a machine.
 	idHostFacts           = "host-facts"
 	idSystemd             = "systemd-missing"
 	idOS                  = "os-unknown"
@@ -55,10 +55,11 @@ const (
 	idFilesystemReadOnly  = "filesystem-read-only"
 	idFilesystemTemporary = "filesystem-temporary"
 
-	// IDBudget is of what an upgrade waits for between two minors.
+	// IDBudget identifies a PodDisruptionBudget that allows no disruption. An upgrade also
+	// waits for these between two minor versions.
 	IDBudget = "disruption-budget"
 
-	// What else an upgrade would meet.
+	// Other findings before an upgrade.
 	idReleaseUnknown = "release-unknown"
 	idAPIUnasked     = "api-not-asked"
 	idAPIRemoved     = "api-removed"
@@ -71,13 +72,13 @@ const (
 	idEtcdUnready    = "etcd-unready"
 	idCertificate    = "certificate-expires"
 
-	// idAddons is found where add-ons are read: one does not work with the
-	// cluster's version.
+	// idAddons identifies an add-on that does not work with the version of the cluster. It
+	// is reported when add-ons are loaded.
 	idAddons = "addons"
 )
 
-// never are errors that no one can pass over: without what they ask for there
-// is nothing to go on with, or another's cluster would be destroyed.
+// never returns errors that cannot be ignored: the operation could not continue, or would
+// destroy another cluster.
 func never() []string {
 	return []string{
 		idUnknownCheck, idHostFacts, idSystemd, idArchMismatch, idArchNotInBundle, idMachineIDMissing,
@@ -86,8 +87,7 @@ func never() []string {
 	}
 }
 
-// IDs are all findings that can be passed over, for completion and for
-// telling a misspelt one.
+// IDs returns all findings that can be ignored, for completion and for suggestions.
 func IDs() []string {
 	return []string{
 		idOS, idKernel, idKernelFeature, idCgroupV1, idCgroupController, idProgram, idSELinux, idFirewall, idSwap,
@@ -100,7 +100,7 @@ func IDs() []string {
 	}
 }
 
-// reasons are the ids of hosts that could not be reached or used.
+// reasons returns the ids of hosts that could not be reached or used.
 func reasons() []string {
 	return []string{
 		string(remote.Unreachable), string(remote.ConfigUnusable), string(remote.AuthFailed), string(remote.HostKeyUnknown),

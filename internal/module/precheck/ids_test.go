@@ -11,14 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestIDsAreComplete: each constant can either be passed over or not.
+// TestIDsAreComplete: each constant is either in IDs or in never.
 func TestIDsAreComplete(t *testing.T) {
 	if d := cmp.Diff(sorted(declared(t)), sorted(append(IDs(), never()...))); d != "" {
 		t.Errorf("ids differ (-declared +listed):\n%s", d)
 	}
 }
 
-// TestReasonsAreComplete: each reason of package remote is one of ours.
+// TestReasonsAreComplete: each reason of package remote is in reasons.
 func TestReasonsAreComplete(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "../../remote/remote.go", nil, 0)
 	if err != nil {
@@ -38,7 +38,7 @@ func TestReasonsAreComplete(t *testing.T) {
 	}
 }
 
-// declared are the constants of ids.go.
+// declared returns the constants of ids.go.
 func declared(t *testing.T) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "ids.go", nil, 0)

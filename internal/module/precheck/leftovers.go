@@ -9,28 +9,28 @@ import (
 	"slipway.dev/slipway/internal/facts"
 )
 
-// leftovers reports what another cluster left or still runs: one finding for
-// each kind, whatever the number of files.
+// leftovers reports what another cluster left or still runs: one finding for each kind,
+// whatever the number of files.
 func (r *report) leftovers() {
 	for _, kind := range []struct {
 		is                facts.Leftover
 		id, found, remedy string
 	}{
 		{
-			facts.LeftoverCluster, idLeftovers, "holds files of another cluster",
-			"if nothing of it is needed any more, take it off with the tool that made it, such as kubeadm reset -f",
+			facts.LeftoverCluster, idLeftovers, "has files of another cluster",
+			"remove the other cluster, if it is no longer needed, with the tool that created it, such as kubeadm reset -f",
 		},
 		{
 			facts.LeftoverRuntime, idRuntime, "has another container runtime",
-			"stop it and remove its package: Slipway installs its own containerd in the same places",
+			"stop the runtime and remove its package: Slipway installs its own containerd in the same directories",
 		},
 		{
-			facts.LeftoverNetwork, idOtherNetwork, "has the settings of another pod network",
-			"remove them: containerd takes the first by name, which may not be this cluster's",
+			facts.LeftoverNetwork, idOtherNetwork, "has configuration files of another pod network",
+			"remove these files: containerd uses the first file by name, which may not be the file of this cluster",
 		},
 		{
 			facts.LeftoverAddresses, idOtherNetwork, "has addresses reserved for pods of another cluster",
-			"run rm -r " + path.Dir(facts.Reservations) + " on the host: pods would get none of them",
+			"run rm -r " + path.Dir(facts.Reservations) + " on the host: new pods cannot get these addresses",
 		},
 	} {
 		var paths []string
@@ -48,8 +48,8 @@ func (r *report) leftovers() {
 	r.replaced()
 }
 
-// links reports network links of another pod network: those of this cluster have
-// the same names, and are removed with it.
+// links reports interfaces of another pod network. The interfaces of this cluster have the
+// same names, and are removed with it.
 func (r *report) links() {
 	var found, remedies []string
 	for _, link := range facts.Links() {
@@ -69,18 +69,18 @@ func (r *report) links() {
 		found = append(found, link)
 	}
 	if len(found) > 0 {
-		r.fail(idOtherNetwork, fmt.Sprintf("run %s on the host, or restart it", strings.Join(remedies, "; ")),
-			"has network links of another pod network: %s", list(found))
+		r.fail(idOtherNetwork, fmt.Sprintf("run %s on the host, or reboot the host", strings.Join(remedies, "; ")),
+			"has network interfaces of another pod network: %s", list(found))
 	}
 }
 
-// contents reports directories for a node's data that are not empty. etcd needs
-// an empty one. Of the others, what is there before stays when the host leaves
-// the cluster, with what the cluster has written into it.
+// contents reports directories for data of a node that are not empty. etcd needs an empty
+// one. In the others, existing directories remain when the host leaves the cluster, with
+// everything that the cluster has written into them.
 func (r *report) contents() {
 	filled := func(dir string) bool { return slices.Contains(r.host.Facts.Filled, dir) }
 	if facts.RunsEtcd(r.cluster, r.host.Spec.Roles) && filled(facts.DirEtcd) && !slices.Contains(r.host.Facts.Present, facts.EtcdData) {
-		r.fail(idLeftovers, "move away what is in it; lost+found may stay", "%s is not empty, and etcd keeps its data there", facts.DirEtcd)
+		r.fail(idLeftovers, "move its content away; lost+found can remain", "%s is not empty, but etcd keeps its data there", facts.DirEtcd)
 	}
 	var dirs []string
 	for _, dir := range facts.DataDirs(r.cluster) {
@@ -89,12 +89,12 @@ func (r *report) contents() {
 		}
 	}
 	if len(dirs) > 0 {
-		r.warn(idNotEmpty, "move away what is in them, if nothing needs it: the host is then restored completely",
-			"has content in %s; delete removes only files and directories that are new directly in there", list(dirs))
+		r.warn(idNotEmpty, "move the content away if nothing needs it: delete can then restore the host completely",
+			"has content in %s; delete removes only the files and directories that were added directly in these directories", list(dirs))
 	}
 }
 
-// replaced names what is the host's own and makes place for Slipway's.
+// replaced reports files of the host that Slipway replaces with its own.
 func (r *report) replaced() {
 	if !r.node() {
 		return
@@ -115,13 +115,13 @@ func (r *report) replaced() {
 		}
 	}
 	if len(found) > 0 {
-		r.warn(idReplaced, "stop here if other programs on the host need them; delete cluster restores them",
+		r.warn(idReplaced, "stop here if other programs on the host need these files; delete cluster restores them",
 			"has %s; Slipway replaces them with its own", list(found))
 	}
 }
 
-// commands reports drop-ins that replace the command of a unit of Slipway's. On a
-// node that runs they may have been added on purpose.
+// commands reports drop-ins that replace the command of a unit of Slipway. On a running
+// node they may have been added on purpose.
 func (r *report) commands() {
 	units := map[string]bool{facts.EtcdUnit: facts.RunsEtcd(r.cluster, r.host.Spec.Roles), facts.RegistryUnit: r.registry()}
 	for _, name := range facts.Units(r.cluster) {
@@ -136,7 +136,7 @@ func (r *report) commands() {
 			report = r.warn
 		}
 		files := strings.Join(u.Commands, " ")
-		report(idUnitDropIn, fmt.Sprintf("remove the package that it is from, or run rm %s; systemctl daemon-reload", files),
-			"%s replaces the command of %s, which then runs without Slipway's settings", list(u.Commands), u.Name)
+		report(idUnitDropIn, fmt.Sprintf("remove the package that installed the file, or run rm %s; systemctl daemon-reload", files),
+			"%s replaces the command of %s, which then runs without the settings of Slipway", list(u.Commands), u.Name)
 	}
 }

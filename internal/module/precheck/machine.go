@@ -17,19 +17,19 @@ import (
 func (r *report) otherCluster() bool {
 	f := r.host.Facts
 	if r.host.Ours(r.cluster.Name) && !r.options.Recorded && !r.removal() && HoldsCluster(r.host.Facts) {
-		r.fail(idOtherCluster, "go on where it was made; or take it off from here: slipway delete cluster -f FILE",
-			"holds a cluster %s that this manager has no record of", f.Cluster)
+		r.fail(idOtherCluster, "use the manager that created the cluster, or delete the cluster from here: slipway delete cluster -f FILE",
+			"belongs to a cluster %s that this manager does not know", f.Cluster)
 		return true
 	}
 	if !f.Ledger || f.Cluster == "" || f.Cluster == r.cluster.Name {
 		return false
 	}
-	r.fail(idOtherCluster, fmt.Sprintf("take it out of this file, or delete that cluster first: slipway delete cluster %s", f.Cluster),
-		"belongs to cluster %s; a host is in one cluster", f.Cluster)
+	r.fail(idOtherCluster, fmt.Sprintf("remove the host from this file, or delete the other cluster first: slipway delete cluster %s", f.Cluster),
+		"belongs to cluster %s; a host can be in only one cluster", f.Cluster)
 	return true
 }
 
-// HoldsCluster says that more was done to a host than to prepare it.
+// HoldsCluster reports whether a host was not only prepared, but has parts of a cluster.
 func HoldsCluster(f *op.HostFacts) bool {
 	for path := range facts.Leftovers() {
 		if slices.Contains(f.Present, path) {
@@ -39,26 +39,27 @@ func HoldsCluster(f *op.HostFacts) bool {
 	return false
 }
 
-// machine judges system and architecture.
+// machine checks the operating system and the architecture.
 func (r *report) machine() {
 	f, spec := r.host.Facts, r.host.Spec
 	if f.Systemd == "" {
-		r.fail(idSystemd, "use a machine or virtual machine that boots with systemd", "process 1 is not systemd; it is needed to run the kubelet and containerd")
+		r.fail(idSystemd, "use a machine or virtual machine that boots with systemd",
+			"process 1 is not systemd, which is needed to run the kubelet and containerd")
 	}
 	if !knownOS(f.OS) {
-		r.warn(idOS, "go on if it is much like Debian, Ubuntu, RHEL or SUSE",
-			"runs %s, which Slipway does not know; it knows Debian, Ubuntu, RHEL, SUSE and those made from them", orUnknown(f.OS.Name))
+		r.warn(idOS, "continue if the system is similar to Debian, Ubuntu, RHEL or SUSE",
+			"runs %s, which Slipway does not know; it knows Debian, Ubuntu, RHEL, SUSE and their derivatives", orUnknown(f.OS.Name))
 	}
 	if spec.Arch != "" && spec.Arch != f.Arch {
-		r.fail(idArchMismatch, fmt.Sprintf("write arch: %s at %s, or leave it out", f.Arch, r.field("arch")),
-			"is %s; the file says %s", f.Arch, spec.Arch)
+		r.fail(idArchMismatch, fmt.Sprintf("write %s at %s, or remove the field", f.Arch, r.field("arch")),
+			"has architecture %s, but the cluster file says %s", f.Arch, spec.Arch)
 	}
 	if a := r.options.Architectures; a != nil && !slices.Contains(a, f.Arch) {
-		r.fail(idArchNotInBundle, "build a bundle with it: slipway bundle build --arch "+f.Arch,
-			"is %s; the bundle has %s", f.Arch, list(a))
+		r.fail(idArchNotInBundle, "build a bundle with this architecture: slipway bundle build --arch "+f.Arch,
+			"has architecture %s, but the bundle has %s", f.Arch, list(a))
 	}
 	if f.MachineID == "" {
-		r.fail(idMachineIDMissing, "run systemd-machine-id-setup on it", "has no machine id in /etc/machine-id, which a node is known by")
+		r.fail(idMachineIDMissing, "run systemd-machine-id-setup on the host", "has no machine id in /etc/machine-id; nodes are identified by it")
 	}
 	var missing []string
 	for _, program := range facts.Programs(r.cluster, spec.Roles) {
@@ -67,8 +68,8 @@ func (r *report) machine() {
 		}
 	}
 	if len(missing) > 0 {
-		r.fail(idProgram, "install them with the system's packages: util-linux, kmod, coreutils, findutils, systemd, iproute2",
-			"lacks %s, which the kubelet, the container runtime or Slipway call", list(missing))
+		r.fail(idProgram, "install the programs with the packages of the system: util-linux, kmod, coreutils, findutils, systemd, iproute2",
+			"lacks %s, which the kubelet, the container runtime or Slipway need", list(missing))
 	}
 }
 
@@ -89,7 +90,7 @@ func orUnknown(s string) string {
 
 var kernelVersion = regexp.MustCompile(`^(\d+)\.(\d+)`)
 
-// kernelAtLeast answers false for a kernel whose version cannot be read.
+// kernelAtLeast returns false for a kernel whose version cannot be parsed.
 func kernelAtLeast(release string, major, minor int) bool {
 	m := kernelVersion.FindStringSubmatch(release)
 	if m == nil {
@@ -100,16 +101,16 @@ func kernelAtLeast(release string, major, minor int) bool {
 	return a > major || a == major && b >= minor
 }
 
-// kernel judges its version and what it can do. The oldest that Kubernetes
-// supports is 5.4 (kubeadm's system verification); kube-proxy's nftables mode
-// wants 5.13.
+// kernel checks the version and the features of the kernel. The oldest version that
+// Kubernetes supports is 5.4 (system verification of kubeadm); the nftables mode of
+// kube-proxy needs 5.13.
 func (r *report) kernel() {
 	f, c := r.host.Facts, r.cluster
 	mode := c.Spec.Kubernetes.ProxyMode
 	nft := mode == "" || mode == "nftables"
 	switch {
 	case !kernelAtLeast(f.Kernel, 5, 4):
-		r.fail(idKernel, "install a newer kernel or system", "runs kernel %s; Kubernetes needs 5.4 or newer", f.Kernel)
+		r.fail(idKernel, "install a newer kernel or operating system", "runs kernel %s; Kubernetes needs 5.4 or newer", f.Kernel)
 	case nft && !kernelAtLeast(f.Kernel, 5, 13):
 		r.fail(idKernel, "write proxyMode: iptables under spec.kubernetes, or install a newer kernel",
 			"runs kernel %s; kube-proxy needs 5.13 or newer for proxyMode nftables", f.Kernel)
@@ -131,26 +132,26 @@ func (r *report) kernel() {
 	}
 	for _, feature := range slices.Sorted(maps.Keys(need)) {
 		if !slices.Contains(f.KernelFeatures, feature) {
-			r.fail(idKernelFeature, kernelRemedy(feature), "its kernel has no %s, which is needed for %s", feature, need[feature])
+			r.fail(idKernelFeature, kernelRemedy(feature), "the kernel does not have %s, which is needed for %s", feature, need[feature])
 		}
 	}
 }
 
 func kernelRemedy(feature string) string {
-	remedy := "install the kernel's package of further modules (linux-modules-extra, kernel-modules), or another kernel"
+	remedy := "install the package with additional kernel modules (linux-modules-extra, kernel-modules), or another kernel"
 	switch feature {
 	case "vxlan":
-		return "write backend: host-gw under spec.network.flannel if all nodes share one network segment; else " + remedy
+		return "write backend: host-gw under spec.network.flannel if all nodes share one network segment; otherwise " + remedy
 	case "nf_tables":
-		return "write proxyMode: iptables under spec.kubernetes; else " + remedy
+		return "write proxyMode: iptables under spec.kubernetes; otherwise " + remedy
 	case "ipvs":
-		return "write proxyMode: nftables or iptables under spec.kubernetes; else " + remedy
+		return "write proxyMode: nftables or iptables under spec.kubernetes; otherwise " + remedy
 	}
 	return remedy
 }
 
-// cgroups judges the hierarchy. Kubelets from 1.35 on refuse to start on
-// cgroup v1 unless told otherwise.
+// cgroups checks the cgroup hierarchy. Kubelets from 1.35 on do not start on cgroup v1
+// unless failCgroupV1 is false.
 func (r *report) cgroups() {
 	f := r.host.Facts
 	want := []string{"cpu", "cpuset", "memory", "pids"}
@@ -159,7 +160,7 @@ func (r *report) cgroups() {
 		if refusesCgroupV1(r.cluster.Spec.Kubernetes.Version) && r.cluster.Spec.Kubernetes.Kubelet.Config["failCgroupV1"] != false {
 			r.fail(idCgroupV1,
 				"write failCgroupV1: false under spec.kubernetes.kubelet.config, or boot the host with cgroup v2 (kernel argument systemd.unified_cgroup_hierarchy=1)",
-				"has control groups of version 1; the kubelet of Kubernetes 1.35 and later does not start on them unless told to")
+				"uses cgroup v1; the kubelet of Kubernetes 1.35 and later does not start with cgroup v1 unless failCgroupV1 is false")
 		}
 	}
 	var missing []string
@@ -169,13 +170,13 @@ func (r *report) cgroups() {
 		}
 	}
 	if len(missing) > 0 {
-		r.fail(idCgroupController, "enable them with kernel arguments, such as cgroup_enable=memory cgroup_enable=cpuset, and reboot",
-			"lacks the control group controllers %s, which the kubelet needs", list(missing))
+		r.fail(idCgroupController, "enable the controllers with kernel arguments, such as cgroup_enable=memory cgroup_enable=cpuset, and reboot",
+			"lacks the cgroup controllers %s, which the kubelet needs", list(missing))
 	}
 }
 
-// refusesCgroupV1 holds for a version that is not given, too: it is the
-// newest known.
+// refusesCgroupV1 also returns true for an empty version, which means the newest known
+// one.
 func refusesCgroupV1(kubernetes string) bool {
 	v, err := semver.NewVersion(kubernetes)
 	return err != nil || !v.LessThan(semver.New(1, 35, 0, "", ""))

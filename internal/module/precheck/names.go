@@ -10,10 +10,10 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// names judges what the host's own hosts file makes of the cluster's names:
-// the first line of a name counts, and Slipway's come last.
+// names checks which addresses the hosts file of the host has for names of the cluster:
+// the first line of a name counts, and the lines of Slipway come last.
 func (r *report) names() {
-	const remedy = "take that line out of /etc/hosts on the host"
+	const remedy = "remove that line from /etc/hosts on the host"
 	domain := r.cluster.Spec.ControlPlaneEndpoint.Domain
 	for _, n := range r.host.Facts.Named {
 		got, err := netip.ParseAddr(n.Address)
@@ -22,7 +22,7 @@ func (r *report) names() {
 		}
 		if n.Name == domain {
 			if want, ok := r.endpoint(); ok && got.Unmap() != want && !(r.controlPlane() && got.IsLoopback()) {
-				r.fail(idHostsFile, remedy, "its /etc/hosts gives %s the address %s; to this host the API is at %s", n.Name, got, want)
+				r.fail(idHostsFile, remedy, "/etc/hosts maps %s to %s; for this host the API is at %s", n.Name, got, want)
 			}
 			continue
 		}
@@ -30,23 +30,25 @@ func (r *report) names() {
 		if i < 0 {
 			continue
 		}
-		// Its own name may be any address of its own: Debian writes 127.0.1.1.
+		// The name of the host itself may have any of its own addresses: Debian writes
+		// 127.0.1.1.
 		own := n.Name == r.host.Spec.Name && (got.IsLoopback() || owns(r.host, got))
 		want, err := netip.ParseAddr(internal(&facts.Host{Spec: r.cluster.Spec.Hosts[i]}))
 		if err == nil && !own && got.Unmap() != want.Unmap() {
-			r.warn(idHostsFile, remedy, "its /etc/hosts gives %s the address %s; that host is at %s", n.Name, got, want)
+			r.warn(idHostsFile, remedy, "/etc/hosts maps %s to %s; that host is at %s", n.Name, got, want)
 		}
 	}
 }
 
-// endpoint is what the host is told that the API's name stands for, if it is.
+// endpoint returns the address that Slipway writes into the hosts file for the API name;
+// "" if it writes none.
 func (r *report) endpoint() (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(spec.EndpointAddress(r.cluster, r.host.Spec))
 	return ip.Unmap(), err == nil
 }
 
-// resolver judges the DNS servers that pods are handed. On a node that runs
-// what is missing was missed by nobody so far.
+// resolver checks the DNS servers that pods receive. On a running node a problem is only a
+// warning, because the node works without them.
 func (r *report) resolver() {
 	res := r.host.Facts.Resolver
 	if res == nil || r.cluster.Spec.Kubernetes.Kubelet.Config["resolvConf"] != nil {
@@ -56,16 +58,17 @@ func (r *report) resolver() {
 	if r.ours() {
 		severity = diag.Warning
 	}
-	const remedy = "write upstream: [ADDRESS] under spec.dns, or a server into that file; where there is none, any address will do"
+	const remedy = "write upstream: [ADDRESS] under spec.dns, or add a server to that file; without a DNS server, write any address"
 	switch {
 	case res.Missing:
-		r.find(severity, idResolver, "make the file, without a line if there is no DNS server, and write upstream under spec.dns",
-			"has no %s, without which the kubelet starts no pod", res.Path)
+		r.find(severity, idResolver, "create the file (empty if there is no DNS server), and write upstream under spec.dns",
+			"has no %s; without this file the kubelet cannot start pods", res.Path)
 	case len(r.cluster.Spec.DNS.Upstream) > 0:
 	case len(res.Servers) == 0:
-		r.find(severity, idResolver, remedy, "names no DNS server in %s; the cluster's own does not start with none to ask", res.Path)
+		r.find(severity, idResolver, remedy, "has no DNS server in %s; CoreDNS does not start without an upstream server", res.Path)
 	case slices.ContainsFunc(res.Servers, loopback):
-		r.find(severity, idResolver, remedy, "names %s as DNS server in %s; in a pod that is the pod itself, and the cluster's DNS would ask itself", list(res.Servers), res.Path)
+		r.find(severity, idResolver, remedy,
+			"has DNS server %s in %s; in a pod this is the pod itself, so CoreDNS would query itself", list(res.Servers), res.Path)
 	}
 }
 

@@ -12,39 +12,39 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// internal is where other nodes reach a host, as text.
+// internal returns the address at which other nodes reach a host, as text.
 func internal(h *facts.Host) string { return spec.InternalAddress(h.Spec) }
 
-// addresses judges where others reach the host: it must have that address
-// itself, because the kubelet and etcd bind to it.
+// addresses checks the address at which others reach the host. The host must have it on an
+// interface, because the kubelet and etcd bind to it.
 func (r *report) addresses() {
 	var have []string
 	for _, p := range facts.Addresses(r.host.Facts) {
 		have = append(have, p.Addr().String())
 	}
-	has := "it has none that others can use"
-	remedy := "give it an address on the network of the other nodes"
+	has := "it has no address that other nodes can use"
+	remedy := "give the host an address on the network of the other nodes"
 	if len(have) > 0 {
 		has = "it has " + list(have)
-		remedy = fmt.Sprintf("write one of them at %s", r.field("internalAddress"))
+		remedy = fmt.Sprintf("write one of these addresses at %s", r.field("internalAddress"))
 	}
 	ip, err := netip.ParseAddr(internal(r.host))
 	switch {
 	case err != nil:
-		r.fail(idInternalAddress, remedy, "%q is no address at which other nodes reach it; %s", internal(r.host), has)
+		r.fail(idInternalAddress, remedy, "%q is not an address that other nodes can reach; %s", internal(r.host), has)
 	case ip.IsLoopback():
-		r.fail(idInternalAddress, remedy, "%s is itself on every host; other nodes need one to reach it; %s", ip, has)
+		r.fail(idInternalAddress, remedy, "%s means the local host on every host; other nodes cannot reach it; %s", ip, has)
 	case !owns(r.host, ip):
-		r.fail(idInternalAddress, remedy, "does not have the address %s on any interface; %s", ip, has)
+		r.fail(idInternalAddress, remedy, "has no interface with the address %s; %s", ip, has)
 	case r.node() && facts.Flannel(r.cluster) && facts.Link(r.host.Facts, ip.String()) == "lo":
-		r.newly()(idInternalAddress, remedy, "has the address %s on lo alone; flannel needs it on the interface that leads to the other nodes", ip)
+		r.newly()(idInternalAddress, remedy, "has the address %s only on lo; flannel needs it on the interface to the other nodes", ip)
 	case len(r.cluster.Spec.Network.PodCIDR) > 1:
 		r.dualStack(ip, has)
 	}
 }
 
-// dualStack reports a host without an address of each IP version. Flannel uses
-// one interface for both.
+// dualStack reports a host without an address of each IP version. Flannel uses one
+// interface for both.
 func (r *report) dualStack(ip netip.Addr, has string) {
 	version := "IPv6"
 	if ip.Unmap().Is6() {
@@ -54,16 +54,19 @@ func (r *report) dualStack(ip netip.Addr, has string) {
 	other := facts.OtherAddress(f, ip.String())
 	switch link := facts.Link(f, ip.String()); {
 	case other == "":
-		r.fail(idDualStack, "give it one that the other nodes reach; or write one range each at spec.network.podCIDR and serviceCIDR",
-			"has no %s address; with dual stack a node needs one of each version; %s", version, has)
+		r.fail(idDualStack, "add an address that the other nodes can reach; or write one range each at spec.network.podCIDR and serviceCIDR",
+			"has no %s address; with dual stack a node needs one address of each IP version; %s", version, has)
 	case r.node() && facts.Flannel(r.cluster) && facts.Link(f, other) != link:
-		r.newly()(idDualStack, fmt.Sprintf("add an %s address to %s; or write one range each at spec.network.podCIDR and serviceCIDR", version, link),
-			"has its %s address %s on %s and its address %s on %s; flannel needs both on one interface", version, other, facts.Link(f, other), ip, link)
+		r.newly()(idDualStack, fmt.Sprintf("add an %s address to %s; "+
+			"or write one range each at spec.network.podCIDR and serviceCIDR", version, link),
+			"has its %s address %s on %s and its other address %s on %s; "+
+				"flannel needs both on one interface", version, other, facts.Link(f, other), ip, link)
 	}
 }
 
-// newly returns how a finding is reported that stops a host from joining: on a node that
-// runs, it is a warning, or the cluster could not be changed any further.
+// newly returns the function that reports a finding which prevents a host from joining. On
+// a running node it is a warning, because an error would block all other changes of the
+// cluster.
 func (r *report) newly() func(id, remedy, format string, args ...any) {
 	if r.ours() {
 		return r.warn
@@ -78,14 +81,14 @@ func owns(h *facts.Host, ip netip.Addr) bool {
 	})
 }
 
-// networks judges the pod and service networks against those the host is in
-// or knows a way to. What our own pod network made on a node does not count.
+// networks compares the pod and service networks with the networks and routes of the host.
+// The pod network of this cluster itself does not count.
 func (r *report) networks() {
 	f := r.host.Facts
 	check := func(name, field string, cidrs []string) {
 		for _, text := range cidrs {
 			cidr, err := netip.ParsePrefix(text)
-			if err != nil { // the file's own check has said so
+			if err != nil { // the validation of the file has reported it
 				continue
 			}
 			if r.ours() && name == "pod" {
@@ -99,8 +102,8 @@ func (r *report) networks() {
 	r.serviceRoute()
 }
 
-// serviceRoute reports a host whose own programs reach no Service: the kernel looks
-// for a route to its address before kube-proxy's rules lead it elsewhere.
+// serviceRoute reports a host whose own programs cannot reach Services: the kernel looks
+// for a route to the address before the rules of kube-proxy redirect the packet.
 func (r *report) serviceRoute() {
 	for _, text := range r.cluster.Spec.Network.ServiceCIDR {
 		cidr, err := netip.ParsePrefix(text)
@@ -111,15 +114,17 @@ func (r *report) serviceRoute() {
 			continue
 		}
 		link := facts.Link(r.host.Facts, internal(r.host))
-		r.warn(idDefaultRoute, fmt.Sprintf("add a default route, which may lead nowhere, also for the next boot: ip route add default dev %s metric 4096", link),
-			"has no default route and no route to the service network %s: programs of the host do not reach Services, such as the API server's webhooks", cidr.Masked())
+		r.warn(idDefaultRoute, fmt.Sprintf("add a default route and keep it across reboots (it does not have to lead anywhere): "+
+			"ip route add default dev %s metric 4096", link),
+			"has no default route and no route to the service network %s: "+
+				"programs on the host cannot reach Services (the API server cannot call webhooks)", cidr.Masked())
 	}
 }
 
-// overlap reports one network once: an address or a route inside it takes
-// something away from it; it inside a wider network hides a part of that.
+// overlap reports a network at most once. An address or a route inside the network is an
+// error. If the network itself is inside a wider one, that is a warning.
 func (r *report) overlap(name, field string, cidr netip.Prefix, addresses []op.Address, routes []string) {
-	remedy := fmt.Sprintf("choose another network at %s that the hosts do not use", field)
+	remedy := fmt.Sprintf("write another network at %s that the hosts do not use", field)
 	wider := ""
 	note := func(p netip.Prefix, what string) bool {
 		p = p.Masked()
@@ -137,12 +142,12 @@ func (r *report) overlap(name, field string, cidr netip.Prefix, addresses []op.A
 	}
 	for _, a := range addresses {
 		p, err := netip.ParsePrefix(a.Prefix)
-		// kube-proxy and the relay to the API hold Services' addresses there.
+		// kube-proxy and the API relay hold the addresses of Services on these interfaces.
 		if err != nil || r.ours() && (a.Link == "kube-ipvs0" || a.Link == "lo") {
 			continue
 		}
 		if cidr.Contains(p.Addr()) {
-			r.fail(idNetworkOverlap, remedy, "the %s network %s holds the address %s of this host (%s)", name, cidr, p.Addr(), a.Link)
+			r.fail(idNetworkOverlap, remedy, "the %s network %s contains the address %s of this host (%s)", name, cidr, p.Addr(), a.Link)
 			return
 		}
 		if note(p, fmt.Sprintf("the network %s (%s)", p.Masked(), a.Link)) {
@@ -156,20 +161,21 @@ func (r *report) overlap(name, field string, cidr netip.Prefix, addresses []op.A
 		}
 	}
 	if wider != "" {
-		r.warn(idNetworkOverlap, remedy, "the %s network %s lies within %s: machines there with such an address cannot be reached from pods", name, cidr, wider)
+		r.warn(idNetworkOverlap, remedy,
+			"the %s network %s lies within %s: pods cannot reach other machines with an address in it", name, cidr, wider)
 	}
 }
 
 const (
-	// skewLimit is where etcd's and the API's times of writing, leases and
-	// logs of different nodes begin to contradict each other.
+	// skewLimit is the clock difference from which timestamps in etcd and the API, leases
+	// and logs of different nodes begin to contradict each other.
 	skewLimit = 5 * time.Second
-	// managerLimit is where certificates and tokens that the manager makes
-	// may not be valid yet, or no longer, on the hosts.
+	// managerLimit is the clock difference from which certificates and tokens that the
+	// manager creates may not be valid on the hosts.
 	managerLimit = time.Minute
 )
 
-// between judges hosts against each other.
+// between compares the hosts with each other.
 func (r *report) between(hosts []facts.Host) {
 	var asked []*facts.Host
 	for i := range hosts {
@@ -202,27 +208,27 @@ func (r *report) identity(h, other *facts.Host) {
 	switch {
 	case a.MachineID == "" || a.MachineID != b.MachineID:
 	case a.BootID == b.BootID && a.BootID != "":
-		r.fail(idSameMachine, fmt.Sprintf("take one of the two out of the file, or correct %s", r.field("address")),
+		r.fail(idSameMachine, fmt.Sprintf("remove one of the two hosts from the file, or correct %s", r.field("address")),
 			"is the same machine as %s (same machine id and boot)", other.Spec.Name)
 	default:
-		r.fail(idMachineIDDuplicate, "on one of the two: rm /etc/machine-id /var/lib/dbus/machine-id; systemd-machine-id-setup; reboot",
-			"has the same machine id as %s: one is a copy of the other's disk; nodes are known by it", other.Spec.Name)
+		r.fail(idMachineIDDuplicate, "run on one of the two hosts: rm /etc/machine-id /var/lib/dbus/machine-id; systemd-machine-id-setup; reboot",
+			"has the same machine id as %s (one disk is a copy of the other); nodes are identified by the machine id", other.Spec.Name)
 	}
 }
 
-// taken reports the address of one host on the interface of another.
+// taken reports the address of one host on an interface of another.
 func (r *report) taken(h, other *facts.Host) {
 	ip, err := netip.ParseAddr(internal(h))
 	if err != nil || ip.IsLoopback() || h == other || !owns(other, ip) {
 		return
 	}
 	if same := h.Facts.MachineID == other.Facts.MachineID && h.Facts.BootID == other.Facts.BootID; same {
-		return // reported as that
+		return // reported by another check
 	}
-	r.fail(idAddressInUse, "give one of the two another address", "its address %s is on an interface of %s as well", ip, other.Spec.Name)
+	r.fail(idAddressInUse, "change the address of one of the two hosts", "the address %s is also on an interface of %s", ip, other.Spec.Name)
 }
 
-// clocks reports hosts that go by another time than most.
+// clocks reports hosts whose clocks differ from most others.
 func (r *report) clocks(hosts []*facts.Host) {
 	if len(hosts) == 0 {
 		return
@@ -231,18 +237,19 @@ func (r *report) clocks(hosts []*facts.Host) {
 	slices.SortStableFunc(byClock, func(a, b *facts.Host) int { return cmp.Compare(a.Skew, b.Skew) })
 	middle := byClock[(len(byClock)-1)/2]
 	median := middle.Skew
-	const remedy = "set the clocks by the same source: write ntpServers under spec.system, or run timedatectl set-ntp true"
+	const remedy = "synchronize the clocks with the same source: write ntpServers under spec.system, or run timedatectl set-ntp true"
 	for _, h := range hosts {
 		r.host = h
 		if off := (h.Skew - median).Abs(); off-h.Uncertainty-middle.Uncertainty > skewLimit {
-			r.fail(idClockSkew, remedy, "its clock is %s %s that of the other hosts; %s is the most nodes can differ",
+			r.fail(idClockSkew, remedy, "the clock is %s %s the clocks of the other hosts; the limit is %s",
 				off.Round(time.Second), aheadOr(h.Skew > median), skewLimit)
 		}
 	}
 	r.host = nil
 	if median.Abs()-middle.Uncertainty > managerLimit {
-		r.warn(idClockManager, "set the clock of this machine, or those of the hosts",
-			"the hosts' clocks are %s %s this machine's; certificates and tokens made here may not be valid there", median.Abs().Round(time.Second), aheadOr(median > 0))
+		r.warn(idClockManager, "set the clock of this machine, or the clocks of the hosts",
+			"the clocks of the hosts are %s %s the clock of this machine; "+
+				"certificates and tokens created here may not be valid on the hosts", median.Abs().Round(time.Second), aheadOr(median > 0))
 	}
 }
 

@@ -20,17 +20,17 @@ var networkRows = []row{
 	{
 		"a name", "nodes need an address", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Address = "w1.example.com" },
 		[]string{"error internal-address-missing w1"},
-		"write one of them at spec.hosts[1].internalAddress",
+		"write one of these addresses at spec.hosts[1].internalAddress",
 	},
 	{
 		"loopback", "it is itself everywhere", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Address = "127.0.0.1" },
 		[]string{"error internal-address-missing w1"},
-		"127.0.0.1 is itself on every host",
+		"127.0.0.1 means the local host on every host",
 	},
 	{
 		"no address at all", "there is none to propose", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Addresses = nil },
 		[]string{"error internal-address-missing w1"},
-		"it has none that others can use",
+		"it has no address that other nodes can use",
 	},
 	{
 		"dual stack, one address", "flannel does not start there, and the node is of one version",
@@ -54,7 +54,7 @@ var networkRows = []row{
 			h[1].Facts.Addresses = append(h[1].Facts.Addresses, op.Address{Link: "eth1", Prefix: "2001:db8:1::12/64"})
 		},
 		[]string{"error dual-stack-address-missing w1"},
-		"has its IPv6 address 2001:db8:1::12 on eth1 and its address 192.0.2.12 on eth0; flannel needs both on one interface",
+		"has its IPv6 address 2001:db8:1::12 on eth1 and its other address 192.0.2.12 on eth0; flannel needs both on one interface",
 	},
 	{"dual stack, two interfaces, another pod network", "it may use both", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		dualStack(c)
@@ -69,7 +69,7 @@ var networkRows = []row{
 			h[1].Facts.Addresses = append(h[1].Facts.Addresses, op.Address{Link: "lo", Prefix: "198.51.100.7/32"})
 		},
 		[]string{"error internal-address-missing w1"},
-		"has the address 198.51.100.7 on lo alone",
+		"has the address 198.51.100.7 only on lo",
 	},
 	{
 		"address on lo of a node that runs", "its cluster can still be changed", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
@@ -78,13 +78,13 @@ var networkRows = []row{
 			h[1].Facts.Ledger, h[1].Facts.Cluster, o.Recorded = true, "prod", true
 		},
 		[]string{"warning internal-address-missing w1"},
-		"has the address 198.51.100.7 on lo alone",
+		"has the address 198.51.100.7 only on lo",
 	},
 	{"address twice", "packets for one go to the other", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[0].Facts.Addresses = append(h[0].Facts.Addresses, op.Address{Link: "eth1", Prefix: "192.0.2.12/24"})
-	}, []string{"error address-in-use w1"}, "its address 192.0.2.12 is on an interface of cp1 as well"},
+	}, []string{"error address-in-use w1"}, "the address 192.0.2.12 is also on an interface of cp1"},
 
-	{"address in the pod network", "it is lost to pods", addresses(op.Address{Link: "eth1", Prefix: "10.244.3.4/8"}), []string{"error network-overlap w1", "warning network-overlap w1"}, "holds the address 10.244.3.4 of this host (eth1)"},
+	{"address in the pod network", "it is lost to pods", addresses(op.Address{Link: "eth1", Prefix: "10.244.3.4/8"}), []string{"error network-overlap w1", "warning network-overlap w1"}, "contains the address 10.244.3.4 of this host (eth1)"},
 	{"network in the pod network", "its addresses would be pods'", addresses(op.Address{Link: "eth1", Prefix: "10.244.0.5/16"}), []string{"error network-overlap w1"}, ""},
 	{
 		"wider network", "only what is far is hidden", addresses(op.Address{Link: "eth1", Prefix: "10.0.0.5/8"}),
@@ -116,7 +116,7 @@ var networkRows = []row{
 		"the API's name elsewhere", "a node would join what is there, or nothing",
 		named("api.prod.internal", "192.0.2.9"),
 		[]string{"error hosts-file-conflict w1"},
-		"gives api.prod.internal the address 192.0.2.9; to this host the API is at 192.0.2.11",
+		"maps api.prod.internal to 192.0.2.9; for this host the API is at 192.0.2.11",
 	},
 	{"the API's name, right", "somebody was faster", named("api.prod.internal", "192.0.2.11"), nil, ""},
 	{"the API's name, at a load balancer", "its address is what counts", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
@@ -133,12 +133,12 @@ var networkRows = []row{
 	{"no name of ours, no address", "nothing to say", named("git", "192.0.2.9", "cp1", "x"), nil, ""},
 
 	{"no resolv.conf", "the kubelet fails for every pod", resolver(op.Resolver{Path: "/etc/resolv.conf", Missing: true}), []string{"error dns-server-missing w1"}, "has no /etc/resolv.conf"},
-	{"no DNS server", "CoreDNS does not start", resolver(op.Resolver{Path: "/etc/resolv.conf"}), []string{"error dns-server-missing w1"}, "names no DNS server"},
+	{"no DNS server", "CoreDNS does not start", resolver(op.Resolver{Path: "/etc/resolv.conf"}), []string{"error dns-server-missing w1"}, "has no DNS server"},
 	{"no DNS server, upstream written", "CoreDNS asks that", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		c.Spec.DNS.Upstream = []string{"192.0.2.53"}
 		resolver(op.Resolver{Path: "/etc/resolv.conf"})(c, h, o)
 	}, nil, ""},
-	{"a DNS server on loopback", "CoreDNS would ask itself", resolver(op.Resolver{Path: "/etc/resolv.conf", Servers: []string{"192.0.2.53", "127.0.0.1"}}), []string{"error dns-server-missing w1"}, "would ask itself"},
+	{"a DNS server on loopback", "CoreDNS would ask itself", resolver(op.Resolver{Path: "/etc/resolv.conf", Servers: []string{"192.0.2.53", "127.0.0.1"}}), []string{"error dns-server-missing w1"}, "would query itself"},
 	{"DNS servers", "as it should be", resolver(op.Resolver{Path: "/etc/resolv.conf", Servers: []string{"192.0.2.53", "2001:db8::53"}}), nil, ""},
 	{"the kubelet has a file of its own", "the user has decided", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		c.Spec.Kubernetes.Kubelet.Config = kubelet{"resolvConf": "/etc/pods.conf"}
@@ -167,7 +167,7 @@ var networkRows = []row{
 	{"clock 7 s off", "beyond any error of measuring", skew(0, 7*time.Second), []string{"error clock-skew w1"}, "7s ahead of"},
 	{"clock behind", "either way", skew(0, -7*time.Second), []string{"error clock-skew cp1"}, "7s ahead of"},
 	{"all clocks with us a minute off", "to within the error", skew(time.Minute, time.Minute), nil, ""},
-	{"all clocks off", "this machine's is the odd one", skew(-2*time.Minute, -2*time.Minute), []string{"warning clock-manager "}, "2m0s behind this machine's"},
+	{"all clocks off", "this machine's is the odd one", skew(-2*time.Minute, -2*time.Minute), []string{"warning clock-manager "}, "2m0s behind the clock of this machine"},
 }
 
 func named(list ...string) func(*v1alpha1.Cluster, []facts.Host, *Options) {

@@ -1,6 +1,6 @@
-// Package precheck judges what was seen of the hosts: all problems of all
-// hosts in one report, each with what was found, what is wanted, and what to
-// do. It is pure: it asks nobody.
+// Package precheck evaluates the facts of the hosts and returns the problems of all hosts
+// in one report, each with what was found, what is required, and what to do. It is pure:
+// it makes no requests.
 package precheck
 
 import (
@@ -16,30 +16,32 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// Options of a precheck. The zero value works.
+// Options configure a precheck. The zero value works.
 type Options struct {
-	// Operation is what is about to be done: create, apply, delete,
-	// rollback, init-os, renew-certs. Those that only take away need hosts that
-	// can be reached, no more, and so does renew-certs, with clocks that go
-	// alike; init-os needs no room for a cluster. "" is create.
+	// Operation is the operation that is about to run: create, apply, delete, rollback,
+	// init-os, renew-certs. Operations that only remove something need nothing but
+	// reachable hosts. So does renew-certs, which also checks the clocks. init-os checks
+	// no space for a cluster. "" means create.
 	Operation string
-	// ImagesBytes is what a host receives of the bundle, packed, in bytes;
-	// 0 is unknown, and then a usual size is taken.
+	// ImagesBytes is the compressed size of the bundle that a host receives, in bytes; 0
+	// means unknown, and a typical size is used.
 	ImagesBytes int64
-	// Architectures are those of the bundle (amd64, arm64); nil is unknown.
+	// Architectures lists the architectures of the bundle (amd64, arm64); nil means
+	// unknown.
 	Architectures []string
-	// Recorded says that the manager knows the cluster. Otherwise what
-	// hosts hold of one by that name is another's.
+	// Recorded reports whether the manager has the cluster in its state. Otherwise files
+	// of a cluster of that name belong to another cluster.
 	Recorded bool
-	// Upgrades says that hosts get all that runs on them in another version.
+	// Upgrades reports whether hosts receive another version of everything that runs on
+	// them.
 	Upgrades bool
-	// Ignore are ids of findings to pass over: their errors are still
-	// reported, as warnings.
+	// Ignore lists ids of findings to ignore: errors with these ids are reported as
+	// warnings.
 	Ignore []string
 }
 
-// Findings are all problems of all hosts, host by host in the order of the
-// file. Errors forbid the operation, warnings are told.
+// Findings returns all problems of all hosts, host by host in the order of the file.
+// Errors prevent the operation, warnings are only reported.
 func Findings(c *v1alpha1.Cluster, hosts []facts.Host, o Options) diag.List {
 	r := &report{cluster: c, options: o}
 	r.unknown()
@@ -61,16 +63,16 @@ func Findings(c *v1alpha1.Cluster, hosts []facts.Host, o Options) diag.List {
 	return r.list
 }
 
-// A report is findings in the making.
+// A report collects findings.
 type report struct {
 	cluster *v1alpha1.Cluster
 	options Options
-	host    *facts.Host // the one that is judged; nil is all of them
+	host    *facts.Host // the host that is checked; nil means all
 	list    diag.List
 }
 
-// find adds a finding about the present host. An error that the user passes
-// over becomes a warning.
+// find adds a finding about the current host. An error that the user ignores becomes a
+// warning.
 func (r *report) find(severity diag.Severity, id, remedy, format string, args ...any) {
 	d := diag.Diagnostic{ID: id, Severity: severity, Message: fmt.Sprintf(format, args...), Hint: remedy}
 	if r.host != nil {
@@ -87,40 +89,40 @@ func (r *report) warn(id, remedy, format string, args ...any) {
 	r.find(diag.Warning, id, remedy, format, args...)
 }
 
-// removal says that the operation only takes away.
+// removal reports whether the operation only removes something.
 func (r *report) removal() bool {
 	return r.options.Operation == "delete" || r.options.Operation == "rollback"
 }
 
-// renewal says that the operation renews certificates, and adds nothing.
+// renewal reports whether the operation only renews or rotates certificates.
 func (r *report) renewal() bool {
 	return r.options.Operation == "renew-certs" || r.options.Operation == "rotate-ca"
 }
 
-// maintenance says that the operation is about etcd alone, on hosts that were
-// looked at when they joined.
+// maintenance reports whether the operation only concerns etcd, on hosts that were checked
+// when they joined.
 func (r *report) maintenance() bool {
 	return slices.Contains([]string{"etcd-defrag", "etcd-restore", "etcd-rescue"}, r.options.Operation)
 }
 
-// unknown reports what is to be passed over and cannot be.
+// unknown reports ids of --ignore-check that do not exist or cannot be ignored.
 func (r *report) unknown() {
 	for _, id := range r.options.Ignore {
 		switch {
 		case slices.Contains(IDs(), id):
 		case slices.Contains(never(), id), slices.Contains(reasons(), id):
-			r.fail(idUnknownCheck, "mend what it reports", "%q cannot be passed over", id)
+			r.fail(idUnknownCheck, "fix the problem that it reports", "check %q cannot be ignored", id)
 		default:
 			remedy := diag.DidYouMean(id, IDs())
 			if remedy == "" {
-				remedy = "the ids stand in brackets behind each finding"
+				remedy = "write the id that a finding has in brackets at its end"
 			}
-			r.fail(idUnknownCheck, remedy, "there is no check %q to pass over", id)
+			r.fail(idUnknownCheck, remedy, "there is no check %q to ignore", id)
 		}
 	}
 }
 
-// reached reports why a host could not be asked.
+// reached reports why the facts of a host are missing.
 func (r *report) reached() bool {
 	h := r.host
 	var unusable *remote.Error
@@ -129,16 +131,16 @@ func (r *report) reached() bool {
 		r.fail(string(unusable.Reason), unusable.Remedy, "%s", unusable.Cause)
 		return false
 	case h.Err != nil:
-		r.fail(idHostFacts, "run again with --debug and look at what the host answers", "%v", h.Err)
+		r.fail(idHostFacts, "run the command again with --debug and read the output of the host", "%v", h.Err)
 		return false
 	case h.Facts == nil:
-		r.fail(idHostFacts, "run again with --debug and look at what the host answers", "the host has not been asked")
+		r.fail(idHostFacts, "run the command again with --debug and read the output of the host", "the facts of the host were not collected")
 		return false
 	}
 	return true
 }
 
-// judge looks at one host that answered.
+// judge checks one host that has facts.
 func (r *report) judge() {
 	if r.otherCluster() || r.removal() || r.renewal() || r.maintenance() {
 		return
@@ -170,7 +172,7 @@ func (r *report) judge() {
 	}
 }
 
-// node says that the host runs a kubelet; one with etcd alone does not.
+// node reports whether the host runs a kubelet; a host with only etcd does not.
 func (r *report) node() bool { return facts.RunsKubelet(r.host.Spec.Roles) }
 
 func (r *report) ours() bool { return r.options.Recorded && r.host.Ours(r.cluster.Name) }
@@ -183,7 +185,7 @@ func (r *report) controlPlane() bool {
 	return slices.Contains(r.host.Spec.Roles, v1alpha1.RoleControlPlane)
 }
 
-// field is where the host stands in the file: "spec.hosts[2].arch".
+// field returns the path of a field of the host in the file: "spec.hosts[2].arch".
 func (r *report) field(name string) string {
 	i := slices.IndexFunc(r.cluster.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == r.host.Spec.Name })
 	return fmt.Sprintf("spec.hosts[%d].%s", i, name)

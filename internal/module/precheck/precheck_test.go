@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// sound is a cluster of one control plane and one worker with nothing wrong.
+// sound returns a cluster of one control plane and one worker without findings.
 func sound() (*v1alpha1.Cluster, []facts.Host) {
 	c := &v1alpha1.Cluster{}
 	c.Name = "prod"
@@ -56,7 +56,7 @@ func soundFacts(name, address string) *op.HostFacts {
 	return f
 }
 
-// disk changes the disk that holds a directory.
+// disk changes the disk with a directory.
 func disk(f *op.HostFacts, dir string, change func(*op.Disk)) {
 	for i := range f.Disks {
 		if dir == "*" || f.Disks[i].Dir == dir {
@@ -67,13 +67,13 @@ func disk(f *op.HostFacts, dir string, change func(*op.Disk)) {
 
 type kubelet = map[string]any
 
-// A row is a change of what is sound, and the findings of it: "error id
-// host", or "warning id host".
+// A row is a change of the sound cluster and its findings: "error id host", or "warning id
+// host".
 type row struct {
 	name, reason string
 	change       func(*v1alpha1.Cluster, []facts.Host, *Options)
 	want         []string
-	says         string // what the first one's text holds
+	says         string // part of the text of the first finding
 }
 
 var machineRows = []row{
@@ -97,12 +97,12 @@ var machineRows = []row{
 	{
 		"other architecture", "programs of the wrong one do not start", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Arch = "arm64" },
 		[]string{"error architecture-mismatch w1"},
-		"is amd64; the file says arm64",
+		"has architecture amd64, but the cluster file says arm64",
 	},
 	{"same architecture", "the file is right", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Arch = "amd64" }, nil, ""},
 	{"not in the bundle", "there is nothing to send it", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		h[1].Facts.Arch, o.Architectures = "arm64", []string{"amd64"}
-	}, []string{"error architecture-not-in-bundle w1"}, "is arm64; the bundle has amd64"},
+	}, []string{"error architecture-not-in-bundle w1"}, "has architecture arm64, but the bundle has amd64"},
 	{"in the bundle", "it has both", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		h[1].Facts.Arch, o.Architectures = "arm64", []string{"amd64", "arm64"}
 	}, nil, ""},
@@ -142,7 +142,7 @@ var machineRows = []row{
 	{
 		"features missing", "one line each, with its own remedy", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.KernelFeatures = []string{"overlay"} },
 		[]string{"error kernel-feature-missing w1", "error kernel-feature-missing w1", "error kernel-feature-missing w1"},
-		"no br_netfilter",
+		"does not have br_netfilter",
 	},
 	{"no vxlan, host-gw", "flannel needs none then", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.KernelFeatures = []string{"overlay", "br_netfilter", "nf_tables"}
@@ -155,11 +155,11 @@ var machineRows = []row{
 	{"iptables without", "each mode needs its own", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.KernelFeatures = []string{"overlay", "br_netfilter", "nf_tables", "vxlan"}
 		c.Spec.Kubernetes.ProxyMode = "iptables"
-	}, []string{"error kernel-feature-missing w1"}, "no ip_tables"},
+	}, []string{"error kernel-feature-missing w1"}, "does not have ip_tables"},
 	{
 		"ipvs without", "and this too", func(c *v1alpha1.Cluster, _ []facts.Host, _ *Options) { c.Spec.Kubernetes.ProxyMode = "ipvs" },
 		[]string{"error kernel-feature-missing cp1", "error kernel-feature-missing w1"},
-		"no ipvs",
+		"does not have ipvs",
 	},
 
 	{"cgroup v1", "the kubelet refuses it unless told; the line to write is named", cgroupV1(nil, "v1.35.6"), []string{"error cgroup-v1 w1"}, "failCgroupV1: false under spec.kubernetes.kubelet.config"},
@@ -209,7 +209,7 @@ var surroundingRows = []row{
 			h[1].Facts.Firewall = []string{"nftables (chain FORWARD of table ip filter)"}
 		},
 		[]string{"warning firewall-active w1"},
-		"nftables (chain FORWARD of table ip filter) drops packets that nobody has let through",
+		"nftables (chain FORWARD of table ip filter) drops packets that no rule allows",
 	},
 	{
 		"firewall on a control plane", "more of them there", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[0].Facts.Firewall = []string{"firewalld"} },
@@ -241,7 +241,7 @@ var surroundingRows = []row{
 			h[1].Facts.Addresses = append(h[1].Facts.Addresses, op.Address{Link: "cni0", Prefix: "10.233.64.1/24"})
 		},
 		[]string{"error other-network w1"},
-		"has network links of another pod network: cni0 (10.233.64.1/24), flannel.1",
+		"has network interfaces of another pod network: cni0 (10.233.64.1/24), flannel.1",
 	},
 	{"links of our own network", "a node that runs has them", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Ledger, h[1].Facts.Cluster, h[1].Facts.Links = true, "prod", []string{"cni0", "eth0", "flannel.1", "lo"}
@@ -300,7 +300,7 @@ var surroundingRows = []row{
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
 		h[1].Facts.Present = append(h[1].Facts.Present, "/etc/kubernetes/kubelet.conf")
 		h[1].Facts.Listeners = []op.Listener{{Port: 10250, Process: "kubelet"}}
-	}, []string{"error other-cluster w1"}, "holds a cluster prod that this manager has no record of"},
+	}, []string{"error other-cluster w1"}, "belongs to a cluster prod that this manager does not know"},
 	{"prepared alone", "init os leaves no record, and create goes on", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		o.Recorded = false
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
@@ -316,7 +316,7 @@ var surroundingRows = []row{
 	{"ledger without a cluster", "only prepared, for any", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Ledger = true }, nil, ""},
 
 	{"port", "by whom", listener(0, op.Listener{Port: 6443, Process: "nginx"}), []string{"error port-in-use cp1"}, "port 6443/tcp is in use by nginx; kube-apiserver needs it"},
-	{"port on both families", "one line", listener(0, op.Listener{Port: 2379}, op.Listener{Port: 2379}), []string{"error port-in-use cp1"}, "a process that does not say its name"},
+	{"port on both families", "one line", listener(0, op.Listener{Port: 2379}, op.Listener{Port: 2379}), []string{"error port-in-use cp1"}, "an unknown process"},
 	{"control plane's port on a worker", "nothing of ours listens there", listener(1, op.Listener{Port: 6443}, op.Listener{Port: 2379}), nil, ""},
 	{"8472 over UDP", "VXLAN's", listener(1, op.Listener{Port: 8472, Protocol: "udp"}), []string{"error port-in-use w1"}, "8472/udp"},
 	{"8472 over TCP", "another protocol's port is another port", listener(1, op.Listener{Port: 8472, Protocol: "tcp"}), nil, ""},
@@ -347,8 +347,8 @@ func listener(host int, l ...op.Listener) func(*v1alpha1.Cluster, []facts.Host, 
 	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[host].Facts.Listeners = l }
 }
 
-// fullDisk is what a control plane and a worker need on one file system, with
-// a bundle of 300 MiB: 300 + 4·300+256 + 256 + 512 (+ 1024).
+// fullDisk is what a control plane and a worker need on one file system, with a bundle of
+// 300 MiB: 300 + 4·300+256 + 256 + 512 (+ 1024).
 const (
 	controlPlaneDisk = 3548 * mib
 	workerDisk       = 2524 * mib
@@ -369,7 +369,7 @@ var sizeRows = []row{
 
 	{"disk just too small", "all directories of one file system together", space(0, controlPlaneDisk-1, gib), []string{"error disk-too-small cp1"}, "/usr/local/bin, /var/lib/containerd, /var/lib/etcd, /var/lib/kubelet, /var/lib/slipway"},
 	{"disk just enough", "15 % of a small one is left over", space(0, controlPlaneDisk, 0), nil, ""},
-	{"worker's disk just too small", "it has no etcd", space(1, workerDisk-1, gib), []string{"error disk-too-small w1"}, "this node needs 2.4 GiB there"},
+	{"worker's disk just too small", "it has no etcd", space(1, workerDisk-1, gib), []string{"error disk-too-small w1"}, "this node needs 2.4 GiB"},
 	{"worker's disk low", "the kubelet would delete the bundle's images", space(1, workerDisk+14*gib/100, gib), []string{"warning disk-low w1"}, "below 15 %"},
 	{"worker's disk not low", "just above", space(1, workerDisk+15*gib/100+1, gib), nil, ""},
 	{"worker's disk low, thresholds set", "the user has decided", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
@@ -379,15 +379,15 @@ var sizeRows = []row{
 	{"large bundle", "the bundle's own size counts: blobs, and four times that unpacked", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		space(1, 5*gib+1024*mib-1, gib)(c, h, o)
 		o.ImagesBytes = gib
-	}, []string{"error disk-too-small w1"}, "this node needs 6 GiB there"},
+	}, []string{"error disk-too-small w1"}, "this node needs 6 GiB"},
 	{"separate file systems", "each by itself", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		disk(h[0].Facts, facts.DirEtcd, func(d *op.Disk) { d.Mount, d.FreeBytes = "/var/lib/etcd", gib-1 })
-	}, []string{"error disk-too-small cp1"}, "has 1023.9 MiB free for /var/lib/etcd; this node needs 1 GiB there"},
-	{"Docker's file system", "images go there", docker(4*300*mib - 1), []string{"error disk-too-small w1"}, "free for /var/lib/docker; this node needs 1.1 GiB there"},
+	}, []string{"error disk-too-small cp1"}, "has 1023.9 MiB free for /var/lib/etcd; this node needs 1 GiB"},
+	{"Docker's file system", "images go there", docker(4*300*mib - 1), []string{"error disk-too-small w1"}, "free for /var/lib/docker; this node needs 1.1 GiB"},
 	{"Docker's file system, large enough", "containerd's holds no images then", docker(4 * 300 * mib), nil, ""},
 	{"running node's disk low", "what it holds already is not needed again", running(4*gib-1, 40*gib), []string{"warning disk-low w1"}, "below 10 %"},
 	{"running node's disk not low", "just enough", running(4*gib, 40*gib), nil, ""},
-	{"running node's disk full", "it stops working", running(leastFree-1, gib), []string{"error disk-too-small w1"}, "to go on"},
+	{"running node's disk full", "it stops working", running(leastFree-1, gib), []string{"error disk-too-small w1"}, "to keep working"},
 	{"running node's small disk", "just enough", running(leastFree, gib), nil, ""},
 
 	{"few inodes", "images are many small files", inodes(9_999), []string{"error inodes-too-few w1"}, "has 9999 inodes free"},
@@ -410,7 +410,7 @@ var sizeRows = []row{
 	{"kubelet on overlay", "it stacks nothing", filesystem(1, facts.DirKubelet, "overlay"), nil, ""},
 	{"etcd on NFS", "votes are lost with slow writes", filesystem(0, facts.DirEtcd, "nfs"), []string{"error filesystem-unfit cp1"}, ""},
 	{"etcd on NFS of a worker", "nothing goes there", filesystem(1, facts.DirEtcd, "nfs"), nil, ""},
-	{"etcd in memory", "for a trial it will do", filesystem(0, facts.DirEtcd, "tmpfs"), []string{"warning filesystem-temporary cp1"}, "gone with the next reboot"},
+	{"etcd in memory", "for a trial it will do", filesystem(0, facts.DirEtcd, "tmpfs"), []string{"warning filesystem-temporary cp1"}, "the next reboot deletes the data"},
 	{"programs on noexec", "they would not start", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		disk(h[1].Facts, facts.DirPrograms, func(d *op.Disk) { d.NoExec = true })
 	}, []string{"error filesystem-noexec w1"}, "/usr/local/bin"},
@@ -435,8 +435,8 @@ func space(host int, free, total uint64) func(*v1alpha1.Cluster, []facts.Host, *
 	}
 }
 
-// docker has Docker run containers, images on a file system with so much room, and
-// little room for containerd.
+// docker makes Docker run containers, with the given space for images and little space for
+// containerd.
 func docker(free uint64) func(*v1alpha1.Cluster, []facts.Host, *Options) {
 	return func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		c.Spec.ContainerRuntime.Type = "docker"
@@ -486,7 +486,7 @@ var optionRows = []row{
 	},
 	{"passed over", "still told", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		h[0].Facts.CPUs, o.Ignore = 1, []string{"cpu-too-few"}
-	}, []string{"warning cpu-too-few cp1"}, "(passed over with --ignore-check)"},
+	}, []string{"warning cpu-too-few cp1"}, "(ignored with --ignore-check)"},
 	{"misspelt", "the near one is named", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		h[0].Facts.CPUs, o.Ignore = 1, []string{"cpu-to-few"}
 	}, []string{"error unknown-check ", "error cpu-too-few cp1"}, "cpu-too-few"},
@@ -498,7 +498,7 @@ var optionRows = []row{
 	{"unreachable cannot be passed over", "there is no host to go on with", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		h[1].Facts, h[1].Err = nil, unreachable
 		o.Ignore = []string{string(remote.AuthFailed)}
-	}, []string{"error unknown-check ", "error ssh-auth-failed w1"}, "cannot be passed over"},
+	}, []string{"error unknown-check ", "error ssh-auth-failed w1"}, "cannot be ignored"},
 	{"other cluster cannot be passed over", "it would be destroyed", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		h[1].Facts.Ledger, h[1].Facts.Cluster, o.Ignore = true, "other", []string{"other-cluster"}
 	}, []string{"error unknown-check ", "error other-cluster w1"}, ""},
@@ -520,7 +520,7 @@ var optionRows = []row{
 		for i := range h[1].Facts.Disks {
 			h[1].Facts.Disks[i].FreeBytes = gib
 		}
-	}, []string{"error disk-too-small w1"}, "to hold another version beside this one it needs"},
+	}, []string{"error disk-too-small w1"}, "to hold another version in addition to the current one"},
 	{"an upgrade, with room", "there is enough", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		h[1].Facts.Ledger, h[1].Facts.Cluster, o.Upgrades = true, "prod", true
 	}, nil, ""},
@@ -557,8 +557,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestEveryFindingIsTried: each id is met by a row above, at an error or a
-// warning.
+// TestEveryFindingIsTried: each id occurs in a row above, as an error or a warning.
 func TestEveryFindingIsTried(t *testing.T) {
 	tried := map[string]bool{}
 	for _, tt := range allRows() {
@@ -572,13 +571,13 @@ func TestEveryFindingIsTried(t *testing.T) {
 		}
 	}
 	for _, id := range append(IDs(), never()...) {
-		if !tried[id] && id != idAddons { // that is found where add-ons are read
+		if !tried[id] && id != idAddons { // reported when add-ons are loaded
 			t.Errorf("no row finds %s", id)
 		}
 	}
 }
 
-// TestReport pins a whole report as a person reads it.
+// TestReport compares a whole report as a user reads it.
 func TestReport(t *testing.T) {
 	c, hosts := sound()
 	hosts[0].Facts.CPUs = 1

@@ -8,75 +8,84 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// Readiness is what was seen of a cluster that is about to be upgraded, besides
-// its hosts.
+// Readiness is what was collected about a cluster before an upgrade, apart from its hosts.
 type Readiness struct {
-	// To is the version it goes to in the end.
+	// To is the target version.
 	To string
-	// Unknown are the versions on the way that the release table does not list.
+	// Unknown lists the versions on the upgrade path that the release table does not have.
 	Unknown []release.Release
-	// Silent is why the API could not be asked; then nothing is known of what is
-	// in the cluster.
+	// Silent is the reason why the API could not be reached; the other fields about the
+	// cluster are then empty.
 	Silent string
-	// Removed are APIs in use that a version on the way serves no more, and
-	// Deprecated those that go away later: each with the minor.
+	// Removed lists APIs in use that a version on the path no longer serves, Deprecated
+	// those that a later version removes, each with the minor version.
 	Removed, Deprecated []string
-	// Budgets are disruption budgets that let no pod go now, Webhooks those
-	// without which requests fail and behind which nobody is ready, Uncalled others
-	// that API servers have not got an answer from, since they started.
+	// Budgets lists PodDisruptionBudgets that currently allow no disruption. Webhooks
+	// lists the webhooks without a ready backend that make requests fail. Uncalled lists
+	// other webhooks that API servers failed to call since they started.
 	Budgets, Webhooks, Uncalled []string
-	// Crowded are nodes whose pods ask for more than the others have free.
+	// Crowded lists nodes whose pods request more than the other nodes have free.
 	Crowded []string
-	// Unready are nodes that are not ready, Skewed those whose kubelets API servers
-	// would be too far ahead of.
+	// Unready lists nodes that are not ready, Skewed those whose kubelets would be too old
+	// for the API servers.
 	Unready, Skewed []Trouble
-	// Etcd is what is wrong with etcd, Certificates those that end soon.
+	// Etcd lists problems of etcd, Certificates the certificates that expire soon.
 	Etcd, Certificates []Trouble
-	// Missing are the versions on the way, but the next, whose bundles are not at
-	// hand.
+	// Missing lists the versions on the path, except the next one, whose bundles are
+	// missing.
 	Missing []string
 }
 
-// A Trouble is something that is wrong with one host.
+// A Trouble is a problem of one host.
 type Trouble struct {
 	Host, Message, Hint string
-	// Blocks says that nothing is begun before it is mended.
+	// Blocks reports whether the operation must not begin before the problem is fixed.
 	Blocks bool
 }
 
-// Ready judges it: what an upgrade would stop at, or harm, forbids it; the rest is
-// told.
+// Ready evaluates it: what would stop an upgrade, or be harmed by it, is an error; the
+// rest is a warning.
 func Ready(s Readiness, o Options) diag.List {
 	r := &report{options: o}
 	for _, is := range s.Unknown {
 		r.list = append(r.list, Unlisted(is)...)
 	}
 	if s.Silent != "" {
-		r.fail(idAPIUnasked, "see how the cluster is: slipway cluster-info", "the API does not answer, and what an upgrade would meet in the cluster is not known: %s", s.Silent)
+		r.fail(idAPIUnasked, "check the cluster: slipway cluster-info",
+			"the API does not answer, so the cluster cannot be checked before the upgrade: %s", s.Silent)
 	}
 	if len(s.Removed) > 0 {
-		r.fail(idAPIRemoved, "find out who asks for them (the audit log has the field k8s.io/removed-release), and have them use the next version of the API; what an API server was asked for it forgets when it is started anew",
+		r.fail(idAPIRemoved, "find the clients that use them (the audit log has the field k8s.io/removed-release), "+
+			"and change the clients to the next version of the API; "+
+			"an API server counts such requests until it restarts",
 			"APIs are in use that Kubernetes %s does not serve: %s", s.To, list(s.Removed))
 	}
 	if len(s.Deprecated) > 0 {
-		r.warn(idAPIDeprecated, "have those who ask for them use the next version of the API, before a later upgrade", "APIs are in use that go away later: %s", list(s.Deprecated))
+		r.warn(idAPIDeprecated, "change the clients to the next version of the API before a later upgrade",
+			"APIs are in use that a later version removes: %s", list(s.Deprecated))
 	}
 	if len(s.Budgets) > 0 {
-		r.fail(IDBudget, "have the pods be healthy, more of them run, or the budgets allow one to be away", "disruption budgets let no pod go, and nodes with such pods cannot be drained: %s", strings.Join(s.Budgets, "; "))
+		r.fail(IDBudget, "fix the unhealthy pods, run more replicas, or relax the PodDisruptionBudgets",
+			"PodDisruptionBudgets allow no disruption, so nodes with these pods cannot be drained: %s", strings.Join(s.Budgets, "; "))
 	}
 	if len(s.Webhooks) > 0 {
-		r.fail(idWebhook, "have what answers them run, or delete their configurations", "admission webhooks refuse requests because nobody answers them: %s", strings.Join(s.Webhooks, "; "))
+		r.fail(idWebhook, "start the backends of the webhooks, or delete the webhook configurations",
+			"requests are rejected because admission webhooks do not answer: %s", strings.Join(s.Webhooks, "; "))
 	}
 	if len(s.Uncalled) > 0 {
-		r.warn(idWebhook, "find out why in the logs of API servers (failed calling webhook), and have what answers them be there while nodes are exchanged; what an API server could not call it forgets when it is started anew",
-			"calls of admission webhooks have failed since API servers started: %s", strings.Join(s.Uncalled, "; "))
+		r.warn(idWebhook, "find the cause in the logs of the API servers (failed calling webhook), "+
+			"and keep the backends of the webhooks running during the upgrade; "+
+			"an API server counts failed calls until it restarts",
+			"calls to admission webhooks have failed since the API servers started: %s", strings.Join(s.Uncalled, "; "))
 	}
 	if len(s.Missing) > 0 {
-		r.fail(idBundleMissing, "build or import them before: slipway bundle build --kubernetes "+s.Missing[0]+"; or have each be built when it is its turn: --ignore-check "+idBundleMissing,
-			"the way leads over versions whose bundles are not at hand: %s", list(s.Missing))
+		r.fail(idBundleMissing, "build or import the bundles first: "+
+			"slipway bundle build --kubernetes "+s.Missing[0]+"; or build each bundle during the upgrade: --ignore-check "+idBundleMissing,
+			"the upgrade path includes versions whose bundles are missing: %s", list(s.Missing))
 	}
 	if len(s.Crowded) > 0 {
-		r.warn(idCapacity, "make room: more nodes, or less that runs; else such pods wait until their node is back", "nodes cannot hand all their pods over while they are away: %s", strings.Join(s.Crowded, "; "))
+		r.warn(idCapacity, "add nodes, or run fewer pods; otherwise such pods wait until their node is back",
+			"other nodes do not have room for all pods of these nodes while they are drained: %s", strings.Join(s.Crowded, "; "))
 	}
 	r.troubles(idNodeUnready, s.Unready)
 	r.troubles(idSkew, s.Skewed)
@@ -85,21 +94,22 @@ func Ready(s Readiness, o Options) diag.List {
 	return r.list
 }
 
-// Unlisted warns of a release that the table does not list.
+// Unlisted warns of a release that the release table does not have.
 func Unlisted(is release.Release) diag.List {
 	if is.Known {
 		return nil
 	}
 	r := &report{}
-	text := "the release table does not list %s: it is taken for a patch like the others of its minor"
+	text := "the release table does not list %s; Slipway treats it like the other patch releases of its minor version"
 	if is.Beyond {
-		text = "the release table knows neither %s nor its minor, and nothing was tried with it: its bundle says which components it has, and all else is taken to be as in the newest minor that is known"
+		text = "the release table has neither %s nor its minor version, and this version is untested: " +
+			"its components are those of its bundle, and everything else is as in the newest known minor version"
 	}
-	r.warn(idReleaseUnknown, "see which are known: slipway version --supported", text, is.Kubernetes)
+	r.warn(idReleaseUnknown, "list the known versions: slipway version --supported", text, is.Kubernetes)
 	return r.list
 }
 
-// troubles are those of hosts, each told by itself.
+// troubles adds the problems of hosts, each as one finding.
 func (r *report) troubles(id string, all []Trouble) {
 	for _, t := range all {
 		d := diag.Diagnostic{ID: id, Severity: diag.Warning, Host: t.Host, Message: t.Message, Hint: t.Hint}
@@ -110,11 +120,11 @@ func (r *report) troubles(id string, all []Trouble) {
 	}
 }
 
-// passed is a finding, which is a warning if the user passes it over.
+// passed returns a finding as a warning if the user ignores it.
 func (r *report) passed(d diag.Diagnostic) diag.Diagnostic {
 	if d.Severity == diag.Error && slices.Contains(r.options.Ignore, d.ID) && slices.Contains(IDs(), d.ID) {
 		d.Severity = diag.Warning
-		d.Message += " (passed over with --ignore-check)"
+		d.Message += " (ignored with --ignore-check)"
 	}
 	return d
 }

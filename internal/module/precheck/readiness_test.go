@@ -9,7 +9,7 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// A readyRow is what was seen of a cluster, and what is found.
+// A readyRow is the state of a cluster, and the findings.
 type readyRow struct {
 	name, reason string
 	seen         Readiness
@@ -23,11 +23,11 @@ func readyRows() []readyRow {
 	told := []Trouble{{Host: "cp1", Message: "it will be ill", Hint: "mend it"}}
 	return []readyRow{
 		{"well", "nothing speaks against it", Readiness{}, nil, nil, ""},
-		{"unknown", "a newer patch needs no newer Slipway", Readiness{Unknown: []release.Release{{Kubernetes: "v1.37.9"}}}, nil, []string{"warning release-unknown "}, "v1.37.9: it is taken for a patch"},
-		{"unknown minor", "a bundle has it, and nobody has tried it", Readiness{Unknown: []release.Release{{Kubernetes: "v1.38.0", Beyond: true}}}, nil, []string{"warning release-unknown "}, "nothing was tried with it"},
+		{"unknown", "a newer patch needs no newer Slipway", Readiness{Unknown: []release.Release{{Kubernetes: "v1.37.9"}}}, nil, []string{"warning release-unknown "}, "v1.37.9; Slipway treats it like the other patch"},
+		{"unknown minor", "a bundle has it, and nobody has tried it", Readiness{Unknown: []release.Release{{Kubernetes: "v1.38.0", Beyond: true}}}, nil, []string{"warning release-unknown "}, "this version is untested"},
 		{"silent", "nobody knows what it meets", Readiness{Silent: "nobody answers"}, []string{"api-not-asked"}, []string{"error api-not-asked "}, "nobody answers"},
 		{"removed", "who asks for it would stop to work", Readiness{Removed: []string{"a", "b"}}, nil, []string{"error api-removed "}, "a, b"},
-		{"removed, and it does not matter", "nobody asks any more", Readiness{Removed: []string{"a"}}, []string{"api-removed"}, []string{"warning api-removed "}, "passed over"},
+		{"removed, and it does not matter", "nobody asks any more", Readiness{Removed: []string{"a"}}, []string{"api-removed"}, []string{"warning api-removed "}, "ignored with --ignore-check"},
 		{"deprecated", "there is time", Readiness{Deprecated: []string{"c"}}, nil, []string{"warning api-deprecated "}, "c"},
 		{"budget", "a drain would wait", Readiness{Budgets: []string{"ns/web"}}, nil, []string{"error disruption-budget "}, "ns/web"},
 		{"webhook", "requests fail", Readiness{Webhooks: []string{"guard"}}, nil, []string{"error webhook-unanswered "}, "guard"},
@@ -38,7 +38,7 @@ func readyRows() []readyRow {
 		{"skewed", "its kubelet could not ask API servers", Readiness{Skewed: ill}, nil, []string{"error kubelet-skew cp1"}, "it is ill"},
 		{"etcd", "another member will be away", Readiness{Etcd: ill}, nil, []string{"error etcd-unready cp1"}, ""},
 		{"etcd, nearly full", "it goes on", Readiness{Etcd: told}, nil, []string{"warning etcd-unready cp1"}, ""},
-		{"certificates", "they end in its midst", Readiness{Certificates: ill}, []string{"certificate-expires"}, []string{"warning certificate-expires cp1"}, "passed over"},
+		{"certificates", "they end in its midst", Readiness{Certificates: ill}, []string{"certificate-expires"}, []string{"warning certificate-expires cp1"}, "ignored with --ignore-check"},
 	}
 }
 

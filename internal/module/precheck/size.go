@@ -12,28 +12,28 @@ const (
 	mib = 1 << 20
 	gib = 1 << 30
 
-	// What kubeadm asks of a control plane (its NumCPU and Mem checks).
+	// The requirements of kubeadm for a control plane (its checks NumCPU and Mem).
 	controlPlaneCPUs   = 2
 	controlPlaneMemory = 1700 * mib
-	// A worker's kubelet, containerd, kube-proxy and flannel take about
-	// 250 MiB, system and page cache as much again.
+	// The kubelet, containerd, kube-proxy and flannel of a worker take about 250 MiB; the
+	// system and the page cache take the same amount.
 	workerMemory = 700 * mib
-	// Kubernetes' documentation says 2 GB for any machine; one sold as that
-	// has a little less.
+	// The documentation of Kubernetes requires 2 GB for any machine; a machine sold with 2
+	// GB has a little less.
 	lowMemory = 1800 * mib
-	// etcd of a small cluster takes about 100 MiB; the rest is the system's
-	// and page cache, without which it reads its data from the disk.
+	// etcd of a small cluster takes about 100 MiB. The rest is for the system and the page
+	// cache, without which etcd reads its data from the disk.
 	etcdMemory = 400 * mib
-	// A registry takes some 50 MiB, and what it sends at a time.
+	// A registry takes about 50 MiB, and the data it sends at a time.
 	registryMemory = 256 * mib
 )
 
-// size judges processors and memory.
+// size checks CPUs and memory.
 func (r *report) size() {
 	f := r.host.Facts
 	role, memory := "worker", uint64(workerMemory)
 	if !r.node() {
-		role, memory = "host with etcd alone", etcdMemory
+		role, memory = "host with only etcd", etcdMemory
 		if !facts.RunsEtcd(r.cluster, r.host.Spec.Roles) {
 			role, memory = "registry", registryMemory
 		}
@@ -41,35 +41,37 @@ func (r *report) size() {
 	if r.controlPlane() {
 		role, memory = "control plane", controlPlaneMemory
 		if f.CPUs < controlPlaneCPUs {
-			r.fail(idCPU, "give it more, or another role", "has %d CPU; a control plane needs %d", f.CPUs, controlPlaneCPUs)
+			r.fail(idCPU, "add CPUs, or change the role of the host", "has %d CPU; a control plane needs %d", f.CPUs, controlPlaneCPUs)
 		}
 	}
 	switch {
 	case f.MemoryBytes < memory:
-		r.fail(idMemory, "give it more, or another role", "has %d MiB of memory; a %s needs %d MiB", f.MemoryBytes/mib, role, memory/mib)
+		r.fail(idMemory, "add memory, or change the role of the host",
+			"has %d MiB of memory; a %s needs %d MiB", f.MemoryBytes/mib, role, memory/mib)
 	case f.MemoryBytes < lowMemory && r.node():
-		r.warn(idMemoryLow, "give it 2 GiB or more if it is to run much", "has %d MiB of memory; that leaves little room for pods", f.MemoryBytes/mib)
+		r.warn(idMemoryLow, "add memory (2 GiB or more) to run many pods",
+			"has %d MiB of memory, which leaves little for pods", f.MemoryBytes/mib)
 	}
 }
 
 const (
-	// usualBundle is what a control plane receives, packed: programs 130
-	// MiB, images 170.
+	// usualBundle is what a control plane receives, compressed: 130 MiB of programs and
+	// 170 MiB of images.
 	usualBundle = 300 * mib
-	// unpacked is how much larger content becomes: containerd keeps the
-	// packed layers beside the unpacked ones, Docker while it loads them.
+	// unpacked is the factor by which content grows: containerd keeps the compressed
+	// layers in addition to the unpacked ones, Docker only while it loads them.
 	unpacked = 4
-	// etcdPrograms is what a host with etcd alone receives, packed.
+	// etcdPrograms is what a host with only etcd receives, compressed.
 	etcdPrograms = 64 * mib
-	// leastFree is below which a node that runs already stops working.
+	// leastFree is the free space below which a running node stops working.
 	leastFree = 256 * mib
-	// leastInodes suffice for the bundle's images, the kubelet and little
-	// more; lowInodes is where larger images begin to fail.
+	// leastInodes is enough for the images of the bundle, the kubelet and little more.
+	// Below lowInodes, larger images begin to fail.
 	leastInodes = 10_000
 	lowInodes   = 100_000
 )
 
-// room is what a new node needs in each place, in bytes.
+// room returns the space that a new node needs in each directory, in bytes.
 func (r *report) room() map[string]uint64 {
 	bundle := uint64(usualBundle)
 	if r.options.ImagesBytes > 0 {
@@ -89,10 +91,10 @@ func (r *report) room() map[string]uint64 {
 		need[facts.DirEtcd] = gib
 	}
 	if p := r.cluster.Spec.Registry.Private; p != nil && r.registry() {
-		need[facts.DirBlobs] += bundle // on its way
+		need[facts.DirBlobs] += bundle // while it is transferred
 		need[p.Directory] = bundle + gib
 	}
-	if r.options.Upgrades { // its own data it has
+	if r.options.Upgrades { // the node already has its data
 		for _, dir := range []string{facts.DirKubelet, facts.DirEtcd} {
 			if need[dir] > 0 {
 				need[dir] = 0
@@ -102,8 +104,8 @@ func (r *report) room() map[string]uint64 {
 	return need
 }
 
-// disks judges the file systems that hold a node's data. Directories on the
-// same one are taken together.
+// disks checks the file systems that hold the data of a node. The needs of directories on
+// one file system are added up.
 func (r *report) disks() {
 	need := r.room()
 	type volume struct {
@@ -141,27 +143,30 @@ func (r *report) disks() {
 	}
 	for _, d := range r.host.Facts.Disks {
 		if d.NoExec && (d.Dir == facts.DirPrograms || d.Dir == facts.DirPlugins) {
-			r.fail(idFilesystemPrograms, "mount it without noexec", "%s is on a file system mounted noexec; programs go there", d.Dir)
+			r.fail(idFilesystemPrograms, "mount it without noexec",
+				"%s is on a file system mounted with noexec, but programs are installed there", d.Dir)
 		}
 	}
 }
 
-// filesystem judges what kind of file system holds a directory.
+// filesystem checks the type of the file system of a directory.
 func (r *report) filesystem(d op.Disk) {
 	network := slices.Contains([]string{"nfs", "nfs4", "cifs", "ceph", "glusterfs", "fuse.glusterfs", "9p"}, d.FS)
 	switch {
 	case d.ReadOnly:
-		r.fail(idFilesystemReadOnly, "mount it writable, or mount a file system of its own there", "%s is on a file system mounted read-only", d.Dir)
+		r.fail(idFilesystemReadOnly, "mount it writable, or mount a separate file system there",
+			"%s is on a file system mounted read-only", d.Dir)
 	case d.Dir == facts.DirImages(r.cluster) && (d.FS == "overlay" || network):
-		r.fail(idFilesystem, "mount ext4 or xfs there", "%s is on %s, on which the layers of images cannot be stacked; it needs a local file system such as ext4 or xfs", d.Dir, d.FS)
+		r.fail(idFilesystem, "mount ext4 or xfs there",
+			"%s is on %s, which cannot stack image layers; use a local file system such as ext4 or xfs", d.Dir, d.FS)
 	case d.Dir == facts.DirEtcd && network:
-		r.fail(idFilesystem, "mount a local disk there", "%s is on %s; etcd loses its members' votes when a disk answers slowly", d.Dir, d.FS)
+		r.fail(idFilesystem, "mount a local disk there", "%s is on %s; etcd loses its leader when the disk is slow", d.Dir, d.FS)
 	case d.Dir == facts.DirEtcd && (d.FS == "tmpfs" || d.FS == "ramfs"):
-		r.warn(idFilesystemTemporary, "mount a disk there", "%s is in memory (%s): the cluster's data is gone with the next reboot", d.Dir, d.FS)
+		r.warn(idFilesystemTemporary, "mount a disk there", "%s is in memory (%s): the next reboot deletes the data of the cluster", d.Dir, d.FS)
 	}
 }
 
-// free judges the room for a new node.
+// free checks the disk space for a new node.
 func (r *report) free(d op.Disk, dirs string, need uint64) {
 	left := uint64(0)
 	if d.FreeBytes > need {
@@ -169,40 +174,44 @@ func (r *report) free(d op.Disk, dirs string, need uint64) {
 	}
 	switch {
 	case d.FreeBytes < need:
-		r.fail(idDisk, "make room, or mount a larger file system there",
-			"has %s free for %s; this node needs %s there", iec.Bytes(d.FreeBytes), dirs, iec.Bytes(need))
+		r.fail(idDisk, "free disk space, or mount a larger file system there",
+			"has %s free for %s; this node needs %s", iec.Bytes(d.FreeBytes), dirs, iec.Bytes(need))
 	case left < d.TotalBytes/100*15 && !r.keepsImages() && r.node():
-		r.warn(idDiskLow, "make room; or set imageGCHighThresholdPercent and evictionHard under spec.kubernetes.kubelet.config",
-			"will have %s of %s left for %s; below 15 %% the kubelet deletes images, and then evicts pods", iec.Bytes(left), iec.Bytes(d.TotalBytes), dirs)
+		r.warn(idDiskLow, "free disk space; or set imageGCHighThresholdPercent and evictionHard under spec.kubernetes.kubelet.config",
+			"will have %s of %s left for %s; "+
+				"below 15 %% the kubelet deletes images, and then evicts pods", iec.Bytes(left), iec.Bytes(d.TotalBytes), dirs)
 	}
 	if d.Inodes == 0 {
 		return
 	}
 	switch {
 	case d.FreeInodes < leastInodes:
-		r.fail(idInodes, "delete small files, or make the file system anew with more inodes",
+		r.fail(idInodes, "delete small files, or recreate the file system with more inodes",
 			"has %d inodes free for %s; this node needs %d", d.FreeInodes, dirs, leastInodes)
 	case d.FreeInodes < lowInodes:
-		r.warn(idInodes, "delete small files, or make the file system anew with more inodes",
+		r.warn(idInodes, "delete small files, or recreate the file system with more inodes",
 			"has %d inodes free for %s; larger images need more than %d", d.FreeInodes, dirs, lowInodes)
 	}
 }
 
-// remaining judges the room on a node that runs already, and gets no more than
-// is needed for another version.
+// remaining checks the disk space on a running node, which only needs space for another
+// version.
 func (r *report) remaining(d op.Disk, dirs string, need uint64) {
 	switch {
 	case r.options.Upgrades && d.FreeBytes < need+leastFree:
-		r.fail(idDisk, "make room, or mount a larger file system there", "has %s free for %s; to hold another version beside this one it needs %s", iec.Bytes(d.FreeBytes), dirs, iec.Bytes(need+leastFree))
+		r.fail(idDisk, "free disk space, or mount a larger file system there",
+			"has %s free for %s; "+
+				"it needs %s to hold another version in addition to the current one", iec.Bytes(d.FreeBytes), dirs, iec.Bytes(need+leastFree))
 	case d.FreeBytes < leastFree:
-		r.fail(idDisk, "make room: a node without it stops working", "has %s free for %s; it needs %s to go on", iec.Bytes(d.FreeBytes), dirs, iec.Bytes(leastFree))
+		r.fail(idDisk, "free disk space: the node stops working without it",
+			"has %s free for %s; the node needs %s to keep working", iec.Bytes(d.FreeBytes), dirs, iec.Bytes(leastFree))
 	case d.FreeBytes < d.TotalBytes/10 && !r.keepsImages() && r.node():
-		r.warn(idDiskLow, "make room, or mount a larger file system there",
+		r.warn(idDiskLow, "free disk space, or mount a larger file system there",
 			"has %s of %s left for %s; below 10 %% the kubelet evicts pods", iec.Bytes(d.FreeBytes), iec.Bytes(d.TotalBytes), dirs)
 	}
 }
 
-// keepsImages says that the user has set the kubelet's own thresholds.
+// keepsImages reports whether the user has set the thresholds of the kubelet.
 func (r *report) keepsImages() bool {
 	conf := r.cluster.Spec.Kubernetes.Kubelet.Config
 	return conf["imageGCHighThresholdPercent"] != nil && conf["evictionHard"] != nil

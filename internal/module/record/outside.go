@@ -13,10 +13,9 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// Doors are where the API may be reached from outside of the cluster, as host
-// and port: at its endpoint, if that is there for others than the nodes, and at
-// each control plane, in the order of the file, whoever speaks for the cluster
-// just now. There are none before the description is complete.
+// Doors returns the API addresses from outside of the cluster, as host and port: the
+// endpoint, if it is reachable for others than the nodes, and each control plane, in the
+// order of the file. It returns none before the description is complete.
 func Doors(c *v1alpha1.Cluster) (doors []string) {
 	ep := c.Spec.ControlPlaneEndpoint
 	if ep.Port == 0 {
@@ -29,14 +28,14 @@ func Doors(c *v1alpha1.Cluster) (doors []string) {
 		}
 	}
 	switch {
-	case ep.Mode == v1alpha1.EndpointUpdater: // the Service's address is the nodes' alone
+	case ep.Mode == v1alpha1.EndpointUpdater: // only nodes can reach the address of the Service
 	case ep.Address == "" && ep.Mode == v1alpha1.EndpointExternal:
 		add(ep.Domain)
 	default:
 		add(ep.Address)
 	}
 	for _, h := range spec.HostsWithRole(c, v1alpha1.RoleControlPlane) {
-		if h.Address == "localhost" { // another host elsewhere
+		if h.Address == "localhost" { // it would mean another host elsewhere
 			h.Address = module.InternalAddress(h)
 		}
 		add(h.Address)
@@ -44,20 +43,21 @@ func Doors(c *v1alpha1.Cluster) (doors []string) {
 	return doors
 }
 
-// IDUntrusted identifies the refusal of a kubeconfig from a host; see
+// IDUntrusted identifies the rejection of a kubeconfig from a host; see
 // docs/guide/errors.md.
 const IDUntrusted = "kubeconfig-untrusted"
 
-// Outside returns a kubeconfig for use away from the nodes, made from that of a
-// control plane, with the first of the doors as its server. recorded is the
-// kubeconfig on record; nil if there is none. A diag.List says why the control
-// plane's is refused.
+// Outside returns a kubeconfig for use outside of the nodes, made from the kubeconfig of a
+// control plane, with the first of the doors as its server. recorded is the saved
+// kubeconfig; nil if there is none. A diag.List contains the reason why the kubeconfig of
+// the control plane is rejected.
 func Outside(env module.Env, from kubeconfig.Untrusted, recorded []byte) ([]byte, error) {
 	admin, err := from.Verify(kubeconfig.RecordedCA(recorded))
 	if err != nil {
 		d := diag.Diagnostic{
-			ID: IDUntrusted, Severity: diag.Error, Message: "the control plane's /etc/kubernetes/admin.conf is refused: " + err.Error(),
-			Hint: "find out who changed the file; then move it away on the host and run 'slipway apply " + env.Cluster.Name + "', which creates it again",
+			ID: IDUntrusted, Severity: diag.Error, Message: "/etc/kubernetes/admin.conf of the control plane is rejected: " + err.Error(),
+			Hint: "find out who changed the file; " +
+				"then move it away on the host and run 'slipway apply " + env.Cluster.Name + "', which creates it again",
 		}
 		if errors.Is(err, kubeconfig.ErrOtherCA) {
 			d.Hint = "if the CA was rotated from another machine, compare /etc/kubernetes/pki/ca.crt on all control planes, then move " +

@@ -70,7 +70,7 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// TestOutsideOfAnotherCA: the CA on record is the one that counts.
+// TestOutsideOfAnotherCA: only the saved CA counts.
 func TestOutsideOfAnotherCA(t *testing.T) {
 	text, _, _, _ := adminOf(t)
 	other, _, _, _ := adminOf(t)
@@ -96,7 +96,7 @@ func TestOutsideOfAnotherCA(t *testing.T) {
 	}
 }
 
-// adminOf returns a kubeconfig as kubeadm writes it, and what is in it.
+// adminOf returns a kubeconfig as kubeadm writes it, and its content.
 func adminOf(t *testing.T) (text string, ca *pkitest.Authority, cert, key string) {
 	t.Helper()
 	begins := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

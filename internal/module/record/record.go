@@ -1,5 +1,5 @@
-// Package record keeps what is needed to take a cluster over: the admin
-// kubeconfig with the manager, and the cluster's description in the cluster.
+// Package record saves what is needed to manage a cluster: the admin kubeconfig on the
+// manager, and the description of the cluster in the cluster.
 package record
 
 import (
@@ -19,51 +19,50 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// The config map in kube-system that the cluster's description is in, and its
-// key there. SignerKey is the key of the public half of what signs its backup sets. A
-// person may compare it: a program must not trust it, for whoever can write the config
-// map can write another one there.
+// The ConfigMap in kube-system with the description of the cluster, and its key. SignerKey
+// is the public key of the signer of its backup sets. A person may compare it. A program
+// must not trust it, because everyone who can write the ConfigMap can replace it.
 const (
 	Name      = "slipway-cluster"
 	Key       = "cluster.yaml"
 	SignerKey = "backupSigner"
 )
 
-// Records are what the manager keeps of clusters.
+// Records is the state of clusters on the manager.
 type Records interface {
-	// Kubeconfig answers the administrator's, nil if there is none.
+	// Kubeconfig returns the kubeconfig of the administrator; nil if there is none.
 	Kubeconfig(name string) ([]byte, error)
 	SaveKubeconfig(name string, content []byte) error
-	// TakeOff takes a host off a cluster, and answers the names of those that
-	// are left.
+	// TakeOff removes a host from the state of a cluster, and returns the names of the
+	// remaining hosts.
 	TakeOff(cluster, host string) ([]string, error)
 }
 
-// New is the module. admin is the key of the administrator's kubeconfig as
-// the control plane has it; owner says who looks after the cluster.
+// New returns the module. admin is the key of the kubeconfig of the administrator from the
+// control plane. owner identifies the manager of the cluster.
 func New(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep Records, owner string) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{
 		kubeconfigTask(env, admin, keep),
 		{
-			ID: "record.cluster", Title: "record the cluster in itself", Manager: true,
+			ID: "record.cluster", Title: "save cluster description in cluster", Manager: true,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 			Run:      module.Objects(module.Wanted(func() ([]*unstructured.Unstructured, error) { return configMap(env, owner) })),
 		},
 	}}
 }
 
-// Kubeconfig is the module that keeps the administrator's kubeconfig alone.
+// Kubeconfig is the module that saves only the kubeconfig of the administrator.
 func Kubeconfig(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep Records) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{kubeconfigTask(env, admin, keep)}}
 }
 
 func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep Records) engine.Task {
 	return engine.Task{
-		ID: "record.kubeconfig", Title: "keep the admin kubeconfig", Manager: true,
+		ID: "record.kubeconfig", Title: "save admin kubeconfig", Manager: true,
 		Consumes: []engine.KeyRef{admin.Ref()},
 		Run: &engine.Action{
 			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-				change := []plan.OpChange{{Kind: "kubeconfig", Target: env.Cluster.Name, Summary: "keep"}}
+				change := []plan.OpChange{{Kind: "kubeconfig", Target: env.Cluster.Name, Summary: "save"}}
 				conf := engine.Get(s, admin)
 				if conf.Text == nil {
 					return change, nil
@@ -93,20 +92,21 @@ func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep
 	}
 }
 
-// Left is the module that takes each host off the records when it has left,
-// whatever becomes of the others: until then whoever takes the cluster over
-// must know of it, and afterwards nobody may join it again.
+// Left is the module that removes each host from the state when it has left, independently
+// of the others. Until then another manager must know the host; afterwards it must not be
+// joined again.
 func Left(env module.Env, keep Records, owner string) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{{
-		ID: "record.left", Title: "take the host off the records", On: env.Leaves,
-		// Each writes what the one before it has left. A member that is in etcd yet
-		// would be known to nobody.
+		ID: "record.left", Title: "remove host from cluster state", On: env.Leaves,
+		// Each host writes the state that the previous one has left. An etcd member that
+		// still exists must remain in the state.
 		Needs: []string{"record.cluster", "leave.member"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Rollout: engine.Rollout{MaxParallel: "1"},
 		Run: &engine.Action{
 			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 				engine.Get(s, module.KeyKube)
-				// What is there now says nothing: by then it is on them.
-				return []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap kube-system/" + Name, Summary: "take " + s.Host().Name + " off"}}, nil
+				// The present content does not matter, because the host is added before
+				// this step runs.
+				return []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap kube-system/" + Name, Summary: "update: remove host " + s.Host().Name}}, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
 				left, err := keep.TakeOff(env.Cluster.Name, s.Host().Name)
@@ -125,15 +125,15 @@ func Left(env module.Env, keep Records, owner string) engine.Module {
 	}}}
 }
 
-// Off is the module that takes each host off the manager's records, and asks nobody:
-// while etcd has no data to go by, or is given others.
+// Off is the module that removes hosts only from the state on the manager, without any
+// request to the cluster, while etcd has no data or receives other data.
 func Off(env module.Env, keep Records) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{{
-		ID: "record.off", Title: "take the host off this machine's records", On: env.Leaves,
-		Rollout: engine.Rollout{MaxParallel: "1"}, // each writes what the one before it has left
+		ID: "record.off", Title: "remove host from local state", On: env.Leaves,
+		Rollout: engine.Rollout{MaxParallel: "1"}, // each host writes the state that the previous one has left
 		Run: &engine.Action{
 			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-				return []plan.OpChange{{Kind: "record", Target: env.Cluster.Name, Summary: "take " + s.Host().Name + " off"}}, nil
+				return []plan.OpChange{{Kind: "record", Target: env.Cluster.Name, Summary: "update: remove host " + s.Host().Name}}, nil
 			},
 			Apply: func(_ context.Context, s *engine.Scope) error {
 				_, err := keep.TakeOff(env.Cluster.Name, s.Host().Name)
@@ -143,13 +143,13 @@ func Off(env module.Env, keep Records) engine.Module {
 	}}}
 }
 
-// configMap is the cluster's description, in which secrets are not.
+// configMap returns the description of the cluster, without secrets.
 func configMap(env module.Env, owner string) ([]*unstructured.Unstructured, error) {
 	wanted := spec.Redacted(env.WithLeaving())
-	wanted.Status = v1alpha1.ClusterStatus{} // changes with every operation, and is no part of what is wanted
+	wanted.Status = v1alpha1.ClusterStatus{} // the status changes with every operation, and does not belong to the description
 	text, err := yaml.Marshal(wanted)
 	if err != nil {
-		return nil, fmt.Errorf("describing the cluster: %w", err)
+		return nil, fmt.Errorf("encoding the cluster description: %w", err)
 	}
 	data := map[string]any{Key: string(text), "owner": owner}
 	if env.BackupSigner != "" {

@@ -9,9 +9,9 @@ import (
 	"slipway.dev/slipway/internal/module"
 )
 
-// TestStatusIsNotRecorded: a description read from the manager's records has
-// a status, one from a file has none, and both must be the same record, or an
-// unchanged cluster would have something to change.
+// TestStatusIsNotRecorded: a description from the state of the manager has a status, one
+// from a file has none. Both must give the same ConfigMap; otherwise an unchanged cluster
+// would have changes.
 func TestStatusIsNotRecorded(t *testing.T) {
 	c := &v1alpha1.Cluster{}
 	c.Name = "prod"

@@ -12,8 +12,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// The cost of a hash, for everybody who tries passwords and for the registry at each
-// request. A password that Slipway has made is in no list of words: it need not cost much.
+// The cost of a hash applies to attackers who guess passwords, and to the registry at each
+// request. A generated password cannot be guessed from a word list, so its hash can be
+// cheap.
 const (
 	costChosen = 10
 	costMade   = 5
@@ -31,9 +32,9 @@ func Hash(r *module.Registry) (string, error) {
 // hashLength is the length of every hash. A comparison ignores text after it.
 const hashLength = 60
 
-// Matches reports whether a hash is one of the registry's password, at its cost, and nothing
-// else. The cost is compared first: hashes come from hosts, and the cost says how long a
-// comparison takes.
+// Matches reports whether a hash belongs to the password of the registry and has the
+// expected cost. The cost is compared first, because hashes come from hosts and the cost
+// determines how long a comparison takes.
 func Matches(r *module.Registry, hash string) bool {
 	is, err := bcrypt.Cost([]byte(hash))
 	return err == nil && len(hash) == hashLength && is == cost(r) && bcrypt.CompareHashAndPassword([]byte(hash), []byte(r.Password.Reveal())) == nil
@@ -46,14 +47,14 @@ func cost(r *module.Registry) int {
 	return costChosen
 }
 
-// keyUsers is the file with the registry's user, as the host has it.
+// keyUsers is the file with the user of the registry, as it is on the host.
 var keyUsers = engine.NewHostKey[[]byte]("registry.users", nil)
 
-// usersTask reads that file: another manager, or an earlier Slipway, may have written it
-// with another hash of the same password.
+// usersTask reads that file: another manager, or an earlier version of Slipway, may have
+// written it with another hash of the same password.
 func usersTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "registry.users", Title: "read the registry's user", On: env.IsRegistry, Provides: []engine.KeyRef{keyUsers.Ref()},
+		ID: "registry.users", Title: "read registry user", On: env.IsRegistry, Provides: []engine.KeyRef{keyUsers.Ref()},
 		Ops: func(*engine.Scope) (op.List, error) {
 			return op.List{op.ReadFile{Path: module.RegistryUsers, Secret: true}}, nil
 		},
@@ -64,8 +65,8 @@ func usersTask(env module.Env) engine.Task {
 	}
 }
 
-// htpasswd returns the file with the registry's one user. If the hash of the host's file
-// belongs to the password, the file is not changed.
+// htpasswd returns the file with the user of the registry. If the hash on the host matches
+// the password, the file is not changed.
 func htpasswd(env module.Env, onHost []byte) []byte {
 	user := env.Cluster.Spec.Registry.Private.Username
 	hash := env.Registry.Hash

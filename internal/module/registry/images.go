@@ -9,7 +9,7 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// An index lists an image's architectures, in the form of OCI.
+// An index lists the architectures of an image, in OCI format.
 type index struct {
 	SchemaVersion int          `json:"schemaVersion"`
 	MediaType     string       `json:"mediaType"`
@@ -28,9 +28,9 @@ type platform struct {
 	OS           string `json:"os"`
 }
 
-// pushed are a bundle's images as a registry has them: each once, for all
-// architectures, in the folder of the registry that its name says. Of several with
-// one tag the others are had by their digests.
+// pushed returns the images of a bundle as the registry stores them: each once for all
+// architectures, in the folder of its original registry. If several images have one tag,
+// the others are available by digest.
 func pushed(images []bundle.Image) ([]op.PushedImage, error) {
 	var out []op.PushedImage
 	tags, places, lists := bundle.Tags(images), map[string]int{}, map[string]*index{}
@@ -50,7 +50,7 @@ func pushed(images []bundle.Image) ([]op.PushedImage, error) {
 		list.Manifests = append(list.Manifests, descriptor{
 			MediaType: i.MediaType, Digest: i.Manifest.Digest, Size: i.Manifest.Size, Platform: platform{i.Arch, "linux"},
 		})
-		if i.Index != nil { // by whose digest it may be called
+		if i.Index != nil { // pods may use its digest
 			out[at].Index = i.Index
 			continue
 		}
@@ -63,7 +63,8 @@ func pushed(images []bundle.Image) ([]op.PushedImage, error) {
 	return out, nil
 }
 
-// place is where the registry has an image: its name, below that of its registry.
+// place returns the repository and tag of an image in the registry, below the folder of
+// its original registry.
 func place(ref string) (repository, tag string) {
 	ref, _, _ = strings.Cut(ref, "@")
 	host, rest, _ := strings.Cut(ref, "/")

@@ -1,5 +1,5 @@
-// Package registry has a host be a registry: its program, its certificate, its
-// login, and the images of the bundle in it.
+// Package registry sets up the private registry on a host: program, certificate, login,
+// and the images of the bundle.
 package registry
 
 import (
@@ -19,12 +19,13 @@ import (
 var files embed.FS
 
 const (
-	// programs is a directory of its own: a host may have a registry of others'.
+	// programs is a separate directory, because a host may have another registry.
 	programs   = "/usr/local/lib/slipway/registry"
 	program    = programs + "/registry"
 	configFile = module.RegistryDir + "/config.yml"
 	unitFile   = "/etc/systemd/system/" + module.RegistryUnit
-	// user is who the registry runs as, and runDir where systemd makes a directory for it.
+	// user is the user that runs the registry, and runDir its runtime directory, which
+	// systemd creates.
 	user   = "slipway-registry"
 	runDir = "/run/" + user
 
@@ -32,7 +33,7 @@ const (
 	stepService     = "registry.service"
 )
 
-// New is the module; it is empty for a cluster without a registry of its own.
+// New returns the module; it is empty for a cluster without a private registry.
 func New(env module.Env) engine.Module {
 	m := engine.Module{Name: "registry"}
 	if env.Registry == nil {
@@ -40,30 +41,30 @@ func New(env module.Env) engine.Module {
 	}
 	m.Tasks = []engine.Task{
 		{
-			ID: "registry.programs", Title: "install the registry", On: env.IsRegistry, Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+			ID: "registry.programs", Title: "install registry", On: env.IsRegistry, Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				return module.Programs(s, "registry", "usr/local/bin/", programs)
 			},
 		},
 		{
-			ID: stepCertificate, Title: "make the registry's certificate", On: env.IsRegistry,
+			ID: stepCertificate, Title: "create registry certificate", On: env.IsRegistry,
 			Ops: func(s *engine.Scope) (op.List, error) { return certificate(env, s.Host()), nil },
 		},
 		usersTask(env),
 		{
-			ID: stepService, Title: "set up the registry", On: env.IsRegistry, Consumes: []engine.KeyRef{keyUsers.Ref()},
+			ID: stepService, Title: "set up registry", On: env.IsRegistry, Consumes: []engine.KeyRef{keyUsers.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) { return service(env, engine.Get(s, keyUsers)) },
 		},
 		{
-			// Here and not in the service's own step: a registry that lets nobody in
-			// must be repaired by what comes before.
-			ID: "registry.serves", Title: "log in to the registry", On: env.IsRegistry, Timeout: 3 * time.Minute,
+			// This is not part of the step of the service: if the login fails, the earlier
+			// steps must be able to repair the registry.
+			ID: "registry.serves", Title: "check registry login", On: env.IsRegistry, Timeout: 3 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) {
 				return op.List{op.RegistryServes{RegistryClient: env.RegistryClient(), TimeoutSeconds: 120}}, nil
 			},
 		},
 		{
-			ID: "registry.images", Title: "push images to the registry", On: env.IsRegistry, Timeout: time.Hour,
+			ID: "registry.images", Title: "push images to registry", On: env.IsRegistry, Timeout: time.Hour,
 			Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				images, err := pushed(engine.Get(s, module.KeyContent).Images())
@@ -74,8 +75,9 @@ func New(env module.Env) engine.Module {
 	return m
 }
 
-// certificate is what the registry shows, and whom nodes trust for it. An authority
-// of Slipway's has its key on the host: it renews the certificate by itself.
+// certificate returns the certificate of the registry, and the CA that nodes trust for it.
+// The key of a CA created by Slipway is on the host, which renews the certificate
+// automatically.
 func certificate(env module.Env, h *engine.Host) op.List {
 	r := env.Registry
 	list := op.List{op.Dir{Path: path.Dir(module.RegistryDir), Mode: 0o755}, op.Dir{Path: module.RegistryDir, Mode: 0o700}}
@@ -99,9 +101,9 @@ func certificate(env module.Env, h *engine.Host) op.List {
 	)
 }
 
-// service is the registry's user, its unit, its settings and its logins. The unit
-// copies the files at each start: the registry runs as a user that cannot read them
-// where they are, and restarts when one of them changes.
+// service returns the user, the unit, the settings and the logins of the registry. The
+// unit copies the files at each start, because the registry runs as a user that cannot
+// read the originals. It is restarted when one of them changes.
 func service(env module.Env, onHost []byte) (op.List, error) {
 	p := env.Cluster.Spec.Registry.Private
 	config, err := module.Render(files, "config.yml", map[string]any{
@@ -130,25 +132,26 @@ func service(env module.Env, onHost []byte) (op.List, error) {
 		op.Unit{
 			Name: module.RegistryUnit, Enabled: op.Bool(true), Running: op.Bool(true),
 			RestartOn: append(reads, unitFile, program),
-			// What comes next logs in, and finds it listening.
+			// The next step logs in, so the registry must be listening.
 			Again: []op.Wait{{TCP: env.RegistryClient().Address, TimeoutSeconds: 60}},
 		},
 	), nil
 }
 
-// copied is where the unit copies a file for the registry to read.
+// copied returns the path to which the unit copies a file for the registry.
 func copied(file string) string { return runDir + "/" + path.Base(file) }
 
-// enters waits for the registry's user to get into a directory of the user's choice,
-// before a registry that runs as root is restarted as that user: a directory above
-// may be closed. The unit itself provides what is below the directories that it hides.
+// enters waits until the user of the registry can access a directory that the user has
+// configured. It runs before a registry that runs as root is restarted as that user,
+// because a parent directory may be closed. The unit itself gives access to directories
+// that it hides.
 func enters(dir string) op.List {
 	hidden := slices.ContainsFunc([]string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}, func(p string) bool { return strings.HasPrefix(dir, p) })
 	if hidden || dir == spec.DefaultRegistryDirectory {
 		return nil
 	}
 	return op.List{op.Wait{
-		Name:    "a way into " + dir + " for user " + user + " (mode o+x on every directory above it)",
+		Name:    "access to " + dir + " for user " + user + " (mode o+x on every directory above it)",
 		Program: []string{"setpriv", "--reuid=" + user, "--regid=" + user, "--clear-groups", "test", "-x", dir}, TimeoutSeconds: 1,
 	}}
 }

@@ -32,7 +32,7 @@ func environment(change func(*v1alpha1.Cluster)) module.Env {
 	return module.Env{Cluster: c, Registry: &module.Registry{Password: secret.New("parrot"), Made: true, CA: []byte("authority"), CAKey: []byte("key")}}
 }
 
-// TestFiles are the unit and the settings as the host has them.
+// TestFiles compares the unit and the settings on the host.
 func TestFiles(t *testing.T) {
 	list, err := service(environment(func(c *v1alpha1.Cluster) {
 		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Port: 8443, Directory: "/srv/images"}
@@ -47,7 +47,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestUnprivileged has the registry run as a user that can write its directory alone.
+// TestUnprivileged: the registry runs as a user that can write only its directory.
 func TestUnprivileged(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, dir string
@@ -108,7 +108,7 @@ func TestUnprivileged(t *testing.T) {
 	}
 }
 
-// TestCertificate is valid by all names, and a private key is told to nobody.
+// TestCertificate: the certificate is valid for all names, and no private key is revealed.
 func TestCertificate(t *testing.T) {
 	env := environment(func(c *v1alpha1.Cluster) {
 		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Names: []string{"images.example.com"}}
@@ -135,7 +135,7 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// TestPassword is one that the registry's own code takes.
+// TestPassword: the registry code accepts the password.
 func TestPassword(t *testing.T) {
 	for _, tc := range []struct {
 		name, password string
@@ -171,8 +171,8 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-// TestHashOnHost: a file that lets in the same user with the same password stays, and
-// any other file is replaced.
+// TestHashOnHost: a file with the same user and password remains, and any other file is
+// replaced.
 func TestHashOnHost(t *testing.T) {
 	env := environment(nil)
 	hash := func(password string, cost int) string {
@@ -183,7 +183,7 @@ func TestHashOnHost(t *testing.T) {
 		return string(text)
 	}
 	env.Registry.Hash = hash("parrot", costMade)
-	// The first is as an earlier Slipway wrote it, with a salt that was no random number.
+	// An older version of Slipway wrote the first hash, with a salt that was not random.
 	const earlier = "$2a$05$qf4KBnt3Uie/y0YROsjYQedZzN7xzA63hsGBPD26o5DQFw/hWT7Fa"
 	for _, tc := range []struct {
 		name, reason, is string
@@ -211,7 +211,8 @@ func TestHashOnHost(t *testing.T) {
 	}
 }
 
-// TestPushed has each image once, for all architectures, below its registry's name.
+// TestPushed: each image is pushed once, for all architectures, below the name of its
+// registry.
 func TestPushed(t *testing.T) {
 	image := func(name, ref, arch string) bundle.Image {
 		return bundle.Image{Name: name, Arch: arch, Image: op.Image{

@@ -1,5 +1,4 @@
-// Package reset takes a cluster off its hosts and puts them back as they
-// were.
+// Package reset removes a cluster from its hosts and restores the hosts.
 package reset
 
 import (
@@ -16,17 +15,17 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// New is the module. What the ledger of a host does not know as ours stays. It
-// waits for the tasks that are named.
+// New returns the module. It changes only what the ledger of a host lists as created by
+// Slipway. It waits for the given tasks.
 func New(env module.Env, after ...string) engine.Module {
 	return engine.Module{Name: "reset", Tasks: []engine.Task{
 		{
-			ID: "reset.kubernetes", Title: "take Kubernetes off", Timeout: 5 * time.Minute, Needs: after,
+			ID: "reset.kubernetes", Title: "remove Kubernetes", Timeout: 5 * time.Minute, Needs: after,
 			Ops:   func(s *engine.Scope) (op.List, error) { return op.List{runtimeState(env, s.Host())}, nil },
 			After: tellLeft,
 		},
 		{
-			ID: "reset.restore", Title: "put the host back as it was", Timeout: 5 * time.Minute,
+			ID: "reset.restore", Title: "restore host", Timeout: 5 * time.Minute,
 			Ops: func(s *engine.Scope) (op.List, error) {
 				return op.List{op.Restore{EndLock: env.Resets(s.Host())}}, nil
 			},
@@ -35,8 +34,7 @@ func New(env module.Env, after ...string) engine.Module {
 	}}
 }
 
-// tellLeft tells what stays on a host, and why: nobody else looks after it
-// from now on.
+// tellLeft reports what remains on a host, and why: nothing manages it from now on.
 func tellLeft(_ context.Context, s *engine.Scope, results []op.Result) error {
 	for _, line := range left(results) {
 		s.Note("%s", line)
@@ -44,27 +42,27 @@ func tellLeft(_ context.Context, s *engine.Scope, results []op.Result) error {
 	return nil
 }
 
-// left are the lines of a report about what was not put back.
+// left returns the lines of a report about objects that were not restored.
 func left(results []op.Result) []string {
 	var out []string
 	for _, res := range results {
 		for line := range strings.Lines(string(res.Output)) {
 			if what, why, ok := strings.Cut(strings.TrimSpace(line), ": left: "); ok {
-				out = append(out, what+" is left: "+why)
+				out = append(out, what+" was not removed: "+why)
 			}
 		}
 	}
 	return out
 }
 
-// Runtime is the module that takes off a node the runtime by which its containers
-// are run no longer: they end, with all that it keeps of them.
+// Runtime is the module that removes the previous container runtime from a node: its
+// containers stop, and their data is deleted.
 func Runtime(env module.Env) engine.Module {
 	return engine.Module{Name: "reset", Tasks: []engine.Task{{
-		ID: "reset.runtime", Title: "end what the runtime before runs", Timeout: 8 * time.Minute, On: env.Moves,
+		ID: "reset.runtime", Title: "stop containers of previous runtime", Timeout: 8 * time.Minute, On: env.Moves,
 		Ops: func(s *engine.Scope) (op.List, error) {
 			r := formerRuntime(env)
-			if env.Stacked() && s.Host().HasRole(v1alpha1.RoleControlPlane) { // its member of etcd ends, too
+			if env.Stacked() && s.Host().HasRole(v1alpha1.RoleControlPlane) { // its etcd member stops, too
 				r.Serves, r.Gate = env.AskMember("health"), env.EveryMember()
 			}
 			return op.List{r}, nil
@@ -73,8 +71,8 @@ func Runtime(env module.Env) engine.Module {
 	}}}
 }
 
-// formerRuntime is what the runtime that a node moves from has made. containerd
-// goes in both directions: what it keeps is of one of them alone.
+// formerRuntime returns the reset of the runtime that a node changes from. containerd is
+// removed in both directions, because its data belongs to only one of the two runtimes.
 func formerRuntime(env module.Env) op.Reset {
 	from := runtimeOf(!env.Docker())
 	r := from.reset(env)
@@ -82,21 +80,21 @@ func formerRuntime(env module.Env) op.Reset {
 	return r
 }
 
-// A containers is what runs them on a node.
+// A containers describes a container runtime on a node.
 type containers struct {
 	units     []string // in the order in which they are stopped
-	dirs      []string // of its own
+	dirs      []string // its own directories
 	sandboxes string
 }
 
-// runtimeOf is Docker over containerd, or that alone.
+// runtimeOf returns the description of Docker with containerd, or of containerd alone.
 func runtimeOf(docker bool) containers {
 	c := containers{
 		units:     []string{"kubelet.service", "containerd.service"},
 		dirs:      []string{"/run/containerd", facts.DirContainerd},
 		sandboxes: facts.DirContainerd + "/io.containerd.grpc.v1.cri/sandboxes",
 	}
-	if docker { // its containers outlive it, and are ended before containerd is
+	if docker { // its containers continue without it, and are stopped before containerd
 		c.units = []string{"kubelet.service", "cri-docker.service", "docker.service", "containerd.service"}
 		c.dirs = append(c.dirs, facts.DirDocker, facts.DirAdapter, "/run/docker", "/run/docker.sock", "/run/docker.pid", "/run/cri-dockerd.sock")
 		c.sandboxes = facts.DirAdapter + "/sandbox"
@@ -104,7 +102,7 @@ func runtimeOf(docker bool) containers {
 	return c
 }
 
-// own are the cgroups of its units.
+// own returns the cgroups of its units.
 func (c containers) own() (out []string) {
 	for _, unit := range c.units {
 		out = append(out, "system.slice/"+unit)
@@ -112,11 +110,11 @@ func (c containers) own() (out []string) {
 	return out
 }
 
-// reset ends all containers, and takes back what CNI has given to them.
+// reset stops all containers, and removes their CNI networks.
 func (c containers) reset(env module.Env) op.Reset {
 	r := op.Reset{
 		Units:         slices.Clone(c.units),
-		TellFirst:     []string{"keepalived", "kube-vip"}, // of whatever mode there was: they hold addresses
+		TellFirst:     []string{"keepalived", "kube-vip"}, // of any endpoint mode: they hold addresses
 		CNI:           "/var/lib/cni",
 		Sandboxes:     c.sandboxes,
 		Cgroups:       []string{"kubepods.slice", "kubepods"},
@@ -131,15 +129,15 @@ func (c containers) reset(env module.Env) op.Reset {
 	return r
 }
 
-// runtimeState is what kubelet, kube-proxy, containerd, flannel and etcd make
-// by themselves while they run.
+// runtimeState removes what kubelet, kube-proxy, containerd, flannel and etcd create while
+// they run.
 func runtimeState(env module.Env, h *engine.Host) op.Op {
 	runtime := runtimeOf(module.HasDocker(h))
 	r := runtime.reset(env)
-	// The units' own stay behind in v1 hierarchies: they are delegated to them, and
-	// systemd leaves what it has delegated.
+	// In cgroup v1 hierarchies the cgroups of the units remain: they are delegated to the
+	// units, and systemd does not remove delegated cgroups.
 	r.Cgroups = append(r.Cgroups, runtime.own()...)
-	if env.RunsEtcd(h) { // elsewhere it is another's
+	if env.RunsEtcd(h) { // on other hosts it belongs to others
 		r.Units = append(r.Units, "etcd.service")
 	}
 	if h.HasRole(v1alpha1.RoleRegistry) {

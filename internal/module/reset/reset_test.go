@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestLeft: of all that a restore reports, people are told what stays.
+// TestLeft: only what remains on a host is reported to the user.
 func TestLeft(t *testing.T) {
 	got := left([]op.Result{
 		{Output: []byte("/opt/cni: left: not empty\n")},
@@ -28,9 +28,9 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestDockerGoesBeforeContainerd: what starts containers is stopped before what
-// keeps them, and its data goes only where it is the cluster's: from nodes that
-// have it, whatever runtime the cluster is on its way to.
+// TestDockerGoesBeforeContainerd: the service that starts containers is stopped before the
+// service that stores them. Its data is removed only if it belongs to the cluster: from
+// nodes that have it, whatever runtime the cluster changes to.
 func TestDockerGoesBeforeContainerd(t *testing.T) {
 	env := module.Env{Cluster: &v1alpha1.Cluster{}}
 	host := &engine.Host{Facts: &op.HostFacts{}}

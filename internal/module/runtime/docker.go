@@ -20,13 +20,13 @@ const (
 	criUnit      = module.DockerUnit
 	stepDocker   = "runtime.docker"
 	criSocket    = "/run/cri-dockerd.sock"
-	// restricted is the helper's program as Docker's runc, where no process may
-	// lower its score.
+	// restricted is the helper, used as runc by Docker on hosts where no process may lower
+	// its score.
 	restricted = "/usr/local/lib/slipway/runc"
 )
 
-// dockerTask has Docker run on top of containerd, and what has the kubelet use
-// it.
+// dockerTask installs Docker on top of containerd, and the adapter through which the
+// kubelet uses it.
 func dockerTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: stepDocker, Title: "install Docker", On: module.IsNode,
@@ -35,17 +35,16 @@ func dockerTask(env module.Env) engine.Task {
 	}
 }
 
-// withoutDocker puts back what had Docker run on a node that has moved to
-// containerd.
+// withoutDocker removes Docker from a node that has changed to containerd.
 func withoutDocker() engine.Task {
 	return engine.Task{
-		ID: stepDocker, Title: "take Docker off", On: module.IsNode,
+		ID: stepDocker, Title: "remove Docker", On: module.IsNode,
 		Ops: func(*engine.Scope) (op.List, error) { return op.List{op.PutBack{Step: stepDocker}}, nil },
 	}
 }
 
-// MarkPaths are those whose presence tells what runs a host's containers; facts
-// are asked for them.
+// MarkPaths returns files whose presence shows which runtime a host uses; facts are
+// collected for them.
 func MarkPaths() []string { return []string{criUnit} }
 
 func docker(env module.Env, s *engine.Scope) (op.List, error) {
@@ -98,11 +97,11 @@ func docker(env module.Env, s *engine.Scope) (op.List, error) {
 	), nil
 }
 
-// daemonJSON is Docker's settings. It has no network of its own: pods have that
-// of the cluster, and its filter rules would keep them from each other. Its
-// containers run on while it is started anew. Logs are cut as the kubelet's
-// settings say, which has no say in that with Docker. With restricts it runs
-// containers by what keeps their scores within what the host permits.
+// daemonJSON returns the settings of Docker. Docker has no network of its own: pods use
+// the network of the cluster, and the filter rules of Docker would isolate them. Its
+// containers continue to run while it is restarted. Logs are rotated as the settings of
+// the kubelet say, which does not do it with Docker. With restricts, Docker runs
+// containers with a program that keeps their scores within the limits of the host.
 func daemonJSON(env module.Env, restricts bool) ([]byte, error) {
 	r := env.Cluster.Spec.Registry
 	size, count := logBounds(env.Cluster.Spec.Kubernetes.Kubelet.Config)
@@ -133,13 +132,13 @@ func daemonJSON(env module.Env, restricts bool) ([]byte, error) {
 	}
 	text, err := json.MarshalIndent(conf, "", "  ")
 	if err != nil {
-		return nil, fmt.Errorf("writing Docker's settings: %w", err)
+		return nil, fmt.Errorf("encoding the Docker configuration: %w", err)
 	}
 	return append(text, '\n'), nil
 }
 
-// logBounds are how large a container's log grows, in bytes, and how many of
-// them there are: as the kubelet's settings say, or else its defaults.
+// logBounds returns the maximum size of a container log, in bytes, and the number of log
+// files: as in the settings of the kubelet, or its defaults.
 func logBounds(kubelet map[string]any) (size, count string) {
 	size, count = strconv.Itoa(10<<20), "5"
 	if text, ok := kubelet["containerLogMaxSize"].(string); ok {

@@ -9,8 +9,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestNames are those of images that a manifest names, each of one image, and for
-// Docker those alone that it takes.
+// TestNames checks the names of images in a manifest, each for one image, and for Docker
+// only the names that it supports.
 func TestNames(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason       string

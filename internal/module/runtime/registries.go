@@ -18,19 +18,18 @@ import (
 
 const registryDir = "/etc/containerd/certs.d"
 
-// A registrySet is what hosts know of registries.
+// A registrySet is what hosts know about registries.
 type registrySet struct {
 	v1alpha1.Registry
 	logins map[string]bundle.Login
-	trusts map[string][]byte // the authorities of a registry, in PEM form
-	// own is the name of the cluster's own, "" without one, and mirror is where it has
-	// the images of another.
+	trusts map[string][]byte // the CAs of a registry, in PEM form
+	// own is the name of the private registry, "" without one. mirror returns the URL at
+	// which it has the images of another registry.
 	own    string
 	mirror func(registry string) string
 }
 
-// registriesOf are those of the file, and the cluster's own, which nodes know
-// without being told.
+// registriesOf returns the registries of the cluster file, and the private registry.
 func registriesOf(env module.Env) (registrySet, error) {
 	r := registrySet{Registry: env.Cluster.Spec.Registry, logins: map[string]bundle.Login{}, trusts: map[string][]byte{}}
 	if env.Registry != nil {
@@ -46,7 +45,7 @@ func registriesOf(env module.Env) (registrySet, error) {
 		case l.CA != "":
 			content, err := bounded.ReadArgument(l.CA, bounded.Argument)
 			if err != nil {
-				return r, fmt.Errorf("reading the authority of registry %s: %w", l.Registry, err)
+				return r, fmt.Errorf("reading the CA of registry %s: %w", l.Registry, err)
 			}
 			r.trusts[l.Registry] = content
 		}
@@ -54,9 +53,9 @@ func registriesOf(env module.Env) (registrySet, error) {
 	return r, nil
 }
 
-// registries are what the runtime reads at each pull, so that nothing has to be
-// restarted: authorities, and containerd's hosts.toml files. What is left of Docker's
-// is in its settings, and in those of kubelets.
+// registries returns the files that the runtime reads at each pull, so that no restart is
+// necessary: CAs, and the hosts.toml files of containerd. Other settings for Docker are in
+// its configuration, and in that of kubelets.
 func registries(env module.Env) (op.List, error) {
 	r, err := registriesOf(env)
 	if err != nil {
@@ -78,7 +77,7 @@ func registries(env module.Env) (op.List, error) {
 	return append(ops, op.PutBack{Step: stepRegistries}), nil
 }
 
-// names are the registries of which containerd is told.
+// names returns the registries that containerd has a file for.
 func (r registrySet) names() []string {
 	names := slices.Concat(slices.Collect(maps.Keys(r.Mirrors)), r.Insecure, slices.Collect(maps.Keys(r.logins)))
 	if r.own != "" {
@@ -87,20 +86,19 @@ func (r registrySet) names() []string {
 	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
-// hosts is containerd's file of one registry. It tries what stands there in order, and
-// then the registry itself; which server that is it knows best (docker.io's is called
-// otherwise).
+// hosts returns the containerd file of one registry. containerd tries the mirrors in it in
+// order, and then the registry itself. It knows the server of the registry best (docker.io
+// has another name).
 //
-// Credentials are a header there, of one host: a registry that takes them as they
-// are is served, and one that wants a token bought with them, because containerd
-// asks for that with the same header. The other places for them are worse. What
-// the kubelet reads (config.json) goes by the name of the image, and containerd
-// would send it to every mirror of that name, while those of a mirror have no
-// place; containerd's own settings of them are deprecated, and read at its start
-// alone.
+// Credentials are a header for one host. A registry that accepts them directly works, and
+// so does one that issues tokens, because containerd requests the token with the same
+// header. The alternatives are worse. The config.json of the kubelet is keyed by image
+// name: containerd would send the credentials to every mirror, and a mirror could not have
+// its own. The credential settings of containerd itself are deprecated, and are read only
+// at its start.
 func (r registrySet) hosts(name string) op.File {
-	// Secret without a login, too: the file before may have one, and a plan shows
-	// what goes.
+	// Secret also without credentials: the previous file may have some, and a plan shows
+	// the removed lines.
 	f := op.File{Path: path.Join(registryDir, name, "hosts.toml"), Secret: true}
 	var b strings.Builder
 	write := func(indent, host string) {
@@ -117,14 +115,14 @@ func (r registrySet) hosts(name string) op.File {
 		}
 	}
 	if slices.Contains(r.Insecure, name) {
-		// With this scheme and skip_verify containerd tries HTTPS first,
-		// without looking at certificates, then plain HTTP.
+		// With this scheme and skip_verify, containerd tries HTTPS first, without
+		// verifying certificates, then plain HTTP.
 		fmt.Fprintf(&b, "server = %q\n", "http://"+name)
 	}
 	write("", name)
 	tables := map[string]bool{}
 	mirror := func(at string) {
-		if tables[spec.URLMeaning(at)] { // containerd passes over a file with a table twice
+		if tables[spec.URLMeaning(at)] { // containerd ignores a file with a duplicate table
 			return
 		}
 		tables[spec.URLMeaning(at)] = true
@@ -148,16 +146,16 @@ func (r registrySet) hosts(name string) op.File {
 	return f
 }
 
-// within says that a mirror is a namespace of a registry: its URL goes on behind
-// the root of the registry's API, which containerd would put behind it else.
+// within reports whether a mirror is a namespace of a registry: its URL continues after
+// the API root, which containerd would append otherwise.
 func within(mirror string) bool {
 	_, at, _ := strings.Cut(mirror, "://")
 	_, at, _ = strings.Cut(at, "/")
 	return strings.HasPrefix(at, "v2/")
 }
 
-// authorityFile has the certificates of a registry's authority, for containerd.
+// authorityFile returns the CA file of a registry for containerd.
 func authorityFile(host string) string { return path.Join(registryDir, host, "slipway-ca.pem") }
 
-// dockerAuthorityFile is the same for Docker.
+// dockerAuthorityFile returns the CA file of a registry for Docker.
 func dockerAuthorityFile(host string) string { return path.Join("/etc/docker/certs.d", host, "ca.crt") }

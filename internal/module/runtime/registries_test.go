@@ -15,13 +15,13 @@ import (
 	"slipway.dev/slipway/internal/secret"
 )
 
-// TestOwnRegistry: nodes log in to the cluster's own and trust it, and ask it first
-// for the images of others, of which each has a folder of its own.
+// TestOwnRegistry: nodes log in to the private registry and trust it, and try it first for
+// images of other registries, each in its own folder.
 func TestOwnRegistry(t *testing.T) {
 	c := &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{
 		Hosts: []v1alpha1.Host{{Name: "reg", Address: "192.0.2.9", Roles: []v1alpha1.Role{v1alpha1.RoleRegistry}}},
 		Registry: v1alpha1.Registry{
-			Mirrors: map[string][]string{ // the second is what Slipway writes itself
+			Mirrors: map[string][]string{ // the second one is also written by Slipway
 				"docker.io": {"https://mirror.example.com", "https://192.0.2.9:5000/v2/docker.io/"},
 			},
 			Private: &v1alpha1.PrivateRegistry{Port: 5000, Username: "slipway", MirrorOf: []string{"docker.io", "quay.example.com:5"}},
@@ -48,7 +48,7 @@ func TestOwnRegistry(t *testing.T) {
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
-	c.Spec.ContainerRuntime.Type = "docker" // whose logins are the kubelet's
+	c.Spec.ContainerRuntime.Type = "docker" // the kubelet has its credentials
 	want = op.List{op.File{Path: "/etc/docker/certs.d/192.0.2.9:5000/ca.crt", Content: []byte("the authority")}, op.PutBack{Step: "runtime.registries"}}
 	if got, err = registries(env); err != nil || cmp.Diff(want, got) != "" {
 		t.Errorf("with Docker: %v, %v", err, got)

@@ -24,8 +24,8 @@ const (
 	dropInFile = "/etc/containerd/slipway.toml"
 	unitFile   = "/etc/systemd/system/containerd.service"
 	programs   = "/usr/local/bin"
-	// nettools has packet filter programs for hosts without; containerd's
-	// unit looks there last.
+	// nettools has packet filter programs for hosts without them; the unit of containerd
+	// searches it last.
 	nettools       = "/usr/local/lib/slipway/nettools"
 	stepSettings   = "runtime.settings"
 	stepRegistries = "runtime.registries"
@@ -35,7 +35,7 @@ const (
 func New(env module.Env) engine.Module {
 	m := engine.Module{Name: "runtime", Tasks: []engine.Task{
 		{
-			ID: stepSettings, Title: "write containerd's settings", On: module.IsNode,
+			ID: stepSettings, Title: "write containerd configuration", On: module.IsNode,
 			Ops: func(*engine.Scope) (op.List, error) { return dropIn(env.Cluster.Spec.ContainerRuntime.Config), nil },
 		},
 		{
@@ -44,7 +44,7 @@ func New(env module.Env) engine.Module {
 			Ops:      func(s *engine.Scope) (op.List, error) { return containerd(env, s) },
 		},
 		{
-			ID: stepRegistries, Title: "set up registries", On: module.IsNode,
+			ID: stepRegistries, Title: "configure registries", On: module.IsNode,
 			Ops: func(s *engine.Scope) (op.List, error) {
 				list, err := registries(env)
 				return append(list, env.Serving(s.Host(), stepRegistries, false)...), err
@@ -52,16 +52,16 @@ func New(env module.Env) engine.Module {
 		},
 	}}
 	switch at := len(m.Tasks) - 1; {
-	case env.Docker(): // its directory is there before what is in it
+	case env.Docker(): // its directories must exist before their content
 		m.Tasks = slices.Insert(m.Tasks, at, dockerTask(env))
-	case env.Migrates: // and goes when nothing is in it any more
+	case env.Migrates: // they are removed when they are empty
 		m.Tasks = append(m.Tasks, withoutDocker())
 	}
 	return m
 }
 
-// Images is the module that imports images. It comes after programs are
-// installed: they share content, which is then on the host already.
+// Images is the module that imports images. It runs after programs are installed: both
+// share content, which is then already on the host.
 func Images(env module.Env) engine.Module {
 	return engine.Module{Name: "images", Tasks: []engine.Task{{
 		ID: "runtime.images", Title: "import images", On: module.IsNode,
@@ -73,12 +73,12 @@ func Images(env module.Env) engine.Module {
 	}}}
 }
 
-// Ahead is the module that has the images' content on nodes which are to move to
-// another runtime, while those before them do: the runtime itself has nothing of it
-// before the node is drained, and takes it from there.
+// Ahead is the module that transfers the content of images to nodes that will change their
+// runtime, while other nodes change. The new runtime gets the content only after the node
+// is drained, from the host itself.
 func Ahead(env module.Env) engine.Module {
 	return engine.Module{Name: "images", Tasks: []engine.Task{{
-		ID: "runtime.ahead", Title: "fetch images ahead", On: env.Moves,
+		ID: "runtime.ahead", Title: "prefetch images", On: env.Moves,
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			list, err := images(env, s)
@@ -87,14 +87,14 @@ func Ahead(env module.Env) engine.Module {
 	}}}
 }
 
-// StepRetire is the step from which nobody goes back to an earlier bundle.
+// StepRetire is the step after which no rollback to an earlier bundle is possible.
 const StepRetire = "runtime.retire"
 
-// Retire is the module that lets go on hosts what earlier bundles have brought there. A
-// host that does not gets rid of it another time: nothing depends on that.
+// Retire is the module that removes files of earlier bundles from hosts. If it fails on a
+// host, the files are removed another time: nothing depends on it.
 func Retire(env module.Env) engine.Module {
 	return engine.Module{Name: "retire", Tasks: []engine.Task{{
-		ID: StepRetire, Title: "let earlier bundles go", On: env.Stays, IgnoreError: true,
+		ID: StepRetire, Title: "remove files of earlier bundles", On: env.Stays, IgnoreError: true,
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			o := op.Retire{Docker: env.Docker()}
@@ -125,7 +125,7 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 		return nil, err
 	}
 	ops = append(ops, crictl...)
-	// CNI's portmap, which containerd runs, wants nft or iptables.
+	// The CNI plugin portmap, which containerd runs, needs nft or iptables.
 	tools, err := module.Programs(s, "nettools", "", nettools)
 	if err != nil {
 		return nil, err
@@ -135,8 +135,8 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 	config, err := module.Render(files, "config.toml", map[string]any{
 		"Docker": env.Docker(),
 		"Pause":  env.Release.ImageRefs()["pause"],
-		// Without the capability no process may lower its score, and every
-		// sandbox would fail.
+		// Without the capability no process may lower its score, and every sandbox would
+		// fail.
 		"DropIn":           theirs != "",
 		"RestrictOOMScore": s.Host().Facts != nil && !s.Host().Facts.ResourceCapability,
 	})
@@ -150,8 +150,8 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 	ops = append(ops,
 		op.Dir{Path: facts.DirContainerd, Mode: 0o700, Exclusive: true},
 		op.Dir{Path: "/etc/containerd"},
-		op.Dir{Path: "/etc/cni/net.d"}, // else containerd makes it
-		op.Dir{Path: "/var/lib/cni"},   // likewise; others may use it, too
+		op.Dir{Path: "/etc/cni/net.d"}, // otherwise containerd creates it
+		op.Dir{Path: "/var/lib/cni"},   // likewise; other programs may use it, too
 		op.File{Path: configFile, Content: config},
 		op.File{Path: "/etc/crictl.yaml", Content: []byte("runtime-endpoint: " + env.RuntimeSocket() + "\nimage-endpoint: " + env.RuntimeSocket() + "\n")},
 		op.File{Path: unitFile, Content: unit},
@@ -164,8 +164,8 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 	}), nil
 }
 
-// again is what must answer again after a restart: containerd, and what the node
-// does with it.
+// again returns waits for what must work again after a restart: containerd, and what the
+// node does with it.
 func again(env module.Env, h *engine.Host) []op.Wait {
 	if !env.Gated || !module.Holds(h) {
 		return nil
@@ -174,7 +174,7 @@ func again(env module.Env, h *engine.Host) []op.Wait {
 		env.Again(h, "containerd.service")...)
 }
 
-// dropIn is what the user adds to containerd's settings.
+// dropIn returns the containerd settings of the user.
 func dropIn(text string) op.List {
 	var list op.List
 	if text != "" {
@@ -183,9 +183,9 @@ func dropIn(text string) op.List {
 	return append(list, op.PutBack{Step: stepSettings})
 }
 
-// extra are those that the bundle has besides. With a registry of the cluster's own
-// they are there, and come from there when they are needed; Docker would not ask it for
-// images that are called after others.
+// extra returns the additional images of the bundle. With a private registry nodes pull
+// them from there when needed. Docker would not use it for images with names of other
+// registries.
 func extra(env module.Env, s *engine.Scope) (list []op.Image) {
 	if env.Registry != nil && !env.Docker() {
 		return nil
@@ -205,8 +205,8 @@ func extra(env module.Env, s *engine.Scope) (list []op.Image) {
 	return list
 }
 
-// names are those by which pods may call an image: by its tag, and by its digest,
-// by which Docker knows none that it has not pulled.
+// names returns the names under which pods may refer to an image: by tag, and by digest.
+// Docker knows no digest of an image that it has not pulled.
 func names(ref, tag string, docker bool) (out []string) {
 	if tag != "" {
 		out = []string{tag}
@@ -221,7 +221,7 @@ func names(ref, tag string, docker bool) (out []string) {
 	return out
 }
 
-// images are those that a host's roles need.
+// images returns the images that the roles of a host need.
 func images(env module.Env, s *engine.Scope) (list []op.Image, err error) {
 	names := []string{"pause", "kube-proxy", "coredns", "flannel", "echo"}
 	if s.Host().HasRole(v1alpha1.RoleControlPlane) {

@@ -19,9 +19,9 @@ import (
 // An Outdated reports whether the kubelet of a host starts without its state.
 type Outdated func(context.Context, *engine.Scope) (bool, error)
 
-// Aside returns modules for before and after a change of settings that removes the state
+// Aside returns the modules before and after a change of settings that removes the state
 // of kubelets: the first drains the node, the second waits until the node is ready and
-// puts it back into service. A node without another node for its pods is not drained.
+// uncordons it. A node without another node for its pods is not drained.
 func Aside(env module.Env, outdated Outdated) (before, after engine.Module) {
 	consumes := []engine.KeyRef{module.KeyKubeBefore.Ref()}
 	on := func(h *engine.Host) bool { return module.IsNode(h) && module.Holds(h) }
@@ -37,7 +37,7 @@ func Aside(env module.Env, outdated Outdated) (before, after engine.Module) {
 	}}}
 	after = engine.Module{Name: "node", Tasks: []engine.Task{
 		{
-			ID: "kubelet.ready", Title: "wait until the node is ready", On: on, Timeout: 6 * time.Minute, Consumes: consumes,
+			ID: "kubelet.ready", Title: "wait until node is ready", On: on, Timeout: 6 * time.Minute, Consumes: consumes,
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 					set, err := setAside(ctx, env, needs, s)
@@ -50,7 +50,7 @@ func Aside(env module.Env, outdated Outdated) (before, after engine.Module) {
 			},
 		},
 		{
-			ID: "settings.uncordon", Title: "put the node back in service", On: on, Consumes: consumes,
+			ID: "settings.uncordon", Title: "uncordon node", On: on, Consumes: consumes,
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 					set, err := setAside(ctx, env, needs, s)
@@ -68,9 +68,10 @@ func Aside(env module.Env, outdated Outdated) (before, after engine.Module) {
 	return before, after
 }
 
-// unsettled returns what a node needs before its kubelet starts without its state. A node
-// that is not ready has no kubelet that could end its pods: it is not drained. Nor is a
-// control plane that is down with the API: only its kubelet can start the API server.
+// unsettled returns the change that a node needs before its kubelet starts without its
+// state. A node that is not ready is not drained, because its kubelet cannot stop its
+// pods. Neither is a control plane that is down together with the API, because only its
+// kubelet can start the API server.
 func unsettled(ctx context.Context, env module.Env, outdated Outdated, s *engine.Scope) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKubeBefore)
 	if changes, err := outdated(ctx, s); !changes || err != nil {
@@ -101,8 +102,8 @@ func unsettled(ctx context.Context, env module.Env, outdated Outdated, s *engine
 	return drain, nil
 }
 
-// drainAside drains a node. In a rollback, pods that cannot be moved do not keep the node
-// from its settings: the kubelet gives them other CPUs or memory while they run.
+// drainAside drains a node. In a rollback, pods that cannot be moved do not prevent the
+// change of the settings: the kubelet gives them other CPUs or memory while they run.
 func drainAside(ctx context.Context, env module.Env, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKubeBefore)
 	if err := client.Cordon(ctx, s.Host().Name); err != nil {
@@ -121,8 +122,8 @@ func drainAside(ctx context.Context, env module.Env, s *engine.Scope) error {
 	return err
 }
 
-// setAside reports whether Slipway has cordoned a node, or is about to. Without the API
-// nothing is known of a control plane that is down: it is waited for.
+// setAside reports whether Slipway has cordoned a node, or is about to. Without the API, a
+// control plane that is down counts as cordoned, so that it is waited for.
 func setAside(ctx context.Context, env module.Env, needs func(context.Context, *engine.Scope) ([]plan.OpChange, error), s *engine.Scope) (bool, error) {
 	client := engine.Get(s, module.KeyKubeBefore)
 	if s.Operation() == "" {
@@ -157,7 +158,7 @@ func waitReady(ctx context.Context, s *engine.Scope) error {
 		return err
 	}
 	if len(results) != 1 || results[0].Missing || results[0].Error != nil {
-		return fmt.Errorf("asking when the kubelet was started: there is no answer")
+		return fmt.Errorf("reading when the kubelet was started: no result")
 	}
 	at, err := time.Parse(time.RFC3339Nano, string(results[0].Output))
 	if err != nil {

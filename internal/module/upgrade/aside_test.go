@@ -23,14 +23,14 @@ import (
 )
 
 // A loneServer is the API server of the only control plane, which its kubelet starts. It
-// answers when it has been asked once whether it is ready since then.
+// answers after its readiness was checked once since that start.
 type loneServer struct {
 	remote.Host
 	t testing.TB
 
 	mu      sync.Mutex
 	up      bool
-	kubelet time.Time // when it was started, zero is not at all
+	kubelet time.Time // when it was started; zero means never
 }
 
 func (l *loneServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -73,7 +73,7 @@ func (l *loneServer) Check(_ context.Context, ops op.List) ([]op.Result, error) 
 }
 
 // TestAsideWithoutAPI: a control plane that is down with the API is not drained before its
-// kubelet starts, and is waited for after it; a worker without the API is an error.
+// kubelet starts, and is waited for afterwards; a worker without the API is an error.
 func TestAsideWithoutAPI(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
@@ -117,13 +117,13 @@ func TestAsideWithoutAPI(t *testing.T) {
 	}
 }
 
-// reaches is the module that provides a client of the API.
+// reaches returns a module that provides a client of the API.
 func reaches(client *kube.Client) engine.Module {
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{{
-		ID: "settings.api", Title: "reach the API", Manager: true, Provides: []engine.KeyRef{module.KeyKubeBefore.Ref()},
+		ID: "settings.api", Title: "connect to API", Manager: true, Provides: []engine.KeyRef{module.KeyKubeBefore.Ref()},
 		Run: &engine.Action{
 			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-				if s.Operation() != "" { // while it is planned the API does not answer
+				if s.Operation() != "" { // the API does not answer during planning
 					engine.Provide(s, module.KeyKubeBefore, client)
 				}
 				return nil, nil
@@ -133,10 +133,10 @@ func reaches(client *kube.Client) engine.Module {
 	}}}
 }
 
-// starts is the module that starts the kubelet.
+// starts returns a module that starts the kubelet.
 func (l *loneServer) starts() engine.Module {
 	return engine.Module{Name: "kubelet", Tasks: []engine.Task{{
-		ID: "kubelet.settings", Title: "give the kubelet its settings", On: module.IsNode,
+		ID: "kubelet.settings", Title: "apply kubelet settings", On: module.IsNode,
 		Run: &engine.Action{
 			Check: func(context.Context, *engine.Scope) ([]plan.OpChange, error) {
 				return []plan.OpChange{{Kind: op.KindUnit, Target: "kubelet.service", Summary: "restart"}}, nil

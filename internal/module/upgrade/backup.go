@@ -11,20 +11,20 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// backup is the task before which nothing is changed.
+// backup is the task that must end before anything is changed.
 const backup = "upgrade.backup"
 
-// Take takes a backup set; tell hears how far it is.
+// Take takes a backup set; tell is called with its progress.
 type Take func(ctx context.Context, tell func(event.Event)) error
 
-// Backup is the module that keeps the data and the keys of a cluster as they are
-// before a version is exchanged: what leads back when all else does not. The data
-// of an etcd of others are theirs to keep, and the keys are kept alone.
+// Backup is the module that backs up the data and the keys of a cluster before an upgrade,
+// as the last way back. The owner of an external etcd backs up its data; only the keys are
+// backed up then.
 func Backup(env module.Env, take Take) engine.Module {
-	title, target, summary := "take a snapshot of etcd and the keys", "etcd", "to a backup set on this machine, from which slipway etcd restore goes back"
+	title, target, summary := "back up etcd and keys", "etcd", "save to a backup set on this machine, for slipway etcd restore"
 	if env.Cluster.Spec.Etcd.External != nil {
-		title, target = "keep the keys", "keys"
-		summary = "to a backup set on this machine, without data: those of etcd are its owner's to back up"
+		title, target = "back up keys", "keys"
+		summary = "save to a backup set on this machine, without data: the owner of the external etcd backs up its data"
 	}
 	return engine.Module{Name: "backup", Tasks: []engine.Task{{
 		ID: backup, Title: title, Manager: true, Once: true, Timeout: 30 * time.Minute,
@@ -40,7 +40,7 @@ func Backup(env module.Env, take Take) engine.Module {
 	}}}
 }
 
-// Behind has all tasks of modules wait for the backup.
+// Behind makes all tasks of modules wait for the backup.
 func Behind(modules ...engine.Module) []engine.Module {
 	for _, m := range modules {
 		for i := range m.Tasks {

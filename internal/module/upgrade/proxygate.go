@@ -23,20 +23,18 @@ import (
 // Services after its node was upgraded.
 const IDProxyBehind = "kube-proxy-behind"
 
-// gateTime bounds how long the gate waits for kube-proxy. After its API server
-// was away, kube-proxy's client may pause for up to a minute before it connects
-// again.
+// gateTime is the timeout for kube-proxy. After its API server was down, the client of
+// kube-proxy may pause for up to a minute before it reconnects.
 const gateTime = 3 * time.Minute
 
-// proxyGate returns when the node's kube-proxy has applied a change that was
-// made after the node was upgraded. Until then it may send requests to pods
-// that the next drain deletes. It creates an EndpointSlice without a Service,
-// and deletes it when kube-proxy has picked it up: kube-proxy synchronizes its
-// rules one after the other, so a synchronization with the deletion begins only
-// after the one with the creation has ended. The counters do not say whose changes
-// they count: with many changes of others at the same time, the gate can pass a
-// moment early. During a rollback, a kube-proxy that is behind is reported, and
-// the rollback continues.
+// proxyGate returns when kube-proxy on the node has applied a change that was made after
+// the node was upgraded. Until then it may send requests to pods that the next drain
+// deletes. It creates an EndpointSlice without a Service, and deletes it when kube-proxy
+// has received it. kube-proxy synchronizes its rules sequentially, so a synchronization
+// with the deletion begins only after the one with the creation has ended. The counters do
+// not identify the changes that they count: with many other changes at the same time, the
+// gate can pass a moment early. During a rollback, a kube-proxy that is behind is only
+// reported.
 func proxyGate(ctx context.Context, env module.Env, s *engine.Scope) error {
 	if env.Cluster.Spec.Kubernetes.ProxyMode == "none" {
 		return nil
@@ -45,7 +43,7 @@ func proxyGate(ctx context.Context, env module.Env, s *engine.Scope) error {
 	defer cancel()
 	h, client := s.Host(), engine.Get(s, module.KeyKube)
 	sets, err := client.DaemonSets(bounded)
-	if err == nil && !slices.Contains(sets, namespace+"/kube-proxy") { // something else is in its place
+	if err == nil && !slices.Contains(sets, namespace+"/kube-proxy") { // another program replaces it
 		s.Tell("there is no DaemonSet kube-proxy: not waiting for it")
 		return nil
 	}
@@ -95,7 +93,7 @@ func proxyApplies(ctx context.Context, client *kube.Client, slice *unstructured.
 			case missing != "" || err != nil:
 				return missing, err
 			case seen.Received < last:
-				last = 0 // it was restarted, and counts from the beginning
+				last = 0 // the counters were reset by a restart
 				return "kube-proxy was restarted", nil
 			case seen.Received == last:
 				return "kube-proxy has not received the change", nil
@@ -110,7 +108,7 @@ func proxyApplies(ctx context.Context, client *kube.Client, slice *unstructured.
 	return nil
 }
 
-// cleanUp deletes what the gate has created, also when its time is over.
+// cleanUp deletes the objects of the gate, even after its timeout.
 func cleanUp(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -137,8 +135,8 @@ func proxyCounters(ctx context.Context, h *engine.Host) (c op.ProxyCounters, mis
 	return c, "", nil
 }
 
-// gateSlice is an EndpointSlice that belongs to no Service: kube-proxy counts
-// it, and makes no rule of it.
+// gateSlice returns an EndpointSlice that belongs to no Service: kube-proxy counts it, and
+// creates no rule for it.
 func gateSlice(h v1alpha1.Host) *unstructured.Unstructured {
 	address, family := module.InternalAddress(h), "IPv4"
 	if strings.Contains(address, ":") {

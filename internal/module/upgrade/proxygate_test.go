@@ -21,19 +21,19 @@ import (
 
 const slicePath = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/slipway-kube-proxy-w1"
 
-// A proxiedAPI is an API server that keeps one EndpointSlice, and a kube-proxy
-// that receives each change of it a few looks later.
+// A proxiedAPI is an API server that stores one EndpointSlice, and a kube-proxy that
+// receives each change of it a few reads later.
 type proxiedAPI struct {
 	t testing.TB
 
 	mu      sync.Mutex
 	there   bool
 	changes []string
-	// received is how many of changes kube-proxy counts, applied how many of
-	// these are in its rules.
+	// received is how many changes kube-proxy counts, applied how many of them are in its
+	// rules.
 	received, applied int
 	looks             int
-	advance           func(*proxiedAPI) // what kube-proxy does before a look
+	advance           func(*proxiedAPI) // what kube-proxy does before a read
 }
 
 func (a *proxiedAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -92,7 +92,7 @@ users: [{name: u, user: {token: t}}]
 func TestProxyGate(t *testing.T) {
 	w1 := gateSlice(v1alpha1.Host{Name: "w1", Address: "192.0.2.12"})
 	atOnce := func(a *proxiedAPI) { a.received = len(a.changes); a.applied = a.received }
-	slow := func(a *proxiedAPI) { // receives on one look, applies on the next
+	slow := func(a *proxiedAPI) { // receives at one read, applies at the next
 		a.applied = a.received
 		a.received = len(a.changes)
 	}
@@ -100,7 +100,7 @@ func TestProxyGate(t *testing.T) {
 		name    string
 		there   bool // the slice of an interrupted attempt
 		advance func(*proxiedAPI)
-		stops   int    // the look after which nothing is waited for any longer; 0: never
+		stops   int    // the read after which the wait ends; 0: never
 		changes string // of the slice, in order
 		want    string // part of the error, "" for none
 	}{

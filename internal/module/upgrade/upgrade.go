@@ -1,5 +1,5 @@
-// Package upgrade takes nodes to another version of Kubernetes, a few at a time:
-// out of service, and, when they are ready again, back.
+// Package upgrade changes nodes to another version of Kubernetes, a few at a time: each is
+// drained, and is uncordoned when it is ready again.
 package upgrade
 
 import (
@@ -20,18 +20,17 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// IDUnready is a node that is not ready before it is upgraded: whether the
-// upgrade has harmed it could not be told.
+// IDUnready identifies a node that is not ready before its upgrade: harm from the upgrade
+// could not be detected.
 const IDUnready = "upgrade-node-unready"
 
-// through is the last task of a node's upgrade.
+// through is the last task of the upgrade of a node.
 const through = "upgrade.uncordon"
 
-// InWaves is the module that takes nodes through the tasks of others: the
-// control plane that speaks for the cluster by itself, then each further one,
-// then workers, several at a time; and the other way round when it goes back, for
-// no kubelet may be newer than an API server that it asks. A node that does not
-// come to its end keeps those after it from beginning.
+// InWaves returns a module that runs the tasks of others on nodes in waves: first the
+// leader control plane alone, then each other control plane, then workers, several at a
+// time. A rollback uses the reverse order, because no kubelet may be newer than an API
+// server that it uses. A node that does not complete stops all later waves.
 func InWaves(env module.Env, parts ...engine.Module) (engine.Module, error) {
 	waves, err := order(env)
 	if err != nil {
@@ -49,10 +48,9 @@ func InWaves(env module.Env, parts ...engine.Module) (engine.Module, error) {
 	return m, nil
 }
 
-// Settings is the module that takes hosts which the cluster has through the tasks
-// of others, in the order in which they would be upgraded, and in service: one
-// that does not serve afterwards as before keeps those after it from beginning.
-// Hosts that are yet to join wait for nobody.
+// Settings returns a module that runs the tasks of others on existing hosts in the same
+// order, without draining them. A host that does not serve afterwards as before stops all
+// later hosts. Hosts that have not joined yet wait for no other.
 func Settings(env module.Env, parts ...engine.Module) (engine.Module, error) {
 	waves, err := order(env)
 	if err != nil {
@@ -70,7 +68,7 @@ func Settings(env module.Env, parts ...engine.Module) (engine.Module, error) {
 	return m, nil
 }
 
-// Then has tasks of modules wait for a step on all its hosts.
+// Then makes tasks of modules wait for a step on all its hosts.
 func Then(step string, modules ...engine.Module) []engine.Module {
 	for _, m := range modules {
 		for i := range m.Tasks {
@@ -81,7 +79,7 @@ func Then(step string, modules ...engine.Module) []engine.Module {
 	return modules
 }
 
-// After has all tasks of modules wait until every node is through.
+// After makes all tasks of modules wait until every node is complete.
 func After(modules ...engine.Module) []engine.Module {
 	for _, m := range modules {
 		for i := range m.Tasks {
@@ -92,11 +90,11 @@ func After(modules ...engine.Module) []engine.Module {
 	return modules
 }
 
-// ordered are hosts by the wave they go in: control planes, hosts that are no
-// nodes, such as those with etcd alone, and workers.
+// ordered holds hosts by their wave: control planes, hosts that are not nodes, such as
+// those with only etcd, and workers.
 type ordered struct {
 	of            map[string]int
-	controlPlanes int // waves of these, which come first
+	controlPlanes int // number of control plane waves, which come first
 }
 
 func order(env module.Env) (ordered, error) {
@@ -133,7 +131,7 @@ func order(env module.Env) (ordered, error) {
 			o.of[name] = last - o.of[name]
 		}
 	}
-	for name := range o.of { // what others wait for may be on one that serves nothing yet
+	for name := range o.of { // nodes in the middle of a change go first: others may wait for components on them
 		if len(env.Between) > 0 && !slices.Contains(env.Between, name) {
 			o.of[name] += len(o.of)
 		}
@@ -171,8 +169,8 @@ func drainTask(env module.Env) engine.Task {
 	}
 }
 
-// undrained answers what a node that is still to be upgraded needs before. One
-// whose pods nobody else could take is upgraded as it is: they run on.
+// undrained returns the change that a node needs before its upgrade. A node without
+// another node for its pods is not drained: its pods continue to run.
 func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKube)
 	drain := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "cordon, and move its pods to other nodes"}}
@@ -183,7 +181,7 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 		return drain, nil
 	}
 	if ended, err := hasEnded(ctx, env, s.Host()); ended || err != nil {
-		return nil, err // and the API may with it: nobody could be asked
+		return nil, err // the API may be down with it
 	}
 	nodes, err := client.Nodes(ctx)
 	if err != nil {
@@ -196,11 +194,11 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	n := &nodes[at]
 	if !kube.State(n).Ready {
 		if env.Upgrade.Resumed || s.Operation() != "" {
-			return nil, nil // what makes it ready is still to come, or tells that it is not
+			return nil, nil // later steps make it ready, or report that it is not
 		}
 		return nil, diag.List{{
 			ID: IDUnready, Severity: diag.Error, Message: "node " + n.Name + " is not ready: " + kube.State(n).Message,
-			Hint: "mend it first; or, if it is gone for good, take it off: slipway delete node " + n.Name + " --forget",
+			Hint: "fix the node first; or, if it is permanently lost, remove it: slipway delete node " + n.Name + " --forget",
 		}}
 	}
 	if !replaceable(nodes, at) {
@@ -218,8 +216,8 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	return drain, nil
 }
 
-// hasEnded says of a control plane in the midst of another runtime that what ran
-// there runs no more: nothing is left to be moved.
+// hasEnded reports whether a control plane is in the middle of a change of the runtime,
+// and its components have stopped: there are no pods to move.
 func hasEnded(ctx context.Context, env module.Env, h *engine.Host) (bool, error) {
 	if !slices.Contains(env.Between, h.Name) {
 		return false, nil
@@ -236,7 +234,7 @@ func serverDown(ctx context.Context, env module.Env, h *engine.Host) (bool, erro
 	return len(results) == 1 && results[0].Status == op.Changed, err
 }
 
-// Drained are the nodes that an upgrade drains.
+// Drained returns the nodes that an upgrade drains.
 func Drained(nodes []corev1.Node) (names []string) {
 	for i := range nodes {
 		if replaceable(nodes, i) {
@@ -246,8 +244,8 @@ func Drained(nodes []corev1.Node) (names []string) {
 	return names
 }
 
-// concerns says that a node is still to be exchanged: it is of another version, or
-// its containers are run by another runtime.
+// concerns reports whether a node still has to be changed: it has another version, or
+// another container runtime.
 func concerns(env module.Env, h *engine.Host, n *corev1.Node) bool {
 	if env.Migrates {
 		return env.Moves(h)
@@ -255,16 +253,16 @@ func concerns(env module.Env, h *engine.Host, n *corev1.Node) bool {
 	return kube.State(n).Version != env.Release.Kubernetes
 }
 
-// replaceable says that there is another node for the pods of one.
+// replaceable reports whether there is another node for the pods of a node.
 func replaceable(nodes []corev1.Node, at int) bool {
 	return slices.ContainsFunc(nodes, func(o corev1.Node) bool { return kube.Takes(&o, &nodes[at]) })
 }
 
-// uncordonTask opens a node again that was cordoned for this. It comes after the
-// node is ready.
+// uncordonTask uncordons a node that was cordoned for the upgrade. It runs after the node
+// is ready.
 func uncordonTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: through, Title: "put the node back in service", On: module.IsNode, Timeout: 2 * gateTime, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		ID: through, Title: "uncordon node", On: module.IsNode, Timeout: 2 * gateTime, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 				open := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "uncordon"}}
@@ -272,7 +270,7 @@ func uncordonTask(env module.Env) engine.Task {
 				if client == nil {
 					return open, nil
 				}
-				if s.Operation() == "" { // it is cordoned, or will be
+				if s.Operation() == "" { // it is cordoned or will be cordoned
 					will, err := undrained(ctx, env, s)
 					if len(will) > 0 || err != nil {
 						return open, err
@@ -296,7 +294,7 @@ func uncordonTask(env module.Env) engine.Task {
 
 const stepDNS = "upgrade.dns"
 
-// BehindDNS has kubeadm set CoreDNS up when its version is the older one.
+// BehindDNS makes kubeadm set up CoreDNS after CoreDNS has its older version.
 func BehindDNS(modules ...engine.Module) []engine.Module {
 	for _, m := range modules {
 		for i := range m.Tasks {
@@ -308,48 +306,48 @@ func BehindDNS(modules ...engine.Module) []engine.Module {
 	return modules
 }
 
-// DNS is the module that has CoreDNS be of an older version before kubeadm sets it
-// up: that refuses to find out by itself how its settings went back.
+// DNS is the module that gives CoreDNS an older version before kubeadm sets it up: kubeadm
+// refuses to migrate its configuration backwards.
 func DNS(env module.Env) engine.Module {
 	return engine.Module{Name: "dns", Tasks: []engine.Task{
-		olderTask(stepDNS, "take CoreDNS back", "Deployment", "coredns", env.Release.ImageRefs()["coredns"], nil),
+		olderTask(stepDNS, "roll back CoreDNS", "Deployment", "coredns", env.Release.ImageRefs()["coredns"], nil),
 	}}
 }
 
-// StepProxy is the step before which nothing goes back that kube-proxy asks.
+// StepProxy is the step that must end before any API server is rolled back.
 const StepProxy = "upgrade.proxy"
 
-// Proxy is the module that has kube-proxy be of an older version before API servers
-// are: it is never newer than one that it asks. A node on which it does not get
-// there, because that is why all goes back, does not hold that up.
+// Proxy is the module that gives kube-proxy an older version before API servers get it:
+// kube-proxy must not be newer than an API server that it uses. A node on which the
+// rollout fails, which may be the reason for the rollback, does not block it.
 func Proxy(env module.Env) engine.Module {
 	const kind, name = "DaemonSet", "kube-proxy"
 	return engine.Module{Name: "proxy", Tasks: []engine.Task{
-		olderTask(StepProxy, "take kube-proxy back", kind, name, env.Release.ImageRefs()[name], func(ctx context.Context, s *engine.Scope) error {
+		olderTask(StepProxy, "roll back kube-proxy", kind, name, env.Release.ImageRefs()[name], func(ctx context.Context, s *engine.Scope) error {
 			bounded, cancel := context.WithTimeout(ctx, proxyTime)
 			defer cancel()
 			err := engine.Get(s, module.KeyKube).WaitRollout(bounded, kind, namespace, name, func(m string) { s.Tell("%s", m) })
 			if err != nil && ctx.Err() == nil {
-				s.Tell("going on without: %v", err)
+				s.Tell("continuing without it: %v", err)
 			}
 			return ctx.Err()
 		}),
 	}}
 }
 
-// proxyTime bounds for how long kube-proxy is waited for on its way back.
+// proxyTime is the timeout for the rollback of kube-proxy.
 const proxyTime = 3 * time.Minute
 
-// namespace is that of what kubeadm runs in the cluster.
+// namespace is the namespace of the components that kubeadm installs.
 const namespace = "kube-system"
 
-// olderTask gives what kubeadm runs in the cluster the image of an older version.
+// olderTask gives a component of kubeadm the image of an older version.
 func olderTask(id, title, kind, name, image string, then func(context.Context, *engine.Scope) error) engine.Task {
 	return engine.Task{
 		ID: id, Title: title, Manager: true, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-				back := []plan.OpChange{{Kind: module.KindObject, Target: kind + " " + namespace + "/" + name, Summary: "to " + image}}
+				back := []plan.OpChange{{Kind: module.KindObject, Target: kind + " " + namespace + "/" + name, Summary: "set image " + image}}
 				client := engine.Get(s, module.KeyKube)
 				if client == nil {
 					return back, nil
@@ -371,8 +369,8 @@ func olderTask(id, title, kind, name, image string, then func(context.Context, *
 	}
 }
 
-// Settled is the module that waits until what runs on all nodes does so in its
-// new version.
+// Settled is the module that waits until the DaemonSets on all nodes have their new
+// version.
 func Settled(env module.Env) engine.Module {
 	var sets [][2]string
 	if env.Cluster.Spec.Kubernetes.ProxyMode != "none" {
@@ -382,7 +380,7 @@ func Settled(env module.Env) engine.Module {
 		sets = append(sets, [2]string{"kube-flannel", "kube-flannel"})
 	}
 	return engine.Module{Name: "settle", Tasks: []engine.Task{{
-		ID: "upgrade.settled", Title: "wait for what runs on all nodes", Manager: true, Timeout: 10 * time.Minute,
+		ID: "upgrade.settled", Title: "wait for DaemonSets", Manager: true, Timeout: 10 * time.Minute,
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Needs: []string{"kubeadm.init.addon-proxy"},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
