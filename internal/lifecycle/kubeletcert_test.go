@@ -303,7 +303,7 @@ func TestKubeletsComeToServeSigned(t *testing.T) {
 	}
 	var want []string
 	for _, name := range threeAndTwo {
-		want = append(want, name+": serve with a certificate that the cluster has signed")
+		want = append(want, name+": serve with a certificate signed by the cluster")
 	}
 	if d := cmp.Diff(want, told); d != "" {
 		t.Errorf("what the plan says (-want +got):\n%s", d)
@@ -417,7 +417,7 @@ func TestMetricsServerIsVerified(t *testing.T) {
 	w.api.put(secretPath, object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "metrics-server-tls", "namespace": "kube-system"}, "data": object{"tls.crt": "eA=="}})
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
 	text, err := json.Marshal(p.Plan())
-	if err != nil || !strings.Contains(string(text), "make the serving certificate: it cannot be read") {
+	if err != nil || !strings.Contains(string(text), "issue the serving certificate: it cannot be read") {
 		t.Errorf("the plan does not say what it makes: %s, %v", text, err)
 	}
 	w.apply(p, event.Succeeded)

@@ -11,36 +11,36 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Where a control plane has what its API server records, and by which policy.
+// Paths of the audit policy and of the audit logs on a control plane.
 const (
 	auditPolicy = "/etc/kubernetes/slipway/audit-policy.yaml"
 	auditDir    = "/var/log/kubernetes/audit"
 )
 
-// stepAudit is the step that has what an API server needs which records.
+// stepAudit is the step that writes the audit policy.
 const stepAudit = "kubeadm.audit"
 
-// auditTask brings what an API server that records needs before it starts. Others
-// than root may not read along: requests have names and addresses in them.
+// auditTask writes the audit policy before the API server starts. Only root can read audit
+// files, because requests contain names and addresses.
 func auditTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: stepAudit, Title: "write what API servers record", On: engine.Role(v1alpha1.RoleControlPlane),
+		ID: stepAudit, Title: "write audit policy", On: engine.Role(v1alpha1.RoleControlPlane),
 		When: func(*engine.Scope) bool { return env.Cluster.Spec.Kubernetes.Audit != nil },
 		Ops: func(*engine.Scope) (op.List, error) {
 			policy, err := policyOf(env.Cluster.Spec.Kubernetes.Audit)
 			if err != nil {
-				return nil, fmt.Errorf("reading the policy for audit logs: %w", err)
+				return nil, fmt.Errorf("reading the audit policy: %w", err)
 			}
 			return op.List{op.File{Path: auditPolicy, Mode: 0o600, Content: policy}}, nil
 		},
 	}
 }
 
-// auditLogTask makes the place for what is recorded. That stays when nothing is
-// recorded any more, for as long as the host is the cluster's.
+// auditLogTask creates the directory for audit logs. It remains when auditing is disabled,
+// as long as the host belongs to the cluster.
 func auditLogTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "kubeadm.audit-log", Title: "make room for audit logs", On: engine.Role(v1alpha1.RoleControlPlane),
+		ID: "kubeadm.audit-log", Title: "create audit log directory", On: engine.Role(v1alpha1.RoleControlPlane),
 		When: func(*engine.Scope) bool { return env.Cluster.Spec.Kubernetes.Audit != nil },
 		Ops: func(*engine.Scope) (op.List, error) {
 			return op.List{op.Dir{Path: auditDir, Mode: 0o700, Exclusive: true}}, nil
@@ -55,17 +55,17 @@ func policyOf(a *v1alpha1.Audit) ([]byte, error) {
 	return bounded.ReadArgument(a.PolicyFile, bounded.Argument)
 }
 
-// auditFollows has an API server that runs go by another policy: it reads it when
-// it starts.
+// auditFollows restarts a running API server when its audit policy changes: it reads the
+// policy at its start.
 func auditFollows() op.PodRestart {
 	return op.PodRestart{Manifest: module.APIServerManifest, Files: []string{auditPolicy}, TimeoutSeconds: 300}
 }
 
-// unauditTask takes the policy away when nothing is recorded any more, after the
-// API server that went by it.
+// unauditTask removes the audit policy when auditing is disabled, after the API server has
+// been restarted without it.
 func unauditTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "kubeadm.unaudited", Title: "take the policy for audit logs away", On: engine.Role(v1alpha1.RoleControlPlane),
+		ID: "kubeadm.unaudited", Title: "remove audit policy", On: engine.Role(v1alpha1.RoleControlPlane),
 		When: func(*engine.Scope) bool { return env.Cluster.Spec.Kubernetes.Audit == nil },
 		Ops:  func(*engine.Scope) (op.List, error) { return op.List{op.PutBack{Step: stepAudit}}, nil },
 	}

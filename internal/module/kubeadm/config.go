@@ -23,7 +23,7 @@ const kubeadmAPI = "kubeadm.k8s.io/v1beta4"
 // object is a Kubernetes-style document; it is marshalled with sorted keys.
 type object = map[string]any
 
-// initFiles are kubeadm's input for a control plane by itself.
+// initFiles returns the input of kubeadm for a control plane.
 func initFiles(env module.Env, h *engine.Host) (op.List, error) {
 	docs, err := initDocuments(env, h)
 	if err != nil {
@@ -40,7 +40,7 @@ func initFiles(env module.Env, h *engine.Host) (op.List, error) {
 	return ops, nil
 }
 
-// initDocuments are the settings of a control plane by itself.
+// initDocuments returns the settings of a control plane.
 func initDocuments(env module.Env, h *engine.Host) ([]byte, error) {
 	return documents(initConfiguration(env, h), clusterConfiguration(env), kubeletConfiguration(), proxyConfiguration(env))
 }
@@ -53,7 +53,7 @@ func documents(docs ...object) ([]byte, error) {
 		}
 		text, err := yaml.Marshal(d)
 		if err != nil {
-			return nil, fmt.Errorf("writing kubeadm's configuration: %w", err)
+			return nil, fmt.Errorf("encoding the kubeadm configuration: %w", err)
 		}
 		b.Write(text)
 	}
@@ -63,15 +63,15 @@ func documents(docs ...object) ([]byte, error) {
 func initConfiguration(env module.Env, h *engine.Host) object {
 	return object{
 		"apiVersion": kubeadmAPI, "kind": "InitConfiguration",
-		// kubeadm makes a token here if it is given none; this one is gone
-		// before anybody could use it.
+		// kubeadm creates a token here if none is given; this one expires before it can be
+		// used.
 		"bootstrapTokens":  []any{object{"description": tokenDescription(env), "ttl": "1m0s"}},
 		"localAPIEndpoint": localEndpoint(env, h),
 		"nodeRegistration": registration(env, h),
 	}
 }
 
-// localEndpoint is where a control plane's own API server listens.
+// localEndpoint returns the address of the API server of a control plane.
 func localEndpoint(env module.Env, h *engine.Host) object {
 	return object{
 		"advertiseAddress": module.InternalAddress(h.Host),
@@ -79,7 +79,7 @@ func localEndpoint(env module.Env, h *engine.Host) object {
 	}
 }
 
-// joinConfiguration is how a node joins; discovery says by what right.
+// joinConfiguration returns how a node joins; discovery has its credentials.
 func joinConfiguration(env module.Env, h *engine.Host, discovery object) object {
 	conf := object{
 		"apiVersion": kubeadmAPI, "kind": "JoinConfiguration",
@@ -92,7 +92,7 @@ func joinConfiguration(env module.Env, h *engine.Host, discovery object) object 
 	return conf
 }
 
-// registration is how a node presents itself.
+// registration returns how a node registers itself.
 func registration(env module.Env, h *engine.Host) object {
 	taints := []any{}
 	if spec.TaintsControlPlane(env.Cluster, h.Host) {
@@ -101,8 +101,7 @@ func registration(env module.Env, h *engine.Host) object {
 	for _, t := range h.Taints {
 		taints = append(taints, object{"key": t.Key, "value": t.Value, "effect": t.Effect})
 	}
-	// CPU and memory have been judged by the precheck, which the user can
-	// overrule.
+	// The precheck has checked CPU and memory, and the user can override it.
 	ignore := []any{"NumCPU", "Mem"}
 	if h.Facts != nil && h.Facts.CgroupVersion == 1 {
 		ignore = append(ignore, "SystemVerification")
@@ -117,8 +116,8 @@ func registration(env module.Env, h *engine.Host) object {
 	}
 }
 
-// nodeIP is what the kubelet says of itself: with dual stack an address of
-// each IP version, the cluster's main one first.
+// nodeIP returns the addresses that the kubelet registers: with dual stack one of each IP
+// version, the main IP version of the cluster first.
 func nodeIP(env module.Env, h *engine.Host) string {
 	one := module.InternalAddress(h.Host)
 	if len(env.Cluster.Spec.Network.PodCIDR) < 2 || h.Facts == nil {
@@ -130,14 +129,14 @@ func nodeIP(env module.Env, h *engine.Host) string {
 	return one
 }
 
-// names are what the API servers of some hosts are called.
+// names returns the names and addresses in the certificates of API servers.
 func names(env module.Env, controlPlanes ...v1alpha1.Host) []string {
 	sans := []string{env.Cluster.Spec.ControlPlaneEndpoint.Domain, "localhost", "127.0.0.1"}
 	var more []string
 	for _, cp := range controlPlanes {
 		more = append(more, module.InternalAddress(cp), cp.Address)
 	}
-	slices.Sort(more) // the order of hosts is no difference
+	slices.Sort(more) // the order of hosts makes no difference
 	more = append(more, env.Cluster.Spec.ControlPlaneEndpoint.Address)
 	for _, s := range append(more, env.Cluster.Spec.Kubernetes.APIServer.CertSANs...) {
 		if s != "" && !slices.Contains(sans, s) {
@@ -147,8 +146,8 @@ func names(env module.Env, controlPlanes ...v1alpha1.Host) []string {
 	return sans
 }
 
-// servingConfiguration is what the certificate of a host's API server depends
-// on, and nothing else.
+// servingConfiguration returns only the part of the configuration that the certificate of
+// an API server depends on.
 func servingConfiguration(env module.Env, h *engine.Host) []object {
 	all := clusterConfiguration(env)
 	cluster := object{"apiServer": object{"certSANs": names(env, h.Host)}}
@@ -192,8 +191,8 @@ func clusterConfiguration(env module.Env) object {
 	return conf
 }
 
-// etcdConfiguration has kubeadm run etcd, or its API servers ask one that it
-// knows nothing else of.
+// etcdConfiguration makes kubeadm run etcd, or connects its API servers to an external
+// etcd.
 func etcdConfiguration(env module.Env) object {
 	if env.Stacked() {
 		return object{"local": object{"dataDir": facts.DirEtcd, "extraArgs": args(nil, env.Cluster.Spec.Etcd.ExtraArgs)}}
@@ -203,8 +202,8 @@ func etcdConfiguration(env module.Env) object {
 	}}
 }
 
-// kubeletConfiguration is the part that goes through kubeadm; the user's
-// settings are a drop-in, which can be changed in place.
+// kubeletConfiguration is the part of the kubelet settings that kubeadm distributes. The
+// settings of the user are in a drop-in, which can be changed in place.
 func kubeletConfiguration() object {
 	return object{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "cgroupDriver": "systemd"}
 }
@@ -212,7 +211,7 @@ func kubeletConfiguration() object {
 func proxyConfiguration(env module.Env) object {
 	conf := object{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
-		// The connection table's size and times belong to the host.
+		// The host owns the size and timeouts of the connection table.
 		"conntrack": object{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
 	}
 	if m := env.Cluster.Spec.Kubernetes.ProxyMode; m != "none" {
@@ -224,7 +223,7 @@ func proxyConfiguration(env module.Env) object {
 	return conf
 }
 
-// gatesFlag is the argument by which components get feature gates.
+// gatesFlag is the argument for the feature gates of components.
 const gatesFlag = "feature-gates"
 
 func featureGates(gates map[string]bool) map[string]string {
@@ -238,9 +237,9 @@ func featureGates(gates map[string]bool) map[string]string {
 	return map[string]string{gatesFlag: strings.Join(list, ",")}
 }
 
-// apiServerArgs have an API server that ends let go of those who watch. It would
-// wait for them for as long as the kubelet lets it, half a minute, in which it
-// takes no other requests.
+// apiServerArgs makes an API server close its watches when it stops. Otherwise it waits
+// for them until the kubelet kills it after half a minute, and serves no other requests
+// meanwhile.
 func apiServerArgs(gates map[string]string) map[string]string {
 	out := map[string]string{"shutdown-send-retry-after": "true"}
 	maps.Copy(out, gates)
@@ -271,8 +270,8 @@ func apiServer(env module.Env, sans []string, gates map[string]string) object {
 	return out
 }
 
-// args are a component's arguments, sorted; the later ones override those before
-// them by key.
+// args returns the arguments of a component, sorted. Later maps override earlier ones by
+// key.
 func args(each ...map[string]string) []any {
 	all := map[string]string{}
 	for _, some := range each {

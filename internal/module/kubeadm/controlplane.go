@@ -14,16 +14,16 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// etcdInput is what of the configuration etcd goes by, and stepEtcd what of a
-// further control plane depends on it.
+// etcdInput is the part of the configuration that etcd depends on. stepEtcd is the step of
+// an additional control plane that depends on it.
 const (
 	etcdInput = "/etc/kubernetes/slipway/etcd.yaml"
 	stepEtcd  = "kubeadm-join-etcd"
 )
 
-// keyShared are the keys and certificates that control planes have in common,
-// by path. They go from one host to the others through this process alone:
-// into no record, no plan, and not through the API.
+// keyShared holds the keys and certificates that all control planes share, by path. They
+// go from one host to the others only through the memory of this process: not into a
+// record or a plan, and not through the API.
 var keyShared = engine.NewKey[map[string][]byte]("kubeadm.shared", nil)
 
 func sharedFiles(env module.Env) []string {
@@ -37,20 +37,20 @@ func sharedFiles(env module.Env) []string {
 	return out
 }
 
-// lacksShared says that a control plane has not joined, or has lost some of what
-// they have in common. One that has joined gets SigningCert by the exchange alone.
+// lacksShared reports whether a control plane has not joined, or has lost a shared file. A
+// control plane that has joined receives SigningCert only from the rotation.
 func lacksShared(env module.Env, h *engine.Host) bool {
 	env = asItSigns(env, h)
 	return !module.Holds(h) || slices.ContainsFunc(sharedFiles(env), func(p string) bool { return !slices.Contains(h.Facts.Present, p) })
 }
 
-// shareTasks bring what control planes have in common to those that join.
+// shareTasks copy the shared files to control planes that join.
 func shareTasks(env module.Env) []engine.Task {
 	return []engine.Task{
 		{
-			ID: "join.shared", Title: "read what control planes share", On: env.IsFirst,
-			// The kubelet of a control plane asks its own API server, so it
-			// holds its credentials when etcd there votes.
+			ID: "join.shared", Title: "read shared control plane files", On: env.IsFirst,
+			// The kubelet of a control plane uses its own API server, so it has its
+			// credentials only after etcd on the host votes.
 			When: func(s *engine.Scope) bool {
 				return slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && lacksShared(env, h) })
 			},
@@ -66,7 +66,7 @@ func shareTasks(env module.Env) []engine.Task {
 				shared := map[string][]byte{}
 				for i, p := range sharedFiles(env) {
 					if results[i].Missing {
-						return nil // nothing here yet; those who ask are told to wait
+						return nil // no files yet; dependent steps are pending
 					}
 					shared[p] = results[i].Output
 				}
@@ -75,7 +75,7 @@ func shareTasks(env module.Env) []engine.Task {
 			},
 		},
 		{
-			ID: "join.certificates", Title: "bring what control planes share", On: env.JoinsAsControlPlane,
+			ID: "join.certificates", Title: "copy shared control plane files", On: env.JoinsAsControlPlane,
 			When:     func(s *engine.Scope) bool { return lacksShared(env, s.Host()) },
 			Consumes: []engine.KeyRef{keyShared.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
@@ -94,34 +94,33 @@ func shareTasks(env module.Env) []engine.Task {
 	}
 }
 
-// prepareTasks make a host ready to serve a control plane. They touch nothing
-// but the host.
+// prepareTasks prepare a host for a control plane. They change only the host.
 func prepareTasks(env module.Env) []engine.Task {
 	certs := slices.DeleteFunc(certificates(env), func(p string) bool { return slices.Contains(sharedFiles(env), p) })
 	return []engine.Task{
 		{
-			ID: "join.certs", Title: "make certificates", On: env.JoinsAsControlPlane,
+			ID: "join.certs", Title: "create certificates", On: env.JoinsAsControlPlane,
 			Ops: func(*engine.Scope) (op.List, error) {
 				return op.List{again("certs", []string{"certs", "all"}, certs...)}, nil
 			},
 		},
 		servingTask(env, "join.serving", env.JoinsAsControlPlane),
 		{
-			ID: "join.kubeconfig", Title: "make kubeconfigs", On: env.JoinsAsControlPlane,
+			ID: "join.kubeconfig", Title: "create kubeconfigs", On: env.JoinsAsControlPlane,
 			Ops: func(*engine.Scope) (op.List, error) { return kubeconfigsAgain(), nil },
 		},
 		{
-			ID: "join.config", Title: "write how to join", On: env.JoinsAsControlPlane,
+			ID: "join.config", Title: "write join configuration", On: env.JoinsAsControlPlane,
 			Ops: func(s *engine.Scope) (op.List, error) { return joinFiles(env, s.Host()) },
 		},
 	}
 }
 
-// servingTask has an API server show a certificate for all its names. One that
-// runs takes it up by itself.
+// servingTask creates a certificate for all names of an API server. A running API server
+// reads it automatically.
 func servingTask(env module.Env, id string, on func(*engine.Host) bool) engine.Task {
 	return engine.Task{
-		ID: id, Title: "make the API server's certificate", On: on,
+		ID: id, Title: "create API server certificate", On: on,
 		Ops: func(s *engine.Scope) (op.List, error) {
 			docs, err := documents(servingConfiguration(env, s.Host())...)
 			if err != nil {
@@ -138,19 +137,19 @@ func servingTask(env module.Env, id string, on func(*engine.Host) bool) engine.T
 	}
 }
 
-// serveTasks have a control plane serve whose etcd votes.
+// serveTasks start a control plane whose etcd member votes.
 func serveTasks(env module.Env) []engine.Task {
 	return []engine.Task{
 		{
-			ID: "join.api", Title: "wait for the API", On: env.JoinsAsControlPlane, Timeout: 10 * time.Minute,
+			ID: "join.api", Title: "wait for API server", On: env.JoinsAsControlPlane, Timeout: 10 * time.Minute,
 			When: func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
 			Ops:  func(*engine.Scope) (op.List, error) { return append(op.List{ownAPI(env)}, newComponents(env)...), nil },
 		},
 		{
-			// Of a control plane that serves, when the cluster's settings
-			// have changed: one after the other, the first one first, and
-			// none before the one before it serves with them.
-			ID: "join.settings", Title: "update the control plane",
+			// For a running control plane when the settings of the cluster have changed:
+			// one after the other, the leader first, and each must serve with them before
+			// the next one.
+			ID: "join.settings", Title: "update control plane",
 			On:    func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && !env.IsFirst(h) },
 			When:  func(s *engine.Scope) bool { return module.Holds(s.Host()) },
 			Needs: []string{"kubeadm.init.upload-config"}, Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}, Timeout: 10 * time.Minute,
@@ -159,7 +158,7 @@ func serveTasks(env module.Env) []engine.Task {
 			},
 		},
 		{
-			ID: "join.mark-control-plane", Title: "mark the control plane", On: env.JoinsAsControlPlane,
+			ID: "join.mark-control-plane", Title: "mark control plane node", On: env.JoinsAsControlPlane,
 			Ops: func(s *engine.Scope) (op.List, error) {
 				return op.List{controlPlanePhase(env, s.Host(), "mark-control-plane", []string{"control-plane-join", "mark-control-plane"})}, nil
 			},
@@ -167,8 +166,8 @@ func serveTasks(env module.Env) []engine.Task {
 	}
 }
 
-// joinFiles are kubeadm's input for a further control plane, once it has
-// credentials of its own.
+// joinFiles returns the input of kubeadm for an additional control plane that has its own
+// credentials.
 func joinFiles(env module.Env, h *engine.Host) (op.List, error) {
 	docs, err := documents(joinConfiguration(env, h, object{"file": object{"kubeConfigPath": adminConf}}))
 	if err != nil {
@@ -185,8 +184,8 @@ func joinFiles(env module.Env, h *engine.Host) (op.List, error) {
 	return append(list, op.File{Path: etcdInput, Mode: 0o600, Content: etcd}), nil
 }
 
-// controlPlanePhase runs a phase of `kubeadm join` that goes by the host's own
-// administrator's credentials.
+// controlPlanePhase runs a phase of `kubeadm join` with the administrator credentials of
+// the host itself.
 func controlPlanePhase(env module.Env, h *engine.Host, name string, phase []string, creates ...string) op.Exec {
 	return op.Exec{
 		Name:    "kubeadm-join-" + name,
@@ -196,17 +195,17 @@ func controlPlanePhase(env module.Env, h *engine.Host, name string, phase []stri
 	}
 }
 
-// componentsTask starts the components of a control plane when the etcd member of its
-// host serves. An API server that starts before keeps trying to reach the member, less
-// and less often, and the other components exit without an API server. A host has its
-// kubelet's credentials only after this step: its kubelet asks its own API server alone.
+// componentsTask starts the components of a control plane when the etcd member of its host
+// serves. An API server that starts earlier retries to reach the member at growing
+// intervals, and the other components exit without an API server. The kubelet of the host
+// gets its credentials only after this step, because it uses only its own API server.
 //
-// The kubelet has asked that API server in vain since it started, less and less often:
-// for credentials, to register the node, and for its CSINode object up to two minutes
-// apart. So it is restarted when the API server is ready.
+// The kubelet retries at growing intervals, too, since it started: for credentials, to
+// register the node, and up to two minutes apart to create its CSINode object. A restart
+// when the API server is ready ends these waits.
 func componentsTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "join.control-plane", Title: "set up the control plane", On: env.JoinsAsControlPlane, Timeout: 8 * time.Minute,
+		ID: "join.control-plane", Title: "set up control plane", On: env.JoinsAsControlPlane, Timeout: 8 * time.Minute,
 		When: func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
 		Ops: func(*engine.Scope) (op.List, error) {
 			kubelet := kubeletUnit(env)
@@ -216,18 +215,18 @@ func componentsTask(env module.Env) engine.Task {
 	}
 }
 
-// etcdTask makes the host a member of etcd that votes. One host at a time: etcd
-// takes one learner, and each new vote raises the number that must be up. A
-// host that finds another one half added lets that one go first.
+// etcdTask makes the host a voting etcd member. One host at a time: etcd accepts one
+// learner, and each new voting member raises the quorum. A host that finds another one
+// half added waits for it.
 func etcdTask(env module.Env) engine.Task {
 	one := engine.Rollout{MaxParallel: "1"}
 	if env.OtherEtcd {
 		one.MaxUnavailable = "1"
 	}
 	return engine.Task{
-		ID: "join.etcd", Title: "join etcd", Timeout: 8 * time.Minute,
+		ID: "join.etcd", Title: "join etcd cluster", Timeout: 8 * time.Minute,
 		On: func(h *engine.Host) bool { return env.Stacked() && env.JoinsAsControlPlane(h) },
-		// The first member has its settings by then, and serves.
+		// At this point the first member has its settings, and serves.
 		Needs: []string{"kubeadm.init.etcd"}, Rollout: one, Retry: engine.Retry{Attempts: 3, Delay: time.Second},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			if onlyMember(env, s) {
@@ -241,18 +240,17 @@ func etcdTask(env module.Env) engine.Task {
 	}
 }
 
-// onlyMember says that there is no other member to ask: the control plane on
-// which the cluster began has left, and others are yet to come, if any.
+// onlyMember reports whether there is no other member to join: the control plane on which
+// the cluster was created has left, and no other one has joined yet.
 func onlyMember(env module.Env, s *engine.Scope) bool {
 	return env.IsFirst(s.Host()) && !slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool {
 		return h.Name != s.Host().Name && h.HasRole(v1alpha1.RoleControlPlane) && env.Stays(h) && module.Holds(h)
 	})
 }
 
-// ownEtcd has the only member run with its settings, by the phase that sets up
-// the one with which a cluster begins: with its data it goes on as the member
-// that it is. It is the same step as the one by which it joined, and is not done
-// again with the same input.
+// ownEtcd makes the only member run with its settings. It uses the phase that sets up the
+// first member of a cluster: with its data, the member keeps its identity. It is the same
+// step as the one by which it joined, and does not run again with the same input.
 func ownEtcd(env module.Env) op.List {
 	e, serves := localEtcd().exec(), ownAPI(env)
 	e.Name, e.Inputs = stepEtcd, []string{etcdInput}
@@ -260,9 +258,9 @@ func ownEtcd(env module.Env) op.List {
 	return op.List{e, serves, module.EtcdMark()}
 }
 
-// votingMember is one that has joined: it is to vote, and gets other settings by
-// its own file. The phase of `kubeadm join` would ask the API server of the host
-// for them, which does not answer when they were bad.
+// votingMember is for a member that has joined: it must vote, and receives other settings
+// from its own file. The phase of `kubeadm join` would request them from the API server of
+// the host, which does not answer if the settings were bad.
 func votingMember(env module.Env, h *engine.Host) op.List {
 	m, e := etcdMember(env, h), localEtcd().exec()
 	m.Join.Name, m.Join.Inputs = "kubeadm-again-etcd", nil

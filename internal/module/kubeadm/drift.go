@@ -21,15 +21,15 @@ import (
 const kubeSystem = "kube-system"
 
 var (
-	// keyRecords says why kubeadm is to record its settings again; "" is that
-	// they are as it left them.
-	keyRecords = engine.NewKey("kubeadm.records", "what is on record is not known")
-	// keyAddons are the objects of kubeadm's add-ons, as it makes them.
+	// keyRecords is the reason why kubeadm must upload its settings again; "" if they are
+	// unchanged.
+	keyRecords = engine.NewKey("kubeadm.records", "the saved configuration is not known yet")
+	// keyAddons holds the objects of the kubeadm add-ons, as kubeadm renders them.
 	keyAddons = engine.NewKey("kubeadm.addons", namesOfAddons())
 )
 
-// controlPlane are the manifests of all but etcd: written by kubeadm when the
-// settings are others, and put back when somebody has changed them.
+// controlPlane returns the manifests of all components except etcd: kubeadm writes them
+// when the settings change, and they are restored when they were edited.
 func controlPlane() op.List {
 	list := op.List{components().exec()}
 	for _, m := range componentManifests() {
@@ -38,19 +38,19 @@ func controlPlane() op.List {
 	return append(list, auditFollows())
 }
 
-// memberTask puts the manifest of etcd back. One member after the other, and of
-// one that serves not before all do: a change that was made on all of them
-// must not have them all away at a time.
+// memberTask restores the manifest of etcd. It changes one member after the other, and a
+// healthy member only while all members are healthy: if the manifest was edited on all
+// hosts, they must not all be down at the same time.
 func memberTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "kubeadm.member", Title: "keep the manifest of etcd", Timeout: 8 * time.Minute,
+		ID: "kubeadm.member", Title: "restore etcd manifest", Timeout: 8 * time.Minute,
 		On:      func(h *engine.Host) bool { return hasMember(env, h) },
 		When:    func(s *engine.Scope) bool { return module.Holds(s.Host()) },
 		Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(*engine.Scope) (op.List, error) {
 			back := op.Kept{
 				Path: manifest("etcd"), Serves: env.AskMember("health"), Gate: env.EveryMember(),
-				// It answers for itself, whether the others are there or not.
+				// The member reports its own status, with or without the others.
 				Then: env.AskMember("status"),
 			}
 			back.Then.Manifest = back.Path
@@ -59,8 +59,8 @@ func memberTask(env module.Env) engine.Task {
 	}
 }
 
-// again runs a phase of `kubeadm init` on a further control plane, by its own
-// settings: what is missing is made, and what is there stays.
+// again runs a phase of `kubeadm init` on an additional control plane, with its own
+// settings: missing files are created, existing ones remain.
 func again(name string, argv []string, creates ...string) op.Exec {
 	e := phase{id: name, argv: argv, creates: creates, whole: true}.exec()
 	e.Name = "kubeadm-again-" + name
@@ -79,20 +79,21 @@ func kubeconfigsAgain() (list op.List) {
 	return list
 }
 
-// StepRecord is the step after which what kubeadm recorded is as it shall be.
+// StepRecord is the step after which the configuration that kubeadm has saved in the
+// cluster is correct.
 const StepRecord = "kubeadm.record"
 
-// Records is the module that finds what somebody has changed of the settings that
-// kubeadm recorded: nodes that join go by them.
+// Records is the module that detects manual changes of the configuration that kubeadm has
+// saved in the cluster: nodes that join use it.
 func Records(env module.Env) engine.Module {
 	return engine.Module{Name: "kept", Tasks: []engine.Task{
 		{
-			ID: "kubeadm.records", Title: "look at what kubeadm recorded", On: env.IsFirst,
+			ID: "kubeadm.records", Title: "check saved kubeadm configuration", On: env.IsFirst,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyRecords.Ref()},
 			Run: &engine.Action{Check: records, Apply: releaseRecords},
 		},
 		{
-			ID: StepRecord, Title: "record the configuration again", On: env.IsFirst, Consumes: []engine.KeyRef{keyRecords.Ref()},
+			ID: StepRecord, Title: "upload kubeadm configuration again", On: env.IsFirst, Consumes: []engine.KeyRef{keyRecords.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				why := engine.Get(s, keyRecords)
 				if why == "" {
@@ -106,12 +107,12 @@ func Records(env module.Env) engine.Module {
 	}}
 }
 
-// Addons is the module that finds what somebody has changed of kubeadm's add-ons,
-// and who may read a host's keys.
+// Addons is the module that detects manual changes of the kubeadm add-ons, and of the
+// permissions of keys on hosts.
 func Addons(env module.Env) engine.Module {
 	return engine.Module{Name: "kept", Tasks: append([]engine.Task{
 		{
-			ID: "kubernetes.private", Title: "keep keys to root",
+			ID: "kubernetes.private", Title: "restrict keys to root",
 			Ops: func(*engine.Scope) (op.List, error) {
 				return op.List{op.Private{Name: "keys and credentials", Paths: []string{
 					"/etc/kubernetes/pki/*.key", "/etc/kubernetes/pki/etcd/*.key",
@@ -124,31 +125,31 @@ func Addons(env module.Env) engine.Module {
 		unhardenTask(env),
 		addonsTask(env),
 		{
-			ID: "kubeadm.objects", Title: "keep CoreDNS and kube-proxy", On: env.IsFirst,
+			ID: "kubeadm.objects", Title: "update CoreDNS and kube-proxy", On: env.IsFirst,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref(), keyAddons.Ref()},
 			Run:      module.Objects(addons),
 		},
 	}, proxyTasks(env)...)}
 }
 
-// proxyTasks have kube-proxy run in another mode: its pods are exchanged one after the
-// other, and each takes away the rules of the mode before, and makes its own.
+// proxyTasks change the mode of kube-proxy: its pods are replaced one after the other, and
+// each removes the rules of the previous mode and creates its own.
 func proxyTasks(env module.Env) []engine.Task {
 	const begins = "kubernetes.proxy-pods"
 	mode := env.Cluster.Spec.Kubernetes.ProxyMode
-	// reason is what the pods were started for: with other gates they start again, in
-	// the same mode.
+	// reason identifies the configuration that the pods were started for: with other
+	// feature gates they are restarted, in the same mode.
 	reason := strings.TrimSpace(mode + " " + featureGates(env.Cluster.Spec.Kubernetes.FeatureGates)[gatesFlag])
 	other := func(*engine.Scope) bool { return env.OtherProxy && mode != "none" }
 	pods := kube.Workload{Kind: "DaemonSet", Namespace: kubeSystem, Name: "kube-proxy"}
 	within := proxyTime * time.Duration(1+len(env.Cluster.Spec.Hosts))
 	return []engine.Task{
 		{
-			ID: begins, Title: "have kube-proxy start in mode " + mode, Manager: true, When: other,
+			ID: begins, Title: "restart kube-proxy in mode " + mode, Manager: true, When: other,
 			Needs: []string{"kubeadm.objects"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-					change := []plan.OpChange{{Kind: module.KindObject, Target: pods.String(), Summary: "one pod after the other starts anew"}}
+					change := []plan.OpChange{{Kind: module.KindObject, Target: pods.String(), Summary: "restart its pods one after the other"}}
 					client := engine.Get(s, module.KeyKube)
 					if client == nil {
 						return change, nil
@@ -166,7 +167,7 @@ func proxyTasks(env module.Env) []engine.Task {
 		},
 		{
 			ID: "kubernetes.proxy", Title: "wait for kube-proxy in mode " + mode, On: module.IsNode, When: other,
-			Needs: []string{begins}, Timeout: within + time.Minute, // it says itself what it waits for
+			Needs: []string{begins}, Timeout: within + time.Minute, // the wait has its own error message
 			Ops: func(s *engine.Scope) (op.List, error) {
 				loopback := "127.0.0.1"
 				if strings.Contains(module.InternalAddress(s.Host().Host), ":") {
@@ -178,27 +179,26 @@ func proxyTasks(env module.Env) []engine.Task {
 	}
 }
 
-// proxyTime bounds for how long kube-proxy of a node is waited for.
+// proxyTime is the timeout for kube-proxy on one node.
 const proxyTime = time.Minute
 
-// byKubeadm is the name by which the API server knows who wrote with kubeadm.
+// byKubeadm is the field manager of kubeadm.
 const byKubeadm = "kubeadm"
 
-// recorded are the objects in which kubeadm records its settings, and where in
-// their data.
+// recorded returns the ConfigMaps in which kubeadm saves its settings, and their keys.
 func recorded() [][2]string {
 	return [][2]string{{"kubeadm-config", "ClusterConfiguration"}, {"kubelet-config", "kubelet"}}
 }
 
-// records finds out who last wrote what kubeadm recorded: the API server keeps
-// that, so it is known of clusters that were made before anybody asked.
+// records checks who last wrote the saved settings of kubeadm. The API server tracks field
+// managers, so this also works for older clusters.
 func records(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKube)
 	var changes []plan.OpChange
 	var why []string
 	for _, r := range recorded() {
-		if client == nil { // the API does not answer; those who ask are told to wait
-			changes = append(changes, plan.OpChange{Kind: module.KindObject, Target: recordOf(r[0]), Summary: "record again, if it was changed"})
+		if client == nil { // the API does not answer; dependent steps are pending
+			changes = append(changes, plan.OpChange{Kind: module.KindObject, Target: recordOf(r[0]), Summary: "upload again, if it was changed"})
 			continue
 		}
 		how, err := changedRecord(ctx, client, r[0], r[1])
@@ -206,7 +206,7 @@ func records(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 			return nil, err
 		}
 		if how != "" {
-			changes = append(changes, plan.OpChange{Kind: module.KindObject, Target: recordOf(r[0]), Summary: how + ": kubeadm records it again"})
+			changes = append(changes, plan.OpChange{Kind: module.KindObject, Target: recordOf(r[0]), Summary: how + ": kubeadm uploads it again"})
 			why = append(why, recordOf(r[0])+" "+how)
 		}
 	}
@@ -218,23 +218,25 @@ func records(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 
 func recordOf(name string) string { return "ConfigMap " + kubeSystem + "/" + name }
 
-// changedRecord says how a record is not as kubeadm left it.
+// changedRecord returns how a saved configuration differs from what kubeadm wrote; "" if
+// it does not.
 func changedRecord(ctx context.Context, client *kube.Client, name, key string) (string, error) {
 	by, found, err := client.Writers(ctx, kubeSystem, name, key)
 	switch {
 	case err != nil:
 		return "", err
 	case !found:
-		return "is gone", nil
+		return "is missing", nil
 	case len(by) > 0 && !slices.Contains(by, byKubeadm):
 		return "was changed by " + strings.Join(by, ", "), nil
 	}
 	return "", nil
 }
 
-// releaseRecords has a record be nobody's any more: kubeadm becomes who wrote it
-// by writing something else than is there, and what somebody wrote may be the
-// same. Cut before kubeadm has written it is found again.
+// releaseRecords changes a saved configuration so that kubeadm becomes its field manager:
+// kubeadm must write something different from the present content, and the manual change
+// may be the same. If it is interrupted before kubeadm writes, the change is detected
+// again.
 func releaseRecords(ctx context.Context, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
 	for _, r := range recorded() {
@@ -260,11 +262,11 @@ func releaseRecords(ctx context.Context, s *engine.Scope) error {
 	return nil
 }
 
-// addonsTask asks kubeadm for its add-ons as it would make them. It is told the
-// settings that are wanted, whatever the host has on record.
+// addonsTask renders the add-ons with kubeadm. It passes the wanted settings, whatever the
+// host has.
 func addonsTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "kubeadm.addons", Title: "ask kubeadm for its add-ons", On: env.IsFirst, Provides: []engine.KeyRef{keyAddons.Ref()},
+		ID: "kubeadm.addons", Title: "render kubeadm add-ons", On: env.IsFirst, Provides: []engine.KeyRef{keyAddons.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			docs, err := initDocuments(env, s.Host())
 			if err != nil {
@@ -283,11 +285,11 @@ func addonsTask(env module.Env) engine.Task {
 			var all []*unstructured.Unstructured
 			for _, r := range results {
 				if r.Missing {
-					return nil // no kubeadm, or one that is to be mended; those who ask are told to wait
+					return nil // kubeadm is missing or damaged; dependent steps are pending
 				}
 				objs, err := kube.Objects(r.Output)
 				if err != nil {
-					return fmt.Errorf("reading kubeadm's %s: %w", r.Target, err)
+					return fmt.Errorf("reading %s from kubeadm: %w", r.Target, err)
 				}
 				all = append(all, objs...)
 			}
@@ -297,8 +299,8 @@ func addonsTask(env module.Env) engine.Task {
 	}
 }
 
-// notOurs leaves the settings of CoreDNS to module dns. What only a server says
-// of an object is taken out.
+// notOurs leaves the settings of CoreDNS to module dns. It removes fields that only a
+// server sets.
 func notOurs(o *unstructured.Unstructured) bool {
 	unstructured.RemoveNestedField(o.Object, "status")
 	for _, field := range []string{"creationTimestamp", "resourceVersion"} {
@@ -307,8 +309,8 @@ func notOurs(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "ConfigMap" && o.GetName() == "coredns"
 }
 
-// addons are the objects as they shall be. How many CoreDNS there are is for
-// others to say, such as an autoscaler, unless they say that there be none.
+// addons returns the wanted objects. The number of CoreDNS replicas is left to others,
+// such as an autoscaler, unless it is zero.
 func addons(ctx context.Context, s *engine.Scope) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	for _, o := range engine.Get(s, keyAddons) {
@@ -320,7 +322,7 @@ func addons(ctx context.Context, s *engine.Scope) ([]*unstructured.Unstructured,
 			}
 			if n > 0 {
 				if err := unstructured.SetNestedField(o.Object, n, "spec", "replicas"); err != nil {
-					return nil, fmt.Errorf("reading kubeadm's %s: %w", o.GetName(), err)
+					return nil, fmt.Errorf("reading %s from kubeadm: %w", o.GetName(), err)
 				}
 			}
 		}
@@ -329,7 +331,7 @@ func addons(ctx context.Context, s *engine.Scope) ([]*unstructured.Unstructured,
 	return out, nil
 }
 
-// namesOfAddons stand in for the objects until kubeadm was asked.
+// namesOfAddons returns placeholders for the objects until kubeadm has rendered them.
 func namesOfAddons() (out []*unstructured.Unstructured) {
 	for _, o := range []struct{ version, kind, namespace, name string }{
 		{"apps/v1", "Deployment", kubeSystem, "coredns"},

@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// kubeadm prints its manifests one after the other, as it would send them.
+// The manifests that kubeadm prints, in the order in which it would apply them.
 const printed = `---
 apiVersion: apps/v1
 kind: Deployment
@@ -66,8 +66,8 @@ func TestNotOurs(t *testing.T) {
 	}
 }
 
-// TestSetUp: a kubelet is started before all else on control planes that have
-// joined, and nowhere else.
+// TestSetUp: the kubelet is started first on control planes that have joined, and nowhere
+// else.
 func TestSetUp(t *testing.T) {
 	env := environment()
 	for _, tc := range []struct {
@@ -86,8 +86,8 @@ func TestSetUp(t *testing.T) {
 	}
 }
 
-// TestLacksShared: control planes get again what they have in common when some of
-// it has gone.
+// TestLacksShared: control planes receive the shared files again when some of them are
+// missing.
 func TestLacksShared(t *testing.T) {
 	env := environment()
 	all := append([]string{module.ClientCert}, sharedFiles(env)...)
@@ -115,7 +115,7 @@ func TestLacksShared(t *testing.T) {
 	}
 }
 
-// TestKeeps: what is kept is what is put back, and holds no secret.
+// TestKeeps: kept files are the files that are restored, and contain no secrets.
 func TestKeeps(t *testing.T) {
 	env := environment()
 	var kept, back []string

@@ -21,32 +21,32 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// IDEncryptionAlone is that keys cannot be changed, because not every control plane
+// IDEncryptionAlone means that keys cannot be changed, because not every control plane
 // takes part.
 const IDEncryptionAlone = "encryption-control-planes"
 
-// IDEncryptionLost is that no control plane has the keys any more that their API
-// servers were started with.
+// IDEncryptionLost means that no control plane has the keys that its API server was
+// started with.
 const IDEncryptionLost = "encryption-keys-lost"
 
 var (
-	// keyEncrypting is the way to what is wanted; it has keys in it, and is on no
-	// record.
+	// keyEncrypting is the path to the wanted encryption. It contains keys, and is not
+	// written to any record.
 	keyEncrypting = engine.NewKey[*encrypting]("kubeadm.encryption", nil)
-	// keyDecrypts speaks to the API while control planes still have keys.
+	// keyDecrypts is a client of the API while control planes still have keys.
 	keyDecrypts = engine.NewKey[*kube.Client]("kubeadm.encryption-api", nil)
 )
 
-// Steps of encryption, in their order.
+// The steps of encryption, in order.
 const (
 	stepKeysRead    = "encryption.read"
 	stepKeysWrite   = "encryption.write"
 	stepKeysRewrite = "encryption.rewrite"
 )
 
-// Encryption is the module that comes before what control planes are started with:
-// it makes keys and has all API servers read by them. Where nothing is to be
-// encrypted any more everything is written anew here, as long as they have keys.
+// Encryption is the module that runs before control planes are started: it creates keys,
+// and makes all API servers read with them. When encryption is disabled, everything is
+// rewritten here, while the API servers still have the keys.
 func Encryption(env module.Env) engine.Module {
 	tasks := []engine.Task{keysTask(env), readTask(env)}
 	if env.Cluster.Spec.Kubernetes.Encryption == nil {
@@ -55,13 +55,13 @@ func Encryption(env module.Env) engine.Module {
 	return engine.Module{Name: "encryption", Tasks: tasks}
 }
 
-// Encrypted is the module that comes when all API servers read by the keys: it has
-// them write by the one that is wanted, writes everything anew and forgets the
-// others. Where nothing is to be encrypted any more it takes the keys away.
+// Encrypted is the module that runs when all API servers read with the keys: it makes them
+// write with the wanted key, rewrites everything, and removes the other keys. When
+// encryption is disabled, it removes all keys.
 func Encrypted(env module.Env) engine.Module {
 	if env.Cluster.Spec.Kubernetes.Encryption == nil {
 		return engine.Module{Name: "encryption", Tasks: []engine.Task{{
-			ID: "encryption.gone", Title: "take keys away that encrypt nothing any more", On: keepsKeys(env),
+			ID: "encryption.gone", Title: "remove unused encryption keys", On: keepsKeys(env),
 			When: func(s *engine.Scope) bool { return hasKeys(s.Host()) },
 			Ops: func(*engine.Scope) (op.List, error) {
 				return op.List{op.Absent{Path: module.EncryptionFile}}, nil
@@ -71,12 +71,12 @@ func Encrypted(env module.Env) engine.Module {
 	return engine.Module{Name: "encryption", Tasks: []engine.Task{
 		writeTask(env, stepKeysRead, "kubeadm.init.wait", "join.settings", "join.api"),
 		rewriteTask(env, module.KeyKube),
-		keyFileTask(env, "encryption.last", "forget keys that nothing is encrypted by", func(e *encrypting) map[string]module.Encryption { return e.last }, stepKeysRewrite),
+		keyFileTask(env, "encryption.last", "remove previous encryption keys", func(e *encrypting) map[string]module.Encryption { return e.last }, stepKeysRewrite),
 	}}
 }
 
-// restartTime bounds the restart of an API server, in seconds. A kubelet waits
-// longer with each restart that follows another within minutes, five at most.
+// restartTime is the timeout for the restart of an API server, in seconds. After several
+// restarts within minutes, a kubelet waits up to five minutes.
 const restartTime = 600
 
 func keepsKeys(env module.Env) func(*engine.Host) bool {
@@ -87,23 +87,24 @@ func hasKeys(h *engine.Host) bool {
 	return h.Facts != nil && slices.Contains(h.Facts.Present, module.EncryptionFile)
 }
 
-// encrypts says that something is encrypted, or is to be.
+// encrypts reports whether something is encrypted, or will be.
 func encrypts(env module.Env, s *engine.Scope) bool {
 	return env.Cluster.Spec.Kubernetes.Encryption != nil || slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return keepsKeys(env)(h) && hasKeys(h) })
 }
 
-// runsAlready says that there is a cluster whose control planes may have written.
+// runsAlready reports whether there is a cluster whose control planes may have written
+// data.
 func runsAlready(s *engine.Scope) bool {
 	return slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) && module.Holds(h) })
 }
 
-// keysTask looks at the keys of all control planes at once. It makes one when the
-// operation runs: a plan has no secret. What it makes is nowhere before the next
-// step has written it, and what was written is found again.
+// keysTask reads the keys of all control planes. It creates a key when the operation runs,
+// because a plan contains no secrets. The key exists only in memory until the next step
+// writes it; a key that was written is found again.
 func keysTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "encryption.keys", Title: "look at keys for encryption", On: env.IsFirst,
-		// Without any keys, too: API servers may have been started with some.
+		ID: "encryption.keys", Title: "check encryption keys", On: env.IsFirst,
+		// Also without any key files: API servers may have been started with keys.
 		When:     func(s *engine.Scope) bool { return encrypts(env, s) || runsAlready(s) },
 		Provides: []engine.KeyRef{keyEncrypting.Ref()},
 		Run: &engine.Action{
@@ -126,13 +127,13 @@ func keysTask(env module.Env) engine.Task {
 				engine.Provide(s, keyEncrypting, e)
 				return nil, nil
 			},
-			Apply: func(context.Context, *engine.Scope) error { return errors.New("looking changes nothing") },
+			Apply: func(context.Context, *engine.Scope) error { return errors.New("this step changes nothing") },
 		},
 	}
 }
 
-// look reads the files of the control planes. Where none has one that API servers were
-// started with, another key would let them read nothing of what is stored.
+// look reads the key files of the control planes. If none has the file that API servers
+// were started with, a new key would make all stored data unreadable.
 func (e *encrypting) look(ctx context.Context, env module.Env, s *engine.Scope) error {
 	lost := ""
 	for _, h := range s.Hosts() {
@@ -144,21 +145,22 @@ func (e *encrypting) look(ctx context.Context, env module.Env, s *engine.Scope) 
 			op.ReadFile{Path: module.EncryptionFile, Secret: true}, op.ReadFile{Path: module.APIServerManifest},
 		})
 		if err != nil {
-			return fmt.Errorf("reading keys on %s: %w", h.Name, err)
+			return fmt.Errorf("reading encryption keys on %s: %w", h.Name, err)
 		}
 		for _, r := range results {
 			if r.Error != nil {
-				return fmt.Errorf("reading keys on %s: %w", h.Name, r.Error)
+				return fmt.Errorf("reading encryption keys on %s: %w", h.Name, r.Error)
 			}
 		}
 		own, err := module.EncryptionOf(results[1].Output)
-		if err != nil && encrypts(env, s) { // else a manifest that is damaged is put right
+		if err != nil && encrypts(env, s) { // otherwise a damaged manifest is restored later
 			return fmt.Errorf("%s: %w", h.Name, err)
 		}
 		if own != "" && own != module.EncryptionFile && env.Cluster.Spec.Kubernetes.Encryption != nil {
 			return diag.List{{
-				ID: spec.IDEncryptionForeign, Severity: diag.Error, Host: h.Name, Message: "its API server encrypts by a configuration that is not Slipway's: " + own,
-				Hint: "have it decrypt everything first, and take the argument out; then switch encryption on",
+				ID: spec.IDEncryptionForeign, Severity: diag.Error, Host: h.Name,
+				Message: "its API server uses an encryption configuration that Slipway did not write: " + own,
+				Hint:    "decrypt everything with that configuration first and remove the argument; then enable encryption",
 			}}
 		}
 		if results[0].Missing {
@@ -168,27 +170,28 @@ func (e *encrypting) look(ctx context.Context, env module.Env, s *engine.Scope) 
 			continue
 		}
 		if e.have[h.Name], err = module.ParseEncryption(results[0].Output); err != nil {
-			return fmt.Errorf("%s: %w; put it back from another control plane or from a backup", h.Name, err)
+			return fmt.Errorf("%s: %w; restore the file from another control plane or from a backup", h.Name, err)
 		}
 	}
 	if lost == "" || len(e.have) > 0 {
 		return nil
 	}
 	return diag.List{{
-		ID: IDEncryptionLost, Severity: diag.Error, Host: lost, Message: "no control plane has " + module.EncryptionFile + " any more, by which its API server reads what is encrypted",
-		Hint: "put it back from a backup set before anything restarts that API server; if nothing was encrypted yet, take --" + spec.EncryptionFlag + " out of " + module.APIServerManifest,
+		ID: IDEncryptionLost, Severity: diag.Error, Host: lost, Message: "no control plane has " + module.EncryptionFile + ", which its API server needs to read encrypted data",
+		Hint: "restore the file from a backup set before the API server is restarted; " +
+			"if nothing was encrypted yet, remove --" + spec.EncryptionFlag + " from " + module.APIServerManifest,
 	}}
 }
 
-// choose says by which key what is wanted is encrypted. In a plan a key that is yet
-// to be made is nothing but its name's beginning.
+// choose selects the key for the wanted resources. In a plan, a key that does not exist
+// yet has only the prefix of its name.
 func (e *encrypting) choose(wanted *v1alpha1.Encryption, makes bool) (err error) {
 	key, ok := e.current(wanted)
 	switch {
 	case ok:
 	case makes:
 		if key, err = newKey(wanted); err != nil {
-			return fmt.Errorf("making a key: %w", err)
+			return fmt.Errorf("creating a key: %w", err)
 		}
 	default:
 		key = module.EncryptionKey{Provider: wanted.Provider, Name: generation(wanted)}
@@ -199,9 +202,9 @@ func (e *encrypting) choose(wanted *v1alpha1.Encryption, makes bool) (err error)
 	return nil
 }
 
-// alone refuses a change of keys in which not every control plane takes part: one
-// would not read what the others write, or write what they do not read. One that
-// is given up, or has never joined, does neither.
+// alone returns an error if not every control plane takes part in a change of keys: one
+// would not read what the others write, or write what they cannot read. A control plane
+// that is force-removed or has never joined does neither.
 func (e *encrypting) alone(env module.Env, s *engine.Scope) error {
 	var missing []string
 	for _, h := range env.Absent {
@@ -220,13 +223,15 @@ func (e *encrypting) alone(env module.Env, s *engine.Scope) error {
 	}
 	return diag.List{{
 		ID: IDEncryptionAlone, Severity: diag.Error,
-		Message: "keys for encryption are changed on all control planes or on none, and these take no part, or leave: " + strings.Join(missing, ", "),
-		Hint:    "first have all of them answer, or take off those that are gone (slipway delete node NAME) with the encryption as it was; then: slipway apply -f FILE",
+		Message: "encryption keys can be changed only on all control planes together, but these " +
+			"do not take part or are leaving: " + strings.Join(missing, ", "),
+		Hint: "make all control planes reachable, or remove the lost ones (slipway delete node NAME) without changing the encryption; " +
+			"then run slipway apply -f FILE",
 	}}
 }
 
-// keyFileTask has API servers go by a stage of their keys: one after the other, and
-// none before the one before it serves.
+// keyFileTask writes one stage of the keys for API servers: one after the other, and each
+// must serve before the next one.
 func keyFileTask(env module.Env, id, title string, stage func(*encrypting) map[string]module.Encryption, needs ...string) engine.Task {
 	return engine.Task{
 		ID: id, Title: title, On: keepsKeys(env), Needs: needs, NeedsAll: len(needs) > 0, Timeout: 16 * time.Minute,
@@ -243,8 +248,8 @@ func keyFileTask(env module.Env, id, title string, stage func(*encrypting) map[s
 	}
 }
 
-// file is a stage of a host's keys. follows says that its API server has keys by
-// then; else it has if the file was there before.
+// file returns the operations for one stage of the keys of a host. follows reports whether
+// its API server has keys at this point; otherwise it has if the file existed before.
 func (e *encrypting) file(env module.Env, h *engine.Host, keys module.Encryption, follows bool) (op.List, error) {
 	off := env.Cluster.Spec.Kubernetes.Encryption == nil
 	if len(keys) == 0 || off && e.have[h.Name] == nil {
@@ -257,14 +262,14 @@ func (e *encrypting) file(env module.Env, h *engine.Host, keys module.Encryption
 	list := op.List{op.File{Path: module.EncryptionFile, Mode: 0o600, Content: text, Secret: true}}
 	if follows || module.Holds(h) && e.have[h.Name] != nil {
 		list = append(list, op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EncryptionFile}, TimeoutSeconds: restartTime})
-		if !e.has(h.Name, text) { // else one that does not serve may wait for what comes after this
+		if !e.has(h.Name, text) { // otherwise an API server that does not serve may depend on a later step
 			list = append(list, ownAPI(env))
 		}
 	}
 	return list, nil
 }
 
-// has says that a host's file was this already.
+// has reports whether the file of a host already has this content.
 func (e *encrypting) has(host string, text []byte) bool {
 	if e.have[host] == nil {
 		return false
@@ -273,23 +278,23 @@ func (e *encrypting) has(host string, text []byte) bool {
 	return err == nil && bytes.Equal(is, text)
 }
 
-// readTask has all API servers read what any of them may come to write. One that is
-// yet to start gets its keys here.
+// readTask makes all API servers read with every key that any of them may write with. An
+// API server that has not started yet receives its keys here.
 func readTask(env module.Env) engine.Task {
-	t := keyFileTask(env, stepKeysRead, "bring keys for encryption", func(e *encrypting) map[string]module.Encryption { return e.read })
+	t := keyFileTask(env, stepKeysRead, "distribute encryption keys", func(e *encrypting) map[string]module.Encryption { return e.read })
 	t.When = func(s *engine.Scope) bool { return encrypts(env, s) }
 	return t
 }
 
-// writeTask has all of them write by what is wanted.
+// writeTask makes all of them write with the wanted key.
 func writeTask(env module.Env, needs ...string) engine.Task {
-	return keyFileTask(env, stepKeysWrite, "have API servers write by the key that is wanted", func(e *encrypting) map[string]module.Encryption { return e.write }, needs...)
+	return keyFileTask(env, stepKeysWrite, "switch API servers to encryption key", func(e *encrypting) map[string]module.Encryption { return e.write }, needs...)
 }
 
-// rewriteTask writes everything anew, and looks in etcd that nothing is left.
+// rewriteTask rewrites everything, and verifies in etcd that nothing old remains.
 func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 	return engine.Task{
-		ID: stepKeysRewrite, Title: "write anew what is encrypted otherwise", On: env.IsFirst, Needs: []string{stepKeysWrite}, NeedsAll: true, Timeout: 2 * time.Hour,
+		ID: stepKeysRewrite, Title: "re-encrypt existing objects", On: env.IsFirst, Needs: []string{stepKeysWrite}, NeedsAll: true, Timeout: 2 * time.Hour,
 		When:     func(s *engine.Scope) bool { return encrypts(env, s) && runsAlready(s) },
 		Consumes: []engine.KeyRef{keyEncrypting.Ref(), api.Ref()},
 		Run: &engine.Action{
@@ -299,9 +304,9 @@ func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 					return nil, nil
 				}
 				for _, r := range slices.Sorted(maps.Keys(e.rewrite)) {
-					how := "write all anew, encrypted by " + e.rewrite[r].Provider
+					how := "rewrite all, encrypted with " + e.rewrite[r].Provider
 					if e.rewrite[r].Provider == module.Plain {
-						how = "write all anew, not encrypted"
+						how = "rewrite all, not encrypted"
 					}
 					out = append(out, plan.OpChange{Kind: module.KindObject, Target: r, Summary: how})
 				}
@@ -311,7 +316,7 @@ func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 				e, client := engine.Get(s, keyEncrypting), engine.Get(s, api)
 				for _, r := range slices.Sorted(maps.Keys(e.rewrite)) {
 					if verified(ctx, env, s, r, e.rewrite[r]) == nil {
-						continue // nothing was written otherwise, or nothing is left of it
+						continue // everything is already written with the key
 					}
 					if client == nil {
 						return errors.New("the API does not answer")
@@ -329,7 +334,7 @@ func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 	}
 }
 
-// verified asks etcd itself: keys are forgotten next.
+// verified checks the values in etcd itself, because keys are removed next.
 func verified(ctx context.Context, env module.Env, s *engine.Scope, resource string, key module.EncryptionKey) error {
 	o := op.EtcdValues{EtcdClient: module.EtcdClient(), Begins: key.Begins()}
 	if o.Endpoints = []string{env.OwnMember()}; !env.Stacked() {
@@ -345,19 +350,20 @@ func verified(ctx context.Context, env module.Env, s *engine.Scope, resource str
 	}
 	var found op.EtcdValued
 	if err := json.Unmarshal(results[0].Output, &found); err != nil {
-		return fmt.Errorf("reading what etcd has of %s: %w", resource, err)
+		return fmt.Errorf("reading the values of %s in etcd: %w", resource, err)
 	}
 	if found.Others > 0 {
-		return fmt.Errorf("%d of %d %s are not as they were to be written, the first is %s: no key is forgotten", found.Others, found.Keys, resource, found.First)
+		return fmt.Errorf("%d of %d %s were not rewritten as requested, the first is %s: "+
+			"all keys are kept", found.Others, found.Keys, resource, found.First)
 	}
-	s.Tell("etcd has %d %s, all of them so", found.Keys, resource)
+	s.Tell("verified in etcd: all %d %s", found.Keys, resource)
 	return nil
 }
 
-// decryptsTask speaks to the API before control planes have their new settings.
+// decryptsTask connects to the API before control planes have their new settings.
 func decryptsTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "encryption.reach", Title: "reach the API", On: env.IsFirst,
+		ID: "encryption.reach", Title: "connect to API", On: env.IsFirst,
 		When:     func(s *engine.Scope) bool { return encrypts(env, s) && runsAlready(s) },
 		Provides: []engine.KeyRef{keyDecrypts.Ref()},
 		Ops:      func(*engine.Scope) (op.List, error) { return op.List{op.ReadFile{Path: adminConf, Secret: true}}, nil },

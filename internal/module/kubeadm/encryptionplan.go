@@ -15,30 +15,29 @@ import (
 	"slipway.dev/slipway/internal/secret"
 )
 
-// An encrypting is what control planes have of keys, and the way from there to
-// what is wanted. What the files on hosts say is all that it goes by, so that it
-// goes on from wherever one has stopped:
+// An encrypting holds the keys of control planes, and the path from there to the wanted
+// state. It depends only on the files on hosts, so it continues wherever an earlier
+// attempt stopped:
 //
-//	read     every API server reads what any of them may come to write
-//	write    every one writes by what is wanted
-//	rewrite  everything is written anew
-//	last     what nothing is written by any more is forgotten
+//	read     every API server reads what any of them may write
+//	write    every API server writes with the wanted key
+//	rewrite  everything is rewritten
+//	last     unused keys are removed
 //
-// A file that has nothing but what is wanted is there when everything was written
-// anew, and not before.
+// A file with only the wanted key exists only after everything was rewritten.
 type encrypting struct {
-	hosts []string                     // control planes in their order
-	have  map[string]module.Encryption // by host; none is no file
+	hosts []string                     // control planes in order
+	have  map[string]module.Encryption // by host; missing means no file
 	want  map[string]module.EncryptionKey
-	// fresh says that nothing was written yet: there is no cluster.
+	// fresh reports whether nothing was written yet: there is no cluster.
 	fresh bool
 
 	read, write, last map[string]module.Encryption // by host
-	// rewrite are the resources that are written anew, by what.
+	// rewrite holds the resources that are rewritten, with the key for each.
 	rewrite map[string]module.EncryptionKey
 }
 
-// resources are all that are encrypted, or are to be.
+// resources returns all resources that are encrypted, or will be.
 func (e *encrypting) resources() []string {
 	all := map[string]bool{}
 	for r := range e.want {
@@ -52,7 +51,7 @@ func (e *encrypting) resources() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// layOut finds the way.
+// layOut computes the stages.
 func (e *encrypting) layOut() error {
 	e.read, e.write, e.last, e.rewrite = map[string]module.Encryption{}, map[string]module.Encryption{}, map[string]module.Encryption{}, map[string]module.EncryptionKey{}
 	for _, h := range e.hosts {
@@ -96,9 +95,8 @@ func (e *encrypting) layOutOf(r string, to module.EncryptionKey) error {
 	return nil
 }
 
-// stateOf is how each host reads a resource, and all ways together. A host that
-// has no file where others have one gets it as they have it: it joins, or has lost
-// its own.
+// stateOf returns how each host reads a resource, and all keys together. A host without a
+// file, when others have one, gets their keys: it is joining, or has lost its file.
 func (e *encrypting) stateOf(r string, to module.EncryptionKey) (is map[string][]module.EncryptionKey, all []module.EncryptionKey) {
 	is = map[string][]module.EncryptionKey{}
 	var some []module.EncryptionKey
@@ -125,35 +123,36 @@ func (e *encrypting) stateOf(r string, to module.EncryptionKey) (is map[string][
 	return is, all
 }
 
-// done says that everything was written anew: one has forgotten all else, which
-// comes after that, and none writes otherwise.
+// done reports whether everything was rewritten: one host has removed all other keys,
+// which is the last stage, and all hosts write with the key.
 func (e *encrypting) done(is map[string][]module.EncryptionKey, to module.EncryptionKey) bool {
 	forgot := false
 	for _, h := range e.hosts {
 		if !is[h][0].Is(to) {
 			return false
 		}
-		// A host without a file has forgotten nothing.
+		// A host without a file has removed no keys.
 		forgot = forgot || len(is[h]) == 1 && (e.have[h] != nil || e.fresh)
 	}
 	return forgot
 }
 
-// differing refuses keys of one name that are not the same.
+// differing returns an error for keys with the same name and different secrets.
 func differing(r string, keys []module.EncryptionKey) error {
 	seen := map[string]module.EncryptionKey{}
 	for _, k := range keys {
 		name := k.Provider + "/" + k.Name
 		if other, ok := seen[name]; ok && !other.Secret.Equal(k.Secret) {
-			return fmt.Errorf("control planes have two keys that are called %s for %s: one of their files %s is not the cluster's", k.Name, r, module.EncryptionFile)
+			return fmt.Errorf("control planes have two different keys named %s for %s: "+
+				"one of the files %s does not belong to this cluster", k.Name, r, module.EncryptionFile)
 		}
 		seen[name] = k
 	}
 	return nil
 }
 
-// current is the key of the wanted generation that is there, if one is: that by
-// which something is written, else any.
+// current returns the existing key of the wanted generation, if there is one: preferably
+// the one that is used for writing.
 func (e *encrypting) current(wanted *v1alpha1.Encryption) (module.EncryptionKey, bool) {
 	var others []module.EncryptionKey
 	for _, h := range e.hosts {
@@ -175,11 +174,11 @@ func (e *encrypting) current(wanted *v1alpha1.Encryption) (module.EncryptionKey,
 	return module.EncryptionKey{}, false
 }
 
-// generation is how names of keys begin that are of the wanted one.
+// generation returns the prefix of the names of keys of the wanted generation.
 func generation(wanted *v1alpha1.Encryption) string { return strconv.Itoa(wanted.Generation) + "-" }
 
-// newKey makes a key. No other ever has its name: one of the same generation may
-// be in a backup.
+// newKey creates a key. Its name is unique, because a backup may contain another key of
+// the same generation.
 func newKey(wanted *v1alpha1.Encryption) (module.EncryptionKey, error) {
 	raw, name := make([]byte, 32), make([]byte, 6)
 	if _, err := rand.Read(raw); err != nil {

@@ -10,11 +10,11 @@ import (
 
 const stepHardening = "kubeadm.hardening"
 
-// hardeningTask brings what a hardened API server answers strangers, before it
-// starts.
+// hardeningTask writes the configuration of anonymous access for a hardened API server,
+// before it starts.
 func hardeningTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: stepHardening, Title: "write what API servers answer strangers", On: engine.Role(v1alpha1.RoleControlPlane),
+		ID: stepHardening, Title: "write anonymous access configuration", On: engine.Role(v1alpha1.RoleControlPlane),
 		When: func(*engine.Scope) bool { return spec.Harden(env.Cluster).Anonymous() },
 		Ops: func(*engine.Scope) (op.List, error) {
 			text, err := files.ReadFile("templates/authentication.yaml")
@@ -26,10 +26,10 @@ func hardeningTask(env module.Env) engine.Task {
 	}
 }
 
-// unhardenTask takes it away, after the API server that went by it.
+// unhardenTask removes it, after the API server that used it was restarted.
 func unhardenTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "kubeadm.unhardened", Title: "take away what API servers answered strangers", On: engine.Role(v1alpha1.RoleControlPlane),
+		ID: "kubeadm.unhardened", Title: "remove anonymous access configuration", On: engine.Role(v1alpha1.RoleControlPlane),
 		When: func(*engine.Scope) bool { return !spec.Harden(env.Cluster).Anonymous() },
 		Ops:  func(*engine.Scope) (op.List, error) { return op.List{op.PutBack{Step: stepHardening}}, nil },
 	}

@@ -25,23 +25,22 @@ var (
 	keyToken = engine.NewKey("kubeadm.token", "(join token)")
 	// keyCA has the CA certificates that the cluster trusts, PEM-encoded.
 	keyCA = engine.NewKey("kubeadm.ca", []byte("(certificate of the CA)"))
-	// KeyAdminConf is the administrator's kubeconfig.
+	// KeyAdminConf is the kubeconfig of the administrator.
 	KeyAdminConf = engine.NewKey("kubeadm.admin", kubeconfig.Untrusted{})
 )
 
-// adminTask reads the credentials that kubeadm made, for everything that
-// speaks to the API from here on. coming reads an authority by which API servers are
-// believed besides that of now.
+// adminTask reads the credentials that kubeadm created, for all later tasks that use the
+// API. coming reads CAs that are trusted for API servers in addition to the current one.
 func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc, coming ...op.Op) engine.Task {
 	return engine.Task{
-		ID: "kubeadm.admin", Title: "reach the API", On: env.IsFirst,
+		ID: "kubeadm.admin", Title: "connect to API", On: env.IsFirst,
 		Provides: []engine.KeyRef{module.KeyKube.Ref(), KeyAdminConf.Ref(), keyCA.Ref()},
 		Ops: func(*engine.Scope) (op.List, error) {
 			return append(op.List{op.ReadFile{Path: adminConf, Secret: true}, op.ReadFile{Path: caCert}}, coming...), nil
 		},
 		After: func(ctx context.Context, s *engine.Scope, results []op.Result) error {
 			if results[0].Missing || results[1].Missing {
-				return nil // nothing here yet; those who ask are told to wait
+				return nil // no files yet; dependent steps are pending
 			}
 			authorities, err := certs.Authorities(results[1].Output)
 			if err != nil {
@@ -81,8 +80,8 @@ func provideClient(ctx context.Context, s *engine.Scope, key engine.Key[*kube.Cl
 // ownServer reaches the API server of the host itself.
 func ownServer(s *engine.Scope) kube.DialFunc { return s.Host().Conn.DialContext }
 
-// anyServer reaches that one, or, while nothing takes a connection there, that of
-// another control plane: they show certificates of one authority.
+// anyServer reaches that API server or, while it accepts no connections, the API server of
+// another control plane. Their certificates have the same CA.
 func anyServer(s *engine.Scope) kube.DialFunc { return serverOf(s, s.Host()) }
 
 // serverOf reaches the API server of a host, or of another control plane.
@@ -107,14 +106,14 @@ func serverOf(s *engine.Scope, first *engine.Host) kube.DialFunc {
 	}
 }
 
-// apiPatience is how long an API server may be away that has answered, or that
-// the operation restarts: that is what it takes to start. One that answers while
-// it is planned may be about to be restarted by what was begun before.
+// apiPatience is how long an API server that has answered, or that the operation restarts,
+// may be down: the time of a start. An API server that answers during planning may be
+// restarted by an earlier attempt.
 const apiPatience = time.Minute
 
-// answers says that the API can be asked. A control plane that was cut off
-// while it was set up has credentials, but perhaps nothing that answers them,
-// or nothing that knows them: what depends on it is then known later.
+// answers reports whether the API can be used. After an interrupted setup, a control plane
+// may have credentials, but no API server that answers or accepts them. Dependent steps
+// are then pending.
 func answers(ctx context.Context, client *kube.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -122,19 +121,19 @@ func answers(ctx context.Context, client *kube.Client) bool {
 	return err == nil
 }
 
-// Join is the module that joins nodes: workers as soon as the API is there, and
-// control planes beside them, one after the other only where etcd wants it. What
-// they go by is as it shall be when the steps have been done that are named.
+// Join is the module that joins nodes: workers as soon as the API is ready, and control
+// planes at the same time, one after the other only where etcd requires it. The given
+// steps must end first, because the nodes use their results.
 func Join(env module.Env, after ...string) engine.Module {
 	wanted := func(s *engine.Scope) bool { return waiting(env, s.Hosts()) }
 	token := []engine.KeyRef{keyToken.Ref(), keyCA.Ref()}
 	tasks := []engine.Task{{
-		ID: "join.token", Title: "make a join token", Manager: true, When: wanted, Needs: after,
+		ID: "join.token", Title: "create join token", Manager: true, When: wanted, Needs: after,
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},
 		Run: tokenAction(env),
 	}}
 	tasks = append(tasks, engine.Task{
-		ID: "join.preflight", Title: "ask kubeadm's preflight", On: env.Joins,
+		ID: "join.preflight", Title: "run kubeadm preflight checks", On: env.Joins,
 		When:     func(s *engine.Scope) bool { return !begun(s.Host()) },
 		Consumes: token,
 		Ops: func(s *engine.Scope) (op.List, error) {
@@ -142,14 +141,13 @@ func Join(env module.Env, after ...string) engine.Module {
 		},
 	})
 	tasks = append(tasks, engine.Task{
-		ID: "join.kubelet-start", Title: "start the kubelet", On: env.Joins,
+		ID: "join.kubelet-start", Title: "start kubelet", On: env.Joins,
 		Consumes: token, Timeout: 8 * time.Minute,
 		Ops: func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, kubeletStart()) },
 	}, etcdTask(env), componentsTask(env), engine.Task{
-		ID: "join.bootstrap", Title: "join", On: env.Joins, Timeout: 8 * time.Minute,
+		ID: "join.bootstrap", Title: "join cluster", On: env.Joins, Timeout: 8 * time.Minute,
 		Ops: func(*engine.Scope) (op.List, error) {
-			// The kubelet has its own credentials then, and nothing reads
-			// these files any more.
+			// The kubelet then has its own credentials, and nothing reads these files.
 			return op.List{
 				op.Wait{Path: module.ClientCert, TimeoutSeconds: 420}, op.Absent{Path: bootstrapConf}, op.Absent{Path: discoveryFile},
 			}, nil
@@ -159,7 +157,7 @@ func Join(env module.Env, after ...string) engine.Module {
 	return engine.Module{Name: "join", Tasks: append(tasks, endTokens(env, wanted, "join.bootstrap"))}
 }
 
-// tokenAction makes a join token.
+// tokenAction creates a join token.
 func tokenAction(env module.Env) *engine.Action {
 	return &engine.Action{
 		Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
@@ -176,13 +174,13 @@ func EndJoin(env module.Env) engine.Module {
 	return engine.Module{Name: "join", Tasks: []engine.Task{adminTask(env, ownServer), endTokens(env, waiting)}}
 }
 
-// endTokens deletes tokens: those that there are, and, where some are made, those
-// that there will be.
+// endTokens deletes the join tokens: existing ones and, if made, the ones that the
+// operation creates.
 func endTokens(env module.Env, made func(*engine.Scope) bool, after ...string) engine.Task {
 	return endTokensBy(env, module.KeyKube, made, after...)
 }
 
-// endTokensBy deletes them by a certain client.
+// endTokensBy deletes them with a given client.
 func endTokensBy(env module.Env, by engine.Key[*kube.Client], made func(*engine.Scope) bool, after ...string) engine.Task {
 	return engine.Task{
 		ID: "join.token-end", Title: "delete join tokens", Manager: true,
@@ -196,21 +194,21 @@ func endTokensBy(env module.Env, by engine.Key[*kube.Client], made func(*engine.
 	}
 }
 
-// waiting says that a node has not joined, as far as its facts tell. One that
-// was cut off has both its own credentials and those it came with, and its
-// phase, which wants a token again, may be all but done.
+// waiting reports whether a node has not joined, according to its facts. An interrupted
+// node has both its own credentials and the bootstrap credentials. Its join phase, which
+// needs a token again, may be almost complete.
 func waiting(env module.Env, hosts []*engine.Host) bool {
 	return slices.ContainsFunc(hosts, func(h *engine.Host) bool { return env.Stays(h) && env.Joins(h) && isWaiting(h) })
 }
 
-// isWaiting is waiting for one node.
+// isWaiting is waiting for a single node.
 func isWaiting(h *engine.Host) bool {
 	return h.Facts != nil && (!slices.Contains(h.Facts.Present, module.ClientCert) || slices.Contains(h.Facts.Present, bootstrapConf))
 }
 
-// begun says that a node was cut off while it joined, or has joined.
-// Preflight, which looks at a host without a cluster, would stumble over what
-// is there by then; of a control plane it wants the shared certificates.
+// begun reports whether a node has begun to join, or has joined. The preflight checks,
+// which are for a host without a cluster, would then fail. On a control plane they need
+// the shared certificates.
 func begun(h *engine.Host) bool {
 	marks := []string{bootstrapConf, kubeletConf, "/etc/kubernetes/pki/*.crt"}
 	if h.HasRole(v1alpha1.RoleControlPlane) {
@@ -221,32 +219,30 @@ func begun(h *engine.Host) bool {
 	})
 }
 
-// A joining is a phase of `kubeadm join` that wants the token.
+// A joining is a phase of `kubeadm join` that needs the token.
 type joining struct {
 	name    string
 	creates []string
 	keeps   []string
-	// declares are further files that it makes.
+	// declares lists other files that it creates.
 	declares   []string
 	conclusive bool
 }
 
-// kubeletStart has the kubelet ask to be let in.
+// kubeletStart makes the kubelet request its credentials.
 func kubeletStart() joining {
 	return joining{
 		name: "kubelet-start",
-		// It is the kubelet's own, made when it was let in: whatever became
-		// of the phase, it is not to be run again, which a node that is
-		// ready by then would not survive.
+		// The kubelet receives this file when it joins. The phase must not run again after
+		// that, whatever its result, because it would break a node that is already ready.
 		creates: []string{module.ClientCert}, conclusive: true,
 		declares: []string{kubeletConf, kubeletConfig, kubeletFlags, kubeletOwn, bootstrapConf, caCert},
 		keeps:    keptOfKubelet(),
 	}
 }
 
-// joinPhase runs a phase of `kubeadm join`. Its input holds the token, so it
-// goes through stdin: the helper keeps it for root alone, until the phase has
-// ended.
+// joinPhase runs a phase of `kubeadm join`. Its input contains the token, so it is passed
+// through stdin: the helper keeps it readable only for root, until the phase has ended.
 func joinPhase(env module.Env, s *engine.Scope, j joining) (op.List, error) {
 	docs, err := documents(joinConfiguration(env, s.Host(), object{
 		"file": object{"kubeConfigPath": discoveryFile}, "tlsBootstrapToken": engine.Get(s, keyToken),
@@ -270,18 +266,17 @@ func joinPhase(env module.Env, s *engine.Scope, j joining) (op.List, error) {
 	return op.List{op.File{Path: discoveryFile, Mode: 0o600, Content: discovery}, phase}, nil
 }
 
-// discoveryKubeconfig tells a node that joins where the API is, and the CA of its
-// certificate. With the token alone, kubeadm would read both from the cluster, which
-// signs them for each token: that takes several seconds, longest in a new cluster.
+// discoveryKubeconfig returns the address of the API and its CA for a node that joins.
+// With only the token, kubeadm would read both from the cluster, which signs them for each
+// token: that takes several seconds, longest in a new cluster.
 func discoveryKubeconfig(env module.Env, ca []byte) ([]byte, error) {
 	return kubeconfigDocument(env, object{"certificate-authority-data": ca}, object{})
 }
 
-// joinThrough has kubeadm find the API on the first control plane, where its
-// name stands for something that is yet to come up: the host's own API server,
-// a load balancer on it, or one elsewhere that knows of no server yet. What
-// the kubelet and pods see is right from the start, and need not be switched. A
-// node that was let in has the API where it looks for it.
+// joinThrough makes kubeadm reach the API on the leader control plane if the API name
+// leads to something that is not ready yet: the API server of the host itself, its load
+// balancer, or an external one without a server. The kubelet and pods see the final
+// address from the start. A node that has joined reaches the API at its usual address.
 func joinThrough(env module.Env, h *engine.Host) map[string]string {
 	first := module.InternalAddress(env.FirstControlPlane())
 	if module.Holds(h) || spec.EndpointAddress(env.Cluster, h.Host) == first {
@@ -292,7 +287,7 @@ func joinThrough(env module.Env, h *engine.Host) map[string]string {
 
 func tokenDescription(env module.Env) string { return "slipway: nodes join " + env.Cluster.Name }
 
-// makeToken makes a bootstrap token, which lets nodes join for an hour.
+// makeToken creates a bootstrap token with which nodes can join for one hour.
 func makeToken(ctx context.Context, env module.Env, s *engine.Scope) error {
 	id, err := randomText(6)
 	if err != nil {
@@ -306,7 +301,7 @@ func makeToken(ctx context.Context, env module.Env, s *engine.Scope) error {
 		ID: id, Secret: value, Description: tokenDescription(env), Validity: time.Hour,
 	})
 	if err != nil {
-		return fmt.Errorf("making a join token: %w", err)
+		return fmt.Errorf("creating a join token: %w", err)
 	}
 	engine.Provide(s, keyToken, id+"."+value)
 	return nil
@@ -319,7 +314,7 @@ func staleTokens(ctx context.Context, env module.Env, client *kube.Client, made 
 	}
 	ids, err := client.BootstrapTokens(ctx, tokenDescription(env))
 	if err != nil {
-		return nil, fmt.Errorf("looking for join tokens: %w", err)
+		return nil, fmt.Errorf("listing join tokens: %w", err)
 	}
 	if len(ids) == 0 && !made {
 		return nil, nil
@@ -338,7 +333,7 @@ func deleteTokens(ctx context.Context, env module.Env, client *kube.Client) erro
 	return nil
 }
 
-// randomText makes n characters of what a bootstrap token may hold.
+// randomText returns n random characters that are allowed in a bootstrap token.
 func randomText(n int) (string, error) {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
 	out := make([]byte, n)

@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// environment has a control plane on which the cluster begins, and another.
+// environment has a control plane on which the cluster is created, and another one.
 func environment() module.Env {
 	c := &v1alpha1.Cluster{}
 	c.Name = "prod"
@@ -34,7 +34,7 @@ func hostOf(env module.Env, name string, present ...string) *engine.Host {
 	return &engine.Host{Host: env.Cluster.Spec.Hosts[i], Facts: &op.HostFacts{Ledger: true, Present: present}}
 }
 
-// TestWaiting: a token is made if any node's phases may run, and only then.
+// TestWaiting: a token is created only if the join phase of some node may run.
 func TestWaiting(t *testing.T) {
 	env := environment()
 	for name, tt := range map[string]struct {
@@ -61,8 +61,8 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// TestBegun: kubeadm's preflight wants a host on which nothing was begun, and
-// a control plane that has what all share.
+// TestBegun: the preflight checks of kubeadm need a host that has not begun to join, and
+// on a control plane the shared files.
 func TestBegun(t *testing.T) {
 	env := environment()
 	for host, marks := range map[string]map[string]bool{
@@ -82,8 +82,8 @@ func TestBegun(t *testing.T) {
 	}
 }
 
-// TestDiscoveryKubeconfig: kubeadm takes no credentials from the file, and believes the
-// CA that is in it.
+// TestDiscoveryKubeconfig: kubeadm takes no credentials from the file, and trusts the CA
+// in it.
 func TestDiscoveryKubeconfig(t *testing.T) {
 	text, err := discoveryKubeconfig(environment(), []byte("certificate of the CA"))
 	if err != nil {
@@ -110,7 +110,8 @@ func TestDiscoveryKubeconfig(t *testing.T) {
 	}
 }
 
-// TestDiscoveryFileOnlyWhileJoining: a node that has joined does not get the file again.
+// TestDiscoveryFileOnlyWhileJoining: a node that has joined does not receive the file
+// again.
 func TestDiscoveryFileOnlyWhileJoining(t *testing.T) {
 	env := environment()
 	for name, tt := range map[string]struct {
@@ -129,8 +130,8 @@ func TestDiscoveryFileOnlyWhileJoining(t *testing.T) {
 	}
 }
 
-// TestJoinThrough: kubeadm finds the API where it is while what its name
-// stands for is yet to come up.
+// TestJoinThrough: kubeadm reaches the API on the leader while the target of the API name
+// is not ready.
 func TestJoinThrough(t *testing.T) {
 	first := map[string]string{"api.example.com": "192.0.2.1"}
 	for name, tt := range map[string]struct {
@@ -159,7 +160,7 @@ func TestJoinThrough(t *testing.T) {
 	}
 }
 
-// TestAskedFor: what these go by is among what every host is asked.
+// TestAskedFor: the files that these functions use are among the facts of every host.
 func TestAskedFor(t *testing.T) {
 	asked := append(facts.Wanted(&v1alpha1.Cluster{}).Paths, MarkPaths()...)
 	for _, path := range []string{module.ClientCert, kubeletConf, adminConf, bootstrapConf, manifest("*"), "/etc/kubernetes/pki/*.crt"} {

@@ -1,5 +1,5 @@
-// Package kubeadm turns prepared hosts into a cluster: kubeadm's own phases,
-// each a task with its own check, and the kubelet.
+// Package kubeadm turns prepared hosts into a cluster, with the phases of kubeadm, each a
+// task with its own check, and the kubelet.
 package kubeadm
 
 import (
@@ -38,14 +38,14 @@ const (
 	program       = programs + "/kubeadm"
 )
 
-// MarkPaths are those whose presence tells how far a host is; facts are
-// asked for them.
+// MarkPaths returns files whose presence shows the progress of a host; facts are collected
+// for them.
 func MarkPaths() []string {
 	return append(sharedFiles(module.Env{Cluster: &v1alpha1.Cluster{}}), module.ClientCert, kubeletConf, adminConf, module.InitMark, module.LeadMark, module.EncryptionFile, module.SigningCert)
 }
 
-// Install is the module that puts Kubernetes' programs and the kubelet's unit
-// on every node.
+// Install is the module that installs the programs of Kubernetes and the unit of the
+// kubelet on every node.
 func Install(env module.Env) engine.Module {
 	m := engine.Module{Name: "kubernetes", Tasks: []engine.Task{
 		{
@@ -54,7 +54,7 @@ func Install(env module.Env) engine.Module {
 			Ops:      func(s *engine.Scope) (op.List, error) { return installPrograms(s) },
 		},
 		{
-			ID: "kubernetes.kubelet", Title: "set up the kubelet", On: module.IsNode,
+			ID: "kubernetes.kubelet", Title: "set up kubelet", On: module.IsNode,
 			Ops: func(s *engine.Scope) (op.List, error) { return kubeletFiles(env, s.Host()) },
 		},
 	}}
@@ -76,16 +76,16 @@ func installPrograms(s *engine.Scope) (op.List, error) {
 	return append(ops, cni...), nil
 }
 
-// Init is the module that begins the cluster on the first control plane. When
-// that one has left, the one that speaks for the cluster then goes on with what
-// is done for all: it records the settings, and keeps what runs by them.
+// Init is the module that creates the cluster on the first control plane. When that host
+// has left, the leader continues with the shared work: it uploads the settings, and keeps
+// the components running with them.
 func Init(env module.Env) engine.Module {
 	m := Phases(env)
 	m.Tasks = append(m.Tasks, adminTask(env, ownServer))
 	return m
 }
 
-// Phases is the part of it for a cluster that is spoken to already.
+// Phases is the part of Init for a cluster with an existing connection to its API.
 func Phases(env module.Env) engine.Module {
 	tasks := []engine.Task{configTask(env), auditTask(env), auditLogTask(env), hardeningTask(env)}
 	for _, p := range initPhases(env) {
@@ -99,8 +99,8 @@ func Phases(env module.Env) engine.Module {
 		case "etcd":
 			tasks = append(tasks, memberTask(env))
 		case "kubelet-start":
-			// The first API server starts now. Control planes that join prepare
-			// meanwhile, because they need no API for that.
+			// The first API server starts now. Meanwhile joining control planes run the
+			// steps that need no API.
 			tasks = append(append(tasks, shareTasks(env)...), prepareTasks(env)...)
 		}
 	}
@@ -109,13 +109,13 @@ func Phases(env module.Env) engine.Module {
 
 func configTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "kubeadm.config", Title: "write kubeadm's configuration", On: engine.Role(v1alpha1.RoleControlPlane),
+		ID: "kubeadm.config", Title: "write kubeadm configuration", On: engine.Role(v1alpha1.RoleControlPlane),
 		Ops: func(s *engine.Scope) (op.List, error) { return initFiles(asItSigns(env, s.Host()), s.Host()) },
 	}
 }
 
-// Reach is the module that speaks to the API of a cluster that exists: over
-// whichever control plane has it answer, for one of them may be what is amiss.
+// Reach is the module that connects to the API of an existing cluster, through any control
+// plane that answers, because one of them may be broken.
 func Reach(env module.Env) engine.Module {
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{adminTask(env, anyServer)}}
 }
@@ -128,15 +128,14 @@ type phase struct {
 	keeps     []string
 	declares  []string
 	inputs    []string
-	// whole is for phases that write more than one thing: kubeadm has no
-	// way on from half of it, such as a key without its certificate.
+	// whole is for phases that create several files: kubeadm cannot continue from half of
+	// them, such as a key without its certificate.
 	whole  bool
 	secret bool
 	when   func(*v1alpha1.Cluster) bool
-	// begins is for what is done on the host on which the cluster begins and
-	// on no other.
+	// begins is for phases that run only on the host on which the cluster is created.
 	begins bool
-	// wait is for the API to be ready; it runs no program.
+	// wait waits until the API is ready; it runs no program.
 	wait bool
 }
 
@@ -150,7 +149,7 @@ func pki(names ...string) []string {
 
 func manifest(name string) string { return "/etc/kubernetes/manifests/" + name + ".yaml" }
 
-// certificates are all that a control plane has of kubeadm.
+// certificates returns all certificates and keys that kubeadm creates on a control plane.
 func certificates(env module.Env) []string {
 	out := append(pki("ca", "apiserver", "apiserver-kubelet-client", "front-proxy-ca", "front-proxy-client"),
 		"/etc/kubernetes/pki/sa.key", "/etc/kubernetes/pki/sa.pub")
@@ -169,25 +168,25 @@ func initPhases(env module.Env) []phase {
 	etcd := localEtcd()
 	etcd.begins, etcd.when = true, func(*v1alpha1.Cluster) bool { return env.Stacked() }
 	return []phase{
-		// Preflight looks at a host without a cluster; it is not asked
-		// again once the CA is there.
-		{id: phasePreflight, begins: true, title: "ask kubeadm's preflight", argv: []string{"preflight"}, creates: []string{caCert}},
-		{id: "certs", begins: true, title: "make certificates", argv: []string{"certs", "all"}, creates: certificates(env), whole: true},
-		{id: "kubeconfig", begins: true, title: "make kubeconfigs", argv: []string{"kubeconfig", "all"}, whole: true, creates: []string{
+		// The preflight checks are for a host without a cluster; they do not run again
+		// once the CA exists.
+		{id: phasePreflight, begins: true, title: "run kubeadm preflight checks", argv: []string{"preflight"}, creates: []string{caCert}},
+		{id: "certs", begins: true, title: "create certificates", argv: []string{"certs", "all"}, creates: certificates(env), whole: true},
+		{id: "kubeconfig", begins: true, title: "create kubeconfigs", argv: []string{"kubeconfig", "all"}, whole: true, creates: []string{
 			adminConf, "/etc/kubernetes/super-admin.conf", "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf", kubeletConf,
 		}},
 		etcd,
 		components(),
 		{
-			id: "kubelet-start", begins: true, title: "start the kubelet", argv: []string{"kubelet-start"}, whole: true,
+			id: "kubelet-start", begins: true, title: "start kubelet", argv: []string{"kubelet-start"}, whole: true,
 			creates: []string{kubeletConfig, kubeletFlags}, declares: []string{kubeletOwn}, keeps: keptOfKubelet(),
 		},
-		{id: "wait", title: "wait for the API", wait: true},
-		{id: "upload-config", title: "record the configuration", argv: []string{"upload-config", "all"}, inputs: config},
-		{id: "mark-control-plane", begins: true, title: "mark the control plane", argv: []string{"mark-control-plane"}, inputs: config},
-		// The phase prints the token that it makes.
-		{id: "bootstrap-token", begins: true, title: "let nodes join", argv: []string{"bootstrap-token"}, inputs: []string{caCert}, secret: true},
-		{id: "kubelet-finalize", begins: true, title: "rotate the kubelet's certificate", argv: []string{"kubelet-finalize", "all"}, inputs: []string{caCert}, whole: true},
+		{id: "wait", title: "wait for API server", wait: true},
+		{id: "upload-config", title: "upload kubeadm configuration", argv: []string{"upload-config", "all"}, inputs: config},
+		{id: "mark-control-plane", begins: true, title: "mark control plane node", argv: []string{"mark-control-plane"}, inputs: config},
+		// The phase prints the token that it creates.
+		{id: "bootstrap-token", begins: true, title: "allow nodes to join", argv: []string{"bootstrap-token"}, inputs: []string{caCert}, secret: true},
+		{id: "kubelet-finalize", begins: true, title: "enable kubelet certificate rotation", argv: []string{"kubelet-finalize", "all"}, inputs: []string{caCert}, whole: true},
 		{id: "addon-dns", title: "install CoreDNS", argv: []string{"addon", "coredns"}, inputs: config},
 		{
 			id: "addon-proxy", title: "install kube-proxy", argv: []string{"addon", "kube-proxy"}, inputs: config,
@@ -196,14 +195,14 @@ func initPhases(env module.Env) []phase {
 	}
 }
 
-// initPhase is one of these phases.
+// initPhase returns one of these phases.
 func initPhase(env module.Env, id string) phase {
 	all := initPhases(env)
 	return all[slices.IndexFunc(all, func(p phase) bool { return p.id == id })]
 }
 
-// localEtcd is the phase that writes the manifest of a member of etcd that asks
-// no other.
+// localEtcd is the phase that writes the manifest of an etcd member without contacting
+// other members.
 func localEtcd() phase {
 	return phase{
 		id: "etcd", title: "set up etcd", argv: []string{"etcd", "local"},
@@ -211,32 +210,31 @@ func localEtcd() phase {
 	}
 }
 
-// components is the phase that writes the manifests of all but etcd. A control
-// plane that joins runs it too, by its own file: the phase of `kubeadm join`
-// would go by what the cluster has on record, if somebody serves it.
+// components is the phase that writes the manifests of all components except etcd. A
+// control plane that joins also runs it, with its own file: the phase of `kubeadm join`
+// would read the saved configuration from the cluster, which may not answer.
 func components() phase {
 	return phase{
-		id: "control-plane", title: "set up the control plane", argv: []string{"control-plane", "all"},
+		id: "control-plane", title: "set up control plane", argv: []string{"control-plane", "all"},
 		inputs: []string{ConfigFile}, whole: true, creates: componentManifests(), keeps: componentManifests(),
 	}
 }
 
-// localAPI is where a control plane reaches its own API server.
+// localAPI returns the address of the API server on the control plane itself.
 func localAPI(env module.Env) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port))
 }
 
-// ownAPI waits for a control plane's own API server, with the settings that it
-// has now.
+// ownAPI waits for the API server of the control plane itself, with its current settings.
 func ownAPI(env module.Env) op.Wait {
 	return op.Wait{HTTP: "https://" + localAPI(env) + "/readyz", Manifest: module.APIServerManifest, TimeoutSeconds: 300}
 }
 
-// mostCrashes is after how many ends something with other settings is taken to
-// refuse them.
+// mostCrashes is after how many exits a component is considered to reject its new
+// settings.
 const mostCrashes = 2
 
-// newAPI is ownAPI, with settings that may be none to start with.
+// newAPI is ownAPI for settings with which the API server may not start.
 func newAPI(env module.Env) op.Wait {
 	w := ownAPI(env)
 	if env.Reconfigures {
@@ -245,16 +243,16 @@ func newAPI(env module.Env) op.Wait {
 	return w
 }
 
-// stepMend is the step in which members of etcd that do not serve get their settings.
+// stepMend is the step in which etcd members that do not serve receive their settings.
 const stepMend = "etcd.mend"
 
-// mendTask gives members of etcd in pods that do not serve the settings that are wanted,
-// before any that serves gets them: it is missed by nobody meanwhile, and until it serves
-// again none of the others may be away. It is waited for until it runs, whether the others
-// are there or not: with settings that are no better, no further one gets them.
+// mendTask gives etcd members in pods that do not serve the wanted settings, before any
+// member that serves receives them. Their restart harms nothing, and until they serve, no
+// other member may be down. Each must run afterwards, with or without the others: if the
+// settings are bad, no other member receives them.
 func mendTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: stepMend, Title: "mend members of etcd", Needs: []string{"kubeadm.config"}, Timeout: 8 * time.Minute,
+		ID: stepMend, Title: "repair etcd members", Needs: []string{"kubeadm.config"}, Timeout: 8 * time.Minute,
 		On:      func(h *engine.Host) bool { return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) },
 		When:    func(s *engine.Scope) bool { return module.Holds(s.Host()) && (env.OtherEtcd || env.Upgrade.Back) },
 		Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
@@ -262,7 +260,7 @@ func mendTask(env module.Env) engine.Task {
 			e := localEtcd().exec()
 			e.Name, e.Creates, e.Declares = "kubeadm-mend-etcd", nil, []string{manifest("etcd")}
 			e.UnlessServes = env.AskMember("health")
-			e.Again = "its member of etcd does not serve" // whatever it was given since it was mended last
+			e.Again = "its etcd member does not serve" // whatever settings it has received since its last repair
 			e.Then = &op.Wait{HTTP: env.OwnMemberRuns(), Manifest: manifest("etcd"), TimeoutSeconds: 180}
 			if env.Reconfigures {
 				e.Then.Crashes = mostCrashes
@@ -272,9 +270,9 @@ func mendTask(env module.Env) engine.Task {
 	}
 }
 
-// memberSettings has the step that gives a member of etcd which votes its settings
-// end when it serves with them, and begin, if they are others, when all of them
-// serve: no two are away at a time.
+// memberSettings makes the step that gives settings to a voting etcd member end when the
+// member serves with them. If the settings change, it begins only when all members serve,
+// so that two are never down at the same time.
 func memberSettings(env module.Env, h *engine.Host, e op.Exec) op.Exec {
 	if !env.Gated || !module.Holds(h) {
 		return e
@@ -289,16 +287,16 @@ func memberSettings(env module.Env, h *engine.Host, e op.Exec) op.Exec {
 	return gated
 }
 
-// amongWell has a step that exchanges a member of etcd begin when all of them serve,
-// so that no two are away at a time, and end when that one does. One that does not
-// serve anyway is mended at once.
+// amongWell makes a step that replaces an etcd member begin when all members serve, so
+// that two are never down at the same time, and end when the member serves. A member that
+// does not serve is repaired at once.
 func amongWell(env module.Env, e op.Exec) op.Exec {
 	e.Gate, e.Then = env.EveryMember(), env.AskMember("health")
 	e.Then.Manifest = manifest("etcd")
 	return e
 }
 
-// task makes a phase a task.
+// task returns a phase as a task.
 func (p phase) task(env module.Env) engine.Task {
 	t := engine.Task{
 		ID: "kubeadm.init." + p.id, Title: p.title, On: env.IsFirst, Timeout: 6 * time.Minute,
@@ -310,7 +308,7 @@ func (p phase) task(env module.Env) engine.Task {
 	if p.id == localEtcd().id {
 		t.Needs = []string{stepMend}
 	}
-	if p.wait { // for one component after the other
+	if p.wait { // it waits for several components
 		t.Timeout = 10 * time.Minute
 	}
 	t.Ops = func(s *engine.Scope) (op.List, error) {
@@ -323,7 +321,7 @@ func (p phase) task(env module.Env) engine.Task {
 			return op.List{preflight(p, s.Host())}, nil
 		case !p.wait:
 			return op.List{p.exec()}, nil
-		case env.Stacked() && env.Begins(s.Host()): // its member has what it serves
+		case env.Stacked() && env.Begins(s.Host()): // its etcd member has the data that it serves
 			return append(op.List{newAPI(env), module.EtcdMark()}, newComponents(env)...), nil
 		}
 		return append(op.List{newAPI(env)}, newComponents(env)...), nil
@@ -334,8 +332,8 @@ func (p phase) task(env module.Env) engine.Task {
 // phasePreflight is the phase in which kubeadm checks a host without a cluster.
 const phasePreflight = "preflight"
 
-// preflight runs this phase. kubeadm accepts no lost+found in etcd's directory,
-// which a disk of its own has; whether there is anything else was checked before.
+// preflight runs this phase. kubeadm rejects a lost+found in the etcd directory, which a
+// separate disk has. The precheck has already checked for other content.
 func preflight(p phase, h *engine.Host) op.Exec {
 	e := p.exec()
 	if h.Facts != nil && !slices.Contains(h.Facts.Filled, facts.DirEtcd) {
@@ -344,7 +342,7 @@ func preflight(p phase, h *engine.Host) op.Exec {
 	return e
 }
 
-// exec runs the phase on the host, by its settings.
+// exec returns the operation that runs the phase on the host with its settings.
 func (p phase) exec() op.Exec {
 	return op.Exec{
 		Name: "kubeadm-init-" + p.id, Argv: slices.Concat([]string{program, "init", "phase"}, p.argv, []string{"--config", ConfigFile}),

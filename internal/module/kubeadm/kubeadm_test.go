@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A unit file's words: systemd.syntax(7) takes off quotes and backslashes,
+// Words of a unit file: systemd.syntax(7) removes quotes and backslashes,
 // systemd.service(5) replaces $ and %.
 func TestFlags(t *testing.T) {
 	for _, tc := range []struct {

@@ -24,10 +24,10 @@ import (
 //go:embed templates
 var files embed.FS
 
-// kubeletFiles are the kubelet's unit and the settings of the user. They
-// stand beside what kubeadm writes, so that changing them is a file and a
-// restart on each node. The kubelet itself is started by kubeadm, once it has
-// something to run with; from then on the unit is ours.
+// kubeletFiles returns the unit of the kubelet and the settings of the user. They are
+// separate from the files of kubeadm, so changing them is a file and a restart on each
+// node. kubeadm starts the kubelet first, when it has its configuration; afterwards
+// Slipway manages the unit.
 func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 	settings, err := kubeletDropIn(env)
 	if err != nil {
@@ -49,15 +49,15 @@ func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 		return nil, err
 	}
 	return op.List{
-		// The keys of this node and the volumes of its pods must not stay.
+		// The keys of this node and the volumes of its pods must be removed with the node.
 		op.Dir{Path: facts.DirKubelet, Mode: 0o750, Exclusive: true, Shared: []string{"pki", "pods"}},
 		op.Dir{Path: "/var/log/pods", Exclusive: true},
 		op.Dir{Path: "/var/log/containers", Exclusive: true},
 		op.Dir{Path: dropInDir},
-		// They stay as long as the node does, whatever comes and goes in them.
+		// These directories remain as long as the node, whatever their content.
 		op.Dir{Path: "/etc/kubernetes/manifests", Mode: 0o700},
 		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
-		// Else the kubelet makes it; others may put plugins there.
+		// Otherwise the kubelet creates it; other programs may put plugins there.
 		op.Dir{Path: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"},
 		op.File{Path: dropInFile, Content: settings},
 		op.File{Path: unitFile, Content: unit},
@@ -68,26 +68,26 @@ func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 	}, nil
 }
 
-// keptOfKubelet are what kubeadm writes for a kubelet and leaves to nobody else.
-// Credentials are not among them: the kubelet renews its own.
+// keptOfKubelet returns the files that only kubeadm writes for a kubelet. Credentials are
+// not among them, because the kubelet renews its own.
 func keptOfKubelet() []string { return []string{kubeletConfig, kubeletFlags, kubeletOwn} }
 
-// kubeletUnit is a node's kubelet as it shall run.
+// kubeletUnit returns the wanted state of the kubelet of a node.
 func kubeletUnit(env module.Env) op.Unit {
 	u := op.Unit{
 		Name: "kubelet.service", Enabled: op.Bool(true), Running: op.Bool(true),
 		RestartOn: []string{unitFile, dropInFile, kubeletConfig, kubeletFlags, programs + "/kube", programs + "/kubelet"},
 	}
-	if env.Docker() { // it would look there again after five minutes
+	if env.Docker() { // the kubelet would read it again only after five minutes
 		u.RestartOn = append(u.RestartOn, kubeletLogins)
 	}
 	return u
 }
 
-// kubeletSetUp is the kubelet's unit before kubeadm has been there: enabled. On a
-// control plane that has joined it runs from the start, whatever it runs with: an
-// API server that has ended would be waited for in vain. It starts without state files
-// that do not go with its settings.
+// kubeletSetUp returns the unit of the kubelet before kubeadm has run: enabled. On a
+// control plane that has joined, it is also started, with any settings, because otherwise
+// the wait for a stopped API server would never end. It starts without state files that do
+// not match its settings.
 func kubeletSetUp(env module.Env, h *engine.Host) op.Unit {
 	u := op.Unit{Name: "kubelet.service", Enabled: op.Bool(true), Declares: []string{
 		"/run/xtables.lock", "/run/flannel", "/var/lib/cni/flannel",
@@ -98,24 +98,24 @@ func kubeletSetUp(env module.Env, h *engine.Host) op.Unit {
 	return u
 }
 
-// hasMember selects hosts with a member of etcd in a pod. Such a member does not
-// start without the kubelet, which asks for its data before it starts anything.
+// hasMember selects hosts with an etcd member in a pod. Such a member does not start
+// without the kubelet, which needs the data of the member before it starts anything.
 func hasMember(env module.Env, h *engine.Host) bool {
 	return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane)
 }
 
-// kubeletDropIn is the user's KubeletConfiguration; the kubelet merges it
-// over kubeadm's.
+// kubeletDropIn returns the KubeletConfiguration of the user; the kubelet merges it over
+// that of kubeadm.
 func kubeletDropIn(env module.Env) ([]byte, error) {
-	// Whatever kubeadm was told when the node joined: it may have moved since.
+	// This overrides the value from the join: the runtime may have changed since.
 	conf, gates := object{"containerRuntimeEndpoint": env.RuntimeSocket()}, object{}
 	if env.Docker() {
-		// It knows no image as one to keep, and those of the bundle could be
-		// had from nowhere again: none is ever removed.
+		// The kubelet cannot pin images with Docker, and images of the bundle could not be
+		// pulled again, so it must never remove any.
 		conf["imageGCHighThresholdPercent"] = 100
 		if release.Reached("1.36", env.Release.Kubernetes) {
-			// It says where a program's streams are without how to speak there. A
-			// kubelet that hands WebSockets on by itself takes that for HTTPS.
+			// cri-dockerd returns the address of a stream without its protocol. A kubelet
+			// that forwards WebSockets itself assumes HTTPS.
 			gates["ExtendWebSocketsToKubelet"] = false
 		}
 	}
@@ -133,12 +133,12 @@ func kubeletDropIn(env module.Env) ([]byte, error) {
 	conf["apiVersion"], conf["kind"] = "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"
 	text, err := yaml.Marshal(conf)
 	if err != nil {
-		return nil, fmt.Errorf("writing the kubelet's settings: %w", err)
+		return nil, fmt.Errorf("encoding the kubelet configuration: %w", err)
 	}
 	return text, nil
 }
 
-// flags are for a systemd unit's ExecStart: each is quoted for systemd.
+// flags returns arguments for ExecStart of a systemd unit, each quoted for systemd.
 func flags(m map[string]string) string {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -147,11 +147,11 @@ func flags(m map[string]string) string {
 	return b.String()
 }
 
-// Restart is the module that restarts the kubelet of a node that the cluster has
-// when its settings are others, and waits until the node does what it did before.
+// Restart is the module that restarts the kubelet of an existing node when its settings
+// change, and waits until the node does what it did before.
 func Restart(env module.Env) engine.Module {
 	return engine.Module{Name: "kubelet", Tasks: []engine.Task{{
-		ID: StepKubelet, Title: "give the kubelet its settings", Timeout: 8 * time.Minute,
+		ID: StepKubelet, Title: "apply kubelet settings", Timeout: 8 * time.Minute,
 		On: func(h *engine.Host) bool { return module.IsNode(h) && module.Holds(h) },
 		Ops: func(s *engine.Scope) (op.List, error) {
 			return op.List{restarted(env, s.Host())}, nil
@@ -159,7 +159,7 @@ func Restart(env module.Env) engine.Module {
 	}}}
 }
 
-// restarted is the unit of a kubelet that may get other settings.
+// restarted returns the unit of a kubelet that may receive other settings.
 func restarted(env module.Env, h *engine.Host) op.Unit {
 	u := kubeletUnit(env)
 	u.Again, u.Forgets = env.Again(h, u.Name), env.KubeletStates
@@ -180,10 +180,10 @@ func Outdated(env module.Env) func(context.Context, *engine.Scope) (bool, error)
 	}
 }
 
-// ReachBefore is the module that reaches the API before nodes get other settings.
+// ReachBefore is the module that connects to the API before nodes receive other settings.
 func ReachBefore(env module.Env) engine.Module {
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{{
-		ID: "settings.api", Title: "reach the API", On: env.IsFirst, Provides: []engine.KeyRef{module.KeyKubeBefore.Ref()},
+		ID: "settings.api", Title: "connect to API", On: env.IsFirst, Provides: []engine.KeyRef{module.KeyKubeBefore.Ref()},
 		Ops: func(*engine.Scope) (op.List, error) { return op.List{op.ReadFile{Path: adminConf, Secret: true}}, nil },
 		After: func(ctx context.Context, s *engine.Scope, results []op.Result) error {
 			if results[0].Missing {
@@ -196,12 +196,12 @@ func ReachBefore(env module.Env) engine.Module {
 	}}}
 }
 
-// StepKubelet is the step after which the kubelets of a cluster that runs have
-// their settings.
+// StepKubelet is the step after which the kubelets of a running cluster have their
+// settings.
 const StepKubelet = "kubelet.settings"
 
-// kubeletStays is the kubelet's unit when it may have its settings already: then
-// it is only to be there.
+// kubeletStays returns the unit of a kubelet that may already have its settings: it must
+// only be running.
 func kubeletStays(env module.Env, h *engine.Host) op.Unit {
 	u := kubeletUnit(env)
 	if env.Gated && module.Holds(h) {
@@ -210,14 +210,13 @@ func kubeletStays(env module.Env, h *engine.Host) op.Unit {
 	return u
 }
 
-// kubeletFollows are the files with which a kubelet is started.
+// kubeletFollows returns the files that a kubelet reads at its start.
 func kubeletFollows() []string { return []string{unitFile, dropInFile, programs + "/kube"} }
 
-// Kubelet is the module that keeps a joined node's kubelet running with its
-// settings.
+// Kubelet is the module that keeps the kubelet of a joined node running with its settings.
 func Kubelet(env module.Env) engine.Module {
 	return engine.Module{Name: "kubelet", Tasks: []engine.Task{{
-		ID: "kubelet.running", Title: "keep the kubelet running", On: module.IsNode,
+		ID: "kubelet.running", Title: "ensure kubelet is running", On: module.IsNode,
 		Provides: []engine.KeyRef{module.KeyKubeletStarted.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			return op.List{
@@ -227,7 +226,7 @@ func Kubelet(env module.Env) engine.Module {
 		},
 		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
 			var at time.Time
-			if !results[1].Missing { // else it is about to be, and its node's word is all there is
+			if !results[1].Missing { // otherwise it is about to be started, and only the node status counts
 				var err error
 				if at, err = time.Parse(time.RFC3339Nano, string(results[1].Output)); err != nil {
 					return fmt.Errorf("reading when the kubelet was started: %w", err)

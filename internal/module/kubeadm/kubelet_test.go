@@ -12,9 +12,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestKubeletUnit pins the unit of each kind of node: it waits for the disks with
-// its data and, on a control plane, with etcd's, and is tried again until kubeadm
-// has been there.
+// TestKubeletUnit compares the unit of each kind of node: it waits for the disks with its
+// data and, on a control plane, with etcd data, and is retried until kubeadm has run.
 func TestKubeletUnit(t *testing.T) {
 	for _, host := range []string{"first", "worker"} {
 		t.Run(host, func(t *testing.T) {
@@ -32,8 +31,8 @@ func TestKubeletUnit(t *testing.T) {
 	}
 }
 
-// TestPreflight: kubeadm does not ask for an empty directory for etcd where nothing
-// but lost+found was seen in it, and asks for it everywhere else.
+// TestPreflight: kubeadm does not require an empty etcd directory if only lost+found was
+// found in it, and requires it everywhere else.
 func TestPreflight(t *testing.T) {
 	const ignores = "--ignore-preflight-errors=DirAvailable--var-lib-etcd"
 	env := environment()
@@ -57,8 +56,8 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// TestNewComponents: after other settings a component must run for longer than the
-// lease of the one before it, at its own port or without one.
+// TestNewComponents: with new settings a component must run longer than the lease of the
+// previous one, at its own port or without one.
 func TestNewComponents(t *testing.T) {
 	wait := func(port, component string, steady int) op.Wait {
 		return op.Wait{

@@ -20,28 +20,28 @@ import (
 )
 
 const (
-	// StepServing is the step after which the kubelets of nodes that the cluster has
-	// serve with certificates that the cluster has signed.
+	// StepServing is the step after which the kubelets of existing nodes use serving
+	// certificates signed by the cluster.
 	StepServing = "kubelet.serving"
-	// StepReadmitServing is the step after which kubelets that have got other
-	// credentials serve with certificates of the CA that has signed these.
+	// StepReadmitServing is the step after which kubelets with new credentials use serving
+	// certificates of the CA that signed the credentials.
 	StepReadmitServing = "readmit.serving"
-	// servingTime bounds the wait for a kubelet to ask for its certificate, to get it
+	// servingTime is the timeout for a kubelet to request its certificate, to receive it
 	// and to serve with it.
 	servingTime = 4 * time.Minute
-	// lookTime bounds a look at what a kubelet serves with.
+	// lookTime is the timeout for reading the serving certificate of a kubelet.
 	lookTime = 10 * time.Second
-	// refusedTime is how long a request that may not be approved is left alone before
-	// the step fails: a kubelet waits much longer before it asks for something else, and
-	// the request may be older than its present addresses.
+	// refusedTime is how long a request that must not be approved may remain before the
+	// step fails. A kubelet waits much longer before it sends another request, and the
+	// request may be older than its present addresses.
 	refusedTime = 10 * time.Second
-	// idKubeletCert is a kubelet without a serving certificate of the cluster.
+	// idKubeletCert identifies a kubelet without a serving certificate of the cluster.
 	idKubeletCert = "kubelet-certificate-missing"
 )
 
-// RestartServing is the module that restarts the kubelet of a node that the cluster
-// has when its settings change, as Restart does, and has it serve with a certificate
-// that the cluster has signed before the next node's turn comes.
+// RestartServing is the module that restarts the kubelet of an existing node when its
+// settings change, like Restart. It also waits until the kubelet uses a serving
+// certificate signed by the cluster, before the next node.
 func RestartServing(env module.Env) engine.Module {
 	m := Restart(env)
 	t := servingCert(env, StepServing)
@@ -50,16 +50,16 @@ func RestartServing(env module.Env) engine.Module {
 	return m
 }
 
-// Serving is the module that has the kubelets of nodes serve with certificates that
-// the cluster has signed. In a cluster that runs, these are the nodes that join.
+// Serving is the module that makes the kubelets of nodes use serving certificates signed
+// by the cluster. In a running cluster, these are the nodes that join.
 func Serving(env module.Env) engine.Module {
 	t := servingCert(env, "nodes.serving")
 	t.On = func(h *engine.Host) bool { return module.IsNode(h) && !(env.Gated && module.Holds(h)) }
 	return engine.Module{Name: "nodes", Tasks: []engine.Task{t}}
 }
 
-// readmitServing is the task of nodes whose kubelets get other credentials. given are
-// the nodes whose kubelets give up the certificate that they have before.
+// readmitServing is the task for nodes whose kubelets receive new credentials. given
+// selects the nodes whose kubelets remove their present certificate first.
 func readmitServing(env module.Env, on, given func(*engine.Host) bool) engine.Task {
 	t := servingCert(env, StepReadmitServing)
 	t.On = on
@@ -73,18 +73,19 @@ func readmitServing(env module.Env, on, given func(*engine.Host) bool) engine.Ta
 	return t
 }
 
-// servingChange is what a plan says of a kubelet that gets a serving certificate.
+// servingChange returns the planned change of a kubelet that receives a serving
+// certificate.
 func servingChange(h *engine.Host) []plan.OpChange {
 	return []plan.OpChange{{
-		Kind: "certificate", Target: "kubelet of " + h.Name, Summary: "serve with a certificate that the cluster has signed",
+		Kind: "certificate", Target: "kubelet of " + h.Name, Summary: "serve with a certificate signed by the cluster",
 	}}
 }
 
-// servingCert is the task that approves what the kubelet of a node asks for, and waits
-// until the kubelet serves with it.
+// servingCert is the task that approves the request of the kubelet of a node, and waits
+// until the kubelet serves with the certificate.
 func servingCert(env module.Env, id string) engine.Task {
 	return engine.Task{
-		ID: id, Title: "approve the kubelet's certificate", On: module.IsNode, Timeout: 2 * servingTime,
+		ID: id, Title: "approve kubelet certificate", On: module.IsNode, Timeout: 2 * servingTime,
 		When: func(*engine.Scope) bool { return spec.SignsKubelets(env.Cluster) },
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
@@ -99,8 +100,8 @@ func servingCert(env module.Env, id string) engine.Task {
 	}
 }
 
-// certMissing returns why the kubelet of a host has no valid serving certificate that
-// the cluster has signed, or "".
+// certMissing returns why the kubelet of a host has no valid serving certificate signed by
+// the cluster, or "".
 func certMissing(ctx context.Context, h *engine.Host) (string, error) {
 	results, err := h.Conn.Check(ctx, op.List{op.Wait{Certificate: module.ServingCert}})
 	if err == nil && len(results) == 1 && results[0].Status == op.Unchanged {
@@ -109,7 +110,8 @@ func certMissing(ctx context.Context, h *engine.Host) (string, error) {
 	return "the kubelet has not received a serving certificate", err
 }
 
-// serveSigned approves what the kubelet of a node asks for, until it serves with it.
+// serveSigned approves the requests of the kubelet of a node, until it serves with the
+// certificate.
 func serveSigned(ctx context.Context, env module.Env, s *engine.Scope) error {
 	client, roots, err := admin(ctx, env, s) // the control plane may be busy with another step
 	if err != nil {
@@ -143,13 +145,13 @@ func serveSigned(ctx context.Context, env module.Env, s *engine.Scope) error {
 		return why, nil
 	})
 	if err != nil {
-		return &op.Error{Reason: idKubeletCert, Message: "the kubelet does not serve with a certificate that the cluster has signed: " + err.Error()}
+		return &op.Error{Reason: idKubeletCert, Message: "the kubelet does not serve with a certificate signed by the cluster: " + err.Error()}
 	}
 	return nil
 }
 
-// servesWith returns why a kubelet does not serve yet with a certificate for its
-// address that one of the cluster's CAs has signed, or nil.
+// servesWith returns why a kubelet does not serve yet with a certificate for its address
+// signed by a CA of the cluster, or nil.
 func servesWith(ctx context.Context, env module.Env, h *engine.Host, roots *x509.CertPool) error {
 	at := env.KubeletAddress(h)
 	conn, err := h.Conn.DialContext(ctx, "tcp", at)
@@ -167,7 +169,7 @@ func servesWith(ctx context.Context, env module.Env, h *engine.Host, roots *x509
 	return nil
 }
 
-// text is an error for people, "" for none.
+// text returns an error for the user, "" for nil.
 func text(err error) string {
 	if err == nil {
 		return ""
@@ -175,9 +177,9 @@ func text(err error) string {
 	return err.Error()
 }
 
-// misnamed reports whether the kubelet of a host serves with a certificate of the
-// cluster that is for another address. The kubelet asks for the right one. It
-// reports false if the certificate cannot be read.
+// misnamed reports whether the kubelet of a host serves with a certificate of the cluster
+// for another address. The kubelet requests the right one. It returns false if the
+// certificate cannot be read.
 func misnamed(ctx context.Context, env module.Env, s *engine.Scope) bool {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
@@ -189,11 +191,11 @@ func misnamed(ctx context.Context, env module.Env, s *engine.Scope) bool {
 	return errors.As(servesWith(ctx, env, s.Host(), roots), new(x509.HostnameError))
 }
 
-// admin is a client of the API with an administrator's rights, and the CAs of the
-// cluster, as a control plane has them now: it can be used where no step provides
-// one, and while the CA is exchanged.
+// admin returns a client of the API with administrator rights, and the CAs of the cluster,
+// as a control plane has them now. It can be used where no step provides a client, and
+// during a rotation of the CA.
 func admin(ctx context.Context, env module.Env, s *engine.Scope) (*kube.Client, *x509.CertPool, error) {
-	why := errors.New("no control plane takes part")
+	why := errors.New("no control plane is available")
 	for _, h := range controlPlanes(env, s) {
 		results, err := h.Conn.Check(ctx, op.List{op.ReadFile{Path: adminConf, Secret: true}, op.ReadFile{Path: caCert}, op.ReadFile{Path: module.NextCA}})
 		if err == nil && (len(results) != 3 || results[0].Missing || results[1].Missing) {

@@ -8,13 +8,13 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// MakeRoom is the module that takes members in pods out of etcd that are lost,
-// before others join.
+// MakeRoom is the module that removes lost etcd members that ran in pods, before others
+// join.
 func MakeRoom(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
-		ID: "join.make-room", Title: "take lost members out of etcd", Timeout: 5 * time.Minute,
+		ID: "join.make-room", Title: "remove lost etcd members", Timeout: 5 * time.Minute,
 		On: func(h *engine.Host) bool { return env.Stacked() && env.IsFirst(h) },
-		// Where nothing has begun yet there is nobody to ask.
+		// Without a member on this host, there is no etcd to ask.
 		When: func(s *engine.Scope) bool { return module.Holds(s.Host()) },
 		Ops: func(s *engine.Scope) (op.List, error) {
 			return env.LostMembers(s.Hosts(), func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && !module.Holds(h) }), nil

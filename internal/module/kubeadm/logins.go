@@ -15,16 +15,16 @@ const (
 	stepLogins    = "kubernetes.kubelet.logins"
 )
 
-// loginsTask has the kubelet hand Docker, which keeps none, the logins to registries
-// with each image that is to be pulled; and no kubelet of a node that has left it.
+// loginsTask makes the kubelet pass registry credentials to Docker with each image pull,
+// because Docker stores none. On nodes that no longer use Docker it removes them.
 func loginsTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: stepLogins, Title: "give the kubelet its logins", On: module.IsNode,
+		ID: stepLogins, Title: "write kubelet registry credentials", On: module.IsNode,
 		Ops: func(*engine.Scope) (op.List, error) { return logins(env) },
 	}
 }
 
-// logins is a file as `docker login` writes it.
+// logins returns a file in the format of `docker login`.
 func logins(env module.Env) (op.List, error) {
 	type login struct {
 		Auth string `json:"auth"`
@@ -41,7 +41,7 @@ func logins(env module.Env) (op.List, error) {
 	}
 	text, err := json.MarshalIndent(map[string]any{"auths": all}, "", "  ")
 	if err != nil {
-		return nil, fmt.Errorf("writing the kubelet's logins: %w", err)
+		return nil, fmt.Errorf("encoding the registry credentials of the kubelet: %w", err)
 	}
 	return op.List{op.File{Path: kubeletLogins, Content: append(text, '\n'), Mode: 0o600, Secret: true}, putBack}, nil
 }

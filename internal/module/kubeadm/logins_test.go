@@ -11,8 +11,8 @@ import (
 	"slipway.dev/slipway/internal/secret"
 )
 
-// TestLogins: with Docker the kubelet has those of the file and of the cluster's own
-// registry; with containerd, which has them itself, it has none.
+// TestLogins: with Docker the kubelet has the credentials of the cluster file and of the
+// private registry. With containerd, which has them itself, the kubelet has none.
 func TestLogins(t *testing.T) {
 	putBack := op.PutBack{Step: "kubernetes.kubelet.logins"}
 	env := module.Env{

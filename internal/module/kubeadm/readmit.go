@@ -9,22 +9,22 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Readmit is the module that lets kubelets in again whose credentials have
-// expired: with them they cannot ask for others. They do as when they joined: a
-// kubelet that finds what it has expired, and a token beside it, asks for new
-// ones by that. So neither their keys nor that of the authority go anywhere.
+// Readmit is the module for kubelets whose credentials have expired: with these they
+// cannot request new ones. They do the same as when they joined: a kubelet with expired
+// credentials and a token requests new ones with the token. So neither their keys nor the
+// key of the CA are transferred.
 func Readmit(env module.Env, hosts []string) engine.Module {
 	on := func(h *engine.Host) bool { return slices.Contains(hosts, h.Name) }
 	made := func(*engine.Scope) bool { return true }
 	return engine.Module{Name: "join", Tasks: []engine.Task{
 		adminTask(env, ownServer),
 		{
-			ID: "readmit.token", Title: "make a join token", Manager: true,
+			ID: "readmit.token", Title: "create join token", Manager: true,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},
 			Run: tokenAction(env),
 		},
 		{
-			ID: "readmit.kubelet", Title: "have the kubelet ask for new credentials", On: on,
+			ID: "readmit.kubelet", Title: "request new kubelet credentials", On: on,
 			Consumes: []engine.KeyRef{keyToken.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				conf, err := bootstrapKubeconfig(env, engine.Get(s, keyToken))
@@ -33,13 +33,13 @@ func Readmit(env module.Env, hosts []string) engine.Module {
 				}
 				return op.List{
 					op.File{Path: bootstrapConf, Mode: 0o600, Content: conf, Secret: true},
-					// It looks for the token when it starts.
+					// The kubelet reads the token at its start.
 					op.Unit{Name: "kubelet.service", Running: op.Bool(true), RestartOn: append(kubeletFollows(), bootstrapConf)},
 				}, nil
 			},
 		},
 		{
-			ID: "readmit.wait", Title: "wait for its new credentials", On: on, Timeout: 8 * time.Minute,
+			ID: "readmit.wait", Title: "wait for new kubelet credentials", On: on, Timeout: 8 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) {
 				return op.List{op.Wait{Certificate: module.ClientCert, TimeoutSeconds: 420}, op.Absent{Path: bootstrapConf}}, nil
 			},
@@ -49,13 +49,13 @@ func Readmit(env module.Env, hosts []string) engine.Module {
 	}}
 }
 
-// bootstrapKubeconfig is what kubeadm gives a kubelet to join with.
+// bootstrapKubeconfig returns the kubeconfig with which kubeadm makes a kubelet join.
 func bootstrapKubeconfig(env module.Env, token string) ([]byte, error) {
 	return kubeconfigDocument(env, object{"certificate-authority": caCert}, object{"token": token})
 }
 
-// kubeconfigDocument is a kubeconfig for the cluster's API, with what its cluster says of
-// the authority and its user of credentials.
+// kubeconfigDocument returns a kubeconfig for the API of the cluster, with the given CA
+// and credentials.
 func kubeconfigDocument(env module.Env, authority, credentials object) ([]byte, error) {
 	const user = "tls-bootstrap-token-user"
 	named := func(name, kind string, what object) []any { return []any{object{"name": name, kind: what}} }

@@ -11,8 +11,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// signing has controller managers sign with a certificate of their own while the
-// cluster's authority is exchanged.
+// signing makes controller managers sign with a separate certificate during a rotation of
+// the cluster CA.
 func signing(env module.Env) map[string]string {
 	if !env.SignsApart {
 		return nil
@@ -20,8 +20,8 @@ func signing(env module.Env) map[string]string {
 	return map[string]string{"cluster-signing-cert-file": module.SigningCert}
 }
 
-// asItSigns has a control plane that has joined sign as it does: while the cluster's
-// authority is exchanged, some have SigningCert and some have not.
+// asItSigns returns an environment in which a joined control plane signs as it does now:
+// during a rotation of the cluster CA, some have SigningCert and some do not.
 func asItSigns(env module.Env, h *engine.Host) module.Env {
 	if module.Holds(h) {
 		env.SignsApart = module.SignsApart(h)
@@ -29,9 +29,9 @@ func asItSigns(env module.Env, h *engine.Host) module.Env {
 	return env
 }
 
-// Signing has kubeadm write the manifests of a control plane, with a controller
-// manager that signs with SigningCert, or with what all trust as it does else. What
-// is on record of the cluster's settings says the same.
+// Signing makes kubeadm write the manifests of a control plane, with a controller manager
+// that signs with SigningCert (apart), or with the trusted CA as usual. The saved
+// configuration of the cluster is updated accordingly.
 func Signing(env module.Env, h *engine.Host, apart bool) (op.List, error) {
 	env.SignsApart = apart
 	list, err := initFiles(env, h)
@@ -45,8 +45,8 @@ func Signing(env module.Env, h *engine.Host, apart bool) (op.List, error) {
 	return list, nil
 }
 
-// Follows has kubeadm do again what it did once by the cluster's authority, on the
-// host on which the cluster began, whose API server serves by another.
+// Follows makes kubeadm repeat what it did once with the cluster CA, on the host on which
+// the cluster was created, whose API server now has another one.
 func Follows(env module.Env, h *engine.Host) (list op.List) {
 	if !env.Begins(h) {
 		return nil
@@ -59,8 +59,8 @@ func Follows(env module.Env, h *engine.Host) (list op.List) {
 	return list
 }
 
-// Rereads has a node's kubelet have read files with which it is started, and the
-// node do what it did before.
+// Rereads makes the kubelet of a node read files again that it reads at its start, and
+// waits until the node does what it did before.
 func Rereads(env module.Env, h *engine.Host, files ...string) op.Unit {
 	return op.Unit{
 		Name: "kubelet.service", Running: op.Bool(true), Again: env.Again(h, "kubelet.service"),
@@ -68,23 +68,22 @@ func Rereads(env module.Env, h *engine.Host, files ...string) op.Unit {
 	}
 }
 
-// ReachBoth is the module that speaks to the API of a cluster whose authority is
-// exchanged, when a step has been done: API servers are believed by the one that
-// goes and by the one that comes.
+// ReachBoth is the module that connects to the API during a rotation of the cluster CA,
+// after a step: API servers may have certificates of the old or the new CA.
 func ReachBoth(env module.Env, step string) engine.Module {
 	t := adminTask(env, anyServer, op.ReadFile{Path: module.NextCA})
 	t.Needs = []string{step}
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{t}}
 }
 
-// ReachAfter is the module that speaks to the API by what the administrator has when
-// a step has been done. It deletes the token that kubeadm made in that step.
+// ReachAfter is the module that connects to the API with the administrator credentials
+// after a step. It deletes the token that kubeadm created in that step.
 func ReachAfter(env module.Env, step string) engine.Module {
 	made := func(*engine.Scope) bool { return true }
 	end := endTokensBy(env, module.KeyKubeAfter, made, step)
 	end.ID = "readmit.token-end"
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{{
-		ID: "kubeadm.admin-after", Title: "reach the API with what is new", On: env.IsFirst, Needs: []string{step},
+		ID: "kubeadm.admin-after", Title: "connect to API with new CA", On: env.IsFirst, Needs: []string{step},
 		Provides: []engine.KeyRef{module.KeyKubeAfter.Ref()},
 		Ops:      func(*engine.Scope) (op.List, error) { return op.List{op.ReadFile{Path: adminConf, Secret: true}}, nil },
 		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
@@ -100,20 +99,19 @@ func ReachAfter(env module.Env, step string) engine.Module {
 	}, end}}
 }
 
-// ReadmitAnew is the module that has kubelets without the authority's key beside them
-// ask for other credentials, when a step has been done: those that they have are given
-// up for it, by the operations of anew.
+// ReadmitAnew is the module that makes kubelets on nodes without the key of the CA request
+// new credentials, after a step. The operations of anew remove their present credentials.
 func ReadmitAnew(env module.Env, step string, hosts []string, anew func(*engine.Host) (op.List, error)) engine.Module {
 	on := func(h *engine.Host) bool { return slices.Contains(hosts, h.Name) }
 	made := func(*engine.Scope) bool { return len(hosts) > 0 }
 	return engine.Module{Name: "join", Tasks: []engine.Task{
 		{
-			ID: "readmit.token", Title: "make a join token", Manager: true, Needs: []string{step}, When: made,
+			ID: "readmit.token", Title: "create join token", Manager: true, Needs: []string{step}, When: made,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},
 			Run: tokenAction(env),
 		},
 		{
-			ID: "readmit.kubelet", Title: "have the kubelet ask for other credentials", On: on, Timeout: 12 * time.Minute,
+			ID: "readmit.kubelet", Title: "request new kubelet credentials", On: on, Timeout: 12 * time.Minute,
 			Consumes: []engine.KeyRef{keyToken.Ref()}, Rollout: engine.Rollout{MaxParallel: "10%", MaxUnavailable: "1"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				conf, err := bootstrapKubeconfig(env, engine.Get(s, keyToken))

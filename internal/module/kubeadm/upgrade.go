@@ -14,26 +14,26 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Upgrade is the module that has a node's parts of Kubernetes be those of its
-// programs, which are installed by then: on control planes what serves the
-// cluster, with a health gate, and on the one that speaks for it the settings
-// that are on record; on all nodes the kubelet's. The kubelet comes after it:
-// it is never newer than the API server that it asks.
+// Upgrade is the module that brings the components of a node to the version of its
+// programs, which are already installed: on control planes the components that serve the
+// cluster, with a health gate, and on the leader the saved configuration; on all nodes the
+// settings of the kubelet. The kubelet itself follows, because it must not be newer than
+// its API server.
 func Upgrade(env module.Env) engine.Module {
 	m := Serve(env)
 	m.Tasks = append(append(m.Tasks, Settings(env).Tasks...), KubeletSettings(env).Tasks...)
 	return m
 }
 
-// Serve is the module that has what serves the cluster be that of a control
-// plane's programs.
+// Serve is the module that brings the components of a control plane to the version of its
+// programs.
 func Serve(env module.Env) engine.Module {
 	return engine.Module{Name: "upgrade", Tasks: []engine.Task{
 		configTask(env),
 		servingTask(env, "kubeadm.init.serving", env.Begins),
 		servingTask(env, "join.serving", env.JoinsAsControlPlane),
 		{
-			ID: "upgrade.control-plane", Title: "exchange the control plane", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 12 * time.Minute,
+			ID: "upgrade.control-plane", Title: "replace control plane", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 12 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) {
 				return append(op.List{components().exec()}, componentsServe(env, steadyTime)...), nil
 			},
@@ -41,17 +41,17 @@ func Serve(env module.Env) engine.Module {
 	}}
 }
 
-// Settings is the module that puts the settings of all on record.
+// Settings is the module that uploads the configuration of the cluster.
 func Settings(env module.Env) engine.Module {
 	return engine.Module{Name: "upgrade", Tasks: []engine.Task{only(env, "upload-config")}}
 }
 
-// KubeletSettings is the module that has kubelets go by what is on record, as
-// their host's kubeadm reads it.
+// KubeletSettings is the module that makes kubelets use the saved configuration, as the
+// kubeadm of their host reads it.
 func KubeletSettings(env module.Env) engine.Module {
 	const id = "upgrade.kubelet-config"
 	return engine.Module{Name: "upgrade", Tasks: []engine.Task{{
-		ID: id, Title: "update the kubelet's settings", On: module.IsNode,
+		ID: id, Title: "update kubelet settings", On: module.IsNode,
 		When: func(s *engine.Scope) bool { return env.Upgrade.Takes(id, s.Host()) },
 		Ops: func(*engine.Scope) (op.List, error) {
 			return op.List{op.Exec{
@@ -63,15 +63,15 @@ func KubeletSettings(env module.Env) engine.Module {
 	}}}
 }
 
-// settleTime is how long after its start a kubelet may end pods of its host that
-// the one before has started: it looks after them within seconds.
+// settleTime is how long after its start a kubelet may still stop pods that the previous
+// one has started: it synchronizes them within seconds.
 const settleTime = 20 * time.Second
 
-// Steady is the module that waits until a control plane serves whose kubelet was
-// exchanged: it may have started all of it anew.
+// Steady is the module that waits until a control plane with a new kubelet serves: the
+// kubelet may have restarted all components.
 func Steady(env module.Env) engine.Module {
 	return engine.Module{Name: "upgrade", Tasks: []engine.Task{{
-		ID: "upgrade.steady", Title: "wait until the control plane is steady", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 8 * time.Minute,
+		ID: "upgrade.steady", Title: "wait until control plane is stable", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 8 * time.Minute,
 		Ops: func(*engine.Scope) (op.List, error) {
 			api := ownAPI(env)
 			api.Since, api.SinceSeconds = "kubelet.service", int(settleTime.Seconds())
@@ -80,16 +80,15 @@ func Steady(env module.Env) engine.Module {
 	}}}
 }
 
-// Again is the module that waits until a control plane serves whose containers have
-// all been started anew, by whatever runs them now.
+// Again is the module that waits until a control plane serves after all its containers
+// were restarted, with any runtime.
 func Again(env module.Env) engine.Module {
 	return engine.Module{Name: "serve", Tasks: []engine.Task{{
-		ID: "runtime.serving", Title: "wait until the control plane serves", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 8 * time.Minute,
+		ID: "runtime.serving", Title: "wait for control plane", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 8 * time.Minute,
 		Ops: func(s *engine.Scope) (op.List, error) {
 			var waits op.List
 			if hasMember(env, s.Host()) {
-				// Ready is a member that answers a linearizable read: one that has
-				// caught up.
+				// A ready member serves a linearizable read, so it has caught up.
 				waits = op.List{op.Wait{HTTP: env.OwnMemberReady(), Manifest: manifest("etcd"), TimeoutSeconds: 300}}
 			}
 			return slices.Concat(waits, op.List{ownAPI(env)}, componentsHealthy(env, 0)), nil
@@ -97,19 +96,20 @@ func Again(env module.Env) engine.Module {
 	}}}
 }
 
-// UpgradeEtcd is the module that upgrades members of etcd in pods: one at a time,
-// each when the one before it has caught up.
+// UpgradeEtcd is the module that upgrades etcd members in pods: one at a time, each after
+// the previous one has caught up.
 func UpgradeEtcd(env module.Env) engine.Module {
 	const id = "upgrade.etcd"
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{mendTask(env), {
-		ID: id, Title: "exchange etcd", Needs: []string{stepMend}, Timeout: 8 * time.Minute,
+		ID: id, Title: "replace etcd", Needs: []string{stepMend}, Timeout: 8 * time.Minute,
 		On: func(h *engine.Host) bool { return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) },
-		// Where the cluster began it is as with any change of the settings.
+		// On the host on which the cluster was created this works like any change of the
+		// settings.
 		When:    func(s *engine.Scope) bool { return env.Upgrade.Takes(id, s.Host()) || env.Begins(s.Host()) },
 		Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			e := localEtcd().exec()
-			if !env.Begins(s.Host()) { // where the cluster began it is the same step as then
+			if !env.Begins(s.Host()) { // on the host on which the cluster was created it is the same step as at its creation
 				e.Name, e.Creates, e.Declares = "kubeadm-upgrade-etcd", nil, []string{manifest("etcd")}
 			}
 			e = amongWell(env, e)
@@ -117,10 +117,9 @@ func UpgradeEtcd(env module.Env) engine.Module {
 			return op.List{
 				e,
 				runs(env, "etcd"),
-				// Ready is a member that answers a linearizable read: one that
-				// has caught up.
+				// A ready member serves a linearizable read, so it has caught up.
 				op.Wait{HTTP: env.OwnMemberReady(), Manifest: manifest("etcd"), TimeoutSeconds: 300},
-				// One that has lost its member may take more than a minute to
+				// An API server that has lost its member may take more than a minute to
 				// find it again.
 				op.PodRestart{Manifest: module.APIServerManifest, Files: []string{manifest("etcd")}, TimeoutSeconds: 300},
 				ownAPI(env),
@@ -129,19 +128,19 @@ func UpgradeEtcd(env module.Env) engine.Module {
 	}}}
 }
 
-// keyRights is that nodes have the rights of this release.
+// keyRights means that nodes have the permissions of this release.
 var keyRights = engine.NewKey("upgrade.rights", false)
 
-// UpgradeAddons is the module that upgrades what kubeadm runs in the cluster, and the
-// rights that nodes have to join.
+// UpgradeAddons is the module that upgrades the components of kubeadm in the cluster, and
+// the permissions of nodes to join.
 func UpgradeAddons(env module.Env) engine.Module {
 	e := initPhase(env, "bootstrap-token").exec()
-	e.Name, e.Inputs = "kubeadm-upgrade-rights", []string{ConfigFile} // with each release
+	e.Name, e.Inputs = "kubeadm-upgrade-rights", []string{ConfigFile} // runs once for each release
 	tokens := endTokens(env, func(s *engine.Scope) bool { return !engine.Known(s, keyRights) }, "upgrade.rights")
 	tokens.Consumes = append(tokens.Consumes, keyRights.Ref())
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{
 		{
-			ID: "upgrade.rights", Title: "renew the rights of nodes", On: env.IsFirst,
+			ID: "upgrade.rights", Title: "update node permissions", On: env.IsFirst,
 			Provides: []engine.KeyRef{keyRights.Ref()},
 			Ops:      func(*engine.Scope) (op.List, error) { return op.List{e}, nil },
 			After: func(_ context.Context, s *engine.Scope, _ []op.Result) error {
@@ -149,21 +148,21 @@ func UpgradeAddons(env module.Env) engine.Module {
 				return nil
 			},
 		},
-		tokens, // of which the phase makes one
+		tokens, // the phase creates one
 		only(env, "mark-control-plane"), only(env, "addon-dns"), only(env, "addon-proxy"),
 	}}
 }
 
-// only is the task of one of the phases by which a cluster begins.
+// only returns the task of one of the phases that create a cluster.
 func only(env module.Env, id string) engine.Task { return initPhase(env, id).task(env) }
 
-// runs waits for a control plane's container in its version of this release.
+// runs waits for a container of a control plane in the version of this release.
 func runs(env module.Env, name string) op.Wait {
 	return op.Wait{Container: name, Image: env.Release.ImageRefs()[name], TimeoutSeconds: 300}
 }
 
-// componentsServe waits for all parts of a control plane, in their versions of
-// this release, to be healthy, and to have run for a time.
+// componentsServe waits until all components of a control plane are healthy in the
+// versions of this release, and have run for a time.
 func componentsServe(env module.Env, steady time.Duration) op.List {
 	return slices.Concat(
 		op.List{runs(env, "kube-apiserver"), ownAPI(env), runs(env, "kube-controller-manager"), runs(env, "kube-scheduler")},
@@ -171,18 +170,17 @@ func componentsServe(env module.Env, steady time.Duration) op.List {
 	)
 }
 
-// What a component that has just been started must have run for to count as
-// healthy. It ends at once with a flag that it does not know, and with some other
-// settings when it becomes the leader: at the latest when the lease of the one
-// before it has run out, after 15 s.
+// How long a new component must have run to count as healthy. With an unknown flag it
+// exits at once. With some other bad settings it exits when it becomes the leader, at the
+// latest when the lease of the previous leader expires after 15 s.
 const (
 	steadyTime  = 20 * time.Second
-	createdTime = 5 * time.Second // nobody had the lease before
+	createdTime = 5 * time.Second // there was no leader before
 )
 
-// componentsHealthy waits for the controller manager and the scheduler to be
-// healthy with their settings, and to have run for a time. One that ends again and
-// again is waited for no longer, and the error has its last words.
+// componentsHealthy waits until the controller manager and the scheduler are healthy with
+// their settings, and have run for a time. If one exits repeatedly, the wait stops, and
+// the error has its last log lines.
 func componentsHealthy(env module.Env, steady time.Duration) (out op.List) {
 	k := env.Cluster.Spec.Kubernetes
 	for _, w := range []op.Wait{
@@ -195,7 +193,7 @@ func componentsHealthy(env module.Env, steady time.Duration) (out op.List) {
 	return out
 }
 
-// newComponents is componentsHealthy after their settings may have changed.
+// newComponents is componentsHealthy for settings that may have changed.
 func newComponents(env module.Env) op.List {
 	if env.Reconfigures {
 		return componentsHealthy(env, steadyTime)
@@ -203,7 +201,7 @@ func newComponents(env module.Env) op.List {
 	return componentsHealthy(env, createdTime)
 }
 
-// healthy waits for a component at its own port, which the user may have moved or
+// healthy waits for a component at its own port, which the user may have changed or
 // closed.
 func healthy(component string, port int, args map[string]string) op.Wait {
 	host := args["bind-address"]
