@@ -14,10 +14,9 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// loadAddons reads what goes into the cluster, for operations that look after
-// that: what is wrong with it is known before a host is asked for anything. Of an
-// upgrade it is told with all else that speaks against that, and so is what would
-// be wrong behind later hops.
+// loadAddons reads the add-ons, for operations that manage them, so that problems are
+// known before hosts are queried. For an upgrade, they are reported together with all
+// other findings, including problems of the add-ons with later versions of the path.
 func (p *prepared) loadAddons(ctx context.Context) error {
 	if !slices.Contains([]Kind{Create, Apply, Add, Remove, Upgrade, Revert}, p.request.Kind) {
 		return nil
@@ -26,7 +25,7 @@ func (p *prepared) loadAddons(ctx context.Context) error {
 	if p.addons, p.told, err = p.addonsWith(ctx, p.env.Cluster.Spec.Addons, p.env.Release); err != nil {
 		return err
 	}
-	if p.request.Kind == Revert { // nothing of theirs is to be in its way
+	if p.request.Kind == Revert { // problems of add-ons must not prevent a rollback
 		p.keepAddons = p.told.Err() != nil
 		for i := range p.told {
 			p.told[i].Severity = diag.Warning
@@ -57,8 +56,8 @@ func (p *prepared) loadAddons(ctx context.Context) error {
 	return nil
 }
 
-// addonsWith are add-ons as they are with a release of Kubernetes, and what there
-// is to say of them: with an error among that, there are none.
+// addonsWith loads add-ons for a Kubernetes release and returns them with the findings
+// about them. If there is an error among the findings, it returns no add-ons.
 func (p *prepared) addonsWith(ctx context.Context, list []v1alpha1.Addon, is release.Release) ([]addon.Addon, diag.List, error) {
 	if len(list) == 0 {
 		return nil, nil, nil
@@ -78,29 +77,27 @@ func (p *prepared) addonsWith(ctx context.Context, list []v1alpha1.Addon, is rel
 	return loaded, p.request.inFile(told), err
 }
 
-// inFile has what is to say of a cluster name its place in the cluster's file, if
-// that is at hand.
+// inFile adds the positions in the cluster file to findings, if the file is known.
 func (r Request) inFile(list diag.List) diag.List {
 	if len(list) == 0 || len(r.Source) == 0 || r.File == "" {
 		return list
 	}
 	loaded, err := reader(r.Cluster).Load(r.File, r.Source)
-	if err != nil { // it was read before: this is another's
+	if err != nil { // it was read before: this error belongs to something else
 		return list
 	}
 	return loaded.Place(list)
 }
 
-// A hop is one version on the way of an upgrade, the add-ons behind it, and the
-// bundle that the file names for it, "" for none.
+// A hop is one version of an upgrade path, the add-ons after it, and the bundle that
+// the file names for it, "" for none.
 type hop struct {
 	version string
 	addons  []v1alpha1.Addon
 	bundle  string
 }
 
-// onTheWay are the hops of an upgrade. The bundle that the file names is for the
-// last.
+// onTheWay returns the hops of an upgrade. The bundle of the file is for the last one.
 func onTheWay(r Request, recorded *v1alpha1.Cluster, path []string, bundle string) (way []hop) {
 	now := recorded.Spec.Addons
 	for i, v := range path {
@@ -116,7 +113,8 @@ func onTheWay(r Request, recorded *v1alpha1.Cluster, path []string, bundle strin
 	return way
 }
 
-// bundleFor is the bundle that the file names for a version on the way, "" for none.
+// bundleFor returns the bundle that the file names for a version of the upgrade path, ""
+// for none.
 func (r Request) bundleFor(version string) string {
 	for _, h := range r.way {
 		if h.version == version {
@@ -126,9 +124,9 @@ func (r Request) bundleFor(version string) string {
 	return ""
 }
 
-// nextAddons are the add-ons behind a hop to a version: those of the file as soon
-// as they work with it, until then those that the cluster has. Behind the last one
-// they are the file's.
+// nextAddons returns the add-ons after a hop to a version: for each add-on, the one of
+// the file as soon as it works with the version, until then the one of the cluster.
+// After the last hop they are the add-ons of the file.
 func nextAddons(was, file []v1alpha1.Addon, version string, last bool) (out []v1alpha1.Addon) {
 	if last {
 		return file
@@ -136,7 +134,7 @@ func nextAddons(was, file []v1alpha1.Addon, version string, last bool) (out []v1
 	named := func(list []v1alpha1.Addon, name string) int {
 		return slices.IndexFunc(list, func(a v1alpha1.Addon) bool { return a.Name == name })
 	}
-	for _, a := range was { // what is dropped goes at the end, if it can stay so long
+	for _, a := range was { // a dropped add-on is removed at the end, if it works until then
 		if named(file, a.Name) < 0 && worksWith(a, version) {
 			out = append(out, a)
 		}
@@ -155,8 +153,8 @@ func worksWith(a v1alpha1.Addon, version string) bool {
 	return len(a.Kubernetes) == 0 || slices.Contains(a.Kubernetes, minorOf(version))
 }
 
-// unfitAddons finds add-ons that do not work with a version of Kubernetes. Passed
-// over, each is a warning.
+// unfitAddons returns a finding for each add-on that does not work with a Kubernetes
+// version: an error, or a warning if the check is ignored.
 func unfitAddons(list []v1alpha1.Addon, version string, ignored []string) (out diag.List) {
 	for i, a := range list {
 		if worksWith(a, version) {
@@ -164,19 +162,19 @@ func unfitAddons(list []v1alpha1.Addon, version string, ignored []string) (out d
 		}
 		d := diag.Diagnostic{
 			ID: addon.IDKubernetes, Severity: diag.Error, Path: fmt.Sprintf("spec.addons[%d].kubernetes", i),
-			Message: fmt.Sprintf("add-on %s works with Kubernetes %s, and not with %s", a.Name, strings.Join(a.Kubernetes, ", "), version),
-			Hint:    "take a version of it that does; or, if it works all the same, go on with --ignore-check " + addon.IDKubernetes,
+			Message: fmt.Sprintf("add-on %s works with Kubernetes %s, but not with %s", a.Name, strings.Join(a.Kubernetes, ", "), version),
+			Hint:    "use a version of the add-on that does; or, if it works anyway, continue with --ignore-check " + addon.IDKubernetes,
 		}
 		if slices.Contains(ignored, addon.IDKubernetes) {
 			d.Severity = diag.Warning
-			d.Message += " (passed over with --ignore-check)"
+			d.Message += " (ignored with --ignore-check)"
 		}
 		out = append(out, d)
 	}
 	return out
 }
 
-// minorOf is "1.37" of "v1.37.1".
+// minorOf returns "1.37" for "v1.37.1".
 func minorOf(version string) string {
 	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	return strings.Join(parts[:min(2, len(parts))], ".")

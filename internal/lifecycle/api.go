@@ -1,6 +1,6 @@
-// Package lifecycle is the only door to a cluster's life: observe, plan,
-// apply, resume. The command line, the server and the operator ask it and
-// differ in nothing but how they ask and how they show.
+// Package lifecycle observes, plans, applies, resumes and rolls back operations on
+// clusters. It is the only entry point for this: the command line and other front ends
+// call it and differ only in their input and output.
 package lifecycle
 
 import (
@@ -20,7 +20,7 @@ import (
 	"slipway.dev/slipway/internal/spec/live"
 )
 
-// Kind is a lifecycle operation; it never changes.
+// Kind is the type of a lifecycle operation. The values never change.
 type Kind string
 
 // The operations.
@@ -29,156 +29,151 @@ const (
 	Apply  Kind = "apply"
 	Delete Kind = "delete"
 	InitOS Kind = "init-os"
-	// InitRegistry has the host with that role be a registry, with the images of the
-	// bundle in it, and does nothing to others.
+	// InitRegistry sets up a registry with the images of the bundle on the host with
+	// that role, and does not touch other hosts.
 	InitRegistry Kind = "init-registry"
-	// Defrag gives back what etcd's databases have not in use, RestoreEtcd gives
-	// them the data of a backup set, and RescueEtcd makes an etcd of one member of
-	// one that has lost too many.
+	// Defrag defragments the etcd databases. RestoreEtcd restores a backup set.
+	// RescueEtcd recovers an etcd that has lost quorum from one remaining member.
 	Defrag      Kind = "etcd-defrag"
 	RestoreEtcd Kind = "etcd-restore"
 	RescueEtcd  Kind = "etcd-rescue"
-	// Add and Remove change a recorded cluster's hosts, and nothing else.
+	// Add and Remove change only the hosts of a saved cluster.
 	Add    Kind = "add-nodes"
 	Remove Kind = "delete-nodes"
-	// Lose is a Remove of hosts that are gone for good, in the midst of an upgrade,
-	// which goes on from there: nothing else of the cluster is changed.
+	// Lose removes permanently lost hosts while another operation is unfinished. That
+	// operation can be resumed afterwards. Nothing else of the cluster changes.
 	Lose Kind = "forget-nodes"
-	// Upgrade takes a recorded cluster to another version of Kubernetes, one
-	// minor at a time: each is an operation of its own.
+	// Upgrade upgrades a saved cluster, one minor at a time: each minor is a separate
+	// operation.
 	Upgrade Kind = "upgrade"
-	// Revert takes an upgrade back that has not come to its end.
+	// Revert rolls back an unfinished upgrade.
 	Revert Kind = "rollback-upgrade"
-	// Renew renews certificates of a recorded cluster, and nothing else.
+	// Renew only renews certificates of a saved cluster.
 	Renew Kind = "renew-certs"
-	// RotateCA exchanges what everything in a recorded cluster trusts.
+	// RotateCA rotates CAs or the service account key of a saved cluster.
 	RotateCA Kind = "rotate-ca"
 )
 
-// Removal says how hosts leave a cluster that goes on.
+// Removal configures how hosts leave a cluster that continues to exist.
 type Removal = module.Removal
 
-// Rollout says how nodes are upgraded.
+// Rollout configures how nodes are upgraded.
 type Rollout = module.Upgrade
 
-// A Pause is where an upgrade can stop.
+// A Pause is a point at which an upgrade can stop.
 type Pause = module.Pause
 
-// The places.
+// The points.
 const (
 	PauseCanary       = module.PauseCanary
 	PauseControlPlane = module.PauseControlPlane
 	PauseWave         = module.PauseWave
 )
 
-// DefaultDrainTimeout bounds how long pods of a node are waited for.
+// DefaultDrainTimeout limits the time to drain a node.
 const DefaultDrainTimeout = module.DefaultDrainTimeout
 
-// A Request asks for an operation on a cluster.
+// A Request describes an operation on a cluster.
 type Request struct {
 	Kind Kind
-	// Cluster is the wanted state, loaded and validated by package spec.
-	// Delete and a resume take the recorded one when it is nil and Name is
-	// set.
+	// Cluster is the wanted state, loaded and validated by package spec. If it is
+	// nil and Name is set, delete and resume use the saved cluster.
 	Cluster *v1alpha1.Cluster
 	Name    string
-	// Source is the file's text as the user wrote it, kept beside the
-	// record; File is its path, absolute, or "" if it was no file; Dir is
-	// the directory its relative paths are in.
+	// Source is the text of the cluster file, which is saved with the cluster. File is
+	// its absolute path, "" if it was not a file. Dir is the directory for its
+	// relative paths.
 	Source []byte
 	File   string
 	Dir    string
-	// Hosts are those to Add, unless Cluster has them: then its hosts that are
-	// not on record are. To Remove, they are hosts off the record that hold
-	// what they had as nodes.
+	// Hosts are the hosts to Add, unless Cluster is set: then its new hosts are added.
+	// For Remove, Hosts are hosts that are no longer in the saved cluster but still
+	// have its files.
 	Hosts []spec.HostFlag
-	// Nodes select the hosts to Remove. To RescueEtcd, they are the hosts that are
-	// declared lost; From is the one whose data etcd is to go on with, "" for the one
-	// whose go the furthest.
+	// Nodes select the hosts to Remove. For RescueEtcd, Nodes are the hosts that are
+	// declared lost, and From is the host whose etcd data to use; "" uses the most
+	// recent data.
 	Nodes []string
 	From  string
-	// Removal says how hosts leave a cluster that goes on, and how nodes are
-	// drained that are upgraded.
+	// Removal configures how hosts leave the cluster, and how nodes are drained for an
+	// upgrade.
 	Removal Removal
-	// Version is what to Upgrade to; "" is that of Cluster. Bundle is what the
-	// next version on the way comes from; "" finds or builds it.
+	// Version is the version to Upgrade to; "" is the version of Cluster. Bundle is the
+	// bundle of the next version on the upgrade path; "" finds or builds one.
 	Version, Bundle string
-	// Follows says that the minor before has just come to its end: pods that it has
-	// moved are waited for, where a disruption budget lets none go without them.
+	// Follows reports whether the upgrade to the previous minor has just finished. Then
+	// pods that it moved are waited for if a disruption budget needs them.
 	Follows bool
-	// Rollout says how nodes are taken there; of an Apply, how many workers at once
-	// get settings for which something on them is restarted.
+	// Rollout configures how nodes are upgraded. For an Apply, it limits how many
+	// workers at once get settings that need a restart of a component.
 	Rollout Rollout
-	// Renew says which certificates to Renew.
+	// Renew selects the certificates to Renew.
 	Renew Renewal
-	// Rotate is what RotateCA exchanges, by name.
+	// Rotate names the CAs and keys that RotateCA rotates.
 	Rotate []string
-	// Backup is the file of the set to restore, Identity that of the key which
-	// opens it, "" if it is not encrypted.
+	// Backup is the file of the set to restore. Identity is the file of the key that
+	// decrypts it, "" if it is not encrypted.
 	Backup   string
 	Identity string
-	// SetTrust says which sets may be restored.
+	// SetTrust selects the sets that may be restored.
 	SetTrust
-	// IgnoreChecks are precheck ids to pass over; they are recorded.
+	// IgnoreChecks are precheck ids to ignore; they are saved with the operation.
 	IgnoreChecks []string
 	// IgnoreErrors lets other hosts finish when one fails.
 	IgnoreErrors bool
-	// Forget has a delete take the cluster off the records though some hosts
-	// are not put back: those that do not answer, that belong to another
-	// cluster by now, or that fail. It includes IgnoreErrors. Hosts that leave
-	// a cluster which goes on are given up if they do not answer, or belong to
-	// another.
+	// Forget makes a delete remove the cluster from the saved state even if some hosts
+	// cannot be reset: hosts that are unreachable, belong to another cluster now, or
+	// fail. It includes IgnoreErrors. If the cluster continues to exist, leaving hosts
+	// are force-removed if they are unreachable or belong to another cluster.
 	Forget bool
-	// KeepFailed leaves settings with which a node does not serve where they are;
-	// else a cluster that runs goes back to those before by itself.
+	// KeepFailed keeps settings with which a node does not work. Otherwise a running
+	// cluster is rolled back automatically to its previous settings.
 	KeepFailed bool
-	// BreakLock takes a lock over whose holder cannot be asked.
+	// BreakLock takes over a lock whose holder cannot be asked.
 	BreakLock bool
 
-	// restores is what of a backup an operation that was cut off has begun with, and
-	// restoresVerified is that a trusted key had signed it.
+	// restores identifies the backup with which an interrupted restore or rescue
+	// began. restoresVerified reports whether a trusted key had signed it.
 	restores         string
 	restoresVerified bool
-	// rotates is what is exchanged, with what goes of it.
+	// rotates maps the name of each rotated CA or key to the id of the old one.
 	rotates map[string]string
-	// midst is what an operation that gives hosts up leaves unfinished, by the id
-	// with which others are refused.
+	// midst is the error id with which other operations are refused because of the
+	// unfinished operation that a Lose leaves alone.
 	midst string
-	// goesOn is what an operation that was cut off is to lead to.
+	// goesOn is the target of an interrupted operation.
 	goesOn *v1alpha1.Cluster
-	// back says that settings go back to those before: the nodes that got them last
-	// go first; and under the locks of what they have failed in.
+	// back reports whether settings are rolled back: the nodes that got them last come
+	// first. under are the locks of the failed operation, which the rollback uses.
 	back  bool
 	under *locks
-	// way are the versions that an upgrade leads over, with the add-ons behind each.
+	// way lists the versions of the upgrade path, with the add-ons of each.
 	way []hop
-	// returned are hosts off the record that are put back.
+	// returned are hosts that are no longer in the saved cluster and are reset.
 	returned []module.Leaving
 }
 
-// A Prepared is a plan with the connections it was made over, ready to be
-// applied. It must be closed.
+// A Prepared is a plan that is ready to be applied, with its open connections. It must
+// be closed.
 type Prepared interface {
 	Plan() *plan.Plan
-	// Leaving are the hosts that a cluster loses which goes on without them.
+	// Leaving returns the hosts that leave a cluster that continues to exist.
 	Leaving() []string
-	// Findings are the precheck's, warnings included.
+	// Findings returns the findings of the precheck, including warnings.
 	Findings() diag.List
-	// Failures are what the plan had to do without, with IgnoreErrors: hosts
-	// that do not answer, steps that could not be checked.
+	// Failures returns, with IgnoreErrors, what the plan leaves out: unreachable hosts
+	// and steps that could not be checked.
 	Failures() []HostFailure
-	// Savable refuses a plan that could not be carried out from its file
-	// alone.
+	// Savable returns an error if the plan could not be applied from its file alone.
 	Savable() error
-	// Apply carries the plan out. Events go to the journal and then to
-	// sinks. Cancelling ctx stops it cleanly: uninterruptible steps are
-	// waited for.
+	// Apply applies the plan. Events go to the journal and then to sinks. If ctx is
+	// cancelled, Apply stops cleanly: it waits for uninterruptible steps.
 	Apply(ctx context.Context, sinks ...event.Sink) (*Result, error)
 	Close() error
 }
 
-// A Result is how an operation ended. A failed operation is a Result, not an
-// error; an error is an operation that never began.
+// A Result describes the end of an operation. A failed operation returns a Result; an
+// error means that the operation never began.
 type Result struct {
 	Operation string // its id
 	Cluster   string
@@ -186,26 +181,26 @@ type Result struct {
 	Failures  []HostFailure // root causes, in order
 	Duration  time.Duration
 	Changed   int // steps that changed something
-	// Nodes are the hosts that were added or removed, if that was asked for.
+	// Nodes are the hosts that were added or removed on request.
 	Nodes []string
-	// Forgotten says that the cluster is off the records, and that hosts in
-	// Failures still hold what it put there.
+	// Forgotten reports whether the cluster was removed from the saved state while the
+	// hosts in Failures still have its files.
 	Forgotten bool
-	// Reverted says that the cluster has the settings again that it had before.
+	// Reverted reports whether the cluster was rolled back to its previous settings.
 	Reverted bool
-	// Onward is the version that the cluster is still to be upgraded to, "" if it
-	// has come there; OnwardFile is the cluster file that it goes there by, as
-	// OnwardCommand has it, and Reached the version that it runs with meanwhile.
+	// Onward is the target version of an upgrade that has more minors to go, "" if the
+	// cluster has reached it. OnwardFile is the cluster file of the upgrade in the form
+	// of OnwardCommand. Reached is the current version.
 	Onward, OnwardFile, Reached string
-	// Ready is what works now, one line each, for the summary.
+	// Ready has the lines of the summary about what works now.
 	Ready []string
-	// Kubeconfig is the path of the admin kubeconfig kept in the store.
+	// Kubeconfig is the path of the saved admin kubeconfig.
 	Kubeconfig string
 
 	undone []string // hosts on which something failed, or was not tried
 }
 
-// isUndone says that not all that was planned for a host came about.
+// isUndone reports whether a part of the plan for a host failed or was skipped.
 func (r *Result) isUndone(host string) bool { return slices.Contains(r.undone, host) }
 
 // A HostFailure is a root failure.
@@ -222,113 +217,110 @@ type ClusterSummary struct {
 	Phase      v1alpha1.Phase `json:"phase"`
 	Kubernetes string         `json:"kubernetes"`
 	Hosts      int            `json:"hosts"`
-	// Ready is how many were ready nodes after the latest operation.
+	// Ready is the number of ready nodes after the latest operation.
 	Ready int `json:"ready"`
-	// Endpoint is where the API is reached from outside: address and port.
+	// Endpoint is the address and port of the API from outside.
 	Endpoint  string              `json:"endpoint"`
 	Operation *v1alpha1.Operation `json:"operation,omitempty"` // the latest
 	Created   time.Time           `json:"created"`
-	// Problem is why no more than the name is known; nil for none.
+	// Problem is the reason why only the name is known, nil if there is none.
 	Problem *diag.Diagnostic `json:"problem,omitempty"`
 }
 
-// Service is the lifecycle of clusters.
+// Service manages the lifecycle of clusters.
 type Service interface {
 	// Prepare observes, checks and plans. The error is a diag.List for
 	// refused input (nothing was touched), *LockedError, or another.
-	// progress, which may be nil, hears of connecting, checking, building
-	// the bundle.
+	// progress, which may be nil, receives events about connecting, checking and
+	// building the bundle.
 	Prepare(ctx context.Context, r Request, progress event.Sink) (Prepared, error)
-	// PrepareSaved does the same for a saved plan and refuses it, with the
-	// difference, if what it would do now is not the same (*StaleError).
-	// Of r it takes what the user passes over or breaks, not the subject.
+	// PrepareSaved does the same for a saved plan. It returns a *StaleError with the
+	// difference if the plan would have another effect now. From r it uses only what
+	// the user ignores or overrides, not the subject.
 	PrepareSaved(ctx context.Context, p *plan.Plan, r Request, progress event.Sink) (Prepared, error)
 	// PrepareResume continues the latest unfinished operation of a cluster.
 	PrepareResume(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error)
-	// PrepareRollback undoes the latest unfinished or failed operation.
+	// PrepareRollback rolls back the latest unfinished or failed operation.
 	PrepareRollback(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error)
 	// Precheck observes the hosts and reports all findings of all hosts.
 	Precheck(ctx context.Context, r Request, progress event.Sink) (diag.List, error)
 	// Cancel asks the process that runs the cluster's operation to stop
-	// cleanly, and returns when it has ended or ctx is done. progress, which
-	// may be nil, hears when it has been asked.
+	// cleanly, and returns when it has ended or ctx is done. progress, which may be
+	// nil, receives an event when the process has been asked.
 	Cancel(ctx context.Context, name string, progress event.Sink) error
 
-	// Clusters are the recorded ones, by name; those whose records are damaged
-	// are among them.
+	// Clusters returns the saved clusters by name, including clusters whose saved
+	// state is damaged.
 	Clusters(ctx context.Context) ([]ClusterSummary, error)
-	// Cluster answers the recorded spec with the latest status.
+	// Cluster returns the saved spec with the latest status.
 	Cluster(ctx context.Context, name string) (*v1alpha1.Cluster, error)
-	// Operations are a cluster's, newest first; "" is of all clusters.
+	// Operations returns the operations of a cluster, or of all clusters if it is "",
+	// newest first.
 	Operations(ctx context.Context, cluster string) ([]v1alpha1.Operation, error)
-	// Operation finds one by id, or by a unique prefix of it.
+	// Operation finds an operation by its id or a unique prefix of it.
 	Operation(ctx context.Context, id string) (*v1alpha1.Operation, error)
-	// Events calls fn for each event of an operation; with follow it goes
-	// on until the operation has ended.
+	// Events calls fn for each event of an operation. With follow, it continues until
+	// the operation has ended.
 	Events(ctx context.Context, id string, follow bool, fn func(event.Event) error) error
 	// Kubeconfig returns the admin kubeconfig, with the first address at which
 	// the API is ready. Live asks control planes instead of the store; warnings
 	// name those whose kubeconfig was refused.
 	Kubeconfig(ctx context.Context, name string, live bool) (conf []byte, warnings diag.List, err error)
-	// AddMerged records that a file, by its absolute path, has a cluster's kubeconfig
-	// merged into it. Merged returns these files.
+	// AddMerged saves that a cluster's kubeconfig was merged into a file, given by its
+	// absolute path. Merged returns these files.
 	AddMerged(name, path string) error
 	Merged(name string) ([]string, error)
-	// Info looks at a cluster, and answers within a bounded time whoever is
-	// down.
+	// Info returns the state of a cluster within a bounded time, even if hosts are down.
 	Info(ctx context.Context, name string, progress event.Sink) (*Info, error)
-	// Certificates looks at the certificates on every host of a cluster: of the
-	// request's, or the recorded one of its name. Those are told of that end
-	// within a time; 0 is the usual one.
+	// Certificates returns the certificates on every host of the request's cluster, or
+	// of the saved cluster of its name. It warns about certificates that expire within
+	// a time; 0 selects the default.
 	Certificates(ctx context.Context, r Request, within time.Duration, progress event.Sink) (*Certificates, error)
-	// Etcd looks at a cluster's etcd, and answers within a bounded time whoever
-	// is down; it needs no API.
+	// Etcd returns the state of a cluster's etcd within a bounded time, even if hosts
+	// are down. It does not need the API.
 	Etcd(ctx context.Context, name string, progress event.Sink) (*EtcdReport, error)
-	// Snapshot takes a snapshot of a cluster's etcd and puts it into a backup set,
-	// verified. Snapshots are the sets that are kept, newest first; "" is of all
-	// clusters.
+	// Snapshot takes a snapshot of a cluster's etcd, verifies it and writes it into a
+	// backup set. Snapshots returns the backup sets on this machine, newest first; ""
+	// selects all clusters.
 	Snapshot(ctx context.Context, name string, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error)
 	Snapshots(ctx context.Context, name string) ([]SnapshotInfo, error)
-	// Scheduled are the snapshots that hosts take by themselves, as far as they
-	// answer.
+	// Scheduled returns the automatic snapshots of the reachable hosts.
 	Scheduled(ctx context.Context, name string, progress event.Sink) (*Scheduled, error)
-	// Copies are what lies where copies of backup sets are kept.
+	// Copies returns the copies of backup sets at the copy targets.
 	Copies(ctx context.Context, name string, progress event.Sink) (*CopyReport, error)
-	// Drill restores a backup set into an etcd of its own on a host, and looks
-	// whether it is what the set says.
+	// Drill tests a backup set: it restores the set into a separate etcd on a host and
+	// compares the result with the set's description.
 	Drill(ctx context.Context, name string, o DrillOptions, progress event.Sink) (*DrillReport, error)
 	// Dump writes a support bundle (tar, zstd) of a cluster, without secrets.
 	Dump(ctx context.Context, name string, w io.Writer, progress event.Sink) error
-	// Targets are the hosts that a selector names. Terms without CLUSTER@
-	// are about the given cluster. Warnings say which of several clusters that
-	// a pattern means have no such host.
+	// Targets returns the hosts that a selector names. Terms without CLUSTER@ select
+	// hosts of the given cluster. If a pattern matches several clusters, warnings name
+	// the clusters without such a host.
 	Targets(ctx context.Context, selector, cluster string) (targets []Target, warnings diag.List, err error)
-	// Exec runs a program on hosts; Copy copies files to or from them. The
-	// results are in the order of the targets.
+	// Exec runs a program on hosts. Copy copies files to or from hosts. The results
+	// have the order of the targets.
 	Exec(ctx context.Context, w Work, p Program) ([]HostResult, error)
 	Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error)
-	// Login talks to a login shell on a host, and answers its exit code.
+	// Login runs a login shell on a host and returns its exit code.
 	Login(ctx context.Context, t Target, sh remote.Shell) (int, error)
-	// Describe describes a cluster that runs, and that kubeadm made, as a
-	// cluster file. It asks the API that the kubeconfig leads to, alone.
+	// Describe describes a running kubeadm cluster as a cluster file. It queries only
+	// the API of the kubeconfig.
 	Describe(ctx context.Context, kubeconfig []byte, o live.Options) (*live.Description, error)
-	// Manifest writes the manifest of a bundle: of a version, or of a cluster that
-	// runs.
+	// Manifest returns a bundle manifest for a version or for a running cluster.
 	Manifest(ctx context.Context, r ManifestRequest) (text []byte, warnings diag.List, err error)
-	// Kubectl runs the bundle's kubectl against the cluster and answers its
-	// exit code.
+	// Kubectl runs the bundle's kubectl against the cluster and returns its exit code.
 	Kubectl(ctx context.Context, name string, args []string, in io.Reader, out, errw io.Writer) (int, error)
 }
 
-// ErrNotFound is a cluster or operation that is not recorded.
+// ErrNotFound is returned for a cluster or operation that is not in the saved state.
 var ErrNotFound = errors.New("not found")
 
-// A LockedError is a cluster on which another operation runs.
+// A LockedError is returned if another operation is running on the cluster.
 type LockedError struct {
 	Cluster   string
 	Operation string
-	Holder    string // process or manager, for people
-	// Elsewhere says that another manager runs it, which has the records.
+	Holder    string // process or manager, for users
+	// Elsewhere reports whether another manager runs the operation.
 	Elsewhere bool
 }
 
@@ -336,11 +328,11 @@ func (e *LockedError) Error() string {
 	return "cluster " + e.Cluster + " is locked by operation " + e.Operation + " (" + e.Holder + ")"
 }
 
-// A StaleError is a saved plan that no longer says what would happen.
+// A StaleError is returned if a plan no longer matches what it would do now.
 type StaleError struct {
 	Difference string // unified, of the plans' text
 }
 
 func (e *StaleError) Error() string {
-	return "the hosts, the spec or the bundle have changed since this plan was made; plan again"
+	return "the hosts, the cluster file or the bundle have changed since this plan was made; plan again"
 }

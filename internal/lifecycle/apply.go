@@ -27,13 +27,13 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// cleanupTime bounds what is tidied up after an operation that was stopped.
+// cleanupTime limits the cleanup after a stopped operation.
 const cleanupTime = 30 * time.Second
 
-// lateBlobs are those of a bundle that is found after hosts are connected.
+// lateBlobs serves the blobs of a bundle that is opened after hosts are connected.
 type lateBlobs struct {
 	of     *source
-	backup *openedSet // whose snapshot is content, too
+	backup *openedSet // its snapshot is served too
 }
 
 func (l *lateBlobs) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
@@ -41,12 +41,12 @@ func (l *lateBlobs) OpenBlob(digest string, offset int64) (io.ReadCloser, error)
 		return f, nil
 	}
 	if l.of == nil || l.of.opened.Load() == nil {
-		return nil, errors.New("there is no bundle yet")
+		return nil, errors.New("the bundle is not open yet")
 	}
 	return l.of.opened.Load().OpenBlob(digest, offset)
 }
 
-// run is a pass of the engine over the hosts.
+// run returns an engine run over the hosts.
 func (p *prepared) run(operation string, fence uint64) *engine.Run {
 	return &engine.Run{
 		Hosts: p.hosts, Operation: operation, Cluster: p.env.Cluster.Name, Fence: fence,
@@ -54,20 +54,20 @@ func (p *prepared) run(operation string, fence uint64) *engine.Run {
 	}
 }
 
-// settled says that there is nothing to do and nothing to finish.
+// settled reports whether there is nothing to do and nothing to finish.
 func (p *prepared) settled() bool {
 	return p.plan.Empty() && p.continues == nil && len(p.Failures()) == 0 &&
 		(aside(p.request.Kind) || p.recorded != nil && p.recorded.Status.Phase == v1alpha1.PhaseRunning && !p.removes())
 }
 
-// locks are those of a cluster: on this machine, and on its control planes.
+// locks holds the locks of a cluster: on this machine and on its control planes.
 type locks struct {
 	records *store.Lock
 	hosts   *hostLock
 }
 
-// lockRecords takes the cluster's lock on this machine, unless what is taken back has
-// it.
+// lockRecords takes the cluster's lock on this machine, unless the operation that is
+// rolled back already holds it.
 func (p *prepared) lockRecords(ctx context.Context) (lock *store.Lock, release func() error, err error) {
 	if p.request.under != nil {
 		return p.request.under.records, func() error { return nil }, nil
@@ -84,8 +84,8 @@ func (p *prepared) lockRecords(ctx context.Context) (lock *store.Lock, release f
 	return lock, lock.Release, nil
 }
 
-// Apply carries the plan out under the cluster's locks, and takes it back under the
-// same if a node does not serve with the settings that it has got.
+// Apply applies the plan under the cluster's locks. If a node does not work with its new
+// settings, Apply rolls them back under the same locks.
 func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, err error) {
 	settled := p.settled()
 	if settled && !p.differs() && p.formerSigner == "" {
@@ -129,13 +129,13 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	return res, err
 }
 
-// unchanged is the result when there is nothing to do.
+// unchanged returns the result if there is nothing to do.
 func (p *prepared) unchanged() *Result {
 	return &Result{Cluster: p.env.Cluster.Name, Outcome: event.Succeeded, Kubeconfig: p.kubeconfig()}
 }
 
-// recordSettled records what a plan without steps changes on this machine. The caller
-// holds the lock.
+// recordSettled saves the changes that a plan without steps makes on this machine. The
+// caller holds the lock.
 func (p *prepared) recordSettled() error {
 	if err := p.adoptSigner(); err != nil || !p.differs() {
 		return err
@@ -144,21 +144,21 @@ func (p *prepared) recordSettled() error {
 	return errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))
 }
 
-// differs says that the description to record is another, though it asks for
-// nothing else: a password, for example.
+// differs reports whether the description to save differs from the saved one, for
+// example in a password, although no step is needed.
 func (p *prepared) differs() bool {
 	return changesHosts(p.request.Kind) && p.recorded != nil && !same(p.recorded, p.env.Cluster)
 }
 
-// same says whether two descriptions are one, passwords included.
+// same reports whether two descriptions are equal, including passwords.
 func same(a, b *v1alpha1.Cluster) bool {
 	x, err1 := json.Marshal(a.Spec)
 	y, err2 := json.Marshal(b.Spec)
 	return err1 != nil || err2 != nil || bytes.Equal(x, y)
 }
 
-// current refuses a plan when another operation has worked on the cluster
-// since it was made. The caller holds the lock.
+// current refuses a plan if another operation has changed the cluster since the plan
+// was made. The caller holds the lock.
 func (p *prepared) current() error {
 	if p.request.Kind == InitOS {
 		return nil
@@ -169,7 +169,7 @@ func (p *prepared) current() error {
 			return err
 		}
 		if o.Status.Phase == v1alpha1.OperationSucceeded {
-			return &StaleError{} // somebody else has finished it
+			return &StaleError{} // another process has finished it
 		}
 	}
 	now, err := p.svc.record(p.env.Cluster.Name)
@@ -184,7 +184,7 @@ func (p *prepared) current() error {
 	return nil
 }
 
-// operation is the one that goes on, or a new one that has yet to begin.
+// operation returns the operation that continues, or a new one.
 func (p *prepared) operation() (*v1alpha1.Operation, error) {
 	if p.continues != nil {
 		return p.continues, nil
@@ -201,12 +201,12 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 	}, p.plan)
 }
 
-// begin records the cluster, then that the operation works on it, then the
-// operation's start. Cut off in between, the operation is resumed if the
-// cluster's status names it, and never was otherwise.
+// begin saves the cluster, then the operation's name in the cluster's status, then the
+// operation's start. After an interruption in between, the operation can be resumed if
+// the cluster's status names it; otherwise it never began.
 func (p *prepared) begin(o *v1alpha1.Operation) error {
 	if !p.removes() && (p.continues == nil || changesVersion(p.request.Kind)) && !aside(p.request.Kind) {
-		// Hosts that leave stay on record until they have left.
+		// Leaving hosts stay in the saved cluster until they have left.
 		if err := p.svc.Store.SaveCluster(p.env.WithLeaving(), p.request.source()); err != nil {
 			return err
 		}
@@ -226,7 +226,7 @@ func (p *prepared) begin(o *v1alpha1.Operation) error {
 	return p.svc.Store.SaveOperation(o)
 }
 
-// source is what to record of the file: nil leaves what there is.
+// source returns the cluster file to save, nil to keep the saved one.
 func (r Request) source() *store.Source {
 	if r.Source == nil {
 		return nil
@@ -234,18 +234,18 @@ func (r Request) source() *store.Source {
 	return &store.Source{Text: r.Source, Path: r.File}
 }
 
-// conditionCreated says that a cluster has come to run: from then on it is
-// changed, and no longer created.
+// conditionCreated is the condition that a cluster's creation has finished: from then
+// on it is changed and no longer created.
 const conditionCreated = "Created"
 
-// created says that a cluster has come to run, and that nobody has begun to
-// take it away since.
+// created reports whether a cluster's creation has finished and its removal has not
+// begun.
 func created(c *v1alpha1.Cluster) bool {
 	return c != nil && (c.Status.Phase == v1alpha1.PhaseRunning || meta.IsStatusConditionTrue(c.Status.Conditions, conditionCreated))
 }
 
-// note records what an operation makes of the cluster's status. Hosts alone
-// have none.
+// note saves the cluster status that an operation sets. Operations that only concern
+// hosts, certificates or lost nodes set none.
 func (p *prepared) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStatus) error) error {
 	c, err := p.svc.record(p.env.Cluster.Name)
 	if c == nil || err != nil || aside(p.request.Kind) {
@@ -261,9 +261,9 @@ func (p *prepared) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStat
 	return p.svc.Store.SaveStatus(c.Name, st)
 }
 
-// noteBegin is the status while the operation runs.
+// noteBegin sets the status while the operation runs.
 func (p *prepared) noteBegin(st *v1alpha1.ClusterStatus) (err error) {
-	now := status.Settled(st.Phase) // we hold the lock: nobody else is at work
+	now := status.Settled(st.Phase) // we hold the lock: no other operation runs
 	st.Phase, err = status.Move(now, status.During(string(p.request.Kind), now))
 	if p.removes() {
 		p.noteCreated(st, metav1.ConditionFalse, "Removing")
@@ -271,7 +271,7 @@ func (p *prepared) noteBegin(st *v1alpha1.ClusterStatus) (err error) {
 	return err
 }
 
-// noteEnd is the status when it has ended.
+// noteEnd sets the status after the operation.
 func (p *prepared) noteEnd(ctx context.Context, st *v1alpha1.ClusterStatus, end event.Outcome) (err error) {
 	st.Phase, err = status.Move(st.Phase, status.After(string(p.request.Kind), end, st.Phase))
 	if !p.removes() && (end == event.Succeeded || end == event.Partial) {
@@ -287,7 +287,7 @@ func (p *prepared) noteCreated(st *v1alpha1.ClusterStatus, is metav1.ConditionSt
 	})
 }
 
-// abandon records that a new operation never began: it changed nothing.
+// abandon saves that a new operation never began: it changed nothing.
 func (p *prepared) abandon(o *v1alpha1.Operation, why error) error {
 	if p.continues != nil {
 		return nil
@@ -297,7 +297,7 @@ func (p *prepared) abandon(o *v1alpha1.Operation, why error) error {
 	return p.svc.Store.SaveOperation(o)
 }
 
-// execute runs the pipeline and records how it ended.
+// execute runs the pipeline and saves its outcome.
 func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *recorder, hl *hostLock) (*Result, error) {
 	start := p.svc.Now()
 	asked := ctx
@@ -316,7 +316,7 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 		return nil, err
 	}
 	if asked.Err() != nil && errors.Is(err, context.Cause(asked)) {
-		err = nil // the caller wants it to stop: that is no failure
+		err = nil // the caller stopped it: this is not a failure
 	}
 	res := p.result(o, out, p.svc.Now().Sub(start))
 	if err != nil {
@@ -333,7 +333,7 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 	return res, p.finish(context.WithoutCancel(ctx), o, rec, res)
 }
 
-// tellLost records the hosts that do not take part, as what they are: failed.
+// tellLost records the hosts that do not take part as failed.
 func (p *prepared) tellLost(rec *recorder, operation string) error {
 	for _, f := range p.lost {
 		e := event.Event{Type: event.StepFinished, Operation: operation, Cluster: p.env.Cluster.Name, Outcome: event.Failed}
@@ -379,9 +379,8 @@ func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 	return res
 }
 
-// firstFailed says that the first control plane, or the manager, is among the
-// failed: then nothing is finished. Where the cluster is taken away no host is
-// more than another.
+// firstFailed reports whether the first control plane or the manager failed: then the
+// operation has failed as a whole. If the cluster is removed, no host is special.
 func (p *prepared) firstFailed(failures []HostFailure) bool {
 	first := p.env.FirstControlPlane().Name
 	return slices.ContainsFunc(failures, func(f HostFailure) bool {
@@ -389,7 +388,7 @@ func (p *prepared) firstFailed(failures []HostFailure) bool {
 	})
 }
 
-// ready says what works now.
+// ready returns the lines of the summary about what works now.
 func (p *prepared) ready(res *Result) []string {
 	switch p.request.Kind {
 	case InitOS:
@@ -409,7 +408,7 @@ func (p *prepared) ready(res *Result) []string {
 	})
 	switch {
 	case p.removes():
-		return []string{count(len(nodes), "host") + " put back as before"}
+		return []string{count(len(nodes), "host") + " reset"}
 	case p.request.Kind == Add:
 		added := slices.DeleteFunc(slices.Clone(p.request.Nodes), res.isUndone)
 		if len(added) == 0 {
@@ -417,7 +416,7 @@ func (p *prepared) ready(res *Result) []string {
 		}
 		return []string{count(len(added), "node") + " ready: " + strings.Join(added, ", ")}
 	case takesOff(p.request.Kind) || len(p.env.Leaving) > 0:
-		return p.left(res) // none, if all had left before this was resumed
+		return p.left(res) // empty if all had left before the operation was resumed
 	}
 	return append([]string{
 		fmt.Sprintf("Kubernetes %s on %s: %s", p.env.Release.Kubernetes, count(len(nodes), "node"), strings.Join(nodes, ", ")),
@@ -425,7 +424,7 @@ func (p *prepared) ready(res *Result) []string {
 	}, p.committed(res)...)
 }
 
-// count is a number of things, for people.
+// count returns a number with its noun, for users.
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -440,8 +439,8 @@ func (p *prepared) kubeconfig() string {
 	return p.svc.Store.KubeconfigPath(p.env.Cluster.Name)
 }
 
-// tidy deletes join tokens after an operation that did not come to its end.
-// It is no part of the operation: tokens end by themselves in an hour.
+// tidy deletes join tokens after an operation that did not succeed. It is not a part of
+// the operation: tokens expire within an hour anyway.
 func (p *prepared) tidy(ctx context.Context, o *v1alpha1.Operation, fence uint64) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
 	defer cancel()
@@ -452,11 +451,11 @@ func (p *prepared) tidy(ctx context.Context, o *v1alpha1.Operation, fence uint64
 		_, err = p.run(o.Name, fence).Apply(ctx, end, found.Steps)
 	}
 	if err != nil {
-		p.svc.Log.Warn("join tokens may be left; they end within an hour", "error", err)
+		p.svc.Log.Warn("join tokens may remain; they expire within an hour", "error", err)
 	}
 }
 
-// finish records the end of an operation.
+// finish saves the end of an operation.
 func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recorder, res *Result) error {
 	last := event.Event{Type: event.OperationFinished, Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: res.Outcome}
 	if len(res.Failures) > 0 {
@@ -474,8 +473,8 @@ func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recor
 	if p.removes() && res.Outcome == event.Succeeded || res.Forgotten {
 		return errors.Join(err, p.svc.Store.SaveOperation(o), p.svc.Store.RemoveCluster(p.env.Cluster.Name))
 	}
-	// The cluster first: cut off in between, the operation can be resumed,
-	// and finds nothing left to do.
+	// The cluster is saved first: after an interruption in between, the operation can
+	// be resumed and finds nothing to do.
 	if p.request.Kind == Create && res.Outcome == event.Partial || p.installs() && !aside(p.request.Kind) && res.Outcome == event.Succeeded {
 		err = errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))
 	}

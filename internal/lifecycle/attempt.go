@@ -22,8 +22,8 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// unfinished is the latest operation of a cluster, if it has not succeeded.
-// Those that never began are passed over: they changed nothing.
+// unfinished returns the latest operation of a cluster if it has not succeeded.
+// It skips operations that never began: they changed nothing.
 func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 	ops, err := s.Store.Operations(name)
 	if err != nil {
@@ -33,27 +33,27 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 	if err != nil {
 		return nil, err
 	}
-	message, hint := "the latest operation of cluster "+name+" has succeeded", "change the cluster with: slipway apply -f FILE"
+	message, hint := "the latest operation of cluster "+name+" succeeded", "change the cluster with: slipway apply -f FILE"
 	if far, onward, ok := between(ops, recorded); ok {
 		message, hint = far, onward
 	}
 	if len(ops) > 0 && ops[0].Status.Phase != v1alpha1.OperationSucceeded {
 		switch Kind(ops[0].Spec.Type) {
 		case InitOS:
-			hint = "prepare the hosts with: slipway init os -f FILE"
+			hint = "prepare the hosts again: slipway init os -f FILE"
 		case InitRegistry:
-			hint = "make the registry with: slipway init registry -f FILE"
+			hint = "create the registry again: slipway init registry -f FILE"
 		}
 	}
 	if cut := exchanges(ops); len(cut) > 0 {
-		hint = "go on with the exchange that was cut off: slipway certs rotate-ca " + name + " --which " + strings.Join(slices.Sorted(maps.Keys(cut[0].Spec.Rotates)), ",")
+		hint = "continue the interrupted rotation: slipway certs rotate-ca " + name + " --which " + strings.Join(slices.Sorted(maps.Keys(cut[0].Spec.Rotates)), ",")
 	}
 	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
 		if alone(Kind(o.Spec.Type)) && recorded != nil {
-			return true // of the hosts, or of etcd, not of the cluster
+			return true // it concerns hosts or etcd, not the cluster
 		}
 		if k := Kind(o.Spec.Type); beside(k) && !alone(k) && o.Status.Phase == v1alpha1.OperationSucceeded {
-			return true // what was unfinished before it still is
+			return true // it did not finish an earlier operation
 		}
 		// An operation that has not started may still have recorded the
 		// cluster; then the status names it, or none yet.
@@ -66,13 +66,13 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 		return nil, refused(idNothingUnfinished, message, hint)
 	}
 	if kind := ops[0].Spec.Type; !isKind(Kind(kind)) {
-		return nil, refused(idUnknownOperation, fmt.Sprintf("operation %s is one of a kind that this version does not know, %q", ops[0].Name, kind),
-			"go on with the version of slipway that began it")
+		return nil, refused(idUnknownOperation, fmt.Sprintf("operation %s has a kind that this version of slipway does not know: %q", ops[0].Name, kind),
+			"resume it with the version of slipway that began it")
 	}
 	return &ops[0], nil
 }
 
-// PrepareResume continues the latest unfinished operation.
+// PrepareResume prepares to resume the latest unfinished operation.
 func (s *service) PrepareResume(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
 	o, err := s.unfinished(name)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	}
 	wanted := recorded
 	kind := Kind(o.Spec.Type)
-	if recorded == nil || changesHosts(kind) { // else hosts that were prepared alone, or forgotten
+	if recorded == nil || changesHosts(kind) { // otherwise hosts were only prepared or forgotten
 		if wanted, err = s.planned(o.Name); err != nil {
 			return nil, err
 		}
@@ -130,10 +130,11 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	return p, nil
 }
 
-// fileChanged compares what a resume goes on with to the file: the one that is
-// given, which is refused if it says something else; else the one that the
-// record was made from, if it is still there, of which it is told. What takes
-// a cluster away asks no file.
+// fileChanged compares the description that a resume continues with to the cluster
+// file. If a file is given, a difference is an error. Otherwise it compares with the
+// file that the saved cluster was made from, if that exists, and a difference is a
+// warning. It compares nothing if the operation removes the cluster or is about
+// certificates.
 func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r Request) (diag.List, error) {
 	if kind := Kind(o.Spec.Type); kind == Delete || kind == rollback || aboutCertificates(kind) {
 		return nil, nil
@@ -144,8 +145,8 @@ func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 		if same || err != nil {
 			return nil, err
 		}
-		d.Message = "the file has changed since operation " + o.Name + " began; a resume would go on with the old one"
-		d.Hint = "use the new one with: slipway apply -f " + cmp.Or(r.File, "FILE") + "; or resume without -f"
+		d.Message = "the file has changed since operation " + o.Name + " began; a resume would use the old version"
+		d.Hint = "apply the new version: slipway apply -f " + cmp.Or(r.File, "FILE") + "; or resume without -f"
 		return nil, diag.List{d}
 	}
 	source, err := s.Store.Source(goesOn.Name)
@@ -155,9 +156,9 @@ func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 	if err != nil {
 		return nil, err
 	}
-	// A pipe or a terminal would be waited for.
+	// Reading a pipe or a terminal would block.
 	if info, err := os.Stat(source.Path); err != nil || !info.Mode().IsRegular() {
-		return nil, nil // what was moved away says nothing
+		return nil, nil // a file that was moved away proves nothing
 	}
 	text, err := bounded.ReadFile(source.Path, bounded.Config)
 	if err != nil || bytes.Equal(text, source.Text) {
@@ -170,12 +171,12 @@ func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 			return nil, err
 		}
 	}
-	d.Severity, d.Message = diag.Warning, source.Path+" has changed since operation "+o.Name+" began; this goes on with what it was then"
-	d.Hint = "use the file as it is now with: slipway apply -f " + source.Path
+	d.Severity, d.Message = diag.Warning, source.Path+" has changed since operation "+o.Name+" began; this resume uses the old version"
+	d.Hint = "to apply the new version instead: slipway apply -f " + source.Path
 	return diag.List{d}, nil
 }
 
-// describes says whether a cluster from a file in dir is what is recorded.
+// describes reports whether a cluster from a file in dir equals the saved one.
 func (s *service) describes(c *v1alpha1.Cluster, dir string, recorded *v1alpha1.Cluster) (bool, error) {
 	wanted := s.asRecorded(c, recorded)
 	if err := spec.Absolute(wanted, spec.Paths{Dir: dir, Home: s.Home}); err != nil {
@@ -184,11 +185,11 @@ func (s *service) describes(c *v1alpha1.Cluster, dir string, recorded *v1alpha1.
 	return same(wanted, recorded), nil
 }
 
-// steps are those of an operation that succeeded and shall not be repeated (the
-// engine asks only for those that are declared so), and those that have begun
-// and may have changed something: one that failed or was killed may have done
-// a part, or all of it: that an attempt finds nothing left to do there is not
-// to say that nothing was done.
+// steps returns two sets of steps of an operation. done has the steps that succeeded
+// and must not be repeated; the engine uses it only for steps that are declared so.
+// begun has the steps that may have changed something. A step that failed or was killed
+// may have done all its work: if a later attempt finds nothing to do, the step may
+// still have changed something earlier.
 func (s *service) steps(id string) (done, begun map[string]bool, err error) {
 	done, begun = map[string]bool{}, map[string]bool{}
 	before := map[string]bool{} // begun in earlier attempts
@@ -209,24 +210,25 @@ func (s *service) steps(id string) (done, begun map[string]bool, err error) {
 	return done, begun, err
 }
 
-// refusesPlace says that a machine was found to run whose place another was to
-// take: that one stays in it.
+// refusesPlace reports whether a step failed because the machine to be replaced is
+// running: that machine keeps its place in the cluster.
 func refusesPlace(e event.Event) bool {
 	return e.Outcome == event.Failed && e.Failure != nil && e.Failure.Reason == leave.IDNodeRuns
 }
 
-// doneBefore is what is done over all operations of a cluster since the latest
-// that succeeded or took something away: they are one attempt.
+// doneBefore returns what was done by all operations of a cluster since the latest one
+// that succeeded: together they are one attempt. Steps from before a delete or a
+// rollback do not count as done.
 func (s *service) doneBefore(name string) (a attempts, err error) {
 	ops, err := s.Store.Operations(name)
 	if err != nil {
 		return a, err
 	}
 	a.done, a.begun = map[string]bool{}, map[string]bool{}
-	again := false // what was done was taken away since, at least in part
+	again := false // at least a part of the earlier work was removed later
 	for _, o := range ops {
 		if beside(Kind(o.Spec.Type)) {
-			continue // of the hosts, of etcd's data, of certificates: not of what becomes of the cluster
+			continue // it concerns hosts, etcd data or certificates, not the cluster's description
 		}
 		if o.Status.Phase == v1alpha1.OperationSucceeded {
 			break
@@ -254,15 +256,14 @@ func (s *service) doneBefore(name string) (a attempts, err error) {
 
 // attempts is what was done since the latest operation that succeeded.
 type attempts struct {
-	any     bool            // there is such a one
+	any     bool            // there is such an operation
 	done    map[string]bool // see steps
 	begun   map[string]bool
-	touched []v1alpha1.Host // those that were changed, as they were described then
+	touched []v1alpha1.Host // the changed hosts, as described at that time
 }
 
-// vacated says that the place of a host in the cluster was perhaps given to
-// another machine: that one began to join, or the host began to be taken out of
-// the cluster.
+// vacated reports whether the place of a host in the cluster may have been given to
+// another machine: another machine began to join, or the removal of the host began.
 func (a attempts) vacated(h v1alpha1.Host) bool {
 	votes := spec.HasRole(h, v1alpha1.RoleControlPlane) || spec.HasRole(h, v1alpha1.RoleEtcd)
 	for step := range a.begun {
@@ -275,8 +276,8 @@ func (a attempts) vacated(h v1alpha1.Host) bool {
 	return false
 }
 
-// changed are the hosts that an operation was to leave in the cluster, and on
-// which it has begun steps.
+// changed returns the hosts that an operation keeps in the cluster and on which it has
+// begun steps.
 func (s *service) changed(operation string, steps map[string]bool) (hosts []v1alpha1.Host, err error) {
 	if len(steps) == 0 {
 		return nil, nil
@@ -295,16 +296,16 @@ func (s *service) changed(operation string, steps map[string]bool) (hosts []v1al
 	return hosts, nil
 }
 
-// among says that one of the hosts is where another is, whatever their names.
+// among reports whether one of the hosts has the same address as h, whatever their names.
 func among(hosts []v1alpha1.Host, h v1alpha1.Host) bool {
 	return slices.ContainsFunc(hosts, func(o v1alpha1.Host) bool {
 		return o.Address == h.Address && o.SSH.Port == h.SSH.Port || o.InternalAddress != "" && o.InternalAddress == h.InternalAddress
 	})
 }
 
-// touchedSince are the hosts of a cluster that exists which were changed since it
-// was as wanted, without those that were in it then: another machine may replace
-// these. Those that still have their places are told, too.
+// touchedSince returns the hosts of an existing cluster that were changed since its
+// latest successful operation, without the hosts that were in the cluster then, which
+// another machine may replace. placed lists the hosts that still have their places.
 func (s *service) touchedSince(recorded *v1alpha1.Cluster) (touched, placed []v1alpha1.Host, err error) {
 	a, err := s.doneBefore(recorded.Name)
 	if !a.any || err != nil {
@@ -322,18 +323,18 @@ func (s *service) touchedSince(recorded *v1alpha1.Cluster) (touched, placed []v1
 	return touched, slices.DeleteFunc(slices.Clone(before.Spec.Hosts), a.vacated), nil
 }
 
-// takesBack says that a host is to be the machine again that it was, and that
-// no other has taken the place of.
+// takesBack reports whether a host shall again be the machine that it was, and no other
+// machine has taken its place.
 func (p *prepared) takesBack(name string) bool {
 	was, is := find(p.placed, name), find(p.env.Cluster.Spec.Hosts, name)
 	return was >= 0 && is >= 0 && among(p.placed[was:was+1], p.env.Cluster.Spec.Hosts[is])
 }
 
-// leftBehind are hosts that an attempt at creating or changing the cluster has
-// changed and that are missing from the description now: nobody would put them
-// back. Of a cluster that exists, one that is missing by its name leaves; and one
-// that was to take a place which its machine still has keeps nobody from going
-// back to that.
+// leftBehind returns findings about hosts that an earlier attempt has changed and that
+// the description no longer contains: nothing would reset them. In an existing cluster,
+// a host whose name is missing is not reported, because it leaves the cluster in the
+// usual way. If the previous machine still has its place, the finding is only a
+// warning, so that you can return to that machine.
 func (p *prepared) leftBehind() (list diag.List) {
 	if p.recorded == nil {
 		return nil
@@ -344,20 +345,20 @@ func (p *prepared) leftBehind() (list diag.List) {
 		}
 		d := diag.Diagnostic{
 			ID: idHostLeft, Severity: diag.Error, Host: was.Name,
-			Message: was.Address + " is not in the file any more, and has on it what an earlier attempt put there",
-			Hint:    "take that back first: slipway rollback " + p.recorded.Name + "; or leave the host in the file",
+			Message: was.Address + " is no longer in the file, but has files of an earlier attempt",
+			Hint:    "roll that attempt back first: slipway rollback " + p.recorded.Name + "; or keep the host in the file",
 		}
 		if changesHosts(p.request.Kind) {
 			if find(p.env.Cluster.Spec.Hosts, was.Name) < 0 {
 				continue
 			}
-			d.Message = was.Address + " is not " + was.Name + " any more, and has on it what an earlier attempt put there"
+			d.Message = was.Address + " is no longer " + was.Name + ", but has files of an earlier attempt"
 			if spec.HasRole(was, v1alpha1.RoleControlPlane) {
-				d.Message += ", perhaps the keys of the cluster's authorities"
+				d.Message += ", perhaps the keys of the cluster's CAs"
 			}
-			d.Hint = "take it off first: slipway delete node " + was.Name + " (--forget if it is gone for good); then add the other one"
+			d.Hint = "remove it first: slipway delete node " + was.Name + " (with --forget if it is permanently lost), then add the other host"
 			if p.takesBack(was.Name) {
-				d.Severity, d.Hint = diag.Warning, "put it back as it was, after this: slipway delete node --host "+login(was)
+				d.Severity, d.Hint = diag.Warning, "reset the host after this operation: slipway delete node --host "+login(was)
 			}
 		}
 		list = append(list, d)
@@ -365,7 +366,7 @@ func (p *prepared) leftBehind() (list diag.List) {
 	return list
 }
 
-// login is where a host is logged in to, as flags have it.
+// login returns the user and address of a host in the form of --host.
 func login(h v1alpha1.Host) string {
 	if h.SSH.User == "" {
 		return h.Address
@@ -373,9 +374,9 @@ func login(h v1alpha1.Host) string {
 	return h.SSH.User + "@" + h.Address
 }
 
-// PrepareRollback takes the latest unfinished operation back: a create by
-// putting the hosts back as they were, an apply by applying what was before, an
-// upgrade by the way it came.
+// PrepareRollback prepares to roll back the latest unfinished operation: a create by
+// resetting the hosts, an apply by applying the previous description, an upgrade by
+// reversing its steps.
 func (s *service) PrepareRollback(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
 	o, err := s.unfinished(name)
 	if err != nil {
@@ -402,7 +403,7 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 		}
 		withPasswords(before, recorded)
 		reachedAs(before, recorded)
-		// Hosts that were to come go, and the other way round.
+		// Hosts that were to be added are removed, and the other way round.
 		back := map[Kind]Kind{Apply: Apply, Add: Remove, Remove: Add}
 		r.Kind, r.Name, r.Nodes = back[Kind(o.Spec.Type)], name, o.Spec.Nodes
 		if r.Kind == Apply {
@@ -414,7 +415,7 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 			return nil, err
 		}
 	default:
-		return nil, refused(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be taken back", "finish it with: slipway resume "+name)
+		return nil, refused(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be rolled back", "finish it: slipway resume "+name)
 	}
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r}, progress)
 	if err != nil {
@@ -423,8 +424,8 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 	return p, nil
 }
 
-// sourceBefore is the file of what was before; none, if it is not known: what is
-// there belongs to what is taken back.
+// sourceBefore returns the previous cluster file, or empty text if it is not known: the
+// saved file belongs to the operation that is rolled back.
 func (s *service) sourceBefore(name string) ([]byte, error) {
 	text, err := s.Store.KeptSource(name)
 	if errors.Is(err, store.ErrNotFound) {
@@ -433,9 +434,8 @@ func (s *service) sourceBefore(name string) ([]byte, error) {
 	return text, err
 }
 
-// before is the description that the latest successful operation went by; of a
-// cluster that none has made whole, that of the creation by which it came to
-// run. Hosts that were given up since are not in it.
+// before returns the description of the latest successful operation; if there is none,
+// the description of the creation. Hosts that were force-removed since then are left out.
 func (s *service) before(name string) (*v1alpha1.Cluster, error) {
 	ops, err := s.Store.Operations(name)
 	if err != nil {
@@ -450,20 +450,20 @@ func (s *service) before(name string) (*v1alpha1.Cluster, error) {
 			return s.plannedFor(o.Name, lost)
 		}
 	}
-	return nil, refused(idNoWayBack, "cluster "+name+" has no successful operation to go back to", "continue with: slipway resume "+name)
+	return nil, refused(idNoWayBack, "cluster "+name+" has no successful operation to roll back to", "continue with: slipway resume "+name)
 }
 
-// planned is the description that an operation's plan was made for.
+// planned returns the cluster description of an operation's plan.
 func (s *service) planned(operation string) (*v1alpha1.Cluster, error) {
 	c, err := s.Store.Planned(operation)
 	if err != nil {
 		return nil, err
 	}
-	spec.Canonical(c) // like what it is compared with
+	spec.Canonical(c) // in the form of the descriptions that it is compared with
 	return c, nil
 }
 
-// plannedFor is the same without hosts that were given up since.
+// plannedFor returns the same without the hosts that were force-removed since then.
 func (s *service) plannedFor(operation string, lost []string) (*v1alpha1.Cluster, error) {
 	c, err := s.planned(operation)
 	if err == nil {
@@ -472,14 +472,14 @@ func (s *service) plannedFor(operation string, lost []string) (*v1alpha1.Cluster
 	return c, err
 }
 
-// gaveUp says that an operation has taken hosts off that were gone for good, in the
-// midst of another: what the cluster is to be otherwise is that one's.
+// gaveUp reports whether an operation removed lost hosts while another operation was
+// unfinished. The rest of the cluster's description belongs to that other operation.
 func gaveUp(o v1alpha1.Operation) bool {
 	return Kind(o.Spec.Type) == Lose && o.Status.Phase == v1alpha1.OperationSucceeded
 }
 
-// withPasswords puts passwords that stand in the file itself, and so in no
-// plan, back from the record.
+// withPasswords sets the passwords from the saved cluster that the cluster file itself
+// contains. Plans do not contain passwords.
 func withPasswords(c, recorded *v1alpha1.Cluster) {
 	if recorded == nil {
 		return

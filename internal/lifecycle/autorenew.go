@@ -10,16 +10,16 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// AutoRenewal is what a host does about its certificates by itself.
+// AutoRenewal describes the automatic certificate renewal of a host.
 type AutoRenewal struct {
 	Host string `json:"host"`
-	// Active says that its timer runs as it was set up.
+	// Active reports whether the timer runs as it was set up.
 	Active bool `json:"active"`
-	// AutoOutcome is what came of the latest look; nil if there was none yet.
+	// AutoOutcome is the result of the latest run; nil if there was none yet.
 	*op.AutoOutcome
 }
 
-// autoRenewal asks a host for it; nil if there is nothing that it renews by itself.
+// autoRenewal queries the automatic renewal of a host; nil if the host has none.
 func (l *looker) autoRenewal(ctx context.Context, h *hostLook) (*AutoRenewal, error) {
 	if !certs.HasTimer(l.env, h.spec) {
 		return nil, nil
@@ -32,34 +32,34 @@ func (l *looker) autoRenewal(ctx context.Context, h *hostLook) (*AutoRenewal, er
 	for _, res := range results {
 		switch {
 		case res.Error != nil:
-			return nil, fmt.Errorf("asking what it renews by itself: %w", res.Error)
+			return nil, fmt.Errorf("querying its automatic certificate renewal: %w", res.Error)
 		case res.Kind == op.KindUnit:
 			out.Active = res.Status == op.Unchanged
 		case !res.Missing:
 			out.AutoOutcome = &op.AutoOutcome{}
 			if err := json.Unmarshal(res.Output, out.AutoOutcome); err != nil {
-				return nil, fmt.Errorf("reading what came of renewing by itself: %w", err)
+				return nil, fmt.Errorf("reading the result of its automatic certificate renewal: %w", err)
 			}
 		}
 	}
 	return out, nil
 }
 
-// missedLooks is how many looks a host may have missed, being off for a while,
-// before it counts as one that does not look any more.
+// missedLooks is how many checks a host may miss, for example while it is off, before
+// it counts as a host that no longer checks its certificates.
 const missedLooks = 4
 
-// judgeAutoRenewals warns of hosts that do not look after their certificates as
-// often as they are to, and says on how many that is so.
+// judgeAutoRenewals warns about hosts that do not check or renew their certificates as
+// scheduled, and returns their number.
 func (c *Certificates) judgeAutoRenewals(now time.Time, every time.Duration, warn warner) (wrong int) {
 	for _, a := range c.Automatic {
 		switch {
 		case !a.Active:
-			warn(idRenewalTimer, a.Host, "have it be set up again: slipway apply "+c.Name, "%s does not run there, or not as it was set up: certificates are not renewed by themselves", certs.TimerUnit)
+			warn(idRenewalTimer, a.Host, "set up the timer again: slipway apply "+c.Name, "%s is not active or was changed: certificates are not renewed automatically", certs.TimerUnit)
 		case a.AutoOutcome != nil && now.Sub(a.At) > missedLooks*every:
-			warn(idRenewalTimer, a.Host, "see why on the host: journalctl -u "+certs.TimerUnit+" -u slipway-certs", "the host has not looked at its certificates since %s, which it is to do every %s", a.At.Format(time.RFC3339), every)
+			warn(idRenewalTimer, a.Host, "find the cause on the host: journalctl -u "+certs.TimerUnit+" -u slipway-certs", "the host has not checked its certificates since %s, although it should every %s", a.At.Format(time.RFC3339), every)
 		case a.AutoOutcome != nil && a.Result == op.AutoFailed:
-			warn(idRenewalFailed, a.Host, "when the cause is gone, renew what is due: slipway certs renew "+c.Name, "on %s the host could not renew by itself: %s", a.At.Format(time.RFC3339), a.Message)
+			warn(idRenewalFailed, a.Host, "fix the cause, then renew the certificates: slipway certs renew "+c.Name, "the automatic certificate renewal failed at %s: %s", a.At.Format(time.RFC3339), a.Message)
 		default:
 			continue
 		}

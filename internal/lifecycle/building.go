@@ -8,17 +8,17 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// progressEvery is how often the same piece of a build says how far it is: all
-// of it is journaled.
+// progressEvery limits how often the same part of a build reports progress, because
+// the journal contains all of it.
 const progressEvery = time.Second
 
-// building turns the progress of a build into events: what is done, or taken
-// from a cache, is noted; what goes on is progress.
+// building turns the progress of a build into events: notes for parts that are done or
+// cached, progress for parts that are being built.
 type building struct {
 	now  func() time.Time
 	tell func(event.Event)
 
-	what string // that was told last
+	what string // the part that was reported last
 	at   time.Time
 }
 

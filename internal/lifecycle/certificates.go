@@ -20,64 +20,62 @@ import (
 // Certificate is a certificate on a host.
 type Certificate struct {
 	Host string `json:"host"`
-	// Name is what it is: apiserver, etcd-peer, admin.conf.
+	// Name identifies the certificate: apiserver, etcd-peer, admin.conf.
 	Name    string `json:"name"`
 	Path    string `json:"path"`
 	Subject string `json:"subject"`
-	// Authority is who has signed it: itself, if it is one.
+	// Authority is the issuer; for a CA certificate, the CA itself.
 	Authority string    `json:"authority"`
 	CA        bool      `json:"ca,omitempty"`
 	Begins    time.Time `json:"begins,omitzero"`
 	Expires   time.Time `json:"expires,omitzero"`
-	// SecondsLeft is how long it is valid yet; less than 0 is that it is not.
+	// SecondsLeft is the remaining validity; negative if the certificate has expired.
 	SecondsLeft int64 `json:"secondsLeft"`
-	// Rotates says that who uses it gets another one in time, by itself.
+	// Rotates reports whether its user renews it automatically.
 	Rotates bool `json:"rotates,omitempty"`
-	// External says that the user has brought it, and looks after it.
+	// External reports whether the user provides and maintains it.
 	External bool `json:"external,omitempty"`
-	// Problem is why it is of no use, whatever its time.
+	// Problem is the reason why it cannot be used, apart from its validity.
 	Problem string `json:"problem,omitempty"`
-	// NoKey says that it is an authority that can sign nothing: its key is not
-	// on this host, and should be.
+	// NoKey reports whether it is a CA that cannot sign, because its key is missing on
+	// this host.
 	NoKey bool `json:"noKey,omitempty"`
-	// Beside is how many other authorities are trusted with one, while it is
-	// exchanged.
+	// Beside is the number of other CAs in the same file, during a CA rotation.
 	Beside int `json:"beside,omitempty"`
-	// Due says that something is to be done about it.
+	// Due reports whether the certificate needs an action.
 	Due bool `json:"due"`
 }
 
-// Certificates are all of a cluster, as its hosts have them.
+// Certificates describes all certificates on the hosts of a cluster.
 type Certificates struct {
 	Name    string             `json:"name"`
 	Verdict CertificateVerdict `json:"verdict"`
 	Summary string             `json:"summary"` // the verdict in one line
-	// Warnings are what is wrong, hosts that could not be asked among them.
+	// Warnings are the problems, including hosts that could not be queried.
 	Warnings diag.List `json:"warnings"`
-	// Certificates come soonest first.
+	// Certificates are sorted by their expiry, earliest first.
 	Certificates []Certificate `json:"certificates"`
-	// Automatic is what hosts do about them by themselves; none if that is
-	// switched off.
+	// Automatic is the automatic renewal of each host; empty if it is switched off.
 	Automatic []AutoRenewal `json:"automatic"`
-	// Unasked are the hosts that could not be asked.
+	// Unasked are the hosts that could not be queried.
 	Unasked []string `json:"unasked"`
-	// Next is what to type now.
+	// Next is the next command.
 	Next string `json:"next"`
 }
 
-// A CertificateVerdict is how certificates are in one word.
+// A CertificateVerdict is the state of certificates in one word.
 type CertificateVerdict string
 
 // The verdicts.
 const (
 	CertificatesFine    CertificateVerdict = "fine"
-	CertificatesExpire  CertificateVerdict = "expiring" // or something else is wrong with one
+	CertificatesExpire  CertificateVerdict = "expiring" // or there is another problem
 	CertificatesExpired CertificateVerdict = "expired"
-	CertificatesUnknown CertificateVerdict = "unknown" // hosts could not be asked; the others' are fine
+	CertificatesUnknown CertificateVerdict = "unknown" // hosts could not be queried; the certificates of all others are fine
 )
 
-// Certificates looks at the certificates on every host. Those count that end
-// within a time; 0 is the usual one.
+// Certificates returns the certificates on every host. It warns about certificates that
+// expire within a time; 0 selects the default.
 func (s *service) Certificates(ctx context.Context, r Request, within time.Duration, progress event.Sink) (*Certificates, error) {
 	c, err := s.described(ctx, r)
 	if err != nil {
@@ -114,9 +112,8 @@ func (s *service) Certificates(ctx context.Context, r Request, within time.Durat
 	return out, nil
 }
 
-// described is the cluster that a request is about, as its file or else the
-// record describes it, with all that a file leaves open. One that has not come to
-// run has no certificates to speak of.
+// described returns the request's cluster, from its file or otherwise from the saved
+// state, with all defaults. A saved cluster whose creation has not finished is refused.
 func (s *service) described(ctx context.Context, r Request) (*v1alpha1.Cluster, error) {
 	if r.Cluster == nil {
 		c, err := s.Cluster(ctx, r.Name)
@@ -129,8 +126,8 @@ func (s *service) described(ctx context.Context, r Request) (*v1alpha1.Cluster, 
 	return s.asRecorded(r.Cluster, recorded), nil
 }
 
-// certificates are those that a host is to have, as they were found there. One
-// that may be missing, and is, is left out.
+// certificates returns the certificates that a host should have, as found there. It
+// leaves out optional certificates that are missing.
 func (l *looker) certificates(ctx context.Context, h *hostLook) ([]Certificate, error) {
 	known := certs.Of(l.env, h.spec)
 	found, err := certs.Ask(ctx, h.conn, known)
@@ -152,7 +149,7 @@ func (l *looker) certificates(ctx context.Context, h *hostLook) ([]Certificate, 
 	return out, nil
 }
 
-// asFound is one that is to be there, as it was found.
+// asFound returns an expected certificate as it was found.
 func asFound(k certs.Known, st op.CertificateState) Certificate {
 	c := Certificate{Name: k.Name, Path: k.Path, Subject: st.Subject, Authority: st.Issuer, CA: k.Authority, Begins: st.Begins, Expires: st.Ends, Rotates: k.Rotates, External: k.Theirs}
 	keyMatters := !k.KeyElsewhere && !k.Authority
@@ -162,11 +159,11 @@ func asFound(k certs.Known, st op.CertificateState) Certificate {
 	case st.Problem != "":
 		c.Problem = "it cannot be read: " + st.Problem
 	case st.Foreign:
-		c.Problem = "the authority on this host has not signed it: " + k.CA
+		c.Problem = "it was not signed by the CA on this host: " + k.CA
 	case keyMatters && st.NoKey:
 		c.Problem = "its key is missing"
 	case !k.KeyElsewhere && st.OtherKey:
-		c.Problem = "the key beside it is that of another"
+		c.Problem = "its key belongs to another certificate"
 	}
 	c.NoKey = k.Authority && !k.KeyElsewhere && st.NoKey
 	if !k.Theirs {
@@ -180,25 +177,26 @@ func sortCertificates(list []Certificate) {
 }
 
 const (
-	// soon is when a certificate's end is warned of, if the last fifth of its
-	// time is not shorter; to have another authority takes longer.
+	// soon is how long before its expiry a certificate is warned about, unless the
+	// last fifth of its lifetime is shorter. soonCA is the same for a CA, whose
+	// rotation takes longer.
 	soon   = 30 * 24 * time.Hour
 	soonCA = 90 * 24 * time.Hour
-	// soonPart is that fifth, and latePart the part of its time in which a
-	// certificate that is renewed by who uses it ought to have been.
+	// soonPart is that fifth. latePart is the last part of the lifetime, in which a
+	// certificate that is renewed automatically should have been renewed already.
 	soonPart, latePart = 5, 20
 )
 
-// certificateJudge says which certificates are something to be told of.
+// certificateJudge decides which certificates to warn about.
 type certificateJudge struct {
 	cluster string
 	now     time.Time
-	// validity is how long certificates are made for; within, if not 0, how
-	// long before its end each is told of.
+	// validity is the validity of new certificates. within, if not 0, is how long
+	// before its expiry a certificate is warned about.
 	validity, within time.Duration
 }
 
-// ahead is how long before its end a certificate is told of.
+// ahead returns how long before its expiry a certificate is warned about.
 func (j certificateJudge) ahead(c Certificate) time.Duration {
 	life := c.Expires.Sub(c.Begins)
 	switch {
@@ -209,13 +207,13 @@ func (j certificateJudge) ahead(c Certificate) time.Duration {
 	case c.CA:
 		return min(soonCA, life/soonPart)
 	}
-	if j.validity > 0 { // kubeadm has them begin with their authority
+	if j.validity > 0 { // kubeadm makes certificates begin with their CA
 		life = min(life, j.validity)
 	}
 	return min(soon, life/soonPart)
 }
 
-// rotationOf is what exchanges the authority in a file.
+// rotationOf returns the name of the rotation of the CA in a file.
 func rotationOf(file string) string {
 	switch file {
 	case certs.AuthorityCert:
@@ -226,8 +224,8 @@ func rotationOf(file string) string {
 	return certs.FrontProxy
 }
 
-// all warns of those that end, or are of no use, and marks them. An authority is
-// on many hosts, and told of once.
+// all warns about certificates that expire soon or cannot be used, and marks them. A CA
+// is on many hosts and is reported once.
 func (j certificateJudge) all(list []Certificate, warn warner) {
 	told := map[string]bool{}
 	for i := range list {
@@ -238,13 +236,13 @@ func (j certificateJudge) all(list []Certificate, warn warner) {
 		}
 		if c.NoKey {
 			c.Due = true
-			warn(idAuthorityNoKey, c.Host, "put it back from a backup, or from another host that has it",
-				"the authority %s is without its key: nothing can be renewed under it", c.Path)
+			warn(idAuthorityNoKey, c.Host, "restore the key from a backup or from another host that has it",
+				"the key of CA %s is missing: its certificates cannot be renewed", c.Path)
 		}
 		if c.Beside > 0 && !c.External && !told[c.Path] {
 			c.Due, told[c.Path] = true, true
-			warn(idExchangeUnfinished, c.Host, "go on with it: slipway certs rotate-ca "+j.cluster+" --which "+rotationOf(c.Path),
-				"%s has %d authorities in it: one is being exchanged for another, and both count", c.Path, c.Beside+1)
+			warn(idExchangeUnfinished, c.Host, "continue the rotation: slipway certs rotate-ca "+j.cluster+" --which "+rotationOf(c.Path),
+				"%s contains %d CAs: a CA rotation is unfinished, and all of them are trusted", c.Path, c.Beside+1)
 		}
 		left := c.Expires.Sub(j.now)
 		if c.Expires.IsZero() || left >= j.ahead(*c) && left >= 0 {
@@ -266,25 +264,25 @@ func (j certificateJudge) all(list []Certificate, warn warner) {
 	}
 }
 
-// advice is what else ends with a certificate, and what to do about it.
+// advice returns the consequence of a certificate's expiry and what to do about it.
 func (j certificateJudge) advice(c Certificate) (also, hint string) {
 	switch {
 	case c.External:
-		hint = "you have brought it: have another one made, put it where spec.etcd.external of the file names it, and: slipway apply -f FILE"
+		hint = "get a new certificate from its issuer, save it at the path that spec.etcd.external of the file names, then run: slipway apply -f FILE"
 	case c.CA:
-		also = ", and with it all that this authority has signed, on all hosts"
-		hint = "an authority is not renewed, but exchanged for another: plan for it"
+		also = ", and with it all certificates of this CA, on all hosts"
+		hint = "plan a rotation of the CA: a CA cannot be renewed"
 	case c.Rotates && c.Expires.After(j.now):
 		also = "; its kubelet should have renewed it by now"
-		hint = "see why not: slipway exec " + j.cluster + "@" + c.Host + " --sudo -- journalctl -u kubelet -n 30 --no-pager"
+		hint = "find the cause: slipway exec " + j.cluster + "@" + c.Host + " --sudo -- journalctl -u kubelet -n 30 --no-pager"
 	default:
 		hint = "renew it: slipway certs renew " + j.cluster
 	}
 	return also, hint
 }
 
-// conclude says it in one word, one line, and one command. unattended are hosts
-// that do not look after their own.
+// conclude sets the verdict, the summary and the next command. unattended is the number
+// of hosts whose automatic renewal does not work.
 func (c *Certificates) conclude(within time.Duration, unattended int) {
 	expired, due, renewable := 0, 0, 0
 	for _, cert := range c.Certificates {
@@ -305,21 +303,21 @@ func (c *Certificates) conclude(within time.Duration, unattended int) {
 	case expired > 0:
 		c.Verdict, c.Summary = CertificatesExpired, fmt.Sprintf("%d of %s have expired", expired, all)
 		if more := due - expired; more > 0 {
-			c.Summary += fmt.Sprintf(", and %d more want something done", more)
+			c.Summary += fmt.Sprintf(", and %d more need an action", more)
 		}
 	case due > 0:
-		c.Verdict, c.Summary = CertificatesExpire, fmt.Sprintf("%d of %s end soon, or are of no use", due, all)
+		c.Verdict, c.Summary = CertificatesExpire, fmt.Sprintf("%d of %s expire soon or cannot be used", due, all)
 	case unattended > 0:
-		c.Verdict, c.Summary = CertificatesExpire, "all "+all+" are valid, and on "+count(unattended, "host")+" nobody renews them"
+		c.Verdict, c.Summary = CertificatesExpire, "all "+all+" are valid, but the automatic renewal does not work on "+count(unattended, "host")
 		c.Next = "slipway apply " + c.Name
 	case len(c.Unasked) > 0:
-		c.Verdict, c.Summary = CertificatesUnknown, "hosts could not be asked: "+strings.Join(c.Unasked, ", ")
+		c.Verdict, c.Summary = CertificatesUnknown, "hosts could not be queried: "+strings.Join(c.Unasked, ", ")
 		c.Next = "slipway precheck " + c.Name
 	default:
 		c.Verdict, c.Summary = CertificatesFine, "all "+all+" are valid"
 		if len(c.Certificates) > 0 {
 			first := c.Certificates[0]
-			c.Summary += ", the first of them until " + first.Expires.Format(time.DateOnly)
+			c.Summary += "; the earliest expires on " + first.Expires.Format(time.DateOnly)
 		}
 	}
 	if renewable > 0 {

@@ -28,23 +28,23 @@ import (
 	"slipway.dev/slipway/internal/secret"
 )
 
-// CopyReport is what lies where copies of a cluster's backups are kept.
+// CopyReport lists the copies of a cluster's backups at their targets.
 type CopyReport struct {
 	Name string `json:"name"`
-	// Good says that every place could be looked at.
+	// Good reports whether every target could be listed.
 	Good    bool         `json:"good"`
 	Targets []CopyTarget `json:"targets"`
 	Next    string       `json:"next"`
 }
 
-// A CopyTarget is one of these places.
+// A CopyTarget is one of these targets.
 type CopyTarget struct {
 	Name string `json:"name"`
-	// At is where it is, for people.
+	// At is its location, for users.
 	At string `json:"at"`
-	// Copies are those of this cluster, newest first.
+	// Copies are the copies of this cluster, newest first.
 	Copies []CopyInfo `json:"copies"`
-	// Problem is why it could not be looked at; nil for none.
+	// Problem is the reason why it could not be listed, nil if there is none.
 	Problem *diag.Diagnostic `json:"problem,omitempty"`
 }
 
@@ -52,16 +52,16 @@ type CopyTarget struct {
 type CopyInfo struct {
 	File  string `json:"file"`
 	Bytes int64  `json:"bytes"`
-	// Host is whose snapshot it is, Taken when that was begun.
+	// Host is the host that took the snapshot, Taken is the time when it began.
 	Host     string    `json:"host"`
 	Taken    time.Time `json:"taken"`
 	Revision int64     `json:"revision"`
-	// Verified is that a host of the cluster chose the name. Others can write any name
-	// there, and none of them is taken for the newest.
+	// Verified reports whether a host of the cluster chose the name. Others can write
+	// files with any name there, but such a file never counts as the newest copy.
 	Verified bool `json:"verified"`
 }
 
-// copySecrets are what is logged in with where copies are kept, by the target's name.
+// copySecrets returns the credentials for the copy targets, by the target's name.
 func copySecrets(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 	var list diag.List
 	out := map[string]secret.String{}
@@ -74,7 +74,7 @@ func copySecrets(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 		}
 		text, field, err := copySecret(to)
 		if err != nil {
-			list = append(list, refused(idSecretUnreadable, fmt.Sprintf("there is no key for copies to %s: %v", to.Name, err), "put it back where "+path.Ext(field)[1:]+" says")...)
+			list = append(list, refused(idSecretUnreadable, fmt.Sprintf("cannot read the key for copy target %s: %v", to.Name, err), "restore the file or variable that "+path.Ext(field)[1:]+" names")...)
 			list[len(list)-1].Path = fmt.Sprintf("spec.etcd.backup.copies[%d].%s", i, field)
 		}
 		out[to.Name] = text
@@ -82,8 +82,8 @@ func copySecrets(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 	return out, list.Err()
 }
 
-// copySecret is what is logged in with at one place, and the field that it is not to be
-// had from if it is not.
+// copySecret returns the credentials for one target. If there is an error, field is the
+// field whose secret could not be read.
 func copySecret(to v1alpha1.EtcdCopy) (text secret.String, field string, err error) {
 	if to.SSH != nil {
 		text, err = secret.Resolve(*to.SSH.PrivateKeyFrom)
@@ -109,7 +109,7 @@ func copySecret(to v1alpha1.EtcdCopy) (text secret.String, field string, err err
 	return secret.New(string(raw)), "s3.secretKeyFrom", err
 }
 
-// targetsOf are where copies of a cluster's backups are kept.
+// targetsOf returns the copy targets of a cluster's backups.
 func targetsOf(c *v1alpha1.Cluster) []v1alpha1.EtcdCopy {
 	if c.Spec.Etcd.Backup == nil {
 		return nil
@@ -117,8 +117,8 @@ func targetsOf(c *v1alpha1.Cluster) []v1alpha1.EtcdCopy {
 	return c.Spec.Etcd.Backup.Copies
 }
 
-// Copies looks at what lies where copies of a cluster's backups are kept: from here,
-// and what is a directory of hosts on these. It needs no API and no etcd.
+// Copies lists the copies of a cluster's backups: remote targets from this machine, and
+// directories of hosts on these hosts. It does not need the API or etcd.
 func (s *service) Copies(ctx context.Context, name string, progress event.Sink) (*CopyReport, error) {
 	c, err := s.Cluster(ctx, name)
 	if err != nil {
@@ -135,23 +135,23 @@ func (s *service) Copies(ctx context.Context, name string, progress event.Sink) 
 	return r, nil
 }
 
-// conclude says whether all could be looked at, and what to do next.
+// conclude sets whether all targets could be listed, and the next command.
 func (r *CopyReport) conclude() {
 	r.Good = !slices.ContainsFunc(r.Targets, func(t CopyTarget) bool { return t.Problem != nil })
 	newest := func(t CopyTarget) int { return slices.IndexFunc(t.Copies, func(k CopyInfo) bool { return k.Verified }) }
 	switch i := slices.IndexFunc(r.Targets, func(t CopyTarget) bool { return newest(t) >= 0 }); {
-	case i >= 0 && r.Targets[i].Problem != nil: // which is the newest there is not known
+	case i >= 0 && r.Targets[i].Problem != nil: // the newest copy there is unknown
 		r.Next = "slipway etcd snapshot " + r.Name + " --copy " + r.Targets[i].Name + "/" + r.Targets[i].Copies[newest(r.Targets[i])].File
 	case i >= 0:
 		r.Next = "slipway etcd snapshot " + r.Name + " --copy " + r.Targets[i].Name
 	case len(r.Targets) > 0:
 		r.Next = "slipway etcd snapshots " + r.Name + " --hosts"
 	default:
-		r.Next = "write spec.etcd.backup.copies into the cluster's file, then: slipway apply -f FILE"
+		r.Next = "write spec.etcd.backup.copies into the cluster file, then run: slipway apply -f FILE"
 	}
 }
 
-// all is what lies at some places, which are looked at at once.
+// all lists several targets at the same time.
 func (c *copyLook) all(ctx context.Context, places []v1alpha1.EtcdCopy, progress event.Sink) []CopyTarget {
 	out := make([]CopyTarget, len(places))
 	var looking sync.WaitGroup
@@ -162,13 +162,13 @@ func (c *copyLook) all(ctx context.Context, places []v1alpha1.EtcdCopy, progress
 	return out
 }
 
-// at is what lies at one place.
+// at lists one target.
 func (c *copyLook) at(ctx context.Context, to v1alpha1.EtcdCopy, progress event.Sink) CopyTarget {
 	t := CopyTarget{Name: to.Name, At: placeOf(to), Copies: []CopyInfo{}}
-	note(progress, "", "looking at "+t.At)
+	note(progress, "", "listing "+t.At)
 	list, _, err := c.list(ctx, to)
 	if err != nil {
-		t.Problem = &diag.Diagnostic{ID: idCopyTarget, Severity: diag.Warning, Message: to.Name + " (" + t.At + ") cannot be looked at: " + why(err).Message, Hint: why(err).Hint}
+		t.Problem = &diag.Diagnostic{ID: idCopyTarget, Severity: diag.Warning, Message: "cannot list copy target " + to.Name + " (" + t.At + "): " + why(err).Message, Hint: why(err).Hint}
 	}
 	for _, k := range list {
 		t.Copies = append(t.Copies, CopyInfo{File: k.File.Name, Bytes: k.Bytes, Host: k.Host, Taken: k.Taken, Revision: k.Revision, Verified: k.Name.Verified(c.key)})
@@ -176,7 +176,7 @@ func (c *copyLook) at(ctx context.Context, to v1alpha1.EtcdCopy, progress event.
 	return t
 }
 
-// placeOf is where copies are kept, for people.
+// placeOf returns the location of a target, for users.
 func placeOf(to v1alpha1.EtcdCopy) string {
 	if m := to.SSH; m != nil {
 		return fmt.Sprintf("%s@%s:%s", m.User, m.Address, m.Directory)
@@ -187,17 +187,17 @@ func placeOf(to v1alpha1.EtcdCopy) string {
 	return to.Directory
 }
 
-// copyLook is a look at copies: at which hosts, and of which cluster.
+// copyLook lists the copies of a cluster.
 type copyLook struct {
 	svc  *service
 	l    *looker
 	name string
-	// ids are the cluster's in names; none are not known. key verifies names.
+	// ids are the cluster's ids in file names; empty if unknown. key verifies names.
 	ids []string
 	key *backup.SigningKey
 }
 
-// lookForCopies connects to hosts, if copies are in directories of theirs.
+// lookForCopies connects to hosts if they have directories with copies.
 func (s *service) lookForCopies(ctx context.Context, c *v1alpha1.Cluster, progress event.Sink) (*copyLook, func(), error) {
 	env, err := s.environment(ctx, c)
 	if err != nil {
@@ -221,13 +221,12 @@ func (s *service) lookForCopies(ctx context.Context, c *v1alpha1.Cluster, progre
 	return look, l.close, nil
 }
 
-// own says that a copy is this cluster's.
+// own reports whether a copy belongs to this cluster.
 func (c *copyLook) own(n copies.Name) bool {
 	return n.Cluster == c.name && (len(c.ids) == 0 || slices.Contains(c.ids, n.ID))
 }
 
-// list answers the copies at a target, and, of a directory, which of them is on which
-// host.
+// list returns the copies at a target and, for a directory, the host of each copy.
 func (c *copyLook) list(ctx context.Context, to v1alpha1.EtcdCopy) (list []copies.Copy, on map[string]*hostLook, err error) {
 	if to.Directory != "" {
 		return c.listOnHosts(ctx, to)
@@ -246,12 +245,12 @@ func (c *copyLook) list(ctx context.Context, to v1alpha1.EtcdCopy) (list []copie
 	return list, nil, err
 }
 
-// mute is a place that does not answer in time.
+// mute is the error for a target that does not respond in time.
 func mute(place string, limit time.Duration) error {
-	return fmt.Errorf("%s did not answer within %s", place, limit)
+	return fmt.Errorf("%s did not respond within %s", place, limit)
 }
 
-// open reaches a target from here.
+// open opens a remote target from this machine.
 func (c *copyLook) open(ctx context.Context, to v1alpha1.EtcdCopy) (copies.Target, error) {
 	key, _, err := copySecret(to)
 	if err != nil {
@@ -260,8 +259,8 @@ func (c *copyLook) open(ctx context.Context, to v1alpha1.EtcdCopy) (copies.Targe
 	return copies.Open(ctx, recovery.CopyTarget(to), []byte(key.Reveal()))
 }
 
-// listOnHosts asks all hosts with a member at once: one directory may be the same on all
-// of them, or another on each.
+// listOnHosts lists a directory on all hosts with copies at the same time: it may be a
+// shared directory or a different one on each host.
 func (c *copyLook) listOnHosts(ctx context.Context, to v1alpha1.EtcdCopy) (list []copies.Copy, on map[string]*hostLook, err error) {
 	type answer struct {
 		*hostLook
@@ -274,7 +273,7 @@ func (c *copyLook) listOnHosts(ctx context.Context, to v1alpha1.EtcdCopy) (list 
 	}
 	each(answers, func(a *answer) {
 		if a.conn == nil || a.err != nil {
-			a.failed = fmt.Errorf("%s does not answer: %w", a.spec.Name, cmp.Or(a.err, errNoTime))
+			a.failed = fmt.Errorf("%s is unreachable: %w", a.spec.Name, cmp.Or(a.err, errNoTime))
 		} else if a.found, a.failed = filesOn(ctx, a.hostLook, to.Directory, c.svc.looks.host); a.failed != nil {
 			a.failed = fmt.Errorf("%s: %w", a.spec.Name, a.failed)
 		}
@@ -292,8 +291,8 @@ func (c *copyLook) listOnHosts(ctx context.Context, to v1alpha1.EtcdCopy) (list 
 	return list, on, err
 }
 
-// filesOn are the files in a directory of a host's, if it answers in time: a file system
-// that is mounted there may be stalled.
+// filesOn lists the files in a directory of a host. It has a time limit because a mounted
+// file system may be stalled.
 func filesOn(ctx context.Context, h *hostLook, dir string, limit time.Duration) (out []copies.File, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, mute(dir, limit))
 	defer cancel()
@@ -310,13 +309,14 @@ func filesOn(ctx context.Context, h *hostLook, dir string, limit time.Duration) 
 	return out, json.Unmarshal(results[0].Output, &out)
 }
 
-// fetchCopy has a copy here as it is: TARGET is the newest there, TARGET/FILE that one.
+// fetchCopy fetches a copy unchanged: TARGET is the newest copy there, TARGET/FILE is a
+// certain one.
 func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error) {
 	name, file, _ := strings.Cut(o.Copy, "/")
-	see := "see them: slipway etcd snapshots " + c.Name + " --copies"
+	see := "list the copies: slipway etcd snapshots " + c.Name + " --copies"
 	i := slices.IndexFunc(targetsOf(c), func(to v1alpha1.EtcdCopy) bool { return to.Name == name })
 	if i < 0 {
-		return nil, refused(idBackupNotThere, "the cluster keeps no copies at a place called "+name, see)
+		return nil, refused(idBackupNotThere, "the cluster has no copy target "+name, see)
 	}
 	to := targetsOf(c)[i]
 	look, done, err := s.lookForCopies(ctx, c, progress)
@@ -330,15 +330,15 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	})
 	switch {
 	case i < 0 && file == "" && err == nil && len(list) > 0:
-		return nil, refused(string(backup.Unverified), fmt.Sprintf("no host of this cluster has chosen the names of the copies at %s (%d): anybody who can write there can have chosen them", name, len(list)),
-			"see them: slipway etcd snapshots "+c.Name+" --copies; fetch one by its name, or the newest of them with --unverified")
+		return nil, refused(string(backup.Unverified), fmt.Sprintf("no copy at %s has a verified name (%d copies): anyone with write access there can have chosen these names", name, len(list)),
+			"list the copies: slipway etcd snapshots "+c.Name+" --copies; then fetch one by its name, or the newest with --unverified")
 	case i < 0 && err != nil:
-		return nil, refused(idCopyTarget, name+" ("+placeOf(to)+") cannot be looked at: "+why(err).Message, why(err).Hint)
-	case file == "" && err != nil: // there may be newer ones where nobody answers
-		return nil, refused(idCopyTarget, "which is the newest at "+name+" ("+placeOf(to)+") is not known, for not all of it can be looked at: "+why(err).Message,
-			"bring that back, or name the copy that you want, such as the newest that is seen: slipway etcd snapshot "+c.Name+" --copy "+name+"/"+list[i].File.Name)
+		return nil, refused(idCopyTarget, "cannot list copy target "+name+" ("+placeOf(to)+"): "+why(err).Message, why(err).Hint)
+	case file == "" && err != nil: // the part that cannot be listed may have newer copies
+		return nil, refused(idCopyTarget, "the newest copy at "+name+" ("+placeOf(to)+") is unknown, because a part of the target cannot be listed: "+why(err).Message,
+			"make that part reachable, or name a copy, for example the newest one found: slipway etcd snapshot "+c.Name+" --copy "+name+"/"+list[i].File.Name)
 	case i < 0:
-		return nil, refused(idBackupNotThere, name+" ("+placeOf(to)+") has no such copy of this cluster: "+orNone(file), see)
+		return nil, refused(idBackupNotThere, "copy target "+name+" ("+placeOf(to)+") has no such copy of this cluster: "+orNone(file), see)
 	}
 	k := list[i]
 	m := &snapshotting{svc: s, taken: k.Taken, options: o, progress: progress, looker: look.l, report: &EtcdReport{Name: c.Name}}
@@ -347,9 +347,9 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	}
 	m.sweep(filepath.Dir(m.to))
 	if err := transfer.Room(filepath.Dir(m.to), k.Bytes+spareHere); err != nil {
-		return nil, refused(idBackupRoom, err.Error(), "make room, or name a file on another disk with --out")
+		return nil, refused(idBackupRoom, err.Error(), "free disk space, or name a file on another disk with --out")
 	}
-	note(progress, "", fmt.Sprintf("fetching %s from %s: of %s, revision %d, taken %s", k.File.Name, placeOf(to), k.Host, k.Revision, k.Taken.UTC().Format(time.RFC3339)))
+	note(progress, "", fmt.Sprintf("fetching %s from %s: snapshot of %s, revision %d, taken %s", k.File.Name, placeOf(to), k.Host, k.Revision, k.Taken.UTC().Format(time.RFC3339)))
 	if err := m.bring(ctx, look, to, k, on[k.File.Name]); err != nil {
 		return nil, err
 	}
@@ -360,17 +360,17 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 
 func orNone(file string) string {
 	if file == "" {
-		return "it has none"
+		return "there is none"
 	}
 	return file
 }
 
-// bring has a copy in a file here, whole or not at all.
+// bring writes a copy to a file on this machine, completely or not at all.
 func (m *snapshotting) bring(ctx context.Context, look *copyLook, to v1alpha1.EtcdCopy, k copies.Copy, on *hostLook) (err error) {
 	dir := filepath.Dir(m.to)
 	scratch, err := safefile.MkdirTemp(dir, passing, 0o700)
 	if err != nil {
-		return refused(idBackupFailed, err.Error(), "name a file in a directory that can be written to with --out")
+		return refused(idBackupFailed, err.Error(), "name a file in a writable directory with --out")
 	}
 	defer func() { err = errors.Join(err, safefile.RemoveAll(scratch)) }()
 	part := filepath.Join(scratch, "copy")
@@ -384,12 +384,12 @@ func (m *snapshotting) bring(ctx context.Context, look *copyLook, to v1alpha1.Et
 	}
 	info, err := os.Stat(part)
 	if err == nil && info.Size() != k.Bytes {
-		return refused(string(backup.Damaged), fmt.Sprintf("%d bytes of %s have arrived, and there it has %d", info.Size(), k.File.Name, k.Bytes), "fetch it again")
+		return refused(string(backup.Damaged), fmt.Sprintf("%[2]s is incomplete: received %[1]d of %[3]d bytes", info.Size(), k.File.Name, k.Bytes), "fetch the copy again")
 	}
 	return errors.Join(err, backup.Settle(part, m.to))
 }
 
-// fetch reads a copy from here.
+// fetch reads a copy from a remote target.
 func (c *copyLook) fetch(ctx context.Context, to v1alpha1.EtcdCopy, k copies.Copy, part string) error {
 	target, err := c.open(ctx, to)
 	if err != nil {
@@ -400,12 +400,12 @@ func (c *copyLook) fetch(ctx context.Context, to v1alpha1.EtcdCopy, k copies.Cop
 		return errors.Join(err, target.Close())
 	}
 	if err := errors.Join(target.Fetch(ctx, k.File.Name, &limited{f, k.Bytes}), f.Sync(), f.Close(), target.Close()); err != nil {
-		return refused(idCopyTarget, to.Name+" ("+placeOf(to)+"): fetching "+k.File.Name+": "+why(err).Message, "fetch it again")
+		return refused(idCopyTarget, to.Name+" ("+placeOf(to)+"): fetching "+k.File.Name+": "+why(err).Message, "fetch the copy again")
 	}
 	return nil
 }
 
-// limited takes no more than some bytes: what is there may send without end.
+// limited accepts a limited number of bytes, because the target may send endlessly.
 type limited struct {
 	to   io.Writer
 	left int64
@@ -413,7 +413,7 @@ type limited struct {
 
 func (b *limited) Write(p []byte) (int, error) {
 	if int64(len(p)) > b.left {
-		return 0, errors.New("there is more of it than was listed")
+		return 0, errors.New("the file is larger than listed")
 	}
 	n, err := b.to.Write(p)
 	b.left -= int64(n)

@@ -282,7 +282,7 @@ func TestCopiesSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	nas, vault := r.Targets[0], r.Targets[1]
-	if nas.Problem == nil || !strings.Contains(nas.Problem.Message, "cp1: /mnt/nas did not answer within") || r.Good {
+	if nas.Problem == nil || !strings.Contains(nas.Problem.Message, "cp1: /mnt/nas did not respond within") || r.Good {
 		t.Errorf("%+v", nas.Problem)
 	}
 	if vault.Problem != nil || len(vault.Copies) != 1 {
@@ -298,7 +298,7 @@ func TestCopiesSilent(t *testing.T) {
 	to := c.Spec.Etcd.Backup.Copies[1]
 	to.SSH.Port = silent.Addr().(*net.TCPAddr).Port
 	look := &copyLook{svc: svc, l: &looker{hosts: []*hostLook{{spec: c.Spec.Hosts[0]}}}, name: "prod"}
-	if _, _, err := look.list(t.Context(), to); err == nil || !strings.Contains(err.Error(), placeOf(to)+" did not answer within") {
+	if _, _, err := look.list(t.Context(), to); err == nil || !strings.Contains(err.Error(), placeOf(to)+" did not respond within") {
 		t.Error(err)
 	}
 	if _, _, err := look.list(t.Context(), c.Spec.Etcd.Backup.Copies[0]); err == nil || strings.Contains(err.Error(), "nil") {
@@ -329,7 +329,7 @@ func TestCopiesFromHosts(t *testing.T) {
 		want string
 	}{
 		{"it has grown", func(m *machine) { m.sent = strings.Repeat("x", 1<<20) }, "no more than 7 are taken"},
-		{"it is stalled", func(m *machine) { m.stalled = "/mnt/nas" }, "cp1: nothing of /mnt/nas/"},
+		{"it is stalled", func(m *machine) { m.stalled = "/mnt/nas" }, "cp1: no data of /mnt/nas/"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, m, name := copying(t)
@@ -409,16 +409,16 @@ func TestCopiesJudged(t *testing.T) {
 		}, ""},
 		{"never ends", "a disk of others is stalled", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(-time.Hour), Begun: now.Add(-40 * time.Minute)}, {Target: "vault", Copied: now}}
-		}, "has not ended: what is there may be stalled; the latest of this host's there is of"},
+		}, "has not finished: the target may be stalled; the latest copy from this host there is from"},
 		{"not told of", "it was killed before it wrote down any", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now}}
-		}, "not copied to vault: there is none of this host's yet"},
+		}, "not copied to vault: the target has no copy from this host yet"},
 		{"failed", "the machine is off", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now}, {Target: "vault", Copied: now.Add(-time.Hour), Failed: "no route", Since: now.Add(-30 * time.Minute)}}
 		}, "copying its snapshots to vault has failed since"},
 		{"never", "it was wrong from the first", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "vault", Failed: "no route", Since: now}}
-		}, "no route; there is none of this host's yet"},
+		}, "no route; the target has no copy from this host yet"},
 		{"old", "it may have been killed each time", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(-3 * time.Hour)}}
 		}, "not copied to nas: the latest"},
@@ -427,7 +427,7 @@ func TestCopiesJudged(t *testing.T) {
 		}, "whether its snapshots are copied to nas is not known"},
 		{"one too many", "a place may come to be full", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now, Kept: 4, Unremoved: "locked"}, {Target: "vault", Copied: now}}
-		}, "copied to nas, but what is to go there stays: locked"},
+		}, "copied to nas, but old copies there cannot be removed: locked"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, _, _ := copying(t)

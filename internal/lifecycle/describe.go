@@ -11,15 +11,14 @@ import (
 	"slipway.dev/slipway/internal/spec/live"
 )
 
-// Identifiers of what keeps a cluster from being described.
+// Ids of the errors of Describe.
 const (
 	idKubeconfigUnusable = "kubeconfig-unusable"
 	idClusterUnreadable  = "cluster-unreadable"
 	idNotKubeadm         = "not-kubeadm"
 )
 
-// Describe describes a cluster that runs, and that kubeadm made, as a cluster
-// file.
+// Describe describes a running kubeadm cluster as a cluster file.
 func (s *service) Describe(ctx context.Context, kubeconfig []byte, o live.Options) (*live.Description, error) {
 	client, err := kube.New(kubeconfig, nil, kube.Options{})
 	if err != nil {
@@ -38,7 +37,7 @@ func (s *service) Describe(ctx context.Context, kubeconfig []byte, o live.Option
 	return live.Describe(state, o)
 }
 
-// observeCluster reads what a cluster keeps of itself.
+// observeCluster reads the configuration that a cluster keeps in its API.
 func observeCluster(ctx context.Context, client *kube.Client) (state live.State, err error) {
 	value := func(namespace, name, key string) []byte {
 		if err != nil {
@@ -56,8 +55,8 @@ func observeCluster(ctx context.Context, client *kube.Client) (state live.State,
 	const system = "kube-system"
 	state.Cluster = value(system, "kubeadm-config", "ClusterConfiguration")
 	if err == nil && state.Cluster == nil {
-		return state, refused(idNotKubeadm, "the cluster has no configuration of kubeadm's (config map kube-system/kubeadm-config)",
-			"only clusters that kubeadm made can be described: by Slipway, KubeKey, kubespray, or by hand")
+		return state, refused(idNotKubeadm, "the cluster has no kubeadm configuration (ConfigMap kube-system/kubeadm-config)",
+			"use this command for kubeadm clusters only: made by Slipway, KubeKey, kubespray or manually with kubeadm")
 	}
 	state.Kubelet = value(system, "kubelet-config", "kubelet")
 	state.Proxy = value(system, "kube-proxy", "config.conf")

@@ -69,7 +69,7 @@ func roomForSet(t *testing.T, dir string) {
 		}
 	}
 	m := &snapshotting{to: filepath.Join(t.TempDir(), "mine")}
-	if err := m.room(dir, big); err == nil || !strings.Contains(err.Error(), "passes through") {
+	if err := m.room(dir, big); err == nil || !strings.Contains(err.Error(), "is stored there") {
 		t.Errorf("the snapshot has no room where it passes through: %v", err)
 	}
 }

@@ -24,12 +24,12 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// doorTime is how long the API is waited for at each of the addresses that
-// may lead to it, all of which are asked at once.
+// doorTime limits the wait for the API at its addresses, which are tried at the same
+// time.
 const doorTime = 3 * time.Second
 
-// outside is where the API of a cluster is reached from this machine; "" before
-// its file is complete.
+// outside returns the API address of a cluster for this machine, "" if its description
+// is not complete yet.
 func outside(c *v1alpha1.Cluster) string {
 	if doors := record.Doors(c); len(doors) > 0 {
 		return doors[0]
@@ -37,14 +37,14 @@ func outside(c *v1alpha1.Cluster) string {
 	return ""
 }
 
-// open is the first of the doors at which the API is ready to serve, "" if it
-// is at none.
+// open returns the first of the API addresses at which the API is ready, "" if there is
+// none.
 func (s *service) open(ctx context.Context, conf []byte, doors []string) string {
 	ctx, cancel := context.WithTimeout(ctx, doorTime)
 	var asked errgroup.Group
 	defer func() {
 		cancel()
-		_ = asked.Wait() // each has said what it found
+		_ = asked.Wait() // the results are in ready
 	}()
 	ready := make([]chan bool, len(doors))
 	for i, door := range doors {
@@ -71,9 +71,9 @@ func (s *service) ready(ctx context.Context, conf []byte, door string) bool {
 	return client.Healthy(ctx) == nil
 }
 
-// through returns a kubeconfig whose server is the first address at which the API
-// is ready, or the first of all if it is ready at none: the error of whoever uses
-// it says so.
+// through returns a kubeconfig whose server is the first address at which the API is
+// ready. If there is none, it uses the first address: the caller's request reports the
+// error.
 func (s *service) through(ctx context.Context, env module.Env, conf []byte) ([]byte, error) {
 	admin, err := kubeconfig.ParseAdmin(conf)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *service) Kubeconfig(ctx context.Context, name string, live bool) ([]byt
 	return conf, warnings, err
 }
 
-// admin is the recorded admin kubeconfig.
+// admin returns the saved admin kubeconfig.
 func (s *service) admin(name string) ([]byte, error) {
 	c, err := found(s.Store.Cluster(name))
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *service) admin(name string) ([]byte, error) {
 	}
 	conf, err := found(s.Store.Kubeconfig(name))
 	if errors.Is(err, ErrNotFound) {
-		return nil, refused(idNoKubeconfig, "cluster "+name+" has no admin kubeconfig: its control plane has not come up yet", "go on with: slipway resume "+name)
+		return nil, refused(idNoKubeconfig, "cluster "+name+" has no admin kubeconfig: its control plane is not running yet", "finish its creation: slipway resume "+name)
 	}
 	if err != nil {
 		return nil, err
@@ -132,9 +132,9 @@ func (s *service) admin(name string) ([]byte, error) {
 	return record.Through(module.Env{Cluster: c}, admin, outside(c))
 }
 
-// current returns the recorded admin kubeconfig. When its certificate has expired,
-// hosts may have renewed theirs automatically: then a control plane's is recorded
-// and returned. Warnings name the control planes whose kubeconfig was refused.
+// current returns the saved admin kubeconfig. If its certificate has expired, hosts may
+// have renewed theirs automatically: then current saves and returns the kubeconfig of a
+// control plane. Warnings name the control planes whose kubeconfig was refused.
 func (s *service) current(ctx context.Context, env module.Env) ([]byte, diag.List, error) {
 	kept, err := s.admin(env.Cluster.Name)
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *service) current(ctx context.Context, env module.Env) ([]byte, diag.Lis
 		return kept, nil, nil
 	}
 	theirs, warnings, err := s.live(ctx, env)
-	if err != nil { // whoever uses it is told that it has expired
+	if err != nil { // the caller's request reports the expiry
 		var list diag.List
 		if errors.As(err, &list) && list[0].ID == record.IDUntrusted {
 			warnings = asWarnings(list)
@@ -155,8 +155,8 @@ func (s *service) current(ctx context.Context, env module.Env) ([]byte, diag.Lis
 	return theirs, warnings, s.Store.SaveKubeconfig(env.Cluster.Name, theirs)
 }
 
-// live returns the admin kubeconfig of the first control plane that has a good one.
-// Warnings name those before it whose kubeconfig was refused.
+// live returns the admin kubeconfig of the first control plane that has a valid one.
+// Warnings name the control planes before it whose kubeconfig was refused.
 func (s *service) live(ctx context.Context, env module.Env) (conf []byte, warnings diag.List, err error) {
 	recorded, err := s.Store.Kubeconfig(env.Cluster.Name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -213,8 +213,8 @@ func (s *service) liveOn(ctx context.Context, env module.Env, h v1alpha1.Host, r
 	return conf, err
 }
 
-// kubeconfigFile returns the path of a file with the admin kubeconfig whose server
-// answers now: the recorded one, or another that done removes.
+// kubeconfigFile returns the path of an admin kubeconfig whose server responds now: the
+// saved file, or a temporary one that done removes.
 func (s *service) kubeconfigFile(ctx context.Context, env module.Env) (path string, done func(), warnings diag.List, err error) {
 	name := env.Cluster.Name
 	kept, warnings, err := s.current(ctx, env)
@@ -229,11 +229,11 @@ func (s *service) kubeconfigFile(ctx context.Context, env module.Env) (path stri
 		return s.Store.KubeconfigPath(name), func() {}, warnings, nil
 	}
 	path, err = s.Store.AnotherKubeconfig(name, conf)
-	return path, func() { _ = os.Remove(path) }, warnings, err // else the cluster's next lock sweeps it away
+	return path, func() { _ = os.Remove(path) }, warnings, err // otherwise the cluster's next lock removes it
 }
 
-// AddMerged records that a file has a cluster's kubeconfig merged into it.
+// AddMerged saves that a cluster's kubeconfig was merged into a file.
 func (s *service) AddMerged(name, path string) error { return s.Store.AddMerged(name, path) }
 
-// Merged returns the files that have a cluster's kubeconfig merged into them.
+// Merged returns the files into which a cluster's kubeconfig was merged.
 func (s *service) Merged(name string) ([]string, error) { return s.Store.Merged(name) }

@@ -22,36 +22,36 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// DrillOptions are for trying a backup set.
+// DrillOptions configure the restore test of a backup set.
 type DrillOptions struct {
-	// From is the file of the set, "" the newest one at its usual place, and
-	// Identity that of the key that opens it.
+	// From is the file of the set, "" for the newest set in the default directory.
+	// Identity is the file of the key that decrypts it.
 	From, Identity string
 	SetTrust
 }
 
-// DrillReport is what came of trying a backup set.
+// DrillReport is the result of a restore test.
 type DrillReport struct {
 	Cluster string    `json:"cluster"`
 	File    string    `json:"file"`
 	Taken   time.Time `json:"taken"`
-	// Member and Revision are of the snapshot in the set. Verified is that a trusted key
-	// has signed the set.
+	// Member and Revision describe the snapshot in the set. Verified reports whether a
+	// trusted key has signed the set.
 	Member   string `json:"member"`
 	Revision int64  `json:"revision"`
 	Verified bool   `json:"verified"`
-	// Warnings are what speaks against the set, though it was tried.
+	// Warnings are findings against the set, although it was tested.
 	Warnings diag.List `json:"warnings,omitempty"`
-	// Host is on which it was restored, by etcd of version Etcd.
+	// Host is the host of the test, Etcd the version of its etcd.
 	Host string `json:"host"`
 	Etcd string `json:"etcd"`
-	// Good says that every check is.
+	// Good reports whether all checks passed.
 	Good    bool         `json:"good"`
 	Checks  []DrillCheck `json:"checks"`
 	Seconds float64      `json:"seconds"`
 }
 
-// DrillCheck compares what a set says with what came of it.
+// DrillCheck compares a value of the set's description with the restored data.
 type DrillCheck struct {
 	Name string `json:"name"`
 	Want string `json:"want"`
@@ -59,19 +59,19 @@ type DrillCheck struct {
 	Good bool   `json:"good"`
 }
 
-// drillTime bounds what is done on a host for a drill.
+// drillTime limits a restore test on a host.
 const drillTime = 20 * time.Minute
 
-// Drill restores a backup set into an etcd of its own, on a host with a member,
-// and looks whether it is what the set says. The cluster's etcd is not touched,
-// and nothing stays on the host. progress may be nil.
+// Drill tests a backup set: it restores the set into a separate etcd on a host with an
+// etcd member and compares the result with the set's description. It does not touch the
+// cluster's etcd and leaves nothing on the host. progress may be nil.
 func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progress event.Sink) (_ *DrillReport, err error) {
 	c, err := s.Cluster(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	if c.Spec.Etcd.External != nil {
-		return nil, external(name, "a drill")
+		return nil, external(name, "a restore test")
 	}
 	begun := s.Now()
 	if o.From == "" {
@@ -101,7 +101,7 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 	}
 	host := drillHost(l, report)
 	if host == nil {
-		return nil, refused(idDrillFailed, "no host of "+name+" with a member of etcd answers, and there it is tried", "see it: slipway etcd health "+name)
+		return nil, refused(idDrillFailed, "no host of "+name+" with an etcd member is reachable, and the restore test needs one", "check etcd: slipway etcd health "+name)
 	}
 	is, err := s.drillOn(ctx, l, host, set, progress)
 	if err != nil {
@@ -116,8 +116,7 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 	return out, nil
 }
 
-// newest is the file of the newest set with data that is kept of a cluster and may be
-// used.
+// newest returns the file of a cluster's newest set that has data and may be used.
 func (s *service) newest(ctx context.Context, name string, o DrillOptions, progress event.Sink) (string, error) {
 	list, err := s.Snapshots(ctx, name)
 	if err != nil {
@@ -128,14 +127,15 @@ func (s *service) newest(ctx context.Context, name string, o DrillOptions, progr
 		return "", err
 	}
 	var ids []age.Identity
-	if o.Identity != "" { // that it cannot be read is told when the set is opened
+	if o.Identity != "" { // an unreadable file is reported when the set is opened
 		ids, _ = backup.Identities(o.Identity)
 	}
 	return newestOf(list, name, ids, keys, o.SetTrust, progress)
 }
 
-// drillHost is where a set is tried: where etcd follows, and of these where there
-// is most room. nil is nowhere.
+// drillHost returns the host for a restore test: preferably one whose member does not
+// lead, and of these the one with the most free disk space. It returns nil if no host
+// is reachable.
 func drillHost(l *looker, r *EtcdReport) *hostLook {
 	all := slices.DeleteFunc(slices.Clone(l.hosts), func(h *hostLook) bool { return h.conn == nil || h.err != nil })
 	leads := func(h *hostLook) int {
@@ -152,9 +152,9 @@ func drillHost(l *looker, r *EtcdReport) *hostLook {
 	})
 }
 
-// drillOn has a host try a set.
+// drillOn tests a set on a host.
 func (s *service) drillOn(ctx context.Context, l *looker, h *hostLook, set *openedSet, progress event.Sink) (is op.EtcdDrilled, err error) {
-	note(progress, h.spec.Name, "restoring the snapshot into an etcd of its own")
+	note(progress, h.spec.Name, "restoring the snapshot into a separate etcd")
 	ctx, cancel := context.WithTimeoutCause(ctx, drillTime, silent(h.spec.Name, drillTime))
 	defer cancel()
 	opts := s.looking()
@@ -172,19 +172,19 @@ func (s *service) drillOn(ctx context.Context, l *looker, h *hostLook, set *open
 		return is, because(ctx, err)
 	}
 	if e := results[0].Error; e != nil {
-		hint := "take another backup, and try that: slipway etcd snapshot " + l.env.Cluster.Name
+		hint := "make another backup and test that one: slipway etcd snapshot " + l.env.Cluster.Name
 		if e.Reason == "DiskFull" || e.Reason == op.ReasonScratchMemory {
-			hint = "make room on " + h.spec.Name + ", or try it when there is less to do there"
+			hint = "free disk space and memory on " + h.spec.Name + ", or test when the host has less load"
 		}
 		return is, refused(idDrillFailed, h.spec.Name+": "+e.Message, hint)
 	}
 	if err := json.Unmarshal(results[0].Output, &is); err != nil {
-		return is, fmt.Errorf("reading what %s says of the drill: %w", h.spec.Name, err)
+		return is, fmt.Errorf("reading the restore test result of %s: %w", h.spec.Name, err)
 	}
 	return is, nil
 }
 
-// checks compare a set with what came of it.
+// checks compares a set with the restored data.
 func (u *openedSet) checks(is op.EtcdDrilled) []DrillCheck {
 	want := u.set.Snapshot
 	check := func(name, want, got string) DrillCheck { return DrillCheck{name, want, got, want == got} }
@@ -197,7 +197,7 @@ func (u *openedSet) checks(is op.EtcdDrilled) []DrillCheck {
 	}
 }
 
-// secret says whether a Secret can be read, decrypted by what the set holds.
+// secret checks whether a Secret can be read, decrypted with the keys of the set.
 func (u *openedSet) secret(is op.EtcdDrilled) DrillCheck {
 	c := DrillCheck{Name: "a Secret", Want: "can be read", Good: true}
 	if is.Key == "" {
@@ -217,7 +217,7 @@ func (u *openedSet) secret(is op.EtcdDrilled) DrillCheck {
 	name := filepath.Base(filepath.Dir(is.Key)) + "/" + filepath.Base(is.Key)
 	switch {
 	case errors.Is(err, backup.ErrOutside):
-		c.Got = name + ": not tried, " + err.Error()
+		c.Got = name + ": not tested, " + err.Error()
 	case err != nil:
 		c.Good, c.Got = false, name+": "+err.Error()
 	default:

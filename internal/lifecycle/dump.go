@@ -28,21 +28,21 @@ import (
 )
 
 const (
-	// maxDumped is how much of one log is kept, of its end, in bytes; maxListed
-	// how much of a list of objects.
+	// maxDumped limits the size of one log, of which the end is kept, in bytes.
+	// maxListed limits the size of a list of objects.
 	maxDumped = 1 << 20
 	maxListed = 4 << 20
-	// maxPodLogs is how many logs of pods are taken from a host, the latest.
+	// maxPodLogs limits the number of pod logs of a host; the latest are taken.
 	maxPodLogs = 40
-	// maxPodLog is how much is taken of one, of its end, in bytes.
+	// maxPodLog limits the size of one pod log, of which the end is kept, in bytes.
 	maxPodLog = maxDumped / 4
-	// dumpedOperations is how many operations are told of.
+	// dumpedOperations limits the number of operations.
 	dumpedOperations = 20
 )
 
-// Dump writes a support bundle (tar, zstd) of a cluster: what is recorded, what
-// its hosts and its API tell, without secrets. What cannot be had, in time or at
-// all, is named in it, and is no error. progress may be nil.
+// Dump writes a support bundle (tar, zstd) of a cluster: the saved state and data from
+// its hosts and its API, without secrets. The bundle lists missing data, which is not an
+// error. progress may be nil.
 func (s *service) Dump(ctx context.Context, name string, w io.Writer, progress event.Sink) error {
 	c, err := s.Cluster(ctx, name)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *service) Dump(ctx context.Context, name string, w io.Writer, progress e
 	defer l.close()
 	zw, err := zstd.NewWriter(w)
 	if err != nil {
-		return fmt.Errorf("making the support bundle: %w", err)
+		return fmt.Errorf("creating the support bundle: %w", err)
 	}
 	d := &dump{svc: s, dir: name, scrub: newScrubber(c, l.admin, s.registrySecrets(c)...), tar: tar.NewWriter(zw), now: s.Now()}
 	d.records(ctx, c, progress)
@@ -65,12 +65,12 @@ func (s *service) Dump(ctx context.Context, name string, w io.Writer, progress e
 	d.put("missing.txt", []byte(strings.Join(d.missing, "\n")+"\n"))
 	err = errors.Join(d.err, d.tar.Close(), zw.Close())
 	if err == nil && ctx.Err() != nil {
-		err = context.Cause(ctx) // the caller wants no more of it
+		err = context.Cause(ctx) // the caller cancelled it
 	}
 	return err
 }
 
-// ask asks hosts and API, at the same time.
+// ask queries the hosts and the API at the same time.
 func (d *dump) ask(ctx context.Context, l *looker, progress event.Sink) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.svc.looks.dump, errNoTime)
 	defer cancel()
@@ -94,27 +94,27 @@ type dump struct {
 	mu      sync.Mutex
 	tar     *tar.Writer
 	missing []string
-	names   map[string]bool // of files that are in it
+	names   map[string]bool // of the files in it
 	err     error
 }
 
-// miss says that something could not be had.
+// miss notes that data is missing.
 func (d *dump) miss(what string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.missing = append(d.missing, what+": "+string(d.scrub.text([]byte(err.Error()))))
 }
 
-// put adds a text, without secrets; of a big one, the end.
+// put adds a text without secrets. Of a large text it adds the end.
 func (d *dump) put(name string, content []byte) {
 	content = d.scrub.text(content)
 	if over := len(content) - maxDumped; over > 0 {
-		content = append(fmt.Appendf(nil, "(the first %d bytes are left out)\n", over), content[over:]...)
+		content = append(fmt.Appendf(nil, "(first %d bytes omitted)\n", over), content[over:]...)
 	}
 	d.write(name, content)
 }
 
-// lines adds JSON, a value on each line; of many, the last.
+// lines adds JSON lines. If they are too many, it adds the last ones.
 func (d *dump) lines(name string, all [][]byte) {
 	size, first := 0, len(all)
 	for first > 0 && size+len(all[first-1]) <= maxListed {
@@ -122,19 +122,19 @@ func (d *dump) lines(name string, all [][]byte) {
 		size += len(all[first])
 	}
 	if first > 0 {
-		d.miss(name, fmt.Errorf("the first %d of %d lines are left out", first, len(all)))
+		d.miss(name, fmt.Errorf("first %d of %d lines omitted", first, len(all)))
 	}
 	d.write(name, bytes.Join(all[first:], nil))
 }
 
-// list adds a list of objects; of many, those of the cluster's own namespaces
+// list adds a list of objects. If they are too many, the cluster's own namespaces come
 // first.
 func (d *dump) list(name string, raw []byte) {
 	v, ok := parsed(raw)
 	list, isMap := v.(map[string]any)
 	items, isList := list["items"].([]any)
 	if !ok || !isMap || !isList {
-		d.miss(name, errors.New("the API answers with something else than a list"))
+		d.miss(name, errors.New("the API response is not a list"))
 		return
 	}
 	own := func(v any) int {
@@ -150,7 +150,7 @@ func (d *dump) list(name string, raw []byte) {
 	for _, item := range items {
 		item = d.scrub.objects(item)
 		if size += len(asJSON(item, " ")); size > maxListed {
-			d.miss(name, fmt.Errorf("%d of %d items are left out", len(items)-len(kept), len(items)))
+			d.miss(name, fmt.Errorf("%d of %d items omitted", len(items)-len(kept), len(items)))
 			break
 		}
 		kept = append(kept, item)
@@ -159,8 +159,7 @@ func (d *dump) list(name string, raw []byte) {
 	d.write(name, asJSON(list, " "))
 }
 
-// write adds a file. A name is used once, and leads nowhere outside of the archive's
-// directory.
+// write adds a file. A name can be used once and must stay in the archive's directory.
 func (d *dump) write(name string, content []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -168,7 +167,7 @@ func (d *dump) write(name string, content []byte) {
 		return
 	}
 	if !filepath.IsLocal(name) || d.names[path.Clean(name)] {
-		d.missing = append(d.missing, strconv.Quote(name)+": the name is not allowed, or was used before")
+		d.missing = append(d.missing, strconv.Quote(name)+": the name is not allowed or is already used")
 		return
 	}
 	if d.names == nil {
@@ -191,7 +190,7 @@ func (d *dump) object(name string, v any) {
 	d.write(name, d.scrub.json(b, "  "))
 }
 
-// records are what this machine has written down.
+// records adds the saved state of this machine.
 func (d *dump) records(ctx context.Context, c *v1alpha1.Cluster, progress event.Sink) {
 	text, err := json.Marshal(spec.Redacted(c))
 	if err == nil {
@@ -233,7 +232,7 @@ func (d *dump) records(ctx context.Context, c *v1alpha1.Cluster, progress event.
 	}
 }
 
-// hostCommands are what is asked of a host: file → argv.
+// hostCommands are the commands to run on a host: file → argv.
 var hostCommands = []struct {
 	file string
 	argv []string
@@ -245,7 +244,7 @@ var hostCommands = []struct {
 	{"slipway-units.log", []string{"journalctl", "-u", "slipway-*", "-n", "1000", "--no-pager", "-o", "short-iso"}},
 	{"kernel.log", []string{"journalctl", "-k", "-n", "500", "--no-pager", "-o", "short-iso"}},
 	{"units-failed.txt", []string{"systemctl", "list-units", "--failed", "--no-pager", "--plain"}},
-	{"containers.txt", []string{"crictl", "ps", "-a"}}, // where its own settings say
+	{"containers.txt", []string{"crictl", "ps", "-a"}}, // it finds the socket in its own configuration
 	{"disks.txt", []string{"df", "-h"}},
 	{"memory.txt", []string{"free", "-m"}},
 	{"processes.txt", []string{"ps", "-eo", "pid,ppid,user,stat,etime,rss,comm"}},
@@ -254,8 +253,8 @@ var hostCommands = []struct {
 	{"listeners.txt", []string{"ss", "-lntup"}},
 }
 
-// host asks one host; its errors are kept. It answers why it was not asked to
-// the end.
+// host collects the data of one host and keeps errors. It returns the reason if it was
+// interrupted.
 func (d *dump) host(ctx context.Context, h *hostLook) error {
 	dir := "hosts/" + h.spec.Name + "/"
 	results, err := h.conn.Check(ctx, op.List{op.Facts{}})
@@ -285,7 +284,7 @@ func (d *dump) host(ctx context.Context, h *hostLook) error {
 	return d.podLogs(ctx, dir, h.conn)
 }
 
-// podLogs are those of the cluster's own pods, the newest first.
+// podLogs adds the logs of the cluster's own pods, newest first.
 func (d *dump) podLogs(ctx context.Context, dir string, host remote.Host) error {
 	list, err := answer(ctx, host, op.PodLogs{Most: maxPodLogs})
 	var names []string
@@ -298,7 +297,7 @@ func (d *dump) podLogs(ctx context.Context, dir string, host remote.Host) error 
 	}
 	for _, name := range names[:min(len(names), maxPodLogs)] {
 		if !op.IsPodLog(name) {
-			continue // the host says what the kubelet would not
+			continue // the kubelet does not create such a name
 		}
 		out, err := answer(ctx, host, op.PodLog{Name: name, Bytes: maxPodLog})
 		switch {
@@ -316,7 +315,7 @@ func (d *dump) podLogs(ctx context.Context, dir string, host remote.Host) error 
 	return nil
 }
 
-// answer is what an operation that changes nothing answers on a host.
+// answer returns the output of a read-only operation on a host.
 func answer(ctx context.Context, host remote.Host, o op.Op) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -325,21 +324,21 @@ func answer(ctx context.Context, host remote.Host, o op.Op) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case len(results) != 1:
-		return nil, fmt.Errorf("the node helper answered %d results for one operation", len(results))
+		return nil, fmt.Errorf("the node helper returned %d results for one operation", len(results))
 	case results[0].Error != nil:
 		return nil, results[0].Error
 	}
 	return results[0].Output, nil
 }
 
-// wholeLines are those after the first, of which a part was cut off: without
-// its beginning nobody sees that a secret is one.
+// wholeLines returns the text after its first line, whose beginning is missing: a secret
+// in it could not be recognized.
 func wholeLines(b []byte) []byte {
 	_, rest, _ := bytes.Cut(b, []byte("\n"))
 	return rest
 }
 
-// output is what a program prints on a host, the end of it.
+// output returns the end of a program's output on a host.
 func output(ctx context.Context, w remote.Worker, argv ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -347,7 +346,7 @@ func output(ctx context.Context, w remote.Worker, argv ...string) ([]byte, error
 	kept := &tailBuffer{Buffer: &out}
 	code, err := w.Run(ctx, remote.Command{Argv: argv}, nil, kept, &tailBuffer{Buffer: &errw})
 	if err == nil && code != 0 && out.Len() == 0 {
-		err = fmt.Errorf("%s ended with %d: %s", argv[0], code, strings.TrimSpace(errw.String()))
+		err = fmt.Errorf("%s exited with code %d: %s", argv[0], code, strings.TrimSpace(errw.String()))
 	}
 	if kept.cut {
 		return wholeLines(out.Bytes()), err
@@ -358,7 +357,7 @@ func output(ctx context.Context, w remote.Worker, argv ...string) ([]byte, error
 // A tailBuffer keeps about the last maxDumped bytes.
 type tailBuffer struct {
 	*bytes.Buffer
-	cut bool // there was more before
+	cut bool // earlier output was dropped
 }
 
 func (t *tailBuffer) Write(p []byte) (int, error) {
@@ -370,7 +369,7 @@ func (t *tailBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// objectLists are what the API is asked for: file → path.
+// objectLists are the lists to read from the API: file → path.
 func objectLists() map[string]string {
 	return map[string]string{
 		"nodes": "/api/v1/nodes", "pods": "/api/v1/pods", "events": "/api/v1/events", "services": "/api/v1/services",
@@ -378,14 +377,14 @@ func objectLists() map[string]string {
 	}
 }
 
-// api asks the API for what its objects tell, over the control planes as they
-// are reached: what one does not tell the next may.
+// api adds lists of objects from the API. It queries the control planes as they are
+// reached, and asks the next one for lists that are still missing.
 func (d *dump) api(ctx context.Context, l *looker) {
 	if len(l.admin) == 0 {
 		return
 	}
 	left := objectLists()
-	last := errors.New("no control plane can be asked")
+	last := errors.New("no control plane is reachable")
 	for h := range l.controlPlanes {
 		client, err := l.own(h)
 		if err != nil {
@@ -401,7 +400,7 @@ func (d *dump) api(ctx context.Context, l *looker) {
 				d.list("kubernetes/"+file+".json", raw)
 			}
 			if errors.Is(err, context.DeadlineExceeded) {
-				break // it would hang at each
+				break // every list would time out
 			}
 		}
 		client.Close()
@@ -414,7 +413,7 @@ func (d *dump) api(ctx context.Context, l *looker) {
 	}
 }
 
-// raw is one list, within its time.
+// raw returns one list, within a time limit.
 func (d *dump) raw(ctx context.Context, client *kube.Client, at string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.svc.looks.over)
 	defer cancel()

@@ -195,7 +195,7 @@ func TestDumpCuts(t *testing.T) {
 	if text := files["kubelet.log"]; !strings.HasSuffix(text, "xxx\nlast") || !strings.HasPrefix(text, "(the first 5 bytes") {
 		t.Errorf("the log is %.60s", text)
 	}
-	want := []string{"journal.jsonl: the first 5 of 8 lines are left out", "nodes.json: the API answers with something else than a list", "pods.json: 5 of 8 items are left out"}
+	want := []string{"journal.jsonl: first 5 of 8 lines omitted", "nodes.json: the API response is not a list", "pods.json: 5 of 8 items omitted"}
 	slices.Sort(d.missing)
 	if diff := cmp.Diff(want, d.missing); diff != "" {
 		t.Errorf("what is missing (-want +got):\n%s", diff)
@@ -269,7 +269,7 @@ func TestDumpOfLyingHosts(t *testing.T) {
 			t.Errorf("the archive has %q", name)
 		}
 	}
-	if want := `"hosts/cp1/pods/kube-system_a_1/c/0.log": the name is not allowed, or was used before`; !strings.Contains(files["prod/missing.txt"], want) {
+	if want := `"hosts/cp1/pods/kube-system_a_1/c/0.log": the name is not allowed or is already used`; !strings.Contains(files["prod/missing.txt"], want) {
 		t.Errorf("a name that comes twice is not named: %s", files["prod/missing.txt"])
 	}
 }

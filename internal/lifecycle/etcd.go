@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// EtcdReport is a cluster's etcd at this moment, and the hosts it is asked on.
+// EtcdReport is the current state of a cluster's etcd and the hosts used to query it.
 type EtcdReport struct {
 	Name     string     `json:"name"`
 	Verdict  Verdict    `json:"verdict"`
@@ -23,26 +23,26 @@ type EtcdReport struct {
 	Warnings diag.List  `json:"warnings"`
 	Etcd     EtcdInfo   `json:"etcd"`
 	Hosts    []EtcdHost `json:"hosts"`
-	// Next is what to type now.
+	// Next is the next command.
 	Next string `json:"next"`
 }
 
-// EtcdHost is a host with a member of etcd, or, of an etcd of others, one on
-// which it can be asked.
+// EtcdHost is a host with an etcd member; for external etcd, a host from which it can be
+// queried.
 type EtcdHost struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
-	// Host is whether SSH reaches it: ok, or why not.
+	// Host is "ok" if SSH reaches the host, otherwise the reason.
 	Host string `json:"host"`
-	// FreeBytes is the room on the disk of etcd's data, TotalBytes that disk's
-	// size; 0 if the host could not be asked.
+	// FreeBytes is the free space on the disk of the etcd data, TotalBytes the size of
+	// that disk; 0 if the host could not be queried.
 	FreeBytes  uint64 `json:"freeBytes,omitempty"`
 	TotalBytes uint64 `json:"totalBytes,omitempty"`
 }
 
-// Etcd looks at a cluster's etcd. It needs no API, and answers with what can be
-// known within a bounded time, whoever is down. progress, which may be nil,
-// hears of connecting.
+// Etcd returns the state of a cluster's etcd within a bounded time, even if hosts are
+// down. It does not need the API. progress, which may be nil, receives events about
+// connecting.
 func (s *service) Etcd(ctx context.Context, name string, progress event.Sink) (*EtcdReport, error) {
 	c, err := s.Cluster(ctx, name)
 	if err != nil {
@@ -57,12 +57,12 @@ func (s *service) Etcd(ctx context.Context, name string, progress event.Sink) (*
 	return l.etcdReport(ctx, progress), nil
 }
 
-// only has it look at some of the hosts.
+// only limits the hosts to the chosen ones.
 func (l *looker) only(chosen func(v1alpha1.Host) bool) {
 	l.hosts = slices.DeleteFunc(l.hosts, func(h *hostLook) bool { return !chosen(h.spec) })
 }
 
-// etcdReport connects to hosts, and asks etcd on those on which it can be asked.
+// etcdReport connects to the hosts and queries etcd from a host that can.
 func (l *looker) etcdReport(ctx context.Context, progress event.Sink) *EtcdReport {
 	c := l.env.Cluster
 	r := &EtcdReport{
@@ -102,7 +102,7 @@ func etcdHost(h *hostLook) EtcdHost {
 	return e
 }
 
-// judgeReport is the verdict, with what is wrong and what to do about it.
+// judgeReport sets the verdict, the warnings and the next command.
 func (l *looker) judgeReport(r *EtcdReport) {
 	warn := func(id, host, hint, format string, args ...any) {
 		r.Warnings = append(r.Warnings, diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
@@ -114,7 +114,7 @@ func (l *looker) judgeReport(r *EtcdReport) {
 		}
 	}
 	if r.Etcd.Message != "" {
-		warn(idEtcdMember, "", "", "etcd cannot be asked (%s); its members are those on record", r.Etcd.Message)
+		warn(idEtcdMember, "", "", "etcd cannot be queried (%s); the listed members are from the saved state", r.Etcd.Message)
 	} else {
 		judgeEtcd(&r.Etcd, warn)
 		l.judgeRecord(r, warn)
@@ -123,8 +123,8 @@ func (l *looker) judgeReport(r *EtcdReport) {
 	l.concludeEtcd(r)
 }
 
-// judgeRecord tells of members that nobody knows, and of hosts that ought to
-// have one.
+// judgeRecord warns about members without a host in the saved cluster, and about hosts
+// that should have a member.
 func (l *looker) judgeRecord(r *EtcdReport, warn warner) {
 	if l.env.Cluster.Spec.Etcd.External != nil || len(r.Etcd.Members) == 0 {
 		return
@@ -134,53 +134,53 @@ func (l *looker) judgeRecord(r *EtcdReport, warn warner) {
 	}
 	for _, m := range r.Etcd.Members {
 		if !onRecord(m) {
-			warn(idEtcdMember, m.called(), "", "the etcd member is that of no host on record")
+			warn(idEtcdMember, m.called(), "", "the etcd member does not belong to any host of the cluster")
 		}
 	}
 	for _, h := range l.hosts {
 		if l.asksEtcd(h.spec) && !slices.ContainsFunc(r.Etcd.Members, func(m EtcdMember) bool { return isMemberOf(m, h.spec) }) {
-			warn(idEtcdMember, h.spec.Name, "have it join: slipway apply "+r.Name, "etcd has no member of this host")
+			warn(idEtcdMember, h.spec.Name, "make the host join etcd: slipway apply "+r.Name, "etcd has no member for this host")
 		}
 	}
 }
 
-// concludeEtcd says it in one word, one line, and one command.
+// concludeEtcd sets the verdict, the summary and the next command.
 func (l *looker) concludeEtcd(r *EtcdReport) {
 	voters, up, leader := quorum(r.Etcd.Members)
 	r.Next = "slipway etcd snapshot " + r.Name
 	switch {
 	case len(l.admin) == 0 && r.Etcd.Message != "":
-		r.Verdict, r.Summary = Absent, "its control plane has not come up yet"
+		r.Verdict, r.Summary = Absent, "its control plane is not running yet"
 		r.Next = "slipway cluster-info " + r.Name
 	case r.Etcd.Message != "":
 		r.Verdict, r.Summary = Down, r.Etcd.Message
 		r.Next = "slipway cluster-info " + r.Name
 	case up < voters/2+1:
 		r.Verdict = Down
-		r.Summary = fmt.Sprintf("%d of %d members answer, and it takes %d: nothing can be written, and the API does not work", up, voters, voters/2+1)
-		r.Next = "bring the others back; or, if they are gone for good: slipway etcd rescue " + r.Name + " --lost NAME,…; or, if all data are lost: slipway etcd restore " + r.Name + " --from FILE"
+		r.Summary = fmt.Sprintf("%d of %d members respond, but a quorum needs %d: nothing can be written, and the API does not work", up, voters, voters/2+1)
+		r.Next = "start the other members; or, if they are permanently lost: slipway etcd rescue " + r.Name + " --lost NAME,…; or, if all data is lost: slipway etcd restore " + r.Name + " --from FILE"
 	case leader == "":
-		r.Verdict, r.Summary = Down, "its members follow no leader: nothing can be written"
+		r.Verdict, r.Summary = Down, "its members have no leader: nothing can be written"
 		r.Next = "slipway etcd health " + r.Name
 	case len(r.Warnings) > 0:
-		r.Verdict, r.Summary = Degraded, fmt.Sprintf("%d of %d members answer, the leader is %s", up, voters, leader)
+		r.Verdict, r.Summary = Degraded, fmt.Sprintf("%d of %d members respond, the leader is %s", up, voters, leader)
 		r.Next = l.nextForEtcd(r)
 	default:
 		r.Verdict, r.Summary = Healthy, answering(voters)+", the leader is "+leader
 	}
 	if l.env.Cluster.Spec.Etcd.External != nil {
-		r.Next = "slipway cluster-info " + r.Name // the rest is its owner's business
+		r.Next = "slipway cluster-info " + r.Name // the owner of the external etcd does the rest
 	}
 }
 
 func answering(n int) string {
 	if n == 1 {
-		return "its one member answers"
+		return "its only member responds"
 	}
-	return fmt.Sprintf("all %d members answer", n)
+	return fmt.Sprintf("all %d members respond", n)
 }
 
-// nextForEtcd is what to do about an etcd that works, and has something wrong.
+// nextForEtcd returns the next command for an etcd that works but has warnings.
 func (l *looker) nextForEtcd(r *EtcdReport) string {
 	for _, m := range r.Etcd.Members {
 		if full := m.QuotaBytes > 0 && m.DBBytes*100 >= m.QuotaBytes*nearQuota; full || slices.Contains(m.Alarms, "NOSPACE") {
@@ -205,8 +205,7 @@ func (l *looker) nextForEtcd(r *EtcdReport) string {
 	return "slipway cluster-info " + r.Name
 }
 
-// quorum is how many members vote, how many of these answer, and whom they
-// follow.
+// quorum returns the number of voting members, how many of these respond, and the leader.
 func quorum(members []EtcdMember) (voters, up int, leader string) {
 	for _, m := range members {
 		if m.Learner {
@@ -223,8 +222,8 @@ func quorum(members []EtcdMember) (voters, up int, leader string) {
 	return voters, up, leader
 }
 
-// isMemberOf says that a member is that of a host: by its name, or by where it
-// is as long as it has none.
+// isMemberOf reports whether a member belongs to a host: by its name, or by its peer URL
+// if it has no name yet.
 func isMemberOf(m EtcdMember, h v1alpha1.Host) bool {
 	if m.Name != "" {
 		return m.Name == h.Name

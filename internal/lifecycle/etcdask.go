@@ -25,8 +25,8 @@ type EtcdInfo struct {
 	ClusterID string       `json:"clusterID,omitempty"`
 	Revision  int64        `json:"revision,omitempty"`
 	Members   []EtcdMember `json:"members"`
-	// Through is the host that was asked; Message is why there is no answer:
-	// then the members are those on record.
+	// Through is the host that was used for the query. Message is the reason if the
+	// query failed: then the members are from the saved state.
 	Through string `json:"through,omitempty"`
 	Message string `json:"message,omitempty"`
 }
@@ -34,41 +34,41 @@ type EtcdInfo struct {
 // EtcdMember is one member.
 type EtcdMember struct {
 	Name     string   `json:"name"`
-	ID       string   `json:"id"` // hexadecimal, as etcdctl takes it; "" if etcd cannot be asked
+	ID       string   `json:"id"` // hexadecimal, as etcdctl expects it; "" if etcd cannot be queried
 	Endpoint string   `json:"endpoint"`
 	PeerURLs []string `json:"peerURLs,omitempty"`
 	Leader   bool     `json:"leader"`
 	Learner  bool     `json:"learner"`
-	// Answers says that it was heard; Healthy that it follows a leader, and has
-	// nothing to say against itself.
+	// Answers reports whether the member responds; Healthy whether it also has a leader
+	// and reports no errors or alarms.
 	Answers bool   `json:"answers"`
 	Healthy bool   `json:"healthy"`
 	Version string `json:"version,omitempty"`
-	// DBBytes is the size of its database, of which InUseBytes are in use: the
-	// rest is what a defragmentation gives back. Nothing can be written any more
-	// when it reaches QuotaBytes; 0 is not known.
+	// DBBytes is the size of its database, of which InUseBytes are in use: a
+	// defragmentation frees the rest. When DBBytes reaches QuotaBytes, nothing can be
+	// written. 0 means unknown.
 	DBBytes    int64 `json:"dbBytes,omitempty"`
 	InUseBytes int64 `json:"inUseBytes,omitempty"`
 	QuotaBytes int64 `json:"quotaBytes,omitempty"`
-	// RaftIndex is the last entry of its log, AppliedIndex the last that is in its
-	// database, and Behind how far that is from the furthest member's log.
+	// RaftIndex is the last entry of its log, AppliedIndex the last entry in its
+	// database, and Behind the distance of AppliedIndex to the most recent log.
 	RaftTerm     uint64 `json:"raftTerm,omitempty"`
 	RaftIndex    uint64 `json:"raftIndex,omitempty"`
 	AppliedIndex uint64 `json:"appliedIndex,omitempty"`
 	Behind       uint64 `json:"behind,omitempty"`
-	// Alarms are its own: NOSPACE, CORRUPT.
+	// Alarms are the alarms of this member: NOSPACE, CORRUPT.
 	Alarms []string `json:"alarms,omitempty"`
-	// Errors are what it says is wrong besides, such as that it has no leader.
+	// Errors are other errors that it reports, for example that it has no leader.
 	Errors []string `json:"errors,omitempty"`
 
-	leader uint64 // whom it follows
+	leader uint64 // id of its leader
 }
 
-// called is what people call a member.
+// called returns the name of a member for users.
 func (m EtcdMember) called() string { return cmp.Or(m.Name, m.ID, m.Endpoint) }
 
-// asksEtcd says that etcd can be asked on a host: it has a member, or, of an
-// etcd of others, the API server's credentials.
+// asksEtcd reports whether etcd can be queried from a host: it has a member or, for
+// external etcd, the API server's credentials.
 func (l *looker) asksEtcd(h v1alpha1.Host) bool {
 	if l.env.Cluster.Spec.Etcd.External != nil {
 		return spec.HasRole(h, v1alpha1.RoleControlPlane)
@@ -76,7 +76,7 @@ func (l *looker) asksEtcd(h v1alpha1.Host) bool {
 	return facts.RunsEtcd(l.env.Cluster, h.Roles)
 }
 
-// etcdClient is how such a host asks.
+// etcdClient returns the client settings for such a host.
 func (l *looker) etcdClient() op.EtcdClient {
 	c := module.EtcdClient()
 	c.Endpoints = []string{l.env.OwnMember()}
@@ -86,10 +86,10 @@ func (l *looker) etcdClient() op.EtcdClient {
 	return c
 }
 
-// askEtcd asks the members through the first of the hosts that is answered. If
-// none is, the members are those on record.
+// askEtcd queries the members from the first host that gets an answer. If there is none,
+// it uses the members from the saved state.
 func (l *looker) askEtcd(ctx context.Context, in *EtcdInfo) {
-	in.Message = "no host on which it can be asked was reached"
+	in.Message = "no host with access to etcd is reachable"
 	client := l.etcdClient()
 	for h := range l.members {
 		worker, ok := h.conn.(remote.Worker)
@@ -113,8 +113,8 @@ func (l *looker) askEtcd(ctx context.Context, in *EtcdInfo) {
 	}
 }
 
-// membersThrough asks on one host. Credentials that do for an API server need
-// not do for the list of members: then its endpoints stand for them.
+// membersThrough queries the members from one host. The credentials of an API server may
+// not allow it to list members of an external etcd: then the endpoints are used instead.
 func (l *looker) membersThrough(ctx context.Context, w remote.Worker, client op.EtcdClient, in *EtcdInfo) error {
 	members, id, err := etcdList(ctx, w, client)
 	if err != nil && l.env.Cluster.Spec.Etcd.External != nil && ctx.Err() == nil {
@@ -130,7 +130,7 @@ func (l *looker) membersThrough(ctx context.Context, w remote.Worker, client op.
 	return nil
 }
 
-// membersOnRecord are the members as the cluster's description has them.
+// membersOnRecord returns the members from the cluster's description.
 func (l *looker) membersOnRecord() (out []EtcdMember) {
 	if l.env.Cluster.Spec.Etcd.External != nil {
 		for _, url := range l.env.EtcdEndpoints() {
@@ -146,7 +146,7 @@ func (l *looker) membersOnRecord() (out []EtcdMember) {
 	return out
 }
 
-// etcdArgs is how etcdctl speaks to members at some URLs, by commas.
+// etcdArgs returns the arguments of etcdctl for comma-separated endpoints.
 func etcdArgs(c op.EtcdClient, endpoints string, args ...string) []string {
 	return append([]string{
 		c.Program, "--endpoints=" + endpoints, "--cacert=" + c.CA, "--cert=" + c.Cert, "--key=" + c.Key,
@@ -165,14 +165,14 @@ func etcdctl(ctx context.Context, w remote.Worker, c op.EtcdClient, into any, en
 		if i := strings.LastIndexByte(said, '\n'); i >= 0 {
 			said = said[i+1:]
 		}
-		return errors.New("etcdctl: " + cmp.Or(said, fmt.Sprintf("it ended with %d", code)))
+		return errors.New("etcdctl: " + cmp.Or(said, fmt.Sprintf("it exited with code %d", code)))
 	}
 	return nil
 }
 
 func hexID(id uint64) string { return strconv.FormatUint(id, 16) }
 
-// etcdList are the members, and the id of their cluster.
+// etcdList returns the members and the id of their cluster.
 func etcdList(ctx context.Context, w remote.Worker, c op.EtcdClient) (out []EtcdMember, cluster string, err error) {
 	var list struct {
 		Header struct {
@@ -187,14 +187,14 @@ func etcdList(ctx context.Context, w remote.Worker, c op.EtcdClient) (out []Etcd
 		} `json:"members"`
 	}
 	endpoints := strings.Join(c.Endpoints, ",")
-	// Serializable: it answers without a quorum, too.
+	// A serializable request works without a quorum.
 	if err := etcdctl(ctx, w, c, &list, endpoints, "member", "list", "--consistency=s"); err != nil {
 		if err := etcdctl(ctx, w, c, &list, endpoints, "member", "list"); err != nil {
 			return nil, "", err
 		}
 	}
 	if len(list.Members) == 0 {
-		return nil, "", errors.New("etcdctl: it names no member")
+		return nil, "", errors.New("etcdctl: the member list is empty")
 	}
 	for _, m := range list.Members {
 		e := EtcdMember{Name: m.Name, ID: hexID(m.ID), Learner: m.IsLearner, PeerURLs: m.Peers}
@@ -206,7 +206,7 @@ func etcdList(ctx context.Context, w remote.Worker, c op.EtcdClient) (out []Etcd
 	return out, hexID(list.Header.ClusterID), nil
 }
 
-// An etcdState is what a member says of itself.
+// An etcdState is the status that a member reports.
 type etcdState struct {
 	Status struct {
 		Header struct {
@@ -225,8 +225,8 @@ type etcdState struct {
 	} `json:"Status"`
 }
 
-// etcdStates asks every member what it says of itself, each by itself: one that
-// is down keeps no other from being asked. The answer is the furthest revision.
+// etcdStates queries the status of every member separately, so that one that is down
+// does not block the others. It returns the highest revision.
 func etcdStates(ctx context.Context, w remote.Worker, c op.EtcdClient, members []EtcdMember) (revision int64) {
 	states := make([][]etcdState, len(members))
 	at := make([]int, len(members))
@@ -235,7 +235,7 @@ func etcdStates(ctx context.Context, w remote.Worker, c op.EtcdClient, members [
 	}
 	each(at, func(i int) {
 		if members[i].Endpoint != "" {
-			_ = etcdctl(ctx, w, c, &states[i], members[i].Endpoint, "endpoint", "status") // then it does not answer
+			_ = etcdctl(ctx, w, c, &states[i], members[i].Endpoint, "endpoint", "status") // an error means that the member does not respond
 		}
 	})
 	var furthest uint64
@@ -258,7 +258,7 @@ func etcdStates(ctx context.Context, w remote.Worker, c op.EtcdClient, members [
 	return revision
 }
 
-// heard takes in what a member says of itself.
+// heard sets the reported status of a member.
 func (m *EtcdMember) heard(st etcdState) {
 	s := st.Status
 	m.Answers, m.Version, m.DBBytes, m.InUseBytes, m.QuotaBytes = true, s.Version, s.DBSize, s.DBSizeInUse, s.DBSizeQuota
@@ -266,7 +266,7 @@ func (m *EtcdMember) heard(st etcdState) {
 	m.leader, m.Leader = s.Leader, s.Leader != 0 && s.Leader == s.Header.MemberID
 }
 
-// alarms gives each member its own: every one tells of those of all.
+// alarms assigns alarms to their members: every member reports the alarms of all.
 func alarms(members []EtcdMember) {
 	of := map[string][]string{}
 	for i := range members {

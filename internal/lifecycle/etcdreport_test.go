@@ -146,75 +146,75 @@ func TestEtcdReport(t *testing.T) {
 		warned       []string
 		next         string
 	}{
-		{"well", "there is nothing to say", func(*world, *ensemble) {}, Healthy, "all 3 members answer, the leader is cp1", []string{}, "slipway etcd snapshot prod"},
+		{"well", "there is nothing to say", func(*world, *ensemble) {}, Healthy, "all 3 members respond, the leader is cp1", []string{}, "slipway etcd snapshot prod"},
 		{
 			"the API is down", "it is not asked", func(w *world, _ *ensemble) { w.api.halt() },
-			Healthy, "all 3 members answer, the leader is cp1",
+			Healthy, "all 3 members respond, the leader is cp1",
 			[]string{},
 			"slipway etcd snapshot prod",
 		},
 		{
 			"a member is down", "it is named, and its log is next", func(_ *world, e *ensemble) { e.members[1].down = true },
-			Degraded, "2 of 3 members answer, the leader is cp1",
-			[]string{"cp2 the etcd member does not answer"},
+			Degraded, "2 of 3 members respond, the leader is cp1",
+			[]string{"cp2 the etcd member does not respond"},
 			"slipway exec prod@cp2 --sudo -- journalctl -u kubelet -n 30 --no-pager",
 		},
 		{
 			"a host is down", "both are named, and others are asked", func(w *world, e *ensemble) { w.machines["cp1"].down, e.members[0].down = errDown, true; e.elect(11) },
-			Degraded, "2 of 3 members answer, the leader is cp2",
-			[]string{"cp1 cp1 does not answer", "cp1 the etcd member does not answer"},
+			Degraded, "2 of 3 members respond, the leader is cp2",
+			[]string{"cp1 cp1 does not answer", "cp1 the etcd member does not respond"},
 			"slipway cluster-info prod",
 		},
 		{
 			"no majority", "nothing works, and it says so", func(_ *world, e *ensemble) { e.members[0].down, e.members[1].down = true, true; e.elect(0) },
-			Down, "1 of 3 members answer, and it takes 2: nothing can be written, and the API does not work",
-			[]string{"cp1 the etcd member does not answer", "cp2 the etcd member does not answer", "cp3 the etcd member has no leader"},
-			"bring the others back; or, if they are gone for good: slipway etcd rescue prod --lost NAME,…; or, if all data are lost: slipway etcd restore prod --from FILE",
+			Down, "1 of 3 members respond, but a quorum needs 2: nothing can be written, and the API does not work",
+			[]string{"cp1 the etcd member does not respond", "cp2 the etcd member does not respond", "cp3 the etcd member has no leader"},
+			"start the other members; or, if they are permanently lost: slipway etcd rescue prod --lost NAME,…; or, if all data is lost: slipway etcd restore prod --from FILE",
 		},
 		{
 			"all members are down", "they are known from the records", func(_ *world, e *ensemble) {
 				for _, m := range e.members {
 					m.down = true
 				}
-			}, Down, "etcdctl: it ended with 1", []string{"etcd cannot be asked (etcdctl: it ended with 1); its members are those on record"}, "slipway cluster-info prod",
+			}, Down, "etcdctl: it exited with code 1", []string{"etcd cannot be queried (etcdctl: it exited with code 1); the listed members are from the saved state"}, "slipway cluster-info prod",
 		},
 		{
 			"no room", "each alarm is told of once, of whose it is", func(_ *world, e *ensemble) {
 				for _, m := range e.members {
 					m.errors = []string{"memberID:11 alarm:NOSPACE "}
 				}
-			}, Degraded, "3 of 3 members answer, the leader is cp1", []string{"cp2 etcd says: alarm NOSPACE"}, "slipway etcd defrag prod",
+			}, Degraded, "3 of 3 members respond, the leader is cp1", []string{"cp2 etcd reports alarm NOSPACE"}, "slipway etcd defrag prod",
 		},
 		{
 			"nearly full", "there is still time", func(_ *world, e *ensemble) { e.members[2].db = 1800 << 20 },
-			Degraded, "3 of 3 members answer, the leader is cp1",
-			[]string{"cp3 its database has 1.7 GiB of the 2 GiB that it may have; when it is full nothing can be written to the cluster"},
+			Degraded, "3 of 3 members respond, the leader is cp1",
+			[]string{"cp3 its database uses 1.7 GiB of its quota of 2 GiB; when it is full, nothing can be written to the cluster"},
 			"slipway etcd defrag prod",
 		},
 		{
 			"far behind", "its disk may be slow", func(_ *world, e *ensemble) {
 				e.members[0].index, e.members[2].index, e.members[2].applied = 20000, 20, 20
 			},
-			Degraded, "3 of 3 members answer, the leader is cp1",
+			Degraded, "3 of 3 members respond, the leader is cp1",
 			[]string{"cp1 the etcd member is 15000 entries behind", "cp2 the etcd member is 15000 entries behind", "cp3 the etcd member is 19980 entries behind"},
 			"slipway cluster-info prod",
 		},
 		{
 			"versions", "an upgrade stopped half way", func(_ *world, e *ensemble) { e.members[1].version = "3.6.8" },
-			Degraded, "3 of 3 members answer, the leader is cp1",
-			[]string{"etcd's members have different versions: cp1 3.7.0, cp2 3.6.8, cp3 3.7.0"},
+			Degraded, "3 of 3 members respond, the leader is cp1",
+			[]string{"the etcd members have different versions: cp1 3.7.0, cp2 3.6.8, cp3 3.7.0"},
 			"slipway cluster-info prod",
 		},
 		{
 			"strangers", "who is no host on record, and who is no member", func(_ *world, e *ensemble) { e.members[2].name = "old" },
-			Degraded, "3 of 3 members answer, the leader is cp1",
-			[]string{"old the etcd member is that of no host on record", "cp3 etcd has no member of this host"},
+			Degraded, "3 of 3 members respond, the leader is cp1",
+			[]string{"old the etcd member does not belong to any host of the cluster", "cp3 etcd has no member for this host"},
 			"slipway cluster-info prod",
 		},
 		{
 			"a learner", "it has no vote to count", func(_ *world, e *ensemble) { e.members[2].learner, e.members[2].down = true, true },
-			Degraded, "2 of 2 members answer, the leader is cp1",
-			[]string{"cp3 the etcd member does not answer", "etcd has 2 members: one more or one less would survive as many losses"},
+			Degraded, "2 of 2 members respond, the leader is cp1",
+			[]string{"cp3 the etcd member does not respond", "etcd has 2 members: an even number tolerates no more failures than one member fewer"},
 			"slipway exec prod@cp3 --sudo -- journalctl -u kubelet -n 30 --no-pager",
 		},
 	} {

@@ -12,23 +12,27 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// needs says that the operation cannot go on without a host that stays. The
-// first control plane cannot be done without, unless the cluster is taken away;
-// nor any, as long as none is known to hold the cluster, nor any host for etcd,
-// as long as none is known to hold its data; nor one that must have its turn.
+// needs reports whether the operation cannot continue without host h, which stays in
+// the cluster. An operation that removes the cluster needs no host. Every other
+// operation needs these hosts:
+//   - the first control plane
+//   - each host that a restore, a rescue or a CA rotation changes (restoresOn)
+//   - each host that other nodes wait for (awaits)
+//   - every control plane, if no control plane is known to hold the cluster (headless)
+//   - every etcd host, if no etcd host is known to hold the data (memberless)
 func (p *prepared) needs(h *engine.Host, staying []facts.Host) bool {
 	return !p.removes() && (p.env.IsFirst(h) || p.restoresOn(h.Host) || p.awaits(h) || p.headless() && h.HasRole(v1alpha1.RoleControlPlane) || p.memberless(staying) && h.HasRole(v1alpha1.RoleEtcd))
 }
 
-// awaits says that others change their version only after a host: one that nobody
-// reaches may serve all the same, and no kubelet may be newer than an API server that
-// it asks. On the way there these are control planes, on the way back all nodes.
+// awaits reports whether other nodes may change their version only after host h. An
+// unreachable host may still serve, and no kubelet may be newer than an API server
+// that it uses. In an upgrade these hosts are the control planes, in a rollback all nodes.
 func (p *prepared) awaits(h *engine.Host) bool {
 	return p.request.Kind == Upgrade && h.HasRole(v1alpha1.RoleControlPlane) || p.request.Kind == Revert && facts.RunsKubelet(h.Roles)
 }
 
-// offerRest adds to the hints about hosts that cannot be reached how a cluster
-// that exists is changed without them.
+// offerRest adds to the hints about unreachable hosts how to change an existing
+// cluster without them.
 func (p *prepared) offerRest(staying []facts.Host) {
 	if !created(p.recorded) || !changesHosts(p.request.Kind) && !renewsData(p.request.Kind) && !aboutCertificates(p.request.Kind) {
 		return
@@ -41,31 +45,30 @@ func (p *prepared) offerRest(staying []facts.Host) {
 			}
 			continue
 		}
-		p.hint(h.Name, string(lost.Reason), "; or go on without it for now: --ignore-errors")
+		p.hint(h.Name, string(lost.Reason), "; or continue without this host for now: --ignore-errors")
 	}
 }
 
-// hint adds to that of a host's finding.
+// hint appends text to the hint of the host's finding with this id.
 func (p *prepared) hint(host, id, more string) {
 	for i, d := range p.findings {
 		if d.Host == host && d.ID == id {
-			p.findings[i].Hint = cmp.Or(d.Hint, "mend it") + more
+			p.findings[i].Hint = cmp.Or(d.Hint, "fix the problem") + more
 		}
 	}
 }
 
-// offerOff adds to the hint about a host that others wait for what is left to do
-// without it.
+// offerOff adds to the hint about a host that other nodes wait for how to remove it.
 func (p *prepared) offerOff(h *engine.Host, id string) {
 	if p.awaits(h) && !p.env.IsFirst(h) {
-		p.hint(h.Name, id, "; or, if it is gone for good, take it off: slipway delete node "+h.Name+" --forget")
+		p.hint(h.Name, id, "; or, if the host is permanently lost, remove it: slipway delete node "+h.Name+" --forget")
 	}
 }
 
-const notForgotten = "; --forget is for hosts that are gone, and this is wrong here, whatever the host is"
+const notForgotten = "; --forget is only for lost hosts, and this problem is on this machine, not on the host"
 
-// isHere says that the reason for which a host is not to be had is one of this
-// machine's: the host may well run.
+// isHere reports whether the reason why a host cannot be used lies on this machine.
+// The host itself may be running.
 func isHere(h v1alpha1.Host, reason string) bool {
 	switch remote.Reason(reason) {
 	case remote.KeyUnreadable, remote.SecretUnreadable, remote.HostKeyUnknown:
@@ -76,14 +79,14 @@ func isHere(h v1alpha1.Host, reason string) bool {
 	return false
 }
 
-// dropLost goes on without the hosts that cannot be reached; they stay failed
-// in the result.
+// dropLost continues without the hosts that cannot be used. The result lists them as
+// failed.
 func (p *prepared) dropLost(found []facts.Host) error {
 	var lost []*engine.Host
-	kept := slices.Clone(p.hosts[len(found):]) // those that leave are judged by themselves
+	kept := slices.Clone(p.hosts[len(found):]) // leaving hosts are checked separately
 	for i, h := range p.hosts[:len(found)] {
 		f := p.unfit(h.Name, found[i].Err)
-		forgotten := p.request.Forget && p.removes() // else it takes part later
+		forgotten := p.request.Forget && p.removes() // otherwise the host takes part later
 		if f == nil || p.needs(h, found) || forgotten && isHere(h.Host, f.Reason) {
 			switch {
 			case f != nil && forgotten:
@@ -97,7 +100,7 @@ func (p *prepared) dropLost(found []facts.Host) error {
 		lost = append(lost, h)
 		p.lost = append(p.lost, HostFailure{Host: h.Name, Task: "connect", Title: "connect to host", Failure: *f})
 		for i, d := range p.findings {
-			if d.Host == h.Name { // told, but nothing is refused for it
+			if d.Host == h.Name { // reported, but refuses nothing
 				p.findings[i].Severity = diag.Warning
 			}
 		}

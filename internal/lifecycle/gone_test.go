@@ -95,7 +95,7 @@ func TestDeadControlPlaneAndOthers(t *testing.T) {
 			r := tc.request(w)
 			_, err := w.service().Prepare(t.Context(), r, nil)
 			refusal(t, err, string(remote.Unreachable))
-			const want = "start it; or go on without it for now: --ignore-errors"
+			const want = "start it; or continue without this host for now: --ignore-errors"
 			if err != nil && strings.Contains(err.Error(), want) != tc.offered {
 				t.Errorf("%v: %q is in it, want %t: %s", err, want, tc.offered, tc.reason)
 			}

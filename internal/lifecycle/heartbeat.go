@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// beatEvery is well below the 60 s after which a lock counts as stale.
+	// beatEvery is the heartbeat interval, well below the 60 s after which a lock is stale.
 	beatEvery = 10 * time.Second
-	// unheardFor is how long a majority may say nothing: whoever is cut off has
-	// stopped before others may take the lock.
+	// unheardFor is how long a majority may be silent: a manager that is disconnected
+	// stops before another manager may take the lock.
 	unheardFor = 45 * time.Second
 )
 
-// errLockLost is an operation on whose cluster another manager may work now.
+// errLockLost means that another manager may work on the cluster now.
 var errLockLost = errors.New("the cluster lock is lost")
 
-// pulse is what holders have answered to heartbeats.
+// pulse records the responses of the holders to heartbeats.
 type pulse struct {
 	mu sync.Mutex
-	// heard is when the latest heartbeat was sent that each has taken.
+	// heard is the time when the latest accepted heartbeat was sent to each holder.
 	heard []time.Time
-	// taken says that it has the lock of another.
+	// taken reports whether a holder has the lock of another manager.
 	taken []bool
 }
 
@@ -32,7 +32,7 @@ func (p *pulse) note(i int, sent time.Time, ok bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case err != nil: // it says nothing: its record ages
+	case err != nil: // no response: heard is not renewed
 	case ok:
 		p.heard[i], p.taken[i] = sent, false
 	default:
@@ -40,9 +40,9 @@ func (p *pulse) note(i int, sent time.Time, ok bool, err error) {
 	}
 }
 
-// beat renews the lock until the returned function is called, which waits for
-// the end of it. If the majority is lost, or silent for too long, the operation is
-// stopped. A host that does not answer keeps no other waiting.
+// beat renews the lock until the returned function is called, which waits for it to end.
+// If the majority is lost, or silent for too long, beat stops the operation. A host that
+// does not respond does not delay the others.
 func (l *hostLock) beat(ctx context.Context, stop context.CancelCauseFunc) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &pulse{heard: make([]time.Time, len(l.holders)), taken: make([]bool, len(l.holders))}
@@ -64,11 +64,11 @@ func (l *hostLock) beat(ctx context.Context, stop context.CancelCauseFunc) func(
 			p.note(i, sent, ok, err)
 		})
 	}
-	each(func() {}) // all of them may be waited for
+	each(func() {}) // judge also runs while all holders are waited for
 	return func() { cancel(); wg.Wait() }
 }
 
-// eachBeat does something at every heartbeat, until it fails or ctx ends.
+// eachBeat calls do at every heartbeat, until it fails or ctx ends.
 func eachBeat(ctx context.Context, do func() error) error {
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
@@ -84,8 +84,8 @@ func eachBeat(ctx context.Context, do func() error) error {
 	}
 }
 
-// judge says why the lock is lost, if it is: to a majority of the holders, or of
-// those that stay, when some leave.
+// judge returns an error if the lock is lost on a majority of the holders, or of the
+// staying holders if some leave.
 func (l *hostLock) judge(p *pulse) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,9 +109,9 @@ func (l *hostLock) judge(p *pulse) error {
 	}
 	switch {
 	case kept < need:
-		return fmt.Errorf("%w: another manager has taken it", errLockLost)
+		return fmt.Errorf("%w: another manager has taken the lock", errLockLost)
 	case heard < need:
-		return fmt.Errorf("%w: too few control planes have answered for %.0f s, and another manager may take it; resume when they do", errLockLost, unheardFor.Seconds())
+		return fmt.Errorf("%w: too few control planes have responded for %.0f s, and another manager may take the lock; resume when they respond again", errLockLost, unheardFor.Seconds())
 	}
 	return nil
 }

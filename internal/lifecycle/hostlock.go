@@ -20,36 +20,35 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// lockTime bounds a question about the lock.
+// lockTime limits a request about the lock.
 const lockTime = 30 * time.Second
 
-// hostLock is the cluster lock: a record on a majority of the control planes.
+// hostLock is the cluster lock, which is kept on a majority of the control planes.
 type hostLock struct {
 	lock    remote.Lock
 	holders []holder
 	// need is how many of the holders must keep it.
 	need int
 	log  *slog.Logger
-	// over is the process whose lock may be taken over at once, by host: it was one of
-	// this manager's, and has ended.
+	// over maps a host to the process whose lock may be taken over immediately: an ended
+	// process of this manager.
 	over map[string]string
-	// freed is called when no host has the lock any more.
+	// freed is called when no host has the lock any longer.
 	freed func() error
 }
 
 type holder struct {
 	name string
 	conn remote.Locker
-	// leaves says that the host is put back in the course of the operation,
-	// and has no lock then.
+	// leaves reports whether the operation resets the host, which then has no lock.
 	leaves bool
 }
 
-// lockHosts takes the cluster lock. Preparing hosts alone takes none, and
-// neither does forgetting a cluster of which no host answers. A
-// control plane that does not answer counts as one that has not got it.
+// lockHosts takes the cluster lock. Operations that only prepare hosts take no lock, nor
+// does the force-removal of a cluster without a reachable host. An unreachable control
+// plane counts as one without the lock.
 func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, error) {
-	if prepares(p.request.Kind) || len(p.hosts) == 0 { // nobody is touched
+	if prepares(p.request.Kind) || len(p.hosts) == 0 { // no host is touched
 		return &hostLock{log: p.svc.Log}, nil
 	}
 	candidates, all := p.lockers()
@@ -59,9 +58,10 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 		return nil, err
 	}
 	hl.need = all/2 + 1
-	// One host that is another's is enough: the records that managers go by may
-	// have different control planes, and majorities of these nobody in common.
-	// Not even the number is raised then: the holder's hosts would refuse it.
+	// One host that is locked by another manager is enough to stop: two managers may
+	// know different control planes, and the majorities of these may have no host in
+	// common. Then the fence number must not be raised either, because the hosts would
+	// refuse the other manager's operation.
 	works := func(st remote.LockState) bool {
 		return !p.request.BreakLock && st.Held && !st.Stale && !ours(st.Holder)
 	}
@@ -75,7 +75,7 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 	}
 	var other *remote.LockState
 	for _, c := range candidates {
-		if other != nil && works(*other) { // it came first
+		if other != nil && works(*other) { // the other manager was faster
 			break
 		}
 		state, ok, err := c.take(ctx, hl.taking(c.name), p.request.BreakLock)
@@ -88,7 +88,7 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 			other = &state
 		}
 	}
-	if len(hl.holders) < hl.need && p.request.BreakLock && other == nil && ctx.Err() == nil { // those that answer must do
+	if len(hl.holders) < hl.need && p.request.BreakLock && other == nil && ctx.Err() == nil { // the reachable control planes must be enough
 		hl.need = len(hl.holders)/2 + len(hl.holders)%2
 	}
 	if len(hl.holders) >= hl.need && (other == nil || !works(*other)) {
@@ -104,13 +104,13 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 	case other == nil && len(errs) > 0:
 		return nil, errors.Join(errs...)
 	case other == nil:
-		return nil, refused(idNoLockMajority, "too few control planes answer to lock the cluster", "bring them back, or use --break-lock if you are sure that nobody else works on it")
+		return nil, refused(idNoLockMajority, "too few control planes are reachable to lock the cluster", "make them reachable, or use --break-lock if you are sure that no other manager works on the cluster")
 	}
 	return nil, p.lockedBy(other)
 }
 
-// newHostLock is the lock to be taken where seen was read, and tells which holders are
-// processes of this manager that have ended.
+// newHostLock returns the lock to take on the hosts whose locks were read into seen. ours
+// reports whether a holder is an ended process of this manager.
 func (p *prepared) newHostLock(operation string, seen map[string]remote.LockState) (hl *hostLock, ours func(remote.Lock) bool, err error) {
 	manager, err := p.svc.Store.ManagerID()
 	if err != nil {
@@ -121,8 +121,8 @@ func (p *prepared) newHostLock(operation string, seen map[string]remote.LockStat
 	if err != nil {
 		return nil, nil, err
 	}
-	// Copies of the records have our manager id: of its processes, only those are ours
-	// that these records remember. Locks of earlier versions do not say whose they are.
+	// A copy of the state directory has our manager id too, so a process counts as ours
+	// only if this state directory knows it. Locks of earlier versions name no process.
 	ours = func(l remote.Lock) bool {
 		return l.Manager == manager && (l.Process == "" || slices.Contains(before, l.Process))
 	}
@@ -140,8 +140,8 @@ func (p *prepared) newHostLock(operation string, seen map[string]remote.LockStat
 	return hl, ours, nil
 }
 
-// displace has the other hosts that answer refuse whoever had the lock before: a
-// manager that is cut off from the control planes may be at work on them.
+// displace makes the other reachable hosts refuse the previous holder of the lock: a
+// manager without a connection to the control planes may still work on these hosts.
 func (p *prepared) displace(ctx context.Context, hl *hostLock, seen map[string]remote.LockState) {
 	held := slices.ContainsFunc(slices.Collect(maps.Values(seen)), func(st remote.LockState) bool { return st.Held })
 	if !held && !p.request.BreakLock {
@@ -153,34 +153,34 @@ func (p *prepared) displace(ctx context.Context, hl *hostLock, seen map[string]r
 	g.SetLimit(dialAtOnce)
 	for _, h := range p.hosts {
 		l, ok := h.Conn.(remote.Locker)
-		putBack := !p.env.Stays(h) && h.Facts != nil && !h.Facts.Ledger // it is nobody's any more
+		putBack := !p.env.Stays(h) && h.Facts != nil && !h.Facts.Ledger // the host was reset
 		if !ok || putBack || slices.ContainsFunc(hl.holders, func(k holder) bool { return k.name == h.Name }) {
 			continue
 		}
 		g.Go(func() error {
 			_, ok, err := l.TakeLock(ctx, hl.taking(h.Name), p.request.BreakLock)
-			if ok && err == nil { // its number stays
+			if ok && err == nil { // the host keeps the fence number
 				err = l.ReleaseLock(ctx, hl.lock)
 			}
 			if err != nil {
-				hl.log.Warn("a host has not heard that the cluster lock has changed hands", "host", h.Name, "error", err)
+				hl.log.Warn("a host was not informed about the new holder of the cluster lock", "host", h.Name, "error", err)
 			}
 			return nil
 		})
 	}
-	_ = g.Wait() // errors are told
+	_ = g.Wait() // errors are logged
 }
 
 func (p *prepared) lockedBy(other *remote.LockState) error {
 	return &LockedError{
 		Cluster: p.env.Cluster.Name, Operation: other.Holder.Operation,
-		Holder: fmt.Sprintf("%s, last heard of %.0f s ago", cmp.Or(other.Holder.By, "manager "+other.Holder.Manager), other.AgeSeconds), Elsewhere: true,
+		Holder: fmt.Sprintf("%s, last heartbeat %.0f s ago", cmp.Or(other.Holder.By, "manager "+other.Holder.Manager), other.AgeSeconds), Elsewhere: true,
 	}
 }
 
-// keepers is the description whose control planes keep the lock: that of the
-// cluster as it runs, so that whoever adds some asks those that all know. Those
-// that leave are among them until they have left.
+// keepers returns the description whose control planes keep the lock: the running
+// cluster, so that a manager that adds control planes uses those that all managers know.
+// It includes leaving control planes until they have left.
 func (p *prepared) keepers() *v1alpha1.Cluster {
 	if created(p.recorded) {
 		return p.recorded
@@ -188,16 +188,16 @@ func (p *prepared) keepers() *v1alpha1.Cluster {
 	return p.env.WithLeaving()
 }
 
-// lockers are the control planes that answer, and how many there are. One that
-// leaves and has been put back by the operation that goes on keeps none: nobody
-// would take it away again.
+// lockers returns the reachable control planes, and the number of all of them. A leaving
+// control plane that the resumed operation has already reset does not count: a lock on
+// it would never be removed.
 func (p *prepared) lockers() (answer []holder, all int) {
 	for _, cp := range spec.HostsWithRole(p.keepers(), v1alpha1.RoleControlPlane) {
 		i := slices.IndexFunc(p.hosts, func(h *engine.Host) bool { return h.Name == cp.Name })
 		if i >= 0 && p.env.Resets(p.hosts[i]) && p.hosts[i].Facts != nil && !p.hosts[i].Facts.Ledger {
 			continue
 		}
-		if p.isLost(cp.Name) || p.isGivenUp(cp.Name) { // nobody holds anything there
+		if p.isLost(cp.Name) || p.isGivenUp(cp.Name) { // a lost host holds no lock
 			continue
 		}
 		all++
@@ -212,7 +212,7 @@ func (p *prepared) lockers() (answer []holder, all int) {
 	return answer, all
 }
 
-// isGivenUp says that a host leaves that is gone for good.
+// isGivenUp reports whether a leaving host is permanently lost.
 func (p *prepared) isGivenUp(name string) bool {
 	return slices.ContainsFunc(p.env.Leaving, func(l module.Leaving) bool { return l.Name == name && l.Gone })
 }
@@ -223,8 +223,8 @@ func (h holder) take(ctx context.Context, l remote.Lock, breaking bool) (remote.
 	return h.conn.TakeLock(ctx, l, breaking)
 }
 
-// readLocks are the locks as the hosts have them, workers' too: they have none,
-// but know the highest number.
+// readLocks returns the lock states of all hosts, including workers, which have no lock
+// but know the highest fence number.
 func readLocks(ctx context.Context, hosts []*engine.Host) (map[string]remote.LockState, []error) {
 	ctx, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
@@ -255,8 +255,8 @@ func readLocks(ctx context.Context, hosts []*engine.Host) (map[string]remote.Loc
 	return seen, slices.DeleteFunc(failed, func(err error) bool { return err == nil })
 }
 
-// highestFence is the highest number that any host has seen, workers too:
-// they refuse lower ones even when the control planes have forgotten.
+// highestFence returns the highest fence number that any host has seen. Workers count
+// too: they refuse lower numbers even if the control planes have lost theirs.
 func highestFence(seen map[string]remote.LockState) (highest uint64) {
 	for _, st := range seen {
 		highest = max(highest, st.Highest)
@@ -264,7 +264,7 @@ func highestFence(seen map[string]remote.LockState) (highest uint64) {
 	return highest
 }
 
-// taking is the lock as a host is asked for it.
+// taking returns the lock to request from a host.
 func (l *hostLock) taking(host string) remote.Lock {
 	lock := l.lock
 	lock.Over = l.over[host]
@@ -273,15 +273,15 @@ func (l *hostLock) taking(host string) remote.Lock {
 
 func (l *hostLock) fence() uint64 { return l.lock.Fence }
 
-// release frees the lock where it is held. A host that was put back as it was
-// has none any more; one that does not answer forgets it within a minute.
+// release releases the lock on all holders. A host that was reset no longer has it, and
+// on a host that does not respond it expires within a minute.
 func (l *hostLock) release(ctx context.Context) {
 	held := false
 	for _, h := range l.holders {
 		ctx, cancel := context.WithTimeout(ctx, beatEvery)
 		if err := h.conn.ReleaseLock(ctx, l.lock); err != nil {
 			held = true
-			l.log.Warn("the cluster lock was not freed; it ends within a minute", "host", h.name, "error", err)
+			l.log.Warn("the cluster lock was not released; it expires within a minute", "host", h.name, "error", err)
 		}
 		cancel()
 	}
@@ -290,6 +290,6 @@ func (l *hostLock) release(ctx context.Context) {
 		return
 	}
 	if err := l.freed(); err != nil {
-		l.log.Warn("that the cluster lock was freed was not recorded", "error", err)
+		l.log.Warn("the release of the cluster lock was not saved", "error", err)
 	}
 }

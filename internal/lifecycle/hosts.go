@@ -21,13 +21,12 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// dialAtOnce bounds how many hosts are dialled at the same time; the rest of
-// the work is bounded by what tasks say.
+// dialAtOnce limits the number of hosts that are dialled at the same time. Tasks set
+// the limits of the remaining work.
 const dialAtOnce = 100
 
-// observe connects to all hosts and asks what they are, and which of some more
-// marks they have. A host that cannot be
-// asked is in the answer with its error.
+// observe connects to all hosts and reads their facts, including which of the given
+// marks they have. A host that cannot be queried is in the result with its error.
 func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote.Blobs, marks []string, progress event.Sink) ([]*engine.Host, []facts.Host) {
 	conns := make([]remote.Host, len(c.Spec.Hosts))
 	found := make([]facts.Host, len(c.Spec.Hosts))
@@ -61,8 +60,8 @@ func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote
 	return hosts, found
 }
 
-// complete fills in what only the hosts know: the addresses by which they
-// reach each other, where the file gives a name or localhost.
+// complete fills in the internal addresses that only the hosts know, where the file has
+// a name or localhost.
 func complete(c *v1alpha1.Cluster, hosts []*engine.Host, found []facts.Host) {
 	for i := range hosts {
 		h := &found[i].Spec
@@ -76,7 +75,7 @@ func complete(c *v1alpha1.Cluster, hosts []*engine.Host, found []facts.Host) {
 	}
 }
 
-// addresses are where hosts reach each other, by name.
+// addresses returns the internal addresses of hosts by name.
 func addresses(hosts []*engine.Host) map[string]string {
 	out := map[string]string{}
 	for _, h := range hosts {
@@ -87,7 +86,7 @@ func addresses(hosts []*engine.Host) map[string]string {
 	return out
 }
 
-// closeAll closes connections, side by side: each waits for its helper's end.
+// closeAll closes connections in parallel: each waits for its helper to end.
 func closeAll(hosts []*engine.Host) error {
 	errs := make([]error, len(hosts))
 	var g errgroup.Group

@@ -5,14 +5,13 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Identifiers of what is refused here, each with an entry in
-// docs/guide/errors.md; they never change.
+// Error ids, each with an entry in docs/guide/errors.md. They never change.
 const (
 	idClusterExists     = "cluster-exists"
 	idBundleVersion     = "bundle-version"
-	idSecretUnreadable  = "secret-unreadable" // as package spec has it
+	idSecretUnreadable  = "secret-unreadable" // as in package spec
 	idCheckFailed       = "check-failed"
-	idPlanChanged       = "plan-changed" // as package cli has it
+	idPlanChanged       = "plan-changed" // as in package cli
 	idPlanNoPassword    = "plan-without-password"
 	idNothingUnfinished = "nothing-unfinished"
 	idUnknownOperation  = "unknown-operation"
@@ -25,7 +24,7 @@ const (
 	idNotSlipway        = "not-slipway"
 	idNoKubectl         = "no-kubectl"
 	idNoKubeconfig      = "no-kubeconfig"
-	idDamaged           = "record-damaged" // as package store has it
+	idDamaged           = "record-damaged" // as in package store
 	idNotCreated        = "not-created"
 	idNoNewHost         = "no-new-host"
 	idLastControlPlane  = "last-control-plane"
@@ -39,7 +38,7 @@ const (
 	idHostOnRecord      = "host-on-record"
 	idHostTwice         = "duplicate-address"
 	idAddressFixed      = "address-fixed"
-	idEndpointMode      = "endpoint-mode" // as package spec has it
+	idEndpointMode      = "endpoint-mode" // as in package spec
 	idRegistryInUse     = "registry-in-use"
 	idMigrationAlone    = "runtime-change-alone"
 	idUpgradeHow        = "upgrade-invalid"
@@ -50,7 +49,7 @@ const (
 	idRevertFailed      = "revert-failed"
 )
 
-// Of looking at clusters and working on their hosts.
+// Ids of cluster queries and of work on hosts.
 const (
 	idAmbiguous           = "ambiguous-operation"
 	idNoSuchClusters      = "no-such-clusters"
@@ -87,7 +86,7 @@ const (
 	idEncryptionLost      = kubeadm.IDEncryptionLost
 )
 
-// Of etcd and its backups. Those of package backup are used as they are.
+// Ids of etcd and its backups. The ids of package backup are used unchanged.
 const (
 	idEtcdExternal  = "etcd-external"
 	idEtcdUnhealthy = op.IDEtcdUnhealthy

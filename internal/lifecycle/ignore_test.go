@@ -100,7 +100,7 @@ func TestIgnoreErrors(t *testing.T) {
 		}
 		w.machines["w1"].down = nil
 		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Delete, Name: "prod"}, nil))
-		if d := cmp.Diff([]string{"host w1 and all that the cluster keeps on it"}, p.Plan().Removes); d != "" {
+		if d := cmp.Diff([]string{"host w1 and all cluster data on it"}, p.Plan().Removes); d != "" {
 			t.Errorf("what is removed, when cp1 is done (-want +got):\n%s", d)
 		}
 		w.resume(event.Succeeded)
@@ -113,7 +113,7 @@ func TestIgnoreErrors(t *testing.T) {
 		m := w.machines["cp1"]
 		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, "" // installed anew
 		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Delete, Name: "prod"}, nil))
-		if pl := p.Plan(); pl.Empty() || len(pl.Removes) != 1 || !strings.Contains(pl.Removes[0], "the record of cluster prod") {
+		if pl := p.Plan(); pl.Empty() || len(pl.Removes) != 1 || !strings.Contains(pl.Removes[0], "the saved state of cluster prod") {
 			t.Errorf("the plan removes %q: want the record, which needs leave, too", pl.Removes)
 		}
 		w.apply(p, event.Succeeded)
@@ -164,8 +164,8 @@ func TestForget(t *testing.T) {
 		w.machines["w1"].down = errDown
 		p := w.prepared(w.service().Prepare(t.Context(), forget, nil))
 		want := []string{
-			"host cp1 and all that the cluster keeps on it",
-			"the record of host w1, on which all that the cluster keeps stays: w1 does not answer",
+			"host cp1 and all cluster data on it",
+			"the saved state of host w1; all cluster data remains on the host: w1 does not answer",
 		}
 		if d := cmp.Diff(want, p.Plan().Removes); d != "" {
 			t.Errorf("what is removed (-want +got):\n%s", d)

@@ -25,13 +25,13 @@ type Verdict string
 // The verdicts.
 const (
 	Healthy  Verdict = "healthy"
-	Degraded Verdict = "degraded" // it works, and something is wrong
-	Down     Verdict = "down"     // its API does not answer
+	Degraded Verdict = "degraded" // it works, but there is a problem
+	Down     Verdict = "down"     // its API does not respond
 	Absent   Verdict = "absent"   // it has no control plane yet
 )
 
-// Info is what is known of a cluster at this moment: from its API, and from
-// its hosts and the records where that does not answer.
+// Info is the current state of a cluster: from its API, or from its hosts and the saved
+// state if the API does not respond.
 type Info struct {
 	Name       string         `json:"name"`
 	Verdict    Verdict        `json:"verdict"`
@@ -42,31 +42,31 @@ type Info struct {
 	Endpoint   EndpointInfo   `json:"endpoint"`
 	Nodes      []NodeInfo     `json:"nodes"`
 	Etcd       EtcdInfo       `json:"etcd"`
-	// Certificates come soonest first.
+	// Certificates are sorted by their expiry, earliest first.
 	Certificates []Certificate `json:"certificates"`
 	AddOns       []AddOn       `json:"addOns"`
 	// Operations are the latest few, newest first.
 	Operations []OperationInfo `json:"operations"`
-	// Next is what to type now.
+	// Next is the next command.
 	Next string `json:"next"`
 }
 
-// EndpointInfo is how the API is reached, and whether it answers.
+// EndpointInfo is the API address and whether the API responds.
 type EndpointInfo struct {
 	Address string                `json:"address"`
 	Mode    v1alpha1.EndpointMode `json:"mode"`
 	Answers bool                  `json:"answers"`
-	// Through is the host over which it answers; "" is from here.
+	// Through is the host over which the API was queried; "" means from this machine.
 	Through string `json:"through,omitempty"`
 	Message string `json:"message,omitempty"`
 }
 
-// NodeInfo is a host, and the node that it is.
+// NodeInfo describes a host and its node.
 type NodeInfo struct {
 	Name    string          `json:"name"`
 	Roles   []v1alpha1.Role `json:"roles"`
 	Address string          `json:"address"`
-	// Version is the kubelet's; of the records, if the API does not answer.
+	// Version is the kubelet version, from the saved state if the API does not respond.
 	Version string `json:"version"`
 	// Ready is Ready, NotReady or Unknown.
 	Ready       string    `json:"ready"`
@@ -74,21 +74,21 @@ type NodeInfo struct {
 	Message     string    `json:"message,omitempty"`
 	Capacity    Resources `json:"capacity"`
 	Allocatable Resources `json:"allocatable"`
-	// ResourcesFrom says who told of them: api, host or nobody ("").
+	// ResourcesFrom is the source of the resources: api, host or unknown ("").
 	ResourcesFrom string `json:"resourcesFrom"`
 	OS            string `json:"os"`
 	Kernel        string `json:"kernel"`
 	Runtime       string `json:"runtime"`
-	// Host is whether SSH reaches it: ok, or why not.
+	// Host is "ok" if SSH reaches the host, otherwise the reason.
 	Host string `json:"host"`
-	// Endpoint is what the API answers when this node asks it: ok, or why
-	// not; "" if the host could not be asked.
+	// Endpoint is "ok" if the API responds to this node, otherwise the reason; "" if
+	// the host could not be queried.
 	Endpoint string `json:"endpoint"`
-	// Kubelet is the unit's state; "" if the host could not be asked.
+	// Kubelet is the state of its unit; "" if the host could not be queried.
 	Kubelet string `json:"kubelet"`
 }
 
-// Resources are a node's; empty is not known.
+// Resources are the resources of a node; empty means unknown.
 type Resources struct {
 	CPU    string `json:"cpu,omitempty"`
 	Memory string `json:"memory,omitempty"`
@@ -96,15 +96,15 @@ type Resources struct {
 	Disk   string `json:"disk,omitempty"`
 }
 
-// AddOn is what runs in the cluster for the cluster.
+// AddOn is a workload of the cluster itself.
 type AddOn struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"`
 	Version   string `json:"version"`
-	// Ready and Wanted are pods; -1 is not known.
+	// Ready and Wanted are numbers of pods; -1 means unknown.
 	Ready  int `json:"ready"`
 	Wanted int `json:"wanted"`
-	// Missing says that the cluster ought to have it, and has not.
+	// Missing reports whether the cluster should have the add-on but does not.
 	Missing bool `json:"missing,omitempty"`
 }
 
@@ -118,26 +118,26 @@ type OperationInfo struct {
 }
 
 const (
-	// apiTime bounds one question to the API.
+	// apiTime limits one API request.
 	apiTime = 5 * time.Second
-	// lastOperations is how many are shown.
+	// lastOperations is the number of operations to show.
 	lastOperations = 5
 )
 
-// lookTimes bound how long a look at a cluster takes. Each host has its own
-// time, and so have the API and etcd, which are asked through whoever is reached
-// first: nobody waits for one that hangs.
+// lookTimes limit the duration of a cluster query. Each host has a separate limit, and so
+// have the API and etcd, which are queried through the first reachable host: a host that
+// hangs does not delay the others.
 type lookTimes struct {
 	whole time.Duration // all of it
 	host  time.Duration // one host
 	over  time.Duration // the API or etcd, over one host
-	// dump and dumpHost are those of a support bundle, which reads logs.
+	// dump and dumpHost are the limits for a support bundle, which reads logs.
 	dump, dumpHost time.Duration
-	// file is how long nothing may come of a file that is fetched: it is read
-	// through before.
+	// file is how long a fetched file may deliver no data: the host reads the whole
+	// file first.
 	file time.Duration
-	// between is how long pods are waited for that a minor of an upgrade has moved,
-	// before the next one.
+	// between is how long to wait, between two minors of an upgrade, for pods that were
+	// moved.
 	between time.Duration
 }
 
@@ -145,24 +145,25 @@ func usualLooks() lookTimes {
 	return lookTimes{whole: 25 * time.Second, host: 12 * time.Second, over: 10 * time.Second, dump: 3 * time.Minute, dumpHost: 2 * time.Minute, file: op.AutoCopyTime, between: 5 * time.Minute}
 }
 
-// A hostLook is what one host answered.
+// A hostLook is the result of querying one host.
 type hostLook struct {
 	spec  v1alpha1.Host
 	conn  remote.Host
-	err   error // it cannot be reached
+	err   error // the reason if it cannot be reached
 	facts *op.HostFacts
-	// kubelet is its unit's state; endpoint why the API does not answer here.
+	// kubelet is the state of its unit. endpoint is the reason if the API does not
+	// respond to this host.
 	kubelet  string
 	asked    bool
 	endpoint error
 	certs    []Certificate
 	auto     *AutoRenewal
-	// schedule is what it does about snapshots by itself, if it was asked.
+	// schedule describes its automatic snapshots, if they were queried.
 	schedule *ScheduledHost
 }
 
-// Info looks at a cluster. It answers with what can be known within a bounded
-// time, whoever is down. progress, which may be nil, hears of connecting.
+// Info returns the state of a cluster within a bounded time, even if hosts are down.
+// progress, which may be nil, receives events about connecting.
 func (s *service) Info(ctx context.Context, name string, progress event.Sink) (*Info, error) {
 	c, err := s.Cluster(ctx, name)
 	if err != nil {
@@ -205,16 +206,16 @@ func (s *service) Info(ctx context.Context, name string, progress event.Sink) (*
 	return in, nil
 }
 
-// lookAt asks all hosts of a cluster at once, each within a limit; one that does
-// not answer has its error afterwards. Those through which the API or etcd can
-// be asked are told of as soon as they are reached.
+// lookAt queries all hosts of a cluster at the same time, each within a limit. A host
+// that does not respond has an error afterwards. Hosts through which the API or etcd can
+// be queried are sent to the channels as soon as they are reached.
 func (l *looker) lookAt(ctx context.Context, limit time.Duration, progress event.Sink, ask func(context.Context, *hostLook)) {
 	c := l.env.Cluster
 	defer func() {
 		close(l.controlPlanes)
 		close(l.members)
 	}()
-	first := func(h *hostLook) int { // where there are more than are dialled at once
+	first := func(h *hostLook) int { // matters if there are more hosts than dialAtOnce
 		if spec.HasRole(h.spec, v1alpha1.RoleWorker) && !spec.HasRole(h.spec, v1alpha1.RoleControlPlane) {
 			return 1
 		}
@@ -242,18 +243,19 @@ func (l *looker) lookAt(ctx context.Context, limit time.Duration, progress event
 	})
 }
 
-// errNoTime is why those were not asked whose turn did not come.
-var errNoTime = errors.New("there was no time left to ask")
+// errNoTime is the error for hosts that were not queried before the time limit.
+var errNoTime = errors.New("the time limit was reached before the query")
 
-// silent is a host that does not answer in time, though it may be connected.
+// silent is the error for a host that does not respond in time, although it may be
+// connected.
 func silent(host string, limit time.Duration) error {
 	return &remote.Error{
-		Host: host, Reason: remote.Unreachable, Cause: fmt.Sprintf("it did not answer within %s", limit), Err: context.DeadlineExceeded,
-		Remedy: "is the host overloaded, or its disk? look at it: slipway ssh " + host,
+		Host: host, Reason: remote.Unreachable, Cause: fmt.Sprintf("the host did not respond within %s", limit), Err: context.DeadlineExceeded,
+		Remedy: "check whether the host or its disk is overloaded: slipway ssh " + host,
 	}
 }
 
-// because is an error that a time-out brought about, as the time-out tells it.
+// because returns the cause of a time-out instead of the resulting error.
 func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(err, context.DeadlineExceeded) {
 		return cause
@@ -261,7 +263,7 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// nodeFromHost is a node as its host and the records tell of it.
+// nodeFromHost describes a node from its host and the saved state.
 func nodeFromHost(c *v1alpha1.Cluster, h *hostLook) NodeInfo {
 	n := NodeInfo{
 		Name: h.spec.Name, Roles: h.spec.Roles, Address: module.InternalAddress(h.spec), Ready: "Unknown", Host: "ok",
@@ -292,18 +294,18 @@ func nodeFromHost(c *v1alpha1.Cluster, h *hostLook) NodeInfo {
 	return n
 }
 
-// looker is one look at a cluster.
+// looker queries a cluster once.
 type looker struct {
 	svc   *service
 	env   module.Env
 	admin []byte
 	hosts []*hostLook
-	// controlPlanes, and hosts through which etcd can be asked, come when they
-	// are reached.
+	// controlPlanes and members receive hosts when they are reached: control planes,
+	// and hosts from which etcd can be queried.
 	controlPlanes, members chan *hostLook
 }
 
-// look begins to look at a cluster, for as long as a look may take. done ends it.
+// look begins to query a cluster within the time limit. done ends the query.
 func (s *service) look(ctx context.Context, c *v1alpha1.Cluster) (_ context.Context, l *looker, done func(), err error) {
 	env, err := s.environment(ctx, c)
 	if err != nil {
@@ -330,12 +332,12 @@ func newLooker(s *service, env module.Env) *looker {
 func (l *looker) close() {
 	for _, h := range l.hosts {
 		if h.conn != nil {
-			_ = h.conn.Close() // it was only asked
+			_ = h.conn.Close() // only queries used it
 		}
 	}
 }
 
-// client speaks to the API from a host, at an address as the host sees it.
+// client returns an API client that connects from a host to an address.
 func (l *looker) client(h *hostLook, address string) (*kube.Client, error) {
 	return kube.New(l.admin, h.conn.DialContext, kube.Options{Address: address})
 }

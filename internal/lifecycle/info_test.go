@@ -209,7 +209,7 @@ func TestInfoDetails(t *testing.T) {
 		t.Errorf("etcd (-want +got):\n%s", d)
 	}
 	w.machines["cp1"].alarm = "memberID:10 alarm:NOSPACE "
-	if in, err := w.service().Info(t.Context(), "prod", nil); err != nil || !slices.ContainsFunc(in.Warnings, func(d diag.Diagnostic) bool { return d.Host == "cp1" && d.Message == "etcd says: alarm NOSPACE" }) {
+	if in, err := w.service().Info(t.Context(), "prod", nil); err != nil || !slices.ContainsFunc(in.Warnings, func(d diag.Diagnostic) bool { return d.Host == "cp1" && d.Message == "etcd reports alarm NOSPACE" }) {
 		t.Errorf("nobody tells of etcd's alarm: %v, %v", err, in.Warnings)
 	}
 	if n := in.Nodes[0]; n.Ready != "Ready" || n.Host != "ok" || n.Endpoint != "ok" || n.Kubelet != "active" || n.ResourcesFrom != "api" {

@@ -20,17 +20,18 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// apiAnswer is what the API says.
+// apiAnswer is the result of querying the API.
 type apiAnswer struct {
 	answers bool
-	message string // why it does not
-	through string // the host over which it was asked; "" is from here
+	message string // the reason if it does not
+	through string // the host over which it was queried; "" means from this machine
 	nodes   []corev1.Node
 	addOns  []AddOn
 }
 
-// askAPI asks the API over the first way that leads to it: the own one of the
-// control plane that is reached first, then those of others, then from here.
+// askAPI queries the API at the first address that works: the API server of the control
+// plane that is reached first, then the other control planes, then the endpoint from
+// this machine.
 func (l *looker) askAPI(ctx context.Context) *apiAnswer {
 	if len(l.admin) == 0 {
 		return &apiAnswer{message: "there is no admin kubeconfig yet"}
@@ -43,12 +44,12 @@ func (l *looker) askAPI(ctx context.Context) *apiAnswer {
 			return a
 		}
 		message = "on " + h.spec.Name + ": " + shortly(err)
-		down = down || !errors.Is(err, context.DeadlineExceeded) // else the host may hang, and not the API
+		down = down || !errors.Is(err, context.DeadlineExceeded) // otherwise the host may hang and not the API
 	}
 	if down {
-		return &apiAnswer{message: message} // their answer is the answer
+		return &apiAnswer{message: message} // the control planes responded: the API is down
 	}
-	door := l.svc.open(ctx, l.admin, record.Doors(l.env.Cluster)) // else it is told what the first says
+	door := l.svc.open(ctx, l.admin, record.Doors(l.env.Cluster)) // if none works, the first address gives the error
 	client, err := kube.New(l.admin, l.svc.Dial, kube.Options{Address: door})
 	if err != nil {
 		return &apiAnswer{message: cmp.Or(message, shortly(err))}
@@ -60,7 +61,7 @@ func (l *looker) askAPI(ctx context.Context) *apiAnswer {
 	return a
 }
 
-// askAt asks the API server of a control plane.
+// askAt queries the API server of a control plane.
 func (l *looker) askAt(ctx context.Context, h *hostLook) (*apiAnswer, error) {
 	client, err := l.own(h)
 	if err != nil {
@@ -73,13 +74,13 @@ func (l *looker) askAt(ctx context.Context, h *hostLook) (*apiAnswer, error) {
 	return a, err
 }
 
-// own speaks to the API server of a control plane.
+// own returns a client for the API server of a control plane.
 func (l *looker) own(h *hostLook) (*kube.Client, error) {
 	return l.client(h, net.JoinHostPort("127.0.0.1", strconv.Itoa(l.env.Cluster.Spec.ControlPlaneEndpoint.Port)))
 }
 
-// shortly is why the API does not answer, without what was asked of it: of a
-// connection that was not made, what the network said.
+// shortly returns the reason of an API error without the request; for a failed
+// connection, the network error.
 func shortly(err error) string {
 	var e *kube.Error
 	if !errors.As(err, &e) {
@@ -94,7 +95,7 @@ func shortly(err error) string {
 	return err.Error()
 }
 
-// reached says that a control plane could be asked.
+// reached reports whether a control plane could be queried.
 func (l *looker) reached() bool {
 	return slices.ContainsFunc(l.hosts, func(h *hostLook) bool {
 		return h.err == nil && spec.HasRole(h.spec, v1alpha1.RoleControlPlane)
@@ -116,7 +117,7 @@ func (l *looker) readAPI(ctx context.Context, client *kube.Client) (*apiAnswer, 
 	return a, nil
 }
 
-// into adds what the API says to what hosts and records tell.
+// into adds the API's data to the data of the hosts and the saved state.
 func (a *apiAnswer) into(in *Info) {
 	in.Endpoint.Answers, in.Endpoint.Through, in.Endpoint.Message = a.answers, a.through, a.message
 	if !a.answers {
@@ -134,12 +135,12 @@ func (a *apiAnswer) into(in *Info) {
 	}
 	for i := range nodes {
 		if !slices.ContainsFunc(in.Nodes, func(n NodeInfo) bool { return n.Name == nodes[i].Name }) {
-			n := NodeInfo{Name: nodes[i].Name, Roles: []v1alpha1.Role{}, Host: "it is not in the cluster's file"}
+			n := NodeInfo{Name: nodes[i].Name, Roles: []v1alpha1.Role{}, Host: "not in the cluster file"}
 			fromAPI(&n, &nodes[i])
 			in.Nodes = append(in.Nodes, n)
 		}
 	}
-	if a.addOns == nil { // they could not be asked for
+	if a.addOns == nil { // they could not be queried
 		return
 	}
 	wanted := in.AddOns
@@ -175,7 +176,7 @@ func resources(list corev1.ResourceList) Resources {
 	return Resources{CPU: get(corev1.ResourceCPU), Memory: get(corev1.ResourceMemory), Pods: get(corev1.ResourcePods), Disk: get(corev1.ResourceEphemeralStorage)}
 }
 
-// workloads are the workloads of the cluster's own namespaces.
+// workloads returns the workloads of the cluster's own namespaces.
 func workloads(ctx context.Context, client *kube.Client) ([]AddOn, error) {
 	out := []AddOn{}
 	for _, kind := range []string{"daemonsets", "deployments"} {
@@ -224,7 +225,7 @@ func workloads(ctx context.Context, client *kube.Client) ([]AddOn, error) {
 	return out, nil
 }
 
-// tag is an image's version.
+// tag returns the tag of an image.
 func tag(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	_, version, ok := strings.Cut(path.Base(image), ":")
@@ -234,7 +235,7 @@ func tag(image string) string {
 	return version
 }
 
-// installed are the add-ons as the records have them.
+// installed returns the add-ons according to the saved state.
 func (l *looker) installed() []AddOn {
 	c := l.env.Cluster
 	out := []AddOn{{Name: "coredns", Version: "v" + l.env.Release.CoreDNS, Ready: -1, Wanted: -1}}

@@ -16,29 +16,29 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// each does something for all of a list at once.
+// each calls do for all elements of a list in parallel.
 func each[T any](list []T, do func(T)) {
 	var g errgroup.Group
 	g.SetLimit(dialAtOnce)
 	for _, x := range list {
 		g.Go(func() error { do(x); return nil })
 	}
-	_ = g.Wait() // nothing fails: what went wrong is kept with each
+	_ = g.Wait() // errors are kept with each element
 }
 
-// merged is a host with all its SSH settings.
+// merged returns a host with all its SSH settings.
 func merged(c *v1alpha1.Cluster, h v1alpha1.Host) v1alpha1.Host {
 	h.SSH = spec.MergeSSH(c.Spec.SSH, h.SSH)
 	return h
 }
 
-// host asks one host all there is to ask it.
+// host queries one host.
 func (l *looker) host(ctx context.Context, h *hostLook) {
 	f := facts.Ask(ctx, h.spec, h.conn, op.Facts{Dirs: []string{facts.DirKubelet}})
 	if h.facts, h.err = f.Facts, f.Err; h.err != nil {
 		return
 	}
-	h.certs, _ = l.certificates(ctx, h) // what else is known of the host is told all the same
+	h.certs, _ = l.certificates(ctx, h) // other data of the host is reported anyway
 	l.byItself(ctx, h)
 	if !facts.RunsKubelet(h.spec.Roles) {
 		return
@@ -64,7 +64,7 @@ func (l *looker) host(ctx context.Context, h *hostLook) {
 	h.endpoint = client.Healthy(ctx)
 }
 
-// hostResources are what the host says it has.
+// hostResources returns the resources that a host reports.
 func hostResources(f *op.HostFacts) Resources {
 	r := Resources{CPU: strconv.Itoa(f.CPUs), Memory: fmt.Sprintf("%dKi", f.MemoryBytes>>10)}
 	if len(f.Disks) > 0 {

@@ -11,29 +11,29 @@ import (
 	"slipway.dev/slipway/internal/module/kubeadm"
 )
 
-// warner takes note of a warning.
+// warner adds a warning.
 type warner func(id, host, hint, format string, args ...any)
 
-// judge is the verdict, with what is wrong and what to do about it.
+// judge sets the verdict, the warnings and the next command.
 func (l *looker) judge(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) {
 	warn := func(id, host, hint, format string, args ...any) {
 		in.Warnings = append(in.Warnings, diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	if len(l.admin) > 0 && !in.Endpoint.Answers {
-		warn(idAPIDown, "", "", "the API does not answer (%s); what follows is from the hosts and the records", in.Endpoint.Message)
+		warn(idAPIDown, "", "", "the API does not respond (%s); the following data is from the hosts and the saved state", in.Endpoint.Message)
 	}
 	l.judgeHosts(in, warn)
 	switch {
 	case in.Etcd.Message == "":
 		judgeEtcd(&in.Etcd, warn)
-	case len(l.admin) > 0 && l.reached(): // else that is told of its hosts
-		warn(idEtcdMember, "", "", "etcd cannot be asked (%s)", in.Etcd.Message)
+	case len(l.admin) > 0 && l.reached(): // otherwise the warnings about its hosts say so
+		warn(idEtcdMember, "", "", "etcd cannot be queried (%s)", in.Etcd.Message)
 	}
 	certificateJudge{cluster: in.Name, now: l.svc.Now(), validity: module.Env{Cluster: c}.Validity()}.all(in.Certificates, warn)
 	judgeAddOns(in, warn)
 	l.judgeByItself(warn)
 	running := false
-	// What was done beside it leaves it as unfinished as it was.
+	// Operations that do not apply the description do not finish an earlier one.
 	latest := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
 		k := Kind(o.Spec.Type)
 		return !alone(k) && (!beside(k) || o.Status.Phase != v1alpha1.OperationSucceeded)
@@ -43,7 +43,7 @@ func (l *looker) judge(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) 
 		case v1alpha1.OperationRunning:
 			running = true
 		case v1alpha1.OperationFailed, v1alpha1.OperationCancelled:
-			warn(idOperationUnfinished, "", "see why: slipway operations show "+o.Name+" --failed", "the latest operation, %s %s, is not finished", o.Spec.Type, o.Name)
+			warn(idOperationUnfinished, "", "find the cause: slipway operations show "+o.Name+" --failed", "the latest operation, %s %s, is unfinished", o.Spec.Type, o.Name)
 		}
 	}
 	l.conclude(in, c, running)
@@ -59,7 +59,7 @@ func (l *looker) judgeHosts(in *Info, warn warner) {
 			warn(idNodeNotReady, h.spec.Name, "", "its kubelet is %s", h.kubelet)
 		}
 		if h.asked && h.endpoint != nil && in.Endpoint.Answers {
-			warn(idEndpointDead, h.spec.Name, "", "the API does not answer there: %v", h.endpoint)
+			warn(idEndpointDead, h.spec.Name, "", "the API does not respond to this node: %v", h.endpoint)
 		}
 	}
 	for _, n := range in.Nodes {
@@ -67,13 +67,13 @@ func (l *looker) judgeHosts(in *Info, warn warner) {
 			warn(idNodeNotReady, n.Name, "", "the node is not ready: %s", n.Message)
 		}
 		if n.Ready == "Ready" && n.Cordoned {
-			warn(idNodeNotReady, n.Name, "take it back: slipway kubectl "+in.Name+" -- uncordon "+n.Name, "the node is cordoned: no pods are sent there")
+			warn(idNodeNotReady, n.Name, "uncordon the node: slipway kubectl "+in.Name+" -- uncordon "+n.Name, "the node is cordoned: no new pods are scheduled on it")
 		}
 	}
 }
 
-// judgeAddOns warns of those with too few pods. Pods that are missing on nodes
-// which are not ready are told of with these.
+// judgeAddOns warns about add-ons with too few pods. It does not warn if the number of
+// missing pods can be explained by nodes that are not ready.
 func judgeAddOns(in *Info, warn warner) {
 	down := 0
 	for _, n := range in.Nodes {
@@ -83,19 +83,19 @@ func judgeAddOns(in *Info, warn warner) {
 	}
 	for _, a := range in.AddOns {
 		if a.Missing {
-			hint := "bring it back: slipway apply -f FILE"
-			if a.Name == "coredns" || a.Name == "kube-proxy" { // they are kubeadm's
-				hint = "bring it back on one control plane: kubeadm init phase addon " + a.Name + " --config " + kubeadm.ConfigFile
+			hint := "recreate the add-on: slipway apply -f FILE"
+			if a.Name == "coredns" || a.Name == "kube-proxy" { // kubeadm creates them
+				hint = "recreate the add-on on one control plane: kubeadm init phase addon " + a.Name + " --config " + kubeadm.ConfigFile
 			}
-			warn(idAddOnNotReady, "", hint, "%s: the cluster has none", a.Name)
+			warn(idAddOnNotReady, "", hint, "%s: missing in the cluster", a.Name)
 		}
 		if missing := a.Wanted - a.Ready; a.Wanted > 0 && a.Ready >= 0 && missing > 0 && (a.Ready == 0 || missing > down) {
-			warn(idAddOnNotReady, "", "see why: slipway kubectl "+in.Name+" -- get events -n "+a.Namespace, "%s: %d of %d pods are ready", a.Name, a.Ready, a.Wanted)
+			warn(idAddOnNotReady, "", "find the cause: slipway kubectl "+in.Name+" -- get events -n "+a.Namespace, "%s: %d of %d pods are ready", a.Name, a.Ready, a.Wanted)
 		}
 	}
 }
 
-// conclude says it in one word, one line, and one command.
+// conclude sets the verdict, the summary and the next command.
 func (l *looker) conclude(in *Info, c *v1alpha1.Cluster, running bool) {
 	ready := 0
 	for _, n := range in.Nodes {
@@ -106,20 +106,20 @@ func (l *looker) conclude(in *Info, c *v1alpha1.Cluster, running bool) {
 	in.Next = "slipway kubectl " + in.Name + " -- get pods -A"
 	switch {
 	case len(l.admin) == 0:
-		in.Verdict, in.Summary = Absent, "its control plane has not come up yet"
+		in.Verdict, in.Summary = Absent, "its control plane is not running yet"
 	case !in.Endpoint.Answers:
-		in.Verdict, in.Summary = Down, "the API does not answer"
+		in.Verdict, in.Summary = Down, "the API does not respond"
 		in.Next = "slipway exec " + in.Name + "@role=control-plane --sudo -- journalctl -u kubelet -n 30 --no-pager"
 		if !l.reached() {
-			in.Summary = "no control plane can be reached, and the API does not answer"
+			in.Summary = "no control plane is reachable, and the API does not respond"
 			in.Next = "slipway precheck " + in.Name
 		}
 	case len(in.Warnings) > 0:
 		in.Verdict = Degraded
-		in.Summary = fmt.Sprintf("the API answers, %d of %d nodes are ready", ready, len(in.Nodes))
+		in.Summary = fmt.Sprintf("the API responds, %d of %d nodes are ready", ready, len(in.Nodes))
 	default:
 		in.Verdict = Healthy
-		in.Summary = fmt.Sprintf("the API answers on every node, all %d nodes are ready", len(in.Nodes))
+		in.Summary = fmt.Sprintf("the API responds to every node, all %d nodes are ready", len(in.Nodes))
 	}
 	switch {
 	case running:

@@ -35,7 +35,7 @@ func TestJudge(t *testing.T) {
 		{"no DNS", "nothing finds anything", Info{AddOns: []AddOn{{Name: "coredns", Namespace: "kube-system", Ready: 0, Wanted: 2}}}, []string{"add-on-not-ready  coredns: 0 of 2"}},
 		{"half of it", "one more loss is too many", Info{AddOns: []AddOn{{Name: "coredns", Ready: 1, Wanted: 2}}}, []string{"add-on-not-ready  coredns: 1 of 2"}},
 		{"whole, unwanted or unknown", "nothing is wrong", Info{AddOns: []AddOn{{Name: "a", Ready: 2, Wanted: 2}, {Name: "b"}, {Name: "c", Ready: -1, Wanted: -1}}}, nil},
-		{"gone", "somebody deleted it", Info{AddOns: []AddOn{{Name: "kube-proxy", Ready: -1, Wanted: -1, Missing: true}}}, []string{"add-on-not-ready  kube-proxy: the cluster has none"}},
+		{"gone", "somebody deleted it", Info{AddOns: []AddOn{{Name: "kube-proxy", Ready: -1, Wanted: -1, Missing: true}}}, []string{"add-on-not-ready  kube-proxy: missing in the cluster"}},
 		{
 			"on nodes that are down", "the node is told of",
 			Info{Nodes: []NodeInfo{{Name: "w1", Ready: "NotReady"}, {Name: "w2", Ready: "Ready"}}, AddOns: []AddOn{{Name: "kube-proxy", Ready: 1, Wanted: 2}}},
@@ -55,7 +55,7 @@ func TestJudge(t *testing.T) {
 				EtcdMember{Name: "cp1", ID: "a", Errors: []string{"memberID:11 alarm:NOSPACE "}}, EtcdMember{Name: "cp2", ID: "b", Errors: []string{"memberID:11 alarm:NOSPACE "}},
 				EtcdMember{Name: "cp3", ID: "c"},
 			)}},
-			[]string{"etcd-member cp2 etcd says: alarm NOSPACE"},
+			[]string{"etcd-member cp2 etcd reports alarm NOSPACE"},
 		},
 		{
 			"other words", "they are etcd's own",

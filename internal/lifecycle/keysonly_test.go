@@ -38,7 +38,7 @@ func TestUpgradeWithEtcdOfOthers(t *testing.T) {
 	}
 	res := w.apply(p, event.Succeeded)
 	w.keptAs(older, res)
-	if !slices.ContainsFunc(res.Ready, func(line string) bool { return strings.Contains(line, "without the data of etcd") }) {
+	if !slices.ContainsFunc(res.Ready, func(line string) bool { return strings.Contains(line, "without the data of the external etcd") }) {
 		t.Errorf("%q does not say what is missing", res.Ready)
 	}
 	sets, err := w.service().Snapshots(t.Context(), "prod")
@@ -59,10 +59,10 @@ func TestUpgradeWithEtcdOfOthers(t *testing.T) {
 	}
 	_, err = w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
 	wantRefused(t, err, idUpgradeCommitted)
-	if strings.Contains(err.Error(), "etcd restore") || !strings.Contains(err.Error(), "its owner's to have kept") {
+	if strings.Contains(err.Error(), "etcd restore") || !strings.Contains(err.Error(), "only the owner of the external etcd can have a backup") {
 		t.Errorf("the way back that is told is none: %v", err)
 	}
-	if o, err := w.service().latestUpgrade("prod"); err != nil || !strings.HasPrefix(w.service().instead(o), "or have the owner of its etcd bring the data") {
+	if o, err := w.service().latestUpgrade("prod"); err != nil || !strings.HasSuffix(w.service().instead(o), "ask the owner of the external etcd") {
 		t.Errorf("what there is instead of a way back: %s, %v", w.service().instead(o), err)
 	}
 

@@ -34,7 +34,7 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 		return 0, err
 	}
 	if _, err := s.admin(name); err != nil {
-		return 0, err // kubectl would turn to localhost
+		return 0, err // kubectl would use localhost
 	}
 	if c.Spec.Bundle != "" && !spec.IsBundlePath(c.Spec.Bundle) { // it may be in one of the cluster's registries
 		if env.Passwords, err = passwords(c); err != nil {
@@ -47,8 +47,8 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	}
 	opened := src.opened.Load()
 	if opened == nil || runtime.GOOS != "linux" {
-		return 0, refused(idNoKubectl, "there is no kubectl for this machine in a bundle of "+env.Release.Kubernetes,
-			"use your own: kubectl --kubeconfig "+s.Store.KubeconfigPath(name))
+		return 0, refused(idNoKubectl, "no bundle of "+env.Release.Kubernetes+" on this machine has a kubectl for it",
+			"use your own kubectl: kubectl --kubeconfig "+s.Store.KubeconfigPath(name))
 	}
 	program, err := s.kubectl(opened)
 	if err != nil {
@@ -81,22 +81,22 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	return 0, nil
 }
 
-// runAs makes a program run as a user, with the user's home.
+// runAs sets the user of a program, and the user's home.
 func runAs(cmd *exec.Cmd, as *owner.Owner) {
 	cmd.Env = as.Environ(cmd.Env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as.Credential()}
 }
 
-// kubectlUser returns the user who runs programs at a path of the cache: root, as nil,
-// where only root can replace them, else the owner of the records. It refuses a path
-// of another user, or below one, who could replace the program: it gets the owner's
-// credentials.
+// kubectlUser returns the user who runs programs at a path of the cache: root, as nil, if
+// only root can replace them, otherwise the owner of the state directory. It refuses a
+// path that belongs to another user, or is below such a path: that user could replace the
+// program, which gets the owner's credentials.
 func (s *service) kubectlUser(path string) (*owner.Owner, error) {
 	to := s.Store.Owner()
 	for at := path; len(at) >= len(s.Cache); at = filepath.Dir(at) {
 		if as := to.Runs(at); as != nil && (to == nil || as.UID != to.UID) {
 			return nil, refused(idNoKubectl, fmt.Sprintf("%s belongs to user %d, who could replace kubectl there", at, as.UID),
-				"set SLIPWAY_CACHE to a directory of yours, or use your own kubectl with the kubeconfig of 'slipway kubeconfig'")
+				"set SLIPWAY_CACHE to a directory that belongs to you, or use your own kubectl with the kubeconfig of 'slipway kubeconfig'")
 		}
 		if at == filepath.Dir(at) {
 			break
@@ -105,7 +105,7 @@ func (s *service) kubectlUser(path string) (*owner.Owner, error) {
 	return to.Runs(path), nil
 }
 
-// kubectl answers the path of the bundle's kubectl, unpacked once.
+// kubectl returns the path of the bundle's kubectl, which is unpacked once.
 func (s *service) kubectl(b *bundle.Bundle) (string, error) {
 	comp, err := b.Component("kubernetes", runtime.GOARCH)
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *service) kubectl(b *bundle.Bundle) (string, error) {
 	if _, err := safefile.Stat(file); err == nil {
 		return file, nil
 	}
-	// Before it is unpacked: a changed blob could unpack to any size.
+	// Verify before unpacking: a changed blob could unpack to any size.
 	if err := b.VerifyBlob(comp.Digest); err != nil {
 		return "", err
 	}
@@ -151,9 +151,9 @@ func removeReplaceable(dir string, below ...string) error {
 	return nil
 }
 
-// extract writes one program out of a gzip'd tar with a digest. Where it is a
-// link to another member, as in a binary of several programs, that one is
-// taken. The file and its directories are the owner's.
+// extract writes one program from a gzip-compressed tar with a digest. If the program is
+// a link to a binary of several programs, it writes that binary. The file and its
+// directories belong to the owner.
 func extract(r io.Reader, digest, member, file string, to *owner.Owner) error {
 	sum := sha256.New()
 	r = io.TeeReader(r, sum)
@@ -170,13 +170,13 @@ func extract(r io.Reader, digest, member, file string, to *owner.Owner) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = safefile.Remove(tmp.Name()) }() // it has another name by then
+	defer func() { _ = safefile.Remove(tmp.Name()) }() // after Commit it has another name
 	defer tmp.Close()
 	shared := path.Join(path.Dir(member), "kube")
 	for tr := tar.NewReader(zr); ; {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("it is not in the bundle")
+			return fmt.Errorf("kubectl is not in the bundle")
 		}
 		if err != nil {
 			return err
@@ -194,7 +194,7 @@ func extract(r io.Reader, digest, member, file string, to *owner.Owner) error {
 		return err
 	}
 	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != digest {
-		return fmt.Errorf("its component has digest %s, not %s: the bundle is damaged", got, digest)
+		return fmt.Errorf("the component has digest %s, not %s: the bundle is damaged", got, digest)
 	}
 	if err := tmp.Chmod(0o755); err != nil {
 		return err

@@ -13,48 +13,48 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// maintains says that operations of a kind leave a cluster's settings as they are,
-// and need nothing of a bundle.
+// maintains reports whether operations of a kind leave a cluster's settings unchanged
+// and need no bundle.
 func maintains(k Kind) bool { return aboutCertificates(k) || k == Lose || aboutEtcd(k) }
 
-// aboutCertificates says that operations of a kind are about certificates and
-// keys alone.
+// aboutCertificates reports whether operations of a kind only change certificates and
+// keys.
 func aboutCertificates(k Kind) bool { return k == Renew || k == RotateCA }
 
-// aboutEtcd says that operations of a kind are about etcd alone.
+// aboutEtcd reports whether operations of a kind only concern etcd.
 func aboutEtcd(k Kind) bool { return k == Defrag || renewsData(k) }
 
-// renewsData says that operations of a kind give etcd other data.
+// renewsData reports whether operations of a kind replace the etcd data.
 func renewsData(k Kind) bool { return k == RestoreEtcd || k == RescueEtcd }
 
-// beside says that what operations of a kind come to says nothing of what was
-// unfinished before them.
+// beside reports whether operations of a kind do not finish an earlier unfinished
+// operation, whatever their outcome.
 func beside(k Kind) bool { return aside(k) || renewsData(k) }
 
-// aside says that an operation of a kind is none of those that make a cluster
-// what it is described as: it leaves alone what of these is not finished.
+// aside reports whether operations of a kind do not apply the cluster's description.
+// They leave unfinished operations that do apply it alone.
 func aside(k Kind) bool { return aboutCertificates(k) || k == Lose || alone(k) }
 
-// alone says that nothing goes on from an operation of a kind that was cut off:
-// it is done anew.
+// alone reports whether an interrupted operation of a kind is not resumed but run again.
 func alone(k Kind) bool { return prepares(k) || k == Defrag }
 
-// prepares says that an operation of a kind is about hosts, whether there is a
-// cluster on them or not.
+// prepares reports whether operations of a kind only prepare hosts, with or without a
+// cluster on them.
 func prepares(k Kind) bool { return k == InitOS || k == InitRegistry }
 
-// isKind says that there are operations of a kind: another version of this program
-// may have begun others.
+// isKind reports whether this version has operations of a kind. Another version may
+// have begun operations of other kinds.
 func isKind(k Kind) bool {
 	return k == Create || k == Delete || k == rollback || changesHosts(k) || aboutCertificates(k) || aboutEtcd(k) || prepares(k)
 }
 
-// installs says that the operation needs a bundle.
+// installs reports whether the operation needs a bundle.
 func (p *prepared) installs() bool {
 	return !p.removes() && p.request.Kind != InitOS && !maintains(p.request.Kind)
 }
 
-// maintained refuses a cluster that cannot be maintained.
+// maintained returns an error if the operation on etcd is not possible: the etcd is
+// external, or the cluster's creation has not finished.
 func (s *service) maintained(r *Request, recorded *v1alpha1.Cluster) error {
 	what := "a defragmentation"
 	switch r.Kind {
@@ -67,33 +67,33 @@ func (s *service) maintained(r *Request, recorded *v1alpha1.Cluster) error {
 	case recorded.Spec.Etcd.External != nil:
 		return external(recorded.Name, what)
 	case !created(recorded):
-		return refused(idNotCreated, "cluster "+recorded.Name+" has not come to run yet", "go on with: slipway resume "+recorded.Name)
+		return refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished", "finish its creation first: slipway resume "+recorded.Name)
 	}
 	return nil
 }
 
-// swapped refuses to change hosts while members of etcd may have the data of a restore
-// or a rescue, and others those of before: only it knows which, and stops what must not
-// run meanwhile.
+// swapped refuses to change hosts while a restore or a rescue is unfinished: some etcd
+// members may have the new data and others the previous data. Only that operation knows
+// which, and stops what must not run in the meantime.
 func (s *service) swapped(recorded *v1alpha1.Cluster) error {
 	swaps, err := s.swaps(recorded.Name)
 	if swaps == nil || err != nil {
 		return err
 	}
 	id := idOperationUnfinished
-	without := "for a host that is gone for good: take it off the records (slipway delete node NAME --forget), and begin anew: slipway etcd restore " + recorded.Name + " --from FILE"
+	without := "because a host is permanently lost, remove the host from the saved state (slipway delete node NAME --forget) and start a new restore: slipway etcd restore " + recorded.Name + " --from FILE"
 	if Kind(swaps.Spec.Type) == RescueEtcd {
 		id = idRescueUnfinished
-		without = "for one more host that is gone for good: begin anew, and name it too: slipway etcd rescue " + recorded.Name + " --lost " + strings.Join(append(slices.Clone(swaps.Spec.Nodes), "NAME"), ",") +
-			"; for a worker: slipway resume " + recorded.Name + " --ignore-errors"
+		without = "because one more host is permanently lost, start a new rescue that names this host too: slipway etcd rescue " + recorded.Name + " --lost " + strings.Join(append(slices.Clone(swaps.Spec.Nodes), "NAME"), ",") +
+			"; because of a worker: slipway resume " + recorded.Name + " --ignore-errors"
 	}
-	return refused(id, "operation "+swaps.Name+" has begun to give etcd of cluster "+recorded.Name+" other data, and has not come to its end",
-		"finish it first: slipway resume "+recorded.Name+"; if it cannot, "+without)
+	return refused(id, "operation "+swaps.Name+" has begun to replace the etcd data of cluster "+recorded.Name+" and is unfinished",
+		"finish the operation first: slipway resume "+recorded.Name+"; if it cannot finish "+without)
 }
 
-// swaps is the restore or the rescue that has begun to put other data in their place,
-// and since which none has come so far that all members serve them; nil if there is none.
-// One after it that has not come so far as to begin changes nothing of that.
+// swaps returns the restore or rescue that has begun to replace the etcd data, nil if
+// there is none or if a later restore or rescue reached the point at which all members
+// serve the new data. A later one that did not begin to replace data does not count.
 func (s *service) swaps(name string) (*v1alpha1.Operation, error) {
 	ops, err := s.Store.Operations(name)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *service) swaps(name string) (*v1alpha1.Operation, error) {
 	return nil, nil
 }
 
-// hasStep says that a step is among those of any host.
+// hasStep reports whether a step is in the set for any host.
 func hasStep(steps map[string]bool, id string) bool {
 	for step := range steps {
 		if task, _, _ := strings.Cut(step, "@"); task == id {
@@ -130,9 +130,9 @@ func hasStep(steps map[string]bool, id string) bool {
 	return false
 }
 
-// concernsMaintenance says whether a host has to be asked: to defragment etcd,
-// those with a member, and control planes, which keep the lock. Those that are
-// declared lost are not.
+// concernsMaintenance reports whether an operation on etcd has to query a host. A restore
+// and a rescue query all hosts; a defragmentation queries hosts with a member, and the
+// control planes, which keep the lock. Hosts that are declared lost are not queried.
 func (p *prepared) concernsMaintenance(h v1alpha1.Host) bool {
 	if p.isLost(h.Name) {
 		return false
@@ -140,24 +140,24 @@ func (p *prepared) concernsMaintenance(h v1alpha1.Host) bool {
 	return renewsData(p.request.Kind) || spec.HasRole(h, v1alpha1.RoleControlPlane) || facts.RunsEtcd(p.env.Cluster, h.Roles)
 }
 
-// restoresOn says that a restore, or an exchange of authorities, cannot go on
-// without a host.
+// restoresOn reports whether a restore, a rescue or a CA rotation cannot continue without
+// a host.
 func (p *prepared) restoresOn(h v1alpha1.Host) bool {
 	if p.request.Kind == RotateCA && (slices.Contains(p.request.Rotate, certs.Cluster) || p.request.rotates[certs.Cluster] != "") {
-		return facts.RunsKubelet(h.Roles) // a node that knows the old one alone would be let in by nobody
+		return facts.RunsKubelet(h.Roles) // a node that trusts only the old CA would lose its access
 	}
 	return (renewsData(p.request.Kind) || p.request.Kind == RotateCA) && hasPart(p.env.Cluster, h)
 }
 
-// ignores says that the other hosts go on when one fails. In a restore none does:
-// some would have the new data, and some the old ones; nor when authorities are
-// exchanged: one host would trust what another has dropped. There it means that it is
-// begun without workers that do not answer.
+// ignores reports whether the other hosts continue when one fails. In a restore or
+// rescue they do not: some would have the new data and some the old data. In a CA
+// rotation they do not either: one host would trust a CA that another has dropped. For
+// these operations, IgnoreErrors only means that they begin without unreachable workers.
 func (p *prepared) ignores() bool {
 	return p.request.IgnoreErrors && !renewsData(p.request.Kind) && p.request.Kind != RotateCA
 }
 
-// won takes note of what a host's member gave back.
+// won records the space that the defragmentation of a host's member freed.
 func (p *prepared) won(host string, before, after int64) {
 	p.wins.Lock()
 	defer p.wins.Unlock()
@@ -165,7 +165,7 @@ func (p *prepared) won(host string, before, after int64) {
 	p.wins.bytes += before - after
 }
 
-// keptUp says what maintenance has done.
+// keptUp describes the result of an operation on etcd.
 func (p *prepared) keptUp(res *Result) []string {
 	switch p.request.Kind {
 	case RestoreEtcd:
@@ -176,5 +176,5 @@ func (p *prepared) keptUp(res *Result) []string {
 	p.wins.Lock()
 	defer p.wins.Unlock()
 	slices.Sort(p.wins.lines)
-	return append([]string{"etcd gave back " + iec.Bytes(max(p.wins.bytes, 0))}, p.wins.lines...)
+	return append([]string{"the defragmentation freed " + iec.Bytes(max(p.wins.bytes, 0))}, p.wins.lines...)
 }

@@ -17,25 +17,24 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// A ManifestRequest asks for the manifest of a bundle: of a version, or of a cluster
-// that runs.
+// A ManifestRequest describes a bundle manifest for a version or for a running cluster.
 type ManifestRequest struct {
-	// Kubernetes is a version; "" is the default. Arches are those of the bundle;
-	// none is this machine's.
+	// Kubernetes is a version; "" selects the default. Arches are the architectures of
+	// the bundle; empty selects the architecture of this machine.
 	Kubernetes string
 	Arches     []string
 	Docker     bool
-	// Images are more of them, by reference.
+	// Images are references of additional images.
 	Images []string
-	// Kubeconfig leads to the cluster, which then says all of this, but for more
-	// images.
+	// Kubeconfig selects a running cluster, which then determines everything except the
+	// additional images.
 	Kubeconfig []byte
 }
 
-// idImageLeftOut is an image that no bundle can have.
+// idImageLeftOut is the id of the warning about an image that a bundle cannot contain.
 const idImageLeftOut = "image-left-out"
 
-// Manifest writes the manifest of a bundle. Warnings are what it leaves out.
+// Manifest returns a bundle manifest. Warnings name the images that it leaves out.
 func (s *service) Manifest(ctx context.Context, r ManifestRequest) (text []byte, warnings diag.List, err error) {
 	var w bundle.Wanted
 	if r.Kubeconfig != nil {
@@ -76,8 +75,8 @@ func (s *service) manifest(version string, arches []string, docker bool) (bundle
 	return w, nil
 }
 
-// manifestOf is the manifest of a cluster that runs: what its nodes are, and the
-// images of all pods that a bundle of its version does not have anyway.
+// manifestOf returns the manifest for a running cluster: for its nodes, with all images of
+// pods that a bundle of its version does not contain anyway.
 func (s *service) manifestOf(ctx context.Context, kubeconfig []byte) (w bundle.Wanted, warnings diag.List, err error) {
 	client, err := kube.New(kubeconfig, nil, kube.Options{})
 	if err != nil {
@@ -91,14 +90,14 @@ func (s *service) manifestOf(ctx context.Context, kubeconfig []byte) (w bundle.W
 	}
 	var said *kube.Error
 	if errors.As(err, &said) && ctx.Err() == nil {
-		return w, nil, refused(idClusterUnreadable, err.Error(), "name a kubeconfig of somebody who may list nodes and pods, with --kubeconfig")
+		return w, nil, refused(idClusterUnreadable, err.Error(), "use --kubeconfig with the kubeconfig of a user who may list nodes and pods")
 	}
 	if err != nil {
 		return w, nil, err
 	}
 	version, arches, docker := ofNodes(nodes)
 	if version == "" {
-		return w, nil, refused(idClusterUnreadable, "the cluster has no node that says its version", "wait until its nodes are there")
+		return w, nil, refused(idClusterUnreadable, "no node of the cluster reports its version", "wait until the cluster has nodes")
 	}
 	if w, err = s.manifest(version, arches, docker); err != nil {
 		return w, nil, err
@@ -112,7 +111,7 @@ func (s *service) manifestOf(ctx context.Context, kubeconfig []byte) (w bundle.W
 		ref, plain, err := bundle.ImageInUse(img.Name, img.ID)
 		switch {
 		case err != nil:
-			warnings = append(warnings, diag.Diagnostic{ID: idImageLeftOut, Severity: diag.Warning, Message: fmt.Sprintf("image %s is left out: %v", img.Name, err), Hint: "write it under images: with its registry and a tag or a digest"})
+			warnings = append(warnings, diag.Diagnostic{ID: idImageLeftOut, Severity: diag.Warning, Message: fmt.Sprintf("image %s is left out: %v", img.Name, err), Hint: "add the image under images:, with its registry and a tag or a digest"})
 		case !slices.Contains(has, plain) && !slices.Contains(w.Images, ref):
 			w.Images = append(w.Images, ref)
 		}
@@ -121,8 +120,8 @@ func (s *service) manifestOf(ctx context.Context, kubeconfig []byte) (w bundle.W
 	return w, warnings, nil
 }
 
-// ofNodes is what nodes say of themselves: of several versions the newest, which the
-// others are on their way to.
+// ofNodes returns the version, architectures and runtime of nodes. If the nodes have
+// several versions, it returns the newest, to which the others are being upgraded.
 func ofNodes(nodes []corev1.Node) (version string, arches []string, docker bool) {
 	for _, n := range nodes {
 		info := n.Status.NodeInfo

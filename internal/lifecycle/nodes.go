@@ -17,11 +17,11 @@ import (
 	"slipway.dev/slipway/internal/module"
 )
 
-// nodesTime bounds the look at a cluster's nodes after an operation.
+// nodesTime limits the query of a cluster's nodes after an operation.
 const nodesTime = 10 * time.Second
 
-// nodes are what the cluster says of the hosts; a host that it does not know,
-// or a cluster that does not answer, is in the messages.
+// nodes returns the status of the hosts' nodes from the cluster. The messages say if the
+// cluster has no such node or does not respond.
 func (p *prepared) nodes(ctx context.Context) []v1alpha1.NodeStatus {
 	ctx, cancel := context.WithTimeout(ctx, nodesTime)
 	defer cancel()
@@ -46,8 +46,8 @@ func (p *prepared) nodes(ctx context.Context) []v1alpha1.NodeStatus {
 	return out
 }
 
-// machineID is the id of a machine as it was last seen as a node: of one that is
-// deleted the cluster does not know it any more.
+// machineID returns the machine id that a node had when it was last seen. The cluster no
+// longer knows the id of a deleted node.
 func machineID(recorded *v1alpha1.Cluster, n v1alpha1.NodeStatus) string {
 	if recorded == nil {
 		return ""

@@ -20,14 +20,14 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// becomesRegistry refuses to make a registry that the description has none of, or
-// that one which is there cannot become.
+// becomesRegistry refuses to create a registry if the description has none, or if the
+// existing registry cannot be changed to match the description.
 func becomesRegistry(k Kind, recorded, wanted *v1alpha1.Cluster) error {
 	if k != InitRegistry {
 		return nil
 	}
 	if _, ok := spec.RegistryHost(wanted); !ok {
-		return refused(spec.IDNoRegistryHost, "no host of cluster "+wanted.Name+" has the role registry", "give it to one of them: roles: [registry]")
+		return refused(spec.IDNoRegistryHost, "no host of cluster "+wanted.Name+" has the role registry", "add the role to one host: roles: [registry]")
 	}
 	if recorded == nil {
 		return nil
@@ -36,30 +36,30 @@ func becomesRegistry(k Kind, recorded, wanted *v1alpha1.Cluster) error {
 		return err
 	}
 	if recorded.Spec.Registry.Private == nil {
-		return refused(idRegistryInUse, "cluster "+wanted.Name+" runs, and its nodes know no registry of its own yet, of which init registry tells them nothing",
-			"have both: slipway apply -f FILE")
+		return refused(idRegistryInUse, "cluster "+wanted.Name+" is running, and its nodes are not configured for a private registry; init registry does not configure nodes",
+			"create the registry and configure the nodes: slipway apply -f FILE")
 	}
 	return oneSided(wanted)
 }
 
-// known is what nodes know of the cluster's own registry, and by what it knows them.
+// known returns the settings of the cluster's registry that nodes depend on.
 func known(c *v1alpha1.Cluster) []any {
 	if c.Spec.Registry.Private == nil {
 		return nil
 	}
 	own := *c.Spec.Registry.Private
-	own.Directory, own.MirrorOf = "", nil // the one it knows alone, the other they
+	own.Directory, own.MirrorOf = "", nil // only the registry uses Directory, only nodes use MirrorOf
 	return []any{spec.RegistryName(c), own}
 }
 
-// oneSided refuses to change a registry without the nodes that use it.
+// oneSided is the error for a change of a registry without the nodes that use it.
 func oneSided(c *v1alpha1.Cluster) error {
-	return refused(idRegistryInUse, "nodes of cluster "+c.Name+" use its registry by the name, the login and the authority that are on record, and init registry touches no node",
-		"change both: slipway apply -f FILE")
+	return refused(idRegistryInUse, "the nodes of cluster "+c.Name+" use its registry with the saved name, credentials and CA; init registry does not change nodes",
+		"change the registry and the nodes: slipway apply -f FILE")
 }
 
-// otherLogin refuses a password or an authority that is another than what the
-// registry of a cluster that runs has, though the file names it as before.
+// otherLogin refuses a password or CA that differs from the one of the registry of a
+// running cluster, although the file refers to it in the same way.
 func (p *prepared) otherLogin() error {
 	if p.request.Kind != InitRegistry || !created(p.recorded) {
 		return nil
@@ -74,13 +74,13 @@ func (p *prepared) otherLogin() error {
 	return nil
 }
 
-// maxRegistryPassword is how many bytes of a password bcrypt uses, by which registries
-// know passwords.
+// maxRegistryPassword is how many bytes of a password bcrypt uses, with which registries
+// hash passwords.
 const maxRegistryPassword = 72
 
-// ownRegistry is what is secret of the cluster's own registry: the user's, or made
-// once and kept with the records. It is nil for a cluster without one. Nothing of it
-// is in a plan.
+// ownRegistry returns the secrets of the cluster's registry, nil if it has none. They are
+// the user's, or are generated once and saved with the cluster. Plans contain none of
+// them.
 func (s *service) ownRegistry(env module.Env) (_ *module.Registry, err error) {
 	if _, ok := spec.RegistryHost(env.Cluster); !ok {
 		return nil, nil
@@ -100,7 +100,7 @@ func (s *service) ownRegistry(env module.Env) (_ *module.Registry, err error) {
 		name string
 		to   *[]byte
 	}{{own.CertFile, &r.Cert}, {own.KeyFile, &r.Key}, {own.CAFile, &r.CA}} {
-		if f.name == "" { // nodes trust its authority anyway
+		if f.name == "" { // nodes trust its CA anyway
 			continue
 		}
 		if *f.to, err = bounded.ReadArgument(f.name, bounded.Argument); err != nil {
@@ -117,11 +117,11 @@ func (s *service) registryPassword(cluster string, own *v1alpha1.PrivateRegistry
 		return secret.New(string(text)), err
 	}
 	password, err := secret.Resolve(*own.PasswordFrom)
-	list := refused(idSecretUnreadable, "", "put it back where passwordFrom says")
+	list := refused(idSecretUnreadable, "", "restore the file or variable that passwordFrom names")
 	list[0].Path = "spec.registry.private.passwordFrom"
 	switch {
 	case err != nil:
-		list[0].Message = fmt.Sprintf("there is no password of the cluster's registry: %v", err)
+		list[0].Message = fmt.Sprintf("cannot read the password of the cluster's registry: %v", err)
 		return password, list
 	case len(password.Reveal()) > maxRegistryPassword:
 		list[0].Message = fmt.Sprintf("the password of the cluster's registry has %d bytes; a registry accepts at most %d", len(password.Reveal()), maxRegistryPassword)
@@ -131,13 +131,13 @@ func (s *service) registryPassword(cluster string, own *v1alpha1.PrivateRegistry
 	return password, nil
 }
 
-// mostHashes is how many hashes of registry passwords are kept: a rollback to the password
-// before finds its hash again.
+// mostHashes is how many hashes of registry passwords are kept, so that a rollback finds
+// the hash of the previous password.
 const mostHashes = 3
 
-// registryHash returns a hash of the registry's password: one that is kept, or a new one.
-// The latest in use comes first; the least recently used are removed. If
-// two processes write at once, one of them is not kept: then the one on the host counts.
+// registryHash returns a hash of the registry's password: a saved one, or a new one. The
+// saved hashes are sorted by their last use, latest first; the oldest are removed. If two
+// processes write at the same time, one hash is lost: then the one on the host counts.
 func (s *service) registryHash(cluster string, r *module.Registry) (string, error) {
 	text, err := s.Store.Kept(cluster, store.RegistryHashes)
 	if err != nil {
@@ -159,7 +159,8 @@ func (s *service) registryHash(cluster string, r *module.Registry) (string, erro
 	return hash, s.Store.Keep(cluster, store.RegistryHashes, []byte(strings.Join(hashes, "\n")+"\n"))
 }
 
-// registryAuthority has an authority at hand that signs the registry's certificate.
+// registryAuthority sets the CA that signs the registry's certificate, and generates it
+// if there is none.
 func (s *service) registryAuthority(env module.Env, r *module.Registry) error {
 	name := env.Cluster.Name
 	var err error
@@ -187,7 +188,7 @@ func (s *service) registryAuthority(env module.Env, r *module.Registry) error {
 	return err
 }
 
-// registryReady says how the registry is used.
+// registryReady describes how to use the registry.
 func (p *prepared) registryReady() []string {
 	own, name := p.env.Cluster.Spec.Registry.Private, spec.RegistryName(p.env.Cluster)
 	out := []string{"Registry at https://" + name + ", with the images of the bundle"}
@@ -195,7 +196,7 @@ func (p *prepared) registryReady() []string {
 		out = append(out, "Log in: docker login "+name+" -u "+own.Username+" --password-stdin < "+p.svc.Store.FilePath(p.env.Cluster.Name, store.RegistryPassword))
 	}
 	if f := p.env.Registry.CAFile; f != "" {
-		out = append(out, "Its authority, for machines outside the cluster: "+f)
+		out = append(out, "Its CA, for machines outside the cluster: "+f)
 	}
 	return out
 }

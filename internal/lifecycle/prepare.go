@@ -30,47 +30,46 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// rollback is the type of an operation that takes another back.
+// rollback is the type of an operation that rolls back a creation.
 const rollback = "rollback"
 
-// prepared is a plan with open connections.
+// prepared implements Prepared.
 type prepared struct {
 	svc     *service
 	request Request
 	env     module.Env
-	hosts   []*engine.Host  // those that take part
+	hosts   []*engine.Host  // the hosts that take part
 	content *spread.Content // what is sent to them
 	addons  []addon.Addon   // what goes into the cluster
-	told    diag.List       // what there is to say of them
-	// keepAddons leaves what is in the cluster as it is.
+	told    diag.List       // findings about the add-ons
+	// keepAddons leaves the add-ons in the cluster unchanged.
 	keepAddons bool
-	lost       []HostFailure // those that do not, with IgnoreErrors
+	lost       []HostFailure // hosts that do not take part, with IgnoreErrors
 	unknown    []HostFailure // steps that could not be checked, with IgnoreErrors
 	findings   diag.List
 	pipeline   engine.Pipeline
 	plan       *plan.Plan
 	bundle     *source
-	// continues is the operation that goes on, nil for a new one.
+	// continues is the resumed operation, nil for a new one.
 	continues *v1alpha1.Operation
 	done      map[string]bool
-	// touched are hosts that earlier attempts at this have changed, as they were
-	// described then.
+	// touched are hosts that earlier attempts have changed, as described at that time.
 	touched []v1alpha1.Host
-	// placed are hosts as they were before these attempts, which took nothing
-	// of theirs out of the cluster.
+	// placed are the hosts from before these attempts that still have their places in
+	// the cluster.
 	placed   []v1alpha1.Host
 	recorded *v1alpha1.Cluster
-	was      *v1alpha1.Cluster // before other settings; nil if that is not known
-	halfway  bool              // hosts may have different ways to the API
-	strikes  bool              // hosts are taken off the records, and off nothing else
-	// wish is which certificates are renewed, and of which hosts.
+	was      *v1alpha1.Cluster // before the change of settings; nil if unknown
+	halfway  bool              // hosts may use different control plane endpoints
+	strikes  bool              // hosts are removed from the saved state only
+	// wish selects the certificates to renew and their hosts.
 	wish certs.Wish
-	// rotations are what is exchanged, with how far it has come.
+	// rotations are the CAs and keys to rotate, with their progress.
 	rotations    certs.Rotations
-	backup       *openedSet // what is restored, nil for nothing
-	rescue       *rescuing  // whose data etcd goes on with, nil for its own
+	backup       *openedSet // the set to restore, nil for none
+	rescue       *rescuing  // the rescue of etcd, nil for none
 	formerSigner string     // the manager's public key before it takes over that of the hosts; "" if it keeps its key
-	wins         struct {   // what was given back
+	wins         struct {   // the space that a defragmentation freed
 		sync.Mutex
 		lines []string
 		bytes int64
@@ -87,7 +86,7 @@ func (p *prepared) Failures() []HostFailure { return slices.Concat(p.lost, p.unk
 func (p *prepared) Close() error {
 	if p.content != nil && p.content.Sent() > 0 {
 		p.svc.Log.Debug("content sent to hosts", "bytes", p.content.Sent())
-		p.content = nil // told once
+		p.content = nil // logged once
 	}
 	return errors.Join(closeAll(p.hosts), p.backup.close())
 }
@@ -116,13 +115,13 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 			return nil, err
 		}
 	}
-	if p.request.Kind == Add || p.request.Kind == Remove { // else all are asked anyway
+	if p.request.Kind == Add || p.request.Kind == Remove { // other kinds query all hosts anyway
 		if p.halfway, err = s.halfway(recorded); err != nil {
 			return nil, err
 		}
 	}
 	if p.request.Kind == Apply && p.continues == nil && !created(recorded) {
-		p.request.Kind = Create // what never came to run is still to be created
+		p.request.Kind = Create // a cluster that never finished its creation is still to be created
 		before, err := s.doneBefore(wanted.Name)
 		if err != nil {
 			return nil, err
@@ -165,14 +164,14 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 	return p, nil
 }
 
-// dataFor has at hand what etcd is to go on with, when that is others' data.
+// dataFor prepares the data of a restore or checks a rescue.
 func (s *service) dataFor(ctx context.Context, p *prepared, progress event.Sink) error {
 	switch p.request.Kind {
 	case RescueEtcd:
 		return s.mayRescue(ctx, p, progress)
 	case RestoreEtcd:
 		note(progress, "", "verifying the backup set")
-		if _, _, err := s.current(ctx, p.env); err != nil { // it is asked with it in the end
+		if _, _, err := s.current(ctx, p.env); err != nil { // the API is queried with it at the end
 			return err
 		}
 		before, err := s.renewedBefore(p.env.Cluster.Name, p.continues)
@@ -185,7 +184,7 @@ func (s *service) dataFor(ctx context.Context, p *prepared, progress event.Sink)
 	return nil
 }
 
-// connect reaches the hosts and judges them.
+// connect connects to the hosts and checks them.
 func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink) error {
 	blobs := &lateBlobs{backup: p.backup}
 	c, staying := p.asked()
@@ -196,7 +195,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	hosts, found := s.observe(ctx, c, p.content, p.backup.marks(p.env.Cluster), progress)
 	p.hosts = hosts
 	if ctx.Err() != nil {
-		return context.Cause(ctx) // that hosts did not answer is no wonder then
+		return context.Cause(ctx) // hosts are unreachable because of the cancellation then
 	}
 	complete(p.env.Cluster, hosts, found)
 	p.content.Among(addresses(hosts))
@@ -205,7 +204,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	options := precheck.Options{
 		Operation: string(p.request.Kind), Ignore: p.request.IgnoreChecks, Recorded: p.recorded != nil, Upgrades: p.begins(),
 	}
-	var unfit diag.List // what is wrong with the bundle is told with all else
+	var unfit diag.List // problems of the bundle are reported together with all others
 	if p.installs() {
 		if _, err := p.bundle.Have(ctx); err != nil && !errors.As(err, &unfit) {
 			return err
@@ -242,9 +241,9 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	return nil
 }
 
-// unfit is why a host does not take part: it could not be asked, or has begun to
-// leave, or, of a cluster that is to be forgotten, anything else that speaks
-// against it.
+// unfit returns the reason why a host does not take part, nil if there is none: it
+// could not be queried, or its removal has begun, or, with --forget, it has any other
+// error.
 func (p *prepared) unfit(host string, err error) *event.Failure {
 	var re *remote.Error
 	if errors.As(err, &re) {
@@ -262,7 +261,7 @@ func (p *prepared) unfit(host string, err error) *event.Failure {
 	return &event.Failure{Reason: p.findings[i].ID, Message: p.findings[i].Message, Remedy: p.findings[i].Hint}
 }
 
-// absent are the hosts of the description that take no part.
+// absent returns the hosts of the description that do not take part.
 func (p *prepared) absent() []v1alpha1.Host {
 	return slices.DeleteFunc(slices.Clone(p.env.Cluster.Spec.Hosts), func(h v1alpha1.Host) bool {
 		return slices.ContainsFunc(p.hosts, func(part *engine.Host) bool { return part.Name == h.Name })
@@ -277,7 +276,7 @@ func (p *prepared) choose() error {
 	case Create:
 		p.pipeline = pipeline.Create(p.env, parts)
 	case Apply, Add, Remove:
-		parts.Retires = p.request.Kind != Add // nothing of those that are there is changed for one that comes
+		parts.Retires = p.request.Kind != Add // adding a host does not change the existing ones
 		return p.reconfigures(parts)
 	case Upgrade:
 		p.env.Upgrade = p.request.Rollout
@@ -317,7 +316,7 @@ func (p *prepared) choose() error {
 	case RescueEtcd:
 		p.pipeline = pipeline.RescueEtcd(p.env, p.rescue.source)
 	default:
-		return fmt.Errorf("there is no operation %q", p.request.Kind)
+		return fmt.Errorf("unknown operation %q", p.request.Kind)
 	}
 	return nil
 }
@@ -360,26 +359,26 @@ func (p *prepared) removes() bool {
 	return p.request.Kind == Delete || p.request.Kind == rollback
 }
 
-// removals are what is lost, for people: what is on the hosts, and when there
-// is nothing any more, and all of them were asked, the record.
+// removals describes, for users, the data that is lost: the cluster data on the hosts,
+// and, if all hosts were queried and have none, the saved state.
 func (p *prepared) removals() (out []string) {
 	for _, h := range p.env.Cluster.Spec.Hosts {
 		if slices.ContainsFunc(p.plan.Steps, func(s plan.Step) bool { return s.Host == h.Name }) {
-			out = append(out, "host "+h.Name+" and all that the cluster keeps on it")
+			out = append(out, "host "+h.Name+" and all cluster data on it")
 		}
 	}
 	if p.request.Forget {
 		for _, f := range p.lost {
-			out = append(out, "the record of host "+f.Host+", on which all that the cluster keeps stays: "+f.Message)
+			out = append(out, "the saved state of host "+f.Host+"; all cluster data remains on the host: "+f.Message)
 		}
 	}
 	if len(out) == 0 && len(p.Failures()) == 0 {
-		out = append(out, "the record of cluster "+p.env.Cluster.Name+" and its kubeconfig: there is nothing of it on its hosts")
+		out = append(out, "the saved state of cluster "+p.env.Cluster.Name+" and its kubeconfig: its hosts have no cluster data")
 	}
 	return out
 }
 
-// noteBundle says in the plan where the bundle comes from.
+// noteBundle adds the source of the bundle to the plan.
 func (p *prepared) noteBundle(ctx context.Context) error {
 	if b := p.bundle.opened.Load(); b != nil {
 		from := "cached"
@@ -398,8 +397,8 @@ func (p *prepared) noteBundle(ctx context.Context) error {
 	return nil
 }
 
-// unchecked refuses a plan of which something could not be checked, one line
-// each. With IgnoreErrors it is told, and stands for a failure.
+// unchecked refuses a plan if steps could not be checked, with one line for each. With
+// IgnoreErrors, these are warnings and count as failures of their hosts.
 func (p *prepared) unchecked(failures []engine.Failure) error {
 	var list diag.List
 	for _, f := range failures {
@@ -407,9 +406,9 @@ func (p *prepared) unchecked(failures []engine.Failure) error {
 		if slices.Contains([]string{op.IDLedgerLost, op.IDEtcdQuorum, op.IDEtcdUnhealthy, op.IDEtcdMoved, op.IDAuthorityNoKey, op.IDAuthorityExpired, op.IDCertificateForeign, module.IDDrainBlocked, upgrade.IDUnready, idEncryptionAlone, idEncryptionLost, spec.IDEncryptionForeign, leave.IDOtherName, leave.IDNodeRuns, leave.IDHostRuns}, f.Reason) {
 			d.ID = f.Reason
 		}
-		d.Hint = cmp.Or(f.Remedy, "mend the cause, or go on with the other hosts: --ignore-errors")
-		// Without a quorum no other host could go on. And what runs must lose
-		// nothing to the others' going on, such as its member of etcd.
+		d.Hint = cmp.Or(f.Remedy, "fix the cause, or continue with the other hosts: --ignore-errors")
+		// Without a quorum no other host could continue. And if the other hosts
+		// continued, a running host could lose something, such as its etcd member.
 		if p.ignores() && f.Reason != op.IDEtcdQuorum && f.Reason != leave.IDHostRuns {
 			d.Severity = diag.Warning
 			p.unknown = append(p.unknown, HostFailure{Host: f.Host, Task: f.Task, Title: f.Title, Failure: f.Failure})
@@ -420,24 +419,24 @@ func (p *prepared) unchecked(failures []engine.Failure) error {
 	return list.Err()
 }
 
-// Savable refuses a plan for which passwords would be missing: none is in a
-// plan, and the record has those of the cluster as it is.
+// Savable refuses a plan that would lack passwords: plans contain none, and the saved
+// state has only the passwords of the existing cluster.
 func (p *prepared) Savable() error {
 	later := spec.Redacted(p.env.Cluster)
 	withPasswords(later, p.recorded)
 	if same(later, p.env.Cluster) {
 		return nil
 	}
-	return refused(idPlanNoPassword, "the passwords that stand in the file are in no plan, and not on record either: applied later, it could not log in",
-		"name where they are found with passwordFrom instead of password; or apply the file itself: slipway apply -f FILE")
+	return refused(idPlanNoPassword, "the plan does not contain the passwords of the file, and they are not in the saved state: applied later, the plan could not log in",
+		"use passwordFrom instead of password; or apply the file itself: slipway apply -f FILE")
 }
 
-// PrepareSaved plans again for the cluster of a saved plan, and refuses if
-// the outcome is another.
+// PrepareSaved plans again for the cluster of a saved plan, and returns an error if the
+// result differs.
 func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request, progress event.Sink) (Prepared, error) {
 	c, err := store.Described(saved)
 	if err != nil {
-		return nil, refused(idPlanChanged, "the plan is damaged: "+err.Error(), "copy it anew, or plan again")
+		return nil, refused(idPlanChanged, "the plan is damaged: "+err.Error(), "copy the plan again, or make a new plan")
 	}
 	recorded, err := s.record(c.Name)
 	if err != nil {
@@ -445,14 +444,14 @@ func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request,
 	}
 	withPasswords(c, recorded)
 	if recorded != nil && !same(c, recorded) {
-		r.Source = []byte{} // the file on record says something else
+		r.Source = []byte{} // the saved file differs
 	}
 	r.Kind, r.Cluster, r.Name = Kind(saved.Operation), c, c.Name
 	switch r.Kind {
 	case Delete:
 		r.Cluster = nil
 	case Create:
-		r.Kind = Apply // which creates what was never created
+		r.Kind = Apply // Apply creates a cluster that was never created
 	}
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r}, progress)
 	if err != nil {
@@ -464,8 +463,8 @@ func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request,
 	return p, nil
 }
 
-// Precheck reports all findings of all hosts; of a cluster that is to be
-// upgraded, what that would meet as well.
+// Precheck returns all findings of all hosts; for an upgrade, also everything that
+// could obstruct the upgrade.
 func (s *service) Precheck(ctx context.Context, r Request, progress event.Sink) (diag.List, error) {
 	if r.Kind != Upgrade {
 		r.Kind = Apply
@@ -491,7 +490,7 @@ func (s *service) Precheck(ctx context.Context, r Request, progress event.Sink) 
 	err = s.connect(ctx, p, progress)
 	var list diag.List
 	if errors.As(err, &list) {
-		err = nil // that is the answer
+		err = nil // the findings are the result
 		if p.findings.Err() == nil {
 			p.findings = append(p.findings, list...)
 		}

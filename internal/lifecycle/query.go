@@ -17,12 +17,12 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// found turns what the store does not have into ErrNotFound, and what it has
-// several of into a refusal.
+// found converts the store's errors for a missing or an ambiguous item into ErrNotFound
+// or a diag.List.
 func found[T any](v T, err error) (T, error) {
 	var several *store.AmbiguousError
 	if errors.As(err, &several) {
-		return v, refused(idAmbiguous, several.Error(), "give more of the id, or all of it: slipway operations list")
+		return v, refused(idAmbiguous, several.Error(), "give more characters of the id; to list all ids: slipway operations list")
 	}
 	if errors.Is(err, store.ErrNotFound) {
 		return v, &absent{err}
@@ -30,14 +30,14 @@ func found[T any](v T, err error) (T, error) {
 	return v, err
 }
 
-// absent is ErrNotFound in the store's words.
+// absent is ErrNotFound with the store's message.
 type absent struct{ error }
 
 func (a *absent) Unwrap() []error { return []error{ErrNotFound, a.error} }
 
-// Clusters are the recorded ones, by name. A damaged record keeps the others
-// from nothing; its cluster is there still, and so is listed: a command that
-// names no cluster must not mean another one for it.
+// Clusters returns the saved clusters by name. A cluster with damaged state still exists
+// and is listed too, so that a command without a cluster name does not choose another
+// one instead.
 func (s *service) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 	names, err := s.Store.Clusters()
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *service) summary(ctx context.Context, name string) (sum ClusterSummary,
 	}
 	sum = ClusterSummary{Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version, Hosts: len(c.Spec.Hosts), Endpoint: outside(c)}
 	for _, n := range c.Status.Nodes {
-		if n.Ready && find(c.Spec.Hosts, n.Name) >= 0 { // it may have left since
+		if n.Ready && find(c.Spec.Hosts, n.Name) >= 0 { // the host may have left since then
 			sum.Ready++
 		}
 	}
@@ -85,8 +85,8 @@ func (s *service) summary(ctx context.Context, name string) (sum ClusterSummary,
 	return sum, nil
 }
 
-// begun is when the first attempt began at creating a cluster that is there;
-// its operations come newest first, and may be those of earlier clusters, too.
+// begun returns when the first attempt to create an existing cluster began. Its operations
+// are sorted newest first and may include those of earlier clusters with this name.
 func begun(ops []v1alpha1.Operation) (at time.Time) {
 	for _, o := range ops {
 		removes := o.Spec.Type == string(Delete) || o.Spec.Type == rollback
@@ -100,7 +100,7 @@ func begun(ops []v1alpha1.Operation) (at time.Time) {
 	return at
 }
 
-// Cluster answers the recorded spec with the latest status.
+// Cluster returns the saved spec with the latest status.
 func (s *service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, error) {
 	c, err := found(s.Store.Cluster(name))
 	if err != nil {
@@ -109,8 +109,8 @@ func (s *service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, er
 	return s.settle(c)
 }
 
-// settle takes back the phase of a cluster whose operation was killed: its
-// lock is free, so nobody works on it.
+// settle corrects the phase of a cluster whose operation was killed: its lock is free, so
+// no operation is running.
 func (s *service) settle(c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	if status.Settled(c.Status.Phase) == c.Status.Phase {
 		return c, nil
@@ -127,8 +127,8 @@ func (s *service) settle(c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	return now, nil
 }
 
-// Operations are a cluster's, newest first. One whose record is damaged is
-// warned about, and does not keep the others from being seen.
+// Operations returns the operations of a cluster, newest first. It warns about an
+// operation whose saved state is damaged and still returns the others.
 func (s *service) Operations(_ context.Context, cluster string) ([]v1alpha1.Operation, error) {
 	ops, damaged, err := s.Store.Readable(cluster)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *service) Operations(_ context.Context, cluster string) ([]v1alpha1.Oper
 	return ops, nil
 }
 
-// interrupted says of an operation that was killed that it does not run.
+// interrupted corrects the phase of an operation that was killed.
 func (s *service) interrupted(o *v1alpha1.Operation) error {
 	if o.Status.Phase != v1alpha1.OperationRunning {
 		return nil
@@ -163,7 +163,7 @@ func (s *service) interrupted(o *v1alpha1.Operation) error {
 	return nil
 }
 
-// Operation finds one by a prefix of its id.
+// Operation finds an operation by a prefix of its id.
 func (s *service) Operation(_ context.Context, id string) (*v1alpha1.Operation, error) {
 	o, err := found(s.Store.FindOperation(id))
 	if err != nil {
@@ -184,9 +184,9 @@ func (s *service) Events(ctx context.Context, id string, follow bool, fn func(ev
 	return s.Store.Read(o.Name, fn)
 }
 
-// terminate asks the process that a lock names to stop; the error is
-// os.ErrProcessDone if it has ended. The file of the lock belongs to the user,
-// so only a process of this program gets the signal.
+// terminate asks the process that a lock names to stop. It returns os.ErrProcessDone if
+// the process has ended. The lock file belongs to the user, so only a process of this
+// program gets the signal.
 func terminate(h *store.Holder) error {
 	p, err := process.Find(h.PID)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -202,10 +202,10 @@ func terminate(h *store.Holder) error {
 	return err
 }
 
-// notSlipway is a lock that is held, and names a process that does not hold it.
+// notSlipway is the error for a held lock that names a process which does not hold it.
 func notSlipway(name string, h *store.Holder) error {
 	return refused(idNotSlipway, fmt.Sprintf("the lock of cluster %s names process %d, which is not a process of Slipway", name, h.PID),
-		"find the process that has the lock file open with 'fuser', and stop it")
+		"find the process that holds the lock file with 'fuser', and stop it")
 }
 
 // Cancel asks the process that runs the cluster's operation to stop, and
@@ -216,7 +216,7 @@ func (s *service) Cancel(ctx context.Context, name string, progress event.Sink) 
 		return err
 	}
 	if holder == nil {
-		return refused(idNothingRunning, "nothing runs on cluster "+name, "see what has: slipway operations list "+name)
+		return refused(idNothingRunning, "no operation is running on cluster "+name, "list its operations: slipway operations list "+name)
 	}
 	here, err := os.Hostname()
 	if err != nil {
@@ -224,17 +224,17 @@ func (s *service) Cancel(ctx context.Context, name string, progress event.Sink) 
 	}
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	asked := 0 // who has been asked to stop
-	ended := 0 // who was named, and had ended
+	asked := 0 // the process that was asked to stop
+	ended := 0 // the process that the lock named and that had ended
 	for {
 		now, err := s.Store.Holder(name)
 		if err != nil || now == nil || asked != 0 && now.PID != asked {
 			return err
 		}
 		if now.Host != "" && now.Host != here {
-			return refused(idRunsElsewhere, "operation "+now.Operation+" of cluster "+name+" is run by "+now.String(), "stop it there")
+			return refused(idRunsElsewhere, "operation "+now.Operation+" of cluster "+name+" is running on another machine: "+now.String(), "stop it there")
 		}
-		if now.PID > 0 && asked == 0 { // it may not have written its name yet
+		if now.PID > 0 && asked == 0 { // the holder may not have written its PID yet
 			switch err := terminate(now); {
 			case errors.Is(err, process.ErrOtherProgram), errors.Is(err, os.ErrProcessDone) && ended == now.PID:
 				return notSlipway(name, now)

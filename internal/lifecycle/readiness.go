@@ -24,24 +24,23 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// tooLate is how long a certificate must be valid yet when an upgrade begins: one
-// that ends in its midst ends it.
+// tooLate is the minimum remaining validity of a certificate when an upgrade begins: a
+// certificate that expires during an upgrade makes it fail.
 const tooLate = 24 * time.Hour
 
-// begins says that this is an upgrade, or a hop of one, that is yet to begin.
+// begins reports whether this is an upgrade, or a step of one, that has not begun yet.
 func (p *prepared) begins() bool {
 	return p.request.Kind == Upgrade && p.continues == nil && runsWith(p.recorded) != p.env.Release.Kubernetes
 }
 
-// readiness is what an upgrade would meet, found before anything is touched: in
-// the cluster, in etcd, on hosts, and on the way to the version that it goes to
-// in the end.
+// readiness returns what could obstruct an upgrade, before anything is changed: in the
+// cluster, in etcd, on hosts, and on the upgrade path to the target version.
 func (p *prepared) readiness(ctx context.Context, o precheck.Options, progress event.Sink) (diag.List, error) {
 	if !p.begins() {
 		return nil, nil
 	}
 	r := precheck.Readiness{To: p.request.Version}
-	var unfit diag.List // a bundle with which it could not go on is told with all else
+	var unfit diag.List // an unsuitable bundle is reported together with all other problems
 	var err error
 	if r.Missing, r.Unknown, err = p.wayThere(ctx); err != nil && !errors.As(err, &unfit) {
 		return nil, err
@@ -70,9 +69,9 @@ func (p *prepared) readiness(ctx context.Context, o precheck.Options, progress e
 	return slices.Concat(precheck.Ready(r, o), unfit, warnings), nil
 }
 
-// movedPods waits for a while for pods that the minor before has moved, where a
-// disruption budget lets none go without them. What it still lets not go then is found by
-// whoever looks.
+// movedPods waits for a limited time for pods that the upgrade to the previous minor has
+// moved, if a disruption budget needs them. The check of budgets afterwards reports
+// budgets that still allow no disruption.
 func (l *looker) movedPods(ctx context.Context, progress event.Sink) {
 	ctx, cancel := context.WithTimeout(ctx, l.svc.looks.between)
 	defer cancel()
@@ -93,15 +92,15 @@ func (l *looker) movedPodsThrough(ctx context.Context, h *hostLook, progress eve
 	nodes, err := client.Nodes(asked)
 	cancel()
 	if err != nil {
-		return err // the next one is asked
+		return err // the next control plane is asked
 	}
 	return client.WaitBudgets(ctx, upgrade.Drained(nodes), func(missing string) {
-		note(progress, "", "waiting for pods that the minor before has moved: "+missing)
+		note(progress, "", "waiting for pods that the previous minor moved: "+missing)
 	})
 }
 
-// unlisted warns of a version with which a cluster begins; of those on the way of an
-// upgrade it is warned before that.
+// unlisted warns about an unlisted version of a new cluster. For an upgrade, readiness
+// warns about the versions of the path.
 func (p *prepared) unlisted() diag.List {
 	if p.request.Kind != Create {
 		return nil
@@ -109,9 +108,9 @@ func (p *prepared) unlisted() diag.List {
 	return precheck.Unlisted(p.env.Release)
 }
 
-// wayThere is which versions on the way, but the next, have no bundle at hand, and
-// which of them are not in the release table. One whose bundle will not do is
-// refused.
+// wayThere returns the versions of the upgrade path after the next one that have no
+// bundle yet, and those of all that are not in the release table. It returns an error if
+// the bundle of a version is unsuitable.
 func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown []release.Release, err error) {
 	to := p.request.Version
 	known, err := p.svc.releases(ctx, p.recorded, to, p.request.Bundle, p.request.bundleFor(to))
@@ -131,7 +130,7 @@ func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown []re
 			continue
 		}
 		later := module.Env{Cluster: spec.Copy(p.recorded), Release: is}
-		later.Cluster.Spec.Bundle = p.request.bundleFor(v) // that on record is of one version
+		later.Cluster.Spec.Bundle = p.request.bundleFor(v) // the saved bundle is for one version only
 		has, err := (&source{svc: p.svc, env: later, arches: p.bundle.arches}).Have(ctx)
 		if err != nil {
 			return nil, nil, err
@@ -143,15 +142,14 @@ func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown []re
 	return missing, unknown, err
 }
 
-// webhooks are the admission webhooks that there are, and calls that an API server has
-// not got an answer to.
+// webhooks are the admission webhooks of a cluster, and the calls that failed.
 type webhooks struct {
 	there  []kube.Webhook
 	failed []kube.FailedCall
 }
 
-// dead are those by which requests fail, and uncalled the others whose calls have
-// failed, each with what came of it.
+// dead returns the webhooks that make requests fail. uncalled returns the other webhooks
+// whose calls have failed, each with the consequence.
 func (w webhooks) dead() (out []string) {
 	for _, h := range w.there {
 		if h.Dead != "" {
@@ -169,7 +167,7 @@ func (w webhooks) uncalled() (out []string) {
 			case f.Refused:
 				out = append(out, h.String()+": requests were refused")
 			default:
-				out = append(out, h.String()+": requests went on without it")
+				out = append(out, h.String()+": requests continued without it")
 			}
 		}
 	}
@@ -177,10 +175,10 @@ func (w webhooks) uncalled() (out []string) {
 	return slices.Compact(out)
 }
 
-// inCluster asks the API what an upgrade would meet. What API servers were asked
-// for, and what they could not call, each knows for itself.
+// inCluster queries the API for what could obstruct an upgrade. It queries every API
+// server, because each counts deprecated requests and failed webhook calls separately.
 func (l *looker) inCluster(ctx context.Context, r *precheck.Readiness) {
-	r.Silent = "no control plane was reached"
+	r.Silent = "no control plane is reachable"
 	var mu sync.Mutex
 	var hooks webhooks
 	var control []*hostLook
@@ -205,8 +203,8 @@ func (l *looker) inCluster(ctx context.Context, r *precheck.Readiness) {
 	r.Webhooks, r.Uncalled = hooks.dead(), hooks.uncalled()
 }
 
-// ofServer asks one API server. What all of them would say is asked of the first
-// that answers.
+// ofServer queries one API server. Data that is the same on all of them is read from the
+// first that responds.
 func (l *looker) ofServer(ctx context.Context, h *hostLook, r *precheck.Readiness, hooks *webhooks, mu *sync.Mutex) error {
 	client, err := l.own(h)
 	if err != nil {
@@ -257,37 +255,37 @@ func (l *looker) ofAll(ctx context.Context, client *kube.Client, r *precheck.Rea
 		if st := kube.State(&nodes[i]); !st.Ready {
 			r.Unready = append(r.Unready, precheck.Trouble{
 				Host: nodes[i].Name, Blocks: true, Message: "node " + nodes[i].Name + " is not ready: " + st.Message,
-				Hint: "mend it first; or, if it is gone for good, take it off: slipway delete node " + nodes[i].Name + " --forget",
+				Hint: "repair the node first; or, if it is permanently lost, remove it: slipway delete node " + nodes[i].Name + " --forget",
 			})
 		}
 	}
 	return nil
 }
 
-// skewed are the nodes whose kubelets API servers would be too far ahead of: on the
-// way to the next version, for each node is upgraded then; and in the end, of those
-// that nobody upgrades, because they are not on record.
+// skewed returns the nodes whose kubelets are too old for the API servers: for the next
+// version, because each node is upgraded to it; and for the target version, if Slipway
+// does not upgrade the node because it is not in the saved cluster.
 func (l *looker) skewed(nodes []corev1.Node, to string) (out []precheck.Trouble) {
 	most := l.svc.Catalogue.KubeletSkew()
 	for i := range nodes {
 		st := kube.State(&nodes[i])
-		reached, hint := l.env.Release.Kubernetes, "take it off, and add it again: slipway delete node "+st.Name
+		reached, hint := l.env.Release.Kubernetes, "remove the node and add it again: slipway delete node "+st.Name
 		if find(l.env.Cluster.Spec.Hosts, st.Name) < 0 {
-			reached, hint = to, "upgrade it where it is looked after, or have it leave: it is not on record here"
+			reached, hint = to, "upgrade the node with the tool that manages it, or remove it from the cluster: Slipway does not manage this node"
 		}
 		if n := release.Behind(st.Version, reached); n > most {
 			out = append(out, precheck.Trouble{
 				Host: st.Name, Blocks: true, Hint: hint,
-				Message: fmt.Sprintf("the kubelet of node %s is of %s, %d minors behind %s, and no more than %d are allowed", st.Name, st.Version, n, reached, most),
+				Message: fmt.Sprintf("the kubelet of node %s has version %s, %d minors behind %s, but at most %d are allowed", st.Name, st.Version, n, reached, most),
 			})
 		}
 	}
 	return out
 }
 
-// etcdThrough is etcd as the first host says on which it can be asked.
+// etcdThrough queries etcd from the first host that gets an answer.
 func (l *looker) etcdThrough(ctx context.Context) EtcdInfo {
-	in := EtcdInfo{Type: l.env.Cluster.Spec.Etcd.Type, Message: "no host on which it can be asked was reached"}
+	in := EtcdInfo{Type: l.env.Cluster.Spec.Etcd.Type, Message: "no host with access to etcd is reachable"}
 	for _, h := range l.hosts {
 		worker, ok := h.conn.(remote.Worker)
 		if !ok || !l.asksEtcd(h.spec) {
@@ -305,12 +303,12 @@ func (l *looker) etcdThrough(ctx context.Context) EtcdInfo {
 	return in
 }
 
-// etcdTroubles are what is wrong with etcd: a member that is not well is nothing
-// to begin with, for another one will be away for a while.
+// etcdTroubles returns the problems of etcd. An unhealthy member blocks an upgrade,
+// because another member will be down for a while.
 func etcdTroubles(in *EtcdInfo) (out []precheck.Trouble) {
-	const see = "see it: slipway etcd health"
+	const see = "check etcd: slipway etcd health"
 	if in.Message != "" {
-		return []precheck.Trouble{{Message: "etcd cannot be asked: " + in.Message, Hint: see, Blocks: true}}
+		return []precheck.Trouble{{Message: "etcd cannot be queried: " + in.Message, Hint: see, Blocks: true}}
 	}
 	well := map[string]bool{"": true}
 	for _, m := range in.Members {
@@ -325,8 +323,8 @@ func etcdTroubles(in *EtcdInfo) (out []precheck.Trouble) {
 	return out
 }
 
-// ending are the certificates that end before an upgrade is through, and what
-// else is to be said of certificates.
+// ending returns the certificates that may expire before an upgrade is complete, and
+// other warnings about certificates.
 func (p *prepared) ending(ctx context.Context) (soonest []precheck.Trouble, warnings diag.List) {
 	type found struct {
 		*engine.Host
@@ -355,7 +353,7 @@ func (p *prepared) ending(ctx context.Context) (soonest []precheck.Trouble, warn
 	var rest []Certificate
 	for _, f := range hosts {
 		if f.err != nil {
-			soonest = append(soonest, precheck.Trouble{Host: f.Name, Message: "its certificates cannot be looked at: " + f.err.Error(), Hint: "see them: slipway certs check " + p.env.Cluster.Name})
+			soonest = append(soonest, precheck.Trouble{Host: f.Name, Message: "its certificates cannot be read: " + f.err.Error(), Hint: "check the certificates: slipway certs check " + p.env.Cluster.Name})
 		}
 		for _, c := range f.certificates {
 			if c.Expires.IsZero() || c.Expires.Sub(now) >= tooLate || c.Rotates && c.Expires.After(now) {
@@ -363,8 +361,8 @@ func (p *prepared) ending(ctx context.Context) (soonest []precheck.Trouble, warn
 				continue
 			}
 			soonest = append(soonest, precheck.Trouble{
-				Host: f.Name, Message: fmt.Sprintf("%s ends on %s", c.Path, c.Expires.UTC().Format(time.DateTime)),
-				Hint: "renew it first: slipway certs renew " + p.env.Cluster.Name, Blocks: true,
+				Host: f.Name, Message: fmt.Sprintf("%s expires on %s", c.Path, c.Expires.UTC().Format(time.DateTime)),
+				Hint: "renew the certificate first: slipway certs renew " + p.env.Cluster.Name, Blocks: true,
 			})
 		}
 	}

@@ -67,7 +67,7 @@ func TestReadiness(t *testing.T) {
 	if d := cmp.Diff(want, idsOf(found.Errors())); d != "" {
 		t.Errorf("the report alone (-want +got):\n%s", d)
 	}
-	for _, words := range []string{"deviceclasses.v1beta1.resource.k8s.io (until 1.39)", "guard/pods.guard.io", "flowschemas.v1beta3", "shop/web: 1 of its 2 pods", "failed since the API servers started: guard/slow.guard.io: requests were refused; sidecars/sidecars.guard.io: requests went on without it"} {
+	for _, words := range []string{"deviceclasses.v1beta1.resource.k8s.io (until 1.39)", "guard/pods.guard.io", "flowschemas.v1beta3", "shop/web: 1 of its 2 pods", "failed since the API servers started: guard/slow.guard.io: requests were refused; sidecars/sidecars.guard.io: requests continued without it"} {
 		if !strings.Contains(found.Error(), words) {
 			t.Errorf("the report does not say %q:\n%v", words, found)
 		}

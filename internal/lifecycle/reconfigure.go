@@ -18,11 +18,11 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// reconfigures chooses the pipeline by which a cluster that runs becomes what its
-// description says. What it has been since the latest operation that came to its
-// end says whether it gets other settings, with which something may not start.
+// reconfigures chooses the pipeline that applies the description to a running cluster.
+// It compares with the descriptions since the latest successful operation to decide
+// whether settings change, with which a component may not start.
 func (p *prepared) reconfigures(parts pipeline.Parts) error {
-	if was, err := p.svc.before(p.env.Cluster.Name); err == nil { // else it is not known, and not gone by
+	if was, err := p.svc.before(p.env.Cluster.Name); err == nil { // otherwise it is unknown and not used
 		p.was = was
 		now := &p.env.Cluster.Spec
 		p.env.Reconfigures = !equal(settings(&was.Spec), settings(now))
@@ -62,8 +62,8 @@ func (p *prepared) reconfigures(parts pipeline.Parts) error {
 	return err
 }
 
-// asRecorded fills in what a file leaves open, as complete does, for what is to change
-// nothing else: a default that came after the record is left out.
+// asRecorded fills in defaults like complete, for an operation that must change nothing
+// else: it leaves out defaults that are newer than the saved cluster.
 func (s *service) asRecorded(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 	wanted := s.complete(c, recorded)
 	if recorded != nil {
@@ -72,8 +72,8 @@ func (s *service) asRecorded(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 	return wanted
 }
 
-// fromFile is what a file wants a cluster to be. A change of the container runtime, also
-// one that has not come to its end, comes alone.
+// fromFile returns the cluster that a file describes. During a change of the container
+// runtime, also an unfinished one, nothing else may change.
 func (s *service) fromFile(c, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	wanted := s.complete(c, recorded)
 	if !created(recorded) {
@@ -89,11 +89,11 @@ func (s *service) fromFile(c, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, er
 	return wanted, nil
 }
 
-// migrates says that what runs the containers of nodes is another than what has
-// since the latest operation that came to its end. That is a change by itself: what
-// a node does not serve with would not be known otherwise.
+// migrates reports whether the container runtime differs from the one since the latest
+// successful operation. Such a change must come alone: otherwise the reason why a node
+// does not work afterwards would be unknown.
 func (p *prepared) migrates(been []*v1alpha1.Cluster) (_ bool, err error) {
-	if len(been) == 0 { // what is on record is all that is known
+	if len(been) == 0 { // only the saved description is known
 		been = []*v1alpha1.Cluster{p.recorded}
 	}
 	docker := p.env.Docker()
@@ -108,20 +108,19 @@ func (p *prepared) migrates(been []*v1alpha1.Cluster) (_ bool, err error) {
 	was, now := spec.Redacted(been[0]), spec.Redacted(p.env.Cluster) // plans have no passwords
 	for _, c := range []*v1alpha1.Cluster{was, now} {
 		c.Spec.ContainerRuntime, c.Spec.Bundle, c.Spec.BundleKeys = v1alpha1.ContainerRuntime{}, "", nil
-		if own := c.Spec.Registry.Private; own != nil { // of containerd alone
+		if own := c.Spec.Registry.Private; own != nil { // only containerd uses it
 			own.MirrorOf = nil
 		}
 	}
 	if !sameButOrder(was, now) {
-		return false, refused(idMigrationAlone, "the container runtime changes, and more than that",
-			"apply the one first, and then the other: a change of spec.containerRuntime comes alone")
+		return false, refused(idMigrationAlone, "the file changes the container runtime and other settings",
+			"apply the change of spec.containerRuntime alone, and the other changes before or after it")
 	}
 	return true, nil
 }
 
-// between are the nodes on which a change of the runtime has begun to end what ran,
-// since the latest operation that came to its end, and that have not come back into
-// service.
+// between returns the nodes on which, since the latest successful operation, a change of
+// the runtime has begun to stop containers and that are not back in service.
 func (s *service) between(cluster string) (out []string, err error) {
 	ops, err := s.Store.Operations(cluster)
 	if err != nil {
@@ -150,8 +149,8 @@ func (s *service) between(cluster string) (out []string, err error) {
 	return out, nil
 }
 
-// moving refuses to have hosts come or go while nodes of a cluster are run by two
-// runtimes: which is to run those that stay only the change of it knows.
+// moving refuses to add or remove hosts while a change of the container runtime is
+// unfinished: only that change knows which runtime each node shall have.
 func (s *service) moving(kind Kind, recorded *v1alpha1.Cluster) error {
 	if kind != Add && kind != Remove {
 		return nil
@@ -160,17 +159,17 @@ func (s *service) moving(kind Kind, recorded *v1alpha1.Cluster) error {
 	if err != nil || !slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool { return spec.Docker(c) != spec.Docker(been[0]) }) {
 		return err
 	}
-	return refused(idMigrationAlone, "the change of cluster "+recorded.Name+" to another container runtime has not come to its end",
-		"finish it first: slipway resume "+recorded.Name+"; or go back: slipway rollback "+recorded.Name+"; a host that is gone for good can be taken off before: slipway delete node NAME --forget")
+	return refused(idMigrationAlone, "the change of the container runtime of cluster "+recorded.Name+" is unfinished",
+		"finish it first: slipway resume "+recorded.Name+"; or roll it back: slipway rollback "+recorded.Name+"; to remove a permanently lost host before that: slipway delete node NAME --forget")
 }
 
-// settings are what may be changed of a cluster that runs, and goes back by
-// itself.
+// settings returns the settings of a running cluster that can change and are rolled back
+// automatically.
 func settings(s *v1alpha1.ClusterSpec) []any {
 	return []any{s.Kubernetes, s.Etcd, s.ContainerRuntime, s.Registry, s.DNS, s.System}
 }
 
-// places are the hosts of a description, without how they are logged in to.
+// places returns the hosts of a description without their SSH settings.
 func places(s *v1alpha1.ClusterSpec) (out []any) {
 	for _, h := range s.Hosts {
 		out = append(out, []any{h.Name, h.Address, h.InternalAddress, h.Roles})
@@ -178,9 +177,8 @@ func places(s *v1alpha1.ClusterSpec) (out []any) {
 	return out
 }
 
-// reachedAs has hosts be logged in to as on record: how that is done may have changed
-// since they were as they are described. Another machine in the place of one is
-// reached in its own way.
+// reachedAs sets the SSH settings of an earlier description to the saved ones, because
+// they may have changed since then. A host that is another machine now keeps its own.
 func reachedAs(c, recorded *v1alpha1.Cluster) {
 	now := spec.Copy(recorded)
 	c.Spec.SSH = now.Spec.SSH
@@ -196,34 +194,36 @@ func reachedAs(c, recorded *v1alpha1.Cluster) {
 	}
 }
 
-// equal compares as records do: what was read from one is the same as before.
+// equal compares values by their JSON form, so that values read from the saved state
+// equal the originals.
 func equal(a, b any) bool {
 	x, err1 := json.Marshal(a)
 	y, err2 := json.Marshal(b)
 	return err1 == nil && err2 == nil && bytes.Equal(x, y)
 }
 
-// settle are the steps that give something its settings, or wait until it serves
-// with them: what fails there fails by the settings, as far as anybody can tell.
+// settle lists the steps that apply settings or wait until a component works with them.
+// A failure of such a step is attributed to the settings.
 var settle = []string{
 	"os.", "registry.certificate", "registry.service", "registry.serves", "runtime.", "kubernetes.kubelet", "kubelet.", "etcd.service", "etcd.start", "etcd.running", "etcd.mend",
 	"reset.runtime", "kubeadm.config", "kubeadm.audit", "kubeadm.init.", "kubeadm.member", "join.etcd", "join.settings", "kubernetes.proxy", "nodes.ready",
 }
 
-// goesBack says that a cluster which has got other settings goes back to those it
-// had, because a node or its registry does not serve with them: not what was only to
-// be mended, not hosts that come or go, nor what nobody could reach.
+// goesBack reports whether changed settings of a cluster are rolled back automatically,
+// because a node or the registry does not work with them. It returns false if no settings
+// changed, if hosts are added or removed, or if the failure has another cause, such as an
+// unreachable host.
 func (p *prepared) goesBack(ctx context.Context, res *Result) bool {
 	if p.request.Kind != Apply || res.Outcome != event.Failed || p.request.KeepFailed || p.request.back || p.ignores() ||
 		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.Reconfigures || !equal(places(&p.was.Spec), places(&p.env.Cluster.Spec)) {
 		return false
 	}
-	stopped := func(f HostFailure) bool { return f.Host == "" && f.Task == "" } // it could not be recorded, or has lost its lock
+	stopped := func(f HostFailure) bool { return f.Host == "" && f.Task == "" } // the operation could not be saved or lost its lock
 	return slices.ContainsFunc(res.Failures, bySettings) && !slices.ContainsFunc(res.Failures, stopped)
 }
 
-// bySettings says that a step has failed that gives settings, and not because its
-// host could not be reached, or another works on it.
+// bySettings reports whether a step that applies settings failed, and not because its
+// host is unreachable or in use by another manager.
 func bySettings(f HostFailure) bool {
 	if slices.Contains([]string{string(remote.Unreachable), string(remote.ConnectionLost), "Fenced", "PlanStale", "DiskFull"}, f.Reason) {
 		return false
@@ -233,9 +233,9 @@ func bySettings(f HostFailure) bool {
 	})
 }
 
-// revert takes a cluster back to the settings that it had, and says so in the
-// result of what has failed. It is an operation of its own, the one that `slipway
-// rollback` would begin: cut off, it is resumed as any other. Nobody gets in between.
+// revert rolls back the settings of a cluster and reports that in the result of the
+// failed operation. The rollback is a separate operation, the same as that of 'slipway
+// rollback', and can be resumed. The locks are held in between.
 func (p *prepared) revert(ctx context.Context, failed *Result, under *locks, sinks []event.Sink) {
 	tell := func(host, message string) {
 		for _, s := range sinks {
@@ -243,10 +243,10 @@ func (p *prepared) revert(ctx context.Context, failed *Result, under *locks, sin
 		}
 	}
 	root := &failed.Failures[slices.IndexFunc(failed.Failures, bySettings)]
-	tell(root.Host, "does not serve with its new settings: all goes back to those before")
+	tell(root.Host, "does not work with its new settings: rolling back all settings")
 	back, err := p.back(ctx, under, sinks)
 	if back != nil && back.Outcome == event.Cancelled {
-		failed.Outcome = event.Cancelled // it goes on where it was stopped
+		failed.Outcome = event.Cancelled // a resume continues where it was stopped
 		return
 	}
 	if err != nil || back.Outcome != event.Succeeded {
@@ -256,12 +256,12 @@ func (p *prepared) revert(ctx context.Context, failed *Result, under *locks, sin
 	failed.Reverted = true
 	root.Detail = strings.TrimSpace(root.Reason + "\n" + root.Detail)
 	root.Reason = idReverted
-	root.Message += fmt.Sprintf("; its settings, and those of nodes changed before it, are as they were (%s)", back.Operation)
-	root.Remedy = "the file still says what did not work: correct it, and apply it"
+	root.Message += fmt.Sprintf("; the settings of this node and of nodes changed before it were rolled back (%s)", back.Operation)
+	root.Remedy = "correct the file, which still has the settings that did not work, and apply it"
 }
 
-// back is the operation that takes this one back, under its locks: it has the leave to
-// break another's no more.
+// back runs the rollback of this operation under its locks. It does not inherit the
+// permission to break another manager's lock.
 func (p *prepared) back(ctx context.Context, under *locks, sinks []event.Sink) (_ *Result, err error) {
 	quiet := make([]event.Sink, len(sinks))
 	for i, sink := range sinks {
@@ -274,21 +274,20 @@ func (p *prepared) back(ctx context.Context, under *locks, sinks []event.Sink) (
 	q, err := p.svc.PrepareRollback(ctx, name, Request{
 		Name: name, IgnoreChecks: p.request.IgnoreChecks, Rollout: p.request.Rollout, back: true, under: under,
 	}, nil)
-	kept() // it takes the lock over
+	kept() // the rollback takes over the lock
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, q.Close()) }()
-	if lost := q.Plan().Removes; len(lost) > 0 { // nobody has said yes to that
-		return nil, fmt.Errorf("going back would remove %s", strings.Join(lost, ", "))
+	if lost := q.Plan().Removes; len(lost) > 0 { // the user has not confirmed a removal
+		return nil, fmt.Errorf("the rollback would remove %s", strings.Join(lost, ", "))
 	}
 	return q.Apply(ctx, quiet...)
 }
 
-// notBack are the failures of a cluster that has not come back to the settings it
-// had.
+// notBack returns the failures of a rollback of settings that did not succeed.
 func notBack(root *HostFailure, back *Result, err error) []HostFailure {
-	why := event.Failure{Reason: idRevertFailed, Remedy: "see why, then go on with: slipway rollback"}
+	why := event.Failure{Reason: idRevertFailed, Remedy: "fix the cause, then run: slipway rollback"}
 	host := root.Host
 	switch {
 	case err != nil:
@@ -297,13 +296,13 @@ func notBack(root *HostFailure, back *Result, err error) []HostFailure {
 		f := back.Failures[0]
 		host, why.Message, why.Detail = f.Host, f.Title+": "+f.Message, f.Detail
 	default:
-		why.Message = "it ended " + string(back.Outcome)
+		why.Message = "the rollback ended " + string(back.Outcome)
 	}
-	return []HostFailure{{Host: host, Task: "revert", Title: "going back to the settings before", Failure: why}}
+	return []HostFailure{{Host: host, Task: "revert", Title: "roll back settings", Failure: why}}
 }
 
-// backwards shows of an operation that nobody has asked for what it has done, as
-// notes: the plan that is shown is another's.
+// backwards shows the steps of an automatic rollback as notes, because the plan on the
+// screen belongs to another operation.
 type backwards struct{ to event.Sink }
 
 var _ event.Sink = (*backwards)(nil)
@@ -311,23 +310,23 @@ var _ event.Sink = (*backwards)(nil)
 // Emit implements event.Sink.
 func (b *backwards) Emit(e event.Event) {
 	if e.Type == event.StepFinished && (e.Outcome == event.Changed || e.Outcome == event.Failed) {
-		note(b.to, e.Host, "back: "+e.Title)
+		note(b.to, e.Host, "rollback: "+e.Title)
 	}
 }
 
-// unbounded refuses a number of nodes that is none.
+// unbounded refuses an invalid number of nodes.
 func unbounded(r Request) error {
 	if _, err := engine.Bound(r.Rollout.MaxUnavailable, 1); err != nil {
-		return refused(idUpgradeHow, "how many workers may be out of service at once: "+err.Error(), "write a number, or a share of them such as 20%")
+		return refused(idUpgradeHow, "invalid number of workers that may be out of service at once: "+err.Error(), "write a number, or a percentage such as 20%")
 	}
 	return nil
 }
 
-// exists refuses to create a cluster that is recorded.
+// exists returns the error for creating a cluster that exists already.
 func exists(recorded *v1alpha1.Cluster) error {
-	hint := "change it with: slipway apply -f FILE"
+	hint := "change the cluster: slipway apply -f FILE"
 	if recorded.Status.Phase != v1alpha1.PhaseRunning && recorded.Status.Operation != "" {
-		hint = "continue with: slipway resume " + recorded.Name
+		hint = "continue its creation: slipway resume " + recorded.Name
 	}
-	return refused(idClusterExists, "cluster "+recorded.Name+" is recorded already", hint)
+	return refused(idClusterExists, "cluster "+recorded.Name+" already exists", hint)
 }

@@ -353,7 +353,7 @@ func TestRevertUnderTheSameLocks(t *testing.T) {
 		t.Helper()
 		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c, BreakLock: true}, nil))
 		res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
-			if e.Type == event.Note && strings.HasPrefix(e.Message, "does not serve with its new settings") {
+			if e.Type == event.Note && strings.HasPrefix(e.Message, "does not work with its new settings") {
 				at()
 			}
 		}))

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// outputShare is how much of a step's output on one host is recorded
-	// from its beginning, and how much from its end, in bytes.
+	// outputShare is how much of a step's output on one host is saved from its
+	// beginning, and how much from its end, in bytes.
 	outputShare = 512 << 10
-	// pieceCost is about what a piece of output takes in the journal besides
-	// its text: a program may write byte by byte.
+	// pieceCost is the approximate size of a piece of output in the journal besides its
+	// text: a program may write byte by byte.
 	pieceCost = 256
 )
 
-// recorder gives events their number and time, records them, and passes them
-// on, one at a time. What a program prints is passed on whole, and recorded
-// only at its beginning and end: no program fills the disk of the records.
+// recorder sets the number and time of events, writes them to the journal and passes them
+// on, one at a time. It passes on all output of programs, but saves only the beginning
+// and the end, so that no program can fill the disk of the state directory.
 type recorder struct {
 	now     func() time.Time
 	journal interface{ Append(event.Event) error }
@@ -35,12 +35,12 @@ type recorder struct {
 // stepOn is a step on one host.
 type stepOn struct{ task, host string }
 
-// outputs is what a step's programs have printed, over all its attempts.
+// outputs is the output of a step's programs over all its attempts.
 type outputs struct {
-	recorded int  // cost of what is in the journal
-	full     bool // the beginning is recorded; all else is held
+	recorded int  // cost of the output in the journal
+	full     bool // the beginning is saved; all further output is held
 	held     []byte
-	left     int64 // bytes that were dropped before what is held
+	left     int64 // bytes dropped before the held output
 }
 
 func (r *recorder) emit(e event.Event) error {
@@ -82,7 +82,7 @@ func (r *recorder) number(e *event.Event) {
 	e.Seq, e.Time = r.seq, r.now().UTC()
 }
 
-// recordHeld records the end of a step's output, before its finish.
+// recordHeld saves the end of a step's output before the step's finish.
 func (r *recorder) recordHeld(step stepOn, finish event.Event) error {
 	out := r.outputs[step]
 	delete(r.outputs, step)
@@ -97,7 +97,7 @@ func (r *recorder) recordHeld(step stepOn, finish event.Event) error {
 	return r.journal.Append(e)
 }
 
-// holds says that a piece is not to be recorded now, and keeps it.
+// holds reports whether a piece of output is not to be saved now, and keeps it then.
 func (o *outputs) holds(piece string) bool {
 	if cost := len(piece) + pieceCost; !o.full && o.recorded+cost <= outputShare {
 		o.recorded += cost
@@ -105,14 +105,13 @@ func (o *outputs) holds(piece string) bool {
 	}
 	o.full = true
 	o.held = append(o.held, piece...)
-	if len(o.held) > 2*outputShare { // not at every piece: this moves what is kept
+	if len(o.held) > 2*outputShare { // not for every piece, because this moves memory
 		o.cut()
 	}
 	return true
 }
 
-// cut drops the beginning of what is held, up to the end of a line if one is
-// near.
+// cut drops the beginning of the held output, up to the end of a line if one is near.
 func (o *outputs) cut() {
 	drop := len(o.held) - outputShare
 	if drop <= 0 {
@@ -128,12 +127,12 @@ func (o *outputs) cut() {
 	o.held = append(o.held[:0], o.held[drop:]...)
 }
 
-// end is the output's end as it is recorded, led by a line that says how much
-// is missing.
+// end returns the end of the output for the journal, after a line with the number of
+// missing bytes.
 func (o *outputs) end() string {
 	o.cut()
 	if o.left == 0 {
 		return string(o.held)
 	}
-	return fmt.Sprintf("[... %d bytes of output are not recorded ...]\n%s", o.left, o.held)
+	return fmt.Sprintf("[... %d bytes of output omitted ...]\n%s", o.left, o.held)
 }

@@ -101,7 +101,7 @@ func TestOutputInTheJournal(t *testing.T) {
 			if cut {
 				var left int
 				note, end, _ := strings.Cut(tail, "\n")
-				if _, err := fmt.Sscanf(note, "%d bytes of output are not recorded ...]", &left); err != nil {
+				if _, err := fmt.Sscanf(note, "%d bytes of output omitted ...]", &left); err != nil {
 					t.Fatalf("%s: %v", note, err)
 				}
 				if len(end) < outputShare*3/4 {

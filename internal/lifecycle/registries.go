@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/secret"
 )
 
-// load reads what is on this machine and goes to hosts or into the cluster.
+// load reads data from this machine that goes to hosts or into the cluster.
 func (p *prepared) load(ctx context.Context) error {
 	if err := p.loadPasswords(); err != nil {
 		return err
@@ -19,9 +19,9 @@ func (p *prepared) load(ctx context.Context) error {
 	return p.loadAddons(ctx)
 }
 
-// loadPasswords reads those of registries and what is logged in with where copies of
-// backups are kept, for operations that set these up. They
-// are in no plan and in no record: each reads them again.
+// loadPasswords reads the passwords of registries and the credentials of copy targets,
+// for operations that set them up. They are neither in plans nor in the saved state:
+// each operation reads them again.
 func (p *prepared) loadPasswords() error {
 	if !p.installs() {
 		return p.svc.knownSigner(&p.env)
@@ -40,7 +40,7 @@ func (p *prepared) loadPasswords() error {
 	return err
 }
 
-// passwords are those of a cluster's registries, by name.
+// passwords returns the passwords of a cluster's registries by name.
 func passwords(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 	var list diag.List
 	out := make(map[string]secret.String, len(c.Spec.Registry.Auths))
@@ -50,7 +50,7 @@ func passwords(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 		}
 		password, err := secret.Resolve(*a.PasswordFrom)
 		if err != nil {
-			list = append(list, refused(idSecretUnreadable, fmt.Sprintf("there is no password of registry %s: %v", a.Registry, err), "put it back where passwordFrom says")...)
+			list = append(list, refused(idSecretUnreadable, fmt.Sprintf("cannot read the password of registry %s: %v", a.Registry, err), "restore the file or variable that passwordFrom names")...)
 			list[len(list)-1].Path = fmt.Sprintf("spec.registry.auths[%d].passwordFrom", i)
 		}
 		out[a.Registry] = password
@@ -58,8 +58,8 @@ func passwords(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 	return out, list.Err()
 }
 
-// speaking says how this machine speaks to registries, of bundles and of charts: as
-// hosts do.
+// speaking returns this machine's settings for bundle and chart registries: the same as
+// on hosts.
 func speaking(env module.Env) bundle.Registry {
 	return bundle.Registry{Plain: env.Cluster.Spec.Registry.Insecure, Logins: env.Logins()}
 }

@@ -17,13 +17,13 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// Renewal says which certificates are renewed.
+// Renewal selects the certificates to renew.
 type Renewal = module.Renewal
 
-// CertificateNames are the certificates that can be renewed by name.
+// CertificateNames returns the names of the certificates that can be renewed.
 func CertificateNames() []string { return certs.Names() }
 
-// unknownNames refuses names of certificates that there are none of.
+// unknownNames refuses unknown certificate names.
 func unknownNames(names []string) error {
 	var list diag.List
 	for _, name := range names {
@@ -32,14 +32,14 @@ func unknownNames(names []string) error {
 		}
 		hint := diag.DidYouMean(name, certs.Names())
 		if hint == "" {
-			hint = "see their names: slipway certs check; authorities are not renewed, and kubelets renew their own"
+			hint = "list the names: slipway certs check; CAs cannot be renewed, and kubelets renew their own certificates"
 		}
-		list = append(list, diag.Diagnostic{ID: idUnknownCertificate, Severity: diag.Error, Message: fmt.Sprintf("there is no certificate %q to renew", name), Hint: hint})
+		list = append(list, diag.Diagnostic{ID: idUnknownCertificate, Severity: diag.Error, Message: fmt.Sprintf("unknown certificate %q", name), Hint: hint})
 	}
 	return list.Err()
 }
 
-// A certLook is what one host answered.
+// A certLook has the certificates of one host.
 type certLook struct {
 	*engine.Host
 	found     []Certificate
@@ -47,8 +47,8 @@ type certLook struct {
 	err       error
 }
 
-// lookAtCertificates finds out what there is to renew: what the pipeline is made
-// of. Nothing of it is asked of the API.
+// lookAtCertificates determines what to renew, from which the pipeline is built. It does
+// not use the API.
 func (p *prepared) lookAtCertificates(ctx context.Context) error {
 	if p.request.Kind != Renew {
 		return nil
@@ -62,7 +62,7 @@ func (p *prepared) lookAtCertificates(ctx context.Context) error {
 	now := p.svc.Now()
 	for _, l := range looks {
 		if l.err != nil {
-			return fmt.Errorf("looking at the certificates of %s: %w", l.Name, l.err)
+			return fmt.Errorf("checking the certificates of %s: %w", l.Name, l.err)
 		}
 		if l.concerned {
 			p.wish.Concerned = append(p.wish.Concerned, l.Name)
@@ -76,8 +76,8 @@ func (p *prepared) lookAtCertificates(ctx context.Context) error {
 	return nil
 }
 
-// ask asks a host what it has, and what would be renewed of it. What cannot be
-// renewed is told by the plan.
+// ask reads the certificates of a host and determines whether any would be renewed. The
+// plan reports certificates that cannot be renewed.
 func (l *certLook) ask(ctx context.Context, env module.Env, w certs.Wish) error {
 	known := certs.Of(env, l.Host.Host)
 	states, err := certs.Ask(ctx, l.Conn, known)
@@ -92,11 +92,11 @@ func (l *certLook) ask(ctx context.Context, env module.Env, w certs.Wish) error 
 	return err
 }
 
-// over says that a certificate is there, and its time is not.
+// over reports whether a certificate exists and has expired.
 func over(c Certificate, now time.Time) bool { return !c.Expires.IsZero() && now.After(c.Expires) }
 
-// lapsed says that a host cannot serve, nor be asked whether it does, with what
-// it has of etcd or of the kubelet that runs it.
+// lapsed reports whether a host cannot work or be checked because a certificate of etcd,
+// or of the kubelet on a control plane, has expired.
 func (l *certLook) lapsed(now time.Time) bool {
 	return slices.ContainsFunc(l.found, func(c Certificate) bool {
 		etcds := slices.Contains([]string{"etcd-server", "etcd-peer", "etcd-healthcheck-client"}, c.Name)
@@ -104,8 +104,9 @@ func (l *certLook) lapsed(now time.Time) bool {
 	})
 }
 
-// readmit says that a host's kubelet cannot speak with the cluster any more, and
-// has no authority beside it: or that it was cut off while it was let in again.
+// readmit reports whether a worker's kubelet needs new credentials from the cluster,
+// because its certificate has expired and the host has no CA key, or because an earlier
+// attempt to get them was interrupted.
 func (l *certLook) readmit(now time.Time) bool {
 	if l.HasRole(v1alpha1.RoleControlPlane) {
 		return false
@@ -114,7 +115,7 @@ func (l *certLook) readmit(now time.Time) bool {
 		l.Facts != nil && l.Facts.Ledger && slices.Contains(l.Facts.Present, facts.BootstrapConf)
 }
 
-// beyond warns where certificates cannot be valid for as long as is wanted.
+// beyond warns if certificates cannot be valid for the requested time.
 func (p *prepared) beyond(looks []*certLook, now time.Time) (list diag.List) {
 	told := map[string]bool{}
 	for _, l := range looks {
@@ -125,15 +126,15 @@ func (p *prepared) beyond(looks []*certLook, now time.Time) (list diag.List) {
 			told[c.Name] = true
 			list = append(list, diag.Diagnostic{
 				ID: idBeyondAuthority, Severity: diag.Warning, Host: l.Name,
-				Message: fmt.Sprintf("certificates are to be valid for %s, and the authority %s ends on %s: no longer than that", p.env.Validity(), c.Name, c.Expires.Format(time.DateOnly)),
-				Hint:    "an authority is not renewed, but exchanged for another: plan for it",
+				Message: fmt.Sprintf("certificates shall be valid for %s, but CA %s expires on %s: they expire with it", p.env.Validity(), c.Name, c.Expires.Format(time.DateOnly)),
+				Hint:    "plan a rotation of the CA: a CA cannot be renewed",
 			})
 		}
 	}
 	return list
 }
 
-// renewed says what was renewed.
+// renewed describes what was renewed.
 func (p *prepared) renewed(res *Result) []string {
 	files, on := 0, map[string]bool{}
 	for _, s := range p.plan.Steps {
@@ -149,19 +150,19 @@ func (p *prepared) renewed(res *Result) []string {
 		out[0] = "1 certificate renewed"
 	}
 	if again := slices.DeleteFunc(slices.Clone(p.wish.Readmit), res.isUndone); len(again) > 0 {
-		out = append(out, count(len(again), "kubelet")+" let in again")
+		out = append(out, count(len(again), "kubelet")+" with new credentials")
 	}
 	if slices.ContainsFunc(p.plan.Steps, func(s plan.Step) bool { return s.Task == "record.kubeconfig" }) {
-		out = append(out, "The admin kubeconfig kept here is new; copies of the old one are worth something until it ends")
+		out = append(out, "The saved admin kubeconfig was renewed; copies of the old one are valid until it expires")
 	}
 	return out
 }
 
-// unrecorded refuses to renew what has not come to run.
+// unrecorded refuses a cluster whose creation has not finished.
 func unrecorded(recorded *v1alpha1.Cluster) error {
 	if created(recorded) || recorded == nil {
 		return nil
 	}
-	return refused(idNotCreated, "cluster "+recorded.Name+" has not come to run yet",
-		"go on with: slipway resume "+recorded.Name+"; or change its file, and: slipway apply -f FILE")
+	return refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
+		"finish the creation: slipway resume "+recorded.Name+"; or change the cluster file and apply it: slipway apply -f FILE")
 }

@@ -21,29 +21,29 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// A rescuing is a rescue: whose data are gone by, and what speaks for them. The
-// methods of nil are those of no rescue.
+// A rescuing is a rescue of etcd: the member whose data is used, and the alternatives.
+// A nil *rescuing means that there is no rescue; its methods can be called.
 type rescuing struct {
 	source recovery.Source
-	// left are the members that are left and have data, the best one first.
+	// left lists the remaining members that have data, best one first.
 	left []survivor
-	is   op.EtcdSalvaged // what its data came to, when that is known
+	is   op.EtcdSalvaged // the salvaged data, once it is known
 }
 
-// hasPart says that a host has a part in what the API serves: a member of etcd, or
-// an API server.
+// hasPart reports whether a host has an etcd member or an API server.
 func hasPart(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 	return spec.HasRole(h, v1alpha1.RoleControlPlane) || facts.RunsEtcd(c, h.Roles)
 }
 
-// isLost says that a host is declared lost.
+// isLost reports whether a host was declared lost (--lost).
 func (p *prepared) isLost(name string) bool {
 	return p.request.Kind == RescueEtcd && slices.Contains(p.request.Nodes, name)
 }
 
-// mayRescue refuses a rescue that is not needed, and one that goes by what is not
-// so: each member's host must either answer or be declared lost, and none that is
-// declared lost may answer. One that goes on has come through that.
+// mayRescue refuses a rescue that is not needed or whose --lost list is wrong. Each
+// host with an etcd member or a control plane must be either reachable or declared
+// lost, and a host that was declared lost must not be reachable. A resumed rescue
+// has passed these checks already.
 func (s *service) mayRescue(ctx context.Context, p *prepared, progress event.Sink) error {
 	if p.continues != nil {
 		return nil
@@ -51,7 +51,7 @@ func (s *service) mayRescue(ctx context.Context, p *prepared, progress event.Sin
 	c := p.recorded
 	for _, name := range p.request.Nodes {
 		if i := find(c.Spec.Hosts, name); i < 0 || !hasPart(c, c.Spec.Hosts[i]) {
-			return refused(idRescueUnknown, "cluster "+c.Name+" has no host "+name+" with a member of etcd or a control plane", "name those that are lost, as the cluster calls them: slipway etcd members "+c.Name)
+			return refused(idRescueUnknown, "cluster "+c.Name+" has no host "+name+" with an etcd member or a control plane", "name the lost hosts by their names in the cluster: slipway etcd members "+c.Name)
 		}
 	}
 	if err := p.mayGoBy(p.request.From); err != nil {
@@ -75,7 +75,7 @@ func (s *service) mayRescue(ctx context.Context, p *prepared, progress event.Sin
 	return p.needed(r)
 }
 
-// mayGoBy refuses a host to go by that has no member, or is declared lost.
+// mayGoBy refuses a --from host that has no etcd member or was declared lost.
 func (p *prepared) mayGoBy(from string) error {
 	c := p.recorded
 	i := find(c.Spec.Hosts, from)
@@ -83,44 +83,44 @@ func (p *prepared) mayGoBy(from string) error {
 	case from == "":
 		return nil
 	case p.isLost(from):
-		return refused(idRescueFrom, from+" is declared lost, and its data are to be gone by", "name a host that is left: slipway etcd members "+c.Name)
+		return refused(idRescueFrom, from+" is declared lost (--lost), so its data cannot be used (--from)", "name a remaining host: slipway etcd members "+c.Name)
 	case i < 0 || !facts.RunsEtcd(c, c.Spec.Hosts[i].Roles):
-		return refused(idRescueFrom, "cluster "+c.Name+" has no host "+from+" with a member of etcd", "name one that has, as the cluster calls it: slipway etcd members "+c.Name)
+		return refused(idRescueFrom, "cluster "+c.Name+" has no host "+from+" with an etcd member", "name a host with an etcd member: slipway etcd members "+c.Name)
 	}
 	return nil
 }
 
-// judgeLost refuses a host that is declared lost and answers, or the other way
-// about.
+// judgeLost refuses a host that is declared lost but reachable, and a host that is
+// unreachable but not declared lost.
 func (p *prepared) judgeLost(h *hostLook, r *EtcdReport) error {
 	name := h.spec.Name
 	if !p.isLost(name) {
 		if h.err == nil {
 			return nil
 		}
-		return refused(idRescueSilent, name+" does not answer, and is not declared lost: "+why(h.err).Message,
-			"bring it back, for its data may be the better ones; or, if it is gone for good: --lost "+strings.Join(append(slices.Clone(p.request.Nodes), name), ","))
+		return refused(idRescueSilent, name+" is unreachable but not declared lost: "+why(h.err).Message,
+			"make the host reachable: its data may be more recent; or, if it is permanently lost: --lost "+strings.Join(append(slices.Clone(p.request.Nodes), name), ","))
 	}
 	var lost *remote.Error
 	member := slices.ContainsFunc(r.Etcd.Members, func(m EtcdMember) bool { return m.Answers && isMemberOf(m, h.spec) })
 	switch {
 	case h.err == nil:
-		return refused(idRescueAnswers, name+" is declared lost, and answers", "do not name it: what it has is not lost; or shut it down for good first")
+		return refused(idRescueAnswers, name+" is declared lost but reachable", "remove it from --lost, because its data is not lost; or shut it down permanently first")
 	case member:
-		return refused(idRescueAnswers, "the member of etcd on "+name+" is declared lost, and answers", "do not name it; or shut its host down for good first")
+		return refused(idRescueAnswers, "the etcd member on "+name+" is declared lost but responds", "remove "+name+" from --lost, or shut the host down permanently first")
 	case !errors.As(h.err, &lost) || lost.Reason != remote.Unreachable:
-		return refused(idRescueAnswers, name+" is declared lost, and something answers at its address: "+why(h.err).Message, "if it is another machine by now, shut that down until the rescue is done")
+		return refused(idRescueAnswers, name+" is declared lost, but a machine responds at its address: "+why(h.err).Message, "if it is another machine now, shut that machine down until the rescue is complete")
 	}
 	return nil
 }
 
-// needed refuses a rescue where enough members are left.
+// needed refuses a rescue if enough members remain for a quorum.
 func (p *prepared) needed(r *EtcdReport) error {
 	name := p.recorded.Name
 	voters, up, leader := quorum(r.Etcd.Members)
 	if r.Etcd.Message == "" && up >= voters/2+1 && leader != "" {
-		return refused(idRescueNotNeeded, fmt.Sprintf("etcd works: %d of %d members answer, and follow %s", up, voters, leader),
-			"take hosts off that are gone: slipway delete node NAME --cluster "+name+" --forget")
+		return refused(idRescueNotNeeded, fmt.Sprintf("etcd works: %d of %d members respond and follow leader %s", up, voters, leader),
+			"remove lost hosts: slipway delete node NAME --cluster "+name+" --forget")
 	}
 	all, left := p.env.Members(p.recorded), 0
 	for _, h := range all {
@@ -128,20 +128,20 @@ func (p *prepared) needed(r *EtcdReport) error {
 			left++
 		}
 	}
-	known := voters // who votes is what etcd says, if it can be asked
+	known := voters // etcd itself knows the voters, if it can be queried
 	if r.Etcd.Message != "" {
 		known = len(all)
 	}
 	if need := known/2 + 1; left >= need {
-		return refused(idRescueNotNeeded, fmt.Sprintf("of %d members %d are not lost, and %d are enough: nothing need be given up", known, left, need),
-			"see why they do not serve: slipway etcd health "+name+"; or declare those lost that are: --lost NAME,…")
+		return refused(idRescueNotNeeded, fmt.Sprintf("%[2]d of %[1]d members are not lost, and %[3]d are enough: no data has to be discarded", known, left, need),
+			"find out why they do not work: slipway etcd health "+name+"; or declare lost members: --lost NAME,…")
 	}
 	return nil
 }
 
-// survey asks the members that are left how far their data go, and chooses: the one
-// that is asked for, or the one that goes the furthest. One that goes on keeps to
-// the one that it has begun with.
+// survey reads the extent of the remaining members' data and chooses the member whose
+// data the rescue uses: the one given with --from, otherwise the one with the most
+// recent data. A resumed rescue keeps its first choice.
 func (p *prepared) survey(ctx context.Context) error {
 	r := &rescuing{}
 	for _, h := range p.hosts {
@@ -160,7 +160,7 @@ func (p *prepared) survey(ctx context.Context) error {
 	by := &recovery.Rescue{Salvaged: func(is op.EtcdSalvaged) { r.is = is }}
 	if mark := p.request.restores; mark != "" {
 		if _, err := fmt.Sscanf(mark, "%d %d %s", &by.Term, &by.Index, &by.Member); err != nil {
-			return fmt.Errorf("reading whose data this rescue goes by: %w", err)
+			return fmt.Errorf("reading whose data this rescue uses: %w", err)
 		}
 		by.Database = len(strings.Fields(mark)) > 3
 	} else {
@@ -182,13 +182,14 @@ func (p *prepared) survey(ctx context.Context) error {
 	sum := sha256.Sum256([]byte(r.mark() + " " + strings.Join(p.request.Nodes, " ")))
 	r.source.Key = hex.EncodeToString(sum[:8])
 	p.rescue = r
-	if p.env.Stacked() { // it alone has an API server then
+	if p.env.Stacked() { // only this host has an API server then
 		p.env.Leader = by.Member
 	}
 	return nil
 }
 
-// chosen is whose data are gone by, of those that are left, the best one first.
+// chosen returns the member whose data the rescue uses. left lists the remaining
+// members, best one first.
 func (p *prepared) chosen(left []survivor) (s survivor, err error) {
 	readable := slices.DeleteFunc(slices.Clone(left), func(s survivor) bool { return s.Reach().Index == 0 })
 	from := p.request.From
@@ -197,20 +198,20 @@ func (p *prepared) chosen(left []survivor) (s survivor, err error) {
 	case i >= 0:
 		return readable[i], oneCluster(readable, from)
 	case len(readable) > 0:
-		why := "it has none"
+		why := "it has no data"
 		if i := slices.IndexFunc(left, func(s survivor) bool { return s.host == from }); i >= 0 {
 			why = left[i].state()
 		}
-		return s, refused(idRescueFrom, from+" has no data of etcd that can be gone by: "+why, "name another one, or leave --from away: the one whose data go the furthest is "+readable[0].host)
+		return s, refused(idRescueFrom, from+" has no usable etcd data: "+why, "name another host, or omit --from to use the most recent data, on "+readable[0].host)
 	}
-	what := "no member of etcd that is left has data"
+	what := "no remaining etcd member has usable data"
 	for _, s := range left {
 		what += "; " + s.host + ": " + s.state()
 	}
-	return s, refused(idRescueNoData, what, "go back to a backup: slipway etcd restore "+p.env.Cluster.Name+" --from FILE")
+	return s, refused(idRescueNoData, what, "restore a backup: slipway etcd restore "+p.env.Cluster.Name+" --from FILE")
 }
 
-// logOf is how far the log of a host's member goes.
+// logOf returns the extent of the etcd data on a host.
 func logOf(ctx context.Context, h *engine.Host) (is op.EtcdSalvaged, err error) {
 	results, err := h.Conn.Check(ctx, op.List{op.EtcdSalvage{Data: facts.DirEtcd}})
 	if err == nil && results[0].Error != nil {
@@ -220,13 +221,13 @@ func logOf(ctx context.Context, h *engine.Host) (is op.EtcdSalvaged, err error) 
 		err = json.Unmarshal(results[0].Output, &is)
 	}
 	if err != nil {
-		return is, fmt.Errorf("reading the log of etcd on %s: %w", h.Name, err)
+		return is, fmt.Errorf("reading the etcd log on %s: %w", h.Name, err)
 	}
 	return is, nil
 }
 
-// mark says whose data a rescue goes by, and whether by the database alone, for an
-// operation that is gone on with.
+// mark encodes, for a resumed operation, whose data a rescue uses, and whether it uses
+// only the database.
 func (r *rescuing) mark() string {
 	if r == nil {
 		return ""
@@ -239,44 +240,44 @@ func (r *rescuing) mark() string {
 	return mark
 }
 
-// losses are what a rescue may take away, for people.
+// losses describes, for users, the data that a rescue may lose.
 func (r *rescuing) losses(env module.Env, lost []string) []string {
 	if r == nil {
 		return nil
 	}
 	by := r.source.Rescue
-	text := "what the lost members have acknowledged and " + by.Member + " has not heard of: "
-	known := "its data went up to " + reach(by.EtcdReach) + " when this was begun"
-	out := []string{"the members of etcd on " + strings.Join(lost, ", ") + ": their data must never be used again"}
+	text := "entries that the lost members acknowledged and " + by.Member + " never received: "
+	known := "its data ended at " + reach(by.EtcdReach) + " when the rescue began"
+	out := []string{"the etcd members on " + strings.Join(lost, ", ") + ": their data must never be used again"}
 	for _, s := range r.left {
 		switch {
 		case s.host != by.Member:
-			out = append(out, fmt.Sprintf("the member of etcd on %s (%s): its data are moved aside, and it does not start any more", s.host, s.state()))
+			out = append(out, fmt.Sprintf("the etcd member on %s (%s): its data is moved aside, and it no longer starts", s.host, s.state()))
 		case s.Reach() == by.EtcdReach:
 			known = s.state() + s.loses()
 		}
 	}
-	text += known + "; the data of now are moved aside on the hosts of cluster " + env.Cluster.Name + ", and stay there"
+	text += known + "; the current data is moved aside and kept on the hosts of cluster " + env.Cluster.Name
 	return slices.Concat([]string{text}, r.compared(), out)
 }
 
-// rescued says what has come back, and what stays to be done.
+// rescued describes the rescued data and the next steps.
 func (p *prepared) rescued(res *Result) []string {
 	by := p.rescue.source.Rescue
-	line := "etcd runs with one member, on " + by.Member
+	line := "etcd is running with one member, on " + by.Member
 	if is := p.rescue.is; is.Snapshot != nil {
-		all := "is in its log"
+		all := "all entries of its log"
 		switch {
 		case by.Database:
-			all = "is in its database"
+			all = "all entries of its database"
 		case is.From != "":
-			all = "is in its database and the log after it"
+			all = "all entries of its database and of the log after it"
 		case is.Damaged != "":
-			all = "could be read of its log"
+			all = "all readable entries of its log"
 		}
-		line += fmt.Sprintf(", with all that %s: revision %d, %d keys", all, is.Snapshot.Revision, is.Snapshot.Keys)
+		line += fmt.Sprintf(", with %s: revision %d, %d keys", all, is.Snapshot.Revision, is.Snapshot.Keys)
 	}
-	out := []string{line, "the data of before are kept, in " + facts.DirEtcd + "/before-" + res.Operation + ": remove them when you are sure"}
+	out := []string{line, "the previous data is kept in " + facts.DirEtcd + "/before-" + res.Operation + ": remove it when you no longer need it"}
 	var gone []string
 	for _, h := range p.recorded.Spec.Hosts {
 		if p.isLost(h.Name) {
@@ -284,7 +285,7 @@ func (p *prepared) rescued(res *Result) []string {
 		}
 	}
 	name := p.env.Cluster.Name
-	out = append(out, "1. when their nodes are not ready any more, in about a minute, take the lost hosts off: slipway delete nodes "+strings.Join(gone, " ")+" --cluster "+name+" --forget")
+	out = append(out, "1. wait about a minute until the nodes of the lost hosts are not ready, then remove these hosts: slipway delete nodes "+strings.Join(gone, " ")+" --cluster "+name+" --forget")
 	var others []string
 	for _, h := range p.env.Members(p.env.Cluster) {
 		if h.Name != by.Member && !p.isLost(h.Name) {
@@ -293,8 +294,8 @@ func (p *prepared) rescued(res *Result) []string {
 	}
 	step := 2
 	if len(others) > 0 {
-		out = append(out, fmt.Sprintf("%d. take those off whose members do not run any more: slipway delete nodes %s --cluster %s", step, strings.Join(others, " "), name))
+		out = append(out, fmt.Sprintf("%d. remove the hosts whose etcd members no longer run: slipway delete nodes %s --cluster %s", step, strings.Join(others, " "), name))
 		step++
 	}
-	return append(out, fmt.Sprintf("%d. back to full size: slipway add nodes %s --host USER@ADDRESS=ROLE,name=NAME", step, name))
+	return append(out, fmt.Sprintf("%d. add hosts until the cluster has its full size: slipway add nodes %s --host USER@ADDRESS=ROLE,name=NAME", step, name))
 }

@@ -145,14 +145,14 @@ func TestRescue(t *testing.T) {
 	w, request := outnumbered(t)
 	p := w.prepared(w.impatient().Prepare(t.Context(), request, nil))
 	loses := strings.Join(p.Plan().Removes, "\n")
-	for _, want := range []string{"cp2 has not heard of", "term 4, entry 900. Those after 899 may never have been acknowledged; they are kept", "on cp1, cp3", "must never be used again"} {
+	for _, want := range []string{"cp2 never received", "term 4, entry 900. It is unknown whether entries after 899 were acknowledged; they are kept", "on cp1, cp3", "must never be used again"} {
 		if !strings.Contains(loses, want) {
 			t.Errorf("the plan does not say %q:\n%s", want, loses)
 		}
 	}
 	res := w.apply(p, event.Succeeded)
 	said := strings.Join(res.Ready, "\n")
-	for _, want := range []string{"one member, on cp2", "revision 4711, 600 keys", "before-" + res.Operation, "delete nodes cp1 cp3 --cluster prod --forget\n", "2. back to full size: slipway add nodes prod"} {
+	for _, want := range []string{"one member, on cp2", "revision 4711, 600 keys", "before-" + res.Operation, "delete nodes cp1 cp3 --cluster prod --forget\n", "2. add hosts until the cluster has its full size: slipway add nodes prod"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, said)
 		}
@@ -265,7 +265,7 @@ func TestRescueRanks(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w, request := twoOfFive(t, tc.cp2, tc.cp4)
 			res := w.apply(w.prepared(w.impatient().Prepare(t.Context(), request, nil)), event.Succeeded)
-			if !strings.HasPrefix(res.Ready[0], "etcd runs with one member, on "+tc.best) || !strings.Contains(strings.Join(res.Ready, "\n"), "delete nodes "+tc.other+" --cluster prod") {
+			if !strings.HasPrefix(res.Ready[0], "etcd is running with one member, on "+tc.best) || !strings.Contains(strings.Join(res.Ready, "\n"), "delete nodes "+tc.other+" --cluster prod") {
 				t.Errorf("%s: %v", tc.reason, res.Ready)
 			}
 			if w.machines[tc.best].files[facts.EtcdData] != "rescued" || w.machines[tc.other].has(facts.EtcdData) {
@@ -298,79 +298,79 @@ func TestRescueSays(t *testing.T) {
 	}{
 		{
 			"whole", "there is nothing to choose", "log 4 900 899", "log 4 800 800", "",
-			[]string{"cp2 has not heard of: its log ends at term 4, entry 900. Those after 899 may never", "cp4 (its log ends at term 4, entry 800): its data are moved aside"},
-			[]string{"--from", "damaged", "perhaps"},
+			[]string{"cp2 never received: its log ends at term 4, entry 900. It is unknown whether entries after 899 were acknowledged", "cp4 (its log ends at term 4, entry 800): its data is moved aside"},
+			[]string{"--from", "damaged", "possibly"},
 		},
 		{
 			"the other is damaged", "it is said where", "log 4 900 900", "log 4 800 800 damaged", "",
-			[]string{"cp4 (its log is damaged (" + where + "), and can be read up to term 4, entry 800): its data"},
-			[]string{"--from", "perhaps"},
+			[]string{"cp4 (its log is damaged (" + where + ") but readable up to term 4, entry 800): its data"},
+			[]string{"--from", "possibly"},
 		},
 		{
 			"a damaged one goes further", "what to choose it means, and the other way", "log 4 950 949 damaged", "log 4 900 900", "",
 			[]string{
-				"cp2 has not heard of: its log is damaged (" + where + "), and can be read up to term 4, entry 950. What comes after entry 950 is lost, too, though it may have been acknowledged; files of the log behind the damage are not used either, for it cannot be shown",
-				"it is gone by though cp4 is whole, for what can be read of it goes further, and has entries 901 to 950 of term 4; --from cp4 goes by what is whole, and loses that",
+				"cp2 never received: its log is damaged (" + where + ") but readable up to term 4, entry 950. Entries after 950 are lost too, although they may have been acknowledged; log files after the damage are not used either, because it is not certain",
+				"it is used although cp4 is undamaged, because its readable data is more recent and has entries 901 to 950 of term 4; --from cp4 uses the undamaged data and loses these entries",
 			},
-			[]string{"by the choice"},
+			[]string{"because you chose"},
 		},
 		{
 			"a damaged one of a later term", "its entries took the place of others", "log 5 901 900 damaged", "log 4 990 990", "",
-			[]string{"and has what comes after term 4, entry 990, up to term 5, entry 901, and may have been acknowledged; --from cp4"},
+			[]string{"and has entries after term 4, entry 990 up to term 5, entry 901, which may have been acknowledged; --from cp4"},
 			nil,
 		},
 		{
 			"a database goes further", "the log is given up", "log 4 100 100 damaged db=4/901", "log 4 900 900", "",
 			[]string{
-				"can be read up to term 4, entry 100; its database goes further, up to term 4, entry 901. It goes on from the database: what comes after entry 901 is lost, too, though it may have been acknowledged; files of the log behind the damage are not used either, for it cannot be shown",
+				"readable up to term 4, entry 100; its database is more recent, up to term 4, entry 901. The rescue uses its database: entries after 901 are lost too, although they may have been acknowledged; log files after the damage are not used either, because it is not certain",
 				"has entry 901 of term 4; --from cp4",
 			},
 			nil,
 		},
 		{
 			"damaged at once", "there is nothing of it", "log 0 0 0 damaged db=4/901", "", "",
-			[]string{"its log is damaged (" + where + ") before anything that etcd could begin with; its database goes further, up to term 4, entry 901."},
+			[]string{"its log is damaged (" + where + ") before the first entry that etcd could start from; its database is more recent, up to term 4, entry 901."},
 			[]string{"--from"},
 		},
 		{
 			"chosen", "what is lost by it", "log 4 950 950", "log 4 900 900", "cp4",
 			[]string{
-				"cp4 has not heard of: its log ends at term 4, entry 900;",
-				"by the choice of cp4: entries 901 to 950 of term 4, which cp2 has; without --from, cp2 would be gone by (its log ends at term 4, entry 950)",
+				"cp4 never received: its log ends at term 4, entry 900;",
+				"because you chose cp4: entries 901 to 950 of term 4, which cp2 has; without --from, the rescue would use cp2 (its log ends at term 4, entry 950)",
 			},
-			[]string{"perhaps"},
+			[]string{"possibly"},
 		},
 		{
 			"chosen, of an earlier term", "the later one is lost", "log 4 950 950", "log 5 700 700", "cp2",
-			[]string{"by the choice of cp2: what comes after term 4, entry 950, up to term 5, entry 700, and may have been acknowledged, which cp4 has"},
+			[]string{"because you chose cp2: entries after term 4, entry 950 up to term 5, entry 700, which may have been acknowledged, which cp4 has"},
 			nil,
 		},
 		{
 			"chosen, though damaged", "the other goes as far", "log 4 900 900", "log 4 900 900 damaged", "cp4",
-			[]string{"perhaps, what is damaged on cp4 where nobody sees it: cp2 goes as far, and is whole"},
-			[]string{"by the choice"},
+			[]string{"possibly entries with undetected damage on cp4: cp2 has equally recent data and is undamaged"},
+			[]string{"because you chose"},
 		},
 		{
 			"chosen as it would be", "nothing is lost by it", "log 4 950 950", "log 4 900 900", "cp2",
-			[]string{"cp2 has not heard of: its log ends at term 4, entry 950;"},
-			[]string{"by the choice", "--from"},
+			[]string{"cp2 never received: its log ends at term 4, entry 950;"},
+			[]string{"because you chose", "--from"},
 		},
 		{
 			"whole files behind the damage", "nothing is lost by that", "log 4 950 949 damaged from db=4/800", "log 4 900 900", "",
 			[]string{
-				"cp2 has not heard of: its log is damaged (" + where + "), and goes on from the database with y.wal, up to term 4, entry 950. Those after 949 may never",
-				"it is gone by though cp4 is whole",
+				"cp2 never received: its log is damaged (" + where + "); the log file y.wal continues from the database, up to term 4, entry 950. It is unknown whether entries after 949 were acknowledged",
+				"it is used although cp4 is undamaged",
 			},
-			[]string{"is lost, too", "are not used"},
+			[]string{"are lost too", "are not used"},
 		},
 		{
 			"a learner", "it is said", "log 4 950 950 learner", "log 4 900 900", "",
-			[]string{"cp2 has not heard of: its log ends at term 4, entry 950; it is a learner, and had no vote;"},
+			[]string{"cp2 never received: its log ends at term 4, entry 950; it is a learner and had no vote;"},
 			[]string{"--from"},
 		},
 		{
 			"no database", "that is why it is passed over", "log 9 999 999 nodb", "log 4 900 900", "",
-			[]string{"cp2 (there is nothing to go on with: there is no database): its data are moved aside"},
+			[]string{"cp2 (its data cannot be used: there is no database): its data is moved aside"},
 			[]string{"--from"},
 		},
 	} {
@@ -412,7 +412,7 @@ func TestRescueOfSeveralClusters(t *testing.T) {
 	_, err := w.impatient().Prepare(t.Context(), request, nil)
 	refusal(t, err, idRescueClusters)
 	delete(w.machines["cp2"].files, facts.EtcdData)
-	if res := w.do(request, event.Succeeded); !strings.HasPrefix(res.Ready[0], "etcd runs with one member, on cp4") {
+	if res := w.do(request, event.Succeeded); !strings.HasPrefix(res.Ready[0], "etcd is running with one member, on cp4") {
 		t.Errorf("%v", res.Ready)
 	}
 }
@@ -426,12 +426,12 @@ func TestRescueOfUnknownCluster(t *testing.T) {
 		cp2, cp4, from string
 		want           string // of the error, "" for none
 	}{
-		{"nobody has chosen", "it goes the furthest, or is of before", lost, "log 4 900 900", "", "--from HOST; the one whose data go the furthest is cp2"},
+		{"nobody has chosen", "it goes the furthest, or is of before", lost, "log 4 900 900", "", "--from HOST; cp2 has the most recent data"},
 		{"chosen", "who asks knows", lost, "log 4 900 900", "cp2", ""},
 		{"the other is chosen", "who asks knows", lost, "log 4 900 900", "cp4", ""},
-		{"none is known", "there are no two that could be one", lost, "log 0 0 0 damaged db=4/800 cluster=", "", "--from HOST; the one whose data go the furthest is cp2"},
+		{"none is known", "there are no two that could be one", lost, "log 0 0 0 damaged db=4/800 cluster=", "", "--from HOST; cp2 has the most recent data"},
 		{"it alone has data", "there is nothing to choose", lost, "", "", ""},
-		{"two are known, and one is chosen", "one of them is of before", "log 50 900 900 cluster=before", "log 4 900 900", "cp4", "move them away"},
+		{"two are known, and one is chosen", "one of them is of before", "log 50 900 900 cluster=before", "log 4 900 900", "cp4", "/member aside on the hosts"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, request := twoOfFive(t, tc.cp2, tc.cp4)
@@ -452,10 +452,10 @@ func TestRescueOfUnknownCluster(t *testing.T) {
 // What has come back is said as it is: of a damaged log not all.
 func TestRescuedOf(t *testing.T) {
 	for _, tc := range []struct{ name, data, want string }{
-		{"whole", "log 4 900 900", "all that is in its log:"},
-		{"damaged", "log 4 900 900 damaged", "all that could be read of its log:"},
-		{"a database", "log 4 100 100 damaged db=4/900", "all that is in its database:"},
-		{"whole files behind the damage", "log 4 900 900 damaged from db=4/800", "all that is in its database and the log after it:"},
+		{"whole", "log 4 900 900", "with all entries of its log:"},
+		{"damaged", "log 4 900 900 damaged", "with all readable entries of its log:"},
+		{"a database", "log 4 100 100 damaged db=4/900", "with all entries of its database:"},
+		{"whole files behind the damage", "log 4 900 900 damaged from db=4/800", "with all entries of its database and of the log after it:"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, request := twoOfFive(t, "", tc.data)
@@ -489,7 +489,7 @@ func TestRescueManaged(t *testing.T) {
 	w.loses(e, "e1", "e2")
 	request := Request{Kind: RescueEtcd, Name: "prod", Nodes: []string{"e1", "e2"}}
 	res := w.apply(w.prepared(w.impatient().Prepare(t.Context(), request, nil)), event.Succeeded)
-	if !strings.HasPrefix(res.Ready[0], "etcd runs with one member, on e3") {
+	if !strings.HasPrefix(res.Ready[0], "etcd is running with one member, on e3") {
 		t.Errorf("%v", res.Ready)
 	}
 	if w.machines["e3"].files[facts.EtcdData] != "rescued" || w.machines["cp1"].has(facts.EtcdData) {
@@ -513,7 +513,7 @@ func TestRescueInItsMidst(t *testing.T) {
 	} {
 		_, err := w.service().Prepare(t.Context(), r, nil)
 		refusal(t, err, idRescueUnfinished)
-		if text := fmt.Sprintf("%+v", err); !strings.Contains(text, "slipway etcd rescue prod --lost cp1,cp3,NAME; for a worker: slipway resume prod --ignore-errors") {
+		if text := fmt.Sprintf("%+v", err); !strings.Contains(text, "slipway etcd rescue prod --lost cp1,cp3,NAME; because of a worker: slipway resume prod --ignore-errors") {
 			t.Errorf("%s: it does not say what to do: %s", name, text)
 		}
 	}

@@ -30,20 +30,20 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// openedSet is a backup set that was read through, and is to be restored. The
-// methods of nil are those of nothing to restore.
+// openedSet is a backup set that was read completely and is to be restored. A nil
+// *openedSet means that there is nothing to restore; its methods can be called.
 type openedSet struct {
 	set *backup.Set
-	// verified is that a trusted key has signed it.
+	// verified reports whether a trusted key has signed the set.
 	verified bool
-	// snapshot has no name any more: whatever ends us, nothing is left of it.
+	// snapshot is an unlinked file: nothing of it remains, however this process ends.
 	snapshot *os.File
 	source   recovery.Source
 	told     diag.List
 }
 
-// unpack reads a backup set, and refuses one that the cluster cannot be restored
-// from. Paths in the request become absolute.
+// unpack reads a backup set and refuses it if the cluster cannot be restored from it.
+// It makes the paths in the request absolute.
 func (s *service) unpack(r *Request, env module.Env, before int) (_ *openedSet, err error) {
 	var ids []age.Identity
 	if r.Identity != "" {
@@ -51,7 +51,7 @@ func (s *service) unpack(r *Request, env module.Env, before int) (_ *openedSet, 
 			ids, err = backup.Identities(r.Identity)
 		}
 		if err != nil {
-			return nil, refused(string(backup.Encrypted), err.Error(), "name the file with your key, as age-keygen wrote it: --identity FILE")
+			return nil, refused(string(backup.Encrypted), err.Error(), "name the key file that age-keygen wrote: --identity FILE")
 		}
 	}
 	if r.Backup, err = filepath.Abs(r.Backup); err != nil {
@@ -59,10 +59,10 @@ func (s *service) unpack(r *Request, env module.Env, before int) (_ *openedSet, 
 	}
 	info, err := os.Stat(r.Backup)
 	if err != nil || !info.Mode().IsRegular() {
-		return nil, refused(string(backup.Unknown), r.Backup+" is no file that can be read", "see those that are kept here: slipway etcd snapshots "+env.Cluster.Name)
+		return nil, refused(string(backup.Unknown), r.Backup+" is not a readable regular file", "list the backup sets on this machine: slipway etcd snapshots "+env.Cluster.Name)
 	}
 	if err := transfer.Room(s.Store.Home(), info.Size()+spareHere); err != nil {
-		return nil, refused(idBackupRoom, err.Error(), "make room there: the set is unpacked before it goes to hosts")
+		return nil, refused(idBackupRoom, err.Error(), "free disk space there: the set is unpacked before it is sent to hosts")
 	}
 	u := &openedSet{source: recovery.Source{Before: before}}
 	if err := s.fill(u, r, env, ids); err != nil {
@@ -71,7 +71,7 @@ func (s *service) unpack(r *Request, env module.Env, before int) (_ *openedSet, 
 	return u, nil
 }
 
-// inFile has what is wrong with a set name its file.
+// inFile sets the file in the diagnostics about a set.
 func inFile(err error, file string) error {
 	var list diag.List
 	if errors.As(err, &list) {
@@ -82,7 +82,7 @@ func inFile(err error, file string) error {
 	return err
 }
 
-// fill reads the set.
+// fill reads and checks the set.
 func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Identity) (err error) {
 	if err := sweepOld(s.Store.Home(), ".restore-*"); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 	if u.snapshot, err = os.CreateTemp(s.Store.Home(), ".restore-*"); err != nil { // 0600
 		return err
 	}
-	if err := os.Remove(u.snapshot.Name()); err != nil { // before anything is in it
+	if err := os.Remove(u.snapshot.Name()); err != nil { // unlink it before it has content
 		return err
 	}
 	admin, err := s.admin(env.Cluster.Name)
@@ -109,12 +109,12 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 	if err != nil {
 		return unusable(err)
 	}
-	set.Snapshot.Keys = is.Keys // older sets have the count of etcdutl
+	set.Snapshot.Keys = is.Keys // older sets have etcdutl's count, which differs
 	if is.Hash != set.Snapshot.Hash || is.Revision != set.Snapshot.Revision {
-		return refused(string(backup.Damaged), "the snapshot in the set is not the one that it speaks of", "use another one: slipway etcd snapshots")
+		return refused(string(backup.Damaged), "the snapshot in the set does not match the set's description of it", "use another set: slipway etcd snapshots")
 	}
 	before := u.source.Before
-	if r.restores == restoreKey(set, env, 0) { // begun by a program that did not count
+	if r.restores == restoreKey(set, env, 0) { // begun by a version that did not count
 		before = 0
 	}
 	u.source = recovery.Source{
@@ -127,22 +127,22 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 		}
 	}
 	if _, ok := u.source.Files[module.EncryptionFile]; ok && env.Cluster.Spec.Kubernetes.Encryption == nil {
-		return refused(idBackupEncryption, "Secrets in the set are encrypted, and the cluster's API servers encrypt nothing: they could not read them",
-			"switch encryption on first: write kubernetes.encryption into the cluster's file, and: slipway apply -f FILE; after the restore it can be switched off again")
+		return refused(idBackupEncryption, "Secrets in the set are encrypted, but the cluster's API servers have no encryption configuration and could not read them",
+			"switch encryption on first: write kubernetes.encryption into the cluster file and run: slipway apply -f FILE; after the restore you can switch it off again")
 	}
 	if r.restores != "" && r.restores != u.source.Key {
-		return refused(idBackupChanged, "this restore has begun with another backup than "+r.Backup+" is now, or for other hosts with etcd",
-			"if the file is another one, put the first one back in its place, for some hosts may have its data; if a host was taken off since, begin anew: slipway etcd restore "+env.Cluster.Name+" --from FILE")
+		return refused(idBackupChanged, "this restore began with another backup than "+r.Backup+" now contains, or for other etcd hosts",
+			"if the file was replaced, put the first file back: some hosts may have its data; if a host was removed since then, start a new restore: slipway etcd restore "+env.Cluster.Name+" --from FILE")
 	}
 	return nil
 }
 
-// accept refuses a set by its head, before anything else of it is read.
+// accept checks the header of a set before the rest is read, and refuses an unsuitable set.
 func (u *openedSet) accept(set *backup.Set, r *Request, env module.Env, admin []byte, keys []backup.PublicKey) error {
 	u.set, u.verified = set, verified(set, keys)
 	if set.KeysOnly() {
-		return refused(idBackupNoData, "the set has the keys of cluster "+set.Cluster+", and no data: its etcd was others', who keep them",
-			"have the owner of that etcd bring its data back; for a set with data: slipway etcd snapshots "+env.Cluster.Name)
+		return refused(idBackupNoData, "the set has the keys of cluster "+set.Cluster+" but no data: its etcd was external",
+			"ask the owner of that etcd to restore the data; or list the sets that have data: slipway etcd snapshots "+env.Cluster.Name)
 	}
 	if err := u.fits(env, admin); err != nil {
 		return err
@@ -161,8 +161,8 @@ func begunUnsigned(set *backup.Set, r *Request) bool {
 	return r.restores != "" && !r.restoresVerified && r.SignedBy == "" && set.Signature == nil
 }
 
-// renewedBefore is how many times a cluster of this name was given other data, before
-// the operation that goes on, if there is one.
+// renewedBefore returns how many restores and rescues of a cluster of this name began
+// before the operation that continues, if there is one.
 func (s *service) renewedBefore(name string, goesOn *v1alpha1.Operation) (n int, err error) {
 	ops, err := s.Store.Operations(name)
 	for _, o := range ops {
@@ -173,8 +173,9 @@ func (s *service) renewedBefore(name string, goesOn *v1alpha1.Operation) (n int,
 	return n, err
 }
 
-// restoreKey names a restore by the snapshot, the members that it is for, and how many
-// there were before: what was made for one of these is of no use to another.
+// restoreKey returns the key of a restore. It depends on the snapshot, the etcd members
+// and the number of earlier restores: data that was prepared for one key cannot be used
+// for another.
 func restoreKey(set *backup.Set, env module.Env, before int) string {
 	text := set.Snapshot.SHA256
 	if before > 0 {
@@ -187,43 +188,43 @@ func restoreKey(set *backup.Set, env module.Env, before int) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// fits refuses a set of another cluster, and one that the cluster's programs
-// cannot read.
+// fits refuses a set of another cluster, and a set that the cluster's etcd or
+// Kubernetes version cannot read.
 func (u *openedSet) fits(env module.Env, admin []byte) error {
 	name := env.Cluster.Name
 	if u.set.Cluster != name {
-		return refused(idBackupOther, fmt.Sprintf("the set is of cluster %s, not of %s", u.set.Cluster, name), "name one of its own: slipway etcd snapshots "+name)
+		return refused(idBackupOther, fmt.Sprintf("the set is from cluster %s, not from %s", u.set.Cluster, name), "name a set of this cluster: slipway etcd snapshots "+name)
 	}
 	if !slices.Contains(authoritiesOf(admin), u.set.Authority) {
-		return refused(idBackupOther, "the set is of another cluster that is called "+name+", too: the certificate of its authority is another",
-			"name one of its own: slipway etcd snapshots "+name+"; one from before the cluster was made anew, or its authority exchanged, is none")
+		return refused(idBackupOther, "the set is from another cluster with the name "+name+": its CA certificate differs",
+			"name a set of this cluster: slipway etcd snapshots "+name+"; backups from before the cluster was recreated or its CA was rotated cannot be used")
 	}
 	etcd := cmp.Or(u.set.Snapshot.Version, u.set.Etcd)
 	if newer(etcd, env.Release.Etcd) {
-		return refused(idBackupVersion, fmt.Sprintf("the snapshot is of etcd %s, and the cluster has %s, which cannot read it", etcd, env.Release.Etcd), "name an older one: slipway etcd snapshots "+name)
+		return refused(idBackupVersion, fmt.Sprintf("the snapshot is from etcd %s, but the cluster has etcd %s, which cannot read it", etcd, env.Release.Etcd), "name an older set: slipway etcd snapshots "+name)
 	}
 	if is := env.Cluster.Spec.Kubernetes.Version; newer(u.set.Kubernetes, is) {
-		return refused(idBackupVersion, fmt.Sprintf("the set was made with Kubernetes %s, and the cluster has %s, which may not know all that is in it", u.set.Kubernetes, is), "name an older one: slipway etcd snapshots "+name)
+		return refused(idBackupVersion, fmt.Sprintf("the set is from Kubernetes %s, but the cluster has %s, which may not know all objects in it", u.set.Kubernetes, is), "name an older set: slipway etcd snapshots "+name)
 	} else if newer(is, u.set.Kubernetes) {
 		u.told = append(u.told, diag.Diagnostic{
 			ID: idBackupVersion, Severity: diag.Warning,
-			Message: fmt.Sprintf("the set was made with Kubernetes %s, and the cluster has %s: what is restored is of before the upgrade", u.set.Kubernetes, is),
-			Hint:    "apply the cluster's file afterwards: its add-ons are those of then: slipway apply " + name,
+			Message: fmt.Sprintf("the set is from Kubernetes %s, but the cluster has %s: the restored data is from before the upgrade", u.set.Kubernetes, is),
+			Hint:    "update the restored add-ons after the restore: slipway apply " + name,
 		})
 	}
 	return nil
 }
 
-// newer says that a version is of a later minor than another. What is no version
-// is none.
+// newer reports whether version a has a later minor than version b. It returns false
+// if one of them is not a version.
 func newer(a, b string) bool {
 	x, err1 := semver.NewVersion(a)
 	y, err2 := semver.NewVersion(b)
 	return err1 == nil && err2 == nil && (x.Major() > y.Major() || x.Major() == y.Major() && x.Minor() > y.Minor())
 }
 
-// authoritiesOf are the cluster's authorities in a kubeconfig, as sets name them:
-// two while one is exchanged for the other, when the hosts have either first.
+// authoritiesOf returns the ids of the cluster's CAs in a kubeconfig, in the form that
+// backup sets use. There are two during a CA rotation, in an order that varies by host.
 func authoritiesOf(admin []byte) (ids []string) {
 	var conf struct {
 		Clusters []struct {
@@ -268,7 +269,7 @@ func (u *openedSet) key() string {
 	return u.source.Key
 }
 
-// open is the snapshot, if it is what is asked for; nil if it is not.
+// open returns a reader of the snapshot, or nil if the digest is not the snapshot's.
 func (u *openedSet) open(digest string, offset int64) io.ReadCloser {
 	if u == nil || digest != u.source.Snapshot.Digest {
 		return nil
@@ -276,7 +277,7 @@ func (u *openedSet) open(digest string, offset int64) io.ReadCloser {
 	return io.NopCloser(io.NewSectionReader(u.snapshot, offset, u.source.Snapshot.Size-offset))
 }
 
-// marks are the files that hosts are asked for, which they may have lost.
+// marks returns the files to look for on hosts, which may have lost them.
 func (u *openedSet) marks(c *v1alpha1.Cluster) []string {
 	if u == nil {
 		return nil
@@ -284,7 +285,7 @@ func (u *openedSet) marks(c *v1alpha1.Cluster) []string {
 	return u.source.Marks(c)
 }
 
-// warnings are what is told of the set.
+// warnings returns the warnings about the set.
 func (u *openedSet) warnings() diag.List {
 	if u == nil {
 		return nil
@@ -292,7 +293,7 @@ func (u *openedSet) warnings() diag.List {
 	return u.told
 }
 
-// losses are what a restore takes away, for people.
+// losses describes, for users, the data that a restore loses.
 func (u *openedSet) losses(cluster string) []string {
 	if u == nil {
 		return nil
@@ -301,16 +302,16 @@ func (u *openedSet) losses(cluster string) []string {
 	if !u.verified {
 		is = "NOT VERIFIED"
 	}
-	return []string{fmt.Sprintf("all that was written to cluster %s since %s (the snapshot of %s, revision %d, %s); the data of now are moved aside on the hosts, and stay there",
-		cluster, u.set.Taken.UTC().Format("2006-01-02 15:04:05 MST"), cmp.Or(u.set.Member, "a member that is not named"), u.set.Snapshot.Revision, is)}
+	return []string{fmt.Sprintf("everything written to cluster %s since %s (snapshot of %s, revision %d, %s); the current data is moved aside and kept on the hosts",
+		cluster, u.set.Taken.UTC().Format("2006-01-02 15:04:05 MST"), cmp.Or(u.set.Member, "an unnamed member"), u.set.Snapshot.Revision, is)}
 }
 
-// restored says what has come back, and what stays to be done.
+// restored describes the restored data and what remains to be done.
 func (p *prepared) restored(res *Result) []string {
 	set := p.backup.set
 	return []string{
-		fmt.Sprintf("etcd has the data of %s again: revision %d, %d keys, on %s", set.Taken.UTC().Format(time.DateTime+" MST"), set.Snapshot.Revision, set.Snapshot.Keys,
+		fmt.Sprintf("etcd was restored to the data of %s: revision %d, %d keys, on %s", set.Taken.UTC().Format(time.DateTime+" MST"), set.Snapshot.Revision, set.Snapshot.Keys,
 			count(len(p.env.Members(p.env.Cluster)), "member")),
-		"the data of before are kept on each of these hosts, in " + facts.DirEtcd + "/before-" + res.Operation + ": remove them when you are sure",
+		"the previous data is kept on each of these hosts in " + facts.DirEtcd + "/before-" + res.Operation + ": remove it when you no longer need it",
 	}
 }

@@ -119,7 +119,7 @@ func TestRestore(t *testing.T) {
 	delete(w.machines["cp2"].files, "/etc/kubernetes/pki/sa.key")
 	w.api.halt()
 	p := w.prepared(w.service().Prepare(t.Context(), restoring(file), nil))
-	if r := p.Plan().Removes; len(r) != 1 || !strings.HasPrefix(r[0], "all that was written to cluster prod since 2026-11-20 ") || !strings.Contains(r[0], "revision 4711, verified)") {
+	if r := p.Plan().Removes; len(r) != 1 || !strings.HasPrefix(r[0], "everything written to cluster prod since 2026-11-20 ") || !strings.Contains(r[0], "revision 4711, verified)") {
 		t.Errorf("the plan loses %v", r)
 	}
 	res := w.apply(p, event.Succeeded)
@@ -539,7 +539,7 @@ func TestDefrag(t *testing.T) {
 	if len(order) != 3 || order[2] != "defrag.leader cp1" {
 		t.Errorf("the order is %v, want the leader last", order)
 	}
-	want := []string{"etcd gave back 180 MiB", "cp1: 40 MiB, before 100 MiB", "cp2: 40 MiB, before 100 MiB", "cp3: 40 MiB, before 100 MiB"}
+	want := []string{"the defragmentation freed 180 MiB", "cp1: 40 MiB, before 100 MiB", "cp2: 40 MiB, before 100 MiB", "cp3: 40 MiB, before 100 MiB"}
 	if d := cmp.Diff(want, res.Ready); d != "" {
 		t.Errorf("won (-want +got):\n%s", d)
 	}

@@ -16,9 +16,9 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// lookers find out of each that RotateCA can exchange, by its name, how far that
-// has come. from is what goes, by its id, "" if that is to be found out; so is
-// what is returned.
+// lookers returns, by name, for each CA or key that RotateCA can rotate, the function
+// that determines the progress of the rotation. from is the id of the old CA or key,
+// "" if it is not known yet; the function returns that id.
 func lookers() map[string]func(p *prepared, ctx context.Context, from string) (string, error) {
 	return map[string]func(p *prepared, ctx context.Context, from string) (string, error){
 		certs.Cluster:        (*prepared).lookAtCluster,
@@ -28,10 +28,10 @@ func lookers() map[string]func(p *prepared, ctx context.Context, from string) (s
 	}
 }
 
-// RotationNames are what RotateCA can exchange, by name.
+// RotationNames returns the names of the CAs and keys that RotateCA can rotate.
 func RotationNames() []string { return slices.Sorted(maps.Keys(lookers())) }
 
-// unknownRotations refuses names of what there is none of to exchange.
+// unknownRotations refuses names that RotateCA does not know.
 func unknownRotations(names []string) error {
 	var list diag.List
 	for _, name := range names {
@@ -40,16 +40,15 @@ func unknownRotations(names []string) error {
 		}
 		hint := diag.DidYouMean(name, RotationNames())
 		if hint == "" {
-			hint = "there are: " + strings.Join(RotationNames(), ", ")
+			hint = "use one of: " + strings.Join(RotationNames(), ", ")
 		}
-		list = append(list, diag.Diagnostic{ID: idUnknownRotation, Severity: diag.Error, Message: fmt.Sprintf("there is no %q to exchange", name), Hint: hint})
+		list = append(list, diag.Diagnostic{ID: idUnknownRotation, Severity: diag.Error, Message: fmt.Sprintf("there is no CA or key %q to rotate", name), Hint: hint})
 	}
 	return list.Err()
 }
 
-// exchanges are the exchanges of a cluster's authorities and keys that have begun and
-// have not come to their ends, latest first: what was done beside them has finished
-// none, but for another exchange of the same.
+// exchanges returns the unfinished rotations of a cluster's CAs and keys, latest first.
+// Only another rotation of the same CAs and keys finishes an interrupted one.
 func exchanges(ops []v1alpha1.Operation) (out []*v1alpha1.Operation) {
 	var done []string
 	for i, o := range ops {
@@ -66,9 +65,9 @@ func exchanges(ops []v1alpha1.Operation) (out []*v1alpha1.Operation) {
 	return out
 }
 
-// sameExchange has an exchange go on that was cut off, if it is of all that is asked
-// for and of nothing else: at its very end the files do not tell that anything was
-// exchanged.
+// sameExchange resumes an interrupted rotation of exactly the requested CAs and keys.
+// This matters at the end of a rotation, when the files on hosts no longer show that
+// one was in progress.
 func (p *prepared) sameExchange(cluster string) error {
 	if p.request.Kind != RotateCA || p.continues != nil {
 		return nil
@@ -88,8 +87,8 @@ func (p *prepared) sameExchange(cluster string) error {
 	return nil
 }
 
-// lookAtRotation finds out what goes, and how far an exchange has come that was
-// cut off: what the pipeline is made of.
+// lookAtRotation determines the old CA or key and the progress of an interrupted
+// rotation. The pipeline is built from this.
 func (p *prepared) lookAtRotation(ctx context.Context) error {
 	if p.request.Kind != RotateCA {
 		return nil
@@ -102,7 +101,7 @@ func (p *prepared) lookAtRotation(ctx context.Context) error {
 	}
 	if len(p.request.rotates) == 0 && p.continues == nil {
 		for _, name := range p.request.Rotate {
-			p.request.rotates[name] = "" // that of now
+			p.request.rotates[name] = "" // the current one
 		}
 	}
 	names := slices.Sorted(maps.Keys(p.request.rotates))
@@ -110,7 +109,7 @@ func (p *prepared) lookAtRotation(ctx context.Context) error {
 		return err // begun by a later version
 	}
 	if len(names) > 1 && slices.Contains(names, certs.Cluster) {
-		return refused(idUnknownRotation, "the cluster's authority is exchanged by itself: everything that is done for it goes by the other keys", "exchange one, and then the others")
+		return refused(idUnknownRotation, "the cluster CA must be rotated separately: its rotation needs the other CAs and keys unchanged", "rotate the cluster CA alone, and the others with another command")
 	}
 	for _, name := range names {
 		from, err := lookers()[name](p, ctx, p.request.rotates[name])
@@ -122,8 +121,8 @@ func (p *prepared) lookAtRotation(ctx context.Context) error {
 	return nil
 }
 
-// dropComing leaves out nodes that have not joined yet: they get what the others have
-// when they do.
+// dropComing leaves out nodes that have not joined yet: they get the current CAs and
+// keys when they join.
 func (p *prepared) dropComing() error {
 	coming := func(h *engine.Host) bool { return module.IsNode(h) && !module.Holds(h) }
 	out := slices.DeleteFunc(slices.Clone(p.hosts), func(h *engine.Host) bool { return !coming(h) })
@@ -131,28 +130,29 @@ func (p *prepared) dropComing() error {
 	return closeAll(out)
 }
 
-// finished is what goes when nothing verifies with it any more: no key has this id.
+// finished stands for the old CA or key if nothing trusts one any more. No real id
+// equals it.
 const finished = "finished"
 
-// elsewhere refuses a cluster whose programs are told to go by something else than
-// the file that is exchanged: by arguments of these names.
+// elsewhere refuses a cluster whose components use another file than the rotated one,
+// because of arguments with these names.
 func elsewhere(c *v1alpha1.Cluster, id, what, file string, names ...string) error {
 	k := c.Spec.Kubernetes
 	for _, args := range []map[string]string{k.APIServer.ExtraArgs, k.ControllerManager.ExtraArgs} {
 		for _, name := range names {
 			if args[name] != "" {
-				return refused(id, "the cluster's file has "+name+" be "+args[name]+": "+what+" is not in "+file,
-					"exchange it where it is kept, or take the argument out of extraArgs and apply that first")
+				return refused(id, "the cluster file sets "+name+" to "+args[name]+": "+what+" is not in "+file,
+					"rotate it where it is kept, or remove the argument from extraArgs and apply the file first")
 			}
 		}
 	}
 	return nil
 }
 
-// lookAtAccounts asks every control plane which keys it verifies tokens of
-// service accounts with. from is the key that goes, "" if that is to be found out.
+// lookAtAccounts reads from every control plane the keys that verify service account
+// tokens. from is the old key, "" if it is not known yet.
 func (p *prepared) lookAtAccounts(ctx context.Context, from string) (string, error) {
-	if err := elsewhere(p.env.Cluster, idKeyElsewhere, "the key of service accounts", certs.AccountPublic,
+	if err := elsewhere(p.env.Cluster, idKeyElsewhere, "the service account key", certs.AccountPublic,
 		"service-account-key-file", "service-account-signing-key-file", "service-account-signing-endpoint", "service-account-private-key-file"); err != nil {
 		return "", err
 	}
@@ -167,7 +167,7 @@ func (p *prepared) lookAtAccounts(ctx context.Context, from string) (string, err
 			return "", err
 		}
 		if len(keys) == 0 {
-			return "", refused(idRotationKey, h.Name+" has no "+certs.AccountPublic+": it is not known what its API server goes by", "see: slipway cluster-info")
+			return "", refused(idRotationKey, h.Name+" has no "+certs.AccountPublic+": it is unknown which key its API server uses", "restore the file from a backup or from another control plane")
 		}
 		if p.env.IsFirst(h) {
 			next, err := accountKeys(ctx, h, certs.NextPublic)
@@ -192,15 +192,15 @@ func (p *prepared) lookAtAccounts(ctx context.Context, from string) (string, err
 	return r.From, nil
 }
 
-// howFar finds out of an exchange, by the ids that each host trusts and by that of
-// what comes, what goes, "" if that is to be found out, and whether it is gone from
-// all hosts, or from some.
+// howFar determines the progress of a rotation from the ids that each host trusts and
+// the id of the next CA or key. It returns the id of the old one, whether all hosts
+// have dropped it, and whether some have.
 func howFar(all [][]string, from, next string) (goes string, gone, going bool) {
 	if goes = from; goes == "" {
 		goes = elder(all, next)
 	}
-	// What goes does so last, when all trust a next one that is known. Where
-	// they do not, a host without it is none that has dropped it.
+	// Hosts drop the old one last, when all of them trust the next one. Before that, a
+	// host without the old one has not dropped it.
 	last := next != "" && !slices.ContainsFunc(all, func(ids []string) bool { return !slices.Contains(ids, next) })
 	gone = true
 	for _, ids := range all {
@@ -210,8 +210,8 @@ func howFar(all [][]string, from, next string) (goes string, gone, going bool) {
 	return goes, gone, going
 }
 
-// elder is what goes. An exchange that was begun is gone on with: what has come by
-// it is not exchanged for another, nor is what is left of it.
+// elder returns the id of the old CA or key. A rotation that has begun continues: its
+// next CA or key is never taken for the old one.
 func elder(all [][]string, next string) string {
 	var known []string
 	for _, id := range slices.Concat(all...) {
@@ -227,7 +227,7 @@ func elder(all [][]string, next string) string {
 	return finished
 }
 
-// accountKeys are those in a file of a control plane; none if it is not there.
+// accountKeys returns the keys in a file of a control plane, none if there is no file.
 func accountKeys(ctx context.Context, h *engine.Host, file string) ([]pki.PublicKey, error) {
 	text, err := fileOf(ctx, h, file)
 	if text == nil || err != nil {
@@ -235,22 +235,22 @@ func accountKeys(ctx context.Context, h *engine.Host, file string) ([]pki.Public
 	}
 	keys, err := pki.PublicKeys(text)
 	if err != nil {
-		return nil, refused(idRotationKey, fmt.Sprintf("reading %s of %s: %v", file, h.Name, err), "put it back from a backup")
+		return nil, refused(idRotationKey, fmt.Sprintf("reading %s of %s: %v", file, h.Name, err), "restore the file from a backup")
 	}
 	return keys, nil
 }
 
-// fileOf is what is in a file of a host; nil if it is not there.
+// fileOf returns the content of a file of a host, nil if there is no file.
 func fileOf(ctx context.Context, h *engine.Host, file string) ([]byte, error) {
 	results, err := h.Conn.Check(ctx, op.List{op.ReadFile{Path: file}})
 	if err != nil {
-		return nil, fmt.Errorf("looking at %s of %s: %w", file, h.Name, err)
+		return nil, fmt.Errorf("reading %s of %s: %w", file, h.Name, err)
 	}
 	if len(results) != 1 {
-		return nil, fmt.Errorf("looking at %s of %s: %d answers", file, h.Name, len(results))
+		return nil, fmt.Errorf("reading %s of %s: %d results", file, h.Name, len(results))
 	}
 	if results[0].Error != nil {
-		return nil, fmt.Errorf("looking at %s of %s: %w", file, h.Name, results[0].Error)
+		return nil, fmt.Errorf("reading %s of %s: %w", file, h.Name, results[0].Error)
 	}
 	if results[0].Missing {
 		return nil, nil
@@ -258,20 +258,20 @@ func fileOf(ctx context.Context, h *engine.Host, file string) ([]byte, error) {
 	return results[0].Output, nil
 }
 
-// rotated says what was exchanged.
+// rotated describes what was rotated.
 func (p *prepared) rotated() (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(p.request.rotates)) {
 		out = append(out, map[string][]string{
 			certs.ServiceAccount: {
-				"service accounts have another key, and nothing goes by the old one any more",
-				"Tokens that were made by hand before (kubectl create token) are worth nothing now",
+				"the service account key was rotated, and the old key is no longer used",
+				"Tokens that were created manually before (kubectl create token) are now invalid",
 			},
 			certs.Cluster: {
-				"the cluster has another authority, and nothing goes by the old one any more",
-				"Kubeconfigs that were given out are worth nothing now: hand the new one on (slipway kubeconfig)",
+				"the cluster CA was rotated, and the old CA is no longer used",
+				"Earlier kubeconfigs are now invalid: distribute the new one (slipway kubeconfig)",
 			},
-			certs.Etcd:       {"etcd has another authority, and nothing trusts the old one any more"},
-			certs.FrontProxy: {"the front proxy has another authority, and nothing trusts the old one any more"},
+			certs.Etcd:       {"the etcd CA was rotated, and the old CA is no longer trusted"},
+			certs.FrontProxy: {"the front proxy CA was rotated, and the old CA is no longer trusted"},
 		}[name]...)
 	}
 	return out

@@ -11,11 +11,10 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// lookAtFrontProxy finds out how far the exchange of the front proxy's authority
-// has come.
+// lookAtFrontProxy determines the progress of the rotation of the front proxy CA.
 func (p *prepared) lookAtFrontProxy(ctx context.Context, from string) (string, error) {
 	a := certs.FrontProxyAuthority(p.env)
-	err := elsewhere(p.env.Cluster, idAuthorityElsewhere, "the authority of the front proxy", a.Trust, "requestheader-client-ca-file", "proxy-client-cert-file", "proxy-client-key-file")
+	err := elsewhere(p.env.Cluster, idAuthorityElsewhere, "the front proxy CA", a.Trust, "requestheader-client-ca-file", "proxy-client-cert-file", "proxy-client-key-file")
 	if err != nil {
 		return "", err
 	}
@@ -23,14 +22,14 @@ func (p *prepared) lookAtFrontProxy(ctx context.Context, from string) (string, e
 	return p.rotations.FrontProxy.From, err
 }
 
-// lookAtEtcd finds out how far the exchange of etcd's authority has come.
+// lookAtEtcd determines the progress of the rotation of the etcd CA.
 func (p *prepared) lookAtEtcd(ctx context.Context, from string) (string, error) {
 	c := p.env.Cluster
 	if c.Spec.Etcd.External != nil {
-		return "", external(c.Name, "an exchange of its authority")
+		return "", external(c.Name, "a rotation of its CA")
 	}
 	a := certs.EtcdAuthority(p.env)
-	err := elsewhere(c, idAuthorityElsewhere, "the authority of etcd", a.Trust, "etcd-cafile", "etcd-certfile", "etcd-keyfile")
+	err := elsewhere(c, idAuthorityElsewhere, "the etcd CA", a.Trust, "etcd-cafile", "etcd-certfile", "etcd-keyfile")
 	if err != nil {
 		return "", err
 	}
@@ -38,8 +37,8 @@ func (p *prepared) lookAtEtcd(ctx context.Context, from string) (string, error) 
 	return p.rotations.Etcd.From, err
 }
 
-// lookAtAuthority asks every host that trusts an authority which ones it trusts.
-// from is the one that goes, "" if that is to be found out.
+// lookAtAuthority reads from every host that trusts a CA which CAs it trusts. from is
+// the old CA, "" if it is not known yet.
 func (p *prepared) lookAtAuthority(ctx context.Context, a certs.Authority, from string) (r certs.AuthorityRotation, err error) {
 	r = certs.AuthorityRotation{Authority: a, Trusted: map[string][]pki.Authority{}, Took: map[string]bool{}}
 	var all [][]string
@@ -52,7 +51,7 @@ func (p *prepared) lookAtAuthority(ctx context.Context, a certs.Authority, from 
 			return r, err
 		}
 		if len(trusted) == 0 {
-			return r, refused(idRotationCert, h.Name+" has no "+a.Trust+": it is not known whom it trusts", "put it back from a backup, or from another host")
+			return r, refused(idRotationCert, h.Name+" has no "+a.Trust+": it is unknown which CAs it trusts", "restore the file from a backup or from another host")
 		}
 		if a.Keeper(h) {
 			next, err := authorities(ctx, h, a.NextCert())
@@ -79,37 +78,37 @@ func (p *prepared) lookAtAuthority(ctx context.Context, a certs.Authority, from 
 	return r, p.overAlready(r)
 }
 
-// overAlready refuses to begin the exchange of an authority whose time is over, but for
-// that of the front proxy: nobody believes what it has signed, and the cluster, which an
-// exchange asks at each step, answers nobody.
+// overAlready refuses to begin the rotation of an expired CA, except for the front
+// proxy CA. Certificates of an expired CA are rejected, so the cluster does not work,
+// and every step of a rotation needs a working cluster.
 func (p *prepared) overAlready(r certs.AuthorityRotation) error {
 	if r.Next != "" || r.Name == certs.FrontProxy {
 		return nil
 	}
 	for _, a := range r.Known {
 		if a.ID == r.From && p.svc.Now().After(a.Ends) {
-			return refused(op.IDAuthorityExpired, fmt.Sprintf("the authority in %s has expired (%s): nobody believes what it has signed, and an exchange would have the cluster ask for it", r.Cert, a.Ends.Format(time.DateOnly)),
-				"see what the guide has on it: docs/guide/certificates.md")
+			return refused(op.IDAuthorityExpired, fmt.Sprintf("the CA in %s expired on %s: the cluster rejects its certificates, so the CA cannot be rotated", r.Cert, a.Ends.Format(time.DateOnly)),
+				"follow the section about expired CAs in docs/guide/certificates.md")
 		}
 	}
 	return nil
 }
 
-// tookOver says that a host has the key of what comes already, and was cut off before
-// that stood first in its file. It refuses an authority whose key is not on its keeper:
-// it is not Slipway's to exchange.
+// tookOver reports whether a host already has the key of the next CA, but was
+// interrupted before that CA became the first one in its file. It returns an error if
+// the host that keeps the CA has no key of it: Slipway cannot rotate such a CA.
 func tookOver(ctx context.Context, h *engine.Host, a certs.Authority) (bool, error) {
 	state, err := certs.Ask(ctx, h.Conn, []certs.Known{{Name: a.Name, CertificateFile: op.CertificateFile{Path: a.Cert, Key: a.Key}}})
 	if err != nil {
-		return false, fmt.Errorf("looking at the key of %s: %w", h.Name, err)
+		return false, fmt.Errorf("checking the CA key of %s: %w", h.Name, err)
 	}
 	if state[0].NoKey && a.Keeper(h) {
-		return false, refused(idAuthorityNoKey, h.Name+" has no "+a.Key+": who has the key of this authority signs with it, and exchanges it", "put it back from a backup, or from another host that has it")
+		return false, refused(idAuthorityNoKey, h.Name+" has no "+a.Key+": Slipway cannot rotate a CA without its key", "restore the file from a backup or from another host; if the key is kept elsewhere on purpose, rotate the CA there")
 	}
 	return state[0].KeyBeside, nil
 }
 
-// authorities are those in a file of a host; none if it is not there.
+// authorities returns the CAs in a file of a host, none if there is no file.
 func authorities(ctx context.Context, h *engine.Host, file string) ([]pki.Authority, error) {
 	text, err := fileOf(ctx, h, file)
 	if text == nil || err != nil {
@@ -117,7 +116,7 @@ func authorities(ctx context.Context, h *engine.Host, file string) ([]pki.Author
 	}
 	list, err := pki.Authorities(text)
 	if err != nil {
-		return nil, refused(idRotationCert, fmt.Sprintf("reading %s of %s: %v", file, h.Name, err), "put it back from a backup, or from another host")
+		return nil, refused(idRotationCert, fmt.Sprintf("reading %s of %s: %v", file, h.Name, err), "restore the file from a backup or from another host")
 	}
 	return list, nil
 }

@@ -13,12 +13,12 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// lookAtCluster finds out how far the exchange of the cluster's authority has come, and
-// what is yet to be signed by what comes. from is the authority that goes, "" if that
-// is to be found out.
+// lookAtCluster determines the progress of the rotation of the cluster CA, and which
+// nodes still need credentials from the next CA. from is the old CA, "" if it is not
+// known yet.
 func (p *prepared) lookAtCluster(ctx context.Context, from string) (string, error) {
 	a := certs.ClusterAuthority(p.env)
-	err := elsewhere(p.env.Cluster, idAuthorityElsewhere, "the cluster's authority", a.Trust,
+	err := elsewhere(p.env.Cluster, idAuthorityElsewhere, "the cluster CA", a.Trust,
 		"client-ca-file", "root-ca-file", "cluster-signing-cert-file", "cluster-signing-key-file", "tls-cert-file", "kubelet-client-certificate")
 	if err != nil {
 		return "", err
@@ -37,8 +37,8 @@ func (p *prepared) lookAtCluster(ctx context.Context, from string) (string, erro
 	return r.From, err
 }
 
-// knowKubelets are the control planes whose API server, as it is, knows kubelets by the
-// cluster's authority.
+// knowKubelets reports for each control plane whether its API server currently
+// verifies kubelets with the cluster CA.
 func (p *prepared) knowKubelets(ctx context.Context) (map[string]bool, error) {
 	out := map[string]bool{}
 	for _, h := range p.hosts {
@@ -54,9 +54,9 @@ func (p *prepared) knowKubelets(ctx context.Context) (map[string]bool, error) {
 	return out, nil
 }
 
-// unsigned are the nodes without the authority's key whose kubelets have credentials of
-// another than the one that comes, or were cut off while they asked for them. Nobody
-// has any of an authority that is yet to be made, or to be trusted first on a node.
+// unsigned returns the nodes without the CA key whose kubelets have no credentials from
+// the next CA, or were interrupted while they requested them. If the next CA does not
+// exist yet, or is not the first CA in a node's file, no kubelet has such credentials.
 func (p *prepared) unsigned(ctx context.Context, r certs.ClusterRotation) (out []string, err error) {
 	for _, h := range p.hosts {
 		if !module.JoinsAsWorker(h) {
@@ -68,7 +68,7 @@ func (p *prepared) unsigned(ctx context.Context, r certs.ClusterRotation) (out [
 		}
 		states, err := certs.Ask(ctx, h.Conn, certs.Of(p.env, h.Host))
 		if err != nil {
-			return nil, fmt.Errorf("looking at the certificates of %s: %w", h.Name, err)
+			return nil, fmt.Errorf("checking the certificates of %s: %w", h.Name, err)
 		}
 		signed := len(first) > 0 && first[0].ID == r.Next && slices.ContainsFunc(states, func(st op.CertificateState) bool {
 			return st.Path == module.ClientCert && !st.Missing && !st.Foreign

@@ -559,7 +559,7 @@ func TestRotateClusterOver(t *testing.T) {
 	_, err := w.service().Prepare(t.Context(), rotateCluster(), nil)
 	wantRefused(t, err, op.IDAuthorityExpired)
 	// Not because something cannot be signed, which is found out later.
-	if err != nil && !strings.Contains(err.Error(), "the authority in "+caCrt+" has expired") {
+	if err != nil && !strings.Contains(err.Error(), "the CA in "+caCrt+" expired on ") {
 		t.Errorf("it says %v", err)
 	}
 }

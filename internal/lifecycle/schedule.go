@@ -17,39 +17,39 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Scheduled is what the hosts of a cluster do about snapshots by themselves.
+// Scheduled describes the automatic snapshots of a cluster's hosts.
 type Scheduled struct {
 	Name string `json:"name"`
-	// On says that the cluster is to have it.
+	// On reports whether automatic snapshots are switched on.
 	On bool `json:"on"`
-	// Good says that there is nothing to warn of.
+	// Good reports whether there are no warnings.
 	Good     bool            `json:"good"`
 	Warnings diag.List       `json:"warnings"`
 	Hosts    []ScheduledHost `json:"hosts"`
 	Next     string          `json:"next"`
 }
 
-// A ScheduledHost is one with a member of etcd that answers.
+// A ScheduledHost is a reachable host with an etcd member.
 type ScheduledHost struct {
 	Host string `json:"host"`
-	// Active says that its timer runs as it was set up.
+	// Active reports whether its timer runs as it was set up.
 	Active bool `json:"active"`
-	// AutoSnapshotOutcome is what came of the latest time; nil if there was none.
+	// AutoSnapshotOutcome is the result of the latest run; nil if there was none.
 	*op.AutoSnapshotOutcome
 }
 
-// lateBy is how many times as old as snapshots are apart the newest may be.
+// lateBy is how many intervals old the newest snapshot may be.
 const lateBy = 2
 
 // maxAhead is how far a host's clock may be ahead of this machine's.
 const maxAhead = 5 * time.Minute
 
-// toCome says that a time that a host has written down is not to be gone by: its clock was
-// ahead, and for as long nobody would be told that nothing is done there any more.
+// toCome reports whether a time that a host has saved is in the future. The host's clock
+// was ahead then, and until that time nothing would warn that the host does no more work.
 func toCome(now, at time.Time) bool { return at.Sub(now) > maxAhead }
 
-// Scheduled asks the hosts with members of etcd for the snapshots that they take by
-// themselves. It needs no API and no etcd.
+// Scheduled queries the hosts with etcd members about their automatic snapshots. It does
+// not need the API or etcd.
 func (s *service) Scheduled(ctx context.Context, name string, progress event.Sink) (*Scheduled, error) {
 	c, err := s.Cluster(ctx, name)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *service) Scheduled(ctx context.Context, name string, progress event.Sin
 	return out, nil
 }
 
-// ask asks the host.
+// ask queries the host.
 func (a *ScheduledHost) ask(ctx context.Context, h *hostLook) error {
 	results, err := h.conn.Check(ctx, recovery.ScheduleState())
 	if err != nil {
@@ -98,45 +98,45 @@ func (a *ScheduledHost) ask(ctx context.Context, h *hostLook) error {
 	}
 	for _, res := range results {
 		switch {
-		case res.Kind == op.KindUnit: // one that is not there fails
+		case res.Kind == op.KindUnit: // a missing unit has an error
 			a.Active = res.Status == op.Unchanged
 		case res.Error != nil:
-			return fmt.Errorf("asking for the snapshots that it takes by itself: %w", res.Error)
+			return fmt.Errorf("querying its automatic snapshots: %w", res.Error)
 		case !res.Missing:
 			a.AutoSnapshotOutcome = &op.AutoSnapshotOutcome{}
 			if err := json.Unmarshal(res.Output, a.AutoSnapshotOutcome); err != nil {
-				return fmt.Errorf("reading what came of the snapshots that it takes by itself: %w", err)
+				return fmt.Errorf("reading the result of its automatic snapshots: %w", err)
 			}
 		}
 	}
 	return nil
 }
 
-// judge warns of hosts that take none, or none that are new.
+// judge warns about hosts without recent snapshots.
 func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
 		switch {
 		case !h.Active:
-			warn(idBackupTimer, h.Host, "have it be set up again: slipway apply "+s.Name, "%s does not run there, or not as it was set up: no snapshots are taken by themselves", recovery.TimerUnit)
+			warn(idBackupTimer, h.Host, "set up the timer again: slipway apply "+s.Name, "%s is not active or was changed: no automatic snapshots are taken", recovery.TimerUnit)
 		case h.AutoSnapshotOutcome == nil:
-			warn(idBackupOld, h.Host, "look again in a few minutes; then on the host: journalctl -u slipway-backup", "it has taken no snapshot by itself yet")
+			warn(idBackupOld, h.Host, "check again in a few minutes; if there is still none, read the log on the host: journalctl -u slipway-backup", "the host has taken no automatic snapshot yet")
 		case h.Failed != "":
-			warn(idBackupByItself, h.Host, "on the host: journalctl -u slipway-backup", "on %s it could not take a snapshot: %s", h.At.Format(time.RFC3339), h.Failed)
+			warn(idBackupByItself, h.Host, "read the log on the host: journalctl -u slipway-backup", "the automatic snapshot failed at %s: %s", h.At.Format(time.RFC3339), h.Failed)
 		case len(h.Kept) > 0 && toCome(now, h.Kept[0].Taken):
-			warn(idBackupOld, h.Host, "have one be taken by the clock of now: on the host: systemctl start slipway-backup", "the latest snapshot that is there is said to be of %s, which is yet to come: the host's clock was wrong, or this machine's is, and whether any is taken is not known", h.Kept[0].Taken.UTC().Format(time.RFC3339))
+			warn(idBackupOld, h.Host, "take a snapshot with the current time, on the host: systemctl start slipway-backup", "the latest snapshot on the host is dated %s, which is in the future: the host's clock was wrong or this machine's clock is wrong, and it is unknown whether snapshots are taken", h.Kept[0].Taken.UTC().Format(time.RFC3339))
 		case len(h.Kept) == 0 || now.Sub(h.Kept[0].Taken) > lateBy*c.Spec.Etcd.Backup.Every.Duration:
-			warn(idBackupOld, h.Host, "on the host: systemctl list-timers slipway-backup.timer", "the latest snapshot that is there is older than %s, and one is to be taken every %s", lateBy*c.Spec.Etcd.Backup.Every.Duration, c.Spec.Etcd.Backup.Every.Duration)
+			warn(idBackupOld, h.Host, "check the timer on the host: systemctl list-timers slipway-backup.timer", "the latest snapshot on the host is older than %s, although one should be taken every %s", lateBy*c.Spec.Etcd.Backup.Every.Duration, c.Spec.Etcd.Backup.Every.Duration)
 		case h.Unremoved != "":
-			warn(idBackupByItself, h.Host, "on the host: journalctl -u slipway-backup", "on %s a snapshot was taken, but the oldest cannot be removed: %s", h.At.Format(time.RFC3339), h.Unremoved)
+			warn(idBackupByItself, h.Host, "read the log on the host: journalctl -u slipway-backup", "at %s a snapshot was taken, but the oldest one cannot be removed: %s", h.At.Format(time.RFC3339), h.Unremoved)
 		}
 		h.judgeElsewhere(c, now, warn)
 		h.judgeDrill(c, now, warn)
 	}
 }
 
-// judgeElsewhere warns of copies that fail, do not come to an end, or are not made: to
-// all places that there are to be, whether the host has told of them or not.
+// judgeElsewhere warns about copies that fail, do not finish or are not made, for every
+// target of the description, even if the host reports nothing about it.
 func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn warner) {
 	copying := func(h v1alpha1.Host) bool { return h.Name == a.Host && recovery.HasCopies(c, h) }
 	if a == nil || a.AutoSnapshotOutcome == nil || !slices.ContainsFunc(c.Spec.Hosts, copying) {
@@ -148,51 +148,51 @@ func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn 
 		if i := slices.IndexFunc(a.Copies, func(k op.CopyOutcome) bool { return k.Target == to.Name }); i >= 0 {
 			k = a.Copies[i]
 		}
-		last := "there is none of this host's yet"
+		last := "the target has no copy from this host yet"
 		if !k.Copied.IsZero() {
-			last = "the latest of this host's there is of " + k.Copied.UTC().Format(time.RFC3339)
+			last = "the latest copy from this host there is from " + k.Copied.UTC().Format(time.RFC3339)
 		}
 		switch {
 		case k.Failed != "":
-			warn(idBackupCopy, a.Host, "on the host: journalctl -u slipway-backup", "copying its snapshots to %s has failed since %s: %s; %s", k.Target, k.Since.UTC().Format(time.RFC3339), k.Failed, last)
+			warn(idBackupCopy, a.Host, "read the log on the host: journalctl -u slipway-backup", "copying its snapshots to %s has failed since %s: %s; %s", k.Target, k.Since.UTC().Format(time.RFC3339), k.Failed, last)
 		case !k.Begun.IsZero() && now.Sub(k.Begun) > recovery.CopyTime(c.Spec.Etcd.Backup):
-			warn(idBackupCopy, a.Host, "on the host: journalctl -u slipway-backup", "copying its snapshots to %s, begun at %s, has not ended: what is there may be stalled; %s", k.Target, k.Begun.UTC().Format(time.RFC3339), last)
+			warn(idBackupCopy, a.Host, "read the log on the host: journalctl -u slipway-backup", "copying its snapshots to %s began at %s and has not finished: the target may be stalled; %s", k.Target, k.Begun.UTC().Format(time.RFC3339), last)
 		case toCome(now, k.Copied):
-			warn(idBackupCopy, a.Host, "have one be made by the clock of now: on the host: systemctl start slipway-backup", "whether its snapshots are copied to %s is not known: %s, which is yet to come", k.Target, last)
+			warn(idBackupCopy, a.Host, "make a copy with the current time, on the host: systemctl start slipway-backup", "it is unknown whether its snapshots are copied to %s: %s, which is in the future", k.Target, last)
 		case now.Sub(k.Copied) > late:
-			warn(idBackupCopy, a.Host, "on the host: systemctl start slipway-backup", "its snapshots are not copied to %s: %s, and one is to be made every %s", k.Target, last, c.Spec.Etcd.Backup.Every.Duration)
+			warn(idBackupCopy, a.Host, "start a snapshot and its copies on the host: systemctl start slipway-backup", "its snapshots are not copied to %s: %s, although one should be made every %s", k.Target, last, c.Spec.Etcd.Backup.Every.Duration)
 		case k.Unremoved != "":
-			warn(idBackupCopy, a.Host, "may the host remove there what it has written? on the host: journalctl -u slipway-backup", "its snapshots are copied to %s, but what is to go there stays: %s; %s", k.Target, k.Unremoved, last)
+			warn(idBackupCopy, a.Host, "check whether the host may remove its files there; read the log on the host: journalctl -u slipway-backup", "its snapshots are copied to %s, but old copies there cannot be removed: %s; %s", k.Target, k.Unremoved, last)
 		}
 	}
 }
 
-// judgeDrill warns of snapshots that were tried and are not good, or are not tried. What
-// a host says nothing of it has not been set up for: a plan says so.
+// judgeDrill warns about restore tests that fail or are not run. A host that reports
+// nothing about restore tests is not set up for them, which the next plan shows.
 func (a *ScheduledHost) judgeDrill(c *v1alpha1.Cluster, now time.Time, warn warner) {
 	drilling := func(h v1alpha1.Host) bool { return h.Name == a.Host && recovery.HasDrills(c, h) }
 	if a == nil || a.AutoSnapshotOutcome == nil || a.Drill == nil || !slices.ContainsFunc(c.Spec.Hosts, drilling) {
 		return
 	}
 	d, every := a.Drill, c.Spec.Etcd.Backup.DrillEvery.Duration
-	last, since := "none of this host's has been found good yet", d.Since
+	last, since := "no snapshot of this host has passed a restore test yet", d.Since
 	if !d.Good.IsZero() {
-		last, since = "the latest of this host's that was found good is of "+d.Good.UTC().Format(time.RFC3339), d.Good
+		last, since = "the latest snapshot of this host that passed a restore test is from "+d.Good.UTC().Format(time.RFC3339), d.Good
 	}
 	switch {
 	case d.Failed != "":
-		warn(idBackupDrill, a.Host, "on the host: journalctl -u slipway-backup; until it is mended, have a backup that was tried: slipway etcd snapshot "+c.Name+", then: slipway etcd drill "+c.Name, "restoring its snapshots into an etcd of its own has failed since %s: %s; %s", d.Since.UTC().Format(time.RFC3339), d.Failed, last)
+		warn(idBackupDrill, a.Host, "read the log on the host: journalctl -u slipway-backup; until this is fixed, make and test a backup: slipway etcd snapshot "+c.Name+", then: slipway etcd drill "+c.Name, "the restore test of its snapshots has failed since %s: %s; %s", d.Since.UTC().Format(time.RFC3339), d.Failed, last)
 	case !d.Begun.IsZero() && now.Sub(d.Begun) > op.AutoDrillTime:
-		warn(idBackupDrill, a.Host, "on the host: journalctl -u slipway-backup", "restoring one of its snapshots into an etcd of its own, begun at %s, was cut off; %s", d.Begun.UTC().Format(time.RFC3339), last)
+		warn(idBackupDrill, a.Host, "read the log on the host: journalctl -u slipway-backup", "the restore test of a snapshot that began at %s was interrupted; %s", d.Begun.UTC().Format(time.RFC3339), last)
 	case toCome(now, since):
-		warn(idBackupDrill, a.Host, "have one be tried by the clock of now: on the host: systemctl start slipway-backup", "whether its snapshots are tried is not known: %s; it counts from %s, which is yet to come", last, since.UTC().Format(time.RFC3339))
+		warn(idBackupDrill, a.Host, "run a restore test with the current time, on the host: systemctl start slipway-backup", "it is unknown whether its snapshots are tested: %s; the interval counts from %s, which is in the future", last, since.UTC().Format(time.RFC3339))
 	case now.Sub(since) > lateBy*every:
-		warn(idBackupDrill, a.Host, "on the host: systemctl start slipway-backup", "its snapshots are not tried: %s, and one is to be tried every %s", last, every)
+		warn(idBackupDrill, a.Host, "start a snapshot and its restore test on the host: systemctl start slipway-backup", "its snapshots are not tested: %s, although one should be tested every %s", last, every)
 	}
 }
 
-// byItself has a host tell what came of its copies and of trying its snapshots, if it is
-// to do either. One that does not say is told of by others.
+// byItself queries the results of a host's copies and restore tests, if it is to do
+// either. Other checks report a host that does not respond.
 func (l *looker) byItself(ctx context.Context, h *hostLook) {
 	if !recovery.HasCopies(l.env.Cluster, h.spec) && !recovery.HasDrills(l.env.Cluster, h.spec) {
 		return
@@ -203,8 +203,7 @@ func (l *looker) byItself(ctx context.Context, h *hostLook) {
 	}
 }
 
-// judgeByItself warns of copies and drills, and of nothing else that hosts do by
-// themselves.
+// judgeByItself warns about automatic copies and restore tests only.
 func (l *looker) judgeByItself(warn warner) {
 	for _, h := range l.hosts {
 		h.schedule.judgeElsewhere(l.env.Cluster, l.svc.Now(), warn)
@@ -221,23 +220,23 @@ func (s *Scheduled) conclude() {
 	case s.On:
 		s.Next = "slipway etcd snapshot " + s.Name
 	default:
-		s.Next = "write spec.etcd.backup into the cluster's file, then: slipway apply -f FILE"
+		s.Next = "write spec.etcd.backup into the cluster file, then run: slipway apply -f FILE"
 	}
 }
 
-// fromHost is a snapshot that a host has taken by itself: HOST is its newest,
-// HOST/FILE another one.
+// fromHost returns an automatic snapshot of a host: HOST selects its newest one,
+// HOST/FILE a certain one.
 func (m *snapshotting) fromHost(ctx context.Context, of string) (k op.KeptSnapshot, _ *hostLook, err error) {
 	host, file, _ := strings.Cut(of, "/")
-	see := "see them: slipway etcd snapshots " + m.report.Name + " --hosts"
+	see := "list the snapshots: slipway etcd snapshots " + m.report.Name + " --hosts"
 	i := slices.IndexFunc(m.looker.hosts, func(h *hostLook) bool { return h.spec.Name == host && m.looker.asksEtcd(h.spec) })
 	if i < 0 {
-		return k, nil, refused(idBackupNotThere, "the cluster has no host "+host+" with a member of etcd", see)
+		return k, nil, refused(idBackupNotThere, "the cluster has no host "+host+" with an etcd member", see)
 	}
 	h := m.looker.hosts[i]
 	if h.conn == nil || h.err != nil {
 		d := why(cmp.Or(h.err, errNoTime))
-		return k, nil, refused(idBackupNotThere, host+" cannot be asked: "+d.Message, cmp.Or(d.Hint, "bring it back")+"; or take that of another host: "+see)
+		return k, nil, refused(idBackupNotThere, host+" cannot be queried: "+d.Message, cmp.Or(d.Hint, "make the host reachable")+"; or use a snapshot of another host: "+see)
 	}
 	var is ScheduledHost
 	if err := is.ask(ctx, h); err != nil {
@@ -250,5 +249,5 @@ func (m *snapshotting) fromHost(ctx context.Context, of string) (k op.KeptSnapsh
 			}
 		}
 	}
-	return k, nil, refused(idBackupNotThere, host+" has taken no such snapshot by itself: "+cmp.Or(file, "it has none"), see)
+	return k, nil, refused(idBackupNotThere, host+" has no such automatic snapshot: "+cmp.Or(file, "it has none"), see)
 }

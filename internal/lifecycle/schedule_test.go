@@ -153,7 +153,7 @@ func TestScheduleOfManagedEtcd(t *testing.T) {
 	w.machines["e1"].down = &remote.Error{Host: "e1", Reason: remote.HostKeyUnknown, Cause: "its key is not known", Remedy: "trust it"}
 	_, err = svc.Snapshot(t.Context(), "prod", SnapshotOptions{Of: "e1", Out: filepath.Join(t.TempDir(), "x.tar")}, nil)
 	refusal(t, err, idBackupNotThere)
-	if err == nil || !strings.Contains(err.Error(), "e1 cannot be asked: its key is not known") || !strings.Contains(err.Error(), "trust it; or") {
+	if err == nil || !strings.Contains(err.Error(), "e1 cannot be queried: its key is not known") || !strings.Contains(err.Error(), "trust it; or") {
 		t.Errorf("%v", err)
 	}
 	w.machines["e1"].down = nil
@@ -250,13 +250,13 @@ func TestDrillsJudged(t *testing.T) {
 		{"failed", "it is worth nothing", func(now time.Time) *op.DrillOutcome {
 			return &op.DrillOutcome{Good: now.Add(-week), Failed: "it panics", Since: now}
 		}, false, "has failed since"},
-		{"the first failed", "none was ever good", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, false, "it panics; none of this host's has been found good yet"},
+		{"the first failed", "none was ever good", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, false, "it panics; no snapshot of this host has passed a restore test yet"},
 		{"cut off", "the host went down", func(now time.Time) *op.DrillOutcome {
 			return &op.DrillOutcome{Good: now.Add(-week), Begun: now.Add(-time.Hour)}
-		}, false, "was cut off; the latest of this host's that was found good is of"},
+		}, false, "was interrupted; the latest snapshot of this host that passed a restore test is from"},
 		{"overdue", "copying takes all the time, each time", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(-3 * week)} }, false, "are not tried: the latest"},
-		{"to come", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(week)} }, false, "whether its snapshots are tried is not known: the latest"},
-		{"none yet, to come", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(week)} }, false, "whether its snapshots are tried is not known: none"},
+		{"to come", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(week)} }, false, "it is unknown whether its snapshots are tested: the latest"},
+		{"none yet, to come", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(week)} }, false, "it is unknown whether its snapshots are tested: no snapshot"},
 		{"never", "the same", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-3 * week)} }, false, "are not tried: none"},
 		{"switched off since", "it need not be", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, true, ""},
 	} {

@@ -16,16 +16,17 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// redacted stands where a secret was.
+// redacted replaces a secret.
 const redacted = "REMOVED"
 
-// A scrubber takes secrets out of text that others wrote: those it knows by
-// their value, and what has the form of one. It takes rather too much.
+// A scrubber removes secrets from text of other programs: known secrets by their value,
+// others by their form. It prefers to remove too much.
 type scrubber struct {
 	known []string
 }
 
-// newScrubber knows the secrets of a cluster that this machine can read, and others.
+// newScrubber returns a scrubber that knows the secrets of a cluster that this machine can
+// read, and others.
 func newScrubber(c *v1alpha1.Cluster, admin []byte, others ...string) *scrubber {
 	s := &scrubber{}
 	for _, o := range others {
@@ -83,8 +84,8 @@ func newScrubber(c *v1alpha1.Cluster, admin []byte, others ...string) *scrubber 
 	return s
 }
 
-// registrySecrets are the password of the cluster's own registry, as far as this machine
-// can read it, and the login that has it.
+// registrySecrets returns the password of the cluster's registry, if this machine can read
+// it, and the login with it.
 func (s *service) registrySecrets(c *v1alpha1.Cluster) []string {
 	p := c.Spec.Registry.Private
 	if p == nil {
@@ -104,8 +105,8 @@ func (s *service) registrySecrets(c *v1alpha1.Cluster) []string {
 	return []string{password, base64.StdEncoding.EncodeToString([]byte(cmp.Or(p.Username, spec.DefaultRegistryUser) + ":" + password))}
 }
 
-// know takes note of a secret. One that is very short would take half of the
-// text with it, and guards nothing.
+// know adds a secret. It ignores very short ones, which protect nothing and would match
+// much harmless text.
 func (s *scrubber) know(value string) {
 	if len(value) < 4 {
 		return

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// json is a value without secrets, as JSON: what is an object stays one.
+// json returns a JSON value without secrets. The structure is kept.
 func (s *scrubber) json(raw []byte, indent string) []byte {
 	v, ok := parsed(raw)
 	if !ok {
@@ -17,7 +17,7 @@ func (s *scrubber) json(raw []byte, indent string) []byte {
 	return asJSON(s.value("", v), indent)
 }
 
-// parsed is JSON with numbers as they are written.
+// parsed parses JSON and keeps numbers as written.
 func parsed(raw []byte) (v any, ok bool) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -38,21 +38,20 @@ var (
 	secretFlag = regexp.MustCompile(`(?i)^-{1,2}` + secretWord + `$`)
 )
 
-// plainNames are fields with the name of a secret that hold none: the key of a
-// label or a taint, the name of an object, a public key.
+// plainNames are fields whose name looks like a secret but whose value is not: the key
+// of a label or a taint, the name of an object, a public key.
 var plainNames = []string{"key", "topologyKey", "secretName", "hostKey", "tokenExpirationSeconds"}
 
-// references are fields by which a secret is found that is elsewhere.
+// references are fields that refer to a secret elsewhere.
 var references = []string{"name", "namespace", "path", "audience", "file", "env"}
 
-// namesSecret says that the value of a field is a secret.
+// namesSecret reports whether the value of a field is a secret.
 func namesSecret(name string) bool {
 	return secretName.MatchString(name) && !slices.Contains(plainNames, name)
 }
 
-// value is one that was read from JSON, without secrets: those in texts, and
-// those that the name of a field, a flag before them or a name beside them
-// tells of.
+// value returns a parsed JSON value without secrets: secrets in text, and values that are
+// secrets according to their field, to a flag before them or to a name next to them.
 func (s *scrubber) value(name string, v any) any {
 	switch v := v.(type) {
 	case string:
@@ -87,9 +86,9 @@ func (s *scrubber) value(name string, v any) any {
 	return v
 }
 
-// objects are Kubernetes' objects without what may hold secrets of the user,
-// which nobody can tell by its looks: values of environment variables and
-// headers, how programs are called, and what others noted down.
+// objects returns Kubernetes objects without the fields that may contain secrets of the
+// user in any form: values of environment variables and headers, commands and arguments,
+// and annotations.
 func (s *scrubber) objects(v any) any {
 	if list, ok := v.(map[string]any); ok {
 		if items, ok := list["items"].([]any); ok {
@@ -103,8 +102,8 @@ func (s *scrubber) objects(v any) any {
 	return s.value("", v)
 }
 
-// ownPod says that an object is a static pod of the cluster's own: how it is
-// called is what whoever helps has to know.
+// ownPod reports whether an object is a static pod of the cluster itself, whose command
+// is needed for support.
 func ownPod(v any) bool {
 	o, _ := v.(map[string]any)
 	meta, _ := o["metadata"].(map[string]any)
@@ -143,8 +142,8 @@ func strip(v any, own bool) {
 	}
 }
 
-// plainNotes are annotations of Kubernetes, of what comes with a cluster, and
-// ours, that hold no secret; "/" at the end means all that begin so.
+// plainNotes are annotations of Kubernetes, of cluster components and of Slipway that
+// contain no secret. A "/" or "." at the end means a prefix.
 var plainNotes = []string{
 	"kubernetes.io/config.", "kubeadm.alpha.kubernetes.io/", "kubeadm.kubernetes.io/", "slipway.dev/", "flannel.alpha.coreos.com/",
 	"node.alpha.kubernetes.io/ttl", "volumes.kubernetes.io/controller-managed-attach-detach", "deployment.kubernetes.io/revision",
@@ -165,7 +164,7 @@ func blankNotes(v any) {
 	}
 }
 
-// blankAll takes the values of a map that may hold anything.
+// blankAll removes all values of a map, because they may be anything.
 func blankAll(v any) {
 	values, _ := v.(map[string]any)
 	for k := range values {

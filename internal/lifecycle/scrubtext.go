@@ -7,19 +7,18 @@ import (
 )
 
 const (
-	// secretWord is a name that may be that of a secret, secretEnd as much of it
-	// as tells so.
+	// secretWord matches a name that may name a secret, secretEnd the part of it that
+	// shows this.
 	secretWord = `[\w.-]*` + secretEnd
 	secretEnd  = `(?:pass|pwd|secret|token|key|credential)[\w.-]*`
-	// secretValue is what stands for it: in quotes that are escaped in a text
-	// in quotes, in quotes, or as far as a blank. What no quote ends on its line
-	// goes with all of the line.
+	// secretValue matches the value: in escaped quotes, in quotes, or up to a blank. If
+	// a quote is not closed on its line, it matches the rest of the line.
 	secretValue = `(\\+"(?:[^"\\]|\\\\(?:[^"\\]|\\.))*(?:\\+")?|"(?:[^"\\]|\\.)*"?|'(?:[^']|''|'\\'')*'?|` + "`[^`]*`?" + `|[^\s"'{\[,;\\](?:[^\s"\\]|\\.)*)`
 )
 
-// A form is what a secret looks like. Its last group is the secret, which is
-// all of it where there is no group. It is looked for in lines that have one of
-// the hints, in lower case.
+// A form matches a kind of secret. Its last group is the secret, or the whole match if
+// there is no group. It is only tried on lines that contain one of the hints in lower
+// case.
 type form struct {
 	hints []string
 	what  *regexp.Regexp
@@ -56,11 +55,11 @@ var forms = []form{
 	{words, regexp.MustCompile(`(?i)` + secretEnd + `\\*["']?\]?\s*(?:=>|[:=]{1,2}|>|%3[ad])\s*` + secretValue)},
 }
 
-// bootstrapToken is one of kubeadm's.
+// bootstrapToken matches a kubeadm bootstrap token.
 var bootstrapToken = form{nil, regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)}
 
-// dotted says whether a bootstrap token may be in a line: it has no name by
-// which to know, and to look closely at every line takes long.
+// dotted reports whether a line may contain a bootstrap token. It is a fast check: a
+// token has no name next to it, and the regular expression is slow.
 func dotted(line []byte) bool {
 	for at := 0; ; at++ {
 		next := bytes.IndexByte(line[at:], '.')
@@ -80,19 +79,19 @@ func alphanumeric(b []byte) bool {
 
 var (
 	privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`)
-	// halfKey is one whose beginning was cut off.
+	// halfKey matches a private key whose beginning is missing.
 	halfKey = regexp.MustCompile(`(?:[A-Za-z0-9+/=]|\s|\\[nr])*-----END [A-Z0-9 ]*PRIVATE KEY-----`)
-	// What holds for the line that follows, or for all that are further in.
+	// Patterns that apply to the next line, or to all lines with more indentation.
 	flagAlone  = regexp.MustCompile(`(?i)^[\s"'\[,-]*-{1,2}` + secretWord + `["'],?\s*$|^\s*-\s+-{1,2}` + secretWord + `\s*$`)
 	nameAlone  = regexp.MustCompile(`(?i)\bname["']?\s*[:=]\s*["']?` + secretWord + `["']?,?\s*$`)
 	blockAlone = regexp.MustCompile(`(?i)` + secretWord + `["']?\s*:\s*[|>][-+0-9]*\s*$`)
 	manyLines  = regexp.MustCompile(`:\s*[|>][-+0-9]*\s*$`)
 	valueAlone = regexp.MustCompile(`(?i)^(\s*["']?value["']?\s*[:=]\s*).*$`)
-	// place is a path, which is no secret: what it leads to is.
+	// place matches a path, which is not a secret, even if its file contains one.
 	place = regexp.MustCompile(`^(?:~|/(?:etc|var|run|usr|opt|srv|home|root|tmp|mnt|registry))/[\w./+-]*$`)
 )
 
-// text is what may be told.
+// text returns a text without secrets.
 func (s *scrubber) text(b []byte) []byte {
 	for _, k := range s.known {
 		b = bytes.ReplaceAll(b, []byte(k), []byte(redacted))
@@ -109,13 +108,13 @@ func (s *scrubber) text(b []byte) []byte {
 	return out
 }
 
-// follows is what a line says of those that come after it.
+// follows is the effect of a line on the following lines.
 type follows struct {
-	block       int // how far in the name of a text of several lines stands; -1: there is none
+	block       int // indentation of the name of a multi-line text; -1 means none
 	flag, value bool
 }
 
-// line is a line without secrets.
+// line returns a line without secrets.
 func (f *follows) line(line []byte) []byte {
 	body := bytes.TrimRight(line, "\r\n")
 	end := line[len(body):]
@@ -164,7 +163,7 @@ func hinted(lower []byte, hints []string) bool {
 	return len(hints) == 0
 }
 
-// cut takes the secrets of a form out of a line.
+// cut removes the secrets of a form from a line.
 func (f form) cut(line []byte) []byte {
 	all := f.what.FindAllSubmatchIndex(line, -1)
 	if all == nil {
@@ -185,7 +184,7 @@ func (f form) cut(line []byte) []byte {
 	return append(out, line[at:]...)
 }
 
-// harmless says that a value is no secret, whatever its name.
+// harmless reports whether a value is not a secret, whatever its name.
 func harmless(value string) bool {
 	switch strings.TrimRight(strings.ToLower(value), ")}],;") {
 	case "", "true", "false", "null", "nil", "<nil>", "none", strings.ToLower(redacted):

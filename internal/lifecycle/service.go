@@ -28,31 +28,30 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// A Config is what a service works with. All but Resolve, Dial, Log, Warn and
-// Source is required.
+// A Config configures a service. All fields except Resolve, Dial, Log, Warn and Source
+// are required.
 type Config struct {
 	Store     *store.Store
 	Catalogue *release.Catalogue
-	// Cache is the directory of downloads, builds and bundles.
+	// Cache is the directory for downloads, builds and bundles.
 	Cache string
 	// Home is the user's home, for SSH keys.
 	Home string
-	// Connect opens a host.
+	// Connect connects to a host.
 	Connect func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error)
-	// Resolve returns how Connect logs in to a host; nil is as the cluster has it.
+	// Resolve returns how Connect logs in to a host; nil uses the cluster's settings.
 	Resolve func(v1alpha1.Host, remote.Options) (remote.Login, error)
-	// Shell opens a login shell on a host and answers its exit code.
+	// Shell runs a login shell on a host and returns its exit code.
 	Shell func(context.Context, v1alpha1.Host, remote.Shell, remote.Options) (int, error)
-	// Dial opens a connection from this machine to an API; nil does it over
-	// the network.
+	// Dial opens a connection from this machine to an API; nil uses the network.
 	Dial kube.DialFunc
-	// Now is the clock of records.
+	// Now is the clock for saved times.
 	Now func() time.Time
 	Log *slog.Logger
-	// Warn, if not nil, hears of records that are passed over because they are
+	// Warn, if not nil, is called with saved items that are skipped because they are
 	// damaged.
 	Warn func(diag.List)
-	// Source is where bundles are made from: bundle.Auto if empty.
+	// Source is the source for building bundles: bundle.Auto if empty.
 	Source string
 }
 
@@ -61,7 +60,7 @@ type service struct {
 	looks lookTimes
 }
 
-// New is the service of clusters that are recorded in files on this machine.
+// New returns the service for the clusters whose state is saved on this machine.
 func New(c Config) Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -71,7 +70,7 @@ func New(c Config) Service {
 
 var _ Service = (*service)(nil)
 
-// warn tells of records that are passed over.
+// warn reports saved items that are skipped.
 func (s *service) warn(damaged diag.List) {
 	if s.Warn == nil || len(damaged) == 0 {
 		return
@@ -82,12 +81,12 @@ func (s *service) warn(damaged diag.List) {
 	s.Warn(damaged)
 }
 
-// refused is input that is refused for one reason.
+// refused returns the error for input that is refused for one reason.
 func refused(id, message, hint string) diag.List {
 	return diag.List{{ID: id, Severity: diag.Error, Message: message, Hint: hint}}
 }
 
-// record answers the recorded cluster, nil if there is none.
+// record returns the saved cluster, nil if there is none.
 func (s *service) record(name string) (*v1alpha1.Cluster, error) {
 	c, err := s.Store.Cluster(name)
 	if errors.Is(err, store.ErrNotFound) {
@@ -96,9 +95,9 @@ func (s *service) record(name string) (*v1alpha1.Cluster, error) {
 	return c, err
 }
 
-// subject finds the cluster that a request is about, and whether the request
-// fits what is recorded of it. The names of hosts that come or go are added to
-// the request.
+// subject returns the wanted and the saved cluster of a request. It returns an error if
+// the request is not possible for the saved cluster. It adds the names of added or
+// removed hosts to the request.
 func (s *service) subject(ctx context.Context, r *Request) (wanted, recorded *v1alpha1.Cluster, err error) {
 	name := r.Name
 	if r.Cluster != nil {
@@ -133,7 +132,7 @@ func (s *service) subject(ctx context.Context, r *Request) (wanted, recorded *v1
 			return nil, nil, err
 		}
 	case r.Cluster == nil || (r.Kind == Delete || maintains(r.Kind)) && recorded != nil:
-		// A host that is missing from a file is not to be forgotten.
+		// A host that is missing in the file must not be forgotten.
 		return spec.Copy(recorded), recorded, nil
 	default:
 		if wanted, err = s.fromFile(r.Cluster, recorded); err != nil {
@@ -161,7 +160,7 @@ func (s *service) subject(ctx context.Context, r *Request) (wanted, recorded *v1
 	return wanted, recorded, nil
 }
 
-// changeable refuses what a cluster that exists cannot become.
+// changeable refuses changes that an existing cluster does not support.
 func (s *service) changeable(recorded, wanted *v1alpha1.Cluster) (err error) {
 	var been []*v1alpha1.Cluster
 	is, want := recorded.Spec, wanted.Spec
@@ -173,9 +172,9 @@ func (s *service) changeable(recorded, wanted *v1alpha1.Cluster) (err error) {
 	return spec.Immutable(recorded, wanted, been...).Err()
 }
 
-// since are descriptions of a cluster of which hosts may have something: that of
-// the latest operation that came to its end, then those of all that have begun
-// since. Hosts that were given up meanwhile are in none of them.
+// since returns the descriptions of a cluster that hosts may have applied: that of the
+// latest successful operation, then those of all operations that have begun since. Hosts
+// that were force-removed since then are left out.
 func (s *service) since(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, err error) {
 	ops, err := s.Store.Operations(recorded.Name)
 	if err != nil {
@@ -201,11 +200,11 @@ func (s *service) since(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, er
 			return out, nil
 		}
 	}
-	return nil, nil // nothing is known but what is on record
+	return nil, nil // only the saved description is known
 }
 
-// halfway says that a change of the way to the API was begun and has not come
-// to its end: what goes on from there goes on with it, on all hosts.
+// halfway reports whether a change of the control plane endpoint is unfinished. The next
+// operation continues that change on all hosts.
 func (s *service) halfway(recorded *v1alpha1.Cluster) (bool, error) {
 	if !created(recorded) || recorded.Status.Phase == v1alpha1.PhaseRunning {
 		return false, nil
@@ -216,9 +215,8 @@ func (s *service) halfway(recorded *v1alpha1.Cluster) (bool, error) {
 	}), err
 }
 
-// complete fills in what a description leaves open. A recorded cluster keeps
-// its version and its bundle and its hosts their addresses: leaving them out
-// of the file is no wish for others.
+// complete fills in defaults. A saved cluster keeps its version, its bundle and the
+// addresses of its hosts if the file does not set them.
 func (s *service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 	c = spec.Copy(c)
 	version := s.Catalogue.Default()
@@ -226,11 +224,11 @@ func (s *service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 		spec.KeepLogin(c, recorded)
 		version = recorded.Spec.Kubernetes.Version
 		if c.Spec.Bundle == "" && cmp.Or(c.Spec.Kubernetes.Version, version) == version && isThere(recorded.Spec.Bundle) {
-			c.Spec.Bundle = recorded.Spec.Bundle // of "create --bundle"
+			c.Spec.Bundle = recorded.Spec.Bundle // from "create --bundle"
 		}
 		if ep, was := &c.Spec.ControlPlaneEndpoint, spec.Copy(recorded).Spec.ControlPlaneEndpoint; ep.Mode == "" && was.Mode != v1alpha1.EndpointNone {
 			was.Domain, was.Port = ep.Domain, ep.Port
-			*ep = was // a control plane less is no reason for another
+			*ep = was // one control plane fewer does not change the mode
 		}
 		known := map[string]string{}
 		for _, h := range recorded.Spec.Hosts {
@@ -245,8 +243,8 @@ func (s *service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 	return c
 }
 
-// isThere says that a bundle can be asked for: a file that was moved away
-// leaves the cache.
+// isThere reports whether a bundle is available. If its file was moved away, the cache is
+// used instead.
 func isThere(bundle string) bool {
 	if !spec.IsBundlePath(bundle) {
 		return true
@@ -260,8 +258,8 @@ func (s *service) supported(version string) error {
 	return err
 }
 
-// valid refuses a cluster that is not, and one of a version for which there is
-// neither a minor in the catalogue nor a bundle.
+// valid refuses an invalid cluster, and a version for which there is neither a minor in
+// the catalogue nor a bundle.
 func (s *service) valid(ctx context.Context, r *Request, c, recorded *v1alpha1.Cluster, p spec.Paths) error {
 	named := spec.Copy(c)
 	if err := spec.Absolute(named, p); err != nil {
@@ -274,8 +272,8 @@ func (s *service) valid(ctx context.Context, r *Request, c, recorded *v1alpha1.C
 	return r.inFile(spec.Validate(c, spec.ValidateOptions{Supported: supported, Recorded: recorded})).Err()
 }
 
-// releases is the catalogue, and for a version that it does not have also what
-// bundles have of later minors: those in the cache, and those that are named, "" for none.
+// releases returns the catalogue. If it does not have the version, later minors of
+// bundles are added: of bundles in the cache and of the named ones, "" for none.
 func (s *service) releases(ctx context.Context, c *v1alpha1.Cluster, version string, named ...string) (*release.Catalogue, error) {
 	if _, err := s.Catalogue.Resolve(version); err == nil {
 		return s.Catalogue, nil
@@ -289,7 +287,7 @@ func (s *service) releases(ctx context.Context, c *v1alpha1.Cluster, version str
 	return bundle.Beyond(ctx, s.Catalogue, s.Cache, speaking(env), named...)
 }
 
-// resolve finds the release for a version that a cluster is to have.
+// resolve returns the release for a version of a cluster.
 func (s *service) resolve(ctx context.Context, c *v1alpha1.Cluster, version string, named ...string) (release.Release, error) {
 	known, err := s.releases(ctx, c, version, named...)
 	if err != nil {
@@ -298,8 +296,8 @@ func (s *service) resolve(ctx context.Context, c *v1alpha1.Cluster, version stri
 	return known.Resolve(version)
 }
 
-// release is that of a cluster. One that runs can be looked after even if its
-// bundle is gone, which alone says which components it has.
+// release returns the release of a cluster. A running cluster can be maintained even if
+// its bundle, the only source of its component versions, no longer exists.
 func (s *service) release(ctx context.Context, c *v1alpha1.Cluster) (release.Release, error) {
 	version := c.Spec.Kubernetes.Version
 	r, err := s.resolve(ctx, c, version, c.Spec.Bundle)
@@ -309,7 +307,7 @@ func (s *service) release(ctx context.Context, c *v1alpha1.Cluster) (release.Rel
 	return r, err
 }
 
-// environment is what pipelines are made for.
+// environment returns the environment for pipelines of a cluster.
 func (s *service) environment(ctx context.Context, c *v1alpha1.Cluster) (module.Env, error) {
 	rel, err := s.release(ctx, c)
 	if err != nil {
@@ -318,7 +316,7 @@ func (s *service) environment(ctx context.Context, c *v1alpha1.Cluster) (module.
 	return module.Env{Cluster: c, Release: rel}, nil
 }
 
-// source finds or makes the bundle of a cluster.
+// source finds or builds the bundle of a cluster.
 type source struct {
 	svc    *service
 	env    module.Env
@@ -340,7 +338,7 @@ func newSource(s *service, env module.Env, hosts []*engine.Host) *source {
 	return &source{svc: s, env: env, arches: arches}
 }
 
-// architectures are those that the bundle is for; nil if it is not there yet.
+// architectures returns the architectures of the bundle, nil if it is not open yet.
 func (b *source) architectures() []string {
 	if opened := b.opened.Load(); opened != nil {
 		return opened.Manifest().Arches
@@ -348,17 +346,17 @@ func (b *source) architectures() []string {
 	return nil
 }
 
-// path is where the bundle is, "" if it has to be made.
+// path returns the path of the bundle, "" if it has to be built.
 func (b *source) path() string {
 	if named := b.env.Cluster.Spec.Bundle; named != "" {
 		return named
 	}
-	keys, _ := b.keys() // Have tells of those that are none
+	keys, _ := b.keys() // Have reports invalid keys
 	path, _ := bundle.Cached(b.svc.Cache, b.env.Release.Kubernetes, b.arches, keys...)
 	return path
 }
 
-// keys are those of which one must have signed the bundle, if there are any.
+// keys returns the keys of which one must have signed the bundle.
 func (b *source) keys() ([]bundle.Key, error) {
 	var keys []bundle.Key
 	for _, text := range b.env.Cluster.Spec.BundleKeys {
@@ -371,7 +369,7 @@ func (b *source) keys() ([]bundle.Key, error) {
 	return keys, nil
 }
 
-// Have opens the bundle, if it is there.
+// Have opens the bundle if it exists.
 func (b *source) Have(ctx context.Context) (module.Content, error) {
 	if opened := b.opened.Load(); opened != nil {
 		return opened, nil
@@ -389,7 +387,7 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 		return nil, err
 	}
 	if v := opened.Manifest().Kubernetes; v != b.env.Release.Kubernetes {
-		return nil, refused(idBundleVersion, fmt.Sprintf("the bundle holds Kubernetes %s, the cluster wants %s", v, b.env.Release.Kubernetes),
+		return nil, refused(idBundleVersion, fmt.Sprintf("the bundle has Kubernetes %s, but the cluster needs %s", v, b.env.Release.Kubernetes),
 			"name another bundle, or set spec.kubernetes.version to "+v)
 	}
 	if err := errors.Join(opened.CheckSigned(keys), b.checkDocker(opened)); err != nil {
@@ -399,21 +397,21 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 	return opened, nil
 }
 
-// mayMake says whether a bundle can be built on the spot: nobody has signed
-// that one.
+// mayMake returns an error if the bundle cannot be built during the operation, because
+// such a bundle has no signature and no Docker.
 func (b *source) mayMake(keys []bundle.Key) error {
-	if b.env.Docker() { // releases of Docker cannot be had without a checksum that the user names
-		return bundle.WithoutDocker(b.env.Release.Kubernetes, b.arches, "the cache has no bundle of "+b.env.Release.Kubernetes+", and none for runtime docker is built on the spot")
+	if b.env.Docker() { // Docker releases need a checksum that the user provides
+		return bundle.WithoutDocker(b.env.Release.Kubernetes, b.arches, "the cache has no bundle of "+b.env.Release.Kubernetes+", and bundles for runtime docker are not built automatically")
 	}
 	if len(keys) == 0 {
 		return nil
 	}
-	return refused(bundle.IDUnsigned, "the cache has no bundle of "+b.env.Release.Kubernetes+" for "+strings.Join(b.arches, ", ")+" that a key of spec.bundleKeys has signed",
-		"bring one with `slipway bundle import` or `pull`; or build one, and have it signed with `slipway bundle sign`")
+	return refused(bundle.IDUnsigned, "the cache has no bundle of "+b.env.Release.Kubernetes+" for "+strings.Join(b.arches, ", ")+" with a signature of a key of spec.bundleKeys",
+		"add a signed bundle with 'slipway bundle import' or 'pull'; or build one and have it signed with 'slipway bundle sign'")
 }
 
-// checkDocker refuses a bundle without Docker for a cluster with it, and one with
-// images that are to be loaded into it and cannot be.
+// checkDocker refuses, for a cluster with Docker, a bundle without Docker or with images
+// that Docker cannot load.
 func (b *source) checkDocker(opened *bundle.Bundle) error {
 	if !b.env.Docker() {
 		return nil
@@ -433,7 +431,7 @@ func (b *source) Make(ctx context.Context, tell func(event.Event)) (module.Conte
 	return opened, nil
 }
 
-// Describe says what Make would do.
+// Describe returns what Make would do.
 func (b *source) Describe() string { return "build for Kubernetes " + b.env.Release.Kubernetes }
 
 func (b *source) options() bundle.BuildOptions {
@@ -443,7 +441,7 @@ func (b *source) options() bundle.BuildOptions {
 	}
 }
 
-// records is the store, as the record module sees it.
+// records adapts the store to the interface of the record module.
 type records struct{ *store.Store }
 
 func (r records) Kubeconfig(name string) ([]byte, error) {
@@ -466,15 +464,15 @@ func (r records) TakeOff(cluster, host string) (left []string, err error) {
 	return left, r.Store.SaveCluster(c, nil)
 }
 
-// note tells of something that happens before an operation has begun.
+// note sends a note about an event before an operation has begun.
 func note(to event.Sink, host, message string) {
 	if to != nil {
 		to.Emit(event.Event{Type: event.Note, Host: host, Message: message})
 	}
 }
 
-// connecting says how a host is logged in to, and what decided that. An error is
-// said by Connect.
+// connecting describes how a host is logged in to, and what determined this. Connect
+// reports errors.
 func (s *service) connecting(h v1alpha1.Host, opts remote.Options) string {
 	if s.Resolve != nil {
 		if l, err := s.Resolve(h, opts); err == nil {
@@ -484,7 +482,7 @@ func (s *service) connecting(h v1alpha1.Host, opts remote.Options) string {
 	return "connecting"
 }
 
-// specBytes is a cluster without secrets, for plans.
+// specBytes returns a cluster without secrets as JSON, for plans.
 func specBytes(c *v1alpha1.Cluster) ([]byte, error) {
 	red := spec.Redacted(c)
 	red.Status = v1alpha1.ClusterStatus{}

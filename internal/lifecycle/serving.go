@@ -15,21 +15,19 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// A server is a control plane that has joined, and whether its own API server
-// is ready.
+// A server is a control plane of the cluster, with the readiness of its API server.
 type server struct {
 	*engine.Host
 	serves bool
 }
 
-// notServing warns of control planes that answer and whose API servers do not,
-// before an operation waits for them. Nothing is refused, for what is applied
-// may be what mends them. The one that speaks for the cluster stays the same:
-// settings with which no API server starts would go from it to the next one, and
-// with each try to one more.
+// notServing warns about reachable control planes whose API servers do not respond,
+// because the operation waits for them. It refuses nothing, because the operation may
+// repair them. The leader control plane does not change: otherwise settings with which
+// no API server starts would spread to one more control plane with each attempt.
 func (p *prepared) notServing(ctx context.Context, staying []facts.Host) (list diag.List) {
 	if p.env.Leader == "" || maintains(p.request.Kind) {
-		return nil // it is made, or taken away; or nothing of it is asked for, or what ails it is perhaps renewed
+		return nil // no leader: the cluster is created or removed; a maintenance operation may be the repair
 	}
 	var all []*server
 	for i, h := range p.hosts[:len(staying)] {
@@ -40,7 +38,7 @@ func (p *prepared) notServing(ctx context.Context, staying []facts.Host) (list d
 	ready := op.Wait{HTTP: "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(p.env.Cluster.Spec.ControlPlaneEndpoint.Port)) + "/readyz"}
 	each(all, func(s *server) {
 		results, err := s.Conn.Check(ctx, op.List{ready})
-		s.serves = err != nil || len(results) != 1 || results[0].Status != op.Changed // or it is told elsewhere
+		s.serves = err != nil || len(results) != 1 || results[0].Status != op.Changed // an error is reported elsewhere
 	})
 	var others []string
 	for _, s := range all {
@@ -56,24 +54,24 @@ func (p *prepared) notServing(ctx context.Context, staying []facts.Host) (list d
 	return list
 }
 
-// silent is what to do about a control plane that does not serve, while others
-// do, or none.
+// silent returns the warning about a control plane whose API server does not respond.
+// others are the control planes whose API servers respond.
 func (p *prepared) silent(s *server, others []string) diag.Diagnostic {
 	d := diag.Diagnostic{
 		ID: idNotServing, Severity: diag.Warning, Host: s.Name,
-		Message: "its API server does not answer; the operation waits for it, for five minutes, and fails if it does not come up",
+		Message: "its API server does not respond; the operation waits five minutes for it and then fails",
 	}
 	if p.env.IsFirst(s.Host) {
-		d.Message = "its API server, through which the operation speaks with the cluster, does not answer; it is waited for, for five minutes, and the operation fails if it does not come up"
+		d.Message = "its API server, which the operation uses, does not respond; the operation waits five minutes for it and then fails"
 	}
-	see := "see why: slipway exec " + p.env.Cluster.Name + "@" + s.Name + " --sudo -- journalctl -u kubelet -n 30 --no-pager; "
+	see := "find the cause: slipway exec " + p.env.Cluster.Name + "@" + s.Name + " --sudo -- journalctl -u kubelet -n 30 --no-pager; "
 	switch {
 	case len(others) > 0:
-		d.Hint = see + "if it cannot be mended, take it off: slipway delete node " + s.Name + " (" + strings.Join(others, " and ") + " serve the cluster)"
+		d.Hint = see + "if it cannot be repaired, remove it: slipway delete node " + s.Name + " (" + strings.Join(others, " and ") + " still serve the API)"
 	case len(spec.HostsWithRole(p.env.Cluster, v1alpha1.RoleControlPlane)) > 1:
-		d.Hint = see + "no control plane that stays serves the cluster: more than half of etcd's members must be up, so start those that are down first"
+		d.Hint = see + "no remaining control plane serves the API: start more than half of the etcd members first"
 	default:
-		d.Hint = see + "if its settings are the cause, correct them in the file, and apply it"
+		d.Hint = see + "if its settings are the cause, correct them in the file and apply it"
 	}
 	return d
 }

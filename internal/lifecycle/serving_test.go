@@ -21,10 +21,10 @@ func TestNotServing(t *testing.T) {
 		want         map[string]string // host → what its hint has
 	}{
 		{"all serve", "there is nothing to tell", nil, apply, nil},
-		{"the first", "all goes through it", []string{"cp1"}, apply, map[string]string{"cp1": "slipway delete node cp1 (cp2 and cp3 serve the cluster)"}},
+		{"the first", "all goes through it", []string{"cp1"}, apply, map[string]string{"cp1": "slipway delete node cp1 (cp2 and cp3 still serve the API)"}},
 		{"a further one", "the operation waits for it as well", []string{"cp2"}, func(w *world) Request {
 			return Request{Kind: Remove, Name: "prod", Nodes: []string{"w2"}}
-		}, map[string]string{"cp2": "slipway delete node cp2 (cp1 and cp3 serve the cluster)"}},
+		}, map[string]string{"cp2": "slipway delete node cp2 (cp1 and cp3 still serve the API)"}},
 		{"all", "none can be done without", []string{"cp1", "cp2", "cp3"}, func(w *world) Request {
 			return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
 		}, map[string]string{"cp1": "more than half", "cp2": "more than half", "cp3": "more than half"}},
@@ -46,7 +46,7 @@ func TestNotServing(t *testing.T) {
 				if told++; tc.want[d.Host] == "" || !strings.Contains(d.Hint, tc.want[d.Host]) {
 					t.Errorf("%s: %+v", tc.reason, d)
 				}
-				if through := strings.Contains(d.Message, "through which"); through != (d.Host == "cp1") {
+				if through := strings.Contains(d.Message, "which the operation uses"); through != (d.Host == "cp1") {
 					t.Errorf("the cluster is spoken with through cp1: %+v", d)
 				}
 			}

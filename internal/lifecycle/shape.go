@@ -18,12 +18,12 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// reshaped is the recorded cluster with hosts more or less; the request gets
-// the names of those.
+// reshaped returns the saved cluster with hosts added or removed, and sets their
+// names in the request.
 func (s *service) reshaped(r *Request, recorded *v1alpha1.Cluster) (wanted *v1alpha1.Cluster, err error) {
 	if !created(recorded) {
-		return nil, refused(idNotCreated, "cluster "+recorded.Name+" has not come to run yet",
-			"go on with: slipway resume "+recorded.Name+"; or change its file, and: slipway apply -f FILE")
+		return nil, refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
+			"finish the creation: slipway resume "+recorded.Name+"; or change the cluster file and apply it: slipway apply -f FILE")
 	}
 	wanted = spec.Copy(recorded)
 	switch {
@@ -42,7 +42,7 @@ func (s *service) reshaped(r *Request, recorded *v1alpha1.Cluster) (wanted *v1al
 		return wanted, servedByMode(wanted, r.Nodes)
 	}
 	r.Nodes = nil
-	order := map[string]int{} // that of the file, so that applying it finds nothing to do
+	order := map[string]int{} // host order of the file, so that a later apply finds no change
 	file := s.complete(r.Cluster, recorded)
 	for i, h := range file.Spec.Hosts {
 		if order[h.Name] = i + 1; find(recorded.Spec.Hosts, h.Name) >= 0 {
@@ -55,14 +55,14 @@ func (s *service) reshaped(r *Request, recorded *v1alpha1.Cluster) (wanted *v1al
 	}
 	slices.SortStableFunc(wanted.Spec.Hosts, func(a, b v1alpha1.Host) int { return cmp.Compare(order[a.Name], order[b.Name]) })
 	if len(r.Nodes) == 0 {
-		return nil, refused(idNoNewHost, "the file names no host that is new to cluster "+recorded.Name,
-			"write the new hosts into it, or name them with --host; other changes: slipway apply -f FILE")
+		return nil, refused(idNoNewHost, "the file has no new host for cluster "+recorded.Name,
+			"add the new hosts to the file, or name them with --host; for other changes: slipway apply -f FILE")
 	}
 	return wanted, servedByMode(wanted, r.Nodes)
 }
 
-// servedByMode refuses a second control plane where nodes know the one alone:
-// adding hosts changes nothing else, whatever the file says.
+// servedByMode refuses a second control plane if the nodes know only the first one.
+// Adding hosts does not change the endpoint mode, whatever the file contains.
 func servedByMode(wanted *v1alpha1.Cluster, added []string) error {
 	if wanted.Spec.ControlPlaneEndpoint.Mode != v1alpha1.EndpointNone {
 		return nil
@@ -73,12 +73,12 @@ func servedByMode(wanted *v1alpha1.Cluster, added []string) error {
 		return nil
 	}
 	return refused(idEndpointMode,
-		fmt.Sprintf("cluster %s has endpoint mode none, in which its nodes know one control plane alone: with %s it would have %d", wanted.Name, more[0].Name, len(control)),
-		"change the mode first: write mode: haproxy at spec.controlPlaneEndpoint of its file, or external with the address of a load balancer, and: slipway apply -f FILE")
+		fmt.Sprintf("cluster %s has endpoint mode none, which allows one control plane: with %s it would have %d", wanted.Name, more[0].Name, len(control)),
+		"change the mode first: at spec.controlPlaneEndpoint of the cluster file, write mode: haproxy, or mode: external with the address of a load balancer; then run: slipway apply -f FILE")
 }
 
-// offRecord are hosts of the command line that are not on record any more, by
-// their names or else their addresses.
+// offRecord returns the hosts of the command line, which are no longer in the saved
+// cluster. A host without a name is named by its address.
 func offRecord(recorded *v1alpha1.Cluster, flags []spec.HostFlag) (out []module.Leaving, err error) {
 	for _, f := range flags {
 		h := v1alpha1.Host{Name: cmp.Or(f.Name, f.Address), Address: f.Address, Roles: f.Roles}
@@ -86,10 +86,10 @@ func offRecord(recorded *v1alpha1.Cluster, flags []spec.HostFlag) (out []module.
 		known := slices.IndexFunc(recorded.Spec.Hosts, func(o v1alpha1.Host) bool { return o.Name == h.Name || o.Address == h.Address })
 		if known >= 0 {
 			name := recorded.Spec.Hosts[known].Name
-			return nil, refused(idHostOnRecord, f.Address+" is on record as "+name, "take it off by its name: slipway delete node "+name)
+			return nil, refused(idHostOnRecord, f.Address+" is host "+name+" of the cluster", "remove the host by its name: slipway delete node "+name)
 		}
 		if slices.ContainsFunc(out, func(o module.Leaving) bool { return o.Name == h.Name || o.Address == h.Address }) {
-			return nil, refused(idHostTwice, f.Address+" is given twice", "keep one of them")
+			return nil, refused(idHostTwice, f.Address+" is given twice", "remove one of the two")
 		}
 		out = append(out, module.Leaving{Host: h, Off: true})
 	}
@@ -100,7 +100,7 @@ func find(hosts []v1alpha1.Host, name string) int {
 	return slices.IndexFunc(hosts, func(h v1alpha1.Host) bool { return h.Name == name })
 }
 
-// removed takes the hosts that selectors name off a description.
+// removed removes the selected hosts from a cluster description and returns their names.
 func removed(c *v1alpha1.Cluster, selectors []string) (names []string, err error) {
 	var problems diag.List
 	for _, selector := range selectors {
@@ -122,14 +122,14 @@ func removed(c *v1alpha1.Cluster, selectors []string) (names []string, err error
 	}
 	spec.TakeOff(c, names...)
 	if len(spec.HostsWithRole(c, v1alpha1.RoleControlPlane)) == 0 {
-		return nil, refused(idLastControlPlane, "without "+strings.Join(names, ", ")+" the cluster has no control plane",
-			"add another control plane first; or delete the cluster: slipway delete cluster "+c.Name)
+		return nil, refused(idLastControlPlane, "without "+strings.Join(names, ", ")+" the cluster would have no control plane",
+			"add another control plane first, or delete the cluster: slipway delete cluster "+c.Name)
 	}
 	return names, nil
 }
 
-// fileDiffers warns of a file that says something else than the record will,
-// when the hosts were named otherwise: its next apply would take that back.
+// fileDiffers warns if the cluster file will differ from the saved cluster after this
+// operation: the next apply of that file would undo the operation.
 func (s *service) fileDiffers(r Request, wanted *v1alpha1.Cluster) diag.List {
 	d := diag.Diagnostic{ID: idFileDiffers, Severity: diag.Warning}
 	switch {
@@ -139,8 +139,8 @@ func (s *service) fileDiffers(r Request, wanted *v1alpha1.Cluster) diag.List {
 		if sameButOrder(s.complete(r.Cluster, wanted), wanted) {
 			return nil
 		}
-		d.Message = "the file differs from the record in more than new hosts; the rest is not applied"
-		d.Hint = "see it: slipway plan -f " + cmp.Or(r.File, "FILE")
+		d.Message = "the file has other changes besides new hosts; they are not applied"
+		d.Hint = "show the changes: slipway plan -f " + cmp.Or(r.File, "FILE")
 		return diag.List{d}
 	}
 	source, err := s.Store.Source(wanted.Name)
@@ -158,12 +158,12 @@ func (s *service) fileDiffers(r Request, wanted *v1alpha1.Cluster) diag.List {
 	if err != nil || loaded.Cluster.Name != wanted.Name || sameNames(loaded.Cluster, wanted) {
 		return nil
 	}
-	d.Message = source.Path + " says otherwise: its next apply would take this back"
-	d.Hint = "write the same hosts into the file"
+	d.Message = source.Path + " has other hosts: its next apply would undo this change"
+	d.Hint = "change the hosts in the file in the same way"
 	return diag.List{d}
 }
 
-// reader reads the file of a cluster that is recorded.
+// reader returns a loader for the cluster file of a saved cluster.
 func reader(recorded *v1alpha1.Cluster) spec.Loader {
 	return spec.Loader{Recorded: func(name string) *v1alpha1.Cluster {
 		if recorded == nil || recorded.Name != name {
@@ -178,7 +178,7 @@ func sameNames(a, b *v1alpha1.Cluster) bool {
 		!slices.ContainsFunc(a.Spec.Hosts, func(h v1alpha1.Host) bool { return find(b.Spec.Hosts, h.Name) < 0 })
 }
 
-// sameButOrder compares descriptions whatever the order of their hosts.
+// sameButOrder reports whether two descriptions are equal except for the order of hosts.
 func sameButOrder(a, b *v1alpha1.Cluster) bool {
 	a, b = spec.Copy(a), spec.Copy(b)
 	for _, c := range []*v1alpha1.Cluster{a, b} {
@@ -187,18 +187,17 @@ func sameButOrder(a, b *v1alpha1.Cluster) bool {
 	return same(a, b)
 }
 
-// changesHosts says that an operation of this kind changes a cluster that exists.
+// changesHosts reports whether operations of this kind change an existing cluster.
 func changesHosts(k Kind) bool { return k == Apply || k == Add || takesOff(k) || changesVersion(k) }
 
-// takesOff says that an operation of this kind takes hosts off a cluster, and
-// nothing else.
+// takesOff reports whether operations of this kind only remove hosts from a cluster.
 func takesOff(k Kind) bool { return k == Remove || k == Lose }
 
-// changesVersion says that an operation of this kind takes nodes to another version
-// of Kubernetes.
+// changesVersion reports whether operations of this kind change the Kubernetes
+// version of nodes.
 func changesVersion(k Kind) bool { return k == Upgrade || k == Revert }
 
-// leaving are the hosts that are on record and not wanted any more.
+// leaving returns the saved hosts that are no longer wanted.
 func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.Leaving) {
 	for _, h := range recorded.Spec.Hosts {
 		if find(wanted.Spec.Hosts, h.Name) < 0 {
@@ -209,8 +208,8 @@ func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.Leaving) {
 	return out
 }
 
-// goesOn is what an operation that was cut off is to lead to: the record has
-// the hosts that leave as well until they have left.
+// goesOn returns the target of an interrupted operation. The saved cluster contains
+// leaving hosts until they have left; the target does not.
 func goesOn(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
 	c := spec.Copy(recorded)
 	c.Spec.Kubernetes.Version, c.Spec.Bundle = planned.Spec.Kubernetes.Version, planned.Spec.Bundle
@@ -218,10 +217,10 @@ func goesOn(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
 	return c
 }
 
-// takesPart says whether a host has to be asked. To add or remove workers,
-// only they and the control planes have: what the others are does not depend
-// on them, and one that is down is no reason to wait. A member of etcd on a host
-// of its own concerns the other members as well, and a registry all nodes.
+// takesPart reports whether a host has to be queried. To add or remove workers, only
+// these workers and the control planes are queried: other hosts do not depend on
+// them, and a host that is down must not block the change. A change of etcd hosts
+// affects all etcd hosts; a change of a control plane or a registry affects all hosts.
 func (p *prepared) takesPart(h v1alpha1.Host) bool {
 	if aboutEtcd(p.request.Kind) {
 		return p.concernsMaintenance(h)
@@ -240,8 +239,8 @@ func (p *prepared) takesPart(h v1alpha1.Host) bool {
 		spec.HasRole(h, v1alpha1.RoleEtcd) && changes(v1alpha1.RoleEtcd)
 }
 
-// asked is the description with the hosts alone that have to be asked: those
-// that stay first.
+// asked returns the description with only the hosts that have to be queried, staying
+// hosts first, and the number of staying hosts.
 func (p *prepared) asked() (c *v1alpha1.Cluster, staying int) {
 	c = p.env.WithLeaving()
 	all, stay := c.Spec.Hosts, len(p.env.Cluster.Spec.Hosts)
@@ -257,7 +256,7 @@ func (p *prepared) asked() (c *v1alpha1.Cluster, staying int) {
 	return c, staying
 }
 
-// judge is what speaks against the operation on the hosts that were asked.
+// judge returns the findings against the operation on the queried hosts.
 func (p *prepared) judge(c *v1alpha1.Cluster, found []facts.Host, staying int, o precheck.Options) diag.List {
 	list := precheck.Findings(p.env.Cluster, found[:staying], o)
 	if p.recorded != nil && changesHosts(p.request.Kind) {
@@ -278,9 +277,9 @@ func (p *prepared) judge(c *v1alpha1.Cluster, found []facts.Host, staying int, o
 					l.Gone, l.Why = true, d.Message
 				}
 				d.Severity = diag.Warning
-				d.Hint = "its node is deleted; what is on the host stays there"
+				d.Hint = "the node is deleted; the files on the host remain"
 			} else {
-				d.Hint = cmp.Or(d.Hint, "mend it") + "; or, if it is gone for good, leave on it what is there: --forget"
+				d.Hint = cmp.Or(d.Hint, "fix the problem") + "; or, if the host is permanently lost, remove it without cleaning it up: --forget"
 			}
 		}
 		list = append(list, d)
@@ -288,7 +287,8 @@ func (p *prepared) judge(c *v1alpha1.Cluster, found []facts.Host, staying int, o
 	return list
 }
 
-// misplaced are hosts that are not what the description takes them for.
+// misplaced returns findings about hosts that are not the machines that the
+// description names.
 func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
 	for _, h := range staying {
 		if h.Facts == nil {
@@ -299,15 +299,15 @@ func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
 		for _, l := range leaving {
 			d := diag.Diagnostic{
 				ID: idHostRenamed, Severity: diag.Error, Host: h.Spec.Name,
-				Message: "is the machine that the cluster knows as " + l.Spec.Name,
-				Hint:    "take it off by that name first: slipway delete node " + l.Spec.Name + "; then add it",
+				Message: "is the same machine as node " + l.Spec.Name + " of the cluster",
+				Hint:    "remove it by that name first: slipway delete node " + l.Spec.Name + "; then add it again",
 			}
 			switch {
 			case l.Facts != nil && l.Facts.MachineID == h.Facts.MachineID && h.Facts.MachineID != "":
 			case module.InternalAddress(l.Spec) == module.InternalAddress(h.Spec):
-				// etcd would have two members at one address, and know no better.
-				d.Message = "has the address among the nodes that the cluster knows as that of " + l.Spec.Name
-				d.Hint = "take that one off first: slipway delete node " + l.Spec.Name + " --forget; then add this one"
+				// etcd would get two members with one address without noticing.
+				d.Message = "has the internal address of node " + l.Spec.Name
+				d.Hint = "remove that node first: slipway delete node " + l.Spec.Name + " --forget; then add this host"
 			default:
 				continue
 			}
@@ -319,16 +319,16 @@ func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
 		case was < 0:
 			list = append(list, diag.Diagnostic{
 				ID: idHostReturned, Severity: diag.Error, Host: h.Spec.Name,
-				Message: "still has on it what it had as a node of this cluster, and is none any more",
-				Hint:    "put it back as it was first: slipway delete node --host " + h.Spec.Address,
+				Message: "is no longer a node of this cluster, but still has its files from that time",
+				Hint:    "reset the host first: slipway delete node --host " + h.Spec.Address,
 			})
 		default:
 			was, is := module.InternalAddress(p.recorded.Spec.Hosts[was]), module.InternalAddress(h.Spec)
 			if was != is && !p.takesBack(h.Spec.Name) {
 				list = append(list, diag.Diagnostic{
 					ID: idAddressFixed, Severity: diag.Error, Host: h.Spec.Name,
-					Message: fmt.Sprintf("its address among the nodes cannot change while it is in the cluster: it is %q, and would be %q", was, is),
-					Hint:    "write internalAddress: " + was + "; or take it off and add it with the new one",
+					Message: fmt.Sprintf("the internal address of a node cannot change from %q to %q", was, is),
+					Hint:    "write internalAddress: " + was + "; or remove the node and add it with the new address",
 				})
 			}
 		}
@@ -336,33 +336,35 @@ func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
 	return list
 }
 
-// halfLeft refuses to keep hosts that have begun to leave.
+// halfLeft refuses to keep hosts whose removal has begun.
 func (p *prepared) halfLeft(staying []facts.Host) (list diag.List) {
 	name := p.env.Cluster.Name
 	for _, h := range staying {
 		if h.Ours(name) && leaves(h) {
 			list = append(list, diag.Diagnostic{
 				ID: idHostLeaves, Severity: diag.Error, Host: h.Spec.Name,
-				Message: "has begun to leave the cluster, whose etcd goes on without it: that cannot be taken back",
-				Hint:    "finish it: slipway delete node " + h.Spec.Name + " (or, as long as that is the latest operation: slipway resume " + name + "); then add the host again; or go on with the other hosts: --ignore-errors",
+				Message: "is being removed from the cluster, and its etcd member is or will be gone: the removal cannot be rolled back",
+				Hint:    "finish the removal: slipway delete node " + h.Spec.Name + " (or, if it is the latest operation: slipway resume " + name + "), then add the host again; or continue with the other hosts: --ignore-errors",
 			})
 		}
 	}
 	return list
 }
 
-// leaves says that a host has begun to leave, and is not put back yet: it says
-// so itself, or, when what says so was put back, it has neither credentials nor
-// an API server, and still what marks the one that speaks for the cluster.
+// leaves reports whether the removal of a host has begun and its reset is not
+// complete. The host has LeavesMark then. If the reset has already removed that mark,
+// the host has a leader mark, but neither kubelet credentials nor an API server
+// manifest.
 func leaves(h facts.Host) bool {
 	is := func(path string) bool { return slices.Contains(h.Facts.Present, path) }
 	spoke := is(module.InitMark) || is(module.LeadMark)
 	return is(module.LeavesMark) || spoke && !is(module.ClientCert) && !is(module.APIServerManifest)
 }
 
-// leader is the control plane that speaks for a cluster that exists: the one on
-// which it began, as long as it is there and does not leave, else the one that
-// has done so since, else the first that has it.
+// leader returns the leader control plane of an existing cluster, "" if there is none.
+// This is the control plane on which the cluster was initialized, if it exists and
+// is not leaving; otherwise the one that became leader later; otherwise the first
+// control plane that holds the cluster.
 func leader(cluster string, found []facts.Host) string {
 	best, rank := "", 0
 	for _, h := range found {
@@ -378,27 +380,28 @@ func leader(cluster string, found []facts.Host) string {
 	return best
 }
 
-// headless says that a cluster exists, and no control plane of those that were
-// asked and stay holds it.
+// headless reports whether the cluster exists, but no staying control plane that was
+// queried holds it.
 func (p *prepared) headless() bool {
 	return created(p.recorded) && changesHosts(p.request.Kind) && p.env.Leader == ""
 }
 
-// leaderless refuses control planes of which none holds the cluster: on one of
-// them it would begin anew. One that could not be asked may hold it; then that
-// is the reason, and there is no going on without it.
+// leaderless refuses to continue if no control plane holds the cluster: kubeadm would
+// initialize a new, empty cluster on one of them. It does not refuse if a control
+// plane could not be queried, because that one may hold the cluster. Then the
+// operation is refused because of that host, which it needs (see needs).
 func (p *prepared) leaderless(staying []facts.Host) diag.List {
 	without, all := withRole(staying, v1alpha1.RoleControlPlane)
 	if !all || !p.headless() {
 		return nil
 	}
-	return refused(idControlPlaneLost, "the cluster exists, and no control plane that stays holds it: "+strings.Join(without, ", "),
-		"to exchange control planes, add the new ones beside those that hold the cluster first; if an address leads to another machine now, correct it, or restore the machine")
+	return refused(idControlPlaneLost, "the cluster exists, but none of the remaining control planes holds it: "+strings.Join(without, ", "),
+		"to replace control planes, add the new ones before you remove the old ones; if an address now leads to another machine, correct the address or restore the machine")
 }
 
-// memberless says that a cluster exists whose etcd is a service, and that none
-// of the hosts for it that were asked and stay is a member: one that has begun to
-// leave may be none any more.
+// memberless reports whether the cluster exists and has managed etcd, but no staying
+// etcd host that was queried is a member. A host whose removal has begun does not
+// count, because etcd may have removed its member already.
 func (p *prepared) memberless(staying []facts.Host) bool {
 	asked := slices.ContainsFunc(staying, func(h facts.Host) bool { return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) })
 	member := func(h facts.Host) bool {
@@ -408,19 +411,20 @@ func (p *prepared) memberless(staying []facts.Host) bool {
 		asked && !slices.ContainsFunc(staying, member)
 }
 
-// dataless refuses hosts for etcd of which none has the cluster's data: it would
-// begin anew, empty, and API servers would go by it. One that could not be
-// asked may have them.
+// dataless refuses to continue if no etcd host has the cluster's data: etcd would
+// start empty, and the API servers would use it. It does not refuse if a host could
+// not be queried, because that host may have the data.
 func (p *prepared) dataless(staying []facts.Host) diag.List {
 	without, all := withRole(staying, v1alpha1.RoleEtcd)
 	if !all || !p.memberless(staying) {
 		return nil
 	}
-	return refused(idEtcdLost, "the cluster exists, and no host for etcd that stays has its data: "+strings.Join(without, ", "),
-		"to exchange members, add the new ones beside those that hold the data first; if an address leads to another machine now, correct it, or restore the machine")
+	return refused(idEtcdLost, "the cluster exists, but none of the remaining etcd hosts has its data: "+strings.Join(without, ", "),
+		"to replace etcd members, add the new ones before you remove the old ones; if an address now leads to another machine, correct the address or restore the machine")
 }
 
-// withRole are the names of the hosts with a role; all says that each was asked.
+// withRole returns the names of the hosts with a role. all reports whether each of
+// them was queried.
 func withRole(hosts []facts.Host, role v1alpha1.Role) (of []string, all bool) {
 	all = true
 	for _, h := range hosts {
@@ -431,19 +435,19 @@ func withRole(hosts []facts.Host, role v1alpha1.Role) (of []string, all bool) {
 	return of, all
 }
 
-// losses are what is lost with the hosts that leave, for people.
+// losses describes, for users, the data that is lost with the leaving hosts.
 func (p *prepared) losses() (out []string) {
 	for _, l := range p.env.Leaving {
 		if l.Gone {
-			out = append(out, "host "+l.Name+" from the cluster and its records; what is on it stays there")
+			out = append(out, "host "+l.Name+" from the cluster and from the saved state; its files remain on the host")
 			continue
 		}
-		out = append(out, "host "+l.Name+" and all that the cluster keeps on it")
+		out = append(out, "host "+l.Name+" and all cluster data on it")
 	}
 	return out
 }
 
-// Leaving are the hosts that a cluster loses which goes on without them.
+// Leaving returns the names of the hosts that leave a cluster that continues to exist.
 func (p *prepared) Leaving() (out []string) {
 	for _, l := range p.env.Leaving {
 		out = append(out, l.Name)
@@ -451,25 +455,25 @@ func (p *prepared) Leaving() (out []string) {
 	return out
 }
 
-// left says what became of the hosts that left.
+// left describes the outcome for each host that left.
 func (p *prepared) left(res *Result) (out []string) {
 	for _, l := range p.env.Leaving {
 		if res.isUndone(l.Name) {
 			continue
 		}
-		line := l.Name + " has left the cluster, and is as it was before"
+		line := l.Name + " was removed from the cluster and reset"
 		switch {
 		case p.strikes:
-			line = l.Name + " is off the records, and its data are left out when the restore is begun anew; if its node is in the list then: slipway kubectl " + p.env.Cluster.Name + " -- delete node " + l.Name
+			line = l.Name + " was removed from the saved state; a new restore leaves it out; if its node is listed after that restore: slipway kubectl " + p.env.Cluster.Name + " -- delete node " + l.Name
 		case l.Gone:
-			line = l.Name + " has left the cluster; what is on it stays there, its kubelet's credentials too"
+			line = l.Name + " was removed from the cluster; its files remain on the host, including its kubelet credentials"
 		}
 		out = append(out, line)
 	}
 	return out
 }
 
-// names are those of hosts.
+// names returns the names of hosts.
 func names(hosts []*engine.Host) (out []string) {
 	for _, h := range hosts {
 		out = append(out, h.Name)

@@ -238,7 +238,7 @@ func TestRemoveDead(t *testing.T) {
 			r.Forget = true
 			w.api.lose("w1")
 			res := w.do(r, event.Succeeded)
-			if len(res.Ready) == 0 || !strings.Contains(res.Ready[0], "what is on it stays") {
+			if len(res.Ready) == 0 || !strings.Contains(res.Ready[0], "its files remain on the host") {
 				t.Errorf("the ending is %v: want it to say what stays", res.Ready)
 			}
 			w.wantHosts("cp1", "w2")
@@ -335,7 +335,7 @@ func TestReshapedInPart(t *testing.T) {
 			[]string{"cp1", "w1", "w2"},
 			func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1", "w2"}} },
 			map[string]string{"w2": "reset.restore"},
-			[]string{"w1 has left the cluster, and is as it was before"},
+			[]string{"w1 was removed from the cluster and reset"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -22,7 +22,7 @@ func wantLeaves(t *testing.T, err error, name string) {
 	t.Helper()
 	var list diag.List
 	if !errors.As(err, &list) || !slices.ContainsFunc(list.Errors(), func(d diag.Diagnostic) bool {
-		return d.ID == idHostLeaves && d.Host == name && strings.Contains(d.Hint, "slipway resume prod") && strings.HasPrefix(d.Hint, "finish it: slipway delete node "+name)
+		return d.ID == idHostLeaves && d.Host == name && strings.Contains(d.Hint, "slipway resume prod") && strings.HasPrefix(d.Hint, "finish the removal: slipway delete node "+name)
 	}) {
 		t.Errorf("got %v, want it refused that %s stays, with the ways out", err, name)
 	}

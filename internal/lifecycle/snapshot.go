@@ -26,63 +26,63 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// SnapshotOptions are for taking a snapshot.
+// SnapshotOptions configure a snapshot.
 type SnapshotOptions struct {
-	// Out is the file of the set, "" its usual place. It must not be there.
+	// Out is the file of the set, "" for the default directory. It must not exist.
 	Out string
-	// Recipients are keys of age's ("age1…") that the set is encrypted to; none
-	// leaves it as it is.
+	// Recipients are age public keys ("age1…") for which the set is encrypted; without
+	// any it is not encrypted.
 	Recipients []string
-	// Copy fetches a copy that is kept elsewhere, as it is, instead of making a set:
-	// TARGET is the newest there, TARGET/FILE that one.
+	// Copy fetches a copy from a target, unchanged, instead of making a set: TARGET
+	// selects the newest copy there, TARGET/FILE a certain one.
 	Copy string
-	// SetTrust says which copies count when the newest is fetched.
+	// SetTrust selects which copies count when the newest one is fetched.
 	SetTrust
-	// Of makes the set of a snapshot that a host has taken by itself, instead of a
-	// new one: HOST is its newest, HOST/FILE that one.
+	// Of makes the set from an automatic snapshot of a host instead of a new one: HOST
+	// selects the newest one there, HOST/FILE a certain one.
 	Of string
 
-	// version is what the cluster still runs with, "" as it is on record.
+	// version is the current version of the cluster, "" for the saved one.
 	version string
-	// keysOnly leaves the snapshot out, of an etcd of others.
+	// keysOnly omits the snapshot, for external etcd.
 	keysOnly bool
 }
 
-// SnapshotInfo is a backup set. Of one that is encrypted no more is known than
-// its file tells, but when it was just made.
+// SnapshotInfo describes a backup set. Unless it was just made, an encrypted set is only
+// known by its file.
 type SnapshotInfo struct {
 	Cluster   string    `json:"cluster"`
 	File      string    `json:"file"`
 	Bytes     int64     `json:"bytes"`
 	Taken     time.Time `json:"taken"`
 	Encrypted bool      `json:"encrypted"`
-	// Verified is that the key of its cluster has signed it. Of a set that is encrypted
-	// this is not known without the key that opens it, and of a copy that was just
-	// fetched it is said of the name alone.
+	// Verified reports whether the key of its cluster signed it. This is unknown for an
+	// encrypted set without the key that decrypts it; for a copy that was just fetched,
+	// it refers to the name only.
 	Verified bool `json:"verified"`
-	// SignedBy is the public key of the cluster that has signed a set that was just made,
-	// and NewKey is that the key was made for it.
+	// SignedBy is the cluster's public key that signed a set that was just made. NewKey
+	// reports whether that key was generated for it.
 	SignedBy string `json:"signedBy,omitempty"`
 	NewKey   bool   `json:"newKey,omitempty"`
-	// Revision is etcd's, as the name of a copy has it.
+	// Revision is the etcd revision from the name of a copy.
 	Revision   int64  `json:"revision,omitempty"`
 	Kubernetes string `json:"kubernetes,omitempty"`
 	Etcd       string `json:"etcd,omitempty"`
-	// Member is whose snapshot it is.
+	// Member is the member that the snapshot is from.
 	Member   string           `json:"member,omitempty"`
 	Snapshot *backup.Snapshot `json:"snapshot,omitempty"`
-	// KeysOnly says that it has none: the data of etcd are kept by its owner.
+	// KeysOnly reports whether the set has no snapshot, because the etcd is external.
 	KeysOnly bool `json:"keysOnly,omitempty"`
-	// Files are those of hosts that are in it, by their paths.
+	// Files are the paths of the host files in it.
 	Files []string `json:"files,omitempty"`
-	// Problem is why it is no set that can be used; nil for none.
+	// Problem is the reason why the set cannot be used, nil if there is none.
 	Problem *diag.Diagnostic `json:"problem,omitempty"`
 }
 
-// snapshotTime bounds the taking of a snapshot on a host.
+// snapshotTime limits a snapshot on a host.
 const snapshotTime = 15 * time.Minute
 
-// A snapshotting is one backup set in the making.
+// A snapshotting makes one backup set.
 type snapshotting struct {
 	svc      *service
 	looker   *looker
@@ -96,8 +96,8 @@ type snapshotting struct {
 	progress event.Sink
 }
 
-// Snapshot takes a snapshot and puts it into a backup set. Nothing of the cluster
-// changes. progress may be nil.
+// Snapshot takes a snapshot and writes it into a backup set. It does not change the
+// cluster. progress may be nil.
 func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error) {
 	c, err := s.Cluster(ctx, name)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 	}
 	m := &snapshotting{svc: s, taken: s.Now(), options: o, progress: progress}
 	if m.keys, err = backup.Recipients(o.Recipients); err != nil {
-		return nil, refused(idBadRecipient, err.Error(), "make a key with age-keygen, and name what it prints as the public key")
+		return nil, refused(idBadRecipient, err.Error(), "generate a key with age-keygen and use the public key that it prints")
 	}
 	known, err := s.knownKey(name)
 	if err != nil {
@@ -147,13 +147,13 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 	return m.run(ctx)
 }
 
-// external refuses what is not ours to do.
+// external returns the error for an operation that Slipway cannot do on external etcd.
 func external(name, what string) error {
-	return refused(idEtcdExternal, "the etcd of cluster "+name+" is external: "+what+" is a matter of those who look after it",
-		"see it: slipway etcd health "+name)
+	return refused(idEtcdExternal, "the etcd of cluster "+name+" is external: "+what+" is not supported",
+		"ask the owner of the etcd; to check it: slipway etcd health "+name)
 }
 
-// place is where the set goes.
+// place returns the path of the set.
 func (m *snapshotting) place(name string, o SnapshotOptions, encrypted bool) (to string, err error) {
 	if to = o.Out; to == "" {
 		dir, err := m.svc.Store.MakeBackups(name)
@@ -168,10 +168,10 @@ func (m *snapshotting) place(name string, o SnapshotOptions, encrypted bool) (to
 	if _, err := safefile.Lstat(to); errors.As(err, new(*safefile.ForeignError)) {
 		return "", refused(idBackupFailed, err.Error(), "name the directory that the link leads to, or remove the link")
 	} else if err == nil {
-		return "", refused(string(backup.Exists), to+" is there already", "name another file with --out; a backup is never overwritten")
+		return "", refused(string(backup.Exists), to+" already exists", "name another file with --out; a backup is never overwritten")
 	}
 	if info, err := os.Stat(filepath.Dir(to)); err != nil || !info.IsDir() {
-		return "", refused(idBackupFailed, "there is no directory "+filepath.Dir(to), "make it, or name a file elsewhere with --out")
+		return "", refused(idBackupFailed, "directory "+filepath.Dir(to)+" does not exist", "create the directory, or name another file with --out")
 	}
 	return to, nil
 }
@@ -202,7 +202,7 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 	}
 	scratch, err := safefile.MkdirTemp(dir, passing, 0o700)
 	if err != nil {
-		return nil, refused(idBackupFailed, err.Error(), "name a file in a directory that can be written to with --out")
+		return nil, refused(idBackupFailed, err.Error(), "name a file in a writable directory with --out")
 	}
 	defer func() { err = errors.Join(err, safefile.RemoveAll(scratch)) }()
 	file := filepath.Join(scratch, backup.SnapshotName)
@@ -215,7 +215,7 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 	return m.write(set, small, file)
 }
 
-// set is what there is to say of the set before its snapshot is there.
+// set returns the description of the set without its snapshot.
 func (m *snapshotting) set(authority string) *backup.Set {
 	c := m.looker.env.Cluster
 	return &backup.Set{
@@ -224,7 +224,7 @@ func (m *snapshotting) set(authority string) *backup.Set {
 	}
 }
 
-// write puts the set at its place; snapshot is its file, "" for none.
+// write writes the set. snapshot is the snapshot's file, "" for none.
 func (m *snapshotting) write(set *backup.Set, small []backup.Content, snapshot string) (*SnapshotInfo, error) {
 	note(m.progress, "", "writing the backup set")
 	if err := backup.Write(m.to, set, small, snapshot, backup.Keys{Recipients: m.keys, Signer: m.signer}); err != nil {
@@ -240,9 +240,9 @@ func (m *snapshotting) write(set *backup.Set, small []backup.Content, snapshot s
 	return i, err
 }
 
-// passes is the directory that the snapshot is in until it is in the set: that of the set,
-// or, if the set is encrypted, that of this machine's. Others may read where an encrypted
-// one goes, and none of what is in it.
+// passes returns the directory for the snapshot until it is in the set: the directory of
+// the set or, for an encrypted set, the backup directory of this machine. Others may be
+// able to read the directory of an encrypted set, but must not see its content.
 func (m *snapshotting) passes() (string, error) {
 	if len(m.keys) == 0 {
 		return filepath.Dir(m.to), nil
@@ -250,23 +250,23 @@ func (m *snapshotting) passes() (string, error) {
 	return m.svc.Store.MakeBackups(m.report.Name)
 }
 
-// room refuses what disks have no room for: the snapshot as it comes into a directory, and
-// the set that it goes into.
+// room returns an error if the disks lack space for the snapshot in a directory or for
+// the set.
 func (m *snapshotting) room(dir string, snapshot int64) error {
 	to, need := filepath.Dir(m.to), snapshot+spareHere
 	if transfer.SameDisk(dir, to) {
 		need += snapshot
 	} else if err := transfer.Room(dir, need); err != nil {
-		return refused(idBackupRoom, err.Error(), "make room there: the snapshot passes through it before it is encrypted")
+		return refused(idBackupRoom, err.Error(), "free disk space there: the snapshot is stored there before it is encrypted")
 	}
 	if err := transfer.Room(to, need); err != nil {
-		return refused(idBackupRoom, err.Error(), "make room, or name a file on another disk with --out")
+		return refused(idBackupRoom, err.Error(), "free disk space, or name a file on another disk with --out")
 	}
 	return nil
 }
 
-// source is the member whose snapshot it is, its host, and the snapshot, if there
-// is one already.
+// source returns the member for the snapshot, its host, and the snapshot if it already
+// exists.
 func (m *snapshotting) source(ctx context.Context) (EtcdMember, *hostLook, *op.EtcdSnapshotInfo, error) {
 	if m.options.Of == "" {
 		member, host, err := m.choose()
@@ -277,23 +277,24 @@ func (m *snapshotting) source(ctx context.Context) (EtcdMember, *hostLook, *op.E
 		return EtcdMember{}, nil, nil, err
 	}
 	m.taken = kept.Taken
-	m.to, err = m.place(m.report.Name, m.options, len(m.keys) > 0) // by when that was
+	m.to, err = m.place(m.report.Name, m.options, len(m.keys) > 0) // named by the time of the snapshot
 	return EtcdMember{Name: host.spec.Name, Version: kept.Etcd, DBBytes: kept.Bytes}, host, &kept.EtcdSnapshotInfo, err
 }
 
-// passing is what directories are called that a snapshot or a copy passes through.
+// passing is the name pattern of temporary directories for a snapshot or a copy.
 const passing = ".slipway-snapshot-*"
 
-// sweep removes what was cut off where a snapshot passes through, and where the set goes. It
-// may be another user's: what stays keeps no set from being made.
+// sweep removes temporary files of interrupted runs from the directories of the snapshot
+// and of the set. They may belong to another user: files that cannot be removed do not
+// prevent a new set.
 func (m *snapshotting) sweep(dir string) {
 	to := filepath.Dir(m.to)
 	if err := errors.Join(sweepOld(dir, passing), sweepOld(to, passing), sweepOld(to, backup.Parts)); err != nil {
-		m.svc.Log.Warn("what was cut off a day ago stays where sets are made", "error", err)
+		m.svc.Log.Warn("temporary files of an interrupted backup cannot be removed", "error", err)
 	}
 }
 
-// sweepOld removes what processes have left that were killed a day ago, or before.
+// sweepOld removes files of killed processes that are older than a day.
 func sweepOld(dir, pattern string) error {
 	left, err := filepath.Glob(filepath.Join(dir, pattern))
 	for _, path := range left {
@@ -304,11 +305,11 @@ func sweepOld(dir, pattern string) error {
 	return err
 }
 
-// spareHere is what a backup leaves free on this machine's disk, in bytes.
+// spareHere is the space that a backup leaves free on this machine's disk, in bytes.
 const spareHere = 64 << 20
 
-// choose is the member whose snapshot it is, and its host: one that is well, and
-// of those the one that is least behind and does not lead.
+// choose returns the member for the snapshot and its host: a healthy member, preferably
+// one that is not far behind and not the leader.
 func (m *snapshotting) choose() (EtcdMember, *hostLook, error) {
 	type candidate struct {
 		EtcdMember
@@ -323,8 +324,8 @@ func (m *snapshotting) choose() (EtcdMember, *hostLook, error) {
 		}
 	}
 	if len(all) == 0 {
-		hint := "see it: slipway etcd health " + m.report.Name
-		return EtcdMember{}, nil, refused(idEtcdUnhealthy, "no member of etcd is well whose host answers: "+m.report.Summary, hint)
+		hint := "check etcd: slipway etcd health " + m.report.Name
+		return EtcdMember{}, nil, refused(idEtcdUnhealthy, "no reachable host has a healthy etcd member: "+m.report.Summary, hint)
 	}
 	best := slices.MinFunc(all, func(a, b candidate) int {
 		return cmp.Or(rank(a.EtcdMember)-rank(b.EtcdMember), cmp.Compare(a.Behind, b.Behind))
@@ -332,8 +333,8 @@ func (m *snapshotting) choose() (EtcdMember, *hostLook, error) {
 	return best.EtcdMember, best.host, nil
 }
 
-// rank puts those first that are not far behind, and of these those that do not
-// lead.
+// rank sorts members: first those that are not far behind and do not lead, then the
+// leader, then those that are far behind.
 func rank(m EtcdMember) int {
 	switch {
 	case m.Behind > farBehind:
@@ -344,14 +345,14 @@ func rank(m EtcdMember) int {
 	return 0
 }
 
-// usable says that a member's data can be gone by. That its database is full is
-// no matter.
+// usable reports whether a member's data can be used for a snapshot. A full database is
+// not a problem.
 func usable(m EtcdMember) bool {
 	return m.Answers && !m.Learner && m.leader != 0 && len(m.Errors) == 0 && !slices.Contains(m.Alarms, "CORRUPT")
 }
 
-// fetch takes the snapshot on the member's host, unless it was before, and has it
-// here.
+// fetch takes the snapshot on the member's host, unless it already exists, and copies it
+// to this machine.
 func (m *snapshotting) fetch(ctx context.Context, host *hostLook, kept *op.EtcdSnapshotInfo, to string) (*backup.Snapshot, error) {
 	if kept != nil {
 		return m.arrive(ctx, host, *kept, to)
@@ -366,7 +367,7 @@ func (m *snapshotting) fetch(ctx context.Context, host *hostLook, kept *op.EtcdS
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
 		if _, err := m.apply(ctx, host, gone); err != nil {
-			m.svc.Log.Warn("the snapshot stays on the host until the next one is taken there", "host", host.spec.Name, "error", err)
+			m.svc.Log.Warn("the snapshot remains on the host until the next one is taken there", "host", host.spec.Name, "error", err)
 		}
 	}()
 	limited, cancel := context.WithTimeoutCause(ctx, snapshotTime, silent(host.spec.Name, snapshotTime))
@@ -377,13 +378,12 @@ func (m *snapshotting) fetch(ctx context.Context, host *hostLook, kept *op.EtcdS
 	}
 	var there op.EtcdSnapshotInfo
 	if err := json.Unmarshal(taken, &there); err != nil {
-		return nil, fmt.Errorf("reading what %s says of the snapshot: %w", host.spec.Name, err)
+		return nil, fmt.Errorf("reading the snapshot result of %s: %w", host.spec.Name, err)
 	}
 	return m.arrive(ctx, host, there, to)
 }
 
-// arrive has a snapshot here, and looks at it again: what arrives is what was
-// taken.
+// arrive copies a snapshot to this machine and verifies that it is the one that was taken.
 func (m *snapshotting) arrive(ctx context.Context, host *hostLook, there op.EtcdSnapshotInfo, to string) (*backup.Snapshot, error) {
 	note(m.progress, host.spec.Name, "fetching the snapshot")
 	if err := m.copyFrom(ctx, host, there.Path, to, there.Bytes); err != nil {
@@ -394,21 +394,21 @@ func (m *snapshotting) arrive(ctx context.Context, host *hostLook, there op.Etcd
 		return nil, unusable(err)
 	}
 	if here.SHA256 != there.SHA256 || here.Hash != there.Hash || here.Revision != there.Revision {
-		return nil, refused(string(backup.Damaged), fmt.Sprintf("the snapshot that arrived is not the one that %s has taken: revision %d and hash %08x, not %d and %08x", host.spec.Name, here.Revision, here.Hash, there.Revision, there.Hash),
-			"take another one")
+		return nil, refused(string(backup.Damaged), fmt.Sprintf("the received snapshot differs from the one that %s took: revision %d and hash %08x, not %d and %08x", host.spec.Name, here.Revision, here.Hash, there.Revision, there.Hash),
+			"take another snapshot")
 	}
 	here.Version = there.Version
 	return &here, nil
 }
 
-// copyFrom has a file of a host's here that is to have some bytes. A file system that is
-// stalled is not waited for without end.
+// copyFrom copies a file of an expected size from a host. It stops if a stalled file
+// system delivers no data.
 func (m *snapshotting) copyFrom(ctx context.Context, host *hostLook, from, to string, bytes int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limit := m.svc.looks.file
 	silence := time.AfterFunc(limit, func() {
-		cancel(refused(idBackupFailed, fmt.Sprintf("%s: nothing of %s has come for %s", host.spec.Name, from, limit), "is what is mounted there stalled? look at it: slipway ssh "+host.spec.Name))
+		cancel(refused(idBackupFailed, fmt.Sprintf("%s: no data of %s was received for %s", host.spec.Name, from, limit), "check whether the file system there is stalled: slipway ssh "+host.spec.Name))
 	})
 	defer silence.Stop()
 	tell := m.bytes(host.spec.Name)
@@ -429,7 +429,7 @@ func (m *snapshotting) copyFrom(ctx context.Context, host *hostLook, from, to st
 	return nil
 }
 
-// bytes tells how far the fetching is.
+// bytes reports the progress of fetching the snapshot.
 func (m *snapshotting) bytes(host string) func(Target, transfer.Progress) {
 	return func(_ Target, p transfer.Progress) {
 		if m.progress != nil {
@@ -438,7 +438,7 @@ func (m *snapshotting) bytes(host string) func(Target, transfer.Progress) {
 	}
 }
 
-// apply makes one operation true on a host, and answers its output.
+// apply applies one operation on a host and returns its output.
 func (m *snapshotting) apply(ctx context.Context, host *hostLook, o op.Op) ([]byte, error) {
 	results, err := host.conn.Apply(ctx, remote.Batch{
 		Operation: "etcd-snapshot-" + m.taken.UTC().Format("20060102-150405"), Step: "etcd.snapshot", Cluster: m.report.Name, Ops: op.List{o},
@@ -456,21 +456,21 @@ func (m *snapshotting) apply(ctx context.Context, host *hostLook, o op.Op) ([]by
 
 func (m *snapshotting) remedyOf(e *op.Error, host string) string {
 	if e.Reason == "DiskFull" {
-		return "make room below " + op.EtcdSnapshots + " on " + host
+		return "free disk space below " + op.EtcdSnapshots + " on " + host
 	}
-	return "see how etcd is: slipway etcd health " + m.report.Name
+	return "check etcd: slipway etcd health " + m.report.Name
 }
 
-// unusable puts a set that cannot be used into the words of a refusal.
+// unusable converts the error of a set that cannot be used into a diag.List with a hint.
 func unusable(err error) error {
 	var e *backup.Error
 	if !errors.As(err, &e) {
 		return err
 	}
 	hint := map[backup.Reason]string{
-		backup.Damaged:   "use another one: slipway etcd snapshots",
-		backup.Encrypted: "name the file with your key, as age-keygen wrote it: --identity FILE",
-		backup.Unknown:   "name a file that slipway etcd snapshot has written",
+		backup.Damaged:   "use another set: slipway etcd snapshots",
+		backup.Encrypted: "name the key file that age-keygen wrote: --identity FILE",
+		backup.Unknown:   "name a file that 'slipway etcd snapshot' has written",
 		backup.Exists:    "name another file with --out; a backup is never overwritten",
 	}[e.Reason]
 	return refused(string(e.Reason), e.Message, hint)

@@ -19,11 +19,11 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// pkiDir is where kubeadm keeps keys.
+// pkiDir is the directory in which kubeadm keeps keys.
 const pkiDir = "/etc/kubernetes/pki/"
 
-// keep reads what goes into a set beside the snapshot, and the cluster's
-// authority, by which the set is known to be its own.
+// keep reads the files that a set contains besides the snapshot, and the id of the
+// cluster CA, which shows that the set belongs to the cluster.
 func (m *snapshotting) keep(ctx context.Context) (small []backup.Content, authority string, err error) {
 	c := spec.Redacted(m.looker.env.Cluster)
 	c.Status = v1alpha1.ClusterStatus{}
@@ -32,13 +32,13 @@ func (m *snapshotting) keep(ctx context.Context) (small []backup.Content, author
 		return nil, "", err
 	}
 	small = append(small, backup.Content{Name: backup.ClusterName, Data: text})
-	note(m.progress, "", "reading the keys of the cluster's authorities")
+	note(m.progress, "", "reading the keys of the cluster's CAs")
 	control, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return spec.HasRole(h, v1alpha1.RoleControlPlane) }, recovery.AuthorityKeys())
 	if err != nil {
 		return nil, "", err
 	}
 	small = append(small, control...)
-	if c.Spec.Etcd.External == nil { // else its authority is others'
+	if c.Spec.Etcd.External == nil { // otherwise the etcd CA belongs to others
 		etcd, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return facts.RunsEtcd(c, h.Roles) }, recovery.EtcdKeys())
 		if err != nil {
 			return nil, "", err
@@ -54,8 +54,8 @@ func (m *snapshotting) keep(ctx context.Context) (small []backup.Content, author
 	return small, authority, nil
 }
 
-// certificateBytes is the first certificate of a file, however it is written; the
-// text, if there is none.
+// certificateBytes returns the first certificate of a file in DER form, or the text if
+// there is none.
 func certificateBytes(text []byte) []byte {
 	c, err := pki.Certificate(text)
 	if err != nil {
@@ -64,8 +64,8 @@ func certificateBytes(text []byte) []byte {
 	return c.Raw
 }
 
-// filesOf reads files on the first of the chosen hosts that has the first of
-// them, with the encryption configuration that its API server goes by.
+// filesOf reads files from the first of the chosen hosts that has the first file, and the
+// encryption configuration that its API server uses.
 func (m *snapshotting) filesOf(ctx context.Context, chosen func(v1alpha1.Host) bool, paths []string) ([]backup.Content, error) {
 	var last error
 	for _, h := range m.looker.hosts {
@@ -98,14 +98,13 @@ func (m *snapshotting) filesOf(ctx context.Context, chosen func(v1alpha1.Host) b
 		return out, nil
 	}
 	if last == nil {
-		last = fmt.Errorf("no host that answers has %s", paths[0])
+		last = fmt.Errorf("no reachable host has %s", paths[0])
 	}
-	return nil, refused(idBackupKeys, "the keys of the cluster's authorities cannot be read, and without them a backup is worth little: "+last.Error(),
-		"see which hosts answer: slipway cluster-info "+m.report.Name)
+	return nil, refused(idBackupKeys, "cannot read the keys of the cluster's CAs, which a useful backup needs: "+last.Error(),
+		"check which hosts are reachable: slipway cluster-info "+m.report.Name)
 }
 
-// readFiles are the contents of files on a host; those that are missing have
-// none.
+// readFiles returns the contents of files on a host, empty for missing files.
 func readFiles(ctx context.Context, h *hostLook, paths []string) (map[string][]byte, error) {
 	var ops op.List
 	for _, p := range paths {

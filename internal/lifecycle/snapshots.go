@@ -13,9 +13,9 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// Snapshots are the sets that are kept at their usual place, newest first. Those
-// of clusters that are off the records are among them. A cluster that is neither on
-// record nor has any is ErrNotFound.
+// Snapshots returns the sets in the default directory, newest first, including sets of
+// clusters that were removed from the saved state. It returns ErrNotFound for a cluster
+// that is not saved and has no sets.
 func (s *service) Snapshots(ctx context.Context, name string) ([]SnapshotInfo, error) {
 	sets, err := s.setsOf(name)
 	if err == nil && name != "" && len(sets) == 0 {
@@ -56,7 +56,7 @@ func (s *service) setsOf(name string) ([]SnapshotInfo, error) {
 	return out, nil
 }
 
-// listed is what a set says of itself; an encrypted one says it by its name.
+// listed describes a set from its header, or an encrypted set from its name.
 func listed(file string, keys []backup.PublicKey) SnapshotInfo {
 	cluster, taken, encrypted, _ := backup.Placed(filepath.Base(file))
 	i := SnapshotInfo{Cluster: cluster, File: file, Taken: taken, Encrypted: encrypted}
@@ -78,7 +78,7 @@ func listed(file string, keys []backup.PublicKey) SnapshotInfo {
 	return i
 }
 
-// infoOf is what a set is that was just made.
+// infoOf describes a set that was just made.
 func infoOf(file string, set *backup.Set, encrypted bool) (*SnapshotInfo, error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -89,7 +89,7 @@ func infoOf(file string, set *backup.Set, encrypted bool) (*SnapshotInfo, error)
 	return i, nil
 }
 
-// say takes over what a set says of itself.
+// say adds the data of a set's header.
 func (i *SnapshotInfo) say(set *backup.Set) {
 	i.Taken, i.Kubernetes, i.Etcd, i.Member, i.KeysOnly = set.Taken, set.Kubernetes, set.Etcd, set.Member, set.KeysOnly()
 	if !i.KeysOnly {

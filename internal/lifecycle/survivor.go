@@ -10,19 +10,20 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// A survivor is a member that is left, with how far its data go.
+// A survivor is a remaining etcd member and the extent of its data.
 type survivor struct {
 	host string
 	op.EtcdSalvaged
 }
 
-// whole says that nothing of its data is damaged.
+// whole reports whether none of the member's data is damaged.
 func (s survivor) whole() bool { return s.Damaged == "" && s.DatabaseDamaged == "" && !s.ByDatabase() }
 
-// bestFirst puts the best one first: the one whose data go the furthest, as etcd itself
-// would choose. What is damaged is worth what can be read of it, and one that is
-// whole is better only if it goes as far. So is one that has a vote: a learner that
-// goes as far has the same entries, but no other member has ever gone by it.
+// bestFirst sorts members, best one first. As in etcd itself, the member with the most
+// recent data is the best one. Damaged data count as far as they can be read. Among
+// members with equally recent data, undamaged data come first, then members with a
+// vote, then the member with the higher commit index. A learner has the same entries,
+// but its acknowledgement has never counted.
 func bestFirst(left []survivor) {
 	worse := func(is bool) int {
 		if is {
@@ -35,17 +36,17 @@ func bestFirst(left []survivor) {
 	})
 }
 
-// oneCluster refuses members of which some have the data of before a restore or an
-// earlier rescue: their terms and indices are of another count. A damaged log may
-// not say any more whose it is; then only who asks can know, and choose one.
+// oneCluster refuses members if some of them have data from before a restore or an
+// earlier rescue: terms and indices of different etcd clusters cannot be compared. If
+// a damaged log no longer contains its cluster id, the user has to choose with --from.
 func oneCluster(left []survivor, from string) error {
 	var found []string
 	ids := map[uint64]bool{}
 	for _, s := range left {
 		ids[s.Cluster] = true
-		of := fmt.Sprintf("%s of %x", s.host, s.Cluster)
+		of := fmt.Sprintf("%s (cluster id %x)", s.host, s.Cluster)
 		if s.Cluster == 0 {
-			of = s.host + " of one that its log does not say any more"
+			of = s.host + " (cluster id unknown: its log is damaged)"
 		}
 		found = append(found, of)
 	}
@@ -53,72 +54,72 @@ func oneCluster(left []survivor, from string) error {
 	delete(ids, 0)
 	switch {
 	case len(ids) > 1:
-		return refused(idRescueClusters, "the members that are left have data of several clusters of etcd: "+strings.Join(found, ", "),
-			"those of before a restore or a rescue count for nothing any more: move them away on their hosts ("+facts.DirEtcd+"/member), and begin again")
+		return refused(idRescueClusters, "the remaining members have data of several etcd clusters: "+strings.Join(found, ", "),
+			"move "+facts.DirEtcd+"/member aside on the hosts that have data from before a restore or rescue (that data is obsolete), and retry")
 	case unknown && len(left) > 1 && from == "":
-		return refused(idRescueClusters, "the members that are left may have data of several clusters of etcd: "+strings.Join(found, ", "),
-			"choose whose data are gone by: --from HOST; the one whose data go the furthest is "+left[0].host+", unless they are of before a restore or a rescue")
+		return refused(idRescueClusters, "the remaining members may have data of several etcd clusters: "+strings.Join(found, ", "),
+			"choose the member whose data to use: --from HOST; "+left[0].host+" has the most recent data, unless its data is from before a restore or rescue")
 	}
 	return nil
 }
 
-// state says, for people, how far a member's data go, and where they are damaged.
+// state describes, for users, the extent of a member's data and its damage.
 func (s survivor) state() string {
 	text := "its log ends at " + reach(s.Log)
 	switch {
 	case s.DatabaseDamaged != "":
-		return "there is nothing to go on with: " + s.DatabaseDamaged
+		return "its data cannot be used: " + s.DatabaseDamaged
 	case s.From != "":
-		text = "its log is damaged (" + s.Damaged + "), and goes on from the database with " + s.From + ", up to " + reach(s.Log)
+		text = "its log is damaged (" + s.Damaged + "); the log file " + s.From + " continues from the database, up to " + reach(s.Log)
 	case s.Damaged != "" && s.Log.Index == 0:
-		text = "its log is damaged (" + s.Damaged + ") before anything that etcd could begin with"
+		text = "its log is damaged (" + s.Damaged + ") before the first entry that etcd could start from"
 	case s.Damaged != "":
-		text = "its log is damaged (" + s.Damaged + "), and can be read up to " + reach(s.Log)
+		text = "its log is damaged (" + s.Damaged + ") but readable up to " + reach(s.Log)
 	}
 	if s.ByDatabase() {
-		text += "; its database goes further, up to " + reach(s.Database)
+		text += "; its database is more recent, up to " + reach(s.Database)
 	}
 	if s.Learner {
-		text += "; it is a learner, and had no vote"
+		text += "; it is a learner and had no vote"
 	}
 	return text
 }
 
-// losses says what is lost by going on with a member's data, beside what it has not
-// heard of.
+// loses describes which of a member's own entries a rescue with its data loses or
+// keeps without certainty. Entries that the member never received are lost as well.
 func (s survivor) loses() string {
 	behind := ""
 	if s.Damaged != "" {
-		behind = "; files of the log behind the damage are not used either, for it cannot be shown that they go on from the database"
+		behind = "; log files after the damage are not used either, because it is not certain that they continue from the database"
 	}
 	switch {
 	case s.ByDatabase():
-		return fmt.Sprintf(". It goes on from the database: what comes after entry %d is lost, too, though it may have been acknowledged", s.Database.Index) + behind
+		return fmt.Sprintf(". The rescue uses its database: entries after %d are lost too, although they may have been acknowledged", s.Database.Index) + behind
 	case s.Damaged != "" && s.From == "":
-		return fmt.Sprintf(". What comes after entry %d is lost, too, though it may have been acknowledged", s.Log.Index) + behind
+		return fmt.Sprintf(". Entries after %d are lost too, although they may have been acknowledged", s.Log.Index) + behind
 	case s.Commit < s.Log.Index:
-		return fmt.Sprintf(". Those after %d may never have been acknowledged; they are kept, for they may have been", s.Commit)
+		return fmt.Sprintf(". It is unknown whether entries after %d were acknowledged; they are kept", s.Commit)
 	}
 	return ""
 }
 
-// reach spells the last entry that something goes up to.
+// reach formats a term and an entry number.
 func reach(r op.EtcdReach) string { return fmt.Sprintf("term %d, entry %d", r.Term, r.Index) }
 
-// beyond is what data that go up to far have, and those up to near do not. Of two
-// terms nothing tells where the entries of the one begin to be others.
+// beyond describes the entries that data up to far contain and data up to near lack.
+// If the terms differ, it is unknown from which entry on the two differ.
 func beyond(near, far op.EtcdReach) string {
 	switch {
 	case near.Term != far.Term:
-		return fmt.Sprintf("what comes after %s, up to %s, and may have been acknowledged", reach(near), reach(far))
+		return fmt.Sprintf("entries after %s up to %s, which may have been acknowledged", reach(near), reach(far))
 	case far.Index == near.Index+1:
 		return fmt.Sprintf("entry %d of term %d", far.Index, far.Term)
 	}
 	return fmt.Sprintf("entries %d to %d of term %d", near.Index+1, far.Index, far.Term)
 }
 
-// compared says how those that are left stand to the one that is gone by: that
-// another goes further, or that a whole one is passed over for one that is damaged.
+// compared compares the remaining members with the chosen one. It reports if another
+// member has more recent data, or if the chosen member is damaged and another is not.
 func (r *rescuing) compared() (out []string) {
 	by := r.source.Rescue
 	var chosen survivor
@@ -130,7 +131,7 @@ func (r *rescuing) compared() (out []string) {
 	others := slices.DeleteFunc(slices.Clone(r.left), func(s survivor) bool { return s.host == by.Member })
 	if len(others) > 0 && others[0].Reach().Compare(by.EtcdReach) > 0 {
 		best := others[0]
-		out = append(out, fmt.Sprintf("by the choice of %s: %s, which %s has; without --from, %s would be gone by (%s)", by.Member, beyond(by.EtcdReach, best.Reach()), best.host, best.host, best.state()))
+		out = append(out, fmt.Sprintf("because you chose %s: %s, which %s has; without --from, the rescue would use %s (%s)", by.Member, beyond(by.EtcdReach, best.Reach()), best.host, best.host, best.state()))
 	}
 	i := slices.IndexFunc(others, survivor.whole)
 	if i < 0 || chosen.host == "" || chosen.whole() {
@@ -139,9 +140,9 @@ func (r *rescuing) compared() (out []string) {
 	is := others[i]
 	switch by.Compare(is.Reach()) {
 	case 1:
-		out = append(out, fmt.Sprintf("perhaps, what is damaged on %s where nobody sees it, for the disk has lost something: it is gone by though %s is whole, for what can be read of it goes further, and has %s; --from %s goes by what is whole, and loses that", by.Member, is.host, beyond(is.Reach(), by.EtcdReach), is.host))
+		out = append(out, fmt.Sprintf("possibly entries with undetected damage on %s, whose disk has lost data: it is used although %s is undamaged, because its readable data is more recent and has %s; --from %s uses the undamaged data and loses these entries", by.Member, is.host, beyond(is.Reach(), by.EtcdReach), is.host))
 	case 0:
-		out = append(out, fmt.Sprintf("perhaps, what is damaged on %s where nobody sees it: %s goes as far, and is whole", by.Member, is.host))
+		out = append(out, fmt.Sprintf("possibly entries with undetected damage on %s: %s has equally recent data and is undamaged", by.Member, is.host))
 	}
 	return out
 }

@@ -13,10 +13,10 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// Targets are the hosts that a selector names; terms without CLUSTER@ are
-// about the given cluster. All that names no host is in the error, a diag.List;
-// but where a pattern stands for clusters, a term need not name a host in each
-// of them: in which it does not, the warnings say.
+// Targets returns the hosts that a selector names. Terms without CLUSTER@ select hosts of
+// the given cluster. The error, a diag.List, has all terms that match no host. If a
+// pattern matches several clusters, a term must match a host in one of them; warnings
+// name the clusters without a match.
 func (s *service) Targets(_ context.Context, selector, cluster string) (targets []Target, warnings diag.List, err error) {
 	var problems diag.List
 	have := map[[2]string]bool{}
@@ -42,9 +42,9 @@ func (s *service) Targets(_ context.Context, selector, cluster string) (targets 
 	return targets, warnings, problems.Err()
 }
 
-// targetsIn are the hosts of clusters that a selector names, in the order of
-// their files. With lenient, a term that names hosts in one cluster need not in
-// the others.
+// targetsIn returns the hosts of clusters that a selector names, in the order of the
+// cluster files. With lenient, a term that matches hosts in one cluster does not have to
+// match in the others.
 func targetsIn(clusters []*v1alpha1.Cluster, selector string, lenient bool) (targets []Target, problems diag.List) {
 	chosen := map[[2]string]bool{}
 	for term := range strings.SplitSeq(selector, ",") {
@@ -76,7 +76,7 @@ func targetsIn(clusters []*v1alpha1.Cluster, selector string, lenient bool) (tar
 	return targets, problems
 }
 
-// warningsOf are problems that keep nobody from anything.
+// warningsOf turns problems into warnings.
 func warningsOf(list diag.List) diag.List {
 	for i := range list {
 		list[i].Severity, list[i].Hint = diag.Warning, ""
@@ -86,9 +86,8 @@ func warningsOf(list diag.List) diag.List {
 
 func isPattern(name string) bool { return strings.ContainsAny(name, "*?") }
 
-// clustersLike are the clusters that a name or a pattern means. Of a pattern's,
-// those whose records are damaged are passed over with a warning, as long as one
-// is left.
+// clustersLike returns the clusters that a name or a pattern matches. For a pattern, it
+// skips clusters with damaged state and warns about them, as long as one cluster is left.
 func (s *service) clustersLike(name string) ([]*v1alpha1.Cluster, error) {
 	if !isPattern(name) {
 		c, err := found(s.Store.Cluster(name))
@@ -111,7 +110,7 @@ func (s *service) clustersLike(name string) ([]*v1alpha1.Cluster, error) {
 			out = append(out, c)
 		case errors.As(err, &list):
 			damaged = append(damaged, list...)
-		case !errors.Is(err, ErrNotFound): // else it was deleted meanwhile
+		case !errors.Is(err, ErrNotFound): // otherwise it was deleted in the meantime
 			return nil, err
 		}
 	}
@@ -122,5 +121,5 @@ func (s *service) clustersLike(name string) ([]*v1alpha1.Cluster, error) {
 	case len(damaged) > 0:
 		return nil, damaged
 	}
-	return nil, refused(idNoSuchClusters, fmt.Sprintf("no cluster's name fits %q", name), "see the clusters: slipway get clusters")
+	return nil, refused(idNoSuchClusters, fmt.Sprintf("no cluster name matches %q", name), "list the clusters: slipway get clusters")
 }

@@ -14,35 +14,35 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// newer is a recorded cluster in the next version on its way to the one that is
-// asked for; as it is, if it has come there. The request then knows where it
-// goes, and what the record is to have of its file.
+// newer returns the saved cluster with the next version of its upgrade path, or
+// unchanged if it already has the requested version. It sets the target version in
+// the request, and clears the source if the file describes the end of the path only.
 func (s *service) newer(ctx context.Context, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	if !created(recorded) {
-		return nil, refused(idNotCreated, "cluster "+recorded.Name+" has not come to run yet", "finish its creation first: slipway resume "+recorded.Name)
+		return nil, refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished", "finish its creation first: slipway resume "+recorded.Name)
 	}
 	if recorded.Status.Phase != v1alpha1.PhaseRunning {
-		return nil, refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" has not come to its end", "finish it first: slipway resume "+recorded.Name)
+		return nil, refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" is unfinished", "finish the operation first: slipway resume "+recorded.Name)
 	}
 	was := runsWith(recorded)
 	file, bundle := r.Cluster, ""
 	if file != nil {
 		if r.Version = cmp.Or(r.Version, file.Spec.Kubernetes.Version); r.Version == "" {
-			return nil, refused(idUpgradeHow, "the file does not say to which version of Kubernetes the cluster is to go", "write spec.kubernetes.version into it, or name the version with --to")
+			return nil, refused(idUpgradeHow, "the file has no Kubernetes version to upgrade to", "write spec.kubernetes.version into the file, or name the version with --to")
 		}
 		if file.Spec.Kubernetes.Version != "" && file.Spec.Kubernetes.Version != r.Version {
-			return nil, refused(idUpgradeHow, "the file says Kubernetes "+file.Spec.Kubernetes.Version+", and --to "+r.Version, "let them say the same, or leave --to out")
+			return nil, refused(idUpgradeHow, "the file has Kubernetes version "+file.Spec.Kubernetes.Version+", but --to is "+r.Version, "use the same version in both, or omit --to")
 		}
 		file = spec.Copy(file)
 		if err := spec.Absolute(file, spec.Paths{Dir: r.Dir, Home: s.Home}); err != nil {
 			return nil, err
 		}
 		bundle = file.Spec.Bundle
-		// These go along.
+		// An upgrade may change these too.
 		file.Spec.Kubernetes.Version, file.Spec.Addons, file.Spec.Bundle = was, recorded.Spec.Addons, recorded.Spec.Bundle
 		if c := s.asRecorded(file, recorded); !sameButOrder(c, recorded) {
-			return nil, refused(idUpgradeHow, "the file differs from what is recorded of the cluster in more than the version of Kubernetes",
-				"apply the rest first, with version: "+was+": slipway apply -f "+cmp.Or(r.File, "FILE"))
+			return nil, refused(idUpgradeHow, "the file has other changes besides the Kubernetes version",
+				"apply the other changes first, with version: "+was+" in the file: slipway apply -f "+cmp.Or(r.File, "FILE"))
 		}
 	}
 	known, err := s.releases(ctx, recorded, r.Version, r.Bundle, bundle)
@@ -67,20 +67,20 @@ func (s *service) newer(ctx context.Context, r *Request, recorded *v1alpha1.Clus
 	wanted.Spec.Addons = r.way[0].addons
 	wanted.Spec.Kubernetes.Version, wanted.Spec.Bundle = path[0], cmp.Or(r.Bundle, r.way[0].bundle)
 	if r.Version = path[len(path)-1]; r.Version != path[0] {
-		r.Source = nil // the file says where it goes in the end
+		r.Source = nil // the file describes the end of the path
 	}
 	return wanted, nil
 }
 
-// fits refuses an upgrade on whose path is a version that a component does not start in
-// with the settings of the cluster.
+// fits refuses an upgrade if its path has a version in which a component would not
+// start with the cluster's settings.
 func fits(c *v1alpha1.Cluster, is string, path []string) error {
 	var list diag.List
 	seen := map[string]bool{}
 	for _, version := range path {
 		for _, d := range spec.ComponentSettings(c, version).Errors() {
 			if !seen[d.Path] {
-				d.Hint = "take the setting out first: 'slipway apply' of a file without it, with version: " + is
+				d.Hint = "remove the setting first: run 'slipway apply' with a file that does not have it, with version: " + is
 				list = append(list, d)
 			}
 			seen[d.Path] = true
@@ -89,7 +89,7 @@ func fits(c *v1alpha1.Cluster, is string, path []string) error {
 	return list.Err()
 }
 
-// goesBy is the cluster file that an upgrade goes by, as its operation has it.
+// goesBy returns the path of the cluster file of an upgrade, as saved in its operation.
 func (r *Request) goesBy() string {
 	if r.Kind != Upgrade || r.Cluster == nil {
 		return ""
@@ -97,8 +97,8 @@ func (r *Request) goesBy() string {
 	return cmp.Or(r.File, "-")
 }
 
-// OnwardCommand takes a cluster on to the version that an upgrade goes to in the end. The
-// file is that which it goes by: "" for none, and - for standard input.
+// OnwardCommand returns the command that continues an upgrade to its target version.
+// file is the cluster file of the upgrade: "" for none, "-" for standard input.
 func OnwardCommand(cluster, version, file string) string {
 	command := "slipway upgrade " + cluster + " --to " + version
 	switch file {
@@ -110,13 +110,13 @@ func OnwardCommand(cluster, version, file string) string {
 	return command + " -f " + file
 }
 
-// aheadOf says that an upgrade goes by a file that is of the end of its way, and not of
-// the minor that is gone on with.
+// aheadOf reports whether the file of an upgrade describes the end of the upgrade path,
+// and not the minor that is in progress.
 func aheadOf(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation) bool {
 	return Kind(o.Spec.Type) == Upgrade && o.Spec.File != "" && o.Spec.Version != goesOn.Spec.Kubernetes.Version
 }
 
-// asOf is such a file as it is of that minor: what goes along is that one's.
+// asOf returns such a file with the version, add-ons and bundle of the minor in progress.
 func asOf(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation, file *v1alpha1.Cluster) *v1alpha1.Cluster {
 	if says := file.Spec.Kubernetes.Version; !aheadOf(goesOn, o) || says != "" && says != o.Spec.Version {
 		return file
@@ -126,9 +126,9 @@ func asOf(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation, file *v1alpha1.Cluste
 	return file
 }
 
-// between says of a cluster that stands between two minors of an upgrade how far it has
-// come, and what goes on; ok is false of others. An upgrade that is on record with its
-// version alone has not begun yet.
+// between describes a cluster that is between two minors of an upgrade: its progress
+// and the command to continue. ok is false for other clusters. An upgrade of which
+// only the version is saved has not begun yet.
 func between(ops []v1alpha1.Operation, recorded *v1alpha1.Cluster) (message, hint string, ok bool) {
 	if recorded == nil || recorded.Status.Phase != v1alpha1.PhaseRunning {
 		return "", "", false
@@ -142,47 +142,48 @@ func between(ops []v1alpha1.Operation, recorded *v1alpha1.Cluster) (message, hin
 		return "", "", false
 	}
 	to := ops[at].Spec.Version
-	return "the upgrade of cluster " + recorded.Name + " to " + to + " has come as far as " + is,
-		"go on with: " + OnwardCommand(recorded.Name, to, ops[at].Spec.File), true
+	return "the upgrade of cluster " + recorded.Name + " to " + to + " has reached " + is,
+		"continue with: " + OnwardCommand(recorded.Name, to, ops[at].Spec.File), true
 }
 
-// runsWith is the version that a cluster was last known to have: the record may
-// have been written for one that was not begun.
+// runsWith returns the version that a cluster was last known to have. The saved
+// description may have the version of an upgrade that never began.
 func runsWith(c *v1alpha1.Cluster) string {
 	return cmp.Or(c.Status.Version, c.Spec.Kubernetes.Version)
 }
 
-// writesManifests says that an exchange begins which has kubeadm write the manifests of
-// all control planes, and those of the version on record: in the midst of an upgrade it
-// would exchange what is yet to wait for its turn.
+// writesManifests reports whether a new rotation begins in which kubeadm writes the
+// manifests of all control planes in the saved version. During an unfinished upgrade
+// this would upgrade components before their turn.
 func (r *Request) writesManifests() bool {
 	return r.Kind == RotateCA && r.rotates == nil && slices.Contains(r.Rotate, certs.Cluster)
 }
 
-// halfDone refuses such an exchange while something else has not come to its end: the
-// manifests would have settings whose turn, and files that they name, are yet to come.
+// halfDone refuses such a rotation while another operation is unfinished: the manifests
+// would have settings before their turn, and name files that do not exist yet.
 func (r *Request) halfDone(recorded *v1alpha1.Cluster) error {
 	if !r.writesManifests() || recorded.Status.Phase == v1alpha1.PhaseRunning {
 		return nil
 	}
-	return refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" has not come to its end", "finish it first: slipway resume "+recorded.Name)
+	return refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" is unfinished", "finish the operation first: slipway resume "+recorded.Name)
 }
 
-// notBegun refuses to change a cluster whose record is of a version that an upgrade
-// was about to bring when it was cut off: its nodes would get it in no order.
+// notBegun refuses to change a cluster whose saved version is that of an upgrade that
+// was interrupted before it began: a change would bring that version to all nodes in
+// no particular order.
 func notBegun(kind Kind, recorded *v1alpha1.Cluster) error {
 	wanted := recorded.Spec.Kubernetes.Version
 	if kind != Apply && kind != Add && kind != Remove && kind != RotateCA || recorded.Status.Phase != v1alpha1.PhaseRunning || runsWith(recorded) == wanted {
 		return nil
 	}
-	return refused(idUpgradeUnfinished, "the upgrade of cluster "+recorded.Name+" to "+wanted+" was cut off before it began",
-		"begin it again: slipway upgrade "+recorded.Name+" --to "+wanted)
+	return refused(idUpgradeUnfinished, "the upgrade of cluster "+recorded.Name+" to "+wanted+" was interrupted before it began",
+		"start the upgrade again: slipway upgrade "+recorded.Name+" --to "+wanted)
 }
 
-// upgraded refuses to change a cluster in whose midst an upgrade has stopped:
-// its nodes are of two versions, and only the upgrade knows in which order they
-// go on. One whose start is not recorded yet may be what the cluster's status names:
-// its version is on record then.
+// upgraded refuses to change a cluster while an upgrade or its rollback is unfinished:
+// the nodes have two versions, and only that operation knows their order. An operation
+// without a saved start also counts if the cluster's status names it: the cluster
+// description already has its version.
 func (s *service) upgraded(recorded *v1alpha1.Cluster) error {
 	ops, err := s.Store.Operations(recorded.Name)
 	if err != nil {
@@ -196,14 +197,13 @@ func (s *service) upgraded(recorded *v1alpha1.Cluster) error {
 	}
 	what := "the upgrade of cluster " + recorded.Name + " to "
 	if Kind(ops[at].Spec.Type) == Revert {
-		what = "the way of cluster " + recorded.Name + " back to "
+		what = "the rollback of cluster " + recorded.Name + " to "
 	}
-	return refused(idUpgradeUnfinished, what+recorded.Spec.Kubernetes.Version+" has not come to its end",
-		"finish it first: slipway resume "+recorded.Name+"; or go back: slipway rollback "+recorded.Name+"; a host that is gone for good can be taken off before: slipway delete node NAME --forget")
+	return refused(idUpgradeUnfinished, what+recorded.Spec.Kubernetes.Version+" is unfinished",
+		"finish it first: slipway resume "+recorded.Name+"; or roll it back: slipway rollback "+recorded.Name+"; to remove a permanently lost host before that: slipway delete node NAME --forget")
 }
 
-// backUp keeps the data and the keys of a cluster that is still of the version
-// before.
+// backUp makes a backup set of a cluster that still has the previous version.
 func (p *prepared) backUp(ctx context.Context, tell func(event.Event)) error {
 	name := p.env.Cluster.Name
 	from, err := p.svc.origin(name, p.env.Release.Kubernetes)
@@ -212,18 +212,18 @@ func (p *prepared) backUp(ctx context.Context, tell func(event.Event)) error {
 	}
 	set, err := p.svc.Snapshot(ctx, name, SnapshotOptions{version: from.Spec.Kubernetes.Version, keysOnly: p.env.Cluster.Spec.Etcd.External != nil}, event.SinkFunc(tell))
 	if err != nil {
-		return fmt.Errorf("backing up what there is: %w", err)
+		return fmt.Errorf("backing up the cluster before the upgrade: %w", err)
 	}
-	note := "kept as it is: "
+	note := "backup from before the upgrade: "
 	if set.KeysOnly {
-		note = "its keys are kept as they are, and the data of etcd are its owner's to back up: "
+		note = "backup of the keys from before the upgrade (the owner of the external etcd has to back up its data): "
 	}
 	tell(event.Event{Type: event.Note, Message: note + set.File})
 	return nil
 }
 
-// origin is the cluster as the latest operation left it that knew it in another
-// version than this one: where an upgrade to it began.
+// origin returns the cluster before the upgrade to this version: as the latest
+// operation left it that planned another version.
 func (s *service) origin(name, version string) (*v1alpha1.Cluster, error) {
 	ops, err := s.Store.Operations(name)
 	if err != nil {
@@ -238,10 +238,10 @@ func (s *service) origin(name, version string) (*v1alpha1.Cluster, error) {
 			return c, err
 		}
 	}
-	return nil, refused(idNoWayBack, "the records of cluster "+name+" do not say of which version it was before "+version, "finish the upgrade: slipway resume "+name)
+	return nil, refused(idNoWayBack, "the saved state of cluster "+name+" does not contain its version before "+version, "finish the upgrade: slipway resume "+name)
 }
 
-// kept is the backup set that an operation has taken, nil if it has taken none.
+// kept returns the backup set that an operation made, nil if it made none.
 func (s *service) kept(o *v1alpha1.Operation) *SnapshotInfo {
 	if o.Status.StartTime == nil {
 		return nil
@@ -250,7 +250,7 @@ func (s *service) kept(o *v1alpha1.Operation) *SnapshotInfo {
 	if err != nil {
 		return nil
 	}
-	slices.Reverse(sets) // it was the first
+	slices.Reverse(sets) // the operation's set is its first one
 	for _, set := range sets {
 		if !set.Taken.Before(o.Status.StartTime.Truncate(time.Second)) && (o.Status.EndTime == nil || !set.Taken.After(o.Status.EndTime.Time)) {
 			return &set
@@ -259,20 +259,20 @@ func (s *service) kept(o *v1alpha1.Operation) *SnapshotInfo {
 	return nil
 }
 
-// committed says, of a cluster that has come to another version, what leads back.
+// committed describes, after a completed upgrade, what can restore the previous state.
 func (p *prepared) committed(res *Result) []string {
 	if p.request.Kind != Upgrade || res.Outcome != event.Succeeded {
 		return nil
 	}
 	o, err := p.svc.Store.Operation(res.Operation)
 	if err != nil {
-		return nil // nothing was done
+		return nil // there was nothing to do
 	}
-	out := []string{"this is a point of no return: slipway rollback goes back from it no more"}
+	out := []string{"this upgrade can no longer be rolled back with 'slipway rollback'"}
 	if set := p.svc.kept(o); set != nil && set.KeysOnly {
-		out = append(out, "its keys as they were before, without the data of etcd, which are its owner's to have backed up: "+set.File)
+		out = append(out, "backup of the keys from before the upgrade (without the data of the external etcd, which its owner has to back up): "+set.File)
 	} else if set != nil {
-		out = append(out, "as it was before: "+set.File)
+		out = append(out, "backup from before the upgrade: "+set.File)
 	}
 	return out
 }

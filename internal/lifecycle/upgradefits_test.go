@@ -34,7 +34,7 @@ func TestFits(t *testing.T) {
 		if err := fits(c, "v1.35.6", tc.path); errors.As(err, &list) {
 			for _, d := range list {
 				got = append(got, d.Message)
-				if want := "take the setting out first: 'slipway apply' of a file without it, with version: v1.35.6"; d.Hint != want {
+				if want := "remove the setting first: run 'slipway apply' with a file that does not have it, with version: v1.35.6"; d.Hint != want {
 					t.Errorf("%s: hint %q, want %q", name, d.Hint, want)
 				}
 			}

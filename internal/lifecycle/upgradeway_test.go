@@ -42,7 +42,7 @@ func TestUpgradeCutOffBetweenMinors(t *testing.T) {
 		t.Helper()
 		_, err := s.PrepareResume(t.Context(), "prod", Request{}, nil)
 		refusal(t, err, idNothingUnfinished)
-		if d := first(err); d.Message != "the upgrade of cluster prod to v1.37.1 has come as far as v1.36.4" || d.Hint != "go on with: slipway upgrade prod --to v1.37.1" {
+		if d := first(err); d.Message != "the upgrade of cluster prod to v1.37.1 has reached v1.36.4" || d.Hint != "continue with: slipway upgrade prod --to v1.37.1" {
 			t.Errorf("%s: %v", when, d)
 		}
 	}
@@ -60,7 +60,7 @@ func TestUpgradeCutOffBetweenMinors(t *testing.T) {
 	w.wantVersions(all([]string{"cp1"}, "v1.37.1"))
 	_, err := s.PrepareResume(t.Context(), "prod", Request{}, nil)
 	refusal(t, err, idNothingUnfinished)
-	if d := first(err); strings.Contains(d.Message, "as far as") {
+	if d := first(err); strings.Contains(d.Message, "has reached") {
 		t.Errorf("when it has come there: %v", d)
 	}
 }
@@ -124,7 +124,7 @@ spec:
 				t.Errorf("the file on record is of the end of the way: %s, %v", source.Text, err)
 			}
 			_, err = w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
-			if want := "go on with: slipway upgrade prod --to v1.37.1 -f " + path; first(err).Hint != want {
+			if want := "continue with: slipway upgrade prod --to v1.37.1 -f " + path; first(err).Hint != want {
 				t.Errorf("between minors: %v, want %q", err, want)
 			}
 		})
@@ -204,7 +204,7 @@ func TestUpgradeWaitsForMovedPods(t *testing.T) {
 			}
 			var want []string
 			if tc.waits {
-				want = []string{"waiting for pods that the minor before has moved: shop/web: 1 of its 2 pods are healthy, and it wants 1"}
+				want = []string{"waiting for pods that the previous minor moved: shop/web: 1 of its 2 pods are healthy, and it wants 1"}
 			}
 			if d := cmp.Diff(want, said); d != "" {
 				t.Errorf("it is told (-want +got):\n%s", d)

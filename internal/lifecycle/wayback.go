@@ -19,8 +19,8 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// reverts makes a request take an upgrade back, or go on with that. Hosts that have
-// left since stay away.
+// reverts makes a request roll back an upgrade, or continue such a rollback. Hosts
+// that have left since then are not added again.
 func (s *service) reverts(r *Request, o *v1alpha1.Operation) error {
 	recorded, err := s.Store.Cluster(o.Spec.Cluster)
 	if err != nil {
@@ -51,9 +51,9 @@ func (s *service) reverts(r *Request, o *v1alpha1.Operation) error {
 	return err
 }
 
-// loses makes a request for hosts to be given up one that leaves alone what an
-// upgrade, a restore, or a change of the runtime, has begun, if that is why it is
-// refused.
+// loses changes a request to force-remove hosts into kind Lose, which leaves an
+// unfinished upgrade, restore or runtime change alone. It does so if that unfinished
+// operation is the reason for the refusal, and reports whether it did.
 func (r *Request) loses(refusal error) bool {
 	var list diag.List
 	if !errors.As(refusal, &list) || !slices.Contains([]string{idUpgradeUnfinished, idMigrationAlone, idOperationUnfinished}, list[0].ID) || r.Kind != Remove || !r.Forget || len(r.Hosts) > 0 {
@@ -63,8 +63,9 @@ func (r *Request) loses(refusal error) bool {
 	return true
 }
 
-// givesUp chooses the pipeline that takes hosts off in the midst of something: off
-// etcd and the API, or, while etcd is given other data, off the records alone.
+// givesUp chooses the pipeline that removes lost hosts while another operation is
+// unfinished. It removes them from etcd and the API; while a restore replaces the
+// etcd data, it removes them from the saved state only.
 func (p *prepared) givesUp(parts pipeline.Parts) error {
 	swaps, err := p.svc.swaps(p.env.Cluster.Name)
 	if p.strikes = swaps != nil; p.strikes {
@@ -75,21 +76,21 @@ func (p *prepared) givesUp(parts pipeline.Parts) error {
 	return err
 }
 
-// stillThere refuses to take hosts off in the midst of something that are not
-// gone: with them more would be done than to forget them.
+// stillThere refuses to remove hosts that are not lost while another operation is
+// unfinished: to remove them takes more than to forget them.
 func (p *prepared) stillThere() (list diag.List) {
 	if p.request.Kind != Lose {
 		return nil
 	}
 	for _, l := range p.env.Leaving {
-		hint := "finish what was begun first: slipway resume " + p.env.Cluster.Name
+		hint := "finish the unfinished operation first: slipway resume " + p.env.Cluster.Name
 		if p.continues != nil {
-			hint = "it was given up, and may be off already: power it off for good, and go on with: slipway resume " + p.env.Cluster.Name
+			hint = "power off the host permanently (its removal has begun and may be complete), then run: slipway resume " + p.env.Cluster.Name
 		}
 		if !l.Gone {
 			list = append(list, diag.Diagnostic{
 				ID: cmp.Or(p.request.midst, idUpgradeUnfinished), Severity: diag.Error, Host: l.Name,
-				Message: "answers, and in the midst of an upgrade, a restore of etcd, or a change of the runtime, only hosts that are gone for good are taken off",
+				Message: "is reachable; while an upgrade, an etcd restore or a runtime change is unfinished, only permanently lost hosts can be removed",
 				Hint:    hint,
 			})
 		}
@@ -97,20 +98,20 @@ func (p *prepared) stillThere() (list diag.List) {
 	return list
 }
 
-// lost says which data there are of before an upgrade, and what they lack.
+// lost describes the backup set from before an upgrade, and what a restore of it loses.
 func (s *service) lost(o *v1alpha1.Operation) string {
 	set := s.kept(o)
 	if set == nil {
-		return "; no backup set of before it is on this machine"
+		return "; this machine has no backup set from before the upgrade"
 	}
 	if set.KeysOnly {
-		return "; its keys of before it are in " + set.File + ", and the data of etcd are its owner's to have kept"
+		return "; " + set.File + " has the cluster's keys from before the upgrade; only the owner of the external etcd can have a backup of its data"
 	}
-	return fmt.Sprintf("; the data of before it (%s) are in %s, and all that was written since would be lost with them", o.Status.StartTime.UTC().Format(time.DateTime), set.File)
+	return fmt.Sprintf("; the backup from before the upgrade (%s) is %s; a restore of it loses all later writes", o.Status.StartTime.UTC().Format(time.DateTime), set.File)
 }
 
-// past refuses to take back an upgrade that has come to its end, for that is why
-// there is nothing unfinished.
+// past replaces the error "nothing unfinished" if the latest operation is a completed
+// upgrade: it explains that this upgrade cannot be rolled back.
 func (s *service) past(name string, unfinished error) error {
 	var list diag.List
 	if !errors.As(unfinished, &list) || list[0].ID != idNothingUnfinished {
@@ -128,15 +129,15 @@ func (s *service) past(name string, unfinished error) error {
 	if err != nil {
 		return err
 	}
-	hint := "to have these data, with Kubernetes as it is now: slipway etcd restore " + name + " --from FILE"
+	hint := "to restore this data with the current Kubernetes version: slipway etcd restore " + name + " --from FILE"
 	if is.Spec.Etcd.External != nil {
-		hint = "to have the data of before, with Kubernetes as it is now, ask the owner of its etcd"
+		hint = "ask the owner of the external etcd to restore the earlier data; the Kubernetes version remains"
 	}
-	return refused(idUpgradeCommitted, "the upgrade to "+is.Spec.Kubernetes.Version+" has come to its end, and Kubernetes does not go back from there"+s.lost(&ops[at]), hint)
+	return refused(idUpgradeCommitted, "the upgrade to "+is.Spec.Kubernetes.Version+" is complete and cannot be rolled back"+s.lost(&ops[at]), hint)
 }
 
-// hasRetired refuses to take back an upgrade that has begun to let go what leads back:
-// all else of it is done.
+// hasRetired refuses to roll back an upgrade that has begun to remove the files of the
+// previous version from hosts. All other steps of such an upgrade are done.
 func (s *service) hasRetired(o *v1alpha1.Operation) error {
 	if Kind(o.Spec.Type) != Upgrade {
 		return nil
@@ -147,16 +148,16 @@ func (s *service) hasRetired(o *v1alpha1.Operation) error {
 	}
 	for step := range begun {
 		if strings.HasPrefix(step, runtime.StepRetire+"@") {
-			return refused(idUpgradeCommitted, "the upgrade has done all but to let go, on hosts, what was there before it, and Kubernetes does not go back from there"+s.lost(o),
-				"finish it: slipway resume "+o.Spec.Cluster)
+			return refused(idUpgradeCommitted, "the upgrade is already removing the previous version from hosts and can no longer be rolled back"+s.lost(o),
+				"finish the upgrade: slipway resume "+o.Spec.Cluster)
 		}
 	}
 	return nil
 }
 
-// wayBack refuses to go back to a version that does not know kinds of which there
-// are objects by now: nobody could see them, or take them away. What the API
-// servers make for themselves does not count.
+// wayBack refuses a rollback to a version that does not know the kinds of existing
+// objects: these objects could not be listed or deleted after it. Objects that the
+// API servers create for themselves do not count.
 func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 	if p.request.Kind != Revert {
 		return nil, nil
@@ -183,7 +184,7 @@ func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 		defer cancel()
 		client, err := l.own(h)
 		if err != nil {
-			return // it is told that it does not serve
+			return // notServing reports this API server
 		}
 		defer client.Close()
 		for _, kind := range newer.Adds {
@@ -209,52 +210,52 @@ func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 	if len(used) == 0 {
 		return diag.List{{
 			ID: idKindsInUse, Severity: diag.Warning,
-			Message: fmt.Sprintf("%d of %d API servers could not be asked for objects of kinds that Kubernetes %s does not know: if there are any, nobody sees them after this",
+			Message: fmt.Sprintf("%d of %d API servers could not be queried for objects of kinds that Kubernetes %s does not know: such objects are inaccessible after the rollback",
 				len(servers)-asked, len(servers), p.env.Release.Kubernetes),
-			Hint: "if an API server of " + newer.Kubernetes + " can be made to answer, look for " + strings.Join(newer.Adds, ", "),
+			Hint: "make an API server of " + newer.Kubernetes + " reachable and look for objects of these kinds: " + strings.Join(newer.Adds, ", "),
 		}}, nil
 	}
 	slices.Sort(used)
 	return p.inUse(used)
 }
 
-// inUse refuses to go back because of these objects.
+// inUse refuses the rollback because of these objects.
 func (p *prepared) inUse(used []string) (diag.List, error) {
 	name := p.env.Cluster.Name
-	hint := "delete them, if they can be done without; or finish the upgrade: slipway resume " + name
+	hint := "delete these objects if you do not need them, or finish the upgrade: slipway resume " + name
 	if o, err := p.svc.latestUpgrade(name); err != nil {
 		return nil, err
 	} else if o != nil {
 		hint += "; " + p.svc.instead(o)
 	}
-	return refused(idKindsInUse, fmt.Sprintf("Kubernetes %s does not know kinds of which there are objects: %s", p.env.Release.Kubernetes, strings.Join(used, ", ")), hint), nil
+	return refused(idKindsInUse, fmt.Sprintf("Kubernetes %s does not know the kinds of these existing objects: %s", p.env.Release.Kubernetes, strings.Join(used, ", ")), hint), nil
 }
 
-// instead says what a restore of the data of before an upgrade would do, and lose.
+// instead describes the restore of the data from before an upgrade, and what it loses.
 func (s *service) instead(o *v1alpha1.Operation) string {
-	const again = "the data of before the upgrade again, without these and all else that was written since"
+	const again = "a restore of the data from before the upgrade loses these objects and all other later writes"
 	set := s.kept(o)
 	switch {
 	case set == nil:
-		return "no backup set of before it is on this machine"
+		return "this machine has no backup set from before the upgrade"
 	case set.KeysOnly:
-		return "or have the owner of its etcd bring " + again
+		return again + ": ask the owner of the external etcd"
 	}
-	return "or have " + again + ": slipway etcd restore " + o.Spec.Cluster + " --from " + set.File
+	return again + ": slipway etcd restore " + o.Spec.Cluster + " --from " + set.File
 }
 
-// kindsUnknown warns of kinds that the release table does not list.
+// kindsUnknown warns that the release table does not list the new kinds of a version.
 func kindsUnknown(newer, older string) diag.List {
 	return diag.List{{
 		ID: idKindsInUse, Severity: diag.Warning,
-		Message: fmt.Sprintf("which kinds Kubernetes %s has that %s does not know is not in the release table: if there are objects of one, nobody sees them after this", newer, older),
-		Hint:    "look in the release notes of " + newer + " for kinds that are new in it",
+		Message: fmt.Sprintf("the release table does not list the kinds that Kubernetes %s has and %s does not: objects of such kinds are inaccessible after the rollback", newer, older),
+		Hint:    "check the release notes of " + newer + " for new kinds",
 	}}
 }
 
-// there is the release that a cluster goes back from, and the steps that were begun
-// on the way there. Its components are not asked for, which a bundle alone may know
-// that is gone by now.
+// there returns the release that a rollback starts from, and the steps of the upgrade
+// that have begun. The release has no component versions: perhaps only a bundle that
+// no longer exists has them.
 func (p *prepared) there() (is release.Release, begun map[string]bool, err error) {
 	o, err := p.svc.latestUpgrade(p.env.Cluster.Name)
 	if err != nil {
@@ -275,7 +276,7 @@ func (p *prepared) there() (is release.Release, begun map[string]bool, err error
 	return is, begun, err
 }
 
-// latestUpgrade is the latest upgrade of a cluster that has begun, nil if there is none.
+// latestUpgrade returns the latest upgrade of a cluster that has begun, nil if there is none.
 func (s *service) latestUpgrade(name string) (*v1alpha1.Operation, error) {
 	ops, err := s.Store.Operations(name)
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool { return Kind(o.Spec.Type) == Upgrade && o.Status.StartTime != nil })

@@ -157,7 +157,7 @@ func TestUpgradeWithNewKinds(t *testing.T) {
 			if serr != nil || len(sets) != 1 {
 				t.Fatalf("backup sets %+v, %v", sets, serr)
 			}
-			want := "or have the data of before the upgrade again, without these and all else that was written since: slipway etcd restore prod --from " + sets[0].File
+			want := "a restore of the data from before the upgrade loses these objects and all other later writes: slipway etcd restore prod --from " + sets[0].File
 			if hint := first(err).Hint; !strings.HasSuffix(hint, want) {
 				t.Errorf("the hint is %q, want it to end with %q", hint, want)
 			}
@@ -175,7 +175,7 @@ func TestUpgradeWithNewKinds(t *testing.T) {
 func TestUpgradeWithNewKindsWithoutData(t *testing.T) {
 	s := newWorld(t, "cp1").service()
 	o := &v1alpha1.Operation{Spec: v1alpha1.OperationSpec{Cluster: "prod"}}
-	if got := s.instead(o); !strings.Contains(got, "no backup set of before it is on this machine") {
+	if got := s.instead(o); !strings.Contains(got, "this machine has no backup set from before the upgrade") {
 		t.Errorf("without a set: %s", got)
 	}
 }

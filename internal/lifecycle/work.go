@@ -24,31 +24,30 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// A Target is a host that a selector chose; its SSH settings are merged with
-// its cluster's.
+// A Target is a selected host, with its SSH settings merged with those of its cluster.
 type Target struct {
 	Cluster string
 	Host    v1alpha1.Host
 }
 
-// A HostResult is how work on one host ended.
+// A HostResult is the result of work on one host.
 type HostResult struct {
 	Cluster string `json:"cluster"`
 	Host    string `json:"host"`
-	// ExitCode is the program's, as a shell says it; -1 is none: Error says
-	// why.
+	// ExitCode is the exit code of the program, as in a shell; -1 means that there is
+	// none and Error has the reason.
 	ExitCode int              `json:"exitCode"`
 	Error    *diag.Diagnostic `json:"error,omitempty"`
 	Seconds  float64          `json:"seconds"`
-	// Copied is what came of a copy, of a directory perhaps without what could
-	// not be read.
+	// Copied is the result of a copy. Files of a directory that could not be read are
+	// left out.
 	Copied *transfer.Summary `json:"copied,omitempty"`
 }
 
-// Failed says that the host did not do what it was asked to.
+// Failed reports whether the work failed.
 func (r HostResult) Failed() bool { return r.ExitCode != 0 }
 
-// Skipped is how many files of a copy were left out.
+// Skipped returns the number of files that a copy left out.
 func (r HostResult) Skipped() int {
 	if r.Copied == nil {
 		return 0
@@ -56,52 +55,51 @@ func (r HostResult) Skipped() int {
 	return r.Copied.Skipped
 }
 
-// Work is what to do on hosts.
+// Work configures work on hosts.
 type Work struct {
 	Targets []Target
-	// Root does it as root; else it is done as the user who logs in.
+	// Root does the work as root instead of the login user.
 	Root bool
-	// Parallel bounds how many hosts work at a time; 0 is 50.
+	// Parallel limits the number of hosts at the same time; 0 means 50.
 	Parallel int
-	// Done, if not nil, hears of each host that has ended; not concurrently.
+	// Done, if not nil, is called with the result of each host, not concurrently.
 	Done func(HostResult)
 }
 
-// A Program is what Exec runs.
+// A Program is a program for Exec.
 type Program struct {
 	Argv []string
-	// In is for one host alone.
+	// In is allowed for one host only.
 	In io.Reader
-	// Output is where a host's output goes.
+	// Output returns the writers for a host's output.
 	Output func(Target) (out, errw io.Writer)
 }
 
-// A Copy is what Copy does.
+// A Copy configures Copy.
 type Copy struct {
 	Here, There string // paths
-	// Fetch copies from the hosts: of several, into a directory for each.
+	// Fetch copies from the hosts; with several hosts, into one directory for each.
 	Fetch bool
-	// Most, if not 0, is how many bytes are fetched from a host: of what is more,
-	// nothing is.
+	// Most, if not 0, limits the bytes to fetch from a host: nothing is fetched of a
+	// larger file.
 	Most int64
-	// Progress, if not nil, hears of bytes; concurrently for several hosts.
+	// Progress, if not nil, is called with the progress, concurrently for several hosts.
 	Progress func(Target, transfer.Progress)
-	// Read, if not nil, hears how much of Here is read, in bytes, before any of
-	// it is sent.
+	// Read, if not nil, is called with the number of bytes of Here that have been read,
+	// before anything is sent.
 	Read func(int64)
 }
 
 const (
 	atOnce = 50
-	// answerTime is how long a host that is only asked something may take for
-	// each step of connecting.
+	// answerTime limits each step of connecting for a query.
 	answerTime = 10 * time.Second
-	// copyAttempts is how often a copy whose connection breaks goes on.
+	// copyAttempts is the number of attempts for a copy whose connection breaks.
 	copyAttempts = 5
 )
 
-// looking are the options for work beside the cluster's business: a host that
-// does not answer is not waited for.
+// looking returns the options for queries and work outside of operations: a host that
+// does not respond is not waited for.
 func (s *service) looking() remote.Options {
 	return remote.Options{
 		KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Log: s.Log,
@@ -109,7 +107,7 @@ func (s *service) looking() remote.Options {
 	}
 }
 
-// each does something on every target; one that fails keeps no other from it.
+// each calls do for every target. A target that fails does not affect the others.
 func (s *service) each(ctx context.Context, w Work, opts remote.Options, do func(ctx context.Context, t Target, on remote.Worker) (HostResult, error)) []HostResult {
 	results := make([]HostResult, len(w.Targets))
 	done := make(chan int)
@@ -150,7 +148,7 @@ func (s *service) on(ctx context.Context, t Target, opts remote.Options, do func
 		return HostResult{}, err
 	}
 	defer func() { _ = conn.Close() }()
-	if s.Resolve != nil { // whose rights the work has
+	if s.Resolve != nil { // the user whose permissions the work has
 		l, err := s.Resolve(t.Host, opts)
 		if err != nil {
 			return HostResult{}, err
@@ -159,12 +157,12 @@ func (s *service) on(ctx context.Context, t Target, opts remote.Options, do func
 	}
 	worker, ok := conn.(remote.Worker)
 	if !ok {
-		return HostResult{}, fmt.Errorf("host %s runs no programs", t.Host.Name)
+		return HostResult{}, fmt.Errorf("host %s cannot run programs", t.Host.Name)
 	}
 	return do(ctx, t, worker)
 }
 
-// why puts an error into words for people and programs.
+// why converts an error into a diagnostic.
 func why(err error) *diag.Diagnostic {
 	d := &diag.Diagnostic{Severity: diag.Error, Message: err.Error()}
 	var broken *transfer.BrokenError
@@ -176,12 +174,12 @@ func why(err error) *diag.Diagnostic {
 		d.ID, d.Message, d.Hint = string(e.Reason), e.Cause, e.Remedy
 	}
 	if broken != nil {
-		d.Message += "; what came is kept in " + broken.Part + ", for a copy to the same place"
+		d.Message += "; the received part is kept in " + broken.Part + ", and the next copy to the same place uses it"
 	}
 	return d
 }
 
-// login is the user whose rights work has: "" is root's.
+// login returns the user whose permissions the work has: "" means root.
 func (w Work) login(t Target) string {
 	if w.Root {
 		return ""
@@ -189,12 +187,12 @@ func (w Work) login(t Target) string {
 	return t.Host.SSH.User
 }
 
-// Exec runs a program on every target. The error is a refusal; what happened
-// on hosts is in the results, in the order of the targets.
+// Exec runs a program on every target. It returns an error only if nothing was run; the
+// results of hosts have the order of the targets.
 func (s *service) Exec(ctx context.Context, w Work, p Program) ([]HostResult, error) {
 	if p.In != nil && len(w.Targets) > 1 {
-		return nil, refused(idInputForMany, fmt.Sprintf("input can go to one host, and the selector names %d", len(w.Targets)),
-			"choose one host, or copy a file to them first: slipway cp")
+		return nil, refused(idInputForMany, fmt.Sprintf("input can go to one host only, but the selector names %d", len(w.Targets)),
+			"choose one host, or copy a file to the hosts first: slipway cp")
 	}
 	return s.each(ctx, w, s.looking(), func(ctx context.Context, t Target, on remote.Worker) (HostResult, error) {
 		out, errw := p.Output(t)
@@ -203,8 +201,8 @@ func (s *service) Exec(ctx context.Context, w Work, p Program) ([]HostResult, er
 	}), nil
 }
 
-// Copy copies to or from every target. A copy whose connection breaks goes on
-// where it stopped, for a while.
+// Copy copies to or from every target. If the connection breaks, the copy continues where
+// it stopped, for a limited number of attempts.
 func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error) {
 	opts := s.looking()
 	opts.Reconnect = 30 * time.Second
@@ -215,7 +213,7 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 			return nil, context.Cause(ctx)
 		}
 		if err != nil {
-			return nil, refused(idNoCopy, unfound(err).Error(), "name a file or a directory that can be read")
+			return nil, refused(idNoCopy, unfound(err).Error(), "name a readable file or directory")
 		}
 		once = func(_ context.Context, t Target, conn net.Conn, _ string) (transfer.Summary, error) {
 			return tree.Send(conn, c.heard(t))
@@ -223,7 +221,7 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 	}
 	return s.each(ctx, w, opts, func(ctx context.Context, t Target, on remote.Worker) (HostResult, error) {
 		var broken *transfer.BrokenError
-		at := "" // where it goes, which is a directory since, perhaps
+		at := "" // the destination, which may be a directory after the first attempt
 		for attempt := 1; ; attempt++ {
 			there := remote.Copy{Path: c.There, User: w.login(t), Send: c.Fetch}
 			if at != "" && !c.Fetch {
@@ -236,8 +234,8 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 			line := &line{Conn: conn}
 			sum, err := once(ctx, t, line, at)
 			err = unfound(err)
-			// What the host says would be said again; and that we close the
-			// connection does not break it.
+			// An error of the host would occur again. And a connection that we close
+			// is not broken.
 			again := line.broke.Load() && !errors.As(err, new(*transfer.Error))
 			_ = conn.Close()
 			at = cmp.Or(sum.To, at)
@@ -254,24 +252,24 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 	}), nil
 }
 
-// unfound says in plain words that a file or a directory is not there to be copied. A
-// host says so as the system call that has failed.
+// unfound returns a plain error for a missing file or directory, instead of the failed
+// system call. A host reports it as text.
 func unfound(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) && at.Op == "lstat" && errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no file or directory %s", at.Path)
+		return fmt.Errorf("no such file or directory: %s", at.Path)
 	}
 	var theirs *transfer.Error
 	if errors.As(err, &theirs) {
 		path, of := strings.CutPrefix(theirs.Message, "lstat ")
 		if path, missing := strings.CutSuffix(path, ": "+syscall.ENOENT.Error()); of && missing {
-			return &transfer.Error{Message: "there is no file or directory " + path}
+			return &transfer.Error{Message: "no such file or directory: " + path}
 		}
 	}
 	return err
 }
 
-// keeping is an error that says what is kept for the next copy, if anything is.
+// keeping adds to an error the part that is kept for the next copy, if there is one.
 func keeping(broken *transfer.BrokenError, err error) error {
 	if broken == nil || err == nil || errors.As(err, new(*transfer.BrokenError)) {
 		return err
@@ -286,8 +284,9 @@ func (c Copy) heard(t Target) func(transfer.Progress) {
 	return func(p transfer.Progress) { c.Progress(t, p) }
 }
 
-// fetch receives from one host: what comes from several would have one name. It
-// goes on at a place where an attempt before has begun, if there is one.
+// fetch returns the function that receives from one host. With several hosts, each gets
+// its directory, because the names would be equal. A later attempt continues at the
+// destination of the first one.
 func fetch(c Copy, w Work) func(context.Context, Target, net.Conn, string) (transfer.Summary, error) {
 	clusters := map[string]bool{}
 	for _, t := range w.Targets {
@@ -311,9 +310,8 @@ func fetch(c Copy, w Work) func(context.Context, Target, net.Conn, string) (tran
 	}
 }
 
-// called is what something that is fetched is called in a directory: as it was
-// asked for, never as the host says. What was asked for without a name, such as
-// a home or "/", is called like its host.
+// called returns the local name of a fetched file: the requested name, never one from the
+// host. If the request has no name, such as a home directory or "/", it is the host name.
 func called(asked, host string) string {
 	name := path.Base(path.Clean(asked))
 	if name == "." || name == ".." || name == "/" {
@@ -322,7 +320,7 @@ func called(asked, host string) string {
 	return name
 }
 
-// A line is a connection that knows whether it was it that failed.
+// A line is a connection that records whether it failed.
 type line struct {
 	net.Conn
 	broke atomic.Bool
@@ -344,7 +342,7 @@ func (l *line) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Login talks to a login shell on a host, and answers its exit code.
+// Login runs a login shell on a host and returns its exit code.
 func (s *service) Login(ctx context.Context, t Target, sh remote.Shell) (int, error) {
 	return s.Shell(ctx, t.Host, sh, s.looking())
 }

@@ -267,12 +267,12 @@ func copyAll(t *testing.T, s *service) {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
 	}
-	if results, err = s.Copy(t.Context(), w, Copy{Here: back, There: "/no/such", Fetch: true}); err != nil || results[0].Error == nil || results[0].Error.Message != "there is no file or directory /no" {
+	if results, err = s.Copy(t.Context(), w, Copy{Here: back, There: "/no/such", Fetch: true}); err != nil || results[0].Error == nil || results[0].Error.Message != "no such file or directory: /no" {
 		t.Errorf("what is not there: %+v, %v", results, err)
 	}
 	_, err = s.Copy(t.Context(), w, Copy{Here: filepath.Join(dir, "gone"), There: to})
 	refusal(t, err, idNoCopy)
-	if want := "there is no file or directory " + filepath.Join(dir, "gone"); !strings.Contains(err.Error(), want) {
+	if want := "no such file or directory: " + filepath.Join(dir, "gone"); !strings.Contains(err.Error(), want) {
 		t.Errorf("%v: want %q", err, want)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -369,7 +369,7 @@ func TestCopyBreaks(t *testing.T) {
 	for _, fetch := range []bool{false, true} {
 		dir := t.TempDir()
 		d := copyBrittle(t, dir, fetch, 500<<10).Error
-		want := "no answer; what came is kept in " + filepath.Join(dir, "to", ".slipway-copy-")
+		want := "no answer; the received part is kept in " + filepath.Join(dir, "to", ".slipway-copy-")
 		if d == nil || d.ID != string(remote.Unreachable) || !strings.HasPrefix(d.Message, want) {
 			t.Errorf("fetch %v: %+v, want it to say what is kept", fetch, d)
 		}

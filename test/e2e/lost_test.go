@@ -68,7 +68,7 @@ func (b *balanced) forgets(t *testing.T, dead string) {
 	b.noticed(t, b.name, dead)
 	w, l := b.writing(t, "forgotten"), b.looking(t, b.controlPlanes...)
 	r := b.exits(t, 0, "delete", "node", dead, "--yes", "--forget")
-	if !strings.Contains(r.stdout+r.stderr, "what is on it stays") {
+	if !strings.Contains(r.stdout+r.stderr, "its files remain on the host") {
 		t.Errorf("nobody says what stays on the machine:\n%s%s", r.stdout, r.stderr)
 	}
 	b.whole(t, w, l, fmt.Sprintf("%s, which held the address, given up in %.0f s", dead, r.took.Seconds()))

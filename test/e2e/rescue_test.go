@@ -160,10 +160,10 @@ func (b *balanced) isRescuedByDatabase(t *testing.T) {
 	b.damagesLog(t, left)
 	r := b.exits(t, 0, "etcd", "rescue", b.name, "--lost", strings.Join(lost, ","), "--yes")
 	t.Logf("figure: rescued by a database alone in %.0f s", r.took.Seconds())
-	if !strings.Contains(r.stderr, "It goes on from the database") || !strings.Contains(r.stderr, ".wal, from byte ") {
+	if !strings.Contains(r.stderr, "The rescue uses its database") || !strings.Contains(r.stderr, ".wal, from byte ") {
 		t.Errorf("the plan says:\n%s", r.stderr)
 	}
-	if !strings.Contains(r.stdout, "on "+left+", with all that is in its database: ") {
+	if !strings.Contains(r.stdout, "on "+left+", with all entries of its database: ") {
 		t.Errorf("it says:\n%s", r.stdout)
 	}
 	is := b.objects(t)

@@ -106,7 +106,7 @@ func (u *user) losesWorker(t *testing.T, cluster, name string, m machine) {
 	}
 	u.noticed(t, cluster, name)
 	r = u.exits(t, 0, "delete", "node", name, "--yes", "--forget")
-	if !strings.Contains(r.stdout+r.stderr, "what is on it stays") {
+	if !strings.Contains(r.stdout+r.stderr, "its files remain on the host") {
 		t.Errorf("nobody says what stays on the machine:\n%s%s", r.stdout, r.stderr)
 	}
 	u.ok(t, "sandbox", "start", name)
