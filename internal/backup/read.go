@@ -20,10 +20,10 @@ import (
 	"slipway.dev/slipway/internal/regular"
 )
 
-// sealed is how a file begins that age has encrypted.
+// sealed is the beginning of every file that age has encrypted.
 const sealed = "age-encryption.org/"
 
-// Identities are the keys of a file as age-keygen writes it.
+// Identities returns the keys of a file that age-keygen wrote.
 func Identities(file string) ([]age.Identity, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -32,12 +32,12 @@ func Identities(file string) ([]age.Identity, error) {
 	defer f.Close()
 	ids, err := age.ParseIdentities(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s holds no key of age's", file)
+		return nil, fmt.Errorf("%s does not contain an age key", file)
 	}
 	return ids, nil
 }
 
-// Head is what a set says it is. Nothing of the rest was looked at.
+// Head returns the header of a set. It does not check the rest of the set.
 func Head(file string, ids []age.Identity) (*Set, error) {
 	f, err := regular.Open(file)
 	if err != nil {
@@ -51,10 +51,10 @@ func Head(file string, ids []age.Identity) (*Set, error) {
 	return head(t)
 }
 
-// Read reads a set through, its snapshot to a writer, and answers what it is and
-// its other files. It is an *Error unless every byte is what was written. accept is
-// called with the head before anything else is read, and ends the reading with its
-// error; nil accepts any set.
+// Read reads a whole set. It writes the snapshot to a writer, and returns the header and
+// the other files. It returns an *Error if any byte differs from what was written. accept
+// is called with the header before anything else is read; if it returns an error, Read
+// stops. A nil accept accepts any set.
 func Read(file string, ids []age.Identity, snapshot io.Writer, accept func(*Set) error) (*Set, []Content, error) {
 	f, err := regular.Open(file)
 	if err != nil {
@@ -94,12 +94,12 @@ func Read(file string, ids []age.Identity, snapshot io.Writer, accept func(*Set)
 		}
 	}
 	if _, err := t.Next(); !errors.Is(err, io.EOF) {
-		return nil, nil, broken(Damaged, "the set goes on after its end")
+		return nil, nil, broken(Damaged, "the set has data after its end")
 	}
 	return set, small, nil
 }
 
-// open is the tar in a file, decrypted if it is encrypted.
+// open returns the tar in a file, decrypted if it is encrypted.
 func open(f *os.File, ids []age.Identity) (*tar.Reader, error) {
 	r := bufio.NewReader(f)
 	start, err := r.Peek(len(sealed))
@@ -116,29 +116,29 @@ func open(f *os.File, ids []age.Identity) (*tar.Reader, error) {
 	var other *age.NoIdentityMatchError
 	switch {
 	case errors.As(err, &other):
-		return nil, broken(Encrypted, "the set is encrypted, and not to this key")
+		return nil, broken(Encrypted, "the set is encrypted for another key")
 	case err != nil:
 		return nil, broken(Damaged, "the set's encryption is damaged: %v", err)
 	}
 	return tar.NewReader(plain), nil
 }
 
-// head reads the first member.
+// head reads the header, which is the first member.
 func head(t *tar.Reader) (*Set, error) {
 	h, err := t.Next()
 	if err != nil || h.Name != manifestName || h.Size > maxManifest {
-		return nil, broken(Unknown, "this is no backup set, or its beginning is damaged")
+		return nil, broken(Unknown, "this is not a backup set, or its beginning is damaged")
 	}
 	raw, err := bounded.ReadAll(t, maxManifest)
 	if err != nil {
-		return nil, broken(Damaged, "the set is cut off in its beginning, or damaged there")
+		return nil, broken(Damaged, "the set is incomplete or damaged in its header")
 	}
 	set := &Set{}
 	if err := json.Unmarshal(raw, set); err != nil {
-		return nil, broken(Damaged, "what the set says of itself cannot be read: %v", err)
+		return nil, broken(Damaged, "the header of the set cannot be read: %v", err)
 	}
 	if set.Format < format || set.Format > signedKeysOnly {
-		return nil, broken(Unknown, "the set has format %d, and this program reads %d to %d", set.Format, format, signedKeysOnly)
+		return nil, broken(Unknown, "the set has format %d, but this program reads formats %d to %d", set.Format, format, signedKeysOnly)
 	}
 	if set.isSigned() {
 		if set.Signature, err = signature(t, raw); err != nil {
@@ -152,19 +152,19 @@ func head(t *tar.Reader) (*Set, error) {
 func signature(t *tar.Reader, head []byte) (*Signature, error) {
 	h, err := t.Next()
 	if err != nil || h.Name != signatureName || h.Size != ed25519.SignatureSize || h.Typeflag != tar.TypeReg {
-		return nil, broken(Damaged, "the set has no signature where its head promises one")
+		return nil, broken(Damaged, "the set has no signature, although its header announces one")
 	}
 	value, err := bounded.ReadAll(t, ed25519.SignatureSize)
 	if err != nil {
-		return nil, broken(Damaged, "the set is cut off in its signature, or damaged there")
+		return nil, broken(Damaged, "the set is incomplete or damaged in its signature")
 	}
 	return &Signature{Head: head, Value: value}, nil
 }
 
-// check refuses what a set that was written by Write does not say.
+// check refuses a header that Write would not write.
 func (s *Set) check() error {
 	if len(s.Files) > maxFiles {
-		return broken(Damaged, "the set speaks of %d files", len(s.Files))
+		return broken(Damaged, "the header of the set lists %d files", len(s.Files))
 	}
 	snapshots, want := 0, 1
 	if s.KeysOnly() {
@@ -173,42 +173,42 @@ func (s *Set) check() error {
 	for _, f := range s.Files {
 		switch {
 		case !local(f.Name), f.Bytes < 0:
-			return broken(Damaged, "the set speaks of a file %.80q of %d bytes", f.Name, f.Bytes)
+			return broken(Damaged, "the header of the set lists a file %.80q of %d bytes", f.Name, f.Bytes)
 		case f.Name == SnapshotName:
 			snapshots++
 			if f.Bytes != s.Snapshot.Bytes || f.SHA256 != s.Snapshot.SHA256 {
-				return broken(Damaged, "the set says two things of its snapshot")
+				return broken(Damaged, "the header of the set describes its snapshot in two different ways")
 			}
 		case f.Bytes > maxFile:
-			return broken(Damaged, "the set speaks of a file %.80q of %d bytes", f.Name, f.Bytes)
+			return broken(Damaged, "the header of the set lists a file %.80q of %d bytes", f.Name, f.Bytes)
 		}
 	}
 	if snapshots != want {
-		return broken(Damaged, "the set speaks of %d snapshots", snapshots)
+		return broken(Damaged, "the header of the set lists %d snapshots", snapshots)
 	}
 	return nil
 }
 
-// within refuses a set that speaks of more than its file has: that is nothing with a
-// short description, and fills a disk.
+// within refuses a set whose header lists more bytes than its file has: such data could
+// be compressed zeros that fill a disk.
 func (s *Set) within(bytes int64) error {
 	left := bytes
 	for _, f := range s.Files {
 		if left -= f.Bytes; left < 0 {
-			return broken(Damaged, "the set speaks of more than the %d bytes that it has", bytes)
+			return broken(Damaged, "the header of the set lists more than the %d bytes of its file", bytes)
 		}
 	}
 	return nil
 }
 
-// member reads the next member, which must be the wanted one.
+// member reads the next member, which must be the expected one.
 func member(t *tar.Reader, want File, to io.Writer) error {
 	h, err := t.Next()
 	if err != nil {
-		return broken(Damaged, "the set is cut off before %s, or damaged there", want.Name)
+		return broken(Damaged, "the set is incomplete or damaged before %s", want.Name)
 	}
 	if h.Name != want.Name || h.Size != want.Bytes || h.Typeflag != tar.TypeReg {
-		return broken(Damaged, "the set has %.80q (%d bytes) where %s (%d bytes) ought to be", h.Name, h.Size, want.Name, want.Bytes)
+		return broken(Damaged, "the set has %.80q (%d bytes) instead of %s (%d bytes)", h.Name, h.Size, want.Name, want.Bytes)
 	}
 	out := &checked{w: to, sum: sha256.New()}
 	_, err = io.Copy(out, t)
@@ -216,14 +216,14 @@ func member(t *tar.Reader, want File, to io.Writer) error {
 	case out.err != nil:
 		return fmt.Errorf("unpacking %s: %w", want.Name, out.err)
 	case err != nil:
-		return broken(Damaged, "the set is cut off within %s, or damaged there", want.Name)
+		return broken(Damaged, "the set is incomplete or damaged within %s", want.Name)
 	case hex.EncodeToString(out.sum.Sum(nil)) != want.SHA256:
-		return broken(Damaged, "%s in the set is not what was written", want.Name)
+		return broken(Damaged, "%s in the set has changed since it was written", want.Name)
 	}
 	return nil
 }
 
-// checked sums up what is written, and keeps an error of writing.
+// checked computes the checksum of the written data and keeps a write error.
 type checked struct {
 	w   io.Writer
 	sum hash.Hash

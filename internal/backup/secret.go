@@ -14,12 +14,11 @@ import (
 	"golang.org/x/crypto/nacl/secretbox"
 )
 
-// encrypted is how a value begins that an API server has encrypted: then come
-// the provider, its version, and the name of a key.
+// encrypted is the beginning of every value that an API server has encrypted. The
+// provider, its version and the key name follow.
 const encrypted = "k8s:enc:"
 
-// An Encryption is what is said of an encryption configuration here: its keys, by
-// the provider that goes by them.
+// An Encryption holds the keys of an encryption configuration by provider.
 type Encryption struct{ keys map[string][]encryptionKey }
 
 type encryptionKey struct {
@@ -27,8 +26,8 @@ type encryptionKey struct {
 	Secret string `yaml:"secret"`
 }
 
-// ReadEncryption reads an API server's encryption configuration; nil is another
-// file.
+// ReadEncryption reads an API server's encryption configuration. It returns nil for any
+// other file.
 func ReadEncryption(text []byte) (*Encryption, error) {
 	type keyed struct {
 		Keys []encryptionKey `yaml:"keys"`
@@ -62,12 +61,11 @@ func ReadEncryption(text []byte) (*Encryption, error) {
 	return e, nil
 }
 
-// ErrOutside is a value that only a service beside the cluster can decrypt.
-var ErrOutside = errors.New("only the key management service that has encrypted it can decrypt it")
+// ErrOutside is returned for a value that only an external service can decrypt.
+var ErrOutside = errors.New("only the key management service that encrypted it can decrypt it")
 
-// Open answers the value of a key of etcd as it was before it was encrypted, and
-// how that was done: "" for not at all. The methods of nil are those of no
-// configuration.
+// Open returns the decrypted value of an etcd key, and how it was encrypted: "" if it was
+// not. A nil *Encryption means that there is no configuration; its methods can be called.
 func (e *Encryption) Open(key string, value []byte) (plain []byte, how string, err error) {
 	rest, ok := bytes.CutPrefix(value, []byte(encrypted))
 	if !ok {
@@ -75,7 +73,7 @@ func (e *Encryption) Open(key string, value []byte) (plain []byte, how string, e
 	}
 	head := bytes.SplitN(rest, []byte(":"), 4)
 	if len(head) != 4 {
-		return nil, "", errors.New("how it is encrypted cannot be read")
+		return nil, "", errors.New("its encryption header cannot be read")
 	}
 	provider, name, text := string(head[0]), string(head[2]), head[3]
 	how = provider + ", key " + name
@@ -88,29 +86,29 @@ func (e *Encryption) Open(key string, value []byte) (plain []byte, how string, e
 	}
 	i := slices.IndexFunc(all, func(k encryptionKey) bool { return k.Name == name })
 	if i < 0 {
-		return nil, how, fmt.Errorf("it is encrypted by %s with a key %q, which is not there", provider, name)
+		return nil, how, fmt.Errorf("it is encrypted by %s with key %q, which is missing", provider, name)
 	}
 	secret, err := base64.StdEncoding.DecodeString(strings.TrimSpace(all[i].Secret))
 	if err != nil {
-		return nil, how, fmt.Errorf("the key %q cannot be read", name)
+		return nil, how, fmt.Errorf("key %q cannot be read", name)
 	}
 	plain, err = decrypt(provider, secret, key, text)
 	return plain, how, err
 }
 
-// OpenSecret says how the value of a Secret was read, as Open does. What comes of it
-// must be one.
+// OpenSecret decrypts the value of a Secret like Open, and checks that the result is a
+// Secret.
 func (e *Encryption) OpenSecret(key string, value []byte) (how string, err error) {
 	plain, how, err := e.Open(key, value)
 	if err == nil && !bytes.Contains(plain, []byte("Secret")) { // its kind, however it is encoded
-		err = errors.New("what comes of it is no Secret")
+		err = errors.New("the decrypted value is not a Secret")
 	}
 	return how, err
 }
 
 var errCipher = errors.New("it cannot be decrypted with the key of that name")
 
-// decrypt undoes what a provider of API servers' has done.
+// decrypt decrypts a value of an encryption provider.
 func decrypt(provider string, secret []byte, key string, text []byte) ([]byte, error) {
 	if provider == "secretbox" {
 		const nonce = 24
@@ -141,8 +139,8 @@ func decrypt(provider string, secret []byte, key string, text []byte) ([]byte, e
 	return unchained(block, text)
 }
 
-// unchained decrypts what aescbc has encrypted: after its initial block, padded
-// to whole ones.
+// unchained decrypts an aescbc value: the initialization vector comes first, and the text
+// is padded to full blocks.
 func unchained(block cipher.Block, text []byte) ([]byte, error) {
 	if len(text) < 2*aes.BlockSize || len(text)%aes.BlockSize != 0 {
 		return nil, errCipher

@@ -1,9 +1,8 @@
-// Package backup is backup sets: one file that holds a snapshot of a cluster's
-// etcd, unless that is others', and what else it takes to have the cluster again:
-// the keys of its authorities, its encryption configuration, its description. A set is a tar,
-// encrypted to the keys of its recipients if there are any. Its first member
-// says what it is, and how long and what every other is, so that one that was
-// cut off or has changed is told from one that is whole.
+// Package backup reads and writes backup sets. A set is one file with everything that is
+// needed to restore a cluster: a snapshot of its etcd, unless that is external, the keys of
+// its CAs, its encryption configuration and its description. It is a tar file, encrypted
+// for its recipients if there are any. Its first member is a header with the size and the
+// checksum of every other member, so that an incomplete or changed set is detected.
 package backup
 
 import (
@@ -14,9 +13,9 @@ import (
 	"time"
 )
 
-// The formats of sets; others are not read. A set of keys alone, without a snapshot,
-// has its own format, and so have signed sets: a program that does not know them says
-// so, and does not take them for damaged.
+// The formats of sets; other formats are refused. Sets without a snapshot and signed sets
+// have separate formats, so that an older program reports an unknown format and not a
+// damaged set.
 const (
 	format         = 1
 	keysOnly       = 2
@@ -24,8 +23,7 @@ const (
 	signedKeysOnly = 4
 )
 
-// The members of a set besides the files of hosts, which are below FileDir by
-// their paths.
+// The members of a set besides the files of hosts, which have their paths below FileDir.
 const (
 	manifestName  = "set.json"
 	signatureName = "set.sig"
@@ -35,46 +33,46 @@ const (
 )
 
 const (
-	// maxManifest and maxFile bound what is read into memory, in bytes, and
-	// maxFiles how many files there are.
+	// maxManifest and maxFile limit the bytes that are read into memory. maxFiles limits
+	// the number of files.
 	maxManifest = 4 << 20
 	maxFile     = 4 << 20
 	maxFiles    = 200
 )
 
-// A Set says what a set is.
+// A Set is the header of a set.
 type Set struct {
 	Format  int       `json:"format"`
 	Cluster string    `json:"cluster"`
 	Taken   time.Time `json:"taken"`
-	// Kubernetes and Etcd are versions of what ran.
+	// Kubernetes and Etcd are the versions of the cluster.
 	Kubernetes string `json:"kubernetes"`
 	Etcd       string `json:"etcd"`
-	// EtcdType is stacked, managed or external, ClusterID etcd's own name for itself, and
-	// Member whose the snapshot is.
+	// EtcdType is stacked, managed or external, ClusterID is etcd's cluster id, and Member
+	// is the member that the snapshot is from.
 	EtcdType  string `json:"etcdType"`
 	ClusterID string `json:"clusterID,omitempty"`
 	Member    string `json:"member"`
-	// Authority is the cluster's, as the SHA-256 of its certificate: it tells
-	// clusters of one name apart.
+	// Authority is the SHA-256 of the cluster CA's certificate. It distinguishes clusters
+	// with the same name.
 	Authority string   `json:"authority"`
 	Snapshot  Snapshot `json:"snapshot"`
-	// Files are all members but this one and its signature, in order.
+	// Files are all members except the header and its signature, in order.
 	Files []File `json:"files"`
-	// Signature is the signature that was read with the set; nil is that it has none.
-	// Nothing of a set can be trusted before it was verified: whoever can write where
-	// a set lies can write any set.
+	// Signature is the signature of the set, nil if it has none. A set must not be trusted
+	// before its signature is verified: anyone who can write to its directory can write
+	// any set.
 	Signature *Signature `json:"-"`
 }
 
 // KeysOnly reports whether the set has no snapshot, because etcd is external.
 func (s *Set) KeysOnly() bool { return s.Format == keysOnly || s.Format == signedKeysOnly }
 
-// isSigned reports whether a signature follows the head.
+// isSigned reports whether a signature follows the header.
 func (s *Set) isSigned() bool { return s.Format == signed || s.Format == signedKeysOnly }
 
-// A Snapshot is what a snapshot of etcd is. Hash, Revision and Version are what
-// etcdutl reads in it, Keys how many there are at its revision.
+// A Snapshot describes an etcd snapshot. Hash, Revision and Version are as etcdutl reports
+// them, Keys is the number of keys at its revision.
 type Snapshot struct {
 	Bytes    int64  `json:"bytes"`
 	SHA256   string `json:"sha256"`
@@ -91,30 +89,30 @@ type File struct {
 	SHA256 string `json:"sha256"`
 }
 
-// A Content is a small file that goes into a set, or came out of one.
+// A Content is a small file of a set.
 type Content struct {
 	Name string
 	Data []byte
 }
 
-// HostFile is the name in a set of a file of hosts.
+// HostFile returns the name in a set for a file of hosts.
 func HostFile(at string) string { return path.Join(FileDir, at) }
 
-// A Reason is why a file is no set that can be used.
+// A Reason is the reason why a set cannot be used.
 type Reason string
 
 // The reasons.
 const (
-	Damaged   Reason = "backup-damaged"   // cut off, or not what was written
-	Encrypted Reason = "backup-encrypted" // and there is no key that opens it
-	Unknown   Reason = "backup-unknown"   // no set, or of another format
-	Exists    Reason = "backup-exists"    // there is one at its place
+	Damaged   Reason = "backup-damaged"   // incomplete or changed
+	Encrypted Reason = "backup-encrypted" // without a key that decrypts it
+	Unknown   Reason = "backup-unknown"   // not a set, or an unknown format
+	Exists    Reason = "backup-exists"    // the file exists already
 )
 
-// Unverified is that a set has no signature, or not one by a trusted key.
+// Unverified is the reason if a set has no signature of a trusted key.
 const Unverified Reason = "backup-unverified"
 
-// An Error is a file that is no set that can be used.
+// An Error is returned for a set that cannot be used.
 type Error struct {
 	Reason  Reason
 	Message string
@@ -126,7 +124,7 @@ func broken(r Reason, msg string, args ...any) error {
 	return &Error{Reason: r, Message: fmt.Sprintf(msg, args...)}
 }
 
-// Place is the name of the file of a set, so that sets sort by their age.
+// Place returns the file name of a set. File names of a cluster sort by age.
 func Place(cluster string, taken time.Time, encrypted bool) string {
 	name := cluster + "-" + taken.UTC().Format("20060102-150405") + ".tar"
 	if encrypted {
@@ -137,8 +135,7 @@ func Place(cluster string, taken time.Time, encrypted bool) string {
 
 var places = regexp.MustCompile(`^(.+)-([0-9]{8}-[0-9]{6})\.tar(\.age)?$`)
 
-// Placed says of which cluster the set in a file of this name is, and when it was
-// taken; false is no set's name.
+// Placed parses a file name of Place. ok reports whether it is one.
 func Placed(file string) (cluster string, taken time.Time, encrypted, ok bool) {
 	m := places.FindStringSubmatch(file)
 	if m == nil {
@@ -148,7 +145,7 @@ func Placed(file string) (cluster string, taken time.Time, encrypted, ok bool) {
 	return m[1], taken, m[3] != "", err == nil
 }
 
-// local says that a member's name leads to no place outside of the set.
+// local reports whether a member's name is a relative path that stays within the set.
 func local(name string) bool {
 	return name != "" && path.Clean(name) == name && !path.IsAbs(name) && name != ".." && !strings.HasPrefix(name, "../") && !strings.ContainsRune(name, 0)
 }

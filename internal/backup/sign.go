@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// signedText precedes the head in what is signed, so that a signature of
-	// something else is never taken for the signature of a set.
+	// signedText precedes the header in the signed bytes, so that a signature of
+	// anything else is never accepted as the signature of a set.
 	signedText = "slipway backup set\n"
-	// signedName precedes the name of a copy in what its tag is made of.
+	// signedName precedes the name of a copy in the input of its tag.
 	signedName = "slipway backup copy\n"
-	// publicPrefix is how the text of a public key begins.
+	// publicPrefix is the beginning of the text of a public key.
 	publicPrefix = "ed25519:"
 	// tagBytes is the length of the tag of a name, in bytes.
 	tagBytes = 10
@@ -33,8 +33,8 @@ type SigningKey struct{ private ed25519.PrivateKey }
 // none.
 type PublicKey struct{ key string }
 
-// A Signature is the signature of a set, with the bytes of the head that it covers.
-// The head has the hash of every other file of the set.
+// A Signature is the signature of a set, with the bytes of the header that it covers. The
+// header has the hash of every other file of the set.
 type Signature struct{ Head, Value []byte }
 
 // NewSigningKey returns a new signing key in PEM form.
@@ -50,31 +50,31 @@ func NewSigningKey() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// ParseSigningKey reads a key that NewSigningKey has made. Its errors quote nothing
-// of it.
+// ParseSigningKey reads a key that NewSigningKey generated. Its errors do not quote the
+// key.
 func ParseSigningKey(text []byte) (*SigningKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return nil, errors.New("the file has no key for signing backup sets")
+		return nil, errors.New("the file does not contain a key for signing backup sets")
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	private, ok := parsed.(ed25519.PrivateKey)
 	if err != nil || !ok {
-		return nil, errors.New("the file has no Ed25519 key for signing backup sets")
+		return nil, errors.New("the file does not contain an Ed25519 key for signing backup sets")
 	}
 	return &SigningKey{private}, nil
 }
 
-// Public returns the public half.
+// Public returns the public key.
 func (k *SigningKey) Public() PublicKey {
 	if k == nil {
 		return PublicKey{}
 	}
-	public, _ := k.private.Public().(ed25519.PublicKey) // it is one
+	public, _ := k.private.Public().(ed25519.PublicKey) // always an ed25519.PublicKey
 	return PublicKey{string(public)}
 }
 
-// sign returns the signature of a head.
+// sign returns the signature of a header.
 func (k *SigningKey) sign(head []byte) []byte {
 	return ed25519.Sign(k.private, append([]byte(signedText), head...))
 }
@@ -90,7 +90,7 @@ func (k *SigningKey) Tag(name string) string {
 	return hex.EncodeToString(mac.Sum(nil)[:tagBytes])
 }
 
-// ParsePublicKey reads what String has written.
+// ParsePublicKey reads the text that String returns.
 func ParsePublicKey(text string) (PublicKey, error) {
 	encoded, ok := strings.CutPrefix(strings.TrimSpace(text), publicPrefix)
 	raw, err := base64.StdEncoding.DecodeString(encoded)
@@ -100,7 +100,7 @@ func ParsePublicKey(text string) (PublicKey, error) {
 	return PublicKey{string(raw)}, nil
 }
 
-// String is the key as people pass it on; "" for the zero value.
+// String returns the key as text, "" for the zero value.
 func (k PublicKey) String() string {
 	if k.key == "" {
 		return ""
@@ -108,8 +108,8 @@ func (k PublicKey) String() string {
 	return publicPrefix + base64.StdEncoding.EncodeToString([]byte(k.key))
 }
 
-// Verifies reports whether a signature was made by the other half of the key. A nil
-// signature is that of a set without one.
+// Verifies reports whether a signature was made with the matching private key. It returns
+// false for nil, the signature of an unsigned set.
 func (k PublicKey) Verifies(s *Signature) bool {
 	return s != nil && len(k.key) == ed25519.PublicKeySize &&
 		ed25519.Verify(ed25519.PublicKey(k.key), append([]byte(signedText), s.Head...), s.Value)

@@ -19,37 +19,36 @@ import (
 	"slipway.dev/slipway/internal/fsync"
 )
 
-// Recipients are the keys that a set is encrypted to: "age1…", each as age writes
-// it.
+// Recipients parses the public keys ("age1…") for which a set is encrypted.
 func Recipients(keys []string) (out []age.Recipient, err error) {
 	for _, k := range keys {
 		r, err := age.ParseRecipients(strings.NewReader(k))
 		if err != nil || len(r) != 1 {
-			return nil, fmt.Errorf("%s is no key of a recipient: want age1…", shown(k))
+			return nil, fmt.Errorf("%s is not the public key of a recipient: want age1…", shown(k))
 		}
 		out = append(out, r...)
 	}
 	return out, nil
 }
 
-// shown is what somebody gave for the key of a recipient, as it can be shown: not
-// if it is the key that opens sets.
+// shown returns the given recipient key for an error message, without showing a private
+// key.
 func shown(key string) string {
 	if strings.Contains(strings.ToUpper(key), "AGE-SECRET-KEY-") {
-		return "the private key, which opens sets,"
+		return "the given private key, which decrypts sets,"
 	}
 	return fmt.Sprintf("%.80q", key)
 }
 
-// Parts are the names that sets have as long as they are written. What is left of one whose
-// writer was killed is for callers to remove.
+// Parts is the name pattern of sets that are being written. Callers remove files that a
+// killed writer left.
 const Parts = ".slipway-backup-*"
 
-// Write writes a set to a file that must not be there yet, whole or not at all;
-// it is on disk when Write returns. The rest is as Stream has it.
+// Write writes a set atomically to a file that must not exist yet. The file is synced when
+// Write returns. See Stream for the parameters.
 func Write(to string, set *Set, small []Content, snapshot string, by Keys) (err error) {
 	if _, err := os.Lstat(to); err == nil {
-		return broken(Exists, "%s is there already", to)
+		return broken(Exists, "%s already exists", to)
 	}
 	f, err := os.CreateTemp(filepath.Dir(to), Parts) // 0600
 	if err != nil {
@@ -63,11 +62,11 @@ func Write(to string, set *Set, small []Content, snapshot string, by Keys) (err 
 	return Settle(f.Name(), to)
 }
 
-// Settle has a file that is on disk take its place beside it. What is there is never
-// overwritten.
+// Settle gives a synced file its final name in the same directory. It never overwrites a
+// file.
 func Settle(part, to string) error {
-	// Unlike a rename, a link never takes the place of what is there. Not every
-	// file system has them.
+	// Unlike a rename, a hard link never replaces an existing file. Some file systems
+	// have no hard links.
 	err := os.Link(part, to)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		if _, there := os.Lstat(to); errors.Is(there, fs.ErrNotExist) {
@@ -75,7 +74,7 @@ func Settle(part, to string) error {
 		}
 	}
 	if errors.Is(err, fs.ErrExist) {
-		return broken(Exists, "%s is there already", to)
+		return broken(Exists, "%s already exists", to)
 	}
 	return errors.Join(err, fsync.Dir(filepath.Dir(to)))
 }
@@ -92,15 +91,16 @@ func sum(data []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// Keys are the keys that a set is written with.
+// Keys are the keys for writing a set.
 type Keys struct {
-	// Recipients are the keys that the set is encrypted to; none leaves it plain.
+	// Recipients are the keys for which the set is encrypted; without any it is not
+	// encrypted.
 	Recipients []age.Recipient
 	// Signer signs it; nil leaves it without a signature.
 	Signer *SigningKey
 }
 
-// format is the format of a set that is written with these keys.
+// format returns the format of a set that is written with these keys.
 func (k Keys) format(snapshot bool) int {
 	switch {
 	case k.Signer != nil && snapshot:
@@ -113,9 +113,9 @@ func (k Keys) format(snapshot bool) int {
 	return keysOnly
 }
 
-// Stream writes a set as it is read, and fails at its end if the snapshot is not what
-// the set says of it. snapshot is its file, "" for a set of keys alone. The set's Format,
-// Files and Signature are filled in.
+// Stream writes a set to a stream, and returns an error at its end if the snapshot does
+// not match the header. snapshot is the snapshot's file, "" for a set without one. Stream
+// sets the Format, Files and Signature of the set.
 func Stream(to io.Writer, set *Set, small []Content, snapshot string, by Keys) error {
 	set.Format, set.Files, set.Signature = by.format(snapshot != ""), nil, nil
 	for _, c := range small {
@@ -154,7 +154,7 @@ func Stream(to io.Writer, set *Set, small []Content, snapshot string, by Keys) e
 		err = add(t, set, SnapshotName, set.Snapshot.Bytes, io.TeeReader(db, is))
 	}
 	if err == nil && db != nil && hex.EncodeToString(is.Sum(nil)) != set.Snapshot.SHA256 {
-		err = broken(Damaged, "the snapshot is not any more what it was")
+		err = broken(Damaged, "the snapshot has changed since it was verified")
 	}
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func Stream(to io.Writer, set *Set, small []Content, snapshot string, by Keys) e
 	return errors.Join(t.Close(), w.Close())
 }
 
-// add writes a member of a set, which must be as long as it is said to be.
+// add writes a member of a set. Its content must have the given size.
 func add(t *tar.Writer, set *Set, name string, size int64, r io.Reader) error {
 	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: size, ModTime: set.Taken, Format: tar.FormatPAX}
 	if err := t.WriteHeader(h); err != nil {

@@ -12,8 +12,8 @@ import (
 
 var apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 
-// SilentAPIs are those APIs that the API server hands requests to, and that do not
-// answer it: "v1beta1.metrics.k8s.io (why)".
+// SilentAPIs returns the aggregated APIs that do not respond to the API server:
+// "v1beta1.metrics.k8s.io (reason)".
 func (c *Client) SilentAPIs(ctx context.Context) (out []string, err error) {
 	list, err := c.dynamic.Resource(apiServices).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -21,7 +21,7 @@ func (c *Client) SilentAPIs(ctx context.Context) (out []string, err error) {
 	}
 	for _, item := range list.Items {
 		if _, handed, _ := unstructured.NestedMap(item.Object, "spec", "service"); !handed {
-			continue // its own
+			continue // served by the API server itself
 		}
 		group, _, _ := unstructured.NestedString(item.Object, "spec", "group")
 		version, _, _ := unstructured.NestedString(item.Object, "spec", "version")

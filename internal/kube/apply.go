@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Apply makes objs true on the server: namespaces and definitions of kinds
-// first, the others in their order. Fields we describe become ours; fields of
-// others stay. It stops at the first that fails.
+// Apply applies objs with server-side apply: namespaces and CustomResourceDefinitions
+// first, the others in their order. Slipway becomes the owner of the given fields; other
+// fields are kept. Apply stops at the first error.
 func (c *Client) Apply(ctx context.Context, objs []*unstructured.Unstructured) error {
 	for _, obj := range ordered(objs) {
 		if err := c.applyOne(ctx, obj); err != nil {
@@ -32,7 +32,7 @@ func (c *Client) applyOne(ctx context.Context, obj *unstructured.Unstructured) e
 	if err != nil || !isDefinition(obj) {
 		return err
 	}
-	// Until a definition is established and published, its kinds answer
+	// Until a definition is established and published, requests for its kinds return
 	// "not found".
 	return c.Until(ctx, func(ctx context.Context) (string, error) {
 		live, err := r.Get(ctx, obj.GetName(), metav1.GetOptions{})
@@ -40,7 +40,7 @@ func (c *Client) applyOne(ctx context.Context, obj *unstructured.Unstructured) e
 			return "", err
 		}
 		if condition(live, "Established") != "True" {
-			return "it is not established yet", nil
+			return "the definition is not established yet", nil
 		}
 		for _, gvk := range defined(live) {
 			if _, err := c.kind(ctx, gvk); meta.IsNoMatchError(err) {
@@ -53,7 +53,7 @@ func (c *Client) applyOne(ctx context.Context, obj *unstructured.Unstructured) e
 	})
 }
 
-// Existing answers those of objs that are there.
+// Existing returns the objs that exist in the cluster.
 func (c *Client) Existing(ctx context.Context, objs []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	for _, obj := range objs {
@@ -68,15 +68,15 @@ func (c *Client) Existing(ctx context.Context, objs []*unstructured.Unstructured
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("looking for %s: %w", target(obj), c.words(err))
+			return nil, fmt.Errorf("reading %s: %w", target(obj), c.words(err))
 		}
 		out = append(out, obj)
 	}
 	return out, nil
 }
 
-// Delete removes objs, the last first, and waits until they are gone. One
-// that is not there is none to remove.
+// Delete deletes objs in reverse order and waits until they are gone. It ignores objects
+// that do not exist.
 func (c *Client) Delete(ctx context.Context, objs []*unstructured.Unstructured) error {
 	list := ordered(objs)
 	slices.Reverse(list)
@@ -92,8 +92,7 @@ func (c *Client) deleteOne(ctx context.Context, obj *unstructured.Unstructured) 
 	return c.deleteIf(ctx, obj, nil)
 }
 
-// deleteIf deletes an object if it is still the one that is meant; nil means
-// whichever is there.
+// deleteIf deletes an object if it meets the preconditions; nil means none.
 func (c *Client) deleteIf(ctx context.Context, obj *unstructured.Unstructured, still *metav1.Preconditions) error {
 	r, obj, err := c.resource(ctx, obj)
 	if meta.IsNoMatchError(err) {
@@ -119,13 +118,13 @@ func (c *Client) deleteIf(ctx context.Context, obj *unstructured.Unstructured, s
 			return "", err
 		}
 		if f := live.GetFinalizers(); len(f) > 0 {
-			return fmt.Sprintf("it is still there, held by %v", f), nil
+			return fmt.Sprintf("the object still exists, because of finalizers %v", f), nil
 		}
-		return "it is still there", nil
+		return "the object still exists", nil
 	})
 }
 
-// ordered puts what others need first: namespaces, then definitions of kinds.
+// ordered sorts objects by dependency: namespaces first, then CustomResourceDefinitions.
 func ordered(objs []*unstructured.Unstructured) []*unstructured.Unstructured {
 	rank := func(u *unstructured.Unstructured) int {
 		switch {
@@ -145,7 +144,7 @@ func isDefinition(u *unstructured.Unstructured) bool {
 	return u.GetKind() == "CustomResourceDefinition" && u.GroupVersionKind().Group == "apiextensions.k8s.io"
 }
 
-// condition is the status of one of an object's conditions.
+// condition returns the status of a condition of an object, "" if it has none.
 func condition(u *unstructured.Unstructured, name string) string {
 	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, item := range list {
@@ -157,16 +156,16 @@ func condition(u *unstructured.Unstructured, name string) string {
 	return ""
 }
 
-// Until looks again and again until look answers "" or an error that time
-// does not mend. When ctx ends, the error says what was last missing.
+// Until calls look repeatedly until it returns "" or an error that is not temporary. When
+// ctx ends, the error contains what was missing last.
 func (c *Client) Until(ctx context.Context, look func(context.Context) (missing string, err error)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	pause, last := c.first, "nothing was seen yet"
+	pause, last := c.first, "there was no response yet"
 	for {
 		select {
 		case <-ctx.Done():
-			return &Error{Reason: ReasonTimeout, Message: "gave up waiting: " + last, Err: ctx.Err()}
+			return &Error{Reason: ReasonTimeout, Message: "timed out: " + last, Err: ctx.Err()}
 		case <-timer.C:
 		}
 		missing, err := look(ctx)
@@ -175,7 +174,7 @@ func (c *Client) Until(ctx context.Context, look func(context.Context) (missing 
 			return nil
 		case err == nil:
 			last = missing
-		case ctx.Err() != nil: // the next turn ends it with what was last seen
+		case ctx.Err() != nil: // the next iteration returns with the last message
 		case IsTemporary(err):
 			last = err.Error()
 		default:

@@ -1,6 +1,5 @@
-// Package kube is a small client for one cluster: objects applied on the
-// server's side, nodes, rollouts, health. It is made to work through a host's
-// node helper, where the manager cannot reach the API itself.
+// Package kube is a small client for one cluster: server-side apply, nodes, rollouts and
+// health. It works through a host's node helper if the manager cannot reach the API.
 package kube
 
 import (
@@ -29,39 +28,37 @@ import (
 // FieldManager is the name under which Slipway owns fields of objects.
 const FieldManager = "slipway"
 
-// A DialFunc opens a connection; the API is reached through it.
+// A DialFunc opens a connection to the API.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Options of a client. The zero value works.
+// Options configure a client. The zero value works.
 type Options struct {
 	// Address is dialled instead of the host and port of the kubeconfig's
 	// URL, such as "127.0.0.1:6443". The server's certificate is still
 	// verified for the name in that URL.
 	Address string
-	// Patience is how long requests that can be sent twice are sent again while
-	// nobody answers.
+	// Patience is how long repeatable requests are repeated while the API server does
+	// not respond.
 	Patience time.Duration
-	// Trust are authorities, in PEM form, that servers are believed by besides those
-	// of the kubeconfig.
+	// Trust are CAs, in PEM form, that are trusted besides those of the kubeconfig.
 	Trust []byte
 }
 
-// A Client speaks to one cluster. Its methods may be called concurrently.
+// A Client is a client for one cluster. Its methods may be called concurrently.
 type Client struct {
 	http    *http.Client
 	rest    rest.Interface
 	dynamic dynamic.Interface
 	kinds   *kinds
 	server  *url.URL
-	// first is the time between the first two looks of a wait; it doubles from
-	// look to look, up to interval.
+	// first is the first pause of Until; it doubles each time, up to interval.
 	first, interval time.Duration
 }
 
-// New makes a client of an admin kubeconfig. Connections are opened by dial;
-// nil dials from here. A kubeconfig that runs programs, names files or a proxy, or
-// does not verify the server is refused: it may come from elsewhere.
-// Nothing is sent before the first call.
+// New returns a client for an admin kubeconfig. dial opens its connections; nil dials from
+// this machine. New refuses a kubeconfig that runs programs, names files or a proxy, or does
+// not verify the server, because it may come from an untrusted source. The client does not
+// connect before the first call.
 func New(kubeconfig []byte, dial DialFunc, o Options) (*Client, error) {
 	cfg, err := restConfig(kubeconfig)
 	if err != nil {
@@ -94,11 +91,11 @@ func New(kubeconfig []byte, dial DialFunc, o Options) (*Client, error) {
 	}
 	rc, err := rest.UnversionedRESTClientForConfigAndClient(cfg, hc)
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	dyn, err := dynamic.NewForConfigAndClient(cfg, hc)
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	return &Client{
 		http:     hc,
@@ -114,7 +111,7 @@ func New(kubeconfig []byte, dial DialFunc, o Options) (*Client, error) {
 // Close drops idle connections. The client can be used again after it.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// restConfig reads a kubeconfig that carries all it needs in itself.
+// restConfig reads a self-contained kubeconfig.
 func restConfig(kubeconfig []byte) (*rest.Config, error) {
 	raw, err := clientcmd.Load(kubeconfig)
 	if err != nil {
@@ -137,10 +134,9 @@ func restConfig(kubeconfig []byte) (*rest.Config, error) {
 		return nil, err
 	}
 	cfg.UserAgent = FieldManager
-	// The connection is made by the caller's dial, whatever proxy this
-	// process has in its environment.
+	// The caller's dial opens the connection; proxies in the environment are ignored.
 	cfg.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
-	// No queue of our own: the server's priority and fairness is enough.
+	// No client-side rate limit: the server's priority and fairness is enough.
 	cfg.QPS = -1
 	cfg.WarningHandler = rest.NoWarnings{} // it would write to stderr
 	scheme := runtime.NewScheme()
@@ -158,40 +154,40 @@ func selfContained(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) e
 	case cluster.InsecureSkipTLSVerify:
 		return errors.New("insecure-skip-tls-verify is set; the server must be verified")
 	case user.Exec != nil || user.AuthProvider != nil:
-		return errors.New("its user runs a program to log in; one with a certificate or a token in it is needed")
+		return errors.New("its user runs a program to log in; use a kubeconfig that contains a certificate or a token")
 	case cluster.CertificateAuthority != "" || user.ClientCertificate != "" || user.ClientKey != "" || user.TokenFile != "":
-		return errors.New("it names files; one with the certificates in it is needed (kubectl config view --flatten)")
+		return errors.New("it names files; use a kubeconfig that contains the certificates (kubectl config view --flatten)")
 	}
 	return nil
 }
 
-// Healthy asks the API server whether it is ready to serve (/readyz).
+// Healthy returns an error if the API server is not ready (/readyz).
 func (c *Client) Healthy(ctx context.Context) error {
 	if _, err := c.rest.Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
-		return fmt.Errorf("asking the API server whether it is ready: %w", c.words(err))
+		return fmt.Errorf("checking whether the API server is ready: %w", c.words(err))
 	}
 	return nil
 }
 
-// The kinds that have methods of their own.
+// Resources with dedicated methods.
 var (
 	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	nodes      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	pods       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 )
 
-// ConfigMap answers one; missing, it answers nil without an error.
+// ConfigMap returns a ConfigMap, nil without an error if it does not exist.
 func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	u, err := c.dynamic.Resource(configMaps).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if isNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading config map %s/%s: %w", namespace, name, c.words(err))
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, name, c.words(err))
 	}
 	cm := &corev1.ConfigMap{}
 	if err := fromUnstructured(u, cm); err != nil {
-		return nil, fmt.Errorf("reading config map %s/%s: %w", namespace, name, err)
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, name, err)
 	}
 	return cm, nil
 }
@@ -200,8 +196,7 @@ func fromUnstructured(u *unstructured.Unstructured, into any) error {
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
 }
 
-// Raw answers what the API server says at a path, such as /api/v1/events, as
-// JSON.
+// Raw returns the API server's JSON response for a path, such as /api/v1/events.
 func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
 	out, err := c.rest.Get().AbsPath(path).DoRaw(ctx)
 	if err != nil {

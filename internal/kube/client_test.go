@@ -126,7 +126,7 @@ func TestWords(t *testing.T) {
 		}
 		err = c.Healthy(t.Context())
 		wantReason(t, err, ReasonUnreachable)
-		if !strings.Contains(err.Error(), "nothing listens for the API at example.com:6443") {
+		if !strings.Contains(err.Error(), "no API server is listening at example.com:6443") {
 			t.Errorf("error is %v", err)
 		}
 	})

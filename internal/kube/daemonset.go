@@ -11,11 +11,11 @@ import (
 
 var daemonSets = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}
 
-// DaemonSets are the names of all, as "namespace/name", sorted.
+// DaemonSets returns the names of all DaemonSets as "namespace/name", sorted.
 func (c *Client) DaemonSets(ctx context.Context) ([]string, error) {
 	list, err := c.dynamic.Resource(daemonSets).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing daemon sets: %w", c.words(err))
+		return nil, fmt.Errorf("listing DaemonSets: %w", c.words(err))
 	}
 	var out []string
 	for _, item := range list.Items {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// An Action is what applying does to an object.
+// An Action is the effect of applying an object.
 type Action string
 
 // The actions.
@@ -22,18 +22,18 @@ const (
 	Update Action = "update"
 )
 
-// A Change is what applying one object would do.
+// A Change is the change that applying an object would make.
 type Change struct {
 	Kind      string // "DaemonSet"
 	Namespace string // "" for objects of the cluster
 	Name      string
 	Action    Action
-	// Diff is unified, of the objects as YAML without what the server
-	// keeps in them. The values of secrets are not in it.
+	// Diff is a unified diff of the objects as YAML, without the fields that the server
+	// sets and without the values of Secrets.
 	Diff string
 }
 
-// Target is the object for people: "DaemonSet kube-flannel/kube-flannel-ds".
+// Target returns the object for users: "DaemonSet kube-flannel/kube-flannel-ds".
 func (c Change) Target() string {
 	if c.Namespace == "" {
 		return c.Kind + " " + c.Name
@@ -41,9 +41,9 @@ func (c Change) Target() string {
 	return c.Kind + " " + c.Namespace + "/" + c.Name
 }
 
-// Diff asks the server what applying objs would change, by a dry run. Objects
-// that are as described are left out. An object whose kind or namespace is
-// not there yet counts as one to create.
+// Diff returns, by a dry run, what applying objs would change. It leaves out objects
+// without a change. An object whose kind or namespace does not exist yet counts as one to
+// create.
 func (c *Client) Diff(ctx context.Context, objs []*unstructured.Unstructured) ([]Change, error) {
 	var out []Change
 	for _, obj := range objs {
@@ -82,8 +82,8 @@ func (c *Client) diffOne(ctx context.Context, obj *unstructured.Unstructured) (*
 	return change(live, then)
 }
 
-// change compares two states of an object; was is nil if there is none. It
-// answers nil if they are the same.
+// change compares two states of an object and returns nil if they are equal. was is nil if
+// the object does not exist.
 func change(was, will *unstructured.Unstructured) (*Change, error) {
 	ch := &Change{Kind: will.GetKind(), Namespace: will.GetNamespace(), Name: will.GetName(), Action: Create}
 	var before map[string]any
@@ -117,7 +117,7 @@ func text(object map[string]any) ([]byte, error) {
 	return yaml.Marshal(object)
 }
 
-// settled is a copy of an object without what the server keeps in it.
+// settled returns a copy of an object without the fields that the server sets.
 func settled(u *unstructured.Unstructured) map[string]any {
 	object := u.DeepCopy().Object
 	delete(object, "status")
@@ -127,7 +127,7 @@ func settled(u *unstructured.Unstructured) map[string]any {
 		unstructured.RemoveNestedField(object, "metadata", field)
 	}
 	for _, name := range []string{
-		// It repeats the whole object, the values of secrets included.
+		// It repeats the whole object, including the values of Secrets.
 		"kubectl.kubernetes.io/last-applied-configuration",
 		"deprecated.daemonset.template.generation",
 		"deployment.kubernetes.io/revision",
@@ -142,7 +142,7 @@ func settled(u *unstructured.Unstructured) map[string]any {
 	return object
 }
 
-// redact takes the values out of secrets and leaves which of them change.
+// redact removes the values of Secrets, but shows which of them change.
 func redact(before, after map[string]any) {
 	if after["kind"] != "Secret" {
 		return
@@ -160,8 +160,8 @@ func redact(before, after map[string]any) {
 		for key := range old {
 			old[key] = "(secret)"
 		}
-		// A value that is no map is a mistake of the manifest's; it still
-		// must not show.
+		// A value that is not a map is an error in the manifest, but must not be shown
+		// either.
 		for _, object := range []map[string]any{before, after} {
 			if v, ok := object[field]; ok {
 				if _, isMap := v.(map[string]any); !isMap && v != nil {
@@ -172,7 +172,7 @@ func redact(before, after map[string]any) {
 	}
 }
 
-// target is an object for people.
+// target returns the name of an object for users.
 func target(u *unstructured.Unstructured) string {
 	return Change{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName()}.Target()
 }

@@ -18,31 +18,30 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// LeavingAnnotation marks a node that Slipway has cordoned because it leaves, or
-// is out of service for a while: one that a user has cordoned is not ours to open
-// again.
+// LeavingAnnotation marks a node that Slipway has cordoned, because it leaves or is out of
+// service for a while. Slipway does not uncordon nodes that a user has cordoned.
 const LeavingAnnotation = "slipway.dev/leaving"
 
 var budgets = schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}
 
-// evictAgain is how long after a refusal a pod is tried again.
+// evictAgain is the pause before a refused eviction is repeated.
 const evictAgain = 5 * time.Second
 
-// Draining says what a node still needs before it can leave. The zero value is
-// a node that is drained.
+// Draining is what a drain of a node still has to do. The zero value means that the node is
+// drained.
 type Draining struct {
-	// Cordon says that pods may still be placed on it.
+	// Cordon reports whether the node is not cordoned yet.
 	Cordon bool
-	// Pods are those to be evicted: all but pods of DaemonSets and mirror
-	// pods, which live and die with the node, and those that have ended.
+	// Pods are the pods to evict: all except pods of DaemonSets and mirror pods, which
+	// belong to the node, and pods that have ended.
 	Pods []corev1.Pod
-	// Blocked are pods that no waiting helps: without a controller nobody
-	// makes them again, and some budgets never let go. One line each.
+	// Blocked lists, one line each, the pods that cannot be evicted however long a drain
+	// waits: pods without a controller, and pods whose budget never allows it.
 	Blocked []string
 }
 
-// Undrained answers what a node still needs before it can leave; nothing of
-// one that the cluster does not have.
+// Undrained returns what a drain of a node has to do, the zero value if the node does not
+// exist.
 func (c *Client) Undrained(ctx context.Context, node string) (Draining, error) {
 	n, err := c.Node(ctx, node)
 	if n == nil || err != nil {
@@ -60,7 +59,7 @@ func (c *Client) Undrained(ctx context.Context, node string) (Draining, error) {
 	return d, nil
 }
 
-// blocked are those of some pods that no waiting helps, one line each.
+// blocked returns the pods that can never be evicted, one line each.
 func blocked(list []corev1.Pod, all []policyv1.PodDisruptionBudget) (out []string) {
 	for i := range list {
 		if why := blocks(&list[i], all); why != "" {
@@ -72,7 +71,7 @@ func blocked(list []corev1.Pod, all []policyv1.PodDisruptionBudget) (out []strin
 
 func podName(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
 
-// podsOf are the pods on a node.
+// podsOf returns the pods on a node.
 func (c *Client) podsOf(ctx context.Context, node string) ([]corev1.Pod, error) {
 	list, err := c.dynamic.Resource(pods).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
@@ -87,7 +86,7 @@ func (c *Client) podsOf(ctx context.Context, node string) ([]corev1.Pod, error) 
 	return out, nil
 }
 
-// evictable are the pods on a node that have to leave it, by name.
+// evictable returns the pods to evict from a node, sorted by name.
 func (c *Client) evictable(ctx context.Context, node string) ([]corev1.Pod, error) {
 	out, err := c.podsOf(ctx, node)
 	if err != nil {
@@ -110,24 +109,24 @@ func leaves(p *corev1.Pod) bool {
 func (c *Client) budgets(ctx context.Context) ([]policyv1.PodDisruptionBudget, error) {
 	list, err := c.dynamic.Resource(budgets).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing disruption budgets: %w", c.words(err))
+		return nil, fmt.Errorf("listing PodDisruptionBudgets: %w", c.words(err))
 	}
 	out := make([]policyv1.PodDisruptionBudget, len(list.Items))
 	for i := range list.Items {
 		if err := fromUnstructured(&list.Items[i], &out[i]); err != nil {
-			return nil, fmt.Errorf("reading disruption budget %s: %w", list.Items[i].GetName(), err)
+			return nil, fmt.Errorf("reading PodDisruptionBudget %s: %w", list.Items[i].GetName(), err)
 		}
 	}
 	return out, nil
 }
 
-// blocks says why a pod cannot be evicted however long one waits, or "".
+// blocks returns the reason why a pod can never be evicted, or "".
 func blocks(p *corev1.Pod, all []policyv1.PodDisruptionBudget) string {
 	if p.DeletionTimestamp != nil {
-		return "" // it goes already
+		return "" // it is already being deleted
 	}
 	if metav1.GetControllerOf(p) == nil {
-		return "has no controller: nobody makes it again elsewhere"
+		return "has no controller that would recreate it on another node"
 	}
 	var over []string
 	for i := range all {
@@ -136,24 +135,23 @@ func blocks(p *corev1.Pod, all []policyv1.PodDisruptionBudget) string {
 			continue
 		}
 		if never(b) {
-			return "is held by disruption budget " + b.Name + ", which never lets a pod go: " + budgetText(b)
+			return "cannot be evicted: PodDisruptionBudget " + b.Name + " never allows it: " + budgetText(b)
 		}
 		over = append(over, b.Name)
 	}
 	if len(over) > 1 { // the eviction API refuses it
-		return "has several disruption budgets (" + strings.Join(over, ", ") + "), with which no pod is evicted"
+		return "has several PodDisruptionBudgets (" + strings.Join(over, ", ") + "), so that it cannot be evicted"
 	}
 	return ""
 }
 
-// holds says that a budget is of a pod.
+// holds reports whether a budget covers a pod.
 func holds(b *policyv1.PodDisruptionBudget, p *corev1.Pod) bool {
 	sel, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	return b.Namespace == p.Namespace && err == nil && sel.Matches(labels.Set(p.Labels))
 }
 
-// never says of a budget that it allows no eviction even when all its pods
-// are healthy.
+// never reports whether a budget allows no eviction even if all its pods are healthy.
 func never(b *policyv1.PodDisruptionBudget) bool {
 	if m := b.Spec.MaxUnavailable; m != nil && (m.String() == "0" || m.String() == "0%") {
 		return true
@@ -166,26 +164,26 @@ func budgetText(b *policyv1.PodDisruptionBudget) string {
 	if m := b.Spec.MaxUnavailable; m != nil {
 		return "maxUnavailable is " + m.String()
 	}
-	return fmt.Sprintf("it wants %d of %d pods", b.Status.DesiredHealthy, b.Status.ExpectedPods)
+	return fmt.Sprintf("%d of %d pods must be healthy", b.Status.DesiredHealthy, b.Status.ExpectedPods)
 }
 
-// Cordoned says that it was Slipway who has cordoned a node.
+// Cordoned reports whether Slipway has cordoned a node.
 func Cordoned(n *corev1.Node) bool {
 	_, ours := n.Annotations[LeavingAnnotation]
 	return ours
 }
 
-// Uncordon opens a node again that Slipway has cordoned.
+// Uncordon uncordons a node that Slipway has cordoned.
 func (c *Client) Uncordon(ctx context.Context, node string) error {
 	patch := fmt.Appendf(nil, `{"metadata": {"annotations": {%q: null}}, "spec": {"unschedulable": null}}`, LeavingAnnotation)
 	_, err := c.dynamic.Resource(nodes).Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil {
-		return fmt.Errorf("opening node %s: %w", node, c.words(err))
+		return fmt.Errorf("uncordoning node %s: %w", node, c.words(err))
 	}
 	return nil
 }
 
-// Cordon keeps new pods off a node that is to leave, or to be out of service.
+// Cordon cordons a node that leaves or is out of service for a while.
 func (c *Client) Cordon(ctx context.Context, node string) error {
 	n, err := c.Node(ctx, node)
 	if n == nil || err != nil || n.Spec.Unschedulable {
@@ -204,8 +202,8 @@ func (c *Client) Cordon(ctx context.Context, node string) error {
 	return nil
 }
 
-// A BlockedError is a drain that has stopped at pods that nobody makes again: they came
-// to the node, or to be so, after it was looked at.
+// A BlockedError is returned by a drain that stops at pods without a controller: they were
+// created, or lost their controller, after the check of the node.
 type BlockedError struct {
 	Node string
 	Pods []string // one line each, as in Draining
@@ -215,13 +213,12 @@ func (e *BlockedError) Error() string {
 	return "node " + e.Node + " cannot be drained: pod " + strings.Join(e.Pods, "; pod ")
 }
 
-// Drain evicts the pods of a node and waits until they are gone; disruption
-// budgets are respected. A pod without a controller stops it, which is a BlockedError,
-// and none is asked to go then. What a budget holds is waited for: a budget counts the
-// pods that there are, and one that is made anew by its name is missing for a moment.
-// With force, pods that are Blocked are deleted all the same. progress, which may be
-// nil, hears what is waited for. Time is bounded by ctx alone; the error then says which
-// pods are left, and why.
+// Drain evicts the pods of a node and waits until they are gone. It respects disruption
+// budgets. If there is a pod without a controller, it returns a BlockedError and evicts
+// nothing more. It waits for pods that a budget protects, because a budget can change: for
+// example, a pod that is recreated under its name is missing for a moment. With force, it
+// deletes Blocked pods. progress, which may be nil, is called with the pods that it waits
+// for. Only ctx limits the time; the error then has the remaining pods and the reasons.
 func (c *Client) Drain(ctx context.Context, node string, force bool, progress func(string)) error {
 	d := &drain{client: c, node: node, force: force, tried: map[types.UID]time.Time{}, held: map[types.UID]string{}}
 	if err := c.Until(ctx, told(progress, d.look)); err != nil {
@@ -234,12 +231,12 @@ type drain struct {
 	client *Client
 	node   string
 	force  bool
-	tried  map[types.UID]time.Time // when a pod was last asked to go
-	held   map[types.UID]string    // why it was not let go
+	tried  map[types.UID]time.Time // time of the last eviction request for a pod
+	held   map[types.UID]string    // the reason why it was refused
 }
 
-// look asks every pod to go that has not been asked lately, and answers what
-// is left.
+// look evicts every pod for which there was no recent request, and returns the remaining
+// pods.
 func (d *drain) look(ctx context.Context) (string, error) {
 	list, err := d.client.evictable(ctx, d.node)
 	if err != nil || len(list) == 0 {
@@ -249,7 +246,7 @@ func (d *drain) look(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if alone := blocked(list, nil); len(alone) > 0 && !d.force { // the server would let them go
+	if alone := blocked(list, nil); len(alone) > 0 && !d.force { // the server would evict them
 		return "", &BlockedError{d.node, alone}
 	}
 	var left []string
@@ -261,7 +258,7 @@ func (d *drain) look(ctx context.Context) (string, error) {
 				return "", err
 			}
 		}
-		why := "is ending"
+		why := "is terminating"
 		if held := d.held[p.UID]; p.DeletionTimestamp == nil && held != "" {
 			why = held
 		}
@@ -270,8 +267,8 @@ func (d *drain) look(ctx context.Context) (string, error) {
 	return strings.Join(left, "; "), nil
 }
 
-// evict asks a pod to go, or with force deletes one that is blocked, and answers why
-// it may not. Another of its name may have come since: that one is not meant.
+// evict evicts a pod, or with force deletes a blocked one, and returns the reason if it is
+// refused. A new pod with the same name is not affected.
 func (d *drain) evict(ctx context.Context, p *corev1.Pod, blocked string) (held string, err error) {
 	r := d.client.dynamic.Resource(pods).Namespace(p.Namespace)
 	uid := p.UID
@@ -288,16 +285,16 @@ func (d *drain) evict(ctx context.Context, p *corev1.Pod, blocked string) (held 
 	case err == nil, isNotFound(err), apierrors.IsConflict(err):
 		return "", nil
 	case apierrors.IsTooManyRequests(err):
-		return "is held: " + refusal(err), nil
+		return "cannot be evicted now: " + refusal(err), nil
 	case blocked != "":
 		return blocked, nil
 	case apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return "is ending with its namespace", nil
+		return "is terminating with its namespace", nil
 	}
 	return "", fmt.Errorf("evicting pod %s: %w", podName(p), d.client.words(err))
 }
 
-// refusal is what the server says of a pod that may not go now: its budget.
+// refusal returns the server's reason for a refused eviction: the budget.
 func refusal(err error) string {
 	if s, ok := err.(apierrors.APIStatus); ok && s.Status().Details != nil {
 		for _, cause := range s.Status().Details.Causes {
@@ -309,7 +306,7 @@ func refusal(err error) string {
 	return err.Error()
 }
 
-// DeleteNode deletes a node; one that is gone is no error.
+// DeleteNode deletes a node. A missing node is not an error.
 func (c *Client) DeleteNode(ctx context.Context, name string) error {
 	err := c.dynamic.Resource(nodes).Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !isNotFound(err) {
@@ -318,8 +315,8 @@ func (c *Client) DeleteNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// DeletePods deletes the pods of a node that is gone for good, without waiting
-// for a kubelet to end them: the cluster would do so itself, a minute later.
+// DeletePods deletes the pods of a permanently lost node, without waiting for a kubelet.
+// The cluster would do the same a minute later.
 func (c *Client) DeletePods(ctx context.Context, node string) error {
 	list, err := c.podsOf(ctx, node)
 	if err != nil {

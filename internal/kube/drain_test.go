@@ -59,7 +59,7 @@ func TestUndrained(t *testing.T) {
 			[]string{aPod("mine", "", "")},
 			nil, true,
 			[]string{"mine"},
-			[]string{"ns/mine has no controller: nobody makes it again elsewhere"},
+			[]string{"ns/mine has no controller that would recreate it on another node"},
 		},
 		{
 			"a budget that may allow it", "one waits for it", `{}`,
@@ -79,8 +79,8 @@ func TestUndrained(t *testing.T) {
 			true,
 			[]string{"db", "web"},
 			[]string{
-				"ns/db is held by disruption budget c, which never lets a pod go: it wants 1 of 1 pods",
-				"ns/web is held by disruption budget b, which never lets a pod go: maxUnavailable is 0",
+				"ns/db cannot be evicted: PodDisruptionBudget c never allows it: 1 of 1 pods must be healthy",
+				"ns/web cannot be evicted: PodDisruptionBudget b never allows it: maxUnavailable is 0",
 			},
 		},
 		{
@@ -89,7 +89,7 @@ func TestUndrained(t *testing.T) {
 			[]string{aBudget("b", "web", `"minAvailable":1`, `"expectedPods":2`), aBudget("c", "web", `"minAvailable":1`, `"expectedPods":2`)},
 			true,
 			[]string{"web"},
-			[]string{"ns/web has several disruption budgets (b, c), with which no pod is evicted"},
+			[]string{"ns/web has several PodDisruptionBudgets (b, c), so that it cannot be evicted"},
 		},
 		{"going", "it needs no leave", `{}`, []string{aPod("mine", "", `,"deletionTimestamp":"2026-11-21T00:00:00Z"`)}, nil, true, []string{"mine"}, nil},
 	} {
@@ -156,7 +156,7 @@ func TestDrainHeld(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	err := c.Drain(ctx, "w1", false, nil)
-	want := "draining node w1: gave up waiting: ns/web is held: The disruption budget b needs 2 healthy pods and has 2 currently"
+	want := "draining node w1: timed out: ns/web cannot be evicted now: The disruption budget b needs 2 healthy pods and has 2 currently"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -184,14 +184,14 @@ func TestDrainBlocked(t *testing.T) {
 		}, nil},
 		{"a bare pod", []call{
 			{request: listPods, answer: items(append(stays, web, mine)...)}, {request: listBudgets, answer: nothing},
-		}, []string{"ns/mine has no controller: nobody makes it again elsewhere"}},
+		}, []string{"ns/mine has no controller that would recreate it on another node"}},
 		{"a bare pod that came later", []call{
 			{request: listPods, answer: items(web)},
 			{request: listBudgets, answer: nothing},
 			granted,
 			{request: listPods, answer: items(mine)},
 			{request: listBudgets, answer: nothing},
-		}, []string{"ns/mine has no controller: nobody makes it again elsewhere"}},
+		}, []string{"ns/mine has no controller that would recreate it on another node"}},
 		{"a budget that lets nothing go while a pod is made anew", []call{
 			{request: listPods, answer: items(db)},
 			{request: listBudgets, answer: items(held)},
@@ -200,7 +200,7 @@ func TestDrainBlocked(t *testing.T) {
 		}, nil},
 		{"two of them", []call{
 			{request: listPods, answer: items(mine, db, other)}, {request: listBudgets, answer: items(held)},
-		}, []string{"ns/mine has no controller: nobody makes it again elsewhere", "ns/other has no controller: nobody makes it again elsewhere"}},
+		}, []string{"ns/mine has no controller that would recreate it on another node", "ns/other has no controller that would recreate it on another node"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			err := newFakeAPI(t, tc.calls...).client().Drain(t.Context(), "w1", false, nil)

@@ -15,37 +15,36 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// A Reason is a stable word for why a request failed.
+// A Reason is a stable word for the reason why a request failed.
 type Reason string
 
 // The reasons.
 const (
-	// ReasonUnreachable: no answer from the API server; it may come back.
+	// ReasonUnreachable: the API server does not respond; this may be temporary.
 	ReasonUnreachable Reason = "APIUnreachable"
-	// ReasonUnavailable: it answered, but cannot serve now.
+	// ReasonUnavailable: it responded, but cannot serve the request now.
 	ReasonUnavailable Reason = "APIUnavailable"
-	// ReasonTimeout: the time given for it is over.
+	// ReasonTimeout: the time limit was reached.
 	ReasonTimeout Reason = "Timeout"
-	// ReasonCertificate: it is not who it should be, or its certificate
-	// has expired.
+	// ReasonCertificate: its certificate is not trusted or not valid.
 	ReasonCertificate Reason = "CertificateInvalid"
-	// ReasonUnauthorized: it does not know us; ReasonForbidden: it does not
-	// let us.
+	// ReasonUnauthorized: it does not accept the credentials. ReasonForbidden: the user
+	// lacks the permission.
 	ReasonUnauthorized Reason = "Unauthorized"
 	ReasonForbidden    Reason = "Forbidden"
-	// ReasonNotFound: what was named is not there.
+	// ReasonNotFound: the object does not exist.
 	ReasonNotFound Reason = "NotFound"
-	// ReasonConflict: another has written in between.
+	// ReasonConflict: another client changed the object in the meantime.
 	ReasonConflict Reason = "Conflict"
-	// ReasonInvalid: the object is refused as it is.
+	// ReasonInvalid: the object is invalid.
 	ReasonInvalid Reason = "Invalid"
-	// ReasonFailed: what was waited for has failed and will not come.
+	// ReasonFailed: the object that was waited for has failed permanently.
 	ReasonFailed Reason = "Failed"
-	// ReasonOther: anything else the API server said.
+	// ReasonOther: any other error of the API server.
 	ReasonOther Reason = "APIError"
 )
 
-// An Error is a request that failed, in words for people.
+// An Error is a failed request with a message for users.
 type Error struct {
 	Reason  Reason
 	Message string
@@ -56,12 +55,12 @@ func (e *Error) Error() string { return e.Message }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Temporary says that the same request may succeed later.
+// Temporary reports whether the same request may succeed later.
 func (e *Error) Temporary() bool {
 	return e.Reason == ReasonUnreachable || e.Reason == ReasonUnavailable || e.Reason == ReasonConflict
 }
 
-// IsTemporary says that err is a request that may succeed later.
+// IsTemporary reports whether err is a request that may succeed later.
 func IsTemporary(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Temporary()
@@ -69,7 +68,7 @@ func IsTemporary(err error) bool {
 
 func isNotFound(err error) bool { return err != nil && apierrors.IsNotFound(err) }
 
-// words puts an error of the client libraries into words for people.
+// words converts an error of the client libraries into an *Error with a plain message.
 func (c *Client) words(err error) error {
 	var done *Error
 	if err == nil || errors.As(err, &done) {
@@ -86,7 +85,7 @@ func (c *Client) words(err error) error {
 	case apierrors.IsUnauthorized(err):
 		return &Error{
 			Reason: ReasonUnauthorized, Err: err,
-			Message: "the API server does not accept this kubeconfig: its certificate may have expired, or it is of another cluster",
+			Message: "the API server does not accept this kubeconfig: its certificate may have expired, or it may belong to another cluster",
 		}
 	case apierrors.IsForbidden(err):
 		reason = ReasonForbidden
@@ -103,7 +102,7 @@ func (c *Client) words(err error) error {
 	return &Error{Reason: reason, Message: err.Error(), Err: err}
 }
 
-// reachError is about errors before the API server said anything.
+// reachError handles errors that occur before the API server responds.
 func (c *Client) reachError(err error) (Reason, string) {
 	host := c.server.Host
 	var (
@@ -114,7 +113,7 @@ func (c *Client) reachError(err error) (Reason, string) {
 	)
 	switch {
 	case errors.As(err, &unknown):
-		return ReasonCertificate, fmt.Sprintf("the server that answers for %s is not of this cluster: its certificate is signed by another authority", host)
+		return ReasonCertificate, fmt.Sprintf("the server at %s does not belong to this cluster: its certificate was signed by another CA", host)
 	case errors.As(err, &name):
 		return ReasonCertificate, fmt.Sprintf("the API server's certificate is not for %s: %v", host, name)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
@@ -123,19 +122,19 @@ func (c *Client) reachError(err error) (Reason, string) {
 	case errors.As(err, &invalid):
 		return ReasonCertificate, "the API server's certificate is not valid: " + invalid.Error()
 	case errors.Is(err, context.Canceled):
-		return ReasonTimeout, "it was cancelled"
+		return ReasonTimeout, "the request was cancelled"
 	case errors.Is(err, context.DeadlineExceeded):
-		return ReasonTimeout, fmt.Sprintf("the API server at %s did not answer in time", host)
+		return ReasonTimeout, fmt.Sprintf("the API server at %s did not respond in time", host)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return ReasonUnreachable, fmt.Sprintf("nothing listens for the API at %s", host)
+		return ReasonUnreachable, fmt.Sprintf("no API server is listening at %s", host)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		return ReasonUnreachable, fmt.Sprintf("the API server at %s closed the connection", host)
 	case errors.As(err, &neterr):
 		var u *url.Error
-		if errors.As(err, &u) { // the URL has been said
+		if errors.As(err, &u) { // the message already has the address
 			err = u.Err
 		}
-		return ReasonUnreachable, fmt.Sprintf("the API server at %s cannot be reached: %v", host, err)
+		return ReasonUnreachable, fmt.Sprintf("the API server at %s is unreachable: %v", host, err)
 	}
 	return "", ""
 }

@@ -12,10 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A machine that was given up may come back, and its kubelet still has what it
-// needs to present itself: no certificate of a kubelet is ever revoked. This
-// policy turns it away, by its machine id, so that another machine may have
-// its name.
+// A force-removed machine may come back, and its kubelet still has valid credentials,
+// because kubelet certificates cannot be revoked. This policy rejects it by its machine id,
+// so that another machine can use its name.
 const (
 	ForgottenPolicy     = "slipway-forgotten-machines"
 	forgottenAnnotation = "slipway.dev/machine-ids"
@@ -24,7 +23,7 @@ const (
 
 var policies = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}
 
-// Forgotten are the ids of machines that may not be nodes any more, sorted.
+// Forgotten returns the ids of the machines that the policy rejects, sorted.
 func (c *Client) Forgotten(ctx context.Context) ([]string, error) {
 	u, err := c.dynamic.Resource(policies).Get(ctx, ForgottenPolicy, metav1.GetOptions{})
 	if isNotFound(err) {
@@ -38,18 +37,18 @@ func (c *Client) Forgotten(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(ids, func(id string) bool { return !IsMachineID(id) }), nil
 }
 
-// machineIDs are the ids that a machine can have: 32 hexadecimal digits, or a UUID where
-// the firmware's is used. A kubelet may report any text, and the ids are listed in one.
+// machineIDs matches possible machine ids: 32 hexadecimal digits, or a UUID from the
+// firmware. A kubelet may report any text, and the ids are stored in one text.
 var machineIDs = regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`)
 
-// IsMachineID reports whether a text can be the id of a machine.
+// IsMachineID reports whether a text can be a machine id.
 func IsMachineID(id string) bool { return machineIDs.MatchString(id) }
 
-// Forget keeps a machine from being a node again. A text that is not the id of a machine
-// is refused.
+// Forget adds a machine to the policy, so that it cannot be a node again. It refuses a text
+// that is not a machine id.
 func (c *Client) Forget(ctx context.Context, machineID string) error {
 	if machineID != "" && !IsMachineID(machineID) {
-		return fmt.Errorf("turning a machine away: %.80q is not a machine id", machineID)
+		return fmt.Errorf("rejecting a removed machine: %.80q is not a machine id", machineID)
 	}
 	ids, err := c.Forgotten(ctx)
 	if err != nil || machineID == "" || slices.Contains(ids, machineID) {
@@ -60,7 +59,7 @@ func (c *Client) Forget(ctx context.Context, machineID string) error {
 	return c.Apply(ctx, forgottenObjects(ids))
 }
 
-// Readmit lets a machine be a node again.
+// Readmit removes a machine from the policy, so that it can be a node again.
 func (c *Client) Readmit(ctx context.Context, machineID string) error {
 	ids, err := c.Forgotten(ctx)
 	if err != nil || !slices.Contains(ids, machineID) {
@@ -90,7 +89,7 @@ func forgottenObjects(ids []string) []*unstructured.Unstructured {
 				}}},
 				"validations": []any{map[string]any{
 					"expression": "!has(object.status) || !has(object.status.nodeInfo) || !(object.status.nodeInfo.machineID in [" + strings.Join(quoted, ", ") + "])",
-					"message":    "this machine was taken off the cluster while it did not answer; put it back first: slipway delete node --host",
+					"message":    "this machine was force-removed from the cluster; reset it first: slipway delete node --host USER@ADDRESS",
 				}},
 			},
 		}},

@@ -10,14 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A PodImage is one that pods are made of.
+// A PodImage is an image of pods.
 type PodImage struct {
-	// Name is as pods name it, and ID what the runtime made of that: with a digest,
-	// if it was pulled.
+	// Name is the name in pods, ID the id of the runtime: with a digest if the image was
+	// pulled.
 	Name, ID string
 }
 
-// PodImages are those of all pods, each once, by name.
+// PodImages returns the images of all pods, each once, sorted by name.
 func (c *Client) PodImages(ctx context.Context) ([]PodImage, error) {
 	list, err := c.dynamic.Resource(pods).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -34,7 +34,7 @@ func (c *Client) PodImages(ctx context.Context) ([]PodImage, error) {
 			is[s.Name] = s.ImageID
 		}
 		for _, one := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-			if id := is[one.Name]; ids[one.Image] == "" || id > ids[one.Image] { // of several, always the same
+			if id := is[one.Name]; ids[one.Image] == "" || id > ids[one.Image] { // of several ids, always choose the same
 				ids[one.Image] = id
 			}
 		}

@@ -16,10 +16,10 @@ import (
 
 var signingRequests = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"}
 
-// ApproveServing approves the pending requests of one kubelet for a serving
-// certificate. Requests that the kubelet may not make stay pending, and refused says
-// why. It approves what it has read: the API server refuses a request that has been
-// changed since, or was made again under the same name.
+// ApproveServing approves the pending requests of one kubelet for a serving certificate.
+// Requests that the kubelet may not make stay pending, and refused has the reasons. It
+// approves only what it has read: the API server rejects the approval of a request that was
+// changed or recreated since then.
 func (c *Client) ApproveServing(ctx context.Context, kubelet op.KubeletIdentity) (approved, refused []string, err error) {
 	for more := ""; ; {
 		list, err := c.dynamic.Resource(signingRequests).List(ctx, metav1.ListOptions{
@@ -46,10 +46,11 @@ func (c *Client) ApproveServing(ctx context.Context, kubelet op.KubeletIdentity)
 	}
 }
 
-// errNotAsked is of a request that another kubelet has made, or that is not pending.
-var errNotAsked = errors.New("the kubelet does not ask for it")
+// errNotAsked means that another kubelet made the request, or that it is not pending.
+var errNotAsked = errors.New("not a pending request of this kubelet")
 
-// judge approves a request if the kubelet has made it and may; why says that it is left.
+// judge approves a request if the kubelet made it and may make it. Otherwise why has the
+// reason.
 func (c *Client) judge(ctx context.Context, u *unstructured.Unstructured, kubelet op.KubeletIdentity) (why, err error) {
 	var r kubeletcsr.Request
 	raw, err := u.MarshalJSON()
@@ -68,7 +69,7 @@ func (c *Client) judge(ctx context.Context, u *unstructured.Unstructured, kubele
 	return nil, c.approve(ctx, u)
 }
 
-// approve approves a request. One that has just been deleted needs no approval.
+// approve approves a request. A request that was just deleted needs no approval.
 func (c *Client) approve(ctx context.Context, u *unstructured.Unstructured) error {
 	if err := unstructured.SetNestedSlice(u.Object, []any{kubeletcsr.Approval()}, "status", "conditions"); err != nil {
 		return err

@@ -14,15 +14,15 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// kinds remembers which resource serves a kind. What is not known is asked
-// for each time: the kind may have been defined since.
+// kinds caches which resource serves a kind. Unknown kinds are queried each time, because
+// they may have been defined in the meantime.
 type kinds struct {
 	mu    sync.Mutex
 	known map[schema.GroupVersionKind]metav1.APIResource
 }
 
-// kind finds the resource that serves a kind. The error satisfies
-// meta.IsNoMatchError if the cluster does not know it.
+// kind returns the resource that serves a kind. The error satisfies meta.IsNoMatchError if
+// the cluster does not know the kind.
 func (c *Client) kind(ctx context.Context, gvk schema.GroupVersionKind) (metav1.APIResource, error) {
 	c.kinds.mu.Lock()
 	r, ok := c.kinds.known[gvk]
@@ -49,7 +49,7 @@ func (c *Client) kind(ctx context.Context, gvk schema.GroupVersionKind) (metav1.
 	c.kinds.mu.Lock()
 	defer c.kinds.mu.Unlock()
 	for _, r := range list.APIResources {
-		if !strings.Contains(r.Name, "/") { // "deployments/status" is of the same kind
+		if !strings.Contains(r.Name, "/") { // "deployments/status" has the same kind
 			c.kinds.known[gvk.GroupVersion().WithKind(r.Kind)] = r
 		}
 	}
@@ -59,8 +59,8 @@ func (c *Client) kind(ctx context.Context, gvk schema.GroupVersionKind) (metav1.
 	return r, noMatch
 }
 
-// resource finds where an object lives, and answers a copy of it with its
-// namespace filled in.
+// resource returns the resource interface for an object, and a copy of the object with its
+// namespace set.
 func (c *Client) resource(ctx context.Context, obj *unstructured.Unstructured) (dynamic.ResourceInterface, *unstructured.Unstructured, error) {
 	obj = obj.DeepCopy()
 	gvk := obj.GroupVersionKind()
@@ -79,7 +79,7 @@ func (c *Client) resource(ctx context.Context, obj *unstructured.Unstructured) (
 	return all.Namespace(obj.GetNamespace()), obj, nil
 }
 
-// defined are the kinds that a definition of kinds brings.
+// defined returns the kinds of a CustomResourceDefinition.
 func defined(definition *unstructured.Unstructured) []schema.GroupVersionKind {
 	group, _, _ := unstructured.NestedString(definition.Object, "spec", "group")
 	kind, _, _ := unstructured.NestedString(definition.Object, "spec", "names", "kind")

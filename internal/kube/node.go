@@ -16,20 +16,20 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// The annotations of a node that record what is ours on it, so that a label
-// taken out of the file is taken off the node while others' labels stay.
+// Node annotations that list Slipway's labels and taints, so that a label that is removed
+// from the cluster file is removed from the node while other labels are kept.
 const (
 	LabelsAnnotation = "slipway.dev/labels" // keys: "a,b"
 	TaintsAnnotation = "slipway.dev/taints" // keys and effects: "a:NoSchedule"
 )
 
-// NodeState is a node in few words.
+// NodeState is a summary of a node.
 type NodeState struct {
 	Name  string
 	Ready bool
-	// Message says why it is not ready.
+	// Message is the reason why it is not ready.
 	Message string
-	// Reported is when its kubelet said so, in whole seconds of its host's
+	// Reported is the time of its kubelet's report, in whole seconds of the host's
 	// clock.
 	Reported      time.Time
 	MachineID     string
@@ -76,14 +76,14 @@ func State(n *corev1.Node) NodeState {
 	return s
 }
 
-// ReadySince says that the node is ready, and that its kubelet has said so since
-// it was started. Until it has, what is known is from the one before, and the
-// new one may well say first that it is not ready yet.
+// ReadySince reports whether the node is ready according to a report of its kubelet after
+// the kubelet was started. An older report is from the previous kubelet process, and the
+// new process may first report that it is not ready.
 func (s NodeState) ReadySince(started time.Time) bool {
 	return s.Ready && !s.Reported.Before(started.Truncate(time.Second))
 }
 
-// Nodes are all nodes of the cluster, by name.
+// Nodes returns all nodes of the cluster, sorted by name.
 func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 	list, err := c.dynamic.Resource(nodes).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 	return out, nil
 }
 
-// Node answers one; missing, it answers nil without an error.
+// Node returns a node, nil without an error if it does not exist.
 func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	u, err := c.dynamic.Resource(nodes).Get(ctx, name, metav1.GetOptions{})
 	if isNotFound(err) {
@@ -115,23 +115,22 @@ func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	return n, nil
 }
 
-// NodeWant is what the file says of a node.
+// NodeWant is the wanted state of a node from the cluster file.
 type NodeWant struct {
 	Labels map[string]string
 	Taints []v1alpha1.Taint
-	// Marks are labels of kubeadm's that shall be there as well. They are not
-	// recorded: kubeadm made them, and they stay as long as the node does.
+	// Marks are additional labels of kubeadm. They are not listed in the annotation:
+	// kubeadm created them, and they stay as long as the node exists.
 	Marks []string
-	// OwnedLabels (keys) and OwnedTaints ("key:effect") are ours besides
-	// those recorded on the node: not wanted, they are taken off. For
-	// example the taint kubeadm gives to every control plane.
+	// OwnedLabels (keys) and OwnedTaints ("key:effect") belong to Slipway in addition to
+	// those listed on the node: they are removed if they are not wanted. An example is
+	// the taint that kubeadm sets on every control plane.
 	OwnedLabels []string
 	OwnedTaints []string
 }
 
-// PatchNode makes a node's labels and taints as wanted, and answers what it
-// changed, one line each. What belongs to others stays. A node that has just
-// joined is waited for.
+// PatchNode sets a node's labels and taints as wanted, and returns the changes, one line
+// each. It keeps labels and taints of others. It waits for a node that has just joined.
 func (c *Client) PatchNode(ctx context.Context, name string, want NodeWant) ([]string, error) {
 	var changes []string
 	err := c.Until(ctx, func(ctx context.Context) (string, error) {
@@ -140,7 +139,7 @@ func (c *Client) PatchNode(ctx context.Context, name string, want NodeWant) ([]s
 			return "", err
 		}
 		if n == nil {
-			return "the cluster has no such node yet", nil // its kubelet makes it in a moment
+			return "the cluster has no such node yet", nil // its kubelet registers it soon
 		}
 		var patch []byte
 		patch, changes = NodeDiff(n, want)
@@ -157,8 +156,8 @@ func (c *Client) PatchNode(ctx context.Context, name string, want NodeWant) ([]s
 	return changes, nil
 }
 
-// NodeDiff compares a node with what is wanted of it. It answers a JSON merge
-// patch, nil if there is nothing to do, and the changes one line each, sorted.
+// NodeDiff compares a node with its wanted state. It returns a JSON merge patch, nil if
+// there is nothing to change, and the changes, one line each, sorted.
 func NodeDiff(n *corev1.Node, want NodeWant) (patch []byte, changes []string) {
 	labels, said := diffLabels(n, want)
 	changes = append(changes, said...)
@@ -189,7 +188,7 @@ func NodeDiff(n *corev1.Node, want NodeWant) (patch []byte, changes []string) {
 
 	spec := map[string]any{}
 	if Cordoned(n) {
-		// What was to leave, and stays after all.
+		// The node was to leave but stays.
 		notes[LeavingAnnotation], spec["unschedulable"] = nil, nil
 		changes = append(changes, "uncordon")
 	}
@@ -205,8 +204,8 @@ func NodeDiff(n *corev1.Node, want NodeWant) (patch []byte, changes []string) {
 	}
 	body := map[string]any{"metadata": metadata}
 	if taintsChanged {
-		// The list is replaced as a whole, and controllers write to it too:
-		// the patch holds only for the node as it was read.
+		// The patch replaces the whole list, and controllers change it too: so the
+		// patch is valid only for the node version that was read.
 		metadata["resourceVersion"] = n.ResourceVersion
 		spec["taints"] = taints
 	}
@@ -252,8 +251,7 @@ func diffLabels(n *corev1.Node, want NodeWant) (map[string]any, []string) {
 	return set, said
 }
 
-// diffTaints answers the whole list of taints the node shall have, and
-// whether it differs.
+// diffTaints returns the complete wanted list of taints, and whether it differs.
 func diffTaints(n *corev1.Node, want NodeWant) ([]corev1.Taint, bool, []string) {
 	wanted := map[string]v1alpha1.Taint{}
 	for _, t := range want.Taints {
@@ -287,7 +285,7 @@ func diffTaints(n *corev1.Node, want NodeWant) ([]corev1.Taint, bool, []string) 
 	return out, len(said) > 0, said
 }
 
-// recorded is what an annotation lists, and more, sorted, each once.
+// recorded returns the items of an annotation and more, sorted, each once.
 func recorded(n *corev1.Node, annotation string, more []string) []string {
 	out := slices.Clone(more)
 	if s := n.Annotations[annotation]; s != "" {
@@ -304,8 +302,8 @@ func taintText(t v1alpha1.Taint) string {
 	return ct.ToString()
 }
 
-// SameMachine says that a node is the machine with this id, as far as both are
-// known.
+// SameMachine reports whether a node is the machine with this id. It returns true if one of
+// the two ids is unknown.
 func SameMachine(n *corev1.Node, machineID string) bool {
 	id := n.Status.NodeInfo.MachineID
 	return id == "" || machineID == "" || id == machineID

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Objects decodes manifests: YAML or JSON, several documents, lists opened.
-// Empty documents are passed over; a key given twice is an error.
+// Objects decodes manifests: YAML or JSON with several documents. Lists are expanded, empty
+// documents are skipped, and a duplicate key is an error.
 func Objects(manifests []byte) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifests)))
@@ -54,8 +54,8 @@ func decode(doc []byte) ([]*unstructured.Unstructured, error) {
 	}
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON(raw); err != nil {
-		// Its error has the whole document in it, and that may be a Secret.
-		return nil, errors.New("this is no object of Kubernetes: it has no kind, or what it has is none")
+		// The original error contains the whole document, which may be a Secret.
+		return nil, errors.New("this is not a Kubernetes object: its kind is missing or invalid")
 	}
 	if !u.IsList() {
 		return []*unstructured.Unstructured{u}, whole(u)
@@ -74,10 +74,10 @@ func decode(doc []byte) ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// whole says what an object lacks to be applied.
+// whole returns an error if an object cannot be applied.
 func whole(u *unstructured.Unstructured) error {
 	for _, field := range []string{"name", "namespace"} {
-		// In YAML a bare n, yes or 1 is no text.
+		// In YAML, an unquoted n, yes or 1 is not text.
 		if _, _, err := unstructured.NestedString(u.Object, "metadata", field); err != nil {
 			return fmt.Errorf("metadata.%s of this %s is not text; put it in quotes", field, u.GetKind())
 		}
@@ -100,20 +100,20 @@ func whole(u *unstructured.Unstructured) error {
 	return errors.Join(texts(u, "labels"), texts(u, "annotations"))
 }
 
-// maxName is how long a name of an object can be, in bytes.
+// maxName is the maximum length of an object's name, in bytes.
 const maxName = 253
 
-// texts says which of an object's labels or annotations is no text: one would
-// hide all others, hooks of Helm's among them.
+// texts returns an error if a label or annotation is not text: such a value would hide all
+// others, including Helm hooks.
 func texts(u *unstructured.Unstructured, field string) error {
 	value, _, _ := unstructured.NestedFieldNoCopy(u.Object, "metadata", field)
 	all, ok := value.(map[string]any)
 	if !ok && value != nil {
-		return fmt.Errorf("metadata.%s of %s are no mapping of names to texts", field, target(u))
+		return fmt.Errorf("metadata.%s of %s is not a mapping of names to text", field, target(u))
 	}
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		if _, ok := all[key].(string); !ok {
-			return fmt.Errorf("%q in metadata.%s of %s is not text; put what it says in quotes", key, field, target(u))
+			return fmt.Errorf("%q in metadata.%s of %s is not text; put its value in quotes", key, field, target(u))
 		}
 	}
 	return nil

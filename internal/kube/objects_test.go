@@ -45,7 +45,7 @@ func TestObjects(t *testing.T) {
 		},
 		"label null":    {"kubectl refuses it as well", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {app: }}\n", nil, `"app" in metadata.labels`},
 		"labels null":   {"this is none at all", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: }\n", []string{"Pod a"}, ""},
-		"labels a list": {"they are a mapping", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: [1]}\n", nil, "metadata.labels of Pod a are no mapping"},
+		"labels a list": {"they are a mapping", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: [1]}\n", nil, "metadata.labels of Pod a is not a mapping"},
 		"name with NUL": {"no API server takes it", "apiVersion: v1\nkind: Pod\nmetadata: {name: \"a\\0\"}\n", nil, `"a\x00" cannot name a Pod`},
 		"long name":     {"nor this", "apiVersion: v1\nkind: Pod\nmetadata: {name: " + strings.Repeat("a", 254) + "}\n", nil, "cannot name a Pod"},
 		"name a/b":      {"nor this", "apiVersion: v1\nkind: Pod\nmetadata: {name: a/b}\n", nil, "cannot name a Pod"},

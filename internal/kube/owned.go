@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Live answers an object as the cluster has it; nil if there is none, or if the
-// cluster does not know its kind.
+// Live returns an object from the cluster, nil if the object does not exist or the cluster
+// does not know its kind.
 func (c *Client) Live(ctx context.Context, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	r, obj, err := c.resource(ctx, obj)
 	if meta.IsNoMatchError(err) {
@@ -26,13 +26,13 @@ func (c *Client) Live(ctx context.Context, obj *unstructured.Unstructured) (*uns
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking for %s: %w", target(obj), c.words(err))
+		return nil, fmt.Errorf("reading %s: %w", target(obj), c.words(err))
 	}
 	return obj, nil
 }
 
-// DeleteLive removes the very object that Live answered, and waits until it is
-// gone. Another of its name that has taken its place stays.
+// DeleteLive deletes exactly the object that Live returned, and waits until it is gone. It
+// does not delete a new object with the same name.
 func (c *Client) DeleteLive(ctx context.Context, live *unstructured.Unstructured) error {
 	var still *metav1.Preconditions
 	if uid := live.GetUID(); uid != "" {
@@ -44,7 +44,7 @@ func (c *Client) DeleteLive(ctx context.Context, live *unstructured.Unstructured
 	return nil
 }
 
-// Unlabel takes a label off an object, and leaves the rest of it as it is.
+// Unlabel removes a label from an object and changes nothing else.
 func (c *Client) Unlabel(ctx context.Context, obj *unstructured.Unstructured, label string) error {
 	r, obj, err := c.resource(ctx, obj)
 	if err == nil {
@@ -54,22 +54,22 @@ func (c *Client) Unlabel(ctx context.Context, obj *unstructured.Unstructured, la
 		}
 	}
 	if err != nil && !isNotFound(err) {
-		return fmt.Errorf("taking label %s off %s: %w", label, target(obj), c.words(err))
+		return fmt.Errorf("removing label %s from %s: %w", label, target(obj), c.words(err))
 	}
 	return nil
 }
 
-// ConfigMaps answers those of a namespace that have a label.
+// ConfigMaps returns the ConfigMaps of a namespace that have a label.
 func (c *Client) ConfigMaps(ctx context.Context, namespace, label string) ([]corev1.ConfigMap, error) {
 	list, err := c.dynamic.Resource(configMaps).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: label})
 	if err != nil {
-		return nil, fmt.Errorf("listing config maps of %s: %w", namespace, c.words(err))
+		return nil, fmt.Errorf("listing ConfigMaps of %s: %w", namespace, c.words(err))
 	}
 	var out []corev1.ConfigMap
 	for i := range list.Items {
 		cm := corev1.ConfigMap{}
 		if err := fromUnstructured(&list.Items[i], &cm); err != nil {
-			return nil, fmt.Errorf("reading config map %s/%s: %w", namespace, list.Items[i].GetName(), err)
+			return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, list.Items[i].GetName(), err)
 		}
 		if _, ok := cm.Labels[label]; ok {
 			out = append(out, cm)
@@ -78,10 +78,10 @@ func (c *Client) ConfigMaps(ctx context.Context, namespace, label string) ([]cor
 	return out, nil
 }
 
-// WaitSettled waits until an object does what it is for: pods are rolled out, a
-// Job has finished, a kind or an API is served. Of other kinds nothing is waited
-// for. progress, which may be nil, hears what is still missing. Time is bounded by
-// ctx alone.
+// WaitSettled waits until an object is ready: a workload is rolled out, a Job has finished,
+// a pod is ready or an API is served. It does not wait for objects of other kinds.
+// progress, which may be nil, is called with what is still missing. Only ctx limits the
+// time.
 func (c *Client) WaitSettled(ctx context.Context, obj *unstructured.Unstructured, progress func(string)) error {
 	look := c.settling(obj)
 	if look == nil {
@@ -93,7 +93,7 @@ func (c *Client) WaitSettled(ctx context.Context, obj *unstructured.Unstructured
 	return nil
 }
 
-// Settles says that there is something to wait for in an object of this kind.
+// Settles reports whether WaitSettled waits for objects of this kind.
 func (c *Client) Settles(obj *unstructured.Unstructured) bool { return c.settling(obj) != nil }
 
 func (c *Client) settling(obj *unstructured.Unstructured) func(context.Context) (string, error) {
@@ -105,7 +105,7 @@ func (c *Client) settling(obj *unstructured.Unstructured) func(context.Context) 
 				return "", err
 			}
 			if u == nil {
-				return "it is not there", nil
+				return "it does not exist", nil
 			}
 			return judge(u)
 		}
@@ -116,7 +116,7 @@ func (c *Client) settling(obj *unstructured.Unstructured) func(context.Context) 
 		if namespace == "" {
 			namespace = metav1.NamespaceDefault
 		}
-		look, _ := c.rollout(kind, namespace, obj.GetName()) // these kinds roll out
+		look, _ := c.rollout(kind, namespace, obj.GetName()) // these kinds have rollouts
 		return look
 	case group == "batch" && kind == "Job":
 		return live(finished)
@@ -133,7 +133,7 @@ func (c *Client) settling(obj *unstructured.Unstructured) func(context.Context) 
 	return nil
 }
 
-// finished says what a Job still misses; one that has failed never comes.
+// finished returns what a Job still lacks, or an error if it has failed.
 func finished(u *unstructured.Unstructured) (string, error) {
 	switch {
 	case condition(u, "Complete") == "True":
@@ -144,8 +144,8 @@ func finished(u *unstructured.Unstructured) (string, error) {
 	return "the job has not finished", nil
 }
 
-// ended says what a Pod that belongs to nobody still misses: one that runs to its
-// end has succeeded, any other is ready.
+// ended returns what a Pod without a controller still lacks: it must have succeeded or be
+// ready.
 func ended(u *unstructured.Unstructured) (string, error) {
 	switch phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); {
 	case phase == "Succeeded" || phase == "Running" && condition(u, "Ready") == "True":

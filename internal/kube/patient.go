@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// patient sends requests again to which there was no answer, while an API server
-// is away for a moment: the operation itself restarts it. A request that makes
-// something new is sent once, for nobody knows what became of it.
+// patient repeats requests without a response, because the operation itself restarts API
+// servers. It sends a request that creates an object only once, because it is unknown
+// whether the first one had an effect.
 //
-// An API server that has just been started answers before it knows who may do
-// what, and refuses what it will allow; some say by then that they are ready
-// (github.com/kubernetes/kubernetes/issues/121635). A refusal is believed when it
-// is still one some seconds after that.
+// An API server that has just started responds before it has loaded the authorization
+// rules, and refuses requests that it will allow later. Some report at that time that they
+// are ready (github.com/kubernetes/kubernetes/issues/121635). So patient accepts a refusal
+// only if it continues for some seconds after the server is ready.
 type patient struct {
 	next  http.RoundTripper
 	limit time.Duration
 	every time.Duration
 }
 
-// believed is for how many times every a refusal is asked about again.
+// believed is how many times a refusal is checked again, each after every.
 const believed = 5
 
 func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx, ready := req.Context(), 0 // how often it said so, and refused
+	ctx, ready := req.Context(), 0 // how often it was ready and refused
 	for end := time.Now().Add(p.limit); ; {
 		res, err := p.next.RoundTrip(req)
 		refused := err == nil && res.StatusCode == http.StatusForbidden
@@ -62,8 +62,8 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// ready asks the API server of a request whether it is. One that has another way
-// to say it is not waited for.
+// ready reports whether the API server of a request is ready. A server without /readyz
+// counts as ready.
 func (p patient) ready(ctx context.Context, of *http.Request) bool {
 	u := *of.URL
 	u.Path, u.RawQuery = "/readyz", ""
@@ -71,7 +71,7 @@ func (p patient) ready(ctx context.Context, of *http.Request) bool {
 	if err != nil {
 		return false
 	}
-	// By the same right: it need not answer whom it does not know.
+	// With the same credentials: the server may reject anonymous requests.
 	if right := of.Header.Get("Authorization"); right != "" {
 		req.Header.Set("Authorization", right)
 	}
@@ -83,7 +83,7 @@ func (p patient) ready(ctx context.Context, of *http.Request) bool {
 	return res.StatusCode < http.StatusInternalServerError
 }
 
-// drop leaves a connection to the next request.
+// drop frees a connection for the next request.
 func drop(res *http.Response) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10))
 	_ = res.Body.Close() // nothing was written

@@ -17,15 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A DeprecatedAPI is one that somebody has asked an API server for since that one
-// started, and that goes away.
+// A DeprecatedAPI is an API that a client has requested since the API server started, and
+// that will be removed.
 type DeprecatedAPI struct {
 	Resource, Group, Version string
-	// Removed is the minor that serves it no more: "1.38".
+	// Removed is the first minor without it: "1.38".
 	Removed string
 }
 
-// Name is it as people write it: "resourceclaims.v1beta1.resource.k8s.io".
+// Name returns the name for users: "resourceclaims.v1beta1.resource.k8s.io".
 func (d DeprecatedAPI) Name() string {
 	name := d.Resource + "." + d.Version
 	if d.Group != "" {
@@ -34,33 +34,32 @@ func (d DeprecatedAPI) Name() string {
 	return name
 }
 
-// A FailedCall is one of an admission webhook that an API server has not got an answer
-// to, since that one started.
+// A FailedCall is a failed call of an admission webhook since the API server started.
 type FailedCall struct {
-	// Webhook is its name, and Mutates says that it may change what it is asked about.
+	// Webhook is the name of the webhook. Mutates reports whether it is a mutating one.
 	Webhook string
 	Mutates bool
-	// Refused says that the request failed by it, and did not go on without.
+	// Refused reports whether the request was refused because of it, instead of
+	// continuing without the webhook.
 	Refused bool
 }
 
-// Counted is what an API server has counted, since it started, of what an upgrade
-// would meet.
+// Counted has the metrics of an API server, since it started, that matter for an upgrade.
 type Counted struct {
 	Deprecated []DeprecatedAPI
 	Failed     []FailedCall
 }
 
-// The metrics that count it: APIs that were asked for, calls of webhooks without which
-// a request has gone on, and those by which one was refused.
+// The metrics: requested deprecated APIs, failed webhook calls after which the request
+// continued, and failed calls after which it was refused.
 const (
 	deprecatedMetric = "apiserver_requested_deprecated_apis"
 	passedOverMetric = "apiserver_admission_webhook_fail_open_count"
 	refusedMetric    = "apiserver_admission_webhook_rejection_count"
 )
 
-// Counted is what this API server has counted: the APIs that it was asked for and that
-// it is known of when they go away, and the webhooks that it could not call.
+// Counted returns the metrics of this API server: the requested APIs with a known removal,
+// and the failed webhook calls.
 func (c *Client) Counted(ctx context.Context) (Counted, error) {
 	text, err := c.rest.Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
@@ -69,7 +68,7 @@ func (c *Client) Counted(ctx context.Context) (Counted, error) {
 	return counted(text), nil
 }
 
-// counted reads it from the metrics. Subresources are told as what they are of.
+// counted parses the metrics. A subresource is reported as its resource.
 func counted(metrics []byte) (out Counted) {
 	lines := bufio.NewScanner(bytes.NewReader(metrics))
 	lines.Buffer(nil, 1<<20)
@@ -89,7 +88,7 @@ func counted(metrics []byte) (out Counted) {
 		case passedOverMetric, refusedMetric:
 			of := labelled(labels)
 			f := FailedCall{Webhook: of["name"], Mutates: of["type"] == "admit", Refused: name == refusedMetric}
-			if f.Refused && of["error_type"] != "calling_webhook_error" { // it was called, and has said no
+			if f.Refused && of["error_type"] != "calling_webhook_error" { // the webhook was called and refused the request
 				continue
 			}
 			if !slices.Contains(out.Failed, f) {
@@ -101,7 +100,7 @@ func counted(metrics []byte) (out Counted) {
 	return out
 }
 
-// labelled are the labels of a metric, by name.
+// labelled returns the labels of a metric by name.
 func labelled(labels string) map[string]string {
 	of := map[string]string{}
 	for pair := range strings.SplitSeq(labels, ",") {
@@ -111,8 +110,8 @@ func labelled(labels string) map[string]string {
 	return of
 }
 
-// HeldBudgets are the disruption budgets that let no pod go now, of pods that have
-// to leave one of these nodes, as "namespace/name: why".
+// HeldBudgets returns the disruption budgets that currently allow no eviction and cover
+// pods on one of the nodes, as "namespace/name: reason".
 func (c *Client) HeldBudgets(ctx context.Context, nodes []string) ([]string, error) {
 	now, ever, err := c.held(ctx, nodes)
 	out := slices.Concat(now, ever)
@@ -120,22 +119,22 @@ func (c *Client) HeldBudgets(ctx context.Context, nodes []string) ([]string, err
 	return out, err
 }
 
-// WaitBudgets waits until none of them holds that would let a pod go if its pods were
-// healthy. progress, which may be nil, hears what is still missing, once for each change.
-// Time is bounded by ctx alone.
+// WaitBudgets waits until these budgets allow evictions, except for budgets that never do.
+// progress, which may be nil, is called with what is still missing, once for each change.
+// Only ctx limits the time.
 func (c *Client) WaitBudgets(ctx context.Context, nodes []string, progress func(string)) error {
 	err := c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
 		now, _, err := c.held(ctx, nodes)
 		return strings.Join(now, "; "), err
 	}))
 	if err != nil {
-		return fmt.Errorf("waiting for disruption budgets: %w", err)
+		return fmt.Errorf("waiting for PodDisruptionBudgets: %w", err)
 	}
 	return nil
 }
 
-// held are those budgets: those that hold because of how their pods are now, and those
-// that do so however they are.
+// held returns these budgets: now has those that allow no eviction because of the current
+// state of their pods, ever has those that never allow one.
 func (c *Client) held(ctx context.Context, nodes []string) (now, ever []string, err error) {
 	all, err := c.budgets(ctx)
 	if err != nil {
@@ -159,15 +158,15 @@ func (c *Client) held(ctx context.Context, nodes []string) (now, ever []string, 
 			ever = append(ever, name+budgetText(b))
 			continue
 		}
-		now = append(now, fmt.Sprintf("%s%d of its %d pods are healthy, and it wants %d", name, b.Status.CurrentHealthy, b.Status.ExpectedPods, b.Status.DesiredHealthy))
+		now = append(now, fmt.Sprintf("%s%d of its %d pods are healthy, but %d must be", name, b.Status.CurrentHealthy, b.Status.ExpectedPods, b.Status.DesiredHealthy))
 	}
 	slices.Sort(now)
 	return now, ever, nil
 }
 
-// Takes says that one node could take the pods of another: ready, open or about to be
-// opened again, and with no taint that the other has not, which its pods may not
-// tolerate.
+// Takes reports whether a node can take the pods of another node: it is ready, it is not
+// cordoned (or only by Slipway), and it has no taint that the other node lacks and its pods
+// may not tolerate.
 func Takes(n, from *corev1.Node) bool {
 	return n.Name != from.Name && State(n).Ready && (!n.Spec.Unschedulable || Cordoned(n)) &&
 		!slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
@@ -175,9 +174,9 @@ func Takes(n, from *corev1.Node) bool {
 		})
 }
 
-// NoRoom are those of these nodes whose pods ask for more than is free on all nodes
-// that could take them, as "node: how much". Whether it is free in one piece is for
-// the scheduler to find.
+// NoRoom returns the nodes whose pods request more resources than are free on all nodes
+// that could take them, as "node: details". It does not check whether each pod fits on one
+// node.
 func (c *Client) NoRoom(ctx context.Context, all []corev1.Node, leave []string) (out []string, err error) {
 	list, err := c.dynamic.Resource(pods).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -210,14 +209,15 @@ func (c *Client) NoRoom(ctx context.Context, all []corev1.Node, leave []string) 
 		for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			want, have := goes[all[i].Name][r], free[r]
 			if want.Cmp(have) > 0 {
-				out = append(out, fmt.Sprintf("%s: its pods ask for %s of %s, and %s is free", all[i].Name, want.String(), r, have.String()))
+				out = append(out, fmt.Sprintf("%s: its pods request %s of %s, but only %s is free", all[i].Name, want.String(), r, have.String()))
 			}
 		}
 	}
 	return out, nil
 }
 
-// requests are what a pod asks for while it runs, or before that if it is more.
+// requests returns the resource requests of a pod: the maximum of the requests while it
+// runs and while it starts.
 func requests(p *corev1.Pod) corev1.ResourceList {
 	runs, starts := plus(nil, p.Spec.Overhead), []corev1.ResourceList(nil)
 	for _, c := range p.Spec.Containers {
@@ -240,8 +240,8 @@ func requests(p *corev1.Pod) corev1.ResourceList {
 	return runs
 }
 
-// plus is the sum of two; minus is what one leaves of the other, and nothing if it
-// is more.
+// plus returns the sum of two resource lists; minus the difference, without negative
+// values.
 func plus(a, b corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, list := range []corev1.ResourceList{a, b} {
@@ -271,24 +271,24 @@ var (
 	slicesOf   = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 )
 
-// A Webhook is an admission webhook that there is.
+// A Webhook is an admission webhook of the cluster.
 type Webhook struct {
-	// Config is the configuration that has it.
+	// Config is the name of its configuration.
 	Config, Name string
-	// Mutates says that it may change what it is asked about.
+	// Mutates reports whether it is a mutating webhook.
 	Mutates bool
-	// Dead is why requests fail that it is asked about: behind its Service nobody is
-	// ready. Of one that is reached by a URL that is not known.
+	// Dead is the reason why requests fail because of it: its Service has no ready
+	// endpoint. For a webhook with a URL this is unknown.
 	Dead string
 }
 
-// String is "configuration/webhook".
+// String returns "configuration/webhook".
 func (w Webhook) String() string { return w.Config + "/" + w.Name }
 
-// Of says that it is one of this webhook.
+// Of reports whether it is a call of this webhook.
 func (f FailedCall) Of(w Webhook) bool { return f.Webhook == w.Name && f.Mutates == w.Mutates }
 
-// Webhooks are the admission webhooks that there are.
+// Webhooks returns the admission webhooks of the cluster.
 func (c *Client) Webhooks(ctx context.Context) (out []Webhook, err error) {
 	for _, kind := range []schema.GroupVersionResource{validating, mutating} {
 		list, err := c.dynamic.Resource(kind).List(ctx, metav1.ListOptions{})
@@ -311,7 +311,7 @@ func (c *Client) Webhooks(ctx context.Context) (out []Webhook, err error) {
 }
 
 func (c *Client) webhooksIn(ctx context.Context, config *unstructured.Unstructured) (out []Webhook, err error) {
-	// What counts here is what is refused when one does not answer, and who answers.
+	// Only the failure policy and the target matter here.
 	var has struct {
 		Webhooks []struct {
 			Name          string                          `json:"name"`
@@ -338,7 +338,7 @@ func (c *Client) webhooksIn(ctx context.Context, config *unstructured.Unstructur
 	return out, nil
 }
 
-// anyReady says that a Service has an endpoint that is ready.
+// anyReady reports whether a Service has a ready endpoint.
 func (c *Client) anyReady(ctx context.Context, namespace, service string) (bool, error) {
 	list, err := c.dynamic.Resource(slicesOf).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
 	if err != nil {
@@ -356,8 +356,8 @@ func (c *Client) anyReady(ctx context.Context, namespace, service string) (bool,
 	return false, nil
 }
 
-// OfKind are the names of objects of a resource, "group/version/resource", as
-// "namespace/name"; none of one that the API server does not serve.
+// OfKind returns the names of the objects of a resource, given as "group/version/resource",
+// as "namespace/name"; none if the API server does not serve it.
 func (c *Client) OfKind(ctx context.Context, resource string) (out []string, err error) {
 	parts := strings.Split(resource, "/")
 	if len(parts) != 3 {

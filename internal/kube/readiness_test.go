@@ -57,7 +57,7 @@ func TestHeldBudgets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"ns/ill: 1 of its 2 pods are healthy, and it wants 1", "ns/never: maxUnavailable is 0"}, got); d != "" {
+	if d := cmp.Diff([]string{"ns/ill: 1 of its 2 pods are healthy, but 1 must be", "ns/never: maxUnavailable is 0"}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
@@ -77,7 +77,7 @@ func TestWaitBudgets(t *testing.T) {
 	if err := c.WaitBudgets(t.Context(), []string{"w1"}, func(s string) { said = append(said, s) }); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"ns/ill: 1 of its 2 pods are healthy, and it wants 1"}, said); d != "" {
+	if d := cmp.Diff([]string{"ns/ill: 1 of its 2 pods are healthy, but 1 must be"}, said); d != "" {
 		t.Errorf("each change is told once (-want +got):\n%s", d)
 	}
 	c.first, c.interval = time.Hour, time.Hour
@@ -115,7 +115,7 @@ func TestNoRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"w1: its pods ask for 700m of cpu, and 600m is free"}, got); d != "" {
+	if d := cmp.Diff([]string{"w1: its pods request 700m of cpu, but only 600m is free"}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }

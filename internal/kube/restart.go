@@ -16,35 +16,35 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// restartedAt is where kubectl notes that a workload was restarted; another value
-// makes other pods.
+// restartedAt is the annotation with which kubectl restarts a workload: a new value creates
+// new pods.
 const restartedAt = "kubectl.kubernetes.io/restartedAt"
 
-// A Workload is what pods belong to: a Deployment, StatefulSet or DaemonSet; of
-// others, or of none, it is the pod itself or its controller.
+// A Workload is the owner of pods: a Deployment, StatefulSet or DaemonSet, another
+// controller, or the pod itself if it has no controller.
 type Workload struct {
 	Kind, Namespace, Name string
 }
 
-// String is for people: "Deployment default/web".
+// String returns the workload for users: "Deployment default/web".
 func (w Workload) String() string { return w.Kind + " " + w.Namespace + "/" + w.Name }
 
-// Restarts says that it can be restarted, which makes other pods.
+// Restarts reports whether it can be restarted, which creates new pods.
 func (w Workload) Restarts() bool {
 	return slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet"}, w.Kind)
 }
 
-// A Holders finds the workloads with pods that run, hold something they were given when
-// they were made, and were made before a moment, by the API's clock; each once, sorted.
+// A Holders function finds the workloads with running pods that were created before a time,
+// by the API's clock, and hold data from their creation; each once, sorted.
 type Holders func(ctx context.Context, before time.Time) ([]Workload, error)
 
-// HoldTokens are the Holders of tokens of service accounts.
+// HoldTokens finds workloads that hold service account tokens. It is a Holders function.
 func (c *Client) HoldTokens(ctx context.Context, before time.Time) ([]Workload, error) {
 	return c.older(ctx, before, holdsToken)
 }
 
-// HoldAuthorities are the Holders of what pods know the API servers by: it is beside
-// each token, and some have it without one.
+// HoldAuthorities finds workloads that hold the CA of the API servers: it comes with each
+// token, and some pods have it without a token. It is a Holders function.
 func (c *Client) HoldAuthorities(ctx context.Context, before time.Time) ([]Workload, error) {
 	return c.older(ctx, before, func(p *corev1.Pod) bool { return holdsToken(p) || holdsRootCA(p) })
 }
@@ -76,16 +76,15 @@ func (c *Client) older(ctx context.Context, before time.Time, holds func(*corev1
 	return out, nil
 }
 
-// holdsToken says that a pod has a token of its service account's, or one of its
-// own for somebody else.
+// holdsToken reports whether a pod has a projected service account token.
 func holdsToken(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil })
 	})
 }
 
-// holdsRootCA says that a pod has what it knows the API servers by from the ConfigMap
-// that every namespace has: as a file, or in its environment.
+// holdsRootCA reports whether a pod uses the root CA ConfigMap of its namespace, as a file
+// or in its environment.
 func holdsRootCA(p *corev1.Pod) bool {
 	volumes := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.ConfigMap != nil && v.ConfigMap.Name == rootCA ||
@@ -99,7 +98,7 @@ func holdsRootCA(p *corev1.Pod) bool {
 	})
 }
 
-// workload is what a pod belongs to.
+// workload returns the workload of a pod.
 func (c *Client) workload(ctx context.Context, p *corev1.Pod) (Workload, error) {
 	of := metav1.GetControllerOf(p)
 	if of == nil {
@@ -109,14 +108,14 @@ func (c *Client) workload(ctx context.Context, p *corev1.Pod) (Workload, error) 
 		gvr := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
 		rs, err := c.dynamic.Resource(gvr).Namespace(p.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
 		if hash := "-" + p.Labels["pod-template-hash"]; isNotFound(err) && strings.HasSuffix(of.Name, hash) {
-			// Its Deployment keeps none that is of no use any more.
+			// Its Deployment has deleted the old ReplicaSet.
 			return Workload{"Deployment", p.Namespace, strings.TrimSuffix(of.Name, hash)}, nil
 		}
 		if isNotFound(err) {
 			return Workload{of.Kind, p.Namespace, of.Name}, nil
 		}
 		if err != nil {
-			return Workload{}, fmt.Errorf("looking whose ReplicaSet %s/%s is: %w", p.Namespace, of.Name, c.words(err))
+			return Workload{}, fmt.Errorf("reading ReplicaSet %s/%s: %w", p.Namespace, of.Name, c.words(err))
 		}
 		if up := metav1.GetControllerOf(rs); up != nil {
 			of = up
@@ -125,9 +124,9 @@ func (c *Client) workload(ctx context.Context, p *corev1.Pod) (Workload, error) 
 	return Workload{of.Kind, p.Namespace, of.Name}, nil
 }
 
-// Rolls says that a workload makes other pods by itself when it is told to: a
-// Deployment, StatefulSet or DaemonSet that is not paused, was not deleted, and does not
-// wait for somebody to delete its pods.
+// Rolls reports whether a restart of a workload replaces its pods automatically: it is a
+// Deployment, StatefulSet or DaemonSet that is not paused, not deleted, and does not have
+// the update strategy OnDelete.
 func (c *Client) Rolls(ctx context.Context, w Workload) (bool, error) {
 	if !w.Restarts() {
 		return false, nil
@@ -137,7 +136,7 @@ func (c *Client) Rolls(ctx context.Context, w Workload) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("looking at %s: %w", w, c.words(err))
+		return false, fmt.Errorf("reading %s: %w", w, c.words(err))
 	}
 	if u.GetDeletionTimestamp() != nil {
 		return false, nil
@@ -150,8 +149,8 @@ func (c *Client) Rolls(ctx context.Context, w Workload) (bool, error) {
 	return !paused && strategy != "OnDelete", err
 }
 
-// Deleted says that a workload was deleted: it is gone, or goes when its pods have, which
-// are ending or are about to. Of what others have made of their own it is not known.
+// Deleted reports whether a workload was deleted: it does not exist, or is being deleted.
+// For unknown kinds it returns false.
 func (c *Client) Deleted(ctx context.Context, w Workload) (bool, error) {
 	if !w.Restarts() && !slices.Contains([]string{"ReplicaSet", "Job", "Pod"}, w.Kind) {
 		return false, nil
@@ -161,7 +160,7 @@ func (c *Client) Deleted(ctx context.Context, w Workload) (bool, error) {
 		return true, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("looking whether %s was deleted: %w", w, c.words(err))
+		return false, fmt.Errorf("checking whether %s was deleted: %w", w, c.words(err))
 	}
 	return u.GetDeletionTimestamp() != nil, nil
 }
@@ -177,36 +176,36 @@ func (w Workload) resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: strings.ToLower(w.Kind) + "s"}
 }
 
-// Restart has a workload make other pods, in the way that it rolls out, unless it
-// was told so for this moment before.
+// Restart restarts a workload with its rollout strategy, unless it was already restarted
+// for this time.
 func (c *Client) Restart(ctx context.Context, w Workload, at time.Time) error {
 	return c.annotate(ctx, w, restartedAt, at.UTC().Format(time.RFC3339))
 }
 
-// restartedFor is where it is noted for which settings a workload was restarted, which it
-// reads when it starts.
+// restartedFor is the annotation with the settings for which a workload was restarted; it
+// reads them only when it starts.
 const restartedFor = "slipway.dev/restarted-for"
 
-// RestartFor has a workload make other pods, in the way that it rolls out, unless those
-// that it has were made for these settings.
+// RestartFor restarts a workload with its rollout strategy, unless it was already restarted
+// for these settings.
 func (c *Client) RestartFor(ctx context.Context, w Workload, settings string) error {
 	return c.annotate(ctx, w, restartedFor, settings)
 }
 
-// RestartedFor is for which settings it was told so last; "" is none.
+// RestartedFor returns the settings of the latest RestartFor, "" if there was none.
 func (c *Client) RestartedFor(ctx context.Context, w Workload) (string, error) {
 	u, err := c.dynamic.Resource(w.resource()).Namespace(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
 	if isNotFound(err) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("looking at %s: %w", w, c.words(err))
+		return "", fmt.Errorf("reading %s: %w", w, c.words(err))
 	}
 	settings, _, err := unstructured.NestedString(u.Object, "spec", "template", "metadata", "annotations", restartedFor)
 	return settings, err
 }
 
-// annotate notes something at the pods that a workload makes, which are others then.
+// annotate sets an annotation of the pod template of a workload, which creates new pods.
 func (c *Client) annotate(ctx context.Context, w Workload, key, value string) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
 		"annotations": map[string]string{key: value},
@@ -220,35 +219,34 @@ func (c *Client) annotate(ctx context.Context, w Workload, key, value string) er
 	return nil
 }
 
-// WaitOlderGone waits until a workload is none of the holders of before a moment: pods
-// that are ending go on with what they have. Time is bounded by ctx alone.
+// WaitOlderGone waits until a workload has no more holders from before a time: terminating
+// pods still use their old data. Only ctx limits the time.
 func (c *Client) WaitOlderGone(ctx context.Context, w Workload, holders Holders, before time.Time, progress func(string)) error {
 	err := c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
 		older, err := holders(ctx, before)
 		if err == nil && slices.Contains(older, w) {
-			return "older pods have not ended", nil
+			return "older pods have not terminated", nil
 		}
 		return "", err
 	}))
 	if err != nil {
-		return fmt.Errorf("waiting for the older pods of %s to end: %w", w, err)
+		return fmt.Errorf("waiting for the older pods of %s to terminate: %w", w, err)
 	}
 	return nil
 }
 
-// A TokenSecret is a token of a service account that does not end, as it is kept
-// in a Secret.
+// A TokenSecret is a service account token without expiry, from a Secret.
 type TokenSecret struct {
 	Namespace, Name string
 	Token           string
-	CA              []byte // what it knows the API servers by
+	CA              []byte // the CA for the API servers
 }
 
-// TokenSecrets are all such, sorted.
+// TokenSecrets returns all of them, sorted.
 func (c *Client) TokenSecrets(ctx context.Context) ([]TokenSecret, error) {
 	list, err := c.dynamic.Resource(secrets).List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeServiceAccountToken)})
 	if err != nil {
-		return nil, fmt.Errorf("listing tokens of service accounts: %w", c.words(err))
+		return nil, fmt.Errorf("listing service account tokens: %w", c.words(err))
 	}
 	var out []TokenSecret
 	for i := range list.Items {

@@ -188,7 +188,7 @@ func TestRestart(t *testing.T) {
 	if err := c.WaitOlderGone(t.Context(), w, c.HoldTokens, switched, func(s string) { said = append(said, s) }); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"older pods have not ended"}, said); diff != "" {
+	if diff := cmp.Diff([]string{"older pods have not terminated"}, said); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }

@@ -8,11 +8,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Revision is that of etcd, as the API serves it now: lists are of the latest.
+// Revision returns the current revision of etcd from the API, because lists are always
+// read at the latest revision.
 func (c *Client) Revision(ctx context.Context) (int64, error) {
 	list, err := c.dynamic.Resource(nodes).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return 0, fmt.Errorf("asking for the revision: %w", c.words(err))
+		return 0, fmt.Errorf("reading the revision: %w", c.words(err))
 	}
 	revision, err := strconv.ParseInt(list.GetResourceVersion(), 10, 64)
 	if err != nil {

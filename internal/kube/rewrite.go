@@ -11,24 +11,23 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// rewrittenAtOnce is how many objects are listed in one go, and rewriters how many
-// are written at a time.
+// rewrittenAtOnce is the number of objects per list request, rewriters the number of
+// concurrent writes.
 const (
 	rewrittenAtOnce = 200
 	rewriters       = 8
 )
 
-// Rewrite writes all objects of a resource of the core group as they are, so that
-// the API server keeps them in the way in which it writes now. One that it keeps so
-// already it does not write. An object that somebody else changes meanwhile was
-// written by that, and one that is deleted need not be. done hears how many there
-// were so far.
+// Rewrite writes all objects of a core resource unchanged, so that the API server stores
+// them with its current encryption. The API server does not write an object that it already
+// stores in this way. Objects that another client changes or deletes in the meantime need no
+// rewrite. done is called with the number of objects so far.
 func (c *Client) Rewrite(ctx context.Context, resource string, done func(n int)) error {
 	all := c.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource})
 	n := 0
 	for more := ""; ; {
 		list, err := all.List(ctx, metav1.ListOptions{Limit: rewrittenAtOnce, Continue: more})
-		if apierrors.IsResourceExpired(err) { // the list is older than what etcd keeps: begin it anew
+		if apierrors.IsResourceExpired(err) { // the list has expired: start again
 			more, n = "", 0
 			continue
 		}
@@ -62,6 +61,6 @@ func (c *Client) rewrite(ctx context.Context, resource string, o *unstructured.U
 	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil
 	}
-	// What the server says of an object may quote it.
-	return fmt.Errorf("writing %s %s/%s anew: the API server refuses it (%s)", resource, o.GetNamespace(), o.GetName(), apierrors.ReasonForError(err))
+	// The server's message may quote the object.
+	return fmt.Errorf("rewriting %s %s/%s: the API server refuses it (%s)", resource, o.GetNamespace(), o.GetName(), apierrors.ReasonForError(err))
 }

@@ -50,7 +50,7 @@ func TestRewrite(t *testing.T) {
 		}, []int{1, 1}, ""},
 		{"refused", "what it says of it may quote it", []call{
 			{request: first, answer: list("", item("a"))}, {request: put("a"), status: 422, answer: status("Invalid", 422)},
-		}, nil, "writing secrets web/a anew: the API server refuses it (Invalid)"},
+		}, nil, "rewriting secrets web/a: the API server refuses it (Invalid)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var done []int

@@ -25,10 +25,10 @@ type Spreading struct {
 // placement is where the pods of a Deployment run. Pods without a node, and pods that end or
 // have ended, do not count.
 type placement struct {
-	replicas int64 // that the Deployment wants; 0 if there is no Deployment
+	replicas int64 // wanted by the Deployment; 0 if there is no Deployment
 	pods     []corev1.Pod
-	nodes    []string  // that run at least one of the pods
-	put      time.Time // when the last pod was scheduled
+	nodes    []string  // nodes with at least one of the pods
+	put      time.Time // the time when the last pod was scheduled
 }
 
 func (c *Client) placement(ctx context.Context, w Spreading) (p placement, err error) {
@@ -68,10 +68,10 @@ func podCondition(p *corev1.Pod, kind corev1.PodConditionType) corev1.PodConditi
 	return corev1.PodCondition{}
 }
 
-// Crowded reports whether the pods are all on one node although another node takes pods:
-// the node joined, which is new, or one that has joined since the pods were scheduled. A
-// node that was only away meanwhile does not count: an operation that restarts its kubelet
-// would find more to do than its plan says.
+// Crowded reports whether all pods are on one node although another node accepts pods. Only
+// the new node joined, or a node that joined after the pods were scheduled, counts as
+// another node. A node that was only down does not count: otherwise an operation that
+// restarts its kubelet would have to do more than its plan.
 func (c *Client) Crowded(ctx context.Context, w Spreading, joined string) (bool, error) {
 	more, err := c.crowd(ctx, w, joined)
 	return len(more) > 0, err

@@ -23,7 +23,7 @@ type BootstrapToken struct {
 	Validity    time.Duration
 }
 
-// PutBootstrapToken makes a token.
+// PutBootstrapToken creates a token.
 func (c *Client) PutBootstrapToken(ctx context.Context, t BootstrapToken) error {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "type": tokenType,
@@ -44,7 +44,7 @@ func (c *Client) PutBootstrapToken(ctx context.Context, t BootstrapToken) error 
 	return nil
 }
 
-// BootstrapTokens answers the ids of the tokens with a description.
+// BootstrapTokens returns the ids of the tokens with a description.
 func (c *Client) BootstrapTokens(ctx context.Context, description string) ([]string, error) {
 	list, err := c.dynamic.Resource(secrets).Namespace(metav1.NamespaceSystem).List(ctx,
 		metav1.ListOptions{FieldSelector: "type=" + tokenType})
@@ -55,7 +55,7 @@ func (c *Client) BootstrapTokens(ctx context.Context, description string) ([]str
 	for _, u := range list.Items {
 		data, err := secretData(&u)
 		if err != nil {
-			return nil, fmt.Errorf("reading secret %s: %w", u.GetName(), err)
+			return nil, fmt.Errorf("reading Secret %s: %w", u.GetName(), err)
 		}
 		if data["description"] == description {
 			ids = append(ids, data["token-id"])
@@ -64,7 +64,7 @@ func (c *Client) BootstrapTokens(ctx context.Context, description string) ([]str
 	return ids, nil
 }
 
-// DeleteBootstrapToken deletes a token; one that is gone is no error.
+// DeleteBootstrapToken deletes a token. A missing token is not an error.
 func (c *Client) DeleteBootstrapToken(ctx context.Context, id string) error {
 	err := c.dynamic.Resource(secrets).Namespace(metav1.NamespaceSystem).Delete(ctx, "bootstrap-token-"+id, metav1.DeleteOptions{})
 	if err != nil && !isNotFound(err) {

@@ -12,29 +12,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// rootCA is the ConfigMap in which every namespace has what its pods know the API
-// servers by.
+// rootCA is the ConfigMap of every namespace with the CA for the API servers.
 const rootCA = "kube-root-ca.crt"
 
-// lookedAtOnce is how many objects are listed in one go.
+// lookedAtOnce is the number of objects per list request.
 const lookedAtOnce = 200
 
-// maySay are the kinds of objects in which it may stand whom somebody trusts.
+// maySay are the kinds of objects that may contain trusted CAs.
 var maySay = []schema.GroupVersionResource{
 	configMaps, secrets, validating, mutating,
 	{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"},
 	{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
 }
 
-// Saying are the objects that hold a text of which says is true, as it stands there
-// or encoded: "ConfigMap default/trust", sorted. Of kinds that the API server does
-// not serve there is none.
+// Saying returns the objects with a text, plain or base64-encoded, for which says returns
+// true: "ConfigMap default/trust", sorted. It ignores kinds that the API server does not
+// serve.
 func (c *Client) Saying(ctx context.Context, says func(text []byte) bool) ([]string, error) {
 	return c.saying(ctx, maySay, says)
 }
 
-// Keeping are the ConfigMaps and Secrets alone that hold such a text: in the other kinds
-// there stands whom somebody trusts, and not what somebody shows.
+// Keeping is Saying for ConfigMaps and Secrets only: the other kinds contain trusted CAs,
+// but no certificates that a client or server presents.
 func (c *Client) Keeping(ctx context.Context, says func(text []byte) bool) ([]string, error) {
 	return c.saying(ctx, []schema.GroupVersionResource{configMaps, secrets}, says)
 }
@@ -57,7 +56,7 @@ func (c *Client) saying(ctx context.Context, kinds []schema.GroupVersionResource
 	return out, nil
 }
 
-// anyText says that says is true of a text below value, or of what it encodes.
+// anyText reports whether says returns true for a text below value, plain or decoded.
 func anyText(value any, says func([]byte) bool) bool {
 	switch v := value.(type) {
 	case string:
@@ -78,8 +77,8 @@ func anyText(value any, says func([]byte) bool) bool {
 	return false
 }
 
-// each goes through all objects of a resource, some at a time; of one that the API
-// server does not serve there is none.
+// each calls do for all objects of a resource, page by page. It ignores a resource that the
+// API server does not serve.
 func (c *Client) each(ctx context.Context, kind schema.GroupVersionResource, do func(*unstructured.Unstructured) error) error {
 	for more := ""; ; {
 		list, err := c.dynamic.Resource(kind).List(ctx, metav1.ListOptions{Limit: lookedAtOnce, Continue: more})
@@ -100,28 +99,27 @@ func (c *Client) each(ctx context.Context, kind schema.GroupVersionResource, do 
 	}
 }
 
-// WaitRootCAs waits until what every namespace, and every token of a service account
-// that is kept in a Secret, knows the API servers by is as is wanted: the controller
-// manager writes it. Time is bounded by ctx alone.
+// WaitRootCAs waits until the controller manager has written the wanted CA to every
+// namespace and to every service account token in a Secret. Only ctx limits the time.
 func (c *Client) WaitRootCAs(ctx context.Context, wanted func(text []byte) bool, progress func(string)) error {
 	err := c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
 		other, err := c.OtherRootCAs(ctx, wanted)
 		if err == nil && len(other) > 0 {
-			return fmt.Sprintf("the controller manager has yet to write %s, and %d others", other[0], len(other)-1), nil
+			return fmt.Sprintf("the controller manager has not updated %s and %d others yet", other[0], len(other)-1), nil
 		}
 		return "", err
 	}))
 	if err != nil {
-		return fmt.Errorf("waiting for what pods know the API servers by: %w", err)
+		return fmt.Errorf("waiting for the CA in namespaces and tokens: %w", err)
 	}
 	return nil
 }
 
-// OtherRootCAs are those that WaitRootCAs waits for, sorted.
+// OtherRootCAs returns the objects that WaitRootCAs waits for, sorted.
 func (c *Client) OtherRootCAs(ctx context.Context, wanted func(text []byte) bool) (out []string, err error) {
 	list, err := c.dynamic.Resource(configMaps).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + rootCA})
 	if err != nil {
-		return nil, fmt.Errorf("listing config maps: %w", c.words(err))
+		return nil, fmt.Errorf("listing ConfigMaps: %w", c.words(err))
 	}
 	for i := range list.Items {
 		cm := &corev1.ConfigMap{}

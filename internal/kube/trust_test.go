@@ -67,7 +67,7 @@ func TestWaitRootCAs(t *testing.T) {
 	if err := f.client().WaitRootCAs(t.Context(), says, func(s string) { said = append(said, s) }); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"the controller manager has yet to write ConfigMap a/kube-root-ca.crt, and 0 others", "the controller manager has yet to write Secret b/t, and 0 others"}
+	want := []string{"the controller manager has not updated ConfigMap a/kube-root-ca.crt and 0 others yet", "the controller manager has not updated Secret b/t and 0 others yet"}
 	if diff := cmp.Diff(want, said); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}

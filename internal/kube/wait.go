@@ -16,10 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// WaitNodeReady waits until the node is there and its kubelet, which was
-// started then, has said that it is Ready. progress, which may be nil, hears
-// what is still missing, once for each change. Time is bounded by ctx alone;
-// the error then says what the node lacks.
+// WaitNodeReady waits until the node exists and its kubelet has reported Ready since it was
+// started. progress, which may be nil, is called with what is still missing, once for each
+// change. Only ctx limits the time; the error then has what the node lacks.
 func (c *Client) WaitNodeReady(ctx context.Context, name string, started time.Time, progress func(string)) error {
 	err := c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
 		n, err := c.Node(ctx, name)
@@ -27,15 +26,15 @@ func (c *Client) WaitNodeReady(ctx context.Context, name string, started time.Ti
 		case err != nil:
 			return "", err
 		case n == nil:
-			return "it has not registered", nil
+			return "the node has not registered", nil
 		}
 		switch st := State(n); {
 		case !st.Ready:
-			return "it is not Ready: " + st.Message, nil
+			return "the node is not Ready: " + st.Message, nil
 		case !st.ReadySince(started):
-			return "its kubelet has not reported since it was started", nil
+			return "the kubelet has not reported since it was started", nil
 		case st.Unnoticed():
-			return "the cluster still keeps pods away from it", nil
+			return "the node still has the not-ready taint", nil
 		}
 		return "", nil
 	}))
@@ -45,11 +44,10 @@ func (c *Client) WaitNodeReady(ctx context.Context, name string, started time.Ti
 	return nil
 }
 
-// WaitRollout waits until all pods of a Deployment, DaemonSet or StatefulSet are of its
-// present template and available. progress, which may be nil, hears what is
-// still missing, once for each change. Time is bounded by ctx alone:
-// a Deployment past its own deadline may still get ready, when what held it
-// up is mended.
+// WaitRollout waits until all pods of a Deployment, DaemonSet or StatefulSet have its
+// current template and are available. progress, which may be nil, is called with what is
+// still missing, once for each change. Only ctx limits the time: a Deployment can become
+// ready even after its progress deadline, when the cause is fixed.
 func (c *Client) WaitRollout(ctx context.Context, kind, namespace, name string, progress func(string)) error {
 	look, err := c.rollout(kind, namespace, name)
 	if err != nil {
@@ -61,8 +59,8 @@ func (c *Client) WaitRollout(ctx context.Context, kind, namespace, name string, 
 	return nil
 }
 
-// RolloutPending says what a Deployment, DaemonSet or StatefulSet still misses, "" if
-// it is rolled out.
+// RolloutPending returns what the rollout of a Deployment, DaemonSet or StatefulSet still
+// lacks, "" if it is complete.
 func (c *Client) RolloutPending(ctx context.Context, kind, namespace, name string) (string, error) {
 	look, err := c.rollout(kind, namespace, name)
 	if err != nil {
@@ -70,7 +68,7 @@ func (c *Client) RolloutPending(ctx context.Context, kind, namespace, name strin
 	}
 	missing, err := look(ctx)
 	if err != nil {
-		return "", fmt.Errorf("looking at %s %s/%s: %w", kind, namespace, name, c.words(err))
+		return "", fmt.Errorf("reading %s %s/%s: %w", kind, namespace, name, c.words(err))
 	}
 	return missing, nil
 }
@@ -84,10 +82,10 @@ func (c *Client) rollout(kind, namespace, name string) (func(context.Context) (s
 	case "StatefulSet":
 		return func(ctx context.Context) (string, error) { return c.statefulSet(ctx, namespace, name) }, nil
 	}
-	return nil, fmt.Errorf("%s %s/%s: only a Deployment, a DaemonSet or a StatefulSet rolls out", kind, namespace, name)
+	return nil, fmt.Errorf("%s %s/%s: only a Deployment, a DaemonSet or a StatefulSet has a rollout", kind, namespace, name)
 }
 
-// told passes on to progress what is missing, whenever that changes.
+// told calls progress with what is missing, whenever that changes.
 func told(progress func(string), look func(context.Context) (string, error)) func(context.Context) (string, error) {
 	last := ""
 	return func(ctx context.Context) (string, error) {
@@ -112,12 +110,12 @@ func (c *Client) deployment(ctx context.Context, namespace, name string) (string
 	s := d.Status
 	switch {
 	case s.ObservedGeneration < d.Generation:
-		return "the cluster has not seen it yet", nil
+		return "its controller has not processed it yet", nil
 	case s.UpdatedReplicas < want || s.AvailableReplicas < want:
 		return fmt.Sprintf("%d of %d pods are available%s", min(s.UpdatedReplicas, s.AvailableReplicas), want,
 			c.podTrouble(ctx, namespace, d.Spec.Selector)), nil
 	case s.Replicas > want:
-		return "old pods are still there", nil
+		return "old pods still exist", nil
 	}
 	return c.unseen(ctx, namespace, d.Spec.Selector, want)
 }
@@ -130,7 +128,7 @@ func (c *Client) daemonSet(ctx context.Context, namespace, name string) (string,
 	s, want := d.Status, d.Status.DesiredNumberScheduled
 	switch {
 	case s.ObservedGeneration < d.Generation:
-		return "the cluster has not seen it yet", nil
+		return "its controller has not processed it yet", nil
 	case s.UpdatedNumberScheduled < want || s.NumberAvailable < want:
 		return fmt.Sprintf("%d of %d pods are available%s", min(s.UpdatedNumberScheduled, s.NumberAvailable), want,
 			c.podTrouble(ctx, namespace, d.Spec.Selector)), nil
@@ -149,12 +147,12 @@ func (c *Client) statefulSet(ctx context.Context, namespace, name string) (strin
 	}
 	updated := d.Status.UpdatedReplicas
 	if d.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
-		updated = want // its pods are replaced when somebody deletes them
+		updated = want // a pod is replaced only when it is deleted
 	}
 	s := d.Status
 	switch {
 	case s.ObservedGeneration < d.Generation:
-		return "the cluster has not seen it yet", nil
+		return "its controller has not processed it yet", nil
 	case updated < want || s.AvailableReplicas < want:
 		return fmt.Sprintf("%d of %d pods are available%s", min(updated, s.AvailableReplicas), want,
 			c.podTrouble(ctx, namespace, d.Spec.Selector)), nil
@@ -171,8 +169,8 @@ func (c *Client) get(ctx context.Context, resource, namespace, name string, into
 	return fromUnstructured(u, into)
 }
 
-// unseen says which pods are missing of those that a controller has counted: it may
-// have been away, or have just been started, while pods went with their node.
+// unseen returns which pods are missing although a controller has counted them: it may
+// have been down, or have just started, while pods were lost with their node.
 func (c *Client) unseen(ctx context.Context, namespace string, selector *metav1.LabelSelector, counted int32) (string, error) {
 	if counted == 0 {
 		return "", nil
@@ -193,7 +191,7 @@ func (c *Client) unseen(ctx context.Context, namespace string, selector *metav1.
 	return "", nil
 }
 
-// selected are the pods of a namespace that a workload counts as its own.
+// selected returns the pods of a namespace that belong to a workload.
 func (c *Client) selected(ctx context.Context, namespace string, selector *metav1.LabelSelector) ([]unstructured.Unstructured, error) {
 	sel, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
@@ -206,7 +204,7 @@ func (c *Client) selected(ctx context.Context, namespace string, selector *metav
 	return list.Items, nil
 }
 
-// podTrouble is the first thing that holds a pod up, as ": pod x: …", or "".
+// podTrouble returns the first problem of a pod, as "; pod x: …", or "".
 func (c *Client) podTrouble(ctx context.Context, namespace string, selector *metav1.LabelSelector) string {
 	list, err := c.selected(ctx, namespace, selector)
 	if err != nil {
@@ -224,7 +222,7 @@ func (c *Client) podTrouble(ctx context.Context, namespace string, selector *met
 	return ""
 }
 
-// holdUp says why a pod does not run, if it is more than starting.
+// holdUp returns the reason why a pod does not run, "" if it is just starting.
 func holdUp(p *corev1.Pod) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
@@ -239,15 +237,15 @@ func holdUp(p *corev1.Pod) string {
 			return w.Reason + ": " + w.Message
 		}
 		if t := s.LastTerminationState.Terminated; t != nil && !s.Ready {
-			return fmt.Sprintf("container %s ended with exit code %d (%s)", s.Name, t.ExitCode, t.Reason)
+			return fmt.Sprintf("container %s exited with code %d (%s)", s.Name, t.ExitCode, t.Reason)
 		}
 	}
 	return ""
 }
 
-// Image is that of a Deployment's container, or a DaemonSet's; "" if there is none.
+// Image returns the image of a container of a Deployment or DaemonSet, "" if there is none.
 func (c *Client) Image(ctx context.Context, kind, namespace, name, container string) (string, error) {
-	d := &appsv1.Deployment{} // as far as this goes a DaemonSet looks the same
+	d := &appsv1.Deployment{} // these fields are the same in a DaemonSet
 	err := c.get(ctx, strings.ToLower(kind)+"s", namespace, name, d)
 	if isNotFound(err) {
 		return "", nil
@@ -263,7 +261,7 @@ func (c *Client) Image(ctx context.Context, kind, namespace, name, container str
 	return "", nil
 }
 
-// SetImage gives a Deployment's container, or a DaemonSet's, another image.
+// SetImage sets the image of a container of a Deployment or DaemonSet.
 func (c *Client) SetImage(ctx context.Context, kind, namespace, name, container, image string) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{
 		"containers": []any{map[string]any{"name": container, "image": image}},
@@ -273,7 +271,7 @@ func (c *Client) SetImage(ctx context.Context, kind, namespace, name, container,
 	}
 	resource := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: strings.ToLower(kind) + "s"}
 	if _, err := c.dynamic.Resource(resource).Namespace(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("giving %s %s/%s image %s: %w", kind, namespace, name, image, c.words(err))
+		return fmt.Errorf("setting the image of %s %s/%s to %s: %w", kind, namespace, name, image, c.words(err))
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func TestWaitNodeReady(t *testing.T) {
 	if err := c.WaitNodeReady(t.Context(), "a", started, func(s string) { said = append(said, s) }); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"it has not registered", "its kubelet has not reported since it was started", "it is not Ready: no network", "the cluster still keeps pods away from it"}
+	want := []string{"the node has not registered", "the kubelet has not reported since it was started", "the node is not Ready: no network", "the node still has the not-ready taint"}
 	if diff := cmp.Diff(want, said); diff != "" {
 		t.Errorf("each change is told once: -want +got\n%s", diff)
 	}
@@ -51,7 +51,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 	defer cancel()
 	err := c.WaitNodeReady(ctx, "a", time.Time{}, func(string) { cancel() })
 	wantReason(t, err, ReasonTimeout)
-	if err == nil || !strings.Contains(err.Error(), "gave up waiting: it has not registered") {
+	if err == nil || !strings.Contains(err.Error(), "timed out: the node has not registered") {
 		t.Errorf("the error says what was missing, not %v", err)
 	}
 }
@@ -99,7 +99,7 @@ func TestWaitRollout(t *testing.T) {
 				{request: deployment, answer: d(`{"observedGeneration":2,"replicas":2,"updatedReplicas":2,"availableReplicas":2}`)},
 				{request: podList, answer: of(ready, ready)},
 			},
-			[]string{"the cluster has not seen it yet", "old pods are still there", "1 of 2 pods are available; pod d-1: ErrImagePull: no such image"},
+			[]string{"its controller has not processed it yet", "old pods still exist", "1 of 2 pods are available; pod d-1: ErrImagePull: no such image"},
 			"",
 		},
 		"deployment past its deadline": {

@@ -9,9 +9,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// Writers are who, by the API server's own record, gave a ConfigMap's key the
-// value that it has, sorted: "kubeadm", "kubectl-edit". found says that there is
-// such a key.
+// Writers returns the field managers that set the current value of a key of a ConfigMap,
+// sorted: "kubeadm", "kubectl-edit". found reports whether the key exists.
 func (c *Client) Writers(ctx context.Context, namespace, name, key string) (by []string, found bool, err error) {
 	cm, err := c.ConfigMap(ctx, namespace, name)
 	if cm == nil || err != nil {
@@ -25,7 +24,7 @@ func (c *Client) Writers(ctx context.Context, namespace, name, key string) (by [
 			Data map[string]json.RawMessage `json:"f:data"`
 		}
 		if m.FieldsV1 == nil || json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields) != nil {
-			continue // a record of another kind says nothing
+			continue // ignore entries of another form
 		}
 		if _, ok := fields.Data["f:"+key]; ok {
 			by = append(by, m.Manager)
@@ -35,8 +34,7 @@ func (c *Client) Writers(ctx context.Context, namespace, name, key string) (by [
 	return slices.Compact(by), true, nil
 }
 
-// Replicas is how many pods a Deployment shall have; 0 if there is no such
-// Deployment.
+// Replicas returns the wanted number of pods of a Deployment, 0 if it does not exist.
 func (c *Client) Replicas(ctx context.Context, namespace, name string) (int64, error) {
 	d := &appsv1.Deployment{}
 	err := c.get(ctx, "deployments", namespace, name, d)

@@ -10,7 +10,7 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// maxAdmin bounds an admin kubeconfig; kubeadm's have about 6 KiB.
+// maxAdmin limits the size of an admin kubeconfig; kubeadm's have about 6 KiB.
 const maxAdmin = 1 << 20
 
 // adminUser is the name that kubeadm gives the user of an admin kubeconfig.
@@ -79,7 +79,7 @@ func ParseAdmin(text []byte) (Admin, error) {
 		Preferences struct{} `json:"preferences"`
 	}
 	if err := yaml.UnmarshalStrict(text, &withPreferences{file: &f}); err != nil {
-		return Admin{}, fmt.Errorf("only the address of the API and certificates are allowed in it: %w", err)
+		return Admin{}, fmt.Errorf("only the address of the API and certificates are allowed: %w", err)
 	}
 	if len(f.Clusters) != 1 || len(f.Contexts) != 1 || len(f.Users) != 1 {
 		return Admin{}, errors.New("it must have one cluster, one user and one context")
@@ -112,7 +112,7 @@ func (f file) current() (Admin, error) {
 	return a, a.check()
 }
 
-// check refuses an Admin by which the API cannot be reached safely.
+// check refuses an Admin with which the API cannot be used safely.
 func (a Admin) check() error {
 	u, err := url.Parse(a.Server)
 	switch {

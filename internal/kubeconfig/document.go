@@ -20,23 +20,22 @@ const (
 	keyCurrent  = "current-context"
 )
 
-// An entry is what one cluster puts into a kubeconfig.
+// An entry holds the items of one cluster in a kubeconfig.
 type entry struct {
 	context   string // the context's name
-	entryName string // that of cluster and user
+	entryName string // the name of cluster and user
 	cluster   *yaml.Node
 	user      *yaml.Node
 }
 
 func names(cluster string) entry { return entry{context: cluster, entryName: "slipway-" + cluster} }
 
-// A document is a kubeconfig as YAML nodes, so that what is not ours stays as
-// it is written.
+// A document is a kubeconfig as YAML nodes, so that the parts of others stay as written.
 type document struct {
 	node yaml.Node // the document
 	root *yaml.Node
-	// compact says that items of lists begin below their key's first
-	// letter, as kubectl writes them.
+	// compact reports whether list items are not indented below their key, as kubectl
+	// writes them.
 	compact bool
 }
 
@@ -47,7 +46,7 @@ func newDocument() *document {
 	return &document{node: yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{root}}, root: root, compact: true}
 }
 
-// parse reads a kubeconfig; one without anything is a new one.
+// parse reads a kubeconfig. An empty one is treated as a new one.
 func parse(data []byte) (*document, error) {
 	d := &document{compact: true}
 	if !utf8.Valid(data) {
@@ -60,7 +59,7 @@ func parse(data []byte) (*document, error) {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
-		return nil, errors.New("it holds more than one document")
+		return nil, errors.New("it has more than one document")
 	}
 	d.root = d.node.Content[0]
 	if d.root.ShortTag() == "!!null" {
@@ -75,8 +74,8 @@ func parse(data []byte) (*document, error) {
 	return d, d.checkLists()
 }
 
-// checkLists refuses what edits would have to guess at, and sees how lists
-// are indented.
+// checkLists refuses content that cannot be edited reliably, and determines the
+// indentation of lists.
 func (d *document) checkLists() error {
 	for i := 0; i+1 < len(d.root.Content); i += 2 {
 		key, value := d.root.Content[i], d.root.Content[i+1]
@@ -101,7 +100,7 @@ func (d *document) checkLists() error {
 	return nil
 }
 
-// aliasIn is the first alias below n, or nil.
+// aliasIn returns the first alias below n, or nil.
 func aliasIn(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n
@@ -131,7 +130,7 @@ func (d *document) text(key string) string { return textOf(d.root, key) }
 
 func (d *document) setText(key, value string) { setField(d.root, key, textNode(value)) }
 
-// find is the item called name in one of the lists, or nil.
+// find returns the item with a name in one of the lists, or nil.
 func (d *document) find(list, name string) *yaml.Node {
 	items := field(d.root, list)
 	if items == nil || name == "" {
@@ -148,7 +147,7 @@ func (d *document) find(list, name string) *yaml.Node {
 func (d *document) put(e entry) {
 	context := &yaml.Node{Kind: yaml.MappingNode}
 	if old := field(d.find(keyContexts, e.context), "context"); textOf(old, "cluster") == e.entryName {
-		context = old // the person's namespace stays
+		context = old // the user's namespace stays
 	}
 	setField(context, "cluster", textNode(e.entryName))
 	setField(context, "user", textNode(e.entryName))
@@ -175,7 +174,7 @@ func (d *document) putItem(list, name, key string, value *yaml.Node) {
 	}
 }
 
-// list is one of the lists, made if there is none.
+// list returns one of the lists, and adds it if there is none.
 func (d *document) list(key string) *yaml.Node {
 	if items := field(d.root, key); items != nil && items.Kind == yaml.SequenceNode {
 		return items
@@ -184,7 +183,7 @@ func (d *document) list(key string) *yaml.Node {
 	return field(d.root, key)
 }
 
-// quote keeps a file that is JSON so.
+// quote keeps a JSON file valid JSON.
 func quote(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
 		n.Style = yaml.DoubleQuotedStyle
@@ -194,7 +193,7 @@ func quote(n *yaml.Node) {
 	}
 }
 
-// remove takes the items of e out, and every context that leads to them.
+// remove removes the items of e, and every context that refers to them.
 func (d *document) remove(e entry) {
 	named := func(item *yaml.Node) bool { return textOf(item, "name") == e.entryName }
 	d.removeItems(keyClusters, named)
@@ -229,7 +228,7 @@ func authority(cluster *yaml.Node) string {
 	return strings.Join(strings.Fields(textOf(cluster, "certificate-authority-data")), "")
 }
 
-// field is a mapping's value, or nil.
+// field returns a value of a mapping, or nil.
 func field(mapping *yaml.Node, key string) *yaml.Node {
 	if mapping == nil || mapping.Kind != yaml.MappingNode {
 		return nil
@@ -249,8 +248,7 @@ func textOf(mapping *yaml.Node, key string) string {
 	return ""
 }
 
-// setField writes a value in its place, with the comments of the old one, or
-// adds it.
+// setField replaces a value and keeps the comments of the old one, or adds it.
 func setField(mapping *yaml.Node, key string, value *yaml.Node) {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value != key {
@@ -279,7 +277,7 @@ func mapping(fields ...string) *yaml.Node {
 	return n
 }
 
-// textNode is quoted where YAML would read something else than text.
+// textNode returns a text node, which is quoted if YAML would read another type.
 func textNode(text string) *yaml.Node {
 	n := &yaml.Node{}
 	n.SetString(text)

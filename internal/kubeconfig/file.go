@@ -18,8 +18,8 @@ import (
 	"slipway.dev/slipway/internal/owner"
 )
 
-// Path is the file that kubectl would change: the first of KUBECONFIG that
-// exists, else the last of it, else .kube/config in home.
+// Path returns the file that kubectl would change: the first of KUBECONFIG that exists,
+// otherwise the last of KUBECONFIG, otherwise .kube/config in home.
 func Path(home string) string {
 	path := ""
 	for _, name := range filepath.SplitList(os.Getenv("KUBECONFIG")) {
@@ -37,23 +37,23 @@ func Path(home string) string {
 	return path
 }
 
-// A place is where a kubeconfig is: a name in an open directory. So root
-// reads, locks and writes the same place, whatever becomes of the path.
+// A place is the location of a kubeconfig: a name in an open directory. So root reads,
+// locks and writes the same file, even if the path changes.
 type place struct {
-	path string // as it was asked for
+	path string // as requested
 	dir  *os.Root
 	name string
 }
 
-// open opens the directory that a kubeconfig is in, and makes it if it is
-// missing. A link stays a link: what counts is where it leads. As root, links of a
-// user lead only to directories of that user. The caller closes the place.
+// open opens the directory of a kubeconfig, and creates it if it does not exist. A link
+// stays a link; its target is used. As root, links of a user may only lead to directories
+// of that user. The caller closes the place.
 func open(path string, to *owner.Owner) (*place, error) {
 	dir, name, err := to.MakeParent(path, 0o700)
 	var foreign *owner.ForeignError
 	switch {
 	case errors.As(err, &foreign):
-		return nil, refusal(idForeign, path, foreign.Error(), "name the file that it leads to with KUBECONFIG, or remove the link")
+		return nil, refusal(idForeign, path, foreign.Error(), "set KUBECONFIG to the file that the link leads to, or remove the link")
 	case err != nil:
 		return nil, fmt.Errorf("opening the kubeconfig's directory: %w", err)
 	}
@@ -82,8 +82,8 @@ func (p *place) read() ([]byte, error) {
 	return bounded.ReadAll(opened, bounded.Config)
 }
 
-// replace writes the file as a whole or not at all, mode 0600. An existing file
-// keeps its owner, a new one is given to the one named.
+// replace writes the file atomically with mode 0600. An existing file keeps its owner; a
+// new one gets the given owner.
 func (p *place) replace(data []byte, to *owner.Owner) error {
 	if err := p.write(data, to); err != nil {
 		return fmt.Errorf("writing the kubeconfig: %w", err)
@@ -110,19 +110,17 @@ func (p *place) write(data []byte, to *owner.Owner) error {
 		err = p.dir.Rename(temp, p.name)
 	}
 	if err != nil {
-		_ = p.dir.Remove(temp) // the first error says more
+		_ = p.dir.Remove(temp) // the first error is the cause
 		return err
 	}
 	return fsync.Root(p.dir, ".")
 }
 
-// lockWait is how long another program may hold a kubeconfig; edits take
-// milliseconds.
+// lockWait is how long another program may lock a kubeconfig; edits take milliseconds.
 const lockWait = 10 * time.Second
 
-// lock keeps other edits of the file away: ours by a lock on its directory,
-// which ends with the process, and kubectl's by the file that kubectl makes
-// itself.
+// lock excludes other edits of the file: edits by Slipway with a lock on the directory,
+// which ends with the process, and edits by kubectl with kubectl's lock file.
 func (p *place) lock(ctx context.Context) (unlock func() error, err error) {
 	dir, err := p.dir.Open(".")
 	if err != nil {
@@ -142,18 +140,19 @@ func (p *place) lock(ctx context.Context) (unlock func() error, err error) {
 		err = poll(ctx, func() (bool, error) { return takeKubectlLock(p.dir, kubectlLock) })
 	}
 	if err != nil {
-		_ = dir.Close() // the first error says more
+		_ = dir.Close() // the first error is the cause
 		if errors.Is(err, context.DeadlineExceeded) {
-			return nil, refusal(idLocked, p.path, "another program has been changing it for "+lockWait.String(),
-				"if none is, remove "+filepath.Join(p.dir.Name(), kubectlLock))
+			return nil, refusal(idLocked, p.path, "another program has locked the file for "+lockWait.String(),
+				"if no such program is running, remove "+filepath.Join(p.dir.Name(), kubectlLock))
 		}
 		return nil, fmt.Errorf("locking the kubeconfig: %w", err)
 	}
 	return func() error { return errors.Join(p.dir.Remove(kubectlLock), dir.Close()) }, nil
 }
 
-// takeKubectlLock makes the file that client-go makes with mode 0. One with our
-// mode, found while we hold the directory, was left by a process that died.
+// takeKubectlLock creates the lock file, which client-go creates with mode 0. A file with
+// Slipway's mode, while this process has the directory lock, was left by a process that
+// died.
 func takeKubectlLock(dir *os.Root, name string) (bool, error) {
 	f, err := dir.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err == nil {
@@ -168,7 +167,7 @@ func takeKubectlLock(dir *os.Root, name string) (bool, error) {
 	return false, nil
 }
 
-// poll tries until it is done, fails, or ctx ends.
+// poll calls try until it is done, fails, or ctx ends.
 func poll(ctx context.Context, try func() (bool, error)) error {
 	for {
 		if done, err := try(); done || err != nil {

@@ -1,6 +1,5 @@
-// Package kubeconfig puts the way into a cluster into a person's kubeconfig,
-// and takes it out again, without touching what else is in there: entries,
-// unknown fields and comments stay.
+// Package kubeconfig adds the access to a cluster to a user's kubeconfig and removes it
+// again. It keeps all other entries, unknown fields and comments.
 package kubeconfig
 
 import (
@@ -26,41 +25,41 @@ const (
 	idInvalid  = "kubeconfig-invalid"
 	idLocked   = "kubeconfig-locked"
 	idForeign  = "kubeconfig-foreign"
-	idDamaged  = "record-damaged" // as package store has it
+	idDamaged  = "record-damaged" // as in package store
 )
 
-// An Access is the way into one cluster.
+// An Access is the access to one cluster.
 type Access struct {
-	// Cluster names the context; the entries of cluster and user are called
-	// "slipway-" and that.
+	// Cluster is the name of the context. The entries of cluster and user have this
+	// name with the prefix "slipway-".
 	Cluster string
 	// Context is another name for the context, if not "".
 	Context string
 	// Admin is the admin kubeconfig, with the fields of the type Admin and no others.
 	Admin []byte
-	// Server takes the place of the server in Admin, if not "".
+	// Server replaces the server in Admin, if not "".
 	Server string
 }
 
-// Check says what is wrong with Admin: a diag.List if it leads nowhere.
+// Check returns a diag.List if Admin cannot be used.
 func (a Access) Check() error {
 	_, err := a.entry()
 	return err
 }
 
-// MergeOptions are choices of the person.
+// MergeOptions are the user's choices.
 type MergeOptions struct {
-	// Use makes the context the current one. Without a current one, it
-	// always becomes that.
+	// Use makes the context the current one. If there is none, the context always
+	// becomes the current one.
 	Use bool
-	// Replace takes over names that lead to another cluster.
+	// Replace overwrites entries of the same names that lead to another cluster.
 	Replace bool
 }
 
-// Merge puts access into the file at path, which is made if it is not there.
-// Merging again changes nothing. A context of the same name that is not ours,
-// or entries of ours that lead to another cluster, are a diag.List unless
-// opts.Replace: whoever made them would lose the way in.
+// Merge adds access to the file at path, which is created if it does not exist. Merging
+// again changes nothing. If a context with the same name, or the cluster's entries, lead to
+// another cluster, Merge returns a diag.List unless opts.Replace is set: their owner would
+// lose the access to that cluster.
 func Merge(ctx context.Context, path string, access Access, opts MergeOptions, to *owner.Owner) error {
 	entry, err := access.entry()
 	if err != nil {
@@ -80,10 +79,10 @@ func Merge(ctx context.Context, path string, access Access, opts MergeOptions, t
 	})
 }
 
-// Remove takes access out of the file at path; a file that is not there,
-// or none, as /dev/null, is fine. Contexts of other names that lead to the cluster go as well; if one of
-// them was the current one, there is none afterwards. With access.Admin, an
-// entry that leads to another cluster stays.
+// Remove removes access from the file at path. A file that does not exist or is not a
+// regular file, such as /dev/null, is not an error. Contexts with other names that refer
+// to the cluster are removed too; if one of them was the current one, there is no current
+// context afterwards. With access.Admin, an entry that leads to another cluster is kept.
 func Remove(ctx context.Context, path string, access Access, to *owner.Owner) error {
 	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
 		return nil
@@ -103,7 +102,7 @@ func Remove(ctx context.Context, path string, access Access, to *owner.Owner) er
 	})
 }
 
-// Write makes a kubeconfig of access alone at path, over what is there.
+// Write writes a kubeconfig with only this access to path, and replaces an existing file.
 func Write(path string, access Access, to *owner.Owner) error {
 	entry, err := access.entry()
 	if err != nil {
@@ -126,8 +125,8 @@ func Write(path string, access Access, to *owner.Owner) error {
 	return errors.Join(p.replace(data, to), p.close())
 }
 
-// edit changes the file at path under its lock; an edit that changes nothing
-// writes nothing.
+// edit changes the file at path under its lock. If nothing changes, it does not write the
+// file.
 func edit(ctx context.Context, path string, to *owner.Owner, change func(*document) error) error {
 	if err := regular(path); err != nil {
 		return err
@@ -150,7 +149,7 @@ func editLocked(p *place, to *owner.Owner, change func(*document) error) error {
 	}
 	d, err := parse(data)
 	if err != nil {
-		return refusal(idInvalid, p.path, "this is not a kubeconfig: "+err.Error(), "mend it, or choose another file with KUBECONFIG or --out")
+		return refusal(idInvalid, p.path, "this is not a kubeconfig: "+err.Error(), "fix the file, or choose another file with KUBECONFIG or --out")
 	}
 	before, err := d.bytes()
 	if err != nil {
@@ -169,32 +168,32 @@ func editLocked(p *place, to *owner.Owner, change func(*document) error) error {
 	return p.replace(after, to)
 }
 
-// regular refuses what is there and is no file: a device or a pipe would be
-// replaced by one, for everybody on this machine.
+// regular refuses a path that exists and is not a regular file: a device or a pipe would
+// be replaced by a file, for all users of this machine.
 func regular(path string) error {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().IsRegular() {
-		return nil // what cannot be looked at cannot be written either, and says so itself
+		return nil // a file that cannot be examined cannot be written either, which reports the error
 	}
 	return irregular(path)
 }
 
 func irregular(path string) error {
-	return refusal(idInvalid, path, "this is not a file that can hold a kubeconfig", "choose another file with KUBECONFIG or --out; without them it is printed")
+	return refusal(idInvalid, path, "this is not a file that can hold a kubeconfig", "choose another file with KUBECONFIG or --out; without --out and --merge the kubeconfig is printed")
 }
 
 func refusal(id, path, message, hint string) error {
 	return diag.List{{ID: id, Severity: diag.Error, File: path, Message: message, Hint: hint}}
 }
 
-// entry is access in the terms of a kubeconfig.
+// entry returns the access as items of a kubeconfig.
 func (a Access) entry() (entry, error) {
 	out := names(a.Cluster)
 	out.context = cmp.Or(a.Context, out.context)
 	damaged := func(why string) error {
 		return diag.List{{
 			ID: idDamaged, Severity: diag.Error, Message: "the admin kubeconfig of cluster " + a.Cluster + " is damaged: " + why,
-			Hint: "a control plane has another: slipway kubeconfig " + a.Cluster + " --live",
+			Hint: "get a new one from a control plane: slipway kubeconfig " + a.Cluster + " --live",
 		}}
 	}
 	admin, err := ParseAdmin(a.Admin)
@@ -210,7 +209,8 @@ func (a Access) entry() (entry, error) {
 	return out, nil
 }
 
-// conflict says what in d has the names of e and leads elsewhere.
+// conflict returns an error if d has entries with the names of e that lead to another
+// cluster.
 func (d *document) conflict(path string, e entry) error {
 	var found []string
 	if old := d.stranger(e); old != nil {
@@ -231,12 +231,11 @@ func (d *document) conflict(path string, e entry) error {
 		return nil
 	}
 	return refusal(idConflict, path, strings.Join(found, ", and ")+"; this cluster is at "+textOf(e.cluster, "server"),
-		"rename the old one (kubectl config rename-context), or write this one apart (slipway kubeconfig "+e.context+" --out FILE)")
+		"rename the old one (kubectl config rename-context), or write this one to a separate file (slipway kubeconfig "+e.context+" --out FILE)")
 }
 
-// stranger is the cluster that has the name of e and is another, or nil. One
-// at the same server, or with the same authority, is ours: made anew, or
-// moved.
+// stranger returns the cluster entry that has the name of e but is another cluster, or nil.
+// An entry with the same server or the same CA is the same cluster, recreated or moved.
 func (d *document) stranger(e entry) *yaml.Node {
 	old := field(d.find(keyClusters, e.entryName), "cluster")
 	if old == nil || sameServer(old, e.cluster) || sameAuthority(old, e.cluster) {

@@ -23,8 +23,8 @@ type Untrusted struct {
 	CAs []byte
 }
 
-// ErrOtherCA means that the CA of a kubeconfig is not the recorded one.
-var ErrOtherCA = errors.New("its CA is not the one on record for this cluster, nor signed by it")
+// ErrOtherCA means that the CA of a kubeconfig is not the saved one.
+var ErrOtherCA = errors.New("its CA is neither the saved CA of this cluster nor signed by it")
 
 // Verify returns the certificates of a kubeconfig from a host; the caller sets
 // Cluster and Server. The client certificate and its key must be a pair, and
@@ -37,7 +37,7 @@ func (u Untrusted) Verify(known []byte) (Admin, error) {
 	}
 	var f file
 	if err := yaml.Unmarshal(u.Text, &f); err != nil { // every other field is dropped
-		return Admin{}, errors.New("it is not a kubeconfig") // the error would quote the file
+		return Admin{}, errors.New("it is not a kubeconfig") // the original error would quote the file
 	}
 	from, err := f.current()
 	if err != nil {
@@ -85,7 +85,7 @@ func trusted(cas, known []byte) ([]byte, error) {
 	if len(known) > 0 {
 		recorded, err := pki.Authorities(known)
 		if err != nil {
-			return nil, fmt.Errorf("reading the recorded CA: %w", err)
+			return nil, fmt.Errorf("reading the saved CA: %w", err)
 		}
 		theirs = slices.DeleteFunc(theirs, func(a pki.Authority) bool {
 			cert, err := pki.Certificate(a.Text)

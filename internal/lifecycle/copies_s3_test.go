@@ -123,7 +123,7 @@ func TestStorageListedAndFetched(t *testing.T) {
 	if err := os.RemoveAll(s.Dir); err != nil {
 		t.Fatal(err)
 	}
-	if r, err = w.impatient().Copies(t.Context(), "prod", nil); err != nil || r.Good || !strings.Contains(r.Targets[0].Problem.Message, "there is no such bucket") {
+	if r, err = w.impatient().Copies(t.Context(), "prod", nil); err != nil || r.Good || !strings.Contains(r.Targets[0].Problem.Message, "the bucket does not exist") {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

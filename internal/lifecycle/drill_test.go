@@ -111,7 +111,7 @@ func TestDrillChecks(t *testing.T) {
 		{"an older revision", "it is not all", func(is *op.EtcdDrilled) { is.Revision = 4000 }, map[string]bool{"revision": true}, "4000"},
 		{"encrypted, and no key", "nobody can read it", func(is *op.EtcdDrilled) { is.Value = sealed }, map[string]bool{"a Secret": true}, "is not there"},
 		{"by a service", "only that can open it", func(is *op.EtcdDrilled) { is.Value = []byte("k8s:enc:kms:v2:v:x") }, map[string]bool{}, "not tested"},
-		{"something else", "it is none", func(is *op.EtcdDrilled) { is.Value = []byte("k8s\x00") }, map[string]bool{"a Secret": true}, "no Secret"},
+		{"something else", "it is none", func(is *op.EtcdDrilled) { is.Value = []byte("k8s\x00") }, map[string]bool{"a Secret": true}, "not a Secret"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, s, st, _ := drilled(t)

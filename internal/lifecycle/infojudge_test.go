@@ -46,7 +46,7 @@ func TestJudge(t *testing.T) {
 			Info{Nodes: []NodeInfo{{Name: "w1", Ready: "NotReady"}}, AddOns: []AddOn{{Name: "coredns", Ready: 0, Wanted: 1}}},
 			[]string{"node-not-ready w1 the node", "add-on-not-ready  coredns: 0 of 1"},
 		},
-		{"an authority", "it is on all hosts, and one", Info{Certificates: []Certificate{ca("cp1", end), ca("w1", end)}}, []string{"certificate-expires cp1 all that this authority has signed"}},
+		{"an authority", "it is on all hosts, and one", Info{Certificates: []Certificate{ca("cp1", end), ca("w1", end)}}, []string{"certificate-expires cp1 all certificates of this CA"}},
 		{"another authority", "they are two", Info{Certificates: []Certificate{ca("cp1", end), ca("w1", day(-1))}}, []string{"certificate-expires cp1 ca.crt expires", "certificate-expires w1 ca.crt expired"}},
 		{"an authority with years to go", "nothing is wrong", Info{Certificates: []Certificate{ca("cp1", day(400))}}, nil},
 		{

@@ -204,7 +204,7 @@ func TestUpgradeWaitsForMovedPods(t *testing.T) {
 			}
 			var want []string
 			if tc.waits {
-				want = []string{"waiting for pods that the previous minor moved: shop/web: 1 of its 2 pods are healthy, and it wants 1"}
+				want = []string{"waiting for pods that the previous minor moved: shop/web: 1 of its 2 pods are healthy, but 1 must be"}
 			}
 			if d := cmp.Diff(want, said); d != "" {
 				t.Errorf("it is told (-want +got):\n%s", d)

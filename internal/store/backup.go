@@ -6,8 +6,8 @@ import (
 	"io/fs"
 )
 
-// Backups is the directory of a cluster's backup sets. It is beside the records:
-// what is in it outlives the cluster.
+// Backups returns the directory of a cluster's backup sets. The sets outlive the
+// cluster.
 func (s *Store) Backups(cluster string) (string, error) {
 	if err := checkName(cluster); err != nil {
 		return "", fmt.Errorf("finding backups: %w", err)
@@ -15,20 +15,20 @@ func (s *Store) Backups(cluster string) (string, error) {
 	return s.path("backups", cluster), nil
 }
 
-// MakeBackups makes that directory, and answers it.
+// MakeBackups creates that directory and returns its path.
 func (s *Store) MakeBackups(cluster string) (string, error) {
 	dir, err := s.Backups(cluster)
 	if err != nil {
 		return "", err
 	}
 	if err := s.mkdir(dir); err != nil {
-		return "", fmt.Errorf("making the directory of backups: %w", err)
+		return "", fmt.Errorf("creating the backup directory: %w", err)
 	}
 	return dir, nil
 }
 
-// BackedUp are the clusters of which there are backups, sorted; most are on
-// record.
+// BackedUp returns the names of the clusters that have backups, sorted. Some of them may
+// no longer be saved.
 func (s *Store) BackedUp() (names []string, err error) {
 	entries, err := s.readDir(s.path("backups"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -42,8 +42,7 @@ func (s *Store) BackedUp() (names []string, err error) {
 	return names, err
 }
 
-// Own gives a file that was made beside the store, but for its user, to the
-// records' owner.
+// Own makes the owner of the store the owner of a file outside of it.
 func (s *Store) Own(path string) error {
 	return s.owner.Give(path)
 }

@@ -16,8 +16,7 @@ func (s *Store) clusterPath(name string, elem ...string) string {
 	return s.path(append([]string{"clusters", name}, elem...)...)
 }
 
-// Cluster answers the recorded spec of a cluster with its latest status;
-// ErrNotFound if there is none.
+// Cluster returns the saved spec of a cluster with its latest status, or ErrNotFound.
 func (s *Store) Cluster(name string) (*v1alpha1.Cluster, error) {
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("reading cluster: %w", err)
@@ -30,28 +29,28 @@ func (s *Store) Cluster(name string) (*v1alpha1.Cluster, error) {
 	wrong := spec.Whole(c)
 	switch {
 	case c.Name != name:
-		wrong = fmt.Errorf("it is of a cluster called %q", c.Name)
+		wrong = fmt.Errorf("it belongs to cluster %q", c.Name)
 	case len(c.Spec.Hosts) == 0:
-		wrong = errors.New("the cluster in it has no hosts")
+		wrong = errors.New("its cluster has no hosts")
 	}
 	if wrong != nil {
 		return nil, fmt.Errorf("reading cluster %s: %w", name, damaged(path, wrong))
 	}
-	spec.Canonical(c) // of a time when records kept the file's spelling
+	spec.Canonical(c) // earlier versions saved the spelling of the cluster file
 	if err := s.readJSON(s.clusterPath(name, "status.json"), &c.Status); err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, fmt.Errorf("reading the status of cluster %s: %w", name, err)
 	}
 	return c, nil
 }
 
-// A Source is the file of a cluster as the user wrote it.
+// A Source is a cluster file as the user wrote it.
 type Source struct {
 	Text []byte
-	// Path is where it was, absolute; "" if it was no file.
+	// Path is its absolute path, "" if it was not a file.
 	Path string
 }
 
-// Source answers the file that a cluster was made from; ErrNotFound if it was
+// Source returns the cluster file that a cluster was made from, or ErrNotFound if it was
 // made without one.
 func (s *Store) Source(name string) (*Source, error) {
 	text, err := s.read(name, "source.yaml")
@@ -65,29 +64,29 @@ func (s *Store) Source(name string) (*Source, error) {
 	return &Source{Text: text, Path: strings.TrimSuffix(string(path), "\n")}, nil
 }
 
-// KeepSource keeps a cluster's file as the one that a rollback puts back.
+// KeepSource keeps the current cluster file for a rollback.
 func (s *Store) KeepSource(name string) error {
 	text, err := s.read(name, "source.yaml")
 	if err == nil || errors.Is(err, ErrNotFound) {
 		err = s.put(name, "kept.yaml", text)
 	}
 	if err != nil {
-		return fmt.Errorf("keeping the file of cluster %s: %w", name, err)
+		return fmt.Errorf("saving the file of cluster %s for a rollback: %w", name, err)
 	}
 	return nil
 }
 
-// KeptSource answers what KeepSource kept; ErrNotFound if there was none.
+// KeptSource returns the file that KeepSource kept, or ErrNotFound.
 func (s *Store) KeptSource(name string) ([]byte, error) { return s.read(name, "kept.yaml") }
 
-// SaveCluster records a spec, and the file it was read from: nil leaves what is
-// recorded, one without text takes it away. The status is not part of it.
+// SaveCluster saves a spec and its cluster file. A nil source keeps the saved file, and a
+// source without text removes it. The status is not saved.
 func (s *Store) SaveCluster(c *v1alpha1.Cluster, source *Source) error {
 	if err := checkName(c.Name); err != nil {
-		return fmt.Errorf("recording cluster: %w", err)
+		return fmt.Errorf("saving cluster: %w", err)
 	}
 	if err := s.mkdir(s.clusterPath(c.Name)); err != nil {
-		return fmt.Errorf("recording cluster %s: %w", c.Name, err)
+		return fmt.Errorf("saving cluster %s: %w", c.Name, err)
 	}
 	if source != nil {
 		var path []byte
@@ -95,32 +94,32 @@ func (s *Store) SaveCluster(c *v1alpha1.Cluster, source *Source) error {
 			path = []byte(source.Path + "\n")
 		}
 		if err := errors.Join(s.put(c.Name, "source.yaml", source.Text), s.put(c.Name, "source.path", path)); err != nil {
-			return fmt.Errorf("recording the file of cluster %s: %w", c.Name, err)
+			return fmt.Errorf("saving the file of cluster %s: %w", c.Name, err)
 		}
 	}
 	recorded := *c
 	recorded.Status = v1alpha1.ClusterStatus{}
 	if err := s.writeJSON(s.clusterPath(c.Name, "cluster.json"), &recorded); err != nil {
-		return fmt.Errorf("recording cluster %s: %w", c.Name, err)
+		return fmt.Errorf("saving cluster %s: %w", c.Name, err)
 	}
 	return nil
 }
 
-// SaveStatus records the latest status of a cluster.
+// SaveStatus saves the latest status of a cluster.
 func (s *Store) SaveStatus(name string, status v1alpha1.ClusterStatus) error {
 	if err := checkName(name); err != nil {
-		return fmt.Errorf("recording status: %w", err)
+		return fmt.Errorf("saving status: %w", err)
 	}
 	if err := s.mkdir(s.clusterPath(name)); err != nil {
-		return fmt.Errorf("recording the status of cluster %s: %w", name, err)
+		return fmt.Errorf("saving the status of cluster %s: %w", name, err)
 	}
 	if err := s.writeJSON(s.clusterPath(name, "status.json"), status); err != nil {
-		return fmt.Errorf("recording the status of cluster %s: %w", name, err)
+		return fmt.Errorf("saving the status of cluster %s: %w", name, err)
 	}
 	return nil
 }
 
-// Clusters answers the names of the recorded clusters, sorted.
+// Clusters returns the names of the saved clusters, sorted.
 func (s *Store) Clusters() ([]string, error) {
 	entries, err := s.readDir(s.path("clusters"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -129,7 +128,7 @@ func (s *Store) Clusters() ([]string, error) {
 	var names []string
 	for _, e := range entries {
 		if checkName(e.Name()) != nil {
-			continue // a copy that somebody made
+			continue // for example a manual copy
 		}
 		if _, err := s.stat(s.clusterPath(e.Name(), "cluster.json")); err == nil {
 			names = append(names, e.Name())
@@ -138,35 +137,34 @@ func (s *Store) Clusters() ([]string, error) {
 	return names, nil
 }
 
-// SaveKubeconfig records the admin kubeconfig of a cluster. One that can run
-// programs, names files or skips verification is refused: only the fields of
-// kubeconfig.Admin are allowed.
+// SaveKubeconfig saves the admin kubeconfig of a cluster. It refuses a kubeconfig that can
+// run programs, names files or skips verification: only the fields of kubeconfig.Admin
+// are allowed.
 func (s *Store) SaveKubeconfig(name string, content []byte) error {
 	if err := checkName(name); err != nil {
-		return fmt.Errorf("recording kubeconfig: %w", err)
+		return fmt.Errorf("saving kubeconfig: %w", err)
 	}
 	if _, err := kubeconfig.ParseAdmin(content); err != nil {
-		return fmt.Errorf("recording the kubeconfig of cluster %s: %w", name, err)
+		return fmt.Errorf("saving the kubeconfig of cluster %s: %w", name, err)
 	}
 	if err := s.mkdir(s.clusterPath(name)); err != nil {
-		return fmt.Errorf("recording the kubeconfig of cluster %s: %w", name, err)
+		return fmt.Errorf("saving the kubeconfig of cluster %s: %w", name, err)
 	}
 	if err := s.write(s.KubeconfigPath(name), content); err != nil {
-		return fmt.Errorf("recording the kubeconfig of cluster %s: %w", name, err)
+		return fmt.Errorf("saving the kubeconfig of cluster %s: %w", name, err)
 	}
 	return nil
 }
 
-// Kubeconfig answers the recorded admin kubeconfig; ErrNotFound if there is
-// none.
+// Kubeconfig returns the saved admin kubeconfig, or ErrNotFound.
 func (s *Store) Kubeconfig(name string) ([]byte, error) { return s.read(name, "kubeconfig") }
 
-// KubeconfigPath is where the admin kubeconfig is, or would be.
+// KubeconfigPath returns the path of the admin kubeconfig, which may not exist.
 func (s *Store) KubeconfigPath(name string) string { return s.clusterPath(name, "kubeconfig") }
 
-// AnotherKubeconfig writes one next to the recorded one, for a program to read,
-// and returns its path. The rules of SaveKubeconfig apply. The caller removes the
-// file; one that a crash leaves is removed under the cluster's next lock.
+// AnotherKubeconfig writes a kubeconfig next to the saved one, for a program to read, and
+// returns its path. The rules of SaveKubeconfig apply. The caller removes the file. After
+// a crash, the cluster's next lock removes it.
 func (s *Store) AnotherKubeconfig(name string, content []byte) (string, error) {
 	if err := checkName(name); err != nil {
 		return "", fmt.Errorf("writing a kubeconfig: %w", err)
@@ -181,8 +179,8 @@ func (s *Store) AnotherKubeconfig(name string, content []byte) (string, error) {
 	return path, nil
 }
 
-// The files of a cluster's own registry: the password that was made for it, and its
-// authority.
+// The files of a cluster's registry: its generated password, the hashes of passwords, and
+// its CA.
 const (
 	RegistryPassword = "registry.password"
 	RegistryHashes   = "registry.hashes"
@@ -193,22 +191,22 @@ const (
 // BackupKey is the file of the key that signs a cluster's backup sets.
 const BackupKey = "backup-signing.key"
 
-// FormerSigners is the file of the public keys whose private halves signed a cluster's
-// backup sets here before, one a line.
+// FormerSigners is the file of the public keys of former signing keys for a cluster's
+// backup sets, one per line.
 const FormerSigners = "backup-signers.pub"
 
 // AdoptBackupKey replaces the key that signs a cluster's backup sets, and keeps the public
-// half of the one before.
+// key of the former one.
 func (s *Store) AdoptBackupKey(name string, key []byte, former string) error {
 	list, err := s.Former(name)
 	if err == nil && !slices.Contains(list, former) {
 		err = s.write(s.clusterPath(name, FormerSigners), []byte(strings.Join(append(list, former), "\n")+"\n"))
 	}
-	if err == nil { // last: until then the one before counts
+	if err == nil { // last, because the former key counts until then
 		err = s.write(s.clusterPath(name, BackupKey), key)
 	}
 	if err != nil {
-		return fmt.Errorf("keeping the backup signing key of cluster %s: %w", name, err)
+		return fmt.Errorf("saving the backup signing key of cluster %s: %w", name, err)
 	}
 	return nil
 }
@@ -222,8 +220,8 @@ func (s *Store) Former(name string) ([]string, error) {
 	return strings.Fields(string(text)), err
 }
 
-// Made answers a file of a cluster, and has it be made first if it is not there. It
-// is made once: of several who come at the same time, all get the first one's.
+// Made returns a file of a cluster, and creates it if it does not exist. It is created
+// once: concurrent callers all get the first content.
 func (s *Store) Made(name, file string, content func() ([]byte, error)) ([]byte, error) {
 	for range 2 {
 		if text, err := s.read(name, file); !errors.Is(err, ErrNotFound) {
@@ -234,16 +232,16 @@ func (s *Store) Made(name, file string, content func() ([]byte, error)) ([]byte,
 			return nil, err
 		}
 		if err := s.mkdir(s.clusterPath(name)); err != nil {
-			return nil, fmt.Errorf("keeping %s of cluster %s: %w", file, name, err)
+			return nil, fmt.Errorf("saving %s of cluster %s: %w", file, name, err)
 		}
 		if err := s.create(s.clusterPath(name, file), text); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, fmt.Errorf("keeping %s of cluster %s: %w", file, name, err)
+			return nil, fmt.Errorf("saving %s of cluster %s: %w", file, name, err)
 		}
 	}
 	return s.read(name, file)
 }
 
-// Kept returns a file of a cluster that Keep has written, and nothing if there is none.
+// Kept returns a file of a cluster that Keep has written, nil if there is none.
 func (s *Store) Kept(name, file string) ([]byte, error) {
 	text, err := s.read(name, file)
 	if errors.Is(err, ErrNotFound) {
@@ -255,40 +253,40 @@ func (s *Store) Kept(name, file string) ([]byte, error) {
 // Keep writes a file of a cluster.
 func (s *Store) Keep(name, file string, content []byte) error {
 	if err := checkName(name); err != nil {
-		return fmt.Errorf("keeping %s: %w", file, err)
+		return fmt.Errorf("saving %s: %w", file, err)
 	}
 	err := s.mkdir(s.clusterPath(name))
 	if err == nil {
 		err = s.put(name, file, content)
 	}
 	if err != nil {
-		return fmt.Errorf("keeping %s of cluster %s: %w", file, name, err)
+		return fmt.Errorf("saving %s of cluster %s: %w", file, name, err)
 	}
 	return nil
 }
 
-// FilePath is where a file of a cluster is, or would be.
+// FilePath returns the path of a file of a cluster, which may not exist.
 func (s *Store) FilePath(name, file string) string { return s.clusterPath(name, file) }
 
-// RemoveCluster forgets a cluster, and the choice of it as the default. Its
-// operations stay. The caller holds the cluster's lock, which stays good until
-// it is released.
+// RemoveCluster removes a cluster, and resets the default cluster if it is this one. Its
+// operations are kept. The caller holds the cluster's lock, which stays valid until it is
+// released.
 func (s *Store) RemoveCluster(name string) error {
 	if err := checkName(name); err != nil {
-		return fmt.Errorf("forgetting cluster: %w", err)
+		return fmt.Errorf("removing cluster: %w", err)
 	}
-	// The record goes first: after a crash in between the cluster is gone
-	// from the list, and what is left of it is overwritten by the next.
+	// cluster.json is removed first: after a crash in between, the cluster is no longer
+	// listed, and a new cluster overwrites its remaining files.
 	err := s.remove(s.clusterPath(name, "cluster.json"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("forgetting cluster %s: %w", name, err)
+		return fmt.Errorf("removing cluster %s: %w", name, err)
 	}
 	if err := s.removeAll(s.clusterPath(name)); err != nil {
-		return fmt.Errorf("forgetting cluster %s: %w", name, err)
+		return fmt.Errorf("removing cluster %s: %w", name, err)
 	}
 	if d, err := s.Default(); err == nil && d == name {
 		if err := s.SetDefault(""); err != nil {
-			return fmt.Errorf("forgetting cluster %s: %w", name, err)
+			return fmt.Errorf("removing cluster %s: %w", name, err)
 		}
 	}
 	if err := s.syncDir(s.path("clusters")); !errors.Is(err, fs.ErrNotExist) {
@@ -297,7 +295,7 @@ func (s *Store) RemoveCluster(name string) error {
 	return nil
 }
 
-// put writes a file of a cluster; without content there is none.
+// put writes a file of a cluster, or removes it if there is no content.
 func (s *Store) put(name, file string, content []byte) error {
 	if len(content) > 0 {
 		return s.write(s.clusterPath(name, file), content)
@@ -308,7 +306,7 @@ func (s *Store) put(name, file string, content []byte) error {
 	return nil
 }
 
-// read answers a file of a cluster.
+// read returns a file of a cluster.
 func (s *Store) read(name, file string) ([]byte, error) {
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", file, err)

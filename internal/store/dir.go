@@ -13,14 +13,14 @@ import (
 	"slipway.dev/slipway/internal/owner"
 )
 
-// Under sudo, root works in directories that belong to another user, who can
-// put links there. So every file of the store is reached through an os.Root:
-// one for the home and one for each of these directories below it, which may
-// be links to another disk.
+// apart are directories below the home that may be links to another disk. Under sudo,
+// root works in directories that belong to another user, who can place links there. So
+// every file of the store is opened through an os.Root: one for the home and one for each
+// of these directories.
 var apart = []string{"clusters", "operations", "backups"}
 
-// root opens the home ("") or a directory of apart, once. Without making it, a
-// missing one is fs.ErrNotExist.
+// root opens the home ("") or a directory of apart, once. If making is false, a missing
+// directory is fs.ErrNotExist.
 func (s *Store) root(part string, making bool) (*os.Root, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,8 +39,7 @@ func (s *Store) root(part string, making bool) (*os.Root, error) {
 	return r, nil
 }
 
-// at returns the root that a path of the store is reached through, and the
-// path in it.
+// at returns the root for a path of the store, and the path relative to it.
 func (s *Store) at(path string, making bool) (*os.Root, string, error) {
 	rel, err := filepath.Rel(s.home, path)
 	if err != nil {
@@ -57,8 +56,7 @@ func (s *Store) at(path string, making bool) (*os.Root, string, error) {
 	return root, rel, err
 }
 
-// in calls f with the root of a path that is there, and gives errors the whole
-// path.
+// in calls f with the root of an existing path, and adds the full path to errors.
 func (s *Store) in(path string, f func(root *os.Root, name string) error) error {
 	return s.within(path, false, f)
 }
@@ -78,8 +76,7 @@ func (s *Store) within(path string, making bool, f func(root *os.Root, name stri
 	return nil
 }
 
-// withPath gives the errors of an os.Root, which know the name in it alone, the
-// whole path.
+// withPath adds the full path to errors of an os.Root, which have only the relative path.
 func withPath(path string, err error) error {
 	var f *owner.ForeignError
 	if errors.As(err, &f) {
@@ -92,8 +89,7 @@ func withPath(path string, err error) error {
 	return err
 }
 
-// mkdir makes a directory with those above it that are missing, gives what it
-// made to the owner, and puts it on disk.
+// mkdir creates a directory and its missing parents, sets their owner, and syncs them.
 func (s *Store) mkdir(dir string) error {
 	err := s.within(dir, true, func(root *os.Root, name string) error {
 		for i := range strings.Split(name, "/") {
@@ -155,8 +151,8 @@ func (s *Store) open(path string) (f *os.File, err error) {
 	return f, err
 }
 
-// openOwn opens a file that the store writes to as it grows, and makes it
-// first if it is missing; see owner.OpenFile.
+// openOwn opens a file that the store appends to, and creates it if it does not exist;
+// see owner.OpenFile.
 func (s *Store) openOwn(path string) (f *os.File, err error) {
 	err = s.in(path, func(root *os.Root, name string) error { f, err = s.owner.OpenFile(root, name, 0); return err })
 	return f, unwritable(path, err)
@@ -168,16 +164,16 @@ func (s *Store) remove(path string) error {
 
 func (s *Store) removeAll(path string) error {
 	err := s.in(path, func(root *os.Root, name string) error { return root.RemoveAll(name) })
-	if errors.Is(err, fs.ErrNotExist) { // of the directory above
+	if errors.Is(err, fs.ErrNotExist) { // the parent directory is missing
 		return nil
 	}
 	return err
 }
 
-// syncDir puts a directory's entries on disk.
+// syncDir syncs a directory.
 func (s *Store) syncDir(dir string) error { return s.in(dir, fsync.Root) }
 
-// renameIn is os.Rename of two files in one directory.
+// renameIn is os.Rename within one directory.
 func (s *Store) renameIn(from, to string) error {
 	return s.in(from, func(root *os.Root, name string) error {
 		return root.Rename(name, filepath.Join(filepath.Dir(name), filepath.Base(to)))

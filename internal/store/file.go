@@ -10,12 +10,11 @@ import (
 	"strings"
 )
 
-// tmpPrefix begins the names of files that are being written. What a crash
-// leaves of them is removed under the cluster's next lock.
+// tmpPrefix begins the names of temporary files. After a crash, the cluster's next lock
+// removes them.
 const tmpPrefix = ".tmp-"
 
-// temp writes content to a new file beside path, on disk, and answers its
-// name.
+// temp writes content to a new file next to path, syncs it, and returns its path.
 func (s *Store) temp(path string, content []byte) (string, error) {
 	path = filepath.Join(filepath.Dir(path), tmpPrefix+filepath.Base(path)+"-"+randomHex(6))
 	err := s.within(path, true, func(root *os.Root, name string) error {
@@ -38,8 +37,7 @@ func (s *Store) temp(path string, content []byte) (string, error) {
 	return path, err
 }
 
-// write replaces the file at path, whole or not at all; it is on disk when
-// write returns.
+// write replaces the file at path atomically. It is synced when write returns.
 func (s *Store) write(path string, content []byte) error {
 	name, err := s.temp(path, content)
 	if err == nil {
@@ -51,7 +49,7 @@ func (s *Store) write(path string, content []byte) error {
 	return s.syncDir(filepath.Dir(path))
 }
 
-// create is write for a file that must not exist yet: fs.ErrExist if it does.
+// create is write for a file that must not exist yet; otherwise it returns fs.ErrExist.
 func (s *Store) create(path string, content []byte) error {
 	temp, err := s.temp(path, content)
 	if err == nil {
@@ -73,7 +71,7 @@ func (s *Store) writeJSON(path string, v any) error {
 	return s.write(path, append(b, '\n'))
 }
 
-// readJSON decodes the file at path; a missing one is ErrNotFound.
+// readJSON decodes the file at path. A missing file is ErrNotFound.
 func (s *Store) readJSON(path string, v any) error {
 	b, err := s.readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +86,7 @@ func (s *Store) readJSON(path string, v any) error {
 	return nil
 }
 
-// sweep removes what a crash left half written in dir.
+// sweep removes temporary files that a crash left in dir.
 func (s *Store) sweep(dir string) error {
 	entries, err := s.readDir(dir)
 	if err != nil {

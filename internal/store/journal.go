@@ -17,15 +17,14 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// ErrNoEnd is an operation that has no end although nobody runs it any more:
-// its process was killed.
-var ErrNoEnd = errors.New("the operation was interrupted: nobody runs it any more")
+// ErrNoEnd is the error for an operation without an end whose process was killed.
+var ErrNoEnd = errors.New("the operation was interrupted: its process no longer runs")
 
-// followInterval is how often Follow looks for more.
+// followInterval is how often Follow checks for new events.
 const followInterval = 100 * time.Millisecond
 
-// A Journal is the record of one operation: events as JSON lines, only ever
-// added to. Its methods may be called from several goroutines.
+// A Journal is the append-only log of one operation: events as JSON lines. Its methods
+// may be called from several goroutines.
 type Journal struct {
 	mu   sync.Mutex
 	f    *os.File
@@ -33,8 +32,8 @@ type Journal struct {
 	fail error
 }
 
-// Journal opens the journal of an operation for adding to it. What a crash
-// left of a last line is cut off first. The caller holds the cluster's lock.
+// Journal opens the journal of an operation for appending. It first removes an incomplete
+// last line, which a crash may have left. The caller holds the cluster's lock.
 func (s *Store) Journal(id string) (*Journal, error) {
 	if err := checkName(id); err != nil {
 		return nil, fmt.Errorf("opening the journal: %w", err)
@@ -61,17 +60,17 @@ func (s *Store) Journal(id string) (*Journal, error) {
 	return j, nil
 }
 
-// LastSeq is the highest number of an event in the journal; 0 if it is empty.
+// LastSeq returns the highest event number in the journal, 0 if it is empty.
 func (j *Journal) LastSeq() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.seq
 }
 
-// Append adds an event; one without a number gets the next. Events that a
-// resume depends on are on disk when it returns; the others survive the end of
-// the process, but perhaps not a power cut. After a failure every
-// further Append fails: a journal with a hole is worse than a short one.
+// Append adds an event. An event without a number gets the next one. Events that a resume
+// needs are synced when Append returns; the others survive the end of the process, but
+// perhaps not a power failure. After an error every further Append fails: a journal with
+// a gap is worse than a short one.
 func (j *Journal) Append(e event.Event) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -103,8 +102,8 @@ func (j *Journal) append(e event.Event) error {
 	return j.f.Sync()
 }
 
-// resumeNeeds says whether a resume would go wrong without e. What is merely
-// told, or found again by a check, is not worth a wait for the disk.
+// resumeNeeds reports whether a resume would go wrong without e. Other events only inform
+// the user or can be found again by a check, and are not synced.
 func resumeNeeds(e event.Event) bool {
 	switch e.Type {
 	case event.OperationStarted, event.OperationFinished:
@@ -115,7 +114,7 @@ func resumeNeeds(e event.Event) bool {
 	return false
 }
 
-// Close puts all on disk and closes the journal.
+// Close syncs and closes the journal.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -137,7 +136,7 @@ func (s *Store) Read(id string, fn func(event.Event) error) error {
 	return nil
 }
 
-// openJournal answers nil if there is no journal yet.
+// openJournal returns nil if there is no journal yet.
 func (s *Store) openJournal(id string) (*os.File, error) {
 	if _, err := s.Operation(id); err != nil {
 		return nil, err
@@ -152,8 +151,8 @@ func (s *Store) openJournal(id string) (*os.File, error) {
 	return f, nil
 }
 
-// Follow is Read that goes on as events come in, until the operation has
-// finished (nil), nobody runs it any more (ErrNoEnd), or ctx is done.
+// Follow is Read that continues with new events until the operation has finished (nil),
+// its process no longer runs (ErrNoEnd), or ctx is done.
 func (s *Store) Follow(ctx context.Context, id string, fn func(event.Event) error) error {
 	o, err := s.Operation(id)
 	if err != nil {
@@ -203,8 +202,8 @@ func (s *Store) Follow(ctx context.Context, id string, fn func(event.Event) erro
 	}
 }
 
-// scanFrom scans from offset and answers how many bytes of whole events there
-// were. A nil file has none.
+// scanFrom scans from offset and returns the number of bytes of complete events. A nil
+// file has none.
 func scanFrom(f *os.File, offset int64, fn func(event.Event) error) (int64, error) {
 	if f == nil {
 		return 0, nil
@@ -212,9 +211,9 @@ func scanFrom(f *os.File, offset int64, fn func(event.Event) error) (int64, erro
 	return scan(io.NewSectionReader(f, offset, 1<<62-offset), f.Name(), fn)
 }
 
-// scan calls fn for each event and answers where the last one ends. Bytes
-// after it that are no event are what a crash left; bytes before it that are
-// none are damage to the file.
+// scan calls fn for each event and returns the offset at which the last one ends. Invalid
+// bytes after it are left by a crash. Invalid bytes before it mean that the file is
+// damaged.
 func scan(r io.Reader, file string, fn func(event.Event) error) (int64, error) {
 	br := bufio.NewReaderSize(r, 1<<16)
 	var end, pos int64

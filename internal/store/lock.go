@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/process"
 )
 
-// A Holder is who holds a cluster's lock.
+// A Holder is the process that holds a cluster's lock.
 type Holder struct {
 	PID       int       `json:"pid"`
 	Start     uint64    `json:"start,omitempty"` // of the process, see package process
@@ -24,7 +24,7 @@ type Holder struct {
 	Since     time.Time `json:"since,omitzero"`
 }
 
-// String is for people: "process 4711 on mgr1".
+// String returns the holder for users: "process 4711 on mgr1".
 func (h Holder) String() string {
 	if h.PID == 0 {
 		return "an unknown process"
@@ -35,7 +35,7 @@ func (h Holder) String() string {
 	return fmt.Sprintf("process %d on %s", h.PID, h.Host)
 }
 
-// A HeldError is a cluster whose lock another holds.
+// A HeldError is returned if another process holds a cluster's lock.
 type HeldError struct {
 	Cluster string
 	Holder  Holder
@@ -45,22 +45,21 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("cluster %s is locked by %s", e.Cluster, e.Holder)
 }
 
-// lockPatience is how long Lock tries: those who ask for the holder hold the
-// lock for an instant, too.
+// lockPatience is how long Lock tries: a process that asks for the holder also holds the
+// lock for an instant.
 const (
 	lockPatience = 300 * time.Millisecond
 	lockInterval = 10 * time.Millisecond
 )
 
-// A Lock is the right to change a cluster. The kernel takes it back when the
-// process ends, however it ends.
+// A Lock is the permission to change a cluster. The kernel releases it when the process
+// ends in any way.
 type Lock struct {
 	f *os.File
 }
 
-// Lock takes a cluster's lock, whether the cluster is recorded or not. The
-// error is a *HeldError if another has it: nobody is waited for. PID, Host
-// and Since of who may be left empty.
+// Lock takes a cluster's lock, whether the cluster is saved or not. It does not wait for
+// another holder but returns a *HeldError. PID, Host and Since of who may be empty.
 func (s *Store) Lock(ctx context.Context, name string, who Holder) (*Lock, error) {
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("locking cluster: %w", err)
@@ -92,7 +91,7 @@ func (s *Store) Lock(ctx context.Context, name string, who Holder) (*Lock, error
 	}
 }
 
-// tryLock answers nil if another has the lock, or has just removed its file.
+// tryLock returns nil if another process has the lock or has just removed its file.
 func (s *Store) tryLock(name string) (*Lock, error) {
 	if err := s.mkdir(s.clusterPath(name)); err != nil {
 		return nil, err
@@ -100,7 +99,7 @@ func (s *Store) tryLock(name string) (*Lock, error) {
 	path := s.clusterPath(name, "lock")
 	f, err := s.openOwn(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // the cluster is being forgotten at this moment
+		return nil, nil // the cluster is being removed
 	}
 	if err != nil {
 		return nil, err
@@ -111,8 +110,8 @@ func (s *Store) tryLock(name string) (*Lock, error) {
 		}
 		return nil, errors.Join(err, f.Close())
 	}
-	// The file may have been removed between open and flock: a lock on
-	// something that has no name any more keeps nobody out.
+	// The file may have been removed between open and flock: a lock on a file without a
+	// name excludes no other process.
 	have, err1 := f.Stat()
 	want, err2 := s.stat(path)
 	if err1 != nil || err2 != nil || !os.SameFile(have, want) {
@@ -121,7 +120,7 @@ func (s *Store) tryLock(name string) (*Lock, error) {
 	return &Lock{f: f}, nil
 }
 
-// SetHolder records who holds the lock, once the operation has an id.
+// SetHolder saves the holder of the lock, once the operation has an id.
 func (l *Lock) SetHolder(who Holder) error {
 	b, err := json.Marshal(who.filled())
 	if err != nil {
@@ -134,16 +133,16 @@ func (l *Lock) SetHolder(who Holder) error {
 	return unwritable(l.f.Name(), err)
 }
 
-// Release gives the lock back.
+// Release releases the lock.
 func (l *Lock) Release() error {
 	// Closing releases: no other descriptor of this open file exists.
 	return errors.Join(l.f.Truncate(0), l.f.Close())
 }
 
-// Holder answers who holds the lock of a cluster, or nil.
+// Holder returns the holder of a cluster's lock, nil if it is free.
 func (s *Store) Holder(name string) (*Holder, error) {
 	if err := checkName(name); err != nil {
-		return nil, fmt.Errorf("asking for the lock: %w", err)
+		return nil, fmt.Errorf("checking the lock: %w", err)
 	}
 	path := s.clusterPath(name, "lock")
 	f, err := s.open(path)
@@ -151,23 +150,23 @@ func (s *Store) Holder(name string) (*Holder, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("asking for the lock of cluster %s: %w", name, err)
+		return nil, fmt.Errorf("checking the lock of cluster %s: %w", name, err)
 	}
 	defer f.Close()
 	switch err := flock(f, unix.LOCK_SH|unix.LOCK_NB); {
 	case err == nil:
-		return nil, nil // closing gives it back
+		return nil, nil // closing the file releases it
 	case !errors.Is(err, unix.EWOULDBLOCK):
-		return nil, fmt.Errorf("asking for the lock of cluster %s: %w", name, err)
+		return nil, fmt.Errorf("checking the lock of cluster %s: %w", name, err)
 	}
 	h, err := s.readHolder(path)
 	if err != nil {
-		return nil, fmt.Errorf("asking for the lock of cluster %s: %w", name, err)
+		return nil, fmt.Errorf("checking the lock of cluster %s: %w", name, err)
 	}
 	return &h, nil
 }
 
-// readHolder answers an empty Holder when none is written (yet).
+// readHolder returns an empty Holder if none is written yet.
 func (s *Store) readHolder(path string) (Holder, error) {
 	f, err := s.open(path)
 	if err != nil {
@@ -185,7 +184,7 @@ func (s *Store) readHolder(path string) (Holder, error) {
 	return h, nil
 }
 
-// ThisProcess is who runs this.
+// ThisProcess returns this process as a Holder.
 func ThisProcess() Holder { return Holder{}.filled() }
 
 func (h Holder) filled() Holder {
@@ -204,7 +203,7 @@ func (h Holder) filled() Holder {
 	return h
 }
 
-// flock is unix.Flock, tried again when a signal cuts it short.
+// flock is unix.Flock, repeated if a signal interrupts it.
 func flock(f *os.File, how int) error {
 	for {
 		err := unix.Flock(int(f.Fd()), how)

@@ -11,24 +11,24 @@ import (
 	"strings"
 )
 
-// mergedPrefix begins the names of files that each hold the path of one kubeconfig.
+// mergedPrefix begins the names of files that each contain the path of one kubeconfig.
 const mergedPrefix = "merged-"
 
-// AddMerged records that the kubeconfig at a path, which is absolute, has entries of a
-// cluster. One file for each path: of several processes at once, none loses another's.
+// AddMerged saves that the kubeconfig at an absolute path has entries of a cluster. It
+// uses one file for each path, so that concurrent processes do not overwrite each other.
 func (s *Store) AddMerged(name, path string) error {
 	if err := checkName(name); err != nil {
-		return fmt.Errorf("recording a merged kubeconfig: %w", err)
+		return fmt.Errorf("saving a merged kubeconfig: %w", err)
 	}
 	if !filepath.IsAbs(path) {
-		return fmt.Errorf("recording a merged kubeconfig of cluster %s: %q is not an absolute path", name, path)
+		return fmt.Errorf("saving a merged kubeconfig of cluster %s: %q is not an absolute path", name, path)
 	}
 	if _, err := s.read(name, "cluster.json"); err != nil {
-		return fmt.Errorf("recording a merged kubeconfig: %w", err)
+		return fmt.Errorf("saving a merged kubeconfig: %w", err)
 	}
 	sum := sha256.Sum256([]byte(path))
 	if err := s.write(s.clusterPath(name, mergedPrefix+hex.EncodeToString(sum[:8])), []byte(path)); err != nil {
-		return fmt.Errorf("recording a merged kubeconfig of cluster %s: %w", name, err)
+		return fmt.Errorf("saving a merged kubeconfig of cluster %s: %w", name, err)
 	}
 	return nil
 }

@@ -16,13 +16,13 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// An AmbiguousError is a prefix that several operations' ids begin with.
+// An AmbiguousError is returned for a prefix of several operation ids.
 type AmbiguousError struct {
 	Prefix string
 	IDs    []string // newest first
 }
 
-// fewIDs is how many ids an error names.
+// fewIDs limits the number of ids in an error.
 const fewIDs = 5
 
 func (e *AmbiguousError) Error() string {
@@ -30,7 +30,7 @@ func (e *AmbiguousError) Error() string {
 	if len(few) > fewIDs {
 		few, more = few[:fewIDs], fmt.Sprintf(" and %d more", len(e.IDs)-fewIDs)
 	}
-	return fmt.Sprintf("%q could be any of %s%s", e.Prefix, strings.Join(few, ", "), more)
+	return fmt.Sprintf("%q matches several operations: %s%s", e.Prefix, strings.Join(few, ", "), more)
 }
 
 func (s *Store) operationPath(id string, elem ...string) string {
@@ -40,13 +40,13 @@ func (s *Store) operationPath(id string, elem ...string) string {
 // stampFormat is the time at the beginning of an id.
 const stampFormat = "20060102-150405"
 
-// NewOperation records an operation that is about to begin, with its plan, in
-// phase Pending. Its id begins with the time, so that ids sort by age:
-// "20261120-181502-create-x7k2". Where that is not after the latest id's, as
-// within a second or after the clock was set back, it is a second later.
+// NewOperation saves an operation that is about to begin, with its plan, in phase
+// Pending. Its id begins with the time, so that ids sort by age:
+// "20261120-181502-create-x7k2". If that time is not after the time of the latest id, for
+// example because the clock was set back, the id is one second after the latest one.
 func (s *Store) NewOperation(now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
 	if err := errors.Join(checkName(spec.Cluster), checkName(spec.Type)); err != nil {
-		return nil, fmt.Errorf("recording an operation: %w", err)
+		return nil, fmt.Errorf("saving an operation: %w", err)
 	}
 	now = now.UTC()
 	stamp := now
@@ -57,7 +57,7 @@ func (s *Store) NewOperation(now time.Time, spec v1alpha1.OperationSpec, p *plan
 	if len(ids) > 0 && ids[0] >= stamp.Format(stampFormat) {
 		latest, err := time.Parse(stampFormat, ids[0][:min(len(ids[0]), len(stampFormat))])
 		if err != nil {
-			return nil, fmt.Errorf("recording an operation after %s: %w", ids[0], err)
+			return nil, fmt.Errorf("saving an operation after %s: %w", ids[0], err)
 		}
 		stamp = latest.Add(time.Second)
 	}
@@ -71,27 +71,27 @@ func (s *Store) NewOperation(now time.Time, spec v1alpha1.OperationSpec, p *plan
 		Status: v1alpha1.OperationStatus{Phase: v1alpha1.OperationPending},
 	}
 	if err := s.mkdir(s.operationPath(o.Name)); err != nil {
-		return nil, fmt.Errorf("recording operation %s: %w", o.Name, err)
+		return nil, fmt.Errorf("saving operation %s: %w", o.Name, err)
 	}
 	if err := s.writeJSON(s.operationPath(o.Name, "plan.json"), p); err != nil {
-		return nil, fmt.Errorf("recording the plan of operation %s: %w", o.Name, err)
+		return nil, fmt.Errorf("saving the plan of operation %s: %w", o.Name, err)
 	}
-	// Last: an operation without this file is none, and is not listed.
+	// Last, because an operation without this file is not listed.
 	return o, s.SaveOperation(o)
 }
 
-// SaveOperation records what has become of an operation.
+// SaveOperation saves the state of an operation.
 func (s *Store) SaveOperation(o *v1alpha1.Operation) error {
 	if err := checkName(o.Name); err != nil {
-		return fmt.Errorf("recording an operation: %w", err)
+		return fmt.Errorf("saving an operation: %w", err)
 	}
 	if err := s.writeJSON(s.operationPath(o.Name, "operation.json"), o); err != nil {
-		return fmt.Errorf("recording operation %s: %w", o.Name, err)
+		return fmt.Errorf("saving operation %s: %w", o.Name, err)
 	}
 	return nil
 }
 
-// Operation answers the operation with that id; ErrNotFound if there is none.
+// Operation returns the operation with that id, or ErrNotFound.
 func (s *Store) Operation(id string) (*v1alpha1.Operation, error) {
 	if err := checkName(id); err != nil {
 		return nil, fmt.Errorf("reading operation: %w", err)
@@ -103,7 +103,7 @@ func (s *Store) Operation(id string) (*v1alpha1.Operation, error) {
 	return o, nil
 }
 
-// Plan answers the plan of an operation.
+// Plan returns the plan of an operation.
 func (s *Store) Plan(id string) (*plan.Plan, error) {
 	if err := checkName(id); err != nil {
 		return nil, fmt.Errorf("reading plan: %w", err)
@@ -115,7 +115,7 @@ func (s *Store) Plan(id string) (*plan.Plan, error) {
 	return p, nil
 }
 
-// Planned answers the cluster as the plan of an operation has it.
+// Planned returns the cluster description in the plan of an operation.
 func (s *Store) Planned(id string) (*v1alpha1.Cluster, error) {
 	p, err := s.Plan(id)
 	if err != nil {
@@ -128,29 +128,30 @@ func (s *Store) Planned(id string) (*v1alpha1.Cluster, error) {
 	return c, nil
 }
 
-// Described is the cluster in a plan: the one that the plan says it is for.
+// Described returns the cluster description in a plan, which must be for the plan's
+// cluster.
 func Described(p *plan.Plan) (*v1alpha1.Cluster, error) {
 	c := new(v1alpha1.Cluster)
 	if err := json.Unmarshal(p.Spec, c); err != nil {
-		return nil, fmt.Errorf("what it says of the cluster cannot be read: %w", err)
+		return nil, fmt.Errorf("its cluster description cannot be read: %w", err)
 	}
 	if c.Name != p.Cluster {
-		return nil, fmt.Errorf("it says it is for cluster %q, and describes cluster %q", p.Cluster, c.Name)
+		return nil, fmt.Errorf("it is for cluster %q, but describes cluster %q", p.Cluster, c.Name)
 	}
 	return c, nil
 }
 
-// Operations answers the operations of a cluster, newest first; "" is of all
-// clusters. One that is damaged, and may be among them, is an error: whoever
-// goes on from the latest must not take an earlier one for it.
+// Operations returns the operations of a cluster, or of all clusters if it is "", newest
+// first. A damaged operation that may belong to the cluster is an error: a caller must
+// not take an earlier operation for the latest one.
 func (s *Store) Operations(cluster string) ([]v1alpha1.Operation, error) {
 	out, damaged, err := s.Readable(cluster)
 	return out, errors.Join(err, damaged.Err())
 }
 
-// Readable answers those of the Operations that can be read, and what is wrong
-// with the others. Of a damaged one, the plan says which cluster's it is; if
-// that is damaged as well, it may be any's.
+// Readable returns the Operations that can be read, and the problems of the others. The
+// plan of a damaged operation shows its cluster; if the plan is damaged as well, the
+// operation may belong to any cluster.
 func (s *Store) Readable(cluster string) (out []v1alpha1.Operation, damaged diag.List, err error) {
 	ids, err := s.operationIDs()
 	if err != nil {
@@ -174,8 +175,8 @@ func (s *Store) Readable(cluster string) (out []v1alpha1.Operation, damaged diag
 	return out, damaged, nil
 }
 
-// FindOperation answers the operation whose id begins with prefix:
-// ErrNotFound if there is none, *AmbiguousError if there are several.
+// FindOperation returns the operation whose id begins with prefix, ErrNotFound if there
+// is none, or *AmbiguousError if there are several.
 func (s *Store) FindOperation(prefix string) (*v1alpha1.Operation, error) {
 	ids, err := s.operationIDs()
 	if err != nil {
@@ -199,8 +200,8 @@ func (s *Store) FindOperation(prefix string) (*v1alpha1.Operation, error) {
 	return nil, &AmbiguousError{Prefix: prefix, IDs: found}
 }
 
-// operationIDs answers all ids, newest first. What a crash left before the
-// operation began is not among them.
+// operationIDs returns all ids, newest first. Incomplete operations that a crash left are
+// not among them.
 func (s *Store) operationIDs() ([]string, error) {
 	entries, err := s.readDir(s.path("operations"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,26 +1,25 @@
 // Package store keeps clusters, operations and their journals in files below
 // one directory, $SLIPWAY_HOME:
 //
-//	manager-id                      who we are to the hosts
-//	default                         the cluster that `slipway use` named
-//	known_hosts                     hosts' keys, as seen first
-//	clusters/NAME/cluster.json      the recorded spec
+//	manager-id                      identifies this manager to hosts
+//	default                         the cluster that 'slipway use' selected
+//	known_hosts                     host keys
+//	clusters/NAME/cluster.json      the saved spec
 //	              source.yaml       the file as the user wrote it
-//	              source.path       where that was
-//	              kept.yaml         the one that a rollback puts back
+//	              source.path       the path of that file
+//	              kept.yaml         the file that a rollback restores
 //	              status.json       the latest status
 //	              kubeconfig        the admin kubeconfig
-//	              registry.…        password, its hashes, and authority of its own registry
+//	              registry.…        password, password hashes and CA of its registry
 //	              backup-signing.key  signs its backup sets
-//	              lock              flock and, within, who holds it
+//	              lock              flock, with the holder as content
 //	backups/NAME/                   backup sets, which outlive the cluster
-//	operations/ID/operation.json    what was asked, how it went
-//	              plan.json         what was to be done
-//	              journal.jsonl     what happened
+//	operations/ID/operation.json    the request and its outcome
+//	              plan.json         the plan
+//	              journal.jsonl     the events
 //
-// Directories have mode 0700 and files 0600. A file is replaced whole or not
-// at all, and is on disk when the call returns. Operations outlive their
-// cluster: they are history.
+// Directories have mode 0700 and files 0600. Files are replaced atomically and are synced
+// when the call returns. Operations outlive their cluster, as history.
 package store
 
 import (
@@ -39,39 +38,37 @@ import (
 	"slipway.dev/slipway/internal/owner"
 )
 
-// ErrNotFound is a cluster, operation or file that is not recorded.
+// ErrNotFound is returned for a cluster, operation or file that is not saved.
 var ErrNotFound = errors.New("not found")
 
-// ErrInvalidName is a name that cannot be a cluster's or an operation's.
+// ErrInvalidName is returned for an invalid name of a cluster or operation.
 var ErrInvalidName = errors.New("invalid name: want lower-case letters, digits and dashes, at most 63")
 
 var nameRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// A Store is one directory of records. Its methods may be called from several
-// goroutines and processes at once; what is written to one cluster is written
-// under that cluster's lock.
+// A Store is one state directory. Its methods may be called from several goroutines and
+// processes at the same time. Changes of a cluster are made under that cluster's lock.
 type Store struct {
 	home  string
-	owner *owner.Owner // to whom files and directories are given
-	// rename is that of files in a directory; tests put a crash in its place.
+	owner *owner.Owner // the owner of new files and directories
+	// rename renames files in a directory; tests replace it with a crash.
 	rename func(from, to string) error
 
 	mu    sync.Mutex
 	roots map[string]*os.Root
 }
 
-// An Option sets something about a store.
+// An Option configures a store.
 type Option func(*Store)
 
-// OwnedBy gives all that the store makes to a user: under sudo, the records
-// belong to the person who called.
+// OwnedBy sets the owner of everything that the store creates: under sudo, the user who
+// called.
 func OwnedBy(uid, gid int) Option {
 	return func(s *Store) { s.owner = &owner.Owner{UID: uid, GID: gid} }
 }
 
-// Open opens the store at home. A directory that is missing is made by the
-// first method that writes there. Run as root without OwnedBy, it keeps the
-// owner that home already has.
+// Open opens the store at home. The first method that writes creates a missing directory.
+// As root without OwnedBy, the store keeps the owner of home.
 func Open(home string, opts ...Option) (*Store, error) {
 	home, err := filepath.Abs(home)
 	if err != nil {
@@ -83,7 +80,7 @@ func Open(home string, opts ...Option) (*Store, error) {
 		o(s)
 	}
 	if s.owner == nil && os.Geteuid() == 0 {
-		// A root shell leaves a user's store the user's.
+		// In a root shell, a user's store still belongs to the user.
 		if s.owner, err = owner.Of(home); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("opening the store: %w", unwritable(home, err))
 		}
@@ -100,24 +97,24 @@ func Open(home string, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Home is the store's directory, absolute.
+// Home returns the absolute path of the store.
 func (s *Store) Home() string { return s.home }
 
-// Owner is whose the records are, if they are not those of the user who runs the
-// program.
+// Owner returns the owner of the store if it is not the user who runs the program,
+// otherwise nil.
 func (s *Store) Owner() *owner.Owner { return s.owner }
 
 func (s *Store) path(elem ...string) string {
 	return filepath.Join(append([]string{s.home}, elem...)...)
 }
 
-// idBytes is how long the id of a manager is.
+// idBytes is the length of a manager id.
 const idBytes = 16
 
-// ManagerID answers who we are to the hosts: 32 hexadecimal digits, of a random
-// number that is made once per store. A store that was copied, or is shared, is
-// another manager on another machine and in another place: hosts let a manager
-// take over from itself at once.
+// ManagerID returns the id of this manager for hosts: 32 hexadecimal digits, from a random
+// number that is generated once per store, the host name and the path of the store. A copied or
+// shared store is another manager on another machine or at another path: hosts let a
+// manager take over its own lock immediately.
 func (s *Store) ManagerID() (string, error) {
 	file := s.path("manager-id")
 	for range 2 {
@@ -125,27 +122,27 @@ func (s *Store) ManagerID() (string, error) {
 		case err == nil:
 			id := strings.TrimSpace(string(b))
 			if raw, err := hex.DecodeString(id); err != nil || len(raw) != idBytes {
-				return "", fmt.Errorf("reading the manager id: %w", damaged(file, errors.New("it holds no id of a manager")))
+				return "", fmt.Errorf("reading the manager id: %w", damaged(file, errors.New("it does not contain a manager id")))
 			}
 			here, err := os.Hostname()
 			if err != nil {
-				return "", fmt.Errorf("making the manager id: %w", err)
+				return "", fmt.Errorf("creating the manager id: %w", err)
 			}
 			sum := sha256.Sum256([]byte(id + "\x00" + here + "\x00" + s.home))
 			return hex.EncodeToString(sum[:idBytes]), nil
 		case !errors.Is(err, fs.ErrNotExist):
 			return "", fmt.Errorf("reading the manager id: %w", err)
 		}
-		// Two processes may come here at once: the first to link wins, and
-		// both then read the same file.
+		// Two processes may get here at the same time: the first one creates the
+		// file, and then both read it.
 		if err := s.create(file, []byte(randomHex(idBytes)+"\n")); err != nil && !errors.Is(err, fs.ErrExist) {
-			return "", fmt.Errorf("making the manager id: %w", err)
+			return "", fmt.Errorf("creating the manager id: %w", err)
 		}
 	}
 	return "", fmt.Errorf("reading the manager id: %w", fs.ErrNotExist)
 }
 
-// Default answers the cluster that SetDefault named, or "".
+// Default returns the cluster that SetDefault selected, or "".
 func (s *Store) Default() (string, error) {
 	file := s.path("default")
 	b, err := s.readFile(file)
@@ -157,13 +154,13 @@ func (s *Store) Default() (string, error) {
 		err = checkName(name)
 	}
 	if err != nil {
-		return "", fmt.Errorf("reading which cluster is the default: %w", damaged(file, err))
+		return "", fmt.Errorf("reading the default cluster: %w", damaged(file, err))
 	}
 	return name, nil
 }
 
-// SetDefault names the cluster that commands mean when they name none; ""
-// takes the choice back.
+// SetDefault selects the cluster for commands that do not name one; "" removes the
+// selection.
 func (s *Store) SetDefault(name string) error {
 	if name == "" {
 		if err := s.remove(s.path("default")); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -177,15 +174,15 @@ func (s *Store) SetDefault(name string) error {
 	return s.write(s.path("default"), []byte(name+"\n"))
 }
 
-// KnownHosts is the file that hosts' keys are kept in. It is made, empty, for
-// those who append to it: so it belongs to the records' owner.
+// KnownHosts returns the path of the file with host keys. It creates an empty file, so
+// that the file belongs to the owner of the store when others append to it.
 func (s *Store) KnownHosts() (string, error) {
 	file := s.path("known_hosts")
 	if _, err := os.Lstat(file); err == nil {
-		return file, nil // whoever appends to it looks what it is
+		return file, nil // the code that appends to it checks the file
 	}
 	if err := s.create(file, nil); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("making the list of known hosts: %w", err)
+		return "", fmt.Errorf("creating the known_hosts file: %w", err)
 	}
 	return file, nil
 }

@@ -10,61 +10,60 @@ import (
 	"slipway.dev/slipway/internal/owner"
 )
 
-// Identifiers of what is refused here, each with an entry in
-// docs/guide/errors.md; they never change.
+// Error ids, each with an entry in docs/guide/errors.md. They never change.
 const (
 	idDamaged    = "record-damaged"
 	idUnwritable = "records-unwritable"
 	idForeign    = "records-foreign"
 )
 
-// foreign is a file or directory among the records that root does not use for
-// another user.
+// foreign returns the error for a file or directory in the state directory that root does
+// not use on behalf of another user.
 func foreign(err *owner.ForeignError) error {
 	return diag.List{{
 		ID: idForeign, Severity: diag.Error, Message: err.Error(),
-		Hint: "move it away, and put a file or directory of the user there; or name another directory with SLIPWAY_HOME",
+		Hint: "replace it with a file or directory of the user; or set SLIPWAY_HOME to another directory",
 	}}
 }
 
-// damaged is a record that is there and cannot be read. What it said is not
-// guessed.
+// damaged returns the error for a file in the state directory that cannot be read. Its
+// content is not guessed.
 func damaged(path string, err error) error {
 	if errors.As(err, new(diag.List)) {
-		return err // it is not the content
+		return err // the content is not the problem
 	}
 	d := diag.Diagnostic{
 		ID: idDamaged, Severity: diag.Error, Message: fmt.Sprintf("%s is damaged: %v", path, err),
-		Hint: "put it back from a backup, or move it away: what it recorded is then unknown, and nothing else is lost",
+		Hint: "restore the file from a backup, or move it away: only its content is lost then",
 	}
 	var errno syscall.Errno
-	if errors.As(err, &errno) { // the path has been said
+	if errors.As(err, &errno) { // the message already has the path
 		d.Message = fmt.Sprintf("%s cannot be read: %v", path, errno)
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		d.Hint = "let this user read it, or be the one whom it belongs to"
+		d.Hint = "give this user read permission, or run the command as the owner of the file"
 	}
 	return diag.List{d}
 }
 
-// unwritable gives the reasons for which nothing can be written a remedy. Any
-// other error is answered as it is.
+// unwritable adds a hint to errors for which nothing can be written. It returns any other
+// error unchanged.
 func unwritable(path string, err error) error {
 	var remedy string
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		remedy = "make room on the disk of the records, and go on with what was begun"
+		remedy = "free disk space for the state directory, then continue with 'slipway resume'"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
-		remedy = "let this user write there, or name another directory with SLIPWAY_HOME"
+		remedy = "give this user write permission there, or set SLIPWAY_HOME to another directory"
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENAMETOOLONG):
-		remedy = "no directory can be made there: name another one with SLIPWAY_HOME"
+		remedy = "set SLIPWAY_HOME to another directory: no directory can be created at this path"
 	default:
 		return err
 	}
 	var errno syscall.Errno
-	if errors.As(err, &errno) { // the path has been said
+	if errors.As(err, &errno) { // the message already has the path
 		err = errno
 	}
 	return diag.List{{ID: idUnwritable, Severity: diag.Error, Message: fmt.Sprintf("writing %s: %v", path, err), Hint: remedy}}

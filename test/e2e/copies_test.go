@@ -248,10 +248,10 @@ func (c *copied) refusing(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{"a wrong key", func() { writeFile(t, c.offsite.wordKey, "another-word-5e1f") }, "the secret key is not that of the access key (SignatureDoesNotMatch)"},
-		{"a login that it does not know", func() { writeFile(t, c.offsite.accessKey, "nobody") }, "the access key is not known there (InvalidAccessKeyId)"},
-		{"no such bucket", func() { c.offsite.spec["bucket"] = "nowhere" }, "bucket nowhere at https://" + c.list(t)[c.vault].Address + ":9000: there is no such bucket (NoSuchBucket)"},
-		{"a prefix of others", func() { c.offsite.spec["prefix"] = "etcd/others" }, "the access key may not do this (AccessDenied)"},
+		{"a wrong key", func() { writeFile(t, c.offsite.wordKey, "another-word-5e1f") }, "the secret key does not belong to the access key (SignatureDoesNotMatch)"},
+		{"a login that it does not know", func() { writeFile(t, c.offsite.accessKey, "nobody") }, "unknown access key (InvalidAccessKeyId)"},
+		{"no such bucket", func() { c.offsite.spec["bucket"] = "nowhere" }, "bucket nowhere at https://" + c.list(t)[c.vault].Address + ":9000: the bucket does not exist (NoSuchBucket)"},
+		{"a prefix of others", func() { c.offsite.spec["prefix"] = "etcd/others" }, "the access key does not have this permission (AccessDenied)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.do()

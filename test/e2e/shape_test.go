@@ -112,7 +112,7 @@ func (u *user) losesWorker(t *testing.T, cluster, name string, m machine) {
 	u.ok(t, "sandbox", "start", name)
 	eventually(t, time.Minute, "its kubelet to be turned away", func() error {
 		r := u.run(t, "sandbox", "exec", name, "--", "journalctl", "-b", "-u", "kubelet", "--no-pager")
-		if !strings.Contains(r.stdout, "was taken off the cluster") {
+		if !strings.Contains(r.stdout, "was force-removed from the cluster") {
 			return fmt.Errorf("not yet: %s", tail(r.stdout))
 		}
 		return nil

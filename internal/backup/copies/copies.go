@@ -1,6 +1,6 @@
-// Package copies keeps copies of backup sets elsewhere: in a directory, on another
-// machine, or in storage that is spoken to in the way of S3. A copy is there whole or not at all, under a name that says whose it is;
-// nothing but such names is ever removed.
+// Package copies keeps copies of backup sets at other places: in a directory, on another
+// machine over SFTP, or in S3 storage. A copy is written atomically, and its name tells its
+// cluster and host. Only files with such names are removed.
 package copies
 
 import (
@@ -21,16 +21,17 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// takenFormat is when a snapshot was begun, in its name.
+// takenFormat is the format of the snapshot's time in a name.
 const takenFormat = "20060102-150405"
 
-// A Name is that of a copy. Names of clusters and hosts have no '_' in them, so that
-// one is not taken for another.
+// A Name is the name of a copy. Names of clusters and hosts contain no '_', so that the
+// parts are unambiguous.
 type Name struct {
 	Cluster string
-	// ID tells clusters of one name apart: see IDOf.
+	// ID distinguishes clusters with the same name: see IDOf.
 	ID string
-	// Host is whose snapshot it is, Taken when that was begun, and Revision etcd's.
+	// Host is the host that took the snapshot, Taken the time when it began, and Revision
+	// the etcd revision.
 	Host     string
 	Taken    time.Time
 	Revision int64
@@ -39,17 +40,16 @@ type Name struct {
 	Tag string
 }
 
-// A Tagger computes the tag of a name. Nobody without its key can.
+// A Tagger computes the tag of a name. This is not possible without its key.
 type Tagger interface{ Tag(name string) string }
 
-// idDigits is how much of the digest of an authority is in names.
+// idDigits is the number of digits of the CA digest in names.
 const idDigits = 12
 
-// IDOf is how names tell of a cluster by the digest of its authority's certificate,
-// as sets have it.
+// IDOf returns the cluster id for names, from the digest of the CA certificate in sets.
 func IDOf(authority string) string { return authority[:min(len(authority), idDigits)] }
 
-// String is the name of the file.
+// String returns the file name.
 func (n Name) String() string {
 	if n.Tag != "" {
 		return n.untagged() + "_" + n.Tag + extension
@@ -59,7 +59,7 @@ func (n Name) String() string {
 
 const extension = ".tar.age"
 
-// untagged is what a tag is made of.
+// untagged returns the input of the tag.
 func (n Name) untagged() string {
 	return fmt.Sprintf("%s%s_%d", n.owner(), n.Taken.UTC().Format(takenFormat), n.Revision)
 }
@@ -70,20 +70,19 @@ func (n Name) Tagged(by Tagger) Name {
 	return n
 }
 
-// Verified reports whether the name was chosen by a holder of the key. What the file
-// holds is another question: whoever can write to a target can put something else below
-// a name that was there.
+// Verified reports whether the name was chosen by a holder of the key. It says nothing
+// about the content: anyone who can write to a target can replace the file.
 func (n Name) Verified(by Tagger) bool {
 	return n.Tag != "" && hmac.Equal([]byte(n.Tag), []byte(by.Tag(n.untagged())))
 }
 
-// owner is what the names of all copies of the same host begin with.
+// owner returns the common prefix of all copies of the same host.
 func (n Name) owner() string { return fmt.Sprintf("%s_%s_%s_", n.Cluster, n.ID, n.Host) }
 
 var names = regexp.MustCompile(`^([a-z0-9-]+)_([0-9a-f]{12})_([a-z0-9.-]+)_([0-9]{8}-[0-9]{6})_([0-9]+)(?:_([0-9a-f]{20}))?\.tar\.age$`)
 
-// Parse reads the name of a copy; false is another file's. No two files have the same
-// name for it: one that is spelled otherwise than String does is not a copy.
+// Parse parses the name of a copy. ok is false for any other file, including a name that
+// String would spell differently, so that each Name belongs to one file.
 func Parse(file string) (n Name, ok bool) {
 	m := names.FindStringSubmatch(file)
 	if m == nil {
@@ -95,41 +94,40 @@ func Parse(file string) (n Name, ok bool) {
 	return n, err == nil && errRevision == nil && n.String() == file
 }
 
-// same says that two are of one host of one cluster.
+// same reports whether two names belong to the same host of the same cluster.
 func (n Name) same(other Name) bool {
 	return n.owner() == other.owner()
 }
 
-// A File is one that lies at a target.
+// A File is a file at a target.
 type File struct {
 	Name  string `json:"name"`
 	Bytes int64  `json:"bytes"`
-	// Modified is when it was written, by the target's own clock; zero is not known.
+	// Modified is the time when it was written, by the target's clock; zero means unknown.
 	Modified time.Time `json:"modified,omitzero"`
 }
 
 // A Source is a target to read from.
 type Source interface {
-	// List answers the files whose names begin so, and what was cut off of such;
-	// others too where a place lists all it has.
+	// List returns the files whose names have a prefix, including incomplete ones. Some
+	// targets return all their files.
 	List(ctx context.Context, begin string) ([]File, error)
 	// Fetch writes a file's content.
 	Fetch(ctx context.Context, name string, to io.Writer) error
 	io.Closer
 }
 
-// A Target is where copies are kept.
+// A Target is a place for copies.
 type Target interface {
 	Source
-	// Put has a file be there with what write writes, whole or not at all, and has
-	// read it back: it is what was written.
+	// Put writes a file atomically with the content that write writes, and reads it back
+	// to verify it.
 	Put(ctx context.Context, name string, write func(io.Writer) error) error
-	// Remove removes a file; one that is not there is no error.
+	// Remove removes a file. A missing file is not an error.
 	Remove(ctx context.Context, name string) error
 }
 
-// Open reaches a target that is not a directory of a host. The secret is what it is
-// logged in to with.
+// Open connects to a target that is not a directory of a host. secret has the credentials.
 func Open(ctx context.Context, to op.CopyTarget, secret []byte) (Target, error) {
 	switch {
 	case to.SSH != nil:
@@ -137,25 +135,25 @@ func Open(ctx context.Context, to op.CopyTarget, secret []byte) (Target, error) 
 	case to.S3 != nil:
 		return storage(*to.S3, secret)
 	}
-	return nil, fmt.Errorf("%s is no target that can be reached from here", to.Name)
+	return nil, fmt.Errorf("target %s cannot be opened from this machine", to.Name)
 }
 
-// Sent is what came of a copy that is there.
+// Sent is the result of a successful copy.
 type Sent struct {
-	// Left is how many of the same host are there now.
+	// Left is the number of copies of the same host at the target.
 	Left int
-	// Unremoved is why what is to go is still there; nil if it is gone.
+	// Unremoved is the reason why old copies could not be removed, nil if they were.
 	Unremoved error
 }
 
-// Send puts a copy there, and removes the oldest of the same host beyond the number
-// that is kept: before, so that a place that is full has room when fewer are to be kept,
-// and after. What cannot be removed keeps no new copy from being there. Only names that
-// by verifies count; nil is for a host without a key, which counts all of its own.
+// Send writes a copy to a target, and removes the oldest copies of the same host beyond the
+// number to keep: before the copy, so that a full target gets space if the number was
+// reduced, and after it. Copies that cannot be removed do not prevent the new copy. Only
+// names that by verifies count; a host without a key (nil) counts all of its copies.
 func Send(ctx context.Context, to Target, name Name, by Tagger, keep int, write func(io.Writer) error) (out Sent, err error) {
 	files, err := to.List(ctx, name.owner())
 	if err != nil {
-		return out, fmt.Errorf("listing what is there: %w", err)
+		return out, fmt.Errorf("listing the target: %w", err)
 	}
 	cut := tidy(ctx, to, name, files)
 	r := retention{to: to, name: name, by: by, keep: max(keep, 1)}
@@ -164,13 +162,13 @@ func Send(ctx context.Context, to Target, name Name, by Tagger, keep int, write 
 		return out, errors.Join(err, cut, full)
 	}
 	left, stays := r.after(ctx)
-	if stays != nil && left == 0 { // they could not be listed
+	if stays != nil && left == 0 { // the copies could not be listed
 		left = before + 1
 	}
 	return Sent{left, errors.Join(cut, stays)}, nil
 }
 
-// tidy removes what the same host has left that was cut off.
+// tidy removes incomplete files of the same host.
 func tidy(ctx context.Context, to Target, name Name, files []File) (err error) {
 	for _, f := range files {
 		part := parts.FindStringSubmatch(f.Name)
@@ -182,31 +180,31 @@ func tidy(ctx context.Context, to Target, name Name, files []File) (err error) {
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("removing what was cut off: %w", err)
+		err = fmt.Errorf("removing incomplete files: %w", err)
 	}
 	return err
 }
 
-// A Copy is a file with the name of one.
+// A Copy is a file with the name of a copy.
 type Copy struct {
 	Name
 	File
 }
 
-// Own are the copies at a target whose names begin so and that are chosen, newest first.
+// Own returns the chosen copies at a target whose names have a prefix, newest first.
 func Own(ctx context.Context, from Source, begin string, chosen func(Name) bool) ([]Copy, error) {
 	files, err := from.List(ctx, begin)
 	if err != nil {
-		return nil, fmt.Errorf("listing what is there: %w", err)
+		return nil, fmt.Errorf("listing the target: %w", err)
 	}
 	return Among(files, chosen), nil
 }
 
-// maxBytes is more than any copy has: what is told to have more, or less than nothing, is
-// none, whatever it is called.
+// maxBytes is the maximum size of a copy. A file with a larger or negative size is not a
+// copy, whatever its name.
 const maxBytes = maxParts * partSize
 
-// Among are those of some files, newest first.
+// Among returns the chosen copies among files, newest first.
 func Among(files []File, chosen func(Name) bool) (out []Copy) {
 	for _, f := range files {
 		if n, ok := Parse(f.Name); ok && chosen(n) && f.Bytes >= 0 && f.Bytes <= maxBytes {
@@ -216,8 +214,8 @@ func Among(files []File, chosen func(Name) bool) (out []Copy) {
 	return ordered(out, Newer)
 }
 
-// ordered sorts by pointers: sorting these is compiled once for all types, and the node
-// helper is to be small.
+// ordered sorts pointers, because the compiler shares that code between types, which keeps
+// the node helper small.
 func ordered(list []Copy, order func(a, b Copy) int) (out []Copy) {
 	all := make([]*Copy, 0, len(list))
 	for i := range list {
@@ -230,22 +228,22 @@ func ordered(list []Copy, order func(a, b Copy) int) (out []Copy) {
 	return out
 }
 
-// Newer orders copies, newest first: by etcd's revision, which all members share and
-// which a restore takes further, and only then by clocks, which may have been wrong. It
-// orders by what names say, which means something only of names that were verified.
+// Newer compares copies, newest first: by etcd's revision, which all members share and a
+// restore raises, and only then by time, because clocks may have been wrong. It uses the
+// data in names, which only verified names make reliable.
 func Newer(a, b Copy) int {
 	return cmp.Or(cmp.Compare(b.Revision, a.Revision), b.Taken.Compare(a.Taken), cmp.Compare(a.File.Name, b.File.Name))
 }
 
-// partOf is the name under which a file is written: not that of a copy.
+// partOf returns the name of an incomplete file, which is not the name of a copy.
 func partOf(name string) string { return "." + name + ".part" }
 
-// ownPart is a name of a part that nobody knows beforehand, or writes to as well.
+// ownPart returns an unpredictable name of an incomplete file, which no other writer uses.
 func ownPart(name string) string { return partOf(name + "." + rand.Text()[:8]) }
 
 var parts = regexp.MustCompile(`^\.(.+\.tar\.age)(\.[A-Z2-7]{8})?\.part$`)
 
-// A counter sums up what goes through it.
+// A counter computes the size and the checksum of the data that it passes on.
 type counter struct {
 	to    io.Writer
 	bytes int64
@@ -264,7 +262,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// readBack says whether a file is what was written to it.
+// readBack returns an error if a file differs from the written data.
 func (c *counter) readBack(f io.ReadSeeker) error {
 	back := counting(io.Discard)
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -276,10 +274,10 @@ func (c *counter) readBack(f io.ReadSeeker) error {
 	return c.compare(back)
 }
 
-// compare says that what was read back is not what was written.
+// compare returns an error if the data that was read back differs from the written data.
 func (c *counter) compare(back *counter) error {
 	if c.bytes != back.bytes || hex.EncodeToString(c.sum.Sum(nil)) != hex.EncodeToString(back.sum.Sum(nil)) {
-		return fmt.Errorf("what is there is not what was written: %d bytes, or other ones, where %d were", back.bytes, c.bytes)
+		return fmt.Errorf("the file at the target differs from the written data: read %d bytes, wrote %d", back.bytes, c.bytes)
 	}
 	return nil
 }

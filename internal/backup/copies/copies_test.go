@@ -329,7 +329,7 @@ func TestSendFails(t *testing.T) {
 				_, err = f.WriteAt([]byte("y"), 100)
 				return errors.Join(err, f.Close())
 			})
-			if err == nil || !strings.Contains(err.Error(), "not what was written") || files(t, dir) != name("cp1", 1).String() {
+			if err == nil || !strings.Contains(err.Error(), "differs from the written data") || files(t, dir) != name("cp1", 1).String() {
 				t.Errorf("%v; there is %s", err, files(t, dir))
 			}
 			if err := os.RemoveAll(dir); err != nil {
@@ -356,8 +356,8 @@ func TestOpen(t *testing.T) {
 	}{
 		{"its key", "it is pinned", func(*op.CopySSH, *[]byte) {}, ""},
 		{"its fingerprint", "as ssh-keygen prints it", func(to *op.CopySSH, _ *[]byte) { to.HostKey = ssh.FingerprintSHA256(key) }, ""},
-		{"another's key", "somebody may be in between", func(to *op.CopySSH, _ *[]byte) { to.HostKey = other.To.HostKey }, "is not the machine that hostKey names: it shows ssh-ed25519 SHA256:"},
-		{"another's fingerprint", "the same", func(to *op.CopySSH, _ *[]byte) { to.HostKey = "SHA256:" + strings.Repeat("A", 43) }, "is not the machine that hostKey names"},
+		{"another's key", "somebody may be in between", func(to *op.CopySSH, _ *[]byte) { to.HostKey = other.To.HostKey }, "has another host key than hostKey: it presents ssh-ed25519 SHA256:"},
+		{"another's fingerprint", "the same", func(to *op.CopySSH, _ *[]byte) { to.HostKey = "SHA256:" + strings.Repeat("A", 43) }, "has another host key than hostKey"},
 		{"another's login", "it is not let in", func(_ *op.CopySSH, key *[]byte) { *key = other.Key }, "unable to authenticate"},
 		{"no key", "it opens nothing", func(_ *op.CopySSH, key *[]byte) { *key = []byte("canary") }, "the private key cannot be used"},
 		{"nobody there", "it is told", func(to *op.CopySSH, _ *[]byte) { to.Port = 1 }, "refused"},

@@ -16,12 +16,12 @@ import (
 // A directory is a target on the host itself.
 type directory struct{ path string }
 
-// Directory is a directory that is there: it is not made, for a disk that is not
-// mounted leaves an empty place.
+// Directory returns the target for an existing directory. It does not create one, because
+// the directory may be missing only because a disk is not mounted.
 func Directory(path string) (Target, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() {
-		err = &fs.PathError{Op: "open", Path: path, Err: errors.New("this is no directory")}
+		err = &fs.PathError{Op: "open", Path: path, Err: errors.New("not a directory")}
 	}
 	return directory{path}, err
 }
@@ -43,8 +43,8 @@ func (d directory) List(context.Context, string) (out []File, err error) {
 	return out, err
 }
 
-// Fetch reads a file, and nothing that somebody has put in its place: it neither waits
-// for a pipe nor follows a link.
+// Fetch reads a regular file. It neither blocks on a pipe nor follows a link that another
+// user has put in its place.
 func (d directory) Fetch(_ context.Context, name string, to io.Writer) error {
 	path := filepath.Join(d.path, filepath.Base(name))
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
@@ -54,7 +54,7 @@ func (d directory) Fetch(_ context.Context, name string, to io.Writer) error {
 	defer f.Close()
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: path, Err: errors.New("this is no file")}
+		err = &fs.PathError{Op: "open", Path: path, Err: errors.New("not a regular file")}
 	}
 	if err != nil {
 		return err
@@ -63,8 +63,8 @@ func (d directory) Fetch(_ context.Context, name string, to io.Writer) error {
 	return err
 }
 
-// Put writes to a file that it has made itself, for others may write to the directory,
-// and reads that back: what has the name meanwhile may be another.
+// Put writes to a new file and reads back that open file: others may be able to write to
+// the directory and could replace the name.
 func (d directory) Put(ctx context.Context, name string, write func(io.Writer) error) (err error) {
 	part := filepath.Join(d.path, ownPart(name))
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)

@@ -8,28 +8,28 @@ import (
 	"strings"
 )
 
-// A retention removes the copies of a host that are beyond the number which is kept.
-// Whoever can write to a target can choose names there, and must not have real copies
-// be removed by that: so a name counts only if it was verified, and no copy is removed
-// that the target's own clock calls newer than one that is kept.
+// A retention removes the copies of a host beyond the number to keep. Anyone who can write
+// to a target can choose names there, but must not cause the removal of real copies: so
+// only verified names count, and no copy is removed that is newer, by the target's clock,
+// than a copy that is kept.
 type retention struct {
 	to   Target
-	name Name // of the new copy, which is kept whatever its name says
+	name Name // the new copy, which is always kept
 	by   Tagger
 	keep int
 }
 
-// before makes room for the new copy, if fewer are to be kept than are there.
+// before removes copies before the new one, if there are more than the number to keep.
 func (r retention) before(ctx context.Context) (left int, err error) {
 	return r.remove(ctx, func(n Name) bool { return n != r.name })
 }
 
-// after removes what is beyond the number when the new copy is there.
+// after removes copies beyond the number after the new one.
 func (r retention) after(ctx context.Context) (left int, err error) {
 	return r.remove(ctx, func(Name) bool { return true })
 }
 
-// remove removes copies beyond the number, and answers how many are left that count.
+// remove removes copies beyond the number, and returns how many remain that count.
 func (r retention) remove(ctx context.Context, chosen func(Name) bool) (left int, err error) {
 	own, err := Own(ctx, r.to, r.name.owner(), func(n Name) bool { return n.same(r.name) && chosen(n) })
 	if err != nil {
@@ -59,15 +59,15 @@ func (r retention) remove(ctx context.Context, chosen func(Name) bool) (left int
 		}
 	}
 	if len(newer) > 0 {
-		err = errors.Join(err, fmt.Errorf("by the clock there, these were written after copies that are kept, although their names are older: %s", strings.Join(newer, ", ")))
+		err = errors.Join(err, fmt.Errorf("by the target's clock, these copies were written after copies that are kept, although their names are older: %s", strings.Join(newer, ", ")))
 	}
 	if err != nil {
-		err = fmt.Errorf("removing the oldest: %w", err)
+		err = fmt.Errorf("removing the oldest copies: %w", err)
 	}
 	return left, err
 }
 
-// last orders what counts before what does not, and the new copy first.
+// last ranks the new copy first, then copies that count, then the others.
 func (r retention) last(c Copy) int {
 	switch {
 	case c.Name == r.name:
@@ -78,11 +78,11 @@ func (r retention) last(c Copy) int {
 	return 2
 }
 
-// counts reports whether a name counts towards the number that is kept.
+// counts reports whether a name counts towards the number to keep.
 func (r retention) counts(n Name) bool { return n == r.name || r.by == nil || n.Verified(r.by) }
 
-// newerThanKept reports whether a copy was written after one of those that are kept, by
-// the target's clock. A time that is not known is not compared.
+// newerThanKept reports whether a copy was written after one of the kept copies, by the
+// target's clock. Unknown times are not compared.
 func newerThanKept(c Copy, kept []Copy) bool {
 	for _, k := range kept {
 		if !k.Modified.IsZero() && c.Modified.After(k.Modified) {

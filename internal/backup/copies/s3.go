@@ -26,54 +26,53 @@ import (
 )
 
 const (
-	// partSize is how much of a copy is in memory while it goes to storage, which
-	// takes 10000 parts: 78 GiB, ten times what etcd may have.
+	// partSize is the size of a part of an upload, which is held in memory. Storage
+	// accepts 10000 parts: 78 GiB, ten times the maximum size of etcd.
 	partSize = 8 << 20
 	maxParts = 10_000
-	// maxListed is how many keys are listed that begin alike: a host keeps 1000 copies at
-	// most, and storage may go on without end.
+	// maxListed limits the number of listed keys: a host keeps at most 1000 copies, but
+	// the storage could list keys endlessly.
 	maxListed = 20_000
-	// attempts is how often storage is asked that says it is busy.
+	// attempts is the number of attempts if the storage is busy.
 	attempts = 4
 )
 
-// A S3Login is what storage is used with, as hosts have it in a file.
+// A S3Login has the credentials for S3 storage, in the form of the file on hosts.
 type S3Login struct {
 	AccessKey string `json:"accessKey"`
 	SecretKey string `json:"secretKey"`
-	// Authorities are certificates in PEM form that are trusted besides the system's.
+	// Authorities are CA certificates in PEM form that are trusted besides the system's.
 	Authorities string `json:"authorities,omitempty"`
 }
 
-// Secret is the login as Open takes it.
+// Secret returns the login in the form for Open.
 func (l S3Login) Secret() ([]byte, error) {
 	return json.Marshal(l) //nolint:gosec // it goes to where secrets go
 }
 
-// A bucket is a part of storage that is spoken to in the way of S3: the keys below a
-// prefix.
+// A bucket is a prefix of an S3 bucket.
 type bucket struct {
 	s3        minio.Core
 	transport *http.Transport
 	to        op.CopyS3
 }
 
-// storage makes ready what is asked later: nothing is sent yet.
+// storage returns the target for S3 storage. It does not connect yet.
 func storage(to op.CopyS3, secret []byte) (Target, error) {
 	var login S3Login
 	if json.Unmarshal(secret, &login) != nil {
-		return nil, errors.New("the keys cannot be used: they are not as they were written") // the cause might quote them
+		return nil, errors.New("the saved S3 credentials are damaged") // the cause might quote them
 	}
 	at, err := url.Parse(to.Endpoint)
 	if err != nil || at.Scheme != "https" {
-		return nil, fmt.Errorf("%s is no https URL", to.Endpoint)
+		return nil, fmt.Errorf("%s is not an https URL", to.Endpoint)
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		roots = x509.NewCertPool()
 	}
 	if login.Authorities != "" && !roots.AppendCertsFromPEM([]byte(login.Authorities)) {
-		return nil, errors.New("no certificate is among what caFile names")
+		return nil, errors.New("the file that caFile names has no certificate")
 	}
 	dialer := net.Dialer{Timeout: dialTime}
 	transport := &http.Transport{
@@ -106,7 +105,7 @@ func (b *bucket) Close() error {
 	return nil
 }
 
-// below is what the keys of copies begin with.
+// below returns the prefix of the keys of copies.
 func (b *bucket) below() string {
 	if b.to.Prefix == "" {
 		return ""
@@ -116,17 +115,17 @@ func (b *bucket) below() string {
 
 func (b *bucket) key(name string) string { return b.below() + path.Base(name) }
 
-// List answers what lies below the prefix and begins so; an upload that was cut off is there under
-// the name of a part.
+// List returns the files below the prefix whose names have a prefix. An incomplete upload
+// is listed with the name of a part.
 func (b *bucket) List(ctx context.Context, begin string) (out []File, err error) {
-	ctx, cancel := context.WithCancel(ctx) // who lists goes on until it ends
+	ctx, cancel := context.WithCancel(ctx) // ends the listing goroutine
 	defer cancel()
 	listed := 0
 	add := func(key string, bytes int64, modified time.Time, named func(string) string, failed error) {
 		if listed++; failed != nil {
 			err = cmp.Or(err, b.plain(failed))
 		} else if listed > maxListed {
-			err = cmp.Or(err, fmt.Errorf("bucket %s at %s: there are more than %d keys that begin with %q", b.to.Bucket, b.to.Endpoint, maxListed, b.below()+begin))
+			err = cmp.Or(err, fmt.Errorf("bucket %s at %s: more than %d keys begin with %q", b.to.Bucket, b.to.Endpoint, maxListed, b.below()+begin))
 			cancel()
 		} else if name := strings.TrimPrefix(key, b.below()); name != "" && !strings.Contains(name, "/") {
 			out = append(out, File{Name: named(name), Bytes: bytes, Modified: modified.UTC()})
@@ -142,7 +141,7 @@ func (b *bucket) List(ctx context.Context, begin string) (out []File, err error)
 		add(o.Key, o.Size, o.Initiated, partOf, o.Err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking for uploads that were cut off: %w", err)
+		return nil, fmt.Errorf("listing incomplete uploads: %w", err)
 	}
 	return out, nil
 }
@@ -157,8 +156,8 @@ func (b *bucket) Fetch(ctx context.Context, name string, to io.Writer) (err erro
 	return err
 }
 
-// Put sends a copy in parts: it is there when storage has put them together, and goes
-// again if it is not what was written.
+// Put uploads a copy in parts. The copy exists when the upload is completed, and is
+// removed again if it differs from the written data.
 func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) error) (err error) {
 	from, pipe := io.Pipe()
 	wrote := counting(pipe)
@@ -168,7 +167,7 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 		_ = pipe.CloseWithError(err) // never fails
 		written <- err
 	}()
-	// What was given up is taken back also when our time is over.
+	// A failed upload is removed even if ctx has ended.
 	defer func() {
 		if err != nil {
 			rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTime)
@@ -177,7 +176,7 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 		}
 	}()
 	id, parts, err := b.upload(ctx, b.key(name), from)
-	_ = from.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // whoever still writes gets it
+	_ = from.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // the writer gets this error
 	// A writer's error may look like the end of the content, so it is taken before the
 	// upload is completed.
 	if failed := <-written; err != nil || failed != nil {
@@ -198,9 +197,9 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 // uploadOptions are the options of each upload.
 var uploadOptions = minio.PutObjectOptions{ContentType: "application/octet-stream", SendContentMd5: true}
 
-// upload sends what from has, part by part, and returns the upload's id and parts. It does
-// not complete the upload. The library's own loops for all other kinds of uploads are not
-// linked by this: the helper is small.
+// upload sends the data of from in parts, and returns the upload's id and parts. It does
+// not complete the upload. It does not use the library's loops for other kinds of uploads,
+// to keep the node helper small.
 func (b *bucket) upload(ctx context.Context, key string, from io.Reader) (id string, parts []minio.CompletePart, err error) {
 	id, err = b.s3.NewMultipartUpload(ctx, b.to.Bucket, key, uploadOptions)
 	if err != nil {
@@ -217,7 +216,7 @@ func (b *bucket) upload(ctx context.Context, key string, from io.Reader) (id str
 			return id, parts, nil
 		}
 		if len(parts) == maxParts {
-			return "", nil, fmt.Errorf("the copy has more than %d bytes", int64(maxBytes))
+			return "", nil, fmt.Errorf("the copy is larger than %d bytes", int64(maxBytes))
 		}
 		sum := md5.Sum(buf[:n]) //nolint:gosec // each storage knows that sum
 		part, err := b.s3.PutObjectPart(ctx, b.to.Bucket, key, id, len(parts)+1, bytes.NewReader(buf[:n]), int64(n),
@@ -232,7 +231,7 @@ func (b *bucket) upload(ctx context.Context, key string, from io.Reader) (id str
 	}
 }
 
-// cause is why writing failed, if it was not that storage took no more.
+// cause returns the write error, unless the failed upload caused it.
 func cause(written, sent error) error {
 	if errors.Is(written, sent) {
 		return nil
@@ -240,7 +239,7 @@ func cause(written, sent error) error {
 	return written
 }
 
-// Remove removes a key; of the name of a part, it is the upload that is given up.
+// Remove removes a key. For the name of a part, it removes the incomplete upload.
 func (b *bucket) Remove(ctx context.Context, name string) error {
 	if whole, ok := strings.CutSuffix(name, ".part"); ok {
 		return b.plain(b.s3.RemoveIncompleteUpload(ctx, b.to.Bucket, b.key(strings.TrimPrefix(whole, "."))))
@@ -248,14 +247,14 @@ func (b *bucket) Remove(ctx context.Context, name string) error {
 	return b.plain(b.s3.RemoveObject(ctx, b.to.Bucket, b.key(name), minio.RemoveObjectOptions{}))
 }
 
-// plain puts into words what storage answers with a code.
+// plain replaces an error code of the storage with a plain message.
 func (b *bucket) plain(err error) error {
 	if err == nil {
 		return nil
 	}
 	var unknown x509.UnknownAuthorityError
 	if errors.As(err, &unknown) {
-		return fmt.Errorf("%s shows a certificate of an authority that is not trusted: name that in caFile: %w", b.to.Endpoint, unknown)
+		return fmt.Errorf("%s has a certificate of an untrusted CA; name that CA in caFile: %w", b.to.Endpoint, unknown)
 	}
 	var answer minio.ErrorResponse
 	if !errors.As(err, &answer) {
@@ -268,16 +267,16 @@ func (b *bucket) plain(err error) error {
 	return fmt.Errorf("bucket %s at %s: %s (%s)", b.to.Bucket, b.to.Endpoint, say, answer.Code)
 }
 
-// answers are the codes that are met most.
+// answers are the messages for the most common codes.
 var answers = map[string]string{
-	minio.NoSuchBucket:             "there is no such bucket",
-	minio.NoSuchKey:                "it is not there",
-	minio.AccessDenied:             "the access key may not do this",
-	"InvalidAccessKeyId":           "the access key is not known there",
-	"SignatureDoesNotMatch":        "the secret key is not that of the access key",
-	"RequestTimeTooSkewed":         "the clock here, or there, is wrong",
-	"AuthorizationHeaderMalformed": "it is in another region, or the keys are malformed",
-	"PermanentRedirect":            "it has another endpoint",
-	"QuotaExceeded":                "it is full",
-	"XMinioStorageFull":            "it is full",
+	minio.NoSuchBucket:             "the bucket does not exist",
+	minio.NoSuchKey:                "the file does not exist",
+	minio.AccessDenied:             "the access key does not have this permission",
+	"InvalidAccessKeyId":           "unknown access key",
+	"SignatureDoesNotMatch":        "the secret key does not belong to the access key",
+	"RequestTimeTooSkewed":         "the clock of this host or of the storage is wrong",
+	"AuthorizationHeaderMalformed": "the bucket is in another region, or the keys are malformed",
+	"PermanentRedirect":            "the bucket has another endpoint",
+	"QuotaExceeded":                "the storage is full",
+	"XMinioStorageFull":            "the storage is full",
 }

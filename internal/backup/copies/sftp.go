@@ -24,15 +24,15 @@ import (
 )
 
 const (
-	// dialTime bounds reaching a machine and logging in.
+	// dialTime limits connecting to a machine and logging in.
 	dialTime = 30 * time.Second
-	// silence is how long a machine may say nothing while it is waited for.
+	// silence is how long a connection may be idle.
 	silence = 2 * time.Minute
-	// chunk is how much is on its way to it at once.
+	// chunk is the size of the write buffer.
 	chunk = 1 << 20
 )
 
-// A machine is a directory of another one, by SFTP.
+// A machine is a directory of another machine over SFTP.
 type machine struct {
 	ssh  *ssh.Client
 	sftp *sftp.Client
@@ -40,7 +40,7 @@ type machine struct {
 	stop func() bool
 }
 
-// keyKinds are the algorithms of host keys, by the kind of key.
+// keyKinds are the host key algorithms by kind of key.
 var keyKinds = [][]string{
 	{ssh.KeyAlgoED25519},
 	{ssh.KeyAlgoECDSA256},
@@ -49,11 +49,11 @@ var keyKinds = [][]string{
 	{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256},
 }
 
-// errOtherKey is a machine that shows another host key than the pinned one.
+// errOtherKey means that a machine presents another host key than the pinned one.
 var errOtherKey = errors.New("another host key")
 
-// dial reaches a machine that shows the host key which is pinned. One has several,
-// and shows that of the kind which it is asked for.
+// dial connects to a machine with a pinned host key. A machine has several host keys and
+// presents the one of the requested kind, so dial tries each possible kind.
 func dial(ctx context.Context, to op.CopySSH, key []byte) (Target, error) {
 	signer, err := ssh.ParsePrivateKey(append(bytes.TrimSpace(key), '\n'))
 	if err != nil {
@@ -78,10 +78,10 @@ func dial(ctx context.Context, to op.CopySSH, key []byte) (Target, error) {
 			return m, err
 		}
 	}
-	return nil, fmt.Errorf("%s is not the machine that hostKey names: it shows %s", at, cmp.Or(strings.Join(shown, ", "), "no key of that kind"))
+	return nil, fmt.Errorf("%s has another host key than hostKey: it presents %s", at, cmp.Or(strings.Join(shown, ", "), "no key of that kind"))
 }
 
-// kindsOf are the kinds that a pinned key may be of.
+// kindsOf returns the kinds that a pinned key may have.
 func kindsOf(want string) [][]string {
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(want))
 	if err != nil {
@@ -92,7 +92,7 @@ func kindsOf(want string) [][]string {
 	})
 }
 
-// pinned says that a key is the one that is meant.
+// pinned reports whether a key is the pinned one.
 func pinned(want string, is ssh.PublicKey) bool {
 	if strings.HasPrefix(want, "SHA256:") {
 		return ssh.FingerprintSHA256(is) == strings.TrimRight(want, "=")
@@ -107,7 +107,7 @@ func login(ctx context.Context, at string, config *ssh.ClientConfig, dir string)
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = raw.Close() }) // whoever waits for it gets an error
+	stop := context.AfterFunc(ctx, func() { _ = raw.Close() }) // makes pending calls return an error
 	fail := func(err error) (Target, error) {
 		stop()
 		return nil, errors.Join(err, ignoreClosed(raw.Close()))
@@ -118,13 +118,13 @@ func login(ctx context.Context, at string, config *ssh.ClientConfig, dir string)
 	}
 	m := &machine{ssh: ssh.NewClient(conn, chans, reqs), dir: dir, stop: stop}
 	if m.sftp, err = sftp.NewClient(m.ssh, sftp.UseConcurrentWrites(true)); err != nil {
-		return fail(fmt.Errorf("%s does not speak SFTP: %w", at, err))
+		return fail(fmt.Errorf("%s does not support SFTP: %w", at, err))
 	}
 	return m, nil
 }
 
-// impatient is a connection that ends when nothing goes either way for long: who waits
-// for an answer waits from when the last of the question has gone.
+// impatient is a connection that ends after a period without any data in either
+// direction.
 type impatient struct{ net.Conn }
 
 func (c impatient) Read(p []byte) (int, error) {
@@ -146,8 +146,7 @@ func (m *machine) Close() error {
 	return errors.Join(ignoreClosed(m.sftp.Close()), ignoreClosed(m.ssh.Close()))
 }
 
-// ignoreClosed leaves out that the other side, or the end of our time, has closed
-// the connection first.
+// ignoreClosed drops errors that only report that the connection is already closed.
 func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) {
 		return nil

@@ -1,5 +1,5 @@
-// Package inspect looks into backup sets: what a snapshot of etcd is, by its database.
-// The node helper writes sets and does without it.
+// Package inspect verifies etcd snapshots of backup sets by reading their database. The
+// node helper, which writes sets, does not need it.
 package inspect
 
 import (
@@ -22,24 +22,23 @@ import (
 	"slipway.dev/slipway/internal/backup"
 )
 
-// sector is what the size of etcd's database is a multiple of; a snapshot ends
-// with the checksum of that.
+// sector is the unit of the size of etcd's database. A snapshot is the database followed by
+// its checksum.
 const sector = 512
 
-// revisionBytes is how long the name of a revision is; one at which a key was
-// deleted has a mark behind it.
+// revisionBytes is the length of a revision's name. If the key was deleted at this
+// revision, a mark follows.
 const revisionBytes = 17
 
-// keyBucket holds all revisions of all keys, by revision.
+// keyBucket is the bucket with all revisions of all keys.
 var keyBucket = []byte("key")
 
-// keyField is the number of the key in what is kept of a revision
-// (mvccpb.KeyValue).
+// keyField is the field number of the key in a revision (mvccpb.KeyValue).
 const keyField = 1
 
-// Snapshot reads a snapshot of etcd through, as etcdutl does, and answers what it
-// is, but for its version, which is for etcdutl to tell. One that was cut off, or
-// has changed, is a *backup.Error.
+// Snapshot reads a whole etcd snapshot, as etcdutl does, and describes it, except for its
+// version, which only etcdutl determines. For an incomplete or changed snapshot it returns
+// a *backup.Error.
 func Snapshot(file string) (s backup.Snapshot, err error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -49,13 +48,13 @@ func Snapshot(file string) (s backup.Snapshot, err error) {
 	return Open(f)
 }
 
-// Open reads a snapshot as Snapshot does, of a file that need not have a name any more.
+// Open is Snapshot for an open file, which may be unlinked.
 func Open(f *os.File) (s backup.Snapshot, err error) {
 	if s.Bytes, s.SHA256, err = whole(f); err != nil {
 		return s, err
 	}
-	// The database is mapped into memory, where a damaged page leads anywhere: what is
-	// not there is a panic like any other, and does not end the program.
+	// The database is mapped into memory, and a damaged page can refer to any address:
+	// such a fault becomes a panic, which is recovered.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
@@ -67,7 +66,7 @@ func Open(f *os.File) (s backup.Snapshot, err error) {
 		return os.NewFile(uintptr(again), f.Name()), err
 	}})
 	if err != nil {
-		return s, damaged("the snapshot holds no database of etcd's: %v", err)
+		return s, damaged("the snapshot does not contain an etcd database: %v", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	err = db.View(func(tx *bolt.Tx) error {
@@ -86,15 +85,15 @@ func damaged(msg string, args ...any) error {
 	return &backup.Error{Reason: backup.Damaged, Message: fmt.Sprintf(msg, args...)}
 }
 
-// whole checks the checksum at the end of a snapshot, and answers its size and the
-// checksum of the file itself.
+// whole verifies the checksum at the end of a snapshot, and returns the size and the
+// checksum of the whole file.
 func whole(f *os.File) (size int64, digest string, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, "", err
 	}
 	if size = info.Size(); size%sector != sha256.Size {
-		return size, "", damaged("the snapshot has %d bytes: it was cut off, or is no snapshot", size)
+		return size, "", damaged("the file of %d bytes is incomplete or not an etcd snapshot", size)
 	}
 	from := io.NewSectionReader(f, 0, size)
 	all, db := sha256.New(), sha256.New()
@@ -106,15 +105,15 @@ func whole(f *os.File) (size int64, digest string, err error) {
 		return size, "", err
 	}
 	if !bytes.Equal(trailer, db.Sum(nil)) {
-		return size, "", damaged("the snapshot is not what etcd sent: its checksum is another")
+		return size, "", damaged("the snapshot is damaged: its checksum does not match")
 	}
 	_, _ = all.Write(trailer) // never fails
 	return size, hex.EncodeToString(all.Sum(nil)), nil
 }
 
-// read sums up the database, finds the last revision, and counts the keys that
-// there are at that. etcdutl counts one more where a restore has raised the
-// revision: it does that by a revision of no key.
+// read computes the hash of the database, finds the last revision, and counts its keys.
+// After a restore that raised the revision, etcdutl counts one key more, because it adds a
+// revision without a key.
 func read(tx *bolt.Tx, s *backup.Snapshot) error {
 	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	there := map[string]struct{}{}
@@ -134,7 +133,7 @@ func read(tx *bolt.Tx, s *backup.Snapshot) error {
 			switch {
 			case err != nil:
 				return err
-			case len(k) > revisionBytes: // it was deleted
+			case len(k) > revisionBytes: // the key was deleted
 				delete(there, key)
 			case key != "":
 				there[key] = struct{}{}
@@ -146,7 +145,7 @@ func read(tx *bolt.Tx, s *backup.Snapshot) error {
 	return err
 }
 
-// keyOf is the key that a revision is of.
+// keyOf returns the key of a revision.
 func keyOf(revision []byte) (string, error) {
 	for len(revision) > 0 {
 		number, kind, n := protowire.ConsumeTag(revision)

@@ -7,22 +7,22 @@ import (
 	"io"
 )
 
-// A page of bbolt's begins with its number, its kind, how many elements it has, and how
-// many pages it goes on over; then come the elements, which say where in it the rest is.
+// A bbolt page begins with its number, its kind, the number of its elements, and the number
+// of overflow pages. The elements follow, with the positions of keys and values.
 const (
 	headBytes    = 16
 	elementBytes = 16
 	branchPage   = 1
 	leafPage     = 2
-	// bucketElement is an element of a leaf whose value is a bucket: its root and a number,
-	// and, if the root is none, the page itself.
+	// bucketElement marks a leaf element whose value is a bucket: its root page and a
+	// number; if the root is 0, the page itself follows.
 	bucketElement = 1
 	bucketBytes   = 16
-	// maxPage is the most that pages of memory have anywhere, in bytes.
+	// maxPage is the largest memory page size on any system, in bytes.
 	maxPage = 64 << 10
 )
 
-// A tree is what of a database's pages was seen.
+// A tree records the visited pages of a database.
 type tree struct {
 	file  io.ReaderAt
 	size  int64 // of a page, in bytes
@@ -30,8 +30,8 @@ type tree struct {
 	ahead []uint64
 }
 
-// checkTree refuses a database whose pages are no tree, or lead to where there is
-// nothing: bbolt follows them wherever they lead, and round and round.
+// checkTree returns an error if the pages of a database do not form a tree or refer to
+// missing pages: bbolt follows every reference, even endlessly in a cycle.
 func checkTree(f io.ReaderAt, bytes, pageSize int64, root uint64) error {
 	if pageSize < sector || pageSize > maxPage {
 		return fmt.Errorf("its pages have %d bytes", pageSize)
@@ -50,7 +50,7 @@ func checkTree(f io.ReaderAt, bytes, pageSize int64, root uint64) error {
 func (t *tree) page(id uint64) error {
 	all := uint64(len(t.seen))
 	if id >= all {
-		return fmt.Errorf("there are %d", all)
+		return fmt.Errorf("it does not exist: there are %d pages", all)
 	}
 	at := int64(id) * t.size
 	head, err := t.read(at, headBytes, t.size)
@@ -59,18 +59,18 @@ func (t *tree) page(id uint64) error {
 	}
 	more := uint64(binary.LittleEndian.Uint32(head[12:]))
 	if more >= all-id {
-		return fmt.Errorf("it goes on over %d more, and there are %d", more, all)
+		return fmt.Errorf("it has %d overflow pages, but there are only %d pages", more, all)
 	}
 	for n := id; n <= id+more; n++ {
 		if t.seen[n] {
-			return fmt.Errorf("page %d is there twice", n)
+			return fmt.Errorf("page %d is used twice", n)
 		}
 		t.seen[n] = true
 	}
 	return t.node(at, t.size*int64(1+more), false)
 }
 
-// node looks at the elements of a page, or of a bucket that is in one.
+// node checks the elements of a page, or of a bucket within a page.
 func (t *tree) node(at, length int64, within bool) error {
 	head, err := t.read(at, headBytes, length)
 	if err != nil {
@@ -78,7 +78,7 @@ func (t *tree) node(at, length int64, within bool) error {
 	}
 	kind, count := binary.LittleEndian.Uint16(head[8:]), int64(binary.LittleEndian.Uint16(head[10:]))
 	if kind != leafPage && (kind != branchPage || within || count == 0) {
-		return fmt.Errorf("it is of kind %d with %d elements", kind, count)
+		return fmt.Errorf("it has kind %d with %d elements", kind, count)
 	}
 	raw, err := t.read(at, headBytes+count*elementBytes, length)
 	if err != nil {
@@ -88,20 +88,20 @@ func (t *tree) node(at, length int64, within bool) error {
 		number := func(i int64) int64 { return int64(binary.LittleEndian.Uint32(raw[from+4*i:])) }
 		if kind == branchPage {
 			if from+number(0)+number(1) > length {
-				return fmt.Errorf("a key ends after it, of %d bytes", length)
+				return fmt.Errorf("a key ends after its %d bytes", length)
 			}
 			t.ahead = append(t.ahead, binary.LittleEndian.Uint64(raw[from+8:]))
 			continue
 		}
 		value, valueBytes := from+number(1)+number(2), number(3)
 		if value+valueBytes > length {
-			return fmt.Errorf("a value ends after it, of %d bytes", length)
+			return fmt.Errorf("a value ends after its %d bytes", length)
 		}
 		if number(0)&bucketElement == 0 {
 			continue
 		}
 		if within {
-			return errors.New("a bucket in a bucket is in it")
+			return errors.New("it has a bucket within an inline bucket")
 		}
 		if err := t.bucket(at+value, valueBytes); err != nil {
 			return err
@@ -110,7 +110,7 @@ func (t *tree) node(at, length int64, within bool) error {
 	return nil
 }
 
-// bucket goes on with the page of a bucket, or looks at what is in its value.
+// bucket queues the root page of a bucket, or checks the page in its value.
 func (t *tree) bucket(at, length int64) error {
 	head, err := t.read(at, bucketBytes, length)
 	if err != nil {
@@ -123,10 +123,10 @@ func (t *tree) bucket(at, length int64) error {
 	return t.node(at+bucketBytes, length-bucketBytes, true)
 }
 
-// read answers some bytes of what has so many.
+// read returns n bytes from at, which must fit into length.
 func (t *tree) read(at, n, length int64) ([]byte, error) {
 	if n > length {
-		return nil, fmt.Errorf("%d bytes are of a thing of %d", n, length)
+		return nil, fmt.Errorf("%d bytes are needed, but there are only %d", n, length)
 	}
 	out := make([]byte, n)
 	_, err := t.file.ReadAt(out, at)

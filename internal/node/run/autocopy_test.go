@@ -364,7 +364,7 @@ func TestAutoCopyToStorage(t *testing.T) {
 	}
 	s.SecretKey = "other"
 	out = h.takes(job)
-	if c := out.Copies[0]; out.Failed != "" || !strings.Contains(c.Failed, "the secret key is not that of the access key") || strings.Contains(strings.ToLower(c.Failed), "canary") {
+	if c := out.Copies[0]; out.Failed != "" || !strings.Contains(c.Failed, "the secret key does not belong to the access key") || strings.Contains(strings.ToLower(c.Failed), "canary") {
 		t.Errorf("%+v", out)
 	}
 }

@@ -250,10 +250,10 @@ func TestAutoDrillSecret(t *testing.T) {
 	}{
 		{"none", "the cluster has none", "", "", "", false, "there is none", ""},
 		{"plain", "it is not encrypted", name, "k8s: a Secret", "", false, "read", ""},
-		{"plain, and none", "something else is there", name, "garbage", "", false, "", "default/token: what comes of it is no Secret"},
+		{"plain, and none", "something else is there", name, "garbage", "", false, "", "default/token: the decrypted value is not a Secret"},
 		{"encrypted", "the host has the key", name, sealed, conf(key), false, "decrypted (aesgcm, key 1-a)", ""},
 		{"another key", "nobody could read it", name, sealed, conf(append([]byte("x"), key[1:]...)), false, "", "cannot be decrypted"},
-		{"no keys", "they are lost", name, sealed, "", false, "", "which is not there"},
+		{"no keys", "they are lost", name, sealed, "", false, "", "which is missing"},
 		{"a member alone", "it never had them", name, sealed, "", true, "encrypted (aesgcm, key 1-a): not tried", ""},
 		{"a service's", "nobody else can", name, "k8s:enc:kms:v2:vault:x", conf(key), false, "encrypted (kms, key vault): not tried", ""},
 		{"unreadable keys", "they are no help", name, sealed, "EncryptionConfiguration: [", false, "", "encryption configuration"},
