@@ -250,7 +250,7 @@ func TestInitRegistryFirst(t *testing.T) {
 	w.do(Request{Kind: Create, Cluster: w.of("cp1", "w1")}, event.Succeeded)
 	_, err := w.service().Prepare(t.Context(), Request{Kind: InitRegistry, Cluster: w.withRegistry()}, nil)
 	refusal(t, err, idRegistryInUse)
-	if err == nil || strings.Contains(err.Error(), "on record") {
+	if err == nil || strings.Contains(err.Error(), "with the saved name") {
 		t.Errorf("%v, and none is on record", err)
 	}
 }
