@@ -149,7 +149,8 @@ func editLocked(p *place, to *owner.Owner, change func(*document) error) error {
 	}
 	d, err := parse(data)
 	if err != nil {
-		return refusal(idInvalid, p.path, "this is not a kubeconfig: "+err.Error(), "fix the file, or choose another file with KUBECONFIG or --out")
+		return refusal(idInvalid, p.path, "this is not a kubeconfig: "+err.Error(),
+			"fix the file, or choose another file with KUBECONFIG or --out")
 	}
 	before, err := d.bytes()
 	if err != nil {
@@ -231,7 +232,8 @@ func (d *document) conflict(path string, e entry) error {
 		return nil
 	}
 	return refusal(idConflict, path, strings.Join(found, ", and ")+"; this cluster is at "+textOf(e.cluster, "server"),
-		"rename the old one (kubectl config rename-context), or write this one to a separate file (slipway kubeconfig "+e.context+" --out FILE)")
+		"rename the old one (kubectl config rename-context), or write this one to a separate file "+
+			"(slipway kubeconfig "+e.context+" --out FILE)")
 }
 
 // stranger returns the cluster entry that has the name of e but is another cluster, or nil.

@@ -254,7 +254,7 @@ func (s *service) doneBefore(name string) (a attempts, err error) {
 	return a, nil
 }
 
-// attempts is what was done since the latest operation that succeeded.
+// attempts has the steps that were done since the latest successful operation.
 type attempts struct {
 	any     bool            // there is such an operation
 	done    map[string]bool // see steps

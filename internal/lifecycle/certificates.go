@@ -268,7 +268,8 @@ func (j certificateJudge) all(list []Certificate, warn warner) {
 func (j certificateJudge) advice(c Certificate) (also, hint string) {
 	switch {
 	case c.External:
-		hint = "get a new certificate from its issuer, save it at the path that spec.etcd.external of the file names, then run: slipway apply -f FILE"
+		hint = "get a new certificate from its issuer, save it at the path that spec.etcd.external of the file names, " +
+			"then run: slipway apply -f FILE"
 	case c.CA:
 		also = ", and with it all certificates of this CA, on all hosts"
 		hint = "plan a rotation of the CA: a CA cannot be renewed"

@@ -67,7 +67,8 @@ func (s *service) maintained(r *Request, recorded *v1alpha1.Cluster) error {
 	case recorded.Spec.Etcd.External != nil:
 		return external(recorded.Name, what)
 	case !created(recorded):
-		return refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished", "finish its creation first: slipway resume "+recorded.Name)
+		return refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
+			"finish its creation first: slipway resume "+recorded.Name)
 	}
 	return nil
 }

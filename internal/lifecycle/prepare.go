@@ -141,7 +141,7 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 	}
 	differs := s.fileDiffers(p.request, wanted)
 	if len(differs) > 0 {
-		p.request.Source = nil // what is on record is another
+		p.request.Source = nil // the saved file differs
 	}
 	if err := s.dataFor(ctx, p, progress); err != nil {
 		return nil, err

@@ -277,7 +277,8 @@ func (p *prepared) rescued(res *Result) []string {
 		}
 		line += fmt.Sprintf(", with %s: revision %d, %d keys", all, is.Snapshot.Revision, is.Snapshot.Keys)
 	}
-	out := []string{line, "the previous data is kept in " + facts.DirEtcd + "/before-" + res.Operation + ": remove it when you no longer need it"}
+	previous := facts.DirEtcd + "/before-" + res.Operation
+	out := []string{line, "the previous data is kept in " + previous + ": remove it when you no longer need it"}
 	var gone []string
 	for _, h := range p.recorded.Spec.Hosts {
 		if p.isLost(h.Name) {
@@ -297,5 +298,6 @@ func (p *prepared) rescued(res *Result) []string {
 		out = append(out, fmt.Sprintf("%d. remove the hosts whose etcd members no longer run: slipway delete nodes %s --cluster %s", step, strings.Join(others, " "), name))
 		step++
 	}
-	return append(out, fmt.Sprintf("%d. add hosts until the cluster has its full size: slipway add nodes %s --host USER@ADDRESS=ROLE,name=NAME", step, name))
+	return append(out, fmt.Sprintf("%d. add hosts until the cluster has its full size: "+
+		"slipway add nodes %s --host USER@ADDRESS=ROLE,name=NAME", step, name))
 }

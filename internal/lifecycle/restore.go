@@ -197,7 +197,8 @@ func (u *openedSet) fits(env module.Env, admin []byte) error {
 	}
 	if !slices.Contains(authoritiesOf(admin), u.set.Authority) {
 		return refused(idBackupOther, "the set is from another cluster with the name "+name+": its CA certificate differs",
-			"name a set of this cluster: slipway etcd snapshots "+name+"; backups from before the cluster was recreated or its CA was rotated cannot be used")
+			"name a set of this cluster: slipway etcd snapshots "+name+
+				"; backups from before the cluster was recreated or its CA was rotated cannot be used")
 	}
 	etcd := cmp.Or(u.set.Snapshot.Version, u.set.Etcd)
 	if newer(etcd, env.Release.Etcd) {

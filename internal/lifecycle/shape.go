@@ -86,7 +86,8 @@ func offRecord(recorded *v1alpha1.Cluster, flags []spec.HostFlag) (out []module.
 		known := slices.IndexFunc(recorded.Spec.Hosts, func(o v1alpha1.Host) bool { return o.Name == h.Name || o.Address == h.Address })
 		if known >= 0 {
 			name := recorded.Spec.Hosts[known].Name
-			return nil, refused(idHostOnRecord, f.Address+" is host "+name+" of the cluster", "remove the host by its name: slipway delete node "+name)
+			return nil, refused(idHostOnRecord, f.Address+" is host "+name+" of the cluster",
+				"remove the host by its name: slipway delete node "+name)
 		}
 		if slices.ContainsFunc(out, func(o module.Leaving) bool { return o.Name == h.Name || o.Address == h.Address }) {
 			return nil, refused(idHostTwice, f.Address+" is given twice", "remove one of the two")

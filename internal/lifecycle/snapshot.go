@@ -171,7 +171,8 @@ func (m *snapshotting) place(name string, o SnapshotOptions, encrypted bool) (to
 		return "", refused(string(backup.Exists), to+" already exists", "name another file with --out; a backup is never overwritten")
 	}
 	if info, err := os.Stat(filepath.Dir(to)); err != nil || !info.IsDir() {
-		return "", refused(idBackupFailed, "directory "+filepath.Dir(to)+" does not exist", "create the directory, or name another file with --out")
+		return "", refused(idBackupFailed, "directory "+filepath.Dir(to)+" does not exist",
+			"create the directory, or name another file with --out")
 	}
 	return to, nil
 }

@@ -142,7 +142,8 @@ func (r *rescuing) compared() (out []string) {
 	case 1:
 		out = append(out, fmt.Sprintf("possibly entries with undetected damage on %s, whose disk has lost data: it is used although %s is undamaged, because its readable data is more recent and has %s; --from %s uses the undamaged data and loses these entries", by.Member, is.host, beyond(is.Reach(), by.EtcdReach), is.host))
 	case 0:
-		out = append(out, fmt.Sprintf("possibly entries with undetected damage on %s: %s has equally recent data and is undamaged", by.Member, is.host))
+		out = append(out, fmt.Sprintf("possibly entries with undetected damage on %s: %s has equally recent data and is undamaged",
+			by.Member, is.host))
 	}
 	return out
 }

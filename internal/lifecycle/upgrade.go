@@ -19,7 +19,8 @@ import (
 // the request, and clears the source if the file describes the end of the path only.
 func (s *service) newer(ctx context.Context, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	if !created(recorded) {
-		return nil, refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished", "finish its creation first: slipway resume "+recorded.Name)
+		return nil, refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
+			"finish its creation first: slipway resume "+recorded.Name)
 	}
 	if recorded.Status.Phase != v1alpha1.PhaseRunning {
 		return nil, refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" is unfinished", "finish the operation first: slipway resume "+recorded.Name)
@@ -270,7 +271,8 @@ func (p *prepared) committed(res *Result) []string {
 	}
 	out := []string{"this upgrade can no longer be rolled back with 'slipway rollback'"}
 	if set := p.svc.kept(o); set != nil && set.KeysOnly {
-		out = append(out, "backup of the keys from before the upgrade (without the data of the external etcd, which its owner has to back up): "+set.File)
+		out = append(out, "backup of the keys from before the upgrade "+
+			"(without the data of the external etcd, which its owner has to back up): "+set.File)
 	} else if set != nil {
 		out = append(out, "backup from before the upgrade: "+set.File)
 	}

@@ -105,7 +105,8 @@ func (s *service) lost(o *v1alpha1.Operation) string {
 		return "; this machine has no backup set from before the upgrade"
 	}
 	if set.KeysOnly {
-		return "; " + set.File + " has the cluster's keys from before the upgrade; only the owner of the external etcd can have a backup of its data"
+		return "; " + set.File + " has the cluster's keys from before the upgrade; " +
+			"only the owner of the external etcd can have a backup of its data"
 	}
 	return fmt.Sprintf("; the backup from before the upgrade (%s) is %s; a restore of it loses all later writes", o.Status.StartTime.UTC().Format(time.DateTime), set.File)
 }

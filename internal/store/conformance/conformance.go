@@ -1,5 +1,5 @@
-// Package conformance is what every backend of package store must do. A
-// backend's test calls Run with a way to make one.
+// Package conformance tests the contract of package store for every backend. The test of
+// a backend calls Run with a function that opens one.
 package conformance
 
 import (
@@ -55,21 +55,20 @@ type Journal interface {
 	LastSeq() int64
 }
 
-// A Subject is a backend with those of its methods whose results are types of
-// its own.
+// A Subject is a backend, with its methods that return backend-specific types.
 type Subject struct {
 	Backend
 	Lock    func(ctx context.Context, name string, who store.Holder) (release func() error, err error)
 	Journal func(id string) (Journal, error)
-	// Again opens the same records as another process would.
+	// Again opens the same state as another process would.
 	Again func() Subject
-	// Tear adds bytes to a journal that are no whole event, as a crash does.
+	// Tear adds an incomplete event to a journal, as a crash does.
 	Tear func(id string, bytes string)
 }
 
 var began = time.Date(2026, 11, 20, 18, 15, 2, 0, time.UTC)
 
-// Run runs the suite; open answers an empty store.
+// Run runs the suite. open returns an empty store.
 func Run(t *testing.T, open func(t *testing.T) Subject) {
 	t.Run("manager id", func(t *testing.T) { managerID(t, open(t)) })
 	t.Run("default", func(t *testing.T) { defaultCluster(t, open(t)) })
