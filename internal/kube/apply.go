@@ -165,7 +165,7 @@ func (c *Client) Until(ctx context.Context, look func(context.Context) (missing 
 	for {
 		select {
 		case <-ctx.Done():
-			return &Error{Reason: ReasonTimeout, Message: "timed out: " + last, Err: ctx.Err()}
+			return &Error{Reason: ReasonTimeout, Message: "stopped waiting: " + last, Err: ctx.Err()}
 		case <-timer.C:
 		}
 		missing, err := look(ctx)

@@ -156,7 +156,7 @@ func TestDrainHeld(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	err := c.Drain(ctx, "w1", false, nil)
-	want := "draining node w1: timed out: ns/web cannot be evicted now: The disruption budget b needs 2 healthy pods and has 2 currently"
+	want := "draining node w1: stopped waiting: ns/web cannot be evicted now: The disruption budget b needs 2 healthy pods and has 2 currently"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -51,7 +51,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 	defer cancel()
 	err := c.WaitNodeReady(ctx, "a", time.Time{}, func(string) { cancel() })
 	wantReason(t, err, ReasonTimeout)
-	if err == nil || !strings.Contains(err.Error(), "timed out: the node has not registered") {
+	if err == nil || !strings.Contains(err.Error(), "stopped waiting: the node has not registered") {
 		t.Errorf("the error says what was missing, not %v", err)
 	}
 }

@@ -49,7 +49,7 @@ func (s *service) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 		var damaged diag.List
 		switch {
 		case errors.Is(err, store.ErrNotFound):
-			continue // it was deleted meanwhile
+			continue // it was deleted in the meantime
 		case errors.As(err, &damaged):
 			sum = ClusterSummary{Name: name, Problem: &damaged[0]}
 		case err != nil:
@@ -119,7 +119,7 @@ func (s *service) settle(c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	if err != nil || holder != nil {
 		return c, err
 	}
-	now, err := s.record(c.Name) // it may have ended meanwhile
+	now, err := s.record(c.Name) // it may have ended in the meantime
 	if now == nil || err != nil {
 		return c, err
 	}
@@ -152,7 +152,7 @@ func (s *service) interrupted(o *v1alpha1.Operation) error {
 	if err != nil || holder != nil && (holder.Operation == o.Name || holder.Operation == "") {
 		return err
 	}
-	now, err := s.Store.Operation(o.Name) // it may have ended meanwhile
+	now, err := s.Store.Operation(o.Name) // it may have ended in the meantime
 	if err != nil {
 		return err
 	}

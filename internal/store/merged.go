@@ -52,7 +52,7 @@ func (s *Store) Merged(name string) ([]string, error) {
 		}
 		text, err := s.read(name, e.Name())
 		if errors.Is(err, ErrNotFound) {
-			continue // removed meanwhile
+			continue // removed in the meantime
 		}
 		if err != nil {
 			return nil, err

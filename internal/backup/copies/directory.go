@@ -33,7 +33,7 @@ func (d directory) List(context.Context, string) (out []File, err error) {
 	for _, e := range entries {
 		info, err := e.Info()
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+		case errors.Is(err, fs.ErrNotExist): // removed in the meantime
 		case err != nil:
 			return nil, err
 		case info.Mode().IsRegular():

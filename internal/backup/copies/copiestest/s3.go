@@ -27,32 +27,32 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// page is how many keys storage lists at once.
+// page is the number of keys per list response.
 const page = 3
 
-// Storage is a bucket that is spoken to in the way of S3, over a directory: what lies
-// below Dir has the prefix, and a file .NAME.part is an upload that is not put together.
+// Storage is an S3 bucket over a directory: the files below Dir have the prefix, and a
+// file .NAME.part is an incomplete upload.
 type Storage struct {
 	To op.CopyS3
-	// AccessKey, SecretKey and Authority are what it is used with.
+	// AccessKey, SecretKey and Authority are the credentials and the CA for clients.
 	AccessKey, SecretKey, Authority string
-	// Dir is where the files below the prefix are.
+	// Dir is the directory of the files below the prefix.
 	Dir string
-	// Truncates has it lose the last byte of what is put together, and Ahead is how much
-	// its clock is.
+	// Truncates makes it lose the last byte of completed uploads. Ahead is how far its
+	// clock is ahead.
 	Truncates atomic.Bool
 	Ahead     atomic.Int64
-	// Hangs has it answer nothing until whoever asked has gone.
+	// Hangs makes it send no response until the client disconnects.
 	Hangs atomic.Bool
-	// Endless has a list of keys go on without end, but for those of one host.
+	// Endless makes lists of keys endless, except for lists of one host.
 	Endless atomic.Bool
-	// Completed counts the uploads that were put together.
+	// Completed counts the completed uploads.
 	Completed atomic.Int32
 
 	root string
 }
 
-// ListenS3 has storage be there for as long as the test runs.
+// ListenS3 starts a storage server for the duration of a test.
 func ListenS3(t *testing.T) *Storage {
 	t.Helper()
 	s := &Storage{AccessKey: "AKIACANARY", SecretKey: "canary/secret+key", root: t.TempDir()}
@@ -61,7 +61,7 @@ func ListenS3(t *testing.T) *Storage {
 		t.Fatal(err)
 	}
 	srv := httptest.NewUnstartedServer(s)
-	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // who does not trust it sees that
+	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // untrusting clients report the error
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	s.Authority = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}))
@@ -69,8 +69,7 @@ func ListenS3(t *testing.T) *Storage {
 	return s
 }
 
-// ServeHTTP answers what a client asks, and nothing to those whose signature is not
-// that of the keys.
+// ServeHTTP serves requests, and refuses those without a valid signature.
 func (s *Storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if s.Hangs.Load() {
@@ -100,7 +99,8 @@ func (s *Storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refusal is why somebody is not let in: by signature version 4, as Amazon describes it.
+// refusal returns the reason why a request is refused, by signature version 4 as Amazon
+// describes it.
 func (s *Storage) refusal(r *http.Request) string {
 	taken, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
 	if err != nil || time.Since(taken).Abs()+time.Duration(s.Ahead.Load()) > 15*time.Minute {
@@ -144,7 +144,7 @@ func sign(key []byte, text string) []byte {
 	return h.Sum(nil)
 }
 
-// answer does what is asked. It answers the code of what it does not.
+// answer handles a request. It returns the error code of a request that it does not handle.
 func (s *Storage) answer(w http.ResponseWriter, r *http.Request, body []byte) (code string, err error) {
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if bucket != s.To.Bucket {
@@ -187,7 +187,7 @@ func (s *Storage) answer(w http.ResponseWriter, r *http.Request, body []byte) (c
 	return "NotImplemented", nil
 }
 
-// part adds to an upload.
+// part adds a part to an upload.
 func (s *Storage) part(w http.ResponseWriter, r *http.Request, part string, body []byte) (code string, err error) {
 	sum := md5.Sum(body) //nolint:gosec // the sum that S3 has
 	if r.Header.Get("Content-Md5") != base64.StdEncoding.EncodeToString(sum[:]) {
@@ -219,7 +219,7 @@ func (s *Storage) complete(w http.ResponseWriter, key, file, part string) error 
 	return answerXML(w, "CompleteMultipartUploadResult", "<Bucket>"+s.To.Bucket+"</Bucket><Key>"+key+"</Key><ETag>x-1</ETag>")
 }
 
-// keys are all that begin with a prefix, as files; of uploads, if these are asked for.
+// keys returns the keys with a prefix, as files, or the incomplete uploads if requested.
 func (s *Storage) keys(prefix string, uploads bool) (keys []string, files map[string]fs.FileInfo, err error) {
 	files = map[string]fs.FileInfo{}
 	if _, err := os.Stat(s.Dir); err != nil {
@@ -247,7 +247,7 @@ func (s *Storage) keys(prefix string, uploads bool) (keys []string, files map[st
 	return keys, files, err
 }
 
-// list answers a page of keys; those further below stand for each other.
+// list sends a page of keys. Keys in deeper directories are grouped by directory.
 func (s *Storage) list(w http.ResponseWriter, q url.Values) error {
 	keys, files, err := s.keys(q.Get("prefix"), false)
 	if err != nil {

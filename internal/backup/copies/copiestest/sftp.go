@@ -1,5 +1,5 @@
-// Package copiestest is where copies are kept, for tests: a real SSH server that speaks
-// SFTP, and storage in the way of S3, each over a directory.
+// Package copiestest provides copy targets for tests: a real SSH server with SFTP, and an
+// S3 storage server, each over a directory.
 package copiestest
 
 import (
@@ -18,16 +18,16 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// A Machine lets in one user with one key.
+// A Machine accepts one user with one key.
 type Machine struct {
-	// To is how it is reached, and Key what is logged in with.
+	// To is the target configuration, and Key the private key for the login.
 	To  op.CopySSH
 	Key []byte
-	// Dir is its directory, as this machine sees it.
+	// Dir is its directory on this machine.
 	Dir string
 }
 
-// key makes one, as a private key's text.
+// key generates a private key as text.
 func key(t *testing.T) (ssh.Signer, []byte) {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(nil)
@@ -45,7 +45,7 @@ func key(t *testing.T) (ssh.Signer, []byte) {
 	return signer, pem.EncodeToMemory(block)
 }
 
-// Listen has a machine be there for as long as the test runs.
+// Listen starts a machine for the duration of a test.
 func Listen(t *testing.T) *Machine {
 	t.Helper()
 	host, _ := key(t)
@@ -104,11 +104,11 @@ func (s *server) accept(l net.Listener) {
 	}
 }
 
-// serve answers one connection: with SFTP, and with nothing else.
+// serve serves one connection with SFTP only.
 func (s *server) serve(c net.Conn) {
 	conn, channels, requests, err := ssh.NewServerConn(c, s.config)
 	if err != nil {
-		return // whoever is not let in sees it
+		return // the client reports the error
 	}
 	defer func() { _ = conn.Close() }() // the other side may have
 	s.all.Go(func() { ssh.DiscardRequests(requests) })
