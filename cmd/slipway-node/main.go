@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command slipway-node is the node helper: slipway sends it to a host, where
-// it checks and applies operations.
+// Command slipway-node is the node helper: slipway copies it to a host, where it
+// checks and applies operations.
 package main
 
 import (
@@ -17,8 +17,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-	// A manager that is gone shows as an error of the write, not as the end
-	// of the process. Caught, not ignored: children must not inherit it.
+	// Without a reader, a write must return an error and not end the process. The
+	// signal is caught and not ignored, because children would inherit that.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	err := helper.Main(ctx, os.Args[1:], os.Stdin, os.Stdout)
 	stop()

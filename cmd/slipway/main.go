@@ -1,5 +1,4 @@
-// Command slipway is the command line: Kubernetes clusters on machines you
-// have.
+// Command slipway creates, changes, repairs and deletes Kubernetes clusters over SSH.
 package main
 
 import (
@@ -11,7 +10,7 @@ import (
 )
 
 func main() {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // what libraries would say in the midst of what is shown
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // logs of libraries would disturb the output
 	streams, env := cli.OS()
 	os.Exit(cli.Main(context.Background(), os.Args[1:], streams, env, cli.Lifecycle))
 }

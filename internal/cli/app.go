@@ -53,7 +53,7 @@ type app struct {
 	env      Env
 	services NewService
 
-	output       string // -o as given
+	output       string // the value of -o
 	format       view.Format
 	yes          bool
 	debug        bool
@@ -62,16 +62,16 @@ type app struct {
 	breakLock    bool
 	noColour     bool
 
-	began   bool // a command was found and its flags were read
+	began   bool // reports whether a command was found and its flags were parsed
 	talk    *talk
-	working atomic.Pointer[string] // the cluster an operation runs on
+	working atomic.Pointer[string] // the cluster of the running operation
 
 	dirs    program.Directories
 	records *store.Store
 	service lifecycle.Service
 }
 
-// talk is where logs go: stderr, or the view that has it at the moment.
+// talk is the destination of logs: stderr, or the view that is using stderr.
 type talk struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -83,7 +83,7 @@ func (t *talk) Write(b []byte) (int, error) {
 	return t.w.Write(b)
 }
 
-// through has logs go through w until the answer is called.
+// through sends logs to w until the returned function is called.
 func (t *talk) through(w io.Writer) (back func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,15 +103,15 @@ func newApp(s Streams, env Env, services NewService) *app {
 func (a *app) root() *cobra.Command {
 	root := program.WordsOnly(&cobra.Command{
 		Use:   "slipway",
-		Short: "Kubernetes clusters on machines you have: create, change, repair, retire",
-		Long: `Slipway builds, changes and retires Kubernetes clusters on Linux machines that
-it reaches over SSH. Every change is a plan first; what was begun can be
-interrupted at any time and resumed.
+		Short: "Create, change, repair and delete Kubernetes clusters over SSH",
+		Long: `Slipway creates, changes, repairs and deletes Kubernetes clusters on Linux
+machines over SSH. It shows a plan before every change. You can interrupt an
+operation at any time and resume it.
 
-Exit codes: 0 done; 1 failed, can be resumed; 2 refused, nothing touched;
-3 finished with failed hosts; 4 something is to be done (plan --exit-code,
-certs check); 5 another works on the cluster; 130 interrupted, can be resumed.`,
-		Example: `  slipway create cluster                     # this machine, all in one
+Exit codes: 0 done; 1 failed, can be resumed; 2 refused, nothing was changed;
+3 finished with failed hosts; 4 action needed (plan --exit-code, certs check);
+5 another operation is running on the cluster; 130 interrupted, can be resumed.`,
+		Example: `  slipway create cluster                     # a one-node cluster on this machine
   slipway create config --host root@10.0.0.11=control-plane \
       --host root@10.0.0.12=worker > prod.yaml
   slipway create cluster -f prod.yaml
@@ -129,13 +129,13 @@ certs check); 5 another works on the cluster; 130 interrupted, can be resumed.`,
 	return root
 }
 
-// helpOn shows the help of the command that is named.
+// helpOn shows the help of the named command.
 func helpOn(cmd *cobra.Command, args []string) error {
 	topic, _, err := cmd.Root().Find(args)
 	if err != nil {
 		return misread(err, cmd.Root(), args)
 	}
-	topic.InitDefaultHelpFlag() // or it is not shown
+	topic.InitDefaultHelpFlag() // otherwise the help does not list it
 	return topic.Help()
 }
 
@@ -144,16 +144,16 @@ func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 func (a *app) addFlags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.SortFlags = false
-	f.StringVarP(&a.output, "output", "o", "text", "answer in this `format`: text, json or yaml")
-	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask, go on")
-	f.BoolVar(&a.debug, "debug", false, "show programs' output and logs")
-	f.BoolVar(&a.noColour, "no-color", false, "no colours (as NO_COLOR)")
+	f.StringVarP(&a.output, "output", "o", "text", "output `format`: text, json or yaml")
+	f.BoolVarP(&a.yes, "yes", "y", false, "continue without asking for confirmation")
+	f.BoolVar(&a.debug, "debug", false, "show the output of programs, and logs")
+	f.BoolVar(&a.noColour, "no-color", false, "do not use colours (same as NO_COLOR)")
 	program.CompleteFlag(root, "output", "text", "json", "yaml")
 }
 
 func (a *app) addCommands(root *cobra.Command) {
 	for _, group := range []*cobra.Group{
-		{ID: "change", Title: "Change clusters:"}, {ID: "see", Title: "See and use them:"}, {ID: "more", Title: "More:"},
+		{ID: "change", Title: "Change clusters:"}, {ID: "see", Title: "Inspect and use clusters:"}, {ID: "more", Title: "Other commands:"},
 	} {
 		root.AddGroup(group)
 	}
@@ -186,20 +186,21 @@ func (a *app) addCommands(root *cobra.Command) {
 	}
 }
 
-// begin reads the global flags.
+// begin checks the global flags.
 func (a *app) begin(cmd *cobra.Command) (err error) {
 	if a.format, err = view.ParseFormat(a.output); err != nil {
 		a.format = view.Text
 		return err
 	}
 	if a.format != view.Text && program.IsWordsOnly(cmd) {
-		return fmt.Errorf("%s has no answer as %s", cmd.CommandPath(), a.format)
+		return fmt.Errorf("%s does not support -o %s", cmd.CommandPath(), a.format)
 	}
 	return nil
 }
 
-// mark has every command say that it began: errors before that are about the
-// command line. Where an argument is no file, none are offered.
+// mark makes every command set a.began before it runs: earlier errors are about
+// the command line. It also turns off completion of files for commands without
+// a completion function.
 func (a *app) mark(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -218,11 +219,11 @@ func (a *app) mark(cmd *cobra.Command) {
 	}
 }
 
-// filled refuses empty values of flags and empty arguments: where a script's
-// variable is not set, the command would do what it does without them, to the
-// default cluster or to this machine. What programs are handed is theirs.
+// filled refuses empty values of flags and empty arguments. If a variable of a
+// script is not set, the command would otherwise use the default cluster or this
+// machine. It does not check arguments after "--", which are for other programs.
 func filled(cmd *cobra.Command, args []string) error {
-	const hint = "leave it out, or give it a value: is a variable of the script not set?"
+	const hint = "give it a value or leave it out; check that the variables of your script are set"
 	var empty []string
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		values := []string{f.Value.String()}
@@ -234,7 +235,7 @@ func filled(cmd *cobra.Command, args []string) error {
 		}
 	})
 	if len(empty) > 0 {
-		return problem(idUsage, hint, "nothing is given with %s", strings.Join(empty, " and "))
+		return problem(idUsage, hint, "empty value for %s", strings.Join(empty, " and "))
 	}
 	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 		args = args[:dash]
@@ -245,21 +246,21 @@ func filled(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// style is what stderr can show.
+// style returns the style of stderr.
 func (a *app) style() view.Style {
 	s := view.StyleOf(a.env.Getenv)
 	s.Colour = s.Colour && !a.noColour && a.Size != nil
 	return s
 }
 
-// outStyle is what stdout can show.
+// outStyle returns the style of stdout.
 func (a *app) outStyle() view.Style {
 	s := view.StyleOf(a.env.Getenv)
 	s.Colour = s.Colour && !a.noColour && a.Colour
 	return s
 }
 
-// directories are found once.
+// directories returns the caller's directories, which it looks up once.
 func (a *app) directories() (program.Directories, error) {
 	if a.dirs.Home == "" {
 		d, err := a.env.directories()
@@ -267,14 +268,14 @@ func (a *app) directories() (program.Directories, error) {
 			return program.Directories{}, refuse(err)
 		}
 		if err := d.Owner.CheckLinks(d.Cache); err != nil {
-			return program.Directories{}, problem(idCacheForeign, "move it away, or name another directory with SLIPWAY_CACHE", "the cache cannot be used as root: %v", err)
+			return program.Directories{}, problem(idCacheForeign, "move it aside, or set SLIPWAY_CACHE to another directory", "the cache cannot be used as root: %v", err)
 		}
 		a.dirs = d
 	}
 	return a.dirs, nil
 }
 
-// store opens the records.
+// store opens the store of Slipway's state, once.
 func (a *app) store() (*store.Store, error) {
 	if a.records != nil {
 		return a.records, nil
@@ -293,7 +294,7 @@ func (a *app) store() (*store.Store, error) {
 	return a.records, nil
 }
 
-// catalogue is the releases this program knows, with the user's own.
+// catalogue returns the releases that this program knows, including the user's own.
 func (a *app) catalogue() (*release.Catalogue, error) {
 	d, err := a.directories()
 	if err != nil {
@@ -303,7 +304,7 @@ func (a *app) catalogue() (*release.Catalogue, error) {
 	return c, refuse(err)
 }
 
-// svc makes the service, once.
+// svc returns the service, which it creates once.
 func (a *app) svc(ctx context.Context) (lifecycle.Service, error) {
 	if a.service != nil {
 		return a.service, nil
@@ -316,8 +317,8 @@ func (a *app) svc(ctx context.Context) (lifecycle.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Commands that only read work without the list; whoever adds a key to it
-	// is told why it cannot be written.
+	// Commands that only read work without the list. A command that adds a key to
+	// it reports why it cannot be written.
 	_, _ = records.KnownHosts()
 	level := slog.LevelWarn
 	if a.debug {
@@ -330,8 +331,8 @@ func (a *app) svc(ctx context.Context) (lifecycle.Service, error) {
 	return a.service, refuse(err)
 }
 
-// data writes an answer: text by its own function, else as JSON or YAML. That
-// nobody reads it to its end is not an error: the exit code is still the answer's.
+// data writes a result: with the function text, or as JSON or YAML. A reader that
+// closes the output early does not cause an error and does not change the exit code.
 func (a *app) data(value any, text func(io.Writer) error) error {
 	if a.format == view.Text {
 		return unlessUnread(text(a.outStyle().Writer(a.Out)))
@@ -339,7 +340,7 @@ func (a *app) data(value any, text func(io.Writer) error) error {
 	return unlessUnread(view.Data(a.Out, a.format, value))
 }
 
-// unlessUnread returns an error of writing, but nil if the reader has left.
+// unlessUnread returns an error of writing, or nil if the reader has closed the output.
 func unlessUnread(err error) error {
 	if unread(err) {
 		return nil
@@ -347,7 +348,7 @@ func unlessUnread(err error) error {
 	return err
 }
 
-// document writes an answer that is YAML by nature, as it is or as JSON.
+// document writes a YAML document, unchanged or as JSON.
 func (a *app) document(text []byte) error {
 	if a.format != view.JSON {
 		if a.Colour { // a terminal
@@ -363,7 +364,7 @@ func (a *app) document(text []byte) error {
 	return view.Data(a.Out, a.format, value)
 }
 
-// say talks to the person at the terminal.
+// say prints a message to stderr.
 func (a *app) say(format string, args ...any) {
 	fmt.Fprintln(a.Err, a.style().Text(fmt.Sprintf(format, args...)))
 }

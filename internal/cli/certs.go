@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) certsCmd() *cobra.Command {
-	cmd := program.Parent("certs", "Look at a cluster's certificates, and renew them")
+	cmd := program.Parent("certs", "Check, renew and rotate certificates")
 	cmd.AddCommand(a.certsCheckCmd(), a.certsRenewCmd(), a.rotateCACmd())
 	return cmd
 }
@@ -27,26 +27,26 @@ func (a *app) certsCheckCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "check [NAME]", Aliases: []string{"check-expiration"},
-		Short: "Say of every certificate on every host when it ends",
-		Long: `Looks at every certificate on every host over SSH: of API servers and their
-clients, of the front proxy, of etcd, of the authorities, in kubeconfigs, and of
-kubelets; soonest first. No API is needed, and no host but those that are there.
-Keys stay on the hosts.
+		Short: "Show when each certificate expires",
+		Long: `Reads every certificate on every reachable host over SSH, and lists the certificates
+by expiry: of API servers and their clients, the front proxy, etcd, CAs, kubeconfigs,
+and kubelets. The command does not need the API. Private keys stay on the hosts.
 
-Told of is what ends within 30 days, or in the last fifth of its time if that is
-shorter, an authority within 90 days; with --within, whatever ends within that.
-What a kubelet renews by itself is told of when it has not. So is what is missing
-or of no use: an authority without its key, a certificate that its authority has
-not signed.
+By default, warns about certificates that expire within 30 days (or that are in the
+last fifth of their lifetime, if that is shorter) and about CAs that expire within 90
+days. With --within, warns about all that expire within that time. For a certificate
+that the kubelet rotates, it warns only if the rotation is overdue. It also warns about
+missing or unusable certificates: a CA without its key, or a certificate that its CA
+has not signed.
 
-Exit codes: 0 all is well; 4 something is to be done about a certificate; 3 hosts
-could not be asked, and the others' certificates are fine.`,
+Exit codes: 0 no problems; 4 a certificate needs action; 3 some hosts were not
+reachable, and the certificates of the other hosts have no problems.`,
 		Example: `  slipway certs check prod
   slipway certs check prod --within 2160h -o json`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("within") && within <= 0 {
-				return problem(idUsage, "720h is 30 days", "--within is %s, and must be more than nothing", within)
+				return problem(idUsage, "use for example --within 720h (30 days)", "--within must be greater than zero, got %s", within)
 			}
 			r, err := a.request(cmd.Context(), "", file, args)
 			if err != nil {
@@ -68,12 +68,12 @@ could not be asked, and the others' certificates are fine.`,
 			return &exitError{code: exitChanges}
 		},
 	}
-	fileFlag(cmd, &file, "the cluster file, for a cluster that is not recorded here; - is standard input")
-	cmd.Flags().DurationVar(&within, "within", 0, "tell of what ends within this `time` (default: see above)")
+	fileFlag(cmd, &file, "the cluster file, for a cluster that is not in Slipway's state; - is standard input")
+	cmd.Flags().DurationVar(&within, "within", 0, "warn about certificates that expire within this `time` (default: see above)")
 	return cmd
 }
 
-// lookAtCertificates looks at them; on a terminal, it shows whom it waits for.
+// lookAtCertificates reads the certificates. On a terminal it shows which hosts it waits for.
 func (a *app) lookAtCertificates(ctx context.Context, r lifecycle.Request, within time.Duration) (*lifecycle.Certificates, error) {
 	svc, err := a.svc(ctx)
 	if err != nil {
@@ -88,34 +88,35 @@ func (a *app) certsRenewCmd() *cobra.Command {
 	var how lifecycle.Renewal
 	cmd := &cobra.Command{
 		Use:   "renew [NAME] [CERTIFICATE...]",
-		Short: "Renew a cluster's certificates, one control plane after the other",
-		Long: `Renews the certificates that are in the last fifth of their time, or have
-expired, on all hosts: one control plane after the other, and none before the one
-before it serves. Names, purpose and keys stay, and so does the API: who serves
-with a certificate reads the new one by itself; the controller manager and the
-scheduler, which do not, are started anew. The admin kubeconfig that is kept here
-is renewed as well.
-
-It also works when everything has expired, and no API answers. Kubelets renew
-their own; those that cannot any more are given new ones. Authorities are not
+		Short: "Renew a cluster's certificates",
+		Long: `Renews the certificates on all hosts that have expired or are in the last fifth of
+their lifetime. Control planes are renewed one at a time; the next one starts when the
+previous one serves again. Names, usages and keys of the certificates stay the same,
+and the API stays available: servers reload their certificates, and only the controller
+manager and the scheduler are restarted. The admin kubeconfig in Slipway's state is also
 renewed.
 
-CERTIFICATE is a name that "certs check" shows, such as apiserver or etcd-peer:
-then these alone are renewed, whatever is left of their time.`,
+The command also works when all certificates have expired and the API is down. Kubelets
+renew their own certificates; a kubelet that no longer can gets a new one. CAs are not
+renewed.
+
+CERTIFICATE is a name from "certs check", such as apiserver or etcd-peer. Then only the
+given certificates are renewed, independent of their remaining lifetime.`,
 		Example: `  slipway certs renew prod
   slipway certs renew prod --within 2160h
   slipway certs renew prod apiserver front-proxy-client`,
 		ValidArgsFunction: a.certificateNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("within") && how.Within <= 0 {
-				return problem(idUsage, "720h is 30 days", "--within is %s, and must be more than nothing", how.Within)
+				return problem(idUsage, "use for example --within 720h (30 days)", "--within must be greater than zero, got %s", how.Within)
 			}
 			cluster, names, err := a.clusterFirst(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
 			if len(names) > 0 && (how.All || how.Within > 0) {
-				return problem(idUsage, "see: slipway certs renew --help", "certificates that are named are renewed whatever is left of their time: --all and --within say which others are")
+				return problem(idUsage, "leave out --all and --within, or the names of certificates",
+					"--all and --within cannot be used together with names of certificates")
 			}
 			how.Names = names
 			r, err := a.request(cmd.Context(), lifecycle.Renew, "", cluster)
@@ -126,15 +127,16 @@ then these alone are renewed, whatever is left of their time.`,
 			return a.operate(cmd.Context(), operation{prepare: a.prepare(r)})
 		},
 	}
-	cmd.Flags().BoolVar(&how.All, "all", false, "renew all, whatever is left of their time")
-	cmd.Flags().DurationVar(&how.Within, "within", 0, "renew what ends within this `time` (default: what is in the last fifth of its own)")
+	cmd.Flags().BoolVar(&how.All, "all", false, "renew all certificates, independent of their remaining lifetime")
+	cmd.Flags().DurationVar(&how.Within, "within", 0,
+		"renew certificates that expire within this `time` (default: those in the last fifth of their lifetime)")
 	cmd.MarkFlagsMutuallyExclusive("all", "within")
 	a.changeFlags(cmd)
 	return cmd
 }
 
-// clusterFirst tells a cluster's name, which comes first if it is there, from
-// those of certificates.
+// clusterFirst splits arguments into a cluster's name, which is first if it is given, and
+// names of certificates.
 func (a *app) clusterFirst(ctx context.Context, args []string) (cluster, names []string, err error) {
 	if len(args) == 0 {
 		return nil, nil, nil
@@ -153,7 +155,7 @@ func (a *app) clusterFirst(ctx context.Context, args []string) (cluster, names [
 	return nil, args, err
 }
 
-// certificateNames completes a cluster's name, then those of certificates.
+// certificateNames completes a cluster's name, and then names of certificates.
 func (a *app) certificateNames(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		names, how := a.clusterNames(cmd, args, word)

@@ -20,18 +20,18 @@ func (a *app) planCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "plan [-f FILE] [NAME]",
-		Short: "Show what would change, and touch nothing",
-		Long: `Shows what applying FILE would change. Without a file: how far the hosts have
-drifted from what is recorded of the cluster.
+		Short: "Show what would change",
+		Long: `Shows what applying FILE would change, and changes nothing. Without a file, shows
+how far the hosts have drifted from the cluster's saved state.
 
-A plan saved with --out is applied with: slipway apply -f PLAN`,
+To apply a plan that you saved with --out, run: slipway apply -f PLAN`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.request(cmd.Context(), lifecycle.Apply, file, args)
 			if err != nil {
 				return err
 			}
-			// The plan alone is the answer: progress is talk.
+			// Only the plan goes to stdout; progress goes to stderr.
 			p, err := a.ready(cmd.Context(), a.prepare(r), a.people(nil))
 			if err != nil {
 				return err
@@ -41,8 +41,8 @@ A plan saved with --out is applied with: slipway apply -f PLAN`,
 	}
 	fileFlag(cmd, &file, "the cluster file; - is standard input")
 	a.passFlags(cmd)
-	cmd.Flags().StringVar(&out, "out", "", "save the plan in this `file`")
-	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 4 when there is something to change")
+	cmd.Flags().StringVar(&out, "out", "", "save the plan to this `file`")
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with code 4 if the plan has changes")
 	return cmd
 }
 
@@ -72,10 +72,10 @@ func (a *app) showPlan(prepared lifecycle.Prepared, out string, exitCode bool) e
 		if err := a.writeNew(out, text, 0o600); err != nil {
 			return err
 		}
-		a.say("Saved the plan in %s.\nNext: slipway apply -f %s", out, out)
+		a.say("Saved the plan to %s.\nNext: slipway apply -f %s", out, out)
 	}
 	switch {
-	case len(prepared.Failures()) > 0: // of them the plan says nothing
+	case len(prepared.Failures()) > 0: // the plan does not cover failed hosts
 		return &exitError{code: exitPartial}
 	case exitCode && !p.Empty():
 		return &exitError{code: exitChanges}
@@ -93,19 +93,18 @@ func (a *app) applyCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "apply [-f FILE|PLAN] [NAME]",
-		Short: "Make a cluster what a file says, or carry out a saved plan",
-		Long: `Changes what differs from FILE, and nothing else; a cluster that does not exist
-is created. Without a file, a cluster becomes what is recorded of it again. A
-saved plan is refused, with the difference, if what it would do now is not the
-same.
+		Short: "Apply a cluster file or a saved plan",
+		Long: `Changes only what differs from FILE. A cluster that does not exist is created.
+Without a file, restores the cluster to its saved state. A saved plan is refused
+if its changes would be different now; the difference is shown.
 
-Hosts that are new in FILE join; those that are gone from it are drained, put
-back as they were, and taken off. That is confirmed by typing the host's name
-(the cluster's, for several), or by --allow-removal.
+New hosts in FILE join the cluster. Hosts that are missing from FILE are drained,
+reset and removed. Confirm a removal by typing the host's name (for several hosts,
+the cluster's name), or with --allow-removal.
 
-Settings for which something is restarted go to control planes one by one, then to
-workers; the next begins when the one before serves as it did. One that does not
-has all go back to the settings before, by itself.`,
+Settings that require a restart go to control planes one at a time, then to
+workers. The next node starts when the previous node is healthy again. If a node
+does not become healthy, all nodes get their previous settings back automatically.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := a.applied(cmd.Context(), file, args, lifecycle.Request{Forget: forget, Removal: removal, Rollout: rollout, KeepFailed: noRevert})
@@ -119,13 +118,14 @@ has all go back to the settings before, by itself.`,
 	fileFlag(cmd, &file, "a cluster file or a saved plan; - is standard input")
 	leavingFlags(cmd, &allowRemoval, &forget, &removal)
 	atOnceFlag(cmd, &rollout)
-	cmd.Flags().BoolVar(&noRevert, "no-revert", false, "leave settings with which a node does not serve, to be looked at")
+	cmd.Flags().BoolVar(&noRevert, "no-revert", false, "keep settings with which a node is not healthy, for inspection")
 	a.changeFlags(cmd)
 	return cmd
 }
 
-// applied is what to do with the file of apply, a cluster or a saved plan;
-// without a file, with the cluster as recorded. how says how hosts leave it.
+// applied returns the operation of apply: for a cluster file, for a saved plan, or
+// without a file for the cluster's saved state. how has the options for hosts that
+// leave the cluster and for the rollout.
 func (a *app) applied(ctx context.Context, file string, args []string, how lifecycle.Request) (o operation, err error) {
 	if file == "" {
 		r, err := a.request(ctx, lifecycle.Apply, "", args)
@@ -148,7 +148,7 @@ func (a *app) applied(ctx context.Context, file string, args []string, how lifec
 		return o, nil
 	}
 	if !errors.Is(err, plan.ErrNotAPlan) {
-		return o, problem(idPlanChanged, "plan again", "%s: %v", called(file), err)
+		return o, problem(idPlanChanged, "create a new plan: slipway plan -f FILE --out PLAN", "%s: %v", called(file), err)
 	}
 	d, err := a.load(ctx, file, data, dir)
 	if err != nil {
@@ -174,13 +174,13 @@ func (a *app) resumeCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "resume [-f FILE] [NAME]", Aliases: []string{"retry"},
-		Short: "Go on with a cluster's unfinished operation",
-		Long: `Goes on with the latest operation that failed or was interrupted, as it was
-planned and confirmed. A file that has changed since is refused with -f, and
-told of without: use it with apply.`,
+		Short: "Resume a cluster's unfinished operation",
+		Long: `Resumes the latest operation that failed or was interrupted, as it was planned
+and confirmed. If the cluster file has changed since then, the command refuses the
+file with -f, and reports the change without -f. Use apply for a changed file.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := a.request(cmd.Context(), "", file, args) // of the kind that was begun
+			r, err := a.request(cmd.Context(), "", file, args) // the operation to resume has the kind
 			if err != nil {
 				return err
 			}
@@ -194,7 +194,7 @@ told of without: use it with apply.`,
 			return a.operate(cmd.Context(), operation{prepare: do, file: file, confirmed: true})
 		},
 	}
-	fileFlag(cmd, &file, "the cluster file: only if it still says what was begun; - is standard input")
+	fileFlag(cmd, &file, "the cluster file, which must not have changed since the operation began; - is standard input")
 	drainFlags(cmd, &removal, 0)
 	pauseFlag(cmd, &pause)
 	a.changeFlags(cmd)
@@ -208,12 +208,13 @@ func (a *app) rollbackCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "rollback [NAME]",
-		Short: "Take a cluster's unfinished operation back",
-		Long: `Takes the latest operation that failed or was interrupted back. The way back is
-a plan, shown and confirmed like any other; of a cluster that was being
-created, nothing is left. An upgrade goes back to the version before: workers
-first, then control planes, one after the other, then what runs in the cluster;
-nothing that was written is lost. One that has come to its end does not go back.`,
+		Short: "Roll back a cluster's unfinished operation",
+		Long: `Rolls back the latest operation that failed or was interrupted. Slipway shows the
+plan of the rollback and asks for confirmation. The rollback of a create removes
+everything that it made. The rollback of an upgrade restores the previous version:
+first on workers, then on control planes one at a time, then for the components
+in the cluster. Data written to the cluster meanwhile is kept. A completed upgrade
+cannot be rolled back.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := a.which(cmd.Context(), args)
@@ -235,7 +236,7 @@ nothing that was written is lost. One that has come to its end does not go back.
 func (a *app) cancelCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel [NAME]",
-		Short: "Stop a cluster's running operation cleanly, from another terminal",
+		Short: "Stop a cluster's running operation",
 		Args:  cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -252,33 +253,33 @@ func (a *app) cancelCmd() *cobra.Command {
 			if a.format != view.Text {
 				return view.Data(a.Out, a.format, map[string]string{"cluster": name, "outcome": string(event.Cancelled)})
 			}
-			a.say("Stopped.\nThen: slipway resume %s\nBack: slipway rollback %s", name, name)
+			a.say("Stopped.\nNext: slipway resume %s\nRollback: slipway rollback %s", name, name)
 			return nil
 		},
 	}
 }
 
 func (a *app) deleteCmd() *cobra.Command {
-	cmd := program.Parent("delete", "Delete a cluster, or nodes of one", "destroy", "del")
+	cmd := program.Parent("delete", "Delete a cluster or nodes", "destroy", "del")
 	var (
 		file                 string
 		allowRemoval, forget bool
 	)
 	cluster := &cobra.Command{
 		Use:   "cluster [NAME]",
-		Short: "Delete a cluster and put its hosts back as they were",
-		Long: `Deletes a cluster: its hosts get back the files, units, settings, mounts, links
-and packet filter rules that they had before. What others placed there in the
-meantime stays, save in directories that were made for the cluster alone, such
-as /var/lib/etcd, /var/lib/kubelet and /var/lib/containerd.
+		Short: "Delete a cluster and reset its hosts",
+		Long: `Deletes a cluster and resets its hosts: they get back the files, units, settings,
+mounts, links and packet filter rules that they had before. Files that other
+programs created since then are kept, except in directories that were created only
+for the cluster, such as /var/lib/etcd, /var/lib/kubelet and /var/lib/containerd.
 
-This removes data. It is confirmed by typing the cluster's name, by naming the
-cluster with --yes, or by --allow-removal.
+This removes data. Confirm it by typing the cluster's name, by giving the
+cluster's name with --yes, or with --allow-removal.
 
-A cluster stays on the records as long as a host of it cannot be put back. When
-hosts are gone for good, --forget takes it off all the same: what can be put
-back is, and the others are named. That this machine cannot log in, for want of
-a key or a password, says nothing of a host, and is refused.`,
+A cluster remains in Slipway's state until all its hosts are reset. If hosts are
+permanently lost, --forget removes the cluster anyway: Slipway resets the hosts
+that it can and lists the others. A missing key or password on this machine does
+not mean that a host is lost: such a host is refused, also with --forget.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.request(cmd.Context(), lifecycle.Delete, file, args)
@@ -291,10 +292,10 @@ a key or a password, says nothing of a host, and is refused.`,
 			})
 		},
 	}
-	fileFlag(cluster, &file, "the cluster file, for a cluster that is not recorded here")
+	fileFlag(cluster, &file, "the cluster file, for a cluster that is not in Slipway's state")
 	a.changeFlags(cluster)
 	removalFlag(cluster, &allowRemoval)
-	cluster.Flags().BoolVar(&forget, "forget", false, "take the cluster off the records even if hosts cannot be put back")
+	cluster.Flags().BoolVar(&forget, "forget", false, "remove the cluster from Slipway's state even if hosts cannot be reset")
 	cmd.AddCommand(cluster, a.deleteNodesCmd())
 	return cmd
 }
@@ -304,9 +305,9 @@ func (a *app) initCmd() *cobra.Command {
 	var file string
 	prepareOS := &cobra.Command{
 		Use:   "os [-f FILE] [NAME]",
-		Short: "Prepare the hosts' kernel, swap, time and names, and no more",
-		Long: `Prepares the hosts of FILE for Kubernetes without installing it. Without a
-file: this machine.`,
+		Short: "Prepare the operating system of hosts",
+		Long: `Prepares the hosts of FILE for Kubernetes without installing it: kernel, swap,
+time and host names. Without a file, prepares this machine.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.wanted(cmd.Context(), file, "", args)
@@ -326,12 +327,13 @@ func (a *app) initRegistryCmd() *cobra.Command {
 	var file, bundle string
 	cmd := &cobra.Command{
 		Use:   "registry -f FILE [NAME]",
-		Short: "Make a host a registry, and push the bundle's images to it",
-		Long: `Makes the host with the role registry a registry: over TLS, with a login, and
-with the images of the bundle in it. Other hosts are left alone; when the cluster
-is created, or the file applied, its nodes know the registry by themselves.
+		Short: "Set up a registry host",
+		Long: `Sets up a registry on the host with the role registry: with TLS, credentials, and
+the images of the bundle. Other hosts are not changed. When you create the cluster
+or apply the file, its nodes are configured for the registry automatically.
 
-Again it brings what has changed: of another bundle, the images that it lacks.`,
+Run the command again to apply changes. For another bundle, it pushes the images
+that the registry does not have.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.wanted(cmd.Context(), file, "", args)

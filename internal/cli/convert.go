@@ -18,7 +18,7 @@ import (
 	"slipway.dev/slipway/internal/spec/kubekey"
 )
 
-// A conversion is what convert is asked for.
+// A conversion holds the flags of convert.
 type conversion struct {
 	file, out, kubernetes string
 	allowLoss             bool
@@ -28,26 +28,25 @@ func (a *app) convertCmd() *cobra.Command {
 	var o conversion
 	cmd := &cobra.Command{
 		Use:   "convert -f FILE",
-		Short: "Write the cluster file that says what a file of KubeKey's says",
-		Long: `Reads a Cluster of KubeKey's (kubekey.kubesphere.io/v1alpha2) and writes ours.
-It reaches no host. What KubeKey fills by itself is written out, so that the
-cluster is the same; passwords and keys are not copied, but named where they
-are wanted.
+		Short: "Convert a KubeKey file to a cluster file",
+		Long: `Reads a KubeKey Cluster (kubekey.kubesphere.io/v1alpha2) and writes a cluster file.
+The command does not connect to hosts. It writes KubeKey's default values explicitly,
+so that the cluster stays the same. It does not copy passwords and keys; the file marks
+where they are required.
 
-A field that the cluster would be another without, and that Slipway has no
-word for, is an error: --allow-loss converts without it and says so. Fields
-that change nothing are named in warnings. With --out, scripts of hooks are
-written to a directory beside the file.`,
+A field that affects the cluster and that Slipway does not support is an error;
+--allow-loss omits the field with a warning. Fields without an effect cause warnings.
+With --out, hook scripts are written to a directory next to the file.`,
 		Example: `  slipway convert -f config-sample.yaml --out prod.yaml
   slipway convert -f config-sample.yaml --kubernetes v1.37.1 --allow-loss --out prod.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.convert(cmd.Context(), o) },
 	}
-	fileFlag(cmd, &o.file, "the file of KubeKey's; - is standard input")
+	fileFlag(cmd, &o.file, "the KubeKey file; - is standard input")
 	_ = cmd.MarkFlagRequired("file") // the flag is there
 	cmd.Flags().StringVar(&o.out, "out", "", "write to this `file` instead of standard output")
-	cmd.Flags().StringVar(&o.kubernetes, "kubernetes", "", "write this Kubernetes `version`, whatever the file says")
-	cmd.Flags().BoolVar(&o.allowLoss, "allow-loss", false, "convert without what Slipway has no word for")
+	cmd.Flags().StringVar(&o.kubernetes, "kubernetes", "", "write this Kubernetes `version` instead of the version in the file")
+	cmd.Flags().BoolVar(&o.allowLoss, "allow-loss", false, "omit fields that Slipway does not support")
 	program.CompleteVersion(cmd, a.catalogue)
 	return cmd
 }
@@ -84,8 +83,8 @@ func (a *app) convert(ctx context.Context, o conversion) error {
 	return a.writeConverted(o.out, r)
 }
 
-// seenFrom names a file, relative to where the source is, for one that is
-// written to another directory.
+// seenFrom returns the path of a file for use in the directory out. name is relative to
+// the directory source.
 func seenFrom(out, source, name string) string {
 	if strings.HasPrefix(name, "~") || filepath.IsAbs(name) {
 		return name
@@ -104,8 +103,8 @@ func seenFrom(out, source, name string) string {
 	return rel
 }
 
-// writeConverted writes the file and its scripts: all of them, or, if one is
-// there already, none.
+// writeConverted writes the file and its scripts. It writes none of them if one already
+// exists.
 func (a *app) writeConverted(out string, r *kubekey.Result) error {
 	paths := spec.Paths{Dir: filepath.Dir(out)}
 	scripts := []string{}
@@ -115,7 +114,7 @@ func (a *app) writeConverted(out string, r *kubekey.Result) error {
 	slices.Sort(scripts)
 	for _, name := range append([]string{filepath.Base(out)}, scripts...) {
 		if _, err := os.Lstat(paths.Resolve(name)); !a.yes && !errors.Is(err, fs.ErrNotExist) {
-			return problem(idFile, "name another file, or overwrite it with --yes", "%s is there already", paths.Resolve(name))
+			return problem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", paths.Resolve(name))
 		}
 	}
 	d, err := a.directories()
@@ -129,7 +128,7 @@ func (a *app) writeConverted(out string, r *kubekey.Result) error {
 				return refuse(err)
 			}
 		} else if !errors.Is(err, fs.ErrExist) {
-			return problem(idFile, "", "making %s: %v", dir, unwrapPath(err))
+			return problem(idFile, "", "creating %s: %v", dir, unwrapPath(err))
 		}
 		if err := a.writeNew(paths.Resolve(name), r.Scripts[name], 0o755); err != nil {
 			return err

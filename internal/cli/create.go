@@ -20,7 +20,7 @@ import (
 )
 
 func (a *app) createCmd() *cobra.Command {
-	cmd := program.Parent("create", "Create a cluster, or a file that describes one")
+	cmd := program.Parent("create", "Create a cluster or a file")
 	cmd.AddCommand(a.createClusterCmd(), a.createConfigCmd(), a.createManifestCmd())
 	return cmd
 }
@@ -29,12 +29,12 @@ func (a *app) createClusterCmd() *cobra.Command {
 	var file, kubernetes, bundle string
 	cmd := &cobra.Command{
 		Use:   "cluster [-f FILE] [NAME]",
-		Short: "Create a cluster: from a file, or of this machine alone",
-		Long: `Creates the cluster that FILE describes. Without a file it makes a one-node
-cluster of this machine, named after it.
+		Short: "Create a cluster",
+		Long: `Creates the cluster that FILE describes. Without a file, creates a one-node
+cluster on this machine, with the name of this machine.
 
-The plan is shown and confirmed first. A cluster that is recorded already, or
-whose hosts hold one, is refused.`,
+Slipway shows the plan first and asks for confirmation. It refuses a cluster that
+is already in its state, and hosts that already belong to a cluster.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.wanted(cmd.Context(), file, kubernetes, args)
@@ -51,16 +51,16 @@ whose hosts hold one, is refused.`,
 	}
 	fileFlag(cmd, &file, "the cluster file; - is standard input")
 	a.changeFlags(cmd)
-	cmd.Flags().StringVar(&kubernetes, "kubernetes", "", "Kubernetes `version`, without a file")
+	cmd.Flags().StringVar(&kubernetes, "kubernetes", "", "Kubernetes `version` for a cluster without a file")
 	cmd.Flags().StringVar(&bundle, "bundle", "", "install from this `bundle`: a file, a directory or a registry reference")
 	cmd.MarkFlagsMutuallyExclusive("file", "kubernetes")
 	program.CompleteVersion(cmd, a.catalogue)
 	return cmd
 }
 
-// bundlePath is a bundle from the command line: what is there is a file or a
-// directory, what looks like a path is one, else it is a reference to a
-// registry.
+// bundlePath resolves a bundle from the command line. An existing file or
+// directory, or a name that looks like a path, becomes an absolute path. Any other
+// name is a registry reference and is returned unchanged.
 func bundlePath(name string) (string, error) {
 	if _, err := os.Stat(name); err == nil || spec.IsBundlePath(name) {
 		path, err := filepath.Abs(name)
@@ -69,7 +69,8 @@ func bundlePath(name string) (string, error) {
 	return name, nil
 }
 
-// wanted is the cluster of a file, or one of this machine alone.
+// wanted returns the cluster of a file, or without a file a one-node cluster of
+// this machine.
 func (a *app) wanted(ctx context.Context, file, kubernetes string, args []string) (*described, error) {
 	name := ""
 	if len(args) > 0 {
@@ -81,14 +82,14 @@ func (a *app) wanted(ctx context.Context, file, kubernetes string, args []string
 	return a.loadFile(ctx, file, name)
 }
 
-// prepare asks the service to prepare a request.
+// prepare returns a function that prepares a request with the service.
 func (a *app) prepare(r lifecycle.Request) prepare {
 	return func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error) {
 		return svc.Prepare(ctx, r, progress)
 	}
 }
 
-// A config is what create config is asked for.
+// A config holds the flags of create config.
 type config struct {
 	spec.SampleOptions
 	hosts []string
@@ -102,14 +103,14 @@ func (a *app) createConfigCmd() *cobra.Command {
 	var o config
 	cmd := &cobra.Command{
 		Use:   "config [NAME]",
-		Short: "Write a complete cluster file, explained line by line, or one of a cluster that runs",
-		Long: `Writes a complete cluster file, explained line by line: for the hosts of --host,
-or as an example.
+		Short: "Write a cluster file",
+		Long: `Writes a complete cluster file with a comment for each line: for the hosts of
+--host, or as an example.
 
-With --from-cluster it describes a cluster that runs, and that kubeadm made:
-by Slipway, by another program or by hand. It asks the API that the kubeconfig
-leads to, changes nothing, and reaches no host; what the cluster does not know
-of itself, such as how to log in, is left as a TODO.`,
+With --from-cluster, describes a running cluster that was created with kubeadm:
+by Slipway, by another program or manually. It reads the API of the kubeconfig,
+changes nothing, and does not connect to hosts. Information that the API does not
+have, such as how to log in to hosts, is marked as TODO.`,
 		Example: `  slipway create config --name prod \
       --host root@10.0.0.11=control-plane --host root@10.0.0.12=worker --out prod.yaml
   slipway create config --from-cluster --kubeconfig admin.conf --user ops --out prod.yaml`,
@@ -117,7 +118,7 @@ of itself, such as how to log in, is left as a TODO.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				if o.Name != "" && o.Name != args[0] {
-					return problem(idNameMismatch, "give one name", "the cluster is named twice: %s and %s", args[0], o.Name)
+					return problem(idNameMismatch, "give one name", "two cluster names are given: %s and %s", args[0], o.Name)
 				}
 				o.Name = args[0]
 			}
@@ -142,20 +143,20 @@ of itself, such as how to log in, is left as a TODO.`,
 	f.StringVar(&o.Kubernetes, "kubernetes", "", "Kubernetes `version`")
 	program.CompleteVersion(cmd, a.catalogue)
 	f.StringVar(&o.out, "out", "", "write to this `file` instead of standard output")
-	f.BoolVar(&o.fromCluster, "from-cluster", false, "describe a cluster that runs")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "with --from-cluster: the `file` that leads to it (default: KUBECONFIG, or ~/.kube/config)")
-	f.StringVar(&o.user, "user", "", "with --from-cluster: log in to its hosts as this `user`")
-	f.StringVar(&o.keys, "private-key", "", "with --from-cluster: log in to its hosts with the key in this `file`")
+	f.BoolVar(&o.fromCluster, "from-cluster", false, "describe a running cluster")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "with --from-cluster: the cluster's kubeconfig `file` (default: KUBECONFIG, or ~/.kube/config)")
+	f.StringVar(&o.user, "user", "", "with --from-cluster: the `user` for SSH logins to the hosts")
+	f.StringVar(&o.keys, "private-key", "", "with --from-cluster: the private key `file` for SSH logins to the hosts")
 	for _, sample := range []string{"host", "kubernetes"} {
 		cmd.MarkFlagsMutuallyExclusive("from-cluster", sample)
 	}
 	return cmd
 }
 
-// sample is a complete file, and what to do with it.
+// sample returns a complete cluster file, and the next command to run with it.
 func (a *app) sample(_ context.Context, o config) (text []byte, next string, err error) {
 	if o.kubeconfig != "" || o.user != "" || o.keys != "" {
-		return nil, "", problem(idUsage, "see: slipway create config --help", "--kubeconfig, --user and --private-key go with --from-cluster")
+		return nil, "", problem(idUsage, "see: slipway create config --help", "--kubeconfig, --user and --private-key require --from-cluster")
 	}
 	for _, h := range o.hosts {
 		flag, err := spec.ParseHostFlag(h)
@@ -176,8 +177,8 @@ func (a *app) sample(_ context.Context, o config) (text []byte, next string, err
 	return text, "slipway create cluster -f", err
 }
 
-// notKubeconfig refuses the path of a kubeconfig where a cluster's name is meant:
-// the user's own one would be read, which may lead to another cluster.
+// notKubeconfig refuses the path of a kubeconfig given as the cluster's name.
+// Otherwise the user's own kubeconfig would be read, which may be for another cluster.
 func notKubeconfig(args []string, o config) error {
 	if len(args) == 0 || o.kubeconfig != "" {
 		return nil
@@ -186,15 +187,16 @@ func notKubeconfig(args []string, o config) error {
 	if info, err := os.Stat(args[0]); err == nil && info.Mode().IsRegular() {
 		is = "a file"
 	} else if len(spec.NameProblems(args[0])) > 0 {
-		is = "no name of a cluster"
+		is = "not a valid cluster name"
 	}
 	if is == "" {
 		return nil
 	}
-	return problem(idUsage, "name a kubeconfig with --kubeconfig "+args[0]+", and a cluster with --name", "%q is %s", args[0], is)
+	return problem(idUsage, "give a kubeconfig with --kubeconfig "+args[0]+", and a cluster name with --name", "%q is %s", args[0], is)
 }
 
-// fromCluster is the file of a cluster that runs.
+// fromCluster returns the cluster file of a running cluster, and the next command
+// to run with it.
 func (a *app) fromCluster(ctx context.Context, o config) (text []byte, next string, err error) {
 	conf, err := a.clusterConfig(ctx, o.kubeconfig)
 	if err != nil {
@@ -212,7 +214,7 @@ func (a *app) fromCluster(ctx context.Context, o config) (text []byte, next stri
 	return d.Text, "slipway precheck -f", nil
 }
 
-// clusterConfig is a kubeconfig: the file's, or the user's own.
+// clusterConfig returns the kubeconfig in file, or without a file the user's own.
 func (a *app) clusterConfig(ctx context.Context, file string) (conf []byte, err error) {
 	if file == "" {
 		if file, _, err = a.ownKubeconfig(); err != nil {
@@ -223,7 +225,7 @@ func (a *app) clusterConfig(ctx context.Context, file string) (conf []byte, err 
 	return conf, err
 }
 
-// writeConfig answers a file that was made, or writes it.
+// writeConfig writes a generated file to out, or prints it if out is "".
 func (a *app) writeConfig(out string, text []byte, next string) error {
 	if out == "" {
 		return a.document(text)
@@ -238,11 +240,11 @@ func (a *app) writeConfig(out string, text []byte, next string) error {
 	return nil
 }
 
-// writeNew writes a file of the user's. One that is there already is only
-// overwritten with --yes; what is no file never is, nor given to the user.
+// writeNew writes a file for the user. It overwrites an existing file only with
+// --yes, and never anything that is not a regular file.
 func (a *app) writeNew(path string, content []byte, mode fs.FileMode) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return problem(idFile, "name a file; without --out it is printed", "%s is there and is no file", path)
+		return problem(idFile, "give a file, or leave out --out to print the content", "%s exists and is not a regular file", path)
 	}
 	d, err := a.directories()
 	if err != nil {
@@ -255,17 +257,17 @@ func (a *app) writeNew(path string, content []byte, mode fs.FileMode) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return problem(idFile, "name another file, or overwrite it with --yes", "%s is there already", path)
+		return problem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", path)
 	case errors.As(err, new(*owner.ForeignError)):
-		return problem(idFile, "name another file, or remove the link", "%v", err)
+		return problem(idFile, "give another file, or remove the link", "%v", err)
 	case err != nil:
-		return problem(idFile, "name a file in a directory that can be written to, where there is room", "writing %s: %v", path, unwrapPath(err))
+		return problem(idFile, "give a file in a writable directory with enough free space", "writing %s: %v", path, unwrapPath(err))
 	}
 	return nil
 }
 
-// replace writes a file as a whole, or leaves the one that is there as it was.
-// The user's own links are followed, but not by root on behalf of a user.
+// replace writes a file atomically: on an error the old file is kept. It follows
+// the user's own links, but not as root on behalf of a user.
 func replace(path string, content []byte, mode fs.FileMode, to *owner.Owner) error {
 	if to == nil {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
@@ -275,7 +277,7 @@ func replace(path string, content []byte, mode fs.FileMode, to *owner.Owner) err
 	return to.ReplaceFile(path, content, mode)
 }
 
-// writeFirst writes a file that must not be there.
+// writeFirst writes a file that must not exist.
 func writeFirst(path string, content []byte, mode fs.FileMode, to *owner.Owner) error {
 	f, err := safefile.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -286,7 +288,7 @@ func writeFirst(path string, content []byte, mode fs.FileMode, to *owner.Owner) 
 		err = errors.Join(err, f.Chown(to.UID, to.GID))
 	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, safefile.Remove(path)) // half of it is worth nothing
+		return errors.Join(err, safefile.Remove(path)) // do not leave an incomplete file
 	}
 	return nil
 }

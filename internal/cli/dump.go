@@ -16,17 +16,18 @@ import (
 func (a *app) dumpCmd() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
-		Use: "dump [NAME]", Short: "Collect all that helps to find out what is wrong, without secrets",
+		Use: "dump [NAME]", Short: "Write a support bundle without secrets",
 		Long: `Writes a support bundle (.tar.zst): the description of the cluster, its operations
-with plans and journals, what cluster-info tells, facts and logs of every host
-(kubelet, containerd, the cluster's own pods), and nodes, pods and events from
-the API. What cannot be reached, or not within three minutes, and what is left out
-of long lists is named in missing.txt.
+with plans and journals, the output of cluster-info, facts and logs of every host
+(kubelet, containerd, the cluster's own pods), and nodes, pods and events from the
+API. missing.txt in the bundle lists what could not be read within three minutes, and
+what was omitted from long lists.
 
-Passwords, keys and tokens are taken out: whatever has the name or the looks of
-one, in logs too. Of pods, the values of environment variables and headers, how
-programs are called, and annotations are taken out whole, but for the cluster's
-own. What programs of yours write to logs may hold more: look before you send it.`,
+Slipway removes passwords, keys and tokens: everything that has the name or the form
+of a secret, also in logs. In pods it also removes the values of environment variables
+and headers, command lines (except those of the control plane's static pods), and
+annotations (except well-known ones). Logs of your programs may contain other secrets:
+check the bundle before you send it.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -40,23 +41,23 @@ own. What programs of yours write to logs may hold more: look before you send it
 			return a.dump(ctx, svc, name, out)
 		},
 	}
-	cmd.Flags().StringVar(&out, "out", "", "write it to this `file` (default NAME-TIME.tar.zst)")
+	cmd.Flags().StringVar(&out, "out", "", "write the bundle to this `file` (default NAME-TIME.tar.zst)")
 	_ = cmd.MarkFlagFilename("out") // the flag is there
 	return cmd
 }
 
-// dump writes the bundle under another name until it is whole.
+// dump writes the bundle to a temporary file, and renames it when it is complete.
 func (a *app) dump(ctx context.Context, svc lifecycle.Service, name, out string) (err error) {
 	if _, err := os.Lstat(out); err == nil && !a.yes {
-		return problem(idFile, "name another file, or overwrite it with --yes", "%s is there already", out)
+		return problem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", out)
 	}
 	f, err := safefile.CreateTemp(filepath.Dir(out), ".slipway-dump-*")
 	if err != nil {
-		return problem(idFile, "name a file in a directory that can be written to", "writing %s: %v", out, unwrapPath(err))
+		return problem(idFile, "give a file in a writable directory", "writing %s: %v", out, unwrapPath(err))
 	}
 	defer func() {
 		if err != nil {
-			_, _ = f.Close(), safefile.Remove(f.Name()) // the first error says more
+			_, _ = f.Close(), safefile.Remove(f.Name()) // the first error is more useful
 		}
 	}()
 	var progress event.Sink
@@ -82,6 +83,6 @@ func (a *app) dump(ctx context.Context, svc lifecycle.Service, name, out string)
 	if a.format != view.Text {
 		return view.Data(a.Out, a.format, map[string]string{"cluster": name, "file": out})
 	}
-	a.say("Wrote %s.\nLook into it: tar --zstd -tf %s", out, out)
+	a.say("Wrote %s.\nNext: tar --zstd -tf %s", out, out)
 	return nil
 }

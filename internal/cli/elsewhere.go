@@ -6,11 +6,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// elsewhere are commands of kubectl and of other programs that people type
-// here, by what they type, with the commands that do the same. WHAT stands for
-// the word after it.
+// elsewhere lists commands of kubectl and other programs that users type here, with
+// the commands that do the same. WHAT stands for the next argument.
 var elsewhere = []struct {
-	words   string // begins the command line
+	words   string // the beginning of the command line
 	instead []string
 }{
 	{"get nodes", []string{"slipway kubectl NAME -- get nodes", "slipway cluster-info NAME"}},
@@ -43,7 +42,7 @@ var elsewhere = []struct {
 	{"config", []string{"slipway create config", "slipway kubeconfig NAME"}},
 }
 
-// misspelled returns the commands below one whose names an unknown word is close to.
+// misspelled returns the subcommands of see whose names are similar to an unknown word.
 func misspelled(see *cobra.Command, unknown string) []string {
 	const typos = 2
 	if see.SuggestionsMinimumDistance < typos {
@@ -56,8 +55,7 @@ func misspelled(see *cobra.Command, unknown string) []string {
 	return names
 }
 
-// instead returns the commands that do what an unknown command asks for, or
-// nothing.
+// instead returns the commands that do what an unknown command would do, or nil.
 func instead(see *cobra.Command, unknown string) []string {
 	words := strings.Fields(strings.TrimPrefix(see.CommandPath(), see.Root().Name()))
 	typed := strings.Join(append(words, unknown), " ")

@@ -26,27 +26,27 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// Env is what the program knows of the machine it runs on.
+// Env gives access to the machine that the program runs on.
 type Env struct {
 	Getenv   func(string) string
 	Environ  func() []string
 	Hostname func() (string, error)
-	// CgroupV1 says that this machine has the old cgroup hierarchies.
+	// CgroupV1 reports whether this machine uses cgroup v1.
 	CgroupV1 func() bool
 	Now      func() time.Time
 	UID      int // effective
-	// LookupUser answers the user with an id.
+	// LookupUser returns the user with an id.
 	LookupUser func(uid string) (*user.User, error)
-	// Notify and StopNotify are those of package os/signal.
+	// Notify and StopNotify are Notify and Stop of package os/signal.
 	Notify     func(chan<- os.Signal, ...os.Signal)
 	StopNotify func(chan<- os.Signal)
-	// Exec puts another program in the place of this one.
+	// Exec replaces this process with another program.
 	Exec func(path string, argv, env []string) error
 }
 
-// OS is this process's streams and machine. Commands and the programs that
-// they start find the caller's directories in the environment: under sudo,
-// SLIPWAY_HOME and SLIPWAY_CACHE are set to them.
+// OS returns the streams and the machine of this process. Under sudo it sets
+// SLIPWAY_HOME and SLIPWAY_CACHE to the caller's directories, so that commands and
+// the programs that they start find them in the environment.
 func OS() (Streams, Env) {
 	env := Env{
 		Getenv: os.Getenv, Environ: os.Environ, Hostname: os.Hostname, CgroupV1: cgroupV1, Now: time.Now, UID: os.Geteuid(),
@@ -55,7 +55,7 @@ func OS() (Streams, Env) {
 	if d, err := env.directories(); err == nil && d.Owner != nil {
 		for name, dir := range map[string]string{"SLIPWAY_HOME": d.Home, "SLIPWAY_CACHE": d.Cache} {
 			if os.Getenv(name) == "" {
-				_ = os.Setenv(name, dir) // fails for no name and value of ours
+				_ = os.Setenv(name, dir) // cannot fail for these names and values
 			}
 		}
 	}
@@ -67,9 +67,9 @@ func OS() (Streams, Env) {
 	}, env
 }
 
-// directories finds them: SLIPWAY_HOME and SLIPWAY_CACHE, else the data and
-// cache directories of the user; under sudo, of the person who called, whose
-// they are.
+// directories returns the directories: SLIPWAY_HOME and SLIPWAY_CACHE, or the data
+// and cache directories of the user. Under sudo they are the caller's, with the
+// caller as owner.
 func (e Env) directories() (program.Directories, error) {
 	d := program.Directories{Home: e.Getenv("SLIPWAY_HOME"), Cache: e.Getenv("SLIPWAY_CACHE"), User: e.Getenv("HOME")}
 	who := strconv.Itoa(e.UID)
@@ -84,7 +84,7 @@ func (e Env) directories() (program.Directories, error) {
 	if d.User == "" {
 		u, err := e.LookupUser(who)
 		if err != nil {
-			return program.Directories{}, fmt.Errorf("finding the home of user %s (SLIPWAY_HOME and SLIPWAY_CACHE name other directories): %w", who, err)
+			return program.Directories{}, fmt.Errorf("finding the home of user %s (SLIPWAY_HOME and SLIPWAY_CACHE set other directories): %w", who, err)
 		}
 		d.User = u.HomeDir
 	}
@@ -100,32 +100,32 @@ func (e Env) directories() (program.Directories, error) {
 	if d.Cache == "" {
 		d.Cache = base("XDG_CACHE_HOME", ".cache")
 	}
-	// What is recorded in them must be found from other directories, too.
+	// Absolute paths work from every working directory.
 	var err1, err2 error
 	d.Home, err1 = filepath.Abs(d.Home)
 	d.Cache, err2 = filepath.Abs(d.Cache)
 	return d, errors.Join(err1, err2)
 }
 
-// notify is signal.Notify without what the program was started to pass over:
-// SIGHUP below nohup, SIGINT in the background of a script.
+// notify is signal.Notify, except for signals that the program was started to ignore:
+// SIGHUP under nohup, SIGINT in the background of a script.
 func notify(c chan<- os.Signal, sig ...os.Signal) {
 	sig = slices.DeleteFunc(slices.Clone(sig), func(s os.Signal) bool {
 		return (s == syscall.SIGHUP || s == os.Interrupt) && signal.Ignored(s)
 	})
-	if len(sig) > 0 { // none would be all
+	if len(sig) > 0 { // an empty list would mean all signals
 		signal.Notify(c, sig...)
 	}
 }
 
-// handOver answers what makes the cache the caller's own, after a program
-// that ran as root for them: without it, they could not use it by themselves.
-// What the machines of sandboxes are made from stays root's, and so does a
-// directory that others may share.
+// handOver returns a function that gives the cache to the caller after the program
+// ran as root under sudo. Otherwise the caller could not use the cache without sudo.
+// The files for sandbox machines remain root's, and so does a directory that others
+// may share.
 func (e Env) handOver(talk io.Writer) func() {
 	d, err := e.directories()
 	if err != nil || d.Owner == nil {
-		return func() {} // whoever needs the directories hears of the error
+		return func() {} // commands that need the directories report the error
 	}
 	missing := owner.Missing(d.Cache)
 	if len(missing) == 0 && !d.Owner.Holds(d.Cache) {
@@ -133,12 +133,12 @@ func (e Env) handOver(talk io.Writer) func() {
 	}
 	return func() {
 		if err := errors.Join(d.Owner.GiveTree(d.Cache, "sandbox"), d.Owner.GiveMade(missing)); err != nil {
-			fmt.Fprintf(talk, "warning: the cache stays root's: %v\n", err)
+			fmt.Fprintf(talk, "warning: the cache still belongs to root: %v\n", err)
 		}
 	}
 }
 
-// Settings are what a service is made with.
+// Settings configure a service.
 type Settings struct {
 	Store     *store.Store
 	Catalogue *release.Catalogue
@@ -146,13 +146,13 @@ type Settings struct {
 	Home      string // the user's, for SSH keys
 	Now       func() time.Time
 	Log       *slog.Logger
-	Warn      func(diag.List) // of damaged records
+	Warn      func(diag.List) // is called with problems of damaged state files
 }
 
-// NewService makes the service that commands ask.
+// NewService creates the service that commands call.
 type NewService func(context.Context, Settings) (lifecycle.Service, error)
 
-// Lifecycle is the real service.
+// Lifecycle creates the real service.
 func Lifecycle(_ context.Context, s Settings) (lifecycle.Service, error) {
 	dialer := dial.New(nil)
 	return lifecycle.New(lifecycle.Config{
@@ -161,7 +161,8 @@ func Lifecycle(_ context.Context, s Settings) (lifecycle.Service, error) {
 	}), nil
 }
 
-// cgroupV1 looks for what only the unified hierarchy has.
+// cgroupV1 reports whether this machine uses cgroup v1: the file that it looks for
+// exists only with cgroup v2.
 func cgroupV1() bool {
 	if _, err := os.Stat("/sys/fs/cgroup"); err != nil {
 		return false

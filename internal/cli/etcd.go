@@ -14,30 +14,30 @@ import (
 )
 
 func (a *app) etcdCmd() *cobra.Command {
-	cmd := program.Parent("etcd", "Look after a cluster's etcd: members, health, snapshots, drills, defragmentation, restore, rescue")
+	cmd := program.Parent("etcd", "Manage, back up and restore a cluster's etcd")
 	cmd.AddCommand(
-		a.etcdLookCmd("members", "List the members of a cluster's etcd",
-			`Lists the members of a cluster's etcd: who leads, who learns, their versions and
-addresses, and whether their hosts answer.`, view.EtcdMembers),
-		a.etcdLookCmd("health", "Say how a cluster's etcd is: who answers, sizes, alarms, how far behind",
-			`Says how a cluster's etcd is, what is wrong, and what to type next: whether each
-member and its host answer, how big its database is, how much of that is in use,
-how much it may have, how far it is behind, and which alarms it has raised.
+		a.etcdLookCmd("members", "List the etcd members of a cluster",
+			`Lists the etcd members of a cluster: their roles (leader, follower or learner),
+versions and addresses, and whether their hosts are reachable.`, view.EtcdMembers),
+		a.etcdLookCmd("health", "Show the health of a cluster's etcd",
+			`Shows the health of a cluster's etcd, the problems, and the next command. For each
+member it shows: whether the member and its host are reachable, the size of the
+database, the size in use, the quota, how far the member is behind, and its alarms.
 
-Exit codes: 0 healthy; 3 it works, and something is wrong; 1 it does not work.`, view.EtcdHealth),
+Exit codes: 0 healthy; 3 degraded; 1 down.`, view.EtcdHealth),
 		a.etcdSnapshotCmd(), a.etcdSnapshotsCmd(), a.etcdDrillCmd(), a.etcdDefragCmd(), a.etcdRestoreCmd(), a.etcdRescueCmd(),
 	)
 	return cmd
 }
 
-// etcdLookCmd is a command that looks at etcd and shows what it sees.
+// etcdLookCmd returns a command that reads the state of etcd and shows it.
 func (a *app) etcdLookCmd(use, short, long string, show func(io.Writer, *lifecycle.EtcdReport, view.Style) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " [NAME]", Short: short,
 		Long: long + `
 
-It is asked on its hosts, over SSH, and needs no API: it answers within half a
-minute when the API is down, and names hosts that do not answer.`,
+The command queries etcd on its hosts over SSH and does not need the API. It ends
+within 30 seconds also when the API is down, and lists unreachable hosts.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: looks(a, func(ctx context.Context, svc lifecycle.Service, name string, progress event.Sink) (*lifecycle.EtcdReport, error) {
 			return svc.Etcd(ctx, name, progress)
@@ -45,8 +45,8 @@ minute when the API is down, and names hosts that do not answer.`,
 	}
 }
 
-// verdictCode is the exit code of what was seen: that of a list is whether there
-// is one.
+// verdictCode returns an exitError if the exit code for a report is not 0. For the
+// command members, that is the case only if the members could not be listed.
 func verdictCode(use string, r *lifecycle.EtcdReport) error {
 	switch {
 	case r.Etcd.Message != "", use == "health" && (r.Verdict == lifecycle.Down || r.Verdict == lifecycle.Absent):
@@ -57,8 +57,8 @@ func verdictCode(use string, r *lifecycle.EtcdReport) error {
 	return nil
 }
 
-// looks is what a command does that looks at something of a cluster, shows it, and
-// ends with the exit code that it comes to; code may be nil.
+// looks returns the function of a command that reads something of a cluster and shows
+// it. code returns the error for the exit code; it may be nil.
 func looks[T any](a *app, look func(context.Context, lifecycle.Service, string, event.Sink) (*T, error), show func(io.Writer, *T, view.Style) error, code func(*T) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
@@ -78,7 +78,7 @@ func looks[T any](a *app, look func(context.Context, lifecycle.Service, string, 
 	}
 }
 
-// watched looks at something; on a terminal, it shows whom it waits for.
+// watched calls look. On a terminal it shows which hosts it waits for.
 func watched[T any](ctx context.Context, a *app, look func(event.Sink) (*T, error)) (*T, error) {
 	var progress event.Sink
 	if a.Size != nil {
@@ -97,24 +97,25 @@ func watched[T any](ctx context.Context, a *app, look func(event.Sink) (*T, erro
 func (a *app) etcdSnapshotCmd() *cobra.Command {
 	var o lifecycle.SnapshotOptions
 	cmd := &cobra.Command{
-		Use: "snapshot [NAME]", Short: "Take a snapshot of a cluster's etcd, and put it into a backup set",
-		Long: `Takes a snapshot on a member that is well (the one that is least behind and does
-not lead, where there is one), verifies it there and again here, and writes a
-backup set: the snapshot, the keys of the cluster's authorities and of its
-service accounts, its encryption configuration if it has one, its description
-and its versions. Nothing of the cluster changes.
+		Use: "snapshot [NAME]", Short: "Back up a cluster's etcd",
+		Long: `Takes a snapshot on a healthy etcd member: if possible, on the follower that is
+least behind. Slipway verifies the snapshot on the host and again on this machine,
+and writes a backup set. The set contains the snapshot, the keys of the cluster's
+CAs and service accounts, the encryption configuration if there is one, the
+description of the cluster, and its versions. The cluster is not changed.
 
-The set is one file that only its owner can read. Who has it has the cluster:
-encrypt it with --recipient, to a key that age-keygen has made, and keep that
-key elsewhere. Without --out it goes to backups/NAME below $SLIPWAY_HOME, which
-outlives the cluster; see them with: slipway etcd snapshots. What is there is
-never overwritten, and what the disks have no room for is not begun.
+The set is one file that only its owner can read. Anyone who has the file controls
+the cluster: encrypt it with --recipient and a key from age-keygen, and store that
+key elsewhere. Without --out, the set is written to backups/NAME in $SLIPWAY_HOME,
+where it remains after the cluster is deleted. To list sets: slipway etcd snapshots.
+Existing files are never overwritten, and Slipway does not start a backup for which
+the disks have too little space.
 
-With --copy nothing is taken: a copy that is kept elsewhere (spec.etcd.backup.copies)
-is fetched as it is, encrypted. Of a directory of hosts it comes from these, else
-from where it is kept: for that, neither the cluster nor its hosts need be there.
-The newest is the one whose name a host of the cluster chose last; what is in it is
-verified when it is tried or restored.`,
+With --copy, Slipway takes no snapshot. It fetches an existing copy
+(spec.etcd.backup.copies) without decrypting it. A copy in a directory of the hosts
+is fetched from the hosts. Other copies are fetched from their target; that works
+without the cluster and its hosts. The newest copy is the one whose name a host of
+the cluster chose last. Its content is verified when it is tested or restored.`,
 		Example: `  slipway etcd snapshot prod
   slipway etcd snapshot prod --out /mnt/safe/prod.tar
   slipway etcd snapshot prod --of cp1
@@ -125,12 +126,13 @@ verified when it is tried or restored.`,
 			return svc.Snapshot(ctx, name, o, progress)
 		}, view.Snapshot, nil),
 	}
-	cmd.Flags().StringVar(&o.Out, "out", "", "write the set to this `file`")
+	cmd.Flags().StringVar(&o.Out, "out", "", "write the backup set to this `file`")
 	_ = cmd.MarkFlagFilename("out", "tar", "age") // the flag is there
-	cmd.Flags().StringArrayVar(&o.Recipients, "recipient", nil, "encrypt the set to this `key` of age's: age1… (repeatable)")
-	cmd.Flags().StringVar(&o.Of, "of", "", "put a snapshot into the set that `HOST[/FILE]` has taken by itself (its newest, or that file)")
-	cmd.Flags().StringVar(&o.Copy, "copy", "", "fetch a copy from where it is kept: `PLACE[/FILE]` (the newest there, or that file)")
-	unverifiedFlag(cmd, &o.Unverified, "with --copy PLACE: fetch the newest copy even if no host of the cluster chose its name: anybody who can write there can have chosen it")
+	cmd.Flags().StringArrayVar(&o.Recipients, "recipient", nil, "encrypt the set for this age `key`: age1… (repeatable)")
+	cmd.Flags().StringVar(&o.Of, "of", "", "use a scheduled snapshot of `HOST[/FILE]` (its newest, or that file)")
+	cmd.Flags().StringVar(&o.Copy, "copy", "", "fetch a copy from a target: `TARGET[/FILE]` (its newest, or that file)")
+	unverifiedFlag(cmd, &o.Unverified,
+		"with --copy TARGET: fetch the newest copy even if no host of the cluster chose its name; anyone with write access to the target can have chosen it")
 	cmd.MarkFlagsMutuallyExclusive("of", "copy")
 	cmd.MarkFlagsMutuallyExclusive("recipient", "copy")
 	return cmd
@@ -140,19 +142,18 @@ func (a *app) etcdSnapshotsCmd() *cobra.Command {
 	var noHeaders, hosts, elsewhere bool
 	copies, onHosts := a.copiesCmd(), a.scheduledCmd()
 	cmd := &cobra.Command{
-		Use: "snapshots [NAME]", Short: "List the backup sets that are kept on this machine, newest first",
-		Long: `Lists the backup sets below $SLIPWAY_HOME, newest first: those of one cluster, or
-of all, also of clusters that are gone. Of one that is encrypted no more is known
-than its name tells.
+		Use: "snapshots [NAME]", Short: "List backups of etcd, newest first",
+		Long: `Lists the backup sets in $SLIPWAY_HOME, newest first: of one cluster, or of all
+clusters, including deleted ones. For an encrypted set, only the information in its
+name is shown.
 
-With --hosts it lists those that the cluster's hosts take by themselves
-(spec.etcd.backup) and keep, and says which host takes none. Exit codes then: 0 all
-is well; 3 a host does not answer, or its latest snapshot is old or was not taken, or
-was not copied.
+With --hosts, lists the scheduled snapshots (spec.etcd.backup) on the cluster's
+hosts, and the hosts that take none. Exit codes: 0 no problems; 3 a host is not
+reachable, or its latest snapshot is old, failed or was not copied.
 
-With --copies it lists what lies where copies of these are kept
-(spec.etcd.backup.copies). Exit codes then: 0 all could be looked at; 3 a place
-could not.`,
+With --copies, lists the copies of scheduled snapshots at their targets
+(spec.etcd.backup.copies). Exit codes: 0 all targets could be read; 3 a target
+could not be read.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -177,7 +178,7 @@ could not.`,
 			}
 			return a.data(list, func(w io.Writer) error {
 				if len(list) == 0 {
-					a.say("There is none. Take one: slipway etcd snapshot")
+					a.say("No backup sets found. Create one: slipway etcd snapshot")
 					return nil
 				}
 				return view.Snapshots(w, list, a.env.Now(), noHeaders)
@@ -185,13 +186,13 @@ could not.`,
 		},
 	}
 	headersFlag(cmd, &noHeaders)
-	cmd.Flags().BoolVar(&hosts, "hosts", false, "list those that the cluster's hosts take by themselves")
-	cmd.Flags().BoolVar(&elsewhere, "copies", false, "list the copies of these that are kept elsewhere")
+	cmd.Flags().BoolVar(&hosts, "hosts", false, "list the scheduled snapshots on the cluster's hosts")
+	cmd.Flags().BoolVar(&elsewhere, "copies", false, "list the copies of scheduled snapshots at their targets")
 	cmd.MarkFlagsMutuallyExclusive("hosts", "copies")
 	return cmd
 }
 
-// scheduledCmd lists what hosts take by themselves.
+// scheduledCmd returns the function that lists the hosts' scheduled snapshots.
 func (a *app) scheduledCmd() func(*cobra.Command, []string) error {
 	return looks(a, func(ctx context.Context, svc lifecycle.Service, name string, progress event.Sink) (*lifecycle.Scheduled, error) {
 		return svc.Scheduled(ctx, name, progress)
@@ -205,7 +206,7 @@ func (a *app) scheduledCmd() func(*cobra.Command, []string) error {
 	})
 }
 
-// copiesCmd lists what lies where copies are kept.
+// copiesCmd returns the function that lists the copies of scheduled snapshots.
 func (a *app) copiesCmd() func(*cobra.Command, []string) error {
 	return looks(a, func(ctx context.Context, svc lifecycle.Service, name string, progress event.Sink) (*lifecycle.CopyReport, error) {
 		return svc.Copies(ctx, name, progress)
@@ -222,18 +223,20 @@ func (a *app) copiesCmd() func(*cobra.Command, []string) error {
 func (a *app) etcdDrillCmd() *cobra.Command {
 	var o lifecycle.DrillOptions
 	cmd := &cobra.Command{
-		Use: "drill [NAME]", Short: "Try a backup set: restore it into an etcd of its own, and look at what comes of it",
-		Long: `Restores a backup set (the newest one that is kept here, or that of --from) into
-an etcd of its own on a host with a member: in a directory that is root's alone,
-on no address, with little weight beside what runs there, and gone afterwards. The
-cluster's etcd is not touched. What comes of it must be what the set says: its
-integrity, its revision, how many keys it has; and a Secret must be read in it,
-decrypted by the set's encryption configuration if the cluster encrypts them. A set
-must be signed by the cluster's key; one that is not is tried only with --unverified.
+		Use: "drill [NAME]", Short: "Test the restore of a backup set",
+		Long: `Restores a backup set (the newest set on this machine, or that of --from) into a
+temporary etcd on a host with an etcd member. The temporary etcd uses a directory
+that only root can read, listens on no network address, has low priority, and is
+removed afterwards. The cluster's etcd is not changed.
 
-Exit codes: 0 the set is good; 1 something is not what the set says; 2 the set
-cannot be used, or there is no room or memory for it on the host: what is wrong
-is said.`,
+The restored data must match the set: its integrity, its revision, and its number
+of keys. Slipway also reads a Secret from it, decrypted with the set's encryption
+configuration if the cluster encrypts Secrets. A set must be signed by the
+cluster's key; another set is tested only with --unverified.
+
+Exit codes: 0 the set is good; 1 the restored data does not match the set; 2 the
+set cannot be used, or the host has too little disk space or memory. The command
+prints the reason.`,
 		Example: `  slipway etcd drill prod
   slipway etcd drill prod --from /mnt/safe/prod.tar.age --identity key.txt`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
@@ -251,19 +254,19 @@ is said.`,
 	return cmd
 }
 
-// setFlags are those that name a backup set, and the key that opens it.
+// setFlags adds the flags for a backup set and the key that decrypts it.
 func setFlags(cmd *cobra.Command, from, identity *string) {
 	f := cmd.Flags()
 	f.StringVar(from, "from", "", "the `file` of the backup set")
-	f.StringVar(identity, "identity", "", "the `file` of the key that opens it, as age-keygen wrote it")
+	f.StringVar(identity, "identity", "", "the `file` of the age key that decrypts it, as written by age-keygen")
 	_, _ = cmd.MarkFlagFilename("from", "tar", "age"), cmd.MarkFlagFilename("identity") // the flags are there
 }
 
-// trustFlags are those that let sets be used which the cluster's own key has not signed.
+// trustFlags adds the flags that allow sets that the cluster's own key has not signed.
 func trustFlags(cmd *cobra.Command, t *lifecycle.SetTrust) {
 	f := cmd.Flags()
-	f.StringVar(&t.SignedBy, "signed-by", "", "trust this public `key` as well, such as that of the manager before (ed25519:…)")
-	unverifiedFlag(cmd, &t.Unverified, "use a set that no trusted key has signed: whoever wrote it becomes as good as root on all hosts")
+	f.StringVar(&t.SignedBy, "signed-by", "", "also trust this public `key`, for example of a previous manager (ed25519:…)")
+	unverifiedFlag(cmd, &t.Unverified, "use a set that no trusted key has signed; its author gets the power of root on all hosts")
 }
 
 func unverifiedFlag(cmd *cobra.Command, to *bool, help string) {
@@ -272,11 +275,12 @@ func unverifiedFlag(cmd *cobra.Command, to *bool, help string) {
 
 func (a *app) etcdDefragCmd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "defrag [NAME]", Short: "Give back what the databases of a cluster's etcd have not in use",
-		Long: `Defragments the members of a cluster's etcd: one at a time, the leader last, each
-only while all are well, for the one serves nobody meanwhile (seconds, as a rule).
-Those with less than a tenth to give back are left alone. A database that is full
-(alarm NOSPACE) is compacted first, and the alarm taken back when there is room.`,
+		Use: "defrag [NAME]", Short: "Defragment the etcd databases",
+		Long: `Defragments the etcd members of a cluster one at a time, the leader last, and each
+only while all members are healthy. A member does not serve requests while it is
+defragmented, usually for seconds. A member that would free less than a tenth is
+skipped. A full database (alarm NOSPACE) is compacted first, and the alarm is
+cleared when there is space again.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.request(cmd.Context(), lifecycle.Defrag, "", args)
@@ -297,26 +301,30 @@ func (a *app) etcdRestoreCmd() *cobra.Command {
 		allowRemoval   bool
 	)
 	cmd := &cobra.Command{
-		Use: "restore [NAME] --from FILE", Short: "Give a cluster's etcd the data of a backup set",
-		Long: `Gives all members of a cluster's etcd the data of a backup set: the cluster is
-what it was when that was taken, and what was written since is lost. The set is
-read through first; one that was cut off or has changed, one of another cluster,
-one that is not signed by the cluster's key, and one that the cluster's programs
-cannot read are refused, and nothing is touched. Whoever can write a set becomes as
-good as root on all hosts when it is restored: --unverified is for sets of which you
-know where they come from. Every host with a member and every control plane must answer.
+		Use: "restore [NAME] --from FILE", Short: "Restore a cluster's etcd from a backup set",
+		Long: `Restores the data of a backup set to all etcd members of a cluster. The cluster
+gets the state of the backup; everything written since then is lost.
 
-The new data are made beside the old ones; then etcd and the control planes are
-stopped, the old data are moved aside (they stay on the hosts), and all that has
-kept what the API told is restarted: API servers, controllers, schedulers,
-kubelets, kube-proxy, the network's pods, CoreDNS. It ends when the API serves
-the restored revision and the nodes are ready. Cut off anywhere, it is gone on
-with by: slipway resume. Keys of authorities come from the set only where a host
-has lost its own. From a set that is not verified they come only with --with-keys:
-whoever wrote the set may have these keys, and can sign certificates with them.
+Slipway reads the whole set first. It refuses a set that is incomplete or modified,
+that belongs to another cluster, that is not signed by the cluster's key, or that
+the cluster's programs cannot read; nothing is changed then. The author of a set
+gets the power of root on all hosts when it is restored: use --unverified only for
+a set whose origin you know. All hosts with an etcd member or a control plane must
+be reachable.
 
-This loses data. It is confirmed by typing the cluster's name, by --yes if the
-name is given, or by --allow-removal.`,
+Slipway creates the new data next to the old data, stops etcd and the control
+planes, and moves the old data aside; it remains on the hosts. Then it restarts
+everything that caches data of the API: API servers, controllers, schedulers,
+kubelets, kube-proxy, the network's pods, and CoreDNS. The restore ends when the API
+serves the restored revision and the nodes are ready. If it is interrupted, continue
+with: slipway resume.
+
+CA and service account keys are taken from the set only on hosts that have lost
+their own. From an unverified set they are taken only with --with-keys: its author
+may have these keys and can sign certificates with them.
+
+This loses data. Confirm it by typing the cluster's name, by giving the cluster's
+name with --yes, or with --allow-removal.`,
 		Example: `  slipway etcd restore prod --from ~/.local/share/slipway/backups/prod/prod-20261120-181502.tar
   slipway etcd restore prod --from prod.tar.age --identity key.txt`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
@@ -332,7 +340,7 @@ name is given, or by --allow-removal.`,
 	setFlags(cmd, &from, &identity)
 	trustFlags(cmd, &trust)
 	cmd.Flags().BoolVar(&trust.WithKeys, "with-keys", false,
-		"with --unverified: take lost CA and service account keys from the set, too; whoever wrote it may have them")
+		"with --unverified: also take lost CA and service account keys from the set; its author may have them")
 	_ = cmd.MarkFlagRequired("from") // the flag is there
 	removalFlag(cmd, &allowRemoval)
 	a.changeFlags(cmd)
@@ -346,24 +354,27 @@ func (a *app) etcdRescueCmd() *cobra.Command {
 		allowRemoval bool
 	)
 	cmd := &cobra.Command{
-		Use: "rescue [NAME] --lost HOST,...", Short: "Make a cluster work again whose etcd has lost too many members",
-		Long: `Makes an etcd of one member of what is left of one that has lost more members than
-it can do without, and with it a control plane that works. The hosts that are gone
-are named, and must not answer; all others with a member or a control plane must.
+		Use: "rescue [NAME] --lost HOST,...", Short: "Recover a cluster whose etcd has lost quorum",
+		Long: `Recovers a cluster whose etcd has lost quorum. Slipway creates an etcd with a single
+member from the data of a remaining member, and a working control plane with it.
+Give the lost hosts with --lost; they must not be reachable. All other hosts with an
+etcd member or a control plane must be reachable.
 
-The data of the members that are left are read, and the one goes on whose go the
-furthest: by the term of the last entry, then by its index. A log that is damaged
-counts up to there, or as far as the database beside it goes; the plan says what
-is lost by that. --from chooses another one. Etcd and control planes are stopped; a snapshot is made of a copy of its data, and the data that
-it goes on with of that. What there was is moved aside, and stays on the hosts.
-All that has kept what the API told is restarted. What the lost members have
-acknowledged and is not in the chosen one's log is lost. Cut off anywhere, it
-is gone on with by: slipway resume. Afterwards the lost hosts are taken off, and
-others added; the end says how.
+Slipway reads the data of the remaining members and uses the most recent data: it
+compares the term of the last entry, then its index. A damaged log counts up to the
+damage, or as far as the database next to it; the plan shows what is lost by that.
+--from selects another host.
 
-As long as more than half of the members can be brought back, do that instead:
-nothing is lost then. This is confirmed by typing the cluster's name, by --yes if
-the name is given, or by --allow-removal.`,
+Slipway stops etcd and the control planes, takes a snapshot of a copy of the selected
+data, and creates the new data from that snapshot. The previous data is moved aside
+and remains on the hosts. Everything that caches data of the API is restarted. Writes
+that the lost members acknowledged and that are not in the selected log are lost. If
+the rescue is interrupted, continue with: slipway resume. Afterwards, remove the lost
+hosts and add new ones; the summary at the end shows the commands.
+
+If you can bring back more than half of the members, do that instead: no data is lost
+then. Confirm the rescue by typing the cluster's name, by giving the cluster's name
+with --yes, or with --allow-removal.`,
 		Example: `  slipway etcd rescue prod --lost cp2,cp3
   slipway etcd rescue prod --lost cp1,cp2,cp3 --from cp5`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
@@ -376,8 +387,8 @@ the name is given, or by --allow-removal.`,
 			return a.operate(cmd.Context(), operation{prepare: a.prepare(r), named: len(args) > 0, allowRemoval: allowRemoval})
 		},
 	}
-	cmd.Flags().StringSliceVar(&lost, "lost", nil, "the `hosts` that are gone for good")
-	cmd.Flags().StringVar(&from, "from", "", "the `host` whose data etcd goes on with, instead of the one whose go the furthest")
+	cmd.Flags().StringSliceVar(&lost, "lost", nil, "the `hosts` that are permanently lost")
+	cmd.Flags().StringVar(&from, "from", "", "the `host` whose data to use, instead of the host with the most recent data")
 	_ = cmd.MarkFlagRequired("lost") // the flag is there
 	removalFlag(cmd, &allowRemoval)
 	a.changeFlags(cmd)

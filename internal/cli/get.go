@@ -22,7 +22,7 @@ func (a *app) getCmd() *cobra.Command {
 	cmd := program.Parent("get", "Show clusters")
 	var noHeaders bool
 	clusters := &cobra.Command{
-		Use: "clusters", Short: "List the recorded clusters", Args: cobra.NoArgs,
+		Use: "clusters", Short: "List clusters", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			svc, err := a.svc(cmd.Context())
 			if err != nil {
@@ -43,7 +43,7 @@ func (a *app) getCmd() *cobra.Command {
 	}
 	headersFlag(clusters, &noHeaders)
 	cmd.AddCommand(clusters, &cobra.Command{
-		Use: "cluster [NAME]", Short: "Show a cluster: its state, nodes and latest operation", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		Use: "cluster [NAME]", Short: "Show a cluster's state, nodes and latest operation", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			svc, name, err := a.chosen(cmd.Context(), args)
 			if err != nil {
@@ -53,7 +53,7 @@ func (a *app) getCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Passwords that stand in the file are for the file alone.
+			// Passwords in the cluster file must not be shown.
 			c = spec.Redacted(c)
 			return a.data(c, func(w io.Writer) error { return a.cluster(w, c) })
 		},
@@ -61,8 +61,8 @@ func (a *app) getCmd() *cobra.Command {
 	return cmd
 }
 
-// problems tells what of a list could not be read; then the exit code says that
-// it is not whole. For programs it is in the answer, which stays one document.
+// problems prints the clusters of a list that could not be read, and returns an exit
+// code for an incomplete list. JSON and YAML output already contains the problems.
 func (a *app) problems(list []lifecycle.ClusterSummary) error {
 	var told diag.List
 	for _, c := range list {
@@ -77,12 +77,12 @@ func (a *app) problems(list []lifecycle.ClusterSummary) error {
 	return &exitError{code: exitRefused}
 }
 
-// headersFlag adds the flag that leaves a table's head out.
+// headersFlag adds the flag that omits a table's header.
 func headersFlag(cmd *cobra.Command, without *bool) {
-	cmd.Flags().BoolVar(without, "no-headers", false, "leave the table's head out")
+	cmd.Flags().BoolVar(without, "no-headers", false, "omit the header of the table")
 }
 
-// table writes a table, with its head or without.
+// table writes a table, with or without its header.
 func table(w io.Writer, without bool, head []string, rows [][]string) error {
 	if without {
 		head = nil
@@ -92,7 +92,7 @@ func table(w io.Writer, without bool, head []string, rows [][]string) error {
 
 func (a *app) clusterTable(w io.Writer, list []lifecycle.ClusterSummary, noHeaders bool) error {
 	if len(list) == 0 {
-		a.say("No cluster is recorded. Make one: slipway create cluster")
+		a.say("No clusters found. Create one: slipway create cluster")
 		return nil
 	}
 	chosen := ""
@@ -169,7 +169,7 @@ func roles(list []v1alpha1.Role) string {
 	return strings.Join(out, ",")
 }
 
-// nextFor is what to type next, by the state a cluster is in.
+// nextFor returns the next command for a cluster, depending on its phase.
 func nextFor(c *v1alpha1.Cluster) string {
 	switch c.Status.Phase {
 	case v1alpha1.PhaseRunning:
@@ -184,7 +184,9 @@ func nextFor(c *v1alpha1.Cluster) string {
 
 func (a *app) useCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "use [NAME]", Short: "Choose the cluster that commands mean when they name none",
+		Use: "use [NAME]", Short: "Set the default cluster",
+		Long: `Sets the cluster that commands use when no cluster name is given. Without NAME,
+shows the default cluster.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			records, err := a.store()
@@ -197,7 +199,7 @@ func (a *app) useCmd() *cobra.Command {
 					return err
 				}
 				return a.data(map[string]string{"default": name}, func(w io.Writer) error {
-					_, err := fmt.Fprintln(w, cmp.Or(name, "no default is chosen"))
+					_, err := fmt.Fprintln(w, cmp.Or(name, "no default cluster is set"))
 					return err
 				})
 			}
@@ -215,7 +217,7 @@ func (a *app) useCmd() *cobra.Command {
 				return err
 			}
 			return a.data(map[string]string{"default": args[0]}, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "Commands without a name now mean cluster %s.\n", args[0])
+				_, err := fmt.Fprintf(w, "The default cluster is now %s.\n", args[0])
 				return err
 			})
 		},

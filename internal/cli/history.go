@@ -13,28 +13,28 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// a stepRun is a step that ended, with the last of what its programs said.
+// A stepRun is a step that has ended, with the last lines of its programs' output.
 type stepRun struct {
 	event.Event
 	Seconds float64  `json:"seconds"`
 	Output  []string `json:"output,omitempty"`
 }
 
-// evidence is how many lines of output are kept of a step.
+// evidence is the number of output lines that are kept for each step.
 const evidence = 20
 
-// history is what the events of an operation tell of its steps.
+// history collects the steps of an operation from its events.
 type history struct {
 	open map[[2]string]*stepRun
 	runs []stepRun
-	// began is when the last attempt began: a resumed operation begins again.
+	// began is the start of the last attempt; a resume starts a new attempt.
 	began time.Time
-	// ends are the ends of all steps of that attempt, by "task@host", steps with
-	// nothing to do included. last is the key of the latest.
+	// ends holds the end of each step of that attempt, by "task@host", including
+	// steps that had nothing to do. last is the key of the latest.
 	ends map[string]event.Event
 	last string
-	// linked reports whether any of ends names the step before it: operations of
-	// earlier versions do not.
+	// linked reports whether any event in ends names the previous step. Operations of
+	// earlier versions do not name it.
 	linked bool
 }
 
@@ -70,7 +70,7 @@ func (h *history) see(e event.Event) {
 	}
 }
 
-// failed are the steps that failed and did not succeed later.
+// failed returns the steps that failed and did not succeed later.
 func (h *history) failed() []stepRun {
 	last := map[[2]string]int{}
 	for i, r := range h.runs {
@@ -85,7 +85,7 @@ func (h *history) failed() []stepRun {
 	return out
 }
 
-// slowest are the steps that took longest.
+// slowest returns the n steps that took longest.
 func (h *history) slowest(n int) []stepRun {
 	runs := slices.DeleteFunc(slices.Clone(h.runs), func(r stepRun) bool { return r.Seconds < 0.1 })
 	slices.SortStableFunc(runs, func(a, b stepRun) int { return cmp.Compare(b.Seconds, a.Seconds) })
@@ -97,8 +97,8 @@ type pathStep struct {
 	Task  string `json:"task"`
 	Title string `json:"title"`
 	Host  string `json:"host,omitempty"` // "" is the manager
-	// Begin is when the step before it ended, in seconds since the operation
-	// began; Seconds is from then to its own end.
+	// Begin is the end of the previous step, in seconds since the operation began.
+	// Seconds is the time from Begin to the end of this step.
 	Begin   float64 `json:"begin"`
 	Seconds float64 `json:"seconds"`
 }
@@ -110,7 +110,7 @@ func (h *history) criticalPath() []pathStep {
 	if len(h.ends) > 1 && !h.linked {
 		return path
 	}
-	seen := map[string]bool{} // a damaged journal must not lead in a circle
+	seen := map[string]bool{} // a damaged journal must not cause an endless loop
 	for at := h.last; at != "" && !seen[at]; {
 		seen[at] = true
 		e := h.ends[at]
@@ -131,15 +131,15 @@ func (h *history) criticalPath() []pathStep {
 	return path
 }
 
-// shortest is what a step of the critical path must have taken, in seconds, to
-// get a line of its own.
+// shortest is the duration, in seconds, from which a step of the critical path gets a
+// separate line.
 const shortest = 0.05
 
 func writeCriticalPath(w io.Writer, o *v1alpha1.Operation, h *history) error {
 	path := h.criticalPath()
 	switch {
 	case len(path) == 0 && len(h.ends) > 0:
-		fmt.Fprintf(w, "Operation %s was recorded by an earlier version, without its critical path.\n", o.Name)
+		fmt.Fprintf(w, "Operation %s has no critical path: an earlier version of Slipway ran it.\n", o.Name)
 		return nil
 	case len(path) == 0:
 		fmt.Fprintf(w, "No step of operation %s has ended.\n", o.Name)
@@ -161,7 +161,7 @@ func writeCriticalPath(w io.Writer, o *v1alpha1.Operation, h *history) error {
 		return err
 	}
 	if count > 0 {
-		fmt.Fprintf(w, "\nShorter steps: %d, %s in all\n", count, seconds(short))
+		fmt.Fprintf(w, "\nShorter steps: %d, %s in total\n", count, seconds(short))
 	}
 	return nil
 }

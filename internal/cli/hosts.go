@@ -17,13 +17,14 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// selectors is how hosts are named.
-const selectors = `SELECTOR is a list by commas of host names, addresses, patterns (db-*), ranges
-(node[2:10]), roles (role=worker), or all. CLUSTER@ before a term is for it and
-those after it, and may be a pattern, too: prod@all, *@role=control-plane; which
-of its clusters have no such host is said, and an error only if none has one.`
+// selectors is the help text for selectors.
+const selectors = `SELECTOR is a comma-separated list of host names, addresses, patterns (db-*), ranges
+(node[2:10]), roles (role=worker), or all. CLUSTER@ before a term applies to this term
+and the following ones. It can be a pattern: prod@all, *@role=control-plane. Clusters of
+a pattern without a matching host cause a warning, and an error only if no cluster has
+a matching host.`
 
-// aimed is the service, and the hosts of a selector.
+// aimed returns the service, and the hosts of a selector.
 func (a *app) aimed(ctx context.Context, selector string) (lifecycle.Service, []lifecycle.Target, error) {
 	svc, err := a.svc(ctx)
 	if err != nil {
@@ -47,7 +48,8 @@ func (a *app) aimed(ctx context.Context, selector string) (lifecycle.Service, []
 	return svc, targets, err
 }
 
-// labels are how targets are called among each other.
+// labels returns a function that names a target: with its cluster if the targets are in
+// several clusters.
 func labels(targets []lifecycle.Target) func(cluster, host string) string {
 	for _, t := range targets {
 		if t.Cluster != targets[0].Cluster {
@@ -57,20 +59,20 @@ func labels(targets []lifecycle.Target) func(cluster, host string) string {
 	return func(_, host string) string { return host }
 }
 
-// work is the flags that exec and cp share.
+// work holds the flags that exec and cp share.
 type work struct {
 	root     bool
 	parallel int
 }
 
 func (w *work) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&w.root, "sudo", false, "as root, and not as the user who logs in")
-	cmd.Flags().IntVar(&w.parallel, "parallel", 50, "at most so many hosts at a time")
+	cmd.Flags().BoolVar(&w.root, "sudo", false, "run as root with sudo instead of as the login user")
+	cmd.Flags().IntVar(&w.parallel, "parallel", 50, "maximum number of hosts at the same time")
 }
 
 func (w *work) on(targets []lifecycle.Target) (lifecycle.Work, error) {
 	if w.parallel < 1 {
-		return lifecycle.Work{}, problem(idUsage, "", "--parallel is %d, and must be at least 1", w.parallel)
+		return lifecycle.Work{}, problem(idUsage, "", "--parallel must be at least 1, got %d", w.parallel)
 	}
 	return lifecycle.Work{Targets: targets, Root: w.root, Parallel: w.parallel}, nil
 }
@@ -82,16 +84,16 @@ func (a *app) execCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "exec SELECTOR -- PROGRAM [ARG...]", Short: "Run a program on hosts",
-		Long: `Runs a program on all hosts that a selector names, at once. The arguments reach
-it as they are; no shell sees them, unless --shell asks for one.
+		Long: `Runs a program on all selected hosts in parallel. The arguments are passed to the
+program unchanged, without a shell, except with --shell.
 
 ` + selectors + `
 
-Of one host, the output is as it is; of several, each line begins with its
-host and " | "; what is more than 64 KiB of a line goes on in the next, which
-has " + " there. With -o json there is one line for each host; output that is not
-UTF-8 is base64 in it, and "encoding" says so. Exit code 3 says that the
-program failed on a host, or that a host could not be asked.`,
+The output of one host is printed unchanged. For several hosts, each line begins
+with the host's name and " | ". A line longer than 64 KiB continues on the next line,
+which has " + " instead. With -o json there is one line for each host; output that is
+not UTF-8 is encoded as base64, and the field "encoding" is "base64". Exit code 3 means
+that the program failed on a host, or that a host was not reachable.`,
 		Example: `  slipway exec role=worker -- uptime
   slipway exec prod@all,lab@all --sudo -- systemctl is-active kubelet
   slipway exec 'db-*' --shell -- 'df -h / | tail -1'
@@ -99,7 +101,7 @@ program failed on a host, or that a host could not be asked.`,
 		Args: cobra.ArbitraryArgs, ValidArgsFunction: a.selectorNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
-				return problem(idUsage, "slipway exec SELECTOR -- PROGRAM [ARG...]", "one selector comes before --, and the program after it")
+				return problem(idUsage, "slipway exec SELECTOR -- PROGRAM [ARG...]", "expected one selector before --, and a program after it")
 			}
 			p := lifecycle.Program{Argv: args[1:]}
 			if shell {
@@ -112,8 +114,8 @@ program failed on a host, or that a host could not be asked.`,
 		},
 	}
 	w.flags(cmd)
-	cmd.Flags().BoolVar(&shell, "shell", false, "hand the words to /bin/sh on the host")
-	cmd.Flags().BoolVarP(&stdin, "stdin", "i", false, "hand standard input on, to one host")
+	cmd.Flags().BoolVar(&shell, "shell", false, "run the arguments as a command of /bin/sh on the host")
+	cmd.Flags().BoolVarP(&stdin, "stdin", "i", false, "pass standard input to the program; only for one host")
 	return cmd
 }
 
@@ -137,7 +139,8 @@ func (a *app) exec(ctx context.Context, selector string, flags work, p lifecycle
 	return out.failed(a.worked(ctx, targets, results))
 }
 
-// worked says which hosts failed, and why.
+// worked prints which hosts failed, and why. It returns an exitError if a host failed or
+// a file was skipped.
 func (a *app) worked(ctx context.Context, targets []lifecycle.Target, results []lifecycle.HostResult) error {
 	label := labels(targets)
 	failed, skipped := 0, 0
@@ -148,11 +151,11 @@ func (a *app) worked(ctx context.Context, targets []lifecycle.Target, results []
 			continue
 		}
 		failed++
-		d := diag.Diagnostic{Severity: diag.Error, Message: fmt.Sprintf("the program ended with %d", r.ExitCode)}
+		d := diag.Diagnostic{Severity: diag.Error, Message: fmt.Sprintf("the program failed with exit code %d", r.ExitCode)}
 		if r.Error != nil {
 			d = *r.Error
 		}
-		d.Host, d.Message = label(r.Cluster, r.Host), view.Printable(d.Message) // a host may have chosen its words
+		d.Host, d.Message = label(r.Cluster, r.Host), view.Printable(d.Message) // the message may come from the host
 		a.warn(diag.List{d})
 	}
 	if ctx.Err() != nil {
@@ -162,7 +165,7 @@ func (a *app) worked(ctx context.Context, targets []lifecycle.Target, results []
 		return nil
 	}
 	if skipped > 0 {
-		a.say("Not copied, of directories: %d.", skipped)
+		a.say("Skipped in directories: %d.", skipped)
 	}
 	if failed > 0 && len(results) > 1 {
 		a.say("%d of %d hosts failed.", failed, len(results))
@@ -170,7 +173,7 @@ func (a *app) worked(ctx context.Context, targets []lifecycle.Target, results []
 	return &exitError{code: exitPartial}
 }
 
-// leftOut says what of a directory was not copied.
+// leftOut returns warnings for the files of directories that were not copied.
 func leftOut(r lifecycle.HostResult, host string) diag.List {
 	if r.Skipped() == 0 {
 		return nil
@@ -179,11 +182,11 @@ func leftOut(r lifecycle.HostResult, host string) diag.List {
 	say := func(message string) {
 		list = append(list, diag.Diagnostic{ID: idCopySkipped, Severity: diag.Warning, Host: host, Message: message})
 	}
-	for _, f := range r.Copied.SkippedFiles { // a host may have named them, and chosen what it says
-		say(view.Printable(f.Path) + " is not copied: " + view.Printable(f.Reason))
+	for _, f := range r.Copied.SkippedFiles { // paths and reasons may come from the host
+		say(view.Printable(f.Path) + " was not copied: " + view.Printable(f.Reason))
 	}
 	if more := r.Skipped() - len(list); more > 0 {
-		say(fmt.Sprintf("%d more are not copied", more))
+		say(fmt.Sprintf("%d more files were not copied", more))
 	}
 	return list
 }
@@ -191,50 +194,48 @@ func leftOut(r lifecycle.HostResult, host string) diag.List {
 func (a *app) cpCmd() *cobra.Command {
 	var w work
 	cmd := &cobra.Command{
-		Use: "cp SRC DST", Short: "Copy files and directories to hosts, or from them",
-		Long: `Copies a file or a directory, with all below it and with its modes, to hosts or
-from them. The side that is written SELECTOR:PATH is on the hosts; a relative
-PATH there begins in the home of the user who logs in. A file of this machine
-with a colon in its name is written with a path: ./a:b. A file comes to its name
-whole and verified, or not at all, and one that is there keeps its owner, its
-group and its mode; a copy that broke off goes on where it stopped when it is
-asked for again.
+		Use: "cp SRC DST", Short: "Copy files and directories to or from hosts",
+		Long: `Copies a file, or a directory with its content and modes, to or from hosts. The
+argument SELECTOR:PATH is on the hosts; a relative PATH is relative to the home of the
+login user. For a local file with a colon in its name, give a path: ./a:b. A file is
+replaced only after it has arrived completely and is verified; an existing file keeps
+its owner, group and mode. To continue an interrupted copy, run the command again.
 
 ` + selectors + `
 
-What of a directory cannot be read, is neither file, directory nor link, or
-changes meanwhile is left out and named; of a file that grows, what there was at
-first is copied. From several hosts, DST gets a directory for each. Exit code 3
-says that a host failed, or that something was left out.`,
+The command skips and lists entries of a directory that cannot be read, that change
+during the copy, or that are not a file, directory or link. For a file that grows, the
+initial content is copied. For a copy from several hosts, DST gets a directory for each
+host. Exit code 3 means that a host failed or that something was skipped.`,
 		Example: `  slipway cp ./app.conf role=worker:/etc/app/ --sudo
   slipway cp certs prod@node[2:10]:/srv/certs
   slipway cp all:/var/log/syslog ./logs --sudo`,
 		Args: cobra.ExactArgs(2), ValidArgsFunction: a.copyNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, arg := range args {
-				if strings.HasPrefix(arg, ":") { // an empty variable, perhaps: this machine's file is not meant
-					return problem(idUsage, "a file of this machine that is called so is ./"+arg, "%q names no hosts before the colon", arg)
+				if strings.HasPrefix(arg, ":") { // probably an empty variable, and not a local file
+					return problem(idUsage, "use ./"+arg+" for a local file with this name", "%q has no hosts before the colon", arg)
 				}
 			}
 			from, src, remoteFrom := hostPath(args[0])
 			to, dst, remoteTo := hostPath(args[1])
 			switch {
 			case remoteFrom && remoteTo:
-				return problem(idUsage, "copy to this machine first, and from here to the others", "one of the two paths must be on this machine")
+				return problem(idUsage, "copy to this machine first, and then to the other hosts", "one of the two paths must be on this machine")
 			case remoteFrom:
 				return a.copy(cmd.Context(), from, w, lifecycle.Copy{Here: dst, There: src, Fetch: true})
 			case remoteTo:
 				return a.copy(cmd.Context(), to, w, lifecycle.Copy{Here: src, There: dst})
 			}
-			return problem(idUsage, "name the hosts: slipway cp SRC SELECTOR:DST", "neither path is on a host")
+			return problem(idUsage, "give the hosts: slipway cp SRC SELECTOR:DST", "neither path is on a host")
 		},
 	}
 	w.flags(cmd)
 	return cmd
 }
 
-// hostPath parts SELECTOR:PATH; brackets may hold colons, and a path before the
-// colon makes it a file of this machine.
+// hostPath splits SELECTOR:PATH. Colons in brackets do not count. A slash before the
+// colon makes the argument a local file.
 func hostPath(arg string) (selector, path string, onHosts bool) {
 	depth := 0
 	for i, c := range arg {
@@ -285,7 +286,7 @@ func (a *app) copy(ctx context.Context, selector string, flags work, c lifecycle
 	return out.failed(a.worked(ctx, targets, results))
 }
 
-// copied says what is where now, for people.
+// copied prints where the copies are.
 func (a *app) copied(results []lifecycle.HostResult, c lifecycle.Copy, label func(cluster, host string) string) {
 	for _, r := range results {
 		if r.Copied == nil || r.Failed() {
@@ -308,8 +309,8 @@ func (a *app) copied(results []lifecycle.HostResult, c lifecycle.Copy, label fun
 	}
 }
 
-// selectorNames completes a selector: hosts and roles of the cluster that is
-// meant, and the names of clusters.
+// selectorNames completes a selector: hosts and roles of the cluster to use, and the
+// names of clusters.
 func (a *app) selectorNames(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -351,7 +352,7 @@ func (a *app) selectable(ctx context.Context, begin string) []string {
 	return slices.Compact(out)
 }
 
-// copyNames completes a path: files of this machine, or hosts.
+// copyNames completes a path: local files, or hosts.
 func (a *app) copyNames(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 1 || strings.ContainsAny(begin, "/:.") {
 		return nil, cobra.ShellCompDirectiveDefault

@@ -12,11 +12,12 @@ import (
 
 func (a *app) infoCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "cluster-info [NAME]", Short: "Look at a cluster: how it is, its nodes, etcd, certificates, add-ons",
-		Long: `Looks at a cluster and says how it is, what is wrong, and what to type next. It
-asks the API, and every host over SSH, at the same time; when the API does not
-answer, or hosts do not, it tells what the others and the records know, within
-half a minute. Resources are those that pods may use, of all there are.`,
+		Use: "cluster-info [NAME]", Short: "Show the health of a cluster",
+		Long: `Shows the health of a cluster, its problems, and the next command: nodes, etcd,
+certificates, add-ons and operations. The command queries the API and, over SSH, every
+host at the same time. If the API or hosts are not reachable, it shows what the other
+hosts and Slipway's state know. It ends within 30 seconds. Resources are shown as
+allocatable of capacity.`,
 		Aliases: []string{"info"}, Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()

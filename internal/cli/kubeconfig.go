@@ -22,14 +22,15 @@ func (a *app) kubeconfigCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "kubeconfig [NAME]",
-		Short: "Get a cluster's admin kubeconfig: printed, written apart, or merged into your own",
-		Long: `Prints the admin kubeconfig. With --merge it becomes a context of your own
-kubeconfig, called like the cluster, or as --context says; nothing else in there
-is touched, and delete cluster takes it out again.`,
+		Short: "Print, write or merge the admin kubeconfig",
+		Long: `Prints a cluster's admin kubeconfig. With --out, writes it to a file. With --merge,
+adds it to your own kubeconfig as a context with the cluster's name or the name in
+--context; other entries are not changed. "slipway delete cluster" removes the
+context again.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !merge && (use || replace) {
-				return problem(idUsage, "add --merge, or leave them out", "--use and --replace are about your own kubeconfig, which --merge changes")
+				return problem(idUsage, "add --merge, or leave out --use and --replace", "--use and --replace require --merge")
 			}
 			ctx := cmd.Context()
 			svc, name, err := a.chosen(ctx, args)
@@ -51,24 +52,24 @@ is touched, and delete cluster takes it out again.`,
 			case out != "":
 				return a.writeKubeconfig(out, access)
 			case called != "":
-				return problem(idUsage, "slipway kubeconfig "+name+" --merge --context "+called, "--context names the context that --merge or --out writes")
+				return problem(idUsage, "slipway kubeconfig "+name+" --merge --context "+called, "--context requires --merge or --out")
 			}
 			return a.document(admin)
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.BoolVar(&merge, "merge", false, "merge it into KUBECONFIG, or ~/.kube/config")
+	f.BoolVar(&merge, "merge", false, "merge the kubeconfig into KUBECONFIG, or ~/.kube/config")
 	f.BoolVar(&use, "use", false, "with --merge: make it the current context")
-	f.BoolVar(&replace, "replace", false, "with --merge: take over a context of that name that leads elsewhere")
-	f.StringVar(&called, "context", "", "with --merge or --out: call the context `name`, and not like the cluster")
-	f.StringVar(&out, "out", "", "write it to this `file`")
-	f.BoolVar(&live, "live", false, "ask a control plane instead of the records")
+	f.BoolVar(&replace, "replace", false, "with --merge: replace a context of the same name that belongs to another cluster")
+	f.StringVar(&called, "context", "", "with --merge or --out: the `name` of the context (default: the cluster's name)")
+	f.StringVar(&out, "out", "", "write the kubeconfig to this `file`")
+	f.BoolVar(&live, "live", false, "read it from a control plane instead of from Slipway's state")
 	cmd.MarkFlagsMutuallyExclusive("merge", "out")
 	return cmd
 }
 
-// ownKubeconfig is where the caller's kubeconfig is, and whose it is.
+// ownKubeconfig returns the path of the caller's kubeconfig, and its owner.
 func (a *app) ownKubeconfig() (path string, to *owner.Owner, err error) {
 	d, err := a.directories()
 	return kubeconfig.Path(d.User), d.Owner, err
@@ -99,7 +100,7 @@ func (a *app) mergeKubeconfig(ctx context.Context, svc lifecycle.Service, access
 
 func (a *app) writeKubeconfig(path string, access kubeconfig.Access) error {
 	if _, err := os.Lstat(path); err == nil && !a.yes {
-		return problem(idFile, "name another file, or overwrite it with --yes", "%s is there already", path)
+		return problem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", path)
 	}
 	d, err := a.directories()
 	if err != nil {
@@ -115,8 +116,9 @@ func (a *app) writeKubeconfig(path string, access kubeconfig.Access) error {
 	return nil
 }
 
-// forget returns a function that removes a cluster from all kubeconfigs that Slipway
-// merged it into, once the cluster is gone. They are looked up while they are recorded.
+// forget returns a function that removes a deleted cluster from all kubeconfigs that
+// Slipway merged it into. forget itself looks up these files, because the delete removes
+// them from the state.
 func (a *app) forget(ctx context.Context, name string) func() {
 	nothing := func() {}
 	svc, err := a.svc(ctx)
@@ -125,7 +127,7 @@ func (a *app) forget(ctx context.Context, name string) func() {
 	}
 	admin, _, err := svc.Kubeconfig(ctx, name, false)
 	if err != nil {
-		return nothing // there is none: it was never merged
+		return nothing // without an admin kubeconfig, nothing was merged
 	}
 	path, to, err := a.ownKubeconfig()
 	if err != nil {
@@ -141,7 +143,7 @@ func (a *app) forget(ctx context.Context, name string) func() {
 	return func() {
 		records, err := a.service.Clusters(ctx)
 		if err == nil && recorded(records, name) {
-			return // taken back, and still there
+			return // a rollback kept the cluster
 		}
 		access := kubeconfig.Access{Cluster: name, Admin: admin}
 		for _, path := range paths {

@@ -1,6 +1,5 @@
-// Package cli is the command line. It reads what the user wants, asks package
-// lifecycle for it, and shows what comes of it; it changes nothing by itself
-// but the user's own files.
+// Package cli is the command line. It reads the user's request, calls package
+// lifecycle, and shows the result. It changes only the user's own files itself.
 package cli
 
 import (
@@ -29,19 +28,19 @@ import (
 const (
 	exitDone        = 0
 	exitFailed      = 1   // an operation failed and can be resumed
-	exitRefused     = 2   // refused; nothing was touched
+	exitRefused     = 2   // refused; nothing was changed
 	exitPartial     = 3   // finished, with failed hosts
 	exitChanges     = 4   // plan --exit-code or certs check found something to do
-	exitLocked      = 5   // another works on the cluster
+	exitLocked      = 5   // another operation is running on the cluster
 	exitInterrupted = 130 // interrupted; can be resumed
 )
 
-// again is how long after a signal the same one is taken for an echo of it,
-// as sudo and terminals send, and not for impatience.
+// again is how long after a signal another one counts as an echo of it. sudo and
+// terminals send such echoes.
 const again = 500 * time.Millisecond
 
-// An exitError ends the program with a code. Without an error of its own,
-// all has been said.
+// An exitError ends the program with a code. If err is nil, everything has been
+// reported already.
 type exitError struct {
 	code int
 	err  error
@@ -56,7 +55,7 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// refuse makes an error that touched nothing, whatever it is.
+// refuse marks an error as one that changed nothing.
 func refuse(err error) error {
 	if err == nil {
 		return nil
@@ -64,7 +63,7 @@ func refuse(err error) error {
 	return &exitError{code: exitRefused, err: err}
 }
 
-// interrupted is why a context is done after a signal.
+// interrupted is the cause of a context that a signal has cancelled.
 type interrupted struct{ signal os.Signal }
 
 func (e *interrupted) Error() string {
@@ -75,10 +74,10 @@ func (e *interrupted) Error() string {
 	return "interrupted by " + name
 }
 
-// Main runs a command line (without the program's name) and answers the exit
-// code. The first SIGINT, SIGTERM or SIGHUP stops cleanly; at a further one
-// Main no longer waits for that, and returns while steps that must not be cut
-// in half go on where they run.
+// Main runs a command line (without the program's name) and returns the exit
+// code. The first SIGINT, SIGTERM or SIGHUP stops cleanly. After a further one
+// Main returns without waiting, while steps that must not be interrupted continue
+// on their hosts.
 func Main(ctx context.Context, args []string, s Streams, env Env, services NewService) int {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -86,7 +85,7 @@ func Main(ctx context.Context, args []string, s Streams, env Env, services NewSe
 	env.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer env.StopNotify(signals)
 	defer env.handOver(s.Err)()
-	// Or a write to a pipe that is no longer read would end the program.
+	// Without this, a write to a pipe without a reader would end the program.
 	pipe := make(chan os.Signal, 1)
 	env.Notify(pipe, syscall.SIGPIPE)
 	defer env.StopNotify(pipe)
@@ -127,21 +126,21 @@ func (a *app) main(ctx context.Context, args []string) int {
 	return a.report(ctx, err)
 }
 
-// usage is a command line that could not be read.
+// usage returns the error for a command line that could not be parsed.
 func (a *app) usage(root *cobra.Command, args []string, err error) error {
 	cmd, rest, findErr := root.Find(args)
 	if findErr != nil || cmd == nil {
 		cmd, rest = root, args
 	}
-	_ = a.begin(cmd) // what was read of it still says how to answer
+	_ = a.begin(cmd) // the output format may have been parsed already
 	if errors.As(err, new(diag.List)) {
-		return err // it has its own hint
+		return err // it already has a hint
 	}
 	return misread(err, cmd, rest)
 }
 
-// misread is what cobra says of a command line, with its suggestions as a
-// hint, or with the commands that do what was meant.
+// misread returns cobra's error for a command line, with its suggestions, or with
+// the commands that the user probably meant, as a hint.
 func misread(err error, see *cobra.Command, args []string) error {
 	message, near, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
 	hint := "see: " + see.CommandPath() + " --help"
@@ -160,14 +159,14 @@ func misread(err error, see *cobra.Command, args []string) error {
 	return problem(idUsage, hint, "%s", message)
 }
 
-// unread reports whether an error is that the reader of a pipe, such as
-// head, has read enough of the output.
+// unread reports whether an error means that the reader of the output's pipe, such
+// as head, has closed it.
 func unread(err error) bool {
 	var write *fs.PathError
 	return errors.As(err, &write) && (write.Path == os.Stdout.Name() || write.Path == os.Stderr.Name()) && errors.Is(write, syscall.EPIPE)
 }
 
-// report says what went wrong and answers the exit code.
+// report prints an error and returns the exit code.
 func (a *app) report(ctx context.Context, err error) int {
 	if err == nil || unread(err) {
 		return exitDone
@@ -176,13 +175,13 @@ func (a *app) report(ctx context.Context, err error) int {
 	var program *sandboxcmd.ExitError
 	var exit *exitError
 	if errors.As(err, &program) || errors.As(err, &exit) && exit.err == nil {
-		return code // all is said
+		return code // already reported
 	}
 	a.explain(err, code)
 	return code
 }
 
-// codeOf is the exit code of an error.
+// codeOf returns the exit code of an error.
 func codeOf(ctx context.Context, err error) int {
 	var (
 		program *sandboxcmd.ExitError
@@ -209,17 +208,17 @@ func codeOf(ctx context.Context, err error) int {
 	return exitFailed
 }
 
-// A failureReport is an error, for programs.
+// A failureReport is an error as JSON or YAML.
 type failureReport struct {
 	Type        string    `json:"type"` // "error"
 	ExitCode    int       `json:"exitCode"`
 	Message     string    `json:"message"`
 	Diagnostics diag.List `json:"diagnostics,omitempty"`
-	Operation   string    `json:"operation,omitempty"` // that holds the lock
+	Operation   string    `json:"operation,omitempty"` // the operation that holds the lock
 	Difference  string    `json:"difference,omitempty"`
 }
 
-// explain tells people on stderr, and programs on stdout, what went wrong.
+// explain prints an error: as text on stderr, and with -o json or yaml also on stdout.
 func (a *app) explain(err error, code int) {
 	rep := failureReport{Type: "error", ExitCode: code, Message: err.Error()}
 	var (
@@ -235,11 +234,11 @@ func (a *app) explain(err error, code int) {
 		rep.Operation = locked.Operation
 		hint := "watch it: slipway operations watch " + locked.Operation + "; stop it: slipway cancel " + locked.Cluster
 		if locked.Elsewhere {
-			hint = "watch it or stop it where it runs; if that manager is gone, try again in a minute"
+			hint = "watch it or stop it on that manager; if that manager is gone, try again in a minute"
 		}
 		rep.Diagnostics = diag.List{{ID: idLocked, Severity: diag.Error, Message: locked.Error(), Hint: hint}}
 	case errors.Is(err, lifecycle.ErrNotFound):
-		rep.Diagnostics = diag.List{{ID: idNotFound, Severity: diag.Error, Message: err.Error(), Hint: "see what is recorded: slipway get clusters; slipway operations list"}}
+		rep.Diagnostics = diag.List{{ID: idNotFound, Severity: diag.Error, Message: err.Error(), Hint: "list clusters and operations: slipway get clusters; slipway operations list"}}
 	case errors.As(err, &stale):
 		rep.Difference = stale.Difference
 		rep.Diagnostics = diag.List{{ID: idStale, Severity: diag.Error, Message: stale.Error()}}
@@ -252,26 +251,27 @@ func (a *app) explain(err error, code int) {
 	case len(rep.Diagnostics) > 0:
 		view.Diagnostics(a.Err, rep.Diagnostics, a.style())
 	case code == exitInterrupted:
-		fmt.Fprintln(a.Err, "Stopped; nothing was touched.")
+		fmt.Fprintln(a.Err, "Stopped; nothing was changed.")
 	default:
 		view.Diagnostics(a.Err, diag.List{{Message: err.Error()}}, a.style())
 	}
 	if a.format != view.Text {
-		_ = view.Item(a.Out, a.format, rep) // the exit code says it, too
+		_ = view.Item(a.Out, a.format, rep) // the exit code also reports the error
 	}
 }
 
-// leave says what becomes of what is not waited for any more, the work on a
-// cluster if there is one. Who does not read that is not waited for either.
+// leave reports that the program no longer waits for the operation on a cluster;
+// cluster is nil without an operation. It does not wait for a reader that reads
+// nothing.
 func leave(w io.Writer, cluster *string) {
 	said := make(chan struct{})
-	go func() { // ends with the program at the latest: a write cannot be called off
+	go func() { // ends with the program at the latest: a write cannot be cancelled
 		defer close(said)
 		text := "\nNo longer waiting.\n"
 		if cluster != nil {
-			text += "Steps that must not be cut in half end by themselves on their hosts.\nThen: slipway resume " + *cluster + "\n"
+			text += "Steps that must not be interrupted finish on their hosts.\nNext: slipway resume " + *cluster + "\n"
 		}
-		_, _ = io.WriteString(w, text) // the exit code says it, too
+		_, _ = io.WriteString(w, text) // the exit code also reports the interruption
 	}()
 	select {
 	case <-said:
@@ -279,14 +279,15 @@ func leave(w io.Writer, cluster *string) {
 	}
 }
 
-// Streams are where the program reads and writes: Out is data, Err is talk.
+// Streams are the program's input and outputs: Out is for data, Err for messages.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
-	// Asks says that a person sits at In and reads Err.
+	// Asks reports whether In and Err are terminals, so that a person can answer
+	// questions.
 	Asks bool
-	// Colour says that Out is a terminal, which can show colours.
+	// Colour reports whether Out is a terminal.
 	Colour bool
-	// Size is the size of the terminal at Err; nil if there is none.
+	// Size returns the size of the terminal at Err; nil if Err is not a terminal.
 	Size func() (columns, rows int)
 }

@@ -143,15 +143,15 @@ func TestConfirm(t *testing.T) {
 		want                 int
 		says                 string
 	}{
-		{"yes", "create", "y\n", []string{"apply", "-f", file}, exitDone, "Go on? [y/N] "},
-		{"YES", "create", "YES\n", []string{"apply", "-f", file}, exitDone, "Go on? [y/N] "},
-		{"no", "create", "n\n", []string{"apply", "-f", file}, exitRefused, "nothing was touched [not-confirmed]"},
+		{"yes", "create", "y\n", []string{"apply", "-f", file}, exitDone, "Continue? [y/N] "},
+		{"YES", "create", "YES\n", []string{"apply", "-f", file}, exitDone, "Continue? [y/N] "},
+		{"no", "create", "n\n", []string{"apply", "-f", file}, exitRefused, "nothing was changed [not-confirmed]"},
 		{"just return", "create", "\n", []string{"apply", "-f", file}, exitRefused, "not-confirmed"},
 		{"end of input", "create", "", []string{"apply", "-f", file}, exitRefused, "not-confirmed"},
 		{"the name", "removal", "prod\n", []string{"delete", "cluster", "prod"}, exitDone, "Type the cluster's name (prod)"},
 		{"yes is not the name", "removal", "y\n", []string{"delete", "cluster", "prod"}, exitRefused, "not-confirmed"},
 		{"--yes alone is no leave to remove", "removal", "nope\n", []string{"apply", "-f", file, "--yes"}, exitRefused, "Type the cluster's name (prod)"},
-		{"leave to remove is still asked for", "removal", "y\n", []string{"apply", "-f", file, "--allow-removal"}, exitDone, "Go on? [y/N] "},
+		{"leave to remove is still asked for", "removal", "y\n", []string{"apply", "-f", file, "--allow-removal"}, exitDone, "Continue? [y/N] "},
 		{"who is asked has seen the plan, whatever the format", "create", "y\n", []string{"apply", "-f", file, "-o", "json"}, exitDone, "join node"},
 		{"a resume is not asked again", "removal", "", []string{"resume", "prod"}, exitDone, ""},
 	} {
@@ -170,7 +170,7 @@ func TestConfirmBetweenMinors(t *testing.T) {
 	s := newSeat(t, "y\n")
 	f := &fake{Prepare: "create", Apply: "succeeded", Onward: []string{"v1.37.1"}, Between: "create"}
 	got := s.run(t, f, "upgrade", "prod", "--to", "v1.37.1")
-	if said := s.err.String(); got != exitFailed || !strings.Contains(said, "[not-confirmed]") || !strings.Contains(said, "go on with: slipway upgrade prod --to v1.37.1\n") {
+	if said := s.err.String(); got != exitFailed || !strings.Contains(said, "[not-confirmed]") || !strings.Contains(said, "continue with: slipway upgrade prod --to v1.37.1\n") {
 		t.Errorf("exit code %d, want %d, and what leads on in:\n%s", got, exitFailed, said)
 	}
 }
@@ -186,14 +186,14 @@ func TestInterrupted(t *testing.T) {
 			}()
 			<-applying
 			s.signals <- sig
-			s.err.await(t, "Go on later")
+			s.err.await(t, "to continue later")
 			<-applying
 			if got := <-code; got != exitInterrupted {
 				t.Errorf("exit code %d, want %d", got, exitInterrupted)
 			}
 			for _, want := range []string{
-				"Stopping: waiting for joining node w1 to reach a safe point.\n",
-				"Go on later with: slipway resume prod\n", "STOPPED after 1m23s", "Then: slipway resume prod\n",
+				"Stopping: waiting until running steps reach a safe point: join node on w1.\n",
+				"Run 'slipway resume prod' to continue later.\n", "STOPPED after 1m23s", "Next: slipway resume prod\n",
 			} {
 				if !strings.Contains(s.err.String(), want) {
 					t.Errorf("%q is missing in:\n%s", want, s.err.String())
@@ -228,7 +228,7 @@ func TestInterruptedTwice(t *testing.T) {
 	if got := <-code; got != exitInterrupted {
 		t.Errorf("exit code %d, want %d", got, exitInterrupted)
 	}
-	if want := "No longer waiting."; !strings.Contains(s.err.String(), want) || !strings.Contains(s.err.String(), "Then: slipway resume prod") {
+	if want := "No longer waiting."; !strings.Contains(s.err.String(), want) || !strings.Contains(s.err.String(), "Next: slipway resume prod") {
 		t.Errorf("%q is missing in:\n%s", want, s.err.String())
 	}
 }
@@ -376,7 +376,7 @@ func TestInterruptedAtTheFile(t *testing.T) {
 // A device that never ends is not read until memory does.
 func TestEndlessFile(t *testing.T) {
 	s := newSeat(t, "")
-	if got := s.run(t, &fake{}, "plan", "-f", "/dev/zero"); got != exitRefused || !strings.Contains(s.err.String(), "has more than") {
+	if got := s.run(t, &fake{}, "plan", "-f", "/dev/zero"); got != exitRefused || !strings.Contains(s.err.String(), "is larger than") {
 		t.Errorf("exit code %d, want %d: %s", got, exitRefused, s.err.String())
 	}
 }

@@ -13,24 +13,23 @@ func (a *app) createManifestCmd() *cobra.Command {
 	var fromCluster bool
 	cmd := &cobra.Command{
 		Use:   "manifest",
-		Short: "Write what a bundle is to hold: of a version, or for a cluster that runs",
-		Long: `Writes the manifest of a bundle, for "slipway bundle build --manifest": the
-version, the architectures, the components that go with it, and the images that it
-is to have besides.
+		Short: "Write a bundle manifest",
+		Long: `Writes a bundle manifest for "slipway bundle build --manifest": the Kubernetes
+version, the architectures, the components of that version, and additional images.
 
-With --from-cluster these are those of a cluster that runs, however it was made:
-it asks the API that the kubeconfig leads to for nodes and pods, and changes
-nothing. Images are named with the digest that runs.`,
+With --from-cluster, writes the manifest for a running cluster, no matter how it was
+created. The command reads nodes and pods from the API of the kubeconfig and changes
+nothing. Images have the digests that are running.`,
 		Example: `  slipway create manifest --kubernetes v1.36.4 --arch amd64,arm64 --out manifest.yaml
   slipway create manifest --from-cluster --kubeconfig admin.conf --out manifest.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.Docker = runtime == "docker"
 			if !r.Docker && runtime != "containerd" {
-				return problem(idUsage, "name containerd or docker", "there is no runtime %q", runtime)
+				return problem(idUsage, "use --runtime containerd or docker", "unknown runtime %q", runtime)
 			}
 			if !fromCluster && kubeconfig != "" {
-				return problem(idUsage, "see: slipway create manifest --help", "--kubeconfig goes with --from-cluster")
+				return problem(idUsage, "see: slipway create manifest --help", "--kubeconfig requires --from-cluster")
 			}
 			if fromCluster {
 				conf, err := a.clusterConfig(cmd.Context(), kubeconfig)
@@ -56,11 +55,11 @@ nothing. Images are named with the digest that runs.`,
 	f.StringVar(&r.Kubernetes, "kubernetes", "", "Kubernetes `version` (default: see version --supported)")
 	program.CompleteVersion(cmd, a.catalogue)
 	f.StringSliceVar(&r.Arches, "arch", nil, "`architectures`: amd64, arm64 (default: this machine's)")
-	f.StringVar(&runtime, "runtime", "containerd", "container runtime it must serve: containerd; docker adds that to it")
-	f.StringArrayVar(&r.Images, "image", nil, "one more `image`, by its whole name (repeatable)")
+	f.StringVar(&runtime, "runtime", "containerd", "the container runtime: containerd, or docker (includes containerd)")
+	f.StringArrayVar(&r.Images, "image", nil, "an additional `image`, with its full name (repeatable)")
 	f.StringVar(&out, "out", "", "write to this `file` instead of standard output")
-	f.BoolVar(&fromCluster, "from-cluster", false, "of a cluster that runs")
-	f.StringVar(&kubeconfig, "kubeconfig", "", "with --from-cluster: the `file` that leads to it (default: KUBECONFIG, or ~/.kube/config)")
+	f.BoolVar(&fromCluster, "from-cluster", false, "write the manifest for a running cluster")
+	f.StringVar(&kubeconfig, "kubeconfig", "", "with --from-cluster: the cluster's kubeconfig `file` (default: KUBECONFIG, or ~/.kube/config)")
 	for _, said := range []string{"kubernetes", "arch", "runtime"} {
 		cmd.MarkFlagsMutuallyExclusive("from-cluster", said)
 	}

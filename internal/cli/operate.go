@@ -17,23 +17,24 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// prepare makes a plan; it is one of the service's methods with its request.
+// A prepare makes a plan: it calls one of the service's methods with a request.
 type prepare func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error)
 
-// an operation, as a command asks for it.
+// An operation is an operation as a command requests it.
 type operation struct {
 	prepare prepare
-	file    string // the cluster file, for the ending
-	// named says that the user wrote the cluster's name on the command
-	// line: with --yes that is leave to remove it.
+	file    string // the cluster file, for the summary
+	// named reports whether the user gave the cluster's name on the command
+	// line. Together with --yes it allows the removal.
 	named        bool
 	allowRemoval bool
-	// confirmed says that leave was given when the operation first began.
+	// confirmed reports whether the user confirmed the operation when it first
+	// began.
 	confirmed bool
-	brief     bool // show the plan without its single changes
+	brief     bool // show the plan without its changes
 }
 
-// view is a view of events, in the format that is asked for.
+// view returns a view of events in the format of -o.
 func (a *app) view(p *plan.Plan) view.View {
 	if a.format != view.Text {
 		return view.NewRecord(a.Out, a.Err, a.format)
@@ -41,12 +42,13 @@ func (a *app) view(p *plan.Plan) view.View {
 	return a.people(p)
 }
 
-// people is a view for people, on stderr.
+// people returns a view for people, on stderr.
 func (a *app) people(p *plan.Plan) view.View {
 	return view.ForPeople(a.Err, view.Options{Style: a.style(), Debug: a.debug, Plan: p, Size: a.Size, Now: a.env.Now})
 }
 
-// ready makes the plan, and shows the way to it. The caller closes it.
+// ready makes the plan, shows the progress in v, and prints warnings. The caller
+// closes the plan.
 func (a *app) ready(ctx context.Context, do prepare, v view.View) (lifecycle.Prepared, error) {
 	p, err := a.planned(ctx, do, v)
 	if err != nil {
@@ -67,8 +69,8 @@ func (a *app) planned(ctx context.Context, do prepare, v view.View) (lifecycle.P
 	return do(ctx, svc, q)
 }
 
-// drain shows what is still to be shown. A stream that nobody reads any more
-// gets nothing further: nothing shall wait for it again.
+// drain shows the rest of the queue. It discards all later output of a stream whose
+// reader has stopped reading, so that nothing waits for that reader again.
 func (a *app) drain(ctx context.Context, q *view.Queue) {
 	data, talk := q.Drain(ctx)
 	if !data {
@@ -80,13 +82,13 @@ func (a *app) drain(ctx context.Context, q *view.Queue) {
 	}
 }
 
-// warn tells of warnings.
+// warn prints diagnostics to stderr.
 func (a *app) warn(list diag.List) {
 	view.Diagnostics(a.Err, list, a.style())
 }
 
-// warnOnce makes a function that warns of each thing once, however often a
-// command comes across it.
+// warnOnce returns a function that prints each diagnostic once, even if a command
+// finds it several times.
 func (a *app) warnOnce() func(diag.List) {
 	var mu sync.Mutex
 	said := map[string]bool{}
@@ -102,13 +104,13 @@ func (a *app) warnOnce() func(diag.List) {
 	}
 }
 
-// operate plans, asks, and applies.
+// operate plans an operation, asks for confirmation, and applies it.
 func (a *app) operate(ctx context.Context, o operation) error {
 	_, err := a.operated(ctx, o)
 	return err
 }
 
-// operated is operate, and answers what came of it, nil for nothing.
+// operated is like operate and returns the result, or nil if nothing was applied.
 func (a *app) operated(ctx context.Context, o operation) (res *lifecycle.Result, err error) {
 	p, err := a.ready(ctx, o.prepare, a.view(nil))
 	if err != nil {
@@ -121,11 +123,11 @@ func (a *app) operated(ctx context.Context, o operation) (res *lifecycle.Result,
 	}()
 	pl := p.Plan()
 	if !pl.Empty() && !o.confirmed {
-		if a.format == view.Text || a.Asks && !a.yes { // who is asked must have seen it
+		if a.format == view.Text || a.Asks && !a.yes { // the user must see the plan before the question
 			if err := view.Plan(a.Err, pl, o.brief, a.style()); unlessUnread(err) != nil {
 				return nil, err
 			} else if err != nil && !a.yes {
-				return nil, problem(idNotConfirmed, "run it again with --yes, or read its output to the end", "the plan was not read to its end; nothing was touched")
+				return nil, problem(idNotConfirmed, "run the command again with --yes, or read its output to the end", "the output of the plan was closed before its end; nothing was changed")
 			}
 		}
 		if err := a.confirm(ctx, p, o); err != nil {
@@ -144,7 +146,7 @@ func (a *app) operated(ctx context.Context, o operation) (res *lifecycle.Result,
 		gone()
 	}
 	ended := a.end(res, o, pl)
-	if err != nil { // it ran, and could not be recorded to its end
+	if err != nil { // the operation ran, but its result could not be saved
 		if ended != nil && shown(res, err) {
 			return res, ended
 		}
@@ -153,8 +155,8 @@ func (a *app) operated(ctx context.Context, o operation) (res *lifecycle.Result,
 	return res, ended
 }
 
-// shown reports whether an error is one of the failures of an operation, which
-// have been shown.
+// shown reports whether an error is one of an operation's failures, which were
+// printed already.
 func shown(res *lifecycle.Result, err error) bool {
 	var list diag.List
 	return errors.As(err, &list) && !slices.ContainsFunc(list, func(d diag.Diagnostic) bool {
@@ -162,8 +164,8 @@ func shown(res *lifecycle.Result, err error) bool {
 	})
 }
 
-// apply carries a plan out, and shows it. The work does not wait for who reads
-// about it, not even when they have left; in the end the reader is waited for, unless ctx is done.
+// apply applies a plan and shows its progress. The work does not wait for the reader
+// of the output. At the end apply waits for the reader, unless ctx is done.
 func (a *app) apply(ctx context.Context, p lifecycle.Prepared) (*lifecycle.Result, error) {
 	pl := p.Plan()
 	v := view.NewQueue(a.view(pl), a.env.Now)
@@ -183,57 +185,58 @@ func (a *app) apply(ctx context.Context, p lifecycle.Prepared) (*lifecycle.Resul
 	return res, err
 }
 
-// stopping says, after a signal, what is waited for and how to go on.
+// stopping prints, after a signal, which steps the program waits for and how to
+// continue later.
 func (a *app) stopping(v *view.Queue, p *plan.Plan) {
-	waiting := "what is under way"
+	steps := ""
 	if running := v.Running(); len(running) > 0 {
-		waiting = strings.Join(running[:min(len(running), 3)], ", ")
+		steps = ": " + strings.Join(running[:min(len(running), 3)], ", ")
 		if n := len(running) - 3; n > 0 {
-			waiting += fmt.Sprintf(" and %d more", n)
+			steps += fmt.Sprintf(" and %d more", n)
 		}
 	}
-	fmt.Fprintf(v, "Stopping: waiting for %s to reach a safe point.\n", waiting)
-	on := "slipway resume " + p.Cluster
-	if p.Operation == string(lifecycle.Defrag) { // there is nothing that it leaves half done
-		on = "slipway etcd defrag " + p.Cluster
+	fmt.Fprintf(v, "Stopping: waiting until running steps reach a safe point%s.\n", steps)
+	next := "slipway resume " + p.Cluster
+	if p.Operation == string(lifecycle.Defrag) { // it leaves nothing half done
+		next = "slipway etcd defrag " + p.Cluster
 	}
-	fmt.Fprintf(v, "Ctrl-C again stops waiting. Go on later with: %s\n", on)
+	fmt.Fprintf(v, "Press Ctrl-C again to stop waiting. Run '%s' to continue later.\n", next)
 }
 
-// confirm gets leave to go on.
+// confirm asks the user to confirm a plan. It returns an error unless the user does.
 func (a *app) confirm(ctx context.Context, prepared lifecycle.Prepared, o operation) error {
 	p := prepared.Plan()
 	if len(p.Removes) == 0 || o.allowRemoval || o.named && a.yes {
-		return a.agree(ctx, "Go on?")
+		return a.agree(ctx, "Continue?")
 	}
 	whose, name := "cluster", p.Cluster
 	if leaving := prepared.Leaving(); len(leaving) == 1 {
 		whose, name = "host", leaving[0]
 	}
 	if !a.Asks {
-		return problem(idRemoval, "allow it with --allow-removal, or on a terminal by typing the "+whose+"'s name",
+		return problem(idRemoval, "allow it with --allow-removal, or type the "+whose+"'s name on a terminal",
 			"the plan removes %s", strings.Join(p.Removes, ", "))
 	}
-	return a.typed(ctx, fmt.Sprintf("Type the %s's name (%s) to remove all this: ", whose, name), name)
+	return a.typed(ctx, fmt.Sprintf("Type the %s's name (%s) to confirm the removal: ", whose, name), name)
 }
 
-// agree gets leave for what the question says: by --yes, or from the person
-// at the terminal.
+// agree asks a question at the terminal and returns an error unless the user agrees.
+// With --yes it does not ask.
 func (a *app) agree(ctx context.Context, question string) error {
 	switch {
 	case a.yes:
 		return nil
 	case !a.Asks:
-		return problem(idNoTerminal, "say --yes to go on without being asked", "there is no terminal to ask on")
+		return problem(idNoTerminal, "use --yes to continue without confirmation", "cannot ask for confirmation: standard input or standard error is not a terminal")
 	}
 	return a.typed(ctx, question+" [y/N] ", "y", "yes")
 }
 
-// typed asks, and wants one of the answers.
+// typed asks a question and returns an error unless the user types one of the answers.
 func (a *app) typed(ctx context.Context, question string, answers ...string) error {
 	fmt.Fprint(a.Err, a.style().Text(question))
 	line := make(chan string, 1)
-	go func() { // ends with the program at the latest: a read cannot be called off
+	go func() { // ends with the program at the latest: a read cannot be cancelled
 		s, _ := bufio.NewReader(a.In).ReadString('\n')
 		line <- s
 	}()
@@ -249,10 +252,10 @@ func (a *app) typed(ctx context.Context, question string, answers ...string) err
 			}
 		}
 	}
-	return problem(idNotConfirmed, "", "not confirmed; nothing was touched")
+	return problem(idNotConfirmed, "", "not confirmed; nothing was changed")
 }
 
-// A resultReport is how an operation ended, for programs.
+// A resultReport is the result of an operation as JSON or YAML.
 type resultReport struct {
 	Type       string          `json:"type"` // "result"
 	ExitCode   int             `json:"exitCode"`
@@ -262,9 +265,9 @@ type resultReport struct {
 	Outcome    event.Outcome   `json:"outcome"`
 	Failures   []failureOfHost `json:"failures,omitempty"`
 	Seconds    float64         `json:"seconds"`
-	Changed    int             `json:"changed"`             // steps
-	Forgotten  bool            `json:"forgotten,omitempty"` // off the records, failures or not
-	Reverted   bool            `json:"reverted,omitempty"`  // back to the settings before
+	Changed    int             `json:"changed"`             // number of steps
+	Forgotten  bool            `json:"forgotten,omitempty"` // removed from the state although hosts failed
+	Reverted   bool            `json:"reverted,omitempty"`  // the previous settings were restored
 	Ready      []string        `json:"ready,omitempty"`
 	Kubeconfig string          `json:"kubeconfig,omitempty"`
 }
@@ -276,7 +279,7 @@ type failureOfHost struct {
 	event.Failure
 }
 
-// end shows how an operation ended and answers its exit code.
+// end shows how an operation ended. It returns an exitError if the exit code is not 0.
 func (a *app) end(res *lifecycle.Result, o operation, p *plan.Plan) error {
 	code := outcomeCode(res.Outcome)
 	if a.format != view.Text {
@@ -293,7 +296,7 @@ func (a *app) end(res *lifecycle.Result, o operation, p *plan.Plan) error {
 	}
 	e := view.Ending{Result: res, Kind: lifecycle.Kind(p.Operation), File: o.file, Style: a.style()}
 	if o.file == "-" {
-		e.File = "" // nobody can read it again
+		e.File = "" // standard input cannot be read again
 	}
 	switch {
 	case code != exitDone:
@@ -312,7 +315,7 @@ func (a *app) end(res *lifecycle.Result, o operation, p *plan.Plan) error {
 	return nil
 }
 
-// outcomeCode is the exit code of an operation's outcome.
+// outcomeCode returns the exit code of an operation's outcome.
 func outcomeCode(o event.Outcome) int {
 	switch o {
 	case event.Succeeded, event.Paused:

@@ -20,7 +20,7 @@ import (
 )
 
 func (a *app) operationsCmd() *cobra.Command {
-	cmd := program.Parent("operations", "History: what was done, how it went, what runs now", "operation", "ops")
+	cmd := program.Parent("operations", "List, show and watch operations", "operation", "ops")
 	cmd.AddCommand(a.operationsListCmd(), a.operationsShowCmd(), a.operationsLogsCmd(), a.operationsWatchCmd())
 	return cmd
 }
@@ -28,7 +28,8 @@ func (a *app) operationsCmd() *cobra.Command {
 func (a *app) operationsListCmd() *cobra.Command {
 	var noHeaders bool
 	cmd := &cobra.Command{
-		Use: "list [NAME]", Short: "List operations, the newest first: of one cluster, or of all",
+		Use: "list [NAME]", Short: "List operations, newest first",
+		Long: "Lists the operations of a cluster, or without NAME of all clusters, newest first.",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			svc, err := a.svc(cmd.Context())
@@ -44,7 +45,7 @@ func (a *app) operationsListCmd() *cobra.Command {
 			}
 			return a.data(list, func(w io.Writer) error {
 				if len(list) == 0 {
-					a.say("No operation is recorded.")
+					a.say("No operations found.")
 					return nil
 				}
 				var rows [][]string
@@ -59,7 +60,7 @@ func (a *app) operationsListCmd() *cobra.Command {
 	return cmd
 }
 
-// took is how long an operation took, "-" while it has no end.
+// took formats how long an operation took; "-" if it has not ended.
 func took(s v1alpha1.OperationStatus) string {
 	if s.StartTime == nil || s.EndTime == nil {
 		return "-"
@@ -71,11 +72,11 @@ func (a *app) operationsShowCmd() *cobra.Command {
 	var failed, critical bool
 	cmd := &cobra.Command{
 		Use: "show ID", Short: "Show an operation and its steps",
-		Long: `Shows an operation: its steps, the slowest ones, what failed and why. A unique
-prefix of ID is enough.
+		Long: `Shows an operation: its steps, the slowest steps, and the failures with their
+causes. ID can be a unique prefix of the operation's id.
 
-With --critical-path, it shows the chain of steps that determined how long the
-operation took: each step began when the one before it ended.`,
+With --critical-path, shows the chain of steps that determined the duration of the
+operation: each step began when the previous step ended.`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.operationIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			svc, err := a.svc(cmd.Context())
@@ -99,7 +100,7 @@ operation took: each step began when the one before it ended.`,
 			return a.data(o, func(w io.Writer) error { return writeOperation(w, o, &h) })
 		},
 	}
-	cmd.Flags().BoolVar(&failed, "failed", false, "show what failed, with the evidence")
+	cmd.Flags().BoolVar(&failed, "failed", false, "show the failures, with output and remedies")
 	cmd.Flags().BoolVar(&critical, "critical-path", false, "show the chain of steps that determined the duration")
 	cmd.MarkFlagsMutuallyExclusive("failed", "critical-path")
 	return cmd
@@ -186,12 +187,12 @@ func nextOf(o *v1alpha1.Operation) string {
 	return ""
 }
 
-// writeFailed tells what failed with all that is known of why.
+// writeFailed writes the failures with everything that is known about their causes.
 func writeFailed(w io.Writer, o *v1alpha1.Operation, runs []stepRun) error {
 	if len(runs) == 0 {
 		fmt.Fprintf(w, "Nothing failed in operation %s.\n", o.Name)
 		if o.Status.Message != "" {
-			fmt.Fprintf(w, "It says: %s\n", view.Printable(o.Status.Message))
+			fmt.Fprintf(w, "Message: %s\n", view.Printable(o.Status.Message))
 		}
 		return nil
 	}
@@ -200,7 +201,7 @@ func writeFailed(w io.Writer, o *v1alpha1.Operation, runs []stepRun) error {
 			fmt.Fprintln(w)
 		}
 		f := cmp.Or(r.Failure, &event.Failure{})
-		fmt.Fprintf(w, "FAILED %s: %s%s\n", view.Where(r.Title, r.Host), reason(r), view.InGuide(f.Reason))
+		fmt.Fprintf(w, "FAILED: %s: %s%s\n", view.Where(r.Title, r.Host), reason(r), view.InGuide(f.Reason))
 		fmt.Fprintf(w, "  task %s, after %s, at %s\n", r.Task, seconds(r.Seconds), r.Time.Format(time.RFC3339))
 		if f.Remedy != "" {
 			fmt.Fprintf(w, "  remedy: %s\n", view.Printable(f.Remedy))
@@ -213,16 +214,16 @@ func writeFailed(w io.Writer, o *v1alpha1.Operation, runs []stepRun) error {
 			fmt.Fprintf(w, "  | %s\n", view.Printable(l))
 		}
 	}
-	fmt.Fprintf(w, "\nAll of it: slipway operations logs %s\n", o.Name)
+	fmt.Fprintf(w, "\nFull log: slipway operations logs %s\n", o.Name)
 	return nil
 }
 
 func (a *app) operationsLogsCmd() *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
-		Use: "logs ID", Short: "Show all that happened in an operation, programs' output included",
-		Long: `Shows all that happened in an operation, with what programs printed: of more than
-a megabyte in one step on one host, the beginning and the end.`,
+		Use: "logs ID", Short: "Show the log of an operation",
+		Long: `Shows the complete log of an operation, including the output of programs. If a
+step on a host printed more than a megabyte, only the beginning and the end are shown.`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.operationIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			svc, err := a.svc(cmd.Context())
@@ -237,16 +238,16 @@ a megabyte in one step on one host, the beginning and the end.`,
 			return a.events(cmd.Context(), svc, args[0], follow, v)
 		},
 	}
-	cmd.Flags().BoolVar(&follow, "follow", false, "go on until the operation has ended")
+	cmd.Flags().BoolVar(&follow, "follow", false, "continue until the operation ends")
 	return cmd
 }
 
 func (a *app) operationsWatchCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "watch [ID|NAME]", Short: "Watch a running operation from another terminal",
-		Long: `Shows an operation as the terminal shows it that started it. ID is an operation;
-NAME, or nothing, means a cluster's latest. Ctrl-C stops watching, and not the
-operation. The exit code is the operation's.`,
+		Use: "watch [ID|NAME]", Short: "Watch a running operation",
+		Long: `Shows the progress of an operation as in the terminal that started it. Give the ID
+of an operation, or the NAME of a cluster for its latest operation. Ctrl-C stops
+watching; it does not stop the operation. The exit code is that of the operation.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.operationsAndClusters,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -267,7 +268,7 @@ operation. The exit code is the operation's.`,
 	}
 }
 
-// watch shows an operation to its end, and how it ended.
+// watch shows an operation until it ends, and its result.
 func (a *app) watch(ctx context.Context, svc lifecycle.Service, o *v1alpha1.Operation) error {
 	v := a.view(nil)
 	defer v.Close()
@@ -292,7 +293,7 @@ func (a *app) watch(ctx context.Context, svc lifecycle.Service, o *v1alpha1.Oper
 	ending := view.Ending{Result: res, Kind: lifecycle.Kind(o.Spec.Type), Style: a.style()}
 	switch code := outcomeCode(last.Outcome); {
 	case errors.Is(err, store.ErrNoEnd):
-		a.say("Nobody runs operation %s any more: its process was killed.", o.Name)
+		a.say("Operation %s is no longer running: its process was killed.", o.Name)
 		ending.Onward(a.Err)
 		return &exitError{code: exitFailed}
 	case err != nil:
@@ -305,7 +306,7 @@ func (a *app) watch(ctx context.Context, svc lifecycle.Service, o *v1alpha1.Oper
 	return nil
 }
 
-// events hands an operation's events to a sink.
+// events passes an operation's events to a sink.
 func (a *app) events(ctx context.Context, svc lifecycle.Service, id string, follow bool, to event.Sink) error {
 	err := svc.Events(ctx, id, follow, func(e event.Event) error { to.Emit(e); return nil })
 	if err != nil && ctx.Err() != nil {
@@ -314,7 +315,7 @@ func (a *app) events(ctx context.Context, svc lifecycle.Service, id string, foll
 	return err
 }
 
-// latest is the operation named, or the latest of the cluster that is.
+// latest returns the named operation, or the latest operation of the named cluster.
 func (a *app) latest(ctx context.Context, svc lifecycle.Service, args []string) (string, error) {
 	if len(args) > 0 {
 		list, err := svc.Clusters(ctx)
@@ -339,14 +340,14 @@ func (a *app) latest(ctx context.Context, svc lifecycle.Service, args []string) 
 	return list[0].Name, nil
 }
 
-// operationsAndClusters completes what watch takes.
+// operationsAndClusters completes the argument of watch: an operation or a cluster.
 func (a *app) operationsAndClusters(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 	clusters, directive := a.clusterNames(cmd, args, begin)
 	ids, more := a.operationIDs(cmd, args, begin)
 	return append(clusters, ids...), directive | more
 }
 
-// operationIDs completes the id of an operation.
+// operationIDs completes the ids of operations.
 func (a *app) operationIDs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -12,22 +12,21 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// A hostOutput is what one host printed, for programs.
+// A hostOutput is the output of one host as JSON or YAML.
 type hostOutput struct {
 	lifecycle.HostResult
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
-	// Encoding is "base64" of output that is no text (UTF-8): of both streams
-	// then, and "" of text.
+	// Encoding is "base64" for both streams if one is not UTF-8 text, otherwise "".
 	Encoding string `json:"encoding,omitempty"`
-	// Truncated says that more was printed than is told.
+	// Truncated reports whether the host printed more than is included.
 	Truncated bool `json:"truncated,omitempty"`
 }
 
-// maxKept is how much of each stream of a host is told to programs, in bytes.
+// maxKept limits how much of each stream of a host is included in JSON or YAML, in bytes.
 const maxKept = 4 << 20
 
-// head keeps the beginning of what is written to it.
+// head keeps the beginning of the data that is written to it.
 type head struct {
 	bytes.Buffer
 	more bool
@@ -40,7 +39,7 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text is what was kept, without half a sign at the end of what was cut off.
+// text returns the kept data, without an incomplete character at the end.
 func (h *head) text() []byte {
 	b := h.Bytes()
 	for i := 1; h.more && i < utf8.UTFMax && i <= len(b); i++ {
@@ -64,7 +63,7 @@ func newHostOutput(r lifecycle.HostResult, out, errw *head) hostOutput {
 	return h
 }
 
-// A sink is where data goes; it keeps the first error of writing there.
+// A sink passes data to a writer and keeps the first error.
 type sink struct {
 	w   io.Writer
 	mu  sync.Mutex
@@ -83,8 +82,8 @@ func (s *sink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// failed is why what was done cannot be told; it goes before what failed on
-// hosts.
+// failed returns the error of writing the output, if there is one. It has precedence over
+// err, the error of the hosts.
 func (s *sink) failed(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,8 +93,8 @@ func (s *sink) failed(err error) error {
 	return fmt.Errorf("writing the output: %w", s.err)
 }
 
-// outputs are where what hosts print goes, and what is done when one has
-// ended; finish writes what is left.
+// outputs returns a function that gives the writers for a host's output, a function that
+// is called when a host has ended, which may be nil, and a function that writes the rest.
 func (a *app) outputs(to *sink, targets []lifecycle.Target) (output func(lifecycle.Target) (io.Writer, io.Writer), done func(lifecycle.HostResult), finish func()) {
 	if a.format != view.Text {
 		kept := map[[2]string]*[2]head{}

@@ -14,39 +14,39 @@ import (
 	"slipway.dev/slipway/internal/cli/view"
 )
 
-// pluginPrefix begins the names of programs that are commands of ours.
+// pluginPrefix is the prefix of the names of plugins.
 const pluginPrefix = "slipway-"
 
 // A plugin is an executable on PATH whose name makes it a command.
 type plugin struct {
-	Name    string `json:"name"` // of the command: "foo bar"
+	Name    string `json:"name"` // the command: "foo bar"
 	Path    string `json:"path"`
 	Warning string `json:"warning,omitempty"`
 }
 
-// plugins are those on PATH, in the order they are found.
+// plugins returns the plugins on PATH, in the order in which they are found.
 func (a *app) plugins(root *cobra.Command) []plugin {
 	var out []plugin
 	first := map[string]string{}
 	for _, dir := range filepath.SplitList(a.env.Getenv("PATH")) {
 		entries, err := os.ReadDir(dir)
 		if err != nil || !filepath.IsAbs(dir) {
-			continue // PATH may name what is not there
+			continue // PATH may contain directories that do not exist
 		}
 		for _, e := range entries {
 			base, ok := strings.CutPrefix(e.Name(), pluginPrefix)
-			if !ok || base == "" || base == "node" { // slipway-node is our helper for hosts
+			if !ok || base == "" || base == "node" { // slipway-node is the node helper, not a plugin
 				continue
 			}
 			path := filepath.Join(dir, e.Name())
 			p := plugin{Name: commandName(base), Path: path}
 			switch {
 			case first[base] != "":
-				p.Warning = "never runs: " + first[base] + " comes first"
+				p.Warning = "never runs: " + first[base] + " comes first on PATH"
 			case !executable(path):
 				p.Warning = "is not executable"
 			case known(root, strings.Fields(p.Name)):
-				p.Warning = "never runs: slipway has a command of that name"
+				p.Warning = "never runs: slipway has a command with that name"
 			}
 			if first[base] == "" && p.Warning == "" {
 				first[base] = path
@@ -57,8 +57,8 @@ func (a *app) plugins(root *cobra.Command) []plugin {
 	return out
 }
 
-// commandName is the command that a program's name makes: dashes part words,
-// underscores are dashes.
+// commandName returns the command for a plugin's file name: dashes separate words,
+// and underscores become dashes.
 func commandName(base string) string {
 	words := strings.Split(base, "-")
 	for i, w := range words {
@@ -72,14 +72,14 @@ func executable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 
-// known says that a command line is one of our own commands.
+// known reports whether a command line is one of Slipway's own commands.
 func known(root *cobra.Command, words []string) bool {
 	cmd, _, err := root.Find(words)
 	return err == nil && cmd != root
 }
 
-// plugin finds the program for a command line that is none of ours: of
-// "foo bar --x", slipway-foo-bar if there is one, else slipway-foo.
+// plugin finds the plugin for a command line that is not one of Slipway's commands:
+// for "foo bar --x", slipway-foo-bar if it exists, otherwise slipway-foo.
 func (a *app) plugin(root *cobra.Command, args []string) (path string, rest []string) {
 	words := args[:0:0]
 	for _, w := range args {
@@ -105,7 +105,7 @@ func (a *app) plugin(root *cobra.Command, args []string) (path string, rest []st
 	return "", nil
 }
 
-// runPlugin puts a plugin in the place of this program.
+// runPlugin replaces this process with a plugin.
 func (a *app) runPlugin(path string, rest []string) error {
 	err := a.env.Exec(path, append([]string{path}, rest...), a.env.Environ())
 	if err != nil {
@@ -115,9 +115,10 @@ func (a *app) runPlugin(path string, rest []string) error {
 }
 
 func (a *app) pluginCmd() *cobra.Command {
-	cmd := program.Parent("plugin", "Further commands: programs on PATH whose names begin with "+pluginPrefix)
-	cmd.Long = `A program slipway-foo on PATH is the command "slipway foo", slipway-foo-bar is
-"slipway foo bar", and slipway-foo_bar is "slipway foo-bar".`
+	cmd := program.Parent("plugin", "Manage plugins")
+	cmd.Long = `Plugins are programs on PATH whose names begin with "` + pluginPrefix + `". slipway-foo is the
+command "slipway foo", slipway-foo-bar is "slipway foo bar", and slipway-foo_bar is
+"slipway foo-bar".`
 	var nameOnly bool
 	list := &cobra.Command{
 		Use: "list", Short: "List the plugins on PATH", Args: cobra.NoArgs,
@@ -134,14 +135,14 @@ func (a *app) pluginCmd() *cobra.Command {
 			return a.data(found, func(w io.Writer) error { return a.pluginTable(w, found, nameOnly) })
 		},
 	}
-	list.Flags().BoolVar(&nameOnly, "name-only", false, "list the programs' names alone")
+	list.Flags().BoolVar(&nameOnly, "name-only", false, "list only the file names of the plugins")
 	cmd.AddCommand(list)
 	return cmd
 }
 
 func (a *app) pluginTable(w io.Writer, found []plugin, nameOnly bool) error {
 	if len(found) == 0 {
-		a.say("No plugins on PATH.")
+		a.say("No plugins found on PATH.")
 		return nil
 	}
 	if nameOnly {

@@ -17,11 +17,11 @@ func (a *app) precheckCmd() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "precheck [-f FILE] [NAME]",
-		Short: "Look for everything that would keep a cluster from working",
-		Long: `Looks at all hosts of FILE, or of a recorded cluster, or, if there is neither,
-at this machine, and reports all problems of all hosts at once. It changes
-nothing. Exit code 2 says that there are problems; a finding is passed over
-with --ignore-check.`,
+		Short: "Check hosts for problems",
+		Long: `Checks all hosts of FILE or of a saved cluster, and reports all problems of all
+hosts at once. Without FILE and without a saved cluster, checks this machine. The
+command changes nothing. Exit code 2 means that there are problems. --ignore-check
+ignores a finding.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -37,8 +37,8 @@ with --ignore-check.`,
 	return cmd
 }
 
-// toCheck is the cluster to look at: this machine, if none is named or
-// recorded.
+// toCheck returns a request for the cluster to check: for this machine, if no cluster
+// is given or saved.
 func (a *app) toCheck(ctx context.Context, file string, args []string) (lifecycle.Request, error) {
 	r, err := a.request(ctx, lifecycle.Create, file, args)
 	var list diag.List
@@ -52,7 +52,7 @@ func (a *app) toCheck(ctx context.Context, file string, args []string) (lifecycl
 	return r, err
 }
 
-// prechecked shows what a precheck finds.
+// prechecked runs a precheck and shows its findings.
 func (a *app) prechecked(ctx context.Context, r lifecycle.Request) error {
 	list, err := a.precheck(ctx, r)
 	if err != nil {
@@ -73,7 +73,7 @@ func (a *app) precheck(ctx context.Context, r lifecycle.Request) (diag.List, err
 	return list, refuse(err)
 }
 
-// findings shows what a precheck found.
+// findings shows the findings of a precheck. It returns an exitError if one is an error.
 func (a *app) findings(list diag.List) error {
 	if list == nil {
 		list = diag.List{}

@@ -12,19 +12,23 @@ func (a *app) rotateCACmd() *cobra.Command {
 	var which []string
 	cmd := &cobra.Command{
 		Use:   "rotate-ca [NAME]",
-		Short: "Exchange what a cluster's programs trust, while it serves",
-		Long: `Exchanges keys that everything in a cluster goes by for others, on a cluster that
-serves all along. --which says which: service-account is the key that signs tokens
-of service accounts, cluster the authority by which API servers, kubelets and who
-asks the API know one another, front-proxy the one by which the APIs that API servers
-hand requests to (metrics-server) know API servers, etcd the one by which members of
-etcd and API servers know each other.
+		Short: "Rotate a CA or the service account signing key",
+		Long: `Rotates a CA or the service account signing key while the cluster keeps serving.
+--which selects it:
+  service-account  the key that signs tokens of service accounts
+  cluster          the CA of API servers, kubelets and API clients
+  front-proxy      the CA by which extension APIs (such as metrics-server)
+                   authenticate API servers
+  etcd             the CA of etcd members and of API servers as their clients
 
-All come to trust what is new, one after the other; then all sign with it; what holds
-something older is made anew, or asked whether it goes by what is new; and when
-nothing needs what is old any more, it is dropped. What still needs it is named: then
-the exchange stops there, with both in force, until "slipway resume". Cut off
-anywhere, it goes on by that, or by the same command again.`,
+First, all programs trust the new CA or key in addition to the old one. Then all
+programs sign with the new one. Slipway recreates everything that holds older
+tokens or certificates, or checks that it uses the new ones. When nothing needs
+the old CA or key, Slipway removes it.
+
+If something still needs the old one, Slipway names it and stops; both remain
+valid. Run "slipway resume" to continue. To continue an interrupted rotation, run
+"slipway resume" or the same command again.`,
 		Example: `  slipway certs rotate-ca prod --which service-account
   slipway certs rotate-ca prod --which cluster
   slipway certs rotate-ca prod --which front-proxy
@@ -32,7 +36,7 @@ anywhere, it goes on by that, or by the same command again.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(which) == 0 {
-				return problem(idUsage, "there are: "+strings.Join(lifecycle.RotationNames(), ", "), "say with --which what is to be exchanged")
+				return problem(idUsage, "use --which with one of: "+strings.Join(lifecycle.RotationNames(), ", "), "--which is required")
 			}
 			r, err := a.request(cmd.Context(), lifecycle.RotateCA, "", args)
 			if err != nil {
@@ -43,7 +47,7 @@ anywhere, it goes on by that, or by the same command again.`,
 		},
 	}
 	a.changeFlags(cmd)
-	cmd.Flags().StringSliceVar(&which, "which", nil, "exchange `what`: "+strings.Join(lifecycle.RotationNames(), ", "))
+	cmd.Flags().StringSliceVar(&which, "which", nil, "the `name` of the CA or key to rotate: "+strings.Join(lifecycle.RotationNames(), ", "))
 	_ = cmd.RegisterFlagCompletionFunc("which", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return lifecycle.RotationNames(), cobra.ShellCompDirectiveNoFileComp
 	})

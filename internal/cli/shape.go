@@ -25,13 +25,13 @@ func (a *app) addNodesCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "nodes {-f FILE | --host HOST...} [NAME]", Aliases: []string{"node"},
-		Short: "Add hosts to a cluster: those that are new in a file, or those named",
-		Long: `Adds hosts to a cluster that runs: those of FILE that are not on record yet, or
-those named with --host, which are written into the record. Other differences
-of the file are left to: slipway apply -f FILE
+		Short: "Add nodes to a cluster",
+		Long: `Adds hosts to a running cluster: the hosts of FILE that are not in the cluster's
+saved state, or the hosts given with --host, which are added to the saved state.
+The command ignores other differences of the file; apply them with: slipway apply -f FILE
 
-A host whose name is on record, and which is another machine by now, takes the
-place of the one before. Workers that are there already are not even asked.`,
+If a host has the name of an existing host but is another machine, it replaces the
+existing host. Slipway does not connect to workers that are already in the cluster.`,
 		Example: `  slipway add nodes -f prod.yaml
   slipway add nodes prod --host root@10.0.0.14=worker --host root@10.0.0.15=worker,name=big`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
@@ -68,24 +68,23 @@ func (a *app) deleteNodesCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "nodes {NODE... | --host HOST...}", Aliases: []string{"node"},
-		Short: "Take nodes off a cluster and put their hosts back as they were",
-		Long: `Takes nodes off a cluster that goes on without them: they are drained, with
-disruption budgets respected, their hosts are put back as they were before, and
-the nodes are deleted. NODE is a name, an address, a range (w[2:10]) or a role
-(role=worker).
+		Short: "Remove nodes from a cluster and reset their hosts",
+		Long: `Removes nodes from a running cluster. Slipway drains the nodes (it respects
+PodDisruptionBudgets), resets their hosts, and deletes the nodes. NODE is a name,
+an address, a range (w[2:10]) or a role (role=worker).
 
-This removes what the cluster keeps on these hosts. It is confirmed by typing
-the host's name (the cluster's, for several), by --yes, or by --allow-removal.
+This removes the cluster's data on these hosts. Confirm it by typing the host's name
+(for several hosts, the cluster's name), with --yes, or with --allow-removal.
 
-A host that does not answer is refused; when it is gone for good, --forget takes
-its node off all the same, and what is on the host stays there. It must be off:
-while the cluster says that its node is ready (for about 40 seconds after it
-died), it is refused, but with --force. Should the machine come back, the cluster
-turns it away, until it has been put back by its address: --host.`,
+An unreachable host is refused. If it is permanently lost, --forget removes its node
+anyway; the files on the host remain. The machine must be off: while the cluster
+still reports the node as ready (about 40 seconds after a crash), the removal is
+refused, except with --force. If the machine comes back, the cluster rejects it until
+you reset it by its address with --host.`,
 		Example: `  slipway delete node w3
   slipway delete nodes w3 w4 --cluster prod --yes
-  slipway delete node w3 --forget              # its machine is gone
-  slipway delete node --host root@10.0.0.13    # and is back again`,
+  slipway delete node w3 --forget              # its machine is permanently lost
+  slipway delete node --host root@10.0.0.13    # the machine came back; reset it`,
 		ValidArgsFunction: a.hostNames(&cluster),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var of []string
@@ -97,10 +96,10 @@ turns it away, until it has been put back by its address: --host.`,
 				return err
 			}
 			if len(args) == 0 && len(hosts) == 0 {
-				return problem(idUsage, "see: "+cmd.CommandPath()+" --help", "which nodes? None is named")
+				return problem(idUsage, "see: "+cmd.CommandPath()+" --help", "no nodes given")
 			}
 			for _, text := range hosts {
-				flag, err := spec.ParseHostFlag(text + "=" + string(v1alpha1.RoleWorker)) // as good as any: it has none
+				flag, err := spec.ParseHostFlag(text + "=" + string(v1alpha1.RoleWorker)) // any valid role; the host has none
 				if err != nil {
 					return err
 				}
@@ -110,41 +109,41 @@ turns it away, until it has been put back by its address: --host.`,
 			return a.operate(cmd.Context(), operation{prepare: a.prepare(r), named: true, allowRemoval: allowRemoval})
 		},
 	}
-	cmd.Flags().StringVar(&cluster, "cluster", "", "the `cluster` they are in")
+	cmd.Flags().StringVar(&cluster, "cluster", "", "the `cluster` of the nodes")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", func(cmd *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
 		return a.clusterNames(cmd, nil, text)
 	})
-	cmd.Flags().StringArrayVar(&hosts, "host", nil, "a `HOST` that was given up with --forget, and is back: [user@]address[:port] (repeatable)")
+	cmd.Flags().StringArrayVar(&hosts, "host", nil, "reset a `HOST` that was removed with --forget and came back: [user@]address[:port] (repeatable)")
 	leavingFlags(cmd, &allowRemoval, &forget, &removal)
 	a.changeFlags(cmd)
 	return cmd
 }
 
-// leavingFlags are about hosts that leave a cluster which goes on.
+// leavingFlags adds the flags for hosts that are removed from a running cluster.
 func leavingFlags(cmd *cobra.Command, allowRemoval, forget *bool, r *lifecycle.Removal) {
 	removalFlag(cmd, allowRemoval)
 	drainFlags(cmd, r, lifecycle.DefaultDrainTimeout)
 	f := cmd.Flags()
-	f.Lookup("force").Usage += "; with --forget, give up hosts that run"
-	f.BoolVar(forget, "forget", false, "give up hosts that leave and do not answer: what is on them stays")
+	f.Lookup("force").Usage += "; with --forget, also remove hosts that are running"
+	f.BoolVar(forget, "forget", false, "remove hosts even if they are unreachable; their files remain")
 }
 
-// drainFlags are about the pods of nodes that go out of service. Without a limit
-// it is the one with which an operation was begun.
+// drainFlags adds the flags for draining nodes. A limit of 0 means the limit with which
+// the operation began.
 func drainFlags(cmd *cobra.Command, r *lifecycle.Removal, limit time.Duration) {
 	f := cmd.Flags()
-	f.BoolVar(&r.Force, "force", false, "delete pods that cannot be evicted: without a controller, or with a budget that never lets go")
+	f.BoolVar(&r.Force, "force", false, "delete pods that cannot be evicted: pods without a controller, or with a disruption budget that never allows it")
 	r.DrainTimeout = limit
-	f.Var((*limitFlag)(&r.DrainTimeout), "drain-timeout", "how long to wait for the pods of a node to leave")
+	f.Var((*limitFlag)(&r.DrainTimeout), "drain-timeout", "how long to wait for the pods of a node to terminate")
 }
 
-// A limitFlag is a duration that is above nothing.
+// A limitFlag is a duration greater than zero.
 type limitFlag time.Duration
 
 func (l *limitFlag) Set(text string) error {
 	d, err := time.ParseDuration(text)
 	if err == nil && d <= 0 {
-		err = errors.New("it must be above nothing, such as 10m")
+		err = errors.New("must be greater than zero, for example 10m")
 	}
 	if err != nil {
 		return err

@@ -16,12 +16,12 @@ import (
 
 func (a *app) sshCmd() *cobra.Command {
 	return program.WordsOnly(&cobra.Command{
-		Use: "ssh [CLUSTER@]HOST [-- COMMAND [ARG...]]", Short: "Log in to a host, as Slipway does",
-		Long: `Logs in to a host with the cluster's own settings: user, port, keys or passwords,
-bastion, and the host keys that Slipway knows. Without a command it is the login
-shell. The exit code is the command's. When the host has not answered for half a
-minute the connection is closed. On a terminal, ~. at the beginning of a line closes
-it at once (exit code 255), as with ssh.`,
+		Use: "ssh [CLUSTER@]HOST [-- COMMAND [ARG...]]", Short: "Log in to a host",
+		Long: `Logs in to a host with the settings of its cluster: user, port, keys or passwords,
+bastion, and the host keys that Slipway knows. Without a command, starts the login
+shell. The exit code is that of the command. If the host does not respond for 30
+seconds, the connection is closed. On a terminal, ~. at the beginning of a line
+closes the connection immediately (exit code 255), as with ssh.`,
 		Example: `  slipway ssh w1
   slipway ssh prod@cp1 -- sudo journalctl -u kubelet -f`,
 		Args: cobra.ArbitraryArgs, ValidArgsFunction: a.selectorNames,
@@ -31,7 +31,7 @@ it at once (exit code 255), as with ssh.`,
 				dash = len(args)
 			}
 			if dash != 1 {
-				return problem(idUsage, "slipway ssh [CLUSTER@]HOST -- COMMAND", "one host comes first, and a command after --")
+				return problem(idUsage, "slipway ssh [CLUSTER@]HOST -- COMMAND", "expected one host, and an optional command after --")
 			}
 			return a.login(cmd.Context(), args[0], args[1:])
 		},
@@ -44,11 +44,11 @@ func (a *app) login(ctx context.Context, selector string, argv []string) error {
 		return err
 	}
 	if len(targets) != 1 {
-		return problem(idUsage, "name one of them; for all at once: slipway exec "+selector+" -- COMMAND", "%s means %d hosts", selector, len(targets))
+		return problem(idUsage, "give one of these hosts; to run a command on all: slipway exec "+selector+" -- COMMAND", "%s selects %d hosts", selector, len(targets))
 	}
 	sh := remote.Shell{Argv: argv, In: a.In, Out: a.Out, Err: a.Err}
 	tty, ok := a.In.(*os.File)
-	if ok && view.IsTerminal(tty) && a.Colour { // both ends of it are a terminal
+	if ok && view.IsTerminal(tty) && a.Colour { // input and output are a terminal
 		back, err := a.terminal(tty, &sh)
 		if err != nil {
 			return err
@@ -62,7 +62,8 @@ func (a *app) login(ctx context.Context, selector string, argv []string) error {
 	return err
 }
 
-// terminal makes the person's terminal raw, and has the host follow its size.
+// terminal sets the user's terminal to raw mode and sends its size to the host. The
+// returned function restores the terminal.
 func (a *app) terminal(tty *os.File, sh *remote.Shell) (back func(), err error) {
 	before, err := term.MakeRaw(int(tty.Fd()))
 	if err != nil {
@@ -80,7 +81,7 @@ func (a *app) terminal(tty *os.File, sh *remote.Shell) (back func(), err error) 
 				c, r := view.TerminalSize(tty)
 				select {
 				case sizes <- [2]int{c, r}:
-				default: // the last one has not been told yet
+				default: // the previous size has not been sent yet
 				}
 			case <-over:
 				return
@@ -95,6 +96,6 @@ func (a *app) terminal(tty *os.File, sh *remote.Shell) (back func(), err error) 
 	return func() {
 		close(over)
 		a.env.StopNotify(changed)
-		_ = term.Restore(int(tty.Fd()), before) // gone with its window, at worst
+		_ = term.Restore(int(tty.Fd()), before) // fails only if the terminal is closed
 	}, nil
 }

@@ -19,7 +19,7 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// problem is a refusal with one reason.
+// problem returns an error with one diagnostic.
 func problem(id, hint, format string, args ...any) error {
 	return diag.List{{ID: id, Severity: diag.Error, Message: fmt.Sprintf(format, args...), Hint: hint}}
 }
@@ -30,14 +30,14 @@ func fileFlag(cmd *cobra.Command, file *string, use string) {
 	_ = cmd.MarkFlagFilename("file", "yaml", "yml", "json") // the flag is there
 }
 
-// a cluster from a file.
+// described is a cluster from a file.
 type described struct {
 	*spec.Loaded
-	dir  string // where its relative paths begin
-	path string // absolute, "" if it is no file
+	dir  string // the base of its relative paths
+	path string // absolute; "" if it was not read from a file
 }
 
-// called is what people call a file.
+// called returns a file's name for messages.
 func called(file string) string {
 	if file == "-" {
 		return "standard input"
@@ -45,12 +45,12 @@ func called(file string) string {
 	return file
 }
 
-// maxFile is the largest cluster file or saved plan, in bytes: a device must
-// not be read until this machine has no memory left.
+// maxFile limits the size of a cluster file or saved plan, in bytes, so that reading
+// an endless device does not use up this machine's memory.
 const maxFile = 64 << 20
 
-// read reads a file; "-" is standard input. Neither needs to be an ordinary
-// file; when ctx is done, what has not come is not waited for.
+// read reads a file; "-" is standard input. The file may be a pipe or a device.
+// read does not wait for more data when ctx is done.
 func (a *app) read(ctx context.Context, file string) ([]byte, string, error) {
 	type content struct {
 		data []byte
@@ -58,7 +58,7 @@ func (a *app) read(ctx context.Context, file string) ([]byte, string, error) {
 		err  error
 	}
 	come := make(chan content, 1)
-	go func() { // ends with the program at the latest: a read cannot be called off
+	go func() { // ends with the program at the latest: a read cannot be cancelled
 		data, dir, err := a.readAll(file)
 		come <- content{data, dir, err}
 	}()
@@ -86,7 +86,7 @@ func (a *app) readAll(file string) (data []byte, dir string, err error) {
 		data, err = io.ReadAll(io.LimitReader(in, maxFile+1))
 	}
 	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("it has more than %d MiB", maxFile>>20)
+		err = fmt.Errorf("the file is larger than %d MiB", maxFile>>20)
 	}
 	if err != nil {
 		return nil, "", problem(idFile, "", "reading %s: %v", called(file), unwrapPath(err))
@@ -94,7 +94,7 @@ func (a *app) readAll(file string) (data []byte, dir string, err error) {
 	return data, dir, nil
 }
 
-// unwrapPath leaves out the path, which has been said.
+// unwrapPath removes the path from an error, because the message already has it.
 func unwrapPath(err error) error {
 	var p *os.PathError
 	if errors.As(err, &p) {
@@ -103,8 +103,8 @@ func unwrapPath(err error) error {
 	return err
 }
 
-// load reads a cluster from a file's content and checks the files it names.
-// Warnings are told.
+// load reads a cluster from a file's content and checks the files that it names.
+// It prints warnings.
 func (a *app) load(ctx context.Context, file string, data []byte, dir string) (*described, error) {
 	cat, err := a.catalogue()
 	if err != nil {
@@ -114,16 +114,16 @@ func (a *app) load(ctx context.Context, file string, data []byte, dir string) (*
 	loader := spec.Loader{
 		Files: &paths,
 		Supported: func(v string) error {
-			_, err := cat.With(v, release.Components{}).Resolve(v) // which minors bundles have, the service sees
+			_, err := cat.With(v, release.Components{}).Resolve(v) // the service checks the minor versions of bundles
 			return err
 		},
 	}
 	loader.Recorded = func(name string) *v1alpha1.Cluster {
 		svc, err := a.svc(ctx)
 		if err != nil {
-			return nil // whoever needs it says so
+			return nil // a later step that needs the service reports the error
 		}
-		c, _ := svc.Cluster(ctx, name) // nil if there is none
+		c, _ := svc.Cluster(ctx, name) // nil if it is not in the state
 		return c
 	}
 	loaded, err := loader.Load(called(file), data)
@@ -141,7 +141,7 @@ func (a *app) load(ctx context.Context, file string, data []byte, dir string) (*
 	return d, nil
 }
 
-// loadFile reads a cluster file. A name given beside it must be its own.
+// loadFile reads a cluster file. name, if it is not "", must be the name in the file.
 func (a *app) loadFile(ctx context.Context, file, name string) (*described, error) {
 	data, dir, err := a.read(ctx, file)
 	if err != nil {
@@ -152,16 +152,16 @@ func (a *app) loadFile(ctx context.Context, file, name string) (*described, erro
 		return nil, err
 	}
 	if name != "" && name != d.Cluster.Name {
-		return nil, problem(idNameMismatch, "leave the name out, or name the right file", "%s describes cluster %s, not %s", called(file), d.Cluster.Name, name)
+		return nil, problem(idNameMismatch, "leave out the name, or give the right file", "%s describes cluster %s, not %s", called(file), d.Cluster.Name, name)
 	}
 	return d, nil
 }
 
-// thisHost describes a cluster of this machine alone.
+// thisHost describes a one-node cluster of this machine.
 func (a *app) thisHost(ctx context.Context, name, kubernetes string) (*described, error) {
 	host, err := a.env.Hostname()
 	if err != nil {
-		return nil, refuse(fmt.Errorf("asking for the host's name: %w", err))
+		return nil, refuse(fmt.Errorf("reading the host name: %w", err))
 	}
 	host = label(host)
 	if name == "" {
@@ -184,11 +184,11 @@ func (a *app) thisHost(ctx context.Context, name, kubernetes string) (*described
 	if err != nil {
 		return nil, err
 	}
-	if a.env.CgroupV1() { // there is no file to allow it in
+	if a.env.CgroupV1() { // without a file the user cannot allow it
 		d.Cluster.Spec.Kubernetes.Kubelet.Config = map[string]any{"failCgroupV1": false}
 		a.warn(diag.List{{
-			ID: idOldCgroups, Severity: diag.Warning, Message: "this machine has cgroup v1, which kubelets will stop to support",
-			Hint: "boot it with cgroup v2: kernel argument systemd.unified_cgroup_hierarchy=1",
+			ID: idOldCgroups, Severity: diag.Warning, Message: "this machine uses cgroup v1, which future kubelets will not support",
+			Hint: "boot this machine with cgroup v2: kernel argument systemd.unified_cgroup_hierarchy=1",
 		}})
 	}
 	return d, nil
@@ -196,7 +196,7 @@ func (a *app) thisHost(ctx context.Context, name, kubernetes string) (*described
 
 var notLabel = regexp.MustCompile(`[^a-z0-9]+`)
 
-// label makes a DNS label of a host's name.
+// label converts a host's name to a DNS label.
 func label(host string) string {
 	host, _, _ = strings.Cut(strings.ToLower(host), ".")
 	host = notLabel.ReplaceAllString(host, "-")
@@ -209,17 +209,17 @@ func label(host string) string {
 	return host
 }
 
-// named refuses what cannot be a cluster's name.
+// named returns an error if name is not a valid cluster name.
 func named(name string) error {
 	problems := spec.NameProblems(name)
 	if len(problems) == 0 {
 		return nil
 	}
-	return problem(idName, "see the clusters: slipway get clusters", "%q cannot name a cluster: %s", name, strings.Join(problems, "; "))
+	return problem(idName, "list the clusters: slipway get clusters", "%q is not a valid cluster name: %s", name, strings.Join(problems, "; "))
 }
 
-// which answers the cluster that is meant: the one named, else the default,
-// else the only one.
+// which returns the name of the cluster to use: the argument, or the default
+// cluster, or the only cluster.
 func (a *app) which(ctx context.Context, args []string) (string, error) {
 	if len(args) > 0 {
 		return args[0], named(args[0])
@@ -241,7 +241,7 @@ func (a *app) which(ctx context.Context, args []string) (string, error) {
 	}
 	switch len(list) {
 	case 0:
-		return "", problem(idNoCluster, "make one: slipway create cluster, or name a file with -f", "no cluster is recorded")
+		return "", problem(idNoCluster, "create a cluster (slipway create cluster), or give a cluster file with -f", "no clusters found")
 	case 1:
 		return list[0].Name, nil
 	}
@@ -249,10 +249,11 @@ func (a *app) which(ctx context.Context, args []string) (string, error) {
 	for _, c := range list {
 		names = append(names, c.Name)
 	}
-	return "", problem(idWhichCluster, "name one, or choose a default: slipway use NAME", "which cluster? There are: %s", strings.Join(names, ", "))
+	return "", problem(idWhichCluster, "give a cluster name, or set a default: slipway use NAME", "no cluster name given; clusters: %s", strings.Join(names, ", "))
 }
 
-// request asks for an operation on the cluster of -f, else on the one meant.
+// request returns a request for the cluster of the file, or without a file for the
+// cluster that which returns.
 func (a *app) request(ctx context.Context, kind lifecycle.Kind, file string, args []string) (lifecycle.Request, error) {
 	if file != "" {
 		name := ""
@@ -272,7 +273,7 @@ func (a *app) request(ctx context.Context, kind lifecycle.Kind, file string, arg
 	return a.asked(lifecycle.Request{Kind: kind, Name: name}), nil
 }
 
-// chosen is the service, and the cluster that is meant.
+// chosen returns the service and the name of the cluster to use.
 func (a *app) chosen(ctx context.Context, args []string) (lifecycle.Service, string, error) {
 	name, err := a.which(ctx, args)
 	if err != nil {
@@ -288,23 +289,23 @@ func (a *app) described(kind lifecycle.Kind, d *described) lifecycle.Request {
 	})
 }
 
-// passFlags adds what is passed over when hosts are looked at.
+// passFlags adds the flags that ignore errors and findings of hosts.
 func (a *app) passFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&a.ignoreErrors, "ignore-errors", false, "let the other hosts finish when one fails")
-	cmd.Flags().StringArrayVar(&a.ignoreChecks, "ignore-check", nil, "pass over the precheck finding with this `id` (repeatable; recorded)")
+	cmd.Flags().BoolVar(&a.ignoreErrors, "ignore-errors", false, "continue on other hosts when a host fails")
+	cmd.Flags().StringArrayVar(&a.ignoreChecks, "ignore-check", nil, "ignore the precheck finding with this `id` (repeatable; saved with the operation)")
 }
 
-// changeFlags adds what commands that change hosts pass over or break.
+// changeFlags adds the flags that are common to commands that change hosts.
 func (a *app) changeFlags(cmd *cobra.Command) {
 	a.passFlags(cmd)
 	breakFlag(cmd, &a.breakLock)
 }
 
 func breakFlag(cmd *cobra.Command, breaks *bool) {
-	cmd.Flags().BoolVar(breaks, "break-lock", false, "take over a lock whose holder cannot be asked")
+	cmd.Flags().BoolVar(breaks, "break-lock", false, "take over a lock whose holder is not reachable")
 }
 
-// asked adds the flags that passFlags and changeFlags made.
+// asked sets the values of the flags of passFlags and changeFlags in a request.
 func (a *app) asked(r lifecycle.Request) lifecycle.Request {
 	r.IgnoreChecks, r.IgnoreErrors, r.BreakLock = a.ignoreChecks, a.ignoreErrors, a.breakLock
 	return r

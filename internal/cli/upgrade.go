@@ -19,30 +19,30 @@ func (a *app) upgradeCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "upgrade {--to VERSION | -f FILE} [NAME]",
-		Short: "Take a cluster to a newer version of Kubernetes",
-		Long: `Takes a cluster that runs to a newer version of Kubernetes, one minor at a time:
-each is planned, confirmed and carried out by itself, and is a point at which it
-can be left: the next one not begun, the exit code is 1, and what goes on is said.
-With FILE, to the version that stands there; other differences of the file are
-applied first, with: slipway apply -f FILE
+		Short: "Upgrade a cluster",
+		Long: `Upgrades a running cluster to a newer version of Kubernetes, one minor version at a
+time. Slipway plans, confirms and applies each minor version separately. If you stop
+between two minor versions, the exit code is 1 and the command to continue is printed.
+With FILE, upgrades to the version in FILE. Apply other differences of the file first
+with: slipway apply -f FILE
 
-Before anything is touched the cluster is looked at: APIs in use that go away,
-disruption budgets and webhooks that would stop it, nodes, certificates, disks,
-etcd, bundles. What an upgrade would stop at, or harm, refuses it, all at once
-(exit code 2; --ignore-check passes one over). --check reports that and no more.
+Before any change, Slipway checks the cluster: removed APIs that are still in use,
+PodDisruptionBudgets and webhooks that would block the upgrade, nodes, certificates,
+disks, etcd, and bundles. It reports all problems at once and refuses the upgrade
+(exit code 2; --ignore-check ignores a problem). --check only runs these checks.
 
-The first control plane goes first, by itself, then each further one, then the
-workers. A node is drained (disruption budgets are respected), upgraded, and put
-back in service when it is ready; one that does not come to that end keeps those
-after it from beginning, and the cluster goes on as it is: mend the cause, and go
-on with: slipway resume; or go back: slipway rollback
+The first control plane is upgraded first, then the other control planes one at a
+time, then the workers. Slipway drains a node (it respects PodDisruptionBudgets),
+upgrades it, and uncordons it when it is ready. If a node fails, no further node is
+started, and the cluster keeps working. Fix the cause and run "slipway resume", or run
+"slipway rollback".
 
-etcd, CoreDNS, kube-proxy and the way to the API follow when all nodes are
-through. The pods of a node are moved if there is another one for them; those of
-an only node run on.`,
+etcd, CoreDNS, kube-proxy and the control plane endpoint are upgraded after all nodes.
+Pods of a node move only if another node can run them; on a single node they keep
+running.`,
 		Example: `  slipway upgrade prod --to v1.37.1
   slipway upgrade prod --to v1.37.1 --check
-  slipway upgrade prod --to v1.37.1 --pause-after canary   # look at it, then: slipway resume prod
+  slipway upgrade prod --to v1.37.1 --pause-after canary   # inspect it, then: slipway resume prod
   slipway upgrade -f prod.yaml --max-unavailable 20%`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -60,11 +60,11 @@ an only node run on.`,
 			return a.upgrade(cmd.Context(), r, file)
 		},
 	}
-	fileFlag(cmd, &file, "the cluster file, with the version to go to; - is standard input")
+	fileFlag(cmd, &file, "the cluster file with the target version; - is standard input")
 	f := cmd.Flags()
-	f.StringVar(&to, "to", "", "the `version` to go to, such as v1.37.1")
-	f.BoolVar(&check, "check", false, "only report what the upgrade would meet, and touch nothing")
-	f.StringVar(&bundle, "bundle", "", "take the next version's content from this `bundle`: a file, a directory or a registry reference")
+	f.StringVar(&to, "to", "", "the target `version`, such as v1.37.1")
+	f.BoolVar(&check, "check", false, "only check for problems, and change nothing")
+	f.StringVar(&bundle, "bundle", "", "install the next version from this `bundle`: a file, a directory or a registry reference")
 	atOnceFlag(cmd, &rollout)
 	pauseFlag(cmd, &pause)
 	drainFlags(cmd, &removal, lifecycle.DefaultDrainTimeout)
@@ -73,7 +73,7 @@ an only node run on.`,
 	return cmd
 }
 
-// wayOf says where an upgrade has its content from, and where it stops.
+// wayOf sets the bundle of an upgrade, and the place after which it pauses.
 func wayOf(r *lifecycle.Request, bundle, pause string) (err error) {
 	if r.Rollout.PauseAfter, err = place(pause); err != nil {
 		return err
@@ -82,7 +82,7 @@ func wayOf(r *lifecycle.Request, bundle, pause string) (err error) {
 	return err
 }
 
-// upgrade goes from one minor to the next until there is no further one.
+// upgrade upgrades a cluster one minor version after the other until it reaches the target.
 func (a *app) upgrade(ctx context.Context, r lifecycle.Request, file string) error {
 	var before *lifecycle.Result
 	for {
@@ -94,12 +94,13 @@ func (a *app) upgrade(ctx context.Context, r lifecycle.Request, file string) err
 			return err
 		}
 		before = res
-		r.Version, r.Bundle, r.Follows = res.Onward, "", true // the bundle that is named was for the version before
+		r.Version, r.Bundle, r.Follows = res.Onward, "", true // the given bundle was for the previous version
 	}
 }
 
-// A betweenError is why a minor of an upgrade was not begun when the one before had
-// come to its end: that one is not taken back, and something was touched.
+// A betweenError is the reason why the next minor version of an upgrade was not started
+// after the previous one had completed. The previous one is kept, so the cluster was
+// changed.
 type betweenError struct {
 	error
 	before *lifecycle.Result
@@ -108,8 +109,8 @@ type betweenError struct {
 
 func (e *betweenError) Unwrap() error { return e.error }
 
-// explained are what is to say of it, behind what there is to say of its cause: how the
-// cluster is, and what goes on.
+// explained returns the diagnostics of the cause, and then a diagnostic with the version
+// that the cluster has now and the command that continues the upgrade.
 func (e *betweenError) explained(cause diag.List, code int) diag.List {
 	if len(cause) == 0 && code != exitInterrupted {
 		cause = diag.List{{Severity: diag.Error, Message: e.Error()}}
@@ -117,24 +118,26 @@ func (e *betweenError) explained(cause diag.List, code int) diag.List {
 	r := e.before
 	return append(slices.Clone(cause), diag.Diagnostic{
 		ID: idBetween, Severity: diag.Error,
-		Message: "cluster " + r.Cluster + " runs whole, with Kubernetes " + r.Reached + "; the next minor, on the way to " + r.Onward + ", was not begun",
-		Hint:    "go on with: " + lifecycle.OnwardCommand(r.Cluster, r.Onward, e.file),
+		Message: "cluster " + r.Cluster + " is completely upgraded to Kubernetes " + r.Reached +
+			"; the next minor version on the upgrade path to " + r.Onward + " was not started",
+		Hint: "continue with: " + lifecycle.OnwardCommand(r.Cluster, r.Onward, e.file),
 	})
 }
 
 func atOnceFlag(cmd *cobra.Command, rollout *lifecycle.Rollout) {
-	cmd.Flags().StringVar(&rollout.MaxUnavailable, "max-unavailable", "", "how many workers may be out of service at once: a number, or a share such as 20% (default 1)")
+	cmd.Flags().StringVar(&rollout.MaxUnavailable, "max-unavailable", "",
+		"how many workers may be unavailable at the same time: a number, or a percentage such as 20% (default 1)")
 }
 
 func pauseFlag(cmd *cobra.Command, to *string) {
-	cmd.Flags().StringVar(to, "pause-after", "", "stop an upgrade behind this `place`, to look: canary, control-plane, or wave")
+	cmd.Flags().StringVar(to, "pause-after", "", "pause an upgrade after this `step`: canary, control-plane or wave")
 }
 
-// place reads where to pause.
+// place parses the value of --pause-after.
 func place(text string) (lifecycle.Pause, error) {
 	p := lifecycle.Pause(text)
 	if !slices.Contains([]lifecycle.Pause{"", lifecycle.PauseCanary, lifecycle.PauseControlPlane, lifecycle.PauseWave}, p) {
-		return "", problem(idUsage, "say --pause-after canary, control-plane or wave", "there is no place %q to pause after", text)
+		return "", problem(idUsage, "use --pause-after canary, control-plane or wave", "invalid value %q for --pause-after", text)
 	}
 	return p, nil
 }

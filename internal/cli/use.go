@@ -13,14 +13,15 @@ import (
 
 func (a *app) kubectlCmd() *cobra.Command {
 	return program.WordsOnly(&cobra.Command{
-		Use: "kubectl [NAME] -- ARGS...", Short: "Run the bundle's kubectl on a cluster",
+		Use: "kubectl [NAME] -- ARGS...", Short: "Run kubectl on a cluster",
+		Long:    "Runs the kubectl of the cluster's bundle with the cluster's admin kubeconfig.",
 		Example: "  slipway kubectl prod -- get nodes -o wide",
 		Args:    cobra.ArbitraryArgs, ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			dash := cmd.ArgsLenAtDash()
 			if dash < 0 || dash > 1 {
-				return problem(idUsage, "slipway kubectl NAME -- get nodes", "kubectl's own arguments come after --")
+				return problem(idUsage, "slipway kubectl NAME -- get nodes", "the arguments of kubectl must follow --")
 			}
 			svc, name, err := a.chosen(ctx, args[:dash])
 			if err != nil {
@@ -28,7 +29,7 @@ func (a *app) kubectlCmd() *cobra.Command {
 			}
 			code, err := svc.Kubectl(ctx, name, args[dash:], a.In, a.Out, a.Err)
 			switch {
-			case err == nil && ctx.Err() != nil: // it did not end by itself
+			case err == nil && ctx.Err() != nil: // a signal ended kubectl
 				return &exitError{code: exitInterrupted}
 			case err == nil && code != 0:
 				return &exitError{code: code}
@@ -41,7 +42,8 @@ func (a *app) kubectlCmd() *cobra.Command {
 func (a *app) versionCmd() *cobra.Command {
 	var supported bool
 	cmd := &cobra.Command{
-		Use: "version", Short: "Show the program's version, or the Kubernetes versions it installs", Args: cobra.NoArgs,
+		Use: "version", Short: "Show Slipway's version", Args: cobra.NoArgs,
+		Long: "Shows the version of Slipway, or with --supported the Kubernetes versions that it can install.",
 		RunE: func(*cobra.Command, []string) error {
 			if supported {
 				return a.supported()

@@ -1,6 +1,6 @@
-// Package event is the vocabulary of what happens during an operation. The
-// journal, the human view, the JSON lines and the status are all made from
-// these events and nothing else. No event holds a secret.
+// Package event defines the events of an operation. The journal, the view for
+// people, the JSON lines and the status are all derived from these events only.
+// No event contains a secret.
 package event
 
 import (
@@ -17,11 +17,11 @@ const (
 	OperationStarted  Type = "operation.started"
 	OperationFinished Type = "operation.finished"
 	StepStarted       Type = "step.started"
-	StepRetry         Type = "step.retry"    // Message says why, Attempt which
-	StepProgress      Type = "step.progress" // Done and Total; Message says what of
-	StepOutput        Type = "step.output"   // Message is a piece of a program's output
-	StepFinished      Type = "step.finished" // Outcome says how
-	Note              Type = "note"          // something to tell: Message, perhaps Host
+	StepRetry         Type = "step.retry"    // Message is the reason, Attempt the number of the attempt
+	StepProgress      Type = "step.progress" // Done of Total; Message is the current item
+	StepOutput        Type = "step.output"   // Message is a part of a program's output
+	StepFinished      Type = "step.finished" // Outcome is the result
+	Note              Type = "note"          // Message is information, about Host if it is set
 )
 
 // An Outcome is how a step or an operation ended.
@@ -32,15 +32,15 @@ const (
 	Unchanged Outcome = "unchanged" // nothing to do
 	Changed   Outcome = "changed"
 	Failed    Outcome = "failed"
-	Ignored   Outcome = "ignored" // failed, and its task says to go on
-	Skipped   Outcome = "skipped" // not wanted here, or what it needs failed
+	Ignored   Outcome = "ignored" // failed; its task allows the operation to continue
+	Skipped   Outcome = "skipped" // not needed here, or a step that it depends on failed
 	Cancelled Outcome = "cancelled"
 	Succeeded Outcome = "succeeded" // operations only
 	Partial   Outcome = "partial"   // operations only: finished, with failed hosts
-	Paused    Outcome = "paused"    // stopped where it was to stop; of a step: behind that
+	Paused    Outcome = "paused"    // the operation paused as requested; for a step: it is after the pause
 )
 
-// An Event is one thing that happened.
+// An Event is one event of an operation.
 type Event struct {
 	Seq       int64     `json:"seq"`
 	Time      time.Time `json:"time"`
@@ -56,8 +56,8 @@ type Event struct {
 	Title   string `json:"title,omitempty"`
 	Host    string `json:"host,omitempty"` // "" is the manager
 	Attempt int    `json:"attempt,omitempty"`
-	// After is the step, as "task@host", whose end let this one begin, on
-	// StepFinished; "" is the beginning of the operation.
+	// After is the step, as "task@host", whose end allowed this step to begin, on
+	// StepFinished; "" means the start of the operation.
 	After   string   `json:"after,omitempty"`
 	Outcome Outcome  `json:"outcome,omitempty"`
 	Message string   `json:"message,omitempty"`
@@ -75,24 +75,24 @@ type Change struct {
 	Summary string  `json:"summary,omitempty"`
 }
 
-// A Failure is why a step failed, in words for people.
+// A Failure is the cause of a step's failure, for people.
 type Failure struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 	Remedy  string `json:"remedy,omitempty"`
 	Detail  string `json:"detail,omitempty"`
-	// CausedBy is the step that failed first, on a skipped step.
+	// CausedBy is set for a skipped step: the step that failed first.
 	CausedBy string `json:"causedBy,omitempty"`
 }
 
-// A Sink takes events, in order, one at a time. It must not block, for hosts
-// wait for it, and cannot fail: what cannot be shown is its own matter. The
-// journal, whose failure stops the operation, is none.
+// A Sink receives events in order, one at a time. It must not block, because hosts wait
+// for it. It cannot report an error: it handles its own failures. The journal is not a
+// Sink, because its failure stops the operation.
 type Sink interface {
 	Emit(Event)
 }
 
-// SinkFunc is a function as a Sink.
+// SinkFunc adapts a function to a Sink.
 type SinkFunc func(Event)
 
 // Emit calls f.

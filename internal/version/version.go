@@ -1,4 +1,4 @@
-// Package version says which build this is.
+// Package version describes the build of this program.
 package version
 
 import (
@@ -6,8 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// version and commit are set by the linker (see the Makefile); a plain
-// `go build` leaves them empty.
+// version and commit are set by the linker (see the Makefile). They are empty after a
+// plain `go build`.
 var version, commit string
 
 // Info describes the running program.
@@ -19,8 +19,8 @@ type Info struct {
 	Arch    string `json:"arch"` // GOARCH
 }
 
-// Get answers what is known of the running program: from the linker, else
-// from the module's build information.
+// Get describes the running program, from the values of the linker or from the module's
+// build information.
 func Get() Info {
 	i := Info{Version: version, Commit: commit, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 	if i.Version == "" {
@@ -29,8 +29,8 @@ func Get() Info {
 	return i
 }
 
-// moduleVersion is the version `go install module@version` recorded, or
-// "devel" in a work tree.
+// moduleVersion returns the version that `go install module@version` stored, or "devel"
+// in a work tree.
 func moduleVersion() string {
 	b, ok := debug.ReadBuildInfo()
 	if !ok || b.Main.Version == "" || b.Main.Version == "(devel)" {

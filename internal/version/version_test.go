@@ -8,7 +8,7 @@ import (
 func TestGetWithoutLinkerFlags(t *testing.T) {
 	got := Get()
 	if got.Version != "devel" {
-		t.Errorf("a test binary has no version of its own: got %q, want devel", got.Version)
+		t.Errorf("version of a test binary: got %q, want devel", got.Version)
 	}
 	if got.Go != runtime.Version() || got.OS != runtime.GOOS || got.Arch != runtime.GOARCH {
 		t.Errorf("Get() = %+v does not describe this program", got)

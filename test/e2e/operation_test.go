@@ -133,7 +133,7 @@ func oneFailure(t *testing.T, stderr, host, cause, remedy string) {
 	t.Helper()
 	var failed, remedies []string
 	for line := range strings.Lines(stderr) {
-		if strings.HasPrefix(line, "FAILED ") {
+		if strings.HasPrefix(line, "FAILED: ") {
 			failed = append(failed, line)
 		}
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "remedy: "); ok {

@@ -85,7 +85,7 @@ func (u *user) interrupts(t *testing.T, cluster, file string) {
 	if code := o.wait(); !interrupted || code != 130 {
 		t.Fatalf("a create that was interrupted (%v) ends with %d:\n%s", interrupted, code, tail(o.stderr.String()))
 	}
-	for _, want := range []string{"STOPPED", "nothing is half done", "Then: slipway resume " + cluster, "Back: slipway rollback " + cluster} {
+	for _, want := range []string{"STOPPED", "no step is half done", "Next: slipway resume " + cluster, "Rollback: slipway rollback " + cluster} {
 		if !strings.Contains(o.stderr.String(), want) {
 			t.Errorf("a create that was interrupted does not say %q:\n%s", want, tail(o.stderr.String()))
 		}

@@ -435,7 +435,7 @@ func TestLongUpgradeEtcdBack(t *testing.T) {
 	b.exits(t, 0, "apply", "-f", b.file, "--yes")
 	w := b.writing(t, "etcdback")
 	r := b.within(t, 18*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
-	if r.code != 1 || !strings.Contains(r.stderr, "refuses") || !strings.Contains(r.stderr, "Back: slipway rollback") {
+	if r.code != 1 || !strings.Contains(r.stderr, "refuses") || !strings.Contains(r.stderr, "Rollback: slipway rollback") {
 		t.Fatalf("with a hook that refuses it ends with %d:\n%s", r.code, tail(r.stderr))
 	}
 	b.reached(t)

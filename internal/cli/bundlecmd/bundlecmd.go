@@ -1,5 +1,5 @@
-// Package bundlecmd is the command `slipway bundle`: bundles are built, looked
-// at, carried, signed and compared.
+// Package bundlecmd is the command `slipway bundle`: it builds, inspects, transfers,
+// signs and compares bundles.
 package bundlecmd
 
 import (
@@ -21,9 +21,11 @@ import (
 	"slipway.dev/slipway/internal/owner"
 )
 
-// New makes the command.
+// New returns the command.
 func New(p program.Program) *cobra.Command {
-	cmd := program.Parent("bundle", "Build, carry, sign and verify bundles: everything a cluster needs, in one file", "artifact")
+	cmd := program.Parent("bundle", "Build, transfer, sign and verify bundles", "artifact")
+	cmd.Long = `Builds, transfers, signs and verifies bundles. A bundle contains everything that is
+needed to install a cluster, in one file.`
 	cmd.AddCommand(newBuild(p), newInspect(p), newVerify(p), newExport(p), newImport(p), newPush(p), newPull(p),
 		newMerge(p), newDelta(p), newKeygen(p), newSign(p))
 	return cmd
@@ -34,12 +36,12 @@ func newBuild(p program.Program) *cobra.Command {
 	var runtime, manifest string
 	cmd := &cobra.Command{
 		Use:   "build",
-		Short: "Build a bundle and keep it in the cache",
-		Long: `Build a bundle and keep it in the cache, where "slipway create cluster" finds it.
+		Short: "Build a bundle in the cache",
+		Long: `Builds a bundle in the cache, where "slipway create cluster" finds it.
 
 Sources: "upstream" downloads official releases and images; "modules" compiles
-everything from Go modules; "auto" takes upstream where it answers, else
-modules. What the cache holds already is neither fetched nor compiled again.`,
+everything from Go modules; "auto" uses upstream if it is reachable, otherwise
+modules. Content that is already in the cache is not fetched or compiled again.`,
 		Example: `  slipway bundle build
   slipway bundle build --kubernetes v1.36.4 --arch amd64,arm64 --out k8s.tar.zst`,
 		Args: cobra.NoArgs,
@@ -75,11 +77,11 @@ modules. What the cache holds already is neither fetched nor compiled again.`,
 	f := cmd.Flags()
 	f.StringVar(&o.Kubernetes, "kubernetes", "", "Kubernetes `version` (default: see version --supported)")
 	f.StringSliceVar(&o.Arches, "arch", nil, "`architectures`: amd64, arm64 (default: this machine's)")
-	f.StringVar(&o.Source, "source", bundle.Auto, "where the content comes from: auto, upstream or modules")
-	f.StringVar(&runtime, "runtime", "containerd", "container runtime it must serve: containerd; docker adds that to it")
-	f.StringVar(&o.Upstream.Mirror, "mirror", "", "where upstream is, by `name`: "+strings.Join(upstream.Mirrors(), ", ")+" (default: the official sites)")
+	f.StringVar(&o.Source, "source", bundle.Auto, "the source of the content: auto, upstream or modules")
+	f.StringVar(&runtime, "runtime", "containerd", "the container runtime: containerd, or docker (includes containerd)")
+	f.StringVar(&o.Upstream.Mirror, "mirror", "", "the `name` of a mirror of upstream: "+strings.Join(upstream.Mirrors(), ", ")+" (default: the official sites)")
 	f.StringToStringVar(&o.Upstream.Sites, "site", nil, "replace an upstream site: `NAME=URL` (see docs/guide/bundle.md)")
-	f.StringVar(&o.Out, "out", "", "also write it to this `file`, a .tar.zst, or to a directory, if it ends in /")
+	f.StringVar(&o.Out, "out", "", "also write the bundle to this `file` (.tar.zst), or to a directory if the name ends in /")
 	manifestFlags(cmd, &manifest, &o.Registry)
 	program.CompleteVersion(cmd, p.Releases)
 	program.CompleteFlag(cmd, "arch", bundle.Arches...)
@@ -89,16 +91,16 @@ modules. What the cache holds already is neither fetched nor compiled again.`,
 	return cmd
 }
 
-// manifestFlags are those of a build from a manifest.
+// manifestFlags adds the flags for a build from a manifest.
 func manifestFlags(cmd *cobra.Command, manifest *string, at *bundle.Registry) {
-	cmd.Flags().StringVar(manifest, "manifest", "", "build what this `file` names: version, components, more images (see slipway create manifest)")
+	cmd.Flags().StringVar(manifest, "manifest", "", "build the bundle from this manifest `file`: version, components, additional images (see slipway create manifest)")
 	registryFlags(cmd, at)
 	for _, named := range []string{"kubernetes", "arch", "runtime"} {
 		cmd.MarkFlagsMutuallyExclusive("manifest", named)
 	}
 }
 
-// from has what a manifest names be built, if there is one.
+// from sets the options of a build from a manifest file. It does nothing if file is "".
 func from(o *bundle.BuildOptions, file string) error {
 	if file == "" {
 		return nil
@@ -112,9 +114,9 @@ func from(o *bundle.BuildOptions, file string) error {
 	return nil
 }
 
-// give makes the owner's what a build has written to out, and what it made
-// that was missing. A directory that was there and is root's stays as it is:
-// it may hold other things.
+// give gives the files that a build has written to out, and the directories that it
+// created, to the owner. An existing directory of root is not changed, because it may
+// contain other files.
 func give(to *owner.Owner, out string, missing []string) error {
 	switch {
 	case to == nil, out == "":
@@ -127,7 +129,7 @@ func give(to *owner.Owner, out string, missing []string) error {
 	return errors.Join(to.GiveTree(out), to.GiveMade(missing))
 }
 
-// built is what a build answers with.
+// built is the result of build as JSON or YAML.
 type built struct {
 	Kubernetes string   `json:"kubernetes"`
 	Arches     []string `json:"arches"`
@@ -149,7 +151,7 @@ func answerBuilt(p program.Program, b *bundle.Bundle, out string) error {
 	})
 }
 
-// aboutBundle is a command that answers about the bundle its argument names.
+// aboutBundle returns a command that prints something about the bundle in its argument.
 func aboutBundle(p program.Program, use, short string, answer func(ctx context.Context, b *bundle.Bundle, name string) error) *cobra.Command {
 	var at bundle.Registry
 	cmd := &cobra.Command{
@@ -168,9 +170,9 @@ func aboutBundle(p program.Program, use, short string, answer func(ctx context.C
 	return cmd
 }
 
-const whatIsABundle = "BUNDLE is a directory, a .tar.zst file, a registry reference or a version in the cache.\nWrite ./NAME for a file whose name is a version."
+const whatIsABundle = "BUNDLE is a directory, a .tar.zst file, a registry reference or a version in the cache.\nUse ./NAME for a file whose name is a version."
 
-// completeBundle completes a bundle: a file, or a version in the cache.
+// completeBundle completes a bundle with a file or a version in the cache.
 func completeBundle(p program.Program) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		dirs, err := p.Directories()
@@ -189,8 +191,8 @@ func completeBundle(p program.Program) cobra.CompletionFunc {
 	}
 }
 
-// open opens the bundle that an argument names: a path, a reference, or a
-// version that the cache has.
+// open opens the bundle in an argument: a path, a reference, or a version in the
+// cache.
 func open(ctx context.Context, p program.Program, arg string, at bundle.Registry) (*bundle.Bundle, error) {
 	path, cache, err := find(p, arg)
 	if err != nil {
@@ -199,9 +201,9 @@ func open(ctx context.Context, p program.Program, arg string, at bundle.Registry
 	return bundle.Open(ctx, path, cache, at)
 }
 
-// find returns where the bundle is that an argument names, and the cache. A version
-// that the cache has comes before a file of that name in the working directory,
-// which somebody else may have put there.
+// find returns the path or reference of the bundle in an argument, and the cache. A
+// version in the cache has precedence over a file with the same name in the working
+// directory, which another user may have created.
 func find(p program.Program, arg string) (path, cache string, err error) {
 	dirs, err := p.Directories()
 	if err != nil {
@@ -224,7 +226,7 @@ func find(p program.Program, arg string) (path, cache string, err error) {
 
 func newVerify(p program.Program) *cobra.Command {
 	var by signers
-	cmd := aboutBundle(p, "verify", "Compare every byte of a bundle with its checksums", func(ctx context.Context, b *bundle.Bundle, name string) error {
+	cmd := aboutBundle(p, "verify", "Verify the checksums of a bundle", func(ctx context.Context, b *bundle.Bundle, name string) error {
 		keys, err := by.read()
 		if err != nil {
 			return err
@@ -235,7 +237,7 @@ func newVerify(p program.Program) *cobra.Command {
 		m := b.Manifest()
 		whole := verified{name, m.Kubernetes, len(m.Components), len(m.Images), b.Size(), b.Digest()}
 		return p.Data(whole, func(w io.Writer) error {
-			_, err := fmt.Fprintf(w, "%s: whole: Kubernetes %s, %d components, %d images, %s, %s\n",
+			_, err := fmt.Fprintf(w, "%s: verified: Kubernetes %s, %d components, %d images, %s, %s\n",
 				name, m.Kubernetes, whole.Components, whole.Images, iec.Bytes(whole.SizeBytes), whole.Digest)
 			return err
 		})
@@ -244,7 +246,7 @@ func newVerify(p program.Program) *cobra.Command {
 	return cmd
 }
 
-// verified is a bundle that is whole.
+// verified is the result of verify as JSON or YAML.
 type verified struct {
 	Bundle     string `json:"bundle"`
 	Kubernetes string `json:"kubernetes"`
@@ -255,7 +257,7 @@ type verified struct {
 }
 
 func newInspect(p program.Program) *cobra.Command {
-	return aboutBundle(p, "inspect", "Show what a bundle holds", func(_ context.Context, b *bundle.Bundle, _ string) error {
+	return aboutBundle(p, "inspect", "Show the content of a bundle", func(_ context.Context, b *bundle.Bundle, _ string) error {
 		return p.Data(inspected{b.Digest(), b.Size(), b.SignedBy(), b.Manifest()}, func(w io.Writer) error { return printTable(w, b) })
 	})
 }
@@ -263,7 +265,7 @@ func newInspect(p program.Program) *cobra.Command {
 type inspected struct {
 	Digest    string `json:"digest"`
 	SizeBytes int64  `json:"sizeBytes"`
-	// SignedBy names the keys whose signatures it carries, good or not.
+	// SignedBy names the keys of the bundle's signatures, which are not verified here.
 	SignedBy []string `json:"signedBy,omitempty"`
 	bundle.Manifest
 }
@@ -273,7 +275,7 @@ func printTable(w io.Writer, b *bundle.Bundle) error {
 	fmt.Fprintf(w, "Kubernetes  %s\nArch        %s\nSource      %s\nSize        %s\nDigest      %s\n",
 		m.Kubernetes, strings.Join(m.Arches, ", "), m.Source, iec.Bytes(b.Size()), b.Digest())
 	if names := b.SignedBy(); len(names) > 0 {
-		fmt.Fprintf(w, "Signatures  %s (not checked: slipway bundle verify --key)\n", strings.Join(names, ", "))
+		fmt.Fprintf(w, "Signatures  %s (not verified; use slipway bundle verify --key)\n", strings.Join(names, ", "))
 	}
 	fmt.Fprintln(w)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

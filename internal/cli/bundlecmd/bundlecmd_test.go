@@ -67,7 +67,7 @@ func TestBuildInspectVerify(t *testing.T) {
 		t.Errorf("build talks %q", talk)
 	}
 	images := 2 * len(site.Release.ImageRefs()) // for two architectures
-	if out, _, err = run(t, dirs, view.Text, "verify", file); err != nil || !strings.Contains(out, fmt.Sprintf("whole: Kubernetes v1.37.1, 14 components, %d images", images)) {
+	if out, _, err = run(t, dirs, view.Text, "verify", file); err != nil || !strings.Contains(out, fmt.Sprintf("verified: Kubernetes v1.37.1, 14 components, %d images", images)) {
 		t.Errorf("verify answers %q, %v", out, err)
 	}
 	var whole struct{ Components, Images int }

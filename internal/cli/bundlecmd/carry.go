@@ -14,21 +14,21 @@ import (
 	"slipway.dev/slipway/internal/owner"
 )
 
-// registryFlags are those of a command that may speak to a registry. No
-// password is ever one of them: others can read a command line.
+// registryFlags adds the flags of a command that can use a registry. There is no flag
+// for a password, because other users can read command lines.
 func registryFlags(cmd *cobra.Command, at *bundle.Registry) {
 	f := cmd.Flags()
-	f.StringVar(&at.Credentials, "credentials", "", "a `file` with credentials for registries, of the form that docker login writes (default: those that it keeps)")
-	f.StringVar(&at.CA, "ca", "", "a `file` with certificates of authorities, trusted for registries beside the system's")
-	f.BoolVar(&at.Insecure, "insecure", false, "speak to a registry with any certificate, or without TLS")
+	f.StringVar(&at.Credentials, "credentials", "", "a `file` with registry credentials, in the format of docker login (default: the credentials of docker login)")
+	f.StringVar(&at.CA, "ca", "", "a `file` with CA certificates to trust for registries, in addition to the system's CAs")
+	f.BoolVar(&at.Insecure, "insecure", false, "do not verify certificates of registries, and allow registries without TLS")
 }
 
 func newExport(p program.Program) *cobra.Command {
 	var out string
 	var at bundle.Registry
 	cmd := &cobra.Command{
-		Use: "export BUNDLE --out FILE", Short: "Write a bundle to one file, to be carried elsewhere",
-		Long:    "Write a bundle to one file, to be carried elsewhere, with its signatures.\nEvery byte is compared with its checksum; the file is there whole, or not at all.\n\n" + whatIsABundle,
+		Use: "export BUNDLE --out FILE", Short: "Write a bundle to a file",
+		Long:    "Writes a bundle with its signatures to one file, for transfer to another machine.\nAll checksums are verified. The file is written completely or not at all.\n\n" + whatIsABundle,
 		Example: "  slipway bundle export v1.37.1 --out /media/stick/k8s.tar.zst",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: completeBundle(p),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -53,13 +53,13 @@ func newExport(p program.Program) *cobra.Command {
 			return answerCarried(p, b, out, "slipway bundle import "+out)
 		},
 	}
-	cmd.Flags().StringVar(&out, "out", "", "the `file`, a .tar.zst, or a directory, if it ends in /")
+	cmd.Flags().StringVar(&out, "out", "", "the `file` (.tar.zst), or a directory if the name ends in /")
 	_ = cmd.MarkFlagRequired("out")
 	registryFlags(cmd, &at)
 	return cmd
 }
 
-// carried is a bundle that was brought from one place to another.
+// carried is the result of a transfer as JSON or YAML.
 type carried struct {
 	Kubernetes string   `json:"kubernetes"`
 	Arches     []string `json:"arches"`
@@ -81,12 +81,11 @@ func answerCarried(p program.Program, b *bundle.Bundle, to, next string) error {
 
 func newImport(p program.Program) *cobra.Command {
 	return newArrival(p, arrival{
-		use: "import FILE", short: "Bring a bundle into the cache, where clusters find it by its version",
-		long: `Bring a bundle into the cache, where clusters find it by its version: from a
-.tar.zst file or a directory. Every byte is compared with its checksum first;
-what is not whole, or not signed by the key that --key names, leaves nothing
-behind. A file that "slipway bundle delta" made takes what it lacks from the
-cache.`,
+		use: "import FILE", short: "Import a bundle into the cache",
+		long: `Imports a bundle from a .tar.zst file or a directory into the cache, where clusters
+find it by its version. All checksums are verified first. A bundle that is incomplete,
+or that is not signed with a key of --key, is not imported. For a file from "slipway
+bundle delta", the rest of the content is taken from the cache.`,
 		get: func(ctx context.Context, from, cache string, _ bundle.Registry, keys []bundle.Key) (*bundle.Bundle, error) {
 			return bundle.Import(ctx, from, cache, keys...)
 		},
@@ -95,11 +94,11 @@ cache.`,
 
 func newPull(p program.Program) *cobra.Command {
 	cmd := newArrival(p, arrival{
-		use: "pull REFERENCE", short: "Bring a bundle from a registry into the cache", registry: true,
-		long: `Bring a bundle from an OCI registry into the cache, where clusters find it by
-its version. What the cache has already is not fetched again, and every byte is
-compared with its checksum. Credentials are those that docker login keeps, or of
-a file; never on the command line.`,
+		use: "pull REFERENCE", short: "Pull a bundle from a registry", registry: true,
+		long: `Pulls a bundle from an OCI registry into the cache, where clusters find it by its
+version. Content that is already in the cache is not fetched again. All checksums are
+verified. Credentials come from docker login or from a file, never from the command
+line.`,
 		get: func(ctx context.Context, from, cache string, at bundle.Registry, keys []bundle.Key) (*bundle.Bundle, error) {
 			return bundle.Pull(ctx, from, cache, at, keys...)
 		},
@@ -108,7 +107,7 @@ a file; never on the command line.`,
 	return cmd
 }
 
-// An arrival is a command that brings a bundle into the cache.
+// An arrival describes a command that adds a bundle to the cache.
 type arrival struct {
 	use, short, long string
 	registry         bool
@@ -147,11 +146,11 @@ func newArrival(p program.Program, a arrival) *cobra.Command {
 func newPush(p program.Program) *cobra.Command {
 	var at bundle.Registry
 	cmd := &cobra.Command{
-		Use: "push BUNDLE REFERENCE", Short: "Put a bundle into a registry",
-		Long: `Put a bundle into an OCI registry, with its signatures. Every byte is compared
-with its checksum before, and the registry is asked for every part after. What it
-has already is not sent again. Credentials are those that docker login keeps, or
-of a file; never on the command line.
+		Use: "push BUNDLE REFERENCE", Short: "Push a bundle to a registry",
+		Long: `Pushes a bundle with its signatures to an OCI registry. All checksums are verified
+before the push, and afterwards Slipway checks that the registry has every part. Content
+that the registry already has is not sent again. Credentials come from docker login or
+from a file, never from the command line.
 
 ` + whatIsABundle,
 		Example: "  slipway bundle push v1.37.1 registry.example.com/slipway/bundle:v1.37.1",
@@ -175,10 +174,10 @@ of a file; never on the command line.
 func newMerge(p program.Program) *cobra.Command {
 	var at bundle.Registry
 	cmd := &cobra.Command{
-		Use: "merge BUNDLE BUNDLE...", Short: "Make one bundle of several for different architectures",
-		Long: `Make one bundle, in the cache, of several of the same version and source for
-different architectures: the same as if they had been built together. It carries
-none of their signatures.
+		Use: "merge BUNDLE BUNDLE...", Short: "Merge bundles of different architectures",
+		Long: `Merges several bundles of the same version and source for different architectures
+into one bundle in the cache. The result is the same as if they had been built together.
+It has none of their signatures.
 
 ` + whatIsABundle,
 		Example: "  slipway bundle merge amd64.tar.zst arm64.tar.zst",
@@ -211,10 +210,10 @@ func newDelta(p program.Program) *cobra.Command {
 	var out string
 	var at bundle.Registry
 	cmd := &cobra.Command{
-		Use: "delta OLD NEW --out FILE", Short: "Write what one bundle has and another lacks",
-		Long: `Write to one file what the bundle NEW has and OLD lacks, with NEW's signatures.
-Where the cache has OLD, "slipway bundle import" makes NEW of it, every byte
-verified.
+		Use: "delta OLD NEW --out FILE", Short: "Write the difference between two bundles",
+		Long: `Writes the content of the bundle NEW that OLD does not have to one file, with the
+signatures of NEW. On a machine that has OLD in its cache, "slipway bundle import"
+restores NEW from this file and verifies all checksums.
 
 OLD and NEW are directories, .tar.zst files, registry references or versions in
 the cache.`,
@@ -244,13 +243,13 @@ the cache.`,
 			return answerDelta(p, old, next, d, out)
 		},
 	}
-	cmd.Flags().StringVar(&out, "out", "", "the `file`, a .tar.zst")
+	cmd.Flags().StringVar(&out, "out", "", "the `file` to write (.tar.zst)")
 	_ = cmd.MarkFlagRequired("out")
 	registryFlags(cmd, &at)
 	return cmd
 }
 
-// differs is what a delta answers with.
+// differs is the result of delta as JSON or YAML.
 type differs struct {
 	Base      string `json:"base"`
 	Digest    string `json:"digest"`
@@ -262,8 +261,9 @@ type differs struct {
 func answerDelta(p program.Program, old, next *bundle.Bundle, d bundle.Difference, out string) error {
 	value := differs{old.Digest(), next.Digest(), d.Blobs, d.SizeBytes, out}
 	return p.Data(value, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "Kubernetes %s from %s: %s of %s in %s\nNext, where that bundle is: slipway bundle import %s\n",
-			next.Manifest().Kubernetes, old.Manifest().Kubernetes, iec.Bytes(d.SizeBytes), iec.Bytes(next.Size()), out, out)
+		base := old.Manifest().Kubernetes
+		_, err := fmt.Fprintf(w, "Kubernetes %s from %s: %s of %s in %s\nNext, on a machine with %s in its cache: slipway bundle import %s\n",
+			next.Manifest().Kubernetes, base, iec.Bytes(d.SizeBytes), iec.Bytes(next.Size()), out, base, out)
 		return err
 	})
 }

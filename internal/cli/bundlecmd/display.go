@@ -13,31 +13,31 @@ import (
 	"slipway.dev/slipway/internal/iec"
 )
 
-// A Display shows a build's progress: on a terminal one live line, for what is
-// compiled rather than for what is fetched or packed beside it, and one lasting
-// line for each component that is done; elsewhere plain lines, one for each
-// component and phase.
+// A Display shows the progress of a build. On a terminal it shows one live line and
+// a permanent line for each finished component; the live line prefers a component
+// that is compiled to one that is fetched or packed. Otherwise it shows a line for
+// each component and phase.
 type Display struct {
 	w    io.Writer
 	size func() (columns, rows int) // of the terminal; nil if there is none
 
 	mu    sync.Mutex
-	live  bool              // a live line stands on the terminal
-	head  *bundle.Progress  // what the live line says; nil: nothing
+	live  bool              // reports whether the terminal shows a live line
+	head  *bundle.Progress  // the progress in the live line; nil if there is none
 	shown map[string]string // component → phase last printed
 	last  time.Time
 }
 
-// NewDisplay shows progress on w, a terminal of a size, or something else
-// without.
+// NewDisplay returns a Display that writes to w. size returns the size of the terminal;
+// it is nil if w is not a terminal.
 func NewDisplay(w io.Writer, size func() (columns, rows int)) *Display {
 	return &Display{w: w, size: size, shown: map[string]string{}}
 }
 
-// redraw bounds how often the live line is drawn.
+// redraw is the shortest time between two drawings of the live line.
 const redraw = 100 * time.Millisecond
 
-// Show takes one piece of progress.
+// Show shows a progress report.
 func (d *Display) Show(p bundle.Progress) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,7 +61,7 @@ func (d *Display) Show(p bundle.Progress) {
 	d.shown[p.Component] = string(p.Phase)
 }
 
-// Close takes the live line off.
+// Close removes the live line.
 func (d *Display) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,7 +75,7 @@ func (d *Display) clear() {
 	}
 }
 
-// draw draws the live line, unless that was done a moment ago.
+// draw draws the live line, unless it was drawn less than redraw ago.
 func (d *Display) draw() {
 	if d.head == nil {
 		return
@@ -99,7 +99,7 @@ func (d *Display) draw() {
 	d.live = true
 }
 
-// line is progress in words.
+// line formats a progress report.
 func line(p bundle.Progress) string {
 	if p.Phase == source.Note {
 		return "note: " + p.Message

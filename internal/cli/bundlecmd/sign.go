@@ -14,7 +14,8 @@ import (
 	"slipway.dev/slipway/internal/owner"
 )
 
-// signers are the flags that say who must have signed a bundle, and since when.
+// signers holds the flags with the required keys of a bundle's signatures, and their
+// required age.
 type signers struct {
 	keys  []string
 	since string
@@ -22,8 +23,9 @@ type signers struct {
 
 // flags adds the flags to a command.
 func (s *signers) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.since, "not-older-than", "", "refuse what --key has signed only before this `time`: 2026-11-26 or 2026-11-26T08:00:00Z")
-	cmd.Flags().StringArrayVar(&s.keys, "key", nil, "refuse what is not signed by this public `key`: a file, or ed25519:…; given more than once: by none of them")
+	cmd.Flags().StringVar(&s.since, "not-older-than", "", "refuse a bundle whose signatures by --key are older than this `time`: 2026-11-26 or 2026-11-26T08:00:00Z")
+	cmd.Flags().StringArrayVar(&s.keys, "key", nil,
+		"refuse a bundle that is not signed with this public `key`: a file, or ed25519:…; if repeated, one of the keys is enough")
 }
 
 // read returns the keys.
@@ -45,10 +47,11 @@ func (s *signers) read() ([]bundle.Key, error) {
 
 func newKeygen(p program.Program) *cobra.Command {
 	return &cobra.Command{
-		Use: "keygen NAME", Short: "Make a pair of keys to sign bundles with",
-		Long: `Make a pair of Ed25519 keys: NAME.key, which signs, is not encrypted and belongs
-where nobody else reads it; and NAME.pub, which says who signed and goes into
-cluster files, as spec.bundleKeys. Nothing that is there is overwritten.`,
+		Use: "keygen NAME", Short: "Create a key pair for signing bundles",
+		Long: `Creates a pair of Ed25519 keys. NAME.key is the private key for signing; it is not
+encrypted, so keep it where only you can read it. NAME.pub is the public key for
+verification; add it to cluster files as spec.bundleKeys. Existing files are not
+overwritten.`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(_ *cobra.Command, args []string) error {
 			dirs, err := p.Directories()
@@ -67,14 +70,14 @@ cluster files, as spec.bundleKeys. Nothing that is there is overwritten.`,
 			}
 			value := pair{private, public, k.String(), k.Name()}
 			return p.Data(value, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "Private: %s (keep it safe: it is not encrypted)\nPublic: %s\nKey: %s\nNext: slipway bundle sign BUNDLE --key %s\n", private, public, value.Key, private)
+				_, err := fmt.Fprintf(w, "Private: %s (not encrypted; keep it safe)\nPublic: %s\nKey: %s\nNext: slipway bundle sign BUNDLE --key %s\n", private, public, value.Key, private)
 				return err
 			})
 		},
 	}
 }
 
-// pair is what keygen answers with.
+// pair is the result of keygen as JSON or YAML.
 type pair struct {
 	Private string `json:"private"`
 	Public  string `json:"public"`
@@ -87,7 +90,7 @@ func newSign(p program.Program) *cobra.Command {
 	var at bundle.Registry
 	cmd := &cobra.Command{
 		Use: "sign BUNDLE --key FILE", Short: "Sign a bundle with a private key",
-		Long:    "Sign a bundle, where it is, after comparing every byte with its checksum. The\nsignature goes wherever the bundle is carried; its digest stays the same.\n\n" + whatIsABundle,
+		Long:    "Signs a bundle in place, after verifying its checksums. The signature stays with\nthe bundle when the bundle is transferred; the digest does not change.\n\n" + whatIsABundle,
 		Example: "  slipway bundle sign v1.37.1 --key release.key",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: completeBundle(p),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -114,19 +117,19 @@ func newSign(p program.Program) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&file, "key", "", "the private key's `file`")
+	cmd.Flags().StringVar(&file, "key", "", "the `file` with the private key")
 	_ = cmd.MarkFlagRequired("key")
 	registryFlags(cmd, &at)
 	return cmd
 }
 
-// keepOwner gives what was written at path, as root, to the person who called,
-// unless it was root's before.
+// keepOwner gives the files that were written at path as root to the caller, unless they
+// were root's before.
 func keepOwner(p program.Program, path string, roots bool) error {
 	dirs, err := p.Directories()
 	info, there := os.Stat(path)
 	if err != nil || dirs.Owner == nil || roots || there != nil {
-		return err // a registry's is nobody's here
+		return err // a bundle in a registry has no owner here
 	}
 	if info.IsDir() {
 		path = filepath.Join(path, "index.json")
@@ -134,7 +137,7 @@ func keepOwner(p program.Program, path string, roots bool) error {
 	return dirs.Owner.Give(path)
 }
 
-// signed is what sign answers with.
+// signed is the result of sign as JSON or YAML.
 type signed struct {
 	Bundle   string   `json:"bundle"`
 	Digest   string   `json:"digest"`

@@ -6,8 +6,8 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// CompleteFlag completes the value of a command's flag, which is there, with
-// one of a few words.
+// CompleteFlag completes the value of a command's flag with fixed values. The flag
+// must exist.
 func CompleteFlag(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }

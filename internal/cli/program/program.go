@@ -1,5 +1,5 @@
-// Package program is what a command has of the program that it is a part of:
-// its streams, its global flags, and the caller's directories.
+// Package program gives commands access to the program: its streams, its global
+// flags, and the caller's directories.
 package program
 
 import (
@@ -15,44 +15,43 @@ import (
 // A Program is the part of the program that a command needs.
 type Program struct {
 	In       io.Reader
-	Out, Err io.Writer // Out is data, Err is talk
-	// Size is that of the terminal at Err; nil if there is none.
+	Out, Err io.Writer // Out is for data, Err for messages
+	// Size returns the size of the terminal at Err; nil if Err is not a terminal.
 	Size func() (columns, rows int)
-	// Data answers: as text by its own function, else value in the format
-	// that -o asks for.
+	// Data writes a result: with the function text, or value in the format of -o.
 	Data func(value any, text func(io.Writer) error) error
-	// Agree gets leave for what the question says: by --yes, or from the
-	// person at the terminal.
+	// Agree asks the question at the terminal and returns an error unless the
+	// user agrees. With --yes it does not ask.
 	Agree func(ctx context.Context, question string) error
-	// Directories are the caller's.
+	// Directories returns the caller's directories.
 	Directories func() (Directories, error)
-	// Releases are those that can be installed, with the user's own.
+	// Releases returns the releases that can be installed, including the user's own.
 	Releases func() (*release.Catalogue, error)
 }
 
-// Directories are where things are kept, and whose they are.
+// Directories are the caller's directories and their owner.
 type Directories struct {
-	Home  string // records
+	Home  string // Slipway's state
 	Cache string // downloads, builds and bundles
 	User  string // the caller's home
 	Owner *owner.Owner
 }
 
-// Parent is a command that only has others below it.
+// Parent returns a command that only has subcommands.
 func Parent(use, short string, aliases ...string) *cobra.Command {
 	return WordsOnly(&cobra.Command{
 		Use: use, Short: short, Aliases: aliases, Args: cobra.NoArgs,
-		// A misspelt command is the mistake to name, not the flags after it.
+		// A misspelt command must be reported before the flags after it.
 		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE:               func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	})
 }
 
-// wordsOnly marks commands in cobra's notes.
+// wordsOnly is the annotation that marks commands.
 const wordsOnly = "slipway.dev/words-only"
 
-// WordsOnly marks a command that has no answer of its own to give in another
-// format: it refuses -o.
+// WordsOnly marks a command whose output exists only as text: it refuses -o json
+// and -o yaml.
 func WordsOnly(cmd *cobra.Command) *cobra.Command {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -61,5 +60,5 @@ func WordsOnly(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// IsWordsOnly says whether a command is marked.
+// IsWordsOnly reports whether a command is marked.
 func IsWordsOnly(cmd *cobra.Command) bool { return cmd.Annotations[wordsOnly] != "" }

@@ -24,14 +24,14 @@ import (
 func addCommands(cmd *cobra.Command, p program.Program) {
 	cmd.AddCommand(
 		createCommand(p), listCommand(p), sshCommand(p), execCommand(p),
-		powerCommand(p, "start NAME|MACHINE...", "Start machines that are off", "runs",
+		powerCommand(p, "start NAME|MACHINE...", "Start machines", "is running",
 			(*sandbox.Sandbox).Start, (*sandbox.Machine).Start),
-		powerCommand(p, "stop NAME|MACHINE...", "Power machines off in an orderly way", "is off",
+		powerCommand(p, "stop NAME|MACHINE...", "Shut down machines", "is off",
 			(*sandbox.Sandbox).Stop, (*sandbox.Machine).Stop),
-		machineCommand(p, "kill MACHINE...", "End machines as a pulled plug does: their peers hear nothing of it", "is off", (*sandbox.Machine).Kill),
-		machineCommand(p, "reboot MACHINE...", "Reboot machines in an orderly way", "has rebooted", (*sandbox.Machine).Reboot),
-		machineCommand(p, "cut MACHINE...", "Pull machines' network cables", "has no network", (*sandbox.Machine).Cut),
-		machineCommand(p, "heal MACHINE...", "Plug machines' network cables in again", "has its network again", (*sandbox.Machine).Heal),
+		machineCommand(p, "kill MACHINE...", "Power off machines without a shutdown", "is off", (*sandbox.Machine).Kill),
+		machineCommand(p, "reboot MACHINE...", "Reboot machines", "has rebooted", (*sandbox.Machine).Reboot),
+		machineCommand(p, "cut MACHINE...", "Disconnect machines from the network", "is disconnected", (*sandbox.Machine).Cut),
+		machineCommand(p, "heal MACHINE...", "Reconnect machines to the network", "is connected again", (*sandbox.Machine).Heal),
 		deleteCommand(p), superviseCommand(p), bootCommand(),
 	)
 }
@@ -42,7 +42,8 @@ func createCommand(p program.Program) *cobra.Command {
 	var pool string
 	cmd := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Create machines NAME-1, NAME-2 and so on, and a cluster file for them",
+		Short: "Create machines and a cluster file for them",
+		Long:  "Creates machines with the names NAME-1, NAME-2 and so on, and a cluster file for them.",
 		Example: `  slipway sandbox create dev --machines 3
   slipway sandbox create ha --machines 5 --control-planes 3 --kubernetes v1.37.1`,
 		Args: cobra.ExactArgs(1),
@@ -55,7 +56,7 @@ func createCommand(p program.Program) *cobra.Command {
 			o.Name, o.Disk = args[0], disk<<30
 			if pool != "" {
 				if o.Pool, err = netip.ParsePrefix(pool); err != nil {
-					return diag.List{{ID: sandbox.IDBadRange, Severity: diag.Error, Message: err.Error(), Hint: "--range 198.18.0.0/16"}}
+					return diag.List{{ID: sandbox.IDBadRange, Severity: diag.Error, Message: err.Error(), Hint: "use for example --range 198.18.0.0/16"}}
 				}
 			}
 			o.Progress = func(what string) { fmt.Fprintln(p.Err, what) }
@@ -64,14 +65,14 @@ func createCommand(p program.Program) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.Machines, "machines", 1, "the `number` of machines")
-	f.IntVar(&o.ControlPlanes, "control-planes", 1, "the `number` of them that are control planes, in the cluster file")
-	f.StringVar(&o.From, "from", "", "make the machines that this cluster `file` names")
+	f.IntVar(&o.ControlPlanes, "control-planes", 1, "the `number` of control planes in the cluster file")
+	f.StringVar(&o.From, "from", "", "create the machines for the hosts of this cluster `file`")
 	f.StringVar(&o.Kubernetes, "kubernetes", "", "Kubernetes `version` for the cluster file, such as v1.37.1")
-	f.StringVar(&o.Dir, "dir", "", "keep the machines in this `directory` (default: below SLIPWAY_HOME)")
-	f.StringVar(&o.Out, "out", "", "cluster `file` to write (default: NAME.yaml)")
-	f.Int64Var(&disk, "disk", 20, "size of each machine's disk in `GiB`; on this host it takes what is in it")
-	f.BoolVar(&o.Internet, "internet", false, "let the machines reach the internet, but no private networks other than their own")
-	f.StringVar(&pool, "range", "", "`network` to take the machines' addresses from, /8 to /24 (default: 198.18.0.0/16)")
+	f.StringVar(&o.Dir, "dir", "", "store the machines in this `directory` (default: in SLIPWAY_HOME)")
+	f.StringVar(&o.Out, "out", "", "the cluster `file` to write (default: NAME.yaml)")
+	f.Int64Var(&disk, "disk", 20, "the size of each machine's disk in `GiB`; on this host a disk uses only the space of its content")
+	f.BoolVar(&o.Internet, "internet", false, "allow the machines to reach the internet, but no private networks except their own")
+	f.StringVar(&pool, "range", "", "the `network` for the machines' addresses, /8 to /24 (default: 198.18.0.0/16)")
 	program.CompleteVersion(cmd, p.Releases)
 	_ = cmd.MarkFlagFilename("from", "yaml", "yml", "json") // the flags are there
 	_ = cmd.MarkFlagDirname("dir")
@@ -80,7 +81,7 @@ func createCommand(p program.Program) *cobra.Command {
 	return cmd
 }
 
-// made is what create answers.
+// made is the result of create as JSON or YAML.
 type made struct {
 	Sandbox     string   `json:"sandbox"`
 	ClusterFile string   `json:"clusterFile"`
@@ -110,7 +111,7 @@ func create(ctx context.Context, p program.Program, o sandbox.Options) error {
 	})
 }
 
-// machineCommand does one thing to machines, in the order given.
+// machineCommand returns a command that calls do for machines, in the given order.
 func machineCommand(p program.Program, use, short, now string, do func(*sandbox.Machine, context.Context) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeAll(p, machineNames),
@@ -123,7 +124,7 @@ func machineCommand(p program.Program, use, short, now string, do func(*sandbox.
 	}
 }
 
-// powerCommand does one thing to machines, or to all of a sandbox.
+// powerCommand returns a command that calls one for machines, or all for sandboxes.
 func powerCommand(p program.Program, use, short, now string, all func(*sandbox.Sandbox, context.Context) error, one func(*sandbox.Machine, context.Context) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeAll(p, sandboxName, machineNames),
@@ -141,8 +142,8 @@ func powerCommand(p program.Program, use, short, now string, all func(*sandbox.S
 
 type machines []*sandbox.Machine
 
-// changeMachines does what find answers for each name, and says how the
-// machines are now.
+// changeMachines calls the function that find returns for each name, and prints the new
+// state of the machines.
 func changeMachines(p program.Program, names []string, now string, find func(home, name string) (machines, func() error, error)) error {
 	var changed machines
 	err := eachNamed(p, names, func(home, name string) (func() error, error) {
@@ -165,7 +166,7 @@ func changeMachines(p program.Program, names []string, now string, find func(hom
 	})
 }
 
-// eachNamed finds all that is named before it does anything to the first.
+// eachNamed looks up all names before it changes anything.
 func eachNamed(p program.Program, names []string, find func(home, name string) (func() error, error)) error {
 	dirs, err := p.Directories()
 	if err != nil {
@@ -198,11 +199,11 @@ func eachNamed(p program.Program, names []string, find func(home, name string) (
 }
 
 func needsRoot() error {
-	return diag.List{{ID: sandbox.IDNeedsRoot, Severity: diag.Error, Message: "machines belong to root", Hint: "run it with sudo"}}
+	return diag.List{{ID: sandbox.IDNeedsRoot, Severity: diag.Error, Message: "the machines of sandboxes require root", Hint: "run the command with sudo"}}
 }
 
-// inMachine is a command that has a program speak for itself, in the machine
-// that its first argument names.
+// inMachine returns a command that runs a program in the machine of its first argument.
+// The output is only that of the program.
 func inMachine(p program.Program, use, short string, args cobra.PositionalArgs, run func(context.Context, *sandbox.Machine, []string) error) *cobra.Command {
 	return program.WordsOnly(&cobra.Command{
 		Use: use, Short: short, Args: args, ValidArgsFunction: completeMachine(p),
@@ -221,7 +222,7 @@ func inMachine(p program.Program, use, short string, args cobra.PositionalArgs, 
 }
 
 func execCommand(p program.Program) *cobra.Command {
-	return inMachine(p, "exec MACHINE -- PROGRAM [ARGUMENT...]", "Run a program in a machine, as root, and end with its status", cobra.MinimumNArgs(2),
+	return inMachine(p, "exec MACHINE -- PROGRAM [ARGUMENT...]", "Run a program in a machine as root", cobra.MinimumNArgs(2),
 		func(ctx context.Context, m *sandbox.Machine, argv []string) error {
 			if os.Geteuid() != 0 {
 				return needsRoot()
@@ -235,11 +236,11 @@ func execCommand(p program.Program) *cobra.Command {
 }
 
 func sshCommand(p program.Program) *cobra.Command {
-	return inMachine(p, "ssh MACHINE [-- COMMAND...]", "Log in to a machine with the ssh program", cobra.MinimumNArgs(1),
+	return inMachine(p, "ssh MACHINE [-- COMMAND...]", "Log in to a machine with ssh", cobra.MinimumNArgs(1),
 		func(ctx context.Context, m *sandbox.Machine, command []string) error {
 			ssh, err := exec.LookPath("ssh")
 			if err != nil {
-				return diag.List{{ID: sandbox.IDMissingProgram, Severity: diag.Error, Message: "ssh is not installed", Hint: "apt-get install -y openssh-client"}}
+				return diag.List{{ID: sandbox.IDMissingProgram, Severity: diag.Error, Message: "ssh is not installed", Hint: "install it: apt-get install -y openssh-client"}}
 			}
 			sb := m.Sandbox()
 			argv := append([]string{
@@ -253,7 +254,7 @@ func sshCommand(p program.Program) *cobra.Command {
 		})
 }
 
-// asTerminal is the terminal that a stream is, or nil.
+// asTerminal returns a stream as a terminal, or nil if it is not a terminal.
 func asTerminal(stream any) *os.File {
 	if f, ok := stream.(*os.File); ok && sandbox.IsTerminal(f) {
 		return f
@@ -261,9 +262,9 @@ func asTerminal(stream any) *os.File {
 	return nil
 }
 
-// handOn makes a program's status ours. As in a shell, one that a signal ended
-// has 128 and the signal's number, one that is not there 127, and one that
-// cannot be started 126.
+// handOn returns an ExitError with the status of a program, as a shell does: 128 plus
+// the signal's number if a signal ended it, 127 if it does not exist, and 126 if it
+// cannot be started.
 func handOn(p program.Program, err error) error {
 	var start *sandbox.StartError
 	if errors.As(err, &start) {
@@ -293,11 +294,11 @@ func signalOf(exit *exec.ExitError) int {
 func deleteCommand(p program.Program) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NAME...", Aliases: []string{"destroy", "del"},
-		Short:             "Delete sandboxes with all that is on their machines",
+		Short:             "Delete sandboxes with their machines and data",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: completeAll(p, sandboxName),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := p.Agree(cmd.Context(), "Delete "+strings.Join(args, ", ")+" with all that is on the machines?"); err != nil {
+			if err := p.Agree(cmd.Context(), "Delete "+strings.Join(args, ", ")+" with all machines and data?"); err != nil {
 				return err
 			}
 			err := eachNamed(p, args, func(home, name string) (func() error, error) {
@@ -309,7 +310,7 @@ func deleteCommand(p program.Program) *cobra.Command {
 			}
 			return p.Data(map[string][]string{"deleted": args}, func(w io.Writer) error {
 				for _, name := range args {
-					fmt.Fprintf(w, "Sandbox %s is gone\n", name)
+					fmt.Fprintf(w, "Sandbox %s is deleted\n", name)
 				}
 				return nil
 			})

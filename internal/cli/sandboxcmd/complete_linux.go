@@ -9,8 +9,8 @@ import (
 	"slipway.dev/slipway/internal/sandbox"
 )
 
-// completeMachine completes a machine, and then the files that a program in it
-// may be given.
+// completeMachine completes the name of a machine, and then files as arguments of a
+// program in the machine.
 func completeMachine(p program.Program) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -20,7 +20,7 @@ func completeMachine(p program.Program) cobra.CompletionFunc {
 	}
 }
 
-// completeAll completes any number of what is named.
+// completeAll completes any number of names.
 func completeAll(p program.Program, of ...func(*sandbox.Sandbox) []string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		var all []string
@@ -41,8 +41,8 @@ func machineNames(sb *sandbox.Sandbox) (out []string) {
 
 func sandboxName(sb *sandbox.Sandbox) []string { return []string{sb.Name()} }
 
-// names are those of all sandboxes; where they cannot be found there is
-// nothing to offer.
+// names returns the names that of returns for all sandboxes, or nil if the sandboxes
+// cannot be listed.
 func names(p program.Program, of func(*sandbox.Sandbox) []string) (out []string) {
 	dirs, err := p.Directories()
 	if err != nil {

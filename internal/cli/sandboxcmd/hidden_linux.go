@@ -10,8 +10,8 @@ import (
 	"slipway.dev/slipway/internal/sandbox"
 )
 
-// The two commands below are how this program starts itself; descriptor 3 is
-// a pipe to the one that did.
+// The program starts itself with the two commands below. Descriptor 3 is a pipe to
+// the parent process.
 
 func superviseCommand(p program.Program) *cobra.Command {
 	return &cobra.Command{

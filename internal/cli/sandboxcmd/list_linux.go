@@ -11,20 +11,20 @@ import (
 	"slipway.dev/slipway/internal/sandbox"
 )
 
-// A listed machine is one element of what list answers as JSON.
+// A listed is a machine in the output of list as JSON or YAML.
 type listed struct {
 	Sandbox string `json:"sandbox"`
 	Machine string `json:"machine"`
 	Address string `json:"address"`
 	HostKey string `json:"hostKey"`
-	// PrivateKeyFile may log in as root.
+	// PrivateKeyFile is a key that can log in as root.
 	PrivateKeyFile string `json:"privateKeyFile"`
 	sandbox.Status
 }
 
 func listCommand(p program.Program) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List machines and what they do", Args: cobra.NoArgs,
+		Use: "list", Aliases: []string{"ls"}, Short: "List machines and their state", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			all, err := collect(p)
 			if err != nil {
@@ -32,7 +32,7 @@ func listCommand(p program.Program) *cobra.Command {
 			}
 			return p.Data(all, func(w io.Writer) error {
 				if len(all) == 0 {
-					fmt.Fprintln(p.Err, "There are no machines. Make some: slipway sandbox create NAME")
+					fmt.Fprintln(p.Err, "No machines found. Create machines: slipway sandbox create NAME")
 					return nil
 				}
 				return printTable(w, all)
@@ -53,7 +53,7 @@ func collect(p program.Program) ([]listed, error) {
 	all := []listed{}
 	for _, sb := range sandboxes {
 		if len(sb.Machines()) == 0 {
-			// A creation that was killed; delete removes it.
+			// Its creation was killed; delete removes it.
 			all = append(all, listed{Sandbox: sb.Name()})
 		}
 		of, err := listAll(sb.Machines())
@@ -65,13 +65,13 @@ func collect(p program.Program) ([]listed, error) {
 	return all, nil
 }
 
-// listAll looks at machines.
+// listAll reads the status of machines.
 func listAll(machines []*sandbox.Machine) ([]listed, error) {
 	all := []listed{}
 	for _, m := range machines {
 		st, err := m.Status()
 		if err != nil {
-			return nil, fmt.Errorf("looking at machine %s: %w", m.Name(), err)
+			return nil, fmt.Errorf("reading the status of machine %s: %w", m.Name(), err)
 		}
 		sb := m.Sandbox()
 		all = append(all, listed{

@@ -12,14 +12,14 @@ import (
 	"slipway.dev/slipway/internal/sandbox"
 )
 
-// addCommands takes every command and refuses it.
+// addCommands makes the command refuse all arguments.
 func addCommands(cmd *cobra.Command, _ program.Program) {
 	cmd.DisableFlagParsing, cmd.Args = true, cobra.ArbitraryArgs
 	cmd.RunE = func(*cobra.Command, []string) error {
 		return diag.List{{
 			ID: sandbox.IDNeedsLinux, Severity: diag.Error,
-			Message: "sandboxes need Linux; this is " + runtime.GOOS,
-			Hint:    "run it on a Linux host, or in a Linux virtual machine",
+			Message: "sandboxes require Linux, but this system is " + runtime.GOOS,
+			Hint:    "run the command on a Linux host or in a Linux virtual machine",
 		}}
 	}
 }

@@ -1,5 +1,5 @@
-// Package sandboxcmd is the command `slipway sandbox`: machines on this host
-// for trying and testing.
+// Package sandboxcmd is the command `slipway sandbox`: it manages machines on this
+// host for tests.
 package sandboxcmd
 
 import (
@@ -10,17 +10,17 @@ import (
 	"slipway.dev/slipway/internal/cli/program"
 )
 
-// An ExitError says that a program in a machine ended with another status
-// than 0, which this program shall hand on without a word.
+// An ExitError is the status of a program in a machine that is not 0. This program
+// ends with the same status and prints nothing.
 type ExitError struct{ Code int }
 
 func (e *ExitError) Error() string { return fmt.Sprintf("the program ended with status %d", e.Code) }
 
-// New makes the command.
+// New returns the command.
 func New(p program.Program) *cobra.Command {
-	cmd := program.Parent("sandbox", "Machines on this Linux host, for trying and testing")
-	cmd.Long = `Makes machines on this Linux host: each has systemd, sshd, an address and a
-disk of its own, and is up in about a second. They need root, and no
+	cmd := program.Parent("sandbox", "Manage test machines on this Linux host")
+	cmd.Long = `Creates test machines on this Linux host. Each machine has its own systemd, sshd,
+address and disk, and starts in about a second. The machines require root, but no
 hypervisor or container engine.`
 	addCommands(cmd, p)
 	return cmd

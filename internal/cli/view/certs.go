@@ -9,8 +9,8 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// Certificates writes what is known of a cluster's certificates, soonest first:
-// the verdict first, the next command last.
+// Certificates lists a cluster's certificates, the first to expire first. It writes
+// the verdict first and the next command last.
 func Certificates(w io.Writer, c *lifecycle.Certificates, now time.Time, s Style) error {
 	p := paint(s.Colour)
 	code := map[lifecycle.CertificateVerdict]string{
@@ -38,7 +38,7 @@ func Certificates(w io.Writer, c *lifecycle.Certificates, now time.Time, s Style
 	return err
 }
 
-// autoRenewals are what hosts do by themselves.
+// autoRenewals writes a table of the hosts' automatic certificate renewal.
 func autoRenewals(w io.Writer, list []lifecycle.AutoRenewal, now time.Time) error {
 	if len(list) == 0 {
 		return nil
@@ -58,7 +58,7 @@ func autoRenewals(w io.Writer, list []lifecycle.AutoRenewal, now time.Time) erro
 		rows = append(rows, row)
 	}
 	fmt.Fprintln(w)
-	return Table(w, []string{"BY ITSELF", "TIMER", "LOOKED", "OUTCOME", "LAST RENEWED"}, rows)
+	return Table(w, []string{"HOST", "AUTOMATIC RENEWAL", "LAST CHECK", "RESULT", "LAST RENEWED"}, rows)
 }
 
 func expires(at, now time.Time) string {
@@ -75,14 +75,14 @@ func ends(at time.Time) string {
 	return at.Format(time.DateOnly)
 }
 
-// what says who has signed a certificate, and who looks after it if that is not
-// us.
+// what names the CA that signed a certificate, and notes if the kubelet renews the
+// certificate.
 func what(c lifecycle.Certificate) string {
 	switch {
 	case c.CA:
 		return "itself"
 	case c.Rotates:
-		return cmp.Or(c.Authority, "-") + " (renews itself)"
+		return cmp.Or(c.Authority, "-") + " (renewed by kubelet)"
 	}
 	return cmp.Or(c.Authority, "-")
 }

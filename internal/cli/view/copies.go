@@ -13,7 +13,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// copied writes what came of copying what hosts have taken by themselves.
+// copied writes a table of the copies of the hosts' scheduled snapshots.
 func copied(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error {
 	var rows [][]string
 	for _, h := range hosts {
@@ -35,10 +35,10 @@ func copied(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error {
 		return nil
 	}
 	fmt.Fprintln(w)
-	return Table(w, []string{"HOST", "COPIED TO", "AGE", "KEPT", "LATEST"}, rows)
+	return Table(w, []string{"HOST", "TARGET", "AGE", "COPIES", "RESULT"}, rows)
 }
 
-// drilled writes what came of trying what hosts have taken by themselves.
+// drilled writes a table of the restore tests of the hosts' scheduled snapshots.
 func drilled(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error {
 	var rows [][]string
 	for _, h := range hosts {
@@ -55,10 +55,10 @@ func drilled(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error 
 		return nil
 	}
 	fmt.Fprintln(w)
-	return Table(w, []string{"HOST", "TRIED", "AGE", "REVISION", "KEYS", "A SECRET", "TOOK", "LATEST"}, rows)
+	return Table(w, []string{"HOST", "TESTED", "AGE", "REVISION", "KEYS", "SECRET", "TOOK", "RESULT"}, rows)
 }
 
-// Copies writes what lies where copies are kept.
+// Copies writes the list of snapshot copies at each target.
 func Copies(w io.Writer, r *lifecycle.CopyReport, now time.Time, style Style) error {
 	var warnings diag.List
 	var rows [][]string
@@ -70,18 +70,18 @@ func Copies(w io.Writer, r *lifecycle.CopyReport, now time.Time, style Style) er
 			rows = append(rows, []string{t.Name, c.Host, Age(max(now.Sub(c.Taken), 0)), strconv.FormatInt(c.Revision, 10), iec.Bytes(c.Bytes), yes(c.Verified), c.File})
 		}
 	}
-	places := "1 place"
+	targets := "1 target"
 	if n := len(r.Targets); n != 1 {
-		places = strconv.Itoa(n) + " places"
+		targets = strconv.Itoa(n) + " targets"
 	}
-	fmt.Fprintf(w, "Copies of the snapshots of %s: %d, at %s\n", r.Name, len(rows), places)
+	fmt.Fprintf(w, "Snapshot copies of %s: %d, at %s\n", r.Name, len(rows), targets)
 	if len(warnings) > 0 {
 		fmt.Fprintln(w)
 		Diagnostics(w, warnings, style)
 	}
 	if len(rows) > 0 {
 		fmt.Fprintln(w)
-		if err := Table(w, []string{"PLACE", "HOST", "AGE", "REVISION", "SIZE", "VERIFIED", "FILE"}, rows); err != nil {
+		if err := Table(w, []string{"TARGET", "HOST", "AGE", "REVISION", "SIZE", "VERIFIED", "FILE"}, rows); err != nil {
 			return err
 		}
 	}

@@ -12,23 +12,23 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// rollback is the kind of an operation that takes a create back.
+// rollback is the kind of an operation that rolls back a create.
 const rollback lifecycle.Kind = "rollback"
 
-// mostFailures is how many failures an ending lists.
+// mostFailures limits how many failures an ending lists.
 const mostFailures = 10
 
-// An Ending is how an operation ended and what to do about it.
+// An Ending describes how an operation ended and which commands to run next.
 type Ending struct {
 	Result *lifecycle.Result
 	Kind   lifecycle.Kind
-	// File is the cluster file it was made from, "" if there was none.
+	// File is the cluster file of the operation, "" if there was none.
 	File  string
 	Style Style
 }
 
-// Succeeded writes what is ready, how long it took, what to type next and how
-// to undo it.
+// Succeeded writes what is ready, the duration, the next command and the command
+// that undoes the operation.
 func (e Ending) Succeeded(w io.Writer) {
 	r := e.Result
 	w = e.Style.Writer(w)
@@ -54,9 +54,9 @@ func changed(steps int) string {
 	case 0:
 		return "nothing changed"
 	case 1:
-		return "1 step changed something"
+		return "1 step made changes"
 	}
-	return fmt.Sprintf("%d steps changed something", steps)
+	return fmt.Sprintf("%d steps made changes", steps)
 }
 
 func (e Ending) next() (next, undo string) {
@@ -66,7 +66,7 @@ func (e Ending) next() (next, undo string) {
 	case lifecycle.Create:
 		return "slipway kubectl " + name + " -- get nodes", "slipway delete cluster " + name
 	case lifecycle.Apply:
-		return "slipway kubectl " + name + " -- get nodes", "put the earlier settings back into the file, then: slipway apply -f " + file
+		return "slipway kubectl " + name + " -- get nodes", "restore the previous settings in the file, then run: slipway apply -f " + file
 	case lifecycle.Add:
 		return "slipway kubectl " + name + " -- get nodes", "slipway delete nodes " + strings.Join(e.Result.Nodes, " ") + " --cluster " + name
 	case lifecycle.Lose:
@@ -77,7 +77,7 @@ func (e Ending) next() (next, undo string) {
 		if v := e.Result.Onward; v != "" {
 			by := e.Result.OnwardFile
 			if by != "" {
-				by = cmp.Or(e.File, by) // as it was typed
+				by = cmp.Or(e.File, by) // as the user typed it
 			}
 			return lifecycle.OnwardCommand(name, v, by), ""
 		}
@@ -87,36 +87,37 @@ func (e Ending) next() (next, undo string) {
 	case lifecycle.Defrag:
 		return "slipway etcd health " + name, ""
 	case lifecycle.RestoreEtcd:
-		return "slipway apply " + name + " (what the cluster was changed in since is not in the data)", ""
+		return "slipway apply " + name + " (applies changes that were made after the backup)", ""
 	case lifecycle.RescueEtcd:
 		return "slipway etcd health " + name, ""
 	case lifecycle.InitOS:
 		return "slipway create cluster -f " + file, "slipway delete cluster -f " + file + ", if no cluster runs on these hosts"
 	case lifecycle.InitRegistry:
-		return "slipway create cluster -f " + file + "; if it is there: slipway apply -f " + file, "slipway delete cluster -f " + file + ", if no cluster runs on these hosts"
+		return "slipway create cluster -f " + file + "; if the cluster exists: slipway apply -f " + file, "slipway delete cluster -f " + file + ", if no cluster runs on these hosts"
 	case lifecycle.Delete:
 		return "", "slipway create cluster -f " + file
 	case rollback:
-		return "mend the cause, then: slipway create cluster -f " + file, ""
+		return "fix the cause, then run: slipway create cluster -f " + file, ""
 	}
 	return "", ""
 }
 
-// Paused says where an operation stopped that was to stop there, and what leads on.
+// Paused reports that an operation paused as requested, and the commands that
+// continue it or roll it back.
 func (e Ending) Paused(w io.Writer) {
 	w = e.Style.Writer(w)
-	fmt.Fprintf(w, "%s after %s, as you asked. The cluster serves as it is.\n", paint(e.Style.Colour).in(yellow, "PAUSED"), Duration(e.Result.Duration))
+	fmt.Fprintf(w, "%s after %s, as requested. The cluster works in its current state.\n", paint(e.Style.Colour).in(yellow, "PAUSED"), Duration(e.Result.Duration))
 	e.Onward(w)
 }
 
-// Failed writes the failures and the three lines that lead on: why, then,
-// back.
+// Failed writes the failures, and the commands that show details, continue the
+// operation and roll it back.
 func (e Ending) Failed(w io.Writer) {
 	r := e.Result
 	w = e.Style.Writer(w)
 	p := paint(e.Style.Colour)
 	if r.Outcome == event.Cancelled {
-		fmt.Fprintf(w, "%s after %s. What was done so far stays; nothing is half done.\n", p.in(yellow, "STOPPED"), Duration(r.Duration))
+		fmt.Fprintf(w, "%s after %s. Completed steps are kept; no step is half done.\n", p.in(yellow, "STOPPED"), Duration(r.Duration))
 	}
 	groups := foldFailures(r.Failures)
 	for i, g := range groups {
@@ -128,23 +129,23 @@ func (e Ending) Failed(w io.Writer) {
 		if g.more > 0 {
 			where += fmt.Sprintf(" (and on %d more)", g.more)
 		}
-		fmt.Fprintf(w, "%s %s: %s%s\n", p.in(red, "FAILED"), where, oneLine(g.Message), InGuide(g.Reason))
+		fmt.Fprintf(w, "%s: %s: %s%s\n", p.in(red, "FAILED"), where, oneLine(g.Message), InGuide(g.Reason))
 		if g.Remedy != "" {
-			fmt.Fprintf(w, "       remedy: %s\n", oneLine(g.Remedy))
+			fmt.Fprintf(w, "        remedy: %s\n", oneLine(g.Remedy))
 		}
 	}
 	if len(groups) == 0 && r.Outcome != event.Cancelled {
-		fmt.Fprintf(w, "%s %s cluster %s\n", p.in(red, "FAILED"), Doing(plan.Verb(string(e.Kind))), r.Cluster)
+		fmt.Fprintf(w, "%s: %s cluster %s\n", p.in(red, "FAILED"), plan.Verb(string(e.Kind)), r.Cluster)
 	}
 	if r.Forgotten {
-		fmt.Fprintf(w, "Cluster %s is off the records. What it keeps on these hosts stays there: %s\n", r.Cluster, strings.Join(hosts(r.Failures), ", "))
+		fmt.Fprintf(w, "Cluster %s was removed from Slipway. Its files remain on: %s\n", r.Cluster, strings.Join(hosts(r.Failures), ", "))
 	}
-	fmt.Fprintf(w, "Why: slipway operations show %s --failed\n", r.Operation)
+	fmt.Fprintf(w, "Details: slipway operations show %s --failed\n", r.Operation)
 	e.Onward(w)
 }
 
-// InGuide is the id under which the guide has a failure, in brackets; "" for those
-// that it does not have, whose reasons begin with a capital.
+// InGuide returns a failure's id in the guide, in brackets. It returns "" for a
+// reason that the guide does not list; such a reason begins with a capital.
 func InGuide(reason string) string {
 	if reason == "" || reason != strings.ToLower(reason) {
 		return ""
@@ -152,51 +153,59 @@ func InGuide(reason string) string {
 	return " [" + reason + "]"
 }
 
-// Onward writes the two lines that lead on and back.
+// Onward writes the commands that continue the operation and roll it back.
 func (e Ending) Onward(w io.Writer) {
 	w = e.Style.Writer(w)
-	then, back := e.on()
-	fmt.Fprintf(w, "Then: %s\nBack: %s\n", then, back)
+	next, back := e.on()
+	fmt.Fprintf(w, "Next: %s\nRollback: %s\n", next, back)
 }
 
-// on is what leads on from a failure, and back.
-func (e Ending) on() (then, back string) {
+// on returns the commands that continue an operation that has not finished, and
+// roll it back.
+func (e Ending) on() (next, back string) {
 	name := e.Result.Cluster
 	resume := "slipway resume " + name
 	switch {
 	case e.Result.Reverted:
-		return "correct the file, then: slipway apply -f " + cmp.Or(e.File, "FILE"), "it is back: the cluster is as it was before"
+		return "correct the file, then run: slipway apply -f " + cmp.Or(e.File, "FILE"), "done; the cluster has its previous settings"
 	case e.Result.Forgotten:
-		return "nothing, if they are gone for good; should one come back: " + resume, "there is none"
+		return "none if these hosts are permanently lost; if a host comes back: " + resume, notPossible
 	case e.Kind == lifecycle.Delete && e.Result.Outcome == event.Partial:
-		return resume + "; or, without hosts that are gone for good: slipway delete cluster " + name + " --forget", "there is none; a delete only goes on"
+		return resume + "; to leave out hosts that are permanently lost: slipway delete cluster " + name + " --forget", notPossible + "; finish the delete"
 	case e.Kind == lifecycle.InitOS:
-		// Of a cluster on the records it is no operation that a resume or
-		// a rollback would mean.
-		return "slipway init os -f " + cmp.Or(e.File, "FILE"), "there is none for it alone; deleting the cluster puts its hosts back"
+		// If the cluster is in the state, resume and rollback mean another of
+		// its operations.
+		return "slipway init os -f " + cmp.Or(e.File, "FILE"), onlyByDelete
 	case e.Kind == lifecycle.InitRegistry:
-		return "slipway init registry -f " + cmp.Or(e.File, "FILE"), "there is none for it alone; deleting the cluster puts its hosts back"
+		return "slipway init registry -f " + cmp.Or(e.File, "FILE"), onlyByDelete
 	case e.Kind == lifecycle.Lose:
-		return resume, "there is none; what is gone only goes"
+		return resume, notPossible + "; finish the removal of the lost nodes"
 	case e.Kind == lifecycle.Revert:
-		return resume, "there is none; a way back only goes on, and the cluster runs as it is meanwhile"
+		return resume, notPossible + "; finish this rollback. The cluster keeps working meanwhile"
 	case e.Kind == lifecycle.Renew:
-		return resume, "there is none; what has been renewed is as good as what was there before"
+		return resume, "not needed; renewed certificates work like the previous ones"
 	case e.Kind == lifecycle.RotateCA:
-		return resume, "there is none; the cluster serves with the old and the new meanwhile, and an exchange only goes on"
+		return resume, notPossible + "; finish the rotation. The cluster trusts the old and the new keys meanwhile"
 	case e.Kind == lifecycle.Defrag:
-		return "slipway etcd health " + name + ", then: slipway etcd defrag " + name, "nothing is to be taken back"
+		return "slipway etcd health " + name + ", then run: slipway etcd defrag " + name, "not needed"
 	case e.Kind == lifecycle.RestoreEtcd:
-		return resume, "as long as no data were moved: slipway apply " + name + "; after that it only goes on"
+		return resume, "before data is moved: slipway apply " + name + "; after that, not possible"
 	case e.Kind == lifecycle.RescueEtcd:
-		return resume, "as long as no data were moved, start the hosts again (reboot them); after that it only goes on"
+		return resume, "before data is moved: reboot the hosts to start them again; after that, not possible"
 	case e.Kind == lifecycle.Delete || e.Kind == rollback:
-		return resume, fmt.Sprintf("there is none; a %s only goes on", e.Kind)
+		return resume, fmt.Sprintf("%s; finish the %s", notPossible, e.Kind)
 	}
 	return resume, "slipway rollback " + name
 }
 
-// hosts are those that failed, each once.
+// These are the answers in the line Rollback for operations that a user cannot
+// roll back.
+const (
+	notPossible  = "not possible"
+	onlyByDelete = "not possible separately; deleting the cluster resets its hosts"
+)
+
+// hosts returns the names of the hosts that failed, without duplicates.
 func hosts(list []lifecycle.HostFailure) (out []string) {
 	for _, f := range list {
 		if !slices.Contains(out, f.Host) {

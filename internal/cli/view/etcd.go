@@ -12,13 +12,13 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// verdictColour is how a verdict looks.
+// verdictColour returns the colour of a verdict.
 func verdictColour(v lifecycle.Verdict) string {
 	return map[lifecycle.Verdict]string{lifecycle.Healthy: green, lifecycle.Degraded: yellow, lifecycle.Down: red, lifecycle.Absent: red}[v]
 }
 
-// EtcdMembers writes who the members of a cluster's etcd are, EtcdHealth how
-// they are: the verdict first, the next command last.
+// EtcdMembers writes the list of a cluster's etcd members: the verdict first, the
+// next command last.
 func EtcdMembers(w io.Writer, r *lifecycle.EtcdReport, s Style) error {
 	var rows [][]string
 	for _, m := range r.Etcd.Members {
@@ -26,10 +26,11 @@ func EtcdMembers(w io.Writer, r *lifecycle.EtcdReport, s Style) error {
 			cmp.Or(m.Name, "-"), cmp.Or(m.ID, "-"), memberIs(m), yes(m.Answers), cmp.Or(m.Version, "-"), cmp.Or(m.Endpoint, "-"), cmp.Or(strings.Join(m.PeerURLs, ","), "-"), hostOf(r, m),
 		})
 	}
-	return etcdReport(w, r, s, []string{"MEMBER", "ID", "IS", "ANSWERS", "VERSION", "CLIENTS", "PEERS", "SSH"}, rows)
+	return etcdReport(w, r, s, []string{"MEMBER", "ID", "ROLE", "REACHABLE", "VERSION", "CLIENT URL", "PEER URLS", "SSH"}, rows)
 }
 
-// EtcdHealth is told of at EtcdMembers.
+// EtcdHealth writes the health of a cluster's etcd members: the verdict first, the
+// next command last.
 func EtcdHealth(w io.Writer, r *lifecycle.EtcdReport, s Style) error {
 	var rows [][]string
 	for _, m := range r.Etcd.Members {
@@ -42,7 +43,7 @@ func EtcdHealth(w io.Writer, r *lifecycle.EtcdReport, s Style) error {
 			index, behind, cmp.Or(strings.Join(m.Alarms, ","), "-"), hostOf(r, m), diskOf(r, m),
 		})
 	}
-	return etcdReport(w, r, s, []string{"MEMBER", "IS", "ANSWERS", "SIZE", "IN USE", "QUOTA", "INDEX", "BEHIND", "ALARMS", "SSH", "DISK FREE"}, rows)
+	return etcdReport(w, r, s, []string{"MEMBER", "ROLE", "REACHABLE", "SIZE", "IN USE", "QUOTA", "INDEX", "BEHIND", "ALARMS", "SSH", "DISK FREE"}, rows)
 }
 
 func etcdReport(w io.Writer, r *lifecycle.EtcdReport, s Style, head []string, rows [][]string) error {
@@ -66,14 +67,15 @@ func etcdReport(w io.Writer, r *lifecycle.EtcdReport, s Style, head []string, ro
 		about += ", revision " + strconv.FormatInt(r.Etcd.Revision, 10)
 	}
 	if r.Etcd.Through != "" {
-		about += ", asked through " + r.Etcd.Through
+		about += ", read through " + r.Etcd.Through
 	}
 	fmt.Fprintf(w, "\n%s\n", about)
 	_, err := fmt.Fprintf(w, "\nNext: %s\n", r.Next)
 	return err
 }
 
-// memberIs is what a member is among the others.
+// memberIs returns the role of a member: leader, learner or follower; "-" if it
+// does not answer.
 func memberIs(m lifecycle.EtcdMember) string {
 	switch {
 	case m.Leader:
@@ -93,7 +95,8 @@ func bytesOf(n int64) string {
 	return iec.Bytes(n)
 }
 
-// hostOf says whether the host of a member answers; "-" is not known to be one.
+// hostOf returns whether the host of a member is reachable over SSH, for a table;
+// "-" if the member's host is unknown.
 func hostOf(r *lifecycle.EtcdReport, m lifecycle.EtcdMember) string {
 	if i := memberHost(r, m); i >= 0 {
 		return answer(r.Hosts[i].Host)

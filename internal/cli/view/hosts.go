@@ -12,9 +12,9 @@ import (
 	"slipway.dev/slipway/internal/iec"
 )
 
-// A Prefixed writes what several hosts print, each line with its host before it
-// and whole. Of a line that is too long for that, each further piece says that
-// it goes on: what was printed can be put together again.
+// A Prefixed merges the output of several hosts: it writes whole lines, each with
+// its host's name first. A line that is too long is written in pieces, and each
+// further piece is marked, so that the output can be reassembled.
 type Prefixed struct {
 	mu       sync.Mutex
 	width    int
@@ -22,8 +22,9 @@ type Prefixed struct {
 	terminal bool
 }
 
-// NewPrefixed is for hosts of these names. On a terminal, no host steers it, and so
-// writes over what others print; elsewhere all is written as it is.
+// NewPrefixed returns a Prefixed for hosts with these names. For a terminal, control
+// characters are escaped, so that no host overwrites the output of others; otherwise the
+// output is not changed.
 func NewPrefixed(names []string, s Style, terminal bool) *Prefixed {
 	p := &Prefixed{paint: paint(s.Colour), terminal: terminal}
 	for _, n := range names {
@@ -32,8 +33,8 @@ func NewPrefixed(names []string, s Style, terminal bool) *Prefixed {
 	return p
 }
 
-// Writer is where one stream of a host goes, on its way to w. Close writes a
-// last line that has no end.
+// Writer returns a writer for one stream of a host, which writes lines to w. Its
+// Close writes a last line without a newline.
 func (p *Prefixed) Writer(w io.Writer, name string) io.WriteCloser {
 	name = p.paint.in(bold, fmt.Sprintf("%-*s", p.width, name))
 	return &prefixed{p: p, w: w, line: name + " | ", piece: name + " + "}
@@ -42,12 +43,12 @@ func (p *Prefixed) Writer(w io.Writer, name string) io.WriteCloser {
 type prefixed struct {
 	p           *Prefixed
 	w           io.Writer
-	line, piece string // what stands before a line, and before more of it
-	part        []byte // of a line that has no end yet
-	long        bool   // some of it is written
+	line, piece string // the prefix of a line, and of a further piece of it
+	part        []byte // of a line that has no newline yet
+	long        bool   // reports whether a piece of the line is written
 }
 
-// maxPart is how much of a line without an end is kept.
+// maxPart limits how much of a line without a newline is buffered, in bytes.
 const maxPart = 64 << 10
 
 func (w *prefixed) Write(b []byte) (int, error) {
@@ -104,9 +105,9 @@ func (w *prefixed) Close() error {
 	return w.put(out.Bytes())
 }
 
-// A Copying shows how far copies to or from several hosts are: a line that is
-// written over on a terminal, a line now and then elsewhere, and nothing of
-// what takes no time.
+// A Copying shows the progress of copies to or from several hosts: on a terminal
+// a line that is overwritten, otherwise a new line from time to time. It shows
+// nothing for a copy that ends quickly.
 type Copying struct {
 	w    io.Writer
 	o    Options
@@ -118,7 +119,7 @@ type Copying struct {
 	done map[string]CopyProgress
 }
 
-// A CopyProgress is how far a copy to or from a host is, in bytes and in files.
+// A CopyProgress is the progress of a copy to or from a host, in bytes and files.
 type CopyProgress struct {
 	Done, Total     int64
 	Files, AllFiles int
@@ -129,7 +130,7 @@ const (
 	copyLine  = 10 * time.Second
 )
 
-// NewCopying shows copies on w.
+// NewCopying returns a Copying that writes to w.
 func NewCopying(w io.Writer, o Options) *Copying {
 	c := &Copying{w: w, o: o, done: map[string]CopyProgress{}}
 	c.from = c.o.now()
@@ -144,7 +145,7 @@ func (c *Copying) pause() time.Duration {
 	return copyFrame
 }
 
-// Read takes note of how much has been read, in bytes, of what is copied then.
+// Read records how many bytes of the source have been read before the copy.
 func (c *Copying) Read(done int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +155,7 @@ func (c *Copying) Read(done int64) {
 	}
 }
 
-// due says that it is time to show something.
+// due returns the time, and reports whether the next line is due.
 func (c *Copying) due() (now time.Time, due bool) {
 	now = c.o.now()
 	if now.Before(c.next) {
@@ -168,12 +169,12 @@ func (c *Copying) rate(now time.Time, done int64) string {
 	return iec.Bytes(int64(float64(done)/max(now.Sub(c.from).Seconds(), 0.001))) + "/s"
 }
 
-// See takes note of a host's progress.
+// See records a host's progress.
 func (c *Copying) See(host string, p CopyProgress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.done[host] = p
-	if c.read { // what it took to read is no part of the rate
+	if c.read { // the rate does not include the time for reading
 		c.read, c.from = false, c.o.now()
 	}
 	if now, due := c.due(); due {
@@ -191,7 +192,7 @@ func (c *Copying) draw(now time.Time) {
 		}
 	}
 	line := fmt.Sprintf("copying %s of %s, %s", iec.Bytes(sum.Done), iec.Bytes(sum.Total), c.rate(now, sum.Done))
-	if sum.AllFiles > len(c.done) { // more than one for a host
+	if sum.AllFiles > len(c.done) { // more than one file per host
 		line = fmt.Sprintf("copying %d of %d files, %s", sum.Files, sum.AllFiles, strings.TrimPrefix(line, "copying "))
 	}
 	if len(c.done) > 1 {
@@ -211,7 +212,7 @@ func (c *Copying) show(line string) {
 	c.wide = len(line)
 }
 
-// Close takes the line away.
+// Close removes the line from the terminal.
 func (c *Copying) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,11 +13,10 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// someCertificates is how many are shown to people.
+// someCertificates limits how many certificates are shown to people.
 const someCertificates = 5
 
-// Info writes what is known of a cluster: the verdict first, the next command
-// last.
+// Info writes the state of a cluster: the verdict first, the next command last.
 func Info(w io.Writer, in *lifecycle.Info, now time.Time, s Style) error {
 	p := paint(s.Colour)
 	fmt.Fprintf(w, "%s is %s: %s\n", p.in(bold, in.Name), p.in(verdictColour(in.Verdict), string(in.Verdict)), in.Summary)
@@ -28,7 +27,7 @@ func Info(w io.Writer, in *lifecycle.Info, now time.Time, s Style) error {
 	fmt.Fprintf(w, "\nKubernetes:  %s, %s\n", in.Kubernetes, strings.ToLower(cmp.Or(string(in.Phase), "pending")))
 	through := ""
 	if in.Endpoint.Through != "" {
-		through = ", asked through " + in.Endpoint.Through
+		through = ", read through " + in.Endpoint.Through
 	}
 	fmt.Fprintf(w, "Endpoint:    %s, mode %s%s\n", in.Endpoint.Address, in.Endpoint.Mode, through)
 	for _, part := range []func(io.Writer, *lifecycle.Info) error{infoNodes, infoResources, infoEtcd, infoCertificates(now), infoAddOns, infoOperations(now)} {
@@ -47,7 +46,7 @@ func yes(ok bool) string {
 	return "NO"
 }
 
-// answer is a state in a column: details are among the warnings.
+// answer formats a state for a column. The warnings have the details.
 func answer(state string) string {
 	if state == "" {
 		return "-"
@@ -70,7 +69,7 @@ func infoNodes(w io.Writer, in *lifecycle.Info) error {
 	return Table(w, []string{"NODE", "ROLES", "VERSION", "READY", "ADDRESS", "SSH", "API"}, rows)
 }
 
-// infoResources is what nodes have, and what of it pods may use.
+// infoResources writes the resources of nodes that pods may use, of the total.
 func infoResources(w io.Writer, in *lifecycle.Info) error {
 	var rows [][]string
 	for _, n := range in.Nodes {
@@ -87,7 +86,7 @@ func infoResources(w io.Writer, in *lifecycle.Info) error {
 	return Table(w, []string{"NODE", "CPU", "MEMORY", "DISK", "PODS"}, rows)
 }
 
-// of is "3.5 of 4", or one number where both are the same or one is unknown.
+// of formats "3.5 of 4", or one number if both are equal or one is unknown.
 func of(some, all string, words func(resource.Quantity) string) string {
 	var out []string
 	for _, text := range []string{some, all} {
@@ -112,7 +111,7 @@ func size(q resource.Quantity) string { return iec.Bytes(q.Value()) }
 
 func infoEtcd(w io.Writer, in *lifecycle.Info) error {
 	if len(in.Etcd.Members) == 0 || in.Etcd.Message != "" {
-		_, err := fmt.Fprintf(w, "\netcd (%s): %s\n", in.Etcd.Type, cmp.Or(in.Etcd.Message, "no members are known"))
+		_, err := fmt.Fprintf(w, "\netcd (%s): %s\n", in.Etcd.Type, cmp.Or(in.Etcd.Message, "no known members"))
 		return err
 	}
 	var rows [][]string
@@ -120,7 +119,7 @@ func infoEtcd(w io.Writer, in *lifecycle.Info) error {
 		rows = append(rows, []string{cmp.Or(m.Name, m.ID), memberIs(m), yes(m.Answers), bytesOf(m.DBBytes), cmp.Or(m.Version, "-"), m.Endpoint})
 	}
 	fmt.Fprintln(w)
-	return Table(w, []string{"ETCD MEMBER", "IS", "ANSWERS", "SIZE", "VERSION", "ENDPOINT"}, rows)
+	return Table(w, []string{"ETCD MEMBER", "ROLE", "REACHABLE", "SIZE", "VERSION", "ENDPOINT"}, rows)
 }
 
 func infoCertificates(now time.Time) func(io.Writer, *lifecycle.Info) error {
@@ -137,7 +136,7 @@ func infoCertificates(now time.Time) func(io.Writer, *lifecycle.Info) error {
 			return err
 		}
 		if more := len(in.Certificates) - len(rows); more > 0 {
-			fmt.Fprintf(w, "and %d that expire later (-o json has all)\n", more)
+			fmt.Fprintf(w, "and %d more that expire later (-o json lists all)\n", more)
 		}
 		return nil
 	}

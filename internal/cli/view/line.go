@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// paint is ANSI colours, or none.
+// paint adds ANSI colours if it is true.
 type paint bool
 
 const (
@@ -24,7 +24,7 @@ const (
 	cyan   = "36"
 )
 
-// colours are the sequences that in writes.
+// colours matches the escape sequences that paint.in writes.
 var colours = regexp.MustCompile(`\x1b\[(?:0|` + strings.Join([]string{bold, faint, red, green, yellow, cyan}, "|") + `)m`)
 
 func (p paint) in(code, s string) string {
@@ -34,7 +34,7 @@ func (p paint) in(code, s string) string {
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// outcomeColour is how an outcome looks.
+// outcomeColour returns the colour of an outcome.
 func outcomeColour(o event.Outcome) string {
 	switch o {
 	case event.Failed:
@@ -47,7 +47,7 @@ func outcomeColour(o event.Outcome) string {
 	return faint
 }
 
-// telling says whether an event is worth a line in a log.
+// telling reports whether an event gets a line in the log.
 func telling(e event.Event, debug bool) bool {
 	switch e.Type {
 	case event.StepFinished:
@@ -60,22 +60,21 @@ func telling(e event.Event, debug bool) bool {
 	return false
 }
 
-// columns keeps the lines of a log below one another.
+// columns holds the column widths that align the lines of a log.
 type columns struct{ host, what int }
 
-// maxHost and maxWhat are how wide the columns of hosts and titles get for one
-// that is long.
+// maxHost and maxWhat limit the widths of the columns of hosts and titles.
 const (
 	maxHost = 32
 	maxWhat = 48
 )
 
-// within are the columns on a terminal of a width.
+// within returns the columns limited to a terminal of a width.
 func (c columns) within(width int) columns {
 	return columns{min(c.host, max(8, width/4)), min(c.what, max(8, width/3))}
 }
 
-// columnsFor are wide enough for a plan from the start.
+// columnsFor returns columns wide enough for all steps of a plan.
 func columnsFor(p *plan.Plan) columns {
 	var c columns
 	if p == nil {
@@ -88,9 +87,9 @@ func columnsFor(p *plan.Plan) columns {
 	return c
 }
 
-// line is one event as a line of a log:
-// "  12.3s  w1  runtime: install containerd  changed (4.1s)". since is when
-// the operation began.
+// line formats one event as lines of a log:
+// "  12.3s  w1  runtime: install containerd  changed (4.1s)". since is the
+// start of the operation.
 func (c *columns) line(e event.Event, was running, since time.Time, p paint) []string {
 	host, what := nameOf(e.Host), oneLine(title(e.Module, cmp.Or(e.Title, was.title, e.Task)))
 	if e.Type == event.Note {
@@ -149,8 +148,8 @@ func pad(s string, n int) string {
 	return s + strings.Repeat(" ", max(0, n-utf8.RuneCountInString(s)))
 }
 
-// cutMiddle shortens s to n columns and keeps its ends: names of hosts begin
-// alike.
+// cutMiddle shortens s to n columns and keeps both ends, because names of hosts
+// often have the same beginning.
 func cutMiddle(s string, n int, unicode bool) string {
 	r := []rune(s)
 	gap := ".."

@@ -17,18 +17,18 @@ import (
 // frameEvery is how often a live view is drawn.
 const frameEvery = 100 * time.Millisecond
 
-// Live shows an operation on a terminal: a log of finished tasks that scrolls
-// away, and below it a line for each host, drawn over and over in place.
+// Live shows an operation on a terminal: a scrolling log of finished tasks, and
+// below it a block with a line for each host, which is redrawn in place.
 type Live struct {
 	mu      sync.Mutex
 	w       io.Writer
 	opts    Options
 	track   *track
 	columns columns
-	log     []string // lines still to be written above the block
-	partial string   // text written that has no newline yet
-	block   []string // what stands on the screen, without colours
-	size    [2]int   // of the screen when that was drawn
+	log     []string // lines not yet written above the block
+	partial string   // written text that has no newline yet
+	block   []string // the block on the screen, without colours
+	size    [2]int   // of the screen when the block was drawn
 	closed  bool
 	done    chan struct{}
 	drawer  sync.WaitGroup
@@ -36,8 +36,8 @@ type Live struct {
 
 var _ View = (*Live)(nil)
 
-// NewLive makes a live view on w, a terminal of o.Size. Close must be called:
-// it waits for the last frame.
+// NewLive returns a live view on w, a terminal of o.Size. The caller must call
+// Close, which waits for the last frame.
 func NewLive(w io.Writer, o Options) *Live {
 	v := &Live{w: w, opts: o, track: newTrack(o.Plan), columns: columnsFor(o.Plan), done: make(chan struct{})}
 	v.drawer.Go(v.run)
@@ -71,7 +71,7 @@ func (v *Live) Emit(e event.Event) {
 	e = v.opts.timed(e)
 	was := v.track.see(e)
 	if e.Type == event.Note && v.track.state[e.Host] != "" && !v.opts.Debug {
-		return // it stands in the host's line, and matters as long as that
+		return // the host's line shows it
 	}
 	if e, ok := v.fold(e, &was); ok && telling(e, v.opts.Debug) {
 		width, _ := v.opts.Size()
@@ -81,8 +81,8 @@ func (v *Live) Emit(e event.Event) {
 	}
 }
 
-// fold tells a planned task once, when it is over on all its hosts; failures
-// are told at once. It answers false for what is told later.
+// fold shows a planned task once, when it has ended on all its hosts, and
+// failures immediately. It returns false for an event that is not shown now.
 func (v *Live) fold(e event.Event, was *running) (event.Event, bool) {
 	if e.Type != event.StepFinished || v.opts.Debug {
 		return e, true
@@ -119,7 +119,7 @@ func (v *Live) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close takes the block off the screen and leaves the log.
+// Close removes the block from the screen and keeps the log.
 func (v *Live) Close() {
 	v.mu.Lock()
 	closed := v.closed
@@ -145,9 +145,10 @@ func (v *Live) draw() {
 	v.put(columns, rows, v.frame(columns-1, rows))
 }
 
-// put writes the log and a new block in the place of the old one, in one
-// piece. Lines are overwritten and not cleared first: nothing flickers. The
-// cursor is hidden within a frame alone, so that no kind of death loses it.
+// put replaces the old block with the log and a new block, in one write. It
+// overwrites lines without clearing them first, so that nothing flickers. The
+// cursor is hidden only within a frame, so that a killed program does not leave
+// it hidden.
 func (v *Live) put(columns, rows int, frame [][]span) {
 	var b strings.Builder
 	b.WriteString("\x1b[?25l\r")
@@ -155,10 +156,10 @@ func (v *Live) put(columns, rows int, frame [][]span) {
 	if up := rowsOf(old, columns); up > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA", up)
 	}
-	// What stood in a line before is overwritten with spaces: a line that is
-	// erased to its end is as wide as the terminal, and would leave blank
-	// rows behind when that becomes narrower. Where nobody knows what stands
-	// where, after a change of size or a wrapped line, all is erased.
+	// The rest of an old line is overwritten with spaces: a line that is erased
+	// to its end is as wide as the terminal, and would leave blank rows when the
+	// terminal becomes narrower. After a change of size or a wrapped line the
+	// positions are unknown, and everything is erased.
 	size := [2]int{columns, rows}
 	whole := size == v.size
 	if !whole {
@@ -190,11 +191,11 @@ func (v *Live) put(columns, rows int, frame [][]span) {
 		line(painted(l, paint(v.opts.Style.Colour)), utf8.RuneCountInString(text))
 	}
 	b.WriteString("\x1b[J\x1b[?25h")
-	_, _ = io.WriteString(v.w, b.String()) // a terminal that is gone hears nothing
+	_, _ = io.WriteString(v.w, b.String()) // the terminal may be closed
 }
 
-// rowsOf is how many rows lines take on a terminal that has since become
-// narrower.
+// rowsOf returns the number of rows that lines take on a terminal of a width,
+// which may have become narrower since they were drawn.
 func rowsOf(lines []string, columns int) int {
 	n := 0
 	for _, l := range lines {
@@ -203,13 +204,13 @@ func rowsOf(lines []string, columns int) int {
 	return n
 }
 
-// frame is the block: a head line, and the hosts as far as there is room.
+// frame returns the block: a head line, and as many hosts as fit.
 func (v *Live) frame(width, rows int) [][]span {
 	if v.track.start.IsZero() || rows < 2 {
 		return nil
 	}
 	lines := [][]span{v.head()}
-	room := max(0, min(rows-3, max(3, rows/2))) // the head, the rest and the cursor have lines, too
+	room := max(0, min(rows-3, max(3, rows/2))) // the head, the rest and the cursor also need lines
 	byHost := map[string]*running{}
 	for _, s := range v.track.underWay() {
 		if byHost[s.host] == nil {
@@ -242,7 +243,7 @@ func (v *Live) frame(width, rows int) [][]span {
 	return lines
 }
 
-// rowHosts leaves the manager out while it has nothing to do.
+// rowHosts returns the hosts to show. It leaves out the manager while it is idle.
 func (v *Live) rowHosts(byHost map[string]*running) []string {
 	var out []string
 	for _, h := range v.track.hosts {
@@ -253,11 +254,11 @@ func (v *Live) rowHosts(byHost map[string]*running) []string {
 	return out
 }
 
-// idle is what a host does that does nothing.
+// idle returns the state of a host for its line or for the summary of hidden hosts.
 func (v *Live) idle(host string, busy bool) string {
 	switch {
 	case busy:
-		return "at work"
+		return "busy"
 	case v.track.state[host] != "":
 		return v.track.state[host]
 	case v.track.failed[host]:
@@ -272,7 +273,7 @@ func (v *Live) head() []span {
 	t := v.track
 	what := "preparing"
 	if t.kind != "" {
-		what = Doing(plan.Verb(t.kind))
+		what = plan.Verb(t.kind) + " cluster"
 	}
 	line := []span{{text: strings.TrimSpace(what + " " + t.cluster), code: bold}, {text: "  " + Duration(v.opts.now().Sub(t.start))}}
 	if t.planned > 0 {
@@ -304,8 +305,8 @@ func (v *Live) row(host string, s *running, w widths) []span {
 	return append(line, progress(s, left)...)
 }
 
-// progress is how far a step has come and with what, as well as that can be
-// said in the room there is.
+// progress shows the progress of a step and its current item, shortened to the
+// columns in room.
 func progress(s *running, room int) (line []span) {
 	text := "  " + amount(s.done, s.unit)
 	if s.total > 0 {
@@ -323,14 +324,14 @@ func progress(s *running, room int) (line []span) {
 	return line
 }
 
-// barSpace is the room that a bar takes with its figures.
+// barSpace is the width of a bar with its figures.
 const barSpace = len("  [##########] 100% of 999.9 MiB")
 
-// widths are how hosts' lines share the width of a terminal.
+// widths divides the width of a terminal between the columns of hosts' lines.
 type widths struct {
 	names, titles int
-	left          int    // for what follows the time
-	domain        string // that all names end in
+	left          int    // for the columns after the time
+	domain        string // the common end of all names
 }
 
 func widthsFor(shown []string, byHost map[string]*running, domain string, width int) widths {

@@ -9,7 +9,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// stillEvery is how often a plain view says that a transfer goes on.
+// stillEvery is how often a plain view shows the progress of a running transfer.
 const stillEvery = 10 * time.Second
 
 // Plain shows an operation as lines, for logs and pipes.
@@ -20,14 +20,14 @@ type Plain struct {
 	track   *track
 	columns columns
 	said    map[key]time.Time // when a step's progress was last shown
-	states  map[string]int    // how often a state of hosts was shown, such as "connecting"
-	stopped []stopped         // what was cancelled and is not shown yet
+	states  map[string]int    // by state, such as "connecting": the number of hosts that had it
+	stopped []stopped         // cancelled tasks that are not shown yet
 	closed  bool
 }
 
 var _ View = (*Plain)(nil)
 
-// NewPlain makes a plain view on w.
+// NewPlain returns a plain view that writes to w.
 func NewPlain(w io.Writer, o Options) *Plain {
 	return &Plain{w: o.Style.Writer(w), opts: o, track: newTrack(o.Plan), columns: columnsFor(o.Plan), said: map[key]time.Time{}, states: map[string]int{}}
 }
@@ -54,14 +54,15 @@ func (v *Plain) Emit(e event.Event) {
 	}
 }
 
-// A stopped task was cancelled on some hosts.
+// A stopped is a task that was cancelled on some hosts.
 type stopped struct {
 	first event.Event
 	was   running
 	hosts int
 }
 
-// hold keeps a cancelled step back: the task is shown once for all its hosts.
+// hold delays a cancelled step, so that its task is shown once for all hosts. It
+// reports whether the event is such a step.
 func (v *Plain) hold(e event.Event, was running) bool {
 	if e.Type != event.StepFinished || e.Outcome != event.Cancelled {
 		return false
@@ -76,7 +77,7 @@ func (v *Plain) hold(e event.Event, was running) bool {
 	return true
 }
 
-// release shows the tasks that were held.
+// release shows the delayed tasks.
 func (v *Plain) release() {
 	for _, s := range v.stopped {
 		if s.hosts > 1 {
@@ -89,8 +90,8 @@ func (v *Plain) release() {
 	v.stopped = nil
 }
 
-// stateOfMany reports whether a note is of the state of a host, as many hosts
-// have been in before.
+// stateOfMany reports whether a note is a state that more than fewHosts hosts
+// have had.
 func (v *Plain) stateOfMany(e event.Event) bool {
 	if e.Type != event.Note || e.Host == "" || v.track.state[e.Host] == "" {
 		return false
@@ -99,8 +100,8 @@ func (v *Plain) stateOfMany(e event.Event) bool {
 	return v.states[e.Message] > fewHosts
 }
 
-// progress shows a transfer now and then: a line for each event would drown
-// all else.
+// progress shows a transfer every stillEvery: a line for each event would hide
+// other lines.
 func (v *Plain) progress(e event.Event) {
 	k := key{e.Task, e.Host}
 	s := v.track.steps[k]
@@ -129,7 +130,7 @@ func (v *Plain) progress(e event.Event) {
 	}
 }
 
-// Write shows text that is no event.
+// Write shows text that is not an event.
 func (v *Plain) Write(b []byte) (int, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

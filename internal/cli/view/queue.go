@@ -9,32 +9,32 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// patience is how long a reader may take nothing at all, once nobody wants to
-// wait any more.
+// patience is how long Drain waits for a reader that reads nothing, after its
+// context is done.
 const patience = 2 * time.Second
 
-// mostQueued is how many events wait for a reader who does not read: hours of
-// a small operation, and the better part of one on a thousand hosts.
+// mostQueued limits the events that wait for a slow reader: enough for hours of
+// a small operation, and for most of an operation on a thousand hosts.
 const mostQueued = 100_000
 
-// A Queue shows events and text by a view, in order and from goroutines of its
-// own: an operation does not wait for who reads about it. Its methods do not
-// block, but for Drain.
+// A Queue passes events and text to a view, in order and from separate goroutines,
+// so that an operation does not wait for the reader of its output. Its methods
+// do not block, except Drain.
 type Queue struct {
 	view         View
 	now          func() time.Time
-	events, text *lane // one and the same if the view has one stream
+	events, text *lane // the same lane if the view has one stream
 	limit        int
 
 	mu    sync.Mutex
 	track *track
-	left  int // events left out since the last that was taken
+	left  int // events dropped since the last queued event
 }
 
 var _ event.Sink = (*Queue)(nil)
 
-// NewQueue begins to show by v, which it closes at its end. now stamps events
-// that no journal has.
+// NewQueue returns a queue that shows through v and closes v at its end. It uses
+// now for the time of events that are not in a journal.
 func NewQueue(v View, now func() time.Time) *Queue {
 	q := &Queue{view: v, now: now, events: newLane(), limit: mostQueued, track: newTrack(nil)}
 	q.text = q.events
@@ -44,8 +44,9 @@ func NewQueue(v View, now func() time.Time) *Queue {
 	return q
 }
 
-// Emit has an event shown. A reader who is too far behind misses the next
-// ones, and is told so; how an operation began and ended is never left out.
+// Emit queues an event. If the reader is too far behind, Emit drops the event and
+// later reports how many were dropped. It never drops the start or the end of an
+// operation.
 func (q *Queue) Emit(e event.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -59,29 +60,29 @@ func (q *Queue) Emit(e event.Event) {
 	if n := q.left; n > 0 {
 		q.left = 0
 		lost := event.Event{Time: e.Time, Type: event.Note, Operation: e.Operation, Cluster: e.Cluster}
-		lost.Message = fmt.Sprintf("%d events are left out here: they were read too slowly; all: slipway operations logs %s", n, e.Operation)
+		lost.Message = fmt.Sprintf("%d events omitted because the output was read too slowly; to see all: slipway operations logs %s", n, e.Operation)
 		q.events.add(func() { q.view.Emit(lost) })
 	}
 	q.events.add(func() { q.view.Emit(e) })
 }
 
-// Write has text shown that is no event.
+// Write queues text that is not an event.
 func (q *Queue) Write(b []byte) (int, error) {
 	text := append([]byte(nil), b...)
-	q.text.add(func() { _, _ = q.view.Write(text) }) // who reads nothing any more misses nothing
+	q.text.add(func() { _, _ = q.view.Write(text) }) // a reader that has left needs no error
 	return len(b), nil
 }
 
-// Running answers the steps that are under way, for people: "joining node w1".
+// Running returns the running steps for people: "join node on w1".
 func (q *Queue) Running() []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.track.names()
 }
 
-// Drain waits until all is shown, and closes the view. When ctx is done it
-// waits for as long as somebody reads. It answers whether all that is data was
-// read, and all that is talk; the rest is lost.
+// Drain waits until everything is shown and closes the view. After ctx is done it
+// waits only while the reader keeps reading. It reports whether all data and all
+// messages were read; the rest is lost.
 func (q *Queue) Drain(ctx context.Context) (data, talk bool) {
 	q.events.close()
 	q.text.close()
@@ -95,14 +96,14 @@ func (q *Queue) Drain(ctx context.Context) (data, talk bool) {
 	return data, talk
 }
 
-// A lane does things one after the other.
+// A lane runs functions one after the other.
 type lane struct {
-	done chan struct{} // closed when all is done and nothing more will come
+	done chan struct{} // closed when the lane is closed and all functions have run
 
 	mu     sync.Mutex
 	wake   *sync.Cond
 	todo   []func()
-	count  int // of what was done
+	count  int // of functions that have run
 	closed bool
 }
 
@@ -113,8 +114,8 @@ func newLane() *lane {
 	return l
 }
 
-// run ends when the lane is closed and empty. In the middle of a write that
-// nobody reads it ends with the program: that cannot be called off.
+// run ends when the lane is closed and empty. If a write blocks because its reader
+// does not read, run ends with the program: a write cannot be cancelled.
 func (l *lane) run() {
 	defer close(l.done)
 	for {
@@ -164,8 +165,8 @@ func (l *lane) close() {
 	l.wake.Signal()
 }
 
-// wait answers whether all was done. When ctx is done it gives up on one who
-// takes nothing for a while.
+// wait reports whether all functions have run. After ctx is done, it gives up if
+// none ends within patience.
 func (l *lane) wait(ctx context.Context) bool {
 	select {
 	case <-l.done:

@@ -17,16 +17,15 @@ import (
 // a YAML document.
 type Record struct {
 	mu     sync.Mutex
-	w      io.Writer // data
-	talk   io.Writer
+	w      io.Writer // for data
+	talk   io.Writer // for messages
 	format Format
 	closed bool
 }
 
 var _ View = (*Record)(nil)
 
-// NewRecord makes a view that writes events to w; what is no event goes to
-// talk.
+// NewRecord returns a view that writes events to w and other text to talk.
 func NewRecord(w, talk io.Writer, f Format) *Record {
 	return &Record{w: w, talk: talk, format: f}
 }
@@ -39,10 +38,10 @@ func (v *Record) Emit(e event.Event) {
 		return
 	}
 	e = (&Options{}).timed(e)
-	_ = Item(v.w, v.format, e) // who reads nothing any more misses nothing
+	_ = Item(v.w, v.format, e) // a reader that has left needs no error
 }
 
-// Write passes text that is no event on to talk.
+// Write writes text that is not an event to talk.
 func (v *Record) Write(b []byte) (int, error) { return v.talk.Write(b) }
 
 // Close ends the view.
@@ -52,9 +51,9 @@ func (v *Record) Close() {
 	v.closed = true
 }
 
-// escaping writes JSON. Package encoding/json escapes the control characters of ASCII but
-// DEL, and none of the others (U+0080 to U+009F), which some terminals obey as well. In
-// JSON, all of them can only be in strings.
+// escaping writes JSON and escapes control characters that package encoding/json leaves:
+// DEL and U+0080 to U+009F, which some terminals also obey. In JSON they can occur only in
+// strings.
 type escaping struct{ w io.Writer }
 
 func (e escaping) Write(b []byte) (int, error) {
@@ -73,7 +72,7 @@ func escaped(json []byte) []byte {
 	})
 }
 
-// toYAML encodes a value, as its JSON is. YAML takes no control character as it is.
+// toYAML encodes a value as YAML, from its JSON. YAML does not allow raw control characters.
 func toYAML(value any) ([]byte, error) {
 	b, err := json.Marshal(value)
 	if err != nil {
@@ -82,7 +81,7 @@ func toYAML(value any) ([]byte, error) {
 	return yaml.JSONToYAML(escaped(b))
 }
 
-// Item writes one value of a stream: a line of JSON, or a YAML document.
+// Item writes one value of a stream, as a line of JSON or as a YAML document.
 func Item(w io.Writer, f Format, value any) error {
 	if f != YAML {
 		return json.NewEncoder(escaping{w}).Encode(value)
@@ -95,7 +94,7 @@ func Item(w io.Writer, f Format, value any) error {
 	return err
 }
 
-// Data writes a value alone: indented JSON, or YAML.
+// Data writes a single value, as indented JSON or as YAML.
 func Data(w io.Writer, f Format, value any) error {
 	if f == YAML {
 		b, err := toYAML(value)

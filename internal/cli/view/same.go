@@ -8,22 +8,22 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// fewHosts is how many hosts are named at the beginning of a line, and how
-// many have lines of their own before an operation begins.
+// fewHosts limits how many hosts are named at the beginning of a line, and how
+// many have separate lines before an operation begins.
 const fewHosts = 10
 
-// addresses are what differs between findings that are the same on several
-// hosts.
+// addresses matches addresses, which are the only difference between equal
+// findings of several hosts.
 var addresses = regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\[[0-9a-fA-F:]+\](:\d+)?`)
 
-// A same is one finding of one or more hosts.
+// A same is a finding that one or more hosts have.
 type same struct {
 	diag.Diagnostic
 	hosts []string
 }
 
-// fold puts findings together that are the same on several hosts but for the
-// host's address, in the order of the first ones.
+// fold merges findings that differ only in the host and its address, in the
+// order in which they first appear.
 func fold(list diag.List) []*same {
 	seen := map[diag.Diagnostic]*same{}
 	var out []*same
@@ -50,8 +50,8 @@ func fold(list diag.List) []*same {
 	return out
 }
 
-// String is one finding with its hosts. Where they are many, they follow in a
-// line of their own.
+// String formats a finding with its hosts. More than fewHosts hosts follow on a
+// separate line.
 func (s *same) String() string {
 	d := s.Diagnostic
 	switch all := strings.Join(s.hosts, ", "); {

@@ -12,13 +12,13 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// stamp is how a moment is written.
+// stamp is the format of times.
 const stamp = "2006-01-02 15:04:05 MST"
 
-// Snapshot writes what a backup set is that was just made.
+// Snapshot describes a backup set that was just written.
 func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 	p := paint(s.Colour)
-	how := "not encrypted: who reads it has the cluster"
+	how := "not encrypted: anyone who can read it controls the cluster"
 	if i.Encrypted {
 		how = "encrypted"
 	}
@@ -28,9 +28,9 @@ func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 		how += "; signed"
 	case !isCopy:
 	case i.Verified:
-		how += "; its name is verified, and what is in it when it is opened"
+		how += "; its name is verified; its content is verified when it is opened"
 	default:
-		how += "; NOT VERIFIED: anybody who can write where it lay can have written it"
+		how += "; NOT VERIFIED: anyone with write access to its source can have written it"
 	}
 	fmt.Fprintf(w, "%s\n", p.in(bold, "Wrote "+i.File))
 	fmt.Fprintf(w, "%s, %s\n\n", iec.Bytes(i.Bytes), how)
@@ -39,9 +39,9 @@ func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 	}
 	if !isCopy {
 		fmt.Fprintf(w, "Versions:  Kubernetes %s, etcd %s\n", i.Kubernetes, i.Etcd)
-		fmt.Fprintf(w, "Files:     %d of hosts, with the keys of the authorities\n", len(i.Files))
+		fmt.Fprintf(w, "Files:     %d from hosts, including the CA keys\n", len(i.Files))
 		if i.NewKey {
-			fmt.Fprintf(w, "Signed by: %s\n           This key is new: note it down. Another manager trusts the sets of this one with --signed-by.\n", i.SignedBy)
+			fmt.Fprintf(w, "Signed by: %s\n           This key is new: save it. Another manager needs it with --signed-by to trust these backup sets.\n", i.SignedBy)
 		}
 	} else {
 		fmt.Fprintf(w, "Snapshot:  of %s, revision %d, taken %s\n", i.Member, i.Revision, i.Taken.UTC().Format(stamp))
@@ -54,7 +54,7 @@ func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 	if isCopy {
 		next = fmt.Sprintf("slipway etcd drill %s --from %s%s", i.Cluster, i.File, from)
 	}
-	_, err := fmt.Fprintf(w, "\nNext: %s\nBack to it: slipway etcd restore %s --from %s%s\n", next, i.Cluster, i.File, from)
+	_, err := fmt.Fprintf(w, "\nNext: %s\nRestore: slipway etcd restore %s --from %s%s\n", next, i.Cluster, i.File, from)
 	return err
 }
 
@@ -70,7 +70,7 @@ func Snapshots(w io.Writer, list []lifecycle.SnapshotInfo, now time.Time, noHead
 		case i.Problem != nil:
 			is = "DAMAGED"
 		case i.KeysOnly:
-			is = "keys alone"
+			is = "keys only"
 		case i.Encrypted:
 			is = "encrypted"
 		case !i.Verified:
@@ -80,20 +80,21 @@ func Snapshots(w io.Writer, list []lifecycle.SnapshotInfo, now time.Time, noHead
 			i.Cluster, Age(now.Sub(i.Taken)), cmp.Or(i.Kubernetes, "-"), cmp.Or(i.Etcd, "-"), revision, keys, iec.Bytes(i.Bytes), is, i.File,
 		})
 	}
-	head := []string{"CLUSTER", "AGE", "KUBERNETES", "ETCD", "REVISION", "KEYS", "SIZE", "IS", "FILE"}
+	head := []string{"CLUSTER", "AGE", "KUBERNETES", "ETCD", "REVISION", "KEYS", "SIZE", "STATUS", "FILE"}
 	if noHeaders {
 		head = nil
 	}
 	return Table(w, head, rows)
 }
 
-// Scheduled writes what hosts have taken by themselves.
+// Scheduled writes the scheduled snapshots of a cluster's hosts, their copies and
+// their restore tests.
 func Scheduled(w io.Writer, s *lifecycle.Scheduled, now time.Time, style Style) error {
 	is := "off"
 	if s.On {
 		is = "on"
 	}
-	fmt.Fprintf(w, "Snapshots that the hosts of %s take by themselves: %s\n", s.Name, is)
+	fmt.Fprintf(w, "Scheduled snapshots on the hosts of %s: %s\n", s.Name, is)
 	if len(s.Warnings) > 0 {
 		fmt.Fprintln(w)
 		Diagnostics(w, s.Warnings, style)
@@ -123,19 +124,19 @@ func Scheduled(w io.Writer, s *lifecycle.Scheduled, now time.Time, style Style) 
 	return err
 }
 
-// Drill writes what came of trying a backup set.
+// Drill writes the result of a restore test of a backup set.
 func Drill(w io.Writer, r *lifecycle.DrillReport, s Style) error {
 	p := paint(s.Colour)
 	verdict, next := p.in(green, "good"), "slipway etcd health "+r.Cluster
 	if !r.Good {
-		verdict, next = p.in(red, "NOT GOOD"), "take another backup, and try that: slipway etcd snapshot "+r.Cluster
+		verdict, next = p.in(red, "NOT GOOD"), "take another backup and test it: slipway etcd snapshot "+r.Cluster
 	}
 	fmt.Fprintf(w, "%s is %s\n\n", p.in(bold, r.File), verdict)
 	var rows [][]string
 	for _, c := range r.Checks {
 		rows = append(rows, []string{c.Name, c.Want, c.Got, yes(c.Good)})
 	}
-	if err := Table(w, []string{"CHECK", "THE SET SAYS", "WHAT CAME OF IT", "GOOD"}, rows); err != nil {
+	if err := Table(w, []string{"CHECK", "EXPECTED", "RESTORED", "GOOD"}, rows); err != nil {
 		return err
 	}
 	if len(r.Warnings) > 0 {
@@ -146,8 +147,8 @@ func Drill(w io.Writer, r *lifecycle.DrillReport, s Style) error {
 	if !r.Verified {
 		is = "NOT VERIFIED"
 	}
-	fmt.Fprintf(w, "\nThe snapshot of %s, revision %d, %s", r.Member, r.Revision, is)
-	fmt.Fprintf(w, "\nTaken %s; restored on %s by etcd %s, and removed again, in %.0f s\n", r.Taken.UTC().Format(stamp), r.Host, r.Etcd, r.Seconds)
+	fmt.Fprintf(w, "\nSnapshot of %s, revision %d, %s", r.Member, r.Revision, is)
+	fmt.Fprintf(w, "\nTaken %s; restored on %s with etcd %s and removed again in %.0f s\n", r.Taken.UTC().Format(stamp), r.Host, r.Etcd, r.Seconds)
 	_, err := fmt.Fprintf(w, "\nNext: %s\n", next)
 	return err
 }

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// span is text in one colour.
+// span is a piece of text in one colour.
 type span struct{ text, code string }
 
 // fit cuts a line to a width.

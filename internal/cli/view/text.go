@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// Plan writes a plan for people, with all its changes or in brief.
+// Plan writes a plan for people, with its changes or, if brief, without them.
 func Plan(w io.Writer, p *plan.Plan, brief bool, s Style) error {
 	var b strings.Builder
 	write := p.Text
@@ -57,8 +57,8 @@ func paintPlan(text string) string {
 	return b.String()
 }
 
-// Diagnostics writes problems for people, one below the other. Those that are
-// the same on several hosts are one.
+// Diagnostics writes problems for people, one below the other. A problem that
+// several hosts have is written once.
 func Diagnostics(w io.Writer, list diag.List, s Style) {
 	p := paint(s.Colour)
 	shown := make(diag.List, len(list))
@@ -78,7 +78,7 @@ func Diagnostics(w io.Writer, list diag.List, s Style) {
 	}
 }
 
-// Table writes rows below a head, if there is one, in columns.
+// Table writes rows in columns, below a head if one is given.
 func Table(w io.Writer, head []string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	if len(head) > 0 {
@@ -94,14 +94,14 @@ func Table(w io.Writer, head []string, rows [][]string) error {
 	return t.Flush()
 }
 
-// lines are what lays out a text of several lines.
+// lines holds the control characters that lay out a text of several lines.
 const lines = "\n\t"
 
-// Visible is a text of several lines in which a terminal finds nothing to obey.
+// Visible returns a text of several lines without characters that control the terminal.
 func Visible(text string) string { return visible(text, lines) }
 
-// visible shows what a terminal would obey, as Go would write it: hosts, registries and
-// files are others', and so is what they say. What is in keep stays.
+// visible writes characters that would control the terminal as Go escapes, because text
+// from hosts, registries and files is not trusted. Characters in keep are not changed.
 func visible(text, keep string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -115,15 +115,15 @@ func visible(text, keep string) string {
 	return b.String()
 }
 
-// atMost is how much of a text is shown, in characters.
+// atMost limits how much of a text is shown, in characters.
 const atMost = 4000
 
-// brief is a text without its middle, if that is a value which nobody reads to its end.
+// brief returns a text, without its middle if it is longer than atMost.
 func brief(text string) string {
 	all := []rune(text)
 	left := len(all) - atMost
 	if left <= 0 {
 		return text
 	}
-	return fmt.Sprintf("%s … (%d characters are left out here) … %s", string(all[:atMost/2]), left, string(all[len(all)-atMost/2:]))
+	return fmt.Sprintf("%s … (%d characters omitted) … %s", string(all[:atMost/2]), left, string(all[len(all)-atMost/2:]))
 }

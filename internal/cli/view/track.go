@@ -11,40 +11,40 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// manager is what the host without a name is called.
+// manager is the name shown for the host "".
 const manager = "manager"
 
 type key struct{ task, host string }
 
-// running is a step that is under way.
+// running is a running step.
 type running struct {
 	key
 	module, title string
 	start         time.Time
 	attempt       int
 	done, total   int64
-	unit, what    string // of done and total; "" is bytes of a blob, which is not named
+	unit, what    string // the unit of done and total, "" for bytes, and the current item, "" for a blob
 }
 
-// track follows an operation: when it began, what is under way, what is left.
+// track follows an operation: when it began, which steps are running, and which remain.
 type track struct {
 	cluster, kind string
 	start         time.Time
 	steps         map[key]*running
-	left          map[string]map[string]bool // by task: planned hosts still to come
+	left          map[string]map[string]bool // by task: planned hosts that have not finished
 	size          map[string]int             // by task: planned hosts
 	tally         map[string]*tally          // by task
 	planned, over int
 	failed        map[string]bool // hosts
-	hosts         []string        // in the order they were first heard of
-	hostLeft      map[string]int  // by host: planned steps still to come
-	// state is what was last noted of a host before the operation began:
+	hosts         []string        // in the order in which they first appeared
+	hostLeft      map[string]int  // by host: planned steps that have not finished
+	// state holds the last note about each host before the operation began:
 	// "connecting", "connected".
 	state map[string]string
 	begun bool
 }
 
-// tally is how a task went on the hosts that are through with it.
+// tally counts the outcomes of a task on the hosts that have finished it.
 type tally struct {
 	module, title           string
 	changed, failed, others int
@@ -75,8 +75,8 @@ func newTrack(p *plan.Plan) *track {
 	return t
 }
 
-// see takes an event and answers, for a finished step, what it was (with the
-// time it began).
+// see records an event. For a finished step it returns the step as it was
+// running, with its start time.
 func (t *track) see(e event.Event) (was running) {
 	if t.start.IsZero() || e.Type == event.OperationStarted {
 		t.start = e.Time
@@ -116,7 +116,7 @@ func (t *track) see(e event.Event) (was running) {
 	return running{}
 }
 
-// meet puts a host on the list.
+// meet adds a host to the list if it is new.
 func (t *track) meet(host string) {
 	if _, ok := t.hostLeft[host]; !ok {
 		t.hostLeft[host] = 0
@@ -140,7 +140,7 @@ func (t *track) finish(k key, e event.Event) running {
 	case event.Failed:
 		t.failed[k.host] = true
 	case event.Changed, event.Unchanged:
-		delete(t.failed, k.host) // a resume, seen from its beginning
+		delete(t.failed, k.host) // a resume succeeded after an earlier failure
 	}
 	a := t.tally[k.task]
 	if a == nil {
@@ -161,22 +161,23 @@ func (t *track) finish(k key, e event.Event) running {
 	return was
 }
 
-// through says that a task is over on all the hosts it was planned for, and
-// on how many that was; a task without a plan never is.
+// through returns the number of hosts that a task was planned for, and reports
+// whether the task has ended on all of them. It reports false for a task that is
+// not in the plan.
 func (t *track) through(task string) (hosts int, ok bool) {
 	n := t.size[task]
 	return n, n > 0 && len(t.left[task]) == 0
 }
 
-// underWay answers the running steps, the longest first.
+// underWay returns the running steps, the longest-running first.
 func (t *track) underWay() []*running {
 	return slices.SortedFunc(maps.Values(t.steps), func(a, b *running) int {
 		return cmp.Or(a.start.Compare(b.start), cmp.Compare(a.host, b.host), cmp.Compare(a.task, b.task))
 	})
 }
 
-// domain is what the names of all hosts end in, from the first dot of each:
-// it tells none from the others.
+// domain returns the common end of all hosts' names, from the first dot of each.
+// It does not help to distinguish hosts. It is "" if the ends differ.
 func (t *track) domain() string {
 	domain, n := "", 0
 	for _, h := range t.hosts {
@@ -195,7 +196,7 @@ func (t *track) domain() string {
 	return "." + domain
 }
 
-// names answers the running steps for people: "joining node w1".
+// names returns the running steps for people: "join node on w1".
 func (t *track) names() []string {
 	var out []string
 	for _, s := range t.underWay() {

@@ -1,6 +1,6 @@
 // Package view shows operations: to people as a live screen or as plain lines,
-// to programs as JSON or YAML. It is told events and results, and decides
-// nothing.
+// to programs as JSON or YAML. It receives events and results and makes no
+// decisions.
 package view
 
 import (
@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// A Format is what -o asks for.
+// A Format is a value of the flag -o.
 type Format string
 
 // The formats.
@@ -33,29 +33,29 @@ func ParseFormat(s string) (Format, error) {
 	return "", fmt.Errorf("output format %q: want text, json or yaml", s)
 }
 
-// A View shows the events of one operation. Close ends it; nothing is shown
-// afterwards. Its methods may be called from several goroutines.
+// A View shows the events of one operation. After Close it shows nothing. Its
+// methods may be called from several goroutines.
 type View interface {
 	event.Sink
-	// Write shows text that is no event, such as a log line.
+	// Write shows text that is not an event, such as a log line.
 	io.Writer
 	Close()
 }
 
-// Style is what a terminal can show.
+// Style describes what a terminal can show.
 type Style struct {
 	Colour  bool
 	Unicode bool
 }
 
-// ascii writes our own signs in letters that every terminal has; what others
-// wrote stays as they did.
+// ascii replaces Slipway's own non-ASCII characters. Text from other programs is
+// not changed.
 var ascii = strings.NewReplacer("…", "...", "→", "->")
 
 // Text returns text as the terminal can show it. All text for people passes through
-// here or through Writer, which uses it: hosts, registries and clusters write parts of
-// that text, and none of them steers the terminal. Of escape sequences only our own
-// colours pass.
+// Text or through Writer, which uses it: parts of that text come from hosts, registries
+// and clusters, and must not control the terminal. Text keeps only the escape sequences
+// of Slipway's own colours.
 func (s Style) Text(text string) string {
 	if !s.Unicode {
 		text = ascii.Replace(text)
@@ -75,8 +75,8 @@ func (s Style) Text(text string) string {
 	return b.String() + Visible(text)
 }
 
-// Writer returns a writer to w that writes what Text returns. A sign must come in one
-// piece.
+// Writer returns a writer that passes text through Text to w. A character must not be
+// split over two writes.
 func (s Style) Writer(w io.Writer) io.Writer { return styled{w, s} }
 
 type styled struct {
@@ -91,7 +91,7 @@ func (s styled) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// StyleOf reads from the environment what a terminal can show: NO_COLOR, TERM
+// StyleOf returns the style that the environment allows: it reads NO_COLOR, TERM
 // and the locale.
 func StyleOf(getenv func(string) string) Style {
 	s := Style{Colour: getenv("NO_COLOR") == "" && getenv("TERM") != "dumb" && getenv("TERM") != ""}
@@ -105,18 +105,18 @@ func StyleOf(getenv func(string) string) Style {
 	return s
 }
 
-// Options are for showing an operation to people.
+// Options configure a view for people.
 type Options struct {
 	Style Style
-	// Debug shows the output of programs and steps that had nothing to do.
+	// Debug also shows the output of programs and steps that changed nothing.
 	Debug bool
-	// Plan, if there is one, says how much there is to do.
+	// Plan gives the number of steps; nil if there is no plan.
 	Plan *plan.Plan
-	// Size answers the terminal's columns and rows; nil is no terminal.
+	// Size returns the terminal's columns and rows; nil without a terminal.
 	Size func() (columns, rows int)
-	// Now is the clock; nil is time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Frames says when to draw; nil is ten times a second.
+	// Frames triggers drawing; nil means ten times a second.
 	Frames <-chan time.Time
 }
 
@@ -127,8 +127,8 @@ func (o *Options) now() time.Time {
 	return o.Now()
 }
 
-// timed gives an event from before an operation, which no journal has stamped,
-// its time.
+// timed sets the time of an event from before an operation, which has no time
+// from the journal.
 func (o *Options) timed(e event.Event) event.Event {
 	if e.Time.IsZero() {
 		e.Time = o.now()
@@ -136,7 +136,7 @@ func (o *Options) timed(e event.Event) event.Event {
 	return e
 }
 
-// ForPeople is a live view where there is a terminal, else plain lines.
+// ForPeople returns a live view on a terminal, and a view of plain lines otherwise.
 func ForPeople(w io.Writer, o Options) View {
 	if o.Size != nil {
 		return NewLive(w, o)
@@ -144,8 +144,8 @@ func ForPeople(w io.Writer, o Options) View {
 	return NewPlain(w, o)
 }
 
-// Terminal answers how to ask f for its size, or nil if it is no terminal
-// that can show a live view.
+// Terminal returns a function that reads the size of f, or nil if f is not a
+// terminal that can show a live view.
 func Terminal(f *os.File, getenv func(string) string) func() (columns, rows int) {
 	if !IsTerminal(f) || getenv("TERM") == "dumb" || getenv("TERM") == "" {
 		return nil
