@@ -103,14 +103,19 @@ func newApp(s Streams, env Env, services NewService) *app {
 func (a *app) root() *cobra.Command {
 	root := program.WordsOnly(&cobra.Command{
 		Use:   "slipway",
-		Short: "Create, change, repair and delete Kubernetes clusters over SSH",
+		Short: "Create, change, repair and delete Kubernetes clusters",
 		Long: `Slipway creates, changes, repairs and deletes Kubernetes clusters on Linux
 machines over SSH. It shows a plan before every change. You can interrupt an
 operation at any time and resume it.
 
-Exit codes: 0 done; 1 failed, can be resumed; 2 refused, nothing was changed;
-3 finished with failed hosts; 4 action needed (plan --exit-code, certs check);
-5 another operation is running on the cluster; 130 interrupted, can be resumed.`,
+Exit codes:
+  0    Done.
+  1    Failed; you can resume.
+  2    Refused; nothing was changed.
+  3    Finished with failed hosts.
+  4    Action needed (plan --exit-code, certs check).
+  5    Another operation is running on the cluster.
+  130  Interrupted; you can resume.`,
 		Example: `  slipway create cluster                     # a one-node cluster on this machine
   slipway create config --host root@10.0.0.11=control-plane \
       --host root@10.0.0.12=worker > prod.yaml

@@ -32,15 +32,17 @@ func (a *app) certsCheckCmd() *cobra.Command {
 by expiry: of API servers and their clients, the front proxy, etcd, CAs, kubeconfigs,
 and kubelets. The command does not need the API. Private keys stay on the hosts.
 
-By default, warns about certificates that expire within 30 days (or that are in the
-last fifth of their lifetime, if that is shorter) and about CAs that expire within 90
-days. With --within, warns about all that expire within that time. For a certificate
+By default, warns about certificates that expire within 30 days, or that are in the
+last fifth of their lifetime if that is shorter. The default for CAs is 90 days. With
+--within, warns about all certificates that expire within that time. For a certificate
 that the kubelet rotates, it warns only if the rotation is overdue. It also warns about
 missing or unusable certificates: a CA without its key, or a certificate that its CA
 has not signed.
 
-Exit codes: 0 no problems; 4 a certificate needs action; 3 some hosts were not
-reachable, and the certificates of the other hosts have no problems.`,
+Exit codes:
+  0  No problems.
+  3  Some hosts were not reachable; the other hosts have no problems.
+  4  A certificate needs action.`,
 		Example: `  slipway certs check prod
   slipway certs check prod --within 2160h -o json`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
@@ -91,8 +93,8 @@ func (a *app) certsRenewCmd() *cobra.Command {
 		Short: "Renew a cluster's certificates",
 		Long: `Renews the certificates on all hosts that have expired or are in the last fifth of
 their lifetime. Control planes are renewed one at a time; the next one starts when the
-previous one serves again. Names, usages and keys of the certificates stay the same,
-and the API stays available: servers reload their certificates, and only the controller
+previous one serves again. Names, usages and keys of the certificates do not change,
+and the API remains available: servers reload their certificates, and only the controller
 manager and the scheduler are restarted. The admin kubeconfig in Slipway's state is also
 renewed.
 
@@ -129,7 +131,7 @@ given certificates are renewed, independent of their remaining lifetime.`,
 	}
 	cmd.Flags().BoolVar(&how.All, "all", false, "renew all certificates, independent of their remaining lifetime")
 	cmd.Flags().DurationVar(&how.Within, "within", 0,
-		"renew certificates that expire within this `time` (default: those in the last fifth of their lifetime)")
+		"renew certificates that expire within this `time` (default: certificates in the last fifth of their lifetime)")
 	cmd.MarkFlagsMutuallyExclusive("all", "within")
 	a.changeFlags(cmd)
 	return cmd

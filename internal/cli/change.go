@@ -118,7 +118,7 @@ does not become healthy, all nodes get their previous settings back automaticall
 	fileFlag(cmd, &file, "a cluster file or a saved plan; - is standard input")
 	leavingFlags(cmd, &allowRemoval, &forget, &removal)
 	atOnceFlag(cmd, &rollout)
-	cmd.Flags().BoolVar(&noRevert, "no-revert", false, "keep settings with which a node is not healthy, for inspection")
+	cmd.Flags().BoolVar(&noRevert, "no-revert", false, "do not roll back new settings when a node does not become healthy")
 	a.changeFlags(cmd)
 	return cmd
 }
@@ -140,7 +140,7 @@ func (a *app) applied(ctx context.Context, file string, args []string, how lifec
 	saved, err := plan.Decode(data)
 	if err == nil {
 		if len(args) > 0 && args[0] != saved.Cluster {
-			return o, problem(idNameMismatch, "", "%s is a plan for cluster %s, not %s", called(file), saved.Cluster, args[0])
+			return o, problem(idNameMismatch, "leave out the name, or give the right plan", "%s is a plan for cluster %s, not %s", called(file), saved.Cluster, args[0])
 		}
 		o.prepare = func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error) {
 			return svc.PrepareSaved(ctx, saved, a.asked(how), progress)
@@ -155,7 +155,7 @@ func (a *app) applied(ctx context.Context, file string, args []string, how lifec
 		return o, err
 	}
 	if len(args) > 0 && args[0] != d.Cluster.Name {
-		return o, problem(idNameMismatch, "", "%s describes cluster %s, not %s", called(file), d.Cluster.Name, args[0])
+		return o, problem(idNameMismatch, "leave out the name, or give the right file", "%s describes cluster %s, not %s", called(file), d.Cluster.Name, args[0])
 	}
 	r := a.described(lifecycle.Apply, d)
 	r.Forget, r.Removal, r.Rollout, r.KeepFailed = how.Forget, how.Removal, how.Rollout, how.KeepFailed

@@ -12,8 +12,8 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// What a command takes is completed from the records, and where it takes
-// nothing that is known, not even files are offered.
+// TestCompletion: arguments are completed from the state. Without known values, not even
+// files are offered.
 func TestCompletion(t *testing.T) {
 	const files, noFiles = ":0", ":4"
 	known, err := release.Load("")

@@ -31,7 +31,7 @@ func (a *app) convertCmd() *cobra.Command {
 		Short: "Convert a KubeKey file to a cluster file",
 		Long: `Reads a KubeKey Cluster (kubekey.kubesphere.io/v1alpha2) and writes a cluster file.
 The command does not connect to hosts. It writes KubeKey's default values explicitly,
-so that the cluster stays the same. It does not copy passwords and keys; the file marks
+so that the cluster does not change. It does not copy passwords and keys; the file marks
 where they are required.
 
 A field that affects the cluster and that Slipway does not support is an error;

@@ -16,8 +16,8 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// Every command line that the documentation shows can be typed: its command
-// and its flags exist, and what it chooses hosts by chooses some.
+// TestDocumentation: every command line in the documentation is valid. Its command and
+// flags exist, and its selector selects hosts.
 func TestDocumentation(t *testing.T) {
 	pages := []string{"../../README.md", "../../CONTRIBUTING.md"}
 	err := filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
@@ -49,7 +49,7 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-// Every cluster file that the documentation shows can be used.
+// TestDocumentedFiles: every cluster file in the documentation is valid.
 func TestDocumentedFiles(t *testing.T) {
 	known, err := release.Load("")
 	if err != nil {
@@ -84,11 +84,11 @@ func TestDocumentedFiles(t *testing.T) {
 var (
 	block = regexp.MustCompile("(?s)```.*?```")
 	span  = regexp.MustCompile("`[^`]+`")
-	// command is a command line, as far as it is for this program.
+	// command matches a command line of this program.
 	command = regexp.MustCompile("(?:^|[\\s`(])slipway( [^|;)\"#>&`\n]+)")
 )
 
-// commandLines are what follows the program's name in a page's code.
+// commandLines returns the arguments of all command lines in the code of a page.
 func commandLines(page string) []string {
 	var code []string
 	for _, b := range block.FindAllString(page, -1) {
@@ -106,8 +106,8 @@ func commandLines(page string) []string {
 	return lines
 }
 
-// typed says what is wrong with a command line: "" if nothing is. Words in
-// capitals stand for something.
+// typed returns the problem of a command line, or "" if it is valid. Words in capitals
+// are placeholders.
 func typed(root *cobra.Command, words []string) string {
 	if words[0] == strings.ToUpper(words[0]) {
 		return ""
@@ -143,9 +143,9 @@ func typed(root *cobra.Command, words []string) string {
 	return ""
 }
 
-// aimed says what is wrong with the selector of a command line, which comes first: it
-// names hosts that the documentation's clusters have. A cluster alone is no host, and
-// what is in capitals stands for one.
+// aimed returns the problem of the selector of a command line, which is the first word.
+// The selector must select hosts of the documentation's clusters. A cluster alone is not
+// a selector, and words in capitals are placeholders.
 func aimed(command string, words []string) string {
 	if dash := slices.Index(words, "--"); command == "exec" && (dash < 1 || dash == len(words)-1) {
 		return "it is to be: SELECTOR -- PROGRAM"
@@ -174,7 +174,7 @@ func aimed(command string, words []string) string {
 
 var placeholder = regexp.MustCompile("^[A-Z]+$")
 
-// TestAimed: selectors that no host would be found by are seen.
+// TestAimed: selectors that select no host are found.
 func TestAimed(t *testing.T) {
 	for _, tc := range []struct {
 		line string

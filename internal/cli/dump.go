@@ -17,17 +17,20 @@ func (a *app) dumpCmd() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use: "dump [NAME]", Short: "Write a support bundle without secrets",
-		Long: `Writes a support bundle (.tar.zst): the description of the cluster, its operations
-with plans and journals, the output of cluster-info, facts and logs of every host
-(kubelet, containerd, the cluster's own pods), and nodes, pods and events from the
-API. missing.txt in the bundle lists what could not be read within three minutes, and
-what was omitted from long lists.
+		Long: `Writes a support bundle (.tar.zst) that contains:
+  - The description of the cluster.
+  - Its operations with plans and journals.
+  - The output of cluster-info.
+  - Facts and logs of every host (kubelet, containerd, the cluster's own pods).
+  - Nodes, pods and events from the API.
+The file missing.txt in the bundle lists what could not be read within three minutes,
+and what was omitted from long lists.
 
 Slipway removes passwords, keys and tokens: everything that has the name or the form
 of a secret, also in logs. In pods it also removes the values of environment variables
-and headers, command lines (except those of the control plane's static pods), and
-annotations (except well-known ones). Logs of your programs may contain other secrets:
-check the bundle before you send it.`,
+and headers, command lines, and annotations. Command lines of the control plane's
+static pods and well-known annotations are kept. Logs of your programs may contain other
+secrets: check the bundle before you send it.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()

@@ -21,10 +21,14 @@ func (a *app) etcdCmd() *cobra.Command {
 versions and addresses, and whether their hosts are reachable.`, view.EtcdMembers),
 		a.etcdLookCmd("health", "Show the health of a cluster's etcd",
 			`Shows the health of a cluster's etcd, the problems, and the next command. For each
-member it shows: whether the member and its host are reachable, the size of the
-database, the size in use, the quota, how far the member is behind, and its alarms.
+member it shows whether the member and its host are reachable. It also shows the size
+of the database, the size in use, the quota, how far the member is behind, and its
+alarms.
 
-Exit codes: 0 healthy; 3 degraded; 1 down.`, view.EtcdHealth),
+Exit codes:
+  0  Healthy.
+  1  Down.
+  3  Degraded.`, view.EtcdHealth),
 		a.etcdSnapshotCmd(), a.etcdSnapshotsCmd(), a.etcdDrillCmd(), a.etcdDefragCmd(), a.etcdRestoreCmd(), a.etcdRescueCmd(),
 	)
 	return cmd
@@ -101,8 +105,8 @@ func (a *app) etcdSnapshotCmd() *cobra.Command {
 		Long: `Takes a snapshot on a healthy etcd member: if possible, on the follower that is
 least behind. Slipway verifies the snapshot on the host and again on this machine,
 and writes a backup set. The set contains the snapshot, the keys of the cluster's
-CAs and service accounts, the encryption configuration if there is one, the
-description of the cluster, and its versions. The cluster is not changed.
+CAs and service accounts, and the encryption configuration if there is one. It also
+contains the description of the cluster and its versions. The cluster is not changed.
 
 The set is one file that only its owner can read. Anyone who has the file controls
 the cluster: encrypt it with --recipient and a key from age-keygen, and store that
@@ -148,12 +152,11 @@ clusters, including deleted ones. For an encrypted set, only the information in 
 name is shown.
 
 With --hosts, lists the scheduled snapshots (spec.etcd.backup) on the cluster's
-hosts, and the hosts that take none. Exit codes: 0 no problems; 3 a host is not
-reachable, or its latest snapshot is old, failed or was not copied.
+hosts, and the hosts that take none. The exit code is 3 if a host is not reachable, or
+if its latest snapshot is old, failed or was not copied. Otherwise it is 0.
 
 With --copies, lists the copies of scheduled snapshots at their targets
-(spec.etcd.backup.copies). Exit codes: 0 all targets could be read; 3 a target
-could not be read.`,
+(spec.etcd.backup.copies). The exit code is 3 if a target could not be read.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -224,8 +227,8 @@ func (a *app) etcdDrillCmd() *cobra.Command {
 	var o lifecycle.DrillOptions
 	cmd := &cobra.Command{
 		Use: "drill [NAME]", Short: "Test the restore of a backup set",
-		Long: `Restores a backup set (the newest set on this machine, or that of --from) into a
-temporary etcd on a host with an etcd member. The temporary etcd uses a directory
+		Long: `Restores a backup set into a temporary etcd on a host with an etcd member: the newest
+set on this machine, or the set in --from. The temporary etcd uses a directory
 that only root can read, listens on no network address, has low priority, and is
 removed afterwards. The cluster's etcd is not changed.
 
@@ -234,9 +237,10 @@ of keys. Slipway also reads a Secret from it, decrypted with the set's encryptio
 configuration if the cluster encrypts Secrets. A set must be signed by the
 cluster's key; another set is tested only with --unverified.
 
-Exit codes: 0 the set is good; 1 the restored data does not match the set; 2 the
-set cannot be used, or the host has too little disk space or memory. The command
-prints the reason.`,
+Exit codes:
+  0  The set is good.
+  1  The restored data does not match the set.
+  2  The set cannot be used, or the host has too little disk space or memory.`,
 		Example: `  slipway etcd drill prod
   slipway etcd drill prod --from /mnt/safe/prod.tar.age --identity key.txt`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
@@ -305,15 +309,15 @@ func (a *app) etcdRestoreCmd() *cobra.Command {
 		Long: `Restores the data of a backup set to all etcd members of a cluster. The cluster
 gets the state of the backup; everything written since then is lost.
 
-Slipway reads the whole set first. It refuses a set that is incomplete or modified,
-that belongs to another cluster, that is not signed by the cluster's key, or that
-the cluster's programs cannot read; nothing is changed then. The author of a set
-gets the power of root on all hosts when it is restored: use --unverified only for
-a set whose origin you know. All hosts with an etcd member or a control plane must
-be reachable.
+Slipway reads the whole set first, and refuses it without any change if it is incomplete
+or modified, or belongs to another cluster. It also refuses a set that is not signed by
+the cluster's key, or that the cluster's programs cannot read. The author of a set gets
+the power of root on all hosts when it is restored: use --unverified only for a set
+whose origin you know. All hosts with an etcd member or a control plane must be
+reachable.
 
-Slipway creates the new data next to the old data, stops etcd and the control
-planes, and moves the old data aside; it remains on the hosts. Then it restarts
+Slipway creates the new data next to the old data, and stops etcd and the control
+planes. It moves the old data aside; the old data remains on the hosts. Then it restarts
 everything that caches data of the API: API servers, controllers, schedulers,
 kubelets, kube-proxy, the network's pods, and CoreDNS. The restore ends when the API
 serves the restored revision and the nodes are ready. If it is interrupted, continue
@@ -372,7 +376,7 @@ that the lost members acknowledged and that are not in the selected log are lost
 the rescue is interrupted, continue with: slipway resume. Afterwards, remove the lost
 hosts and add new ones; the summary at the end shows the commands.
 
-If you can bring back more than half of the members, do that instead: no data is lost
+If you can start more than half of the members again, do that instead: no data is lost
 then. Confirm the rescue by typing the cluster's name, by giving the cluster's name
 with --yes, or with --allow-removal.`,
 		Example: `  slipway etcd rescue prod --lost cp2,cp3
@@ -388,7 +392,7 @@ with --yes, or with --allow-removal.`,
 		},
 	}
 	cmd.Flags().StringSliceVar(&lost, "lost", nil, "the `hosts` that are permanently lost")
-	cmd.Flags().StringVar(&from, "from", "", "the `host` whose data to use, instead of the host with the most recent data")
+	cmd.Flags().StringVar(&from, "from", "", "use the data of this `host` instead of the most recent data")
 	_ = cmd.MarkFlagRequired("lost") // the flag is there
 	removalFlag(cmd, &allowRemoval)
 	a.changeFlags(cmd)

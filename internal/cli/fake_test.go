@@ -29,15 +29,15 @@ var epoch = time.Date(2026, 11, 20, 18, 15, 2, 0, time.UTC)
 
 const operationID = "20261120-181502-create-x7k2"
 
-// fake is a lifecycle.Service that does as a scenario says and refuses all
-// that the scenario does not speak of.
+// fake is a lifecycle.Service that follows a scenario. It refuses every call that the
+// scenario does not expect.
 type fake struct {
-	// Prepare is how Prepare, PrepareSaved… end: a plan ("create", "empty",
+	// Prepare is the result of Prepare, PrepareSaved…: a plan ("create", "empty",
 	// "removal") or an error ("refused", "locked", "locked-elsewhere", "stale",
 	// "broken").
 	Prepare string `json:"prepare"`
-	// Onward are the versions that an upgrade is still to go to, minor by minor, and
-	// Between is how Prepare ends when the first of them has succeeded.
+	// Onward holds the remaining versions of an upgrade, one for each minor version.
+	// Between is the result of Prepare after the first of them has succeeded.
 	Onward  []string `json:"onward"`
 	Between string   `json:"between"`
 	// Apply is an outcome, or "locked", "broken", "until-cancelled" or
@@ -54,23 +54,23 @@ type fake struct {
 	Describe  string   `json:"describe"`  // ok, unreadable
 	Certs     string   `json:"certs"`     // how certificates are: a verdict
 	Calls     string   `json:"calls"`     // a file that calls are written to
-	Leaves    []string `json:"leaves"`    // hosts that a plan takes off
+	Leaves    []string `json:"leaves"`    // hosts that a plan removes
 	Lost      string   `json:"lost"`      // a host that a plan has to do without
 	Gone      bool     `json:"gone"`      // a delete that forgets
-	Lacks     bool     `json:"lacks"`     // a cluster that has none of the hosts that are named
+	Lacks     bool     `json:"lacks"`     // a cluster without the named hosts
 	Unsavable bool     `json:"unsavable"` // a plan that would lack passwords
-	// Forgets says that a delete takes the clusters off the records.
+	// Forgets makes a delete remove the clusters from the state.
 	Forgets bool `json:"forgets"`
-	// Admin is the admin kubeconfig on record, instead of a good one.
+	// Admin replaces the valid admin kubeconfig in the state.
 	Admin *string `json:"admin"`
-	// Writes are files that Apply makes.
+	// Writes lists files that Apply creates.
 	Writes []string `json:"writes"`
 
-	applying chan<- struct{} // hears when Apply waits
-	applied  chan<- struct{} // closed when Apply has said all
+	applying chan<- struct{} // receives when Apply waits
+	applied  chan<- struct{} // closed when Apply has sent all events
 }
 
-// call is what a method was asked for.
+// call records a method call.
 type call struct {
 	Method       string   `json:"method"`
 	Kind         string   `json:"kind,omitempty"`
@@ -172,7 +172,7 @@ func (f *fake) PrepareSaved(_ context.Context, p *plan.Plan, _ lifecycle.Request
 	return f.prepared(p.Cluster, lifecycle.Kind(p.Operation), progress)
 }
 
-// service gives fake the methods whose names its fields have.
+// service adds methods to fake that have the same names as its fields.
 type service struct{ *fake }
 
 var _ lifecycle.Service = service{}
@@ -350,7 +350,8 @@ contexts:
 current-context: kubernetes-admin@kubernetes
 `
 
-// merged is where scripts keep the paths of merged kubeconfigs; "" outside of scripts.
+// merged returns the file with the paths of merged kubeconfigs in scripts; "" outside of
+// scripts.
 func (s service) merged() string {
 	if dir := os.Getenv("SLIPWAY_HOME"); dir != "" {
 		return filepath.Join(dir, "merged")
@@ -502,7 +503,7 @@ func (p *fakePrepared) Apply(ctx context.Context, sinks ...event.Sink) (*lifecyc
 		<-ctx.Done()
 		p.applying <- struct{}{}
 		if p.fake.Apply == "forever" {
-			select {} // a step that must not be cut in half
+			select {} // a step that must not be interrupted
 		}
 		res.Outcome, end.Outcome = event.Cancelled, event.Cancelled
 	case "locked":

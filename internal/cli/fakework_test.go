@@ -18,7 +18,7 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// Targets chooses among the hosts that Cluster answers.
+// Targets selects from the hosts that Cluster returns.
 func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifecycle.Target, diag.List, error) {
 	var out []lifecycle.Target
 	for _, choice := range spec.Choices(selector) {
@@ -43,7 +43,7 @@ func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifec
 	return out, nil, nil
 }
 
-// worked is how each host ends: w1 is cut off when the scenario says so.
+// worked returns the result of each host. The scenario can make w1 unreachable.
 func (s service) worked(w lifecycle.Work, do func(lifecycle.Target) lifecycle.HostResult) []lifecycle.HostResult {
 	var out []lifecycle.HostResult
 	for _, t := range w.Targets {
@@ -101,7 +101,7 @@ func (s service) Login(_ context.Context, t lifecycle.Target, sh remote.Shell) (
 	return s.Exit, s.record(call{Method: "Login", Name: t.Cluster + "@" + t.Host.Name, Args: sh.Argv})
 }
 
-// Info is of a cluster whose API answers, unless a host is lost.
+// Info describes a cluster whose API is reachable, unless a host is lost.
 func (s service) Info(ctx context.Context, name string, _ event.Sink) (*lifecycle.Info, error) {
 	c, err := s.Cluster(ctx, name)
 	if err != nil {
@@ -135,7 +135,7 @@ func (s service) Info(ctx context.Context, name string, _ event.Sink) (*lifecycl
 	return in, nil
 }
 
-// Certificates are some of those of a cluster with two hosts.
+// Certificates returns some certificates of a cluster with two hosts.
 func (s service) Certificates(ctx context.Context, r lifecycle.Request, within time.Duration, _ event.Sink) (*lifecycle.Certificates, error) {
 	if err := s.record(call{Method: "Certificates", Name: r.Name, HasSource: r.Cluster != nil, Args: []string{within.String()}}); err != nil {
 		return nil, err
@@ -175,8 +175,8 @@ func (s service) Certificates(ctx context.Context, r lifecycle.Request, within t
 	return c, nil
 }
 
-// Etcd is that of three members, one of which is on a host that may be lost, and
-// does not answer then.
+// Etcd describes an etcd in which one member is on a host that may be lost; the member is
+// unreachable then.
 func (s service) Etcd(ctx context.Context, name string, _ event.Sink) (*lifecycle.EtcdReport, error) {
 	if _, err := s.Cluster(ctx, name); err != nil {
 		return nil, err
@@ -201,7 +201,7 @@ func (s service) Etcd(ctx context.Context, name string, _ event.Sink) (*lifecycl
 	return r, nil
 }
 
-// sets are a plain one and one that is encrypted.
+// sets returns a plain backup set, an encrypted one, and others.
 func (s service) sets(name string) []lifecycle.SnapshotInfo {
 	return []lifecycle.SnapshotInfo{
 		{Cluster: name, File: "/b/" + name + "-2.tar.age", Bytes: 3 << 20, Taken: epoch, Encrypted: true},

@@ -17,13 +17,13 @@ import (
 	"slipway.dev/slipway/internal/cli/view"
 )
 
-// formatted is a command line whose answer is wanted in other formats.
+// formatted is a command line to run with other output formats.
 type formatted struct {
 	args []string
 	want int // exit code
 }
 
-// formattedCommands are all commands, by name.
+// formattedCommands holds all commands, by name.
 func formattedCommands(t *testing.T, dir string) map[string][]formatted {
 	file := filepath.Join(dir, "prod.yaml")
 	if err := os.WriteFile(file, []byte(prodFile), 0o600); err != nil {
@@ -94,13 +94,12 @@ func formattedCommands(t *testing.T, dir string) map[string][]formatted {
 	}
 }
 
-// A sandbox as its records tell of it; its machine is off.
+// A sandbox in the state whose machine is off.
 const sandboxRecord = `{"version": 1, "name": "dev", "range": "198.18.7.0/24", "pool": "198.18.0.0/16", "authorizedKey": "ssh-ed25519 AAAA dev",
 "machines": [{"name": "dev-1", "address": "198.18.7.2", "hostKey": "ssh-ed25519 AAAA", "machineID": "00000000000000000000000000000000", "disk": 21474836480}]}`
 
-// Every command answers, or says why it does not, in the format that is asked
-// for, wherever on the command line that is; a command without an answer of
-// its own refuses the format.
+// Every command writes its result, or its error, in the format of -o, at any position on
+// the command line. A command without a result refuses the format.
 func TestFormats(t *testing.T) {
 	for _, format := range []view.Format{view.JSON, view.YAML} {
 		t.Run(string(format), func(t *testing.T) {
@@ -122,8 +121,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// allCommands are the names of all commands but help, which is not about
-// anything, and those that the program starts itself.
+// allCommands returns the names of all commands, except help and the commands that only
+// the program itself starts.
 func allCommands(t *testing.T) []string {
 	var names []string
 	var walk func(*cobra.Command)
@@ -141,7 +140,7 @@ func allCommands(t *testing.T) []string {
 	return names
 }
 
-// answers runs a command line with no one at the terminal.
+// answers runs a command line without a terminal.
 func answers(t *testing.T, format view.Format, args []string, want int) {
 	t.Helper()
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "config"))

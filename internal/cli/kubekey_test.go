@@ -9,8 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// kk are the commands of KubeKey 3 and their flags, those of every command
-// under "".
+// kk holds the commands of KubeKey 3 and their flags. Flags of all commands are under "".
 var kk = map[string]string{
 	"":                          "--debug -y/--yes --ignore-err --namespace",
 	"kk create cluster":         "-f/--filename --with-kubernetes --download-cmd -a/--artifact --with-kubesphere --with-local-storage --skip-pull-images --skip-push-images --skip-install-addons --with-security-enhancement --with-packages --container-manager",
@@ -36,8 +35,8 @@ var kk = map[string]string{
 	"kk version":                "-o --show-supported-k8s",
 }
 
-// docs/from-kubekey.md has every command and flag of kk's, and no other. That
-// those it names of ours exist is TestDocumentation's.
+// docs/from-kubekey.md has exactly the commands and flags of kk. TestDocumentation checks
+// that Slipway's commands in it exist.
 func TestKubeKeyPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/from-kubekey.md")
 	if err != nil {
@@ -69,8 +68,8 @@ func TestKubeKeyPage(t *testing.T) {
 	}
 }
 
-// ours are our commands for kk's: those that do what it does, or would if they
-// were there.
+// ours maps commands of kk to Slipway's commands that do the same, including commands
+// that do not exist yet.
 var ours = map[string]string{
 	"kk create cluster":         "create cluster",
 	"kk create config":          "create config",
@@ -95,8 +94,8 @@ var ours = map[string]string{
 	"kk version":                "version",
 }
 
-// A page that does not name a command of ours that is there, or says "not yet"
-// of it, has been forgotten.
+// The page must name every existing command in ours, and must not list it under "Not
+// yet".
 func TestKubeKeyPageIsNotBehind(t *testing.T) {
 	page, err := os.ReadFile("../../docs/from-kubekey.md")
 	if err != nil {

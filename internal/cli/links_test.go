@@ -10,8 +10,8 @@ import (
 	"slipway.dev/slipway/internal/owner"
 )
 
-// TestWriteThroughALink: root makes no file where a user's link leads to a directory
-// of others.
+// TestWriteThroughALink: root creates no file through a user's link to a directory of
+// another user.
 func TestWriteThroughALink(t *testing.T) {
 	asroot.Need(t, "giving files to others")
 	to := &owner.Owner{UID: 12345, GID: 12346}

@@ -35,8 +35,8 @@ const (
 	exitInterrupted = 130 // interrupted; can be resumed
 )
 
-// again is how long after a signal another one counts as an echo of it. sudo and
-// terminals send such echoes.
+// again is the time after a signal in which another one counts as an echo of it. sudo
+// and terminals send such echoes.
 const again = 500 * time.Millisecond
 
 // An exitError ends the program with a code. If err is nil, everything has been

@@ -27,7 +27,7 @@ import (
 	"slipway.dev/slipway/internal/owner"
 )
 
-// seat is a person at a terminal, with a machine of their own.
+// seat is a user at a terminal, with a separate machine.
 type seat struct {
 	out, err lockedBuffer
 	env      Env
@@ -36,13 +36,13 @@ type seat struct {
 	mu       sync.Mutex
 	noted    chan struct{} // closed when signals can be sent
 	stdin    io.Reader
-	absent   bool // nobody sits there
+	absent   bool // no user is at the terminal
 }
 
 type lockedBuffer struct {
 	mu      sync.Mutex
 	b       bytes.Buffer
-	written chan struct{} // closed and made anew by each write
+	written chan struct{} // closed and replaced by each write
 }
 
 func (b *lockedBuffer) Write(p []byte) (int, error) {
@@ -165,7 +165,8 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// Each minor of an upgrade is confirmed by itself, and left out by itself.
+// TestConfirmBetweenMinors: each minor version of an upgrade is confirmed separately, and
+// can be declined separately.
 func TestConfirmBetweenMinors(t *testing.T) {
 	s := newSeat(t, "y\n")
 	f := &fake{Prepare: "create", Apply: "succeeded", Onward: []string{"v1.37.1"}, Between: "create"}
@@ -215,7 +216,7 @@ func TestInterruptedTwice(t *testing.T) {
 	<-applying // the first has arrived
 	s.signals <- os.Interrupt
 	s.signals <- os.Interrupt
-	// Echoes of the first, at the same moment, are not impatience.
+	// Echoes of the first signal, at the same time, do not count.
 	for len(s.signals) > 0 {
 		select {
 		case c := <-code:
@@ -233,7 +234,7 @@ func TestInterruptedTwice(t *testing.T) {
 	}
 }
 
-// TestNobodySteers: what a host has said stays text, wherever it is shown.
+// TestNobodySteers: text from hosts never controls the terminal.
 func TestNobodySteers(t *testing.T) {
 	for _, args := range [][]string{
 		{"operations", "show", operationID},
@@ -256,8 +257,8 @@ func TestNobodySteers(t *testing.T) {
 	}
 }
 
-// An operation does not wait for who reads about it, and its reader misses
-// nothing.
+// TestNobodyReads: an operation does not wait for the reader of its output, and the
+// reader gets all events.
 func TestNobodyReads(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
@@ -285,7 +286,7 @@ func TestNobodyReads(t *testing.T) {
 					all, _ := io.ReadAll(r) // ends with the test
 					got <- string(all)
 				}
-				// Before there is anything to do, the reader is waited for.
+				// Before the operation, the program waits for the reader.
 				if _, err := bufio.NewReader(r).ReadString('\n'); err != nil {
 					t.Fatal(err)
 				}
@@ -347,7 +348,8 @@ func TestInterruptedAtTheQuestion(t *testing.T) {
 	}
 }
 
-// Standard input or a pipe that nobody writes to does not hold the program.
+// TestInterruptedAtTheFile: standard input or a pipe without a writer does not block the
+// program.
 func TestInterruptedAtTheFile(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -373,7 +375,7 @@ func TestInterruptedAtTheFile(t *testing.T) {
 	}
 }
 
-// A device that never ends is not read until memory does.
+// TestEndlessFile: an endless device does not use up the memory.
 func TestEndlessFile(t *testing.T) {
 	s := newSeat(t, "")
 	if got := s.run(t, &fake{}, "plan", "-f", "/dev/zero"); got != exitRefused || !strings.Contains(s.err.String(), "is larger than") {
@@ -381,7 +383,7 @@ func TestEndlessFile(t *testing.T) {
 	}
 }
 
-// What the program was started to pass over does not stop it.
+// TestNotify: a signal that the program was started to ignore does not stop it.
 func TestNotify(t *testing.T) {
 	signal.Ignore(syscall.SIGHUP)
 	defer signal.Reset(syscall.SIGHUP)
@@ -446,8 +448,8 @@ func TestLabel(t *testing.T) {
 	}
 }
 
-// What a program that runs under sudo leaves in the cache is the caller's;
-// the system of sandboxes' machines stays root's.
+// TestCacheUnderSudo: files that a program under sudo writes to the cache belong to the
+// caller. The files of sandbox machines remain root's.
 func TestCacheUnderSudo(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "new", "cache")
 	caller := underSudo(t, cache, filepath.Join(cache, "bundles", "b", "index.json"), filepath.Join(cache, "sandbox", "tree", "passwd"))
@@ -460,8 +462,8 @@ func TestCacheUnderSudo(t *testing.T) {
 	}
 }
 
-// A cache that others share may hold other things, and so may what a link
-// leads to.
+// TestSharedCacheUnderSudo: a shared cache, or the target of a link, may contain other
+// files.
 func TestSharedCacheUnderSudo(t *testing.T) {
 	shared := t.TempDir()
 	link := filepath.Join(t.TempDir(), "cache")
@@ -479,8 +481,8 @@ func TestSharedCacheUnderSudo(t *testing.T) {
 	}
 }
 
-// underSudo creates a cluster for a person, writing files on the way, and
-// answers who it is.
+// underSudo creates a cluster under sudo, which writes files, and returns the user id of
+// the caller.
 func underSudo(t *testing.T, cache string, writes ...string) (caller int) {
 	t.Helper()
 	asroot.Need(t, "giving files to others")

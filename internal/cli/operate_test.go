@@ -12,8 +12,8 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// TestShown: what an operation failed of, such as a full disk of the manager,
-// is shown once.
+// TestShown: the cause of a failed operation, such as a full disk of the manager, is
+// shown once.
 func TestShown(t *testing.T) {
 	full := diag.Diagnostic{ID: "records-unwritable", Severity: diag.Error, Message: "writing journal.jsonl: no space left on device", Hint: "make room"}
 	failed := lifecycle.HostFailure{Title: "running the operation", Failure: event.Failure{Reason: full.ID, Message: full.Message, Remedy: full.Hint}}

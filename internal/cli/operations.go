@@ -247,7 +247,8 @@ func (a *app) operationsWatchCmd() *cobra.Command {
 		Use: "watch [ID|NAME]", Short: "Watch a running operation",
 		Long: `Shows the progress of an operation as in the terminal that started it. Give the ID
 of an operation, or the NAME of a cluster for its latest operation. Ctrl-C stops
-watching; it does not stop the operation. The exit code is that of the operation.`,
+watching; it does not stop the operation. The command ends with the exit code of the
+operation.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.operationsAndClusters,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()

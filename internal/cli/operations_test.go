@@ -7,7 +7,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// TestNextOf: what an operation's report names to type next does something.
+// TestNextOf: the next command in an operation's report works for that operation.
 func TestNextOf(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string

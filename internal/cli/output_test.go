@@ -13,7 +13,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// TestHostOutput: programs get what a host printed to the byte.
+// TestHostOutput: JSON output contains the exact bytes that a host printed.
 func TestHostOutput(t *testing.T) {
 	full := strings.Repeat("x", maxKept)
 	b64 := base64.StdEncoding.EncodeToString
@@ -49,7 +49,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
 
-// TestOutputIsLost: what was done on hosts and could not be told has failed.
+// TestOutputIsLost: a command fails if its output could not be written.
 func TestOutputIsLost(t *testing.T) {
 	for _, args := range [][]string{
 		{"exec", "prod@w1", "--", "true"},

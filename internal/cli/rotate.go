@@ -15,11 +15,11 @@ func (a *app) rotateCACmd() *cobra.Command {
 		Short: "Rotate a CA or the service account signing key",
 		Long: `Rotates a CA or the service account signing key while the cluster keeps serving.
 --which selects it:
-  service-account  the key that signs tokens of service accounts
-  cluster          the CA of API servers, kubelets and API clients
-  front-proxy      the CA by which extension APIs (such as metrics-server)
-                   authenticate API servers
-  etcd             the CA of etcd members and of API servers as their clients
+  service-account  The key that signs tokens of service accounts.
+  cluster          The CA of API servers, kubelets and API clients.
+  front-proxy      The CA that extension APIs (such as metrics-server) use to
+                   authenticate API servers.
+  etcd             The CA of etcd members and of API servers as their clients.
 
 First, all programs trust the new CA or key in addition to the old one. Then all
 programs sign with the new one. Slipway recreates everything that holds older

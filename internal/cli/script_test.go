@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// scenario makes the fake that the file named by FAKE describes.
+// scenario returns the fake that the file in FAKE describes.
 func scenario(context.Context, Settings) (lifecycle.Service, error) {
 	b, err := os.ReadFile(os.Getenv("FAKE"))
 	if err != nil {
@@ -54,7 +54,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// exits runs a program and wants an exit code: exits 2 slipway plan.
+// exits runs a program and checks its exit code: exits 2 slipway plan.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE PROGRAM ARG…")
@@ -75,8 +75,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// bundles builds bundles of two versions into the cache, and serves a registry
-// whose authority and credentials are in the files ca.crt and login.json.
+// bundles builds bundles of two versions in the cache, and serves a registry whose CA
+// and credentials are in the files ca.crt and login.json.
 func bundles(t *testing.T, ts *testscript.TestScript) {
 	site := bundletest.NewSite(t, "v1.36.4")
 	for _, version := range []string{"v1.36.4", "v1.37.1"} {

@@ -19,9 +19,9 @@ func (a *app) sshCmd() *cobra.Command {
 		Use: "ssh [CLUSTER@]HOST [-- COMMAND [ARG...]]", Short: "Log in to a host",
 		Long: `Logs in to a host with the settings of its cluster: user, port, keys or passwords,
 bastion, and the host keys that Slipway knows. Without a command, starts the login
-shell. The exit code is that of the command. If the host does not respond for 30
-seconds, the connection is closed. On a terminal, ~. at the beginning of a line
-closes the connection immediately (exit code 255), as with ssh.`,
+shell. "slipway ssh" ends with the exit code of the command. If the host does not
+respond for 30 seconds, the connection is closed. On a terminal, ~. at the beginning of
+a line closes the connection immediately (exit code 255), as with ssh.`,
 		Example: `  slipway ssh w1
   slipway ssh prod@cp1 -- sudo journalctl -u kubelet -f`,
 		Args: cobra.ArbitraryArgs, ValidArgsFunction: a.selectorNames,

@@ -24,7 +24,7 @@ const (
 	Note              Type = "note"          // Message is information, about Host if it is set
 )
 
-// An Outcome is how a step or an operation ended.
+// An Outcome is the result of a step or an operation.
 type Outcome string
 
 // The outcomes.

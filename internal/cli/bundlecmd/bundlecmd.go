@@ -39,9 +39,12 @@ func newBuild(p program.Program) *cobra.Command {
 		Short: "Build a bundle in the cache",
 		Long: `Builds a bundle in the cache, where "slipway create cluster" finds it.
 
-Sources: "upstream" downloads official releases and images; "modules" compiles
-everything from Go modules; "auto" uses upstream if it is reachable, otherwise
-modules. Content that is already in the cache is not fetched or compiled again.`,
+Sources:
+  upstream  Downloads official releases and images.
+  modules   Compiles everything from Go modules.
+  auto      Uses upstream if it is reachable, otherwise modules.
+
+Content that is already in the cache is not fetched or compiled again.`,
 		Example: `  slipway bundle build
   slipway bundle build --kubernetes v1.36.4 --arch amd64,arm64 --out k8s.tar.zst`,
 		Args: cobra.NoArgs,

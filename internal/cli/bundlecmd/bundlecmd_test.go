@@ -26,8 +26,7 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// run runs the command as the part of a program that it is, with a cache and
-// a home of its own.
+// run runs the command as part of a program, with a separate cache and home.
 func run(t *testing.T, dirs program.Directories, format view.Format, args ...string) (out, talk string, err error) {
 	t.Helper()
 	var o, e bytes.Buffer
@@ -96,8 +95,8 @@ func TestBuildInspectVerify(t *testing.T) {
 	}
 }
 
-// TestVersionBeforeFile: a file in the working directory does not take the place of
-// the bundle in the cache.
+// TestVersionBeforeFile: a file in the working directory does not replace the bundle in
+// the cache.
 func TestVersionBeforeFile(t *testing.T) {
 	dirs := program.Directories{Home: t.TempDir(), Cache: t.TempDir()}
 	b := bundletest.Build(t, "amd64")
@@ -158,8 +157,8 @@ note: upstream is silent
 	}
 }
 
-// On a terminal one live line is drawn over and over, as wide as there is room:
-// what is fetched beside it waits.
+// TestDisplayOnTerminal: on a terminal one live line is redrawn, cut to the width of the
+// terminal. Fetching in parallel is not shown.
 func TestDisplayOnTerminal(t *testing.T) {
 	var b bytes.Buffer
 	width := 40
@@ -179,7 +178,7 @@ func TestDisplayOnTerminal(t *testing.T) {
 	}
 }
 
-// Under sudo, what a build writes belongs to the person who called it.
+// TestBuildForSomeone: under sudo, files of a build belong to the caller.
 func TestBuildForSomeone(t *testing.T) {
 	asroot.Need(t, "giving files to others")
 	to := &owner.Owner{UID: 12345, GID: 12346}

@@ -90,7 +90,7 @@ func newSign(p program.Program) *cobra.Command {
 	var at bundle.Registry
 	cmd := &cobra.Command{
 		Use: "sign BUNDLE --key FILE", Short: "Sign a bundle with a private key",
-		Long:    "Signs a bundle in place, after verifying its checksums. The signature stays with\nthe bundle when the bundle is transferred; the digest does not change.\n\n" + whatIsABundle,
+		Long:    "Signs a bundle in place, after verifying its checksums. The signature is part\nof the bundle and is transferred with it; the digest does not change.\n\n" + whatIsABundle,
 		Example: "  slipway bundle sign v1.37.1 --key release.key",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: completeBundle(p),
 		RunE: func(c *cobra.Command, args []string) error {

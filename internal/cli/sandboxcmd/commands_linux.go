@@ -203,7 +203,7 @@ func needsRoot() error {
 }
 
 // inMachine returns a command that runs a program in the machine of its first argument.
-// The output is only that of the program.
+// It prints only the output of the program.
 func inMachine(p program.Program, use, short string, args cobra.PositionalArgs, run func(context.Context, *sandbox.Machine, []string) error) *cobra.Command {
 	return program.WordsOnly(&cobra.Command{
 		Use: use, Short: short, Args: args, ValidArgsFunction: completeMachine(p),

@@ -41,8 +41,8 @@ func machineNames(sb *sandbox.Sandbox) (out []string) {
 
 func sandboxName(sb *sandbox.Sandbox) []string { return []string{sb.Name()} }
 
-// names returns the names that of returns for all sandboxes, or nil if the sandboxes
-// cannot be listed.
+// names calls of for all sandboxes and returns all names. It returns nil if the
+// sandboxes cannot be listed.
 func names(p program.Program, of func(*sandbox.Sandbox) []string) (out []string) {
 	dirs, err := p.Directories()
 	if err != nil {

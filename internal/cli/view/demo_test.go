@@ -10,8 +10,8 @@ import (
 
 var epoch = time.Date(2026, 11, 20, 18, 15, 2, 0, time.UTC)
 
-// demo is an operation on three hosts, with all kinds of events: planned,
-// retried, failed, skipped.
+// demo returns the plan and the events of an operation on three hosts, with all kinds of
+// events: planned, retried, failed, skipped.
 func demo() (*plan.Plan, []event.Event) {
 	p := &plan.Plan{Cluster: "prod", Operation: "create"}
 	hosts := []string{"cp1", "w1", "w2"}
@@ -72,7 +72,7 @@ func demo() (*plan.Plan, []event.Event) {
 	}
 }
 
-// many is an operation on n hosts, k of them at work, with long names.
+// many returns an operation on n hosts with long names, k of them busy.
 func many(n, k int) (*plan.Plan, []event.Event) {
 	p := &plan.Plan{Cluster: "edge", Operation: "apply"}
 	events := []event.Event{{Type: event.OperationStarted, Kind: "apply", Cluster: "edge", Time: epoch}}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPrefixed: what hosts print is written to the last byte, however it comes.
+// TestPrefixed: the complete output of hosts is written, in whatever pieces it arrives.
 func TestPrefixed(t *testing.T) {
 	binary := make([]byte, 5*maxPart)
 	for i, r := 0, rand.New(rand.NewPCG(1, 2)); i < len(binary); i++ {
@@ -69,7 +69,7 @@ func TestPrefixed(t *testing.T) {
 	}
 }
 
-// TestPrefixedLooks is what is seen of it.
+// TestPrefixedLooks checks the text on a terminal and elsewhere.
 func TestPrefixedLooks(t *testing.T) {
 	var out bytes.Buffer
 	p := NewPrefixed([]string{"w1", "cp1"}, Style{}, false)
@@ -89,7 +89,7 @@ func TestPrefixedLooks(t *testing.T) {
 	}
 }
 
-// TestCopying: first what is read, then what is copied, each with its own rate.
+// TestCopying: reading and then copying are shown, each with its own rate.
 func TestCopying(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -117,7 +117,7 @@ func TestCopying(t *testing.T) {
 	}
 }
 
-// TestCopyingFiles: of many small files their number says how far it is.
+// TestCopyingFiles: for many small files, the progress is the number of files.
 func TestCopyingFiles(t *testing.T) {
 	var out bytes.Buffer
 	now := epoch

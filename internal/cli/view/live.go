@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// frameEvery is how often a live view is drawn.
+// frameEvery is the interval between two frames of a live view.
 const frameEvery = 100 * time.Millisecond
 
 // Live shows an operation on a terminal: a scrolling log of finished tasks, and

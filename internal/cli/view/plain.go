@@ -9,7 +9,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// stillEvery is how often a plain view shows the progress of a running transfer.
+// stillEvery is the interval at which a plain view shows the progress of a transfer.
 const stillEvery = 10 * time.Second
 
 // Plain shows an operation as lines, for logs and pipes.

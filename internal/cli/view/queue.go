@@ -9,7 +9,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// patience is how long Drain waits for a reader that reads nothing, after its
+// patience limits how long Drain waits for a reader that reads nothing, after its
 // context is done.
 const patience = 2 * time.Second
 

@@ -17,7 +17,7 @@ import (
 
 func now() time.Time { return epoch }
 
-// What passes through a queue is what the view shows without one.
+// TestQueueChangesNothing: the view shows the same with a queue as without it.
 func TestQueueChangesNothing(t *testing.T) {
 	p, events := demo()
 	for _, tc := range []struct {
@@ -49,7 +49,7 @@ func TestQueueChangesNothing(t *testing.T) {
 }
 
 func TestQueueRunning(t *testing.T) {
-	r, w := io.Pipe() // nobody reads
+	r, w := io.Pipe() // there is no reader
 	defer r.Close()
 	_, events := demo()
 	q := NewQueue(NewRecord(w, io.Discard, JSON), now)
@@ -61,7 +61,7 @@ func TestQueueRunning(t *testing.T) {
 	}
 }
 
-// slowly reads a line now and then, and stops after some.
+// slowly reads a line from time to time, and stops after some lines.
 func slowly(r io.Reader, lines int) {
 	for range lines {
 		time.Sleep(patience / 2)
@@ -91,7 +91,7 @@ func TestQueueDrain(t *testing.T) {
 				r, w := io.Pipe()
 				q := NewQueue(NewRecord(w, io.Discard, JSON), now)
 				for range 40 {
-					q.Emit(event.Event{Type: event.Note}) // returns, whoever reads
+					q.Emit(event.Event{Type: event.Note}) // returns without waiting for a reader
 				}
 				go slowly(r, tc.reads)
 				ctx, cancel := context.WithCancelCause(t.Context())
@@ -102,7 +102,7 @@ func TestQueueDrain(t *testing.T) {
 				if data, talk := q.Drain(ctx); data != tc.want || !talk {
 					t.Errorf("data read: %t, want %t: %s; talk read: %t", data, tc.want, tc.reason, talk)
 				}
-				r.Close() // ends what writes
+				r.Close() // ends the writer
 			})
 		})
 	}
@@ -116,7 +116,7 @@ func TestQueueIsBounded(t *testing.T) {
 	q.Emit(first)
 	var got strings.Builder
 	b := make([]byte, 1)
-	_, _ = r.Read(b) // the first is being written, and waits for nobody any more
+	_, _ = r.Read(b) // the first is being written, and no longer waits in the queue
 	got.Write(b)
 	for i := range 10 {
 		q.Emit(event.Event{Seq: int64(i + 2), Type: event.Note, Operation: "op-1"})

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// screen is a terminal, as far as a live view needs one. What it does not
-// know fails the test. Lines that scroll off the top stay in lines.
+// screen is a terminal with the functions that a live view needs. An unknown escape
+// sequence fails the test. Lines that scroll off the top remain in lines.
 type screen struct {
 	t             *testing.T
 	columns, rows int
@@ -89,7 +89,7 @@ func (s *screen) at(row int) {
 	}
 }
 
-// resize wraps lines anew, as terminals do.
+// resize wraps lines again, as terminals do.
 func (s *screen) resize(columns int) {
 	var out [][]rune
 	for i, l := range s.lines {
@@ -104,7 +104,7 @@ func (s *screen) resize(columns int) {
 	s.lines, s.columns = out, columns
 }
 
-// String is all that was ever on the screen and is not overwritten.
+// String returns everything that was on the screen and was not overwritten.
 func (s *screen) String() string {
 	var b strings.Builder
 	for _, l := range s.lines {

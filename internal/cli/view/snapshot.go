@@ -28,7 +28,7 @@ func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 		how += "; signed"
 	case !isCopy:
 	case i.Verified:
-		how += "; its name is verified; its content is verified when it is opened"
+		how += "; its name is verified, and its content is verified when it is opened"
 	default:
 		how += "; NOT VERIFIED: anyone with write access to its source can have written it"
 	}

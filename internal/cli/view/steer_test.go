@@ -15,11 +15,11 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// steering is what a terminal obeys: it sets the clipboard, clears the screen, and does
-// so in the eight-bit form as well.
+// steering contains sequences that control a terminal: they set the clipboard and clear
+// the screen, also in the eight-bit form.
 const steering = "before\x1b]52;c;Y3VybA==\x07\x1b[2J\u009b2J\u009d\x7f\r\x08\u202eafter"
 
-// obeyed are what of it must not come to a terminal.
+// obeyed lists the parts of it that must not be written to a terminal.
 var obeyed = []string{"\x1b]", "\x07", "\x1b[2J", "\u009b", "\u009d", "\x7f", "\x08", "\u202e"}
 
 var everyType = []event.Type{
@@ -35,7 +35,7 @@ func steered(out string) (by []string) {
 	return by
 }
 
-// filled is a value in which every text is steering, down to some depth.
+// filled returns a value in which every text is steering, down to a depth.
 func filled(v reflect.Value, depth int) {
 	if depth == 0 || !v.CanSet() {
 		return
@@ -76,8 +76,8 @@ func hostile[T any]() *T {
 	return v
 }
 
-// TestNobodySteersTheTerminal: whatever hosts, clusters and records say, it comes to the
-// terminal as text.
+// TestNobodySteersTheTerminal: text from hosts, clusters and the state never controls the
+// terminal.
 func TestNobodySteersTheTerminal(t *testing.T) {
 	now := time.Unix(0, 0).UTC()
 	said := hostile[event.Event]()
@@ -107,7 +107,7 @@ func TestNobodySteersTheTerminal(t *testing.T) {
 			}
 		}
 	}
-	// These have no writer of ours around them.
+	// These are not written through Style.Writer.
 	for name, show := range map[string]func(io.Writer, Style){
 		"succeeded":   func(w io.Writer, s Style) { ending.Style = s; ending.Succeeded(w) },
 		"failed":      func(w io.Writer, s Style) { ending.Style = s; ending.Failed(w) },
@@ -147,7 +147,8 @@ func TestNobodySteersTheTerminal(t *testing.T) {
 	}
 }
 
-// TestColours: of escape sequences, our own colours pass, where there are any.
+// TestColours: only the escape sequences of Slipway's own colours are kept, if colours
+// are on.
 func TestColours(t *testing.T) {
 	ours := paint(true).in(red, "FAILED") + paint(true).in(bold, "x")
 	for _, tt := range []struct {
@@ -169,7 +170,7 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// TestJSONSteersNothing: JSON and YAML have the same text, with no control character in it.
+// TestJSONSteersNothing: JSON and YAML contain the same text, without control characters.
 func TestJSONSteersNothing(t *testing.T) {
 	value := map[string]string{"text": steering + "\U000e0001 …"}
 	for _, f := range []Format{JSON, YAML} {

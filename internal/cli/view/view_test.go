@@ -65,7 +65,7 @@ func TestRecord(t *testing.T) {
 	golden.Check(t, "testdata/record.yaml", out.String())
 }
 
-// stage plays events on a screen, with a clock that follows them.
+// stage plays events on a screen, with a clock that follows the events.
 type stage struct {
 	screen *screen
 	view   *Live
@@ -135,8 +135,8 @@ func TestLiveWithManyHosts(t *testing.T) {
 	}
 }
 
-// Long names are told apart by what they end in, and what does not fit is left
-// out rather than cut into pieces.
+// TestLiveWithLongNames: long names are shortened so that their ends remain visible.
+// Parts that do not fit are omitted and not cut.
 func TestLiveWithLongNames(t *testing.T) {
 	var b strings.Builder
 	for _, width := range []int{40, 80, 120} {
@@ -167,7 +167,7 @@ func TestLiveWithLongNames(t *testing.T) {
 	golden.Check(t, "testdata/live-long-names.golden", b.String())
 }
 
-// A build in an operation is as live as one alone.
+// TestLiveBuild: a build in an operation shows the same progress as a separate build.
 func TestLiveBuild(t *testing.T) {
 	p := &plan.Plan{Cluster: "prod", Operation: "create", Steps: []plan.Step{{Module: "bundle", Task: "bundle.ready", Title: "have the bundle", State: plan.Change}}}
 	at := func(sec int, typ event.Type, message string, done, total int64, unit string) event.Event {
@@ -203,8 +203,8 @@ func TestLiveBuild(t *testing.T) {
 	golden.Check(t, "testdata/live-build.golden", b.String()+"===== no terminal\n"+plain.String())
 }
 
-// What hosts do before the operation begins stands in their lines, and leaves
-// no log.
+// TestLiveWhilePreparing: the state of hosts before the operation begins is in their
+// lines, and not in the log.
 func TestLiveWhilePreparing(t *testing.T) {
 	s := newStage(t, nil, 60, 12, Style{})
 	note := func(ms int, host, message string) event.Event {
@@ -364,7 +364,8 @@ w1: warning: a password stands in the file [inline-password]
 	}
 }
 
-// What others say is shown, and is not obeyed by a terminal; nor does a value fill it.
+// TestForeignText: text from hosts does not control the terminal, and a long value is
+// shortened.
 func TestForeignText(t *testing.T) {
 	var b strings.Builder
 	Diagnostics(&b, diag.List{{ID: "x", Host: "w1", Path: "spec[a\nb]", Message: "it says \x1b[2J\r\u009b1m\nand \u202emore", Hint: "one\ttwo\x00"}}, Style{Unicode: true})
