@@ -168,7 +168,8 @@ func (a *app) addCommands(root *cobra.Command) {
 			root.AddCommand(c)
 		}
 	}
-	add("change", a.createCmd(), a.convertCmd(), a.addCmd(), a.planCmd(), a.applyCmd(), a.upgradeCmd(), a.resumeCmd(), a.rollbackCmd(), a.cancelCmd(), a.deleteCmd(), a.initCmd(), a.certsCmd(), a.precheckCmd())
+	add("change", a.createCmd(), a.convertCmd(), a.addCmd(), a.planCmd(), a.applyCmd(), a.upgradeCmd(), a.resumeCmd(),
+		a.rollbackCmd(), a.cancelCmd(), a.deleteCmd(), a.initCmd(), a.certsCmd(), a.precheckCmd())
 	add("see", a.getCmd(), a.useCmd(), a.infoCmd(), a.etcdCmd(), a.operationsCmd(), a.kubeconfigCmd(), a.kubectlCmd(),
 		a.execCmd(), a.cpCmd(), a.sshCmd(), a.dumpCmd())
 	p := program.Program{
@@ -273,7 +274,8 @@ func (a *app) directories() (program.Directories, error) {
 			return program.Directories{}, refuse(err)
 		}
 		if err := d.Owner.CheckLinks(d.Cache); err != nil {
-			return program.Directories{}, problem(idCacheForeign, "move it aside, or set SLIPWAY_CACHE to another directory", "the cache cannot be used as root: %v", err)
+			return program.Directories{}, problem(idCacheForeign, "move it aside, or set SLIPWAY_CACHE to another directory",
+				"the cache cannot be used as root: %v", err)
 		}
 		a.dirs = d
 	}

@@ -107,7 +107,8 @@ workers. The next node starts when the previous node is healthy again. If a node
 does not become healthy, all nodes get their previous settings back automatically.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := a.applied(cmd.Context(), file, args, lifecycle.Request{Forget: forget, Removal: removal, Rollout: rollout, KeepFailed: noRevert})
+			how := lifecycle.Request{Forget: forget, Removal: removal, Rollout: rollout, KeepFailed: noRevert}
+			o, err := a.applied(cmd.Context(), file, args, how)
 			if err != nil {
 				return err
 			}
@@ -140,7 +141,8 @@ func (a *app) applied(ctx context.Context, file string, args []string, how lifec
 	saved, err := plan.Decode(data)
 	if err == nil {
 		if len(args) > 0 && args[0] != saved.Cluster {
-			return o, problem(idNameMismatch, "leave out the name, or give the right plan", "%s is a plan for cluster %s, not %s", called(file), saved.Cluster, args[0])
+			return o, problem(idNameMismatch, "leave out the name, or give the right plan",
+				"%s is a plan for cluster %s, not %s", called(file), saved.Cluster, args[0])
 		}
 		o.prepare = func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error) {
 			return svc.PrepareSaved(ctx, saved, a.asked(how), progress)
@@ -155,7 +157,8 @@ func (a *app) applied(ctx context.Context, file string, args []string, how lifec
 		return o, err
 	}
 	if len(args) > 0 && args[0] != d.Cluster.Name {
-		return o, problem(idNameMismatch, "leave out the name, or give the right file", "%s describes cluster %s, not %s", called(file), d.Cluster.Name, args[0])
+		return o, problem(idNameMismatch, "leave out the name, or give the right file",
+			"%s describes cluster %s, not %s", called(file), d.Cluster.Name, args[0])
 	}
 	r := a.described(lifecycle.Apply, d)
 	r.Forget, r.Removal, r.Rollout, r.KeepFailed = how.Forget, how.Removal, how.Rollout, how.KeepFailed

@@ -144,7 +144,8 @@ have, such as how to log in to hosts, is marked as TODO.`,
 	program.CompleteVersion(cmd, a.catalogue)
 	f.StringVar(&o.out, "out", "", "write to this `file` instead of standard output")
 	f.BoolVar(&o.fromCluster, "from-cluster", false, "describe a running cluster")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "with --from-cluster: the cluster's kubeconfig `file` (default: KUBECONFIG, or ~/.kube/config)")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "",
+		"with --from-cluster: the cluster's kubeconfig `file` (default: KUBECONFIG, or ~/.kube/config)")
 	f.StringVar(&o.user, "user", "", "with --from-cluster: the `user` for SSH logins to the hosts")
 	f.StringVar(&o.keys, "private-key", "", "with --from-cluster: the private key `file` for SSH logins to the hosts")
 	for _, sample := range []string{"host", "kubernetes"} {

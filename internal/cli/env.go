@@ -84,7 +84,8 @@ func (e Env) directories() (program.Directories, error) {
 	if d.User == "" {
 		u, err := e.LookupUser(who)
 		if err != nil {
-			return program.Directories{}, fmt.Errorf("finding the home of user %s (SLIPWAY_HOME and SLIPWAY_CACHE set other directories): %w", who, err)
+			const format = "finding the home of user %s (SLIPWAY_HOME and SLIPWAY_CACHE set other directories): %w"
+			return program.Directories{}, fmt.Errorf(format, who, err)
 		}
 		d.User = u.HomeDir
 	}

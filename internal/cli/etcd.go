@@ -63,7 +63,10 @@ func verdictCode(use string, r *lifecycle.EtcdReport) error {
 
 // looks returns the function of a command that reads something of a cluster and shows
 // it. code returns the error for the exit code; it may be nil.
-func looks[T any](a *app, look func(context.Context, lifecycle.Service, string, event.Sink) (*T, error), show func(io.Writer, *T, view.Style) error, code func(*T) error) func(*cobra.Command, []string) error {
+func looks[T any](
+	a *app, look func(context.Context, lifecycle.Service, string, event.Sink) (*T, error),
+	show func(io.Writer, *T, view.Style) error, code func(*T) error,
+) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
 		svc, name, err := a.chosen(ctx, args)
@@ -136,7 +139,8 @@ the cluster chose last. Its content is verified when it is tested or restored.`,
 	cmd.Flags().StringVar(&o.Of, "of", "", "use a scheduled snapshot of `HOST[/FILE]` (its newest, or that file)")
 	cmd.Flags().StringVar(&o.Copy, "copy", "", "fetch a copy from a target: `TARGET[/FILE]` (its newest, or that file)")
 	unverifiedFlag(cmd, &o.Unverified,
-		"with --copy TARGET: fetch the newest copy even if no host of the cluster chose its name; anyone with write access to the target can have chosen it")
+		"with --copy TARGET: fetch the newest copy even if no host of the cluster chose its name "+
+			"(anyone with write access to the target can have chosen it)")
 	cmd.MarkFlagsMutuallyExclusive("of", "copy")
 	cmd.MarkFlagsMutuallyExclusive("recipient", "copy")
 	return cmd

@@ -43,7 +43,8 @@ func (a *app) getCmd() *cobra.Command {
 	}
 	headersFlag(clusters, &noHeaders)
 	cmd.AddCommand(clusters, &cobra.Command{
-		Use: "cluster [NAME]", Short: "Show a cluster's state, nodes and latest operation", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		Use: "cluster [NAME]", Short: "Show a cluster's state, nodes and latest operation",
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			svc, name, err := a.chosen(cmd.Context(), args)
 			if err != nil {

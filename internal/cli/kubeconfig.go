@@ -92,7 +92,9 @@ func (a *app) mergeKubeconfig(ctx context.Context, svc lifecycle.Service, access
 		return err
 	}
 	if a.format != view.Text {
-		return view.Data(a.Out, a.format, map[string]string{"cluster": access.Cluster, "context": cmp.Or(access.Context, access.Cluster), "file": path})
+		return view.Data(a.Out, a.format, map[string]string{
+			"cluster": access.Cluster, "context": cmp.Or(access.Context, access.Cluster), "file": path,
+		})
 	}
 	a.say("Merged into %s.\nNext: kubectl --context %s get nodes", path, cmp.Or(access.Context, access.Cluster))
 	return nil

@@ -238,7 +238,8 @@ func (a *app) explain(err error, code int) {
 		}
 		rep.Diagnostics = diag.List{{ID: idLocked, Severity: diag.Error, Message: locked.Error(), Hint: hint}}
 	case errors.Is(err, lifecycle.ErrNotFound):
-		rep.Diagnostics = diag.List{{ID: idNotFound, Severity: diag.Error, Message: err.Error(), Hint: "list clusters and operations: slipway get clusters; slipway operations list"}}
+		const hint = "list clusters and operations: slipway get clusters; slipway operations list"
+		rep.Diagnostics = diag.List{{ID: idNotFound, Severity: diag.Error, Message: err.Error(), Hint: hint}}
 	case errors.As(err, &stale):
 		rep.Difference = stale.Difference
 		rep.Diagnostics = diag.List{{ID: idStale, Severity: diag.Error, Message: stale.Error()}}

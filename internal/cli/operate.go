@@ -127,7 +127,8 @@ func (a *app) operated(ctx context.Context, o operation) (res *lifecycle.Result,
 			if err := view.Plan(a.Err, pl, o.brief, a.style()); unlessUnread(err) != nil {
 				return nil, err
 			} else if err != nil && !a.yes {
-				return nil, problem(idNotConfirmed, "run the command again with --yes, or read its output to the end", "the output of the plan was closed before its end; nothing was changed")
+				return nil, problem(idNotConfirmed, "run the command again with --yes, or read its output to the end",
+					"the output of the plan was closed before its end; nothing was changed")
 			}
 		}
 		if err := a.confirm(ctx, p, o); err != nil {
@@ -227,7 +228,8 @@ func (a *app) agree(ctx context.Context, question string) error {
 	case a.yes:
 		return nil
 	case !a.Asks:
-		return problem(idNoTerminal, "use --yes to continue without confirmation", "cannot ask for confirmation: standard input or standard error is not a terminal")
+		return problem(idNoTerminal, "use --yes to continue without confirmation",
+			"cannot ask for confirmation: standard input or standard error is not a terminal")
 	}
 	return a.typed(ctx, question+" [y/N] ", "y", "yes")
 }
@@ -285,7 +287,8 @@ func (a *app) end(res *lifecycle.Result, o operation, p *plan.Plan) error {
 	if a.format != view.Text {
 		rep := resultReport{
 			Type: "result", ExitCode: code, Operation: res.Operation, Cluster: res.Cluster, Kind: p.Operation, Outcome: res.Outcome,
-			Seconds: res.Duration.Seconds(), Changed: res.Changed, Forgotten: res.Forgotten, Reverted: res.Reverted, Ready: res.Ready, Kubeconfig: res.Kubeconfig,
+			Seconds: res.Duration.Seconds(), Changed: res.Changed, Forgotten: res.Forgotten, Reverted: res.Reverted,
+			Ready: res.Ready, Kubeconfig: res.Kubeconfig,
 		}
 		for _, f := range res.Failures {
 			rep.Failures = append(rep.Failures, failureOfHost{f.Host, f.Task, f.Title, f.Failure})

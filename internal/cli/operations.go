@@ -50,7 +50,9 @@ func (a *app) operationsListCmd() *cobra.Command {
 				}
 				var rows [][]string
 				for _, o := range list {
-					rows = append(rows, []string{o.Name, o.Spec.Cluster, o.Spec.Type, string(o.Status.Phase), a.age(o.CreationTimestamp.Time), took(o.Status), o.Status.Message})
+					rows = append(rows, []string{
+						o.Name, o.Spec.Cluster, o.Spec.Type, string(o.Status.Phase), a.age(o.CreationTimestamp.Time), took(o.Status), o.Status.Message,
+					})
 				}
 				return table(w, noHeaders, []string{"ID", "CLUSTER", "TYPE", "PHASE", "AGE", "TOOK", ""}, rows)
 			})
@@ -129,7 +131,9 @@ func writeOperation(w io.Writer, o *v1alpha1.Operation, h *history) error {
 			length = view.Duration(s.EndTime.Sub(s.StartTime.Time))
 		}
 		n := s.Hosts
-		rows = append(rows, []string{s.Task, cmp.Or(s.Title, "-"), number(n.Changed), number(n.Done), number(n.Failed), number(n.Skipped), length})
+		rows = append(rows, []string{
+			s.Task, cmp.Or(s.Title, "-"), number(n.Changed), number(n.Done), number(n.Failed), number(n.Skipped), length,
+		})
 	}
 	if len(rows) > 0 {
 		fmt.Fprintln(w)
@@ -289,7 +293,8 @@ func (a *app) watch(ctx context.Context, svc lifecycle.Service, o *v1alpha1.Oper
 	v.Close()
 	res := &lifecycle.Result{Operation: o.Name, Cluster: o.Spec.Cluster, Outcome: last.Outcome, Duration: last.Time.Sub(first)}
 	for _, r := range h.failed() {
-		res.Failures = append(res.Failures, lifecycle.HostFailure{Host: r.Host, Task: r.Task, Title: r.Title, Failure: *cmp.Or(r.Failure, &event.Failure{})})
+		f := cmp.Or(r.Failure, &event.Failure{})
+		res.Failures = append(res.Failures, lifecycle.HostFailure{Host: r.Host, Task: r.Task, Title: r.Title, Failure: *f})
 	}
 	ending := view.Ending{Result: res, Kind: lifecycle.Kind(o.Spec.Type), Style: a.style()}
 	switch code := outcomeCode(last.Outcome); {

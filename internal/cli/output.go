@@ -95,7 +95,9 @@ func (s *sink) failed(err error) error {
 
 // outputs returns a function that gives the writers for a host's output, a function that
 // is called when a host has ended, which may be nil, and a function that writes the rest.
-func (a *app) outputs(to *sink, targets []lifecycle.Target) (output func(lifecycle.Target) (io.Writer, io.Writer), done func(lifecycle.HostResult), finish func()) {
+func (a *app) outputs(to *sink, targets []lifecycle.Target) (
+	output func(lifecycle.Target) (io.Writer, io.Writer), done func(lifecycle.HostResult), finish func(),
+) {
 	if a.format != view.Text {
 		kept := map[[2]string]*[2]head{}
 		for _, t := range targets {

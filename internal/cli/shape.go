@@ -58,6 +58,20 @@ existing host. Slipway does not connect to workers that are already in the clust
 	return cmd
 }
 
+// deleteNodesHelp is the help text of delete nodes.
+const deleteNodesHelp = `Removes nodes from a running cluster. Slipway drains the nodes (it respects
+PodDisruptionBudgets), resets their hosts, and deletes the nodes. NODE is a name,
+an address, a range (w[2:10]) or a role (role=worker).
+
+This removes the cluster's data on these hosts. Confirm it by typing the host's name
+(for several hosts, the cluster's name), with --yes, or with --allow-removal.
+
+An unreachable host is refused. If it is permanently lost, --forget removes its node
+anyway; the files on the host remain. The machine must be off: while the cluster
+still reports the node as ready (about 40 seconds after a crash), the removal is
+refused, except with --force. If the machine comes back, the cluster rejects it until
+you reset it by its address with --host.`
+
 func (a *app) deleteNodesCmd() *cobra.Command {
 	var (
 		cluster      string
@@ -69,18 +83,7 @@ func (a *app) deleteNodesCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "nodes {NODE... | --host HOST...}", Aliases: []string{"node"},
 		Short: "Remove nodes from a cluster and reset their hosts",
-		Long: `Removes nodes from a running cluster. Slipway drains the nodes (it respects
-PodDisruptionBudgets), resets their hosts, and deletes the nodes. NODE is a name,
-an address, a range (w[2:10]) or a role (role=worker).
-
-This removes the cluster's data on these hosts. Confirm it by typing the host's name
-(for several hosts, the cluster's name), with --yes, or with --allow-removal.
-
-An unreachable host is refused. If it is permanently lost, --forget removes its node
-anyway; the files on the host remain. The machine must be off: while the cluster
-still reports the node as ready (about 40 seconds after a crash), the removal is
-refused, except with --force. If the machine comes back, the cluster rejects it until
-you reset it by its address with --host.`,
+		Long:  deleteNodesHelp,
 		Example: `  slipway delete node w3
   slipway delete nodes w3 w4 --cluster prod --yes
   slipway delete node w3 --forget              # its machine is permanently lost
@@ -113,7 +116,8 @@ you reset it by its address with --host.`,
 	_ = cmd.RegisterFlagCompletionFunc("cluster", func(cmd *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
 		return a.clusterNames(cmd, nil, text)
 	})
-	cmd.Flags().StringArrayVar(&hosts, "host", nil, "reset a `HOST` that was removed with --forget and came back: [user@]address[:port] (repeatable)")
+	cmd.Flags().StringArrayVar(&hosts, "host", nil,
+		"reset a `HOST` that was removed with --forget and came back: [user@]address[:port] (repeatable)")
 	leavingFlags(cmd, &allowRemoval, &forget, &removal)
 	a.changeFlags(cmd)
 	return cmd
@@ -132,7 +136,8 @@ func leavingFlags(cmd *cobra.Command, allowRemoval, forget *bool, r *lifecycle.R
 // the operation began.
 func drainFlags(cmd *cobra.Command, r *lifecycle.Removal, limit time.Duration) {
 	f := cmd.Flags()
-	f.BoolVar(&r.Force, "force", false, "delete pods that cannot be evicted: pods without a controller, or with a disruption budget that never allows it")
+	f.BoolVar(&r.Force, "force", false,
+		"delete pods that cannot be evicted: pods without a controller, or with a disruption budget that never allows it")
 	r.DrainTimeout = limit
 	f.Var((*limitFlag)(&r.DrainTimeout), "drain-timeout", "how long to wait for the pods of a node to terminate")
 }

@@ -44,7 +44,8 @@ func (a *app) login(ctx context.Context, selector string, argv []string) error {
 		return err
 	}
 	if len(targets) != 1 {
-		return problem(idUsage, "give one of these hosts; to run a command on all: slipway exec "+selector+" -- COMMAND", "%s selects %d hosts", selector, len(targets))
+		return problem(idUsage, "give one of these hosts; to run a command on all: slipway exec "+selector+" -- COMMAND",
+			"%s selects %d hosts", selector, len(targets))
 	}
 	sh := remote.Shell{Argv: argv, In: a.In, Out: a.Out, Err: a.Err}
 	tty, ok := a.In.(*os.File)

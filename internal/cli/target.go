@@ -152,7 +152,8 @@ func (a *app) loadFile(ctx context.Context, file, name string) (*described, erro
 		return nil, err
 	}
 	if name != "" && name != d.Cluster.Name {
-		return nil, problem(idNameMismatch, "leave out the name, or give the right file", "%s describes cluster %s, not %s", called(file), d.Cluster.Name, name)
+		return nil, problem(idNameMismatch, "leave out the name, or give the right file",
+			"%s describes cluster %s, not %s", called(file), d.Cluster.Name, name)
 	}
 	return d, nil
 }
@@ -249,7 +250,8 @@ func (a *app) which(ctx context.Context, args []string) (string, error) {
 	for _, c := range list {
 		names = append(names, c.Name)
 	}
-	return "", problem(idWhichCluster, "give a cluster name, or set a default: slipway use NAME", "no cluster name given; clusters: %s", strings.Join(names, ", "))
+	return "", problem(idWhichCluster, "give a cluster name, or set a default: slipway use NAME",
+		"no cluster name given; clusters: %s", strings.Join(names, ", "))
 }
 
 // request returns a request for the cluster of the file, or without a file for the
@@ -292,7 +294,8 @@ func (a *app) described(kind lifecycle.Kind, d *described) lifecycle.Request {
 // passFlags adds the flags that ignore errors and findings of hosts.
 func (a *app) passFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&a.ignoreErrors, "ignore-errors", false, "continue on other hosts when a host fails")
-	cmd.Flags().StringArrayVar(&a.ignoreChecks, "ignore-check", nil, "ignore the precheck finding with this `id` (repeatable; saved with the operation)")
+	cmd.Flags().StringArrayVar(&a.ignoreChecks, "ignore-check", nil,
+		"ignore the precheck finding with this `id` (repeatable; saved with the operation)")
 }
 
 // changeFlags adds the flags that are common to commands that change hosts.

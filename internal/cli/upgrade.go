@@ -10,17 +10,8 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-func (a *app) upgradeCmd() *cobra.Command {
-	var (
-		file, to, bundle, pause string
-		check                   bool
-		removal                 lifecycle.Removal
-		rollout                 lifecycle.Rollout
-	)
-	cmd := &cobra.Command{
-		Use:   "upgrade {--to VERSION | -f FILE} [NAME]",
-		Short: "Upgrade a cluster",
-		Long: `Upgrades a running cluster to a newer version of Kubernetes, one minor version at a
+// upgradeHelp is the help text of upgrade.
+const upgradeHelp = `Upgrades a running cluster to a newer version of Kubernetes, one minor version at a
 time. Slipway plans, confirms and applies each minor version separately. If you stop
 between two minor versions, the exit code is 1 and the command to continue is printed.
 With FILE, upgrades to the version in FILE. Apply other differences of the file first
@@ -39,7 +30,19 @@ started, and the cluster keeps working. Fix the cause and run "slipway resume", 
 
 etcd, CoreDNS, kube-proxy and the control plane endpoint are upgraded after all nodes.
 Pods of a node move only if another node can run them; on a single node they keep
-running.`,
+running.`
+
+func (a *app) upgradeCmd() *cobra.Command {
+	var (
+		file, to, bundle, pause string
+		check                   bool
+		removal                 lifecycle.Removal
+		rollout                 lifecycle.Rollout
+	)
+	cmd := &cobra.Command{
+		Use:   "upgrade {--to VERSION | -f FILE} [NAME]",
+		Short: "Upgrade a cluster",
+		Long:  upgradeHelp,
 		Example: `  slipway upgrade prod --to v1.37.1
   slipway upgrade prod --to v1.37.1 --check
   slipway upgrade prod --to v1.37.1 --pause-after canary   # inspect it, then: slipway resume prod

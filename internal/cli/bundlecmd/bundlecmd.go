@@ -31,20 +31,23 @@ needed to install a cluster, in one file.`
 	return cmd
 }
 
-func newBuild(p program.Program) *cobra.Command {
-	var o bundle.BuildOptions
-	var runtime, manifest string
-	cmd := &cobra.Command{
-		Use:   "build",
-		Short: "Build a bundle in the cache",
-		Long: `Builds a bundle in the cache, where "slipway create cluster" finds it.
+// buildHelp is the help text of bundle build.
+const buildHelp = `Builds a bundle in the cache, where "slipway create cluster" finds it.
 
 Sources:
   upstream  Downloads official releases and images.
   modules   Compiles everything from Go modules.
   auto      Uses upstream if it is reachable, otherwise modules.
 
-Content that is already in the cache is not fetched or compiled again.`,
+Content that is already in the cache is not fetched or compiled again.`
+
+func newBuild(p program.Program) *cobra.Command {
+	var o bundle.BuildOptions
+	var runtime, manifest string
+	cmd := &cobra.Command{
+		Use:   "build",
+		Short: "Build a bundle in the cache",
+		Long:  buildHelp,
 		Example: `  slipway bundle build
   slipway bundle build --kubernetes v1.36.4 --arch amd64,arm64 --out k8s.tar.zst`,
 		Args: cobra.NoArgs,
@@ -82,7 +85,8 @@ Content that is already in the cache is not fetched or compiled again.`,
 	f.StringSliceVar(&o.Arches, "arch", nil, "`architectures`: amd64, arm64 (default: this machine's)")
 	f.StringVar(&o.Source, "source", bundle.Auto, "the source of the content: auto, upstream or modules")
 	f.StringVar(&runtime, "runtime", "containerd", "the container runtime: containerd, or docker (includes containerd)")
-	f.StringVar(&o.Upstream.Mirror, "mirror", "", "the `name` of a mirror of upstream: "+strings.Join(upstream.Mirrors(), ", ")+" (default: the official sites)")
+	f.StringVar(&o.Upstream.Mirror, "mirror", "",
+		"the `name` of a mirror of upstream: "+strings.Join(upstream.Mirrors(), ", ")+" (default: the official sites)")
 	f.StringToStringVar(&o.Upstream.Sites, "site", nil, "replace an upstream site: `NAME=URL` (see docs/guide/bundle.md)")
 	f.StringVar(&o.Out, "out", "", "also write the bundle to this `file` (.tar.zst), or to a directory if the name ends in /")
 	manifestFlags(cmd, &manifest, &o.Registry)
@@ -96,7 +100,8 @@ Content that is already in the cache is not fetched or compiled again.`,
 
 // manifestFlags adds the flags for a build from a manifest.
 func manifestFlags(cmd *cobra.Command, manifest *string, at *bundle.Registry) {
-	cmd.Flags().StringVar(manifest, "manifest", "", "build the bundle from this manifest `file`: version, components, additional images (see slipway create manifest)")
+	cmd.Flags().StringVar(manifest, "manifest", "",
+		"build the bundle from this manifest `file`: version, components, additional images (see slipway create manifest)")
 	registryFlags(cmd, at)
 	for _, named := range []string{"kubernetes", "arch", "runtime"} {
 		cmd.MarkFlagsMutuallyExclusive("manifest", named)
@@ -155,7 +160,9 @@ func answerBuilt(p program.Program, b *bundle.Bundle, out string) error {
 }
 
 // aboutBundle returns a command that prints something about the bundle in its argument.
-func aboutBundle(p program.Program, use, short string, answer func(ctx context.Context, b *bundle.Bundle, name string) error) *cobra.Command {
+func aboutBundle(
+	p program.Program, use, short string, answer func(ctx context.Context, b *bundle.Bundle, name string) error,
+) *cobra.Command {
 	var at bundle.Registry
 	cmd := &cobra.Command{
 		Use: use + " BUNDLE", Short: short,
@@ -173,7 +180,8 @@ func aboutBundle(p program.Program, use, short string, answer func(ctx context.C
 	return cmd
 }
 
-const whatIsABundle = "BUNDLE is a directory, a .tar.zst file, a registry reference or a version in the cache.\nUse ./NAME for a file whose name is a version."
+const whatIsABundle = `BUNDLE is a directory, a .tar.zst file, a registry reference or a version in the cache.
+Use ./NAME for a file whose name is a version.`
 
 // completeBundle completes a bundle with a file or a version in the cache.
 func completeBundle(p program.Program) cobra.CompletionFunc {

@@ -18,7 +18,8 @@ import (
 // for a password, because other users can read command lines.
 func registryFlags(cmd *cobra.Command, at *bundle.Registry) {
 	f := cmd.Flags()
-	f.StringVar(&at.Credentials, "credentials", "", "a `file` with registry credentials, in the format of docker login (default: the credentials of docker login)")
+	f.StringVar(&at.Credentials, "credentials", "",
+		"a `file` with registry credentials, in the format of docker login (default: the credentials of docker login)")
 	f.StringVar(&at.CA, "ca", "", "a `file` with CA certificates to trust for registries, in addition to the system's CAs")
 	f.BoolVar(&at.Insecure, "insecure", false, "do not verify certificates of registries, and allow registries without TLS")
 }
@@ -28,7 +29,10 @@ func newExport(p program.Program) *cobra.Command {
 	var at bundle.Registry
 	cmd := &cobra.Command{
 		Use: "export BUNDLE --out FILE", Short: "Write a bundle to a file",
-		Long:    "Writes a bundle with its signatures to one file, for transfer to another machine.\nAll checksums are verified. The file is written completely or not at all.\n\n" + whatIsABundle,
+		Long: `Writes a bundle with its signatures to one file, for transfer to another machine.
+All checksums are verified. The file is written completely or not at all.
+
+` + whatIsABundle,
 		Example: "  slipway bundle export v1.37.1 --out /media/stick/k8s.tar.zst",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: completeBundle(p),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -23,7 +23,8 @@ type signers struct {
 
 // flags adds the flags to a command.
 func (s *signers) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.since, "not-older-than", "", "refuse a bundle whose signatures by --key are older than this `time`: 2026-11-26 or 2026-11-26T08:00:00Z")
+	cmd.Flags().StringVar(&s.since, "not-older-than", "",
+		"refuse a bundle whose signatures by --key are older than this `time`: 2026-11-26 or 2026-11-26T08:00:00Z")
 	cmd.Flags().StringArrayVar(&s.keys, "key", nil,
 		"refuse a bundle that is not signed with this public `key`: a file, or ed25519:…; if repeated, one of the keys is enough")
 }
@@ -70,7 +71,8 @@ overwritten.`,
 			}
 			value := pair{private, public, k.String(), k.Name()}
 			return p.Data(value, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "Private: %s (not encrypted; keep it safe)\nPublic: %s\nKey: %s\nNext: slipway bundle sign BUNDLE --key %s\n", private, public, value.Key, private)
+				_, err := fmt.Fprintf(w, "Private: %s (not encrypted; keep it safe)\nPublic: %s\nKey: %s\nNext: slipway bundle sign BUNDLE --key %s\n",
+					private, public, value.Key, private)
 				return err
 			})
 		},
@@ -90,7 +92,10 @@ func newSign(p program.Program) *cobra.Command {
 	var at bundle.Registry
 	cmd := &cobra.Command{
 		Use: "sign BUNDLE --key FILE", Short: "Sign a bundle with a private key",
-		Long:    "Signs a bundle in place, after verifying its checksums. The signature is part\nof the bundle and is transferred with it; the digest does not change.\n\n" + whatIsABundle,
+		Long: `Signs a bundle in place, after verifying its checksums. The signature is part of the
+bundle and is transferred with it; the digest does not change.
+
+` + whatIsABundle,
 		Example: "  slipway bundle sign v1.37.1 --key release.key",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: completeBundle(p),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -112,7 +117,8 @@ func newSign(p program.Program) *cobra.Command {
 			}
 			value := signed{args[0], b.Digest(), key.Public().Name(), b.SignedBy()}
 			return p.Data(value, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s: signed by %s: %s\nNext: slipway bundle verify %s --key %s\n", args[0], value.Key, value.Digest, args[0], key.Public())
+				_, err := fmt.Fprintf(w, "%s: signed by %s: %s\nNext: slipway bundle verify %s --key %s\n",
+					args[0], value.Key, value.Digest, args[0], key.Public())
 				return err
 			})
 		},

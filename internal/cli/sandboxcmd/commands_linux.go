@@ -125,7 +125,10 @@ func machineCommand(p program.Program, use, short, now string, do func(*sandbox.
 }
 
 // powerCommand returns a command that calls one for machines, or all for sandboxes.
-func powerCommand(p program.Program, use, short, now string, all func(*sandbox.Sandbox, context.Context) error, one func(*sandbox.Machine, context.Context) error) *cobra.Command {
+func powerCommand(
+	p program.Program, use, short, now string,
+	all func(*sandbox.Sandbox, context.Context) error, one func(*sandbox.Machine, context.Context) error,
+) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeAll(p, sandboxName, machineNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -199,12 +202,16 @@ func eachNamed(p program.Program, names []string, find func(home, name string) (
 }
 
 func needsRoot() error {
-	return diag.List{{ID: sandbox.IDNeedsRoot, Severity: diag.Error, Message: "the machines of sandboxes require root", Hint: "run the command with sudo"}}
+	return diag.List{{
+		ID: sandbox.IDNeedsRoot, Severity: diag.Error, Message: "the machines of sandboxes require root", Hint: "run the command with sudo",
+	}}
 }
 
 // inMachine returns a command that runs a program in the machine of its first argument.
 // It prints only the output of the program.
-func inMachine(p program.Program, use, short string, args cobra.PositionalArgs, run func(context.Context, *sandbox.Machine, []string) error) *cobra.Command {
+func inMachine(
+	p program.Program, use, short string, args cobra.PositionalArgs, run func(context.Context, *sandbox.Machine, []string) error,
+) *cobra.Command {
 	return program.WordsOnly(&cobra.Command{
 		Use: use, Short: short, Args: args, ValidArgsFunction: completeMachine(p),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -240,7 +247,10 @@ func sshCommand(p program.Program) *cobra.Command {
 		func(ctx context.Context, m *sandbox.Machine, command []string) error {
 			ssh, err := exec.LookPath("ssh")
 			if err != nil {
-				return diag.List{{ID: sandbox.IDMissingProgram, Severity: diag.Error, Message: "ssh is not installed", Hint: "install it: apt-get install -y openssh-client"}}
+				return diag.List{{
+					ID: sandbox.IDMissingProgram, Severity: diag.Error, Message: "ssh is not installed",
+					Hint: "install it: apt-get install -y openssh-client",
+				}}
 			}
 			sb := m.Sandbox()
 			argv := append([]string{

@@ -14,7 +14,8 @@ import (
 func Certificates(w io.Writer, c *lifecycle.Certificates, now time.Time, s Style) error {
 	p := paint(s.Colour)
 	code := map[lifecycle.CertificateVerdict]string{
-		lifecycle.CertificatesFine: green, lifecycle.CertificatesExpire: yellow, lifecycle.CertificatesExpired: red, lifecycle.CertificatesUnknown: yellow,
+		lifecycle.CertificatesFine: green, lifecycle.CertificatesExpire: yellow,
+		lifecycle.CertificatesExpired: red, lifecycle.CertificatesUnknown: yellow,
 	}[c.Verdict]
 	fmt.Fprintf(w, "Certificates of %s: %s: %s\n", p.in(bold, c.Name), p.in(code, string(c.Verdict)), c.Summary)
 	if len(c.Warnings) > 0 {

@@ -49,7 +49,10 @@ func drilled(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error 
 		if d.Failed != "" {
 			is = "FAILED"
 		}
-		rows = append(rows, []string{h.Host, path.Base(d.Path), Age(max(now.Sub(d.At), 0)), strconv.FormatInt(d.Revision, 10), strconv.Itoa(d.Keys), cmp.Or(d.Secret, "-"), fmt.Sprintf("%.1f s", d.Seconds), is})
+		rows = append(rows, []string{
+			h.Host, path.Base(d.Path), Age(max(now.Sub(d.At), 0)), strconv.FormatInt(d.Revision, 10), strconv.Itoa(d.Keys),
+			cmp.Or(d.Secret, "-"), fmt.Sprintf("%.1f s", d.Seconds), is,
+		})
 	}
 	if len(rows) == 0 {
 		return nil
@@ -67,7 +70,9 @@ func Copies(w io.Writer, r *lifecycle.CopyReport, now time.Time, style Style) er
 			warnings = append(warnings, *t.Problem)
 		}
 		for _, c := range t.Copies {
-			rows = append(rows, []string{t.Name, c.Host, Age(max(now.Sub(c.Taken), 0)), strconv.FormatInt(c.Revision, 10), iec.Bytes(c.Bytes), yes(c.Verified), c.File})
+			rows = append(rows, []string{
+				t.Name, c.Host, Age(max(now.Sub(c.Taken), 0)), strconv.FormatInt(c.Revision, 10), iec.Bytes(c.Bytes), yes(c.Verified), c.File,
+			})
 		}
 	}
 	targets := "1 target"

@@ -93,7 +93,8 @@ func (e Ending) next() (next, undo string) {
 	case lifecycle.InitOS:
 		return "slipway create cluster -f " + file, "slipway delete cluster -f " + file + ", if no cluster runs on these hosts"
 	case lifecycle.InitRegistry:
-		return "slipway create cluster -f " + file + "; if the cluster exists: slipway apply -f " + file, "slipway delete cluster -f " + file + ", if no cluster runs on these hosts"
+		return "slipway create cluster -f " + file + "; if the cluster exists: slipway apply -f " + file,
+			"slipway delete cluster -f " + file + ", if no cluster runs on these hosts"
 	case lifecycle.Delete:
 		return "", "slipway create cluster -f " + file
 	case rollback:
@@ -106,7 +107,8 @@ func (e Ending) next() (next, undo string) {
 // continue it or roll it back.
 func (e Ending) Paused(w io.Writer) {
 	w = e.Style.Writer(w)
-	fmt.Fprintf(w, "%s after %s, as requested. The cluster works in its current state.\n", paint(e.Style.Colour).in(yellow, "PAUSED"), Duration(e.Result.Duration))
+	p := paint(e.Style.Colour)
+	fmt.Fprintf(w, "%s after %s, as requested. The cluster works in its current state.\n", p.in(yellow, "PAUSED"), Duration(e.Result.Duration))
 	e.Onward(w)
 }
 
@@ -171,7 +173,8 @@ func (e Ending) on() (next, back string) {
 	case e.Result.Forgotten:
 		return "none if these hosts are permanently lost; if a host comes back: " + resume, notPossible
 	case e.Kind == lifecycle.Delete && e.Result.Outcome == event.Partial:
-		return resume + "; to leave out hosts that are permanently lost: slipway delete cluster " + name + " --forget", notPossible + "; finish the delete"
+		return resume + "; to leave out hosts that are permanently lost: slipway delete cluster " + name + " --forget",
+			notPossible + "; finish the delete"
 	case e.Kind == lifecycle.InitOS:
 		// If the cluster is in the state, resume and rollback mean another of
 		// its operations.

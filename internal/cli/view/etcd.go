@@ -23,7 +23,8 @@ func EtcdMembers(w io.Writer, r *lifecycle.EtcdReport, s Style) error {
 	var rows [][]string
 	for _, m := range r.Etcd.Members {
 		rows = append(rows, []string{
-			cmp.Or(m.Name, "-"), cmp.Or(m.ID, "-"), memberIs(m), yes(m.Answers), cmp.Or(m.Version, "-"), cmp.Or(m.Endpoint, "-"), cmp.Or(strings.Join(m.PeerURLs, ","), "-"), hostOf(r, m),
+			cmp.Or(m.Name, "-"), cmp.Or(m.ID, "-"), memberIs(m), yes(m.Answers), cmp.Or(m.Version, "-"),
+			cmp.Or(m.Endpoint, "-"), cmp.Or(strings.Join(m.PeerURLs, ","), "-"), hostOf(r, m),
 		})
 	}
 	return etcdReport(w, r, s, []string{"MEMBER", "ID", "ROLE", "REACHABLE", "VERSION", "CLIENT URL", "PEER URLS", "SSH"}, rows)
@@ -43,7 +44,8 @@ func EtcdHealth(w io.Writer, r *lifecycle.EtcdReport, s Style) error {
 			index, behind, cmp.Or(strings.Join(m.Alarms, ","), "-"), hostOf(r, m), diskOf(r, m),
 		})
 	}
-	return etcdReport(w, r, s, []string{"MEMBER", "ROLE", "REACHABLE", "SIZE", "IN USE", "QUOTA", "INDEX", "BEHIND", "ALARMS", "SSH", "DISK FREE"}, rows)
+	head := []string{"MEMBER", "ROLE", "REACHABLE", "SIZE", "IN USE", "QUOTA", "INDEX", "BEHIND", "ALARMS", "SSH", "DISK FREE"}
+	return etcdReport(w, r, s, head, rows)
 }
 
 func etcdReport(w io.Writer, r *lifecycle.EtcdReport, s Style, head []string, rows [][]string) error {

@@ -30,7 +30,10 @@ func Info(w io.Writer, in *lifecycle.Info, now time.Time, s Style) error {
 		through = ", read through " + in.Endpoint.Through
 	}
 	fmt.Fprintf(w, "Endpoint:    %s, mode %s%s\n", in.Endpoint.Address, in.Endpoint.Mode, through)
-	for _, part := range []func(io.Writer, *lifecycle.Info) error{infoNodes, infoResources, infoEtcd, infoCertificates(now), infoAddOns, infoOperations(now)} {
+	parts := []func(io.Writer, *lifecycle.Info) error{
+		infoNodes, infoResources, infoEtcd, infoCertificates(now), infoAddOns, infoOperations(now),
+	}
+	for _, part := range parts {
 		if err := part(w, in); err != nil {
 			return err
 		}
@@ -62,7 +65,8 @@ func infoNodes(w io.Writer, in *lifecycle.Info) error {
 			roles = append(roles, string(r))
 		}
 		rows = append(rows, []string{
-			n.Name, cmp.Or(strings.Join(roles, ","), "-"), cmp.Or(n.Version, "-"), n.Ready, cmp.Or(n.Address, "-"), answer(n.Host), answer(n.Endpoint),
+			n.Name, cmp.Or(strings.Join(roles, ","), "-"), cmp.Or(n.Version, "-"), n.Ready, cmp.Or(n.Address, "-"),
+			answer(n.Host), answer(n.Endpoint),
 		})
 	}
 	fmt.Fprintln(w)
@@ -77,7 +81,9 @@ func infoResources(w io.Writer, in *lifecycle.Info) error {
 			continue
 		}
 		a, c := n.Allocatable, n.Capacity
-		rows = append(rows, []string{n.Name, of(a.CPU, c.CPU, cpus), of(a.Memory, c.Memory, size), of(a.Disk, c.Disk, size), of(a.Pods, c.Pods, cpus)})
+		rows = append(rows, []string{
+			n.Name, of(a.CPU, c.CPU, cpus), of(a.Memory, c.Memory, size), of(a.Disk, c.Disk, size), of(a.Pods, c.Pods, cpus),
+		})
 	}
 	if len(rows) == 0 {
 		return nil

@@ -296,7 +296,10 @@ func (v *Live) row(host string, s *running, w widths) []span {
 		}
 		return []span{name, {text: state, code: code}}
 	}
-	line := []span{name, {text: pad(cut(s.title, w.titles, v.opts.Style.Unicode), w.titles)}, {text: fmt.Sprintf("%8s", Duration(v.opts.now().Sub(s.start))), code: faint}}
+	line := []span{
+		name, {text: pad(cut(s.title, w.titles, v.opts.Style.Unicode), w.titles)},
+		{text: fmt.Sprintf("%8s", Duration(v.opts.now().Sub(s.start))), code: faint},
+	}
 	left := w.left
 	if s.attempt > 1 {
 		attempt := fmt.Sprintf("  attempt %d", s.attempt)

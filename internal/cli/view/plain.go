@@ -29,7 +29,10 @@ var _ View = (*Plain)(nil)
 
 // NewPlain returns a plain view that writes to w.
 func NewPlain(w io.Writer, o Options) *Plain {
-	return &Plain{w: o.Style.Writer(w), opts: o, track: newTrack(o.Plan), columns: columnsFor(o.Plan), said: map[key]time.Time{}, states: map[string]int{}}
+	return &Plain{
+		w: o.Style.Writer(w), opts: o, track: newTrack(o.Plan), columns: columnsFor(o.Plan),
+		said: map[key]time.Time{}, states: map[string]int{},
+	}
 }
 
 // Emit shows an event.

@@ -60,7 +60,8 @@ func (q *Queue) Emit(e event.Event) {
 	if n := q.left; n > 0 {
 		q.left = 0
 		lost := event.Event{Time: e.Time, Type: event.Note, Operation: e.Operation, Cluster: e.Cluster}
-		lost.Message = fmt.Sprintf("%d events omitted because the output was read too slowly; to see all: slipway operations logs %s", n, e.Operation)
+		lost.Message = fmt.Sprintf("%d events omitted because the output was read too slowly; to see all: slipway operations logs %s",
+			n, e.Operation)
 		q.events.add(func() { q.view.Emit(lost) })
 	}
 	q.events.add(func() { q.view.Emit(e) })

@@ -41,7 +41,8 @@ func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 		fmt.Fprintf(w, "Versions:  Kubernetes %s, etcd %s\n", i.Kubernetes, i.Etcd)
 		fmt.Fprintf(w, "Files:     %d from hosts, including the CA keys\n", len(i.Files))
 		if i.NewKey {
-			fmt.Fprintf(w, "Signed by: %s\n           This key is new: save it. Another manager needs it with --signed-by to trust these backup sets.\n", i.SignedBy)
+			fmt.Fprintf(w, "Signed by: %s\n"+
+				"           This key is new: save it. Another manager needs it with --signed-by to trust these backup sets.\n", i.SignedBy)
 		}
 	} else {
 		fmt.Fprintf(w, "Snapshot:  of %s, revision %d, taken %s\n", i.Member, i.Revision, i.Taken.UTC().Format(stamp))
@@ -105,7 +106,10 @@ func Scheduled(w io.Writer, s *lifecycle.Scheduled, now time.Time, style Style) 
 			continue
 		}
 		for _, k := range h.Kept {
-			rows = append(rows, []string{h.Host, Age(max(now.Sub(k.Taken), 0)), k.Etcd, strconv.FormatInt(k.Revision, 10), strconv.Itoa(k.Keys), iec.Bytes(k.Bytes), path.Base(k.Path)})
+			rows = append(rows, []string{
+				h.Host, Age(max(now.Sub(k.Taken), 0)), k.Etcd, strconv.FormatInt(k.Revision, 10), strconv.Itoa(k.Keys),
+				iec.Bytes(k.Bytes), path.Base(k.Path),
+			})
 		}
 	}
 	if len(rows) > 0 {
@@ -148,7 +152,8 @@ func Drill(w io.Writer, r *lifecycle.DrillReport, s Style) error {
 		is = "NOT VERIFIED"
 	}
 	fmt.Fprintf(w, "\nSnapshot of %s, revision %d, %s", r.Member, r.Revision, is)
-	fmt.Fprintf(w, "\nTaken %s; restored on %s with etcd %s and removed again in %.0f s\n", r.Taken.UTC().Format(stamp), r.Host, r.Etcd, r.Seconds)
+	fmt.Fprintf(w, "\nTaken %s; restored on %s with etcd %s and removed again in %.0f s\n",
+		r.Taken.UTC().Format(stamp), r.Host, r.Etcd, r.Seconds)
 	_, err := fmt.Fprintf(w, "\nNext: %s\n", next)
 	return err
 }
