@@ -38,7 +38,7 @@ var _ event.Sink = (*Queue)(nil)
 func NewQueue(v View, now func() time.Time) *Queue {
 	q := &Queue{view: v, now: now, events: newLane(), limit: mostQueued, track: newTrack(nil)}
 	q.text = q.events
-	if _, apart := v.(*Record); apart { // data is one stream, talk another
+	if _, apart := v.(*Record); apart { // data and messages are separate streams
 		q.text = newLane()
 	}
 	return q

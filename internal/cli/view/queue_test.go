@@ -56,7 +56,7 @@ func TestQueueRunning(t *testing.T) {
 	for _, e := range events[:9] {
 		q.Emit(e)
 	}
-	if d := cmp.Diff([]string{"setting up the kernel on w2"}, q.Running()); d != "" {
+	if d := cmp.Diff([]string{"set up the kernel on w2"}, q.Running()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
@@ -137,7 +137,7 @@ func TestQueueIsBounded(t *testing.T) {
 		seq = append(seq, number)
 	}
 	want := []string{"1", "2", "3", "4", "0", "12"} // 0: the note, which is not in the journal
-	if d := cmp.Diff(want, seq); d != "" || !strings.Contains(got.String(), "7 events are left out here") || !strings.Contains(got.String(), "slipway operations logs op-1") {
+	if d := cmp.Diff(want, seq); d != "" || !strings.Contains(got.String(), "7 events omitted") || !strings.Contains(got.String(), "slipway operations logs op-1") {
 		t.Errorf("events shown (-want +got):\n%s\n%s", d, got.String())
 	}
 }
