@@ -94,7 +94,7 @@ func choose(t *testing.T, s *service) {
 		reason         string
 	}{
 		{"*@w1", "prod@w1", []string{`cluster lab: there is no host "w1"`}, "one of the clusters has it"},
-		{"*@cp1,w*", "lab@cp1 prod@cp1 prod@w1 prod@w2", []string{`cluster lab: no host's name fits "w*"`}, "each term by itself"},
+		{"*@cp1,w*", "lab@cp1 prod@cp1 prod@w1 prod@w2", []string{`cluster lab: no host name matches "w*"`}, "each term by itself"},
 		{"*@w[1:2]", "prod@w1 prod@w2", []string{`cluster lab: there is no host "w1"`, `cluster lab: there is no host "w2"`}, "ranges, too"},
 		{"p*@w[2:3]", "prod@w2", []string{`cluster prod: there is no host "w3"`}, "what there is of a range"},
 	} {

@@ -56,13 +56,13 @@ func AddHosts(c *v1alpha1.Cluster, flags []HostFlag) (names []string, err error)
 
 // hostKnown is of a flag for a host that stands there as something else.
 func hostKnown(c *v1alpha1.Cluster, is, flag v1alpha1.Host) diag.Diagnostic {
-	d := diag.Diagnostic{ID: idHostKnown, Severity: diag.Error, Path: "--host", Hint: "take that one off first: slipway delete node " + is.Name}
+	d := diag.Diagnostic{ID: idHostKnown, Severity: diag.Error, Path: "--host", Hint: "remove the existing node first: slipway delete node " + is.Name}
 	what := flag.Address
 	if flag.Name == is.Name && loginKey(c, flag) != loginKey(c, is) {
 		what = "the name " + flag.Name
-		d.Hint += "; or give the new host another name"
+		d.Hint += "; or use a different name for the new host"
 	}
-	d.Message = what + " is not new: the cluster has " + is.Name + " at " + loginText(c, is) + " as " + rolesText(is)
+	d.Message = what + " is already in the cluster: " + is.Name + " at " + loginText(c, is) + " as " + rolesText(is)
 	return d
 }
 
@@ -81,10 +81,10 @@ func replace(c *v1alpha1.Cluster, is *v1alpha1.Host, by v1alpha1.Host) {
 // machine in its place would drop the first without a word.
 func givenTwice(c *v1alpha1.Cluster, name string, first, second v1alpha1.Host) diag.Diagnostic {
 	d := diag.Diagnostic{ID: idDuplicateName, Severity: diag.Error, Path: "--host"}
-	d.Message = loginText(c, first) + " and " + loginText(c, second) + " would both be " + name
-	d.Hint = "give one of them another name"
+	d.Message = loginText(c, first) + " and " + loginText(c, second) + " would have the same name: " + name
+	d.Hint = "use a different name for one of them"
 	if loginKey(c, first) == loginKey(c, second) {
-		d.ID, d.Message, d.Hint = idDuplicateAddress, loginText(c, second)+" is given twice", "keep one of them"
+		d.ID, d.Message, d.Hint = idDuplicateAddress, loginText(c, second)+" is given more than once", "keep one of the two"
 	}
 	return d
 }

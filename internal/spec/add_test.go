@@ -108,16 +108,16 @@ func TestAddHostsKeepsSettings(t *testing.T) {
 func TestHostKnown(t *testing.T) {
 	for _, tc := range []struct{ flag, reason, want string }{
 		{
-			"10.0.0.50=worker,name=cp-1", "the address is new", `the name cp-1 is not new: the cluster has cp-1 at 10.0.0.11 as control-plane [host-known]
-    hint: take that one off first: slipway delete node cp-1; or give the new host another name`,
+			"10.0.0.50=worker,name=cp-1", "the address is new", `the name cp-1 is already in the cluster: cp-1 at 10.0.0.11 as control-plane [host-known]
+    hint: remove the existing node first: slipway delete node cp-1; or use a different name for the new host`,
 		},
 		{
-			"10.0.0.11=worker,name=cp-1", "it is that host, in another role", `10.0.0.11 is not new: the cluster has cp-1 at 10.0.0.11 as control-plane [host-known]
-    hint: take that one off first: slipway delete node cp-1`,
+			"10.0.0.11=worker,name=cp-1", "it is that host, in another role", `10.0.0.11 is already in the cluster: cp-1 at 10.0.0.11 as control-plane [host-known]
+    hint: remove the existing node first: slipway delete node cp-1`,
 		},
 		{
-			"10.0.0.11=control-plane,name=other", "the name is new", `10.0.0.11 is not new: the cluster has cp-1 at 10.0.0.11 as control-plane [host-known]
-    hint: take that one off first: slipway delete node cp-1`,
+			"10.0.0.11=control-plane,name=other", "the name is new", `10.0.0.11 is already in the cluster: cp-1 at 10.0.0.11 as control-plane [host-known]
+    hint: remove the existing node first: slipway delete node cp-1`,
 		},
 	} {
 		t.Run(tc.flag, func(t *testing.T) {

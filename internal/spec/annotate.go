@@ -36,7 +36,7 @@ func MarshalCommented(c *v1alpha1.Cluster, comments Comments) ([]byte, error) {
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(plain, &doc); err != nil {
-		return nil, fmt.Errorf("reading what was written: %w", err)
+		return nil, fmt.Errorf("reading the generated file: %w", err)
 	}
 	root := doc.Content[0]
 	w := &commenter{at: map[string]*yaml.Node{"": &doc}}

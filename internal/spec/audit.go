@@ -28,9 +28,9 @@ func (v *validator) audit(a *v1alpha1.Audit) {
 		path := pathAudit + "." + n.name
 		switch {
 		case n.value < 0:
-			v.refuse(idInvalidValue, path, strconv.Itoa(n.value)+" is less than nothing", "leave it out for the default")
+			v.refuse(idInvalidValue, path, strconv.Itoa(n.value)+" is negative", "leave the field out for the default")
 		case n.value > n.most:
-			v.refuse(idInvalidValue, path, strconv.Itoa(n.value)+" is more than any host keeps", "write "+strconv.Itoa(n.most)+" at most, or leave it out for the default")
+			v.refuse(idInvalidValue, path, strconv.Itoa(n.value)+" is more than a host can keep", "write "+strconv.Itoa(n.most)+" at most, or leave the field out for the default")
 		}
 	}
 }
@@ -47,7 +47,7 @@ func (v *validator) auditPolicy(p Paths) {
 		return
 	}
 	if problem := policyProblem(data); problem != "" {
-		v.refuse(idInvalidValue, pathAuditPolicy, name+": "+problem, "write a Policy of "+auditAPI+", or leave the field out for Slipway's")
+		v.refuse(idInvalidValue, pathAuditPolicy, name+": "+problem, "write a Policy of version "+auditAPI+", or leave the field out to use Slipway's policy")
 	}
 }
 
@@ -86,9 +86,9 @@ func policyProblem(data []byte) string {
 	case len(strings.TrimSpace(string(data))) == 0:
 		return "the file is empty"
 	case policy.APIVersion != auditAPI || policy.Kind != "Policy":
-		return "this is a " + strconv.Quote(policy.Kind) + " of " + strconv.Quote(policy.APIVersion)
+		return "the file contains a " + strconv.Quote(policy.Kind) + " of " + strconv.Quote(policy.APIVersion)
 	case len(policy.Rules) == 0:
-		return "it has no rules"
+		return "the policy has no rules"
 	}
 	if problem := stageProblem("omitStages", policy.OmitStages); problem != "" {
 		return problem
@@ -100,7 +100,7 @@ func policyProblem(data []byte) string {
 			return at + ".level is " + strconv.Quote(r.Level) + ": use " + orList(levels)
 		}
 		if len(r.NonResourceURLs) > 0 && len(r.Resources)+len(r.Namespaces) > 0 {
-			return at + " is about resources and about other addresses: make it two rules"
+			return at + " mixes resources and non-resource URLs: split the rule in two"
 		}
 		if problem := stageProblem(at+".omitStages", r.OmitStages); problem != "" {
 			return problem

@@ -52,10 +52,10 @@ func (v *validator) backup(e v1alpha1.Etcd) {
 		return
 	}
 	if e.Type == EtcdExternal {
-		v.refuse(idConflictingFields, pathBackup, "an external etcd has its members on no host of the cluster", "leave this out; its snapshots are a matter of those who look after it")
+		v.refuse(idConflictingFields, pathBackup, "Slipway cannot back up an external etcd: none of its members runs on a host of the cluster", "leave the field out, and back up the external etcd with its own tools")
 	}
 	if b.Every != nil && b.Every.Duration < minBackupEvery {
-		v.refuse(idInvalidDuration, pathBackup+".every", b.Every.Duration.String()+" is too often for snapshots", "write a duration of "+minBackupEvery.String()+" or more, such as 6h")
+		v.refuse(idInvalidDuration, pathBackup+".every", b.Every.Duration.String()+" is too short for a snapshot interval", "write a duration of at least "+minBackupEvery.String()+", such as 6h")
 	}
 	v.keeps(pathBackup+".keep", b.Keep)
 	v.drills(*b)
@@ -64,9 +64,9 @@ func (v *validator) backup(e v1alpha1.Etcd) {
 		if keys, err := age.ParseRecipients(strings.NewReader(r)); err != nil || len(keys) != 1 {
 			what := fmt.Sprintf("%.80q", r)
 			if strings.Contains(strings.ToUpper(r), "AGE-SECRET-KEY-") {
-				what = "the private key, which opens sets," // is shown to nobody
+				what = "the private key, which decrypts backup sets," // is shown to nobody
 			}
-			v.refuse(idInvalidRecipient, indexed(pathRecipients, i), what+" is no key of a recipient", "make a key with age-keygen, and write what it prints as the public key: age1…")
+			v.refuse(idInvalidRecipient, indexed(pathRecipients, i), what+" is not a valid recipient", "create a key with age-keygen, and write the public key that it prints: age1…")
 		}
 	}
 	v.copies(e)
@@ -91,14 +91,14 @@ func (v *validator) drills(b v1alpha1.EtcdBackup) {
 		every = b.Every.Duration
 	}
 	if b.DrillEvery.Duration < every {
-		v.refuse(idInvalidDuration, pathBackup+".drillEvery", b.DrillEvery.Duration.String()+" is too often to try snapshots, which are taken every "+every.String(),
-			"write "+every.String()+" to try each of them, a longer time such as 168h, or 0s to try none")
+		v.refuse(idInvalidDuration, pathBackup+".drillEvery", b.DrillEvery.Duration.String()+" is shorter than the snapshot interval, which is "+every.String(),
+			"write "+every.String()+" to test each snapshot, a longer time such as 168h, or 0s for no restore tests")
 	}
 }
 
 func (v *validator) keeps(path string, keep int) {
 	if keep < 0 || keep > maxBackupKeep {
-		v.refuse(idInvalidValue, path, fmt.Sprintf("%d is not between 1 and %d", keep, maxBackupKeep), "write how many snapshots each member's host keeps, such as 8")
+		v.refuse(idInvalidValue, path, fmt.Sprintf("%d is not between 1 and %d", keep, maxBackupKeep), "write the number of snapshots that each etcd host keeps, such as 8")
 	}
 }
 
@@ -119,7 +119,7 @@ func Whole(c *v1alpha1.Cluster) error {
 	var list error
 	eachCopy(c, func(path string, to *v1alpha1.EtcdCopy) {
 		if to.Directory == "" && to.SSH == nil && to.S3 == nil || to.SSH != nil && to.SSH.PrivateKeyFrom == nil || to.S3 != nil && (to.S3.AccessKeyFrom == nil || to.S3.SecretKeyFrom == nil) {
-			list = errors.Join(list, fmt.Errorf("%s: it is not said where the copies are kept, or by which key", path))
+			list = errors.Join(list, fmt.Errorf("%s: the copy target or its key is missing", path))
 		}
 	})
 	return list
@@ -128,23 +128,23 @@ func Whole(c *v1alpha1.Cluster) error {
 // copies judges where copies of snapshots are kept.
 func (v *validator) copies(e v1alpha1.Etcd) {
 	if len(e.Backup.Copies) > 0 && len(e.Backup.Recipients) == 0 {
-		v.refuse(idMissingField, pathRecipients, "copies leave the hosts, with the keys of the cluster in them, and are encrypted to nobody",
-			"make a key with age-keygen, keep it elsewhere, and write what it prints as the public key: recipients: [age1…]")
+		v.refuse(idMissingField, pathRecipients, "copies contain the keys of the cluster and leave its hosts: they must be encrypted",
+			"create a key with age-keygen, keep it outside the cluster, and write its public key: recipients: [age1…]")
 	}
 	copies := func(h v1alpha1.Host) bool { return HasRole(h, v1alpha1.RoleControlPlane) }
 	if hosts := EtcdHosts(v.c); len(e.Backup.Copies) > 0 && len(hosts) > 0 && !slices.ContainsFunc(hosts, copies) {
-		v.refuse(idConflictingFields, pathBackup+".copies", "no host with a member of etcd is a control plane, and those alone have the keys of the cluster's authorities: a copy without them is worth little",
-			"leave this out, and make sets on this machine: slipway etcd snapshot --of "+hosts[0].Name+"; or give a control plane the role etcd, which copies then")
+		v.refuse(idConflictingFields, pathBackup+".copies", "no etcd host is a control plane: copies would lack the CA keys of the cluster, which only control planes have",
+			"leave the field out, and create backup sets on this machine: slipway etcd snapshot --of "+hosts[0].Name+"; or give the role etcd to a control plane, which then makes the copies")
 	}
 	var names []string
 	places := map[string]string{}
 	eachCopy(v.c, func(path string, to *v1alpha1.EtcdCopy) {
-		if !v.missing(path+".name", to.Name, "give it a name that nothing else here has, such as nas") {
+		if !v.missing(path+".name", to.Name, "write a name that is unique in this list, such as nas") {
 			switch {
 			case len(validation.IsDNS1123Label(to.Name)) > 0:
-				v.refuse(idInvalidName, path+".name", strconv.Quote(to.Name)+" cannot name where copies are kept: only a-z, 0-9 and '-' are allowed, with a letter or digit first and last", "such as nas")
+				v.refuse(idInvalidName, path+".name", strconv.Quote(to.Name)+" is not a valid name for a copy target: only a-z, 0-9 and '-' are allowed, with a letter or digit first and last", "write a name such as nas")
 			case slices.Contains(names, to.Name):
-				v.refuse(idDuplicateName, path+".name", strconv.Quote(to.Name)+" stands twice", "give each its own name")
+				v.refuse(idDuplicateName, path+".name", strconv.Quote(to.Name)+" is used more than once", "give each copy target its own name")
 			}
 			names = append(names, to.Name)
 		}
@@ -154,7 +154,7 @@ func (v *validator) copies(e v1alpha1.Etcd) {
 		switch other := places[at]; {
 		case at == "":
 		case other != "":
-			v.refuse(idDuplicateAddress, path+field, "copies are kept there already by "+other+": each would remove those of the other", "write another directory, or leave one of them out")
+			v.refuse(idDuplicateAddress, path+field, "this target is already used by "+other+": each of the two would remove the other's copies", "use a different directory, or remove one of the two")
 		default:
 			places[at] = path
 		}
@@ -189,34 +189,34 @@ func (v *validator) copyTo(at string, to v1alpha1.EtcdCopy) {
 	}
 	switch {
 	case len(given) == 0:
-		v.refuse(idMissingField, at, "it is not said where the copies are kept", "write directory, ssh or s3")
+		v.refuse(idMissingField, at, "the copy target is missing", "write directory, ssh or s3")
 	case len(given) > 1:
-		v.refuse(idConflictingFields, at+"."+given[1], strings.Join(given, " and ")+" are given", "keep one of them, and give the others names of their own")
+		v.refuse(idConflictingFields, at+"."+given[1], strings.Join(given, " and ")+" are given", "keep one of them, and move the others to separate list entries")
 	case to.SSH != nil:
 		v.copyBySSH(at+".ssh", *to.SSH)
 	case to.S3 != nil:
 		v.copyToS3(at+".s3", *to.S3)
 	case !path.IsAbs(to.Directory) || path.Clean(to.Directory) != to.Directory || to.Directory == "/":
-		v.refuse(idInvalidValue, at+".directory", strconv.Quote(to.Directory)+" is no directory that a file system can be mounted at", "write an absolute path without '.' and '..', such as /mnt/backups")
+		v.refuse(idInvalidValue, at+".directory", strconv.Quote(to.Directory)+" is not a valid mount point", "write an absolute path without '.' and '..', such as /mnt/backups")
 	}
 }
 
 func (v *validator) copyBySSH(at string, to v1alpha1.SSHCopy) {
-	if !v.missing(at+".address", to.Address, "write the name or address of the machine") {
+	if !v.missing(at+".address", to.Address, "write the name or address of the backup server") {
 		if hint, ok := hostAddress(to.Address); !ok {
 			v.refuse(idInvalidAddress, at+".address", quoteAddress(to.Address)+" is neither an IP address nor a host name", hint)
 		}
 	}
-	v.missing(at+".user", to.User, "write as whom the hosts log in there")
+	v.missing(at+".user", to.User, "write the user for the login on the backup server")
 	v.login(to.User, to.Port, at)
-	if !v.missing(at+".directory", to.Directory, "write the directory of that machine, such as /srv/backups") && strings.ContainsRune(to.Directory, 0) {
-		v.refuse(idInvalidValue, at+".directory", strconv.Quote(to.Directory)+" is no directory", "write a path such as /srv/backups")
+	if !v.missing(at+".directory", to.Directory, "write a directory on the backup server, such as /srv/backups") && strings.ContainsRune(to.Directory, 0) {
+		v.refuse(idInvalidValue, at+".directory", strconv.Quote(to.Directory)+" is not a valid directory", "write a path such as /srv/backups")
 	}
 	if to.PrivateKeyFrom == nil {
-		v.refuse(idMissingField, at+".privateKeyFrom", "this field is required", "name a private key without a passphrase that is for this alone: it goes to the hosts with a member of etcd")
+		v.refuse(idMissingField, at+".privateKeyFrom", "this field is required", "name a private key without a passphrase, used only for this purpose: Slipway stores it on the etcd hosts")
 	}
 	v.secretSource(to.PrivateKeyFrom, at+".privateKeyFrom")
-	v.missing(at+".hostKey", to.HostKey, "write what `ssh-keyscan ADDRESS` prints behind the name, once you have compared it there")
+	v.missing(at+".hostKey", to.HostKey, "run `ssh-keyscan ADDRESS`, compare the key on the backup server, and write what follows the name in the output")
 	v.hostKey(to.HostKey, at+".hostKey")
 }
 
@@ -241,9 +241,9 @@ func (v *validator) copyFiles(p Paths) {
 		}
 		switch encrypted, problem, hint := inspectKey([]byte(key.Reveal())); {
 		case problem != "":
-			v.refuse(idKeyUnreadable, at, "what it names "+problem, hint)
+			v.refuse(idKeyUnreadable, at, "the private key "+problem, hint)
 		case encrypted:
-			v.refuse(idKeyUnreadable, at, "the private key has a passphrase, which nobody types on the hosts", "make one without, for this alone: ssh-keygen -t ed25519 -N '' -f FILE")
+			v.refuse(idKeyUnreadable, at, "the private key has a passphrase, and hosts cannot enter one", "create a key without a passphrase, only for this purpose: ssh-keygen -t ed25519 -N '' -f FILE")
 		}
 	})
 }

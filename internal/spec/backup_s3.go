@@ -34,26 +34,26 @@ var (
 
 // copyToS3 judges storage.
 func (v *validator) copyToS3(at string, to v1alpha1.S3Copy) {
-	if !v.missing(at+".endpoint", to.Endpoint, "write where the storage is, such as https://s3.example.com:9000") {
+	if !v.missing(at+".endpoint", to.Endpoint, "write the address of the storage, such as https://s3.example.com:9000") {
 		if problem, hint := storageProblem(to.Endpoint); problem != "" {
 			v.refuse(idInvalidAddress, at+".endpoint", quoteAddress(to.Endpoint)+" "+problem, hint)
 		}
 	}
 	if !regionName.MatchString(to.Region) {
-		v.refuse(idInvalidValue, at+".region", strconv.Quote(to.Region)+" is no region", "write its name, such as eu-central-1, or leave it out")
+		v.refuse(idInvalidValue, at+".region", strconv.Quote(to.Region)+" is not a valid region", "write the name of the region, such as eu-central-1, or leave the field out")
 	}
-	if !v.missing(at+".bucket", to.Bucket, "write the name of a bucket that is there") && (!bucketName.MatchString(to.Bucket) || strings.Contains(to.Bucket, "..") || net.ParseIP(to.Bucket) != nil) {
-		v.refuse(idInvalidValue, at+".bucket", strconv.Quote(to.Bucket)+" is no name of a bucket", "write 3 to 63 of a-z, 0-9, '-' and '.', such as prod-backups")
+	if !v.missing(at+".bucket", to.Bucket, "write the name of an existing bucket") && (!bucketName.MatchString(to.Bucket) || strings.Contains(to.Bucket, "..") || net.ParseIP(to.Bucket) != nil) {
+		v.refuse(idInvalidValue, at+".bucket", strconv.Quote(to.Bucket)+" is not a valid bucket name", "write 3 to 63 of a-z, 0-9, '-' and '.', such as prod-backups")
 	}
 	if to.Prefix != "" && (!keyPrefix.MatchString(to.Prefix) || path.IsAbs(to.Prefix) || path.Clean(to.Prefix) != to.Prefix || to.Prefix == "." || strings.HasPrefix(to.Prefix, "..")) {
-		v.refuse(idInvalidValue, at+".prefix", strconv.Quote(to.Prefix)+" is not what keys can begin with", "write letters, digits, '.', '_', '-' and '/', without '/' first or last, such as etcd/prod")
+		v.refuse(idInvalidValue, at+".prefix", strconv.Quote(to.Prefix)+" is not a valid key prefix", "write letters, digits, '.', '_', '-' and '/', without '/' first or last, such as etcd/prod")
 	}
 	for _, key := range []struct {
 		field string
 		from  *v1alpha1.SecretSource
 	}{{".accessKeyFrom", to.AccessKeyFrom}, {".secretKeyFrom", to.SecretKeyFrom}} {
 		if key.from == nil {
-			v.refuse(idMissingField, at+key.field, "this field is required", "name where a key is that is for this alone: it goes to the hosts with a member of etcd")
+			v.refuse(idMissingField, at+key.field, "this field is required", "name a key that is used only for this purpose: Slipway stores it on the etcd hosts")
 		}
 		v.secretSource(key.from, at+key.field)
 	}
@@ -69,13 +69,13 @@ func storageProblem(text string) (problem, hint string) {
 	number, err := strconv.Atoi(u.Port())
 	switch {
 	case u.Scheme == "http":
-		return "would let others in between see and change what is asked and answered", "use https, with caFile if the storage's certificate is of an authority of your own"
+		return "is not encrypted: others on the network path could read and change the data", "use https, and set caFile if a private CA signed the storage's certificate"
 	case u.Scheme != "https":
 		return "is not an https URL", "write it as https://HOST:PORT"
 	case !known || u.Port() != "" && (err != nil || number < 1 || number > 65535):
 		return "does not name a host and a port", "write it as https://HOST:PORT"
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
-		return "has more than a host and a port", "write https://" + u.Host + ", and the bucket at bucket"
+		return "has more than a host and a port", "remove everything after https://" + u.Host + ", and write the bucket in the field bucket"
 	}
 	return "", ""
 }

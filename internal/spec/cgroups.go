@@ -16,9 +16,9 @@ func (v *validator) sameCgroups(old v1alpha1.ContainerRuntime) {
 	}
 	hint := "leave SystemdCgroup out"
 	if !was {
-		hint = "write SystemdCgroup = false, as before"
+		hint = "write SystemdCgroup = false, the current value"
 	}
-	v.refuse(idImmutableField, pathContainerd, "SystemdCgroup of runtime runc cannot change: pods that run keep the cgroups of the driver before", hint)
+	v.refuse(idImmutableField, pathContainerd, "SystemdCgroup of runtime runc cannot change: running pods keep the cgroups of the previous driver", hint)
 }
 
 // cgroupsBySystemd reports whether containerd has systemd make the cgroups of containers,

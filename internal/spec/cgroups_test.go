@@ -12,7 +12,7 @@ func TestSameCgroups(t *testing.T) {
 	config := func(value string) string {
 		return "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\nSystemdCgroup = " + value
 	}
-	const fixed = "SystemdCgroup of runtime runc cannot change: pods that run keep the cgroups of the driver before"
+	const fixed = "SystemdCgroup of runtime runc cannot change: running pods keep the cgroups of the previous driver"
 	for _, tc := range []struct {
 		name, reason, was, is string
 		want                  []string

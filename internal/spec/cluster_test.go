@@ -195,7 +195,7 @@ func TestSelect(t *testing.T) {
 		{"[fd00::6]", "an IPv6 address in brackets", "e-02.lan", ""},
 		{"[FD00:0::6]", "in another spelling", "e-02.lan", ""},
 		{"FD00:0::6,::ffff:10.0.0.3", "without brackets", "node2 e-02.lan", ""},
-		{"x*", "a pattern that fits nothing", "", "no host's name fits \"x*\" [unknown-host]\n    hint: the hosts are cp, node1, node2, node10, e-01.lan, e-02.lan"},
+		{"x*", "a pattern that fits nothing", "", "no host name matches \"x*\" [unknown-host]\n    hint: use one of these hosts: cp, node1, node2, node10, e-01.lan, e-02.lan"},
 		{"all", "everything", "cp node1 node2 node10 e-01.lan e-02.lan", ""},
 		{
 			"nod2,node[9:11]", "all that is unknown is said at once",
@@ -204,11 +204,11 @@ func TestSelect(t *testing.T) {
 				"there is no host \"node11\" [unknown-host]\n    hint: did you mean node1 or node10 or node2?",
 		},
 		{"role=wroker", "a role nobody has", "", "no host has the role \"wroker\" [unknown-host]\n    hint: did you mean worker?"},
-		{"zone=a", "only roles have names", "", "hosts cannot be chosen by \"zone\" [invalid-selector]\n    hint: use names, addresses, ranges, patterns or role=worker"},
-		{"", "nothing is not everything", "", "the selector has an empty item [invalid-selector]\n    hint: ranges are written like node[2:10]"},
-		{"node[3:", "unfinished", "", "\"node[3:\" is not a range of names [invalid-selector]\n    hint: ranges are written like node[2:10]"},
-		{"node[3:1]", "backwards", "", "the range \"node[3:1]\" is empty or has more than 10000 names [invalid-selector]\n    hint: ranges are written like node[2:10]"},
-		{"node[0:999999999]", "bounded", "", "the range \"node[0:999999999]\" is empty or has more than 10000 names [invalid-selector]\n    hint: ranges are written like node[2:10]"},
+		{"zone=a", "only roles have names", "", "hosts cannot be selected by \"zone\" [invalid-selector]\n    hint: use names, addresses, ranges, patterns or role=worker"},
+		{"", "nothing is not everything", "", "the selector has an empty item [invalid-selector]\n    hint: write a range as node[2:10]"},
+		{"node[3:", "unfinished", "", "\"node[3:\" is not a range of names [invalid-selector]\n    hint: write a range as node[2:10]"},
+		{"node[3:1]", "backwards", "", "the range \"node[3:1]\" is empty or has more than 10000 names [invalid-selector]\n    hint: write a range as node[2:10]"},
+		{"node[0:999999999]", "bounded", "", "the range \"node[0:999999999]\" is empty or has more than 10000 names [invalid-selector]\n    hint: write a range as node[2:10]"},
 	} {
 		t.Run(tc.selector, func(t *testing.T) { selects(t, c, tc.selector, tc.reason, tc.want, tc.err) })
 	}
@@ -244,8 +244,8 @@ func TestSelectAmbiguous(t *testing.T) {
 		{Name: "alone", Address: "10.1.0.9", InternalAddress: "10.1.0.9"},
 	}
 	for _, tc := range []struct{ selector, reason, want, err string }{
-		{"10.0.0.12", "one may be taken for the other", "", "10.0.0.12 is the address of several hosts: a, b [ambiguous-host]\n    hint: choose by name"},
-		{"203.0.113.7", "there are two machines behind the gateway", "", "203.0.113.7 is the address of several hosts: c, d [ambiguous-host]\n    hint: choose by name"},
+		{"10.0.0.12", "one may be taken for the other", "", "10.0.0.12 is the address of several hosts: a, b [ambiguous-host]\n    hint: use a host name"},
+		{"203.0.113.7", "there are two machines behind the gateway", "", "203.0.113.7 is the address of several hosts: c, d [ambiguous-host]\n    hint: use a host name"},
 		{"10.1.0.5,10.1.0.7", "addresses of one host each", "b d", ""},
 		{"10.1.0.9", "a host with one address is one", "alone", ""},
 		{"b", "a name is a host's own, whatever others are reached at", "b", ""},
@@ -316,7 +316,7 @@ func TestProxyChangeHalfway(t *testing.T) {
 		return c
 	}
 	was, is := mode("iptables"), mode("nftables")
-	if found := Immutable(is, mode("ipvs"), was, is); len(found) != 1 || found[0].ID != idProxyChange || !strings.Contains(found[0].Hint, "write nftables, and apply it") {
+	if found := Immutable(is, mode("ipvs"), was, is); len(found) != 1 || found[0].ID != idProxyChange || !strings.Contains(found[0].Hint, "write nftables, apply it") {
 		t.Errorf("to ipvs while nodes may be in mode iptables: %+v", found)
 	}
 	for _, back := range []string{"iptables", "nftables"} {
@@ -401,10 +401,10 @@ func TestDocker(t *testing.T) {
 func TestHostNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"w1": "", "node-1.example.com": "", "1": "", "allies": "",
-		"all":       "a node cannot be called all: commands such as 'slipway exec all' mean every host by that word",
-		"127.0.0.1": "a node cannot be called 127.0.0.1: an IP address is the address of a host",
-		"a..b":      `"a..b" cannot name a node: there is nothing between two dots`,
-		"a.-b":      `"a.-b" cannot name a node: only a-z, 0-9, '-' and '.' are allowed, and each part between dots begins and ends with a letter or digit`,
+		"all":       "a node cannot be named all: commands such as 'slipway exec all' use this word for every host",
+		"127.0.0.1": "a node cannot be named 127.0.0.1: it is an IP address",
+		"a..b":      `"a..b" is not a valid node name: nothing is between two of its dots`,
+		"a.-b":      `"a.-b" is not a valid node name: only a-z, 0-9, '-' and '.' are allowed, and each part between dots begins and ends with a letter or digit`,
 	} {
 		v := &validator{c: &v1alpha1.Cluster{}}
 		v.hostName(v1alpha1.Host{Name: name}, "spec.hosts[0]")
@@ -420,7 +420,7 @@ func TestHostNames(t *testing.T) {
 
 // TestSecretVariable: the variable is named, not expanded.
 func TestSecretVariable(t *testing.T) {
-	for env, hint := range map[string]string{"PASS": "", "$PASS": "write the name alone: env: PASS", "${PASS}": "write the name alone: env: PASS"} {
+	for env, hint := range map[string]string{"PASS": "", "$PASS": "write only the name: env: PASS", "${PASS}": "write only the name: env: PASS"} {
 		v := &validator{c: &v1alpha1.Cluster{}}
 		v.secretSource(&v1alpha1.SecretSource{Env: env}, "spec.ssh.passwordFrom")
 		got := ""

@@ -93,8 +93,8 @@ func (d *decoder) enter(n *yaml.Node) *yaml.Node {
 	}
 	if d.values > maxValues || d.depth > maxDepth {
 		d.tooLarge = true
-		d.report(n, "", idTooLarge, "the file holds too many values, or values within values, once its aliases are followed",
-			"write it without aliases (&name, *name)")
+		d.report(n, "", idTooLarge, "the file has too many values, or is nested too deeply, after its aliases are expanded",
+			"write the file without aliases (&name, *name)")
 		return nil
 	}
 	return n
@@ -262,7 +262,7 @@ func (d *decoder) any(n *yaml.Node, path string) (any, bool) {
 	}
 	x, ok := plainScalar(n)
 	if !ok {
-		d.report(n, path, idWrongType, "this is "+foundName(n, path)+", and cannot be kept as a number", "write a plain decimal number, or put the value in quotes")
+		d.report(n, path, idWrongType, "found "+foundName(n, path)+", which cannot be kept as a number", "write a plain decimal number, or put the value in quotes")
 	}
 	return x, ok
 }
@@ -328,7 +328,7 @@ func (d *decoder) entries(n *yaml.Node, t reflect.Type, path string) []entry {
 			d.report(n.Content[i], path, idWrongType, "a key must be text", "")
 		case first != nil:
 			d.report(n.Content[i], childPath(t, path, key.Value), idDuplicateKey,
-				fmt.Sprintf("%q is written twice; the first is at line %d", key.Value, first.Line), "keep one of them")
+				fmt.Sprintf("%q is given more than once; it is first set on line %d", key.Value, first.Line), "keep one of the two")
 		default:
 			seen[key.Value] = n.Content[i]
 			out = append(out, entry{key, value})

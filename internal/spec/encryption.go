@@ -40,32 +40,32 @@ func (v *validator) encryption(e *v1alpha1.Encryption) {
 	args := v.c.Spec.Kubernetes.APIServer.ExtraArgs
 	if e == nil {
 		if args[EncryptionFlag] == EncryptionFile {
-			v.refuse(IDEncryptionForeign, keyed(pathArguments, EncryptionFlag), EncryptionFile+" is Slipway's, which would take it away", "write "+pathEncryption+" instead")
+			v.refuse(IDEncryptionForeign, keyed(pathArguments, EncryptionFlag), EncryptionFile+" is managed by Slipway, and Slipway would remove it", "write "+pathEncryption+" instead")
 		}
 		return
 	}
 	providers := []string{EncryptionSecretbox, EncryptionAESCBC}
 	switch {
 	case e.Provider == "aesgcm":
-		v.refuse(idEncryptionCipher, pathEncryption+".provider", "aesgcm needs another key every 200,000 writes, and nobody counts them", "use secretbox, which has no such limit")
+		v.refuse(idEncryptionCipher, pathEncryption+".provider", "aesgcm needs a new key every 200,000 writes, and Slipway does not count writes", "use secretbox, which has no such limit")
 	case e.Provider != "" && !slices.Contains(providers, e.Provider):
-		v.refuse(idEncryptionCipher, pathEncryption+".provider", strconv.Quote(e.Provider)+" is no way to encrypt that keeps its keys on control planes", "use "+orList(providers))
+		v.refuse(idEncryptionCipher, pathEncryption+".provider", strconv.Quote(e.Provider)+" is not a supported encryption provider with keys on control planes", "use "+orList(providers))
 	}
 	if e.Generation < 0 {
-		v.refuse(idInvalidValue, pathEncryption+".generation", strconv.Itoa(e.Generation)+" is less than nothing", "count from 1, or leave it out")
+		v.refuse(idInvalidValue, pathEncryption+".generation", strconv.Itoa(e.Generation)+" is negative", "write 1 or more, or leave the field out")
 	}
 	for i, r := range e.Resources {
 		at := indexed(pathEncryption+".resources", i)
 		if !slices.Contains(encryptable(), r) {
-			v.refuse(idEncryptionResource, at, strconv.Quote(r)+" is no resource that can be encrypted here", "use "+orList(encryptable()))
+			v.refuse(idEncryptionResource, at, strconv.Quote(r)+" cannot be encrypted by this setting", "use "+orList(encryptable()))
 		} else if slices.Contains(e.Resources[:i], r) {
-			v.refuse(idEncryptionResource, at, r+" stands twice", "keep one of them")
+			v.refuse(idEncryptionResource, at, r+" is listed more than once", "keep one of the two")
 		}
 	}
 	for _, flag := range []string{EncryptionFlag, EncryptionFlag + "-automatic-reload"} {
 		if _, own := args[flag]; own {
-			v.refuse(IDEncryptionForeign, keyed(pathArguments, flag), "API servers cannot encrypt by a configuration of yours and by one of Slipway's",
-				"take the argument or "+pathEncryption+" out; what is encrypted by yours has to be decrypted by it first")
+			v.refuse(IDEncryptionForeign, keyed(pathArguments, flag), "an API server cannot use your encryption configuration and Slipway's at the same time",
+				"remove the argument or "+pathEncryption+"; before you remove your own configuration, decrypt the data with it")
 		}
 	}
 }

@@ -53,13 +53,13 @@ func (v *validator) etcd() {
 	v.backup(e)
 	if e.Type != EtcdExternal {
 		if e.External != nil {
-			v.refuse(idConflictingFields, pathExternal, "this is for an etcd that others look after, and spec.etcd.type is "+e.Type,
-				"write type: external, or leave this out")
+			v.refuse(idConflictingFields, pathExternal, "this field is only for an external etcd, but spec.etcd.type is "+e.Type,
+				"write type: external, or leave this field out")
 		}
 		return
 	}
 	if len(e.ExtraArgs) > 0 {
-		v.refuse(idConflictingFields, pathEtcdArgs, "nothing starts an external etcd here, with these arguments or others", "leave them out")
+		v.refuse(idConflictingFields, pathEtcdArgs, "Slipway does not start an external etcd, so these arguments have no effect", "leave them out")
 	}
 	v.external(e.External)
 }
@@ -76,7 +76,7 @@ func (v *validator) ownArgs(args map[string]string) {
 			"cert-file", "key-file", "trusted-ca-file", "client-cert-auth", "auto-tls",
 			"peer-cert-file", "peer-key-file", "peer-trusted-ca-file", "peer-client-cert-auth", "peer-auto-tls",
 		}, key) {
-			v.refuse(idConflictingFields, keyed(pathEtcdArgs, key), key+" is Slipway's to set: joining, restoring and rescuing go by it, and with another one a member would begin anew, or be lost to the others", "leave it out")
+			v.refuse(idConflictingFields, keyed(pathEtcdArgs, key), key+" is set by Slipway for join, restore and rescue; another value could recreate a member or separate it from the cluster", "leave it out")
 		}
 	}
 }
@@ -85,9 +85,9 @@ func (v *validator) ownArgs(args map[string]string) {
 func (v *validator) members(count int) {
 	switch {
 	case count == 0:
-		v.refuse(idNoEtcdHost, "spec.etcd.type", "no host has the role etcd", "give it to an odd number of them, such as roles: [etcd]")
+		v.refuse(idNoEtcdHost, "spec.etcd.type", "no host has the role etcd", "give the role to an odd number of hosts: roles: [etcd]")
 	case count%2 == 0:
-		v.warn(idEvenMembers, "spec.hosts", fmt.Sprintf("%d members of etcd survive the loss of %d, as %d would: it needs more than half of them", count, count/2-1, count-1),
+		v.warn(idEvenMembers, "spec.hosts", fmt.Sprintf("%d etcd members tolerate the loss of %d, as %d members would: etcd needs a majority", count, count/2-1, count-1),
 			fmt.Sprintf("give the role etcd to %d or %d hosts", count-1, count+1))
 	}
 }
@@ -95,14 +95,14 @@ func (v *validator) members(count int) {
 // etcdRole judges a host's role etcd.
 func (v *validator) etcdRole(path string) {
 	if kind := v.c.Spec.Etcd.Type; kind == EtcdStacked || kind == EtcdExternal {
-		v.refuse(idConflictingFields, path, "no etcd would run on this host by its role: spec.etcd.type is "+kind,
-			"write type: managed under spec.etcd, or leave the role out")
+		v.refuse(idConflictingFields, path, "the role etcd needs type managed, but spec.etcd.type is "+kind,
+			"write type: managed under spec.etcd, or remove the role")
 	}
 }
 
 func (v *validator) external(e *v1alpha1.ExternalEtcd) {
 	if e == nil {
-		v.refuse(idMissingField, pathExternal, "this field is required", "write the endpoints of the etcd cluster, and the files caFile, certFile and keyFile")
+		v.refuse(idMissingField, pathExternal, "this field is required", "write the endpoints of the external etcd, and the files caFile, certFile and keyFile")
 		return
 	}
 	if len(e.Endpoints) == 0 {
@@ -116,9 +116,9 @@ func (v *validator) external(e *v1alpha1.ExternalEtcd) {
 		}
 		v.repeated(diag.Error, before, at, URLMeaning(endpoint), endpoint)
 	}
-	v.missing(pathCAFile, e.CAFile, "name the certificate of the authority that signed those of the members")
-	v.missing(pathCertFile, e.CertFile, "name a client certificate that the members accept")
-	v.missing(pathKeyFile, e.KeyFile, "name the key of certFile")
+	v.missing(pathCAFile, e.CAFile, "name the certificate file of the CA that signed the member certificates")
+	v.missing(pathCertFile, e.CertFile, "name a file with a client certificate that the members accept")
+	v.missing(pathKeyFile, e.KeyFile, "name the file with the private key of certFile")
 }
 
 // endpointProblem says what makes a client URL of etcd unfit.
@@ -132,7 +132,7 @@ func endpointProblem(text string) (problem, hint string) {
 	number, err := strconv.Atoi(port)
 	switch {
 	case u.Scheme == "http":
-		return "would carry the cluster's secrets in the clear", "use https, with certificates on the members"
+		return "would send the cluster's secrets unencrypted", "use https, and configure certificates on the members"
 	case u.Scheme != "https":
 		return "is not an https URL", "write it as https://HOST:PORT"
 	case !known || err != nil || number < 1 || number > 65535:
@@ -149,8 +149,8 @@ func (v *validator) sameEtcd(old, new *v1alpha1.ExternalEtcd) {
 	if old == nil || new == nil || slices.ContainsFunc(new.Endpoints, func(e string) bool { return slices.Contains(old.Endpoints, e) }) {
 		return
 	}
-	v.refuse(idImmutableField, pathExternal+".endpoints", "none of the endpoints is one that the cluster has now ("+strings.Join(old.Endpoints, ", ")+"): its data would stay behind",
-		"keep one of them; when members move, change the others first")
+	v.refuse(idImmutableField, pathExternal+".endpoints", "none of these endpoints belongs to the current etcd ("+strings.Join(old.Endpoints, ", ")+"): the cluster would lose its data",
+		"keep at least one current endpoint; when members move, change the other endpoints first")
 }
 
 // keepsMembers refuses other hosts with etcd than those that hold the data: of
@@ -161,7 +161,7 @@ func (v *validator) keepsMembers(old *v1alpha1.Cluster) {
 	}
 	before, after := EtcdHosts(old), EtcdHosts(v.c)
 	if len(before) > 0 && !slices.ContainsFunc(before, func(h v1alpha1.Host) bool { return has(after, h.Name) }) {
-		v.refuse(idImmutableField, "spec.hosts", "none of the hosts with etcd is one that the cluster has now: its data would stay behind", "keep one of them; take it off when the others have joined")
+		v.refuse(idImmutableField, "spec.hosts", "none of the current etcd hosts is listed: the cluster would lose its data", "keep at least one of them, and remove it after the new members have joined")
 	}
 }
 
@@ -180,8 +180,8 @@ func (v *validator) externalFiles(p Paths) {
 		return
 	}
 	if _, err := tls.X509KeyPair(cert, key); err != nil {
-		v.refuse(idCertificate, pathKeyFile, p.Resolve(e.KeyFile)+" cannot be used with "+p.Resolve(e.CertFile)+": "+strings.TrimPrefix(err.Error(), "tls: "),
-			"name the key that the certificate was made for, without a passphrase")
+		v.refuse(idCertificate, pathKeyFile, p.Resolve(e.KeyFile)+" does not match the certificate "+p.Resolve(e.CertFile)+": "+strings.TrimPrefix(err.Error(), "tls: "),
+			"name the private key of this certificate, without a passphrase")
 	}
 }
 
@@ -193,7 +193,7 @@ func (v *validator) content(path, name string, p Paths, private bool) []byte {
 	name = p.Resolve(name)
 	f, err := regular.Open(name)
 	if err != nil {
-		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "names are relative to the cluster file")
+		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "check the path, which is relative to the cluster file")
 		return nil
 	}
 	defer f.Close()
@@ -218,15 +218,15 @@ func (v *validator) certificates(path string, data []byte, name string, now time
 	}
 	certs, err := parseCertificates(data)
 	if err != nil {
-		v.refuse(idCertificate, path, name+" is no certificate: "+err.Error(), "name a file in PEM form, which begins with -----BEGIN CERTIFICATE-----")
+		v.refuse(idCertificate, path, name+" is not a certificate: "+err.Error(), "name a PEM file, which begins with -----BEGIN CERTIFICATE-----")
 		return
 	}
 	for _, c := range certs {
 		switch {
 		case now.After(c.NotAfter):
-			v.refuse(idCertificate, path, fmt.Sprintf("the certificate of %s in %s has expired on %s", subject(c), name, c.NotAfter.UTC().Format(time.DateOnly)), "renew it where it was made")
+			v.refuse(idCertificate, path, fmt.Sprintf("the certificate of %s in %s expired on %s", subject(c), name, c.NotAfter.UTC().Format(time.DateOnly)), "renew the certificate at its issuer")
 		case now.Before(c.NotBefore):
-			v.refuse(idCertificate, path, fmt.Sprintf("the certificate of %s in %s is valid from %s on", subject(c), name, c.NotBefore.UTC().Format(time.RFC3339)), "look at the clock of this machine")
+			v.refuse(idCertificate, path, fmt.Sprintf("the certificate of %s in %s is not valid before %s", subject(c), name, c.NotBefore.UTC().Format(time.RFC3339)), "check the clock of this machine")
 		}
 	}
 }
@@ -240,7 +240,7 @@ func parseCertificates(data []byte) ([]*x509.Certificate, error) {
 		block, data = pem.Decode(data)
 		switch {
 		case block == nil && len(out) == 0:
-			return nil, errors.New("it holds none")
+			return nil, errors.New("the file has no certificate")
 		case block == nil:
 			return out, nil
 		case block.Type != "CERTIFICATE":

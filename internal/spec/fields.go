@@ -77,9 +77,9 @@ func (d *decoder) unknownField(key *yaml.Node, t reflect.Type, path string) {
 		hint = diag.DidYouMean(key.Value, fieldNames(t))
 		d.broken = append(d.broken, joinPath(path, near[0]))
 	} else if places := placesOf(key.Value); len(places) > 0 && !d.foreign {
-		hint = "it belongs under " + strings.Join(places, " or ")
+		hint = "move it under " + strings.Join(places, " or ")
 	} else if len(fieldNames(t)) <= 12 {
-		hint = "the fields here are " + strings.Join(fieldNames(t), ", ")
+		hint = "use one of these fields: " + strings.Join(fieldNames(t), ", ")
 	}
 	where := path
 	if where == "" {
@@ -125,13 +125,13 @@ func (d *decoder) wrongType(n *yaml.Node, t reflect.Type, path string) {
 	case scalar && t.Kind() == reflect.String && n.ShortTag() != "!!binary":
 		hint = "put it in quotes: \"" + n.Value + "\""
 	case scalar && t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
-		hint = "write it as a list: [" + n.Value + "]"
+		hint = "write a list: [" + n.Value + "]"
 	case scalar && unquoted(n.Value, t) != "":
 		hint = unquoted(n.Value, t)
 	case n.Kind == yaml.MappingNode && t.Kind() == reflect.Slice:
 		hint = "begin each item with '- '"
 	}
-	d.report(n, path, idWrongType, "this is "+found+", and must be "+want, hint)
+	d.report(n, path, idWrongType, "found "+found+", expected "+want, hint)
 }
 
 // unquoted is a hint for a number or a truth value that is written as text, "" for other
@@ -145,11 +145,11 @@ func unquoted(text string, t reflect.Type) string {
 		case slices.Contains([]string{"no", "off", "n", "0"}, lower):
 			return "write false"
 		case slices.Contains([]string{"true", "false"}, lower):
-			return "write it without quotes: " + lower
+			return "remove the quotes: " + lower
 		}
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		if decimal.MatchString(text) {
-			return "write it without quotes: " + text
+			return "remove the quotes: " + text
 		}
 	}
 	return ""
@@ -168,13 +168,13 @@ func wanted(t reflect.Type) (want, hint string) {
 	case reflect.Bool:
 		return "true or false", "write true or false, without quotes"
 	case reflect.Int, reflect.Int32, reflect.Int64:
-		return "a whole number", "write plain decimal digits, without quotes"
+		return "a whole number", "a mapping of keys to values"
 	case reflect.Slice:
 		return "a list", ""
 	case reflect.Map:
 		return "a mapping of keys to values", ""
 	case reflect.Struct:
-		return "a mapping", "its fields are " + strings.Join(fieldNames(t), ", ")
+		return "a mapping", "use these fields: " + strings.Join(fieldNames(t), ", ")
 	}
 	return "of type " + t.String(), ""
 }

@@ -205,7 +205,7 @@ func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 	v.auditPolicy(p)
 	if b := c.Spec.Bundle; IsBundlePath(b) {
 		if _, err := os.Stat(p.Resolve(b)); err != nil {
-			v.refuse(idFileMissing, "spec.bundle", "the bundle cannot be used: "+reason(err, p.Resolve(b)), "'slipway bundle build' makes one; without this field the right one is found or built")
+			v.refuse(idFileMissing, "spec.bundle", "the bundle cannot be used: "+reason(err, p.Resolve(b)), "run 'slipway bundle build' to create one, or leave the field out: Slipway then finds or builds the right bundle")
 		}
 	}
 	return v.found
@@ -236,7 +236,7 @@ func (v *validator) keyFile(path, name string, p Paths, hasPassphrase bool) {
 	name = p.Resolve(name)
 	f, err := regular.Open(name)
 	if err != nil {
-		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+reason(err, name), "name the private key that the hosts know, or leave the field out to use the agent and the usual keys")
+		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+reason(err, name), "name a private key that the hosts accept, or leave the field out to use the agent and the default keys")
 		return
 	}
 	defer f.Close()
@@ -251,8 +251,8 @@ func (v *validator) keyFile(path, name string, p Paths, hasPassphrase bool) {
 		v.refuse(idKeyUnreadable, path, name+" "+problem, hint)
 		return
 	case encrypted && !hasPassphrase:
-		v.warn(idKeyEncrypted, path, name+" is encrypted, and no passphraseFrom is given: it can be used through an agent alone",
-			"name a file or variable in passphraseFrom, or run ssh-add")
+		v.warn(idKeyEncrypted, path, name+" is encrypted, and passphraseFrom is not set: the key can only be used through an agent",
+			"name a file or a variable in passphraseFrom, or run ssh-add")
 	}
 	v.private(path, name, f)
 }
@@ -260,7 +260,7 @@ func (v *validator) keyFile(path, name string, p Paths, hasPassphrase bool) {
 // private warns of a secret that other users of this machine can read.
 func (v *validator) private(path, name string, f *os.File) {
 	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o077 != 0 {
-		v.warn(idFilePermissions, path, fmt.Sprintf("%s has mode %04o: other users may read it", name, info.Mode().Perm()), "chmod 600 "+name)
+		v.warn(idFilePermissions, path, fmt.Sprintf("%s has mode %04o: other users can read it", name, info.Mode().Perm()), "chmod 600 "+name)
 	}
 }
 
@@ -269,17 +269,17 @@ func inspectKey(data []byte) (encrypted bool, problem, hint string) {
 	block, _ := pem.Decode(data)
 	switch {
 	case block == nil && (bytes.HasPrefix(data, []byte("ssh-")) || bytes.HasPrefix(data, []byte("ecdsa-"))):
-		return false, "is a public key", "name the file beside it, without .pub"
+		return false, "is a public key", "name the private key file, which has no .pub suffix"
 	case block == nil && bytes.HasPrefix(data, []byte("PuTTY-User-Key-File")):
-		return false, "is a key of PuTTY's", "'puttygen KEY -O private-openssh-new -o NEW' converts it"
+		return false, "is in PuTTY format", "convert it: puttygen KEY -O private-openssh-new -o NEW"
 	case block == nil || !strings.HasSuffix(block.Type, "PRIVATE KEY"):
-		return false, "is not a private key", "name a key that ssh-keygen made"
+		return false, "is not a private key", "name a key that ssh-keygen created"
 	case block.Type == "OPENSSH PRIVATE KEY":
 		// PROTOCOL.key of OpenSSH: a magic string, then the cipher's name.
 		const magic = "openssh-key-v1\x00"
 		rest, ok := bytes.CutPrefix(block.Bytes, []byte(magic))
 		if !ok || len(rest) < 8 {
-			return false, "is damaged", "make or copy the key again"
+			return false, "is damaged", "create the key again, or copy it again"
 		}
 		return !bytes.HasPrefix(rest, []byte("\x00\x00\x00\x04none")), "", ""
 	}
@@ -296,11 +296,11 @@ func (v *validator) secretFrom(path string, src *v1alpha1.SecretSource, p Paths)
 		return // a pipe gives its secret once, to whoever needs it
 	}
 	if _, err := secret.Resolve(found); err != nil {
-		hint := "names are relative to the cluster file"
+		hint := "check the path, which is relative to the cluster file"
 		if found.Env != "" {
-			hint = "set it, and let sudo pass it on: sudo --preserve-env=" + found.Env
+			hint = "set the variable, and pass it through sudo: sudo --preserve-env=" + found.Env
 		}
-		v.refuse(idSecretUnreadable, path, "there is no secret: "+reason(err, found.File), hint)
+		v.refuse(idSecretUnreadable, path, "the secret cannot be read: "+reason(err, found.File), hint)
 		return
 	}
 	if found.File == "" {
@@ -319,7 +319,7 @@ func (v *validator) present(path, name string, p Paths) {
 	}
 	name = p.Resolve(name)
 	if _, err := os.Stat(name); err != nil {
-		v.refuse(idFileMissing, path, "this cannot be read: "+reason(err, name), "names are relative to the cluster file")
+		v.refuse(idFileMissing, path, "the file or directory cannot be read: "+reason(err, name), "check the path, which is relative to the cluster file")
 	}
 }
 
@@ -330,7 +330,7 @@ func (v *validator) ordinaryFile(path, name string, p Paths) {
 	name = p.Resolve(name)
 	f, err := regular.Open(name)
 	if err != nil {
-		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "names are relative to the cluster file; a directory can be sent as an archive")
+		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "check the path, which is relative to the cluster file; send a directory as an archive")
 		return
 	}
 	_ = f.Close() // nothing was written

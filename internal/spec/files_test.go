@@ -104,9 +104,9 @@ spec:
 	}
 	want := []string{
 		"6:17 unknown-field did you mean address?",
-		"6:82 ssh-key-unreadable name the private key that the hosts know, or leave the field out to use the agent and the usual keys",
+		"6:82 ssh-key-unreadable name a private key that the hosts accept, or leave the field out to use the agent and the default keys",
 		"7:25 unsupported-version take v1.37.1",
-		"8:11 file-missing 'slipway bundle build' makes one; without this field the right one is found or built",
+		"8:11 file-missing run 'slipway bundle build' to create one, or leave the field out: Slipway then finds or builds the right bundle",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

@@ -92,7 +92,7 @@ func (v *validator) hardening() {
 	const path = "spec.kubernetes"
 	all := profile()
 	told := func(at string, value any) {
-		v.warn(idHardeningOverruled, at, fmt.Sprintf("what you set (%v) wins over the hardening profile", value), "take it out, if you do not need it")
+		v.warn(idHardeningOverruled, at, fmt.Sprintf("this value (%v) overrides the hardening profile", value), "remove it if you do not need it")
 	}
 	for _, part := range []struct {
 		path         string

@@ -35,8 +35,8 @@ func Immutable(old, new *v1alpha1.Cluster, halfway ...*v1alpha1.Cluster) diag.Li
 	v.balancerLeaves(old)
 	if o.Kubernetes.Version != n.Kubernetes.Version {
 		v.refuse(idNotSupportedYet, "spec.kubernetes.version",
-			"the cluster runs "+o.Kubernetes.Version+", and this does not take it to "+n.Kubernetes.Version,
-			"to a newer version it goes with: slipway upgrade "+old.Name+" --to "+n.Kubernetes.Version+"; else write "+o.Kubernetes.Version)
+			"the cluster runs Kubernetes "+o.Kubernetes.Version+", and apply cannot change that to "+n.Kubernetes.Version,
+			"to upgrade, run 'slipway upgrade "+old.Name+" --to "+n.Kubernetes.Version+"'; otherwise write "+o.Kubernetes.Version)
 	}
 	v.proxyChanges(o.Kubernetes.ProxyMode, halfway)
 	v.sameHosts(o.Hosts, n.Hosts)
@@ -64,9 +64,9 @@ func (v *validator) endpointChanges(recorded v1alpha1.ControlPlaneEndpoint, half
 		if v.endpointChange(way, n); len(v.found) > before {
 			for i := range v.found[before:] {
 				d := &v.found[before+i]
-				d.Message += "; the change from " + difference(way, recorded) + " has not come to its end"
+				d.Message += "; the change from " + difference(way, recorded) + " is not complete"
 				// The latest operation may be another: no resume finishes this then.
-				d.Hint = "finish that first: write " + written(recorded) + ", and apply it; or go back: write " + written(ways[0]) + ", and apply that"
+				d.Hint = "complete the first change: write " + written(recorded) + ", and apply it; or roll it back: write " + written(ways[0]) + ", and apply it"
 			}
 			return
 		}
@@ -93,27 +93,27 @@ func written(ep v1alpha1.ControlPlaneEndpoint) string {
 // before the old way goes.
 func (v *validator) endpointChange(o, n v1alpha1.ControlPlaneEndpoint) {
 	const path = "spec.controlPlaneEndpoint"
-	const between = "; or go by haproxy in between: write mode: haproxy without an address, and apply it, then this one"
+	const between = "; or change to haproxy first: write mode: haproxy without an address, apply it, and then apply this change"
 	switch {
 	case HoldsAddress(o.Mode) && HoldsAddress(n.Mode) && o.Mode != n.Mode:
 		// The old way is there until no node goes by it, and neither knows of
 		// the other.
-		v.refuse(idEndpointChange, path+".mode", fmt.Sprintf("mode %s cannot change to %s in place: control planes of both would hold an address at the same time", o.Mode, n.Mode),
+		v.refuse(idEndpointChange, path+".mode", fmt.Sprintf("mode %s cannot change to %s in place: control planes of both modes would hold an address at the same time", o.Mode, n.Mode),
 			fmt.Sprintf("write mode: %s%s", o.Mode, between))
 	case BringsAddress(o.Mode) && o.Mode != n.Mode && o.Address != "" && canonicalIP(o.Address) == canonicalIP(n.Address):
 		// Nodes would go by the new way without a try: it looks like the old.
-		v.refuse(idEndpointChange, path+".address", fmt.Sprintf("the address %s is there by mode %s alone: when that ends, nothing is left at it", o.Address, o.Mode),
-			"write another address"+between)
+		v.refuse(idEndpointChange, path+".address", fmt.Sprintf("the address %s exists only through mode %s: when this mode ends, the address is unreachable", o.Address, o.Mode),
+			"write a different address"+between)
 	case BringsAddress(o.Mode) && n.Mode == o.Mode && o.Address != n.Address:
 		// A node or a control plane has one address of these kinds at a time.
-		v.refuse(idEndpointChange, path+".address", "the address "+o.Address+" cannot change to "+n.Address+" in place: it would be gone while nodes go by it",
+		v.refuse(idEndpointChange, path+".address", "the address "+o.Address+" cannot change to "+n.Address+" in place: nodes still use the old address while it is removed",
 			"write "+o.Address+between)
 	case n.Mode == v1alpha1.EndpointKeepalived && n.Mode == o.Mode && o.RouterID != n.RouterID:
 		was := strconv.Itoa(o.RouterID)
-		v.refuse(idEndpointChange, path+".routerID", "the router id "+was+" cannot change in place: control planes of both would hold the address", "write "+was+between)
+		v.refuse(idEndpointChange, path+".routerID", "the router ID "+was+" cannot change in place: two groups of control planes would hold the address", "write "+was+between)
 	}
 	if n.Mode == v1alpha1.EndpointExternal && n.Address == "" && (o.Mode != n.Mode || o.Address != "") {
-		v.refuse(idEndpointChange, path+".address", "nodes that run cannot try a way that only DNS knows: their hosts files still lead to the old one",
+		v.refuse(idEndpointChange, path+".address", "nodes cannot test an endpoint that only DNS resolves: their hosts files still have the old address",
 			"write the address of the load balancer")
 	}
 }
@@ -130,8 +130,8 @@ func (v *validator) balancerLeaves(old *v1alpha1.Cluster) {
 	}
 	for _, h := range HostsWithRole(old, v1alpha1.RoleControlPlane) {
 		if at(h) {
-			v.refuse(idEndpointChange, "spec.controlPlaneEndpoint.address", fmt.Sprintf("workers go to the API at %s, which is %s itself: it would leave with their way", ep.Address, h.Name),
-				"write mode: haproxy without an address, or the address of a load balancer, and apply it: together with this, or before")
+			v.refuse(idEndpointChange, "spec.controlPlaneEndpoint.address", fmt.Sprintf("workers use %s as the API address, which is an address of %s itself: they would lose the API with that node", ep.Address, h.Name),
+				"write mode: haproxy without an address, or the address of a load balancer, and apply it, together with this change or before it")
 		}
 	}
 }
@@ -158,19 +158,19 @@ func (v *validator) proxyChange(old, new string) {
 	switch {
 	case old == new || old == "":
 	case new == proxyNone:
-		v.refuse(idNotSupportedYet, path, "kube-proxy cannot be taken off a cluster that exists yet: its rules would stay on nodes", "write "+old)
+		v.refuse(idNotSupportedYet, path, "kube-proxy cannot be removed from an existing cluster: its rules would remain on nodes", "write "+old)
 	case old == proxyNone:
-		v.refuse(idNotSupportedYet, path, "a cluster that exists without kube-proxy cannot have it yet: there would be no way back", "write "+old)
+		v.refuse(idNotSupportedYet, path, "kube-proxy cannot be added to an existing cluster without it: the change could not be rolled back", "write "+old)
 	case old != proxyNFTables && new != proxyNFTables:
-		v.refuse(idProxyChange, path, "mode "+old+" cannot change to "+new+" in place: its rules would stay on nodes",
-			"write "+old+"; or go by nftables in between: write nftables, and apply it, then "+new)
+		v.refuse(idProxyChange, path, "mode "+old+" cannot change to "+new+" in place: rules of the old mode would remain on nodes",
+			"write "+old+"; or change to nftables first: write nftables, apply it, and then write "+new)
 	}
 }
 
 func (v *validator) fixed(path, old, new string) {
 	if old != new {
-		v.refuse(idImmutableField, path, "this cannot change while the cluster exists: it is "+strconv.Quote(old)+", and the file says "+strconv.Quote(new),
-			"write "+strconv.Quote(old)+", or make a new cluster")
+		v.refuse(idImmutableField, path, "this field cannot change while the cluster exists: it is "+strconv.Quote(old)+", but the file has "+strconv.Quote(new),
+			"write "+strconv.Quote(old)+", or create a new cluster")
 	}
 }
 
@@ -190,7 +190,7 @@ func (v *validator) sameHosts(old, new []v1alpha1.Host) {
 	for i, h := range new {
 		if was, ok := before[h.Name]; ok && !sameRoles(was, h) {
 			v.refuse(idRolesFixed, indexed("spec.hosts", i)+".roles", "the roles of "+h.Name+" cannot change while it is in the cluster",
-				"write the roles it has; or take it off ('slipway delete node "+h.Name+"') and add it with the others")
+				"write the current roles; or remove the node ('slipway delete node "+h.Name+"') and add it again with the new roles")
 		}
 	}
 }

@@ -142,8 +142,8 @@ func (d *decoder) document(data []byte) *yaml.Node {
 		return nil
 	case len(docs) > 1:
 		d.unreadable = true
-		d.report(docs[1], "", idMultipleDocuments, "a second document begins here; a cluster file holds one Cluster",
-			"keep one cluster to a file")
+		d.report(docs[1], "", idMultipleDocuments, "a second document begins here, but a cluster file has only one Cluster",
+			"write each cluster to its own file")
 		return nil
 	}
 	return docs[0].Content[0]
@@ -171,7 +171,7 @@ func documents(file string, data []byte) ([]*yaml.Node, *diag.Diagnostic) {
 	if len(found) == 0 {
 		return nil, &diag.Diagnostic{
 			ID: idEmptyFile, Severity: diag.Error, File: file,
-			Message: "the file is empty", Hint: "'slipway create config' writes a complete one",
+			Message: "the file is empty", Hint: "run 'slipway create config' to write a complete file",
 		}
 	}
 	return found, nil
@@ -198,9 +198,9 @@ func (d *decoder) isCluster(root *yaml.Node) bool {
 		if want != "" && value.Kind == yaml.ScalarNode && value.Value != want {
 			hint := "begin the file with 'apiVersion: " + v1alpha1.APIVersion + "' and 'kind: " + Kind + "'"
 			if strings.HasPrefix(value.Value, "kubekey.kubesphere.io/") {
-				hint = "this is a file of KubeKey's: 'slipway convert -f FILE' writes ours"
+				hint = "convert this KubeKey file: slipway convert -f FILE"
 			}
-			d.report(value, key, idUnknownKind, "this is "+strconv.Quote(value.Value)+", and a cluster file has "+strconv.Quote(want), hint)
+			d.report(value, key, idUnknownKind, "found "+strconv.Quote(value.Value)+", but a cluster file has "+strconv.Quote(want), hint)
 			ok = false
 		}
 	}
@@ -214,20 +214,20 @@ func syntaxError(file string, data []byte, err error) diag.Diagnostic {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	out := diag.Diagnostic{
 		ID: idSyntax, Severity: diag.Error, File: file,
-		Hint: "check indentation, colons and quotes at and above this line",
+		Hint: "check the indentation, colons and quotes on this line and above it",
 	}
 	if m := syntaxLine.FindStringSubmatch(text); m != nil {
 		out.Line, _ = strconv.Atoi(m[1]) // digits by the expression
 		text = strings.Replace(text, m[0], "", 1)
 	}
-	out.Message = "this is not YAML: " + text
+	out.Message = "the file is not valid YAML: " + text
 	lines := strings.Split(string(data), "\n")
 	if out.Line > 0 && out.Line <= len(lines) {
 		line := lines[out.Line-1]
 		plain := strings.TrimLeft(line, " \t")
 		out.Column = len(line) - len(plain) + 1
 		if strings.Contains(line[:out.Column-1], "\t") {
-			out.Hint = "indent with spaces: YAML allows no tabs"
+			out.Hint = "use spaces to indent: YAML does not allow tabs"
 		}
 	}
 	return out

@@ -26,11 +26,11 @@ func (v *validator) repeated(severity diag.Severity, before entries, at, meaning
 		before[meaning] = written
 		return
 	}
-	message := quoteAddress(written) + " is given twice"
+	message := quoteAddress(written) + " is given more than once"
 	if first != written {
 		message = quoteAddress(written) + " means the same as " + quoteAddress(first)
 	}
-	v.found = append(v.found, diag.Diagnostic{ID: idDuplicateEntry, Severity: severity, Path: at, Message: message, Hint: "keep one of them"})
+	v.found = append(v.found, diag.Diagnostic{ID: idDuplicateEntry, Severity: severity, Path: at, Message: message, Hint: "keep one of the two"})
 }
 
 // warnRepeated warns of the entries of a list that change nothing: each means the same
@@ -101,7 +101,7 @@ func (v *validator) registryOfImages(at, name string) {
 	case !registryName(name):
 		v.refuse(idInvalidAddress, at, quoteAddress(name)+" is not the name of a registry", registryHint(name))
 	case slices.Contains(dockerHubNames, strings.ToLower(name)):
-		v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is Docker Hub, whose images are named by "+dockerHub, "did you mean "+dockerHub+"?")
+		v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is Docker Hub, whose images are named "+dockerHub, "did you mean "+dockerHub+"?")
 	}
 }
 

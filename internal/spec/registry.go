@@ -103,10 +103,10 @@ func (v *validator) privateRegistry() {
 	case p == nil && len(hosts) == 0:
 		return
 	case len(hosts) == 0:
-		v.refuse(idNoRegistryHost, pathPrivate, "no host has the role registry", "give it to one of them: roles: [registry]; or leave this out")
+		v.refuse(idNoRegistryHost, pathPrivate, "no host has the role registry", "give the role to one host: roles: [registry]; or leave this section out")
 		return
 	case len(hosts) > 1:
-		v.refuse(idOneRegistry, v.registryRole(hosts[1]), fmt.Sprintf("%d hosts have the role registry, and a cluster has one: %s and %s", len(hosts), hosts[0].Name, hosts[1].Name), "take it from the others")
+		v.refuse(idOneRegistry, v.registryRole(hosts[1]), fmt.Sprintf("%d hosts have the role registry, but a cluster has only one registry: %s and %s", len(hosts), hosts[0].Name, hosts[1].Name), "remove the role from the other hosts")
 	}
 	if p == nil {
 		return // Default fills it in
@@ -114,15 +114,15 @@ func (v *validator) privateRegistry() {
 	v.port(pathPrivate+".port", p.Port)
 	for i, name := range p.Names {
 		if at := indexed(pathPrivate+".names", i); len(validation.IsDNS1123Subdomain(name)) > 0 {
-			v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is no DNS name", "write a name such as registry.example.com; addresses are known")
+			v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is not a DNS name", "write a name such as registry.example.com; addresses are added automatically")
 		}
 	}
 	if d := p.Directory; d != "" && (!path.IsAbs(d) || path.Clean(d) != d || strings.Count(d, "/") < 2 || strings.ContainsFunc(d, unfitForUnit)) {
-		v.refuse(idInvalidValue, pathPrivate+".directory", strconv.Quote(d)+" cannot be the registry's directory", "write an absolute path with letters, digits, '.', '_' and '-', below a directory of the host's: it is the registry's alone")
+		v.refuse(idInvalidValue, pathPrivate+".directory", strconv.Quote(d)+" cannot be the registry's directory", "write an absolute path of letters, digits, '.', '_' and '-', at least two levels deep; only the registry may use this directory")
 	}
 	v.secretSource(p.PasswordFrom, pathPrivate+".passwordFrom")
 	if strings.ContainsFunc(p.Username, func(c rune) bool { return c == ':' || c <= ' ' || c > '~' }) {
-		v.refuse(idInvalidValue, pathPrivate+".username", strconv.Quote(p.Username)+" can be no user of a registry", "write ASCII characters without spaces and colons")
+		v.refuse(idInvalidValue, pathPrivate+".username", strconv.Quote(p.Username)+" is not a valid user name for a registry", "write ASCII characters without spaces and colons")
 	}
 	for i, name := range p.MirrorOf {
 		v.registryOfImages(indexed(pathPrivate+".mirrorOf", i), name)
@@ -130,13 +130,13 @@ func (v *validator) privateRegistry() {
 	v.warnRepeated(pathPrivate+".mirrorOf", p.MirrorOf, registryMeaning)
 	v.warnRepeated(pathPrivate+".names", p.Names, addressMeaning)
 	if (p.CertFile == "") != (p.KeyFile == "") {
-		v.refuse(idMissingField, pathPrivate+".certFile", "a certificate and its key belong together", "write certFile and keyFile; or leave both out, and Slipway makes them")
+		v.refuse(idMissingField, pathPrivate+".certFile", "certFile and keyFile must be set together", "write both fields; or leave both out, and Slipway creates a certificate")
 	}
 	if p.CAFile != "" && p.CertFile == "" {
-		v.refuse(idConflictingFields, pathPrivate+".caFile", "this is the authority of certFile, which is not there", "leave it out: Slipway makes an authority, and nodes know it")
+		v.refuse(idConflictingFields, pathPrivate+".caFile", "caFile needs certFile, which is not set", "leave the field out: Slipway creates a CA, and nodes trust it")
 	}
 	if i := slices.IndexFunc(v.c.Spec.Registry.Auths, func(a v1alpha1.RegistryAuth) bool { return a.Registry == RegistryName(v.c) }); i >= 0 {
-		v.refuse(idConflictingFields, indexed("spec.registry.auths", i), "nodes know the login of the cluster's own registry without this", "leave it out; its user and password are those of "+pathPrivate)
+		v.refuse(idConflictingFields, indexed("spec.registry.auths", i), "nodes already have the login for the cluster's own registry", "leave the entry out; set its user and password at "+pathPrivate)
 	}
 }
 
@@ -166,15 +166,15 @@ func (v *validator) privateFiles(p Paths) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		v.refuse(idCertificate, pathPrivate+".keyFile", p.Resolve(r.KeyFile)+" cannot be used with "+p.Resolve(r.CertFile)+": "+strings.TrimPrefix(err.Error(), "tls: "),
-			"name the key that the certificate was made for, without a passphrase")
+		v.refuse(idCertificate, pathPrivate+".keyFile", p.Resolve(r.KeyFile)+" does not match the certificate "+p.Resolve(r.CertFile)+": "+strings.TrimPrefix(err.Error(), "tls: "),
+			"name the private key of this certificate, without a passphrase")
 		return
 	}
 	name, _, err := net.SplitHostPort(RegistryName(v.c))
 	if leaf, errLeaf := x509.ParseCertificate(pair.Certificate[0]); err == nil && errLeaf == nil {
 		if err := leaf.VerifyHostname(name); err != nil {
-			v.refuse(idCertificate, pathPrivate+".certFile", "nodes pull by "+name+", which is not in the certificate: "+strings.TrimPrefix(err.Error(), "x509: "),
-				"write a name that is in it at "+pathPrivate+".names, first; or have one made with this name")
+			v.refuse(idCertificate, pathPrivate+".certFile", "nodes pull images from "+name+", but the certificate does not have this name: "+strings.TrimPrefix(err.Error(), "x509: "),
+				"move a name of the certificate to the first place at "+pathPrivate+".names; or issue a certificate with this name")
 		}
 	}
 }
@@ -195,8 +195,8 @@ func (v *validator) sameRegistry(old *v1alpha1.Cluster) {
 	for i, h := range v.c.Spec.Hosts {
 		at := slices.IndexFunc(old.Spec.Hosts, func(was v1alpha1.Host) bool { return was.Name == h.Name })
 		if at >= 0 && HasRole(old.Spec.Hosts[at], v1alpha1.RoleRegistry) && !HasRole(h, v1alpha1.RoleRegistry) {
-			v.refuse(idRolesFixed, indexed("spec.hosts", i)+".roles", h.Name+" is the registry, with all images that were pushed to it, and cannot cease to be while it is in the cluster",
-				"write the role registry; or take the host off, and add it again without: another host can be the registry in the same apply")
+			v.refuse(idRolesFixed, indexed("spec.hosts", i)+".roles", h.Name+" holds the registry and all images pushed to it; the role cannot be removed while the host is in the cluster",
+				"write the role registry; or remove the host, and add it again without the role: the same apply can give the role to another host")
 		}
 	}
 }

@@ -60,7 +60,7 @@ func Sample(opts SampleOptions) ([]byte, error) {
 	nameHosts(hosts)
 	t, err := template.New("cluster.yaml").Funcs(template.FuncMap{"quote": quoteYAML}).Parse(sampleText)
 	if err != nil {
-		return nil, fmt.Errorf("reading the sample's template: %w", err)
+		return nil, fmt.Errorf("reading the template of the sample: %w", err)
 	}
 	var out bytes.Buffer
 	err = t.Execute(&out, struct {
@@ -143,7 +143,7 @@ func ParseHostFlag(flag string) (HostFlag, error) {
 	var h HostFlag
 	where, what, ok := strings.Cut(flag, "=")
 	if !ok || what == "" {
-		return h, hostFlagError(idMissingRole, flag, "says no role", "add =control-plane, =worker or =etcd to it")
+		return h, hostFlagError(idMissingRole, flag, "has no role", "add =control-plane, =worker or =etcd to it")
 	}
 	if user, rest, ok := strings.Cut(where, "@"); ok {
 		if user == "" {
@@ -161,7 +161,7 @@ func ParseHostFlag(flag string) (HostFlag, error) {
 		}
 	}
 	if len(h.Roles) == 0 {
-		return h, hostFlagError(idMissingRole, flag, "says no role", "add control-plane, worker or etcd to it")
+		return h, hostFlagError(idMissingRole, flag, "has no role", "add control-plane, worker or etcd to it")
 	}
 	return h, nil
 }
@@ -174,9 +174,9 @@ func (h *HostFlag) setItem(flag, item string) error {
 	case pair && key == "name" && value != "" && h.Name == "":
 		h.Name = value
 	case pair:
-		return hostFlagError(idInvalidHostFlag, flag, "has a part "+strconv.Quote(item)+" that means nothing", hostFlagForm)
+		return hostFlagError(idInvalidHostFlag, flag, "has an unknown part "+strconv.Quote(item), hostFlagForm)
 	case !slices.Contains(roles, item):
-		return hostFlagError(idUnknownRole, flag, "names a role "+strconv.Quote(item)+" that does not exist", suggest(item, roles))
+		return hostFlagError(idUnknownRole, flag, "has an unknown role "+strconv.Quote(item), suggest(item, roles))
 	case slices.Contains(h.Roles, v1alpha1.Role(item)):
 		return hostFlagError(idInvalidHostFlag, flag, "names the role "+item+" twice", "keep one of them")
 	default:
@@ -200,7 +200,7 @@ func splitAddress(text string) (address string, port int, problem string) {
 		if i >= 0 && !strings.HasSuffix(text, "]") {
 			n, err := strconv.Atoi(text[i+1:])
 			if err != nil || n < 1 || n > 65535 {
-				return "", 0, "has a port " + strconv.Quote(text[i+1:]) + " that is not one"
+				return "", 0, "has an invalid port " + strconv.Quote(text[i+1:])
 			}
 			address, port = text[:i], n
 		}
@@ -209,7 +209,7 @@ func splitAddress(text string) (address string, port int, problem string) {
 		}
 	}
 	if _, ok := hostAddress(address); !ok {
-		return "", 0, "has an address " + strconv.Quote(address) + " that is neither an IP address nor a host name"
+		return "", 0, "has an address " + strconv.Quote(address) + ", which is neither an IP address nor a host name"
 	}
 	return canonicalIP(address), port, ""
 }

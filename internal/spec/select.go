@@ -62,7 +62,7 @@ func choose(c *v1alpha1.Cluster, term string, chosen []bool) diag.List {
 	}
 	names, problem := expandRange(inBrackets(term))
 	if problem != "" {
-		return selectorError(idInvalidSelector, problem, "ranges are written like node[2:10]")
+		return selectorError(idInvalidSelector, problem, "write a range as node[2:10]")
 	}
 	var problems diag.List
 	for _, name := range names {
@@ -87,7 +87,7 @@ func selectorError(id, message, hint string) diag.List {
 
 func chooseRole(c *v1alpha1.Cluster, key, value string, chosen []bool) diag.List {
 	if key != "role" {
-		return selectorError(idInvalidSelector, "hosts cannot be chosen by "+strconv.Quote(key), "use names, addresses, ranges, patterns or role=worker")
+		return selectorError(idInvalidSelector, "hosts cannot be selected by "+strconv.Quote(key), "use names, addresses, ranges, patterns or role=worker")
 	}
 	found := false
 	for i, h := range c.Spec.Hosts {
@@ -123,7 +123,7 @@ func choosePattern(c *v1alpha1.Cluster, pattern string, chosen []bool) diag.List
 	if found {
 		return nil
 	}
-	return selectorError(idUnknownHost, "no host's name fits "+strconv.Quote(pattern), "the hosts are "+few(hostNames(c)))
+	return selectorError(idUnknownHost, "no host name matches "+strconv.Quote(pattern), "use one of these hosts: "+few(hostNames(c)))
 }
 
 // few names the first of many.
@@ -173,7 +173,7 @@ func chooseHost(c *v1alpha1.Cluster, name string, chosen []bool) diag.List {
 	for _, i := range at {
 		several = append(several, c.Spec.Hosts[i].Name)
 	}
-	return selectorError(idAmbiguousHost, name+" is the address of several hosts: "+few(several), "choose by name")
+	return selectorError(idAmbiguousHost, name+" is the address of several hosts: "+few(several), "use a host name")
 }
 
 // hostsCalled are the host of a name, else those at an address: it may be one

@@ -101,13 +101,13 @@ func orList(words []string) string {
 
 func (v *validator) port(path string, port int) {
 	if port < 0 || port > 65535 {
-		v.refuse(idInvalidPort, path, strconv.Itoa(port)+" is not a port", "ports are 1 to 65535")
+		v.refuse(idInvalidPort, path, strconv.Itoa(port)+" is not a port", "use a port from 1 to 65535")
 	}
 }
 
 func (v *validator) positive(path string, d *metav1.Duration) bool {
 	if d != nil && d.Duration <= 0 {
-		v.refuse(idInvalidDuration, path, d.Duration.String()+" is not a time that can pass", "write a duration above zero, such as 10m")
+		v.refuse(idInvalidDuration, path, d.Duration.String()+" is not a positive duration", "write a duration above zero, such as 10m")
 		return false
 	}
 	return true
@@ -116,23 +116,23 @@ func (v *validator) positive(path string, d *metav1.Duration) bool {
 func (v *validator) header() {
 	c := v.c
 	if !v.missing("apiVersion", c.APIVersion, "write 'apiVersion: "+v1alpha1.APIVersion+"'") && c.APIVersion != v1alpha1.APIVersion {
-		v.refuse(idUnknownKind, "apiVersion", "this is "+strconv.Quote(c.APIVersion)+", and a cluster has "+strconv.Quote(v1alpha1.APIVersion), "")
+		v.refuse(idUnknownKind, "apiVersion", "found "+strconv.Quote(c.APIVersion)+", but a cluster has "+strconv.Quote(v1alpha1.APIVersion), "")
 	}
 	if !v.missing("kind", c.Kind, "write 'kind: "+Kind+"'") && c.Kind != Kind {
-		v.refuse(idUnknownKind, "kind", "this is "+strconv.Quote(c.Kind)+", and a cluster has "+strconv.Quote(Kind), "")
+		v.refuse(idUnknownKind, "kind", "found "+strconv.Quote(c.Kind)+", but a cluster has "+strconv.Quote(Kind), "")
 	}
 	if v.missing("metadata.name", c.Name, "name the cluster: 'metadata: {name: prod}'") {
 		return
 	}
 	if problems := NameProblems(c.Name); len(problems) > 0 {
-		v.refuse(idInvalidName, "metadata.name", strconv.Quote(c.Name)+" cannot name a cluster: "+strings.Join(problems, "; "), "such as prod, or edge-7")
+		v.refuse(idInvalidName, "metadata.name", strconv.Quote(c.Name)+" is not a valid cluster name: "+strings.Join(problems, "; "), "use a name such as prod or edge-7")
 	}
 }
 
 // NameProblems says why name cannot name a cluster; nothing if it can.
 func NameProblems(name string) []string {
 	if len(name) > maxClusterName {
-		return []string{fmt.Sprintf("it has %d characters, and %d are allowed", len(name), maxClusterName)}
+		return []string{fmt.Sprintf("it has %d characters, but at most %d are allowed", len(name), maxClusterName)}
 	}
 	if len(validation.IsDNS1123Label(name)) > 0 {
 		return []string{"only a-z, 0-9 and '-' are allowed, with a letter or digit first and last"}

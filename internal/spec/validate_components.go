@@ -77,8 +77,8 @@ func (v *validator) components() {
 				continue
 			}
 			if len(v.c.Spec.Kubernetes.FeatureGates) > 0 && of.component != settings.Kubelet { // which has both
-				v.refuse(idConflictingFields, keyed(of.path, name), of.component+" would get these feature gates, and none of "+pathGates,
-					"write all feature gates at "+pathGates+", or all here")
+				v.refuse(idConflictingFields, keyed(of.path, name), of.component+" would use these feature gates, and none from "+pathGates,
+					"write all feature gates at "+pathGates+", or all of them here")
 			}
 			c.gatesOf(keyed(of.path, name), of.component, of.args[name])
 		}
@@ -130,7 +130,7 @@ func (c componentChecker) unknown(id, at, message string, has func(settings.Tabl
 		hint = near
 	}
 	if version := c.c.Spec.Kubernetes.Version; c.Newer(version) && !before {
-		c.warn(id, at, message+" that this Slipway knows: it knows those of "+c.Kubernetes, hint)
+		c.warn(id, at, message+" in the versions known to this Slipway; the newest one is "+c.Kubernetes, hint)
 		return
 	}
 	c.refuse(id, at, message, hint)
@@ -156,7 +156,7 @@ func (c componentChecker) flag(of componentArgs, name string) {
 	case !flagValue(kind, of.args[name]):
 		message := fmt.Sprintf("%q is not a value of --%s, which is of type %s", of.args[name], name, kind)
 		c.refuse(idInvalidArgument, at, message, map[string]string{
-			"bool": "write \"true\" or \"false\"", "duration": "write a number and a unit, h, m or s: 90s, 10m",
+			"bool": "write \"true\" or \"false\"", "duration": "write a number and a unit (h, m or s): 90s, 10m",
 		}[kind])
 	}
 }
@@ -188,7 +188,7 @@ func (c componentChecker) gatesOf(at, component, text string) {
 		switch name = strings.TrimSpace(name); {
 		case name == "" && value == "":
 		case err != nil:
-			c.refuse(idInvalidArgument, at, strconv.Quote(pair)+" does not set a feature gate", "write NAME=true or NAME=false, with commas between")
+			c.refuse(idInvalidArgument, at, strconv.Quote(pair)+" is not a feature gate setting", "write NAME=true or NAME=false, separated by commas")
 		default:
 			c.gate(at, name, on, []string{component})
 		}
@@ -207,12 +207,12 @@ func (c componentChecker) gate(at, name string, value bool, components []string)
 	for _, component := range components {
 		if !gate.Known(component) {
 			c.refuse(idFeatureGate, at, c.program(component)+" has no feature gate "+strconv.Quote(name)+", and would not start",
-				"write it at the components that have it: kubelet.config.featureGates, or feature-gates in extraArgs")
+				"set the gate only for the components that have it: kubelet.config.featureGates, or feature-gates in extraArgs")
 			return
 		}
 	}
 	if gate.Locked && value != gate.Default {
 		c.refuse(idFeatureGate, at,
-			fmt.Sprintf("feature gate %s is locked to %t in Kubernetes v%s: no component would start", name, gate.Default, c.Minor()), "leave it out")
+			fmt.Sprintf("feature gate %s is locked to %t in Kubernetes v%s: no component would start with this value", name, gate.Default, c.Minor()), "leave it out")
 	}
 }

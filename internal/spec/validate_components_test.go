@@ -53,7 +53,7 @@ func TestComponents(t *testing.T) {
 			k.APIServer.ExtraArgs = args{"profiling": "", "event-ttl": "2", "audit-log-maxage": "many"}
 		}, []string{
 			`error spec.kubernetes.apiServer.extraArgs[audit-log-maxage] "many" is not a value of --audit-log-maxage, which is of type int; `,
-			`error spec.kubernetes.apiServer.extraArgs[event-ttl] "2" is not a value of --event-ttl, which is of type duration; write a number and a unit, h, m or s: 90s, 10m`,
+			`error spec.kubernetes.apiServer.extraArgs[event-ttl] "2" is not a value of --event-ttl, which is of type duration; write a number and a unit (h, m or s): 90s, 10m`,
 			`error spec.kubernetes.apiServer.extraArgs[profiling] "" is not a value of --profiling, which is of type bool; write "true" or "false"`,
 		}},
 		"gates that have gone": {"v1.37.1", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
@@ -66,13 +66,13 @@ func TestComponents(t *testing.T) {
 			k.FeatureGates = map[string]bool{"SidecarContainers": false, "JobSuccessPolicy": true}
 			k.Kubelet.Config = map[string]any{"featureGates": map[string]any{"SidecarContainers": false}}
 		}, []string{
-			"error spec.kubernetes.featureGates[SidecarContainers] feature gate SidecarContainers is locked to true in Kubernetes v1.36: no component would start; leave it out",
-			"error spec.kubernetes.kubelet.config[featureGates][SidecarContainers] feature gate SidecarContainers is locked to true in Kubernetes v1.36: no component would start; leave it out",
+			"error spec.kubernetes.featureGates[SidecarContainers] feature gate SidecarContainers is locked to true in Kubernetes v1.36: no component would start with this value; leave it out",
+			"error spec.kubernetes.kubelet.config[featureGates][SidecarContainers] feature gate SidecarContainers is locked to true in Kubernetes v1.36: no component would start with this value; leave it out",
 		}},
 		"a gate that one component lacks": {"v1.36.4", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
 			k.FeatureGates = map[string]bool{"ControllerManagerReleaseLeaderElectionLockOnExit": true}
 		}, []string{
-			`error spec.kubernetes.featureGates[ControllerManagerReleaseLeaderElectionLockOnExit] kube-scheduler v1.36.4 has no feature gate "ControllerManagerReleaseLeaderElectionLockOnExit", and would not start; write it at the components that have it: kubelet.config.featureGates, or feature-gates in extraArgs`,
+			`error spec.kubernetes.featureGates[ControllerManagerReleaseLeaderElectionLockOnExit] kube-scheduler v1.36.4 has no feature gate "ControllerManagerReleaseLeaderElectionLockOnExit", and would not start; set the gate only for the components that have it: kubelet.config.featureGates, or feature-gates in extraArgs`,
 		}},
 		"and those that have it": {"v1.36.4", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
 			k.ControllerManager.ExtraArgs = args{"feature-gates": "ControllerManagerReleaseLeaderElectionLockOnExit=true"}
@@ -82,20 +82,20 @@ func TestComponents(t *testing.T) {
 			k.Scheduler.ExtraArgs = args{"feature-gates": "AllBeta=yes,TTLAfterFinished=true"}
 			k.Kubelet.ExtraArgs = args{"feature-gates": "AllBeta=true"}
 		}, []string{
-			"error spec.kubernetes.scheduler.extraArgs[feature-gates] kube-scheduler would get these feature gates, and none of spec.kubernetes.featureGates; write all feature gates at spec.kubernetes.featureGates, or all here",
-			`error spec.kubernetes.scheduler.extraArgs[feature-gates] "AllBeta=yes" does not set a feature gate; write NAME=true or NAME=false, with commas between`,
+			"error spec.kubernetes.scheduler.extraArgs[feature-gates] kube-scheduler would use these feature gates, and none from spec.kubernetes.featureGates; write all feature gates at spec.kubernetes.featureGates, or all of them here",
+			`error spec.kubernetes.scheduler.extraArgs[feature-gates] "AllBeta=yes" is not a feature gate setting; write NAME=true or NAME=false, separated by commas`,
 			`error spec.kubernetes.scheduler.extraArgs[feature-gates] Kubernetes v1.37.1 has no feature gate "TTLAfterFinished"; leave it out`,
 		}},
 		"a newer patch": {"v1.37.99", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
 			k.FeatureGates = map[string]bool{"SidecarContainers": true, "Newest": true}
 		}, []string{
-			`warning spec.kubernetes.featureGates[Newest] Kubernetes v1.37.99 has no feature gate "Newest" that this Slipway knows: it knows those of v1.37.1; leave it out`,
+			`warning spec.kubernetes.featureGates[Newest] Kubernetes v1.37.99 has no feature gate "Newest" in the versions known to this Slipway; the newest one is v1.37.1; leave it out`,
 			`error spec.kubernetes.featureGates[SidecarContainers] Kubernetes v1.37.99 has no feature gate "SidecarContainers"; leave it out: only v1.35 and v1.36 have it`,
 		}},
 		"a newer minor": {"v1.99.0", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
 			k.APIServer.ExtraArgs = args{"newest": "1"}
 		}, []string{
-			"warning spec.kubernetes.apiServer.extraArgs[newest] kube-apiserver v1.99.0 has no flag --newest that this Slipway knows: it knows those of v1.37.1; leave it out",
+			"warning spec.kubernetes.apiServer.extraArgs[newest] kube-apiserver v1.99.0 has no flag --newest in the versions known to this Slipway; the newest one is v1.37.1; leave it out",
 		}},
 		"a version that is not installed": {"v1.20.0", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
 			k.APIServer.ExtraArgs = args{"insecure-port": "0"}

@@ -60,16 +60,16 @@ func (v *validator) containerdConfig() {
 		if at := (toml.ParseError{}); errors.As(err, &at) {
 			message = fmt.Sprintf("line %d, column %d: %s", at.Position.Line, at.Position.Col, at.Message)
 		}
-		v.refuse(idInvalidValue, pathContainerd, message, "write settings of containerd in TOML; line and column count from the first of this text")
+		v.refuse(idInvalidValue, pathContainerd, message, "write containerd settings in TOML; the line and column are counted from the start of this text")
 		return
 	}
 	c := containerdChecker{v, text}
 	if version, ok := settings["version"]; ok {
 		hint := "leave this line out"
 		if version != int64(3) {
-			hint += ", and write the settings as in version 3"
+			hint += ", and write settings of version 3"
 		}
-		c.refuse(c.line("version", ""), "version is not part of the settings: Slipway writes version = 3", hint)
+		c.refuse(c.line("version", ""), "version is not allowed here: Slipway writes version = 3", hint)
 	}
 	c.dataDirs(settings)
 	plugins, _ := settings["plugins"].(map[string]any)
@@ -80,8 +80,8 @@ func (v *validator) containerdConfig() {
 	disabled, _ := settings["disabled_plugins"].([]any)
 	for _, name := range disabled {
 		if name, _ := name.(string); !Docker(v.c) && slices.Contains([]string{"cri", criServer, criRuntime, criImages}, name) {
-			c.refuse(c.line("disabled_plugins", ""), "plugin "+name+" cannot be disabled: the kubelet runs containers by it",
-				"leave the plugin out of disabled_plugins")
+			c.refuse(c.line("disabled_plugins", ""), "plugin "+name+" cannot be disabled: the kubelet needs it to run containers",
+				"remove the plugin from disabled_plugins")
 		}
 	}
 }
@@ -123,7 +123,7 @@ func (c containerdChecker) plugin(name string, keys map[string]any) {
 	if instead, old := oldPlugins[name]; old || !strings.HasPrefix(name, "io.containerd.") {
 		hint := "leave the section out"
 		if instead != "" {
-			hint = "name it [plugins." + strconv.Quote(instead) + "]"
+			hint = "write it as [plugins." + strconv.Quote(instead) + "]"
 		}
 		c.refuse(c.line(name, ""), "containerd has no plugin "+name+" in version 3 of its settings, and would ignore the section", hint)
 		return
@@ -135,8 +135,8 @@ func (c containerdChecker) plugin(name string, keys map[string]any) {
 		below, _ := keys[key].(map[string]any)
 		if key == "registry" && (below["mirrors"] != nil || below["configs"] != nil || below["auths"] != nil) {
 			c.refuse(c.line(name, key),
-				"mirrors and logins of registries are not part of these settings: containerd would not start, or ignore them",
-				"write them at spec.registry")
+				"registry mirrors and logins are not allowed here: containerd would not start, or would ignore them",
+				"set them in spec.registry")
 			continue
 		}
 		owner := containerdKeys[key]
@@ -163,5 +163,5 @@ func (c containerdChecker) plugin(name string, keys map[string]any) {
 // moved refuses a setting that another plugin has.
 func (c containerdChecker) moved(name, near, key, owner, to string) {
 	c.refuse(c.line(name, near), "plugin "+name+" has no setting "+key+" in version 3 of containerd's settings, and would ignore it",
-		"write it as "+to+" below [plugins."+strconv.Quote(owner)+"]")
+		"write it as "+to+" in [plugins."+strconv.Quote(owner)+"]")
 }

@@ -50,9 +50,9 @@ func (c containerdChecker) dataDirs(settings map[string]any) {
 }
 
 func movedFrom(setting, dir string) string {
-	return setting + " moves data away from " + dir + ": Slipway would neither wait for its disk at boot nor remove the data"
+	return setting + " moves data away from " + dir + ": Slipway would not wait for its disk at boot, and would not remove the data"
 }
 
 func mountAt(dir string) string {
-	return "leave it out, and mount the disk at " + dir + "; a link there to a directory on the disk will do"
+	return "leave the setting out, and mount the disk at " + dir + "; a symbolic link there to a directory on the disk also works"
 }

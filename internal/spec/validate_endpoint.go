@@ -32,8 +32,8 @@ func (v *validator) endpoint() {
 	e, path := v.c.Spec.ControlPlaneEndpoint, "spec.controlPlaneEndpoint"
 	controlPlanes := len(HostsWithRole(v.c, v1alpha1.RoleControlPlane))
 	if e.Mode == v1alpha1.EndpointNone && controlPlanes > 1 {
-		v.refuse(idEndpointMode, path+".mode", fmt.Sprintf("mode none cannot serve %d control planes: nodes would know one of them alone", controlPlanes),
-			"use haproxy, or another mode for several control planes")
+		v.refuse(idEndpointMode, path+".mode", fmt.Sprintf("mode none cannot serve %d control planes: nodes would use only one of them", controlPlanes),
+			"use haproxy, or another mode that supports several control planes")
 	}
 	v.oneOf(path+".mode", string(e.Mode), []string{
 		string(v1alpha1.EndpointNone), string(v1alpha1.EndpointExternal), string(v1alpha1.EndpointHAProxy),
@@ -41,17 +41,17 @@ func (v *validator) endpoint() {
 	}, nil)
 	_, err := netip.ParseAddr(e.Domain)
 	if err == nil && v.recorded != nil && v.recorded.Spec.ControlPlaneEndpoint.Domain == e.Domain {
-		v.warn(idInvalidName, path+".domain", e.Domain+" is an address, not a name; the cluster exists with it and keeps it",
-			"give the next cluster a name: hosts reach an address as it is, whatever their hosts files say")
+		v.warn(idInvalidName, path+".domain", e.Domain+" is an address, not a name; the existing cluster keeps it",
+			"use a name for the next cluster: hosts files cannot redirect an address")
 	} else if err == nil {
-		v.refuse(idInvalidName, path+".domain", e.Domain+" is an address, and a name is wanted: hosts would go there, whatever their hosts files say",
-			"an address goes to address; leave domain out for "+defaultDomain(v.c.Name))
+		v.refuse(idInvalidName, path+".domain", e.Domain+" is an address, but domain must be a name: hosts files cannot redirect an address",
+			"move the address to the field address; leave domain out for "+defaultDomain(v.c.Name))
 	} else if e.Domain != defaultDomain(v.c.Name) {
 		v.domain(path+".domain", e.Domain)
 	}
 	for i, h := range v.c.Spec.Hosts {
 		if h.Name != "" && h.Name == e.Domain {
-			v.refuse(idConflictingFields, path+".domain", e.Domain+" is the name of hosts["+strconv.Itoa(i)+"]", "the control plane needs a name of its own")
+			v.refuse(idConflictingFields, path+".domain", e.Domain+" is the name of hosts["+strconv.Itoa(i)+"]", "use a separate name for the control plane")
 		}
 	}
 	v.endpointAddress(e, path)
@@ -63,17 +63,17 @@ func (v *validator) endpointAddress(e v1alpha1.ControlPlaneEndpoint, path string
 	path += ".address"
 	switch {
 	case e.Mode == v1alpha1.EndpointExternal && e.Address == "" && e.Domain == defaultDomain(v.c.Name):
-		v.refuse(idMissingField, path, "mode external needs the address of the load balancer", "write address, or a domain that every host resolves to it")
+		v.refuse(idMissingField, path, "mode external needs the address of the load balancer", "write the address, or a domain that every host resolves to it")
 	case HoldsAddress(e.Mode) && e.Address == "":
-		v.refuse(idMissingField, path, "mode "+string(e.Mode)+" needs an address that the control planes can hold", "write one of their network that nothing uses")
+		v.refuse(idMissingField, path, "mode "+string(e.Mode)+" needs an address that a control plane can hold", "write a free address in the network of the control planes")
 	case e.Mode == v1alpha1.EndpointNone && e.Address != "":
 		v.refuse(idConflictingFields, path, "mode none uses the control plane's own address", "leave address out, or use mode external")
 	case e.Mode == v1alpha1.EndpointHAProxy && e.Address != "":
-		v.refuse(idConflictingFields, path, "mode haproxy has every worker find the control planes by itself, at no address of its own", "leave address out, or use mode external")
+		v.refuse(idConflictingFields, path, "mode haproxy has no address: each worker has its own list of control planes", "leave address out, or use mode external")
 	case e.Address != "":
 		ip, err := netip.ParseAddr(e.Address)
 		if err != nil {
-			v.refuse(idInvalidAddress, path, strconv.Quote(e.Address)+" is not an IP address", "a name goes to domain")
+			v.refuse(idInvalidAddress, path, strconv.Quote(e.Address)+" is not an IP address", "write a name in the field domain")
 			return
 		}
 		v.apiAddress(e.Mode, ip, path)
@@ -87,16 +87,16 @@ func (v *validator) apiAddress(mode v1alpha1.EndpointMode, ip netip.Addr, path s
 	case mode == v1alpha1.EndpointExternal && nobodys:
 		// At a loopback address, a balancer that Slipway put there before
 		// would pass for the user's, until it is taken away.
-		v.refuse(idInvalidAddress, path, ip.String()+" is no address of a load balancer that all workers, and you, could reach",
-			"write the load balancer's; mode haproxy has one on every worker")
+		v.refuse(idInvalidAddress, path, ip.String()+" cannot be reached by all workers and by you: it is not a load balancer's address",
+			"write the address of the load balancer; mode haproxy runs one on each worker")
 	case HoldsAddress(mode):
 		if nobodys || ip.IsLinkLocalUnicast() {
-			v.refuse(idInvalidAddress, path, ip.String()+" is no address that other hosts could reach", "write one of the control planes' network that nothing uses")
+			v.refuse(idInvalidAddress, path, ip.String()+" cannot be reached by other hosts", "write a free address in the network of the control planes")
 		}
 		for i, h := range v.c.Spec.Hosts {
 			for _, own := range []string{h.Address, h.InternalAddress} {
 				if other, err := netip.ParseAddr(own); err == nil && other.Unmap() == ip.Unmap() {
-					v.refuse(idDuplicateAddress, path, ip.String()+" is the address of hosts["+strconv.Itoa(i)+"] ("+h.Name+")", "the endpoint needs an address of its own, that nothing uses")
+					v.refuse(idDuplicateAddress, path, ip.String()+" is the address of hosts["+strconv.Itoa(i)+"] ("+h.Name+")", "use a free address for the endpoint")
 					return
 				}
 			}
@@ -111,27 +111,27 @@ func (v *validator) apiAddress(mode v1alpha1.EndpointMode, ip netip.Addr, path s
 func (v *validator) serviceAddress(ip netip.Addr, path string) {
 	band, ok := staticBand(v.c.Spec.Network.ServiceCIDR, ip.Is4())
 	if !ok {
-		v.refuse(idInvalidAddress, path, ip.String()+" is in no range of spec.network.serviceCIDR", "with mode updater it is the address of a Service; leave it out for one of Slipway's choice")
+		v.refuse(idInvalidAddress, path, ip.String()+" is not in a range of spec.network.serviceCIDR", "write the address of a Service, which mode updater needs; or leave the field out, and Slipway chooses one")
 		return
 	}
 	if ip.Less(band.first) || band.last.Less(ip) || slices.Contains(band.taken, ip) {
-		v.refuse(idInvalidAddress, path, ip.String()+" may be another Service's",
-			fmt.Sprintf("write one of %s to %s but %s; or leave it out for one of Slipway's choice", band.first, band.last, joinAddresses(band.taken)))
+		v.refuse(idInvalidAddress, path, ip.String()+" can belong to another Service",
+			fmt.Sprintf("write an address from %s to %s except %s; or leave the field out, and Slipway chooses one", band.first, band.last, joinAddresses(band.taken)))
 	}
 }
 
 // virtual judges how an address is held that moves between control planes.
 func (v *validator) virtual(e v1alpha1.ControlPlaneEndpoint, path string) {
 	if e.Interface != "" && !HoldsAddress(e.Mode) {
-		v.refuse(idConflictingFields, path+".interface", "with mode "+string(e.Mode)+" no control plane holds an address", "leave it out; it is for keepalived and kube-vip")
+		v.refuse(idConflictingFields, path+".interface", "in mode "+string(e.Mode)+" control planes do not hold an address", "leave the field out; only keepalived and kube-vip use it")
 	} else if e.Interface != "" && !interfaceName.MatchString(e.Interface) {
-		v.refuse(idInvalidName, path+".interface", strconv.Quote(e.Interface)+" cannot name an interface", "'ip link' on a control plane lists them")
+		v.refuse(idInvalidName, path+".interface", strconv.Quote(e.Interface)+" is not a valid interface name", "run 'ip link' on a control plane to list the interfaces")
 	}
 	switch {
 	case e.RouterID != 0 && e.Mode != v1alpha1.EndpointKeepalived:
-		v.refuse(idConflictingFields, path+".routerID", "only mode keepalived has routers by VRRP", "leave it out")
+		v.refuse(idConflictingFields, path+".routerID", "only mode keepalived uses a VRRP router ID", "leave it out")
 	case e.RouterID != 0 && (e.RouterID < minRouterID || e.RouterID > maxRouterID):
-		v.refuse(idInvalidValue, path+".routerID", strconv.Itoa(e.RouterID)+" is no router id", fmt.Sprintf("use %d to %d, another than those of other VRRP routers on this network", minRouterID, maxRouterID))
+		v.refuse(idInvalidValue, path+".routerID", strconv.Itoa(e.RouterID)+" is not a valid router ID", fmt.Sprintf("use %d to %d, and an ID that no other VRRP router on this network uses", minRouterID, maxRouterID))
 	}
 	v.kubeVIP(e, path)
 }
@@ -143,15 +143,15 @@ func (v *validator) kubeVIP(e v1alpha1.ControlPlaneEndpoint, path string) {
 		return
 	}
 	if e.Mode != v1alpha1.EndpointKubeVIP {
-		v.refuse(idConflictingFields, path, "there are settings of kube-vip, and the mode is "+string(e.Mode), "leave them out, or use mode kube-vip")
+		v.refuse(idConflictingFields, path, "kubeVIP is set, but the mode is "+string(e.Mode), "remove the settings, or use mode kube-vip")
 		return
 	}
 	v.oneOf(path+".announce", k.Announce, []string{AnnounceARP, AnnounceBGP}, nil)
 	switch {
 	case k.Announce == AnnounceBGP && (k.BGP == nil || len(k.BGP.Peers) == 0):
-		v.refuse(idMissingField, path+".bgp", "with announce: bgp there must be routers to tell", "write as, and peers with address and as")
+		v.refuse(idMissingField, path+".bgp", "announce: bgp needs at least one BGP router", "write as, and peers with address and as")
 	case k.Announce != AnnounceBGP && k.BGP != nil:
-		v.refuse(idConflictingFields, path+".bgp", "there are settings of BGP, and the address is announced by ARP", "write announce: bgp, or leave them out")
+		v.refuse(idConflictingFields, path+".bgp", "bgp is set, but the address is announced through ARP", "write announce: bgp, or remove the BGP settings")
 	}
 	if k.BGP == nil {
 		return
@@ -170,7 +170,7 @@ func (v *validator) kubeVIP(e v1alpha1.ControlPlaneEndpoint, path string) {
 
 func (v *validator) autonomousSystem(path string, as int) {
 	if as < 1 || int64(as) > 1<<32-1 {
-		v.refuse(idInvalidValue, path, strconv.Itoa(as)+" is no number of an autonomous system", "use 1 to 4294967295; 64512 to 65534 are private")
+		v.refuse(idInvalidValue, path, strconv.Itoa(as)+" is not a valid autonomous system number", "use 1 to 4294967295; 64512 to 65534 are private")
 	}
 }
 

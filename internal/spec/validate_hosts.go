@@ -18,7 +18,7 @@ const maxHostName = 63
 func (v *validator) hosts() {
 	hosts := v.c.Spec.Hosts
 	if len(hosts) == 0 {
-		v.refuse(idNoHosts, "spec.hosts", "a cluster needs at least one host", "'slipway create config --host root@10.0.0.11=control-plane' writes a file with one")
+		v.refuse(idNoHosts, "spec.hosts", "a cluster needs at least one host", "run 'slipway create config --host root@10.0.0.11=control-plane' to write a file with one host")
 		return
 	}
 	for i, h := range hosts {
@@ -37,22 +37,22 @@ func (v *validator) hosts() {
 
 func (v *validator) hostName(h v1alpha1.Host, path string) {
 	path += ".name"
-	if v.missing(path, h.Name, "name the host as its node shall be called") {
+	if v.missing(path, h.Name, "write the name of the node") {
 		return
 	}
 	switch {
 	case len(h.Name) > maxHostName:
-		v.refuse(idInvalidName, path, fmt.Sprintf("%q has %d characters, and a host name may have %d", h.Name, len(h.Name), maxHostName), "")
+		v.refuse(idInvalidName, path, fmt.Sprintf("%q has %d characters, but a host name can have at most %d", h.Name, len(h.Name), maxHostName), "")
 	case h.Name == localhost:
-		v.refuse(idInvalidName, path, "a node cannot be called localhost: every host knows itself by that name", "")
+		v.refuse(idInvalidName, path, "a node cannot be named localhost: every host uses this name for itself", "")
 	case h.Name == allHosts:
-		v.refuse(idInvalidName, path, "a node cannot be called "+allHosts+": commands such as 'slipway exec "+allHosts+"' mean every host by that word", "")
+		v.refuse(idInvalidName, path, "a node cannot be named "+allHosts+": commands such as 'slipway exec "+allHosts+"' use this word for every host", "")
 	case isIP(h.Name):
-		v.refuse(idInvalidName, path, "a node cannot be called "+h.Name+": an IP address is the address of a host", "write it at address, and a name such as worker-1 here")
+		v.refuse(idInvalidName, path, "a node cannot be named "+h.Name+": it is an IP address", "move it to the field address, and write a name such as worker-1 here")
 	case strings.Contains(h.Name, ".."):
-		v.refuse(idInvalidName, path, strconv.Quote(h.Name)+" cannot name a node: there is nothing between two dots", didYouMeanName(h.Name))
+		v.refuse(idInvalidName, path, strconv.Quote(h.Name)+" is not a valid node name: nothing is between two of its dots", didYouMeanName(h.Name))
 	case len(validation.IsDNS1123Subdomain(h.Name)) > 0:
-		v.refuse(idInvalidName, path, strconv.Quote(h.Name)+" cannot name a node: only a-z, 0-9, '-' and '.' are allowed, and each part between dots begins and ends with a letter or digit",
+		v.refuse(idInvalidName, path, strconv.Quote(h.Name)+" is not a valid node name: only a-z, 0-9, '-' and '.' are allowed, and each part between dots begins and ends with a letter or digit",
 			didYouMeanName(h.Name))
 	}
 }
@@ -76,7 +76,7 @@ func didYouMeanName(name string) string {
 
 func (v *validator) addresses(h v1alpha1.Host, path string) {
 	at := path + ".address"
-	if !v.missing(at, h.Address, "write the name or address that SSH reaches it at, or localhost") {
+	if !v.missing(at, h.Address, "write the name or address for SSH, or localhost") {
 		if hint, ok := hostAddress(h.Address); !ok {
 			v.refuse(idInvalidAddress, at, quoteAddress(h.Address)+" is neither an IP address nor a host name", hint)
 		}
@@ -84,17 +84,17 @@ func (v *validator) addresses(h v1alpha1.Host, path string) {
 	at = path + ".internalAddress"
 	if h.InternalAddress == "" {
 		if ip, err := netip.ParseAddr(h.Address); err == nil && ip.IsLoopback() {
-			v.refuse(idMissingField, at, "this field is required: no other node reaches "+h.Address,
-				"write the host's address in the network of the nodes, or 'address: localhost' for this machine")
+			v.refuse(idMissingField, at, "this field is required: other nodes cannot reach "+h.Address,
+				"write the address of the host in the node network, or 'address: localhost' for this machine")
 		}
 		return
 	}
 	ip, err := netip.ParseAddr(h.InternalAddress)
 	switch {
 	case err != nil:
-		v.refuse(idInvalidAddress, at, strconv.Quote(h.InternalAddress)+" is not an IP address", "names are not enough here: nodes are known by their addresses")
+		v.refuse(idInvalidAddress, at, strconv.Quote(h.InternalAddress)+" is not an IP address", "write an IP address: nodes are identified by their addresses")
 	case ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || ip.Zone() != "":
-		v.refuse(idInvalidAddress, at, h.InternalAddress+" is not an address that other nodes can reach", "write the host's address in the network of the nodes")
+		v.refuse(idInvalidAddress, at, h.InternalAddress+" cannot be reached by other nodes", "write the address of the host in the node network")
 	}
 }
 
@@ -102,18 +102,18 @@ func (v *validator) addresses(h v1alpha1.Host, path string) {
 // other programs take.
 func hostAddress(address string) (hint string, ok bool) {
 	if ip, err := netip.ParseAddr(address); err == nil {
-		return "write the host's own address", !ip.IsUnspecified() && !ip.IsMulticast()
+		return "write the address of the host itself", !ip.IsUnspecified() && !ip.IsMulticast()
 	}
 	lower := strings.ToLower(address)
 	switch {
 	case strings.Contains(address, "@"):
-		return "the user goes to ssh.user", false
+		return "move the user to ssh.user", false
 	case strings.Contains(address, "://"):
-		return "write the name or address alone", false
+		return "write only the name or address", false
 	case looksLikeHostPort(address):
-		return "the port goes to ssh.port", false
+		return "move the port to ssh.port", false
 	case strings.Trim(address, "0123456789.") == "":
-		return "an IPv4 address has four numbers from 0 to 255", false
+		return "write four numbers from 0 to 255 for an IPv4 address", false
 	}
 	return "", len(validation.IsDNS1123Subdomain(lower)) == 0
 }
@@ -139,7 +139,7 @@ func (v *validator) roles(h v1alpha1.Host, path string) {
 	path += ".roles"
 	known := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker), string(v1alpha1.RoleEtcd), string(v1alpha1.RoleRegistry)}
 	if len(h.Roles) == 0 {
-		v.refuse(idMissingRole, path, "the host has no role", "give it roles: ["+known[0]+"] or ["+known[1]+"]")
+		v.refuse(idMissingRole, path, "the host has no role", "add one: roles: ["+known[0]+"] or ["+known[1]+"]")
 	}
 	seen := map[v1alpha1.Role]bool{}
 	for i, role := range h.Roles {
@@ -154,7 +154,7 @@ func (v *validator) roles(h v1alpha1.Host, path string) {
 			v.refuse(idUnknownRole, at, "there is no role "+strconv.Quote(string(role)), suggest(string(role), known))
 		}
 		if seen[role] {
-			v.refuse(idDuplicateName, at, "the role "+string(role)+" is given twice", "keep one of them")
+			v.refuse(idDuplicateName, at, "the role "+string(role)+" is given more than once", "keep one of the two")
 		}
 		seen[role] = true
 	}
@@ -186,8 +186,8 @@ func inDomain(name, domain string) bool {
 
 // What Kubernetes' own messages say with regular expressions.
 const (
-	keyHint   = "keys have up to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit, after an optional DNS name and '/'"
-	valueHint = "values have up to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit, or are empty"
+	keyHint   = "use up to 63 letters, digits, '-', '_' and '.', with a letter or digit first and last, after an optional DNS name and '/'"
+	valueHint = "use up to 63 letters, digits, '-', '_' and '.', with a letter or digit first and last; the value can be empty"
 )
 
 func labelKey(key string) bool     { return len(validation.IsQualifiedName(key)) == 0 }
@@ -198,14 +198,14 @@ func (v *validator) labels(h v1alpha1.Host, path string) {
 	for _, key := range sortedKeys(h.Labels) {
 		at := keyed(path, key)
 		if !labelKey(key) {
-			v.refuse(idInvalidLabel, at, strconv.Quote(key)+" cannot be a label's key", keyHint)
+			v.refuse(idInvalidLabel, at, strconv.Quote(key)+" is not a valid label key", keyHint)
 		}
 		if !labelValue(h.Labels[key]) {
-			v.refuse(idInvalidLabel, at, strconv.Quote(h.Labels[key])+" cannot be a label's value", valueHint)
+			v.refuse(idInvalidLabel, at, strconv.Quote(h.Labels[key])+" is not a valid label value", valueHint)
 		}
 		if reservedLabel(key) {
-			v.refuse(idReservedLabel, at, key+" is a label that a kubelet may not set: kubernetes.io and k8s.io are Kubernetes' own",
-				"use a prefix of your own, or one of node.kubernetes.io, topology.kubernetes.io/zone and /region")
+			v.refuse(idReservedLabel, at, key+" is a label that a kubelet cannot set: kubernetes.io and k8s.io are reserved for Kubernetes",
+				"use your own prefix, or one of node.kubernetes.io, topology.kubernetes.io/zone and topology.kubernetes.io/region")
 		}
 	}
 }
@@ -215,16 +215,16 @@ func (v *validator) taints(h v1alpha1.Host, path string) {
 	for i, t := range h.Taints {
 		at := indexed(path+".taints", i)
 		if !v.missing(at+".key", t.Key, keyHint) && !labelKey(t.Key) {
-			v.refuse(idInvalidTaint, at+".key", strconv.Quote(t.Key)+" cannot be a taint's key", keyHint)
+			v.refuse(idInvalidTaint, at+".key", strconv.Quote(t.Key)+" is not a valid taint key", keyHint)
 		}
 		if !labelValue(t.Value) {
-			v.refuse(idInvalidTaint, at+".value", strconv.Quote(t.Value)+" cannot be a taint's value", valueHint)
+			v.refuse(idInvalidTaint, at+".value", strconv.Quote(t.Value)+" is not a valid taint value", valueHint)
 		}
 		if !v.missing(at+".effect", t.Effect, "use NoSchedule, PreferNoSchedule or NoExecute") {
 			v.oneOf(at+".effect", t.Effect, []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}, nil)
 		}
 		if id := t.Key + ":" + t.Effect; seen[id] {
-			v.refuse(idInvalidTaint, at, "the taint "+id+" is given twice", "keep one of them")
+			v.refuse(idInvalidTaint, at, "the taint "+id+" is given more than once", "keep one of the two")
 		} else {
 			seen[id] = true
 		}
@@ -239,15 +239,15 @@ func (v *validator) unique() {
 			return
 		}
 		if first, ok := seen[key]; ok {
-			v.refuse(id, path, fmt.Sprintf("%s is also that of hosts[%d] (%s)", what, first, v.c.Spec.Hosts[first].Name), hint)
+			v.refuse(id, path, fmt.Sprintf("%s is also used by hosts[%d] (%s)", what, first, v.c.Spec.Hosts[first].Name), hint)
 			return
 		}
 		seen[key] = i
 	}
 	for i, h := range v.c.Spec.Hosts {
 		path := indexed("spec.hosts", i)
-		once(idDuplicateName, path+".name", "the name "+h.Name, i, names, h.Name, "every host needs its own")
-		shared := "several hosts behind one address need an ssh.port and an internalAddress each"
+		once(idDuplicateName, path+".name", "the name "+h.Name, i, names, h.Name, "give each host its own name")
+		shared := "set ssh.port and internalAddress for each host if several hosts share an address"
 		once(idDuplicateAddress, path+".address", "the address "+loginText(v.c, h), i, logins, loginKey(v.c, h), shared)
 		if h.InternalAddress == h.Address && logins[loginKey(v.c, h)] != i {
 			continue // said already
@@ -283,9 +283,9 @@ func loginText(c *v1alpha1.Cluster, h v1alpha1.Host) string {
 func (v *validator) controlPlanes() {
 	switch count := len(HostsWithRole(v.c, v1alpha1.RoleControlPlane)); {
 	case count == 0:
-		v.refuse(idNoControlPlane, "spec.hosts", "no host has the role control-plane", "give it to one of them: roles: [control-plane]")
+		v.refuse(idNoControlPlane, "spec.hosts", "no host has the role control-plane", "give the role to one of them: roles: [control-plane]")
 	case count%2 == 0 && v.c.Spec.Etcd.Type == EtcdStacked:
-		v.warn(idEvenMembers, "spec.hosts", fmt.Sprintf("%d control planes survive the loss of %d, as %d would: etcd needs more than half of them", count, count/2-1, count-1),
-			fmt.Sprintf("make it %d or %d", count-1, count+1))
+		v.warn(idEvenMembers, "spec.hosts", fmt.Sprintf("%d control planes tolerate the loss of %d, as %d would: etcd needs a majority", count, count/2-1, count-1),
+			fmt.Sprintf("use %d or %d control planes", count-1, count+1))
 	}
 }

@@ -76,7 +76,7 @@ func (v *validator) kubeletConfig(path string, config map[string]any) {
 	c := kubeletChecker{validator: v, known: readKubeletFields(), minor: minor}
 	for _, key := range []string{"apiVersion", "kind"} {
 		if _, ok := config[key]; ok {
-			v.refuse(idUnknownKubelet, keyed(path, key), key+" is not part of the settings", "leave it out: Slipway writes it")
+			v.refuse(idUnknownKubelet, keyed(path, key), key+" cannot be set here", "leave the field out: Slipway writes it")
 		}
 	}
 	c.object(path, "", config)
@@ -98,7 +98,7 @@ func (c kubeletChecker) object(path, prefix string, object map[string]any) {
 		case !known:
 			c.unknown(at, prefix, key)
 		case c.minor > 0 && c.minor < f.since:
-			c.refuse(idUnknownKubelet, at, fmt.Sprintf("%s came with Kubernetes v1.%d", key, f.since), "leave it out for "+c.c.Spec.Kubernetes.Version)
+			c.refuse(idUnknownKubelet, at, fmt.Sprintf("%s needs Kubernetes v1.%d or later", key, f.since), "leave the field out for "+c.c.Spec.Kubernetes.Version)
 		default:
 			c.value(at, prefix+key, f.kind, object[key])
 		}
@@ -116,10 +116,10 @@ func (c kubeletChecker) unknown(at, prefix, key string) {
 	names := c.known.below(prefix)
 	hint := diag.DidYouMean(key, names)
 	if hint == "" && len(names) <= 12 {
-		hint = "the fields here are " + strings.Join(names, ", ")
+		hint = "use one of these fields: " + strings.Join(names, ", ")
 	}
 	if c.minor > c.known.newest {
-		c.warn(idUnknownKubelet, at, fmt.Sprintf("%s that this Slipway knows of; the newest kubelet it knows is of v1.%d", message, c.known.newest), hint)
+		c.warn(idUnknownKubelet, at, fmt.Sprintf("%s in the versions known to this Slipway; the newest one is v1.%d", message, c.known.newest), hint)
 		return
 	}
 	c.refuse(idUnknownKubelet, at, message, hint)
@@ -183,11 +183,11 @@ func (c kubeletChecker) scalar(at, path, kind string, x any) {
 			}
 		}
 		if !isNumber {
-			c.refuse(idWrongType, at, "this is "+foundValue(x)+", and must be a quantity", "write a number with a unit, such as 512Mi")
+			c.refuse(idWrongType, at, "found "+foundValue(x)+", expected a quantity", "write a number with a unit, such as 512Mi")
 		}
 	case "float64":
 		if !isNumber {
-			c.refuse(idWrongType, at, "this is "+foundValue(x)+", and must be a number", "write it without quotes")
+			c.refuse(idWrongType, at, "found "+foundValue(x)+", expected a number", "remove the quotes")
 		}
 	default: // int32, uint32…
 		low, high := bounds(kind)
@@ -197,7 +197,7 @@ func (c kubeletChecker) scalar(at, path, kind string, x any) {
 		if !isNumber || number != math.Trunc(number) {
 			c.wrong(at, reflect.TypeFor[int64](), x)
 		} else if number < low || number > high {
-			c.refuse(idWrongType, at, fmt.Sprintf("this is %s, and must be between %.0f and %.0f", foundValue(x), low, high), "")
+			c.refuse(idWrongType, at, fmt.Sprintf("found %s, expected a number between %.0f and %.0f", foundValue(x), low, high), "")
 		}
 	}
 }
@@ -244,11 +244,11 @@ func (c kubeletChecker) wrong(at string, t reflect.Type, x any) {
 		hint = fmt.Sprintf("put it in quotes: \"%v\"", x)
 	}
 	if text, ok := x.(string); ok && t.Kind() == reflect.Slice {
-		hint = "write it as a list: [" + text + "]"
+		hint = "write a list: [" + text + "]"
 	} else if ok && unquoted(text, t) != "" {
 		hint = unquoted(text, t)
 	}
-	c.refuse(idWrongType, at, "this is "+foundValue(x)+", and must be "+want, hint)
+	c.refuse(idWrongType, at, "found "+foundValue(x)+", expected "+want, hint)
 }
 
 // foundValue is foundName of a value that was decoded.

@@ -44,7 +44,7 @@ func (v *validator) kubernetes() {
 	v.certSANs(path)
 	for _, gate := range sortedKeys(k.FeatureGates) {
 		if !featureGate.MatchString(gate) {
-			v.refuse(idInvalidValue, keyed(path+".featureGates", gate), strconv.Quote(gate)+" cannot name a feature gate", "gates are written like InPlacePodVerticalScaling")
+			v.refuse(idInvalidValue, keyed(path+".featureGates", gate), strconv.Quote(gate)+" is not a valid feature gate name", "write the gate like InPlacePodVerticalScaling")
 		}
 	}
 	v.components()
@@ -56,8 +56,8 @@ func (v *validator) kubernetes() {
 	ok = v.positive(path+".certificates.caValidity", c.CAValidity) && ok
 	if ok && c.Validity != nil && c.CAValidity != nil && c.CAValidity.Duration < c.Validity.Duration {
 		v.refuse(idInvalidDuration, path+".certificates.caValidity",
-			fmt.Sprintf("certificates would be valid for %s, longer than their authority (%s)", c.Validity.Duration, c.CAValidity.Duration),
-			"make caValidity at least as long as validity")
+			fmt.Sprintf("certificates would be valid for %s, longer than their CA (%s)", c.Validity.Duration, c.CAValidity.Duration),
+			"set caValidity to at least the value of validity")
 	}
 }
 
@@ -77,7 +77,7 @@ func (v *validator) version(path, version string) {
 		return
 	}
 	if err := v.supported(version); err != nil {
-		message, hint := err.Error(), "'slipway version --supported' lists what can be installed"
+		message, hint := err.Error(), "run 'slipway version --supported' to list the versions that can be installed"
 		var why diag.List
 		if errors.As(err, &why) && len(why) > 0 {
 			message, hint = why[0].Message, why[0].Hint
@@ -101,7 +101,7 @@ func (v *validator) certSANs(path string) {
 		v1alpha1.ComponentSettings
 	}{{"controllerManager", k.ControllerManager}, {"scheduler", k.Scheduler}} {
 		if len(other.CertSANs) > 0 {
-			v.refuse(idConflictingFields, path+"."+other.name+".certSANs", "the "+other.name+" has no serving certificate of ours", "names for the API's certificate go to apiServer.certSANs")
+			v.refuse(idConflictingFields, path+"."+other.name+".certSANs", "the "+other.name+" has no serving certificate that Slipway issues", "move names for the API server's certificate to apiServer.certSANs")
 		}
 	}
 }
@@ -109,15 +109,15 @@ func (v *validator) certSANs(path string) {
 func (v *validator) extraArgs(path string, args map[string]string) {
 	for _, key := range sortedKeys(args) {
 		if strings.ContainsFunc(args[key], unicode.IsControl) {
-			v.refuse(idInvalidArgument, keyed(path, key), "there is a line break or another control character in it", "an argument is one line of text")
+			v.refuse(idInvalidArgument, keyed(path, key), "the value has a line break or another control character", "write the argument as one line of text")
 		}
 		if argumentSyntax.MatchString(key) {
 			continue
 		}
-		hint := "write the flag's name, such as v or audit-log-path"
+		hint := "write the name of the flag, such as v or audit-log-path"
 		if bare := strings.TrimLeft(key, "-"); bare != key && argumentSyntax.MatchString(bare) {
-			hint = "leave out the leading dashes: " + bare
+			hint = "remove the leading dashes: " + bare
 		}
-		v.refuse(idInvalidArgument, keyed(path, key), strconv.Quote(key)+" cannot name an argument", hint)
+		v.refuse(idInvalidArgument, keyed(path, key), strconv.Quote(key)+" is not a valid argument name", hint)
 	}
 }

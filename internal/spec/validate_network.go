@@ -39,11 +39,11 @@ func (v *validator) network() {
 func (v *validator) flannel() {
 	f, path := v.c.Spec.Network.Flannel, "spec.network.flannel"
 	if plugin := v.c.Spec.Network.Plugin; plugin == pluginNone && (f.Backend != "" || f.MTU != 0) {
-		v.refuse(idConflictingFields, path, "there are settings of flannel, and the plugin is none", "leave them out, or use plugin flannel")
+		v.refuse(idConflictingFields, path, "flannel has settings, but the plugin is none", "remove the settings, or use plugin flannel")
 	}
 	v.oneOf(path+".backend", f.Backend, []string{backendVXLAN, backendHostGW}, nil)
 	if f.MTU != 0 && (f.MTU < 576 || f.MTU > 65535) {
-		v.refuse(idInvalidValue, path+".mtu", strconv.Itoa(f.MTU)+" is not an MTU", "use 576 to 65535, or 0 for flannel's own choice")
+		v.refuse(idInvalidValue, path+".mtu", strconv.Itoa(f.MTU)+" is not an MTU", "use 576 to 65535, or 0 for the default of flannel")
 	}
 }
 
@@ -63,22 +63,22 @@ func (v *validator) cidrs(path string, list []string) []cidr {
 		case err != nil:
 			hint := "write address/bits, such as 10.244.0.0/16"
 			if _, err := netip.ParseAddr(text); err == nil {
-				hint = "add the number of bits, such as " + text + "/16"
+				hint = "add the prefix length, such as " + text + "/16"
 			}
-			v.refuse(idInvalidCIDR, at, strconv.Quote(text)+" is not a range of addresses", hint)
+			v.refuse(idInvalidCIDR, at, strconv.Quote(text)+" is not an IP range", hint)
 		case p.Addr().Is4In6():
-			v.refuse(idInvalidCIDR, at, text+" is IPv4 written as IPv6", "write it as IPv4")
+			v.refuse(idInvalidCIDR, at, text+" is an IPv4 address in IPv6 notation", "write it as IPv4")
 		case p != p.Masked():
-			v.refuse(idInvalidCIDR, at, text+" has bits beyond its mask", "did you mean "+p.Masked().String()+"?")
+			v.refuse(idInvalidCIDR, at, text+" has bits outside its mask", "did you mean "+p.Masked().String()+"?")
 		default:
 			out = append(out, cidr{p, at})
 		}
 	}
 	if len(list) > 2 {
-		v.refuse(idIPFamilies, path, fmt.Sprintf("there are %d ranges", len(list)), "give one, or for dual stack one of IPv4 and one of IPv6")
+		v.refuse(idIPFamilies, path, fmt.Sprintf("%d ranges are given", len(list)), "give one range, or for dual stack one IPv4 and one IPv6 range")
 	}
 	if len(out) == 2 && out[0].Addr().Is4() == out[1].Addr().Is4() {
-		v.refuse(idIPFamilies, path, "both ranges are of the same IP version", "give one, or for dual stack one of IPv4 and one of IPv6")
+		v.refuse(idIPFamilies, path, "both ranges have the same IP version", "give one range, or for dual stack one IPv4 and one IPv6 range")
 	}
 	return out
 }
@@ -94,10 +94,10 @@ func (v *validator) podSizes(pods []cidr) {
 		hosts := len(v.c.Spec.Hosts)
 		switch diff := mask - p.Bits(); {
 		case diff < 0 || diff < maxNodeMaskDiff && 1<<diff < hosts:
-			v.refuse(idCIDRSize, p.path, fmt.Sprintf("%s is too small: each of %d hosts needs a /%d of it", p, hosts, mask),
+			v.refuse(idCIDRSize, p.path, fmt.Sprintf("%s is too small: each of %d hosts needs a /%d from it", p, hosts, mask),
 				fmt.Sprintf("use a /%d or larger", mask-bitsFor(hosts)))
 		case diff > maxNodeMaskDiff:
-			v.refuse(idCIDRSize, p.path, fmt.Sprintf("%s is too large: Kubernetes handles up to a /%d", p, mask-maxNodeMaskDiff),
+			v.refuse(idCIDRSize, p.path, fmt.Sprintf("%s is too large: Kubernetes supports at most a /%d", p, mask-maxNodeMaskDiff),
 				fmt.Sprintf("use a /%d or smaller", mask-maxNodeMaskDiff))
 		}
 	}
@@ -121,7 +121,7 @@ func (v *validator) podAddresses(p cidr, mask int) {
 		name += map[bool]string{true: "-ipv4", false: "-ipv6"}[p.Addr().Is4()]
 	}
 	v.warn(idCIDRSize, at,
-		fmt.Sprintf("each node has %d addresses for pods (a /%d of %s), and maxPods is %.0f", max(1<<bits-reserved, 0), mask, p, pods),
+		fmt.Sprintf("each node has %d pod addresses (a /%d of %s), but maxPods is %.0f", max(1<<bits-reserved, 0), mask, p, pods),
 		fmt.Sprintf("lower maxPods, or give nodes more addresses: controllerManager.extraArgs: {%s: \"%d\"}", name, p.Addr().BitLen()-bitsFor(int(pods)+reserved)))
 }
 
@@ -143,7 +143,7 @@ func (v *validator) nodeMask(p cidr, dual bool) int {
 	}
 	bits, err := strconv.Atoi(text)
 	if err != nil || bits < 1 || bits > p.Addr().BitLen() {
-		v.refuse(idCIDRSize, keyed(controllerArgsPath, name), strconv.Quote(text)+" is no number of bits of a node's range", fmt.Sprintf("write a number such as %d", mask))
+		v.refuse(idCIDRSize, keyed(controllerArgsPath, name), strconv.Quote(text)+" is not a valid mask size for a node's range", fmt.Sprintf("write a number such as %d", mask))
 		return 0
 	}
 	return bits
@@ -160,13 +160,13 @@ func (v *validator) nodeMasks(pods []cidr) {
 		has := slices.ContainsFunc(pods, func(p cidr) bool { return p.Addr().Is6() == (family == "-ipv6") })
 		switch _, ok := args[name]; {
 		case ok && plain:
-			v.refuse(idConflictingFields, keyed(controllerArgsPath, name), "the controller manager does not take it beside "+nodeMaskArgument, "leave out "+nodeMaskArgument)
+			v.refuse(idConflictingFields, keyed(controllerArgsPath, name), "the controller manager does not accept it together with "+nodeMaskArgument, "leave out "+nodeMaskArgument)
 		case ok && !has:
 			v.refuse(idConflictingFields, keyed(controllerArgsPath, name), "the pods have no range of this IP version", "leave it out")
 		}
 	}
 	if plain && len(pods) == 2 {
-		v.refuse(idConflictingFields, keyed(controllerArgsPath, nodeMaskArgument), "the controller manager does not take it for two ranges", "write "+nodeMaskArgument+"-ipv4 and "+nodeMaskArgument+"-ipv6")
+		v.refuse(idConflictingFields, keyed(controllerArgsPath, nodeMaskArgument), "the controller manager does not accept it for two ranges", "write "+nodeMaskArgument+"-ipv4 and "+nodeMaskArgument+"-ipv6")
 	}
 }
 
@@ -184,10 +184,10 @@ func (v *validator) serviceSizes(services []cidr) {
 		all := s.Addr().BitLen()
 		switch bits := all - s.Bits(); {
 		case bits > maxServiceBits:
-			v.refuse(idCIDRSize, s.path, fmt.Sprintf("%s is too large: the API server takes up to a /%d", s, all-maxServiceBits),
+			v.refuse(idCIDRSize, s.path, fmt.Sprintf("%s is too large: the API server supports at most a /%d", s, all-maxServiceBits),
 				fmt.Sprintf("use a /%d to /%d", all-maxServiceBits, all-minServiceBits))
 		case bits < minServiceBits:
-			v.refuse(idCIDRSize, s.path, fmt.Sprintf("%s is too small: the cluster's own services need a /%d", s, all-minServiceBits),
+			v.refuse(idCIDRSize, s.path, fmt.Sprintf("%s is too small: the services of the cluster need at least a /%d", s, all-minServiceBits),
 				fmt.Sprintf("use a /%d to /%d", all-maxServiceBits, all-minServiceBits))
 		}
 	}
@@ -205,18 +205,18 @@ func (v *validator) families(pods, services []cidr) {
 	}
 	for _, s := range services {
 		if s.Addr().Is4() && !has4 || s.Addr().Is6() && !has6 {
-			v.refuse(idIPFamilies, s.path, ipVersion(s.Addr())+" services without "+ipVersion(s.Addr())+" pods", "give podCIDR a range of that version as well")
+			v.refuse(idIPFamilies, s.path, ipVersion(s.Addr())+" services need "+ipVersion(s.Addr())+" pods", "add a range of that version to podCIDR")
 		}
 	}
 	if len(pods) == 2 && len(services) == 2 && pods[0].Addr().Is4() != services[0].Addr().Is4() {
-		v.refuse(idIPFamilies, services[0].path, "the first range of services is "+ipVersion(services[0].Addr())+", that of pods is "+ipVersion(pods[0].Addr()),
-			"write both in the same order: the first is the cluster's main IP version")
+		v.refuse(idIPFamilies, services[0].path, "the first service range is "+ipVersion(services[0].Addr())+", but the first pod range is "+ipVersion(pods[0].Addr()),
+			"write both in the same order: the first is the primary IP version of the cluster")
 	}
 	for i, h := range v.c.Spec.Hosts {
 		ip, err := netip.ParseAddr(h.InternalAddress)
 		if err == nil && ip.Unmap().Is4() != pods[0].Addr().Is4() {
 			v.refuse(idIPFamilies, indexed("spec.hosts", i)+".internalAddress",
-				h.InternalAddress+" is "+ipVersion(ip)+", and pods are "+ipVersion(pods[0].Addr())+" first", "give hosts addresses of the same version as the first range of pods")
+				h.InternalAddress+" is "+ipVersion(ip)+", but the primary IP version of the pods is "+ipVersion(pods[0].Addr()), "give hosts addresses of the same version as the first pod range")
 		}
 	}
 }
@@ -233,7 +233,7 @@ func (v *validator) overlaps(pods, services []cidr) {
 	for _, s := range services {
 		for _, p := range pods {
 			if s.Overlaps(p.Prefix) {
-				v.refuse(idCIDROverlap, s.path, fmt.Sprintf("%s overlaps the pods' range %s", s, p), "give pods and services ranges that nothing else uses")
+				v.refuse(idCIDROverlap, s.path, fmt.Sprintf("%s overlaps the pod range %s", s, p), "use ranges for pods and services that are not used elsewhere")
 			}
 		}
 	}
@@ -250,7 +250,7 @@ func (v *validator) overlap(ranges []cidr, what string) {
 					continue
 				}
 				v.refuse(idCIDROverlap, indexed("spec.hosts", i)+"."+f.name,
-					fmt.Sprintf("%s lies in the range of the %s, %s", f.value, what, r), "give the "+what+" a range that no host is in")
+					fmt.Sprintf("%s is in the range of the %s, %s", f.value, what, r), "use a range for the "+what+" that contains no host")
 			}
 		}
 	}
@@ -258,8 +258,8 @@ func (v *validator) overlap(ranges []cidr, what string) {
 		ip, err := netip.ParseAddr(e.Address)
 		for _, r := range ranges {
 			if err == nil && r.Contains(ip.Unmap()) {
-				v.refuse(idCIDROverlap, "spec.controlPlaneEndpoint.address", fmt.Sprintf("%s lies in the range of the %s, %s", e.Address, what, r),
-					"give the "+what+" a range that no host is in")
+				v.refuse(idCIDROverlap, "spec.controlPlaneEndpoint.address", fmt.Sprintf("%s is in the range of the %s, %s", e.Address, what, r),
+					"use a range for the "+what+" that does not contain it")
 			}
 		}
 	}

@@ -24,27 +24,27 @@ func (v *validator) containerRuntime() {
 		switch at := indexed("spec.registry.auths", i) + ".username"; {
 		case a.Username == "":
 		case a.Registry == dockerHub && len(r.Mirrors[dockerHub]) > 0:
-			v.refuse(idDockerAuth, at, "Docker would give this password to the mirrors of docker.io, too",
-				"leave out the login or the mirrors, or give the pods pull secrets; or write type: containerd at spec.containerRuntime")
+			v.refuse(idDockerAuth, at, "Docker would send this password to the mirrors of docker.io as well",
+				"remove the login or the mirrors, or use image pull secrets; or write type: containerd at spec.containerRuntime")
 		case len(mirrorsAt(r, a.Registry)) > 0:
-			v.warn(idDockerAuth, at, "Docker logs in to no mirror: it does to "+a.Registry+" for images alone that are called by this name", "")
+			v.warn(idDockerAuth, at, "Docker does not log in to mirrors: it uses the login for "+a.Registry+" only for images with this name", "")
 		}
 	}
 	if own := r.Private; own != nil && len(own.MirrorOf) > 0 {
-		v.refuse(idDockerMirror, pathPrivate+".mirrorOf", "Docker would never ask the cluster's own registry for images of another one",
-			"leave this out, and name the registry in the images; or write type: containerd at spec.containerRuntime")
+		v.refuse(idDockerMirror, pathPrivate+".mirrorOf", "Docker cannot use the cluster's own registry as a mirror of another one",
+			"leave the field out, and name the registry in the images; or write type: containerd at spec.containerRuntime")
 	}
 	for _, name := range sortedKeys(r.Mirrors) {
 		at := keyed("spec.registry.mirrors", name)
 		if name != dockerHub {
-			v.refuse(idDockerMirror, at, "Docker knows mirrors of docker.io alone: those of "+name+" would never be asked",
-				"leave them out, and name the mirror in the images; or write type: containerd at spec.containerRuntime")
+			v.refuse(idDockerMirror, at, "Docker supports mirrors only for docker.io: it would never use the mirrors of "+name,
+				"remove them, and name the mirror in the images; or write type: containerd at spec.containerRuntime")
 			continue
 		}
 		for i, mirror := range r.Mirrors[name] {
 			if u, err := url.Parse(mirror); err == nil && strings.Trim(u.Path, "/") != "" {
-				v.refuse(idDockerMirror, indexed(at, i), "Docker takes no mirror with a path: "+strconv.Quote(mirror),
-					"write scheme and host alone; or write type: containerd at spec.containerRuntime")
+				v.refuse(idDockerMirror, indexed(at, i), "Docker does not support a mirror with a path: "+strconv.Quote(mirror),
+					"write only the scheme and the host; or write type: containerd at spec.containerRuntime")
 			}
 		}
 	}

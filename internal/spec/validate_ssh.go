@@ -18,14 +18,14 @@ func (v *validator) ssh(s, defaults v1alpha1.SSH, path string) {
 	v.secretSource(s.SudoPasswordFrom, path+".sudoPasswordFrom")
 	v.hostKey(s.HostKey, path+".hostKey")
 	if s.Password != "" {
-		v.warn(idInlinePassword, path+".password", "a password in the file is one that others may read",
-			"put it in a file or a variable, and name that in passwordFrom")
+		v.warn(idInlinePassword, path+".password", "a password in the cluster file can be read by others",
+			"move it to a file or a variable, and name that in passwordFrom")
 		if s.PasswordFrom != nil {
-			v.refuse(idConflictingFields, path+".passwordFrom", "password and passwordFrom are both given", "keep passwordFrom")
+			v.refuse(idConflictingFields, path+".passwordFrom", "password and passwordFrom are both set", "keep passwordFrom")
 		}
 	}
 	if s.PassphraseFrom != nil && merged.PrivateKeyFile == "" {
-		v.refuse(idConflictingFields, path+".passphraseFrom", "a passphrase without privateKeyFile opens nothing", "name the key in privateKeyFile")
+		v.refuse(idConflictingFields, path+".passphraseFrom", "a passphrase needs privateKeyFile, which is not set", "name the key in privateKeyFile")
 	}
 	if s.Agent != nil && *s.Agent {
 		v.agentAlone(s, path)
@@ -43,13 +43,13 @@ func (v *validator) agentAlone(s v1alpha1.SSH, path string) {
 		set  bool
 	}{{"privateKeyFile", s.PrivateKeyFile != ""}, {"password", s.Password != ""}, {"passwordFrom", s.PasswordFrom != nil}} {
 		if other.set {
-			v.refuse(idConflictingFields, path+"."+other.name, "agent: true uses the agent and nothing else, yet "+other.name+" is given", "keep one of them")
+			v.refuse(idConflictingFields, path+"."+other.name, "agent: true uses only the agent, but "+other.name+" is also set", "keep one of them")
 		}
 	}
 }
 
 func (v *validator) bastion(b v1alpha1.Bastion, path string) {
-	if !v.missing(path+".address", b.Address, "write the name or address of the host to go through") {
+	if !v.missing(path+".address", b.Address, "write the name or address of the bastion host") {
 		if hint, ok := hostAddress(b.Address); !ok {
 			v.refuse(idInvalidAddress, path+".address", quoteAddress(b.Address)+" is neither an IP address nor a host name", hint)
 		}
@@ -59,13 +59,13 @@ func (v *validator) bastion(b v1alpha1.Bastion, path string) {
 	v.secretSource(b.PasswordFrom, path+".passwordFrom")
 	v.hostKey(b.HostKey, path+".hostKey")
 	if b.PassphraseFrom != nil && b.PrivateKeyFile == "" {
-		v.refuse(idConflictingFields, path+".passphraseFrom", "a passphrase without privateKeyFile opens nothing", "name the key in privateKeyFile")
+		v.refuse(idConflictingFields, path+".passphraseFrom", "a passphrase needs privateKeyFile, which is not set", "name the key in privateKeyFile")
 	}
 }
 
 func (v *validator) login(user string, port int, path string) {
 	if strings.ContainsAny(user, " @:/") || strings.ContainsFunc(user, unicode.IsControl) {
-		v.refuse(idInvalidValue, path+".user", strconv.Quote(user)+" is not a user name", "write the name alone, such as root")
+		v.refuse(idInvalidValue, path+".user", strconv.Quote(user)+" is not a user name", "write only the name, such as root")
 	}
 	v.port(path+".port", port)
 }
@@ -76,12 +76,12 @@ func (v *validator) secretSource(src *v1alpha1.SecretSource, path string) {
 	}
 	switch {
 	case src.File == "" && src.Env == "":
-		v.refuse(idMissingField, path, "it says neither file nor env", "write {file: PATH} or {env: NAME}")
+		v.refuse(idMissingField, path, "file or env is missing", "write {file: PATH} or {env: NAME}")
 	case src.File != "" && src.Env != "":
-		v.refuse(idConflictingFields, path, "file and env are both given", "keep one of them")
+		v.refuse(idConflictingFields, path, "file and env are both set", "keep one of them")
 	case strings.ContainsAny(src.Env, "$="):
 		name := strings.Trim(src.Env, "${}")
-		v.refuse(idInvalidValue, path+".env", strconv.Quote(src.Env)+" is not the name of a variable", "write the name alone: env: "+name)
+		v.refuse(idInvalidValue, path+".env", strconv.Quote(src.Env)+" is not the name of a variable", "write only the name: env: "+name)
 	}
 }
 
@@ -90,7 +90,7 @@ func (v *validator) hostKey(key, path string) {
 	if key == "" {
 		return
 	}
-	hint := "write SHA256:… as 'ssh-keygen -lf' prints it, or 'ssh-ed25519 AAAA…' as in known_hosts"
+	hint := "write SHA256:… from the output of 'ssh-keygen -lf', or 'ssh-ed25519 AAAA…' as in known_hosts"
 	if sum, ok := strings.CutPrefix(key, "SHA256:"); ok {
 		if raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(sum, "=")); err != nil || len(raw) != 32 {
 			v.refuse(idInvalidValue, path, strconv.Quote(key)+" is not the fingerprint of a key", hint)

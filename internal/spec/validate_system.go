@@ -27,12 +27,12 @@ func (v *validator) registry() {
 		v.registryOfImages(at, name)
 		v.repeated(diag.Error, registries, at, registryMeaning(name), name)
 		if len(r.Mirrors[name]) == 0 {
-			v.refuse(idMissingField, at, "no mirror is given", "write a list of URLs, or leave the registry out")
+			v.refuse(idMissingField, at, "the list of mirrors is empty", "write a list of URLs, or leave the registry out")
 		}
 		mirrors := entries{}
 		for i, mirror := range r.Mirrors[name] {
 			if hint, ok := mirrorURL(mirror); !ok {
-				v.refuse(idInvalidValue, indexed(at, i), quoteAddress(mirror)+" is not the URL of a mirror", hint)
+				v.refuse(idInvalidValue, indexed(at, i), quoteAddress(mirror)+" is not a mirror URL", hint)
 			} else {
 				v.repeated(diag.Error, mirrors, indexed(at, i), URLMeaning(mirror), mirror)
 			}
@@ -55,26 +55,26 @@ func (v *validator) auths(r v1alpha1.Registry, path string) {
 			v.registryOrMirror(r, at+".registry", a.Registry)
 		}
 		if first, ok := names[registryMeaning(a.Registry)]; ok && a.Registry != "" {
-			v.refuse(idDuplicateName, at+".registry", "registry "+a.Registry+" is also that of auths["+strconv.Itoa(first)+"]", "keep one of them")
+			v.refuse(idDuplicateName, at+".registry", "registry "+a.Registry+" is also used by auths["+strconv.Itoa(first)+"]", "keep one of them")
 		}
 		names[registryMeaning(a.Registry)] = i
 		insecure := slices.Contains(r.Insecure, a.Registry)
 		switch {
 		case a.Username == "" && a.PasswordFrom == nil && a.CAFile == "":
-			v.refuse(idMissingField, at, "nothing is said of this registry", "write username and passwordFrom, or caFile, or leave it out")
+			v.refuse(idMissingField, at, "this registry has no settings", "write username and passwordFrom, or caFile, or leave it out")
 		case a.Username == "" && a.PasswordFrom != nil:
-			v.missing(at+".username", "", "write the user whose password it is")
+			v.missing(at+".username", "", "write the user for this password")
 		case a.Username != "" && a.PasswordFrom == nil:
 			v.refuse(idMissingField, at+".passwordFrom", "this field is required", "name a file or an environment variable: {file: registry.password}")
 		case strings.ContainsFunc(a.Username, func(c rune) bool { return c == ':' || c < ' ' }):
-			v.refuse(idInvalidValue, at+".username", strconv.Quote(a.Username)+" can be no user: registries read it up to a colon", "")
+			v.refuse(idInvalidValue, at+".username", strconv.Quote(a.Username)+" is not a valid user name: it has a colon or a control character", "")
 		}
 		v.secretSource(a.PasswordFrom, at+".passwordFrom")
 		if a.CAFile != "" && insecure {
-			v.refuse(idConflictingFields, at+".caFile", "registry "+a.Registry+" is among the insecure ones, of which no certificate is looked at", "take it out of spec.registry.insecure, or leave this out")
+			v.refuse(idConflictingFields, at+".caFile", "registry "+a.Registry+" is listed as insecure, so its certificate is not verified", "remove it from spec.registry.insecure, or leave this field out")
 		}
 		if a.Username != "" && (insecure || hasPlainMirror(r, a.Registry)) {
-			v.warn(idInsecureSource, at+".username", "whoever poses as "+a.Registry+" is given this password: its certificate is not verified", "name its authority with caFile, and reach it by https")
+			v.warn(idInsecureSource, at+".username", "anyone who impersonates "+a.Registry+" receives this password: the certificate is not verified", "set its CA at caFile, and use https")
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (v *validator) bundle() {
 	if strings.Contains(text, "@") { // which may have brought a password
 		file = "./FILE"
 	}
-	hint := "write " + file + " for a file beside this one, or registry.example.com/slipway:v1.37.1 for a bundle in a registry"
+	hint := "write " + file + " for a file next to this one, or registry.example.com/slipway:v1.37.1 for a bundle in a registry"
 	switch {
 	case rest == "" || !scheme && host != localhost && !strings.ContainsAny(host, ".:"):
 		v.refuse(idInvalidValue, "spec.bundle", quoteAddress(b)+" is neither a path nor a reference to a registry", hint)
@@ -139,7 +139,7 @@ func (v *validator) bundleKeys() {
 		raw, ok := strings.CutPrefix(key, "ed25519:")
 		data, err := base64.StdEncoding.Strict().DecodeString(raw)
 		if !ok || err != nil || len(data) != ed25519.PublicKeySize {
-			v.refuse(idBundleKey, indexed("spec.bundleKeys", i), "this is no public key of bundles", "write the line that is in NAME.pub, from 'slipway bundle keygen NAME': ed25519:…")
+			v.refuse(idBundleKey, indexed("spec.bundleKeys", i), "this is not a public key for bundles", "copy the line from NAME.pub, which 'slipway bundle keygen NAME' writes: ed25519:…")
 		}
 	}
 }
@@ -148,13 +148,13 @@ func mirrorURL(text string) (hint string, ok bool) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || !strings.Contains(text, "://"):
-		return "begin it with https:// or http://", false
+		return "begin the URL with https:// or http://", false
 	case u.Scheme != "https" && u.Scheme != "http":
-		return "mirrors are reached by https or http", false
+		return "use https or http", false
 	case u.User != nil:
-		return "a user and password do not belong in a URL", false
+		return "remove the user and password: they are not allowed in a URL", false
 	case u.RawQuery != "" || u.Fragment != "":
-		return "write scheme, host and path alone", false
+		return "write only scheme, host and path", false
 	}
 	return "write it as https://mirror.example.com", registryName(u.Host)
 }
@@ -193,7 +193,7 @@ func (v *validator) dns() {
 			v.refuse(idInvalidAddress, at, strconv.Quote(address)+" is not an IP address", "write entries as address: [name, …]")
 		}
 		if len(d.Hosts[address]) == 0 {
-			v.refuse(idMissingField, at, "no name is given for "+address, "write a list of names, or leave the address out")
+			v.refuse(idMissingField, at, "no name is given for "+address, "write a list of names, or remove the address")
 		}
 		for i, name := range d.Hosts[address] {
 			v.domain(indexed(at, i), name)
@@ -209,14 +209,14 @@ func (v *validator) system() {
 		if hint, ok := hostAddress(server); !ok {
 			v.refuse(idInvalidAddress, indexed(path+".ntpServers", i), strconv.Quote(server)+" is neither an IP address nor a host name", hint)
 		} else if h, ok := HostCalled(v.c, server); ok {
-			v.warn(idTimeServer, indexed(path+".ntpServers", i), h.Name+" is a host of this cluster, and Slipway sets up no time server",
-				"write a server that serves the time, or set one up on "+h.Name+": the others follow it, and "+h.Name+" keeps its own settings")
+			v.warn(idTimeServer, indexed(path+".ntpServers", i), h.Name+" is a host of this cluster, and Slipway does not set up time servers",
+				"use an existing time server; or set one up on "+h.Name+": the other hosts then use it, and "+h.Name+" keeps its own settings")
 		}
 	}
 	v.warnRepeated(path+".ntpServers", s.NTPServers, addressMeaning)
 	if s.Timezone != "" {
 		if _, err := time.LoadLocation(s.Timezone); err != nil || s.Timezone == "Local" {
-			v.refuse(idInvalidValue, path+".timezone", "there is no time zone "+strconv.Quote(s.Timezone), "zones are written like Europe/Berlin or UTC")
+			v.refuse(idInvalidValue, path+".timezone", "there is no time zone "+strconv.Quote(s.Timezone), "write a time zone such as Europe/Berlin or UTC")
 		}
 	}
 	parameters := entries{}
@@ -224,7 +224,7 @@ func (v *validator) system() {
 		at := keyed(path+".sysctls", key)
 		v.repeated(diag.Error, parameters, at, SysctlName(key), key)
 		if !sysctlName.MatchString(key) {
-			v.refuse(idInvalidName, at, strconv.Quote(key)+" is not the name of a sysctl", "names are written like net.core.somaxconn")
+			v.refuse(idInvalidName, at, strconv.Quote(key)+" is not the name of a sysctl", "write a name such as net.core.somaxconn")
 			continue
 		}
 		v.sysctl(at, key, strings.TrimSpace(s.Sysctls[key]))
@@ -249,11 +249,11 @@ func (v *validator) sysctl(at, key, value string) {
 	tree, _, _ := strings.Cut(name, ".")
 	switch want := sysctlNeeds()[name]; {
 	case value == "" || strings.ContainsAny(value, "\r\n"):
-		v.refuse(idInvalidValue, at, "a sysctl's value is one line and not empty", "")
+		v.refuse(idInvalidValue, at, "a sysctl value must be one line and not empty", "")
 	case !slices.Contains(sysctlTrees, tree):
 		v.refuse(idInvalidName, at, "the kernel has no parameters below "+strconv.Quote(tree), suggest(tree, sysctlTrees))
 	case want != "" && value != want:
-		v.refuse(idInvalidValue, at, "without "+name+"="+want+" pods cannot reach each other", "leave it out: Slipway sets it")
+		v.refuse(idInvalidValue, at, "without "+name+"="+want+" pods cannot reach each other", "leave the entry out: Slipway sets it")
 	}
 }
 
@@ -270,17 +270,17 @@ func (v *validator) hooks() {
 			v.hookRole(indexed(path+".roles", r), role)
 			v.repeated(diag.Warning, before, indexed(path+".roles", r), string(role), string(role))
 		}
-		if !v.missing(path+".script", h.Script, "name the file, relative to this one") && strings.Contains(h.Script, "\n") {
-			v.refuse(idInvalidValue, path+".script", "this is a script, and the name of its file is wanted", "save it beside the cluster file")
+		if !v.missing(path+".script", h.Script, "write the path of the script, relative to the cluster file") && strings.Contains(h.Script, "\n") {
+			v.refuse(idInvalidValue, path+".script", "this is a script, but the path of its file is expected", "save the script next to the cluster file, and write its path")
 		}
 		base := map[string]bool{filepath.Base(h.Script): true}
 		for m, file := range h.Materials {
 			at := indexed(path+".materials", m)
-			if v.missing(at, file, "name the file, relative to this one") {
+			if v.missing(at, file, "write the path of the file, relative to the cluster file") {
 				continue
 			}
 			if base[filepath.Base(file)] {
-				v.refuse(idDuplicateName, at, "two files of this hook are called "+filepath.Base(file), "they are sent to one directory: give them different names")
+				v.refuse(idDuplicateName, at, "two files of this hook are named "+filepath.Base(file), "use different file names: Slipway sends both to one directory")
 			}
 			base[filepath.Base(file)] = true
 		}
@@ -290,14 +290,14 @@ func (v *validator) hooks() {
 
 func (v *validator) hookName(h v1alpha1.Hook, path string, i int, names map[string]int) {
 	path += ".name"
-	if v.missing(path, h.Name, "name the hook: logs and records use it") {
+	if v.missing(path, h.Name, "write the name of the hook: logs and state use it") {
 		return
 	}
 	if len(validation.IsDNS1123Label(h.Name)) > 0 {
-		v.refuse(idInvalidName, path, strconv.Quote(h.Name)+" cannot name a hook: only a-z, 0-9 and '-' are allowed, with a letter or digit first and last", didYouMeanName(h.Name))
+		v.refuse(idInvalidName, path, strconv.Quote(h.Name)+" is not a valid hook name: only a-z, 0-9 and '-' are allowed, with a letter or digit first and last", didYouMeanName(h.Name))
 	}
 	if first, ok := names[h.Name]; ok {
-		v.refuse(idDuplicateName, path, "the name "+h.Name+" is also that of hooks["+strconv.Itoa(first)+"]", "every hook needs its own")
+		v.refuse(idDuplicateName, path, "the name "+h.Name+" is also used by hooks["+strconv.Itoa(first)+"]", "give each hook its own name")
 		return
 	}
 	names[h.Name] = i

@@ -40,7 +40,7 @@ const (
 )
 
 // allowHint is what a user who can do without a field types.
-const allowHint = "change the file, or convert without it: --allow-loss"
+const allowHint = "change the file, or run the command with --allow-loss to convert without this part"
 
 // Options say how to convert. The zero value works.
 type Options struct {
@@ -147,7 +147,7 @@ func (c *conversion) begin() {
 	c.found, c.origins, c.variables = nil, nil, nil
 	c.comments = spec.Comments{}
 	c.scripts = map[string][]byte{}
-	c.comments.Add("", "Made from a file of KubeKey's"+fileText(c.o.File)+" by 'slipway convert'.")
+	c.comments.Add("", "Converted from a KubeKey file"+fileText(c.o.File)+" by 'slipway convert'.")
 }
 
 func fileText(file string) string {
@@ -173,24 +173,24 @@ func (c *conversion) read(data []byte) error {
 	}
 	if c.at == nil {
 		doc := f.Documents[0]
-		hint := "a file of KubeKey's begins with 'apiVersion: " + apiVersion + "' and 'kind: " + kind + "'"
+		hint := "use a KubeKey file, which begins with 'apiVersion: " + apiVersion + "' and 'kind: " + kind + "'"
 		switch {
 		case doc.APIVersion == v1alpha1.APIVersion:
-			hint = "it is a file of Slipway's already"
+			hint = "use the file as it is: it is already a Slipway cluster file"
 		case strings.HasPrefix(doc.APIVersion, "kubekey.kubesphere.io/"):
-			hint = "files of KubeKey 3 are read (" + apiVersion + "); 'slipway create config --from-cluster' describes a cluster that runs, whatever made it"
+			hint = "convert only files of KubeKey 3 (" + apiVersion + "); for a running cluster, run 'slipway create config --from-cluster'"
 		}
 		return diag.List{{
 			ID: idUnknownKind, Severity: diag.Error, File: c.o.File, Line: doc.Line, Column: doc.Column, Hint: hint,
-			Message: fmt.Sprintf("there is no cluster of KubeKey's here: the file has apiVersion %q and kind %q", doc.APIVersion, doc.Kind),
+			Message: fmt.Sprintf("the file has no KubeKey cluster: apiVersion is %q and kind is %q", doc.APIVersion, doc.Kind),
 		}}
 	}
 	c.reading = c.at.Decode(&c.in)
 	for i := range c.reading {
 		if d := &c.reading[i]; d.Severity == diag.Warning {
-			d.Message += "; KubeKey passes over it, too"
+			d.Message += "; KubeKey ignores it as well"
 			if places := placesOf(d.Path); len(places) > 0 {
-				d.Hint = "it belongs at " + strings.Join(places, " or ")
+				d.Hint = "move it to " + strings.Join(places, " or ")
 			}
 		}
 	}
@@ -236,9 +236,9 @@ func (c *conversion) convert() {
 	for i, doc := range c.others {
 		c.note(diag.Diagnostic{
 			ID: idNotSupportedYet, Severity: diag.Error, Line: doc.Line, Column: doc.Column,
-			Message: fmt.Sprintf("this document, a %s, is not converted: KubeSphere is not installed yet", cmp.Or(doc.Kind, "text without a kind")),
+			Message: fmt.Sprintf("this document (%s) is not converted: Slipway cannot install KubeSphere yet", cmp.Or(doc.Kind, "text without a kind")),
 			Hint:    allowHint,
-		}, "", "Document "+strconv.Itoa(i+2)+" of the file, a "+cmp.Or(doc.Kind, "text without a kind")+", was left out.")
+		}, "", "Document "+strconv.Itoa(i+2)+" of the file ("+cmp.Or(doc.Kind, "text without a kind")+") was left out.")
 	}
 }
 
@@ -313,7 +313,7 @@ func (c *conversion) gave(a attempt, refusal diag.Diagnostic) {
 	if refusal.ID == idNotSupportedYet {
 		id = idNotSupportedYet
 	}
-	d := c.place(id, diag.Error, a.from, why+"; with --allow-loss, "+a.instead, allowHint)
+	d := c.place(id, diag.Error, a.from, why+"; with --allow-loss: "+a.instead, allowHint)
 	if c.o.AllowLoss {
 		d.Message = why + "; " + a.instead
 	}

@@ -205,21 +205,21 @@ func TestMapped(t *testing.T) {
 func TestRefusedFiles(t *testing.T) {
 	for _, tc := range []struct{ reason, file, want string }{
 		{"nothing", "", "kk.yaml: the file is empty [empty-file]"},
-		{"no YAML", "a: [", "kk.yaml:1:1: this is not YAML"},
-		{"ours", "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\n", "it is a file of Slipway's already"},
-		{"an inventory of KubeKey 4", "apiVersion: kubekey.kubesphere.io/v1\nkind: Inventory\n", "files of KubeKey 3 are read"},
-		{"a list", "[1]", "there is no cluster of KubeKey's here"},
-		{"a value of another type", string(document(t, "kubernetes: {maxPods: many}")), "spec.kubernetes.maxPods: this is text (\"many\"), and must be a whole number"},
-		{"a password that is a number is not printed", string(document(t, "hosts: [{name: a, address: 10.0.0.1, password: 123456}]")), "spec.hosts[0].password: this is a number, and must be text"},
+		{"no YAML", "a: [", "kk.yaml:1:1: the file is not valid YAML"},
+		{"ours", "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\n", "use the file as it is: it is already a Slipway cluster file"},
+		{"an inventory of KubeKey 4", "apiVersion: kubekey.kubesphere.io/v1\nkind: Inventory\n", "convert only files of KubeKey 3"},
+		{"a list", "[1]", "the file has no KubeKey cluster"},
+		{"a value of another type", string(document(t, "kubernetes: {maxPods: many}")), "spec.kubernetes.maxPods: found text (\"many\"), expected a whole number"},
+		{"a password that is a number is not printed", string(document(t, "hosts: [{name: a, address: 10.0.0.1, password: 123456}]")), "spec.hosts[0].password: found a number, expected text"},
 		{"a host that is not there", string(document(t, "roleGroups: {control-plane: [aa]}")), "there is no host \"aa\" [unknown-host]"},
 		{"a range that leaves the hosts", string(document(t, "roleGroups: {control-plane: [a], worker: ['b[1:900000000]']}")), "there is no host \"b1\" [unknown-host]"},
 		{"a range that is none", string(document(t, "roleGroups: {control-plane: ['a[x:y]']}")), "is not a range of names [invalid-selector]"},
-		{"a range that ends before it begins", string(document(t, "roleGroups: {control-plane: ['a[3:1]']}")), "it ends before it begins [invalid-selector]"},
+		{"a range that ends before it begins", string(document(t, "roleGroups: {control-plane: ['a[3:1]']}")), "its end is before its start [invalid-selector]"},
 		{"no control plane", string(document(t, "roleGroups: {worker: [a]}")), "no host has the role control-plane [no-control-plane]"},
 		{"an unknown type of etcd", string(document(t, "etcd: {type: kubeadmin}")), "did you mean kubeadm?"},
-		{"an unknown load balancer", string(document(t, "controlPlaneEndpoint: {internalLoadbalancer: nginx}")), "it has haproxy and kube-vip"},
-		{"an address beside haproxy", string(document(t, "controlPlaneEndpoint: {internalLoadbalancer: haproxy, address: 10.0.0.9}")), "KubeKey refuses it, too"},
-		{"a line that is none of a hosts file", string(document(t, "dns: {dnsEtcHosts: \"git.example.com 10.0.0.9\"}")), "is no line of a hosts file"},
+		{"an unknown load balancer", string(document(t, "controlPlaneEndpoint: {internalLoadbalancer: nginx}")), "use haproxy or kube-vip"},
+		{"an address beside haproxy", string(document(t, "controlPlaneEndpoint: {internalLoadbalancer: haproxy, address: 10.0.0.9}")), "KubeKey rejects this combination as well"},
+		{"a line that is none of a hosts file", string(document(t, "dns: {dnsEtcHosts: \"git.example.com 10.0.0.9\"}")), "is not a line of a hosts file"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			r, err := Convert([]byte(tc.file), options("kk.yaml"))

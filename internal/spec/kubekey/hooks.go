@@ -34,11 +34,11 @@ func (c *conversion) hooks() {
 
 func (c *conversion) hook(s script, phase v1alpha1.HookPhase, from string, names map[string]bool) {
 	if c.o.Scripts == "" {
-		c.lose(idLost, from, "spec.hooks", "the script needs a file of its own, and there is no place for it: write the cluster to a file with --out")
+		c.lose(idLost, from, "spec.hooks", "the script must go to a separate file: run the command with --out to write files")
 		return
 	}
 	if strings.TrimSpace(s.Bash) == "" {
-		c.drop(from, "there is no script in it")
+		c.drop(from, "the script is empty")
 		return
 	}
 	to := fmt.Sprintf("spec.hooks[%d]", len(c.out.Spec.Hooks))
@@ -76,7 +76,7 @@ func (c *conversion) hook(s script, phase v1alpha1.HookPhase, from string, names
 	c.came(to, from)
 	c.out.Spec.Hooks = append(c.out.Spec.Hooks, h)
 	c.scripts[h.Script] = []byte(shell(s.Bash))
-	c.comments.Add(to, "From KubeKey's "+from+". Its script has been written beside this file; it runs as root, in a directory that holds it and its materials.")
+	c.comments.Add(to, "From KubeKey's "+from+". Its script was written to a file next to this one; it runs as root, in a directory with the script and its materials.")
 }
 
 // shell is a script of its own. KubeKey has bash run the text.

@@ -66,7 +66,7 @@ func (c *conversion) unknownGroups(known []string) []string {
 	}
 	slices.Sort(out)
 	for _, group := range out {
-		c.drop("spec.roleGroups["+group+"]", "there is no role "+group+"; KubeKey does nothing with it, either")
+		c.drop("spec.roleGroups["+group+"]", "there is no role "+group+"; KubeKey ignores it as well")
 	}
 	return out
 }
@@ -79,13 +79,13 @@ func (c *conversion) expand(item, from string, index map[string]bool) []string {
 	}
 	m := rangeSyntax.FindStringSubmatch(item)
 	if m == nil {
-		c.refuse(idInvalidSelector, from, strconv.Quote(item)+" is not a range of names", "ranges are written like node[2:10]")
+		c.refuse(idInvalidSelector, from, strconv.Quote(item)+" is not a range of names", "write a range as node[2:10]")
 		return nil
 	}
 	first, _ := strconv.Atoi(m[2]) // digits by the expression
 	last, _ := strconv.Atoi(m[3])
 	if first > last {
-		c.refuse(idInvalidSelector, from, strconv.Quote(item)+" is empty: it ends before it begins", "ranges are written like node[2:10]")
+		c.refuse(idInvalidSelector, from, strconv.Quote(item)+" is empty: its end is before its start", "write a range as node[2:10]")
 	}
 	var names []string
 	for i := first; i <= last; i++ {
@@ -121,14 +121,14 @@ func (c *conversion) hosts() {
 		from := fmt.Sprintf("spec.hosts[%d]", i)
 		roles, origins := ours(groups[h.Name])
 		if len(roles) == 0 {
-			c.drop(from, fmt.Sprintf("the host %s is in no group; KubeKey does nothing with it, either", h.Name))
+			c.drop(from, fmt.Sprintf("the host %s is in no group; KubeKey ignores it as well", h.Name))
 			continue
 		}
 		to := fmt.Sprintf("spec.hosts[%d]", len(c.out.Spec.Hosts))
 		roles, origins = c.without(v1alpha1.RoleEtcd, dropEtcd, roles, origins)
 		registry := attempt{
 			name: "registry", from: "spec.roleGroups[registry]", near: "spec.hosts", chosen: true,
-			instead: "hosts of the group registry do without that role",
+			instead: "hosts of the group registry lose that role",
 		}
 		if r := slices.Index(roles, v1alpha1.RoleRegistry); r >= 0 {
 			keep := c.try(registry, fmt.Sprintf("%s.roles[%d]", to, r))
@@ -169,7 +169,7 @@ func (c *conversion) without(role v1alpha1.Role, drop bool, roles []v1alpha1.Rol
 func (c *conversion) addresses(out *v1alpha1.Host, h host, from, to string) {
 	internal, second, pair := strings.Cut(h.InternalAddress, ",")
 	if pair {
-		c.drop(from+".internalAddress", "the second address, "+second+", is not needed: the host is asked for it")
+		c.drop(from+".internalAddress", "the second address, "+second+", is not needed: Slipway finds it on the host")
 	}
 	out.Address, out.InternalAddress = h.Address, internal
 	c.came(to+".address", from+".address")
@@ -227,7 +227,7 @@ func (c *conversion) dropEtcd(groups map[string][]member) bool {
 	switch t := c.in.Spec.Etcd.Type; t {
 	case "kubeadm":
 		if apart {
-			c.drop("spec.roleGroups[etcd]", "etcd of type kubeadm runs on the control planes, whatever this group says")
+			c.drop("spec.roleGroups[etcd]", "etcd of type kubeadm runs on the control planes; KubeKey ignores this group as well")
 		}
 		return true
 	case "external":
@@ -246,7 +246,7 @@ func (c *conversion) dropEtcd(groups map[string][]member) bool {
 			a.from = "spec.roleGroups[etcd]"
 		}
 		if apart {
-			a.instead += "; hosts that were for etcd alone are left out"
+			a.instead += "; hosts with only the role etcd are left out"
 		}
 		if !c.try(a, "spec.etcd.type") {
 			return true
@@ -254,7 +254,7 @@ func (c *conversion) dropEtcd(groups map[string][]member) bool {
 		c.out.Spec.Etcd.Type = "managed"
 		return false
 	default:
-		c.refuse(idInvalidValue, from, "KubeKey has no etcd of type "+strconv.Quote(t), spec.Suggest(t, []string{"kubekey", "kubeadm", "external"}))
+		c.refuse(idInvalidValue, from, "KubeKey has no etcd type "+strconv.Quote(t), spec.Suggest(t, []string{"kubekey", "kubeadm", "external"}))
 		return true
 	}
 }
@@ -338,7 +338,7 @@ func (c *conversion) login(h host, from string, secrets map[string]string) v1alp
 	case h.PrivateKey != "":
 		l.PrivateKeyFile = "./" + h.Name + ".key"
 		c.warn(idInlinePassword, from+".privateKey", "spec.ssh", "the private key is not copied",
-			"save it as "+l.PrivateKeyFile+" beside the new file, with mode 0600",
+			"save the key as "+l.PrivateKeyFile+" next to the new file, with mode 0600",
 			"TODO: save the private key of "+h.Name+" as "+l.PrivateKeyFile+", with mode 0600.")
 	case h.PrivateKeyPath != "":
 		l.PrivateKeyFile = c.resolve(strings.TrimSpace(h.PrivateKeyPath))
@@ -370,8 +370,8 @@ func (c *conversion) secrets() map[string]string {
 		if n := len(hosts[password]); n > 1 {
 			of = fmt.Sprintf("%d hosts", n)
 		}
-		c.warn(idInlinePassword, fmt.Sprintf("spec.hosts[%d].password", i), "", "the password of "+of+" is not copied: others may read a file",
-			"put it in the variable "+names[password]+", or in a file of mode 0600: passwordFrom: {file: PATH}", "")
+		c.warn(idInlinePassword, fmt.Sprintf("spec.hosts[%d].password", i), "", "the password of "+of+" is not copied: others could read the file",
+			"set the variable "+names[password]+", or use a file of mode 0600: passwordFrom: {file: PATH}", "")
 	}
 	return names
 }

@@ -55,13 +55,13 @@ func (c *conversion) endpoint() {
 	switch e.InternalLoadbalancer {
 	case "haproxy":
 		if e.Address != "" {
-			c.refuse(idInvalidValue, endpointPath+".address", "with internalLoadbalancer haproxy there is no address; KubeKey refuses it, too", "leave one of them out")
+			c.refuse(idInvalidValue, endpointPath+".address", "internalLoadbalancer haproxy has no address; KubeKey rejects this combination as well", "remove one of the two")
 		}
 		c.balancer(v1alpha1.EndpointHAProxy, lb, "")
 	case "kube-vip":
 		c.balancer(v1alpha1.EndpointKubeVIP, lb, e.Address)
 		if mode := e.KubeVip.Mode; strings.EqualFold(mode, "BGP") {
-			c.lose(idNotSupportedYet, endpointPath+".kubevip.mode", endpointPath, "kube-vip with BGP tells routers of the address, which KubeKey's file does not name; write them under kubeVIP.bgp")
+			c.lose(idNotSupportedYet, endpointPath+".kubevip.mode", endpointPath, "kube-vip with BGP needs routers, which the KubeKey file does not name; write them under kubeVIP.bgp")
 		}
 	case "":
 		address := e.Address
@@ -70,10 +70,10 @@ func (c *conversion) endpoint() {
 		}
 		c.plainEndpoint(address, external)
 	default:
-		c.refuse(idInvalidValue, lb, "KubeKey has no load balancer "+strconv.Quote(e.InternalLoadbalancer), "it has haproxy and kube-vip")
+		c.refuse(idInvalidValue, lb, "KubeKey has no load balancer "+strconv.Quote(e.InternalLoadbalancer), "use haproxy or kube-vip")
 	}
 	if external && e.InternalLoadbalancer != "" {
-		c.drop(endpointPath+".externalDNS", "every host has the name in its hosts file, which comes before DNS")
+		c.drop(endpointPath+".externalDNS", "every host has the name in its hosts file, which has precedence over DNS")
 	}
 	if e.KubeVip.Mode != "" && e.InternalLoadbalancer != "kube-vip" {
 		c.drop(endpointPath+".kubevip.mode", "the load balancer is not kube-vip")
@@ -84,7 +84,7 @@ func (c *conversion) endpoint() {
 func (c *conversion) balancer(mode v1alpha1.EndpointMode, from, address string) {
 	a := attempt{
 		name: "balancer", from: from, near: endpointPath, chosen: true,
-		instead: "the mode of the endpoint is left to Slipway",
+		instead: "Slipway chooses the mode of the endpoint",
 	}
 	if address != "" {
 		a.instead += ", and the address is not used"
@@ -118,14 +118,14 @@ func (c *conversion) plainEndpoint(address string, external bool) {
 		out.Mode = v1alpha1.EndpointExternal
 		c.came(endpointPath+".mode", endpointPath+".externalDNS")
 		if address != "" {
-			c.drop(endpointPath+".address", "with externalDNS, hosts ask DNS for "+out.Domain)
+			c.drop(endpointPath+".address", "with externalDNS, hosts use DNS to resolve "+out.Domain)
 		}
 	case !own:
 		out.Mode, out.Address = v1alpha1.EndpointExternal, address
 	case planes > 1:
 		c.warn(idOtherDefault, endpointPath, endpointPath,
-			"KubeKey would have all nodes depend on the first control plane; Slipway's own load balancer is used", "",
-			"The file names no load balancer: Slipway's own is used.")
+			"in KubeKey all nodes would depend on the first control plane; Slipway uses its own load balancer", "",
+			"The file names no load balancer: Slipway uses its own.")
 	}
 }
 
@@ -152,7 +152,7 @@ func (c *conversion) kubernetes() {
 	c.nodeMask(k)
 	c.runtime(k)
 	if k.Nodelocaldns == nil {
-		c.warn(idOtherDefault, kubernetesPath+".nodelocaldns", "spec.dns", "KubeKey puts a cache for DNS on every node; Slipway does not yet", "", "")
+		c.warn(idOtherDefault, kubernetesPath+".nodelocaldns", "spec.dns", "KubeKey runs a DNS cache on every node; Slipway does not support this yet", "", "")
 	}
 }
 
@@ -163,12 +163,12 @@ func (c *conversion) version(k kubernetes) {
 	distribution := cmp.Or(suffix, k.Type)
 	if distribution != "" && distribution != "kubernetes" {
 		c.lose(idLost, cmp.Or(map[bool]string{true: from}[suffix != ""], kubernetesPath+".type"), kubernetesPath,
-			"Slipway installs Kubernetes itself, and no "+distribution)
+			"Slipway installs Kubernetes itself, without "+distribution)
 	}
 	out := &c.out.Spec.Kubernetes.Version
 	a := attempt{
 		name: "version", from: from, near: kubernetesPath + ".version", chosen: number != "",
-		instead: "the version is " + cmp.Or(c.o.Default, "left to Slipway"),
+		instead: "the version is " + cmp.Or(c.o.Default, "chosen by Slipway"),
 	}
 	switch {
 	case c.o.Kubernetes != "":
@@ -203,7 +203,7 @@ func (c *conversion) proxy(k kubernetes) {
 	}
 	if *out = k.ProxyMode; *out == "" {
 		*out = defaultProxy
-		c.comments.Add(from, "KubeKey's default; Slipway's is nftables.")
+		c.comments.Add(from, "KubeKey's default; Slipway's default is nftables.")
 	}
 }
 
@@ -220,7 +220,7 @@ func (c *conversion) arguments(list []string, from, to string) map[string]string
 		}
 		at := fmt.Sprintf("%s.%s[%d]", kubernetesPath, from, i)
 		if before, twice := out[key]; twice && before != value {
-			c.lose(idLost, at, kubernetesPath+"."+to, "the argument "+key+" is written twice, and can be given once; the last counts")
+			c.lose(idLost, at, kubernetesPath+"."+to, "the argument "+key+" is given more than once, but can be set only once; the last value is used")
 		}
 		a := attempt{
 			name: "argument " + at, from: at, near: kubernetesPath + "." + to, chosen: true,
@@ -276,7 +276,7 @@ func (c *conversion) nodeMask(k kubernetes) {
 		}
 		set("node-cidr-mask-size-ipv6", "nodeCidrMaskSizeIPv6", cmp.Or(size, defaultNodeMask6))
 	case size != 0:
-		c.drop(kubernetesPath+".nodeCidrMaskSizeIPv6", "the pods have no range of IPv6")
+		c.drop(kubernetesPath+".nodeCidrMaskSizeIPv6", "the pods have no IPv6 range")
 	}
 }
 
@@ -295,7 +295,7 @@ func (c *conversion) runtime(k kubernetes) {
 	r := c.in.Spec.Registry
 	if dir := r.ContainerdDataDir; dir != "" && dir != defaultContainerd {
 		if manager == runtimeContainerd {
-			c.lose(idLost, registryPath+".containerdDataDir", "spec.containerRuntime", "containerd keeps its data in "+defaultContainerd+"; mount the disk there")
+			c.lose(idLost, registryPath+".containerdDataDir", "spec.containerRuntime", "containerd stores its data in "+defaultContainerd+"; mount the disk there")
 		} else {
 			c.drop(registryPath+".containerdDataDir", "the runtime is not containerd")
 		}
@@ -304,9 +304,9 @@ func (c *conversion) runtime(k kubernetes) {
 		switch {
 		case f.value == "":
 		case manager == runtimeDocker && a.chosen:
-			c.lose(idLost, registryPath+"."+f.name, "spec.containerRuntime", "there is no field for it: Docker keeps its data in /var/lib/docker, and has no bridge of its own")
+			c.lose(idLost, registryPath+"."+f.name, "spec.containerRuntime", "there is no field for it: Docker stores its data in /var/lib/docker, and has no bridge of its own")
 		default:
-			c.drop(registryPath+"."+f.name, "it is a setting of docker's")
+			c.drop(registryPath+"."+f.name, "it is a setting for docker")
 		}
 	}
 }
@@ -388,7 +388,7 @@ func (c *conversion) etcd() {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
 		name, isEtcd := strings.CutPrefix(strings.TrimSpace(name), "ETCD_")
 		if !ok || !isEtcd || name == "" {
-			c.lose(idLost, "spec.etcd."+from, "spec.etcd", "this is no setting of etcd's: they are written ETCD_NAME=value")
+			c.lose(idLost, "spec.etcd."+from, "spec.etcd", "this is not an etcd setting: etcd settings have the form ETCD_NAME=value")
 			continue
 		}
 		set(strings.ReplaceAll(strings.ToLower(name), "_", "-"), from, strings.Trim(value, `"`))
@@ -404,7 +404,7 @@ func (c *conversion) etcdAround(e etcd) {
 	c.fixedInt("spec.etcd.port", e.Port, defaultEtcdPort)
 	c.fixedInt("spec.etcd.peerPort", e.PeerPort, defaultPeerPort)
 	if e.DataDir != nil && *e.DataDir != "" && *e.DataDir != defaultEtcdDir {
-		c.lose(idLost, "spec.etcd.dataDir", "spec.etcd", "etcd keeps its data in "+defaultEtcdDir+"; mount the disk there")
+		c.lose(idLost, "spec.etcd.dataDir", "spec.etcd", "etcd stores its data in "+defaultEtcdDir+"; mount the disk there")
 	}
 	c.etcdBackup(e)
 }
@@ -414,7 +414,7 @@ func (c *conversion) etcdAround(e etcd) {
 func (c *conversion) etcdBackup(e etcd) {
 	const path = "spec.etcd.backup"
 	if e.BackupDir != "" {
-		c.lose(idLost, "spec.etcd.backupDir", "spec.etcd", "hosts keep snapshots in a directory of Slipway's")
+		c.lose(idLost, "spec.etcd.backupDir", "spec.etcd", "Slipway uses its own directory for snapshots on hosts")
 	}
 	every := time.Duration(e.BackupPeriod) * time.Minute
 	if every <= 0 && e.Type != "kubeadm" {
@@ -423,7 +423,7 @@ func (c *conversion) etcdBackup(e etcd) {
 	}
 	if every <= 0 {
 		if e.KeepBackupNumber > 0 {
-			c.drop("spec.etcd.keepBackupNumber", "without a period nothing is backed up")
+			c.drop("spec.etcd.keepBackupNumber", "backups need a period, and none is set")
 		}
 		return
 	}
@@ -440,7 +440,7 @@ func (c *conversion) externalEtcd() bool {
 	in := c.in.Spec.Etcd.External
 	if c.in.Spec.Etcd.Type != "external" {
 		if len(in.Endpoints) > 0 || in.CAFile+in.CertFile+in.KeyFile != "" {
-			c.drop(path, "KubeKey passes over it, as spec.etcd.type is not external")
+			c.drop(path, "KubeKey ignores it as well, because spec.etcd.type is not external")
 		}
 		return false
 	}
@@ -458,7 +458,7 @@ func (c *conversion) externalEtcd() bool {
 		from := strings.TrimSuffix(name, "[]")
 		ours := from == "spec.etcd.type" || spec.Within(from, path)
 		if spec.Within(from, "spec.etcd") && !ours && fields[name].fate == mapped && c.at.Written(from) {
-			c.drop(from, "KubeKey does not start an etcd of type external, with this or without")
+			c.drop(from, "KubeKey does not start an etcd of type external, so this field has no effect")
 		}
 	}
 	return true
@@ -466,6 +466,6 @@ func (c *conversion) externalEtcd() bool {
 
 func (c *conversion) fixedInt(from string, value *int, only int) {
 	if value != nil && *value != 0 && *value != only {
-		c.lose(idLost, from, "spec.etcd", "etcd listens at "+strconv.Itoa(only)+"; there is no field for another port")
+		c.lose(idLost, from, "spec.etcd", "etcd listens on port "+strconv.Itoa(only)+"; there is no field for another port")
 	}
 }

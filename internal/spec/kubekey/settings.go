@@ -25,7 +25,7 @@ func (c *conversion) network() {
 	fallback := flannelPlugin
 	if a.instead = "flannel is used"; a.chosen {
 		fallback = pluginNone
-		a.instead = "the plugin is none: install " + n.Plugin + " yourself once the control plane is up, or write flannel"
+		a.instead = "the plugin is none: after the control plane is running, install " + n.Plugin + " yourself, or write flannel"
 	}
 	out.Plugin = fallback
 	if c.try(a, networkPath+".plugin") {
@@ -81,7 +81,7 @@ func (c *conversion) mirrors() {
 			return spec.URLMeaning(other) != "" && spec.URLMeaning(other) == spec.URLMeaning(url)
 		}
 		if i := slices.IndexFunc(out.Mirrors[name], same); i >= 0 {
-			c.drop(from, "the mirror "+out.Mirrors[name][i]+" is in the list already")
+			c.drop(from, "the mirror "+out.Mirrors[name][i]+" is already in the list")
 			return
 		}
 		if out.Mirrors == nil {
@@ -96,7 +96,7 @@ func (c *conversion) mirrors() {
 	for _, name := range sortedKeys(r.RemoteMirrors) {
 		at := registryPath + ".remoteMirrors[" + name + "]"
 		if c.out.Spec.ContainerRuntime.Type == runtimeDocker && name != "docker.io" {
-			c.lose(idLost, at, registryPath, "Docker knows mirrors of docker.io alone")
+			c.lose(idLost, at, registryPath, "Docker supports mirrors only for docker.io")
 			continue
 		}
 		for i, url := range r.RemoteMirrors[name].Endpoint {
@@ -129,7 +129,7 @@ func (c *conversion) registry() {
 		}
 		a := r.Auths[name]
 		if c.out.Spec.ContainerRuntime.Type == runtimeDocker && a.Username != "" && name == "docker.io" && len(out.Mirrors[name]) > 0 {
-			c.lose(idLost, at+".username", registryPath, "Docker would give this password to the mirrors of docker.io, too; give the pods pull secrets")
+			c.lose(idLost, at+".username", registryPath, "Docker would send this password to the mirrors of docker.io as well; use image pull secrets")
 			a.Username, a.Password = "", ""
 		}
 		c.registryLogin(name, at, a)
@@ -139,7 +139,7 @@ func (c *conversion) registry() {
 	case len(c.in.Spec.RoleGroups[groupRegistry]) == 0:
 		c.drop(registryPath+".type", "no host is in the group registry")
 	case r.Type == "harbor":
-		c.lose(idLost, registryPath+".type", registryPath, "Slipway installs no Harbor; the registry of a host is distribution's")
+		c.lose(idLost, registryPath+".type", registryPath, "Slipway does not install Harbor; it runs the Distribution registry on the host")
 	}
 }
 
@@ -151,15 +151,15 @@ func (c *conversion) registryLogin(name, from string, a auth) {
 		made.PasswordFrom = &v1alpha1.SecretSource{Env: c.variable("REGISTRY_PASSWORD_" + variable(name))}
 		c.came(to+".passwordFrom", from+".password")
 		c.comments.Add(to+".passwordFrom", passwordComment)
-		c.warn(idInlinePassword, from+".password", "", "the password of "+name+" is not copied: others may read a file",
-			"put it in the variable "+made.PasswordFrom.Env+", or in a file of mode 0600: passwordFrom: {file: PATH}", "")
+		c.warn(idInlinePassword, from+".password", "", "the password of "+name+" is not copied: others could read the file",
+			"set the variable "+made.PasswordFrom.Env+", or use a file of mode 0600: passwordFrom: {file: PATH}", "")
 	} else if a.Password != "" {
-		c.drop(from+".password", "there is no user whose password it is")
+		c.drop(from+".password", "the password has no user")
 	}
 	switch {
 	case a.CAFile == "":
 	case a.SkipTLSVerify || a.PlainHTTP:
-		c.drop(from+".caFile", "no certificate of this registry is looked at")
+		c.drop(from+".caFile", "the certificate of this registry is not verified")
 	default:
 		made.CAFile = c.resolve(a.CAFile)
 		c.came(to+".caFile", from+".caFile")
@@ -186,8 +186,8 @@ func (c *conversion) dns() {
 		out.Hosts = hosts
 	}
 	if strings.TrimSpace(d.DNSEtcHosts) != strings.TrimSpace(d.NodeEtcHosts) {
-		c.warn(idOtherDefault, "spec.dns", "spec.dns.hosts", "these names are known to pods and to hosts; KubeKey keeps the two apart", "",
-			"Known to pods and to hosts; KubeKey keeps the two apart.")
+		c.warn(idOtherDefault, "spec.dns", "spec.dns.hosts", "these names apply to pods and hosts; KubeKey has separate settings for them", "",
+			"These names apply to pods and hosts; KubeKey has separate settings for them.")
 	}
 }
 
@@ -200,7 +200,7 @@ func (c *conversion) entries(hosts map[string][]string, text, from string) {
 			continue
 		}
 		if _, err := netip.ParseAddr(words[0]); err != nil || len(words) < 2 {
-			c.refuse(idInvalidValue, from, strconv.Quote(strings.TrimSpace(line))+" is no line of a hosts file", "write an address and names behind it")
+			c.refuse(idInvalidValue, from, strconv.Quote(strings.TrimSpace(line))+" is not a line of a hosts file", "write an address, followed by names")
 			continue
 		}
 		at := words[0]
@@ -221,7 +221,7 @@ func (c *conversion) system() {
 		from := fmt.Sprintf("spec.system.ntpServers[%d]", i)
 		if h, ok := spec.HostCalled(c.out, server); ok {
 			c.lose(idLost, from, "spec.system",
-				"KubeKey has the host "+h.Name+" serve the time to the others, and Slipway sets up no time server: write one that there is, or set one up yourself")
+				"in KubeKey the host "+h.Name+" serves time to the other hosts, but Slipway does not set up time servers: use an existing server, or set one up")
 			continue
 		}
 		c.came(fmt.Sprintf("spec.system.ntpServers[%d]", len(out.NTPServers)), from)

@@ -97,10 +97,10 @@ func (d *describer) kubernetes() {
 	for _, p := range parts {
 		*p.args = without(p.ExtraArgs, map[string]string{featureGates: gates})
 		if len(p.ExtraVolumes) > 0 {
-			d.note(kubernetesPath+"."+p.name, "files of the host are mounted into the "+p.name+", and a cluster file cannot say that", "arguments that name them do not work without them")
+			d.note(kubernetesPath+"."+p.name, "files of the host are mounted into the "+p.name+", and a cluster file cannot express that", "check the arguments: an argument that names such a file does not work without the mount")
 		}
 		if len(p.ExtraEnvs) > 0 {
-			d.note(kubernetesPath+"."+p.name, "variables are set for the "+p.name+", and a cluster file cannot say that", "")
+			d.note(kubernetesPath+"."+p.name, "environment variables are set for the "+p.name+", and a cluster file cannot express that", "")
 		}
 	}
 	k.Certificates.Validity = duration(c.Validity, metav1.Duration{Duration: spec.DefaultValidity})
@@ -159,7 +159,7 @@ func (d *describer) proxy() {
 		Mode string `json:"mode"`
 	}
 	if err := yaml.Unmarshal(d.s.Proxy, &conf); err != nil {
-		d.note(path, "kube-proxy's configuration cannot be read: "+err.Error(), "")
+		d.note(path, "the kube-proxy configuration cannot be read: "+err.Error(), "")
 		return
 	}
 	if conf.Mode == "" {
@@ -186,7 +186,7 @@ var kubeletHosts = []string{"clusterDNS", "clusterDomain", "resolvConf", "contai
 func (d *describer) kubelet() {
 	var conf map[string]any
 	if err := yaml.Unmarshal(d.s.Kubelet, &conf); err != nil {
-		d.note(kubernetesPath+".kubelet", "the kubelets' configuration cannot be read: "+err.Error(), "")
+		d.note(kubernetesPath+".kubelet", "the kubelet configuration cannot be read: "+err.Error(), "")
 		return
 	}
 	prune(conf)
@@ -200,7 +200,7 @@ func (d *describer) kubelet() {
 		d.out.Spec.Kubernetes.Kubelet.Config = conf
 	}
 	if d.record == nil {
-		d.comments.Add(kubernetesPath, "What kubelets were told on their hosts, by flags or files of their own, is not known to the cluster.")
+		d.comments.Add(kubernetesPath, "Kubelet settings on hosts, from flags or separate files, are not stored in the cluster and are not included.")
 	}
 }
 
@@ -226,7 +226,7 @@ func (d *describer) etcd() {
 	e := d.conf.Etcd
 	if e.External != nil {
 		if d.record == nil {
-			d.note(path, "etcd is not kubeadm's: it answers at "+strings.Join(e.External.Endpoints, ", ")+"; the file says stacked", "")
+			d.note(path, "kubeadm did not create this etcd: its endpoints are "+strings.Join(e.External.Endpoints, ", ")+"; the file has type stacked", "")
 		}
 		return
 	}
@@ -235,7 +235,7 @@ func (d *describer) etcd() {
 	}
 	d.out.Spec.Etcd.ExtraArgs = without(e.Local.ExtraArgs, nil)
 	if dir := e.Local.DataDir; dir != "" && dir != "/var/lib/etcd" {
-		d.note(path, "etcd keeps its data in "+dir+", and a cluster of Slipway's in /var/lib/etcd", "")
+		d.note(path, "etcd stores its data in "+dir+", but Slipway uses /var/lib/etcd", "")
 	}
 }
 
@@ -250,7 +250,7 @@ func (d *describer) network() {
 	const path = "spec.network"
 	n.PodCIDR, n.ServiceCIDR = split(c.PodSubnet), split(c.ServiceSubnet)
 	if len(n.PodCIDR) == 0 {
-		d.note(path, "kubeadm was given no range for pods: write the one that the network plugin uses", "")
+		d.note(path, "kubeadm has no pod range: write the range that the network plugin uses", "")
 	}
 	n.Plugin = "none"
 	if d.s.Flannel != nil {
@@ -266,9 +266,9 @@ func (d *describer) network() {
 	}
 	switch len(seen) {
 	case 0:
-		d.note(path+".plugin", "no network plugin was recognised", "with none, you bring your own")
+		d.note(path+".plugin", "no known network plugin was found", "keep plugin none, and install the network plugin yourself")
 	default:
-		d.note(path+".plugin", "the network is "+strings.Join(seen, " and ")+"'s, which a cluster file cannot say yet", "with none, you install it yourself")
+		d.note(path+".plugin", "the network plugin is "+strings.Join(seen, " and ")+", which a cluster file cannot express yet", "keep plugin none, and install the network plugin yourself")
 	}
 }
 
@@ -283,17 +283,17 @@ func (d *describer) flannel(path string) {
 		} `json:"Backend"`
 	}
 	if err := json.Unmarshal(d.s.Flannel, &conf); err != nil {
-		d.note(path+".plugin", "flannel's configuration cannot be read: "+err.Error(), "")
+		d.note(path+".plugin", "the flannel configuration cannot be read: "+err.Error(), "")
 		return
 	}
 	b := conf.Backend
 	if b.Type != "vxlan" && b.Type != "host-gw" {
-		d.note(path+".plugin", "the network is flannel's with the backend "+b.Type+", which a cluster file cannot say", "with none, you install it yourself")
+		d.note(path+".plugin", "the network plugin is flannel with the backend "+b.Type+", which a cluster file cannot express", "keep plugin none, and install the network plugin yourself")
 		return
 	}
 	n.Plugin, n.Flannel.Backend, n.Flannel.MTU = "flannel", b.Type, b.MTU
 	if b.DirectRouting {
-		d.note(path+".flannel", "flannel routes directly between hosts of one network, and a cluster file cannot say that", "")
+		d.note(path+".flannel", "flannel uses direct routing between hosts of one network, and a cluster file cannot express that", "")
 	}
 }
 

@@ -65,7 +65,7 @@ type Description struct {
 func Describe(s State, o Options) (*Description, error) {
 	d := &describer{s: s, o: o, out: &v1alpha1.Cluster{}, comments: spec.Comments{}}
 	d.out.APIVersion, d.out.Kind = v1alpha1.APIVersion, spec.Kind
-	d.comments.Add("", "Derived from a cluster that runs by 'slipway create config --from-cluster'.")
+	d.comments.Add("", "Generated from a running cluster by 'slipway create config --from-cluster'.")
 	if err := d.parse(); err != nil {
 		return nil, err
 	}
@@ -101,12 +101,12 @@ type describer struct {
 
 func (d *describer) parse() error {
 	if err := yaml.Unmarshal(d.s.Cluster, &d.conf); err != nil {
-		return fmt.Errorf("reading kubeadm's configuration: %w", err)
+		return fmt.Errorf("reading the kubeadm configuration: %w", err)
 	}
 	if len(d.s.Record) > 0 {
 		d.record = &v1alpha1.Cluster{}
 		if err := yaml.Unmarshal(d.s.Record, d.record); err != nil {
-			return fmt.Errorf("reading the description that the cluster keeps: %w", err)
+			return fmt.Errorf("reading the cluster description saved in the cluster: %w", err)
 		}
 	}
 	d.out.Name = d.conf.ClusterName
@@ -145,7 +145,7 @@ func (d *describer) hosts() {
 			case remoteAddress(a.Address):
 				h.Address = a.Address
 			default:
-				d.note(path, "the node says that its address is "+strconv.Quote(a.Address)+", which is not one of another machine", "write its address")
+				d.note(path, "the node has the address "+strconv.Quote(a.Address)+", which other machines cannot reach", "write the address of the host")
 			}
 		}
 		if _, plane := n.Labels[controlPlaneLabel]; plane {
@@ -156,10 +156,10 @@ func (d *describer) hosts() {
 		}
 		if r, _, _ := strings.Cut(n.Status.NodeInfo.ContainerRuntimeVersion, "://"); r != "containerd" && r != "" && !runtimes[r] {
 			runtimes[r] = true
-			d.note("spec.containerRuntime", "nodes run containers with "+r+"; the file says containerd", "")
+			d.note("spec.containerRuntime", "nodes use the container runtime "+r+"; the file has containerd", "")
 		}
 		if v := n.Status.NodeInfo.KubeletVersion; v != d.conf.KubernetesVersion && v != "" {
-			d.note(path, "the kubelet of "+n.Name+" is "+v+", and the cluster "+d.conf.KubernetesVersion, "")
+			d.note(path, "the kubelet of "+n.Name+" is "+v+", but the cluster is "+d.conf.KubernetesVersion, "")
 		}
 		d.out.Spec.Hosts = append(d.out.Spec.Hosts, h)
 	}
@@ -219,13 +219,13 @@ func (d *describer) logins() {
 	s.User, s.PrivateKeyFile = d.o.User, d.o.PrivateKeyFile
 	if s.User == "" {
 		s.User = spec.DefaultSSHUser
-		d.comments.Add("spec.ssh", "TODO: how to log in to the hosts is not known to the cluster.")
-		d.comments.Add("spec.ssh", "Set user, and privateKeyFile or passwordFrom; without them root, the agent and the usual keys are tried.")
+		d.comments.Add("spec.ssh", "TODO: the cluster does not store how to log in to its hosts.")
+		d.comments.Add("spec.ssh", "Set user, and privateKeyFile or passwordFrom; by default Slipway uses root, the agent and the default keys.")
 	} else if s.User != spec.DefaultSSHUser {
 		yes := true
 		s.Sudo = &yes
 	}
-	d.comments.Add("spec.hosts", "TODO: SSH goes to address. Here it is the node's own; write another where that cannot be reached, and the node's own to internalAddress.")
+	d.comments.Add("spec.hosts", "TODO: SSH connects to address, which is the node's address here. If it is unreachable, write another address, and move this one to internalAddress.")
 }
 
 // endpoint is the name, or the address, that kubeadm was given.
@@ -242,13 +242,13 @@ func (d *describer) endpoint() {
 	ip, noAddress := netip.ParseAddr(host)
 	switch {
 	case host == "" || own:
-		d.note(path, "the cluster has no name for its control plane, which a cluster of Slipway's has", "leave it to Slipway, or write domain")
+		d.note(path, "the cluster has no name for its control plane, but Slipway needs one", "leave the choice to Slipway, or write domain")
 	case ip.IsLoopback() || host == "localhost":
 		out.Mode = v1alpha1.EndpointHAProxy
-		d.note(path, "nodes reach the API at "+host+", by something on each of them", "mode haproxy is Slipway's way to do so; write domain for its name")
+		d.note(path, "nodes reach the API at "+host+", through a proxy on each node", "use mode haproxy, which does the same; write domain for the name")
 	case noAddress == nil:
 		out.Mode, out.Address = v1alpha1.EndpointExternal, host
-		d.note(path, "nodes reach the API at the address "+host+"; a cluster of Slipway's has a name for it besides", "leave the name to Slipway, or write domain")
+		d.note(path, "nodes reach the API at the address "+host+"; a Slipway cluster also has a name for it", "leave the name to Slipway, or write domain")
 	default:
 		out.Domain = host
 		if d.record == nil {
@@ -260,17 +260,17 @@ func (d *describer) endpoint() {
 // unknownMode is of a name whose meaning the API does not say.
 func (d *describer) unknownMode(path, host string, planes int) {
 	if host == "api."+d.out.Name+".internal" {
-		d.note(path, "the name "+host+" is one that Slipway gives, and the record that says what it leads to is gone", "without a mode it is Slipway's default; write another if the cluster had one")
+		d.note(path, "the name "+host+" was chosen by Slipway, but the saved endpoint settings are missing", "leave mode out for the default, or write the mode that the cluster had")
 		return
 	}
 	if planes > 1 {
 		d.out.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointExternal
-		d.note(path, "nodes reach the API at "+host+", and the cluster does not say what that leads to",
-			"mode external is right where DNS or a load balancer of yours answers for it")
+		d.note(path, "nodes reach the API at "+host+", and the cluster does not store what is behind this name",
+			"use mode external if the name belongs to DNS or to your load balancer")
 		return
 	}
-	d.note(path, "nodes reach the API at "+host+", and the cluster does not say what that leads to",
-		"without a mode it is the control plane itself; write mode: external where a load balancer of yours answers for it")
+	d.note(path, "nodes reach the API at "+host+", and the cluster does not store what is behind this name",
+		"leave mode out to use the control plane directly; write mode: external if the name belongs to your load balancer")
 }
 
 // splitEndpoint takes host:port apart; the port is 0 if it is the usual one.

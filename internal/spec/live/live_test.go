@@ -171,7 +171,7 @@ func TestParts(t *testing.T) {
 		},
 		{
 			reason: "another runtime is named once", change: func(s *State) { s.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.30" },
-			get: func(c *v1alpha1.Cluster) any { return c.Spec.ContainerRuntime.Type }, want: "containerd", says: "nodes run containers with cri-o",
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.ContainerRuntime.Type }, want: "containerd", says: "nodes use the container runtime cri-o",
 		},
 		{
 			reason: "a node that lags behind is named", change: func(s *State) { s.Nodes[0].Status.NodeInfo.KubeletVersion = "v1.36.4" },
@@ -185,10 +185,10 @@ func TestParts(t *testing.T) {
 
 		{
 			reason: "the endpoint's name, and a port that is not the usual", change: replace(":6443", ":8443"), get: endpoint,
-			want: v1alpha1.ControlPlaneEndpoint{Domain: "api.lab.example.com", Port: 8443}, says: "does not say what that leads to",
+			want: v1alpha1.ControlPlaneEndpoint{Domain: "api.lab.example.com", Port: 8443}, says: "does not store what is behind this name",
 		},
 		{reason: "the control plane's own address is no name", change: replace("api.lab.example.com", "10.0.0.11"), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no name for its control plane"},
-		{reason: "a balancer on every node", change: replace("api.lab.example.com:6443", "127.0.0.1:6443"), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy}, says: "by something on each of them"},
+		{reason: "a balancer on every node", change: replace("api.lab.example.com:6443", "127.0.0.1:6443"), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy}, says: "through a proxy on each node"},
 		{reason: "no endpoint", change: replace("controlPlaneEndpoint: api.lab.example.com:6443\n", ""), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no name for its control plane"},
 		{
 			reason: "an address of something else", change: replace("api.lab.example.com:6443", "'[fd00::9]:6443'"), get: endpoint,
@@ -196,11 +196,11 @@ func TestParts(t *testing.T) {
 		},
 		{
 			reason: "a name that Slipway gave", change: replace("api.lab.example.com", "api.lab.internal"), get: endpoint,
-			want: v1alpha1.ControlPlaneEndpoint{Domain: "api.lab.internal"}, says: "is one that Slipway gives",
+			want: v1alpha1.ControlPlaneEndpoint{Domain: "api.lab.internal"}, says: "was chosen by Slipway",
 		},
 		{
 			reason: "several control planes behind a name", change: func(s *State) { s.Nodes = append(s.Nodes, node("cp2", "10.0.0.13", plane, alone)) }, get: endpoint,
-			want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "api.lab.example.com"}, says: "does not say what that leads to",
+			want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "api.lab.example.com"}, says: "does not store what is behind this name",
 		},
 
 		{reason: "another domain", change: replace("cluster.local", "k8s.lab"), get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.DNSDomain }, want: "k8s.lab"},
@@ -239,7 +239,7 @@ func TestParts(t *testing.T) {
 			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.APIServer.CertSANs }, want: []string{"k8s.example.com"},
 		},
 		{reason: "mounts cannot be said", change: extend("apiServer: {extraVolumes: [{name: a}], extraEnvs: [{name: B}]}"), says: "files of the host are mounted into the apiServer"},
-		{reason: "variables cannot be said", change: extend("apiServer: {extraEnvs: [{name: B}]}"), says: "variables are set for the apiServer"},
+		{reason: "variables cannot be said", change: extend("apiServer: {extraEnvs: [{name: B}]}"), says: "environment variables are set for the apiServer"},
 		{
 			reason: "validity that is not the usual", change: extend("certificateValidityPeriod: 100h0m0s\ncaCertificateValidityPeriod: 87600h0m0s"),
 			get: func(c *v1alpha1.Cluster) any {
@@ -260,7 +260,7 @@ func TestParts(t *testing.T) {
 			reason: "etcd's arguments", change: extend("etcd: {local: {dataDir: /var/lib/etcd, extraArgs: {quota-backend-bytes: '4294967296'}}}"),
 			get: func(c *v1alpha1.Cluster) any { return c.Spec.Etcd.ExtraArgs }, want: m{"quota-backend-bytes": "4294967296"},
 		},
-		{reason: "etcd elsewhere on the disk", change: extend("etcd: {local: {dataDir: /data}}"), says: "etcd keeps its data in /data"},
+		{reason: "etcd elsewhere on the disk", change: extend("etcd: {local: {dataDir: /data}}"), says: "etcd stores its data in /data"},
 		{reason: "an etcd of others", change: extend("etcd: {external: {endpoints: ['https://10.0.0.9:2379']}}"), says: "it answers at https://10.0.0.9:2379"},
 
 		{reason: "flannel's settings", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"host-gw","MTU":1400}}`) }, get: network, want: []any{"flannel", v1alpha1.Flannel{Backend: "host-gw", MTU: 1400}}},
@@ -269,8 +269,8 @@ func TestParts(t *testing.T) {
 		{reason: "flannel that cannot be read", change: func(s *State) { s.Flannel = []byte(`{`) }, get: network, want: []any{"none", v1alpha1.Flannel{}}, says: "cannot be read"},
 		{reason: "another plugin", change: func(s *State) {
 			s.Flannel, s.DaemonSets = nil, []string{"kube-system/kube-proxy", "calico-system/calico-node"}
-		}, get: network, want: []any{"none", v1alpha1.Flannel{}}, says: "the network is calico's"},
-		{reason: "no plugin", change: func(s *State) { s.Flannel = nil }, get: network, want: []any{"none", v1alpha1.Flannel{}}, says: "no network plugin was recognised"},
+		}, get: network, want: []any{"none", v1alpha1.Flannel{}}, says: "the network plugin is calico"},
+		{reason: "no plugin", change: func(s *State) { s.Flannel = nil }, get: network, want: []any{"none", v1alpha1.Flannel{}}, says: "no known network plugin was found"},
 
 		{
 			reason: "DNS servers of its own", change: func(s *State) {

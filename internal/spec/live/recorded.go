@@ -29,8 +29,8 @@ func (d *describer) recorded() {
 	out.Etcd.Type = r.Etcd.Type
 	d.recordedRegistry(r.Registry)
 	for _, h := range r.Hooks {
-		d.note("spec.hooks", "the record has the hook "+strconv.Quote(h.Name)+" ("+strconv.Quote(string(h.Phase))+", script "+strconv.Quote(h.Script)+")",
-			"write it again if it is yours: scripts run as root on hosts")
+		d.note("spec.hooks", "the saved description has the hook "+strconv.Quote(h.Name)+" ("+strconv.Quote(string(h.Phase))+", script "+strconv.Quote(h.Script)+")",
+			"write it again if you trust it: hooks run as root on hosts")
 	}
 	d.recordedHosts(r.Hosts)
 }
@@ -54,14 +54,14 @@ func (d *describer) recordedRegistry(r v1alpha1.Registry) {
 		}
 	}
 	if len(unverified) > 0 {
-		d.note(path, "the record has registries that nobody verifies: "+quoted(unverified), "write them to insecure or mirrors again if you trust them")
+		d.note(path, "the saved description has registries without certificate verification: "+quoted(unverified), "add them to insecure or mirrors again if you trust them")
 	}
 	var logins []string
 	for _, a := range r.Auths {
 		logins = append(logins, a.Registry)
 	}
 	if len(logins) > 0 {
-		d.note(path, "the record has logins, or CAs, for the registries "+quoted(logins), "write auths again, with your own secrets and files")
+		d.note(path, "the saved description has logins or CAs for the registries "+quoted(logins), "write auths again, with your own secrets and files")
 	}
 	if r.Private == nil {
 		return
@@ -70,7 +70,7 @@ func (d *describer) recordedRegistry(r v1alpha1.Registry) {
 	private.PasswordFrom, private.CertFile, private.KeyFile, private.CAFile = nil, "", "", ""
 	out.Private = &private
 	if r.Private.PasswordFrom != nil || r.Private.CertFile != "" || r.Private.KeyFile != "" || r.Private.CAFile != "" {
-		d.note(path+".private", "the cluster's own registry has a password, or a certificate, of the machine that made it",
+		d.note(path+".private", "the cluster's own registry has a password or certificate files on the machine that created the cluster",
 			"write passwordFrom, certFile, keyFile and caFile again")
 	}
 }
@@ -92,8 +92,8 @@ func (d *describer) recordedHosts(recorded []v1alpha1.Host) {
 			h.Address, h.InternalAddress = was.Address, was.InternalAddress
 			continue
 		}
-		d.note("spec.hosts["+strconv.Itoa(i)+"]", "the record says that SSH goes to "+strconv.Quote(was.Address)+", which is not an address of the node "+h.Name,
-			"write it to address if it is right, and "+was.InternalAddress+" to internalAddress")
+		d.note("spec.hosts["+strconv.Itoa(i)+"]", "in the saved description, SSH connects to "+strconv.Quote(was.Address)+", which is not an address of the node "+h.Name,
+			"write it to address if it is correct, and "+was.InternalAddress+" to internalAddress")
 	}
 }
 

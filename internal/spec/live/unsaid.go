@@ -30,11 +30,11 @@ var unsaid = []struct{ at, usual, path string }{
 func (d *describer) lost() error {
 	var all map[string]any
 	if err := yaml.Unmarshal(d.s.Cluster, &all); err != nil {
-		return fmt.Errorf("reading kubeadm's configuration: %w", err)
+		return fmt.Errorf("reading the kubeadm configuration: %w", err)
 	}
 	for _, u := range unsaid {
 		if v, ok := dig(all, u.at); ok && fmt.Sprint(v) != u.usual {
-			d.note(u.path, fmt.Sprintf("kubeadm has %s: %v, and a cluster file cannot say that", u.at, v), "")
+			d.note(u.path, fmt.Sprintf("kubeadm has %s: %v, and a cluster file cannot express that", u.at, v), "")
 		}
 	}
 	for _, at := range []string{"apiServer", "controllerManager", "scheduler", "etcd.local"} {
@@ -44,11 +44,11 @@ func (d *describer) lost() error {
 		}
 		args, _ := dig(all, at+".extraArgs")
 		for _, name := range repeated(args) {
-			d.note(path+".extraArgs", "the argument "+name+" is given more than once, and a cluster file has but the last", "")
+			d.note(path+".extraArgs", "the argument "+name+" is given more than once; the cluster file has only the last value", "")
 		}
 	}
 	if zones := zone.FindAllString(d.s.Corefile, -1); len(zones) > 1 {
-		d.note("spec.dns", "CoreDNS has zones of its own, and a cluster file cannot say that", "see the config map kube-system/coredns")
+		d.note("spec.dns", "CoreDNS has custom zones, and a cluster file cannot express that", "see the ConfigMap kube-system/coredns")
 	}
 	return nil
 }
