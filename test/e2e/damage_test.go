@@ -85,7 +85,7 @@ func (u *user) refusesBadHosts(t *testing.T, file string, machines []string, bef
 	r := u.exits(t, 2, "create", "cluster", "-f", file, "--yes")
 	u.inside(t, machines[1], "systemctl", "stop", "own-port")
 	for machine, want := range map[string][]string{
-		machines[0]: {"wrong-architecture", "its architecture is amd64, not arm64 as the file says", "set arch: amd64"},
+		machines[0]: {"wrong-architecture", "the host's architecture is amd64, but the cluster file has arm64", "write arch: amd64"},
 		machines[1]: {"port-in-use", "port 10250/tcp is in use by sshd; kubelet needs it", "stop the process, or move it to another port"},
 	} {
 		if !toldTogether(r.stderr, machine, want) {

@@ -44,12 +44,12 @@ func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Op
 	}
 	switch {
 	case runtime.GOOS != "linux":
-		return nil, fail(remote.WrongArch, "this machine runs "+runtime.GOOS+", not Linux", "name a Linux host")
+		return nil, fail(remote.WrongArch, "this machine runs "+runtime.GOOS+", not Linux", "use a Linux host")
 	case host.Arch != "" && host.Arch != runtime.GOARCH:
-		return nil, fail(remote.WrongArch, fmt.Sprintf("this machine's architecture is %s, not %s as the file says", runtime.GOARCH, host.Arch),
-			"set arch: "+runtime.GOARCH+" for it, or leave arch out")
+		return nil, fail(remote.WrongArch, fmt.Sprintf("this machine's architecture is %s, but the cluster file has %s", runtime.GOARCH, host.Arch),
+			"write arch: "+runtime.GOARCH+", or leave arch out")
 	case os.Geteuid() != 0:
-		return nil, fail(remote.SudoFailed, "setting up this machine needs root", "run slipway with sudo")
+		return nil, fail(remote.SudoFailed, "changing this machine needs root", "run slipway with sudo")
 	}
 	h, err := session.Open(ctx, host.Name, func(ctx context.Context) (*wire.Client, error) {
 		return d.connect(ctx, host.Name, opts)
@@ -72,8 +72,8 @@ func (d *Dialer) connect(ctx context.Context, name string, opts remote.Options) 
 	c, err := d.start(ctx, helper)
 	if err != nil {
 		return nil, &remote.Error{
-			Host: name, Reason: remote.NoExec, Cause: "the node helper cannot be run here: " + err.Error(),
-			Remedy: "free 20 MB in one of the directories, or remount it with exec", Err: err,
+			Host: name, Reason: remote.NoExec, Cause: "the node helper cannot run on this machine: " + err.Error(),
+			Remedy: "free 20 MB in one of the directories, or remount it with the option exec", Err: err,
 		}
 	}
 	shake, cancel := context.WithTimeoutCause(ctx, opts.Timeout, errors.New("the node helper does not answer"))
@@ -119,7 +119,7 @@ func startIn(ctx context.Context, parent string, h embedded.Helper) (*child, err
 		var says []byte
 		says, err = exec.CommandContext(ctx, path, "digest").Output()
 		if err == nil && string(says) != h.SHA256+"\n" {
-			err = errors.New("the file is damaged")
+			err = errors.New("the embedded node helper is damaged")
 		}
 	}
 	if err != nil {

@@ -116,7 +116,7 @@ func (b Boot) Run(ctx context.Context, starter Starter) (*Running, error) {
 func (b Boot) attempt(ctx context.Context, starter Starter, tty bool) (*Running, error) {
 	proc, err := starter.Start(ctx, Command, tty)
 	if err != nil {
-		return nil, b.fail(remote.HelperFailed, "the host did not start a command", "", err)
+		return nil, b.fail(remote.HelperFailed, "the host did not start the bootstrap command", "", err)
 	}
 	d := newDialog(ctx, proc, b.Timeout)
 	r, err := b.talk(d, tty)
@@ -183,7 +183,7 @@ func (b Boot) becomeRoot(d *dialog, tty bool) error {
 		if b.SudoPassword != nil {
 			var err error
 			if password, err = b.SudoPassword(); err != nil {
-				return b.fail(remote.SecretUnreadable, "the sudo password cannot be read: "+err.Error(), "correct ssh.sudoPasswordFrom, or else ssh.passwordFrom", err)
+				return b.fail(remote.SecretUnreadable, "the sudo password cannot be read: "+err.Error(), "correct ssh.sudoPasswordFrom, or ssh.passwordFrom if that one is used", err)
 			}
 			mode = "password"
 		}
@@ -216,12 +216,12 @@ func (b Boot) arch(rest string) (string, error) {
 	arch := map[string]string{"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}[machine]
 	switch {
 	case kernel != "Linux":
-		return "", b.fail(remote.WrongArch, "it runs "+kernel+", not Linux", "use a Linux host", nil)
+		return "", b.fail(remote.WrongArch, "the host runs "+kernel+", not Linux", "use a Linux host", nil)
 	case arch == "":
-		return "", b.fail(remote.WrongArch, "its architecture is "+machine, "use a host of amd64 (x86_64) or arm64 (aarch64)", nil)
+		return "", b.fail(remote.WrongArch, "the host's architecture is "+machine, "use a host with amd64 (x86_64) or arm64 (aarch64)", nil)
 	case b.Arch != "" && b.Arch != arch:
-		return "", b.fail(remote.WrongArch, fmt.Sprintf("its architecture is %s, not %s as the file says", arch, b.Arch),
-			"set arch: "+arch+" for it, or leave arch out", nil)
+		return "", b.fail(remote.WrongArch, fmt.Sprintf("the host's architecture is %s, but the cluster file has %s", arch, b.Arch),
+			"write arch: "+arch+", or leave arch out", nil)
 	}
 	return arch, nil
 }

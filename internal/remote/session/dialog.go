@@ -16,10 +16,10 @@ import (
 )
 
 var (
-	errNeedsTTY      = errors.New("sudo wants a terminal")
+	errNeedsTTY      = errors.New("sudo needs a terminal")
 	errSilentHost    = errors.New("the host does not answer")
 	errWrongPassword = errors.New("sudo asked for the password again")
-	errNoise         = fmt.Errorf("more than %d KiB came before the answer", maxNoise>>10)
+	errNoise         = fmt.Errorf("the host sent more than %d KiB before its answer", maxNoise>>10)
 )
 
 // A dialog is the bootstrap's conversation with one process. Each step is

@@ -18,18 +18,18 @@ func (b Boot) refused(word, rest string) *remote.Error {
 	switch word {
 	case "user":
 		if b.Sudo {
-			return b.fail(remote.SudoFailed, "sudo does not make "+b.User+" root", "let sudo run any command as root for "+b.User, nil)
+			return b.fail(remote.SudoFailed, "sudo does not give "+b.User+" root privileges", "allow sudo to run any command as root for "+b.User, nil)
 		}
 		return b.fail(remote.SudoFailed, b.User+" is not root", "set ssh.sudo: true, or log in as root", nil)
 	case "noexec":
-		return b.fail(remote.NoExec, "no directory of root's allows programs: /var/lib/slipway/bin, /run, /var/tmp, /tmp and /root are full, read-only or mounted noexec",
-			"free 20 MB in one of them, or remount it with exec", nil)
+		return b.fail(remote.NoExec, "no directory for root's programs is usable: /var/lib/slipway/bin, /run, /var/tmp, /tmp and /root are full, read-only or mounted noexec",
+			"free 20 MB in one of them, or remount it with the option exec", nil)
 	case "corrupt":
-		return b.fail(remote.HelperFailed, "the node helper did not arrive whole", "is the disk full? try again", nil)
+		return b.fail(remote.HelperFailed, "the node helper did not arrive completely", "check the free disk space on the host, and try again", nil)
 	case "broken":
-		return b.fail(remote.NoExec, "the node helper cannot be run", "look for SELinux, AppArmor or fapolicyd denials on the host", nil)
+		return b.fail(remote.NoExec, "the host refuses to run the node helper", "check the host for denials by SELinux, AppArmor or fapolicyd", nil)
 	}
-	return b.fail(remote.HelperFailed, fmt.Sprintf("the host answered %q", strings.TrimSpace(word+" "+rest)), "try again", nil)
+	return b.fail(remote.HelperFailed, fmt.Sprintf("the host sent an unexpected answer: %q", strings.TrimSpace(word+" "+rest)), "try again", nil)
 }
 
 // explain makes a *remote.Error of a conversation that broke off.
@@ -50,7 +50,7 @@ func (b Boot) explain(ctx context.Context, d *dialog, err error) error {
 	}
 	switch {
 	case errors.Is(err, errNoise):
-		return b.fail(remote.HelperFailed, "the login shell of "+b.User+" prints without end", "make its start-up files silent where there is no terminal", err)
+		return b.fail(remote.HelperFailed, "the login shell of "+b.User+" prints too much output", "change its start-up files so that they print nothing without a terminal", err)
 	case !d.greeted:
 		return b.fail(remote.HelperFailed, b.ended("the login shell of "+b.User, err)+quoted(said),
 			"check the shell and its start-up files: "+b.tryShell()+" must print works", err)
@@ -95,14 +95,14 @@ func (b Boot) sudo(said string, err error) error {
 	case has("must have a tty"), has("a terminal is required to run"):
 		return errNeedsTTY
 	case errors.Is(err, errWrongPassword), has("incorrect password"), has("Sorry, try again"):
-		return b.fail(remote.SudoFailed, "sudo refuses the password of "+b.User, "set ssh.sudoPasswordFrom to where the right one is", err)
+		return b.fail(remote.SudoFailed, "sudo rejects the password of "+b.User, "correct the password that ssh.sudoPasswordFrom names", err)
 	case has("password is required"), has("terminal is required to read the password"):
-		return b.fail(remote.SudoFailed, "sudo wants a password from "+b.User,
+		return b.fail(remote.SudoFailed, "sudo needs a password from "+b.User,
 			"set ssh.sudoPasswordFrom, or allow NOPASSWD in sudoers", err)
 	case has("not in the sudoers"), has("not allowed to"), has("may not run sudo"):
-		return b.fail(remote.SudoFailed, b.User+" may not use sudo", "add it to sudoers, or log in as root", err)
+		return b.fail(remote.SudoFailed, b.User+" is not allowed to use sudo", "add the user to sudoers, or log in as root", err)
 	case has("sudo: not found"), has("sudo: command not found"), has("sudo: No such file"), has("sudo: inaccessible or not found"):
-		return b.fail(remote.SudoFailed, "there is no sudo on the host", "install sudo, or log in as root", err)
+		return b.fail(remote.SudoFailed, "sudo is not installed on the host", "install sudo, or log in as root", err)
 	}
 	return b.fail(remote.SudoFailed, b.ended("sudo", err)+quoted(said), "check that `sudo true` works for "+b.User, err)
 }

@@ -227,13 +227,13 @@ func (h *Host) mismatch(err error) error {
 	if !errors.As(err, &breach) {
 		return err
 	}
-	return &remote.Error{Host: h.name, Reason: remote.HelperFailed, Cause: breach.Error(), Remedy: "this is a mistake in slipway; please report it", Err: err}
+	return &remote.Error{Host: h.name, Reason: remote.HelperFailed, Cause: breach.Error(), Remedy: "report this as a bug in slipway", Err: err}
 }
 
 func (h *Host) lost(err error) error {
 	return &remote.Error{
-		Host: h.name, Reason: remote.ConnectionLost, Cause: "the connection broke: " + root(err),
-		Remedy: "check the network and the host, then resume", Err: err,
+		Host: h.name, Reason: remote.ConnectionLost, Cause: "the connection was lost: " + root(err),
+		Remedy: "check the network and the host, and resume the operation", Err: err,
 	}
 }
 
@@ -306,7 +306,7 @@ func (h *Host) redial(ctx context.Context) (*wire.Client, error) {
 		if hopeless(err, &refused) {
 			return nil, err
 		}
-		h.opts.Log.Debug("a host cannot be reached again yet", "host", h.name, "error", err)
+		h.opts.Log.Debug("cannot reconnect to the host yet", "host", h.name, "error", err)
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
@@ -315,7 +315,7 @@ func (h *Host) redial(ctx context.Context) (*wire.Client, error) {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			return nil, h.lost(fmt.Errorf("not reached again within %s: %w", h.opts.Reconnect, err))
+			return nil, h.lost(fmt.Errorf("no connection again within %s: %w", h.opts.Reconnect, err))
 		}
 		pause = min(2*pause, 5*time.Second)
 	}

@@ -29,12 +29,12 @@ func (id *identity) addCertificate(key ssh.Signer, path string, read reader) {
 	}
 	cert, ok := public.(*ssh.Certificate)
 	if !ok || cert.CertType != ssh.UserCert {
-		id.passed = append(id.passed, file+" is not the certificate of a user")
+		id.passed = append(id.passed, file+" is not a user certificate")
 		return
 	}
 	signer, err := ssh.NewCertSigner(cert, key)
 	if err != nil {
-		id.passed = append(id.passed, file+" is not the certificate of "+path)
+		id.passed = append(id.passed, file+" is not the certificate for the key "+path)
 		return
 	}
 	id.add(signer, file)

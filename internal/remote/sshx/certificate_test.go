@@ -89,7 +89,7 @@ func TestHostCertificates(t *testing.T) {
 		"signed":             {reason: "nothing else is known of the host"},
 		"pattern":            {reason: "as OpenSSH has it", cert: func(c *ssh.Certificate) { c.ValidPrincipals = []string{"x", "127.*"} }},
 		"other name":         {reason: "the certificate of another host", cert: func(c *ssh.Certificate) { c.ValidPrincipals = []string{"10.0.0.1"} }, is: remote.HostKeyUnknown, says: `principal "127.0.0.1" not in the set`},
-		"expired":            {reason: "its time is over", cert: func(c *ssh.Certificate) { c.ValidBefore = hour }, is: remote.HostKeyUnknown, says: "its certificate is not accepted: cert has expired"},
+		"expired":            {reason: "its time is over", cert: func(c *ssh.Certificate) { c.ValidBefore = hour }, is: remote.HostKeyUnknown, says: "its certificate is not valid: cert has expired"},
 		"other CA":           {reason: "no line names it", signer: other, is: remote.HostKeyUnknown, says: "no authorities for hostname"},
 		"of a user":          {reason: "a user's certificate is not a host's", cert: func(c *ssh.Certificate) { c.CertType = ssh.UserCert }, is: remote.HostKeyUnknown, says: "presented as a host key has type 1"},
 		"none":               {reason: "a plain key is not trusted on first use where a CA should have signed it", plain: true, is: remote.HostKeyUnknown, says: "is of the CA in line 1 of "},
@@ -162,7 +162,7 @@ func TestUserCertificates(t *testing.T) {
 	dir := t.TempDir()
 	path, pub := keyFile(t, dir, "")
 	beside := func(cert ssh.PublicKey) { write(t, path+"-cert.pub", []byte(authorized(cert)+" comment\n")) }
-	refusal(t, connect(v1alpha1.SSH{PrivateKeyFile: path}, options(t)), remote.AuthFailed, "refuses the key of "+path)
+	refusal(t, connect(v1alpha1.SSH{PrivateKeyFile: path}, options(t)), remote.AuthFailed, "rejects the key of "+path)
 	beside(certify(t, ca, pub, ssh.UserCert, "root", nil))
 	if err := connect(v1alpha1.SSH{PrivateKeyFile: path}, options(t)); err != nil {
 		t.Errorf("a certificate beside the key: %v", err)
@@ -184,9 +184,9 @@ func TestUserCertificates(t *testing.T) {
 	}{
 		"expired":    {certify(t, ca, pub, ssh.UserCert, "root", func(c *ssh.Certificate) { c.ValidBefore = 1 << 30 }), `certificate "id-1" of ` + ssh.FingerprintSHA256(pub) + ", valid until 2004-01-10T13:37:04Z"},
 		"other CA":   {certify(t, other, pub, ssh.UserCert, "root", nil), `-cert.pub certificate "id-1" of`},
-		"other key":  {certify(t, ca, other.PublicKey(), ssh.UserCert, "root", nil), "-cert.pub is not the certificate of " + path},
-		"of a host":  {certify(t, ca, pub, ssh.HostCert, "root", nil), "-cert.pub is not the certificate of a user"},
-		"only a key": {pub, "-cert.pub is not the certificate of a user"},
+		"other key":  {certify(t, ca, other.PublicKey(), ssh.UserCert, "root", nil), "-cert.pub is not the certificate for the key " + path},
+		"of a host":  {certify(t, ca, pub, ssh.HostCert, "root", nil), "-cert.pub is not a user certificate"},
+		"only a key": {pub, "-cert.pub is not a user certificate"},
 	}
 	for name, tc := range refusals {
 		t.Run(name, func(t *testing.T) {

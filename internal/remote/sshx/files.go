@@ -54,7 +54,7 @@ func readConfig(home, name string) ([]byte, error) {
 	}
 	return readChecked(name, maxConfig, func(st *syscall.Stat_t) error {
 		if st.Mode&0o002 != 0 || st.Mode&0o020 != 0 && int(st.Gid) != gid {
-			return errors.New("other users may write it; run chmod go-w")
+			return errors.New("other users can write to it; run chmod go-w")
 		}
 		return belongs(st, uid, os.Geteuid())
 	})
@@ -74,7 +74,7 @@ func readChecked(name string, limit int64, check func(*syscall.Stat_t) error) ([
 		return nil, err
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); !ok {
-		err = errors.New("its owner is not known")
+		err = errors.New("its owner is unknown")
 	} else {
 		err = check(st)
 	}
@@ -89,7 +89,7 @@ func readChecked(name string, limit int64, check func(*syscall.Stat_t) error) ([
 func belongs(st *syscall.Stat_t, uid, reader int) error {
 	secret := st.Mode&0o004 == 0 && reader == 0
 	if int(st.Uid) != uid && (st.Uid != 0 || secret) {
-		return fmt.Errorf("it belongs to user %d, not to user %d", st.Uid, uid)
+		return fmt.Errorf("it belongs to user %d instead of user %d", st.Uid, uid)
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ func TestBelongs(t *testing.T) {
 		"the person's, read by root": {person, 0o600, 0, ""},
 		"root's, for all":            {0, 0o644, 0, ""},
 		"root's, for a group":        {0, 0o640, person, ""},
-		"root's secret, by root":     {0, 0o640, 0, "it belongs to user 0, not to user 1000"},
-		"another's":                  {1001, 0o644, person, "it belongs to user 1001, not to user 1000"},
+		"root's secret, by root":     {0, 0o640, 0, "it belongs to user 0 instead of user 1000"},
+		"another's":                  {1001, 0o644, person, "it belongs to user 1001 instead of user 1000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := syscall.Stat_t{Uid: tc.owner, Mode: tc.mode}

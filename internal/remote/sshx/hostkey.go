@@ -19,7 +19,7 @@ import (
 
 // errOtherKey is a host that shows a key of another type than the pinned
 // fingerprint may be of.
-var errOtherKey = errors.New("another key type is to be tried")
+var errOtherKey = errors.New("another host key type must be tried")
 
 // hostKeys decides whether a server has the right key. A revoked key is always
 // refused. Else the key that the cluster file pins decides, else known_hosts:
@@ -66,7 +66,7 @@ func newHostKeys(to endpoint, opts remote.Options) (*hostKeys, error) {
 	case pin != "":
 		key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(pin))
 		if err != nil {
-			return nil, to.fail(remote.HostKeyUnknown, "hostKey is neither a public key nor a fingerprint", `write "ssh-ed25519 AAAA…" or "SHA256:…", as `+"`ssh-keyscan` and `ssh-keygen -l` print them", err)
+			return nil, to.fail(remote.HostKeyUnknown, "ssh.hostKey is neither a public key nor a fingerprint", `write "ssh-ed25519 AAAA…" or "SHA256:…", from the output of `+"`ssh-keyscan` or `ssh-keygen -l`", err)
 		}
 		k.wanted, k.trust.authorities = []knownKey{{key: key, file: "ssh.hostKey"}}, nil
 	}
@@ -103,7 +103,7 @@ func (k *hostKeys) read() error {
 	})
 	if err != nil {
 		return k.to.fail(remote.HostKeyUnknown, "the known host keys cannot be read: "+err.Error(),
-			"make the file readable: it may revoke the key of "+k.to.hostport(), err)
+			"make the file readable: it can revoke the key of "+k.to.hostport(), err)
 	}
 	k.trust, k.wanted = t, t.keys
 	return nil
@@ -148,7 +148,7 @@ func (k *hostKeys) check(_ string, _ net.Addr, key ssh.PublicKey) error {
 
 func (k *hostKeys) judge(key ssh.PublicKey) error {
 	if r, revoked := k.trust.revocation(key); revoked {
-		return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("the host key of %s is revoked in %s", k.to.hostport(), r.place()), "do not trust this host; give it a new key", nil)
+		return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("the host key of %s is revoked in %s", k.to.hostport(), r.place()), "do not trust this host before it has a new key", nil)
 	}
 	if cert, ok := key.(*ssh.Certificate); ok {
 		if k.invalid = k.certified(cert); k.invalid != nil {
@@ -177,7 +177,7 @@ func (k *hostKeys) judge(key ssh.PublicKey) error {
 // certified checks the certificate of a server.
 func (k *hostKeys) certified(cert *ssh.Certificate) error {
 	if cert.Signature.Format == ssh.KeyAlgoRSA {
-		return errors.New("it is signed with SHA-1")
+		return errors.New("the certificate is signed with SHA-1")
 	}
 	checker := ssh.CertChecker{IsHostAuthority: func(key ssh.PublicKey, _ string) bool {
 		return slices.ContainsFunc(k.trust.authorities, func(a knownKey) bool { return same(a.key, key) })
@@ -193,12 +193,12 @@ func (k *hostKeys) certified(cert *ssh.Certificate) error {
 // unsigned is the refusal of a host whose key a CA should have signed: its
 // plain key is not trusted on first use.
 func (k *hostKeys) unsigned(key ssh.PublicKey) *remote.Error {
-	cause := "it shows no certificate"
+	cause := "it has no certificate"
 	if k.invalid != nil {
-		cause = "its certificate is not accepted: " + strings.TrimPrefix(k.invalid.Error(), "ssh: ")
+		cause = "its certificate is not valid: " + strings.TrimPrefix(k.invalid.Error(), "ssh: ")
 	}
 	lines := list(k.trust.authorities, knownKey.place)
-	return k.to.fail(remote.HostKeyUnknown, fmt.Sprintf("%s is of the CA in %s, but %s", k.to.hostport(), lines, cause),
+	return k.to.fail(remote.HostKeyUnknown, fmt.Sprintf("%s must have a host certificate from the CA in %s, but %s", k.to.hostport(), lines, cause),
 		"sign its host key for the name "+cmp.Or(k.to.alias, k.to.address)+" (`ssh-keygen -s CA -h -n NAME`), or compare "+ssh.FingerprintSHA256(key)+" with "+onConsole([]ssh.PublicKey{key})+" and set ssh.hostKey", k.invalid)
 }
 
@@ -218,22 +218,22 @@ func (k *hostKeys) changed(shown ...ssh.PublicKey) *remote.Error {
 	shown = append(slices.Clone(k.shown), shown...)
 	now := "it no longer has a key of the known type"
 	if len(shown) > 0 {
-		now = "it shows " + list(shown, func(key ssh.PublicKey) string { return key.Type() + " " + ssh.FingerprintSHA256(key) })
+		now = "it has " + list(shown, func(key ssh.PublicKey) string { return key.Type() + " " + ssh.FingerprintSHA256(key) })
 	}
 	if k.invalid != nil {
-		now += " and a certificate that is not accepted (" + strings.TrimPrefix(k.invalid.Error(), "ssh: ") + ")"
+		now += " and a certificate that is not valid (" + strings.TrimPrefix(k.invalid.Error(), "ssh: ") + ")"
 	}
 	if k.to.hostKey != "" {
 		want := k.fingerprint
 		if want == "" {
 			want = ssh.FingerprintSHA256(k.wanted[0].key)
 		}
-		return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("%s is not the host that ssh.hostKey names: %s, not %s", at, now, want),
-			"check the address; if the host was installed anew, compare with "+onConsole(shown)+", then correct ssh.hostKey", nil)
+		return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("%s does not match ssh.hostKey: %s, expected %s", at, now, want),
+			"check the address; if the host was reinstalled, compare with "+onConsole(shown)+", then correct ssh.hostKey", nil)
 	}
 	known, lines := list(k.wanted, knownKey.String), list(k.wanted, knownKey.place)
-	return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("the host key of %s has changed: %s, not %s", at, now, known),
-		"someone may be in between; if the host was installed anew, compare with "+onConsole(shown)+", then remove "+lines, nil)
+	return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("the host key of %s has changed: %s, expected %s", at, now, known),
+		"check for an attack on the connection; if the host was reinstalled, compare with "+onConsole(shown)+", then remove "+lines, nil)
 }
 
 func list[T any](items []T, text func(T) string) string {
@@ -260,8 +260,8 @@ func onConsole(shown []ssh.PublicKey) string {
 func (k *hostKeys) firstUse(key ssh.PublicKey) error {
 	at, fp := k.to.hostport(), ssh.FingerprintSHA256(key)
 	if k.opts.KnownHosts == "" {
-		return k.to.fail(remote.HostKeyUnknown, fmt.Sprintf("the host key of %s is not known: it shows %s %s", at, key.Type(), fp),
-			"add it to ~/.ssh/known_hosts, or set ssh.hostKey"+k.to.knownNote, nil)
+		return k.to.fail(remote.HostKeyUnknown, fmt.Sprintf("the host key of %s is unknown: it has %s %s", at, key.Type(), fp),
+			"add the key to ~/.ssh/known_hosts, or set ssh.hostKey"+k.to.knownNote, nil)
 	}
 	// Another connection or manager may have been first.
 	first := false
@@ -279,14 +279,14 @@ func (k *hostKeys) firstUse(key ssh.PublicKey) error {
 	case errors.As(err, &refused):
 		return refused
 	case err != nil:
-		return k.to.fail(remote.HostKeyUnknown, "the host key of "+at+" cannot be kept: "+innermost(err), "make "+k.opts.KnownHosts+" writable", err)
+		return k.to.fail(remote.HostKeyUnknown, "the host key of "+at+" cannot be saved: "+innermost(err), "make "+k.opts.KnownHosts+" writable", err)
 	case !first:
 		return k.judge(key)
 	}
 	if k.to.knownNote != "" {
-		k.opts.Log.Warn("host keys are not looked up everywhere"+k.to.knownNote, "host", k.to.host)
+		k.opts.Log.Warn("some host key settings are not used"+k.to.knownNote, "host", k.to.host)
 	}
-	k.opts.Log.Info("host key seen first and kept", "host", k.to.host, "address", at, "key", fp, "file", k.opts.KnownHosts)
+	k.opts.Log.Info("saved a new host key", "host", k.to.host, "address", at, "key", fp, "file", k.opts.KnownHosts)
 	k.wanted = []knownKey{{key: key, file: k.opts.KnownHosts}}
 	return nil
 }

@@ -69,19 +69,19 @@ func (l login) open(ctx context.Context, to endpoint, opts remote.Options) (*ide
 	switch {
 	case l.agent:
 		if os.Getenv("SSH_AUTH_SOCK") == "" {
-			return nil, to.fail(remote.KeyUnreadable, "there is no SSH agent: SSH_AUTH_SOCK is not set", "start one (`eval $(ssh-agent)`, `ssh-add`), or name a key with ssh.privateKeyFile", nil)
+			return nil, to.fail(remote.KeyUnreadable, "SSH_AUTH_SOCK is not set, so there is no SSH agent", "start an agent (`eval $(ssh-agent)`, `ssh-add`), or name a key with ssh.privateKeyFile", nil)
 		}
 		if err = id.addAgent(ctx); err != nil {
 			err = to.fail(remote.KeyUnreadable, "the SSH agent does not answer: "+innermost(err), "check SSH_AUTH_SOCK and `ssh-add -l`", err)
 		} else if len(id.signers) == 0 {
-			err = to.fail(remote.KeyUnreadable, "the SSH agent holds no key", "add one with `ssh-add`", nil)
+			err = to.fail(remote.KeyUnreadable, "the SSH agent has no key", "run `ssh-add` to add a key", nil)
 		}
 	case l.keyFile != "":
 		err = id.addFile(ctx, expand(l.keyFile, opts.Home), l.passphrase, to, argument)
 	case id.password == "":
 		id.addUsual(ctx, opts.Home, to)
 		if len(id.signers) == 0 {
-			err = to.fail(remote.KeyUnreadable, "there is nothing to log in with: no agent, and no usable key in "+filepath.Join(opts.Home, ".ssh")+id.notes(),
+			err = to.fail(remote.KeyUnreadable, "no login method is available: no agent, and no usable key in "+filepath.Join(opts.Home, ".ssh")+id.notes(),
 				"name a key with ssh.privateKeyFile, or a password with ssh.passwordFrom", nil)
 		}
 	}
@@ -172,7 +172,7 @@ func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alph
 	switch {
 	case err == nil:
 	case !errors.As(err, &locked):
-		return to.fail(remote.KeyUnreadable, fmt.Sprintf("%s is no private key: %s", path, innermost(err)), "name the private key itself, not the .pub beside it", err)
+		return to.fail(remote.KeyUnreadable, fmt.Sprintf("%s is not a private key: %s", path, innermost(err)), "name the private key file, which has no .pub suffix", err)
 	case passphrase == nil:
 		if s = id.fromAgent(ctx, path, locked.PublicKey, read); s != nil {
 			break
@@ -184,7 +184,7 @@ func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alph
 			return to.fail(remote.KeyUnreadable, "the passphrase of "+path+" cannot be read: "+err.Error(), "correct ssh.passphraseFrom", err)
 		}
 		if s, err = ssh.ParsePrivateKeyWithPassphrase(raw, []byte(text)); err != nil {
-			return to.fail(remote.KeyUnreadable, "the passphrase does not open "+path, "correct ssh.passphraseFrom", err)
+			return to.fail(remote.KeyUnreadable, "the passphrase does not decrypt "+path, "correct ssh.passphraseFrom", err)
 		}
 	}
 	id.addCertificate(s, path, read)
@@ -275,7 +275,7 @@ func (id *identity) challenge(_, _ string, questions []string, echos []bool) ([]
 			return nil, errors.New("the server asks for more than a password")
 		}
 		if id.askedPassword {
-			return nil, errors.New("the password was given already")
+			return nil, errors.New("the password was already sent")
 		}
 		answers[i] = id.password
 	}
@@ -290,26 +290,26 @@ func (id *identity) refused(to endpoint, err error) *remote.Error {
 	remedy := ""
 	if len(id.signers) > 0 {
 		if id.askedKeys {
-			causes = append(causes, "refuses the key of "+strings.Join(id.names, ", of ")+id.notes())
-			remedy = "add its public key to ~/.ssh/authorized_keys of " + to.user + " there, or name another with ssh.privateKeyFile"
+			causes = append(causes, "rejects the key of "+strings.Join(id.names, ", of ")+id.notes())
+			remedy = "add its public key to ~/.ssh/authorized_keys of " + to.user + " on the host, or name another key with ssh.privateKeyFile"
 		} else {
-			causes = append(causes, "takes no keys")
+			causes = append(causes, "does not accept keys")
 			remedy = "set ssh.passwordFrom"
 		}
 	}
 	if id.password != "" {
 		if id.askedPassword {
-			causes = append(causes, "refuses the password: it is wrong, or "+to.user+" may not log in with one")
-			remedy = "correct ssh.passwordFrom; for root, sshd wants PermitRootLogin yes"
+			causes = append(causes, "rejects the password: it is wrong, or "+to.user+" is not allowed to log in with a password")
+			remedy = "correct ssh.passwordFrom; for root, sshd needs PermitRootLogin yes"
 		} else {
-			causes = append(causes, "takes no passwords from "+to.user)
-			remedy = "use a key (ssh.privateKeyFile), or allow PasswordAuthentication there"
+			causes = append(causes, "does not accept passwords from "+to.user)
+			remedy = "use a key (ssh.privateKeyFile), or set PasswordAuthentication yes in its sshd_config"
 		}
 	}
 	cause := who + " " + strings.Join(causes, " and ")
 	var network net.Error
 	if errors.As(err, &network) {
-		return to.fail(remote.Unreachable, "the connection to "+to.hostport()+" broke during the login", "try again", err)
+		return to.fail(remote.Unreachable, "the connection to "+to.hostport()+" was lost during the login", "try again", err)
 	}
 	return to.fail(remote.AuthFailed, cause, remedy, err)
 }

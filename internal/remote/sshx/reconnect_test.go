@@ -85,7 +85,7 @@ func TestReconnectGivesUp(t *testing.T) {
 	s.SetDown(true)
 	s.Cut()
 	_, err = h.Check(t.Context(), op.List{op.SwapOff{}})
-	refusal(t, err, remote.ConnectionLost, "the connection broke")
+	refusal(t, err, remote.ConnectionLost, "the connection was lost")
 	s.SetDown(false)
 	check(t, h)
 	s.Cut()

@@ -116,7 +116,7 @@ func (e endpoint) configured(opts remote.Options, jumps bool) (endpoint, []endpo
 	}
 	var done *remote.Error
 	if err != nil && !errors.As(err, &done) {
-		err = e.fail(remote.ConfigUnusable, "the SSH configuration cannot be used: "+err.Error(), "correct that line or the file's permissions; `ssh -G "+e.address+"` shows what ssh makes of it", err)
+		err = e.fail(remote.ConfigUnusable, "the SSH configuration cannot be used: "+err.Error(), "correct that line or the permissions of the file; run `ssh -G "+e.address+"` to see how ssh reads it", err)
 	}
 	return c.endpoint.withDefaults(), c.jump, err
 }
@@ -180,9 +180,9 @@ func (c *config) decided(jumps bool) error {
 		}
 		remedy := "set " + o.field + " in the cluster file"
 		if o.option == "hostname" {
-			remedy = "write such a HostName below Host or Match host"
+			remedy = "move this HostName to a Host or Match host section"
 		}
-		return c.fail(remote.ConfigUnusable, fmt.Sprintf("%s is a Match that Slipway does not evaluate, and may set %s for %s", at, o.option, c.given), remedy, nil)
+		return c.fail(remote.ConfigUnusable, fmt.Sprintf("%s is a Match that Slipway does not evaluate, and it can set %s for %s", at, o.option, c.given), remedy, nil)
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func (c *config) keys() {
 		return
 	}
 	for _, v := range c.Unused {
-		c.identities.notes = append(c.identities.notes, "the "+v.Text+" in "+v.From.String()+" is not used")
+		c.identities.notes = append(c.identities.notes, "the "+v.Text+" in "+v.From.String()+" is ignored")
 	}
 	c.identities.only = strings.EqualFold(c.IdentitiesOnly.Text, "yes")
 	for _, v := range c.IdentityFile {
@@ -238,7 +238,7 @@ func (c *config) keys() {
 		}
 		path, err := c.path(v)
 		if err != nil {
-			c.identities.notes = append(c.identities.notes, "this IdentityFile is not used: "+err.Error())
+			c.identities.notes = append(c.identities.notes, "this IdentityFile is ignored: "+err.Error())
 			continue
 		}
 		c.identities.files = append(c.identities.files, path)
@@ -252,7 +252,7 @@ func (c *config) lists() {
 	for _, v := range c.UserKnownHostsFile {
 		path, err := c.path(v)
 		if err != nil {
-			c.knownNote += "; this UserKnownHostsFile is not used: " + err.Error()
+			c.knownNote += "; this UserKnownHostsFile is ignored: " + err.Error()
 			path = os.DevNull
 		}
 		c.knownHosts = append(c.knownHosts, path)
@@ -329,7 +329,7 @@ func jumpHost(text string) (endpoint, error) {
 	}
 	to.address = strings.Trim(to.address, "[]")
 	if to.address == "" {
-		return to, errors.New("ProxyJump names no host")
+		return to, errors.New("ProxyJump does not name a host")
 	}
 	return to, nil
 }

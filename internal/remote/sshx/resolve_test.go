@@ -41,10 +41,10 @@ func TestResolve(t *testing.T) {
 		"uri":              {"with an IPv6 address", "Host h\n ProxyJump ssh://x@[fd00::1]:24\n", "h", v1alpha1.SSH{}, "root@h port 22 through x@[fd00::1]:24 (user: default, address: cluster file, port: default, bastion: ~/.ssh/config line 2)", "", ""},
 		"jump loop":        {"bounded", "Host *\n ProxyJump jump\n", "h", v1alpha1.SSH{}, "", remote.ConfigUnusable, "there are more than 8 jump hosts before h1"},
 		"command":          {"it is not run", "ProxyCommand touch /tmp/no\n", "h", v1alpha1.SSH{}, "root@h port 22 (user: default, address: cluster file, port: default)", "", ""},
-		"match exec":       {"no program decides", "Match exec \"touch /tmp/no\"\n User x\n", "h", v1alpha1.SSH{}, "", remote.ConfigUnusable, "line 1 is a Match that Slipway does not evaluate, and may set user for h; set ssh.user in the cluster file"},
+		"match exec":       {"no program decides", "Match exec \"touch /tmp/no\"\n User x\n", "h", v1alpha1.SSH{}, "", remote.ConfigUnusable, "line 1 is a Match that Slipway does not evaluate, and it can set user for h; set ssh.user in the cluster file"},
 		"match exec, told": {"the cluster file decides", "Match exec \"touch /tmp/no\"\n User x\n", "h", v1alpha1.SSH{User: "bob"}, "bob@h port 22 (user: cluster file, address: cluster file, port: default)", "", ""},
 		"port":             {"the line is named and not quoted", "\nPort seven\n", "h", v1alpha1.SSH{}, "", remote.ConfigUnusable, "config line 2: the port is not a number from 1 to 65535"},
-		"no such token":    {"that file alone is not used", "IdentityFile %Q\nUserKnownHostsFile %Q\nIdentityFile /k\n", "h", v1alpha1.SSH{}, "root@h port 22 (user: default, address: cluster file, port: default, key: ~/.ssh/config line 3)", "", ""},
+		"no such token":    {"that file alone is ignored", "IdentityFile %Q\nUserKnownHostsFile %Q\nIdentityFile /k\n", "h", v1alpha1.SSH{}, "root@h port 22 (user: default, address: cluster file, port: default, key: ~/.ssh/config line 3)", "", ""},
 		"variables":        {"ssh knows none in HostName and ProxyJump", "Host h\n HostName ${HOME}\n ProxyJump b@${HOME}\nMatch host *\n User a\n", "h", v1alpha1.SSH{}, "a@${home} port 22 through b@${HOME}:22 (user: ~/.ssh/config line 5, address: ~/.ssh/config line 2, port: default, bastion: ~/.ssh/config line 3)", "", ""},
 		"match user":       {"who is logged in as", "Match user root\n Port 1\n", "h", v1alpha1.SSH{}, "root@h port 1 (user: default, address: cluster file, port: ~/.ssh/config line 2)", "", ""},
 		"unusable":         {"with its line", "Port 1\nUser\n", "h", v1alpha1.SSH{User: "u", Port: 22, Agent: &yes, HostKey: "SHA256:x"}, "", remote.ConfigUnusable, "config line 2: it has no value"},
@@ -108,10 +108,10 @@ func TestNotUsed(t *testing.T) {
 		is     remote.Reason
 		says   string
 	}{
-		"certificate": {"\nCertificateFile c\n", v1alpha1.SSH{}, remote.KeyUnreadable, "the CertificateFile in ~/.ssh/config line 2 is not used"},
-		"agent":       {"IdentityAgent a\n", v1alpha1.SSH{}, remote.KeyUnreadable, "the IdentityAgent in ~/.ssh/config line 1 is not used"},
-		"key":         {"IdentityFile %Q\n", v1alpha1.SSH{}, remote.KeyUnreadable, `this IdentityFile is not used: ~/.ssh/config line 1: Slipway does not expand the token "%Q"`},
-		"known hosts": {"UserKnownHostsFile %Q\n", v1alpha1.SSH{PrivateKeyFile: key}, remote.HostKeyUnknown, `this UserKnownHostsFile is not used: ~/.ssh/config line 1: Slipway does not expand the token "%Q"`},
+		"certificate": {"\nCertificateFile c\n", v1alpha1.SSH{}, remote.KeyUnreadable, "the CertificateFile in ~/.ssh/config line 2 is ignored"},
+		"agent":       {"IdentityAgent a\n", v1alpha1.SSH{}, remote.KeyUnreadable, "the IdentityAgent in ~/.ssh/config line 1 is ignored"},
+		"key":         {"IdentityFile %Q\n", v1alpha1.SSH{}, remote.KeyUnreadable, `this IdentityFile is ignored: ~/.ssh/config line 1: Slipway does not expand the token "%Q"`},
+		"known hosts": {"UserKnownHostsFile %Q\n", v1alpha1.SSH{PrivateKeyFile: key}, remote.HostKeyUnknown, `this UserKnownHostsFile is ignored: ~/.ssh/config line 1: Slipway does not expand the token "%Q"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := options(t)
@@ -224,13 +224,13 @@ func TestConfigOfAnother(t *testing.T) {
 	host := v1alpha1.Host{Name: "h1", Address: "127.0.0.1", SSH: v1alpha1.SSH{Port: 1}}
 	set("Include " + secret + "\n")
 	_, err := d.Connect(t.Context(), host, opts)
-	refusal(t, err, remote.ConfigUnusable, secret+": it belongs to user 0, not to user 4711")
+	refusal(t, err, remote.ConfigUnusable, secret+": it belongs to user 0 instead of user 4711")
 	set("IdentityFile " + roots + "\n")
 	_, err = d.Connect(t.Context(), host, opts)
-	refusal(t, err, remote.KeyUnreadable, "it belongs to user 0, not to user 4711")
+	refusal(t, err, remote.KeyUnreadable, "it belongs to user 0 instead of user 4711")
 	set("UserKnownHostsFile " + secret + "\nIdentityFile none\n")
 	_, err = d.Connect(t.Context(), host, opts)
-	refusal(t, err, remote.HostKeyUnknown, "it belongs to user 0, not to user 4711")
+	refusal(t, err, remote.HostKeyUnknown, "it belongs to user 0 instead of user 4711")
 	set("User x\n")
 	if err := os.Chmod(config, 0o666); err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func converse(ctx context.Context, host string, client *ssh.Client, sh remote.Sh
 		return 0, &remote.Error{
 			Host: host, Reason: remote.Unreachable, Err: err,
 			Cause:  fmt.Sprintf("the connection is dead: no answer for %s", aliveMissed*aliveEvery),
-			Remedy: "is the host up, and the network to it? what ran in the shell may run on there",
+			Remedy: "check the host and its network; programs in the shell may still be running",
 		}
 	case left.Load():
 		fmt.Fprintf(sh.Err, "\r\nLeft %s.\r\n", host)
@@ -191,7 +191,7 @@ func talk(client *ssh.Client, sh remote.Shell) (int, error) {
 	}
 	if t := sh.Terminal; t != nil {
 		if err := sess.RequestPty(t.Name, t.Rows, t.Columns, ssh.TerminalModes{}); err != nil {
-			return 0, fmt.Errorf("asking the host for a terminal: %w", err)
+			return 0, fmt.Errorf("requesting a terminal from the host: %w", err)
 		}
 		over := make(chan struct{})
 		defer close(over)
@@ -213,7 +213,7 @@ func talk(client *ssh.Client, sh remote.Shell) (int, error) {
 	case errors.As(err, &exit):
 		return exit.ExitStatus(), nil
 	case errors.As(err, &cut):
-		return 0, errors.New("the connection broke")
+		return 0, errors.New("the connection was lost")
 	}
 	return 0, err
 }
