@@ -181,10 +181,10 @@ func (b *builder) choose(ctx context.Context) (string, error) {
 		if err == nil {
 			return Upstream, nil
 		}
-		b.request.Tell(Progress{Phase: source.Note, Message: fmt.Sprintf("upstream does not answer (%v): compiling from modules", err)})
+		b.request.Tell(Progress{Phase: source.Note, Message: fmt.Sprintf("the upstream source does not answer (%v): compiling from modules instead", err)})
 		return Modules, ctx.Err()
 	}
-	return "", problem(IDUnknownName, "name auto, upstream or modules", "%q is no source of bundles", b.Source)
+	return "", problem(IDUnknownName, "use auto, upstream or modules", "%q is not a bundle source", b.Source)
 }
 
 func (b *builder) build(ctx context.Context) (*Bundle, error) {
@@ -206,10 +206,10 @@ func (b *builder) obtain(ctx context.Context) (*Bundle, error) {
 		if path, ok := b.cached(); ok {
 			have, err := openWhole(ctx, path)
 			if !isCorrupt(err) {
-				b.request.Tell(Progress{Phase: source.Note, Message: "taking the bundle in the cache, " + path})
+				b.request.Tell(Progress{Phase: source.Note, Message: "using the bundle in the cache, " + path})
 				return have, err
 			}
-			b.request.Tell(Progress{Phase: source.Note, Message: fmt.Sprintf("the bundle in the cache is damaged and is built again: %v", err)})
+			b.request.Tell(Progress{Phase: source.Note, Message: fmt.Sprintf("the bundle in the cache is damaged and will be built again: %v", err)})
 		}
 	}
 	name, err := b.choose(ctx)
@@ -258,7 +258,7 @@ func (b *builder) fromCache(ctx context.Context, name string, cause error) (*Bun
 	if err != nil {
 		return nil, errors.Join(cause, err)
 	}
-	b.request.Tell(Progress{Phase: source.Note, Message: fmt.Sprintf("%s does not answer: taking the bundle in the cache, %s (%v)", name, path, cause)})
+	b.request.Tell(Progress{Phase: source.Note, Message: fmt.Sprintf("%s does not answer: using the bundle in the cache, %s (%v)", name, path, cause)})
 	return have, nil
 }
 

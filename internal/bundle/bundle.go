@@ -36,7 +36,7 @@ func openDir(dir string) (*Bundle, error) {
 		return nil, explain(dir, err)
 	}
 	if base, ok := b.root.Annotations[annotationBase]; ok {
-		return nil, problem(IDBase, "`slipway bundle import` makes a whole bundle of it, where that one is in the cache", "%s is only the difference from another bundle, %s", dir, base)
+		return nil, problem(IDBase, "run `slipway bundle import` on a machine whose cache has the base bundle, to create the full bundle", "%s is a delta bundle and needs its base bundle, %s", dir, base)
 	}
 	var faults diag.List
 	for digest, size := range b.sizes() {
@@ -54,7 +54,7 @@ func (b *Bundle) load() error {
 		return err
 	}
 	invalid := func(format string, args ...any) error {
-		return problem(IDInvalid, "name a bundle that `slipway bundle build` made", string(b.dir)+": "+format, args...)
+		return problem(IDInvalid, "name a bundle that `slipway bundle build` created", string(b.dir)+": "+format, args...)
 	}
 	data, err := b.dir.Read(b.root.Digest.String(), maxManifest)
 	if err != nil {
@@ -62,7 +62,7 @@ func (b *Bundle) load() error {
 	}
 	ix, err := v1.ParseIndexManifest(bytes.NewReader(data))
 	if err != nil || ix.ArtifactType != MediaTypeArtifact || len(ix.Manifests) == 0 {
-		return invalid("an OCI image layout, but not of a Slipway bundle")
+		return invalid("an OCI image layout, but not a Slipway bundle")
 	}
 	b.index = *ix
 	if data, err = b.dir.Read(ix.Manifests[0].Digest.String(), maxManifest); err != nil {
@@ -70,7 +70,7 @@ func (b *Bundle) load() error {
 	}
 	m, err := v1.ParseManifest(bytes.NewReader(data))
 	if err != nil || m.Config.MediaType != MediaTypeConfig {
-		return invalid("its first manifest is not that of a Slipway bundle")
+		return invalid("its first manifest is not the manifest of a Slipway bundle")
 	}
 	b.artifact = *m
 	if data, err = b.dir.Read(m.Config.Digest.String(), maxManifest); err != nil {
@@ -101,7 +101,7 @@ func (b *Bundle) checkSize(digest string, want int64) string {
 	case err != nil:
 		return err.Error()
 	case got != want:
-		return fmt.Sprintf("blob %s has %d bytes instead of %d%s", digest, got, want, b.usedBy(digest))
+		return fmt.Sprintf("blob %s has %d bytes, expected %d%s", digest, got, want, b.usedBy(digest))
 	}
 	return ""
 }
@@ -192,7 +192,7 @@ func (b *Bundle) CheckDocker(arches []string) error {
 // WithoutDocker refuses to go on without a bundle that has Docker.
 func WithoutDocker(version string, arches []string, why string) error {
 	return problem(IDNoDocker,
-		fmt.Sprintf("build one, and bring it with `slipway bundle import` if that is on another machine: slipway bundle build --kubernetes %s --arch %s --runtime docker --source modules; or write type: containerd", version, strings.Join(arches, ",")),
+		fmt.Sprintf("build a bundle with Docker: slipway bundle build --kubernetes %s --arch %s --runtime docker --source modules; if you build it on another machine, import it here with `slipway bundle import`; or write type: containerd", version, strings.Join(arches, ",")),
 		"%s", why)
 }
 
@@ -201,14 +201,14 @@ func (b *Bundle) hasArch(arch string) error {
 		return nil
 	}
 	return problem(IDArchMissing,
-		fmt.Sprintf("build one with `slipway bundle build --kubernetes %s --arch %s`", b.manifest.Kubernetes, strings.Join(append(slices.Clone(b.manifest.Arches), arch), ",")),
+		fmt.Sprintf("run `slipway bundle build --kubernetes %s --arch %s`", b.manifest.Kubernetes, strings.Join(append(slices.Clone(b.manifest.Arches), arch), ",")),
 		"the bundle of %s is for %s, not for %s", b.manifest.Kubernetes, strings.Join(b.manifest.Arches, ", "), arch)
 }
 
 func (b *Bundle) missing(kind, name, arch string) error {
 	// Without a source named, a build takes the bundle that is in the cache.
 	return problem(IDPartMissing,
-		fmt.Sprintf("build it again with this version of Slipway: `slipway bundle build --kubernetes %s --arch %s --source %s`", b.manifest.Kubernetes, strings.Join(b.manifest.Arches, ","), cmp.Or(onlyFrom(name), b.manifest.Source, Modules)),
+		fmt.Sprintf("build the bundle again with this version of Slipway: `slipway bundle build --kubernetes %s --arch %s --source %s`", b.manifest.Kubernetes, strings.Join(b.manifest.Arches, ","), cmp.Or(onlyFrom(name), b.manifest.Source, Modules)),
 		"the bundle of %s has no %s %s for %s", b.manifest.Kubernetes, kind, name, arch)
 }
 
@@ -297,7 +297,7 @@ func (b *Bundle) Verify(ctx context.Context) error {
 		return explain(string(b.dir), err)
 	}
 	for _, s := range strangers {
-		faults = append(faults, b.fault(s+" belongs to nothing in the bundle"))
+		faults = append(faults, b.fault(s+" does not belong to the bundle"))
 	}
 	return sorted(faults).Err()
 }
@@ -320,7 +320,7 @@ func (b *Bundle) checkImages() []string {
 			want = append(want, op.Blob{Digest: l.Digest.String(), Size: l.Size})
 		}
 		if !slices.Equal(want, i.Blobs) {
-			out = append(out, fmt.Sprintf("image %s: its manifest names other blobs than the bundle's config", i.Name))
+			out = append(out, fmt.Sprintf("image %s: its manifest and the config of the bundle list different blobs", i.Name))
 		}
 	}
 	return out

@@ -54,13 +54,13 @@ func keep(ctx context.Context, cache string, made *Bundle, keys []Key) (*Bundle,
 	dir := filepath.Join(cache, "bundles")
 	version := linkName(made.manifest.Kubernetes, made.manifest.Arches)
 	if version != filepath.Base(version) { // it would lead out of the cache
-		return nil, problem(IDInvalid, "name a bundle that `slipway bundle build` made", "%.80q is no name for a bundle", version)
+		return nil, problem(IDInvalid, "name a bundle that `slipway bundle build` created", "%.80q is not a valid bundle name", version)
 	}
 	name := strings.ReplaceAll(made.Digest(), ":", "-")
 	path := filepath.Join(dir, name)
 	kept, err := place(ctx, made, path, keys)
 	if err != nil {
-		return nil, fmt.Errorf("keeping the bundle: %w", err)
+		return nil, fmt.Errorf("storing the bundle in the cache: %w", err)
 	}
 	link := filepath.Join(dir, version)
 	fresh := link + ".new"

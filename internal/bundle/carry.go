@@ -16,29 +16,29 @@ import (
 // slash, else a file. One that is there is written over if it is a bundle.
 func CheckOut(out string) error {
 	if out == "" {
-		return problem(IDOut, "name a file, or a directory with a / at its end", "the name of the file is empty")
+		return problem(IDOut, "name a file, or a directory with a / at the end", "the file name is empty")
 	}
 	info, err := os.Stat(out)
 	switch {
 	case err != nil, strings.HasSuffix(out, "/"): // it is made, or added to
 		return nil
 	case !info.Mode().IsRegular():
-		return problem(IDOut, "name a file, or a directory with a / at its end", "%s is there and is no file", out)
+		return problem(IDOut, "name a file, or a directory with a / at the end", "%s exists and is not a file", out)
 	case info.Size() > 0 && !packed(out):
-		return problem(IDOut, "name another file, or delete that one first", "%s is there and is no bundle: it would be written over", out)
+		return problem(IDOut, "name another file, or delete this one first", "%s exists and is not a bundle, so it will not be overwritten", out)
 	}
 	return nil
 }
 
 // UnknownRuntime refuses the name of a container runtime that no bundle is for.
 func UnknownRuntime(name string) error {
-	return problem(IDUnknownName, "name containerd or docker", "%q is no container runtime that a bundle can serve", name)
+	return problem(IDUnknownName, "use containerd or docker", "a bundle cannot contain the container runtime %q", name)
 }
 
 // Unnamed refuses a bundle without a name, such as a script's that is not set:
 // that is not to mean the one that happens to be there.
 func Unnamed() error {
-	return problem(IDNotFound, "name a file, a directory or a version", "the name of the bundle is empty")
+	return problem(IDNotFound, "name a file, a directory or a version", "the bundle name is empty")
 }
 
 // packed says that a file begins as a compressed bundle does (RFC 8878).

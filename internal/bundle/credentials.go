@@ -111,11 +111,11 @@ func (r Registry) names() []name.Option {
 func (r Registry) options(ctx context.Context) ([]remote.Option, error) {
 	keys, err := r.keychain()
 	if err != nil {
-		return nil, problem(IDCredentials, "name a file as `docker login` writes it: {\"auths\": {\"registry.example.com\": {\"username\": …, \"password\": …}}}", "credentials for registries cannot be used: %v", err)
+		return nil, problem(IDCredentials, "name a file in the format of `docker login`: {\"auths\": {\"registry.example.com\": {\"username\": …, \"password\": …}}}", "the registry credentials cannot be used: %v", err)
 	}
 	transport, err := r.transport(keys)
 	if err != nil {
-		return nil, problem(IDRegistryCA, "name a file with the PEM certificates of the registry's authority", "authorities for registries cannot be used: %v", err)
+		return nil, problem(IDRegistryCA, "name a file with the PEM certificates of the registry's CA", "the registry CA cannot be used: %v", err)
 	}
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(keys), remote.WithTransport(transport)}, nil
 }
@@ -131,7 +131,7 @@ func (r Registry) transport(keys authn.Keychain) (http.RoundTripper, error) {
 			o.Roots = x509.NewCertPool()
 		}
 		if !o.Roots.AppendCertsFromPEM(data) {
-			return nil, fmt.Errorf("%s holds no PEM certificate", r.CA)
+			return nil, fmt.Errorf("%s has no PEM certificate", r.CA)
 		}
 	}
 	return ocitransport.New(o)
@@ -190,10 +190,10 @@ func readCredentials(path string) (credentials, error) {
 		Auths credentials `json:"auths"`
 	}
 	if json.Unmarshal(data, &file) != nil { // its error may quote a password
-		return nil, fmt.Errorf("%s is no JSON of that form", path)
+		return nil, fmt.Errorf("%s is not JSON in this format", path)
 	}
 	if len(file.Auths) == 0 {
-		return nil, fmt.Errorf("%s has none", path)
+		return nil, fmt.Errorf("%s has no credentials", path)
 	}
 	return file.Auths, nil
 }

@@ -30,7 +30,7 @@ func Delta(ctx context.Context, old, next *Bundle, out string) (Difference, erro
 		return Difference{}, err
 	}
 	if strings.HasSuffix(out, "/") {
-		return Difference{}, problem(IDOut, "name a file", "a difference is one file, and %s a directory", out)
+		return Difference{}, problem(IDOut, "name a file", "a delta bundle is a single file, but %s is a directory", out)
 	}
 	if err := next.Verify(ctx); err != nil {
 		return Difference{}, err
@@ -82,7 +82,7 @@ func complete(d layout.Dir, cache string) error {
 		}
 	}
 	if lacking > 0 {
-		return problem(IDBase, "import the bundle that it is the difference from first, or a whole one", "this is the difference from another bundle, %s, of which the cache lacks %d blobs", base, lacking)
+		return problem(IDBase, "import its base bundle first, or use a full bundle", "this is a delta of another bundle, %s, but %d of its blobs are missing from the cache", base, lacking)
 	}
 	root := b.root
 	root.Annotations = maps.Clone(root.Annotations)

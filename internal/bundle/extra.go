@@ -87,7 +87,7 @@ func (x extras) get(ctx context.Context, ref string, arches []string, tell func(
 	case err == nil:
 		return e, nil
 	case whole && ctx.Err() == nil && !isDiag(err):
-		tell(source.Progress{Phase: source.Note, Message: fmt.Sprintf("%s: taking the image in the cache: %v", ref, err)})
+		tell(source.Progress{Phase: source.Note, Message: fmt.Sprintf("%s: using the image in the cache: %v", ref, err)})
 		return kept, nil
 	}
 	return e, err
@@ -121,7 +121,7 @@ func (x extras) fetch(ctx context.Context, ref string, arches []string) (e extra
 	for _, arch := range arches {
 		img, err := ofArch(desc, arch)
 		if err != nil {
-			return e, problem(IDExtra, "name an image that is for "+strings.Join(arches, " and ")+", or leave an architecture out", "image %s is not for %s: %v", ref, arch, err)
+			return e, problem(IDExtra, "use an image that is available for "+strings.Join(arches, " and ")+", or build the bundle for fewer architectures", "image %s is not available for %s: %v", ref, arch, err)
 		}
 		got, _, err := d.AddImage(img)
 		if err != nil {
@@ -141,7 +141,7 @@ func ofArch(desc *remote.Descriptor, arch string) (v1.Image, error) {
 		}
 		conf, err := img.ConfigFile()
 		if err == nil && (conf.Architecture != arch || conf.OS != "linux" && conf.OS != "") {
-			err = fmt.Errorf("it is for %s/%s", conf.OS, conf.Architecture)
+			err = fmt.Errorf("the image is for %s/%s", conf.OS, conf.Architecture)
 		}
 		return img, err
 	}
@@ -163,7 +163,7 @@ func ofArch(desc *remote.Descriptor, arch string) (v1.Image, error) {
 		}
 		has = append(has, m.Platform.Architecture)
 	}
-	return nil, fmt.Errorf("it is for %s", strings.Join(slices.Compact(slices.Sorted(slices.Values(has))), ", "))
+	return nil, fmt.Errorf("the image is for %s", strings.Join(slices.Compact(slices.Sorted(slices.Values(has))), ", "))
 }
 
 func (x extras) remember(ref string, e extra) error {
@@ -207,7 +207,7 @@ func (b *builder) addExtras(ctx context.Context, parts *source.Parts) error {
 			if e := explain(b.Cache, err); isDiag(e) {
 				return e
 			}
-			faults = append(faults, problem(IDExtra, registryHint, "image %s cannot be had, and the cache has not got it: %v", ref, err)...)
+			faults = append(faults, problem(IDExtra, registryHint, "image %s cannot be pulled, and it is not in the cache: %v", ref, err)...)
 			continue
 		}
 		for _, arch := range b.request.Arches {
@@ -275,8 +275,8 @@ func (b *Bundle) CheckTags() error {
 	for _, i := range b.manifest.Images {
 		if i.Extra && tags[i.Ref] == "" && i.Arch == b.manifest.Arches[0] {
 			faults = append(faults, problem(IDUntagged,
-				"write a tag of its own before the digest in the manifest, and build the bundle again; or leave it out",
-				"the bundle has image %s by its digest alone, and runtime docker loads none without a tag", i.Ref)...)
+				"in the manifest, write a unique tag before the digest, and build the bundle again; or remove the image",
+				"the bundle has image %s only by digest, but runtime docker cannot load an image without a tag", i.Ref)...)
 		}
 	}
 	return faults.Err()

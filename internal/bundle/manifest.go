@@ -102,7 +102,7 @@ var (
 func ParseManifest(data []byte) (Manifest, error) {
 	var m Manifest
 	if len(data) > maxManifest {
-		return Manifest{}, fmt.Errorf("config of %d bytes is too large", len(data))
+		return Manifest{}, fmt.Errorf("the config has %d bytes, which is too large", len(data))
 	}
 	var head struct {
 		SchemaVersion int `json:"schemaVersion"`
@@ -111,7 +111,7 @@ func ParseManifest(data []byte) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("parsing config: %w", err)
 	}
 	if head.SchemaVersion != schemaVersion {
-		return Manifest{}, fmt.Errorf("config has schema version %d, this Slipway reads %d", head.SchemaVersion, schemaVersion)
+		return Manifest{}, fmt.Errorf("the config has schema version %d, but this Slipway reads %d", head.SchemaVersion, schemaVersion)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
@@ -119,7 +119,7 @@ func ParseManifest(data []byte) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("parsing config: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return Manifest{}, errors.New("parsing config: data after its end")
+		return Manifest{}, errors.New("parsing config: unexpected data after its end")
 	}
 	if err := checkTexts(data); err != nil {
 		return Manifest{}, err
@@ -140,7 +140,7 @@ func checkTexts(data []byte) error {
 			return fmt.Errorf("parsing config: %w", err)
 		}
 		if text, ok := token.(string); ok && strings.ContainsFunc(text, unicode.IsControl) {
-			return fmt.Errorf("config: %.80q has control characters in it", text)
+			return fmt.Errorf("config: %.80q contains control characters", text)
 		}
 	}
 }
@@ -152,11 +152,11 @@ func (m Manifest) check() error {
 	seen := map[string]bool{}
 	once := func(kind, name, arch string) error {
 		if !nameForm.MatchString(name) || !nameForm.MatchString(arch) {
-			return fmt.Errorf("config: %q (%q) is no name of a %s", name, arch, kind)
+			return fmt.Errorf("config: %q (%q) is not a valid %s name", name, arch, kind)
 		}
 		key := kind + " " + name + " " + arch
 		if seen[key] {
-			return fmt.Errorf("config lists %s twice", key)
+			return fmt.Errorf("config lists %s more than once", key)
 		}
 		seen[key] = true
 		return nil
@@ -184,14 +184,14 @@ func (m Manifest) check() error {
 // checkHead refuses what the bundle's name in the cache is not to be made of.
 func (m Manifest) checkHead() error {
 	if !versionForm.MatchString(m.Kubernetes) {
-		return fmt.Errorf("config: %.80q is no version of Kubernetes", m.Kubernetes)
+		return fmt.Errorf("config: %.80q is not a version of Kubernetes", m.Kubernetes)
 	}
 	if len(m.Arches) == 0 {
 		return errors.New("config names no architecture")
 	}
 	for i, arch := range m.Arches {
 		if !slices.Contains(Arches, arch) || slices.Contains(m.Arches[:i], arch) {
-			return fmt.Errorf("config: %.80q is no architecture a bundle can be for, or is there twice", arch)
+			return fmt.Errorf("config: %.80q is not a supported architecture, or is listed more than once", arch)
 		}
 	}
 	return nil
@@ -202,12 +202,12 @@ func (m Manifest) checkWhole(listed map[string]bool) error {
 	for _, arch := range m.Arches {
 		for _, name := range everyComponent {
 			if !listed["component "+name+" "+arch] {
-				return fmt.Errorf("config lists no component %s for %s, which every bundle has", name, arch)
+				return fmt.Errorf("config has no component %s for %s, which every bundle needs", name, arch)
 			}
 		}
 		for _, name := range everyImage {
 			if !listed["image "+name+" "+arch] {
-				return fmt.Errorf("config lists no image %s for %s, which every bundle has", name, arch)
+				return fmt.Errorf("config has no image %s for %s, which every bundle needs", name, arch)
 			}
 		}
 	}
@@ -216,7 +216,7 @@ func (m Manifest) checkWhole(listed map[string]bool) error {
 
 func checkBlob(b op.Blob) error {
 	if !digestForm.MatchString(b.Digest) || b.Size < 0 {
-		return fmt.Errorf("config: %q of %d bytes is no blob", b.Digest, b.Size)
+		return fmt.Errorf("config: %q of %d bytes is not a valid blob", b.Digest, b.Size)
 	}
 	return nil
 }

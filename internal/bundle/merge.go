@@ -42,23 +42,23 @@ func union(parts []*Bundle) (Manifest, []v1.Descriptor, error) {
 	var images []v1.Descriptor
 	for _, p := range parts {
 		refuse := func(format string, args ...any) error {
-			return problem(IDMerge, "name bundles of one version, from one source, each for other architectures", format, args...)
+			return problem(IDMerge, "name bundles of the same version and source, each for different architectures", format, args...)
 		}
 		switch {
 		case p.manifest.Kubernetes != m.Kubernetes:
-			return Manifest{}, nil, refuse("one bundle holds Kubernetes %s, another %s", m.Kubernetes, p.manifest.Kubernetes)
+			return Manifest{}, nil, refuse("one bundle has Kubernetes %s, another has %s", m.Kubernetes, p.manifest.Kubernetes)
 		case p.manifest.Source != m.Source:
-			return Manifest{}, nil, refuse("one bundle is from %s, another from %s", m.Source, p.manifest.Source)
+			return Manifest{}, nil, refuse("one bundle is from %s, another is from %s", m.Source, p.manifest.Source)
 		}
 		for _, arch := range p.manifest.Arches {
 			if slices.Contains(m.Arches, arch) {
-				return Manifest{}, nil, refuse("two of the bundles are for %s", arch)
+				return Manifest{}, nil, refuse("more than one of the bundles is for %s", arch)
 			}
 			m.Arches = append(m.Arches, arch)
 		}
 		for _, c := range p.manifest.Components {
 			if other := versionIn(m, c); other != c.Version {
-				return Manifest{}, nil, refuse("one bundle has %s %s, another %s: build both with the same Slipway", c.Name, other, c.Version)
+				return Manifest{}, nil, refuse("one bundle has %s %s, another has %s: build both with the same version of Slipway", c.Name, other, c.Version)
 			}
 		}
 		m.Components = append(m.Components, p.manifest.Components...)

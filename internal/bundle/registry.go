@@ -33,7 +33,7 @@ func named(text string, at Registry) (name.Reference, Registry, error) {
 		ref, err = name.ParseReference(text, append(at.names(), name.StrictValidation)...)
 	}
 	if err != nil {
-		return nil, at, problem(IDReference, "name the registry, the repository and a tag: registry.example.com/slipway/bundle:v1.37.1", "%q is no reference to a bundle in a registry: %v", text, err)
+		return nil, at, problem(IDReference, "name the registry, the repository and a tag: registry.example.com/slipway/bundle:v1.37.1", "%q is not a reference to a bundle in a registry: %v", text, err)
 	}
 	return ref, at, nil
 }
@@ -85,7 +85,7 @@ func (b *Bundle) compare(ref name.Reference, opts []remote.Option) error {
 		return err
 	}
 	if digest != b.root.Digest {
-		return fmt.Errorf("the registry now has %s there, not %s: somebody else pushes to it", digest, b.root.Digest)
+		return fmt.Errorf("the registry now has %s at this reference, not %s: someone else pushed to it at the same time", digest, b.root.Digest)
 	}
 	manifests := map[string]bool{b.Digest(): true}
 	for _, m := range b.index.Manifests {
@@ -104,7 +104,7 @@ func (b *Bundle) compare(ref name.Reference, opts []remote.Option) error {
 			return err
 		}
 		if n, err := l.Size(); err != nil || n != sizes[blob] {
-			return errors.Join(err, fmt.Errorf("the registry has %d bytes of blob %s, not %d", n, blob, sizes[blob]))
+			return errors.Join(err, fmt.Errorf("the registry has %d bytes of blob %s, expected %d", n, blob, sizes[blob]))
 		}
 	}
 	return nil
@@ -172,7 +172,7 @@ func (f *found) explain(err error) error {
 	return problem(IDPull, registryHint, "pulling bundle %s: %v", f.ref, err)
 }
 
-const registryHint = "check the reference, the network, the registry's certificate (--ca, --insecure) and its credentials (as `docker login` keeps them, --credentials, or spec.registry.auths of a cluster)"
+const registryHint = "check the reference, the network, the registry's certificate (--ca, --insecure) and its credentials (from `docker login`, --credentials, or spec.registry.auths of a cluster)"
 
 // write puts the bundle into a layout, with what the cache has from there.
 func (f *found) write(d layout.Dir, cache string) error {

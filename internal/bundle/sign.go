@@ -61,19 +61,19 @@ func ParseKey(text string) (Key, error) {
 	if raw, ok := strings.CutPrefix(text, keyPrefix); ok {
 		data, err := base64.StdEncoding.Strict().DecodeString(raw)
 		if err != nil || len(data) != ed25519.PublicKeySize {
-			return Key{}, fmt.Errorf("what follows %s is not a key of %d bytes in base64", keyPrefix, ed25519.PublicKeySize)
+			return Key{}, fmt.Errorf("the text after %s is not a key of %d bytes in base64", keyPrefix, ed25519.PublicKeySize)
 		}
 		return Key{public: string(data)}, nil
 	}
 	block, _ := pem.Decode([]byte(text))
 	if block == nil {
-		return Key{}, fmt.Errorf("it begins neither with %s nor as PEM does", keyPrefix)
+		return Key{}, fmt.Errorf("it begins neither with %s nor with a PEM header", keyPrefix)
 	}
 	parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if public, ok := parsed.(ed25519.PublicKey); ok {
 		return Key{public: string(public)}, nil
 	}
-	return Key{}, errors.Join(errors.New("it is no public key of type Ed25519"), err)
+	return Key{}, errors.Join(errors.New("it is not an Ed25519 public key"), err)
 }
 
 // ReadKey reads a public key from a file, or as it stands.
@@ -88,12 +88,12 @@ func ReadKey(arg string) (Key, error) {
 	}
 	k, err := ParseKey(text)
 	if err != nil {
-		return Key{}, problem(IDKey, keyHint, "%s is no public key of bundles: %v", arg, err)
+		return Key{}, problem(IDKey, keyHint, "%s is not a public key for bundles: %v", arg, err)
 	}
 	return k, nil
 }
 
-const keyHint = "name the file NAME.pub that `slipway bundle keygen NAME` made, or the line in it"
+const keyHint = "name the file NAME.pub that `slipway bundle keygen NAME` created, or the line in it"
 
 // String is the key in one line, as cluster files have it.
 func (k Key) String() string {
@@ -113,7 +113,7 @@ func (k Key) Name() string {
 // can read, and prefix.pub. Neither may be there already.
 func Keygen(prefix string) (Key, error) {
 	if prefix == "" || strings.HasSuffix(prefix, "/") {
-		return Key{}, problem(IDKey, "name the pair: `slipway bundle keygen release` writes release.key and release.pub", "%q is no name for a pair of keys", prefix)
+		return Key{}, problem(IDKey, "choose a name for the key pair: `slipway bundle keygen release` writes release.key and release.pub", "%q is not a valid name for a key pair", prefix)
 	}
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -125,7 +125,7 @@ func Keygen(prefix string) (Key, error) {
 	}
 	k := Key{public: string(public)}
 	if _, err := os.Lstat(prefix + ".pub"); err == nil {
-		return Key{}, problem(IDKeyThere, "name another, or move it away", "%s.pub is there already", prefix)
+		return Key{}, problem(IDKeyThere, "choose another name, or move the file away", "%s.pub already exists", prefix)
 	}
 	for _, f := range []struct {
 		path string
@@ -136,12 +136,12 @@ func Keygen(prefix string) (Key, error) {
 		{prefix + ".pub", 0o644, []byte(k.String() + "\n")},
 	} {
 		if err := writeNew(f.path, f.mode, f.data); errors.Is(err, os.ErrExist) {
-			return Key{}, problem(IDKeyThere, "name another, or move it away", "%s is there already", f.path)
+			return Key{}, problem(IDKeyThere, "choose another name, or move the file away", "%s already exists", f.path)
 		} else if err != nil {
 			if f.path == prefix+".pub" { // half a pair is none
 				err = errors.Join(err, safefile.Remove(prefix+".key"))
 			}
-			return Key{}, problem(IDKey, "name the pair in a directory that is there and can be written to", "the keys cannot be written: %v", err)
+			return Key{}, problem(IDKey, "choose a name in an existing, writable directory", "the keys cannot be written: %v", err)
 		}
 	}
 	return k, nil
@@ -163,19 +163,19 @@ func writeNew(path string, mode os.FileMode, data []byte) error {
 // ReadSigningKey reads a private key: PEM of PKCS #8, as Keygen writes it, and
 // as openssl does.
 func ReadSigningKey(path string) (SigningKey, error) {
-	const hint = "name the file NAME.key that `slipway bundle keygen NAME` made"
+	const hint = "name the file NAME.key that `slipway bundle keygen NAME` created"
 	data, err := bounded.ReadArgument(path, bounded.Argument)
 	if err != nil {
 		return SigningKey{}, problem(IDKey, hint, "the private key cannot be read: %v", err)
 	}
 	block, _ := pem.Decode(data)
 	if block == nil {
-		return SigningKey{}, problem(IDKey, hint, "%s is no PEM file", path)
+		return SigningKey{}, problem(IDKey, hint, "%s is not a PEM file", path)
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	private, ok := parsed.(ed25519.PrivateKey)
 	if err != nil || !ok {
-		return SigningKey{}, problem(IDKey, hint, "%s holds no private key of type Ed25519", path)
+		return SigningKey{}, problem(IDKey, hint, "%s has no Ed25519 private key", path)
 	}
 	return SigningKey{private}, nil
 }
@@ -278,13 +278,13 @@ func checkSigned(keys []Key, root v1.Descriptor, m *Manifest, what string) error
 	by := strings.Join(names, " or ")
 	switch {
 	case !newest.IsZero():
-		return problem(IDOldSignature, "get a newer one, or name an earlier time with --not-older-than", "%s (%s) was signed by %s at %s, before %s",
+		return problem(IDOldSignature, "get a newer bundle, or use an earlier time with --not-older-than", "%s (%s) was signed by %s at %s, before %s",
 			what, root.Digest, by, newest.Format(time.RFC3339), since.Format(time.RFC3339))
 	case wrong:
-		return problem(IDSignature, "get the bundle again from whom you trust; do not use this one",
-			"%s (%s) carries a signature of %s that is not of this content", what, root.Digest, by)
+		return problem(IDSignature, "get the bundle again from a trusted source, and do not use this one",
+			"%s (%s) has a signature of %s that does not match its content", what, root.Digest, by)
 	}
-	return problem(IDUnsigned, "get one that is signed; who has the private key signs it with `slipway bundle sign BUNDLE --key NAME.key`",
+	return problem(IDUnsigned, "get a signed bundle; the owner of the private key can sign this one with `slipway bundle sign BUNDLE --key NAME.key`",
 		"%s (%s) is not signed by %s", what, root.Digest, by)
 }
 
@@ -298,7 +298,7 @@ func (b *Bundle) pushSignatures(ref name.Reference, opts []remote.Option) error 
 		// The subject last: what is changed after it drops it.
 		signature, ok := mutate.Subject(mutate.Annotations(typed, map[string]string{note: b.root.Annotations[note]}), subject).(v1.Image)
 		if !ok {
-			return errors.New("a signature is no manifest")
+			return errors.New("the signature is not a manifest")
 		}
 		digest, err := signature.Digest()
 		if err != nil {
@@ -317,11 +317,11 @@ func (b *Bundle) pushSignatures(ref name.Reference, opts []remote.Option) error 
 func signatures(ref name.Reference, digest v1.Hash, opts []remote.Option, keys []Key) (map[string]string, error) {
 	ix, err := remote.Referrers(ref.Context().Digest(digest.String()), opts...)
 	if err != nil {
-		return nil, fmt.Errorf("asking for signatures: %w", err)
+		return nil, fmt.Errorf("listing signatures: %w", err)
 	}
 	im, err := ix.IndexManifest()
 	if err != nil {
-		return nil, fmt.Errorf("asking for signatures: %w", err)
+		return nil, fmt.Errorf("listing signatures: %w", err)
 	}
 	out, left := map[string]string{}, maxSigners
 	if len(keys) > 0 {

@@ -144,9 +144,9 @@ func ParseSince(text string, keys bool) (time.Time, error) {
 	}
 	switch {
 	case err != nil:
-		return t, problem(IDOldSignature, "write 2026-11-26 or 2026-11-26T08:00:00Z", "%q is not a time for --not-older-than", text)
+		return t, problem(IDOldSignature, "write a date or a time, such as 2026-11-26 or 2026-11-26T08:00:00Z", "%q is not a time for --not-older-than", text)
 	case !keys:
-		return t, problem(IDOldSignature, "add --key: the signature says when the bundle was signed", "--not-older-than needs a key")
+		return t, problem(IDOldSignature, "add --key: the time comes from a verified signature", "--not-older-than needs a key")
 	}
 	return t, nil
 }

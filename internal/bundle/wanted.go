@@ -58,7 +58,7 @@ func (w Wanted) Encode() ([]byte, error) {
 func ReadWanted(file string) (Wanted, error) {
 	data, err := bounded.ReadArgument(file, bounded.Argument)
 	if err != nil {
-		return Wanted{}, problem(IDWanted, "`slipway create manifest` writes one", "the manifest cannot be read: %v", err)
+		return Wanted{}, problem(IDWanted, "run `slipway create manifest` to write one", "the manifest cannot be read: %v", err)
 	}
 	return ParseWanted(file, data)
 }
@@ -66,31 +66,31 @@ func ReadWanted(file string) (Wanted, error) {
 // ParseWanted reads the text of such a file.
 func ParseWanted(file string, data []byte) (Wanted, error) {
 	var w Wanted
-	const form = "its form is shown in docs/guide/bundle.md; `slipway create manifest` writes one"
+	const form = "see docs/guide/bundle.md for the format, or run `slipway create manifest` to write one"
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	var misread *yaml.TypeError
 	if err := d.Decode(&w); err != nil && !errors.Is(err, io.EOF) && !errors.As(err, &misread) {
-		return w, problem(IDWanted, form, "%s is no manifest of a bundle: %s", file, strings.ReplaceAll(err.Error(), "\n", ";"))
+		return w, problem(IDWanted, form, "%s is not a bundle manifest: %s", file, strings.ReplaceAll(err.Error(), "\n", ";"))
 	}
 	if w.APIVersion != WantedVersion || w.Kind != WantedKind {
-		return w, problem(IDWanted, form, "%s is no manifest of a bundle: it says kind %q of %q, and one says %q of %q", file, w.Kind, w.APIVersion, WantedKind, WantedVersion)
+		return w, problem(IDWanted, form, "%s is not a bundle manifest: it has kind %q and apiVersion %q, expected kind %q and apiVersion %q", file, w.Kind, w.APIVersion, WantedKind, WantedVersion)
 	}
 	list := misreadIn(file, misread)
 	if w.Kubernetes == "" && misread == nil {
-		list = append(list, problem(IDWanted, "write kubernetes: v1.37.1, or another version", "%s names no version of Kubernetes", file)...)
+		list = append(list, problem(IDWanted, "write kubernetes: v1.37.1, or another version", "%s has no Kubernetes version", file)...)
 	}
 	if w.Runtime != "" && w.Runtime != "containerd" && w.Runtime != "docker" {
-		list = append(list, problem(IDWanted, "write containerd or docker", "%s names a runtime %q", file, w.Runtime)...)
+		list = append(list, problem(IDWanted, "use containerd or docker", "%s has an unknown runtime %q", file, w.Runtime)...)
 	}
 	for _, ref := range w.Images {
 		if _, err := fullName(ref); err != nil {
-			list = append(list, problem(IDWanted, "write it with its registry, and with a tag or a digest: docker.io/library/nginx:1.29", "%s: %v", file, err)...)
+			list = append(list, problem(IDWanted, "write the image with its registry, and with a tag or a digest: docker.io/library/nginx:1.29", "%s: %v", file, err)...)
 		}
 	}
 	for i, ref := range w.Images {
 		if slices.Contains(w.Images[:i], ref) {
-			list = append(list, problem(IDWanted, "keep one of them", "%s names the image %s twice", file, ref)...)
+			list = append(list, problem(IDWanted, "keep one of the two", "%s lists the image %s more than once", file, ref)...)
 		}
 	}
 	return w, list.Err()
@@ -105,7 +105,7 @@ func misreadIn(file string, err *yaml.TypeError) (list diag.List) {
 		return nil
 	}
 	for _, text := range err.Errors {
-		d := diag.Diagnostic{ID: IDWanted, Severity: diag.Error, File: file, Message: text, Hint: "its form is shown in docs/guide/bundle.md"}
+		d := diag.Diagnostic{ID: IDWanted, Severity: diag.Error, File: file, Message: text, Hint: "see docs/guide/bundle.md for the format"}
 		if m := inLine.FindStringSubmatch(text); m != nil {
 			d.Line, _ = strconv.Atoi(m[1]) // they are digits
 			d.Column, d.Message = 1, m[2]
@@ -122,10 +122,10 @@ func fullName(ref string) (name.Reference, error) {
 	tagged, _, digest := strings.Cut(ref, "@")
 	host, _, pathed := strings.Cut(tagged, "/")
 	if !pathed || !strings.ContainsAny(host, ".:") || strings.HasPrefix(host, "index.docker.io") {
-		return nil, errors.New(ref + " does not say in which registry it is")
+		return nil, errors.New(ref + " does not name its registry")
 	}
 	if strings.HasPrefix(ref, "docker.io/") && strings.Count(ref, "/") == 1 {
-		return nil, errors.New(ref + " is called docker.io/library/" + strings.TrimPrefix(ref, "docker.io/"))
+		return nil, errors.New(ref + " must be written as docker.io/library/" + strings.TrimPrefix(ref, "docker.io/"))
 	}
 	if rest := tagged[strings.LastIndex(tagged, "/"):]; !strings.Contains(rest, ":") && !digest {
 		return nil, errors.New(ref + " has neither a tag nor a digest")
@@ -157,7 +157,7 @@ func ImageInUse(image, id string) (ref, plain string, err error) {
 func CheckArches(arches []string) error {
 	for _, a := range arches {
 		if !slices.Contains(Arches, a) {
-			return problem(IDUnknownArch, "name one of "+strings.Join(Arches, ", "), "%q is no architecture a bundle can be for", a)
+			return problem(IDUnknownArch, "use one of "+strings.Join(Arches, ", "), "%q is not a supported architecture", a)
 		}
 	}
 	return nil
@@ -181,8 +181,8 @@ func (w Wanted) components(r release.Release) (release.Release, error) {
 		}
 	}
 	slices.Sort(differ)
-	return r, problem(IDWanted, "clusters expect what the release catalogue names: write it into $SLIPWAY_HOME/releases.yaml where the bundle is built, and where it is used",
-		"the manifest names %s, for which images are called", strings.Join(differ, ", "))
+	return r, problem(IDWanted, "set these versions in $SLIPWAY_HOME/releases.yaml, where the bundle is built and where it is used: clusters expect the images of the release catalogue",
+		"the manifest changes versions that are part of image names: %s", strings.Join(differ, ", "))
 }
 
 // tell are the versions by field.

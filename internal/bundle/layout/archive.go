@@ -16,7 +16,7 @@ import (
 )
 
 // ErrArchive is a file that is no archive of a layout, or is cut short.
-var ErrArchive = errors.New("not a whole .tar.zst archive of an OCI image layout")
+var ErrArchive = errors.New("not a complete .tar.zst archive of an OCI image layout")
 
 // maxBlob is more than any disk has, in bytes.
 const maxBlob = 1 << 60
@@ -156,5 +156,5 @@ func (d Dir) unpackOne(tr io.Reader, h *tar.Header) error {
 		}
 		return d.write(indexName, data)
 	}
-	return fmt.Errorf("%w: %q does not belong there", ErrArchive, h.Name)
+	return fmt.Errorf("%w: %q does not belong in a layout", ErrArchive, h.Name)
 }

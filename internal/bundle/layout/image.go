@@ -108,7 +108,7 @@ func (s stored) LayerByDigest(h v1.Hash) (partial.CompressedLayer, error) {
 			return storedLayer{s.dir, desc}, nil
 		}
 	}
-	return nil, fmt.Errorf("no layer %s in the image", h)
+	return nil, fmt.Errorf("the image has no layer %s", h)
 }
 
 type storedLayer struct {
@@ -151,5 +151,5 @@ func (s storedIndex) RawManifest() ([]byte, error)              { return s.raw, 
 func (s storedIndex) IndexManifest() (*v1.IndexManifest, error) { return s.manifest, nil }
 func (s storedIndex) Image(h v1.Hash) (v1.Image, error)         { return s.dir.Image(h.String()) }
 func (s storedIndex) ImageIndex(h v1.Hash) (v1.ImageIndex, error) {
-	return nil, fmt.Errorf("no index %s in the index", h)
+	return nil, fmt.Errorf("the index has no index %s", h)
 }

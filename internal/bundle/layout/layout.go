@@ -37,7 +37,7 @@ var hexForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 var ErrCorrupt = errors.New("content does not match its digest")
 
 // ErrForm is a layout whose own files are not of the form that they have in any.
-var ErrForm = errors.New("this is not the form of a layout")
+var ErrForm = errors.New("not a valid OCI image layout")
 
 // Dir is the directory of an OCI image layout.
 type Dir string
@@ -78,7 +78,7 @@ func (d Dir) write(name string, data []byte) error {
 func (d Dir) path(digest string) (string, error) {
 	sum, ok := strings.CutPrefix(digest, "sha256:")
 	if !ok || !hexForm.MatchString(sum) {
-		return "", fmt.Errorf("%q is no sha256 digest: %w", digest, ErrForm)
+		return "", fmt.Errorf("%q is not a sha256 digest: %w", digest, ErrForm)
 	}
 	return filepath.Join(string(d), blobDir, sum), nil
 }
@@ -319,11 +319,11 @@ func parseRoot(data []byte) (v1.Descriptor, error) {
 		return v1.Descriptor{}, fmt.Errorf("parsing %s: %w: %w", indexName, ErrForm, err)
 	}
 	if len(ix.Manifests) != 1 {
-		return v1.Descriptor{}, fmt.Errorf("%s has %d entries; a bundle has one: %w", indexName, len(ix.Manifests), ErrForm)
+		return v1.Descriptor{}, fmt.Errorf("%s has %d entries, but a bundle has exactly one: %w", indexName, len(ix.Manifests), ErrForm)
 	}
 	root := ix.Manifests[0]
 	if root.Digest.Algorithm != "sha256" || !hexForm.MatchString(root.Digest.Hex) {
-		return v1.Descriptor{}, fmt.Errorf("%s names no sha256 digest: %w", indexName, ErrForm)
+		return v1.Descriptor{}, fmt.Errorf("%s does not contain a sha256 digest: %w", indexName, ErrForm)
 	}
 	return root, nil
 }

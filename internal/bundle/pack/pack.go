@@ -117,10 +117,10 @@ func complete(members []Member) ([]Member, error) {
 	for _, m := range members {
 		m.Name = strings.Trim(m.Name, "/")
 		if !fs.ValidPath(m.Name) || m.Name == "." {
-			return nil, fmt.Errorf("%q is no name for a member", m.Name)
+			return nil, fmt.Errorf("%q is not a valid file name in an archive", m.Name)
 		}
 		if old, ok := byName[m.Name]; ok && !(old.Dir && m.Dir) {
-			return nil, fmt.Errorf("%s is there twice", m.Name)
+			return nil, fmt.Errorf("%s is in the archive more than once", m.Name)
 		}
 		byName[m.Name] = m
 	}
@@ -129,7 +129,7 @@ func complete(members []Member) ([]Member, error) {
 			if p, ok := byName[dir]; !ok {
 				byName[dir] = Member{Name: dir, Dir: true}
 			} else if !p.Dir {
-				return nil, fmt.Errorf("%s is a file and a directory", dir)
+				return nil, fmt.Errorf("%s is both a file and a directory", dir)
 			}
 		}
 	}

@@ -79,7 +79,7 @@ const hooks = "#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke
 func aptTools() error {
 	for _, tool := range []string{"apt-get", "dpkg-deb"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return problem(IDNoApt, "build on Debian or Ubuntu, or with --source upstream", "the packet filter programs come from Debian packages: %v", err)
+			return problem(IDNoApt, "build on Debian or Ubuntu, or with --source upstream", "the packet filter programs need Debian packages: %v", err)
 		}
 	}
 	return nil
@@ -136,7 +136,7 @@ func (d *debs) apt(ctx context.Context, args ...string) error {
 	err := run(ctx, command{argv: argv, dir: d.dir, as: d.as, env: append(d.as.Environ(os.Environ()), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")})
 	var failed *runError
 	if errors.As(err, &failed) {
-		return silent(problem(IDPackages, "check the network and apt's sources for architecture "+d.arch+", or build with --source upstream", "fetching Debian packages for %s: %v", d.arch, failed))
+		return silent(problem(IDPackages, "check the network and the apt sources for architecture "+d.arch+", or build with --source upstream", "fetching Debian packages for %s: %v", d.arch, failed))
 	}
 	return err
 }
@@ -227,7 +227,7 @@ func (t *debTree) add(ctx context.Context, deb string, as *owner.Owner) error {
 	// name_version_arch.deb, with the version's colon as %3a
 	part := strings.Split(strings.TrimSuffix(filepath.Base(deb), ".deb"), "_")
 	if len(part) != 3 {
-		return errors.New("its name is not that of a package")
+		return errors.New("the file name is not a Debian package name")
 	}
 	t.packages = append(t.packages, source.Origin{Kind: "package", Name: part[0], Version: strings.ReplaceAll(part[1], "%3a", ":"), Sum: sum})
 	pr, pw := io.Pipe()

@@ -39,7 +39,7 @@ func (j *job) ask(ctx context.Context, members []pack.Member) error {
 		for ; i < len(members) && members[i].Name != q.member; i++ {
 		}
 		if i == len(members) {
-			return fmt.Errorf("%s is not among the programs of %s", q.member, j.label())
+			return fmt.Errorf("%s is not one of the programs of %s", q.member, j.label())
 		}
 		if err := j.askOne(ctx, members[i].Path, q); err != nil {
 			return err
@@ -59,13 +59,13 @@ func (j *job) askOne(ctx context.Context, path string, q question) error {
 	})
 	var failed *runError
 	if err != nil && !errors.As(err, &failed) {
-		return fmt.Errorf("asking %s for its version: %w", q.member, err)
+		return fmt.Errorf("running %s to get its version: %w", q.member, err)
 	}
 	answer := out.String() + talk.String()
 	for _, w := range q.want {
 		if !strings.Contains(answer, w) {
-			return problem(IDWrongVersion, "report this with the line above; nothing of it was kept",
-				"%s answers %q to %q (%v): expected %q in it", filepath.Base(q.member), strings.TrimSpace(answer), strings.Join(q.args, " "), err, w)
+			return problem(IDWrongVersion, "report this error and the line above as a bug; the program was not kept",
+				"%s printed %q for %q (%v), expected %q in it", filepath.Base(q.member), strings.TrimSpace(answer), strings.Join(q.args, " "), err, w)
 		}
 	}
 	return nil

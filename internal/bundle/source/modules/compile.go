@@ -52,7 +52,7 @@ func (j *job) download(ctx context.Context, mod string) (downloaded, error) {
 		line: func(l string) { j.tell(source.Progress{Phase: source.Fetching, Message: l}) },
 	})
 	if e := json.Unmarshal(out.Bytes(), &d); e == nil && d.Error != "" {
-		return d, fetchError(mod, &runError{argv: []string{"go"}, tail: []string{d.Error}, err: errors.New("the module cannot be had")})
+		return d, fetchError(mod, &runError{argv: []string{"go"}, tail: []string{d.Error}, err: errors.New("the module is not available")})
 	}
 	return d, fetchError(mod, err)
 }
@@ -144,8 +144,8 @@ func (j *job) sameComponents(m module, dir string) error {
 		return nil
 	}
 	return problem(IDOtherRelease,
-		"put these under minors, components in $SLIPWAY_HOME/releases.yaml: "+strings.Join(differ, ", "),
-		"kubeadm %s expects other images than the release catalogue names: %s", j.release.Kubernetes, strings.Join(differ, ", "))
+		"set these under minors, components in $SLIPWAY_HOME/releases.yaml: "+strings.Join(differ, ", "),
+		"kubeadm %s expects images that differ from the release catalogue: %s", j.release.Kubernetes, strings.Join(differ, ", "))
 }
 
 // kubeadmConstants are the string constants of a Go file.
@@ -236,7 +236,7 @@ func (j *job) goBuild(ctx context.Context, c command, total int64) error {
 	err := run(ctx, c)
 	var failed *runError
 	if errors.As(err, &failed) {
-		return problem(IDCompile, "if memory or disk ran out, free some; what is compiled already is kept", "compiling %s: %v", j.label(), failed)
+		return problem(IDCompile, "free memory or disk space if either ran out; compiled parts are kept for the next build", "compiling %s: %v", j.label(), failed)
 	}
 	return err
 }

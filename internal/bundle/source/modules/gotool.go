@@ -71,7 +71,7 @@ func newGoTool(ctx context.Context, environ []string, as *owner.Owner, unchecked
 	var out bytes.Buffer
 	err := run(ctx, command{argv: []string{"go", "env", "-json", "GOVERSION", "GOPROXY", "GOSUMDB", "GOFLAGS", "GOMODCACHE", "GOCACHE", "GOTOOLCHAIN", "GOROOT"}, dir: os.TempDir(), env: append(slices.Clone(environ), "GOWORK=off"), as: as, stdout: &out})
 	if err != nil {
-		return nil, problem(IDNoGo, "run `go env` and mend what it reports", "asking the go tool for its settings: %v", err)
+		return nil, problem(IDNoGo, "run `go env`, and fix the problem that it reports", "reading the settings of the go tool: %v", err)
 	}
 	var e goEnv
 	if err := json.Unmarshal(out.Bytes(), &e); err != nil {
@@ -102,7 +102,7 @@ func checked(e goEnv, environ []string) error {
 	if bad == "" {
 		return nil
 	}
-	return problem(IDUnchecked, "unset it: what goes into a bundle is verified by the Go checksum database", "%s switches the verification of modules off", bad)
+	return problem(IDUnchecked, "unset it: modules in a bundle must be verified with the Go checksum database", "%s disables the verification of modules", bad)
 }
 
 // cleanEnv keeps of the user's Go settings only where modules come from and
@@ -240,9 +240,9 @@ func fetchError(what string, err error) error {
 		return err
 	}
 	if text := strings.Join(r.tail, "\n"); strings.Contains(text, "SECURITY ERROR") || strings.Contains(text, "checksum mismatch") {
-		return problem(IDChecksum, "do not use this module proxy; `go clean -modcache` if the local copy is damaged", "%s: what the module proxy gave is not what the checksum database knows: %v", what, err)
+		return problem(IDChecksum, "do not use this module proxy; if the local copy is damaged, run `go clean -modcache`", "%s: content from the module proxy does not match the checksum database: %v", what, err)
 	}
-	return silent(problem(IDFetch, "check the network and GOPROXY; a version may not be obtainable as a module: docs/guide/bundle.md", "fetching the modules of %s: %v", what, err))
+	return silent(problem(IDFetch, "check the network and GOPROXY; some versions are not available as a module: docs/guide/bundle.md", "fetching the modules of %s: %v", what, err))
 }
 
 // compilers finds the C compiler for an architecture, and pkg-config.
@@ -263,7 +263,7 @@ func compilers(arch, what string) (cc string, err error) {
 		missing = append(missing, "pkg-config")
 	}
 	if len(missing) > 0 {
-		return "", problem(IDNoCompiler, "apt-get install "+strings.Join(missing, " "), "%s for linux/%s is compiled with cgo, and its tools are missing", what, arch)
+		return "", problem(IDNoCompiler, "apt-get install "+strings.Join(missing, " "), "%s for linux/%s is compiled with cgo, and its build tools are missing", what, arch)
 	}
 	return cc, nil
 }

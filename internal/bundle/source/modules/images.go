@@ -55,7 +55,7 @@ func (i image) make(arch string, have map[string]built) (v1.Image, error) {
 	for _, name := range i.layers {
 		b, ok := have[name]
 		if !ok {
-			return nil, fmt.Errorf("image %s needs %s, which is not built", i.name, name)
+			return nil, fmt.Errorf("image %s needs %s, which was not built", i.name, name)
 		}
 		var err error
 		img, err = mutate.Append(img, mutate.Addendum{
@@ -84,7 +84,7 @@ func (r *runner) images(arch string, have map[string]built) ([]source.Image, err
 	for _, i := range r.source.images {
 		img, err := i.make(arch, have)
 		if err != nil {
-			return nil, fmt.Errorf("making image %s: %w", i.name, err)
+			return nil, fmt.Errorf("creating image %s: %w", i.name, err)
 		}
 		name := i.layers[len(i.layers)-1]
 		last := r.units[name]

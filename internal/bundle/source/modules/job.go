@@ -131,7 +131,7 @@ func (j *job) lock(ctx context.Context) (unlock func(), err error) {
 		case <-ctx.Done():
 			return nil, errors.Join(ctx.Err(), f.Close())
 		case <-t.C:
-			j.tell(source.Progress{Phase: source.Compiling, Message: "waiting for another process that builds the same"})
+			j.tell(source.Progress{Phase: source.Compiling, Message: "waiting for another process that builds the same bundle"})
 		}
 	}
 }

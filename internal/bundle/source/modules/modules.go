@@ -163,7 +163,7 @@ func (s *Source) Parts(ctx context.Context, req source.Request) (source.Parts, e
 		return source.Parts{}, err
 	}
 	for _, path := range slices.Sorted(maps.Keys(req.Release.Modules)) {
-		req.Tell(source.Progress{Phase: source.Note, Message: fmt.Sprintf("Kubernetes %s is compiled with %s %s: its own version of that module cannot be had", req.Release.Kubernetes, path, req.Release.Modules[path])})
+		req.Tell(source.Progress{Phase: source.Note, Message: fmt.Sprintf("Kubernetes %s is compiled with %s %s, because its own version of that module is not available", req.Release.Kubernetes, path, req.Release.Modules[path])})
 	}
 	var parts source.Parts
 	for _, arch := range req.Arches {

@@ -214,7 +214,7 @@ const protocols = "icmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6-icmp 58 IPv6-ICMP\ns
 func (t *debTree) baseFiles() ([]pack.Member, error) {
 	certs, err := filepath.Glob(filepath.Join(t.dir, "usr/share/ca-certificates/*/*.crt"))
 	if err != nil || len(certs) == 0 {
-		return nil, errors.Join(errors.New("no certificates in the ca-certificates package"), err)
+		return nil, errors.Join(errors.New("the ca-certificates package has no certificates"), err)
 	}
 	slices.Sort(certs)
 	bundle, err := concatenated(certs)

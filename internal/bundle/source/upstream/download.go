@@ -145,7 +145,7 @@ func (d *downloader) checksum(ctx context.Context, url, sumsURL string) (string,
 	}
 	sum, ok := findSum(string(data), url[strings.LastIndex(url, "/")+1:])
 	if !ok {
-		return "", problem(IDNoChecksum, "what has no published checksum is not used: choose another mirror or --source modules", "%s has no checksum for %s", sumsURL, url)
+		return "", problem(IDNoChecksum, "choose another mirror, or use --source modules: Slipway does not use files without a published checksum", "%s has no checksum for %s", sumsURL, url)
 	}
 	return sum, nil
 }
@@ -190,7 +190,7 @@ func (d *downloader) fetch(ctx context.Context, url, path, sum string, tell func
 				return err
 			}
 			if clean || before == 0 {
-				return problem(IDChecksum, "the file or the mirror is damaged: choose another mirror or --source modules", "%s: %v", url, err)
+				return problem(IDChecksum, "choose another mirror, or use --source modules: the file or the mirror is damaged", "%s: %v", url, err)
 			}
 			clean = true
 		case left <= 0:
@@ -219,7 +219,7 @@ func fileSize(path string) int64 {
 func (d *downloader) resume(ctx context.Context, url, part string, offset int64, tell func(source.Progress)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	idle := time.AfterFunc(stall, func() { cancel(fmt.Errorf("nothing came for %s", stall)) })
+	idle := time.AfterFunc(stall, func() { cancel(fmt.Errorf("no data received for %s", stall)) })
 	defer idle.Stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -249,7 +249,7 @@ func (d *downloader) resume(ctx context.Context, url, part string, offset int64,
 	}
 	f, err := safefile.OpenFile(part, flags, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the cache directory is gone: %w", err)
+		return fmt.Errorf("the cache directory no longer exists: %w", err)
 	}
 	if err != nil {
 		return err

@@ -129,7 +129,7 @@ func (p *puller) pull(ctx context.Context, r name.Reference, arch string) (v1.Ha
 		return v1.Hash{}, err
 	}
 	if cf.Architecture != arch {
-		return v1.Hash{}, fmt.Errorf("it is for %s", cf.Architecture)
+		return v1.Hash{}, fmt.Errorf("the image is for %s", cf.Architecture)
 	}
 	d, err := layout.Create(p.dir)
 	if err != nil {

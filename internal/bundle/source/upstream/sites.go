@@ -60,13 +60,13 @@ func newSites(o Options) (sites, error) {
 	if o.Mirror != "" {
 		m, ok := f.Mirrors[o.Mirror]
 		if !ok {
-			return nil, problem(IDSite, "name one of "+strings.Join(slices.Sorted(maps.Keys(f.Mirrors)), ", "), "%q is no mirror", o.Mirror)
+			return nil, problem(IDSite, "use one of "+strings.Join(slices.Sorted(maps.Keys(f.Mirrors)), ", "), "%q is not a mirror", o.Mirror)
 		}
 		maps.Copy(s, m)
 	}
 	for name, value := range o.Sites {
 		if _, ok := s[name]; !ok {
-			return nil, problem(IDSite, "name one of "+strings.Join(slices.Sorted(maps.Keys(s)), ", "), "%q is no upstream site", name)
+			return nil, problem(IDSite, "use one of "+strings.Join(slices.Sorted(maps.Keys(s)), ", "), "%q is not an upstream site", name)
 		}
 		s[name] = value
 	}
@@ -83,7 +83,7 @@ func (o Options) Check() error {
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		u, err := url.Parse(s.url(name, "", "", ""))
 		if err == nil && o.plain(u) {
-			return problem(IDSite, "use an https:// URL, or add --insecure", "site %s is over plain HTTP, and so are its checksums: anybody on the network path could replace both", name)
+			return problem(IDSite, "use an https:// URL, or add --insecure", "site %s uses plain HTTP, also for its checksums: anyone on the network path can replace both", name)
 		}
 	}
 	return nil
@@ -99,9 +99,9 @@ func (o Options) plain(u *url.URL) bool {
 func (o Options) redirect(next *http.Request, via []*http.Request) error {
 	switch {
 	case o.plain(next.URL):
-		return fmt.Errorf("it redirects to plain HTTP: %w", ocitransport.ErrPlain)
+		return fmt.Errorf("redirect to plain HTTP: %w", ocitransport.ErrPlain)
 	case len(via) >= maxRedirects:
-		return errors.New("it redirects without end")
+		return errors.New("too many redirects")
 	}
 	return nil
 }
@@ -219,8 +219,8 @@ func unsummed(r source.Request) error {
 		for _, c := range wanted(r, arch) {
 			for _, i := range c.items {
 				if i.sums == "" && !sumForm.MatchString(i.sum) {
-					return problem(IDNoChecksum, fmt.Sprintf("find it out from whom you trust, and write under docker: in $SLIPWAY_HOME/releases.yaml: sums: {%q: SHA-256 of the file}", arch+"/"+i.file),
-						"%s %s is published without a checksum, and the release catalogue has none of %s for %s", c.name, i.version, i.file, arch)
+					return problem(IDNoChecksum, fmt.Sprintf("get the checksum from a source that you trust, and write it under docker: in $SLIPWAY_HOME/releases.yaml: sums: {%q: SHA-256 of the file}", arch+"/"+i.file),
+						"%s %s is published without a checksum, and the release catalogue has no checksum of %s for %s", c.name, i.version, i.file, arch)
 				}
 			}
 		}

@@ -38,7 +38,7 @@ func extract(ctx context.Context, archive, dir string, want map[string]string) (
 	for len(out) < len(want) {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("it holds %d of the %d wanted programs", len(out), len(want))
+			return nil, fmt.Errorf("the archive has %d of the %d expected programs", len(out), len(want))
 		}
 		if err := errors.Join(ctx.Err(), err); err != nil {
 			return nil, err
@@ -131,5 +131,5 @@ func findLoader(members map[string]pack.Member, arch string) (string, error) {
 			return source.LibDir(arch) + "/" + name, nil
 		}
 	}
-	return "", errors.New("kube-proxy's image has no dynamic loader")
+	return "", errors.New("the kube-proxy image has no dynamic loader")
 }

@@ -194,7 +194,7 @@ func (r *runner) parts(ctx context.Context) (source.Parts, error) {
 	i := slices.IndexFunc(images, func(i source.Image) bool { return i.Name == "kube-proxy" })
 	tools, err := r.netTools(ctx, images[i].Image)
 	if err != nil {
-		return source.Parts{}, fmt.Errorf("taking the packet filter programs out of kube-proxy's image: %w", err)
+		return source.Parts{}, fmt.Errorf("extracting the packet filter programs from the kube-proxy image: %w", err)
 	}
 	parts.Components = append(parts.Components, tools)
 	parts.Origins = r.origins
