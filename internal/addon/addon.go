@@ -163,7 +163,7 @@ func (w *work) load(ctx context.Context, a v1alpha1.Addon) (Addon, error) {
 		return out, err
 	}
 	if len(out.Objects)+len(out.Hooks)+len(out.Last) == 0 {
-		return out, w.refuse(IDUnusable, "", "add-on "+a.Name+" has no objects", "look whether its files are empty, or its values switch everything off")
+		return out, w.refuse(IDUnusable, "", "add-on "+a.Name+" has no objects", "check that its files are not empty, and that its values do not disable everything")
 	}
 	w.learn(out.Objects)
 	w.place(a, &out)
@@ -225,8 +225,8 @@ func (w *work) twice(list []Addon) {
 			if first, ok := by[ref]; ok {
 				w.wrong = append(w.wrong, diag.Diagnostic{
 					ID: IDTwice, Severity: diag.Error, Path: "spec.addons",
-					Message: fmt.Sprintf("%s is in add-on %s and again in add-on %s", ref, first, a.Name),
-					Hint:    "one of the two would undo the other: leave it in one place",
+					Message: fmt.Sprintf("%s is in add-on %s and in add-on %s", ref, first, a.Name),
+					Hint:    "keep it in one add-on: otherwise each add-on undoes the changes of the other",
 				})
 			}
 			by[ref] = a.Name

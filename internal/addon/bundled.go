@@ -74,7 +74,7 @@ func (w *work) fromBundle(a v1alpha1.Addon, out *Addon) error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(set); err != nil {
-		return w.refuse(IDUnusable, ".values", "add-on "+a.Name+" has no such value: "+strings.TrimPrefix(err.Error(), "json: "), "docs/guide/addons.md has those that there are")
+		return w.refuse(IDUnusable, ".values", "add-on "+a.Name+" does not have this value: "+strings.TrimPrefix(err.Error(), "json: "), "see docs/guide/addons.md for the values of this add-on")
 	}
 	data := map[string]any{
 		"Images":           map[string]string{"metricsServer": w.Images["metrics-server"], "localPath": w.Images["local-path"], "shell": w.Images["flannel"]},
@@ -82,13 +82,13 @@ func (w *work) fromBundle(a v1alpha1.Addon, out *Addon) error {
 	}
 	if l, ok := set.(*localPath); ok {
 		if !path.IsAbs(l.Path) || path.Clean(l.Path) == "/" {
-			return w.refuse(IDUnusable, ".values.path", fmt.Sprintf("%q is no directory for volumes", l.Path), "name a directory of its own on every node, by its whole path")
+			return w.refuse(IDUnusable, ".values.path", fmt.Sprintf("%q is not a valid directory for volumes", l.Path), "write the absolute path of a directory on every node that only this add-on uses")
 		}
 		data["Path"], data["Default"] = path.Clean(l.Path), l.Default
 	}
 	out.Serving = bundled()[a.Name].serving
 	if a.Name == "metrics-server" && !w.VerifiedKubelets {
-		out.Sources = append(out.Sources, "kubelets are not verified: each has signed its own certificate (kubernetes.kubelet.config.serverTLSBootstrap)")
+		out.Sources = append(out.Sources, "kubelet certificates are not verified: each kubelet signed its own (kubernetes.kubelet.config.serverTLSBootstrap)")
 	}
 	t, err := template.ParseFS(templates, "templates/"+a.Name+".yaml")
 	if err != nil {

@@ -30,7 +30,7 @@ import (
 func readChart(file string) (*chart.Chart, error) {
 	if info, err := os.Stat(file); err == nil && info.IsDir() {
 		if _, err := os.Stat(filepath.Join(file, util.ChartfileName)); err != nil {
-			return nil, errors.New("there is no " + util.ChartfileName + " in it")
+			return nil, errors.New("the chart has no " + util.ChartfileName)
 		}
 	}
 	return loader.Load(file)
@@ -83,24 +83,24 @@ func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(rendered)) {
 		if rendered[name] != again[name] {
-			return w.refuse(IDRandom, ".chart", name+" renders differently each time: it makes passwords, keys or names by chance, or has the time in it",
-				"set the values that it makes up where there are none: a password, or the name of a Secret that is there")
+			return w.refuse(IDRandom, ".chart", name+" renders differently each time: it generates random passwords, keys or names, or includes the current time",
+				"set the values that the chart would generate: a password, or the name of an existing Secret")
 		}
 	}
 	return w.objects(c, rendered, out)
 }
 
 func (w *work) unreadable(c v1alpha1.Chart, err error) error {
-	return w.refuse(IDUnusable, ".chart", "the chart "+called(c)+" cannot be read: "+err.Error(), "a chart is a directory with a Chart.yaml, or an archive of one; those of API version v3 are not read yet")
+	return w.refuse(IDUnusable, ".chart", "the chart "+called(c)+" cannot be read: "+err.Error(), "name a chart directory with a Chart.yaml, or an archive of one; API version v3 is not supported yet")
 }
 
 // chartFits refuses a chart that cannot be rendered for this cluster.
 func (w *work) chartFits(c *chart.Chart) error {
 	switch want := c.Metadata.KubeVersion; {
 	case c.Metadata.Type == "library":
-		return w.refuse(IDUnusable, ".chart", "the chart "+c.Name()+" is a library for other charts", "name a chart that uses it")
+		return w.refuse(IDUnusable, ".chart", "the chart "+c.Name()+" is a library chart", "name a chart that uses this library")
 	case want != "" && !util.IsCompatibleRange(want, w.Kubernetes):
-		return w.refuse(IDRender, ".chart", fmt.Sprintf("the chart %s %s works with Kubernetes %s, and not with %s", c.Name(), c.Metadata.Version, want, w.Kubernetes), "take a version of it that does")
+		return w.refuse(IDRender, ".chart", fmt.Sprintf("the chart %s %s needs Kubernetes %s, but the cluster has %s", c.Name(), c.Metadata.Version, want, w.Kubernetes), "use a version of the chart that supports it")
 	}
 	have := map[string]bool{}
 	for _, d := range c.Dependencies() {
@@ -108,7 +108,7 @@ func (w *work) chartFits(c *chart.Chart) error {
 	}
 	for _, d := range c.Metadata.Dependencies {
 		if !have[d.Name] {
-			return w.refuse(IDUnusable, ".chart", "the chart "+c.Name()+" needs the chart "+d.Name+", which is not in it", "fetch what it needs into it: helm dependency build DIRECTORY")
+			return w.refuse(IDUnusable, ".chart", "the chart "+c.Name()+" needs the chart "+d.Name+", which it does not contain", "add the missing charts: helm dependency build DIRECTORY")
 		}
 	}
 	return nil
@@ -126,7 +126,7 @@ func (w *work) values(a v1alpha1.Addon) (map[string]any, error) {
 		}
 		var more map[string]any
 		if err := yaml.UnmarshalStrict(text, &more); err != nil {
-			return nil, w.refuse(IDUnusable, at, file+": "+err.Error(), "a file of values is YAML: a mapping of names to values")
+			return nil, w.refuse(IDUnusable, at, file+": "+err.Error(), "write the values file as YAML: a mapping of names to values")
 		}
 		out = loader.MergeMaps(out, more)
 	}
@@ -136,7 +136,7 @@ func (w *work) values(a v1alpha1.Addon) (map[string]any, error) {
 // render makes texts of a chart's templates, by their names.
 func (w *work) render(ctx context.Context, a v1alpha1.Addon, c *chart.Chart, values map[string]any) (map[string]string, error) {
 	failed := func(err error) error {
-		return w.refuse(IDRender, ".chart", "the chart "+c.Name()+" does not render: "+strings.TrimSpace(err.Error()), "look at its values; 'helm template' of it, with the same, says the same")
+		return w.refuse(IDRender, ".chart", "the chart "+c.Name()+" cannot be rendered: "+strings.TrimSpace(err.Error()), "check the values; run 'helm template' with the same values to see the same error")
 	}
 	version, err := common.ParseKubeVersion(w.Kubernetes)
 	if err != nil {
@@ -178,7 +178,7 @@ func (w *work) objects(c *chart.Chart, texts map[string]string, out *Addon) erro
 		}
 		objects, err := kube.Objects([]byte(texts[name]))
 		if err != nil {
-			return w.refuse(IDRender, ".chart", name+" does not render to objects: "+err.Error(), "look at the chart's values")
+			return w.refuse(IDRender, ".chart", name+" does not render to Kubernetes objects: "+err.Error(), "check the values of the chart")
 		}
 		for _, o := range objects {
 			settle(o)
@@ -202,7 +202,7 @@ func (w *work) objects(c *chart.Chart, texts map[string]string, out *Addon) erro
 	inOrder(out.Last)
 	out.Objects = append(out.Objects, made...)
 	if len(not) > 0 {
-		w.warn(IDChartHook, ".chart", "the chart "+c.Name()+" has hooks that are not run: "+strings.Join(not, ", "), "do by hand what they do, when the add-on goes back to an older version")
+		w.warn(IDChartHook, ".chart", "the chart "+c.Name()+" has hooks that Slipway does not run: "+strings.Join(not, ", "), "do the work of these hooks manually when you roll the add-on back to an older version")
 	}
 	return w.keepable(out)
 }

@@ -45,16 +45,16 @@ func (w *work) download(ctx context.Context, at, address, pin string, f freshnes
 			return nil, context.Cause(ctx)
 		}
 		if have == nil || pin != "" || !silent(err) {
-			return nil, w.refuse(IDDownload, at, "downloading "+address+": "+cause(err), "without a network, save it to a file and name that; the manager downloads it, hosts need no network for it")
+			return nil, w.refuse(IDDownload, at, "downloading "+address+": "+cause(err), "save the content to a file, and name the file; only the manager downloads it, so hosts need no network for it")
 		}
-		w.warn(IDOffline, at, address+" does not answer ("+cause(err)+"): what was downloaded before is taken, "+sum(have), "")
+		w.warn(IDOffline, at, address+" does not answer ("+cause(err)+"): using the earlier download, "+sum(have), "")
 		return have, nil
 	}
 	if pin != "" && sum(text) != pin {
-		return nil, w.refuse(IDChecksum, at, fmt.Sprintf("what is at %s has the checksum %s, wanted is %s", address, sum(text), pin), "somebody has changed it: look at what it is before you write another checksum")
+		return nil, w.refuse(IDChecksum, at, fmt.Sprintf("the content of %s has the checksum %s, expected %s", address, sum(text), pin), "check what has changed before you write a new checksum")
 	}
 	if err := keep(file, text); err != nil {
-		return nil, fmt.Errorf("keeping what was downloaded: %w", err)
+		return nil, fmt.Errorf("saving the download: %w", err)
 	}
 	return text, nil
 }
@@ -89,7 +89,7 @@ func (e *answerError) Error() string { return e.cause.Error() }
 func (e *answerError) Unwrap() error { return e.cause }
 
 func tooLarge() error {
-	return &answerError{fmt.Errorf("the server answers with more than %d MiB", maxManifest>>20)}
+	return &answerError{fmt.Errorf("the server sends more than %d MiB", maxManifest>>20)}
 }
 
 // silent says that nobody answered: the copy in the cache will do.
@@ -100,7 +100,7 @@ func silent(err error) bool {
 
 // errPlain is content over plain HTTP whose checksum is not known: anybody on
 // the path could replace it.
-var errPlain = errors.New("it comes over plain HTTP without a checksum: pin it by its checksum, or use https://")
+var errPlain = errors.New("plain HTTP needs a checksum: write its checksum, or use https://")
 
 // plain reports whether somebody on the path to a URL could change its content.
 func plain(u *url.URL) bool {
@@ -127,7 +127,7 @@ func (w *work) get(ctx context.Context, address, pin string) ([]byte, error) {
 		case pin == "" && plain(next.URL):
 			return &answerError{errPlain}
 		case len(via) >= maxRedirects:
-			return &answerError{errors.New("the server redirects without end")}
+			return &answerError{errors.New("too many redirects")}
 		}
 		return nil
 	}
@@ -137,7 +137,7 @@ func (w *work) get(ctx context.Context, address, pin string) ([]byte, error) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return nil, &answerError{errors.New("the server answers " + res.Status)}
+		return nil, &answerError{errors.New("the server returned " + res.Status)}
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxManifest+1))
 	if err == nil && len(text) > maxManifest {

@@ -59,27 +59,27 @@ func (w *work) manifests(ctx context.Context, a v1alpha1.Addon, out *Addon) erro
 func (w *work) filesOf(at, name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if err != nil {
-		return nil, w.refuse(IDUnusable, at, "this cannot be read: "+reason(err), "names are relative to the cluster file")
+		return nil, w.refuse(IDUnusable, at, "the file or directory cannot be read: "+reason(err), "check the path, which is relative to the cluster file")
 	}
 	if !info.IsDir() {
 		return []string{name}, nil
 	}
 	entries, err := os.ReadDir(name)
 	if err != nil {
-		return nil, w.refuse(IDUnusable, at, "this cannot be read: "+reason(err), "")
+		return nil, w.refuse(IDUnusable, at, "the file or directory cannot be read: "+reason(err), "")
 	}
 	var files []string
 	for _, e := range entries {
 		switch ext := filepath.Ext(e.Name()); {
 		case e.IsDir() || strings.HasPrefix(e.Name(), "."):
 		case strings.HasPrefix(e.Name(), "kustomization."):
-			return nil, w.refuse(IDUnusable, at, name+" is a kustomization, which is not built here", "build it, and name the file: kubectl kustomize "+name+" > FILE")
+			return nil, w.refuse(IDUnusable, at, name+" is a kustomization, which Slipway does not build", "build it, and name the resulting file: kubectl kustomize "+name+" > FILE")
 		case slices.Contains([]string{".yaml", ".yml", ".json"}, ext):
 			files = append(files, filepath.Join(name, e.Name()))
 		}
 	}
 	if len(files) == 0 {
-		return nil, w.refuse(IDUnusable, at, "there is no manifest in "+name, "files called *.yaml, *.yml or *.json are taken, those in directories below it are not")
+		return nil, w.refuse(IDUnusable, at, "no manifest was found in "+name, "name the files *.yaml, *.yml or *.json; subdirectories are not read")
 	}
 	return files, nil
 }
@@ -97,7 +97,7 @@ func (w *work) read(at, file string) ([]byte, error) {
 		text, err = bounded.ReadArgument(file, bounded.Document)
 	}
 	if err != nil {
-		return nil, w.refuse(IDUnusable, at, "this cannot be read: "+reason(err), "")
+		return nil, w.refuse(IDUnusable, at, "the file cannot be read: "+reason(err), "")
 	}
 	return text, nil
 }
@@ -106,11 +106,11 @@ func (w *work) read(at, file string) ([]byte, error) {
 func (w *work) decode(at, name string, text []byte, out *Addon) error {
 	objects, err := kube.Objects(text)
 	if err != nil {
-		return w.refuse(IDUnusable, at, name+": "+err.Error(), "try it by itself: kubectl apply --dry-run=client -f FILE")
+		return w.refuse(IDUnusable, at, name+": "+err.Error(), "check the file: kubectl apply --dry-run=client -f FILE")
 	}
 	for _, o := range objects {
 		if o.GroupVersionKind().Group == "kustomize.config.k8s.io" {
-			return w.refuse(IDUnusable, at, name+" is a kustomization, which is not built here", "build it, and name the file: kubectl kustomize DIRECTORY > FILE")
+			return w.refuse(IDUnusable, at, name+" is a kustomization, which Slipway does not build", "build it, and name the resulting file: kubectl kustomize DIRECTORY > FILE")
 		}
 		settle(o)
 	}

@@ -56,7 +56,7 @@ func (w *work) fetch(ctx context.Context, c v1alpha1.Chart) (file, source string
 		return "", "", w.unreadable(c, err)
 	}
 	if err := keep(file, text); err != nil {
-		return "", "", fmt.Errorf("keeping a chart: %w", err)
+		return "", "", fmt.Errorf("saving a chart: %w", err)
 	}
 	return file, address + " " + sum(text), nil
 }
@@ -81,7 +81,7 @@ func (w *work) fits(c v1alpha1.Chart) error {
 }
 
 func (w *work) differs(what, is, want string) error {
-	return w.refuse(IDChecksum, ".chart", fmt.Sprintf("%s has the checksum %s, wanted is %s", what, is, want), "somebody has changed it: look at what it is before you write another checksum")
+	return w.refuse(IDChecksum, ".chart", fmt.Sprintf("%s has the checksum %s, expected %s", what, is, want), "check what has changed before you write a new checksum")
 }
 
 // An index is what a chart repository says it has.
@@ -106,7 +106,7 @@ func (w *work) fromIndex(ctx context.Context, c v1alpha1.Chart) ([]byte, error) 
 	}
 	var ix index
 	if err := yaml.Unmarshal(text, &ix); err != nil {
-		return nil, w.refuse(IDDownload, ".chart.repository", at+" is no list of charts: "+err.Error(), "")
+		return nil, w.refuse(IDDownload, ".chart.repository", at+" is not a valid chart repository index: "+err.Error(), "")
 	}
 	var versions []string
 	for _, v := range ix.Entries[c.Name] {
@@ -116,7 +116,7 @@ func (w *work) fromIndex(ctx context.Context, c v1alpha1.Chart) ([]byte, error) 
 		}
 		where, err := base.Parse(v.URLs[0])
 		if err != nil {
-			return nil, w.refuse(IDDownload, ".chart", at+" has a URL that is none: "+err.Error(), "")
+			return nil, w.refuse(IDDownload, ".chart", at+" has an invalid URL: "+err.Error(), "")
 		}
 		archive, err := w.get(ctx, where.String(), cmp.Or(c.Digest, v.Digest))
 		if err != nil {
@@ -130,14 +130,14 @@ func (w *work) fromIndex(ctx context.Context, c v1alpha1.Chart) ([]byte, error) 
 	if len(versions) == 0 {
 		return nil, w.refuse(IDDownload, ".chart.name", c.Repository+" has no chart "+c.Name, "")
 	}
-	return nil, w.refuse(IDDownload, ".chart.version", fmt.Sprintf("%s has no version %s of chart %s", c.Repository, c.Version, c.Name), "it has "+strings.Join(versions[:min(len(versions), 8)], ", "))
+	return nil, w.refuse(IDDownload, ".chart.version", fmt.Sprintf("%s has no version %s of chart %s", c.Repository, c.Version, c.Name), "use one of these versions: "+strings.Join(versions[:min(len(versions), 8)], ", "))
 }
 
 func (w *work) unreachable(ctx context.Context, address string, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return w.refuse(IDDownload, ".chart", "downloading "+address+": "+cause(err), "without a network, name the archive as path; the manager downloads it, hosts need no network for it")
+	return w.refuse(IDDownload, ".chart", "downloading "+address+": "+cause(err), "download the chart archive, and name it at path; only the manager downloads charts, so hosts need no network for them")
 }
 
 // pull takes an archive out of a registry.
@@ -152,7 +152,7 @@ func (w *work) pull(ctx context.Context, c v1alpha1.Chart, address string) ([]by
 	}
 	ref, err := name.ParseReference(repository+":"+strings.ReplaceAll(c.Version, "+", "_"), options...)
 	if err != nil {
-		return nil, w.refuse(IDDownload, ".chart", address+" is no reference: "+err.Error(), "")
+		return nil, w.refuse(IDDownload, ".chart", address+" is not a valid reference: "+err.Error(), "")
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -166,7 +166,7 @@ func (w *work) pull(ctx context.Context, c v1alpha1.Chart, address string) ([]by
 	case err == nil:
 		return archive, nil
 	case errors.As(err, &refused) && refused.StatusCode == 404:
-		return nil, w.refuse(IDDownload, ".chart.version", address+" is not there", "")
+		return nil, w.refuse(IDDownload, ".chart.version", address+" does not exist", "")
 	}
 	return nil, w.unreachable(ctx, address, err)
 }
@@ -206,5 +206,5 @@ func pulled(ref name.Reference, with []remote.Option) ([]byte, error) {
 		}
 		return b.Bytes(), errors.Join(err, r.Close())
 	}
-	return nil, errors.New("it is no chart")
+	return nil, errors.New("it is not a chart")
 }

@@ -54,7 +54,7 @@ func (s Serving) NewServingCert(now time.Time, before ServingCert) (ServingCert,
 	}
 	text, err := pki.Sign(ca, ca, caKey.Public(), caKey)
 	if err != nil {
-		return ServingCert{}, fmt.Errorf("making a CA: %w", err)
+		return ServingCert{}, fmt.Errorf("creating a CA: %w", err)
 	}
 	if ca, err = pki.Certificate(text); err != nil {
 		return ServingCert{}, err
@@ -68,7 +68,7 @@ func (s Serving) NewServingCert(now time.Time, before ServingCert) (ServingCert,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, ca, key.Public(), caKey)
 	if err != nil {
-		return ServingCert{}, fmt.Errorf("making a certificate: %w", err)
+		return ServingCert{}, fmt.Errorf("creating a certificate: %w", err)
 	}
 	if old, err := pki.Authorities(before.CA); err == nil && len(old) > 0 {
 		text = slices.Concat(text, pki.Bundle(old[0]))
@@ -92,7 +92,7 @@ func (c ServingCert) Due(s Serving, now time.Time) string {
 	key, err := pki.Key(c.Key)
 	switch {
 	case err != nil || !pki.Belong(cert, key):
-		return "its key does not fit"
+		return "its key does not match"
 	case pki.LastPart(cert.NotBefore, cert.NotAfter, now):
 		return "it expires on " + cert.NotAfter.Format(time.DateOnly)
 	}

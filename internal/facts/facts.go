@@ -53,11 +53,11 @@ func Ask(ctx context.Context, spec v1alpha1.Host, conn remote.Host, want op.Fact
 		return h
 	}
 	if len(results) != 1 {
-		h.Err = fmt.Errorf("asking %s for its facts: %d answers to one question", spec.Name, len(results))
+		h.Err = fmt.Errorf("reading the facts of %s: %d replies instead of one", spec.Name, len(results))
 		return h
 	}
 	if e := results[0].Error; e != nil {
-		h.Err = fmt.Errorf("asking %s for its facts: %w", spec.Name, e)
+		h.Err = fmt.Errorf("reading the facts of %s: %w", spec.Name, e)
 		return h
 	}
 	f := &op.HostFacts{}

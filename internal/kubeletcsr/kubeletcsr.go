@@ -56,7 +56,7 @@ func (r Request) Pending() bool {
 func Approval() map[string]any {
 	return map[string]any{
 		"type": "Approved", "status": "True", "reason": "SlipwayApproved",
-		"message": "Slipway knows this node by these names and addresses.",
+		"message": "The names and addresses match the node in Slipway's cluster file.",
 	}
 }
 
@@ -94,10 +94,10 @@ func compare(n op.KubeletIdentity, c *x509.CertificateRequest) error {
 		return fmt.Errorf("the subject is %q", s.String())
 	}
 	if len(c.EmailAddresses) > 0 || len(c.URIs) > 0 {
-		return errors.New("it asks for email addresses or URIs")
+		return errors.New("the request has email addresses or URIs")
 	}
 	if len(c.IPAddresses) == 0 {
-		return errors.New("it asks for no address")
+		return errors.New("the request has no address")
 	}
 	for _, name := range c.DNSNames {
 		if name != n.Name {
@@ -112,12 +112,12 @@ func compare(n op.KubeletIdentity, c *x509.CertificateRequest) error {
 	names := 0
 	for _, e := range c.Extensions {
 		if !e.Id.Equal(asn1.ObjectIdentifier{2, 5, 29, 17}) { // subject alternative names
-			return fmt.Errorf("it asks for extension %s", e.Id)
+			return fmt.Errorf("the request has the extension %s", e.Id)
 		}
 		names++
 	}
 	if names > 1 {
-		return errors.New("it asks for alternative names twice")
+		return errors.New("the request has alternative names twice")
 	}
 	return nil
 }
@@ -129,12 +129,12 @@ func usages(list []string) error {
 		if _, ok := required[u]; ok {
 			required[u] = true
 		} else if u != "key encipherment" {
-			return fmt.Errorf("it asks for usage %q", u)
+			return fmt.Errorf("the request has the usage %q", u)
 		}
 	}
 	for u, there := range required {
 		if !there {
-			return fmt.Errorf("it does not ask for usage %q", u)
+			return fmt.Errorf("the request does not have the usage %q", u)
 		}
 	}
 	return nil

@@ -77,7 +77,7 @@ func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := next.RoundTrip(r)
 	if err == nil && plain && !g.Insecure && asksForToken(res) {
 		res.Body.Close()
-		return nil, fmt.Errorf("%s asks for a token over plain HTTP: %w", r.URL.Host, ErrPlain)
+		return nil, fmt.Errorf("%s requests a token over plain HTTP: %w", r.URL.Host, ErrPlain)
 	}
 	return res, err
 }
@@ -86,12 +86,12 @@ func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 // by the user as the token service of the registry.
 func (g *guard) mayIssueTokens(to *url.URL) error {
 	if to.Scheme != "https" {
-		return fmt.Errorf("registry %s wants its credentials sent to %s over plain HTTP: refused", g.Registry, to.Host)
+		return fmt.Errorf("registry %s requests its credentials for %s over plain HTTP, which is not allowed", g.Registry, to.Host)
 	}
 	if slices.Contains(tokenServices(g.Registry), to.Host) || g.Named != nil && g.Named(to.Host) {
 		return nil
 	}
-	return fmt.Errorf("registry %s wants its credentials sent to another host, %s: refused; if that host is right, add it to the registries of the credentials file or of spec.registry.auths",
+	return fmt.Errorf("registry %s requests its credentials for another host, %s, which is not allowed; if that host is right, add it to the registries of the credentials file or of spec.registry.auths",
 		g.Registry, to.Host)
 }
 

@@ -38,7 +38,7 @@ func (o *Owner) Give(paths ...string) error {
 	var errs []error
 	for _, path := range paths {
 		if err := safefile.Lchown(path, o.UID, o.GID); err != nil {
-			errs = append(errs, fmt.Errorf("giving to user %d: %w", o.UID, err))
+			errs = append(errs, fmt.Errorf("changing the owner to user %d: %w", o.UID, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -96,7 +96,7 @@ func (o *Owner) GiveTree(dir string, without ...string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("giving to user %d: %w", o.UID, err)
+		return fmt.Errorf("changing the owner to user %d: %w", o.UID, err)
 	}
 	defer func() { _ = root.Close() }() // nothing was written to it
 	kept := map[string]bool{}
@@ -120,7 +120,7 @@ func (o *Owner) GiveTree(dir string, without ...string) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("giving %s to user %d: %w", dir, o.UID, err)
+		return fmt.Errorf("changing the owner of %s to user %d: %w", dir, o.UID, err)
 	}
 	return nil
 }

@@ -162,7 +162,7 @@ func (o *Owner) openThere(root *os.Root, name string, flag int) (*os.File, error
 	}
 	info, err := f.Stat()
 	if err == nil && !os.SameFile(there, info) {
-		err = &ForeignError{Path: path, Reason: "changes while it is opened"}
+		err = &ForeignError{Path: path, Reason: "changed while it was opened"}
 	}
 	if err == nil {
 		err = o.check(path, info)

@@ -21,7 +21,7 @@ import (
 
 const pemCertificate = "CERTIFICATE"
 
-var errNoCertificate = errors.New("there is no certificate in it")
+var errNoCertificate = errors.New("the file has no certificate")
 
 // Certificate is the first certificate in a text in PEM form.
 func Certificate(text []byte) (*x509.Certificate, error) {
@@ -58,14 +58,14 @@ func Key(text []byte) (crypto.Signer, error) {
 		}
 		return signer, nil
 	}
-	return nil, errors.New("there is no key in it")
+	return nil, errors.New("the file has no key")
 }
 
 // NewKey makes a key, and its text in PEM form.
 func NewKey() (crypto.Signer, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a key: %w", err)
+		return nil, nil, fmt.Errorf("generating a key: %w", err)
 	}
 	raw, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -129,7 +129,7 @@ func inKubeconfig(text []byte, line *regexp.Regexp) ([]byte, error) {
 		}
 		return value, nil
 	}
-	return nil, errors.New("it is a kubeconfig with several users, or clusters")
+	return nil, errors.New("the kubeconfig has more than one user or cluster")
 }
 
 // intoKubeconfig puts another value on a line.

@@ -142,7 +142,7 @@ func TestRenewLostKey(t *testing.T) {
 			o := forms["a pair"]
 			o.WithinSeconds = 60
 			change(d)
-			if why, err := d.renew(t, o, now); err != nil || why != "renew: its key is another, or lost" {
+			if why, err := d.renew(t, o, now); err != nil || why != "renew: its key has changed or is missing" {
 				t.Fatalf("why %q: %v", why, err)
 			}
 			if _, err := tls.X509KeyPair([]byte(d["pair.crt"]), []byte(d["pair.key"])); err != nil {
@@ -153,7 +153,7 @@ func TestRenewLostKey(t *testing.T) {
 }
 
 func TestDue(t *testing.T) {
-	const expired, nearly = 11 * day, "renew: its time is nearly over, or over"
+	const expired, nearly = 11 * day, "renew: it expires soon or has expired"
 	for _, tc := range []struct {
 		name, reason string
 		change       func(disk, *op.Renewal)
@@ -177,7 +177,7 @@ func TestDue(t *testing.T) {
 		{"always", "whatever is left", func(_ disk, o *op.Renewal) { o.Due = op.DueAlways }, -300 * day, "renew", ""},
 		{"always, and just made", "it was cut off, and is gone on with", func(_ disk, o *op.Renewal) { o.Due = op.DueAlways }, -year + 10*day + 50*time.Minute, "", ""},
 		{"missing", "there is nothing to go by", func(d disk, _ *op.Renewal) { delete(d, "pair.crt") }, expired, "", ""},
-		{"unreadable", "it may be worth something", func(d disk, _ *op.Renewal) { d["pair.crt"] = "what?" }, expired, "", "reading pair.crt: there is no certificate in it"},
+		{"unreadable", "it may be worth something", func(d disk, _ *op.Renewal) { d["pair.crt"] = "what?" }, expired, "", "reading pair.crt: the file has no certificate"},
 		{"authority without its key", "said before anything is touched", func(d disk, _ *op.Renewal) { delete(d, "ca.key") }, expired, "", op.IDAuthorityNoKey},
 		{"key of another authority", "it would sign what nobody believes", func(d disk, _ *op.Renewal) { d["ca.key"] = d["pair.key"] }, expired, "", op.IDAuthorityNoKey},
 		{"authority without its key, not due", "nothing is to be signed", func(d disk, _ *op.Renewal) { delete(d, "ca.key") }, -100 * day, "", ""},
@@ -251,13 +251,13 @@ func TestState(t *testing.T) {
 		{"another authority", func(d disk) { d["ca.crt"] = other.Cert }, forms["a pair"].CertificateFile, func(s *op.CertificateState) { s.Foreign = true }},
 		{"no authority to compare with", func(d disk) { delete(d, "ca.crt") }, forms["a pair"].CertificateFile, func(*op.CertificateState) {}},
 		{"half", func(d disk) { d["pair.crt"] = d["pair.crt"][:100] }, forms["a pair"].CertificateFile, func(s *op.CertificateState) {
-			*s = op.CertificateState{Path: "pair.crt", Problem: "there is no certificate in it"}
+			*s = op.CertificateState{Path: "pair.crt", Problem: "the file has no certificate"}
 		}},
 		{"a kubeconfig that names files", func(d disk) { d["pair.crt"] = "kind: Config\nusers:\n- user: {client-certificate: /a.pem}\n" }, forms["a pair"].CertificateFile, func(s *op.CertificateState) {
 			*s = op.CertificateState{Path: "pair.crt", Missing: true}
 		}},
 		{"a kubeconfig of several users", func(d disk) { d["pair.crt"] = d["admin.conf"] + d["admin.conf"] }, forms["a pair"].CertificateFile, func(s *op.CertificateState) {
-			*s = op.CertificateState{Path: "pair.crt", Problem: "it is a kubeconfig with several users, or clusters"}
+			*s = op.CertificateState{Path: "pair.crt", Problem: "the kubeconfig has more than one user or cluster"}
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -22,7 +22,7 @@ const signingBits = 2048
 func NewSigningKey() ([]byte, error) {
 	key, err := rsa.GenerateKey(rand.Reader, signingBits)
 	if err != nil {
-		return nil, fmt.Errorf("making a key: %w", err)
+		return nil, fmt.Errorf("generating a key: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}), nil
 }
@@ -65,7 +65,7 @@ func PublicKeys(text []byte) (out []PublicKey, err error) {
 		out = append(out, PublicKey{ID: id, Text: pem.EncodeToMemory(block)})
 	}
 	if len(out) == 0 {
-		return nil, errors.New("there is no public key in it")
+		return nil, errors.New("the file has no public key")
 	}
 	return out, nil
 }

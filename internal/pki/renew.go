@@ -58,17 +58,17 @@ func Due(read Read, o op.Renewal, now time.Time) (string, error) {
 	why := due(o, p, ca.NotAfter, now)
 	if o.Due == op.DueForeign {
 		if why = ""; foreign {
-			why = "sign: its authority is another"
+			why = "sign: its CA has changed"
 		}
 	}
 	if why == "" || o.Remade {
 		return why, nil
 	}
 	if foreign && o.Due != op.DueForeign {
-		return "", &op.Error{Reason: op.IDCertificateForeign, Message: fmt.Sprintf("%s is due (%s), and was not signed by the authority in %s", o.Path, why, o.CA)}
+		return "", &op.Error{Reason: op.IDCertificateForeign, Message: fmt.Sprintf("%s is due for renewal (%s), but the CA in %s did not sign it", o.Path, why, o.CA)}
 	}
 	if now.After(ca.NotAfter) {
-		return "", &op.Error{Reason: op.IDAuthorityExpired, Message: fmt.Sprintf("%s is due (%s), and its authority in %s has expired itself", o.Path, why, o.CA)}
+		return "", &op.Error{Reason: op.IDAuthorityExpired, Message: fmt.Sprintf("%s is due for renewal (%s), but its CA in %s has expired", o.Path, why, o.CA)}
 	}
 	_, err = signer(read, o, ca)
 	return why, err
@@ -80,7 +80,7 @@ func due(o op.Renewal, p pair, end, now time.Time) string {
 	w := Wish{Validity: seconds(o.ValiditySeconds), Due: o.Due, Within: seconds(o.WithinSeconds)}
 	why := w.Unmet(p.cert, end, now)
 	if why == "" && o.Due != op.DueExpired && !Belong(p.cert, p.key) {
-		return "renew: its key is another, or lost"
+		return "renew: its key has changed or is missing"
 	}
 	return why
 }
@@ -126,7 +126,7 @@ func (w Wish) Unmet(cert *x509.Certificate, authority, now time.Time) string {
 	case w.Due == op.DueAlways && !over:
 		return "renew"
 	}
-	return "renew: its time is nearly over, or over"
+	return "renew: it expires soon or has expired"
 }
 
 // signer is the authority's key.
@@ -137,11 +137,11 @@ func signer(read Read, o op.Renewal, ca *x509.Certificate) (crypto.Signer, error
 	}
 	key, err := Key(text)
 	if err != nil || !Belong(ca, key) {
-		what := "its key is not in " + o.CAKey
+		what := "its key is missing in " + o.CAKey
 		if err == nil {
-			what = o.CAKey + " is the key of another"
+			what = o.CAKey + " does not match it"
 		}
-		return nil, &op.Error{Reason: op.IDAuthorityNoKey, Message: fmt.Sprintf("%s is due, and its authority in %s cannot sign: %s", o.Path, o.CA, what)}
+		return nil, &op.Error{Reason: op.IDAuthorityNoKey, Message: fmt.Sprintf("%s is due for renewal, but its CA in %s cannot sign: %s", o.Path, o.CA, what)}
 	}
 	return key, nil
 }

@@ -31,7 +31,7 @@ const (
 // Template returns a certificate as an operation wants it, without a number.
 func Template(o op.Certificate, now time.Time) (*x509.Certificate, error) {
 	if o.ValiditySeconds <= 0 || o.CommonName == "" {
-		return nil, &op.Error{Reason: "Invalid", Message: fmt.Sprintf("a certificate at %s needs a name and a time", o.Cert)}
+		return nil, &op.Error{Reason: "Invalid", Message: fmt.Sprintf("a certificate at %s needs a name and a validity", o.Cert)}
 	}
 	c := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: o.CommonName},
@@ -74,7 +74,7 @@ func SameUse(have, want *x509.Certificate) bool {
 func Request(key crypto.Signer) ([]byte, error) {
 	raw, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 	if err != nil {
-		return nil, fmt.Errorf("making a certificate request: %w", err)
+		return nil, fmt.Errorf("creating a certificate request: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: pemRequest, Bytes: raw}), nil
 }
@@ -85,7 +85,7 @@ func Request(key crypto.Signer) ([]byte, error) {
 func SignRequest(request []byte, o op.Certificate, caKey []byte, now time.Time) ([]byte, error) {
 	req, err := ParseRequest(request)
 	if err != nil {
-		return nil, &op.Error{Reason: op.IDCertificateRequest, Message: fmt.Sprintf("the request for %s is refused: %v", o.Cert, err)}
+		return nil, &op.Error{Reason: op.IDCertificateRequest, Message: fmt.Sprintf("the request for %s is rejected: %v", o.Cert, err)}
 	}
 	if o.Authority {
 		return nil, errors.New("a host cannot request a CA")
@@ -96,7 +96,7 @@ func SignRequest(request []byte, o op.Certificate, caKey []byte, now time.Time) 
 	}
 	key, err := Key(caKey)
 	if err != nil {
-		return nil, fmt.Errorf("reading the CA's key that signs %s: %w", o.Cert, err)
+		return nil, fmt.Errorf("reading the key of the CA that signs %s: %w", o.Cert, err)
 	}
 	if !Belong(ca, key) {
 		return nil, fmt.Errorf("signing %s: %w", o.Cert, ErrNotPair)
@@ -112,7 +112,7 @@ func SignRequest(request []byte, o op.Certificate, caKey []byte, now time.Time) 
 }
 
 // ErrNotPair reports that a CA's certificate and key do not belong together.
-var ErrNotPair = errors.New("the CA's key does not belong to its certificate")
+var ErrNotPair = errors.New("the CA's key does not match its certificate")
 
 // ParseRequest reads one certificate request in PEM form. The request is signed with its
 // own key, and the key is strong. It says nothing about names and purpose.
@@ -122,7 +122,7 @@ func ParseRequest(text []byte) (*x509.CertificateRequest, error) {
 	}
 	block, rest := pem.Decode(text)
 	if block == nil || block.Type != pemRequest || len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
-		return nil, errors.New("it does not hold exactly one certificate request in PEM form")
+		return nil, errors.New("it does not contain exactly one certificate request in PEM form")
 	}
 	req, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
@@ -132,7 +132,7 @@ func ParseRequest(text []byte) (*x509.CertificateRequest, error) {
 		return nil, err
 	}
 	if err := req.CheckSignature(); err != nil {
-		return nil, fmt.Errorf("it is not signed with its key: %w", err)
+		return nil, fmt.Errorf("its signature does not match its key: %w", err)
 	}
 	return req, nil
 }
@@ -142,15 +142,15 @@ func strong(key crypto.PublicKey) error {
 	switch k := key.(type) {
 	case *ecdsa.PublicKey:
 		if !slices.Contains([]elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()}, k.Curve) {
-			return fmt.Errorf("its key is on the curve %s", k.Curve.Params().Name)
+			return fmt.Errorf("its key uses the curve %s", k.Curve.Params().Name)
 		}
 	case *rsa.PublicKey:
 		if n := k.N.BitLen(); n < leastRSA || n > mostRSA {
-			return fmt.Errorf("its RSA key has %d bits, and must have %d to %d", n, leastRSA, mostRSA)
+			return fmt.Errorf("its RSA key has %d bits, but %d to %d are allowed", n, leastRSA, mostRSA)
 		}
 	case ed25519.PublicKey:
 	default:
-		return errors.New("its key is of an unknown type")
+		return errors.New("its key has an unknown type")
 	}
 	return nil
 }

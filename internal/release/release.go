@@ -181,7 +181,7 @@ func Load(overridePath string) (*Catalogue, error) {
 		return nil, diag.List{{
 			ID: IDCatalogue, Severity: diag.Error, File: overridePath,
 			Message: err.Error(),
-			Hint:    "its form is shown in docs/guide/bundle.md",
+			Hint:    "see docs/guide/bundle.md for the format",
 		}}
 	}
 	return c, nil
@@ -233,7 +233,7 @@ func (c *Catalogue) merge(data []byte) error {
 	}
 	for name, m := range over.Minors {
 		if v, err := semver.StrictNewVersion(name + ".0"); err != nil || v.Prerelease() != "" {
-			return fmt.Errorf("minors: %q is not of the form \"1.37\"", name)
+			return fmt.Errorf("minors: %q does not have the form \"1.37\"", name)
 		}
 		for _, v := range slices.Concat(m.Versions, slices.Collect(maps.Keys(m.Modules))) {
 			if p, err := parse(v); err != nil || minorOf(p) != name || v != "v"+p.String() {
@@ -307,7 +307,7 @@ func (c *Catalogue) Resolve(version string) (Release, error) {
 	if missing := r.Components.missing(); len(missing) > 0 {
 		return Release{}, diag.List{{
 			ID: IDCatalogue, Severity: diag.Error,
-			Message: fmt.Sprintf("the release catalogue names no version of %s for Kubernetes %s", strings.Join(missing, ", "), name),
+			Message: fmt.Sprintf("the release catalogue has no version of %s for Kubernetes %s", strings.Join(missing, ", "), name),
 			Hint:    "add it to releases.yaml under minors." + minorOf(v) + ".components",
 		}}
 	}
@@ -334,14 +334,14 @@ func (c *Catalogue) unsupported(version, why string) error {
 
 // ways are those to a version.
 func (c *Catalogue) ways() string {
-	return "supported: " + strings.Join(c.Supported(), ", ") + ", and other patches of these minors; of a later minor, those that a bundle has: bring it with `slipway bundle import FILE`, or name it with --bundle or spec.bundle; or a minor is added, with all its components, in $SLIPWAY_HOME/releases.yaml (docs/guide/bundle.md#versions)"
+	return "supported: " + strings.Join(c.Supported(), ", ") + ", and other patch versions of these minors; for a version that only a bundle has, run `slipway bundle import FILE`, or name the bundle with --bundle or spec.bundle; to add a minor with all its components, use $SLIPWAY_HOME/releases.yaml (docs/guide/bundle.md#versions)"
 }
 
 // parse accepts a full release version with or without "v".
 func parse(version string) (*semver.Version, error) {
 	v, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v"))
 	if err == nil && v.Metadata() != "" {
-		err = errors.New("build metadata is not part of a Kubernetes version")
+		err = errors.New("a Kubernetes version cannot have build metadata")
 	}
 	return v, err
 }

@@ -29,7 +29,7 @@ func (c *Catalogue) UpgradePath(from, to string) ([]string, error) {
 	refuse := func(why string) ([]string, error) {
 		return nil, diag.List{{
 			ID: IDUpgradePath, Severity: diag.Error,
-			Message: fmt.Sprintf("cannot go from %s to %s: %s", from, target.Kubernetes, why),
+			Message: fmt.Sprintf("cannot upgrade from %s to %s: %s", from, target.Kubernetes, why),
 			Hint:    c.ways(),
 		}}
 	}
@@ -37,15 +37,15 @@ func (c *Catalogue) UpgradePath(from, to string) ([]string, error) {
 	case a.Equal(b):
 		return nil, nil
 	case b.LessThan(a):
-		return refuse("Kubernetes does not downgrade")
+		return refuse("Kubernetes cannot be downgraded")
 	case a.Major() != b.Major():
-		return refuse("another major version")
+		return refuse("the major versions differ")
 	}
 	var path []string
 	for minor := a.Minor() + 1; minor < b.Minor(); minor++ {
 		through := c.through(fmt.Sprintf("%d.%d", a.Major(), minor))
 		if through == "" {
-			return refuse(fmt.Sprintf("it must pass through %d.%d, which is not supported", a.Major(), minor))
+			return refuse(fmt.Sprintf("the upgrade must pass through %d.%d, which is not supported", a.Major(), minor))
 		}
 		path = append(path, through)
 	}

@@ -114,7 +114,7 @@ func openThere(dir *os.Root, name string, flag int) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !os.SameFile(there, info) {
-		err = &ForeignError{path, "changes while it is opened"}
+		err = &ForeignError{path, "changed while it was opened"}
 	}
 	if writes := flag&(os.O_WRONLY|os.O_RDWR) != 0; err == nil && writes && os.Geteuid() == 0 && names(info) != 1 {
 		err = &ForeignError{path, "has a second name (a hard link)"}

@@ -166,7 +166,7 @@ func enter(at *os.Root, name string, looked fs.FileInfo) (*os.Root, fs.FileInfo,
 	}
 	opened, err := next.Stat(".")
 	if err == nil && !os.SameFile(looked, opened) {
-		err = &ForeignError{next.Name(), "changes while it is opened"}
+		err = &ForeignError{next.Name(), "changed while it was opened"}
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, next.Close())
@@ -228,7 +228,7 @@ func (l link) check(dir fs.FileInfo) error {
 	if uidOf(dir) == l.uid {
 		return nil
 	}
-	return &ForeignError{l.path, fmt.Sprintf("is a symbolic link of user %d that leads to a directory of user %d", l.uid, uidOf(dir))}
+	return &ForeignError{l.path, fmt.Sprintf("is a symbolic link of user %d to a directory of user %d", l.uid, uidOf(dir))}
 }
 
 func isLink(info fs.FileInfo) bool { return info.Mode()&fs.ModeSymlink != 0 }

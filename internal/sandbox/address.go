@@ -26,8 +26,8 @@ func freeRange(pool netip.Prefix, used []netip.Prefix) (netip.Prefix, error) {
 		}
 	}
 	return netip.Prefix{}, refuse(IDRangeTaken,
-		fmt.Sprintf("every /%d in %s is taken", rangeBits, pool),
-		"delete a sandbox, or name another network with --range")
+		fmt.Sprintf("every /%d in %s is in use", rangeBits, pool),
+		"delete a sandbox, or use another network with --range")
 }
 
 func overlapsAny(p netip.Prefix, used []netip.Prefix) bool {

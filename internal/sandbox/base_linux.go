@@ -44,18 +44,18 @@ func baseImage(ctx context.Context, o Options) (string, error) {
 		return image, nil
 	}
 	if err := sweep(dir); err != nil {
-		return "", fmt.Errorf("removing what a killed program left: %w", err)
+		return "", fmt.Errorf("removing the remains of a killed program: %w", err)
 	}
 	tree := filepath.Join(dir, "tree")
 	if _, err := os.Stat(tree); errors.Is(err, fs.ErrNotExist) {
-		o.Progress("Making the base system (Debian packages; once)")
+		o.Progress("Creating the base system (Debian packages; only once)")
 		if err := makeTree(ctx, r, tree, filepath.Join(o.Cache, baseName, name)); err != nil {
-			return "", fmt.Errorf("making the base system: %w", err)
+			return "", fmt.Errorf("creating the base system: %w", err)
 		}
 	}
-	o.Progress("Making the disk image")
+	o.Progress("Creating the disk image")
 	if err := makeImage(ctx, tree, image, o.Disk); err != nil {
-		return "", fmt.Errorf("making the disk image: %w", err)
+		return "", fmt.Errorf("creating the disk image: %w", err)
 	}
 	return image, nil
 }
@@ -83,7 +83,7 @@ func lockPath(ctx context.Context, path string) (*os.File, error) {
 			return false, nil
 		}
 		if err == nil && !samePath(f, path) {
-			err = fmt.Errorf("%s is gone", path)
+			err = fmt.Errorf("%s no longer exists", path)
 		}
 		return err == nil, err
 	})
@@ -105,8 +105,8 @@ func hostSuite() (string, error) {
 		values[k] = strings.Trim(v, `"`)
 	}
 	if id := values["ID"]; (id != "debian" && id != "ubuntu") || values["VERSION_CODENAME"] == "" {
-		return "", refuse(IDHostSystem, "machines are made from the packages of Debian or Ubuntu; this host is "+values["PRETTY_NAME"],
-			"use a Debian or Ubuntu host, or a virtual machine with one")
+		return "", refuse(IDHostSystem, "machines are built from Debian or Ubuntu packages, but this host runs "+values["PRETTY_NAME"],
+			"use a Debian or Ubuntu host, or a virtual machine that runs one")
 	}
 	return values["VERSION_CODENAME"], nil
 }
@@ -150,7 +150,7 @@ func installDebootstrap(ctx context.Context) error {
 		_, err = run(ctx, "", "apt-get", "install", "-y", "-qq", "debootstrap")
 	}
 	if err != nil {
-		return refuse(IDMissingProgram, "debootstrap is not installed, and installing it failed: "+err.Error(), hint)
+		return refuse(IDMissingProgram, "debootstrap is not installed, and its installation failed: "+err.Error(), hint)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func debootstrap(ctx context.Context, log, shown string, args []string) error {
 		said, _ := os.ReadFile(log)
 		lines := strings.Split(strings.TrimSpace(string(said)), "\n")
 		tail := strings.Join(lines[max(0, len(lines)-5):], "\n")
-		return fmt.Errorf("running debootstrap: %w:\n%s\n(all of it is in %s)", err, tail, shown)
+		return fmt.Errorf("running debootstrap: %w:\n%s\n(the full output is in %s)", err, tail, shown)
 	}
 	return nil
 }

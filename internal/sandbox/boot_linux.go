@@ -53,7 +53,7 @@ func Boot(ctx context.Context, in io.Reader, failed *os.File) error {
 func boot(ctx context.Context, in io.Reader) error {
 	var c bootConfig
 	if err := json.NewDecoder(in).Decode(&c); err != nil {
-		return fmt.Errorf("reading what to boot: %w", err)
+		return fmt.Errorf("reading the boot configuration: %w", err)
 	}
 	unix.Umask(0o022)
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -63,7 +63,7 @@ func boot(ctx context.Context, in io.Reader) error {
 		return err
 	}
 	if err := personalise(c); err != nil {
-		return fmt.Errorf("writing the machine's own files: %w", err)
+		return fmt.Errorf("writing the files of the machine: %w", err)
 	}
 	if _, err := run(ctx, c.Network, "ip", "-batch", "-"); err != nil {
 		return fmt.Errorf("setting up the network: %w", err)

@@ -67,7 +67,7 @@ func (c cgroups) makeDir(parent, dir string) error {
 		}
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("making a cgroup: %w", err)
+		return fmt.Errorf("creating a cgroup: %w", err)
 	}
 	// A new cpuset of v1 is empty, and nothing can join it.
 	for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
@@ -79,7 +79,7 @@ func (c cgroups) makeDir(parent, dir string) error {
 			err = os.WriteFile(filepath.Join(dir, f), b, 0)
 		}
 		if err != nil {
-			return fmt.Errorf("making a cgroup: %w", err)
+			return fmt.Errorf("creating a cgroup: %w", err)
 		}
 	}
 	return nil

@@ -51,16 +51,16 @@ func readHosts(path string) ([]v1alpha1.Host, error) {
 	}
 	var c v1alpha1.Cluster
 	if err := yamlk8s.Unmarshal(b, &c); err != nil {
-		return nil, refuse(IDBadFile, path+": "+err.Error(), "slipway create config writes a cluster file")
+		return nil, refuse(IDBadFile, path+": "+err.Error(), "run 'slipway create config' to write a cluster file")
 	}
 	if len(c.Spec.Hosts) == 0 {
-		return nil, refuse(IDBadFile, path+" has no hosts under spec.hosts", "slipway create config writes a cluster file")
+		return nil, refuse(IDBadFile, path+" has no hosts under spec.hosts", "run 'slipway create config' to write a cluster file")
 	}
 	seen := map[string]bool{}
 	for _, h := range c.Spec.Hosts {
 		if !nameRE.MatchString(h.Name) || seen[h.Name] {
-			return nil, refuse(IDBadFile, fmt.Sprintf("%s: no machine can be called %q", path, h.Name),
-				"give each host a name of its own: up to 40 small letters, digits and hyphens, a letter first")
+			return nil, refuse(IDBadFile, fmt.Sprintf("%s: a machine cannot be named %q", path, h.Name),
+				"give each host a unique name: up to 40 lower-case letters, digits and hyphens, with a letter first")
 		}
 		seen[h.Name] = true
 	}
@@ -101,7 +101,7 @@ func rewriteHosts(text []byte, c clusterFile) ([]byte, error) {
 	spec := child(doc.Content[0], "spec")
 	hosts := child(spec, "hosts")
 	if hosts == nil || len(hosts.Content) != len(c.Hosts) {
-		return nil, errors.New("spec.hosts has changed meanwhile")
+		return nil, errors.New("spec.hosts has changed in the meantime")
 	}
 	for i, h := range c.Hosts {
 		node := hosts.Content[i]

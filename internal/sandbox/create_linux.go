@@ -58,7 +58,7 @@ func Create(ctx context.Context, o Options) (_ *Sandbox, err error) {
 	o.Progress("Starting the machines")
 	err = s.each(ctx, func(ctx context.Context, m *Machine) error {
 		if err := copySparse(m.path(diskFile), image); err != nil {
-			return fmt.Errorf("making its disk: %w", err)
+			return fmt.Errorf("creating its disk: %w", err)
 		}
 		return m.Start(ctx)
 	})
@@ -85,7 +85,7 @@ type creation struct {
 // check refuses what cannot go well, before anything is touched.
 func (c *creation) check() error {
 	if os.Geteuid() != 0 {
-		return refuse(IDNeedsRoot, "making machines needs root", "run it with sudo")
+		return refuse(IDNeedsRoot, "creating machines needs root", "run it with sudo")
 	}
 	if err := needPrograms("ip", "mkfs.ext4"); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (c *creation) check() error {
 		return err
 	}
 	if _, err := os.Lstat(c.Out); err == nil {
-		return refuse(IDOutputExists, c.Out+" exists already", "name another file with --out, or remove it")
+		return refuse(IDOutputExists, c.Out+" already exists", "use another file with --out, or remove this file")
 	}
 	if err := c.checkNames(); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (c *creation) checkNames() error {
 			return err
 		}
 		if c.hosts = hosts; len(hosts) > maxMachines {
-			return refuse(IDBadNumber, fmt.Sprintf("%s has %d hosts", c.From, len(hosts)), fmt.Sprintf("a sandbox has 1 to %d", maxMachines))
+			return refuse(IDBadNumber, fmt.Sprintf("%s has %d hosts", c.From, len(hosts)), fmt.Sprintf("use 1 to %d hosts for a sandbox", maxMachines))
 		}
 		if c.text, err = os.ReadFile(c.From); err != nil {
 			return err
@@ -132,13 +132,13 @@ func (c *creation) checkNames() error {
 		return nameTaken(c.Name)
 	}
 	if _, err := os.Lstat(c.dir()); err == nil {
-		return refuse(IDNameTaken, c.dir()+" exists already", "name another directory with --dir")
+		return refuse(IDNameTaken, c.dir()+" already exists", "use another directory with --dir")
 	}
 	return nil
 }
 
 func nameTaken(name string) error {
-	return refuse(IDNameTaken, fmt.Sprintf("there is a sandbox called %q already", name),
+	return refuse(IDNameTaken, fmt.Sprintf("a sandbox named %q already exists", name),
 		"choose another name, or: slipway sandbox delete "+name)
 }
 
@@ -156,15 +156,15 @@ func (c *creation) checkSpace() error {
 		bytes int64
 	}{{c.Cache, baseSpace}, {filepath.Dir(c.dir()), int64(n) * machineSpace}} {
 		if err := c.Owner.MakeDir(need.dir, 0o755); err != nil {
-			return fmt.Errorf("making a directory: %w", foreign(err, "choose another place with --dir, SLIPWAY_HOME or SLIPWAY_CACHE"))
+			return fmt.Errorf("creating a directory: %w", foreign(err, "use another place with --dir, SLIPWAY_HOME or SLIPWAY_CACHE"))
 		}
 		free, err := freeBytes(need.dir)
 		if err != nil {
 			return err
 		}
 		if free < need.bytes {
-			return refuse(IDNoSpace, fmt.Sprintf("%s has %d MiB free; this needs %d MiB", need.dir, free>>20, need.bytes>>20),
-				"free some, or choose another place with --dir or SLIPWAY_CACHE")
+			return refuse(IDNoSpace, fmt.Sprintf("%s has %d MiB of free space, but %d MiB are needed", need.dir, free>>20, need.bytes>>20),
+				"free disk space, or use another place with --dir or SLIPWAY_CACHE")
 		}
 	}
 	return nil
@@ -229,7 +229,7 @@ func (c *creation) make(ctx context.Context) (*Sandbox, error) {
 func (c *creation) makeDir(dir string) (int, error) {
 	parent, err := c.Owner.MakeRoot(filepath.Dir(dir), 0o755)
 	if err != nil {
-		return -1, foreign(err, "choose another place with --dir")
+		return -1, foreign(err, "use another place with --dir")
 	}
 	defer parent.Close()
 	if err := parent.Mkdir(c.Name, 0o755); err != nil {
@@ -249,7 +249,7 @@ func (c *creation) makeDir(dir string) (int, error) {
 func (c *creation) linkHome(dir string) error {
 	home, err := c.Owner.MakeRoot(filepath.Join(c.Home, "sandboxes"), 0o755)
 	if err != nil {
-		return foreign(err, "name another directory with SLIPWAY_HOME")
+		return foreign(err, "use another directory with SLIPWAY_HOME")
 	}
 	defer home.Close()
 	if err := home.Symlink(dir, c.Name); err != nil {

@@ -32,7 +32,7 @@ func (s *Sandbox) Delete(ctx context.Context, home string) error {
 }
 
 func (s *Sandbox) destroy(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, deleteTimeout, errors.New("some processes do not end"))
+	ctx, cancel := context.WithTimeoutCause(ctx, deleteTimeout, errors.New("some processes do not stop"))
 	defer cancel()
 	if s.spec.Range.IsValid() {
 		if err := s.release(ctx); err != nil {

@@ -31,7 +31,7 @@ func openDir(at int, dir, shown string) (int, error) {
 		return -1, errors.Join(&fs.PathError{Op: "stat", Path: shown, Err: err}, unix.Close(fd))
 	}
 	if os.Geteuid() == 0 && (st.Uid != 0 || st.Mode&0o022 != 0) {
-		return -1, errors.Join(&owner.ForeignError{Path: shown, Reason: fmt.Sprintf("belongs to user %d, or others can write to it", st.Uid)}, unix.Close(fd))
+		return -1, errors.Join(&owner.ForeignError{Path: shown, Reason: fmt.Sprintf("belongs to user %d, or other users can write to it", st.Uid)}, unix.Close(fd))
 	}
 	return fd, nil
 }
@@ -68,7 +68,7 @@ func foreign(err error, hint string) error {
 func load(dir string) (*Sandbox, error) {
 	fd, err := openDir(unix.AT_FDCWD, dir, dir)
 	if err != nil {
-		return nil, foreign(err, "move it away; if an earlier version of Slipway made it: sudo chown root: "+dir+" "+filepath.Join(dir, specFile))
+		return nil, foreign(err, "move it away; if an earlier version of Slipway created it, run: sudo chown root: "+dir+" "+filepath.Join(dir, specFile))
 	}
 	s := &Sandbox{dir: dir, fd: fd}
 	if err := s.read(); err != nil {
@@ -107,7 +107,7 @@ func (s *Sandbox) read() error {
 		}
 	}
 	if s.spec.Name != name {
-		return notOne(fmt.Sprintf("its record is of a sandbox called %q", s.spec.Name))
+		return notOne(fmt.Sprintf("its state file belongs to a sandbox named %q", s.spec.Name))
 	}
 	if err := s.spec.check(); err != nil {
 		return notOne(err.Error())
@@ -168,7 +168,7 @@ func (s *Sandbox) unlinkHome(home string) error {
 func baseDir(of *owner.Owner, cache, name string) (fd int, err error) {
 	root, err := of.MakeRoot(cache, 0o755)
 	if err != nil {
-		return -1, fmt.Errorf("making the cache: %w", foreign(err, "name another directory with SLIPWAY_CACHE"))
+		return -1, fmt.Errorf("creating the cache: %w", foreign(err, "use another directory with SLIPWAY_CACHE"))
 	}
 	defer root.Close()
 	at, err := ownBase(root)
@@ -176,7 +176,7 @@ func baseDir(of *owner.Owner, cache, name string) (fd int, err error) {
 		return -1, err
 	}
 	if err := unix.Mkdirat(at, name, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
-		return -1, fmt.Errorf("making the cache: %w", err)
+		return -1, fmt.Errorf("creating the cache: %w", err)
 	}
 	fd, err = openDir(at, name, filepath.Join(cache, baseName, name))
 	return fd, foreign(err, "remove it")
@@ -189,10 +189,10 @@ const baseName = "sandbox"
 // directory, but nothing in it, to the caller: it becomes root's again.
 func ownBase(cache *os.Root) (int, error) {
 	if err := cache.Mkdir(baseName, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return -1, fmt.Errorf("making the cache: %w", err)
+		return -1, fmt.Errorf("creating the cache: %w", err)
 	}
 	if err := cache.Lchown(baseName, 0, 0); err != nil {
-		return -1, fmt.Errorf("making the cache: %w", err)
+		return -1, fmt.Errorf("creating the cache: %w", err)
 	}
 	fd, err := openIn(cache, baseName)
 	return fd, foreign(err, "remove it")

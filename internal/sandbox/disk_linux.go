@@ -105,14 +105,14 @@ func attachLoop(image string) (*os.File, error) {
 			return nil, fmt.Errorf("attaching %s to a loop device: %w", image, err)
 		}
 	}
-	return nil, errors.New("no free loop device: other programs take them faster")
+	return nil, errors.New("no loop device is free: other programs claim them too fast")
 }
 
 func openLoopControl() (*os.File, error) {
 	f, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
-		return nil, refuse(IDNoLoop, "this host offers no loop devices: "+err.Error(),
-			"modprobe loop; in a container, give it /dev/loop-control and the loop devices")
+		return nil, refuse(IDNoLoop, "this host has no loop devices: "+err.Error(),
+			"run modprobe loop; in a container, pass /dev/loop-control and the loop devices to it")
 	}
 	return f, nil
 }
@@ -121,7 +121,7 @@ func openLoopControl() (*os.File, error) {
 func freeBytes(path string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
-		return 0, fmt.Errorf("asking %s for its free space: %w", path, err)
+		return 0, fmt.Errorf("reading the free space of %s: %w", path, err)
 	}
 	return int64(st.Bavail) * st.Bsize, nil
 }

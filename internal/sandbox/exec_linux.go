@@ -75,7 +75,7 @@ func (m *Machine) enter(cmd *exec.Cmd, f func() error) error {
 		return err
 	}
 	if !s.Init.Alive() {
-		return refuse(IDMachineOff, "machine "+m.Name()+" is off", "slipway sandbox start "+m.Name())
+		return refuse(IDMachineOff, "machine "+m.Name()+" is not running", "slipway sandbox start "+m.Name())
 	}
 	groups, err := m.sandbox.cgroups()
 	if err != nil {
@@ -142,7 +142,7 @@ func enterThread(pid int) error {
 func (c cgroups) openLeaf(part string) (*os.File, error) {
 	dir := filepath.Join(c.hierarchies[0].Mount, c.name, part, execCgroup)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("making a cgroup: %w", err)
+		return nil, fmt.Errorf("creating a cgroup: %w", err)
 	}
 	return os.Open(dir)
 }

@@ -146,8 +146,8 @@ func (s *hostState) release(holder string) error {
 // claim takes a range for a sandbox.
 func (s *hostState) claim(id, dir string) error {
 	if other := s.Claims[id]; other != "" && other != dir {
-		return refuse(IDRangeTaken, "the range of this sandbox is used by the one in "+other,
-			"delete one of the two")
+		return refuse(IDRangeTaken, "this sandbox uses the same range as the sandbox in "+other,
+			"delete one of the two sandboxes")
 	}
 	s.Claims[id] = dir
 	return nil

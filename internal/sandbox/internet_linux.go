@@ -71,7 +71,7 @@ func hostResolvConf() ([]byte, error) {
 			return nil, err
 		}
 	}
-	return nil, refuse(IDNoInternet, "this host has no /etc/resolv.conf", "leave out --internet")
+	return nil, refuse(IDNoInternet, "this host has no /etc/resolv.conf", "run the command without --internet")
 }
 
 // resolvers returns the IPv4 resolvers in a resolv.conf.
@@ -111,5 +111,5 @@ func defaultLink(ctx context.Context) (string, error) {
 			return words[i+1], nil
 		}
 	}
-	return "", refuse(IDNoInternet, "this host has no default route", "leave out --internet")
+	return "", refuse(IDNoInternet, "this host has no default route", "run the command without --internet")
 }

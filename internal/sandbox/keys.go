@@ -19,11 +19,11 @@ type keyPair struct {
 func newKeyPair(comment string) (keyPair, error) {
 	pub, priv, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return keyPair{}, fmt.Errorf("making a key: %w", err)
+		return keyPair{}, fmt.Errorf("generating a key: %w", err)
 	}
 	var check [4]byte
 	if _, err := rand.Read(check[:]); err != nil {
-		return keyPair{}, fmt.Errorf("making a key: %w", err)
+		return keyPair{}, fmt.Errorf("generating a key: %w", err)
 	}
 	const kind = "ssh-ed25519"
 	blob := sshString(sshString(nil, []byte(kind)), pub)

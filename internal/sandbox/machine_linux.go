@@ -98,7 +98,7 @@ func (m *Machine) isCut() bool {
 // Start starts a machine that is off and waits until its sshd answers. One
 // that runs is left alone.
 func (m *Machine) Start(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the machine does not come up; see "+m.LogFile()))
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the machine does not start; see "+m.LogFile()))
 	defer cancel()
 	s, err := m.state()
 	if err != nil {
@@ -166,7 +166,7 @@ func (m *Machine) startSupervisor(ctx context.Context) error {
 	case string(said) == "ok":
 		return nil
 	case len(said) == 0:
-		return errors.New("its supervisor ended; see " + m.LogFile())
+		return errors.New("its supervisor stopped; see " + m.LogFile())
 	default:
 		return errors.New(string(said))
 	}
@@ -180,7 +180,7 @@ func (m *Machine) waitReady(ctx context.Context) error {
 			return true, nil
 		}
 		if s, err := m.state(); err != nil || !(s.Init.Alive() || s.Supervisor.Alive()) {
-			return false, errors.Join(err, errors.New("the machine went off while it started; see "+m.LogFile()))
+			return false, errors.Join(err, errors.New("the machine stopped while it started; see "+m.LogFile()))
 		}
 		d := net.Dialer{Timeout: time.Second}
 		c, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(m.spec.Address, 22).String())
@@ -221,7 +221,7 @@ func (m *Machine) Kill(ctx context.Context) error {
 	if err := l.setCable(ctx, m.spec.Address, "down"); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, killTimeout, errors.New("the machine does not end"))
+	ctx, cancel := context.WithTimeoutCause(ctx, killTimeout, errors.New("the machine does not stop"))
 	defer cancel()
 	s, err := m.state()
 	if err != nil {
@@ -259,7 +259,7 @@ func (m *Machine) tidy(ctx context.Context) error {
 // Reboot reboots the machine in an orderly way and waits until its sshd
 // answers again.
 func (m *Machine) Reboot(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the machine does not come up again; see "+m.LogFile()))
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the machine does not restart; see "+m.LogFile()))
 	defer cancel()
 	before, err := m.state()
 	if err != nil {
@@ -272,7 +272,7 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	err = poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		now, err := m.state()
 		if err == nil && !before.Supervisor.Alive() {
-			err = errors.New("the machine went off; see " + m.LogFile())
+			err = errors.New("the machine stopped; see " + m.LogFile())
 		}
 		return now.Init != before.Init && now.Init.Alive(), err
 	})

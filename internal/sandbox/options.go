@@ -59,23 +59,23 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	var list diag.List
 	if !nameRE.MatchString(o.Name) {
-		list = append(list, problem(IDBadName, fmt.Sprintf("%q cannot name a sandbox", o.Name),
-			"use up to 40 small letters, digits and hyphens, a letter first"))
+		list = append(list, problem(IDBadName, fmt.Sprintf("%q is not a valid sandbox name", o.Name),
+			"use up to 40 lower-case letters, digits and hyphens, with a letter first"))
 	}
 	if o.Machines < 1 || o.Machines > maxMachines {
-		list = append(list, problem(IDBadNumber, fmt.Sprintf("%d machines", o.Machines),
-			fmt.Sprintf("a sandbox has 1 to %d", maxMachines)))
+		list = append(list, problem(IDBadNumber, fmt.Sprintf("%d machines are not possible", o.Machines),
+			fmt.Sprintf("use 1 to %d machines for a sandbox", maxMachines)))
 	}
 	if o.From == "" && (o.ControlPlanes < 1 || o.ControlPlanes > o.Machines) {
-		list = append(list, problem(IDBadNumber, fmt.Sprintf("%d control planes of %d machines", o.ControlPlanes, o.Machines),
-			"ask for at least one, and for at least as many machines"))
+		list = append(list, problem(IDBadNumber, fmt.Sprintf("%d control planes are not possible with %d machines", o.ControlPlanes, o.Machines),
+			"use at least one control plane, and not more control planes than machines"))
 	}
 	if o.Disk < minDisk {
-		list = append(list, problem(IDBadNumber, fmt.Sprintf("a disk of %d MiB", o.Disk>>20),
-			fmt.Sprintf("give it at least %d MiB", minDisk>>20)))
+		list = append(list, problem(IDBadNumber, fmt.Sprintf("a disk of %d MiB is too small", o.Disk>>20),
+			fmt.Sprintf("use at least %d MiB", minDisk>>20)))
 	}
 	if p := poolProblem(o.Pool); p != "" {
-		list = append(list, problem(IDBadRange, p, "name an IPv4 network from /8 to /24"))
+		list = append(list, problem(IDBadRange, p, "use an IPv4 network from /8 to /24"))
 	}
 	return o, list.Err()
 }
@@ -83,7 +83,7 @@ func (o Options) withDefaults() (Options, error) {
 // poolProblem is why no sandbox can take its range from a network, or "".
 func poolProblem(pool netip.Prefix) string {
 	if !pool.Addr().Is4() || pool.Bits() > rangeBits || pool.Bits() < 8 {
-		return fmt.Sprintf("no sandbox fits into %s", pool)
+		return fmt.Sprintf("the network %s is too small for a sandbox", pool)
 	}
 	return ""
 }

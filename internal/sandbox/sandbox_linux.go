@@ -39,7 +39,7 @@ func Open(home, name string) (*Sandbox, error) {
 	}
 	s, err := load(dir)
 	if err == nil && s.Name() != name {
-		return nil, refuse(IDForeign, fmt.Sprintf("%s is a link to a sandbox called %q", filepath.Join(home, "sandboxes", name), s.Name()), "remove the link")
+		return nil, refuse(IDForeign, fmt.Sprintf("%s is a link to a sandbox named %q", filepath.Join(home, "sandboxes", name), s.Name()), "remove the link")
 	}
 	return s, err
 }
@@ -52,9 +52,9 @@ func unknownSandbox(home, name string) error {
 		names = append(names, s.Name())
 	}
 	if len(names) > 0 {
-		hint = "there is: " + strings.Join(names, ", ")
+		hint = "use one of: " + strings.Join(names, ", ")
 	}
-	return refuse(IDUnknown, fmt.Sprintf("no sandbox is called %q", name), hint)
+	return refuse(IDUnknown, fmt.Sprintf("no sandbox is named %q", name), hint)
 }
 
 // List finds all sandboxes recorded in home, by name.
@@ -109,14 +109,14 @@ func FindMachine(home, name string) (*Machine, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		hint := "slipway sandbox create NAME makes some"
+		hint := "run 'slipway sandbox create NAME' to create machines"
 		if len(names) > 0 {
-			hint = "there is: " + strings.Join(names, ", ")
+			hint = "use one of: " + strings.Join(names, ", ")
 		}
-		return nil, refuse(IDMachineUnknown, fmt.Sprintf("no machine is called %q", name), hint)
+		return nil, refuse(IDMachineUnknown, fmt.Sprintf("no machine is named %q", name), hint)
 	default:
-		return nil, refuse(IDMachineUnknown, fmt.Sprintf("%d sandboxes have a machine called %q", len(found), name),
-			fmt.Sprintf("say %s/%s", found[0].sandbox.Name(), name))
+		return nil, refuse(IDMachineUnknown, fmt.Sprintf("%d sandboxes have a machine named %q", len(found), name),
+			fmt.Sprintf("use the full name: %s/%s", found[0].sandbox.Name(), name))
 	}
 }
 
@@ -146,7 +146,7 @@ func (s *Sandbox) Machine(name string) (*Machine, error) {
 	i := slices.IndexFunc(s.spec.Machines, func(m machineSpec) bool { return m.Name == name })
 	if i < 0 {
 		return nil, refuse(IDMachineUnknown, fmt.Sprintf("sandbox %s has no machine %q", s.Name(), name),
-			"slipway sandbox list")
+			"run 'slipway sandbox list'")
 	}
 	return &Machine{sandbox: s, spec: s.spec.Machines[i]}, nil
 }

@@ -74,15 +74,15 @@ func (s spec) check() error {
 	key, comment, _ := strings.Cut(strings.TrimPrefix(s.AuthorizedKey, "ssh-ed25519 "), " ")
 	switch {
 	case s.Version != specVersion:
-		return fmt.Errorf("version %d of its record is not known", s.Version)
+		return fmt.Errorf("its state file has the unknown version %d", s.Version)
 	case !nameRE.MatchString(s.Name):
-		return fmt.Errorf("%q cannot name a sandbox", s.Name)
+		return fmt.Errorf("%q is not a valid sandbox name", s.Name)
 	case !s.Range.IsValid() && len(s.Machines) == 0:
 		return nil // a creation that was killed before it took a range
 	case poolProblem(s.Pool) != "":
 		return errors.New(poolProblem(s.Pool))
 	case s.Range.Bits() != rangeBits || s.Range != s.Range.Masked() || !s.Pool.Overlaps(s.Range):
-		return fmt.Errorf("range %s is not a part of %s", s.Range, s.Pool)
+		return fmt.Errorf("range %s is not part of %s", s.Range, s.Pool)
 	case !publicKeyRE.MatchString("ssh-ed25519 "+key) || !nameRE.MatchString(comment):
 		return fmt.Errorf("%q is not a key", s.AuthorizedKey)
 	case len(s.Machines) > maxMachines:
@@ -94,7 +94,7 @@ func (s spec) check() error {
 			return fmt.Errorf("machine %q: %w", m.Name, err)
 		}
 		if names[m.Name] || addresses[m.Address] {
-			return fmt.Errorf("machine %q: its name or address is used twice", m.Name)
+			return fmt.Errorf("machine %q: its name or address is used more than once", m.Name)
 		}
 		names[m.Name], addresses[m.Address] = true, true
 	}

@@ -67,7 +67,7 @@ func supervise(ctx context.Context, dir, name string, log *slog.Logger, started 
 	// this, the machine's remains go.
 	defer func() {
 		if err := m.tidy(context.WithoutCancel(ctx)); err != nil {
-			log.Error("removing what the machine left", "error", err)
+			log.Error("removing the remains of the machine", "error", err)
 		}
 	}()
 	self, err := process.Find(os.Getpid())
@@ -104,7 +104,7 @@ func supervise(ctx context.Context, dir, name string, log *slog.Logger, started 
 // lock makes this the machine's only supervisor, for as long as it lives. It
 // waits for one that is about to end.
 func (m *Machine) lock(ctx context.Context) (*os.File, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("another process keeps this machine"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("another process controls this machine"))
 	defer cancel()
 	f, err := lockPath(ctx, m.path(lockFile))
 	if err != nil {
@@ -112,7 +112,7 @@ func (m *Machine) lock(ctx context.Context) (*os.File, error) {
 	}
 	// One that lost its supervisor may run still.
 	if s, err := m.state(); err != nil || s.Init.Alive() {
-		return nil, errors.Join(errors.New("the machine runs already"), err, f.Close())
+		return nil, errors.Join(errors.New("the machine is already running"), err, f.Close())
 	}
 	return f, nil
 }

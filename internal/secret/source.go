@@ -15,7 +15,7 @@ import (
 const maxBytes = 64 << 10
 
 // ErrSource is a source that names both a file and a variable, or neither.
-var ErrSource = errors.New("a secret comes from exactly one of file and env")
+var ErrSource = errors.New("exactly one of file and env must be set")
 
 // Resolve reads the secret that src names, without its last line break. A
 // relative file is relative to the working directory. A secret that is not
@@ -53,7 +53,7 @@ func fromFile(name string) (String, error) {
 		return String{}, err
 	}
 	if len(data) > maxBytes {
-		return String{}, fmt.Errorf("%s is larger than a secret can be (%d bytes)", name, maxBytes)
+		return String{}, fmt.Errorf("%s is too large for a secret (the limit is %d bytes)", name, maxBytes)
 	}
 	text := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
 	if text == "" {

@@ -86,7 +86,7 @@ func (r *reader) match(args []string, at Place) (tristate, error) {
 		switch word {
 		case "all": // alone, or after these two
 			if i == 0 || i+1 < len(args) {
-				return no, fail(at, "all cannot be combined with other criteria of Match")
+				return no, fail(at, "Match all cannot be combined with other criteria")
 			}
 			continue
 		case "canonical", "final":
@@ -95,7 +95,7 @@ func (r *reader) match(args []string, at Place) (tristate, error) {
 		default:
 			if !given {
 				if i++; i >= len(args) {
-					return no, fail(at, "a criterion of Match has no value")
+					return no, fail(at, "a Match criterion has no value")
 				}
 				value = args[i]
 			}

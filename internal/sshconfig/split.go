@@ -56,7 +56,7 @@ func words(text string) (out []string, err error) {
 			}
 		}
 		if quote != 0 {
-			return nil, errors.New("a quote does not end")
+			return nil, errors.New("a quote is not closed")
 		}
 		out = append(out, word.String())
 	}

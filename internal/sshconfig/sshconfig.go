@@ -117,7 +117,7 @@ func (r *reader) file(name string, depth int, active answer) error {
 		case key == "":
 			continue
 		case len(args) == 0 && used[key]:
-			return fail(at, "it has no value")
+			return fail(at, "the keyword has no value")
 		}
 		switch key {
 		case "host":
@@ -211,7 +211,7 @@ func (r *reader) include(patterns []string, depth int, active answer, at Place) 
 		}
 		files, err := filepath.Glob(path)
 		if err != nil {
-			return fail(at, "Include has a pattern that is not valid")
+			return fail(at, "Include has an invalid pattern")
 		}
 		for _, file := range files {
 			if info, err := os.Stat(file); err == nil && info.IsDir() { // ssh finds no line in it
@@ -245,7 +245,7 @@ func Expand(v Value, tokens map[byte]string, getenv func(string) (string, bool))
 		switch {
 		case text[0] == '%':
 			if len(text) < 2 {
-				return "", fail(v.From, "a %% stands alone: write %%%%")
+				return "", fail(v.From, "a single %% must be written as %%%%")
 			}
 			by, known := tokens[text[1]]
 			if text[1] == '%' {
@@ -260,7 +260,7 @@ func Expand(v Value, tokens map[byte]string, getenv func(string) (string, bool))
 			name, rest, _ := strings.Cut(text[2:], "}")
 			by, set := getenv(name)
 			if !set {
-				return "", fail(v.From, "a variable of the environment is not set")
+				return "", fail(v.From, "an environment variable is not set")
 			}
 			out.WriteString(by)
 			text = rest

@@ -84,9 +84,9 @@ func TestLookup(t *testing.T) {
 		"unused":             {"the first of each, where it is for the host", files("IdentityAgent a\nCertificateFile b\nCertificateFile c\nHost other\nIdentityAgent d\n"), "", map[string]string{"unused": "IdentityAgent CertificateFile"}, ""},
 		"include loop":       {"bounded, as in ssh", files("Include config\n"), "", nil, "/home/.ssh/config line 1: Include is nested more than 16 times"},
 		"unreadable include": {"half a configuration is none", files("Host other\nInclude secret\n", "/home/.ssh/secret", "locked"), "", nil, "permission denied"},
-		"no value":           {"with its line", files("\nUser\n"), "", nil, "/home/.ssh/config line 2: it has no value"},
-		"open quote":         {"with its line, and without the text", files("User \"secret\n"), "", nil, "/home/.ssh/config line 1: a quote does not end"},
-		"match without":      {"with its line", files("Match host\n"), "", nil, "a criterion of Match has no value"},
+		"no value":           {"with its line", files("\nUser\n"), "", nil, "/home/.ssh/config line 2: the keyword has no value"},
+		"open quote":         {"with its line, and without the text", files("User \"secret\n"), "", nil, "/home/.ssh/config line 1: a quote is not closed"},
+		"match without":      {"with its line", files("Match host\n"), "", nil, "a Match criterion has no value"},
 		"match all and more": {"as ssh has it", files("Match all host x\n"), "", nil, "cannot be combined"},
 	}
 	for name, tc := range tests {
@@ -152,7 +152,7 @@ func TestExpand(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain": "plain", "%d/%h.%%": "/home/host.%", "a${SET}b": "avalueb", "${open": "${open",
 		"%C": `f line 3: Slipway does not expand the token "%C"`, "100%": "f line 3: a % stands alone: write %%",
-		"${UNSET}": "f line 3: a variable of the environment is not set",
+		"${UNSET}": "f line 3: an environment variable is not set",
 	} {
 		got, err := Expand(Value{text, Place{"f", 3}}, tokens, env)
 		if err != nil {

@@ -106,7 +106,7 @@ func TestLongAddons(t *testing.T) {
 
 	with(metrics, local, web(nil), shop)
 	if r := u.exits(t, 2, "create", "cluster", "-f", file, "--yes"); !strings.Contains(r.stderr, "web/templates/web.yaml") || !strings.Contains(r.stderr, "addon-render") {
-		t.Fatalf("a chart that does not render: %s", tail(r.stderr))
+		t.Fatalf("a chart that cannot be rendered: %s", tail(r.stderr))
 	}
 	with(metrics, local, web(2), shop)
 	r := u.create(t, file)

@@ -16,12 +16,12 @@ import (
 func TestLeft(t *testing.T) {
 	got := left([]op.Result{
 		{Output: []byte("/opt/cni: left: not empty\n")},
-		{Output: []byte("/etc/fstab: restored\n/etc/x.conf: left: changed since by others; the original is beside it as x.conf.slipway-orig\n\n")},
+		{Output: []byte("/etc/fstab: restored\n/etc/x.conf: left: changed by other software since then; the original is next to it as x.conf.slipway-orig\n\n")},
 		{},
 	})
 	want := []string{
 		"/opt/cni is left: not empty",
-		"/etc/x.conf is left: changed since by others; the original is beside it as x.conf.slipway-orig",
+		"/etc/x.conf is left: changed by other software since then; the original is next to it as x.conf.slipway-orig",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

@@ -108,7 +108,7 @@ func denied(path string, err error) error {
 	if !errors.Is(err, unix.EPERM) || os.Geteuid() != 0 {
 		return err
 	}
-	return fmt.Errorf("%w: the file may be immutable: 'lsattr %s' shows the flag i, and 'chattr -i %s' clears it", err, path, path)
+	return fmt.Errorf("%w: the file may have the immutable flag: 'lsattr %s' shows the flag i, and 'chattr -i %s' clears it", err, path, path)
 }
 
 // Discard removes the staged file.

@@ -46,7 +46,7 @@ func Find(arch string) (Helper, error) {
 	case errors.Is(err, fs.ErrNotExist) && (arch == "amd64" || arch == "arm64"):
 		return Helper{}, ErrMissing
 	case err != nil:
-		return Helper{}, fmt.Errorf("there is no node helper for the architecture %q", arch)
+		return Helper{}, fmt.Errorf("no node helper is available for the architecture %q", arch)
 	}
 	info, err := f.Stat()
 	if err != nil {

@@ -129,16 +129,16 @@ func keep(dir, name string) error {
 		return nil
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("keeping the helper: %w", err)
+		return fmt.Errorf("saving the helper: %w", err)
 	}
 	in, err := os.Open(self)
 	if err != nil {
-		return fmt.Errorf("keeping the helper: %w", err)
+		return fmt.Errorf("saving the helper: %w", err)
 	}
 	defer func() { _ = in.Close() }()
 	out, err := os.CreateTemp(dir, ".new-*")
 	if err != nil {
-		return fmt.Errorf("keeping the helper: %w", err)
+		return fmt.Errorf("saving the helper: %w", err)
 	}
 	_, err = io.Copy(out, in)
 	err = errors.Join(err, out.Chmod(0o700), out.Sync(), out.Close())
@@ -146,7 +146,7 @@ func keep(dir, name string) error {
 		err = os.Rename(out.Name(), path)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("keeping the helper: %w", err), os.Remove(out.Name()))
+		return errors.Join(fmt.Errorf("saving the helper: %w", err), os.Remove(out.Name()))
 	}
 	return forgetOthers(dir, path)
 }

@@ -52,7 +52,7 @@ func Main(ctx context.Context, args []string, stdin, stdout *os.File) error {
 	case len(args) > 1 && args[0] == "runc":
 		return run.Runc(args[1:])
 	}
-	return errors.New("this is a part of slipway and of no use alone; usage: slipway-node serve [DIR] | digest | renew FILE | snapshot FILE | approve FILE | runc ARG")
+	return errors.New("this program is a part of slipway, which runs it; usage: slipway-node serve [DIR] | digest | renew FILE | snapshot FILE | approve FILE | runc ARG")
 }
 
 func digest(to io.Writer) error {
@@ -106,7 +106,7 @@ func settle() error {
 // running program needs neither.
 func discard(path, dir string) error {
 	if filepath.Dir(path) != filepath.Clean(dir) {
-		return fmt.Errorf("%s is not the directory of this program, %s", dir, path)
+		return fmt.Errorf("%s is not the directory of this program, which is %s", dir, path)
 	}
 	return errors.Join(os.Remove(path), os.Remove(dir))
 }

@@ -53,22 +53,22 @@ func snapshot(ctx context.Context, file string, to io.Writer) error {
 	var failed []error
 	if out.Failed != "" {
 		failed = append(failed, errors.New(out.Failed))
-	} else if _, err := fmt.Fprintf(to, "taken: %s, revision %d; %d are kept\n", out.Kept[0].Path, out.Kept[0].Revision, len(out.Kept)); err != nil {
+	} else if _, err := fmt.Fprintf(to, "snapshot taken: %s, revision %d; %d snapshots are kept\n", out.Kept[0].Path, out.Kept[0].Revision, len(out.Kept)); err != nil {
 		return err
 	}
 	if out.Unremoved != "" {
-		failed = append(failed, fmt.Errorf("removing the oldest: %s", out.Unremoved))
+		failed = append(failed, fmt.Errorf("removing the oldest snapshot: %s", out.Unremoved))
 	}
 	for _, c := range out.Copies {
 		if c.Failed != "" {
 			failed = append(failed, fmt.Errorf("copying to %s: %s", c.Target, c.Failed))
 		}
 		if c.Unremoved != "" {
-			failed = append(failed, fmt.Errorf("copied to %s, where what is to go stays: %s", c.Target, c.Unremoved))
+			failed = append(failed, fmt.Errorf("copied to %s, but removing old copies failed: %s", c.Target, c.Unremoved))
 		}
 	}
 	if d := out.Drill; d != nil && d.Failed != "" {
-		failed = append(failed, fmt.Errorf("trying %s in an etcd of its own: %s", filepath.Base(d.Path), d.Failed))
+		failed = append(failed, fmt.Errorf("testing the restore of %s in a temporary etcd: %s", filepath.Base(d.Path), d.Failed))
 	}
 	return errors.Join(failed...)
 }

@@ -15,7 +15,7 @@ import (
 func lost(format string, args ...any) error {
 	return &op.Error{
 		Reason:  op.IDLedgerLost,
-		Message: fmt.Sprintf(format, args...) + ": what Slipway has changed on this host cannot be known any more, so nothing is touched",
+		Message: fmt.Sprintf(format, args...) + ": Slipway no longer knows what it changed on this host, and changes nothing",
 	}
 }
 
@@ -37,17 +37,17 @@ func (l *Ledger) read(text []byte) error {
 	switch {
 	case ln.Entry != nil:
 		if ln.Entry.Seq != l.next() {
-			return fmt.Errorf("it has entry %d where entry %d should be", ln.Entry.Seq, l.next())
+			return fmt.Errorf("it has entry %d instead of entry %d", ln.Entry.Seq, l.next())
 		}
 	case ln.Wrote != nil:
 		known = l.Get(KindPath, string(ln.Wrote.Path)) != nil
 	case ln.Ended != nil:
 		known = l.Get(ln.Ended.Kind, string(ln.Ended.Key)) != nil
 	default:
-		return errors.New("it says nothing that is known here")
+		return errors.New("it has a line of an unknown kind")
 	}
 	if !known {
-		return errors.New("it is about something that has no entry")
+		return errors.New("it refers to an entry that does not exist")
 	}
 	l.take(ln)
 	return nil

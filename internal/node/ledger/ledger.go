@@ -149,7 +149,7 @@ func Open(state, root string, disk durable.Disk, by Owner) (*Ledger, error) {
 	l.size = int64(len(whole))
 	// Looked for again: a restore beside us may just have ended both.
 	if l.marked && l.size == 0 && exists(l.marker) {
-		return nil, lost("%s says that this host was changed, and the ledger %s is %s", l.marker, l.log(), emptyOr(err))
+		return nil, lost("%s shows that this host was changed, but the ledger %s is %s", l.marker, l.log(), emptyOr(err))
 	}
 	n := 0
 	for text := range bytes.Lines(whole) {
@@ -212,7 +212,7 @@ func (l *Ledger) End(e *Entry) error {
 func (l *Ledger) Intend(path, state string) error {
 	e := l.Get(KindPath, path)
 	if e == nil {
-		return fmt.Errorf("changing %s: it is not in the ledger", path)
+		return fmt.Errorf("changing %s: it has no entry in the ledger", path)
 	}
 	if n := len(e.Wrote); n > 0 && e.Wrote[n-1] == state {
 		return nil
@@ -227,7 +227,7 @@ func (l *Ledger) append(ln line) error {
 		return fmt.Errorf("encoding a ledger line: %w", err)
 	}
 	if err := l.disk.MkdirAll(l.dir, durable.Meta{Mode: 0o700}); err != nil {
-		return fmt.Errorf("making the ledger: %w", err)
+		return fmt.Errorf("creating the ledger: %w", err)
 	}
 	if err := l.write(append(raw, '\n')); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)

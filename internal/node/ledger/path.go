@@ -171,7 +171,7 @@ func (l *Ledger) look(path string) (was, error) {
 	case info.IsDir():
 		w.Type = typeDir
 	default:
-		err = fmt.Errorf("%s is a %s, which cannot be put back", path, info.Mode().Type())
+		err = fmt.Errorf("%s is a %s, which cannot be restored", path, info.Mode().Type())
 	}
 	return w, err
 }

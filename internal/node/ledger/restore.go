@@ -32,7 +32,7 @@ type Outcome struct {
 }
 
 // hadContent is why a directory may not be as it was.
-const hadContent = "it had content before; what this cluster has written into the directories that it had stays"
+const hadContent = "it had content before the install; files that this cluster wrote into its directories remain"
 
 // A fate is what becomes of a path when its entry is restored.
 type fate int
@@ -99,7 +99,7 @@ func (l *Ledger) WouldRestore(e *Entry) (string, error) {
 	case left != "":
 		return "leave " + e.Key + " (" + left + ")", nil
 	case full:
-		return "remove all in " + e.Key, nil
+		return "remove everything in " + e.Key, nil
 	}
 	f, err := l.fate(e, w)
 	switch {
@@ -114,7 +114,7 @@ func (l *Ledger) WouldRestore(e *Entry) (string, error) {
 	case f == fateNoDir, f == fateRemove:
 		return "remove " + e.Key, nil
 	case f == fateLeave:
-		return "leave " + e.Key + " (changed since by others)", nil
+		return "leave " + e.Key + " (changed by other software since then)", nil
 	}
 	return "restore " + e.Key, nil
 }
@@ -158,11 +158,11 @@ func (l *Ledger) RestorePath(e *Entry) (Outcome, error) {
 	case fatePutBack:
 		return out, l.putBack(p, w)
 	}
-	out.Did, out.Left = "", "changed since by others"
+	out.Did, out.Left = "", "changed by other software since then"
 	if w.Type != typeFile && w.Type != typeLink || !exists(p) && !exists(filepath.Dir(p)) {
 		return out, nil
 	}
-	out.Left += "; the original is beside it as " + filepath.Base(p) + OrigSuffix
+	out.Left += "; the original is next to it as " + filepath.Base(p) + OrigSuffix
 	return out, l.putBack(p+OrigSuffix, w)
 }
 
@@ -238,7 +238,7 @@ func (l *Ledger) RemoveAbsent(path string) (Outcome, error) {
 		return out, nil
 	}
 	if !l.WasAbsent(path) {
-		out.Left = "was there before"
+		out.Left = "it existed before"
 		return out, nil
 	}
 	out.Did = "removed"
@@ -249,7 +249,7 @@ func (l *Ledger) restoreTree(out Outcome, w was) (Outcome, error) {
 	p, object := l.onDisk(out.Path), l.object(w.Object)
 	if exists(p) {
 		if err := l.disk.Remove(p); err != nil {
-			out.Did, out.Left = "", "changed since by others; the original is beside it as "+filepath.Base(p)+OrigSuffix
+			out.Did, out.Left = "", "changed by other software since then; the original is next to it as "+filepath.Base(p)+OrigSuffix
 			p += OrigSuffix
 		}
 	}

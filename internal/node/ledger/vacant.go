@@ -18,7 +18,7 @@ import (
 const lostFound = "lost+found"
 
 // otherVolume is why a directory's content stays.
-const otherVolume = "on another file system than before the install; what it holds stays"
+const otherVolume = "on a different file system than before the install; its content remains"
 
 // Vacant says that there is a directory with nothing in it, which may be a
 // file system of its own.
@@ -77,14 +77,14 @@ func volume(dir string) (string, error) {
 	}
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, top, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
-		return "", fmt.Errorf("looking at %s: %w", top, err)
+		return "", fmt.Errorf("inspecting %s: %w", top, err)
 	}
 	if st.Mask&unix.STATX_BTIME != 0 && st.Btime.Sec != 0 {
 		return fmt.Sprintf("%d born %d.%09d at %s", st.Ino, st.Btime.Sec, st.Btime.Nsec, top), nil
 	}
 	var sfs unix.Statfs_t
 	if err := unix.Statfs(top, &sfs); err != nil {
-		return "", fmt.Errorf("looking at %s: %w", top, err)
+		return "", fmt.Errorf("inspecting %s: %w", top, err)
 	}
 	if sfs.Fsid == (unix.Fsid{}) {
 		return "", nil

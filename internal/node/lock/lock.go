@@ -32,7 +32,7 @@ type FenceError struct {
 }
 
 func (e *FenceError) Error() string {
-	return e.Path + ", which keeps out managers that were displaced, cannot be read (" + e.Err.Error() + "); if no other works on the cluster, --break-lock writes it anew"
+	return e.Path + ", which excludes earlier managers, cannot be read (" + e.Err.Error() + "); if no other manager works on the cluster, use --break-lock to write it again"
 }
 
 func (e *FenceError) Unwrap() error { return e.Err }

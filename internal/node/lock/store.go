@@ -286,7 +286,7 @@ func (s *Store) recordIn(dir string, fence uint64) error {
 		err = s.Disk.Replace(filepath.Join(dir, FenceName), content, durable.Meta{Mode: 0o600})
 	}
 	if err != nil {
-		return fmt.Errorf("recording the fence: %w", err)
+		return fmt.Errorf("saving the fence: %w", err)
 	}
 	return nil
 }
@@ -322,7 +322,7 @@ func (s *Store) exclusive(create bool) (func(), error) {
 				continue // removed meanwhile
 			}
 			if err != nil {
-				return nil, fmt.Errorf("making %s: %w", s.Dir, err)
+				return nil, fmt.Errorf("creating %s: %w", s.Dir, err)
 			}
 		}
 		var dir *os.File

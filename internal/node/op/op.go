@@ -388,7 +388,7 @@ func (l *List) UnmarshalJSON(data []byte) error {
 	for i, e := range in {
 		dec, ok := decoders[e.Kind]
 		if !ok {
-			return fmt.Errorf("operation %d is of unknown kind %q", i, e.Kind)
+			return fmt.Errorf("operation %d has the unknown kind %q", i, e.Kind)
 		}
 		o, err := dec(e.Op)
 		if err != nil {

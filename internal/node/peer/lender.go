@@ -55,7 +55,7 @@ type loan struct {
 func (l *Lender) Hold(digest, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("holding content for other hosts: %w", err)
+		return fmt.Errorf("storing content for other hosts: %w", err)
 	}
 	info, err := f.Stat()
 	l.mu.Lock()
@@ -64,7 +64,7 @@ func (l *Lender) Hold(digest, path string) error {
 		err = net.ErrClosed
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("holding content for other hosts: %w", err), f.Close())
+		return errors.Join(fmt.Errorf("storing content for other hosts: %w", err), f.Close())
 	}
 	if l.held == nil {
 		l.held = map[string]*held{}
@@ -113,10 +113,10 @@ func (l *Lender) Lend(ctx context.Context, ln remote.Loan) (remote.Offer, error)
 	case h == nil:
 		return remote.Offer{}, nil
 	case len(ln.Token) != remote.TokenSize:
-		return remote.Offer{}, errors.New("the token is none")
+		return remote.Offer{}, errors.New("the token is invalid")
 	}
 	if ip, err := netip.ParseAddr(ln.Address); err != nil || ip.IsUnspecified() {
-		return remote.Offer{}, fmt.Errorf("%q is no address of one host", ln.Address)
+		return remote.Offer{}, fmt.Errorf("%q is not the address of one host", ln.Address)
 	}
 	if l.listen == nil {
 		if err := l.open(ctx, ln.Address); err != nil {
@@ -272,7 +272,7 @@ func (l *Lender) redeem(token []byte, offset uint64) (*held, io.Reader, error) {
 	delete(l.loans, key)
 	h := l.held[ln.digest]
 	if !ok || time.Now().After(ln.ends) || h == nil || offset > uint64(h.size) {
-		return nil, nil, errors.New("the token is good for nothing")
+		return nil, nil, errors.New("the token is not valid for anything")
 	}
 	return h, io.NewSectionReader(h.file, int64(offset), h.size-int64(offset)), nil
 }

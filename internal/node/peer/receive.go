@@ -96,7 +96,7 @@ func take(ctx context.Context, o remote.Offer, to *sink, size int64) error {
 	}
 	request := binary.BigEndian.AppendUint64(append([]byte(nil), o.Token...), uint64(to.at))
 	if len(request) != requestSize {
-		return errors.New("the token is none")
+		return errors.New("the token is invalid")
 	}
 	if _, err := conn.Write(request); err != nil {
 		return err
@@ -106,7 +106,7 @@ func take(ctx context.Context, o remote.Offer, to *sink, size int64) error {
 		return err
 	}
 	if answer[0] != accepted {
-		return fmt.Errorf("%s refuses the token", o.Address)
+		return fmt.Errorf("%s rejects the token", o.Address)
 	}
 	return receive(to, &pacedReader{conn: conn}, size)
 }
@@ -119,7 +119,7 @@ func expect(certificate []byte) *tls.Config {
 		VerifyConnection: func(s tls.ConnectionState) error {
 			sum := sha256.Sum256(s.PeerCertificates[0].Raw)
 			if !bytes.Equal(sum[:], certificate) {
-				return errors.New("it is not the host that the manager means")
+				return errors.New("it is not the host that the manager named")
 			}
 			return nil
 		},

@@ -32,14 +32,14 @@ func (a account) become() error {
 		_, err = unix.SetfsuidRetUid(a.uid)
 	}
 	if err != nil {
-		return fmt.Errorf("taking the rights of %s to files: %w", a.name, err)
+		return fmt.Errorf("assuming the file permissions of %s: %w", a.name, err)
 	}
 	// Neither call says that it was refused; asked with an id that is none,
 	// they answer the present one.
 	gid, err1 := unix.SetfsgidRetGid(-1)
 	uid, err2 := unix.SetfsuidRetUid(-1)
 	if err1 != nil || err2 != nil || gid != a.gid || uid != a.uid {
-		return fmt.Errorf("taking the rights of %s to files was refused", a.name)
+		return fmt.Errorf("assuming the file permissions of %s was refused", a.name)
 	}
 	return nil
 }

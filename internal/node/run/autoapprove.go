@@ -66,7 +66,7 @@ func (r *Runner) AutoApprove(ctx context.Context, job op.AutoApproval) (approved
 		}
 	}
 	if a.more > 0 {
-		a.left = append(a.left, fmt.Errorf("%d more are left pending", a.more))
+		a.left = append(a.left, fmt.Errorf("%d more requests remain pending", a.more))
 	}
 	return a.approved, errors.Join(a.left...)
 }
@@ -117,7 +117,7 @@ func (a *approver) judge(ctx context.Context, item json.RawMessage) {
 		}
 	}
 	if err != nil {
-		a.leave(fmt.Errorf("left pending: %.80q of %.80q: %w", req.Metadata.Name, req.Spec.Username, err))
+		a.leave(fmt.Errorf("still pending: %.80q of %.80q: %w", req.Metadata.Name, req.Spec.Username, err))
 		return
 	}
 	a.approved = append(a.approved, fmt.Sprintf("%q of %q", req.Metadata.Name, req.Spec.Username))

@@ -119,7 +119,7 @@ func TestAutoApproveFlood(t *testing.T) {
 			"get --raw=/requests?fieldSelector=spec.signerName%3Dkubernetes.io%2Fkubelet-serving&limit=50") cat first;;`,
 			page(t, "a/b=", strange(50)...),
 			[]string{`"z" of "system:node:w1"`},
-			"30 more are left pending",
+			"30 more requests remain pending",
 		},
 		{
 			"large", "fewer are read at a time",

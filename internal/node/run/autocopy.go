@@ -86,7 +86,7 @@ func within(ctx context.Context, send func() (copies.Sent, error)) (copies.Sent,
 	case e := <-ended:
 		return e.sent, e.problem
 	case <-ctx.Done():
-		return copies.Sent{}, errors.New("it had not ended when its time was over: what is there does not answer, or takes too long")
+		return copies.Sent{}, errors.New("the copy did not finish in time: the target does not answer, or is too slow")
 	}
 }
 
@@ -153,15 +153,15 @@ func (a autoSnapshot) set(k op.KeptSnapshot) (*copySet, error) {
 	c := a.job.Copies
 	to, err := backup.Recipients(c.Recipients)
 	if err != nil || len(to) == 0 {
-		return nil, errors.Join(err, invalid("copies leave a host encrypted, and to nobody they are not"))
+		return nil, errors.Join(err, invalid("copies must be encrypted before they leave the host, and no recipient is set"))
 	}
 	ca, err := a.small(c.Authority)
 	if err != nil {
-		return nil, fmt.Errorf("the cluster's authority: %w", err)
+		return nil, fmt.Errorf("the CA of the cluster: %w", err)
 	}
 	cert, err := pki.Certificate(ca)
 	if err != nil {
-		return nil, fmt.Errorf("the cluster's authority in %s: %w", c.Authority, err)
+		return nil, fmt.Errorf("the CA of the cluster in %s: %w", c.Authority, err)
 	}
 	sum := sha256.Sum256(cert.Raw)
 	version, err := a.serverVersion(c.Server)
@@ -219,11 +219,11 @@ var serverImage = regexp.MustCompile(`(?m)^[ -]*image:\s*\S+/kube-apiserver:(v[0
 func (a autoSnapshot) serverVersion(manifest string) (string, error) {
 	text, err := a.small(manifest)
 	if err != nil {
-		return "", fmt.Errorf("looking for the API server's version: %w", err)
+		return "", fmt.Errorf("reading the version of the API server: %w", err)
 	}
 	m := serverImage.FindSubmatch(text)
 	if m == nil {
-		return "", fmt.Errorf("%s says no version of the API server", manifest)
+		return "", fmt.Errorf("%s does not contain the version of the API server", manifest)
 	}
 	return string(m[1]), nil
 }
@@ -280,7 +280,7 @@ func (a autoSnapshot) elsewhere(dir string, bytes int64) (copies.Target, error) 
 		return nil, err
 	}
 	if why := unfit(there.Dev, here.Dev, root.Dev, fsName(system.Type)); why != "" {
-		return nil, fmt.Errorf("%s is %s: what is to be mounted there is not", dir, why)
+		return nil, fmt.Errorf("%s is %s: its file system is not mounted", dir, why)
 	}
 	return roomy{target, a.path(dir), bytes}, nil
 }
@@ -291,9 +291,9 @@ func (a autoSnapshot) elsewhere(dir string, bytes int64) (copies.Target, error) 
 func unfit(there, snapshots, root uint64, system string) string {
 	switch {
 	case there == snapshots:
-		return "on the disk of the snapshots themselves"
+		return "on the same disk as the snapshots"
 	case there == root:
-		return "on the disk of the root directory"
+		return "on the same disk as the root directory"
 	case system == "tmpfs", system == "ramfs":
 		return "in memory (" + system + ")"
 	}

@@ -149,10 +149,10 @@ func (a autoSnapshot) take(ctx context.Context, at time.Time, before op.AutoSnap
 	}
 	trouble := is.trouble()
 	if is.Learner {
-		trouble = cmp.Or(trouble, "it is learning what the others have")
+		trouble = cmp.Or(trouble, "the etcd member is still a learner")
 	}
 	if trouble != "" {
-		return k, &op.Error{Reason: op.IDEtcdUnhealthy, Message: "the member of etcd is not well, and what it has is no backup: " + trouble}
+		return k, &op.Error{Reason: op.IDEtcdUnhealthy, Message: "the etcd member is unhealthy, so its data cannot be used as a backup: " + trouble}
 	}
 	if err := a.disk.MkdirAll(a.dir(), durable.Meta{Mode: 0o700}); err != nil {
 		return k, err
@@ -185,7 +185,7 @@ func (a autoSnapshot) take(ctx context.Context, at time.Time, before op.AutoSnap
 
 func (a autoSnapshot) valid() error {
 	if !wordy(a.job.Cluster) || len(a.job.Endpoints) != 1 || a.job.Keep < 1 {
-		return invalid("%q is no name of a cluster, or it is not said whose snapshots are taken, or how many are kept", a.job.Cluster)
+		return invalid("%q is not a valid cluster name, or the source of the snapshots or their number is missing", a.job.Cluster)
 	}
 	return nil
 }
@@ -222,7 +222,7 @@ func (a autoSnapshot) makeRoom(size int64, record []op.KeptSnapshot) error {
 func (a autoSnapshot) sparing(size int64) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(a.dir(), &st); err != nil {
-		return 0, fmt.Errorf("asking for free space below %s: %w", a.dir(), err)
+		return 0, fmt.Errorf("reading the free space below %s: %w", a.dir(), err)
 	}
 	usable := int64(st.Blocks-st.Bfree+st.Bavail) * st.Bsize // the rest is reserved for others
 	return size + max(snapshotSpare, usable/100*sparePercent), nil
@@ -292,7 +292,7 @@ func (a autoSnapshot) verified(ctx context.Context, path string) (k op.KeptSnaps
 	if err == nil && k.Bytes%walSector == sha256.Size && bytes.Equal(trailer, db.Sum(nil)) {
 		return k, f.Sync()
 	}
-	return k, errors.Join(err, &op.Error{Reason: op.ReasonEtcdSnapshot, Message: "the snapshot is not what etcd sent: its checksum is another"})
+	return k, errors.Join(err, &op.Error{Reason: op.ReasonEtcdSnapshot, Message: "the snapshot differs from what etcd sent: its checksum is different"})
 }
 
 // retain removes the oldest beyond the number that is kept: files that have the

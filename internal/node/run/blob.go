@@ -49,7 +49,7 @@ func (s *session) blobPath(store, digest string) string {
 func checkBlobName(b op.Blob) error {
 	hexa, ok := strings.CutPrefix(b.Digest, "sha256:")
 	if raw, err := hex.DecodeString(hexa); !ok || err != nil || len(raw) != sha256.Size || hexa != strings.ToLower(hexa) {
-		return invalid("%q is no digest of a blob", b.Digest)
+		return invalid("%q is not a blob digest", b.Digest)
 	}
 	if b.Size < 0 {
 		return invalid("blob %s has a negative size", b.Digest)
@@ -124,7 +124,7 @@ func (s *session) fetch(ctx context.Context, store string, b op.Blob, done, tota
 		return to, nil
 	}
 	if s.Blobs == nil {
-		return "", &op.Error{Reason: "NoBlob", Message: fmt.Sprintf("blob %s is not on this host, and nobody to fetch it from", b.Digest)}
+		return "", &op.Error{Reason: "NoBlob", Message: fmt.Sprintf("blob %s is not on this host, and no source for it is known", b.Digest)}
 	}
 	if err := s.disk.MkdirAll(filepath.Dir(to), durable.Meta{Mode: 0o700}); err != nil {
 		return "", err
@@ -171,7 +171,7 @@ func (s *session) fetchPart(ctx context.Context, to string, b op.Blob, p progres
 	again = again || came.Shared()
 	if got := "sha256:" + hex.EncodeToString(w.sum.Sum(nil)); got != b.Digest {
 		came.Verified("")
-		return again, errors.Join(&op.Error{Reason: "BlobCorrupt", Message: fmt.Sprintf("blob %s arrived as %s: the bundle is damaged, or was on its way", b.Digest, got)}, os.Remove(part))
+		return again, errors.Join(&op.Error{Reason: "BlobCorrupt", Message: fmt.Sprintf("blob %s arrived with digest %s: the bundle is damaged, or the transfer damaged it", b.Digest, got)}, os.Remove(part))
 	}
 	if err := f.Sync(); err != nil {
 		return again, s.giveUp(part, b, err)
@@ -278,7 +278,7 @@ func (s *session) roomFor(dir string, need int64) error {
 func roomFor(dir string, need int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return fmt.Errorf("asking for free space below %s: %w", dir, err)
+		return fmt.Errorf("reading the free space below %s: %w", dir, err)
 	}
 	if free := int64(st.Bavail) * st.Bsize; free < need+spare {
 		return diskFull(dir, need)
@@ -294,7 +294,7 @@ func diskFull(dir string, need int64) error {
 	}
 	return &op.Error{
 		Reason:  "DiskFull",
-		Message: fmt.Sprintf("the disk that holds %s is full: %s needed and %s to be left free, %s there", dir, iec.Bytes(need), iec.Bytes(spare), iec.Bytes(free)),
+		Message: fmt.Sprintf("the disk of %s is full: %s are needed in addition to a reserve of %s, but only %s are free", dir, iec.Bytes(need), iec.Bytes(spare), iec.Bytes(free)),
 	}
 }
 
@@ -302,7 +302,7 @@ func diskFull(dir string, need int64) error {
 // made has none.
 func blobText(n int64) string {
 	if n == 0 {
-		return "(size not known yet)"
+		return "(size unknown)"
 	}
 	return iec.Bytes(n)
 }

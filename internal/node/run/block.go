@@ -43,7 +43,7 @@ func setBlock(text []byte, name string, lines []string) ([]byte, error) {
 		}
 	}
 	if inside {
-		return nil, invalid("the block %q has no end mark (%q)", name, end)
+		return nil, invalid("the block %q has no end marker (%q)", name, end)
 	}
 	if !found && len(block) > 0 && len(before) > 0 && before[len(before)-1] != '\n' {
 		before = append(before, '\n')
@@ -64,19 +64,19 @@ func (s *session) behind(path string) (string, error) {
 	}
 	real, err := filepath.EvalSymlinks(p)
 	if err != nil {
-		return "", fmt.Errorf("following %s: %w", path, err)
+		return "", fmt.Errorf("resolving %s: %w", path, err)
 	}
 	return real, nil
 }
 
 func checkLines(o op.Block) error {
 	if o.Name == "" || strings.ContainsAny(o.Name, "\r\n") {
-		return invalid("%q is no name for a block", o.Name)
+		return invalid("%q is not a valid block name", o.Name)
 	}
 	for _, l := range o.Lines {
 		mark := strings.HasPrefix(l, "# BEGIN slipway ") || strings.HasPrefix(l, "# END slipway ")
 		if strings.ContainsAny(l, "\r\n\x00") || mark {
-			return invalid("the line %q cannot stand in a block", l)
+			return invalid("the line %q is not allowed in a block", l)
 		}
 	}
 	return nil

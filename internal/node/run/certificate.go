@@ -47,13 +47,13 @@ func pairChange(o op.Certificate, cert *x509.Certificate, key crypto.Signer, now
 	switch {
 	case o.Authority && cert != nil && !pki.Belong(cert, key):
 		// To make another would be to let nobody in who was let in so far.
-		return "", &op.Error{Reason: "AuthorityKeyLost", Message: fmt.Sprintf("the authority %s is there, and %s is not its key", o.Cert, o.Key)}
+		return "", &op.Error{Reason: "AuthorityKeyLost", Message: fmt.Sprintf("the CA %s exists, but %s is not its key", o.Cert, o.Key)}
 	case cert == nil:
 		return "create", nil
 	case o.Authority:
 		return "", nil
 	case !pki.Belong(cert, key):
-		return "renew: the key is another", nil
+		return "renew: the key has changed", nil
 	}
 	wish := pki.Wish{Validity: time.Duration(o.ValiditySeconds) * time.Second, Due: o.Due, Within: time.Duration(o.WithinSeconds) * time.Second}
 	var end time.Time
@@ -68,20 +68,20 @@ func pairChange(o op.Certificate, cert *x509.Certificate, key crypto.Signer, now
 		return "", err
 	}
 	if !pki.SameUse(cert, want) {
-		return "renew: names or purpose are others", nil
+		return "renew: the names or the usage have changed", nil
 	}
 	if len(o.CA) == 0 && o.CAKey != "" {
 		return "", nil // the CA that is there signs again
 	}
 	if len(o.CA) == 0 {
-		return "renew: the authority is about to be another", nil // and is yet to be made
+		return "renew: the CA is being rotated", nil // and is yet to be made
 	}
 	ca, err := pki.Certificate(o.CA)
 	if err != nil {
 		return "", err
 	}
 	if cert.CheckSignatureFrom(ca) != nil {
-		return "renew: the authority is another", nil
+		return "renew: the CA has changed", nil
 	}
 	return "", nil
 }
@@ -167,7 +167,7 @@ func (s *session) install(o op.Certificate, key crypto.Signer) error {
 	// The new certificate is not due: only the previous one was.
 	o.Due, o.WithinSeconds = "", 0
 	if why, err := pairChange(o, cert, key, time.Now()); err != nil || why != "" {
-		return errors.Join(err, fmt.Errorf("what the manager has signed is not for this host: %s", why))
+		return errors.Join(err, fmt.Errorf("the certificate from the manager is not valid for this host: %s", why))
 	}
 	return s.write(o.Cert, o.Signed, durable.Meta{Mode: 0o644})
 }

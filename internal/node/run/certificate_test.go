@@ -110,20 +110,20 @@ func TestCertificateRenewed(t *testing.T) {
 		key          bool // it stays
 	}{
 		{"nothing", "one that is as wanted stays", func(*host, *op.Certificate) {}, "", true},
-		{"names", "the host has another address", func(_ *host, o *op.Certificate) { o.Names = []string{"192.0.2.2"} }, "renew: names or purpose are others", true},
-		{"purpose", "a server that calls others", func(_ *host, o *op.Certificate) { o.Client = false }, "renew: names or purpose are others", true},
+		{"names", "the host has another address", func(_ *host, o *op.Certificate) { o.Names = []string{"192.0.2.2"} }, "renew: the names or the usage have changed", true},
+		{"purpose", "a server that calls others", func(_ *host, o *op.Certificate) { o.Client = false }, "renew: the names or the usage have changed", true},
 		{"validity", "what is there holds for the time it was given", func(_ *host, o *op.Certificate) { o.ValiditySeconds = 7200 }, "", true},
 		{"authority", "others do not know the old one", func(h *host, o *op.Certificate) {
 			other := authority()
 			other.Cert, other.Key = "/etc/pki/other.crt", "/etc/pki/other.key"
 			h.apply(other)
 			o.CA, o.CAKey = []byte(h.read("etc/pki/other.crt")), other.Key
-		}, "renew: the authority is another", true},
+		}, "renew: the CA has changed", true},
 		{"authority not known yet", "a plan is made before it is read", func(_ *host, o *op.Certificate) { o.CA = nil }, "", true},
 		{"no certificate", "a crash came between key and certificate", func(h *host, _ *op.Certificate) { h.remove("etc/pki/server.crt") }, "create", true},
 		{"half a certificate", "a crash came in between", func(h *host, _ *op.Certificate) { h.write("etc/pki/server.crt", "-----BEGIN CERT") }, "create", true},
-		{"no key", "the certificate alone is worth nothing", func(h *host, _ *op.Certificate) { h.remove("etc/pki/server.key") }, "renew: the key is another", false},
-		{"another key", "they belong together", func(h *host, _ *op.Certificate) { h.write("etc/pki/server.key", h.read("etc/pki/ca.key")) }, "renew: the key is another", false},
+		{"no key", "the certificate alone is worth nothing", func(h *host, _ *op.Certificate) { h.remove("etc/pki/server.key") }, "renew: the key has changed", false},
+		{"another key", "they belong together", func(h *host, _ *op.Certificate) { h.write("etc/pki/server.key", h.read("etc/pki/ca.key")) }, "renew: the key has changed", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -160,7 +160,7 @@ func TestCertificateTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	for after, want := range map[time.Duration]string{
-		40 * time.Minute: "", 50 * time.Minute: "renew: its time is nearly over, or over", 2 * time.Hour: "renew: its time is nearly over, or over",
+		40 * time.Minute: "", 50 * time.Minute: "renew: it expires soon or has expired", 2 * time.Hour: "renew: it expires soon or has expired",
 	} {
 		if got, err := pairChange(o, cert, key, time.Now().Add(after)); got != want || err != nil {
 			t.Errorf("%s after it was made for an hour: %q, %v, want %q", after, got, err, want)
@@ -353,7 +353,7 @@ func TestCertificateRequest(t *testing.T) {
 		}
 	}
 	h.remove("etc/pki/client.key")
-	if r := h.check(op.CertificateRequest{Certificate: o}, o); r[0].Summary != "create" || r[1].Summary != "renew: the key is another" {
+	if r := h.check(op.CertificateRequest{Certificate: o}, o); r[0].Summary != "create" || r[1].Summary != "renew: the key has changed" {
 		t.Errorf("the key is lost: %+v", r)
 	}
 	o.CA = nil

@@ -39,7 +39,7 @@ const grace = 5 * time.Second
 const tailBytes = 4 << 10
 
 // errNoProgram is a program that is not installed.
-var errNoProgram = errors.New("no such program")
+var errNoProgram = errors.New("program not found")
 
 // program finds a program in Path.
 func (s *session) program(name string) (string, error) {
@@ -130,7 +130,7 @@ func commandError(ctx context.Context, argv []string, err error, stderr string) 
 	var exit *exec.ExitError
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		e.Reason, e.Message = "Timeout", name+" did not end in time"
+		e.Reason, e.Message = "Timeout", name+" did not finish in time"
 	case ctx.Err() != nil:
 		e.Reason, e.Message = "Interrupted", name+" was interrupted"
 	case errors.As(err, &exit) && exit.Exited():

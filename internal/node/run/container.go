@@ -30,7 +30,7 @@ func (s *session) containerRuns(ctx context.Context, name, image string) error {
 	if err != nil {
 		return err
 	}
-	is := "does not run"
+	is := "is not running"
 	for _, c := range list.Containers {
 		if c.Image == wanted.ID {
 			return nil
@@ -40,7 +40,7 @@ func (s *session) containerRuns(ctx context.Context, name, image string) error {
 			is = "runs " + path.Base(it.Tags[0])
 		}
 	}
-	return fmt.Errorf("%s %s, not %s", name, is, path.Base(image))
+	return fmt.Errorf("%s %s, expected the image %s", name, is, path.Base(image))
 }
 
 // A runtimeImage is an image as the runtime knows it.

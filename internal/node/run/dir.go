@@ -33,7 +33,7 @@ func (s *session) checkDir(o op.Dir) (verdict, error) {
 		return verdict{}, err
 	}
 	if !info.IsDir() {
-		return verdict{}, invalid("%s is there and is not a directory", o.Path)
+		return verdict{}, invalid("%s exists and is not a directory", o.Path)
 	}
 	now, err := durable.ReadMeta(p)
 	if err != nil {
@@ -64,9 +64,9 @@ func (s *session) unnoted(path string) (string, error) {
 	case err != nil || l.Get(ledger.KindPath, path) != nil:
 		return "", err
 	case empty:
-		return "note that it is empty", nil
+		return "record that it is empty", nil
 	}
-	return "note what is in it", nil
+	return "record its content", nil
 }
 
 // followed is the directory that a link leads to, or the path itself: a host
@@ -79,15 +79,15 @@ func (s *session) followed(path string) (string, error) {
 	}
 	real, err := filepath.EvalSymlinks(p)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", invalid("%s is a link to what is not there", path)
+		return "", invalid("%s is a symbolic link to a missing file", path)
 	}
 	if err != nil {
-		return "", fmt.Errorf("following %s: %w", path, err)
+		return "", fmt.Errorf("resolving %s: %w", path, err)
 	}
 	root := strings.TrimSuffix(filepath.Clean(s.Root), "/")
 	below, ok := strings.CutPrefix(real, root+"/")
 	if !ok {
-		return "", invalid("%s leads out of this host's files, to %s", path, real)
+		return "", invalid("%s leads outside the file system of this host, to %s", path, real)
 	}
 	return "/" + below, nil
 }
@@ -203,7 +203,7 @@ func (s *session) checkAbsent(o op.Absent) (verdict, error) {
 		return v, invalid("%s is a directory with content", o.Path)
 	}
 	if mounts, err := ledger.MountedBelow(s.path(o.Path)); err != nil || len(mounts) > 0 {
-		return v, errors.Join(err, invalid("%s holds mounts: %s", o.Path, strings.Join(mounts, ", ")))
+		return v, errors.Join(err, invalid("%s contains mounts: %s", o.Path, strings.Join(mounts, ", ")))
 	}
 	v.change = "remove with its content"
 	return v, nil

@@ -200,7 +200,7 @@ func (s *session) lookAtPods(ctx context.Context, o op.Op) (verdict, error) {
 	case op.PodLog:
 		return s.podLogEnd(o)
 	}
-	return verdict{}, invalid("this helper does not know operations of kind %q", o.Kind())
+	return verdict{}, invalid("this helper does not support operations of kind %q", o.Kind())
 }
 
 // apply makes one operation true. res holds what the check just found.
@@ -316,7 +316,7 @@ func (s *session) applyToPods(ctx context.Context, o op.Op) error {
 	case op.PodRestart:
 		return s.applyPodRestart(ctx, o)
 	}
-	return invalid("operations of kind %q change nothing", o.Kind())
+	return invalid("operations of kind %q cannot change anything", o.Kind())
 }
 
 // clean refuses paths that mean something else than they say.

@@ -57,7 +57,7 @@ func (s *session) askDocker(ctx context.Context, method, path string, body io.Re
 }
 
 // errNoDocker is a socket that nobody answers at.
-var errNoDocker = errors.New("it does not answer on " + dockerSocket)
+var errNoDocker = errors.New("Docker does not answer on " + dockerSocket)
 
 // dockerImage is the digest of the config of the image that Docker has under a name,
 // by which it knows it; "" if it has none.
@@ -71,9 +71,9 @@ func (s *session) dockerImage(ctx context.Context, ref string) (string, error) {
 		return "", errors.Join(ctx.Err(), fmt.Errorf("%w: %w", errNoDocker, err))
 	case status == http.StatusNotFound:
 	case status != http.StatusOK:
-		return "", dockerError("asking Docker for "+ref, status, answer)
+		return "", dockerError("querying Docker for "+ref, status, answer)
 	case json.Unmarshal(answer, &has) != nil:
-		return "", dockerError("reading what Docker says of "+ref, status, answer)
+		return "", dockerError("parsing the reply of Docker for "+ref, status, answer)
 	}
 	return has.ID, nil
 }
@@ -103,7 +103,7 @@ func (s *session) dockerLacks(ctx context.Context, images []op.Image) ([]op.Imag
 }
 
 func dockerError(doing string, status int, answer []byte) error {
-	return &op.Error{Reason: "CommandFailed", Message: fmt.Sprintf("%s: it answers %d: %s", doing, status, strings.TrimSpace(string(answer[:min(len(answer), 500)])))}
+	return &op.Error{Reason: "CommandFailed", Message: fmt.Sprintf("%s: Docker returned %d: %s", doing, status, strings.TrimSpace(string(answer[:min(len(answer), 500)])))}
 }
 
 func (s *session) checkDockerImages(ctx context.Context, o op.ImportImages) (verdict, error) {
@@ -116,7 +116,7 @@ func (s *session) checkDockerImages(ctx context.Context, o op.ImportImages) (ver
 	lacks, err := s.dockerLacks(ctx, o.Images)
 	switch {
 	case errors.Is(err, errNoDocker) && ctx.Err() == nil:
-		return verdict{change: "ask again: Docker does not run"}, nil
+		return verdict{change: "check again later: Docker is not running"}, nil
 	case err != nil:
 		return verdict{}, err
 	case len(lacks) > 0:
@@ -124,7 +124,7 @@ func (s *session) checkDockerImages(ctx context.Context, o op.ImportImages) (ver
 	}
 	for _, b := range imageBlobs(o.Images) {
 		if s.haveBlob(passingBlobs, b) {
-			return verdict{change: "remove the content that was imported"}, nil // a helper was killed before it did
+			return verdict{change: "remove the imported content"}, nil // a helper was killed before it did
 		}
 	}
 	return verdict{}, nil
@@ -155,7 +155,7 @@ func (s *session) applyDockerImages(ctx context.Context, o op.ImportImages) erro
 			return err
 		}
 		if len(lacks) > 0 {
-			return &op.Error{Reason: "CommandFailed", Message: "Docker took the images and does not have " + lacks[0].Ref}
+			return &op.Error{Reason: "CommandFailed", Message: "Docker loaded the images, but does not have " + lacks[0].Ref}
 		}
 	}
 	return s.letImagesGo(o.Images)

@@ -177,7 +177,7 @@ func TestDockerLoadsWhatItLacks(t *testing.T) {
 	// As a helper leaves it that is killed when they are loaded.
 	passing := filepath.Join("var/lib/slipway/passing/sha256", strings.TrimPrefix(config(0), "sha256:"))
 	h.write(passing, "config of registry.example/a:1")
-	if r := h.check(images)[0]; r.Summary != "remove the content that was imported" {
+	if r := h.check(images)[0]; r.Summary != "remove the imported content" {
 		t.Errorf("check says %q", r.Summary)
 	}
 	h.apply(images)
@@ -212,7 +212,7 @@ func TestDockerDoesNotRun(t *testing.T) {
 	h := newHost(t)
 	h.write("run/docker.sock", "")
 	images := h.dockerImages("registry.example/a:1")
-	if r := h.check(images)[0]; r.Summary != "ask again: Docker does not run" {
+	if r := h.check(images)[0]; r.Summary != "check again later: Docker is not running" {
 		t.Errorf("check says %q", r.Summary)
 	}
 	r := h.r.Apply(t.Context(), h.batch(images), nil)[0]

@@ -39,7 +39,7 @@ type holder struct {
 // fence and opens the ledger. waited says that another was at work before.
 func (s *session) enter(ctx context.Context) (leave func(), waited bool, err error) {
 	if err := s.disk.MkdirAll(s.State, durable.Meta{Mode: 0o700}); err != nil {
-		return nil, false, fmt.Errorf("making %s: %w", s.State, err)
+		return nil, false, fmt.Errorf("creating %s: %w", s.State, err)
 	}
 	f, err := os.OpenFile(s.state(applyLock), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -130,7 +130,7 @@ func displace(f *os.File) error {
 		return nil
 	}
 	if err := unix.Kill(h.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("ending the helper that holds this host: %w", err)
+		return fmt.Errorf("stopping the helper that holds this host: %w", err)
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func startTime(pid int) (string, error) {
 	_, rest, _ := strings.Cut(string(raw[strings.LastIndexByte(string(raw), ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	if len(fields) < 20 {
-		return "", fmt.Errorf("reading a process's start: %q is too short", raw)
+		return "", fmt.Errorf("reading the start time of a process: %q is too short", raw)
 	}
 	return fields[19], nil
 }

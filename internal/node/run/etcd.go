@@ -78,7 +78,7 @@ func (m membership) votes() bool {
 // etcdMembers are all members, and the endpoint that told: one that is down,
 // or has no vote itself and so no say, is passed over.
 func (s *session) etcdMembers(ctx context.Context, o op.EtcdClient) (all []etcdMember, from string, err error) {
-	err = errors.New("there is no other member to ask")
+	err = errors.New("no other member can be queried")
 	for _, endpoint := range o.Endpoints {
 		var out string
 		if out, err = s.etcdctl(ctx, o, endpoint, "member", "list", "-w", "json"); err != nil {
@@ -91,7 +91,7 @@ func (s *session) etcdMembers(ctx context.Context, o op.EtcdClient) (all []etcdM
 			return list.Members, endpoint, nil
 		}
 	}
-	return nil, "", fmt.Errorf("asking etcd for its members: %w", err)
+	return nil, "", fmt.Errorf("listing etcd members: %w", err)
 }
 
 // membership asks the other members.
@@ -130,7 +130,7 @@ func (s *session) checkEtcdMember(ctx context.Context, o op.EtcdMember) (verdict
 	case ctx.Err() != nil:
 		return verdict{}, err
 	case err != nil: // perhaps by the time it is applied
-		return verdict{change: "ask again: " + failure(err).Message}, nil
+		return verdict{change: "check again: " + failure(err).Message}, nil
 	case m.self == nil && m.data:
 		return verdict{}, m.removed(o)
 	case !m.votes():
@@ -181,7 +181,7 @@ func (s *session) applyEtcdMember(ctx context.Context, o op.EtcdMember, res *op.
 		if m.votes() {
 			return nil
 		}
-		return &op.Error{Reason: op.ReasonEtcdNoVote, Message: fmt.Sprintf("%s was added to etcd, and does not vote", o.Name)}
+		return &op.Error{Reason: op.ReasonEtcdNoVote, Message: fmt.Sprintf("%s was added to etcd, but is not a voting member", o.Name)}
 	})
 }
 
@@ -191,7 +191,7 @@ func (m membership) removed(o op.EtcdMember) error {
 	if m.self != nil || !m.data {
 		return nil
 	}
-	return &op.Error{Reason: op.ReasonEtcdRemoved, Message: fmt.Sprintf("there are data in %s, and etcd does not know %s: it was removed, or they are another cluster's", o.Data, o.Name)}
+	return &op.Error{Reason: op.ReasonEtcdRemoved, Message: fmt.Sprintf("%s has data, but etcd does not know the member %s: it was removed, or the data are from another cluster", o.Data, o.Name)}
 }
 
 // clearMember removes a learner that has started elsewhere, or here with data
@@ -205,7 +205,7 @@ func (s *session) clearMember(ctx context.Context, o op.EtcdMember, m membership
 	case !m.self.Learner:
 		return &op.Error{
 			Reason:  op.ReasonEtcdDataLost,
-			Message: fmt.Sprintf("etcd counts on the vote of %s (%s), and its data are not in %s", o.Name, o.PeerURL, o.Data),
+			Message: fmt.Sprintf("etcd needs the vote of %s (%s), but its data are not in %s", o.Name, o.PeerURL, o.Data),
 		}
 	}
 	if _, err := s.etcdctl(ctx, o.EtcdClient, m.from, "member", "remove", strconv.FormatUint(m.self.ID, 16)); err != nil {
@@ -223,7 +223,7 @@ func (s *session) aloneToLearn(ctx context.Context, o op.EtcdMember) error {
 		}
 		return &op.Error{
 			Reason:  op.ReasonEtcdBusy,
-			Message: fmt.Sprintf("etcd takes one new member at a time, and that is %s now", m.others[i].PeerURLs),
+			Message: fmt.Sprintf("etcd accepts only one new member at a time, and %s is joining now", m.others[i].PeerURLs),
 		}
 	})
 }
@@ -276,7 +276,7 @@ func (s *session) joinService(ctx context.Context, o op.EtcdMember) error {
 	case err != nil:
 		return err
 	case m.self == nil:
-		return &op.Error{Reason: op.ReasonEtcdNoVote, Message: fmt.Sprintf("%s was added to etcd, which does not list it", o.Name)}
+		return &op.Error{Reason: op.ReasonEtcdNoVote, Message: fmt.Sprintf("%s was added to etcd, but etcd does not list it", o.Name)}
 	}
 	if !m.data {
 		if err := s.applyFile(op.File{Path: o.Service.Initial, Mode: 0o600, Content: m.initial(o)}); err != nil {
@@ -329,7 +329,7 @@ func (s *session) promote(ctx context.Context, o op.EtcdMember) error {
 		}
 		_, err := s.etcdctl(ctx, o.EtcdClient, m.from, "member", "promote", strconv.FormatUint(m.self.ID, 16))
 		if err != nil {
-			return &op.Error{Reason: op.ReasonEtcdNoVote, Message: fmt.Sprintf("etcd gives %s no vote: %s", o.Name, failure(err).Message)}
+			return &op.Error{Reason: op.ReasonEtcdNoVote, Message: fmt.Sprintf("etcd does not make %s a voting member: %s", o.Name, failure(err).Message)}
 		}
 		return nil
 	})

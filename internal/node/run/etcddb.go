@@ -82,7 +82,7 @@ type dbReader struct {
 
 // openDB finds the latest transaction: there are two places for it, each a page.
 func openDB(from io.ReaderAt) (d dbReader, err error) {
-	err = errors.New("it does not begin as a database does")
+	err = errors.New("it does not start with a database header")
 	for size := int64(1 << 10); size <= dbPageMost; size <<= 1 {
 		for _, at := range []int64{0, size} {
 			raw := make([]byte, dbMetaBytes+8)
@@ -106,7 +106,7 @@ func openDB(from io.ReaderAt) (d dbReader, err error) {
 // before a transaction says that there are more of them.
 func (d dbReader) whole() error {
 	if d.pages == 0 || d.pages > 1<<40 {
-		return fmt.Errorf("it cannot have %d pages", d.pages)
+		return fmt.Errorf("its page count %d is not possible", d.pages)
 	}
 	_, err := d.from.ReadAt(make([]byte, 1), int64(d.pages)*d.pageSize-1)
 	return cutOff(d.pages-1, err)
@@ -157,12 +157,12 @@ func (d dbReader) applied() (to op.EtcdReach, err error) {
 		return to, err
 	}
 	if len(bucket) < dbBucket {
-		return to, errors.New("it does not say how far it goes")
+		return to, errors.New("its size is not recorded")
 	}
 	for key, number := range map[string]*uint64{"consistent_index": &to.Index, "term": &to.Term} {
 		raw, err := d.value("meta", key)
 		if err == nil && len(raw) != 0 && len(raw) != 8 { // one that is new has none yet
-			err = errors.New("it does not say how far it goes")
+			err = errors.New("its size is not recorded")
 		}
 		if err != nil {
 			return op.EtcdReach{}, err
@@ -178,7 +178,7 @@ func (d dbReader) applied() (to op.EtcdReach, err error) {
 // bucket has its page within it: page 0 is that.
 func (d dbReader) find(id uint64, page []byte, key string, depth int) (value []byte, err error) {
 	if depth > dbDepth {
-		return nil, errors.New("its pages lead in a circle")
+		return nil, errors.New("its pages form a loop")
 	}
 	if id != 0 {
 		if page, err = d.page(id); err != nil {
@@ -245,7 +245,7 @@ func (d dbReader) page(id uint64) ([]byte, error) {
 // cutOff is a file that ends before a page does.
 func cutOff(id uint64, err error) error {
 	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("it ends before page %d does", id)
+		return fmt.Errorf("it ends before page %d", id)
 	}
 	return err
 }

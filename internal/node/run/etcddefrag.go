@@ -32,7 +32,7 @@ const (
 // unless all of them are well.
 func (s *session) wellMembers(ctx context.Context, o op.EtcdDefrag) (own etcdState, all []etcdState, err error) {
 	ill := func(who, why string) error {
-		return &op.Error{Reason: op.IDEtcdUnhealthy, Message: fmt.Sprintf("etcd's member %s is not well: %s", who, why)}
+		return &op.Error{Reason: op.IDEtcdUnhealthy, Message: fmt.Sprintf("etcd member %s is unhealthy: %s", who, why)}
 	}
 	if own, err = s.etcdStatus(ctx, o.EtcdClient, o.Own); err != nil {
 		return own, nil, ill(o.Own, failure(err).Message)
@@ -45,13 +45,13 @@ func (s *session) wellMembers(ctx context.Context, o op.EtcdDefrag) (own etcdSta
 		who := m.called()
 		switch {
 		case m.Learner:
-			return own, nil, ill(who, "it is learning, and does not vote yet")
+			return own, nil, ill(who, "it is a learner and cannot vote yet")
 		case len(m.ClientURLs) == 0:
 			return own, nil, ill(who, "it has not started")
 		}
 		state, err := s.etcdStatus(ctx, o.EtcdClient, m.ClientURLs[0])
 		if err != nil {
-			return own, nil, ill(who, "it does not answer")
+			return own, nil, ill(who, "it does not respond")
 		}
 		if why := state.trouble(); why != "" {
 			return own, nil, ill(who, why)
@@ -75,14 +75,14 @@ func (s *session) checkEtcdDefrag(ctx context.Context, o op.EtcdDefrag) (verdict
 	is := full(all)
 	switch {
 	case o.Do == op.DefragCompact && is:
-		return verdict{change: "give up all but the latest revision of everything: the database is full"}, nil
+		return verdict{change: "compact to the latest revision: the database is full"}, nil
 	case o.Do == op.DefragDisarm && is:
-		return verdict{change: "take the alarm back that the database is full"}, nil
+		return verdict{change: "clear the alarm for a full database"}, nil
 	case o.Do == op.DefragCompact, o.Do == op.DefragDisarm, o.Do == op.DefragFollower && own.leads():
 		return verdict{}, nil
 	}
 	if free := own.DBSize - own.InUse; free >= leastWon && free*100 >= own.DBSize*worthwhile || is && s.planning {
-		return verdict{change: fmt.Sprintf("give back up to %s of %s", iec.Bytes(max(free, 0)), iec.Bytes(own.DBSize))}, nil
+		return verdict{change: fmt.Sprintf("free up to %s of %s", iec.Bytes(max(free, 0)), iec.Bytes(own.DBSize))}, nil
 	}
 	return verdict{}, nil
 }
@@ -141,11 +141,11 @@ func (s *session) compact(ctx context.Context, o op.EtcdDefrag, own etcdState) e
 func (s *session) disarm(ctx context.Context, o op.EtcdDefrag, all []etcdState) error {
 	for _, m := range all {
 		if m.Quota > 0 && m.DBSize*100 >= m.Quota*nearlyFull {
-			return &op.Error{Reason: op.IDEtcdFull, Message: fmt.Sprintf("etcd's database still has %s of the %s that it may have, and all of that is in use", iec.Bytes(m.DBSize), iec.Bytes(m.Quota))}
+			return &op.Error{Reason: op.IDEtcdFull, Message: fmt.Sprintf("the etcd database uses %s of its quota of %s, and defragmentation cannot free more", iec.Bytes(m.DBSize), iec.Bytes(m.Quota))}
 		}
 	}
 	if _, err := s.etcdctl(ctx, o.EtcdClient, o.Own, "alarm", "disarm"); err != nil {
-		return fmt.Errorf("taking etcd's alarms back: %w", err)
+		return fmt.Errorf("clearing etcd alarms: %w", err)
 	}
 	return nil
 }

@@ -52,9 +52,9 @@ func (d downgrade) ready() bool {
 // waits says who holds a downgrade up that was begun.
 func (d downgrade) waits() error {
 	if len(d.unheard) > 0 {
-		return fmt.Errorf("etcd goes back when all of its members answer, and there is no answer of %s", strings.Join(d.unheard, ", "))
+		return fmt.Errorf("an etcd downgrade needs answers from all members, but these do not answer: %s", strings.Join(d.unheard, ", "))
 	}
-	return fmt.Errorf("not all members keep their data as etcd %s does: still to come is %s", d.to, strings.Join(d.behind, ", "))
+	return fmt.Errorf("not all members use the storage format of etcd %s yet: waiting for %s", d.to, strings.Join(d.behind, ", "))
 }
 
 // downgrading asks all members how far they are.
@@ -87,7 +87,7 @@ func (s *session) checkEtcdDowngrade(ctx context.Context, o op.EtcdDowngrade) (v
 	if err != nil || d.older() || len(d.unheard) == 0 && d.ready() {
 		return verdict{}, err
 	}
-	return verdict{change: "have all members keep their data as etcd " + d.to + " does"}, nil
+	return verdict{change: "downgrade the storage format of all members to etcd " + d.to + " does"}, nil
 }
 
 // applyEtcdDowngrade tells etcd to go back, and waits until it may. All members having
@@ -114,7 +114,7 @@ func (s *session) applyEtcdDowngrade(ctx context.Context, o op.EtcdDowngrade) er
 			}
 		}
 		if !again(ctx, deadline) {
-			return fmt.Errorf("having etcd go back to %s: %w", d.to, last)
+			return fmt.Errorf("downgrading etcd to %s: %w", d.to, last)
 		}
 	}
 }

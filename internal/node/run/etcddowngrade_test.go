@@ -36,7 +36,7 @@ func (w *world) begun() bool {
 }
 
 func TestEtcdDowngrade(t *testing.T) {
-	const change = "have all members keep their data as etcd 3.6 does"
+	const change = "downgrade the storage format of all members to etcd 3.6"
 	down := func(w *world) { delete(w.States, "https://c:2379") }
 	for _, tc := range []struct {
 		name, reason string

@@ -17,9 +17,9 @@ import (
 
 func (s *session) checkEtcdDrill(o op.EtcdDrill) (verdict, error) {
 	if !wordy(o.Name) {
-		return verdict{}, invalid("%q is no name of a drill", o.Name)
+		return verdict{}, invalid("%q is not a valid name for a restore test", o.Name)
 	}
-	return verdict{change: "restore the snapshot into an etcd of its own"}, checkBlobName(o.Snapshot)
+	return verdict{change: "restore the snapshot into a temporary etcd"}, checkBlobName(o.Snapshot)
 }
 
 func (s *session) drills() string { return s.state(filepath.Base(op.EtcdDrills)) }

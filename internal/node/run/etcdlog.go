@@ -30,9 +30,9 @@ func etcdReach(data string) (op.EtcdSalvaged, *walReader) {
 	}
 	switch missing := errors.Is(err, fs.ErrNotExist); {
 	case missing && len(r.names) > 0:
-		r.is.DatabaseDamaged = "there is no database"
+		r.is.DatabaseDamaged = "the database is missing"
 	case err == nil && len(r.names) == 0 && r.is.Damaged == "":
-		r.is.Damaged = "there is no log"
+		r.is.Damaged = "the log is missing"
 	case err != nil && !missing:
 		r.is.DatabaseDamaged = "the database cannot be read: " + unread(err).Error()
 	}

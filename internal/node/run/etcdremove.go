@@ -41,7 +41,7 @@ func (s *session) removals(ctx context.Context, o op.EtcdRemove) (gone []voice, 
 		if v.answers && p != nil && p.Dead && !slices.Contains(m.PeerURLs, p.PeerURL) {
 			return nil, "", &op.Error{
 				Reason:  op.IDEtcdNameTaken,
-				Message: fmt.Sprintf("%s is to be a member of etcd at %s, and one of that name runs at %s", p.Name, p.PeerURL, strings.Join(m.PeerURLs, ",")),
+				Message: fmt.Sprintf("%s must be the etcd member at %s, but a member with this name runs at %s", p.Name, p.PeerURL, strings.Join(m.PeerURLs, ",")),
 			}
 		}
 		if v.goes = p != nil && !p.Dead || !v.answers && (p != nil || orphan(o, m)); v.goes {
@@ -97,7 +97,7 @@ func safely(all, gone []voice) error {
 		if up < voters/2+1 {
 			return &op.Error{
 				Reason:  op.IDEtcdQuorum,
-				Message: fmt.Sprintf("of etcd's %d members %d answer; it takes %d to change anything", voters, up, voters/2+1),
+				Message: fmt.Sprintf("etcd has %d members, of which %d respond; a change needs %d", voters, up, voters/2+1),
 			}
 		}
 		if v.Learner {
@@ -106,9 +106,9 @@ func safely(all, gone []voice) error {
 		voters--
 		up -= boolInt(v.answers)
 		if up < voters/2+1 {
-			text := fmt.Sprintf("without %s etcd has %d members, of which %d answer: it needs %d", v.called(), voters, up, voters/2+1)
+			text := fmt.Sprintf("without %s etcd has %d members, of which %d respond, but it needs %d", v.called(), voters, up, voters/2+1)
 			if len(dead) > 0 {
-				text += "; take those off first that do not answer (" + strings.Join(dead, ", ") + ")"
+				text += "; first remove the members that do not respond (" + strings.Join(dead, ", ") + ")"
 			}
 			return &op.Error{Reason: op.IDEtcdQuorum, Message: text}
 		}
@@ -160,7 +160,7 @@ func (s *session) absent(ctx context.Context, o op.EtcdRemove, gone voice) error
 			return nil
 		}
 		if err == nil {
-			err = &op.Error{Reason: "EtcdStays", Message: "etcd still lists " + gone.called() + " after its removal"}
+			err = &op.Error{Reason: "EtcdStays", Message: "etcd still lists the removed member " + gone.called()}
 		}
 		if !again(ctx, deadline) {
 			return err

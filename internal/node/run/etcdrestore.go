@@ -72,7 +72,7 @@ func (s *session) ofThis(o op.EtcdRestore) (restoreRecord, error) {
 
 func checkRestoreStep(o op.EtcdRestore) error {
 	if !wordy(o.Key) {
-		return invalid("%q is no name of a restore", o.Key)
+		return invalid("%q is not a valid name for a restore", o.Key)
 	}
 	swaps := o.Do == op.RestorePrepare || o.Do == op.RestoreSwap || o.Do == op.RestoreAside
 	if swaps && o.Do != op.RestoreAside && o.From == "" {
@@ -81,10 +81,10 @@ func checkRestoreStep(o op.EtcdRestore) error {
 		}
 	}
 	if o.From != "" && filepath.Clean(o.From) != op.SalvagedSnapshot(o.Data, o.Key) {
-		return invalid("%q is no snapshot that was salvaged here", o.From)
+		return invalid("%q is not a snapshot that was recovered here", o.From)
 	}
 	if swaps && (!filepath.IsAbs(o.Data) || filepath.Clean(o.Data) != o.Data || o.Data == "/") {
-		return invalid("%q is no directory for data", o.Data)
+		return invalid("%q is not a data directory", o.Data)
 	}
 	return nil
 }
@@ -108,17 +108,17 @@ func (s *session) checkEtcdRestore(ctx context.Context, o op.EtcdRestore) (verdi
 		if rec.Swapping || rec.Prepared && exists(filepath.Join(s.restoredDir(o), "member")) {
 			return verdict{}, nil
 		}
-		return verdict{change: "make the data of " + o.Name + " from the snapshot"}, s.roomToRestore(o)
+		return verdict{change: "create the data of " + o.Name + " from the snapshot"}, s.roomToRestore(o)
 	case op.RestoreSwap:
 		if rec.Swapped {
 			return verdict{}, nil
 		}
-		return verdict{change: "move the data aside, and the restored ones into their place"}, nil
+		return verdict{change: "move the old data aside, and the restored data into their place"}, nil
 	case op.RestoreAside:
 		if rec.Swapped {
 			return verdict{}, nil
 		}
-		return verdict{change: "move the data aside"}, nil
+		return verdict{change: "move the old data aside"}, nil
 	case op.RestoreStop:
 		return s.checkStop(ctx, o, rec)
 	case op.RestoreStart:
@@ -295,7 +295,7 @@ func (s *session) setAside(ctx context.Context, o op.EtcdRestore, rec restoreRec
 // stopped refuses to move data that are in use.
 func (s *session) stopped(ctx context.Context, o op.EtcdRestore) error {
 	if v, err := s.checkStop(ctx, o, restoreRecord{}); err != nil || v.change != "" {
-		return errors.Join(err, &op.Error{Reason: "StillRunning", Message: "the data of etcd cannot be moved, for they are in use: " + v.change})
+		return errors.Join(err, &op.Error{Reason: "StillRunning", Message: "the etcd data cannot be moved, because they are in use: " + v.change})
 	}
 	return nil
 }
@@ -309,7 +309,7 @@ func (s *session) swapRestored(ctx context.Context, o op.EtcdRestore, rec restor
 	fresh, place := filepath.Join(s.restoredDir(o), "member"), s.path(filepath.Join(o.Data, "member"))
 	if !rec.Swapping {
 		if !rec.Prepared || !exists(fresh) {
-			return &op.Error{Reason: "NotPrepared", Message: "the restored data are not there: " + fresh}
+			return &op.Error{Reason: "NotPrepared", Message: "the restored data are missing: " + fresh}
 		}
 		rec.Swapping = true
 		if err := s.keep(s.restoreFile(), rec); err != nil {
@@ -379,7 +379,7 @@ func (s *session) endPrograms(ctx context.Context, o op.EtcdRestore) error {
 		}
 		late := time.Since(start) > endTime
 		if time.Since(start) > endTime+settle {
-			return &op.Error{Reason: "StillRunning", Message: fmt.Sprintf("%s (process %d) does not end", all[0].program(), all[0].pid)}
+			return &op.Error{Reason: "StillRunning", Message: fmt.Sprintf("%s (process %d) does not stop", all[0].program(), all[0].pid)}
 		}
 		for _, p := range all {
 			how := unix.SIGTERM

@@ -44,7 +44,7 @@ func (s *session) salvaged(o op.EtcdSalvage) (is op.EtcdSalvaged, made bool, err
 
 func (s *session) checkEtcdSalvage(o op.EtcdSalvage) (verdict, error) {
 	if !filepath.IsAbs(o.Data) || filepath.Clean(o.Data) != o.Data || o.Data == "/" || o.Key != "" && !wordy(o.Key) {
-		return verdict{}, invalid("%q is no directory for data, or %q no name of a rescue", o.Data, o.Key)
+		return verdict{}, invalid("%q is not a data directory, or %q is not a valid rescue name", o.Data, o.Key)
 	}
 	if o.Key == "" {
 		is, _ := etcdReach(s.path(o.Data))
@@ -59,14 +59,14 @@ func (s *session) checkEtcdSalvage(o op.EtcdSalvage) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
-	return verdict{change: "make a snapshot of a copy of the data"}, s.roomToSalvage(o, is)
+	return verdict{change: "create a snapshot from a copy of the data"}, s.roomToSalvage(o, is)
 }
 
 // unmoved refuses data that are not what was planned with.
 func (s *session) unmoved(o op.EtcdSalvage) (op.EtcdSalvaged, *walReader, error) {
 	is, log := etcdReach(s.path(o.Data))
 	if now := is.Reach(); now != o.EtcdReach || is.ByDatabase() != o.Database {
-		return is, log, &op.Error{Reason: op.IDEtcdMoved, Message: fmt.Sprintf("the member's data go up to term %d, entry %d, and went up to term %d, entry %d when this was planned", now.Term, now.Index, o.Term, o.Index)}
+		return is, log, &op.Error{Reason: op.IDEtcdMoved, Message: fmt.Sprintf("the data of the member now reach term %d, entry %d, but reached term %d, entry %d when the rescue was planned", now.Term, now.Index, o.Term, o.Index)}
 	}
 	return is, log, nil
 }
@@ -143,7 +143,7 @@ func (c scratch) snapshotOfLog(ctx context.Context, data string, log *walReader,
 		return fmt.Errorf("copying the data of etcd: %w", err)
 	}
 	if err := agreeUpon(c.data()); err != nil {
-		return fmt.Errorf("having the copy of the log be agreed upon: %w", err)
+		return fmt.Errorf("committing the entries in the copy of the log: %w", err)
 	}
 	c.s.disk.Did("copied")
 	return c.serve(ctx, log.is.Bytes, func(ctx context.Context) error {

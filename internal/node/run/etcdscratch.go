@@ -65,7 +65,7 @@ func (c scratch) memory(size int64) (int64, error) {
 	need := scratchMemory + 2*size
 	free, err := available()
 	if err == nil && free < need {
-		return 0, &op.Error{Reason: op.ReasonScratchMemory, Message: fmt.Sprintf("the host has %d MiB of memory to spare, and it takes %d", free>>20, need>>20)}
+		return 0, &op.Error{Reason: op.ReasonScratchMemory, Message: fmt.Sprintf("the host has %d MiB of free memory, but %d MiB are needed", free>>20, need>>20)}
 	}
 	return need, err
 }
@@ -82,7 +82,7 @@ func available() (int64, error) {
 			return kib << 10, err
 		}
 	}
-	return 0, errors.New("the kernel does not say how much memory is available")
+	return 0, errors.New("the kernel does not report the available memory")
 }
 
 // serve has the etcd run for as long as use takes. It ends with us, whatever
@@ -96,7 +96,7 @@ func (c scratch) serve(ctx context.Context, size int64, use func(context.Context
 		return err
 	}
 	argv := append([]string{
-		"systemd-run", "--scope", "--unit=" + c.unit(), "--collect", "--quiet", "--no-ask-password", "--description=Slipway: an etcd to look into data",
+		"systemd-run", "--scope", "--unit=" + c.unit(), "--collect", "--quiet", "--no-ask-password", "--description=Slipway: temporary etcd for a test of its data",
 		"--property=MemoryMax=" + strconv.FormatInt(memory, 10), "--property=CPUWeight=10", "--property=IOWeight=10", "--",
 		c.Server, "--name=scratch", "--data-dir=" + c.data(),
 		"--listen-client-urls=" + c.socket(), "--advertise-client-urls=" + nowhere,
@@ -129,11 +129,11 @@ func (c scratch) ready(ctx context.Context, ended <-chan error) error {
 		select {
 		case is := <-ended:
 			if is == nil {
-				is = errors.New("it ended by itself")
+				is = errors.New("it stopped")
 			}
-			return &op.Error{Reason: op.ReasonScratchFailed, Message: "etcd does not serve these data: " + is.Error(), Detail: failure(is).Detail}
+			return &op.Error{Reason: op.ReasonScratchFailed, Message: "etcd cannot serve these data: " + is.Error(), Detail: failure(is).Detail}
 		case <-ctx.Done():
-			return &op.Error{Reason: op.ReasonScratchFailed, Message: fmt.Sprintf("etcd has not come to serve these data within %s: %v", scratchStart, err)}
+			return &op.Error{Reason: op.ReasonScratchFailed, Message: fmt.Sprintf("etcd did not serve these data within %s: %v", scratchStart, err)}
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -161,7 +161,7 @@ func (c scratch) status(ctx context.Context) (is scratchState, err error) {
 	}
 	var all []struct{ Status scratchState }
 	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 {
-		return is, fmt.Errorf("etcdctl answers %.100q", out)
+		return is, fmt.Errorf("etcdctl returned %.100q", out)
 	}
 	if is = all[0].Status; is.Leader == 0 {
 		return is, errors.New("it has no leader yet")

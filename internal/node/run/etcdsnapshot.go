@@ -23,10 +23,10 @@ func (s *session) snapshotPath(name string) string { return s.state("snapshots",
 
 func checkSnapshot(o op.EtcdSnapshot) error {
 	if !wordy(o.Name) {
-		return invalid("%q is no name of a snapshot", o.Name)
+		return invalid("%q is not a valid snapshot name", o.Name)
 	}
 	if !o.Gone && len(o.Endpoints) != 1 {
-		return invalid("a snapshot is one member's, and %d are named", len(o.Endpoints))
+		return invalid("a snapshot comes from exactly one member, but %d are named", len(o.Endpoints))
 	}
 	return nil
 }

@@ -211,25 +211,25 @@ func TestEtcdDefrag(t *testing.T) {
 		refused      string
 		calls        string // what was done
 	}{
-		{"a follower", "it has something to give back", op.DefragFollower, nil, "give back up to 60 MiB of 100 MiB", "", "defrag"},
+		{"a follower", "it has something to give back", op.DefragFollower, nil, "free up to 60 MiB of 100 MiB", "", "defrag"},
 		{"the leader", "it comes last", op.DefragFollower, func(w *world) { lead(w, 2) }, "", "", ""},
-		{"the leader, last", "the others are through", op.DefragAny, func(w *world) { lead(w, 2) }, "give back up to 60 MiB of 100 MiB", "", "defrag"},
+		{"the leader, last", "the others are through", op.DefragAny, func(w *world) { lead(w, 2) }, "free up to 60 MiB of 100 MiB", "", "defrag"},
 		{"nothing to give back", "it would serve nobody for nothing", op.DefragAny, func(w *world) { w.States[own].InUse = 95 << 20 }, "", "", ""},
 		{"a member is down", "two of three would not do while this one is busy", op.DefragFollower, func(w *world) { delete(w.States, "https://c:2379") }, "", "member c is not well: it does not answer", ""},
 		{"damaged data", "somebody else must look at it", op.DefragFollower, func(w *world) { w.States["https://c:2379"].Errors = []string{"memberID:3 alarm:CORRUPT "} }, "", "CORRUPT", ""},
 		{"no leader", "it cannot be told who is well", op.DefragFollower, func(w *world) { lead(w, 0) }, "", "it has no leader", ""},
 		{"one that learns", "it counts on the others", op.DefragFollower, func(w *world) { w.Etcd[2].Learner = true }, "", "it is learning", ""},
 		{"not full", "the API server compacts", op.DefragCompact, nil, "", "", ""},
-		{"full: compact", "the API server cannot", op.DefragCompact, noSpace, "give up all but the latest revision of everything: the database is full", "", "compact 4711"},
-		{"full: disarm, too early", "the alarm would be raised again", op.DefragDisarm, noSpace, "take the alarm back that the database is full", "all of that is in use", ""},
+		{"full: compact", "the API server cannot", op.DefragCompact, noSpace, "compact to the latest revision: the database is full", "", "compact 4711"},
+		{"full: disarm, too early", "the alarm would be raised again", op.DefragDisarm, noSpace, "clear the alarm for a full database", "defragmentation cannot free more", ""},
 		{"full: disarm", "there is room", op.DefragDisarm, func(w *world) {
 			noSpace(w)
 			for _, s := range w.States {
 				s.DBSize = 40 << 20
 			}
-		}, "take the alarm back that the database is full", "", "alarm disarm"},
+		}, "clear the alarm for a full database", "", "alarm disarm"},
 		{"no alarm", "there is none to take back", op.DefragDisarm, nil, "", "", ""},
-		{"no room for the new file", "etcd would fill the disk", op.DefragAny, func(w *world) { w.States[own].DBSize, w.States[own].InUse = 1<<61, 1<<60 }, "give back up to 1048576 TiB of 2097152 TiB", "needed", ""},
+		{"no room for the new file", "etcd would fill the disk", op.DefragAny, func(w *world) { w.States[own].DBSize, w.States[own].InUse = 1<<61, 1<<60 }, "free up to 1048576 TiB of 2097152 TiB", "needed", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)

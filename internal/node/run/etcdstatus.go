@@ -71,7 +71,7 @@ func (s *session) etcdStatus(ctx context.Context, o op.EtcdClient, endpoint stri
 		Status etcdState `json:"Status"`
 	}
 	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 {
-		return etcdState{}, fmt.Errorf("asking %s: etcdctl answers %.100q", endpoint, out)
+		return etcdState{}, fmt.Errorf("reading the status of %s: etcdctl returned %.100q", endpoint, out)
 	}
 	return all[0].Status, nil
 }

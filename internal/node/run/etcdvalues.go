@@ -25,9 +25,9 @@ type valued struct {
 // etcdValues asks the first member that answers.
 func (s *session) etcdValues(ctx context.Context, o op.EtcdValues) (v verdict, err error) {
 	if o.Prefix == "" {
-		return v, invalid("values of all keys are not asked for")
+		return v, invalid("reading the values of all keys is not supported")
 	}
-	err = errors.New("there is no member to ask")
+	err = errors.New("no member is named")
 	for _, endpoint := range o.Endpoints {
 		var found op.EtcdValued
 		if found, err = s.valuesAt(ctx, o, endpoint); err == nil {
@@ -35,7 +35,7 @@ func (s *session) etcdValues(ctx context.Context, o op.EtcdValues) (v verdict, e
 			return v, err
 		}
 	}
-	return v, fmt.Errorf("asking etcd for what begins with %s: %w", o.Prefix, err)
+	return v, fmt.Errorf("reading the etcd keys with prefix %s: %w", o.Prefix, err)
 }
 
 func (s *session) valuesAt(ctx context.Context, o op.EtcdValues, endpoint string) (found op.EtcdValued, err error) {
@@ -49,7 +49,7 @@ func (s *session) valuesAt(ctx context.Context, o op.EtcdValues, endpoint string
 			KVs []valued `json:"kvs"`
 		}
 		if err := json.Unmarshal([]byte(out), &page); err != nil {
-			return found, errors.New("etcdctl answers what is no list of values")
+			return found, errors.New("etcdctl did not return a list of values")
 		}
 		for _, kv := range page.KVs {
 			if string(kv.Key) == from { // the last one of the page before

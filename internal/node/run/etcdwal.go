@@ -64,7 +64,7 @@ type walHardState struct{ term, vote, commit uint64 }
 
 // errTorn is a record that was not written to its end. In the last file it is the
 // end of the log: nothing was acknowledged by it.
-var errTorn = errors.New("a record was not written to its end")
+var errTorn = errors.New("a record is incomplete")
 
 // end leaves out what takes the member itself out of the cluster, and all that
 // comes after it: an etcd that is forced to go on alone would end by it. A damaged
@@ -72,7 +72,7 @@ var errTorn = errors.New("a record was not written to its end")
 func (r *walReader) end() {
 	if r.removed > 0 {
 		if r.removed <= r.is.Commit && r.is.Damaged == "" {
-			r.is.Damaged = fmt.Sprintf("by entry %d the member was taken out of the cluster", r.removed)
+			r.is.Damaged = fmt.Sprintf("entry %d removed the member from the cluster", r.removed)
 		}
 		r.is.Log = op.EtcdReach{Term: r.termOf(r.removed - 1), Index: r.removed - 1}
 		r.is.Commit = min(r.is.Commit, r.removed-1)
@@ -192,7 +192,7 @@ func (r *walReader) record(raw []byte) error {
 	sum := uint32(outer.number[2])
 	if outer.number[1] == walCRC {
 		if r.crc != 0 && r.crc != sum {
-			return errors.New("it does not go on from the file before")
+			return errors.New("it does not continue the previous file")
 		}
 		r.crc = sum
 		return nil
@@ -200,7 +200,7 @@ func (r *walReader) record(raw []byte) error {
 	data := outer.bytes[3]
 	is := crc32.Update(r.crc, castagnoli, data)
 	if is != sum {
-		return errors.New("a record is not what was written")
+		return errors.New("a record is corrupt")
 	}
 	inner, err := fields(data)
 	if err != nil {
@@ -210,7 +210,7 @@ func (r *walReader) record(raw []byte) error {
 	switch n := inner.number; outer.number[1] {
 	case walMetadata:
 		if r.self|r.is.Cluster != 0 && (r.self != n[1] || r.is.Cluster != n[2]) {
-			return errors.New("it is another member's than the file before")
+			return errors.New("it belongs to a different member than the previous file")
 		}
 		r.self, r.is.Cluster = n[1], n[2]
 	case walEntry:

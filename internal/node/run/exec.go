@@ -74,13 +74,13 @@ func (s *session) inputs(o op.Exec) (map[string]string, error) {
 
 func checkExecName(o op.Exec) error {
 	if !wordy(o.Name) {
-		return invalid("%q is no name of a step: letters, digits, '.', '_' and '-' only", o.Name)
+		return invalid("%q is not a valid step name: only letters, digits, '.', '_' and '-' are allowed", o.Name)
 	}
 	if len(o.Argv) == 0 || o.Argv[0] == "" {
 		return invalid("%s has no program to run", o.Name)
 	}
 	if len(o.Hosts)+len(o.Replaces) > 0 && !o.Whole {
-		return invalid("%s has names of its own, or replaces files, and is no unit", o.Name)
+		return invalid("%s uses separate host names or replaces files, but is not a unit", o.Name)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (s *session) checkExec(ctx context.Context, o op.Exec) (verdict, error) {
 		}
 	}
 	if len(o.Creates) == 0 && len(o.Unless) == 0 && len(o.Inputs) == 0 {
-		v.change = "not checkable: always runs"
+		v.change = "cannot be checked: always runs"
 		return v, nil
 	}
 	var err error
@@ -122,7 +122,7 @@ func (s *session) checkExec(ctx context.Context, o op.Exec) (verdict, error) {
 	}
 	left, err := s.started(o)
 	if len(left) > 0 {
-		v.change = "put away " + left[0] // a helper was killed before it did
+		v.change = "remove the leftover " + left[0] // a helper was killed before it did
 	}
 	return v, err
 }
@@ -133,19 +133,19 @@ func (s *session) guards(ctx context.Context, o op.Exec) (string, error) {
 		return "", err
 	}
 	if known && !rec.Done && !o.Conclusive {
-		return "run: the last run did not succeed", nil
+		return "run: the last run failed", nil
 	}
 	if why, err := s.missing(o); err != nil || why != "" {
 		return why, err
 	}
 	if known && !rec.Done {
-		return "take note that it is done", nil
+		return "record that it is done", nil
 	}
 	if o.Again != "" {
 		return "run: " + o.Again, nil
 	}
 	if !known && len(o.Creates) == 0 && len(o.Unless) == 0 {
-		return "run: it has not been run yet", nil
+		return "run: it has not run yet", nil
 	}
 	in, err := s.inputs(o)
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *session) guards(ctx context.Context, o op.Exec) (string, error) {
 	case err == nil:
 		return "", nil
 	case errors.As(err, &e) && e.Reason == "CommandFailed":
-		return "run: " + filepath.Base(o.Unless[0]) + " says so", nil
+		return "run: " + filepath.Base(o.Unless[0]) + " requires it", nil
 	}
 	return "", err
 }
@@ -324,7 +324,7 @@ func withoutSecret(o op.Exec, err error) error {
 	}
 	quiet := *e
 	quiet.Detail = ""
-	quiet.Message = fmt.Sprintf("%s failed (%d); what it said is kept secret", o.Name, e.ExitCode)
+	quiet.Message = fmt.Sprintf("%s failed (%d); its output is not shown, because it can contain secrets", o.Name, e.ExitCode)
 	return &quiet
 }
 

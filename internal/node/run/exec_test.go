@@ -26,7 +26,7 @@ func TestExecGuards(t *testing.T) {
 		exec         func(h *host) op.Exec
 		want         string
 	}{
-		{"none", "it cannot be checked", nil, func(h *host) op.Exec { return h.shell("x", "true") }, "not checkable: always runs"},
+		{"none", "it cannot be checked", nil, func(h *host) op.Exec { return h.shell("x", "true") }, "cannot be checked: always runs"},
 		{"creates missing", "its work is not there", nil, func(h *host) op.Exec {
 			o := h.shell("x", "true")
 			o.Creates = []string{"/etc/hosts", "/etc/new/*"}
@@ -53,7 +53,7 @@ func TestExecGuards(t *testing.T) {
 			o := h.shell("x", "true")
 			o.Creates = []string{"/etc/hosts"}
 			return o
-		}, "run: the last run did not succeed"},
+		}, "run: the last run failed"},
 		{"input changed", "the guards do not hold then", func(h *host) {
 			o := h.shell("x", "true")
 			o.Inputs = []string{"/etc/hosts"}
@@ -95,12 +95,12 @@ func TestExecFails(t *testing.T) {
 		{
 			"secret", "what it said stays secret",
 			op.Exec{Argv: []string{"sh", "-c", "echo canary >&2; exit 3"}, SecretOutput: true},
-			op.Error{Reason: "CommandFailed", Message: "applying exec x: x failed (3); what it said is kept secret", ExitCode: 3},
+			op.Error{Reason: "CommandFailed", Message: "applying exec x: x failed (3); its output is not shown, because it can contain secrets", ExitCode: 3},
 		},
 		{
 			"timeout", "the whole group is ended",
 			op.Exec{Argv: []string{"sh", "-c", "sleep 1000 & sleep 1000"}, TimeoutSeconds: 1},
-			op.Error{Reason: "Timeout", Message: "applying exec x: sh did not end in time"},
+			op.Error{Reason: "Timeout", Message: "applying exec x: sh did not finish in time"},
 		},
 		{
 			"signal", "it was not us",

@@ -88,7 +88,7 @@ func (s *session) compareFile(o op.File, want durable.Meta, unknown string) (ver
 	case info.IsDir():
 		return v, invalid("%s is a directory", o.Path)
 	case !info.Mode().IsRegular():
-		v.change = "replace what is not a regular file"
+		v.change = "replace something that is not a regular file"
 		return v, nil
 	}
 	now, err := durable.ReadMeta(p)
@@ -200,7 +200,7 @@ func (s *session) readFile(o op.ReadFile) (verdict, error) {
 		return v, err
 	}
 	if info.Size() > maxRead {
-		return v, invalid("%s has %d bytes, more than can be answered", o.Path, info.Size())
+		return v, invalid("%s has %d bytes, which is too large for a reply", o.Path, info.Size())
 	}
 	v.output, err = durable.ReadFile(s.path(o.Path), bounded.Config)
 	return v, err

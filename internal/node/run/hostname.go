@@ -24,7 +24,7 @@ const (
 
 func (s *session) checkHostname(o op.Hostname) (verdict, error) {
 	if o.Name == "" || len(o.Name) > 64 || strings.ContainsAny(o.Name, " \t\r\n\x00/") {
-		return verdict{}, invalid("%q is no host name", o.Name)
+		return verdict{}, invalid("%q is not a host name", o.Name)
 	}
 	static, err := s.read(staticHostname)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *session) checkHostname(o op.Hostname) (verdict, error) {
 	case old != o.Name:
 		return verdict{change: fmt.Sprintf("%q → %q", old, o.Name)}, nil
 	case live != o.Name:
-		return verdict{change: fmt.Sprintf("live name %q → %q", live, o.Name)}, nil
+		return verdict{change: fmt.Sprintf("current name %q → %q", live, o.Name)}, nil
 	}
 	return verdict{}, nil
 }
@@ -103,10 +103,10 @@ const (
 
 func (s *session) checkTimezone(o op.Timezone) (verdict, error) {
 	if !filepath.IsLocal(o.Name) {
-		return verdict{}, invalid("%q is no time zone", o.Name)
+		return verdict{}, invalid("%q is not a time zone", o.Name)
 	}
 	if info, err := os.Stat(s.path(zoneinfo + "/" + o.Name)); err != nil || info.IsDir() {
-		return verdict{}, &op.Error{Reason: "NoSuchTimezone", Message: fmt.Sprintf("this host does not know the time zone %q (%s has no such file)", o.Name, zoneinfo)}
+		return verdict{}, &op.Error{Reason: "NoSuchTimezone", Message: fmt.Sprintf("this host does not have the time zone %q (%s has no such file)", o.Name, zoneinfo)}
 	}
 	now := s.timezone()
 	name, err := s.read(timezone)

@@ -31,7 +31,7 @@ func (s *session) writeHosts(o op.Exec, dir string) error {
 	}
 	text, err := bounded.ReadFile(s.path(hostsFile), bounded.Config)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &op.Error{Reason: "Internal", Message: fmt.Sprintf("%s wants names of its own, and there is no %s to take the place of", o.Name, hostsFile)}
+		return &op.Error{Reason: "Internal", Message: fmt.Sprintf("%s needs separate host names, but %s does not exist", o.Name, hostsFile)}
 	}
 	if err != nil {
 		return err

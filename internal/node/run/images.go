@@ -137,7 +137,7 @@ func sizeOf(blobs []op.Blob) (total int64) {
 func checkImageNames(images []op.Image) error {
 	for _, img := range images {
 		if img.Ref == "" || img.Ref[0] == '-' || strings.ContainsAny(img.Ref, " \t\n") {
-			return invalid("%q is no name of an image", img.Ref)
+			return invalid("%q is not an image name", img.Ref)
 		}
 		for _, b := range imageBlobs([]op.Image{img}) {
 			if err := checkBlobName(b); err != nil {
@@ -209,12 +209,12 @@ func (s *session) checkImages(ctx context.Context, o op.ImportImages) (verdict, 
 	_, none := s.program("ctr")
 	switch {
 	case !up && none == nil && err == nil:
-		change = "ask again: containerd does not run" // what it has is not known
+		change = "check again later: containerd is not running" // what it has is not known
 	case change != "":
 	case len(begun) > 0:
 		change = "wait for the end of " + begun[0]
 	case slices.ContainsFunc(imageBlobs(o.Images), func(b op.Blob) bool { return s.haveBlob(passingBlobs, b) }):
-		change = "remove the content that was imported" // a helper was killed before it did
+		change = "remove the imported content" // a helper was killed before it did
 	}
 	return verdict{change: change}, err
 }
@@ -249,7 +249,7 @@ func (s *session) applyImages(ctx context.Context, o op.ImportImages) error {
 		}
 		p = planImages(o.Images, have)
 		if len(p.load) > 0 {
-			return &op.Error{Reason: "CommandFailed", Message: fmt.Sprintf("containerd took the images and does not have %s", p.load[0].Ref)}
+			return &op.Error{Reason: "CommandFailed", Message: fmt.Sprintf("containerd imported the images, but does not have %s", p.load[0].Ref)}
 		}
 	}
 	for _, ref := range p.pin {

@@ -135,7 +135,7 @@ func TestImportOutlivesItsManager(t *testing.T) {
 func TestRuntimeStopped(t *testing.T) {
 	h := newHost(t)
 	images := op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")), MediaType: "application/x"}}}
-	if r := h.check(images)[0]; r.Summary != "ask again: containerd does not run" {
+	if r := h.check(images)[0]; r.Summary != "check again later: containerd is not running" {
 		t.Errorf("check says %q", r.Summary)
 	}
 	h.write("run/containerd/containerd.sock", "")
@@ -173,7 +173,7 @@ func TestImportedContentGoes(t *testing.T) {
 	// As a helper leaves it that is killed when the import has ended.
 	passing := filepath.Join("var/lib/slipway/passing/sha256", strings.TrimPrefix(images.Images[0].Manifest.Digest, "sha256:"))
 	h.write(passing, "{}")
-	if r := h.check(images)[0]; r.Summary != "remove the content that was imported" {
+	if r := h.check(images)[0]; r.Summary != "remove the imported content" {
 		t.Errorf("check says %q", r.Summary)
 	}
 	h.apply(images)

@@ -60,7 +60,7 @@ func (s *session) forget(paths ...string) error {
 			continue
 		}
 		if err := s.disk.Remove(s.keptPath(p)); err != nil {
-			return fmt.Errorf("forgetting how %s was left: %w", p, err)
+			return fmt.Errorf("removing the saved state of %s: %w", p, err)
 		}
 	}
 	return nil
@@ -108,10 +108,10 @@ func (s *session) checkKept(o op.Kept) (verdict, error) {
 	}
 	v, err := s.compareFile(op.File{Path: k.Path, Content: k.Content}, k.meta(), "")
 	if v.change == "create" {
-		v.change, v.diff = "it is gone", "" // all of it is no difference
+		v.change, v.diff = "it is missing", "" // all of it is no difference
 	}
 	if v.change != "" {
-		v.change = fmt.Sprintf("put back as %s left it: %s", k.By, v.change)
+		v.change = fmt.Sprintf("restore the version of %s: %s", k.By, v.change)
 	}
 	return v, err
 }

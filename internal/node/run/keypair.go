@@ -26,7 +26,7 @@ func (s *session) checkKeyPair(o op.KeyPair) (verdict, error) {
 	}
 	have, err := s.read(o.Public)
 	if err == nil && string(have) != string(want) {
-		return verdict{change: "write its public half", wrote: map[string]string{o.Public: ""}}, nil
+		return verdict{change: "write its public key", wrote: map[string]string{o.Public: ""}}, nil
 	}
 	return verdict{}, err
 }

@@ -22,7 +22,7 @@ func (s *session) checkKubeconfigCA(o op.KubeconfigCA) (verdict, error) {
 	if len(has) == 0 || bytes.Equal(has, o.CA) {
 		return verdict{}, nil
 	}
-	return verdict{change: "trust other authorities", wrote: map[string]string{o.Path: ""}}, nil
+	return verdict{change: "change the trusted CAs", wrote: map[string]string{o.Path: ""}}, nil
 }
 
 func (s *session) applyKubeconfigCA(o op.KubeconfigCA) error {

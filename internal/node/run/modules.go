@@ -34,7 +34,7 @@ func modulesFile(o op.KernelModules) []byte {
 func (s *session) checkModules(o op.KernelModules) (verdict, error) {
 	for _, m := range o.Modules {
 		if m == "" || strings.ContainsAny(m, "/ \n\t#;") || m[0] == '-' {
-			return verdict{}, invalid("%q is no kernel module", m)
+			return verdict{}, invalid("%q is not a kernel module", m)
 		}
 	}
 	v, err := s.checkFile(op.File{Path: o.File, Content: modulesFile(o)})
@@ -157,7 +157,7 @@ func noModule(release, name string, err error) error {
 	}
 	return &op.Error{
 		Reason:  "NoSuchModule",
-		Message: fmt.Sprintf("kernel module %s cannot be loaded into kernel %s, and it is not built in", name, release),
+		Message: fmt.Sprintf("kernel module %s cannot be loaded into kernel %s, and is not built in", name, release),
 		Detail:  detail,
 	}
 }

@@ -174,7 +174,7 @@ func (n nft) commit(changes [][]byte) error {
 	}
 	batch = append(batch, n.message(unix.NFNL_MSG_BATCH_END, 0, nfgenmsg(unix.NFPROTO_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))...)
 	if err := unix.SetsockoptInt(n.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 2*len(batch)+1<<16); err != nil {
-		return fmt.Errorf("making room for a transaction: %w", err)
+		return fmt.Errorf("increasing the buffer for a transaction: %w", err)
 	}
 	if err := n.send(batch); err != nil {
 		return err

@@ -61,9 +61,9 @@ func (s *session) often(o op.Wait, before crashes) bool {
 func (s *session) crashed(o op.Wait) error {
 	name := strings.TrimSuffix(path.Base(o.Manifest), ".yaml")
 	e := &op.Error{Reason: op.ReasonNotServing, Detail: s.podWords(o.Manifest)}
-	e.Message = fmt.Sprintf("%s does not serve at %s: it has ended %d times", name, o.Target(), o.Crashes)
+	e.Message = fmt.Sprintf("%s does not serve at %s: it has exited %d times", name, o.Target(), o.Crashes)
 	if e.Detail != "" {
-		e.Message += "; it says: " + lastWords(e.Detail)
+		e.Message += "; its log says: " + lastWords(e.Detail)
 	}
 	return e
 }

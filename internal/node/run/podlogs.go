@@ -96,7 +96,7 @@ func (s *session) findPodLogs(ctx context.Context) ([]string, error) {
 // podLogEnd reads the end of one of them.
 func (s *session) podLogEnd(o op.PodLog) (verdict, error) {
 	if o.Bytes <= 0 || o.Bytes > maxRead {
-		return verdict{}, invalid("%d bytes of a log cannot be answered", o.Bytes)
+		return verdict{}, invalid("%d bytes of a log are too many for a reply", o.Bytes)
 	}
 	f, err := s.openPodLog(o.Name)
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *session) podLogEnd(o op.PodLog) (verdict, error) {
 // Docker, the log is a link to the one that Docker writes, which pods cannot reach.
 func (s *session) openPodLog(name string) (*os.File, error) {
 	if !op.IsPodLog(name) {
-		return nil, invalid("%q is not the name of a pod's log", name)
+		return nil, invalid("%q is not a pod log name", name)
 	}
 	dir, base, err := s.parent(logDir, path.Join(podsDir, name))
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *session) openDockerLog(dir *os.File, link string) (*os.File, error) {
 	}
 	to, below := strings.CutPrefix(string(buf[:n]), dockerLogs+"/")
 	if m := dockerLog.FindStringSubmatch(to); !below || m == nil || m[1] != m[2] {
-		return nil, &fs.PathError{Op: "open", Path: link, Err: errors.New("it is a link, and not to a log of Docker's")}
+		return nil, &fs.PathError{Op: "open", Path: link, Err: errors.New("it is a symbolic link, but not to a Docker log")}
 	}
 	target, base, err := s.parent(dockerLogs, to)
 	if err != nil {

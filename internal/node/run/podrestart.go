@@ -43,7 +43,7 @@ func (s *session) outdated(o op.PodRestart) (old []process, file string, runs bo
 		want = commandOf(string(raw))
 	}
 	if len(want) == 0 {
-		return nil, "", false, fmt.Errorf("%s names no command", o.Manifest)
+		return nil, "", false, fmt.Errorf("%s has no command", o.Manifest)
 	}
 	all, err := s.programs(func(have []string) bool { return isCommand(want, have) })
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *session) madeSince(files []string, p process) (string, error) {
 			continue
 		}
 		if err != nil {
-			return "", fmt.Errorf("looking at %s: %w", file, err)
+			return "", fmt.Errorf("inspecting %s: %w", file, err)
 		}
 		if time.Unix(st.Ctim.Unix()).After(started) {
 			return file, nil
@@ -176,7 +176,7 @@ func (s *session) applyPodRestart(ctx context.Context, o op.PodRestart) error {
 				return ctx.Err()
 			}
 			name := strings.TrimSuffix(path.Base(o.Manifest), path.Ext(o.Manifest))
-			return &op.Error{Reason: op.ReasonNotServing, Message: fmt.Sprintf("%s was told to end, and did not run again within %ds: the kubelet has not started it", name, o.TimeoutSeconds)}
+			return &op.Error{Reason: op.ReasonNotServing, Message: fmt.Sprintf("%s was stopped, and did not run again within %ds: the kubelet has not started it", name, o.TimeoutSeconds)}
 		}
 	}
 }

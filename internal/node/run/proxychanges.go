@@ -62,7 +62,7 @@ func proxyCounters(ctx context.Context, url string) (op.ProxyCounters, error) {
 			continue
 		}
 		if *into, err = strconv.ParseFloat(value, 64); err != nil {
-			return c, fmt.Errorf("%s has no valid value for %s: %w", url, name, err)
+			return c, fmt.Errorf("%s has an invalid value for %s: %w", url, name, err)
 		}
 		delete(want, name)
 	}

@@ -53,7 +53,7 @@ func subjects(o op.Op) ([]subject, error) {
 			return nil, nil // the ledger has nothing of what it does
 		}
 	}
-	return nil, invalid("what %s %s has made cannot be told from what is not wanted any more", o.Kind(), o.Target())
+	return nil, invalid("%s %s cannot be reverted: its changes cannot be separated from changes that are still needed", o.Kind(), o.Target())
 }
 
 // wantedOf is the subjects of a list, with the directories they are in.
@@ -151,7 +151,7 @@ func (s *session) wouldPutBack(l *ledger.Ledger, e *ledger.Entry) (string, error
 		would = "restore " + e.Key
 	}
 	if err == nil && would == "" {
-		would = "forget " + e.Key + ", which is as it was"
+		would = "forget " + e.Key + ", which is unchanged"
 	}
 	return would, err
 }
@@ -171,7 +171,7 @@ func (s *session) applyPutBack(ctx context.Context, o op.PutBack) error {
 			continue // in use: tried again when the cluster goes
 		}
 		if err := s.ledger.End(e); err != nil {
-			return fmt.Errorf("letting go of %s: %w", e.Key, err)
+			return fmt.Errorf("cleaning up %s: %w", e.Key, err)
 		}
 	}
 	return nil

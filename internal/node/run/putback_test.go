@@ -93,8 +93,8 @@ func TestPutBackLeavesOthers(t *testing.T) {
 	h.write("etc/app.conf", "edited\n")
 	h.write("etc/mirrors/theirs", "theirs\n")
 	h.write("proc/sys/net/ipv4/ip_forward", "0\n")
-	want := "remove /etc/sysctl.d/x.conf, remove /etc/mirrors/a, leave /etc/app.conf (changed since by others)"
-	want = "forget net.ipv4.ip_forward, which is as it was, " + want
+	want := "remove /etc/sysctl.d/x.conf, remove /etc/mirrors/a, leave /etc/app.conf (changed by other software since then)"
+	want = "forget net.ipv4.ip_forward, which is unchanged, " + want
 	if diff := cmp.Diff(want, h.check(put)[0].Summary); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -88,7 +88,7 @@ func (r *registry) ask(ctx context.Context, method string, at *url.URL, c conten
 func (r *registry) want(ctx context.Context, method string, at *url.URL, c content, codes ...int) (code int, header http.Header, err error) {
 	res, err := r.ask(ctx, method, at, c)
 	if err != nil {
-		return 0, nil, fmt.Errorf("asking the registry: %w", err)
+		return 0, nil, fmt.Errorf("querying the registry: %w", err)
 	}
 	defer res.Body.Close()
 	text, _ := bounded.ReadAll(res.Body, 300) // evidence only
@@ -98,9 +98,9 @@ func (r *registry) want(ctx context.Context, method string, at *url.URL, c conte
 		}
 	}
 	if res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden {
-		return 0, nil, &op.Error{Reason: op.ReasonRegistryLogin, Message: fmt.Sprintf("the registry at %s does not let %s in: %s", r.Address, r.Username, res.Status)}
+		return 0, nil, &op.Error{Reason: op.ReasonRegistryLogin, Message: fmt.Sprintf("the registry at %s rejects the login of %s: %s", r.Address, r.Username, res.Status)}
 	}
-	return 0, nil, &op.Error{Reason: "RegistryRefuses", Message: fmt.Sprintf("the registry at %s answers %s to %s %s", r.Address, res.Status, method, at.Path), Detail: string(text)}
+	return 0, nil, &op.Error{Reason: "RegistryRefuses", Message: fmt.Sprintf("the registry at %s returned %s to %s %s", r.Address, res.Status, method, at.Path), Detail: string(text)}
 }
 
 // serves says why a registry is none to whom nodes log in, or nil.
@@ -120,7 +120,7 @@ func (r *registry) serves(ctx context.Context) error {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusUnauthorized {
-		return &op.Error{Reason: op.ReasonRegistryLogin, Message: fmt.Sprintf("the registry at %s answers %s to who has no login", r.Address, res.Status)}
+		return &op.Error{Reason: op.ReasonRegistryLogin, Message: fmt.Sprintf("the registry at %s returned %s to a request without a login", r.Address, res.Status)}
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func (s *session) checkPush(ctx context.Context, o op.PushImages) (verdict, erro
 	for _, img := range o.Images {
 		for _, b := range imageBlobs(img.Platforms) {
 			if s.haveBlob(passingBlobs, b) {
-				return verdict{change: "remove the content that was pushed"}, nil // a helper was killed before it did
+				return verdict{change: "remove the uploaded content"}, nil // a helper was killed before it did
 			}
 		}
 	}
@@ -330,7 +330,7 @@ func (p *push) blobInto(ctx context.Context, repository string, b op.Blob) error
 	}
 	to, err := begin.Parse(header.Get("Location"))
 	if err != nil || to.Host != p.Address || to.Scheme != "https" { // it gets the login
-		return fmt.Errorf("the registry sends uploads elsewhere: %q", header.Get("Location"))
+		return fmt.Errorf("the registry redirects uploads to another host: %q", header.Get("Location"))
 	}
 	query := to.Query()
 	query.Set("digest", b.Digest)

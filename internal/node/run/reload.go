@@ -18,7 +18,7 @@ func (s *session) checkReload(o op.Reload) (verdict, error) {
 	if err != nil || len(old) == 0 {
 		return verdict{}, err
 	}
-	return verdict{change: "wait until it is read"}, nil
+	return verdict{change: "wait until the component has read it"}, nil
 }
 
 // applyReload touches the file until its program has read it twice since the first
@@ -43,7 +43,7 @@ func (s *session) applyReload(ctx context.Context, o op.Reload) error {
 		case n >= first+2:
 			return nil
 		default:
-			why = fmt.Errorf("it has read it %d times since", n-first)
+			why = fmt.Errorf("it was read %d times since then", n-first)
 		}
 		if err := s.touch(o.File); err != nil {
 			return err
@@ -54,7 +54,7 @@ func (s *session) applyReload(ctx context.Context, o op.Reload) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return &op.Error{Reason: "Timeout", Message: fmt.Sprintf("it is not seen within %ds that %s is read as it is now: %v", o.TimeoutSeconds, o.File, why)}
+			return &op.Error{Reason: "Timeout", Message: fmt.Sprintf("no confirmation within %ds that the current %s was read: %v", o.TimeoutSeconds, o.File, why)}
 		}
 	}
 }

@@ -39,9 +39,9 @@ func TestReload(t *testing.T) {
 		fails        string // "" does not
 	}{
 		{"read", "each touch is a reading", "90", "", "q", ""},
-		{"read once", "that may have begun before", "5", "", "q", "it has read it 1 times since"},
-		{"never read", "nobody follows it", "3", "", "q", "it has read it 0 times since"},
-		{"read in vain", "what failed is no reading", "90", "fails", "q", "it has read it 0 times since"},
+		{"read once", "that may have begun before", "5", "", "q", "it was read 1 times since then"},
+		{"never read", "nobody follows it", "3", "", "q", "it was read 0 times since then"},
+		{"read in vain", "what failed is no reading", "90", "fails", "q", "it was read 0 times since then"},
 		{"not told", "it is not known", "90", "", "none", "its metrics have no queue none"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestReloadStarted(t *testing.T) {
 		t.Errorf("started since: %+v", r)
 	}
 	h.pod(77, started(1), "pid:[1]")
-	if r := h.check(o)[0]; r.Summary != "wait until it is read" {
+	if r := h.check(o)[0]; r.Summary != "wait until the component has read it" {
 		t.Errorf("started before: %+v", r)
 	}
 }

@@ -34,7 +34,7 @@ func (s *session) checkRenewal(ctx context.Context, o op.Renewal) (verdict, erro
 	var v verdict
 	var err error
 	if _, will := s.predicted[o.CA]; will && o.Due == op.DueForeign {
-		v.change, v.wrote = "sign: its authority is about to be another", map[string]string{o.Path: ""}
+		v.change, v.wrote = "sign: its CA is being rotated", map[string]string{o.Path: ""}
 		return v, nil
 	}
 	if v.change, err = pki.Due(s.read, o, time.Now()); err != nil {
@@ -63,11 +63,11 @@ func checkRenewalOp(o op.Renewal) error {
 	}
 	switch {
 	case o.Remade && o.Unit == "":
-		return invalid("nothing makes %s again", o.Path)
+		return invalid("%s cannot be renewed", o.Path)
 	case !o.Remade && (o.CA == "" || o.CAKey == ""):
-		return invalid("%s has no authority that signs it", o.Path)
+		return invalid("no CA is known that signs %s", o.Path)
 	case o.ValiditySeconds <= 0:
-		return invalid("%s would be valid for no time", o.Path)
+		return invalid("the validity of %s would be zero", o.Path)
 	}
 	return nil
 }
@@ -180,11 +180,11 @@ func (s *session) valid(path string) error {
 	st := pki.State(s.read, op.CertificateFile{Path: path})
 	switch {
 	case st.Missing:
-		return fmt.Errorf("%s is not there", path)
+		return fmt.Errorf("%s is missing", path)
 	case st.Problem != "":
 		return fmt.Errorf("reading %s: %s", path, st.Problem)
 	case time.Now().After(st.Ends):
-		return fmt.Errorf("what is in %s expired on %s", path, st.Ends.Format(time.RFC3339))
+		return fmt.Errorf("the certificate in %s expired on %s", path, st.Ends.Format(time.RFC3339))
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func TestRenewal(t *testing.T) {
 			}
 			h := withCertificates(t, time.Hour)
 			before := h.snapshot()
-			if r := h.check(o)[0]; r.Summary != "renew: its time is nearly over, or over" {
+			if r := h.check(o)[0]; r.Summary != "renew: it expires soon or has expired" {
 				t.Fatalf("check says %+v", r)
 			}
 			h.apply(o)

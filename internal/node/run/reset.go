@@ -171,9 +171,9 @@ func (l leftovers) String() string {
 		parts = append(parts, fmt.Sprintf("remove %d tables, %d chains and %d rules of the packet filter", len(l.filter.tables), len(l.filter.chains), len(l.filter.rules)))
 	}
 	count(len(l.cgroups), "cgroups to remove")
-	count(len(l.cni.paths), "notes of CNI about pods to remove")
+	count(len(l.cni.paths), "CNI records of pods to remove")
 	add("remove", l.paths)
-	add("remove all in", l.full)
+	add("remove everything in", l.full)
 	parts = append(parts, l.kept...)
 	return strings.Join(parts, ", ")
 }
@@ -189,7 +189,7 @@ func (s *session) checkReset(ctx context.Context, o op.Reset) (verdict, error) {
 	}
 	change := l.String()
 	if change != "" && o.KeepUnmanaged && ours.Empty() {
-		return verdict{}, &op.Error{Reason: op.IDUnmanaged, Message: "this host has no ledger: what is here was not installed by Slipway and is left alone (" + change + ")"}
+		return verdict{}, &op.Error{Reason: op.IDUnmanaged, Message: "this host has no ledger: Slipway did not install what is on it, and changes nothing (" + change + ")"}
 	}
 	return verdict{change: change}, nil
 }
@@ -323,5 +323,5 @@ func (s *session) legacyRules(ctx context.Context, prefixes []string) []string {
 	if n == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("legacy iptables: left: %d lines of %s; see iptables-legacy-save", n, strings.Join(prefixes, ", "))}
+	return []string{fmt.Sprintf("legacy iptables: %d lines of %s are left; see iptables-legacy-save", n, strings.Join(prefixes, ", "))}
 }

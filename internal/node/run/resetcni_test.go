@@ -98,7 +98,7 @@ func TestResetLeavesAttachmentsOfOthers(t *testing.T) {
 	for name, content := range theirs {
 		h.write(name, content)
 	}
-	want := "remove network namespaces cni-1, cni-2, 9 notes of CNI about pods to remove"
+	want := "remove network namespaces cni-1, cni-2, 9 CNI records of pods to remove"
 	if diff := cmp.Diff(want, h.check(cniReset())[0].Summary); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

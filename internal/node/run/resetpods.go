@@ -119,7 +119,7 @@ func (s *session) endPods(ctx context.Context, cgroups []string, shims bool) err
 			return nil
 		}
 		if time.Now().After(until) {
-			return &op.Error{Reason: "Failed", Message: fmt.Sprintf("%d processes of pods do not end, process %d for one", len(all), all[0].pid)}
+			return &op.Error{Reason: "Failed", Message: fmt.Sprintf("%d pod processes do not stop, for example process %d", len(all), all[0].pid)}
 		}
 		for _, p := range all {
 			if err := p.signal(unix.SIGKILL); err != nil {
@@ -138,7 +138,7 @@ func (p process) signal(how unix.Signal) error {
 		return nil
 	}
 	if err := unix.Kill(p.pid, how); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("ending process %d: %w", p.pid, err)
+		return fmt.Errorf("stopping process %d: %w", p.pid, err)
 	}
 	return nil
 }

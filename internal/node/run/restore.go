@@ -44,7 +44,7 @@ func (s *session) checkRestore(o op.Restore) (verdict, error) {
 			held = true
 		case name == lock.FenceName:
 		case name == ledger.Dir:
-			return verdict{change: fmt.Sprintf("put %d things back as they were", len(l.Newest()))}, nil
+			return verdict{change: fmt.Sprintf("restore %d changes to their original state", len(l.Newest()))}, nil
 		case foreignState(name):
 			others++
 		default:
@@ -108,15 +108,15 @@ func (s *session) applyRestore(ctx context.Context, o op.Restore, res *op.Result
 		return err
 	}
 	for _, name := range left {
-		rep.outcome(ledger.Outcome{Path: filepath.Join(DefaultState, name), Left: "not of Slipway"})
+		rep.outcome(ledger.Outcome{Path: filepath.Join(DefaultState, name), Left: "not created by Slipway"})
 	}
 	res.Output = []byte(strings.Join(rep.lines, "\n") + "\n")
-	res.Summary = fmt.Sprintf("%d things put back", len(entries))
+	res.Summary = fmt.Sprintf("%d changes restored", len(entries))
 	if changed := rep.left - len(left); changed > 0 {
-		res.Summary = fmt.Sprintf("%d things put back but %d left as others changed them", len(entries)-changed, changed)
+		res.Summary = fmt.Sprintf("%d changes restored, %d left because other software has changed them since", len(entries)-changed, changed)
 	}
 	if len(left) > 0 {
-		res.Summary += fmt.Sprintf("; %s has files of others, which stay: %s", DefaultState, some(left))
+		res.Summary += fmt.Sprintf("; %s has files of other software, which remain: %s", DefaultState, some(left))
 	}
 	return s.removeState(o)
 }
@@ -171,7 +171,7 @@ func (s *session) restoreEntry(ctx context.Context, e *ledger.Entry, rep *report
 		err = s.restoreUser(ctx, e)
 	case ledger.KindUnit: // before and after all others
 	default:
-		err = invalid("the ledger is of a later version: it has %q", e.Kind)
+		err = invalid("the ledger is from a later version of Slipway: it has %q", e.Kind)
 	}
 	rep.did(e.Key, did)
 	return err

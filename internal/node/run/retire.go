@@ -87,7 +87,7 @@ func (r retired) text(docker bool) string {
 		}
 		part := do + counted(n, "image") + " of earlier bundles"
 		if r.used > 0 {
-			part += ", unless a container uses it then"
+			part += ", unless a container uses it at that time"
 		}
 		parts = append(parts, part)
 	}
@@ -216,9 +216,9 @@ func (s *session) checkRetire(ctx context.Context, o op.Retire) (verdict, error)
 	case ctx.Err() != nil:
 		return verdict{}, ctx.Err()
 	case errors.Is(err, errNoContainerd):
-		return verdict{change: "ask again: containerd does not run"}, nil
+		return verdict{change: "check again later: containerd is not running"}, nil
 	case errors.Is(err, errNoDocker):
-		return verdict{change: "ask again: Docker does not run"}, nil
+		return verdict{change: "check again later: Docker is not running"}, nil
 	}
 	return verdict{change: r.text(o.Docker)}, err
 }

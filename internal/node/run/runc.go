@@ -58,7 +58,7 @@ func raiseScores(args []string, least int) error {
 	} {
 		if file := flagValue(args, f.long, f.short); file != "" {
 			if err := f.raise(file); err != nil {
-				return fmt.Errorf("raising the score of a container: %w", err)
+				return fmt.Errorf("raising the OOM score of a container: %w", err)
 			}
 		}
 	}

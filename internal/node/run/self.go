@@ -28,11 +28,11 @@ func (s *session) checkSelf(o op.Self) (verdict, error) {
 	case len(have) == 0:
 		return verdict{change: "create"}, nil
 	case !bytes.Equal(have, want):
-		return verdict{change: "another version"}, nil
+		return verdict{change: "replace another version"}, nil
 	}
 	now, err := durable.ReadMeta(s.path(o.Path))
 	if err == nil && now.Mode.Perm()&0o111 == 0 {
-		return verdict{change: "make it run"}, nil
+		return verdict{change: "make it executable"}, nil
 	}
 	return verdict{}, err
 }

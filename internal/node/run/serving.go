@@ -66,7 +66,7 @@ func (s *session) noteServing(ctx context.Context) error {
 
 func (s *session) checkServing(o op.Serving) (verdict, error) {
 	if o.Name == "" || filepath.Base(o.Name) != o.Name || o.SettleSeconds < 0 {
-		return verdict{}, invalid("a host goes on doing what with %q after %d seconds?", o.Name, o.SettleSeconds)
+		return verdict{}, invalid("the name %q or the settle time of %d seconds is not valid", o.Name, o.SettleSeconds)
 	}
 	rec, err := s.served(o)
 	if err != nil || len(awaited(o.Waits, rec.Awaits)) == 0 {
@@ -94,7 +94,7 @@ func (s *session) applyServing(ctx context.Context, o op.Serving) error {
 			if ctx.Err() != nil || !errors.As(err, &late) {
 				return err
 			}
-			return &op.Error{Reason: op.ReasonUnhealthy, Message: "this host has got other settings, and " + late.Message, Detail: late.Detail}
+			return &op.Error{Reason: op.ReasonUnhealthy, Message: "this host has new settings, but " + late.Message, Detail: late.Detail}
 		}
 	}
 	return s.keep(s.servingFile(o), servedBefore{})

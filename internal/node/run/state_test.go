@@ -425,7 +425,7 @@ func TestUnpackAgainTouchesOnlyWhatDiffers(t *testing.T) {
 	inode := func(name string) uint64 { return statOf(must(os.Stat(h.path(name)))).Ino }
 	a, b := inode("opt/x/a"), inode("opt/x/b")
 	h.write("opt/x/b", "changed")
-	if r := h.check(u)[0]; r.Summary != "unpack again: /opt/x/b missing or changed" {
+	if r := h.check(u)[0]; r.Summary != "unpack again: /opt/x/b is missing or has changed" {
 		t.Errorf("check: %q", r.Summary)
 	}
 	h.apply(u)
@@ -436,7 +436,7 @@ func TestUnpackAgainTouchesOnlyWhatDiffers(t *testing.T) {
 		t.Error("a file that was changed was not replaced")
 	}
 	must(0, os.Chown(h.path("opt/x/a"), 999, 999))
-	if r := h.check(u)[0]; r.Summary != "unpack again: /opt/x/a missing or changed" {
+	if r := h.check(u)[0]; r.Summary != "unpack again: /opt/x/a is missing or has changed" {
 		t.Errorf("a program that is somebody's: %q", r.Summary)
 	}
 	h.apply(u)
@@ -516,7 +516,7 @@ func TestForeignStateStays(t *testing.T) {
 	if want := "files of others, which stay: d, more"; !strings.Contains(r.Summary, want) {
 		t.Errorf("%q does not say %q", r.Summary, want)
 	}
-	if want := "/var/lib/slipway/d: left: not of Slipway\n"; !strings.Contains(string(r.Output), want) {
+	if want := "/var/lib/slipway/d: left: not created by Slipway\n"; !strings.Contains(string(r.Output), want) {
 		t.Errorf("%q does not say %q", r.Output, want)
 	}
 	if r := h.check(op.Restore{})[0]; r.Status != op.Unchanged {

@@ -40,13 +40,13 @@ func (s *session) runsAs(manifest string) error {
 	}
 	want := commandOf(string(raw))
 	if len(want) == 0 {
-		return fmt.Errorf("%s names no command", manifest)
+		return fmt.Errorf("%s has no command", manifest)
 	}
 	is := func(have []string) bool { return isCommand(want, have) }
 	if runs, err := s.anyProgram(is); runs || err != nil {
 		return err
 	}
-	return fmt.Errorf("no %s runs as %s has it now: the kubelet has not started it", path.Base(want[0].text), manifest)
+	return fmt.Errorf("no %s runs with the current settings of %s: the kubelet has not started it", path.Base(want[0].text), manifest)
 }
 
 // steady returns why no program has run for a time with the command that a static
@@ -66,14 +66,14 @@ func (s *session) steady(manifest string, least time.Duration) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the program of %s has not run for %s", manifest, least)
+	return fmt.Errorf("the program of %s has been running for less than %s", manifest, least)
 }
 
 // ended says that no program runs which was started with an argument.
 func (s *session) ended(argument string) error {
 	runs, err := s.anyProgram(func(have []string) bool { return slices.Contains(have, argument) })
 	if runs {
-		err = fmt.Errorf("a program that was started with %s still runs", argument)
+		err = fmt.Errorf("a program with the old %s is still running", argument)
 	}
 	return err
 }

@@ -136,7 +136,7 @@ func (s *session) swapUnits(ctx context.Context) (swapMakerUnits, error) {
 		}
 		p, err := s.output(ctx, "systemctl", "show", "--property=SourcePath,FragmentPath,Following", "--", f[0])
 		if err != nil {
-			return units, fmt.Errorf("asking for swap unit %s: %w", f[0], err)
+			return units, fmt.Errorf("querying swap unit %s: %w", f[0], err)
 		}
 		props := properties(p)
 		file := props["FragmentPath"]
@@ -160,11 +160,11 @@ func (s *session) checkSwap(ctx context.Context) (verdict, error) {
 	}
 	var changes []string
 	for _, a := range st.active {
-		changes = append(changes, "swap off "+a.Device)
+		changes = append(changes, "turn off swap on "+a.Device)
 	}
 	v := verdict{diff: unified(fstab, fstab, st.fstab, st.off)}
 	if !bytes.Equal(st.fstab, st.off) {
-		changes = append(changes, "out of "+fstab)
+		changes = append(changes, "remove swap from "+fstab)
 	}
 	for _, u := range st.units {
 		changes = append(changes, "mask "+u)
@@ -258,7 +258,7 @@ func (s *session) restoreSwap(ctx context.Context, e *ledger.Entry) (string, err
 			argv = append(argv, "--priority", strconv.Itoa(a.Priority))
 		}
 		if _, err := s.output(ctx, append(argv, "--", a.Device)...); err != nil {
-			did = append(did, fmt.Sprintf("could not turn on %s: %v", a.Device, err))
+			did = append(did, fmt.Sprintf("could not turn on swap on %s: %v", a.Device, err))
 			continue
 		}
 		did = append(did, "on "+a.Device)

@@ -39,7 +39,7 @@ func sysctlPath(key string) (string, error) {
 		}, key)
 	}
 	if path == "" || strings.ContainsAny(path, "\x00\n= ") || !filepath.IsLocal(path) {
-		return "", invalid("%q is no kernel parameter", key)
+		return "", invalid("%q is not a kernel parameter", key)
 	}
 	return filepath.Join("/proc/sys", path), nil
 }
@@ -71,7 +71,7 @@ func (s *session) checkSysctl(o op.Sysctl) (verdict, error) {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			// A module loaded by an operation before may bring it.
-			changes = append(changes, key+" is not there yet")
+			changes = append(changes, key+" does not exist yet")
 		case err != nil:
 			return v, err
 		case now != normal(o.Values[key]):
@@ -145,14 +145,14 @@ func (s *session) setSysctl(key, value string) error {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
 		return &op.Error{Reason: "NotPermitted", Message: fmt.Sprintf("kernel parameter %s cannot be written on this host: %v", key, err)}
 	case errors.Is(err, unix.EINVAL):
-		return invalid("the kernel does not take %q for parameter %s", value, key)
+		return invalid("the kernel rejects %q for parameter %s", value, key)
 	default:
 		return fmt.Errorf("writing kernel parameter %s: %w", key, err)
 	}
 	// Some parameters are rounded or bounded by the kernel.
 	now, err := s.sysctl(key)
 	if err == nil && now != "" && now != value {
-		return invalid("kernel parameter %s was set to %s and reads %s", key, value, now)
+		return invalid("kernel parameter %s was set to %s, but is %s", key, value, now)
 	}
 	return err
 }

@@ -41,7 +41,7 @@ func (s *session) timeService() (timeService, error) {
 			return t, nil
 		}
 	}
-	return timeService{}, &op.Error{Reason: "NoTimeService", Message: "this host has no time service that can be configured: neither systemd-timesyncd nor chrony is installed"}
+	return timeService{}, &op.Error{Reason: "NoTimeService", Message: "this host has no supported time service: install systemd-timesyncd or chrony"}
 }
 
 func (s *session) hasUnitFile(name string) bool {
@@ -75,7 +75,7 @@ func (t timeService) asUnit() op.Unit {
 func (s *session) checkTimeSync(ctx context.Context, o op.TimeSync) (verdict, error) {
 	for _, name := range o.Servers {
 		if name == "" || strings.ContainsAny(name, " \t\r\n#") {
-			return verdict{}, invalid("%q is no time server", name)
+			return verdict{}, invalid("%q is not a time server", name)
 		}
 	}
 	t, err := s.timeService()

@@ -46,7 +46,7 @@ func (s *session) trusts(ctx context.Context, address string, files []string) er
 	slices.Sort(want)
 	slices.Sort(have)
 	if !slices.Equal(want, have) {
-		return fmt.Errorf("%s knows its clients by %d authorities, and not yet by the %d that there are", address, len(have), len(want))
+		return fmt.Errorf("%s trusts %d client CAs so far, and must trust %d", address, len(have), len(want))
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ const unitProperties = "LoadState,UnitFileState,ActiveState,SubState,ConditionRe
 func (s *session) unit(ctx context.Context, name string) (unitState, error) {
 	out, err := s.output(ctx, "systemctl", "show", "--property="+unitProperties, "--", name)
 	if err != nil {
-		return unitState{}, fmt.Errorf("asking for the state of %s: %w", name, err)
+		return unitState{}, fmt.Errorf("reading the state of %s: %w", name, err)
 	}
 	p := properties(out)
 	micros, _ := strconv.ParseInt(p["ExecMainStartTimestampMonotonic"], 10, 64) // 0: never
@@ -170,7 +170,7 @@ func (s *session) stale(o op.Unit, now unitState) ([]string, error) {
 
 func checkUnitName(name string) error {
 	if !strings.Contains(name, ".") || strings.ContainsAny(name, "/ \t\n*?[") || name[0] == '-' {
-		return invalid("%q is no name of a unit", name)
+		return invalid("%q is not a unit name", name)
 	}
 	return nil
 }
@@ -305,7 +305,7 @@ func (s *session) loadable(ctx context.Context, o op.Unit, p unitPlan) error {
 	wanted := p.enable || p.start || p.restart
 	switch {
 	case now.load == "not-found" && wanted:
-		return &op.Error{Reason: "NoSuchUnit", Message: fmt.Sprintf("systemd knows no unit %s", o.Name)}
+		return &op.Error{Reason: "NoSuchUnit", Message: fmt.Sprintf("systemd has no unit %s", o.Name)}
 	case (now.load == "bad-setting" || now.load == "error") && wanted:
 		return &op.Error{Reason: "BadUnit", Message: fmt.Sprintf("systemd cannot load %s", o.Name), Detail: now.loadError}
 	}

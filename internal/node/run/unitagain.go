@@ -79,7 +79,7 @@ func (s *session) serveAgain(ctx context.Context, o op.Unit) error {
 // unhealthy is the failure of a unit that has been started and does not serve, in
 // its own words where it has any.
 func (s *session) unhealthy(ctx context.Context, o op.Unit, late *op.Error) error {
-	failed := &op.Error{Reason: op.ReasonUnhealthy, Message: fmt.Sprintf("%s was restarted, and %s", o.Name, late.Message)}
+	failed := &op.Error{Reason: op.ReasonUnhealthy, Message: fmt.Sprintf("%s was restarted, but %s", o.Name, late.Message)}
 	err := s.withJournal(ctx, o.Name, failed)
 	var told *op.Error
 	if errors.As(err, &told) && told.Detail != "" {

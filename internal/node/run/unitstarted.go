@@ -28,7 +28,7 @@ func (s *session) changedSince(paths []string, started time.Duration) ([]string,
 	for _, path := range paths {
 		is, err := s.changedAfter(path, since)
 		if err != nil {
-			return nil, fmt.Errorf("looking at %s: %w", path, err)
+			return nil, fmt.Errorf("inspecting %s: %w", path, err)
 		}
 		if is {
 			changed = append(changed, path)
@@ -86,11 +86,11 @@ func (s *session) unitStarted(ctx context.Context, o op.UnitStarted) (verdict, e
 	var out bytes.Buffer
 	show := command{argv: []string{"systemctl", "show", "--property=ExecMainStartTimestamp", "--", o.Name}, env: []string{"TZ=UTC"}, stdout: &out}
 	if err := s.run(ctx, show); err != nil {
-		return verdict{}, fmt.Errorf("asking when %s was started: %w", o.Name, err)
+		return verdict{}, fmt.Errorf("reading the start time of %s: %w", o.Name, err)
 	}
 	then, err := time.Parse("Mon 2006-01-02 15:04:05 MST", properties(out.String())["ExecMainStartTimestamp"])
 	if err != nil {
-		return verdict{}, fmt.Errorf("asking when %s was started: %w", o.Name, err)
+		return verdict{}, fmt.Errorf("reading the start time of %s: %w", o.Name, err)
 	}
 	if then.Before(at) {
 		at = then

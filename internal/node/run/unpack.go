@@ -96,7 +96,7 @@ func (s *session) checkUnpack(o op.Unpack) (verdict, error) {
 		}
 	}
 	if len(wrong) > 0 {
-		v.change = fmt.Sprintf("unpack again: %s missing or changed", some(wrong))
+		v.change = fmt.Sprintf("unpack again: %s is missing or has changed", some(wrong))
 	}
 	return v, nil
 }
@@ -161,7 +161,7 @@ func (s *session) applyUnpack(ctx context.Context, o op.Unpack) error {
 	}
 	for _, want := range o.Members {
 		if !slices.ContainsFunc(rec.Files, func(m unpackedMember) bool { return m.Path == filepath.Join(o.Dir, want) }) {
-			return invalid("%s has no member %s", o.Name, o.Strip+want)
+			return invalid("%s has no file %s", o.Name, o.Strip+want)
 		}
 	}
 	if err := s.keep(s.unpackedPath(o), rec); err != nil {
@@ -221,7 +221,7 @@ func memberName(o op.Unpack, name string) (string, bool, error) {
 		return "", false, nil
 	}
 	if !filepath.IsLocal(name) {
-		return "", false, invalid("member %q of %s would be outside %s", name, o.Name, o.Dir)
+		return "", false, invalid("file %q of %s would be outside %s", name, o.Name, o.Dir)
 	}
 	return name, len(o.Members) == 0 || slices.Contains(o.Members, name), nil
 }
@@ -239,11 +239,11 @@ func (s *session) unpackMember(o op.Unpack, name string, h *tar.Header, content 
 		return s.unpackFile(dest, mode, content)
 	case tar.TypeSymlink:
 		if filepath.IsAbs(h.Linkname) || !filepath.IsLocal(filepath.Join(filepath.Dir(name), h.Linkname)) { //nolint:gosec // this is the test for it
-			return unpackedMember{}, invalid("it is a link that leads outside %s: %s", o.Dir, h.Linkname)
+			return unpackedMember{}, invalid("it is a link to a path outside %s: %s", o.Dir, h.Linkname)
 		}
 		return unpackedMember{Path: dest, State: ledger.LinkState(h.Linkname)}, s.unpackLink(dest, h.Linkname)
 	}
-	return unpackedMember{}, invalid("it is neither a file, a directory nor a link")
+	return unpackedMember{}, invalid("it is not a file, a directory or a link")
 }
 
 // within refuses a member one of whose parents below dir is a link that
@@ -311,7 +311,7 @@ func (s *session) place(dest string, m unpackedMember, staged *durable.Staged) e
 		return errors.Join(err, staged.Discard())
 	}
 	if strings.HasPrefix(now, "dir ") {
-		return errors.Join(invalid("a directory is in its place"), staged.Discard())
+		return errors.Join(invalid("a directory already exists at its path"), staged.Discard())
 	}
 	if now == m.State {
 		if info, err := os.Lstat(s.path(dest)); err == nil && mayStay(info, m) {
@@ -330,7 +330,7 @@ func (s *session) unpackLink(dest, to string) error {
 		return err
 	}
 	if strings.HasPrefix(now, "dir ") {
-		return invalid("a directory is in its place")
+		return invalid("a directory already exists at its path")
 	}
 	return s.link(dest, to)
 }

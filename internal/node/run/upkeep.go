@@ -111,14 +111,14 @@ func (u upkeep) run(ctx context.Context) (op.AutoOutcome, error) {
 		return op.AutoOutcome{}, err
 	}
 	if held.Held && !held.Stale {
-		return concluded(op.AutoPostponed, "operation "+held.Holder.Operation+" is at work on the cluster", nil), nil
+		return concluded(op.AutoPostponed, "operation "+held.Holder.Operation+" is running on the cluster", nil), nil
 	}
 	own, up, silent := u.neighbours(ctx)
 	todo := u.job.Ops
 	if up && len(silent) > 0 {
 		todo = late(todo)
 		if due, problems = u.due(ctx, todo); due == 0 {
-			return concluded(op.AutoPostponed, "not every API server answers, and there is time left: "+strings.Join(silent, "; "), problems), nil
+			return concluded(op.AutoPostponed, "not every API server responds, and renewal can wait: "+strings.Join(silent, "; "), problems), nil
 		}
 	}
 	if _, err := u.keepOutcome(op.AutoOutcome{Result: op.AutoBegun}); err != nil {

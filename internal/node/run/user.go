@@ -76,7 +76,7 @@ func field(raw []byte, name string) []string {
 
 func (s *session) checkUser(o op.User) (verdict, error) {
 	if o.Name == "" || strings.ContainsAny(o.Name, ":\n/") || strings.ContainsAny(o.Home, ":\n") {
-		return verdict{}, invalid("%q is no name for a user", o.Name)
+		return verdict{}, invalid("%q is not a valid user name", o.Name)
 	}
 	for _, file := range []string{passwd, group} {
 		raw, err := s.read(file)
@@ -192,7 +192,7 @@ func freeID(users, groups []byte) (int, error) {
 			return id, nil
 		}
 	}
-	return 0, &op.Error{Reason: "Failed", Message: "no number is left for a system user (100 to 999 are taken)"}
+	return 0, &op.Error{Reason: "Failed", Message: "no ID is free for a system user (100 to 999 are in use)"}
 }
 
 // accountsLock is the file behind lckpwdf(3), which useradd and its like
@@ -214,7 +214,7 @@ func (s *session) lockAccounts(ctx context.Context) (func(), error) {
 		select {
 		case <-ctx.Done():
 			f.Close()
-			return nil, fmt.Errorf("waiting for the lock on accounts: %w", ctx.Err())
+			return nil, fmt.Errorf("waiting for the lock on the user database: %w", ctx.Err())
 		case <-tick.C:
 		}
 	}

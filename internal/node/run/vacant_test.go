@@ -41,11 +41,11 @@ func TestEmptyDataDirectory(t *testing.T) {
 	}{
 		{
 			name: "a directory", reason: "nobody has anything in it",
-			dir: "/var/lib/etcd", mode: 0o700, plan: "remove all in /var/lib/etcd",
+			dir: "/var/lib/etcd", mode: 0o700, plan: "remove everything in /var/lib/etcd",
 		},
 		{
 			name: "as wanted already", reason: "nothing but the ledger has to change",
-			dir: "/var/lib/etcd", mode: 0o755, plan: "remove all in /var/lib/etcd",
+			dir: "/var/lib/etcd", mode: 0o755, plan: "remove everything in /var/lib/etcd",
 		},
 		{
 			name: "a disk", reason: "it stays mounted, and its own directory stays",
@@ -55,7 +55,7 @@ func TestEmptyDataDirectory(t *testing.T) {
 					h.t.Fatal(err)
 				}
 			},
-			dir: "/var/lib/etcd", mode: 0o700, plan: "remove all in /var/lib/etcd",
+			dir: "/var/lib/etcd", mode: 0o700, plan: "remove everything in /var/lib/etcd",
 		},
 		{
 			name: "behind a link", reason: "the link stays",
@@ -68,7 +68,7 @@ func TestEmptyDataDirectory(t *testing.T) {
 					h.t.Fatal(err)
 				}
 			},
-			dir: "/data/etcd", mode: 0o700, plan: "remove all in /data/etcd",
+			dir: "/data/etcd", mode: 0o700, plan: "remove everything in /data/etcd",
 		},
 		{
 			name: "in use", reason: "what is theirs was noted",
@@ -162,7 +162,7 @@ func TestAnotherDiskKeepsItsContent(t *testing.T) {
 			if err := os.Chmod(h.path("var/lib/etcd"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			const left = "/var/lib/etcd: left: on another file system than before the install; what it holds stays"
+			const left = "/var/lib/etcd: left: on a different file system than before the install; its content remains"
 			reset := op.Reset{Paths: []string{"/var/lib/etcd"}}
 			if r := h.check(reset)[0]; r.Summary != left {
 				t.Errorf("the plan is %q", r.Summary)
@@ -245,7 +245,7 @@ func TestSharedDirectory(t *testing.T) {
 	h.write("var/lib/kubelet/note", "theirs")
 	before := h.outside()
 	dir := op.Dir{Path: "/var/lib/kubelet", Mode: 0o755, Exclusive: true, Shared: []string{"pki", "pods", "plugins"}}
-	if r := h.check(dir)[0]; r.Summary != "note what is in it" {
+	if r := h.check(dir)[0]; r.Summary != "record its content" {
 		t.Errorf("the plan is %q", r.Summary)
 	}
 	h.apply(dir)

@@ -68,7 +68,7 @@ func (s *session) probe(ctx context.Context, o op.Wait) error {
 	case exists(s.path(o.Path)):
 		return nil
 	}
-	return fmt.Errorf("%s is not there", o.Path)
+	return fmt.Errorf("%s does not exist", o.Path)
 }
 
 // hasRun says why a unit has not run for a time, or nil.
@@ -78,11 +78,11 @@ func (s *session) hasRun(ctx context.Context, unit string, least time.Duration) 
 		return err
 	}
 	if u.started == 0 {
-		return fmt.Errorf("%s does not run", unit)
+		return fmt.Errorf("%s is not running", unit)
 	}
 	at, err := onClock(u.started)
 	if err == nil && time.Since(at) < least {
-		err = fmt.Errorf("%s has just been started", unit)
+		err = fmt.Errorf("%s has only just started", unit)
 	}
 	return err
 }
@@ -106,7 +106,7 @@ func probeHTTP(ctx context.Context, url, says string) error {
 	if res.StatusCode == http.StatusOK && (says == "" || err == nil && string(body) == says) {
 		return nil
 	}
-	return fmt.Errorf("%s answers %s: %q", url, res.Status, body)
+	return fmt.Errorf("%s returned %s: %q", url, res.Status, body)
 }
 
 // checkOne refuses to wait for several things, or nothing.
@@ -118,25 +118,25 @@ func checkOne(o op.Wait) error {
 		}
 	}
 	if len(o.Trusts) > 0 && o.TCP == "" {
-		return invalid("who has to trust %q?", o.Trusts)
+		return invalid("the wait does not name who must trust %q", o.Trusts)
 	}
 	if o.Says != "" && o.HTTP == "" {
-		return invalid("who has to say %q?", o.Says)
+		return invalid("the wait does not name who must return %q", o.Says)
 	}
 	if o.Manifest != "" && o.HTTP == "" && len(o.Program) == 0 {
-		return invalid("the pod of %s has to answer to something", o.Manifest)
+		return invalid("the wait for the pod of %s does not name a check", o.Manifest)
 	}
 	if o.Crashes != 0 && (o.Manifest == "" || o.Crashes < 0) {
-		return invalid("whose container may end %d times?", o.Crashes)
+		return invalid("the wait does not name the container that can exit %d times", o.Crashes)
 	}
 	if o.SteadySeconds != 0 && (o.Manifest == "" || o.SteadySeconds < 0) {
-		return invalid("whose program has to run for %d seconds?", o.SteadySeconds)
+		return invalid("the wait does not name the program that must run for %d seconds", o.SteadySeconds)
 	}
 	if (o.Since == "") != (o.SinceSeconds <= 0) || o.Since != "" && o.HTTP == "" && len(o.Program) == 0 {
-		return invalid("who has to answer to something after %d seconds of %q?", o.SinceSeconds, o.Since)
+		return invalid("the wait does not name the check after %d seconds of %q", o.SinceSeconds, o.Since)
 	}
 	if one != 1 || (o.Name == "") != (len(o.Program) == 0) || (o.Container == "") != (o.Image == "") {
-		return invalid("to wait for one thing, name one: tcp %q, http %q, path %q, ended %q, certificate %q, program %q, container %q with its image",
+		return invalid("a wait must name exactly one of: tcp %q, http %q, path %q, ended %q, certificate %q, program %q, container %q with its image",
 			o.TCP, o.HTTP, o.Path, o.Ended, o.Certificate, o.Name, o.Container)
 	}
 	return nil

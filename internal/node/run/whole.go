@@ -78,9 +78,9 @@ func (s *session) pendingWhole(ctx context.Context, o op.Exec) (string, error) {
 		case err != nil:
 			return "", err
 		case st == wholeRunning:
-			return "attach: it is running", nil
+			return "attach to the running step", nil
 		case st == wholeDone:
-			return "take the result of the run that ended", nil
+			return "read the result of the completed run", nil
 		}
 	}
 	others, err := s.others(o)
@@ -93,7 +93,7 @@ func (s *session) pendingWhole(ctx context.Context, o op.Exec) (string, error) {
 			return "", err
 		}
 		if st == wholeRunning {
-			return "wait for " + unit + ", then look again", nil
+			return "wait for " + unit + ", then check again", nil
 		}
 	}
 	return "", nil
@@ -138,7 +138,7 @@ func (s *session) untaken() (units []string, err error) {
 // goes on. stdin, if any, writes what the program reads.
 func (s *session) runWhole(ctx context.Context, o op.Exec, stdin func(io.Writer) error, rec execRecord) ([]byte, error) {
 	if !wordy(s.batch.Operation) || !wordy(s.batch.Step) {
-		return nil, invalid("a step that must not be cut needs an operation and a step: %q, %q", s.batch.Operation, s.batch.Step)
+		return nil, invalid("a step in its own unit needs an operation and a step: %q, %q", s.batch.Operation, s.batch.Step)
 	}
 	unit := s.unitName(o)
 	st, _, err := s.whole(ctx, unit)
@@ -371,7 +371,7 @@ func (s *session) follow(ctx context.Context, o op.Exec, unit string) (unitState
 		select {
 		case <-ctx.Done():
 			reason := failure(ctx.Err()).Reason
-			return unitState{}, &op.Error{Reason: reason, Message: fmt.Sprintf("%s goes on as %s; it is attached to again", o.Name, unit)}
+			return unitState{}, &op.Error{Reason: reason, Message: fmt.Sprintf("%s continues as %s; Slipway attaches to it again", o.Name, unit)}
 		case <-tick.C:
 		}
 	}
@@ -389,16 +389,16 @@ func (s *session) wholeResult(ctx context.Context, o op.Exec, unit string, u uni
 	name := filepath.Base(o.Argv[0])
 	switch {
 	case u.active == "active":
-		e.Reason, e.Message = "Interrupted", fmt.Sprintf("%s was ended by signal %s", name, u.mainStatus)
+		e.Reason, e.Message = "Interrupted", fmt.Sprintf("%s was killed by signal %s", name, u.mainStatus)
 	case u.active != "failed":
-		e.Reason, e.Message = "Interrupted", fmt.Sprintf("%s was stopped before it ended", unit)
+		e.Reason, e.Message = "Interrupted", fmt.Sprintf("%s was stopped before it finished", unit)
 	case u.result == "timeout":
-		e.Reason, e.Message = "Timeout", fmt.Sprintf("%s did not end within %s", name, timeout(o))
+		e.Reason, e.Message = "Timeout", fmt.Sprintf("%s did not finish within %s", name, timeout(o))
 	case u.result == exitCode:
 		e.ExitCode, _ = strconv.Atoi(u.mainStatus)
 		e.Message = fmt.Sprintf("%s exited with %d", name, e.ExitCode)
 	default:
-		e.Message = fmt.Sprintf("%s ended by %s", name, u.result)
+		e.Message = fmt.Sprintf("%s ended with %s", name, u.result)
 	}
 	say(e)
 	if u.result == exitCode {
@@ -424,7 +424,7 @@ func (s *session) forgetWhole(ctx context.Context, unit string) error {
 		err = s.systemctl(ctx, "stop", "--", unit)
 	}
 	if err != nil {
-		return fmt.Errorf("putting %s away: %w", unit, err)
+		return fmt.Errorf("removing the result of %s: %w", unit, err)
 	}
 	// What it read may be secret, and goes first: without meta.json nobody
 	// would look for it.

@@ -35,15 +35,15 @@ func (r *Runner) account(ctx context.Context, name string) (account, error) {
 		return account{}, err
 	}
 	if strings.HasPrefix(name, "-") {
-		return account{}, fmt.Errorf("%q is no user", name)
+		return account{}, fmt.Errorf("%q is not a valid user", name)
 	}
 	line, err := s.output(ctx, "getent", "passwd", name)
 	if err != nil {
-		return account{}, fmt.Errorf("there is no user %s on this host", name)
+		return account{}, fmt.Errorf("user %s does not exist on this host", name)
 	}
 	f := strings.Split(strings.TrimSpace(line), ":")
 	if len(f) != 7 {
-		return account{}, fmt.Errorf("finding user %s: getent answers %q", name, line)
+		return account{}, fmt.Errorf("looking up user %s: getent returned %q", name, line)
 	}
 	a := account{name: f[0], home: f[5], shell: f[6]}
 	var err1, err2 error
@@ -72,7 +72,7 @@ const (
 // nothing that the ledger knows of. It never outlives us nor ctx.
 func (r *Runner) Run(ctx context.Context, argv []string, user string, in io.Reader, out, errw io.Writer) (int, error) {
 	if len(argv) == 0 || argv[0] == "" {
-		return 0, errors.New("no program is named")
+		return 0, errors.New("no program is given")
 	}
 	who, err := r.account(ctx, user)
 	if err != nil {

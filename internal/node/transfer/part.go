@@ -78,7 +78,7 @@ func (r *receiver) fill(p *part, f frame) error {
 		return err
 	}
 	if got := hex.EncodeToString(p.sum.Sum(nil)); got != f.Digest {
-		return &missingError{f.Path, "it changed while it was copied"}
+		return &missingError{f.Path, "it changed during the copy"}
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (r *receiver) replaced(f frame) (fs.FileInfo, error) {
 		return nil, err
 	}
 	if uid, _ := owner(info); uid != self() && self() != 0 {
-		return nil, fmt.Errorf("%s belongs to another user (%d), and only root can replace it and keep that", filepath.Join(r.root.Name(), f.Path), uid)
+		return nil, fmt.Errorf("%s belongs to another user (%d), and only root can replace it and keep its owner", filepath.Join(r.root.Name(), f.Path), uid)
 	}
 	return info, nil
 }
@@ -120,7 +120,7 @@ func (r *receiver) adorn(p *part, f frame, old fs.FileInfo) error {
 	uid, gid := owner(old)
 	if u, g := owner(info); u != uid || g != gid {
 		if err := p.file.Chown(uid, gid); err != nil {
-			return fmt.Errorf("keeping the owner and the group of %s: %w", filepath.Join(r.root.Name(), f.Path), err)
+			return fmt.Errorf("preserving the owner and group of %s: %w", filepath.Join(r.root.Name(), f.Path), err)
 		}
 	}
 	return p.file.Chmod(r.mode(old.Mode())) // after the owner, which clears bits
@@ -159,7 +159,7 @@ func (r *receiver) part(ctx context.Context, f frame) (*part, error) {
 		return p, p.open(r.root, os.O_EXCL)
 	}
 	if len(f.Digest) != 2*sha256.Size || strings.Trim(f.Digest, "0123456789abcdef") != "" {
-		return nil, fmt.Errorf("the sender sends %q for a digest", f.Digest)
+		return nil, fmt.Errorf("the sender sent %q as a digest", f.Digest)
 	}
 	another := p.name
 	p.name = path.Join(path.Dir(f.Path), partPrefix+f.Digest[:24])
@@ -219,7 +219,7 @@ func (p *part) open(root *os.Root, flag int) (err error) {
 	p.file, err = root.OpenFile(p.name, os.O_RDWR|os.O_CREATE|flag, 0o600)
 	if errors.Is(err, fs.ErrPermission) && self() != 0 {
 		dir := filepath.Join(root.Name(), path.Dir(p.name))
-		return fmt.Errorf("user %d may not write to %s (%w); with --sudo, hosts write as root", self(), dir, fs.ErrPermission)
+		return fmt.Errorf("user %d cannot write to %s (%w); use --sudo to write as root on hosts", self(), dir, fs.ErrPermission)
 	}
 	return err
 }
@@ -240,7 +240,7 @@ func (r *receiver) content(p *part, f frame) error {
 			return err
 		}
 		if int64(n) > f.Size-p.have {
-			return fmt.Errorf("the sender sends more than it said")
+			return fmt.Errorf("the sender sent more than it announced")
 		}
 		if _, err := io.ReadFull(r.conn, buf[:n]); err != nil {
 			return unexpected(err)

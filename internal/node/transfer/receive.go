@@ -104,13 +104,13 @@ func (r *receiver) run(ctx context.Context, conn io.ReadWriter, to Place) (Summa
 func (r *receiver) receive(ctx context.Context, to Place) error {
 	begin, err := readFrame(r.conn)
 	if err == nil && begin.Kind != kindBegin {
-		err = fmt.Errorf("the sender begins with %q", begin.Kind)
+		err = fmt.Errorf("the sender started with %q", begin.Kind)
 	}
 	if err != nil {
 		return err
 	}
 	if to.Most > 0 && begin.Size > to.Most {
-		return fmt.Errorf("it has %d bytes, and no more than %d are taken", begin.Size, to.Most)
+		return fmt.Errorf("it has %d bytes, but the limit is %d", begin.Size, to.Most)
 	}
 	r.total, r.left, r.entries, r.allFiles = begin.Size, begin.Size, begin.Entries, begin.Files
 	if !r.foreign {
@@ -208,11 +208,11 @@ func (r *receiver) open(to Place) error {
 	switch {
 	case err == nil && info.IsDir() && !to.Exact:
 		if name := r.name; name == "." || !filepath.IsLocal(name) || strings.ContainsRune(name, filepath.Separator) {
-			return fmt.Errorf("what comes is called %q, which is no name", name)
+			return fmt.Errorf("the sender sent the invalid name %q", name)
 		}
 		dest = filepath.Join(dest, r.name)
 	case errors.Is(err, fs.ErrNotExist) && IsDir(dest):
-		return fmt.Errorf("there is no directory %s", dest)
+		return fmt.Errorf("the directory %s does not exist", dest)
 	case err == nil: // a link to a file stays one
 		if dest, err = filepath.EvalSymlinks(dest); err != nil {
 			return err
@@ -227,7 +227,7 @@ func (r *receiver) open(to Place) error {
 	r.summary.To = dest
 	r.parent, err = os.OpenRoot(filepath.Dir(dest))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no directory %s", filepath.Dir(dest))
+		return fmt.Errorf("the directory %s does not exist", filepath.Dir(dest))
 	}
 	r.root = r.parent
 	return err
@@ -259,7 +259,7 @@ func (r *receiver) take(ctx context.Context, f frame) error {
 		r.told(0)
 		return err
 	}
-	return fmt.Errorf("the sender sends %q", f.Kind)
+	return fmt.Errorf("the sender sent %q", f.Kind)
 }
 
 // allowed refuses what a sender that tells the truth does not say. All that
@@ -267,10 +267,10 @@ func (r *receiver) take(ctx context.Context, f frame) error {
 // one.
 func (r *receiver) allowed(f frame) error {
 	if r.entries--; r.entries < 0 {
-		return errors.New("the sender sends more files and directories than it said")
+		return errors.New("the sender sent more files and directories than it announced")
 	}
 	if !valid(f.Path) {
-		return fmt.Errorf("the sender calls a file %q, which is no name", f.Path)
+		return fmt.Errorf("the sender sent the invalid file name %q", f.Path)
 	}
 	if f.Path != "." {
 		if err := r.leave(path.Dir(f.Path)); err != nil {
@@ -279,11 +279,11 @@ func (r *receiver) allowed(f frame) error {
 	}
 	switch {
 	case f.Path == "." && (f.Kind == kindLink || f.Kind == kindSkip || r.root != r.parent):
-		return fmt.Errorf("the sender sends %q in the place of all", f.Kind)
+		return fmt.Errorf("the sender sent %q instead of the root of the copy", f.Kind)
 	case f.Path != "." && len(r.within) == 0:
-		return fmt.Errorf("the sender sends %q, and no directory that it is in", f.Path)
+		return fmt.Errorf("the sender sent %q before its directory", f.Path)
 	case f.Size < 0 || f.Size > r.left:
-		return fmt.Errorf("the sender sends more than it said")
+		return fmt.Errorf("the sender sent more than it announced")
 	}
 	r.left -= f.Size
 	return nil
@@ -309,7 +309,7 @@ func (r *receiver) dir(f frame) error {
 	}
 	info, err := r.root.Lstat(name)
 	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is there already, and no directory", filepath.Join(r.root.Name(), name))
+		err = fmt.Errorf("%s exists and is not a directory", filepath.Join(r.root.Name(), name))
 	}
 	if err != nil {
 		return err

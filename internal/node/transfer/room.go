@@ -31,7 +31,7 @@ func (r *receiver) fits(size int64, entries int) error {
 		return noRoom(filepath.Clean(dir.Name()), size, free)
 	}
 	if n := int64(entries) - those; !filesFit && n > files {
-		return fmt.Errorf("the disk of %s has no room: the copy needs %d more files, and there is room for %d", filepath.Clean(dir.Name()), n, files)
+		return fmt.Errorf("the disk of %s has too few inodes: the copy needs %d more files, but only %d can be created", filepath.Clean(dir.Name()), n, files)
 	}
 	return nil
 }
@@ -115,5 +115,5 @@ func SameDisk(a, b string) bool {
 }
 
 func noRoom(dir string, need, free int64) error {
-	return fmt.Errorf("the disk of %s has no room: %s are needed, and %s are free", dir, iec.Bytes(need), iec.Bytes(free))
+	return fmt.Errorf("the disk of %s is too full: %s are needed, but only %s are free", dir, iec.Bytes(need), iec.Bytes(free))
 }

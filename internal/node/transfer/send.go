@@ -75,8 +75,8 @@ func Look(ctx context.Context, path string, read func(int64)) (*Tree, error) {
 }
 
 var (
-	errNeither = errors.New("neither a file, a directory nor a link")
-	errShorter = errors.New("became shorter while it was copied")
+	errNeither = errors.New("not a file, a directory or a link")
+	errShorter = errors.New("shrank during the copy")
 )
 
 // reason is why a file is left out, without its name.
@@ -88,7 +88,7 @@ func reason(err error) string {
 	case errors.Is(err, errShorter):
 		return "it " + errShorter.Error()
 	case errors.Is(err, fs.ErrNotExist):
-		return "it was gone when it was to be read"
+		return "it was deleted before it could be read"
 	case errors.As(err, &at):
 		return at.Err.Error()
 	}
@@ -270,7 +270,7 @@ func (s *sender) send() error {
 	}
 	a := <-s.answers
 	if a.err == nil && (a.Kind != kindDone || a.Summary == nil) {
-		a.err = fmt.Errorf("the receiver answers %q to the end", a.Kind)
+		a.err = fmt.Errorf("the receiver sent %q to the end of the copy", a.Kind)
 	}
 	if a.err != nil {
 		return a.err
@@ -319,7 +319,7 @@ func (s *sender) ask(f frame) (int64, error) {
 	}
 	a := <-s.answers
 	if a.err == nil && (a.Kind != kindHave || a.Size < 0 || a.Size > f.Size) {
-		a.err = fmt.Errorf("the receiver answers %q to a question", a.Kind)
+		a.err = fmt.Errorf("the receiver sent %q to a question", a.Kind)
 	}
 	if a.err != nil {
 		return 0, a.err
@@ -345,7 +345,7 @@ func (s *sender) stream(f frame, at int64) (why, err error) {
 		select {
 		case a := <-s.answers: // unasked: it cannot go on
 			if a.err == nil {
-				a.err = fmt.Errorf("the receiver answers %q to nothing", a.Kind)
+				a.err = fmt.Errorf("the receiver sent %q without a question", a.Kind)
 			}
 			return nil, a.err
 		default:

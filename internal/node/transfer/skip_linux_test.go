@@ -61,14 +61,14 @@ func TestSkipped(t *testing.T) {
 	}
 	sum, last := sent(t, look, to)
 	want := []Skipped{
-		{"gone", "it was gone when it was to be read"},
-		{"gone-big", "it was gone when it was to be read"},
-		{"other", "it changed while it was copied"},
-		{"other-big", "it changed while it was copied"},
-		{"pipe", "it is neither a file, a directory nor a link"},
+		{"gone", "it was deleted before it could be read"},
+		{"gone-big", "it was deleted before it could be read"},
+		{"other", "it changed during the copy"},
+		{"other-big", "it changed during the copy"},
+		{"pipe", "it is not a file, a directory or a link"},
 		{"secret", "permission denied"},
-		{"short", "it became shorter while it was copied"},
-		{"short-big", "it became shorter while it was copied"},
+		{"short", "it shrank during the copy"},
+		{"short-big", "it shrank during the copy"},
 		{"shut", "permission denied"},
 	}
 	if d := cmp.Diff(want, sum.SkippedFiles); d != "" || sum.Skipped != len(want) || sum.Files != 6 || sum.Bytes != int64(2*len(big)+3) {

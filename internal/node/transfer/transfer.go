@@ -73,7 +73,7 @@ type BrokenError struct {
 	Err  error
 }
 
-func (e *BrokenError) Error() string { return fmt.Sprintf("%v; what came is in %s", e.Err, e.Part) }
+func (e *BrokenError) Error() string { return fmt.Sprintf("%v; the received part is in %s", e.Err, e.Part) }
 
 func (e *BrokenError) Unwrap() error { return e.Err }
 
@@ -141,7 +141,7 @@ func (f frame) write(w io.Writer) error {
 		return fmt.Errorf("encoding what is copied: %w", err)
 	}
 	if len(raw) > maxFrame {
-		return fmt.Errorf("the name of %.40q… is too long", f.Path)
+		return fmt.Errorf("the name %.40q… is too long", f.Path)
 	}
 	_, err = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(raw))), raw...))
 	return err
@@ -173,7 +173,7 @@ func readLength(r io.Reader, most uint32) (uint32, error) {
 	}
 	n := binary.BigEndian.Uint32(head[:])
 	if n > most {
-		return 0, fmt.Errorf("the other end speaks of %d bytes at once: this is no copy", n)
+		return 0, fmt.Errorf("the other side announced a block of %d bytes: this is not a copy", n)
 	}
 	return n, nil
 }

@@ -34,10 +34,10 @@ func readHello(r io.Reader) error {
 	}
 	var h hello
 	if f.kind != kindHello || len(f.payload) > maxHello || json.Unmarshal(f.payload, &h) != nil {
-		return &ProtocolError{"the peer did not say hello"}
+		return &ProtocolError{"the other side did not send its hello message"}
 	}
 	if h.Protocol != Protocol {
-		return &ProtocolError{fmt.Sprintf("the peer speaks version %d, this is version %d", h.Protocol, Protocol)}
+		return &ProtocolError{fmt.Sprintf("the other side uses protocol version %d, this side uses version %d", h.Protocol, Protocol)}
 	}
 	return nil
 }

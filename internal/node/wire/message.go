@@ -175,7 +175,7 @@ func writeMessage(w io.Writer, t messageType, v any, raw []byte) error {
 	}
 	n := len(body) + len(raw)
 	if n > t.limit() {
-		return fmt.Errorf("a message of %d bytes is more than the %d allowed", n, t.limit())
+		return fmt.Errorf("a message of %d bytes is larger than the limit of %d", n, t.limit())
 	}
 	b := make([]byte, 0, messageHeaderSize+n)
 	b = binary.BigEndian.AppendUint32(b, uint32(n))

@@ -28,11 +28,11 @@ const (
 )
 
 // errGoodbye is a session that the peer ended on purpose.
-var errGoodbye = errors.New("the peer ended the session")
+var errGoodbye = errors.New("the other side ended the session")
 
 // errClosed is a connection that the other end, or something on the way, has
 // closed. io.EOF is kept for the ends of streams.
-var errClosed = errors.New("closed by the other end")
+var errClosed = errors.New("closed by the other side")
 
 // errSilent is a peer that shows no sign of life.
 var errSilent = fmt.Errorf("no sign of life for %s", silentAfter)
@@ -253,7 +253,7 @@ func (m *mux) opened(f frame) error {
 func (m *mux) hold(n int) error {
 	if m.unread.Add(int64(n)) > maxUnread {
 		m.release(n)
-		return &ProtocolError{fmt.Sprintf("more than %d bytes that nobody has read", maxUnread)}
+		return &ProtocolError{fmt.Sprintf("more than %d unread bytes", maxUnread)}
 	}
 	return nil
 }

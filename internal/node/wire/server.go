@@ -17,7 +17,7 @@ import (
 // ErrGone is the cause of a context that ended because the manager went away:
 // what can be interrupted ends, what must not be cut in half goes on without
 // the helper.
-var ErrGone = errors.New("the manager is gone")
+var ErrGone = errors.New("the connection to the manager is closed")
 
 // ErrCancelled is the cause of a context that the manager cancelled: it waits
 // for the answer.

@@ -102,7 +102,7 @@ func Tables() ([]Table, error) {
 		}
 		t, err := parse(string(text))
 		if err == nil && t.Minor()+".txt" != e.Name() {
-			err = fmt.Errorf("it is of Kubernetes %q", t.Kubernetes)
+			err = fmt.Errorf("it is for Kubernetes %q", t.Kubernetes)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the settings in %s: %w", e.Name(), err)
@@ -146,7 +146,7 @@ func parse(text string) (Table, error) {
 			}
 			t.Gates[words[1]] = g
 		case len(words) > 0:
-			return t, fmt.Errorf("%q is neither a flag nor a gate", strings.TrimSpace(line))
+			return t, fmt.Errorf("%q is neither a flag nor a feature gate", strings.TrimSpace(line))
 		}
 	}
 	return t, nil

@@ -47,7 +47,7 @@ func TestResolve(t *testing.T) {
 		"no such token":    {"that file alone is ignored", "IdentityFile %Q\nUserKnownHostsFile %Q\nIdentityFile /k\n", "h", v1alpha1.SSH{}, "root@h port 22 (user: default, address: cluster file, port: default, key: ~/.ssh/config line 3)", "", ""},
 		"variables":        {"ssh knows none in HostName and ProxyJump", "Host h\n HostName ${HOME}\n ProxyJump b@${HOME}\nMatch host *\n User a\n", "h", v1alpha1.SSH{}, "a@${home} port 22 through b@${HOME}:22 (user: ~/.ssh/config line 5, address: ~/.ssh/config line 2, port: default, bastion: ~/.ssh/config line 3)", "", ""},
 		"match user":       {"who is logged in as", "Match user root\n Port 1\n", "h", v1alpha1.SSH{}, "root@h port 1 (user: default, address: cluster file, port: ~/.ssh/config line 2)", "", ""},
-		"unusable":         {"with its line", "Port 1\nUser\n", "h", v1alpha1.SSH{User: "u", Port: 22, Agent: &yes, HostKey: "SHA256:x"}, "", remote.ConfigUnusable, "config line 2: it has no value"},
+		"unusable":         {"with its line", "Port 1\nUser\n", "h", v1alpha1.SSH{User: "u", Port: 22, Agent: &yes, HostKey: "SHA256:x"}, "", remote.ConfigUnusable, "config line 2: the keyword has no value"},
 		"unusable, told":   {"the cluster file decides all", "Port 1\nUser\n", "h", v1alpha1.SSH{User: "u", Port: 22, Agent: &yes, HostKey: "SHA256:x", Bastion: &v1alpha1.Bastion{Address: "b", User: "j", Port: 23, PrivateKeyFile: "/k", HostKey: "SHA256:y"}}, "u@h port 22 through j@b:23 (user: cluster file, address: cluster file, port: cluster file, credentials: cluster file, bastion: cluster file)", "", ""},
 	}
 	for name, tc := range tests {
