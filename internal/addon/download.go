@@ -51,7 +51,7 @@ func (w *work) download(ctx context.Context, at, address, pin string, f freshnes
 		return have, nil
 	}
 	if pin != "" && sum(text) != pin {
-		return nil, w.refuse(IDChecksum, at, fmt.Sprintf("the content of %s has the checksum %s, expected %s", address, sum(text), pin), "check what has changed before you write a new checksum")
+		return nil, w.refuse(IDChecksum, at, fmt.Sprintf("the content of %s has the checksum %s, expected %s", address, sum(text), pin), "check the change before you write a new checksum")
 	}
 	if err := keep(file, text); err != nil {
 		return nil, fmt.Errorf("saving the download: %w", err)

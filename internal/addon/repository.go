@@ -81,7 +81,7 @@ func (w *work) fits(c v1alpha1.Chart) error {
 }
 
 func (w *work) differs(what, is, want string) error {
-	return w.refuse(IDChecksum, ".chart", fmt.Sprintf("%s has the checksum %s, expected %s", what, is, want), "check what has changed before you write a new checksum")
+	return w.refuse(IDChecksum, ".chart", fmt.Sprintf("%s has the checksum %s, expected %s", what, is, want), "check the change before you write a new checksum")
 }
 
 // An index is what a chart repository says it has.

@@ -192,7 +192,7 @@ func (b *Bundle) CheckDocker(arches []string) error {
 // WithoutDocker refuses to go on without a bundle that has Docker.
 func WithoutDocker(version string, arches []string, why string) error {
 	return problem(IDNoDocker,
-		fmt.Sprintf("build a bundle with Docker: slipway bundle build --kubernetes %s --arch %s --runtime docker --source modules; if you build it on another machine, import it here with `slipway bundle import`; or write type: containerd", version, strings.Join(arches, ",")),
+		fmt.Sprintf("write type: containerd, or build a bundle with Docker: slipway bundle build --kubernetes %s --arch %s --runtime docker --source modules (built on another machine, it needs `slipway bundle import`)", version, strings.Join(arches, ",")),
 		"%s", why)
 }
 

@@ -334,7 +334,7 @@ func (c *Catalogue) unsupported(version, why string) error {
 
 // ways are those to a version.
 func (c *Catalogue) ways() string {
-	return "supported: " + strings.Join(c.Supported(), ", ") + ", and other patch versions of these minors; for a version that only a bundle has, run `slipway bundle import FILE`, or name the bundle with --bundle or spec.bundle; to add a minor with all its components, use $SLIPWAY_HOME/releases.yaml (docs/guide/bundle.md#versions)"
+	return "supported: " + strings.Join(c.Supported(), ", ") + " and other patch versions of these minors. For a version that only a bundle has: run `slipway bundle import FILE`, or name the bundle with --bundle or spec.bundle. To add a minor: write all its components to $SLIPWAY_HOME/releases.yaml (docs/guide/bundle.md#versions)"
 }
 
 // parse accepts a full release version with or without "v".

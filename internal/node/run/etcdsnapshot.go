@@ -129,7 +129,7 @@ func (s *session) snapshotAt(ctx context.Context, utility, path string) (info op
 		Version  string `json:"version"`
 	}
 	if err := json.Unmarshal([]byte(said), &status); err != nil {
-		return info, fmt.Errorf("reading what etcdutl says of the snapshot: %w", err)
+		return info, fmt.Errorf("reading the etcdutl output for the snapshot: %w", err)
 	}
 	info.Hash, info.Revision, info.Keys, info.Version = status.Hash, status.Revision, status.Keys, status.Version
 	file, err := os.Stat(path)

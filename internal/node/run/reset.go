@@ -189,7 +189,7 @@ func (s *session) checkReset(ctx context.Context, o op.Reset) (verdict, error) {
 	}
 	change := l.String()
 	if change != "" && o.KeepUnmanaged && ours.Empty() {
-		return verdict{}, &op.Error{Reason: op.IDUnmanaged, Message: "this host has no ledger: Slipway did not install what is on it, and changes nothing (" + change + ")"}
+		return verdict{}, &op.Error{Reason: op.IDUnmanaged, Message: "this host has no ledger: Slipway did not install it, and changes nothing (" + change + ")"}
 	}
 	return verdict{change: change}, nil
 }

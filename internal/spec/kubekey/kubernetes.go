@@ -304,7 +304,7 @@ func (c *conversion) runtime(k kubernetes) {
 		switch {
 		case f.value == "":
 		case manager == runtimeDocker && a.chosen:
-			c.lose(idLost, registryPath+"."+f.name, "spec.containerRuntime", "there is no field for it: Docker stores its data in /var/lib/docker, and has no bridge of its own")
+			c.lose(idLost, registryPath+"."+f.name, "spec.containerRuntime", "there is no field for it: Docker stores its data in /var/lib/docker, and has no separate bridge")
 		default:
 			c.drop(registryPath+"."+f.name, "it is a setting for docker")
 		}
