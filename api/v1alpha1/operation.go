@@ -13,55 +13,54 @@ type Operation struct {
 	Status OperationStatus `json:"status,omitempty"`
 }
 
-// OperationSpec is what was asked for.
+// OperationSpec describes the requested operation.
 type OperationSpec struct {
 	Cluster    string `json:"cluster"`
 	Type       string `json:"type"` // create, apply, add-nodes, delete-nodes, forget-nodes, upgrade, rollback-upgrade, delete, rollback, init-os, init-registry, renew-certs, rotate-ca, etcd-defrag, etcd-restore, etcd-rescue
 	PlanDigest string `json:"planDigest,omitempty"`
-	// IgnoredChecks are precheck findings the user chose to pass over.
+	// IgnoredChecks lists precheck findings that the user chose to ignore.
 	IgnoredChecks []string `json:"ignoredChecks,omitempty"`
-	// Nodes are the hosts that add-nodes and delete-nodes are about, and those that
-	// etcd-rescue has as lost.
+	// Nodes lists the hosts of add-nodes and delete-nodes, and the lost hosts of
+	// etcd-rescue.
 	Nodes []string `json:"nodes,omitempty"`
-	// Force and Forget are how hosts were to leave: pods deleted that cannot
-	// be evicted, hosts given up that do not answer.
+	// Force deletes pods that cannot be evicted. Forget removes hosts that do not
+	// respond.
 	Force  bool `json:"force,omitempty"`
 	Forget bool `json:"forget,omitempty"`
-	// KeepFailed leaves settings with which a node does not serve where they are.
+	// KeepFailed keeps settings on a node that is not healthy with them.
 	KeepFailed bool `json:"keepFailed,omitempty"`
-	// DrainTimeout is how long the pods of a host that leaves, or is upgraded, were
-	// waited for.
+	// DrainTimeout limits the drain of a host that is removed or upgraded.
 	DrainTimeout metav1.Duration `json:"drainTimeout,omitzero"`
-	// MaxUnavailable is how many workers an upgrade has out of service at once: a
-	// number, or a share of them.
+	// MaxUnavailable limits how many workers an upgrade takes out of service at once:
+	// a number, or a percentage.
 	MaxUnavailable string `json:"maxUnavailable,omitempty"`
-	// Version is the version of Kubernetes that an upgrade goes to in the end: each
-	// minor on the way is an operation of its own. File is the path of the cluster file
-	// that it goes by: "" if the version alone was named, and - for standard input.
+	// Version is the final Kubernetes version of an upgrade: each minor version on the
+	// path is a separate operation. File is the path of the cluster file: "" if only
+	// the version was given, and - for standard input.
 	Version string `json:"version,omitempty"`
 	File    string `json:"file,omitempty"`
-	// Certificates are those that renew-certs was to renew, by name, and none is
-	// all that are due: AllCertificates whatever is left of their time, or what
-	// ends Within a time.
+	// Certificates names the certificates that renew-certs renews; none means all that
+	// are due. AllCertificates renews all of them, whatever their remaining validity.
+	// Within renews certificates that expire within this time.
 	Certificates    []string        `json:"certificates,omitempty"`
 	AllCertificates bool            `json:"allCertificates,omitempty"`
 	Within          metav1.Duration `json:"within,omitzero"`
-	// Backup is the file that etcd-restore was given, Identity that of the key
-	// that opens it, and Restores what is in it, or whose data etcd-rescue goes by,
-	// so that another is not gone on with.
+	// Backup is the backup file of etcd-restore, and Identity the file of the key that
+	// decrypts it. Restores identifies the content of the backup, or the member whose
+	// data etcd-rescue uses, so that a resume does not continue with other data.
 	Backup   string `json:"backup,omitempty"`
 	Identity string `json:"identity,omitempty"`
 	Restores string `json:"restores,omitempty"`
-	// SignedBy is the public key besides the cluster's own by which etcd-restore verified
-	// the set, and Unverified is that it was used without a valid signature; WithKeys is
-	// that hosts got keys that they had lost from such a set. Verified is that a trusted key
-	// had signed it.
+	// SignedBy is an additional public key with which etcd-restore verified the set.
+	// Unverified reports whether the set was used without a valid signature. WithKeys
+	// reports whether hosts got lost keys from such a set. Verified reports whether a
+	// trusted key signed the set.
 	SignedBy   string `json:"signedBy,omitempty"`
 	Unverified bool   `json:"unverified,omitempty"`
 	WithKeys   bool   `json:"withKeys,omitempty"`
 	Verified   bool   `json:"verified,omitempty"`
-	// Rotates is what rotate-ca exchanges, by name, with the id of what goes: what
-	// has come in its place is not exchanged again.
+	// Rotates maps the name of each CA or key that rotate-ca rotates to the ID of the
+	// old one, so that the new one is not rotated again.
 	Rotates map[string]string `json:"rotates,omitempty"`
 }
 
@@ -77,8 +76,8 @@ const (
 	OperationCancelled OperationPhase = "Cancelled"
 )
 
-// OperationStatus is how it went. Its size is bounded whatever the number of
-// hosts; the journal has all.
+// OperationStatus is the result of an operation. Its size does not depend on the
+// number of hosts; the journal has all details.
 type OperationStatus struct {
 	Phase     OperationPhase  `json:"phase,omitempty"`
 	StartTime *metav1.Time    `json:"startTime,omitempty"`
@@ -87,7 +86,7 @@ type OperationStatus struct {
 	Message   string          `json:"message,omitempty"`
 }
 
-// OperationStep is one task over all its hosts.
+// OperationStep is one task on all its hosts.
 type OperationStep struct {
 	Task      string        `json:"task"`
 	Title     string        `json:"title,omitempty"`
@@ -99,13 +98,13 @@ type OperationStep struct {
 
 // HostCounts counts hosts by outcome.
 type HostCounts struct {
-	Done    int `json:"done,omitempty"` // already as wanted
+	Done    int `json:"done,omitempty"` // already in the wanted state
 	Changed int `json:"changed,omitempty"`
 	Failed  int `json:"failed,omitempty"`
 	Skipped int `json:"skipped,omitempty"`
 }
 
-// StepFailure is one host's failure.
+// StepFailure is the failure of one host.
 type StepFailure struct {
 	Host    string `json:"host,omitempty"`
 	Reason  string `json:"reason"`
