@@ -2,84 +2,90 @@ package op
 
 import "time"
 
-// An AutoSnapshot is how a host takes snapshots of its own member of etcd, with
-// nobody connected to it.
+// An AutoSnapshot configures how a host takes snapshots of its own etcd member, without a
+// connection to a manager.
 type AutoSnapshot struct {
 	Cluster string `json:"cluster"`
-	// EtcdClient has one endpoint: the host's own member's. Utility is etcdutl.
+	// EtcdClient has one endpoint: the etcd member on this host. Utility is etcdutl.
 	EtcdClient
 	Utility string `json:"utility"`
 	// Keep is how many of its own snapshots the host keeps.
 	Keep int `json:"keep"`
-	// Copies says where each of them is copied to; nil for nowhere.
+	// Copies configures the copies of each snapshot; nil means none.
 	Copies *AutoCopies `json:"copies,omitempty"`
-	// Drill says when one of them is tried; nil for never.
+	// Drill configures the restore tests; nil means none.
 	Drill *AutoDrill `json:"drill,omitempty"`
 }
 
-// AutoDrillTime is how long a host lets trying one of its snapshots take.
+// AutoDrillTime limits the time of a restore test on a host.
 const AutoDrillTime = 20 * time.Minute
 
-// An AutoDrill is how a host tries its snapshots: in an etcd of its own.
+// An AutoDrill configures restore tests: the host restores a snapshot into a temporary
+// etcd.
 type AutoDrill struct {
-	// EverySeconds is how far apart they are that are tried, in seconds.
+	// EverySeconds is the interval of restore tests, in seconds.
 	EverySeconds int64 `json:"everySeconds"`
-	// Server is etcd itself.
+	// Server is the etcd program.
 	Server string `json:"server"`
-	// Prefix is what the keys of Secrets begin with.
+	// Prefix is the prefix of the etcd keys of Secrets.
 	Prefix string `json:"prefix"`
-	// Encryption are the files that may have the keys by which API servers encrypt.
+	// Encryption lists the files that can have the encryption keys of API servers.
 	Encryption []string `json:"encryption,omitempty"`
 }
 
-// An AutoSnapshotOutcome is what came of the latest time.
+// An AutoSnapshotOutcome is the result of the latest run.
 type AutoSnapshotOutcome struct {
 	At time.Time `json:"at"`
-	// Failed is why there was none; "" is that there was.
+	// Failed is the reason why no snapshot was taken; "" means success.
 	Failed string `json:"failed,omitempty"`
-	// Kept are those that are there, newest first, and Unremoved why some are that were
-	// to go; "" is that they are gone.
+	// Kept lists the existing snapshots, newest first. Unremoved is the reason why old
+	// snapshots could not be removed; "" means that they were removed.
 	Kept      []KeptSnapshot `json:"kept,omitempty"`
 	Unremoved string         `json:"unremoved,omitempty"`
-	// Copies are what came of copying, target by target.
+	// Copies lists the results of copying, one for each target.
 	Copies []CopyOutcome `json:"copies,omitempty"`
-	// Drill is what came of trying one; nil if none is to be tried.
+	// Drill is the result of restore tests; nil if none are configured.
 	Drill *DrillOutcome `json:"drill,omitempty"`
 }
 
-// A DrillOutcome is what came of trying snapshots: the latest time, and before.
+// A DrillOutcome is the result of restore tests: the latest one and earlier ones.
 type DrillOutcome struct {
-	// Good is when the latest snapshot was begun that was found good; zero is none.
+	// Good is the start time of the latest snapshot that passed a restore test; zero
+	// means none.
 	Good time.Time `json:"good,omitzero"`
-	// Failed is why the latest time failed, "" if it did not, and Since since when
-	// there is none that was found good, or the latest time failed first after one was.
+	// Failed is the reason why the latest restore test failed, "" if it passed. Since is
+	// the time since when no test has passed, or the time of the first failure after a
+	// test that passed.
 	Failed string    `json:"failed,omitempty"`
 	Since  time.Time `json:"since,omitzero"`
-	// Begun is since when trying one has not come to an end: it runs, or was cut off.
+	// Begun is the start time of a restore test that has not finished: it is running, or
+	// was interrupted.
 	Begun time.Time `json:"begun,omitzero"`
-	// Path is the snapshot that was tried the latest time, and At when that ended.
+	// Path is the snapshot of the latest restore test, and At the time when the test
+	// ended.
 	Path    string    `json:"path,omitempty"`
 	At      time.Time `json:"at,omitzero"`
 	Seconds float64   `json:"seconds,omitempty"`
-	// Revision and Keys are what an etcd served of it, of version Etcd, and Secret how
-	// a Secret was read.
+	// Revision and Keys are the values that an etcd of version Etcd served from it.
+	// Secret describes how a Secret was read.
 	Revision int64  `json:"revision,omitempty"`
 	Keys     int    `json:"keys,omitempty"`
 	Etcd     string `json:"etcd,omitempty"`
 	Secret   string `json:"secret,omitempty"`
 }
 
-// A KeptSnapshot is one of them, as it was verified after it was written.
+// A KeptSnapshot is an existing snapshot, as it was verified after it was written.
 type KeptSnapshot struct {
 	EtcdSnapshotInfo
 	Taken time.Time `json:"taken"`
-	// Etcd is the version of the member that it is of.
+	// Etcd is the version of the member from which it was taken.
 	Etcd string `json:"etcd"`
 }
 
 const (
-	// AutoSnapshots is where a host keeps them. They go with the cluster.
+	// AutoSnapshots is the directory in which a host keeps them. It is removed with the
+	// cluster.
 	AutoSnapshots = "/var/lib/slipway/backups"
-	// AutoSnapshotFile is where it keeps what came of it.
+	// AutoSnapshotFile is the file for the results.
 	AutoSnapshotFile = "/var/lib/slipway/backups.json"
 )

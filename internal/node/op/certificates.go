@@ -2,91 +2,90 @@ package op
 
 import "time"
 
-// Certificates answers what is known of certificates on the host: a list of
-// CertificateState as JSON in Result.Output, in the order of Files. Keys stay on
-// the host. It never changes anything.
+// Certificates reads the certificates on the host. It returns a list of CertificateState
+// as JSON in Result.Output, in the order of Files. Keys stay on the host. It never
+// changes anything.
 type Certificates struct {
 	Files []CertificateFile `json:"files"`
 }
 
-// A CertificateFile is where a certificate is, and what belongs to it.
+// A CertificateFile names a certificate and its key and CA.
 type CertificateFile struct {
-	// Path is a file in PEM form, or a kubeconfig in which its one user's
-	// certificate and key stand.
+	// Path is a PEM file, or a kubeconfig with the certificate and key of its only user.
 	Path string `json:"path"`
-	// Key is the key's file; "" is that of Path.
+	// Key is the file of the key; "" means that the key is in Path.
 	Key string `json:"key,omitempty"`
-	// CA is the certificate of the authority; "" is not to be asked about: it
-	// is an authority itself, or made by who uses it.
+	// CA is the certificate of the CA; "" means that it is not checked: the certificate
+	// is a CA, or its user created it.
 	CA string `json:"ca,omitempty"`
 }
 
-// A CertificateState is what was found of one.
+// A CertificateState is the state of one certificate.
 type CertificateState struct {
 	Path    string `json:"path"`
 	Missing bool   `json:"missing,omitempty"`
-	// Problem is why it cannot be read.
+	// Problem is the reason why it cannot be read.
 	Problem   string `json:"problem,omitempty"`
 	Subject   string `json:"subject,omitempty"`
 	Issuer    string `json:"issuer,omitempty"`
 	Authority bool   `json:"authority,omitempty"`
-	// Begins and Ends bound its time.
+	// Begins and Ends are the limits of its validity.
 	Begins time.Time `json:"begins,omitzero"`
 	Ends   time.Time `json:"ends,omitzero"`
-	// NoKey says that its key is not there, OtherKey that what is there is the
-	// key of another.
+	// NoKey reports whether its key is missing, OtherKey whether the key belongs to
+	// another certificate.
 	NoKey    bool `json:"noKey,omitempty"`
 	OtherKey bool `json:"otherKey,omitempty"`
-	// KeyBeside says that it is the key of an authority that is trusted with this one,
-	// in its file: whoever took that key over was cut off.
+	// KeyBeside reports whether the key belongs to another CA in the same file: a
+	// rotation was interrupted after it replaced the key.
 	KeyBeside bool `json:"keyBeside,omitempty"`
-	// Beside is how many other authorities are trusted with one, in its file.
+	// Beside is the number of other CAs that are trusted in the same file.
 	Beside int `json:"beside,omitempty"`
-	// Foreign says that the authority of CertificateFile.CA has not signed it.
+	// Foreign reports whether the CA of CertificateFile.CA did not sign it.
 	Foreign bool `json:"foreign,omitempty"`
 }
 
-// Renewal has a certificate that is there be valid for longer. Its names, its
-// purpose and its key stay, so that one file changes, and at once: who reads it
-// anew never finds a key without its certificate. A key that is lost is made
-// anew. The authority that has signed it (with DueForeign, that is to sign it) must
-// be on the host with its key, and have time left. A certificate that is missing is nothing to renew.
+// Renewal extends the validity of an existing certificate. Names, usage and key do not
+// change, so only one file changes, atomically: a program that reads it again never finds
+// a key without its certificate. A lost key is created again. The CA that signed it (with
+// DueForeign, the CA that must sign it) must be on the host with its key, and must not
+// have expired. A missing certificate is not renewed.
 type Renewal struct {
 	CertificateFile
-	// CAKey is the file of the authority's key.
+	// CAKey is the file of the CA key.
 	CAKey string `json:"caKey,omitempty"`
-	// ValiditySeconds is how long it is valid from now on, at most as long as
-	// its authority.
+	// ValiditySeconds is the validity from now on, limited by the validity of its CA.
 	ValiditySeconds int64 `json:"validitySeconds"`
-	// Due says when it is renewed: in the last fifth of its time if "".
+	// Due selects the time of the renewal: "" is the last fifth of the validity.
 	Due Due `json:"due,omitempty"`
-	// WithinSeconds, if not 0, has it be due so long before its end instead.
+	// WithinSeconds, if not 0, makes it due this long before its end instead.
 	WithinSeconds int64 `json:"withinSeconds,omitempty"`
-	// Unit is what reads the certificate when it starts, and not again: it is
-	// stopped before and started after, and runs.
+	// Unit reads the certificate only at its start. It is stopped before the renewal, and
+	// started after it.
 	Unit string `json:"unit,omitempty"`
-	// LeaveStopped has the unit stay stopped if it does not run, as somebody may
-	// want it.
+	// LeaveStopped does not start the unit if it is not running, because an administrator
+	// may have stopped it.
 	LeaveStopped bool `json:"leaveStopped,omitempty"`
-	// Remade says that the unit makes another one, when there is none.
+	// Remade reports whether the unit creates a certificate itself if it is missing.
 	Remade bool `json:"remade,omitempty"`
 }
 
-// Due is when a certificate is renewed.
+// Due selects the time at which a certificate is renewed.
 type Due string
 
-// When certificates are due.
+// The values of Due.
 const (
-	// DueExpired: when its time is over, and not before.
+	// DueExpired renews only after the certificate has expired.
 	DueExpired Due = "expired"
-	// DueAlways: however much of its time is left, unless it was given all of
-	// it in the last hour, or the last twentieth of it if that is shorter: what
-	// was begun and is gone on with is not done twice.
+	// DueAlways renews whatever the remaining validity, except if the certificate got its
+	// full validity in the last hour, or in the last twentieth of its validity if that is
+	// shorter: a resumed operation does not renew it twice.
 	DueAlways Due = "always"
-	// DueLate: in the last tenth of its time, when nothing is worth waiting for.
+	// DueLate renews in the last tenth of the validity, when nothing is worth a further
+	// delay.
 	DueLate Due = "late"
-	// DueForeign: when its authority has not signed it, and another has, which
-	// at any other time is refused.
+	// DueForeign renews a certificate that another CA signed, which is otherwise an
+	// error.
 	DueForeign Due = "foreign"
 )
 
@@ -94,45 +93,45 @@ const (
 const (
 	IDAuthorityNoKey   = "authority-key-missing"
 	IDAuthorityExpired = "authority-expired"
-	// IDCertificateForeign: its authority is not the one on the host.
+	// IDCertificateForeign: the CA on the host did not sign it.
 	IDCertificateForeign = "certificate-foreign"
 )
 
-// IDAuthorityHeld is the reason why an authority that is exchanged stays: something
-// may go by it alone.
+// IDAuthorityHeld is the reason why a rotation does not remove the old CA: something may
+// still depend on it alone.
 const IDAuthorityHeld = "authority-held"
 
-// PodRestart has the program of a static pod have read files that it reads when
-// it starts, and not again: one that was started before any of them was made is
-// told to end, and the kubelet starts it anew. A program that does not run is
-// not waited for.
+// PodRestart makes the program of a static pod read files that it reads only at its
+// start. A program that was started before one of the files was created is stopped, and
+// the kubelet starts it again. PodRestart does not wait for a program that is not
+// running.
 type PodRestart struct {
-	// Manifest is that of the pod.
+	// Manifest is the manifest of the pod.
 	Manifest string `json:"manifest"`
-	// Command is what the pod runs, if its manifest does not say it in the form
-	// in which kubeadm does.
+	// Command is the command of the pod, if its manifest does not contain it in the form
+	// that kubeadm uses.
 	Command []string `json:"command,omitempty"`
-	// AtOnce ends it without telling it: as the first process of its container it
-	// may take no notice of that, and who waits for it connects again.
+	// AtOnce kills the program: as the first process of its container it may ignore a
+	// signal to stop, and its clients connect again.
 	AtOnce bool     `json:"atOnce,omitempty"`
 	Files  []string `json:"files"`
-	// TimeoutSeconds bounds how long it is waited for.
+	// TimeoutSeconds limits the wait.
 	TimeoutSeconds int `json:"timeoutSeconds"`
 }
 
-// Reload has the program of a static pod have read a file that it follows by itself, as it
-// is now, without a restart: the file is touched until the program has read it twice since,
-// for what it was reading meanwhile may be what was there before. One that was started
-// after the file was made has read it.
+// Reload makes the program of a static pod read the current version of a file that it
+// follows automatically, without a restart. The file is touched until the program has
+// read it twice since: the first read may have begun before the change. A program that
+// was started after the file was created has read it.
 type Reload struct {
-	// Manifest is that of the pod.
+	// Manifest is the manifest of the pod.
 	Manifest string `json:"manifest"`
 	File     string `json:"file"`
-	// Metrics is what prints the program's own metrics, and Queue the name that its queue
-	// of readings of File has in them.
+	// Metrics is the command that prints the metrics of the program. Queue is the name of
+	// its queue for readings of File.
 	Metrics []string `json:"metrics"`
 	Queue   string   `json:"queue"`
-	// TimeoutSeconds bounds how long it is waited for.
+	// TimeoutSeconds limits the wait.
 	TimeoutSeconds int `json:"timeoutSeconds"`
 }
 
@@ -153,7 +152,7 @@ func (Certificates) Target() string { return "certificates" }
 // Kind is KindRenewal.
 func (Renewal) Kind() Kind { return KindRenewal }
 
-// Target is the certificate's file.
+// Target is the file of the certificate.
 func (o Renewal) Target() string { return o.Path }
 
 // Kind is KindReload.
@@ -165,5 +164,5 @@ func (r Reload) Target() string { return r.File }
 // Kind is KindPodRestart.
 func (PodRestart) Kind() Kind { return KindPodRestart }
 
-// Target is the pod's manifest.
+// Target is the manifest of the pod.
 func (o PodRestart) Target() string { return o.Manifest }

@@ -1,31 +1,30 @@
 package op
 
-// Kept is a file as the program of an Exec left it that keeps it. What has
-// become another since, or has gone, is put back, and the program is not run
-// for that. Where nothing was kept, as on hosts that were set up before files
-// were, it is nothing to do.
+// Kept is a file whose content was saved after the Exec that wrote it. If the file has
+// changed or is missing, it is restored from the saved content, without running the
+// program. On hosts that were set up before files were saved, Kept does nothing.
 type Kept struct {
 	Path string `json:"path"`
-	// Gate is what putting it back waits for while Serves answers: when it does
-	// not, there is nothing to lose. It must have come within its time.
+	// Gate must respond before the file is restored, but only if Serves responds now:
+	// otherwise nothing can be lost. It must respond within its timeout.
 	Gate   *Wait `json:"gate,omitempty"`
 	Serves *Wait `json:"serves,omitempty"`
-	// Then is what is waited for when it was put back.
+	// Then is the wait after the restore.
 	Then *Wait `json:"then,omitempty"`
 }
 
-// Private are files for root alone, wherever they are there: keys and
-// credentials. Content is no matter.
+// Private makes existing files readable only by root, such as keys and credentials. Their
+// content does not matter.
 type Private struct {
-	// Name is for people, and the operation's target.
+	// Name describes the files for people, and is the target of the operation.
 	Name string `json:"name"`
 	// Paths are paths or globs.
 	Paths []string `json:"paths"`
 }
 
-// Ask answers in Result.Output with what a program prints that only looks, at
-// most 1 MiB. A program that is not there, or fails, gives no output
-// (Result.Missing). It never changes anything.
+// Ask runs a read-only program and returns its output in Result.Output, at most 1 MiB. A
+// program that is missing or fails gives no output (Result.Missing). It never changes
+// anything.
 type Ask struct {
 	Name  string   `json:"name"`
 	Argv  []string `json:"argv"`
@@ -51,8 +50,8 @@ func (Ask) Kind() Kind { return KindAsk }
 // Target is the file.
 func (o Kept) Target() string { return o.Path }
 
-// Target is what the files are.
+// Target is the description of the files.
 func (o Private) Target() string { return o.Name }
 
-// Target is what is asked for.
+// Target is the name of the query.
 func (o Ask) Target() string { return o.Name }

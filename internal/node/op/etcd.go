@@ -1,58 +1,55 @@
 package op
 
-// Reasons why a host does not come to vote in etcd.
+// Reasons why a host cannot become a voting etcd member.
 const (
 	// ReasonEtcdBusy: another member is being added.
 	ReasonEtcdBusy = "EtcdBusy"
-	// ReasonEtcdDataLost: the others count on its vote, and its data are not
-	// there.
+	// ReasonEtcdDataLost: the other members need its vote, but its data are missing.
 	ReasonEtcdDataLost = "EtcdDataLost"
-	// ReasonEtcdNoVote: it was added, and is not seen to vote.
+	// ReasonEtcdNoVote: it was added, but is not a voting member yet.
 	ReasonEtcdNoVote = "EtcdNoVote"
-	// ReasonEtcdRemoved: there are data of a member that etcd does not know.
+	// ReasonEtcdRemoved: the host has data of a member that etcd does not know.
 	ReasonEtcdRemoved = "EtcdRemoved"
 )
 
-// EtcdClient is how a host asks etcd.
+// EtcdClient configures how a host connects to etcd.
 type EtcdClient struct {
-	// Endpoints are client URLs of members that are not the subject, asked in
+	// Endpoints lists client URLs of members other than the subject, which are tried in
 	// turn.
 	Endpoints []string `json:"endpoints"`
-	// Program is etcdctl; CA, Cert and Key are the files it goes by.
+	// Program is etcdctl; CA, Cert and Key are its files.
 	Program string `json:"program"`
 	CA      string `json:"ca"`
 	Cert    string `json:"cert"`
 	Key     string `json:"key"`
 }
 
-// EtcdMember is a host that votes in an etcd cluster, as the cluster's other
-// members tell. A member that never started, or was not promoted, is gone on
-// with; a learner that has started and whose data are lost is removed and
-// added again, because etcd does not take it back empty. What votes is never
-// removed.
+// EtcdMember makes a host a voting member of an etcd cluster, according to the other
+// members. It continues with a member that never started, or was not promoted. A learner
+// that has started but lost its data is removed and added again, because etcd does not
+// accept it without data. A voting member is never removed.
 type EtcdMember struct {
-	// Name is the member's, for people, and PeerURL what the cluster knows
-	// it by.
+	// Name is the name of the member for people, and PeerURL identifies it in the
+	// cluster.
 	Name    string `json:"name"`
 	PeerURL string `json:"peerURL"`
-	// As long as one of the client's files is missing the host is no member.
+	// As long as one of the client files is missing, the host is not a member.
 	EtcdClient
-	// Data is the member's data directory.
+	// Data is the data directory of the member.
 	Data string `json:"data"`
-	// Join adds the member, starts it, and has it vote; it is run again to go
-	// on. Its guards count once the member votes.
+	// Join adds the member, starts it, and promotes it. It is run again to continue. Its
+	// guards apply after the member votes.
 	Join Exec `json:"join,omitzero"`
-	// Service is instead of Join: a member that the helper itself adds, starts
-	// and has vote.
+	// Service replaces Join: the helper itself adds, starts and promotes the member.
 	Service *EtcdService `json:"service,omitempty"`
 }
 
-// EtcdService is a member that runs as a unit of systemd.
+// EtcdService is a member that runs as a systemd unit.
 type EtcdService struct {
 	Unit Unit `json:"unit"`
-	// Initial is the environment file by which the unit begins without data.
+	// Initial is the environment file with which the unit starts without data.
 	Initial string `json:"initial"`
-	// Token is that of the cluster. It counts for a member that all others
-	// have known from the beginning.
+	// Token is the token of the cluster. It applies to a member that all others have
+	// known from the beginning.
 	Token string `json:"token"`
 }

@@ -1,42 +1,41 @@
 package op
 
-// EtcdDefrag gives back what the database of the host's member of etcd has not in
-// use. It is refused (IDEtcdUnhealthy) unless all members are well, for the member
-// serves nobody meanwhile; that a database is full is what it mends.
+// EtcdDefrag defragments the database of the etcd member on the host. It is refused
+// (IDEtcdUnhealthy) unless all members are healthy, because the member does not serve
+// during it. A full database does not prevent it: EtcdDefrag is its repair.
 type EtcdDefrag struct {
 	// EtcdClient has the client URLs of all members.
 	EtcdClient
-	// Own is where the host asks its own member.
+	// Own is the endpoint of the host's own member.
 	Own string     `json:"own"`
 	Do  DefragStep `json:"do"`
 }
 
-// A DefragStep is a part of the work on all members.
+// A DefragStep is a part of the defragmentation of all members.
 type DefragStep string
 
 // The steps, in order.
 const (
-	// DefragCompact gives up old revisions, if a database is full: else the API
-	// server does it every few minutes, which then it cannot.
+	// DefragCompact compacts old revisions if a database is full. Normally the API server
+	// does this every few minutes, but not with a full database.
 	DefragCompact DefragStep = "compact"
-	// DefragFollower leaves a member alone that leads, DefragAny no member: it
-	// comes last.
+	// DefragFollower skips the leader. DefragAny skips no member, and runs last.
 	DefragFollower DefragStep = "follower"
 	DefragAny      DefragStep = "any"
-	// DefragDisarm takes the alarms back that databases are full.
+	// DefragDisarm clears the alarms for full databases.
 	DefragDisarm DefragStep = "disarm"
 )
 
-// EtcdDefragged is what was won, in bytes: the answer in Result.Output.
+// EtcdDefragged is the freed space in bytes: the answer in Result.Output.
 type EtcdDefragged struct {
 	Before int64 `json:"before"`
 	After  int64 `json:"after"`
 }
 
-// IDEtcdUnhealthy is the reason why nothing is begun on an etcd.
+// IDEtcdUnhealthy is the reason why an operation does not start on an etcd cluster.
 const IDEtcdUnhealthy = "etcd-unhealthy"
 
-// IDEtcdFull is a database that is full of what is in use.
+// IDEtcdFull is the reason if a database is full and all of it is in use.
 const IDEtcdFull = "etcd-full"
 
 // KindEtcdDefrag is the kind of EtcdDefrag.

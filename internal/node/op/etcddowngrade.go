@@ -1,13 +1,13 @@
 package op
 
-// EtcdDowngrade has members of etcd of a newer minor keep their data as those of an
-// older one do, so that members of that one can take their places. It is nothing to do
-// where one of them is of the older minor already: etcd goes by the oldest then. It is
-// asked for by a host that has a member.
+// EtcdDowngrade downgrades the storage format of etcd members to an older minor version,
+// so that members of that version can replace them. It does nothing if a member of the
+// older minor version exists, because etcd then uses the oldest format. A host with a
+// member requests it.
 type EtcdDowngrade struct {
 	// EtcdClient has the client URLs of all members.
 	EtcdClient
-	// To is the version that the members will be of: "3.6.8".
+	// To is the future version of the members: "3.6.8".
 	To string `json:"to"`
 }
 

@@ -1,42 +1,41 @@
 package op
 
-// EtcdDrill restores a snapshot into an etcd of its own, that nobody but the helper
-// can ask and that is gone afterwards, and answers with an EtcdDrilled in
-// Result.Output what that etcd serves. The host's own etcd is not touched.
+// EtcdDrill restores a snapshot into a temporary etcd, which only the helper can reach
+// and which is removed afterwards. It returns an EtcdDrilled in Result.Output: what this
+// etcd serves. The host's own etcd is not changed.
 type EtcdDrill struct {
-	// Name is the drill's: letters, digits, '.', '_' and '-'.
+	// Name identifies the restore test: letters, digits, '.', '_' and '-'.
 	Name     string `json:"name"`
 	Snapshot Blob   `json:"snapshot"`
 	EtcdPrograms
-	// Prefix is what the key begins with whose value is answered.
+	// Prefix is the prefix of the key whose value is returned.
 	Prefix string `json:"prefix,omitempty"`
 }
 
-// EtcdPrograms are etcd itself, etcdctl and etcdutl.
+// EtcdPrograms has the paths of etcd, etcdctl and etcdutl.
 type EtcdPrograms struct {
 	Server  string `json:"server"`
 	Program string `json:"program"`
 	Utility string `json:"utility"`
 }
 
-// EtcdDrilled is what came of a drill.
+// EtcdDrilled is the result of a restore test.
 type EtcdDrilled struct {
-	// Snapshot is what etcdutl reads in the snapshot on the host.
+	// Snapshot is the output of etcdutl for the snapshot on the host.
 	Snapshot EtcdSnapshotInfo `json:"snapshot"`
-	// Revision and Keys are what the etcd served that was made from it, of
-	// Version.
+	// Revision and Keys are the values that the restored etcd served, of version Version.
 	Revision int64  `json:"revision"`
 	Keys     int    `json:"keys"`
 	Version  string `json:"version"`
-	// Key is the first that begins with the prefix, "" if there is none.
+	// Key is the first key with the prefix, "" if there is none.
 	Key   string `json:"key,omitempty"`
 	Value []byte `json:"value,omitempty"`
 }
 
-// EtcdDrills is where a host keeps the data of drills while they last.
+// EtcdDrills is the directory for the data of restore tests while they run.
 const EtcdDrills = "/var/lib/slipway/drills"
 
-// Reasons why an etcd of its own does not come to serve.
+// Reasons why a temporary etcd does not serve.
 const (
 	ReasonScratchMemory = "MemoryShort"
 	ReasonScratchFailed = "EtcdNotServing"
@@ -48,5 +47,5 @@ const KindEtcdDrill Kind = "etcd-drill"
 // Kind is KindEtcdDrill.
 func (EtcdDrill) Kind() Kind { return KindEtcdDrill }
 
-// Target is the drill's name.
+// Target is the name of the restore test.
 func (o EtcdDrill) Target() string { return o.Name }

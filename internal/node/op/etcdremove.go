@@ -2,38 +2,37 @@ package op
 
 import "strings"
 
-// EtcdRemove takes members out of an etcd cluster, one after the other, those
-// that do not answer first; each is gone from the member list before the next
-// goes. It is refused (IDEtcdQuorum) if at any time fewer would answer than etcd
-// needs, and nothing is removed then. A host that is in nobody's list is
-// nothing to do.
+// EtcdRemove removes members from an etcd cluster one at a time, first those that do not
+// respond. Each is gone from the member list before the next one is removed. It is
+// refused (IDEtcdQuorum), without any removal, if fewer members than etcd needs would
+// respond at any time. It does nothing for a host that is not in the list.
 type EtcdRemove struct {
 	Peers []EtcdPeer `json:"peers"`
-	// Known, if there are any, are all members that there shall be. A learner
-	// that is none of them and does not answer goes, too: it has no vote to
-	// lose, nobody will promote it, and etcd takes no other meanwhile.
+	// Known, if not empty, lists all members that must remain. A learner that is not in
+	// it and does not respond is also removed: it has no vote, will not be promoted, and
+	// etcd accepts no other learner in the meantime.
 	Known []EtcdPeer `json:"known,omitempty"`
 	EtcdClient
 }
 
-// An EtcdPeer is a member that shall go.
+// An EtcdPeer is a member to remove.
 type EtcdPeer struct {
-	// Name is what the cluster knows the member by, and PeerURL until it has
-	// started and has a name.
+	// Name is the name of the member in the cluster. PeerURL identifies a member that has
+	// not started and has no name yet.
 	Name    string `json:"name"`
 	PeerURL string `json:"peerURL"`
-	// Dead has it removed only if it does not answer: it is given up, or another
-	// machine shall take its place. One that answers, and is elsewhere than
-	// PeerURL says, is not to be replaced.
+	// Dead removes the member only if it does not respond: the host is removed by force,
+	// or another machine replaces it. A member that responds at another PeerURL is not
+	// replaced.
 	Dead bool `json:"dead,omitempty"`
-	// Stays has it left alone after all, though it was planned that it goes.
+	// Stays keeps the member, although its removal was planned.
 	Stays bool `json:"stays,omitempty"`
 }
 
 // Reasons why a removal is refused.
 const (
 	IDEtcdQuorum = "etcd-quorum"
-	// IDEtcdNameTaken: a member runs in whose place another machine shall be.
+	// IDEtcdNameTaken: a member that another machine must replace is running.
 	IDEtcdNameTaken = "etcd-name-taken"
 )
 
@@ -43,7 +42,7 @@ const KindEtcdRemove Kind = "etcd-remove"
 // Kind is KindEtcdRemove.
 func (EtcdRemove) Kind() Kind { return KindEtcdRemove }
 
-// Target is the peers' names.
+// Target is the names of the peers.
 func (o EtcdRemove) Target() string {
 	if len(o.Peers) == 0 {
 		return "lost learners"

@@ -1,39 +1,38 @@
 package op
 
-// EtcdRestore is a part of giving the members of an etcd the data of a snapshot.
-// All parts of one restore have the same Key: what was done for it is not done
-// again by the same operation, however often that is gone on with.
+// EtcdRestore is one step of a restore of etcd members from a snapshot. All steps of one
+// restore have the same Key: the same operation does not repeat a completed step, however
+// often it is resumed.
 type EtcdRestore struct {
 	Do RestoreStep `json:"do"`
-	// Key names the restore: the snapshot and the members that it is for.
+	// Key identifies the restore: the snapshot and the members.
 	Key string `json:"key"`
-	// Snapshot, Utility (etcdutl) and what follows are for RestorePrepare. The
-	// snapshot is in the file From of the host instead, if there is one; what it
-	// is in goes when the data have been made of it.
+	// Snapshot, Utility (etcdutl) and the following fields are for RestorePrepare. If
+	// From is set, the snapshot is in this file on the host; its directory is removed
+	// when the data have been created from it.
 	Snapshot Blob   `json:"snapshot,omitzero"`
 	From     string `json:"from,omitempty"`
 	Utility  string `json:"utility,omitempty"`
-	// Name and PeerURL are the member's, Cluster all of them: "name=url,…".
+	// Name and PeerURL identify the member. Cluster lists all members: "name=url,…".
 	Name    string `json:"name,omitempty"`
 	PeerURL string `json:"peerURL,omitempty"`
 	Cluster string `json:"cluster,omitempty"`
-	// Bump is how far the revision goes beyond the snapshot's, so that nobody
-	// who has seen a later one takes what is older for newer.
+	// Bump is added to the revision of the snapshot, so that a client that has seen a
+	// later revision does not take older data for newer data.
 	Bump uint64 `json:"bump,omitempty"`
-	// Data is the member's data directory, for RestorePrepare, RestoreSwap and
+	// Data is the data directory of the member, for RestorePrepare, RestoreSwap and
 	// RestoreAside.
 	Data string `json:"data,omitempty"`
-	// Units are stopped or started, in order; those that the host has not are
-	// passed over.
+	// Units are stopped or started, in order; units that the host does not have are
+	// skipped.
 	Units []string `json:"units,omitempty"`
-	// Programs in pods are ended when the units are stopped; Cgroups are those
-	// of pods.
+	// Programs in pods are stopped after the units; Cgroups are the cgroups of pods.
 	Programs []string `json:"programs,omitempty"`
 	Cgroups  []string `json:"cgroups,omitempty"`
 }
 
-// FirstBump is what Bump is at least: further than any cluster has come since. It is what
-// etcd's own documentation advises.
+// FirstBump is the minimum of Bump: more revisions than any cluster can have added since.
+// The etcd documentation recommends it.
 const FirstBump = 1_000_000_000
 
 // A RestoreStep is a part of a restore.
@@ -41,16 +40,16 @@ type RestoreStep string
 
 // The steps, in order.
 const (
-	// RestorePrepare makes the new data beside the old ones, which stay in use.
+	// RestorePrepare creates the new data next to the old data, which remain in use.
 	RestorePrepare RestoreStep = "prepare"
-	// RestoreStop ends all that has the old data, in files or in memory.
+	// RestoreStop stops everything that has the old data, in files or in memory.
 	RestoreStop RestoreStep = "stop"
-	// RestoreSwap moves the old data aside and the new ones into their place.
+	// RestoreSwap moves the old data aside, and the new data into their place.
 	RestoreSwap RestoreStep = "swap"
-	// RestoreAside moves the data aside, and nothing takes their place.
+	// RestoreAside moves the data aside without a replacement.
 	RestoreAside RestoreStep = "aside"
-	// RestoreStart starts units. RestoreRefresh stops units, ends programs, and
-	// starts the units again, so that nobody goes by what was.
+	// RestoreStart starts units. RestoreRefresh stops units, stops programs, and starts
+	// the units again, so that none of them uses old data.
 	RestoreStart   RestoreStep = "start"
 	RestoreRefresh RestoreStep = "refresh"
 )

@@ -2,67 +2,68 @@ package op
 
 import "cmp"
 
-// EtcdSalvage makes a snapshot of what a stopped member of etcd has in its data
-// directory, though too few members are left to serve it: a copy of the data is
-// made, and an etcd that has no other members any more serves that just long
-// enough; or the database alone is what the snapshot is made of. The data themselves
-// stay as they are. It answers with an EtcdSalvaged in Result.Output.
+// EtcdSalvage creates a snapshot from the data directory of a stopped etcd member,
+// although too few members are left to serve it. It copies the data, and an etcd without
+// other members serves the copy for as long as necessary. Or the snapshot is created from
+// the database alone. The original data are not changed. It returns an EtcdSalvaged in
+// Result.Output.
 type EtcdSalvage struct {
-	// Key names the rescue; "" only looks at the data.
+	// Key identifies the rescue; "" only reads the data.
 	Key string `json:"key,omitempty"`
-	// Data is the member's data directory.
+	// Data is the data directory of the member.
 	Data string `json:"data"`
 	EtcdPrograms
-	// EtcdReach is how far the member's data go, and Database whether these are those
-	// of its database alone; it is refused (IDEtcdMoved) if that is not so any more.
+	// EtcdReach is the last entry of the member's data, and Database reports whether this
+	// is the reach of the database alone. EtcdSalvage is refused (IDEtcdMoved) if this
+	// has changed.
 	EtcdReach
 	Database bool `json:"database,omitempty"`
 }
 
-// An EtcdReach is the last entry of a log that something goes up to: the term of
-// the leader that made it, and its number. The zero one is nothing.
+// An EtcdReach identifies the last entry of a log: the term of the leader that created
+// it, and its index. The zero value means no entry.
 type EtcdReach struct {
 	Term  uint64 `json:"term,omitempty"`
 	Index uint64 `json:"index,omitempty"`
 }
 
-// Compare is how etcd itself compares the logs of two members: the later term goes
-// further, and of one term the later entry.
+// Compare compares two logs as etcd does: the later term is further, and within one term
+// the later entry.
 func (r EtcdReach) Compare(other EtcdReach) int {
 	return cmp.Or(cmp.Compare(r.Term, other.Term), cmp.Compare(r.Index, other.Index))
 }
 
-// EtcdSalvaged is what a member has.
+// EtcdSalvaged describes the data of a member.
 type EtcdSalvaged struct {
-	// Log is how far the member's log goes, zero if etcd could not begin with what can
-	// be read of it; Commit is the last entry that it knows a majority to have.
+	// Log is the last readable entry of the member's log, zero if etcd could not start
+	// with it. Commit is the last entry that the member knows to be on a majority.
 	Log    EtcdReach `json:"log,omitzero"`
 	Commit uint64    `json:"commit,omitempty"`
-	// Database is how far the database goes: all entries up to there are in it, and
-	// all are agreed upon.
+	// Database is the last entry in the database: it has all entries up to this one, and
+	// all are committed.
 	Database EtcdReach `json:"database,omitzero"`
-	// Cluster is the id of the cluster whose log it is: another one after a restore
-	// or a rescue.
+	// Cluster is the ID of the cluster of the log. A restore or a rescue changes it.
 	Cluster uint64 `json:"cluster,omitempty"`
-	// Learner says that the member has no vote.
+	// Learner reports whether the member is a learner.
 	Learner bool `json:"learner,omitempty"`
-	// Damaged is where the log could not be read on, and why; DatabaseDamaged is why
-	// the database cannot be read: without it, the log is nothing to go on with.
-	// From is the file behind the damage with which the log goes on from the database,
-	// "" if there is none: with it, the log is read to its end.
+	// Damaged is the position and the reason where reading the log stopped.
+	// DatabaseDamaged is the reason why the database cannot be read; without the
+	// database, the log cannot be used. From is the file after the damage from which the
+	// log continues the database, "" if there is none: with it, the log is read to its
+	// end.
 	Damaged         string `json:"damaged,omitempty"`
 	From            string `json:"from,omitempty"`
 	DatabaseDamaged string `json:"databaseDamaged,omitempty"`
 	Bytes           int64  `json:"bytes"` // of the data on disk
-	// Snapshot is the one that was made, nil before.
+	// Snapshot is the created snapshot, nil before.
 	Snapshot *EtcdSnapshotInfo `json:"snapshot,omitempty"`
 }
 
-// ByDatabase says that the database goes further than what can be read of the log:
-// etcd does not start with the two, but with the database it can be made to.
+// ByDatabase reports whether the database reaches further than the readable part of the
+// log. etcd does not start with both, but it can be started with the database.
 func (is EtcdSalvaged) ByDatabase() bool { return is.Database.Compare(is.Log) > 0 }
 
-// Reach is how far the data go that can be gone on with, zero if there are none.
+// Reach returns the last usable entry of the data, zero if there is none.
 func (is EtcdSalvaged) Reach() EtcdReach {
 	switch {
 	case is.DatabaseDamaged != "":
@@ -73,14 +74,14 @@ func (is EtcdSalvaged) Reach() EtcdReach {
 	return is.Log
 }
 
-// IDEtcdMoved is data that are not what was planned with.
+// IDEtcdMoved is the reason if the data differ from the data in the plan.
 const IDEtcdMoved = "etcd-moved"
 
-// SalvageDir is where a rescue works, within the data directory: on the disk on
-// which the data shall be.
+// SalvageDir returns the working directory of a rescue. It is in the data directory, on
+// the disk for the new data.
 func SalvageDir(data, key string) string { return data + "/.rescue-" + key }
 
-// SalvagedSnapshot is the file of the snapshot that is made.
+// SalvagedSnapshot returns the file of the new snapshot.
 func SalvagedSnapshot(data, key string) string { return SalvageDir(data, key) + "/snapshot.db" }
 
 // KindEtcdSalvage is the kind of EtcdSalvage.

@@ -8,24 +8,24 @@ type EtcdSnapshot struct {
 	EtcdClient
 	// Utility is etcdutl.
 	Utility string `json:"utility"`
-	// Name is the file's: letters, digits, '.', '_' and '-'.
+	// Name is the name of the file: letters, digits, '.', '_' and '-'.
 	Name string `json:"name"`
-	// Gone has the file not be there: it was fetched.
+	// Gone removes the file after it was fetched.
 	Gone bool `json:"gone,omitempty"`
 }
 
-// EtcdSnapshots is where a host keeps snapshots as long as nobody has fetched
-// them. What is older than a day was left by a manager that was killed, and goes
-// with the next, or when the host takes one by itself.
+// EtcdSnapshots is the directory in which a host keeps snapshots until a manager fetches
+// them. A file that is older than a day was left by a killed manager. It is removed with
+// the next snapshot, also an automatic one.
 const EtcdSnapshots = "/var/lib/slipway/snapshots"
 
-// EtcdSnapshotInfo is what a snapshot is.
+// EtcdSnapshotInfo describes a snapshot.
 type EtcdSnapshotInfo struct {
 	Path   string `json:"path"`
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"` // of the file, hexadecimal
-	// Hash, Revision, Keys and Version are as etcdutl reads them in the file.
-	// Version is that of the storage: "3.6.0".
+	// Hash, Revision, Keys and Version are the values that etcdutl reads in the file.
+	// Version is the version of the storage: "3.6.0".
 	Hash     uint32 `json:"hash"`
 	Revision int64  `json:"revision"`
 	Keys     int    `json:"keys"`
@@ -35,11 +35,11 @@ type EtcdSnapshotInfo struct {
 // KindEtcdSnapshot is the kind of EtcdSnapshot.
 const KindEtcdSnapshot Kind = "etcd-snapshot"
 
-// ReasonEtcdSnapshot is a snapshot that is not whole.
+// ReasonEtcdSnapshot is the reason if a snapshot is damaged.
 const ReasonEtcdSnapshot = "EtcdSnapshotDamaged"
 
 // Kind is KindEtcdSnapshot.
 func (EtcdSnapshot) Kind() Kind { return KindEtcdSnapshot }
 
-// Target is the file's name.
+// Target is the name of the file.
 func (o EtcdSnapshot) Target() string { return o.Name }

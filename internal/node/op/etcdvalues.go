@@ -1,25 +1,25 @@
 package op
 
-// EtcdValues answers with an EtcdValued in Result.Output how values in etcd begin.
-// No value leaves the host. It never changes anything.
+// EtcdValues checks the first bytes of values in etcd, and returns an EtcdValued in
+// Result.Output. No value leaves the host. It never changes anything.
 type EtcdValues struct {
 	EtcdClient
-	// Prefix is what the keys begin with.
+	// Prefix is the prefix of the keys.
 	Prefix string `json:"prefix"`
-	// Begins is how their values are to begin; "" is any way but that of what was
-	// encrypted.
+	// Begins is the expected prefix of the values; "" expects any prefix except
+	// Encrypted.
 	Begins string `json:"begins"`
 }
 
-// EtcdValued is what was found.
+// EtcdValued is the result.
 type EtcdValued struct {
 	Keys   int `json:"keys"`
-	Others int `json:"others"` // keys whose values begin in another way
-	// First is the first of those.
+	Others int `json:"others"` // keys whose values have another prefix
+	// First is the first of these keys.
 	First string `json:"first,omitempty"`
 }
 
-// Encrypted is how a value begins that an API server has encrypted.
+// Encrypted is the prefix of a value that an API server has encrypted.
 const Encrypted = "k8s:enc:"
 
 // KindEtcdValues is the kind of EtcdValues.
@@ -28,5 +28,5 @@ const KindEtcdValues Kind = "etcd-values"
 // Kind is KindEtcdValues.
 func (EtcdValues) Kind() Kind { return KindEtcdValues }
 
-// Target is what the keys begin with.
+// Target is the prefix of the keys.
 func (o EtcdValues) Target() string { return o.Prefix }

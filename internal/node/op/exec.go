@@ -1,73 +1,71 @@
 package op
 
-// Exec runs a program. Without a guard it is run whenever its task is applied
-// and the plan says that it cannot be checked.
+// Exec runs a program. Without a guard, it runs whenever its task is applied, and the
+// plan shows that it cannot be checked.
 type Exec struct {
-	// Name identifies the step: "kubeadm-init-certs". Unique on the host.
+	// Name identifies the step: "kubeadm-init-certs". It is unique on the host.
 	Name string   `json:"name"`
 	Argv []string `json:"argv"`
 	Env  []string `json:"env,omitempty"`
 	Dir  string   `json:"dir,omitempty"`
-	// Stdin is fed to the program; SecretStdin keeps it out of records.
+	// Stdin is passed to the program; SecretStdin keeps it out of saved state.
 	Stdin       []byte `json:"stdin,omitempty"`
 	SecretStdin bool   `json:"secretStdin,omitempty"`
-	// TimeoutSeconds ends the program; 0 means 600.
+	// TimeoutSeconds limits the run time; 0 means 600.
 	TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
-	// Creates are paths or globs the program makes. All there: nothing to
-	// do. They enter the ledger before the program runs, as absent if they
-	// were. A pattern without any match counts as missing, and so does an
-	// empty file: a crash has left it.
+	// Creates lists paths or globs that the program creates. If all of them exist, there
+	// is nothing to do. They are recorded in the ledger before the program runs, as
+	// absent if they were. A pattern without a match counts as missing, and so does an
+	// empty file, which a crash can leave.
 	Creates []string `json:"creates,omitempty"`
-	// Conclusive says that what the program creates comes last: once it is
-	// there the work is done, however the last run has ended.
+	// Conclusive reports whether the program creates its files last: if they exist, the
+	// work is complete, whatever the result of the last run.
 	Conclusive bool `json:"conclusive,omitempty"`
-	// Declares are further globs the program may make; they enter the
-	// ledger but are no guard.
+	// Declares lists more globs that the program can create. They are recorded in the
+	// ledger, but are not a guard.
 	Declares []string `json:"declares,omitempty"`
-	// Keeps are files that the program makes and nobody changes but it: text,
-	// and no secret. What a run that succeeded has left there is kept for Kept,
-	// and one that has gone since is no reason to run it again.
+	// Keeps lists files that only the program changes: text without secrets. After a
+	// successful run, their content is saved for Kept. If such a file disappears, the
+	// program does not run again because of it.
 	Keeps []string `json:"keeps,omitempty"`
-	// Again is why the program is to run though its guards hold, for people:
-	// what it made elsewhere is not as it left it.
+	// Again is the reason, for people, to run the program although its guards hold: other
+	// results of the program have changed.
 	Again string `json:"again,omitempty"`
-	// Unless is a read-only program that exits 0 when there is nothing to
-	// do. With Creates as well, both must hold.
+	// Unless is a read-only program that exits with 0 if there is nothing to do. With
+	// Creates, both must hold.
 	Unless []string `json:"unless,omitempty"`
-	// Inputs are files whose content the result depends on: when one has
-	// changed since the last successful run, the guards do not hold. Inputs
-	// alone, without Creates and Unless, are a guard of their own: a run
-	// that succeeded with the same inputs is not repeated.
+	// Inputs lists files whose content the result depends on: if one has changed since
+	// the last successful run, the guards do not hold. Inputs without Creates and Unless
+	// are a separate guard: a successful run with the same inputs is not repeated.
 	Inputs []string `json:"inputs,omitempty"`
-	// Replaces are files that are removed before the program runs, because it
-	// leaves alone what it finds. It wants Whole.
+	// Replaces lists files that are removed before the program runs, because it does not
+	// replace existing files. It needs Whole.
 	Replaces []string `json:"replaces,omitempty"`
-	// Whole runs the program as a transient systemd unit that neither a
-	// lost connection nor a dead manager stops, and that a later run
-	// attaches to. What stops it all the same, such as a reboot, leaves half
-	// of its work: files of Creates and Declares that such a run has made
-	// are removed before the next.
+	// Whole runs the program as a transient systemd unit. A lost connection or a killed
+	// manager does not stop the unit, and a later run attaches to it. If something else
+	// stops it, such as a reboot, it leaves incomplete work: files of Creates and
+	// Declares from that run are removed before the next one.
 	Whole bool `json:"whole,omitempty"`
-	// Resumes says that the program goes on from what a run that was cut has
-	// left: all of it stays.
+	// Resumes reports whether the program continues the work of an interrupted run: all
+	// its files are kept.
 	Resumes bool `json:"resumes,omitempty"`
-	// Gate is what the program waits for before it runs, and Then what is waited
-	// for when it has: before that the run has not succeeded.
+	// Gate is the wait before the program runs, and Then the wait after it: the run has
+	// succeeded only after that.
 	Gate *Wait `json:"gate,omitempty"`
 	Then *Wait `json:"then,omitempty"`
-	// UnlessServes is what the program is for: as long as that answers, there is
+	// UnlessServes is the purpose of the program: as long as it responds, there is
 	// nothing to do.
 	UnlessServes *Wait `json:"unlessServes,omitempty"`
-	// Hosts are what names stand for while the program runs, and for it
-	// alone: addresses by name. It wants Whole.
+	// Hosts maps names to addresses, for this program and only while it runs. It needs
+	// Whole.
 	Hosts map[string]string `json:"hosts,omitempty"`
 	// KeepOutput returns stdout in Result.Output (at most 1 MiB).
 	KeepOutput bool `json:"keepOutput,omitempty"`
-	// SecretOutput keeps output out of events and records.
+	// SecretOutput keeps the output out of events and saved state.
 	SecretOutput bool `json:"secretOutput,omitempty"`
 }
 
-// Whole says that a list holds a step that must not be cut in half.
+// Whole reports whether a list has a step that must not be interrupted.
 func (l List) Whole() bool {
 	for _, o := range l {
 		switch o := o.(type) {

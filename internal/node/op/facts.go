@@ -1,7 +1,7 @@
 package op
 
-// HostFacts is what a host says of itself: the answer to Facts. Gauges (free
-// memory, free disk, time) enter a plan only as verdicts.
+// HostFacts describes a host: the answer to Facts. Plans contain only the results of
+// checks on measured values (free memory, free disk, time).
 type HostFacts struct {
 	Hostname  string `json:"hostname"`
 	MachineID string `json:"machineID"`
@@ -15,38 +15,39 @@ type HostFacts struct {
 
 	CgroupVersion     int      `json:"cgroupVersion"` // 1 or 2
 	CgroupControllers []string `json:"cgroupControllers"`
-	Systemd           string   `json:"systemd"` // version, "" if it is not pid 1
+	Systemd           string   `json:"systemd"` // version, "" if systemd is not PID 1
 	SELinux           string   `json:"selinux"` // enforcing, permissive, disabled
-	// ResourceCapability says that the helper holds CAP_SYS_RESOURCE.
+	// ResourceCapability reports whether the helper has CAP_SYS_RESOURCE.
 	ResourceCapability bool `json:"resourceCapability"`
 
 	Links     []string  `json:"links,omitempty"` // network links, by name
 	Addresses []Address `json:"addresses"`
 	Routes    []string  `json:"routes"` // destination prefixes in the main table, "default" included
 	Swap      []string  `json:"swap"`   // active swap devices
-	// Firewall is what drops packets by default: active services (firewalld,
-	// ufw), else chains of nftables.
+	// Firewall lists what drops packets by default: active services (firewalld, ufw),
+	// else nftables chains.
 	Firewall  []string   `json:"firewall"`
 	Listeners []Listener `json:"listeners"`
-	// Present are those of Facts.Paths that exist; an empty file does not
-	// count: a crash has left it.
+	// Present lists the existing paths of Facts.Paths. An empty file does not count,
+	// because a crash can leave it.
 	Present []string `json:"present"`
 	Disks   []Disk   `json:"disks"` // one for each of Facts.Dirs
-	// Filled are those of Facts.Contents that hold something besides lost+found.
+	// Filled lists the directories of Facts.Contents that have more than lost+found.
 	Filled []string `json:"filled,omitempty"`
-	// Units are those of Facts.Units that systemd has, or has settings for.
+	// Units lists the units of Facts.Units that systemd has, or has settings for.
 	Units []UnitFacts `json:"units,omitempty"`
-	// KernelFeatures are names out of a fixed list that the kernel has:
-	// overlay, br_netfilter, nf_tables, ip_tables, vxlan, ipvs.
+	// KernelFeatures lists the features of a fixed list that the kernel has: overlay,
+	// br_netfilter, nf_tables, ip_tables, vxlan, ipvs.
 	KernelFeatures []string `json:"kernelFeatures"`
-	// Named are lines of others in the hosts file that give one of
+	// Named lists entries of other software in the hosts file that give one of
 	// Facts.Names an address.
 	Named []Named `json:"named,omitempty"`
-	// Resolver is where the kubelet takes DNS servers from; nil is not known.
+	// Resolver is the source of DNS servers for the kubelet; nil if it is not known.
 	Resolver *Resolver `json:"resolver,omitempty"`
-	// Unreached are those of Facts.Reach that accept no connection.
+	// Unreached lists the addresses of Facts.Reach that accept no connection.
 	Unreached []string `json:"unreached,omitempty"`
-	// Ledger says that Slipway has changed this host; Cluster is for whom.
+	// Ledger reports whether Slipway has changed this host; Cluster is the name of the
+	// cluster.
 	Ledger  bool   `json:"ledger"`
 	Cluster string `json:"cluster,omitempty"`
 	// Time is the host's clock, seconds since 1970.
@@ -67,17 +68,17 @@ type Address struct {
 	Prefix string `json:"prefix"` // "10.0.0.11/24"
 }
 
-// UnitFacts are what systemd has of a unit.
+// UnitFacts describes a unit of systemd.
 type UnitFacts struct {
 	Name    string `json:"name"`
 	Running bool   `json:"running,omitempty"`
-	// File is the unit's own, "" if there is none.
+	// File is the unit file, "" if there is none.
 	File string `json:"file,omitempty"`
-	// Commands are drop-ins that replace the command of a unit by this name.
+	// Commands lists drop-ins that replace the command of a unit with this name.
 	Commands []string `json:"commands,omitempty"`
 }
 
-// Listener is a socket that listens on one of the ports asked for.
+// Listener is a socket that listens on one of the requested ports.
 type Listener struct {
 	Port int `json:"port"`
 	// Protocol is "udp", or "tcp" or "" for TCP.
@@ -92,17 +93,17 @@ type Disk struct {
 	TotalBytes uint64 `json:"totalBytes"`
 	FreeBytes  uint64 `json:"freeBytes"`
 	FreeInodes uint64 `json:"freeInodes"`
-	// Inodes is how many there are in all; 0 is a file system that has no
-	// fixed number of them.
+	// Inodes is the total number of inodes; 0 means that the file system has no fixed
+	// number.
 	Inodes uint64 `json:"inodes,omitempty"`
-	// Mount is where the file system is mounted: directories with the same
-	// Mount share its space.
+	// Mount is the mount point of the file system: directories with the same Mount share
+	// its space.
 	Mount    string `json:"mount,omitempty"`
 	NoExec   bool   `json:"noExec,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 }
 
-// Named is a name and what it stands for.
+// Named is a name and its address.
 type Named struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
@@ -111,7 +112,7 @@ type Named struct {
 // Resolver is a file such as /etc/resolv.conf.
 type Resolver struct {
 	Path string `json:"path"`
-	// Missing says that there is no such file.
+	// Missing reports whether the file is missing.
 	Missing bool     `json:"missing,omitempty"`
 	Servers []string `json:"servers"`
 }

@@ -1,16 +1,16 @@
 package op
 
-// KubeconfigCA has a kubeconfig that is there trust certain authorities: those that
-// stand in it, not in a file that it names. All else in it stays. One that is not
-// there, or that names a file, is nothing to change.
+// KubeconfigCA makes an existing kubeconfig trust certain CAs, if the kubeconfig contains
+// its CAs itself. All other content is kept. A kubeconfig that is missing, or that names
+// a CA file, is not changed.
 type KubeconfigCA struct {
 	// Path is the kubeconfig.
 	Path string `json:"path"`
-	// CA are the authorities, in PEM form; empty is not known yet.
+	// CA has the CAs in PEM form; empty if they are not known yet.
 	CA []byte `json:"ca,omitempty"`
 }
 
-// KindKubeconfigCA is what a kubeconfig trusts.
+// KindKubeconfigCA is the kind of KubeconfigCA.
 const KindKubeconfigCA Kind = "kubeconfig-ca"
 
 // Kind is KindKubeconfigCA.

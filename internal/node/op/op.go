@@ -1,8 +1,7 @@
-// Package op is the vocabulary of node operations: typed pieces of host state,
-// the same at both ends of the wire. A list of operations is a pure function
-// of the cluster's spec, facts and values other tasks make; package
-// internal/node/run carries them out on the host. This package is data: it
-// does nothing to any machine and builds everywhere.
+// Package op defines node operations: typed pieces of host state, the same at both ends
+// of the connection. A list of operations is a pure function of the cluster's spec,
+// facts, and values from other tasks. Package internal/node/run runs them on the host.
+// This package contains only data: it changes no machine, and builds on every platform.
 package op
 
 import (
@@ -12,20 +11,20 @@ import (
 	"io/fs"
 )
 
-// Kind names an operation on the wire and in plans; it never changes.
+// Kind names an operation in the wire format and in plans; it never changes.
 type Kind string
 
 // An Op is one piece of host state.
 type Op interface {
-	// Kind is the operation's name in the vocabulary.
+	// Kind is the name of the operation.
 	Kind() Kind
-	// Target is what the operation is about, unique within its kind on one
-	// host: a path, a unit, a sysctl. Kind and Target identify an operation
-	// in plans, ledger and events, and never hold a secret.
+	// Target is the subject of the operation, unique within its kind on one host: a path,
+	// a unit, a sysctl. Kind and Target identify an operation in plans, the ledger and
+	// events, and never contain a secret.
 	Target() string
 }
 
-// File is a regular file with given content.
+// File is a regular file with this content.
 type File struct {
 	Path    string      `json:"path"`
 	Content []byte      `json:"content"`
@@ -34,24 +33,25 @@ type File struct {
 	Group   string      `json:"group,omitempty"`
 	// Secret keeps content out of diffs, plans, journals and logs.
 	Secret bool `json:"secret,omitempty"`
-	// UnlessServes is what the file is for: as long as that answers, it stays as it is.
+	// UnlessServes is the purpose of the file: as long as it responds, the file is not
+	// changed.
 	UnlessServes *Wait `json:"unlessServes,omitempty"`
-	// Gate is what a change waits for. It must have come within its time.
+	// Gate must respond before a change, within its timeout.
 	Gate *Wait `json:"gate,omitempty"`
 }
 
-// Dir is a directory, made with its parents. Where a link to a directory
-// stands, that directory is meant, and the link stays.
+// Dir is a directory, created with its parents. If its path is a symbolic link to a
+// directory, Dir means that directory, and the link is kept.
 type Dir struct {
 	Path  string      `json:"path"`
 	Mode  fs.FileMode `json:"mode"` // 0 means 0755
 	Owner string      `json:"owner,omitempty"`
 	Group string      `json:"group,omitempty"`
-	// Exclusive says that all below Path is ours if we made Path: it is
-	// removed with its content on restore. If Path was there and empty, but
-	// for lost+found, its content goes and it stays, as long as it is still on
-	// the same file system. If it had content, all goes that is new directly
-	// in Path and in its directories by the names of Shared.
+	// Exclusive reports whether everything below Path belongs to Slipway if Slipway
+	// created Path: a restore removes it with its content. If Path existed and was empty
+	// except for lost+found, a restore removes its content and keeps Path, as long as it
+	// is on the same file system. If it had content, a restore removes everything new
+	// directly in Path and in its directories with the names of Shared.
 	Exclusive bool     `json:"exclusive,omitempty"`
 	Shared    []string `json:"shared,omitempty"`
 }
@@ -62,43 +62,42 @@ type Link struct {
 	To   string `json:"to"`
 }
 
-// Absent says that nothing is at Path. What was there is kept by the ledger.
+// Absent removes Path. The ledger keeps what existed there.
 type Absent struct {
 	Path string `json:"path"`
 	// Recursive allows Path to be a directory that is not empty.
 	Recursive bool `json:"recursive,omitempty"`
 }
 
-// Block is a set of marked lines in a file that belongs to others.
+// Block is a set of marked lines in a file of other software.
 type Block struct {
 	Path string `json:"path"`
-	// Name marks the block: the lines stand between
-	// "# BEGIN slipway <Name>" and "# END slipway <Name>".
+	// Name marks the block: the lines are between "# BEGIN slipway <Name>" and "# END
+	// slipway <Name>".
 	Name  string   `json:"name"`
 	Lines []string `json:"lines"`
-	// Gate is what a change waits for. It must have come within its time.
+	// Gate must respond before a change, within its timeout.
 	Gate *Wait `json:"gate,omitempty"`
 }
 
 // Sysctl is a set of kernel parameters, in force now and after a reboot.
 type Sysctl struct {
-	// File is where they are kept, below /etc/sysctl.d.
+	// File is the file for them, below /etc/sysctl.d.
 	File   string            `json:"file"`
 	Values map[string]string `json:"values"`
 }
 
-// KernelModules are loaded now and after a reboot. A module that is built in
-// counts as loaded.
+// KernelModules are loaded now and after a reboot. A built-in module counts as loaded.
 type KernelModules struct {
-	// File is where they are listed, below /etc/modules-load.d.
+	// File is the file for the list, below /etc/modules-load.d.
 	File    string   `json:"file"`
 	Modules []string `json:"modules"`
 }
 
-// SwapOff turns swap off now and takes its lines out of /etc/fstab.
+// SwapOff turns swap off now and removes its lines from /etc/fstab.
 type SwapOff struct{}
 
-// Hostname sets the static and the live host name.
+// Hostname sets the static and the current host name.
 type Hostname struct {
 	Name string `json:"name"`
 }
@@ -108,7 +107,7 @@ type Timezone struct {
 	Name string `json:"name"`
 }
 
-// TimeSync has the host take its time from the given servers.
+// TimeSync makes the host use these time servers.
 type TimeSync struct {
 	Servers []string `json:"servers"`
 }
@@ -119,62 +118,61 @@ type User struct {
 	Home string `json:"home,omitempty"`
 }
 
-// Blob names content by digest. Blobs are gzip or plain as their maker left
-// them; Digest and Size are of the bytes as transferred.
+// Blob identifies content by its digest. A blob is compressed with gzip or plain, as its
+// producer created it; Digest and Size refer to the transferred bytes.
 type Blob struct {
 	Digest string `json:"digest"` // "sha256:<hex>"
 	Size   int64  `json:"size"`   // bytes
 }
 
-// FetchBlob has a blob in the host's blob store, /var/lib/slipway/blobs.
+// FetchBlob puts a blob into the host's blob store, /var/lib/slipway/blobs.
 type FetchBlob struct {
 	Blob
-	// Name is for people, and the operation's target, so that it is known
-	// before the digest is: "containerd 2.2.8".
+	// Name describes the blob for people. It is the target of the operation, because it
+	// is known before the digest: "containerd 2.2.8".
 	Name string `json:"name"`
 }
 
-// Unpack has members of a tar blob (plain or gzip) in a directory.
+// Unpack extracts files of a tar blob (plain or gzip) into a directory.
 type Unpack struct {
 	Blob
-	// Name is for people, and part of the target.
+	// Name describes the content for people, and is part of the target.
 	Name string `json:"name"`
-	// Dir is where to unpack to.
+	// Dir is the directory to extract to.
 	Dir string `json:"dir"`
-	// Strip is a prefix of the members' names that is taken off; members
-	// without it are left out. "usr/local/bin/" for example.
+	// Strip is a prefix that is removed from the file names, such as "usr/local/bin/";
+	// files without it are skipped.
 	Strip string `json:"strip,omitempty"`
-	// Members, if any, are the only ones unpacked (names after Strip).
+	// Members, if not empty, limits the extracted files (names after Strip).
 	Members []string `json:"members,omitempty"`
-	// UnlessServes is what the members are for: as long as that answers, they stay as they
-	// are.
+	// UnlessServes is the purpose of the files: as long as it responds, they are not
+	// changed.
 	UnlessServes *Wait `json:"unlessServes,omitempty"`
-	// Gate is what a change waits for. It must have come within its time.
+	// Gate must respond before a change, within its timeout.
 	Gate *Wait `json:"gate,omitempty"`
 }
 
-// Image is a container image made of blobs.
+// Image is a container image that consists of blobs.
 type Image struct {
-	// Ref is its full name: "registry.k8s.io/pause:3.10.2".
+	// Ref is the full name: "registry.k8s.io/pause:3.10.2".
 	Ref string `json:"ref"`
-	// Manifest is the image manifest; the config and layers it names are in
-	// Blobs.
+	// Manifest is the image manifest; Blobs has its config and layers.
 	Manifest  Blob   `json:"manifest"`
 	MediaType string `json:"mediaType"`
 	Blobs     []Blob `json:"blobs"`
 }
 
-// ImportImages has images in containerd's k8s.io namespace, pinned against
-// the kubelet's garbage collection; or in Docker, which cannot pin any.
+// ImportImages imports images into containerd's k8s.io namespace, pinned against the
+// garbage collection of the kubelet; or into Docker, which cannot pin images.
 type ImportImages struct {
 	Images []Image `json:"images"`
 	Docker bool    `json:"docker,omitempty"`
-	// Ahead has no more than their content on the host, for an import that is to
-	// come: the runtime need not be there yet.
+	// Ahead only fetches their content, for a later import: the runtime does not have to
+	// exist yet.
 	Ahead bool `json:"ahead,omitempty"`
 }
 
-// Target says whether they are imported.
+// Target depends on whether the images are imported.
 func (o ImportImages) Target() string {
 	if o.Ahead {
 		return "content of images"
@@ -182,63 +180,61 @@ func (o ImportImages) Target() string {
 	return "images"
 }
 
-// ReadFile answers with a file's content in Result.Output; a missing file is
-// no error and gives no output (Result.Missing). It never changes anything.
+// ReadFile returns the content of a file in Result.Output. A missing file is not an error
+// and gives no output (Result.Missing). It never changes anything.
 type ReadFile struct {
 	Path   string `json:"path"`
 	Secret bool   `json:"secret,omitempty"`
 }
 
-// Facts answers with the host's facts as JSON (type Facts in facts.go) in
-// Result.Output. It never changes anything.
+// Facts returns the facts of the host as JSON (type HostFacts) in Result.Output. It never
+// changes anything.
 type Facts struct {
-	// Ports to look for listeners on, TCP and UDP, and Paths to report
-	// presence of; a glob is present when it matches anything.
+	// Ports lists ports to check for listeners, TCP and UDP. Paths lists paths whose
+	// presence is reported; a glob is present if it matches anything.
 	Ports []int    `json:"ports,omitempty"`
 	Paths []string `json:"paths,omitempty"`
-	// Dirs are directories (existing or not) whose file system's free space
-	// is wanted.
+	// Dirs lists directories (existing or not) whose free space is reported.
 	Dirs []string `json:"dirs,omitempty"`
-	// Names are looked for in the hosts file.
+	// Names lists names to find in the hosts file.
 	Names []string `json:"names,omitempty"`
-	// Contents are directories (existing or not) of which is wanted whether they
-	// hold anything.
+	// Contents lists directories (existing or not) to check for content.
 	Contents []string `json:"contents,omitempty"`
-	// Units are names of units whose state is wanted, if they are there.
+	// Units lists units whose state is reported, if they exist.
 	Units []string `json:"units,omitempty"`
-	// Reach are "host:port" to connect to.
+	// Reach lists "host:port" addresses to connect to.
 	Reach []string `json:"reach,omitempty"`
 }
 
-// Status is the outcome of a check or apply.
+// Status is the result of a check or an apply.
 type Status string
 
-// The outcomes.
+// The values of Status.
 const (
-	Unchanged Status = "unchanged" // the host is as described
+	Unchanged Status = "unchanged" // the host is in the described state
 	Changed   Status = "changed"   // check: would change; apply: has changed
 	Failed    Status = "failed"
 )
 
-// A Result is what a check or an apply of one operation found or did.
+// A Result is the result of a check or an apply of one operation.
 type Result struct {
 	Kind   Kind   `json:"kind"`
 	Target string `json:"target"`
 	Status Status `json:"status"`
-	// Summary is one line for people: "create", "restart: config.toml
-	// changed", "not checkable: always runs".
+	// Summary is one line for people: "create", "restart: config.toml changed", "cannot
+	// be checked: always runs".
 	Summary string `json:"summary,omitempty"`
 	// Diff is a unified diff of text that is not secret, at most 64 KiB.
 	Diff string `json:"diff,omitempty"`
-	// Output is what the operation answers with (ReadFile, Facts, Exec).
+	// Output is the answer of the operation (ReadFile, Facts, Exec).
 	Output  []byte `json:"output,omitempty"`
 	Missing bool   `json:"missing,omitempty"`
-	// Secret says that Output must not be recorded.
+	// Secret reports whether Output must not be saved.
 	Secret bool   `json:"secret,omitempty"`
 	Error  *Error `json:"error,omitempty"`
 }
 
-// An Error is a failed operation, in words for people.
+// An Error describes a failed operation for people.
 type Error struct {
 	// Reason is a stable word: "DiskFull", "CommandFailed", "Timeout",
 	// "Interrupted", "Fenced", "BlobCorrupt", "Internal"…
@@ -246,28 +242,28 @@ type Error struct {
 	Message string `json:"message"`
 	// Detail is evidence, such as the last lines of a program's stderr.
 	Detail string `json:"detail,omitempty"`
-	// ExitCode is the program's, where one ran.
+	// ExitCode is the exit code of the program, if one ran.
 	ExitCode int `json:"exitCode,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// IDLedgerLost is the reason why a host that was changed cannot be put back:
-// its ledger is gone or damaged.
+// IDLedgerLost is the reason why a changed host cannot be restored: its ledger is missing
+// or damaged.
 const IDLedgerLost = "ledger-lost"
 
-// IDUnmanaged is the reason why what runs on a host is left alone: nothing on
-// the host says that it is ours.
+// IDUnmanaged is the reason why Slipway does not change what runs on a host: the host has
+// no sign that Slipway installed it.
 const IDUnmanaged = "host-unmanaged"
 
-// IDFenceUnreadable is the reason why nothing is changed on a host: it does not know
-// any more which managers were displaced.
+// IDFenceUnreadable is the reason why nothing is changed on a host: the host no longer
+// knows which managers it must reject.
 const IDFenceUnreadable = "fence-unreadable"
 
-// Bool is for the optional fields of Unit.
+// Bool returns a pointer to v, for the optional fields of Unit.
 func Bool(v bool) *bool { return &v }
 
-// The vocabulary.
+// The kinds.
 const (
 	KindFile          Kind = "file"
 	KindDir           Kind = "dir"
@@ -355,8 +351,8 @@ func (o EtcdMember) Target() string  { return o.Name }
 func (o Certificate) Target() string { return o.Cert }
 func (o PodHosts) Target() string    { return o.Name }
 
-// A List is operations in order; it travels as JSON with each operation's
-// kind beside it.
+// A List is a list of operations in order. In JSON, each operation has its kind next to
+// it.
 type List []Op
 
 type envelope struct {
@@ -377,8 +373,8 @@ func (l List) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON decodes what MarshalJSON made. An unknown kind or field is an
-// error: the other end is of another version.
+// UnmarshalJSON decodes the output of MarshalJSON. An unknown kind or field is an error:
+// the other end has another version.
 func (l *List) UnmarshalJSON(data []byte) error {
 	var in []envelope
 	if err := json.Unmarshal(data, &in); err != nil {
@@ -467,8 +463,8 @@ func decode[T Op](raw json.RawMessage) (Op, error) {
 	return o, nil
 }
 
-// DependsOn answers the files whose content an operation acts upon, so that
-// a plan knows what an earlier change to one of them brings about.
+// DependsOn returns the files whose content an operation depends on, so that a plan can
+// show the consequences of an earlier change.
 func DependsOn(o Op) []string {
 	switch o := o.(type) {
 	case Exec:
@@ -479,14 +475,14 @@ func DependsOn(o Op) []string {
 		return o.RestartOn
 	case Absent:
 		return []string{o.Path}
-	case File: // what an operation before makes another is put right by it
+	case File: // a change by an earlier operation is repaired by it
 		return []string{o.Path}
 	case PodRestart:
 		return o.Files
 	case Reload:
 		return []string{o.File}
 	case Renewal:
-		if o.Due == DueForeign { // else what its authority signs is as good as it was
+		if o.Due == DueForeign { // else the certificates that its CA signs are as good as before
 			return []string{o.CA}
 		}
 	}

@@ -1,12 +1,11 @@
 package op
 
-// PodHosts has pods of the host's own network know a name as the hosts file
-// does. A kubelet gives each of them a copy when it starts; from then on the
-// copy is nobody's. It is written in place, as the kubelet would if the pod
-// started now, so that nothing need be started anew: programs read the file
-// again when they look a name up.
+// PodHosts updates a name in the hosts files of pods in the host network. A kubelet
+// copies the hosts file of the host for each of these pods at their start, and never
+// updates the copy. PodHosts writes the copy in place, as the kubelet would write it now,
+// so that no pod must restart: programs read the file again for each lookup.
 type PodHosts struct {
 	Name string `json:"name"`
-	// Address is what the hosts file has for it, "" if nothing.
+	// Address is the address in the hosts file, "" if it has none.
 	Address string `json:"address,omitempty"`
 }

@@ -10,8 +10,8 @@ type ProxyChanges struct{}
 type ProxyCounters struct {
 	// Received is the number of changes of EndpointSlices that it has received.
 	Received float64 `json:"received"`
-	// Pending is the number of these that no synchronization of its rules has
-	// picked up.
+	// Pending is the number of these changes that no synchronization of its rules has
+	// included yet.
 	Pending float64 `json:"pending"`
 }
 

@@ -1,41 +1,41 @@
 package op
 
-// A RegistryClient is how a host speaks to a registry: over TLS, and with a login.
+// A RegistryClient configures how a host connects to a registry: over TLS, with a login.
 type RegistryClient struct {
-	// Address is where it is reached, host:port, and Name what its certificate has
-	// to say.
+	// Address is its address, host:port, and Name the name that its certificate must
+	// have.
 	Address string `json:"address"`
 	Name    string `json:"name"`
-	// CAFile has the authorities that are trusted; "" are those of the host.
+	// CAFile has the trusted CAs; "" means the CAs of the host.
 	CAFile   string `json:"caFile,omitempty"`
 	Username string `json:"username"`
 	// Password is a secret.
 	Password []byte `json:"password"`
 }
 
-// RegistryServes waits until a registry lets in whoever has the login, and nobody
-// else.
+// RegistryServes waits until a registry accepts the login, and rejects requests without
+// it.
 type RegistryServes struct {
 	RegistryClient
 	TimeoutSeconds int `json:"timeoutSeconds"`
 }
 
-// PushImages has images in a registry: what it has already is not sent again, and
-// what else is there stays.
+// PushImages pushes images to a registry. It does not send content that the registry has,
+// and removes nothing.
 type PushImages struct {
 	RegistryClient
 	Images []PushedImage `json:"images"`
 }
 
-// A PushedImage is one that a registry has under a name.
+// A PushedImage is an image with a name in a registry.
 type PushedImage struct {
-	// Repository is where: "registry.k8s.io/pause". Tag is its name there, if it has
-	// one besides its digest.
+	// Repository is the full name: "registry.k8s.io/pause". Tag is its tag, if it has one
+	// in addition to its digest.
 	Repository string `json:"repository"`
 	Tag        string `json:"tag,omitempty"`
-	// Index lists Platforms, in the form of an OCI image index.
+	// Index lists Platforms, as an OCI image index.
 	Index []byte `json:"index"`
-	// Platforms are the image for each architecture.
+	// Platforms has the image for each architecture.
 	Platforms []Image `json:"platforms"`
 }
 
@@ -45,8 +45,8 @@ const (
 	KindPushImages     Kind = "push-images"
 )
 
-// ReasonRegistryLogin is that of a registry which does not take the login, or lets
-// in whoever has none.
+// ReasonRegistryLogin is the reason if a registry rejects the login, or accepts requests
+// without it.
 const ReasonRegistryLogin = "RegistryLogin"
 
 // Kind is KindRegistryServes.

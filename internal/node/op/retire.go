@@ -1,14 +1,14 @@
 package op
 
-// Retire lets go what earlier bundles have brought to a host: images that were
-// imported by ImportImages and no others, and content of the blob store. containerd's
-// images lose their pin, so that the kubelet removes them when it needs room. Docker
-// keeps images for ever, and so they are removed, but for those that a container uses.
+// Retire prunes content of earlier bundles from a host: only images that ImportImages
+// imported, and content of the blob store. Images in containerd lose their pin, so that
+// the kubelet removes them when it needs space. Docker keeps images for ever, so they are
+// removed, except those that a container uses.
 type Retire struct {
-	// Images are the names of those that stay as they are.
+	// Images lists the names of images to keep.
 	Images []string `json:"images,omitempty"`
 	Docker bool     `json:"docker,omitempty"`
-	// Blobs are the digests of those that stay.
+	// Blobs lists the digests of blobs to keep.
 	Blobs []string `json:"blobs,omitempty"`
 }
 
@@ -18,5 +18,5 @@ const KindRetire Kind = "retire"
 // Kind is KindRetire.
 func (Retire) Kind() Kind { return KindRetire }
 
-// Target says whose things are let go.
+// Target names the owner of the content.
 func (Retire) Target() string { return "earlier bundles" }

@@ -1,19 +1,18 @@
 package op
 
-// Serving is what a host goes on doing, whatever the operations before it in a
-// list change: what answered before the first of them changed something must
-// answer after the last, each within its time. What did not answer is nobody's to
-// wait for.
+// Serving checks that a host still serves after the earlier operations of a list:
+// everything that responded before the first change must respond after the last change,
+// each within its timeout. Slipway does not wait for something that did not respond
+// before.
 type Serving struct {
-	// Name is the step whose changes are meant: "os.kernel".
+	// Name is the step with the changes: "os.kernel".
 	Name  string `json:"name"`
 	Waits []Wait `json:"waits"`
-	// SettleSeconds is for how long changes are left to show before anybody is
-	// asked.
+	// SettleSeconds is the time for changes to take effect before the first check.
 	SettleSeconds int `json:"settleSeconds,omitempty"`
 }
 
-// KindServing is what a host goes on doing.
+// KindServing is the kind of Serving.
 const KindServing Kind = "serving"
 
 // Kind is KindServing.

@@ -2,56 +2,54 @@ package op
 
 import "time"
 
-// Self is the node helper's own program at Path, for units that run it when no
-// manager is there. Another version of it is another program.
+// Self installs the program of the node helper at Path, for units that run it without a
+// manager. Another version has different content.
 type Self struct {
 	Path string `json:"path"`
 }
 
-// KindSelf is the helper's program.
+// KindSelf is the kind of Self.
 const KindSelf Kind = "helper"
 
 // Kind is KindSelf.
 func (Self) Kind() Kind { return KindSelf }
 
-// Target is where the program is.
+// Target is the path of the program.
 func (o Self) Target() string { return o.Path }
 
-// An AutoRenewal is what a host renews by itself, when it is due.
+// An AutoRenewal lists what a host renews automatically when it is due.
 type AutoRenewal struct {
 	Cluster string `json:"cluster"`
-	// Ops are renewals, in this order, and restarts of what reads them when it
-	// starts.
+	// Ops lists renewals, in this order, and restarts of programs that read the
+	// certificates at their start.
 	Ops List `json:"ops"`
-	// Serves is what the host itself serves when all is well with it: waited for
-	// after something was renewed, if it answered before.
+	// Serves lists what the host serves when it is healthy. After a renewal, Slipway
+	// waits for it if it responded before.
 	Serves List `json:"serves,omitempty"`
-	// Peers are URLs of the API servers of other hosts, and Own that of this
-	// one. When one of them does not answer and another does, only what has no
-	// time left to wait is renewed.
+	// Peers are URLs of the API servers on other hosts, and Own the URL of the one on
+	// this host. If one of them does not respond and another does, only certificates that
+	// cannot wait are renewed.
 	Own   string   `json:"own,omitempty"`
 	Peers []string `json:"peers,omitempty"`
 }
 
-// An AutoOutcome is what came of the latest look that a host took at its own
-// certificates.
+// An AutoOutcome is the result of the host's latest check of its own certificates.
 type AutoOutcome struct {
 	At     time.Time  `json:"at"`
 	Result AutoResult `json:"result"`
-	// Message is why, if it is not AutoNothing or AutoRenewed.
+	// Message is the reason for a result other than AutoNothing or AutoRenewed.
 	Message string `json:"message,omitempty"`
-	// Renewed are the files that were renewed when that was last so, and
-	// RenewedAt is when.
+	// Renewed lists the files of the last renewal, and RenewedAt is its time.
 	Renewed   []string  `json:"renewed,omitempty"`
 	RenewedAt time.Time `json:"renewedAt,omitzero"`
 }
 
-// AutoResult is such an outcome in one word.
+// AutoResult is the result in one word.
 type AutoResult string
 
 // The results.
 const (
-	// AutoBegun is found when it was cut off, and is gone on with.
+	// AutoBegun means that a renewal was interrupted; the next run continues it.
 	AutoBegun     AutoResult = "begun"
 	AutoNothing   AutoResult = "nothing-due"
 	AutoRenewed   AutoResult = "renewed"
@@ -59,23 +57,23 @@ const (
 	AutoFailed    AutoResult = "failed"
 )
 
-// AutoOutcomeFile is where a host keeps it.
+// AutoOutcomeFile is the file in which a host stores the result.
 const AutoOutcomeFile = "/var/lib/slipway/renewal.json"
 
-// An AutoApproval is how a control plane approves, with no manager there, what
-// kubelets of the cluster ask for when they renew their serving certificates.
+// An AutoApproval configures how a control plane approves, without a manager, the
+// requests of the cluster's kubelets for new serving certificates.
 type AutoApproval struct {
-	// Get is the command that prints something of the API, and Put the one that
-	// replaces it. The last argument of both ends with the path of all requests: a
-	// query, or the path of one request, is added to it.
+	// Get is the command that reads from the API, and Put the command that replaces an
+	// object. The last argument of both is the start of the path of all requests; a
+	// query, or the rest of the path of one request, is appended.
 	Get []string `json:"get"`
 	Put []string `json:"put"`
-	// Kubelets are all kubelets of the cluster.
+	// Kubelets lists all kubelets of the cluster.
 	Kubelets []KubeletIdentity `json:"kubelets"`
 }
 
-// A KubeletIdentity is what a kubelet may have certified: the name of its node,
-// which is also the host's name, and IP addresses.
+// A KubeletIdentity has the names that a kubelet can have certified: the name of its
+// node, which is also the host name, and IP addresses.
 type KubeletIdentity struct {
 	Name      string   `json:"name"`
 	Addresses []string `json:"addresses"`
