@@ -6,7 +6,7 @@ import (
 	"slipway.dev/slipway/internal/exact"
 )
 
-// Arguments and paths may have bytes that are not UTF-8, and come to hosts as they are.
+// Arguments and paths can contain bytes that are not UTF-8. They reach hosts unchanged.
 
 type plainCommand Command
 
@@ -15,12 +15,12 @@ type exactCommand struct {
 	Argv []exact.Text `json:"argv,omitempty"`
 }
 
-// MarshalJSON is that of json.Marshaler.
+// MarshalJSON implements json.Marshaler.
 func (c Command) MarshalJSON() ([]byte, error) {
 	return json.Marshal(exactCommand{(*plainCommand)(&c), exact.Texts(c.Argv)})
 }
 
-// UnmarshalJSON is that of json.Unmarshaler.
+// UnmarshalJSON implements json.Unmarshaler.
 func (c *Command) UnmarshalJSON(raw []byte) error {
 	e := exactCommand{plainCommand: (*plainCommand)(c)}
 	err := json.Unmarshal(raw, &e)
@@ -35,12 +35,12 @@ type exactCopy struct {
 	Path exact.Text `json:"path,omitempty"`
 }
 
-// MarshalJSON is that of json.Marshaler.
+// MarshalJSON implements json.Marshaler.
 func (c Copy) MarshalJSON() ([]byte, error) {
 	return json.Marshal(exactCopy{(*plainCopy)(&c), exact.Text(c.Path)})
 }
 
-// UnmarshalJSON is that of json.Unmarshaler.
+// UnmarshalJSON implements json.Unmarshaler.
 func (c *Copy) UnmarshalJSON(raw []byte) error {
 	e := exactCopy{plainCopy: (*plainCopy)(c)}
 	err := json.Unmarshal(raw, &e)

@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// Options are for connecting to hosts. The zero value works.
+// Options configure the connections to hosts. The zero value works.
 type Options struct {
-	// Blobs is content that hosts may ask for.
+	// Blobs has the content that hosts can request.
 	Blobs Blobs
-	// KnownHosts is the file that host keys seen first are kept in;
-	// without it an unknown host key is refused.
+	// KnownHosts is the file in which new host keys are saved; without it, an unknown
+	// host key is an error.
 	KnownHosts string
-	// Home is the user's home, for ~/.ssh and "~" in paths; "" is that of
-	// the process's user.
+	// Home is the home directory of the user, for ~/.ssh and "~" in paths; "" is the home
+	// of the process's user.
 	Home string
-	// Timeout is for each step of connecting: the dialling, the login, an
-	// answer of the host. 0 is 30 s.
+	// Timeout limits each step of a connection: the dial, the login, an answer of the
+	// host. 0 means 30 s.
 	Timeout time.Duration
-	// Reconnect is how long a broken connection is dialled again. 0 is two
-	// minutes, negative never.
+	// Reconnect limits how long a lost connection is dialled again. 0 means two minutes,
+	// a negative value never.
 	Reconnect time.Duration
-	// Log takes what helps to find out why a connection fails.
+	// Log receives details that help to find out why a connection fails.
 	Log *slog.Logger
 }
 
-// WithDefaults fills in what was left out.
+// WithDefaults fills in defaults for missing options.
 func (o Options) WithDefaults() Options {
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second

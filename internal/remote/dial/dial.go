@@ -1,4 +1,4 @@
-// Package dial chooses the way to a host: SSH, or none where the host is this
+// Package dial selects the connection to a host: SSH, or none if the host is this
 // machine.
 package dial
 
@@ -19,15 +19,14 @@ type Dialer struct {
 	Local local.Dialer
 }
 
-// New makes a Dialer whose hosts get the helper that find gives; nil is the
-// embedded one.
+// New returns a Dialer that gets the helper from find; nil means the embedded helper.
 func New(find func(arch string) (embedded.Helper, error)) *Dialer {
 	return &Dialer{SSH: sshx.Dialer{Helper: find}, Local: local.Dialer{Helper: find}}
 }
 
-// Connect gives a connection to host with its helper running; it is a
-// remote.Locker, too. host.SSH is merged with the cluster's already. Errors
-// are *remote.Error, or that of ctx.
+// Connect returns a connection to host with its helper running; it is also a
+// remote.Locker. host.SSH must be merged with the settings of the cluster. Errors are
+// *remote.Error, or the error of ctx.
 func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Options) (remote.Host, error) {
 	if IsLocal(host) {
 		return d.Local.Connect(ctx, host, opts)
@@ -35,7 +34,7 @@ func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Op
 	return d.SSH.Connect(ctx, host, opts)
 }
 
-// Shell is a login shell on host; on this machine, it is refused.
+// Shell starts a login shell on host; for this machine, it returns an error.
 func (d *Dialer) Shell(ctx context.Context, host v1alpha1.Host, sh remote.Shell, opts remote.Options) (int, error) {
 	if IsLocal(host) {
 		return 0, &remote.Error{Host: host.Name, Reason: remote.NoShell, Cause: host.Name + " is this machine, so it has no SSH login", Remedy: "run the command directly in this shell"}
@@ -51,9 +50,9 @@ func (d *Dialer) Login(host v1alpha1.Host, opts remote.Options) (remote.Login, e
 	return d.SSH.Login(host, opts)
 }
 
-// IsLocal says that the host is this machine and reached without SSH: it is
-// called localhost, or has a loopback address and nothing is said about how to
-// log in. A port other than SSH's own always means SSH.
+// IsLocal reports whether the host is this machine, reached without SSH: its address is
+// localhost, or a loopback address without login settings. A port other than the SSH port
+// always means SSH.
 func IsLocal(host v1alpha1.Host) bool {
 	s := host.SSH
 	if s.Port != 0 && s.Port != 22 {

@@ -5,5 +5,5 @@ import (
 	"syscall"
 )
 
-// detach gives the program a session of its own.
+// detach starts the program in a separate session.
 func detach(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }

@@ -27,16 +27,14 @@ import (
 
 // A Dialer starts helpers on this machine. The zero value works.
 type Dialer struct {
-	// Helper gives the node helper for an architecture; nil is the
-	// embedded one.
+	// Helper returns the node helper for an architecture; nil means the embedded helper.
 	Helper func(arch string) (embedded.Helper, error)
-	// Dirs are where the helper's program may be put for its start; nil is
-	// /run, /var/tmp, /tmp and /root.
+	// Dirs lists directories for the start of the helper; nil means /run, /var/tmp, /tmp
+	// and /root.
 	Dirs []string
 }
 
-// Connect starts the node helper for host, which is this machine. It wants
-// root.
+// Connect starts the node helper for host, which is this machine. It needs root.
 func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Options) (remote.Host, error) {
 	opts = opts.WithDefaults()
 	fail := func(reason remote.Reason, cause, remedy string) error {
@@ -108,7 +106,7 @@ func (d *Dialer) start(ctx context.Context, h embedded.Helper) (*child, error) {
 
 func startIn(ctx context.Context, parent string, h embedded.Helper) (*child, error) {
 	var word [6]byte
-	_, _ = rand.Read(word[:]) // never fails: crypto/rand promises it
+	_, _ = rand.Read(word[:]) // never fails: crypto/rand guarantees it
 	dir := filepath.Join(parent, ".slipway-"+hex.EncodeToString(word[:]))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
@@ -145,7 +143,7 @@ func unpack(path string, h embedded.Helper) error {
 	return errors.Join(err, f.Close())
 }
 
-// child is a helper that runs, spoken to through pipes.
+// child is a running helper, connected through pipes.
 type child struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
@@ -155,9 +153,9 @@ type child struct {
 	once   sync.Once
 }
 
-// spawn starts the helper in a session of its own, so that a Ctrl-C in the
-// terminal reaches the manager alone. Nothing of the environment goes along. ctx
-// ends it at once; Close gives it time.
+// spawn starts the helper in a separate session, so that Ctrl-C in the terminal reaches
+// only the manager. The helper gets no environment. When ctx ends, it is killed at once;
+// Close gives it time.
 func spawn(ctx context.Context, path, dir string) (*child, error) {
 	c := &child{cmd: exec.CommandContext(ctx, path, "serve", dir), stderr: &head{}, dir: dir}
 	c.cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
@@ -179,20 +177,20 @@ func spawn(ctx context.Context, path, dir string) (*child, error) {
 func (c *child) Read(p []byte) (int, error)  { return c.out.Read(p) }
 func (c *child) Write(p []byte) (int, error) { return c.in.Write(p) }
 
-// endGrace is how long a helper may take to end after its input has ended: it
-// gives its own work ten seconds.
+// endGrace is the time for a helper to exit after its input has ended: it gives its own
+// work ten seconds.
 const endGrace = 15 * time.Second
 
-// Close ends the helper's input, at which it ends, and waits for it.
+// Close closes the helper's input, which makes it exit, and waits for it.
 func (c *child) Close() error {
 	c.once.Do(func() {
 		_ = c.in.Close()
 		_ = c.out.Close()
 		t := time.AfterFunc(endGrace, func() { _ = c.cmd.Process.Kill() })
 		defer t.Stop()
-		_ = c.cmd.Wait() // its exit status says nothing more
+		_ = c.cmd.Wait() // its exit status is not needed
 		if _, err := os.Stat(c.dir); !errors.Is(err, fs.ErrNotExist) {
-			_ = os.RemoveAll(c.dir) // a helper that did not come to it
+			_ = os.RemoveAll(c.dir) // for a helper that did not remove it
 		}
 	})
 	return nil
@@ -205,7 +203,7 @@ func (c *child) said() string {
 	return ""
 }
 
-// head keeps the beginning of what is written to it.
+// head keeps the start of the data written to it.
 type head struct {
 	mu sync.Mutex
 	b  []byte

@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// Helper packs a program that is none, for played hosts.
+// Helper packs a file that is not a program, for simulated hosts.
 func Helper(t testing.TB) func(arch string) (embedded.Helper, error) {
 	t.Helper()
 	return Packed(t, []byte("not a program"))
@@ -33,8 +33,8 @@ func Packed(t testing.TB, program []byte) func(arch string) (embedded.Helper, er
 	}
 }
 
-// Pipe is a host called name that is served by handler over the real wire,
-// without SSH. It ends with the test.
+// Pipe returns a host with this name that handler serves over the real protocol, without
+// SSH. It ends with the test.
 func Pipe(t testing.TB, name string, handler func(wire.Fetcher) wire.Handler, blobs remote.Blobs) *wire.Client {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -56,8 +56,8 @@ func Pipe(t testing.TB, name string, handler func(wire.Fetcher) wire.Handler, bl
 	return c
 }
 
-// Handler is a wire.Handler made of functions; a call without one is answered
-// as a mistake of the test.
+// Handler is a wire.Handler built from functions; a call without a function is reported
+// as an error of the test.
 type Handler struct {
 	OnCheck func(ctx context.Context, ops op.List) []op.Result
 	OnApply func(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result

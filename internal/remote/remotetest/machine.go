@@ -17,38 +17,37 @@ import (
 	"slipway.dev/slipway/internal/node/wire"
 )
 
-// A Machine is a played host: it answers the bootstrap as a real one would,
-// and its helper is Handler.
+// A Machine is a simulated host: it answers the bootstrap as a real host would, and its
+// helper is Handler.
 type Machine struct {
-	// Handler does what the manager asks for.
+	// Handler handles the requests of the manager.
 	Handler func(wire.Fetcher) wire.Handler
-	Arch    string // as uname -m says; "" is x86_64
+	Arch    string // the output of uname -m; "" is x86_64
 	// Plain hosts have no gzip.
 	Plain bool
-	// Answer, if not "", comes instead of taking or starting the helper:
-	// "noexec", "broken", "corrupt".
+	// Answer, if not "", replaces the start of the helper: "noexec", "broken", "corrupt".
 	Answer string
-	// Kept counts what a real host would keep.
+	// Kept stores the state that a real host would keep.
 	Kept *Kept
 }
 
-// Kept is what a played host remembers.
+// Kept is the state of a simulated host.
 type Kept struct {
 	mu      sync.Mutex
-	helper  string // digest, once one was taken and KeepHelper is set
+	helper  string // digest of the stored helper, if KeepHelper is set
 	uploads int
-	// KeepHelper is a managed host: a helper is sent once.
+	// KeepHelper simulates a managed host, to which a helper is sent only once.
 	KeepHelper bool
 }
 
-// Uploads is how many helpers were sent.
+// Uploads returns how many helpers were sent.
 func (k *Kept) Uploads() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.uploads
 }
 
-// play is the host's half of the bootstrap.
+// play is the host side of the bootstrap.
 func (m Machine) play(ctx context.Context, user User, tty bool, ch ssh.Channel) uint32 {
 	stop := context.AfterFunc(ctx, func() { _ = ch.Close() })
 	defer stop()
@@ -83,7 +82,7 @@ func (m Machine) play(ctx context.Context, user User, tty bool, ch ssh.Channel) 
 	return 0
 }
 
-// admit is sudo.
+// admit simulates sudo.
 func (s Sudo) admit(mode, prompt string, tty bool, in *bufio.Reader, out io.Writer) bool {
 	switch {
 	case s.Missing:
@@ -116,7 +115,7 @@ func (s Sudo) admit(mode, prompt string, tty bool, in *bufio.Reader, out io.Writ
 	return false
 }
 
-// take gets the helper and serves as it.
+// take receives the helper and serves in its place.
 func (m Machine) take(ctx context.Context, token string, in *bufio.Reader, ch ssh.Channel) bool {
 	arch := m.Arch
 	if arch == "" {
@@ -160,7 +159,7 @@ type channel struct {
 
 func (c channel) Read(p []byte) (int, error) { return c.Reader.Read(p) }
 
-// receive reads a helper and answers its digest.
+// receive reads a helper and returns its digest.
 func receive(in *bufio.Reader, plain bool) (string, error) {
 	line, err := in.ReadString('\n')
 	if err != nil {

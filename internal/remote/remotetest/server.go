@@ -1,6 +1,5 @@
-// Package remotetest is an SSH server for tests: real on the wire, on
-// loopback, and made to misbehave. Commands are run by a real shell, or the
-// host behind it is played.
+// Package remotetest is an SSH server for tests on loopback, with the real protocol and
+// with configurable faults. Commands are run by a real shell, or the host is simulated.
 package remotetest
 
 import (
@@ -18,43 +17,42 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// A User may log in.
+// A User can log in.
 type User struct {
 	Name string // "root" is root
-	// Keys, certificates of CA, and Password let in.
+	// Keys, certificates of CA, and Password are accepted for the login.
 	Keys     []ssh.PublicKey
 	CA       ssh.PublicKey
 	Password string
 	Sudo     Sudo
 }
 
-// Sudo is what sudo does for a user of a played host.
+// Sudo configures sudo for a user of a simulated host.
 type Sudo struct {
 	Allowed    bool
-	Password   string // wanted, if not ""
+	Password   string // required, if not ""
 	RequireTTY bool
-	Missing    bool // there is no sudo
+	Missing    bool // sudo is not installed
 }
 
-// Config is a server and the host behind it.
+// Config configures a server and its host.
 type Config struct {
 	Users   []User
 	HostKey ssh.Signer // nil: a new one
-	// Shell runs commands; nil plays Machine.
+	// Shell runs commands; nil simulates Machine.
 	Shell   *Shell
 	Machine Machine
-	// Noise comes from the login shell before anything else.
+	// Noise is printed by the login shell before anything else.
 	Noise string
-	// MaxSessions bounds the sessions of one connection; 0 is no bound.
+	// MaxSessions limits the sessions of one connection; 0 means no limit.
 	MaxSessions int
-	// Interactive asks for passwords by keyboard-interactive alone.
+	// Interactive accepts passwords only through keyboard-interactive.
 	Interactive bool
-	// Deaf servers accept connections and say nothing.
+	// Deaf servers accept connections and send nothing.
 	Deaf bool
-	// CutAfter breaks the first connection when it has brought so many
-	// bytes; 0 is never.
+	// CutAfter closes the first connection after this many bytes; 0 means never.
 	CutAfter int64
-	// Slow is how many bytes a second a connection brings; 0 is no bound.
+	// Slow limits a connection to this many bytes a second; 0 means no limit.
 	Slow int
 }
 
@@ -107,45 +105,44 @@ func NewKey(t testing.TB) ssh.Signer {
 	return signer
 }
 
-// Host is how to reach the server; login settings are the caller's.
+// Host returns a host for this server; the caller sets the login.
 func (s *Server) Host(name string, login v1alpha1.SSH) v1alpha1.Host {
 	login.Port = s.port
 	return v1alpha1.Host{Name: name, Address: "127.0.0.1", SSH: login}
 }
 
-// Port is the server's.
+// Port returns the port of the server.
 func (s *Server) Port() int { return s.port }
 
-// Logins is how many logins have succeeded.
+// Logins returns the number of successful logins.
 func (s *Server) Logins() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.logins
 }
 
-// SetHostKey gives the server another key, for connections to come.
+// SetHostKey replaces the host key for new connections.
 func (s *Server) SetHostKey(key ssh.Signer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.key = key
 }
 
-// AddHostKey gives the server one more key, or a certificate of its key, for
-// connections to come.
+// AddHostKey adds a host key, or a certificate for the host key, for new connections.
 func (s *Server) AddHostKey(key ssh.Signer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.more = append(s.more, key)
 }
 
-// HostKey is the server's present key.
+// HostKey returns the current host key.
 func (s *Server) HostKey() ssh.PublicKey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.key.PublicKey()
 }
 
-// Cut breaks all connections.
+// Cut closes all connections.
 func (s *Server) Cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +151,7 @@ func (s *Server) Cut() {
 	}
 }
 
-// SetDown has the server hang up on new connections, or no longer.
+// SetDown makes the server close new connections at once, or accept them again.
 func (s *Server) SetDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +196,7 @@ func (s *Server) accept(ctx context.Context) {
 	}
 }
 
-// slow is a connection that brings few bytes a second.
+// slow is a slow connection.
 type slow struct {
 	net.Conn
 	end  <-chan struct{}
@@ -217,7 +214,7 @@ func (c *slow) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cutting is a connection that breaks after some bytes.
+// cutting is a connection that is closed after a number of bytes.
 type cutting struct {
 	net.Conn
 	left int64
@@ -247,7 +244,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	s.mu.Unlock()
 	sc, channels, requests, err := ssh.NewServerConn(conn, config)
 	if err != nil {
-		return // a login that was refused
+		return // a rejected login
 	}
 	s.mu.Lock()
 	s.logins++
@@ -284,7 +281,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 
 var errRefused = errors.New("refused")
 
-// auth is who gets in, and how.
+// auth configures the accepted logins.
 func (s *Server) auth() *ssh.ServerConfig {
 	config := &ssh.ServerConfig{}
 	config.PublicKeyCallback = func(c ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
@@ -324,7 +321,7 @@ func (s *Server) auth() *ssh.ServerConfig {
 	return config
 }
 
-// user finds who logs in.
+// user returns the user of a login.
 func (s *Server) user(name string) User {
 	for _, u := range s.config.Users {
 		if u.Name == name {

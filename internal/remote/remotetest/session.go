@@ -43,7 +43,7 @@ func (s *Server) session(ctx context.Context, user string, nc ssh.NewChannel) {
 	}
 }
 
-// exec carries out a command and answers its exit status.
+// exec runs a command and returns its exit status.
 func (s *Server) exec(ctx context.Context, user User, command string, tty bool, ch ssh.Channel) uint32 {
 	if _, err := io.WriteString(ch, s.config.Noise); err != nil {
 		return 1
@@ -54,7 +54,7 @@ func (s *Server) exec(ctx context.Context, user User, command string, tty bool, 
 	return s.config.Machine.play(ctx, user, tty, ch)
 }
 
-// forward is what a bastion does.
+// forward forwards a connection, as a bastion does.
 func forward(ctx context.Context, nc ssh.NewChannel) {
 	var to struct {
 		Host     string

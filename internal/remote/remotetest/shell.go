@@ -12,10 +12,10 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// A Shell runs commands for real, as the user who runs the test.
+// A Shell runs real commands, as the user who runs the test.
 type Shell struct {
 	Path string // "/bin/sh"
-	// Programs come before all others: name → text of a shell script.
+	// Programs have precedence over all others: name → text of a shell script.
 	Programs map[string]string
 }
 

@@ -1,6 +1,6 @@
-// Package session turns a login on a host into a running node helper, and
-// keeps it: it carries out the bootstrap over any transport that can start a
-// command, and dials again when a connection breaks.
+// Package session starts a node helper through a login on a host, and keeps it running:
+// it runs the bootstrap over any transport that can start a command, and reconnects after
+// a lost connection.
 package session
 
 import (
@@ -32,7 +32,7 @@ const Command = `sh -c 'if test -t 0; then stty raw -echo; fi; read -r a b m x y
 //go:embed bootstrap.sh
 var bootstrapFile string
 
-// bootstrap is bootstrap.sh as one line.
+// bootstrap returns bootstrap.sh as one line.
 func bootstrap() string {
 	var b strings.Builder
 	for line := range strings.Lines(bootstrapFile) {
@@ -43,41 +43,41 @@ func bootstrap() string {
 	return b.String()
 }
 
-// A Process is a command that runs on a host.
+// A Process is a running command on a host.
 type Process interface {
 	io.Writer // its standard input
-	// Stdout and Stderr are read concurrently. With a terminal there is
-	// no Stderr: it is nil or empty.
+	// Stdout and Stderr are read concurrently. With a terminal there is no Stderr: it is
+	// nil or empty.
 	Stdout() io.Reader
 	Stderr() io.Reader
-	// Close ends the process and everything that waits for it. It may be
-	// called more than once.
+	// Close stops the process and everything that waits for it. It can be called more
+	// than once.
 	Close() error
 }
 
 // A Starter runs a command through a login shell.
 type Starter interface {
-	// Start starts it; with tty on a terminal in raw mode.
+	// Start starts the command; with tty on a terminal in raw mode.
 	Start(ctx context.Context, command string, tty bool) (Process, error)
 }
 
-// Boot says how to start the helper.
+// Boot configures the start of the helper.
 type Boot struct {
-	Host string // its name, for errors
-	User string // who logs in, for errors
-	// Login is what ssh is given for the same login, for errors; "" is none.
+	Host string // name of the host, for errors
+	User string // user of the login, for errors
+	// Login is the arguments of ssh for the same login, for errors; "" if there are none.
 	Login string
-	Arch  string // what the host must be (GOARCH); "" is anything
-	// Sudo becomes root with sudo; SudoPassword, if known, answers it.
+	Arch  string // required GOARCH; "" accepts any
+	// Sudo uses sudo to become root; SudoPassword, if set, returns its password.
 	Sudo         bool
 	SudoPassword func() (string, error)
-	// Helper gives the program for an architecture.
+	// Helper returns the program for an architecture.
 	Helper func(arch string) (embedded.Helper, error)
-	// Timeout is for each answer of the host.
+	// Timeout limits each answer of the host.
 	Timeout time.Duration
 }
 
-// A Running is a helper that waits for the manager's hello.
+// A Running is a helper that waits for the hello message of the manager.
 type Running struct {
 	Process
 	out   *bufio.Reader
@@ -85,26 +85,26 @@ type Running struct {
 	heard *sync.WaitGroup
 }
 
-// Read reads what the helper says.
+// Read reads the output of the helper.
 func (r *Running) Read(p []byte) (int, error) { return r.out.Read(p) }
 
-// Close ends the helper.
+// Close stops the helper.
 func (r *Running) Close() error {
 	err := r.Process.Close()
 	r.heard.Wait()
 	return err
 }
 
-// ErrorOutput is the end of what the process wrote to its standard error.
+// ErrorOutput returns the end of the standard error of the process.
 func (r *Running) ErrorOutput() string { return r.tail.String() }
 
 const (
-	// maxNoise is how much a login shell may print that is not ours.
+	// maxNoise limits the output of a login shell before the first answer.
 	maxNoise = 256 << 10
 	maxTail  = 8 << 10
 )
 
-// Run carries out the bootstrap. Errors are *remote.Error.
+// Run runs the bootstrap. Errors are *remote.Error.
 func (b Boot) Run(ctx context.Context, starter Starter) (*Running, error) {
 	r, err := b.attempt(ctx, starter, false)
 	if errors.Is(err, errNeedsTTY) {
@@ -125,13 +125,13 @@ func (b Boot) attempt(ctx context.Context, starter Starter, tty bool) (*Running,
 	}
 	if err != nil {
 		_ = proc.Close()
-		d.heard.Wait() // what it said last is the reason
+		d.heard.Wait() // its last output is the reason
 		return nil, b.explain(ctx, d, err)
 	}
 	return r, nil
 }
 
-// talk is the manager's half of the dialogue.
+// talk is the manager side of the bootstrap.
 func (b Boot) talk(d *dialog, tty bool) (*Running, error) {
 	if err := b.becomeRoot(d, tty); err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (b Boot) talk(d *dialog, tty bool) (*Running, error) {
 		return nil, err
 	}
 	if word == "need" {
-		// A host that stops reading says why.
+		// A host that stops reading has sent the reason.
 		failed := d.upload(helper, rest)
 		if word, rest, err = d.answer(token); err != nil {
 			return nil, errors.Join(failed, err)
@@ -188,7 +188,7 @@ func (b Boot) becomeRoot(d *dialog, tty bool) error {
 			mode = "password"
 		}
 	}
-	// Tokens go in halves: a terminal that echoes cannot repeat them.
+	// Tokens are sent in halves, so that a terminal with echo cannot repeat them.
 	d.prompt = x + y
 	d.password = []byte(password + "\n")
 	if !tty {
@@ -210,7 +210,7 @@ func (b Boot) becomeRoot(d *dialog, tty bool) error {
 	return nil
 }
 
-// arch checks what the host says of itself: "Linux x86_64".
+// arch checks the system that the host reports: "Linux x86_64".
 func (b Boot) arch(rest string) (string, error) {
 	kernel, machine, _ := strings.Cut(rest, " ")
 	arch := map[string]string{"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}[machine]
@@ -226,14 +226,14 @@ func (b Boot) arch(rest string) (string, error) {
 	return arch, nil
 }
 
-// random is a token that nothing prints by chance.
+// random returns a token that no other output contains by chance.
 func random() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails: crypto/rand promises it
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand guarantees it
 	return hex.EncodeToString(b[:])
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of the data written to it.
 type tail struct {
 	mu sync.Mutex
 	b  []byte

@@ -22,27 +22,27 @@ var (
 	errNoise         = fmt.Errorf("the host sent more than %d KiB before its answer", maxNoise>>10)
 )
 
-// A dialog is the bootstrap's conversation with one process. Each step is
-// bounded in time, and what is skipped is bounded in size.
+// A dialog is the bootstrap with one process. Each step has a time limit, and skipped
+// output a size limit.
 type dialog struct {
 	proc    Process
 	out     *bufio.Reader
 	timeout time.Duration
 	timer   *time.Timer
-	stop    func() bool // ends the watch over the context
+	stop    func() bool // stops watching the context
 
-	prompt   string // of sudo
+	prompt   string // the prompt of sudo
 	password []byte
 
 	greeted bool // the login shell has started sh
-	noise   tail // the end of what was skipped
+	noise   tail // the end of the skipped output
 	tail    *tail
-	heard   sync.WaitGroup // whoever reads standard error
+	heard   sync.WaitGroup // the reader of standard error
 
 	mu    sync.Mutex
-	root  bool  // sudo has let us in
-	asked int   // how often sudo has asked
-	cause error // why the process was closed, if it was
+	root  bool  // sudo has given root privileges
+	asked int   // how often sudo has asked for the password
+	cause error // why the process was closed, if so
 }
 
 func newDialog(ctx context.Context, proc Process, timeout time.Duration) *dialog {
@@ -52,7 +52,7 @@ func newDialog(ctx context.Context, proc Process, timeout time.Duration) *dialog
 	return d
 }
 
-// abort ends the conversation; what waits in it then fails.
+// abort closes the process; pending reads and writes then fail.
 func (d *dialog) abort(cause error) {
 	d.mu.Lock()
 	if d.cause == nil {
@@ -62,7 +62,7 @@ func (d *dialog) abort(cause error) {
 	_ = d.proc.Close()
 }
 
-// finish ends the watching and answers why the process was closed, if so.
+// finish stops watching and returns why the process was closed, if so.
 func (d *dialog) finish() error {
 	d.timer.Stop()
 	d.stop()
@@ -78,8 +78,8 @@ func (d *dialog) say(text string) error {
 	return err
 }
 
-// watchStderr keeps the end of standard error, and answers sudo's prompt
-// there. It ends with the process.
+// watchStderr keeps the end of standard error, and answers the prompt of sudo there. It
+// ends with the process.
 func (d *dialog) watchStderr(answering bool) {
 	d.heard.Go(func() {
 		buf := make([]byte, 4096)
@@ -112,7 +112,7 @@ func (d *dialog) isRoot() bool {
 	return d.root
 }
 
-// answerPrompt gives sudo the password, once.
+// answerPrompt sends the password to sudo, once.
 func (d *dialog) answerPrompt() {
 	d.mu.Lock()
 	d.asked++
@@ -128,8 +128,8 @@ func (d *dialog) answerPrompt() {
 	}
 }
 
-// await skips what comes until token, and the rest of its line. With
-// prompting, sudo's prompt may come before.
+// await skips output up to token, and the rest of its line. With prompting, the prompt of
+// sudo can come before.
 func (d *dialog) await(token string, prompting bool) error {
 	var line []byte
 	for skipped := 0; skipped < maxNoise; skipped++ {
@@ -156,7 +156,7 @@ func (d *dialog) await(token string, prompting bool) error {
 	return errNoise
 }
 
-// line reads the rest of a line, of bounded length.
+// line reads the rest of a line, with a length limit.
 func (d *dialog) line() (string, error) {
 	b, err := d.out.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -165,7 +165,7 @@ func (d *dialog) line() (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// answer reads the next answer of the bootstrap: its word and what follows.
+// answer reads the next answer of the bootstrap: its first word and the rest.
 func (d *dialog) answer(token string) (word, rest string, err error) {
 	for skipped := 0; skipped < maxNoise; {
 		b, err := d.out.ReadSlice('\n')
@@ -183,10 +183,10 @@ func (d *dialog) answer(token string) (word, rest string, err error) {
 	return "", "", errNoise
 }
 
-// slowest is the slowest link that a helper is sent over, in bytes a second.
+// slowest is the slowest supported connection for sending a helper, in bytes a second.
 const slowest = 32 << 10
 
-// upload sends the helper, compressed if the host can take it so.
+// upload sends the helper, compressed if the host has gzip.
 func (d *dialog) upload(h embedded.Helper, how string) error {
 	packed := h.Packed()
 	content, size := io.Reader(packed), packed.Size()
@@ -204,7 +204,7 @@ func (d *dialog) upload(h embedded.Helper, how string) error {
 	for {
 		n, err := content.Read(buf)
 		if n > 0 {
-			// What is written may still wait in buffers on the way.
+			// Written data may still wait in buffers.
 			d.timer.Reset(d.timeout + time.Duration(size)*time.Second/slowest)
 			if _, err := d.proc.Write(buf[:n]); err != nil {
 				return err

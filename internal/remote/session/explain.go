@@ -13,7 +13,7 @@ func (b Boot) fail(reason remote.Reason, cause, remedy string, err error) *remot
 	return &remote.Error{Host: b.Host, Reason: reason, Cause: cause, Remedy: remedy, Err: err}
 }
 
-// refused is what the bootstrap on the host says when it cannot go on.
+// refused explains an error that the bootstrap on the host reported.
 func (b Boot) refused(word, rest string) *remote.Error {
 	switch word {
 	case "user":
@@ -32,7 +32,7 @@ func (b Boot) refused(word, rest string) *remote.Error {
 	return b.fail(remote.HelperFailed, fmt.Sprintf("the host sent an unexpected answer: %q", strings.TrimSpace(word+" "+rest)), "try again", nil)
 }
 
-// explain makes a *remote.Error of a conversation that broke off.
+// explain returns a *remote.Error for an interrupted bootstrap.
 func (b Boot) explain(ctx context.Context, d *dialog, err error) error {
 	var done *remote.Error
 	if errors.As(err, &done) {
@@ -60,7 +60,7 @@ func (b Boot) explain(ctx context.Context, d *dialog, err error) error {
 	return b.fail(remote.HelperFailed, b.ended("the bootstrap of the node helper", err)+quoted(said), "try again", err)
 }
 
-// tryShell is the command that shows whether a login shell runs commands.
+// tryShell returns the command that shows whether a login shell runs commands.
 func (b Boot) tryShell() string {
 	if b.Login == "" {
 		return "`sh -c 'echo works'`"
@@ -75,7 +75,7 @@ func (b Boot) ended(what string, err error) string {
 	return what + " ended early"
 }
 
-// quoted is the last line of what a host said.
+// quoted returns the last line of the host's output.
 func quoted(said string) string {
 	if said == "" {
 		return ""
@@ -88,7 +88,7 @@ func quoted(said string) string {
 	return ": " + last
 }
 
-// sudo explains why sudo did not let us in.
+// sudo explains why sudo did not give root privileges.
 func (b Boot) sudo(said string, err error) error {
 	has := func(s string) bool { return strings.Contains(said, s) }
 	switch {

@@ -14,25 +14,25 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// A Connector makes a connection to a host's helper. Errors are
-// *remote.Error, or that of ctx.
+// A Connector connects to the helper of a host. Errors are *remote.Error, or the error of
+// ctx.
 type Connector func(ctx context.Context) (*wire.Client, error)
 
-// maxLosses is how often one call may lose its connection: a helper that dies
-// of what it is asked to do must not be asked for ever. A connection that
-// held for longLived does not count.
+// maxLosses limits how often one call can lose its connection: a request that kills the
+// helper must not be repeated for ever. A connection that lasted for longLived does not
+// count.
 const (
 	maxLosses = 5
 	longLived = time.Minute
 )
 
-// Host is a remote.Host that dials again.
+// Host is a remote.Host that reconnects.
 type Host struct {
 	name    string
 	connect Connector
 	opts    remote.Options
 
-	// turn is held by whoever looks at or replaces what follows.
+	// turn is held while the following fields are read or replaced.
 	turn   chan struct{}
 	client *wire.Client
 	closed bool
@@ -47,8 +47,8 @@ var (
 	_ remote.Worker = (*Host)(nil)
 )
 
-// Open connects to a host for the first time and gives it as a remote.Host
-// and remote.Locker.
+// Open connects to a host for the first time and returns it as a remote.Host and
+// remote.Locker.
 func Open(ctx context.Context, name string, connect Connector, opts remote.Options) (*Host, error) {
 	client, err := connect(ctx)
 	if err != nil {
@@ -60,10 +60,10 @@ func Open(ctx context.Context, name string, connect Connector, opts remote.Optio
 	}, nil
 }
 
-// Name is the host's name.
+// Name returns the name of the host.
 func (h *Host) Name() string { return h.name }
 
-// Check is that of remote.Host.
+// Check implements remote.Host.
 func (h *Host) Check(ctx context.Context, ops op.List) ([]op.Result, error) {
 	var out []op.Result
 	err := h.call(ctx, func(c *wire.Client, _ bool) (err error) {
@@ -73,9 +73,9 @@ func (h *Host) Check(ctx context.Context, ops op.List) ([]op.Result, error) {
 	return out, err
 }
 
-// Apply is that of remote.Host. A batch whose connection broke starts again
-// at its first operation: each is checked before it is applied, so what was
-// done is found done, and a step that went on alone is attached to.
+// Apply implements remote.Host. After a lost connection, the batch starts again at its
+// first operation. Each operation is checked before it is applied, so a completed
+// operation is unchanged, and Slipway attaches to a step that continued on the host.
 func (h *Host) Apply(ctx context.Context, b remote.Batch, sink func(remote.Progress)) ([]op.Result, error) {
 	var out []op.Result
 	err := h.call(ctx, func(c *wire.Client, _ bool) (err error) {
@@ -85,8 +85,8 @@ func (h *Host) Apply(ctx context.Context, b remote.Batch, sink func(remote.Progr
 	return out, err
 }
 
-// DialContext is that of remote.Host. A connection that was open when the
-// session broke is broken, too.
+// DialContext implements remote.Host. If the session is lost, its open connections are
+// lost as well.
 func (h *Host) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	var out net.Conn
 	err := h.call(ctx, func(c *wire.Client, _ bool) (err error) {
@@ -96,7 +96,7 @@ func (h *Host) DialContext(ctx context.Context, network, address string) (net.Co
 	return out, err
 }
 
-// ReadLock is that of remote.Locker, and so are the next three.
+// ReadLock implements remote.Locker, and so do the next three methods.
 func (h *Host) ReadLock(ctx context.Context) (remote.LockState, error) {
 	var out remote.LockState
 	err := h.call(ctx, func(c *wire.Client, _ bool) (err error) {
@@ -106,7 +106,7 @@ func (h *Host) ReadLock(ctx context.Context) (remote.LockState, error) {
 	return out, err
 }
 
-// TakeLock finds a lock it has taken already when the answer to that was lost.
+// TakeLock recognizes a lock that it has already taken if the answer was lost.
 func (h *Host) TakeLock(ctx context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
 	var out remote.LockState
 	var taken bool
@@ -133,8 +133,7 @@ func (h *Host) ReleaseLock(ctx context.Context, l remote.Lock) error {
 	return h.call(ctx, func(c *wire.Client, _ bool) error { return c.ReleaseLock(ctx, l) })
 }
 
-// Run is that of remote.Worker: it is not tried again, since the program may
-// have run.
+// Run implements remote.Worker. It is not repeated, because the program may have run.
 func (h *Host) Run(ctx context.Context, c remote.Command, in io.Reader, out, errw io.Writer) (int, error) {
 	client, err := h.current(ctx)
 	if err != nil {
@@ -144,8 +143,8 @@ func (h *Host) Run(ctx context.Context, c remote.Command, in io.Reader, out, err
 	return code, h.broken(ctx, err)
 }
 
-// OpenCopy is that of remote.Worker. A conversation that was open when the
-// session broke is broken, too.
+// OpenCopy implements remote.Worker. If the session is lost, its open copies are lost as
+// well.
 func (h *Host) OpenCopy(ctx context.Context, c remote.Copy) (net.Conn, error) {
 	var out net.Conn
 	err := h.call(ctx, func(cl *wire.Client, _ bool) (err error) {
@@ -155,7 +154,7 @@ func (h *Host) OpenCopy(ctx context.Context, c remote.Copy) (net.Conn, error) {
 	return out, err
 }
 
-// broken puts a lost connection into words; other errors pass.
+// broken describes a lost connection; other errors are returned unchanged.
 func (h *Host) broken(ctx context.Context, err error) error {
 	var lost *wire.LostError
 	switch {
@@ -167,7 +166,7 @@ func (h *Host) broken(ctx context.Context, err error) error {
 	return h.lost(err)
 }
 
-// Close ends the helper and the connection.
+// Close stops the helper and closes the connection.
 func (h *Host) Close() error {
 	h.leave.Do(func() { close(h.done) })
 	h.turn <- struct{}{}
@@ -179,7 +178,7 @@ func (h *Host) Close() error {
 	return h.client.Close()
 }
 
-// closing says that Close was called.
+// closing reports whether Close was called.
 func (h *Host) closing() bool {
 	select {
 	case <-h.done:
@@ -189,8 +188,8 @@ func (h *Host) closing() bool {
 	}
 }
 
-// call makes one call, on a new connection if the present one breaks. again
-// says that an earlier attempt may have been carried out.
+// call makes one call, on a new connection if the current one is lost. again reports
+// whether an earlier attempt may have been executed.
 func (h *Host) call(ctx context.Context, do func(c *wire.Client, again bool) error) error {
 	again := false
 	for losses := 0; ; {
@@ -221,7 +220,7 @@ func (h *Host) call(ctx context.Context, do func(c *wire.Client, again bool) err
 	}
 }
 
-// mismatch puts a breach of the protocol into words; other errors pass.
+// mismatch describes a violation of the protocol; other errors are returned unchanged.
 func (h *Host) mismatch(err error) error {
 	var breach *wire.ProtocolError
 	if !errors.As(err, &breach) {
@@ -237,7 +236,7 @@ func (h *Host) lost(err error) error {
 	}
 }
 
-// root is the innermost message.
+// root returns the innermost message.
 func root(err error) string {
 	for {
 		next := errors.Unwrap(err)
@@ -248,8 +247,8 @@ func root(err error) string {
 	}
 }
 
-// current gives a connection that is not known to be broken, dialling for a
-// bounded time if there is none.
+// current returns a connection that is not known to be lost. If there is none, it dials
+// for a limited time.
 func (h *Host) current(ctx context.Context) (*wire.Client, error) {
 	select {
 	case h.turn <- struct{}{}:
@@ -265,7 +264,7 @@ func (h *Host) current(ctx context.Context) (*wire.Client, error) {
 	default:
 		return h.client, nil
 	}
-	// What the broken session left: its goroutines, its SSH connection.
+	// Close the goroutines and the SSH connection of the lost session.
 	_ = h.client.Close()
 	client, err := h.redial(ctx)
 	if err != nil {
@@ -275,8 +274,8 @@ func (h *Host) current(ctx context.Context) (*wire.Client, error) {
 	return client, nil
 }
 
-// redial dials with growing pauses until it succeeds, the time is over, or it
-// fails in a way that waiting does not mend.
+// redial dials with growing pauses until it succeeds, the time is over, or it fails with
+// an error that waiting does not fix.
 func (h *Host) redial(ctx context.Context) (*wire.Client, error) {
 	if h.opts.Reconnect < 0 {
 		return nil, h.lost(net.ErrClosed)
@@ -321,8 +320,8 @@ func (h *Host) redial(ctx context.Context) (*wire.Client, error) {
 	}
 }
 
-// hopeless says whether an error of connecting stays. A host that boots may
-// refuse logins for a while.
+// hopeless reports whether an error of a connection is permanent. A host that boots may
+// reject logins for a while.
 func hopeless(err error, refused *int) bool {
 	var e *remote.Error
 	if !errors.As(err, &e) {

@@ -1,8 +1,7 @@
-// Package spread decides which host gets content from where, when many want the
-// same: the first from the manager, the others from hosts that have it by then.
-// So the manager sends everything once or twice, however many hosts there are. A
-// host that cannot reach others, or whom others fail, is served by the manager
-// as if it were alone.
+// Package spread decides from where each host gets content that many hosts want: the
+// first host gets it from the manager, the others from hosts that have it. So the manager
+// sends everything once or twice, whatever the number of hosts. A host that cannot reach
+// others, or gets nothing from others, gets all content from the manager.
 package spread
 
 import (
@@ -16,41 +15,41 @@ import (
 )
 
 const (
-	// small blobs are sent by the manager: another host would only be later.
+	// small blobs are sent by the manager: another host would be slower.
 	small = 32 << 10
-	// atOnce is how many copies of one blob the manager sends at once to hosts
-	// that could have them from others; the second only when the first
-	// has not come to its end for hedge. One that has not got on for stalled
-	// does not count, nor one that was not found whole for so long. On a slow
-	// uplink a host is heard of once for half a megabyte: what counts as stalled
-	// too early is sent again, which makes everything slower.
+	// atOnce limits how many copies of one blob the manager sends at the same time to
+	// hosts that could get them from others. The second copy starts only if the first has
+	// not finished within hedge. A copy without progress for stalled does not count, nor
+	// does a copy that has not been verified within that time. On a slow uplink, a host
+	// reports only once for each half megabyte: a copy that counts as stalled too early
+	// is sent again, which makes everything slower.
 	atOnce  = 2
 	hedge   = 20 * time.Second
 	stalled = 30 * time.Second
-	// patience is how long a host waits for busy others while nobody gets the
-	// blob whole, besides twice the time that the manager itself took for it.
+	// patience limits how long a host waits for busy hosts while no host gets the
+	// complete blob, in addition to twice the time that the manager itself needed for it.
 	patience = 15 * time.Second
-	// lookAgain is how often those who wait look for what has not happened.
+	// lookAgain is the interval at which waiting hosts check for missing progress.
 	lookAgain = time.Second
-	// lendTime is for a host to answer that it lends: the question waits behind
-	// content that is on its way there, up to a megabyte.
+	// lendTime is the time for a host to answer that it lends: the request can wait
+	// behind content for the host, up to a megabyte.
 	lendTime = 15 * time.Second
-	// A host that failed so many others in a row is asked no more: one of them alone
-	// may be wrong, however often it says so. One that others have failed so many
-	// times in a row asks no more.
+	// giverStrikes: a host that failed this many other hosts in a row is no longer used;
+	// one host alone may be wrong, however often it reports a failure. takerStrikes: a
+	// host that this many hosts in a row have failed no longer uses others.
 	giverStrikes = 2
 	takerStrikes = 3
-	// maxBlames is from how many blobs a host may find others wrong: after that
-	// it is itself suspected.
+	// maxBlames is the number of blobs for which a host can report wrong content from
+	// others; after that, the host itself is suspected.
 	maxBlames = 2
-	// When nobody has ever got anything from another, and so many have tried
-	// with so many others, hosts do not reach each other at all.
+	// If no host has ever got anything from another one, and this many hosts have tried
+	// with this many others, hosts cannot reach each other at all.
 	stuckTakers = 3
 	stuckGivers = 2
 )
 
-// Content is content for hosts. It implements remote.Spreader; until Among is
-// called it sends all by itself.
+// Content is content for hosts. It implements remote.Spreader; before a call of Among,
+// the manager sends everything.
 type Content struct {
 	of   remote.Blobs
 	sent atomic.Int64
@@ -58,34 +57,34 @@ type Content struct {
 	mu    sync.Mutex
 	hosts map[string]*host
 	blobs map[string]*blob
-	works bool           // some host got something from another
-	stuck map[*host]bool // those that could not reach another
+	works bool           // a host got something from another one
+	stuck map[*host]bool // hosts that could not reach another one
 }
 
 var _ remote.Spreader = (*Content)(nil)
 
-// New spreads content.
+// New returns a Content for these blobs.
 func New(of remote.Blobs) *Content {
 	return &Content{of: of, hosts: map[string]*host{}, blobs: map[string]*blob{}, stuck: map[*host]bool{}}
 }
 
-// host is one that takes part.
+// host is a participating host.
 type host struct {
 	name    string
-	address string // where others reach it; "" gives nothing
+	address string // address for other hosts; "" means that it does not lend
 	giving  int
-	proved  bool           // somebody got something from it
-	refused bool           // it does not lend, though it could be asked
-	failed  map[*host]bool // those that it was of no use to since it last was to one
-	doubts  map[*host]bool // hosts that could not reach it, while none could
-	strikes int            // times in a row that others were of no use to it
-	blames  int            // times that it found content of others wrong
+	proved  bool           // another host got something from it
+	refused bool           // it refused to lend
+	failed  map[*host]bool // hosts for which it did not work since it last worked for one
+	doubts  map[*host]bool // hosts that could not reach it, while no host could
+	strikes int            // number of times in a row that others did not work for it
+	blames  int            // number of times that it reported wrong content of others
 	missed  map[*host]bool // hosts that it could not reach
 	zone    *zone
 }
 
-// room is to how many it may give at once: to one, while those who tried could
-// not reach it. That others reach it is still to be found out.
+// room returns to how many hosts it can lend at the same time: to one, as long as hosts
+// that tried could not reach it and no host has reached it yet.
 func (h *host) room() int {
 	switch {
 	case h.refused, len(h.failed) >= giverStrikes:
@@ -96,14 +95,14 @@ func (h *host) room() int {
 	return remote.LoansAtOnce
 }
 
-// blob is what is known of one.
+// blob is the state of one blob.
 type blob struct {
 	holders []holder
-	next    int     // where the search for a giver goes on
+	next    int     // where the search for a giver continues
 	waiting []*wish // see queue
-	sends   []*wish // those that the manager sends to
+	sends   []*wish // requests to which the manager sends
 	took    time.Duration
-	gained  time.Time // when somebody got it last
+	gained  time.Time // last time that a host got the blob
 }
 
 type holder struct {
@@ -111,7 +110,7 @@ type holder struct {
 	lender remote.Lender
 }
 
-// gone says that the session is over in which the host could lend.
+// gone reports whether the session of the lending host is over.
 func (h holder) gone() bool {
 	select {
 	case <-h.lender.Done():
@@ -121,8 +120,8 @@ func (h holder) gone() bool {
 	}
 }
 
-// Among says which hosts there are, by name, and where others reach each.
-// Others than these get all from the manager.
+// Among sets the participating hosts by name, with their addresses for other hosts. All
+// other hosts get everything from the manager.
 func (c *Content) Among(addresses map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,15 +132,15 @@ func (c *Content) Among(addresses map[string]string) {
 	}
 }
 
-// Sent is how many bytes the manager has sent.
+// Sent returns how many bytes the manager has sent.
 func (c *Content) Sent() int64 { return c.sent.Load() }
 
-// OpenBlob opens content at the manager.
+// OpenBlob opens content of the manager.
 func (c *Content) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
 	return c.of.OpenBlob(digest, offset)
 }
 
-// Want is that of remote.Spreader.
+// Want implements remote.Spreader.
 func (c *Content) Want(by remote.Lender, digest string, size int64) remote.Wish {
 	w := &wish{c: c, lender: by, digest: digest, turn: make(chan holder, 1), tried: map[*host]bool{}}
 	has := size > small && c.has(digest)
@@ -158,8 +157,7 @@ func (c *Content) Want(by remote.Lender, digest string, size int64) remote.Wish 
 	return w
 }
 
-// has reports whether the manager has a blob: what a host asks for without cause is not
-// remembered.
+// has reports whether the manager has a blob: an unknown blob is not recorded.
 func (c *Content) has(digest string) bool {
 	c.mu.Lock()
 	known := c.blobs[digest] != nil
@@ -171,7 +169,7 @@ func (c *Content) has(digest string) bool {
 	return err == nil && r.Close() == nil
 }
 
-// place finds where a wish gets its content now, if anywhere. c.mu is held.
+// place selects the current source for a request, if there is one. c.mu must be held.
 func (c *Content) place(w *wish) bool {
 	if w.blob == nil || c.alone(w.by) {
 		return c.send(w)
@@ -208,7 +206,7 @@ func (c *Content) place(w *wish) bool {
 	return false
 }
 
-// alone says that a host gets all from the manager.
+// alone reports whether a host gets everything from the manager.
 func (c *Content) alone(h *host) bool {
 	if h.strikes >= takerStrikes || h.blames >= maxBlames {
 		return true
@@ -225,7 +223,7 @@ func (c *Content) alone(h *host) bool {
 	return givers >= stuckGivers
 }
 
-// send has the manager send.
+// send makes the manager send.
 func (c *Content) send(w *wish) bool {
 	w.began = time.Now()
 	w.moved.Store(w.began.UnixNano())
@@ -236,8 +234,8 @@ func (c *Content) send(w *wish) bool {
 	return true
 }
 
-// coming is how many copies get on that the manager sends to hosts from which w
-// could have it then, and since when the first of them.
+// coming returns how many copies with progress the manager is sending to hosts from which
+// w could then get the blob, and the start time of the first of them.
 func (w *wish) coming(now time.Time) (n int, oldest time.Time) {
 	for _, o := range w.blob.sends {
 		if now.Sub(time.Unix(0, o.moved.Load())) >= stalled || !w.by.mayReach(o.by) {
@@ -250,8 +248,7 @@ func (w *wish) coming(now time.Time) (n int, oldest time.Time) {
 	return n, oldest
 }
 
-// serve looks for those who wait for a blob, after something has changed.
-// c.mu is held.
+// serve checks the requests that wait for a blob after a change. c.mu must be held.
 func (c *Content) serve(b *blob) {
 	b.holders = slices.DeleteFunc(b.holders, holder.gone)
 	free := 0
@@ -265,12 +262,12 @@ func (c *Content) serve(b *blob) {
 			continue
 		}
 		if i++; free <= 0 {
-			return // those behind it would find no more
+			return // the requests behind it would not find more
 		}
 	}
 }
 
-// serveAll is after a change that concerns several blobs.
+// serveAll checks all blobs, after a change that concerns several of them.
 func (c *Content) serveAll() {
 	for _, b := range c.blobs {
 		if len(b.waiting) > 0 {

@@ -11,25 +11,25 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// wish is a host that wants a blob.
+// wish is the request of a host for a blob.
 type wish struct {
 	c      *Content
-	by     *host // nil takes no part
+	by     *host // nil does not participate
 	lender remote.Lender
 	digest string
-	blob   *blob // nil: it is the manager's matter alone
-	at     int64 // how far the host was when it was last answered
+	blob   *blob // nil: only the manager sends it
+	at     int64 // progress of the host at the last answer
 	since  time.Time
-	began  time.Time   // of the manager's sending
-	turn   chan holder // takes one answer: a giver, or nobody for the manager
-	giver  holder      // the present one
-	used   []*host     // those whose content is in what has come
+	began  time.Time   // start of sending by the manager
+	turn   chan holder // receives one answer: a giver, or none for the manager
+	giver  holder      // the current giver
+	used   []*host     // hosts whose content is part of the received content
 	tried  map[*host]bool
 
-	moved atomic.Int64 // when the manager last sent some of it, in ns since 1970
+	moved atomic.Int64 // time of the last send by the manager, in ns since 1970
 }
 
-// Next is that of remote.Wish.
+// Next implements remote.Wish.
 func (w *wish) Next(ctx context.Context, offset int64) (remote.Source, error) {
 	w.c.mu.Lock()
 	w.failed(offset)
@@ -50,12 +50,13 @@ func (w *wish) Next(ctx context.Context, offset int64) (remote.Source, error) {
 	return remote.Source{}, context.Cause(ctx)
 }
 
-// borrow has a host lend to one that will show a new token; nil if it does not.
+// borrow asks a host to lend to a host with a new token; it returns nil if the host
+// refuses.
 func (w *wish) borrow(ctx context.Context, g holder) *remote.Offer {
 	bounded, cancel := context.WithTimeout(ctx, lendTime)
 	defer cancel()
 	token := make(remote.Token, remote.TokenSize)
-	_, _ = rand.Read(token) // never fails: crypto/rand promises it
+	_, _ = rand.Read(token) // never fails: crypto/rand guarantees it
 	offer, err := g.lender.Lend(bounded, remote.Loan{Digest: w.digest, Address: g.host.address, Token: token})
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
@@ -63,7 +64,7 @@ func (w *wish) borrow(ctx context.Context, g holder) *remote.Offer {
 	switch {
 	case err == nil && offer.Address != "":
 		return &offer
-	case ctx.Err() != nil: // nothing is wrong with the giver
+	case ctx.Err() != nil: // not a fault of the giver
 		w.release()
 		return nil
 	case err != nil && !g.gone():
@@ -76,7 +77,7 @@ func (w *wish) borrow(ctx context.Context, g holder) *remote.Offer {
 	return nil
 }
 
-// await waits for a giver; none is the manager.
+// await waits for a giver; none means the manager.
 func (w *wish) await(ctx context.Context) (holder, error) {
 	c := w.c
 	c.mu.Lock()
@@ -111,9 +112,9 @@ func (w *wish) await(ctx context.Context) (holder, error) {
 	}
 }
 
-// queue has w wait: behind those whom as many have failed. Who could not reach
-// the same hosts is likely to be reached by each other, so the content of the
-// first of them is for the others first. c.mu is held.
+// queue puts w into the queue, behind requests with the same number of failed hosts.
+// Hosts that could not reach the same hosts can probably reach each other, so the first
+// of them gets the content for the others. c.mu must be held.
 func (w *wish) queue() {
 	b := w.blob
 	at := len(b.waiting)
@@ -123,7 +124,8 @@ func (w *wish) queue() {
 	b.waiting = slices.Insert(b.waiting, at, w)
 }
 
-// waits says that it has no answer yet. c.mu is held, as for the next.
+// waits reports whether it has no answer yet. c.mu must be held, also for the next
+// function.
 func (w *wish) waits() bool { return w.blob != nil && slices.Contains(w.blob.waiting, w) }
 
 func (w *wish) stopWaiting() {
@@ -132,7 +134,7 @@ func (w *wish) stopWaiting() {
 	}
 }
 
-// open has the manager send.
+// open makes the manager send.
 func (w *wish) open(offset int64) (remote.Source, error) {
 	content, err := w.c.of.OpenBlob(w.digest, offset)
 	if err != nil {
@@ -154,7 +156,7 @@ func (r *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// release ends what the present giver gives. c.mu is held.
+// release ends the loan of the current giver. c.mu must be held.
 func (w *wish) release() {
 	if w.giver.host == nil {
 		return
@@ -164,7 +166,7 @@ func (w *wish) release() {
 	w.c.serveAll()
 }
 
-// failed is after a giver that was of no use from offset on. c.mu is held.
+// failed records that a giver did not work from offset on. c.mu must be held.
 func (w *wish) failed(offset int64) {
 	g := w.giver.host
 	if g == nil {
@@ -184,7 +186,7 @@ func (w *wish) failed(offset int64) {
 	w.release()
 }
 
-// End is that of remote.Wish.
+// End implements remote.Wish.
 func (w *wish) End(became remote.Outcome) {
 	if w.blob == nil {
 		return
@@ -207,7 +209,7 @@ func (w *wish) End(became remote.Outcome) {
 			c.reached(w.by, g)
 		}
 		b.gained = now
-		b.holders = slices.DeleteFunc(b.holders, func(h holder) bool { return h.host == w.by }) // of a session before
+		b.holders = slices.DeleteFunc(b.holders, func(h holder) bool { return h.host == w.by }) // of an earlier session
 		if w.by.address != "" {
 			b.holders = append(b.holders, holder{w.by, w.lender})
 		}
@@ -218,7 +220,8 @@ func (w *wish) End(became remote.Outcome) {
 	c.serve(b)
 }
 
-// blame has nobody take the blob from those whose content is in what came.
+// blame excludes the hosts whose content is part of the received content as sources of
+// the blob.
 func (w *wish) blame() {
 	if g := w.giver.host; g != nil {
 		w.used = append(w.used, g)

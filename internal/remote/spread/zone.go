@@ -1,19 +1,19 @@
 package spread
 
-// A zone is hosts of which each has got something from another of them, or given
-// it: they are taken to reach each other. Zones of which a host of one could not
-// reach a host of the other are apart: their hosts do not try each other.
+// A zone is a set of hosts, each of which has exchanged content with another one in it:
+// they are assumed to reach each other. Two zones are separate if a host of one could not
+// reach a host of the other: their hosts do not try each other.
 type zone struct {
 	hosts []*host
 	apart map[*zone]bool
 }
 
-// mayReach says that nothing speaks against it.
+// mayReach reports whether h could reach g, as far as is known.
 func (h *host) mayReach(g *host) bool {
 	return !h.missed[g] && !h.zone.apart[g.zone]
 }
 
-// misses notes that h could not reach g.
+// misses records that h could not reach g.
 func (h *host) misses(g *host) {
 	h.missed[g] = true
 	if h.zone != g.zone {
@@ -21,7 +21,7 @@ func (h *host) misses(g *host) {
 	}
 }
 
-// reached notes that by could reach g, so that their zones are one.
+// reached records that by could reach g, so that their zones become one.
 func (c *Content) reached(by, g *host) {
 	c.works, g.proved = true, true
 	into, from := g.zone, by.zone

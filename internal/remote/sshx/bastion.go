@@ -12,17 +12,17 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// bastion is a login that connections to hosts go through.
+// bastion is a login through which connections to hosts are forwarded.
 type bastion struct {
 	ready  chan struct{} // closed when client or err is set
 	client *ssh.Client
-	leave  func() // of the bastions before it
+	leave  func() // leaves the bastions before it
 	err    error
 	users  int // guarded by Dialer.mu
 }
 
-// through returns how to dial from behind the last of the hops, which are
-// logged in to unless they are already; after release they are no longer used.
+// through returns a dial function from behind the last of the hops. It logs in to them
+// unless they are already connected; after release they are no longer used.
 func (d *Dialer) through(ctx context.Context, hops []endpoint, opts remote.Options) (dial dialFunc, release func(), err error) {
 	if len(hops) == 0 {
 		return direct, func() {}, nil
@@ -58,14 +58,14 @@ func (d *Dialer) through(ctx context.Context, hops []endpoint, opts remote.Optio
 		}
 		release()
 		if !first && ctx.Err() == nil && (errors.Is(b.err, context.Canceled) || errors.Is(b.err, context.DeadlineExceeded)) {
-			continue // whoever dialled gave up; we have not
+			continue // another caller gave up the dial, but this one has not
 		}
 		return nil, nil, bastionError(b.err, to.host)
 	}
 }
 
-// opened lets those who wait go on. A bastion that fails, now or later, is
-// dialled anew by who comes next.
+// opened lets waiting callers continue. After a failure, now or later, the next caller
+// dials the bastion again.
 func (d *Dialer) opened(key string, b *bastion) {
 	if b.err != nil {
 		d.forget(key, b)
@@ -95,7 +95,7 @@ func (d *Dialer) release(key string, b *bastion) {
 	}
 	d.mu.Unlock()
 	if last && b.client != nil {
-		_ = b.client.Close() // closed already if the network is gone
+		_ = b.client.Close() // already closed if the network is gone
 		b.leave()
 	}
 }
@@ -104,7 +104,7 @@ func (b *bastion) dial(ctx context.Context, address string) (net.Conn, error) {
 	return b.client.DialContext(ctx, "tcp", address)
 }
 
-// bastionError names the bastion as what failed, and the host it failed for.
+// bastionError names the bastion as the cause, and the host for which it failed.
 func bastionError(err error, host string) error {
 	var e *remote.Error
 	if !errors.As(err, &e) {
@@ -116,7 +116,7 @@ func bastionError(err error, host string) error {
 	return &named
 }
 
-// bastionKey is equal for bastions that are logged in to in the same way.
+// bastionKey returns equal keys for bastions with the same login.
 func bastionKey(hops []endpoint) string {
 	source := func(s *v1alpha1.SecretSource) v1alpha1.SecretSource {
 		if s == nil {

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// addCertificate offers the certificate beside a private key before the key
-// itself, as ssh does. A certificate that cannot be used does not keep the key
-// from being used; an error of the login names it.
+// addCertificate offers the certificate next to a private key before the key itself, as
+// ssh does. If the certificate cannot be used, the key is still used; an error of the
+// login then names the certificate.
 func (id *identity) addCertificate(key ssh.Signer, path string, read reader) {
 	file := path + "-cert.pub"
 	raw, err := read(file)
@@ -40,11 +40,10 @@ func (id *identity) addCertificate(key ssh.Signer, path string, read reader) {
 	id.add(signer, file)
 }
 
-// keyText names a key for people: a certificate by its ID and validity, and by
-// the key that it is for.
+// keyText describes a key for people: a certificate by its ID, its validity and its key.
 func keyText(key ssh.PublicKey) string {
 	blob := key
-	if k, err := ssh.ParsePublicKey(key.Marshal()); err == nil { // an agent's keys are bytes
+	if k, err := ssh.ParsePublicKey(key.Marshal()); err == nil { // keys of an agent are bytes
 		blob = k
 	}
 	cert, ok := blob.(*ssh.Certificate)

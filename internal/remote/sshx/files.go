@@ -26,9 +26,9 @@ func readFile(name string, limit int64) ([]byte, error) {
 	return bounded.ReadFile(name, limit)
 }
 
-// readAs reads a file that is named by the person whose home it is, or that may
-// be a link of theirs. Under sudo, root reads nothing for them that they could
-// not read: the file has to be theirs, or root's and readable by all.
+// readAs reads a file that the owner of the home directory named, or that can be a link
+// of this user. Under sudo, root does not read files for the user that the user cannot
+// read: the file must belong to the user, or belong to root and be readable by all.
 func readAs(home, name string, limit int64) ([]byte, error) {
 	of, err := owner.Of(home)
 	if err != nil {
@@ -40,9 +40,9 @@ func readAs(home, name string, limit int64) ([]byte, error) {
 	return readChecked(name, limit, func(st *syscall.Stat_t) error { return belongs(st, of.UID, 0) })
 }
 
-// readConfig reads a file of ssh's configuration. As in the ssh of Debian, it has
-// to belong to the person or to root, and nobody else may write it but the group
-// of the person's home, which is usually theirs alone.
+// readConfig reads an ssh configuration file. As in Debian's ssh, it must belong to the
+// user or to root, and no other user can have write access, except the group of the
+// user's home directory, which usually has no other members.
 func readConfig(home, name string) ([]byte, error) {
 	uid, gid := 0, 0
 	of, err := owner.Of(home)
@@ -84,8 +84,8 @@ func readChecked(name string, limit int64, check func(*syscall.Stat_t) error) ([
 	return bounded.ReadAll(f, limit)
 }
 
-// belongs refuses what is neither the person's nor root's. Of root's files, root
-// reads for another person only what all may read.
+// belongs returns an error for a file that belongs neither to the user nor to root. Root
+// reads its own files for another user only if they are readable by all.
 func belongs(st *syscall.Stat_t, uid, reader int) error {
 	secret := st.Mode&0o004 == 0 && reader == 0
 	if int(st.Uid) != uid && (st.Uid != 0 || secret) {

@@ -17,29 +17,28 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// errOtherKey is a host that shows a key of another type than the pinned
-// fingerprint may be of.
+// errOtherKey reports that a host has a key of another type than the pinned fingerprint
+// can have.
 var errOtherKey = errors.New("another host key type must be tried")
 
-// hostKeys decides whether a server has the right key. A revoked key is always
-// refused. Else the key that the cluster file pins decides, else known_hosts:
-// a CA that signed the server's certificate, the server's own keys, or the key
-// that it showed first.
+// hostKeys checks the key of a server. A revoked key is always rejected. Otherwise the
+// key that the cluster file pins is used, else known_hosts: a CA that signed the server's
+// certificate, the server's own keys, or the first key that it presented.
 type hostKeys struct {
 	to   endpoint
 	opts remote.Options
 
-	trust       trust           // what the known_hosts files say
+	trust       trust           // content of the known_hosts files
 	fingerprint string          // pinned as SHA256:…
 	wanted      []knownKey      // pinned as a key, or known
-	shown       []ssh.PublicKey // seen in vain for the fingerprint
-	invalid     error           // why the server's certificate is not accepted; its plain key is asked for then
+	shown       []ssh.PublicKey // keys that did not match the fingerprint
+	invalid     error           // why the server's certificate is not valid; its plain key is requested then
 
-	accepted ssh.PublicKey // the right key, seen by this attempt
-	refusal  error         // why this attempt was given up
+	accepted ssh.PublicKey // the right key, in this attempt
+	refusal  error         // why this attempt was rejected
 }
 
-// algorithm is how a key is shown: plain, or in a certificate.
+// algorithm is a form in which a key is presented: plain, or in a certificate.
 type algorithm struct {
 	key           string // the type of the key
 	plain, signed []string
@@ -73,7 +72,7 @@ func newHostKeys(to endpoint, opts remote.Options) (*hostKeys, error) {
 	return k, nil
 }
 
-// files are where known keys are, the user's before ours.
+// files returns the files with known keys, first the user's, then Slipway's.
 func (k *hostKeys) files() []string {
 	files := []string{filepath.Join(k.opts.Home, ".ssh", "known_hosts")}
 	if k.to.knownHosts != nil {
@@ -85,7 +84,7 @@ func (k *hostKeys) files() []string {
 	return files
 }
 
-// name is what the files call the server.
+// name returns the name of the server in these files.
 func (k *hostKeys) name() string {
 	if k.to.alias != "" {
 		return k.to.alias
@@ -93,10 +92,10 @@ func (k *hostKeys) name() string {
 	return knownhosts.Normalize(k.to.hostport())
 }
 
-// read reads what the files say of the server.
+// read reads the entries for the server.
 func (k *hostKeys) read() error {
 	t, err := readTrust(k.files(), k.name(), func(file string) ([]byte, error) {
-		if slices.Contains(k.to.knownHosts, file) { // named by the person
+		if slices.Contains(k.to.knownHosts, file) { // named by the user
 			return readAs(k.opts.Home, file, maxKnownHosts)
 		}
 		return readFile(file, maxKnownHosts)
@@ -109,8 +108,8 @@ func (k *hostKeys) read() error {
 	return nil
 }
 
-// algorithms are those that the right key can be shown with: a server has
-// several keys, and one that is not known says nothing.
+// algorithms returns the algorithms in which the right key can be presented: a server has
+// several keys, and an unknown key proves nothing.
 func (k *hostKeys) algorithms() []string {
 	var signed, out []string
 	for _, a := range algorithms {
@@ -121,7 +120,7 @@ func (k *hostKeys) algorithms() []string {
 		}
 		signed = append(signed, a.signed...)
 	}
-	if len(out) == 0 { // known by a type that cannot be checked: a mismatch
+	if len(out) == 0 { // known only by a type that cannot be checked: a mismatch
 		for _, a := range algorithms {
 			out = append(out, a.plain...)
 		}
@@ -134,8 +133,8 @@ func (k *hostKeys) algorithms() []string {
 
 func (k *hostKeys) begin() { k.accepted, k.refusal = nil, nil }
 
-// check is the ssh.HostKeyCallback. It is called again when keys are exchanged
-// anew; the key that was right is right until the connection ends.
+// check is the ssh.HostKeyCallback. It is called again when keys are exchanged again; a
+// key that was right remains right until the connection ends.
 func (k *hostKeys) check(_ string, _ net.Addr, key ssh.PublicKey) error {
 	if k.accepted != nil && same(k.accepted, key) {
 		return nil
@@ -182,7 +181,7 @@ func (k *hostKeys) certified(cert *ssh.Certificate) error {
 	checker := ssh.CertChecker{IsHostAuthority: func(key ssh.PublicKey, _ string) bool {
 		return slices.ContainsFunc(k.trust.authorities, func(a knownKey) bool { return same(a.key, key) })
 	}}
-	// As in OpenSSH, a principal may be a pattern; the library compares words.
+	// As in OpenSSH, a principal can be a pattern; the library compares plain text.
 	name := cmp.Or(k.to.alias, k.to.address)
 	if at := slices.IndexFunc(cert.ValidPrincipals, func(p string) bool { return glob(p, name) }); at >= 0 {
 		name = cert.ValidPrincipals[at]
@@ -190,8 +189,8 @@ func (k *hostKeys) certified(cert *ssh.Certificate) error {
 	return checker.CheckHostKey(net.JoinHostPort(name, strconv.Itoa(k.to.port)), nil, cert)
 }
 
-// unsigned is the refusal of a host whose key a CA should have signed: its
-// plain key is not trusted on first use.
+// unsigned returns the error for a host whose key should be signed by a CA: its plain key
+// is not trusted on first use.
 func (k *hostKeys) unsigned(key ssh.PublicKey) *remote.Error {
 	cause := "it has no certificate"
 	if k.invalid != nil {
@@ -211,8 +210,8 @@ func (k *hostKeys) compare(key ssh.PublicKey) error {
 
 func same(a, b ssh.PublicKey) bool { return bytes.Equal(a.Marshal(), b.Marshal()) }
 
-// changed is the refusal of a host that is not who it was. shown is what it
-// showed besides the keys seen in vain, if anything.
+// changed returns the error for a host with a changed key. shown has keys of the host in
+// addition to keys that did not match, if any.
 func (k *hostKeys) changed(shown ...ssh.PublicKey) *remote.Error {
 	at := k.to.hostport()
 	shown = append(slices.Clone(k.shown), shown...)
@@ -244,7 +243,7 @@ func list[T any](items []T, text func(T) string) string {
 	return strings.Join(out, " and ")
 }
 
-// onConsole is the command that prints a host's own fingerprints.
+// onConsole returns the command that prints the fingerprints on a host.
 func onConsole(shown []ssh.PublicKey) string {
 	kind := "*"
 	if len(shown) == 1 {
@@ -256,14 +255,14 @@ func onConsole(shown []ssh.PublicKey) string {
 	return "`ssh-keygen -lf /etc/ssh/ssh_host_" + kind + "_key.pub` on its console"
 }
 
-// firstUse trusts a key that is seen first, and keeps it.
+// firstUse trusts a new key, and saves it.
 func (k *hostKeys) firstUse(key ssh.PublicKey) error {
 	at, fp := k.to.hostport(), ssh.FingerprintSHA256(key)
 	if k.opts.KnownHosts == "" {
 		return k.to.fail(remote.HostKeyUnknown, fmt.Sprintf("the host key of %s is unknown: it has %s %s", at, key.Type(), fp),
 			"add the key to ~/.ssh/known_hosts, or set ssh.hostKey"+k.to.knownNote, nil)
 	}
-	// Another connection or manager may have been first.
+	// Another connection or manager may have saved a key first.
 	first := false
 	unknown := func() (bool, error) {
 		if err := k.read(); err != nil {

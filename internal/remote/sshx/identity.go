@@ -18,44 +18,42 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// login says how to log in. Without any credential, the agent and the usual
-// key files are tried.
+// login has the credentials. Without any, the agent and the default key files are tried.
 type login struct {
 	keyFile      string
 	passphrase   *v1alpha1.SecretSource
 	password     string
 	passwordFrom *v1alpha1.SecretSource
-	agent        bool // the agent and nothing else
+	agent        bool // only the agent
 }
 
-// identities are the keys that ~/.ssh/config names, for a login without any
-// credential.
+// identities has the keys from ~/.ssh/config, for a login without credentials.
 type identities struct {
 	files []string
-	only  bool     // of the agent's keys, those in files alone
-	notes []string // what of ~/.ssh/config is not used
+	only  bool     // only those keys of the agent that are also in files
+	notes []string // ignored settings of ~/.ssh/config
 }
 
-// reader reads a file of a key or certificate.
+// reader reads the file of a key or certificate.
 type reader func(name string) ([]byte, error)
 
-// argument reads what the cluster file names.
+// argument reads a file from the cluster file.
 func argument(name string) ([]byte, error) { return bounded.ReadArgument(name, bounded.Argument) }
 
-// identity is the credentials of one login, opened.
+// identity has the loaded credentials of one login.
 type identity struct {
 	signers  []ssh.Signer
 	names    []string // of the signers, for people
-	passed   []string // keys that cannot be used, and why
+	passed   []string // keys that cannot be used, with the reason
 	password string
 	agent    net.Conn
 
-	// What the server asked for, in the present attempt.
+	// The methods that the server requested in the current attempt.
 	askedKeys, askedPassword bool
 }
 
-// open reads the credentials. What is named must be there; of what is not
-// named, whatever is there is taken.
+// open loads the credentials. Named files must exist; of default files, the existing ones
+// are used.
 func (l login) open(ctx context.Context, to endpoint, opts remote.Options) (*identity, error) {
 	id := &identity{password: l.password}
 	if l.passwordFrom != nil {
@@ -113,8 +111,8 @@ func (id *identity) addAgent(ctx context.Context) error {
 	return err
 }
 
-// agentKeys are the keys that the agent holds; the connection to it is closed
-// with the identity.
+// agentKeys returns the keys of the agent; the connection to it is closed with the
+// identity.
 func (id *identity) agentKeys(ctx context.Context) ([]ssh.Signer, error) {
 	if id.agent == nil {
 		var d net.Dialer
@@ -129,14 +127,14 @@ func (id *identity) agentKeys(ctx context.Context) ([]ssh.Signer, error) {
 	return agent.NewClient(id.agent).Signers()
 }
 
-// fromAgent finds an encrypted key in the agent. Its public half is in the
-// file, or beside it; nil is not found.
+// fromAgent finds an encrypted key in the agent. Its public key is in the file, or next
+// to it; nil means not found.
 func (id *identity) fromAgent(ctx context.Context, path string, public ssh.PublicKey, read reader) ssh.Signer {
 	if os.Getenv("SSH_AUTH_SOCK") == "" {
 		return nil
 	}
 	if raw, err := read(path + ".pub"); public == nil && err == nil {
-		public, _, _, _, _ = ssh.ParseAuthorizedKey(raw) // nil if it is none
+		public, _, _, _, _ = ssh.ParseAuthorizedKey(raw) // nil if it is not a public key
 	}
 	signers, err := id.agentKeys(ctx)
 	if err != nil || public == nil {
@@ -150,8 +148,7 @@ func (id *identity) fromAgent(ctx context.Context, path string, public ssh.Publi
 	return nil
 }
 
-// add takes a key, unless it is there already: servers count what they are
-// offered.
+// add adds a key, unless it is already in the list: servers count offered keys.
 func (id *identity) add(s ssh.Signer, from string) {
 	for _, have := range id.signers {
 		if same(have.PublicKey(), s.PublicKey()) {
@@ -192,8 +189,8 @@ func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alph
 	return nil
 }
 
-// addUsual takes what ssh itself would: the keys that ~/.ssh/config names, the
-// agent's and, if none are named, the usual files.
+// addUsual adds the keys that ssh would use: the keys from ~/.ssh/config, the keys of the
+// agent and, if none are named, the default files.
 func (id *identity) addUsual(ctx context.Context, home string, to endpoint) {
 	read := func(name string) ([]byte, error) { return readAs(home, name, bounded.Argument) }
 	add := func(path string) {
@@ -222,7 +219,7 @@ func (id *identity) addUsual(ctx context.Context, home string, to endpoint) {
 	}
 }
 
-// addIdentity takes a key, or one of the agent's that a public key names.
+// addIdentity adds a key, or a key of the agent that a public key names.
 func (id *identity) addIdentity(ctx context.Context, path string, to endpoint, read reader) error {
 	if raw, err := read(path); err == nil {
 		if public, _, _, _, err := ssh.ParseAuthorizedKey(raw); err == nil {
@@ -243,11 +240,11 @@ func (id *identity) notes() string {
 	return " (" + strings.Join(id.passed, "; ") + ")"
 }
 
-// begin forgets what a server asked for before.
+// begin resets the methods that a server requested before.
 func (id *identity) begin() { id.askedKeys, id.askedPassword = false, false }
 
-// methods are what to log in with, keys before passwords. A password is given
-// once; servers that lock accounts count.
+// methods returns the login methods, keys before passwords. A password is sent only once,
+// because servers that lock accounts count attempts.
 func (id *identity) methods() []ssh.AuthMethod {
 	var out []ssh.AuthMethod
 	if len(id.signers) > 0 {
@@ -267,7 +264,7 @@ func (id *identity) methods() []ssh.AuthMethod {
 		ssh.KeyboardInteractive(id.challenge))
 }
 
-// challenge answers questions that do not echo with the password.
+// challenge answers questions without echo with the password.
 func (id *identity) challenge(_, _ string, questions []string, echos []bool) ([]string, error) {
 	answers := make([]string, len(questions))
 	for i := range questions {

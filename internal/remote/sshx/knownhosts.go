@@ -12,7 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// knownKey is a key that a file says something about.
+// knownKey is a key from a known_hosts file.
 type knownKey struct {
 	key  ssh.PublicKey
 	file string
@@ -54,8 +54,7 @@ func lookUp(raw []byte, file, address string) []knownKey {
 	return out
 }
 
-// hostsOf are the patterns of a line, which come after its marker if it has
-// one.
+// hostsOf returns the patterns of a line, which follow its marker if it has one.
 func hostsOf(line []byte) []string {
 	words := bytes.Fields(line)
 	if len(words) > 1 && words[0][0] == '@' {
@@ -64,8 +63,7 @@ func hostsOf(line []byte) []string {
 	return strings.Split(string(words[0]), ",")
 }
 
-// matches says whether one of the patterns is for the address, and none
-// excludes it.
+// matches reports whether one of the patterns matches the address, and none excludes it.
 func matches(patterns []string, address string) bool {
 	found := false
 	for _, p := range patterns {
@@ -84,7 +82,7 @@ func matches(patterns []string, address string) bool {
 	return found
 }
 
-// glob matches with * and ? alone; brackets stand for themselves.
+// glob matches only with * and ?; brackets are literal.
 func glob(pattern, name string) bool {
 	if !strings.ContainsAny(pattern, "*?") {
 		return strings.EqualFold(pattern, name)

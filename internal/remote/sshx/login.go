@@ -16,12 +16,12 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// dialAttempts is how often a server may hang up before it says who it is:
-// sshd does so when many log in at once.
+// dialAttempts limits how often a server can close the connection before it identifies
+// itself: sshd does so when many clients log in at once.
 const dialAttempts = 4
 
-// login dials an SSH server, checks its key and logs in. Errors are
-// *remote.Error, or that of ctx.
+// login dials an SSH server, checks its key and logs in. Errors are *remote.Error, or the
+// error of ctx.
 func (d *Dialer) login(ctx context.Context, to endpoint, dial dialFunc, opts remote.Options) (*ssh.Client, error) {
 	keys, err := newHostKeys(to, opts)
 	if err != nil {
@@ -56,7 +56,7 @@ func (d *Dialer) login(ctx context.Context, to endpoint, dial dialFunc, opts rem
 	}
 }
 
-// errHungUp is a server that closed the connection before the key exchange.
+// errHungUp reports a server that closed the connection before the key exchange.
 var errHungUp = errors.New("the server closed the connection")
 
 func (d *Dialer) attempt(ctx context.Context, to endpoint, dial dialFunc, keys *hostKeys, who *identity, opts remote.Options) (*ssh.Client, error) {
@@ -145,7 +145,7 @@ func (e endpoint) refused(ctx context.Context, err error, keys *hostKeys, who *i
 	return e.fail(remote.Unreachable, "the SSH handshake with "+at+" failed: "+innermost(err), "check that it is an SSH server", err)
 }
 
-// innermost is the root of an error, without what wraps it.
+// innermost returns the innermost error of a chain.
 func innermost(err error) string {
 	for next := err; next != nil; next = errors.Unwrap(err) {
 		err = next

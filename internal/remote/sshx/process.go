@@ -12,14 +12,14 @@ import (
 	"slipway.dev/slipway/internal/remote/session"
 )
 
-// starter starts commands over one login, one at a time: a server may allow
-// no second session.
+// starter starts commands over one login, one at a time: a server may not allow a second
+// session.
 type starter struct {
 	client *ssh.Client
 	last   *process
 }
 
-// rawTerminal has a terminal pass every byte as it is (RFC 4254, section 8).
+// rawTerminal makes a terminal pass every byte unchanged (RFC 4254, section 8).
 func rawTerminal() ssh.TerminalModes {
 	return ssh.TerminalModes{
 		ssh.IGNPAR: 1, ssh.PARMRK: 0, ssh.INPCK: 0, ssh.ISTRIP: 0, ssh.INLCR: 0, ssh.IGNCR: 0, ssh.ICRNL: 0,
@@ -29,7 +29,7 @@ func rawTerminal() ssh.TerminalModes {
 	}
 }
 
-// Start is that of session.Starter.
+// Start implements session.Starter.
 func (s *starter) Start(ctx context.Context, command string, tty bool) (session.Process, error) {
 	if s.last != nil {
 		s.last.gone(ctx)
@@ -47,14 +47,14 @@ func (s *starter) Start(ctx context.Context, command string, tty bool) (session.
 	}
 	go func() {
 		defer close(p.ended)
-		_ = sess.Wait() // the exit status of a shell says nothing more
+		_ = sess.Wait() // the exit status of a shell is not needed
 	}()
 	s.last = p
 	return p, nil
 }
 
-// open opens a session. A server that allows one at a time may not have
-// forgotten the last one yet, although it said that it is over.
+// open opens a session. A server that allows only one session may still count the last
+// one, although it has reported its end.
 func (s *starter) open(ctx context.Context) (*ssh.Session, error) {
 	for attempt := 1; ; attempt++ {
 		sess, err := s.client.NewSession()
@@ -77,7 +77,7 @@ type process struct {
 	client         *ssh.Client
 	sess           *ssh.Session
 	in             io.WriteCloser
-	writing        sync.Mutex // held while in is written to or closed
+	writing        sync.Mutex // held during writes and the close of in
 	stdout, stderr io.Reader
 	ended          chan struct{} // closed when the session is over
 	once           sync.Once
@@ -111,20 +111,19 @@ func (p *process) Write(b []byte) (int, error) {
 func (p *process) Stdout() io.Reader { return p.stdout }
 func (p *process) Stderr() io.Reader { return p.stderr }
 
-// endInput waits for a Write that is under way: a channel that is written to
-// and closed at once is a race in the library.
+// endInput waits for a running Write: writing to a channel and closing it at the same
+// time is a race in the library.
 func (p *process) endInput() {
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	_ = p.in.Close()
 }
 
-// closeGrace is how long a command may take to end after its input has ended.
+// closeGrace is the time for a command to exit after its input has ended.
 const closeGrace = 2 * time.Second
 
-// Close ends standard input, at which the helper ends, and waits for that. A
-// command that does not end, or a network that is gone, takes the login with
-// it.
+// Close closes standard input, which makes the helper exit, and waits for it. If the
+// command does not exit, or the network is gone, the login is closed.
 func (p *process) Close() error {
 	p.once.Do(func() {
 		go p.endInput() // may block until the login is closed
@@ -141,7 +140,7 @@ func (p *process) Close() error {
 	return nil
 }
 
-// gone waits until the server has the session no more.
+// gone waits until the server no longer has the session.
 func (p *process) gone(ctx context.Context) {
 	select {
 	case <-p.ended:

@@ -17,17 +17,16 @@ import (
 	"slipway.dev/slipway/internal/sshconfig"
 )
 
-// What decides a setting, for people.
+// The sources of a setting, for people.
 const (
 	byFile    = "cluster file"
 	byDefault = "default"
 )
 
-// maxHops bounds the jump hosts before one host.
+// maxHops limits the number of jump hosts.
 const maxHops = 8
 
-// route is how a host is reached: its own server, and those before it in the
-// order in which they are logged in to.
+// route is the server of a host, with its jump hosts in the order of the logins.
 type route struct {
 	hops []endpoint
 	to   endpoint
@@ -76,8 +75,8 @@ func resolve(host v1alpha1.Host, opts remote.Options) (route, error) {
 	return route{hops: hops, to: to}, err
 }
 
-// chain resolves jump hosts. As in ssh, the first one may have jump hosts of its
-// own; the bastion of the cluster file has none.
+// chain resolves jump hosts. As in ssh, the first one can have its own jump hosts; the
+// bastion of the cluster file has none.
 func chain(jump []endpoint, opts remote.Options, depth int, more bool) ([]endpoint, error) {
 	var out []endpoint
 	for i, hop := range jump {
@@ -97,8 +96,8 @@ func chain(jump []endpoint, opts remote.Options, depth int, more bool) ([]endpoi
 	return out, nil
 }
 
-// configured fills what the cluster file leaves open of a server, and returns
-// the jump hosts that ~/.ssh/config has before it, if they are wanted.
+// configured fills settings that the cluster file leaves open from ~/.ssh/config, and
+// returns its jump hosts, if they are wanted.
 func (e endpoint) configured(opts remote.Options, jumps bool) (endpoint, []endpoint, error) {
 	q := sshconfig.Query{
 		Host: e.address, User: e.user, DefaultUser: e.withDefaults().user, LocalUser: localUser(opts.Home), Home: opts.Home,
@@ -121,12 +120,12 @@ func (e endpoint) configured(opts remote.Options, jumps bool) (endpoint, []endpo
 	return c.endpoint.withDefaults(), c.jump, err
 }
 
-// settled reports whether the cluster file decides all that ~/.ssh/config could.
+// settled reports whether the cluster file sets everything that ~/.ssh/config could set.
 func (e endpoint) settled(jumps bool) bool {
 	return e.user != "" && e.port != 0 && e.login != login{} && e.hostKey != "" && !jumps
 }
 
-// config is a server, and what ~/.ssh/config says of it.
+// config is a server with its settings from ~/.ssh/config.
 type config struct {
 	endpoint
 	sshconfig.Settings
@@ -157,8 +156,8 @@ func (c *config) apply(jumps bool) error {
 	return c.jumps()
 }
 
-// decided refuses settings that depend on what Slipway does not evaluate,
-// unless the cluster file decides.
+// decided returns an error if a setting depends on criteria that Slipway does not
+// evaluate, unless the cluster file sets it.
 func (c *config) decided(jumps bool) error {
 	noLogin := c.login == login{}
 	for _, o := range []struct {
@@ -187,7 +186,7 @@ func (c *config) decided(jumps bool) error {
 	return nil
 }
 
-// name takes user, address and port.
+// name sets user, address and port.
 func (c *config) name() error {
 	from := func(setting string, given bool, v sshconfig.Value) {
 		by := byDefault
@@ -222,7 +221,7 @@ func (c *config) name() error {
 	return nil
 }
 
-// keys takes the keys to log in with, where the cluster file names nothing.
+// keys sets the keys for the login, if the cluster file names no credentials.
 func (c *config) keys() {
 	if c.login != (login{}) {
 		c.from = append(c.from, remote.Decision{Setting: "credentials", By: byFile})
@@ -246,7 +245,7 @@ func (c *config) keys() {
 	}
 }
 
-// lists takes the lists of host keys, and the server's name in them.
+// lists sets the known_hosts files, and the name of the server in them.
 func (c *config) lists() {
 	c.alias = c.HostKeyAlias.Text
 	for _, v := range c.UserKnownHostsFile {
@@ -259,7 +258,7 @@ func (c *config) lists() {
 	}
 }
 
-// path is a file that ~/.ssh/config names.
+// path returns a path from ~/.ssh/config.
 func (c *config) path(v sshconfig.Value) (string, error) {
 	v.Text = sshconfig.Tilde(v.Text, c.home)
 	path, err := sshconfig.Expand(v, c.tokens(), os.LookupEnv)
@@ -272,8 +271,8 @@ func (c *config) path(v sshconfig.Value) (string, error) {
 	return path, nil
 }
 
-// tokens are those of ssh_config(5) in names of files. What is not known here
-// is left out.
+// tokens returns the tokens of ssh_config(5) for file names. Tokens that are not known
+// here are left out.
 func (c *config) tokens() map[byte]string {
 	to := c.withDefaults()
 	port, jump := strconv.Itoa(to.port), c.ProxyJump.Text
@@ -294,7 +293,7 @@ func (c *config) tokens() map[byte]string {
 	return out
 }
 
-// jumps takes the jump hosts apart: [user@]host[:port], or a URI, with commas.
+// jumps parses the jump hosts: [user@]host[:port], or a URI, separated by commas.
 func (c *config) jumps() error {
 	to := c.withDefaults()
 	text, err := sshconfig.Expand(c.ProxyJump, map[byte]string{'h': c.address, 'n': c.given, 'p': strconv.Itoa(to.port), 'r': to.user}, nil)
@@ -334,8 +333,8 @@ func jumpHost(text string) (endpoint, error) {
 	return to, nil
 }
 
-// localUser is the name of the person whose home it is: under sudo, of the
-// caller. "" is not known.
+// localUser returns the name of the owner of the home directory: under sudo, the caller.
+// "" means unknown.
 func localUser(home string) string {
 	uid, err := ownerOf(home)
 	if err != nil {
@@ -348,7 +347,7 @@ func localUser(home string) string {
 	return u.Username
 }
 
-// ownerOf is the number of the person whose home it is.
+// ownerOf returns the user ID of the owner of the home directory.
 func ownerOf(home string) (uid int, err error) {
 	of, err := owner.Of(home)
 	if err != nil || of == nil {

@@ -16,10 +16,9 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// Shell logs in to host as Connect does, and has its login shell talk to the
-// caller; it answers the shell's exit code. It is our own SSH and not the
-// system's program, so that what logs in for operations logs in here: the same
-// keys, passwords and their sources, bastion, and list of host keys.
+// Shell logs in to host as Connect does, connects its login shell to the caller, and
+// returns the exit code of the shell. It uses Slipway's SSH instead of the program ssh,
+// so that both use the same keys, passwords, bastion and known hosts.
 func (d *Dialer) Shell(ctx context.Context, host v1alpha1.Host, sh remote.Shell, opts remote.Options) (int, error) {
 	opts, err := complete(opts)
 	if err != nil {
@@ -38,16 +37,15 @@ func (d *Dialer) Shell(ctx context.Context, host v1alpha1.Host, sh remote.Shell,
 }
 
 const (
-	// Every so often the other end is asked whether it is there; when so many
-	// times passed without an answer, it is not.
+	// A keepalive request is sent at this interval; after this many intervals without an
+	// answer, the connection is dead.
 	aliveEvery  = 10 * time.Second
 	aliveMissed = 3
-	// leftCode is the exit code of a shell that the caller left: ssh's own.
+	// leftCode is the exit code of a shell that the caller left: the same as for ssh.
 	leftCode = 255
 )
 
-// converse runs the shell to its end, to that of the connection, or until the
-// caller leaves it.
+// converse runs the shell until it ends, the connection ends, or the caller leaves it.
 func converse(ctx context.Context, host string, client *ssh.Client, sh remote.Shell) (int, error) {
 	stop := context.AfterFunc(ctx, func() { _ = client.Close() })
 	defer stop()
@@ -76,8 +74,8 @@ func converse(ctx context.Context, host string, client *ssh.Client, sh remote.Sh
 	return code, err
 }
 
-// watched closes a connection whose other end does not answer any more. Stop
-// closes it as well, and says whether it was so.
+// watched closes a connection whose other end no longer answers. stop closes it as well,
+// and reports whether it was dead.
 func watched(client *ssh.Client) (stop func() (dead bool)) {
 	over, done := make(chan struct{}), make(chan struct{})
 	dead := false
@@ -93,11 +91,11 @@ func watched(client *ssh.Client) (stop func() (dead bool)) {
 	}
 }
 
-// silent asks the other end whether it is there until over, or until it is not.
+// silent sends keepalive requests until over, or until one is not answered.
 func silent(client *ssh.Client, over <-chan struct{}) bool {
 	tick := time.NewTicker(aliveEvery)
 	defer tick.Stop()
-	var answer chan error // of a question under way
+	var answer chan error // of a pending request
 	var asking sync.WaitGroup
 	defer func() {
 		_ = client.Close()
@@ -109,7 +107,7 @@ func silent(client *ssh.Client, over <-chan struct{}) bool {
 			return false
 		case err := <-answer:
 			if answer, missed = nil, 0; err != nil {
-				return false // it ended otherwise
+				return false // it ended for another reason
 			}
 		case <-tick.C:
 			if answer != nil {
@@ -119,7 +117,7 @@ func silent(client *ssh.Client, over <-chan struct{}) bool {
 			said := make(chan error, 1)
 			answer = said
 			asking.Go(func() {
-				_, _, err := client.SendRequest("keepalive@openssh.com", true, nil) // whatever it says, it is there
+				_, _, err := client.SendRequest("keepalive@openssh.com", true, nil) // any answer proves that the other end is alive
 				said <- err
 			})
 		}
@@ -127,14 +125,14 @@ func silent(client *ssh.Client, over <-chan struct{}) bool {
 	return true
 }
 
-// escapes is what a person types, as ssh takes it: "~." at the beginning of a
-// line leaves the shell, "~~" there is "~".
+// escapes processes the input of the user as ssh does: "~." at the start of a line leaves
+// the shell, "~~" at the start of a line is "~".
 type escapes struct {
 	from  io.Reader
 	leave func()
 	bol   bool   // at the beginning of a line
-	tilde bool   // and after a tilde there, which waits for what follows
-	out   []byte // not handed on yet
+	tilde bool   // after a tilde there, with the next character pending
+	out   []byte // not passed on yet
 }
 
 func (e *escapes) Read(p []byte) (int, error) {
@@ -143,7 +141,7 @@ func (e *escapes) Read(p []byte) (int, error) {
 		n, err := e.from.Read(buf)
 		if !e.take(buf[:n]) {
 			e.leave()
-			e.from, e.tilde, err = strings.NewReader(""), false, nil // what came before is still theirs
+			e.from, e.tilde, err = strings.NewReader(""), false, nil // earlier input is still passed on
 		}
 		if err != nil && e.tilde {
 			e.out, e.tilde = append(e.out, '~'), false
@@ -157,7 +155,7 @@ func (e *escapes) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// take goes through what was typed; false is that the person leaves.
+// take processes typed input; false means that the user leaves.
 func (e *escapes) take(typed []byte) bool {
 	for _, c := range typed {
 		switch {
@@ -184,7 +182,7 @@ func talk(client *ssh.Client, sh remote.Shell) (int, error) {
 	}
 	defer func() { _ = sess.Close() }()
 	sess.Stdout, sess.Stderr = sh.Out, sh.Err
-	// Not sess.Stdin: its end would be waited for, and a terminal has none.
+	// Not sess.Stdin: the session would wait for its end, and a terminal has none.
 	in, err := sess.StdinPipe()
 	if err != nil {
 		return 0, fmt.Errorf("opening a shell: %w", err)
@@ -218,7 +216,7 @@ func talk(client *ssh.Client, sh remote.Shell) (int, error) {
 	return 0, err
 }
 
-// feed hands input on. An input that is nil is at its end.
+// feed copies input. A nil input is at its end.
 func feed(in io.WriteCloser, from io.Reader) {
 	if from != nil {
 		_, _ = io.Copy(in, from)
@@ -226,7 +224,7 @@ func feed(in io.WriteCloser, from io.Reader) {
 	_ = in.Close()
 }
 
-// follow tells the host of new sizes of the terminal.
+// follow reports new terminal sizes to the host.
 func follow(sess *ssh.Session, t *remote.Terminal, over <-chan struct{}) {
 	for {
 		select {
@@ -240,8 +238,8 @@ func follow(sess *ssh.Session, t *remote.Terminal, over <-chan struct{}) {
 	}
 }
 
-// quoted is a command for a login shell, which is all that SSH has: each
-// argument reaches the program as it is.
+// quoted returns a command line for a login shell, because SSH has no argument list: each
+// argument reaches the program unchanged.
 func quoted(argv []string) string {
 	words := make([]string, len(argv))
 	for i, a := range argv {

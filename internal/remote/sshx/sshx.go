@@ -1,5 +1,5 @@
-// Package sshx reaches hosts over SSH. It alone speaks that protocol: logins,
-// host keys, bastions, and the commands that start the node helper.
+// Package sshx reaches hosts over SSH. No other package uses that protocol: logins, host
+// keys, bastions, and the commands that start the node helper.
 package sshx
 
 import (
@@ -23,20 +23,18 @@ import (
 	"slipway.dev/slipway/internal/secret"
 )
 
-// A Dialer connects to hosts. The zero value works; hosts that are reached
-// through the same bastion share one connection to it while they use the same
-// Dialer.
+// A Dialer connects to hosts. The zero value works. Hosts behind the same bastion share
+// one connection to it if they use the same Dialer.
 type Dialer struct {
-	// Helper gives the node helper for an architecture; nil is the
-	// embedded one.
+	// Helper returns the node helper for an architecture; nil means the embedded helper.
 	Helper func(arch string) (embedded.Helper, error)
 
 	mu       sync.Mutex // guards bastions
 	bastions map[string]*bastion
 }
 
-// Connect logs in to host, whose SSH settings are merged with the cluster's
-// already, and starts its node helper. Many hosts may be connected to at once.
+// Connect logs in to host, whose SSH settings must be merged with the settings of the
+// cluster, and starts its node helper. It can be called concurrently for many hosts.
 func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Options) (remote.Host, error) {
 	opts, err := complete(opts)
 	if err != nil {
@@ -51,7 +49,7 @@ func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Op
 	return h, nil
 }
 
-// complete fills in what options leave out.
+// complete fills in defaults for missing options.
 func complete(opts remote.Options) (remote.Options, error) {
 	opts = opts.WithDefaults()
 	if opts.Home == "" {
@@ -64,7 +62,7 @@ func complete(opts remote.Options) (remote.Options, error) {
 	return opts, nil
 }
 
-// open logs in to the end of a route; after leave, its hops are no longer used.
+// open logs in to the last server of a route; after leave, its hops are no longer used.
 func (d *Dialer) open(ctx context.Context, r route, opts remote.Options) (client *ssh.Client, leave func(), err error) {
 	dial, leave, err := d.through(ctx, r.hops, opts)
 	if err != nil {
@@ -77,7 +75,7 @@ func (d *Dialer) open(ctx context.Context, r route, opts remote.Options) (client
 	return client, leave, nil
 }
 
-// connect makes one connection: TCP, SSH, helper, handshake.
+// connect opens one connection: TCP, SSH, helper, handshake.
 func (d *Dialer) connect(ctx context.Context, host v1alpha1.Host, opts remote.Options) (*wire.Client, error) {
 	r, err := resolve(host, opts)
 	if err != nil {
@@ -134,7 +132,7 @@ func detail(said string) string {
 	return " (" + said + ")"
 }
 
-// sudoPassword is where sudo's password comes from: its own source, else that
+// sudoPassword returns the source of the sudo password: its own source, else the password
 // of the login; nil if there is none.
 func sudoPassword(s v1alpha1.SSH) func() (string, error) {
 	from := s.SudoPasswordFrom
@@ -155,7 +153,7 @@ func reveal(from *v1alpha1.SecretSource) (string, error) {
 	return s.Reveal(), err
 }
 
-// connection is the helper's standard input and output over SSH.
+// connection is the standard input and output of the helper over SSH.
 type connection struct {
 	client  *ssh.Client
 	running *session.Running
@@ -168,36 +166,36 @@ var _ io.ReadWriteCloser = (*connection)(nil)
 func (c *connection) Read(p []byte) (int, error)  { return c.running.Read(p) }
 func (c *connection) Write(p []byte) (int, error) { return c.running.Write(p) }
 
-// Close ends the helper and the login. Where the network is gone, the helper
-// notices by itself.
+// Close stops the helper and closes the login. If the network is gone, the helper detects
+// it itself.
 func (c *connection) Close() error {
 	c.once.Do(func() {
 		if c.running != nil {
 			_ = c.running.Close()
 		}
-		_ = c.client.Close() // closed already if the network is gone
+		_ = c.client.Close() // already closed if the network is gone
 		c.leave()
 	})
 	return nil
 }
 
-// endpoint is one SSH server and how to log in to it.
+// endpoint is one SSH server and its login settings.
 type endpoint struct {
-	host    string // the cluster's name for it, for errors
+	host    string // its name in the cluster, for errors
 	address string
 	port    int
 	user    string
-	usual   string // the user where nothing decides; "" is root
-	hostKey string // pinned by the file, if at all
+	usual   string // the default user; "" is root
+	hostKey string // pinned by the cluster file, if at all
 	login   login
 
 	// What ~/.ssh/config says of it.
 	alias      string   // its name in knownHosts; "" is its address
-	knownHosts []string // in the place of ~/.ssh/known_hosts, if not nil
-	knownNote  string   // which of them are not used, and why
+	knownHosts []string // instead of ~/.ssh/known_hosts, if not nil
+	knownNote  string   // which of them are ignored, and why
 	identities identities
-	note       string            // what a failure to reach it may come from
-	from       []remote.Decision // what decided
+	note       string            // a possible cause if it cannot be reached
+	from       []remote.Decision // the source of each setting
 }
 
 func (e endpoint) withDefaults() endpoint {
@@ -210,7 +208,7 @@ func (e endpoint) withDefaults() endpoint {
 
 func (e endpoint) hostport() string { return net.JoinHostPort(e.address, strconv.Itoa(e.port)) }
 
-// command is what ssh is given to log in there.
+// command returns the arguments for ssh to log in there.
 func (e endpoint) command() string {
 	port := ""
 	if e.port != 22 {
@@ -223,7 +221,7 @@ func (e endpoint) fail(reason remote.Reason, cause, remedy string, err error) *r
 	return &remote.Error{Host: e.host, Reason: reason, Cause: cause, Remedy: remedy, Err: err}
 }
 
-// dialFunc opens a TCP connection, from here or from a bastion.
+// dialFunc opens a TCP connection, from this machine or from a bastion.
 type dialFunc func(ctx context.Context, address string) (net.Conn, error)
 
 func direct(ctx context.Context, address string) (net.Conn, error) {

@@ -14,16 +14,16 @@ import (
 	"slipway.dev/slipway/internal/owner"
 )
 
-// trust is what the known_hosts files say about one server.
+// trust has the entries of the known_hosts files for one server.
 type trust struct {
 	keys        []knownKey // its own keys, from the first file that has any
-	authorities []knownKey // that may sign its certificate, from all files
+	authorities []knownKey // CAs that can sign its certificate, from all files
 	revoked     []knownKey // never accepted, from all files
 }
 
-// readTrust reads what files say about an address; read reads one of them. A file that does not exist
-// says nothing; one that cannot be read is an error, because it may revoke the
-// key that the server shows.
+// readTrust reads the entries for an address from files; read reads one of them. A
+// missing file has no entries. A file that cannot be read is an error, because it could
+// revoke the key that the server presents.
 func readTrust(files []string, address string, read func(string) ([]byte, error)) (trust, error) {
 	var t trust
 	for _, file := range files {
@@ -39,7 +39,7 @@ func readTrust(files []string, address string, read func(string) ([]byte, error)
 	return t, nil
 }
 
-// add adds what the next file says.
+// add adds the entries of the next file.
 func (t *trust) add(found []knownKey) {
 	first := len(t.keys) == 0
 	for _, k := range found {
@@ -69,7 +69,7 @@ func (t *trust) revocation(key ssh.PublicKey) (knownKey, bool) {
 	return knownKey{}, false
 }
 
-// openList opens a list of host keys to append to. Root follows no link in the
+// openList opens a known_hosts file to append to it. Root does not follow a link in a
 // directory of another user.
 func openList(file string) (*os.File, error) {
 	if os.Geteuid() != 0 {
@@ -87,8 +87,8 @@ func openList(file string) (*os.File, error) {
 	return f, errors.Join(err, dir.Close())
 }
 
-// remember appends the key of an address, as lookUp has it, to a file, unless accept returns
-// false once the file is locked: another manager may have been first.
+// remember appends the key of an address, in the form of lookUp, to a file, unless accept
+// returns false after the file is locked: another manager may have been first.
 func remember(file, address string, key ssh.PublicKey, accept func() (bool, error)) (err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
@@ -116,8 +116,7 @@ func remember(file, address string, key ssh.PublicKey, accept func() (bool, erro
 	return f.Sync()
 }
 
-// lock locks a file until it is closed. Those who hold it do not wait for
-// anything.
+// lock locks a file until it is closed. No holder of the lock waits for anything.
 func lock(f *os.File) error {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX)
@@ -131,7 +130,7 @@ func lock(f *os.File) error {
 	}
 }
 
-// endsLine reports whether a file is empty or ends with a line's end.
+// endsLine reports whether a file is empty or ends with a line break.
 func endsLine(f *os.File) (bool, error) {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
