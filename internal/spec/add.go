@@ -8,15 +8,14 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// AddHosts adds hosts from the command line to a cluster that has its
-// defaults, and answers the names of all of them. One that stands there
-// already is answered and not added again, so that a command can be repeated;
-// with another address it is another machine in the same place. The error is a
-// diag.List of those that stand there under other names or in other roles, and
-// of those that another flag names as well.
+// AddHosts adds hosts from the command line to a cluster that has its defaults, and
+// returns the names of all of them. An existing host is returned but not added again, so
+// that a command can be repeated; with another address it is replaced by another machine.
+// The error is a diag.List of hosts that exist with another name or other roles, or that
+// another flag also names.
 func AddHosts(c *v1alpha1.Cluster, flags []HostFlag) (names []string, err error) {
 	var problems diag.List
-	given := map[string]v1alpha1.Host{} // by the names that flags came to
+	given := map[string]v1alpha1.Host{} // by the names assigned to flags
 	ssh := MergeSSH(c.Spec.SSH, v1alpha1.SSH{})
 	for _, f := range flags {
 		h := v1alpha1.Host{Name: f.Name, Address: canonicalIP(f.Address), Roles: f.Roles}
@@ -50,11 +49,12 @@ func AddHosts(c *v1alpha1.Cluster, flags []HostFlag) (names []string, err error)
 	}
 	settings := Copy(c).Spec.Kubernetes
 	Default(c, DefaultOptions{})
-	c.Spec.Kubernetes = settings // an added host does not bring defaults that are newer than the record
+	c.Spec.Kubernetes = settings // an added host does not change defaults that are newer than the saved state
 	return names, problems.Err()
 }
 
-// hostKnown is of a flag for a host that stands there as something else.
+// hostKnown returns the error for a flag whose host exists with another name or other
+// roles.
 func hostKnown(c *v1alpha1.Cluster, is, flag v1alpha1.Host) diag.Diagnostic {
 	d := diag.Diagnostic{ID: idHostKnown, Severity: diag.Error, Path: "--host", Hint: "remove the existing node first: slipway delete node " + is.Name}
 	what := flag.Address
@@ -66,10 +66,10 @@ func hostKnown(c *v1alpha1.Cluster, is, flag v1alpha1.Host) diag.Diagnostic {
 	return d
 }
 
-// replace has another machine in the place of one: what is known of that one
-// alone, its host key too, goes with it. The same machine is left as it is.
+// replace replaces the machine of a host: settings of the old machine only, such as its
+// host key, are removed. The same machine is not changed.
 func replace(c *v1alpha1.Cluster, is *v1alpha1.Host, by v1alpha1.Host) {
-	by.SSH.Bastion = is.SSH.Bastion // there is no other way to its network
+	by.SSH.Bastion = is.SSH.Bastion // its network has no other access
 	if loginKey(c, *is) == loginKey(c, by) {
 		return
 	}
@@ -77,8 +77,8 @@ func replace(c *v1alpha1.Cluster, is *v1alpha1.Host, by v1alpha1.Host) {
 	is.SSH.User, is.SSH.Port, is.SSH.HostKey = by.SSH.User, by.SSH.Port, ""
 }
 
-// givenTwice is of two flags for one host: taking the second for another
-// machine in its place would drop the first without a word.
+// givenTwice returns the error for two flags for one host: treating the second as a
+// replacement would silently drop the first.
 func givenTwice(c *v1alpha1.Cluster, name string, first, second v1alpha1.Host) diag.Diagnostic {
 	d := diag.Diagnostic{ID: idDuplicateName, Severity: diag.Error, Path: "--host"}
 	d.Message = loginText(c, first) + " and " + loginText(c, second) + " would have the same name: " + name
@@ -89,8 +89,8 @@ func givenTwice(c *v1alpha1.Cluster, name string, first, second v1alpha1.Host) d
 	return d
 }
 
-// freeName is the next name of those that hosts get by their roles; the names
-// in flags are taken.
+// freeName returns the next free name for a host with these roles; names in flags are in
+// use.
 func freeName(taken []v1alpha1.Host, flags []HostFlag, roles []v1alpha1.Role) string {
 	var all []HostFlag
 	for _, h := range taken {

@@ -12,23 +12,22 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// Comments are lines for the person who reads a file, by the path of the field
-// that they stand above: "spec.hosts[0].ssh". What is not written takes the
-// place of what holds it; "" is the top of the file.
+// Comments maps the path of a field to comment lines above it: "spec.hosts[0].ssh". A
+// field that is not written uses the comment of its parent; "" is the top of the file.
 type Comments map[string][]string
 
-// Add appends a sentence. A comment that is there already is not repeated.
+// Add appends a sentence, unless it exists already.
 func (c Comments) Add(path, text string) {
 	if !slices.Contains(c[path], text) {
 		c[path] = append(c[path], text)
 	}
 }
 
-// commentWidth is where comments are wrapped, indentation not counted.
+// commentWidth is the line width of comments, without indentation.
 const commentWidth = 76
 
-// MarshalCommented writes c as Marshal does, with its fields in the order of
-// the API types, and with comments.
+// MarshalCommented writes c like Marshal, with its fields in the order of the API types,
+// and with comments.
 func MarshalCommented(c *v1alpha1.Cluster, comments Comments) ([]byte, error) {
 	plain, err := Marshal(c)
 	if err != nil {
@@ -78,8 +77,7 @@ func wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-// A commenter puts a document's fields in order and finds the node that
-// carries the comment of each.
+// A commenter sorts the fields of a document and finds the node for each comment.
 type commenter struct{ at map[string]*yaml.Node }
 
 func (w *commenter) visit(n *yaml.Node, t reflect.Type, path string) {
@@ -115,7 +113,8 @@ func (w *commenter) visit(n *yaml.Node, t reflect.Type, path string) {
 	}
 }
 
-// scalars says that a list is short and has words alone: it fits a line.
+// scalars reports whether a list is short and has only scalars, so that it fits on a
+// line.
 func scalars(n *yaml.Node) bool {
 	size := 0
 	for _, item := range n.Content {
@@ -127,7 +126,7 @@ func scalars(n *yaml.Node) bool {
 	return size <= commentWidth
 }
 
-// sortFields orders the entries of a mapping as the struct has its fields.
+// sortFields sorts the entries of a mapping in the order of the struct's fields.
 func sortFields(n *yaml.Node, t reflect.Type) {
 	order := map[string]int{"metadata": -1}
 	rank(t, order)

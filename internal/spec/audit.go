@@ -16,7 +16,7 @@ const (
 	auditAPI        = "audit.k8s.io/v1"
 )
 
-// audit refuses numbers that are none.
+// audit rejects invalid numbers.
 func (v *validator) audit(a *v1alpha1.Audit) {
 	if a == nil {
 		return
@@ -35,8 +35,7 @@ func (v *validator) audit(a *v1alpha1.Audit) {
 	}
 }
 
-// auditPolicy looks at the user's policy: with a mistake in it no API server
-// would start.
+// auditPolicy checks the user's policy: with an error in it, no API server would start.
 func (v *validator) auditPolicy(p Paths) {
 	a := v.c.Spec.Kubernetes.Audit
 	if a == nil || a.PolicyFile == "" {
@@ -51,7 +50,7 @@ func (v *validator) auditPolicy(p Paths) {
 	}
 }
 
-// policyFile is the form of audit.k8s.io/v1, Policy.
+// policyFile has the fields of audit.k8s.io/v1, Policy.
 type policyFile struct {
 	APIVersion        string         `json:"apiVersion"`
 	Kind              string         `json:"kind"`

@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// minBackupEvery is how often snapshots may be taken at most.
+	// minBackupEvery is the shortest interval of snapshots.
 	minBackupEvery = time.Minute
-	// maxBackupKeep bounds how many are kept.
+	// maxBackupKeep limits how many are kept.
 	maxBackupKeep = 1000
 
 	pathBackup     = "spec.etcd.backup"
 	pathRecipients = pathBackup + ".recipients"
 )
 
-// setBackupDefaults fills in what is not said of snapshots.
+// setBackupDefaults sets the defaults of snapshots.
 func setBackupDefaults(b *v1alpha1.EtcdBackup) {
 	if b == nil {
 		return
@@ -45,7 +45,7 @@ func setBackupDefaults(b *v1alpha1.EtcdBackup) {
 	}
 }
 
-// backup judges the snapshots that hosts take by themselves.
+// backup checks the settings of automatic snapshots.
 func (v *validator) backup(e v1alpha1.Etcd) {
 	b := e.Backup
 	if b == nil {
@@ -64,7 +64,7 @@ func (v *validator) backup(e v1alpha1.Etcd) {
 		if keys, err := age.ParseRecipients(strings.NewReader(r)); err != nil || len(keys) != 1 {
 			what := fmt.Sprintf("%.80q", r)
 			if strings.Contains(strings.ToUpper(r), "AGE-SECRET-KEY-") {
-				what = "the private key, which decrypts backup sets," // is shown to nobody
+				what = "the private key, which decrypts backup sets," // is never printed
 			}
 			v.refuse(idInvalidRecipient, indexed(pathRecipients, i), what+" is not a valid recipient", "create a key with age-keygen, and write the public key that it prints: age1…")
 		}
@@ -72,8 +72,8 @@ func (v *validator) backup(e v1alpha1.Etcd) {
 	v.copies(e)
 }
 
-// recipientMeaning returns a recipient's key. A private key has no meaning here: it is
-// shown to nobody.
+// recipientMeaning returns the public key of a recipient. A private key is not returned,
+// because it must not be printed.
 func recipientMeaning(key string) string {
 	if key = strings.TrimSpace(key); strings.HasPrefix(key, "age1") {
 		return key
@@ -81,7 +81,7 @@ func recipientMeaning(key string) string {
 	return ""
 }
 
-// drills judges how often a snapshot is tried.
+// drills checks the interval of restore tests.
 func (v *validator) drills(b v1alpha1.EtcdBackup) {
 	if b.DrillEvery == nil || b.DrillEvery.Duration == 0 {
 		return
@@ -102,7 +102,7 @@ func (v *validator) keeps(path string, keep int) {
 	}
 }
 
-// eachCopy goes through where copies of snapshots are kept.
+// eachCopy calls do for each copy target.
 func eachCopy(c *v1alpha1.Cluster, do func(path string, to *v1alpha1.EtcdCopy)) {
 	if c.Spec.Etcd.Backup == nil {
 		return
@@ -112,9 +112,9 @@ func eachCopy(c *v1alpha1.Cluster, do func(path string, to *v1alpha1.EtcdCopy)) 
 	}
 }
 
-// Whole refuses the record of a cluster that lacks what every one has that was judged
-// before: who reads it goes by that. It judges nothing else, for the rules may have
-// become stricter since.
+// Whole returns an error for the saved state of a cluster that lacks a part which
+// validation has required: code that reads it relies on this. It checks nothing else,
+// because the rules may have become stricter since.
 func Whole(c *v1alpha1.Cluster) error {
 	var list error
 	eachCopy(c, func(path string, to *v1alpha1.EtcdCopy) {
@@ -125,7 +125,7 @@ func Whole(c *v1alpha1.Cluster) error {
 	return list
 }
 
-// copies judges where copies of snapshots are kept.
+// copies checks the copy targets.
 func (v *validator) copies(e v1alpha1.Etcd) {
 	if len(e.Backup.Copies) > 0 && len(e.Backup.Recipients) == 0 {
 		v.refuse(idMissingField, pathRecipients, "copies contain the keys of the cluster and leave its hosts: they must be encrypted",
@@ -161,8 +161,8 @@ func (v *validator) copies(e v1alpha1.Etcd) {
 	})
 }
 
-// placeOf is where copies are kept, by which one place is told from others, and the
-// field that says so; "" is said elsewhere not to be one.
+// placeOf returns the place of a copy target, which identifies it, and the field that
+// sets it; "" means that the target is invalid, which another check reports.
 func placeOf(to v1alpha1.EtcdCopy) (at, field string) {
 	switch m, s := to.SSH, to.S3; {
 	case m == nil && s == nil && to.Directory != "":
@@ -175,7 +175,7 @@ func placeOf(to v1alpha1.EtcdCopy) (at, field string) {
 	return "", ""
 }
 
-// copyTo judges one place.
+// copyTo checks one copy target.
 func (v *validator) copyTo(at string, to v1alpha1.EtcdCopy) {
 	var given []string
 	if to.Directory != "" {
@@ -220,7 +220,7 @@ func (v *validator) copyBySSH(at string, to v1alpha1.SSHCopy) {
 	v.hostKey(to.HostKey, at+".hostKey")
 }
 
-// copyFiles looks at what hosts log in with where copies are kept.
+// copyFiles checks the credentials for the copy targets.
 func (v *validator) copyFiles(p Paths) {
 	eachCopy(v.c, func(path string, to *v1alpha1.EtcdCopy) {
 		if to.S3 != nil {
@@ -233,11 +233,11 @@ func (v *validator) copyFiles(p Paths) {
 		v.secretFrom(at, &from, p)
 		from.File = p.Resolve(from.File)
 		if info, err := os.Stat(from.File); err == nil && !info.Mode().IsRegular() {
-			return // a pipe gives its secret once
+			return // a pipe returns its secret only once
 		}
 		key, err := secret.Resolve(from)
 		if err != nil {
-			return // secretFrom has said so
+			return // secretFrom has reported it
 		}
 		switch encrypted, problem, hint := inspectKey([]byte(key.Reveal())); {
 		case problem != "":

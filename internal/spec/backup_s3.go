@@ -12,10 +12,10 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// DefaultS3Region is what storage that has no regions goes by.
+// DefaultS3Region is the region for storage without regions.
 const DefaultS3Region = "us-east-1"
 
-// setS3Defaults fills in what is not said of storage.
+// setS3Defaults sets the defaults of storage.
 func setS3Defaults(b *v1alpha1.S3Copy) {
 	if b == nil {
 		return
@@ -32,7 +32,7 @@ var (
 	keyPrefix  = regexp.MustCompile(`^[A-Za-z0-9._/-]{0,500}$`)
 )
 
-// copyToS3 judges storage.
+// copyToS3 checks storage settings.
 func (v *validator) copyToS3(at string, to v1alpha1.S3Copy) {
 	if !v.missing(at+".endpoint", to.Endpoint, "write the address of the storage, such as https://s3.example.com:9000") {
 		if problem, hint := storageProblem(to.Endpoint); problem != "" {
@@ -59,7 +59,7 @@ func (v *validator) copyToS3(at string, to v1alpha1.S3Copy) {
 	}
 }
 
-// storageProblem says what makes an endpoint unfit.
+// storageProblem returns why an endpoint cannot be used.
 func storageProblem(text string) (problem, hint string) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
@@ -80,16 +80,16 @@ func storageProblem(text string) (problem, hint string) {
 	return "", ""
 }
 
-// storageAt is where an endpoint is, in one spelling.
+// storageAt returns the address of an endpoint in a canonical form.
 func storageAt(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil {
-		return endpoint // said elsewhere to be none
+		return endpoint // another check reports it
 	}
 	return strings.ToLower(net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")))
 }
 
-// s3Files looks at what storage is used with.
+// s3Files checks the files and credentials for storage.
 func (v *validator) s3Files(at string, to v1alpha1.S3Copy, p Paths) {
 	v.secretFrom(at+".accessKeyFrom", to.AccessKeyFrom, p)
 	v.secretFrom(at+".secretKeyFrom", to.SecretKeyFrom, p)

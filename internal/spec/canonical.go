@@ -8,10 +8,9 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// Canonical writes the addresses of c in the one spelling of RFC 5952, IPv4 as
-// such, so that they can be compared as text: with each other, and with what
-// etcd and Kubernetes say. Names stay as they are, and so does what is no
-// address.
+// Canonical writes the addresses of c in the canonical form of RFC 5952, IPv4 as IPv4, so
+// that they can be compared as text: with each other, and with addresses from etcd and
+// Kubernetes. Names and invalid addresses are not changed.
 func Canonical(c *v1alpha1.Cluster) {
 	s := &c.Spec
 	canonicalBastion(&s.SSH)
@@ -48,7 +47,7 @@ func canonicalIP(text string) string {
 	return text
 }
 
-// canonicalURL is for URLs with an address and a port alone.
+// canonicalURL is for URLs with only an address and a port.
 func canonicalURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// sameCgroups refuses another cgroup driver on a cluster that exists. A kubelet asks the
-// runtime for the driver when it starts, and pods keep the cgroups that they have: until
-// every pod of a node is new, kubelet and runtime look for them in different places.
+// sameCgroups rejects another cgroup driver on an existing cluster. A kubelet gets the
+// driver from the runtime at its start, but pods keep their cgroups: until all pods of a
+// node are new, kubelet and runtime look for them in different places.
 func (v *validator) sameCgroups(old v1alpha1.ContainerRuntime) {
 	was, is := cgroupsBySystemd(old.Config), cgroupsBySystemd(v.c.Spec.ContainerRuntime.Config)
 	if was == is || Docker(v.c) || old.Type != v.c.Spec.ContainerRuntime.Type {
@@ -21,7 +21,7 @@ func (v *validator) sameCgroups(old v1alpha1.ContainerRuntime) {
 	v.refuse(idImmutableField, pathContainerd, "SystemdCgroup of runtime runc cannot change: running pods keep the cgroups of the previous driver", hint)
 }
 
-// cgroupsBySystemd reports whether containerd has systemd make the cgroups of containers,
+// cgroupsBySystemd reports whether containerd uses systemd for the cgroups of containers,
 // which is Slipway's setting.
 func cgroupsBySystemd(config string) bool {
 	var settings struct {
@@ -34,7 +34,7 @@ func cgroupsBySystemd(config string) bool {
 		} `toml:"plugins"`
 	}
 	if _, err := toml.Decode(config, &settings); err != nil {
-		return true // it is refused elsewhere
+		return true // another check rejects it
 	}
 	by := settings.Plugins[criRuntime].Containerd.Runtimes["runc"].Options.SystemdCgroup
 	return by == nil || *by

@@ -12,15 +12,15 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// Copy shares nothing with c.
+// Copy returns a deep copy of c.
 func Copy(c *v1alpha1.Cluster) *v1alpha1.Cluster {
 	out := new(v1alpha1.Cluster)
 	copyInto(reflect.ValueOf(out).Elem(), reflect.ValueOf(c).Elem())
 	return out
 }
 
-// copyInto copies by reflection, so that a new field needs no line here.
-// Unexported fields (of times) are shared; nothing changes them.
+// copyInto copies by reflection, so that a new field needs no change here. Unexported
+// fields (of times) are shared; nothing changes them.
 func copyInto(dst, src reflect.Value) {
 	dst.Set(src)
 	switch src.Kind() {
@@ -61,12 +61,12 @@ func copyInto(dst, src reflect.Value) {
 	}
 }
 
-// lastApplied is where kubectl keeps the whole object, secrets included.
+// lastApplied is the annotation in which kubectl stores the whole object, with secrets.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Redacted is a copy of c without its inline secrets: what may be kept in
-// plans, journals and status. Where a password was, nothing is left, so that
-// loading the copy again falls back to keys and the agent.
+// Redacted returns a copy of c without its inline secrets, for plans, journals and
+// status. Passwords are removed, so that loading the copy falls back to keys and the
+// agent.
 func Redacted(c *v1alpha1.Cluster) *v1alpha1.Cluster {
 	out := Copy(c)
 	out.Spec.SSH.Password = ""
@@ -77,9 +77,8 @@ func Redacted(c *v1alpha1.Cluster) *v1alpha1.Cluster {
 	return out
 }
 
-// Digest is "sha256:" and the SHA-256 of the cluster's name and spec in
-// canonical JSON, inline secrets left out. It is the same before and after a
-// trip through JSON or YAML.
+// Digest returns "sha256:" and the SHA-256 of the cluster's name and spec in canonical
+// JSON, without inline secrets. A conversion to JSON or YAML and back does not change it.
 func Digest(c *v1alpha1.Cluster) string {
 	r := Redacted(c)
 	data, err := json.Marshal(struct {
@@ -87,16 +86,16 @@ func Digest(c *v1alpha1.Cluster) string {
 		Spec v1alpha1.ClusterSpec `json:"spec"`
 	}{r.Name, r.Spec})
 	if err != nil {
-		// Only what no file can hold (a channel, an infinity) comes here;
-		// an error's text is then as good a name for it as any.
+		// Only a value that no file can contain (a channel, an infinity) gets here; the
+		// error's text is then as good a name for it as any other.
 		data = []byte(err.Error())
 	}
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Marshal writes c as a file that Load reads back: without status, and
-// without what only a server fills.
+// Marshal writes c as a file that Load can read: without status, and without fields that
+// only a server sets.
 func Marshal(c *v1alpha1.Cluster) ([]byte, error) {
 	data, err := json.Marshal(c)
 	if err != nil {
@@ -111,9 +110,8 @@ func Marshal(c *v1alpha1.Cluster) ([]byte, error) {
 	return yaml.Marshal(object)
 }
 
-// pruneEmpty drops the empty mappings and nulls that Go structs leave behind.
-// In a component's own configuration, and in values of a chart, they mean
-// something.
+// pruneEmpty removes the empty mappings and nulls of Go structs. In the configuration of
+// a component, and in values of a chart, they have a meaning and are kept.
 func pruneEmpty(object map[string]any) {
 	for key, value := range object {
 		if key == "config" || key == "values" {

@@ -13,28 +13,28 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// Bounds of a file once its aliases are followed, so that a few lines cannot
-// become a billion. A cluster of a thousand hosts has some 30,000 values.
+// Limits of a file after its aliases are expanded, so that a few lines cannot become a
+// billion. A cluster of a thousand hosts has about 30,000 values.
 const (
 	maxValues = 1_000_000
 	maxDepth  = 100
 	maxPath   = 400
-	// After so many problems, more would help nobody.
+	// More problems than this would not help anyone.
 	maxProblems = 1000
 )
 
-// A decoder fills Go values from YAML by their json tags, and notes every
-// problem and every place on the way.
+// A decoder fills Go values from YAML by their json tags, and records every problem and
+// the place of every field.
 type decoder struct {
 	file      string
 	diags     diag.List
 	positions positions
-	// broken are the paths whose value did not decode.
+	// broken lists the paths whose values could not be decoded.
 	broken []string
-	// unreadable says that there is nothing to validate.
+	// unreadable reports whether there is nothing to validate.
 	unreadable bool
-	// foreign says that the fields are another program's, which reads them in
-	// any case, as encoding/json does.
+	// foreign reports whether the fields belong to another program, whose names are
+	// matched in any case, as in encoding/json.
 	foreign bool
 
 	values, depth int
@@ -53,8 +53,8 @@ func (d *decoder) report(at *yaml.Node, path, id, message, hint string) {
 	d.broken = append(d.broken, path)
 }
 
-// withoutEchoes drops findings that are about what did not decode, or about
-// something that holds it: the value is not what was written.
+// withoutEchoes removes findings about values that could not be decoded, or about values
+// that contain them: the value is not the written one.
 func (d *decoder) withoutEchoes(found diag.List) diag.List {
 	var out diag.List
 next:
@@ -69,7 +69,7 @@ next:
 	return out
 }
 
-// within says that path is outer or a part of it.
+// within reports whether path is outer or a part of it.
 func within(path, outer string) bool {
 	rest, ok := strings.CutPrefix(path, outer)
 	return ok && (rest == "" || outer == "" || rest[0] == '.' || rest[0] == '[')
@@ -82,7 +82,7 @@ func (d *decoder) decode(root *yaml.Node, out any) {
 	d.unreadable = d.unreadable || d.tooLarge
 }
 
-// enter follows aliases and counts; nil is a value that must not be visited.
+// enter follows aliases and counts values; nil means that the value must not be visited.
 func (d *decoder) enter(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -176,7 +176,7 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// mark notes where a field is: its value, or for a block below it, its name.
+// mark records the place of a field: its value, or its name if a block follows.
 func (d *decoder) mark(path string, key, value *yaml.Node) {
 	at := value
 	if value.Kind == yaml.MappingNode || value.Kind == yaml.SequenceNode || value.Line == 0 {
@@ -185,7 +185,7 @@ func (d *decoder) mark(path string, key, value *yaml.Node) {
 	d.positions[path] = position{at.Line, at.Column}
 }
 
-// unmarshal is for types with a JSON form of their own: durations, times.
+// unmarshal is for types with a separate JSON form: durations, times.
 func (d *decoder) unmarshal(n *yaml.Node, u json.Unmarshaler, path string) {
 	x, ok := d.any(n, path)
 	if !ok {
@@ -207,7 +207,7 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 	ok := n.Kind == yaml.ScalarNode
 	switch v.Kind() {
 	case reflect.String:
-		// A plain date is text to us.
+		// A plain date is text here.
 		if ok = ok && (tag == "!!str" || tag == "!!timestamp"); ok {
 			v.SetString(n.Value)
 		}
@@ -216,7 +216,7 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 			v.SetBool(strings.EqualFold(n.Value, "true"))
 		}
 	case reflect.Int, reflect.Int32, reflect.Int64:
-		// Other forms are refused: YAML reads 022 as 18.
+		// Other forms are rejected: YAML reads 022 as 18.
 		i, err := strconv.ParseInt(n.Value, 10, 64)
 		if ok = ok && tag == "!!int" && decimal.MatchString(n.Value) && err == nil && !v.OverflowInt(i); ok {
 			v.SetInt(i)
@@ -229,8 +229,8 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// any decodes what has no type of ours into what JSON has: map[string]any,
-// []any, string, bool, int64, float64, nil.
+// any decodes a value without a Go type into JSON types: map[string]any, []any, string,
+// bool, int64, float64, nil.
 func (d *decoder) any(n *yaml.Node, path string) (any, bool) {
 	d.depth++
 	defer func() { d.depth-- }()
@@ -267,15 +267,15 @@ func (d *decoder) any(n *yaml.Node, path string) (any, bool) {
 	return x, ok
 }
 
-// place notes where a path begins in the file.
+// place records where a path begins in the file.
 func (d *decoder) place(path string, n *yaml.Node) {
 	if _, known := d.positions[path]; !known {
 		d.positions[path] = position{n.Line, n.Column}
 	}
 }
 
-// deeper is child, or path where that is long enough for a person: values
-// within values must not cost the square of their depth.
+// deeper returns child, or path if it is long enough for a person: nested values must not
+// cost the square of their depth.
 func deeper(path, child string) string {
 	if len(child) > maxPath {
 		return path
@@ -305,9 +305,8 @@ func plainScalar(n *yaml.Node) (any, bool) {
 // An entry is one key of a mapping.
 type entry struct{ key, value *yaml.Node }
 
-// entries are the entries of a mapping in order, with merges ("<<") followed:
-// what is written goes before what is merged. Duplicates are reported and
-// left out.
+// entries returns the entries of a mapping in order, with merges ("<<"): written entries
+// have precedence over merged ones. Duplicates are reported and left out.
 func (d *decoder) entries(n *yaml.Node, t reflect.Type, path string) []entry {
 	if n.Kind != yaml.MappingNode {
 		d.wrongType(n, t, path)
@@ -345,7 +344,7 @@ func (d *decoder) entries(n *yaml.Node, t reflect.Type, path string) []entry {
 	return out
 }
 
-// merge is what "<<: *name" or "<<: [*a, *b]" brings, the first first.
+// merge returns the entries of "<<: *name" or "<<: [*a, *b]"; the first has precedence.
 func (d *decoder) merge(n *yaml.Node, t reflect.Type, path string) []entry {
 	d.depth++
 	defer func() { d.depth-- }()

@@ -37,12 +37,11 @@ type DefaultOptions struct {
 	KubernetesVersion string
 }
 
-// Default fills what c leaves empty, and writes its addresses as Canonical
-// does. It reads nothing but its arguments, and applying it again changes
-// nothing. A host's internalAddress is filled where
-// its address is one that other hosts can use; for a name, or localhost, the
-// host itself has to be asked. User and port of SSH stay empty: whoever connects
-// takes them from the SSH configuration, or root and 22.
+// Default sets the empty fields of c, and writes its addresses like Canonical. It depends
+// only on its arguments, and a second call changes nothing. The internalAddress of a host
+// is set if other hosts can use its address; for a name, or localhost, the host itself
+// has to report it. User and port of SSH stay empty: the connection takes them from the
+// SSH configuration, or uses root and 22.
 func Default(c *v1alpha1.Cluster, opts DefaultOptions) {
 	Canonical(c)
 	s := &c.Spec
@@ -97,21 +96,21 @@ func Default(c *v1alpha1.Cluster, opts DefaultOptions) {
 	}
 }
 
-// serverTLSBootstrap is the field of the kubelet's configuration by which it asks the
-// cluster for its serving certificate.
+// serverTLSBootstrap is the field of the kubelet configuration with which a kubelet
+// requests its serving certificate from the cluster.
 const serverTLSBootstrap = "serverTLSBootstrap"
 
-// SignsKubelets reports whether the kubelets of a cluster serve with certificates that
+// SignsKubelets reports whether the kubelets of a cluster use serving certificates that
 // the cluster has signed.
 func SignsKubelets(c *v1alpha1.Cluster) bool {
 	k := c.Spec.Kubernetes.Kubelet
 	return k.Config[serverTLSBootstrap] == true || k.ExtraArgs["rotate-server-certificates"] == "true"
 }
 
-// setKubeletDefaults has kubelets ask the cluster for their serving certificates,
-// unless the user decides otherwise, brings other certificates, or switches off the
-// feature that it needs. Of a kubelet with a cloud provider Slipway does not know the
-// addresses, and could approve nothing.
+// setKubeletDefaults makes kubelets request their serving certificates from the cluster,
+// unless the user decides otherwise, provides other certificates, or disables the feature
+// that it needs. Slipway does not know the addresses of a kubelet with a cloud provider,
+// and could not approve its requests.
 func setKubeletDefaults(k *v1alpha1.Kubernetes) {
 	for _, field := range []string{serverTLSBootstrap, "tlsCertFile", "tlsPrivateKeyFile"} {
 		if _, ok := k.Kubelet.Config[field]; ok {
@@ -132,8 +131,9 @@ func setKubeletDefaults(k *v1alpha1.Kubernetes) {
 	k.Kubelet.Config[serverTLSBootstrap] = true
 }
 
-// KeepServing removes the default by which kubelets ask the cluster for their serving
-// certificates, where the file leaves it open and the record is from before it.
+// KeepServing removes the default with which kubelets request their serving certificates
+// from the cluster, if the file does not set it and the saved state is older than the
+// default.
 func KeepServing(c, file, recorded *v1alpha1.Cluster) {
 	for _, said := range []*v1alpha1.Cluster{file, recorded} {
 		if _, ok := said.Spec.Kubernetes.Kubelet.Config[serverTLSBootstrap]; ok {
@@ -143,9 +143,9 @@ func KeepServing(c, file, recorded *v1alpha1.Cluster) {
 	delete(c.Spec.Kubernetes.Kubelet.Config, serverTLSBootstrap)
 }
 
-// rotatesServing reports whether kubelets have the feature that serverTLSBootstrap
-// needs: a kubelet without it does not start with that setting. The kubelet's own
-// gates override the gates of all components, and a gate overrides AllBeta.
+// rotatesServing reports whether kubelets have the feature that serverTLSBootstrap needs:
+// without it, a kubelet with that setting does not start. The kubelet's own gates
+// override the gates of all components, and a gate overrides AllBeta.
 func rotatesServing(k *v1alpha1.Kubernetes) bool {
 	own, _ := k.Kubelet.Config["featureGates"].(map[string]any)
 	for _, gate := range []string{"RotateKubeletServerCertificate", "AllBeta"} {
@@ -179,9 +179,9 @@ func defaultDomain(cluster string) string {
 	return "api." + cluster + ".internal"
 }
 
-// KeepLogin keeps user and port of a record that earlier versions filled in,
-// where the file leaves them open: such a record has root and 22 whether or not
-// they were written, and the SSH configuration must not replace them.
+// KeepLogin keeps user and port of saved state from earlier versions, if the file does
+// not set them: such state has root and 22 whether or not the file had them, and the SSH
+// configuration must not replace them.
 func KeepLogin(c, recorded *v1alpha1.Cluster) {
 	if recorded.Spec.SSH.User == DefaultSSHUser {
 		setDefault(&c.Spec.SSH.User, DefaultSSHUser)
@@ -191,9 +191,9 @@ func KeepLogin(c, recorded *v1alpha1.Cluster) {
 	}
 }
 
-// MergeSSH is how to log in to a host: its own settings over the cluster's
-// defaults, field by field. A credential of the host's own takes the place of
-// those defaults that would contradict it. What neither says stays empty.
+// MergeSSH returns the login settings of a host: its own settings override the defaults
+// of the cluster, field by field. A credential of the host replaces defaults that would
+// contradict it. Fields that neither sets stay empty.
 func MergeSSH(defaults, host v1alpha1.SSH) v1alpha1.SSH {
 	base := defaults
 	ownKey := host.PrivateKeyFile != ""

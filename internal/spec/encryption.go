@@ -7,7 +7,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// The ways in which API servers encrypt what they keep.
+// The encryption providers of API servers.
 const (
 	EncryptionSecretbox = "secretbox"
 	EncryptionAESCBC    = "aescbc"
@@ -18,24 +18,23 @@ const (
 	pathArguments  = "spec.kubernetes.apiServer.extraArgs"
 )
 
-// EncryptionFlag is the argument by which an API server encrypts.
+// EncryptionFlag is the API server argument for its encryption configuration.
 const EncryptionFlag = "encryption-provider-config"
 
-// EncryptionFile has the keys by which a control plane's API server encrypts what
-// it keeps in etcd.
+// EncryptionFile has the keys with which the API server of a control plane encrypts data
+// in etcd.
 const EncryptionFile = "/etc/kubernetes/slipway/encryption.yaml"
 
-// IDEncryptionForeign is an API server that encrypts by a configuration of the
-// user's.
+// IDEncryptionForeign: an API server uses an encryption configuration of the user.
 const IDEncryptionForeign = "encryption-foreign"
 
-// encryptable are the resources that can be encrypted: those in which people keep
-// what others are not to read.
+// encryptable returns the resources that can be encrypted: resources in which users store
+// confidential data.
 func encryptable() []string {
 	return []string{"secrets", "configmaps", "serviceaccounts", "persistentvolumes", "persistentvolumeclaims"}
 }
 
-// encryption refuses what API servers would not encrypt by, or not well.
+// encryption rejects settings with which API servers would not encrypt, or not safely.
 func (v *validator) encryption(e *v1alpha1.Encryption) {
 	args := v.c.Spec.Kubernetes.APIServer.ExtraArgs
 	if e == nil {

@@ -7,7 +7,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// InternalAddress is where other nodes reach a host.
+// InternalAddress returns the address of a host for other nodes.
 func InternalAddress(h v1alpha1.Host) string {
 	if h.InternalAddress != "" {
 		return h.InternalAddress
@@ -15,21 +15,21 @@ func InternalAddress(h v1alpha1.Host) string {
 	return h.Address
 }
 
-// HoldsAddress says that in a mode one control plane after the other holds the
-// API's address.
+// HoldsAddress reports whether in a mode one control plane at a time holds the API
+// address.
 func HoldsAddress(mode v1alpha1.EndpointMode) bool {
 	return mode == v1alpha1.EndpointKeepalived || mode == v1alpha1.EndpointKubeVIP
 }
 
-// BringsAddress says that in a mode nodes have an address of the API that is
-// theirs through Slipway alone.
+// BringsAddress reports whether in a mode nodes have an API address that exists only
+// through Slipway.
 func BringsAddress(mode v1alpha1.EndpointMode) bool {
 	return HoldsAddress(mode) || mode == v1alpha1.EndpointUpdater
 }
 
-// EndpointAddress is what the API's name stands for on a host: a control plane
-// goes by its own API server, whatever becomes of the others. "" leaves it to
-// what the host resolves.
+// EndpointAddress returns the address of the API name on a host: a control plane uses its
+// own API server, whatever the state of the others. "" means that the host resolves the
+// name.
 func EndpointAddress(c *v1alpha1.Cluster, h v1alpha1.Host) string {
 	ep := c.Spec.ControlPlaneEndpoint
 	switch {
@@ -46,8 +46,8 @@ func EndpointAddress(c *v1alpha1.Cluster, h v1alpha1.Host) string {
 	return ""
 }
 
-// Loopback is a host's own loopback address, of the IP version that nodes
-// reach each other by.
+// Loopback returns the loopback address of a host, in the IP version that nodes use among
+// each other.
 func Loopback(h v1alpha1.Host) string {
 	if ip, err := netip.ParseAddr(InternalAddress(h)); err == nil && ip.Unmap().Is6() {
 		return "::1"
@@ -55,7 +55,8 @@ func Loopback(h v1alpha1.Host) string {
 	return "127.0.0.1"
 }
 
-// setEndpointDefaults fills in what a mode needs. It comes after the networks'.
+// setEndpointDefaults sets the defaults of a mode. It runs after the defaults of the
+// networks.
 func setEndpointDefaults(c *v1alpha1.Cluster) {
 	ep := &c.Spec.ControlPlaneEndpoint
 	switch ep.Mode {
@@ -84,13 +85,13 @@ func isIPv4(cidr string) bool {
 // A band is a part of a range of service addresses.
 type band struct {
 	first, last netip.Addr
-	// taken are those of the API itself and of DNS.
+	// taken lists the addresses of the API and of DNS.
 	taken []netip.Addr
 }
 
-// staticBand is the part of the service range of an IP version that the API
-// server takes addresses from last: min(max(16, size/16), 256) of them. See the
-// Kubernetes documentation, "Service ClusterIP allocation".
+// staticBand returns the part of the service range of an IP version from which the API
+// server assigns addresses last: min(max(16, size/16), 256) of them. See the Kubernetes
+// documentation, "Service ClusterIP allocation".
 func staticBand(ranges []string, four bool) (band, bool) {
 	for _, text := range ranges {
 		p, err := netip.ParsePrefix(text)
@@ -106,7 +107,7 @@ func staticBand(ranges []string, four bool) (band, bool) {
 		b.last = b.first
 		for n := 1; n < size; n++ {
 			b.last = b.last.Next()
-			if n == 9 { // kubeadm: the tenth is DNS
+			if n == 9 { // kubeadm uses the tenth address for DNS
 				b.taken = []netip.Addr{b.first, b.last}
 			}
 		}

@@ -23,7 +23,7 @@ import (
 const (
 	EtcdStacked  = "stacked"  // a member on every control plane, run by its kubelet
 	EtcdManaged  = "managed"  // a service on the hosts with the role etcd
-	EtcdExternal = "external" // others look after it
+	EtcdExternal = "external" // not managed by Slipway
 )
 
 const (
@@ -34,7 +34,7 @@ const (
 	pathKeyFile  = pathExternal + ".keyFile"
 )
 
-// EtcdHosts are those that run etcd as a service of Slipway's.
+// EtcdHosts returns the hosts that run etcd as a service managed by Slipway.
 func EtcdHosts(c *v1alpha1.Cluster) []v1alpha1.Host {
 	if c.Spec.Etcd.Type != EtcdManaged {
 		return nil
@@ -64,10 +64,9 @@ func (v *validator) etcd() {
 	v.external(e.External)
 }
 
-// ownArgs refuses arguments that say who a member of etcd is, where it is reached,
-// by which keys, and where its data are: joining, restoring and rescuing go by those
-// that Slipway sets, and a member with others would begin anew, or be lost to the
-// rest.
+// ownArgs rejects arguments for the identity, addresses, keys and data of an etcd member:
+// join, restore and rescue depend on the values that Slipway sets, and with other values
+// a member would be recreated, or would be separated from the others.
 func (v *validator) ownArgs(args map[string]string) {
 	for _, key := range sortedKeys(args) {
 		own := slices.ContainsFunc([]string{"initial-cluster", "initial-advertise-", "listen-peer-", "listen-client-", "advertise-", "discovery"}, func(p string) bool { return strings.HasPrefix(key, p) })
@@ -81,7 +80,7 @@ func (v *validator) ownArgs(args map[string]string) {
 	}
 }
 
-// members judges the number of hosts that etcd runs on.
+// members checks the number of hosts with etcd.
 func (v *validator) members(count int) {
 	switch {
 	case count == 0:
@@ -92,7 +91,7 @@ func (v *validator) members(count int) {
 	}
 }
 
-// etcdRole judges a host's role etcd.
+// etcdRole checks the role etcd of a host.
 func (v *validator) etcdRole(path string) {
 	if kind := v.c.Spec.Etcd.Type; kind == EtcdStacked || kind == EtcdExternal {
 		v.refuse(idConflictingFields, path, "the role etcd needs type managed, but spec.etcd.type is "+kind,
@@ -121,7 +120,7 @@ func (v *validator) external(e *v1alpha1.ExternalEtcd) {
 	v.missing(pathKeyFile, e.KeyFile, "name the file with the private key of certFile")
 }
 
-// endpointProblem says what makes a client URL of etcd unfit.
+// endpointProblem returns why a client URL of etcd cannot be used.
 func endpointProblem(text string) (problem, hint string) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "" || u.Host == "" {
@@ -143,8 +142,8 @@ func endpointProblem(text string) (problem, hint string) {
 	return "", ""
 }
 
-// sameEtcd refuses another etcd cluster under the data of this one: of its
-// endpoints one must stay at a time, so that members can move.
+// sameEtcd rejects another etcd cluster than the one with the data of this cluster: each
+// change of endpoints must keep at least one, so that members can move.
 func (v *validator) sameEtcd(old, new *v1alpha1.ExternalEtcd) {
 	if old == nil || new == nil || slices.ContainsFunc(new.Endpoints, func(e string) bool { return slices.Contains(old.Endpoints, e) }) {
 		return
@@ -153,8 +152,8 @@ func (v *validator) sameEtcd(old, new *v1alpha1.ExternalEtcd) {
 		"keep at least one current endpoint; when members move, change the other endpoints first")
 }
 
-// keepsMembers refuses other hosts with etcd than those that hold the data: of
-// these one must stay at a time.
+// keepsMembers rejects etcd hosts that do not include any host with the data: each change
+// must keep at least one.
 func (v *validator) keepsMembers(old *v1alpha1.Cluster) {
 	has := func(hosts []v1alpha1.Host, name string) bool {
 		return slices.ContainsFunc(hosts, func(h v1alpha1.Host) bool { return h.Name == name })
@@ -165,7 +164,7 @@ func (v *validator) keepsMembers(old *v1alpha1.Cluster) {
 	}
 }
 
-// externalFiles looks at the credentials for an external etcd.
+// externalFiles checks the credentials for an external etcd.
 func (v *validator) externalFiles(p Paths) {
 	e := v.c.Spec.Etcd.External
 	if e == nil {
@@ -185,7 +184,8 @@ func (v *validator) externalFiles(p Paths) {
 	}
 }
 
-// content reads a file of settings, certificates or a key; nil if it has none to read.
+// content reads a file of settings, certificates or a key; it returns nil if there is
+// nothing to read.
 func (v *validator) content(path, name string, p Paths, private bool) []byte {
 	if name == "" {
 		return nil
@@ -208,10 +208,10 @@ func (v *validator) content(path, name string, p Paths, private bool) []byte {
 	return data
 }
 
-// maxContentBytes bounds such a file.
+// maxContentBytes limits such a file.
 const maxContentBytes = 1 << 20
 
-// certificates refuses a file that holds none, or one that is not valid now.
+// certificates rejects a file without a certificate, or with one that is not valid now.
 func (v *validator) certificates(path string, data []byte, name string, now time.Time) {
 	if data == nil {
 		return

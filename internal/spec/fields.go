@@ -13,8 +13,8 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// fieldsOf is a struct's fields by their names in JSON, those of inlined
-// structs included.
+// fieldsOf returns the fields of a struct by their JSON names, with the fields of inlined
+// structs.
 func fieldsOf(t reflect.Type) map[string][]int {
 	out := map[string][]int{}
 	for i := range t.NumField() {
@@ -33,7 +33,7 @@ func fieldsOf(t reflect.Type) map[string][]int {
 	return out
 }
 
-// foldedField finds a field whose name differs in case alone.
+// foldedField finds a field whose name differs only in case.
 func foldedField(fields map[string][]int, key string) (name string, at []int, ok bool) {
 	for _, name := range sortedKeys(fields) {
 		if strings.EqualFold(name, key) {
@@ -59,7 +59,7 @@ func joinPath(path, name string) string {
 	return path + "." + name
 }
 
-// childPath is the path of a key in a struct or a map.
+// childPath returns the path of a key in a struct or a map.
 func childPath(t reflect.Type, path, key string) string {
 	if t.Kind() == reflect.Struct {
 		return joinPath(path, key)
@@ -67,9 +67,9 @@ func childPath(t reflect.Type, path, key string) string {
 	return keyed(path, key)
 }
 
-// unknownField suggests a neighbour with a like name, else the place in the
-// file where a field of that name belongs. The neighbour is marked as broken,
-// so that its absence is not reported as well.
+// unknownField suggests a sibling with a similar name, else the place in the file for a
+// field with this name. The sibling is marked as broken, so that it is not also reported
+// as missing.
 func (d *decoder) unknownField(key *yaml.Node, t reflect.Type, path string) {
 	hint := ""
 	near := diag.Near(key.Value, fieldNames(t))
@@ -88,7 +88,7 @@ func (d *decoder) unknownField(key *yaml.Node, t reflect.Type, path string) {
 	d.report(key, joinPath(path, key.Value), idUnknownField, "there is no field "+strconv.Quote(key.Value)+" in "+where, hint)
 }
 
-// placesOf are the parents of the fields of a name in a Cluster's spec and
+// placesOf returns the parents of the fields with a name in a Cluster's spec and
 // metadata, at most three.
 func placesOf(name string) []string {
 	var out []string
@@ -114,7 +114,7 @@ func placesOf(name string) []string {
 	return out[:min(len(out), 3)]
 }
 
-// wrongType says what was found, what is wanted, and how to write it.
+// wrongType reports the found and the expected type, and how to write the value.
 func (d *decoder) wrongType(n *yaml.Node, t reflect.Type, path string) {
 	want, hint := wanted(t)
 	found := foundName(n, path)
@@ -134,7 +134,7 @@ func (d *decoder) wrongType(n *yaml.Node, t reflect.Type, path string) {
 	d.report(n, path, idWrongType, "found "+found+", expected "+want, hint)
 }
 
-// unquoted is a hint for a number or a truth value that is written as text, "" for other
+// unquoted returns a hint for a number or a boolean that is written as text, "" for other
 // texts.
 func unquoted(text string, t reflect.Type) string {
 	switch lower := strings.ToLower(text); t.Kind() {
@@ -179,7 +179,7 @@ func wanted(t reflect.Type) (want, hint string) {
 	return "of type " + t.String(), ""
 }
 
-// holdsSecret says that the value at path must not be printed.
+// holdsSecret reports whether the value at path must not be printed.
 func holdsSecret(path string) bool {
 	return strings.HasSuffix(path, ".password") || strings.HasSuffix(path, ".privateKey")
 }

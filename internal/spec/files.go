@@ -18,16 +18,16 @@ import (
 	"slipway.dev/slipway/internal/secret"
 )
 
-// maxKeyBytes bounds a key file; the largest real ones have some 13 KB.
+// maxKeyBytes limits a key file; the largest real ones have about 13 KB.
 const maxKeyBytes = 64 << 10
 
-// Paths resolves the names of files in a cluster file.
+// Paths resolves the file names in a cluster file.
 type Paths struct {
-	// Dir is where relative names begin: the directory of the cluster file.
+	// Dir is the base of relative names: the directory of the cluster file.
 	Dir string
-	// Home is "~"; "" asks the operating system.
+	// Home is the value of "~"; "" asks the operating system.
 	Home string
-	// Now is what certificates must be valid at; zero is the present.
+	// Now is the time at which certificates must be valid; zero is the current time.
 	Now time.Time
 }
 
@@ -38,8 +38,8 @@ func (p Paths) now() time.Time {
 	return p.Now
 }
 
-// Resolve is name as a path that can be opened: "~/" is the user's home, and
-// a relative name begins in Dir. "" stays "".
+// Resolve returns name as a path that can be opened: "~/" is the home directory of the
+// user, and a relative name begins in Dir. "" stays "".
 func (p Paths) Resolve(name string) string {
 	if rest, ok := strings.CutPrefix(name, "~"); ok && (rest == "" || rest[0] == '/') {
 		home := p.Home
@@ -56,9 +56,9 @@ func (p Paths) Resolve(name string) string {
 	return filepath.Join(p.Dir, name)
 }
 
-// Absolute makes every file that c names an absolute path, so that c can be
-// used from any working directory. A bundle is a path if it begins with "/",
-// "./", "../" or "~", else a reference to a registry.
+// Absolute makes every file name in c an absolute path, so that c can be used from any
+// working directory. A bundle is a path if it begins with "/", "./", "../" or "~", else a
+// reference to a registry.
 func Absolute(c *v1alpha1.Cluster, p Paths) error {
 	dir, err := filepath.Abs(p.Dir)
 	if err != nil {
@@ -74,8 +74,8 @@ func Absolute(c *v1alpha1.Cluster, p Paths) error {
 	return nil
 }
 
-// IsBundlePath says that a bundle is a file or directory, and no reference to
-// a registry.
+// IsBundlePath reports whether a bundle is a file or directory, and not a reference to a
+// registry.
 func IsBundlePath(bundle string) bool {
 	for _, prefix := range []string{"/", "./", "../", "~"} {
 		if strings.HasPrefix(bundle, prefix) {
@@ -174,9 +174,9 @@ func eachSSH(c *v1alpha1.Cluster, do func(path string, s *v1alpha1.SSH)) {
 	}
 }
 
-// CheckFiles looks at what a cluster names on this machine: keys,
-// secrets, scripts, materials, add-ons and a bundle's path. It opens files and reads
-// the environment; it prints nothing of what it finds there.
+// CheckFiles checks everything on this machine that a cluster names: keys, secrets,
+// scripts, materials, add-ons and a bundle path. It opens files and reads the
+// environment, and prints nothing of their content.
 func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 	v := &validator{c: c}
 	eachSSH(c, func(path string, s *v1alpha1.SSH) {
@@ -211,7 +211,7 @@ func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 	return v.found
 }
 
-// registryFiles looks at credentials and authorities of registries.
+// registryFiles checks the credentials and CAs of registries.
 func (v *validator) registryFiles(p Paths) {
 	for i, a := range v.c.Spec.Registry.Auths {
 		path := indexed("spec.registry.auths", i)
@@ -220,7 +220,7 @@ func (v *validator) registryFiles(p Paths) {
 	}
 }
 
-// reason is an error without the name that is said before it.
+// reason returns an error without the name that the message already has.
 func reason(err error, name string) string {
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) {
@@ -257,14 +257,14 @@ func (v *validator) keyFile(path, name string, p Paths, hasPassphrase bool) {
 	v.private(path, name, f)
 }
 
-// private warns of a secret that other users of this machine can read.
+// private warns about a secret that other users of this machine can read.
 func (v *validator) private(path, name string, f *os.File) {
 	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o077 != 0 {
 		v.warn(idFilePermissions, path, fmt.Sprintf("%s has mode %04o: other users can read it", name, info.Mode().Perm()), "chmod 600 "+name)
 	}
 }
 
-// inspectKey looks at the envelope of a private key: package sshx opens it.
+// inspectKey checks the format of a private key: package sshx decrypts it.
 func inspectKey(data []byte) (encrypted bool, problem, hint string) {
 	block, _ := pem.Decode(data)
 	switch {
@@ -288,12 +288,12 @@ func inspectKey(data []byte) (encrypted bool, problem, hint string) {
 
 func (v *validator) secretFrom(path string, src *v1alpha1.SecretSource, p Paths) {
 	if src == nil || (src.File == "") == (src.Env == "") {
-		return // secretSource says so
+		return // secretSource reports it
 	}
 	found := *src
 	found.File = p.Resolve(src.File)
 	if info, err := os.Stat(found.File); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		return // a pipe gives its secret once, to whoever needs it
+		return // a pipe returns its secret only once, to the code that needs it
 	}
 	if _, err := secret.Resolve(found); err != nil {
 		hint := "check the path, which is relative to the cluster file"
@@ -312,7 +312,7 @@ func (v *validator) secretFrom(path string, src *v1alpha1.SecretSource, p Paths)
 	}
 }
 
-// present wants a file or a directory.
+// present requires a file or a directory.
 func (v *validator) present(path, name string, p Paths) {
 	if name == "" {
 		return

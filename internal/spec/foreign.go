@@ -8,8 +8,8 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// A Foreign is a file of another program, read with the place of every field.
-// Its documents are those that hold anything, in order.
+// A Foreign is a file of another program, read with the place of every field. Its
+// documents are the non-empty ones, in order.
 type Foreign struct {
 	Documents []ForeignDocument
 }
@@ -17,7 +17,7 @@ type Foreign struct {
 // A ForeignDocument is one document of such a file.
 type ForeignDocument struct {
 	APIVersion, Kind string
-	// Line and Column are where it begins, from 1.
+	// Line and Column are its start, from 1.
 	Line, Column int
 
 	file      string
@@ -25,7 +25,7 @@ type ForeignDocument struct {
 	positions positions
 }
 
-// ReadForeign takes a file apart. The error is a diag.List: it is empty, or no
+// ReadForeign parses a file. The error is a diag.List: the file is empty, or not valid
 // YAML.
 func ReadForeign(file string, data []byte) (*Foreign, error) {
 	docs, problem := documents(file, data)
@@ -43,7 +43,7 @@ func ReadForeign(file string, data []byte) (*Foreign, error) {
 	return f, nil
 }
 
-// topLevel is the text of a field of a mapping, "" if there is none.
+// topLevel returns the text of a field of a mapping, "" if it does not exist.
 func topLevel(root *yaml.Node, name string) string {
 	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
 		if root.Content[i].Value == name && root.Content[i+1].Kind == yaml.ScalarNode {
@@ -53,9 +53,9 @@ func topLevel(root *yaml.Node, name string) string {
 	return ""
 }
 
-// Decode fills out, a pointer to a struct, by its names in JSON, in any case.
-// What it finds wrong is a value of another type or a key given twice; a
-// field that out does not have is a warning: most programs pass over it.
+// Decode fills out, a pointer to a struct, by its JSON names, in any case. Errors are
+// values of another type and duplicate keys; an unknown field is a warning, because most
+// programs ignore it.
 func (f *ForeignDocument) Decode(out any) diag.List {
 	d := &decoder{file: f.file, positions: positions{}, foreign: true}
 	d.decode(f.root, out)
@@ -68,28 +68,27 @@ func (f *ForeignDocument) Decode(out any) diag.List {
 	return d.diags
 }
 
-// Position is where the field at path is, from 1: the field itself, or what
-// holds it if it is not written. A document has to be decoded first.
+// Position returns the place of the field at path, from 1: the field itself, or its
+// parent if the field is not written. A document must be decoded first.
 func (f *ForeignDocument) Position(path string) (line, col int) {
 	p := f.positions.of(path)
 	return p.line, p.column
 }
 
-// Written says that the field at path is in the document.
+// Written reports whether the field at path is in the document.
 func (f *ForeignDocument) Written(path string) bool {
 	_, ok := f.positions[path]
 	return ok
 }
 
-// Within says that the field at path is the one at outer, or a part of it.
+// Within reports whether the field at path is the one at outer, or a part of it.
 func Within(path, outer string) bool { return within(path, outer) }
 
-// Suggest is a hint for a word that is none of the known ones: a near one,
-// else all of them.
+// Suggest returns a hint for an unknown word: a similar word, else all known words.
 func Suggest(word string, known []string) string { return suggest(word, known) }
 
-// FieldPath writes a path as people know it from a file: without the list's
-// numbers, "spec.hosts[].name".
+// FieldPath returns a path in the form of the documentation, without list indexes:
+// "spec.hosts[].name".
 func FieldPath(path string) string {
 	var b strings.Builder
 	for path != "" {

@@ -8,22 +8,23 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// AuthenticationFile says of a hardened API server what may be asked of it by
-// somebody it does not know.
+// AuthenticationFile configures which anonymous requests a hardened API server accepts.
 const AuthenticationFile = "/etc/kubernetes/slipway/authentication.yaml"
 
 const authenticationFlag = "authentication-config"
 
-// A Hardened is what the hardening profile sets, without what the user has set.
+// A Hardened has the settings of the hardening profile, without those that the user has
+// set.
 type Hardened struct {
 	APIServer, ControllerManager, Scheduler map[string]string
 	Kubelet                                 map[string]any
 }
 
-// Anonymous says that API servers answer strangers as Slipway has it.
+// Anonymous reports whether API servers handle anonymous requests according to Slipway's
+// file.
 func (h Hardened) Anonymous() bool { return h.APIServer[authenticationFlag] != "" }
 
-// Harden is what the profile sets for a cluster; nothing, if it is not wanted.
+// Harden returns the settings of the profile for a cluster; none if hardening is off.
 func Harden(c *v1alpha1.Cluster) Hardened {
 	k := c.Spec.Kubernetes
 	if !k.Hardening {
@@ -46,8 +47,8 @@ func Harden(c *v1alpha1.Cluster) Hardened {
 	return h
 }
 
-// profile is all of it. Suites are those that keep what was recorded secret when a
-// key is lost, and that are not known to be weak.
+// profile returns all settings of the profile. It has cipher suites with forward secrecy
+// that are not known to be weak.
 func profile() Hardened {
 	suites := []string{
 		"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
@@ -72,8 +73,8 @@ func profile() Hardened {
 	return h
 }
 
-// overrulesAuthentication is an argument of the user's beside which an API server
-// takes no file of Slipway's; "" is none.
+// overrulesAuthentication returns an argument of the user with which an API server does
+// not accept Slipway's file; "" if there is none.
 func overrulesAuthentication(args map[string]string) string {
 	for _, name := range sortedKeys(args) {
 		if name == authenticationFlag || name == "anonymous-auth" || strings.HasPrefix(name, "oidc-") {
@@ -83,7 +84,7 @@ func overrulesAuthentication(args map[string]string) string {
 	return ""
 }
 
-// hardening tells which of the user's settings win over the profile.
+// hardening reports which settings of the user override the profile.
 func (v *validator) hardening() {
 	k := v.c.Spec.Kubernetes
 	if !k.Hardening {

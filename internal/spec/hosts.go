@@ -6,10 +6,10 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// HasRole says that h has role.
+// HasRole reports whether h has role.
 func HasRole(h v1alpha1.Host, role v1alpha1.Role) bool { return slices.Contains(h.Roles, role) }
 
-// HostsWithRole are the hosts that have role, in the order of the file.
+// HostsWithRole returns the hosts with role, in the order of the file.
 func HostsWithRole(c *v1alpha1.Cluster, role v1alpha1.Role) []v1alpha1.Host {
 	var out []v1alpha1.Host
 	for _, h := range c.Spec.Hosts {
@@ -20,14 +20,14 @@ func HostsWithRole(c *v1alpha1.Cluster, role v1alpha1.Role) []v1alpha1.Host {
 	return out
 }
 
-// TaintsControlPlane says that h, a control plane, is kept free of ordinary
-// pods: it is not a worker as well, and the cluster has workers.
+// TaintsControlPlane reports whether h, a control plane, does not run ordinary pods: it
+// is not also a worker, and the cluster has workers.
 func TaintsControlPlane(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 	return HasRole(h, v1alpha1.RoleControlPlane) && !HasRole(h, v1alpha1.RoleWorker) &&
 		len(HostsWithRole(c, v1alpha1.RoleWorker)) > 0
 }
 
-// HostCalled returns the host that has a name or an address, if there is one.
+// HostCalled returns the host with a name or an address, if there is one.
 func HostCalled(c *v1alpha1.Cluster, name string) (v1alpha1.Host, bool) {
 	for _, h := range c.Spec.Hosts {
 		for _, own := range []string{h.Name, h.Address, h.InternalAddress} {

@@ -1,7 +1,7 @@
 package spec
 
-// The diagnostics of a cluster file. Each has an entry in
-// docs/guide/errors.md; scripts may depend on them, so they never change.
+// The diagnostics of a cluster file. Each has an entry in docs/guide/errors.md; scripts
+// can depend on them, so they never change.
 const (
 	// Reading.
 	idSyntax            = "yaml-syntax"
@@ -69,7 +69,7 @@ const (
 	idFilePermissions  = "file-permissions"
 	idFileMissing      = "file-missing"
 	idCertificate      = "certificate-unfit"
-	idBundleKey        = "bundle-key-invalid" // as package bundle has it
+	idBundleKey        = "bundle-key-invalid" // same as in package bundle
 
 	// Arguments about a cluster.
 	idUnknownHost     = "unknown-host"
@@ -79,7 +79,7 @@ const (
 	idHostKnown       = "host-known"
 	idRolesFixed      = "roles-fixed"
 
-	// Changes of a cluster that exists.
+	// Changes of an existing cluster.
 	idImmutableField = "immutable-field"
 	idEndpointChange = "endpoint-change"
 	idProxyChange    = "proxy-change"

@@ -12,12 +12,11 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// Immutable finds the differences between a cluster that exists and its new
-// file that cannot be applied: those that would need the cluster to be made
-// anew, and those that no operation carries out yet. Both have their defaults;
-// paths are those of the new one. The halfway are what it was to be when changes
-// did not come to their end, and of which hosts may have something: first what it
-// was before these. Without any it is old alone.
+// Immutable finds the differences between an existing cluster and its new file that
+// cannot be applied: those that would need a new cluster, and those that no operation
+// supports yet. Both have their defaults; paths are paths of the new one. halfway lists
+// the wanted states of incomplete changes, which some hosts may have, after the state
+// before these changes. Without any, only old counts.
 func Immutable(old, new *v1alpha1.Cluster, halfway ...*v1alpha1.Cluster) diag.List {
 	v := &validator{c: new}
 	o, n := old.Spec, new.Spec
@@ -45,8 +44,8 @@ func Immutable(old, new *v1alpha1.Cluster, halfway ...*v1alpha1.Cluster) diag.Li
 	return v.found
 }
 
-// endpointChanges refuses what cannot follow one of the ways that hosts may have.
-// Back to the first is always possible: nodes have gone by it.
+// endpointChanges rejects endpoints that cannot follow one of the endpoints that hosts
+// may have. A change back to the first is always possible, because nodes have used it.
 func (v *validator) endpointChanges(recorded v1alpha1.ControlPlaneEndpoint, halfway []*v1alpha1.Cluster) {
 	n := v.c.Spec.ControlPlaneEndpoint
 	var ways []v1alpha1.ControlPlaneEndpoint
@@ -65,7 +64,8 @@ func (v *validator) endpointChanges(recorded v1alpha1.ControlPlaneEndpoint, half
 			for i := range v.found[before:] {
 				d := &v.found[before+i]
 				d.Message += "; the change from " + difference(way, recorded) + " is not complete"
-				// The latest operation may be another: no resume finishes this then.
+				// The latest operation may be a different one: a resume does not complete
+				// this change then.
 				d.Hint = "complete the first change: write " + written(recorded) + ", and apply it; or roll it back: write " + written(ways[0]) + ", and apply it"
 			}
 			return
@@ -73,7 +73,7 @@ func (v *validator) endpointChanges(recorded v1alpha1.ControlPlaneEndpoint, half
 	}
 }
 
-// difference is what one way to the API has and another has not.
+// difference describes the difference between two endpoints.
 func difference(a, b v1alpha1.ControlPlaneEndpoint) string {
 	if a.Mode != b.Mode {
 		return fmt.Sprintf("mode %s to %s", a.Mode, b.Mode)
@@ -81,7 +81,7 @@ func difference(a, b v1alpha1.ControlPlaneEndpoint) string {
 	return "address " + cmp.Or(a.Address, "none") + " to " + cmp.Or(b.Address, "none")
 }
 
-// written is a way to the API as a file has it.
+// written returns an endpoint in the form of a cluster file.
 func written(ep v1alpha1.ControlPlaneEndpoint) string {
 	if ep.Address == "" {
 		return fmt.Sprintf("mode: %s without an address", ep.Mode)
@@ -89,23 +89,24 @@ func written(ep v1alpha1.ControlPlaneEndpoint) string {
 	return fmt.Sprintf("mode: %s with address: %s", ep.Mode, ep.Address)
 }
 
-// endpointChange refuses changes of the way to the API that cannot be tried
-// before the old way goes.
+// endpointChange rejects endpoint changes that cannot be tested before the old endpoint
+// is removed.
 func (v *validator) endpointChange(o, n v1alpha1.ControlPlaneEndpoint) {
 	const path = "spec.controlPlaneEndpoint"
 	const between = "; or change to haproxy first: write mode: haproxy without an address, apply it, and then apply this change"
 	switch {
 	case HoldsAddress(o.Mode) && HoldsAddress(n.Mode) && o.Mode != n.Mode:
-		// The old way is there until no node goes by it, and neither knows of
+		// The old endpoint exists until no node uses it, and neither endpoint knows of
 		// the other.
 		v.refuse(idEndpointChange, path+".mode", fmt.Sprintf("mode %s cannot change to %s in place: control planes of both modes would hold an address at the same time", o.Mode, n.Mode),
 			fmt.Sprintf("write mode: %s%s", o.Mode, between))
 	case BringsAddress(o.Mode) && o.Mode != n.Mode && o.Address != "" && canonicalIP(o.Address) == canonicalIP(n.Address):
-		// Nodes would go by the new way without a try: it looks like the old.
+		// Nodes would use the new endpoint without a test, because it looks like the old
+		// one.
 		v.refuse(idEndpointChange, path+".address", fmt.Sprintf("the address %s exists only through mode %s: when this mode ends, the address is unreachable", o.Address, o.Mode),
 			"write a different address"+between)
 	case BringsAddress(o.Mode) && n.Mode == o.Mode && o.Address != n.Address:
-		// A node or a control plane has one address of these kinds at a time.
+		// A node or a control plane has only one address of these kinds at a time.
 		v.refuse(idEndpointChange, path+".address", "the address "+o.Address+" cannot change to "+n.Address+" in place: nodes still use the old address while it is removed",
 			"write "+o.Address+between)
 	case n.Mode == v1alpha1.EndpointKeepalived && n.Mode == o.Mode && o.RouterID != n.RouterID:
@@ -118,8 +119,8 @@ func (v *validator) endpointChange(o, n v1alpha1.ControlPlaneEndpoint) {
 	}
 }
 
-// balancerLeaves refuses to take off a control plane whose own address workers
-// go to as that of the load balancer.
+// balancerLeaves rejects the removal of a control plane whose own address workers use as
+// the address of the load balancer.
 func (v *validator) balancerLeaves(old *v1alpha1.Cluster) {
 	ep := v.c.Spec.ControlPlaneEndpoint
 	at := func(h v1alpha1.Host) bool {
@@ -136,8 +137,8 @@ func (v *validator) balancerLeaves(old *v1alpha1.Cluster) {
 	}
 }
 
-// proxyChanges refuses a mode of kube-proxy that cannot follow the one on record, or one
-// that nodes may be in yet.
+// proxyChanges rejects a mode of kube-proxy that cannot follow the saved one, or one that
+// nodes may still have.
 func (v *validator) proxyChanges(recorded string, halfway []*v1alpha1.Cluster) {
 	before := len(v.found)
 	v.proxyChange(recorded, v.c.Spec.Kubernetes.ProxyMode)
@@ -149,10 +150,10 @@ func (v *validator) proxyChanges(recorded string, halfway []*v1alpha1.Cluster) {
 	}
 }
 
-// proxyChange refuses changes of kube-proxy's mode that would leave rules of the one
-// before on nodes: it takes those away when it starts, but for iptables', which ipvs goes
-// by as well (platformCleanup in its server_linux.go), and not when it is gone. So there
-// would be no way back from having one where there was none.
+// proxyChange rejects changes of the kube-proxy mode that would leave rules of the old
+// mode on nodes. kube-proxy removes these rules at its start, except iptables rules,
+// which ipvs uses as well (platformCleanup in its server_linux.go), and not when it is
+// removed. So adding kube-proxy to a cluster without it could not be rolled back.
 func (v *validator) proxyChange(old, new string) {
 	const path = "spec.kubernetes.proxyMode"
 	switch {
@@ -180,8 +181,8 @@ func (v *validator) fixedList(path string, old, new []string) {
 	}
 }
 
-// sameHosts matches hosts by name. They may come and go, and have another
-// machine in their place; what cannot change is what a host is to the cluster.
+// sameHosts matches hosts by name. Hosts can be added, removed and replaced by another
+// machine; only the roles of a host cannot change.
 func (v *validator) sameHosts(old, new []v1alpha1.Host) {
 	before := map[string]v1alpha1.Host{}
 	for _, h := range old {

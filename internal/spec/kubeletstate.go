@@ -11,24 +11,25 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// A kubeletState is a file in which a kubelet keeps what it has assigned to
-// containers. A kubelet does not start if its settings differ from the file.
+// A kubeletState is a file in which a kubelet stores its assignments to containers. A
+// kubelet does not start if its settings differ from the file.
 type kubeletState struct {
 	file         string
 	field, flag  string // of the policy
-	without      string // the policy by default, which assigns nothing
+	without      string // the default policy, which assigns nothing
 	alsoDependOn func(v1alpha1.KubeletSettings) any
 }
 
-// kubeletStates are the files of Kubernetes 1.35 to 1.37. The kubelet's other files
-// (devices, dynamic resources, allocated and actuated pods) depend on no setting.
+// kubeletStates lists the files of Kubernetes 1.35 to 1.37. The other files of the
+// kubelet (devices, dynamic resources, allocated and actuated pods) do not depend on
+// settings.
 var kubeletStates = []kubeletState{
 	{"/var/lib/kubelet/cpu_manager_state", "cpuManagerPolicy", "cpu-manager-policy", "none", reservedCPUs},
 	{"/var/lib/kubelet/memory_manager_state", "memoryManagerPolicy", "memory-manager-policy", "None", reservedMemory},
 }
 
-// OutdatedKubeletStates returns the state files that a kubelet with the new settings
-// does not start with, if a kubelet with the old settings wrote them.
+// OutdatedKubeletStates returns the state files with which a kubelet with the new
+// settings does not start, if a kubelet with the old settings wrote them.
 func OutdatedKubeletStates(was, now v1alpha1.KubeletSettings) (files []string) {
 	for _, s := range kubeletStates {
 		policy := s.policy(now)
@@ -39,7 +40,7 @@ func OutdatedKubeletStates(was, now v1alpha1.KubeletSettings) (files []string) {
 	return files
 }
 
-// policy returns the policy in force: a flag counts more than a field.
+// policy returns the policy in force: a flag has precedence over a field.
 func (s kubeletState) policy(k v1alpha1.KubeletSettings) string {
 	policy := k.ExtraArgs[s.flag]
 	if policy == "" {
@@ -51,12 +52,12 @@ func (s kubeletState) policy(k v1alpha1.KubeletSettings) string {
 	return policy
 }
 
-// strictReservation is the option of the static policy that takes reserved CPUs away
-// from all pods. The state has other CPUs with it.
+// strictReservation is the option of the static policy that withdraws reserved CPUs from
+// all pods. It changes the CPUs in the state file.
 const strictReservation = "strict-cpu-reservation"
 
-// reservedCPUs returns what decides which CPUs the static policy may assign. The other
-// options of the policy apply to new pods alone.
+// reservedCPUs returns the settings that decide which CPUs the static policy can assign.
+// The other options of the policy apply only to new pods.
 func reservedCPUs(k v1alpha1.KubeletSettings) any {
 	options, _ := k.Config["cpuManagerPolicyOptions"].(map[string]any)
 	strict := fmt.Sprint(options[strictReservation]) == "true"
@@ -67,7 +68,7 @@ func reservedCPUs(k v1alpha1.KubeletSettings) any {
 	if flag := k.ExtraArgs["reserved-cpus"]; flag != "" {
 		list = flag
 	}
-	if list != "" { // it counts more than numbers
+	if list != "" { // it has precedence over numbers
 		return []any{strict, list}
 	}
 	sum := cpus(k, "kubeReserved", "kube-reserved")
@@ -91,14 +92,14 @@ func cpus(k v1alpha1.KubeletSettings, field, flag string) resource.Quantity {
 		}
 	}
 	q, err := resource.ParseQuantity(text)
-	if err != nil { // the kubelet refuses it
+	if err != nil { // the kubelet rejects it
 		return resource.Quantity{}
 	}
 	return q
 }
 
-// reservedMemory returns what decides which memory the static policy may assign. It
-// must be the sum of the other reservations.
+// reservedMemory returns the settings that decide which memory the static policy can
+// assign. They must be the sum of the other reservations.
 func reservedMemory(k v1alpha1.KubeletSettings) any {
 	return []any{k.Config["reservedMemory"], k.ExtraArgs["reserved-memory"]}
 }

@@ -1,7 +1,6 @@
-// Package spec turns a cluster file into API types: strict, with the place of
-// every field, defaults, and validation that reports all problems at once.
-// Load, Default and Validate are the same call for a file, an object and a
-// request.
+// Package spec converts a cluster file into API types: strict, with the place of every
+// field, defaults, and a validation that reports all problems at once. Load, Default and
+// Validate work the same for a file, an object and a request.
 package spec
 
 import (
@@ -21,47 +20,47 @@ import (
 // Kind is the kind of a cluster file.
 const Kind = "Cluster"
 
-// A Loader reads cluster files. The zero value leaves an unwritten version
-// empty and accepts every well-formed one.
+// A Loader reads cluster files. The zero value leaves a missing version empty and accepts
+// every well-formed version.
 type Loader struct {
 	// KubernetesVersion is the default of spec.kubernetes.version.
 	KubernetesVersion string
-	// Supported refuses a Kubernetes version; its error says which are
-	// supported. Nil supports all.
+	// Supported returns an error for an unsupported Kubernetes version, which lists the
+	// supported ones. Nil supports all.
 	Supported func(version string) error
-	// Files, if set, looks at the files that the cluster names, too.
+	// Files, if set, also checks the files that the cluster names.
 	Files *Paths
-	// Recorded, if set, returns the cluster of a name that exists, nil if there is none:
-	// it may keep what is refused for a new one.
+	// Recorded, if set, returns the existing cluster with a name, nil if there is none:
+	// it can keep settings that are rejected for a new cluster.
 	Recorded func(name string) *v1alpha1.Cluster
 }
 
 // Loaded is a cluster from a file: valid, with its defaults.
 type Loaded struct {
 	Cluster *v1alpha1.Cluster
-	// Source is the file as it was read; it may hold inline secrets.
+	// Source is the file as it was read; it can contain inline secrets.
 	Source []byte
 	File   string
-	// Warnings are the diagnostics that do not refuse the file.
+	// Warnings lists the diagnostics with which the file is still accepted.
 	Warnings diag.List
 
 	positions positions
 }
 
-// Load is Loader.Load of the zero Loader.
+// Load calls Loader.Load of the zero Loader.
 func Load(file string, data []byte) (*Loaded, error) { return Loader{}.Load(file, data) }
 
-// Load reads a cluster from data; file is its name in diagnostics. The error
-// is a diag.List of all problems, warnings included, in the order of the file.
-// Without Files it reads no other file. What the file leaves out has its default,
-// but for the endpoint's mode, and for what kubelets serve with.
+// Load reads a cluster from data; file is its name in diagnostics. The error is a
+// diag.List of all problems, with warnings, in the order of the file. Without Files it
+// reads no other file. Missing fields get their defaults, except the endpoint mode and
+// the serving certificates of kubelets of an existing cluster.
 func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 	d := &decoder{file: file, positions: positions{}}
 	c := &v1alpha1.Cluster{}
 	if root := d.document(data); root != nil {
 		d.cluster(root, c)
 	}
-	c.Status = v1alpha1.ClusterStatus{} // of another time; files from "get -o yaml" carry it
+	c.Status = v1alpha1.ClusterStatus{} // past state; files from "get -o yaml" have it
 	loaded := &Loaded{Cluster: c, Source: data, File: file, positions: d.positions}
 	all := d.diags
 	if !d.unreadable {
@@ -76,7 +75,7 @@ func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 			found = append(found, CheckFiles(c, *l.Files)...)
 		}
 		all = append(all, loaded.Place(d.withoutEchoes(found))...)
-		// A cluster that exists may keep what it has.
+		// An existing cluster can keep its settings.
 		c.Spec.ControlPlaneEndpoint.Mode = said.ControlPlaneEndpoint.Mode
 		c.Spec.Kubernetes.Kubelet.Config = said.Kubernetes.Kubelet.Config
 	}
@@ -88,14 +87,14 @@ func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 	return loaded, nil
 }
 
-// Position is where the field at path is, from 1: the field itself, or what
-// holds it if it is not written; 0, 0 for a path outside the file.
+// Position returns the place of the field at path, from 1: the field itself, or its
+// parent if the field is not written; 0, 0 for a path outside the file.
 func (l *Loaded) Position(path string) (line, col int) {
 	p := l.positions.of(path)
 	return p.line, p.column
 }
 
-// Place gives diagnostics their file, line and column.
+// Place adds file, line and column to diagnostics.
 func (l *Loaded) Place(list diag.List) diag.List {
 	out := make(diag.List, len(list))
 	for i, d := range list {
@@ -121,7 +120,7 @@ func (p positions) of(path string) position {
 	}
 }
 
-// parentPath cuts the last field, index or [key].
+// parentPath removes the last field, index or [key].
 func parentPath(path string) string {
 	if strings.HasSuffix(path, "]") {
 		if i := strings.LastIndex(path, "["); i >= 0 {
@@ -131,8 +130,7 @@ func parentPath(path string) string {
 	return path[:max(strings.LastIndex(path, "."), 0)]
 }
 
-// document is the only document that holds anything, or nil with diagnostics
-// that say why.
+// document returns the only non-empty document, or nil with diagnostics that explain why.
 func (d *decoder) document(data []byte) *yaml.Node {
 	docs, problem := documents(d.file, data)
 	switch {
@@ -149,8 +147,7 @@ func (d *decoder) document(data []byte) *yaml.Node {
 	return docs[0].Content[0]
 }
 
-// documents are those of a file that hold anything, at least one, or what is
-// wrong with it.
+// documents returns the non-empty documents of a file, at least one, or a diagnostic.
 func documents(file string, data []byte) ([]*yaml.Node, *diag.Diagnostic) {
 	var found []*yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(data))
@@ -177,8 +174,8 @@ func documents(file string, data []byte) ([]*yaml.Node, *diag.Diagnostic) {
 	return found, nil
 }
 
-// cluster decodes a document that says that it is a Cluster. One of another
-// kind gets that one diagnostic: its fields are not ours to judge.
+// cluster decodes a document of kind Cluster. Another kind gets only that one diagnostic,
+// because its fields are unknown.
 func (d *decoder) cluster(root *yaml.Node, c *v1alpha1.Cluster) {
 	if root.Kind == yaml.MappingNode && !d.isCluster(root) {
 		d.unreadable = true
@@ -188,8 +185,7 @@ func (d *decoder) cluster(root *yaml.Node, c *v1alpha1.Cluster) {
 	d.decode(root, c)
 }
 
-// isCluster compares apiVersion and kind; those that are missing are left to
-// Validate.
+// isCluster compares apiVersion and kind; if they are missing, Validate reports it.
 func (d *decoder) isCluster(root *yaml.Node) bool {
 	ok := true
 	for i := 0; i+1 < len(root.Content); i += 2 {
@@ -209,7 +205,7 @@ func (d *decoder) isCluster(root *yaml.Node) bool {
 
 var syntaxLine = regexp.MustCompile(`line (\d+): `)
 
-// syntaxError places what the YAML parser says: it knows the line alone.
+// syntaxError adds a place to an error of the YAML parser, which has only a line.
 func syntaxError(file string, data []byte, err error) diag.Diagnostic {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	out := diag.Diagnostic{

@@ -11,12 +11,12 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// entries are the entries of one list or mapping so far, as written, by their meaning:
-// one registry, address or parameter has several spellings.
+// entries maps the canonical form of the entries of one list or mapping so far to their
+// spelling: a registry, address or parameter has several spellings.
 type entries map[string]string
 
-// repeated reports an entry that means the same as one before. An entry without a
-// meaning is wrong, and reported elsewhere.
+// repeated reports an entry with the same canonical form as an earlier one. An entry
+// without a canonical form is invalid, and another check reports it.
 func (v *validator) repeated(severity diag.Severity, before entries, at, meaning, written string) {
 	first, seen := before[meaning]
 	switch {
@@ -33,8 +33,8 @@ func (v *validator) repeated(severity diag.Severity, before entries, at, meaning
 	v.found = append(v.found, diag.Diagnostic{ID: idDuplicateEntry, Severity: severity, Path: at, Message: message, Hint: "keep one of the two"})
 }
 
-// warnRepeated warns of the entries of a list that change nothing: each means the same
-// as one before.
+// warnRepeated warns about entries of a list without effect: each is equal to an earlier
+// one.
 func (v *validator) warnRepeated(at string, list []string, meaning func(string) string) {
 	before := entries{}
 	for i, written := range list {
@@ -42,11 +42,10 @@ func (v *validator) warnRepeated(at string, list []string, meaning func(string) 
 	}
 }
 
-// addressMeaning returns the one spelling of a name or an address.
+// addressMeaning returns the canonical form of a name or an address.
 func addressMeaning(text string) string { return strings.ToLower(canonicalIP(text)) }
 
-// serverMeaning returns the one spelling of an address with a port, which is 53 if
-// none is written.
+// serverMeaning returns the canonical form of an address with a port; the default is 53.
 func serverMeaning(text string) string {
 	if at, err := netip.ParseAddrPort(text); err == nil {
 		return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String()
@@ -57,7 +56,7 @@ func serverMeaning(text string) string {
 	return ""
 }
 
-// registryMeaning returns the one spelling of a registry's name, which is a host, or a
+// registryMeaning returns the canonical form of a registry name, which is a host, or a
 // host and a port.
 func registryMeaning(name string) string {
 	if at, err := netip.ParseAddrPort(name); err == nil {
@@ -66,8 +65,8 @@ func registryMeaning(name string) string {
 	return addressMeaning(name)
 }
 
-// URLMeaning returns the one spelling of a URL without a query: two URLs that lead to
-// one place have the same. It is "" for a text that is no URL.
+// URLMeaning returns the canonical form of a URL without a query: equal URLs have the
+// same form. It returns "" for a text that is not a URL.
 func URLMeaning(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "" || u.Host == "" {
@@ -80,8 +79,8 @@ func URLMeaning(text string) string {
 	return u.Scheme + "://" + addressMeaning(u.Hostname()) + ":" + port + path.Clean("/"+u.Path)
 }
 
-// SysctlName returns the one spelling of a kernel parameter: the first separator of a
-// name says which of '.' and '/' divides it, as in sysctl(8).
+// SysctlName returns the canonical form of a kernel parameter: the first separator of a
+// name decides whether '.' or '/' separates its parts, as in sysctl(8).
 func SysctlName(key string) string {
 	if i := strings.IndexAny(key, "./"); i < 0 || key[i] == '.' {
 		return key
@@ -89,13 +88,12 @@ func SysctlName(key string) string {
 	return strings.NewReplacer("/", ".", ".", "/").Replace(key)
 }
 
-// dockerHubNames are other names of Docker Hub. Images of Docker Hub are named by
-// docker.io, whichever of these a person has read somewhere.
+// dockerHubNames are other names of Docker Hub. Its images are always named by docker.io.
 var dockerHubNames = []string{
 	"docker.com", "hub.docker.com", "index.docker.io", "registry-1.docker.io", "registry.docker.io", "registry.hub.docker.com", "www.docker.com",
 }
 
-// registryOfImages checks the name of a registry as images are named by it.
+// registryOfImages checks the name of a registry in image names.
 func (v *validator) registryOfImages(at, name string) {
 	switch {
 	case !registryName(name):
@@ -105,7 +103,7 @@ func (v *validator) registryOfImages(at, name string) {
 	}
 }
 
-// registryHint says how to write what may be the URL of a registry.
+// registryHint returns how to write a text that may be the URL of a registry.
 func registryHint(name string) string {
 	u, err := url.Parse(name)
 	switch {

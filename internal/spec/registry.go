@@ -16,19 +16,19 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// Defaults of a registry that one of the hosts is.
+// Defaults of the registry on one of the hosts.
 const (
 	DefaultRegistryPort      = 5000
 	DefaultRegistryDirectory = "/var/lib/slipway-registry"
 	DefaultRegistryUser      = "slipway"
 )
 
-// IDNoRegistryHost is told when no host is to be the registry.
+// IDNoRegistryHost is reported if no host has the role registry.
 const IDNoRegistryHost = "no-registry-host"
 
 const pathPrivate = "spec.registry.private"
 
-// RegistryHost is the host that is a registry, if there is one.
+// RegistryHost returns the host with the registry, if there is one.
 func RegistryHost(c *v1alpha1.Cluster) (v1alpha1.Host, bool) {
 	hosts := HostsWithRole(c, v1alpha1.RoleRegistry)
 	if len(hosts) == 0 || c.Spec.Registry.Private == nil {
@@ -37,8 +37,8 @@ func RegistryHost(c *v1alpha1.Cluster) (v1alpha1.Host, bool) {
 	return hosts[0], true
 }
 
-// TakeOff takes hosts off a description, and with the one that is a registry what is
-// said of that.
+// TakeOff removes hosts from a description, and the registry settings together with the
+// registry host.
 func TakeOff(c *v1alpha1.Cluster, hosts ...string) {
 	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return slices.Contains(hosts, h.Name) })
 	if len(HostsWithRole(c, v1alpha1.RoleRegistry)) == 0 {
@@ -46,8 +46,8 @@ func TakeOff(c *v1alpha1.Cluster, hosts ...string) {
 	}
 }
 
-// RegistryName is what images of the cluster's own registry are called by: host
-// and port. It is "" if there is none.
+// RegistryName returns the name of the cluster's own registry in image names: host and
+// port. It returns "" if there is none.
 func RegistryName(c *v1alpha1.Cluster) string {
 	h, ok := RegistryHost(c)
 	if !ok {
@@ -61,7 +61,7 @@ func RegistryName(c *v1alpha1.Cluster) string {
 	return net.JoinHostPort(name, strconv.Itoa(p.Port))
 }
 
-// RegistryNames are all names and addresses by which its host is reached.
+// RegistryNames returns all names and addresses of the registry.
 func RegistryNames(c *v1alpha1.Cluster) []string {
 	h, _ := RegistryHost(c)
 	names := append(slices.Clone(c.Spec.Registry.Private.Names), h.Name, InternalAddress(h), h.Address, localhost, "127.0.0.1", "::1")
@@ -74,11 +74,11 @@ func RegistryNames(c *v1alpha1.Cluster) []string {
 	return out
 }
 
-// RegistryFolder is where the cluster's own registry has the images of another one:
-// no image of one takes the place of another's.
+// RegistryFolder returns the folder in the cluster's own registry for images of another
+// one, so that images of different registries do not replace each other.
 func RegistryFolder(registry string) string { return strings.ReplaceAll(registry, ":", "_") }
 
-// setRegistryDefaults fills in what is not said of the registry that a host is.
+// setRegistryDefaults sets the defaults of the registry on a host.
 func setRegistryDefaults(c *v1alpha1.Cluster) {
 	r := &c.Spec.Registry
 	if r.Private == nil && len(HostsWithRole(c, v1alpha1.RoleRegistry)) > 0 {
@@ -91,12 +91,12 @@ func setRegistryDefaults(c *v1alpha1.Cluster) {
 	setDefault(&p.Port, DefaultRegistryPort)
 	setDefault(&p.Directory, DefaultRegistryDirectory)
 	setDefault(&p.Username, DefaultRegistryUser)
-	if len(p.MirrorOf) == 0 && !Docker(c) { // which would not ask it for any other's
+	if len(p.MirrorOf) == 0 && !Docker(c) { // Docker would not use it for another registry
 		p.MirrorOf = []string{dockerHub, "ghcr.io", "quay.io", "registry.k8s.io", "slipway.dev"}
 	}
 }
 
-// privateRegistry is the registry that a host is.
+// privateRegistry checks the registry on a host.
 func (v *validator) privateRegistry() {
 	p, hosts := v.c.Spec.Registry.Private, HostsWithRole(v.c, v1alpha1.RoleRegistry)
 	switch {
@@ -109,7 +109,7 @@ func (v *validator) privateRegistry() {
 		v.refuse(idOneRegistry, v.registryRole(hosts[1]), fmt.Sprintf("%d hosts have the role registry, but a cluster has only one registry: %s and %s", len(hosts), hosts[0].Name, hosts[1].Name), "remove the role from the other hosts")
 	}
 	if p == nil {
-		return // Default fills it in
+		return // Default sets it
 	}
 	v.port(pathPrivate+".port", p.Port)
 	for i, name := range p.Names {
@@ -140,7 +140,7 @@ func (v *validator) privateRegistry() {
 	}
 }
 
-// registryRole is where a host is said to be the registry.
+// registryRole returns the path of the role registry of a host.
 func (v *validator) registryRole(h v1alpha1.Host) string {
 	at := slices.IndexFunc(v.c.Spec.Hosts, func(other v1alpha1.Host) bool { return other.Name == h.Name })
 	return indexed(indexed("spec.hosts", at)+".roles", slices.Index(h.Roles, v1alpha1.RoleRegistry))
@@ -150,7 +150,7 @@ func unfitForUnit(c rune) bool {
 	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("/._-", c))
 }
 
-// privateFiles looks at the registry's password, certificate and key.
+// privateFiles checks the registry's password, certificate and key.
 func (v *validator) privateFiles(p Paths) {
 	r := v.c.Spec.Registry.Private
 	if r == nil {
@@ -179,14 +179,14 @@ func (v *validator) privateFiles(p Paths) {
 	}
 }
 
-// RegistryChange refuses what a cluster's own registry cannot become.
+// RegistryChange rejects changes of a cluster's own registry that are not possible.
 func RegistryChange(old, new *v1alpha1.Cluster) diag.List {
 	v := &validator{c: new}
 	v.sameRegistry(old)
 	return v.found
 }
 
-// sameRegistry refuses what would leave images behind.
+// sameRegistry rejects changes that would leave images behind.
 func (v *validator) sameRegistry(old *v1alpha1.Cluster) {
 	o, n := old.Spec.Registry.Private, v.c.Spec.Registry.Private
 	if o != nil && n != nil {

@@ -19,32 +19,31 @@ import (
 
 // A HostFlag is a host from the command line.
 type HostFlag struct {
-	User    string // "" is the default
+	User    string // "" means the default
 	Address string
-	Port    int // 0 is the default
-	// InternalAddress cannot be written in a flag; other programs fill it.
+	Port    int // 0 means the default
+	// InternalAddress cannot be written in a flag; other programs set it.
 	InternalAddress string
-	Name            string // "" is made from the role and a number
+	Name            string // "" is generated from the role and a number
 	Roles           []v1alpha1.Role
 }
 
-// SampleOptions is what a sample is written for.
+// SampleOptions configures a sample.
 type SampleOptions struct {
 	Name       string // default: "demo"
-	Kubernetes string // "" leaves the default to the program that reads it
-	// Hosts are written in order; without any, three examples are.
+	Kubernetes string // "" leaves the default to the program that reads the file
+	// Hosts are written in order; without any, the sample has three examples.
 	Hosts []HostFlag
-	// File is the name of the file, for its own comments; default
-	// "cluster.yaml".
+	// File is the name of the file, for its comments; default "cluster.yaml".
 	File string
 }
 
 //go:embed templates/cluster.yaml.tmpl
 var sampleText string
 
-// Sample writes a complete, commented cluster file. The error is a diag.List
-// of what is wrong with the options: what Load says about the file, so that
-// Load takes every sample without any diagnostic.
+// Sample writes a complete cluster file with comments. The error is a diag.List of
+// problems with the options, as reported by Load for the file, so that Load accepts every
+// sample without a diagnostic.
 func Sample(opts SampleOptions) ([]byte, error) {
 	setDefault(&opts.Name, "demo")
 	setDefault(&opts.File, "cluster.yaml")
@@ -78,8 +77,8 @@ func Sample(opts SampleOptions) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// commonUser is the first host's user; hosts with the same keep none of their
-// own.
+// commonUser returns the user of the first host; hosts with the same user do not repeat
+// it.
 func commonUser(hosts []HostFlag) string {
 	for i := range hosts {
 		setDefault(&hosts[i].User, DefaultSSHUser)
@@ -96,7 +95,7 @@ func commonUser(hosts []HostFlag) string {
 	return user
 }
 
-// nameHosts numbers those without a name: cp-1, etcd-1, worker-1, worker-2.
+// nameHosts numbers hosts without a name: cp-1, etcd-1, worker-1, worker-2.
 func nameHosts(hosts []HostFlag) {
 	taken := map[string]bool{}
 	for _, h := range hosts {
@@ -123,7 +122,7 @@ func nameHosts(hosts []HostFlag) {
 
 var plainText = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// quoteYAML writes text so that YAML reads it as text.
+// quoteYAML quotes text so that YAML reads it as text.
 func quoteYAML(text string) string {
 	plain := yaml.Node{Kind: yaml.ScalarNode, Value: text}
 	// Older YAML reads these as true and false.
@@ -134,7 +133,7 @@ func quoteYAML(text string) string {
 	return strconv.Quote(text)
 }
 
-// hostFlagForm is shown in hints.
+// hostFlagForm is used in hints.
 const hostFlagForm = "write it as user@address:port=role,role,name=NAME; user, port and name may be left out"
 
 // ParseHostFlag reads [user@]address[:port]=role[,role][,name=NAME]; an IPv6
@@ -166,7 +165,7 @@ func ParseHostFlag(flag string) (HostFlag, error) {
 	return h, nil
 }
 
-// setItem takes one of the words behind the "=".
+// setItem sets one of the words after the "=".
 func (h *HostFlag) setItem(flag, item string) error {
 	roles := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker), string(v1alpha1.RoleEtcd), string(v1alpha1.RoleRegistry)}
 	key, value, pair := strings.Cut(item, "=")
@@ -189,7 +188,7 @@ func hostFlagError(id, flag, problem, hint string) error {
 	return diag.List{{ID: id, Severity: diag.Error, Path: "--host", Message: strconv.Quote(flag) + " " + problem, Hint: hint}}
 }
 
-// splitAddress takes address, address:port, [v6] and [v6]:port apart.
+// splitAddress splits address, address:port, [v6] and [v6]:port.
 func splitAddress(text string) (address string, port int, problem string) {
 	if text == "" {
 		return "", 0, "has no address"

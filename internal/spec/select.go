@@ -12,15 +12,15 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// maxRange bounds a range in a selector.
+// maxRange limits a range in a selector.
 const maxRange = 10_000
 
-// Select is the hosts that a selector names, each once, in the order of the
-// file. A selector is a list by commas of names, addresses, ranges of names
-// (node[2:10], edge-[01:20].lan; both ends count), patterns of names (db-*,
-// node?) and roles (role=worker); "all" is every host. An IPv6 address may stand
-// in brackets, in any spelling. The cluster has its defaults. The error is a
-// diag.List of everything in it that names no host, or an address of several.
+// Select returns the hosts of a selector, each once, in the order of the file. A selector
+// is a comma-separated list of names, addresses, ranges of names (node[2:10],
+// edge-[01:20].lan; both ends included), patterns of names (db-*, node?) and roles
+// (role=worker); "all" is every host. An IPv6 address can be in brackets, in any
+// spelling. The cluster must have its defaults. The error is a diag.List of all items
+// that match no host, or an address of several hosts.
 func Select(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, error) {
 	hosts, problems := SelectSome(c, selector)
 	if err := problems.Err(); err != nil {
@@ -29,8 +29,8 @@ func Select(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, error) {
 	return hosts, nil
 }
 
-// SelectSome is as Select, and answers the hosts that are named also when
-// something in the selector names none.
+// SelectSome works like Select, and also returns the matched hosts if an item of the
+// selector matches none.
 func SelectSome(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, diag.List) {
 	chosen := make([]bool, len(c.Spec.Hosts))
 	var problems diag.List
@@ -71,7 +71,7 @@ func choose(c *v1alpha1.Cluster, term string, chosen []bool) diag.List {
 	return problems
 }
 
-// inBrackets is the address that a term has in brackets, else the term.
+// inBrackets returns the address that a term has in brackets, else the term.
 func inBrackets(term string) string {
 	if inner, ok := strings.CutPrefix(term, "["); ok && strings.HasSuffix(inner, "]") {
 		if _, err := netip.ParseAddr(strings.TrimSuffix(inner, "]")); err == nil {
@@ -107,8 +107,7 @@ func chooseRole(c *v1alpha1.Cluster, key, value string, chosen []bool) diag.List
 	return selectorError(idUnknownHost, "no host has the role "+strconv.Quote(value), diag.DidYouMean(value, unique(roles)))
 }
 
-// glob says that a term is a pattern. Brackets are those of ranges and of
-// addresses.
+// glob reports whether a term is a pattern. Brackets belong to ranges and addresses.
 func glob(term string) (string, bool) {
 	return term, strings.ContainsAny(term, "*?") && !strings.ContainsAny(term, "[]\\")
 }
@@ -126,7 +125,7 @@ func choosePattern(c *v1alpha1.Cluster, pattern string, chosen []bool) diag.List
 	return selectorError(idUnknownHost, "no host name matches "+strconv.Quote(pattern), "use one of these hosts: "+few(hostNames(c)))
 }
 
-// few names the first of many.
+// few lists the first of many names.
 func few(names []string) string {
 	if len(names) > 8 {
 		return strings.Join(names[:8], ", ") + ", …"
@@ -134,15 +133,15 @@ func few(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// A Choice is the part of a selector that is about one cluster, or about all
-// whose names fit a pattern.
+// A Choice is the part of a selector for one cluster, or for all clusters whose names
+// match a pattern.
 type Choice struct {
-	Cluster  string // "" is the cluster that commands mean
+	Cluster  string // "" is the current cluster
 	Selector string
 }
 
-// Choices parts a selector by clusters: CLUSTER@ before a term is for it and
-// those after it, up to the next.
+// Choices splits a selector by clusters: CLUSTER@ before a term applies to it and to the
+// following terms, up to the next one.
 func Choices(selector string) []Choice {
 	var out []Choice
 	for term := range strings.SplitSeq(selector, ",") {
@@ -176,8 +175,8 @@ func chooseHost(c *v1alpha1.Cluster, name string, chosen []bool) diag.List {
 	return selectorError(idAmbiguousHost, name+" is the address of several hosts: "+few(several), "use a host name")
 }
 
-// hostsCalled are the host of a name, else those at an address: it may be one
-// host's among the nodes and another's for SSH, or that of a gateway.
+// hostsCalled returns the host with a name, else the hosts at an address: it can be the
+// node address of one host and the SSH address of another, or a gateway.
 func hostsCalled(c *v1alpha1.Cluster, name string) (at []int) {
 	address := canonicalIP(name)
 	for i, h := range c.Spec.Hosts {
@@ -209,8 +208,8 @@ func unique(words []string) []string {
 
 var rangeSyntax = regexp.MustCompile(`^([^\[\]]*)\[(\d{1,9}):(\d{1,9})\]([^\[\]]*)$`)
 
-// expandRange is the names of node[2:10]; leading zeros of the first number
-// set the width. A term without brackets is itself.
+// expandRange returns the names of node[2:10]; leading zeros of the first number set the
+// width. A term without brackets is returned unchanged.
 func expandRange(term string) (names []string, problem string) {
 	if term == "" {
 		return nil, "the selector has an empty item"

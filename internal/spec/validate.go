@@ -13,23 +13,22 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// maxClusterName leaves room in the names that are made of it: domains,
-// units, network links.
+// maxClusterName leaves room for names that contain it: domains, units, network links.
 const maxClusterName = 40
 
-// ValidateOptions is what validation must be told.
+// ValidateOptions has the options of a validation.
 type ValidateOptions struct {
-	// Supported refuses a Kubernetes version, with a reason for the user.
-	// Nil supports all.
+	// Supported returns an error for an unsupported Kubernetes version, with a reason for
+	// the user. Nil supports all.
 	Supported func(version string) error
-	// Recorded is the cluster as it exists; nil is a new one. It may keep what is refused
-	// for a new one.
+	// Recorded is the existing cluster; nil for a new one. It can keep settings that are
+	// rejected for a new cluster.
 	Recorded *v1alpha1.Cluster
 }
 
-// Validate finds all that is wrong with a cluster whose defaults are filled.
-// It looks at nothing but its arguments; the paths of its diagnostics are
-// those of the file, their lines are added by Loaded.Place.
+// Validate finds all problems of a cluster with its defaults. It depends only on its
+// arguments. The paths of its diagnostics are paths of the file; Loaded.Place adds the
+// lines.
 func Validate(c *v1alpha1.Cluster, opts ValidateOptions) diag.List {
 	v := &validator{c: c, supported: opts.Supported, recorded: opts.Recorded}
 	v.header()
@@ -65,7 +64,7 @@ func (v *validator) warn(id, path, message, hint string) {
 	v.found = append(v.found, diag.Diagnostic{ID: id, Severity: diag.Warning, Path: path, Message: message, Hint: hint})
 }
 
-// missing reports an empty field and says whether it is empty.
+// missing reports an empty field and returns whether it is empty.
 func (v *validator) missing(path, value, hint string) bool {
 	if value == "" {
 		v.refuse(idMissingField, path, "this field is required", hint)
@@ -73,7 +72,7 @@ func (v *validator) missing(path, value, hint string) bool {
 	return value == ""
 }
 
-// oneOf checks a word from a list; those to come are refused as such.
+// oneOf checks a word from a list; words for future values get another message.
 func (v *validator) oneOf(path, value string, known, toCome []string) {
 	switch {
 	case value == "" || slices.Contains(known, value):
@@ -84,7 +83,7 @@ func (v *validator) oneOf(path, value string, known, toCome []string) {
 	}
 }
 
-// suggest is a near word, else all of them.
+// suggest returns a hint with a similar word, else with all words.
 func suggest(word string, known []string) string {
 	if hint := diag.DidYouMean(word, known); hint != "" {
 		return hint
@@ -129,7 +128,8 @@ func (v *validator) header() {
 	}
 }
 
-// NameProblems says why name cannot name a cluster; nothing if it can.
+// NameProblems returns the reasons why name is not a valid cluster name; none if it is
+// valid.
 func NameProblems(name string) []string {
 	if len(name) > maxClusterName {
 		return []string{fmt.Sprintf("it has %d characters, but at most %d are allowed", len(name), maxClusterName)}
@@ -161,7 +161,7 @@ func indexed(path string, i int) string { return path + "[" + strconv.Itoa(i) + 
 // keyed is "path[key]".
 func keyed(path, key string) string { return path + "[" + key + "]" }
 
-// sortedKeys makes the order of diagnostics certain.
+// sortedKeys makes the order of diagnostics deterministic.
 func sortedKeys[T any](m map[string]T) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {

@@ -14,20 +14,19 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// BundledAddons are the add-ons that need neither manifests nor a chart: their
-// names say what they are.
+// BundledAddons returns the add-ons that need neither manifests nor a chart, only their
+// names.
 func BundledAddons() []string { return []string{"local-path", "metrics-server"} }
 
-// IsURL says that a manifest or a repository is downloaded.
+// IsURL reports whether a manifest or a repository is downloaded.
 func IsURL(name string) bool {
 	return strings.HasPrefix(name, "https://") || strings.HasPrefix(name, "http://")
 }
 
-// IsOCI says that a chart's repository is a place in a registry.
+// IsOCI reports whether the repository of a chart is a path in a registry.
 func IsOCI(repository string) bool { return strings.HasPrefix(repository, "oci://") }
 
-// Pinned takes a manifest's URL apart: "URL@sha256:…" has the digest of what must
-// be there.
+// Pinned splits the URL of a manifest: "URL@sha256:…" has the digest of the content.
 func Pinned(manifest string) (address, digest string) {
 	at := strings.LastIndex(manifest, "@sha256:")
 	if at < 0 || !IsURL(manifest) {
@@ -41,7 +40,7 @@ var (
 	digestSyntax = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 )
 
-// maxAddonName leaves room in the names that are made of it.
+// maxAddonName leaves room for names that contain it.
 const maxAddonName = 40
 
 func (v *validator) addons() {
@@ -86,7 +85,7 @@ func (v *validator) addonName(a v1alpha1.Addon, path string, i int, names map[st
 	names[a.Name] = i
 }
 
-// addonSource wants one place that an add-on comes from.
+// addonSource requires exactly one source for an add-on.
 func (v *validator) addonSource(a v1alpha1.Addon, path string) {
 	bundled := slices.Contains(BundledAddons(), a.Name)
 	switch {
@@ -113,8 +112,7 @@ func (v *validator) manifest(path, name string) {
 	}
 }
 
-// address checks a URL that something is downloaded from; pinned is how to write what
-// it is.
+// address checks a URL of a download; pinned is the form with a checksum, for the hint.
 func (v *validator) address(path, address, digest, pinned string) {
 	u, err := url.Parse(address)
 	switch {
@@ -129,8 +127,8 @@ func (v *validator) address(path, address, digest, pinned string) {
 	}
 }
 
-// thisMachine says that what goes to a host leaves this machine by no network.
-// Names below localhost are not meant: a DNS server may resolve them to anything.
+// thisMachine reports whether content for a host is not sent over a network. Names below
+// localhost do not count: a DNS server can resolve them to any address.
 func thisMachine(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == localhost || err == nil && ip.Unmap().IsLoopback()

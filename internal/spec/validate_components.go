@@ -21,8 +21,8 @@ const (
 	pathScheduler = "spec.kubernetes.scheduler.extraArgs"
 )
 
-// ComponentSettings checks the flags, the feature gates and the kubelet's fields of a
-// cluster against a version of Kubernetes that the cluster is to have.
+// ComponentSettings checks the flags, the feature gates and the kubelet fields of a
+// cluster against a future Kubernetes version.
 func ComponentSettings(c *v1alpha1.Cluster, version string) diag.List {
 	c = Copy(c)
 	c.Spec.Kubernetes.Version = version
@@ -32,7 +32,7 @@ func ComponentSettings(c *v1alpha1.Cluster, version string) diag.List {
 	return v.found
 }
 
-// A componentArgs is the extra arguments of a component, and their place.
+// A componentArgs has the extra arguments of a component, and their path.
 type componentArgs struct {
 	component, path string
 	args            map[string]string
@@ -49,8 +49,8 @@ func (v *validator) componentArgs() []componentArgs {
 	}
 }
 
-// components checks flags and feature gates against those that the version has. Of a
-// minor after all that are known, they are checked against the newest, with warnings.
+// components checks flags and feature gates against the version. A minor version after
+// all known ones is checked against the newest known one, with warnings.
 func (v *validator) components() {
 	version := v.c.Spec.Kubernetes.Version
 	tables, err := settings.Tables()
@@ -67,16 +67,16 @@ func (v *validator) components() {
 		at = newest
 	}
 	if at < 0 {
-		return // older than all that can be installed
+		return // older than all supported versions
 	}
 	c := componentChecker{validator: v, Table: tables[at], all: tables}
 	for _, of := range v.componentArgs() {
 		for _, name := range sortedKeys(of.args) {
-			if name != gatesFlag || of.component == settings.Etcd { // etcd has gates of its own
+			if name != gatesFlag || of.component == settings.Etcd { // etcd has separate gates
 				c.flag(of, name)
 				continue
 			}
-			if len(v.c.Spec.Kubernetes.FeatureGates) > 0 && of.component != settings.Kubelet { // which has both
+			if len(v.c.Spec.Kubernetes.FeatureGates) > 0 && of.component != settings.Kubelet { // the kubelet uses both
 				v.refuse(idConflictingFields, keyed(of.path, name), of.component+" would use these feature gates, and none from "+pathGates,
 					"write all feature gates at "+pathGates+", or all of them here")
 			}
@@ -108,7 +108,7 @@ type componentChecker struct {
 }
 
 // unknown reports a setting that the version does not have. A version that is newer than
-// the table may have it, unless a minor before had it.
+// the table can have it, unless an earlier minor version had it.
 func (c componentChecker) unknown(id, at, message string, has func(settings.Table) bool, near string) {
 	var others []string
 	before := false
@@ -136,7 +136,7 @@ func (c componentChecker) unknown(id, at, message string, has func(settings.Tabl
 	c.refuse(id, at, message, hint)
 }
 
-// program is a component with its version, for people.
+// program returns a component with its version, for people.
 func (c componentChecker) program(component string) string {
 	if component == settings.Etcd {
 		return "etcd " + c.Etcd
@@ -149,7 +149,7 @@ func (c componentChecker) flag(of componentArgs, name string) {
 	kind, ok := c.Flag(of.component, name)
 	has := func(t settings.Table) bool { _, ok := t.Flag(of.component, name); return ok }
 	switch {
-	case !argumentSyntax.MatchString(name): // refused already
+	case !argumentSyntax.MatchString(name): // already rejected
 	case !ok:
 		near := diag.DidYouMean(name, c.Flags(of.component))
 		c.unknown(idUnknownArgument, at, c.program(of.component)+" has no flag --"+name, has, near)
@@ -161,7 +161,7 @@ func (c componentChecker) flag(of componentArgs, name string) {
 	}
 }
 
-// flagValue reports whether a flag takes a value, as far as its type says.
+// flagValue reports whether a flag accepts a value, as far as its type shows.
 func flagValue(kind, value string) bool {
 	var err error
 	switch kind {
@@ -179,8 +179,8 @@ func flagValue(kind, value string) bool {
 	return err == nil
 }
 
-// gatesOf checks the value of a component's flag: "A=true,B=false", each perhaps behind
-// "kube:".
+// gatesOf checks the value of a component's flag: "A=true,B=false", each optionally with
+// the prefix "kube:".
 func (c componentChecker) gatesOf(at, component, text string) {
 	for pair := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(pair), "kube:"), "=")

@@ -13,16 +13,16 @@ import (
 
 const pathContainerd = "spec.containerRuntime.config"
 
-// Plugins of containerd that the kubelet's requests go to, as version 3 of containerd's
-// settings names them. Up to version 2 the first had the settings of all three.
+// containerd plugins for the requests of the kubelet, with their names in version 3 of
+// containerd's settings. Up to version 2 the first plugin had the settings of all three.
 const (
 	criServer  = "io.containerd.grpc.v1.cri"
 	criRuntime = "io.containerd.cri.v1.runtime"
 	criImages  = "io.containerd.cri.v1.images"
 )
 
-// containerdKeys are the settings that only one of the three plugins has. All settings
-// that are not listed here are of criRuntime.
+// containerdKeys lists the settings that only one of the three plugins has. All other
+// settings belong to criRuntime.
 var containerdKeys = map[string]string{
 	"disable_tcp_service": criServer, "stream_server_address": criServer, "stream_server_port": criServer,
 	"stream_idle_timeout": criServer, "enable_tls_streaming": criServer, "x509_key_pair_streaming": criServer,
@@ -34,8 +34,8 @@ var containerdKeys = map[string]string{
 	"snapshotter":       criImages, "disable_snapshot_annotations": criImages, "discard_unpacked_layers": criImages,
 }
 
-// oldPlugins are the names of other plugins up to version 2 of the settings, and those
-// of version 3; "" is a plugin that containerd has no longer.
+// oldPlugins maps the names of other plugins up to version 2 of the settings to their
+// names in version 3; "" means that containerd no longer has the plugin.
 var oldPlugins = map[string]string{
 	"io.containerd.monitor.v1.cgroups":  "io.containerd.monitor.task.v1.cgroups",
 	"io.containerd.internal.v1.restart": "io.containerd.monitor.container.v1.restart",
@@ -50,8 +50,8 @@ var oldPlugins = map[string]string{
 	"linux": "", "aufs": "",
 }
 
-// containerdConfig reads the settings as containerd does, and refuses those with which
-// containerd would not start, and those that it would ignore without an error.
+// containerdConfig parses the settings as containerd does, and rejects settings with
+// which containerd would not start, and settings that it would ignore without an error.
 func (v *validator) containerdConfig() {
 	text := v.c.Spec.ContainerRuntime.Config
 	var settings map[string]any
@@ -86,7 +86,7 @@ func (v *validator) containerdConfig() {
 	}
 }
 
-// A containerdChecker checks the settings of containerd's plugins.
+// A containerdChecker checks the settings of containerd plugins.
 type containerdChecker struct {
 	*validator
 	text string
@@ -99,8 +99,8 @@ func (c containerdChecker) refuse(line int, message, hint string) {
 	c.validator.refuse(idInvalidValue, pathContainerd, message, hint)
 }
 
-// line returns the first line that has a word and, behind it, another; 0 if there is
-// none. TOML has several spellings for a key: a line is a help, and not a must.
+// line returns the first line that contains a word followed by another word; 0 if there
+// is none. TOML has several spellings for a key, so the line is only a help.
 func (c containerdChecker) line(word, then string) int {
 	has := regexp.MustCompile(`(^|[^\w-])` + regexp.QuoteMeta(word) + `($|[^\w-])(.*\b` + regexp.QuoteMeta(then) + `\b)?`)
 	first := 0
@@ -118,7 +118,8 @@ func (c containerdChecker) line(word, then string) int {
 	return first
 }
 
-// plugin checks the name of a plugin, and that its settings are not those of another.
+// plugin checks the name of a plugin, and that its settings do not belong to another
+// plugin.
 func (c containerdChecker) plugin(name string, keys map[string]any) {
 	if instead, old := oldPlugins[name]; old || !strings.HasPrefix(name, "io.containerd.") {
 		hint := "leave the section out"
@@ -143,7 +144,7 @@ func (c containerdChecker) plugin(name string, keys map[string]any) {
 		if owner == "" {
 			owner = criRuntime
 		}
-		if key == "containerd" && name != criImages { // some of its settings have gone elsewhere
+		if key == "containerd" && name != criImages { // some of its settings have moved to other plugins
 			for _, key := range []string{"snapshotter", "disable_snapshot_annotations", "discard_unpacked_layers"} {
 				if below[key] != nil {
 					c.moved(name, "containerd", "containerd."+key, criImages, key)
@@ -160,7 +161,7 @@ func (c containerdChecker) plugin(name string, keys map[string]any) {
 	}
 }
 
-// moved refuses a setting that another plugin has.
+// moved rejects a setting that another plugin has.
 func (c containerdChecker) moved(name, near, key, owner, to string) {
 	c.refuse(c.line(name, near), "plugin "+name+" has no setting "+key+" in version 3 of containerd's settings, and would ignore it",
 		"write it as "+to+" in [plugins."+strconv.Quote(owner)+"]")

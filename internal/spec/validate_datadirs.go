@@ -6,19 +6,20 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// Settings that move data of a node away from where Slipway checks for room, waits
-// for the disk at boot, and removes the data: with the standard directory of each.
+// Settings that move data of a node away from the directory in which Slipway checks the
+// free space, waits for the disk at boot, and removes the data, each with its standard
+// directory.
 var (
 	kubeletDirFlags = map[string]string{"root-dir": "/var/lib/kubelet", "cert-dir": "/var/lib/kubelet/pki"}
 	kubeletDirs     = map[string]string{"podLogsDir": "/var/log/pods", "staticPodPath": "/etc/kubernetes/manifests"}
 	containerdDirs  = map[string]string{"root": "/var/lib/containerd", "state": "/run/containerd"}
 )
 
-// rootPath is the setting of containerd's snapshotters that moves their data.
+// rootPath is the setting that moves the data of a containerd snapshotter.
 const rootPath = "root_path"
 
-// dataDirs refuses settings of the kubelet that move its data. Slipway would leave
-// the data on the host when it leaves the cluster, with the volumes of pods mounted.
+// dataDirs rejects kubelet settings that move its data. Slipway would leave the data on
+// the host when it leaves the cluster, with the volumes of pods mounted.
 func (v *validator) dataDirs(k v1alpha1.KubeletSettings) {
 	for _, flag := range sortedKeys(k.ExtraArgs) {
 		if dir := kubeletDirFlags[flag]; dir != "" && k.ExtraArgs[flag] != dir {
@@ -32,7 +33,7 @@ func (v *validator) dataDirs(k v1alpha1.KubeletSettings) {
 	}
 }
 
-// dataDirs refuses the same settings of containerd.
+// dataDirs rejects the same settings of containerd.
 func (c containerdChecker) dataDirs(settings map[string]any) {
 	for _, key := range sortedKeys(settings) {
 		if dir := containerdDirs[key]; dir != "" && settings[key] != dir {

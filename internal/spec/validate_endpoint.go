@@ -12,20 +12,20 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// How kube-vip makes its address known.
+// How kube-vip announces its address.
 const (
 	AnnounceARP = "arp"
 	AnnounceBGP = "bgp"
 )
 
-// The limits of what tells VRRP routers of one network apart; see RFC 5798,
-// 5.2.3.
+// The limits of VRRP router IDs; see RFC 5798, 5.2.3.
 const (
 	minRouterID = 1
 	maxRouterID = 255
 )
 
-// interfaceName is what Linux takes, and a configuration file needs not quote.
+// interfaceName matches names that Linux accepts and that need no quotes in a
+// configuration file.
 var interfaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}$`)
 
 func (v *validator) endpoint() {
@@ -80,13 +80,13 @@ func (v *validator) endpointAddress(e v1alpha1.ControlPlaneEndpoint, path string
 	}
 }
 
-// apiAddress judges an address by who is to have it.
+// apiAddress checks an address according to its future holder.
 func (v *validator) apiAddress(mode v1alpha1.EndpointMode, ip netip.Addr, path string) {
 	nobodys := ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast()
 	switch {
 	case mode == v1alpha1.EndpointExternal && nobodys:
-		// At a loopback address, a balancer that Slipway put there before
-		// would pass for the user's, until it is taken away.
+		// An earlier load balancer of Slipway at a loopback address would look like the
+		// user's, until it is removed.
 		v.refuse(idInvalidAddress, path, ip.String()+" cannot be reached by all workers and by you: it is not a load balancer's address",
 			"write the address of the load balancer; mode haproxy runs one on each worker")
 	case HoldsAddress(mode):
@@ -106,8 +106,9 @@ func (v *validator) apiAddress(mode v1alpha1.EndpointMode, ip netip.Addr, path s
 	}
 }
 
-// serviceAddress wants an address that the API server gives to nobody else: of
-// the part of the range that it takes from last, and not one of its own two.
+// serviceAddress requires an address that the API server does not assign to another
+// Service: from the part of the range that it uses last, and not one of its own two
+// addresses.
 func (v *validator) serviceAddress(ip netip.Addr, path string) {
 	band, ok := staticBand(v.c.Spec.Network.ServiceCIDR, ip.Is4())
 	if !ok {
@@ -120,7 +121,7 @@ func (v *validator) serviceAddress(ip netip.Addr, path string) {
 	}
 }
 
-// virtual judges how an address is held that moves between control planes.
+// virtual checks the settings of an address that moves between control planes.
 func (v *validator) virtual(e v1alpha1.ControlPlaneEndpoint, path string) {
 	if e.Interface != "" && !HoldsAddress(e.Mode) {
 		v.refuse(idConflictingFields, path+".interface", "in mode "+string(e.Mode)+" control planes do not hold an address", "leave the field out; only keepalived and kube-vip use it")

@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// maxHostName is the kernel's limit for a host name, less one.
+// maxHostName is the kernel's limit of a host name, minus one.
 const maxHostName = 63
 
 func (v *validator) hosts() {
@@ -65,7 +65,7 @@ func isIP(name string) bool {
 	return err == nil
 }
 
-// didYouMeanName is the valid name that differs in case and underscores.
+// didYouMeanName suggests the valid name that differs in case and underscores.
 func didYouMeanName(name string) string {
 	plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
 	if plain == name || len(validation.IsDNS1123Subdomain(plain)) > 0 {
@@ -98,8 +98,8 @@ func (v *validator) addresses(h v1alpha1.Host, path string) {
 	}
 }
 
-// hostAddress accepts IP addresses and DNS names; the hint is for forms that
-// other programs take.
+// hostAddress accepts IP addresses and DNS names; the hint is for forms that other
+// programs accept.
 func hostAddress(address string) (hint string, ok bool) {
 	if ip, err := netip.ParseAddr(address); err == nil {
 		return "write the address of the host itself", !ip.IsUnspecified() && !ip.IsMulticast()
@@ -118,7 +118,7 @@ func hostAddress(address string) (hint string, ok bool) {
 	return "", len(validation.IsDNS1123Subdomain(lower)) == 0
 }
 
-// quoteAddress leaves out a user, who may have brought a password.
+// quoteAddress removes a user, because the text can contain a password.
 func quoteAddress(text string) string {
 	if i := strings.LastIndex(text, "@"); i >= 0 {
 		text = "…" + text[i:]
@@ -160,8 +160,8 @@ func (v *validator) roles(h v1alpha1.Host, path string) {
 	}
 }
 
-// reservedLabel repeats what the kubelet accepts about itself
-// (k8s.io/kubelet/pkg/apis, IsKubeletLabel) and what it refuses.
+// reservedLabel reports whether a kubelet is not allowed to set a label on its own node
+// (k8s.io/kubelet/pkg/apis, IsKubeletLabel).
 func reservedLabel(key string) bool {
 	prefix, _, _ := strings.Cut(key, "/")
 	if !strings.Contains(key, "/") || !inDomain(prefix, "kubernetes.io") && !inDomain(prefix, "k8s.io") {
@@ -184,7 +184,7 @@ func inDomain(name, domain string) bool {
 	return name == domain || strings.HasSuffix(name, "."+domain)
 }
 
-// What Kubernetes' own messages say with regular expressions.
+// Kubernetes' own messages have regular expressions instead.
 const (
 	keyHint   = "use up to 63 letters, digits, '-', '_' and '.', with a letter or digit first and last, after an optional DNS name and '/'"
 	valueHint = "use up to 63 letters, digits, '-', '_' and '.', with a letter or digit first and last; the value can be empty"
@@ -250,14 +250,13 @@ func (v *validator) unique() {
 		shared := "set ssh.port and internalAddress for each host if several hosts share an address"
 		once(idDuplicateAddress, path+".address", "the address "+loginText(v.c, h), i, logins, loginKey(v.c, h), shared)
 		if h.InternalAddress == h.Address && logins[loginKey(v.c, h)] != i {
-			continue // said already
+			continue // already reported
 		}
 		once(idDuplicateAddress, path+".internalAddress", "the address "+h.InternalAddress, i, internal, h.InternalAddress, shared)
 	}
 }
 
-// loginKey tells machines apart by where SSH goes: address, port and the
-// bastion before it.
+// loginKey identifies a machine by its SSH destination: address, port and bastion.
 func loginKey(c *v1alpha1.Cluster, h v1alpha1.Host) string {
 	if h.Address == "" {
 		return ""

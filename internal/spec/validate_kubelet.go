@@ -21,16 +21,16 @@ import (
 //go:embed data/kubelet-fields.txt
 var kubeletFieldsData string
 
-// kubeletFields are the fields of KubeletConfiguration by their paths:
+// kubeletFields has the fields of KubeletConfiguration by their paths:
 // "authentication.webhook.enabled", "registerWithTaints[].key".
 type kubeletFields struct {
 	fields map[string]kubeletField
-	newest int // the minor version of the newest kubelet they are known of
+	newest int // the minor version of the newest known kubelet
 }
 
 type kubeletField struct {
-	kind  string // as in Go; "[]" is a list of, "{}" a mapping to what follows
-	since int    // the minor version it came in, 0 for always
+	kind  string // as in Go; "[]" is a list, "{}" a mapping to the following type
+	since int    // the minor version that added it, 0 for always
 }
 
 func readKubeletFields() kubeletFields {
@@ -39,7 +39,7 @@ func readKubeletFields() kubeletFields {
 		words := strings.Fields(line)
 		switch {
 		case len(words) == 3 && words[0] == "#" && words[1] == "newest":
-			out.newest, _ = strconv.Atoi(words[2]) // our own data; a test reads it
+			out.newest, _ = strconv.Atoi(words[2]) // built-in data; a test reads it
 		case len(words) < 2 || words[0] == "#":
 		case len(words) == 3:
 			since, _ := strconv.Atoi(words[2])
@@ -51,7 +51,7 @@ func readKubeletFields() kubeletFields {
 	return out
 }
 
-// below are the names of the fields in an object.
+// below returns the names of the fields in an object.
 func (k kubeletFields) below(path string) []string {
 	var out []string
 	for _, name := range sortedKeys(k.fields) {
@@ -62,9 +62,9 @@ func (k kubeletFields) below(path string) []string {
 	return out
 }
 
-// kubeletConfig checks names and types: with a mistake in them no kubelet
-// would start. Of values, those are refused that no kubelet starts with; which
-// others make sense is the kubelet's to say.
+// kubeletConfig checks names and types: with an error in them no kubelet would start. It
+// rejects only values with which no kubelet starts; the kubelet itself decides about all
+// others.
 func (v *validator) kubeletConfig(path string, config map[string]any) {
 	if len(config) == 0 {
 		return
@@ -88,7 +88,7 @@ type kubeletChecker struct {
 	minor int
 }
 
-// object checks the keys of an object; prefix is that of its fields' paths.
+// object checks the keys of an object; prefix is the prefix of its field paths.
 func (c kubeletChecker) object(path, prefix string, object map[string]any) {
 	for _, key := range sortedKeys(object) {
 		f, known := c.known.fields[prefix+key]
@@ -105,8 +105,8 @@ func (c kubeletChecker) object(path, prefix string, object map[string]any) {
 	}
 }
 
-// unknown refuses a key, unless the kubelet is newer than all we know: then
-// it may know better.
+// unknown rejects a key, unless the kubelet is newer than all known versions: then it may
+// have the field.
 func (c kubeletChecker) unknown(at, prefix, key string) {
 	where := "KubeletConfiguration"
 	if prefix != "" {
@@ -125,7 +125,7 @@ func (c kubeletChecker) unknown(at, prefix, key string) {
 	c.refuse(idUnknownKubelet, at, message, hint)
 }
 
-// value checks that a value is of a kind. Null is the kubelet's own default.
+// value checks the type of a value. Null is the default of the kubelet.
 func (c kubeletChecker) value(at, path, kind string, x any) {
 	if x == nil || kind == "any" {
 		return
@@ -202,9 +202,8 @@ func (c kubeletChecker) scalar(at, path, kind string, x any) {
 	}
 }
 
-// kubeletBounds are the least and the greatest value of whole numbers that the
-// kubelet refuses to start with otherwise (its ValidateKubeletConfiguration).
-// To some, 0 is the default.
+// kubeletBounds returns the minimum and maximum of whole numbers with which a kubelet
+// starts (its ValidateKubeletConfiguration). For some, 0 is the default.
 func kubeletBounds() map[string][2]float64 {
 	const port, percent = 65535, 100
 	most := math.Inf(1)
@@ -218,7 +217,7 @@ func kubeletBounds() map[string][2]float64 {
 	}
 }
 
-// bounds are the least and the greatest whole number of a type.
+// bounds returns the minimum and maximum of an integer type.
 func bounds(kind string) (low, high float64) {
 	bits, _ := strconv.Atoi(strings.TrimLeft(kind, "uint")) // "int32"
 	if strings.HasPrefix(kind, "u") {
@@ -237,7 +236,7 @@ func asNumber(x any) (float64, bool) {
 	return 0, false
 }
 
-// wrong says what was found, what is wanted and how to write it.
+// wrong reports the found and the expected type, and how to write the value.
 func (c kubeletChecker) wrong(at string, t reflect.Type, x any) {
 	want, hint := wanted(t)
 	if _, ok := asNumber(x); ok && t.Kind() == reflect.String {
@@ -251,7 +250,7 @@ func (c kubeletChecker) wrong(at string, t reflect.Type, x any) {
 	c.refuse(idWrongType, at, "found "+foundValue(x)+", expected "+want, hint)
 }
 
-// foundValue is foundName of a value that was decoded.
+// foundValue is foundName for a decoded value.
 func foundValue(x any) string {
 	name := "a number"
 	switch x.(type) {

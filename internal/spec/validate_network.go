@@ -9,16 +9,15 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// Limits that Kubernetes sets: the API server takes at most 20 bits of service
-// addresses, kubeadm at least 10 addresses, the controller manager gives each
-// node a /24 or /64 and handles at most 16 bits of nodes.
+// Limits of Kubernetes: the API server accepts at most 20 bits of service addresses,
+// kubeadm needs at least 10 addresses, the controller manager gives each node a /24 or
+// /64 and handles at most 16 bits of nodes.
 const (
 	maxServiceBits = 20
 	minServiceBits = 4
 	nodeMask4      = 24
 	nodeMask6      = 64
-	// The controller manager's argument; with dual stack "-ipv4" and "-ipv6"
-	// follow.
+	// The argument of the controller manager; with dual stack "-ipv4" and "-ipv6" follow.
 	nodeMaskArgument   = "node-cidr-mask-size"
 	controllerArgsPath = "spec.kubernetes.controllerManager.extraArgs"
 	maxNodeMaskDiff    = 16
@@ -103,8 +102,8 @@ func (v *validator) podSizes(pods []cidr) {
 	}
 }
 
-// podAddresses warns of more pods for each node than its part of a range has addresses
-// for: all but three, of the network, of its bridge, and for broadcasts.
+// podAddresses warns if a node can have more pods than its part of a range has addresses:
+// all except three, for the network, its bridge, and broadcasts.
 func (v *validator) podAddresses(p cidr, mask int) {
 	const reserved, usual = 3, 110
 	at := "spec.kubernetes.kubelet.config[maxPods]"
@@ -125,8 +124,8 @@ func (v *validator) podAddresses(p cidr, mask int) {
 		fmt.Sprintf("lower maxPods, or give nodes more addresses: controllerManager.extraArgs: {%s: \"%d\"}", name, p.Addr().BitLen()-bitsFor(int(pods)+reserved)))
 }
 
-// nodeMask is the size of each node's part of a range of pods: what the
-// controller manager takes, or is told to. 0 is one that cannot be.
+// nodeMask returns the mask size of each node's part of a pod range: the default of the
+// controller manager, or its argument. 0 means that it is invalid.
 func (v *validator) nodeMask(p cidr, dual bool) int {
 	mask, family := nodeMask4, "-ipv4"
 	if p.Addr().Is6() {
@@ -149,9 +148,9 @@ func (v *validator) nodeMask(p cidr, dual bool) int {
 	return bits
 }
 
-// nodeMasks refuses arguments with which the controller manager does not start:
-// the one without a family beside others or for two ranges, and those of a
-// family that the pods have no range of.
+// nodeMasks rejects arguments with which the controller manager does not start: the one
+// without an IP version together with others or for two ranges, and those of an IP
+// version without a pod range.
 func (v *validator) nodeMasks(pods []cidr) {
 	args := v.c.Spec.Kubernetes.ControllerManager.ExtraArgs
 	_, plain := args[nodeMaskArgument]
@@ -170,7 +169,7 @@ func (v *validator) nodeMasks(pods []cidr) {
 	}
 }
 
-// bitsFor is how many bits number n things.
+// bitsFor returns how many bits are needed for n values.
 func bitsFor(n int) int {
 	bits := 0
 	for 1<<bits < n {
@@ -193,8 +192,8 @@ func (v *validator) serviceSizes(services []cidr) {
 	}
 }
 
-// families wants pods, services and nodes to speak the same IP versions: those
-// of the services need pods and, the first of them, nodes.
+// families requires matching IP versions of pods, services and nodes: the versions of the
+// services need pods, and the first of them needs nodes.
 func (v *validator) families(pods, services []cidr) {
 	if len(pods) == 0 || len(services) == 0 {
 		return
@@ -228,7 +227,7 @@ func ipVersion(ip netip.Addr) string {
 	return "IPv6"
 }
 
-// overlaps finds addresses that would mean two things.
+// overlaps finds addresses with two meanings.
 func (v *validator) overlaps(pods, services []cidr) {
 	for _, s := range services {
 		for _, p := range pods {
@@ -254,7 +253,7 @@ func (v *validator) overlap(ranges []cidr, what string) {
 			}
 		}
 	}
-	if e := v.c.Spec.ControlPlaneEndpoint; e.Address != "" && e.Mode != v1alpha1.EndpointUpdater { // which is a service's
+	if e := v.c.Spec.ControlPlaneEndpoint; e.Address != "" && e.Mode != v1alpha1.EndpointUpdater { // this is the address of a Service
 		ip, err := netip.ParseAddr(e.Address)
 		for _, r := range ranges {
 			if err == nil && r.Contains(ip.Unmap()) {

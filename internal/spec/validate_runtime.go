@@ -8,11 +8,12 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// Docker says that a cluster's containers are run by Docker.
+// Docker reports whether a cluster uses Docker as its container runtime.
 func Docker(c *v1alpha1.Cluster) bool { return c.Spec.ContainerRuntime.Type == runtimeDocker }
 
-// containerRuntime refuses what the runtime would pass over in silence: Docker has
-// mirrors of its own registry alone, each a host, and gives them the login of that.
+// containerRuntime rejects settings that the runtime would silently ignore: Docker
+// supports mirrors only for docker.io, only as a host, and sends them the login for
+// docker.io.
 func (v *validator) containerRuntime() {
 	v.oneOf("spec.containerRuntime.type", v.c.Spec.ContainerRuntime.Type, []string{runtimeContainerd, runtimeDocker}, nil)
 	v.containerdConfig()

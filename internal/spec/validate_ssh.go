@@ -9,7 +9,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// ssh checks one set of settings, and that it makes sense over its defaults.
+// ssh checks one set of settings, and its combination with the defaults.
 func (v *validator) ssh(s, defaults v1alpha1.SSH, path string) {
 	merged := MergeSSH(defaults, s)
 	v.login(s.User, s.Port, path)
@@ -35,8 +35,8 @@ func (v *validator) ssh(s, defaults v1alpha1.SSH, path string) {
 	}
 }
 
-// agentAlone refuses other credentials beside the agent: which of them is
-// used would be a guess.
+// agentAlone rejects other credentials together with the agent: it would be unclear which
+// one is used.
 func (v *validator) agentAlone(s v1alpha1.SSH, path string) {
 	for _, other := range []struct {
 		name string
@@ -85,7 +85,7 @@ func (v *validator) secretSource(src *v1alpha1.SecretSource, path string) {
 	}
 }
 
-// hostKey accepts the two forms that ssh-keygen and known_hosts print.
+// hostKey accepts the two forms that ssh-keygen and known_hosts use.
 func (v *validator) hostKey(key, path string) {
 	if key == "" {
 		return

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	_ "time/tzdata" // a zone's name is right or wrong whatever this machine knows
+	_ "time/tzdata" // whether a zone name is valid does not depend on this machine
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -46,7 +46,7 @@ func (v *validator) registry() {
 	v.privateRegistry()
 }
 
-// auths are credentials and authorities of registries.
+// auths checks the credentials and CAs of registries.
 func (v *validator) auths(r v1alpha1.Registry, path string) {
 	names := map[string]int{}
 	for i, a := range r.Auths {
@@ -79,20 +79,20 @@ func (v *validator) auths(r v1alpha1.Registry, path string) {
 	}
 }
 
-// registryOrMirror checks the name of a registry that images are named by, or of a
-// mirror's host.
+// registryOrMirror checks the name of a registry in image names, or of the host of a
+// mirror.
 func (v *validator) registryOrMirror(r v1alpha1.Registry, at, name string) {
 	if len(mirrorsAt(r, name)) == 0 {
 		v.registryOfImages(at, name)
 	}
 }
 
-// hasPlainMirror says that a mirror is reached by plain HTTP.
+// hasPlainMirror reports whether a mirror uses plain HTTP.
 func hasPlainMirror(r v1alpha1.Registry, name string) bool {
 	return slices.ContainsFunc(mirrorsAt(r, name), func(u *url.URL) bool { return u.Scheme == "http" })
 }
 
-// mirrorsAt are the mirrors that a host has.
+// mirrorsAt returns the mirrors on a host.
 func mirrorsAt(r v1alpha1.Registry, host string) (out []*url.URL) {
 	for _, mirrors := range r.Mirrors {
 		for _, m := range mirrors {
@@ -104,8 +104,8 @@ func mirrorsAt(r v1alpha1.Registry, host string) (out []*url.URL) {
 	return out
 }
 
-// bundle refuses what is neither a path nor a reference to a registry, which begins with
-// a host and ends with a tag or a digest.
+// bundle rejects a value that is neither a path nor a reference to a registry, which
+// begins with a host and ends with a tag or a digest.
 func (v *validator) bundle() {
 	b := v.c.Spec.Bundle
 	if b == "" || IsBundlePath(b) {
@@ -114,7 +114,7 @@ func (v *validator) bundle() {
 	text, scheme := strings.CutPrefix(b, "oci://")
 	host, rest, _ := strings.Cut(text, "/")
 	file := "./" + text
-	if strings.Contains(text, "@") { // which may have brought a password
+	if strings.Contains(text, "@") { // it can contain a password
 		file = "./FILE"
 	}
 	hint := "write " + file + " for a file next to this one, or registry.example.com/slipway:v1.37.1 for a bundle in a registry"
@@ -126,8 +126,8 @@ func (v *validator) bundle() {
 	}
 }
 
-// bundleKeys are of the form that package bundle reads. What is not is not
-// repeated: it may be a private key.
+// bundleKeys requires the form that package bundle reads. An invalid value is not
+// printed, because it can be a private key.
 func (v *validator) bundleKeys() {
 	v.warnRepeated("spec.bundleKeys", v.c.Spec.BundleKeys, func(key string) string {
 		if !strings.HasPrefix(key, "ed25519:") {
@@ -231,7 +231,7 @@ func (v *validator) system() {
 	}
 }
 
-// sysctlNeeds are those without which no pod reaches another.
+// sysctlNeeds returns the sysctls without which pods cannot reach each other.
 func sysctlNeeds() map[string]string {
 	return map[string]string{
 		"net.ipv4.ip_forward": "1", "net.ipv4.conf.all.forwarding": "1",
@@ -242,8 +242,8 @@ func sysctlNeeds() map[string]string {
 // sysctlTrees are the directories below /proc/sys.
 var sysctlTrees = []string{"abi", "crypto", "debug", "dev", "fs", "kernel", "net", "sunrpc", "user", "vm"}
 
-// sysctl checks a name and its value as far as they are known to be refused by
-// every kernel, or to keep every cluster from working.
+// sysctl checks a name and its value for errors that every kernel rejects, or with which
+// no cluster works.
 func (v *validator) sysctl(at, key, value string) {
 	name := SysctlName(key)
 	tree, _, _ := strings.Cut(name, ".")
@@ -312,7 +312,7 @@ func (v *validator) hookRole(path string, role v1alpha1.Role) {
 	}
 }
 
-// hookPhases are the phases.
+// hookPhases returns the phases.
 func hookPhases() []string {
 	return []string{
 		string(v1alpha1.HookPreInstall), string(v1alpha1.HookPostControlPlane), string(v1alpha1.HookPostInstall),
