@@ -50,7 +50,7 @@ func assemble(dir string, head Manifest, parts source.Parts) error {
 	return addManifest(d, m, images)
 }
 
-// order makes the bytes independent of the order in which sources work.
+// order makes the bytes independent of the order in which sources run.
 func order(m *Manifest, images []v1.Descriptor) {
 	slices.SortFunc(m.Components, func(a, b Component) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Arch, b.Arch))
@@ -136,7 +136,7 @@ func addRaw(d layout.Dir, data []byte, media types.MediaType) (v1.Descriptor, er
 	return v1.Descriptor{MediaType: media, Digest: h, Size: int64(len(data))}, err
 }
 
-// addImage stores an image and says what hosts need to know of it.
+// addImage stores an image and returns its description for hosts.
 func addImage(d layout.Dir, img v1.Image) (op.Image, v1.Descriptor, error) {
 	desc, m, err := d.AddImage(img)
 	if err != nil {

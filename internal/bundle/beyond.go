@@ -8,10 +8,9 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// Beyond is a release catalogue with the versions that bundles have of minors after
-// all that it lists: those in the cache, and before them those that are named by a
-// path or a reference. Of the bundles in the cache, one that cannot be read is
-// passed over.
+// Beyond extends a release catalogue with the versions of bundles for minor versions
+// after all that it lists: first bundles that are named by a path or a reference, then
+// bundles in the cache. A bundle in the cache that cannot be read is skipped.
 func Beyond(ctx context.Context, c *release.Catalogue, cache string, at Registry, named ...string) (*release.Catalogue, error) {
 	links, err := filepath.Glob(filepath.Join(cache, "bundles", "v*_*"))
 	if err != nil {
@@ -40,8 +39,8 @@ func Beyond(ctx context.Context, c *release.Catalogue, cache string, at Registry
 	return c, nil
 }
 
-// release is which components a bundle says it has. Images are called by what
-// clusters expect, whichever version of a program is in them.
+// release returns the component versions of a bundle. Image names keep the versions that
+// clusters expect, whatever program versions the bundle has.
 func (m Manifest) release() release.Components {
 	has := map[string]string{}
 	for _, c := range m.Components {

@@ -16,83 +16,82 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// The sources a bundle is made from.
+// The sources of a bundle.
 const (
-	Auto     = "auto"     // the cache, else upstream where it answers, else modules
+	Auto     = "auto"     // the cache, else upstream if it answers, else modules
 	Upstream = "upstream" // official releases and registries
 	Modules  = "modules"  // compiled from Go modules
 )
 
-// Arches are the architectures a bundle can be for.
+// Arches lists the supported architectures of a bundle.
 var Arches = []string{"amd64", "arm64"}
 
-// Progress is what a build is doing.
+// Progress reports the progress of a build.
 type Progress = source.Progress
 
-// BuildOptions say what to build. Cache and Releases are required.
+// BuildOptions configure a build. Cache and Releases are required.
 type BuildOptions struct {
-	// Kubernetes is a version the catalogue resolves; "" is its default.
+	// Kubernetes is a version that the catalogue resolves; "" is its default.
 	Kubernetes string
-	// Arches default to that of this machine.
+	// Arches default to the architecture of this machine.
 	Arches []string
-	// Source is Auto ("" too), Upstream or Modules.
+	// Source is Auto (also ""), Upstream or Modules.
 	Source string
-	// Docker adds what runtime docker needs.
+	// Docker adds the parts for runtime docker.
 	Docker bool
-	// Components are versions in the place of the catalogue's.
+	// Components are versions that replace versions of the catalogue.
 	Components release.Components
-	// Images are more of them, by reference, and Registry says how their registries
-	// are spoken to.
+	// Images lists additional images by reference, and Registry configures the access to
+	// their registries.
 	Images   []string
 	Registry Registry
-	// Out is where to put a copy: a .tar.zst file, or a directory if it
-	// ends in a slash. Whatever Out is, the bundle is in the cache too.
+	// Out is the path for a copy: a .tar.zst file, or a directory if it ends in a slash.
+	// The bundle is stored in the cache in any case.
 	Out string
 	// Cache is the directory for downloads, builds and bundles.
 	Cache string
-	// Owner is whose the cache is to be: under sudo, the caller. Compilers run as
-	// the owner, unless the cache is root's alone.
+	// Owner is the owner of the cache: under sudo, the caller. Compilers run as the
+	// owner, unless the cache belongs to root.
 	Owner *owner.Owner
 	// Releases is the release catalogue.
 	Releases *release.Catalogue
-	// Upstream says where releases and images are downloaded from.
+	// Upstream configures the sites for downloads of releases and images.
 	Upstream upstream.Options
-	// Environ is the environment of the go tool; nil is the process's own.
+	// Environ is the environment of the go tool; nil is the environment of the process.
 	Environ []string
-	// Progress, if any, is called one call at a time.
+	// Progress, if set, is called with one call at a time.
 	Progress func(Progress)
 }
 
-// A Source makes the parts of a bundle.
+// A Source provides the parts of a bundle.
 type Source interface {
-	// Probe says whether the source can be used, without fetching anything
-	// large. It is bounded in time.
+	// Probe returns an error if the source cannot be used, without fetching anything
+	// large. It has a time limit.
 	Probe(ctx context.Context, r source.Request) error
-	// Ready says whether the cache holds all that Parts would fetch or
-	// compile.
+	// Ready reports whether the cache has everything that Parts would fetch or compile.
 	Ready(ctx context.Context, r source.Request) bool
-	// Parts fetches or compiles everything the request asks for.
+	// Parts fetches or compiles everything for the request.
 	Parts(ctx context.Context, r source.Request) (source.Parts, error)
 }
 
-// An Estimate is what building, or taking from the cache, would mean.
+// An Estimate describes the cost of a build, or the bundle in the cache.
 type Estimate struct {
-	// Kubernetes is the version resolved: "v1.37.1".
+	// Kubernetes is the resolved version: "v1.37.1".
 	Kubernetes string
 	// Source is cached, modules or upstream.
 	Source string
 	// SizeBytes is exact for a cached bundle and typical otherwise.
 	SizeBytes int64
-	// Compile says that programs must be compiled, which takes minutes.
+	// Compile reports whether programs must be compiled, which takes minutes.
 	Compile bool
-	// Path is where the cached bundle is.
+	// Path is the path of the cached bundle.
 	Path string
 }
 
-// typicalSize of a bundle for one architecture, in bytes.
+// typicalSize is the typical size of a bundle for one architecture, in bytes.
 const typicalSize = 180 << 20
 
-// A builder is a build with its options resolved.
+// A builder is a build with resolved options.
 type builder struct {
 	BuildOptions
 	request source.Request
@@ -131,10 +130,9 @@ func newBuilder(o BuildOptions) (*builder, error) {
 	return b, nil
 }
 
-// Build makes a bundle and leaves it in the cache; what the cache holds
-// already is neither fetched nor compiled again. If the source does not answer
-// and the cache has a bundle of the version, that one is taken, and a Note
-// says so.
+// Build creates a bundle in the cache. Content that the cache has is neither fetched nor
+// compiled again. If the source does not answer and the cache has a bundle of the
+// version, Build uses it and reports a Note.
 func Build(ctx context.Context, o BuildOptions) (*Bundle, error) {
 	b, err := newBuilder(o)
 	if err != nil {
@@ -143,7 +141,7 @@ func Build(ctx context.Context, o BuildOptions) (*Bundle, error) {
 	return b.build(ctx)
 }
 
-// EstimateBuild says what Build would mean, without doing it.
+// EstimateBuild returns the estimate for Build, without building.
 func EstimateBuild(ctx context.Context, o BuildOptions) (Estimate, error) {
 	b, err := newBuilder(o)
 	if err != nil {
@@ -171,7 +169,7 @@ func (b *builder) estimate(ctx context.Context) (Estimate, error) {
 	return e, nil
 }
 
-// choose resolves Auto: upstream where it answers, else modules.
+// choose resolves Auto: upstream if it answers, else modules.
 func (b *builder) choose(ctx context.Context) (string, error) {
 	switch b.Source {
 	case Upstream, Modules:
@@ -199,8 +197,8 @@ func (b *builder) build(ctx context.Context) (*Bundle, error) {
 	return have, Export(ctx, have, b.Out)
 }
 
-// obtain takes the bundle from where it is to come from. Without a source
-// named, one in the cache is as good as any, and nobody is asked.
+// obtain gets the bundle from its source. If no source is named, a bundle in the cache is
+// used without a request to any source.
 func (b *builder) obtain(ctx context.Context) (*Bundle, error) {
 	if b.Source == Auto || b.Source == "" {
 		if path, ok := b.cached(); ok {
@@ -223,7 +221,7 @@ func (b *builder) obtain(ctx context.Context) (*Bundle, error) {
 	return have, err
 }
 
-// cached finds a bundle in the cache that has what is asked for.
+// cached finds a bundle in the cache with the requested content.
 func (b *builder) cached() (path string, ok bool) {
 	path, ok = Cached(b.Cache, b.request.Release.Kubernetes, b.request.Arches)
 	if !ok || !b.Docker && len(b.Images) == 0 && b.Components == (release.Components{}) {
@@ -236,7 +234,7 @@ func (b *builder) cached() (path string, ok bool) {
 	return path, b.Components == (release.Components{}) || have.hasVersions(b.request.Release)
 }
 
-// hasVersions says that programs for hosts have the versions that are asked for.
+// hasVersions reports whether programs for hosts have the requested versions.
 func (b *Bundle) hasVersions(r release.Release) bool {
 	want := map[string]string{"containerd": r.Containerd, "crictl": r.CRITools, "cni-plugins": r.CNIPlugins, "registry": r.Registry}
 	for _, c := range b.manifest.Components {
@@ -247,8 +245,8 @@ func (b *Bundle) hasVersions(r release.Release) bool {
 	return true
 }
 
-// fromCache takes a bundle of the version from the cache, because the source
-// is silent.
+// fromCache uses a bundle of the version from the cache, because the source does not
+// answer.
 func (b *builder) fromCache(ctx context.Context, name string, cause error) (*Bundle, error) {
 	path, ok := b.cached()
 	if !ok {
@@ -280,7 +278,7 @@ func (b *builder) fromSource(ctx context.Context, name string) (*Bundle, error) 
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = safefile.RemoveAll(tmp) }() // it has another name by then
+	defer func() { _ = safefile.RemoveAll(tmp) }() // it has been renamed by then
 	head := Manifest{Kubernetes: b.request.Release.Kubernetes, Arches: b.request.Arches, Source: name}
 	if err := assemble(tmp, head, parts); err != nil {
 		return nil, fmt.Errorf("assembling the bundle: %w", err)

@@ -18,8 +18,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// A Bundle is an open bundle. It holds no open files and may be used
-// concurrently.
+// A Bundle is an open bundle. It has no open files and can be used concurrently.
 type Bundle struct {
 	dir      layout.Dir
 	root     v1.Descriptor
@@ -28,8 +27,8 @@ type Bundle struct {
 	artifact v1.Manifest
 }
 
-// openDir opens the layout in dir and checks that every blob it names is
-// there with the right size. Digests of large blobs are left to Verify.
+// openDir opens the layout in dir and checks that every blob exists with the right size.
+// Verify checks the digests of large blobs.
 func openDir(dir string) (*Bundle, error) {
 	b := &Bundle{dir: layout.Dir(dir)}
 	if err := b.load(); err != nil {
@@ -82,8 +81,8 @@ func (b *Bundle) load() error {
 	return nil
 }
 
-// sizes are all blobs of the bundle with their sizes, those of the index and
-// the manifests included.
+// sizes returns all blobs of the bundle with their sizes, including the index and the
+// manifests.
 func (b *Bundle) sizes() map[string]int64 {
 	out := b.manifest.blobs()
 	out[b.root.Digest.String()] = b.root.Size
@@ -106,7 +105,7 @@ func (b *Bundle) checkSize(digest string, want int64) string {
 	return ""
 }
 
-// usedBy says for people what a blob belongs to.
+// usedBy describes for people to what a blob belongs.
 func (b *Bundle) usedBy(digest string) string {
 	var names []string
 	for _, c := range b.manifest.Components {
@@ -125,16 +124,16 @@ func (b *Bundle) usedBy(digest string) string {
 	return " (" + strings.Join(names, ", ") + ")"
 }
 
-// Manifest lists what the bundle holds.
+// Manifest returns the list of contents.
 func (b *Bundle) Manifest() Manifest { return b.manifest }
 
 // Digest identifies the bundle and all its content: "sha256:…".
 func (b *Bundle) Digest() string { return b.root.Digest.String() }
 
-// Path is the directory of the bundle's layout.
+// Path returns the directory of the layout.
 func (b *Bundle) Path() string { return string(b.dir) }
 
-// Size is that of all blobs, each counted once, in bytes.
+// Size returns the size of all blobs in bytes, each counted once.
 func (b *Bundle) Size() int64 {
 	var n int64
 	for _, size := range b.sizes() {
@@ -156,10 +155,10 @@ func (b *Bundle) Component(name, arch string) (Component, error) {
 	return Component{}, b.missing("component", name, arch)
 }
 
-// Components are all components of the bundle, for all architectures.
+// Components returns all components of the bundle, for all architectures.
 func (b *Bundle) Components() []Component { return b.manifest.Components }
 
-// Images are all images of the bundle, for all architectures.
+// Images returns all images of the bundle, for all architectures.
 func (b *Bundle) Images() []Image { return b.manifest.Images }
 
 // Image finds an image by its short name for an architecture. The error is a
@@ -176,8 +175,8 @@ func (b *Bundle) Image(name, arch string) (op.Image, error) {
 	return op.Image{}, b.missing("image", name, arch)
 }
 
-// CheckDocker refuses a bundle that lacks what runtime docker needs on one of the
-// architectures.
+// CheckDocker returns an error for a bundle that lacks parts for runtime docker on one of
+// the architectures.
 func (b *Bundle) CheckDocker(arches []string) error {
 	for _, arch := range arches {
 		for _, name := range []string{"docker", "cri-dockerd"} {
@@ -189,7 +188,7 @@ func (b *Bundle) CheckDocker(arches []string) error {
 	return nil
 }
 
-// WithoutDocker refuses to go on without a bundle that has Docker.
+// WithoutDocker returns the error that a bundle with Docker is needed.
 func WithoutDocker(version string, arches []string, why string) error {
 	return problem(IDNoDocker,
 		fmt.Sprintf("write type: containerd, or build a bundle with Docker: slipway bundle build --kubernetes %s --arch %s --runtime docker --source modules (built on another machine, it needs `slipway bundle import`)", version, strings.Join(arches, ",")),
@@ -206,14 +205,14 @@ func (b *Bundle) hasArch(arch string) error {
 }
 
 func (b *Bundle) missing(kind, name, arch string) error {
-	// Without a source named, a build takes the bundle that is in the cache.
+	// Without --source, a build uses the bundle in the cache.
 	return problem(IDPartMissing,
 		fmt.Sprintf("build the bundle again with this version of Slipway: `slipway bundle build --kubernetes %s --arch %s --source %s`", b.manifest.Kubernetes, strings.Join(b.manifest.Arches, ","), cmp.Or(onlyFrom(name), b.manifest.Source, Modules)),
 		"the bundle of %s has no %s %s for %s", b.manifest.Kubernetes, kind, name, arch)
 }
 
-// onlyFrom is the one source that surely has an image, if there is but one:
-// nobody publishes some, and kube-vip's module has no checksum to be had.
+// onlyFrom returns the one source that certainly has an image, if there is only one: some
+// images are not published, and the module of kube-vip has no available checksum.
 func onlyFrom(image string) string {
 	switch image {
 	case "kube-vip":
@@ -233,8 +232,8 @@ func (b *Bundle) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// openWhole opens the layout in dir and reads every blob that it names. The error
-// is a diag.List with IDCorrupt where a blob is damaged.
+// openWhole opens the layout in dir and reads every blob of it. The error is a diag.List
+// with IDCorrupt if a blob is damaged.
 func openWhole(ctx context.Context, dir string) (*Bundle, error) {
 	b, err := openDir(dir)
 	if err != nil {
@@ -257,8 +256,8 @@ func (b *Bundle) fault(text string) diag.Diagnostic {
 	return problem(IDCorrupt, "copy or build the bundle again", "%s: %s", b.dir, text)[0]
 }
 
-// damaged reads every blob and returns those that differ from their digests. The
-// error is that of ctx.
+// damaged reads every blob and returns those that differ from their digests. The error is
+// the error of ctx.
 func (b *Bundle) damaged(ctx context.Context) (faults diag.List, err error) {
 	for digest, size := range b.sizes() {
 		if err := ctx.Err(); err != nil {
@@ -302,7 +301,7 @@ func (b *Bundle) Verify(ctx context.Context) error {
 	return sorted(faults).Err()
 }
 
-// checkImages compares what the config says of images with their manifests.
+// checkImages compares the images in the config with their manifests.
 func (b *Bundle) checkImages() []string {
 	var out []string
 	for _, i := range b.manifest.Images {

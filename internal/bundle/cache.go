@@ -14,9 +14,9 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// inCache makes a bundle in the cache with fill, which writes a layout into an
-// empty directory. Nothing is kept of one that is not whole, or that none of
-// keys has signed, if there are any.
+// inCache creates a bundle in the cache with fill, which writes a layout into an empty
+// directory. An incomplete bundle is not kept, nor one that none of keys has signed, if
+// there are any.
 func inCache(ctx context.Context, cache string, keys []Key, fill func(d layout.Dir) error) (*Bundle, error) {
 	dir := filepath.Join(cache, "bundles")
 	if err := safefile.MkdirAll(dir, 0o755); err != nil {
@@ -26,7 +26,7 @@ func inCache(ctx context.Context, cache string, keys []Key, fill func(d layout.D
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = safefile.RemoveAll(tmp) }() // it has another name by then
+	defer func() { _ = safefile.RemoveAll(tmp) }() // it has been renamed by then
 	d, err := layout.Create(tmp)
 	if err != nil {
 		return nil, err
@@ -47,13 +47,12 @@ func inCache(ctx context.Context, cache string, keys []Key, fill func(d layout.D
 	return keep(ctx, cache, made, keys)
 }
 
-// keep moves a finished bundle to its place in the cache, named by digest, and
-// points its version's name at it. Of the signatures of keys, only those that verify
-// are kept.
+// keep moves a finished bundle to its place in the cache, named by its digest, and makes
+// the name of its version point to it. Of signatures by keys, only valid ones are kept.
 func keep(ctx context.Context, cache string, made *Bundle, keys []Key) (*Bundle, error) {
 	dir := filepath.Join(cache, "bundles")
 	version := linkName(made.manifest.Kubernetes, made.manifest.Arches)
-	if version != filepath.Base(version) { // it would lead out of the cache
+	if version != filepath.Base(version) { // it would leave the cache
 		return nil, problem(IDInvalid, "name a bundle that `slipway bundle build` created", "%.80q is not a valid bundle name", version)
 	}
 	name := strings.ReplaceAll(made.Digest(), ":", "-")
@@ -73,8 +72,9 @@ func keep(ctx context.Context, cache string, made *Bundle, keys []Key) (*Bundle,
 	return kept, safefile.RenameSynced(fresh, link)
 }
 
-// place moves a finished bundle to path, unless the same is there already and
-// whole: others may be reading it. That one gets the signatures that it lacks.
+// place moves a finished bundle to path, unless the same bundle is already there and
+// complete, because other processes may be reading it. Missing signatures are added to
+// that one.
 func place(ctx context.Context, made *Bundle, path string, keys []Key) (*Bundle, error) {
 	if have, err := openDir(path); err == nil {
 		if err := have.Verify(ctx); err == nil || ctx.Err() != nil {
@@ -90,8 +90,8 @@ func place(ctx context.Context, made *Bundle, path string, keys []Key) (*Bundle,
 	return openDir(path)
 }
 
-// annotate adds notes to what index.json says of the bundle, as joined does: they
-// are no part of its digest.
+// annotate adds annotations to the entry of the bundle in index.json, like joined: they
+// are not part of its digest.
 func (b *Bundle) annotate(notes map[string]string, keys []Key) error {
 	root := b.root
 	root.Annotations = joined(root.Digest, b.root.Annotations, notes, keys)
@@ -106,8 +106,8 @@ func linkName(version string, arches []string) string {
 	return strings.Join(append([]string{version}, arches...), "_")
 }
 
-// Cached finds a bundle of a version ("v1.37.1") for all of the given
-// architectures in the cache; if there are keys, one that they have signed.
+// Cached finds a bundle of a version ("v1.37.1") with all given architectures in the
+// cache; if there are keys, one that they have signed.
 func Cached(cache, version string, arches []string, keys ...Key) (path string, ok bool) {
 	dir := filepath.Join(cache, "bundles")
 	entries, err := safefile.ReadDir(dir)
@@ -133,8 +133,8 @@ func Cached(cache, version string, arches []string, keys ...Key) (path string, o
 	return "", false
 }
 
-// borrow takes blobs that a layout lacks from the bundles in the cache, if
-// they are there and whole.
+// borrow takes blobs that a layout lacks from bundles in the cache, if they have intact
+// copies.
 func borrow(d layout.Dir, cache string, digests ...string) error {
 	var from []string
 	for _, below := range []string{"bundles", "unpacked"} {

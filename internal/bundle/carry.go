@@ -12,15 +12,15 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// CheckOut says whether Export can write to out: a directory if it ends in a
-// slash, else a file. One that is there is written over if it is a bundle.
+// CheckOut returns an error if Export cannot write to out: a directory if it ends in a
+// slash, else a file. An existing file is overwritten only if it is a bundle.
 func CheckOut(out string) error {
 	if out == "" {
 		return problem(IDOut, "name a file, or a directory with a / at the end", "the file name is empty")
 	}
 	info, err := os.Stat(out)
 	switch {
-	case err != nil, strings.HasSuffix(out, "/"): // it is made, or added to
+	case err != nil, strings.HasSuffix(out, "/"): // it is created, or extended
 		return nil
 	case !info.Mode().IsRegular():
 		return problem(IDOut, "name a file, or a directory with a / at the end", "%s exists and is not a file", out)
@@ -30,18 +30,18 @@ func CheckOut(out string) error {
 	return nil
 }
 
-// UnknownRuntime refuses the name of a container runtime that no bundle is for.
+// UnknownRuntime returns an error for a container runtime that bundles do not support.
 func UnknownRuntime(name string) error {
 	return problem(IDUnknownName, "use containerd or docker", "a bundle cannot contain the container runtime %q", name)
 }
 
-// Unnamed refuses a bundle without a name, such as a script's that is not set:
-// that is not to mean the one that happens to be there.
+// Unnamed returns an error for an empty bundle name, such as an unset variable in a
+// script: it must not mean a bundle that happens to exist.
 func Unnamed() error {
 	return problem(IDNotFound, "name a file, a directory or a version", "the bundle name is empty")
 }
 
-// packed says that a file begins as a compressed bundle does (RFC 8878).
+// packed reports whether a file begins like a compressed bundle (RFC 8878).
 func packed(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -53,9 +53,9 @@ func packed(path string) bool {
 	return err == nil && string(magic) == "\x28\xb5\x2f\xfd"
 }
 
-// Export puts a copy of a bundle to out: one .tar.zst file, which is there
-// whole or not at all, or a directory if it ends in a slash. Every byte is
-// compared with its digest first.
+// Export writes a copy of a bundle to out: one .tar.zst file, which is complete or does
+// not exist, or a directory if out ends in a slash. Every byte is compared with its
+// digest first.
 func Export(ctx context.Context, b *Bundle, out string) error {
 	if err := CheckOut(out); err != nil {
 		return err
@@ -69,8 +69,8 @@ func Export(ctx context.Context, b *Bundle, out string) error {
 	return explain(out, writeWhole(out, func(w io.Writer) error { return b.dir.Pack(ctx, w) }))
 }
 
-// writeWhole makes a file with write: under another name first, so that it is
-// whole or not there at all.
+// writeWhole creates a file with write, under a temporary name first, so that it is
+// complete or does not exist.
 func writeWhole(path string, write func(io.Writer) error) error {
 	if err := safefile.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -79,7 +79,7 @@ func writeWhole(path string, write func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = safefile.Remove(tmp.Name()) }() // it has another name by then
+	defer func() { _ = safefile.Remove(tmp.Name()) }() // it has been renamed by then
 	defer tmp.Close()
 	if err := write(tmp); err != nil {
 		return err
@@ -90,8 +90,7 @@ func writeWhole(path string, write func(io.Writer) error) error {
 	return safefile.Commit(tmp, path)
 }
 
-// copyLayout copies, without links to the cache, so that the copy is the
-// user's own.
+// copyLayout copies without links to the cache, so that the copy belongs to the user.
 func copyLayout(ctx context.Context, have *Bundle, dir string) error {
 	d, err := layout.Create(dir)
 	if err != nil {
@@ -117,12 +116,10 @@ func copyBlob(d layout.Dir, have *Bundle, digest string) error {
 	return d.Add(digest, r)
 }
 
-// Import brings a bundle into the cache, where clusters find it by its
-// version: a .tar.zst file, or a directory. Every byte is compared with its
-// digest before the bundle is anywhere to be found; if keys are given, one of
-// them must have signed it. A file with the difference from another bundle
-// takes the rest from the cache. The error is a diag.List where the user can
-// mend it.
+// Import adds a bundle to the cache, where clusters find it by its version: a .tar.zst
+// file, or a directory. Every byte is compared with its digest before the bundle can be
+// found. If keys are given, one of them must have signed it. A delta bundle takes the
+// rest from the cache. The error is a diag.List if the user can fix it.
 func Import(ctx context.Context, path, cache string, keys ...Key) (*Bundle, error) {
 	fi, err := os.Stat(path)
 	if err != nil {

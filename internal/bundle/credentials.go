@@ -18,35 +18,34 @@ import (
 	"slipway.dev/slipway/internal/secret"
 )
 
-// A Registry says how registries are spoken to. The zero value trusts the
-// system's authorities and takes the credentials that docker login keeps.
+// A Registry configures the access to registries. The zero value trusts the CAs of the
+// system and uses the credentials of docker login.
 type Registry struct {
-	// Credentials is a file of the form of ~/.docker/config.json.
+	// Credentials is a file in the format of ~/.docker/config.json.
 	Credentials string
-	// CA is a file of PEM certificates, trusted beside the system's.
+	// CA is a file of PEM certificates, trusted in addition to the CAs of the system.
 	CA string
-	// Insecure trusts any certificate, and plain HTTP.
+	// Insecure accepts any certificate, and plain HTTP.
 	Insecure bool
-	// Logins are credentials and authorities of single registries, and Plain those
-	// for which Insecure is meant. They come before what is said above of all.
+	// Logins has credentials and CAs of single registries, and Plain lists the registries
+	// for which Insecure applies. They have precedence over the fields above.
 	Logins []Login
 	Plain  []string
 
-	// What of sets: the registry itself, and the hosts that the file of a cluster
-	// has logins for.
+	// Set by of: the registry itself, and the hosts with logins in the cluster file.
 	host  string
 	named []string
 }
 
-// A Login is how one registry is logged in to, and whom it is trusted by.
+// A Login has the credentials and the CA of one registry.
 type Login struct {
 	Registry string // host or host:port
-	Username string // "" is none
+	Username string // "" means none
 	Password secret.String
-	CA       string // as that of Registry
+	CA       string // in the same format as CA of Registry
 }
 
-// of is what is said of one registry.
+// of returns the settings for one registry.
 func (r Registry) of(host string) Registry {
 	r.host = host
 	if host == name.DefaultRegistry {
@@ -64,13 +63,12 @@ func (r Registry) of(host string) Registry {
 	return r
 }
 
-// Speak is how one registry is spoken to, for others than this package. The error
-// is a diag.List.
+// Speak returns the access to one registry, for other packages. The error is a diag.List.
 func (r Registry) Speak(ctx context.Context, host string) ([]remote.Option, error) {
 	return r.of(host).options(ctx)
 }
 
-// keychain are the credentials for the registries that are spoken to.
+// keychain returns the credentials for the registries.
 func (r Registry) keychain() (authn.Keychain, error) {
 	for _, l := range r.Logins {
 		if l.Username != "" {
@@ -88,7 +86,7 @@ type login Login
 
 var _ authn.Keychain = login{}
 
-// Resolve answers its credentials, and nobody else's.
+// Resolve returns its credentials only for this registry.
 func (l login) Resolve(of authn.Resource) (authn.Authenticator, error) {
 	host := of.RegistryStr()
 	if host == name.DefaultRegistry {
@@ -107,7 +105,7 @@ func (r Registry) names() []name.Option {
 	return nil
 }
 
-// options are those of requests to the registry that of was called with.
+// options returns the options of requests to the registry that was passed to of.
 func (r Registry) options(ctx context.Context) ([]remote.Option, error) {
 	keys, err := r.keychain()
 	if err != nil {
@@ -137,8 +135,8 @@ func (r Registry) transport(keys authn.Keychain) (http.RoundTripper, error) {
 	return ocitransport.New(o)
 }
 
-// namedIn returns a function that reports whether the user has named a host: in
-// the file of a cluster, or in the credentials file.
+// namedIn returns a function that reports whether the user has named a host in the
+// cluster file or in the credentials file.
 func (r Registry) namedIn(keys authn.Keychain) func(host string) bool {
 	return func(host string) bool {
 		if slices.Contains(r.named, host) {
@@ -151,7 +149,7 @@ func (r Registry) namedIn(keys authn.Keychain) func(host string) bool {
 	}
 }
 
-// credentials are those of a file, by registry.
+// credentials maps registries to their credentials from a file.
 type credentials map[string]authn.AuthConfig
 
 var _ authn.Keychain = credentials{}
@@ -166,7 +164,7 @@ func (c credentials) has(host string) bool {
 	return false
 }
 
-// Resolve finds those for a repository or its registry.
+// Resolve returns the credentials for a repository or its registry.
 func (c credentials) Resolve(of authn.Resource) (authn.Authenticator, error) {
 	registry := of.RegistryStr()
 	keys := []string{of.String(), registry, "https://" + registry, "https://" + registry + "/v2/"}
@@ -189,7 +187,7 @@ func readCredentials(path string) (credentials, error) {
 	var file struct {
 		Auths credentials `json:"auths"`
 	}
-	if json.Unmarshal(data, &file) != nil { // its error may quote a password
+	if json.Unmarshal(data, &file) != nil { // its error can contain a password
 		return nil, fmt.Errorf("%s is not JSON in this format", path)
 	}
 	if len(file.Auths) == 0 {

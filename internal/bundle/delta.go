@@ -12,19 +12,19 @@ import (
 	"slipway.dev/slipway/internal/bundle/layout"
 )
 
-// annotationBase, in what index.json says of a delta's index, is the digest of
-// the bundle that the delta needs.
+// annotationBase is the annotation of a delta in index.json with the digest of its base
+// bundle.
 const annotationBase = "dev.slipway.base"
 
-// A Difference is what one bundle has and another lacks.
+// A Difference is the content that one bundle has and another lacks.
 type Difference struct {
 	Blobs     int
 	SizeBytes int64
 }
 
-// Delta writes to the file out what next has and old lacks. Import makes next
-// of it where the cache has old, or the same blobs from elsewhere. Every byte
-// of next is compared with its digest first.
+// Delta writes the content that next has and old lacks to the file out. Import creates
+// next from it if the cache has old, or the same blobs from other bundles. Every byte of
+// next is compared with its digest first.
 func Delta(ctx context.Context, old, next *Bundle, out string) (Difference, error) {
 	if err := CheckOut(out); err != nil {
 		return Difference{}, err
@@ -55,13 +55,13 @@ func Delta(ctx context.Context, old, next *Bundle, out string) (Difference, erro
 	return d, explain(out, writeWhole(out, func(w io.Writer) error { return next.dir.PackAs(ctx, w, root, without) }))
 }
 
-// own are the blobs that say what the bundle is.
+// own returns the blobs that describe the bundle.
 func (b *Bundle) own() []string {
 	return []string{b.root.Digest.String(), b.index.Manifests[0].Digest.String(), b.artifact.Config.Digest.String()}
 }
 
-// complete makes a whole bundle of a difference that was unpacked to d, with
-// what it lacks from the cache. Anything else it leaves as it is.
+// complete turns an unpacked delta in d into a full bundle, with missing blobs from the
+// cache. It does not change other layouts.
 func complete(d layout.Dir, cache string) error {
 	b := &Bundle{dir: d}
 	if err := b.load(); err != nil {

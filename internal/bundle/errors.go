@@ -48,8 +48,8 @@ func problem(id, hint, format string, args ...any) diag.List {
 	return diag.List{{ID: id, Severity: diag.Error, Message: fmt.Sprintf(format, args...), Hint: hint}}
 }
 
-// explain turns an error met while reading or writing the bundle at path into
-// a diagnostic where its cause is known.
+// explain turns an error of reading or writing the bundle at path into a diagnostic if
+// its cause is known.
 func explain(path string, err error) error {
 	var d diag.List
 	switch {

@@ -23,16 +23,16 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// An extra is an image that a manifest names, as the cache keeps it.
+// An extra is an image of a manifest, as stored in the cache.
 type extra struct {
-	// Index is what its registry says of its architectures, as it is: its digest is
-	// the image's. It is nil for an image of one.
+	// Index is the unchanged image index of its registry, whose digest is the digest of
+	// the image. It is nil for an image with one architecture.
 	Index []byte `json:"index,omitempty"`
-	// Manifests are those that were fetched, by architecture.
+	// Manifests maps architectures to fetched manifests.
 	Manifests map[string]string `json:"manifests"`
 }
 
-// extras keeps images that manifests name in a layout in the cache.
+// extras stores images of manifests in a layout in the cache.
 type extras struct {
 	dir string
 	at  Registry
@@ -47,7 +47,7 @@ func (x extras) file(ref string) string {
 	return filepath.Join(x.dir, "refs", hex.EncodeToString(sum[:]))
 }
 
-// kept is what the cache has of an image, if that is whole and enough.
+// kept returns an image in the cache, if it is intact and has the architectures.
 func (x extras) kept(ref string, arches []string) (extra, bool) {
 	var e extra
 	raw, err := safefile.ReadFile(x.file(ref), bounded.Record)
@@ -73,9 +73,9 @@ func (x extras) kept(ref string, arches []string) (extra, bool) {
 	return e, true
 }
 
-// get has an image in the cache. A registry is asked what a tag means now; if it
-// does not answer, what the tag meant before is as good as there is. What a digest
-// names does not change.
+// get puts an image into the cache. It asks the registry for the current meaning of a
+// tag; if the registry does not answer, the earlier meaning is used. The meaning of a
+// digest does not change.
 func (x extras) get(ctx context.Context, ref string, arches []string, tell func(source.Progress)) (extra, error) {
 	kept, whole := x.kept(ref, arches)
 	if whole && strings.Contains(ref, "@") {
@@ -132,7 +132,7 @@ func (x extras) fetch(ctx context.Context, ref string, arches []string) (e extra
 	return e, x.remember(ref, e)
 }
 
-// ofArch is an image for an architecture.
+// ofArch returns an image for an architecture.
 func ofArch(desc *remote.Descriptor, arch string) (v1.Image, error) {
 	if !desc.MediaType.IsIndex() {
 		img, err := desc.Image()
@@ -189,8 +189,8 @@ func (x extras) remember(ref string, e extra) error {
 	return nil
 }
 
-// addExtras adds the images that a manifest names to the parts of a bundle. All that
-// cannot be had are told at once.
+// addExtras adds the images of a manifest to the parts of a bundle. All images that are
+// not available are reported at once.
 func (b *builder) addExtras(ctx context.Context, parts *source.Parts) error {
 	x := newExtras(b.Cache, b.Registry)
 	var faults diag.List
@@ -229,7 +229,7 @@ func (b *builder) addExtras(ctx context.Context, parts *source.Parts) error {
 	return faults.Err()
 }
 
-// hasExtras says that a bundle has the images that are named.
+// hasExtras reports whether a bundle has the images.
 func (b *Bundle) hasExtras(refs, arches []string) bool {
 	for _, ref := range refs {
 		for _, arch := range arches {
@@ -243,7 +243,7 @@ func (b *Bundle) hasExtras(refs, arches []string) bool {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// extraName is a short name that no other image has.
+// extraName returns a short name that no other image has.
 func extraName(ref string) string {
 	sum := sha256.Sum256([]byte(ref))
 	last, _, _ := strings.Cut(ref[strings.LastIndex(ref, "/")+1:], "@")
@@ -251,8 +251,8 @@ func extraName(ref string) string {
 	return "extra-" + strings.Trim(notInNames.ReplaceAllString(last, "-"), "-") + "-" + hex.EncodeToString(sum[:4])
 }
 
-// Tags are the names with a tag by which images are had, by their references. A name
-// is of one of them: of one that says no digest, or else of the first.
+// Tags maps image references to their names with a tag. Each name belongs to one image:
+// to the one without a digest, or else to the first one.
 func Tags(images []Image) map[string]string {
 	tags, has := map[string]string{}, map[string]bool{}
 	for _, pinned := range []bool{false, true} {
@@ -267,8 +267,8 @@ func Tags(images []Image) map[string]string {
 	return tags
 }
 
-// CheckTags refuses images that manifests name and that are had by their digest
-// alone: Docker loads none without a tag.
+// CheckTags returns an error for images of manifests that have only a digest: Docker
+// cannot load an image without a tag.
 func (b *Bundle) CheckTags() error {
 	tags := Tags(b.manifest.Images)
 	var faults diag.List
@@ -282,7 +282,7 @@ func (b *Bundle) CheckTags() error {
 	return faults.Err()
 }
 
-// versionOf is the tag of an image, or its digest.
+// versionOf returns the tag of an image, or its digest.
 func versionOf(ref string) string {
 	tagged, digest, _ := strings.Cut(ref, "@")
 	if _, tag, ok := strings.Cut(tagged[strings.LastIndex(tagged, "/"):], ":"); ok {

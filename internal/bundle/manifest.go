@@ -1,7 +1,7 @@
-// Package bundle makes, opens and checks bundles. A bundle is everything a
-// cluster needs: an OCI image layout, in a directory or one .tar.zst file, of
-// component blobs, container images, and a config blob that lists them. It is
-// content-addressed: its digest covers every byte.
+// Package bundle creates, opens and checks bundles. A bundle has everything that a
+// cluster needs: an OCI image layout, in a directory or one .tar.zst file, with component
+// blobs, container images, and a config blob that lists them. It is content-addressed:
+// its digest covers every byte.
 package bundle
 
 import (
@@ -19,7 +19,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Media types of a bundle's own parts.
+// Media types of the parts of a bundle.
 const (
 	// MediaTypeArtifact is the artifact type of the bundle's manifest.
 	MediaTypeArtifact = "application/vnd.slipway.bundle.v1"
@@ -29,25 +29,25 @@ const (
 
 const schemaVersion = 1
 
-// maxManifest bounds a config blob, in bytes: a real one has some 200 KB.
+// maxManifest limits a config blob, in bytes: a real one has about 200 KB.
 const maxManifest = 8 << 20
 
-// A Manifest lists what a bundle holds. It has no time in it, so that the same
-// content gives the same bytes.
+// A Manifest lists the content of a bundle. It has no time, so that the same content
+// gives the same bytes.
 type Manifest struct {
 	SchemaVersion int `json:"schemaVersion"`
 	// Kubernetes is the version: "v1.37.1".
 	Kubernetes string   `json:"kubernetes"`
 	Arches     []string `json:"arches"`
-	// Source is where the content came from: modules or upstream.
+	// Source is the source of the content: modules or upstream.
 	Source     string      `json:"source"`
 	Components []Component `json:"components"`
 	Images     []Image     `json:"images"`
-	// Origins are the modules, packages and files it was made from.
+	// Origins lists the modules, packages and files of its content.
 	Origins []source.Origin `json:"origins,omitempty"`
 }
 
-// A Component is programs for hosts: a gzip'd tar.
+// A Component has programs for hosts: a gzip-compressed tar.
 type Component struct {
 	// Name is kubernetes, containerd, crictl, cni-plugins, etcd or nettools.
 	Name    string `json:"name"`
@@ -60,22 +60,22 @@ type Component struct {
 	Members []string `json:"members"`
 }
 
-// An Image is a container image by its short name: kube-apiserver, etcd…
+// An Image is a container image with its short name: kube-apiserver, etcd…
 type Image struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Arch    string `json:"arch"`
 	Licence string `json:"licence"`
-	// Extra says that it is in the bundle because a manifest names it. Index is
-	// then what its registry says of its architectures: its digest is the image's,
-	// whichever of them are here.
+	// Extra reports whether a manifest added the image to the bundle. Index is then the
+	// image index of its registry: its digest is the digest of the image, whatever
+	// architectures the bundle has.
 	Extra bool   `json:"extra,omitempty"`
 	Index []byte `json:"index,omitempty"`
 	op.Image
 }
 
-// Size is that of the image's manifest, config and layers, in bytes. Layers
-// may be shared with other images.
+// Size returns the size of the image's manifest, config and layers, in bytes. Other
+// images can share layers.
 func (i Image) Size() int64 {
 	n := i.Manifest.Size
 	for _, b := range i.Blobs {
@@ -87,18 +87,18 @@ func (i Image) Size() int64 {
 var (
 	digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 	nameForm   = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
-	// versionForm is that of versions of Kubernetes: they become names of files.
+	// versionForm matches Kubernetes versions, which become file names.
 	versionForm = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.-]+)?$`)
 )
 
-// Every bundle has these for each of its architectures, whatever it was made from.
+// Every bundle has these for each of its architectures, whatever its source.
 var (
 	everyComponent = []string{"kubernetes", "containerd", "crictl", "cni-plugins", "etcd"}
 	everyImage     = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "coredns", "pause"}
 )
 
-// ParseManifest reads a config blob and checks its form. What it returns can
-// be trusted to hold well-formed names, digests and sizes.
+// ParseManifest parses a config blob and checks it. The names, digests and sizes in the
+// result are well-formed.
 func ParseManifest(data []byte) (Manifest, error) {
 	var m Manifest
 	if len(data) > maxManifest {
@@ -127,8 +127,8 @@ func ParseManifest(data []byte) (Manifest, error) {
 	return m, m.check()
 }
 
-// checkTexts refuses control characters in any text: a bundle that nobody has signed is
-// shown to people, too.
+// checkTexts rejects control characters in any text, because the text of unsigned bundles
+// is also printed.
 func checkTexts(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	for {
@@ -181,7 +181,7 @@ func (m Manifest) check() error {
 	return m.checkWhole(seen)
 }
 
-// checkHead refuses what the bundle's name in the cache is not to be made of.
+// checkHead rejects values that must not be part of the bundle's name in the cache.
 func (m Manifest) checkHead() error {
 	if !versionForm.MatchString(m.Kubernetes) {
 		return fmt.Errorf("config: %.80q is not a version of Kubernetes", m.Kubernetes)
@@ -197,7 +197,8 @@ func (m Manifest) checkHead() error {
 	return nil
 }
 
-// checkWhole refuses a bundle that lacks what every one has: listed is what there is.
+// checkWhole rejects a bundle that lacks a part which every bundle needs; listed has its
+// parts.
 func (m Manifest) checkWhole(listed map[string]bool) error {
 	for _, arch := range m.Arches {
 		for _, name := range everyComponent {
@@ -221,7 +222,7 @@ func checkBlob(b op.Blob) error {
 	return nil
 }
 
-// blobs are all blobs the manifest names, each once.
+// blobs returns all blobs of the manifest, each once.
 func (m Manifest) blobs() map[string]int64 {
 	out := map[string]int64{}
 	for _, c := range m.Components {

@@ -10,10 +10,10 @@ import (
 	"slipway.dev/slipway/internal/bundle/layout"
 )
 
-// Merge makes one bundle, in the cache, of several for different
-// architectures, as if they had been built together: the same content gives
-// the same digest. It carries none of their signatures. Every byte is compared
-// with its digest. The error is a diag.List where the user can mend it.
+// Merge combines several bundles for different architectures into one bundle in the
+// cache, as if they had been built together: the same content gives the same digest.
+// Their signatures are dropped. Every byte is compared with its digest. The error is a
+// diag.List if the user can fix it.
 func Merge(ctx context.Context, cache string, parts ...*Bundle) (*Bundle, error) {
 	m, images, err := union(parts)
 	if err != nil {
@@ -35,7 +35,7 @@ func Merge(ctx context.Context, cache string, parts ...*Bundle) (*Bundle, error)
 	return b, explain(cache, err)
 }
 
-// union is what the manifest says of all parts, which must fit.
+// union combines the manifests of all parts, which must match.
 func union(parts []*Bundle) (Manifest, []v1.Descriptor, error) {
 	first := parts[0].manifest
 	m := Manifest{SchemaVersion: schemaVersion, Kubernetes: first.Kubernetes, Source: first.Source}
@@ -71,8 +71,8 @@ func union(parts []*Bundle) (Manifest, []v1.Descriptor, error) {
 	return m, images, nil
 }
 
-// versionIn is the version of a component that the manifest has already, for
-// another architecture; without one, the component's own.
+// versionIn returns the version of a component that the manifest already has for another
+// architecture; without one, the version of c.
 func versionIn(m Manifest, c Component) string {
 	for _, have := range m.Components {
 		if have.Name == c.Name {

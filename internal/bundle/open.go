@@ -18,12 +18,12 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// Open opens a bundle: a directory, a .tar.zst file, or a reference in an OCI
-// registry ("registry.example.com/slipway/bundle:v1.37.1", with or without
-// "oci://"). A file or reference is unpacked once below the cache directory,
-// verified, and found there by its digest the next time. Signatures of keys are kept
-// before those of others, of which a registry may have any number; CheckSigned refuses a
-// bundle that none of them has signed. What the user can mend is a diag.List.
+// Open opens a bundle: a directory, a .tar.zst file, or a reference in an OCI registry
+// ("registry.example.com/slipway/bundle:v1.37.1", with or without "oci://"). A file or
+// reference is unpacked once below the cache directory and verified; later, it is found
+// there by its digest. A registry can have any number of signatures, so signatures by
+// keys are kept first; CheckSigned returns an error for a bundle that none of them has
+// signed. Errors that the user can fix are a diag.List.
 func Open(ctx context.Context, path, cache string, at Registry, keys ...Key) (*Bundle, error) {
 	fi, err := os.Stat(path)
 	switch {
@@ -40,8 +40,8 @@ func Open(ctx context.Context, path, cache string, at Registry, keys ...Key) (*B
 	return nil, explain(path, fs.ErrNotExist)
 }
 
-// openGiven opens the directory that a user has named. The user's links are
-// followed, wherever they lead, but not in the cache.
+// openGiven opens the directory that a user has named. It follows links of the user,
+// wherever they lead, except in the cache.
 func openGiven(path, cache string) (*Bundle, error) {
 	if rel, err := filepath.Rel(cache, path); err == nil && filepath.IsLocal(rel) {
 		return openDir(path)
@@ -53,8 +53,8 @@ func openGiven(path, cache string) (*Bundle, error) {
 	return openDir(real)
 }
 
-// reference says whether a path that does not exist names a registry: its
-// first element is a host, with a dot or a port, or localhost.
+// reference parses a path that does not exist as a reference in a registry: its first
+// element must be a host, with a dot or a port, or localhost.
 func reference(path string) (name.Reference, bool) {
 	text, scheme := strings.CutPrefix(path, "oci://")
 	host, rest, _ := strings.Cut(text, "/")
@@ -86,9 +86,8 @@ func openArchive(ctx context.Context, path, cache string) (*Bundle, error) {
 	return b, explain(path, err)
 }
 
-// once opens the bundle in dir, a place of the cache. If it is not there, or is
-// damaged, fill makes it: under a temporary name first, so that dir is whole or
-// not there at all.
+// once opens the bundle in dir, a place in the cache. If it is missing or damaged, fill
+// creates it, under a temporary name first, so that dir is complete or does not exist.
 func once(ctx context.Context, dir string, fill func(tmp string) error) (*Bundle, error) {
 	if _, err := safefile.Stat(dir); err == nil {
 		b, err := openWhole(ctx, dir)
@@ -106,12 +105,12 @@ func once(ctx context.Context, dir string, fill func(tmp string) error) (*Bundle
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = safefile.RemoveAll(tmp) }() // it has another name by then
+	defer func() { _ = safefile.RemoveAll(tmp) }() // it has been renamed by then
 	if err := fill(tmp); err != nil {
 		return nil, err
 	}
 	if err := safefile.RenameSynced(tmp, dir); err != nil && !layout.Is(dir) {
-		return nil, err // another process may have been faster: fine
+		return nil, err // another process may have been faster, which is fine
 	}
 	return openDir(dir)
 }

@@ -16,15 +16,13 @@ import (
 	"slipway.dev/slipway/internal/bundle/layout"
 )
 
-// IsReference says whether a path that does not exist names a bundle in a
-// registry.
+// IsReference reports whether a path that does not exist names a bundle in a registry.
 func IsReference(path string) bool {
 	_, ok := reference(path)
 	return ok
 }
 
-// named parses the reference that a user wrote. It also returns how to speak to
-// the registry of the reference.
+// named parses a reference from the user. It also returns the access to its registry.
 func named(text string, at Registry) (name.Reference, Registry, error) {
 	text = strings.TrimPrefix(text, "oci://")
 	ref, err := name.ParseReference(text, name.StrictValidation)
@@ -38,10 +36,9 @@ func named(text string, at Registry) (name.Reference, Registry, error) {
 	return ref, at, nil
 }
 
-// Push puts a bundle into a registry under a reference, with its signatures,
-// and then asks the registry for each part. What the registry has already is
-// not sent again. It answers with the reference by digest, which always means
-// this bundle. The error is a diag.List.
+// Push pushes a bundle with its signatures to a registry, and then checks each part in
+// the registry. Content that the registry has is not sent again. It returns the reference
+// by digest, which always means this bundle. The error is a diag.List.
 func Push(ctx context.Context, b *Bundle, to string, at Registry) (string, error) {
 	ref, at, err := named(to, at)
 	if err != nil {
@@ -73,8 +70,8 @@ func Push(ctx context.Context, b *Bundle, to string, at Registry) (string, error
 	return ref.Context().Digest(b.Digest()).String(), nil
 }
 
-// compare asks a registry for all that it was given: the index by the name
-// that was asked for, the manifests, and every blob by its size.
+// compare checks all pushed content in a registry: the index by its reference, the
+// manifests, and every blob by its size.
 func (b *Bundle) compare(ref name.Reference, opts []remote.Option) error {
 	got, err := remote.Index(ref, opts...)
 	if err != nil {
@@ -110,10 +107,9 @@ func (b *Bundle) compare(ref name.Reference, opts []remote.Option) error {
 	return nil
 }
 
-// Pull brings a bundle from a registry into the cache, where clusters find it
-// by its version. What is in the cache already, in whichever bundle, is not
-// fetched. If keys are given, one of them must have signed it. The error is a
-// diag.List where the user can mend it.
+// Pull adds a bundle from a registry to the cache, where clusters find it by its version.
+// Content in the cache, in any bundle, is not fetched. If keys are given, one of them
+// must have signed it. The error is a diag.List if the user can fix it.
 func Pull(ctx context.Context, from, cache string, at Registry, keys ...Key) (*Bundle, error) {
 	ref, at, err := named(from, at)
 	if err != nil {
@@ -174,7 +170,7 @@ func (f *found) explain(err error) error {
 
 const registryHint = "check the reference, the network, the registry's certificate (--ca, --insecure) and its credentials (from `docker login`, --credentials, or spec.registry.auths of a cluster)"
 
-// write puts the bundle into a layout, with what the cache has from there.
+// write writes the bundle to a layout, with blobs from the cache if they exist.
 func (f *found) write(d layout.Dir, cache string) error {
 	im, err := f.index.IndexManifest()
 	if err != nil {
@@ -226,5 +222,5 @@ func openRegistry(ctx context.Context, ref name.Reference, cache string, at Regi
 	if err != nil {
 		return nil, f.explain(err)
 	}
-	return b, b.annotate(f.signatures, keys) // it may have been signed since
+	return b, b.annotate(f.signatures, keys) // it may have been signed since then
 }

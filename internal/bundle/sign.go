@@ -31,27 +31,26 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// A Key is the public half of a pair that signs bundles. The zero value is
-// none.
+// A Key is a public key for signatures of bundles. The zero value is no key.
 type Key struct {
 	public string
 	since  time.Time
 }
 
-// Since returns the key for checks that accept only what it has signed at a time or
-// later: an older bundle is not taken for the newest.
+// Since returns the key for checks that accept only signatures from this time or later,
+// so that an older bundle does not pass as the newest.
 func (k Key) Since(t time.Time) Key {
 	k.since = t
 	return k
 }
 
-// A SigningKey is the private half.
+// A SigningKey is a private key for signatures.
 type SigningKey struct{ private ed25519.PrivateKey }
 
 const (
 	keyPrefix = "ed25519:"
-	// mediaTypeSignature is the type of what carries signatures in a
-	// registry, where it refers to the bundle's index.
+	// mediaTypeSignature is the type of manifests with signatures in a registry, which
+	// refer to the index of the bundle.
 	mediaTypeSignature types.MediaType = "application/vnd.slipway.signature.v1+json"
 )
 
@@ -76,7 +75,7 @@ func ParseKey(text string) (Key, error) {
 	return Key{}, errors.Join(errors.New("it is not an Ed25519 public key"), err)
 }
 
-// ReadKey reads a public key from a file, or as it stands.
+// ReadKey reads a public key from a file, or from the argument itself.
 func ReadKey(arg string) (Key, error) {
 	text := arg
 	if !strings.HasPrefix(arg, keyPrefix) {
@@ -95,7 +94,7 @@ func ReadKey(arg string) (Key, error) {
 
 const keyHint = "name the file NAME.pub that `slipway bundle keygen NAME` created, or the line in it"
 
-// String is the key in one line, as cluster files have it.
+// String returns the key in one line, as in cluster files.
 func (k Key) String() string {
 	if k.public == "" {
 		return ""
@@ -103,14 +102,14 @@ func (k Key) String() string {
 	return keyPrefix + base64.StdEncoding.EncodeToString([]byte(k.public))
 }
 
-// Name is short and made of the key: 16 hexadecimal digits.
+// Name returns a short name derived from the key: 16 hexadecimal digits.
 func (k Key) Name() string {
 	sum := sha256.Sum256([]byte(k.public))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Keygen makes a pair of keys: in the file prefix.key, which only its owner
-// can read, and prefix.pub. Neither may be there already.
+// Keygen creates a key pair: the file prefix.key, which only its owner can read, and the
+// file prefix.pub. Neither may exist already.
 func Keygen(prefix string) (Key, error) {
 	if prefix == "" || strings.HasSuffix(prefix, "/") {
 		return Key{}, problem(IDKey, "choose a name for the key pair: `slipway bundle keygen release` writes release.key and release.pub", "%q is not a valid name for a key pair", prefix)
@@ -138,7 +137,7 @@ func Keygen(prefix string) (Key, error) {
 		if err := writeNew(f.path, f.mode, f.data); errors.Is(err, os.ErrExist) {
 			return Key{}, problem(IDKeyThere, "choose another name, or move the file away", "%s already exists", f.path)
 		} else if err != nil {
-			if f.path == prefix+".pub" { // half a pair is none
+			if f.path == prefix+".pub" { // half a pair is useless
 				err = errors.Join(err, safefile.Remove(prefix+".key"))
 			}
 			return Key{}, problem(IDKey, "choose a name in an existing, writable directory", "the keys cannot be written: %v", err)
@@ -147,7 +146,7 @@ func Keygen(prefix string) (Key, error) {
 	return k, nil
 }
 
-// writeNew writes a file that is not there yet, whole or not at all.
+// writeNew writes a new file, completely or not at all.
 func writeNew(path string, mode os.FileMode, data []byte) error {
 	f, err := safefile.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -160,8 +159,7 @@ func writeNew(path string, mode os.FileMode, data []byte) error {
 	return nil
 }
 
-// ReadSigningKey reads a private key: PEM of PKCS #8, as Keygen writes it, and
-// as openssl does.
+// ReadSigningKey reads a private key: PEM with PKCS #8, as Keygen and openssl write it.
 func ReadSigningKey(path string) (SigningKey, error) {
 	const hint = "name the file NAME.key that `slipway bundle keygen NAME` created"
 	data, err := bounded.ReadArgument(path, bounded.Argument)
@@ -180,16 +178,15 @@ func ReadSigningKey(path string) (SigningKey, error) {
 	return SigningKey{private}, nil
 }
 
-// Public is the other half.
+// Public returns the public key.
 func (k SigningKey) Public() Key {
 	public, _ := k.private.Public().(ed25519.PublicKey)
 	return Key{public: string(public)}
 }
 
-// Sign signs a bundle where it is: a directory, a .tar.zst file, which is
-// written again, or a reference in a registry. Every byte is compared with its
-// digest first. The digest stays what it was. The signature says that it was made
-// now.
+// Sign signs a bundle in place: a directory, a .tar.zst file, which is written again, or
+// a reference in a registry. Every byte is compared with its digest first. The digest
+// does not change. The signature has the current time.
 func Sign(ctx context.Context, path, cache string, key SigningKey, at Registry, now time.Time) (*Bundle, error) {
 	b, err := Open(ctx, path, cache, at)
 	if err != nil {
@@ -202,14 +199,13 @@ func Sign(ctx context.Context, path, cache string, key SigningKey, at Registry, 
 	own := []Key{key.Public()}
 	fi, err := os.Stat(path)
 	if err == nil && fi.IsDir() {
-		b.dir = layout.Dir(path) // links that are followed to read are not all followed to write
+		b.dir = layout.Dir(path) // some links that are followed to read are not followed to write
 		return b, explain(path, b.annotate(signed, own))
 	}
 	return b, b.signAway(ctx, path, at, joined(b.root.Digest, b.root.Annotations, signed, own))
 }
 
-// signAway writes new annotations to where the bundle was opened from: a file or a
-// registry.
+// signAway writes new annotations to the source of the bundle: a file or a registry.
 func (b *Bundle) signAway(ctx context.Context, path string, at Registry, notes map[string]string) error {
 	root := b.root
 	root.Annotations = notes
@@ -231,8 +227,8 @@ func (b *Bundle) signAway(ctx context.Context, path string, at Registry, notes m
 	return nil
 }
 
-// SignedBy are the names of the keys whose signatures the bundle carries,
-// whether they are good or not.
+// SignedBy returns the names of the keys whose signatures the bundle has, whether they
+// are valid or not.
 func (b *Bundle) SignedBy() []string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(b.root.Annotations)) {
@@ -243,15 +239,14 @@ func (b *Bundle) SignedBy() []string {
 	return out
 }
 
-// CheckSigned refuses a bundle that none of keys has signed as what it is, if there
-// are any. The signature is of the digest: whether the content is what that says is
-// for Verify, and for the hosts, which verify what they get. The error is a
-// diag.List.
+// CheckSigned returns an error for a bundle that none of keys has signed, if there are
+// any. The signature covers the digest. Verify, and the hosts that receive content, check
+// whether the content matches the digest. The error is a diag.List.
 func (b *Bundle) CheckSigned(keys []Key) error {
 	return checkSigned(keys, b.root, &b.manifest, "the bundle of "+b.manifest.Kubernetes)
 }
 
-// checkSigned is CheckSigned; m is nil as long as only the digest is known.
+// checkSigned implements CheckSigned; m is nil if only the digest is known.
 func checkSigned(keys []Key, root v1.Descriptor, m *Manifest, what string) error {
 	if len(keys) == 0 {
 		return nil
@@ -288,14 +283,13 @@ func checkSigned(keys []Key, root v1.Descriptor, m *Manifest, what string) error
 		"%s (%s) is not signed by %s", what, root.Digest, by)
 }
 
-// pushSignatures puts the bundle's signatures into a registry that has the
-// bundle.
+// pushSignatures pushes the signatures of a bundle to a registry that has the bundle.
 func (b *Bundle) pushSignatures(ref name.Reference, opts []remote.Option) error {
 	for _, key := range b.SignedBy() {
 		note := annotationSignature + key
 		subject := v1.Descriptor{MediaType: types.OCIImageIndex, Digest: b.root.Digest, Size: b.root.Size}
 		typed := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), mediaTypeSignature)
-		// The subject last: what is changed after it drops it.
+		// Set the subject last: a later change drops it.
 		signature, ok := mutate.Subject(mutate.Annotations(typed, map[string]string{note: b.root.Annotations[note]}), subject).(v1.Image)
 		if !ok {
 			return errors.New("the signature is not a manifest")
@@ -311,9 +305,9 @@ func (b *Bundle) pushSignatures(ref name.Reference, opts []remote.Option) error 
 	return nil
 }
 
-// signatures returns the signatures of a bundle in a registry, as annotations. With
-// keys, more is read to find theirs. What cannot be read as a signature is skipped:
-// anybody who may push can put it there.
+// signatures returns the signatures of a bundle in a registry, as annotations. With keys,
+// it reads more to find their signatures. Invalid signatures are skipped, because anyone
+// who can push can add them.
 func signatures(ref name.Reference, digest v1.Hash, opts []remote.Option, keys []Key) (map[string]string, error) {
 	ix, err := remote.Referrers(ref.Context().Digest(digest.String()), opts...)
 	if err != nil {

@@ -12,33 +12,33 @@ import (
 )
 
 const (
-	// annotationSignature and the name of a key are the name of an annotation in
-	// what index.json says of the bundle's index. Its lines are signatures of that
-	// key. So they travel with a directory or a file, and change no digest.
+	// annotationSignature followed by the name of a key is an annotation of the bundle's
+	// index in index.json. Its lines are signatures by that key. So signatures are part
+	// of a directory or a file, and do not change a digest.
 	annotationSignature = "dev.slipway.signature."
-	// maxSigners bounds the keys whose signatures are kept, maxPerKey those of one
-	// key, and maxReferrers what is read from a registry to find them.
+	// maxSigners limits the keys whose signatures are kept, maxPerKey the signatures of
+	// one key, and maxReferrers the manifests that are read from a registry to find them.
 	maxSigners, maxPerKey, maxReferrers = 64, 16, 1024
-	// maxLine bounds one signature, in bytes.
+	// maxLine limits one signature, in bytes.
 	maxLine = 512
 )
 
-// A signature says who has signed a bundle as which version, and when. Its text
-// is one line: version, architectures, time and the signature in base64.
+// A signature confirms the version of a bundle at a time. Its text is one line: version,
+// architectures, time and the signature in base64.
 type signature struct {
 	kubernetes, arches, made string
 	bytes                    []byte
 }
 
-// sign makes a signature of a bundle.
+// sign creates a signature of a bundle.
 func sign(private ed25519.PrivateKey, digest v1.Hash, m Manifest, now time.Time) signature {
 	s := signature{kubernetes: m.Kubernetes, arches: strings.Join(m.Arches, ","), made: now.UTC().Format(time.RFC3339)}
 	s.bytes = ed25519.Sign(private, s.statement(digest))
 	return s
 }
 
-// statement is what is signed. The digest covers every byte of the bundle; the rest
-// says what it was signed as without a look into it.
+// statement returns the signed text. The digest covers every byte of the bundle; the
+// other values can be checked without opening it.
 func (s signature) statement(digest v1.Hash) []byte {
 	return []byte(strings.Join([]string{"slipway bundle v2", digest.String(), s.kubernetes, s.arches, s.made, ""}, "\n"))
 }
@@ -47,12 +47,12 @@ func (s signature) String() string {
 	return strings.Join([]string{s.kubernetes, s.arches, s.made, base64.StdEncoding.EncodeToString(s.bytes)}, " ")
 }
 
-// verifies reports whether a key has made the signature for a bundle.
+// verifies reports whether a key created the signature for a bundle.
 func (s signature) verifies(k Key, digest v1.Hash) bool {
 	return len(k.public) == ed25519.PublicKeySize && ed25519.Verify(ed25519.PublicKey(k.public), s.statement(digest), s.bytes)
 }
 
-// time is when the signature was made, to the second.
+// time returns the time of the signature, in seconds.
 func (s signature) time() time.Time {
 	t, err := time.Parse(time.RFC3339, s.made)
 	if err != nil {
@@ -61,7 +61,7 @@ func (s signature) time() time.Time {
 	return t
 }
 
-// parseSignature reads one line. There is one text for each signature.
+// parseSignature parses one line. There is exactly one text for each signature.
 func parseSignature(line string) (s signature, ok bool) {
 	part := strings.Split(line, " ")
 	if len(line) > maxLine || len(part) != 4 {
@@ -76,8 +76,7 @@ func parseSignature(line string) (s signature, ok bool) {
 	return s, err == nil && len(sig) == ed25519.SignatureSize && s.String() == line
 }
 
-// parseSignatures reads the value of an annotation. Lines that are not signatures
-// are dropped.
+// parseSignatures parses the value of an annotation. Invalid lines are dropped.
 func parseSignatures(value string) (out []signature) {
 	for line := range strings.Lines(value) {
 		if s, ok := parseSignature(strings.TrimSuffix(line, "\n")); ok {
@@ -87,9 +86,9 @@ func parseSignatures(value string) (out []signature) {
 	return out
 }
 
-// joined returns the annotations of a bundle with those of another copy of it. What
-// is there is never overwritten. Of the signatures of keys, only those that verify
-// are kept, so that others do not crowd them out; of unknown keys, all up to a bound.
+// joined merges the annotations of two copies of a bundle. Existing annotations are never
+// overwritten. Of signatures by keys, only valid ones are kept, so that others cannot
+// crowd them out; of unknown keys, all up to a limit.
 func joined(digest v1.Hash, have, more map[string]string, keys []Key) map[string]string {
 	out := maps.Clone(have)
 	if out == nil {
@@ -118,7 +117,7 @@ func joined(digest v1.Hash, have, more map[string]string, keys []Key) map[string
 				lines = append(lines, line)
 			}
 		}
-		if known >= 0 { // the newest first: it is the one that is asked for
+		if known >= 0 { // the newest first, because checks ask for it
 			slices.SortStableFunc(lines, func(a, b string) int { return strings.Compare(timeOf(b), timeOf(a)) })
 		}
 		if len(lines) == 0 {
@@ -132,8 +131,9 @@ func joined(digest v1.Hash, have, more map[string]string, keys []Key) map[string
 	return out
 }
 
-// ParseSince reads the time of Key.Since: a day, or a moment with its zone. Empty is
-// any time. A time needs keys: without one, nobody says when a bundle was made.
+// ParseSince parses the time of Key.Since: a day, or a time with a zone. Empty accepts
+// any time. A time needs keys, because without a signature the time of a bundle is
+// unknown.
 func ParseSince(text string, keys bool) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -151,5 +151,5 @@ func ParseSince(text string, keys bool) (time.Time, error) {
 	return t, nil
 }
 
-// timeOf returns the time in the line of a signature, in a form that sorts.
+// timeOf returns the time in the line of a signature, in a sortable form.
 func timeOf(line string) string { return strings.Split(line, " ")[2] }

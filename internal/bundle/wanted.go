@@ -18,33 +18,33 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// What a manifest of a bundle says of itself.
+// The type of a bundle manifest.
 const (
 	WantedVersion = "slipway.dev/v1alpha1"
 	WantedKind    = "BundleManifest"
 )
 
-// A Wanted is what a bundle is to hold, as a file says it.
+// A Wanted is a bundle manifest: the wanted content of a bundle.
 type Wanted struct {
 	APIVersion string `yaml:"apiVersion" json:"apiVersion"`
 	Kind       string `yaml:"kind" json:"kind"`
 	// Kubernetes is the version: "v1.37.1".
 	Kubernetes string   `yaml:"kubernetes" json:"kubernetes"`
 	Arches     []string `yaml:"arches,omitempty" json:"arches,omitempty"`
-	// Runtime is containerd ("" too) or docker, which is added to it.
+	// Runtime is containerd (also "") or docker, which is added to it.
 	Runtime string `yaml:"runtime,omitempty" json:"runtime,omitempty"`
-	// Components are versions in the place of those of the release catalogue.
+	// Components are versions that replace versions of the release catalogue.
 	Components release.Components `yaml:"components,omitempty" json:"components,omitzero"`
-	// Images are more of them, by reference, with or without a digest.
+	// Images lists additional images by reference, with or without a digest.
 	Images []string `yaml:"images,omitempty" json:"images,omitempty"`
 }
 
-// NewWanted is what a bundle of a release has.
+// NewWanted returns the manifest of a release.
 func NewWanted(r release.Release, arches []string) Wanted {
 	return Wanted{APIVersion: WantedVersion, Kind: WantedKind, Kubernetes: r.Kubernetes, Arches: arches, Components: r.Components}
 }
 
-// Encode is the file.
+// Encode returns the file.
 func (w Wanted) Encode() ([]byte, error) {
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
@@ -53,8 +53,7 @@ func (w Wanted) Encode() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// ReadWanted reads such a file. The error is a diag.List of all that is wrong with
-// it.
+// ReadWanted reads a manifest file. The error is a diag.List of all problems.
 func ReadWanted(file string) (Wanted, error) {
 	data, err := bounded.ReadArgument(file, bounded.Argument)
 	if err != nil {
@@ -63,7 +62,7 @@ func ReadWanted(file string) (Wanted, error) {
 	return ParseWanted(file, data)
 }
 
-// ParseWanted reads the text of such a file.
+// ParseWanted parses the text of a manifest file.
 func ParseWanted(file string, data []byte) (Wanted, error) {
 	var w Wanted
 	const form = "see docs/guide/bundle.md for the format, or run `slipway create manifest` to write one"
@@ -96,10 +95,10 @@ func ParseWanted(file string, data []byte) (Wanted, error) {
 	return w, list.Err()
 }
 
-// inLine is how the parser says where something is.
+// inLine matches the place in an error of the parser.
 var inLine = regexp.MustCompile(`^line (\d+): (.*)$`)
 
-// misreadIn is what the parser could not read of a file, with where that is.
+// misreadIn returns the errors of the parser, with their places.
 func misreadIn(file string, err *yaml.TypeError) (list diag.List) {
 	if err == nil {
 		return nil
@@ -117,7 +116,7 @@ func misreadIn(file string, err *yaml.TypeError) (list diag.List) {
 	return list
 }
 
-// fullName reads an image's reference, as containerd has it: with everything in it.
+// fullName parses a full image reference, as containerd uses it.
 func fullName(ref string) (name.Reference, error) {
 	tagged, _, digest := strings.Cut(ref, "@")
 	host, _, pathed := strings.Cut(tagged, "/")
@@ -133,8 +132,8 @@ func fullName(ref string) (name.Reference, error) {
 	return name.ParseReference(ref)
 }
 
-// ImageInUse is an image as a manifest names it, from what a pod and its node say of
-// it; plain is that without a digest which the pod does not name.
+// ImageInUse returns an image for a manifest, from the data of a pod and its node; plain
+// is the reference without a digest that the pod does not have.
 func ImageInUse(image, id string) (ref, plain string, err error) {
 	parsed, err := name.ParseReference(image)
 	if err != nil {
@@ -153,7 +152,7 @@ func ImageInUse(image, id string) (ref, plain string, err error) {
 	return plain, plain, nil
 }
 
-// CheckArches refuses architectures that no bundle can be for.
+// CheckArches returns an error for unsupported architectures.
 func CheckArches(arches []string) error {
 	for _, a := range arches {
 		if !slices.Contains(Arches, a) {
@@ -163,8 +162,8 @@ func CheckArches(arches []string) error {
 	return nil
 }
 
-// components are a release's, with others in the place of some. Those that other
-// programs expect under a name are a matter of the release catalogue.
+// components replaces versions in a release. Versions that other programs expect in image
+// names can only be changed in the release catalogue.
 func (w Wanted) components(r release.Release) (release.Release, error) {
 	with := r
 	with.Components = w.Components.Over(r.Components)
@@ -185,7 +184,7 @@ func (w Wanted) components(r release.Release) (release.Release, error) {
 		"the manifest changes versions that are part of image names: %s", strings.Join(differ, ", "))
 }
 
-// tell are the versions by field.
+// tell returns the versions by field.
 func tell(c release.Components) (out map[string]string) {
 	raw, err := json.Marshal(c)
 	if err == nil {
