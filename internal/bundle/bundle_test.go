@@ -434,7 +434,7 @@ func TestSilentSourceTakesTheCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Digest() != want.Digest() || len(notes) != 1 || !strings.Contains(notes[0], "taking the bundle in the cache") {
+	if got.Digest() != want.Digest() || len(notes) != 1 || !strings.Contains(notes[0], "using the bundle in the cache") {
 		t.Errorf("got %s, notes %q", got.Digest(), notes)
 	}
 	o.Arches = []string{"arm64"}

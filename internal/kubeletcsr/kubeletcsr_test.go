@@ -119,8 +119,8 @@ func TestCheck(t *testing.T) {
 			d.request.Spec.Usages = append(d.request.Spec.Usages, "client auth")
 		}, `usage "client auth"`},
 		{"cert sign", "it would be a CA", func(d *draft) { d.request.Spec.Usages = append(d.request.Spec.Usages, "cert sign") }, `usage "cert sign"`},
-		{"no server auth", "it would not serve", func(d *draft) { d.request.Spec.Usages = []string{"digital signature"} }, "does not ask for usage"},
-		{"no usage", "it would not serve", func(d *draft) { d.request.Spec.Usages = nil }, "does not ask for usage"},
+		{"no server auth", "it would not serve", func(d *draft) { d.request.Spec.Usages = []string{"digital signature"} }, "does not have the usage"},
+		{"no usage", "it would not serve", func(d *draft) { d.request.Spec.Usages = nil }, "does not have the usage"},
 		{"another's name", "clients of w2 would trust it", func(d *draft) { d.template.DNSNames = []string{"w1", "w2"} }, `"w2" is not a name`},
 		{"the API's name", "it would pass for the API server", func(d *draft) {
 			d.template.DNSNames = []string{"kubernetes.default.svc"}

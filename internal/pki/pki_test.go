@@ -85,7 +85,7 @@ func TestRenew(t *testing.T) {
 			before := maps.Clone(d)
 			was := pki.State(d.read, o.CertificateFile)
 			old := certificate(t, d[o.Path])
-			if why, err := d.renew(t, o, now); err != nil || !strings.Contains(why, "nearly over") {
+			if why, err := d.renew(t, o, now); err != nil || !strings.Contains(why, "expires soon") {
 				t.Fatalf("why %q: %v", why, err)
 			}
 			for path, text := range before {

@@ -137,13 +137,13 @@ func TestSignRequest_Refuses(t *testing.T) {
 	}{
 		"weak curve":       {"it can be broken", request(t, &x509.CertificateRequest{}, weakCurve), nil, "P-224"},
 		"short RSA key":    {"it can be broken", request(t, &x509.CertificateRequest{}, short), nil, "1024 bits"},
-		"broken signature": {"who sent it may not have the key", broken(), nil, "not signed with its key"},
+		"broken signature": {"who sent it may not have the key", broken(), nil, "does not match its key"},
 		"a certificate":    {"it is not a request", []byte(ca.Cert), nil, "exactly one certificate request"},
 		"nothing":          {"the host sent nothing", nil, nil, "exactly one certificate request"},
 		"too much":         {"it is no request of any key", append(bytes.Repeat([]byte("\n"), 20<<10), good...), nil, "more than"},
 		"a CA":             {"no host gets one this way", good, func(o *op.Certificate) { o.Authority = true }, "cannot request a CA"},
-		"another CA":       {"the key is not that of the certificate", good, func(o *op.Certificate) { o.CA = []byte(other.Cert) }, "does not belong to its certificate"},
-		"no validity":      {"it would be worth nothing", good, func(o *op.Certificate) { o.ValiditySeconds = 0 }, "needs a name and a time"},
+		"another CA":       {"the key is not that of the certificate", good, func(o *op.Certificate) { o.CA = []byte(other.Cert) }, "does not match its certificate"},
+		"no validity":      {"it would be worth nothing", good, func(o *op.Certificate) { o.ValiditySeconds = 0 }, "needs a name and a validity"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := wanted(ca)

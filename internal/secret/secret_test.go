@@ -103,7 +103,7 @@ func TestResolve(t *testing.T) {
 		{"env", "variables are taken as they are", v1alpha1.SecretSource{Env: "SLIPWAY_TEST_SECRET"}, canary, ""},
 		{"no file", "the cause names the file", v1alpha1.SecretSource{File: filepath.Join(dir, "none")}, "", "no such file"},
 		{"empty file", "an empty password is a mistake", v1alpha1.SecretSource{File: file("d", "\n")}, "", "is empty"},
-		{"device", "reading ends", v1alpha1.SecretSource{File: "/dev/zero"}, "", "larger than a secret can be"},
+		{"device", "reading ends", v1alpha1.SecretSource{File: "/dev/zero"}, "", "too large for a secret"},
 		{"no variable", "unset differs from empty", v1alpha1.SecretSource{Env: "SLIPWAY_TEST_NONE"}, "", "is not set"},
 		{"empty variable", "an empty password is a mistake", v1alpha1.SecretSource{Env: "SLIPWAY_TEST_EMPTY"}, "", "is empty"},
 		{"both", "which one wins would be a guess", v1alpha1.SecretSource{File: "a", Env: "b"}, "", "exactly one"},

@@ -59,7 +59,7 @@ func (b *balanced) refusesAnother(t *testing.T, dead string) {
 	before := b.beats(t, b.nodesOf())
 	refusedBy(t, b.exits(t, 2, "delete", "node", live, "--yes"), dead, "[host-unreachable]")
 	refusedBy(t, b.exits(t, 2, "delete", "node", live, "--yes", "--ignore-errors"),
-		"[etcd-quorum]", "without "+live+" etcd has 2 members, of which 1 answer", "do not answer ("+dead+")", "--forget")
+		"[etcd-quorum]", "without "+live+" etcd has 2 members, of which 1 respond", "do not respond ("+dead+")", "--forget")
 	stillBeats(t, "a control plane that must not leave", before, b.beats(t, b.nodesOf()))
 }
 

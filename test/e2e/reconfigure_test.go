@@ -45,7 +45,7 @@ func TestLongReconfigure(t *testing.T) {
 		{"etcd's", b.setsEtcd},
 		{"kernel parameters and a mirror", b.setsHosts},
 		{"a bad kernel parameter", func(t *testing.T) {
-			b.refuses(t, "this host has got other settings", func(spec map[string]any) {
+			b.refuses(t, "this host has new settings", func(spec map[string]any) {
 				child(child(spec, "system"), "sysctls")["net.ipv4.ip_local_reserved_ports"] = "1-65535"
 			})
 		}},

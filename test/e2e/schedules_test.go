@@ -169,7 +169,7 @@ func (u *user) drillsByItself(t *testing.T, name, m string) {
 	}
 	u.exits(t, 3, "etcd", "snapshots", name, "--hosts")
 	u.exits(t, 3, "etcd", "health", name)
-	if log := u.inside(t, m, "journalctl", "-u", "slipway-backup", "-n", "20", "--no-pager"); !strings.Contains(log, "in an etcd of its own") || !strings.Contains(log, "taken: ") {
+	if log := u.inside(t, m, "journalctl", "-u", "slipway-backup", "-n", "20", "--no-pager"); !strings.Contains(log, "in a temporary etcd") || !strings.Contains(log, "taken: ") {
 		t.Errorf("the journal has:\n%s", log)
 	}
 	u.inside(t, m, "mv", program+".away", program)

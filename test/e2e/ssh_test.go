@@ -35,10 +35,10 @@ func TestSSH(t *testing.T) {
 		{"sudo terminal", "sudo wants one, the server allows one session", map[string]any{"user": "term", "privateKeyFile": nil, "passwordFrom": s.from()}, ""},
 		{"sudo unasked", "it wants a password and there is none", map[string]any{"user": "asks"}, "sudo needs a password from asks"},
 		{"not a sudoer", "whatever the password", map[string]any{"user": "never", "sudoPasswordFrom": s.from()}, "never is not allowed to use sudo"},
-		{"wrong key", "which is named", map[string]any{"user": "nobody"}, "refuses the key"},
+		{"wrong key", "which is named", map[string]any{"user": "nobody"}, "rejects the key"},
 		{"bastion", "through the other machine, with its own login", map[string]any{"bastion": map[string]any{"address": s.address(t, jump), "user": "jump", "passwordFrom": s.from(), "hostKey": s.hostKey(t, jump)}}, ""},
 		{"wrong port", "nothing listens there", map[string]any{"port": 2222}, "refuses the connection"},
-		{"other host", "its key is not the pinned one", map[string]any{"hostKey": s.hostKey(t, jump)}, "is not the host that ssh.hostKey names"},
+		{"other host", "its key is not the pinned one", map[string]any{"hostKey": s.hostKey(t, jump)}, "does not match ssh.hostKey"},
 		{"first use", "the key is kept", map[string]any{"hostKey": nil}, ""},
 	}
 	for _, tt := range tests {

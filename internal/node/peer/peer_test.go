@@ -146,7 +146,7 @@ func TestTokens(t *testing.T) {
 	o := loaned(t, g)
 	other := o
 	other.Certificate = bytes.Repeat([]byte{1}, 32)
-	if err := take(other); err == nil || !strings.Contains(err.Error(), "not the host that the manager means") {
+	if err := take(other); err == nil || !strings.Contains(err.Error(), "not the host that the manager named") {
 		t.Errorf("a host with another certificate: %v", err)
 	}
 	other = o

@@ -146,7 +146,7 @@ func TestAutoCopyFails(t *testing.T) {
 		{"not mounted", "it would fill the host's own disk", "nas", func(h *host, o *op.AutoSnapshot) {
 			h.write("mnt/empty/x", "")
 			o.Copies.To[0].Directory = "/mnt/empty"
-		}, "on the disk of the snapshots"},
+		}, "on the same disk as the snapshots"},
 		{"down", "it is tried again", "vault", func(h *host, o *op.AutoSnapshot) { o.Copies.To[1].SSH.Port = 1 }, "refused"},
 		{"no login", "somebody has taken it away", "vault", func(h *host, o *op.AutoSnapshot) { o.Copies.To[1].SecretFile = "/etc/none" }, "logged in"},
 		{"no recipient", "it would be for all to read", "both", func(h *host, o *op.AutoSnapshot) { o.Copies.Recipients = nil }, "encrypted"},
@@ -298,7 +298,7 @@ func TestUnfit(t *testing.T) {
 	}{
 		{"another disk", there, snapshots, root, "ext4", ""},
 		{"another disk, and one for all of the host", there, root, root, "nfs", ""},
-		{"nothing mounted", root, root, root, "ext4", "the snapshots themselves"},
+		{"nothing mounted", root, root, root, "ext4", "on the same disk as the snapshots"},
 		{"nothing mounted, and /var is", root, snapshots, root, "ext4", "the root directory"},
 		{"memory", there, root, root, "tmpfs", "in memory"},
 		{"memory without bounds", there, root, root, "ramfs", "in memory"},

@@ -130,7 +130,7 @@ func TestAutoDrillFails(t *testing.T) {
 			t.Errorf("again %t: what has nothing to do with it: %+v", again, out)
 		}
 		d := out.Drill
-		if !strings.Contains(d.Failed, "does not serve these data") || !d.Good.Equal(was.Good) || d.Since.IsZero() || again && !d.Since.Equal(was.Since) || d.Revision != 0 {
+		if !strings.Contains(d.Failed, "cannot serve these data") || !d.Good.Equal(was.Good) || d.Since.IsZero() || again && !d.Since.Equal(was.Since) || d.Revision != 0 {
 			t.Errorf("again %t: %+v", again, d)
 		}
 		h.noAutoDrill()

@@ -235,7 +235,7 @@ func TestAutoSnapshotFails(t *testing.T) {
 		{"cut off", "its checksum is missing", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "whole 4711" }, "checksum"},
 		{"changed", "its checksum is another", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "whole 4711" + strings.Repeat(" ", walSector+22) }, "checksum"},
 		{"a name that leads elsewhere", "it is one of a cluster", func(_ *world, o *op.AutoSnapshot) { o.Cluster = "../x" }, "no name"},
-		{"none are kept", "then there is no use in it", func(_ *world, o *op.AutoSnapshot) { o.Keep = 0 }, "how many are kept"},
+		{"none are kept", "then there is no use in it", func(_ *world, o *op.AutoSnapshot) { o.Keep = 0 }, "their number is missing"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)

@@ -55,10 +55,10 @@ func TestDirBehindALink(t *testing.T) {
 // TestDirBehindABrokenLink: nothing is made in a place that nobody meant.
 func TestDirBehindABrokenLink(t *testing.T) {
 	for to, want := range map[string]string{
-		"../../nosuch":    "is a link to what is not there",
+		"../../nosuch":    "is a symbolic link to a missing file",
 		"containerd":      "too many",
-		"/etc":            "leads out of this host's files",
-		"../../etc/hosts": "is there and is not a directory",
+		"/etc":            "leads outside the file system of this host",
+		"../../etc/hosts": "exists and is not a directory",
 	} {
 		h := newHost(t)
 		if err := os.Symlink(to, h.path("var/lib/containerd")); err != nil {

@@ -276,7 +276,7 @@ func TestEtcdMemberUnasked(t *testing.T) {
 	h.r.etcdTime = 1
 	o := h.member()
 	o.Endpoints = o.Endpoints[:1]
-	if r := h.check(o)[0]; r.Status != op.Changed || !strings.Contains(r.Summary, "ask again") {
+	if r := h.check(o)[0]; r.Status != op.Changed || !strings.Contains(r.Summary, "check again") {
 		t.Errorf("nobody answers: %s (%s)", r.Status, r.Summary)
 	}
 	if r := h.r.Apply(t.Context(), h.batch(o), nil)[0]; r.Status != op.Failed || h.runs() > 0 {

@@ -32,8 +32,8 @@ func TestAppliedTo(t *testing.T) {
 			raw[dbPageHead+20] ^= 1
 			raw[dbPage+dbPageHead+20] ^= 1
 			return raw
-		}, "does not begin"},
-		{"nothing", "it was cut off at once", func([]byte) []byte { return nil }, "does not begin"},
+		}, "does not start with"},
+		{"nothing", "it was cut off at once", func([]byte) []byte { return nil }, "does not start with"},
 		{"cut off", "the page that all begins at is not there", func(raw []byte) []byte { return raw[:2*dbPage] }, "it ends before page"},
 		{"cut off at its last page", "how far it goes can be read, and something of it is not there", func(raw []byte) []byte { return raw[:pagesOf(raw)*dbPage-1] }, "it ends before page"},
 		{"no more pages than that", "they are all there", func(raw []byte) []byte { return raw[:pagesOf(raw)*dbPage] }, ""},

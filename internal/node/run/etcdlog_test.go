@@ -117,7 +117,7 @@ func TestLogBehindDamage(t *testing.T) {
 				if err := os.Remove(logs[3]); err != nil {
 					t.Fatal(err)
 				}
-			}, 4, "does not go on"},
+			}, 4, "does not continue"},
 			{"one that cannot be read", "nor is that", func(t *testing.T, _ string, logs []string) { instead(t, logs[3]) }, 4, "from byte 0 of 4096: is a directory"},
 			{"the snapshot's", "nothing tells of a snapshot any more", func(t *testing.T, _ string, logs []string) { damage(t, logs[at], false) }, -1, "from byte "},
 			{"the last one, too", "some of what comes after the database is not there", func(t *testing.T, _ string, logs []string) {

@@ -218,7 +218,7 @@ func TestEtcdDefrag(t *testing.T) {
 		{"a member is down", "two of three would not do while this one is busy", op.DefragFollower, func(w *world) { delete(w.States, "https://c:2379") }, "", "member c is not well: it does not answer", ""},
 		{"damaged data", "somebody else must look at it", op.DefragFollower, func(w *world) { w.States["https://c:2379"].Errors = []string{"memberID:3 alarm:CORRUPT "} }, "", "CORRUPT", ""},
 		{"no leader", "it cannot be told who is well", op.DefragFollower, func(w *world) { lead(w, 0) }, "", "it has no leader", ""},
-		{"one that learns", "it counts on the others", op.DefragFollower, func(w *world) { w.Etcd[2].Learner = true }, "", "it is learning", ""},
+		{"one that learns", "it counts on the others", op.DefragFollower, func(w *world) { w.Etcd[2].Learner = true }, "", "it is a learner", ""},
 		{"not full", "the API server compacts", op.DefragCompact, nil, "", "", ""},
 		{"full: compact", "the API server cannot", op.DefragCompact, noSpace, "compact to the latest revision: the database is full", "", "compact 4711"},
 		{"full: disarm, too early", "the alarm would be raised again", op.DefragDisarm, noSpace, "clear the alarm for a full database", "defragmentation cannot free more", ""},

@@ -25,7 +25,7 @@ func TestProxyChanges(t *testing.T) {
 		},
 		{name: "without them", body: "up 1\n", code: http.StatusOK, missing: true, want: "has no metric"},
 		{
-			name: "not a number", code: http.StatusOK, missing: true, want: "no valid value",
+			name: "not a number", code: http.StatusOK, missing: true, want: "an invalid value",
 			body: metricReceived + " x\n" + metricPending + " 0\n",
 		},
 		{name: "no answer", code: http.StatusServiceUnavailable, missing: true, want: "503"},

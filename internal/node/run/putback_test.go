@@ -127,7 +127,7 @@ func TestPutBackOfOneStep(t *testing.T) {
 	makes := h.shell("x", "true")
 	makes.Declares = []string{"/etc/y"}
 	r := h.check(makes, op.PutBack{Step: "step"})[1]
-	if r.Error == nil || !strings.Contains(r.Error.Message, "cannot be told from") {
+	if r.Error == nil || !strings.Contains(r.Error.Message, "cannot be separated from") {
 		t.Errorf("beside a program: %+v", r)
 	}
 }

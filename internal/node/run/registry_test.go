@@ -201,7 +201,7 @@ func TestRegistryServes(t *testing.T) {
 		t.Errorf("of an open one it says %+v", got)
 	}
 	f.open, f.word = false, "another"
-	if got := h.refuses(o); got.Reason != op.ReasonRegistryLogin || !strings.Contains(got.Message, "does not let") {
+	if got := h.refuses(o); got.Reason != op.ReasonRegistryLogin || !strings.Contains(got.Message, "rejects the login") {
 		t.Errorf("of another password it says %+v", got)
 	}
 	f.Close()

@@ -71,8 +71,8 @@ func TestWaitForManifestToBeTakenUp(t *testing.T) {
 	h.write("proc/77/cmdline", "kube-apiserver\x00--a=1\x00")
 	wait := op.Wait{HTTP: site.URL + "/readyz", Manifest: apiManifest, TimeoutSeconds: 1}
 	for file, want := range map[string]string{
-		apiServer("--a=2"): "no kube-apiserver runs as " + apiManifest + " has it now",
-		"kind: Pod\n":      "names no command",
+		apiServer("--a=2"): "no kube-apiserver runs with the current settings of " + apiManifest,
+		"kind: Pod\n":      "has no command",
 	} {
 		h.write(apiManifest, file)
 		if r := h.r.Apply(context.Background(), h.batch(wait), nil)[0]; r.Error == nil || r.Error.Reason != op.ReasonNotServing || !strings.Contains(r.Error.Message, want) {

@@ -27,20 +27,20 @@ func TestHostileSender(t *testing.T) {
 	}{
 		{"above", "no name", []frame{{Kind: kindFile, Path: "../../out", Size: 1, Digest: strings.Repeat("0", 64)}}},
 		{"absolute", "no name", []frame{{Kind: kindFile, Path: "/out", Size: 1}}},
-		{"through a link", "no directory that it is in", []frame{root, up, {Kind: kindFile, Path: "l/out", Size: 1}}},
-		{"a directory through a link", "no directory that it is in", []frame{root, up, {Kind: kindDir, Path: "l/.ssh"}}},
-		{"a link through a link", "no directory that it is in", []frame{root, up, {Kind: kindLink, Path: "l/out", Link: "x"}}},
+		{"through a link", "before its directory", []frame{root, up, {Kind: kindFile, Path: "l/out", Size: 1}}},
+		{"a directory through a link", "before its directory", []frame{root, up, {Kind: kindDir, Path: "l/.ssh"}}},
+		{"a link through a link", "before its directory", []frame{root, up, {Kind: kindLink, Path: "l/out", Link: "x"}}},
 		{"a link that is a directory next", "no directory", []frame{root, up, {Kind: kindDir, Path: "l"}, {Kind: kindFile, Path: "l/out", Size: 1}}},
 		{"a directory that is a link next", "", []frame{root, {Kind: kindDir, Path: "l"}, up, {Kind: kindFile, Path: "l/out", Size: 1}}},
-		{"all is a link", "in the place of all", []frame{{Kind: kindLink, Path: ".", Link: ".."}}},
-		{"all is left out", "in the place of all", []frame{{Kind: kindSkip, Path: "."}}},
-		{"all comes twice", "in the place of all", []frame{root, root}},
-		{"no directory", "no directory that it is in", []frame{{Kind: kindFile, Path: "out", Size: 1}}},
-		{"digest", "for a digest", []frame{{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: "../../../out"}}},
+		{"all is a link", "instead of the root", []frame{{Kind: kindLink, Path: ".", Link: ".."}}},
+		{"all is left out", "instead of the root", []frame{{Kind: kindSkip, Path: "."}}},
+		{"all comes twice", "instead of the root", []frame{root, root}},
+		{"no directory", "before its directory", []frame{{Kind: kindFile, Path: "out", Size: 1}}},
+		{"digest", "as a digest", []frame{{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: "../../../out"}}},
 		{"no kind", "device", []frame{root, {Kind: "device", Path: "x"}}},
-		{"more than begun", "more than it said", []frame{{Kind: kindFile, Path: ".", Size: 8 << 20, Digest: "x"}}},
-		{"in a directory that is complete", "no directory that it is in", []frame{root, {Kind: kindDir, Path: "a"}, {Kind: kindDir, Path: "b"}, {Kind: kindLink, Path: "a/x", Link: "x"}}},
-		{"less than nothing", "more than it said", []frame{{Kind: kindFile, Path: ".", Size: -1, Digest: "x"}}},
+		{"more than begun", "more than it announced", []frame{{Kind: kindFile, Path: ".", Size: 8 << 20, Digest: "x"}}},
+		{"in a directory that is complete", "before its directory", []frame{root, {Kind: kindDir, Path: "a"}, {Kind: kindDir, Path: "b"}, {Kind: kindLink, Path: "a/x", Link: "x"}}},
+		{"less than nothing", "more than it announced", []frame{{Kind: kindFile, Path: ".", Size: -1, Digest: "x"}}},
 	} {
 		for _, there := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/there=%v", tc.name, there), func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestEntries(t *testing.T) {
 				io.Reader
 				io.Writer
 			}{&b, io.Discard}
-			if _, err := Fetch(t.Context(), conn, Place{Path: dir}, "x", nil); err == nil || !strings.Contains(err.Error(), "more files and directories than it said") {
+			if _, err := Fetch(t.Context(), conn, Place{Path: dir}, "x", nil); err == nil || !strings.Contains(err.Error(), "more files and directories than it announced") {
 				t.Error(err)
 			}
 			if diff := cmp.Diff(map[string]string{"x": "drwxr-xr-x"}, tree(t, dir)); diff != "" {

@@ -92,7 +92,7 @@ func noRoomWithin(t *testing.T, dir string) {
 			t.Errorf("%v: the disk is to be full", err)
 		}
 	})
-	if err == nil || !strings.Contains(err.Error(), "the disk of "+dir+" has no room: ") {
+	if err == nil || !strings.Contains(err.Error(), "the disk of "+dir+" is too full: ") {
 		t.Errorf("%v", err)
 	}
 	left, err := os.ReadDir(dir)

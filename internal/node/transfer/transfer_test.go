@@ -201,7 +201,7 @@ func TestPartIsRemoved(t *testing.T) {
 		io.Reader
 		io.Writer
 	}{&b, io.Discard}, Place{Path: filepath.Join(dir, "x")}, nil)
-	if err == nil || !strings.Contains(err.Error(), "changed while it was copied") {
+	if err == nil || !strings.Contains(err.Error(), "changed during the copy") {
 		t.Errorf("%v: the content is another", err)
 	}
 	if d := cmp.Diff(map[string]string{}, tree(t, dir)); d != "" {

@@ -52,7 +52,7 @@ func TestUnreadIsBounded(t *testing.T) {
 	}
 	close(blobs.over)
 	var breach *ProtocolError
-	if err := c.m.lost(); !errors.As(err, &breach) || !strings.Contains(breach.What, "nobody has read") {
+	if err := c.m.lost(); !errors.As(err, &breach) || !strings.Contains(breach.What, "unread") {
 		t.Errorf("the session ended with %v", err)
 	}
 	if err := c.Close(); err != nil {

@@ -392,7 +392,7 @@ func TestHandshake(t *testing.T) {
 		"garbage":       {"a shell's error is not a helper", "sh: 1: slipway-node: not found\n", "protocol error"},
 		"nothing":       {"a helper that ends at once", "", "EOF"},
 		"other version": {"another protocol is refused", "\x00\x00\x00\x10\x01\x00\x00\x00\x00{\"protocol\":999}", "speaks version 999"},
-		"no hello":      {"something else first", "\x00\x00\x00\x00\x07\x00\x00\x00\x00", "did not say hello"},
+		"no hello":      {"something else first", "\x00\x00\x00\x00\x07\x00\x00\x00\x00", "did not send its hello"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -99,7 +99,7 @@ func TestHostCertificates(t *testing.T) {
 		"revoked key":        {reason: "the key in the certificate", known: func(string) string { return "@revoked * " + authorized(host.PublicKey()) }, is: remote.HostKeyChanged, says: "is revoked in line 2"},
 		"revoked CA":         {reason: "nothing that it signed counts", known: func(string) string { return "@revoked * " + authorized(ca.PublicKey()) }, is: remote.HostKeyChanged, says: "is revoked in line 2"},
 		"pinned":             {reason: "a pin names the plain key", hostKey: ssh.FingerprintSHA256(host.PublicKey())},
-		"pinned to another":  {reason: "the pin is stronger than the CA", hostKey: authorized(other.PublicKey()), is: remote.HostKeyChanged, says: "is not the host that ssh.hostKey names"},
+		"pinned to another":  {reason: "the pin is stronger than the CA", hostKey: authorized(other.PublicKey()), is: remote.HostKeyChanged, says: "does not match ssh.hostKey"},
 		"known by old first": {reason: "a valid certificate is enough, whatever key was known", known: func(at string) string { return at + " " + authorized(other.PublicKey()) }},
 	}
 	for name, tc := range tests {

@@ -135,7 +135,7 @@ func TestHostKeys(t *testing.T) {
 				t.Errorf("pin %q: %v", pin, err)
 			}
 		}
-		refusal(t, connect(t, s, wrong, opts), remote.HostKeyChanged, "is not the host that ssh.hostKey names")
+		refusal(t, connect(t, s, wrong, opts), remote.HostKeyChanged, "does not match ssh.hostKey")
 		refusal(t, connect(t, s, "SHA256:"+strings.Repeat("A", 43), opts), remote.HostKeyChanged, "it shows ssh-ed25519 "+ssh.FingerprintSHA256(s.HostKey()))
 		refusal(t, connect(t, s, "no key", opts), remote.HostKeyUnknown, "neither a public key nor a fingerprint")
 	})

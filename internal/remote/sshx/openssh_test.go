@@ -85,7 +85,7 @@ func TestOpenSSH(t *testing.T) {
 	write(t, path+"-cert.pub", []byte(authorized(certify(t, ca, pub, ssh.UserCert, "somebody", nil))))
 	refusal(t, shell(v1alpha1.SSH{PrivateKeyFile: path}), remote.AuthFailed, `certificate "id-1"`)
 	write(t, filepath.Join(opts.Home, ".ssh", "known_hosts"), []byte("@cert-authority * "+authorized(ca.PublicKey())+"\n"))
-	refusal(t, shell(v1alpha1.SSH{PrivateKeyFile: path}), remote.HostKeyUnknown, "its certificate is not accepted")
+	refusal(t, shell(v1alpha1.SSH{PrivateKeyFile: path}), remote.HostKeyUnknown, "its certificate is not valid")
 }
 
 // certifiedAgent holds one key, RSA of so many bits or Ed25519, and its

@@ -75,7 +75,7 @@ func TestResolve(t *testing.T) {
 // TestConfigMode: as in Debian's ssh, a file may be written by the group that is
 // its owner's alone, and by nobody else.
 func TestConfigMode(t *testing.T) {
-	for mode, says := range map[os.FileMode]string{0o600: "", 0o664: "", 0o606: "other users may write it", 0o666: "other users may write it"} {
+	for mode, says := range map[os.FileMode]string{0o600: "", 0o664: "", 0o606: "other users can write to it", 0o666: "other users can write to it"} {
 		t.Run(mode.String(), func(t *testing.T) {
 			opts := options(t)
 			config := filepath.Join(opts.Home, ".ssh", "config")
@@ -199,7 +199,7 @@ func TestConnectByConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = d.Connect(t.Context(), host, opts)
-	refusal(t, err, remote.KeyUnreadable, "nothing to log in with")
+	refusal(t, err, remote.KeyUnreadable, "no login method is available")
 }
 
 // TestConfigOfAnother: under sudo, root reads no file for the caller that the
@@ -236,10 +236,10 @@ func TestConfigOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = d.Connect(t.Context(), host, opts)
-	refusal(t, err, remote.ConfigUnusable, "other users may write it")
+	refusal(t, err, remote.ConfigUnusable, "other users can write to it")
 	if err := errors.Join(os.Chmod(config, 0o664), os.Lchown(config, 4711, 4712)); err != nil {
 		t.Fatal(err)
 	}
 	_, err = d.Connect(t.Context(), host, opts)
-	refusal(t, err, remote.ConfigUnusable, "other users may write it")
+	refusal(t, err, remote.ConfigUnusable, "other users can write to it")
 }

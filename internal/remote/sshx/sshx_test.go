@@ -138,12 +138,12 @@ func TestLogin(t *testing.T) {
 		"no passphrase":        {"an encrypted key alone is of no use", v1alpha1.SSH{PrivateKeyFile: locked}, remote.KeyUnreadable, "is encrypted; set ssh.passphraseFrom"},
 		"wrong passphrase":     {"said before anything is dialled", v1alpha1.SSH{PrivateKeyFile: locked, PassphraseFrom: secretFile(t, "hunter2")}, remote.KeyUnreadable, "the passphrase does not decrypt"},
 		"missing key":          {"named by path", v1alpha1.SSH{PrivateKeyFile: filepath.Join(dir, "none")}, remote.KeyUnreadable, "no such file"},
-		"public key":           {"a common mistake", v1alpha1.SSH{PrivateKeyFile: secretFile(t, "ssh-ed25519 AAAA").File}, remote.KeyUnreadable, "is no private key"},
+		"public key":           {"a common mistake", v1alpha1.SSH{PrivateKeyFile: secretFile(t, "ssh-ed25519 AAAA").File}, remote.KeyUnreadable, "is not a private key"},
 		"key refused":          {"says which key was tried", v1alpha1.SSH{PrivateKeyFile: other}, remote.AuthFailed, "rejects the key of " + other + " SHA256:"},
-		"nothing":              {"no agent, no key files", v1alpha1.SSH{}, remote.KeyUnreadable, "nothing to log in with"},
+		"nothing":              {"no agent, no key files", v1alpha1.SSH{}, remote.KeyUnreadable, "no login method is available"},
 		"password":             {"inline", v1alpha1.SSH{Password: "hunter2"}, "", ""},
 		"password from file":   {"by reference", v1alpha1.SSH{PasswordFrom: secretFile(t, "hunter2")}, "", ""},
-		"wrong password":       {"the cause, not the protocol", v1alpha1.SSH{PasswordFrom: secretFile(t, "hunter22")}, remote.AuthFailed, "refuses the password"},
+		"wrong password":       {"the cause, not the protocol", v1alpha1.SSH{PasswordFrom: secretFile(t, "hunter22")}, remote.AuthFailed, "rejects the password"},
 		"password missing":     {"the source is named", v1alpha1.SSH{PasswordFrom: &v1alpha1.SecretSource{File: "/no/such"}}, remote.SecretUnreadable, "the password cannot be read"},
 		"key then password":    {"a key that is refused does not hide the password", v1alpha1.SSH{PrivateKeyFile: other, PasswordFrom: secretFile(t, "hunter2")}, "", ""},
 		"sudo":                 {"without a password", v1alpha1.SSH{User: "keys", PrivateKeyFile: plain}, "", ""},
@@ -156,7 +156,7 @@ func TestLogin(t *testing.T) {
 		"sudo terminal, wrong": {"on a terminal the prompt comes with the output", v1alpha1.SSH{User: "tty", PasswordFrom: secretFile(t, "hunter2"), SudoPasswordFrom: secretFile(t, "hunter22")}, remote.SudoFailed, "sudo rejects the password of tty"},
 		"sudo wants password":  {"there is none", v1alpha1.SSH{User: "wants", PrivateKeyFile: plain}, remote.SudoFailed, "sudo needs a password from wants; set ssh.sudoPasswordFrom"},
 		"not a sudoer":         {"whatever the password", v1alpha1.SSH{User: "never", PasswordFrom: secretFile(t, "hunter2")}, remote.SudoFailed, "never is not allowed to use sudo"},
-		"no sudo":              {"not installed", v1alpha1.SSH{User: "bare", PrivateKeyFile: plain}, remote.SudoFailed, "there is no sudo"},
+		"no sudo":              {"not installed", v1alpha1.SSH{User: "bare", PrivateKeyFile: plain}, remote.SudoFailed, "sudo is not installed"},
 		"sudo off":             {"not root, and told not to be", v1alpha1.SSH{User: "keys", PrivateKeyFile: plain, Sudo: &no}, remote.SudoFailed, "keys is not root"},
 	}
 	t.Setenv("SSH_AUTH_SOCK", "")
@@ -191,10 +191,10 @@ func TestInteractive(t *testing.T) {
 	}
 	_ = h.Close()
 	_, err = d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{Password: "hunter22"}), options(t))
-	refusal(t, err, remote.AuthFailed, "refuses the password")
+	refusal(t, err, remote.AuthFailed, "rejects the password")
 	path, _ := keyFile(t, t.TempDir(), "")
 	_, err = d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), options(t))
-	refusal(t, err, remote.AuthFailed, "refuses the key")
+	refusal(t, err, remote.AuthFailed, "rejects the key")
 }
 
 func TestAgent(t *testing.T) {
@@ -333,7 +333,7 @@ func TestMachines(t *testing.T) {
 		"other arch": {"the file says otherwise", remotetest.Machine{Arch: "aarch64"}, "", "amd64", remote.WrongArch, "the host's architecture is arm64, but the cluster file has amd64; write arch: arm64"},
 		"odd arch":   {"no helper for it", remotetest.Machine{Arch: "riscv64"}, "", "", remote.WrongArch, "riscv64"},
 		"broken":     {"the helper is stopped from running", remotetest.Machine{Answer: "broken"}, "", "", remote.NoExec, "SELinux"},
-		"corrupt":    {"the helper does not arrive whole", remotetest.Machine{Answer: "corrupt"}, "", "", remote.HelperFailed, "did not arrive whole"},
+		"corrupt":    {"the helper does not arrive whole", remotetest.Machine{Answer: "corrupt"}, "", "", remote.HelperFailed, "did not arrive completely"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

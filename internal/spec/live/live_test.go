@@ -205,7 +205,7 @@ func TestParts(t *testing.T) {
 
 		{reason: "another domain", change: replace("cluster.local", "k8s.lab"), get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.DNSDomain }, want: "k8s.lab"},
 		{reason: "two IP versions", change: replace("10.244.0.0/16", "'10.244.0.0/16, fd00::/48'"), get: func(c *v1alpha1.Cluster) any { return c.Spec.Network.PodCIDR }, want: []string{"10.244.0.0/16", "fd00::/48"}},
-		{reason: "no range for pods", change: replace("podSubnet: 10.244.0.0/16, ", ""), get: func(c *v1alpha1.Cluster) any { return c.Spec.Network.PodCIDR }, want: []string(nil), says: "no range for pods"},
+		{reason: "no range for pods", change: replace("podSubnet: 10.244.0.0/16, ", ""), get: func(c *v1alpha1.Cluster) any { return c.Spec.Network.PodCIDR }, want: []string(nil), says: "kubeadm has no pod range"},
 		{reason: "arguments of v1beta3", change: extend("scheduler: {extraArgs: {v: \"2\"}}"), get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Scheduler.ExtraArgs }, want: m{"v": "2"}},
 		{
 			reason: "arguments of v1beta4; the last of a name counts", change: extend("scheduler: {extraArgs: [{name: v, value: \"2\"}, {name: v, value: \"3\"}]}"),
@@ -218,7 +218,7 @@ func TestParts(t *testing.T) {
 			reason: "zones of others", change: func(s *State) {
 				s.Corefile = ".:53 {\n    forward . /etc/resolv.conf\n}\nlab.example.com:53 {\n    forward . 192.0.2.1\n}"
 			},
-			says: "CoreDNS has zones of its own",
+			says: "CoreDNS has custom zones",
 		},
 		{
 			reason: "feature gates that all components have", change: extend("scheduler: {extraArgs: {feature-gates: AllAlpha=true}}\ncontrollerManager: {extraArgs: {feature-gates: AllAlpha=true}}\napiServer: {extraArgs: {feature-gates: AllAlpha=true, v: '4'}}"),
@@ -264,7 +264,7 @@ func TestParts(t *testing.T) {
 		{reason: "an etcd of others", change: extend("etcd: {external: {endpoints: ['https://10.0.0.9:2379']}}"), says: "it answers at https://10.0.0.9:2379"},
 
 		{reason: "flannel's settings", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"host-gw","MTU":1400}}`) }, get: network, want: []any{"flannel", v1alpha1.Flannel{Backend: "host-gw", MTU: 1400}}},
-		{reason: "flannel's direct routing", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"vxlan","DirectRouting":true}}`) }, says: "routes directly"},
+		{reason: "flannel's direct routing", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"vxlan","DirectRouting":true}}`) }, says: "uses direct routing"},
 		{reason: "a backend that we do not have", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"wireguard"}}`) }, get: network, want: []any{"none", v1alpha1.Flannel{}}, says: "the backend wireguard"},
 		{reason: "flannel that cannot be read", change: func(s *State) { s.Flannel = []byte(`{`) }, get: network, want: []any{"none", v1alpha1.Flannel{}}, says: "cannot be read"},
 		{reason: "another plugin", change: func(s *State) {

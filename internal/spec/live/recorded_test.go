@@ -43,7 +43,7 @@ func TestRecordOfOthers(t *testing.T) {
 		{name: "hooks", record: `hooks: [{name: x, phase: preInstall, script: /tmp/x.sh, materials: [/home/op/.ssh/id_ed25519]}]`, says: []string{`the hook "x"`, `"/tmp/x.sh"`}},
 		{
 			name: "another machine's address", record: `hosts: [{name: cp1, address: evil.example, internalAddress: 10.0.0.11, roles: [control-plane]}]`,
-			says: []string{`SSH goes to "evil.example"`},
+			says: []string{`SSH connects to "evil.example"`},
 		},
 		{name: "the operator's machine", record: `hosts: [{name: cp1, address: localhost, internalAddress: 10.0.0.11, roles: [control-plane]}]`},
 		{
