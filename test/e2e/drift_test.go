@@ -85,7 +85,7 @@ func handEdits(name, first, w1, w2 string) []handEdit {
 		on(w1, "a kubelet's settings, and it runs with them", planStep{Task: "kubernetes.kubelet", Kind: "kept", Target: "/var/lib/kubelet/config.yaml"}, "-maxPods: 50",
 			"echo 'maxPods: 50' >> /var/lib/kubelet/config.yaml; systemctl restart kubelet"),
 		on(w1, "a kubelet that is not started at boot", planStep{Task: "kubernetes.kubelet", Kind: "unit", Target: "kubelet.service"}, "enable", "systemctl disable kubelet"),
-		on(w1, "a program", planStep{Task: "kubernetes.programs", Kind: "unpack", Target: "cni-plugins in /opt/cni/bin"}, "/opt/cni/bin/bridge missing or changed", "echo nothing > /opt/cni/bin/bridge"),
+		on(w1, "a program", planStep{Task: "kubernetes.programs", Kind: "unpack", Target: "cni-plugins in /opt/cni/bin"}, "/opt/cni/bin/bridge is missing or has changed", "echo nothing > /opt/cni/bin/bridge"),
 		on(w1, "the network's configuration", planStep{Task: "network.cni", Kind: "file", Target: "/etc/cni/net.d/10-flannel.conflist"}, "create", "rm /etc/cni/net.d/10-flannel.conflist"),
 		on(w2, "containerd's settings, and it runs with them", planStep{Task: "runtime.containerd", Kind: "file", Target: "/etc/containerd/config.toml"}, "-# by hand",
 			"echo '# by hand' >> /etc/containerd/config.toml; systemctl restart containerd"),
@@ -96,7 +96,7 @@ func handEdits(name, first, w1, w2 string) []handEdit {
 		on(w2, "a kubelet that is stopped", planStep{Task: "kubelet.settings", Kind: "unit", Target: "kubelet.service"}, "start", "systemctl stop kubelet"),
 
 		on(first, "the administrator's credentials, for all to read", planStep{Task: "kubernetes.private", Kind: "private", Target: "keys and credentials"}, "/etc/kubernetes/admin.conf: mode 0644 → 0600", "chmod 644 /etc/kubernetes/admin.conf"),
-		on(first, "no scheduler", planStep{Task: "kubeadm.init.control-plane", Kind: "kept", Target: manifests + "kube-scheduler.yaml"}, "it is gone", "rm "+manifests+"kube-scheduler.yaml"),
+		on(first, "no scheduler", planStep{Task: "kubeadm.init.control-plane", Kind: "kept", Target: manifests + "kube-scheduler.yaml"}, "it is missing", "rm "+manifests+"kube-scheduler.yaml"),
 		on(first, "a member of etcd", planStep{Task: "kubeadm.member", Kind: "kept", Target: manifests + "etcd.yaml"}, "-    - --max-request-bytes=1000000", "sed -i 's/^    - etcd$/&\\n    - --max-request-bytes=1000000/' "+manifests+"etcd.yaml"),
 		on(first, "the API server", planStep{Task: "kubeadm.init.control-plane", Kind: "kept", Target: manifests + "kube-apiserver.yaml"}, "-    - --profiling=false", "sed -i 's/^    - kube-apiserver$/&\\n    - --profiling=false/' "+manifests+"kube-apiserver.yaml"),
 	}

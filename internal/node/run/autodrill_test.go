@@ -151,7 +151,7 @@ func TestAutoDrillJudges(t *testing.T) {
 	}{
 		{"good", "it is", func(*op.KeptSnapshot) {}, ""},
 		{"changed", "the disk has forgotten", func(k *op.KeptSnapshot) { k.SHA256 = "other" }, "checksum is another"},
-		{"another revision", "it is not what was taken", func(k *op.KeptSnapshot) { k.Revision++ }, "etcdutl finds revision 4711 with 3 keys in it, and it was taken at revision 4712"},
+		{"another revision", "it is not what was taken", func(k *op.KeptSnapshot) { k.Revision++ }, "etcdutl found revision 4711 with 3 keys in the snapshot, but it was taken at revision 4712"},
 		{"fewer keys", "some are lost", func(k *op.KeptSnapshot) { k.Keys++ }, "with 4"},
 		{"full disk", "it is not begun", func(k *op.KeptSnapshot) { k.Bytes = 1 << 60 }, "is full"},
 		{"gone", "somebody has removed it", func(k *op.KeptSnapshot) { k.Path += "x" }, "cannot be read"},

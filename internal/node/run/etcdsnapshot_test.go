@@ -215,7 +215,7 @@ func TestEtcdDefrag(t *testing.T) {
 		{"the leader", "it comes last", op.DefragFollower, func(w *world) { lead(w, 2) }, "", "", ""},
 		{"the leader, last", "the others are through", op.DefragAny, func(w *world) { lead(w, 2) }, "free up to 60 MiB of 100 MiB", "", "defrag"},
 		{"nothing to give back", "it would serve nobody for nothing", op.DefragAny, func(w *world) { w.States[own].InUse = 95 << 20 }, "", "", ""},
-		{"a member is down", "two of three would not do while this one is busy", op.DefragFollower, func(w *world) { delete(w.States, "https://c:2379") }, "", "member c is not well: it does not answer", ""},
+		{"a member is down", "two of three would not do while this one is busy", op.DefragFollower, func(w *world) { delete(w.States, "https://c:2379") }, "", "member c is unhealthy: it does not respond", ""},
 		{"damaged data", "somebody else must look at it", op.DefragFollower, func(w *world) { w.States["https://c:2379"].Errors = []string{"memberID:3 alarm:CORRUPT "} }, "", "CORRUPT", ""},
 		{"no leader", "it cannot be told who is well", op.DefragFollower, func(w *world) { lead(w, 0) }, "", "it has no leader", ""},
 		{"one that learns", "it counts on the others", op.DefragFollower, func(w *world) { w.Etcd[2].Learner = true }, "", "it is a learner", ""},

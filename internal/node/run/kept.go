@@ -111,7 +111,7 @@ func (s *session) checkKept(o op.Kept) (verdict, error) {
 		v.change, v.diff = "it is missing", "" // all of it is no difference
 	}
 	if v.change != "" {
-		v.change = fmt.Sprintf("restore the version of %s: %s", k.By, v.change)
+		v.change = fmt.Sprintf("restore %s's version: %s", k.By, v.change)
 	}
 	return v, err
 }

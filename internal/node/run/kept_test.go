@@ -35,13 +35,13 @@ func TestKept(t *testing.T) {
 		runs         int
 	}{
 		{"nothing", "nobody was there", func(*host) {}, "", "", 1},
-		{"content", "an edit by hand", func(h *host) { h.write(pod, "edited\n") }, "restore the version of sh: content", "--- /etc/made/pod.yaml\n+++ /etc/made/pod.yaml\n@@ -1 +1 @@\n-edited\n+settings\n", 1},
-		{"mode", "others may read it", func(h *host) { h.do(os.Chmod(h.path(pod), 0o644)) }, "restore the version of sh: mode 0644 → 0600", "", 1},
-		{"gone", "it was moved away", func(h *host) { h.do(os.Remove(h.path(pod))) }, "restore the version of sh: it is missing", "", 1},
+		{"content", "an edit by hand", func(h *host) { h.write(pod, "edited\n") }, "restore sh's version: content", "--- /etc/made/pod.yaml\n+++ /etc/made/pod.yaml\n@@ -1 +1 @@\n-edited\n+settings\n", 1},
+		{"mode", "others may read it", func(h *host) { h.do(os.Chmod(h.path(pod), 0o644)) }, "restore sh's version: mode 0644 → 0600", "", 1},
+		{"gone", "it was moved away", func(h *host) { h.do(os.Remove(h.path(pod))) }, "restore sh's version: it is missing", "", 1},
 		{"with its directory", "parents are made", func(h *host) {
 			h.do(os.RemoveAll(h.path("etc/made")))
 			h.write("etc/made/key", "key\n")
-		}, "restore the version of sh: it is missing", "", 1},
+		}, "restore sh's version: it is missing", "", 1},
 		{"written by another operation", "what a later operation says is what is wanted", func(h *host) {
 			h.apply(op.File{Path: "/" + pod, Content: []byte("ours\n"), Mode: 0o600})
 		}, "", "", 1},

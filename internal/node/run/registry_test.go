@@ -166,7 +166,7 @@ func TestPushRefused(t *testing.T) {
 		name, want string
 		spoil      func(*fakeRegistry, *op.PushImages)
 	}{
-		{"another password", "does not let slipway in", func(_ *fakeRegistry, o *op.PushImages) { o.Password = []byte("wrong") }},
+		{"another password", "rejects the login of slipway", func(_ *fakeRegistry, o *op.PushImages) { o.Password = []byte("wrong") }},
 		{"another name", "certificate is valid for", func(_ *fakeRegistry, o *op.PushImages) { o.Name = "registry.example.org" }},
 		{"a full disk", "500", func(f *fakeRegistry, _ *op.PushImages) { f.full = true }},
 		{"uploads elsewhere", "elsewhere", func(f *fakeRegistry, _ *op.PushImages) { f.elsewhere = "https://thief.example.com/upload" }},

@@ -59,7 +59,7 @@ func TestCheckFile(t *testing.T) {
 		{"directory in the way", "nothing is removed for a file", op.File{Path: "/etc/chrony"}, "", "/etc/chrony is a directory"},
 		{"unclean path", "it would mean another file", op.File{Path: "/etc/../root/x"}, "", "not a clean absolute path"},
 		{"absent but full", "only Recursive takes that much", op.Absent{Path: "/etc/chrony"}, "", "a directory with content"},
-		{"parameter not there", "a module may bring it", op.Sysctl{File: "/etc/sysctl.d/x.conf", Values: map[string]string{"net.bridge.x": "1"}}, "x.conf: create, net.bridge.x is not there yet", ""},
+		{"parameter not there", "a module may bring it", op.Sysctl{File: "/etc/sysctl.d/x.conf", Values: map[string]string{"net.bridge.x": "1"}}, "x.conf: create, net.bridge.x does not exist yet", ""},
 		{"unknown zone", "it names the remedy", op.Timezone{Name: "Mars/Olympus"}, "", "does not have the time zone"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

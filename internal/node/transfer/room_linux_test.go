@@ -48,7 +48,7 @@ func noRoomBefore(t *testing.T, dir string) {
 	}
 	_, serr, rerr := copied(t, from, dir, 0)
 	for end, err := range map[string]error{"sender": serr, "receiver": rerr} {
-		if err == nil || !strings.Contains(err.Error(), "the disk of "+dir+" has no room: 1.5 MiB are needed, and ") {
+		if err == nil || !strings.Contains(err.Error(), "the disk of "+dir+" is too full: 1.5 MiB are needed, but only ") {
 			t.Errorf("%s: %v", end, err)
 		}
 	}

@@ -92,7 +92,7 @@ func TestHostCertificates(t *testing.T) {
 		"expired":            {reason: "its time is over", cert: func(c *ssh.Certificate) { c.ValidBefore = hour }, is: remote.HostKeyUnknown, says: "its certificate is not valid: cert has expired"},
 		"other CA":           {reason: "no line names it", signer: other, is: remote.HostKeyUnknown, says: "no authorities for hostname"},
 		"of a user":          {reason: "a user's certificate is not a host's", cert: func(c *ssh.Certificate) { c.CertType = ssh.UserCert }, is: remote.HostKeyUnknown, says: "presented as a host key has type 1"},
-		"none":               {reason: "a plain key is not trusted on first use where a CA should have signed it", plain: true, is: remote.HostKeyUnknown, says: "is of the CA in line 1 of "},
+		"none":               {reason: "a plain key is not trusted on first use where a CA should have signed it", plain: true, is: remote.HostKeyUnknown, says: "must have a host certificate from the CA in line 1 of "},
 		"known":              {reason: "the plain key is known", plain: true, known: func(at string) string { return at + " " + authorized(host.PublicKey()) }},
 		"expired but known":  {reason: "ssh, too, takes the plain key then", cert: func(c *ssh.Certificate) { c.ValidBefore = hour }, known: func(at string) string { return at + " " + authorized(host.PublicKey()) }},
 		"expired, changed":   {reason: "both reasons are said", cert: func(c *ssh.Certificate) { c.ValidBefore = hour }, known: func(at string) string { return at + " " + authorized(other.PublicKey()) }, is: remote.HostKeyChanged, says: "a certificate that is not accepted (cert has expired)"},
