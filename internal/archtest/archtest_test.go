@@ -1,6 +1,6 @@
-// Package archtest holds the law on who may import whom. The table is in
-// rules_test.go; this file checks it over what `go list` says, so it works on
-// a bare clone.
+// Package archtest checks rules on the source tree: which package may import
+// which, how large files and packages may be, and which words users may read.
+// The tests need only the source tree and the go command.
 package archtest
 
 import (
@@ -22,13 +22,13 @@ const module = "slipway.dev/slipway"
 // A listed is the part of `go list -json` that matters here.
 type listed struct {
 	ImportPath string
-	Imports    []string // without those of tests
+	Imports    []string // without imports of tests
 	Deps       []string
 	Standard   bool
 }
 
-// platforms are what the program is built for; files of one platform alone
-// are under the law as well.
+// platforms lists the operating systems that the program is built for. The
+// rules hold for the files of each.
 var platforms = []string{"linux", "darwin"}
 
 func TestImports(t *testing.T) {
@@ -75,8 +75,8 @@ func TestNodeHelperSize(t *testing.T) {
 	}
 }
 
-// list asks the go command for every package of the module and all they
-// depend on, as built for goos.
+// list asks the go command for every package of the module and its
+// dependencies, as built for goos.
 func list(t *testing.T, goos string) map[string]listed {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-e", "-deps", "-json=ImportPath,Imports,Deps,Standard", "./...")
@@ -101,9 +101,8 @@ func list(t *testing.T, goos string) map[string]listed {
 	}
 }
 
-// check answers everything in which pkgs break the rules. With complete, pkgs
-// are all there are, and a rule about a package that is not among them is
-// itself a problem.
+// check returns all imports of pkgs that break the rules. If complete is true,
+// pkgs holds all packages, and a rule for a missing package is a problem too.
 func check(pkgs map[string]listed, rules []rule, fences []fence, complete bool) []string {
 	var problems []string
 	byPath := map[string]rule{}
@@ -137,7 +136,8 @@ func check(pkgs map[string]listed, rules []rule, fences []fence, complete bool) 
 	return problems
 }
 
-// allowed says whether a package under rule r may import another of ours.
+// allowed reports whether a package under rule r may import the package to of
+// this module.
 func allowed(r rule, to string, byPath map[string]rule) bool {
 	if slices.ContainsFunc(r.may, func(m string) bool { return covers(m, to) }) {
 		return true
@@ -152,7 +152,7 @@ func allowed(r rule, to string, byPath map[string]rule) bool {
 	return ok && target.layer < r.layer && !target.exactly
 }
 
-// stale answers the rules that speak of packages that are no longer there.
+// stale returns the rules for packages that no longer exist.
 func stale(pkgs map[string]listed, rules []rule, fences []fence) []string {
 	var problems []string
 	exists := func(pattern string) bool {
@@ -180,7 +180,7 @@ func stale(pkgs map[string]listed, rules []rule, fences []fence) []string {
 	return problems
 }
 
-// check answers everything the program or package links that it may not.
+// check returns the forbidden packages that the program or package links.
 func (c closure) check(pkgs map[string]listed) []string {
 	p, ok := pkgs[module+"/"+c.of]
 	if !ok {
@@ -203,7 +203,7 @@ func (c closure) check(pkgs map[string]listed) []string {
 	return problems
 }
 
-// covers says whether path is pattern, or below it if pattern ends in "/...".
+// covers reports whether path is pattern, or below it if pattern ends in "/...".
 func covers(pattern, path string) bool {
 	if dir, ok := strings.CutSuffix(pattern, "/..."); ok {
 		return path == dir || strings.HasPrefix(path, dir+"/")
@@ -211,7 +211,8 @@ func covers(pattern, path string) bool {
 	return path == pattern
 }
 
-// inModule is an import path relative to our module, or as it is.
+// inModule returns an import path relative to this module, and whether it is
+// in this module.
 func inModule(path string) (string, bool) {
 	return strings.CutPrefix(path, module+"/")
 }

@@ -6,8 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCheck shows that each kind of offence is found, on a module that is
-// made up.
+// TestCheck checks that each kind of offence is found, on an invented module.
 func TestCheck(t *testing.T) {
 	law := []rule{
 		{layer: 0, pkg: "low", why: "low"},
@@ -26,7 +25,10 @@ func TestCheck(t *testing.T) {
 		{"upward", "imports never run upward", "low", []string{module + "/left"}, []string{"low imports left, which it may not (low)"}},
 		{"listed peer", "the table lists it", "right", []string{module + "/left"}, nil},
 		{"peer", "peers are closed unless listed", "left", []string{module + "/right"}, []string{"left imports right, which it may not (left)"}},
-		{"exactly", "a strict package gets no layer for free", "strict", []string{module + "/low"}, []string{"strict imports low, which it may not (strict)"}},
+		{
+			"exactly", "a strict package gets no layer for free", "strict", []string{module + "/low"},
+			[]string{"strict imports low, which it may not (strict)"},
+		},
 		{"fence", "os/exec is left's alone", "right", []string{"os/exec"}, []string{"right imports os/exec, which only [left] may: few"}},
 		{"no rule", "a new package must be placed", "new", nil, []string{"new has no rule: say in rules_test.go what it may import, and why"}},
 	}

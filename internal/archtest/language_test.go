@@ -13,23 +13,33 @@ import (
 )
 
 var (
-	showFlag   = flag.String("show", "", "list what breaks the rules of language in `packages or files`, by commas; DIR/... for a tree, all for everything")
-	groupFlag  = flag.String("group", "", "with -show: only this `group` of rules: words, terms, length, titles, comments or tests")
+	showFlag = flag.String("show", "",
+		"list the findings in `packages or files`, separated by commas; DIR/... for a tree of packages, all for everything")
+	groupFlag  = flag.String("group", "", "with -show: only this `group` of rules, as the baselines name it")
 	sampleFlag = flag.Int("sample", 0, "print a random sample of this `number` of texts that users see")
 	seedFlag   = flag.Uint64("seed", 1, "with -sample: the `seed`")
 )
 
-// TestLanguageShow lists the findings that -show asks for.
+func TestLanguage(t *testing.T) {
+	checkBaseline(t, "language.txt", languageFindings(theTree(t)))
+}
+
+// TestLanguageShow lists the findings that -show selects.
 func TestLanguageShow(t *testing.T) {
 	if *showFlag == "" {
 		return
 	}
-	findings := languageFindings(theTree(t))
-	count := 0
+	tree := theTree(t)
+	findings := languageFindings(tree)
+	for where, more := range sizeFindings(tree) {
+		findings[where] = append(findings[where], more...)
+	}
+	count, places := 0, 0
 	for _, where := range slices.Sorted(maps.Keys(findings)) {
-		if !asked(where, *showFlag) {
+		if !selected(where, *showFlag) {
 			continue
 		}
+		places++
 		for _, f := range findings[where] {
 			if *groupFlag == "" || *groupFlag == f.group {
 				count++
@@ -38,18 +48,21 @@ func TestLanguageShow(t *testing.T) {
 		}
 	}
 	fmt.Fprintf(os.Stdout, "%d findings\n", count)
+	if places == 0 {
+		t.Errorf("the tree has no package or file %s", *showFlag)
+	}
 }
 
-// asked reports whether -show names a package or file.
-func asked(where, show string) bool {
+// selected reports whether the value of -show names a package or file.
+func selected(where, show string) bool {
 	return slices.ContainsFunc(strings.Split(show, ","), func(pattern string) bool {
 		pattern = strings.TrimPrefix(path.Clean(pattern), "./")
 		return pattern == "all" || covers(pattern, where)
 	})
 }
 
-// TestLanguageSample prints the sample that -sample asks for: strings and
-// titles in the code, each with its place.
+// TestLanguageSample prints the random sample that -sample asks for: texts of
+// four or more words in the code, each with its place.
 func TestLanguageSample(t *testing.T) {
 	if *sampleFlag <= 0 {
 		return
@@ -58,15 +71,16 @@ func TestLanguageSample(t *testing.T) {
 	var visible []text
 	for _, where := range slices.Sorted(maps.Keys(all)) {
 		for _, t := range all[where] {
-			if strings.HasSuffix(t.file, ".go") && t.kind != kindComment && t.kind != kindTest {
+			if t.inProgram() && len(strings.Fields(t.body)) >= 4 {
 				visible = append(visible, t)
 			}
 		}
 	}
 	random := rand.New(rand.NewPCG(*seedFlag, 0)) //nolint:gosec // a sample for reviews, not a secret
 	random.Shuffle(len(visible), func(i, j int) { visible[i], visible[j] = visible[j], visible[i] })
-	for _, t := range visible[:min(*sampleFlag, len(visible))] {
+	sample := visible[:min(*sampleFlag, len(visible))]
+	for _, t := range sample {
 		fmt.Fprintf(os.Stdout, "%s:%d: %s: %q\n", t.file, t.line, t.kind, t.body)
 	}
-	fmt.Fprintf(os.Stdout, "%d of %d texts\n", min(*sampleFlag, len(visible)), len(visible))
+	fmt.Fprintf(os.Stdout, "%d of %d texts\n", len(sample), len(visible))
 }

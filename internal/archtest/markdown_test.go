@@ -25,7 +25,8 @@ func markdownTexts(page mdFile) []text {
 	begin, fenced := 0, false
 	flush := func() {
 		if len(paragraph) > 0 {
-			out = append(out, text{kind: kindMarkdown, file: page.name, line: begin, body: plainMarkdown(strings.Join(paragraph, "\n")), wraps: true})
+			body := plainMarkdown(strings.Join(paragraph, "\n"))
+			out = append(out, text{kind: kindMarkdown, file: page.name, line: begin, body: body, wraps: true})
 		}
 		paragraph = nil
 	}

@@ -41,6 +41,11 @@ func (t text) at(offset int) int {
 	return t.line + strings.Count(t.body[:offset], "\n")
 }
 
+// inProgram reports whether the text is a string of the program.
+func (t text) inProgram() bool {
+	return t.kind == kindMessage || t.kind == kindTitle || t.kind == kindShort || t.kind == kindExample
+}
+
 // parameters maps "package.function" to the names of its parameters, one
 // list for each function or method of that name.
 type parameters map[string][][]string
@@ -83,7 +88,8 @@ func stringsOf(f *goFile, params parameters) []text {
 			return true
 		}
 		kind, visible := placeOf(f, params, stack)
-		if t := (text{kind: kind, file: f.name, line: f.line(e.Pos()), body: flatten(e), wraps: isRaw(e)}); visible && t.isProse() {
+		t := text{kind: kind, file: f.name, line: f.line(e.Pos()), body: flatten(e), wraps: isRaw(e)}
+		if visible && t.isProse() {
 			out = append(out, t)
 		}
 		return true
@@ -139,7 +145,7 @@ func flatten(e ast.Expr) string {
 }
 
 var (
-	codeStart = regexp.MustCompile(`^\s*(?:[{<#\[$/-]|apiVersion:|[A-Z][A-Za-z]+=)`)
+	codeStart = regexp.MustCompile(`^\s*(?:[{<#\[$/-]|sh -c|apiVersion:|[A-Z][A-Za-z]+=)`)
 	word      = regexp.MustCompile(`[A-Za-z][A-Za-z'’-]*`)
 )
 
@@ -160,7 +166,8 @@ func (t text) isProse() bool {
 // readers are functions whose arguments are text of others.
 var readers = map[string]bool{"regexp": true, "has": true, "time.Parse": true, "time.Format": true, "fmt.Sscanf": true, "exec": true}
 
-var comparing = regexp.MustCompile(`^(?:strings|bytes)\.(?:Contains|HasPrefix|HasSuffix|Cut|Index|Split|Trim|EqualFold|Replace|NewReplacer|Count|Fields|Last)`)
+var comparing = regexp.MustCompile(
+	`^(?:strings|bytes)\.(?:Contains|HasPrefix|HasSuffix|Cut|Index|Split|Trim|EqualFold|Replace|NewReplacer|Count|Fields|Last)`)
 
 // placeOf returns what the last node of stack is used for, and false if no
 // user sees it.

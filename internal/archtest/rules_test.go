@@ -1,9 +1,9 @@
 package archtest
 
-// A rule is what a package may import of ours. It may import every package
-// of a lower layer, its own children, and what may lists; with exactly, what
-// may lists and nothing else. Packages that are exact themselves are imported
-// only where they are listed.
+// A rule lists the packages of this module that one package may import: every
+// package of a lower layer, its own children, and the packages in may. If
+// exactly is true, it may import only the packages in may. A package whose own
+// rule is exact is imported only by packages that list it.
 type rule struct {
 	layer   int
 	pkg     string
@@ -125,7 +125,7 @@ var rules = []rule{
 	{layer: 6, pkg: "test/e2e/client", exactly: true, why: "asks the API as others do, from client-go alone"},
 }
 
-// moduleBase is what the modules' common ground stands on.
+// moduleBase lists the packages that the modules' common package may import.
 var moduleBase = []string{
 	"api/v1alpha1", "internal/bundle", "internal/diag", "internal/engine", "internal/facts", "internal/kube",
 	"internal/node/op", "internal/plan", "internal/release", "internal/secret", "internal/spec",
@@ -133,8 +133,8 @@ var moduleBase = []string{
 
 const noOtherModule = "a module imports no other module: what they share goes through typed keys"
 
-// A fence says who alone may import something, of ours or of others. Tests
-// are outside it.
+// A fence lists the only packages that may import some package, of this module
+// or another. Tests may import it too.
 type fence struct {
 	imported string
 	only     []string
@@ -170,8 +170,8 @@ var fences = []fence{
 	{"log", nil, "logs go through slog"},
 }
 
-// A closure bounds everything that a program or package links, or imports
-// directly, beyond the standard library.
+// A closure limits the packages outside the standard library that a program or
+// package links, or imports directly.
 type closure struct {
 	of     string
 	direct bool
@@ -182,7 +182,7 @@ type closure struct {
 var closures = []closure{
 	{of: "cmd/slipway-node", may: []string{
 		"golang.org/x/sync/errgroup", "golang.org/x/sys/...", "internal/bounded", "internal/exact", "internal/fsync", "internal/iec", "internal/kubeletcsr", "internal/node/...", "internal/pki", "internal/regular", "internal/remote",
-		"internal/backup", "internal/backup/copies", // sets that hosts copy by themselves
+		"internal/backup", "internal/backup/copies", // sets that hosts copy automatically
 		"filippo.io/age/...", "filippo.io/hpke/...", "github.com/pkg/sftp/...", "github.com/kr/fs/...", "golang.org/x/crypto/...",
 		// The client of S3, and what it links.
 		"github.com/minio/...", "github.com/cespare/xxhash/v2", "github.com/dustin/go-humanize", "github.com/google/uuid", "github.com/klauspost/...", "github.com/philhofer/fwd", "github.com/rs/xid",

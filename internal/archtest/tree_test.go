@@ -104,7 +104,7 @@ func (f *goFile) parse(root fs.FS) error {
 
 // onlyForTests reports whether the packages in dir link into no program.
 func onlyForTests(dir string) bool {
-	return strings.HasSuffix(dir, "test") || dir == "test" || strings.HasPrefix(dir, "test/") || strings.HasSuffix(dir, "/pkitest") ||
+	return strings.HasSuffix(dir, "test") || strings.HasPrefix(dir, "test/") ||
 		slices.Contains([]string{"internal/golden", "internal/asroot", "internal/store/conformance"}, dir)
 }
 

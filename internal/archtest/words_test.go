@@ -5,136 +5,258 @@ import (
 	"strings"
 )
 
-// A wordRule forbids a phrase. In pattern and unless a space stands for any
-// white space, also a line break.
+// A wordRule forbids a phrase. In its patterns a space matches any white
+// space, also a line break, and letters match in either case.
 type wordRule struct {
 	name    string
 	pattern string
 	unless  string // a hit that this matches too is allowed
 	instead string
 	hit     string // an example that the rule finds
-	allowed string // an example close to it that the rule allows
+	allowed string // a similar example that the rule allows
 
 	find, except *regexp.Regexp
 }
 
 // Parts of patterns.
 const (
-	toBe  = `(?:is|are|was|were|be|been|being)`
-	start = `(?:^|[.!?:;] )` // the start of a sentence or a part of one
+	toBe     = `(?:is|are|was|were|be|been|being)`
+	goes     = `\b(?:go|goes|going|gone|went)`
+	takes    = `\b(?:take|takes|taking|taken|took)`
+	start    = `(?:^|[.!?:;] )` // the start of a sentence or of a part of one
+	fewWords = `(?:[\w%']+ ){0,2}`
 )
 
 // avoid lists the phrases that users, and readers of comments, must not meet.
 var avoid = compiled([]wordRule{
 	{
-		name: "is-no", pattern: `(?:\b(?:there|here) )?(?:` + toBe + `|\bisn't) (?:no|none)\b(?: \w+)?`,
-		unless: `^(?:there|here) |no (?:longer|more|less|fewer|later|earlier|better|way)\b`, instead: `"is not a X", "invalid X"`,
-		hit: "x is no kernel parameter", allowed: "the host is no longer reachable",
+		name:    "is-no",
+		pattern: `(?:\b(?:there|here) )?` + toBe + ` (?:no|none)\b(?: \w+)?`,
+		unless:  `^(?:there|here) |no (?:longer|more|less|fewer|later|earlier|better|way)\b`,
+		instead: `"is not a X", "invalid X"`,
+		hit:     "x is no kernel parameter", allowed: "the host is no longer reachable",
 	},
 	{
-		name: "that-of", pattern: `\b(?:that|those) of\b|\bthose (?:that|who|which|whose|in|on|for|with|without|from|before|after|there|here|at|by|to)\b|` +
-			`\bone(?:s)? of before\b`,
-		instead: "repeat the noun", hit: "the key is newer than that of the host", allowed: "the key of that host",
+		name: "that-of",
+		pattern: either(`\b(?:that|those) of\b`, `\bones? of before\b`,
+			`\bthose (?:that|who|which|whose|in|on|for|with|without|from|before|after|there|here|at|by|to)\b`),
+		instead: "repeat the noun",
+		hit:     "the key is newer than that of the host", allowed: "the key of that host",
 	},
 	{
 		name: "free-relative",
-		pattern: `\bwhat (?:others?|another|somebody|nobody|anybody|one|comes?|came|goes|went|stands|stood|lies|lay|runs|ran|cannot|can|may|hosts?|has|had|have|` +
-			`(?:is|was|are|were) (?:there|here|not|no|in|on|at|of|before|after|left|kept|new|old|seen|said|told|held)|it (?:has|had|holds|held|keeps|kept|knew|knows|was|is)|` +
-			`they (?:have|had|are|were|know)|of)\b`,
-		instead: "name the thing", hit: "remove what others wrote", allowed: "shows what will change",
+		pattern: `\bwhat ` + either(
+			`others?|another|somebody|nobody|anybody|one|comes?|came|goes|went|stands|stood|lies|lay|runs|ran|cannot|can|may|hosts?|has|had|have|of`,
+			`(?:is|was|are|were) (?:there|here|not|no|in|on|at|of|before|after|left|kept|new|old|seen|said|told|held)`,
+			`it (?:has|had|holds|held|keeps|kept|knew|knows|was|is)`, `they (?:have|had|are|were|know)`) + `\b`,
+		instead: "name the thing",
+		hit:     "remove what others wrote", allowed: "shows what will change",
 	},
 	{
-		name: "free-relative-start", pattern: start + `(?-i:What|Who|That which|Those)(?: [^.?!]*)?[?]?`, unless: `\?$`,
-		instead: "begin with the noun", hit: "What the bundle holds is verified.", allowed: "What is wrong?",
+		name:    "free-relative-start",
+		pattern: start + `(?-i:What|Who|That which|Those)(?: [^.?!]*)?[?]?`,
+		unless:  `\?$`,
+		instead: "begin with the noun",
+		hit:     "What the bundle holds is verified.", allowed: "What is wrong?",
 	},
 	{
-		name: "who", pattern: `(?:^|[,;:(] ?|\b(?:and|or|by|of|to|for|than|if|but|only|not|from|that|with|as|asks|says|knows|when|before|after|until|what) )who ` +
-			`(?:is|has|had|was|may|can|could|does|did|runs?|reads?|holds?|asks?|uses?|used|calls|called|wrote|writes|gets|gives|comes|came|looks?|wants?|waits?|logs?|it|the|a)\b` +
-			`|\bwhoever\b`,
-		unless: `\?`, instead: "name the person or program: \"the user\", \"clients\", \"anyone who\"",
-		hit: "readable for all, and who asks the API trusts it", allowed: "users who ask",
+		name: "who",
+		pattern: either(
+			`(?:^|[,;:(] ?|\b(?:and|or|by|of|to|for|than|if|but|only|not|from|that|with|as|asks|says|knows|when|before|after|until) )who `+
+				either(`is|has|had|was|may|can|could|does|did|runs?|reads?|holds?|asks?|uses?|used|calls|called|wrote|writes`,
+					`gets|gives|comes|came|looks?|wants?|waits?|logs?|it|the|a`)+`\b`, `\bwhoever\b`),
+		instead: `name the person or program: "the user", "clients", "anyone who"`,
+		hit:     "readable for all, and who asks the API trusts it", allowed: "users who ask",
 	},
 	{
-		name: "says-that", pattern: `\b(?:says?|said|saying) (?:that|whether|what|which|how|if|who|where|when|of|so)\b`,
-		instead: `"reports whether", "prints", "describes"`, hit: "ready says that the node is ready", allowed: "the user said yes",
+		name:    "says-that",
+		pattern: `\b(?:says?|said|saying) (?:that|whether|what|which|how|if|who|where|when|of|so)\b`,
+		instead: `"reports whether", "prints", "describes"`,
+		hit:     "ready says that the node is ready", allowed: "the user said yes",
 	},
-	{name: "stays", pattern: `\bstays\b|\bstay (?:there|what|as)\b`, instead: `"is kept", "remains"`, hit: "the file stays there", allowed: "stay within the limit"},
 	{
-		name: "nobody", pattern: `\b(?:nobody|somebody|some one)(?:'s)?\b`, instead: "the passive voice, or name the actor",
-		hit: "nobody reads it", allowed: "no process reads it",
+		name: "stays", pattern: `\bstays\b|\bstay (?:there|what|as)\b`,
+		instead: `"is kept", "remains"`,
+		hit:     "the file stays there", allowed: "stay within the limit",
 	},
-	{name: "go-on", pattern: `\b(?:go|goes|going|gone|went) on\b`, instead: `"continue", "resume"`, hit: "the upgrade goes on with w1", allowed: "go to the next step"},
 	{
-		name: "take-back", pattern: `\b(?:takes?|taking|taken|took|puts?|putting|give|gives|gave|given|go|goes|going|went|gone|bring|brings|brought) (?:[\w%']+ ){0,2}back\b`,
-		instead: `"roll back", "restore", "reset"`, hit: "rollback takes it back", allowed: "rolls the upgrade back",
+		name: "nobody", pattern: `\b(?:nobody|somebody)\b`,
+		instead: "the passive voice, or name the actor",
+		hit:     "nobody reads it", allowed: "no process reads it",
 	},
-	{name: "any-more", pattern: `\bany ?more\b`, unless: `any more than`, instead: `"no longer"`, hit: "it is not used any more", allowed: "it is no longer used"},
 	{
-		name: "told", pattern: toBe + ` (?:\w+ )?told\b|\btold (?:of|what|that|how|which|so)\b|\b(?:tells?|telling) of\b`,
-		instead: `"is reported", "is printed"`, hit: "the user is told", allowed: "tell the kubelet to restart",
+		name: "go-on", pattern: goes + ` on\b`,
+		instead: `"continue", "resume"`,
+		hit:     "the upgrade goes on with w1", allowed: "go to the next step",
+	},
+	{
+		name:    "take-back",
+		pattern: either(takes, goes, `\b(?:put|puts|putting|give|gives|gave|given|bring|brings|brought)`) + ` ` + fewWords + `back\b`,
+		instead: `"roll back", "restore", "reset"`,
+		hit:     "rollback takes it back", allowed: "rolls the upgrade back",
+	},
+	{
+		name: "any-more", pattern: `\bany ?more\b(?: than)?`, unless: `than$`,
+		instead: `"no longer"`,
+		hit:     "it is not used any more", allowed: "it is no longer used",
+	},
+	{
+		name:    "told",
+		pattern: either(toBe+` (?:not |\w+ly )?told\b`, `\btold (?:of|what|that|how|which|so)\b`, `\b(?:tells?|telling) of\b`),
+		instead: `"is reported", "is printed"`,
+		hit:     "the user is told", allowed: "tell the kubelet to restart",
 	},
 	{
 		name: "of-its-own", pattern: `\bof (?:its|their|his|her|your|our|my|one's) own\b|\bof (?:theirs|hers|ours|yours|mine)\b`,
-		instead: `"separate", "dedicated", or nothing`, hit: "a disk of its own", allowed: "its own disk",
+		instead: `"separate", "dedicated", or nothing`,
+		hit:     "a disk of its own", allowed: "its own disk",
 	},
 	{
-		name: "by-itself", pattern: `\bby (?:itself|themselves|himself|oneself)\b|\bon its own\b`, instead: `"automatically"; "separately"`,
-		hit: "it starts by itself", allowed: "it starts automatically",
-	},
-	{name: "anew", pattern: `\banew\b|\bafresh\b`, instead: `"again", "recreate", "restart"`, hit: "write it anew", allowed: "a new file"},
-	{name: "beside", pattern: `\bbeside\b`, instead: `"next to", "besides", "in addition to"`, hit: "the file beside it", allowed: "besides the file"},
-	{name: "go-by", pattern: `\b(?:go|goes|going|gone|went) by\b`, instead: `"use", "follow"`, hit: "hosts go by the file", allowed: "hosts use the file"},
-	{
-		name: "on-record", pattern: `\bon record\b|\b(?:off|on|in|from|of) the records?\b`, instead: `"saved", "removed from Slipway's state"`,
-		hit: "the cluster is off the records", allowed: "record the cluster",
+		name: "by-itself", pattern: `\bby (?:itself|themselves|himself|oneself)\b`,
+		instead: `"automatically"; "separately"`,
+		hit:     "it starts by itself", allowed: "it starts automatically",
 	},
 	{
-		name: "have-be", pattern: `\b(?:have|has|having|had) (?:[^\s.,;:]+ ){1,5}be [a-z]+`,
-		unless:  `\b(?:to|can|cannot|could|must|may|might|will|would|should|shall|not|and|or|that|never|which|it|they|what) be\b|^\w+ to `,
-		instead: `"make X Y", "set", "cause"`, hit: "have the pods be healthy", allowed: "hosts have to be reachable",
+		name: "anew", pattern: `\b(?:anew|afresh)\b`,
+		instead: `"again", "recreate", "restart"`,
+		hit:     "write it anew", allowed: "a new file",
 	},
 	{
-		name:    "have-do",
-		pattern: `\b(?:have|has|having) (?:the|a|an|its|their|each|every|all|them|it) (?:[\w'-]+ ){0,2}(?:ask|run|make|start|stop|go|use|take|read|write|serve|wait|know|trust|renew|give|look|begin)\b`,
-		unless:  `\b(?:to|not) \w+$`, instead: `"make X do Y", "let", "cause"`, hit: "have the kubelet ask for credentials", allowed: "the hosts have a runtime",
-	},
-	{name: "come-to", pattern: `\b(?:come|comes|came|coming) to\b`, instead: `"is running", "is complete", "reaches"`, hit: "it has come to its end", allowed: "it has ended"},
-	{name: "mend", pattern: `\b(?:mend|mends|mended|mending)\b`, instead: `"fix", "repair"`, hit: "mend the member", allowed: "repair the member, as recommended"},
-	{
-		name: "is-well", pattern: `\b(?:is|are|was|were|be|all|not) well\b(?:[ -]\w+)?`, unless: `well[ -](?:formed|known|under|below|above|within|tested|over)`,
-		instead: `"is healthy"`, hit: "the member is well", allowed: "the name is well known",
+		name: "beside", pattern: `\bbeside\b`,
+		instead: `"next to", "besides", "in addition to"`,
+		hit:     "the file beside it", allowed: "besides the file",
 	},
 	{
-		name: "inverted", pattern: `(?:^|[.!?] )(?-i:(?:Told|Said|Asked|Shown|Kept|Left|Made|Written|Read|Taken|Given|Known|Meant|Counted|Refused|Removed|Restored|Checked) (?:of )?` +
-			toBe + `|(?:Was|Were|Had|Should) (?:the|a|an|it|its|one|they|this|that|no|all) [^.?!]*,)`,
-		instead: "subject, verb, object", hit: "Told of is what ends soon", allowed: "Removed files are restored",
+		name: "go-by", pattern: goes + ` by\b`,
+		instead: `"use", "follow"`,
+		hit:     "hosts go by the file", allowed: "hosts use the file",
 	},
-	{name: "let-go", pattern: `\b(?:let|lets|letting) (?:[\w']+ ){0,3}go\b`, instead: `"clean up", "remove", "release"`, hit: "let earlier bundles go", allowed: "let the user choose"},
+	{
+		name: "on-record", pattern: `\bon record\b|\b(?:off|on|in|from|of) the records?\b`,
+		instead: `"saved", "removed from Slipway's state"`,
+		hit:     "the cluster is off the records", allowed: "record the cluster",
+	},
+	{
+		name:    "have-be",
+		pattern: `\b(?:have|has|having|had) (?:[^\s.,;:]+ ){1,5}be [a-z]+`,
+		unless: either(`\b(?:to|can|cannot|could|must|may|might|will|would|should|shall|not|and|or|that|never|which|it|they|what) be\b`,
+			`^\w+ to `),
+		instead: `"make X Y", "set", "cause"`,
+		hit:     "have the pods be healthy", allowed: "hosts have to be reachable",
+	},
+	{
+		name: "have-do",
+		pattern: `\b(?:have|has|having) (?:the|a|an|its|their|each|every|all|them|it) (?:[\w'-]+ ){0,2}` +
+			either(`ask|run|make|start|stop|go|use|take|read|write|serve|wait|know|trust|renew|give|look|begin`) + `\b`,
+		unless:  `\b(?:to|not) \w+$`,
+		instead: `"make X do Y", "let", "cause"`,
+		hit:     "have the kubelet ask for credentials", allowed: "the hosts have a runtime",
+	},
+	{
+		name: "come-to", pattern: `\b(?:come|comes|came|coming) to\b`,
+		instead: `"is running", "is complete", "reaches"`,
+		hit:     "it has come to its end", allowed: "it has ended",
+	},
+	{
+		name: "mend", pattern: `\b(?:mend|mends|mended|mending)\b`,
+		instead: `"fix", "repair"`,
+		hit:     "mend the member", allowed: "repair the member, as recommended",
+	},
+	{
+		name:    "is-well",
+		pattern: `\b(?:is|are|was|were|be|all|not) well\b(?:[ -]\w+)?`,
+		unless:  `well[ -](?:formed|known|under|below|above|within|tested|over)`,
+		instead: `"is healthy"`,
+		hit:     "the member is well", allowed: "the name is well known",
+	},
+	{
+		name: "inverted",
+		pattern: either(`(?:^|[.!?] )(?-i:Told) of `+toBe,
+			`[.!?] (?-i:Told|Said|Asked|Shown|Kept|Left|Made|Written|Read|Taken|Given|Known|Meant|Counted|Refused|Removed|Restored) `+toBe,
+			`(?:^|[.!?] )(?-i:Was|Were|Had|Should) (?:the|a|an|it|its|one|they|this|that|no|all) [^.?!]*,`),
+		instead: "subject, verb, object",
+		hit:     "Told of is what ends soon", allowed: "Removed files are restored",
+	},
+	{
+		name: "let-go", pattern: `\b(?:let|lets|letting) (?:[\w']+ ){0,3}go\b`,
+		instead: `"clean up", "remove", "release"`,
+		hit:     "let earlier bundles go", allowed: "let the user choose",
+	},
 })
 
 // terms lists words that have a standard word.
 var terms = compiled([]wordRule{
-	{name: "authority", pattern: `(?:\b\w+ )?\bauthorit(?:y|ies)\b`, unless: `(?i)certificat(?:e|ion) authorit`, instead: `"CA"`, hit: "the cluster's authority", allowed: "a certificate authority"},
-	{name: "exchange", pattern: `\bexchang(?:e|es|ed|ing)\b`, instead: `"rotate", "replace"`, hit: "keys are exchanged", allowed: "keys are rotated"},
-	{name: "member-of-etcd", pattern: `\bmembers? of etcd\b`, instead: `"etcd member"`, hit: "a member of etcd", allowed: "an etcd member"},
-	{name: "key-of", pattern: `\bkeys? of service accounts?\b`, instead: `"service account key"`, hit: "the key of service accounts", allowed: "the service account key"},
-	{name: "manifest-of", pattern: `\bmanifest of (?:a|the|its|this) bundle\b`, instead: `"bundle manifest"`, hit: "the manifest of a bundle", allowed: "the bundle manifest"},
-	{name: "way-back", pattern: `\bways? back\b`, instead: `"rollback"`, hit: "there is a way back", allowed: "the rollback"},
-	{name: "way-to", pattern: `\bways? to the (?:API|cluster)\b`, instead: `"control plane endpoint", "API address"`, hit: "the way to the API", allowed: "the API address"},
-	{name: "take-off", pattern: `\b(?:take|takes|taking|taken|took) (?:[\w%']+ ){0,2}off\b`, instead: `"remove"`, hit: "take the host off", allowed: "remove the host"},
-	{name: "take-away", pattern: `\b(?:take|takes|taking|taken|took) (?:[\w%']+ ){0,2}away\b`, instead: `"remove"`, hit: "taken away", allowed: "removed"},
-	{name: "cut-off", pattern: `\bcut (?:off|in half)\b`, instead: `"interrupted"`, hit: "a step that was cut off", allowed: "an interrupted step"},
-	{name: "of-then", pattern: `\bof (?:then|before)\b`, instead: `"previous X"`, hit: "the keys of then", allowed: "the previous keys"},
-	{name: "hears", pattern: `\b(?:hear|hears|heard)\b`, instead: `"receives"`, hit: "hosts hear of it", allowed: "hosts receive it"},
+	{
+		name: "authority", pattern: `(?:\b\w+ )?\bauthorit(?:y|ies)\b`, unless: `certificat(?:e|ion) authorit`,
+		instead: `"CA"`,
+		hit:     "the cluster's authority", allowed: "a certificate authority",
+	},
+	{
+		name: "exchange", pattern: `\bexchang(?:e|es|ed|ing)\b`,
+		instead: `"rotate", "replace"`,
+		hit:     "keys are exchanged", allowed: "keys are rotated",
+	},
+	{
+		name: "member-of-etcd", pattern: `\bmembers? of etcd\b`,
+		instead: `"etcd member"`,
+		hit:     "a member of etcd", allowed: "an etcd member",
+	},
+	{
+		name: "key-of", pattern: `\bkeys? of service accounts?\b`,
+		instead: `"service account key"`,
+		hit:     "the key of service accounts", allowed: "the service account key",
+	},
+	{
+		name: "manifest-of", pattern: `\bmanifest of (?:a|the|its|this) bundle\b`,
+		instead: `"bundle manifest"`,
+		hit:     "the manifest of a bundle", allowed: "the bundle manifest",
+	},
+	{
+		name: "way-back", pattern: `\bways? back\b`,
+		instead: `"rollback"`,
+		hit:     "there is a way back", allowed: "the rollback",
+	},
+	{
+		name: "way-to", pattern: `\bways? to the (?:API|cluster)\b`,
+		instead: `"control plane endpoint", "API address"`,
+		hit:     "the way to the API", allowed: "the API address",
+	},
+	{
+		name: "take-off", pattern: takes + ` ` + fewWords + `(?:off|away)\b`,
+		instead: `"remove"`,
+		hit:     "take the host off", allowed: "take a snapshot",
+	},
+	{
+		name: "cut-off", pattern: `\bcut (?:off|in half)\b`,
+		instead: `"interrupted"`,
+		hit:     "a step that was cut off", allowed: "an interrupted step",
+	},
+	{
+		name: "of-then", pattern: `\bof (?:then|before)\b`,
+		instead: `"previous X"`,
+		hit:     "the keys of then", allowed: "the previous keys",
+	},
+	{
+		name: "hears", pattern: `\b(?:hear|hears|heard)\b`,
+		instead: `"receives"`,
+		hit:     "hosts hear of it", allowed: "hosts receive it",
+	},
 })
 
-// commentWords lists what only comments must not say.
+// commentWords lists phrases that only comments must not have.
 var commentWords = compiled([]wordRule{
 	{
-		name: "answers", pattern: `^[\w.]+ answers\b|\banswers (?:the|a|an|whether|what|which|how|every|all|those|everything|nil|true|false|it|whom|who|with)\b`,
-		instead: `"returns", "reports whether", "responds to"`, hit: "allowed answers the rules", allowed: "wait until the API answers",
+		name: "answers",
+		pattern: either(`^[\w.]+ answers\b`,
+			`\banswers (?:the|a|an|whether|what|which|how|every|all|those|everything|nil|true|false|it|whom|who|with)\b`),
+		instead: `"returns", "reports whether", "responds to"`,
+		hit:     "allowed answers the rules", allowed: "wait until the API answers",
 	},
-	{name: "is-what", pattern: toBe + ` (?:what|where|how|who|whether)\b`, instead: "say what it is for", hit: "secrets are what a host logs in with", allowed: "the secrets of a host"},
+	{
+		name: "is-what", pattern: `\b` + toBe + ` (?:what|where|how|who|whether)\b`,
+		instead: "the purpose of the thing",
+		hit:     "secrets are what a host logs in with", allowed: "secrets holds the secrets of a host",
+	},
 })
 
 func compiled(rules []wordRule) []wordRule {
@@ -147,13 +269,15 @@ func compiled(rules []wordRule) []wordRule {
 	return rules
 }
 
-// phrase compiles a pattern in which a space matches any white space, and
-// letters match in either case.
+func either(patterns ...string) string { return "(?:" + strings.Join(patterns, "|") + ")" }
+
+// phrase compiles a pattern of a wordRule.
 func phrase(pattern string) *regexp.Regexp {
 	return regexp.MustCompile("(?i)" + strings.NewReplacer(" ?", `\s*`, " ", `\s+`).Replace(pattern))
 }
 
-// matches returns the places in text that break the rule, as start and end.
+// matches returns the start and end of each place in text that breaks the
+// rule.
 func (r wordRule) matches(text string) [][2]int {
 	var found [][2]int
 	for _, at := range r.find.FindAllStringIndex(text, -1) {

@@ -1,0 +1,98 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"maps"
+	"slices"
+	"testing"
+	"unicode/utf8"
+)
+
+// Groups of rules on size.
+const (
+	groupLongLines = "long-lines"
+	groupPackage   = "package"
+	groupMethods   = "methods"
+)
+
+const (
+	maxLine     = 140  // characters
+	maxPackage  = 6000 // lines, without tests and generated files
+	packageStep = 500  // one finding for each begun step above maxPackage, so that small changes do not touch the baseline
+	maxMethods  = 60   // of a type
+)
+
+func TestSize(t *testing.T) {
+	checkBaseline(t, "size.txt", sizeFindings(theTree(t)))
+}
+
+// sizeFindings returns the lines, packages and types that are too large, by
+// package.
+func sizeFindings(tree *sourceTree) map[string][]finding {
+	out := map[string][]finding{}
+	lines := map[string]int{}
+	methods := map[string]map[string]map[string]bool{} // by directory, type and method
+	for _, f := range tree.files {
+		if f.generated {
+			continue
+		}
+		out[f.dir] = append(out[f.dir], longLines(f)...)
+		if f.test {
+			continue
+		}
+		lines[f.dir] += len(f.lines())
+		if methods[f.dir] == nil {
+			methods[f.dir] = map[string]map[string]bool{}
+		}
+		addMethods(methods[f.dir], f)
+	}
+	for dir, n := range lines {
+		for over := n - maxPackage; over > 0; over -= packageStep {
+			out[dir] = append(out[dir], finding{
+				file: dir, group: groupPackage, rule: "package", text: fmt.Sprintf("the package has %d lines", n),
+				fix: fmt.Sprintf("the limit is %d; one finding for each %d lines above it", maxPackage, packageStep),
+			})
+		}
+	}
+	for dir, types := range methods {
+		for _, name := range slices.Sorted(maps.Keys(types)) {
+			for over := len(types[name]) - maxMethods; over > 0; over-- {
+				out[dir] = append(out[dir], finding{
+					file: dir, group: groupMethods, rule: "methods", text: fmt.Sprintf("type %s has %d methods", name, len(types[name])),
+					fix: fmt.Sprintf("the limit is %d; one finding for each method above it", maxMethods),
+				})
+			}
+		}
+	}
+	return out
+}
+
+func longLines(f *goFile) []finding {
+	var out []finding
+	for i, line := range f.lines() {
+		if n := utf8.RuneCount(line); n > maxLine {
+			out = append(out, finding{
+				file: f.name, line: i + 1, group: groupLongLines, rule: "long-line", text: string(line[:60]),
+				fix: fmt.Sprintf("%d characters; the limit is %d", n, maxLine),
+			})
+		}
+	}
+	return out
+}
+
+// addMethods adds the methods in a file to the sets of methods of its types.
+// A method with one variant for each platform counts once.
+func addMethods(types map[string]map[string]bool, f *goFile) {
+	for _, d := range f.syntax.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || fn.Recv == nil || len(fn.Recv.List) != 1 {
+			continue
+		}
+		name := nameOf(fn.Recv.List[0].Type)
+		if types[name] == nil {
+			types[name] = map[string]bool{}
+		}
+		types[name][fn.Name.Name] = true
+	}
+}
