@@ -76,7 +76,7 @@ func TestLanguageSample(t *testing.T) {
 			}
 		}
 	}
-	random := rand.New(rand.NewPCG(*seedFlag, 0)) //nolint:gosec // a sample for reviews, not a secret
+	random := rand.New(rand.NewPCG(*seedFlag, 0))
 	random.Shuffle(len(visible), func(i, j int) { visible[i], visible[j] = visible[j], visible[i] })
 	sample := visible[:min(*sampleFlag, len(visible))]
 	for _, t := range sample {

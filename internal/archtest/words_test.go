@@ -182,6 +182,21 @@ var avoid = compiled([]wordRule{
 		instead: `"clean up", "remove", "release"`,
 		hit:     "let earlier bundles go", allowed: "let the user choose",
 	},
+	{
+		name: "of-x's", pattern: `\bof [a-z]+'s(?:[.,;:)]|$)`,
+		instead: `"a setting of Docker", "a Docker setting"`,
+		hit:     "this is a setting of docker's", allowed: "the size of etcd's database",
+	},
+	{
+		name: "is-another", pattern: `\b` + toBe + ` (?:another|others)(?:[.,;:)]|$)`,
+		instead: `"differs", "does not match"`,
+		hit:     "its checksum is another", allowed: "the next file is another set",
+	},
+	{
+		name: "has-not", pattern: `\b(?:has|have|had) not(?:[.,;:)]|$)`,
+		instead: `"does not have", or repeat the verb`,
+		hit:     "the other host has not", allowed: "the other host does not have it",
+	},
 })
 
 // terms lists words that have a standard word.
