@@ -137,7 +137,7 @@ func TestDrain(t *testing.T) {
 	if err := f.client().Drain(t.Context(), "w1", false, func(m string) { told = append(told, m) }); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"ns/web is ending"}, told); d != "" {
+	if d := cmp.Diff([]string{"ns/web is terminating"}, told); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
