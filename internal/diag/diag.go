@@ -1,6 +1,5 @@
-// Package diag is a diagnostic for the user: what is wrong, where, and what
-// to do. Every diagnostic has a stable id with an entry in
-// docs/guide/errors.md.
+// Package diag defines diagnostics for the user: the problem, its place, and what to do.
+// Every diagnostic has a stable ID with an entry in docs/guide/errors.md.
 package diag
 
 import (
@@ -10,7 +9,7 @@ import (
 	"strings"
 )
 
-// Severity is how bad it is.
+// Severity is the severity of a diagnostic.
 type Severity string
 
 // The severities.
@@ -23,7 +22,7 @@ const (
 type Diagnostic struct {
 	ID       string   `json:"id"` // "unknown-field"
 	Severity Severity `json:"severity"`
-	// File, Line and Column (from 1) say where; 0 is unknown.
+	// File, Line and Column (from 1) are the place; 0 is unknown.
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
@@ -34,7 +33,7 @@ type Diagnostic struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// String is one line, with the hint on a second.
+// String returns one line, with the hint on a second line.
 func (d Diagnostic) String() string {
 	var b strings.Builder
 	if d.File != "" {
@@ -63,8 +62,8 @@ func (d Diagnostic) String() string {
 	return b.String()
 }
 
-// A List is all problems at once. As an error it is refused input: nothing
-// was touched.
+// A List has all problems at once. As an error it means rejected input: nothing was
+// changed.
 type List []Diagnostic
 
 func (l List) Error() string {
@@ -75,7 +74,7 @@ func (l List) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Errors are those that are not warnings.
+// Errors returns the diagnostics that are not warnings.
 func (l List) Errors() List {
 	var out List
 	for _, d := range l {
@@ -86,7 +85,7 @@ func (l List) Errors() List {
 	return out
 }
 
-// Err is nil without errors, else the list of them.
+// Err returns the list of errors, nil if there are none.
 func (l List) Err() error {
 	if e := l.Errors(); len(e) > 0 {
 		return e
@@ -94,7 +93,7 @@ func (l List) Err() error {
 	return nil
 }
 
-// Warnings are those that are.
+// Warnings returns the warnings.
 func (l List) Warnings() List {
 	var out List
 	for _, d := range l {
@@ -105,8 +104,8 @@ func (l List) Warnings() List {
 	return out
 }
 
-// Sort orders by place in the file; what has no place comes last, in the
-// order it was found.
+// Sort sorts by place in the file; diagnostics without a place come last, in their
+// original order.
 func (l List) Sort() {
 	slices.SortStableFunc(l, func(a, b Diagnostic) int {
 		if (a.Line == 0) != (b.Line == 0) {

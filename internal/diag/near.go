@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Near is the known words that word may be a misspelling of, the nearest
-// first, at most three: those that differ in case or punctuation alone, or in
-// about a third of their letters.
+// Near returns the known words that word may be a misspelling of, the nearest first, at
+// most three: words that differ only in case or punctuation, or in about a third of their
+// letters.
 func Near(word string, known []string) []string {
 	type candidate struct {
 		word     string
@@ -35,7 +35,7 @@ func Near(word string, known []string) []string {
 	return out
 }
 
-// DidYouMean is a hint that names the words near to word, or "" if none is.
+// DidYouMean returns a hint with the words near to word, or "" if there are none.
 func DidYouMean(word string, known []string) string {
 	near := Near(word, known)
 	if len(near) == 0 {

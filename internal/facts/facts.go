@@ -1,5 +1,5 @@
-// Package facts is a typed observation of hosts: what to ask of them, what
-// they answer, and a digest over the part of it that plans depend on.
+// Package facts observes hosts: the questions, the answers, and a digest of the part that
+// plans depend on.
 package facts
 
 import (
@@ -18,29 +18,29 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// A Host is what was seen of one host of the file.
+// A Host is an observed host of the file.
 type Host struct {
 	Spec v1alpha1.Host
-	// Facts are what it says of itself; nil if it could not be asked, and
-	// then Err says why (a *remote.Error, if it could not be reached).
+	// Facts is the host's answer; nil if it could not be asked. Err is then the reason (a
+	// *remote.Error if the host could not be reached).
 	Facts *op.HostFacts
 	Err   error
-	// Skew is the host's clock minus the manager's at the middle of the
-	// round trip; it is right to within Uncertainty.
+	// Skew is the host's clock minus the manager's clock at the middle of the round trip,
+	// with an error of at most Uncertainty.
 	Skew        time.Duration
 	Uncertainty time.Duration
 }
 
-// Ours says that Slipway has set the host up for this cluster.
+// Ours reports whether Slipway has set up the host for this cluster.
 func (h Host) Ours(cluster string) bool {
 	return h.Facts != nil && h.Facts.Ledger && h.Facts.Cluster == cluster
 }
 
-// askTime bounds the question: a file system that hangs must not hang us.
+// askTime limits the request: a hanging file system must not block the manager.
 const askTime = time.Minute
 
-// Ask asks a host what it is. It changes nothing there; what goes wrong is in
-// the answer's Err.
+// Ask reads the facts of a host. It changes nothing on the host; an error is returned in
+// Err.
 func Ask(ctx context.Context, spec v1alpha1.Host, conn remote.Host, want op.Facts) Host {
 	h := Host{Spec: spec}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
@@ -66,18 +66,18 @@ func Ask(ctx context.Context, spec v1alpha1.Host, conn remote.Host, want op.Fact
 		return h
 	}
 	h.Facts = f
-	// The host says whole seconds: its clock is half a second further, give
-	// or take as much.
+	// The host reports whole seconds: on average its clock is half a second further, with
+	// an error of half a second.
 	const half = time.Second / 2
 	h.Skew = time.Unix(f.TimeUnix, 0).Add(half).Sub(start.Add(trip / 2))
 	h.Uncertainty = half + trip/2
 	return h
 }
 
-// Digest is over what plans are made of, so that a plan can be refused when
-// the hosts are no longer those it was made for. Gauges (free space, time,
-// listeners) and what an operation itself changes (host name, swap, ledger)
-// are not in it. It does not depend on the order of hosts.
+// Digest covers the facts that plans depend on, so that a plan can be rejected if the
+// hosts have changed. It does not include measured values (free space, time, listeners)
+// and values that an operation itself changes (host name, swap, ledger). It does not
+// depend on the order of hosts.
 func Digest(hosts []Host) string {
 	type stable struct {
 		Name        string   `json:"name"`
@@ -116,8 +116,8 @@ func sorted(in []string) []string {
 	return slices.Compact(out)
 }
 
-// Addresses are those of a host that others can use: no loopback, no
-// link-local ones, and none of the links that container networks make.
+// Addresses returns the addresses of a host that other hosts can use: no loopback and
+// link-local addresses, and no addresses on links of container networks.
 func Addresses(f *op.HostFacts) []netip.Prefix {
 	var out []netip.Prefix
 	for _, a := range f.Addresses {
@@ -132,8 +132,8 @@ func Addresses(f *op.HostFacts) []netip.Prefix {
 	return out
 }
 
-// DefaultAddress is the first of Addresses, IPv4 before IPv6, for a host whose
-// file does not say where others reach it; "" if there is none.
+// DefaultAddress returns the first of Addresses, IPv4 before IPv6, for a host whose
+// address for other nodes is not in the file; "" if there is none.
 func DefaultAddress(f *op.HostFacts) string {
 	all := Addresses(f)
 	if i := slices.IndexFunc(all, func(p netip.Prefix) bool { return p.Addr().Is4() }); i >= 0 {
@@ -145,9 +145,9 @@ func DefaultAddress(f *op.HostFacts) string {
 	return ""
 }
 
-// OtherAddress is a host's address of the other IP version than the given one,
-// for dual stack: on the same link if there is one, the lowest of several, so
-// that their order does not matter; "" if there is none.
+// OtherAddress returns a host's address of the other IP version than address, for dual
+// stack: on the same link if there is one. Of several it returns the lowest, so that
+// their order does not matter; "" if there is none.
 func OtherAddress(f *op.HostFacts, address string) string {
 	one, err := netip.ParseAddr(address)
 	if err != nil {
@@ -188,7 +188,7 @@ func Link(f *op.HostFacts, address string) string {
 	return ""
 }
 
-// virtual says that a link is made by a container network.
+// virtual reports whether a link belongs to a container network.
 func virtual(link string) bool {
 	if i := strings.IndexByte(link, '@'); i >= 0 {
 		link = link[:i]

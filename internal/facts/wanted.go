@@ -11,18 +11,18 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// A Port is one that a node's components listen on.
+// A Port is a port on which a component of a node listens.
 type Port struct {
 	Number   int
 	Protocol string // "tcp" or "udp"
-	// Component is who listens there: "kubelet".
+	// Component is the listening component: "kubelet".
 	Component string
-	// Open says that other nodes come in by it, through a firewall.
+	// Open reports whether other nodes connect to it, through a firewall.
 	Open bool
 }
 
-// Ports are those of a host in its roles in a cluster; see the Kubernetes
-// documentation, "Ports and Protocols", and flannel's, "Backends".
+// Ports returns the ports of a host with these roles in a cluster; see the Kubernetes
+// documentation, "Ports and Protocols", and the flannel documentation, "Backends".
 func Ports(c *v1alpha1.Cluster, roles []v1alpha1.Role) []Port {
 	var out []Port
 	if RunsKubelet(roles) {
@@ -60,18 +60,18 @@ func Ports(c *v1alpha1.Cluster, roles []v1alpha1.Role) []Port {
 	return out
 }
 
-// Registry is who listens on the port of the host that is one.
+// Registry is the component that listens on the port of the registry host.
 const Registry = "registry"
 
-// RunsKubelet says whether a host in these roles is a node.
+// RunsKubelet reports whether a host with these roles is a node.
 func RunsKubelet(roles []v1alpha1.Role) bool {
 	return slices.Contains(roles, v1alpha1.RoleControlPlane) || slices.Contains(roles, v1alpha1.RoleWorker)
 }
 
-// BootstrapConf is what a kubelet asks with to be let in, as long as it has to.
+// BootstrapConf has the credentials with which a kubelet joins, until it has joined.
 const BootstrapConf = "/etc/kubernetes/bootstrap-kubelet.conf"
 
-// RunsEtcd says whether a host in these roles has a member of etcd.
+// RunsEtcd reports whether a host with these roles has an etcd member.
 func RunsEtcd(c *v1alpha1.Cluster, roles []v1alpha1.Role) bool {
 	if slices.Contains(roles, v1alpha1.RoleEtcd) {
 		return true
@@ -80,33 +80,33 @@ func RunsEtcd(c *v1alpha1.Cluster, roles []v1alpha1.Role) bool {
 	return stacked && slices.Contains(roles, v1alpha1.RoleControlPlane)
 }
 
-// FlannelVXLAN says whether the pod network is flannel's over VXLAN.
+// FlannelVXLAN reports whether the pod network is flannel with VXLAN.
 func FlannelVXLAN(c *v1alpha1.Cluster) bool {
 	backend := c.Spec.Network.Flannel.Backend
 	return Flannel(c) && (backend == "" || backend == "vxlan")
 }
 
-// Flannel reports whether the pod network is flannel's.
+// Flannel reports whether the pod network is flannel.
 func Flannel(c *v1alpha1.Cluster) bool {
 	return c.Spec.Network.Plugin == "" || c.Spec.Network.Plugin == "flannel"
 }
 
-// What tells how far a host is that has a member of etcd: its member's data, and
-// that the member was seen in its cluster. From then on it must not start
-// without its data: the others count on what it has acknowledged.
+// Paths that show the state of an etcd member on a host: its data, and the mark that the
+// member was seen in its cluster. After that it must not start without its data: the
+// other members rely on what it has acknowledged.
 const (
 	EtcdData   = DirEtcd + "/member"
 	EtcdJoined = "/etc/kubernetes/slipway/etcd-joined"
 )
 
-// Where etcd listens.
+// The ports of etcd.
 const (
 	EtcdClientPort  = 2379
 	EtcdPeerPort    = 2380
-	EtcdMetricsPort = 2381 // where a member says how it is, on its host alone
+	EtcdMetricsPort = 2381 // the port for the health of a member, only on its host
 )
 
-// Where nodes keep their data and their programs.
+// Directories for data and programs of nodes.
 const (
 	DirContainerd = "/var/lib/containerd"
 	DirDocker     = "/var/lib/docker"
@@ -119,7 +119,7 @@ const (
 	DirRoot       = "/"
 )
 
-// DirImages is where the nodes of a cluster keep images and what containers write.
+// DirImages returns the directory for images and for data of containers.
 func DirImages(c *v1alpha1.Cluster) string {
 	if c.Spec.ContainerRuntime.Type == "docker" {
 		return DirDocker
@@ -127,14 +127,14 @@ func DirImages(c *v1alpha1.Cluster) string {
 	return DirContainerd
 }
 
-// Reservations are the addresses that CNI has given to pods of the network that
-// Slipway sets up, and that kubeadm's users set up by the same name.
+// Reservations has the addresses that CNI has assigned to pods of Slipway's network, and
+// of networks with the same name that users of kubeadm set up.
 const Reservations = "/var/lib/cni/networks/cbr0/[0-9a-f]*"
 
-// Links are network links that only a pod network makes.
+// Links returns the names of network links that only a pod network creates.
 func Links() []string { return []string{"cni0", "flannel.1", "flannel-v6.1"} }
 
-// Units are the services of a node, whatever its roles in a cluster.
+// Units returns the services of a node, whatever its roles in a cluster.
 func Units(c *v1alpha1.Cluster) []string {
 	units := []string{"containerd.service", "kubelet.service"}
 	if c.Spec.ContainerRuntime.Type == "docker" {
@@ -143,14 +143,14 @@ func Units(c *v1alpha1.Cluster) []string {
 	return units
 }
 
-// EtcdUnit is the service of an etcd member outside a pod, RegistryUnit that of a
-// host that is a registry.
+// EtcdUnit is the service of an etcd member outside a pod, RegistryUnit the service of a
+// registry host.
 const (
 	EtcdUnit     = "etcd.service"
 	RegistryUnit = "slipway-registry.service"
 )
 
-// DataDirs are where a node of a cluster keeps data that Slipway removes with it.
+// DataDirs returns the data directories of a node that Slipway removes with it.
 func DataDirs(c *v1alpha1.Cluster) []string {
 	dirs := []string{DirKubelet, DirContainerd}
 	if c.Spec.ContainerRuntime.Type == "docker" {
@@ -159,8 +159,8 @@ func DataDirs(c *v1alpha1.Cluster) []string {
 	return dirs
 }
 
-// Replaced are files and globs of a node that may be of others, and that Slipway's
-// own take the place of until the host leaves the cluster.
+// Replaced returns files and globs on a node that can belong to other software, and that
+// Slipway replaces until the host leaves the cluster.
 func Replaced(c *v1alpha1.Cluster) []string {
 	paths := []string{"/etc/containerd/config.toml", "/etc/crictl.yaml", DirPlugins + "/*"}
 	programs := []string{"containerd", "containerd-shim-runc-v2", "crictl", "ctr", "kubeadm", "kubectl", "kubelet", "runc"}
@@ -174,27 +174,27 @@ func Replaced(c *v1alpha1.Cluster) []string {
 	return paths
 }
 
-// A Leftover is what a path on a host means that is not of this cluster.
+// A Leftover classifies a path on a host that does not belong to this cluster.
 type Leftover int
 
 // The leftovers.
 const (
 	LeftoverCluster   Leftover = iota // files or data of another cluster
-	LeftoverRuntime                   // a container runtime or distribution that runs
+	LeftoverRuntime                   // a running container runtime or distribution
 	LeftoverNetwork                   // settings of another pod network
 	LeftoverAddresses                 // addresses reserved for pods
 )
 
-// DockerUnit has the kubelet of a node use Docker: it is on no other node of ours.
+// DockerUnit makes the kubelet of a node use Docker: no other Slipway node has it.
 const DockerUnit = "/etc/systemd/system/cri-docker.service"
 
-// Leftovers are paths and globs that only another cluster, container runtime
-// or pod network makes.
+// Leftovers returns paths and globs that only another cluster, container runtime or pod
+// network creates.
 func Leftovers() map[string]Leftover {
 	return map[string]Leftover{
 		"/etc/kubernetes/admin.conf":   LeftoverCluster,
 		"/etc/kubernetes/kubelet.conf": LeftoverCluster,
-		// What a node joins with, until it has joined.
+		// Files that a node needs to join, until it has joined.
 		BootstrapConf:                      LeftoverCluster,
 		"/etc/kubernetes/manifests/*.yaml": LeftoverCluster,
 		"/etc/kubernetes/manifests/*.json": LeftoverCluster,
@@ -207,19 +207,19 @@ func Leftovers() map[string]Leftover {
 		Reservations:                       LeftoverAddresses,
 		"/run/containerd/containerd.sock":  LeftoverRuntime,
 		"/run/docker.sock":                 LeftoverRuntime,
-		DockerUnit:                         LeftoverRuntime, // nobody could tell it from one of ours
+		DockerUnit:                         LeftoverRuntime, // it would look the same as Slipway's
 		"/run/crio/crio.sock":              LeftoverRuntime,
 		"/run/k3s":                         LeftoverRuntime,
 		"/run/k0s":                         LeftoverRuntime,
 	}
 }
 
-// Programs are what a host itself must have: those the kubelet, kubeadm and
-// the container runtime call and the bundle cannot bring, and those that the unit of a
-// registry calls.
+// Programs returns the programs that a host must already have: those that the kubelet,
+// kubeadm and the container runtime call and the bundle cannot provide, and those that
+// the unit of a registry calls.
 func Programs(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 	list := []string{"systemctl", "mount", "umount", "losetup", "modprobe", "cp"}
-	if c.Spec.ContainerRuntime.Type == "docker" { // with them cri-dockerd asks for the address of a pod
+	if c.Spec.ContainerRuntime.Type == "docker" { // cri-dockerd uses them to find the address of a pod
 		list = append(list, "nsenter", "ip")
 	}
 	if c.Spec.Registry.Private != nil && slices.Contains(roles, v1alpha1.RoleRegistry) {
@@ -228,16 +228,17 @@ func Programs(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 	return list
 }
 
-// ProgramDirs are where programs are looked for.
+// ProgramDirs returns the directories that are searched for programs.
 func ProgramDirs() []string { return []string{"/usr/bin", "/usr/sbin", "/bin", "/sbin"} }
 
-// Reach is what a host in these roles is asked to connect to: "host:port".
+// Reach returns the addresses that a host with these roles must be able to connect to:
+// "host:port".
 func Reach(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 	return append(EtcdEndpoints(c, roles), Endpoint(c, roles)...)
 }
 
-// EtcdEndpoints are the members of an etcd of others that a host in these roles
-// must reach: "host:port".
+// EtcdEndpoints returns the members of an external etcd that a host with these roles must
+// reach: "host:port".
 func EtcdEndpoints(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 	var out []string
 	if x := c.Spec.Etcd.External; x != nil && slices.Contains(roles, v1alpha1.RoleControlPlane) {
@@ -250,9 +251,9 @@ func EtcdEndpoints(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 	return out
 }
 
-// Endpoint is where a host in these roles finds out whether the API's address
-// is somebody's: "host:port". A load balancer must be there; an address that
-// control planes are to hold must be nobody's, whatever that one serves.
+// Endpoint returns the address at which a host with these roles checks whether the API
+// address is in use: "host:port". A load balancer must exist there; an address for
+// control planes must be free, whatever another host serves at it.
 func Endpoint(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 	ep := c.Spec.ControlPlaneEndpoint
 	controlPlane := slices.Contains(roles, v1alpha1.RoleControlPlane)
@@ -267,7 +268,7 @@ func Endpoint(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 	return nil
 }
 
-// Wanted is what to ask of every host of a cluster, whatever its roles.
+// Wanted returns the facts to read from every host of a cluster, whatever its roles.
 func Wanted(c *v1alpha1.Cluster) op.Facts {
 	ports := map[int]bool{}
 	for _, p := range Ports(c, []v1alpha1.Role{v1alpha1.RoleControlPlane, v1alpha1.RoleWorker, v1alpha1.RoleEtcd, v1alpha1.RoleRegistry}) {

@@ -1,6 +1,6 @@
-// Package kubeletcsr decides which requests for serving certificates of kubelets
-// may be approved. A request is compared with the nodes of the cluster as Slipway
-// knows them. The package only reads what it is given, and the node helper links it.
+// Package kubeletcsr decides which requests for kubelet serving certificates can be
+// approved. It compares a request with the nodes of the cluster that Slipway knows. The
+// package has no side effects, and the node helper links it.
 package kubeletcsr
 
 import (
@@ -19,7 +19,8 @@ const (
 	// Signer is the signer in Kubernetes that signs serving certificates of kubelets.
 	Signer = "kubernetes.io/kubelet-serving"
 
-	// PageSize is how many requests are listed at a time: kubelets can make many.
+	// PageSize limits how many requests are listed at a time, because kubelets can create
+	// many.
 	PageSize = 50
 
 	userPrefix = "system:node:"
@@ -64,9 +65,9 @@ func Approval() map[string]any {
 // API server.
 func (r Request) Of(node string) bool { return r.Spec.Username == userPrefix+node }
 
-// Check returns why a request may not be approved, or nil. It may be approved if
-// the kubelet of one of the nodes asks for a serving certificate with its own name
-// and addresses, and for nothing else.
+// Check returns why a request must not be approved, or nil. It can be approved if the
+// kubelet of one of the nodes requests a serving certificate with its own name and
+// addresses, and nothing else.
 func Check(r Request, nodes []op.KubeletIdentity) error {
 	if r.Spec.SignerName != Signer {
 		return fmt.Errorf("the signer is %q", r.Spec.SignerName)
@@ -88,7 +89,7 @@ func Check(r Request, nodes []op.KubeletIdentity) error {
 	return compare(nodes[at], c)
 }
 
-// compare returns why a node may not be certified as is asked for, or nil.
+// compare returns why the requested certificate does not match a node, or nil.
 func compare(n op.KubeletIdentity, c *x509.CertificateRequest) error {
 	if s := c.Subject; s.CommonName != userPrefix+n.Name || !slices.Equal(s.Organization, []string{group}) || len(s.Names) != 2 {
 		return fmt.Errorf("the subject is %q", s.String())

@@ -1,6 +1,6 @@
-// Package ocitransport decides which HTTP requests to an OCI registry may be
-// sent. The registry library falls back to plain HTTP for private addresses and
-// sends credentials wherever a registry tells it to; this package prevents both.
+// Package ocitransport decides which HTTP requests to an OCI registry can be sent. The
+// registry library falls back to plain HTTP for private addresses and sends credentials
+// to any host that a registry names; this package prevents both.
 package ocitransport
 
 import (
@@ -24,20 +24,20 @@ import (
 type Options struct {
 	// Registry is the host or host:port of the registry.
 	Registry string
-	// Roots are the trusted CAs; nil means those of the system.
+	// Roots are the trusted CAs; nil means the CAs of the system.
 	Roots *x509.CertPool
 	// Insecure accepts plain HTTP and any certificate.
 	Insecure bool
-	// Named reports whether the user has configured credentials for a host. Such
-	// a host may issue tokens for the registry. nil means none.
+	// Named reports whether the user has configured credentials for a host. Such a host
+	// can issue tokens for the registry. nil means none.
 	Named func(host string) bool
 }
 
-// ErrPlain is a request that would leave this machine over plain HTTP.
+// ErrPlain reports a request that would leave this machine over plain HTTP.
 var ErrPlain = errors.New("plain HTTP is not allowed without --insecure or spec.registry.insecure")
 
-// New returns the transport to a registry. It fails if the transport of the
-// registry library is of an unexpected type.
+// New returns the transport to a registry. It fails if the transport of the registry
+// library has an unexpected type.
 func New(o Options) (http.RoundTripper, error) {
 	base, ok := remote.DefaultTransport.(*http.Transport)
 	if !ok {
@@ -54,7 +54,7 @@ func New(o Options) (http.RoundTripper, error) {
 	return g, nil
 }
 
-// guard refuses requests before anything is sent.
+// guard rejects requests before anything is sent.
 type guard struct {
 	Options
 	next     http.RoundTripper // to the registry
@@ -82,8 +82,8 @@ func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// mayIssueTokens refuses credentials for a host that is neither known nor named
-// by the user as the token service of the registry.
+// mayIssueTokens rejects credentials for a host that is neither known nor named by the
+// user as the token service of the registry.
 func (g *guard) mayIssueTokens(to *url.URL) error {
 	if to.Scheme != "https" {
 		return fmt.Errorf("registry %s requests its credentials for %s over plain HTTP, which is not allowed", g.Registry, to.Host)
@@ -95,8 +95,7 @@ func (g *guard) mayIssueTokens(to *url.URL) error {
 		g.Registry, to.Host)
 }
 
-// NamedIn returns an Options.Named for the credentials that docker login or
-// podman login keeps.
+// NamedIn returns an Options.Named for the credentials of docker login or podman login.
 func NamedIn(keys authn.Keychain) func(host string) bool {
 	return func(host string) bool {
 		registry, err := name.NewRegistry(host)
@@ -132,8 +131,8 @@ func tokenServices(registry string) []string {
 	return nil
 }
 
-// The registries of clouds that have one per region. Those of Alibaba Cloud have other
-// names, and other token services, in its private networks.
+// Registries of clouds with one registry per region. Alibaba Cloud has other names, and
+// other token services, in its private networks.
 var (
 	scaleway          = regexp.MustCompile(`^rg\.[a-z0-9-]+\.scw\.cloud$`)
 	alibaba           = regexp.MustCompile(`^registry(?:-intl)?(-vpc)?\.([a-z0-9-]+)\.aliyuncs\.com$`)
@@ -141,7 +140,7 @@ var (
 )
 
 // alibabaServices returns the token services of an edition and a network in a region. One
-// region writes its name in another way.
+// region has a different spelling.
 func alibabaServices(edition, network, region string) []string {
 	service := "dockerauth" + edition + network
 	out := []string{service + "." + region + ".aliyuncs.com"}
@@ -151,10 +150,9 @@ func alibabaServices(edition, network, region string) []string {
 	return out
 }
 
-// carriesCredentials reports whether a request has a password or a refresh
-// token. A bearer token does not count: the library sends it to the registry
-// alone. A token service gets a password in the header, or a refresh token in a
-// form.
+// carriesCredentials reports whether a request has a password or a refresh token. A
+// bearer token does not count: the library sends it only to the registry. A token service
+// gets a password in the header, or a refresh token in a form.
 func carriesCredentials(r *http.Request) bool {
 	scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	form := strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded")
@@ -168,15 +166,15 @@ func asksForToken(res *http.Response) bool {
 	})
 }
 
-// sameHost reports whether a URL is of the host of a registry, on any port.
+// sameHost reports whether a URL has the host of a registry, on any port.
 func sameHost(u *url.URL, registry string) bool {
 	own := url.URL{Host: registry}
 	return strings.EqualFold(u.Hostname(), own.Hostname())
 }
 
-// Loopback reports whether a host, without its port, is this machine by its
-// loopback address or by the name localhost. Names below localhost are not: a
-// DNS server may resolve them to any address.
+// Loopback reports whether a host, without its port, is this machine by its loopback
+// address or by the name localhost. Names below localhost do not count: a DNS server can
+// resolve them to any address.
 func Loopback(host string) bool {
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }

@@ -1,5 +1,4 @@
-// Package owner gives files to the person they are made for: under sudo, the
-// one who called it.
+// Package owner gives files to their user: under sudo, the user who called it.
 package owner
 
 import (
@@ -13,11 +12,11 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// An Owner is a user and a group, by number. A nil Owner is whoever runs the
-// program, who is given nothing: what they make is theirs.
+// An Owner is a user and a group, by number. A nil Owner is the user who runs the
+// program, who already owns the files.
 type Owner struct{ UID, GID int }
 
-// Of returns the owner of a file that is there; nil is root.
+// Of returns the owner of an existing file; nil means root.
 func Of(path string) (*Owner, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -29,8 +28,8 @@ func Of(path string) (*Owner, error) {
 	return nil, nil
 }
 
-// Give makes files the owner's; a link itself, and not where it leads. Links on
-// the way are followed as package safefile does.
+// Give changes the owner of files; of a link itself, and not of its target. Links in the
+// path are followed according to package safefile.
 func (o *Owner) Give(paths ...string) error {
 	if o == nil {
 		return nil
@@ -44,8 +43,8 @@ func (o *Owner) Give(paths ...string) error {
 	return errors.Join(errs...)
 }
 
-// MakeDir makes a directory, and those above it that are not there; all that
-// it makes is the owner's. Links are followed as package safefile does.
+// MakeDir creates a directory and its missing parents; the owner gets everything that it
+// creates. Links are followed according to package safefile.
 func (o *Owner) MakeDir(dir string, mode fs.FileMode) error {
 	at, rest, err := safefile.Reach(dir)
 	for err == nil && len(rest) > 0 {
@@ -60,7 +59,7 @@ func (o *Owner) MakeDir(dir string, mode fs.FileMode) error {
 	return err
 }
 
-// GiveMade makes the owner's what was missing and is there now.
+// GiveMade changes the owner of paths that were missing and exist now.
 func (o *Owner) GiveMade(missing []string) error {
 	var errs []error
 	for _, path := range missing {
@@ -71,8 +70,8 @@ func (o *Owner) GiveMade(missing []string) error {
 	return errors.Join(errs...)
 }
 
-// Missing are the path and the directories above it that are not there yet:
-// what making the path will make.
+// Missing returns the path and its parents that do not exist yet: the paths that creating
+// it will create.
 func Missing(path string) (missing []string) {
 	for {
 		if _, err := os.Lstat(path); err == nil || path == filepath.Dir(path) {
@@ -83,10 +82,10 @@ func Missing(path string) (missing []string) {
 	}
 }
 
-// GiveTree makes the owner's what root owns of a directory, without the
-// directories in it that are named. It follows no links out of it; what
-// is not there, or goes meanwhile, is fine. A file is given if all its names (hard
-// links) are in the directory: else it may be a file elsewhere.
+// GiveTree gives the owner all files in a directory that belong to root, except the
+// directories named in without. It follows no link out of the directory; missing files
+// are ignored. A file is given only if all its names (hard links) are in the directory:
+// otherwise it may be a file elsewhere.
 func (o *Owner) GiveTree(dir string, without ...string) error {
 	if o == nil {
 		return nil
@@ -125,8 +124,8 @@ func (o *Owner) GiveTree(dir string, without ...string) error {
 	return nil
 }
 
-// take makes one file of a directory the owner's, if it is root's and has no name
-// that was not seen.
+// take gives one file of a directory to the owner, if it belongs to root and has no
+// unknown name.
 func (o *Owner) take(root *os.Root, path string, seen map[uint64]uint64) error {
 	info, err := root.Lstat(path)
 	if err != nil || !isRoots(info) {
@@ -140,15 +139,15 @@ func (o *Owner) take(root *os.Root, path string, seen map[uint64]uint64) error {
 	return root.Lchown(path, o.UID, o.GID)
 }
 
-// Holds says whether a directory is the owner's to have, wherever links lead:
-// theirs, or root's in one of theirs, as a run that was cut leaves it. Any
-// other may hold other things.
+// Holds reports whether a directory can be given to the owner, wherever links lead: it
+// belongs to the owner, or to root inside a directory of the owner, as an interrupted run
+// leaves it. Any other directory can have other content.
 func (o *Owner) Holds(dir string) bool {
 	real, err := filepath.EvalSymlinks(dir)
 	return err == nil && (isOf(real, o.UID) || IsRoots(real) && isOf(filepath.Dir(real), o.UID))
 }
 
-// IsRoots says whether a file that is there is root's.
+// IsRoots reports whether an existing file belongs to root.
 func IsRoots(path string) bool { return isOf(path, 0) }
 
 func isOf(path string, uid int) bool {
@@ -158,7 +157,7 @@ func isOf(path string, uid int) bool {
 
 func isRoots(info fs.FileInfo) bool { return uidOf(info) == 0 }
 
-// uidOf is whose a file is; -1 is not known.
+// uidOf returns the owner of a file; -1 if it is not known.
 func uidOf(info fs.FileInfo) int {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(st.Uid)

@@ -9,14 +9,15 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// Credential is what a program runs with as the owner, with the owner's groups.
+// Credential returns the credential of a program that runs as the owner, with the owner's
+// groups.
 func (o *Owner) Credential() *syscall.Credential {
 	if o == nil {
 		return nil
 	}
 	as := &syscall.Credential{Uid: uint32(o.UID), Gid: uint32(o.GID)}
 	if u, err := user.LookupId(strconv.Itoa(o.UID)); err == nil {
-		groups, _ := u.GroupIds() // without them, it has its own group
+		groups, _ := u.GroupIds() // without them, it has only its own group
 		for _, g := range groups {
 			if id, err := strconv.ParseUint(g, 10, 32); err == nil {
 				as.Groups = append(as.Groups, uint32(id))
@@ -39,9 +40,9 @@ func (o *Owner) Environ(env []string) []string {
 	return append(env[:len(env):len(env)], "HOME="+u.HomeDir, "USER="+u.Username, "LOGNAME="+u.Username)
 }
 
-// Runs returns who runs programs in a directory, on behalf of the owner: root, as
-// nil, only if nobody else can write there, or there is nobody else; a user could
-// put links and programs in their way.
+// Runs returns the user for programs in a directory, on behalf of the owner: root (nil)
+// only if no other user can write there, or there is no other user; a user could put
+// links and programs in their way.
 func (o *Owner) Runs(dir string) *Owner {
 	if os.Geteuid() != 0 || safefile.RootOnly(dir) {
 		return nil

@@ -15,13 +15,13 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// A ForeignError is a file or directory that root does not use on behalf of
-// an owner: it belongs to another user, or a link leads to it.
+// A ForeignError reports a file or directory that root does not use on behalf of an
+// owner: it belongs to another user, or a link leads to it.
 type ForeignError = safefile.ForeignError
 
-// OpenRoot opens a directory for work on behalf of the owner: nothing that is
-// done by the result leaves that directory, whatever links are in it. For an
-// owner, links of users are followed as package safefile does.
+// OpenRoot opens a directory for work on behalf of the owner: no operation on the result
+// leaves that directory, whatever links it has. For an owner, links of users are followed
+// according to package safefile.
 func (o *Owner) OpenRoot(dir string) (*os.Root, error) {
 	if o != nil {
 		return safefile.OpenRoot(dir)
@@ -36,9 +36,9 @@ func (o *Owner) OpenRoot(dir string) (*os.Root, error) {
 	return os.OpenRoot(dir)
 }
 
-// MakeParent makes the directories that lead to a file, all of them the
-// owner's, and opens the last of them. It follows links as package safefile
-// does, also that of the file, and returns the name that the file has there.
+// MakeParent creates the directories of a file, all owned by the owner, and opens the
+// last one. It follows links according to package safefile, also a link at the file
+// itself, and returns the name that the file has there.
 func (o *Owner) MakeParent(path string, mode fs.FileMode) (dir *os.Root, name string, err error) {
 	dir, rest, err := safefile.Reach(path)
 	for err == nil && len(rest) > 1 {
@@ -53,8 +53,8 @@ func (o *Owner) MakeParent(path string, mode fs.FileMode) (dir *os.Root, name st
 	return dir, rest[0], nil
 }
 
-// MakeRoot makes a directory, with the directories above it that are missing,
-// and opens it as OpenRoot does. All that it makes is the owner's, and on disk.
+// MakeRoot creates a directory and its missing parents, and opens it like OpenRoot. The
+// owner gets everything that it creates, and it is synced to disk.
 func (o *Owner) MakeRoot(dir string, mode fs.FileMode) (*os.Root, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -78,7 +78,7 @@ func (o *Owner) MakeRoot(dir string, mode fs.FileMode) (*os.Root, error) {
 	return root, nil
 }
 
-// makeIn makes one directory and opens it. Another process may be faster.
+// makeIn creates one directory and opens it. Another process may be faster.
 func (o *Owner) makeIn(root *os.Root, name string, mode fs.FileMode) (*os.Root, error) {
 	err := root.Mkdir(name, mode)
 	if err == nil && o != nil {
@@ -93,10 +93,10 @@ func (o *Owner) makeIn(root *os.Root, name string, mode fs.FileMode) (*os.Root, 
 	return root.OpenRoot(name)
 }
 
-// OpenFile opens a file in a directory to read and write, with more flags such
-// as os.O_APPEND; a new one has mode 0600. The file becomes the owner's. It is
-// refused with a *ForeignError if it is a link or no regular file, and on
-// behalf of an owner also if it has a second name or another user's.
+// OpenFile opens a file in a directory for reading and writing, with more flags such as
+// os.O_APPEND; a new one has mode 0600. The owner gets the file. It returns a
+// *ForeignError for a link or a file that is not regular, and on behalf of an owner also
+// for a file with a second name or of another user.
 func (o *Owner) OpenFile(root *os.Root, name string, flag int) (*os.File, error) {
 	f, err := root.OpenFile(name, flag|os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -113,9 +113,8 @@ func (o *Owner) OpenFile(root *os.Root, name string, flag int) (*os.File, error)
 	return f, nil
 }
 
-// ReplaceFile replaces a file as a whole, or leaves it as it was: the content
-// is written next to it and then takes its name. A file that was there keeps
-// its mode. The file becomes the owner's.
+// ReplaceFile replaces a file atomically: the content is written next to it and then
+// renamed. An existing file keeps its mode. The owner gets the file.
 func (o *Owner) ReplaceFile(path string, content []byte, mode fs.FileMode) (err error) {
 	dir, err := o.OpenRoot(filepath.Dir(path))
 	if err != nil {
@@ -173,7 +172,7 @@ func (o *Owner) openThere(root *os.Root, name string, flag int) (*os.File, error
 	return f, nil
 }
 
-// check refuses a file that may be somebody else's too.
+// check rejects a file that may also belong to another user.
 func (o *Owner) check(path string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
@@ -196,9 +195,9 @@ func kindOf(info fs.FileInfo) string {
 	return "not a regular file"
 }
 
-// CheckLinks refuses a directory of which entries, or their entries, are links that
-// package safefile does not follow: it says so before anything is done. A
-// directory that is missing is fine.
+// CheckLinks rejects a directory with entries, or entries of entries, that are links
+// which package safefile does not follow, before anything is done. A missing directory is
+// fine.
 func (o *Owner) CheckLinks(dir string) error {
 	if o == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Package regular opens files that others have named, or put there: anything but a
-// file may make whoever opens it wait, or have no end.
+// Package regular opens files that other users have named or created: opening anything
+// but a regular file can block, or the content can have no end.
 package regular
 
 import (
@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Open opens a regular file to read. It does not wait for a pipe; the error is an
+// Open opens a regular file for reading. It does not wait for a pipe; the error is an
 // *fs.PathError.
 func Open(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)

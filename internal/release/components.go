@@ -1,6 +1,6 @@
 package release
 
-// fields pairs each component's name in the catalogue with its value.
+// fields returns the name of each component in the catalogue with its value.
 func (c *Components) fields() []struct {
 	name  string
 	value *string
@@ -30,10 +30,10 @@ func (c *Components) fields() []struct {
 	}
 }
 
-// Over takes from other what c does not name, and changes neither.
+// Over fills components that c does not name from other, and changes neither.
 func (c Components) Over(other Components) Components { return c.or(other) }
 
-// or takes from other what c does not name.
+// or fills components that c does not name from other.
 func (c Components) or(other Components) Components {
 	theirs := other.fields()
 	for i, f := range c.fields() {

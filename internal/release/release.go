@@ -1,5 +1,5 @@
-// Package release says which component versions go with which Kubernetes. The
-// table is data: embedded, and overridable by a file of the user's.
+// Package release maps Kubernetes versions to component versions. The table is data:
+// embedded, and overridden by a file of the user.
 package release
 
 import (
@@ -34,41 +34,42 @@ const (
 	IDUpgradePath = "upgrade-path"
 )
 
-// A Release is one Kubernetes version and what goes with it. Kubernetes has
-// the leading "v" that Kubernetes itself uses; the others have none.
+// A Release is one Kubernetes version with its components. Kubernetes has the leading "v"
+// that Kubernetes uses; the others have none.
 type Release struct {
 	Kubernetes string `json:"kubernetes"`
-	// Known says that the catalogue lists this very patch; otherwise it is
-	// a patch of a known minor, with that minor's components.
+	// Known reports whether the catalogue lists this exact patch version; otherwise it is
+	// a patch version of a known minor, with the components of that minor.
 	Known bool `json:"known"`
-	// Beyond says that its minor is after all that the catalogue lists: a bundle
-	// has it, and says which components.
+	// Beyond reports whether its minor version comes after all that the catalogue lists:
+	// a bundle has it, and names its components.
 	Beyond bool `json:"beyond,omitempty"`
-	// Modules are parts of Kubernetes that cannot be had as Go modules of this
-	// very version, and the version of each that stands in when it is compiled
-	// from modules: "k8s.io/kube-proxy": "v0.35.5".
+	// Modules lists parts of Kubernetes that are not available as Go modules of this
+	// exact version, with the version that replaces each when it is compiled from
+	// modules: "k8s.io/kube-proxy": "v0.35.5".
 	Modules map[string]string `json:"modules,omitempty"`
-	// Upstream says, by short name, which published image stands for one that
-	// clusters know under a name of Slipway's own.
+	// Upstream maps short names of images that Slipway names to the published images that
+	// replace them.
 	Upstream map[string]string `json:"upstream,omitempty"`
-	// Adds are the kinds that this minor serves and the one before does not, as
+	// Adds lists the kinds that this minor serves and the previous one does not, as
 	// "group/version/resource".
 	Adds []string `json:"-"`
-	// Docker is what a bundle for runtime docker has besides.
+	// Docker has the additional components of a bundle for runtime docker.
 	Docker Docker `json:"docker"`
 	Components
 }
 
-// Docker is the versions of Docker's engine and of what has a kubelet use it.
+// Docker has the versions of the Docker engine and of cri-dockerd, with which a kubelet
+// uses it.
 type Docker struct {
 	Engine     string `json:"engine" yaml:"engine"`
 	CRIDockerd string `json:"criDockerd" yaml:"criDockerd"`
-	// Sums are SHA-256 sums of released files beside which none is published,
-	// as "arch/file".
+	// Sums has SHA-256 sums of released files that are published without a checksum, as
+	// "arch/file".
 	Sums map[string]string `json:"-" yaml:"sums"`
 }
 
-// over is d, and of other what d does not name.
+// over returns d, with values that d does not name from other.
 func (d Docker) over(other Docker) Docker {
 	sums := map[string]string{}
 	maps.Copy(sums, other.Sums)
@@ -76,7 +77,7 @@ func (d Docker) over(other Docker) Docker {
 	return Docker{Engine: cmp.Or(d.Engine, other.Engine), CRIDockerd: cmp.Or(d.CRIDockerd, other.CRIDockerd), Sums: sums}
 }
 
-// Components are the versions of everything that is not Kubernetes itself.
+// Components has the versions of everything except Kubernetes itself.
 type Components struct {
 	Etcd string `json:"etcd" yaml:"etcd"`
 	// EtcdImage is the tag of the etcd image that kubeadm expects:
@@ -94,8 +95,8 @@ type Components struct {
 	FlannelCNI string `json:"flannelCNI" yaml:"flannelCNI"`
 	// Echo is the tag of Slipway's own test server.
 	Echo string `json:"echo" yaml:"echo"`
-	// HAProxy and Keepalived are the tags of their images: the revision of how
-	// those are made. Which version of the program is in them, the bundle says.
+	// HAProxy and Keepalived are the tags of their images: the revision of the image
+	// recipe. The bundle names the version of the program.
 	HAProxy    string `json:"haproxy" yaml:"haproxy"`
 	Keepalived string `json:"keepalived" yaml:"keepalived"`
 	// Updater is the version of Slipway's own apiserver-updater.
@@ -104,12 +105,12 @@ type Components struct {
 	// MetricsServer and LocalPath (local-path-provisioner) are add-ons.
 	MetricsServer string `json:"metricsServer" yaml:"metricsServer"`
 	LocalPath     string `json:"localPath" yaml:"localPath"`
-	// Registry is what a host runs that is a registry.
+	// Registry is the version of the registry on a host.
 	Registry string `json:"registry" yaml:"registry"`
 }
 
-// ImageRefs are the images of a release by short name, under the names that
-// this version's kubeadm expects.
+// ImageRefs returns the images of a release by short name, with the names that kubeadm of
+// this version expects.
 func (r Release) ImageRefs() map[string]string {
 	const (
 		k8s = "registry.k8s.io/"
@@ -134,10 +135,10 @@ func (r Release) ImageRefs() map[string]string {
 	}
 }
 
-// A Catalogue is all supported releases.
+// A Catalogue has all supported releases.
 type Catalogue struct {
 	file file
-	// beyond are versions of later minors that bundles have, by their components.
+	// beyond has the versions of later minors that bundles have, with their components.
 	beyond map[string]Components
 }
 
@@ -160,8 +161,8 @@ type minor struct {
 	Adds []string `yaml:"adds"`
 }
 
-// Load reads the embedded catalogue and merges the file at overridePath over
-// it. An empty path, or a file that does not exist, overrides nothing.
+// Load reads the embedded catalogue and merges the file at overridePath over it. An empty
+// path, or a missing file, overrides nothing.
 func Load(overridePath string) (*Catalogue, error) {
 	c := &Catalogue{}
 	if err := c.merge(embedded); err != nil {
@@ -187,15 +188,15 @@ func Load(overridePath string) (*Catalogue, error) {
 	return c, nil
 }
 
-// Parse reads a catalogue that stands alone, merged over nothing.
+// Parse reads a complete catalogue, without merging it over another one.
 func Parse(data []byte) (*Catalogue, error) {
 	c := &Catalogue{}
 	return c, c.merge(data)
 }
 
-// With is c, and a version that a bundle has with the components it names. Only one
-// of a minor after all that are listed is added: of the others c knows, or has
-// forgotten, what they need.
+// With returns c with a version that a bundle has, and its components. The version is
+// only added if its minor comes after all listed ones: for the others, c has the
+// components.
 func (c *Catalogue) With(version string, has Components) *Catalogue {
 	v, err := parse(version)
 	newest, _ := c.newest()
@@ -255,11 +256,11 @@ func (c *Catalogue) merge(data []byte) error {
 	return nil
 }
 
-// Default is the version taken when none is named.
+// Default returns the default version.
 func (c *Catalogue) Default() string { return c.file.Default }
 
-// Supported are the versions the catalogue lists, oldest first. Other patches
-// of the same minors can be named too.
+// Supported returns the versions in the catalogue, oldest first. Other patch versions of
+// the same minors can be named as well.
 func (c *Catalogue) Supported() []string {
 	var out []string
 	for _, m := range c.file.Minors {
@@ -269,11 +270,11 @@ func (c *Catalogue) Supported() []string {
 	return out
 }
 
-// Resolve finds the release for a version: "v1.37.1", "1.37.1", "1.37" for
-// the newest listed patch, or "" for the default. A patch that is not listed
-// takes its minor's components; one that a bundle has, of a minor after all that
-// are listed, the bundle's, and the newest minor's where that names none. The
-// error is a diag.List.
+// Resolve returns the release for a version: "v1.37.1", "1.37.1", "1.37" for the newest
+// listed patch version, or "" for the default. A patch version that is not listed has the
+// components of its minor. A version of a bundle, of a minor after all listed ones, has
+// the components of the bundle, and of the newest minor for components that the bundle
+// does not name. The error is a diag.List.
 func (c *Catalogue) Resolve(version string) (Release, error) {
 	if version == "" {
 		version = c.file.Default
@@ -314,7 +315,7 @@ func (c *Catalogue) Resolve(version string) (Release, error) {
 	return r, nil
 }
 
-// newest is the newest minor that is listed.
+// newest returns the newest listed minor.
 func (c *Catalogue) newest() (name string, m minor) {
 	for n := range c.file.Minors {
 		if name == "" || Newer(n+".0", name+".0") {
@@ -332,7 +333,7 @@ func (c *Catalogue) unsupported(version, why string) error {
 	}}
 }
 
-// ways are those to a version.
+// ways returns the hint about how to get a version.
 func (c *Catalogue) ways() string {
 	return "supported: " + strings.Join(c.Supported(), ", ") + " and other patch versions of these minors. For a version that only a bundle has: run `slipway bundle import FILE`, or name the bundle with --bundle or spec.bundle. To add a minor: write all its components to $SLIPWAY_HOME/releases.yaml (docs/guide/bundle.md#versions)"
 }
@@ -348,7 +349,7 @@ func parse(version string) (*semver.Version, error) {
 
 func minorOf(v *semver.Version) string { return fmt.Sprintf("%d.%d", v.Major(), v.Minor()) }
 
-// compare orders versions that parse.
+// compare orders valid versions.
 func compare(a, b string) int {
 	x, errX := parse(a)
 	y, errY := parse(b)

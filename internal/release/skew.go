@@ -8,14 +8,13 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// KubeletSkew is how many minors a kubelet may be older than its API server.
+// KubeletSkew returns how many minor versions a kubelet can be older than its API server.
 func (c *Catalogue) KubeletSkew() int { return c.file.KubeletSkew }
 
-// UpgradePath lists the versions a cluster passes through from one version to
-// another, the last included. Kubernetes upgrades one minor at a time; between
-// the two, the newest listed patch of each minor is taken, of a later minor the
-// newest that a bundle has. The same version gives an empty path. The error is a
-// diag.List.
+// UpgradePath returns the versions of an upgrade from one version to another, with the
+// last one. Kubernetes upgrades one minor at a time; between the two, the newest listed
+// patch version of each minor is used, for a later minor the newest one that a bundle
+// has. For the same version the path is empty. The error is a diag.List.
 func (c *Catalogue) UpgradePath(from, to string) ([]string, error) {
 	target, err := c.Resolve(to)
 	if err != nil {
@@ -52,7 +51,7 @@ func (c *Catalogue) UpgradePath(from, to string) ([]string, error) {
 	return append(path, target.Kubernetes), nil
 }
 
-// through is the version in which a cluster passes through a minor, "" if there is
+// through returns the version that an upgrade uses for a minor in between, "" if there is
 // none.
 func (c *Catalogue) through(minor string) string {
 	of := c.file.Minors[minor].Versions
@@ -66,8 +65,8 @@ func (c *Catalogue) through(minor string) string {
 	return of[len(of)-1]
 }
 
-// Behind is how many minors one version is older than another; 0 if it is not, or if
-// one of them is no version.
+// Behind returns how many minor versions one version is older than another; 0 if it is
+// not older, or if one of them is not a version.
 func Behind(version, of string) int {
 	x, errX := parse(version)
 	y, errY := parse(of)
@@ -77,17 +76,17 @@ func Behind(version, of string) int {
 	return int(y.Minor() - x.Minor())
 }
 
-// Reached says that a version is of a minor ("1.37"), or of a later one.
+// Reached reports whether a version belongs to a minor ("1.37"), or to a later one.
 func Reached(minor, version string) bool {
 	m, errM := parse(minor + ".0")
 	v, errV := parse(version)
 	return errM == nil && errV == nil && !v.LessThan(m)
 }
 
-// Newer says that one version comes after another.
+// Newer reports whether one version is newer than another.
 func Newer(a, b string) bool { return compare(a, b) > 0 }
 
-// SameMinor says that two versions are of one minor.
+// SameMinor reports whether two versions have the same minor.
 func SameMinor(a, b string) bool {
 	x, errX := parse(a)
 	y, errY := parse(b)

@@ -1,5 +1,5 @@
-// Package secret is a string that redacts itself wherever it is printed, and
-// the places secrets come from.
+// Package secret defines a string that redacts itself wherever it is printed, and the
+// sources of secrets.
 package secret
 
 import (
@@ -9,15 +9,14 @@ import (
 	"log/slog"
 )
 
-// Redacted is what a secret looks like in print.
+// Redacted is the printed form of a secret.
 const Redacted = "[redacted]"
 
-// A String is a secret. Its text comes out of Reveal and of nothing else: fmt,
-// slog, JSON and YAML print Redacted. The zero value is no secret and prints
-// as "".
+// A String is a secret. Only Reveal returns its text: fmt, slog, JSON and YAML print
+// Redacted. The zero value is no secret and prints as "".
 type String struct {
-	// A pointer, because fmt reads unexported fields of structs that hold a
-	// String without asking its methods; of a pointer it prints the address.
+	// A pointer, because fmt reads unexported fields of structs that hold a String
+	// without calling its methods; for a pointer it prints the address.
 	text *string
 }
 
@@ -26,7 +25,7 @@ var (
 	_ slog.LogValuer = String{}
 )
 
-// New makes a secret of text; "" is the zero value.
+// New returns a secret with this text; "" is the zero value.
 func New(text string) String {
 	if text == "" {
 		return String{}
@@ -34,7 +33,7 @@ func New(text string) String {
 	return String{text: &text}
 }
 
-// Reveal is the text. What it returns must not be kept in anything printed.
+// Reveal returns the text. It must not be stored in anything that is printed.
 func (s String) Reveal() string {
 	if s.text == nil {
 		return ""
@@ -42,7 +41,7 @@ func (s String) Reveal() string {
 	return *s.text
 }
 
-// IsZero says that there is no secret.
+// IsZero reports whether there is no secret.
 func (s String) IsZero() bool { return s.text == nil }
 
 // Equal compares in a time that does not depend on the contents.
@@ -50,7 +49,7 @@ func (s String) Equal(other String) bool {
 	return subtle.ConstantTimeCompare([]byte(s.Reveal()), []byte(other.Reveal())) == 1
 }
 
-// String is Redacted, or "" for no secret.
+// String returns Redacted, or "" for no secret.
 func (s String) String() string {
 	if s.text == nil {
 		return ""
@@ -58,7 +57,7 @@ func (s String) String() string {
 	return Redacted
 }
 
-// Format prints String for every verb: %x, %d and %#v tell no more than %v.
+// Format prints String for every verb: %x, %d and %#v reveal no more than %v.
 func (s String) Format(f fmt.State, verb rune) {
 	text := s.String()
 	if verb == 'q' {
@@ -67,11 +66,11 @@ func (s String) Format(f fmt.State, verb rune) {
 	_, _ = io.WriteString(f, text) // a fmt.State never fails
 }
 
-// LogValue is String.
+// LogValue returns String.
 func (s String) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText is String: JSON, XML and map keys.
+// MarshalText returns String: for JSON, XML and map keys.
 func (s String) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// MarshalYAML is String.
+// MarshalYAML returns String.
 func (s String) MarshalYAML() (any, error) { return s.String(), nil }

@@ -10,16 +10,16 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// maxBytes bounds a secret's file: a device or a wrong path must not be read
-// without end.
+// maxBytes limits the file of a secret: a device or a wrong path must not be read without
+// end.
 const maxBytes = 64 << 10
 
-// ErrSource is a source that names both a file and a variable, or neither.
+// ErrSource reports a source with both a file and a variable, or with neither.
 var ErrSource = errors.New("exactly one of file and env must be set")
 
-// Resolve reads the secret that src names, without its last line break. A
-// relative file is relative to the working directory. A secret that is not
-// there, or empty, is an error; no error holds any of its text.
+// Resolve reads the secret that src names, without its last line break. A relative file
+// name is relative to the working directory. A missing or empty secret is an error; no
+// error contains its text.
 func Resolve(src v1alpha1.SecretSource) (String, error) {
 	switch {
 	case (src.File == "") == (src.Env == ""):

@@ -2,8 +2,8 @@ package sshconfig
 
 import "strings"
 
-// answer reports whether lines are for the host; unknown has the Match line
-// that is not evaluated.
+// answer reports whether lines apply to the host; unknown has the Match line that is not
+// evaluated.
 type answer struct {
 	is tristate
 	by Place
@@ -19,7 +19,7 @@ const (
 
 var yes = answer{is: isYes}
 
-// and is the answer for lines within both; at is the line of the inner one.
+// and returns the answer for lines within both; at is the line of the inner one.
 func (a answer) and(inner tristate, at Place) answer {
 	switch {
 	case a.is == no || inner == no:
@@ -39,8 +39,8 @@ func of(ok bool) tristate {
 	return no
 }
 
-// hosts reports whether the patterns of a Host line are for the host: for the
-// name given and, in the second pass, for the one that HostName gives.
+// hosts reports whether the patterns of a Host line match the host: its given name and,
+// in the second pass, the name from HostName.
 func (r *reader) hosts(patterns []string) tristate {
 	if r.final {
 		return of(listed(patterns, r.name()))
@@ -48,7 +48,7 @@ func (r *reader) hosts(patterns []string) tristate {
 	return of(listed(patterns, r.Host))
 }
 
-// name is the host's by HostName, else the one given.
+// name returns the host name from HostName, else the given one.
 func (r *reader) name() string {
 	name, err := Expand(r.settings.HostName, map[byte]string{'h': r.Host}, nil)
 	if err != nil || name == "" {
@@ -111,7 +111,7 @@ func (r *reader) match(args []string, at Place) (tristate, error) {
 	return result, nil
 }
 
-// criterion evaluates one criterion. What would run a program or ask the
+// criterion evaluates one criterion. A criterion that would run a program or use the
 // network is unknown.
 func (r *reader) criterion(word, value string) tristate {
 	patterns := strings.Split(value, ",")
@@ -142,7 +142,7 @@ func lower(list []string) (out []string) {
 	return out
 }
 
-// wild matches with * and ? alone.
+// wild matches only with * and ?.
 func wild(pattern, name string) bool {
 	star, mark := -1, 0
 	p, n := 0, 0

@@ -1,5 +1,5 @@
-// Package settings lists the flags and the feature gates that the components of each
-// supported minor of Kubernetes have. The tables are made of the programs themselves:
+// Package settings lists the flags and the feature gates of the components for each
+// supported minor version of Kubernetes. The tables are generated from the programs:
 // TestSettings of internal/bundle/source/modules compiles them, and compares.
 package settings
 
@@ -16,7 +16,7 @@ import (
 //go:embed data/*.txt
 var data embed.FS
 
-// The components, by the names of their programs.
+// The components, named by their programs.
 const (
 	APIServer         = "kube-apiserver"
 	ControllerManager = "kube-controller-manager"
@@ -26,10 +26,10 @@ const (
 	Etcd              = "etcd"
 )
 
-// A Table holds the settings of one minor.
+// A Table has the settings of one minor version.
 type Table struct {
-	// Kubernetes and Etcd are the versions whose programs the table is made of:
-	// "v1.37.1", "3.7.0".
+	// Kubernetes and Etcd are the versions of the programs in the table: "v1.37.1",
+	// "3.7.0".
 	Kubernetes, Etcd string
 	// Gates are the feature gates by name.
 	Gates map[string]Gate
@@ -42,7 +42,7 @@ type Gate struct {
 	// Stage is alpha, beta, ga or deprecated.
 	Stage   string
 	Default bool
-	// Locked reports whether a component refuses another value than Default.
+	// Locked reports whether a component rejects any value except Default.
 	Locked bool
 
 	only []string
@@ -53,8 +53,8 @@ func (g Gate) Known(component string) bool {
 	return len(g.only) == 0 || slices.Contains(g.only, component)
 }
 
-// Flag returns the type of a component's flag, as the program names it ("bool",
-// "duration"), which is "" for all flags of etcd; ok reports whether there is the flag.
+// Flag returns the type of a component's flag, in the program's own notation ("bool",
+// "duration"), or "" for all flags of etcd; ok reports whether the flag exists.
 func (t Table) Flag(component, name string) (kind string, ok bool) {
 	kind, ok = t.flags[component][name]
 	return kind, ok
@@ -70,7 +70,7 @@ func (t Table) Flags(component string) []string {
 	return out
 }
 
-// Minor returns the minor that the table is of: "1.37".
+// Minor returns the minor version of the table: "1.37".
 func (t Table) Minor() string {
 	v, err := semver.NewVersion(t.Kubernetes)
 	if err != nil {
@@ -79,8 +79,8 @@ func (t Table) Minor() string {
 	return fmt.Sprintf("%d.%d", v.Major(), v.Minor())
 }
 
-// Newer reports whether a version is newer than the programs that the table is made of.
-// Such a version may have more settings.
+// Newer reports whether a version is newer than the programs of the table. Such a version
+// can have more settings.
 func (t Table) Newer(version string) bool {
 	a, errA := semver.NewVersion(version)
 	b, errB := semver.NewVersion(t.Kubernetes)
