@@ -1,6 +1,6 @@
-// Package addon makes objects of add-ons: manifests and charts, from files, the
-// network and the cache. It asks no cluster, so that all that is wrong with an
-// add-on is known before anything is touched.
+// Package addon loads the objects of add-ons: manifests and charts, from files, the
+// network and the cache. It does not access a cluster, so that all problems of an add-on
+// are known before anything is changed.
 package addon
 
 import (
@@ -21,86 +21,82 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// Identifiers of what is wrong with add-ons, each with an entry in
-// docs/guide/errors.md; they never change.
+// IDs of problems with add-ons, each with an entry in docs/guide/errors.md; they never
+// change.
 const (
-	// IDKubernetes: an add-on does not work with the cluster's version. It can be
-	// passed over.
+	// IDKubernetes: an add-on does not support the cluster's version. It can be ignored.
 	IDKubernetes = "addons"
-	// IDUnusable: what an add-on is made of cannot be read, or is not that.
+	// IDUnusable: the content of an add-on cannot be read, or is not valid.
 	IDUnusable = "addon-unusable"
-	// IDDownload: a manifest or a chart cannot be had from where it is.
+	// IDDownload: a manifest or a chart cannot be downloaded.
 	IDDownload = "addon-download"
-	// IDOffline: the copy in the cache is taken, for the place does not answer.
+	// IDOffline: the copy in the cache is used, because the source does not answer.
 	IDOffline = "addon-offline"
-	// IDChecksum: what was downloaded is not what was pinned, or announced.
+	// IDChecksum: a download does not match the pinned or announced checksum.
 	IDChecksum = "addon-checksum"
-	// IDRender: a chart does not render.
+	// IDRender: a chart cannot be rendered.
 	IDRender = "addon-render"
 	// IDRandom: a chart renders differently each time.
 	IDRandom = "addon-random"
-	// IDChartHook: a chart has hooks that are not run.
+	// IDChartHook: a chart has hooks that Slipway does not run.
 	IDChartHook = "addon-chart-hook"
-	// IDHookFailed: a hook around the deletion of an add-on has failed, or cannot be
-	// read.
+	// IDHookFailed: a hook for the deletion of an add-on failed, or cannot be read.
 	IDHookFailed = "addon-hook-failed"
 	// IDTwice: two add-ons have the same object.
 	IDTwice = "addon-object-twice"
 )
 
-// Label is on every object of an add-on: the add-on's name.
+// Label is a label on every object of an add-on, with the name of the add-on.
 const Label = "slipway.dev/addon"
 
-// DefaultTimeout bounds how long what an add-on runs is waited for.
+// DefaultTimeout limits the wait for the workloads of an add-on.
 const DefaultTimeout = 5 * time.Minute
 
-// An Addon is what goes into the cluster.
+// An Addon is an add-on for the cluster.
 type Addon struct {
 	Name string
 	// Objects are in the order in which they are applied.
 	Objects []*unstructured.Unstructured
-	// Namespace, if not nil, is one that is made where it is missing, and stays:
-	// others may live in it, too.
+	// Namespace, if not nil, is created if it is missing, and is not deleted, because
+	// other objects can be in it.
 	Namespace *unstructured.Unstructured
 	// Hooks run around the objects, in this order.
 	Hooks []Hook
-	// Last are hooks around the deletion of the objects, in this order. They are kept
-	// in the cluster, for the chart is not at hand any more when they run.
+	// Last lists hooks around the deletion of the objects, in this order. They are stored
+	// in the cluster, because the chart is no longer available when they run.
 	Last []Hook
-	// Sources say what it was made from, with checksums.
+	// Sources describes the sources of the content, with checksums.
 	Sources []string
-	// Digest is over everything that is applied.
+	// Digest covers everything that is applied.
 	Digest  string
 	Wait    bool
 	Timeout time.Duration
 	Retries int
-	// Serving is how it serves an API; nil if it serves none, or if its objects
-	// say how.
+	// Serving describes how it serves an API; nil if it serves none, or if its objects
+	// describe it.
 	Serving *Serving
 }
 
-// A Loader makes add-ons.
+// A Loader loads add-ons.
 type Loader struct {
-	// Cache is the directory of what was downloaded.
+	// Cache is the directory for downloads.
 	Cache string
-	// HTTP downloads; nil is the default client.
+	// HTTP is the client for downloads; nil is the default client.
 	HTTP *http.Client
-	// Insecure are registries that are asked over plain HTTP.
+	// Insecure lists registries that are accessed over plain HTTP.
 	Insecure []string
-	// Speak says how a registry is spoken to, by its host; nil is with what docker
-	// login keeps.
+	// Speak returns the access to a registry, by its host; nil uses the credentials of
+	// docker login.
 	Speak func(ctx context.Context, host string) ([]remote.Option, error)
 	// Kubernetes is the cluster's version: "v1.37.1".
 	Kubernetes string
-	// Images are the release's, by short names.
+	// Images are the images of the release, by short names.
 	Images map[string]string
-	// VerifiedKubelets says that kubelets show certificates of the cluster's
-	// authority.
+	// VerifiedKubelets reports whether kubelets have certificates from the cluster's CA.
 	VerifiedKubelets bool
 }
 
-// Load makes add-ons, in their order, with warnings. All that is wrong with them
-// is one diag.List.
+// Load loads add-ons in order, with warnings. All their problems are in one diag.List.
 func (l Loader) Load(ctx context.Context, list []v1alpha1.Addon) ([]Addon, diag.List, error) {
 	w := &work{Loader: l, scopes: scopes{}, apis: map[string]bool{}}
 	var out []Addon
@@ -127,12 +123,12 @@ func (l Loader) Load(ctx context.Context, list []v1alpha1.Addon) ([]Addon, diag.
 	return out, w.warnings, nil
 }
 
-// work is one Load.
+// work is the state of one Load.
 type work struct {
 	Loader
 	path     string // of the add-on in the file
 	scopes   scopes
-	apis     map[string]bool // group/version and group/version/Kind that add-ons so far define
+	apis     map[string]bool // group/version and group/version/Kind that earlier add-ons define
 	warnings diag.List
 	wrong    diag.List
 }
@@ -179,7 +175,7 @@ func (w *work) load(ctx context.Context, a v1alpha1.Addon) (Addon, error) {
 	return out, err
 }
 
-// all are its objects and those of hooks, as long as it stays.
+// all returns its objects and the objects of its hooks, while it is installed.
 func (a Addon) all() []*unstructured.Unstructured {
 	list := slices.Clone(a.Objects)
 	for _, h := range a.Hooks {
@@ -188,7 +184,7 @@ func (a Addon) all() []*unstructured.Unstructured {
 	return list
 }
 
-// ever are all that it ever has in the cluster, when it is taken out, too.
+// ever returns all objects that it ever has in the cluster, also during its removal.
 func (a Addon) ever() []*unstructured.Unstructured {
 	list := a.all()
 	for _, h := range a.Last {
@@ -197,7 +193,7 @@ func (a Addon) ever() []*unstructured.Unstructured {
 	return list
 }
 
-// place gives objects their namespace, and has it made.
+// place sets the namespace of objects, and adds the namespace.
 func (w *work) place(a v1alpha1.Addon, out *Addon) {
 	namespace := namespaceOf(a)
 	own := false
@@ -239,7 +235,7 @@ func digest(a Addon) (string, error) {
 	for _, o := range a.all() {
 		parts = append(parts, o.Object)
 	}
-	raw, err := json.Marshal(parts) // keys of maps are sorted
+	raw, err := json.Marshal(parts) // map keys are sorted
 	if err != nil {
 		return "", fmt.Errorf("reading add-on %s: %w", a.Name, err)
 	}

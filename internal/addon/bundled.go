@@ -15,25 +15,25 @@ import (
 //go:embed templates
 var templates embed.FS
 
-// A bundledAddon is one whose images are in the bundle.
+// A bundledAddon is an add-on with images in the bundle.
 type bundledAddon struct {
-	// images are their short names in the bundle.
+	// images lists the short names of its images in the bundle.
 	images []string
-	// values are what it can be told, as they are without.
+	// values has its values with their defaults.
 	values func() any
-	// serving is how it serves an API, nil if it serves none.
+	// serving describes how it serves an API, nil if it serves none.
 	serving *Serving
 }
 
-// settings of local-path.
+// settings are the values of local-path.
 type localPath struct {
 	// Path is the directory on each node.
 	Path string `json:"path"`
-	// Default makes it the class of claims that name none.
+	// Default makes it the storage class for claims without a class.
 	Default bool `json:"default"`
 }
 
-// bundled are they by name.
+// bundled returns the bundled add-ons by name.
 func bundled() map[string]bundledAddon {
 	return map[string]bundledAddon{
 		"metrics-server": {images: []string{"metrics-server"}, values: func() any { return &struct{}{} }, serving: &Serving{
@@ -43,14 +43,13 @@ func bundled() map[string]bundledAddon {
 	}
 }
 
-// IsBundled says that an add-on is one of the bundle's: it names nothing else that
-// it is.
+// IsBundled reports whether an add-on comes from the bundle: it names no other source.
 func IsBundled(a v1alpha1.Addon) bool {
 	_, ok := bundled()[a.Name]
 	return ok && a.Chart == nil && len(a.Manifests) == 0
 }
 
-// Images are those of the bundle that add-ons run, by their short names.
+// Images returns the bundle images that add-ons use, by short name.
 func Images(list []v1alpha1.Addon) (out []string) {
 	for _, a := range list {
 		if IsBundled(a) {
@@ -60,7 +59,7 @@ func Images(list []v1alpha1.Addon) (out []string) {
 	return out
 }
 
-// fromBundle renders one of ours.
+// fromBundle renders a bundled add-on.
 func (w *work) fromBundle(a v1alpha1.Addon, out *Addon) error {
 	values, err := w.values(a)
 	if err != nil {

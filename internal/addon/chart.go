@@ -25,8 +25,8 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// readChart reads a chart. Of a directory that is none, all would be read before that is
-// said.
+// readChart reads a chart. A directory without a Chart.yaml is reported before all its
+// files are read.
 func readChart(file string) (*chart.Chart, error) {
 	if info, err := os.Stat(file); err == nil && info.IsDir() {
 		if _, err := os.Stat(filepath.Join(file, util.ChartfileName)); err != nil {
@@ -36,7 +36,7 @@ func readChart(file string) (*chart.Chart, error) {
 	return loader.Load(file)
 }
 
-// readCached reads the archive of a chart in the cache.
+// readCached reads a chart archive from the cache.
 func readCached(file string) (*chart.Chart, error) {
 	f, err := safefile.Open(file)
 	if err != nil {
@@ -46,8 +46,8 @@ func readCached(file string) (*chart.Chart, error) {
 	return loader.LoadArchive(f)
 }
 
-// chart renders an add-on's chart: definitions of kinds first, then what its
-// templates make, in the order in which objects need each other.
+// chart renders the chart of an add-on: custom resource definitions first, then the
+// output of its templates, in the order of their dependencies.
 func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 	file, source, err := w.fetch(ctx, *a.Chart)
 	if err != nil {
@@ -75,8 +75,8 @@ func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 	if err != nil {
 		return err
 	}
-	// What is made of random numbers, or of the time, would be another thing with
-	// each plan, and never what was looked at.
+	// Output that depends on random numbers, or on the time, would differ in each plan,
+	// and would never be the planned one.
 	again, err := w.render(ctx, a, c, values)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (w *work) unreadable(c v1alpha1.Chart, err error) error {
 	return w.refuse(IDUnusable, ".chart", "the chart "+called(c)+" cannot be read: "+err.Error(), "name a chart directory with a Chart.yaml, or an archive of one; API version v3 is not supported yet")
 }
 
-// chartFits refuses a chart that cannot be rendered for this cluster.
+// chartFits rejects a chart that cannot be rendered for this cluster.
 func (w *work) chartFits(c *chart.Chart) error {
 	switch want := c.Metadata.KubeVersion; {
 	case c.Metadata.Type == "library":
@@ -114,8 +114,8 @@ func (w *work) chartFits(c *chart.Chart) error {
 	return nil
 }
 
-// values are those of the files, a later one before an earlier one, and of the
-// cluster's file before all.
+// values merges the values: a later file overrides an earlier one, and the cluster file
+// overrides all.
 func (w *work) values(a v1alpha1.Addon) (map[string]any, error) {
 	out := map[string]any{}
 	for i, file := range a.ValuesFiles {
@@ -133,7 +133,7 @@ func (w *work) values(a v1alpha1.Addon) (map[string]any, error) {
 	return loader.MergeMaps(out, a.Values), nil
 }
 
-// render makes texts of a chart's templates, by their names.
+// render renders the templates of a chart, by their names.
 func (w *work) render(ctx context.Context, a v1alpha1.Addon, c *chart.Chart, values map[string]any) (map[string]string, error) {
 	failed := func(err error) error {
 		return w.refuse(IDRender, ".chart", "the chart "+c.Name()+" cannot be rendered: "+strings.TrimSpace(err.Error()), "check the values; run 'helm template' with the same values to see the same error")
@@ -145,7 +145,7 @@ func (w *work) render(ctx context.Context, a v1alpha1.Addon, c *chart.Chart, val
 	caps := common.DefaultCapabilities.Copy()
 	caps.KubeVersion = *version
 	caps.APIVersions = append(slices.Clone(caps.APIVersions), slices.Sorted(maps.Keys(w.apis))...)
-	// Dependencies that values switch off are taken out of the chart itself.
+	// Dependencies that values disable are removed from the chart itself.
 	if err := util.ProcessDependencies(c, values); err != nil {
 		return nil, failed(err)
 	}
@@ -162,7 +162,7 @@ func (w *work) render(ctx context.Context, a v1alpha1.Addon, c *chart.Chart, val
 	return texts, nil
 }
 
-// objects reads what a chart has rendered to.
+// objects parses the output of a chart.
 func (w *work) objects(c *chart.Chart, texts map[string]string, out *Addon) error {
 	for _, crd := range c.CRDObjects() {
 		if err := w.decode(".chart", crd.Filename, crd.File.Data, out); err != nil {
@@ -207,7 +207,7 @@ func (w *work) objects(c *chart.Chart, texts map[string]string, out *Addon) erro
 	return w.keepable(out)
 }
 
-// kindOrder is the order in which objects of a chart need each other.
+// kindOrder is the order of a chart's objects by their dependencies.
 var kindOrder = []string{
 	"PriorityClass", "Namespace", "NetworkPolicy", "ResourceQuota", "LimitRange", "PodDisruptionBudget", "ServiceAccount", "Secret",
 	"ConfigMap", "StorageClass", "PersistentVolume", "PersistentVolumeClaim", "CustomResourceDefinition", "ClusterRole",
@@ -215,8 +215,8 @@ var kindOrder = []string{
 	"StatefulSet", "Job", "CronJob", "IngressClass", "Ingress", "APIService", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
 }
 
-// order is an object's place; what is not known, objects of kinds that the chart
-// defines among them, comes last.
+// order returns the position of an object; unknown kinds, also those that the chart
+// defines, come last.
 func order(o *unstructured.Unstructured) int {
 	if i := slices.Index(kindOrder, o.GetKind()); i >= 0 {
 		return i
@@ -231,7 +231,7 @@ func namespaceOf(a v1alpha1.Addon) string {
 	return a.Namespace
 }
 
-// called is a chart for people.
+// called returns the name of a chart for people.
 func called(c v1alpha1.Chart) string {
 	if c.Path != "" {
 		return c.Path

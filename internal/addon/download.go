@@ -17,19 +17,19 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// A freshness says whether a copy in the cache is as good as what is there now.
+// A freshness is whether a copy in the cache is as good as the current content.
 type freshness bool
 
 const (
-	fresh   freshness = true  // it may have changed: the copy is for when nobody answers
-	forever freshness = false // what has this name never changes
+	fresh   freshness = true  // it may have changed: the copy is used only if the source does not answer
+	forever freshness = false // content with this name never changes
 )
 
-// patience bounds one download.
+// patience limits one download.
 const patience = 2 * time.Minute
 
-// download answers what is at an address. Pinned content, and content that never
-// changes, is taken from the cache if it is there.
+// download returns the content at an address. Pinned content, and content that never
+// changes, is taken from the cache if it exists.
 func (w *work) download(ctx context.Context, at, address, pin string, f freshness) ([]byte, error) {
 	file := w.cached(address)
 	have, err := safefile.ReadFile(file, bounded.Document)
@@ -59,13 +59,13 @@ func (w *work) download(ctx context.Context, at, address, pin string, f freshnes
 	return text, nil
 }
 
-// cached is where the copy of an address is.
+// cached returns the path of the copy of an address.
 func (w *work) cached(address string) string {
 	name := sha256.Sum256([]byte(address))
 	return filepath.Join(w.Cache, "addons", hex.EncodeToString(name[:]))
 }
 
-// keep writes a file whole or not at all.
+// keep writes a file completely or not at all.
 func keep(file string, text []byte) error {
 	if err := safefile.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
@@ -74,15 +74,14 @@ func keep(file string, text []byte) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = safefile.Remove(tmp.Name()) }() // it has another name by then
+	defer func() { _ = safefile.Remove(tmp.Name()) }() // it has been renamed by then
 	if _, err := tmp.Write(text); err != nil {
 		return errors.Join(err, tmp.Close())
 	}
 	return safefile.Commit(tmp, file)
 }
 
-// An answerError is a server that answers, and does not give what it was asked
-// for.
+// An answerError is an error response of a server.
 type answerError struct{ cause error }
 
 func (e *answerError) Error() string { return e.cause.Error() }
@@ -92,22 +91,24 @@ func tooLarge() error {
 	return &answerError{fmt.Errorf("the server sends more than %d MiB", maxManifest>>20)}
 }
 
-// silent says that nobody answered: the copy in the cache will do.
+// silent reports whether the source did not answer, so that the copy in the cache can be
+// used.
 func silent(err error) bool {
 	var answered *answerError
 	return !errors.As(err, &answered)
 }
 
-// errPlain is content over plain HTTP whose checksum is not known: anybody on
-// the path could replace it.
+// errPlain reports content over plain HTTP without a known checksum: anyone on the path
+// could replace it.
 var errPlain = errors.New("plain HTTP needs a checksum: write its checksum, or use https://")
 
-// plain reports whether somebody on the path to a URL could change its content.
+// plain reports whether anyone on the path to a URL could change its content.
 func plain(u *url.URL) bool {
 	return u.Scheme != "https" && !ocitransport.Loopback(u.Hostname())
 }
 
-// get downloads what is at an address. Without a pin, every hop must be over TLS.
+// get downloads the content at an address. Without a pinned checksum, every hop must use
+// TLS.
 func (w *work) get(ctx context.Context, address, pin string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -146,10 +147,10 @@ func (w *work) get(ctx context.Context, address, pin string) ([]byte, error) {
 	return text, err
 }
 
-// maxRedirects is how many redirects are followed.
+// maxRedirects limits how many redirects are followed.
 const maxRedirects = 10
 
-// cause is an error without the address, which is said already.
+// cause returns an error without the address, which the message already has.
 func cause(err error) string {
 	var at *url.Error
 	if errors.As(err, &at) {

@@ -12,15 +12,15 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 )
 
-// A Farewell is what a chart has done around the deletion of its objects. The zero
-// value is of an add-on that has nothing done.
+// A Farewell has the hooks of a chart for the deletion of its objects. The zero value has
+// no hooks.
 type Farewell struct {
 	Hooks []Hook `json:"hooks,omitempty"`
-	// Timeout bounds the hooks before the deletion, and those after it.
+	// Timeout limits the hooks before the deletion, and the hooks after it.
 	Timeout time.Duration `json:"timeout,omitempty"`
 }
 
-// Farewell is the add-on's.
+// Farewell returns the deletion hooks of the add-on.
 func (a Addon) Farewell() Farewell {
 	if len(a.Last) == 0 {
 		return Farewell{}
@@ -28,7 +28,7 @@ func (a Addon) Farewell() Farewell {
 	return Farewell{Hooks: a.Last, Timeout: a.Timeout}
 }
 
-// Same says that the same is done.
+// Same reports whether the hooks are the same.
 func (f Farewell) Same(other Farewell) (bool, error) {
 	one, err := json.Marshal(f)
 	if err != nil {
@@ -38,7 +38,7 @@ func (f Farewell) Same(other Farewell) (bool, error) {
 	return bytes.Equal(one, two), err
 }
 
-// Pack is how it is kept: as compressed JSON.
+// Pack returns the stored form: compressed JSON.
 func (f Farewell) Pack() ([]byte, error) {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
@@ -51,8 +51,8 @@ func (f Farewell) Pack() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Unpack reads what Pack has made. The content of a Secret of the cluster may have
-// been changed there: it is not unpacked to any size.
+// Unpack reads the output of Pack. Its size is limited, because the content of a Secret
+// in the cluster may have been changed.
 func Unpack(raw []byte) (f Farewell, err error) {
 	z, err := gzip.NewReader(bytes.NewReader(raw))
 	if err != nil {
@@ -68,7 +68,7 @@ func Unpack(raw []byte) (f Farewell, err error) {
 	return f, nil
 }
 
-// keepable refuses what a Secret has no room for.
+// keepable rejects hooks that are too large for a Secret.
 func (w *work) keepable(a *Addon) error {
 	raw, err := a.Farewell().Pack()
 	if err != nil {

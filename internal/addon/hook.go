@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// A HookPhase is when a chart has an object applied: around an installation,
-// around each change after it, or around the deletion of its objects.
+// A HookPhase is when a chart hook runs: around an installation, around each later
+// change, or around the deletion of its objects.
 type HookPhase string
 
-// The phases that are run.
+// The supported phases.
 const (
 	PreInstall  HookPhase = "pre-install"
 	PostInstall HookPhase = "post-install"
@@ -22,28 +22,28 @@ const (
 	PostDelete  HookPhase = "post-delete"
 )
 
-// A Hook is an object that a chart wants applied anew each time, and waited for
-// if it is a Job or a Pod.
+// A Hook is an object of a chart that is created again each time. Slipway waits for it if
+// it is a Job or a Pod.
 type Hook struct {
 	Object *unstructured.Unstructured `json:"object"`
 	Phases []HookPhase                `json:"phases"`
 	Weight int                        `json:"weight,omitempty"`
-	// Goes says that it is deleted when it has succeeded.
+	// Goes reports whether it is deleted after it has succeeded.
 	Goes bool `json:"goes,omitempty"`
 }
 
-// In says that it belongs to a phase.
+// In reports whether it belongs to a phase.
 func (h Hook) In(p HookPhase) bool { return slices.Contains(h.Phases, p) }
 
-// changing says that it runs when the add-on is installed or changed, leaving that
-// it runs when the add-on is taken out; it may be both.
+// changing reports whether it runs when the add-on is installed or changed, leaving
+// whether it runs when the add-on is removed; it can be both.
 func (h Hook) changing() bool {
 	return h.In(PreInstall) || h.In(PostInstall) || h.In(PreUpgrade) || h.In(PostUpgrade)
 }
 
 func (h Hook) leaving() bool { return h.In(PreDelete) || h.In(PostDelete) }
 
-// inOrder sorts hooks as they run.
+// inOrder sorts hooks in the order in which they run.
 func inOrder(hooks []Hook) {
 	slices.SortStableFunc(hooks, func(a, b Hook) int {
 		if a.Weight != b.Weight {
@@ -59,8 +59,8 @@ const (
 	deleteAnnotation = "helm.sh/hook-delete-policy"
 )
 
-// hookOf reads an object's annotations. Phases that are not run are answered
-// apart; tests, which nobody has asked for, are passed over.
+// hookOf reads the annotations of an object. Unsupported phases are returned separately;
+// tests are skipped.
 func hookOf(o *unstructured.Unstructured) (h Hook, isHook bool, not []string) {
 	text, isHook := o.GetAnnotations()[hookAnnotation]
 	if !isHook {
@@ -76,7 +76,7 @@ func hookOf(o *unstructured.Unstructured) (h Hook, isHook bool, not []string) {
 			not = append(not, string(p))
 		}
 	}
-	h.Weight, _ = strconv.Atoi(o.GetAnnotations()[weightAnnotation]) // as Helm: what is no number is 0
+	h.Weight, _ = strconv.Atoi(o.GetAnnotations()[weightAnnotation]) // as in Helm: an invalid number is 0
 	h.Goes = strings.Contains(o.GetAnnotations()[deleteAnnotation], "hook-succeeded")
 	return h, true, not
 }

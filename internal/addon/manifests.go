@@ -18,8 +18,7 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// maxManifest bounds a file of manifests; the largest that are known have some
-// 5 MB.
+// maxManifest limits a file of manifests; the largest known ones have about 5 MB.
 const maxManifest = 64 << 20
 
 // manifests reads the manifests of an add-on, in their order.
@@ -55,7 +54,7 @@ func (w *work) manifests(ctx context.Context, a v1alpha1.Addon, out *Addon) erro
 	return nil
 }
 
-// filesOf are a file, or the manifests in a directory, by name.
+// filesOf returns a file, or the manifests in a directory, sorted by name.
 func (w *work) filesOf(at, name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -102,7 +101,7 @@ func (w *work) read(at, file string) ([]byte, error) {
 	return text, nil
 }
 
-// decode appends the objects of a text, which is called by a name for people.
+// decode appends the objects of a text; name is the name of the text for people.
 func (w *work) decode(at, name string, text []byte, out *Addon) error {
 	objects, err := kube.Objects(text)
 	if err != nil {
@@ -118,8 +117,8 @@ func (w *work) decode(at, name string, text []byte, out *Addon) error {
 	return nil
 }
 
-// settle takes out of an object what only a server writes: manifests that were
-// read from a cluster have it.
+// settle removes fields that only a server writes: manifests that were read from a
+// cluster have them.
 func settle(o *unstructured.Unstructured) {
 	delete(o.Object, "status")
 	for _, field := range []string{"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"} {
@@ -127,7 +126,7 @@ func settle(o *unstructured.Unstructured) {
 	}
 }
 
-// reason is an error of the file system's with the file's name.
+// reason returns an error of the file system with the name of the file.
 func reason(err error) string {
 	var at *fs.PathError
 	if errors.As(err, &at) {

@@ -5,8 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A Ref names an object in the cluster, whatever version of its API it is written
-// in.
+// A Ref identifies an object in the cluster, independent of its API version.
 type Ref struct {
 	Group     string `json:"group,omitempty"`
 	Kind      string `json:"kind"`
@@ -14,7 +13,7 @@ type Ref struct {
 	Name      string `json:"name"`
 }
 
-// RefOf names an object.
+// RefOf returns the Ref of an object.
 func RefOf(o *unstructured.Unstructured) Ref {
 	return Ref{Group: o.GroupVersionKind().Group, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
 }
@@ -26,7 +25,7 @@ func (r Ref) String() string {
 	return r.Kind + " " + r.Namespace + "/" + r.Name
 }
 
-// Object is one to ask for, in a version of its API.
+// Object returns an object to request, in a version of its API.
 func (r Ref) Object(version string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{}}
 	o.SetGroupVersionKind(schema.GroupVersionKind{Group: r.Group, Version: version, Kind: r.Kind})
@@ -35,17 +34,17 @@ func (r Ref) Object(version string) *unstructured.Unstructured {
 	return o
 }
 
-// Holders are the kinds of objects with which more goes than themselves: what is
-// in a namespace, the objects of a kind, the data of a volume.
+// Holders lists the kinds of objects whose deletion also deletes other things: the
+// content of a namespace, the objects of a kind, the data of a volume.
 func Holders() []string {
 	return []string{"Namespace", "PersistentVolumeClaim", "PersistentVolume", "CustomResourceDefinition"}
 }
 
-// scopes are the kinds of add-ons whose objects belong to the whole cluster.
+// scopes has the cluster-scoped kinds that add-ons define.
 type scopes map[schema.GroupKind]bool
 
-// whole says that an object has no namespace: its kind is one that Kubernetes has
-// so, or that an add-on defines so.
+// whole reports whether an object has no namespace, because of its Kubernetes kind or a
+// kind that an add-on defines.
 func (s scopes) whole(o *unstructured.Unstructured) bool {
 	gk := o.GroupVersionKind().GroupKind()
 	if is, ok := s[gk]; ok {
@@ -69,7 +68,7 @@ func (s scopes) whole(o *unstructured.Unstructured) bool {
 	return false
 }
 
-// learn takes in the kinds that objects define.
+// learn records the kinds that objects define.
 func (w *work) learn(objects []*unstructured.Unstructured) {
 	for _, o := range objects {
 		if (Ref{Group: o.GroupVersionKind().Group, Kind: o.GetKind()}) != (Ref{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}) {

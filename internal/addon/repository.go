@@ -25,11 +25,11 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// chartLayer is what an archive of a chart is in a registry.
+// chartLayer is the media type of a chart archive in a registry.
 const chartLayer = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 
-// fetch answers where on this machine a chart is, and, if it was downloaded, from
-// where and what.
+// fetch returns the path of a chart on this machine and, if it was downloaded, its source
+// and digest.
 func (w *work) fetch(ctx context.Context, c v1alpha1.Chart) (file, source string, err error) {
 	if c.Path != "" {
 		return c.Path, "", w.fits(c)
@@ -37,7 +37,8 @@ func (w *work) fetch(ctx context.Context, c v1alpha1.Chart) (file, source string
 	var text []byte
 	address := strings.TrimSuffix(c.Repository, "/") + "/" + c.Name + ":" + c.Version
 	file = w.cached(address)
-	// A version of a chart is one archive: what is here is not asked for again.
+	// A chart version is exactly one archive: an archive in the cache is not requested
+	// again.
 	if have, readErr := safefile.ReadFile(file, bounded.Document); readErr == nil && (c.Digest == "" || sum(have) == c.Digest) && isChart(have) == nil {
 		return file, address + " " + sum(have), nil
 	}
@@ -61,14 +62,14 @@ func (w *work) fetch(ctx context.Context, c v1alpha1.Chart) (file, source string
 	return file, address + " " + sum(text), nil
 }
 
-// isChart says why an archive is none of a chart: a page of a proxy's, or half of
-// one, would be kept for ever.
+// isChart returns why an archive is not a chart: an error page of a proxy, or an
+// incomplete archive, must not be kept.
 func isChart(archive []byte) error {
 	_, err := loader.LoadArchive(bytes.NewReader(archive))
 	return err
 }
 
-// fits wants the checksum of an archive to be the one that is pinned.
+// fits requires the pinned checksum of an archive.
 func (w *work) fits(c v1alpha1.Chart) error {
 	if c.Digest == "" {
 		return nil
@@ -84,7 +85,7 @@ func (w *work) differs(what, is, want string) error {
 	return w.refuse(IDChecksum, ".chart", fmt.Sprintf("%s has the checksum %s, expected %s", what, is, want), "check the change before you write a new checksum")
 }
 
-// An index is what a chart repository says it has.
+// An index is the index of a chart repository.
 type index struct {
 	Entries map[string][]struct {
 		Version string   `json:"version"`
@@ -93,7 +94,7 @@ type index struct {
 	} `json:"entries"`
 }
 
-// fromIndex downloads an archive that a repository lists.
+// fromIndex downloads an archive from the index of a repository.
 func (w *work) fromIndex(ctx context.Context, c v1alpha1.Chart) ([]byte, error) {
 	base, err := url.Parse(strings.TrimSuffix(c.Repository, "/") + "/")
 	if err != nil {
@@ -140,10 +141,10 @@ func (w *work) unreachable(ctx context.Context, address string, err error) error
 	return w.refuse(IDDownload, ".chart", "downloading "+address+": "+cause(err), "download the chart archive, and name it at path; only the manager downloads charts, so hosts need no network for them")
 }
 
-// pull takes an archive out of a registry.
+// pull pulls a chart archive from a registry.
 func (w *work) pull(ctx context.Context, c v1alpha1.Chart, address string) ([]byte, error) {
 	text := strings.TrimPrefix(address, "oci://")
-	// A tag has no plus in it: it stands there as an underscore.
+	// A tag cannot have a plus sign: it has an underscore instead.
 	repository := text[:len(text)-len(":"+c.Version)]
 	host, _, _ := strings.Cut(text, "/")
 	var options []name.Option
@@ -171,7 +172,7 @@ func (w *work) pull(ctx context.Context, c v1alpha1.Chart, address string) ([]by
 	return nil, w.unreachable(ctx, address, err)
 }
 
-// speak returns how a registry is spoken to.
+// speak returns the access to a registry.
 func (w *work) speak(ctx context.Context, host string) ([]remote.Option, error) {
 	if w.Speak != nil {
 		return w.Speak(ctx, host)

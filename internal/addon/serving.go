@@ -13,8 +13,8 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// servingYears is how long the certificate of an API that an add-on serves is valid:
-// as long as the CAs of a cluster. It is renewed in the last fifth of that time.
+// servingYears is the validity of the certificate of an API that an add-on serves: the
+// same as for the CAs of a cluster. It is renewed in the last fifth of that time.
 const servingYears = 10
 
 // Keys of the Secret that holds the certificate.
@@ -22,26 +22,26 @@ const (
 	keyCert, keyKey, keyCA = "tls.crt", "tls.key", "ca.crt"
 )
 
-// Serving is how an add-on serves an API to the API server: with a certificate in a
-// Secret, by a CA that signs nothing else and that the APIService trusts. The add-on
+// Serving describes how an add-on serves an API to the API server: with a certificate in
+// a Secret, from a CA that signs nothing else and that the APIService trusts. The add-on
 // has both objects, without these values.
 type Serving struct {
 	Namespace, Secret, APIService string
-	// Name is the name by which the API server verifies the add-on.
+	// Name is the name with which the API server verifies the add-on.
 	Name string
 }
 
 // A ServingCert is the content of that Secret, in PEM form.
 type ServingCert struct {
 	Cert, Key []byte
-	// CA are the CAs that are trusted: the one that has signed Cert, and before it
-	// was renewed the one before.
+	// CA has the trusted CAs: the one that signed Cert, and after a renewal the previous
+	// one.
 	CA []byte
 }
 
-// NewServingCert makes a certificate and the CA that signs it, whose key is not kept.
-// The CA of the certificate before remains trusted: a pod that serves with that
-// certificate needs a minute to read the next one.
+// NewServingCert returns a certificate and the CA that signs it, whose key is not kept.
+// The previous CA remains trusted: a pod with the previous certificate needs a minute to
+// read the new one.
 func (s Serving) NewServingCert(now time.Time, before ServingCert) (ServingCert, error) {
 	caKey, _, err := pki.NewKey()
 	if err != nil {
@@ -76,7 +76,7 @@ func (s Serving) NewServingCert(now time.Time, before ServingCert) (ServingCert,
 	return ServingCert{Cert: cert, Key: keyText, CA: text}, nil
 }
 
-// Due returns why the certificate has to be made again, or "".
+// Due returns why the certificate must be renewed, or "".
 func (c ServingCert) Due(s Serving, now time.Time) string {
 	if len(c.Cert) == 0 {
 		return "it is missing"
@@ -104,7 +104,7 @@ func (c ServingCert) Due(s Serving, now time.Time) string {
 	return ""
 }
 
-// ServingCertOf reads a Secret; nil has nothing in it.
+// ServingCertOf reads a Secret; nil means that it is empty.
 func ServingCertOf(secret *unstructured.Unstructured) (c ServingCert) {
 	if secret == nil {
 		return c
@@ -128,7 +128,7 @@ func (s Serving) IsAPI(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "APIService" && o.GetName() == s.APIService
 }
 
-// With is the add-on with a certificate in its objects.
+// With returns the add-on with a certificate in its objects.
 func (a Addon) With(c ServingCert) Addon {
 	a.Objects = slices.Clone(a.Objects)
 	for i, o := range a.Objects {

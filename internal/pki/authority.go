@@ -12,18 +12,16 @@ import (
 	"time"
 )
 
-// An Authority is a certificate that others are signed by, as it stands among
-// those that are trusted.
+// An Authority is a CA certificate, as part of a list of trusted CAs.
 type Authority struct {
-	// ID is a digest of the certificate: authorities that come after each other
-	// have one name.
+	// ID is a digest of the certificate: successive CAs have the same name.
 	ID   string
 	Text []byte // in PEM form
 	Ends time.Time
 }
 
-// Authorities are those in a text in PEM form, in their order: the first is the
-// one that whoever has its key signs with.
+// Authorities returns the CAs in a PEM text, in order: the holder of the CA key signs
+// with the first one.
 func Authorities(text []byte) (out []Authority, err error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != pemCertificate {
@@ -42,12 +40,12 @@ func Authorities(text []byte) (out []Authority, err error) {
 	return out, nil
 }
 
-// Trusts says that one of a bundle is the authority of an id.
+// Trusts reports whether a bundle contains the CA with an ID.
 func Trusts(bundle []Authority, id string) bool {
 	return slices.ContainsFunc(bundle, func(a Authority) bool { return a.ID == id })
 }
 
-// Bundle is a text of authorities, each once, in this order.
+// Bundle returns a text with CAs, each once, in this order.
 func Bundle(list ...Authority) []byte {
 	var text [][]byte
 	for i, a := range list {
@@ -58,9 +56,9 @@ func Bundle(list ...Authority) []byte {
 	return bytes.Join(text, nil)
 }
 
-// HasSigned says that a text holds a certificate that the authority has signed for
-// somebody, and that has not ended by a time: in PEM form, or as that of any user of a
-// kubeconfig. What cannot be read is none.
+// HasSigned reports whether a text has a certificate that the CA has signed for another
+// subject, and that has not expired at a time: in PEM form, or as a certificate of a user
+// of a kubeconfig. Text that cannot be read has none.
 func (a Authority) HasSigned(text []byte, now time.Time) bool {
 	shown := certificates(text)
 	if len(shown) == 0 {
@@ -68,15 +66,15 @@ func (a Authority) HasSigned(text []byte, now time.Time) bool {
 	}
 	ca, err := Certificate(a.Text)
 	return err == nil && slices.ContainsFunc(shown, func(c *x509.Certificate) bool {
-		// One that has signed itself is an authority: the same one, or one with its key.
+		// A self-signed certificate is a CA: the same one, or one with the same key.
 		return !now.After(c.NotAfter) && c.CheckSignatureFrom(ca) == nil && c.CheckSignatureFrom(c) != nil
 	})
 }
 
-// shownByUser is what a kubeconfig has its users show, in whatever form it is written.
+// shownByUser returns the certificates of the users of a kubeconfig, in any format.
 var shownByUser = regexp.MustCompile(`client-certificate-data["']?:\s*["']?([A-Za-z0-9+/=]+)`)
 
-// certificates are those in a text that can be read.
+// certificates returns the readable certificates in a text.
 func certificates(text []byte) (out []*x509.Certificate) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == pemCertificate {

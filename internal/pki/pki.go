@@ -1,6 +1,5 @@
-// Package pki reads certificates and keys in the forms in which clusters keep
-// them, judges when they are due, and signs them anew. It touches no file: who
-// asks reads and writes.
+// Package pki reads certificates and keys in the formats that clusters use, decides when
+// they are due, and renews them. It reads and writes no files; the caller does.
 package pki
 
 import (
@@ -23,7 +22,7 @@ const pemCertificate = "CERTIFICATE"
 
 var errNoCertificate = errors.New("the file has no certificate")
 
-// Certificate is the first certificate in a text in PEM form.
+// Certificate returns the first certificate in a PEM text.
 func Certificate(text []byte) (*x509.Certificate, error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type == pemCertificate {
@@ -33,8 +32,8 @@ func Certificate(text []byte) (*x509.Certificate, error) {
 	return nil, errNoCertificate
 }
 
-// Key is the first private key in a text in PEM form, in any of the forms in
-// which Kubernetes' programs write them.
+// Key returns the first private key in a PEM text, in any format that Kubernetes programs
+// write.
 func Key(text []byte) (crypto.Signer, error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		var key any
@@ -61,7 +60,7 @@ func Key(text []byte) (crypto.Signer, error) {
 	return nil, errors.New("the file has no key")
 }
 
-// NewKey makes a key, and its text in PEM form.
+// NewKey returns a new key, and its PEM text.
 func NewKey() (crypto.Signer, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -74,7 +73,7 @@ func NewKey() (crypto.Signer, []byte, error) {
 	return key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), nil
 }
 
-// Belong says that a certificate and a key are a pair.
+// Belong reports whether a certificate and a key are a pair.
 func Belong(cert *x509.Certificate, key crypto.Signer) bool {
 	if cert == nil || key == nil {
 		return false
@@ -83,8 +82,8 @@ func Belong(cert *x509.Certificate, key crypto.Signer) bool {
 	return ok && public.Equal(key.Public())
 }
 
-// Sign makes a certificate as the template has it, in PEM form: with a number of
-// its own, and for no longer than its authority is valid.
+// Sign returns a PEM certificate from the template, with a new serial number, and at most
+// as long valid as its CA.
 func Sign(template, ca *x509.Certificate, public crypto.PublicKey, caKey crypto.Signer) ([]byte, error) {
 	if ca != template && ca.NotAfter.Before(template.NotAfter) {
 		template.NotAfter = ca.NotAfter
@@ -100,23 +99,23 @@ func Sign(template, ca *x509.Certificate, public crypto.PublicKey, caKey crypto.
 	return pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: raw}), nil
 }
 
-// What a kubeconfig holds of its user and its cluster, each on a line of its own, as all of
-// Kubernetes' programs write it.
+// Fields of the user and the cluster in a kubeconfig, each on its own line, as all
+// Kubernetes programs write them.
 var (
 	userCertificate = regexp.MustCompile(`(?m)^([ \t]*client-certificate-data:[ \t]*)(\S+)[ \t]*$`)
 	userKey         = regexp.MustCompile(`(?m)^([ \t]*client-key-data:[ \t]*)(\S+)[ \t]*$`)
 	clusterCA       = regexp.MustCompile(`(?m)^([ \t]*certificate-authority-data:[ \t]*)(\S+)[ \t]*$`)
 )
 
-// KubeconfigCA are the authorities that a kubeconfig trusts, in PEM form; none if
-// they do not stand in it.
+// KubeconfigCA returns the CAs that a kubeconfig contains, in PEM form; none if it has
+// none.
 func KubeconfigCA(text []byte) ([]byte, error) { return inKubeconfig(text, clusterCA) }
 
-// WithKubeconfigCA is a kubeconfig that trusts other authorities.
+// WithKubeconfigCA returns a kubeconfig with other CAs.
 func WithKubeconfigCA(text, ca []byte) []byte { return intoKubeconfig(text, clusterCA, ca) }
 
-// inKubeconfig is what a line of a kubeconfig holds; nil if there is none. Of
-// several users it is not known whose counts.
+// inKubeconfig returns the value of a line in a kubeconfig; nil if it does not exist.
+// With several users, it is not known which one applies.
 func inKubeconfig(text []byte, line *regexp.Regexp) ([]byte, error) {
 	found := line.FindAllSubmatch(text, 2)
 	switch len(found) {
@@ -132,15 +131,15 @@ func inKubeconfig(text []byte, line *regexp.Regexp) ([]byte, error) {
 	return nil, errors.New("the kubeconfig has more than one user or cluster")
 }
 
-// intoKubeconfig puts another value on a line.
+// intoKubeconfig replaces the value of a line.
 func intoKubeconfig(text []byte, line *regexp.Regexp, value []byte) []byte {
 	return line.ReplaceAll(text, []byte("${1}"+base64.StdEncoding.EncodeToString(value)))
 }
 
-// isPEM tells PEM from a kubeconfig, in which it is encoded.
+// isPEM distinguishes PEM from a kubeconfig, in which PEM is encoded.
 func isPEM(text []byte) bool { return bytes.Contains(text, []byte("-----BEGIN ")) }
 
-// keyBlock is the first key in a text in PEM form, as it stands there.
+// keyBlock returns the first key in a PEM text, unchanged.
 func keyBlock(text []byte) []byte {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if strings.HasSuffix(block.Type, "PRIVATE KEY") {

@@ -15,10 +15,10 @@ import (
 	"strings"
 )
 
-// signingBits is the size of keys that sign tokens, as kubeadm makes them.
+// signingBits is the size of token signing keys, the same as in kubeadm.
 const signingBits = 2048
 
-// NewSigningKey makes a key that API servers sign tokens with, in PEM form.
+// NewSigningKey returns a new key for API servers to sign tokens, in PEM form.
 func NewSigningKey() ([]byte, error) {
 	key, err := rsa.GenerateKey(rand.Reader, signingBits)
 	if err != nil {
@@ -27,7 +27,7 @@ func NewSigningKey() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}), nil
 }
 
-// EncodePublic is a public key in PEM form.
+// EncodePublic returns a public key in PEM form.
 func EncodePublic(key crypto.PublicKey) ([]byte, error) {
 	raw, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -36,14 +36,14 @@ func EncodePublic(key crypto.PublicKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: raw}), nil
 }
 
-// A PublicKey is one that API servers verify tokens with.
+// A PublicKey is a key with which API servers verify tokens.
 type PublicKey struct {
-	// ID is what tokens that were signed with it name it by.
+	// ID identifies the key in the tokens that it signed.
 	ID   string
 	Text []byte // in PEM form
 }
 
-// PublicKeys are those in a text in PEM form, in their order.
+// PublicKeys returns the public keys in a PEM text, in order.
 func PublicKeys(text []byte) (out []PublicKey, err error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		var key any
@@ -70,8 +70,8 @@ func PublicKeys(text []byte) (out []PublicKey, err error) {
 	return out, nil
 }
 
-// KeyID is the name by which tokens that an API server has signed name the key:
-// a digest of it in PKIX form.
+// KeyID returns the ID of a key in tokens of an API server: a digest of the key in PKIX
+// form.
 func KeyID(key crypto.PublicKey) (string, error) {
 	raw, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -81,8 +81,8 @@ func KeyID(key crypto.PublicKey) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
 }
 
-// SignedBy is the name of the key that a token was signed with; "" if it says
-// none, or is no token.
+// SignedBy returns the ID of the key that signed a token; "" if the token has none, or is
+// not a token.
 func SignedBy(token string) string {
 	head, _, _ := strings.Cut(token, ".")
 	raw, err := base64.RawURLEncoding.DecodeString(head)

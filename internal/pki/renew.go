@@ -11,34 +11,33 @@ import (
 )
 
 const (
-	// backdate is how far the clocks of hosts may differ for a certificate
-	// that was made just now.
+	// backdate allows for differences between the clocks of hosts for a new certificate.
 	backdate = 5 * time.Minute
-	// lastPart of its time is when a certificate is renewed: the last fifth; and
-	// latePart when that is late.
+	// lastPart is the fraction of the validity in which a certificate is renewed, the
+	// last fifth; latePart is the fraction in which that is late.
 	lastPart, latePart = 5, 10
-	// fresh is when one that was made is not made again, whatever is asked for,
-	// or that part of its time.
+	// fresh is the age below which a certificate is not renewed again, whatever is
+	// requested, or that fraction of its validity.
 	fresh, freshPart = time.Hour, 20
 )
 
-// LastPart says that the last fifth of a certificate's time has begun.
+// LastPart reports whether the last fifth of a certificate's validity has begun.
 func LastPart(begins, ends, now time.Time) bool { return inLast(lastPart, begins, ends, now) }
 
 func inLast(part time.Duration, begins, ends, now time.Time) bool {
 	return now.After(ends.Add(-ends.Sub(begins) / part))
 }
 
-// A File is to be written.
+// A File is a file to write.
 type File struct {
 	Path    string
 	Content []byte
-	Secret  bool // it holds a key
+	Secret  bool // it contains a key
 }
 
-// Due is why a certificate is to be renewed, in words; "" is not. The error,
-// an *op.Error if it has a reason of its own, is why it cannot be though it is
-// due.
+// Due returns the reason to renew a certificate, in words; "" if it is not due. The
+// error, an *op.Error if it has its own reason, explains why it cannot be renewed
+// although it is due.
 func Due(read Read, o op.Renewal, now time.Time) (string, error) {
 	p, err := find(read, o.CertificateFile)
 	if err != nil {
@@ -74,8 +73,7 @@ func Due(read Read, o op.Renewal, now time.Time) (string, error) {
 	return why, err
 }
 
-// due is why a pair that was found is to be renewed. end is that of its
-// authority, if that is known.
+// due returns the reason to renew an existing pair. end is the end of its CA, if known.
 func due(o op.Renewal, p pair, end, now time.Time) string {
 	w := Wish{Validity: seconds(o.ValiditySeconds), Due: o.Due, Within: seconds(o.WithinSeconds)}
 	why := w.Unmet(p.cert, end, now)
@@ -87,22 +85,21 @@ func due(o op.Renewal, p pair, end, now time.Time) string {
 
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
 
-// A Wish is how long a certificate shall be valid, and when another is wanted.
+// A Wish is the wanted validity of a certificate, and the time of its renewal.
 type Wish struct {
 	Validity time.Duration
 	Due      op.Due
 	Within   time.Duration
 }
 
-// Unmet is why another certificate is wanted, in words; "" is that none is, or
-// that none would be valid for longer: authority is when its authority ends, if
-// that is known.
+// Unmet returns the reason for a new certificate, in words; "" if none is needed, or if a
+// new one would not be valid for longer: authority is the end of the CA, if known.
 func (w Wish) Unmet(cert *x509.Certificate, authority, now time.Time) string {
 	next := now.Add(w.Validity)
 	if !authority.IsZero() && authority.Before(next) {
 		next = authority
 	}
-	// kubeadm has certificates begin with their authority, which may be long ago.
+	// kubeadm lets certificates begin with their CA, which can be long ago.
 	begins := cert.NotBefore
 	if from := cert.NotAfter.Add(-w.Validity); from.After(begins) {
 		begins = from
@@ -129,7 +126,7 @@ func (w Wish) Unmet(cert *x509.Certificate, authority, now time.Time) string {
 	return "renew: it expires soon or has expired"
 }
 
-// signer is the authority's key.
+// signer returns the key of the CA.
 func signer(read Read, o op.Renewal, ca *x509.Certificate) (crypto.Signer, error) {
 	text, err := read(o.CAKey)
 	if err != nil {
@@ -146,7 +143,7 @@ func signer(read Read, o op.Renewal, ca *x509.Certificate) (crypto.Signer, error
 	return key, nil
 }
 
-// Renew makes what Due asks for: the files to write, in this order.
+// Renew renews a certificate that is due: it returns the files to write, in this order.
 func Renew(read Read, o op.Renewal, now time.Time) ([]File, error) {
 	p, err := find(read, o.CertificateFile)
 	if err != nil {
@@ -178,9 +175,9 @@ func Renew(read Read, o op.Renewal, now time.Time) ([]File, error) {
 	return files(o.CertificateFile, p.text, text, newKey), nil
 }
 
-// files puts a certificate, and a key if it is another, where they are kept. A
-// key in a file of its own is written first: without it the certificate would be
-// of no use to whoever comes after a crash, and the other way round it is.
+// files returns the files for a certificate, and for its key if it has changed. A
+// separate key file is written first: after a crash, a certificate without its key would
+// be useless, but not a key without its certificate.
 func files(f op.CertificateFile, text, cert, key []byte) (out []File) {
 	if f.Key != "" {
 		if key != nil {

@@ -22,13 +22,13 @@ import (
 
 const (
 	pemRequest = "CERTIFICATE REQUEST"
-	// maxRequest is more than a request of the largest key takes, in PEM form.
+	// maxRequest is more than the size of a request with the largest key, in PEM form.
 	maxRequest = 16 << 10
-	// leastRSA and mostRSA bound the sizes of RSA keys in requests.
+	// leastRSA and mostRSA limit the sizes of RSA keys in requests.
 	leastRSA, mostRSA = 2048, 8192
 )
 
-// Template returns a certificate as an operation wants it, without a number.
+// Template returns a certificate for an operation, without a serial number.
 func Template(o op.Certificate, now time.Time) (*x509.Certificate, error) {
 	if o.ValiditySeconds <= 0 || o.CommonName == "" {
 		return nil, &op.Error{Reason: "Invalid", Message: fmt.Sprintf("a certificate at %s needs a name and a validity", o.Cert)}
@@ -57,7 +57,7 @@ func Template(o op.Certificate, now time.Time) (*x509.Certificate, error) {
 	return c, nil
 }
 
-// SameUse reports whether two certificates have the same names and purpose.
+// SameUse reports whether two certificates have the same names and usage.
 func SameUse(have, want *x509.Certificate) bool {
 	text := func(ips []net.IP) (out []string) {
 		for _, ip := range ips {
@@ -69,8 +69,8 @@ func SameUse(have, want *x509.Certificate) bool {
 		slices.Equal(text(have.IPAddresses), text(want.IPAddresses)) && slices.Equal(have.ExtKeyUsage, want.ExtKeyUsage)
 }
 
-// Request returns a request for a certificate of a key, in PEM form. It names nothing:
-// who signs decides on names and purpose.
+// Request returns a request for a certificate of a key, in PEM form. It has no names: the
+// signer decides on names and usage.
 func Request(key crypto.Signer) ([]byte, error) {
 	raw, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 	if err != nil {
@@ -79,9 +79,10 @@ func Request(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemRequest, Bytes: raw}), nil
 }
 
-// SignRequest signs a host's request with a CA, both in PEM form. Of the request it
-// takes the public key, once the request is signed with that key and the key is strong.
-// Names, purpose and validity come from the operation, whatever the request says.
+// SignRequest signs a host's request with a CA, both in PEM form. It uses only the public
+// key of the request, after it has verified that the request is signed with that key and
+// the key is strong. Names, usage and validity come from the operation, whatever the
+// request contains.
 func SignRequest(request []byte, o op.Certificate, caKey []byte, now time.Time) ([]byte, error) {
 	req, err := ParseRequest(request)
 	if err != nil {
@@ -105,17 +106,17 @@ func SignRequest(request []byte, o op.Certificate, caKey []byte, now time.Time) 
 	if err != nil {
 		return nil, err
 	}
-	if ca.NotBefore.Before(cert.NotBefore) { // the clocks of hosts may differ from the manager's
+	if ca.NotBefore.Before(cert.NotBefore) { // the clocks of hosts can differ from the manager's
 		cert.NotBefore = ca.NotBefore
 	}
 	return Sign(cert, ca, req.PublicKey, key)
 }
 
-// ErrNotPair reports that a CA's certificate and key do not belong together.
+// ErrNotPair reports that a CA's certificate and key do not match.
 var ErrNotPair = errors.New("the CA's key does not match its certificate")
 
-// ParseRequest reads one certificate request in PEM form. The request is signed with its
-// own key, and the key is strong. It says nothing about names and purpose.
+// ParseRequest reads one PEM certificate request. The request must be signed with its own
+// key, and the key must be strong. It does not check names and usage.
 func ParseRequest(text []byte) (*x509.CertificateRequest, error) {
 	if len(text) > maxRequest {
 		return nil, fmt.Errorf("it has more than %d bytes", maxRequest)
@@ -137,7 +138,7 @@ func ParseRequest(text []byte) (*x509.CertificateRequest, error) {
 	return req, nil
 }
 
-// strong refuses keys that a certificate must not be issued for.
+// strong rejects keys for which no certificate may be issued.
 func strong(key crypto.PublicKey) error {
 	switch k := key.(type) {
 	case *ecdsa.PublicKey:

@@ -10,18 +10,18 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Read answers what is in a file; of one that is not there, nothing.
+// Read returns the content of a file; nothing if it does not exist.
 type Read func(path string) ([]byte, error)
 
-// pair is a certificate as it was found, and its key.
+// pair is an existing certificate and its key.
 type pair struct {
 	text []byte // of the certificate's file
 	cert *x509.Certificate
-	key  crypto.Signer // nil if it is missing, or cannot be read
+	key  crypto.Signer // nil if it is missing or cannot be read
 }
 
-// find reads a certificate and its key. Without the certificate the pair has
-// none; a kubeconfig that names files instead has none either.
+// find reads a certificate and its key. Without the certificate the pair is empty, also
+// for a kubeconfig that names files instead.
 func find(read Read, f op.CertificateFile) (p pair, err error) {
 	if p.text, err = read(f.Path); err != nil || len(p.text) == 0 {
 		return p, err
@@ -46,11 +46,11 @@ func find(read Read, f op.CertificateFile) (p pair, err error) {
 	if p.cert, err = Certificate(cert); err != nil {
 		return p, err
 	}
-	p.key, _ = Key(key) // a damaged one is as good as none
+	p.key, _ = Key(key) // a damaged one counts as missing
 	return p, nil
 }
 
-// State is what a host has of a certificate.
+// State returns the state of a certificate on a host.
 func State(read Read, f op.CertificateFile) op.CertificateState {
 	s := op.CertificateState{Path: f.Path}
 	p, err := find(read, f)
@@ -78,7 +78,7 @@ func State(read Read, f op.CertificateFile) op.CertificateState {
 	}
 	if f.CA != "" {
 		ca, err := authority(read, f.CA)
-		s.Foreign = err == nil && p.cert.CheckSignatureFrom(ca) != nil // that one's state says if it cannot be read
+		s.Foreign = err == nil && p.cert.CheckSignatureFrom(ca) != nil // the state of that file reports it if it cannot be read
 	}
 	return s
 }

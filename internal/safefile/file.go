@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/fsync"
 )
 
-// in calls f with the directory that a path ends in, and the last name.
+// in calls f with the parent directory of a path, and the last name.
 func in(path string, follow bool, f func(dir *os.Root, name string) error) error {
 	dir, rest, err := reach(path, follow)
 	if err != nil {
@@ -46,7 +46,8 @@ func Readlink(path string) (target string, err error) {
 	return target, err
 }
 
-// Resolve returns where a path leads, which may be missing: a path without links.
+// Resolve returns the target of a path as a path without links; the target can be
+// missing.
 func Resolve(path string) (string, error) {
 	dir, rest, err := Reach(path)
 	if err != nil {
@@ -84,8 +85,8 @@ func ReadDir(path string) ([]fs.DirEntry, error) {
 // Open opens a regular file to read. It does not wait for a pipe.
 func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY, 0) }
 
-// OpenFile is os.OpenFile for regular files. To write, root opens no file that
-// has a second name (a hard link): that may be a file elsewhere.
+// OpenFile is os.OpenFile for regular files. To write, root does not open a file with a
+// second name (a hard link), which can be a file elsewhere.
 func OpenFile(path string, flag int, perm fs.FileMode) (f *os.File, err error) {
 	err = in(path, flag&os.O_EXCL == 0, func(dir *os.Root, name string) error {
 		if flag&os.O_CREATE != 0 {
@@ -128,7 +129,7 @@ func openThere(dir *os.Root, name string, flag int) (*os.File, error) {
 	return f, nil
 }
 
-// names is how many names a file has.
+// names returns how many names a file has.
 func names(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Nlink) //nolint:unconvert // it has another type on other systems
@@ -151,7 +152,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// WriteFile replaces a file as a whole. A crash of the machine may leave it empty.
+// WriteFile replaces a file atomically. A crash of the machine can leave it empty.
 func WriteFile(path string, data []byte, perm fs.FileMode) error {
 	return in(path, true, func(dir *os.Root, name string) error {
 		f, err := createTemp(dir, ".new-*")
@@ -309,10 +310,10 @@ func Commit(f *os.File, to string) error {
 	return RenameSynced(f.Name(), to)
 }
 
-// both is in for two paths, of which neither is followed.
+// both is in for two paths, neither of which is followed.
 func both(from, to string, f func(dir *os.Root, old string, todir *os.Root, name string) error) error {
 	return in(from, false, func(dir *os.Root, old string) error {
-		var failed error // of f: it is about the first path as well
+		var failed error // of f: it also concerns the first path
 		err := in(to, false, func(todir *os.Root, name string) error {
 			failed = f(dir, old, todir, name)
 			return nil
@@ -339,8 +340,8 @@ func at(dir, todir *os.Root, f func(fd, tofd int) error) error {
 	return f(int(from.Fd()), int(to.Fd()))
 }
 
-// Lchown is os.Lchown. Root gives away no file that has a second name (a hard
-// link): that may be a file elsewhere.
+// Lchown is os.Lchown. Root does not give away a file with a second name (a hard link),
+// which can be a file elsewhere.
 func Lchown(path string, uid, gid int) error {
 	return in(path, false, func(dir *os.Root, name string) error { return give(dir, name, uid, gid) })
 }
@@ -367,8 +368,8 @@ func give(dir *os.Root, name string, uid, gid int) error {
 	return errors.Join(err, f.Close())
 }
 
-// RootOnly reports whether a file that is there and all directories that lead to
-// it belong to root, and nobody else can write to them.
+// RootOnly reports whether an existing file and all its parent directories belong to
+// root, and no other user can write to them.
 func RootOnly(path string) bool {
 	path, err := Resolve(path)
 	if err != nil {

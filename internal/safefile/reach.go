@@ -20,18 +20,18 @@ import (
 	"syscall"
 )
 
-// A ForeignError is a file or directory that root does not use on behalf of a
-// user: it belongs to another user, or a link leads to it.
+// A ForeignError reports a file or directory that root does not use on behalf of a user:
+// it belongs to another user, or a link leads to it.
 type ForeignError struct{ Path, Reason string }
 
 func (e *ForeignError) Error() string { return e.Path + " " + e.Reason }
 
-// maxLinks bounds the links of one path, as in the kernel.
+// maxLinks limits the links of one path, as in the kernel.
 const maxLinks = 40
 
-// Reach follows a path, with all links, as far as there are directories. It
-// opens the last of them and returns the names that remain: at least one, of
-// which only the last may be there. The caller closes the directory.
+// Reach follows a path, with all links, as far as there are directories. It opens the
+// last directory and returns the remaining names: at least one, of which only the last
+// may exist. The caller closes the directory.
 func Reach(path string) (dir *os.Root, rest []string, err error) {
 	return reach(path, true)
 }
@@ -58,7 +58,7 @@ func reach(path string, follow bool) (*os.Root, []string, error) {
 	return w.at, w.rest, nil
 }
 
-// reachAsUser is reach for a user whom the kernel holds back.
+// reachAsUser is reach for a user whose access the kernel checks.
 func reachAsUser(path string, follow bool) (*os.Root, []string, error) {
 	for i := 0; follow; i++ {
 		target, err := os.Readlink(path)
@@ -91,17 +91,17 @@ func reachAsUser(path string, follow bool) (*os.Root, []string, error) {
 	}
 }
 
-// A walk is the way of root along a path.
+// A walk is the state of root on the way along a path.
 type walk struct {
-	path  string   // as it was asked for
-	at    *os.Root // the directory that is reached
+	path  string   // as it was requested
+	at    *os.Root // the current directory
 	done  []string // its names, none of which is a link
-	rest  []string // the names that remain
-	links []link   // that were followed, and whose ends are not reached
+	rest  []string // the remaining names
+	links []link   // followed links whose ends are not reached yet
 	count int      // of links
 }
 
-// A link is a symbolic link that a user has made.
+// A link is a symbolic link that a user created.
 type link struct {
 	path string
 	uid  int // the user
@@ -158,7 +158,7 @@ func (w *walk) step(follow bool) (done bool, err error) {
 	return false, err
 }
 
-// enter opens a directory that was looked at.
+// enter opens a directory that was checked.
 func enter(at *os.Root, name string, looked fs.FileInfo) (*os.Root, fs.FileInfo, error) {
 	next, err := at.OpenRoot(name)
 	if err != nil {
@@ -174,8 +174,8 @@ func enter(at *os.Root, name string, looked fs.FileInfo) (*os.Root, fs.FileInfo,
 	return next, opened, nil
 }
 
-// follow continues with the target of a link. A link of root's in a directory of
-// a user counts as the user's, who may have moved it there.
+// follow continues with the target of a link. A link of root in a directory of a user
+// counts as the user's, who may have moved it there.
 func (w *walk) follow(name string, info fs.FileInfo) error {
 	if w.count++; w.count > maxLinks {
 		return &fs.PathError{Op: "open", Path: name, Err: syscall.ELOOP}
@@ -201,7 +201,7 @@ func (w *walk) follow(name string, info fs.FileInfo) error {
 	return w.restart(filepath.Join(append([]string{target}, w.rest[1:]...)...))
 }
 
-// arrive checks the links that end where the walk does. The last name may be a
+// arrive checks the links that end at the end of the walk. The last name can be a
 // directory of the user itself.
 func (w *walk) arrive() error {
 	if len(w.links) == 0 {
@@ -223,7 +223,7 @@ func (w *walk) arrive() error {
 	return nil
 }
 
-// check refuses a link that does not lead to a directory of its user.
+// check rejects a link that does not lead to a directory of its user.
 func (l link) check(dir fs.FileInfo) error {
 	if uidOf(dir) == l.uid {
 		return nil
@@ -233,7 +233,7 @@ func (l link) check(dir fs.FileInfo) error {
 
 func isLink(info fs.FileInfo) bool { return info.Mode()&fs.ModeSymlink != 0 }
 
-// uidOf is whose a file is; -1 is not known.
+// uidOf returns the owner of a file; -1 if it is not known.
 func uidOf(info fs.FileInfo) int {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(st.Uid)
@@ -241,8 +241,7 @@ func uidOf(info fs.FileInfo) int {
 	return -1
 }
 
-// named gives the errors of an os.Root, which know the name in it alone, the
-// whole path.
+// named adds the whole path to errors of an os.Root, which only know the name in it.
 func named(path string, err error) error {
 	var p *fs.PathError
 	var l *os.LinkError

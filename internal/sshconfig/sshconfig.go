@@ -1,6 +1,6 @@
-// Package sshconfig reads OpenSSH client configuration files (ssh_config(5)) and
-// returns the settings of one host that Slipway uses. It runs no program: neither
-// ProxyCommand nor Match exec.
+// Package sshconfig reads OpenSSH client configuration files (ssh_config(5)) and returns
+// the settings of one host that Slipway uses. It runs no program: neither ProxyCommand
+// nor Match exec.
 package sshconfig
 
 import (
@@ -13,20 +13,20 @@ import (
 	"strings"
 )
 
-// A Query names the host to look up, and what its answer depends on.
+// A Query names the host to look up, and the inputs of the lookup.
 type Query struct {
-	// Host is the name or address that ssh would be given.
+	// Host is the name or address, as it would be passed to ssh.
 	Host string
-	// User is the login that is decided already, if it is.
+	// User is the login user, if it is already known.
 	User string
-	// DefaultUser is the login where nothing decides it.
+	// DefaultUser is the login user if nothing sets it.
 	DefaultUser string
-	// LocalUser is who runs the program, by name.
+	// LocalUser is the name of the user who runs the program.
 	LocalUser string
-	// Home is that user's home directory: "~" and what Include is relative to.
+	// Home is the home directory of that user, for "~" and relative paths of Include.
 	Home string
-	// Read returns the content of a file. An error that is fs.ErrNotExist is a
-	// file that does not exist.
+	// Read returns the content of a file. The error fs.ErrNotExist means that the file
+	// does not exist.
 	Read func(path string) ([]byte, error)
 }
 
@@ -39,26 +39,25 @@ type Value struct {
 // A Place is a line of a file.
 type Place struct {
 	File string
-	Line int // from 1; 0 is no place
+	Line int // from 1; 0 means no place
 }
 
 func (p Place) String() string { return fmt.Sprintf("%s line %d", p.File, p.Line) }
 
-// Settings are what the files say of a host: the first value of each, as ssh has
-// it, and all of IdentityFile. Tokens and "~" are not expanded yet.
+// Settings has the settings of a host: the first value of each, as in ssh, and all values
+// of IdentityFile. Tokens and "~" are not expanded yet.
 type Settings struct {
 	HostName, User, Port, HostKeyAlias Value
 	IdentitiesOnly                     Value
-	ProxyJump, ProxyCommand            Value // the first of the two alone
+	ProxyJump, ProxyCommand            Value // only the first of the two
 	IdentityFile, UserKnownHostsFile   []Value
-	Unused                             []Value // options that ssh logs in by and Slipway does not, by name
+	Unused                             []Value // options that ssh uses for the login and Slipway does not, by name
 
 	undecided map[string]Place
 }
 
-// Undecided returns the Match line that may set an option for this host, by its
-// name in lower case. Such a line asks for something that Slipway does not
-// evaluate, such as exec.
+// Undecided returns the Match line that may set an option for this host, by its name in
+// lower case. Such a line has a criterion that Slipway does not evaluate, such as exec.
 func (s *Settings) Undecided(option string) (Place, bool) {
 	p, ok := s.undecided[option]
 	return p, ok
@@ -69,12 +68,11 @@ const (
 	maxLines = 100_000 // of one lookup, over all files
 )
 
-// Lookup reads a file, and those that it includes. A file that does not exist
-// says nothing.
+// Lookup reads a file, and the files that it includes. A missing file has no settings.
 func Lookup(file string, q Query) (Settings, error) {
 	r := reader{Query: q, settings: Settings{undecided: map[string]Place{}}}
 	err := r.pass(file)
-	if err == nil && r.wantFinal { // ssh reads all of it once more, too
+	if err == nil && r.wantFinal { // ssh also reads all of it once more
 		r.final = true
 		err = r.pass(file)
 	}
@@ -98,7 +96,7 @@ func (r *reader) pass(file string) error {
 	return err
 }
 
-// file reads one file; active is that of the line that includes it.
+// file reads one file; active is the state of the line that includes it.
 func (r *reader) file(name string, depth int, active answer) error {
 	raw, err := r.Read(name)
 	if err != nil {
@@ -139,13 +137,13 @@ func (r *reader) file(name string, depth int, active answer) error {
 	return nil
 }
 
-// used are the keywords that mean something here; ssh knows many more.
+// used lists the keywords that Slipway uses; ssh has many more.
 var used = map[string]bool{
 	"host": true, "match": true, "include": true, "hostname": true, "user": true, "port": true, "identityfile": true,
 	"identitiesonly": true, "userknownhostsfile": true, "hostkeyalias": true, "proxyjump": true, "proxycommand": true,
 }
 
-// unused are keywords that decide how ssh logs in, and mean nothing here.
+// unused lists keywords that affect the login of ssh and that Slipway does not use.
 var unused = map[string]string{"certificatefile": "CertificateFile", "identityagent": "IdentityAgent"}
 
 // set keeps the first value of an option.
@@ -218,7 +216,7 @@ func (r *reader) include(patterns []string, depth int, active answer, at Place) 
 				continue
 			}
 			err := r.file(file, depth+1, active)
-			if errors.Is(err, fs.ErrNotExist) { // a link without an end, as ssh has it
+			if errors.Is(err, fs.ErrNotExist) { // an endless link; ssh ignores it as well
 				continue
 			}
 			if err != nil {
@@ -237,8 +235,8 @@ func Tilde(path, home string) string {
 	return path
 }
 
-// Expand replaces the tokens of a value, such as %h, and ${NAME} by getenv, which
-// is nil where ssh knows no variables. Errors do not quote the value.
+// Expand replaces the tokens of a value, such as %h, and ${NAME} with getenv, which is
+// nil if ssh does not expand variables. Errors do not quote the value.
 func Expand(v Value, tokens map[byte]string, getenv func(string) (string, bool)) (string, error) {
 	var out strings.Builder
 	for text := v.Text; text != ""; {
@@ -272,8 +270,8 @@ func Expand(v Value, tokens map[byte]string, getenv func(string) (string, bool))
 	return out.String(), nil
 }
 
-// An Error is a line that cannot be used. It does not quote the line, which may
-// be of a file that its reader must not see.
+// An Error is a line that cannot be used. It does not quote the line, because the user
+// may not be allowed to read its file.
 type Error struct {
 	At  Place
 	Err error

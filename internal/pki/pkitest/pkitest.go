@@ -1,4 +1,4 @@
-// Package pkitest makes authorities and certificates for tests.
+// Package pkitest creates CAs and certificates for tests.
 package pkitest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// An Authority signs others. Cert and Key are in PEM form.
+// An Authority is a CA. Cert and Key are in PEM form.
 type Authority struct {
 	Cert, Key string
 
@@ -22,7 +22,7 @@ type Authority struct {
 	key  crypto.Signer
 }
 
-// NewAuthority makes one that is valid from one time to another.
+// NewAuthority returns a CA with this validity.
 func NewAuthority(t testing.TB, name string, begins, ends time.Time) *Authority {
 	t.Helper()
 	a := &Authority{}
@@ -46,7 +46,7 @@ func NewAuthority(t testing.TB, name string, begins, ends time.Time) *Authority 
 	return a
 }
 
-// Renew makes a certificate of the authority with the same key, in PEM form.
+// Renew returns a new certificate of the CA with the same key, in PEM form.
 func (a *Authority) Renew(t testing.TB, ends time.Time) string {
 	t.Helper()
 	template := *a.cert
@@ -58,8 +58,8 @@ func (a *Authority) Renew(t testing.TB, ends time.Time) string {
 	return string(text)
 }
 
-// Issue makes a certificate and its key, in PEM form. It begins with its
-// authority, as kubeadm has it, and is for the given name or address.
+// Issue returns a certificate and its key, in PEM form. Its validity begins with its CA,
+// as in kubeadm, and it is for the given name or address.
 func (a *Authority) Issue(t testing.TB, name string, ends time.Time) (cert, key string) {
 	t.Helper()
 	signer, text, err := pki.NewKey()
@@ -82,7 +82,7 @@ func (a *Authority) Issue(t testing.TB, name string, ends time.Time) (cert, key 
 	return string(signed), string(text)
 }
 
-// Kubeconfig is one as kubeadm writes it, with a token as well if that is not
+// Kubeconfig returns a kubeconfig as kubeadm writes it, with a token if that is not
 // empty.
 func Kubeconfig(server, ca, token, cert, key string) string {
 	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
