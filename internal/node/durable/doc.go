@@ -1,4 +1,3 @@
-// Package durable changes files so that a crash at any instant leaves either
-// the old state or the new one, and what it reports as done survives a power
-// cut. Linux only.
+// Package durable changes files so that a crash at any time leaves either the old or the
+// new state, and a reported change survives a power failure. Linux only.
 package durable

@@ -18,14 +18,14 @@ import (
 	"slipway.dev/slipway/internal/fsync"
 )
 
-// A Disk carries out changes. Its zero value is ready to use.
+// A Disk makes changes. Its zero value can be used.
 type Disk struct {
-	// After, if not nil, is called after each step that other steps rely
-	// on, with the step's name: tests stop the world there.
+	// After, if not nil, is called with the name of each step that later steps rely on:
+	// tests stop the program there.
 	After func(step string)
 }
 
-// Meta is what a file has besides content.
+// Meta has the metadata of a file.
 type Meta struct {
 	Mode   fs.FileMode // permission bits, with setuid, setgid, sticky
 	UID    int
@@ -34,13 +34,12 @@ type Meta struct {
 	MTime  time.Time // zero: now
 }
 
-// TempSuffix ends the names of files that are being written. The name is
-// fixed so that a file left by a crash is written over by the next attempt.
+// TempSuffix is the suffix of files that are being written. The name is fixed, so that
+// the next attempt overwrites a file that a crash left.
 const TempSuffix = ".slipway-tmp"
 
-// Temp is where a file's new content is written before it takes its place.
-// It starts with a dot and ends in no extension that a directory of drop-in
-// files would read.
+// Temp returns the path at which new content of a file is written before it is renamed.
+// It starts with a dot and has no extension that a directory of drop-in files would read.
 func Temp(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+TempSuffix)
 }
@@ -52,7 +51,7 @@ func (d Disk) Did(step string) {
 	}
 }
 
-// A Staged file is written and synced, but has not taken its place yet.
+// A Staged file is written and synced, but not renamed yet.
 type Staged struct {
 	SHA256 string // of the content, hexadecimal
 	Size   int64  // bytes
@@ -63,7 +62,7 @@ type Staged struct {
 // Stage writes content to the temporary name of path.
 func (d Disk) Stage(path string, content io.Reader, m Meta) (*Staged, error) {
 	temp := Temp(path)
-	// Whatever a crash left there may be a link or have another owner.
+	// A file that a crash left there can be a link or have another owner.
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -90,7 +89,7 @@ func (d Disk) Stage(path string, content io.Reader, m Meta) (*Staged, error) {
 	return &Staged{SHA256: hex.EncodeToString(h.Sum(nil)), Size: n, disk: d, path: path}, nil
 }
 
-// Commit has the file take its place.
+// Commit renames the file to its path.
 func (s *Staged) Commit() error {
 	if err := os.Rename(Temp(s.path), s.path); err != nil {
 		os.Remove(Temp(s.path))
@@ -103,7 +102,7 @@ func (s *Staged) Commit() error {
 	return nil
 }
 
-// denied names the likely cause where root may not change a file.
+// denied adds the likely cause if root cannot change a file.
 func denied(path string, err error) error {
 	if !errors.Is(err, unix.EPERM) || os.Geteuid() != 0 {
 		return err
@@ -114,7 +113,7 @@ func denied(path string, err error) error {
 // Discard removes the staged file.
 func (s *Staged) Discard() error { return os.Remove(Temp(s.path)) }
 
-// Replace writes a file whole: readers see the old content or the new.
+// Replace writes a whole file: readers see the old or the new content.
 func (d Disk) Replace(path string, content io.Reader, m Meta) error {
 	s, err := d.Stage(path, content, m)
 	if err != nil {
@@ -123,8 +122,8 @@ func (d Disk) Replace(path string, content io.Reader, m Meta) error {
 	return s.Commit()
 }
 
-// Link makes path a symbolic link, in place of a file or link that is there.
-// Of m, owner and time count.
+// Link makes path a symbolic link, replacing an existing file or link. It uses the owner
+// and time of m.
 func (d Disk) Link(path, to string, m Meta) error {
 	temp := Temp(path)
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -151,13 +150,12 @@ func (d Disk) Link(path, to string, m Meta) error {
 	return nil
 }
 
-// Remove removes a file, link or empty directory; one that is not there is
-// no error.
+// Remove removes a file, link or empty directory; a missing one is not an error.
 func (d Disk) Remove(path string) error {
 	return d.gone(path, os.Remove(path))
 }
 
-// RemoveAll removes path with all below it.
+// RemoveAll removes path with its content.
 func (d Disk) RemoveAll(path string) error {
 	return d.gone(path, os.RemoveAll(path))
 }
@@ -176,7 +174,7 @@ func (d Disk) gone(path string, err error) error {
 	return nil
 }
 
-// Mkdir makes one directory; one that is there gets m's mode and owner.
+// Mkdir creates one directory; an existing one gets the mode and owner of m.
 func (d Disk) Mkdir(path string, m Meta) error {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -191,8 +189,7 @@ func (d Disk) Mkdir(path string, m Meta) error {
 	return nil
 }
 
-// MkdirAll makes a directory and the parents it lacks; what is there stays
-// as it is.
+// MkdirAll creates a directory and its missing parents; existing ones are not changed.
 func (d Disk) MkdirAll(path string, m Meta) error {
 	if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -223,8 +220,8 @@ func (m Meta) applyTo(f *os.File) error {
 	}
 	for name, value := range m.XAttrs {
 		err := unix.Fsetxattr(int(f.Fd()), name, value, 0)
-		// A file system without them, or a kernel that keeps the name to
-		// itself, loses nothing that was visible.
+		// A file system without extended attributes, or a kernel that reserves the name,
+		// loses nothing that was visible.
 		if err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.EPERM) {
 			return fmt.Errorf("setting attribute %s: %w", name, err)
 		}
@@ -235,8 +232,8 @@ func (m Meta) applyTo(f *os.File) error {
 	return os.Chtimes(f.Name(), m.MTime, m.MTime)
 }
 
-// SyncTree makes the content of a file durable, or of all that is below a
-// directory. What is neither, and what is gone meanwhile, has none.
+// SyncTree syncs the content of a file, or everything below a directory. Other file
+// types, and files that disappear meanwhile, have no content.
 func SyncTree(root string) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {

@@ -13,10 +13,9 @@ import (
 	"slipway.dev/slipway/internal/fsync"
 )
 
-// Move moves a file or a tree with all it carries. Across file systems it
-// copies first and lets the copy take its place whole, then removes the
-// original. A tree that holds sockets or devices moves within one file
-// system only.
+// Move moves a file or a tree with all its metadata. Across file systems it copies first,
+// renames the complete copy, and then removes the original. A tree with sockets or
+// devices can only move within one file system.
 func (d Disk) Move(from, to string) error {
 	err := os.Rename(from, to)
 	if errors.Is(err, unix.EXDEV) {

@@ -16,8 +16,8 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 )
 
-// Open opens a file for reading and leaves its access time alone where the
-// kernel allows. It does not wait for a pipe.
+// Open opens a file for reading, without changing its access time if the kernel allows
+// it. It does not wait for a pipe.
 func Open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOATIME|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrPermission) {
@@ -26,7 +26,7 @@ func Open(path string) (*os.File, error) {
 	return f, err
 }
 
-// ReadFile reads a file of at most limit bytes, as Open does.
+// ReadFile reads a file of at most limit bytes, like Open.
 func ReadFile(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -40,7 +40,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// ReadDir lists a directory, as Open does.
+// ReadDir lists a directory, like Open.
 func ReadDir(path string) ([]fs.DirEntry, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -50,7 +50,7 @@ func ReadDir(path string) ([]fs.DirEntry, error) {
 	return f.ReadDir(-1)
 }
 
-// SHA256 is the digest of a file's content, hexadecimal.
+// SHA256 returns the digest of a file's content, hexadecimal.
 func SHA256(path string) (string, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -64,8 +64,8 @@ func SHA256(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// ReadMeta reads what a file or directory has besides content. It does not
-// follow a link; a link has no mode of its own and gives owner only.
+// ReadMeta reads the metadata of a file or directory. It does not follow a link; for a
+// link it returns only the owner.
 func ReadMeta(path string) (Meta, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
@@ -96,7 +96,7 @@ func readXAttrs(path string) (map[string][]byte, error) {
 		return nil, &fs.PathError{Op: "listxattr", Path: path, Err: err}
 	}
 	out := map[string][]byte{}
-	value := make([]byte, 64<<10) // the kernel's limit for one
+	value := make([]byte, 64<<10) // the kernel's limit for one attribute
 	for name := range bytes.SplitSeq(bytes.TrimSuffix(names[:n], []byte{0}), []byte{0}) {
 		n, err := unix.Lgetxattr(path, string(name), value)
 		if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM) {

@@ -1,6 +1,6 @@
-// Package embedded holds the node helper's programs, one for each
-// architecture, compressed. They are made by `make build` and are not in
-// version control: a bare clone builds without them.
+// Package embedded contains the node helper programs, one for each architecture,
+// compressed. `make build` creates them and they are not in version control: a fresh
+// clone builds without them.
 package embedded
 
 import (
@@ -18,28 +18,29 @@ import (
 //go:embed *
 var files embed.FS
 
-// ErrMissing is a program that was built without its helpers.
+// ErrMissing reports a program that was built without its helpers.
 var ErrMissing = errors.New("this slipway was built without its node helper: run `make build`")
 
 // A Helper is the node helper's program for one architecture.
 type Helper struct {
 	Arch string // GOARCH
-	// SHA256 is of the program as it runs, in hex; Size is its bytes.
+	// SHA256 is the digest of the uncompressed program, in hex; Size is its size in
+	// bytes.
 	SHA256 string
 	Size   int64
 	packed *io.SectionReader
 }
 
-// Packed reads the program, compressed, from its beginning. It is not copied:
-// one may be on its way to a thousand hosts.
+// Packed reads the compressed program from its beginning. It is not copied, because one
+// may be sent to a thousand hosts.
 func (h Helper) Packed() *io.SectionReader {
 	return io.NewSectionReader(h.packed, 0, h.packed.Size())
 }
 
-// Name is the helper's file name on a host: it says what the content is.
+// Name returns the file name of the helper on a host, which identifies its content.
 func (h Helper) Name() string { return "slipway-node-" + h.SHA256[:12] }
 
-// Find gives the helper for a Linux host of the architecture (GOARCH).
+// Find returns the helper for a Linux host of the architecture (GOARCH).
 func Find(arch string) (Helper, error) {
 	f, err := files.Open("slipway-node-linux-" + arch + ".gz")
 	switch {
@@ -52,10 +53,10 @@ func Find(arch string) (Helper, error) {
 	if err != nil {
 		return Helper{}, fmt.Errorf("reading the node helper for %s: %w", arch, err)
 	}
-	return Parse(arch, io.NewSectionReader(f.(io.ReaderAt), 0, info.Size())) // embed.FS promises it
+	return Parse(arch, io.NewSectionReader(f.(io.ReaderAt), 0, info.Size())) // embed.FS guarantees it
 }
 
-// Parse reads what Pack made. It looks at the header alone.
+// Parse reads the output of Pack. It only reads the header.
 func Parse(arch string, packed *io.SectionReader) (Helper, error) {
 	h := Helper{Arch: arch, packed: packed}
 	zr, err := gzip.NewReader(h.Packed())

@@ -7,9 +7,8 @@ import (
 	"fmt"
 )
 
-// Pack compresses a helper's program. The header's comment carries digest and
-// size, so that neither costs an unpacking at run time; equal programs give
-// equal bytes.
+// Pack compresses a helper program. The comment in the header has digest and size, so
+// that neither needs decompression at run time; equal programs give equal bytes.
 func Pack(program []byte) ([]byte, error) {
 	var b bytes.Buffer
 	zw, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

@@ -13,8 +13,8 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// blobs is the manager as the Runner's source of content, and the hosts that
-// it names.
+// blobs is the manager as the content source of the Runner, and the hosts that the
+// manager names.
 type blobs struct {
 	from wire.Fetcher
 	lend *peer.Lender
@@ -37,7 +37,7 @@ func (b blobs) FetchBlob(ctx context.Context, blob op.Blob, offset int64, w io.W
 
 func (b blobs) MakeRoom() { b.lend.LetGo() }
 
-// fetched is a blob that came to its end.
+// fetched is a completely fetched blob.
 type fetched struct {
 	*wire.Delivery
 	digest string
@@ -47,8 +47,8 @@ type fetched struct {
 
 func (f *fetched) Shared() bool { return f.shared }
 
-// Verified holds what is right for other hosts, if they may want it, and tells
-// the manager. It is none of the operation's business if that fails.
+// Verified keeps verified content for other hosts, if they may need it, and reports it to
+// the manager. A failure of this does not affect the operation.
 func (f *fetched) Verified(path string) {
 	became := remote.Wrong
 	if path != "" {

@@ -19,14 +19,14 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// handler is a Runner, in the words of the wire.
+// handler adapts a Runner to the wire protocol.
 type handler struct {
 	runner *run.Runner
-	name   string // of this program's file, which says its digest
+	name   string // of this program's file, which contains its digest
 	lender *peer.Lender
 }
 
-// newHandler has a Runner get its content from f, and lend it.
+// newHandler returns a handler whose Runner gets its content from f, and lends it.
 func newHandler(r run.Runner, name string, f wire.Fetcher) handler {
 	lender := &peer.Lender{}
 	r.Blobs = blobs{f, lender}
@@ -45,8 +45,8 @@ func (h handler) Apply(ctx context.Context, b remote.Batch, emit func(remote.Pro
 		emit(remote.Progress{Op: i, Output: p.Output, Done: p.Done, Total: p.Total})
 	})
 	if staysManaged(results) {
-		// The next session then finds the helper; if it cannot be kept,
-		// it is sent again.
+		// The next session then finds the helper; if it cannot be saved, it is sent
+		// again.
 		_ = keep(filepath.Join(run.DefaultState, "bin"), h.name)
 	}
 	return results
@@ -87,7 +87,7 @@ func (h handler) Run(ctx context.Context, c remote.Command, in io.Reader, out, e
 	return h.runner.Run(ctx, c.Argv, c.User, in, out, errw)
 }
 
-// Copy sends or receives with the user's rights.
+// Copy sends or receives with the permissions of the user.
 func (h handler) Copy(ctx context.Context, c remote.Copy, conn io.ReadWriter) error {
 	began := false
 	err := h.runner.As(ctx, c.User, c.Path, func(path string) error {
@@ -110,7 +110,7 @@ func (h handler) Copy(ctx context.Context, c remote.Copy, conn io.ReadWriter) er
 	return err
 }
 
-// staysManaged says that a batch has changed this host, and not given it back.
+// staysManaged reports whether a batch has changed this host without restoring it.
 func staysManaged(results []op.Result) bool {
 	changed := false
 	for _, r := range results {
@@ -122,7 +122,7 @@ func staysManaged(results []op.Result) bool {
 	return changed
 }
 
-// keep has this program in dir, under its name, which says its content.
+// keep saves this program in dir, with its name, which identifies its content.
 func keep(dir, name string) error {
 	path := filepath.Join(dir, name)
 	if _, err := os.Lstat(path); err == nil {
@@ -151,8 +151,8 @@ func keep(dir, name string) error {
 	return forgetOthers(dir, path)
 }
 
-// forgetOthers removes the helpers of other versions; those that run need
-// their file no more.
+// forgetOthers removes helpers of other versions; running helpers no longer need their
+// file.
 func forgetOthers(dir, kept string) error {
 	all, err := filepath.Glob(filepath.Join(dir, "slipway-node-*"))
 	for _, path := range all {

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package helper is the node helper's program: it says its own digest, and
-// serves one manager over standard input and output. Started by a timer, it
-// renews its host's certificates; called as a runtime's runc, it becomes that.
+// Package helper is the node helper program: it prints its own digest, and serves one
+// manager over standard input and output. Started by a timer, it renews the certificates
+// of its host; called as runc by a container runtime, it executes runc.
 package helper
 
 import (
@@ -20,7 +20,7 @@ import (
 	"slipway.dev/slipway/internal/node/wire"
 )
 
-// self is the running program, also when its file is gone.
+// self is the running program, also if its file was removed.
 const self = "/proc/self/exe"
 
 // Main carries out a command line, without the program's name:
@@ -92,8 +92,8 @@ func serve(ctx context.Context, dir string, stdin, stdout *os.File) error {
 	return server.Serve(ctx, conn)
 }
 
-// settle keeps what a login shell may have changed from the programs that
-// operations run.
+// settle resets settings that a login shell may have changed, for the programs of
+// operations.
 func settle() error {
 	unix.Umask(0o022)
 	if err := os.Chdir("/"); err != nil {
@@ -102,8 +102,8 @@ func settle() error {
 	return nil
 }
 
-// discard removes the program's file and the directory made for it; the
-// running program needs neither.
+// discard removes the program's file and its directory; the running program needs
+// neither.
 func discard(path, dir string) error {
 	if filepath.Dir(path) != filepath.Clean(dir) {
 		return fmt.Errorf("%s is not the directory of this program, which is %s", dir, path)
@@ -118,9 +118,9 @@ type stdio struct {
 	in, out *os.File
 }
 
-// newStdio makes stdin and stdout a connection whose Close ends a blocked
-// Read and Write: the descriptors must not block for that. A terminal is made
-// raw, whatever sshd and sudo made of it.
+// newStdio makes stdin and stdout a connection whose Close ends a blocked Read and Write:
+// the descriptors must be non-blocking for that. A terminal is set to raw mode, whatever
+// sshd and sudo have set.
 func newStdio(stdin, stdout *os.File) (*stdio, error) {
 	var files [2]*os.File
 	for i, f := range []*os.File{stdin, stdout} {
@@ -141,7 +141,7 @@ func newStdio(stdin, stdout *os.File) (*stdio, error) {
 
 func (s *stdio) Close() error { return errors.Join(s.in.Close(), s.out.Close()) }
 
-// makeRaw makes a terminal pass all bytes as they are; anything else is left.
+// makeRaw makes a terminal pass all bytes unchanged; it does nothing for other files.
 func makeRaw(fd int) error {
 	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL) {

@@ -17,8 +17,8 @@ import (
 	"slipway.dev/slipway/internal/node/run"
 )
 
-// renew has the host renew what is due of its certificates, and tells the
-// journal what came of it.
+// renew renews certificates of the host that are due, and writes the result to the
+// journal.
 func renew(ctx context.Context, file string, to io.Writer) error {
 	var job op.AutoRenewal
 	if err := toDo(file, &job); err != nil {
@@ -39,8 +39,8 @@ func renew(ctx context.Context, file string, to io.Writer) error {
 	return err
 }
 
-// snapshot has the host take a snapshot of its own member of etcd, as a file says,
-// and tells the journal what came of it.
+// snapshot takes a snapshot of the host's own etcd member, as a file configures it, and
+// writes the result to the journal.
 func snapshot(ctx context.Context, file string, to io.Writer) error {
 	var job op.AutoSnapshot
 	if err := toDo(file, &job); err != nil {
@@ -73,8 +73,8 @@ func snapshot(ctx context.Context, file string, to io.Writer) error {
 	return errors.Join(failed...)
 }
 
-// approve has a control plane approve what kubelets ask for, as a file says, and
-// tells the journal what it approved. It fails if it leaves requests pending.
+// approve approves requests of kubelets on a control plane, as a file configures it, and
+// writes the approvals to the journal. It fails if requests remain pending.
 func approve(ctx context.Context, file string, to io.Writer) error {
 	var job op.AutoApproval
 	if err := toDo(file, &job); err != nil {
@@ -88,7 +88,7 @@ func approve(ctx context.Context, file string, to io.Writer) error {
 	return err
 }
 
-// toDo reads what a host is to do by itself, and settles where it works.
+// toDo reads the configuration of an automatic task, and sets up its directories.
 func toDo(file string, job any) error {
 	raw, err := bounded.ReadFile(file, bounded.Proc)
 	if err != nil {

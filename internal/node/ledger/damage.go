@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// lost is a ledger that cannot be relied on any more.
+// lost reports a ledger that can no longer be trusted.
 func lost(format string, args ...any) error {
 	return &op.Error{
 		Reason:  op.IDLedgerLost,
@@ -26,8 +26,8 @@ func emptyOr(missing error) string {
 	return "empty"
 }
 
-// read takes a line of the log, if it is as we write them: entries count up,
-// and what is said later is about one of them.
+// read parses a line of the log. Entry numbers must be consecutive, and later lines must
+// refer to an existing entry.
 func (l *Ledger) read(text []byte) error {
 	var ln line
 	if err := json.Unmarshal(text, &ln); err != nil {
@@ -53,7 +53,7 @@ func (l *Ledger) read(text []byte) error {
 	return nil
 }
 
-// verify fails for the content of a file that is not what was kept.
+// verify returns an error if the saved content of a file has changed.
 func (l *Ledger) verify(path string, w was) error {
 	object := l.object(w.Object)
 	if !exists(object) {

@@ -1,3 +1,3 @@
-// Package ledger keeps what a host was like before Slipway first changed it,
-// so that it can be put back. Linux only.
+// Package ledger saves the state of a host before Slipway's first change, so that it can
+// be restored. Linux only.
 package ledger

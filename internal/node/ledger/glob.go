@@ -13,15 +13,15 @@ import (
 	"slipway.dev/slipway/internal/exact"
 )
 
-// glob is what matched a pattern before: the data of a KindGlob entry.
+// glob lists the earlier matches of a pattern: the data of a KindGlob entry.
 type glob struct {
 	Existing []exact.Text `json:"existing,omitempty"`
-	// OnlyEmpty: of what matches since, empty directories alone are ours.
+	// OnlyEmpty: of new matches, only empty directories belong to Slipway.
 	OnlyEmpty bool `json:"onlyEmpty,omitempty"`
 }
 
-// had reports whether a path matched before. Ledgers have been written in which U+FFFD
-// stands for each byte that is not UTF-8: there, any such name was there before.
+// had reports whether a path matched before. Old ledgers have U+FFFD for each byte that
+// is not UTF-8: there, any such name matched before.
 func (g glob) had(path string) bool {
 	if slices.Contains(g.Existing, exact.Text(path)) {
 		return true
@@ -29,8 +29,8 @@ func (g glob) had(path string) bool {
 	return !utf8.ValidString(path) && slices.Contains(g.Existing, exact.Text([]rune(path)))
 }
 
-// SaveGlob records what matches a pattern before a program that may make such
-// paths is run: the files that are there, and that the others are not.
+// SaveGlob records the matches of a pattern before a program that may create such paths
+// runs: the existing files, and that the others do not exist.
 func (l *Ledger) SaveGlob(pattern string, onlyEmpty bool) error {
 	if l.Get(KindGlob, pattern) != nil {
 		return nil
@@ -47,8 +47,8 @@ func (l *Ledger) SaveGlob(pattern string, onlyEmpty bool) error {
 	return l.Save(KindGlob, pattern, glob{Existing: exact.Texts(matches), OnlyEmpty: onlyEmpty})
 }
 
-// SaveContent records what is in a directory of others, so that what comes into it
-// goes again. It keeps no files: a program of ours writes over none of them.
+// SaveContent records the content of a directory of other software, so that new content
+// is removed later. It saves no files, because Slipway's programs overwrite none of them.
 func (l *Ledger) SaveContent(dir string) error {
 	pattern := escape(dir) + "/*"
 	if l.Get(KindGlob, pattern) != nil {
@@ -61,13 +61,13 @@ func (l *Ledger) SaveContent(dir string) error {
 	return l.Save(KindGlob, pattern, glob{Existing: exact.Texts(matches)})
 }
 
-// escape makes a pattern of a path that matches that path alone.
+// escape returns a pattern that matches only this path.
 func escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
-// saveMatches keeps the files a program may write over, and notes the
-// directories it will have to make first.
+// saveMatches saves the files that a program may overwrite, and records the directories
+// that it must create first.
 func (l *Ledger) saveMatches(pattern string, matches []string) error {
 	fixed := pattern
 	for strings.ContainsAny(fixed, `*?[\`) {
@@ -88,8 +88,8 @@ func (l *Ledger) saveMatches(pattern string, matches []string) error {
 	return nil
 }
 
-// WroteGlob records that the files matching a pattern are as our program left
-// them.
+// WroteGlob records that the files that match a pattern are in the state in which
+// Slipway's program left them.
 func (l *Ledger) WroteGlob(pattern string) error {
 	matches, err := l.match(pattern)
 	if err != nil {
@@ -110,7 +110,7 @@ func (l *Ledger) WroteGlob(pattern string) error {
 	return nil
 }
 
-// match answers the paths that match, without the root, sorted.
+// match returns the matching paths, without the root, sorted.
 func (l *Ledger) match(pattern string) ([]string, error) {
 	found, err := filepath.Glob(l.onDisk(pattern))
 	if err != nil {
@@ -124,7 +124,7 @@ func (l *Ledger) match(pattern string) ([]string, error) {
 	return found, nil
 }
 
-// globbed says that path matches a pattern and was not there before.
+// globbed reports whether path matches a pattern and did not exist before.
 func (l *Ledger) globbed(path string) bool {
 	for _, e := range l.order {
 		if e.Kind != KindGlob {

@@ -23,15 +23,15 @@ import (
 // Dir is the ledger's directory below the state directory.
 const Dir = "ledger"
 
-// Marker is a file, below the state directory, that is never there without a
-// ledger: where it is alone, the ledger is lost.
+// Marker is a file below the state directory that never exists without a ledger: if it
+// exists alone, the ledger is lost.
 const Marker = "changed"
 
-// A Kind is what an entry is about.
+// A Kind is the kind of an entry's subject.
 type Kind string
 
-// The kinds; they stand in ledgers on hosts and never change. Data of all but
-// KindPath belongs to whoever saves it.
+// The kinds. Ledgers on hosts contain them, so they never change. Data of all kinds
+// except KindPath belongs to the caller of Save.
 const (
 	KindPath     Kind = "path"
 	KindGlob     Kind = "glob"
@@ -43,14 +43,14 @@ const (
 	KindUser     Kind = "user"
 )
 
-// An Owner is on whose behalf the host is changed.
+// An Owner is the owner of the changes on the host.
 type Owner struct {
 	Cluster   string `json:"cluster,omitempty"`
 	Operation string `json:"operation,omitempty"`
 	Step      string `json:"step,omitempty"`
 }
 
-// An Entry is one thing as it was before Slipway first changed it.
+// An Entry is the state of one thing before Slipway's first change.
 type Entry struct {
 	Seq  int             `json:"seq"` // order of first change, from 1
 	Kind Kind            `json:"kind"`
@@ -58,14 +58,15 @@ type Entry struct {
 	By   Owner           `json:"by"`
 	Data json.RawMessage `json:"data"`
 
-	// Wrote are the states we gave a path, oldest first, the one intended
-	// last: a crash may have come before it.
+	// Wrote lists the states that Slipway gave a path, oldest first, the intended one
+	// last: a crash may have come before that one.
 	Wrote []string `json:"-"`
-	// Exclusive says that a directory we made goes with its content.
+	// Exclusive reports whether a directory that Slipway created is removed with its
+	// content.
 	Exclusive bool `json:"-"`
 }
 
-// Decode reads the entry's data.
+// Decode decodes the data of the entry.
 func (e *Entry) Decode(data any) error {
 	if err := json.Unmarshal(e.Data, data); err != nil {
 		return fmt.Errorf("reading ledger entry %d (%s %s): %w", e.Seq, e.Kind, e.Key, err)
@@ -73,7 +74,7 @@ func (e *Entry) Decode(data any) error {
 	return nil
 }
 
-// plainEntry is an entry whose key JSON would change if it is not UTF-8.
+// plainEntry is an entry whose key would change in JSON if it is not UTF-8.
 type plainEntry Entry
 
 type exactEntry struct {
@@ -81,12 +82,12 @@ type exactEntry struct {
 	Key exact.Text `json:"key"`
 }
 
-// MarshalJSON keeps a key with any bytes, as names of files have.
+// MarshalJSON keeps a key with arbitrary bytes, as in file names.
 func (e Entry) MarshalJSON() ([]byte, error) {
 	return json.Marshal(exactEntry{(*plainEntry)(&e), exact.Text(e.Key)})
 }
 
-// UnmarshalJSON reads what MarshalJSON returns.
+// UnmarshalJSON decodes the output of MarshalJSON.
 func (e *Entry) UnmarshalJSON(raw []byte) error {
 	x := exactEntry{plainEntry: (*plainEntry)(e)}
 	err := json.Unmarshal(raw, &x)
@@ -101,7 +102,7 @@ type line struct {
 	Ended *ended `json:"ended,omitempty"`
 }
 
-// ended names an entry whose subject is not ours any more.
+// ended names an entry whose subject no longer belongs to Slipway.
 type ended struct {
 	Kind Kind       `json:"kind"`
 	Key  exact.Text `json:"key"`
@@ -113,26 +114,25 @@ type wrote struct {
 	Exclusive bool       `json:"exclusive,omitempty"`
 }
 
-// A Ledger is an append-only log of entries, each synced before the change it
-// is about, with the content of files beside it. It is for one process at a
-// time.
+// A Ledger is an append-only log of entries, each synced before its change, with the
+// content of files next to it. Only one process can use it at a time.
 type Ledger struct {
 	dir    string
 	marker string
-	marked bool   // the marker is there
-	root   string // prefix of paths on disk: "/" but in tests
+	marked bool   // the marker exists
+	root   string // prefix of paths on disk: "/" except in tests
 	disk   durable.Disk
 	by     Owner
-	size   int64 // bytes of the log that are whole lines
+	size   int64 // number of bytes in complete lines of the log
 	seq    int   // of the newest entry, ended or not
 	order  []*Entry
 	index  map[string]*Entry
 }
 
-// Open reads the ledger below the state directory. It makes nothing: a host
-// without a ledger has an empty one until something is saved. A ledger that is
-// damaged, or gone from a host that was changed, is an error: to begin another
-// would be to take for the host's own what is ours.
+// Open reads the ledger below the state directory. It creates nothing: a host without a
+// ledger has an empty one until something is saved. A ledger that is damaged, or missing
+// on a changed host, is an error: a new ledger would treat Slipway's changes as the
+// original state.
 func Open(state, root string, disk durable.Disk, by Owner) (*Ledger, error) {
 	l := &Ledger{
 		dir: filepath.Join(state, Dir), marker: filepath.Join(state, Marker),
@@ -143,11 +143,11 @@ func Open(state, root string, disk durable.Disk, by Owner) (*Ledger, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading the ledger: %w", err)
 	}
-	// A line without its end was cut by a crash before it was synced;
-	// nothing was done on its account.
+	// A line without its end was interrupted by a crash before it was synced; no change
+	// relied on it.
 	whole := raw[:bytes.LastIndexByte(raw, '\n')+1]
 	l.size = int64(len(whole))
-	// Looked for again: a restore beside us may just have ended both.
+	// Check again: a concurrent restore may just have removed both.
 	if l.marked && l.size == 0 && exists(l.marker) {
 		return nil, lost("%s shows that this host was changed, but the ledger %s is %s", l.marker, l.log(), emptyOr(err))
 	}
@@ -163,10 +163,10 @@ func Open(state, root string, disk durable.Disk, by Owner) (*Ledger, error) {
 
 func (l *Ledger) log() string { return filepath.Join(l.dir, "log") }
 
-// Empty says that nothing was saved.
+// Empty reports whether nothing was saved.
 func (l *Ledger) Empty() bool { return len(l.order) == 0 }
 
-// Cluster is for whom the host was last changed.
+// Cluster returns the cluster for which the host was last changed.
 func (l *Ledger) Cluster() string {
 	for _, e := range slices.Backward(l.order) {
 		if e.By.Cluster != "" {
@@ -176,18 +176,18 @@ func (l *Ledger) Cluster() string {
 	return ""
 }
 
-// Newest answers all entries, the latest first.
+// Newest returns all entries, the latest first.
 func (l *Ledger) Newest() []*Entry {
 	out := slices.Clone(l.order)
 	slices.Reverse(out)
 	return out
 }
 
-// Get answers the entry of that kind and key, or nil.
+// Get returns the entry with that kind and key, or nil.
 func (l *Ledger) Get(kind Kind, key string) *Entry { return l.index[string(kind)+" "+key] }
 
-// Save records how something was before its first change; later calls for
-// the same thing do nothing. When it returns, the entry is on disk.
+// Save records the state of something before its first change; later calls for the same
+// thing do nothing. When it returns, the entry is on disk.
 func (l *Ledger) Save(kind Kind, key string, data any) error {
 	if l.Get(kind, key) != nil {
 		return nil
@@ -201,14 +201,13 @@ func (l *Ledger) Save(kind Kind, key string, data any) error {
 
 func (l *Ledger) next() int { return l.seq + 1 }
 
-// End records that what an entry is about is as it was again, or another's. A
-// later change of ours begins with another entry.
+// End records that the subject of an entry is in its original state again, or belongs to
+// other software. A later change by Slipway begins with a new entry.
 func (l *Ledger) End(e *Entry) error {
 	return l.append(line{Ended: &ended{Kind: e.Kind, Key: exact.Text(e.Key)}})
 }
 
-// Intend records the state that a path is about to be given. The path must
-// have been saved.
+// Intend records the future state of a path. The path must have been saved.
 func (l *Ledger) Intend(path, state string) error {
 	e := l.Get(KindPath, path)
 	if e == nil {
@@ -220,7 +219,7 @@ func (l *Ledger) Intend(path, state string) error {
 	return l.append(line{Wrote: &wrote{Path: exact.Text(path), State: exact.Text(state)}})
 }
 
-// append makes one line durable, then takes it into account.
+// append syncs one line to disk, then applies it in memory.
 func (l *Ledger) append(ln line) error {
 	raw, err := json.Marshal(ln)
 	if err != nil {
@@ -240,8 +239,8 @@ func (l *Ledger) append(ln line) error {
 	return nil
 }
 
-// mark makes the marker durable. It comes after the first line and before the
-// change that the line is about, so it is never there without cause.
+// mark syncs the marker to disk. It is created after the first line and before the change
+// of that line, so it never exists without a reason.
 func (l *Ledger) mark() error {
 	if l.marked {
 		return nil
@@ -259,8 +258,8 @@ func (l *Ledger) write(raw []byte) error {
 		return err
 	}
 	defer f.Close()
-	// Writing over what a crash left of a line takes its place; the rest
-	// of it must go as well.
+	// The line overwrites an incomplete line from a crash; the rest of that must be
+	// removed as well.
 	if err := f.Truncate(l.size); err != nil {
 		return err
 	}
@@ -299,14 +298,14 @@ func (l *Ledger) take(ln line) {
 	}
 }
 
-// Remove ends the ledger: all of it was restored.
+// Remove removes the ledger after everything was restored.
 func (l *Ledger) Remove() error {
 	// The marker first: no crash may leave it without the ledger.
 	if err := l.disk.Remove(l.marker); err != nil {
 		return fmt.Errorf("removing the ledger: %w", err)
 	}
 	gone := l.dir + ".restored"
-	// One rename decides; what is left of the directory has no meaning.
+	// One rename removes the ledger; the rest of the directory has no meaning.
 	if err := os.Rename(l.dir, gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing the ledger: %w", err)
 	}

@@ -17,30 +17,30 @@ import (
 	"slipway.dev/slipway/internal/node/durable"
 )
 
-// Absent is the state of a path where nothing is.
+// Absent is the state of a missing path.
 const Absent = "absent"
 
-// FileState names a file by its content, to be compared.
+// FileState identifies a file by its content, for comparison.
 func FileState(sha256 string) string { return "file " + sha256 }
 
-// LinkState names a symbolic link to another path.
+// LinkState identifies a symbolic link by its target.
 func LinkState(to string) string { return "link " + to }
 
-// DirState names a directory with its mode and owner.
+// DirState identifies a directory by its mode and owner.
 func DirState(m durable.Meta) string {
 	return fmt.Sprintf("dir %04o %d %d", m.Mode.Perm(), m.UID, m.GID)
 }
 
-// The types of what was at a path.
+// The types of the original file at a path.
 const (
 	typeFile = "file"
 	typeLink = "link"
 	typeDir  = "dir"
-	// typeTree is a directory that was moved into the ledger whole.
+	// typeTree is a directory that was moved into the ledger with its content.
 	typeTree = "tree"
 )
 
-// was is what a path was: the data of a KindPath entry.
+// was is the original state of a path: the data of a KindPath entry.
 type was struct {
 	Type   string            `json:"type"` // absent, file, link, dir, tree
 	Mode   fs.FileMode       `json:"mode,omitempty"`
@@ -50,10 +50,10 @@ type was struct {
 	MTime  int64             `json:"mtime,omitempty"` // nanoseconds since 1970
 	To     exact.Text        `json:"to,omitempty"`
 	SHA256 string            `json:"sha256,omitempty"`
-	// Object is the file or tree in the ledger that holds the content.
+	// Object is the file or tree in the ledger with the content.
 	Object string `json:"object,omitempty"`
-	// EmptyOn is the volume of a directory that was there, empty and for us
-	// alone: what has come into it since goes, if that is still there.
+	// EmptyOn is the volume of a directory that existed, empty and exclusive: new content
+	// in it is removed if it is still on that volume.
 	EmptyOn string `json:"emptyOn,omitempty"`
 }
 
@@ -73,8 +73,8 @@ func (w was) state() string {
 	return Absent
 }
 
-// State answers what is at a path on disk now, in the words of FileState and
-// its like. It changes nothing.
+// State returns the current state of a path on disk, in the form of FileState and the
+// like. It changes nothing.
 func State(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -99,8 +99,8 @@ func State(path string) (string, error) {
 
 func (l *Ledger) onDisk(path string) string { return filepath.Join(l.root, path) }
 
-// SavePath records what is at a path, unless it is recorded already, and
-// which of its parents are missing.
+// SavePath records the state of a path, unless it is already recorded, and its missing
+// parents.
 func (l *Ledger) SavePath(path string) error { return l.savePath(path, false) }
 
 func (l *Ledger) savePath(path string, exclusive bool) error {
@@ -120,8 +120,8 @@ func (l *Ledger) savePath(path string, exclusive bool) error {
 	return l.Save(KindPath, path, w)
 }
 
-// SaveOwn is SavePath for a directory that is for us alone: all that comes to
-// be below it is ours, unless something was there before.
+// SaveOwn is SavePath for an exclusive directory: all new content below it belongs to
+// Slipway, unless it had content before.
 func (l *Ledger) SaveOwn(path string) error {
 	if err := l.savePath(path, true); err != nil {
 		return err
@@ -132,20 +132,20 @@ func (l *Ledger) SaveOwn(path string) error {
 	return l.append(line{Wrote: &wrote{Path: exact.Text(path), Exclusive: true}})
 }
 
-// SaveParents records which parents of a path are missing, so that they go
-// when they are empty again.
+// SaveParents records the missing parents of a path, so that they are removed when they
+// are empty again.
 func (l *Ledger) SaveParents(path string) error {
 	parent := filepath.Dir(path)
 	if parent == path {
 		return nil
 	}
 	if _, err := os.Stat(l.onDisk(parent)); !errors.Is(err, fs.ErrNotExist) {
-		return nil // there, or for the change itself to fail on
+		return nil // it exists, or the change itself will fail on it
 	}
 	return l.SavePath(parent)
 }
 
-// look reads what is at a path and keeps a file's content.
+// look reads the state of a path and saves a file's content.
 func (l *Ledger) look(path string) (was, error) {
 	p := l.onDisk(path)
 	info, err := os.Lstat(p)
@@ -178,7 +178,7 @@ func (l *Ledger) look(path string) (was, error) {
 
 func (l *Ledger) object(name string) string { return filepath.Join(l.dir, "objects", name) }
 
-// keep copies a file's content into the ledger and answers its digest.
+// keep copies a file's content into the ledger and returns its digest.
 func (l *Ledger) keep(from, object string) (string, error) {
 	if err := l.disk.MkdirAll(l.object(""), durable.Meta{Mode: 0o700}); err != nil {
 		return "", err
@@ -195,9 +195,9 @@ func (l *Ledger) keep(from, object string) (string, error) {
 	return s.SHA256, s.Commit()
 }
 
-// MoveTree removes a directory that is not empty by moving it into the
-// ledger whole, so that owners, links and attributes stay as they are. If
-// the path is recorded already, what is there now is ours and just goes.
+// MoveTree removes a directory with content by moving it into the ledger, so that owners,
+// links and attributes are kept. If the path is already recorded, its current content
+// belongs to Slipway and is removed.
 func (l *Ledger) MoveTree(path string) error {
 	e := l.Get(KindPath, path)
 	if e == nil {
@@ -237,9 +237,8 @@ func (l *Ledger) moveIn(path, object string) error {
 	return nil
 }
 
-// WasAbsent says that nothing was at path, or at a parent of it, before
-// Slipway came, as below a directory that was empty. It is false for what the
-// ledger does not know.
+// WasAbsent reports whether path, or a parent of it, did not exist before Slipway, or was
+// below an empty directory. It is false for paths that are not in the ledger.
 func (l *Ledger) WasAbsent(path string) bool {
 	for p := path; ; p = filepath.Dir(p) {
 		if e := l.Get(KindPath, p); e != nil {
@@ -262,7 +261,7 @@ func (l *Ledger) WasAbsent(path string) bool {
 	}
 }
 
-// MadeDir says that there is a directory where nothing was.
+// MadeDir reports whether there is a directory at a path that did not exist.
 func (l *Ledger) MadeDir(e *Entry) bool {
 	var w was
 	if e.Kind != KindPath || e.Decode(&w) != nil || w.Type != Absent {

@@ -18,35 +18,34 @@ import (
 	"slipway.dev/slipway/internal/node/durable"
 )
 
-// OrigSuffix ends the name of an original put beside a file that was edited
-// after us.
+// OrigSuffix is the suffix of an original next to a file that other software edited after
+// Slipway.
 const OrigSuffix = ".slipway-orig"
 
-// An Outcome is what became of one path: one line for people, or nothing to
-// say.
+// An Outcome is the result for one path: one line for people, or nothing.
 type Outcome struct {
 	Path string
 	Did  string // "restored", "removed", "" if there was nothing to do
-	// Left says why the path was not put back: "edited since".
+	// Left is the reason why the path was not restored: "edited since".
 	Left string
 }
 
-// hadContent is why a directory may not be as it was.
+// hadContent is the reason why a directory may differ from its original state.
 const hadContent = "it had content before the install; files that this cluster wrote into its directories remain"
 
-// A fate is what becomes of a path when its entry is restored.
+// A fate is the action for a path when its entry is restored.
 type fate int
 
 const (
-	fateNone    fate = iota // it is as it was
-	fateMeta                // its content is; mode, owner or attributes are not
-	fateTree                // the directory that was moved away comes back
-	fateNoDir               // a directory that was not there
-	fateRemove              // a file or link of ours where nothing was
-	fateChmod               // a directory that was there
-	fateMkdir               // a directory that we removed
-	fatePutBack             // a file or link as it was in place of ours
-	fateLeave               // somebody changed it after us
+	fateNone    fate = iota // it is in its original state
+	fateMeta                // its content is original; mode, owner or attributes are not
+	fateTree                // the directory that was moved away is moved back
+	fateNoDir               // a directory that did not exist
+	fateRemove              // Slipway's file or link at a path that did not exist
+	fateChmod               // a directory that existed
+	fateMkdir               // a directory that Slipway removed
+	fatePutBack             // an original file or link that replaces Slipway's
+	fateLeave               // other software changed it after Slipway
 )
 
 func (l *Ledger) fate(e *Entry, w was) (fate, error) {
@@ -55,7 +54,7 @@ func (l *Ledger) fate(e *Entry, w was) (fate, error) {
 		if exists(l.object(w.Object)) {
 			return fateTree, nil
 		}
-		return fateNone, nil // never moved, or back already
+		return fateNone, nil // never moved, or already moved back
 	}
 	now, err := State(p)
 	if err != nil {
@@ -85,8 +84,8 @@ func (l *Ledger) fate(e *Entry, w was) (fate, error) {
 	return fateLeave, nil
 }
 
-// WouldRestore says in words what RestorePath would do about a path, and
-// changes nothing: "" is nothing.
+// WouldRestore describes what RestorePath would do with a path, and changes nothing: ""
+// means nothing.
 func (l *Ledger) WouldRestore(e *Entry) (string, error) {
 	var w was
 	if err := e.Decode(&w); err != nil {
@@ -108,7 +107,7 @@ func (l *Ledger) WouldRestore(e *Entry) (string, error) {
 	case f == fateNoDir && !e.Exclusive:
 		rest, err := durable.ReadDir(l.onDisk(e.Key))
 		if err != nil || len(rest) > 0 {
-			return "", err // used by others, or by what goes first
+			return "", err // in use by other software, or by something that is removed first
 		}
 		return "remove " + e.Key, nil
 	case f == fateNoDir, f == fateRemove:
@@ -119,8 +118,8 @@ func (l *Ledger) WouldRestore(e *Entry) (string, error) {
 	return "restore " + e.Key, nil
 }
 
-// RestorePath puts a path back as it was, unless somebody changed it after
-// us. It may be cut short and called again.
+// RestorePath restores a path, unless other software changed it after Slipway. It can be
+// interrupted and called again.
 func (l *Ledger) RestorePath(e *Entry) (Outcome, error) {
 	out := Outcome{Path: e.Key}
 	var w was
@@ -166,7 +165,7 @@ func (l *Ledger) RestorePath(e *Entry) (Outcome, error) {
 	return out, l.putBack(p+OrigSuffix, w)
 }
 
-// putBack writes a file or link as it was.
+// putBack writes the original file or link.
 func (l *Ledger) putBack(p string, w was) error {
 	if err := l.disk.MkdirAll(filepath.Dir(p), durable.Meta{Mode: 0o755}); err != nil {
 		return err
@@ -201,7 +200,7 @@ func sameAttrs(a, b durable.Meta) bool {
 	return true
 }
 
-// restoreNoDir removes a directory that was not there.
+// restoreNoDir removes a directory that did not exist before.
 func (l *Ledger) restoreNoDir(out Outcome, exclusive bool) (Outcome, error) {
 	p := l.onDisk(out.Path)
 	out.Did = "removed"
@@ -216,7 +215,7 @@ func (l *Ledger) restoreNoDir(out Outcome, exclusive bool) (Outcome, error) {
 	return out, err
 }
 
-// removeTree removes all below a path, but never what is mounted there.
+// removeTree removes everything below a path, except mounts.
 func (l *Ledger) removeTree(out Outcome) (Outcome, error) {
 	p := l.onDisk(out.Path)
 	mounted, err := MountedBelow(p)
@@ -230,8 +229,8 @@ func (l *Ledger) removeTree(out Outcome) (Outcome, error) {
 	return out, l.disk.RemoveAll(p)
 }
 
-// RemoveAbsent removes a path with its content if the ledger says that it was
-// not there.
+// RemoveAbsent removes a path with its content if it did not exist according to the
+// ledger.
 func (l *Ledger) RemoveAbsent(path string) (Outcome, error) {
 	out := Outcome{Path: path}
 	if !exists(l.onDisk(path)) {
@@ -259,7 +258,7 @@ func (l *Ledger) restoreTree(out Outcome, w was) (Outcome, error) {
 	return out, l.disk.Move(object, p)
 }
 
-// RestoreGlob removes what matches a pattern and did not before.
+// RestoreGlob removes the new matches of a pattern.
 func (l *Ledger) RestoreGlob(e *Entry) ([]Outcome, error) {
 	var g glob
 	if err := e.Decode(&g); err != nil {
@@ -288,11 +287,11 @@ func (l *Ledger) restoreMatch(path string, onlyEmpty bool) (Outcome, error) {
 		return l.removeTree(Outcome{Path: path, Did: "removed"})
 	}
 	out, err := l.restoreNoDir(Outcome{Path: path}, false)
-	out.Left = "" // others' directory now
+	out.Left = "" // now a directory of other software
 	return out, err
 }
 
-// MountedBelow answers the mount points at or below a path.
+// MountedBelow returns the mount points at or below a path.
 func MountedBelow(path string) ([]string, error) {
 	raw, err := bounded.ReadFile("/proc/self/mountinfo", bounded.Proc)
 	if err != nil {
@@ -325,7 +324,7 @@ func MountPoints(mountinfo []byte) []string {
 	return out
 }
 
-// unescape undoes the kernel's octal escapes of blanks and backslashes.
+// unescape decodes the kernel's octal escapes of spaces and backslashes.
 func unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

@@ -14,14 +14,14 @@ import (
 	"slipway.dev/slipway/internal/node/durable"
 )
 
-// lostFound is what a file system of its own has in it from the start.
+// lostFound is the directory that every new file system has.
 const lostFound = "lost+found"
 
-// otherVolume is why a directory's content stays.
+// otherVolume is the reason why the content of a directory is kept.
 const otherVolume = "on a different file system than before the install; its content remains"
 
-// Vacant says that there is a directory with nothing in it, which may be a
-// file system of its own.
+// Vacant reports whether there is a directory without content, which can be a separate
+// file system.
 func Vacant(path string) (bool, error) {
 	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
 		if gone(err) {
@@ -33,7 +33,7 @@ func Vacant(path string) (bool, error) {
 	return err == nil && len(content) == 0, err
 }
 
-// contentOf are the paths in a directory.
+// contentOf returns the paths in a directory.
 func contentOf(dir string) ([]string, error) {
 	entries, err := durable.ReadDir(dir)
 	var out []string
@@ -45,7 +45,7 @@ func contentOf(dir string) ([]string, error) {
 	return out, err
 }
 
-// emptyOn is the volume of a directory with nothing in it, or "".
+// emptyOn returns the volume of an empty directory, or "".
 func emptyOn(dir string) (string, error) {
 	empty, err := Vacant(dir)
 	if err != nil || !empty {
@@ -54,12 +54,12 @@ func emptyOn(dir string) (string, error) {
 	return volume(dir)
 }
 
-// volume names the file system that a directory is on, so that another one,
-// mounted there or missing since, is told from it: by its mount point, and by
-// the number and the time of birth of the directory that is mounted. These are
-// written in the file system itself. Device numbers may be others after the
-// next boot, and with them the id that XFS gives itself; that id serves where
-// no birth is known. A file system that has neither is "".
+// volume identifies the file system of a directory, so that another one, mounted there
+// later or unmounted since, is recognized. It uses the mount point, and the inode number
+// and birth time of the mounted directory, which are stored in the file system itself.
+// Device numbers can change at the next boot, and with them the ID of an XFS file system;
+// that ID is used if no birth time is known. For a file system without either it returns
+// "".
 func volume(dir string) (string, error) {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -92,8 +92,8 @@ func volume(dir string) (string, error) {
 	return fmt.Sprintf("%d of %08x%08x at %s", st.Ino, uint32(sfs.Fsid.Val[0]), uint32(sfs.Fsid.Val[1]), top), nil
 }
 
-// Filled says whether something has come into a directory that was there
-// before Slipway, empty and for it alone; or why that is not for us to remove.
+// Filled reports whether a directory that was empty and exclusive before Slipway has new
+// content; or the reason why Slipway must not remove it.
 func (l *Ledger) Filled(path string) (full bool, left string, err error) {
 	w, err := l.was(path)
 	if err != nil {
@@ -103,7 +103,7 @@ func (l *Ledger) Filled(path string) (full bool, left string, err error) {
 	return len(content) > 0, left, err
 }
 
-// Clear removes what Filled tells of.
+// Clear removes the content that Filled reports.
 func (l *Ledger) Clear(path string) (Outcome, error) {
 	w, err := l.was(path)
 	if err != nil {
@@ -119,7 +119,7 @@ func (l *Ledger) was(path string) (w was, err error) {
 	return w, err
 }
 
-// content is what has come into a directory that was empty.
+// content returns the new content of a directory that was empty.
 func (l *Ledger) content(path string, w was) (content []string, left string, err error) {
 	p := l.onDisk(path)
 	if w.EmptyOn == "" {
@@ -142,8 +142,7 @@ func (l *Ledger) content(path string, w was) (content []string, left string, err
 	return content, "", err
 }
 
-// clear removes what has come into a directory that was empty, but never what
-// is mounted there.
+// clear removes the new content of a directory that was empty, except mounts.
 func (l *Ledger) clear(out Outcome, w was) (Outcome, error) {
 	content, left, err := l.content(out.Path, w)
 	if out.Left = left; err != nil {
@@ -152,7 +151,7 @@ func (l *Ledger) clear(out Outcome, w was) (Outcome, error) {
 	var mounted []string
 	for _, p := range content {
 		var below []string
-		// What a link leads to stays in any case.
+		// The target of a link is always kept.
 		if info, err := os.Lstat(p); err == nil && info.IsDir() {
 			if below, err = MountedBelow(p); err != nil {
 				return out, err

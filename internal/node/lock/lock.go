@@ -1,31 +1,32 @@
-// Package lock is the part of the cluster lock that one host keeps: who holds
-// the cluster, with which fencing number, and when it was last heard of.
+// Package lock is the part of the cluster lock on one host: the holder of the cluster,
+// its fencing number, and its last heartbeat.
 package lock
 
-// FileName and FenceName are the lock's files below the state directory.
+// FileName and FenceName are the lock files below the state directory.
 const (
 	FileName  = "lock.json"
 	FenceName = "fence"
 )
 
-// StaleSeconds is how long a holder may be silent before others may take over.
+// StaleSeconds is how long a holder can be silent before others may take over.
 const StaleSeconds = 60
 
-// Lock says who holds a cluster.
+// Lock describes the holder of a cluster.
 type Lock struct {
 	Operation string `json:"operation"`
-	Manager   string `json:"manager"` // which installation of Slipway holds it
+	Manager   string `json:"manager"` // ID of the Slipway installation that holds it
 	Fence     uint64 `json:"fence"`
-	// By says who that is, and since when, for people.
+	// By describes the holder and the start time, for people.
 	By string `json:"by,omitempty"`
-	// Process tells the holder from others with the same manager id.
+	// Process distinguishes the holder from others with the same manager ID.
 	Process string `json:"process,omitempty"`
-	// Over, when the lock is taken, is a process of the same manager that has ended:
-	// its lock is free at once. The lock that is kept has none.
+	// Over, when the lock is taken, names a process of the same manager that has ended:
+	// its lock is free at once. A stored lock does not have it.
 	Over string `json:"over,omitempty"`
 }
 
-// FenceError is a fence that cannot be read: nobody knows who was displaced.
+// FenceError reports a fence that cannot be read: it is unknown which managers were
+// displaced.
 type FenceError struct {
 	Path string
 	Err  error
@@ -37,17 +38,17 @@ func (e *FenceError) Error() string {
 
 func (e *FenceError) Unwrap() error { return e.Err }
 
-// State is what a host answers about the lock.
+// State is the state of the lock on a host.
 type State struct {
 	Held    bool   `json:"held"`
 	Holder  Lock   `json:"holder"`
 	Highest uint64 `json:"highest"` // highest fencing number seen
-	// AgeSeconds is the time since the last heartbeat by the host's
-	// monotonic clock; a reboot makes it stale.
+	// AgeSeconds is the time since the last heartbeat by the monotonic clock of the host;
+	// a reboot makes the lock stale.
 	AgeSeconds float64 `json:"ageSeconds"`
-	// Stale: no heartbeat for 60 s or a new boot, and no unit of the
-	// holder's operation running.
+	// Stale reports whether there was no heartbeat for 60 s or a new boot, and no unit of
+	// the holder's operation is running.
 	Stale bool `json:"stale"`
-	// Units are the holder's transient units that still run.
+	// Units lists the running transient units of the holder.
 	Units []string `json:"units,omitempty"`
 }

@@ -20,34 +20,34 @@ import (
 	"slipway.dev/slipway/internal/node/durable"
 )
 
-// A Store keeps the lock in a host's state directory. Two processes may use
-// the same directory at once.
+// A Store stores the lock in a host's state directory. Two processes can use the same
+// directory at once.
 type Store struct {
-	// Dir is the state directory; it is made when the lock is first taken.
+	// Dir is the state directory; it is created when the lock is first taken.
 	Dir string
-	// Past is a directory that keeps the fence when the state directory goes, until
-	// the host's next boot. It is for root alone.
+	// Past is a directory that keeps the fence after the state directory is removed,
+	// until the host's next boot. Only root can access it.
 	Past string
 	Disk durable.Disk
-	// BootID tells one boot of the host from another.
+	// BootID identifies a boot of the host.
 	BootID func() (string, error)
 	// Uptime is the host's monotonic clock: CLOCK_BOOTTIME.
 	Uptime func() (time.Duration, error)
-	// Foreign reports whether an entry of the state directory is not ours; nil has all
-	// be ours.
+	// Foreign reports whether an entry of the state directory does not belong to Slipway;
+	// nil means that all do.
 	Foreign func(name string) bool
-	// Units answers with an operation's transient units that still run.
+	// Units returns the running transient units of an operation.
 	Units func(ctx context.Context, operation string) ([]string, error)
 }
 
-// record is the lock as it stands on disk.
+// record is the stored form of the lock.
 type record struct {
 	Lock
 	BootID string  `json:"bootID"`
 	Beat   float64 `json:"beat"` // seconds of CLOCK_BOOTTIME
 }
 
-// Uptime reads CLOCK_BOOTTIME, which goes on through suspend and is never set.
+// Uptime reads CLOCK_BOOTTIME, which continues during suspend and is never set.
 func Uptime() (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -56,7 +56,7 @@ func Uptime() (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// Read answers who holds the lock. It changes nothing.
+// Read returns the holder of the lock. It changes nothing.
 func (s *Store) Read(ctx context.Context) (State, error) {
 	st, _, err := s.read(ctx)
 	return st, err
@@ -91,7 +91,7 @@ func (s *Store) read(ctx context.Context) (State, record, error) {
 	}
 	silent := boot != rec.BootID
 	if silent {
-		// Its holder was last heard of before the host started.
+		// The last heartbeat of its holder was before the host started.
 		st.AgeSeconds = up.Seconds()
 	} else {
 		st.AgeSeconds = max(0, up.Seconds()-rec.Beat)
@@ -104,10 +104,10 @@ func (s *Store) read(ctx context.Context) (State, record, error) {
 	return st, rec, nil
 }
 
-// Take writes the lock if l's fencing number is above the highest seen and
-// the present lock is free, stale, of the process l.Over of the same manager, or breaking
-// is asked for, which also replaces a fence that cannot be read. Otherwise it returns the
-// present state and false.
+// Take writes the lock if the fencing number of l is above the highest one seen, and the
+// current lock is free, stale, held by the process l.Over of the same manager, or
+// breaking is true, which also replaces a fence that cannot be read. Otherwise it returns
+// the current state and false.
 func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, error) {
 	unlock, err := s.exclusive(true)
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, e
 	}
 	defer unlock()
 	st, err := s.Read(ctx)
-	if err != nil && !(breaking && unreadable(err)) { // it is written anew then
+	if err != nil && !(breaking && unreadable(err)) { // it is written again then
 		return st, false, err
 	}
 	own := st.Holder.Manager == l.Manager && st.Holder.Process == l.Over
@@ -124,8 +124,8 @@ func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, e
 	if !free || l.Fence <= st.Highest {
 		return st, false, nil
 	}
-	// The number goes up before the lock changes hands: from then on the
-	// former holder is refused, whatever happens to us.
+	// The number is raised before the lock changes hands: from then on the former holder
+	// is rejected, whatever happens.
 	if err := s.record(l.Fence); err != nil {
 		return st, false, err
 	}
@@ -136,7 +136,7 @@ func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, e
 	return st, err == nil && st.Held && st.Holder == l, err
 }
 
-// Beat renews the heartbeat; false if the lock is no longer l.
+// Beat renews the heartbeat; it returns false if the lock is no longer l.
 func (s *Store) Beat(ctx context.Context, l Lock) (bool, error) {
 	unlock, err := s.exclusive(false)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -153,8 +153,8 @@ func (s *Store) Beat(ctx context.Context, l Lock) (bool, error) {
 	return true, s.write(l)
 }
 
-// Release frees the lock if it is still l. When nothing of ours is left in the state
-// directory but the fence, that goes to Past, and the directory goes, too.
+// Release frees the lock if it is still l. If only the fence remains of Slipway's files
+// in the state directory, the fence is moved to Past, and the directory is removed.
 func (s *Store) Release(ctx context.Context, l Lock) error {
 	unlock, err := s.exclusive(false)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -180,8 +180,8 @@ func (s *Store) Release(ctx context.Context, l Lock) error {
 	return s.tidy()
 }
 
-// tidy removes the lock's files from a state directory that holds nothing else of ours:
-// the host was restored, or nothing was ever changed on it.
+// tidy removes the lock files from a state directory without other files of Slipway: the
+// host was restored, or nothing was ever changed on it.
 func (s *Store) tidy() error {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil {
@@ -203,8 +203,8 @@ func (s *Store) tidy() error {
 
 func (s *Store) foreign(name string) bool { return s.Foreign != nil && s.Foreign(name) }
 
-// Forget moves the fence out of the state directory, and removes a lock that is held
-// there. A manager that was displaced is still refused.
+// Forget moves the fence out of the state directory, and removes a held lock. A displaced
+// manager is still rejected.
 func (s *Store) Forget() error {
 	highest, err := s.Highest()
 	if err == nil && highest > 0 && s.Past != "" {
@@ -221,7 +221,7 @@ func (s *Store) Forget() error {
 	return nil
 }
 
-// Highest is the highest fencing number this host has seen.
+// Highest returns the highest fencing number that this host has seen.
 func (s *Store) Highest() (uint64, error) {
 	highest, err := fenceIn(s.Dir)
 	if err != nil || s.Past == "" {
@@ -252,7 +252,7 @@ func unreadable(err error) bool {
 	return errors.As(err, &fence)
 }
 
-// Raise records a fencing number seen, if it is the highest.
+// Raise records a fencing number, if it is the highest.
 func (s *Store) Raise(fence uint64) error {
 	unlock, err := s.exclusive(true)
 	if err != nil {
@@ -270,7 +270,7 @@ func (s *Store) raise(fence uint64) error {
 	return s.record(fence)
 }
 
-// record keeps a number that is the highest. That of the past has no use then.
+// record saves a number that is the highest. The number in Past is then no longer needed.
 func (s *Store) record(fence uint64) error {
 	err := s.recordIn(s.Dir, fence)
 	if err == nil && s.Past != "" {
@@ -310,16 +310,16 @@ func (s *Store) write(l Lock) error {
 	return nil
 }
 
-// exclusive keeps other processes out of the lock's files by a flock on the
-// state directory itself, which leaves no file behind. Whoever had it before may have
-// removed the directory, and others made it again: then the lock is on a directory that
-// nobody else sees.
+// exclusive excludes other processes from the lock files with a flock on the state
+// directory itself, which leaves no file behind. An earlier holder may have removed the
+// directory, and another process may have created it again: then the flock is on a
+// directory that no other process uses.
 func (s *Store) exclusive(create bool) (func(), error) {
 	err := fs.ErrNotExist
 	for range attempts {
 		if create {
 			if err = s.Disk.MkdirAll(s.Dir, durable.Meta{Mode: 0o700}); errors.Is(err, fs.ErrNotExist) {
-				continue // removed meanwhile
+				continue // removed in the meantime
 			}
 			if err != nil {
 				return nil, fmt.Errorf("creating %s: %w", s.Dir, err)
@@ -350,7 +350,7 @@ func (s *Store) exclusive(create bool) (func(), error) {
 	return nil, fmt.Errorf("locking %s: it is removed again and again: %w", s.Dir, err)
 }
 
-// attempts is how often a directory is looked for that others remove.
+// attempts limits how often a directory is opened that other processes remove.
 const attempts = 1000
 
 func flock(dir *os.File) error {

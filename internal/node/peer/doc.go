@@ -1,39 +1,38 @@
-// Package peer moves content from host to host: a Lender gives what its host
-// holds to those who show a token that the manager has announced, and Receive
-// takes it, from one host after another if need be, and from the manager in the
-// end. The manager decides who gives to whom; both ends know each other by what
-// it told them, over their sessions with it: the giver by its certificate, the
-// taker by its token. All of it lives in memory and ends with the helper.
+// Package peer copies content from host to host: a Lender sends its content to hosts that
+// present a token from the manager, and Receive fetches it, from several hosts in turn if
+// needed, and finally from the manager. The manager decides which host sends to which.
+// Both ends identify each other by data from their sessions with the manager: the sender
+// by its certificate, the receiver by its token. Everything is in memory and ends with
+// the helper.
 package peer
 
 import "time"
 
 const (
-	// maxConns is how many connections it has, those included that have not
-	// shown a token yet.
+	// maxConns limits its connections, including those without a token yet.
 	maxConns = 16
-	// loanTime is how long a token waits for its use.
+	// loanTime is how long a token is valid.
 	loanTime = 2 * time.Minute
-	// holdTime is how long content is held that nobody wants or takes.
+	// holdTime is how long content is kept that no host requests or fetches.
 	holdTime = 2 * time.Minute
 
-	// dialTime is for reaching a host: one behind a firewall never answers.
+	// dialTime limits the time to connect to a host: one behind a firewall never answers.
 	dialTime = 3 * time.Second
-	// answerTime is for each step until content comes.
+	// answerTime limits each step until content arrives.
 	answerTime = 5 * time.Second
-	// busyTime is how long one waits who comes while as many are served as may
-	// be: one of them may have gone away without a word.
+	// busyTime is how long a new connection waits while the maximum is served: one of the
+	// others may have gone away silently.
 	busyTime = 2 * time.Second
-	// A transfer that brings less than pace bytes in paceTime is given up.
+	// A transfer with less than pace bytes in paceTime is aborted.
 	pace     = 1 << 20
 	paceTime = 5 * time.Second
 )
 
-// What a giver answers to a token, one byte; content follows accepted.
+// The answer of a sender to a token, one byte; content follows accepted.
 const (
 	accepted = 1
 	refused  = 2
 )
 
-// requestSize is a token and an offset.
+// requestSize is the size of a token and an offset.
 const requestSize = 32 + 8

@@ -22,23 +22,22 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// A Lender gives content of this host to others. The zero value works; its
-// methods may be called concurrently.
+// A Lender sends content of this host to others. The zero value works; its methods can be
+// called concurrently.
 type Lender struct {
 	mu    sync.Mutex
 	held  map[string]*held
-	loans map[[sha256.Size]byte]loan // by the token's digest
-	// listen is made by the first loan, with a certificate for this Lender
-	// alone.
+	loans map[[sha256.Size]byte]loan // by the digest of the token
+	// listen is created by the first loan, with a certificate only for this Lender.
 	listen net.Listener
 	print  []byte // digest of the certificate
 	conns  map[net.Conn]bool
-	serve  chan struct{} // one for each transfer under way
+	serve  chan struct{} // one for each running transfer
 	closed bool
 	wg     sync.WaitGroup
 }
 
-// held is content on loan or ready for it. Its file may have lost its name.
+// held is content on loan or ready for it. Its file may have been removed.
 type held struct {
 	file *os.File
 	size int64
@@ -50,8 +49,8 @@ type loan struct {
 	ends   time.Time
 }
 
-// Hold keeps the file at path open for others, until nobody has asked for it
-// for some minutes. The content is that of digest.
+// Hold keeps the file at path open for other hosts, until none has requested it for some
+// minutes. digest is the digest of its content.
 func (l *Lender) Hold(digest, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -82,7 +81,7 @@ func (l *Lender) Hold(digest, path string) error {
 	return nil
 }
 
-// drop lets go of content; a transfer of it breaks off. l.mu is held.
+// drop closes content; its transfers are aborted. l.mu must be held.
 func (l *Lender) drop(digest string) {
 	if h := l.held[digest]; h != nil {
 		h.idle.Stop()
@@ -91,7 +90,7 @@ func (l *Lender) drop(digest string) {
 	}
 }
 
-// LetGo gives the room back that held content takes.
+// LetGo frees the disk space of held content.
 func (l *Lender) LetGo() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,9 +99,9 @@ func (l *Lender) LetGo() {
 	}
 }
 
-// Lend gives held content to whoever shows the loan's token first, within two
-// minutes. The first loan has the Lender listen on the loan's address. The offer
-// is empty if the content is not held any more.
+// Lend sends held content to the first host that presents the loan's token within two
+// minutes. The first loan starts the listener on the loan's address. The offer is empty
+// if the content is no longer held.
 func (l *Lender) Lend(ctx context.Context, ln remote.Loan) (remote.Offer, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +133,7 @@ func (l *Lender) Lend(ctx context.Context, ln remote.Loan) (remote.Offer, error)
 	return remote.Offer{Address: l.listen.Addr().String(), Certificate: l.print}, nil
 }
 
-// open makes a certificate and listens. l.mu is held.
+// open creates a certificate and listens. l.mu must be held.
 func (l *Lender) open(ctx context.Context, address string) error {
 	cert, err := certificate()
 	if err != nil {
@@ -154,7 +153,7 @@ func (l *Lender) open(ctx context.Context, address string) error {
 	return nil
 }
 
-// certificate makes a key and a certificate that says nothing but the key.
+// certificate creates a key and a certificate that contains only the key.
 func certificate() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -165,7 +164,7 @@ func certificate() (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-// Close ends all loans and all transfers at once, and the Lender for ever.
+// Close ends all loans and all transfers at once, and permanently.
 func (l *Lender) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -202,7 +201,7 @@ func (l *Lender) accept(listen net.Listener, config *tls.Config) {
 	}
 }
 
-// stopListening is after a listener that failed: the next loan makes another.
+// stopListening cleans up after a failed listener: the next loan creates another.
 func (l *Lender) stopListening(listen net.Listener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -243,8 +242,8 @@ func (l *Lender) give(conn *tls.Conn) error {
 		_, werr := conn.Write([]byte{refused})
 		return errors.Join(err, werr)
 	}
-	// The manager gives out no more tokens than are served at once; one whose
-	// taker went away may be served for a moment longer.
+	// The manager issues only as many tokens as are served at once; one whose receiver
+	// went away can be served for a moment longer.
 	wait := time.NewTimer(busyTime)
 	defer wait.Stop()
 	select {
@@ -263,7 +262,7 @@ func (l *Lender) give(conn *tls.Conn) error {
 	return conn.CloseWrite()
 }
 
-// redeem answers the content for a token, which is used up by that.
+// redeem returns the content for a token, and invalidates the token.
 func (l *Lender) redeem(token []byte, offset uint64) (*held, io.Reader, error) {
 	key := sha256.Sum256(token)
 	l.mu.Lock()
@@ -277,18 +276,17 @@ func (l *Lender) redeem(token []byte, offset uint64) (*held, io.Reader, error) {
 	return h, io.NewSectionReader(h.file, int64(offset), h.size-int64(offset)), nil
 }
 
-// pacedWriter gives up on a reader that reads too slowly; for another the
-// content stays held.
+// pacedWriter aborts for a reader that is too slow; the content is still held for others.
 type pacedWriter struct {
 	conn net.Conn
 	held *held
-	left int // bytes until the deadline moves on
+	left int // bytes until the next deadline
 }
 
 func (w *pacedWriter) Write(p []byte) (int, error) {
 	if w.left <= 0 {
 		w.left = pace
-		w.held.idle.Reset(holdTime) // of content that is dropped it ends nothing
+		w.held.idle.Reset(holdTime) // no effect for dropped content
 		if err := w.conn.SetWriteDeadline(time.Now().Add(2 * paceTime)); err != nil {
 			return 0, err
 		}

@@ -15,20 +15,19 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// A Delivery is the manager's answer to the wish for a blob.
+// A Delivery is the manager's answer to a request for a blob.
 type Delivery interface {
-	// Offer is the host that has the content; nil is the manager.
+	// Offer names the host with the content; nil means the manager.
 	Offer() *remote.Offer
 	// Read reads what the manager sends.
 	io.Reader
-	// Next says that the offer helped as far as offset, and waits for
-	// another answer.
+	// Next reports that the offer worked up to offset, and waits for another answer.
 	Next(ctx context.Context, offset int64) error
 }
 
-// Receive writes the content to w, from offset to size, as the manager has it
-// delivered. shared says that some of it came from other hosts, whatever came
-// of it. An error of w is answered as it is.
+// Receive writes the content from offset to size to w, from the sources that the manager
+// names. shared reports whether some of it came from other hosts, whatever the result. An
+// error of w is returned unchanged.
 func Receive(ctx context.Context, d Delivery, size, offset int64, w io.Writer) (shared bool, err error) {
 	to := &sink{w: w, at: offset}
 	for {
@@ -53,7 +52,7 @@ func Receive(ctx context.Context, d Delivery, size, offset int64, w io.Writer) (
 	}
 }
 
-// sink knows how far a transfer is, and which errors are its own.
+// sink counts the progress of a transfer, and marks its own errors.
 type sink struct {
 	w   io.Writer
 	at  int64
@@ -76,7 +75,7 @@ func receive(to *sink, r io.Reader, size int64) error {
 	return err
 }
 
-// take takes up an offer.
+// take uses an offer.
 func take(ctx context.Context, o remote.Offer, to *sink, size int64) error {
 	dialer := net.Dialer{Timeout: dialTime}
 	raw, err := dialer.DialContext(ctx, "tcp", o.Address)
@@ -111,7 +110,7 @@ func take(ctx context.Context, o remote.Offer, to *sink, size int64) error {
 	return receive(to, &pacedReader{conn: conn}, size)
 }
 
-// expect wants the one certificate; names and dates mean nothing.
+// expect requires the announced certificate; its names and dates are not checked.
 func expect(certificate []byte) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
@@ -126,10 +125,10 @@ func expect(certificate []byte) *tls.Config {
 	}
 }
 
-// pacedReader gives up on a host that sends too slowly.
+// pacedReader aborts for a host that sends too slowly.
 type pacedReader struct {
 	conn net.Conn
-	left int // bytes until the deadline moves on
+	left int // bytes until the next deadline
 }
 
 func (r *pacedReader) Read(p []byte) (int, error) {

@@ -59,7 +59,7 @@ func (r *receiver) copied(n int64) {
 	r.summary.Bytes += n
 }
 
-// fill gets what a part lacks.
+// fill fetches the missing content of a part.
 func (r *receiver) fill(p *part, f frame) error {
 	if f.Size >= asked {
 		if free, known := space(p.file); known && free < f.Size-p.have {
@@ -83,8 +83,8 @@ func (r *receiver) fill(p *part, f frame) error {
 	return nil
 }
 
-// replaced is the file that another comes in the place of, nil if there is none.
-// One that only root can replace by one of the same owner is refused here.
+// replaced returns the file that will be replaced, nil if there is none. It is an error
+// if only root could replace it with a file of the same owner.
 func (r *receiver) replaced(f frame) (fs.FileInfo, error) {
 	info, err := r.root.Lstat(f.Path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
@@ -107,8 +107,8 @@ func owner(info fs.FileInfo) (uid, gid int) {
 	return int(st.Uid), int(st.Gid)
 }
 
-// adorn gives a file that is whole its mode: its own, or owner, group and mode
-// of the one that it replaces.
+// adorn sets the mode of a complete file: its own, or owner, group and mode of the
+// replaced file.
 func (r *receiver) adorn(p *part, f frame, old fs.FileInfo) error {
 	if old == nil {
 		return p.file.Chmod(r.mode(f.Mode))
@@ -123,10 +123,10 @@ func (r *receiver) adorn(p *part, f frame, old fs.FileInfo) error {
 			return fmt.Errorf("preserving the owner and group of %s: %w", filepath.Join(r.root.Name(), f.Path), err)
 		}
 	}
-	return p.file.Chmod(r.mode(old.Mode())) // after the owner, which clears bits
+	return p.file.Chmod(r.mode(old.Mode())) // after the owner, which clears mode bits
 }
 
-// has says that a file is there already, with the same content.
+// has reports whether a file already exists with the same content.
 func (r *receiver) has(ctx context.Context, f frame) bool {
 	info, err := r.root.Lstat(f.Path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() != f.Size {
@@ -142,17 +142,17 @@ func (r *receiver) has(ctx context.Context, f frame) bool {
 	return err == nil && hex.EncodeToString(h.Sum(nil)) == f.Digest
 }
 
-// A part is a file that is not whole yet.
+// A part is an incomplete file.
 type part struct {
 	name  string
 	to    string // the name of the file
-	lasts bool   // its name says its content: another copy finds it
+	lasts bool   // its name identifies its content: another copy finds it
 	file  *os.File
 	have  int64
-	sum   hash.Hash // of what is there
+	sum   hash.Hash // size of the existing content
 }
 
-// part opens the part of a file that an earlier copy has left, else a new one.
+// part opens the part of a file from an earlier copy, else a new one.
 func (r *receiver) part(ctx context.Context, f frame) (*part, error) {
 	p := &part{name: r.temp(f.Path), to: f.Path, sum: sha256.New()}
 	if f.Size < asked {
@@ -188,15 +188,15 @@ func (r *receiver) part(ctx context.Context, f frame) (*part, error) {
 	return p, err
 }
 
-// mine reports whether the part is of this user, to whom the file will belong, and
-// whether nobody else copies the same to the same place at this moment. A file with
-// another name is none: who may write the directory can link there what they could not
-// write.
+// mine reports whether the part belongs to this user, who will own the file, and whether
+// no other process copies the same content to the same place right now. A file with a
+// second name is not accepted: a user with access to the directory could link a file
+// there that the user cannot write.
 func (p *part) mine(root *os.Root) bool {
 	if syscall.Flock(int(p.file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		return false
 	}
-	// Or has just done so: then the file is in its place by now.
+	// Or another process has just finished: then the file is already at its path.
 	ours, err1 := p.file.Stat()
 	there, err2 := root.Lstat(p.name)
 	if err1 != nil || err2 != nil || !os.SameFile(ours, there) {
@@ -206,7 +206,7 @@ func (p *part) mine(root *os.Root) bool {
 	return uid == self() && names(ours) == 1
 }
 
-// names is how many hard links a file has.
+// names returns the number of hard links of a file.
 func names(info fs.FileInfo) uint64 {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -224,7 +224,7 @@ func (p *part) open(root *os.Root, flag int) (err error) {
 	return err
 }
 
-// content reads what is missing of a file.
+// content reads the missing content of a file.
 func (r *receiver) content(p *part, f frame) error {
 	buf := r.chunk
 	for p.have < f.Size {
@@ -251,7 +251,7 @@ func (r *receiver) content(p *part, f frame) error {
 			}
 			return err
 		}
-		_, _ = p.sum.Write(buf[:n]) // a hash takes all
+		_, _ = p.sum.Write(buf[:n]) // a hash accepts all data
 		p.have += int64(n)
 		r.told(int64(n))
 	}

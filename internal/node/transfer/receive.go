@@ -13,67 +13,66 @@ import (
 	"strings"
 )
 
-// partPrefix begins the names of files that are not whole yet.
+// partPrefix begins the names of incomplete files.
 const partPrefix = ".slipway-copy-"
 
-// A Place is where what comes is put.
+// A Place is the target of a copy.
 type Place struct {
 	Path string
-	// Exact has it there though there is a directory: it is what an attempt
-	// before has made, and nothing to put it into.
+	// Exact writes to this path although a directory exists there: an earlier attempt
+	// created it, and it is not a directory to copy into.
 	Exact bool
-	// Most, if not 0, is how many bytes of content are taken: of what is more,
-	// nothing is.
+	// Most, if not 0, limits the size of the content in bytes: larger content is rejected
+	// completely.
 	Most int64
 }
 
-// Receive puts what a sender sends to a place: into it, if it is a directory or
-// written as one, else in its place. Nothing that comes leads out of there,
-// whatever it is called, and no link below it is written through. progress
-// may be nil. ctx ends reading what is there already; the rest ends with conn.
+// Receive writes the data of a sender to a place: into it, if it is a directory or
+// written as one, else at its path. Nothing is written outside of it, whatever the sender
+// names, and nothing through a link below it. progress can be nil. ctx ends reading of
+// existing content; everything else ends with conn.
 func Receive(ctx context.Context, conn io.ReadWriter, to Place, progress func(Progress)) (Summary, error) {
 	return (&receiver{progress: progress}).run(ctx, conn, to)
 }
 
-// Fetch receives from a sender that is not believed: in a directory it is
-// called name, whatever the sender calls it, and nothing of it is setuid,
-// setgid or sticky.
+// Fetch receives from an untrusted sender: into a directory, with this name, whatever the
+// sender names, and without setuid, setgid and sticky bits.
 func Fetch(ctx context.Context, conn io.ReadWriter, to Place, name string, progress func(Progress)) (Summary, error) {
 	return (&receiver{foreign: true, name: name, progress: progress}).run(ctx, conn, to)
 }
 
 type receiver struct {
 	conn     *watched
-	foreign  bool        // the sender is not believed
-	parent   *os.Root    // the directory that the file or the tree is in
-	name     string      // what it is called there
-	root     *os.Root    // what paths are below: the tree, once there is one, else parent
-	within   []directory // those that the next entry may be in, the innermost last
-	shut     []directory // complete, and to have modes that keep their owner out
-	whole    []*part     // files that are yet to come to their names
+	foreign  bool        // the sender is not trusted
+	parent   *os.Root    // the directory of the file or the tree
+	name     string      // its name in that directory
+	root     *os.Root    // the base of paths: the tree, once it exists, else parent
+	within   []directory // the directories for the next entry, the innermost last
+	shut     []directory // complete directories whose modes would keep their owner out
+	whole    []*part     // files that are not renamed yet
 	chunk    []byte      // of content
-	entries  int         // that may still come
+	entries  int         // that may still arrive
 	total    int64
-	left     int64 // of total, what no file was announced of
+	left     int64 // the part of total without an announced file
 	done     int64
-	files    int // that came or were left out, of allFiles
+	files    int // received or skipped, of allFiles
 	allFiles int
 	summary  Summary
 	progress func(Progress)
 }
 
-// A directory is one of the tree's.
+// A directory is a directory of the tree.
 type directory struct {
 	path string
 	mode fs.FileMode
-	made bool // by this copy
+	made bool // created by this copy
 }
 
-// mostShut is how many directories get their modes at the very end: a copy that breaks
-// could not go on in them. Beyond that, they get theirs when they are complete.
+// mostShut limits how many directories get their modes at the very end, so that an
+// interrupted copy can continue in them. All others get theirs when they are complete.
 const mostShut = 1 << 16
 
-// watched is a connection that knows whether it was it that failed.
+// watched is a connection that records whether it failed itself.
 type watched struct {
 	io.ReadWriter
 	broke bool
@@ -135,7 +134,7 @@ func (r *receiver) receive(ctx context.Context, to Place) error {
 			err = r.take(ctx, f)
 		}
 		if err != nil {
-			return errors.Join(err, r.settle()) // files that are complete are kept
+			return errors.Join(err, r.settle()) // complete files are kept
 		}
 	}
 	if err := r.finish(); err != nil {
@@ -144,8 +143,8 @@ func (r *receiver) receive(ctx context.Context, to Place) error {
 	return frame{Kind: kindDone, Summary: &r.summary}.write(r.conn)
 }
 
-// leave completes the directories that nothing more can be in, for something comes that
-// is in dir.
+// leave finishes the directories that can get no more entries, because the next entry is
+// in dir.
 func (r *receiver) leave(dir string) error {
 	for len(r.within) > 0 {
 		last := r.within[len(r.within)-1]
@@ -160,7 +159,7 @@ func (r *receiver) leave(dir string) error {
 			r.shut = append(r.shut, last)
 			continue
 		}
-		if last.mode&0o300 != 0o300 { // nothing comes to its name in there later
+		if last.mode&0o300 != 0o300 { // no later entry gets its name in there
 			if err := r.settle(); err != nil {
 				return err
 			}
@@ -172,8 +171,8 @@ func (r *receiver) leave(dir string) error {
 	return nil
 }
 
-// finish gives the rest of the directories their modes, the innermost first: one may
-// forbid to be entered.
+// finish sets the modes of the remaining directories, the innermost first: a mode can
+// forbid access.
 func (r *receiver) finish() error {
 	if err := errors.Join(r.settle(), r.leave("")); err != nil {
 		return err
@@ -193,7 +192,7 @@ func (r *receiver) close() {
 	_ = r.parent.Close()
 }
 
-// mode is what of a sender's mode is taken.
+// mode returns the accepted bits of a sender's mode.
 func (r *receiver) mode(m fs.FileMode) fs.FileMode {
 	if r.foreign {
 		return m & fs.ModePerm
@@ -201,7 +200,7 @@ func (r *receiver) mode(m fs.FileMode) fs.FileMode {
 	return m & kept
 }
 
-// open finds where what comes is to be.
+// open finds the target path.
 func (r *receiver) open(to Place) error {
 	dest := to.Path
 	info, err := os.Stat(dest)
@@ -213,7 +212,7 @@ func (r *receiver) open(to Place) error {
 		dest = filepath.Join(dest, r.name)
 	case errors.Is(err, fs.ErrNotExist) && IsDir(dest):
 		return fmt.Errorf("the directory %s does not exist", dest)
-	case err == nil: // a link to a file stays one
+	case err == nil: // a link to a file remains one
 		if dest, err = filepath.EvalSymlinks(dest); err != nil {
 			return err
 		}
@@ -233,7 +232,7 @@ func (r *receiver) open(to Place) error {
 	return err
 }
 
-// take puts one file, directory or link in its place.
+// take writes one file, directory or link to its path.
 func (r *receiver) take(ctx context.Context, f frame) error {
 	if err := r.allowed(f); err != nil {
 		return err
@@ -262,9 +261,8 @@ func (r *receiver) take(ctx context.Context, f frame) error {
 	return fmt.Errorf("the sender sent %q", f.Kind)
 }
 
-// allowed refuses what a sender that tells the truth does not say. All that
-// comes is in a directory that came before it and is not complete: one, and no link to
-// one.
+// allowed rejects entries that an honest sender does not send. Every entry must be in a
+// directory that came before it and is not complete, and not behind a link.
 func (r *receiver) allowed(f frame) error {
 	if r.entries--; r.entries < 0 {
 		return errors.New("the sender sent more files and directories than it announced")
@@ -289,14 +287,14 @@ func (r *receiver) allowed(f frame) error {
 	return nil
 }
 
-// valid reports whether a path is relative, leads nowhere else, and is written in the one
-// way that a sender does. Unlike fs.ValidPath it takes bytes that are not UTF-8.
+// valid reports whether a path is relative, does not leave its base, and is in the
+// canonical form of senders. Unlike fs.ValidPath it accepts bytes that are not UTF-8.
 func valid(p string) bool {
 	return filepath.IsLocal(p) && path.Clean(p) == p && !strings.ContainsRune(p, 0)
 }
 
-// dir makes a directory. One that is there keeps its mode; a link to one, which
-// may have come with an earlier copy, is none.
+// dir creates a directory. An existing one keeps its mode; a link to one, which an
+// earlier copy may have created, is replaced.
 func (r *receiver) dir(f frame) error {
 	name := f.Path
 	if name == "." {
@@ -325,7 +323,7 @@ func (r *receiver) dir(f frame) error {
 	return nil
 }
 
-// skip takes note of what is left out.
+// skip records a skipped entry.
 func (r *receiver) skip(path, why string) {
 	r.summary.Skipped++
 	if len(r.summary.SkippedFiles) < maxSkipped {
@@ -340,7 +338,7 @@ func (r *receiver) temp(of string) string {
 	return path.Join(path.Dir(of), partPrefix+strings.ToLower(rand.Text()[:12]))
 }
 
-// rename puts a finished file in its place, or takes it away.
+// rename moves a finished file to its path, or removes it.
 func (r *receiver) rename(from, to string) error {
 	if err := r.root.Rename(from, to); err != nil {
 		return errors.Join(err, r.root.Remove(from))

@@ -11,13 +11,12 @@ import (
 	"slipway.dev/slipway/internal/iec"
 )
 
-// fits refuses a copy that the disk has no room for, in bytes or in files, before
-// anything of it is written. What is there already, of files and of parts, may be of
-// this copy.
+// fits rejects a copy that does not fit on the disk, in bytes or in files, before
+// anything is written. Existing files and parts may belong to this copy.
 func (r *receiver) fits(size int64, entries int) error {
 	dir, err := r.parent.Open(r.disk())
 	if err != nil {
-		return nil // that nothing can be written there will be seen
+		return nil // a later step reports that nothing can be written there
 	}
 	defer dir.Close()
 	free, known := space(dir)
@@ -36,8 +35,8 @@ func (r *receiver) fits(size int64, entries int) error {
 	return nil
 }
 
-// inodes is how many files and directories can be made on the disk that a file is on;
-// many file systems have no such bound.
+// inodes returns how many files and directories can be created on the disk of a file;
+// many file systems have no such limit.
 func inodes(on *os.File) (free int64, known bool) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(on.Fd()), &st); err != nil {
@@ -46,8 +45,8 @@ func inodes(on *os.File) (free int64, known bool) {
 	return freeInodes(st.Files, st.Ffree)
 }
 
-// freeInodes judges what a file system says of its inodes: some have no bound, or
-// count only what is there and answer with -1 for the rest.
+// freeInodes interprets the inode counts of a file system: some have no limit, or count
+// only existing inodes and return -1 for the rest.
 func freeInodes(all, unused uint64) (free int64, known bool) {
 	if all == 0 || unused > all || int64(unused) < 0 {
 		return 0, false
@@ -55,7 +54,7 @@ func freeInodes(all, unused uint64) (free int64, known bool) {
 	return int64(unused), true
 }
 
-// disk is a directory on the disk that the copy goes to.
+// disk returns a directory on the disk of the copy.
 func (r *receiver) disk() string {
 	if info, err := r.parent.Lstat(r.name); err == nil && info.IsDir() {
 		return r.name
@@ -63,8 +62,8 @@ func (r *receiver) disk() string {
 	return "."
 }
 
-// there is how much may be there already, in bytes and in files. What cannot be looked
-// at is not.
+// there returns how much may already exist, in bytes and in files. Files that cannot be
+// read do not count.
 func (r *receiver) there() (sum, files int64) {
 	count := func(_ string, e fs.DirEntry, err error) error {
 		if err == nil {
@@ -78,15 +77,15 @@ func (r *receiver) there() (sum, files int64) {
 		return nil
 	}
 	all := r.parent.FS()
-	parts, _ := fs.Glob(all, partPrefix+"*") // the pattern is one
+	parts, _ := fs.Glob(all, partPrefix+"*") // the pattern is valid
 	for _, name := range append(parts, r.name) {
-		_ = fs.WalkDir(all, name, count) // count makes no errors
+		_ = fs.WalkDir(all, name, count) // count returns no errors
 	}
 	return sum, files
 }
 
-// space is how many bytes can be written to the disk that a file is on; not
-// every file system knows.
+// space returns how many bytes can be written to the disk of a file; not every file
+// system reports it.
 func space(on *os.File) (free int64, known bool) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(on.Fd()), &st); err != nil || st.Blocks == 0 {
@@ -95,7 +94,7 @@ func space(on *os.File) (free int64, known bool) {
 	return int64(st.Bavail * uint64(st.Bsize)), true
 }
 
-// Room refuses, as a copy does, what the disk of a directory has no room for.
+// Room returns an error, as for a copy, if the disk of a directory is too full.
 func Room(dir string, size int64) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -108,7 +107,8 @@ func Room(dir string, size int64) error {
 	return nil
 }
 
-// SameDisk says that two directories are on one disk: what goes to both wants room for both.
+// SameDisk reports whether two directories are on one disk, so that content for both
+// needs space on it.
 func SameDisk(a, b string) bool {
 	var one, other unix.Stat_t
 	return unix.Stat(a, &one) == nil && unix.Stat(b, &other) == nil && one.Dev == other.Dev

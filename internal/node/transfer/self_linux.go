@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// self is the user whose rights to files this thread has, which are not always
-// those of the process.
+// self returns the user whose file permissions this thread has, which can differ from the
+// process.
 func self() int {
-	uid, err := unix.SetfsuidRetUid(-1) // an id that is none sets nothing
+	uid, err := unix.SetfsuidRetUid(-1) // an invalid ID sets nothing
 	if err != nil {
 		return os.Geteuid()
 	}

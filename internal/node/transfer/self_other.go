@@ -4,5 +4,5 @@ package transfer
 
 import "os"
 
-// self is the user whose rights to files we have.
+// self returns the user whose file permissions this process has.
 func self() int { return os.Geteuid() }

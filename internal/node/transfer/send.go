@@ -17,8 +17,7 @@ import (
 	"sync/atomic"
 )
 
-// A Tree is a file or a directory that is to be sent, as it was when it was
-// looked at.
+// A Tree is a file or a directory to send, in the state in which it was read.
 type Tree struct {
 	root  string
 	begin frame
@@ -26,13 +25,13 @@ type Tree struct {
 	chunk []byte
 }
 
-// Bytes is how much content there is.
+// Bytes is the size of the content.
 func (t *Tree) Bytes() int64 { return t.begin.Size }
 
-// Look reads all of path, for what is in it and for digests; a link at path
-// itself is followed. What is neither file, directory nor link, or cannot be
-// read, is refused, and of a directory left out. read, which may be nil, hears
-// how many bytes have been read so far.
+// Look reads all of path, for its entries and digests; a link at path itself is followed.
+// An entry that is not a file, directory or link, or cannot be read, is an error, and
+// inside a directory it is skipped. read, which can be nil, is called with the number of
+// bytes read so far.
 func Look(ctx context.Context, path string, read func(int64)) (*Tree, error) {
 	name := filepath.Base(filepath.Clean(path))
 	root, err := filepath.EvalSymlinks(path)
@@ -79,7 +78,7 @@ var (
 	errShorter = errors.New("shrank during the copy")
 )
 
-// reason is why a file is left out, without its name.
+// reason returns why a file is skipped, without its name.
 func reason(err error) string {
 	var at *fs.PathError
 	switch {
@@ -138,12 +137,12 @@ func (t *Tree) digest(ctx context.Context, path string, more func(int64)) (size 
 	return size, hex.EncodeToString(h.Sum(nil)), err
 }
 
-// readAll hashes all of a file, until ctx ends, by way of buf. more, which may be nil,
-// hears of the bytes.
+// readAll hashes a whole file with buf, until ctx ends. more, which can be nil, is called
+// with byte counts.
 func readAll(ctx context.Context, h hash.Hash, file io.Reader, buf []byte, more func(int64)) (size int64, err error) {
 	for ctx.Err() == nil {
 		n, err := file.Read(buf)
-		_, _ = h.Write(buf[:n]) // a hash takes all
+		_, _ = h.Write(buf[:n]) // a hash accepts all data
 		size += int64(n)
 		if more != nil && n > 0 {
 			more(int64(n))
@@ -158,27 +157,28 @@ func readAll(ctx context.Context, h hash.Hash, file io.Reader, buf []byte, more 
 	return size, context.Cause(ctx)
 }
 
-// Send sends the tree over conn and waits until the receiver has all of it.
-// Where that is to be is in the summary also when it fails, if it was said.
-// progress, which may be nil, is not called concurrently. After an error conn
-// is of no more use and must be closed: until then, a goroutine reads from it.
+// Send sends the tree over conn and waits until the receiver has all of it. The summary
+// has the target path also after an error, if it was announced. progress, which can be
+// nil, is not called concurrently. After an error conn must be closed: until then, a
+// goroutine reads from it.
 func (t *Tree) Send(conn io.ReadWriter, progress func(Progress)) (Summary, error) {
 	s := &sender{conn: conn, tree: t, answers: make(chan answer), over: make(chan struct{}), progress: progress, chunk: make([]byte, 4+chunk)}
 	s.out = bufio.NewWriterSize(s, chunk)
 	defer close(s.over)
-	go s.listen() // ends with the receiver's last word, or the connection
+	go s.listen() // ends with the receiver's last frame, or the connection
 	err := s.send()
 	var theirs *Error
 	var lost *lostError
 	switch {
 	case errors.As(err, &lost):
-		// What the receiver said before it hung up is the better reason.
+		// An error from the receiver before it closed the connection is the better
+		// reason.
 		if a := <-s.answers; errors.As(a.err, &theirs) {
 			err = theirs
 		}
 	case err != nil && !errors.As(err, &theirs):
 		tell(s.out, err)
-		_ = s.out.Flush() // that end may be gone
+		_ = s.out.Flush() // the other end may be gone
 	}
 	if err != nil && s.part != "" && !errors.As(err, &theirs) {
 		err = &BrokenError{Part: s.part, Err: err}
@@ -189,7 +189,7 @@ func (t *Tree) Send(conn io.ReadWriter, progress func(Progress)) (Summary, error
 	return s.summary, err
 }
 
-// A lostError is a connection that takes nothing more.
+// A lostError is a connection that can no longer be written to.
 type lostError struct{ error }
 
 func (e *lostError) Unwrap() error { return e.error }
@@ -203,7 +203,7 @@ func (s *sender) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// SendError says, in the place of a tree, why there is none.
+// SendError sends, instead of a tree, the reason why there is none.
 func SendError(conn io.Writer, why error) { tell(conn, why) }
 
 type answer struct {
@@ -213,20 +213,20 @@ type answer struct {
 
 type sender struct {
 	conn     io.ReadWriter
-	out      *bufio.Writer // to the receiver; it is flushed before an answer is waited for
+	out      *bufio.Writer // to the receiver; flushed before an answer is awaited
 	chunk    []byte
 	tree     *Tree
 	answers  chan answer
-	over     chan struct{} // closed when nobody takes answers any more
+	over     chan struct{} // closed when answers are no longer read
 	to       atomic.Pointer[string]
-	part     string // what the receiver keeps if the connection breaks now
+	part     string // what the receiver keeps if the connection is lost now
 	summary  Summary
 	done     int64
-	files    int // that were sent or left out
+	files    int // sent or skipped
 	progress func(Progress)
 }
 
-// listen reads answers to the last one.
+// listen reads answers up to the last one.
 func (s *sender) listen() {
 	for {
 		f, err := readFrame(s.conn)
@@ -282,8 +282,8 @@ func (s *sender) send() error {
 	return nil
 }
 
-// content sends a file, or what the receiver does not have of it. One of a tree
-// that is no longer as it was is left out; what was added to it since, too.
+// content sends a file, or the content that the receiver lacks. A file of a tree that has
+// changed since is skipped, and content that was appended since is not sent.
 func (s *sender) content(f frame) error {
 	end := s.done + f.Size
 	at, err := s.ask(f)
@@ -309,7 +309,7 @@ func (s *sender) content(f frame) error {
 	return frame{Kind: kindSkip, Path: f.Path, Message: reason(why)}.write(s.out)
 }
 
-// ask is how much of a file the receiver has.
+// ask returns how much of a file the receiver has.
 func (s *sender) ask(f frame) (int64, error) {
 	if f.Size < asked {
 		return 0, nil
@@ -328,8 +328,8 @@ func (s *sender) ask(f frame) (int64, error) {
 	return a.Size, nil
 }
 
-// stream sends a file from at on. why is what is wrong with the file, and err
-// with the copy.
+// stream sends a file from at on. why is a problem of the file, and err a problem of the
+// copy.
 func (s *sender) stream(f frame, at int64) (why, err error) {
 	path := filepath.Join(s.tree.root, filepath.FromSlash(f.Path))
 	file, err := os.Open(path)
@@ -343,7 +343,7 @@ func (s *sender) stream(f frame, at int64) (why, err error) {
 	buf := s.chunk
 	for left := f.Size - at; left > 0; {
 		select {
-		case a := <-s.answers: // unasked: it cannot go on
+		case a := <-s.answers: // unrequested: it cannot continue
 			if a.err == nil {
 				a.err = fmt.Errorf("the receiver sent %q without a question", a.Kind)
 			}
@@ -374,5 +374,5 @@ func (s *sender) told(n int64) {
 	}
 }
 
-// IsDir says that a name means a directory: it ends as one.
+// IsDir reports whether a name means a directory: it ends with a slash.
 func IsDir(path string) bool { return strings.HasSuffix(path, "/") }

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// A disk syncs several files in less time than one after the other: a file system writes
-// its journal once for all that wait. mostWhole bounds how many wait, and with it what a
-// crash leaves without a name.
+// A disk syncs several files in less time than one after the other, because a file system
+// writes its journal once for all waiting files. mostWhole limits how many wait, and so
+// what a crash leaves without a name.
 const mostWhole = 64
 
 // keep adds a complete file to the files that are renamed together.
@@ -18,8 +18,8 @@ func (r *receiver) keep(p *part) error {
 	return r.settle()
 }
 
-// settle brings whole files to their names, after all of them are on disk. Files that do
-// not come to their names are removed.
+// settle renames complete files, after all of them are on disk. Files that cannot be
+// renamed are removed.
 func (r *receiver) settle() error {
 	list := r.whole
 	r.whole = nil

@@ -1,8 +1,7 @@
-// Package transfer copies a file or a tree of them over a connection: the
-// sender on one end, the receiver on the other, the same at both. A file comes
-// to its name whole and verified or not at all; what a broken connection left
-// of a large one is gone on with. Modes are kept, those of files that are
-// replaced with their owners; links stay links.
+// Package transfer copies a file or a tree over a connection, with a sender on one end
+// and a receiver on the other. A file gets its name complete and verified, or not at all;
+// the received part of a large file is used by the next copy after a lost connection.
+// Modes are kept, and the owners of replaced files; links are copied as links.
 package transfer
 
 import (
@@ -17,57 +16,57 @@ import (
 )
 
 const (
-	// asked is the size from which the receiver is asked what it has already.
+	// asked is the file size from which the sender asks for existing content.
 	asked = 256 << 10
-	// chunk is how much of a file's content is sent at a time.
+	// chunk is the size of a piece of content in one send.
 	chunk = 64 << 10
-	// maxFrame bounds a description of a file.
+	// maxFrame limits the description of a file.
 	maxFrame = 64 << 10
-	// maxSkipped is how many skipped files are named, maxName and maxReason how
-	// much of each in bytes: all must fit into a frame.
+	// maxSkipped limits how many skipped files are named, maxName and maxReason the bytes
+	// of each: all must fit into a frame.
 	maxSkipped = 10
 	maxName    = 512
 	maxReason  = 128
-	// kept are the bits of a mode that are kept.
+	// kept has the mode bits that are copied.
 	kept = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 )
 
-// A Progress is how far a copy is, in bytes of content and in files.
+// A Progress is the progress of a copy, in bytes of content and in files.
 type Progress struct {
 	Done, Total     int64
 	Files, AllFiles int
 }
 
-// A Summary is what was copied.
+// A Summary is the result of a copy.
 type Summary struct {
-	// To is where the file or the tree is now.
+	// To is the path of the file or the tree.
 	To    string `json:"to"`
 	Files int    `json:"files"`
 	Bytes int64  `json:"bytes"`
-	// Skipped is how much of a tree could not be read and was left out;
-	// SkippedFiles are the first of that.
+	// Skipped is the number of entries that could not be read and were skipped;
+	// SkippedFiles are the first of them.
 	Skipped      int       `json:"skipped,omitempty"`
 	SkippedFiles []Skipped `json:"skippedFiles,omitempty"`
 }
 
-// Skipped is what was left out of a tree.
+// Skipped is a skipped entry of a tree.
 type Skipped struct {
 	Path   string `json:"path"` // in the tree
 	Reason string `json:"reason"`
 }
 
-// A missingError is a file that its sender could not read as it was looked at.
+// A missingError is a file that its sender could not read in its original state.
 type missingError struct{ path, why string }
 
 func (e *missingError) Error() string { return e.path + ": " + e.why }
 
-// An Error is why the other end cannot go on, in its words.
+// An Error is an error that the other end reported.
 type Error struct{ Message string }
 
 func (e *Error) Error() string { return e.Message }
 
-// A BrokenError is a connection that broke within a file. What came of that is
-// kept in Part, where it was received, and the next copy goes on with it.
+// A BrokenError is a connection that was lost within a file. The received content is kept
+// in Part, and the next copy continues with it.
 type BrokenError struct {
 	Part string
 	Err  error
@@ -80,43 +79,43 @@ func (e *BrokenError) Unwrap() error { return e.Err }
 type kind string
 
 const (
-	kindBegin kind = "begin" // from the sender: what is to come
+	kindBegin kind = "begin" // from the sender: the following entries
 	kindDir   kind = "dir"
 	kindFile  kind = "file"
 	kindLink  kind = "link"
-	kindSkip  kind = "skip"  // from the sender: it cannot be read, Message says why
-	kindEnd   kind = "end"   // from the sender: that was all
-	kindAt    kind = "at"    // from the receiver, first: all comes to Path
-	kindHave  kind = "have"  // from the receiver: go on at Size; in Path, which it keeps
-	kindDone  kind = "done"  // from the receiver: all is in its place
-	kindError kind = "error" // from either: it is over
+	kindSkip  kind = "skip"  // from the sender: it cannot be read, Message is the reason
+	kindEnd   kind = "end"   // from the sender: the end of the entries
+	kindAt    kind = "at"    // from the receiver, first: everything is written to Path
+	kindHave  kind = "have"  // from the receiver: continue at Size; in Path, which it keeps
+	kindDone  kind = "done"  // from the receiver: everything is at its path
+	kindError kind = "error" // from either: the copy has failed
 )
 
-// A frame is a description or an answer. A file's content follows its frame in
-// chunks: four bytes of length and so many bytes; a length of 0 is followed by
-// a frame that says why there is no more: a skip, or an error.
+// A frame is a description or an answer. The content of a file follows its frame in
+// chunks: four bytes of length and the content. A length of 0 is followed by a frame with
+// the reason why there is no more: a skip, or an error.
 type frame struct {
 	Kind kind `json:"kind"`
-	// Path is relative to the tree, with slashes; "." is its root. A
-	// receiver's is absolute.
+	// Path is relative to the tree, with slashes; "." is its root. A path from a receiver
+	// is absolute.
 	Path   string      `json:"path,omitempty"`
 	Mode   fs.FileMode `json:"mode,omitempty"`
 	Size   int64       `json:"size,omitempty"`
 	Digest string      `json:"digest,omitempty"` // SHA-256, hex
 	Link   string      `json:"link,omitempty"`
-	// Name is what the root is called where it comes from.
+	// Name is the name of the root at the sender.
 	Name  string `json:"name,omitempty"`
 	Files int    `json:"files,omitempty"`
-	// Entries is how many frames are to come between begin and end.
+	// Entries is the number of frames between begin and end.
 	Entries int      `json:"entries,omitempty"`
 	Message string   `json:"message,omitempty"`
 	Summary *Summary `json:"summary,omitempty"`
 }
 
-// plain is a frame whose names JSON would change if they are not UTF-8.
+// plain is a frame whose names would change in JSON if they are not UTF-8.
 type plain frame
 
-// exactly has the names of a frame as they are.
+// exactly has the unchanged names of a frame.
 type exactly struct {
 	*plain
 	Path exact.Text `json:"path,omitempty"`
@@ -178,7 +177,7 @@ func readLength(r io.Reader, most uint32) (uint32, error) {
 	return n, nil
 }
 
-// unexpected is the end of a connection in the middle of a copy.
+// unexpected reports the end of a connection in the middle of a copy.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -186,7 +185,7 @@ func unexpected(err error) error {
 	return err
 }
 
-// tell says to the other end why it is over. That end may be gone.
+// tell sends the reason for the end to the other end, which may be gone.
 func tell(w io.Writer, why error) {
 	message := why.Error()
 	if len(message) > maxFrame/16 {

@@ -11,17 +11,17 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// A Fetcher gets content from the manager, or hears who has it.
+// A Fetcher gets content from the manager, or the name of a host that has it.
 type Fetcher interface {
-	// FetchBlob asks for the content from offset on and waits for the
-	// answer, which has to be closed.
+	// FetchBlob requests the content from offset on and waits for the answer, which must
+	// be closed.
 	FetchBlob(ctx context.Context, b op.Blob, offset int64) (*Delivery, error)
 }
 
 // fetcher is the manager as a source of blobs.
 type fetcher struct{ m *mux }
 
-// FetchBlob is that of Fetcher.
+// FetchBlob implements Fetcher.
 func (f fetcher) FetchBlob(ctx context.Context, b op.Blob, offset int64) (*Delivery, error) {
 	s, err := f.m.open(header{Call: callBlob, Digest: b.Digest, Size: b.Size, Offset: offset})
 	if err != nil {
@@ -35,8 +35,7 @@ func (f fetcher) FetchBlob(ctx context.Context, b op.Blob, offset int64) (*Deliv
 	return d, nil
 }
 
-// A Delivery is content on its way to the helper. It ends with the context
-// that it was asked for in.
+// A Delivery is content for the helper. It ends with the context of its request.
 type Delivery struct {
 	s    *stream
 	stop func() bool
@@ -49,19 +48,18 @@ func (d *Delivery) read(ctx context.Context) (err error) {
 	return orCause(ctx, err)
 }
 
-// Offer is the host that has the content; nil is the manager.
+// Offer names the host with the content; nil means the manager.
 func (d *Delivery) Offer() *remote.Offer { return d.now.Offer }
 
-// Share says that the manager wants the content held for other hosts, and to
-// be told what became of it.
+// Share reports whether the manager wants the content to be kept for other hosts, and a
+// report of the result.
 func (d *Delivery) Share() bool { return d.now.Share }
 
-// Read reads what the manager sends. Reading to io.EOF is all of it; the
-// connection's end is an error.
+// Read reads the data that the manager sends. Reading to io.EOF returns all of it; an end
+// of the connection is an error.
 func (d *Delivery) Read(p []byte) (int, error) { return d.s.Read(p) }
 
-// Next says that the offer helped as far as offset, and waits for another
-// answer.
+// Next reports that the offer worked up to offset, and waits for another answer.
 func (d *Delivery) Next(ctx context.Context, offset int64) error {
 	if err := writeMessage(d.s, msgOutcome, outcome{remote.Next, offset}, nil); err != nil {
 		return orCause(ctx, err)
@@ -69,12 +67,12 @@ func (d *Delivery) Next(ctx context.Context, offset int64) error {
 	return d.read(ctx)
 }
 
-// End tells the manager what became of the content.
+// End reports the result for the content to the manager.
 func (d *Delivery) End(o remote.Outcome) error {
 	if err := writeMessage(d.s, msgOutcome, outcome{Outcome: o}, nil); err != nil {
 		return err
 	}
-	return d.s.CloseWrite() // or Close would overtake it
+	return d.s.CloseWrite() // otherwise Close would overtake it
 }
 
 // Close ends the delivery.
@@ -83,7 +81,7 @@ func (d *Delivery) Close() error {
 	return d.s.Close()
 }
 
-// serveBlob answers a helper that asks for content.
+// serveBlob answers a helper that requests content.
 func (c *Client) serveBlob(ctx context.Context, s *stream, raw []byte) {
 	defer func() { _ = s.Close() }()
 	h, err := parseHeader(raw)
@@ -124,7 +122,7 @@ func (c *Client) serveBlob(ctx context.Context, s *stream, raw []byte) {
 	}
 }
 
-// want is the helper's wish.
+// want is the request of the helper.
 func (c *Client) want(h header) remote.Wish {
 	switch blobs := c.blobs.(type) {
 	case nil:
@@ -136,7 +134,7 @@ func (c *Client) want(h header) remote.Wish {
 	}
 }
 
-// alone is a wish that the manager itself fulfils.
+// alone is a request that the manager itself serves.
 type alone struct {
 	blobs  remote.Blobs
 	digest string
@@ -149,14 +147,14 @@ func (a alone) Next(_ context.Context, offset int64) (remote.Source, error) {
 
 func (alone) End(remote.Outcome) {}
 
-// nothing is a manager that has no content.
+// nothing is a manager without content.
 type nothing struct{}
 
 func (nothing) OpenBlob(string, int64) (io.ReadCloser, error) {
 	return nil, errors.New("the manager has no blobs")
 }
 
-// sendBlob sends content and answers what became of it.
+// sendBlob sends content and returns the result.
 func sendBlob(s *stream, src remote.Source) remote.Outcome {
 	defer func() { _ = src.Content.Close() }()
 	if err := writeMessage(s, msgResult, response{OK: true, Share: src.Share}, nil); err != nil {
@@ -171,8 +169,8 @@ func sendBlob(s *stream, src remote.Source) remote.Outcome {
 	return readOutcome(s).Outcome
 }
 
-// readOutcome reads what the helper says of a blob; one that says nothing has
-// no more use for it.
+// readOutcome reads the helper's result for a blob; a helper that reports nothing no
+// longer needs it.
 func readOutcome(s *stream) outcome {
 	var out outcome
 	msg, err := readMessage(s)
@@ -184,15 +182,15 @@ func readOutcome(s *stream) outcome {
 
 var _ remote.Lender = (*Client)(nil)
 
-// Lend is that of remote.Lender.
+// Lend implements remote.Lender.
 func (c *Client) Lend(ctx context.Context, l remote.Loan) (remote.Offer, error) {
 	type answer struct {
 		offer remote.Offer
 		err   error
 	}
 	got := make(chan answer, 1)
-	// A host that takes nothing from the connection holds its writers up
-	// until the connection is given up.
+	// A host that does not read from the connection blocks its writers until the
+	// connection is closed.
 	err := c.m.spawn(func() {
 		o, err := c.lend(ctx, l)
 		got <- answer{o, err}
@@ -226,7 +224,7 @@ func (c *Client) lend(ctx context.Context, l remote.Loan) (remote.Offer, error) 
 	if o.Token = l.Token; o.Address == "" {
 		return o, nil
 	}
-	// A host says at which port, and no more: it sends nobody elsewhere.
+	// A host sends only a port: it cannot redirect others to another address.
 	_, port, err := net.SplitHostPort(o.Address)
 	if err != nil {
 		return remote.Offer{}, &ProtocolError{"an offer without a port"}

@@ -12,17 +12,17 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// checkGrace is how long a cancelled call other than a batch may take to
-// answer before its stream is ended.
+// checkGrace is how long a cancelled call, except a batch, can take to answer before its
+// stream is closed.
 const checkGrace = 10 * time.Second
 
-// A Client is the manager's side of a session: a remote.Host that does not
-// dial again. Its errors wrap *LostError when the connection is gone.
+// A Client is the manager's side of a session: a remote.Host that does not reconnect. Its
+// errors wrap *LostError if the connection is lost.
 type Client struct {
 	name  string
 	blobs remote.Blobs
 	m     *mux
-	// batches lets one batch run at a time.
+	// batches allows one batch at a time.
 	batches chan struct{}
 }
 
@@ -31,9 +31,9 @@ var (
 	_ remote.Locker = (*Client)(nil)
 )
 
-// NewClient shakes hands over rw and starts a session with the helper of the
-// host called name. It takes over rw, also when it fails. r reads from rw,
-// possibly buffered; nil is rw itself. blobs may be nil.
+// NewClient does the handshake over rw and starts a session with the helper of the host
+// with this name. It takes ownership of rw, also after an error. r reads from rw,
+// possibly buffered; nil means rw itself. blobs can be nil.
 func NewClient(ctx context.Context, name string, rw io.ReadWriteCloser, r io.Reader, blobs remote.Blobs) (*Client, error) {
 	if r == nil {
 		r = rw
@@ -72,20 +72,20 @@ func shake(ctx context.Context, rw io.ReadWriteCloser, r io.Reader) error {
 	return err
 }
 
-// Done is closed when the session is over.
+// Done is closed at the end of the session.
 func (c *Client) Done() <-chan struct{} { return c.m.done }
 
-// Name is the host's name.
+// Name returns the name of the host.
 func (c *Client) Name() string { return c.name }
 
-// Check is that of remote.Host.
+// Check implements remote.Host.
 func (c *Client) Check(ctx context.Context, ops op.List) ([]op.Result, error) {
 	res, err := c.call(ctx, callCheck, request{Ops: ops}, nil)
 	return res.Results, err
 }
 
-// Apply is that of remote.Host. When ctx ends, the helper is told and its
-// answer awaited, since a step that must not be cut in half is not.
+// Apply implements remote.Host. When ctx ends, it cancels the batch on the helper and
+// waits for its answer, because an uninterruptible step is not cancelled.
 func (c *Client) Apply(ctx context.Context, b remote.Batch, sink func(remote.Progress)) ([]op.Result, error) {
 	select {
 	case c.batches <- struct{}{}:
@@ -102,7 +102,7 @@ func (c *Client) Apply(ctx context.Context, b remote.Batch, sink func(remote.Pro
 	return res.Results, err
 }
 
-// ReadLock is that of remote.Locker, and so are the next three.
+// ReadLock implements remote.Locker, and so do the next three methods.
 func (c *Client) ReadLock(ctx context.Context) (remote.LockState, error) {
 	res, err := c.call(ctx, callReadLock, request{}, nil)
 	return res.State, err
@@ -123,15 +123,15 @@ func (c *Client) ReleaseLock(ctx context.Context, l remote.Lock) error {
 	return err
 }
 
-// Close says goodbye, which ends what the helper does, and the connection.
+// Close ends the session, which stops the work of the helper, and closes the connection.
 func (c *Client) Close() error {
 	c.m.close()
 	c.m.wg.Wait()
 	return nil
 }
 
-// call makes one call. sink, if not nil, takes progress; such a call is
-// awaited to its end even when ctx has ended.
+// call makes one call. sink, if not nil, receives progress; Slipway waits for the end of
+// such a call even after ctx has ended.
 func (c *Client) call(ctx context.Context, name string, req request, sink func(remote.Progress)) (response, error) {
 	if err := ctx.Err(); err != nil {
 		return response{}, context.Cause(ctx)
@@ -155,8 +155,8 @@ func (c *Client) call(ctx context.Context, name string, req request, sink func(r
 	return res, nil
 }
 
-// orCause prefers the reason why ctx ended to what came of it; a lost
-// connection stays one.
+// orCause prefers the cause of ctx to the error of the call; a lost connection is
+// returned as such.
 func orCause(ctx context.Context, err error) error {
 	var lost *LostError
 	if ctx.Err() != nil && !errors.As(err, &lost) {
@@ -169,8 +169,8 @@ func unfinished(rs []op.Result) bool {
 	return len(rs) == 0 || rs[len(rs)-1].Status == op.Failed
 }
 
-// cancelWith tells the helper when ctx ends. With bounded, a helper that does
-// not answer soon after is not waited for.
+// cancelWith informs the helper when ctx ends. With bounded, it does not wait for a
+// helper that does not answer soon after.
 func (c *Client) cancelWith(ctx context.Context, s *stream, bounded bool) (stop func()) {
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -193,8 +193,8 @@ func (c *Client) cancelWith(ctx context.Context, s *stream, bounded bool) (stop 
 	}()
 	return func() {
 		close(over)
-		// The call is over: this tells the helper, and unblocks a cancel
-		// that finds no room.
+		// The call is over: this informs the helper, and unblocks a cancel that waits for
+		// space in the window.
 		_ = s.Close()
 		<-ended
 	}
@@ -235,7 +235,7 @@ func readResponse(s *stream, sink func(remote.Progress)) (response, error) {
 	}
 }
 
-// DialContext is that of remote.Host.
+// DialContext implements remote.Host.
 func (c *Client) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	h := header{Call: callDial, Network: network, Address: address}.within(ctx)
 	if err := ctx.Err(); err != nil {

@@ -6,30 +6,30 @@ import (
 	"io"
 )
 
-// kind says what a frame is about.
+// kind is the kind of a frame.
 type kind byte
 
-// The kinds of frames. Their numbers are the protocol.
+// The kinds of frames. Their numbers are part of the protocol.
 const (
-	kindHello   kind = 1 // first in each direction: who speaks
+	kindHello   kind = 1 // first in each direction: the sender's identity
 	kindOpen    kind = 2 // a new stream; the payload is its header
 	kindData    kind = 3 // bytes of a stream
-	kindWindow  kind = 4 // the receiver takes this many more bytes
-	kindEOF     kind = 5 // the sender will send no more on the stream
-	kindReset   kind = 6 // the stream is over at once; the payload says why
-	kindAlive   kind = 7 // nothing but a sign of life
-	kindGoodbye kind = 8 // the session is over, on purpose
+	kindWindow  kind = 4 // the receiver accepts this many more bytes
+	kindEOF     kind = 5 // the sender sends no more on the stream
+	kindReset   kind = 6 // the stream ends at once; the payload is the reason
+	kindAlive   kind = 7 // only a sign of life
+	kindGoodbye kind = 8 // the session ends on purpose
 )
 
 const (
 	headerSize = 9
-	// maxPayload bounds a frame, and so how long a sign of life waits
-	// behind a big transfer, and what a broken peer can make us allocate.
+	// maxPayload limits a frame, and so how long a sign of life waits behind a large
+	// transfer, and how much memory a broken peer can allocate.
 	maxPayload = 64 << 10
 )
 
-// A frame is the unit on the wire: length of the payload (4 bytes, big
-// endian), kind (1), stream (4), payload.
+// A frame is the unit of the protocol: length of the payload (4 bytes, big endian), kind
+// (1), stream (4), payload.
 type frame struct {
 	kind    kind
 	stream  uint32
@@ -37,8 +37,8 @@ type frame struct {
 }
 
 // readFrame reads one frame into buf, which the payload shares, or into a new buffer if
-// buf is too short. io.EOF is the end between two frames; anything that is not a frame
-// is a *ProtocolError.
+// buf is too short. io.EOF is the end between two frames; invalid data is a
+// *ProtocolError.
 func readFrame(r io.Reader, buf []byte) (frame, error) {
 	var h [headerSize]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
@@ -68,7 +68,7 @@ func readFrame(r io.Reader, buf []byte) (frame, error) {
 	return f, nil
 }
 
-// appendFrame appends f as it stands on the wire.
+// appendFrame appends the encoded f.
 func appendFrame(b []byte, f frame) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(len(f.payload)))
 	b = append(b, byte(f.kind))
@@ -76,17 +76,17 @@ func appendFrame(b []byte, f frame) []byte {
 	return append(b, f.payload...)
 }
 
-// A ProtocolError is a peer that does not speak this protocol: garbage,
-// another version, a broken bound.
+// A ProtocolError reports a peer that violates this protocol: invalid data, another
+// version, an exceeded limit.
 type ProtocolError struct{ What string }
 
 func (e *ProtocolError) Error() string { return "protocol error: " + e.What }
 
-// A LostError is a connection that ended while it was needed. What was asked
-// for may or may not have been done.
+// A LostError reports a connection that ended while it was needed. The request may or may
+// not have been executed.
 type LostError struct{ Err error }
 
 func (e *LostError) Error() string { return "connection to the helper lost: " + e.Err.Error() }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *LostError) Unwrap() error { return e.Err }

@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// Protocol is the version of what is spoken here.
+// Protocol is the version of the protocol.
 const Protocol = 2
 
 // hello is the first frame in each direction.
@@ -14,7 +14,7 @@ type hello struct {
 	Protocol int `json:"protocol"`
 }
 
-// maxHello bounds what is read from a peer that may not be one.
+// maxHello limits the data from a peer that may not use this protocol.
 const maxHello = 4096
 
 func writeHello(w io.Writer) error {

@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// The calls, each the header of a stream.
+// The calls; each is the header of a stream.
 const (
 	callCheck    = "check"
 	callApply    = "apply"
@@ -32,7 +32,7 @@ const (
 // header opens a stream.
 type header struct {
 	Call string `json:"call"`
-	// TimeoutMillis, if not 0, is how long the caller waits.
+	// TimeoutMillis, if not 0, limits how long the caller waits.
 	TimeoutMillis int64  `json:"timeoutMillis,omitempty"`
 	Network       string `json:"network,omitempty"` // dial
 	Address       string `json:"address,omitempty"` // dial
@@ -41,11 +41,11 @@ type header struct {
 	Size          int64  `json:"size,omitempty"`    // blob
 }
 
-// slack is how much longer than the caller the helper waits: it ends by itself
-// what a caller who cannot say so has given up.
+// slack is how much longer than the caller the helper waits: it then ends a call whose
+// caller gave up and could not report it.
 const slack = 5 * time.Second
 
-// within tells the helper how long ctx lasts.
+// within sends the remaining time of ctx to the helper.
 func (h header) within(ctx context.Context) header {
 	if at, ok := ctx.Deadline(); ok {
 		h.TimeoutMillis = max(1, (time.Until(at) + slack).Milliseconds())
@@ -53,7 +53,7 @@ func (h header) within(ctx context.Context) header {
 	return h
 }
 
-// messageType says what a message of a call is.
+// messageType is the type of a message in a call.
 type messageType byte
 
 const (
@@ -62,11 +62,11 @@ const (
 	msgResult   messageType = 3
 	msgCancel   messageType = 4
 	msgError    messageType = 5 // instead of a result
-	msgInput    messageType = 6 // for a program; an empty one is its end
+	msgInput    messageType = 6 // for a program; an empty one is the end
 	msgOutcome  messageType = 7 // of a blob, by the helper
 )
 
-// request is the arguments of any call.
+// request has the arguments of any call.
 type request struct {
 	Ops      op.List        `json:"ops,omitempty"`    // check
 	Batch    remote.Batch   `json:"batch,omitzero"`   // apply
@@ -77,19 +77,19 @@ type request struct {
 	Loan     remote.Loan    `json:"loan,omitzero"`    // lend
 }
 
-// response is the result of any call.
+// response has the result of any call.
 type response struct {
 	Results results          `json:"results,omitempty"`
 	State   remote.LockState `json:"state,omitzero"`
 	OK      bool             `json:"ok,omitempty"`
 	Exit    int              `json:"exit,omitempty"`  // run
-	Offer   *remote.Offer    `json:"offer,omitempty"` // blob, lend; of a blob, none is that content follows
+	Offer   *remote.Offer    `json:"offer,omitempty"` // blob, lend; for a blob, without an offer content follows
 	Share   bool             `json:"share,omitempty"` // blob
 	Error   string           `json:"error,omitempty"`
 }
 
-// results are those of a batch. Each of them takes far more memory than the least that
-// it can be on the wire, so their number has a bound.
+// results are the results of a batch. Each of them needs far more memory than its minimum
+// size on the wire, so their number has a limit.
 type results []op.Result
 
 // mostResults is far more than the operations of any batch.
@@ -118,14 +118,14 @@ func (r *results) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// outcome is what became of a blob, or how far it came.
+// outcome is the result for a blob, or its progress.
 type outcome struct {
 	Outcome remote.Outcome `json:"outcome"`
 	Offset  int64          `json:"offset,omitempty"`
 }
 
-// progress is a remote.Progress; its output follows raw. Of a program's
-// output, Op says which: 1 is stdout, 2 stderr.
+// progress is a remote.Progress; its output follows raw. For the output of a program, Op
+// is the stream: 1 is stdout, 2 stderr.
 type progress struct {
 	Op    int   `json:"op"`
 	Done  int64 `json:"done,omitempty"`
@@ -134,14 +134,14 @@ type progress struct {
 
 const (
 	messageHeaderSize = 9
-	// maxMessage bounds one message: the operations of a batch, or their
-	// results. Content beyond that is a blob.
+	// maxMessage limits one message: the operations of a batch, or their results. Larger
+	// content is a blob.
 	maxMessage = 64 << 20
-	// maxPart bounds a message that is but a part of something: of output, of input.
+	// maxPart limits a message with a piece of output or input.
 	maxPart = 4 << 20
 )
 
-// limit is how long a message of a type may be, without its header.
+// limit returns the maximum length of a message of a type, without its header.
 func (t messageType) limit() int {
 	switch t {
 	case msgRequest, msgResult, msgError:
@@ -196,7 +196,7 @@ func readMessage(r io.Reader) (message, error) {
 	if t < msgRequest || t > msgOutcome || int64(n) > int64(t.limit()) || body > n {
 		return message{}, &ProtocolError{"malformed message"}
 	}
-	// The buffer grows with what comes, not with what is claimed.
+	// The buffer grows with the received data, not with the announced size.
 	b := growing{}
 	if s, ok := r.(*stream); ok {
 		b.m = s.m
@@ -211,13 +211,13 @@ func readMessage(r io.Reader) (message, error) {
 	return message{kind: t, body: b.bytes[:body], raw: b.bytes[body:]}, nil
 }
 
-// growing is a message that is not whole yet; m, if not nil, counts it.
+// growing is an incomplete message; m, if not nil, counts it.
 type growing struct {
 	bytes []byte
 	m     *mux
 }
 
-// Write takes another part of the message.
+// Write adds another part of the message.
 func (g *growing) Write(p []byte) (int, error) {
 	if g.m != nil {
 		if err := g.m.hold(len(p)); err != nil {

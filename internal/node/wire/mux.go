@@ -13,33 +13,33 @@ import (
 )
 
 const (
-	// window is how many bytes of a stream may be under way unread.
+	// window is how many unread bytes of a stream can be in transit.
 	window = 1 << 20
-	// maxStreams bounds the streams that the peer has open.
+	// maxStreams limits the open streams of the peer.
 	maxStreams = 1024
-	// maxUnread bounds what a session holds of the peer's, in bytes: in streams that
-	// nobody has read yet, and in messages that are not whole yet. It has room for
-	// two of the longest messages.
+	// maxUnread limits the data of the peer that a session holds, in bytes: in unread
+	// streams, and in incomplete messages. It is enough for two messages of maximum
+	// length.
 	maxUnread = 2 * maxMessage
-	// aliveEvery is the pause between two signs of life; a peer that was
-	// silent for silentAfter is gone.
+	// aliveEvery is the pause between two signs of life; a peer that is silent for
+	// silentAfter counts as gone.
 	aliveEvery  = 8 * time.Second
 	silentAfter = 30 * time.Second
 )
 
-// errGoodbye is a session that the peer ended on purpose.
+// errGoodbye reports a session that the peer ended on purpose.
 var errGoodbye = errors.New("the other side ended the session")
 
-// errClosed is a connection that the other end, or something on the way, has
-// closed. io.EOF is kept for the ends of streams.
+// errClosed reports a connection that the other end, or the network, closed. io.EOF is
+// reserved for the ends of streams.
 var errClosed = errors.New("closed by the other side")
 
-// errSilent is a peer that shows no sign of life.
+// errSilent reports a peer without a sign of life.
 var errSilent = fmt.Errorf("no sign of life for %s", silentAfter)
 
-// A mux is many flow-controlled streams over one connection. Every blocking
-// call ends when the connection does. What the peer has sent and nobody has read takes
-// at most one window a stream, and maxUnread in all.
+// A mux has many flow-controlled streams over one connection. Every blocking call ends
+// when the connection ends. Unread data of the peer takes at most one window for each
+// stream, and maxUnread in total.
 type mux struct {
 	rw io.ReadWriteCloser
 
@@ -48,16 +48,16 @@ type mux struct {
 
 	mu      sync.Mutex
 	streams map[uint32]*stream
-	foreign int    // streams of the peer among them
+	foreign int    // also the streams of the peer
 	next    uint32 // odd at the manager, even at the helper
 	err     error  // why it ended
 
 	unread atomic.Int64 // see maxUnread
 
-	done  chan struct{} // closed when it ended
-	heard atomic.Int64  // when the peer was last heard, in ns since start
+	done  chan struct{} // closed at the end of the session
+	heard atomic.Int64  // time of the last data from the peer, in ns since start
 	start time.Time
-	// accept serves a stream that the peer opened, in a goroutine of its own.
+	// accept serves a stream that the peer opened, in a separate goroutine.
 	accept func(s *stream, header []byte)
 	wg     sync.WaitGroup
 }
@@ -83,7 +83,7 @@ func newMux(rw io.ReadWriteCloser, r io.Reader, first uint32, accept func(*strea
 
 // fail ends the session: the connection is closed, every stream fails.
 func (m *mux) fail(err error) {
-	if errors.Is(err, io.EOF) { // an SSH channel says so to writers, too
+	if errors.Is(err, io.EOF) { // an SSH channel reports it to writers, too
 		err = errClosed
 	}
 	m.mu.Lock()
@@ -99,18 +99,18 @@ func (m *mux) fail(err error) {
 	for _, s := range streams {
 		s.end(&LostError{err})
 	}
-	// A close that fails leaves nothing to be done: the session is over.
+	// A failed close needs no action: the session is over.
 	_ = m.rw.Close()
 }
 
-// lost is the error of a session that ended, for those who needed it.
+// lost returns the error of an ended session, for its users.
 func (m *mux) lost() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return &LostError{m.err}
 }
 
-// spawn runs work in a goroutine that close's caller waits for.
+// spawn runs work in a goroutine for which the caller of close waits.
 func (m *mux) spawn(work func()) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,9 +121,9 @@ func (m *mux) spawn(work func()) error {
 	return nil
 }
 
-// close says goodbye and ends the session. It does not wait for streams.
+// close ends the session with a goodbye. It does not wait for streams.
 func (m *mux) close() {
-	// The peer may be gone already, or stuck: then nobody hears it.
+	// The peer may already be gone, or blocked: then it does not receive it.
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
@@ -156,7 +156,7 @@ func (m *mux) write(f frame) error {
 	return nil
 }
 
-// keepAlive gives signs of life and watches for the peer's.
+// keepAlive sends signs of life and checks for the peer's.
 func (m *mux) keepAlive() {
 	t := time.NewTicker(aliveEvery)
 	defer t.Stop()
@@ -174,8 +174,8 @@ func (m *mux) keepAlive() {
 			m.fail(errSilent)
 			return
 		}
-		// A write may block for as long as the peer reads nothing;
-		// watching must go on meanwhile.
+		// A write can block as long as the peer reads nothing; the checks must continue
+		// meanwhile.
 		select {
 		case <-wrote:
 			writer.Go(func() {
@@ -187,7 +187,7 @@ func (m *mux) keepAlive() {
 	}
 }
 
-// hearing notes each byte of the peer as a sign of life.
+// hearing records each byte of the peer as a sign of life.
 type hearing struct {
 	m *mux
 	r io.Reader
@@ -201,8 +201,8 @@ func (h hearing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readLoop dispatches frames until the connection ends. It never writes, or
-// two peers with full pipes would wait for each other.
+// readLoop dispatches frames until the connection ends. It never writes, because two
+// peers with full pipes would wait for each other.
 func (m *mux) readLoop(r io.Reader) error {
 	in, buf := hearing{m, r}, make([]byte, maxPayload)
 	for {
@@ -228,7 +228,7 @@ func (m *mux) readLoop(r io.Reader) error {
 	}
 }
 
-// opened makes a stream of the peer's.
+// opened creates a stream of the peer.
 func (m *mux) opened(f frame) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -249,7 +249,7 @@ func (m *mux) opened(f frame) error {
 	return nil
 }
 
-// hold counts bytes of the peer's that are kept, if there is room; release ends that.
+// hold counts stored bytes of the peer, if there is space; release ends that.
 func (m *mux) hold(n int) error {
 	if m.unread.Add(int64(n)) > maxUnread {
 		m.release(n)
@@ -260,8 +260,8 @@ func (m *mux) hold(n int) error {
 
 func (m *mux) release(n int) { m.unread.Add(int64(-n)) }
 
-// dispatch hands a frame to its stream. A frame for a stream that this side
-// has ended already is dropped.
+// dispatch passes a frame to its stream. A frame for a stream that this side has already
+// ended is dropped.
 func (m *mux) dispatch(f frame) error {
 	m.mu.Lock()
 	s := m.streams[f.stream]
@@ -290,7 +290,7 @@ func (m *mux) dispatch(f frame) error {
 	return nil
 }
 
-// open opens a stream with header, which says what it is for.
+// open opens a stream with header, which names its purpose.
 func (m *mux) open(header any) (*stream, error) {
 	raw, err := json.Marshal(header)
 	if err != nil {
@@ -315,7 +315,7 @@ func (m *mux) open(header any) (*stream, error) {
 	return s, nil
 }
 
-// forget drops a stream that is over in both directions.
+// forget drops a stream that has ended in both directions.
 func (m *mux) forget(s *stream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

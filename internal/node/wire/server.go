@@ -15,45 +15,42 @@ import (
 )
 
 // ErrGone is the cause of a context that ended because the manager went away:
-// what can be interrupted ends, what must not be cut in half goes on without
-// the helper.
+// interruptible work ends, uninterruptible work continues without the helper.
 var ErrGone = errors.New("the connection to the manager is closed")
 
-// ErrCancelled is the cause of a context that the manager cancelled: it waits
+// ErrCancelled is the cause of a context that the manager cancelled: the manager waits
 // for the answer.
 var ErrCancelled = errors.New("cancelled by the manager")
 
-// leaveGrace is how long the work of a session may take to end after it.
+// leaveGrace is how long the work of a session can take to end after it.
 const leaveGrace = 10 * time.Second
 
-// A Handler does what the manager asks for.
+// A Handler executes the requests of the manager.
 type Handler interface {
-	// Check and Apply are those of remote.Host. Apply is called for one
-	// batch at a time.
+	// Check and Apply work as in remote.Host. Apply is called for one batch at a time.
 	Check(ctx context.Context, ops op.List) []op.Result
 	Apply(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result
 	remote.Locker
-	// Run is that of remote.Worker.
+	// Run works as in remote.Worker.
 	Run(ctx context.Context, c remote.Command, in io.Reader, out, errw io.Writer) (int, error)
-	// Copy holds a conversation in the words of package node/transfer. Its
-	// failure has been said in them.
+	// Copy runs a copy in the protocol of package node/transfer, which also reports its
+	// errors.
 	Copy(ctx context.Context, c remote.Copy, conn io.ReadWriter) error
-	// Lend is that of remote.Lender; of the offer, the port and the certificate
-	// count. EndLoans ends all loans, at once and for ever.
+	// Lend works as in remote.Lender; only the port and the certificate of the offer are
+	// used. EndLoans ends all loans, at once and permanently.
 	Lend(ctx context.Context, l remote.Loan) (remote.Offer, error)
 	EndLoans()
 }
 
 // A Server is the helper's side.
 type Server struct {
-	// Handler makes the handler of a session, given where blobs come from.
+	// Handler returns the handler of a session, with its source of blobs.
 	Handler func(Fetcher) Handler
 }
 
-// Serve speaks with one manager over rw until it says goodbye (nil), the
-// connection ends, or ctx does. Work that is under way is then cancelled and
-// given some seconds to end. It takes over rw, whose Close must end a blocked
-// Read and Write.
+// Serve serves one manager over rw until it says goodbye (nil), the connection ends, or
+// ctx ends. Running work is then cancelled and gets some seconds to end. Serve takes
+// ownership of rw, whose Close must end a blocked Read and Write.
 func (srv Server) Serve(ctx context.Context, rw io.ReadWriteCloser) error {
 	if err := shake(ctx, rw, rw); err != nil {
 		return fmt.Errorf("shaking hands with the manager: %w", err)
@@ -89,7 +86,7 @@ type session struct {
 	batches chan struct{}
 }
 
-// leave waits for the session's work, which was told to end.
+// leave waits for the session's work, which was cancelled.
 func (s *session) leave() {
 	ended := make(chan struct{})
 	go func() {
@@ -152,14 +149,15 @@ func (s *session) serve(ctx context.Context, st *stream, raw []byte) {
 	}
 	if err == nil {
 		_ = st.CloseWrite()
-		<-watched // until the caller has read the answer and closed
+		<-watched // until the caller has read the answer and closed the stream
 		return
 	}
 	st.end(err)
 	<-watched
 }
 
-// readRequest reads what a call asks for. What is no request is answered so.
+// readRequest reads the request of a call. An invalid request gets an error as its
+// answer.
 func readRequest(st *stream) (req request, ok bool) {
 	msg, err := readMessage(st)
 	if err != nil {
@@ -182,18 +180,17 @@ func (s *session) answer(st *stream, res response) error {
 	return writeMessage(st, msgError, response{Error: err.Error()}, nil)
 }
 
-// watch reads what the caller sends during a call and returns why the call is
-// to end.
+// watch reads data of the caller during a call and returns why the call must end.
 func watch(st *stream) error {
 	msg, err := readMessage(st)
 	if err == nil && msg.kind == msgCancel {
-		// What follows is the end of the stream.
+		// After this comes the end of the stream.
 		return ErrCancelled
 	}
 	return ErrGone
 }
 
-// do carries out one call.
+// do executes one call.
 func (s *session) do(ctx context.Context, call string, req request, st *stream) (response, error) {
 	switch call {
 	case callCheck:
@@ -224,19 +221,19 @@ func (s *session) do(ctx context.Context, call string, req request, st *stream) 
 	return response{}, fmt.Errorf("unknown call %q", call)
 }
 
-// emitter sends progress; it may be called concurrently.
+// emitter sends progress; it can be called concurrently.
 func emitter(st *stream) func(remote.Progress) {
 	var mu sync.Mutex
 	return func(p remote.Progress) {
 		mu.Lock()
 		defer mu.Unlock()
-		// Nobody to hear it: the call's context has ended, too.
+		// Nothing reads it: the call's context has ended, too.
 		_ = writeMessage(st, msgProgress, progress{Op: p.Op, Done: p.Done, Total: p.Total}, p.Output)
 	}
 }
 
-// serveDial opens a connection from here and joins it to the stream. The
-// deadline in ctx is for the dialling alone.
+// serveDial opens a connection from this host and joins it to the stream. The deadline in
+// ctx applies only to the dial.
 func serveDial(ctx context.Context, st *stream, h header) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, h.Network, h.Address)

@@ -13,29 +13,29 @@ import (
 	"time"
 )
 
-// A stream is one flow-controlled, two-way flow of bytes in a session. It is
-// a net.Conn; each direction can be closed on its own.
+// A stream is one flow-controlled, two-way flow of bytes in a session. It is a net.Conn;
+// each direction can be closed separately.
 type stream struct {
 	m  *mux
 	id uint32
 
-	// sendMu keeps the end of what we send behind the last of it.
+	// sendMu keeps the end of the sent data behind the data.
 	sendMu sync.Mutex
 
 	mu    sync.Mutex
 	cond  *sync.Cond
-	in    bytes.Buffer  // received, not read yet; the mux counts it
-	taken int           // bytes read, not granted again yet
-	room  int           // bytes that may be sent
-	err   error         // why it ended, both directions
-	over  chan struct{} // closed when it has an err
-	eof   bool          // the peer will send no more
-	shut  bool          // we will send no more
+	in    bytes.Buffer  // received, but unread; the mux counts it
+	taken int           // bytes read, but not granted again yet
+	room  int           // bytes that can be sent
+	err   error         // the reason for its end, in both directions
+	over  chan struct{} // closed when err is set
+	eof   bool          // the peer sends no more
+	shut  bool          // this side sends no more
 
 	readBy, writeBy deadline
 }
 
-// A deadline wakes those who wait when its time has come.
+// A deadline wakes waiting calls at its time.
 type deadline struct {
 	at    time.Time
 	timer *time.Timer
@@ -49,7 +49,7 @@ func newStream(m *mux, id uint32) *stream {
 	return s
 }
 
-// Read reads what the peer sent. io.EOF is the end the peer meant.
+// Read reads data of the peer. io.EOF is an intended end.
 func (s *stream) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	for s.in.Len() == 0 && s.err == nil && !s.eof && !s.readBy.passed() {
@@ -66,9 +66,9 @@ func (s *stream) Read(p []byte) (int, error) {
 		defer s.mu.Unlock()
 		return 0, s.err
 	}
-	n, _ := s.in.Read(p) // there is some
+	n, _ := s.in.Read(p) // there is data
 	if s.m.release(n); s.in.Len() == 0 && s.in.Cap() > maxPayload {
-		s.in = bytes.Buffer{} // or an idle stream would keep a window's memory
+		s.in = bytes.Buffer{} // otherwise an idle stream would keep the memory of a window
 	}
 	s.taken += n
 	grant := 0
@@ -77,13 +77,13 @@ func (s *stream) Read(p []byte) (int, error) {
 	}
 	s.mu.Unlock()
 	if grant > 0 {
-		// A lost connection shows at the next Read.
+		// A lost connection is reported by the next Read.
 		_ = s.m.write(frame{kindWindow, s.id, binary.BigEndian.AppendUint32(nil, uint32(grant))})
 	}
 	return n, nil
 }
 
-// Write sends p, waiting for the peer to take it.
+// Write sends p, and waits until the peer accepts it.
 func (s *stream) Write(p []byte) (int, error) {
 	n := 0
 	for n < len(p) {
@@ -115,7 +115,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// send writes data, unless the stream was shut meanwhile.
+// send writes data, unless the stream was closed meanwhile.
 func (s *stream) send(f frame) error {
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
@@ -128,7 +128,7 @@ func (s *stream) send(f frame) error {
 	return s.m.write(f)
 }
 
-// CloseWrite says that nothing more will be sent.
+// CloseWrite ends the sent data.
 func (s *stream) CloseWrite() error {
 	s.mu.Lock()
 	if s.shut || s.err != nil {
@@ -154,7 +154,7 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// reset ends the stream and tells the peer why.
+// reset ends the stream and sends the reason to the peer.
 func (s *stream) reset(why error) {
 	s.mu.Lock()
 	over := s.err != nil || s.eof && s.shut
@@ -175,8 +175,8 @@ func (s *stream) reset(why error) {
 	}
 }
 
-// end makes every present and later call fail with err. What was received
-// before an EOF can still be read.
+// end makes every current and later call fail with err. Data received before an EOF can
+// still be read.
 func (s *stream) end(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,20 +190,20 @@ func (s *stream) end(err error) {
 	s.cond.Broadcast()
 }
 
-// drop forgets what was received, also before an EOF: this side has closed.
+// drop discards received data, also before an EOF: this side has closed.
 func (s *stream) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetUnread()
 }
 
-// forgetUnread forgets what was received. s.mu is held.
+// forgetUnread discards received data. s.mu must be held.
 func (s *stream) forgetUnread() {
 	s.m.release(s.in.Len())
 	s.in = bytes.Buffer{}
 }
 
-// within is a context that ends with the stream; end releases it.
+// within returns a context that ends with the stream; end releases it.
 func (s *stream) within(ctx context.Context) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
@@ -237,7 +237,7 @@ func (s *stream) received(p []byte) error {
 	if err := s.m.hold(len(p)); err != nil {
 		return err
 	}
-	_, _ = s.in.Write(p) // a buffer takes all
+	_, _ = s.in.Write(p) // a buffer accepts all data
 	s.cond.Broadcast()
 	return nil
 }
@@ -264,7 +264,7 @@ func (s *stream) peerEOF() {
 	}
 }
 
-// SetDeadline is that of net.Conn, and so are the next two.
+// SetDeadline implements net.Conn, and so do the next two methods.
 func (s *stream) SetDeadline(t time.Time) error {
 	s.setDeadline(&s.readBy, t)
 	s.setDeadline(&s.writeBy, t)

@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// The streams of a program, as progress.Op.
+// The streams of a program, as in progress.Op.
 const (
 	stdout = 1
 	stderr = 2
@@ -19,16 +19,16 @@ const (
 
 var _ remote.Worker = (*Client)(nil)
 
-// Run is that of remote.Worker.
+// Run implements remote.Worker.
 func (c *Client) Run(ctx context.Context, cmd remote.Command, in io.Reader, out, errw io.Writer) (int, error) {
 	s, err := c.begin(ctx, callRun, request{Command: cmd})
 	if err != nil {
 		return 0, err
 	}
-	// When ctx ends the stream does, at which the helper stops the program.
+	// When ctx ends, the stream ends, and the helper stops the program.
 	stop := context.AfterFunc(ctx, func() { s.reset(context.Cause(ctx)) })
 	defer func() { stop(); _ = s.Close() }()
-	go sendInput(s, in) // ends with in, or at the first write to a stream that is over
+	go sendInput(s, in) // ends with in, or at the first write to a closed stream
 	for {
 		msg, err := readMessage(s)
 		if errors.Is(err, io.EOF) {
@@ -62,8 +62,8 @@ func (c *Client) Run(ctx context.Context, cmd remote.Command, in io.Reader, out,
 	}
 }
 
-// begin opens a stream for a call. Its deadline is not told: the stream ends
-// with the caller's context.
+// begin opens a stream for a call. It sends no deadline: the stream ends with the
+// caller's context.
 func (c *Client) begin(ctx context.Context, call string, req request) (*stream, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -79,7 +79,7 @@ func (c *Client) begin(ctx context.Context, call string, req request) (*stream, 
 	return s, nil
 }
 
-// sendInput feeds a program; nil is no input.
+// sendInput sends input to a program; nil is no input.
 func sendInput(s *stream, in io.Reader) {
 	buf := make([]byte, maxPayload/2)
 	for in != nil {
@@ -94,7 +94,7 @@ func sendInput(s *stream, in io.Reader) {
 	_ = writeMessage(s, msgInput, struct{}{}, nil)
 }
 
-// OpenCopy is that of remote.Worker.
+// OpenCopy implements remote.Worker.
 func (c *Client) OpenCopy(ctx context.Context, cp remote.Copy) (net.Conn, error) {
 	s, err := c.begin(ctx, callCopy, request{Copy: cp})
 	if err != nil {
@@ -115,8 +115,7 @@ func (c *copying) Close() error {
 	return c.stream.Close()
 }
 
-// serveWork serves a program's run or a copy. The caller ends it by ending the
-// stream.
+// serveWork serves a program's run or a copy. The caller ends it by closing the stream.
 func (s *session) serveWork(ctx context.Context, st *stream, call string) {
 	req, ok := readRequest(st)
 	if !ok {
@@ -131,7 +130,7 @@ func (s *session) serveWork(ctx context.Context, st *stream, call string) {
 	err := s.handler.Copy(ctx, req.Copy, st)
 	_ = st.CloseWrite()
 	if err != nil {
-		// The caller closes when it has read the last word.
+		// The caller closes the stream after the last message.
 		_, _ = io.Copy(io.Discard, st)
 	}
 }
@@ -141,14 +140,13 @@ func (s *session) serveRun(ctx context.Context, st *stream, c remote.Command) {
 	var input sync.WaitGroup
 	input.Go(func() {
 		_ = feed.CloseWithError(receiveInput(st, feed))
-		// What comes now nobody wants: the caller closes when it has read the
-		// last word.
+		// Later data is not needed: the caller closes the stream after the last message.
 		_, _ = io.Copy(io.Discard, st)
 	})
 	defer input.Wait()
 	var mu sync.Mutex
 	code, err := s.handler.Run(ctx, c, in, outputWriter{st, &mu, stdout}, outputWriter{st, &mu, stderr})
-	_ = in.Close() // what is still fed goes nowhere
+	_ = in.Close() // remaining input is discarded
 	if err != nil {
 		_ = writeMessage(st, msgError, response{Error: err.Error()}, nil)
 	} else {
@@ -157,7 +155,7 @@ func (s *session) serveRun(ctx context.Context, st *stream, c remote.Command) {
 	_ = st.CloseWrite()
 }
 
-// receiveInput hands a program's input on, to its end.
+// receiveInput passes the input of a program on, up to its end.
 func receiveInput(st *stream, to io.Writer) error {
 	for {
 		msg, err := readMessage(st)
@@ -173,7 +171,7 @@ func receiveInput(st *stream, to io.Writer) error {
 	}
 }
 
-// An outputWriter sends a program's output, one message at a time.
+// An outputWriter sends the output of a program, one message at a time.
 type outputWriter struct {
 	st *stream
 	mu *sync.Mutex

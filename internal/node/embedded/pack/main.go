@@ -1,5 +1,5 @@
-// Command pack writes a node helper's program to standard output as it is
-// embedded: pack PROGRAM > slipway-node-linux-ARCH.gz
+// Command pack compresses a node helper program to standard output for embedding: pack
+// PROGRAM > slipway-node-linux-ARCH.gz
 package main
 
 import (
