@@ -72,7 +72,9 @@ type BrokenError struct {
 	Err  error
 }
 
-func (e *BrokenError) Error() string { return fmt.Sprintf("%v; the received part is in %s", e.Err, e.Part) }
+func (e *BrokenError) Error() string {
+	return fmt.Sprintf("%v; the received part is in %s", e.Err, e.Part)
+}
 
 func (e *BrokenError) Unwrap() error { return e.Err }
 
