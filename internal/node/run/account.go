@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// credential has a program run as the user.
+// credential makes a program run as the user.
 func (a account) credential() *syscall.Credential {
 	c := &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}
 	for _, g := range a.groups {
@@ -18,8 +18,8 @@ func (a account) credential() *syscall.Credential {
 	return c
 }
 
-// become gives this thread alone the user's rights to files: these calls, other
-// than those of package syscall, change no other thread.
+// become gives only this thread the user's file permissions: these calls, unlike those of
+// package syscall, change no other thread.
 func (a account) become() error {
 	if a.uid == 0 {
 		return nil
@@ -34,8 +34,8 @@ func (a account) become() error {
 	if err != nil {
 		return fmt.Errorf("assuming the file permissions of %s: %w", a.name, err)
 	}
-	// Neither call says that it was refused; asked with an id that is none,
-	// they answer the present one.
+	// Neither call reports a refusal; called with an invalid ID, they return the current
+	// one.
 	gid, err1 := unix.SetfsgidRetGid(-1)
 	uid, err2 := unix.SetfsuidRetUid(-1)
 	if err1 != nil || err2 != nil || gid != a.gid || uid != a.uid {

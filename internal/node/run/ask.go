@@ -9,7 +9,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// ask runs a program that only looks.
+// ask runs a read-only program.
 func (s *session) ask(ctx context.Context, o op.Ask) (verdict, error) {
 	if len(o.Argv) == 0 {
 		return verdict{}, invalid("%s has no program to run", o.Name)

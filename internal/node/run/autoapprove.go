@@ -17,16 +17,16 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// maxLeft is how many of the requests that are left pending an error names.
+// maxLeft limits how many pending requests an error names.
 const maxLeft = 20
 
-// An approver approves requests, and remembers what has become of them.
+// An approver approves requests, and records the results.
 type approver struct {
 	*session
 	job      op.AutoApproval
 	approved []string
 	left     []error
-	more     int // left, and not named
+	more     int // pending, but not named
 }
 
 // requests is a page of the list of requests.
@@ -37,10 +37,10 @@ type requests struct {
 	Items []json.RawMessage `json:"items"`
 }
 
-// AutoApprove approves requests for serving certificates that kubelets of the
-// cluster may make, and returns what it has approved. Other requests stay pending,
-// and the error says why. However many requests there are, and however large, it
-// holds few of them at a time.
+// AutoApprove approves requests for serving certificates that kubelets of the cluster are
+// allowed to make, and returns the approved ones. Other requests remain pending, and the
+// error has the reasons. It holds only a few requests in memory at a time, whatever their
+// number and size.
 func (r *Runner) AutoApprove(ctx context.Context, job op.AutoApproval) (approved []string, err error) {
 	s, err := r.session(Batch{}, nil)
 	if err != nil {
@@ -71,7 +71,7 @@ func (r *Runner) AutoApprove(ctx context.Context, job op.AutoApproval) (approved
 	return a.approved, errors.Join(a.left...)
 }
 
-// page lists requests from a place on, at most as many as limit says.
+// page lists requests from a position on, at most limit.
 func (a *approver) page(ctx context.Context, limit int, at string) (page requests, err error) {
 	query := url.Values{"fieldSelector": {"spec.signerName=" + kubeletcsr.Signer}, "limit": {strconv.Itoa(limit)}}
 	if at != "" {
@@ -84,7 +84,7 @@ func (a *approver) page(ctx context.Context, limit int, at string) (page request
 	return page, err
 }
 
-// get asks the API server for what the last argument leads to with more behind it.
+// get reads from the API server at the path in the last argument with a suffix.
 func (a *approver) get(ctx context.Context, more string) ([]byte, error) {
 	out := &headWriter{limit: bounded.Page + 1}
 	if err := a.run(ctx, command{argv: longer(a.job.Get, more), stdout: out}); err != nil {
@@ -93,14 +93,14 @@ func (a *approver) get(ctx context.Context, more string) ([]byte, error) {
 	return bounded.ReadAll(bytes.NewReader(out.buf), bounded.Page)
 }
 
-// longer is a command with more behind its last argument.
+// longer returns a command with a suffix on its last argument.
 func longer(argv []string, more string) []string {
 	out := append([]string{}, argv...)
 	out[len(out)-1] += more
 	return out
 }
 
-// judge approves a request that a kubelet may make.
+// judge approves a request that a kubelet is allowed to make.
 func (a *approver) judge(ctx context.Context, item json.RawMessage) {
 	var req kubeletcsr.Request
 	if err := json.Unmarshal(item, &req); err != nil {
@@ -123,7 +123,7 @@ func (a *approver) judge(ctx context.Context, item json.RawMessage) {
 	a.approved = append(a.approved, fmt.Sprintf("%q of %q", req.Metadata.Name, req.Spec.Username))
 }
 
-// leave remembers why something is left pending.
+// leave records why a request remains pending.
 func (a *approver) leave(why error) {
 	if len(a.left) < maxLeft {
 		a.left = append(a.left, why)
@@ -132,8 +132,8 @@ func (a *approver) leave(why error) {
 	}
 }
 
-// approve approves a request as it was read: one that has changed since, or was
-// made again under its name, is refused by the API server.
+// approve approves a request as it was read: the API server rejects the approval if the
+// request has changed since, or was created again with its name.
 func (a *approver) approve(ctx context.Context, name string, item json.RawMessage) error {
 	object := map[string]any{}
 	if err := json.Unmarshal(item, &object); err != nil {
@@ -148,7 +148,7 @@ func (a *approver) approve(ctx context.Context, name string, item json.RawMessag
 	return a.run(ctx, command{argv: argv, stdin: bytes.NewReader(body), stdout: new(headWriter)})
 }
 
-// pending reports whether a request still waits for approval, as far as it is known.
+// pending reports whether a request still waits for approval, as far as is known.
 func (a *approver) pending(ctx context.Context, name string) bool {
 	raw, err := a.get(ctx, "/"+url.PathEscape(name))
 	var e *op.Error

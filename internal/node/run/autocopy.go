@@ -27,12 +27,12 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// maxSetFile bounds a file that goes into a set, in bytes.
+// maxSetFile limits a file in a set, in bytes.
 const maxSetFile = 4 << 20
 
-// copyAll copies a snapshot to all targets at once, so that one that hangs keeps no
-// other waiting. told hears of each when it begins, which stays on record if its end
-// never comes, and when that has come.
+// copyAll copies a snapshot to all targets concurrently, so that a hanging target does
+// not delay the others. told is called for each target at its start, whose record remains
+// if its end never comes, and at its end.
 func (a autoSnapshot) copyAll(ctx context.Context, k op.KeptSnapshot, before []op.CopyOutcome, told func(op.CopyOutcome) error) error {
 	if a.job.Copies == nil {
 		return nil
@@ -70,8 +70,8 @@ func (a autoSnapshot) copyAll(ctx context.Context, k op.KeptSnapshot, before []o
 	return failed
 }
 
-// within waits for copying as long as there is time. A file system that is stalled has
-// no regard for that: what works on it is left to the end of the process.
+// within waits for a copy until its time is over. A stalled file system ignores that:
+// work on it continues until the process ends.
 func within(ctx context.Context, send func() (copies.Sent, error)) (copies.Sent, error) {
 	type end struct {
 		sent    copies.Sent
@@ -90,7 +90,7 @@ func within(ctx context.Context, send func() (copies.Sent, error)) (copies.Sent,
 	}
 }
 
-// begun is a target that is being copied to: since the first time that did not end.
+// begun returns the record of a running copy: since the first time that did not end.
 func begun(out op.CopyOutcome) op.CopyOutcome {
 	if out.Begun.IsZero() {
 		out.Begun = time.Now().UTC().Truncate(time.Second)
@@ -98,7 +98,7 @@ func begun(out op.CopyOutcome) op.CopyOutcome {
 	return out
 }
 
-// stillCopied is what came before of the targets that there still are.
+// stillCopied returns the earlier results for the current targets.
 func (a autoSnapshot) stillCopied(before []op.CopyOutcome) (out []op.CopyOutcome) {
 	if a.job.Copies == nil {
 		return nil
@@ -111,7 +111,7 @@ func (a autoSnapshot) stillCopied(before []op.CopyOutcome) (out []op.CopyOutcome
 	return out
 }
 
-// carried is what came of a target before.
+// carried returns the earlier result for a target.
 func carried(before []op.CopyOutcome, target string) op.CopyOutcome {
 	for _, c := range before {
 		if c.Target == target {
@@ -121,7 +121,7 @@ func carried(before []op.CopyOutcome, target string) op.CopyOutcome {
 	return op.CopyOutcome{Target: target}
 }
 
-// judged is what came of a target now.
+// judged returns the new result for a target.
 func judged(out op.CopyOutcome, sent copies.Sent, problem error, taken time.Time) op.CopyOutcome {
 	out.Begun = time.Time{}
 	if problem == nil {
@@ -138,7 +138,7 @@ func judged(out op.CopyOutcome, sent copies.Sent, problem error, taken time.Time
 	return out
 }
 
-// A copySet is the backup set of a snapshot, as it goes to each target.
+// A copySet is the backup set of a snapshot for the targets.
 type copySet struct {
 	name     copies.Name
 	set      backup.Set
@@ -147,8 +147,8 @@ type copySet struct {
 	keys     backup.Keys
 }
 
-// set is a set of what the host itself has. The cluster's description is not in it:
-// the record of it is in etcd.
+// set returns a set with the data of the host. It does not have the description of the
+// cluster, which is saved in etcd.
 func (a autoSnapshot) set(k op.KeptSnapshot) (*copySet, error) {
 	c := a.job.Copies
 	to, err := backup.Recipients(c.Recipients)
@@ -190,9 +190,9 @@ func (a autoSnapshot) set(k op.KeptSnapshot) (*copySet, error) {
 	return s, nil
 }
 
-// signer is the key that signs sets; nil if the host is to have none. A set without
-// a signature is of little use to those who restore it, so a key that is missing ends
-// the copying, which is reported.
+// signer returns the key that signs sets; nil if the host must not have one. A set
+// without a signature is of little use for a restore, so a missing key stops the copies,
+// and this is reported.
 func (a autoSnapshot) signer(file string) (*backup.SigningKey, error) {
 	if file == "" {
 		return nil, nil
@@ -208,14 +208,14 @@ func (a autoSnapshot) signer(file string) (*backup.SigningKey, error) {
 	return key, nil
 }
 
-// small reads a file that goes into a set.
+// small reads a file for a set.
 func (a autoSnapshot) small(path string) ([]byte, error) {
 	return bounded.ReadFile(a.path(path), maxSetFile)
 }
 
 var serverImage = regexp.MustCompile(`(?m)^[ -]*image:\s*\S+/kube-apiserver:(v[0-9][^\s@]*)`)
 
-// serverVersion is the version of the API server that the host runs.
+// serverVersion returns the version of the host's API server.
 func (a autoSnapshot) serverVersion(manifest string) (string, error) {
 	text, err := a.small(manifest)
 	if err != nil {
@@ -234,7 +234,7 @@ func (s *copySet) send(ctx context.Context, a autoSnapshot, to op.CopyTarget) (s
 	if err != nil {
 		return sent, err
 	}
-	// Each target has a set of its own: Stream fills it in.
+	// Each target has a separate set: Stream fills it in.
 	set := s.set
 	var by copies.Tagger
 	if s.keys.Signer != nil {
@@ -246,7 +246,7 @@ func (s *copySet) send(ctx context.Context, a autoSnapshot, to op.CopyTarget) (s
 	return sent, errors.Join(err, target.Close())
 }
 
-// bytes is how large the set is, but for what encrypting adds.
+// bytes returns the size of the set before encryption.
 func (s *copySet) bytes() int64 {
 	n := s.set.Snapshot.Bytes
 	for _, c := range s.small {
@@ -255,7 +255,7 @@ func (s *copySet) bytes() int64 {
 	return n
 }
 
-// open reaches a target, for a set of some bytes.
+// open connects to a target, for a set of this size.
 func (a autoSnapshot) open(ctx context.Context, to op.CopyTarget, bytes int64) (copies.Target, error) {
 	if to.Directory != "" {
 		return a.elsewhere(to.Directory, bytes)
@@ -267,8 +267,8 @@ func (a autoSnapshot) open(ctx context.Context, to op.CopyTarget, bytes int64) (
 	return copies.Open(ctx, to, secret)
 }
 
-// elsewhere is a directory on another disk than the host's snapshots, with room for a
-// set of some bytes.
+// elsewhere returns a directory on another disk than the host's snapshots, with room for
+// a set of this size.
 func (a autoSnapshot) elsewhere(dir string, bytes int64) (copies.Target, error) {
 	target, err := copies.Directory(a.path(dir))
 	if err != nil {
@@ -285,9 +285,10 @@ func (a autoSnapshot) elsewhere(dir string, bytes int64) (copies.Target, error) 
 	return roomy{target, a.path(dir), bytes}, nil
 }
 
-// unfit says what a directory is instead of another disk, by its device, those of the
-// snapshots and of the root directory, and its file system: where nothing is mounted
-// that ought to be, copies would fill a disk that they are to outlive, or memory.
+// unfit returns why a directory is not on another disk, from its device, the devices of
+// the snapshots and of the root directory, and its file system: if the expected file
+// system is not mounted, copies would fill the disk whose failure they must survive, or
+// memory.
 func unfit(there, snapshots, root uint64, system string) string {
 	switch {
 	case there == snapshots:
@@ -300,7 +301,7 @@ func unfit(there, snapshots, root uint64, system string) string {
 	return ""
 }
 
-// roomy is a directory that is written to when there is room for all of a set.
+// roomy is a directory to which a set is written only if it fits completely.
 type roomy struct {
 	copies.Target
 	path  string
@@ -314,7 +315,7 @@ func (r roomy) Put(ctx context.Context, name string, write func(io.Writer) error
 	return r.Target.Put(ctx, name, write)
 }
 
-// copies answers with what lies in a directory.
+// copies lists the files in a directory.
 func (s *session) copies(ctx context.Context, o op.Copies) (verdict, error) {
 	dir, err := copies.Directory(s.path(o.Directory))
 	if err != nil {
@@ -328,7 +329,7 @@ func (s *session) copies(ctx context.Context, o op.Copies) (verdict, error) {
 	return verdict{output: text}, err
 }
 
-// heard puts what came of a target in its place.
+// heard records the result for a target.
 func heard(all []op.CopyOutcome, c op.CopyOutcome) []op.CopyOutcome {
 	i := slices.IndexFunc(all, func(other op.CopyOutcome) bool { return other.Target == c.Target })
 	if i < 0 {

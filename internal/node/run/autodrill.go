@@ -15,8 +15,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// stillTried is what came of trying snapshots before; nil if none is to be tried any
-// more. From the first time on it says since when none was found good.
+// stillTried returns the earlier result of restore tests; nil if they are disabled. From
+// the first time on it has the time since when none has passed.
 func (a autoSnapshot) stillTried(at time.Time, before *op.DrillOutcome) *op.DrillOutcome {
 	switch {
 	case a.job.Drill == nil:
@@ -27,14 +27,14 @@ func (a autoSnapshot) stillTried(at time.Time, before *op.DrillOutcome) *op.Dril
 	return before
 }
 
-// drillDue tries a snapshot if the latest that was found good is old enough, or the
-// latest time came to no good end. told hears of it when it begins, which stays on
-// record if its end never comes, and when that has come.
+// drillDue runs a restore test if the latest passed test is old enough, or the latest
+// test failed. told is called at its start, whose record remains if its end never comes,
+// and at its end.
 func (a autoSnapshot) drillDue(ctx context.Context, k op.KeptSnapshot, was *op.DrillOutcome, told func(op.DrillOutcome) error) error {
 	if was == nil || ctx.Err() != nil {
 		return nil
 	}
-	// Before the latest good one is a clock that was put right.
+	// A time before the latest passed test means that the clock was corrected.
 	age := k.Taken.Sub(was.Good)
 	if was.Failed == "" && was.Begun.IsZero() && age >= 0 && age < time.Duration(a.job.Drill.EverySeconds)*time.Second {
 		return nil
@@ -49,7 +49,7 @@ func (a autoSnapshot) drillDue(ctx context.Context, k op.KeptSnapshot, was *op.D
 	limited, cancel := context.WithTimeout(ctx, op.AutoDrillTime)
 	defer cancel()
 	is, problem := a.try(limited, k)
-	if problem != nil && ctx.Err() != nil { // the host goes down: that says nothing of the snapshot
+	if problem != nil && ctx.Err() != nil { // the host shuts down: this proves nothing about the snapshot
 		return nil
 	}
 	ended := time.Now().UTC().Truncate(time.Second)
@@ -66,7 +66,8 @@ func (a autoSnapshot) drillDue(ctx context.Context, k op.KeptSnapshot, was *op.D
 	return told(is)
 }
 
-// drilled is where a snapshot is tried: beside the snapshots, whose disk is not filled.
+// drilled is the directory of a restore test: next to the snapshots, on a disk that it
+// does not fill.
 func (a autoSnapshot) drilled() scratch {
 	p := op.EtcdPrograms{Program: a.job.Program, Utility: a.job.Utility}
 	if a.job.Drill != nil {
@@ -75,7 +76,7 @@ func (a autoSnapshot) drilled() scratch {
 	return a.scratch(p, filepath.Join(a.dir(), ".drill"))
 }
 
-// clearDrill removes what trying a snapshot has left.
+// clearDrill removes the remains of a restore test.
 func (a autoSnapshot) clearDrill(ctx context.Context) error {
 	c := a.drilled()
 	if !exists(c.dir) {
@@ -84,8 +85,8 @@ func (a autoSnapshot) clearDrill(ctx context.Context) error {
 	return errors.Join(c.end(ctx), os.RemoveAll(c.dir))
 }
 
-// try restores a snapshot into an etcd of its own, and holds what that serves against
-// what was written down when it was taken. Nothing is left.
+// try restores a snapshot into a temporary etcd, and compares the served data with the
+// record from the time of the snapshot. It removes all its files.
 func (a autoSnapshot) try(ctx context.Context, k op.KeptSnapshot) (out op.DrillOutcome, err error) {
 	need, err := a.sparing(k.Bytes + walRoom)
 	if err == nil {
@@ -116,14 +117,15 @@ func (a autoSnapshot) try(ctx context.Context, k op.KeptSnapshot) (out op.DrillO
 	return out, err
 }
 
-// serves says that an etcd with so many keys has all of a snapshot. etcdutl counts one more
-// where a restore has raised the revision: it does that by a revision of no key.
+// serves reports whether an etcd with this number of keys has all of a snapshot. etcdutl
+// counts one more if a restore has raised the revision, which it does with a revision
+// without a key.
 func serves(keys int, k op.KeptSnapshot) bool {
 	return keys == k.Keys || keys == k.Keys-1 && k.Revision > op.FirstBump
 }
 
-// readSecret says how a Secret was read: by the keys that the host has. One with a
-// member alone has none, and what is encrypted is not tried there.
+// readSecret returns how a Secret was read with the keys of the host. A host with only an
+// etcd member has none, so encrypted Secrets are not tested there.
 func (a autoSnapshot) readSecret(key string, value []byte) (string, error) {
 	if key == "" {
 		return "there is none", nil

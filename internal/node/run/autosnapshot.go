@@ -27,19 +27,19 @@ import (
 )
 
 const (
-	// snapshotSpare is what is left free at least on the disk beside a snapshot that a
-	// host takes by itself, in bytes, and sparePercent which part of the disk: etcd
-	// itself may be on it, and kubelets begin to remove images below that.
+	// snapshotSpare is the minimum free space next to an automatic snapshot, in bytes,
+	// and sparePercent the minimum part of the disk: etcd itself can be on it, and below
+	// that kubelets begin to remove images.
 	snapshotSpare = 1 << 30
 	sparePercent  = 15
-	// takenFormat is when a snapshot was begun, in its name.
+	// takenFormat is the format of the start time in the name of a snapshot.
 	takenFormat = "20060102-150405"
 )
 
-// AutoSnapshot takes a snapshot of the host's own member of etcd, verifies it, and
-// removes the oldest of those that were taken that way beyond the number that is
-// kept; then it copies it to elsewhere, and tries it if that is due. What comes of
-// either does nothing to what is here. The error is why what came of it could not be written down.
+// AutoSnapshot takes a snapshot of the host's own etcd member, verifies it, and removes
+// the oldest automatic snapshots beyond the number to keep. Then it copies the snapshot
+// to the targets, and runs a restore test if it is due; their failure does not affect the
+// snapshots. The error is the reason why the result could not be written.
 func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.AutoSnapshotOutcome, err error) {
 	s, err := r.session(Batch{}, nil)
 	if err != nil {
@@ -50,14 +50,14 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.
 	if err != nil {
 		return out, err
 	}
-	left := errors.Join(a.clearDrill(ctx), a.clearLeft(ctx)) // of what was cut off; it takes room
+	left := errors.Join(a.clearDrill(ctx), a.clearLeft(ctx)) // of an interrupted run; it needs space
 	at := time.Now().UTC().Truncate(time.Second)
 	kept, problem := a.take(ctx, at, before)
 	out = op.AutoSnapshotOutcome{At: at, Kept: a.there(before.Kept), Copies: a.stillCopied(before.Copies), Drill: a.stillTried(at, before.Drill)}
 	if problem == nil {
 		out.Kept = newest(kept, out.Kept)
 	}
-	if a.valid() == nil { // also when there is no new one: the number may be another now
+	if a.valid() == nil { // also without a new one: the number may have changed
 		var stays error
 		if out.Kept, stays = a.retain(out.Kept); stays != nil {
 			out.Unremoved = failure(stays).Message
@@ -79,19 +79,19 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.
 	}))
 }
 
-// newest puts a snapshot before those of a list, one of which it may have replaced: a clock
-// that goes back comes by twice.
+// newest puts a snapshot at the start of a list, one of whose entries it may have
+// replaced: a clock that was set back reaches the same time twice.
 func newest(k op.KeptSnapshot, list []op.KeptSnapshot) []op.KeptSnapshot {
 	return append([]op.KeptSnapshot{k}, slices.DeleteFunc(slices.Clone(list), func(other op.KeptSnapshot) bool { return other.Path == k.Path })...)
 }
 
-// tell writes down what came of it.
+// tell writes the result.
 func (a autoSnapshot) tell(out op.AutoSnapshotOutcome) error {
 	raw, err := json.Marshal(out)
 	if err == nil {
 		err = a.disk.Replace(a.outcomeFile(), bytes.NewReader(raw), durable.Meta{Mode: 0o600})
 	}
-	if errors.Is(err, fs.ErrNotExist) { // the host has just been given back
+	if errors.Is(err, fs.ErrNotExist) { // the host has just been reset
 		return nil
 	}
 	return err
@@ -105,7 +105,7 @@ type autoSnapshot struct {
 func (a autoSnapshot) outcomeFile() string { return a.state(filepath.Base(op.AutoSnapshotFile)) }
 func (a autoSnapshot) dir() string         { return a.state(filepath.Base(op.AutoSnapshots)) }
 
-// before is what came of the time before; a damaged record says nothing.
+// before returns the previous result; a damaged record is ignored.
 func (a autoSnapshot) before() (out op.AutoSnapshotOutcome, err error) {
 	raw, err := bounded.ReadFile(a.outcomeFile(), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,13 +117,13 @@ func (a autoSnapshot) before() (out op.AutoSnapshotOutcome, err error) {
 	return out, err
 }
 
-// own says that a file is one that was taken that way, or a part of one.
+// own reports whether a file is an automatic snapshot, or a part of one.
 func (a autoSnapshot) own(name string) (whole, part bool) {
 	m := regexp.MustCompile(`^` + regexp.QuoteMeta(a.job.Cluster) + `-[0-9]{8}-[0-9]{6}\.db((\.new)?(\.part)?)$`).FindStringSubmatch(name)
 	return m != nil && m[1] == "", m != nil && m[1] != ""
 }
 
-// there are those of a list whose files are there.
+// there returns the entries of a list whose files exist.
 func (a autoSnapshot) there(list []op.KeptSnapshot) (out []op.KeptSnapshot) {
 	for _, k := range list {
 		name := filepath.Base(k.Path)
@@ -135,10 +135,10 @@ func (a autoSnapshot) there(list []op.KeptSnapshot) (out []op.KeptSnapshot) {
 	return out
 }
 
-// take has a new snapshot be there, whole. Whose data cannot be gone by is not asked: that
-// follows nobody, is still learning, or is damaged, as etcd says. What it has would push out
-// what is better. A database that is full can be read. It is on record
-// before it has its name: what is there and is not counts as the oldest.
+// take creates a new, complete snapshot. It does not use a member without a leader, a
+// learner, or a damaged member: its data would replace better data. A full database can
+// be read. The snapshot is recorded before it gets its name: an existing file without a
+// record counts as the oldest.
 func (a autoSnapshot) take(ctx context.Context, at time.Time, before op.AutoSnapshotOutcome) (k op.KeptSnapshot, err error) {
 	if err := a.valid(); err != nil {
 		return k, err
@@ -190,9 +190,8 @@ func (a autoSnapshot) valid() error {
 	return nil
 }
 
-// makeRoom has room be there for a snapshot of some size, and what is to be spared
-// beside it. The oldest that were taken that way go for it, but never the newest, and
-// none if that would not help.
+// makeRoom frees space for a snapshot of this size and the reserve. It removes the oldest
+// automatic snapshots, but never the newest, and none if that would not be enough.
 func (a autoSnapshot) makeRoom(size int64, record []op.KeptSnapshot) error {
 	need, err := a.sparing(size)
 	if err != nil {
@@ -201,7 +200,7 @@ func (a autoSnapshot) makeRoom(size int64, record []op.KeptSnapshot) error {
 	if err = a.roomFor(a.dir(), need); err == nil {
 		return nil
 	}
-	own, _ := a.files(record) // none that are known cannot go
+	own, _ := a.files(record) // unknown ones cannot be removed
 	wins := int64(0)
 	for i, f := range own[:max(len(own)-1, 0)] {
 		if wins += f.Size(); roomFor(a.dir(), need-wins) != nil {
@@ -217,29 +216,28 @@ func (a autoSnapshot) makeRoom(size int64, record []op.KeptSnapshot) error {
 	return err
 }
 
-// sparing is how much is to be free for what has some size: that, and what is to be
-// spared beside it.
+// sparing returns the required free space for this size: the size and the reserve.
 func (a autoSnapshot) sparing(size int64) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(a.dir(), &st); err != nil {
 		return 0, fmt.Errorf("reading the free space below %s: %w", a.dir(), err)
 	}
-	usable := int64(st.Blocks-st.Bfree+st.Bavail) * st.Bsize // the rest is reserved for others
+	usable := int64(st.Blocks-st.Bfree+st.Bavail) * st.Bsize // the rest is reserved for root
 	return size + max(snapshotSpare, usable/100*sparePercent), nil
 }
 
-// files are those that were taken that way, the oldest first: in the order in which they
-// are on record, for what clocks have said may have been wrong. What is not on record, or
-// is not what it was, counts as older, by its name.
+// files returns the automatic snapshots, oldest first, in the order of their records,
+// because clocks may have been wrong. Files without a record, or that differ from it,
+// count as older, sorted by name.
 func (a autoSnapshot) files(record []op.KeptSnapshot) (out []fs.FileInfo, err error) {
-	entries, err := os.ReadDir(a.dir()) // by their names
+	entries, err := os.ReadDir(a.dir()) // sorted by name
 	for _, e := range entries {
 		info, err := e.Info()
 		if whole, _ := a.own(e.Name()); whole && err == nil && info.Mode().IsRegular() {
 			out = append(out, info)
 		}
 	}
-	record = a.there(record) // the newest first
+	record = a.there(record) // newest first
 	age := func(f fs.FileInfo) int {
 		i := slices.IndexFunc(record, func(k op.KeptSnapshot) bool { return filepath.Base(k.Path) == f.Name() })
 		if i < 0 {
@@ -251,7 +249,7 @@ func (a autoSnapshot) files(record []op.KeptSnapshot) (out []fs.FileInfo, err er
 	return out, err
 }
 
-// clearParts removes what was cut off.
+// clearParts removes incomplete snapshots.
 func (a autoSnapshot) clearParts() error {
 	entries, err := os.ReadDir(a.dir())
 	for _, e := range entries {
@@ -262,8 +260,8 @@ func (a autoSnapshot) clearParts() error {
 	return err
 }
 
-// clearLeft removes what managers and helpers that were killed have left here a day ago, or
-// before: it is as large as the database, and it may be long until another one comes by.
+// clearLeft removes remains of killed managers and helpers that are older than a day:
+// they are as large as the database, and the next manager may come much later.
 func (a autoSnapshot) clearLeft(ctx context.Context) (err error) {
 	if dir := a.snapshotPath(""); exists(dir) {
 		err = a.clearSnapshots(dir)
@@ -274,8 +272,8 @@ func (a autoSnapshot) clearLeft(ctx context.Context) (err error) {
 	return err
 }
 
-// verified reads a snapshot through: by etcdutl, and by the checksum that etcd has
-// sent behind it.
+// verified verifies a complete snapshot: with etcdutl, and with the checksum that etcd
+// appends to it.
 func (a autoSnapshot) verified(ctx context.Context, path string) (k op.KeptSnapshot, err error) {
 	if k.EtcdSnapshotInfo, err = a.snapshotAt(ctx, a.job.Utility, path); err != nil {
 		return k, err
@@ -295,9 +293,9 @@ func (a autoSnapshot) verified(ctx context.Context, path string) (k op.KeptSnaps
 	return k, errors.Join(err, &op.Error{Reason: op.ReasonEtcdSnapshot, Message: "the snapshot differs from what etcd sent: its checksum is different"})
 }
 
-// retain removes the oldest beyond the number that is kept: files that have the
-// names of snapshots that were taken that way, and no others. The first of the list
-// is the newest of all, and stays, as does what cannot be removed.
+// retain removes the oldest files beyond the number to keep, but only files with names of
+// automatic snapshots. The first of the list is the newest, and is kept; files that
+// cannot be removed also remain.
 func (a autoSnapshot) retain(list []op.KeptSnapshot) ([]op.KeptSnapshot, error) {
 	all, err := a.files(list)
 	if errors.Is(err, fs.ErrNotExist) { // none was ever begun

@@ -24,22 +24,22 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// The blob stores below the state directory: what operations ask to keep, and
-// what only passes through on its way into a directory or containerd.
+// The blob stores below the state directory: one for blobs that operations ask to keep,
+// and one for blobs that only pass through to a directory or containerd.
 const (
 	keptBlobs    = "blobs"
 	passingBlobs = "passing"
 )
 
-// passingTime is for how long what passes through is kept for an operation that was cut off and
-// goes on.
+// passingTime is how long passing blobs are kept for an interrupted operation that may be
+// resumed.
 const passingTime = 24 * time.Hour
 
-// spare is what a transfer leaves free on a file system, in bytes: a full one
+// spare is the free space that a transfer leaves on a file system, in bytes: a full one
 // breaks more than the transfer.
 const spare = 64 << 20
 
-// progressBytes is how often a transfer is told.
+// progressBytes is the interval of progress reports.
 const progressBytes = 4 << 20
 
 func (s *session) blobPath(store, digest string) string {
@@ -57,8 +57,8 @@ func checkBlobName(b op.Blob) error {
 	return nil
 }
 
-// haveBlob says that a store has a blob. Blobs take their name only when
-// verified; the size tells one that was damaged since.
+// haveBlob reports whether a store has a blob. Blobs get their name only after
+// verification; the size shows later damage.
 func (s *session) haveBlob(store string, b op.Blob) bool {
 	info, err := os.Stat(s.blobPath(store, b.Digest))
 	return err == nil && info.Mode().IsRegular() && info.Size() == b.Size
@@ -79,8 +79,8 @@ func (s *session) applyBlob(ctx context.Context, o op.FetchBlob) error {
 	return err
 }
 
-// blob has a blob on this host, and answers where. done and total are what
-// to tell besides, when it is one of several.
+// blob fetches a blob to this host, and returns its path. done and total are added to the
+// progress if it is one of several.
 func (s *session) blob(ctx context.Context, b op.Blob, done, total int64) (string, error) {
 	if err := checkBlobName(b); err != nil {
 		return "", err
@@ -94,7 +94,7 @@ func (s *session) blob(ctx context.Context, b op.Blob, done, total int64) (strin
 	return s.fetch(ctx, passingBlobs, b, done, total)
 }
 
-// forgetPassed removes what operations were to let go that were cut off and did not go on.
+// forgetPassed removes passing blobs of interrupted operations that were not resumed.
 func (s *session) forgetPassed() error {
 	dir := s.state(passingBlobs, "sha256")
 	entries, err := os.ReadDir(dir)
@@ -113,7 +113,7 @@ func (s *session) forgetPassed() error {
 	return nil
 }
 
-// letGo removes a blob that only passed through.
+// letGo removes a passing blob.
 func (s *session) letGo(b op.Blob) error {
 	return s.disk.Remove(s.blobPath(passingBlobs, b.Digest))
 }
@@ -138,14 +138,13 @@ func (s *session) fetch(ctx context.Context, store string, b op.Blob, done, tota
 	}
 }
 
-// maxFetches is how often content is fetched that arrives damaged before it is
-// called so.
+// maxFetches limits how often damaged content is fetched again before an error.
 const maxFetches = 4
 
-// fetchPart fetches what is missing of a blob into a file beside its name.
-// What is there stays for another attempt, unless it is wrong or in the way.
-// again says that not all of it came from the manager just now: a part may have
-// been damaged here, or at another host.
+// fetchPart fetches the missing content of a blob into a file next to its name. Existing
+// content is kept for another attempt, unless it is wrong. again reports whether some of
+// it did not come from the manager just now: a part may have been damaged on this host or
+// another one.
 func (s *session) fetchPart(ctx context.Context, to string, b op.Blob, p progressed) (again bool, err error) {
 	part := to + ".part"
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
@@ -188,14 +187,14 @@ func (s *session) fetchPart(ctx context.Context, to string, b op.Blob, p progres
 	return again, nil
 }
 
-// verified is content that was here already, in a part.
+// verified verifies content that was already here, in a part.
 type verified struct{}
 
 func (verified) Shared() bool    { return false }
 func (verified) Verified(string) {}
 func (verified) Close() error    { return nil }
 
-// resumeFrom reads what a former attempt left, and answers where to go on.
+// resumeFrom reads the content of an earlier attempt, and returns where to continue.
 func resumeFrom(f *os.File, h hash.Hash, size int64) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -211,10 +210,10 @@ func resumeFrom(f *os.File, h hash.Hash, size int64) (int64, error) {
 	return have, nil
 }
 
-// progressed is where a transfer stands among several.
+// progressed is the position of a transfer among several.
 type progressed struct{ done, total int64 }
 
-// blobWriter takes a blob's content as it comes.
+// blobWriter writes the content of a blob as it arrives.
 type blobWriter struct {
 	s          *session
 	f          *os.File
@@ -237,7 +236,7 @@ func (w *blobWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// receive fetches what is missing.
+// receive fetches the missing content.
 func (s *session) receive(ctx context.Context, w *blobWriter, b op.Blob) (Fetched, error) {
 	from := w.have
 	w.told = from
@@ -255,7 +254,7 @@ func (s *session) receive(ctx context.Context, w *blobWriter, b op.Blob) (Fetche
 	return nil, &op.Error{Reason: "TransferFailed", Message: fmt.Sprintf("fetching blob %s: it ended after %d of %d bytes: %v", b.Digest, w.have, b.Size, err)}
 }
 
-// giveUp says what a transfer failed for; a full disk gets its room back.
+// giveUp returns why a transfer failed; on a full disk it frees the space again.
 func (s *session) giveUp(part string, b op.Blob, err error) error {
 	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 		return err
@@ -264,8 +263,8 @@ func (s *session) giveUp(part string, b op.Blob, err error) error {
 	return errors.Join(full, os.Remove(part))
 }
 
-// roomFor refuses early what would not fit, when what is held for other hosts
-// was given up.
+// roomFor rejects content that would not fit, after content held for other hosts was
+// dropped.
 func (s *session) roomFor(dir string, need int64) error {
 	err := roomFor(dir, need)
 	if err != nil && s.Blobs != nil {
@@ -298,8 +297,7 @@ func diskFull(dir string, need int64) error {
 	}
 }
 
-// blobText is a blob's size for people. A blob of a bundle that is yet to be
-// made has none.
+// blobText returns the size of a blob for people. A blob of a future bundle has none.
 func blobText(n int64) string {
 	if n == 0 {
 		return "(size unknown)"

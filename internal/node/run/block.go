@@ -17,9 +17,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// setBlock gives text the named block with lines in it, where the block is or
-// at the end; without lines it is taken out. All else stays byte for byte,
-// but that a last line gets its end before a block follows it.
+// setBlock writes the named block with lines into text, at its place or at the end;
+// without lines it removes the block. All other bytes are kept, except that the last line
+// gets a line break before a block that follows it.
 func setBlock(text []byte, name string, lines []string) ([]byte, error) {
 	begin, end := "# BEGIN slipway "+name, "# END slipway "+name
 	var block []byte
@@ -51,8 +51,8 @@ func setBlock(text []byte, name string, lines []string) ([]byte, error) {
 	return append(append(before, block...), after...), nil
 }
 
-// behind is where a file of the host is on disk once links are followed. It
-// need not exist.
+// behind returns the path on disk of a file of the host, after links are followed. It may
+// not exist.
 func (s *session) behind(path string) (string, error) {
 	p := s.path(path)
 	info, err := os.Lstat(p)

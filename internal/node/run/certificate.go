@@ -31,8 +31,8 @@ func (s *session) checkCertificate(o op.Certificate) (verdict, error) {
 	return v, nil
 }
 
-// withCA reads the certificate of a CA that an operation names by its file. One that is
-// not there yet is not known.
+// withCA reads the CA certificate that an operation names by its file. A missing file
+// means that it is not known yet.
 func (s *session) withCA(o op.Certificate) (op.Certificate, error) {
 	if o.CAFile == "" {
 		return o, nil
@@ -42,11 +42,11 @@ func (s *session) withCA(o op.Certificate) (op.Certificate, error) {
 	return o, err
 }
 
-// pairChange says what has to be done about a pair, in words.
+// pairChange describes the change of a pair.
 func pairChange(o op.Certificate, cert *x509.Certificate, key crypto.Signer, now time.Time) (string, error) {
 	switch {
 	case o.Authority && cert != nil && !pki.Belong(cert, key):
-		// To make another would be to let nobody in who was let in so far.
+		// A new CA would lock out every client of the old one.
 		return "", &op.Error{Reason: "AuthorityKeyLost", Message: fmt.Sprintf("the CA %s exists, but %s is not its key", o.Cert, o.Key)}
 	case cert == nil:
 		return "create", nil
@@ -71,10 +71,10 @@ func pairChange(o op.Certificate, cert *x509.Certificate, key crypto.Signer, now
 		return "renew: the names or the usage have changed", nil
 	}
 	if len(o.CA) == 0 && o.CAKey != "" {
-		return "", nil // the CA that is there signs again
+		return "", nil // the existing CA signs again
 	}
 	if len(o.CA) == 0 {
-		return "renew: the CA is being rotated", nil // and is yet to be made
+		return "renew: the CA is being rotated", nil // and does not exist yet
 	}
 	ca, err := pki.Certificate(o.CA)
 	if err != nil {
@@ -86,8 +86,8 @@ func pairChange(o op.Certificate, cert *x509.Certificate, key crypto.Signer, now
 	return "", nil
 }
 
-// pair reads a certificate and a key. What is missing or damaged is nil: a
-// crash may have left it.
+// pair reads a certificate and a key. Missing or damaged files, which a crash may have
+// left, are nil.
 func (s *session) pair(o op.Certificate) (*x509.Certificate, crypto.Signer, error) {
 	certPEM, err := s.read(o.Cert)
 	if err != nil {
@@ -101,11 +101,11 @@ func (s *session) pair(o op.Certificate) (*x509.Certificate, crypto.Signer, erro
 	if err != nil && o.Authority && len(certPEM) > 0 {
 		return nil, nil, fmt.Errorf("reading %s: %w", o.Cert, err)
 	}
-	key, _ := pki.Key(keyPEM) // a damaged one is made anew
+	key, _ := pki.Key(keyPEM) // a damaged one is created again
 	return cert, key, nil
 }
 
-// checkRequest finds a key to make, and returns the request of the one that is there.
+// checkRequest reports a key to create, or returns the request of the existing one.
 func (s *session) checkRequest(o op.CertificateRequest) (verdict, error) {
 	cert, key, err := s.pair(o.Certificate)
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *session) checkRequest(o op.CertificateRequest) (verdict, error) {
 	return verdict{output: request}, err
 }
 
-// applyRequest makes the key.
+// applyRequest creates the key.
 func (s *session) applyRequest(o op.CertificateRequest, res *op.Result) error {
 	key, err := s.makeKey(o.Key)
 	if err != nil {
@@ -132,8 +132,8 @@ func (s *session) applyRequest(o op.CertificateRequest, res *op.Result) error {
 	return err
 }
 
-// applyCertificate writes the key first: without it the certificate would be
-// of no use to whoever comes after a crash, and the other way round it is.
+// applyCertificate writes the key first: after a crash, a certificate without its key
+// would be useless, but not a key without its certificate.
 func (s *session) applyCertificate(o op.Certificate) error {
 	o, err := s.withCA(o)
 	if err != nil {
@@ -158,7 +158,7 @@ func (s *session) applyCertificate(o op.Certificate) error {
 	return s.write(o.Cert, text, durable.Meta{Mode: 0o644})
 }
 
-// install writes what the manager has signed, if it is what was asked for.
+// install writes the certificate from the manager, if it is the requested one.
 func (s *session) install(o op.Certificate, key crypto.Signer) error {
 	cert, err := pki.Certificate(o.Signed)
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *session) makeKey(path string) (crypto.Signer, error) {
 	return key, s.write(path, text, durable.Meta{Mode: 0o600})
 }
 
-// noCA is the error for a certificate whose CA is not on the host.
+// noCA returns the error for a certificate whose CA is not on the host.
 func noCA(o op.Certificate) error {
 	files := o.CAKey
 	if o.CAFile != "" {

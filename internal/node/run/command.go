@@ -22,23 +22,23 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// A command is one program to run.
+// A command is one program run.
 type command struct {
 	argv   []string
 	env    []string // in addition to PATH, HOME and LANG
 	dir    string
 	stdin  io.Reader
-	stdout io.Writer // nil: kept and answered
-	stderr io.Writer // in addition to the tail that is kept for errors
+	stdout io.Writer // nil: kept and returned
+	stderr io.Writer // in addition to the end that is kept for errors
 }
 
-// grace is how long a program has to end after SIGTERM.
+// grace is the time for a program to end after SIGTERM.
 const grace = 5 * time.Second
 
-// tailBytes is how much of a program's stderr an error carries.
+// tailBytes is the size of a program's stderr in an error.
 const tailBytes = 4 << 10
 
-// errNoProgram is a program that is not installed.
+// errNoProgram reports a program that is not installed.
 var errNoProgram = errors.New("program not found")
 
 // program finds a program in Path.
@@ -70,14 +70,14 @@ func executable(path string) error {
 	return nil
 }
 
-// output runs a program and answers what it printed; a failure is *op.Error.
+// output runs a program and returns its output; a failure is an *op.Error.
 func (s *session) output(ctx context.Context, argv ...string) (string, error) {
 	var out bytes.Buffer
 	err := s.run(ctx, command{argv: argv, stdout: &out})
 	return out.String(), err
 }
 
-// run runs a program to its end. It never outlives us nor ctx.
+// run runs a program to its end. It never outlives this process or ctx.
 func (s *session) run(ctx context.Context, c command) error {
 	path, err := s.program(c.argv[0])
 	if err != nil {
@@ -94,15 +94,15 @@ func (s *session) run(ctx context.Context, c command) error {
 	if c.stderr != nil {
 		cmd.Stderr = io.MultiWriter(tail, c.stderr)
 	}
-	// Its own process group, so that all of it can be ended; and no life
-	// beyond ours: a helper that was killed leaves nothing running that a
-	// successor does not know of.
+	// A separate process group, so that the whole group can be stopped; and the program
+	// must not outlive this process: a killed helper leaves no program running that its
+	// successor does not know.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
-	cmd.WaitDelay = grace // then it is killed; also for pipes that others keep open
+	cmd.WaitDelay = grace // then it is killed; also if other processes keep its pipes open
 	err = onOneThread(cmd.Run)
 	if ctx.Err() != nil && cmd.Process != nil {
-		// Members of the group that took no notice; none is as well.
+		// Members of the group that ignored it; it is fine if there are none.
 		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 	}
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
@@ -111,8 +111,8 @@ func (s *session) run(ctx context.Context, c command) error {
 	return commandError(ctx, c.argv, err, tail.String())
 }
 
-// onOneThread runs a function on a thread that is its alone: the death signal
-// of a child is sent when the thread that started it ends, not the process.
+// onOneThread runs a function on a separate thread: the death signal of a child is sent
+// when the thread that started it ends, not the process.
 func onOneThread(f func() error) error {
 	done := make(chan error)
 	go func() {
@@ -123,7 +123,7 @@ func onOneThread(f func() error) error {
 	return <-done
 }
 
-// commandError says how a program failed.
+// commandError describes how a program failed.
 func commandError(ctx context.Context, argv []string, err error, stderr string) error {
 	name := filepath.Base(argv[0])
 	e := &op.Error{Reason: "CommandFailed", Detail: strings.TrimSpace(stderr)}
@@ -143,8 +143,8 @@ func commandError(ctx context.Context, argv []string, err error, stderr string) 
 	return e
 }
 
-// say adds to an error what the program had to say, and knows a full disk by
-// that: no program has an exit status for it.
+// say adds the output of a program to an error, and detects a full disk from it, because
+// there is no exit status for that.
 func say(e *op.Error) {
 	if last := gist(e.Detail); last != "" {
 		e.Message += ": " + last
@@ -154,10 +154,9 @@ func say(e *op.Error) {
 	}
 }
 
-// gist is what a program that failed had to say, in some 300 bytes: the lines
-// that kubeadm marks as errors, else the last one that is no advice. Of a long
-// one the middle is left out: it begins with what was done and ends with why
-// it failed.
+// gist returns the essential output of a failed program, about 300 bytes: the lines that
+// kubeadm marks as errors, else the last line that is not advice. The middle of a long
+// line is left out, because it begins with the action and ends with the reason.
 func gist(text string) string {
 	var last string
 	var marked []string
@@ -207,7 +206,7 @@ func readHead(path string, limit int64) ([]byte, error) {
 	defer f.Close()
 	data, err := bounded.ReadAll(f, limit)
 	if errors.As(err, new(*bounded.LimitError)) {
-		err = nil // the rest is not wanted
+		err = nil // the rest is not needed
 	}
 	return data, err
 }

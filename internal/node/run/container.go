@@ -9,10 +9,10 @@ import (
 	"path"
 )
 
-// containerRuns says why no container of this name runs with an image, or nil.
-// It is asked of the runtime: a static pod's command may be the same before and
-// after its image has changed. Images are compared by their ids, for not every
-// runtime says by what name one was asked for.
+// containerRuns returns why no container with this name runs an image, or nil. It asks
+// the runtime, because a static pod can have the same command before and after a change
+// of its image. Images are compared by their IDs, because not every runtime returns the
+// requested name.
 func (s *session) containerRuns(ctx context.Context, name, image string) error {
 	out, err := s.output(ctx, "crictl", "ps", "--state", "Running", "--name", "^"+name+"$", "--output", "json")
 	if err != nil {
@@ -43,13 +43,13 @@ func (s *session) containerRuns(ctx context.Context, name, image string) error {
 	return fmt.Errorf("%s %s, expected the image %s", name, is, path.Base(image))
 }
 
-// A runtimeImage is an image as the runtime knows it.
+// A runtimeImage is an image in the container runtime.
 type runtimeImage struct {
 	ID   string   `json:"id"`
 	Tags []string `json:"repoTags"`
 }
 
-// runtimeImage asks the runtime for an image, by its name or id.
+// runtimeImage reads an image from the runtime, by its name or ID.
 func (s *session) runtimeImage(ctx context.Context, image string) (runtimeImage, error) {
 	out, err := s.output(ctx, "crictl", "inspecti", "--quiet", "--output", "json", image)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// made answers the regular files that a program's patterns match, sorted; none
-// is an empty list.
+// made returns the regular files that match a program's patterns, sorted; without any, an
+// empty list.
 func (s *session) made(o op.Exec) ([]string, error) {
 	out := []string{}
 	for _, pattern := range slices.Concat(o.Creates, o.Declares) {
@@ -32,22 +32,21 @@ func (s *session) made(o op.Exec) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// onHost is the path of the host that is on disk there.
+// onHost returns the host's path for a path on disk.
 func (s *session) onHost(p string) string {
 	return strings.TrimPrefix(p, strings.TrimSuffix(filepath.Clean(s.Root), "/"))
 }
 
-// empty says that a path on disk is a file without content.
+// empty reports whether a path on disk is an empty file.
 func empty(p string) bool {
 	info, err := os.Lstat(p)
 	return err == nil && info.Mode().IsRegular() && info.Size() == 0
 }
 
-// clearCut removes what a run that was cut in half has made: a key without
-// its certificate, say, on which its program could not build. A run that came
-// to its own end leaves what it wanted to leave, and what was there before it
-// began stays, but for empty files of ours. Nothing stands on half a run: what
-// comes after it waits for its success.
+// clearCut removes the files of an interrupted run, such as a key without its
+// certificate, which the program could not continue from. A run that ended leaves its
+// files, and files from before the run are kept, except empty files of Slipway. Nothing
+// depends on an incomplete run: later steps wait for its success.
 func (s *session) clearCut(o op.Exec) error {
 	rec, known, err := s.execRecord(o.Name)
 	if err != nil {
@@ -57,7 +56,7 @@ func (s *session) clearCut(o op.Exec) error {
 	if err != nil {
 		return err
 	}
-	var whole []string // what is never half
+	var whole []string // which is never incomplete
 	if o.Conclusive {
 		if whole, err = s.made(op.Exec{Creates: o.Creates}); err != nil {
 			return err
@@ -76,7 +75,7 @@ func (s *session) clearCut(o op.Exec) error {
 	return nil
 }
 
-// mark changes what is known of the last run of a program.
+// mark changes the record of the last run of a program.
 func (s *session) mark(name string, change func(*execRecord)) error {
 	rec, known, err := s.execRecord(name)
 	if err != nil || !known {

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	maxDiff     = 64 << 10 // bytes of a diff that is answered
-	maxDiffText = 1 << 20  // bytes of a text that is compared
-	maxEdits    = 500      // beyond it the middle is shown as replaced whole
+	maxDiff     = 64 << 10 // size limit of a returned diff, in bytes
+	maxDiffText = 1 << 20  // size limit of a compared text, in bytes
+	maxEdits    = 500      // beyond it, the middle is shown as completely replaced
 	diffContext = 3        // unchanged lines around a change
 )
 
@@ -22,8 +22,8 @@ type edit struct {
 	text string
 }
 
-// unified is the unified diff of two texts, "" if they are equal or not text.
-// A path that does not exist is given as /dev/null.
+// unified returns the unified diff of two texts, "" if they are equal or not text. A
+// missing path is given as /dev/null.
 func unified(from, to string, a, b []byte) string {
 	if bytes.Equal(a, b) || !isText(a) || !isText(b) {
 		return ""
@@ -54,7 +54,7 @@ func splitLines(b []byte) []string {
 	return out
 }
 
-// compare is a shortest edit script, but for texts that differ very much.
+// compare returns a shortest edit script, except for texts that differ very much.
 func compare(a, b []string) []edit {
 	var head, tail []edit
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
@@ -72,7 +72,7 @@ func compare(a, b []string) []edit {
 	return append(append(head, myers(a, b)...), tail...)
 }
 
-// myers is E. Myers, "An O(ND) Difference Algorithm and Its Variations", 1986.
+// myers implements E. Myers, "An O(ND) Difference Algorithm and Its Variations", 1986.
 func myers(a, b []string) []edit {
 	limit := min(len(a)+len(b), maxEdits)
 	v := make([]int, 2*limit+2)
@@ -108,7 +108,7 @@ func myers(a, b []string) []edit {
 	return out
 }
 
-// backtrack walks the recorded frontiers from the end to the beginning.
+// backtrack walks the recorded frontiers from the end to the start.
 func backtrack(a, b []string, trace [][]int, limit int) []edit {
 	var reversed []edit
 	x, y := len(a), len(b)

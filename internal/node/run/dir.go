@@ -52,8 +52,8 @@ func (s *session) checkDir(o op.Dir) (verdict, error) {
 	return verdict{change: strings.Join(change, ", ")}, nil
 }
 
-// unnoted returns what of a directory is to be noted in the ledger before anything
-// comes into it, which would stay there for good: that it is empty, or what is in it.
+// unnoted returns what must be recorded in the ledger about a directory before it gets
+// new content, which would otherwise remain for ever: that it is empty, or its content.
 func (s *session) unnoted(path string) (string, error) {
 	empty, err := ledger.Vacant(s.path(path))
 	if err != nil {
@@ -69,13 +69,13 @@ func (s *session) unnoted(path string) (string, error) {
 	return "record its content", nil
 }
 
-// followed is the directory that a link leads to, or the path itself: a host
-// may have its data elsewhere. The link stays, and what is changed is told by
-// its own name in the ledger.
+// followed returns the directory that a link leads to, or the path itself: a host can
+// have its data elsewhere. The link is kept, and the ledger has the changes by their real
+// name.
 func (s *session) followed(path string) (string, error) {
 	p := s.path(path)
 	if info, err := os.Lstat(p); err != nil || info.Mode()&fs.ModeSymlink == 0 {
-		return path, nil // what is wrong with it is met where it is used
+		return path, nil // a problem with it is reported where it is used
 	}
 	real, err := filepath.EvalSymlinks(p)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -123,10 +123,11 @@ func (s *session) applyDir(o op.Dir) error {
 	return s.disk.Mkdir(s.path(path), want)
 }
 
-// saveContent records what others have in a directory that we are about to use.
+// saveContent records the content of other software in a directory that Slipway is about
+// to use.
 func (s *session) saveContent(path string, shared []string) error {
 	if s.ledger.Get(ledger.KindPath, path) != nil {
-		return nil // what is in it now may be ours
+		return nil // its current content may belong to Slipway
 	}
 	dirs := []string{path}
 	for _, name := range shared {
@@ -135,7 +136,7 @@ func (s *session) saveContent(path string, shared []string) error {
 	for _, dir := range dirs {
 		info, err := os.Lstat(s.path(dir))
 		if err != nil || !info.IsDir() {
-			continue // what comes to be there is new in the directory above
+			continue // new content there belongs to the directory above
 		}
 		if empty, err := ledger.Vacant(s.path(dir)); err != nil || empty && dir == path {
 			return err

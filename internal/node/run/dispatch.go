@@ -13,19 +13,19 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// verdict is what a check found.
+// verdict is the result of a check.
 type verdict struct {
-	// change is one line for people: what would be done; "" if nothing.
+	// change describes the change in one line; "" if there is none.
 	change string
 	diff   string
 	output []byte
 	// missing and secret are as in op.Result.
 	missing, secret bool
-	// wrote are the states that paths would have afterwards, by path.
+	// wrote has the resulting states of paths.
 	wrote map[string]string
 }
 
-// check fills in a result's status and evidence.
+// check sets the status and evidence of a result.
 func (s *session) check(ctx context.Context, o op.Op, res *op.Result) {
 	v, err := s.look(ctx, o)
 	if err != nil {
@@ -40,14 +40,14 @@ func (s *session) check(ctx context.Context, o op.Op, res *op.Result) {
 	res.Output, res.Missing, res.Secret = v.output, v.missing, v.secret
 	if s.planning {
 		for p, state := range v.wrote {
-			if _, will := s.predicted[p]; will || v.change != "" { // else it stays as it is
+			if _, will := s.predicted[p]; will || v.change != "" { // else it is not changed
 				s.predicted[p] = state
 			}
 		}
 	}
 }
 
-// predict notes that a change was found whose outcome on paths is not known.
+// predict records that a change was found whose effect on paths is not known.
 func (s *session) predict(o op.Op, res op.Result) {
 	if res.Status != op.Changed {
 		return
@@ -62,7 +62,7 @@ func (s *session) predict(o op.Op, res op.Result) {
 	}
 }
 
-// stateOf is what a path holds, or would hold after the operations before.
+// stateOf returns the state of a path, now or after the earlier operations.
 func (s *session) stateOf(path string) (string, error) {
 	if state, ok := s.predicted[path]; ok {
 		return state, nil
@@ -203,7 +203,7 @@ func (s *session) lookAtPods(ctx context.Context, o op.Op) (verdict, error) {
 	return verdict{}, invalid("this helper does not support operations of kind %q", o.Kind())
 }
 
-// apply makes one operation true. res holds what the check just found.
+// apply applies one operation. res has the result of the check.
 func (s *session) apply(ctx context.Context, o op.Op, res *op.Result) error {
 	var err error
 	switch o := o.(type) {
@@ -319,7 +319,7 @@ func (s *session) applyToPods(ctx context.Context, o op.Op) error {
 	return invalid("operations of kind %q cannot change anything", o.Kind())
 }
 
-// clean refuses paths that mean something else than they say.
+// clean rejects paths that are not in canonical form.
 func clean(o op.Op) error {
 	var paths []string
 	switch o := o.(type) {
@@ -374,7 +374,7 @@ func clean(o op.Op) error {
 	return nil
 }
 
-// named are the paths that are given.
+// named returns the given paths.
 func named(paths ...string) []string {
 	return slices.DeleteFunc(paths, func(p string) bool { return p == "" })
 }

@@ -1,2 +1,2 @@
-// Package run carries out node operations on the host it runs on. Linux only.
+// Package run executes node operations on its host. Linux only.
 package run

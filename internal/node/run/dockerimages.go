@@ -20,15 +20,15 @@ import (
 
 const (
 	dockerSocket = "/run/docker.sock"
-	// dockerAsk bounds a question to Docker, and dockerLoad an import.
+	// dockerAsk limits a request to Docker, and dockerLoad an import.
 	dockerAsk  = 30 * time.Second
 	dockerLoad = 30 * time.Minute
-	// mostAnswer bounds what is read of an answer, in bytes.
+	// mostAnswer limits how much of a response is read, in bytes.
 	mostAnswer = 4 << 20
 )
 
-// docker is a client of Docker on this host. Each request has a connection of
-// its own.
+// docker returns a client for Docker on this host. Each request has a separate
+// connection.
 func (s *session) docker() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -38,7 +38,7 @@ func (s *session) docker() *http.Client {
 	}}
 }
 
-// askDocker sends a request to Docker and answers with what it says.
+// askDocker sends a request to Docker and returns the response.
 func (s *session) askDocker(ctx context.Context, method, path string, body io.Reader) (status int, answer []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://docker"+path, body)
 	if err != nil {
@@ -56,11 +56,11 @@ func (s *session) askDocker(ctx context.Context, method, path string, body io.Re
 	return resp.StatusCode, answer, err
 }
 
-// errNoDocker is a socket that nobody answers at.
+// errNoDocker reports that nothing answers at the socket.
 var errNoDocker = errors.New("Docker does not answer on " + dockerSocket)
 
-// dockerImage is the digest of the config of the image that Docker has under a name,
-// by which it knows it; "" if it has none.
+// dockerImage returns the digest of the config of the image with a name in Docker, which
+// Docker uses as its ID; "" if there is none.
 func (s *session) dockerImage(ctx context.Context, ref string) (string, error) {
 	status, answer, err := s.askDocker(ctx, http.MethodGet, dockerPath(ref)+"/json", nil)
 	var has struct {
@@ -78,11 +78,10 @@ func (s *session) dockerImage(ctx context.Context, ref string) (string, error) {
 	return has.ID, nil
 }
 
-// dockerPath is where Docker's API has an image.
+// dockerPath returns the path of an image in Docker's API.
 func dockerPath(ref string) string { return "/images/" + (&url.URL{Path: ref}).EscapedPath() }
 
-// dockerLacks are those of the images that Docker does not have under their
-// names.
+// dockerLacks returns the images that Docker does not have under their names.
 func (s *session) dockerLacks(ctx context.Context, images []op.Image) ([]op.Image, error) {
 	ctx, cancel := context.WithTimeout(ctx, dockerAsk)
 	defer cancel()
@@ -124,14 +123,14 @@ func (s *session) checkDockerImages(ctx context.Context, o op.ImportImages) (ver
 	}
 	for _, b := range imageBlobs(o.Images) {
 		if s.haveBlob(passingBlobs, b) {
-			return verdict{change: "remove the imported content"}, nil // a helper was killed before it did
+			return verdict{change: "remove the imported content"}, nil // a helper was killed before it removed them
 		}
 	}
 	return verdict{}, nil
 }
 
-// applyDockerImages has Docker load what it lacks. A load that is cut leaves
-// nothing under an image's name, and is begun anew.
+// applyDockerImages loads missing images into Docker. An interrupted load leaves no image
+// with a name, and is started again.
 func (s *session) applyDockerImages(ctx context.Context, o op.ImportImages) error {
 	lacks, err := s.dockerLacks(ctx, o.Images)
 	if errors.Is(err, errNoDocker) {
@@ -179,7 +178,7 @@ func (s *session) loadDocker(ctx context.Context, images []op.Image) error {
 		wrote <- errors.Join(err, write.CloseWithError(err))
 	}()
 	status, answer, err := s.askDocker(ctx, http.MethodPost, "/images/load?quiet=1", read)
-	unread := errors.Join(read.Close(), <-wrote) // it may answer before it has read all of it
+	unread := errors.Join(read.Close(), <-wrote) // it may respond before it has read everything
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -191,7 +190,7 @@ func (s *session) loadDocker(ctx context.Context, images []op.Image) error {
 	return nil
 }
 
-// dockerManifest is what Docker reads of a layout that it is to load.
+// dockerManifest is the manifest for a Docker import.
 func dockerManifest(images []op.Image) ([]byte, error) {
 	type entry struct {
 		Config   string

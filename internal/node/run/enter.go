@@ -21,22 +21,22 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// applyLock is the file, below the state directory, whose flock one helper at
-// a time holds while it changes the host.
+// applyLock is the file below the state directory whose flock one helper at a time holds
+// while it changes the host.
 const applyLock = "apply.lock"
 
-// displaceAfter is how long a helper waits for another of the same manager,
-// whose connection is gone but which does not know it yet.
+// displaceAfter is how long a helper waits for another helper of the same manager, whose
+// connection is lost but which has not detected this yet.
 const displaceAfter = 10 * time.Second
 
-// holder is who has the apply lock, so that a successor can end it.
+// holder identifies the process with the apply lock, so that a successor can stop it.
 type holder struct {
 	PID   int    `json:"pid"`
 	Start string `json:"start"` // of the process, in ticks since boot
 }
 
-// enter makes this helper the only one that changes the host, raises the
-// fence and opens the ledger. waited says that another was at work before.
+// enter makes this helper the only one that changes the host, raises the fence and opens
+// the ledger. waited reports whether another helper was working before.
 func (s *session) enter(ctx context.Context) (leave func(), waited bool, err error) {
 	if err := s.disk.MkdirAll(s.State, durable.Meta{Mode: 0o700}); err != nil {
 		return nil, false, fmt.Errorf("creating %s: %w", s.State, err)
@@ -86,10 +86,9 @@ func writeAt0(f *os.File, raw []byte) error {
 	return err
 }
 
-// flock takes the lock, waiting for whoever holds it. A helper that has no
-// manager any more may be stuck writing to a connection that is gone: one
-// with a fencing number ends it after a while, for all it does can be cut
-// anywhere and done again.
+// flock takes the lock, and waits for its holder. A helper without a manager can be
+// blocked on a write to a lost connection: a helper with a fencing number stops it after
+// a while, because all its work can be interrupted at any point and repeated.
 func (s *session) flock(ctx context.Context, f *os.File) (waited bool, err error) {
 	started := time.Now()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -117,14 +116,14 @@ func (s *session) flock(ctx context.Context, f *os.File) (waited bool, err error
 	}
 }
 
-// displace kills the helper that holds the lock, if it is still the process
-// that wrote the file and runs the same kind of program as we do.
+// displace kills the helper that holds the lock, if it is still the process that wrote
+// the file and runs the same kind of program.
 func displace(f *os.File) error {
 	raw := make([]byte, 1024)
 	n, _ := f.ReadAt(raw, 0)
 	var h holder
 	if json.Unmarshal(raw[:n], &h) != nil || h.PID <= 1 || h.PID == os.Getpid() {
-		return nil // being written; look again
+		return nil // being written; read it again
 	}
 	if start, err := startTime(h.PID); err != nil || start != h.Start {
 		return nil
@@ -135,14 +134,14 @@ func displace(f *os.File) error {
 	return nil
 }
 
-// startTime is when a process was started, in ticks since boot: with the
-// number it names a process for good.
+// startTime returns the start of a process, in ticks since boot: together with the PID it
+// identifies a process uniquely.
 func startTime(pid int) (string, error) {
 	raw, err := bounded.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"), bounded.Proc)
 	if err != nil {
 		return "", fmt.Errorf("reading a process's start: %w", err)
 	}
-	// The name, in parentheses, may hold anything.
+	// The name, in parentheses, can contain anything.
 	_, rest, _ := strings.Cut(string(raw[strings.LastIndexByte(string(raw), ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	if len(fields) < 20 {

@@ -18,43 +18,41 @@ import (
 )
 
 const (
-	// etcdTime is how long the members' list may take to be as wanted: until
-	// another member is added, of which etcd takes one at a time, or this one
-	// is seen to vote.
+	// etcdTime limits the wait for a change of the member list: until another member is
+	// added, because etcd adds one at a time, or until this one votes.
 	etcdTime  = 20 * time.Second
 	etcdEvery = 500 * time.Millisecond
-	// learnTimes is how much longer a new member may take to get what the
-	// others have.
+	// learnTimes is how much longer a new member can take to get the data of the others.
 	learnTimes = 15
 )
 
-// etcdMember is one of the member list, as `etcdctl -w json` prints it.
+// etcdMember is an entry of the member list, as `etcdctl -w json` prints it.
 type etcdMember struct {
 	ID       uint64   `json:"ID"`
-	Name     string   `json:"name"` // "" until it has started
+	Name     string   `json:"name"` // "" before its first start
 	PeerURLs []string `json:"peerURLs"`
-	// ClientURLs are none until it has started.
+	// ClientURLs is empty before its first start.
 	ClientURLs []string `json:"clientURLs,omitempty"`
 	Learner    bool     `json:"isLearner"`
 }
 
-// called is a member's name, or where it is as long as it has none.
+// called returns the name of a member, or its URL as long as it has none.
 func (m etcdMember) called() string { return cmp.Or(m.Name, strings.Join(m.PeerURLs, ",")) }
 
-// onlyFull says that etcdctl calls a member of etcd unhealthy because a database is full,
-// and for nothing else: it does so of every member, and each of them serves.
+// onlyFull reports whether etcdctl calls an etcd member unhealthy only because a database
+// is full: it does so for every member, although each of them serves.
 func onlyFull(err error) bool {
 	var e *op.Error
 	return errors.As(err, &e) && strings.Contains(e.Detail, "Active Alarm(s): NOSPACE") &&
 		!strings.Contains(e.Detail, "CORRUPT") && !strings.Contains(e.Detail, "UNKNOWN")
 }
 
-// etcdctl asks one member, by argv.
+// etcdctl queries one member, by argv.
 func (s *session) etcdctl(ctx context.Context, o op.EtcdClient, endpoint string, args ...string) (string, error) {
 	return s.output(ctx, slices.Concat(s.etcdctlArgs(o, endpoint), []string{"--command-timeout=8s"}, args)...)
 }
 
-// etcdctlArgs is how it is called, without a limit of time.
+// etcdctlArgs returns the command line, without a time limit.
 func (s *session) etcdctlArgs(o op.EtcdClient, endpoint string) []string {
 	return []string{
 		o.Program, "--endpoints=" + endpoint, "--dial-timeout=3s",
@@ -62,12 +60,12 @@ func (s *session) etcdctlArgs(o op.EtcdClient, endpoint string) []string {
 	}
 }
 
-// A membership is what the cluster says of a host.
+// A membership is a host's membership in the cluster.
 type membership struct {
-	self   *etcdMember // nil: it does not know the host
+	self   *etcdMember // nil: the cluster does not know the host
 	others []etcdMember
-	from   string // the endpoint that told
-	// data says that the member's data are on the host.
+	from   string // the endpoint that returned it
+	// data reports whether the member's data are on the host.
 	data bool
 }
 
@@ -75,8 +73,8 @@ func (m membership) votes() bool {
 	return m.data && m.self != nil && !m.self.Learner && m.self.Name != ""
 }
 
-// etcdMembers are all members, and the endpoint that told: one that is down,
-// or has no vote itself and so no say, is passed over.
+// etcdMembers returns all members, and the endpoint that returned them: a member that is
+// down, or is a learner and cannot answer, is skipped.
 func (s *session) etcdMembers(ctx context.Context, o op.EtcdClient) (all []etcdMember, from string, err error) {
 	err = errors.New("no other member can be queried")
 	for _, endpoint := range o.Endpoints {
@@ -94,7 +92,7 @@ func (s *session) etcdMembers(ctx context.Context, o op.EtcdClient) (all []etcdM
 	return nil, "", fmt.Errorf("listing etcd members: %w", err)
 }
 
-// membership asks the other members.
+// membership queries the other members.
 func (s *session) membership(ctx context.Context, o op.EtcdMember) (m membership, err error) {
 	m.data = exists(s.path(filepath.Join(o.Data, "member")))
 	all, from, err := s.etcdMembers(ctx, o.EtcdClient)
@@ -109,8 +107,8 @@ func (s *session) membership(ctx context.Context, o op.EtcdMember) (m membership
 	return m, err
 }
 
-// checkEtcdMember looks at the vote first: once it is there, what added the
-// member is only run again if its inputs have changed.
+// checkEtcdMember checks the vote first: once the member votes, the program that adds it
+// only runs again if its inputs have changed.
 func (s *session) checkEtcdMember(ctx context.Context, o op.EtcdMember) (verdict, error) {
 	if o.Service == nil {
 		if err := checkExecName(o.Join); err != nil {
@@ -129,7 +127,7 @@ func (s *session) checkEtcdMember(ctx context.Context, o op.EtcdMember) (verdict
 	switch {
 	case ctx.Err() != nil:
 		return verdict{}, err
-	case err != nil: // perhaps by the time it is applied
+	case err != nil: // possibly by the time it is applied
 		return verdict{change: "check again: " + failure(err).Message}, nil
 	case m.self == nil && m.data:
 		return verdict{}, m.removed(o)
@@ -155,8 +153,8 @@ func (s *session) applyEtcdMember(ctx context.Context, o op.EtcdMember, res *op.
 		if err != nil {
 			return err
 		}
-		// After a run that was cut, or failed on its last steps, the vote is
-		// what was wanted.
+		// After a run that was interrupted, or failed in its last steps, the vote is the
+		// wanted result.
 		o.Join.Conclusive = !rec.Done
 		return s.execute(ctx, o.Join, nil, res)
 	}
@@ -185,8 +183,8 @@ func (s *session) applyEtcdMember(ctx context.Context, o op.EtcdMember, res *op.
 	})
 }
 
-// removed refuses a host that has a member's data and is none: etcd would not
-// take it with them, and a learner that does not come up keeps others out.
+// removed rejects a host with data of a member that is not in the cluster: etcd would not
+// accept it with these data, and a learner that does not start blocks others.
 func (m membership) removed(o op.EtcdMember) error {
 	if m.self != nil || !m.data {
 		return nil
@@ -194,10 +192,9 @@ func (m membership) removed(o op.EtcdMember) error {
 	return &op.Error{Reason: op.ReasonEtcdRemoved, Message: fmt.Sprintf("%s has data, but etcd does not know the member %s: it was removed, or the data are from another cluster", o.Data, o.Name)}
 }
 
-// clearMember removes a learner that has started elsewhere, or here with data
-// that are gone: etcd knows what it had, and it would not come up again
-// without. One that votes counts for the others' majority: it is not removed
-// on a guess.
+// clearMember removes a learner that has started elsewhere, or here with data that are
+// now missing: etcd knows its progress, and it could not start without the data. A voting
+// member counts for the majority, so it is not removed on a guess.
 func (s *session) clearMember(ctx context.Context, o op.EtcdMember, m membership) error {
 	switch {
 	case m.self == nil, m.data, m.self.Name == "", m.expected(o):
@@ -228,8 +225,8 @@ func (s *session) aloneToLearn(ctx context.Context, o op.EtcdMember) error {
 	})
 }
 
-// awaitMember asks until want has nothing against the answer. What stands
-// against it when the time is over is the error.
+// awaitMember queries until want returns no error for the answer. The last error is
+// returned when the time is over.
 func (s *session) awaitMember(ctx context.Context, o op.EtcdMember, within time.Duration, want func(membership) error) error {
 	deadline := time.Now().Add(within)
 	for {
@@ -243,7 +240,7 @@ func (s *session) awaitMember(ctx context.Context, o op.EtcdMember, within time.
 	}
 }
 
-// again waits until etcd is to be asked once more; not when the time is over.
+// again waits until the next query of etcd; it returns false when the time is over.
 func again(ctx context.Context, deadline time.Time) bool {
 	if time.Now().After(deadline) {
 		return false
@@ -256,14 +253,14 @@ func again(ctx context.Context, deadline time.Time) bool {
 	}
 }
 
-// expected says that the others have known of a member from the beginning, and
-// that it has never been among them.
+// expected reports whether the others have known a member from the beginning, and it has
+// never been one of them.
 func (m membership) expected(o op.EtcdMember) bool {
 	return o.Service != nil && m.self != nil && !m.self.Learner && len(m.self.ClientURLs) == 0
 }
 
-// joinService adds a member as a learner, starts it and has it vote. One that
-// has been added is gone on with, wherever that was cut.
+// joinService adds a member as a learner, starts it and promotes it. It continues with a
+// member that was already added, wherever that was interrupted.
 func (s *session) joinService(ctx context.Context, o op.EtcdMember) error {
 	m, err := s.membership(ctx, o)
 	if err == nil && m.self == nil {
@@ -289,8 +286,8 @@ func (s *session) joinService(ctx context.Context, o op.EtcdMember) error {
 	return s.promote(ctx, o)
 }
 
-// addMember adds a learner. For some seconds after another member has come etcd
-// takes none: it wants to have heard of all of them for a while.
+// addMember adds a learner. For some seconds after a new member etcd rejects another one,
+// until it has had contact with all members for a while.
 func (s *session) addMember(ctx context.Context, o op.EtcdMember) error {
 	return s.awaitMember(ctx, o, learnTimes*s.etcdTime, func(m membership) error {
 		if m.self != nil {
@@ -303,8 +300,8 @@ func (s *session) addMember(ctx context.Context, o op.EtcdMember) error {
 	})
 }
 
-// initial is what a member begins with: who the others are, and whether they
-// have begun without it.
+// initial returns the initial configuration of a member: the others, and whether they
+// have already started without it.
 func (m membership) initial(o op.EtcdMember) []byte {
 	state := "existing"
 	if m.expected(o) {
@@ -320,12 +317,12 @@ func (m membership) initial(o op.EtcdMember) []byte {
 	return fmt.Appendf(nil, "ETCD_INITIAL_CLUSTER=%s\nETCD_INITIAL_CLUSTER_STATE=%s\nETCD_INITIAL_CLUSTER_TOKEN=%s\n", strings.Join(members, ","), state, o.Service.Token)
 }
 
-// promote gives a learner its vote, which etcd does when it has nearly all that
-// the others have.
+// promote makes a learner a voting member, which etcd does when it has nearly all data of
+// the others.
 func (s *session) promote(ctx context.Context, o op.EtcdMember) error {
 	return s.awaitMember(ctx, o, learnTimes*s.etcdTime, func(m membership) error {
 		if m.self == nil || m.votes() {
-			return nil // what it became is looked at afterwards
+			return nil // the resulting state is checked afterwards
 		}
 		_, err := s.etcdctl(ctx, o.EtcdClient, m.from, "member", "promote", strconv.FormatUint(m.self.ID, 16))
 		if err != nil {

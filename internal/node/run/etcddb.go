@@ -18,33 +18,33 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// What a page of a database of etcd's (bbolt) is, by its flags.
+// The types of pages in an etcd database (bbolt), by their flags.
 const (
 	dbBranch = 1
 	dbLeaf   = 2
 )
 
 const (
-	// dbMagic is what a database begins with, dbVersion its format.
+	// dbMagic is the start of a database, dbVersion its format.
 	dbMagic   = 0xED0CDAED
 	dbVersion = 2
-	// dbPageHead, dbElement and dbBucket are the bytes before what a page holds,
-	// those of the list of what it holds, and those before what a bucket holds.
+	// dbPageHead, dbElement and dbBucket are the sizes of the headers of a page, of a
+	// list element, and of a bucket, in bytes.
 	dbPageHead = 16
 	dbElement  = 16
 	dbBucket   = 16
-	// dbMetaBytes is the beginning of a database that its checksum is over.
+	// dbMetaBytes is the part of a meta page that its checksum covers.
 	dbMetaBytes = 56
-	// dbDepth and dbPageMost bound what a damaged database leads to.
+	// dbDepth and dbPageMost limit what is read from a damaged database.
 	dbDepth    = 32
 	dbPageMost = 1 << 16
-	// dbTries are how often a database is read that is written to meanwhile.
+	// dbTries limits how often a database is read again that is written meanwhile.
 	dbTries = 5
 )
 
-// appliedTo reads how far the database of a member goes: the term and the index of
-// the last entry of the log that is in it. It may be in use: it is read again if it
-// was written to meanwhile. damaged is why it cannot be read.
+// appliedTo reads how far the database of a member reaches: the term and the index of the
+// last log entry in it. It can be in use: it is read again if it was written meanwhile.
+// damaged is the reason why it cannot be read.
 func appliedTo(data string) (to op.EtcdReach, damaged string, err error) {
 	f, err := os.Open(databaseOf(data))
 	if err != nil {
@@ -67,20 +67,20 @@ func appliedTo(data string) (to op.EtcdReach, damaged string, err error) {
 	return op.EtcdReach{}, "the database cannot be read: " + err.Error(), nil
 }
 
-// databaseOf is the file of the database in a data directory.
+// databaseOf returns the database file in a data directory.
 func databaseOf(data string) string { return filepath.Join(data, "member", "snap", "db") }
 
-// A dbReader reads a database as it was when its latest transaction had ended. Pages
-// are not written over by the next one.
+// A dbReader reads a database in the state of its latest completed transaction. The next
+// transaction does not overwrite its pages.
 type dbReader struct {
 	from     io.ReaderAt
 	pageSize int64
-	root     uint64 // the page that all begins at
-	pages    uint64 // so many there are: none has a higher number
+	root     uint64 // the root page
+	pages    uint64 // the number of pages: no page has a higher number
 	txid     uint64
 }
 
-// openDB finds the latest transaction: there are two places for it, each a page.
+// openDB finds the latest transaction, in one of two meta pages.
 func openDB(from io.ReaderAt) (d dbReader, err error) {
 	err = errors.New("it does not start with a database header")
 	for size := int64(1 << 10); size <= dbPageMost; size <<= 1 {
@@ -102,8 +102,8 @@ func openDB(from io.ReaderAt) (d dbReader, err error) {
 	return d, err
 }
 
-// whole refuses a database that ends before its last page: the file is made larger
-// before a transaction says that there are more of them.
+// whole rejects a database that ends before its last page: the file grows before a
+// transaction records more pages.
 func (d dbReader) whole() error {
 	if d.pages == 0 || d.pages > 1<<40 {
 		return fmt.Errorf("its page count %d is not possible", d.pages)
@@ -112,7 +112,7 @@ func (d dbReader) whole() error {
 	return cutOff(d.pages-1, err)
 }
 
-// dbMeta is what a database says of itself in one of the two places.
+// dbMeta is one of the two meta pages.
 func dbMeta(raw []byte) (d dbReader, ok bool) {
 	sum := fnv.New64a()
 	_, _ = sum.Write(raw[:dbMetaBytes]) // it never fails
@@ -121,8 +121,8 @@ func dbMeta(raw []byte) (d dbReader, ok bool) {
 	return d, word(raw) == dbMagic && word(raw[4:]) == dbVersion && long(raw[dbMetaBytes:]) == sum.Sum64()
 }
 
-// learnerIn says whether a member is a learner, by its id, and whether the database
-// knows of it.
+// learnerIn reports whether the member with an ID is a learner, and whether the database
+// knows the member.
 func learnerIn(data string, id uint64) (learner, known bool) {
 	f, err := os.Open(databaseOf(data))
 	if err != nil {
@@ -141,7 +141,7 @@ func learnerIn(data string, id uint64) (learner, known bool) {
 	return is.IsLearner, true
 }
 
-// value is what a bucket has at a key, nil if there is nothing.
+// value returns the value of a key in a bucket, nil if there is none.
 func (d dbReader) value(bucket, key string) ([]byte, error) {
 	raw, err := d.find(d.root, nil, bucket, 0)
 	if err != nil || len(raw) < dbBucket {
@@ -150,7 +150,7 @@ func (d dbReader) value(bucket, key string) ([]byte, error) {
 	return d.find(binary.LittleEndian.Uint64(raw), raw[dbBucket:], key, 0)
 }
 
-// applied is up to which entry of the log the database goes.
+// applied returns the last log entry in the database.
 func (d dbReader) applied() (to op.EtcdReach, err error) {
 	bucket, err := d.find(d.root, nil, "meta", 0)
 	if err != nil {
@@ -161,7 +161,7 @@ func (d dbReader) applied() (to op.EtcdReach, err error) {
 	}
 	for key, number := range map[string]*uint64{"consistent_index": &to.Index, "term": &to.Term} {
 		raw, err := d.value("meta", key)
-		if err == nil && len(raw) != 0 && len(raw) != 8 { // one that is new has none yet
+		if err == nil && len(raw) != 0 && len(raw) != 8 { // a new one has none yet
 			err = errors.New("its size is not recorded")
 		}
 		if err != nil {
@@ -174,8 +174,8 @@ func (d dbReader) applied() (to op.EtcdReach, err error) {
 	return to, nil
 }
 
-// find is what stands at a key below a page, nil if there is nothing. A small
-// bucket has its page within it: page 0 is that.
+// find returns the value of a key below a page, nil if there is none. The page of a small
+// bucket is inside the bucket: this is page 0.
 func (d dbReader) find(id uint64, page []byte, key string, depth int) (value []byte, err error) {
 	if depth > dbDepth {
 		return nil, errors.New("its pages form a loop")
@@ -221,7 +221,7 @@ func (d dbReader) find(id uint64, page []byte, key string, depth int) (value []b
 	return d.find(next, nil, key, depth+1)
 }
 
-// page reads a page, with those that it runs on in.
+// page reads a page with its overflow pages.
 func (d dbReader) page(id uint64) ([]byte, error) {
 	head := make([]byte, dbPageHead)
 	at := int64(id) * d.pageSize
@@ -242,7 +242,7 @@ func (d dbReader) page(id uint64) ([]byte, error) {
 	return raw, nil
 }
 
-// cutOff is a file that ends before a page does.
+// cutOff returns the error for a file that ends before a page.
 func cutOff(id uint64, err error) error {
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("it ends before page %d", id)

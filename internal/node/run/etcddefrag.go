@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// defragTime bounds one member's defragmentation: etcd writes all that is in
-	// use anew.
+	// defragTime limits the defragmentation of one member: etcd writes all used data
+	// again.
 	defragTime = 10 * time.Minute
-	// worthwhile is the share of a database, in percent, that it must give back,
-	// and leastWon how much that must be, in bytes.
+	// worthwhile is the minimum share of a database that a defragmentation must free, in
+	// percent, and leastWon the minimum in bytes.
 	worthwhile = 10
 	leastWon   = 1 << 20
-	// nearlyFull is the share of its quota, in percent, from which on a database
-	// counts as full still.
+	// nearlyFull is the share of its quota, in percent, from which a database still
+	// counts as full.
 	nearlyFull = 95
 )
 
-// wellMembers are what all members say, the host's own apart; it is an error
-// unless all of them are well.
+// wellMembers returns the states of all members, and the host's own separately; it is an
+// error unless all of them are healthy.
 func (s *session) wellMembers(ctx context.Context, o op.EtcdDefrag) (own etcdState, all []etcdState, err error) {
 	ill := func(who, why string) error {
 		return &op.Error{Reason: op.IDEtcdUnhealthy, Message: fmt.Sprintf("etcd member %s is unhealthy: %s", who, why)}
@@ -65,8 +65,8 @@ func full(all []etcdState) bool {
 	return slices.ContainsFunc(all, func(s etcdState) bool { return s.alarm("NOSPACE") })
 }
 
-// checkEtcdDefrag answers what a step would do. Nobody knows what a compaction
-// would set free: with a full database each member counts as worth it.
+// checkEtcdDefrag returns the result of a step. The effect of a compaction is not known
+// in advance: with a full database every member is defragmented.
 func (s *session) checkEtcdDefrag(ctx context.Context, o op.EtcdDefrag) (verdict, error) {
 	own, all, err := s.wellMembers(ctx, o)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *session) applyEtcdDefrag(ctx context.Context, o op.EtcdDefrag, res *op.
 	case op.DefragDisarm:
 		return s.disarm(ctx, o, all)
 	}
-	// etcd writes what is in use into a new file beside the old one.
+	// etcd writes the used data into a new file next to the old one.
 	if err := s.roomFor(s.path(etcdData), own.InUse); err != nil {
 		return err
 	}
@@ -113,10 +113,10 @@ func (s *session) applyEtcdDefrag(ctx context.Context, o op.EtcdDefrag, res *op.
 	return err
 }
 
-// etcdData is where members have their data.
+// etcdData is the data directory of members.
 const etcdData = "/var/lib/etcd"
 
-// wellAgain waits until all members are well after the one served nobody.
+// wellAgain waits until all members are healthy after the one that did not serve.
 func (s *session) wellAgain(ctx context.Context, o op.EtcdDefrag) (own etcdState, err error) {
 	for deadline := time.Now().Add(s.etcdTime); ; {
 		if own, _, err = s.wellMembers(ctx, o); err == nil || !again(ctx, deadline) {
@@ -125,11 +125,11 @@ func (s *session) wellAgain(ctx context.Context, o op.EtcdDefrag) (own etcdState
 	}
 }
 
-// compact gives up all revisions but the latest.
+// compact removes all revisions except the latest.
 func (s *session) compact(ctx context.Context, o op.EtcdDefrag, own etcdState) error {
 	_, err := s.output(ctx, append(s.etcdctlArgs(o.EtcdClient, o.Own), "--command-timeout="+defragTime.String(), "compact", "--physical", strconv.FormatInt(own.Header.Revision, 10))...)
 	if err != nil && strings.Contains(err.Error(), "has been compacted") {
-		return nil // so has somebody else
+		return nil // another client has already done it
 	}
 	if err != nil {
 		return fmt.Errorf("compacting etcd: %w", err)
@@ -137,7 +137,7 @@ func (s *session) compact(ctx context.Context, o op.EtcdDefrag, own etcdState) e
 	return nil
 }
 
-// disarm takes the alarms back, unless they would be raised again at once.
+// disarm clears the alarms, unless they would be raised again at once.
 func (s *session) disarm(ctx context.Context, o op.EtcdDefrag, all []etcdState) error {
 	for _, m := range all {
 		if m.Quota > 0 && m.DBSize*100 >= m.Quota*nearlyFull {

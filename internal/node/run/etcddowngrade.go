@@ -12,20 +12,20 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// downgradeTimes is how much longer members may take to keep their data otherwise:
-// each looks every few seconds whether it may.
+// downgradeTimes is how much longer members can take to downgrade their storage format:
+// each checks every few seconds whether it can.
 const downgradeTimes = 6
 
-// A downgrade is how members of etcd are on their way to an older minor.
+// A downgrade is the progress of etcd members towards an older minor version.
 type downgrade struct {
 	heard   []etcdState
-	heardAt string // where one of them was asked
+	heardAt string // if one of them was queried
 	unheard []string
-	behind  []string // those that keep their data as a newer minor does
+	behind  []string // members with the storage format of a newer minor version
 	to      string   // minor: "3.6"
 }
 
-// minorOfEtcd is "3.6" of "3.6.8".
+// minorOfEtcd returns "3.6" for "3.6.8".
 func minorOfEtcd(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {
@@ -34,13 +34,14 @@ func minorOfEtcd(version string) string {
 	return parts[0] + "." + parts[1]
 }
 
-// older says that a member is of the older minor: the cluster is not of a newer one.
+// older reports whether a member has the older minor version: the cluster version is then
+// not newer.
 func (d downgrade) older() bool {
 	return slices.ContainsFunc(d.heard, func(s etcdState) bool { return minorOfEtcd(s.Version) == d.to })
 }
 
-// begun says that etcd was told to go back, and ready that all members keep their data
-// as those of the older minor do.
+// begun reports whether a downgrade of etcd was started, and ready whether all members
+// have the storage format of the older minor version.
 func (d downgrade) begun() bool {
 	return slices.ContainsFunc(d.heard, func(s etcdState) bool { return s.Downgrade.Enabled && minorOfEtcd(s.Downgrade.Target) == d.to })
 }
@@ -49,7 +50,7 @@ func (d downgrade) ready() bool {
 	return d.begun() && len(d.behind) == 0
 }
 
-// waits says who holds a downgrade up that was begun.
+// waits returns which members delay a started downgrade.
 func (d downgrade) waits() error {
 	if len(d.unheard) > 0 {
 		return fmt.Errorf("an etcd downgrade needs answers from all members, but these do not answer: %s", strings.Join(d.unheard, ", "))
@@ -57,7 +58,7 @@ func (d downgrade) waits() error {
 	return fmt.Errorf("not all members use the storage format of etcd %s yet: waiting for %s", d.to, strings.Join(d.behind, ", "))
 }
 
-// downgrading asks all members how far they are.
+// downgrading queries the progress of all members.
 func (s *session) downgrading(ctx context.Context, o op.EtcdDowngrade) (downgrade, error) {
 	d := downgrade{to: minorOfEtcd(o.To)}
 	members, _, err := s.etcdMembers(ctx, o.EtcdClient)
@@ -90,9 +91,10 @@ func (s *session) checkEtcdDowngrade(ctx context.Context, o op.EtcdDowngrade) (v
 	return verdict{change: "downgrade the storage format of all members to etcd " + d.to + " does"}, nil
 }
 
-// applyEtcdDowngrade tells etcd to go back, and waits until it may. All members having
-// come to the newer minor, the cluster may take a moment to be of it, and goes back from
-// there; one that is not heard may be why it never was.
+// applyEtcdDowngrade starts a downgrade of etcd, and waits until it is possible. After
+// all members reach the newer minor version, the cluster version can follow a moment
+// later, and can then be downgraded; an unreachable member can be the reason why it never
+// did.
 func (s *session) applyEtcdDowngrade(ctx context.Context, o op.EtcdDowngrade) error {
 	var last error
 	for deadline := time.Now().Add(downgradeTimes * s.etcdTime); ; {
@@ -110,7 +112,7 @@ func (s *session) applyEtcdDowngrade(ctx context.Context, o op.EtcdDowngrade) er
 				continue
 			}
 			if len(d.unheard) > 0 && strings.Contains(last.Error(), "invalid downgrade target") {
-				return nil // it is of the older minor
+				return nil // it has the older minor version
 			}
 		}
 		if !again(ctx, deadline) {

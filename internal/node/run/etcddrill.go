@@ -24,8 +24,8 @@ func (s *session) checkEtcdDrill(o op.EtcdDrill) (verdict, error) {
 
 func (s *session) drills() string { return s.state(filepath.Base(op.EtcdDrills)) }
 
-// applyEtcdDrill leaves nothing behind, however it ends; what is left of one that
-// was killed goes with the next.
+// applyEtcdDrill removes its files in any case; the remains of a killed helper are
+// removed by the next one.
 func (s *session) applyEtcdDrill(ctx context.Context, o op.EtcdDrill, res *op.Result) (err error) {
 	all := s.drills()
 	if err := s.disk.MkdirAll(all, durable.Meta{Mode: 0o700}); err != nil {
@@ -34,7 +34,7 @@ func (s *session) applyEtcdDrill(ctx context.Context, o op.EtcdDrill, res *op.Re
 	if err := s.clearDrills(ctx, all, 0); err != nil {
 		return err
 	}
-	// The snapshot as it comes, and the data that are made from it.
+	// The snapshot as it arrives, and the data created from it.
 	if err := s.roomFor(all, 2*o.Snapshot.Size+walRoom); err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *session) applyEtcdDrill(ctx context.Context, o op.EtcdDrill, res *op.Re
 	return err
 }
 
-// drill restores a snapshot of some size and asks what is served of it.
+// drill restores a snapshot of this size and reads the served data.
 func (c scratch) drill(ctx context.Context, from string, size int64, prefix string) (is op.EtcdDrilled, err error) {
 	if is.Snapshot, err = c.s.snapshotAt(ctx, c.Utility, from); err != nil {
 		return is, err
@@ -67,8 +67,8 @@ func (c scratch) drill(ctx context.Context, from string, size int64, prefix stri
 	return is, c.serve(ctx, size, func(ctx context.Context) error { return c.look(ctx, prefix, &is) })
 }
 
-// clearDrills removes what helpers have left that were killed, and that is of some age: to
-// one that changes something on a host, as one does at a time, whatever is there is left.
+// clearDrills removes the remains of killed helpers that have a minimum age. A helper
+// that changes a host, which only one does at a time, removes all remains.
 func (s *session) clearDrills(ctx context.Context, dir string, age time.Duration) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *session) clearDrills(ctx context.Context, dir string, age time.Duration
 	return err
 }
 
-// look asks what is served.
+// look reads the served data.
 func (c scratch) look(ctx context.Context, prefix string, is *op.EtcdDrilled) error {
 	st, err := c.status(ctx)
 	if err != nil {
@@ -102,7 +102,7 @@ func (c scratch) look(ctx context.Context, prefix string, is *op.EtcdDrilled) er
 		}
 		return err
 	}
-	// The count is of all keys, whatever the limit.
+	// The count covers all keys, whatever the limit.
 	if err := get("", "--from-key", "--keys-only"); err != nil {
 		return err
 	}

@@ -17,11 +17,11 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// etcdReach reads how far the data of a member go, and how much room they take. The
-// log is what a member votes by: its database may be a while behind, unless the
-// log is damaged. What cannot be read is damaged, whatever keeps it from being read.
+// etcdReach reads how far the data of a member reach, and their size. A member votes
+// according to its log: its database may be a while behind, unless the log is damaged.
+// Data that cannot be read count as damaged, whatever the reason.
 func etcdReach(data string) (op.EtcdSalvaged, *walReader) {
-	to, damaged, err := appliedTo(data) // first: the log of one that runs is ahead of it
+	to, damaged, err := appliedTo(data) // first, because the log of a running member is ahead of it
 	r := readLog(data, to)
 	r.is.Database, r.is.DatabaseDamaged = to, damaged
 	r.is.Learner = r.changed > 0 && r.learner
@@ -36,7 +36,7 @@ func etcdReach(data string) (op.EtcdSalvaged, *walReader) {
 	case err != nil && !missing:
 		r.is.DatabaseDamaged = "the database cannot be read: " + unread(err).Error()
 	}
-	// What cannot be looked at is left out: it only says how much room is needed.
+	// Files that cannot be read are skipped: this only estimates the needed space.
 	_ = filepath.WalkDir(filepath.Join(data, "member"), func(_ string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
 			if info, ierr := e.Info(); ierr == nil {
@@ -48,7 +48,7 @@ func etcdReach(data string) (op.EtcdSalvaged, *walReader) {
 	return r.is, r
 }
 
-// unread is why a file cannot be read, without its name.
+// unread returns why a file cannot be read, without its name.
 func unread(err error) error {
 	var disk *fs.PathError
 	if errors.As(err, &disk) {
@@ -57,13 +57,13 @@ func unread(err error) error {
 	return err
 }
 
-// readLog reads the log in a data directory up to its end. Where it is damaged, it
-// ends there; or it is what whole files behind the damage have, if these go on from
-// the database.
+// readLog reads the log in a data directory up to its end. If it is damaged, it ends
+// there; or it ends with the complete files after the damage, if these continue the
+// database.
 func readLog(data string, database op.EtcdReach) *walReader {
 	r := &walReader{}
 	dir := filepath.Join(data, "member", "wal")
-	all, err := os.ReadDir(dir) // by name, which is by number
+	all, err := os.ReadDir(dir) // sorted by name, which is by number
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.is.Damaged = "the log cannot be read: " + unread(err).Error()
 	}
@@ -76,7 +76,7 @@ func readLog(data string, database op.EtcdReach) *walReader {
 	for first := max(r.at, 1); r.is.Damaged != "" && first < len(r.names); {
 		behind := &walReader{names: r.names}
 		behind.from(first)
-		if r.is.Cluster == 0 { // each file says whose it is, whatever is left of those before
+		if r.is.Cluster == 0 { // each file names its member, whatever remains of earlier files
 			r.is.Cluster = behind.is.Cluster
 		}
 		same := behind.is.Cluster != 0 && behind.is.Cluster == r.is.Cluster && (r.self == 0 || r.self == behind.self)
@@ -91,7 +91,7 @@ func readLog(data string, database op.EtcdReach) *walReader {
 	return r
 }
 
-// from reads the files from one on, up to the end or to where one is damaged.
+// from reads the files from one on, up to the end or to a damaged one.
 func (r *walReader) from(first int) {
 	r.first = first
 	for i := first; i < len(r.names) && r.is.Damaged == ""; i++ {
@@ -99,12 +99,12 @@ func (r *walReader) from(first int) {
 	}
 }
 
-// follows says that a log of which files are missing at its beginning is all that a
-// database is to be followed by. It has the database's last entry, of the same
-// term: then all before it are the same, too, and all after it are there, for none
-// is missing from the snapshot on that etcd begins with. That is the last one that
-// the log knows to be agreed upon; etcd looks for it in the file whose name says so,
-// and has it in a file of its own, unless it is newer than 3.6.
+// follows reports whether a log without its first files is sufficient to continue a
+// database. It must have the database's last entry, with the same term: then all earlier
+// entries are the same, and all later ones exist, because none is missing after the
+// snapshot from which etcd starts. This is the last snapshot that the log records as
+// committed; etcd looks for it in the log file with the matching name, and stores it in a
+// separate file, unless etcd is newer than 3.6.
 func (r *walReader) follows(data string, database op.EtcdReach) bool {
 	var s op.EtcdReach
 	for _, is := range r.snapshots {
@@ -117,13 +117,13 @@ func (r *walReader) follows(data string, database op.EtcdReach) bool {
 	}
 	term := r.termOf(database.Index)
 	if database.Index < r.terms[0].first {
-		term = s.Term // it is the snapshot's entry
+		term = s.Term // it is the entry of the snapshot
 	}
 	return term == database.Term && inOrder(r.names[r.first:], s.Index) && snapshotWhole(snapshotOf(data, s))
 }
 
-// inOrder says that no file is missing among some of a log, and that what comes after
-// an entry is in these: each has in its name which one it is, and its first entry.
+// inOrder reports whether no file is missing among some files of a log, and the entries
+// after an entry are in them: each file has its number and its first entry in its name.
 func inOrder(names []string, index uint64) bool {
 	var before uint64
 	for i, name := range names {
@@ -136,13 +136,13 @@ func inOrder(names []string, index uint64) bool {
 	return true
 }
 
-// snapshotOf is the file that etcd has of a snapshot beside its database: who was a
-// member then.
+// snapshotOf returns the snapshot file next to the database, which has the members at
+// that time.
 func snapshotOf(data string, s op.EtcdReach) string {
 	return filepath.Join(data, "member", "snap", fmt.Sprintf("%016x-%016x.snap", s.Term, s.Index))
 }
 
-// snapshotWhole says that such a file is what was written.
+// snapshotWhole reports whether such a file is intact.
 func snapshotWhole(name string) bool {
 	raw, err := bounded.ReadFile(name, bounded.Config)
 	if err != nil {
@@ -152,12 +152,11 @@ func snapshotWhole(name string) bool {
 	return err == nil && len(f.bytes[2]) > 0 && uint64(crc32.Update(0, castagnoli, f.bytes[2])) == f.number[1]
 }
 
-// agreeUpon has the log in a copy of a member's data say that all of it is agreed
-// upon. Etcd that is forced to go on alone leaves out what a member does not know
-// to be: but that is told to it later than to the client, and the others can not
-// be asked any more. What is torn or damaged at the end is cut off; that an entry
-// was acknowledged which is not, never. A learner is given a vote by one entry
-// more: without, there would be nobody who has one.
+// agreeUpon marks the whole log in a copy of a member's data as committed. An etcd that
+// is forced to run alone drops entries that a member does not know to be committed; but
+// members learn this later than clients, and the other members can no longer be asked. A
+// torn or damaged end is cut off; an acknowledged entry is never cut off. A learner gets
+// a vote with one more entry, because otherwise no member could vote.
 func agreeUpon(data string) error {
 	is, r := etcdReach(data)
 	if is.Log.Index == 0 {
@@ -173,7 +172,7 @@ func agreeUpon(data string) error {
 		records = r.next(walEntry, promotion(r.self, to))
 	}
 	records = append(records, r.next(walState, numbered(to.term, to.vote, to.commit))...)
-	for _, name := range r.names[r.at+1:] { // after what is damaged
+	for _, name := range r.names[r.at+1:] { // after the damage
 		if err := os.Remove(name); err != nil {
 			return err
 		}
@@ -189,14 +188,14 @@ func agreeUpon(data string) error {
 	return errors.Join(err, f.Close())
 }
 
-// promotion is an entry that gives a learner a vote.
+// promotion returns an entry that makes a learner a voting member.
 func promotion(self uint64, at walHardState) []byte {
 	change := withBytes(numbered(0, changeVoter, self), 4, fmt.Appendf(nil, `{"id":%d,"isPromote":true}`, self))
 	return withBytes(numbered(entryChange, at.term, at.commit), 4, change)
 }
 
-// copyMember copies what etcd goes on with: the log, as far as it was read, and what is
-// beside it. The rest is not needed, and may not be readable.
+// copyMember copies the files that etcd needs: the log, as far as it was read, and the
+// files next to it. Other files are not needed, and may not be readable.
 func copyMember(ctx context.Context, data string, r *walReader, to string) error {
 	from, snap, wal := filepath.Join(data, "member", "snap"), filepath.Join(to, "member", "snap"), filepath.Join(to, "member", "wal")
 	all, err := os.ReadDir(from)
@@ -205,7 +204,7 @@ func copyMember(ctx context.Context, data string, r *walReader, to string) error
 	}
 	for _, e := range all {
 		name := filepath.Join(from, e.Name())
-		// A snapshot that is damaged is none for etcd.
+		// etcd ignores a damaged snapshot.
 		needed := e.Name() == "db" || strings.HasSuffix(name, ".snap.db") || strings.HasSuffix(name, ".snap") && snapshotWhole(name)
 		if !needed {
 			continue
@@ -226,7 +225,7 @@ func copyMember(ctx context.Context, data string, r *walReader, to string) error
 	return nil
 }
 
-// copyFile copies so many bytes of a file, or all of them (-1).
+// copyFile copies this many bytes of a file, or all of them (-1).
 func copyFile(ctx context.Context, from, to string, size int64) error {
 	if err := ctx.Err(); err != nil || size == 0 {
 		return err

@@ -14,16 +14,16 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// A voice is a member with what can be heard of it.
+// A voice is a member and whether it responds.
 type voice struct {
 	etcdMember
 	answers bool
 	goes    bool
 }
 
-// removals are the members that go, in the order in which they can, and where
-// to ask for it; none if no member may have to. It is refused if etcd would not
-// have enough that answer, at any time.
+// removals returns the members to remove, in a possible order, and the endpoints for it;
+// none if no member must be removed. It is an error if etcd would have too few members
+// that respond, at any time.
 func (s *session) removals(ctx context.Context, o op.EtcdRemove) (gone []voice, from string, err error) {
 	o.Peers = slices.DeleteFunc(slices.Clone(o.Peers), func(p op.EtcdPeer) bool { return p.Stays })
 	members, from, err := s.etcdMembers(ctx, o.EtcdClient)
@@ -60,8 +60,8 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// peerOf is the peer that a member is, nil for none. Where a member is tells
-// only as long as it has no name: another machine may have a dead one's address.
+// peerOf returns the peer of a member, nil if it has none. The URL of a member identifies
+// it only as long as it has no name: another machine can have the address of a dead one.
 func peerOf(peers []op.EtcdPeer, m etcdMember) *op.EtcdPeer {
 	for i, p := range peers {
 		if m.Name != "" && m.Name == p.Name || m.Name == "" && slices.Contains(m.PeerURLs, p.PeerURL) {
@@ -71,13 +71,13 @@ func peerOf(peers []op.EtcdPeer, m etcdMember) *op.EtcdPeer {
 	return nil
 }
 
-// orphan says that a member is a learner of nobody's.
+// orphan reports whether a member is a learner that belongs to no known host.
 func orphan(o op.EtcdRemove, m etcdMember) bool {
 	return len(o.Known) > 0 && m.Learner && peerOf(o.Known, m) == nil
 }
 
-// safely refuses removals, in their order, of which one would leave etcd
-// without a majority that answers, or is asked for without one.
+// safely rejects removals, in their order, if one of them would leave etcd without a
+// majority that responds, or would run without a majority.
 func safely(all, gone []voice) error {
 	voters, up := 0, 0
 	var dead []string
@@ -128,8 +128,8 @@ func (s *session) checkEtcdRemove(ctx context.Context, o op.EtcdRemove) (verdict
 	return verdict{change: "remove " + strings.Join(names, ", then ")}, nil
 }
 
-// applyEtcdRemove removes one member after the other. For some seconds after one
-// of them was not heard of etcd takes the cluster for unhealthy, and removes none.
+// applyEtcdRemove removes one member after the other. For some seconds after losing
+// contact with a member etcd considers the cluster unhealthy, and removes none.
 func (s *session) applyEtcdRemove(ctx context.Context, o op.EtcdRemove) error {
 	deadline := time.Now().Add(s.etcdTime)
 	for {
@@ -150,8 +150,8 @@ func (s *session) applyEtcdRemove(ctx context.Context, o op.EtcdRemove) error {
 	}
 }
 
-// absent waits until no list has a member any more: whoever tells may be
-// behind, and right after a change there may be no leader to ask.
+// absent waits until no member list has a member: the queried member may be behind, and
+// right after a change there may be no leader.
 func (s *session) absent(ctx context.Context, o op.EtcdRemove, gone voice) error {
 	deadline := time.Now().Add(s.etcdTime)
 	for {

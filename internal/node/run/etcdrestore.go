@@ -23,19 +23,19 @@ import (
 )
 
 const (
-	// walRoom is what etcd sets aside for its log, in bytes.
+	// walRoom is the space that etcd preallocates for its log, in bytes.
 	walRoom = 128 << 20
-	// endTime is what programs have that hold data before they are killed.
+	// endTime is the time for programs with data to stop before they are killed.
 	endTime = 30 * time.Second
 )
 
-// restoreRecord is how far a host is in a restore.
+// restoreRecord is the progress of a host in a restore.
 type restoreRecord struct {
 	Operation string `json:"operation"`
 	Key       string `json:"key"`
-	// Prepared says that the new data are whole, Swapping that they are taking
-	// their place, Swapped that they have, and Refreshed that programs were ended
-	// which went by the old ones.
+	// Prepared reports whether the new data are complete, Swapping whether they are being
+	// moved into place, Swapped whether they are in place, and Refreshed whether programs
+	// that used the old data were stopped.
 	Prepared  bool `json:"prepared,omitempty"`
 	Swapping  bool `json:"swapping,omitempty"`
 	Swapped   bool `json:"swapped,omitempty"`
@@ -58,9 +58,9 @@ func (s *session) restoreRecord() (rec restoreRecord, err error) {
 	return rec, nil
 }
 
-// ofThis is the record of this operation's restore, empty if it is another's. A
-// plan is made without an operation: to it nothing is done yet but what was
-// prepared, which is as good for any.
+// ofThis returns the record of this operation's restore, empty if it belongs to another
+// one. A plan has no operation: for it nothing is done yet except prepared data, which
+// are valid for any operation.
 func (s *session) ofThis(o op.EtcdRestore) (restoreRecord, error) {
 	rec, err := s.restoreRecord()
 	if rec.Key == o.Key && rec.Operation == s.batch.Operation && s.batch.Operation != "" {
@@ -89,8 +89,8 @@ func checkRestoreStep(o op.EtcdRestore) error {
 	return nil
 }
 
-// restoredDir is where the new data are made: on the disk that they shall be on,
-// which may be mounted at the data directory itself.
+// restoredDir returns the directory for the new data: on their future disk, which can be
+// mounted at the data directory itself.
 func (s *session) restoredDir(o op.EtcdRestore) string {
 	return s.path(filepath.Join(o.Data, ".restore-"+o.Key))
 }
@@ -132,8 +132,8 @@ func (s *session) checkEtcdRestore(ctx context.Context, o op.EtcdRestore) (verdi
 	return verdict{}, invalid("a restore has no step %q", o.Do)
 }
 
-// roomToRestore refuses what would fill the disk: the snapshot on its way, and
-// the data made from it beside the old ones.
+// roomToRestore rejects a restore that would fill the disk: the received snapshot, and
+// the new data next to the old.
 func (s *session) roomToRestore(o op.EtcdRestore) error {
 	dir := s.path(o.Data)
 	if !exists(dir) {
@@ -146,8 +146,8 @@ func (s *session) roomToRestore(o op.EtcdRestore) error {
 	return s.roomFor(dir, 2*size+walRoom)
 }
 
-// checkStop finds something to do as long as anything runs that is to end. What
-// has been started again after the swap stays.
+// checkStop reports a change as long as anything runs that must stop. Programs that were
+// started again after the swap keep running.
 func (s *session) checkStop(ctx context.Context, o op.EtcdRestore, rec restoreRecord) (verdict, error) {
 	if rec.Swapped {
 		return verdict{}, nil
@@ -191,7 +191,7 @@ func (s *session) runningUnits(ctx context.Context, names []string) (running []s
 	return running, nil
 }
 
-// inPods are the processes of the programs in pods.
+// inPods returns the processes of the programs in pods.
 func (s *session) inPods(o op.EtcdRestore) ([]process, error) {
 	all, err := s.podProcesses(o.Cgroups)
 	return slices.DeleteFunc(all, func(p process) bool { return p.shim || !slices.Contains(o.Programs, p.program()) }), err
@@ -226,7 +226,7 @@ func (s *session) applyEtcdRestore(ctx context.Context, o op.EtcdRestore) error 
 	return s.startUnits(ctx, o)
 }
 
-// prepareRestore makes the new data beside the old ones.
+// prepareRestore creates the new data next to the old data.
 func (s *session) prepareRestore(ctx context.Context, o op.EtcdRestore, rec restoreRecord) error {
 	from := s.path(o.From)
 	if o.From == "" {
@@ -261,7 +261,7 @@ func (s *session) prepareRestore(ctx context.Context, o op.EtcdRestore, rec rest
 	return s.letGoOf(o)
 }
 
-// letGoOf removes the snapshot, of which the data have been made.
+// letGoOf removes the snapshot from which the data were created.
 func (s *session) letGoOf(o op.EtcdRestore) error {
 	if o.From != "" {
 		return s.disk.RemoveAll(s.path(op.SalvageDir(o.Data, o.Key)))
@@ -269,7 +269,7 @@ func (s *session) letGoOf(o op.EtcdRestore) error {
 	return s.letGo(o.Snapshot)
 }
 
-// clearRestored removes what restores have left that were not gone on with.
+// clearRestored removes the remains of restores that were not resumed.
 func (s *session) clearRestored(o op.EtcdRestore) error {
 	left, err := filepath.Glob(s.path(filepath.Join(o.Data, ".restore-*")))
 	for _, dir := range left {
@@ -278,7 +278,7 @@ func (s *session) clearRestored(o op.EtcdRestore) error {
 	return err
 }
 
-// setAside moves the data aside: the host's member is none any more.
+// setAside moves the data aside: the host is then no longer a member.
 func (s *session) setAside(ctx context.Context, o op.EtcdRestore, rec restoreRecord) error {
 	if err := s.stopped(ctx, o); err != nil {
 		return err
@@ -292,7 +292,7 @@ func (s *session) setAside(ctx context.Context, o op.EtcdRestore, rec restoreRec
 	return s.keep(s.restoreFile(), rec)
 }
 
-// stopped refuses to move data that are in use.
+// stopped rejects moving data that are in use.
 func (s *session) stopped(ctx context.Context, o op.EtcdRestore) error {
 	if v, err := s.checkStop(ctx, o, restoreRecord{}); err != nil || v.change != "" {
 		return errors.Join(err, &op.Error{Reason: "StillRunning", Message: "the etcd data cannot be moved, because they are in use: " + v.change})
@@ -300,8 +300,8 @@ func (s *session) stopped(ctx context.Context, o op.EtcdRestore) error {
 	return nil
 }
 
-// swapRestored moves the old data aside and the new ones into their place. Cut
-// off anywhere, it is gone on with.
+// swapRestored moves the old data aside and the new data into their place. It can be
+// resumed after any interruption.
 func (s *session) swapRestored(ctx context.Context, o op.EtcdRestore, rec restoreRecord) error {
 	if err := s.stopped(ctx, o); err != nil {
 		return err
@@ -331,15 +331,14 @@ func (s *session) swapRestored(ctx context.Context, o op.EtcdRestore, rec restor
 	if err := s.disk.RemoveAll(s.restoredDir(o)); err != nil {
 		return err
 	}
-	if err := s.letGoOf(o); err != nil { // a run that was cut may have left it
+	if err := s.letGoOf(o); err != nil { // an interrupted run may have left it
 		return err
 	}
 	rec.Swapped = true
 	return s.keep(s.restoreFile(), rec)
 }
 
-// moveAside keeps the old data under the name of the operation that has them
-// moved.
+// moveAside keeps the old data under the name of the operation.
 func (s *session) moveAside(o op.EtcdRestore, place string) error {
 	aside := s.path(filepath.Join(o.Data, "before-"+s.batch.Operation))
 	if err := s.disk.MkdirAll(aside, durable.Meta{Mode: 0o700}); err != nil {
@@ -352,8 +351,7 @@ func (s *session) moveAside(o op.EtcdRestore, place string) error {
 	return nil
 }
 
-// stopForRestore stops units, then ends programs in pods, which nobody starts anew
-// then.
+// stopForRestore stops units, then stops programs in pods, which nothing restarts then.
 func (s *session) stopForRestore(ctx context.Context, o op.EtcdRestore) error {
 	running, err := s.runningUnits(ctx, o.Units)
 	if err != nil {
@@ -367,8 +365,8 @@ func (s *session) stopForRestore(ctx context.Context, o op.EtcdRestore) error {
 	return s.endPrograms(ctx, o)
 }
 
-// endPrograms tells programs in pods to end, waits for them, and kills what does
-// not.
+// endPrograms signals programs in pods to stop, waits for them, and kills the remaining
+// ones.
 func (s *session) endPrograms(ctx context.Context, o op.EtcdRestore) error {
 	start := time.Now()
 	told := map[process]bool{}

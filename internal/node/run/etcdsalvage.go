@@ -17,8 +17,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// A salvageRecord is what was made for a rescue: its snapshot goes when the data
-// have been made from it.
+// A salvageRecord is the record of a rescue's snapshot, which is removed after the data
+// have been created from it.
 type salvageRecord struct {
 	Key string          `json:"key"`
 	Is  op.EtcdSalvaged `json:"is"`
@@ -26,7 +26,7 @@ type salvageRecord struct {
 
 func (s *session) salvageFile() string { return s.state("salvage.json") }
 
-// salvaged is what was made for a rescue, if it was.
+// salvaged returns the result of a rescue, if it is complete.
 func (s *session) salvaged(o op.EtcdSalvage) (is op.EtcdSalvaged, made bool, err error) {
 	raw, err := durable.ReadFile(s.salvageFile(), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,7 +62,7 @@ func (s *session) checkEtcdSalvage(o op.EtcdSalvage) (verdict, error) {
 	return verdict{change: "create a snapshot from a copy of the data"}, s.roomToSalvage(o, is)
 }
 
-// unmoved refuses data that are not what was planned with.
+// unmoved rejects data that differ from the data in the plan.
 func (s *session) unmoved(o op.EtcdSalvage) (op.EtcdSalvaged, *walReader, error) {
 	is, log := etcdReach(s.path(o.Data))
 	if now := is.Reach(); now != o.EtcdReach || is.ByDatabase() != o.Database {
@@ -71,8 +71,8 @@ func (s *session) unmoved(o op.EtcdSalvage) (op.EtcdSalvaged, *walReader, error)
 	return is, log, nil
 }
 
-// roomToSalvage refuses what would fill the disk: a copy of the data, the
-// snapshot, and the data that are made of it.
+// roomToSalvage rejects a rescue that would fill the disk: a copy of the data, the
+// snapshot, and the data created from it.
 func (s *session) roomToSalvage(o op.EtcdSalvage, is op.EtcdSalvaged) error {
 	return s.roomFor(s.path(o.Data), 3*is.Bytes+walRoom)
 }
@@ -89,8 +89,8 @@ func (s *session) applyEtcdSalvage(ctx context.Context, o op.EtcdSalvage, res *o
 	return err
 }
 
-// salvage makes the snapshot. Cut off anywhere, it begins anew; the data
-// themselves are only read.
+// salvage creates the snapshot. After an interruption it starts again; it only reads the
+// original data.
 func (s *session) salvage(ctx context.Context, o op.EtcdSalvage) (is op.EtcdSalvaged, err error) {
 	is, log, err := s.unmoved(o)
 	if err != nil {
