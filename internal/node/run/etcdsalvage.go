@@ -111,7 +111,7 @@ func (s *session) salvage(ctx context.Context, o op.EtcdSalvage) (is op.EtcdSalv
 		return is, err
 	}
 	defer func() {
-		if err != nil { // it is as large as the data, on their disk
+		if err != nil { // it is as large as the data, on the same disk
 			err = errors.Join(err, os.RemoveAll(c.dir))
 		}
 	}()
@@ -136,7 +136,7 @@ func (s *session) salvage(ctx context.Context, o op.EtcdSalvage) (is op.EtcdSalv
 	return is, s.keep(s.salvageFile(), salvageRecord{o.Key, is})
 }
 
-// snapshotOfLog makes a snapshot of all that is in a member's log, by an etcd that
+// snapshotOfLog creates a snapshot of everything in a member's log, with an etcd that
 // serves a copy of its data.
 func (c scratch) snapshotOfLog(ctx context.Context, data string, log *walReader, file string) error {
 	if err := copyMember(ctx, data, log, c.data()); err != nil {
@@ -152,8 +152,8 @@ func (c scratch) snapshotOfLog(ctx context.Context, data string, log *walReader,
 	}, "--force-new-cluster")
 }
 
-// sealDatabase makes a snapshot of a database as it is: that is one, but for the
-// checksum at its end.
+// sealDatabase creates a snapshot from a database: the same content with a checksum at
+// its end.
 func (s *session) sealDatabase(ctx context.Context, database, file string) error {
 	if err := copyFile(ctx, database, file, -1); err != nil {
 		return fmt.Errorf("copying the database of etcd: %w", err)

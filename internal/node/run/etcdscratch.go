@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// scratchStart is how long an etcd of its own has until it serves; a big
-	// database is read through first.
+	// scratchStart limits the start of a temporary etcd; it reads a large database
+	// completely first.
 	scratchStart = 3 * time.Minute
-	// scratchMemory is what it may have beside its database, in bytes.
+	// scratchMemory is the memory for it in addition to its database, in bytes.
 	scratchMemory = 512 << 20
-	// nowhere is where it says that it is: nobody is to find it.
+	// nowhere is its advertised address, which nothing can reach.
 	nowhere = "http://127.0.0.1:1"
 )
 
-// A scratch is an etcd of its own: it listens on sockets in its directory, which
-// is root's alone, and on no address.
+// A scratch is a temporary etcd: it listens only on sockets in its directory, which only
+// root can access, and on no address.
 type scratch struct {
 	s *session
 	op.EtcdPrograms
@@ -39,12 +39,12 @@ func (s *session) scratch(p op.EtcdPrograms, dir string) scratch { return scratc
 func (c scratch) data() string   { return filepath.Join(c.dir, "data") }
 func (c scratch) socket() string { return "unix://" + filepath.Join(c.dir, "client.sock") }
 
-// unit is the scope that it runs in, by the directory's name: whoever removes what was
-// cut off knows it.
+// unit returns the name of its scope, derived from the directory, so that a cleanup after
+// an interruption finds it.
 func (c scratch) unit() string { return unitPrefix + "scratch-" + filepath.Base(c.dir) + ".scope" }
 
-// end has its scope be gone. Not every systemd hears that the last process of one has
-// ended: with cgroups of version 1 in a container none does.
+// end removes its scope. Not every systemd detects the end of the last process in a
+// scope: with cgroup v1 in a container it does not.
 func (c scratch) end(ctx context.Context) error {
 	is, err := c.s.unit(ctx, c.unit())
 	if err != nil || !is.running() {
@@ -53,14 +53,14 @@ func (c scratch) end(ctx context.Context) error {
 	if err = c.s.systemctl(ctx, "stop", "--", c.unit()); err == nil {
 		return nil
 	}
-	if is, asked := c.s.unit(ctx, c.unit()); asked == nil && !is.running() { // it was just going
+	if is, asked := c.s.unit(ctx, c.unit()); asked == nil && !is.running() { // it was just ending
 		return nil
 	}
 	return err
 }
 
-// memory is what the etcd may have for a database of some size, in bytes. The
-// host must have that to spare.
+// memory returns the memory limit for an etcd with a database of this size, in bytes. The
+// host must have that free.
 func (c scratch) memory(size int64) (int64, error) {
 	need := scratchMemory + 2*size
 	free, err := available()
@@ -70,7 +70,7 @@ func (c scratch) memory(size int64) (int64, error) {
 	return need, err
 }
 
-// available is the memory that can be had without taking any from others.
+// available returns the memory that is free without taking any from other programs.
 func available() (int64, error) {
 	raw, err := bounded.ReadFile("/proc/meminfo", bounded.Proc)
 	if err != nil {
@@ -85,14 +85,14 @@ func available() (int64, error) {
 	return 0, errors.New("the kernel does not report the available memory")
 }
 
-// serve has the etcd run for as long as use takes. It ends with us, whatever
-// ends us, and gives way to all others on the host.
+// serve runs the etcd while use runs. It ends with this process, however that ends, and
+// has the lowest priority on the host.
 func (c scratch) serve(ctx context.Context, size int64, use func(context.Context) error, more ...string) error {
 	memory, err := c.memory(size)
 	if err != nil {
 		return err
 	}
-	if err := c.end(ctx); err != nil { // that of one that was killed
+	if err := c.end(ctx); err != nil { // of a killed helper
 		return err
 	}
 	argv := append([]string{
@@ -113,11 +113,11 @@ func (c scratch) serve(ctx context.Context, size int64, use func(context.Context
 		err = use(ctx)
 	}
 	stop()
-	<-gone // that it was ended is what was wanted
+	<-gone // its end was requested
 	return errors.Join(err, c.end(context.WithoutCancel(ctx)))
 }
 
-// ready waits until the etcd serves. It may end instead.
+// ready waits until the etcd serves. It may exit instead.
 func (c scratch) ready(ctx context.Context, ended <-chan error) error {
 	ctx, cancel := context.WithTimeout(ctx, scratchStart)
 	defer cancel()
@@ -139,12 +139,12 @@ func (c scratch) ready(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// ask has etcdctl ask it.
+// ask queries it with etcdctl.
 func (c scratch) ask(ctx context.Context, args ...string) (string, error) {
 	return c.s.output(ctx, append([]string{c.Program, "--endpoints=" + c.socket(), "--dial-timeout=3s", "--command-timeout=60s"}, args...)...)
 }
 
-// A scratchState is what it says of itself.
+// A scratchState is its status.
 type scratchState struct {
 	Header struct {
 		Revision int64 `json:"revision"`
@@ -153,7 +153,7 @@ type scratchState struct {
 	Leader  uint64 `json:"leader"`
 }
 
-// status asks how it is.
+// status reads its status.
 func (c scratch) status(ctx context.Context) (is scratchState, err error) {
 	out, err := c.ask(ctx, "endpoint", "status", "-w", "json")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// leftSnapshot is how old a snapshot is that nobody comes for any more.
+// leftSnapshot is the age from which a snapshot is no longer fetched by anyone.
 const leftSnapshot = 24 * time.Hour
 
 func (s *session) snapshotPath(name string) string { return s.state("snapshots", name) }
@@ -48,8 +48,7 @@ func (s *session) checkEtcdSnapshot(ctx context.Context, o op.EtcdSnapshot) (ver
 	return verdict{output: info}, err
 }
 
-// applyEtcdSnapshot takes a snapshot, and looks at it before it says that there
-// is one.
+// applyEtcdSnapshot takes a snapshot, and verifies it before it reports success.
 func (s *session) applyEtcdSnapshot(ctx context.Context, o op.EtcdSnapshot, res *op.Result) error {
 	path := s.snapshotPath(o.Name)
 	if o.Gone {
@@ -69,7 +68,7 @@ func (s *session) applyEtcdSnapshot(ctx context.Context, o op.EtcdSnapshot, res 
 	if err := s.roomFor(dir, size); err != nil {
 		return err
 	}
-	// No time limit: it is as long as the data are, and ctx bounds it.
+	// No time limit: it takes as long as the data need, and ctx limits it.
 	if _, err := s.output(ctx, append(s.etcdctlArgs(o.EtcdClient, o.Endpoints[0]), "snapshot", "save", path)...); err != nil {
 		return errors.Join(fmt.Errorf("taking a snapshot of etcd: %w", err), os.RemoveAll(path), os.RemoveAll(path+".part"))
 	}
@@ -79,7 +78,7 @@ func (s *session) applyEtcdSnapshot(ctx context.Context, o op.EtcdSnapshot, res 
 	return nil
 }
 
-// clearSnapshots removes what managers that were killed have left.
+// clearSnapshots removes the remains of killed managers.
 func (s *session) clearSnapshots(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -97,7 +96,7 @@ func (s *session) clearSnapshots(dir string) error {
 	return nil
 }
 
-// etcdSize is how big the database of the member is, in bytes.
+// etcdSize returns the size of the member's database, in bytes.
 func (s *session) etcdSize(ctx context.Context, o op.EtcdSnapshot) (int64, error) {
 	states, err := s.etcdStatus(ctx, o.EtcdClient, o.Endpoints[0])
 	if err != nil {
@@ -106,7 +105,7 @@ func (s *session) etcdSize(ctx context.Context, o op.EtcdSnapshot) (int64, error
 	return states.DBSize, nil
 }
 
-// snapshotInfo reads a snapshot through.
+// snapshotInfo reads a complete snapshot.
 func (s *session) snapshotInfo(ctx context.Context, o op.EtcdSnapshot) ([]byte, error) {
 	info, err := s.snapshotAt(ctx, o.Utility, s.snapshotPath(o.Name))
 	if err != nil {
@@ -116,7 +115,7 @@ func (s *session) snapshotInfo(ctx context.Context, o op.EtcdSnapshot) ([]byte, 
 	return json.Marshal(info)
 }
 
-// snapshotAt reads the snapshot in a file through.
+// snapshotAt reads the complete snapshot in a file.
 func (s *session) snapshotAt(ctx context.Context, utility, path string) (info op.EtcdSnapshotInfo, err error) {
 	said, err := s.output(ctx, utility, "snapshot", "status", path, "-w", "json")
 	if err != nil {

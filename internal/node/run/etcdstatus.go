@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// An etcdState is what a member says of itself.
+// An etcdState is the status that a member reports.
 type etcdState struct {
 	Header struct {
 		MemberID uint64 `json:"member_id"`
@@ -26,8 +26,8 @@ type etcdState struct {
 	Applied uint64   `json:"raftAppliedIndex"`
 	Errors  []string `json:"errors"`
 	Learner bool     `json:"isLearner,omitempty"`
-	// Storage is the minor of etcd that can read its data, and Downgrade whether it was
-	// told to go back to one.
+	// Storage is the minor version of etcd that can read its data, and Downgrade the
+	// target of a started downgrade.
 	Storage   string `json:"storageVersion"`
 	Downgrade struct {
 		Enabled bool   `json:"enabled"`
@@ -37,7 +37,8 @@ type etcdState struct {
 
 func (s etcdState) leads() bool { return s.Leader != 0 && s.Leader == s.Header.MemberID }
 
-// alarm says whether any member has raised an alarm: each tells of those of all.
+// alarm reports whether any member has raised an alarm: each member reports the alarms of
+// all.
 func (s etcdState) alarm(which string) bool {
 	for _, said := range s.Errors {
 		if strings.Contains(said, "alarm:") && strings.Contains(said, which) {
@@ -47,8 +48,7 @@ func (s etcdState) alarm(which string) bool {
 	return false
 }
 
-// trouble is what a member says is wrong besides a database that is full; "" is
-// nothing.
+// trouble returns a problem of a member other than a full database; "" if there is none.
 func (s etcdState) trouble() string {
 	for _, said := range s.Errors {
 		if !(strings.Contains(said, "alarm:") && strings.Contains(said, "NOSPACE")) {
@@ -61,7 +61,7 @@ func (s etcdState) trouble() string {
 	return ""
 }
 
-// etcdStatus asks one member what it says of itself.
+// etcdStatus reads the status of one member.
 func (s *session) etcdStatus(ctx context.Context, o op.EtcdClient, endpoint string) (etcdState, error) {
 	out, err := s.etcdctl(ctx, o, endpoint, "endpoint", "status", "-w", "json")
 	if err != nil {

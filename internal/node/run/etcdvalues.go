@@ -12,8 +12,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// valuesAtOnce is how many values are asked for in one go: none has more than a
-// megabyte or two.
+// valuesAtOnce is how many values are requested at a time: each has at most one or two
+// megabytes.
 const valuesAtOnce = 100
 
 // A valued is a key with its value, as etcdctl prints them.
@@ -22,7 +22,7 @@ type valued struct {
 	Value []byte `json:"value"`
 }
 
-// etcdValues asks the first member that answers.
+// etcdValues queries the first member that responds.
 func (s *session) etcdValues(ctx context.Context, o op.EtcdValues) (v verdict, err error) {
 	if o.Prefix == "" {
 		return v, invalid("reading the values of all keys is not supported")
@@ -52,7 +52,7 @@ func (s *session) valuesAt(ctx context.Context, o op.EtcdValues, endpoint string
 			return found, errors.New("etcdctl did not return a list of values")
 		}
 		for _, kv := range page.KVs {
-			if string(kv.Key) == from { // the last one of the page before
+			if string(kv.Key) == from { // the last one of the previous page
 				continue
 			}
 			if found.Keys++; begins(kv.Value, o.Begins) {
@@ -76,7 +76,7 @@ func begins(value []byte, with string) bool {
 	return bytes.HasPrefix(value, []byte(with))
 }
 
-// after is the first key behind all that begin with a prefix.
+// after returns the first key after all keys with a prefix.
 func after(prefix string) string {
 	return prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
 }

@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// What records of etcd's write-ahead log hold, by their type.
+// The types of records in etcd's write-ahead log.
 const (
 	walMetadata = 1
 	walEntry    = 2
@@ -26,9 +26,9 @@ const (
 )
 
 const (
-	// walSector is what a disk writes whole or not at all, in bytes.
+	// walSector is what a disk writes atomically, in bytes.
 	walSector = 512
-	// walFrame is what stands before a record: its size.
+	// walFrame is the size of the header of a record.
 	walFrame = 8
 )
 
@@ -36,23 +36,23 @@ const (
 type walReader struct {
 	is  op.EtcdSalvaged
 	crc uint32
-	// self is the member's own id; removed is the first entry, 0 if there is none,
-	// that takes it out of the cluster.
+	// self is the member's own ID; removed is the first entry that removes it from the
+	// cluster, 0 if there is none.
 	self, removed uint64
-	// changed is the last entry, 0 if there is none, that has made the member what it
-	// is: a voter or a learner.
+	// changed is the last entry that made the member a voter or a learner, 0 if there is
+	// none.
 	changed uint64
 	learner bool
-	// snapshots are those that the log tells of, with which etcd may begin: the empty one
-	// of a member that is new is one, too.
+	// snapshots are the snapshots in the log from which etcd can start; the empty one of
+	// a new member counts.
 	snapshots []op.EtcdReach
-	// terms are those of the entries, by the first one that has them.
+	// terms are the terms of the entries, by their first entry.
 	terms []walTerm
-	// state is the latest that says whom the member has voted for, and up to where
-	// it knows the log to be agreed upon.
+	// state is the latest state: the member's vote, and the last entry that it knows to
+	// be committed.
 	state walHardState
-	// names are the files; they were read from the first on, and up to good, in bytes,
-	// the one at is whole.
+	// names are the files; they were read from the first one, and the file at is intact
+	// up to good, in bytes.
 	names     []string
 	first, at int
 	good      int64
@@ -62,13 +62,13 @@ type walTerm struct{ first, term uint64 }
 
 type walHardState struct{ term, vote, commit uint64 }
 
-// errTorn is a record that was not written to its end. In the last file it is the
-// end of the log: nothing was acknowledged by it.
+// errTorn reports an incomplete record. In the last file it is the end of the log:
+// nothing in it was acknowledged.
 var errTorn = errors.New("a record is incomplete")
 
-// end leaves out what takes the member itself out of the cluster, and all that
-// comes after it: an etcd that is forced to go on alone would end by it. A damaged
-// log in which no snapshot was begun at is none for etcd.
+// end removes the entry that removes the member itself, and all later ones, because an
+// etcd that is forced to run alone would stop at it. etcd cannot use a damaged log
+// without a snapshot to start from.
 func (r *walReader) end() {
 	if r.removed > 0 {
 		if r.removed <= r.is.Commit && r.is.Damaged == "" {
@@ -82,7 +82,7 @@ func (r *walReader) end() {
 	}
 }
 
-// termOf is the term of an entry, 0 of one from before the log begins.
+// termOf returns the term of an entry, 0 for one from before the start of the log.
 func (r *walReader) termOf(index uint64) (term uint64) {
 	for _, t := range r.terms {
 		if t.first <= index {
@@ -92,14 +92,14 @@ func (r *walReader) termOf(index uint64) (term uint64) {
 	return term
 }
 
-// file reads one of the files, and says where it is damaged.
+// file reads one of the files, and returns where it is damaged.
 func (r *walReader) file(i int) {
 	if size, err := r.through(i); err != nil {
 		r.is.Damaged = fmt.Sprintf("%s, from byte %d of %d: %v", filepath.Base(r.names[i]), r.good, size, err)
 	}
 }
 
-// through reads one of the files, so many bytes long.
+// through reads one of the files, of this size in bytes.
 func (r *walReader) through(i int) (size int64, err error) {
 	r.at, r.good = i, 0
 	f, err := os.Open(r.names[i])
@@ -132,8 +132,8 @@ func (r *walReader) through(i int) (size int64, err error) {
 	}
 }
 
-// walRecord is the next record with what fills it up, and its own size; nil is the
-// end of what was written. So much is left of the file.
+// walRecord returns the next record with its padding, and its size; nil is the end of the
+// written data. left is the rest of the file.
 func walRecord(in io.Reader, left int64) (raw []byte, size int, err error) {
 	var head [walFrame]byte
 	if _, err := io.ReadFull(in, head[:]); err != nil {
@@ -143,7 +143,7 @@ func walRecord(in io.Reader, left int64) (raw []byte, size int, err error) {
 		return nil, 0, asTorn(err)
 	}
 	field := binary.LittleEndian.Uint64(head[:])
-	if field == 0 { // set aside for what is to come
+	if field == 0 { // preallocated for later records
 		return nil, 0, nil
 	}
 	own, pad := int64(field&^(uint64(0xff)<<56)), int64(0)
@@ -167,8 +167,8 @@ func asTorn(err error) error {
 	return err
 }
 
-// torn says that a record that begins at some offset of its file was cut off when
-// the power was: a sector of it is what the file was filled with before.
+// torn reports whether a record at this offset of its file was interrupted by a power
+// failure: one of its sectors still has the preallocated content.
 func torn(raw []byte, offset int64) bool {
 	for len(raw) > 0 {
 		n := min(int(walSector-offset%walSector), len(raw))
@@ -182,8 +182,8 @@ func torn(raw []byte, offset int64) bool {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// record takes note of one. Checksums go on from record to record, and from file
-// to file.
+// record processes a record. Checksums continue from record to record, and from file to
+// file.
 func (r *walReader) record(raw []byte) error {
 	outer, err := fields(raw)
 	if err != nil {
@@ -224,19 +224,19 @@ func (r *walReader) record(raw []byte) error {
 	return nil
 }
 
-// What a change of who is a member does, by its type.
+// The types of membership changes.
 const (
 	changeVoter   = 0
 	changeRemove  = 1
 	changeLearner = 3
-	// entryChange is an entry that holds one.
+	// entryChange is an entry with a membership change.
 	entryChange = 1
 )
 
-// entry takes the place of all entries from its index on.
+// entry replaces all entries from its index on.
 func (r *walReader) entry(f fieldsOf) error {
 	term, index := f.number[2], f.number[3]
-	if index > r.is.Log.Index+1 { // those between are not there
+	if index > r.is.Log.Index+1 { // the entries in between are missing
 		r.terms = nil
 	}
 	for len(r.terms) > 0 && r.terms[len(r.terms)-1].first >= index {
@@ -270,11 +270,11 @@ func (r *walReader) entry(f fieldsOf) error {
 	return nil
 }
 
-// snapshot begins the log anew if it is another's: that has other entries, or
-// more. What there was before is not followed by what comes.
+// snapshot restarts the log if the snapshot belongs to another one, with other or more
+// entries. The earlier part is then not continued.
 func (r *walReader) snapshot(index, term uint64) {
 	r.snapshots = append(r.snapshots, op.EtcdReach{Term: term, Index: index})
-	if index == 0 { // of a member that is new
+	if index == 0 { // of a new member
 		return
 	}
 	if index <= r.is.Log.Index && (index < r.terms[0].first || r.termOf(index) == term) {
@@ -285,7 +285,7 @@ func (r *walReader) snapshot(index, term uint64) {
 	r.removed, r.changed = 0, 0
 }
 
-// next is the record that comes after those that were read, and that were made.
+// next returns the record after the records that were read and created.
 func (r *walReader) next(kind uint64, data []byte) []byte {
 	r.crc = crc32.Update(r.crc, castagnoli, data)
 	rec := withBytes(numbered(kind, uint64(r.crc)), 3, data)
@@ -297,7 +297,7 @@ func (r *walReader) next(kind uint64, data []byte) []byte {
 	return append(append(binary.LittleEndian.AppendUint64(nil, size), rec...), make([]byte, pad)...)
 }
 
-// numbered is a message of numbers: fields 1, 2, ….
+// numbered returns a message with numbers: fields 1, 2, ….
 func numbered(all ...uint64) (out []byte) {
 	for i, v := range all {
 		out = binary.AppendUvarint(binary.AppendUvarint(out, uint64(i+1)<<3), v)
@@ -305,13 +305,13 @@ func numbered(all ...uint64) (out []byte) {
 	return out
 }
 
-// withBytes is a message with one field more.
+// withBytes returns a message with one more field.
 func withBytes(message []byte, field int, data []byte) []byte {
 	return append(binary.AppendUvarint(binary.AppendUvarint(message, uint64(field)<<3|2), uint64(len(data))), data...)
 }
 
-// fieldsOf are the fields of a message of protocol buffers, by number: those that
-// are numbers, and those that are bytes.
+// fieldsOf returns the fields of a protocol buffers message by number: the numeric fields
+// and the byte fields.
 type fieldsOf struct {
 	number map[int]uint64
 	bytes  map[int][]byte

@@ -23,25 +23,25 @@ import (
 )
 
 const (
-	// defaultTimeout bounds a program that names no time of its own.
+	// defaultTimeout limits a program without its own timeout.
 	defaultTimeout = 10 * time.Minute
-	// guardTimeout bounds a program that only looks.
+	// guardTimeout limits a read-only program.
 	guardTimeout = time.Minute
-	// maxOutput is how much of a program's stdout is answered, in bytes.
+	// maxOutput limits the returned stdout of a program, in bytes.
 	maxOutput = 1 << 20
 )
 
-// execRecord is what is known of the last run of a program, by name.
+// execRecord is the record of a program's last run, by name.
 type execRecord struct {
-	// Done is false from before the run until it has succeeded: what a
-	// run that was cut or failed has left is not taken for its work.
+	// Done is false from before the run until it has succeeded: the results of an
+	// interrupted or failed run do not count.
 	Done   bool              `json:"done"`
 	Inputs map[string]string `json:"inputs,omitempty"` // path → state
-	// Existing are the files it makes that were there when an
-	// uninterruptible run began; nil is not known.
+	// Existing lists its files that existed before an uninterruptible run; nil means
+	// unknown.
 	Existing []exact.Text `json:"existing"`
-	// Ended says that a run which did not succeed came to its own end: what
-	// is there is as its program wanted to leave it.
+	// Ended reports whether an unsuccessful run ended normally: its results are as the
+	// program left them.
 	Ended bool `json:"ended,omitempty"`
 }
 
@@ -59,7 +59,7 @@ func (s *session) execRecord(name string) (rec execRecord, known bool, err error
 	return rec, true, nil
 }
 
-// inputs are the states of the files a program depends on.
+// inputs returns the states of the files that a program depends on.
 func (s *session) inputs(o op.Exec) (map[string]string, error) {
 	in := map[string]string{}
 	for _, p := range o.Inputs {
@@ -85,7 +85,7 @@ func checkExecName(o op.Exec) error {
 	return nil
 }
 
-// wordy says that a name can be part of a file's and a unit's.
+// wordy reports whether a name can be part of a file name and a unit name.
 func wordy(name string) bool {
 	for _, c := range name {
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune(".-_", c)) {
@@ -95,8 +95,7 @@ func wordy(name string) bool {
 	return name != "" && name[0] != '.' && name[0] != '-' && len(name) <= 100
 }
 
-// checkExec looks at the guards. Why the program would run is answered as
-// precisely as it can be known.
+// checkExec checks the guards. It returns the reason for a run as precisely as possible.
 func (s *session) checkExec(ctx context.Context, o op.Exec) (verdict, error) {
 	if err := checkExecName(o); err != nil {
 		return verdict{}, err
@@ -122,7 +121,7 @@ func (s *session) checkExec(ctx context.Context, o op.Exec) (verdict, error) {
 	}
 	left, err := s.started(o)
 	if len(left) > 0 {
-		v.change = "remove the leftover " + left[0] // a helper was killed before it did
+		v.change = "remove the leftover " + left[0] // a helper was killed before it removed it
 	}
 	return v, err
 }
@@ -172,14 +171,14 @@ func (s *session) guards(ctx context.Context, o op.Exec) (string, error) {
 	return "", err
 }
 
-// missing answers why a program's work is not there.
+// missing returns why the results of a program are incomplete.
 func (s *session) missing(o op.Exec) (string, error) {
 	for _, pattern := range o.Creates {
 		if k, err := s.kept(pattern); k != nil || err != nil {
 			if err != nil {
 				return "", err
 			}
-			continue // it is put back
+			continue // it is restored
 		}
 		matches, err := filepath.Glob(s.path(pattern))
 		if err != nil {
@@ -206,7 +205,7 @@ func (s *session) applyExec(ctx context.Context, o op.Exec, res *op.Result) erro
 	return s.execute(ctx, o, stdin, res)
 }
 
-// execute is applyExec with what a unit reads yet to be written.
+// execute implements applyExec, with the files for a unit not written yet.
 func (s *session) execute(ctx context.Context, o op.Exec, stdin func(io.Writer) error, res *op.Result) error {
 	for _, pattern := range slices.Concat(o.Creates, o.Declares) {
 		if err := s.ledger.SaveGlob(pattern, false); err != nil {
@@ -220,7 +219,7 @@ func (s *session) execute(ctx context.Context, o op.Exec, stdin func(io.Writer) 
 	if err != nil {
 		return err
 	}
-	if o.Then == nil || s.serves(ctx, *o.Then) { // what does not serve is missed by nobody while it is mended
+	if o.Then == nil || s.serves(ctx, *o.Then) { // nothing depends on a program that does not serve, so it can be repaired
 		if err := s.pass(ctx, o.Gate); err != nil {
 			return err
 		}
@@ -252,8 +251,7 @@ func (s *session) execute(ctx context.Context, o op.Exec, stdin func(io.Writer) 
 		return err
 	}
 	if o.Whole {
-		// What the unit was started with is what counts; it may have
-		// been before us.
+		// The state at the start of the unit counts; it may have started before this run.
 		if rec, known, err := s.execRecord(o.Name); err == nil && known {
 			in = rec.Inputs
 		}
@@ -269,8 +267,7 @@ func (s *session) execute(ctx context.Context, o op.Exec, stdin func(io.Writer) 
 	return s.succeed(ctx, o, record, in)
 }
 
-// succeed waits for what is to follow a program that has run, if anything: then the
-// run has succeeded.
+// succeed waits for the conditions after a program, if any: then the run has succeeded.
 func (s *session) succeed(ctx context.Context, o op.Exec, record string, in map[string]string) error {
 	if o.Then == nil {
 		return nil
@@ -281,8 +278,8 @@ func (s *session) succeed(ctx context.Context, o op.Exec, record string, in map[
 	return s.keep(record, execRecord{Done: true, Inputs: in})
 }
 
-// flush makes durable what a program has written and left to the kernel: our
-// record that it is there must not outlast it.
+// flush syncs the program's files to disk: the record that they exist must not outlast
+// them.
 func (s *session) flush(pattern string) error {
 	matches, err := filepath.Glob(s.path(pattern))
 	for _, m := range matches {
@@ -291,7 +288,7 @@ func (s *session) flush(pattern string) error {
 	return err
 }
 
-// timeout is how long a program may run.
+// timeout returns how long a program can run.
 func timeout(o op.Exec) time.Duration {
 	if o.TimeoutSeconds > 0 {
 		return time.Duration(o.TimeoutSeconds) * time.Second
@@ -299,7 +296,7 @@ func timeout(o op.Exec) time.Duration {
 	return defaultTimeout
 }
 
-// runHere runs a program as our child: it ends when we do.
+// runHere runs a program as a child: it ends with this process.
 func (s *session) runHere(ctx context.Context, o op.Exec) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout(o))
 	defer cancel()
@@ -316,7 +313,7 @@ func (s *session) runHere(ctx context.Context, o op.Exec) ([]byte, error) {
 	return kept.buf, withoutSecret(o, err)
 }
 
-// withoutSecret takes what the program said out of an error.
+// withoutSecret removes the program's output from an error.
 func withoutSecret(o op.Exec, err error) error {
 	var e *op.Error
 	if !o.SecretOutput || !errors.As(err, &e) || e.Detail == "" {
@@ -328,7 +325,7 @@ func withoutSecret(o op.Exec, err error) error {
 	return &quiet
 }
 
-// progressWriter tells output as it comes.
+// progressWriter reports output as it arrives.
 type progressWriter struct{ s *session }
 
 func (p progressWriter) Write(b []byte) (int, error) {
@@ -349,8 +346,9 @@ func (h *headWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// serves says that what is waited for after a change runs already, whatever it was
-// started with. One that does not answer at once may be looking for a leader.
+// serves reports whether the condition after a change is already true, whatever the
+// program was started with. A program that does not respond at once may be electing a
+// leader.
 func (s *session) serves(ctx context.Context, w op.Wait) bool {
 	w.Manifest, w.Crashes, w.SteadySeconds = "", 0, 0
 	for deadline := time.Now().Add(s.etcdTime); checkOne(w) == nil; {

@@ -26,8 +26,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// facts answers what this host is. What cannot be read is left out: a fact
-// that is missing is for the precheck to judge.
+// facts returns the facts of this host. Unreadable facts are left out: the prechecks
+// decide about a missing fact.
 func (s *session) facts(ctx context.Context, o op.Facts) (verdict, error) {
 	f := op.HostFacts{
 		Arch: runtime.GOARCH, Kernel: s.kernelRelease(), CPUs: runtime.NumCPU(), TimeUnix: time.Now().Unix(),
@@ -76,7 +76,7 @@ func (s *session) facts(ctx context.Context, o op.Facts) (verdict, error) {
 		}
 	}
 	f.Units = s.unitFacts(ctx, o.Units)
-	// A ledger that we may not look at is there all the same.
+	// An unreadable ledger still exists.
 	_, err := os.Lstat(s.state(ledger.Dir))
 	f.Ledger = !errors.Is(err, fs.ErrNotExist)
 	if l, err := ledger.Open(s.State, s.Root, s.Runner.disk, ledger.Owner{}); err == nil {
@@ -90,8 +90,8 @@ func (s *session) facts(ctx context.Context, o op.Facts) (verdict, error) {
 	return verdict{output: raw}, ctx.Err()
 }
 
-// reach begins to connect to addresses; the function it answers waits, and says
-// which of them accept no connection.
+// reach starts connections to addresses; the returned function waits, and returns the
+// addresses that accept none.
 func (s *session) reach(ctx context.Context, addresses []string) func() []string {
 	failed := make([]bool, len(addresses))
 	var wg sync.WaitGroup
@@ -109,7 +109,7 @@ func (s *session) reach(ctx context.Context, addresses []string) func() []string
 	}
 }
 
-// text is the content of the first file that can be read, trimmed.
+// text returns the content of the first readable file, trimmed.
 func (s *session) text(paths ...string) string {
 	for _, p := range paths {
 		if raw, err := durable.ReadFile(s.path(p), bounded.Config); err == nil {
@@ -131,7 +131,7 @@ func parseOSRelease(text string) op.OS {
 	return op.OS{ID: v["ID"], Version: v["VERSION_ID"], Name: v["PRETTY_NAME"], Like: strings.Fields(v["ID_LIKE"])}
 }
 
-// unquote undoes a shell's quoting as far as os-release(5) allows it.
+// unquote removes a shell's quotes as far as os-release(5) allows them.
 func unquote(s string) string {
 	if len(s) < 2 || s[0] != s[len(s)-1] || s[0] != '"' && s[0] != '\'' {
 		return s
@@ -183,7 +183,7 @@ func mayRaiseLimits(status string) bool {
 	return false
 }
 
-// cgroups answers the version in use and the controllers at hand.
+// cgroups returns the version in use and the available controllers.
 func (s *session) cgroups() (int, []string) {
 	if exists(s.path("/sys/fs/cgroup/cgroup.controllers")) {
 		return 2, strings.Fields(s.text("/sys/fs/cgroup/cgroup.controllers"))
@@ -210,8 +210,7 @@ func (s *session) systemdVersion(ctx context.Context) string {
 	return ""
 }
 
-// hasFeature says that the kernel has a feature now, or a module to load for
-// it.
+// hasFeature reports whether the kernel has a feature now, or a module for it.
 func (s *session) hasFeature(name string) bool {
 	module := name
 	if name == "ipvs" {
@@ -267,7 +266,7 @@ func links() (names []string, out []op.Address) {
 	return names, out
 }
 
-// mountOf is the mount point that a path is below: the longest.
+// mountOf returns the mount point of a path: the longest match.
 func mountOf(points []string, path string) string {
 	best := ""
 	for _, m := range points {
@@ -278,7 +277,7 @@ func mountOf(points []string, path string) string {
 	return best
 }
 
-// diskOf is the file system that holds a directory, or would.
+// diskOf returns the file system that has a directory, or would have it.
 func (s *session) diskOf(dir string, mounts []string) (op.Disk, bool) {
 	p := s.path(dir)
 	for {
@@ -302,7 +301,7 @@ func (s *session) diskOf(dir string, mounts []string) (op.Disk, bool) {
 	}
 }
 
-// fsName names the file systems that matter to container runtimes.
+// fsName names the file systems that are relevant for container runtimes.
 func fsName(magic int64) string {
 	names := map[int64]string{
 		unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",

@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// parseHosts reads a hosts file: what others' lines give the wanted names.
+// parseHosts parses a hosts file: the entries of other software for the wanted names.
 func parseHosts(text string, names []string) []op.Named {
 	var out []op.Named
 	ours := false
@@ -41,8 +41,8 @@ func parseHosts(text string, names []string) []op.Named {
 	return out
 }
 
-// resolver answers the file that kubeadm has the kubelet use: where
-// systemd-resolved is at work, /etc/resolv.conf names itself alone.
+// resolver returns the file that kubeadm makes the kubelet use: with systemd-resolved,
+// /etc/resolv.conf has only its own address.
 func (s *session) resolver(ctx context.Context) *op.Resolver {
 	r := &op.Resolver{Path: "/etc/resolv.conf"}
 	if u, err := s.unit(ctx, "systemd-resolved.service"); err == nil && u.running() {
@@ -61,7 +61,7 @@ func (s *session) resolver(ctx context.Context) *op.Resolver {
 	return r
 }
 
-// firewalls answers what drops packets that nobody has let through.
+// firewalls returns what drops packets that are not explicitly allowed.
 func (s *session) firewalls(ctx context.Context) []string {
 	var out []string
 	for _, name := range []string{"firewalld", "ufw"} {
@@ -69,20 +69,20 @@ func (s *session) firewalls(ctx context.Context) []string {
 		if err != nil || !u.running() {
 			continue
 		}
-		// ufw's unit is active whether or not ufw is enabled.
+		// The ufw unit is active whether or not ufw is enabled.
 		if name == "ufw" && !strings.Contains(strings.ToLower(s.text("/etc/ufw/ufw.conf")), "enabled=yes") {
 			continue
 		}
 		out = append(out, name)
 	}
 	if len(out) > 0 {
-		return out // their chains are theirs
+		return out // their chains belong to them
 	}
 	return droppingChains()
 }
 
-// droppingChains are the chains of nftables that drop what no rule of theirs
-// has decided on; iptables keeps its own there, too.
+// droppingChains returns the nftables chains that drop packets without a matching rule;
+// iptables also stores its chains there.
 func droppingChains() []string {
 	n, err := openNFT()
 	if err != nil {

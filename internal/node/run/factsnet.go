@@ -16,8 +16,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// parseRoutes reads /proc/net/route: the main table of IPv4, its numbers in
-// hexadecimal and the host's byte order.
+// parseRoutes parses /proc/net/route: the main IPv4 table, with hexadecimal numbers in
+// the host's byte order.
 func parseRoutes(text string) []string {
 	var out []string
 	for line := range strings.Lines(text) {
@@ -40,8 +40,8 @@ func parseRoutes(text string) []string {
 	return unique(out)
 }
 
-// parseRoutes6 reads /proc/net/ipv6_route. Routes of loopback, link-local and
-// multicast addresses are left out: every host has them.
+// parseRoutes6 parses /proc/net/ipv6_route. Routes of loopback, link-local and multicast
+// addresses are left out, because every host has them.
 func parseRoutes6(text string) []string {
 	var out []string
 	for line := range strings.Lines(text) {
@@ -82,8 +82,8 @@ type listeningSocket struct {
 	inode    string
 }
 
-// parseListeners reads the sockets that listen: in TCP those of state 0A, in
-// UDP those bound and not connected, which is 07.
+// parseListeners returns the listening sockets: in TCP those with state 0A, in UDP bound
+// but unconnected ones, state 07.
 func parseListeners(text, protocol string) []listeningSocket {
 	state := map[string]string{"tcp": "0A", "udp": "07"}[protocol]
 	var out []listeningSocket
@@ -101,7 +101,7 @@ func parseListeners(text, protocol string) []listeningSocket {
 	return out
 }
 
-// listeners answers who listens on the ports asked for, by port.
+// listeners returns the listeners on the requested ports, by port.
 func (s *session) listeners(ports []int) []op.Listener {
 	var sockets []listeningSocket
 	for _, protocol := range []string{"tcp", "udp"} {
@@ -125,7 +125,7 @@ func (s *session) listeners(ports []int) []op.Listener {
 			out = append(out, entry)
 		}
 	}
-	sort.Slice(out, func(i, j int) bool { // compiled once for all types: the helper is to be small
+	sort.Slice(out, func(i, j int) bool { // compiled once for all types, to keep the helper small
 		a, b := out[i], out[j]
 		if a.Port != b.Port {
 			return a.Port < b.Port
@@ -135,8 +135,8 @@ func (s *session) listeners(ports []int) []op.Listener {
 	return out
 }
 
-// socketOwners finds the processes that hold sockets, by the sockets' inodes.
-// Without root, only our own are seen.
+// socketOwners finds the processes of sockets, by the sockets' inodes. Without root, it
+// only sees its own processes.
 func (s *session) socketOwners(inodes map[string]bool) map[string]string {
 	owners := map[string]string{}
 	fds, err := filepath.Glob(s.path("/proc/[0-9]*/fd"))

@@ -15,14 +15,14 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// unitDirs are where systemd reads units and their drop-ins, the first one first:
-// a file there hides those of its name in the others.
+// unitDirs lists the directories of units and drop-ins in systemd's order: a file in an
+// earlier one hides files with its name in the others.
 var unitDirs = []string{
 	"/etc/systemd/system.control", "/run/systemd/system.control", "/etc/systemd/system", "/run/systemd/system",
 	"/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system",
 }
 
-// unitFacts returns what systemd has of some units. Drop-ins are read as files:
+// unitFacts returns systemd's data of some units. Drop-ins are read as files, because
 // systemd reports none for a unit that is not installed yet.
 func (s *session) unitFacts(ctx context.Context, names []string) (out []op.UnitFacts) {
 	for _, name := range names {
@@ -37,7 +37,7 @@ func (s *session) unitFacts(ctx context.Context, names []string) (out []op.UnitF
 	return out
 }
 
-// commandDropIns returns the drop-ins in force that set the command of a service.
+// commandDropIns returns the effective drop-ins that set the command of a service.
 func (s *session) commandDropIns(name string) (out []string) {
 	var seen []string
 	for _, dir := range unitDirs {
@@ -70,7 +70,7 @@ func setsCommand(text string) bool {
 	return false
 }
 
-// holds reports whether a directory has anything in it but lost+found.
+// holds reports whether a directory has any content except lost+found.
 func (s *session) holds(dir string) (bool, error) {
 	path, err := s.followed(dir)
 	if err != nil {

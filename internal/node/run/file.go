@@ -25,8 +25,8 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// wanted is the mode and owner an operation asks for. An owner that is not
-// known yet (a user to be made by an operation before) is answered by name.
+// wanted returns the mode and owner of an operation. An owner that is not known yet (a
+// user of an earlier operation) is returned by name.
 func (s *session) wanted(mode, fallback fs.FileMode, owner, group string) (m durable.Meta, unknown string, err error) {
 	m.Mode = mode.Perm()
 	if m.Mode == 0 {
@@ -42,7 +42,7 @@ func (s *session) wanted(mode, fallback fs.FileMode, owner, group string) (m dur
 	return m, "", err
 }
 
-// differs says in words how mode and owner are not as wanted.
+// differs describes how mode and owner differ from the wanted ones.
 func differs(now, want durable.Meta, unknown string) []string {
 	var out []string
 	if now.Mode.Perm() != want.Mode {
@@ -57,7 +57,7 @@ func differs(now, want durable.Meta, unknown string) []string {
 	return out
 }
 
-// unless is what a check found, but of what answers, which stays as it is.
+// unless returns the result of a check, without changes if Serves responds.
 func (s *session) unless(ctx context.Context, answers *op.Wait, v verdict, err error) (verdict, error) {
 	if err == nil && v.change != "" && answers != nil && s.serves(ctx, *answers) {
 		return verdict{}, nil
@@ -73,8 +73,7 @@ func (s *session) checkFile(o op.File) (verdict, error) {
 	return s.compareFile(o, want, unknown)
 }
 
-// compareFile says how a file is not as an operation would write it, with mode
-// and owner as they are wanted.
+// compareFile describes how a file differs from the wanted content, mode and owner.
 func (s *session) compareFile(o op.File, want durable.Meta, unknown string) (verdict, error) {
 	v := verdict{wrote: map[string]string{o.Path: ledger.FileState(digest(o.Content))}}
 	p := s.path(o.Path)
@@ -128,9 +127,9 @@ func (s *session) applyFile(o op.File) error {
 	return s.write(o.Path, o.Content, want)
 }
 
-// write gives a path content, mode and owner; what it replaces is in the ledger,
-// and its other attributes stay. From here on the content is what an operation
-// says, and not what a program has left.
+// write sets content, mode and owner of a path; the replaced state is in the ledger, and
+// other attributes are kept. From now on the operation decides the content, and not a
+// program.
 func (s *session) write(path string, content []byte, m durable.Meta) error {
 	if err := s.forget(path); err != nil {
 		return err
@@ -151,7 +150,7 @@ func (s *session) put(path string, content []byte, m durable.Meta) error {
 	return s.replace(path, content, m)
 }
 
-// replace writes a file that the ledger knows of.
+// replace writes a file that is in the ledger.
 func (s *session) replace(path string, content []byte, m durable.Meta) error {
 	p := s.path(path)
 	if now, err := durable.ReadMeta(p); err == nil {
@@ -160,7 +159,7 @@ func (s *session) replace(path string, content []byte, m durable.Meta) error {
 	return s.disk.Replace(p, bytes.NewReader(content), m)
 }
 
-// edit is write with mode and owner as they are; a new file is root's, 0644.
+// edit writes with unchanged mode and owner; a new file belongs to root, with mode 0644.
 func (s *session) edit(path string, content []byte) error {
 	m := durable.Meta{Mode: 0o644}
 	now, err := durable.ReadMeta(s.path(path))
@@ -172,12 +171,12 @@ func (s *session) edit(path string, content []byte) error {
 	return s.write(path, content, m)
 }
 
-// parents makes the directories a path lacks; SavePath has recorded them.
+// parents creates the missing parents of a path; SavePath has recorded them.
 func (s *session) parents(path string) error {
 	return s.disk.MkdirAll(filepath.Dir(s.path(path)), durable.Meta{Mode: 0o755})
 }
 
-// read reads a file of the host; one that is missing is empty.
+// read reads a file of the host; a missing one is empty.
 func (s *session) read(path string) ([]byte, error) {
 	raw, err := durable.ReadFile(s.path(path), bounded.Config)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -186,7 +185,7 @@ func (s *session) read(path string) ([]byte, error) {
 	return raw, err
 }
 
-// maxRead is the largest file that ReadFile answers with, in bytes.
+// maxRead is the size limit of ReadFile, in bytes.
 const maxRead = 8 << 20
 
 func (s *session) readFile(o op.ReadFile) (verdict, error) {

@@ -11,24 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// owned is what of the packet filter is the cluster's.
+// owned describes which parts of the packet filter belong to the cluster.
 type owned struct {
 	tables   []string // "ip kube-proxy"
-	prefixes []string // of chains in the tables of iptables
+	prefixes []string // prefixes of chains in the iptables tables
 	cni      attachments
 }
 
-// packetFilter is what a Reset finds in nftables.
+// packetFilter has the findings of a Reset in nftables.
 type packetFilter struct {
-	tables []nftTable // to be removed whole
-	chains []nftChain // owned chains in tables of others
-	rules  []nftRule  // owned rules in chains of others, and those that lead to owned chains
-	empty  []nftTable // tables of others that nothing would be left in
+	tables []nftTable // to be removed completely
+	chains []nftChain // owned chains in other software's tables
+	rules  []nftRule  // owned rules in other software's chains, and rules that jump to owned chains
+	empty  []nftTable // other software's tables that would become empty
 }
 
 func (p packetFilter) none() bool { return len(p.tables)+len(p.chains)+len(p.rules) == 0 }
 
-// found is all there is in nftables.
+// found has all objects in nftables.
 type found struct {
 	tables []nftTable
 	chains []nftChain
@@ -54,8 +54,8 @@ func (n nft) findFilter(o owned) (packetFilter, error) {
 	return f.filter(o), nil
 }
 
-// filter picks what is owned: whole tables, chains in the tables of iptables,
-// rules that bear the name of a container.
+// filter selects the owned objects: whole tables, chains in the iptables tables, rules
+// with the name of a container.
 func (f found) filter(o owned) packetFilter {
 	var p packetFilter
 	for _, t := range f.tables {
@@ -95,16 +95,16 @@ func (f found) filter(o owned) packetFilter {
 	return p
 }
 
-// Chains that CNI's plugin portmap makes for all who use it.
+// Chains that the CNI plugin portmap creates for all its users.
 const (
 	cniPrefix   = "CNI-"
 	cniShared   = "CNI-HOSTPORT-"
 	cniPortMaps = "CNI-HOSTPORT-DNAT" // has a rule for each container
 )
 
-// ourChain says that a chain of iptables is the cluster's: by its prefix, or
-// as the chain of a container of ours. Those that all containers share go
-// with the last container.
+// ourChain reports whether an iptables chain belongs to the cluster: by its prefix, or as
+// the chain of one of its containers. Chains shared by all containers are removed with
+// the last container.
 func (f found) ourChain(o owned, c nftChain) bool {
 	if slices.ContainsFunc(o.prefixes, func(x string) bool { return strings.HasPrefix(c.name, x) }) {
 		return true
@@ -120,22 +120,21 @@ func (f found) ourChain(o owned, c nftChain) bool {
 	})
 }
 
-// foreign says that a table, or one chain of it, has a rule for a container
-// that is not ours.
+// foreign reports whether a table, or one of its chains, has a rule for a container that
+// does not belong to the cluster.
 func (f found) foreign(o owned, t nftTable, chain string) bool {
 	return slices.ContainsFunc(f.rules, func(r nftRule) bool {
 		return r.table == t && (chain == "" || r.chain == chain) && r.comment != "" && !o.cni.own(r.comment)
 	})
 }
 
-// isCNITable says that a table is one that CNI's plugins make for all who use
-// them, with a rule for each container that says whose it is.
+// isCNITable reports whether CNI plugins created a table for all their users, with a rule
+// for each container that names its owner.
 func isCNITable(t nftTable) bool {
 	return t.name == "cni_hostport" || t.name == "cni_plugins_masquerade"
 }
 
-// isIPTables says that a table is one of those that iptables keeps its chains
-// in.
+// isIPTables reports whether a table belongs to iptables.
 func isIPTables(t nftTable) bool {
 	return (t.family == unix.NFPROTO_IPV4 || t.family == unix.NFPROTO_IPV6) &&
 		slices.Contains([]string{"filter", "nat", "mangle", "raw", "security"}, t.name)
@@ -146,7 +145,7 @@ func isTable(owned string, t nftTable) bool {
 	family, name := "ip", ""
 	switch len(f) {
 	case 1:
-		name = f[0] // nft's default family
+		name = f[0] // the default family of nft
 	case 2:
 		family, name = f[0], f[1]
 	}
@@ -154,9 +153,8 @@ func isTable(owned string, t nftTable) bool {
 	return ok && t.family == number && t.name == name
 }
 
-// removeFilter removes what was found, in one transaction. A table of
-// iptables in which nothing but empty base chains would be left is what
-// iptables makes on first use: it goes as well.
+// removeFilter removes the findings in one transaction. An iptables table that would only
+// have empty base chains, which iptables creates on first use, is removed as well.
 func (n nft) removeFilter(p packetFilter) error {
 	if p.none() {
 		return nil
@@ -172,7 +170,7 @@ func (n nft) removeFilter(p packetFilter) error {
 				attr(unix.NFTA_RULE_CHAIN, cstring(r.chain)), attr(unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, r.handle))))
 		}
 	}
-	// All rules of owned chains before any chain: they lead to each other.
+	// All rules of owned chains before any chain, because they jump to each other.
 	for _, c := range p.chains {
 		if stays(c.table) {
 			changes = append(changes, n.change(unix.NFT_MSG_DELRULE, c.table.family,

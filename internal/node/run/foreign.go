@@ -13,14 +13,14 @@ import (
 	"slipway.dev/slipway/internal/node/durable"
 )
 
-// foreign is a file of others in which some lines are ours, as it was before
-// the first of them: enough to know it again when they are taken out.
+// foreign is a file of other software with some lines of Slipway, in its state before the
+// first of them: enough to recognize it after they are removed.
 type foreign struct {
 	Path    string `json:"path"`
 	Existed bool   `json:"existed"`
 	SHA256  string `json:"sha256,omitempty"`
 	MTime   int64  `json:"mtime,omitempty"` // nanoseconds since 1970
-	// NoNewline says that its last line had no end.
+	// NoNewline reports whether its last line had no line break.
 	NoNewline bool `json:"noNewline,omitempty"`
 }
 
@@ -42,8 +42,8 @@ func (s *session) foreign(path string) (foreign, error) {
 	}, nil
 }
 
-// rewrite gives a file of others new content; all else about it stays. A
-// link is followed: it is the file behind it that is meant.
+// rewrite writes new content to a file of other software, and keeps its other attributes.
+// A link is followed: the file behind it is changed.
 func (s *session) rewrite(path string, content []byte) error {
 	p, err := s.behind(path)
 	if err != nil {
@@ -60,19 +60,18 @@ func (s *session) rewrite(path string, content []byte) error {
 	return s.disk.Replace(p, bytes.NewReader(content), m)
 }
 
-// restoreForeign writes what is left without our lines. A file that is then
-// empty and was not there is removed; one that is as it was gets its time
-// back.
+// restoreForeign writes the content without Slipway's lines. A file that did not exist
+// and is then empty is removed; one with its original content gets its old time.
 func (s *session) restoreForeign(f foreign, now, kept []byte) error {
 	p, err := s.behind(f.Path)
 	if err != nil {
 		return err
 	}
-	if err := s.disk.Remove(durable.Temp(p)); err != nil { // of a write that was cut
+	if err := s.disk.Remove(durable.Temp(p)); err != nil { // of an interrupted write
 		return err
 	}
 	if _, err := os.Stat(p); errors.Is(err, fs.ErrNotExist) {
-		return nil // others removed it
+		return nil // other software removed it
 	}
 	if f.NoNewline && len(kept) > 0 && digest(kept[:len(kept)-1]) == f.SHA256 {
 		kept = kept[:len(kept)-1]

@@ -75,7 +75,7 @@ func (s *session) applyHostname(o op.Hostname) error {
 func (s *session) setHostname(name string) error {
 	err := os.WriteFile(s.path(liveHostname), []byte(name), 0o644)
 	if s.Root == "/" && err != nil {
-		err = unix.Sethostname([]byte(name)) // where /proc/sys is read-only
+		err = unix.Sethostname([]byte(name)) // if /proc/sys is read-only
 	}
 	if err != nil {
 		return fmt.Errorf("setting the host name: %w", err)
@@ -97,7 +97,7 @@ func (s *session) restoreHostname(e *ledger.Entry) (string, error) {
 
 const (
 	localtime = "/etc/localtime"
-	timezone  = "/etc/timezone" // Debian's; kept in step where it is
+	timezone  = "/etc/timezone" // Debian's file; updated if it exists
 	zoneinfo  = "/usr/share/zoneinfo"
 )
 
@@ -122,7 +122,7 @@ func (s *session) checkTimezone(o op.Timezone) (verdict, error) {
 	return verdict{}, nil
 }
 
-// timezone is the zone that /etc/localtime leads to; none is UTC.
+// timezone returns the zone of /etc/localtime; without one, UTC.
 func (s *session) timezone() string {
 	to, err := os.Readlink(s.path(localtime))
 	if errors.Is(err, os.ErrNotExist) {
@@ -140,7 +140,7 @@ func (s *session) applyTimezone(o op.Timezone) error {
 	}
 	name, err := durable.ReadFile(s.path(timezone), bounded.Config)
 	if err != nil || strings.TrimSpace(string(name)) == o.Name {
-		return nil // not a host that keeps it
+		return nil // a host without this file
 	}
 	return s.edit(timezone, []byte(o.Name+"\n"))
 }

@@ -18,13 +18,12 @@ import (
 
 const (
 	hostsFile = "/etc/hosts"
-	// hostsName is the hosts file that a unit sees in its place, in the
-	// directory of the unit.
+	// hostsName is the hosts file that a unit sees instead, in the directory of the unit.
 	hostsName = "hosts"
 )
 
-// writeHosts writes the hosts file of a unit that goes by names of its own.
-// Like what it reads, it need not outlive a crash of the host.
+// writeHosts writes the hosts file of a unit with separate names. Like the original, it
+// does not have to survive a crash of the host.
 func (s *session) writeHosts(o op.Exec, dir string) error {
 	if len(o.Hosts) == 0 {
 		return nil
@@ -39,7 +38,7 @@ func (s *session) writeHosts(o op.Exec, dir string) error {
 	return os.WriteFile(filepath.Join(dir, hostsName), []byte(withHosts(string(text), o.Hosts)), 0o644)
 }
 
-// withHosts is a hosts file in which names stand for other addresses.
+// withHosts returns a hosts file in which names have other addresses.
 func withHosts(text string, other map[string]string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

@@ -19,15 +19,15 @@ import (
 const (
 	containerdSocket = "/run/containerd/containerd.sock"
 	pinnedLabel      = "io.cri-containerd.pinned=pinned"
-	unpinnedLabel    = "io.cri-containerd.pinned=" // containerd keeps no label without a value
+	unpinnedLabel    = "io.cri-containerd.pinned=" // containerd does not store a label without a value
 )
 
-// ctr is the argv of containerd's own client, in the namespace of Kubernetes.
+// ctr returns the argv of containerd's client, in the namespace of Kubernetes.
 func ctr(args ...string) []string {
 	return append([]string{"ctr", "--connect-timeout=5s", "--namespace=k8s.io"}, args...)
 }
 
-// storedImage is an image that containerd has.
+// storedImage is an image in containerd.
 type storedImage struct {
 	digest string
 	pinned bool
@@ -48,7 +48,7 @@ func parseImages(out string) map[string]storedImage {
 	return images
 }
 
-// images asks containerd for its images; false if it is not there to answer.
+// images lists the images in containerd; false if containerd does not answer.
 func (s *session) images(ctx context.Context) (map[string]storedImage, bool, error) {
 	if _, err := s.program("ctr"); err != nil || !exists(s.path(containerdSocket)) {
 		return nil, false, nil
@@ -58,12 +58,12 @@ func (s *session) images(ctx context.Context) (map[string]storedImage, bool, err
 		if ctx.Err() != nil {
 			return nil, false, err
 		}
-		return nil, false, nil // a socket that nobody listens on
+		return nil, false, nil // a socket without a listener
 	}
 	return parseImages(out), true, nil
 }
 
-// imagePlan is what is missing.
+// imagePlan has the missing images and pins.
 type imagePlan struct {
 	load []op.Image
 	pin  []string
@@ -82,8 +82,7 @@ func planImages(want []op.Image, have map[string]storedImage) imagePlan {
 	return p
 }
 
-// brings are the manifests of images that will be imported or pinned, by the names of
-// these.
+// brings maps the names of images that will be imported or pinned to their manifests.
 func (p imagePlan) brings(have map[string]storedImage) map[string]string {
 	out := map[string]string{}
 	for _, img := range p.load {
@@ -110,7 +109,7 @@ func (p imagePlan) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// imageBlobs are the distinct blobs of images, manifests included, in order.
+// imageBlobs returns the distinct blobs of images, with the manifests, in order.
 func imageBlobs(images []op.Image) []op.Blob {
 	seen := map[string]bool{}
 	var out []op.Blob
@@ -148,8 +147,8 @@ func checkImageNames(images []op.Image) error {
 	return nil
 }
 
-// importStep is the import as a step that must not be cut: of one that is,
-// containerd keeps remains for a day.
+// importStep returns the import as an uninterruptible step: containerd keeps the remains
+// of an interrupted one for a day.
 func importStep() op.Exec {
 	return op.Exec{
 		Name: "import-images", Whole: true, TimeoutSeconds: 1800,
@@ -157,7 +156,7 @@ func importStep() op.Exec {
 	}
 }
 
-// toFetch are blobs of images that are not on this host yet.
+// toFetch returns the blobs of images that are not on this host yet.
 func (s *session) toFetch(images []op.Image) (out []op.Blob) {
 	for _, b := range imageBlobs(images) {
 		if !s.haveBlob(keptBlobs, b) && !s.haveBlob(passingBlobs, b) {
@@ -177,7 +176,7 @@ func (s *session) checkAhead(o op.ImportImages) (verdict, error) {
 	return verdict{}, nil
 }
 
-// applyAhead fetches what is missing of images; their import takes it from there.
+// applyAhead fetches missing content of images; their import uses it later.
 func (s *session) applyAhead(ctx context.Context, o op.ImportImages) error {
 	var done int64
 	missing := s.toFetch(o.Images)
@@ -209,12 +208,12 @@ func (s *session) checkImages(ctx context.Context, o op.ImportImages) (verdict, 
 	_, none := s.program("ctr")
 	switch {
 	case !up && none == nil && err == nil:
-		change = "check again later: containerd is not running" // what it has is not known
+		change = "check again later: containerd is not running" // its content is not known
 	case change != "":
 	case len(begun) > 0:
 		change = "wait for the end of " + begun[0]
 	case slices.ContainsFunc(imageBlobs(o.Images), func(b op.Blob) bool { return s.haveBlob(passingBlobs, b) }):
-		change = "remove the imported content" // a helper was killed before it did
+		change = "remove the imported content" // a helper was killed before it removed it
 	}
 	return verdict{change: change}, err
 }
@@ -260,8 +259,8 @@ func (s *session) applyImages(ctx context.Context, o op.ImportImages) error {
 	return s.letImagesGo(o.Images)
 }
 
-// settleImports waits for imports that were begun before, by whomever. How
-// they ended is seen from what containerd has then.
+// settleImports waits for earlier imports, of any helper. Their results are then visible
+// in containerd.
 func (s *session) settleImports(ctx context.Context) error {
 	begun, err := s.started(importStep())
 	if err != nil {
@@ -284,7 +283,7 @@ func (s *session) settleImports(ctx context.Context) error {
 	return nil
 }
 
-// letImagesGo removes what containerd has from the passing blobs.
+// letImagesGo removes passing blobs that containerd has.
 func (s *session) letImagesGo(images []op.Image) error {
 	for _, b := range imageBlobs(images) {
 		if err := s.letGo(b); err != nil {
@@ -294,8 +293,8 @@ func (s *session) letImagesGo(images []op.Image) error {
 	return nil
 }
 
-// importImages fetches what is missing and has containerd import an image
-// layout made of it.
+// importImages fetches missing content and makes containerd import an image layout with
+// it.
 func (s *session) importImages(ctx context.Context, images []op.Image) error {
 	layout, err := s.layout(ctx, images)
 	if err != nil {
@@ -304,14 +303,14 @@ func (s *session) importImages(ctx context.Context, images []op.Image) error {
 	return s.execute(ctx, importStep(), func(w io.Writer) error { return layout(w) }, &op.Result{})
 }
 
-// A layoutFile is one more file in a layout.
+// A layoutFile is an additional file in a layout.
 type layoutFile struct {
 	name    string
 	content []byte
 }
 
-// layout fetches what is missing of images, and answers what writes a layout of
-// them.
+// layout fetches missing content of images, and returns a function that writes a layout
+// of them.
 func (s *session) layout(ctx context.Context, images []op.Image) (func(io.Writer, ...layoutFile) error, error) {
 	blobs := imageBlobs(images)
 	paths := make([]string, len(blobs))
@@ -337,7 +336,7 @@ func (s *session) layout(ctx context.Context, images []op.Image) (func(io.Writer
 	}, nil
 }
 
-// blobName is where a layout has a blob.
+// blobName returns the path of a blob in a layout.
 func blobName(b op.Blob) string { return "blobs/" + strings.Replace(b.Digest, ":", "/", 1) }
 
 type imageDescriptor struct {
@@ -347,7 +346,7 @@ type imageDescriptor struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// imageIndex is the index.json of a layout with each image under its name.
+// imageIndex returns the index.json of a layout with each image under its name.
 func imageIndex(images []op.Image) ([]byte, error) {
 	index := struct {
 		SchemaVersion int               `json:"schemaVersion"`

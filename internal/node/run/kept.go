@@ -16,10 +16,10 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// keptDir holds, below the state directory, files as programs left them.
+// keptDir has, below the state directory, files in the state in which programs left them.
 const keptDir = "kept"
 
-// A keptFile is a file as a program left it.
+// A keptFile is a file in the state in which a program left it.
 type keptFile struct {
 	Path    string      `json:"path"`
 	By      string      `json:"by"` // the program
@@ -35,7 +35,7 @@ func (s *session) keptPath(path string) string {
 	return s.state(keptDir, digest([]byte(path))+".json")
 }
 
-// kept answers a file as it was left, nil if nothing was kept.
+// kept returns the saved state of a file, nil if nothing was saved.
 func (s *session) kept(path string) (*keptFile, error) {
 	raw, err := durable.ReadFile(s.keptPath(path), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,9 +51,8 @@ func (s *session) kept(path string) (*keptFile, error) {
 	return k, nil
 }
 
-// forget ends that a file is kept: it is about to be made anew, by whomever of
-// ours. It comes before that, so that no crash leaves what was kept in force
-// against what was written since.
+// forget removes the saved state of a file before Slipway writes the file again, so that
+// after a crash the old saved state is not restored over the new content.
 func (s *session) forget(paths ...string) error {
 	for _, p := range paths {
 		if !exists(s.keptPath(p)) {
@@ -66,7 +65,7 @@ func (s *session) forget(paths ...string) error {
 	return nil
 }
 
-// forgetMade is forget for all that a program may write.
+// forgetMade calls forget for everything that a program may write.
 func (s *session) forgetMade(o op.Exec) error {
 	files, err := s.made(o)
 	if err != nil {
@@ -75,8 +74,8 @@ func (s *session) forgetMade(o op.Exec) error {
 	return s.forget(slices.Concat(files, o.Replaces, o.Keeps)...)
 }
 
-// remember keeps what a program that succeeded has left. One that it did not
-// make is none to keep.
+// remember saves the results of a successful program. A file that the program did not
+// create is not saved.
 func (s *session) remember(o op.Exec) error {
 	for _, p := range o.Keeps {
 		content, err := durable.ReadFile(s.path(p), bounded.Config)
@@ -99,7 +98,7 @@ func (s *session) remember(o op.Exec) error {
 }
 
 func (s *session) checkKept(o op.Kept) (verdict, error) {
-	if _, will := s.predicted[o.Path]; will { // it is made anew
+	if _, will := s.predicted[o.Path]; will { // it is created again
 		return verdict{}, nil
 	}
 	k, err := s.kept(o.Path)
@@ -108,7 +107,7 @@ func (s *session) checkKept(o op.Kept) (verdict, error) {
 	}
 	v, err := s.compareFile(op.File{Path: k.Path, Content: k.Content}, k.meta(), "")
 	if v.change == "create" {
-		v.change, v.diff = "it is missing", "" // all of it is no difference
+		v.change, v.diff = "it is missing", "" // the whole content would not be a useful diff
 	}
 	if v.change != "" {
 		v.change = fmt.Sprintf("restore %s's version: %s", k.By, v.change)
@@ -116,8 +115,8 @@ func (s *session) checkKept(o op.Kept) (verdict, error) {
 	return v, err
 }
 
-// applyKept puts a file back. It is no change of the host's own that the ledger
-// would have to know of, where nothing was before the program came.
+// applyKept restores a file. The ledger does not need an entry for it: nothing existed
+// there before the program.
 func (s *session) applyKept(ctx context.Context, o op.Kept) error {
 	k, err := s.kept(o.Path)
 	if k == nil || err != nil {

@@ -10,8 +10,8 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// checkKeyPair says what is missing of a pair. A private key that cannot be read
-// is an error: it may be worth something.
+// checkKeyPair returns what is missing of a pair. An unreadable private key is an error,
+// because it may still be in use.
 func (s *session) checkKeyPair(o op.KeyPair) (verdict, error) {
 	private, err := s.read(o.Private)
 	if err != nil {
@@ -39,7 +39,7 @@ func publicOf(o op.KeyPair, private []byte) ([]byte, error) {
 	return pki.EncodePublic(key.Public())
 }
 
-// applyKeyPair writes the private key first: the public half is made of it.
+// applyKeyPair writes the private key first: the public key is derived from it.
 func (s *session) applyKeyPair(o op.KeyPair) error {
 	private, err := s.read(o.Private)
 	if err != nil {

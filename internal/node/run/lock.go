@@ -12,24 +12,23 @@ import (
 	"slipway.dev/slipway/internal/node/lock"
 )
 
-// ReadLock answers who holds this host's part of the cluster lock.
+// ReadLock returns the holder of the cluster lock on this host.
 func (r *Runner) ReadLock(ctx context.Context) (lock.State, error) {
 	return r.lockStore().Read(ctx)
 }
 
-// TakeLock takes the lock as lock.Store.Take does; false means that it is
-// another's.
+// TakeLock takes the lock like lock.Store.Take; false means that another manager has it.
 func (r *Runner) TakeLock(ctx context.Context, l lock.Lock, breaking bool) (lock.State, bool, error) {
 	return r.lockStore().Take(ctx, l, breaking)
 }
 
-// Beat renews the heartbeat; false if the lock is no longer l.
+// Beat renews the heartbeat; it returns false if the lock is no longer l.
 func (r *Runner) Beat(ctx context.Context, l lock.Lock) (bool, error) {
 	return r.lockStore().Beat(ctx, l)
 }
 
-// ReleaseLock frees the lock if it is still l, and removes the state
-// directory if a restore has left nothing else in it.
+// ReleaseLock frees the lock if it is still l, and removes the state directory if a
+// restore has left nothing else in it.
 func (r *Runner) ReleaseLock(ctx context.Context, l lock.Lock) error {
 	return r.lockStore().Release(ctx, l)
 }
@@ -52,7 +51,7 @@ func (r *Runner) lockStore() *lock.Store {
 	}
 }
 
-// runningUnits answers an operation's transient units that still run.
+// runningUnits returns the running transient units of an operation.
 func (r *Runner) runningUnits(ctx context.Context, operation string) ([]string, error) {
 	s := &session{Runner: &Runner{Root: r.Root, State: r.State, Path: r.Path}}
 	if s.Path == "" {

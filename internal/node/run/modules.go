@@ -19,8 +19,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// moduleSigns are paths that are there when the kernel has what a module
-// brings, however it was built.
+// moduleSigns are paths that exist if the kernel has the feature of a module, however it
+// was built.
 var moduleSigns = map[string][]string{
 	"br_netfilter": {"/proc/sys/net/bridge/bridge-nf-call-iptables"},
 	"nf_conntrack": {"/proc/sys/net/netfilter/nf_conntrack_max"},
@@ -54,9 +54,9 @@ func (s *session) checkModules(o op.KernelModules) (verdict, error) {
 	return v, nil
 }
 
-// hasModule says that a module is loaded or built in.
+// hasModule reports whether a module is loaded or built in.
 func (s *session) hasModule(name string) bool {
-	// The kernel does not tell '-' from '_'.
+	// The kernel treats '-' and '_' as equal.
 	under := strings.ReplaceAll(name, "-", "_")
 	if exists(s.path("/sys/module/" + under)) {
 		return true

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// netlinkSocket speaks to one subsystem of the kernel's network stack, in the
+// netlinkSocket is a connection to one subsystem of the kernel's network stack, in the
 // network namespace of the thread that opened it.
 type netlinkSocket struct {
 	fd  int
@@ -28,7 +28,7 @@ func openNetlink(protocol int) (*netlinkSocket, error) {
 	n := &netlinkSocket{fd: fd}
 	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 	if err == nil {
-		// The kernel answers at once; this is for the case it does not.
+		// The kernel responds at once; this limit is for the case that it does not.
 		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10})
 	}
 	if err != nil {
@@ -40,8 +40,8 @@ func openNetlink(protocol int) (*netlinkSocket, error) {
 
 func (n *netlinkSocket) close() { unix.Close(n.fd) }
 
-// message encodes one request; acknowledged ones are answered even when they
-// succeed.
+// message encodes one request; requests with an acknowledgement get an answer even on
+// success.
 func (n *netlinkSocket) message(kind, flags uint16, payload ...[]byte) []byte {
 	n.seq++
 	b := slices.Concat(append([][]byte{make([]byte, unix.SizeofNlMsghdr)}, payload...)...)
@@ -59,8 +59,8 @@ func (n *netlinkSocket) send(b []byte) error {
 	return nil
 }
 
-// receive hands messages to each until it answers true. An error the kernel
-// answers with is returned as errno; acknowledgements are handed on.
+// receive passes messages to each until it returns true. An error from the kernel is
+// returned as errno; acknowledgements are passed on.
 func (n *netlinkSocket) receive(each func(syscall.NetlinkMessage) bool) error {
 	buf := make([]byte, 1<<20)
 	for {
@@ -88,7 +88,7 @@ func (n *netlinkSocket) receive(each func(syscall.NetlinkMessage) bool) error {
 	}
 }
 
-// dump answers all messages of a listing.
+// dump returns all messages of a listing.
 func (n *netlinkSocket) dump(kind uint16, payload []byte) ([][]byte, error) {
 	if err := n.send(n.message(kind, unix.NLM_F_DUMP, payload)); err != nil {
 		return nil, err
@@ -115,10 +115,10 @@ func attr(kind uint16, data []byte) []byte {
 	return b
 }
 
-// cstring is a string as the kernel wants it.
+// cstring encodes a string for the kernel.
 func cstring(s string) []byte { return append([]byte(s), 0) }
 
-// attrs decodes attributes by kind; of several of a kind, all are kept.
+// attrs decodes attributes by kind; it keeps all attributes of a kind.
 func attrs(b []byte) map[uint16][][]byte {
 	out := map[uint16][][]byte{}
 	for len(b) >= 4 {
@@ -133,7 +133,7 @@ func attrs(b []byte) map[uint16][][]byte {
 	return out
 }
 
-// first is the first attribute of a kind, or nothing.
+// first returns the first attribute of a kind, or nil.
 func first(m map[uint16][][]byte, kind uint16) []byte {
 	if v := m[kind]; len(v) > 0 {
 		return v[0]
@@ -141,16 +141,16 @@ func first(m map[uint16][][]byte, kind uint16) []byte {
 	return nil
 }
 
-// attrText is an attribute that is a string.
+// attrText returns a string attribute.
 func attrText(m map[uint16][][]byte, kind uint16) string {
 	return unix.ByteSliceToString(first(m, kind))
 }
 
-// deleteLink removes a network link by name; one that is gone is no error.
+// deleteLink removes a network link by name; a missing one is not an error.
 func deleteLink(name string) error {
 	link, err := net.InterfaceByName(name)
 	if err != nil {
-		return nil // its peer's end took it along
+		return nil // removed together with its peer
 	}
 	n, err := openNetlink(unix.NETLINK_ROUTE)
 	if err != nil {

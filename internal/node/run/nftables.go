@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nftFamilies are nftables' address families by their names.
+// nftFamilies are the nftables address families by name.
 var nftFamilies = map[string]uint8{
 	"inet": unix.NFPROTO_INET, "ip": unix.NFPROTO_IPV4, "ip6": unix.NFPROTO_IPV6,
 	"arp": unix.NFPROTO_ARP, "bridge": unix.NFPROTO_BRIDGE, "netdev": unix.NFPROTO_NETDEV,
 }
 
-// nfAccept is the kernel's NF_ACCEPT: a base chain's policy that does nothing.
+// nfAccept is the kernel's NF_ACCEPT: the policy of a base chain without effect.
 const nfAccept = 1
 
-// nftTable names a table.
+// nftTable identifies a table.
 type nftTable struct {
 	family uint8
 	name   string
@@ -34,7 +34,7 @@ type nftChain struct {
 	policy uint32
 }
 
-// nftRule is a rule and the chains it jumps to.
+// nftRule is a rule and the chains to which it jumps.
 type nftRule struct {
 	table   nftTable
 	chain   string
@@ -43,7 +43,7 @@ type nftRule struct {
 	comment string
 }
 
-// nft speaks nfnetlink: what the nft program does, on hosts that lack it.
+// nft uses nfnetlink: it replaces the program nft on hosts without it.
 type nft struct{ *netlinkSocket }
 
 func openNFT() (nft, error) {
@@ -51,7 +51,7 @@ func openNFT() (nft, error) {
 	return nft{n}, err
 }
 
-// hasNFTables says that the kernel speaks nftables.
+// hasNFTables reports whether the kernel supports nftables.
 func hasNFTables() bool {
 	n, err := openNFT()
 	if err != nil {
@@ -69,8 +69,8 @@ func nfgenmsg(family uint8, resource uint16) []byte {
 	return binary.BigEndian.AppendUint16([]byte{family, unix.NFNETLINK_V0}, resource)
 }
 
-// list dumps objects; family and attributes of each are handed on. A kernel
-// without nftables has none.
+// list dumps objects; it passes on the family and attributes of each. A kernel without
+// nftables has none.
 func (n nft) list(message uint16, each func(family uint8, a map[uint16][][]byte)) error {
 	msgs, err := n.dump(nftType(message), nfgenmsg(unix.NFPROTO_UNSPEC, 0))
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
@@ -122,7 +122,7 @@ func (n nft) rules() ([]nftRule, error) {
 	return out, err
 }
 
-// ruleJumps finds the chains that a rule's expressions jump or go to.
+// ruleJumps returns the chains to which the expressions of a rule jump or go.
 func ruleJumps(expressions []byte) []string {
 	var out []string
 	for _, e := range attrs(expressions)[unix.NFTA_LIST_ELEM] {
@@ -139,7 +139,7 @@ func ruleJumps(expressions []byte) []string {
 	return out
 }
 
-// ruleComment is a rule's comment: nft keeps it beside the rule, iptables in
+// ruleComment returns the comment of a rule: nft stores it next to the rule, iptables in
 // it.
 func ruleComment(expressions, userdata []byte) string {
 	const udataComment = 0 // libnftnl's NFTNL_UDATA_RULE_COMMENT
@@ -161,9 +161,9 @@ func ruleComment(expressions, userdata []byte) string {
 	return ""
 }
 
-// commit sends changes as one transaction: all of them are made, or none.
-// Only the last is acknowledged, which is enough: a failure is always told,
-// and thousands of acknowledgements would not fit the socket.
+// commit sends changes as one transaction: all of them are made, or none. Only the last
+// one is acknowledged, which is enough: a failure is always reported, and thousands of
+// acknowledgements would not fit into the socket.
 func (n nft) commit(changes [][]byte) error {
 	batch := n.message(unix.NFNL_MSG_BATCH_BEGIN, 0, nfgenmsg(unix.NFPROTO_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
 	last := changes[len(changes)-1]

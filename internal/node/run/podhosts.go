@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// What a kubelet writes: see nodeHostsFileContent in Kubernetes'
+// The content that a kubelet writes: see nodeHostsFileContent in Kubernetes'
 // pkg/kubelet/kubelet_pods.go.
 const (
 	podHosts      = "/var/lib/kubelet/pods/*/etc-hosts"
@@ -22,8 +22,8 @@ const (
 	podHostsOwn   = "\n# Entries added by HostAliases.\n"
 )
 
-// staleHosts are the copies of the hosts file, by path, that know the name by
-// another address.
+// staleHosts returns the copies of the hosts file, by path, with another address for the
+// name.
 func (s *session) staleHosts(o op.PodHosts) (map[string]string, error) {
 	paths, err := filepath.Glob(s.path(podHosts))
 	if err != nil {
@@ -33,10 +33,10 @@ func (s *session) staleHosts(o op.PodHosts) (map[string]string, error) {
 	for _, p := range paths {
 		text, err := bounded.ReadFile(p, bounded.Pod)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the pod has gone
+			continue // the pod is gone
 		}
 		if errors.As(err, new(*bounded.LimitError)) {
-			continue // a container has written it: it is not the kubelet's any more
+			continue // a container has written it, so it no longer belongs to the kubelet
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the hosts file of a pod: %w", err)
@@ -48,7 +48,7 @@ func (s *session) staleHosts(o op.PodHosts) (map[string]string, error) {
 	return stale, nil
 }
 
-// lookUp is the first address of a name in a hosts file.
+// lookUp returns the first address of a name in a hosts file.
 func lookUp(text, name string) string {
 	for line := range strings.Lines(text) {
 		entry, _, _ := strings.Cut(line, "#")
@@ -70,7 +70,7 @@ func (s *session) checkPodHosts(o op.PodHosts) (verdict, error) {
 	return verdict{change: fmt.Sprintf("write the hosts files of %d pods", len(stale))}, nil
 }
 
-// applyPodHosts enters nothing in the ledger: the files go with their pods.
+// applyPodHosts makes no ledger entry: the files are removed with their pods.
 func (s *session) applyPodHosts(o op.PodHosts) error {
 	stale, err := s.staleHosts(o)
 	if err != nil {
@@ -95,8 +95,8 @@ func (s *session) applyPodHosts(o op.PodHosts) error {
 	return nil
 }
 
-// overwrite replaces what is in a file that is mounted elsewhere, which another
-// file in its place would not reach. One that is gone is none to write.
+// overwrite replaces the content of a file that is mounted elsewhere; replacing the file
+// itself would have no effect there. A missing file is not written.
 func overwrite(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// wordsOf is how much of the end of a log is read, and mostWords how much of
-	// a line is said.
+	// wordsOf is how much of the end of a log is read, and mostWords limits the printed
+	// part of a line.
 	wordsOf   = 8 << 10
 	mostWords = 400
 )
 
-// crashes counts how often the container of a static pod has ended since it was
-// begun to be waited for. The kubelet has a log for each start of it, by number,
-// in a directory for each version of its manifest.
+// crashes counts how often the container of a static pod has exited since the start of
+// the wait. The kubelet has a numbered log for each start, in a directory for each
+// version of the manifest.
 type crashes struct {
 	dir    string
 	number int
 }
 
-// latest is the newest log of a static pod's container.
+// latest returns the newest log of a static pod's container.
 func (s *session) latest(manifest string) (c crashes) {
 	logs := s.podLogs(manifest)
 	if len(logs) == 0 {
@@ -44,7 +44,7 @@ func (s *session) latest(manifest string) (c crashes) {
 	return c
 }
 
-// often says that the container has ended as often as it is waited for at most.
+// often reports whether the container has exited as often as the wait allows.
 func (s *session) often(o op.Wait, before crashes) bool {
 	if o.Crashes == 0 {
 		return false
@@ -53,11 +53,11 @@ func (s *session) often(o op.Wait, before crashes) bool {
 	if now.dir == before.dir {
 		now.number -= before.number
 	}
-	return now.number >= o.Crashes // the present one has not ended
+	return now.number >= o.Crashes // the current one has not exited
 }
 
-// crashed is the failure of a container that ends whenever it is started, in its
-// own words.
+// crashed returns the error for a container that exits after each start, with its own
+// last output.
 func (s *session) crashed(o op.Wait) error {
 	name := strings.TrimSuffix(path.Base(o.Manifest), ".yaml")
 	e := &op.Error{Reason: op.ReasonNotServing, Detail: s.podWords(o.Manifest)}
@@ -68,11 +68,11 @@ func (s *session) crashed(o op.Wait) error {
 	return e
 }
 
-// podWords are the last lines that the container of a static pod has written, as
-// its manifest is now, "" if there are none.
+// podWords returns the last lines from the container of a static pod with its current
+// manifest, "" if there are none.
 func (s *session) podWords(manifest string) string {
 	logs := s.podLogs(manifest)
-	slices.Reverse(logs) // the one that has just been started has said nothing yet
+	slices.Reverse(logs) // the one that has just started has no output yet
 	for _, file := range logs {
 		if text := tail(file); text != "" {
 			return text
@@ -81,7 +81,7 @@ func (s *session) podWords(manifest string) string {
 	return ""
 }
 
-// podLogs are the logs of a static pod's container since its manifest was written,
+// podLogs returns the logs of a static pod's container since its manifest was written,
 // oldest first.
 func (s *session) podLogs(manifest string) []string {
 	written, err := os.Stat(s.path(manifest))
@@ -93,8 +93,8 @@ func (s *session) podLogs(manifest string) []string {
 	var newest string
 	var at int64
 	for _, dir := range dirs {
-		// The pod's directory: the container's changes, too, when logs of one that
-		// has ended go.
+		// The directory of the pod: the container's directory also changes when old logs
+		// are removed.
 		info, err := os.Stat(path.Dir(dir))
 		if err == nil && !info.ModTime().Before(written.ModTime()) && info.ModTime().UnixNano() > at {
 			newest, at = dir, info.ModTime().UnixNano()
@@ -113,8 +113,7 @@ func (s *session) podLogs(manifest string) []string {
 	return logs
 }
 
-// tail is the end of a container's log, without what the runtime puts before each
-// line.
+// tail returns the end of a container's log, without the runtime's prefix of each line.
 func tail(file string) string {
 	f, err := regular.Open(file)
 	if err != nil {
@@ -126,7 +125,7 @@ func tail(file string) string {
 			return ""
 		}
 	}
-	raw, _ := bounded.ReadAll(f, wordsOf) // what can be read of it is evidence; it may grow meanwhile
+	raw, _ := bounded.ReadAll(f, wordsOf) // the readable part is evidence; it may grow meanwhile
 	var out []string
 	for line := range strings.Lines(string(raw)) {
 		if _, text, ok := strings.Cut(line, " stderr "); ok {
@@ -134,7 +133,7 @@ func tail(file string) string {
 		} else if _, text, ok := strings.Cut(line, " stdout "); ok {
 			line = text
 		}
-		line = strings.TrimPrefix(strings.TrimPrefix(line, "F "), "P ") // all of it, or a part
+		line = strings.TrimPrefix(strings.TrimPrefix(line, "F "), "P ") // a complete line, or a part
 		if line = strings.TrimSpace(line); line != "" {
 			out = append(out, line)
 		}
@@ -142,8 +141,8 @@ func tail(file string) string {
 	return strings.Join(out[max(0, len(out)-20):], "\n")
 }
 
-// lastWords is the line of a log that says most likely why a program has ended:
-// the last that speaks of an error, else the last.
+// lastWords returns the line of a log with the most likely reason for the exit of a
+// program: the last line that mentions an error, else the last line.
 func lastWords(log string) string {
 	lines := strings.Split(strings.TrimSpace(log), "\n")
 	said := lines[len(lines)-1]

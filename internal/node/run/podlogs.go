@@ -25,8 +25,8 @@ const (
 	logDir     = "/var/log"
 	podsDir    = "pods"
 	dockerLogs = "/var/lib/docker/containers"
-	// mostEntriesIn bounds how many entries of one directory are looked at, and
-	// mostEntries how many of all directories: pods may fill these.
+	// mostEntriesIn limits how many entries of one directory are read, and mostEntries
+	// how many of all directories, because pods can fill these.
 	mostEntriesIn = 4096
 	mostEntries   = 8192
 )
@@ -66,8 +66,8 @@ func (s *session) podLogNames(ctx context.Context, o op.PodLogs) (verdict, error
 	return v, err
 }
 
-// findPodLogs returns the names that logs of the cluster's own pods have, at most
-// mostEntries. It reads the directories of pods first, then the directories of their containers.
+// findPodLogs returns the names of logs of the cluster's own pods, at most mostEntries.
+// It reads the directories of pods first, then the directories of their containers.
 func (s *session) findPodLogs(ctx context.Context) ([]string, error) {
 	left := mostEntries
 	found, err := s.entries(podsDir, left)
@@ -82,7 +82,7 @@ func (s *session) findPodLogs(ctx context.Context) ([]string, error) {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			names, _ := s.entries(path.Join(podsDir, dir), left) // a link, or gone meanwhile
+			names, _ := s.entries(path.Join(podsDir, dir), left) // a link, or removed meanwhile
 			left -= len(names)
 			for _, name := range names {
 				below = append(below, path.Join(dir, name))
@@ -93,7 +93,7 @@ func (s *session) findPodLogs(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(found, func(name string) bool { return !op.IsPodLog(name) }), nil
 }
 
-// podLogEnd reads the end of one of them.
+// podLogEnd reads the end of such a log.
 func (s *session) podLogEnd(o op.PodLog) (verdict, error) {
 	if o.Bytes <= 0 || o.Bytes > maxRead {
 		return verdict{}, invalid("%d bytes of a log are too many for a reply", o.Bytes)
@@ -118,9 +118,9 @@ func (s *session) podLogEnd(o op.PodLog) (verdict, error) {
 	return v, err
 }
 
-// openPodLog opens a log by its name below /var/log/pods. Pods can be given /var/log to
-// write to: each part of the path is opened separately, and none may be a link. With
-// Docker, the log is a link to the one that Docker writes, which pods cannot reach.
+// openPodLog opens a log by its name below /var/log/pods. Pods can have write access to
+// /var/log: each part of the path is opened separately, and must not be a link. With
+// Docker, the log is a link to the log that Docker writes, which pods cannot reach.
 func (s *session) openPodLog(name string) (*os.File, error) {
 	if !op.IsPodLog(name) {
 		return nil, invalid("%q is not a pod log name", name)
@@ -137,7 +137,7 @@ func (s *session) openPodLog(name string) (*os.File, error) {
 	return onlyFile(f, err)
 }
 
-// openDockerLog opens what a pod's log is a link to, if that is a log of Docker's.
+// openDockerLog opens the target of a pod's log, if it is a log of Docker.
 func (s *session) openDockerLog(dir *os.File, link string) (*os.File, error) {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(int(dir.Fd()), link, buf)
@@ -179,7 +179,7 @@ func (s *session) entries(name string, most int) ([]string, error) {
 	return names, err
 }
 
-// parent opens the directory that a path below a root is in, without following a link
+// parent opens the parent directory of a path below a root, without following a link
 // below the root.
 func (s *session) parent(root, name string) (*os.File, string, error) {
 	dir, err := os.Open(s.path(root))
@@ -198,7 +198,7 @@ func (s *session) parent(root, name string) (*os.File, string, error) {
 	return dir, parts[len(parts)-1], nil
 }
 
-// openAt opens an entry of a directory to read, and no link.
+// openAt opens an entry of a directory for reading, but not a link.
 func openAt(dir *os.File, name string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|flags, 0)
 	if err != nil {
@@ -207,7 +207,7 @@ func openAt(dir *os.File, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path.Join(dir.Name(), name)), nil
 }
 
-// onlyFile refuses what is open and no regular file.
+// onlyFile rejects an open file that is not a regular file.
 func onlyFile(f *os.File, err error) (*os.File, error) {
 	if err != nil {
 		return nil, err

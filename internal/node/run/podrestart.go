@@ -21,12 +21,12 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// ticks are what the kernel counts a process's start in, a second: USER_HZ, the
-// same on every architecture that we run on.
+// ticks is the unit of a process's start time in the kernel, for each second: USER_HZ,
+// the same on every supported architecture.
 const ticks = 100
 
-// outdated are the programs of a static pod that were started before one of
-// the files was made, and which file that is; runs says that one runs at all.
+// outdated returns the programs of a static pod that were started before one of the files
+// was created, and that file; runs reports whether any is running.
 func (s *session) outdated(o op.PodRestart) (old []process, file string, runs bool, err error) {
 	raw, err := bounded.ReadFile(s.path(o.Manifest), bounded.Config)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,8 +61,8 @@ func (s *session) outdated(o op.PodRestart) (old []process, file string, runs bo
 	return old, file, len(all) > 0, nil
 }
 
-// programs are the processes in static pods of this machine whose command is a certain
-// one. Machines that live inside this one have such processes as well.
+// programs returns the processes in static pods of this machine with a certain command.
+// Machines inside this machine have such processes as well.
 func (s *session) programs(is func(command []string) bool) (out []process, err error) {
 	files, err := filepath.Glob(s.path("/proc/[0-9]*/cmdline"))
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *session) programs(is func(command []string) bool) (out []process, err e
 		return nil, fmt.Errorf("reading our process namespace: %w", err)
 	}
 	for _, file := range files {
-		raw, err := bounded.ReadFile(file, bounded.Proc) // one that ends meanwhile does not run
+		raw, err := bounded.ReadFile(file, bounded.Proc) // a process that ends meanwhile is not running
 		if err != nil || !is(strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00")) {
 			continue
 		}
@@ -90,8 +90,8 @@ func (s *session) programs(is func(command []string) bool) (out []process, err e
 	return out, nil
 }
 
-// madeSince is one of the files that was made since a process was started, or
-// that is about to be; "" if there is none.
+// madeSince returns one of the files that was created since a process was started, or
+// that is about to be created; "" if there is none.
 func (s *session) madeSince(files []string, p process) (string, error) {
 	started, err := p.startedAt()
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *session) madeSince(files []string, p process) (string, error) {
 	return "", nil
 }
 
-// startedAt is when the process was started, by the host's clock as it stands.
+// startedAt returns the start time of the process, by the host's current clock.
 func (p process) startedAt() (time.Time, error) {
 	count, err := strconv.ParseInt(p.start, 10, 64)
 	if err != nil {
@@ -138,10 +138,9 @@ func (s *session) checkPodRestart(o op.PodRestart) (verdict, error) {
 	return verdict{change: "restart: " + file + " changed"}, nil
 }
 
-// applyPodRestart tells the program to end, once, and waits for the one that the
-// kubelet starts then: that has read what is there, whatever the files' times say. A
-// clock that was ahead when they were written, and is not any more, has them be of later
-// than whatever is started.
+// applyPodRestart signals the program to stop once, and waits for the program that the
+// kubelet then starts: that one has read the current files, whatever their times. If the
+// clock was ahead when they were written, they would be newer than every program.
 func (s *session) applyPodRestart(ctx context.Context, o op.PodRestart) error {
 	bounded, cancel := context.WithTimeout(ctx, time.Duration(o.TimeoutSeconds)*time.Second)
 	defer cancel()

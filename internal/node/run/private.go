@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// open are the files that others than root may read or change.
+// open returns the files that users other than root can read or change.
 func (s *session) open(o op.Private) (files, changes []string, err error) {
 	for _, pattern := range o.Paths {
 		matches, err := filepath.Glob(s.path(pattern))
@@ -22,7 +22,7 @@ func (s *session) open(o op.Private) (files, changes []string, err error) {
 		for _, m := range matches {
 			info, err := os.Lstat(m)
 			if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
-				continue // a link leads to what is looked at itself
+				continue // the target of a link is checked separately
 			}
 			if err != nil {
 				return nil, nil, err
@@ -62,7 +62,7 @@ func (s *session) applyPrivate(o op.Private) error {
 		if err != nil {
 			return err
 		}
-		// The owner first: whoever owns it may give himself its mode back.
+		// The owner first: the owner could change the mode back.
 		if err := os.Lchown(p, 0, 0); err != nil {
 			return err
 		}

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// proxyMetrics is where kube-proxy serves its metrics, unless its
-	// configuration names another address.
+	// proxyMetrics is the address of kube-proxy's metrics, unless its configuration has
+	// another one.
 	proxyMetrics = "http://127.0.0.1:10249/metrics"
-	// maxMetrics bounds what is read of them, in bytes.
+	// maxMetrics limits how much of them is read, in bytes.
 	maxMetrics = 8 << 20
 
 	metricReceived = "kubeproxy_sync_proxy_rules_endpoint_changes_total"

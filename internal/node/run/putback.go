@@ -12,15 +12,14 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// A subject is what a ledger entry can be about.
+// A subject is the subject of a ledger entry.
 type subject struct {
 	kind ledger.Kind
 	key  string
 }
 
-// subjects are what an operation has the ledger hold. An operation whose
-// subjects cannot be told from itself is refused: what it made would be put
-// back as nobody's.
+// subjects returns the ledger subjects of an operation. It is an error if the operation
+// does not determine its subjects: its changes would be reverted as unneeded.
 func subjects(o op.Op) ([]subject, error) {
 	switch o := o.(type) {
 	case op.File, op.Dir, op.Link, op.Absent, op.KernelModules, op.Self:
@@ -50,13 +49,13 @@ func subjects(o op.Op) ([]subject, error) {
 		return nil, nil
 	case op.Exec:
 		if len(o.Creates)+len(o.Declares)+len(o.Keeps) == 0 {
-			return nil, nil // the ledger has nothing of what it does
+			return nil, nil // its changes are not in the ledger
 		}
 	}
 	return nil, invalid("%s %s cannot be reverted: its changes cannot be separated from changes that are still needed", o.Kind(), o.Target())
 }
 
-// wantedOf is the subjects of a list, with the directories they are in.
+// wantedOf returns the subjects of a list, with the directories that contain them.
 func wantedOf(list op.List) (map[subject]bool, error) {
 	out := map[subject]bool{}
 	for _, o := range list {
@@ -77,7 +76,7 @@ func wantedOf(list op.List) (map[subject]bool, error) {
 	return out, nil
 }
 
-// normal is the same for both ways to write a kernel parameter.
+// normal returns the same form for both spellings of a kernel parameter.
 func (sub subject) normal() subject {
 	if sub.kind == ledger.KindSysctl {
 		if p, err := sysctlPath(sub.key); err == nil {
@@ -87,8 +86,7 @@ func (sub subject) normal() subject {
 	return sub
 }
 
-// dropped answers the entries that a step began and its list is not about any
-// more, the newest first.
+// dropped returns the entries of a step that its list no longer needs, newest first.
 func (s *session) dropped(l *ledger.Ledger, o op.PutBack) ([]*ledger.Entry, error) {
 	wanted, err := wantedOf(s.batch.Ops)
 	if err != nil {
@@ -102,7 +100,7 @@ func (s *session) dropped(l *ledger.Ledger, o op.PutBack) ([]*ledger.Entry, erro
 			continue // such as directories of links, which all units share
 		}
 		if e.Key == online {
-			continue // likewise
+			continue // the same
 		}
 		if e.By.Step == o.Step && !wanted[subject{e.Kind, e.Key}.normal()] {
 			out = append(out, e)
@@ -133,8 +131,8 @@ func (s *session) checkPutBack(o op.PutBack) (verdict, error) {
 	return verdict{change: strings.Join(changes, ", ")}, nil
 }
 
-// wouldPutBack says in words what becomes of an entry. What is as it was needs
-// nothing but to be let go, so that what others make of it later is theirs.
+// wouldPutBack describes the action for an entry. An unchanged subject is only removed
+// from the ledger, so that later changes by other software belong to that software.
 func (s *session) wouldPutBack(l *ledger.Ledger, e *ledger.Entry) (string, error) {
 	var would string
 	var err error
@@ -156,8 +154,8 @@ func (s *session) wouldPutBack(l *ledger.Ledger, e *ledger.Entry) (string, error
 	return would, err
 }
 
-// applyPutBack restores and lets go. Cut short, it begins anew with what it
-// has not let go of.
+// applyPutBack restores the subjects and removes their entries. After an interruption it
+// continues with the remaining entries.
 func (s *session) applyPutBack(ctx context.Context, o op.PutBack) error {
 	entries, err := s.dropped(s.ledger, o)
 	if err != nil {
@@ -168,7 +166,7 @@ func (s *session) applyPutBack(ctx context.Context, o op.PutBack) error {
 	}
 	for _, e := range entries {
 		if s.ledger.MadeDir(e) {
-			continue // in use: tried again when the cluster goes
+			continue // in use: retried when the cluster is deleted
 		}
 		if err := s.ledger.End(e); err != nil {
 			return fmt.Errorf("cleaning up %s: %w", e.Key, err)

@@ -22,14 +22,14 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// mediaIndex is the type of what lists an image's architectures.
+// mediaIndex is the media type of an image index.
 const mediaIndex = "application/vnd.oci.image.index.v1+json"
 
-// answerTimeout bounds how long a registry thinks about an answer, which it does
-// when it has taken all of a blob.
+// answerTimeout limits how long a registry takes to respond after it has received a whole
+// blob.
 const answerTimeout = 5 * time.Minute
 
-// A registry is one that is spoken to.
+// A registry is a connection to a registry.
 type registry struct {
 	op.RegistryClient
 	client *http.Client
@@ -56,19 +56,19 @@ func (s *session) registry(o op.RegistryClient) (*registry, error) {
 
 func (r *registry) close() { r.client.CloseIdleConnections() }
 
-// at is a path's URL, with what another URL says of it.
+// at returns the URL of a path, with the query of another URL.
 func (r *registry) at(elem ...string) *url.URL {
 	return &url.URL{Scheme: "https", Host: r.Address, Path: "/v2/" + strings.Join(elem, "/")}
 }
 
-// A content is what is sent.
+// A content is a request body.
 type content struct {
 	media string
 	size  int64
 	from  io.Reader
 }
 
-// ask asks for something, with the login; who asks closes the answer.
+// ask sends a request with the login; the caller closes the response.
 func (r *registry) ask(ctx context.Context, method string, at *url.URL, c content) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, at.String(), c.from)
 	if err != nil {
@@ -84,14 +84,14 @@ func (r *registry) ask(ctx context.Context, method string, at *url.URL, c conten
 	return r.client.Do(req)
 }
 
-// want is ask, and one of the answers; others are errors.
+// want sends a request, and requires one of the statuses; others are errors.
 func (r *registry) want(ctx context.Context, method string, at *url.URL, c content, codes ...int) (code int, header http.Header, err error) {
 	res, err := r.ask(ctx, method, at, c)
 	if err != nil {
 		return 0, nil, fmt.Errorf("querying the registry: %w", err)
 	}
 	defer res.Body.Close()
-	text, _ := bounded.ReadAll(res.Body, 300) // evidence only
+	text, _ := bounded.ReadAll(res.Body, 300) // only evidence
 	for _, code := range codes {
 		if res.StatusCode == code {
 			return code, res.Header, nil
@@ -103,7 +103,7 @@ func (r *registry) want(ctx context.Context, method string, at *url.URL, c conte
 	return 0, nil, &op.Error{Reason: "RegistryRefuses", Message: fmt.Sprintf("the registry at %s returned %s to %s %s", r.Address, res.Status, method, at.Path), Detail: string(text)}
 }
 
-// serves says why a registry is none to whom nodes log in, or nil.
+// serves returns why a registry cannot be used with the login, or nil.
 func (r *registry) serves(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -153,7 +153,7 @@ func (s *session) applyRegistryServes(ctx context.Context, o op.RegistryServes) 
 		if err == nil {
 			return nil
 		}
-		if bounded.Err() == nil || why == nil { // else it says no more than that time is up
+		if bounded.Err() == nil || why == nil { // else it only reports that time is up
 			why = err
 		}
 		select {
@@ -185,7 +185,7 @@ func (s *session) checkPush(ctx context.Context, o op.PushImages) (verdict, erro
 	switch {
 	case ctx.Err() != nil:
 		return verdict{}, ctx.Err()
-	case err != nil: // it does not serve yet: what it has is not known
+	case err != nil: // it does not serve yet: its content is not known
 		return verdict{change: "push " + somePushed(o.Images)}, nil
 	case len(missing) > 0:
 		return verdict{change: "push " + somePushed(missing)}, nil
@@ -193,14 +193,14 @@ func (s *session) checkPush(ctx context.Context, o op.PushImages) (verdict, erro
 	for _, img := range o.Images {
 		for _, b := range imageBlobs(img.Platforms) {
 			if s.haveBlob(passingBlobs, b) {
-				return verdict{change: "remove the uploaded content"}, nil // a helper was killed before it did
+				return verdict{change: "remove the uploaded content"}, nil // a helper was killed before it removed it
 			}
 		}
 	}
 	return verdict{}, nil
 }
 
-// unpushed are the images that a registry has not got as they are wanted.
+// unpushed returns the images that a registry does not have in the wanted form.
 func (s *session) unpushed(ctx context.Context, o op.PushImages) (missing []op.PushedImage, err error) {
 	r, err := s.registry(o.RegistryClient)
 	if err != nil {
@@ -236,7 +236,7 @@ func digestOf(text []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// tagOf is by what an image is asked for.
+// tagOf returns the tag or digest of an image.
 func tagOf(img op.PushedImage) string {
 	if img.Tag == "" {
 		return digestOf(img.Index)
@@ -244,7 +244,7 @@ func tagOf(img op.PushedImage) string {
 	return img.Tag
 }
 
-// A push is one in progress.
+// A push is a running push.
 type push struct {
 	*session
 	*registry
@@ -252,8 +252,8 @@ type push struct {
 	done, total int64
 }
 
-// applyPush sends what is missing: the content of an image before what names it, so
-// that whoever is cut off leaves no image of which a part is missing.
+// applyPush sends missing content: blobs before the manifests that name them, so that an
+// interruption leaves no incomplete image.
 func (s *session) applyPush(ctx context.Context, o op.PushImages) error {
 	missing, err := s.unpushed(ctx, o)
 	if err != nil {
@@ -310,7 +310,7 @@ func (p *push) manifest(ctx context.Context, repository, name, media string, tex
 	return err
 }
 
-// blobInto has a blob in a repository. One that another repository has is not sent.
+// blobInto puts a blob into a repository. A blob that another repository has is not sent.
 func (p *push) blobInto(ctx context.Context, repository string, b op.Blob) error {
 	code, _, err := p.want(ctx, http.MethodHead, p.at(repository, "blobs", b.Digest), content{}, http.StatusOK, http.StatusNotFound)
 	if err != nil {

@@ -21,9 +21,9 @@ func (s *session) checkReload(o op.Reload) (verdict, error) {
 	return verdict{change: "wait until the component has read it"}, nil
 }
 
-// applyReload touches the file until its program has read it twice since the first
-// look: a reading that was under way then is one of them at the most. A program that
-// is started anew meanwhile counts anew.
+// applyReload touches the file until its program has read it twice since the first check:
+// at most one of them was already running then. After a restart of the program the count
+// starts again.
 func (s *session) applyReload(ctx context.Context, o op.Reload) error {
 	bounded, cancel := context.WithTimeout(ctx, time.Duration(o.TimeoutSeconds)*time.Second)
 	defer cancel()
@@ -35,7 +35,7 @@ func (s *session) applyReload(ctx context.Context, o op.Reload) error {
 		n, err := s.readings(bounded, o)
 		switch {
 		case err != nil:
-			if bounded.Err() == nil || why == nil { // else it says no more than that time is up
+			if bounded.Err() == nil || why == nil { // else it only reports that time is up
 				why = err
 			}
 		case first < 0 || n < first:
@@ -59,7 +59,7 @@ func (s *session) applyReload(ctx context.Context, o op.Reload) error {
 	}
 }
 
-// touch has whoever follows a file look at it: its mode is set to what it is.
+// touch triggers the watchers of a file: it sets its mode to the current mode.
 func (s *session) touch(file string) error {
 	info, err := os.Stat(s.path(file))
 	if err != nil {
@@ -68,8 +68,8 @@ func (s *session) touch(file string) error {
 	return os.Chmod(s.path(file), info.Mode().Perm())
 }
 
-// readings is how often the program has read the file without a fault, since it was
-// started: each that fails is tried again.
+// readings returns how often the program has read the file without an error since its
+// start: each failed reading is retried.
 func (s *session) readings(ctx context.Context, o op.Reload) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, programTimeout)
 	defer cancel()
@@ -85,7 +85,7 @@ func (s *session) readings(ctx context.Context, o op.Reload) (int, error) {
 	return all - failed, nil
 }
 
-// metric is what a program's metrics say of a queue, if they say it.
+// metric returns the metric of a queue from a program's metrics, if they have it.
 func metric(text, name, queue string) (int, bool) {
 	_, after, found := strings.Cut("\n"+text, "\n"+name+`{name="`+queue+`"} `)
 	if !found {

@@ -17,7 +17,7 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// certificates answers what the host has of some.
+// certificates returns the state of certificates on the host.
 func (s *session) certificates(o op.Certificates) (verdict, error) {
 	states := make([]op.CertificateState, len(o.Files))
 	for i, f := range o.Files {
@@ -44,7 +44,7 @@ func (s *session) checkRenewal(ctx context.Context, o op.Renewal) (verdict, erro
 		v.wrote = map[string]string{o.Path: ""} // not known before
 		return v, nil
 	}
-	// Whoever was cut off after it was renewed has left the unit stopped.
+	// An earlier run that was interrupted after the renewal has left the unit stopped.
 	if o.Unit == "" || o.LeaveStopped || !exists(s.path(o.Path)) && !o.Remade {
 		return v, nil
 	}
@@ -100,14 +100,13 @@ func (s *session) applyRenewal(ctx context.Context, o op.Renewal) error {
 		return err
 	}
 	err = errors.Join(err, s.startsWith(o))
-	// It was stopped for this, and runs again whatever came of it.
+	// It was stopped for the renewal, and is started again whatever the result.
 	again, cancel := context.WithTimeout(context.WithoutCancel(ctx), restartTime)
 	defer cancel()
 	return errors.Join(err, s.systemctl(again, "start", "--", o.Unit))
 }
 
-// startsWith has what is known of a unit's start say that it is started with the
-// certificate that is there now.
+// startsWith records that the unit was started with the current certificate.
 func (s *session) startsWith(o op.Renewal) error {
 	rec, err := s.unitRecord(o.Unit)
 	if _, known := rec.Files[o.Path]; err != nil || !known {
@@ -119,10 +118,10 @@ func (s *session) startsWith(o op.Renewal) error {
 	return s.keep(s.state("units", o.Unit+".json"), rec)
 }
 
-// restartTime bounds the start of a unit that was stopped.
+// restartTime limits the start of a unit that was stopped.
 const restartTime = 2 * time.Minute
 
-// renew writes what is new, or removes what the unit makes anew.
+// renew writes the new files, or removes the files that the unit creates again.
 func (s *session) renew(o op.Renewal, now time.Time) error {
 	if o.Remade {
 		for _, p := range named(o.Key, o.Path) {
@@ -155,8 +154,8 @@ func (s *session) renew(o op.Renewal, now time.Time) error {
 	return nil
 }
 
-// linked is the file of the host to which a link leads, or that is there itself:
-// the kubelet wants its link to stay one.
+// linked returns the target of a link on the host, or the file itself: the kubelet needs
+// its link to remain a link.
 func (s *session) linked(path string) (string, error) {
 	info, err := os.Lstat(s.path(path))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&fs.ModeSymlink == 0 {
@@ -175,7 +174,7 @@ func (s *session) linked(path string) (string, error) {
 	return filepath.Clean(to), nil
 }
 
-// valid says that a file has a certificate whose time is not over.
+// valid returns an error unless a file has a certificate that has not expired.
 func (s *session) valid(path string) error {
 	st := pki.State(s.read, op.CertificateFile{Path: path})
 	switch {

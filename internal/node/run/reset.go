@@ -19,17 +19,17 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// netnsDir is where named network namespaces are mounted.
+// netnsDir is the mount directory of named network namespaces.
 const netnsDir = "/run/netns"
 
-// settle bounds how long a Reset waits for what it has killed to be gone.
+// settle limits how long a Reset waits for killed processes to end.
 const settle = 15 * time.Second
 
-// leftovers are what Kubernetes has made on this host at run time.
+// leftovers has everything that Kubernetes created on this host at run time.
 type leftovers struct {
-	steps     []string // ours, that their manager has left alone
+	steps     []string // Slipway's steps that no manager controls
 	units     []string
-	processes []process // in pods, and the shims that keep them
+	processes []process // in pods, and their shims
 	mounts    []string
 	links     []string
 	addresses []held
@@ -38,10 +38,10 @@ type leftovers struct {
 	cgroups   []string // deepest first
 	paths     []string
 	full      []string // directories that were empty
-	kept      []string // of these, what is not for us to remove
+	kept      []string // with the reason why some of them must not be removed
 }
 
-// matches says that a name is one of those, or starts as one ending in "*".
+// matches reports whether a name is in the list, or begins with an item that ends in "*".
 func matches(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool {
 		prefix, wild := strings.CutSuffix(n, "*")
@@ -86,7 +86,7 @@ func (s *session) leftovers(ctx context.Context, o op.Reset) (leftovers, error) 
 	return l, s.resetPaths(o, &l)
 }
 
-// resetPaths adds the paths that the ledger lets us remove or empty.
+// resetPaths adds the paths that the ledger allows to remove or empty.
 func (s *session) resetPaths(o op.Reset, out *leftovers) error {
 	l, err := ledger.Open(s.State, s.Root, s.disk, ledger.Owner{})
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *session) resetPaths(o op.Reset, out *leftovers) error {
 		}
 		dir, err := s.followed(p)
 		if err != nil {
-			continue // a link that leads to no directory of this host now
+			continue // a link to no directory of this host
 		}
 		full, left, err := l.Filled(dir)
 		switch {
@@ -120,7 +120,7 @@ func findFilter(o op.Reset, cni attachments) (packetFilter, error) {
 	}
 	n, err := openNFT()
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return packetFilter{}, nil // no netfilter in this kernel
+		return packetFilter{}, nil // this kernel has no netfilter
 	}
 	if err != nil {
 		return packetFilter{}, err
@@ -200,7 +200,7 @@ func (s *session) applyReset(ctx context.Context, o op.Reset, res *op.Result) er
 			return err
 		}
 	}
-	// Of a step that goes on, something would come back afterwards.
+	// A step that continues could create something again afterwards.
 	begun, err := s.untaken()
 	if err != nil {
 		return err
@@ -213,7 +213,7 @@ func (s *session) applyReset(ctx context.Context, o op.Reset, res *op.Result) er
 	if err := s.stopPods(ctx, o); err != nil {
 		return err
 	}
-	// What the components made is looked for again once they are gone.
+	// Search again for objects of the components after they have stopped.
 	l, err := s.leftovers(ctx, o)
 	if err != nil {
 		return err
@@ -242,7 +242,7 @@ func (s *session) applyReset(ctx context.Context, o op.Reset, res *op.Result) er
 	if err := s.removeCgroups(ctx, o.Cgroups); err != nil {
 		return err
 	}
-	// Last of what tells whose something is.
+	// The last data that identify the owner of something.
 	if err := s.removeAttachments(l.cni); err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (s *session) applyReset(ctx context.Context, o op.Reset, res *op.Result) er
 	return nil
 }
 
-// removePaths answers what is left, and why.
+// removePaths returns the remaining paths, with the reason.
 func (s *session) removePaths(l leftovers) ([]string, error) {
 	notes := l.kept
 	for _, p := range slices.Concat(l.paths, l.full) {
@@ -288,8 +288,8 @@ func removeFilter(p packetFilter) error {
 	return n.removeFilter(p)
 }
 
-// removeNamespace unmounts and removes a named network namespace; links in
-// it go with it once nothing uses it.
+// removeNamespace unmounts and removes a named network namespace; its links are removed
+// once nothing uses it.
 func (s *session) removeNamespace(name string) error {
 	p := s.path(filepath.Join(netnsDir, name))
 	if err := unix.Unmount(p, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -301,15 +301,15 @@ func (s *session) removeNamespace(name string) error {
 	return nil
 }
 
-// legacyRules tells of rules in the old packet filter, which our components
-// do not use: another program's, or another installer's.
+// legacyRules reports rules in the old packet filter, which Slipway's components do not
+// use: they belong to other software, or to another installer.
 func (s *session) legacyRules(ctx context.Context, prefixes []string) []string {
 	if len(prefixes) == 0 || s.text("/proc/net/ip_tables_names") == "" {
 		return nil
 	}
 	out, err := s.output(ctx, "iptables-legacy-save")
 	if err != nil {
-		return nil // nothing here can make such rules either
+		return nil // no program on this host can create such rules either
 	}
 	n := 0
 	for line := range strings.Lines(out) {

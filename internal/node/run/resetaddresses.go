@@ -20,7 +20,7 @@ type held struct {
 	prefix netip.Prefix
 }
 
-// heldAddresses finds addresses by their text, on whatever interface.
+// heldAddresses finds addresses by their text, on any interface.
 func heldAddresses(wanted []string) ([]held, error) {
 	if len(wanted) == 0 {
 		return nil, nil
@@ -45,7 +45,7 @@ func heldAddresses(wanted []string) ([]held, error) {
 	return out, nil
 }
 
-// remove takes the address off; one that is gone is no error.
+// remove removes the address; a missing one is not an error.
 func (h held) remove() error {
 	n, err := openNetlink(unix.NETLINK_ROUTE)
 	if err != nil {

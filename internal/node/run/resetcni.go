@@ -20,18 +20,18 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// attachments are what CNI has given to containers of ours. Its directories,
-// tables and chains are shared by all who use it on a host, such as podman:
-// whose something is, is told by the id of a container in it.
+// attachments has CNI's allocations for Slipway's containers. All CNI users on a host,
+// such as podman, share its directories, tables and chains: the container ID in an
+// allocation identifies its owner.
 type attachments struct {
 	asked      bool
 	containers map[string]bool
 	networks   []string
 	namespaces []string // names below netnsDir
-	paths      []string // below CNI's directory, what is in a directory before it
+	paths      []string // paths below CNI's directory, the content of a directory before the directory
 }
 
-// cached is what CNI's library notes of an attachment.
+// cached is the record of CNI's library for an attachment.
 type cached struct {
 	ContainerID string `json:"containerId"`
 	NetworkName string `json:"networkName"`
@@ -62,9 +62,9 @@ func (s *session) attachments(o op.Reset) (attachments, error) {
 	return a, s.emptied(o, &a)
 }
 
-// cachedOnes finds our attachments in the library's notes. A container is in
-// more than one network, its loopback's for one, and one that is ours alone
-// tells whose it is.
+// cachedOnes finds Slipway's attachments in the records of the library. A container is in
+// more than one network, such as loopback; a network that only Slipway uses identifies
+// its owner.
 func (s *session) cachedOnes(dir string, a *attachments) error {
 	names, err := s.names(dir)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *session) cachedOnes(dir string, a *attachments) error {
 		raw, err := durable.ReadFile(s.path(filepath.Join(dir, name)), bounded.Config)
 		var c cached
 		if err != nil || json.Unmarshal(raw, &c) != nil {
-			continue // gone meanwhile, or another's
+			continue // removed meanwhile, or of another owner
 		}
 		notes[name] = c
 		if slices.Contains(a.networks, c.NetworkName) {
@@ -97,9 +97,9 @@ func (s *session) cachedOnes(dir string, a *attachments) error {
 	return nil
 }
 
-// reservations finds the addresses that host-local has given to our
-// containers, one file each; a network in which nobody else has one goes with
-// the plugin's own notes.
+// reservations finds the addresses that host-local has assigned to Slipway's containers,
+// one file each; a network without other addresses is removed with the plugin's own
+// records.
 func (s *session) reservations(dir string, a *attachments) error {
 	networks, err := s.names(dir)
 	if err != nil {
@@ -127,14 +127,14 @@ func (s *session) reservations(dir string, a *attachments) error {
 			others = true
 		}
 		if len(ours) > 0 && !others || slices.Contains(a.networks, network) {
-			a.paths = append(a.paths, notes...) // while it can be told
+			a.paths = append(a.paths, notes...) // while the owner can be identified
 		}
 		a.paths = append(a.paths, ours...)
 	}
 	return nil
 }
 
-// names are what is in a directory of the host; none if it is not there.
+// names returns the content of a directory of the host; none if it does not exist.
 func (s *session) names(dir string) ([]string, error) {
 	entries, err := durable.ReadDir(s.path(dir))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -151,7 +151,7 @@ func (s *session) names(dir string) ([]string, error) {
 	return out, nil
 }
 
-// own says that a rule with such a comment is for a container of ours.
+// own reports whether a rule with this comment is for one of Slipway's containers.
 func (a attachments) own(comment string) bool {
 	for _, n := range a.networks {
 		// As the plugins portmap and bridge write it.
@@ -159,7 +159,7 @@ func (a attachments) own(comment string) bool {
 			return true
 		}
 	}
-	const telling = 16 // of an id's characters: a long comment is cut
+	const telling = 16 // of the characters of an ID: a long comment is truncated
 	for _, word := range strings.FieldsFunc(comment, func(r rune) bool { return strings.ContainsRune(` ",:`, r) }) {
 		for id := range a.containers {
 			if word == id || len(word) >= telling && strings.HasPrefix(id, word) {
@@ -170,8 +170,8 @@ func (a attachments) own(comment string) bool {
 	return false
 }
 
-// emptied adds the directories below CNI's that hold nothing but what is ours
-// and that were not there before us.
+// emptied adds the directories below CNI's that only have content of Slipway and did not
+// exist before Slipway.
 func (s *session) emptied(o op.Reset, a *attachments) error {
 	l, err := ledger.Open(s.State, s.Root, s.disk, ledger.Owner{})
 	if err != nil {
@@ -201,10 +201,10 @@ func (s *session) emptied(o op.Reset, a *attachments) error {
 	return nil
 }
 
-// removeAttachments removes what is ours below CNI's directory.
+// removeAttachments removes Slipway's files below CNI's directory.
 func (s *session) removeAttachments(a attachments) error {
 	for _, p := range a.paths {
-		// Others may have put something into a directory since.
+		// Other software may have added files to a directory since.
 		if err := s.disk.Remove(s.path(p)); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
 			return fmt.Errorf("removing %s: %w", p, err)
 		}
