@@ -17,8 +17,8 @@ import (
 	"slipway.dev/slipway/internal/node/ledger"
 )
 
-// mountsBelow answers what is mounted below directories, the last mounted
-// first. A directory itself is not below, and what fstab mounts is not ours.
+// mountsBelow returns the mounts below directories, the last mounted first. A directory
+// itself is not included, nor are mounts from fstab, which do not belong to Slipway.
 func (s *session) mountsBelow(dirs []string) ([]string, error) {
 	if len(dirs) == 0 {
 		return nil, nil
@@ -54,8 +54,8 @@ func (s *session) mountsBelow(dirs []string) ([]string, error) {
 	return out, nil
 }
 
-// unmountAll unmounts in order. What is busy is tried again, for processes
-// that were killed may not be gone, and detached at last.
+// unmountAll unmounts in order. A busy mount is retried, because killed processes may not
+// be gone yet, and finally detached.
 func (s *session) unmountAll(ctx context.Context, mounts []string) error {
 	until := time.Now().Add(settle)
 	for _, m := range mounts {
@@ -89,7 +89,7 @@ func (s *session) unmount(ctx context.Context, path string, until time.Time) err
 	}
 }
 
-// remote says that a file system is another machine's. Asking the file system
+// remote reports whether a file system is on another machine. Querying the file system
 // itself could hang.
 func remote(path string) bool {
 	raw, err := bounded.ReadFile("/proc/thread-self/mountinfo", bounded.Proc)
@@ -112,7 +112,7 @@ func remote(path string) bool {
 	return false
 }
 
-// pause waits a while, or until ctx ends.
+// pause waits for a short time, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -22,20 +22,20 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// process is a process by its number and the time it was started.
+// process identifies a process by its PID and start time.
 type process struct {
 	pid    int
 	parent int
 	start  string
-	shim   bool // keeps a container; ends when that has ended
+	shim   bool // keeps a container; exits after the container
 }
 
-// leaveTime is what programs have that are told to end before they are killed.
+// leaveTime is how long signalled programs can take to stop before they are killed.
 const leaveTime = 5 * time.Second
 
-// stopPods stops the units in order and ends every pod. Pods survive the
-// unit of their runtime, so they are ended before it is stopped, while it
-// still cleans up after them, and their shims after it.
+// stopPods stops the units in order and ends every pod. Pods survive the unit of their
+// runtime, so they are killed before it is stopped, while it still cleans up after them,
+// and their shims after it.
 func (s *session) stopPods(ctx context.Context, o op.Reset) error {
 	for _, name := range o.Units {
 		if strings.HasPrefix(name, "containerd") {
@@ -56,11 +56,11 @@ func (s *session) stopPods(ctx context.Context, o op.Reset) error {
 	return s.endPods(ctx, ofPods(o), true)
 }
 
-// ofPods are the cgroups in which everything ends.
+// ofPods are the cgroups in which all processes are killed.
 func ofPods(o op.Reset) []string { return slices.Concat(o.Cgroups, o.Within) }
 
-// tellPods has programs in pods end by themselves, and waits for that a little.
-// Nobody starts them anew: the kubelet is stopped.
+// tellPods signals programs in pods to stop, and waits for a short time. Nothing starts
+// them again, because the kubelet is stopped.
 func (s *session) tellPods(ctx context.Context, o op.Reset) error {
 	told := map[process]bool{}
 	for until := time.Now().Add(leaveTime); time.Now().Before(until); {
@@ -79,7 +79,7 @@ func (s *session) tellPods(ctx context.Context, o op.Reset) error {
 		}
 		for _, p := range asked {
 			if _, child := asked[p.parent]; child || told[p] {
-				continue // its parent tells it, and would start it anew
+				continue // its parent signals it, and would start it again
 			}
 			told[p] = true
 			if err := p.signal(unix.SIGTERM); err != nil {
@@ -93,7 +93,7 @@ func (s *session) tellPods(ctx context.Context, o op.Reset) error {
 	return nil
 }
 
-// program is the name that the process was called by, without its directory.
+// program returns the name with which the process was started, without its directory.
 func (p process) program() string {
 	raw, err := bounded.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid), bounded.Proc)
 	if err != nil {
@@ -103,8 +103,8 @@ func (p process) program() string {
 	return filepath.Base(name)
 }
 
-// endPods kills the processes of pods, and the shims if asked for, and waits
-// until they are gone.
+// endPods kills the processes of pods, and the shims if requested, and waits until they
+// are gone.
 func (s *session) endPods(ctx context.Context, cgroups []string, shims bool) error {
 	until := time.Now().Add(settle)
 	for {
@@ -132,7 +132,7 @@ func (s *session) endPods(ctx context.Context, cgroups []string, shims bool) err
 	}
 }
 
-// signal tells the process to end, unless its number is another's by now.
+// signal signals the process to stop, unless its PID belongs to another process now.
 func (p process) signal(how unix.Signal) error {
 	if start, err := startTime(p.pid); err != nil || start != p.start {
 		return nil
@@ -143,10 +143,9 @@ func (p process) signal(how unix.Signal) error {
 	return nil
 }
 
-// podProcesses answers the processes of pods on this machine: the shims of
-// our runtime's Kubernetes namespace with all below them, and what is in the
-// cgroups of pods. Machines that live inside this one, in process namespaces
-// of their own, are left alone.
+// podProcesses returns the processes of pods on this machine: the shims of the runtime's
+// Kubernetes namespace with all their descendants, and the processes in the cgroups of
+// pods. Machines inside this one, in separate process namespaces, are not included.
 func (s *session) podProcesses(cgroups []string) ([]process, error) {
 	if len(cgroups) == 0 {
 		return nil, nil
@@ -212,12 +211,11 @@ func readProcess(dir string) (p process, ok bool) {
 	return process{pid: pid, parent: parent, start: f[19]}, err == nil
 }
 
-// isShim says that a process is a shim of containerd for Kubernetes, and of
-// this machine.
+// isShim reports whether a process is a containerd shim for Kubernetes on this machine.
 func isShim(dir, here string) bool { return ourShim(shimArgs(dir, here)) }
 
-// shimArgs returns the arguments of a shim of containerd or Docker that runs on this
-// machine, by its directory in /proc; nil for any other process.
+// shimArgs returns the arguments of a containerd or Docker shim on this machine, by its
+// directory in /proc; nil for any other process.
 func shimArgs(dir, here string) []string {
 	exe, err := os.Readlink(filepath.Join(dir, "exe"))
 	if err != nil || !strings.HasPrefix(filepath.Base(exe), "containerd-shim") {
@@ -233,14 +231,14 @@ func shimArgs(dir, here string) []string {
 	return strings.Split(string(raw), "\x00")
 }
 
-// ourShim says by its arguments that a shim is of our containerd, and for
-// Kubernetes: a host may have another containerd, or another use for this one.
+// ourShim reports, from its arguments, whether a shim belongs to Slipway's containerd and
+// to Kubernetes: a host can have another containerd, or use this one for other purposes.
 func ourShim(args []string) bool {
 	return hasFlag(args, "-namespace", "k8s.io") && hasFlag(args, "-address", containerdSocket)
 }
 
-// dockerShim reports whether a shim is of Docker, by its arguments. Not all containers of
-// Docker are of pods.
+// dockerShim reports, from its arguments, whether a shim belongs to Docker. Not all
+// containers of Docker belong to pods.
 func dockerShim(args []string) bool { return hasFlag(args, "-namespace", "moby") }
 
 func hasFlag(args []string, flag, value string) bool {
@@ -248,8 +246,8 @@ func hasFlag(args []string, flag, value string) bool {
 	return i >= 0 && i+1 < len(args) && args[i+1] == value
 }
 
-// cgroupsNamed answers the directories of cgroups, in each hierarchy and with
-// all below them, deepest first.
+// cgroupsNamed returns the directories of cgroups, in each hierarchy and with all
+// descendants, deepest first.
 func (s *session) cgroupsNamed(names []string) []string {
 	root := s.path("/sys/fs/cgroup")
 	tops := []string{root}
@@ -270,7 +268,7 @@ func (s *session) cgroupsNamed(names []string) []string {
 			if !filepath.IsLocal(name) {
 				continue
 			}
-			// What cannot be read is gone, or is met again when removed.
+			// An unreadable directory is gone, or causes an error when it is removed.
 			_ = filepath.WalkDir(filepath.Join(top, name), func(p string, d fs.DirEntry, err error) error {
 				if err == nil && d.IsDir() {
 					out = append(out, p)
@@ -283,8 +281,8 @@ func (s *session) cgroupsNamed(names []string) []string {
 	return out
 }
 
-// removeCgroups removes the cgroups of pods. Slices are systemd's to stop;
-// what is left after that is empty and goes directory by directory.
+// removeCgroups removes the cgroups of pods. systemd stops slices; the remaining
+// directories are empty and are removed one by one.
 func (s *session) removeCgroups(ctx context.Context, names []string) error {
 	if len(s.cgroupsNamed(names)) == 0 {
 		return nil

@@ -19,12 +19,12 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// helperDir holds the helper's program below the state directory. It goes
-// after the ledger.
+// helperDir has the helper program below the state directory. It is removed after the
+// ledger.
 const helperDir = "bin"
 
-// checkRestore finds something to do as long as a ledger is there, or anything
-// else we keep on a host but a lock that is held, unless that is to end, too.
+// checkRestore reports a change as long as there is a ledger, or anything else of Slipway
+// on the host except a held lock, unless the lock is to be removed as well.
 func (s *session) checkRestore(o op.Restore) (verdict, error) {
 	entries, err := durable.ReadDir(s.State)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,8 +58,9 @@ func (s *session) checkRestore(o op.Restore) (verdict, error) {
 	return verdict{change: "remove " + s.State}, nil
 }
 
-// stateNames are what of the state directory is ours, and goes with the cluster. A
-// directory of that name may have been there before, with files of the user.
+// stateNames lists the entries of the state directory that belong to Slipway, and are
+// removed with the cluster. The directory may have existed before, with files of the
+// user.
 var stateNames = map[string]bool{
 	lock.FileName: true, lock.FenceName: true, ledger.Dir: true, ledger.Dir + ".restored": true, ledger.Marker: true,
 	helperDir: true, applyLock: true, keptBlobs: true, passingBlobs: true, importedFile: true, keptDir: true, runDir: true,
@@ -68,13 +69,14 @@ var stateNames = map[string]bool{
 	"exec": true, "units": true, "serving": true, "unpacked": true, "hooks": true, "restore.json": true, "salvage.json": true,
 }
 
-// foreignState reports whether an entry of the state directory is not ours.
+// foreignState reports whether an entry of the state directory does not belong to
+// Slipway.
 func foreignState(name string) bool {
 	temp := strings.HasPrefix(name, ".") && strings.HasSuffix(name, durable.TempSuffix)
 	return !stateNames[name] && !temp
 }
 
-// report is what a restore did, line by line.
+// report collects the results of a restore, line by line.
 type report struct {
 	lines []string
 	left  int
@@ -94,9 +96,8 @@ func (r *report) outcome(out ledger.Outcome) {
 	}
 }
 
-// applyRestore puts everything back, newest first. Each step may be cut and
-// is then done again from the start: what is back already is left alone, and
-// the ledger goes last.
+// applyRestore restores everything, newest first. Each step can be interrupted and is
+// then repeated: restored subjects are not changed again, and the ledger is removed last.
 func (s *session) applyRestore(ctx context.Context, o op.Restore, res *op.Result) error {
 	var rep report
 	entries := s.ledger.Newest()
@@ -121,8 +122,7 @@ func (s *session) applyRestore(ctx context.Context, o op.Restore, res *op.Result
 	return s.removeState(o)
 }
 
-// restoreEntries puts back what entries are about, the newest first: units
-// are quiet meanwhile.
+// restoreEntries restores the subjects of entries, newest first, while units are stopped.
 func (s *session) restoreEntries(ctx context.Context, entries []*ledger.Entry, rep *report) error {
 	for _, e := range entries {
 		if e.Kind != ledger.KindUnit {
@@ -177,7 +177,7 @@ func (s *session) restoreEntry(ctx context.Context, e *ledger.Entry, rep *report
 	return err
 }
 
-// reviveUnits starts again what ran before, with its files as they were.
+// reviveUnits starts the units that ran before, with their original files.
 func (s *session) reviveUnits(ctx context.Context, entries []*ledger.Entry, rep *report) error {
 	reload := false
 	for _, e := range entries {
@@ -203,7 +203,8 @@ func (s *session) reviveUnits(ctx context.Context, entries []*ledger.Entry, rep 
 	return nil
 }
 
-// foreignEntries are the entries of the state directory that are not ours.
+// foreignEntries returns the entries of the state directory that do not belong to
+// Slipway.
 func (s *session) foreignEntries() (names []string, err error) {
 	entries, err := durable.ReadDir(s.State)
 	for _, e := range entries {
@@ -215,10 +216,9 @@ func (s *session) foreignEntries() (names []string, err error) {
 	return names, err
 }
 
-// removeState removes all we keep: the ledger after what it may still need,
-// the helper after the ledger. A lock that is held, and not to end, stays with its
-// fence, and its release ends the state directory, which stays if it has anything that is
-// not ours.
+// removeState removes everything of Slipway: the ledger after everything that needs it,
+// the helper after the ledger. A held lock that is not to be removed is kept with its
+// fence. Its release removes the state directory, unless it has other files.
 func (s *session) removeState(o op.Restore) error {
 	entries, err := durable.ReadDir(s.State)
 	if err != nil {
@@ -254,5 +254,5 @@ func (s *session) removeState(o op.Restore) error {
 	if err := s.disk.Remove(s.State); !errors.Is(err, unix.ENOTEMPTY) {
 		return err
 	}
-	return nil // files of others
+	return nil // files of other software
 }

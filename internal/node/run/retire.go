@@ -22,18 +22,18 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// importedFile is the record of what was imported, below the state directory.
+// importedFile is the record of imports, below the state directory.
 const importedFile = "imported.json"
 
-// imported is the record of the images that were imported into a runtime, or pinned
-// there: what else it has is others'.
+// imported is the record of the images that Slipway imported into a runtime, or pinned
+// there: all other images belong to others.
 type imported struct {
 	Docker bool `json:"docker,omitempty"`
-	// Images are digests by name: of manifests, or what Docker knows images by.
+	// Images maps names to digests: of manifests, or Docker's image IDs.
 	Images map[string]string `json:"images"`
 }
 
-// imported reads the record. What was imported into another runtime went with that.
+// imported reads the record. Imports into another runtime were removed with that runtime.
 func (s *session) imported(docker bool) (map[string]string, error) {
 	raw, err := durable.ReadFile(s.state(importedFile), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,8 +52,8 @@ func (s *session) imported(docker bool) (map[string]string, error) {
 	return rec.Images, nil
 }
 
-// noteImported adds images to the record. It comes before their import, so that no
-// crash leaves one that nobody knows to be ours.
+// noteImported adds images to the record before their import, so that after a crash every
+// imported image is known to belong to Slipway.
 func (s *session) noteImported(docker bool, brings map[string]string) error {
 	if len(brings) == 0 {
 		return nil
@@ -66,18 +66,18 @@ func (s *session) noteImported(docker bool, brings map[string]string) error {
 	return s.keep(s.state(importedFile), imported{Docker: docker, Images: known})
 }
 
-// retired is what earlier bundles have brought and nobody wants any more.
+// retired has content of earlier bundles that is no longer needed.
 type retired struct {
 	images []string // their names
-	used   int      // images besides that containers use
-	blobs  []string // where they are
+	used   int      // more images, which containers use
+	blobs  []string // their paths
 	bytes  int64    // of the blobs
 }
 
 func (r retired) text(docker bool) string {
 	n := len(r.images) + r.used
 	if n == r.used && len(r.blobs) == 0 {
-		return "" // what is used is let go another time
+		return "" // content in use is removed another time
 	}
 	var parts []string
 	if n > 0 {
@@ -104,10 +104,10 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// errNoContainerd is a socket that nobody answers at.
+// errNoContainerd reports that nothing answers at the socket.
 var errNoContainerd = errors.New("containerd does not answer on " + containerdSocket)
 
-// retired finds it. An image that is not as it was imported is another's.
+// retired finds it. An image that has changed since its import belongs to others.
 func (s *session) retired(ctx context.Context, o op.Retire) (r retired, err error) {
 	ours, err := s.imported(o.Docker)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *session) retired(ctx context.Context, o op.Retire) (r retired, err erro
 	return r, err
 }
 
-// pinnedOf are the names of those of the images that containerd has, pinned.
+// pinnedOf returns the names of those of the images that containerd has, pinned.
 func (s *session) pinnedOf(ctx context.Context, ours map[string]string) (out []string, err error) {
 	have, up, err := s.images(ctx)
 	if err == nil && !up {
@@ -143,8 +143,8 @@ func (s *session) pinnedOf(ctx context.Context, ours map[string]string) (out []s
 	return out, err
 }
 
-// dockerUnused are the names of those of the images that Docker has, and has no
-// container of; used is how many it has that are used.
+// dockerUnused returns the names of the images that Docker has without a container; used
+// is the number of images with one.
 func (s *session) dockerUnused(ctx context.Context, ours map[string]string) (out []string, used int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dockerAsk)
 	defer cancel()
@@ -169,7 +169,7 @@ func (s *session) dockerUnused(ctx context.Context, ours map[string]string) (out
 	return out, used, nil
 }
 
-// dockerUses says that there is a container of an image, if only one that has ended.
+// dockerUses reports whether an image has a container, even an exited one.
 func (s *session) dockerUses(ctx context.Context, ref string) (bool, error) {
 	filter, err := json.Marshal(map[string][]string{"ancestor": {ref}})
 	if err != nil {
@@ -187,7 +187,7 @@ func (s *session) dockerUses(ctx context.Context, ref string) (bool, error) {
 	return len(containers) > 0, nil
 }
 
-// blobsBut are the blobs of the store but for some, with what was left of transfers.
+// blobsBut returns the blobs of the store except some, and remains of transfers.
 func (s *session) blobsBut(stay []string) (out []string, bytes int64, err error) {
 	dir := s.state(keptBlobs, "sha256")
 	entries, err := os.ReadDir(dir)
@@ -242,8 +242,8 @@ func (s *session) applyRetire(ctx context.Context, o op.Retire) error {
 	return nil
 }
 
-// letImagesBe lets images go, and then takes them off the record: from now on they are
-// nobody's.
+// letImagesBe releases images, and then removes them from the record: from now on they do
+// not belong to Slipway.
 func (s *session) letImagesBe(ctx context.Context, docker bool, refs []string) error {
 	if len(refs) == 0 {
 		return nil
@@ -264,8 +264,8 @@ func (s *session) letImagesBe(ctx context.Context, docker bool, refs []string) e
 	return s.keep(s.state(importedFile), imported{Docker: docker, Images: ours})
 }
 
-// letImageBe has containerd's image not be pinned any more, and Docker's be removed. One
-// that a container has come to use meanwhile stays.
+// letImageBe unpins the image in containerd, or removes it from Docker. An image that a
+// container uses meanwhile is kept.
 func (s *session) letImageBe(ctx context.Context, docker bool, ref string) (went bool, err error) {
 	if !docker {
 		_, err := s.output(ctx, ctr("images", "label", ref, unpinnedLabel)...)

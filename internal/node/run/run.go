@@ -20,70 +20,70 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// DefaultState is where Slipway keeps its state on a host.
+// DefaultState is Slipway's state directory on a host.
 const DefaultState = "/var/lib/slipway"
 
-// DefaultPath is where programs are looked for, whatever the environment of
-// the session that started the helper.
+// DefaultPath is the search path for programs, whatever the environment of the session
+// that started the helper.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// A Runner carries out operations on this host. One batch runs at a time;
-// the lock's methods may be called beside it.
+// A Runner executes operations on this host. One batch runs at a time; the lock's methods
+// can be called concurrently.
 type Runner struct {
-	// Root is "/"; tests give another directory for what is in files.
+	// Root is "/"; tests use another directory for files.
 	Root string
-	// State is the state directory, as it is on disk; "" means DefaultState.
+	// State is the path of the state directory on disk; "" means DefaultState.
 	State string
-	// Path is where programs are looked for; "" means DefaultPath.
+	// Path is the search path for programs; "" means DefaultPath.
 	Path string
 	// Blobs fetches content.
 	Blobs BlobFetcher
 
-	// disk is the zero value but in tests of crashes.
+	// disk is the zero value, except in tests of crashes.
 	disk durable.Disk
-	// patience is displaceAfter but in tests.
+	// patience is displaceAfter, except in tests.
 	patience time.Duration
-	// etcdTime is etcdTime but in tests.
+	// etcdTime is etcdTime, except in tests.
 	etcdTime time.Duration
 }
 
-// A BlobFetcher gets content from the manager, or from hosts that it names.
+// A BlobFetcher gets content from the manager, or from hosts that the manager names.
 type BlobFetcher interface {
-	// FetchBlob writes the content of b from offset on to w, all of it or an
-	// error. An error of w ends it.
+	// FetchBlob writes the content of b from offset on to w, all of it or an error. An
+	// error of w ends it.
 	FetchBlob(ctx context.Context, b op.Blob, offset int64, w io.Writer) (Fetched, error)
-	// MakeRoom gives up what is held for other hosts: the disk is full.
+	// MakeRoom drops content that is held for other hosts, because the disk is full.
 	MakeRoom()
 }
 
-// Fetched is content that has come to its end.
+// Fetched is completely fetched content.
 type Fetched interface {
-	// Shared says that some of it came from other hosts.
+	// Shared reports whether some of it came from other hosts.
 	Shared() bool
-	// Verified says where the content is now, so that it can be had from
-	// here; "" is content that is not what was asked for.
+	// Verified reports the path of the content, so that other hosts can get it; "" means
+	// that the content was wrong.
 	Verified(path string)
 	io.Closer
 }
 
-// A Batch is operations to apply, and for whom.
+// A Batch is a list of operations to apply, and their owner.
 type Batch struct {
 	Operation, Step, Cluster string
-	// Fence is the fencing number of the cluster lock; 0 is never fenced.
+	// Fence is the fencing number of the cluster lock; 0 is never rejected.
 	Fence uint64
 	Ops   op.List
 }
 
-// Progress is what there is to tell while an operation runs.
+// Progress is a report while an operation runs.
 type Progress struct {
 	Output []byte
-	// Done and Total are bytes of a transfer, if Total is not 0.
+	// Done and Total are the bytes of a transfer, if Total is not 0.
 	Done, Total int64
 }
 
-// Check reports what applying would change, one result for each operation in
-// order. It only reads. Later operations see what earlier ones in the list
-// would write: a unit is found to need a restart when its file would change.
+// Check reports what an apply would change, with one result for each operation in order.
+// It only reads. Later operations see the future results of earlier ones in the list: a
+// unit needs a restart if its file would change.
 func (r *Runner) Check(ctx context.Context, ops op.List) []op.Result {
 	results := make([]op.Result, len(ops))
 	s, err := r.session(Batch{Ops: ops}, nil)
@@ -103,10 +103,10 @@ func (r *Runner) Check(ctx context.Context, ops op.List) []op.Result {
 	return results
 }
 
-// Apply makes operations true, in order, each checked again just before, and
-// stops at the first that fails. emit, if not nil, is told of output and
-// transfers; it is not called concurrently. A batch whose fencing number is
-// below the highest seen is refused, between operations too.
+// Apply applies operations in order, each checked again immediately before, and stops at
+// the first failure. emit, if not nil, is called with output and transfers, but not
+// concurrently. A batch with a fencing number below the highest seen is rejected, also
+// between operations.
 func (r *Runner) Apply(ctx context.Context, b Batch, emit func(opIndex int, p Progress)) []op.Result {
 	var results []op.Result
 	s, err := r.session(b, emit)
@@ -133,17 +133,18 @@ type session struct {
 	batch Batch
 	index int
 	emit  func(int, Progress)
-	// telling keeps emit from being called concurrently.
+	// telling prevents concurrent calls of emit.
 	telling sync.Mutex
 	lock    *lock.Store
-	// planning says that nothing will be applied in this call.
+	// planning reports that this call applies nothing.
 	planning bool
-	// noted says that what serves was noted before the first change.
+	// noted reports whether the responding services were recorded before the first
+	// change.
 	noted bool
-	// ledger is opened when first needed under the apply lock.
+	// ledger is opened when it is first needed under the apply lock.
 	ledger *ledger.Ledger
-	// predicted are the states that operations before would give paths; ""
-	// is a change whose outcome is not known.
+	// predicted has the states that earlier operations would give to paths; "" is a
+	// change with an unknown result.
 	predicted map[string]string
 }
 
@@ -168,7 +169,7 @@ func (r *Runner) session(b Batch, emit func(int, Progress)) (*session, error) {
 	return s, s.fenced()
 }
 
-// fenced refuses a batch of a manager that another has displaced.
+// fenced rejects a batch of a displaced manager.
 func (s *session) fenced() error {
 	if s.batch.Fence == 0 {
 		return nil
@@ -199,7 +200,7 @@ func (s *session) applyOne(ctx context.Context, o op.Op, res *op.Result) error {
 	}
 	defer leave()
 	if waited {
-		// Another helper was at work: the host may be as wanted now.
+		// Another helper was working: the host may be in the wanted state now.
 		if s.check(ctx, o, res); res.Status != op.Changed {
 			return nil
 		}
@@ -220,15 +221,15 @@ func (s *session) tell(p Progress) {
 	s.emit(s.index, p)
 }
 
-// path is where a path of the host is on disk.
+// path returns the path on disk of a path of the host.
 func (s *session) path(p string) string { return filepath.Join(s.Root, p) }
 
-// state is a path below the state directory.
+// state returns a path below the state directory.
 func (s *session) state(elem ...string) string {
 	return filepath.Join(append([]string{s.State}, elem...)...)
 }
 
-// failure puts an error into the words of a result.
+// failure converts an error for a result.
 func failure(err error) *op.Error {
 	var e *op.Error
 	var fence *lock.FenceError
@@ -251,7 +252,7 @@ func failure(err error) *op.Error {
 	return &op.Error{Reason: "Failed", Message: err.Error()}
 }
 
-// invalid is an operation that cannot be carried out as described.
+// invalid returns the error for an operation that is not valid.
 func invalid(format string, args ...any) error {
 	return &op.Error{Reason: "Invalid", Message: fmt.Sprintf(format, args...)}
 }

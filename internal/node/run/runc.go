@@ -15,13 +15,13 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 )
 
-// runcProgram is what runs containers.
+// runcProgram is the program that runs containers.
 const runcProgram = "/usr/local/bin/runc"
 
-// Runc becomes runc, called with args as a runtime calls it, on a host where no
-// process may have the killer of processes spare it more than it is spared itself:
-// runc ends when it is told to, and with it every pod. containerd has a setting
-// for that, and Docker none. It returns only if that fails.
+// Runc executes runc with args as a container runtime calls it, on a host on which no
+// process may have a lower OOM score than its own: otherwise runc fails, and with it
+// every pod. containerd has a setting for that, and Docker has none. It returns only if
+// it fails.
 func Runc(args []string) error {
 	own, err := bounded.ReadFile("/proc/self/oom_score_adj", bounded.Proc)
 	if err != nil {
@@ -40,8 +40,8 @@ func Runc(args []string) error {
 	return nil
 }
 
-// raiseScores raises scores below the least in what runc is to go by: a container's
-// settings in a bundle, or those of a further process in one.
+// raiseScores raises OOM scores below the minimum in the input of runc: the settings of a
+// container in a bundle, or of an additional process in one.
 func raiseScores(args []string, least int) error {
 	for _, f := range []struct {
 		long, short string
@@ -65,7 +65,7 @@ func raiseScores(args []string, least int) error {
 	return nil
 }
 
-// flagValue is what a flag is given, "" without it.
+// flagValue returns the value of a flag, "" without it.
 func flagValue(args []string, names ...string) string {
 	for i, a := range args {
 		for _, name := range names {
@@ -80,8 +80,8 @@ func flagValue(args []string, names ...string) string {
 	return ""
 }
 
-// A rawObject is a JSON object of which little is of interest: the rest stays as it
-// is, to the letter.
+// A rawObject is a JSON object of which only a part is used: all other text is kept
+// unchanged.
 type rawObject map[string]json.RawMessage
 
 // raise gives a process at least this score.
@@ -100,7 +100,7 @@ func (o rawObject) raise(least int) error {
 	return nil
 }
 
-// nested changes an object in this one, if it is there.
+// nested changes an object in this one, if it exists.
 func (o rawObject) nested(field string, change func(rawObject) error) error {
 	var in rawObject
 	if o[field] == nil {
@@ -133,5 +133,5 @@ func editJSON(file string, change func(rawObject) error) error {
 	if raw, err = json.Marshal(o); err != nil {
 		return err
 	}
-	return os.WriteFile(file, raw, 0o600) // of another mode, it keeps that
+	return os.WriteFile(file, raw, 0o600) // a file with another mode keeps it
 }

@@ -11,11 +11,11 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// program is the running helper, also when its file is gone.
+// program is the running helper, also if its file was removed.
 const program = "/proc/self/exe"
 
-// checkSelf compares contents, not names: the helper of another version is
-// another program.
+// checkSelf compares contents, not names: the helper of another version has different
+// content.
 func (s *session) checkSelf(o op.Self) (verdict, error) {
 	have, err := s.read(o.Path)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *session) checkSelf(o op.Self) (verdict, error) {
 	return verdict{}, err
 }
 
-// applySelf puts the program there at once: one that runs keeps its own.
+// applySelf replaces the program atomically: a running one keeps its file.
 func (s *session) applySelf(o op.Self) error {
 	raw, err := durable.ReadFile(program, bounded.Config)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// servedBefore is what answered before a step changed something, and has not been
-// seen to since.
+// servedBefore has what responded before a step changed something, and has not responded
+// since.
 type servedBefore struct {
 	Awaits []string `json:"awaits"`
 }
@@ -38,8 +38,8 @@ func (s *session) served(o op.Serving) (rec servedBefore, err error) {
 	return rec, nil
 }
 
-// noteServing notes what answers, before the first operation of a list changes
-// something that is to leave that as it is.
+// noteServing records what responds before the first operation of a list changes
+// something on which it depends.
 func (s *session) noteServing(ctx context.Context) error {
 	if s.noted {
 		return nil
@@ -75,7 +75,7 @@ func (s *session) checkServing(o op.Serving) (verdict, error) {
 	return verdict{change: "wait until it serves as before"}, nil
 }
 
-// applyServing waits for what answered before something was changed.
+// applyServing waits for what responded before the changes.
 func (s *session) applyServing(ctx context.Context, o op.Serving) error {
 	rec, err := s.served(o)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 )
 
-// An argument is one of a static pod's command, as its manifest has it.
+// An argument is one argument of a static pod's command in its manifest.
 type argument struct {
 	text string
-	// loose says that the kubelet may make another text of it: then it is
-	// known by its name alone.
+	// loose reports whether the kubelet may change its text: then only its name is
+	// compared.
 	loose bool
 }
 
@@ -30,9 +30,9 @@ func (a argument) fits(have string) bool {
 	return !ok || strings.HasPrefix(have, name+"=")
 }
 
-// runsAs says that a program runs with the command that a static pod's manifest
-// gives it. Right after a change the one before it still does: the kubelet looks
-// at its manifests, and ends a pod, in its own time.
+// runsAs returns an error unless a program runs with the command in a static pod's
+// manifest. Right after a change the previous one is still running, until the kubelet
+// reads its manifests and stops the pod.
 func (s *session) runsAs(manifest string) error {
 	raw, err := bounded.ReadFile(s.path(manifest), bounded.Config)
 	if err != nil {
@@ -49,8 +49,8 @@ func (s *session) runsAs(manifest string) error {
 	return fmt.Errorf("no %s runs with the current settings of %s: the kubelet has not started it", path.Base(want[0].text), manifest)
 }
 
-// steady returns why no program has run for a time with the command that a static
-// pod's manifest gives it, or nil.
+// steady returns why no program has been running for a time with the command in a static
+// pod's manifest, or nil.
 func (s *session) steady(manifest string, least time.Duration) error {
 	raw, err := bounded.ReadFile(s.path(manifest), bounded.Config)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *session) steady(manifest string, least time.Duration) error {
 	return fmt.Errorf("the program of %s has been running for less than %s", manifest, least)
 }
 
-// ended says that no program runs which was started with an argument.
+// ended returns an error if a program runs that was started with an argument.
 func (s *session) ended(argument string) error {
 	runs, err := s.anyProgram(func(have []string) bool { return slices.Contains(have, argument) })
 	if runs {
@@ -78,15 +78,15 @@ func (s *session) ended(argument string) error {
 	return err
 }
 
-// anyProgram reports whether a program runs whose command is a certain one. Those of
-// pods that are not static do not count: their users choose their command lines.
+// anyProgram reports whether a program with a certain command runs. Programs of pods that
+// are not static do not count, because their users choose their command lines.
 func (s *session) anyProgram(is func(command []string) bool) (bool, error) {
 	processes, err := filepath.Glob(s.path("/proc/[0-9]*/cmdline"))
 	if err != nil {
 		return false, err
 	}
 	for _, file := range processes {
-		raw, err := bounded.ReadFile(file, bounded.Proc) // one that ends meanwhile does not run
+		raw, err := bounded.ReadFile(file, bounded.Proc) // a process that ends meanwhile is not running
 		if err == nil && is(strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00")) && !ofOrdinaryPod(filepath.Dir(file)) {
 			return true, nil
 		}
@@ -95,22 +95,22 @@ func (s *session) anyProgram(is func(command []string) bool) (bool, error) {
 }
 
 var (
-	// podGroup is the cgroup of a pod, as kubelets name it with either driver.
+	// podGroup matches the cgroup of a pod, as kubelets name it with either driver.
 	podGroup = regexp.MustCompile(`^(?:kubepods-(?:[a-z]+-)?)?pod([0-9a-zA-Z_-]+?)(?:\.slice)?$`)
-	// staticUID is the uid of a static pod: a digest of its manifest. The API gives
-	// others UUIDs, and cgroups have these with '-' or '_'.
+	// staticUID matches the UID of a static pod: a digest of its manifest. Other pods
+	// have UUIDs from the API, and cgroups have these with '-' or '_'.
 	staticUID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 )
 
-// ofOrdinaryPod reports whether a process, by its directory in /proc, is of a pod that
-// the API knows and no static one.
+// ofOrdinaryPod reports whether a process, by its directory in /proc, belongs to a pod
+// from the API, and not to a static one.
 func ofOrdinaryPod(dir string) bool {
 	_, ordinary := podsOf(dir)
 	return ordinary
 }
 
-// podsOf reports whether a process is of a static pod, and whether it is of a pod that the
-// API knows. The kernel says which cgroup it is in; only its pod's own cgroups could be
+// podsOf reports whether a process belongs to a static pod, and whether it belongs to a
+// pod from the API. The kernel reports its cgroup; only cgroups of its own pod can be
 // below that.
 func podsOf(dir string) (static, ordinary bool) {
 	raw, err := bounded.ReadFile(filepath.Join(dir, "cgroup"), bounded.Proc)
@@ -148,8 +148,8 @@ func isCommand(want []argument, have []string) bool {
 	return true
 }
 
-// commandOf is the command of a manifest's first container, as kubeadm writes
-// it: a list of scalars, each on a line of its own.
+// commandOf returns the command of a manifest's first container, in the form that kubeadm
+// writes: a list of scalars, each on its own line.
 func commandOf(manifest string) (out []argument) {
 	_, list, ok := strings.Cut(manifest, "command:\n")
 	if !ok {
@@ -163,7 +163,7 @@ func commandOf(manifest string) (out []argument) {
 		switch indent := len(line) - len(text); {
 		case indent == depth && isItem:
 			out = append(out, scalar(item))
-		case indent > depth && len(out) > 0: // it goes on, in one of YAML's ways
+		case indent > depth && len(out) > 0: // it continues, in one of YAML's ways
 			out[len(out)-1].loose = true
 		default:
 			return out
@@ -172,8 +172,7 @@ func commandOf(manifest string) (out []argument) {
 	return out
 }
 
-// scalar reads one that stands on one line. The kubelet puts values in the
-// place of $(NAME).
+// scalar parses a scalar on one line. The kubelet replaces $(NAME) with values.
 func scalar(text string) argument {
 	loose := strings.Contains(text, "$")
 	if len(text) > 1 && text[0] == '\'' && text[len(text)-1] == '\'' {

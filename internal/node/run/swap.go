@@ -18,12 +18,12 @@ import (
 
 const (
 	fstab = "/etc/fstab"
-	// swapMark stands before the lines of fstab that we took out.
+	// swapMark marks the lines of fstab that Slipway disabled.
 	swapMark = "#slipway-swap-off# "
 )
 
-// swapMakers are services that make swap at boot on their own, on compressed
-// memory or files, with no line in fstab and no unit of type swap.
+// swapMakers are services that create swap at boot, on compressed memory or files,
+// without a line in fstab and a unit of type swap.
 var swapMakers = []string{"zramswap.service", "zram-config.service", "zram-swap.service", "dphys-swapfile.service"}
 
 // swapArea is one line of /proc/swaps.
@@ -49,12 +49,12 @@ func parseSwaps(raw []byte) []swapArea {
 	return out
 }
 
-// unescapeProc undoes the kernel's octal escape of blanks in paths.
+// unescapeProc decodes the kernel's octal escape of spaces in paths.
 func unescapeProc(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// withoutSwap comments the swap lines of an fstab out, and back in.
+// withoutSwap comments out the swap lines of an fstab, or restores them.
 func withoutSwap(raw []byte) []byte {
 	var out bytes.Buffer
 	for line := range strings.Lines(string(raw)) {
@@ -74,11 +74,11 @@ func withSwap(raw []byte) []byte {
 	return out.Bytes()
 }
 
-// swapState is all that makes swap on this host.
+// swapState has everything that creates swap on this host.
 type swapState struct {
 	active []swapArea
 	fstab  []byte
-	off    []byte // fstab without swap
+	off    []byte // fstab without swap lines
 	units  []string
 	makers []string
 }
@@ -116,13 +116,13 @@ func (s *session) swapState(ctx context.Context) (swapState, error) {
 	return st, nil
 }
 
-// swapMakerUnits are units that make swap: some are masked, those whose file
-// stands where a mask would be disabled.
+// swapMakerUnits returns units that create swap: some can be masked, the others, whose
+// file is at the path of a mask, would be disabled.
 type swapMakerUnits struct{ masks, makers []string }
 
-// swapUnits answers the units of type swap that would be started at boot
-// though fstab does not name them: written by hand, found on a partition
-// table, or made by a generator for compressed memory.
+// swapUnits returns the units of type swap that would start at boot although fstab does
+// not name them: written by hand, found in a partition table, or created by a generator
+// for compressed memory.
 func (s *session) swapUnits(ctx context.Context) (swapMakerUnits, error) {
 	var units swapMakerUnits
 	out, err := s.output(ctx, "systemctl", "list-units", "--type=swap", "--all", "--plain", "--no-legend", "--no-pager")
@@ -141,8 +141,8 @@ func (s *session) swapUnits(ctx context.Context) (swapMakerUnits, error) {
 		props := properties(p)
 		file := props["FragmentPath"]
 		switch {
-		// A unit with no file only mirrors the kernel; one that follows
-		// is another name of the same.
+		// A unit without a file only reflects the kernel; one that follows is another
+		// name of the same unit.
 		case file == "" || props["SourcePath"] == fstab || props["Following"] != "":
 		case strings.HasPrefix(file, "/etc/systemd/system/"):
 			units.makers = append(units.makers, f[0])
@@ -176,7 +176,7 @@ func (s *session) checkSwap(ctx context.Context) (verdict, error) {
 	return v, nil
 }
 
-// swapWas is the data of the ledger's entry.
+// swapWas is the data of the ledger entry.
 type swapWas struct {
 	Active []swapArea `json:"active,omitempty"`
 	Fstab  foreign    `json:"fstab"`
@@ -194,8 +194,8 @@ func (s *session) applySwap(ctx context.Context) error {
 	if err := s.ledger.Save(ledger.KindSwap, "swap", was); err != nil {
 		return err
 	}
-	// What would bring it back first, so that a crash in between leaves
-	// nothing half done at the next boot.
+	// First what would activate it again, so that a crash in between does not leave swap
+	// for the next boot.
 	for _, name := range st.makers {
 		if err := s.applyUnit(ctx, op.Unit{Name: name, Enabled: op.Bool(false), Running: op.Bool(false)}); err != nil {
 			return err
@@ -226,8 +226,8 @@ func (s *session) applySwap(ctx context.Context) error {
 	return nil
 }
 
-// restoreSwap puts fstab's lines back and turns on what was on. An area that
-// is gone is told, and no error.
+// restoreSwap restores the lines of fstab and turns on swap that was on. A missing area
+// is reported, but is not an error.
 func (s *session) restoreSwap(ctx context.Context, e *ledger.Entry) (string, error) {
 	var was swapWas
 	if err := e.Decode(&was); err != nil {

@@ -21,10 +21,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// sysctlPath is a key's file below /proc/sys. As for sysctl(8), the first of
-// '.' and '/' in a key is its separator, and the other stands for itself the
-// other way round: net.ipv4.conf.eth0/1.rp_filter and
-// net/ipv4/conf/eth0.1/rp_filter are the same.
+// sysctlPath returns the file of a key below /proc/sys. As in sysctl(8), the first '.' or
+// '/' in a key is its separator, and the other character is exchanged:
+// net.ipv4.conf.eth0/1.rp_filter and net/ipv4/conf/eth0.1/rp_filter are equal.
 func sysctlPath(key string) (string, error) {
 	path := key
 	if i := strings.IndexAny(key, "./"); i >= 0 && key[i] == '.' {
@@ -44,11 +43,11 @@ func sysctlPath(key string) (string, error) {
 	return filepath.Join("/proc/sys", path), nil
 }
 
-// normal is a value as the kernel's variants compare equal: "4096 87380" and
-// "4096\t87380\n".
+// normal returns a value in a form in which the kernel's variants are equal: "4096 87380"
+// and "4096\t87380\n".
 func normal(value string) string { return strings.Join(strings.Fields(value), " ") }
 
-// sysctlFile is the content of the file that sets values at boot.
+// sysctlFile returns the content of the file that sets values at boot.
 func sysctlFile(o op.Sysctl) []byte {
 	var b bytes.Buffer
 	for _, key := range slices.Sorted(maps.Keys(o.Values)) {
@@ -70,7 +69,7 @@ func (s *session) checkSysctl(o op.Sysctl) (verdict, error) {
 		now, err := s.sysctl(key)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			// A module loaded by an operation before may bring it.
+			// A module from an earlier operation may provide it.
 			changes = append(changes, key+" does not exist yet")
 		case err != nil:
 			return v, err
@@ -133,8 +132,7 @@ func (s *session) setSysctl(key, value string) error {
 	if err != nil {
 		return err
 	}
-	// Never created: below a test's root, as below /proc, a parameter is
-	// there or is not.
+	// Never created: below a test's root, as below /proc, a parameter exists or not.
 	f, err := os.OpenFile(s.path(p), os.O_WRONLY|os.O_TRUNC, 0)
 	if err == nil {
 		_, err = f.WriteString(value + "\n")
@@ -149,7 +147,7 @@ func (s *session) setSysctl(key, value string) error {
 	default:
 		return fmt.Errorf("writing kernel parameter %s: %w", key, err)
 	}
-	// Some parameters are rounded or bounded by the kernel.
+	// The kernel rounds or limits some parameters.
 	now, err := s.sysctl(key)
 	if err == nil && now != "" && now != value {
 		return invalid("kernel parameter %s was set to %s, but is %s", key, value, now)
@@ -157,8 +155,8 @@ func (s *session) setSysctl(key, value string) error {
 	return err
 }
 
-// wouldRestoreSysctl says what restoring a live value comes to; a parameter
-// that has gone with its module is no error.
+// wouldRestoreSysctl describes the restore of a live value; a parameter that disappeared
+// with its module is not an error.
 func (s *session) wouldRestoreSysctl(e *ledger.Entry) (string, error) {
 	var was string
 	if err := e.Decode(&was); err != nil {

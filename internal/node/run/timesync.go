@@ -16,16 +16,16 @@ const (
 	chronyBlock     = "time"
 )
 
-// timeService is the one that keeps a host's clock, and what makes it use
-// our servers.
+// timeService is a service that sets the clock of a host, and the way to make it use
+// Slipway's servers.
 type timeService struct {
 	unit string
-	conf string // the file our lines are in
-	ours bool   // the file is ours alone
+	conf string // the file with Slipway's lines
+	ours bool   // the file belongs only to Slipway
 }
 
-// timeServices are those we know. A host with chrony uses it: where it is
-// installed, it was chosen.
+// timeServices lists the supported services. A host with chrony uses it: an installed
+// chrony was chosen by the user.
 func timeServices() []timeService {
 	return []timeService{
 		{unit: "chrony.service", conf: "/etc/chrony/chrony.conf"},
@@ -69,9 +69,9 @@ func (t timeService) asUnit() op.Unit {
 	return op.Unit{Name: t.unit, Enabled: op.Bool(true), Running: op.Bool(true), RestartOn: []string{t.conf}}
 }
 
-// checkTimeSync asks for configuration, and for a service that was started
-// with it. Whether it stays up is systemd's: where the clock is not this
-// host's to set, its conditions keep it from running.
+// checkTimeSync checks the configuration, and whether the service was started with it.
+// systemd keeps it running: on a host that cannot set its clock, its conditions prevent
+// its start.
 func (s *session) checkTimeSync(ctx context.Context, o op.TimeSync) (verdict, error) {
 	for _, name := range o.Servers {
 		if name == "" || strings.ContainsAny(name, " \t\r\n#") {

@@ -12,9 +12,9 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// trusts answers why a server does not know its clients by the authorities in
-// files, all of them and no others, or nil. What it trusts it tells by name before
-// it asks who is there; nothing is sent, and nothing is believed.
+// trusts returns why the client CAs of a server differ from the CAs in files, or nil. The
+// server sends the names of its client CAs before it authenticates the client; nothing
+// else is sent or trusted.
 func (s *session) trusts(ctx context.Context, address string, files []string) error {
 	var want []string
 	seen := map[string]bool{}
@@ -51,7 +51,7 @@ func (s *session) trusts(ctx context.Context, address string, files []string) er
 	return nil
 }
 
-// asked are the names of the authorities by which a server knows its clients.
+// asked returns the names of the client CAs of a server.
 func asked(ctx context.Context, address string) (names []string, err error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {

@@ -20,19 +20,19 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// unitTimeout bounds one change of a unit's state.
+// unitTimeout limits one change of a unit's state.
 const unitTimeout = 5 * time.Minute
 
-// mainExited is CLD_EXITED, as systemd shows it.
+// mainExited is CLD_EXITED, as systemd prints it.
 const mainExited = "1"
 
-// unitState is what systemd says of a unit.
+// unitState is the state of a unit in systemd.
 type unitState struct {
 	load       string // loaded, not-found, masked, bad-setting, error
 	enablement string // enabled, disabled, static, masked…; "" if not found
 	active     string // active, inactive, failed, activating…
 	sub        string
-	condition  bool // whether its conditions held when last started
+	condition  bool // whether its conditions were true at its last start
 	reload     bool // its files have changed since systemd read them
 	result     string
 	mainCode   string // how its main process ended: mainExited, or by a signal
@@ -41,16 +41,16 @@ type unitState struct {
 	job        string
 	loadError  string
 	fragment   string
-	// started is when its main process was, by CLOCK_MONOTONIC.
+	// started is the start time of its main process, by CLOCK_MONOTONIC.
 	started time.Duration
 }
 
-// running says that the unit is up, or systemd is bringing it up.
+// running reports whether the unit is running, or systemd is starting it.
 func (u unitState) running() bool {
 	return u.active == "active" || u.active == "activating" || u.active == "reloading"
 }
 
-// enabled says that it is started at boot, or that enabling it means nothing.
+// enabled reports whether it is started at boot, or cannot be enabled.
 func (u unitState) enabled() bool {
 	return slices.Contains([]string{"enabled", "enabled-runtime", "static", "indirect", "alias", "generated", "transient"}, u.enablement)
 }
@@ -62,7 +62,7 @@ func (u unitState) masked() bool {
 const unitProperties = "LoadState,UnitFileState,ActiveState,SubState,ConditionResult,NeedDaemonReload," +
 	"Result,ExecMainCode,ExecMainStatus,ExecMainPID,ExecMainStartTimestampMonotonic,MainPID,Job,LoadError,FragmentPath"
 
-// unit asks systemd for a unit's state. It changes nothing.
+// unit reads a unit's state from systemd. It changes nothing.
 func (s *session) unit(ctx context.Context, name string) (unitState, error) {
 	out, err := s.output(ctx, "systemctl", "show", "--property="+unitProperties, "--", name)
 	if err != nil {
@@ -97,18 +97,17 @@ func (s *session) systemctl(ctx context.Context, args ...string) error {
 	return err
 }
 
-// unitRecord is what we last had a unit started with. It is kept before that
-// happens: a helper that is killed meanwhile must not leave it to the clock,
-// which may be set, whether a file is older than a process.
+// unitRecord has the files with which Slipway last started a unit. It is written before
+// the start: after a killed helper, the comparison of file times and process start must
+// not depend on the clock, which can be set.
 type unitRecord struct {
 	Files map[string]string `json:"files"` // path → state
-	// Before is when the process before was started, by CLOCK_MONOTONIC; as
-	// long as that one runs, nothing has been started with Files.
+	// Before is the start time of the previous process, by CLOCK_MONOTONIC; as long as it
+	// runs, nothing has been started with Files.
 	Before time.Duration `json:"before,omitempty"`
-	// Started is when the process was that we had started, once that is known.
+	// Started is the start time of the process that Slipway started, once it is known.
 	Started time.Duration `json:"started,omitempty"`
-	// Awaits is what answered before it was restarted and has not been seen to
-	// answer since.
+	// Awaits lists what responded before the restart and has not responded since.
 	Awaits []string `json:"awaits,omitempty"`
 }
 
@@ -127,10 +126,9 @@ func (s *session) unitRecord(name string) (unitRecord, error) {
 	return rec, nil
 }
 
-// stale answers the files that differ from what the unit was started with. What
-// is not on record is told by the clock: files that it was not asked for then,
-// and all of them if somebody else has started it since, such as with a file
-// that is put back now.
+// stale returns the files that differ from those at the start of the unit. Without a
+// record, the clock decides: for files that were not requested then, and for all of them
+// if other software has started the unit since, such as with a file that is restored now.
 func (s *session) stale(o op.Unit, now unitState) ([]string, error) {
 	rec, err := s.unitRecord(o.Name)
 	if err != nil {
@@ -140,7 +138,7 @@ func (s *session) stale(o op.Unit, now unitState) ([]string, error) {
 		return s.changedSince(o.RestartOn, now.started)
 	}
 	// Between the record and the removal, a reboot may have started the unit with the
-	// files that it must not find.
+	// files that must be removed.
 	forgets := len(o.Forgets) > 0 && rec.Started == 0
 	if forgets || rec.Before != 0 && rec.Before == now.started {
 		return o.RestartOn, nil
@@ -175,12 +173,12 @@ func checkUnitName(name string) error {
 	return nil
 }
 
-// unitPlan is what has to be done to a unit, in words and in fact.
+// unitPlan has the changes of a unit, for people and for the program.
 type unitPlan struct {
 	now                            unitState
 	unmask, mask, enable, disable  bool
 	start, stop, restart, reloaded bool
-	await                          bool // what has been restarted is yet to be seen to serve
+	await                          bool // a restarted unit must still be checked
 	why                            []string
 }
 
@@ -293,7 +291,7 @@ func (s *session) applyUnit(ctx context.Context, o op.Unit) error {
 	return nil
 }
 
-// loadable refuses a unit that systemd cannot read, before anything is done.
+// loadable rejects a unit that systemd cannot load, before anything is done.
 func (s *session) loadable(ctx context.Context, o op.Unit, p unitPlan) error {
 	if p.unmask {
 		return nil
@@ -328,8 +326,8 @@ func (s *session) startUnit(ctx context.Context, o op.Unit, p unitPlan) error {
 	if err != nil {
 		return err
 	}
-	// What it is started with is read before: a change in between then
-	// brings another restart, not a lost one.
+	// The files are read before the start: a change in between then causes another
+	// restart, and is not lost.
 	if rec, err = s.unitFiles(o); err != nil {
 		return err
 	}
@@ -360,7 +358,7 @@ func (s *session) startUnit(ctx context.Context, o op.Unit, p unitPlan) error {
 	return s.serveAgain(ctx, o)
 }
 
-// pass waits for what a change needs, if anything.
+// pass waits for the gate of a change, if there is one.
 func (s *session) pass(ctx context.Context, gate *op.Wait) error {
 	if gate == nil {
 		return nil
@@ -391,22 +389,22 @@ func (s *session) withJournal(ctx context.Context, unit string, err error) error
 	}
 	out, jerr := s.output(ctx, "journalctl", "--unit="+unit, "--lines=20", "--no-pager", "--output=cat")
 	if jerr != nil {
-		return err // the failure itself is what matters
+		return err // the failure itself is more important
 	}
 	with := *e
 	with.Detail = strings.TrimSpace(e.Detail + "\n" + out)
 	return &with
 }
 
-// unitWas is a unit before we changed it: the data of its ledger entry.
+// unitWas is the original state of a unit: the data of its ledger entry.
 type unitWas struct {
 	Enablement string `json:"enablement"`
 	Active     bool   `json:"active"`
 	Masked     bool   `json:"masked,omitempty"`
 }
 
-// quietUnit is the first half of restoring a unit, before files are put
-// back: what did not run is stopped, what was not enabled is disabled.
+// quietUnit is the first part of restoring a unit, before its files are restored: a unit
+// that was not running is stopped, and one that was not enabled is disabled.
 func (s *session) quietUnit(ctx context.Context, e *ledger.Entry) (string, error) {
 	var was unitWas
 	if err := e.Decode(&was); err != nil {
@@ -436,7 +434,7 @@ func (s *session) quietUnit(ctx context.Context, e *ledger.Entry) (string, error
 	return strings.Join(did, ", "), err
 }
 
-// reviveUnit is the second half, with files as they were.
+// reviveUnit is the second part, with the original files.
 func (s *session) reviveUnit(ctx context.Context, e *ledger.Entry) (string, error) {
 	var was unitWas
 	if err := e.Decode(&was); err != nil {
@@ -485,7 +483,7 @@ func (s *session) reviveUnit(ctx context.Context, e *ledger.Entry) (string, erro
 	return strings.Join(did, ", "), err
 }
 
-// unitFiles reads the files that a unit is started with.
+// unitFiles reads the files for the start of a unit.
 func (s *session) unitFiles(o op.Unit) (unitRecord, error) {
 	rec := unitRecord{Files: map[string]string{}}
 	for _, path := range o.RestartOn {

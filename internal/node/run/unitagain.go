@@ -11,8 +11,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// planAgain says that a unit which was restarted is yet to be seen to serve, by
-// what answered before.
+// planAgain plans to check a restarted unit with everything that responded before.
 func (s *session) planAgain(o op.Unit, p *unitPlan) error {
 	if len(o.Again) == 0 {
 		return nil
@@ -24,7 +23,7 @@ func (s *session) planAgain(o op.Unit, p *unitPlan) error {
 	return err
 }
 
-// awaited are those of waits that are named.
+// awaited returns the named ones of waits.
 func awaited(waits []op.Wait, names []string) (out []op.Wait) {
 	for _, w := range waits {
 		if slices.Contains(names, w.Target()) {
@@ -34,8 +33,8 @@ func awaited(waits []op.Wait, names []string) (out []op.Wait) {
 	return out
 }
 
-// answering is what must answer again after a change: what did before an earlier
-// one and was not seen to since, and what does now, if that is asked.
+// answering returns what must respond again after a change: what responded before an
+// earlier change and has not responded since, and what responds now, if asked is true.
 func (s *session) answering(ctx context.Context, waits []op.Wait, before []string, asked bool) ([]string, error) {
 	var names []string
 	for _, w := range waits {
@@ -43,7 +42,7 @@ func (s *session) answering(ctx context.Context, waits []op.Wait, before []strin
 			return nil, err
 		}
 		now := w
-		now.Since, now.SinceSeconds = "", 0 // it has answered, however long the unit has run
+		now.Since, now.SinceSeconds = "", 0 // it has responded, however long the unit has been running
 		if slices.Contains(before, w.Target()) || asked && s.probe(ctx, now) == nil {
 			names = append(names, w.Target())
 		}
@@ -51,7 +50,7 @@ func (s *session) answering(ctx context.Context, waits []op.Wait, before []strin
 	return names, ctx.Err()
 }
 
-// serveAgain waits for what answered before a unit was restarted.
+// serveAgain waits for what responded before the restart of a unit.
 func (s *session) serveAgain(ctx context.Context, o op.Unit) error {
 	if len(o.Again) == 0 {
 		return nil
@@ -76,8 +75,8 @@ func (s *session) serveAgain(ctx context.Context, o op.Unit) error {
 	return s.keep(s.state("units", o.Name+".json"), rec)
 }
 
-// unhealthy is the failure of a unit that has been started and does not serve, in
-// its own words where it has any.
+// unhealthy returns the error for a started unit that does not serve, with its own output
+// if it has any.
 func (s *session) unhealthy(ctx context.Context, o op.Unit, late *op.Error) error {
 	failed := &op.Error{Reason: op.ReasonUnhealthy, Message: fmt.Sprintf("%s was restarted, but %s", o.Name, late.Message)}
 	err := s.withJournal(ctx, o.Name, failed)
@@ -88,7 +87,7 @@ func (s *session) unhealthy(ctx context.Context, o op.Unit, late *op.Error) erro
 	return err
 }
 
-// stopForgetting stops a unit and removes the files that it must not find when it starts.
+// stopForgetting stops a unit and removes the files that it must not have at its start.
 func (s *session) stopForgetting(ctx context.Context, o op.Unit) error {
 	if err := s.systemctl(ctx, "stop", "--", o.Name); err != nil {
 		return err

@@ -8,11 +8,11 @@ import (
 	"slipway.dev/slipway/internal/node/ledger"
 )
 
-// online is a target that units of ours want: starting one of them starts it as well.
+// online is a target that Slipway's units want: starting one of them starts it as well.
 const online = "network-online.target"
 
-// saveUnit records a unit as it was, the directories of links that enabling units may
-// add to, and the target that starting units may start.
+// saveUnit records the original state of a unit, the directories of links that enabling
+// units can extend, and the target that starting units can start.
 func (s *session) saveUnit(ctx context.Context, name string, now unitState) error {
 	if s.ledger.Get(ledger.KindUnit, online) == nil {
 		target, err := s.unit(ctx, online)

@@ -16,9 +16,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// changedSince answers the files that have changed since an instant of
-// CLOCK_MONOTONIC, or would by the operations before. It is for units that
-// others started, such as kubeadm.
+// changedSince returns the files that have changed since a time of CLOCK_MONOTONIC, or
+// would change through earlier operations. It is for units that other software started,
+// such as kubeadm.
 func (s *session) changedSince(paths []string, started time.Duration) ([]string, error) {
 	since, err := onClock(started)
 	if err != nil {
@@ -44,13 +44,13 @@ func (s *session) changedAfter(path string, since time.Time) (bool, error) {
 			return true, err
 		}
 	}
-	// Of a link, both: it may have been made anew, or what it leads to.
+	// For a link, both: the link or its target may have been replaced.
 	for i, stat := range []func(string, *unix.Stat_t) error{unix.Lstat, unix.Stat} {
 		var st unix.Stat_t
 		err := stat(p, &st)
 		if errors.Is(err, fs.ErrNotExist) {
-			// Settings that nobody has made, unless it is what a link leads to. Of
-			// those that are gone it is on record what the unit was started with.
+			// Missing settings, unless they are the target of a link. Of removed ones,
+			// the record has those with which the unit was started.
 			return i > 0, nil
 		}
 		if err != nil || time.Unix(st.Ctim.Unix()).After(since) {
@@ -60,7 +60,7 @@ func (s *session) changedAfter(path string, since time.Time) (bool, error) {
 	return false, nil
 }
 
-// onClock is an instant of CLOCK_MONOTONIC on the host's clock as it stands.
+// onClock converts a time of CLOCK_MONOTONIC to the host's current clock.
 func onClock(at time.Duration) (time.Time, error) {
 	var mono unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono); err != nil {
@@ -81,8 +81,8 @@ func (s *session) unitStarted(ctx context.Context, o op.UnitStarted) (verdict, e
 	if err != nil {
 		return verdict{}, err
 	}
-	// By the clock as it was then. A clock that was set since, or stood still with
-	// the machine, must not have the unit start after what it has done.
+	// By the clock at that time. A clock that was set since, or stopped with the machine,
+	// must not make the unit appear to have started after its own actions.
 	var out bytes.Buffer
 	show := command{argv: []string{"systemctl", "show", "--property=ExecMainStartTimestamp", "--", o.Name}, env: []string{"TZ=UTC"}, stdout: &out}
 	if err := s.run(ctx, show); err != nil {

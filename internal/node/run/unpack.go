@@ -24,8 +24,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// unpacked is the record of what an Unpack has made: enough to see at a
-// glance that it is still there.
+// unpacked is the record of an Unpack: enough to check quickly that the files still
+// exist.
 type unpacked struct {
 	Digest  string           `json:"digest"`
 	Strip   string           `json:"strip,omitempty"`
@@ -33,11 +33,11 @@ type unpacked struct {
 	Files   []unpackedMember `json:"files"`
 }
 
-// unpackedMember is one member. For a file, size, time and inode as they were
-// when it was written spare reading it again.
+// unpackedMember is one file. Its size, time and inode at the time of writing avoid
+// reading it again.
 type unpackedMember struct {
 	Path  string `json:"path"`
-	State string `json:"state"` // as the ledger's states; "" for a directory
+	State string `json:"state"` // in the form of the ledger's states; "" for a directory
 	Mode  uint32 `json:"mode,omitempty"`
 	Size  int64  `json:"size,omitempty"`
 	MTime int64  `json:"mtime,omitempty"` // nanoseconds since 1970
@@ -109,7 +109,7 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
 }
 
-// intact says that a member is as it was unpacked.
+// intact reports whether a file is unchanged since it was unpacked.
 func (s *session) intact(m unpackedMember) (bool, error) {
 	p := s.path(m.Path)
 	info, err := os.Lstat(p)
@@ -135,7 +135,7 @@ func (s *session) intact(m unpackedMember) (bool, error) {
 	return state == m.State, err
 }
 
-// mayStay says that a file has the mode of a member, and is root's.
+// mayStay reports whether a file has the wanted mode, and belongs to root.
 func mayStay(info fs.FileInfo, m unpackedMember) bool {
 	st := statOf(info)
 	return uint32(info.Mode().Perm()) == m.Mode && st.Uid == 0 && st.Gid == 0
@@ -170,7 +170,7 @@ func (s *session) applyUnpack(ctx context.Context, o op.Unpack) error {
 	return s.letGo(o.Blob)
 }
 
-// plain is a stream without its gzip, if it has any.
+// plain returns a stream without its gzip compression, if it has any.
 func plain(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	magic, err := b.Peek(2)
@@ -213,7 +213,8 @@ func (s *session) unpackAll(ctx context.Context, o op.Unpack, members *tar.Reade
 	}
 }
 
-// memberName is where a member goes below the directory; false leaves it out.
+// memberName returns the path of a file below the directory; false means that it is
+// skipped.
 func memberName(o op.Unpack, name string) (string, bool, error) {
 	name = strings.TrimPrefix(name, "./")
 	name, ok := strings.CutPrefix(name, o.Strip)
@@ -246,8 +247,7 @@ func (s *session) unpackMember(o op.Unpack, name string, h *tar.Header, content 
 	return unpackedMember{}, invalid("it is not a file, a directory or a link")
 }
 
-// within refuses a member one of whose parents below dir is a link that
-// leads out of it.
+// within rejects a file with a parent below dir that is a link to a path outside of it.
 func (s *session) within(dir, name string) error {
 	parent := s.path(filepath.Join(dir, filepath.Dir(name)))
 	root, err := filepath.EvalSymlinks(s.path(dir))
@@ -267,7 +267,7 @@ func (s *session) within(dir, name string) error {
 	return nil
 }
 
-// makeDir has a directory; one that is there stays as it is.
+// makeDir creates a directory; an existing one is not changed.
 func (s *session) makeDir(dir string, mode fs.FileMode) error {
 	if info, err := os.Stat(s.path(dir)); err == nil && info.IsDir() {
 		return nil
@@ -278,8 +278,8 @@ func (s *session) makeDir(dir string, mode fs.FileMode) error {
 	return s.disk.MkdirAll(s.path(dir), durable.Meta{Mode: mode})
 }
 
-// unpackFile writes a file beside its place and lets it take that place only
-// if another content or mode is there: a program that runs keeps its inode.
+// unpackFile writes a file next to its path and renames it only if the existing content
+// or mode differs: a running program keeps its inode.
 func (s *session) unpackFile(dest string, mode fs.FileMode, content io.Reader) (unpackedMember, error) {
 	m := unpackedMember{Path: dest, Mode: uint32(mode)}
 	if err := s.ledger.SavePath(dest); err != nil {

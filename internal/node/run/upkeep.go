@@ -18,12 +18,11 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// stepUpkeep is whose changes those are that a host makes by itself.
+// stepUpkeep is the step of automatic changes on a host.
 const stepUpkeep = "certs.by-itself"
 
-// AutoRenew renews what is due of the host's own certificates, with nobody
-// connected to it, and keeps what came of it. The error is why that could not be
-// kept.
+// AutoRenew renews the host's own certificates that are due, without a manager, and saves
+// the result. The error is the reason why the result could not be saved.
 func (r *Runner) AutoRenew(ctx context.Context, job op.AutoRenewal) (op.AutoOutcome, error) {
 	s, err := r.session(Batch{}, nil)
 	if err != nil {
@@ -31,7 +30,7 @@ func (r *Runner) AutoRenew(ctx context.Context, job op.AutoRenewal) (op.AutoOutc
 	}
 	u := upkeep{session: s, job: job}
 	if raw, err := bounded.ReadFile(u.outcomeFile(), bounded.Record); err == nil {
-		_ = json.Unmarshal(raw, &u.before) // a damaged one says nothing
+		_ = json.Unmarshal(raw, &u.before) // a damaged one is ignored
 	}
 	if u.before.Result == op.AutoBegun {
 		u.job.Ops = startingUnits(u.job.Ops)
@@ -43,20 +42,20 @@ func (r *Runner) AutoRenew(ctx context.Context, job op.AutoRenewal) (op.AutoOutc
 	return u.keepOutcome(out)
 }
 
-// upkeep is one look of a host at its own certificates.
+// upkeep is one check of the host's own certificates.
 type upkeep struct {
 	*session
 	job    op.AutoRenewal
-	before op.AutoOutcome // of the look before
+	before op.AutoOutcome // of the previous check
 }
 
 func (u upkeep) outcomeFile() string { return u.state(filepath.Base(op.AutoOutcomeFile)) }
 
-// keepOutcome writes down what came of it, with what was renewed last.
+// keepOutcome writes the result, with the last renewed files.
 func (u upkeep) keepOutcome(out op.AutoOutcome) (op.AutoOutcome, error) {
 	out.At = time.Now().UTC().Truncate(time.Second)
 	if u.before.Result == op.AutoBegun && out.Result == op.AutoPostponed {
-		out.Result = op.AutoBegun // what was stopped is still to be started
+		out.Result = op.AutoBegun // stopped units must still be started
 	}
 	if len(out.Renewed) > 0 {
 		out.RenewedAt = out.At
@@ -67,19 +66,19 @@ func (u upkeep) keepOutcome(out op.AutoOutcome) (op.AutoOutcome, error) {
 	if err == nil {
 		err = u.disk.Replace(u.outcomeFile(), bytes.NewReader(raw), durable.Meta{Mode: 0o600})
 	}
-	if errors.Is(err, fs.ErrNotExist) { // the host has just been given back
+	if errors.Is(err, fs.ErrNotExist) { // the host has just been reset
 		err = nil
 	}
 	return out, err
 }
 
-// startingUnits has units be started that do not run: who was cut off may have
+// startingUnits also starts units that are not running: an interrupted run may have
 // stopped them.
 func startingUnits(ops op.List) op.List {
 	return changed(ops, func(r *op.Renewal) { r.LeaveStopped = false })
 }
 
-// late has what is due be renewed at the last.
+// late makes certificates due only in the last part of their validity.
 func late(ops op.List) op.List {
 	return changed(ops, func(r *op.Renewal) {
 		if r.Due == "" {
@@ -105,7 +104,7 @@ func (u upkeep) run(ctx context.Context) (op.AutoOutcome, error) {
 	if due == 0 {
 		return concluded(op.AutoNothing, "", problems), nil
 	}
-	// A change that a manager makes may be about the same files.
+	// A change by a manager can concern the same files.
 	held, err := u.ReadLock(ctx)
 	if err != nil {
 		return op.AutoOutcome{}, err
@@ -133,7 +132,7 @@ func (u upkeep) run(ctx context.Context) (op.AutoOutcome, error) {
 	return out, nil
 }
 
-// concluded is the outcome, which is a failure if there are problems.
+// concluded returns the result, which is a failure if there are problems.
 func concluded(result op.AutoResult, why string, problems []string) op.AutoOutcome {
 	if len(problems) > 0 {
 		return op.AutoOutcome{Result: op.AutoFailed, Message: strings.Join(problems, "; ")}
@@ -141,7 +140,7 @@ func concluded(result op.AutoResult, why string, problems []string) op.AutoOutco
 	return op.AutoOutcome{Result: result, Message: why}
 }
 
-// due is how many operations would change something, and why others cannot.
+// due returns how many operations would change something, and why others cannot.
 func (u upkeep) due(ctx context.Context, ops op.List) (due int, problems []string) {
 	for _, res := range u.Check(ctx, ops) {
 		switch res.Status {
@@ -154,9 +153,9 @@ func (u upkeep) due(ctx context.Context, ops op.List) (due int, problems []strin
 	return due, problems
 }
 
-// neighbours asks this host's API server and those of the others whether they
-// are well: own says that this host serves, up that any does, and silent are
-// those that do not. A host without an API server serves when any does.
+// neighbours queries the health of this host's API server and of the others: own reports
+// whether this host serves, up whether any serves, and silent lists those that do not. A
+// host without an API server counts as serving if any serves.
 func (u upkeep) neighbours(ctx context.Context) (own, up bool, silent []string) {
 	ready := func(url string) error {
 		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -180,8 +179,8 @@ func (u upkeep) neighbours(ctx context.Context) (own, up bool, silent []string) 
 	return own, up, silent
 }
 
-// renewDue does what is due, one after the other: one that cannot be renewed does
-// not keep the others.
+// renewDue renews what is due, one after the other: one failure does not prevent the
+// others.
 func (u upkeep) renewDue(ctx context.Context, ops op.List) (renewed, problems []string) {
 	problems = u.each(ctx, ops, func(res op.Result) {
 		if res.Kind == op.KindRenewal && res.Status == op.Changed {

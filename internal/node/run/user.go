@@ -22,8 +22,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// The files that hold accounts. They are edited here and not by useradd,
-// which not every host has and which leaves copies of them behind.
+// The account files. They are edited here and not with useradd, which not every host has
+// and which leaves copies of them.
 const (
 	passwd  = "/etc/passwd"
 	group   = "/etc/group"
@@ -31,7 +31,7 @@ const (
 	gshadow = "/etc/gshadow"
 )
 
-// unknownName is a user or group that does not exist.
+// unknownName reports a user or group that does not exist.
 type unknownName string
 
 func (u unknownName) Error() string { return string(u) }
@@ -41,10 +41,10 @@ func statOf(info fs.FileInfo) *syscall.Stat_t {
 	return st
 }
 
-// userID is a user's number; "" is root.
+// userID returns the ID of a user; "" is root.
 func (s *session) userID(name string) (int, error) { return s.account(passwd, "user", name) }
 
-// groupID is a group's number; "" is root's.
+// groupID returns the ID of a group; "" is the group of root.
 func (s *session) groupID(name string) (int, error) { return s.account(group, "group", name) }
 
 func (s *session) account(file, what, name string) (int, error) {
@@ -64,7 +64,7 @@ func (s *session) account(file, what, name string) (int, error) {
 	return 0, unknownName(fmt.Sprintf("%s %s does not exist", what, name))
 }
 
-// field answers the fields of an account's line, or nil.
+// field returns the fields of an account's line, or nil.
 func field(raw []byte, name string) []string {
 	for line := range strings.Lines(string(raw)) {
 		if f := strings.Split(strings.TrimSuffix(line, "\n"), ":"); f[0] == name {
@@ -133,7 +133,7 @@ func (s *session) applyUser(ctx context.Context, o op.User) error {
 	if home == "" {
 		home = "/nonexistent"
 	}
-	// The group first: a user is never without one.
+	// The group first: a user must never exist without its group.
 	lines := []struct{ file, line string }{
 		{group, fmt.Sprintf("%s:x:%s:", o.Name, group0)},
 		{gshadow, o.Name + ":!::"},
@@ -148,8 +148,8 @@ func (s *session) applyUser(ctx context.Context, o op.User) error {
 	return nil
 }
 
-// addAccount adds a line unless the file has one for name. The files without
-// which a host does very well (gshadow) are not made.
+// addAccount adds a line unless the file has one for name. Optional files (gshadow) are
+// not created.
 func (s *session) addAccount(file, name, line string) error {
 	raw, err := durable.ReadFile(s.path(file), bounded.Config)
 	if errors.Is(err, fs.ErrNotExist) && file != passwd && file != group {
@@ -176,8 +176,8 @@ func (s *session) nologin() string {
 	return "/bin/false"
 }
 
-// freeID is the highest number below 1000 that neither a user nor a group
-// has, as useradd chooses for system users.
+// freeID returns the highest ID below 1000 that no user and no group has, as useradd
+// chooses for system users.
 func freeID(users, groups []byte) (int, error) {
 	var taken []int
 	for line := range strings.Lines(string(users) + "\n" + string(groups)) {
@@ -195,8 +195,8 @@ func freeID(users, groups []byte) (int, error) {
 	return 0, &op.Error{Reason: "Failed", Message: "no ID is free for a system user (100 to 999 are in use)"}
 }
 
-// accountsLock is the file behind lckpwdf(3), which useradd and its like
-// respect. It is there on any host that ever added a user.
+// accountsLock is the file of lckpwdf(3), which useradd and similar programs use. It
+// exists on any host that ever added a user.
 const accountsLock = "/etc/.pwd.lock"
 
 func (s *session) lockAccounts(ctx context.Context) (func(), error) {
@@ -221,7 +221,7 @@ func (s *session) lockAccounts(ctx context.Context) (func(), error) {
 	return func() { f.Close() }, nil
 }
 
-// restoreUser takes out the lines we added, whatever else was changed.
+// restoreUser removes the lines that Slipway added, whatever else has changed.
 func (s *session) restoreUser(ctx context.Context, e *ledger.Entry) error {
 	var was []foreign
 	if err := e.Decode(&was); err != nil {

@@ -18,12 +18,12 @@ import (
 
 const (
 	probeTimeout = 3 * time.Second
-	// programTimeout bounds a program, which may have to ask others.
+	// programTimeout limits a program, which may have to query others.
 	programTimeout = 10 * time.Second
 	probeEvery     = 500 * time.Millisecond
 )
 
-// probe answers why what is waited for does not answer yet, or nil.
+// probe returns why the condition of a wait is not true yet, or nil.
 func (s *session) probe(ctx context.Context, o op.Wait) error {
 	limit := probeTimeout
 	if len(o.Program) > 0 || o.Container != "" {
@@ -71,7 +71,7 @@ func (s *session) probe(ctx context.Context, o op.Wait) error {
 	return fmt.Errorf("%s does not exist", o.Path)
 }
 
-// hasRun says why a unit has not run for a time, or nil.
+// hasRun returns why a unit has not been running for a time, or nil.
 func (s *session) hasRun(ctx context.Context, unit string, least time.Duration) error {
 	u, err := s.unit(ctx, unit)
 	if err != nil {
@@ -102,14 +102,14 @@ func probeHTTP(ctx context.Context, url, says string) error {
 		return err
 	}
 	defer res.Body.Close()
-	body, err := bounded.ReadAll(res.Body, 200) // else evidence only
+	body, err := bounded.ReadAll(res.Body, 200) // else only evidence
 	if res.StatusCode == http.StatusOK && (says == "" || err == nil && string(body) == says) {
 		return nil
 	}
 	return fmt.Errorf("%s returned %s: %q", url, res.Status, body)
 }
 
-// checkOne refuses to wait for several things, or nothing.
+// checkOne rejects a wait with several conditions, or none.
 func checkOne(o op.Wait) error {
 	one := 0
 	for _, v := range []string{o.TCP, o.HTTP, o.Path, o.Ended, o.Certificate, o.Name, o.Container} {
@@ -168,7 +168,7 @@ func (s *session) applyWait(ctx context.Context, o op.Wait) error {
 		if err == nil {
 			return nil
 		}
-		if bounded.Err() == nil || why == nil { // else it says no more than that time is up
+		if bounded.Err() == nil || why == nil { // else it only reports that time is up
 			why = err
 		}
 		if s.often(o, before) {

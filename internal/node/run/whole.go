@@ -22,17 +22,17 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// exitCode is systemd's word for a program that ended by itself, and failed.
+// exitCode is systemd's word for a program that exited with an error.
 const exitCode = "exit-code"
 
-// unitPrefix starts the names of our transient units.
+// unitPrefix begins the names of Slipway's transient units.
 const unitPrefix = "slipway-"
 
-// runDir holds, below the state directory, one directory for each transient
-// unit whose result was not taken yet.
+// runDir has, below the state directory, one directory for each transient unit whose
+// result was not read yet.
 const runDir = "run"
 
-// wholeMeta says what a transient unit is for.
+// wholeMeta describes the purpose of a transient unit.
 type wholeMeta struct {
 	Name      string `json:"name"`
 	Operation string `json:"operation"`
@@ -43,13 +43,13 @@ func (s *session) unitName(o op.Exec) string {
 	return unitPrefix + s.batch.Operation + "-" + s.batch.Step + "-" + o.Name + ".service"
 }
 
-// wholeState is where a transient unit stands.
+// wholeState is the state of a transient unit.
 type wholeState int
 
 const (
-	wholeNone    wholeState = iota // systemd knows no such unit
-	wholeRunning                   // running, or queued to
-	wholeDone                      // ended, its result not taken
+	wholeNone    wholeState = iota // systemd has no such unit
+	wholeRunning                   // running, or queued to run
+	wholeDone                      // ended, with its result not read
 )
 
 func (s *session) whole(ctx context.Context, unit string) (wholeState, unitState, error) {
@@ -65,12 +65,12 @@ func (s *session) whole(ctx context.Context, unit string) (wholeState, unitState
 	return wholeNone, u, nil
 }
 
-// succeeded says that a unit's program came to a good end. To systemd one that
-// was told to end, by an orderly shutdown for instance, did as well.
+// succeeded reports whether a unit's program succeeded. For systemd, a program that was
+// signalled to stop, for instance by an orderly shutdown, has also succeeded.
 func (u unitState) succeeded() bool { return u.active == "active" && u.mainCode == mainExited }
 
-// pendingWhole answers why an uninterruptible step has something to do
-// whatever its guards say: a former run of it goes on, or ended unseen.
+// pendingWhole returns why an uninterruptible step must run whatever its guards return:
+// an earlier run of it continues, or ended without a read result.
 func (s *session) pendingWhole(ctx context.Context, o op.Exec) (string, error) {
 	if s.batch.Operation != "" {
 		st, _, err := s.whole(ctx, s.unitName(o))
@@ -99,26 +99,25 @@ func (s *session) pendingWhole(ctx context.Context, o op.Exec) (string, error) {
 	return "", nil
 }
 
-// others are the units that other operations or steps started for the same
-// program.
+// others returns the units that other operations or steps started for the same program.
 func (s *session) others(o op.Exec) ([]string, error) {
 	units, err := s.started(o)
 	own := s.unitName(o)
 	return slices.DeleteFunc(units, func(unit string) bool { return unit == own }), err
 }
 
-// started are all units of a program whose results were not taken.
+// started returns all units of a program with unread results.
 func (s *session) started(o op.Exec) ([]string, error) {
 	all, err := s.untaken()
 	return slices.DeleteFunc(all, func(unit string) bool {
 		raw, err := durable.ReadFile(s.state(runDir, unit, "meta.json"), bounded.Record)
 		var m wholeMeta
-		// Without it, it was cut before it was started.
+		// Without it, the run was interrupted before the start of the unit.
 		return err != nil || json.Unmarshal(raw, &m) != nil || m.Name != o.Name
 	}), err
 }
 
-// untaken are all transient units whose results were not taken.
+// untaken returns all transient units with unread results.
 func (s *session) untaken() (units []string, err error) {
 	entries, err := durable.ReadDir(s.state(runDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -133,9 +132,9 @@ func (s *session) untaken() (units []string, err error) {
 	return units, nil
 }
 
-// runWhole runs a program as a transient unit, or attaches to the one that a
-// former manager started, and waits for its end. When ctx ends, the unit
-// goes on. stdin, if any, writes what the program reads.
+// runWhole runs a program as a transient unit, or attaches to the unit of an earlier
+// manager, and waits for its end. When ctx ends, the unit continues. stdin, if set,
+// writes the input of the program.
 func (s *session) runWhole(ctx context.Context, o op.Exec, stdin func(io.Writer) error, rec execRecord) ([]byte, error) {
 	if !wordy(s.batch.Operation) || !wordy(s.batch.Step) {
 		return nil, invalid("a step in its own unit needs an operation and a step: %q, %q", s.batch.Operation, s.batch.Step)
@@ -164,9 +163,9 @@ func (s *session) runWhole(ctx context.Context, o op.Exec, stdin func(io.Writer)
 	return s.wholeResult(ctx, o, unit, u)
 }
 
-// undisturbed waits until none of the programs runs that other steps have
-// started, before their manager was gone: none of them expects another one beside
-// it. Their results are left to their steps.
+// undisturbed waits until none of the programs is running that other steps started before
+// their manager went away, because such programs must not run concurrently. Their results
+// are left to their steps.
 func (s *session) undisturbed(ctx context.Context, o op.Exec) error {
 	all, err := s.untaken()
 	if err != nil {
@@ -194,9 +193,9 @@ func (s *session) undisturbed(ctx context.Context, o op.Exec) error {
 	return nil
 }
 
-// afterOthers waits until no other operation runs the same program. Its work,
-// or that of a run of ours that was put away in part, may be what was wanted;
-// so may that of a run that was cut, if its end can be told.
+// afterOthers waits until no other operation runs the same program. Its work, or the work
+// of a partly cleaned up run of this operation, may be the wanted result; so may the work
+// of an interrupted run, if its result is known.
 func (s *session) afterOthers(ctx context.Context, o op.Exec) (satisfied bool, err error) {
 	others, err := s.others(o)
 	if err != nil {
@@ -229,8 +228,8 @@ func (s *session) afterOthers(ctx context.Context, o op.Exec) (satisfied bool, e
 	return err == nil && why == "", err
 }
 
-// takeOther takes the result of another operation's unit: if it succeeded,
-// so did the program.
+// takeOther reads the result of another operation's unit: if the unit succeeded, so did
+// the program.
 func (s *session) takeOther(ctx context.Context, o op.Exec, unit string) error {
 	st, u, err := s.whole(ctx, unit)
 	if err != nil {
@@ -253,7 +252,7 @@ func (s *session) startWhole(ctx context.Context, o op.Exec, stdin func(io.Write
 	if err != nil {
 		return &op.Error{Reason: "CommandFailed", Message: err.Error(), ExitCode: 127}
 	}
-	// What a run before the last boot has left tells nothing any more.
+	// The remains of a run before the last boot have no more information.
 	if err := s.disk.RemoveAll(dir); err != nil {
 		return err
 	}
@@ -273,20 +272,20 @@ func (s *session) startWhole(ctx context.Context, o op.Exec, stdin func(io.Write
 	if err := s.keep(s.state("exec", o.Name+".json"), rec); err != nil {
 		return err
 	}
-	// Before all else that is kept there: what a cut leaves is known by it.
+	// First of all files there: after an interruption, the remains are identified by it.
 	if err := s.keep(filepath.Join(dir, "meta.json"), wholeMeta{o.Name, s.batch.Operation, s.batch.Step}); err != nil {
 		return err
 	}
 	if stdin != nil {
 		if err := s.writeStdin(dir, stdin); err != nil {
-			return errors.Join(err, s.disk.RemoveAll(dir)) // it may be the disk that is full
+			return errors.Join(err, s.disk.RemoveAll(dir)) // the disk may be full
 		}
 	}
 	if err := s.writeHosts(o, dir); err != nil {
 		return err
 	}
 	if _, err := s.output(ctx, s.systemdRun(o, stdin != nil, unit, dir, program)...); err != nil {
-		// Another helper, killed since, may have been a moment faster.
+		// Another helper, killed since, may have been faster.
 		if st, _, uerr := s.whole(ctx, unit); uerr == nil && st != wholeNone {
 			return nil
 		}
@@ -295,8 +294,8 @@ func (s *session) startWhole(ctx context.Context, o op.Exec, stdin func(io.Write
 	return nil
 }
 
-// writeStdin writes what a unit reads. It need not outlive a crash of the
-// host: neither does the unit.
+// writeStdin writes the input of a unit. It does not have to survive a crash of the host,
+// because the unit does not either.
 func (s *session) writeStdin(dir string, write func(io.Writer) error) error {
 	f, err := os.OpenFile(filepath.Join(dir, "stdin"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -305,7 +304,7 @@ func (s *session) writeStdin(dir string, write func(io.Writer) error) error {
 	return errors.Join(write(f), f.Close())
 }
 
-// systemdRun is the argv that starts the unit.
+// systemdRun returns the argv that starts the unit.
 func (s *session) systemdRun(o op.Exec, stdin bool, unit, dir, program string) []string {
 	workdir := o.Dir
 	if workdir == "" {
@@ -339,14 +338,14 @@ func (s *session) systemdRun(o op.Exec, stdin bool, unit, dir, program string) [
 	return argv
 }
 
-// Intervals of looking after a transient unit: its output and process, which
-// is cheap, and systemd's word, which is not.
+// Intervals of checks of a transient unit: of its output and process, which is cheap, and
+// of systemd's state, which is not.
 const (
 	lookEvery = 100 * time.Millisecond
 	askEvery  = 3 * time.Second
 )
 
-// follow passes the unit's output on until it has ended.
+// follow passes the output of the unit on until it has ended.
 func (s *session) follow(ctx context.Context, o op.Exec, unit string) (unitState, error) {
 	tail := follower{s: s, dir: s.state(runDir, unit), quiet: o.SecretOutput}
 	defer tail.close()
@@ -377,7 +376,7 @@ func (s *session) follow(ctx context.Context, o op.Exec, unit string) (unitState
 	}
 }
 
-// wholeResult takes the result of a unit that has ended.
+// wholeResult reads the result of an ended unit.
 func (s *session) wholeResult(ctx context.Context, o op.Exec, unit string, u unitState) ([]byte, error) {
 	dir := s.state(runDir, unit)
 	if u.succeeded() {
@@ -409,7 +408,7 @@ func (s *session) wholeResult(ctx context.Context, o op.Exec, unit string, u uni
 	return nil, errors.Join(withoutSecret(o, e), s.forgetWhole(ctx, unit))
 }
 
-// forgetWhole ends a unit whose result was taken, so that its name is free.
+// forgetWhole removes a unit whose result was read, so that its name is free.
 func (s *session) forgetWhole(ctx context.Context, unit string) error {
 	st, u, err := s.whole(ctx, unit)
 	if err != nil {
@@ -426,15 +425,15 @@ func (s *session) forgetWhole(ctx context.Context, unit string) error {
 	if err != nil {
 		return fmt.Errorf("removing the result of %s: %w", unit, err)
 	}
-	// What it read may be secret, and goes first: without meta.json nobody
-	// would look for it.
+	// Its input may be secret, and is removed first: without meta.json it would not be
+	// found again.
 	if err := s.disk.RemoveAll(s.state(runDir, unit, "stdin")); err != nil {
 		return err
 	}
 	return s.disk.RemoveAll(s.state(runDir, unit))
 }
 
-// endWhole ends a unit whose work is to be taken back.
+// endWhole stops a unit whose work will be reverted.
 func (s *session) endWhole(ctx context.Context, unit string) error {
 	st, _, err := s.whole(ctx, unit)
 	if err != nil {
@@ -448,7 +447,7 @@ func (s *session) endWhole(ctx context.Context, unit string) error {
 	return s.forgetWhole(ctx, unit)
 }
 
-// follower passes on what is added to a unit's output files.
+// follower passes on new data in a unit's output files.
 type follower struct {
 	s     *session
 	dir   string
@@ -466,7 +465,7 @@ func (f *follower) copy() {
 			f.files[i] = file
 		}
 		if !f.quiet {
-			// Reading on is tried again at the next look.
+			// Reading is retried at the next check.
 			_, _ = io.Copy(progressWriter{f.s}, f.files[i])
 		}
 	}

@@ -25,7 +25,7 @@ type account struct {
 	groups            []int
 }
 
-// account finds a user by name, wherever the host keeps its users; "" is root.
+// account finds a user by name, in any user database of the host; "" is root.
 func (r *Runner) account(ctx context.Context, name string) (account, error) {
 	if name == "" || name == "root" {
 		return account{name: "root", home: "/root", shell: "/bin/sh"}, nil
@@ -61,15 +61,15 @@ func (r *Runner) account(ctx context.Context, name string) (account, error) {
 	return a, nil
 }
 
-// The exit codes of a shell for what it cannot run.
+// The exit codes of a shell for programs that cannot run.
 const (
 	exitNotRun  = 126
 	exitMissing = 127
 	exitSignal  = 128
 )
 
-// Run runs a program for a user to its end and answers its exit code. It is
-// nothing that the ledger knows of. It never outlives us nor ctx.
+// Run runs a program for a user to its end and returns its exit code. The ledger does not
+// record it. It never outlives this process or ctx.
 func (r *Runner) Run(ctx context.Context, argv []string, user string, in io.Reader, out, errw io.Writer) (int, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return 0, errors.New("no program is given")
@@ -87,8 +87,8 @@ func (r *Runner) Run(ctx context.Context, argv []string, user string, in io.Read
 	if err != nil {
 		return 0, err
 	}
-	go func() { // ends with in, which the caller ends when we return
-		_, _ = io.Copy(stdin, in) // a program need not read all
+	go func() { // ends with in, which the caller closes after the return
+		_, _ = io.Copy(stdin, in) // a program does not have to read everything
 		_ = stdin.Close()
 	}()
 	err = onOneThread(cmd.Run)
@@ -100,7 +100,7 @@ func (r *Runner) Run(ctx context.Context, argv []string, user string, in io.Read
 	}
 	var exit *exec.ExitError
 	switch {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay): // others keep its output open
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // other processes keep its output open
 		return 0, nil
 	case errors.As(err, &exit):
 		if st, ok := exit.Sys().(interface{ Signal() unix.Signal }); ok && !exit.Exited() {
@@ -114,7 +114,7 @@ func (r *Runner) Run(ctx context.Context, argv []string, user string, in io.Read
 	return 0, err
 }
 
-// prepare makes a command; nil and an exit code, if there is none to run.
+// prepare creates a command; it returns nil and an exit code if there is none to run.
 func (r *Runner) prepare(ctx context.Context, argv []string, who account, errw io.Writer) (*exec.Cmd, int) {
 	path := argv[0]
 	if !strings.ContainsRune(path, '/') {
@@ -145,7 +145,7 @@ func (r *Runner) prepare(ctx context.Context, argv []string, who account, errw i
 	if cmd.Dir = "/"; isDir(who.home) {
 		cmd.Dir = who.home
 	}
-	// As in command.go: a group of its own, and no life beyond ours.
+	// As in command.go: a separate process group that does not outlive this process.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
 	if who.uid != 0 {
 		cmd.SysProcAttr.Credential = who.credential()
@@ -160,9 +160,8 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// As runs f with a user's rights to files, on a thread of its own: f must not
-// leave its goroutine. path is completed: a relative one begins in the user's
-// home.
+// As runs f with a user's file permissions, on a separate thread: f must not leave its
+// goroutine. path is completed: a relative one begins in the user's home directory.
 func (r *Runner) As(ctx context.Context, user, path string, f func(path string) error) error {
 	who, err := r.account(ctx, user)
 	if err != nil {
@@ -176,7 +175,8 @@ func (r *Runner) As(ctx context.Context, user, path string, f func(path string) 
 	}
 	done := make(chan error)
 	go func() {
-		// Never unlocked: the thread ends with us, and its rights with it.
+		// Never unlocked: the thread ends with its goroutine, and its permissions with
+		// it.
 		runtime.LockOSThread()
 		err := who.become()
 		if err == nil {
