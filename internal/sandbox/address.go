@@ -6,18 +6,18 @@ import (
 	"net/netip"
 )
 
-// defaultPool is where ranges of sandboxes come from: the network that
-// RFC 2544 sets aside for benchmarks, routed nowhere.
+// defaultPool is the default source of sandbox ranges: the network that RFC 2544 reserves
+// for benchmarks, which is not routed.
 var defaultPool = netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 0, 0}), 16)
 
 const (
 	rangeBits = 24 // of one sandbox
-	// maxMachines leaves out the network, the host's end of the bridge
-	// and the broadcast address, and is small enough for any host.
+	// maxMachines excludes the network address, the host's bridge address and the
+	// broadcast address, and is small enough for any host.
 	maxMachines = 200
 )
 
-// freeRange is the first /24 of pool that overlaps none of used.
+// freeRange returns the first /24 of pool that overlaps none of used.
 func freeRange(pool netip.Prefix, used []netip.Prefix) (netip.Prefix, error) {
 	for addr := pool.Masked().Addr(); pool.Contains(addr); addr = nextRange(addr) {
 		p := netip.PrefixFrom(addr, rangeBits)
@@ -39,8 +39,8 @@ func overlapsAny(p netip.Prefix, used []netip.Prefix) bool {
 	return false
 }
 
-// nextRange is the network address one /24 further; it wraps at the end of
-// the address space, which no pool contains.
+// nextRange returns the network address of the next /24; it wraps at the end of the
+// address space, which no pool contains.
 func nextRange(a netip.Addr) netip.Addr {
 	b := a.As4()
 	n := uint32(b[0])<<16 | uint32(b[1])<<8 | uint32(b[2])
@@ -48,28 +48,28 @@ func nextRange(a netip.Addr) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(n >> 16), byte(n >> 8), byte(n), 0})
 }
 
-// nth is the address with the given last byte.
+// nth returns the address with this last byte.
 func nth(p netip.Prefix, n int) netip.Addr {
 	b := p.Addr().As4()
 	b[3] = byte(n)
 	return netip.AddrFrom4(b)
 }
 
-// rangeID names a range in the names of links and cgroups: its three bytes
-// in hexadecimal, unique on a host by construction.
+// rangeID names a range in the names of links and cgroups: its first three bytes in
+// hexadecimal, unique on a host.
 func rangeID(p netip.Prefix) string {
 	b := p.Addr().As4()
 	return fmt.Sprintf("%02x%02x%02x", b[0], b[1], b[2])
 }
 
-// macOf makes a locally administered hardware address from an address. It
-// stays the same over reboots, so that neighbours' caches stay true.
+// macOf derives a locally administered hardware address from an address. It does not
+// change at a reboot, so that the caches of neighbours remain valid.
 func macOf(a netip.Addr) string {
 	b := a.As4()
 	return fmt.Sprintf("02:00:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3])
 }
 
-// rangeOf is the range that rangeID named; an id of another kind is none.
+// rangeOf returns the range of a rangeID; false for another kind of ID.
 func rangeOf(id string) netip.Prefix {
 	b, err := hex.DecodeString(id)
 	if err != nil || len(b) != 3 {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// baseImage is a disk image of the given size that holds the base system,
-// made when it is not in the cache yet. Machines' disks are copies of it.
+// baseImage returns a disk image of this size with the base system, and creates it if it
+// is not in the cache. The disks of machines are copies of it.
 func baseImage(ctx context.Context, o Options) (string, error) {
 	suite, err := hostSuite()
 	if err != nil {
@@ -60,7 +60,7 @@ func baseImage(ctx context.Context, o Options) (string, error) {
 	return image, nil
 }
 
-// sweep removes what is half made. The caller holds the lock of the directory.
+// sweep removes incomplete files. The caller must hold the lock of the directory.
 func sweep(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -71,7 +71,7 @@ func sweep(dir string) error {
 	return err
 }
 
-// lockPath waits for an exclusive lock; closing the file gives it up.
+// lockPath waits for an exclusive lock; closing the file releases it.
 func lockPath(ctx context.Context, path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -93,7 +93,7 @@ func lockPath(ctx context.Context, path string) (*os.File, error) {
 	return f, nil
 }
 
-// hostSuite is the release that this host runs: machines run the same.
+// hostSuite returns the release of this host: machines run the same one.
 func hostSuite() (string, error) {
 	b, err := os.ReadFile("/etc/os-release")
 	if err != nil {
@@ -111,8 +111,8 @@ func hostSuite() (string, error) {
 	return values["VERSION_CODENAME"], nil
 }
 
-// makeTree installs the packages into a directory, all or nothing. The log is
-// next to it; people find it in the directory shown.
+// makeTree installs the packages into a directory, all or nothing. The log is next to it;
+// shown is its path for people.
 func makeTree(ctx context.Context, r recipe, tree, shown string) error {
 	if err := installDebootstrap(ctx); err != nil {
 		return err
@@ -155,8 +155,8 @@ func installDebootstrap(ctx context.Context) error {
 	return nil
 }
 
-// debootstrap runs it in namespaces of its own: what it mounts and starts
-// ends with it, however it ends.
+// debootstrap runs it in separate namespaces: everything that it mounts and starts ends
+// with it.
 func debootstrap(ctx context.Context, log, shown string, args []string) error {
 	out, err := os.Create(log)
 	if err != nil {
@@ -176,8 +176,8 @@ func debootstrap(ctx context.Context, log, shown string, args []string) error {
 	return nil
 }
 
-// hostMirror is where this host's own packages come from; "" leaves the
-// choice to debootstrap.
+// hostMirror returns the source of this host's own packages; "" leaves the choice to
+// debootstrap.
 func hostMirror(ctx context.Context, suite string) string {
 	out, err := run(ctx, "", "apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)", "Created-By: Packages")
 	if err != nil {
@@ -192,8 +192,8 @@ func hostMirror(ctx context.Context, suite string) string {
 	return ""
 }
 
-// tidyTree takes out what must differ between machines, and what only the
-// installation needed.
+// tidyTree removes what must differ between machines, and what only the installation
+// needed.
 func tidyTree(r recipe, tree string) error {
 	for _, pattern := range []string{
 		"etc/ssh/ssh_host_*", "etc/hostname", "etc/resolv.conf", "var/lib/dbus/machine-id",
@@ -224,8 +224,8 @@ func tidyTree(r recipe, tree string) error {
 	return nil
 }
 
-// writeFile writes a file and the directories above it; those of a private
-// file are private.
+// writeFile writes a file and its parent directories; the directories of a private file
+// are private.
 func writeFile(path string, b []byte, mode fs.FileMode) error {
 	dirs := fs.FileMode(0o755)
 	if mode&0o077 == 0 {
@@ -240,7 +240,7 @@ func writeFile(path string, b []byte, mode fs.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// makeImage makes a file system that holds the tree.
+// makeImage creates a file system with the tree.
 func makeImage(ctx context.Context, tree, image string, size int64) error {
 	f, err := os.CreateTemp(filepath.Dir(image), tmpPrefix)
 	if err != nil {

@@ -16,17 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A bootConfig is what a machine's first process needs to become its init.
+// A bootConfig has the data with which a machine's first process becomes its init.
 type bootConfig struct {
 	Hostname string `json:"hostname"`
-	// Disk, and Root where it is mounted, are relative to the directory of
-	// the sandbox, in which the process starts: no link leads elsewhere.
+	// Disk, and its mount directory Root, are relative to the directory of the sandbox,
+	// in which the process starts: no link leads elsewhere.
 	Disk        string      `json:"disk"`
 	Root        string      `json:"root"`
 	Network     string      `json:"network"`
 	Hierarchies []hierarchy `json:"hierarchies"`
-	// MachineID is written last at the first boot: a disk that has it has
-	// the files too.
+	// MachineID is written last at the first boot: a disk that has it also has the other
+	// files.
 	MachineID string     `json:"machineID"`
 	Files     []bootFile `json:"files"`
 }
@@ -37,12 +37,11 @@ type bootFile struct {
 	Data []byte      `json:"data"`
 }
 
-// Boot turns this process into a machine's init: systemd. The supervisor
-// starts it in new namespaces, gives it a bootConfig on in and learns from
-// failed, which Boot closes without a word when all went well. It returns
-// only when something failed.
+// Boot turns this process into the init of a machine: systemd. The supervisor starts it
+// in new namespaces, writes a bootConfig to in, and reads an error from failed, which
+// Boot closes without data on success. It returns only after an error.
 func Boot(ctx context.Context, in io.Reader, failed *os.File) error {
-	// Some of what follows is this thread's alone, and exec takes it along.
+	// Some of the following settings apply only to this thread, and exec keeps them.
 	runtime.LockOSThread()
 	unix.CloseOnExec(int(failed.Fd()))
 	err := boot(ctx, in)
@@ -94,7 +93,7 @@ func boot(ctx context.Context, in io.Reader) error {
 	return becomeInit()
 }
 
-// personalise writes what differs between machines, at the first boot.
+// personalise writes the files that differ between machines, at the first boot.
 func personalise(c bootConfig) error {
 	id := filepath.Join(c.Root, "etc/machine-id")
 	if b, err := os.ReadFile(id); err == nil && len(b) > 0 {
@@ -108,7 +107,7 @@ func personalise(c bootConfig) error {
 	return writeFile(id, []byte(c.MachineID+"\n"), 0o444)
 }
 
-// pivot makes dir the root and lets go of the host's files.
+// pivot makes dir the root and unmounts the host's files.
 func pivot(dir string) error {
 	if err := os.Chdir(dir); err != nil {
 		return err
@@ -116,19 +115,19 @@ func pivot(dir string) error {
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return err
 	}
-	// The old root lies on the new one.
+	// The old root is mounted on the new one.
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return err
 	}
 	if err := os.Chdir("/"); err != nil {
 		return err
 	}
-	// Mounts of pods and of the kubelet's plugins are seen by each other.
+	// Mounts of pods and of the kubelet's plugins are visible to each other.
 	return unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
 }
 
-// giveUpClock keeps what this thread executes, and all that comes from it,
-// from setting the host's clock.
+// giveUpClock prevents this thread, and all its descendants, from setting the host's
+// clock.
 func giveUpClock() error {
 	if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_TIME, 0, 0, 0); err != nil {
 		return fmt.Errorf("dropping CAP_SYS_TIME: %w", err)
@@ -136,7 +135,7 @@ func giveUpClock() error {
 	return nil
 }
 
-// becomeInit gives up what would reach the host's clock, and runs systemd.
+// becomeInit drops the permission to set the host's clock, and runs systemd.
 func becomeInit() error {
 	if err := giveUpClock(); err != nil {
 		return err
@@ -155,8 +154,8 @@ func becomeInit() error {
 	return fmt.Errorf("running %s: %w", init, unix.Exec(init, []string{init, "--log-target=journal-or-kmsg"}, env))
 }
 
-// hostModules is the host's directory of kernel modules; "" when its kernel
-// has all built in.
+// hostModules returns the host's directory of kernel modules; "" if everything is built
+// into its kernel.
 func hostModules() (string, error) {
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
@@ -169,8 +168,8 @@ func hostModules() (string, error) {
 	return filepath.EvalSymlinks(dir)
 }
 
-// bindModules shows a machine the host's modules, so that it can load them
-// as on a host of its own.
+// bindModules makes the host's modules visible to a machine, so that it can load them
+// like a real host.
 func bindModules(root, dir string) error {
 	to := filepath.Join(root, "usr/lib/modules", filepath.Base(dir))
 	if err := os.MkdirAll(to, 0o755); err != nil {
@@ -179,8 +178,7 @@ func bindModules(root, dir string) error {
 	return bindReadOnly(dir, to)
 }
 
-// listModules tells modprobe what the kernel has built in. It runs in the
-// machine.
+// listModules writes the list of built-in modules for modprobe. It runs in the machine.
 func listModules(ctx context.Context) error {
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {

@@ -5,20 +5,20 @@ import (
 	"strings"
 )
 
-// A hierarchy is one cgroup tree of the host. There is one with v2, and with
-// v1 one for each controller or set of controllers.
+// A hierarchy is one cgroup tree of the host. There is one with v2, and with v1 one for
+// each controller or set of controllers.
 type hierarchy struct {
-	// Mount is where the host has it.
+	// Mount is its mount directory on the host.
 	Mount string `json:"mount"`
 	// Options are the controllers ("cpu,cpuacct") or the name
 	// ("name=systemd"); "" is v2.
 	Options string `json:"options,omitempty"`
 }
 
-// dir is the directory's name below /sys/fs/cgroup in a machine.
+// dir returns the name of the directory below /sys/fs/cgroup in a machine.
 func (h hierarchy) dir() string { return strings.TrimPrefix(h.Options, "name=") }
 
-// mountOptions are those of mount(2).
+// mountOptions returns the options of mount(2).
 func (h hierarchy) mountOptions() string {
 	if strings.HasPrefix(h.Options, "name=") {
 		return "none," + h.Options
@@ -26,12 +26,12 @@ func (h hierarchy) mountOptions() string {
 	return h.Options
 }
 
-// v1Controllers are those of cgroups(7), in the kernel's order.
+// v1Controllers are the controllers of cgroups(7), in the kernel's order.
 var v1Controllers = []string{"cpuset", "cpu", "cpuacct", "blkio", "memory", "devices", "freezer", "net_cls", "perf_event", "net_prio", "hugetlb", "pids", "rdma", "misc"}
 
-// parseHierarchies finds the cgroup trees in the text of
-// /proc/self/mountinfo. A host with v1 controllers beside a v2 tree without
-// any (systemd's "hybrid") is v1.
+// parseHierarchies finds the cgroup trees in the text of /proc/self/mountinfo. A host
+// with v1 controllers and a v2 tree without controllers (systemd's "hybrid") counts as
+// v1.
 func parseHierarchies(mountinfo string) []hierarchy {
 	var v1, v2 []hierarchy
 	for line := range strings.Lines(mountinfo) {
@@ -53,7 +53,7 @@ func parseHierarchies(mountinfo string) []hierarchy {
 	return v2
 }
 
-// addHierarchy takes the first mount of each tree.
+// addHierarchy adds the first mount of each tree.
 func addHierarchy(list []hierarchy, h hierarchy) []hierarchy {
 	if slices.ContainsFunc(list, func(o hierarchy) bool { return o.Options == h.Options }) {
 		return list

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// supervisorCgroup is beside the machines': a supervisor ends neither with
+// supervisorCgroup is next to the cgroups of the machines: a supervisor ends neither with
 // the session that started it nor with its machine.
 const supervisorCgroup = ".supervisor"
 
@@ -41,7 +41,7 @@ func findCgroups(id string) (cgroups, error) {
 
 func (c cgroups) v2() bool { return c.hierarchies[0].Options == "" }
 
-// join makes the subtree's part and moves a process there, whole.
+// join creates a part of the subtree and moves a process there, with all its threads.
 func (c cgroups) join(part string, pid int) error {
 	for _, h := range c.hierarchies {
 		dir := filepath.Join(h.Mount, c.name)
@@ -59,7 +59,7 @@ func (c cgroups) join(part string, pid int) error {
 	return nil
 }
 
-// makeDir makes a cgroup that processes can join and controllers work in.
+// makeDir creates a cgroup that processes can join, with its controllers enabled.
 func (c cgroups) makeDir(parent, dir string) error {
 	if c.v2() {
 		if err := enableControllers(parent); err != nil {
@@ -69,7 +69,7 @@ func (c cgroups) makeDir(parent, dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("creating a cgroup: %w", err)
 	}
-	// A new cpuset of v1 is empty, and nothing can join it.
+	// A new cpuset of v1 is empty, and no process can join it.
 	for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
 		b, err := os.ReadFile(filepath.Join(parent, f))
 		if c.v2() || errors.Is(err, fs.ErrNotExist) {
@@ -85,8 +85,7 @@ func (c cgroups) makeDir(parent, dir string) error {
 	return nil
 }
 
-// enableControllers gives the children of a v2 cgroup every controller that
-// it has itself.
+// enableControllers enables all controllers of a v2 cgroup for its children.
 func enableControllers(dir string) error {
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -108,14 +107,14 @@ func enableControllers(dir string) error {
 	return nil
 }
 
-// processes are all in the subtree's part; "" is the whole.
+// processes returns all processes in a part of the subtree; "" is the whole subtree.
 func (c cgroups) processes(part string) []int {
 	var pids []int
 	for _, h := range c.hierarchies {
 		for _, dir := range subtree(filepath.Join(h.Mount, c.name, part)) {
 			b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 			if err != nil {
-				continue // gone meanwhile
+				continue // removed meanwhile
 			}
 			for _, f := range strings.Fields(string(b)) {
 				if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
@@ -128,7 +127,7 @@ func (c cgroups) processes(part string) []int {
 	return slices.Compact(pids)
 }
 
-// remove removes the empty cgroups of a part; "" is the whole.
+// remove removes the empty cgroups of a part; "" is the whole subtree.
 func (c cgroups) remove(part string) error {
 	var errs []error
 	for _, h := range c.hierarchies {
@@ -143,8 +142,8 @@ func (c cgroups) remove(part string) error {
 	return errors.Join(errs...)
 }
 
-// subtree lists a directory and those below it, parents first. What goes
-// away meanwhile is left out.
+// subtree lists a directory and its descendants, parents first. Directories that
+// disappear meanwhile are left out.
 func subtree(root string) []string {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -159,7 +158,7 @@ func subtree(root string) []string {
 	return dirs
 }
 
-// holds says whether a process is in a part of the subtree, in any tree.
+// holds reports whether a process is in a part of the subtree, in any tree.
 func (c cgroups) holds(part string, pid int) bool {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 //go:embed templates/cluster.yaml.tmpl
 var clusterTemplate embed.FS
 
-// A clusterFile is what the ready cluster file says.
+// A clusterFile is a parsed cluster file.
 type clusterFile struct {
 	Name       string
 	Kubernetes string
@@ -67,8 +67,8 @@ func readHosts(path string) ([]v1alpha1.Host, error) {
 	return c.Spec.Hosts, nil
 }
 
-// wantedRange is the /24 in which all hosts' addresses lie, when a sandbox
-// of pool can have exactly them.
+// wantedRange returns the /24 with the addresses of all hosts, if a sandbox of pool can
+// have exactly these addresses.
 func wantedRange(pool netip.Prefix, hosts []v1alpha1.Host) (netip.Prefix, bool) {
 	var want netip.Prefix
 	seen := map[netip.Addr]bool{}
@@ -87,9 +87,9 @@ func wantedRange(pool netip.Prefix, hosts []v1alpha1.Host) (netip.Prefix, bool) 
 	return want, want.IsValid()
 }
 
-// rewriteHosts gives the hosts of a cluster file the addresses and keys of
-// machines, and the cluster a name that is not that of the real one. All
-// else, comments too, stays as it was.
+// rewriteHosts writes the addresses and keys of machines to the hosts of a cluster file,
+// and gives the cluster another name than the real one. All other text, including
+// comments, is kept.
 func rewriteHosts(text []byte, c clusterFile) ([]byte, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
@@ -110,7 +110,7 @@ func rewriteHosts(text []byte, c clusterFile) ([]byte, error) {
 		set(node, "ssh", mapping("user", "root", "port", "22", "privateKeyFile", c.KeyFile, "hostKey", h.HostKey))
 	}
 	setIn(doc.Content[0], scalar(c.Name), "metadata", "name")
-	// How the real hosts are logged in to does not apply.
+	// The login of the real hosts does not apply.
 	drop(spec, "ssh")
 	if c.Kubernetes != "" {
 		setIn(spec, scalar(c.Kubernetes), "kubernetes", "version")

@@ -16,19 +16,19 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// baseSpace is what the base system takes to make, machineSpace what a
-// machine takes before anything is installed; both in bytes, with a margin.
+// baseSpace is the space for building the base system, machineSpace the space of a
+// machine before anything is installed; both in bytes, with a margin.
 const (
 	baseSpace    = 2 << 30
 	machineSpace = 512 << 20
 )
 
-// cleanupTimeout bounds undoing a failed or interrupted creation.
+// cleanupTimeout limits the cleanup of a failed or interrupted creation.
 const cleanupTimeout = 2 * time.Minute
 
-// Create makes a sandbox, starts its machines, waits until sshd answers on
-// each and writes the cluster file. When it fails or the context ends, what
-// it made is gone again. Problems the user can mend are a diag.List.
+// Create creates a sandbox, starts its machines, waits until sshd responds on each, and
+// writes the cluster file. If it fails or the context ends, it removes everything that it
+// created. Problems that the user can fix are a diag.List.
 func Create(ctx context.Context, o Options) (_ *Sandbox, err error) {
 	o, err = o.withDefaults()
 	if err != nil {
@@ -44,7 +44,7 @@ func Create(ctx context.Context, o Options) (_ *Sandbox, err error) {
 	}
 	defer func() {
 		if ctx.Err() != nil {
-			// What it broke off in the middle of tells nothing.
+			// An error of an interrupted step is not meaningful.
 			err = fmt.Errorf("creating sandbox %s: %w", o.Name, ctx.Err())
 		}
 		if err != nil {
@@ -78,11 +78,11 @@ type creation struct {
 	text  []byte          // of From
 
 	made   *Sandbox
-	linked bool // from Home to the sandbox, when that is elsewhere
+	linked bool // from Home to the sandbox, if that is elsewhere
 	wrote  bool // the cluster file
 }
 
-// check refuses what cannot go well, before anything is touched.
+// check rejects options that cannot work, before anything is changed.
 func (c *creation) check() error {
 	if os.Geteuid() != 0 {
 		return refuse(IDNeedsRoot, "creating machines needs root", "run it with sudo")
@@ -114,7 +114,7 @@ func (c *creation) check() error {
 	return c.checkSpace()
 }
 
-// checkNames makes sure that machines can be told apart by name.
+// checkNames ensures that machines have different names.
 func (c *creation) checkNames() error {
 	if c.From != "" {
 		hosts, err := readHosts(c.From)
@@ -170,7 +170,7 @@ func (c *creation) checkSpace() error {
 	return nil
 }
 
-// make takes the names and the range and writes all but the disks.
+// make claims the names and the range and writes everything except the disks.
 func (c *creation) make(ctx context.Context) (*Sandbox, error) {
 	dir, err := filepath.Abs(c.dir())
 	if err != nil {
@@ -180,7 +180,7 @@ func (c *creation) make(ctx context.Context) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	// From here on there is something to undo.
+	// From here on there is something to clean up.
 	s := &Sandbox{dir: dir, fd: fd, program: c.Program, spec: spec{Version: specVersion, Name: c.Name, Created: time.Now().UTC(), Pool: c.Pool.Masked(), Internet: c.Internet}}
 	c.made = s
 	if err := s.save(); err != nil {
@@ -224,8 +224,8 @@ func (c *creation) make(ctx context.Context) (*Sandbox, error) {
 	return s, errors.Join(s.save(), c.Owner.Give(s.path(keyFile)))
 }
 
-// makeDir makes the directory of the sandbox and opens it. It stays root's;
-// the caller can read it.
+// makeDir creates the directory of the sandbox and opens it. It belongs to root; the
+// caller can read it.
 func (c *creation) makeDir(dir string) (int, error) {
 	parent, err := c.Owner.MakeRoot(filepath.Dir(dir), 0o755)
 	if err != nil {
@@ -245,7 +245,7 @@ func (c *creation) makeDir(dir string) (int, error) {
 	return fd, os.Chmod(pinned(fd), 0o755) // whatever the umask
 }
 
-// linkHome makes the sandbox findable in Home.
+// linkHome links the sandbox into Home, where it is found.
 func (c *creation) linkHome(dir string) error {
 	home, err := c.Owner.MakeRoot(filepath.Join(c.Home, "sandboxes"), 0o755)
 	if err != nil {
@@ -292,7 +292,7 @@ func (c *creation) takeRange(ctx context.Context, s *Sandbox) error {
 				s.spec.Machines = append(s.spec.Machines, machineSpec{Name: name, Address: nth(s.spec.Range, i+2)})
 			}
 		}
-		// Written before it is claimed, so that delete knows what to give back.
+		// Written before the claim, so that delete knows what to release.
 		return errors.Join(s.save(), host.claim(s.lan().id(), s.dir))
 	})
 }
@@ -358,7 +358,7 @@ func (c *creation) writeClusterFile(s *Sandbox) (err error) {
 	return errors.Join(err, f.Close())
 }
 
-// undo removes what was made; the context may have ended.
+// undo removes everything that was created; the context may have ended.
 func (c *creation) undo(ctx context.Context) error {
 	if c.made == nil {
 		return nil

@@ -15,12 +15,12 @@ import (
 	"slipway.dev/slipway/internal/process"
 )
 
-// deleteTimeout bounds ending what runs.
+// deleteTimeout limits the time to stop everything that runs.
 const deleteTimeout = time.Minute
 
-// Delete removes the sandbox whatever state it is in: its processes, links,
-// rules, cgroups and files. The route that keeps packets for the pool on
-// this host stays, see docs/adr/0002-sandbox-range.md.
+// Delete removes the sandbox in any state: its processes, links, rules, cgroups and
+// files. The route that keeps packets for the pool on this host is kept, see
+// docs/adr/0002-sandbox-range.md.
 func (s *Sandbox) Delete(ctx context.Context, home string) error {
 	if os.Geteuid() != 0 {
 		return refuse(IDNeedsRoot, "removing machines needs root", "run it with sudo")
@@ -28,7 +28,7 @@ func (s *Sandbox) Delete(ctx context.Context, home string) error {
 	if err := s.destroy(ctx); err != nil {
 		return fmt.Errorf("deleting sandbox %s: %w", s.Name(), err)
 	}
-	return s.unlinkHome(home) // there is a link where --dir put it elsewhere
+	return s.unlinkHome(home) // there is a link if --dir put it elsewhere
 }
 
 func (s *Sandbox) destroy(ctx context.Context) error {
@@ -39,12 +39,12 @@ func (s *Sandbox) destroy(ctx context.Context) error {
 			return err
 		}
 	}
-	// Last the files: until here the command can be given again.
+	// The files last: until here the command can be repeated.
 	return s.removeFiles()
 }
 
-// release ends what runs and gives back what is held of the host. It goes
-// by what is there, not by what was recorded.
+// release stops everything that runs and releases the resources of the host. It uses the
+// actual state, not the recorded one.
 func (s *Sandbox) release(ctx context.Context) error {
 	groups, err := s.cgroups()
 	if err != nil {
@@ -71,12 +71,12 @@ func (s *Sandbox) release(ctx context.Context) error {
 	})
 }
 
-// seize ends all processes of the sandbox and takes the place of every
-// supervisor, so that none that is just starting goes on afterwards.
+// seize kills all processes of the sandbox and takes the lock of every supervisor, so
+// that none that is just starting continues afterwards.
 func (s *Sandbox) seize(ctx context.Context, groups cgroups) (locks []*os.File, err error) {
 	waiting := s.Machines()
 	err = poll(ctx, 10*time.Millisecond, func() (bool, error) {
-		// Supervisors first: they would start machines again.
+		// Supervisors first, because they would start machines again.
 		for _, part := range []string{supervisorCgroup, ""} {
 			if left := killAll(groups, part); left > 0 {
 				return false, nil
@@ -85,7 +85,7 @@ func (s *Sandbox) seize(ctx context.Context, groups cgroups) (locks []*os.File, 
 		waiting = slices.DeleteFunc(waiting, func(m *Machine) bool {
 			f, err := os.OpenFile(m.path(lockFile), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 			if errors.Is(err, fs.ErrNotExist) {
-				return true // its directory is not made yet, or gone
+				return true // its directory does not exist yet, or is gone
 			}
 			if err != nil || unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 				f.Close()
@@ -99,12 +99,12 @@ func (s *Sandbox) seize(ctx context.Context, groups cgroups) (locks []*os.File, 
 	return locks, err
 }
 
-// killAll kills all processes of a part; it says how many there were.
+// killAll kills all processes of a part; it returns their number.
 func killAll(groups cgroups, part string) int {
 	pids := groups.processes(part)
 	for _, pid := range pids {
-		// The number comes from the cgroup; a moment later the kernel
-		// tells whether it still is that process.
+		// The PID comes from the cgroup; a moment later the kernel reports whether it
+		// still is that process.
 		if p, err := process.Find(pid); err == nil && groups.holds(part, pid) {
 			p.Signal(unix.SIGKILL)
 		}
@@ -112,8 +112,8 @@ func killAll(groups cgroups, part string) int {
 	return len(pids)
 }
 
-// waitUnmounted waits until the kernel has let go of the disks, which it
-// does some time after the last process.
+// waitUnmounted waits until the kernel has released the disks, some time after the last
+// process.
 func (s *Sandbox) waitUnmounted(ctx context.Context) error {
 	return poll(ctx, 10*time.Millisecond, func() (bool, error) {
 		backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
@@ -130,7 +130,7 @@ func (s *Sandbox) waitUnmounted(ctx context.Context) error {
 	})
 }
 
-// inside says whether a path is below dir.
+// inside reports whether a path is below dir.
 func inside(dir, path string) bool {
 	return len(path) > len(dir) && path[:len(dir)+1] == dir+"/"
 }

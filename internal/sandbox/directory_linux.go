@@ -13,14 +13,14 @@ import (
 	"slipway.dev/slipway/internal/owner"
 )
 
-// Under sudo, sandboxes and the base system are kept in directories that
-// belong to the caller, who can put links there. So these directories are
-// root's, a program that runs as root works in no other, and it opens each
-// once and then reaches the files in it by the descriptor.
+// Under sudo, sandboxes and the base system are in directories of the caller, who can
+// create links there. So these directories belong to root, a program that runs as root
+// works in no others, and it opens each once and then accesses its files through the
+// descriptor.
 
-// openDir opens a directory, relative to another one unless at is
-// unix.AT_FDCWD. The descriptor stays open as long as the program runs. As
-// root, the directory must be one that nobody else can write to.
+// openDir opens a directory, relative to another one unless at is unix.AT_FDCWD. The
+// descriptor stays open as long as the program runs. For root, the directory must not be
+// writable by any other user.
 func openDir(at int, dir, shown string) (int, error) {
 	fd, err := unix.Openat(at, dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -36,7 +36,7 @@ func openDir(at int, dir, shown string) (int, error) {
 	return fd, nil
 }
 
-// openIn is openDir of a directory in a root.
+// openIn calls openDir for a directory in a root.
 func openIn(root *os.Root, name string) (int, error) {
 	dir, err := root.Open(".")
 	if err != nil {
@@ -46,16 +46,16 @@ func openIn(root *os.Root, name string) (int, error) {
 	return openDir(int(dir.Fd()), name, filepath.Join(root.Name(), name))
 }
 
-// pinned is the path of an open directory, also for programs that this one
-// starts: it stays the same directory when another one gets its name.
+// pinned returns the path of an open directory, also for child programs: it remains the
+// same directory when another one gets its name.
 func pinned(fd int) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd) }
 
-// path is where a file of the sandbox is read and written.
+// path returns the path of a file of the sandbox.
 func (s *Sandbox) path(elem ...string) string {
 	return filepath.Join(append([]string{pinned(s.fd)}, elem...)...)
 }
 
-// foreign makes a directory that root does not use a refusal.
+// foreign converts the error for a directory that root does not use.
 func foreign(err error, hint string) error {
 	var f *owner.ForeignError
 	if errors.As(err, &f) {
@@ -64,7 +64,7 @@ func foreign(err error, hint string) error {
 	return err
 }
 
-// load opens a sandbox by its directory, which is no link.
+// load opens a sandbox by its directory, which must not be a link.
 func load(dir string) (*Sandbox, error) {
 	fd, err := openDir(unix.AT_FDCWD, dir, dir)
 	if err != nil {
@@ -80,7 +80,7 @@ func load(dir string) (*Sandbox, error) {
 	return s, nil
 }
 
-// read reads the record of a sandbox, which must be as create writes it.
+// read reads the state file of a sandbox, which must be as create writes it.
 func (s *Sandbox) read() error {
 	name := filepath.Base(s.dir)
 	notOne := func(why string) error {
@@ -89,8 +89,7 @@ func (s *Sandbox) read() error {
 	info, err := os.Lstat(s.path(specFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// Of a creation that was killed in its first moments the name is
-		// all there is.
+		// A creation that was killed in its first moments only has a name.
 		if empty, err := s.empty(); err != nil || !empty {
 			return errors.Join(err, notOne("it has no "+specFile))
 		}
@@ -115,8 +114,7 @@ func (s *Sandbox) read() error {
 	return nil
 }
 
-// empty reports whether a sandbox has no file but those that a killed program
-// was about to write.
+// empty reports whether a sandbox has no files except temporary ones of a killed program.
 func (s *Sandbox) empty() (bool, error) {
 	entries, err := os.ReadDir(s.path())
 	for _, e := range entries {
@@ -138,16 +136,15 @@ func (s *Sandbox) removeFiles() error {
 			return err
 		}
 	}
-	// By its name, which may be another directory's by now: only an empty
-	// one can be removed.
+	// By its name, which can belong to another directory now: only an empty one can be
+	// removed.
 	if err := unix.Rmdir(s.dir); err != nil && !errors.Is(err, unix.ENOENT) {
 		return &fs.PathError{Op: "rmdir", Path: s.dir, Err: err}
 	}
 	return nil
 }
 
-// unlinkHome removes the link to the sandbox in the state directory, if there
-// is one.
+// unlinkHome removes the link to the sandbox in the state directory, if there is one.
 func (s *Sandbox) unlinkHome(home string) error {
 	root, err := os.OpenRoot(filepath.Join(home, "sandboxes"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -158,13 +155,13 @@ func (s *Sandbox) unlinkHome(home string) error {
 	}
 	defer root.Close()
 	if _, err := root.Readlink(s.Name()); err != nil {
-		return nil // no link: where the sandbox was itself
+		return nil // not a link: the sandbox itself was there
 	}
 	return root.Remove(s.Name())
 }
 
-// baseDir opens the directory of a base system in the cache, and makes it if
-// it is missing.
+// baseDir opens the directory of a base system in the cache, and creates it if it is
+// missing.
 func baseDir(of *owner.Owner, cache, name string) (fd int, err error) {
 	root, err := of.MakeRoot(cache, 0o755)
 	if err != nil {
@@ -185,8 +182,8 @@ func baseDir(of *owner.Owner, cache, name string) (fd int, err error) {
 // baseName is the directory of base systems in the cache.
 const baseName = "sandbox"
 
-// ownBase opens the directory of base systems. Earlier versions gave the
-// directory, but nothing in it, to the caller: it becomes root's again.
+// ownBase opens the directory of base systems. Earlier versions gave the directory, but
+// not its content, to the caller: it is given back to root.
 func ownBase(cache *os.Root) (int, error) {
 	if err := cache.Mkdir(baseName, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return -1, fmt.Errorf("creating the cache: %w", err)

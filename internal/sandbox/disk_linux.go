@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copySparse copies a file and leaves its holes holes: a disk image is
-// mostly those. (io.Copy would write them out.)
+// copySparse copies a file and keeps its holes: a disk image has mostly holes. (io.Copy
+// would fill them.)
 func copySparse(to, from string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
@@ -56,16 +56,14 @@ func copySparse(to, from string) (err error) {
 	}
 }
 
-// mountDisk mounts a disk image. The loop device belongs to the mount: when
-// that goes, the device is free again.
+// mountDisk mounts a disk image. The loop device is released with the mount.
 func mountDisk(image, dir string) error {
 	loop, err := attachLoop(image)
 	if err != nil {
 		return err
 	}
 	defer loop.Close()
-	// Unused inode tables stay holes in the image, and what is deleted
-	// becomes holes again.
+	// Unused inode tables remain holes in the image, and deleted data become holes again.
 	if err := unix.Mount(loop.Name(), dir, "ext4", unix.MS_NOATIME, "noinit_itable,discard"); err != nil {
 		return fmt.Errorf("mounting %s: %w", image, err)
 	}
@@ -86,7 +84,7 @@ func attachLoop(image string) (*os.File, error) {
 	config := unix.LoopConfig{Fd: uint32(disk.Fd())}
 	config.Info.Flags = unix.LO_FLAGS_AUTOCLEAR
 	copy(config.Info.File_name[:], image)
-	// Another program may take the free device first.
+	// Another program may claim the free device first.
 	for range 100 {
 		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
@@ -117,7 +115,7 @@ func openLoopControl() (*os.File, error) {
 	return f, nil
 }
 
-// freeBytes is the space that root may use where path is.
+// freeBytes returns the space that root can use at path.
 func freeBytes(path string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {

@@ -15,19 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stdio is what a program in a machine reads and writes; nil is nothing.
+// Stdio has the standard streams of a program in a machine; nil is empty.
 type Stdio struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
-// execCgroup is where programs run that come from outside. With v2, only a
-// leaf can hold processes.
+// execCgroup is the cgroup of programs that are started from outside. With v2, only a
+// leaf can contain processes.
 const execCgroup = "exec"
 
-// Exec runs a program in the machine, as root, outside any unit, and waits
-// for its end. A program that ends with another status than 0 is an
-// *exec.ExitError. When the context ends the program is killed.
+// Exec runs a program in the machine, as root, outside any unit, and waits for its end. A
+// program that exits with a status other than 0 is an *exec.ExitError. When the context
+// ends the program is killed.
 func (m *Machine) Exec(ctx context.Context, argv []string, stdio Stdio) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio.In, stdio.Out, stdio.Err
@@ -37,7 +37,7 @@ func (m *Machine) Exec(ctx context.Context, argv []string, stdio Stdio) error {
 	return cmd.Wait()
 }
 
-// A StartError is a program that could not be started in a machine.
+// A StartError reports a program that could not be started in a machine.
 type StartError struct {
 	Program string
 	Err     error
@@ -46,7 +46,7 @@ type StartError struct {
 func (e *StartError) Error() string { return "starting " + e.Program + ": " + e.Err.Error() }
 func (e *StartError) Unwrap() error { return e.Err }
 
-// startIn starts a program found by the machine's own search path.
+// startIn starts a program from the machine's own search path.
 func startIn(cmd *exec.Cmd, name string) error {
 	const path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	cmd.Dir = "/root"
@@ -67,8 +67,8 @@ func startIn(cmd *exec.Cmd, name string) error {
 	return err
 }
 
-// enter runs f, which starts cmd, on a thread that is in the machine's
-// namespaces, as is what it starts. So are the cgroups.
+// enter runs f, which starts cmd, on a thread in the machine's namespaces and cgroups,
+// which cmd inherits.
 func (m *Machine) enter(cmd *exec.Cmd, f func() error) error {
 	s, err := m.state()
 	if err != nil {
@@ -124,7 +124,7 @@ func enterThread(pid int) error {
 		}
 		spaces = append(spaces, f)
 	}
-	// Threads of a process share their root directory unless they ask.
+	// Threads of a process share their root directory unless they unshare it.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("entering the machine: %w", err)
 	}
@@ -133,12 +133,13 @@ func enterThread(pid int) error {
 			return fmt.Errorf("entering the machine's %s namespace: %w", filepath.Base(f.Name()), err)
 		}
 	}
-	// Namespaces do not limit what root may do; its init is limited, and so is this.
+	// Namespaces do not limit root; the machine's init is limited, and so is this
+	// program.
 	return giveUpClock()
 }
 
-// openLeaf makes and opens the v2 cgroup for programs from outside; the
-// kernel starts them in it. (A thread cannot be in another than its process.)
+// openLeaf creates and opens the v2 cgroup for programs from outside; the kernel starts
+// them in it. (A thread cannot be in another cgroup than its process.)
 func (c cgroups) openLeaf(part string) (*os.File, error) {
 	dir := filepath.Join(c.hierarchies[0].Mount, c.name, part, execCgroup)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {

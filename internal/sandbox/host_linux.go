@@ -15,30 +15,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostDir records what sandboxes hold of this host. It lives as long as the
-// host is up, as what it records does.
+// hostDir has the record of the host resources of sandboxes. Like these resources, it
+// exists until the host reboots.
 const hostDir = "/run/slipway-sandbox"
 
-// A hostState is what sandboxes hold of this host.
+// A hostState has the host resources of sandboxes.
 type hostState struct {
-	// Boot is the host's boot id: after a reboot nothing is held.
+	// Boot is the boot ID of the host: after a reboot no resource is held.
 	Boot string `json:"boot"`
-	// Claims are the ranges in use: range → directory of the sandbox.
+	// Claims maps the ranges in use to the directories of their sandboxes.
 	Claims map[string]string `json:"claims"`
-	// Settings are kernel settings that were raised, by their path below
-	// /proc/sys.
+	// Settings are raised kernel settings, by their path below /proc/sys.
 	Settings map[string]*setting `json:"settings"`
 }
 
-// A setting is a kernel setting of the host that sandboxes need raised.
+// A setting is a kernel setting of the host that sandboxes have raised.
 type setting struct {
 	Was     string   `json:"was"`
 	Raised  string   `json:"raised"`
 	Holders []string `json:"holders"` // ranges
 }
 
-// withHost runs f while no other program changes what sandboxes hold of the
-// host, and keeps what f changed, whether f fails or not.
+// withHost runs f while no other program changes the host resources of sandboxes, and
+// saves the changes of f, whether f fails or not.
 func withHost(ctx context.Context, f func(*hostState) error) (err error) {
 	lock, err := lockHost(ctx)
 	if err != nil {
@@ -64,8 +63,8 @@ func withHost(ctx context.Context, f func(*hostState) error) (err error) {
 	return errors.Join(err, writeJSON(path, s))
 }
 
-// lockHost waits for the lock; closing the file gives it up. The lock file
-// goes when nothing is held any more, so what was locked must still be it.
+// lockHost waits for the lock; closing the file releases it. The lock file is removed
+// when no resource is held, so the locked file must be checked again.
 func lockHost(ctx context.Context) (*os.File, error) {
 	path := filepath.Join(hostDir, "lock")
 	var held *os.File
@@ -95,8 +94,7 @@ func samePath(f *os.File, path string) bool {
 	return errA == nil && errB == nil && os.SameFile(a, b)
 }
 
-// raise makes sure that a numeric kernel setting is at least want, for a
-// holder.
+// raise ensures that a numeric kernel setting is at least want, for a holder.
 func (s *hostState) raise(path string, want int, holder string) error {
 	if have := s.Settings[path]; have != nil {
 		if !slices.Contains(have.Holders, holder) {
@@ -113,7 +111,7 @@ func (s *hostState) raise(path string, want int, holder string) error {
 	if n, err := strconv.Atoi(was); err != nil || n >= want {
 		return err
 	}
-	// Recorded first: a program that ends here puts back what is there.
+	// Recorded first: if the program ends here, the old value is restored later.
 	s.Settings[path] = &setting{Was: was, Raised: strconv.Itoa(want), Holders: []string{holder}}
 	if err := writeJSON(filepath.Join(hostDir, "host.json"), s); err != nil {
 		return err
@@ -121,8 +119,8 @@ func (s *hostState) raise(path string, want int, holder string) error {
 	return os.WriteFile(file, []byte(strconv.Itoa(want)), 0)
 }
 
-// release puts back the settings that nobody holds any more. A setting that
-// someone changed since stays.
+// release restores settings without a holder. A setting that was changed by other
+// software since is kept.
 func (s *hostState) release(holder string) error {
 	var errs []error
 	for path, have := range s.Settings {
@@ -143,7 +141,7 @@ func (s *hostState) release(holder string) error {
 	return errors.Join(errs...)
 }
 
-// claim takes a range for a sandbox.
+// claim claims a range for a sandbox.
 func (s *hostState) claim(id, dir string) error {
 	if other := s.Claims[id]; other != "" && other != dir {
 		return refuse(IDRangeTaken, "this sandbox uses the same range as the sandbox in "+other,

@@ -18,8 +18,8 @@ var internetTemplate embed.FS
 
 func (l lan) table() string { return "slipway-" + l.id() }
 
-// addInternet lets the machines out, under the host's address. Only the two
-// links concerned forward; the host as a whole does not become a router.
+// addInternet gives the machines internet access with the host's address. Only the two
+// links forward packets; the host does not become a router.
 func (l lan) addInternet(ctx context.Context, host *hostState) error {
 	uplink, err := defaultLink(ctx)
 	if err != nil {
@@ -29,7 +29,7 @@ func (l lan) addInternet(ctx context.Context, host *hostState) error {
 	if err := host.raise(forward, 1, l.id()); err != nil {
 		return fmt.Errorf("forwarding packets of %s: %w", uplink, err)
 	}
-	// A host that was no router becomes none for others.
+	// A host that was not a router does not become one for others.
 	conf, err := hostResolvConf()
 	if err != nil {
 		return err
@@ -42,10 +42,9 @@ func (l lan) addInternet(ctx context.Context, host *hostState) error {
 	return err
 }
 
-// internetRules are the rules of the packet filter that let the machines out
-// and answers in. Of private and link-local networks the machines reach only
-// the resolvers, by DNS. With guard, the packets of others are not forwarded
-// from the uplink.
+// internetRules returns the packet filter rules that let packets of the machines out and
+// answers in. In private and link-local networks the machines only reach the resolvers,
+// by DNS. With guard, packets of other hosts are not forwarded from the uplink.
 func (l lan) internetRules(uplink string, guard bool, resolvers []netip.Addr) (string, error) {
 	t, err := template.ParseFS(internetTemplate, "templates/internet.nft.tmpl")
 	if err != nil {
@@ -58,10 +57,10 @@ func (l lan) internetRules(uplink string, guard bool, resolvers []netip.Addr) (s
 	return rules.String(), err
 }
 
-// hostResolvConf is the list of resolvers of this host, for machines.
+// hostResolvConf returns the resolvers of this host, for machines.
 func hostResolvConf() ([]byte, error) {
-	// A resolver on the loopback of the host cannot be reached by machines;
-	// systemd keeps the real list there.
+	// Machines cannot reach a resolver at the host's loopback address; systemd stores the
+	// real list there.
 	for _, path := range []string{"/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"} {
 		b, err := os.ReadFile(path)
 		if err == nil {
@@ -99,7 +98,7 @@ func (l lan) removeInternet(ctx context.Context) error {
 	return err
 }
 
-// defaultLink is the link that the host's default route uses.
+// defaultLink returns the link of the host's default route.
 func defaultLink(ctx context.Context) (string, error) {
 	out, err := run(ctx, "", "ip", "-4", "route", "show", "default")
 	if err != nil {

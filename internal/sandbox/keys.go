@@ -9,13 +9,13 @@ import (
 	"fmt"
 )
 
-// A keyPair is an ed25519 key in the formats of OpenSSH.
+// A keyPair is an ed25519 key in OpenSSH formats.
 type keyPair struct {
 	Private []byte // PEM, "OPENSSH PRIVATE KEY"
 	Public  string // "ssh-ed25519 AAAA…", without comment
 }
 
-// newKeyPair makes a key. The format is that of PROTOCOL.key in OpenSSH.
+// newKeyPair generates a key, in the format of PROTOCOL.key in OpenSSH.
 func newKeyPair(comment string) (keyPair, error) {
 	pub, priv, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

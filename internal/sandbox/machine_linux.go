@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// startTimeout is generous: a machine is up in about a second.
+	// startTimeout is generous: a machine starts in about a second.
 	startTimeout = 2 * time.Minute
-	// stopTimeout is what a power-off gets before the machine is killed.
+	// stopTimeout is the time for a power-off before the machine is killed.
 	stopTimeout = 30 * time.Second
-	// killTimeout is what the kernel gets to end a machine.
+	// killTimeout is the time for the kernel to end a machine.
 	killTimeout = 30 * time.Second
 )
 
@@ -34,34 +34,34 @@ const (
 	signalReboot   = unix.Signal(34 + 5)
 )
 
-// A Status is what a machine does.
+// A Status is the state of a machine.
 type Status struct {
 	Running bool `json:"running"`
-	// Supervised: a reboot inside works. A machine whose supervisor was
-	// killed runs on without.
+	// Supervised reports whether a reboot from inside works. A machine continues to run
+	// if its supervisor was killed.
 	Supervised bool `json:"supervised"`
-	// Cut: its cable is pulled.
+	// Cut reports whether its cable is pulled.
 	Cut bool `json:"cut"`
-	// PID is that of its init, seen from the host; 0 when it is off.
+	// PID is the PID of its init on the host; 0 if it is off.
 	PID int `json:"pid,omitempty"`
-	// DiskUsed is what its disk takes on the host, in bytes.
+	// DiskUsed is the disk usage on the host, in bytes.
 	DiskUsed int64 `json:"diskUsed"`
 	DiskSize int64 `json:"diskSize"`
 }
 
-// Name is the machine's name and host name.
+// Name returns the name and host name of the machine.
 func (m *Machine) Name() string { return m.spec.Name }
 
-// Address is where the host and the other machines reach it.
+// Address returns its address for the host and the other machines.
 func (m *Machine) Address() netip.Addr { return m.spec.Address }
 
-// HostKey is the public key of its sshd: "ssh-ed25519 AAAA…".
+// HostKey returns the public key of its sshd: "ssh-ed25519 AAAA…".
 func (m *Machine) HostKey() string { return m.spec.HostKey }
 
-// Sandbox is the one it belongs to.
+// Sandbox returns its sandbox.
 func (m *Machine) Sandbox() *Sandbox { return m.sandbox }
 
-// LogFile is its supervisor's log.
+// LogFile returns the log of its supervisor.
 func (m *Machine) LogFile() string { return filepath.Join(m.sandbox.dir, m.spec.Name, logFile) }
 
 func (m *Machine) path(name string) string { return m.sandbox.path(m.spec.Name, name) }
@@ -72,7 +72,7 @@ func (m *Machine) state() (runState, error) {
 	return s, err
 }
 
-// Status looks at what runs; it believes no record.
+// Status returns the actual state, independent of records.
 func (m *Machine) Status() (Status, error) {
 	s, err := m.state()
 	if err != nil {
@@ -95,8 +95,8 @@ func (m *Machine) isCut() bool {
 	return err == nil
 }
 
-// Start starts a machine that is off and waits until its sshd answers. One
-// that runs is left alone.
+// Start starts a machine that is off and waits until its sshd responds. It does nothing
+// for a running machine.
 func (m *Machine) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the machine does not start; see "+m.LogFile()))
 	defer cancel()
@@ -116,7 +116,7 @@ func (m *Machine) Start(ctx context.Context) error {
 	return m.waitReady(ctx)
 }
 
-// prepareHost makes the host's side of the network, if it is not there.
+// prepareHost creates the host's side of the network, if it is missing.
 func (m *Machine) prepareHost(ctx context.Context) error {
 	l := m.sandbox.lan()
 	return withHost(ctx, func(host *hostState) error {
@@ -127,9 +127,8 @@ func (m *Machine) prepareHost(ctx context.Context) error {
 	})
 }
 
-// startSupervisor starts the process that keeps the machine, apart from this
-// one: own session, no terminal, no environment. It returns when the machine
-// has an init.
+// startSupervisor starts the supervisor process of the machine, independent of this one:
+// a new session, no terminal, no environment. It returns when the machine has an init.
 func (m *Machine) startSupervisor(ctx context.Context) error {
 	log, err := os.OpenFile(m.path(logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -152,7 +151,7 @@ func (m *Machine) startSupervisor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// While this process lives, it must collect the other.
+	// While this process runs, it must collect the other.
 	go func() { _ = cmd.Wait() }()
 
 	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Now()) })
@@ -172,8 +171,8 @@ func (m *Machine) startSupervisor(ctx context.Context) error {
 	}
 }
 
-// waitReady waits until sshd answers; a machine whose cable is pulled is
-// taken as it is.
+// waitReady waits until sshd responds; for a machine with a pulled cable it does not
+// wait.
 func (m *Machine) waitReady(ctx context.Context) error {
 	return poll(ctx, 30*time.Millisecond, func() (bool, error) {
 		if m.isCut() {
@@ -196,8 +195,8 @@ func (m *Machine) waitReady(ctx context.Context) error {
 	})
 }
 
-// Stop powers the machine off; after 30 s it is killed. One that is off
-// already is left alone.
+// Stop powers the machine off; after 30 s it is killed. It does nothing for a machine
+// that is off.
 func (m *Machine) Stop(ctx context.Context) error {
 	s, err := m.state()
 	if err != nil {
@@ -214,8 +213,8 @@ func (m *Machine) Stop(ctx context.Context) error {
 	return m.Kill(ctx)
 }
 
-// Kill ends the machine as a pulled plug does: its link goes first, so that
-// its peers hear nothing of the end.
+// Kill ends the machine like a power failure: its link is removed first, so that its
+// peers receive nothing.
 func (m *Machine) Kill(ctx context.Context) error {
 	l := m.sandbox.lan()
 	if err := l.setCable(ctx, m.spec.Address, "down"); err != nil {
@@ -231,8 +230,7 @@ func (m *Machine) Kill(ctx context.Context) error {
 	return m.waitOff(ctx, s)
 }
 
-// waitOff waits for a machine's end, and tidies up if it has no supervisor
-// that would.
+// waitOff waits until a machine is off, and cleans up if it has no supervisor.
 func (m *Machine) waitOff(ctx context.Context, s runState) error {
 	err := poll(ctx, 10*time.Millisecond, func() (bool, error) {
 		return !s.Init.Alive() && !s.Supervisor.Alive(), nil
@@ -256,8 +254,7 @@ func (m *Machine) tidy(ctx context.Context) error {
 	)
 }
 
-// Reboot reboots the machine in an orderly way and waits until its sshd
-// answers again.
+// Reboot reboots the machine cleanly and waits until its sshd responds again.
 func (m *Machine) Reboot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the machine does not restart; see "+m.LogFile()))
 	defer cancel()
@@ -282,8 +279,7 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	return m.waitReady(ctx)
 }
 
-// Cut pulls the machine's cable. It stays pulled, over reboots too, until
-// Heal.
+// Cut pulls the machine's cable. It stays pulled, also after reboots, until Heal.
 func (m *Machine) Cut(ctx context.Context) error {
 	if err := os.WriteFile(m.path(cutFile), nil, 0o600); err != nil {
 		return err
@@ -291,7 +287,7 @@ func (m *Machine) Cut(ctx context.Context) error {
 	return m.sandbox.lan().setCable(ctx, m.spec.Address, "down")
 }
 
-// Heal plugs the cable in again.
+// Heal reconnects the cable.
 func (m *Machine) Heal(ctx context.Context) error {
 	if err := removeIfThere(m.path(cutFile)); err != nil {
 		return err

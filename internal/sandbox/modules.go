@@ -4,8 +4,8 @@ import (
 	"strings"
 )
 
-// moduleOption says by which option of the kernel's configuration a module
-// that clusters ask for is built in.
+// moduleOption maps modules that clusters need to the kernel configuration options with
+// which they are built in.
 var moduleOption = map[string]string{
 	"kernel/fs/overlayfs/overlay.ko":              "OVERLAY_FS",
 	"kernel/net/bridge/bridge.ko":                 "BRIDGE",
@@ -36,8 +36,8 @@ var moduleOption = map[string]string{
 	"kernel/net/ipv4/ipip.ko":                     "NET_IPIP",
 }
 
-// builtIn lists the modules of moduleOption that a kernel configuration has
-// built in.
+// builtIn lists the modules of moduleOption that are built in according to a kernel
+// configuration.
 func builtIn(config string) []string {
 	var out []string
 	for module, option := range moduleOption {

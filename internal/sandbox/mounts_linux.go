@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountSystem mounts what a kernel would give a machine, below its root.
+// mountSystem mounts the file systems of a machine, below its root.
 func mountSystem(c bootConfig) error {
 	for _, step := range []struct {
 		what string
@@ -60,8 +60,8 @@ func bindReadOnly(from, to string) error {
 	return unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 }
 
-// mountSys shows the machine's own network in /sys, and keeps it from
-// suspending the host.
+// mountSys mounts /sys with the machine's own network, and prevents it from suspending
+// the host.
 func mountSys(root string) error {
 	sys := filepath.Join(root, "sys")
 	if err := mountAt("sysfs", sys, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
@@ -74,9 +74,9 @@ func mountSys(root string) error {
 	return bindReadOnly(power, power)
 }
 
-// mountCgroups enters a cgroup namespace, in which the machine's part of
-// each tree is the whole tree. With v1 the directory above is read-only in
-// the end, or systemd mounts further trees there.
+// mountCgroups enters a cgroup namespace, in which the machine's part of each tree is the
+// whole tree. With v1 the directory above is finally made read-only, because systemd
+// would mount more trees there.
 func mountCgroups(root string, hierarchies []hierarchy) error {
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return err
@@ -103,7 +103,7 @@ func mountCgroups(root string, hierarchies []hierarchy) error {
 	return unix.Mount("", top, "", unix.MS_REMOUNT|unix.MS_RDONLY, "")
 }
 
-// mountDev makes the few devices that a machine without hardware has.
+// mountDev creates the few devices of a machine without hardware.
 func mountDev(dev string) error {
 	if err := mountAt("tmpfs", dev, unix.MS_NOSUID, "mode=755"); err != nil {
 		return err
@@ -147,9 +147,9 @@ func mountDev(dev string) error {
 	)
 }
 
-// mountProc mounts /proc so that a machine's kernel settings are its own:
-// those of a namespace are real, the others are copies that can be written
-// and read back, so that a kubelet's writes stay off the host.
+// mountProc mounts /proc so that a machine has its own kernel settings: settings of a
+// namespace are real, the others are copies that can be written and read, so that the
+// writes of a kubelet do not change the host.
 func mountProc(c bootConfig) error {
 	proc := filepath.Join(c.Root, "proc")
 	if err := mountAt("proc", proc, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
@@ -178,7 +178,7 @@ func mountProc(c bootConfig) error {
 			return err
 		}
 	}
-	// The firmware's id is what a kubelet takes for the machine's.
+	// A kubelet uses the firmware's ID as the ID of the machine.
 	product := filepath.Join(c.Root, "sys/class/dmi/id/product_uuid")
 	if _, err := os.Stat(product); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -190,8 +190,8 @@ func mountProc(c bootConfig) error {
 	return bind(file, product)
 }
 
-// realSettings are those below vm, kernel and fs that belong to a namespace
-// the machine has, or that only tell.
+// realSettings are the settings below vm, kernel and fs that belong to a namespace of the
+// machine, or that are only informative.
 var realSettings = []string{
 	"kernel/hostname", "kernel/domainname", "kernel/ns_last_pid", "kernel/random/uuid",
 	"kernel/random/entropy_avail", "kernel/pty/nr",
@@ -231,7 +231,7 @@ func copySetting(from, to, rel string) error {
 	if err != nil {
 		return err
 	}
-	// Some can only be written; they read as empty here.
+	// Some can only be written; they are empty here.
 	value, _ := os.ReadFile(from)
 	if rel == "kernel/random/boot_id" {
 		var b [16]byte
@@ -249,12 +249,12 @@ func copySetting(from, to, rel string) error {
 	return nil
 }
 
-// uuid writes 32 hexadecimal digits the way the kernel does.
+// uuid formats 32 hexadecimal digits as the kernel does.
 func uuid(hex string) string {
 	return strings.Join([]string{hex[:8], hex[8:12], hex[12:16], hex[16:20], hex[20:]}, "-")
 }
 
-// builtinModules asks the kernel's configuration, if it tells.
+// builtinModules reads the kernel configuration, if it is available.
 func builtinModules() []string {
 	f, err := os.Open("/proc/config.gz")
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// rulePriority of the rule that keeps a sandbox's packets on the host; it
-// comes after the local table and before all others.
+// rulePriority is the priority of the rule that keeps a sandbox's packets on the host:
+// after the local table and before all others.
 const rulePriority = "1980"
 
-// lastMetric is that of a route which gives way to all others.
+// lastMetric is the metric of a route with the lowest priority.
 const lastMetric = "4294967295"
 
 // A lan is the host's side of a sandbox's network.
@@ -27,12 +27,12 @@ func (l lan) id() string          { return rangeID(l.prefix) }
 func (l lan) bridge() string      { return "slw-" + l.id() }
 func (l lan) gateway() netip.Addr { return nth(l.prefix, 1) }
 
-// link is the host's end of a machine's cable.
+// link returns the host's end of a machine's cable.
 func (l lan) link(a netip.Addr) string {
 	return fmt.Sprintf("%s-%d", l.bridge(), a.As4()[3])
 }
 
-// up makes whatever is missing; the host may have booted since.
+// up creates everything that is missing; the host may have booted since.
 func (l lan) up(ctx context.Context, host *hostState) error {
 	if err := l.keepPackets(ctx); err != nil {
 		return err
@@ -55,15 +55,14 @@ func (l lan) up(ctx context.Context, host *hostState) error {
 	} else if err := l.addRule(ctx); err != nil {
 		return err
 	}
-	// A host that is asked to forward tells a machine at once that it does
-	// not; one that is not asked leaves it waiting. The setting goes with
-	// the bridge.
+	// A host that rejects forwarding tells a machine so at once; without this setting the
+	// machine waits. The setting disappears with the bridge.
 	return os.WriteFile("/proc/sys/net/ipv4/conf/"+l.bridge()+"/forwarding", []byte("1"), 0)
 }
 
-// keepPackets has packets for the pool end on this host, whatever else is up
-// or gone. Every other route to the same network comes before this one: that
-// of the bridge, when the sandbox takes all of the pool, and the host's own.
+// keepPackets adds a route that drops packets for the pool on this host, whatever else is
+// up. Every other route to the same network has precedence: the route of the bridge, if
+// the sandbox uses the whole pool, and the host's own.
 func (l lan) keepPackets(ctx context.Context) error {
 	_, err := run(ctx, "", "ip", "route", "replace", "unreachable", l.pool.String(), "metric", lastMetric)
 	return err
@@ -80,7 +79,7 @@ func (l lan) addBridge(ctx context.Context) error {
 	return err
 }
 
-// addRule keeps the host, should it forward packets, from forwarding these.
+// addRule prevents the host from forwarding these packets.
 func (l lan) addRule(ctx context.Context) error {
 	rules, err := run(ctx, "", "ip", "rule", "show", "iif", l.bridge())
 	if err != nil || strings.Contains(rules, l.bridge()) {
@@ -90,8 +89,8 @@ func (l lan) addRule(ctx context.Context) error {
 	return err
 }
 
-// plug connects a machine: the other end becomes eth0 in the network
-// namespace of the process.
+// plug connects a machine: the other end becomes eth0 in the network namespace of the
+// process.
 func (l lan) plug(ctx context.Context, a netip.Addr, pid int, cut bool) error {
 	// The kernel removes the old link some time after its namespace.
 	if err := l.unplug(ctx, a); err != nil {
@@ -121,7 +120,7 @@ func (l lan) unplug(ctx context.Context, a netip.Addr) error {
 	return err
 }
 
-// setCable pulls or plugs a machine's cable, if there is one.
+// setCable pulls or reconnects a machine's cable, if there is one.
 func (l lan) setCable(ctx context.Context, a netip.Addr, state string) error {
 	if !hasLink(l.link(a)) {
 		return nil
@@ -130,7 +129,7 @@ func (l lan) setCable(ctx context.Context, a netip.Addr, state string) error {
 	return err
 }
 
-// inside is what makes the machine's side, for ip -batch.
+// inside returns the commands for the machine's side, for ip -batch.
 func (l lan) inside(a netip.Addr) string {
 	return strings.Join([]string{
 		"link set lo up",
@@ -140,7 +139,7 @@ func (l lan) inside(a netip.Addr) string {
 	}, "\n")
 }
 
-// down removes all but the route that keeps stray packets on the host.
+// down removes everything except the route that keeps stray packets on the host.
 func (l lan) down(ctx context.Context, host *hostState) error {
 	errs := []error{l.removeBridge(ctx), l.removeInternet(ctx)}
 	for {
@@ -169,7 +168,7 @@ func (l lan) removeBridge(ctx context.Context) error {
 		if link.Name != l.bridge() && !strings.HasPrefix(link.Name, l.bridge()+"-") {
 			continue
 		}
-		// The kernel may be faster, when the other end has gone.
+		// The kernel may be faster, if the other end is gone.
 		if _, err := run(ctx, "", "ip", "link", "del", link.Name); hasLink(link.Name) {
 			errs = append(errs, err)
 		}
@@ -182,7 +181,7 @@ func hasLink(name string) bool {
 	return err == nil
 }
 
-// usedRanges are the networks that this host has addresses or routes in.
+// usedRanges returns the networks with addresses or routes on this host.
 func usedRanges(ctx context.Context) ([]netip.Prefix, error) {
 	var used []netip.Prefix
 	addrs, err := net.InterfaceAddrs()

@@ -8,45 +8,43 @@ import (
 	"slipway.dev/slipway/internal/owner"
 )
 
-// Options say what Create makes. Home, Cache, Name and the numbers are required.
+// Options configure Create. Home, Cache, Name and the numbers are required.
 type Options struct {
-	// Home is Slipway's state directory, Cache that for what can be made
-	// again.
+	// Home is Slipway's state directory, Cache the directory for content that can be
+	// created again.
 	Home, Cache string
 	Name        string
-	// Machines is how many; From overrides it.
+	// Machines is the number of machines; From overrides it.
 	Machines int
-	// ControlPlanes is how many of them are control planes.
+	// ControlPlanes is the number of control planes among them.
 	ControlPlanes int
-	// From is a cluster file: there is one machine for each of its hosts,
-	// of the same name, and the same address if that is possible.
+	// From is a cluster file: the sandbox has one machine for each of its hosts, with the
+	// same name, and the same address if possible.
 	From string
-	// Kubernetes is the version for the cluster file; "" leaves it open.
+	// Kubernetes is the version for the cluster file; "" leaves it out.
 	Kubernetes string
-	// Dir is the directory to keep the sandbox in; default Home/sandboxes.
+	// Dir is the directory for the sandbox; default Home/sandboxes.
 	Dir string
 	// Out is the cluster file to write; default NAME.yaml.
 	Out string
 	// Disk is the size of each machine's disk in bytes.
 	Disk int64
-	// Internet lets the machines out.
+	// Internet gives the machines internet access.
 	Internet bool
-	// Pool is where the sandbox's range is taken from; default
-	// 198.18.0.0/16.
+	// Pool is the source of the sandbox's range; default 198.18.0.0/16.
 	Pool netip.Prefix
-	// Program is the slipway program that keeps the machines; default:
-	// this one.
+	// Program is the slipway program that supervises the machines; default: this one.
 	Program string
-	// Owner is whose files the keys, records and the cluster file become;
-	// nil leaves them to this process's user. The machines are root's.
+	// Owner is the owner of the keys, records and the cluster file; nil is the user of
+	// this process. The machines belong to root.
 	Owner *owner.Owner
-	// Progress is told what happens, in words. It may be nil.
+	// Progress is called with a description of each step. It can be nil.
 	Progress func(string)
 }
 
 const minDisk = 2 << 30
 
-// withDefaults fills in what was left out, and reports all that is wrong.
+// withDefaults sets defaults, and reports all problems.
 func (o Options) withDefaults() (Options, error) {
 	if o.Out == "" {
 		o.Out = o.Name + ".yaml"
@@ -80,7 +78,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, list.Err()
 }
 
-// poolProblem is why no sandbox can take its range from a network, or "".
+// poolProblem returns why no sandbox can take its range from a network, or "".
 func poolProblem(pool netip.Prefix) string {
 	if !pool.Addr().Is4() || pool.Bits() > rangeBits || pool.Bits() < 8 {
 		return fmt.Sprintf("the network %s is too small for a sandbox", pool)

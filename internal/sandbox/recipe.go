@@ -8,17 +8,17 @@ import (
 	"slices"
 )
 
-// basePackages are a minimal Debian with systemd and sshd. What a cluster
-// needs beyond that its bundle brings: no iptables, no nft, no containerd.
+// basePackages are the packages of a minimal Debian with systemd and sshd. Everything
+// else that a cluster needs comes from its bundle: no iptables, no nft, no containerd.
 var basePackages = []string{
 	"systemd", "systemd-sysv", "dbus", "openssh-server", "iproute2", "kmod",
 	"ca-certificates", "procps", "sudo",
 }
 
-// recipeVersion changes with the code that makes the tree.
+// recipeVersion changes with the code that builds the tree.
 const recipeVersion = 1
 
-// A recipe is all that decides what the base tree holds.
+// A recipe is everything that determines the base tree.
 type recipe struct {
 	Version  int               `json:"version"`
 	Suite    string            `json:"suite"`
@@ -32,13 +32,13 @@ func newRecipe(suite, arch string) recipe {
 	return recipe{
 		Version: recipeVersion, Suite: suite, Arch: arch, Packages: basePackages,
 		Files: map[string]string{
-			// A stuck unit must not hold a reboot for 90 s.
+			// A blocked unit must not delay a reboot for 90 s.
 			"etc/systemd/system.conf.d/sandbox.conf": "[Manager]\nDefaultTimeoutStopSec=8s\n",
-			// The kernel's messages are the host's.
+			// The kernel's messages belong to the host.
 			"etc/systemd/journald.conf.d/sandbox.conf": "[Journal]\nReadKMsg=no\n",
 			"etc/ssh/sshd_config.d/sandbox.conf":       "UseDNS no\n",
 			"etc/fstab":                                "",
-			// Empty: made at a machine's first boot.
+			// Empty: generated at a machine's first boot.
 			"etc/machine-id": "",
 		},
 		// There are no devices to wait for, and no console to log in at.
@@ -50,7 +50,7 @@ func newRecipe(suite, arch string) recipe {
 	}
 }
 
-// digest names the tree.
+// digest identifies the tree.
 func (r recipe) digest() (string, error) {
 	b, err := json.Marshal(r)
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 	IDMachineOff     = "machine-off"
 )
 
-// refuse is a problem the user can mend; nothing was touched.
+// refuse returns a problem that the user can fix; nothing was changed.
 func refuse(id, message, hint string) error {
 	return diag.List{problem(id, message, hint)}
 }
@@ -38,5 +38,5 @@ func problem(id, message, hint string) diag.Diagnostic {
 	return diag.Diagnostic{ID: id, Severity: diag.Error, Message: message, Hint: hint}
 }
 
-// nameRE is what a host name's label allows.
+// nameRE matches a valid label of a host name.
 var nameRE = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$`)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// run runs a program of the host; what it said is in the error.
+// run runs a program of the host; the error has its output.
 func run(ctx context.Context, stdin string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -27,7 +27,7 @@ func run(ctx context.Context, stdin string, name string, args ...string) (string
 	return out.String(), nil
 }
 
-// packageOf is where Debian keeps the programs that are needed here.
+// packageOf maps programs to their Debian packages.
 var packageOf = map[string]string{
 	"ip": "iproute2", "mkfs.ext4": "e2fsprogs", "debootstrap": "debootstrap",
 	"nft": "nftables", "ssh": "openssh-client", "apt-get": "apt",
@@ -38,7 +38,7 @@ func missingProgram(name string) error {
 		"apt-get install -y "+packageOf[name])
 }
 
-// needPrograms reports all that are missing at once.
+// needPrograms reports all missing programs at once.
 func needPrograms(names ...string) error {
 	var missing []string
 	for _, n := range names {
@@ -57,7 +57,7 @@ func needPrograms(names ...string) error {
 		"apt-get install -y "+strings.Join(packages, " "))
 }
 
-// poll asks until it is told yes, an error, or the context ends.
+// poll calls ask until it returns true or an error, or the context ends.
 func poll(ctx context.Context, every time.Duration, done func() (bool, error)) error {
 	t := time.NewTicker(every)
 	defer t.Stop()

@@ -20,15 +20,14 @@ type Sandbox struct {
 	spec    spec
 }
 
-// A Machine is one of them. Its methods may be called concurrently with
-// those of other machines, and by several programs at once.
+// A Machine is one of them. Its methods can be called concurrently with those of other
+// machines, and by several programs at once.
 type Machine struct {
 	sandbox *Sandbox
 	spec    machineSpec
 }
 
-// Open finds a sandbox by name among those recorded in home, Slipway's state
-// directory.
+// Open finds a sandbox by its name among those in home, Slipway's state directory.
 func Open(home, name string) (*Sandbox, error) {
 	if !nameRE.MatchString(name) {
 		return nil, unknownSandbox(home, name)
@@ -57,7 +56,7 @@ func unknownSandbox(home, name string) error {
 	return refuse(IDUnknown, fmt.Sprintf("no sandbox is named %q", name), hint)
 }
 
-// List finds all sandboxes recorded in home, by name.
+// List returns all sandboxes in home, sorted by name.
 func List(home string) ([]*Sandbox, error) {
 	entries, err := os.ReadDir(filepath.Join(home, "sandboxes"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,8 +80,8 @@ func List(home string) ([]*Sandbox, error) {
 	return all, nil
 }
 
-// FindMachine finds a machine by its name, or by SANDBOX/MACHINE where two
-// sandboxes have one of that name.
+// FindMachine finds a machine by its name, or by SANDBOX/MACHINE if two sandboxes have a
+// machine with that name.
 func FindMachine(home, name string) (*Machine, error) {
 	if in, m, ok := strings.Cut(name, "/"); ok {
 		s, err := Open(home, in)
@@ -120,19 +119,19 @@ func FindMachine(home, name string) (*Machine, error) {
 	}
 }
 
-// Name is the sandbox's name.
+// Name returns the name of the sandbox.
 func (s *Sandbox) Name() string { return s.spec.Name }
 
-// Dir is where its files are.
+// Dir returns the directory of its files.
 func (s *Sandbox) Dir() string { return s.dir }
 
-// PrivateKeyFile is the key that may log in as root on every machine.
+// PrivateKeyFile returns the key for the root login on every machine.
 func (s *Sandbox) PrivateKeyFile() string { return filepath.Join(s.dir, keyFile) }
 
-// KnownHostsFile holds the machines' keys.
+// KnownHostsFile returns the file with the machines' host keys.
 func (s *Sandbox) KnownHostsFile() string { return filepath.Join(s.dir, knownHostsFile) }
 
-// Machines are all, in the order of creation.
+// Machines returns all machines, in the order of creation.
 func (s *Sandbox) Machines() []*Machine {
 	all := make([]*Machine, len(s.spec.Machines))
 	for i, m := range s.spec.Machines {
@@ -141,7 +140,7 @@ func (s *Sandbox) Machines() []*Machine {
 	return all
 }
 
-// Machine is the one of that name.
+// Machine returns the machine with that name.
 func (s *Sandbox) Machine(name string) (*Machine, error) {
 	i := slices.IndexFunc(s.spec.Machines, func(m machineSpec) bool { return m.Name == name })
 	if i < 0 {
@@ -151,7 +150,7 @@ func (s *Sandbox) Machine(name string) (*Machine, error) {
 	return &Machine{sandbox: s, spec: s.spec.Machines[i]}, nil
 }
 
-// each does the same to all machines at once and joins the errors.
+// each calls f for all machines concurrently and joins the errors.
 func (s *Sandbox) each(ctx context.Context, f func(context.Context, *Machine) error) error {
 	machines := s.Machines()
 	errs := make([]error, len(machines))
@@ -167,7 +166,7 @@ func (s *Sandbox) each(ctx context.Context, f func(context.Context, *Machine) er
 	return errors.Join(errs...)
 }
 
-// Start starts every machine that does not run, and waits for their sshd.
+// Start starts every machine that is off, and waits for their sshd.
 func (s *Sandbox) Start(ctx context.Context) error {
 	return s.each(ctx, func(ctx context.Context, m *Machine) error { return m.Start(ctx) })
 }

@@ -18,7 +18,7 @@ import (
 // tmpPrefix begins the names of files and directories that are being written.
 const tmpPrefix = ".tmp-"
 
-// specVersion is the version of the record of a sandbox.
+// specVersion is the version of the state file of a sandbox.
 const specVersion = 1
 
 // Files of a sandbox, in its directory.
@@ -39,7 +39,7 @@ const (
 	cutFile     = "cut" // its cable is pulled
 )
 
-// A spec is what a sandbox is; it does not change after creation.
+// A spec describes a sandbox; it does not change after creation.
 type spec struct {
 	Version  int          `json:"version"`
 	Name     string       `json:"name"`
@@ -47,7 +47,7 @@ type spec struct {
 	Pool     netip.Prefix `json:"pool"`
 	Range    netip.Prefix `json:"range"`
 	Internet bool         `json:"internet,omitempty"`
-	// AuthorizedKey may log in as root on every machine.
+	// AuthorizedKey is accepted for the root login on every machine.
 	AuthorizedKey string        `json:"authorizedKey"`
 	Machines      []machineSpec `json:"machines"`
 }
@@ -55,9 +55,9 @@ type spec struct {
 type machineSpec struct {
 	Name    string     `json:"name"`
 	Address netip.Addr `json:"address"`
-	// MachineID goes to /etc/machine-id; 32 hexadecimal digits.
+	// MachineID is the content of /etc/machine-id; 32 hexadecimal digits.
 	MachineID string `json:"machineID"`
-	// HostKey is the public half: "ssh-ed25519 AAAA…".
+	// HostKey is the public key: "ssh-ed25519 AAAA…".
 	HostKey string `json:"hostKey"`
 	// Disk is the size of the disk in bytes.
 	Disk int64 `json:"disk"`
@@ -68,8 +68,8 @@ var (
 	publicKeyRE = regexp.MustCompile(`^ssh-ed25519 [A-Za-z0-9+/]+=*$`)
 )
 
-// check holds a record to the rules by which create makes it: the names in it
-// become paths, and root works there.
+// check checks a state file by the rules of create: its names become paths, and root
+// works there.
 func (s spec) check() error {
 	key, comment, _ := strings.Cut(strings.TrimPrefix(s.AuthorizedKey, "ssh-ed25519 "), " ")
 	switch {
@@ -78,7 +78,7 @@ func (s spec) check() error {
 	case !nameRE.MatchString(s.Name):
 		return fmt.Errorf("%q is not a valid sandbox name", s.Name)
 	case !s.Range.IsValid() && len(s.Machines) == 0:
-		return nil // a creation that was killed before it took a range
+		return nil // a creation that was killed before it claimed a range
 	case poolProblem(s.Pool) != "":
 		return errors.New(poolProblem(s.Pool))
 	case s.Range.Bits() != rangeBits || s.Range != s.Range.Masked() || !s.Pool.Overlaps(s.Range):
@@ -107,7 +107,7 @@ func (m machineSpec) check(in netip.Prefix) error {
 		return errors.New("the name is invalid")
 	case !in.Contains(m.Address) || m.Address.As4()[3] < 2 || int(m.Address.As4()[3]) > maxMachines+1:
 		return fmt.Errorf("address %s is not in %s", m.Address, in)
-	case !made: // a creation that was killed before it made this machine
+	case !made: // a creation that was killed before it created this machine
 		return nil
 	case !publicKeyRE.MatchString(m.HostKey):
 		return fmt.Errorf("%q is not a key", m.HostKey)
@@ -119,14 +119,14 @@ func (m machineSpec) check(in netip.Prefix) error {
 	return nil
 }
 
-// A runState is who runs a machine. It may be stale; alive tells.
+// A runState has the processes of a machine. It can be stale; alive checks it.
 type runState struct {
 	Supervisor process.Process `json:"supervisor"`
 	Init       process.Process `json:"init"`
 	Boots      int             `json:"boots"` // since the supervisor started
 }
 
-// readJSON reads a file; one that is missing leaves v as it is.
+// readJSON reads a file; a missing one leaves v unchanged.
 func readJSON(path string, v any) error {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -141,7 +141,7 @@ func readJSON(path string, v any) error {
 	return nil
 }
 
-// writeJSON replaces a file in one step.
+// writeJSON replaces a file atomically.
 func writeJSON(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

@@ -33,7 +33,7 @@ func Supervise(ctx context.Context, dir, name string, log *slog.Logger, ready *o
 		return errors.Join(err, ready.Close())
 	})
 	if err != nil {
-		_, _ = io.WriteString(ready, err.Error()) // nobody may listen any more
+		_, _ = io.WriteString(ready, err.Error()) // nothing may read it now
 	}
 	return err
 }
@@ -43,7 +43,7 @@ func supervise(ctx context.Context, dir, name string, log *slog.Logger, started 
 	if err != nil {
 		return err
 	}
-	// A machine's first process, in mounts of its own, starts here as well.
+	// A machine's first process, in separate mounts, starts here as well.
 	if err := unix.Fchdir(s.fd); err != nil {
 		return fmt.Errorf("entering %s: %w", dir, err)
 	}
@@ -63,8 +63,8 @@ func supervise(ctx context.Context, dir, name string, log *slog.Logger, started 
 	if err := groups.join(supervisorCgroup, os.Getpid()); err != nil {
 		return err
 	}
-	// The network of the sandbox stays; its cable does not. Whatever ended
-	// this, the machine's remains go.
+	// The network of the sandbox is kept; its cable is not. Whatever ended this, the
+	// remains of the machine are removed.
 	defer func() {
 		if err := m.tidy(context.WithoutCancel(ctx)); err != nil {
 			log.Error("removing the remains of the machine", "error", err)
@@ -101,8 +101,8 @@ func supervise(ctx context.Context, dir, name string, log *slog.Logger, started 
 	}
 }
 
-// lock makes this the machine's only supervisor, for as long as it lives. It
-// waits for one that is about to end.
+// lock makes this the only supervisor of the machine, as long as it runs. It waits for
+// one that is about to end.
 func (m *Machine) lock(ctx context.Context) (*os.File, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("another process controls this machine"))
 	defer cancel()
@@ -110,15 +110,15 @@ func (m *Machine) lock(ctx context.Context) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// One that lost its supervisor may run still.
+	// A machine without its supervisor may still be running.
 	if s, err := m.state(); err != nil || s.Init.Alive() {
 		return nil, errors.Join(errors.New("the machine is already running"), err, f.Close())
 	}
 	return f, nil
 }
 
-// waitInit waits for the end of a machine's init. A reboot(2) inside ends it
-// with SIGHUP when it is to start again, with SIGINT when not; see reboot(2).
+// waitInit waits for the end of a machine's init. A reboot(2) inside ends it with SIGHUP
+// for a restart, with SIGINT for a power-off; see reboot(2).
 func waitInit(ctx context.Context, init *exec.Cmd, p process.Process) (again bool, how string) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -132,7 +132,7 @@ func waitInit(ctx context.Context, init *exec.Cmd, p process.Process) (again boo
 		}
 	})
 	defer stop()
-	_ = init.Wait() // the state tells more
+	_ = init.Wait() // the state has more details
 	close(ended)
 	ws, ok := init.ProcessState.Sys().(syscall.WaitStatus)
 	if !ok || !ws.Signaled() {
@@ -147,8 +147,8 @@ func waitInit(ctx context.Context, init *exec.Cmd, p process.Process) (again boo
 	return false, init.ProcessState.String()
 }
 
-// boot starts a machine's first process in namespaces of its own, puts it
-// into its cgroups, connects it, and returns when it has become systemd.
+// boot starts a machine's first process in new namespaces, puts it into its cgroups,
+// connects it, and returns when it has become systemd.
 func (m *Machine) boot(ctx context.Context, groups cgroups) (_ *exec.Cmd, err error) {
 	config, err := m.bootConfig(groups)
 	if err != nil {
@@ -190,7 +190,7 @@ func (m *Machine) boot(ctx context.Context, groups cgroups) (_ *exec.Cmd, err er
 	if err := m.sandbox.lan().plug(ctx, m.spec.Address, cmd.Process.Pid, m.isCut()); err != nil {
 		return nil, err
 	}
-	// Only now does it go on.
+	// Only now does it continue.
 	if _, err := io.Copy(inEnd, bytes.NewReader(config)); err != nil {
 		return nil, err
 	}
@@ -204,7 +204,7 @@ func (m *Machine) boot(ctx context.Context, groups cgroups) (_ *exec.Cmd, err er
 	return cmd, err
 }
 
-// ignoreExit leaves out that a process which was to end has ended.
+// ignoreExit ignores the error of a process that was supposed to end.
 func ignoreExit(err error) error {
 	var exit *exec.ExitError
 	if errors.Is(err, os.ErrProcessDone) || errors.As(err, &exit) {
