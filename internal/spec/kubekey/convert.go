@@ -1,6 +1,6 @@
-// Package kubekey reads KubeKey's cluster files (kubekey.kubesphere.io/v1alpha2)
-// and writes ours: every field is mapped, or named with the reason why not and
-// its place.
+// Package kubekey reads KubeKey cluster files (kubekey.kubesphere.io/v1alpha2) and writes
+// Slipway cluster files: every field is mapped, or reported with its place and the
+// reason.
 package kubekey
 
 import (
@@ -30,61 +30,60 @@ const (
 	idInvalidValue    = "invalid-value"
 	idNotSupportedYet = "not-supported-yet"
 	idInlinePassword  = "inline-password"
-	// idLost is a field that the cluster would be another without.
+	// idLost: the cluster would be different without this field.
 	idLost = "lost-in-conversion"
-	// idNotConverted is a field that the cluster is the same without.
+	// idNotConverted: the cluster is the same without this field.
 	idNotConverted = "not-converted"
-	// idOtherDefault is something that the file leaves open, and that KubeKey
-	// and Slipway fill differently.
+	// idOtherDefault: the file does not set a value for which KubeKey and Slipway have
+	// different defaults.
 	idOtherDefault = "other-default"
 )
 
-// allowHint is what a user who can do without a field types.
+// allowHint is the hint for a field that the user may not need.
 const allowHint = "change the file, or run the command with --allow-loss to convert without this part"
 
-// Options say how to convert. The zero value works.
+// Options configure a conversion. The zero value works.
 type Options struct {
 	// File is the name of the file in diagnostics and comments.
 	File string
-	// Kubernetes takes the place of the file's version, if set.
+	// Kubernetes replaces the version of the file, if set.
 	Kubernetes string
-	// Default is the version that is written if the file's cannot be.
+	// Default is the version that is written if the version of the file cannot be used.
 	Default string
-	// Supported refuses a version, with a reason for the user. Nil supports
-	// all.
+	// Supported returns an error for an unsupported version, with a reason for the user.
+	// Nil supports all.
 	Supported func(version string) error
-	// AllowLoss converts without what cannot be said: warnings, not errors.
+	// AllowLoss converts without settings that cannot be expressed: with warnings instead
+	// of errors.
 	AllowLoss bool
-	// Scripts is the directory for the scripts of hooks, as seen from the
-	// file that is written; without it there can be no hooks.
+	// Scripts is the directory for the scripts of hooks, relative to the written file;
+	// without it hooks cannot be converted.
 	Scripts string
-	// Resolve makes the name of a file in the source one that can be used
-	// from the file that is written. Nil leaves names as they are.
+	// Resolve converts a file name in the source to a name for the written file. Nil
+	// keeps names unchanged.
 	Resolve func(name string) string
 }
 
 // A Result is a converted file.
 type Result struct {
 	Cluster *v1alpha1.Cluster
-	// Text is the cluster file, with comments where it needs a person.
+	// Text is the cluster file, with comments where the user must act.
 	Text []byte
-	// Scripts are the contents of the hooks' scripts, by their paths in the
-	// cluster file.
+	// Scripts maps paths in the cluster file to the contents of hook scripts.
 	Scripts map[string][]byte
-	// Warnings are what is not as it was, or needs a person.
+	// Warnings lists differences, and places where the user must act.
 	Warnings diag.List
 }
 
-// Convert converts a file. The result passes our own validation; the error is
-// a diag.List of all that keeps it from that, warnings included, in the order
-// of the file.
+// Convert converts a file. The result passes Slipway's validation; the error is a
+// diag.List of all problems that prevent this, with warnings, in the order of the file.
 func Convert(data []byte, o Options) (*Result, error) {
 	c := &conversion{o: o, refused: map[string]diag.Diagnostic{}}
 	if err := c.read(data); err != nil {
 		return nil, err
 	}
-	// What our validation refuses and something else can stand for is written
-	// differently the next time; every round has one attempt less.
+	// A value that validation rejects and that has a replacement is written differently
+	// in the next round; every round has one attempt less.
 	for {
 		c.begin()
 		c.convert()
@@ -94,7 +93,7 @@ func Convert(data []byte, o Options) (*Result, error) {
 	}
 	all := slices.Concat(c.reading, c.found)
 	all.Sort()
-	all = slices.Compact(all) // an item of a group may stand for many hosts
+	all = slices.Compact(all) // an item of a group can name many hosts
 	if len(all.Errors()) > 0 {
 		return nil, all
 	}
@@ -105,39 +104,38 @@ func Convert(data []byte, o Options) (*Result, error) {
 	return &Result{Cluster: c.out, Text: text, Scripts: c.scripts, Warnings: all}, nil
 }
 
-// A conversion is one file on its way.
+// A conversion is the state of the conversion of one file.
 type conversion struct {
 	o       Options
 	in      cluster
 	at      *spec.ForeignDocument
 	others  []spec.ForeignDocument
 	reading diag.List
-	// refused are the attempts that our validation has refused, and why.
+	// refused has the attempts that validation has rejected, with the reason.
 	refused map[string]diag.Diagnostic
 
-	// What follows is begun anew in each round.
+	// The following fields are reset in each round.
 	out      *v1alpha1.Cluster
 	found    diag.List
 	comments spec.Comments
 	scripts  map[string][]byte
 	origins  []origin
-	// variables are the names of those that hold passwords.
+	// variables are the names of variables for passwords.
 	variables []string
 }
 
-// An origin says which field of ours came from which of theirs. Of several,
-// the one that names the most of a path counts.
+// An origin maps a Slipway field to the KubeKey field that it comes from. Of several, the
+// one with the longest path is used.
 type origin struct{ to, from, attempt string }
 
-// An attempt is a value that something else can stand for, if our validation
-// refuses it.
+// An attempt is a value with a replacement, in case validation rejects it.
 type attempt struct {
 	name string
-	from string // their field
-	near string // our field, which carries the comment
-	// instead says what is written in its place.
+	from string // the KubeKey field
+	near string // the Slipway field with the comment
+	// instead describes the replacement.
 	instead string
-	// chosen says that the user wrote it: another value is a loss.
+	// chosen reports whether the user wrote the value: another value is then a loss.
 	chosen bool
 }
 
@@ -197,8 +195,7 @@ func (c *conversion) read(data []byte) error {
 	return c.reading.Err()
 }
 
-// placesOf are where KubeKey has fields of the name that a path ends with, at most
-// three.
+// placesOf returns where KubeKey has fields with the last name of a path, at most three.
 func placesOf(path string) []string {
 	name := path[strings.LastIndex(path, ".")+1:]
 	var out []string
@@ -242,8 +239,8 @@ func (c *conversion) convert() {
 	}
 }
 
-// note reports what a loss is; if losses are allowed, it is a warning, and a
-// comment near a field of ours.
+// note reports a loss; if losses are allowed, it is a warning, and a comment at a Slipway
+// field.
 func (c *conversion) note(d diag.Diagnostic, near, comment string) {
 	d.File = c.o.File
 	if c.o.AllowLoss && d.Severity == diag.Error {
@@ -255,42 +252,41 @@ func (c *conversion) note(d diag.Diagnostic, near, comment string) {
 	c.found = append(c.found, d)
 }
 
-// place is a diagnostic at a field of theirs.
+// place returns a diagnostic at a KubeKey field.
 func (c *conversion) place(id string, severity diag.Severity, from, message, hint string) diag.Diagnostic {
 	d := diag.Diagnostic{ID: id, Severity: severity, Path: from, Message: message, Hint: hint}
 	d.Line, d.Column = c.at.Position(from)
 	return d
 }
 
-// refuse reports what no option helps with.
+// refuse reports a problem that no option can solve.
 func (c *conversion) refuse(id, from, message, hint string) {
 	d := c.place(id, diag.Error, from, message, hint)
 	d.File = c.o.File
 	c.found = append(c.found, d)
 }
 
-// warn reports what the user should know, and writes it near a field of ours.
+// warn reports information for the user, and writes it at a Slipway field.
 func (c *conversion) warn(id, from, near, message, hint, comment string) {
 	c.note(c.place(id, diag.Warning, from, message, hint), near, comment)
 }
 
-// lose reports a field that the cluster is another without.
+// lose reports a field without which the cluster is different.
 func (c *conversion) lose(id, from, near, why string) {
 	c.note(c.place(id, diag.Error, from, why, allowHint), near, "KubeKey's "+from+" was left out: "+why+".")
 }
 
-// drop reports a field that the cluster is the same without.
+// drop reports a field without which the cluster is the same.
 func (c *conversion) drop(from, why string) {
 	c.warn(idNotConverted, from, "", why, "", "")
 }
 
-// came says that our field is made from theirs.
+// came records that a Slipway field comes from a KubeKey field.
 func (c *conversion) came(to, from string) {
 	c.origins = append(c.origins, origin{to: to, from: from})
 }
 
-// try says that our fields would be as in a; false, if our validation has
-// refused that.
+// try reports whether Slipway fields can be as in a; false if validation has rejected it.
 func (c *conversion) try(a attempt, to ...string) bool {
 	if why, ok := c.refused[a.name]; ok {
 		c.gave(a, why)
@@ -302,7 +298,7 @@ func (c *conversion) try(a attempt, to ...string) bool {
 	return true
 }
 
-// gave reports an attempt that was given up.
+// gave reports a rejected attempt.
 func (c *conversion) gave(a attempt, refusal diag.Diagnostic) {
 	why := refusal.Message
 	if !a.chosen {
@@ -322,8 +318,8 @@ func (c *conversion) gave(a attempt, refusal diag.Diagnostic) {
 
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-// judge has our own validation judge what is written. It reports what is
-// wrong at the fields that it came from; true asks for another round.
+// judge validates the result. It reports problems at the original fields; true requests
+// another round.
 func (c *conversion) judge() (again bool) {
 	filled := spec.Copy(c.out)
 	spec.Default(filled, spec.DefaultOptions{KubernetesVersion: c.o.Default})
@@ -345,7 +341,7 @@ func (c *conversion) judge() (again bool) {
 	return again
 }
 
-// origin is where a field of ours came from.
+// origin returns the origin of a Slipway field.
 func (c *conversion) origin(path string) origin {
 	var best origin
 	for _, o := range c.origins {
@@ -356,8 +352,8 @@ func (c *conversion) origin(path string) origin {
 	return best
 }
 
-// closer says that a is nearer to path than b: the longest that holds it, else
-// the first that it holds.
+// closer reports whether a is closer to path than b: the longest parent of path, else the
+// first field in path.
 func closer(a, b, path string) bool {
 	aHolds, bHolds := spec.Within(path, a), spec.Within(path, b)
 	if aHolds != bHolds {

@@ -1,28 +1,28 @@
 package kubekey
 
-// fate is what becomes of a field.
+// fate is the result for a field.
 type fate int
 
 const (
-	// mapped: a field of ours says it.
+	// mapped: a Slipway field has the same meaning.
 	mapped fate = iota
 	// dropped: the cluster is the same without it.
 	dropped
-	// lost: the cluster would be another, and we have no word for it.
+	// lost: the cluster would be different, and Slipway has no equivalent.
 	lost
-	// later: as lost, and our word for it is to come.
+	// later: like lost, but Slipway will support it.
 	later
 )
 
-// A field is one of KubeKey's, or a block of them that goes together.
+// A field is a KubeKey field, or a block of fields with the same result.
 type field struct {
 	fate fate
-	// text is our field, or the reason why there is none.
+	// text is the Slipway field, or the reason why there is none.
 	text string
 }
 
-// fields are all that a file can say, by their paths without the numbers of
-// lists. docs/from-kubekey.md has them as a table.
+// fields has all fields of a file, by their paths without list indexes.
+// docs/from-kubekey.md has them as a table.
 var fields = map[string]field{
 	"apiVersion":             {mapped, "apiVersion"},
 	"kind":                   {mapped, "kind"},

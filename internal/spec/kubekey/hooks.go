@@ -12,8 +12,8 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// hooks are KubeKey's scripts. Those of postClusterInstall and postInstall
-// differ in whether add-ons are there; here they run one after the other.
+// hooks converts KubeKey's scripts. In KubeKey, add-ons exist for postInstall, but not
+// for postClusterInstall; in Slipway they run one after the other.
 func (c *conversion) hooks() {
 	s := c.in.Spec.System
 	names := map[string]bool{}
@@ -70,7 +70,7 @@ func (c *conversion) hook(s script, phase v1alpha1.HookPhase, from string, names
 			h.Roles = []v1alpha1.Role{v1alpha1.RoleControlPlane}
 		}
 	default:
-		h.Roles = []v1alpha1.Role{v1alpha1.Role(s.Role)} // refused, at its place
+		h.Roles = []v1alpha1.Role{v1alpha1.Role(s.Role)} // rejected, at its place
 	}
 	c.came(to+".roles", from+".role")
 	c.came(to, from)
@@ -79,7 +79,7 @@ func (c *conversion) hook(s script, phase v1alpha1.HookPhase, from string, names
 	c.comments.Add(to, "From KubeKey's "+from+". Its script was written to a file next to this one; it runs as root, in a directory with the script and its materials.")
 }
 
-// shell is a script of its own. KubeKey has bash run the text.
+// shell returns a separate script. KubeKey runs the text with bash.
 func shell(text string) string {
 	if strings.HasPrefix(text, "#!") {
 		return strings.TrimRight(text, "\n") + "\n"
@@ -92,7 +92,7 @@ var notName = regexp.MustCompile(`[^a-z0-9]+`)
 // maxHookName leaves room for a number.
 const maxHookName = 50
 
-// hookName makes a name that is allowed and not taken.
+// hookName returns a valid, unused name.
 func hookName(name string, taken map[string]bool) string {
 	plain := notName.ReplaceAllString(strings.ToLower(name), "-")
 	plain = strings.Trim(plain[:min(len(plain), maxHookName)], "-")

@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// The groups that KubeKey knows.
+// The groups of KubeKey.
 const (
 	groupEtcd         = "etcd"
 	groupMaster       = "master"
@@ -20,18 +20,18 @@ const (
 	groupRegistry     = "registry"
 )
 
-// workerLabel is how kubectl shows the role of a worker.
+// workerLabel is the label with which kubectl shows the role of a worker.
 const workerLabel = "node-role.kubernetes.io/worker"
 
-// attemptEtcd is to have etcd as KubeKey does.
+// attemptEtcd is the attempt to set up etcd as KubeKey does.
 const attemptEtcd = "etcd"
 
-// A member is a host in a group, and the item that names it there.
+// A member is a host in a group, and the item that names it.
 type member struct{ role, from string }
 
 var rangeSyntax = regexp.MustCompile(`^(.*?)\[(\d{1,9}):(\d{1,9})\]`)
 
-// groups are the roles of each host by its name, in the order of our roles.
+// groups returns the roles of each host by its name, in Slipway's order of roles.
 func (c *conversion) groups() map[string][]member {
 	index := map[string]bool{}
 	var names []string
@@ -47,7 +47,7 @@ func (c *conversion) groups() map[string][]member {
 			for _, name := range c.expand(item, from, index) {
 				if !index[name] {
 					c.refuse(idUnknownHost, from, "there is no host "+strconv.Quote(name), spec.Suggest(name, names))
-					break // a range of a million names misses as many hosts
+					break // a range of a million names has as many unknown hosts
 				}
 				roles[name] = append(roles[name], member{group, from})
 			}
@@ -56,7 +56,7 @@ func (c *conversion) groups() map[string][]member {
 	return roles
 }
 
-// unknownGroups are those that nothing in KubeKey uses.
+// unknownGroups returns groups that KubeKey does not use.
 func (c *conversion) unknownGroups(known []string) []string {
 	var out []string
 	for group := range c.in.Spec.RoleGroups {
@@ -71,8 +71,8 @@ func (c *conversion) unknownGroups(known []string) []string {
 	return out
 }
 
-// expand is the names of an item of a group: node[2:4] is node2, node3, node4.
-// It stops behind the first that is no host.
+// expand returns the names of a group item: node[2:4] is node2, node3, node4. It stops
+// after the first unknown host.
 func (c *conversion) expand(item, from string, index map[string]bool) []string {
 	if !strings.Contains(item, "[") || !strings.Contains(item, "]") || !strings.Contains(item, ":") {
 		return []string{item}
@@ -98,7 +98,7 @@ func (c *conversion) expand(item, from string, index map[string]bool) []string {
 	return names
 }
 
-// ours are the roles of a host in our words, and what they came from.
+// ours returns the Slipway roles of a host, and their origins.
 func ours(members []member) (roles []v1alpha1.Role, from []string) {
 	words := map[string]v1alpha1.Role{
 		groupControlPlane: v1alpha1.RoleControlPlane, groupMaster: v1alpha1.RoleControlPlane,
@@ -113,7 +113,7 @@ func ours(members []member) (roles []v1alpha1.Role, from []string) {
 	return roles, from
 }
 
-// hosts takes over those that have a role.
+// hosts converts the hosts with a role.
 func (c *conversion) hosts() {
 	groups := c.groups()
 	dropEtcd := c.dropEtcd(groups)
@@ -135,7 +135,7 @@ func (c *conversion) hosts() {
 			roles, origins = c.without(v1alpha1.RoleRegistry, !keep, roles, origins)
 		}
 		if len(roles) == 0 {
-			continue // the reason has been said
+			continue // the reason was reported
 		}
 		c.came(to, from)
 		c.came(to+".roles", origins[0])
@@ -157,7 +157,7 @@ func (c *conversion) hosts() {
 	c.came("spec.hosts", "spec.hosts")
 }
 
-// without takes a role away.
+// without removes a role.
 func (c *conversion) without(role v1alpha1.Role, drop bool, roles []v1alpha1.Role, from []string) ([]v1alpha1.Role, []string) {
 	if i := slices.Index(roles, role); drop && i >= 0 {
 		return slices.Delete(roles, i, i+1), slices.Delete(from, i, i+1)
@@ -165,7 +165,7 @@ func (c *conversion) without(role v1alpha1.Role, drop bool, roles []v1alpha1.Rol
 	return roles, from
 }
 
-// addresses fills each of the two with the other, as KubeKey does.
+// addresses sets each of the two addresses from the other, as KubeKey does.
 func (c *conversion) addresses(out *v1alpha1.Host, h host, from, to string) {
 	internal, second, pair := strings.Cut(h.InternalAddress, ",")
 	if pair {
@@ -184,8 +184,8 @@ func (c *conversion) addresses(out *v1alpha1.Host, h host, from, to string) {
 	}
 }
 
-// labels are tried one by one: KubeKey sets those as well that a kubelet may
-// not set on itself.
+// labels are tried one by one: KubeKey also sets labels that a kubelet is not allowed to
+// set on itself.
 func (c *conversion) labels(out *v1alpha1.Host, h host, from, to string) {
 	for _, key := range sortedKeys(h.Labels) {
 		if key == workerLabel && slices.Contains(out.Roles, v1alpha1.RoleWorker) {
@@ -205,8 +205,7 @@ func (c *conversion) labels(out *v1alpha1.Host, h host, from, to string) {
 	}
 }
 
-// etcdApart says that the hosts of etcd, if there are any, are not those of the
-// control plane.
+// etcdApart reports whether the etcd hosts, if there are any, are not the control planes.
 func (c *conversion) etcdApart(groups map[string][]member) bool {
 	if len(c.in.Spec.RoleGroups[groupEtcd]) == 0 {
 		return false
@@ -220,8 +219,8 @@ func (c *conversion) etcdApart(groups map[string][]member) bool {
 	return false
 }
 
-// dropEtcd chooses the type of etcd, and says whether the role etcd means
-// nothing with it.
+// dropEtcd chooses the etcd type, and reports whether the role etcd has no meaning with
+// it.
 func (c *conversion) dropEtcd(groups map[string][]member) bool {
 	from, apart := "spec.etcd.type", c.etcdApart(groups)
 	switch t := c.in.Spec.Etcd.Type; t {
@@ -236,7 +235,7 @@ func (c *conversion) dropEtcd(groups map[string][]member) bool {
 		return true
 	case "", "kubekey":
 		if len(c.in.Spec.RoleGroups[groupEtcd]) == 0 {
-			return true // KubeKey refuses it; ours need no hosts of their own
+			return true // KubeKey rejects it; Slipway needs no separate hosts for it
 		}
 		a := attempt{
 			name: attemptEtcd, from: from, near: "spec.etcd", chosen: t != "" || apart,
@@ -259,7 +258,7 @@ func (c *conversion) dropEtcd(groups map[string][]member) bool {
 	}
 }
 
-// logins are how to reach the hosts: what all have in common is written once.
+// logins writes the login of the hosts: common settings are written once.
 func (c *conversion) logins() {
 	var logins []v1alpha1.SSH
 	var sources []string
@@ -325,10 +324,10 @@ func sameSource(a, b *v1alpha1.SecretSource) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
-// login is one host's own.
+// login converts the login of one host.
 func (c *conversion) login(h host, from string, secrets map[string]string) v1alpha1.SSH {
 	l := v1alpha1.SSH{User: h.User, Port: h.Port}
-	clearCommon(&l.User, spec.DefaultSSHUser) // ours are the same
+	clearCommon(&l.User, spec.DefaultSSHUser) // Slipway's are the same
 	clearCommon(&l.Port, spec.DefaultSSHPort)
 	if l.User != "" {
 		yes := true
@@ -349,8 +348,7 @@ func (c *conversion) login(h host, from string, secrets map[string]string) v1alp
 	return l
 }
 
-// secrets name a variable for every password there is, and say so once for
-// each.
+// secrets names a variable for every password, and reports each once.
 func (c *conversion) secrets() map[string]string {
 	names, first, hosts := map[string]string{}, map[string]int{}, map[string][]string{}
 	for i, h := range c.in.Spec.Hosts {
@@ -382,8 +380,8 @@ func variable(name string) string {
 	return notVariable.ReplaceAllString(strings.ToUpper(name), "_")
 }
 
-// variable returns a name of a variable that holds nothing else: hosts db-1 and db.1
-// would have one.
+// variable returns the name of a variable for only one secret: hosts db-1 and db.1 would
+// have the same name.
 func (c *conversion) variable(name string) string {
 	unique := name
 	for n := 2; slices.Contains(c.variables, unique); n++ {
@@ -395,7 +393,7 @@ func (c *conversion) variable(name string) string {
 
 const passwordComment = "TODO: the password was not copied. Set this variable, or name a file of mode 0600: {file: PATH}."
 
-// passwordComments say what is to be done about passwords that were inline.
+// passwordComments explains how to set passwords that were inline.
 func (c *conversion) passwordComments() {
 	if c.out.Spec.SSH.PasswordFrom != nil {
 		c.comments.Add("spec.ssh.passwordFrom", passwordComment)
@@ -414,7 +412,7 @@ func (c *conversion) resolve(name string) string {
 	return c.o.Resolve(name)
 }
 
-// sortedKeys makes the order of what is done certain.
+// sortedKeys makes the order deterministic.
 func sortedKeys[T any](m map[string]T) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {

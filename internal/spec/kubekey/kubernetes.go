@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// KubeKey's defaults, where they are other than ours.
+// KubeKey's defaults that differ from Slipway's.
 const (
 	defaultDomain      = "lb.kubesphere.local"
 	defaultPods        = "10.233.64.0/18"
@@ -80,7 +80,7 @@ func (c *conversion) endpoint() {
 	}
 }
 
-// balancer takes over one that KubeKey sets up.
+// balancer converts a load balancer that KubeKey sets up.
 func (c *conversion) balancer(mode v1alpha1.EndpointMode, from, address string) {
 	a := attempt{
 		name: "balancer", from: from, near: endpointPath, chosen: true,
@@ -97,8 +97,8 @@ func (c *conversion) balancer(mode v1alpha1.EndpointMode, from, address string) 
 	c.came(endpointPath+".address", endpointPath+".address")
 }
 
-// plainEndpoint is without a load balancer of KubeKey's: an address of one
-// that others run, a name in DNS, or the first control plane's own address.
+// plainEndpoint converts an endpoint without KubeKey's load balancer: the address of an
+// external one, a DNS name, or the address of the first control plane.
 func (c *conversion) plainEndpoint(address string, external bool) {
 	out := &c.out.Spec.ControlPlaneEndpoint
 	c.came(endpointPath+".mode", endpointPath+".address")
@@ -156,7 +156,7 @@ func (c *conversion) kubernetes() {
 	}
 }
 
-// version is that of the file, if it can be installed.
+// version is the version of the file, if it can be installed.
 func (c *conversion) version(k kubernetes) {
 	from := kubernetesPath + ".version"
 	number, suffix, _ := strings.Cut(k.Version, "-")
@@ -186,7 +186,7 @@ func (c *conversion) version(k kubernetes) {
 	c.came(kubernetesPath+".version", from)
 }
 
-// renewal is off in KubeKey unless it is asked for.
+// renewal: in KubeKey it is off by default.
 func (c *conversion) renewal(k kubernetes) {
 	if k.AutoRenewCerts != nil {
 		c.out.Spec.Kubernetes.Certificates.AutoRenew = k.AutoRenewCerts
@@ -207,7 +207,7 @@ func (c *conversion) proxy(k kubernetes) {
 	}
 }
 
-// arguments are a component's, written as "key=value".
+// arguments converts the arguments of a component, in the form "key=value".
 func (c *conversion) arguments(list []string, from, to string) map[string]string {
 	if len(list) == 0 {
 		return nil
@@ -216,7 +216,7 @@ func (c *conversion) arguments(list []string, from, to string) map[string]string
 	for i, text := range list {
 		key, value, assigned := strings.Cut(strings.TrimLeft(strings.TrimSpace(text), "-"), "=")
 		if !assigned {
-			value = "true" // a flag alone switches something on
+			value = "true" // a flag without a value switches something on
 		}
 		at := fmt.Sprintf("%s.%s[%d]", kubernetesPath, from, i)
 		if before, twice := out[key]; twice && before != value {
@@ -233,7 +233,7 @@ func (c *conversion) arguments(list []string, from, to string) map[string]string
 	return out
 }
 
-// gates are feature gates, of which another version may not have all.
+// gates converts feature gates; another version may not have all of them.
 func (c *conversion) gates(k kubernetes) {
 	for _, name := range sortedKeys(k.FeatureGates) {
 		at := kubernetesPath + ".featureGates[" + name + "]"
@@ -251,7 +251,7 @@ func (c *conversion) gates(k kubernetes) {
 	}
 }
 
-// nodeMask is the size of each node's part of the pods' range.
+// nodeMask converts the size of each node's part of the pod range.
 func (c *conversion) nodeMask(k kubernetes) {
 	set := func(name, from string, size int) {
 		args := &c.out.Spec.Kubernetes.ControllerManager.ExtraArgs
@@ -280,13 +280,13 @@ func (c *conversion) nodeMask(k kubernetes) {
 	}
 }
 
-// runtime is what runs containers, and where it keeps them.
+// runtime converts the container runtime, and its data directory.
 func (c *conversion) runtime(k kubernetes) {
 	from := kubernetesPath + ".containerManager"
 	a := attempt{name: "runtime", from: from, near: "spec.containerRuntime", chosen: k.ContainerManager != "", instead: "containerd is used"}
 	manager := cmp.Or(k.ContainerManager, defaultRuntime)
 	c.out.Spec.ContainerRuntime.Type = runtimeContainerd
-	if manager == runtimeDocker && !a.chosen { // its default is what its nodes have by chance
+	if manager == runtimeDocker && !a.chosen { // its default is the accidental state of its nodes
 		c.warn(idOtherDefault, a.from, a.near, "KubeKey's default is docker; "+a.instead, "", sentence(a.instead)+" (KubeKey's default is docker).")
 		manager = runtimeContainerd
 	} else if c.try(a, "spec.containerRuntime.type") {
@@ -311,8 +311,7 @@ func (c *conversion) runtime(k kubernetes) {
 	}
 }
 
-// kubelet is its configuration, in the order in which KubeKey lays its parts
-// over each other.
+// kubelet converts its configuration, in the order in which KubeKey merges its parts.
 func (c *conversion) kubelet() {
 	k := c.in.Spec.Kubernetes
 	config := map[string]any{}
@@ -340,7 +339,7 @@ func (c *conversion) kubelet() {
 	c.out.Spec.Kubernetes.Kubelet.Config = config
 }
 
-// etcd's settings are its arguments.
+// etcd converts the settings of etcd into arguments.
 func (c *conversion) etcd() {
 	if c.externalEtcd() {
 		return
@@ -365,7 +364,7 @@ func (c *conversion) etcd() {
 			set(key, from, *value)
 		}
 	}
-	// kubeadm leaves etcd its own.
+	// kubeadm does not change etcd's own defaults.
 	filled := func(key, from string, value *int, usual int) {
 		if value == nil && e.Type != "kubeadm" {
 			value = &usual
@@ -399,7 +398,7 @@ func (c *conversion) etcd() {
 	c.etcdAround(e)
 }
 
-// etcdAround is what etcd's arguments do not say.
+// etcdAround converts settings of etcd that are not arguments.
 func (c *conversion) etcdAround(e etcd) {
 	c.fixedInt("spec.etcd.port", e.Port, defaultEtcdPort)
 	c.fixedInt("spec.etcd.peerPort", e.PeerPort, defaultPeerPort)
@@ -409,8 +408,8 @@ func (c *conversion) etcdAround(e etcd) {
 	c.etcdBackup(e)
 }
 
-// etcdBackup is how often hosts take a snapshot of their member: with an etcd of
-// KubeKey's every day, if the file does not say.
+// etcdBackup converts the interval of snapshots: with KubeKey's etcd the default is every
+// day.
 func (c *conversion) etcdBackup(e etcd) {
 	const path = "spec.etcd.backup"
 	if e.BackupDir != "" {
@@ -433,8 +432,8 @@ func (c *conversion) etcdBackup(e etcd) {
 	c.out.Spec.Etcd.Backup = &v1alpha1.EtcdBackup{Every: &metav1.Duration{Duration: every}, Keep: e.KeepBackupNumber}
 }
 
-// externalEtcd is how an etcd that others look after is reached, if that is
-// the one. It is started elsewhere, with settings of its own.
+// externalEtcd converts the access to an external etcd, if it is used. Its other settings
+// do not apply, because it is started elsewhere.
 func (c *conversion) externalEtcd() bool {
 	const path = "spec.etcd.external"
 	in := c.in.Spec.Etcd.External

@@ -8,8 +8,8 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// rest names every field that is written and not mapped, by the table. A
-// value that says nothing (false, nothing, zero) is no loss.
+// rest reports every field that is written and not mapped, according to the table. An
+// empty value (false, zero) is not a loss.
 func (c *conversion) rest() {
 	c.visit(reflect.ValueOf(c.in), "")
 }
@@ -57,7 +57,7 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// empty says that a value is none, or says no.
+// empty reports whether a value is empty or false.
 func empty(v reflect.Value) bool {
 	if v.Kind() == reflect.Pointer && !v.IsNil() {
 		return empty(v.Elem())
@@ -71,7 +71,7 @@ func empty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// near is our field that a comment about theirs stands above: the section of
+// near returns the Slipway field for a comment about a KubeKey field: the section with
 // the same name, if there is one.
 func near(path string) string {
 	for _, section := range []string{"spec.hosts", "spec.etcd", "spec.dns", "spec.kubernetes", "spec.network", "spec.registry", "spec.system"} {

@@ -56,7 +56,7 @@ func (c *conversion) network() {
 	}
 }
 
-// ranges are one or two, with KubeKey's default.
+// ranges returns one or two ranges, with KubeKey's default.
 func (c *conversion) ranges(text, from, to, kubekeys string) []string {
 	c.came(networkPath+"."+to, networkPath+"."+from)
 	if text == "" {
@@ -70,7 +70,7 @@ func (c *conversion) ranges(text, from, to, kubekeys string) []string {
 	return out
 }
 
-// mirrors are those of each registry, each once.
+// mirrors converts the mirrors of each registry, each once.
 func (c *conversion) mirrors() {
 	r, out := c.in.Spec.Registry, &c.out.Spec.Registry
 	mirror := func(name, url, from string) {
@@ -143,7 +143,7 @@ func (c *conversion) registry() {
 	}
 }
 
-// registryLogin is how a registry is logged in to and trusted.
+// registryLogin converts the login and the CA of a registry.
 func (c *conversion) registryLogin(name, from string, a auth) {
 	to := fmt.Sprintf("%s.auths[%d]", registryPath, len(c.out.Spec.Registry.Auths))
 	made := v1alpha1.RegistryAuth{Registry: name, Username: a.Username}
@@ -191,7 +191,7 @@ func (c *conversion) dns() {
 	}
 }
 
-// entries reads lines of a hosts file.
+// entries parses lines of a hosts file.
 func (c *conversion) entries(hosts map[string][]string, text, from string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")

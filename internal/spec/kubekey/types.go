@@ -1,7 +1,7 @@
 package kubekey
 
-// The types are those of KubeKey 3's Cluster, kubekey.kubesphere.io/v1alpha2,
-// as far as a file can say them; names are those in JSON.
+// The types of KubeKey 3's Cluster, kubekey.kubesphere.io/v1alpha2, with the fields that
+// a file can set; names are JSON names.
 
 type cluster struct {
 	APIVersion string         `json:"apiVersion"`

@@ -16,8 +16,8 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// clusterConfiguration is kubeadm's, of v1beta3 and v1beta4, as far as a
-// cluster file can say it or must say that it cannot.
+// clusterConfiguration is kubeadm's, of v1beta3 and v1beta4, with the settings that a
+// cluster file can express, or must report.
 type clusterConfiguration struct {
 	ClusterName          string `json:"clusterName"`
 	KubernetesVersion    string `json:"kubernetesVersion"`
@@ -52,8 +52,8 @@ type component struct {
 	ExtraEnvs    []any     `json:"extraEnvs"`
 }
 
-// arguments are a mapping in v1beta3, and in v1beta4 a list, in which a name
-// may stand twice; the last counts.
+// arguments are a mapping in v1beta3, and in v1beta4 a list, which can have a name twice;
+// the last one is used.
 type arguments map[string]string
 
 // UnmarshalJSON reads both forms.
@@ -124,7 +124,7 @@ func parseGates(text string) map[string]bool {
 	return out
 }
 
-// certSANs are those that a cluster of ours would not have anyway.
+// certSANs returns the names that Slipway would not add anyway.
 func (d *describer) certSANs() []string {
 	host, _ := splitEndpoint(d.conf.ControlPlaneEndpoint)
 	const service = "kubernetes.default.svc"
@@ -163,12 +163,12 @@ func (d *describer) proxy() {
 		return
 	}
 	if conf.Mode == "" {
-		conf.Mode = "iptables" // kube-proxy's default
+		conf.Mode = "iptables" // the default of kube-proxy
 	}
 	d.out.Spec.Kubernetes.ProxyMode = conf.Mode
 }
 
-// kubeletUsual is what kubeadm writes for every kubelet.
+// kubeletUsual has the settings that kubeadm writes for every kubelet.
 var kubeletUsual = map[string]string{
 	"apiVersion": `"kubelet.config.k8s.io/v1beta1"`, "kind": `"KubeletConfiguration"`, "cgroupDriver": `"systemd"`,
 	"healthzBindAddress": `"127.0.0.1"`, "healthzPort": "10248", "rotateCertificates": "true",
@@ -177,12 +177,12 @@ var kubeletUsual = map[string]string{
 	"authorization":  `{"mode":"Webhook"}`,
 }
 
-// kubeletHosts are fields that are about a host, or that kubeadm fills from
-// other parts of its configuration.
+// kubeletHosts lists fields that concern a host, or that kubeadm sets from other parts of
+// its configuration.
 var kubeletHosts = []string{"clusterDNS", "clusterDomain", "resolvConf", "containerRuntimeEndpoint", "imageServiceEndpoint"}
 
-// kubelet is what all nodes have in common, without what kubeadm writes by
-// itself.
+// kubelet converts the common settings of all nodes, without those that kubeadm always
+// writes.
 func (d *describer) kubelet() {
 	var conf map[string]any
 	if err := yaml.Unmarshal(d.s.Kubelet, &conf); err != nil {
@@ -204,7 +204,7 @@ func (d *describer) kubelet() {
 	}
 }
 
-// prune drops what says nothing: kubeadm writes empty fields of all kinds.
+// prune removes empty values: kubeadm writes empty fields of all kinds.
 func prune(object map[string]any) {
 	for key, value := range object {
 		if inner, ok := value.(map[string]any); ok {
@@ -239,7 +239,7 @@ func (d *describer) etcd() {
 	}
 }
 
-// plugins are network plugins by the name of their DaemonSet.
+// plugins maps the names of DaemonSets to network plugins.
 var plugins = map[string]string{
 	"calico-node": "calico", "canal": "canal", "cilium": "cilium", "kube-ovn-cni": "kube-ovn", "weave-net": "weave",
 	"antrea-agent": "antrea", "kube-router": "kube-router", "hybridnet-daemon": "hybridnet", "ovnkube-node": "ovn-kubernetes",
@@ -278,7 +278,7 @@ func (d *describer) flannel(path string) {
 		Backend struct {
 			Type string `json:"Type"`
 			MTU  int    `json:"MTU"`
-			// Direct routing is VXLAN's.
+			// Direct routing exists only with VXLAN.
 			DirectRouting bool `json:"DirectRouting"`
 		} `json:"Backend"`
 	}
@@ -312,7 +312,7 @@ var (
 	entries = regexp.MustCompile(`(?m)^\s*hosts\s*\{([^}]*)\}`)
 )
 
-// dns are CoreDNS's entries and servers; the rest of its configuration is not
+// dns converts CoreDNS's entries and servers; the rest of its configuration is not
 // compared.
 func (d *describer) dns() {
 	if m := entries.FindStringSubmatch(d.s.Corefile); m != nil {

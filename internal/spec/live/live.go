@@ -1,6 +1,6 @@
-// Package live describes a cluster that runs and that kubeadm made, by us or
-// by others, as a cluster file: from what the cluster says of itself. It is
-// pure; package lifecycle asks the cluster.
+// Package live describes a running cluster that kubeadm created, with or without Slipway,
+// as a cluster file, from data in the cluster. It is pure; package lifecycle reads the
+// cluster.
 package live
 
 import (
@@ -20,48 +20,48 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// idNotAsItIs is what runs and a cluster file cannot say, or not yet.
+// idNotAsItIs: the cluster has a setting that a cluster file cannot express, or not yet.
 const idNotAsItIs = "not-as-it-is"
 
-// A State is what a cluster says of itself, as its API answers.
+// A State has the data of a cluster, as its API returns them.
 type State struct {
-	// Cluster is kubeadm's ClusterConfiguration, Kubelet and Proxy are the
-	// configurations that it keeps for nodes; Proxy is nil without kube-proxy.
+	// Cluster is kubeadm's ClusterConfiguration, Kubelet and Proxy are its saved
+	// configurations for nodes; Proxy is nil without kube-proxy.
 	Cluster, Kubelet, Proxy []byte
 	// Flannel is flannel's net-conf.json, nil without flannel.
 	Flannel []byte
 	// Corefile is CoreDNS's configuration.
 	Corefile string
-	// DaemonSets are all, as "namespace/name".
+	// DaemonSets lists all of them, as "namespace/name".
 	DaemonSets []string
 	Nodes      []corev1.Node
-	// Record is the description that Slipway keeps in its clusters, nil in
-	// others'.
+	// Record is the description that Slipway saves in its clusters, nil in other
+	// clusters.
 	Record []byte
 }
 
-// Options are what a cluster does not say of itself. The zero value works.
+// Options has settings that a cluster does not store. The zero value works.
 type Options struct {
-	// Name takes the place of the cluster's own, if set.
+	// Name replaces the name of the cluster, if set.
 	Name string
-	// User and PrivateKeyFile are for logging in to the hosts.
+	// User and PrivateKeyFile are for the login on the hosts.
 	User, PrivateKeyFile string
-	// Default and Supported are those of validation.
+	// Default and Supported are options of the validation.
 	Default   string
 	Supported func(version string) error
 }
 
-// A Description is a cluster as a file says it.
+// A Description is a cluster as a cluster file.
 type Description struct {
 	Cluster *v1alpha1.Cluster
-	// Text is the file, with comments where it needs a person.
+	// Text is the file, with comments where the user must act.
 	Text []byte
-	// Warnings are what the file does not say as it is.
+	// Warnings lists differences between the file and the cluster.
 	Warnings diag.List
 }
 
-// Describe writes the file. What it cannot say is a warning and a comment; an
-// error is a state that no cluster of kubeadm's is in.
+// Describe writes the file. A setting that it cannot express is a warning and a comment;
+// an error is a state that no kubeadm cluster has.
 func Describe(s State, o Options) (*Description, error) {
 	d := &describer{s: s, o: o, out: &v1alpha1.Cluster{}, comments: spec.Comments{}}
 	d.out.APIVersion, d.out.Kind = v1alpha1.APIVersion, spec.Kind
@@ -116,7 +116,7 @@ func (d *describer) parse() error {
 	return nil
 }
 
-// note is something that the file does not say as it is.
+// note reports a difference between the file and the cluster.
 func (d *describer) note(path, message, hint string) {
 	message, hint = printable(message), printable(hint)
 	d.found = append(d.found, diag.Diagnostic{ID: idNotAsItIs, Severity: diag.Warning, Path: path, Message: message, Hint: hint})
@@ -166,7 +166,7 @@ func (d *describer) hosts() {
 	d.out.Spec.ContainerRuntime.Type = "containerd"
 }
 
-// rank has control planes come first.
+// rank sorts control planes first.
 func rank(n corev1.Node) int {
 	if _, plane := n.Labels[controlPlaneLabel]; plane {
 		return 0
@@ -174,21 +174,21 @@ func rank(n corev1.Node) int {
 	return 1
 }
 
-// tainted says that ordinary pods do not come to a control plane.
+// tainted reports whether ordinary pods do not run on a control plane.
 func tainted(n corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == controlPlaneLabel && t.Effect == corev1.TaintEffectNoSchedule
 	})
 }
 
-// kubernetesOwn says that a key belongs to Kubernetes: it sets it by itself.
+// kubernetesOwn reports whether a key belongs to Kubernetes, which sets it automatically.
 func kubernetesOwn(key string) bool {
 	prefix, _, ok := strings.Cut(key, "/")
 	return ok && (prefix == "kubernetes.io" || strings.HasSuffix(prefix, ".kubernetes.io") || prefix == "k8s.io" || strings.HasSuffix(prefix, ".k8s.io"))
 }
 
-// ownLabels leaves out those that Kubernetes sets; where a machine stands is
-// said by people.
+// ownLabels removes labels that Kubernetes sets; labels for the location of a machine are
+// set by users.
 func ownLabels(all map[string]string) map[string]string {
 	var out map[string]string
 	for key, value := range all {
@@ -213,7 +213,7 @@ func ownTaints(all []corev1.Taint) []v1alpha1.Taint {
 	return out
 }
 
-// logins are what the API does not know.
+// logins writes settings that the API does not have.
 func (d *describer) logins() {
 	s := &d.out.Spec.SSH
 	s.User, s.PrivateKeyFile = d.o.User, d.o.PrivateKeyFile
@@ -228,7 +228,7 @@ func (d *describer) logins() {
 	d.comments.Add("spec.hosts", "TODO: SSH connects to address, which is the node's address here. If it is unreachable, write another address, and move this one to internalAddress.")
 }
 
-// endpoint is the name, or the address, that kubeadm was given.
+// endpoint is the name, or the address, in the kubeadm configuration.
 func (d *describer) endpoint() {
 	const path = "spec.controlPlaneEndpoint"
 	out := &d.out.Spec.ControlPlaneEndpoint
@@ -257,7 +257,7 @@ func (d *describer) endpoint() {
 	}
 }
 
-// unknownMode is of a name whose meaning the API does not say.
+// unknownMode handles a name whose meaning is not in the API.
 func (d *describer) unknownMode(path, host string, planes int) {
 	if host == "api."+d.out.Name+".internal" {
 		d.note(path, "the name "+host+" was chosen by Slipway, but the saved endpoint settings are missing", "leave mode out for the default, or write the mode that the cluster had")
@@ -273,7 +273,7 @@ func (d *describer) unknownMode(path, host string, planes int) {
 		"leave mode out to use the control plane directly; write mode: external if the name belongs to your load balancer")
 }
 
-// splitEndpoint takes host:port apart; the port is 0 if it is the usual one.
+// splitEndpoint splits host:port; the port is 0 if it is the default.
 func splitEndpoint(text string) (host string, port int) {
 	if text == "" {
 		return "", 0
@@ -292,8 +292,8 @@ func splitEndpoint(text string) (host string, port int) {
 	return strings.Trim(host, "[]"), port
 }
 
-// judge says what our own validation would refuse: the file describes what is
-// there, whether we could make it or not.
+// judge reports what Slipway's validation would reject: the file describes the cluster,
+// whether Slipway could create it or not.
 func (d *describer) judge() {
 	filled := spec.Copy(d.out)
 	spec.Default(filled, spec.DefaultOptions{KubernetesVersion: d.o.Default})
@@ -304,7 +304,7 @@ func (d *describer) judge() {
 	}
 }
 
-// without drops the keys of defaults whose values are the same.
+// without removes keys that have their default values.
 func without(args, defaults map[string]string) map[string]string {
 	out := maps.Clone(args)
 	maps.DeleteFunc(out, func(key, value string) bool { return defaults[key] == value && value != "" })
@@ -314,7 +314,7 @@ func without(args, defaults map[string]string) map[string]string {
 	return out
 }
 
-// duration reads a duration of kubeadm's; the default is left out.
+// duration parses a kubeadm duration; the default is left out.
 func duration(d *metav1.Duration, usual metav1.Duration) *metav1.Duration {
 	if d == nil || d.Duration == usual.Duration || d.Duration == 0 {
 		return nil

@@ -13,10 +13,10 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// recorded takes over settings that Slipway has recorded in its own cluster and that
-// the API does not know. Others than the operator may write that record, so nothing is
-// taken over that names files or secrets on the operator's machine, or that changes where
-// the operator logs in: it becomes a warning and a comment.
+// recorded uses settings that Slipway has saved in its own cluster and that the API does
+// not have. Others than the operator can write that data, so settings that name files or
+// secrets on the operator's machine, or that change the login, are not used: they become
+// a warning and a comment.
 func (d *describer) recorded() {
 	if d.record == nil {
 		return
@@ -35,8 +35,8 @@ func (d *describer) recorded() {
 	d.recordedHosts(r.Hosts)
 }
 
-// recordedRegistry takes over mirrors that are verified, and the cluster's own registry
-// without the files and secrets that it was made of.
+// recordedRegistry uses verified mirrors, and the cluster's own registry without its
+// files and secrets.
 func (d *describer) recordedRegistry(r v1alpha1.Registry) {
 	const path = "spec.registry"
 	out := &d.out.Spec.Registry
@@ -75,7 +75,7 @@ func (d *describer) recordedRegistry(r v1alpha1.Registry) {
 	}
 }
 
-// recordedHosts takes over roles, and the address for SSH where the node has it too.
+// recordedHosts uses roles, and the address for SSH if the node has it as well.
 func (d *describer) recordedHosts(recorded []v1alpha1.Host) {
 	for i := range d.out.Spec.Hosts {
 		h := &d.out.Spec.Hosts[i]
@@ -97,7 +97,7 @@ func (d *describer) recordedHosts(recorded []v1alpha1.Host) {
 	}
 }
 
-// addresses are those that a node has, and that a machine elsewhere may log in to.
+// addresses returns the addresses of a node that other machines can log in to.
 func (d *describer) addresses(node string) (out []string) {
 	for _, n := range d.s.Nodes {
 		for _, a := range n.Status.Addresses {
@@ -110,15 +110,15 @@ func (d *describer) addresses(node string) (out []string) {
 	return out
 }
 
-// remoteAddress reports whether an address can be another machine's. A node says itself
-// what its addresses are, and "localhost" would be the operator's own machine.
+// remoteAddress reports whether an address can belong to another machine. A node reports
+// its own addresses, and "localhost" would be the operator's machine.
 func remoteAddress(address string) bool {
 	ip, err := netip.ParseAddr(address)
 	return err == nil && !ip.Unmap().IsLoopback() && !ip.IsUnspecified() && !ip.IsMulticast()
 }
 
-// remoteName reports whether a DNS name can be another machine's: not an address in its
-// place, nor one of the names that every machine has for itself.
+// remoteName reports whether a DNS name can belong to another machine: it must not be an
+// address, or a name that every machine has for itself.
 func remoteName(name string) bool {
 	_, err := netip.ParseAddr(name)
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
@@ -126,7 +126,7 @@ func remoteName(name string) bool {
 	return err != nil && name != "" && !itself
 }
 
-// quoted lists texts of others for people.
+// quoted lists untrusted texts for people.
 func quoted(list []string) string {
 	var out []string
 	for _, text := range list {
@@ -135,7 +135,7 @@ func quoted(list []string) string {
 	return strings.Join(out, ", ")
 }
 
-// printable replaces characters that would steer a terminal, or end a comment.
+// printable replaces characters that would control a terminal, or end a comment.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// unsaid are kubeadm's settings that a cluster file has no word for, with what
-// clusters of ours have instead; "" is nothing.
+// unsaid lists kubeadm settings that a cluster file cannot express, with the values in
+// Slipway's clusters; "" means unset.
 var unsaid = []struct{ at, usual, path string }{
 	{"certificatesDir", "/etc/kubernetes/pki", kubernetesPath + ".certificates"},
 	{"encryptionAlgorithm", "RSA-2048", kubernetesPath + ".certificates"},
@@ -26,7 +26,7 @@ var unsaid = []struct{ at, usual, path string }{
 	{"etcd.local.imageTag", "", "spec.etcd"},
 }
 
-// lost notes what a cluster file cannot say of kubeadm's configuration.
+// lost reports what a cluster file cannot express of kubeadm's configuration.
 func (d *describer) lost() error {
 	var all map[string]any
 	if err := yaml.Unmarshal(d.s.Cluster, &all); err != nil {
@@ -53,10 +53,10 @@ func (d *describer) lost() error {
 	return nil
 }
 
-// zone is where a block begins that is in no other.
+// zone matches the start of a top-level block.
 var zone = regexp.MustCompile(`(?m)^[^\s#}][^{\n]*\{`)
 
-// dig answers what is set at a path of keys, with points between.
+// dig returns the value at a path of keys, separated by dots.
 func dig(in map[string]any, path string) (any, bool) {
 	key, rest, deeper := strings.Cut(path, ".")
 	v := in[key]
@@ -68,7 +68,7 @@ func dig(in map[string]any, path string) (any, bool) {
 	return v, !slices.Contains([]string{"<nil>", "", "false", "[]", "map[]"}, set)
 }
 
-// repeated are the names that a list of arguments has more than once.
+// repeated returns the names that a list of arguments has more than once.
 func repeated(args any) []string {
 	list, _ := args.([]any)
 	seen := map[string]int{}
