@@ -12,8 +12,8 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// hooks converts KubeKey's scripts. In KubeKey, add-ons exist for postInstall, but not
-// for postClusterInstall; in Slipway they run one after the other.
+// hooks converts KubeKey's scripts. In KubeKey, postClusterInstall and postInstall differ in
+// whether add-ons are installed; in Slipway they run one after the other.
 func (c *conversion) hooks() {
 	s := c.in.Spec.System
 	names := map[string]bool{}
