@@ -280,7 +280,7 @@ func TestEndings(t *testing.T) {
 	forgotten.Forgotten = true
 	full := failure("w2", "join node", "no space left on /var/lib/kubelet")
 	full.Remedy = "free 2 GiB on /var/lib/kubelet"
-	listed := failure("", "make pods anew", "the old key is still needed")
+	listed := failure("", "restart pods", "the old key is still needed")
 	listed.Reason = "tokens-held"
 	minor, byFile := with(event.Succeeded), with(event.Succeeded)
 	minor.Onward, byFile.Onward, byFile.OnwardFile = "v1.37.1", "v1.37.1", "/home/ada/prod.yaml"
