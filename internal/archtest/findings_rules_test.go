@@ -84,7 +84,7 @@ func TestGoFindings(t *testing.T) {
 }
 
 func TestDocComments(t *testing.T) {
-	source := "// Package p is what it is.\npackage p\n\n// f answers the name.\nfunc f() {}\n\n// ok says whether it is.\nfunc ok() {}\n"
+	source := "// Package p is what makes it.\npackage p\n\n// f answers the name.\nfunc f() {}\n\n// ok says whether it is.\nfunc ok() {}\n"
 	got := findingsIn(t, fstest.MapFS{"p.go": {Data: []byte(source)}, "p_test.go": {Data: []byte(source)}}, languageFindings)["."]
 	want := []string{
 		"p.go:1: comments: is-what", "p.go:4: comments: answers", "p.go:7: comments: says-that",

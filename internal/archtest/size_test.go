@@ -73,7 +73,7 @@ func longLines(f *goFile) []finding {
 	for i, line := range f.lines() {
 		if n := utf8.RuneCount(line); n > maxLine {
 			out = append(out, finding{
-				file: f.name, line: i + 1, group: groupLongLines, rule: "long-line", text: string(line[:60]),
+				file: f.name, line: i + 1, group: groupLongLines, rule: "long-line", text: string([]rune(string(line))[:60]),
 				fix: fmt.Sprintf("%d characters; the limit is %d", n, maxLine),
 			})
 		}
