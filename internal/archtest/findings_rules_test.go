@@ -95,6 +95,18 @@ func TestDocComments(t *testing.T) {
 	}
 }
 
+// TestIdentifiers checks that a comment may name a function, type or field
+// whose name is a word to avoid.
+func TestIdentifiers(t *testing.T) {
+	source := "package p\n\n// An Authority is a CA.\ntype Authority struct{}\n\n// anew restarts it, as Authority does.\nfunc anew() {}\n\n" +
+		"// restart starts it anew.\nfunc restart() {}\n\n// Beside is not declared here.\nvar other int\n"
+	got := findingsIn(t, fstest.MapFS{"p.go": {Data: []byte(source)}}, languageFindings)["."]
+	want := []string{"p.go:9: comments: anew", "p.go:12: comments: beside"}
+	if diff := cmp.Diff(want, placesOf(got)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 func TestSkippedFiles(t *testing.T) {
 	bad := "package p\n\n// This is told.\nvar x = \"mend it\"\n"
 	tree := fstest.MapFS{

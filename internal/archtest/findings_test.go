@@ -66,12 +66,12 @@ func languageFindings(tree *sourceTree) map[string][]finding {
 // textsOf returns the prose of the tree, by package or Markdown file.
 func textsOf(tree *sourceTree) map[string][]text {
 	out := map[string][]text{}
-	params := parametersOf(tree.files)
+	params, declared := parametersOf(tree.files), identifiers(tree.files)
 	for _, f := range tree.files {
 		if f.generated {
 			continue
 		}
-		out[f.dir] = append(out[f.dir], commentsOf(f)...)
+		out[f.dir] = append(out[f.dir], commentsOf(f, declared[f.dir])...)
 		if !f.test {
 			out[f.dir] = append(out[f.dir], stringsOf(f, params)...)
 		}
@@ -115,6 +115,9 @@ func (t text) phrases(rules []wordRule, group string) []finding {
 	var out []finding
 	for _, r := range rules {
 		for _, at := range r.matches(t.body) {
+			if t.isIdentifier(at) {
+				continue
+			}
 			from, to := around(t.body, at)
 			out = append(out, finding{t.file, t.at(at[0]), group, r.name, t.body[from:to], r.instead})
 		}

@@ -31,6 +31,8 @@ type text struct {
 	body string
 	// wraps is true if a line break in body is one in the file.
 	wraps bool
+	// declared holds the identifiers of the package, for comments.
+	declared map[string]bool
 }
 
 // at returns the line in the file of a byte of the text.
@@ -276,8 +278,48 @@ func nameOf(e ast.Expr) string {
 
 var directive = regexp.MustCompile(`^//(?:[a-z]+:|nolint|\+build|line )`)
 
-// commentsOf returns the comments in a file.
-func commentsOf(f *goFile) []text {
+// identifiers returns the names that the files of each directory declare:
+// functions, types, fields, variables and constants.
+func identifiers(files []*goFile) map[string]map[string]bool {
+	out := map[string]map[string]bool{}
+	for _, f := range files {
+		if out[f.dir] == nil {
+			out[f.dir] = map[string]bool{}
+		}
+		add := func(names ...*ast.Ident) {
+			for _, n := range names {
+				out[f.dir][n.Name] = true
+			}
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				add(n.Name)
+			case *ast.TypeSpec:
+				add(n.Name)
+			case *ast.ValueSpec:
+				add(n.Names...)
+			case *ast.Field:
+				add(n.Names...)
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// isIdentifier reports whether a hit in a comment is the name of something:
+// the first word of the comment, or a word with a capital letter.
+func (t text) isIdentifier(at [2]int) bool {
+	hit := t.body[at[0]:at[1]]
+	name := hit[strings.LastIndexAny(hit, " \n\t")+1:]
+	first := at[0] == 0 && slices.Contains([]string{"", "A", "An", "The"}, strings.TrimSpace(strings.TrimSuffix(hit, name)))
+	return t.declared[name] && (first || ast.IsExported(name))
+}
+
+// commentsOf returns the comments in a file. The identifiers of its package
+// are in declared.
+func commentsOf(f *goFile, declared map[string]bool) []text {
 	kind := kindComment
 	if f.test {
 		kind = kindTest
@@ -296,7 +338,7 @@ func commentsOf(f *goFile) []text {
 		trimmed := strings.TrimLeft(body, " \t\n")
 		skipped := strings.Count(body[:len(body)-len(trimmed)], "\n")
 		if trimmed != "" {
-			out = append(out, text{kind: kind, file: f.name, line: f.line(group.Pos()) + skipped, body: trimmed, wraps: true})
+			out = append(out, text{kind: kind, file: f.name, line: f.line(group.Pos()) + skipped, body: trimmed, wraps: true, declared: declared})
 		}
 	}
 	return out

@@ -62,7 +62,7 @@ var avoid = compiled([]wordRule{
 	{
 		name: "who",
 		pattern: either(
-			`(?:^|[,;:(] ?|\b(?:and|or|by|of|to|for|than|if|but|only|not|from|that|with|as|asks|says|knows|when|before|after|until) )who `+
+			`(?:^|[;:(] ?|\b(?:and|or|by|of|to|for|than|if|but|only|not|from|that|with|as|asks|says|knows|when|before|after|until) )who `+
 				either(`is|has|had|was|may|can|could|does|did|runs?|reads?|holds?|asks?|uses?|used|calls|called|wrote|writes`,
 					`gets|gives|comes|came|looks?|wants?|waits?|logs?|it|the|a`)+`\b`, `\bwhoever\b`),
 		instead: `name the person or program: "the user", "clients", "anyone who"`,
@@ -70,14 +70,14 @@ var avoid = compiled([]wordRule{
 	},
 	{
 		name:    "says-that",
-		pattern: `\b(?:says?|said|saying) (?:that|whether|what|which|how|if|who|where|when|of|so)\b`,
+		pattern: `\b(?:says?|said|saying) (?:that|whether|what|which|how|if|who|where|when|of)\b`,
 		instead: `"reports whether", "prints", "describes"`,
 		hit:     "ready says that the node is ready", allowed: "the user said yes",
 	},
 	{
-		name: "stays", pattern: `\bstays\b|\bstay (?:there|what|as)\b`,
+		name: "stays", pattern: `\bstays\b(?: \w+)?|\bstay (?:there|what)\b`, unless: `stays (?:in|within|inside|below|under)$`,
 		instead: `"is kept", "remains"`,
-		hit:     "the file stays there", allowed: "stay within the limit",
+		hit:     "the file stays there", allowed: "the size stays within the limit",
 	},
 	{
 		name: "nobody", pattern: `\b(?:nobody|somebody)\b`,
@@ -107,9 +107,11 @@ var avoid = compiled([]wordRule{
 		hit:     "the user is told", allowed: "tell the kubelet to restart",
 	},
 	{
-		name: "of-its-own", pattern: `\bof (?:its|their|his|her|your|our|my|one's) own\b|\bof (?:theirs|hers|ours|yours|mine)\b`,
+		name:    "of-its-own",
+		pattern: `(?:\b\w+ )?\bof (?:its|their|his|her|your|our|my|one's) own\b|\bof (?:theirs|hers|ours|yours|mine)\b`,
+		unless:  `^(?:any|one|each|all|some|none|many|few) of`,
 		instead: `"separate", "dedicated", or nothing`,
-		hit:     "a disk of its own", allowed: "its own disk",
+		hit:     "a disk of its own", allowed: "one of its own addresses",
 	},
 	{
 		name: "by-itself", pattern: `\bby (?:itself|themselves|himself|oneself)\b`,
@@ -132,7 +134,7 @@ var avoid = compiled([]wordRule{
 		hit:     "hosts go by the file", allowed: "hosts use the file",
 	},
 	{
-		name: "on-record", pattern: `\bon record\b|\b(?:off|on|in|from|of) the records?\b`,
+		name: "on-record", pattern: `\bon record\b|\b(?:off|on) the records?\b|\b(?:in|from) the records\b`,
 		instead: `"saved", "removed from Slipway's state"`,
 		hit:     "the cluster is off the records", allowed: "record the cluster",
 	},
@@ -148,7 +150,7 @@ var avoid = compiled([]wordRule{
 		name: "have-do",
 		pattern: `\b(?:have|has|having) (?:the|a|an|its|their|each|every|all|them|it) (?:[\w'-]+ ){0,2}` +
 			either(`ask|run|make|start|stop|go|use|take|read|write|serve|wait|know|trust|renew|give|look|begin`) + `\b`,
-		unless:  `\b(?:to|not) \w+$`,
+		unless:  `\b(?:to|not|and|or) \w+$`,
 		instead: `"make X do Y", "let", "cause"`,
 		hit:     "have the kubelet ask for credentials", allowed: "the hosts have a runtime",
 	},
@@ -268,7 +270,7 @@ var commentWords = compiled([]wordRule{
 		hit:     "allowed answers the rules", allowed: "wait until the API answers",
 	},
 	{
-		name: "is-what", pattern: `\b` + toBe + ` (?:what|where|how|who|whether)\b`,
+		name: "is-what", pattern: `\b` + toBe + ` (?:what|where|who)\b`,
 		instead: "the purpose of the thing",
 		hit:     "secrets are what a host logs in with", allowed: "secrets holds the secrets of a host",
 	},
