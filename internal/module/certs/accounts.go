@@ -154,22 +154,22 @@ func (r AccountRotation) verifying(next []byte) ([]byte, error) {
 // verifies makes the API server of a control plane verify with keys, and waits until it
 // serves.
 func verifies(env module.Env, keys []byte) op.List {
-	return op.List{
+	return append(op.List{
 		op.File{Path: AccountPublic, Content: keys, Mode: 0o600},
 		op.PodRestart{Manifest: module.APIServerManifest, Files: []string{accountPrivate, AccountPublic}, TimeoutSeconds: 300},
 		serves(env),
-	}
+	}, env.ComponentsAgain()...)
 }
 
 // signs makes the components of a control plane sign with a key, and waits until the API
 // server serves.
 func signs(env module.Env, key []byte) op.List {
-	return op.List{
+	return append(op.List{
 		op.File{Path: accountPrivate, Content: key, Mode: 0o600, Secret: true},
 		op.PodRestart{Manifest: module.APIServerManifest, Files: []string{accountPrivate, AccountPublic}, TimeoutSeconds: 300},
 		op.PodRestart{Manifest: managerPod, Files: []string{accountPrivate}, TimeoutSeconds: 300},
 		serves(env),
-	}
+	}, env.ComponentsAgain()...)
 }
 
 // mark returns an object that is created in the cluster when all components use the new

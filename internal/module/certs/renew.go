@@ -124,6 +124,9 @@ func Renew(env module.Env, w Wish) engine.Module {
 				if concerned(s.Host()) {
 					list = append(list, serves(env))
 				}
+				if concerned(s.Host()) && !w.Lapsed {
+					list = append(list, env.ComponentsAgain()...)
+				}
 				return append(list, op.ReadFile{Path: adminConf, Secret: true}), nil
 			},
 			After: func(_ context.Context, s *engine.Scope, results []op.Result) error {

@@ -1,10 +1,7 @@
 package kubeadm
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"net"
 	"slices"
 	"time"
 
@@ -182,12 +179,8 @@ const (
 // their settings, and have run for a time. If one exits repeatedly, the wait stops, and
 // the error has its last log lines.
 func componentsHealthy(env module.Env, steady time.Duration) (out op.List) {
-	k := env.Cluster.Spec.Kubernetes
-	for _, w := range []op.Wait{
-		healthy("kube-controller-manager", 10257, k.ControllerManager.ExtraArgs),
-		healthy("kube-scheduler", 10259, k.Scheduler.ExtraArgs),
-	} {
-		w.Crashes, w.SteadySeconds = mostCrashes, int(steady.Seconds())
+	for _, w := range env.Components() {
+		w.Crashes, w.SteadySeconds, w.TimeoutSeconds = mostCrashes, int(steady.Seconds()), 120
 		out = append(out, w)
 	}
 	return out
@@ -199,20 +192,4 @@ func newComponents(env module.Env) op.List {
 		return componentsHealthy(env, steadyTime)
 	}
 	return componentsHealthy(env, createdTime)
-}
-
-// healthy waits for a component at its own port, which the user may have changed or
-// closed.
-func healthy(component string, port int, args map[string]string) op.Wait {
-	host := args["bind-address"]
-	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	w := op.Wait{Manifest: manifest(component), TimeoutSeconds: 120}
-	if args["secure-port"] == "0" {
-		w.Name, w.Program = "program of "+component, []string{"/usr/bin/test", "-e", w.Manifest}
-		return w
-	}
-	w.HTTP = "https://" + net.JoinHostPort(host, cmp.Or(args["secure-port"], fmt.Sprint(port))) + "/healthz"
-	return w
 }

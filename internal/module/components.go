@@ -1,0 +1,49 @@
+package module
+
+import (
+	"cmp"
+	"net"
+	"strconv"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// componentSeconds is how long a component may take to be healthy again. The controller
+// manager and the scheduler exit if they lose their API server. After repeated exits the
+// kubelet waits up to five minutes before it starts a container again.
+const componentSeconds = 330
+
+// Components returns a wait for the controller manager and one for the scheduler of a
+// control plane, until they are healthy with the settings that they have now. A step that
+// restarts the API server ends with them: both use the API server of their host alone.
+func (e Env) Components() []op.Wait {
+	k := e.Cluster.Spec.Kubernetes
+	return []op.Wait{
+		healthy("kube-controller-manager", 10257, k.ControllerManager.ExtraArgs),
+		healthy("kube-scheduler", 10259, k.Scheduler.ExtraArgs),
+	}
+}
+
+// ComponentsAgain is Components as operations.
+func (e Env) ComponentsAgain() (out op.List) {
+	for _, w := range e.Components() {
+		out = append(out, w)
+	}
+	return out
+}
+
+// healthy waits for a component at its own port, which the user may have changed or
+// closed.
+func healthy(component string, port int, args map[string]string) op.Wait {
+	host := args["bind-address"]
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	w := op.Wait{Manifest: "/etc/kubernetes/manifests/" + component + ".yaml", TimeoutSeconds: componentSeconds}
+	if args["secure-port"] == "0" {
+		w.Name, w.Program = "program of "+component, []string{"/usr/bin/test", "-e", w.Manifest}
+		return w
+	}
+	w.HTTP = "https://" + net.JoinHostPort(host, cmp.Or(args["secure-port"], strconv.Itoa(port))) + "/healthz"
+	return w
+}
