@@ -41,7 +41,7 @@ func TestCriticalPath(t *testing.T) {
 				{Task: "b", Title: "Do b", Host: "w2", Begin: 3, Seconds: 5},
 				{Task: "c", Title: "Do c", Begin: 8, Seconds: 0.01},
 			},
-			text: []string{"3 steps, 8.0s", "3.0s    5.0s   b      w2", "Shorter steps: 1, 0.0s in all"},
+			text: []string{"3 steps, 8.0s", "3.0s    5.0s   b      w2", "Shorter steps: 1, 0.0s in total"},
 		},
 		{
 			name: "a resumed operation begins again",
@@ -57,7 +57,7 @@ func TestCriticalPath(t *testing.T) {
 		{
 			name: "an earlier version did not record what came before", want: []pathStep{},
 			events: []event.Event{at(0, begun), at(1, ended("a", "w1", "")), at(2, ended("b", "w1", ""))},
-			text:   []string{"was recorded by an earlier version"},
+			text:   []string{"an earlier version of Slipway ran it"},
 		},
 		{
 			name:   "a damaged journal leads in a circle",
