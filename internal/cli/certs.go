@@ -91,8 +91,8 @@ func (a *app) certsRenewCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "renew [NAME] [CERTIFICATE...]",
 		Short: "Renew a cluster's certificates",
-		Long: `Renews certificates on all hosts: those in the last fifth of their lifetime, and those
-that have expired. Control planes are renewed one at a time; the next one starts when the
+		Long: `Renews expired certificates, and certificates in the last fifth of their lifetime, on
+all hosts. Control planes are renewed one at a time; the next one starts when the
 previous one serves again. Names, usages and keys of the certificates do not change,
 and the API remains available: servers reload their certificates, and only the controller
 manager and the scheduler are restarted. The admin kubeconfig in Slipway's state is also
