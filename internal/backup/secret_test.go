@@ -78,7 +78,7 @@ func TestEncryption(t *testing.T) {
 	if got, how, err := none.Open(secretKey, []byte("k8s\x00plain")); err != nil || how != "" || string(got) != "k8s\x00plain" {
 		t.Errorf("what is not encrypted: %q, %q, %v", got, how, err)
 	}
-	if _, _, err := none.Open(secretKey, sealedBy(t, "aescbc", secret, "x")); err == nil || !strings.Contains(err.Error(), "is not there") {
+	if _, _, err := none.Open(secretKey, sealedBy(t, "aescbc", secret, "x")); err == nil || !strings.Contains(err.Error(), "which is missing") {
 		t.Errorf("without a configuration: %v", err)
 	}
 	if _, how, err := none.Open(secretKey, []byte("k8s:enc:kms:v2:vault:x")); !errors.Is(err, ErrOutside) || how != "kms, key vault" {

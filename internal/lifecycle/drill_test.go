@@ -109,7 +109,7 @@ func TestDrillChecks(t *testing.T) {
 		{"another hash", "it is not the snapshot", func(is *op.EtcdDrilled) { is.Snapshot.Hash++ }, map[string]bool{"integrity": true}, ""},
 		{"fewer keys", "some are lost", func(is *op.EtcdDrilled) { is.Keys = 599 }, map[string]bool{"keys": true}, "599"},
 		{"an older revision", "it is not all", func(is *op.EtcdDrilled) { is.Revision = 4000 }, map[string]bool{"revision": true}, "4000"},
-		{"encrypted, and no key", "nobody can read it", func(is *op.EtcdDrilled) { is.Value = sealed }, map[string]bool{"a Secret": true}, "is not there"},
+		{"encrypted, and no key", "nobody can read it", func(is *op.EtcdDrilled) { is.Value = sealed }, map[string]bool{"a Secret": true}, "which is missing"},
 		{"by a service", "only that can open it", func(is *op.EtcdDrilled) { is.Value = []byte("k8s:enc:kms:v2:v:x") }, map[string]bool{}, "not tested"},
 		{"something else", "it is none", func(is *op.EtcdDrilled) { is.Value = []byte("k8s\x00") }, map[string]bool{"a Secret": true}, "not a Secret"},
 	} {

@@ -192,7 +192,7 @@ func TestDumpCuts(t *testing.T) {
 			t.Errorf("%d lines, and one is %.60s", len(last), line)
 		}
 	}
-	if text := files["kubelet.log"]; !strings.HasSuffix(text, "xxx\nlast") || !strings.HasPrefix(text, "(the first 5 bytes") {
+	if text := files["kubelet.log"]; !strings.HasSuffix(text, "xxx\nlast") || !strings.HasPrefix(text, "(first 5 bytes") {
 		t.Errorf("the log is %.60s", text)
 	}
 	want := []string{"journal.jsonl: first 5 of 8 lines omitted", "nodes.json: the API response is not a list", "pods.json: 5 of 8 items omitted"}

@@ -60,7 +60,7 @@ func TestJudge(t *testing.T) {
 		{
 			"other words", "they are etcd's own",
 			Info{Etcd: EtcdInfo{Members: append(heard(EtcdMember{Name: "cp1", ID: "a", Errors: []string{"etcdserver: no leader"}}, EtcdMember{Name: "cp3", ID: "c"}), EtcdMember{Name: "cp2", ID: "b"})}},
-			[]string{"etcd-member cp1 etcd says: etcdserver: no leader", "etcd-member cp2 does not answer"},
+			[]string{"etcd-member cp1 etcd reports: etcdserver: no leader", "etcd-member cp2 does not respond"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

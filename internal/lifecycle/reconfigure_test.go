@@ -281,7 +281,7 @@ func TestBadSettingsGoBackInTurn(t *testing.T) {
 	w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
 	var back []string
 	for _, e := range w.events {
-		if e.Type == event.Note && strings.HasPrefix(e.Message, "back: apply kubelet settings") {
+		if e.Type == event.Note && strings.HasPrefix(e.Message, "rollback: apply kubelet settings") {
 			back = append(back, e.Host)
 		}
 	}

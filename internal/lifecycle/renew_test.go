@@ -350,7 +350,7 @@ func TestRenewBeyond(t *testing.T) {
 	f["/etc/kubernetes/pki/front-proxy-ca.crt"], f["/etc/kubernetes/pki/front-proxy-ca.key"] = ca.Cert, ca.Key
 	f["/etc/kubernetes/pki/front-proxy-client.crt"], f["/etc/kubernetes/pki/front-proxy-client.key"] = ca.Issue(t, "a", certTime.Add(10*certDay))
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Renew, Name: "prod"}, nil))
-	if list := p.Findings(); len(list) != 1 || list[0].ID != "validity-beyond-authority" || !strings.Contains(list[0].Message, "front-proxy-ca ends on 2027-02-28") {
+	if list := p.Findings(); len(list) != 1 || list[0].ID != "validity-beyond-authority" || !strings.Contains(list[0].Message, "front-proxy-ca expires on 2027-02-28") {
 		t.Errorf("%v", list)
 	}
 	w.apply(p, event.Succeeded)

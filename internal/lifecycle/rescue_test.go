@@ -399,7 +399,7 @@ func TestRescueFromNothing(t *testing.T) {
 		request.From = "cp2"
 		_, err := w.impatient().Prepare(t.Context(), request, nil)
 		refusal(t, err, idRescueFrom)
-		if !strings.Contains(fmt.Sprint(err), "furthest is cp4") {
+		if !strings.Contains(fmt.Sprint(err), "the most recent data, on cp4") {
 			t.Errorf("%q: %v", cp2, err)
 		}
 	}

@@ -165,7 +165,7 @@ func TestRotateFrontProxyHeld(t *testing.T) {
 			t.Errorf("%s trusts %d authorities: %v", name, len(trusted), err)
 		}
 	}
-	if c := w.checked(0); c.Verdict != CertificatesExpire || !slices.Equal(certIDs(c), []string{idExchangeUnfinished + " cp1"}) || !strings.Contains(c.Warnings[0].Message, "2 authorities") ||
+	if c := w.checked(0); c.Verdict != CertificatesExpire || !slices.Equal(certIDs(c), []string{idExchangeUnfinished + " cp1"}) || !strings.Contains(c.Warnings[0].Message, "2 CAs") ||
 		!strings.HasSuffix(c.Warnings[0].Hint, "rotate-ca prod --which front-proxy") {
 		t.Errorf("%s: %+v", c.Summary, c.Warnings)
 	}

@@ -71,7 +71,7 @@ func TestRestoreUnverified(t *testing.T) {
 			if told := slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == string(backup.Unverified) }); told != tc.told {
 				t.Errorf("findings: %v", p.Findings())
 			}
-			if says := strings.Contains(p.Plan().Removes[0], "NOT VERIFIED"); says != tc.told || !strings.Contains(p.Plan().Removes[0], "the snapshot of cp") {
+			if says := strings.Contains(p.Plan().Removes[0], "NOT VERIFIED"); says != tc.told || !strings.Contains(p.Plan().Removes[0], "(snapshot of cp") {
 				t.Errorf("the plan says %q", p.Plan().Removes)
 			}
 			if err := p.Close(); err != nil {
