@@ -220,7 +220,7 @@ func TestRefused(t *testing.T) {
 		id   string
 		says []string
 	}{
-		{"a directory of others", v1alpha1.Addon{Name: "k", Chart: &v1alpha1.Chart{Path: others}}, IDUnusable, []string{"there is no Chart.yaml in it"}},
+		{"a directory of others", v1alpha1.Addon{Name: "k", Chart: &v1alpha1.Chart{Path: others}}, IDUnusable, []string{"the chart has no Chart.yaml"}},
 		{"not YAML", file("a.yaml", "a: [\n"), IDUnusable, []string{"a.yaml", "document 1"}},
 		{"no object", file("a.yaml", "---\n"), IDUnusable, []string{"no objects"}},
 		{"no name", file("a.yaml", "apiVersion: v1\nkind: Service\n"), IDUnusable, []string{"metadata.name"}},
@@ -349,7 +349,7 @@ func TestHooksTooLarge(t *testing.T) {
 		"noise":              hex.EncodeToString(noise),
 		"templates/bye.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: bye, annotations: {helm.sh/hook: post-delete}}\nstringData: {noise: {{ .Files.Get \"noise\" }}}\n",
 	}))}})
-	if err == nil || !strings.Contains(err.Error(), "compressed; 1024 are kept") {
+	if err == nil || !strings.Contains(err.Error(), "after compression, but the cluster can store only 1024") {
 		t.Errorf("it says %v", err)
 	}
 }

@@ -144,7 +144,7 @@ func TestExtraRefused(t *testing.T) {
 		name, ref, want string
 		registry        bundle.Registry
 	}{
-		{"another architecture", only, "is not for amd64", bundle.Registry{Credentials: loginFile(t, at), Insecure: true}},
+		{"another architecture", only, "is not available for amd64", bundle.Registry{Credentials: loginFile(t, at), Insecure: true}},
 		{"no login", only, "cannot be pulled", bundle.Registry{Insecure: true}},
 		{"not there", at + "/team/none:v1", "cannot be pulled", bundle.Registry{Credentials: loginFile(t, at), Insecure: true}},
 		{"another digest", at + "/team/app@sha256:" + strings.Repeat("0", 64), "cannot be pulled", bundle.Registry{Credentials: loginFile(t, at), Insecure: true}},

@@ -151,7 +151,7 @@ func TestExpand(t *testing.T) {
 	env := func(name string) (string, bool) { return "value", name == "SET" }
 	for text, want := range map[string]string{
 		"plain": "plain", "%d/%h.%%": "/home/host.%", "a${SET}b": "avalueb", "${open": "${open",
-		"%C": `f line 3: Slipway does not expand the token "%C"`, "100%": "f line 3: a % stands alone: write %%",
+		"%C": `f line 3: Slipway does not expand the token "%C"`, "100%": "f line 3: a single % must be written as %%",
 		"${UNSET}": "f line 3: an environment variable is not set",
 	} {
 		got, err := Expand(Value{text, Place{"f", 3}}, tokens, env)

@@ -151,13 +151,13 @@ func TestTokens(t *testing.T) {
 	}
 	other = o
 	other.Token = make(remote.Token, remote.TokenSize)
-	if err := take(other); err == nil || !strings.Contains(err.Error(), "refuses") {
+	if err := take(other); err == nil || !strings.Contains(err.Error(), "rejects") {
 		t.Errorf("another token: %v", err)
 	}
 	if err := take(o); err != nil {
 		t.Errorf("the token, which nobody has seen yet: %v", err)
 	}
-	if err := take(o); err == nil || !strings.Contains(err.Error(), "refuses") {
+	if err := take(o); err == nil || !strings.Contains(err.Error(), "rejects") {
 		t.Errorf("a token for the second time: %v", err)
 	}
 	old := loaned(t, g)
@@ -167,12 +167,12 @@ func TestTokens(t *testing.T) {
 		g.loans[key] = l
 	}
 	g.mu.Unlock()
-	if err := take(old); err == nil || !strings.Contains(err.Error(), "refuses") {
+	if err := take(old); err == nil || !strings.Contains(err.Error(), "rejects") {
 		t.Errorf("a token that is too old: %v", err)
 	}
 	late := loaned(t, g)
 	g.LetGo()
-	if err := take(late); err == nil || !strings.Contains(err.Error(), "refuses") {
+	if err := take(late); err == nil || !strings.Contains(err.Error(), "rejects") {
 		t.Errorf("content that was let go: %v", err)
 	}
 	for _, tt := range []struct {

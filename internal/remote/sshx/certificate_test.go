@@ -95,7 +95,7 @@ func TestHostCertificates(t *testing.T) {
 		"none":               {reason: "a plain key is not trusted on first use where a CA should have signed it", plain: true, is: remote.HostKeyUnknown, says: "must have a host certificate from the CA in line 1 of "},
 		"known":              {reason: "the plain key is known", plain: true, known: func(at string) string { return at + " " + authorized(host.PublicKey()) }},
 		"expired but known":  {reason: "ssh, too, takes the plain key then", cert: func(c *ssh.Certificate) { c.ValidBefore = hour }, known: func(at string) string { return at + " " + authorized(host.PublicKey()) }},
-		"expired, changed":   {reason: "both reasons are said", cert: func(c *ssh.Certificate) { c.ValidBefore = hour }, known: func(at string) string { return at + " " + authorized(other.PublicKey()) }, is: remote.HostKeyChanged, says: "a certificate that is not accepted (cert has expired)"},
+		"expired, changed":   {reason: "both reasons are said", cert: func(c *ssh.Certificate) { c.ValidBefore = hour }, known: func(at string) string { return at + " " + authorized(other.PublicKey()) }, is: remote.HostKeyChanged, says: "a certificate that is not valid (cert has expired)"},
 		"revoked key":        {reason: "the key in the certificate", known: func(string) string { return "@revoked * " + authorized(host.PublicKey()) }, is: remote.HostKeyChanged, says: "is revoked in line 2"},
 		"revoked CA":         {reason: "nothing that it signed counts", known: func(string) string { return "@revoked * " + authorized(ca.PublicKey()) }, is: remote.HostKeyChanged, says: "is revoked in line 2"},
 		"pinned":             {reason: "a pin names the plain key", hostKey: ssh.FingerprintSHA256(host.PublicKey())},

@@ -70,7 +70,7 @@ func TestHostKeys(t *testing.T) {
 		s.SetHostKey(remotetest.NewKey(t))
 		err = connect(t, s, "", opts)
 		refusal(t, err, remote.HostKeyChanged, "remove line 1 of "+opts.KnownHosts)
-		refusal(t, err, remote.HostKeyChanged, "not ssh-ed25519 "+was)
+		refusal(t, err, remote.HostKeyChanged, "expected ssh-ed25519 "+was)
 		refusal(t, err, remote.HostKeyChanged, "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
 	})
 	t.Run("without a file an unknown key is refused", func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestHostKeys(t *testing.T) {
 			}
 		}
 		refusal(t, connect(t, s, wrong, opts), remote.HostKeyChanged, "does not match ssh.hostKey")
-		refusal(t, connect(t, s, "SHA256:"+strings.Repeat("A", 43), opts), remote.HostKeyChanged, "it shows ssh-ed25519 "+ssh.FingerprintSHA256(s.HostKey()))
+		refusal(t, connect(t, s, "SHA256:"+strings.Repeat("A", 43), opts), remote.HostKeyChanged, "it has ssh-ed25519 "+ssh.FingerprintSHA256(s.HostKey()))
 		refusal(t, connect(t, s, "no key", opts), remote.HostKeyUnknown, "neither a public key nor a fingerprint")
 	})
 }

@@ -223,7 +223,7 @@ func TestAgent(t *testing.T) {
 		return err
 	}
 	t.Setenv("SSH_AUTH_SOCK", socket)
-	refusal(t, connect(v1alpha1.SSH{Agent: &yes}), remote.KeyUnreadable, "holds no key")
+	refusal(t, connect(v1alpha1.SSH{Agent: &yes}), remote.KeyUnreadable, "has no key")
 	if err := keyring.Add(agent.AddedKey{PrivateKey: private}); err != nil {
 		t.Fatal(err)
 	}

@@ -261,7 +261,7 @@ func TestParts(t *testing.T) {
 			get: func(c *v1alpha1.Cluster) any { return c.Spec.Etcd.ExtraArgs }, want: m{"quota-backend-bytes": "4294967296"},
 		},
 		{reason: "etcd elsewhere on the disk", change: extend("etcd: {local: {dataDir: /data}}"), says: "etcd stores its data in /data"},
-		{reason: "an etcd of others", change: extend("etcd: {external: {endpoints: ['https://10.0.0.9:2379']}}"), says: "it answers at https://10.0.0.9:2379"},
+		{reason: "an etcd of others", change: extend("etcd: {external: {endpoints: ['https://10.0.0.9:2379']}}"), says: "its endpoints are https://10.0.0.9:2379"},
 
 		{reason: "flannel's settings", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"host-gw","MTU":1400}}`) }, get: network, want: []any{"flannel", v1alpha1.Flannel{Backend: "host-gw", MTU: 1400}}},
 		{reason: "flannel's direct routing", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"vxlan","DirectRouting":true}}`) }, says: "uses direct routing"},
