@@ -150,7 +150,7 @@ func TestAutoDrillJudges(t *testing.T) {
 		want         string
 	}{
 		{"good", "it is", func(*op.KeptSnapshot) {}, ""},
-		{"changed", "the disk has forgotten", func(k *op.KeptSnapshot) { k.SHA256 = "other" }, "checksum is another"},
+		{"changed", "the disk has forgotten", func(k *op.KeptSnapshot) { k.SHA256 = "other" }, "checksum is different"},
 		{"another revision", "it is not what was taken", func(k *op.KeptSnapshot) { k.Revision++ }, "etcdutl found revision 4711 with 3 keys in the snapshot, but it was taken at revision 4712"},
 		{"fewer keys", "some are lost", func(k *op.KeptSnapshot) { k.Keys++ }, "with 4"},
 		{"full disk", "it is not begun", func(k *op.KeptSnapshot) { k.Bytes = 1 << 60 }, "is full"},

@@ -229,12 +229,12 @@ func TestAutoSnapshotFails(t *testing.T) {
 		{"damaged", "it would push out what is good", func(w *world, _ *op.AutoSnapshot) {
 			w.States[own].Errors = []string{"memberID:2 alarm:NOSPACE ", "memberID:2 alarm:CORRUPT "}
 		}, "alarm:CORRUPT"},
-		{"learning", "it has not all of it", func(w *world, _ *op.AutoSnapshot) { w.States[own].Learner = true }, "learning"},
+		{"learning", "it has not all of it", func(w *world, _ *op.AutoSnapshot) { w.States[own].Learner = true }, "learner"},
 		{"etcd is down", "there is nobody to ask", func(w *world, _ *op.AutoSnapshot) { w.States = nil }, "deadline"},
 		{"etcd breaks off", "nothing of it stays", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "fail" }, "rpc error"},
 		{"cut off", "its checksum is missing", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "whole 4711" }, "checksum"},
 		{"changed", "its checksum is another", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "whole 4711" + strings.Repeat(" ", walSector+22) }, "checksum"},
-		{"a name that leads elsewhere", "it is one of a cluster", func(_ *world, o *op.AutoSnapshot) { o.Cluster = "../x" }, "no name"},
+		{"a name that leads elsewhere", "it is one of a cluster", func(_ *world, o *op.AutoSnapshot) { o.Cluster = "../x" }, "not a valid cluster name"},
 		{"none are kept", "then there is no use in it", func(_ *world, o *op.AutoSnapshot) { o.Keep = 0 }, "their number is missing"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

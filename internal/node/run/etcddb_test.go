@@ -38,7 +38,7 @@ func TestAppliedTo(t *testing.T) {
 		{"cut off at its last page", "how far it goes can be read, and something of it is not there", func(raw []byte) []byte { return raw[:pagesOf(raw)*dbPage-1] }, "it ends before page"},
 		{"no more pages than that", "they are all there", func(raw []byte) []byte { return raw[:pagesOf(raw)*dbPage] }, ""},
 		{"a page that it does not have", "it was never written", func(raw []byte) []byte { return claims(raw, rootOf(raw)) }, "cannot be read"},
-		{"more pages than a disk has", "nothing is that large", func(raw []byte) []byte { return claims(raw, 1<<50) }, "cannot have"},
+		{"more pages than a disk has", "nothing is that large", func(raw []byte) []byte { return claims(raw, 1<<50) }, "is not possible"},
 		{"another page", "it says that it is another", func(raw []byte) []byte {
 			raw[rootOf(raw)*dbPage] ^= 1
 			return raw
@@ -51,7 +51,7 @@ func TestAppliedTo(t *testing.T) {
 			raw[rootOf(raw)*dbPage+8] = 16
 			return raw
 		}, "cannot be read"},
-		{"another database", "none of etcd's", func(raw []byte) []byte { return bytes.ReplaceAll(raw, []byte("meta"), []byte("beta")) }, "does not say"},
+		{"another database", "none of etcd's", func(raw []byte) []byte { return bytes.ReplaceAll(raw, []byte("meta"), []byte("beta")) }, "its size is not recorded"},
 	} {
 		for _, version := range []string{"3.6.8", "3.7.0"} {
 			t.Run(tc.name+" "+version, func(t *testing.T) {

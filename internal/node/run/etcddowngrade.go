@@ -88,7 +88,7 @@ func (s *session) checkEtcdDowngrade(ctx context.Context, o op.EtcdDowngrade) (v
 	if err != nil || d.older() || len(d.unheard) == 0 && d.ready() {
 		return verdict{}, err
 	}
-	return verdict{change: "downgrade the storage format of all members to etcd " + d.to + " does"}, nil
+	return verdict{change: "downgrade the storage format of all members to etcd " + d.to}, nil
 }
 
 // applyEtcdDowngrade starts a downgrade of etcd, and waits until it is possible. After

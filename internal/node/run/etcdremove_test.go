@@ -60,7 +60,7 @@ func TestEtcdRemove(t *testing.T) {
 			"without b etcd has 2 members, of which 1 respond, but it needs 2; first remove the members that do not respond (c)",
 		},
 		{"both of them", "the dead one goes first", []etcdMember{voter("a", true), voter("b", true), voter("c", false)}, peers("bc"), "a", "remove c, then b", ""},
-		{"without a majority", "nothing can be changed", []etcdMember{voter("a", true), voter("b", false), voter("c", false)}, peers("c"), "abc", "", "of etcd's 3 members 1 answer"},
+		{"without a majority", "nothing can be changed", []etcdMember{voter("a", true), voter("b", false), voter("c", false)}, peers("c"), "abc", "", "etcd has 3 members, of which 1 respond"},
 		{"five to three", "each step is safe", []etcdMember{voter("a", true), voter("b", true), voter("c", true), voter("d", true), voter("e", false)}, peers("ed"), "abc", "remove e, then d", ""},
 		{"one that stays after all", "the other goes", []etcdMember{voter("a", true), voter("b", true), voter("c", true)}, stays("bc"), "ab", "remove c", ""},
 		{"all stay", "there is nothing to do", []etcdMember{voter("a", true), voter("b", true), voter("c", true)}, stays("b"), "abc", "", ""},

@@ -41,12 +41,12 @@ func TestExecGuards(t *testing.T) {
 			o := h.shell("x", "true")
 			o.Creates, o.Unless = []string{"/etc/hosts"}, []string{"false"}
 			return o
-		}, "run: false says so"},
+		}, "run: false requires it"},
 		{"unless is not installed", "what cannot look cannot say that all is well", nil, func(h *host) op.Exec {
 			o := h.shell("x", "true")
 			o.Unless = []string{"no-such-program"}
 			return o
-		}, "run: no-such-program says so"},
+		}, "run: no-such-program requires it"},
 		{"last run failed", "what a failed run left is not its work", func(h *host) {
 			h.r.Apply(context.Background(), h.batch(h.shell("x", "false")), nil)
 		}, func(h *host) op.Exec {

@@ -169,7 +169,7 @@ func TestPushRefused(t *testing.T) {
 		{"another password", "rejects the login of slipway", func(_ *fakeRegistry, o *op.PushImages) { o.Password = []byte("wrong") }},
 		{"another name", "certificate is valid for", func(_ *fakeRegistry, o *op.PushImages) { o.Name = "registry.example.org" }},
 		{"a full disk", "500", func(f *fakeRegistry, _ *op.PushImages) { f.full = true }},
-		{"uploads elsewhere", "elsewhere", func(f *fakeRegistry, _ *op.PushImages) { f.elsewhere = "https://thief.example.com/upload" }},
+		{"uploads elsewhere", "to another host", func(f *fakeRegistry, _ *op.PushImages) { f.elsewhere = "https://thief.example.com/upload" }},
 		{"a blob that nobody has", "blob", func(_ *fakeRegistry, o *op.PushImages) {
 			o.Images[0].Platforms[0].Blobs[0].Digest = "sha256:" + strings.Repeat("0", 64)
 		}},

@@ -377,7 +377,7 @@ func TestDiskFull(t *testing.T) {
 	h.r.Blobs = from
 	fetch := op.FetchBlob{Blob: h.blobs.add(make([]byte, 2<<20)), Name: "x"}
 	r := h.r.Apply(context.Background(), h.batch(fetch), nil)[0]
-	if r.Error == nil || r.Error.Reason != "DiskFull" || !strings.Contains(r.Error.Message, "2 MiB needed") {
+	if r.Error == nil || r.Error.Reason != "DiskFull" || !strings.Contains(r.Error.Message, "2 MiB are needed") {
 		t.Errorf("a full disk: %+v", r.Error)
 	}
 	if from.room != 1 {
@@ -513,7 +513,7 @@ func TestForeignStateStays(t *testing.T) {
 		t.Errorf("not as before:\n%s", diff)
 	}
 	r := results[len(results)-1]
-	if want := "files of others, which stay: d, more"; !strings.Contains(r.Summary, want) {
+	if want := "files of other software, which remain: d, more"; !strings.Contains(r.Summary, want) {
 		t.Errorf("%q does not say %q", r.Summary, want)
 	}
 	if want := "/var/lib/slipway/d: left: not created by Slipway\n"; !strings.Contains(string(r.Output), want) {

@@ -167,9 +167,9 @@ func TestWaitForContainer(t *testing.T) {
 	}{
 		{"the same", runs, both, older, true, ""},
 		{"by another name", runs, "sha256:0a1b " + newer + "\n", newer, true, ""},
-		{"the one before", runs, both, newer, false, "kube-scheduler runs kube-scheduler:v1.36.4, not kube-scheduler:v1.37.1"},
-		{"one that is not there any more", runs, "sha256:2c3d " + newer + "\n", newer, false, "kube-scheduler runs sha256:0a1b, not kube-scheduler:v1.37.1"},
-		{"none", none, both, newer, false, "kube-scheduler does not run, not kube-scheduler:v1.37.1"},
+		{"the one before", runs, both, newer, false, "kube-scheduler runs kube-scheduler:v1.36.4, expected the image kube-scheduler:v1.37.1"},
+		{"one that is not there any more", runs, "sha256:2c3d " + newer + "\n", newer, false, "kube-scheduler runs sha256:0a1b, expected the image kube-scheduler:v1.37.1"},
+		{"none", none, both, newer, false, "kube-scheduler is not running, expected the image kube-scheduler:v1.37.1"},
 		{"the image is yet to come", runs, "sha256:0a1b " + older + "\n", newer, false, "no such image"},
 		{"no answer", "oh", both, newer, false, "reading the list of containers"},
 	} {

@@ -84,7 +84,7 @@ func TestAutoRenew(t *testing.T) {
 			if _, ok, err := h.r.TakeLock(h.t.Context(), lock.Lock{Operation: "upgrade-1", Manager: "m", Fence: 1}, false); err != nil || !ok {
 				h.t.Fatal(ok, err)
 			}
-		}, op.AutoOutcome{Result: op.AutoPostponed}, "operation upgrade-1 is at work"},
+		}, op.AutoOutcome{Result: op.AutoPostponed}, "operation upgrade-1 is running"},
 		{"one cannot be renewed", "the others are", lastFifth, true, []bool{true}, func(h *host, j *op.AutoRenewal) {
 			r := j.Ops[0].(op.Renewal)
 			r.CAKey = "/etc/kubernetes/pki/none.key"
@@ -183,8 +183,8 @@ func TestSelf(t *testing.T) {
 		change     func()
 	}{
 		{"none", "create", func() {}},
-		{"another", "another version", func() { h.write(path, "older") }},
-		{"not to be run", "make it run", func() {
+		{"another", "replace another version", func() { h.write(path, "older") }},
+		{"not to be run", "make it executable", func() {
 			if err := os.Chmod(h.path(path), 0o644); err != nil {
 				t.Fatal(err)
 			}

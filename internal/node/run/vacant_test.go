@@ -258,7 +258,7 @@ func TestSharedDirectory(t *testing.T) {
 	h.apply(dir) // what is in it by now is ours
 	h.apply(op.Reset{Paths: []string{"/var/lib/kubelet"}})
 	r := h.apply(op.Restore{})[0]
-	if want := "/var/lib/kubelet: left: it had content before;"; !strings.Contains(string(r.Output), want) {
+	if want := "/var/lib/kubelet: left: it had content before the install;"; !strings.Contains(string(r.Output), want) {
 		t.Errorf("reported %q, want %q", r.Output, want)
 	}
 	if diff := cmp.Diff(before, h.outside()); diff != "" {

@@ -25,12 +25,12 @@ func TestHostileSender(t *testing.T) {
 		name, refused string
 		frames        []frame
 	}{
-		{"above", "no name", []frame{{Kind: kindFile, Path: "../../out", Size: 1, Digest: strings.Repeat("0", 64)}}},
-		{"absolute", "no name", []frame{{Kind: kindFile, Path: "/out", Size: 1}}},
+		{"above", "invalid", []frame{{Kind: kindFile, Path: "../../out", Size: 1, Digest: strings.Repeat("0", 64)}}},
+		{"absolute", "invalid", []frame{{Kind: kindFile, Path: "/out", Size: 1}}},
 		{"through a link", "before its directory", []frame{root, up, {Kind: kindFile, Path: "l/out", Size: 1}}},
 		{"a directory through a link", "before its directory", []frame{root, up, {Kind: kindDir, Path: "l/.ssh"}}},
 		{"a link through a link", "before its directory", []frame{root, up, {Kind: kindLink, Path: "l/out", Link: "x"}}},
-		{"a link that is a directory next", "no directory", []frame{root, up, {Kind: kindDir, Path: "l"}, {Kind: kindFile, Path: "l/out", Size: 1}}},
+		{"a link that is a directory next", "not a directory", []frame{root, up, {Kind: kindDir, Path: "l"}, {Kind: kindFile, Path: "l/out", Size: 1}}},
 		{"a directory that is a link next", "", []frame{root, {Kind: kindDir, Path: "l"}, up, {Kind: kindFile, Path: "l/out", Size: 1}}},
 		{"all is a link", "instead of the root", []frame{{Kind: kindLink, Path: ".", Link: ".."}}},
 		{"all is left out", "instead of the root", []frame{{Kind: kindSkip, Path: "."}}},
@@ -124,7 +124,7 @@ func TestFetch(t *testing.T) {
 		})
 	}
 	for _, name := range []string{"", ".", "..", "a/b", "/"} {
-		if _, err := Fetch(t.Context(), hostile(t, "x", nil), Place{Path: t.TempDir()}, name, nil); err == nil || !strings.Contains(err.Error(), "no name") {
+		if _, err := Fetch(t.Context(), hostile(t, "x", nil), Place{Path: t.TempDir()}, name, nil); err == nil || !strings.Contains(err.Error(), "invalid") {
 			t.Errorf("called %q: %v", name, err)
 		}
 	}
@@ -137,7 +137,7 @@ func TestLinkOfEarlier(t *testing.T) {
 	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindLink, Path: "l", Link: "../.."}, end}), Place{Path: dir}, "x", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindDir, Path: "l", Mode: 0o755}, end}), Place{Path: dir}, "x", nil); err == nil || !strings.Contains(err.Error(), "no directory") {
+	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindDir, Path: "l", Mode: 0o755}, end}), Place{Path: dir}, "x", nil); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("a link for a directory: %v", err)
 	}
 }
@@ -146,7 +146,7 @@ func TestLinkOfEarlier(t *testing.T) {
 func TestMost(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Fetch(t.Context(), hostile(t, "x", []frame{{Kind: kindFile, Path: ".", Size: 1, Digest: strings.Repeat("0", 64)}}), Place{Path: dir, Most: 1 << 20}, "x", nil)
-	if err == nil || !strings.Contains(err.Error(), "no more than 1048576 are taken") || len(tree(t, dir)) > 0 {
+	if err == nil || !strings.Contains(err.Error(), "the limit is 1048576") || len(tree(t, dir)) > 0 {
 		t.Errorf("%v; there is %v", err, tree(t, dir))
 	}
 }

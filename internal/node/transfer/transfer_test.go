@@ -159,8 +159,8 @@ func TestDestination(t *testing.T) {
 	for _, tc := range []struct{ name, dest, at, refused, reason string }{
 		{"directory", "dir", "dir/file", "", "it goes into one"},
 		{"written as a directory", "dir/", "dir/file", "", "it is one"},
-		{"no such directory", "gone/", "", "there is no directory", "a misspelt directory is no file's name"},
-		{"no parent", "gone/file", "", "there is no directory", "none is made on the way"},
+		{"no such directory", "gone/", "", "does not exist", "a misspelt directory is no file's name"},
+		{"no parent", "gone/file", "", "does not exist", "none is made on the way"},
 		{"file as a directory", "there/", "", "not a directory", "it is a file"},
 		{"link", "link", "there", "", "a link to a file stays one"},
 	} {

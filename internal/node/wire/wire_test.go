@@ -391,7 +391,7 @@ func TestHandshake(t *testing.T) {
 	tests := map[string]struct{ reason, says, want string }{
 		"garbage":       {"a shell's error is not a helper", "sh: 1: slipway-node: not found\n", "protocol error"},
 		"nothing":       {"a helper that ends at once", "", "EOF"},
-		"other version": {"another protocol is refused", "\x00\x00\x00\x10\x01\x00\x00\x00\x00{\"protocol\":999}", "speaks version 999"},
+		"other version": {"another protocol is refused", "\x00\x00\x00\x10\x01\x00\x00\x00\x00{\"protocol\":999}", "protocol version 999"},
 		"no hello":      {"something else first", "\x00\x00\x00\x00\x07\x00\x00\x00\x00", "did not send its hello"},
 	}
 	for name, tt := range tests {
