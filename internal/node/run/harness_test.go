@@ -275,6 +275,7 @@ type fakeUnit struct {
 	Enabled, Active, Masked bool
 	Sub, Result, Status     string
 	NeedReload, NoStart     bool
+	FailsOnStop, Failed     bool // as a job that is stopped while it runs
 	Starts                  int
 	Started                 time.Time     // by the clock as it was; zero is now
 	Since                   time.Duration // when, after boot; zero is Starts, in microseconds

@@ -103,6 +103,21 @@ func TestApplyNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
+// TestRestoreForgetsFailedUnit stops a job while it runs: systemd would list it as failed
+// for ever, although its file is gone.
+func TestRestoreForgetsFailedUnit(t *testing.T) {
+	h := newHost(t)
+	const job = "job.service"
+	h.apply(op.File{Path: "/etc/systemd/system/" + job, Content: []byte("[Service]\n")}, op.Unit{Name: job, Running: op.Bool(true)})
+	w := h.see()
+	w.Units[job].FailsOnStop = true
+	h.world(w)
+	h.apply(op.Restore{})
+	if u := h.see().Units[job]; u.Active || u.Failed {
+		t.Errorf("%s is active: %v, failed: %v; want neither", job, u.Active, u.Failed)
+	}
+}
+
 func TestRestoreLeavesWhatOthersChanged(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/app.conf", "old\n")

@@ -69,7 +69,7 @@ func fakeSystemctl(w *world, args []string) (string, error) {
 		if w.OnRun == "cut before the stop" {
 			return "", errors.New("cut before it was stopped")
 		}
-		u.Active = false
+		u.Active, u.Failed = false, u.FailsOnStop
 	case "enable":
 		u.Enabled = true
 		if err := os.MkdirAll(wants, 0o755); err != nil {
@@ -84,6 +84,7 @@ func fakeSystemctl(w *world, args []string) (string, error) {
 	case "unmask":
 		u.Masked = false
 	case "reset-failed":
+		u.Failed = false
 	default:
 		return "", fmt.Errorf("unexpected: systemctl %q", args)
 	}
@@ -234,8 +235,11 @@ func showUnit(w *world, name string, u *fakeUnit) string {
 	if u.Masked {
 		load, file = "masked", "masked"
 	}
-	if u.Active {
+	switch {
+	case u.Active:
 		active = "active"
+	case u.Failed:
+		active = "failed"
 	}
 	started := u.Started
 	if started.IsZero() {

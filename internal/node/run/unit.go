@@ -420,7 +420,9 @@ func (s *session) quietUnit(ctx context.Context, e *ledger.Entry) (string, error
 		return s.systemctl(ctx, verb, "--", e.Key)
 	}
 	if !was.Active && (now.running() || now.active == "deactivating") {
-		err = do("stop")
+		if err = do("stop"); err == nil {
+			now, err = s.unit(ctx, e.Key) // a job that was stopped while it ran counts as failed
+		}
 	}
 	if err == nil && !was.Active && now.active == "failed" {
 		err = s.systemctl(ctx, "reset-failed", "--", e.Key)
