@@ -144,11 +144,11 @@ func TestDocumentedExamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := regexp.MustCompile("(?s)```yaml\n(.*?)```")
+	block := regexp.MustCompile("(?ms)^( *)```yaml\n(.*?)```") // a block of a numbered step is indented
 	loaded := map[string]int{}
 	for _, page := range pages {
 		for _, e := range block.FindAllStringSubmatch(read(t, page), -1) {
-			text := wholeExample(e[1])
+			text := wholeExample(strings.ReplaceAll("\n"+e[2], "\n"+e[1], "\n")[1:])
 			if text == "" {
 				continue
 			}
