@@ -100,7 +100,7 @@ func TestRenewForeign(t *testing.T) {
 			was, old := certificate(t, d[o.Path]), d["ca.crt"]
 			next := pkitest.NewAuthority(t, "kubernetes", now, now.Add(10*year))
 			d["ca.crt"], d["ca.key"] = next.Cert+old, next.Key
-			if why, err := d.renew(t, o, now); err != nil || !strings.Contains(why, "authority") {
+			if why, err := d.renew(t, o, now); err != nil || !strings.Contains(why, "its CA has changed") {
 				t.Fatalf("why %q: %v", why, err)
 			}
 			is := certificate(t, d[o.Path])
