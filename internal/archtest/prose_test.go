@@ -314,7 +314,7 @@ func (t text) isIdentifier(at [2]int) bool {
 	hit := t.body[at[0]:at[1]]
 	name := hit[strings.LastIndexAny(hit, " \n\t")+1:]
 	first := at[0] == 0 && slices.Contains([]string{"", "A", "An", "The"}, strings.TrimSpace(strings.TrimSuffix(hit, name)))
-	return t.declared[name] && (first || ast.IsExported(name))
+	return t.declared[name] && len(strings.Fields(hit)) <= 2 && (first || ast.IsExported(name))
 }
 
 // commentsOf returns the comments in a file. The identifiers of its package
