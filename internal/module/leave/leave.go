@@ -364,14 +364,14 @@ func runs(env module.Env, n *corev1.Node) error {
 		Hint: "fix the connection to the host; or, " + whenGone,
 	}
 	if !l.Gone {
-		d.Message = fmt.Sprintf("the host at %s is not node %s (%s); "+
-			"that node is ready, so its machine is running, or has been off for less than a minute", l.Address, n.Name, machineOf(n))
+		d.Message = fmt.Sprintf("the host at %s is not node %s (%s), which is ready: "+
+			"its machine is running, or has been off for less than a minute", l.Address, n.Name, machineOf(n))
 		d.Hint = "write the address of that machine into the file and run slipway apply -f FILE; or, " + whenGone
 	}
 	return diag.List{d}
 }
 
-const whenGone = "if the host is gone, make sure that it is off, wait until its node is not ready (about 40 seconds), and try again; " +
+const whenGone = "if the host is gone, make sure that it is off; after about 40 seconds its node is not ready: try again then; " +
 	"to remove it anyway: --force"
 
 func drain(ctx context.Context, env module.Env, s *engine.Scope) error {

@@ -20,8 +20,8 @@ func TestLeft(t *testing.T) {
 		{},
 	})
 	want := []string{
-		"/opt/cni is left: not empty",
-		"/etc/x.conf is left: changed by other software since then; the original is next to it as x.conf.slipway-orig",
+		"/opt/cni was not removed: not empty",
+		"/etc/x.conf was not removed: changed by other software since then; the original is next to it as x.conf.slipway-orig",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
