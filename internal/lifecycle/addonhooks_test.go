@@ -321,7 +321,7 @@ func TestDeletionHooksOlder(t *testing.T) {
 	t.Run("kept from now on", func(t *testing.T) {
 		l := l.fork(t)
 		c := l.with(l.chart)
-		if d := cmp.Diff([]string{"addon.shop: add-on shop: record"}, told(l.plan(c))); d != "" {
+		if d := cmp.Diff([]string{"addon.shop: add-on shop: save delete hooks"}, told(l.plan(c))); d != "" {
 			t.Errorf("the plan (-want +got):\n%s", d)
 		}
 		l.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)

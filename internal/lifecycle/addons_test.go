@@ -463,7 +463,7 @@ func TestReadinessOfAddons(t *testing.T) {
 		t.Fatalf("%v, want a refusal", err)
 	}
 	for name, got := range map[string]diag.List{"report": report.Errors(), "refusal": list} {
-		if d := cmp.Diff(want, idsOf(got)); d != "" || !strings.Contains(got.Error(), "add-on news works with Kubernetes 1.35, 1.36, but not with v1.37.1") || !strings.Contains(got.Error(), "the chart web 1.0.0 works with Kubernetes <1.37") {
+		if d := cmp.Diff(want, idsOf(got)); d != "" || !strings.Contains(got.Error(), "add-on news works with Kubernetes 1.35, 1.36, but not with v1.37.1") || !strings.Contains(got.Error(), "the chart web 1.0.0 needs Kubernetes <1.37") {
 			t.Errorf("the %s (-want +got):\n%s\n%v", name, d, got)
 		}
 	}

@@ -328,7 +328,7 @@ func TestCopiesFromHosts(t *testing.T) {
 		ill  func(*machine)
 		want string
 	}{
-		{"it has grown", func(m *machine) { m.sent = strings.Repeat("x", 1<<20) }, "no more than 7 are taken"},
+		{"it has grown", func(m *machine) { m.sent = strings.Repeat("x", 1<<20) }, "the limit is 7"},
 		{"it is stalled", func(m *machine) { m.stalled = "/mnt/nas" }, "cp1: no data of /mnt/nas/"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -424,7 +424,7 @@ func TestCopiesJudged(t *testing.T) {
 		}, "not copied to nas: the latest"},
 		{"to come", "the clock was ahead, and says nothing", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(20 * time.Hour)}, {Target: "vault", Copied: now.Add(time.Minute)}}
-		}, "whether its snapshots are copied to nas is not known"},
+		}, "it is unknown whether its snapshots are copied to nas"},
 		{"one too many", "a place may come to be full", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now, Kept: 4, Unremoved: "locked"}, {Target: "vault", Copied: now}}
 		}, "copied to nas, but old copies there cannot be removed: locked"},

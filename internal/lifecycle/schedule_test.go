@@ -254,10 +254,10 @@ func TestDrillsJudged(t *testing.T) {
 		{"cut off", "the host went down", func(now time.Time) *op.DrillOutcome {
 			return &op.DrillOutcome{Good: now.Add(-week), Begun: now.Add(-time.Hour)}
 		}, false, "was interrupted; the latest snapshot of this host that passed a restore test is from"},
-		{"overdue", "copying takes all the time, each time", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(-3 * week)} }, false, "are not tried: the latest"},
+		{"overdue", "copying takes all the time, each time", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(-3 * week)} }, false, "are not tested: the latest"},
 		{"to come", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(week)} }, false, "it is unknown whether its snapshots are tested: the latest"},
 		{"none yet, to come", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(week)} }, false, "it is unknown whether its snapshots are tested: no snapshot"},
-		{"never", "the same", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-3 * week)} }, false, "are not tried: none"},
+		{"never", "the same", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-3 * week)} }, false, "are not tested: no snapshot"},
 		{"switched off since", "it need not be", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, true, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
