@@ -26,7 +26,8 @@ func TestCheck(t *testing.T) {
 		{"listed peer", "the table lists it", "right", []string{module + "/left"}, nil},
 		{"peer", "peers are closed unless listed", "left", []string{module + "/right"}, []string{"left imports right, which it may not (left)"}},
 		{
-			"exactly", "a strict package gets no layer for free", "strict", []string{module + "/low"},
+			"exactly", "a strict package gets no layer for free", "strict",
+			[]string{module + "/low"},
 			[]string{"strict imports low, which it may not (strict)"},
 		},
 		{"fence", "os/exec is left's alone", "right", []string{"os/exec"}, []string{"right imports os/exec, which only [left] may: few"}},

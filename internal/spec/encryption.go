@@ -25,7 +25,7 @@ const EncryptionFlag = "encryption-provider-config"
 // in etcd.
 const EncryptionFile = "/etc/kubernetes/slipway/encryption.yaml"
 
-// IDEncryptionForeign: an API server uses an encryption configuration of the user.
+// IDEncryptionForeign means that an API server uses an encryption configuration of the user.
 const IDEncryptionForeign = "encryption-foreign"
 
 // encryptable returns the resources that can be encrypted: resources in which users store

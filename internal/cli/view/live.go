@@ -297,7 +297,8 @@ func (v *Live) row(host string, s *running, w widths) []span {
 		return []span{name, {text: state, code: code}}
 	}
 	line := []span{
-		name, {text: pad(cut(s.title, w.titles, v.opts.Style.Unicode), w.titles)},
+		name,
+		{text: pad(cut(s.title, w.titles, v.opts.Style.Unicode), w.titles)},
 		{text: fmt.Sprintf("%8s", Duration(v.opts.now().Sub(s.start))), code: faint},
 	}
 	left := w.left

@@ -57,7 +57,7 @@ func (s *session) askDocker(ctx context.Context, method, path string, body io.Re
 }
 
 // errNoDocker reports that nothing answers at the socket.
-var errNoDocker = errors.New("Docker does not answer on " + dockerSocket)
+var errNoDocker = errors.New("docker does not answer on " + dockerSocket)
 
 // dockerImage returns the digest of the config of the image with a name in Docker, which
 // Docker uses as its ID; "" if there is none.
