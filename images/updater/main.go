@@ -70,7 +70,7 @@ func inCluster(ctx context.Context, getenv func(string) string, log *slog.Logger
 	}
 	trust, err := rest.TLSConfigFor(cfg)
 	if err != nil {
-		return fmt.Errorf("reading the cluster's authority: %w", err)
+		return fmt.Errorf("reading the CA of the cluster: %w", err)
 	}
 	s.ask = readyz(trust)
 	return run(ctx, client, s, log)

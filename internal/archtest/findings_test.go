@@ -29,12 +29,12 @@ const (
 // titleVerbs are the verbs that a title of a task may begin with.
 var titleVerbs = strings.Fields(`
 	add allow apply approve archive back block bootstrap check clean clear close compact configure connect copy cordon
-	create defragment delete deploy detach disable download drain enable encrypt enforce ensure evict export fetch find
-	finish generate grant import initialize inspect install join label list load log make mark migrate mount move prepare
-	protect prune publish pull push query re-encrypt read reboot record recover recreate refresh register release reload
-	remove rename renew repair replace request reset restart restore restrict resume revoke roll rotate run save schedule
-	select send set sign stage start stop switch sync taint trust turn uncordon uninstall unmount update upgrade upload
-	validate verify wait write`)
+	create defragment delete deploy derive detach disable distribute download drain enable encrypt enforce ensure evict
+	export fetch find finish generate grant import initialize inspect install join label list load log make mark migrate
+	mount move prefetch prepare protect prune publish pull push query re-encrypt read reboot record recover recreate
+	refresh register reissue release reload remove rename render renew repair replace request reset restart restore
+	restrict resume revoke roll rotate run save schedule select send set sign spread stage start stop switch sync taint
+	take trust turn uncordon uninstall unmount update upgrade upload validate verify wait write`)
 
 // A finding is one place that breaks a rule.
 type finding struct {

@@ -7,6 +7,7 @@ import (
 
 var (
 	htmlComment = regexp.MustCompile(`(?s)<!--.*?-->`)
+	anchor      = regexp.MustCompile(`<a id="[^"]*">`) // old links use its name
 	codeSpan    = regexp.MustCompile("``[^`]+``|`[^`]+`")
 	link        = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
 	listItem    = regexp.MustCompile(`^\s*(?:[-*+]|\d+[.)])\s+`)
@@ -64,10 +65,10 @@ func markdownTexts(page mdFile) []text {
 	return out
 }
 
-// plainMarkdown returns s without links and emphasis, with X for code. It
+// plainMarkdown returns s without links, names of anchors and emphasis, with X for code. It
 // keeps the line breaks.
 func plainMarkdown(s string) string {
 	s = codeSpan.ReplaceAllStringFunc(s, func(code string) string { return "X" + strings.Repeat("\n", strings.Count(code, "\n")) })
-	s = link.ReplaceAllString(s, "$1")
+	s = link.ReplaceAllString(anchor.ReplaceAllString(s, "<a>"), "$1")
 	return strings.NewReplacer("**", "", "*", "", "__", "").Replace(s)
 }

@@ -204,9 +204,10 @@ its owner, group and mode. To continue an interrupted copy, run the command agai
 ` + selectors + `
 
 The command skips entries of a directory that cannot be read, that change during the
-copy, or that are not a file, directory or link. It lists skipped entries. For a file that grows, the
-initial content is copied. For a copy from several hosts, DST gets a directory for each
-host. Exit code 3 means that a host failed or that something was skipped.`,
+copy, or that are not a file, directory or link. It lists skipped entries. For a file
+that grows, the initial content is copied. For a copy from several hosts, DST gets a
+directory for each host. Exit code 3 means that a host failed or that something was
+skipped.`,
 		Example: `  slipway cp ./app.conf role=worker:/etc/app/ --sudo
   slipway cp certs prod@node[2:10]:/srv/certs
   slipway cp all:/var/log/syslog ./logs --sudo`,

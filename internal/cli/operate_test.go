@@ -16,7 +16,7 @@ import (
 // shown once.
 func TestShown(t *testing.T) {
 	full := diag.Diagnostic{ID: "records-unwritable", Severity: diag.Error, Message: "writing journal.jsonl: no space left on device", Hint: "make room"}
-	failed := lifecycle.HostFailure{Title: "running the operation", Failure: event.Failure{Reason: full.ID, Message: full.Message, Remedy: full.Hint}}
+	failed := lifecycle.HostFailure{Title: "run operation", Failure: event.Failure{Reason: full.ID, Message: full.Message, Remedy: full.Hint}}
 	for _, tt := range []struct {
 		name     string
 		failures []lifecycle.HostFailure

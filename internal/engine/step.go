@@ -342,14 +342,14 @@ func remedy(reason string) string {
 	case op.ReasonEtcdDataLost:
 		return "mount the disk that holds the data; if the data is lost, delete the node and add it again"
 	case op.ReasonNotServing:
-		return "read 'journalctl -u kubelet' on the host, then resume; if the cluster file is the cause, correct and apply it; " +
-			"if the host cannot be repaired, remove it while others serve: slipway delete node NAME (--forget if the host does not answer)"
+		return "read 'journalctl -u kubelet' on the host, fix the cause, then resume. If the cluster file is the cause, correct and apply it. " +
+			"If the host cannot be repaired, remove it while others serve: slipway delete node NAME (--forget if the host does not answer)"
 	case op.ReasonUnhealthy:
 		return "read 'journalctl' on the host; correct the cluster file and apply it"
 	case op.ReasonEtcdRemoved:
 		return "reset the host first: slipway delete node NAME; then add it again"
 	case op.ReasonEtcdBusy:
-		return "start that host, then resume: its member is finished first; " +
+		return "start that host, then resume: its etcd member joins first; " +
 			"if the host is permanently lost, remove it and its etcd member: slipway delete node NAME --forget"
 	case op.IDLedgerLost:
 		return "restore the ledger from a backup; or clean or reinstall the host, then run 'slipway delete cluster NAME --forget'"

@@ -12,7 +12,7 @@ func Undo(p Pipeline, changed map[string]bool) Pipeline {
 			return
 		}
 		m.Tasks = append(m.Tasks, Task{
-			ID: "undo." + t.ID, Title: "undo: " + t.Title,
+			ID: "undo." + t.ID, Title: "roll back: " + t.Title,
 			On:  func(h *Host) bool { return changed[t.ID+"@"+h.Name] },
 			Ops: t.Undo, Timeout: t.Timeout,
 		})

@@ -320,7 +320,7 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 	}
 	res := p.result(o, out, p.svc.Now().Sub(start))
 	if err != nil {
-		f := HostFailure{Title: "running the operation", Failure: event.Failure{Reason: "Error", Message: err.Error()}}
+		f := HostFailure{Title: "run operation", Failure: event.Failure{Reason: "Error", Message: err.Error()}}
 		var list diag.List
 		if errors.As(err, &list) && len(list) > 0 {
 			f.Reason, f.Message, f.Remedy = list[0].ID, list[0].Message, list[0].Hint

@@ -310,7 +310,7 @@ func TestRescueSays(t *testing.T) {
 			"a damaged one goes further", "what to choose it means, and the other way", "log 4 950 949 damaged", "log 4 900 900", "",
 			[]string{
 				"cp2 never received: its log is damaged (" + where + ") but readable up to term 4, entry 950. Entries after 950 are lost too, although they may have been acknowledged; log files after the damage are not used either, because it is not certain",
-				"it is used although cp4 is undamaged, because its readable data is more recent and has entries 901 to 950 of term 4; --from cp4 uses the undamaged data and loses these entries",
+				"It is used although cp4 is undamaged: its readable data is more recent and has entries 901 to 950 of term 4. --from cp4 uses the undamaged data and loses these entries",
 			},
 			[]string{"because you chose"},
 		},
@@ -359,7 +359,7 @@ func TestRescueSays(t *testing.T) {
 			"whole files behind the damage", "nothing is lost by that", "log 4 950 949 damaged from db=4/800", "log 4 900 900", "",
 			[]string{
 				"cp2 never received: its log is damaged (" + where + "); the log file y.wal continues from the database, up to term 4, entry 950. It is unknown whether entries after 949 were acknowledged",
-				"it is used although cp4 is undamaged",
+				"It is used although cp4 is undamaged",
 			},
 			[]string{"are lost too", "are not used"},
 		},

@@ -397,7 +397,7 @@ func (p *prepared) leaderless(staying []facts.Host) diag.List {
 		return nil
 	}
 	return refused(idControlPlaneLost, "the cluster exists, but none of the remaining control planes holds it: "+strings.Join(without, ", "),
-		"to replace control planes, add the new ones before you remove the old ones; if an address now leads to another machine, correct the address or restore the machine")
+		"add the new control planes before you remove the old ones. If an address now leads to another machine, correct the address or restore the machine")
 }
 
 // memberless reports whether the cluster exists and has managed etcd, but no staying
@@ -421,7 +421,7 @@ func (p *prepared) dataless(staying []facts.Host) diag.List {
 		return nil
 	}
 	return refused(idEtcdLost, "the cluster exists, but none of the remaining etcd hosts has its data: "+strings.Join(without, ", "),
-		"to replace etcd members, add the new ones before you remove the old ones; if an address now leads to another machine, correct the address or restore the machine")
+		"add the new etcd members before you remove the old ones. If an address now leads to another machine, correct the address or restore the machine")
 }
 
 // withRole returns the names of the hosts with a role. all reports whether each of
@@ -465,7 +465,7 @@ func (p *prepared) left(res *Result) (out []string) {
 		line := l.Name + " was removed from the cluster and reset"
 		switch {
 		case p.strikes:
-			line = l.Name + " was removed from the saved state; a new restore leaves it out; if its node is listed after that restore: slipway kubectl " + p.env.Cluster.Name + " -- delete node " + l.Name
+			line = l.Name + " was removed from the saved state, and a new restore leaves it out; if its node is listed after that restore: slipway kubectl " + p.env.Cluster.Name + " -- delete node " + l.Name
 		case l.Gone:
 			line = l.Name + " was removed from the cluster; its files remain on the host, including its kubelet credentials"
 		}

@@ -105,10 +105,10 @@ func (s *service) lost(o *v1alpha1.Operation) string {
 		return "; this machine has no backup set from before the upgrade"
 	}
 	if set.KeysOnly {
-		return "; " + set.File + " has the cluster's keys from before the upgrade; " +
+		return "; " + set.File + " has the cluster's keys from before the upgrade, but " +
 			"only the owner of the external etcd can have a backup of its data"
 	}
-	return fmt.Sprintf("; the backup from before the upgrade (%s) is %s; a restore of it loses all later writes", o.Status.StartTime.UTC().Format(time.DateTime), set.File)
+	return fmt.Sprintf("; the backup from before the upgrade (%s) is %s, and a restore of it loses all later writes", o.Status.StartTime.UTC().Format(time.DateTime), set.File)
 }
 
 // past replaces the error "nothing unfinished" if the latest operation is a completed

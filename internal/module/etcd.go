@@ -162,7 +162,7 @@ func (e Env) EtcdClientPair(h *engine.Host, ca []byte) op.Certificate {
 // EtcdMark returns a file for hosts whose etcd member has joined its cluster. With this
 // file, the member does not start without its data.
 func EtcdMark() op.File {
-	return op.File{Path: facts.EtcdJoined, Mode: 0o600, Content: []byte("The member of etcd on this host is one of its cluster: it does not start without its data.\n")}
+	return op.File{Path: facts.EtcdJoined, Mode: 0o600, Content: []byte("The etcd member on this host has joined its cluster: it does not start without its data.\n")}
 }
 
 // EtcdPeer returns the etcd member of a host.

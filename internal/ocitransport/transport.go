@@ -91,7 +91,7 @@ func (g *guard) mayIssueTokens(to *url.URL) error {
 	if slices.Contains(tokenServices(g.Registry), to.Host) || g.Named != nil && g.Named(to.Host) {
 		return nil
 	}
-	return fmt.Errorf("the credentials of registry %s are not sent to another host, %s; if that host is right, add it to the credentials file or to spec.registry.auths",
+	return fmt.Errorf("credentials of registry %s are not sent to host %s; if that host is right, add it to the credentials file or to spec.registry.auths",
 		g.Registry, to.Host)
 }
 

@@ -114,7 +114,7 @@ func TestTextOfNothing(t *testing.T) {
 		name, reason, want string
 		plan               Plan
 	}{
-		{"nothing", "an unchanged cluster", "Cluster prod matches its cluster file: nothing to do.\n", Plan{}},
+		{"nothing", "an unchanged cluster", "Cluster prod is up to date: nothing to do.\n", Plan{}},
 		{
 			"no step", "what is lost is told, though no host has anything to do",
 			"Plan to delete cluster prod\n\nThis removes:\n  - the record\n",

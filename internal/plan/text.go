@@ -58,7 +58,7 @@ func (p *Plan) Brief(w io.Writer) error { return p.text(w, false) }
 func (p *Plan) text(w io.Writer, changes bool) error {
 	b := bufio.NewWriter(w)
 	if p.Empty() {
-		is := "matches its cluster file"
+		is := "is up to date"
 		if p.Operation == "renew-certs" {
 			is = "has no certificates due for renewal"
 		}
@@ -78,8 +78,8 @@ func (p *Plan) text(w io.Writer, changes bool) error {
 		g.write(b, changes)
 	}
 	if p.Operation == "upgrade" {
-		fmt.Fprintf(b, "\nYou can run 'slipway rollback %s' until the upgrade completes. After that, the only way back is a restore\n"+
-			"from a backup, which loses all later writes.\n", p.Cluster)
+		fmt.Fprintf(b, "\nYou can run 'slipway rollback %s' until the upgrade completes. A completed upgrade cannot be rolled back.\n"+
+			"A restore from a backup restores only the data, and loses all later writes.\n", p.Cluster)
 	}
 	if len(p.Removes) > 0 {
 		fmt.Fprintf(b, "\nThis removes:\n")

@@ -38,7 +38,7 @@ func (v *validator) network() {
 func (v *validator) flannel() {
 	f, path := v.c.Spec.Network.Flannel, "spec.network.flannel"
 	if plugin := v.c.Spec.Network.Plugin; plugin == pluginNone && (f.Backend != "" || f.MTU != 0) {
-		v.refuse(idConflictingFields, path, "flannel has settings, but the plugin is none", "remove the settings, or use plugin flannel")
+		v.refuse(idConflictingFields, path, `flannel has settings, but the plugin is "none"`, "remove the settings, or use plugin flannel")
 	}
 	v.oneOf(path+".backend", f.Backend, []string{backendVXLAN, backendHostGW}, nil)
 	if f.MTU != 0 && (f.MTU < 576 || f.MTU > 65535) {

@@ -42,7 +42,7 @@ func Defrag(env module.Env, won Won) engine.Module {
 			After: tell(won),
 		},
 		{
-			ID: "defrag.disarm", Title: "disarm etcd alarms", On: isFirstMember(env), Needs: []string{"defrag.leader"},
+			ID: "defrag.disarm", Title: "clear etcd alarms", On: isFirstMember(env), Needs: []string{"defrag.leader"},
 			Ops: func(*engine.Scope) (op.List, error) { return defrag(env, op.DefragDisarm), nil },
 		},
 	}}

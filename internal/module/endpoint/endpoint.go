@@ -48,7 +48,7 @@ func New(env module.Env) engine.Module {
 			Ops: func(s *engine.Scope) (op.List, error) { return op.List{name(env, s.Host())}, nil },
 		},
 		engine.Task{
-			ID: "endpoint.pods", Title: "update API name in pods", On: module.JoinsAsWorker,
+			ID: "endpoint.pods", Title: "update API name in host-network pods", On: module.JoinsAsWorker,
 			When: func(s *engine.Scope) bool { return module.Holds(s.Host()) },
 			Ops: func(s *engine.Scope) (op.List, error) {
 				return op.List{op.PodHosts{

@@ -121,7 +121,7 @@ func ours(env module.Env, h *engine.Host) bool {
 }
 
 func mark() op.File {
-	return op.File{Path: module.LeavesMark, Mode: 0o600, Content: []byte("This host has begun to leave its cluster. It is put back as it was before it can join again.\n")}
+	return op.File{Path: module.LeavesMark, Mode: 0o600, Content: []byte("This host is leaving its cluster. It must be reset before it can join again.\n")}
 }
 
 // Member is the module that removes the etcd members of leaving hosts before the hosts are

@@ -11,9 +11,9 @@ import (
 func (r *report) etcdData() {
 	has := func(path string) bool { return slices.Contains(r.host.Facts.Present, path) }
 	if r.ours() && has(facts.EtcdJoined) && !has(facts.EtcdData) {
-		r.fail(idEtcdDataLost, "mount the data disk, or restore the data from a backup of this host; "+
-			"if the data is lost, remove the node and add it again; "+
-			"the cluster keeps working while most members are healthy",
+		r.fail(idEtcdDataLost, "mount the data disk, or restore the data from a backup of this host. "+
+			"If the data is lost, remove the node and add it again. "+
+			"The cluster keeps working while most members are healthy",
 			"is an etcd member, but its data is not in %s", facts.DirEtcd)
 	}
 }

@@ -33,7 +33,7 @@ func (r *report) addresses() {
 	case err != nil:
 		r.fail(idInternalAddress, remedy, "%q is not an address that other nodes can reach; %s", internal(r.host), has)
 	case ip.IsLoopback():
-		r.fail(idInternalAddress, remedy, "%s means the local host on every host; other nodes cannot reach it; %s", ip, has)
+		r.fail(idInternalAddress, remedy, "%s is the local host on every host, so other nodes cannot reach it; %s", ip, has)
 	case !owns(r.host, ip):
 		r.fail(idInternalAddress, remedy, "has no interface with the address %s; %s", ip, has)
 	case r.node() && facts.Flannel(r.cluster) && facts.Link(r.host.Facts, ip.String()) == "lo":
@@ -55,7 +55,7 @@ func (r *report) dualStack(ip netip.Addr, has string) {
 	switch link := facts.Link(f, ip.String()); {
 	case other == "":
 		r.fail(idDualStack, "add an address that the other nodes can reach; or write one range each at spec.network.podCIDR and serviceCIDR",
-			"has no %s address; with dual stack a node needs one address of each IP version; %s", version, has)
+			"has no %s address, but with dual stack a node needs one address of each IP version; %s", version, has)
 	case r.node() && facts.Flannel(r.cluster) && facts.Link(f, other) != link:
 		r.newly()(idDualStack, fmt.Sprintf("add an %s address to %s; "+
 			"or write one range each at spec.network.podCIDR and serviceCIDR", version, link),
@@ -211,7 +211,8 @@ func (r *report) identity(h, other *facts.Host) {
 		r.fail(idSameMachine, fmt.Sprintf("remove one of the two hosts from the file, or correct %s", r.field("address")),
 			"is the same machine as %s (same machine id and boot)", other.Spec.Name)
 	default:
-		r.fail(idMachineIDDuplicate, "run on one of the two hosts: rm /etc/machine-id /var/lib/dbus/machine-id; systemd-machine-id-setup; reboot",
+		r.fail(idMachineIDDuplicate, "run on one of the two hosts: "+
+			"rm -f /etc/machine-id /var/lib/dbus/machine-id && systemd-machine-id-setup && reboot",
 			"has the same machine id as %s (one disk is a copy of the other); nodes are identified by the machine id", other.Spec.Name)
 	}
 }

@@ -25,7 +25,7 @@ var networkRows = []row{
 	{
 		"loopback", "it is itself everywhere", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Address = "127.0.0.1" },
 		[]string{"error internal-address-missing w1"},
-		"127.0.0.1 means the local host on every host",
+		"127.0.0.1 is the local host on every host",
 	},
 	{
 		"no address at all", "there is none to propose", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Addresses = nil },

@@ -56,8 +56,8 @@ func Ready(s Readiness, o Options) diag.List {
 	}
 	if len(s.Removed) > 0 {
 		r.fail(idAPIRemoved, "find the clients that use them (the audit log has the field k8s.io/removed-release), "+
-			"and change the clients to the next version of the API; "+
-			"an API server counts such requests until it restarts",
+			"and change the clients to the next version of the API. "+
+			"An API server counts such requests until it restarts",
 			"APIs are in use that Kubernetes %s does not serve: %s", s.To, list(s.Removed))
 	}
 	if len(s.Deprecated) > 0 {
@@ -74,8 +74,8 @@ func Ready(s Readiness, o Options) diag.List {
 	}
 	if len(s.Uncalled) > 0 {
 		r.warn(idWebhook, "find the cause in the logs of the API servers (failed calling webhook), "+
-			"and keep the backends of the webhooks running during the upgrade; "+
-			"an API server counts failed calls until it restarts",
+			"and keep the backends of the webhooks running during the upgrade. "+
+			"An API server counts failed calls until it restarts",
 			"calls to admission webhooks have failed since the API servers started: %s", strings.Join(s.Uncalled, "; "))
 	}
 	if len(s.Missing) > 0 {
@@ -103,7 +103,7 @@ func Unlisted(is release.Release) diag.List {
 	text := "the release table does not list %s; Slipway treats it like the other patch releases of its minor version"
 	if is.Beyond {
 		text = "the release table has neither %s nor its minor version, and this version is untested: " +
-			"its components are those of its bundle, and everything else is as in the newest known minor version"
+			"it has the components of its bundle, and everything else is as in the newest known minor version"
 	}
 	r.warn(idReleaseUnknown, "list the known versions: slipway version --supported", text, is.Kubernetes)
 	return r.list

@@ -61,7 +61,7 @@ func Outside(env module.Env, from kubeconfig.Untrusted, recorded []byte) ([]byte
 		}
 		if errors.Is(err, kubeconfig.ErrOtherCA) {
 			d.Hint = "if the CA was rotated from another machine, compare /etc/kubernetes/pki/ca.crt on all control planes, then move " +
-				"$SLIPWAY_HOME/clusters/" + env.Cluster.Name + "/kubeconfig away; if not, find out who changed the file"
+				"$SLIPWAY_HOME/clusters/" + env.Cluster.Name + "/kubeconfig away. Otherwise find out who changed the file"
 		}
 		return nil, diag.List{d}
 	}

@@ -62,8 +62,8 @@ func proxyGate(ctx context.Context, env module.Env, s *engine.Scope) error {
 	return diag.List{{
 		ID: IDProxyBehind, Severity: diag.Error,
 		Message: fmt.Sprintf("kube-proxy on node %s has not applied a new change of Services within %s: %v", s.Host().Name, gateTime, err),
-		Hint: "read its log: kubectl -n kube-system logs -l k8s-app=kube-proxy --prefix; it must serve metrics at 127.0.0.1:10249; " +
-			"fix the cause, then resume",
+		Hint: "check that kube-proxy serves metrics at 127.0.0.1:10249, and read its log " +
+			"(kubectl -n kube-system logs -l k8s-app=kube-proxy --prefix); fix the cause, then resume",
 	}}
 }
 

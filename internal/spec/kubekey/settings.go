@@ -25,7 +25,7 @@ func (c *conversion) network() {
 	fallback := flannelPlugin
 	if a.instead = "flannel is used"; a.chosen {
 		fallback = pluginNone
-		a.instead = "the plugin is none: after the control plane is running, install " + n.Plugin + " yourself, or write flannel"
+		a.instead = `plugin "none" is used: after the control plane is running, install ` + n.Plugin + " yourself, or write flannel"
 	}
 	out.Plugin = fallback
 	if c.try(a, networkPath+".plugin") {
