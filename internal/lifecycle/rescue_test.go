@@ -316,14 +316,14 @@ func TestRescueSays(t *testing.T) {
 		},
 		{
 			"a damaged one of a later term", "its entries took the place of others", "log 5 901 900 damaged", "log 4 990 990", "",
-			[]string{"and has entries after term 4, entry 990 up to term 5, entry 901, which may have been acknowledged; --from cp4"},
+			[]string{"and has entries after term 4, entry 990 up to term 5, entry 901, which may have been acknowledged. --from cp4"},
 			nil,
 		},
 		{
 			"a database goes further", "the log is given up", "log 4 100 100 damaged db=4/901", "log 4 900 900", "",
 			[]string{
 				"readable up to term 4, entry 100; its database is more recent, up to term 4, entry 901. The rescue uses its database: entries after 901 are lost too, although they may have been acknowledged; log files after the damage are not used either, because it is not certain",
-				"has entry 901 of term 4; --from cp4",
+				"has entry 901 of term 4. --from cp4",
 			},
 			nil,
 		},

@@ -198,7 +198,7 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 		}
 		return nil, diag.List{{
 			ID: IDUnready, Severity: diag.Error, Message: "node " + n.Name + " is not ready: " + kube.State(n).Message,
-			Hint: "fix the node first; or, if it is permanently lost, remove it: slipway delete node " + n.Name + " --forget",
+			Hint: "repair the node first; or, if it is permanently lost, remove it: slipway delete node " + n.Name + " --forget",
 		}}
 	}
 	if !replaceable(nodes, at) {
