@@ -27,6 +27,22 @@ func TestClusterPage(t *testing.T) {
 	}
 }
 
+// TestClusterPageColumns requires that each row of a table in docs/spec/cluster.md has as
+// many cells as the header of the table: otherwise a description is in a wrong column.
+func TestClusterPageColumns(t *testing.T) {
+	want := 0
+	for i, line := range strings.Split(read(t, "../../docs/spec/cluster.md"), "\n") {
+		cells := strings.Count(line, "|")
+		if !strings.HasPrefix(line, "|") {
+			want = 0
+		} else if want == 0 {
+			want = cells
+		} else if cells != want {
+			t.Errorf("line %d of docs/spec/cluster.md has %d cells, the header of the table has %d:\n%s", i+1, cells-1, want-1, line)
+		}
+	}
+}
+
 // fieldPaths are the paths below t. The fields of a bastion or a host's SSH
 // are those of the defaults; the page says so instead of repeating them.
 func fieldPaths(t reflect.Type, path string) []string {

@@ -168,7 +168,7 @@ func wanted(t reflect.Type) (want, hint string) {
 	case reflect.Bool:
 		return "true or false", "write true or false, without quotes"
 	case reflect.Int, reflect.Int32, reflect.Int64:
-		return "a whole number", "a mapping of keys to values"
+		return "a whole number", "write decimal digits, without quotes"
 	case reflect.Slice:
 		return "a list", ""
 	case reflect.Map:

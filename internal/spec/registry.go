@@ -174,7 +174,7 @@ func (v *validator) privateFiles(p Paths) {
 	if leaf, errLeaf := x509.ParseCertificate(pair.Certificate[0]); err == nil && errLeaf == nil {
 		if err := leaf.VerifyHostname(name); err != nil {
 			v.refuse(idCertificate, pathPrivate+".certFile", "nodes pull images from "+name+", but the certificate does not have this name: "+strings.TrimPrefix(err.Error(), "x509: "),
-				"move a name of the certificate to the first place at "+pathPrivate+".names; or issue a certificate with this name")
+				"write a name from the certificate first at "+pathPrivate+".names; or issue a certificate with this name")
 		}
 	}
 }

@@ -258,7 +258,7 @@ func (v *validator) overlap(ranges []cidr, what string) {
 		for _, r := range ranges {
 			if err == nil && r.Contains(ip.Unmap()) {
 				v.refuse(idCIDROverlap, "spec.controlPlaneEndpoint.address", fmt.Sprintf("%s is in the range of the %s, %s", e.Address, what, r),
-					"use a range for the "+what+" that does not contain it")
+					"use a range for the "+what+" that does not contain this address")
 			}
 		}
 	}

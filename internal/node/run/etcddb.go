@@ -157,12 +157,12 @@ func (d dbReader) applied() (to op.EtcdReach, err error) {
 		return to, err
 	}
 	if len(bucket) < dbBucket {
-		return to, errors.New("its size is not recorded")
+		return to, errors.New("its last log entry is not recorded")
 	}
 	for key, number := range map[string]*uint64{"consistent_index": &to.Index, "term": &to.Term} {
 		raw, err := d.value("meta", key)
 		if err == nil && len(raw) != 0 && len(raw) != 8 { // a new one has none yet
-			err = errors.New("its size is not recorded")
+			err = errors.New("its last log entry is not recorded")
 		}
 		if err != nil {
 			return op.EtcdReach{}, err

@@ -51,7 +51,7 @@ func TestAppliedTo(t *testing.T) {
 			raw[rootOf(raw)*dbPage+8] = 16
 			return raw
 		}, "cannot be read"},
-		{"another database", "none of etcd's", func(raw []byte) []byte { return bytes.ReplaceAll(raw, []byte("meta"), []byte("beta")) }, "its size is not recorded"},
+		{"another database", "none of etcd's", func(raw []byte) []byte { return bytes.ReplaceAll(raw, []byte("meta"), []byte("beta")) }, "its last log entry is not recorded"},
 	} {
 		for _, version := range []string{"3.6.8", "3.7.0"} {
 			t.Run(tc.name+" "+version, func(t *testing.T) {

@@ -73,7 +73,7 @@ func (s *session) steady(manifest string, least time.Duration) error {
 func (s *session) ended(argument string) error {
 	runs, err := s.anyProgram(func(have []string) bool { return slices.Contains(have, argument) })
 	if runs {
-		err = fmt.Errorf("a program with the old %s is still running", argument)
+		err = fmt.Errorf("a program with the argument %s is still running", argument)
 	}
 	return err
 }
