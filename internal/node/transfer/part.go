@@ -149,7 +149,7 @@ type part struct {
 	lasts bool   // its name identifies its content: another copy finds it
 	file  *os.File
 	have  int64
-	sum   hash.Hash // size of the existing content
+	sum   hash.Hash // of the existing content
 }
 
 // part opens the part of a file from an earlier copy, else a new one.
