@@ -53,7 +53,7 @@ func Load(file string, data []byte) (*Loaded, error) { return Loader{}.Load(file
 // Load reads a cluster from data; file is its name in diagnostics. The error is a
 // diag.List of all problems, with warnings, in the order of the file. Without Files it
 // reads no other file. Missing fields get their defaults, except the endpoint mode and
-// the serving certificates of kubelets of an existing cluster.
+// the kubelet configuration, which an existing cluster can keep.
 func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 	d := &decoder{file: file, positions: positions{}}
 	c := &v1alpha1.Cluster{}

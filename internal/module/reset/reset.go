@@ -48,7 +48,7 @@ func left(results []op.Result) []string {
 	for _, res := range results {
 		for line := range strings.Lines(string(res.Output)) {
 			if what, why, ok := strings.Cut(strings.TrimSpace(line), ": left: "); ok {
-				out = append(out, what+" was not removed: "+why)
+				out = append(out, what+": left on the host: "+why)
 			}
 		}
 	}

@@ -20,8 +20,8 @@ func TestLeft(t *testing.T) {
 		{},
 	})
 	want := []string{
-		"/opt/cni was not removed: not empty",
-		"/etc/x.conf was not removed: changed by other software since then; the original is next to it as x.conf.slipway-orig",
+		"/opt/cni: left on the host: not empty",
+		"/etc/x.conf: left on the host: changed by other software since then; the original is next to it as x.conf.slipway-orig",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

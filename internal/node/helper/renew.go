@@ -92,7 +92,7 @@ func approve(ctx context.Context, file string, to io.Writer) error {
 func toDo(file string, job any) error {
 	raw, err := bounded.ReadFile(file, bounded.Proc)
 	if err != nil {
-		return fmt.Errorf("reading what is to be done: %w", err)
+		return fmt.Errorf("reading the configuration of the task: %w", err)
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()

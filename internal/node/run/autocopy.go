@@ -262,7 +262,7 @@ func (a autoSnapshot) open(ctx context.Context, to op.CopyTarget, bytes int64) (
 	}
 	secret, err := durable.ReadFile(a.path(to.SecretFile), bounded.Config)
 	if err != nil {
-		return nil, fmt.Errorf("reading what is logged in with: %w", err)
+		return nil, fmt.Errorf("reading the credentials of the target: %w", err)
 	}
 	return copies.Open(ctx, to, secret)
 }

@@ -59,7 +59,7 @@ func (s *session) runtimeImage(ctx context.Context, image string) (runtimeImage,
 		Status runtimeImage `json:"status"`
 	}
 	if err := json.Unmarshal([]byte(out), &answer); err != nil {
-		return runtimeImage{}, fmt.Errorf("reading what is known of image %s: %w", image, err)
+		return runtimeImage{}, fmt.Errorf("inspecting image %s: %w", image, err)
 	}
 	return answer.Status, nil
 }

@@ -69,7 +69,7 @@ func (s *session) clearCut(o op.Exec) error {
 			continue
 		}
 		if err := s.disk.Remove(s.path(f)); err != nil {
-			return fmt.Errorf("removing what a run of %s that was cut has left: %w", o.Name, err)
+			return fmt.Errorf("removing the remains of an interrupted run of %s: %w", o.Name, err)
 		}
 	}
 	return nil

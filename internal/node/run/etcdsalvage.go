@@ -37,7 +37,7 @@ func (s *session) salvaged(o op.EtcdSalvage) (is op.EtcdSalvaged, made bool, err
 		err = json.Unmarshal(raw, &rec)
 	}
 	if err != nil {
-		return is, false, fmt.Errorf("reading what was salvaged: %w", err)
+		return is, false, fmt.Errorf("reading the record of the rescue: %w", err)
 	}
 	return rec.Is, rec.Key == o.Key, nil
 }

@@ -323,5 +323,5 @@ func (s *session) legacyRules(ctx context.Context, prefixes []string) []string {
 	if n == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("legacy iptables rules: left: %d lines of %s, not created by this cluster; see iptables-legacy-save", n, strings.Join(prefixes, ", "))}
+	return []string{fmt.Sprintf("legacy iptables rules: left: %d lines of %s, not created by Slipway; see iptables-legacy-save", n, strings.Join(prefixes, ", "))}
 }

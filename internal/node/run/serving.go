@@ -30,10 +30,10 @@ func (s *session) served(o op.Serving) (rec servedBefore, err error) {
 		return rec, nil
 	}
 	if err != nil {
-		return rec, fmt.Errorf("reading what this host did before: %w", err)
+		return rec, fmt.Errorf("reading the record of serving components: %w", err)
 	}
 	if err := json.Unmarshal(raw, &rec); err != nil {
-		return rec, fmt.Errorf("reading what this host did before: %w", err)
+		return rec, fmt.Errorf("reading the record of serving components: %w", err)
 	}
 	return rec, nil
 }

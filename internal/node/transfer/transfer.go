@@ -139,7 +139,7 @@ func (f *frame) decode(raw []byte) error {
 func (f frame) write(w io.Writer) error {
 	raw, err := f.encode()
 	if err != nil {
-		return fmt.Errorf("encoding what is copied: %w", err)
+		return fmt.Errorf("encoding a message of the copy: %w", err)
 	}
 	if len(raw) > maxFrame {
 		return fmt.Errorf("the name %.40q… is too long", f.Path)
@@ -159,7 +159,7 @@ func readFrame(r io.Reader) (f frame, err error) {
 		return f, unexpected(err)
 	}
 	if err := f.decode(raw); err != nil {
-		return f, fmt.Errorf("reading what is copied: %w", err)
+		return f, fmt.Errorf("reading a message of the copy: %w", err)
 	}
 	if f.Kind == kindError {
 		return f, &Error{f.Message}
