@@ -96,7 +96,7 @@ func (c scratch) serve(ctx context.Context, size int64, use func(context.Context
 		return err
 	}
 	argv := append([]string{
-		"systemd-run", "--scope", "--unit=" + c.unit(), "--collect", "--quiet", "--no-ask-password", "--description=Slipway: temporary etcd for a test of its data",
+		"systemd-run", "--scope", "--unit=" + c.unit(), "--collect", "--quiet", "--no-ask-password", "--description=Slipway: temporary etcd",
 		"--property=MemoryMax=" + strconv.FormatInt(memory, 10), "--property=CPUWeight=10", "--property=IOWeight=10", "--",
 		c.Server, "--name=scratch", "--data-dir=" + c.data(),
 		"--listen-client-urls=" + c.socket(), "--advertise-client-urls=" + nowhere,
