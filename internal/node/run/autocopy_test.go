@@ -148,7 +148,7 @@ func TestAutoCopyFails(t *testing.T) {
 			o.Copies.To[0].Directory = "/mnt/empty"
 		}, "on the same disk as the snapshots"},
 		{"down", "it is tried again", "vault", func(h *host, o *op.AutoSnapshot) { o.Copies.To[1].SSH.Port = 1 }, "refused"},
-		{"no login", "somebody has taken it away", "vault", func(h *host, o *op.AutoSnapshot) { o.Copies.To[1].SecretFile = "/etc/none" }, "logged in"},
+		{"no login", "somebody has taken it away", "vault", func(h *host, o *op.AutoSnapshot) { o.Copies.To[1].SecretFile = "/etc/none" }, "credentials of the target"},
 		{"no recipient", "it would be for all to read", "both", func(h *host, o *op.AutoSnapshot) { o.Copies.Recipients = nil }, "encrypted"},
 		{"no authority", "whose would it be", "both", func(h *host, o *op.AutoSnapshot) { o.Copies.Authority = "/etc/none" }, "CA of the cluster"},
 		{"no version", "who could restore it", "both", func(h *host, o *op.AutoSnapshot) {
