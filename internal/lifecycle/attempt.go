@@ -478,8 +478,8 @@ func gaveUp(o v1alpha1.Operation) bool {
 	return Kind(o.Spec.Type) == Lose && o.Status.Phase == v1alpha1.OperationSucceeded
 }
 
-// withPasswords sets the passwords from the saved cluster that the cluster file itself
-// contains. Plans do not contain passwords.
+// withPasswords copies the passwords that are written in the cluster file itself from the
+// saved cluster, because plans do not contain passwords.
 func withPasswords(c, recorded *v1alpha1.Cluster) {
 	if recorded == nil {
 		return

@@ -174,7 +174,7 @@ func (s *service) drillOn(ctx context.Context, l *looker, h *hostLook, set *open
 	if e := results[0].Error; e != nil {
 		hint := "make another backup and test that one: slipway etcd snapshot " + l.env.Cluster.Name
 		if e.Reason == "DiskFull" || e.Reason == op.ReasonScratchMemory {
-			hint = "free disk space and memory on " + h.spec.Name + ", or test when the host has less load"
+			hint = "free disk space or memory on " + h.spec.Name + ", or test when the host has less load"
 		}
 		return is, refused(idDrillFailed, h.spec.Name+": "+e.Message, hint)
 	}

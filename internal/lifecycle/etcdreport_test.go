@@ -214,7 +214,7 @@ func TestEtcdReport(t *testing.T) {
 		{
 			"a learner", "it has no vote to count", func(_ *world, e *ensemble) { e.members[2].learner, e.members[2].down = true, true },
 			Degraded, "2 of 2 members respond, the leader is cp1",
-			[]string{"cp3 the etcd member does not respond", "etcd has 2 members: an even number tolerates no more failures than one member fewer"},
+			[]string{"cp3 the etcd member does not respond", "etcd has 2 members: use an odd number, because one member less tolerates as many failures"},
 			"slipway exec prod@cp3 --sudo -- journalctl -u kubelet -n 30 --no-pager",
 		},
 	} {

@@ -16,7 +16,8 @@ import (
 // the cluster. An operation that removes the cluster needs no host. Every other
 // operation needs these hosts:
 //   - the first control plane
-//   - each host that a restore, a rescue or a CA rotation changes (restoresOn)
+//   - each host without which a restore, a rescue or a CA rotation cannot continue
+//     (restoresOn)
 //   - each host that other nodes wait for (awaits)
 //   - every control plane, if no control plane is known to hold the cluster (headless)
 //   - every etcd host, if no etcd host is known to hold the data (memberless)

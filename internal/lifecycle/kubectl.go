@@ -47,7 +47,7 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	}
 	opened := src.opened.Load()
 	if opened == nil || runtime.GOOS != "linux" {
-		return 0, refused(idNoKubectl, "no bundle of "+env.Release.Kubernetes+" on this machine has a kubectl for it",
+		return 0, refused(idNoKubectl, "no available bundle of "+env.Release.Kubernetes+" has a kubectl for this machine",
 			"use your own kubectl: kubectl --kubeconfig "+s.Store.KubeconfigPath(name))
 	}
 	program, err := s.kubectl(opened)

@@ -92,9 +92,9 @@ func (s *service) swapped(recorded *v1alpha1.Cluster) error {
 		"finish the operation first: slipway resume "+recorded.Name+"; if it cannot finish "+without)
 }
 
-// swaps returns the restore or rescue that has begun to replace the etcd data, nil if
-// there is none or if a later restore or rescue reached the point at which all members
-// serve the new data. A later one that did not begin to replace data does not count.
+// swaps returns the latest restore or rescue that has begun to replace the etcd data. It
+// returns nil if there is none, or if that operation or a later restore or rescue has
+// reached the point at which all members serve the new data.
 func (s *service) swaps(name string) (*v1alpha1.Operation, error) {
 	ops, err := s.Store.Operations(name)
 	if err != nil {

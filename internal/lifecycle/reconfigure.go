@@ -296,7 +296,7 @@ func notBack(root *HostFailure, back *Result, err error) []HostFailure {
 		f := back.Failures[0]
 		host, why.Message, why.Detail = f.Host, f.Title+": "+f.Message, f.Detail
 	default:
-		why.Message = "the rollback ended " + string(back.Outcome)
+		why.Message = "the rollback ended with outcome " + string(back.Outcome)
 	}
 	return []HostFailure{{Host: host, Task: "revert", Title: "roll back settings", Failure: why}}
 }
@@ -326,7 +326,7 @@ func unbounded(r Request) error {
 func exists(recorded *v1alpha1.Cluster) error {
 	hint := "change the cluster: slipway apply -f FILE"
 	if recorded.Status.Phase != v1alpha1.PhaseRunning && recorded.Status.Operation != "" {
-		hint = "continue its creation: slipway resume " + recorded.Name
+		hint = "continue its latest operation: slipway resume " + recorded.Name
 	}
 	return refused(idClusterExists, "cluster "+recorded.Name+" already exists", hint)
 }

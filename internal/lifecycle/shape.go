@@ -344,7 +344,7 @@ func (p *prepared) halfLeft(staying []facts.Host) (list diag.List) {
 		if h.Ours(name) && leaves(h) {
 			list = append(list, diag.Diagnostic{
 				ID: idHostLeaves, Severity: diag.Error, Host: h.Spec.Name,
-				Message: "is being removed from the cluster, and its etcd member is or will be gone: the removal cannot be rolled back",
+				Message: "its removal from the cluster has begun and cannot be rolled back, because etcd continues without its member",
 				Hint:    "finish the removal: slipway delete node " + h.Spec.Name + " (or, if it is the latest operation: slipway resume " + name + "), then add the host again; or continue with the other hosts: --ignore-errors",
 			})
 		}
@@ -414,7 +414,8 @@ func (p *prepared) memberless(staying []facts.Host) bool {
 
 // dataless refuses to continue if no etcd host has the cluster's data: etcd would
 // start empty, and the API servers would use it. It does not refuse if a host could
-// not be queried, because that host may have the data.
+// not be queried, because that host may have the data. Then the operation is refused
+// because of that host, which it needs (see needs).
 func (p *prepared) dataless(staying []facts.Host) diag.List {
 	without, all := withRole(staying, v1alpha1.RoleEtcd)
 	if !all || !p.memberless(staying) {

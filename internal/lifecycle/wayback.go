@@ -211,7 +211,7 @@ func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 	if len(used) == 0 {
 		return diag.List{{
 			ID: idKindsInUse, Severity: diag.Warning,
-			Message: fmt.Sprintf("%d of %d API servers could not be queried for objects of kinds that Kubernetes %s does not know: such objects are inaccessible after the rollback",
+			Message: fmt.Sprintf("%d of %d API servers could not be queried for objects of kinds that Kubernetes %s does not know: if such objects exist, they are inaccessible after the rollback",
 				len(servers)-asked, len(servers), p.env.Release.Kubernetes),
 			Hint: "make an API server of " + newer.Kubernetes + " reachable and look for objects of these kinds: " + strings.Join(newer.Adds, ", "),
 		}}, nil
@@ -234,15 +234,15 @@ func (p *prepared) inUse(used []string) (diag.List, error) {
 
 // instead describes the restore of the data from before an upgrade, and what it loses.
 func (s *service) instead(o *v1alpha1.Operation) string {
-	const again = "a restore of the data from before the upgrade loses these objects and all other later writes"
+	const again = "restore the data from before the upgrade, which loses these objects and all other later writes"
 	set := s.kept(o)
 	switch {
 	case set == nil:
 		return "this machine has no backup set from before the upgrade"
 	case set.KeysOnly:
-		return again + ": ask the owner of the external etcd"
+		return "or ask the owner of the external etcd to " + again
 	}
-	return again + ": slipway etcd restore " + o.Spec.Cluster + " --from " + set.File
+	return "or " + again + ": slipway etcd restore " + o.Spec.Cluster + " --from " + set.File
 }
 
 // kindsUnknown warns that the release table does not list the new kinds of a version.

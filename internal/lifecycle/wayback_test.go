@@ -157,7 +157,7 @@ func TestUpgradeWithNewKinds(t *testing.T) {
 			if serr != nil || len(sets) != 1 {
 				t.Fatalf("backup sets %+v, %v", sets, serr)
 			}
-			want := "a restore of the data from before the upgrade loses these objects and all other later writes: slipway etcd restore prod --from " + sets[0].File
+			want := "or restore the data from before the upgrade, which loses these objects and all other later writes: slipway etcd restore prod --from " + sets[0].File
 			if hint := first(err).Hint; !strings.HasSuffix(hint, want) {
 				t.Errorf("the hint is %q, want it to end with %q", hint, want)
 			}
