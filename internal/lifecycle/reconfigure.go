@@ -211,8 +211,8 @@ var settle = []string{
 
 // goesBack reports whether changed settings of a cluster are rolled back automatically,
 // because a node or the registry does not work with them. It returns false if no settings
-// changed, if hosts are added or removed, or if the failure has another cause, such as an
-// unreachable host.
+// changed, if hosts are added or removed, if the failure has another cause, such as an
+// unreachable host, and if the user excluded it with KeepFailed or IgnoreErrors.
 func (p *prepared) goesBack(ctx context.Context, res *Result) bool {
 	if p.request.Kind != Apply || res.Outcome != event.Failed || p.request.KeepFailed || p.request.back || p.ignores() ||
 		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.Reconfigures || !equal(places(&p.was.Spec), places(&p.env.Cluster.Spec)) {
@@ -256,7 +256,7 @@ func (p *prepared) revert(ctx context.Context, failed *Result, under *locks, sin
 	failed.Reverted = true
 	root.Detail = strings.TrimSpace(root.Reason + "\n" + root.Detail)
 	root.Reason = idReverted
-	root.Message += fmt.Sprintf("; the settings of this node and of nodes changed before it were rolled back (%s)", back.Operation)
+	root.Message += fmt.Sprintf("; the settings of this host and of hosts changed before it were rolled back (%s)", back.Operation)
 	root.Remedy = "correct the file, which still has the settings that did not work, and apply it"
 }
 
