@@ -379,8 +379,9 @@ func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 	return res
 }
 
-// firstFailed reports whether the first control plane or the manager failed: then the
-// operation has failed as a whole. If the cluster is removed, no host is special.
+// firstFailed reports whether the first control plane or the manager failed, or any host
+// of InitRegistry: then the operation has failed as a whole. If the cluster is removed,
+// no host is special.
 func (p *prepared) firstFailed(failures []HostFailure) bool {
 	first := p.env.FirstControlPlane().Name
 	return slices.ContainsFunc(failures, func(f HostFailure) bool {

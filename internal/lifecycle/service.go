@@ -173,8 +173,9 @@ func (s *service) changeable(recorded, wanted *v1alpha1.Cluster) (err error) {
 }
 
 // since returns the descriptions of a cluster that hosts may have applied: that of the
-// latest successful operation, then those of all operations that have begun since. Hosts
-// that were force-removed since then are left out.
+// latest successful operation, or of the creation if none succeeded after it, then those
+// of all operations that have begun since. Hosts that were force-removed since then are
+// left out.
 func (s *service) since(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, err error) {
 	ops, err := s.Store.Operations(recorded.Name)
 	if err != nil {
