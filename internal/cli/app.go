@@ -151,7 +151,7 @@ func (a *app) addFlags(root *cobra.Command) {
 	f.SortFlags = false
 	f.StringVarP(&a.output, "output", "o", "text", "output `format`: text, json or yaml")
 	f.BoolVarP(&a.yes, "yes", "y", false, "continue without asking for confirmation")
-	f.BoolVar(&a.debug, "debug", false, "show the output of programs, and logs")
+	f.BoolVar(&a.debug, "debug", false, "show debug logs, the output of programs, and unchanged steps")
 	f.BoolVar(&a.noColour, "no-color", false, "do not use colours (same as NO_COLOR)")
 	program.CompleteFlag(root, "output", "text", "json", "yaml")
 }
@@ -274,8 +274,8 @@ func (a *app) directories() (program.Directories, error) {
 			return program.Directories{}, refuse(err)
 		}
 		if err := d.Owner.CheckLinks(d.Cache); err != nil {
-			return program.Directories{}, problem(idCacheForeign, "move it aside, or set SLIPWAY_CACHE to another directory",
-				"the cache cannot be used as root: %v", err)
+			return program.Directories{}, problem(idCacheForeign, "move the directory aside, or set SLIPWAY_CACHE to another directory",
+				"root cannot use this cache directory: %v", err)
 		}
 		a.dirs = d
 	}

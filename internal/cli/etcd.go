@@ -139,8 +139,8 @@ the cluster chose last. Its content is verified when it is tested or restored.`,
 	cmd.Flags().StringVar(&o.Of, "of", "", "use a scheduled snapshot of `HOST[/FILE]` (its newest, or that file)")
 	cmd.Flags().StringVar(&o.Copy, "copy", "", "fetch a copy from a target: `TARGET[/FILE]` (its newest, or that file)")
 	unverifiedFlag(cmd, &o.Unverified,
-		"with --copy TARGET: fetch the newest copy even if no host of the cluster chose its name "+
-			"(anyone with write access to the target can have chosen it)")
+		"with --copy TARGET: also accept a copy whose name no cluster host created "+
+			"(anyone who can write to the target may have created it)")
 	cmd.MarkFlagsMutuallyExclusive("of", "copy")
 	cmd.MarkFlagsMutuallyExclusive("recipient", "copy")
 	return cmd
@@ -231,15 +231,15 @@ func (a *app) etcdDrillCmd() *cobra.Command {
 	var o lifecycle.DrillOptions
 	cmd := &cobra.Command{
 		Use: "drill [NAME]", Short: "Test the restore of a backup set",
-		Long: `Restores a backup set into a temporary etcd on a host with an etcd member: the newest
-set on this machine, or the set in --from. The temporary etcd uses a directory
-that only root can read, listens on no network address, has low priority, and is
-removed afterwards. The cluster's etcd is not changed.
+		Long: `Restores a backup set into a temporary etcd on a host with an etcd member. The
+default is the newest set on this machine; --from selects another. The temporary
+etcd uses a directory that only root can read, listens on no network address, has
+low priority, and is removed afterwards. The cluster's etcd is not changed.
 
-The restored data must match the set: its integrity, its revision, and its number
-of keys. Slipway also reads a Secret from it, decrypted with the set's encryption
-configuration if the cluster encrypts Secrets. A set must be signed by the
-cluster's key; another set is tested only with --unverified.
+Slipway checks the integrity, the revision and the number of keys of the restored
+data. It also reads a Secret. If the cluster encrypts Secrets, Slipway decrypts it
+with the set's encryption configuration. A set that the cluster's key has not
+signed needs --signed-by or --unverified.
 
 Exit codes:
   0  The set is good.
@@ -273,7 +273,7 @@ func setFlags(cmd *cobra.Command, from, identity *string) {
 // trustFlags adds the flags that allow sets that the cluster's own key has not signed.
 func trustFlags(cmd *cobra.Command, t *lifecycle.SetTrust) {
 	f := cmd.Flags()
-	f.StringVar(&t.SignedBy, "signed-by", "", "also trust this public `key`, for example of a previous manager (ed25519:…)")
+	f.StringVar(&t.SignedBy, "signed-by", "", "also trust this public `key`, for example the key of a previous manager (ed25519:…)")
 	unverifiedFlag(cmd, &t.Unverified, "use a set that no trusted key has signed; its author gets the power of root on all hosts")
 }
 

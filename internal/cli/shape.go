@@ -26,9 +26,9 @@ func (a *app) addNodesCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "nodes {-f FILE | --host HOST...} [NAME]", Aliases: []string{"node"},
 		Short: "Add nodes to a cluster",
-		Long: `Adds hosts to a running cluster: the hosts of FILE that are not in the cluster's
-saved state, or the hosts given with --host, which are added to the saved state.
-The command ignores other differences of the file; apply them with: slipway apply -f FILE
+		Long: `Adds hosts to a running cluster. With -f, adds the hosts of FILE that are not in
+the saved state. With --host, adds the given hosts to the cluster and to its saved state.
+Other differences in FILE are ignored; to apply them, run: slipway apply -f FILE
 
 If a host has the name of an existing host but is another machine, it replaces the
 existing host. Slipway does not connect to workers that are already in the cluster.`,

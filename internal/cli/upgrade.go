@@ -121,8 +121,8 @@ func (e *betweenError) explained(cause diag.List, code int) diag.List {
 	r := e.before
 	return append(slices.Clone(cause), diag.Diagnostic{
 		ID: idBetween, Severity: diag.Error,
-		Message: "cluster " + r.Cluster + " is completely upgraded to Kubernetes " + r.Reached +
-			"; the next minor version on the upgrade path to " + r.Onward + " was not started",
+		Message: "cluster " + r.Cluster + " now runs Kubernetes " + r.Reached +
+			"; the upgrade to the next minor version on the path to " + r.Onward + " was not started",
 		Hint: "continue with: " + lifecycle.OnwardCommand(r.Cluster, r.Onward, e.file),
 	})
 }

@@ -86,7 +86,7 @@ func newBuild(p program.Program) *cobra.Command {
 	f.StringVar(&o.Source, "source", bundle.Auto, "the source of the content: auto, upstream or modules")
 	f.StringVar(&runtime, "runtime", "containerd", "the container runtime: containerd, or docker (includes containerd)")
 	f.StringVar(&o.Upstream.Mirror, "mirror", "",
-		"the `name` of a mirror of upstream: "+strings.Join(upstream.Mirrors(), ", ")+" (default: the official sites)")
+		"the `name` of an upstream mirror: "+strings.Join(upstream.Mirrors(), ", ")+" (default: the official sites)")
 	f.StringToStringVar(&o.Upstream.Sites, "site", nil, "replace an upstream site: `NAME=URL` (see docs/guide/bundle.md)")
 	f.StringVar(&o.Out, "out", "", "also write the bundle to this `file` (.tar.zst), or to a directory if the name ends in /")
 	manifestFlags(cmd, &manifest, &o.Registry)
