@@ -361,18 +361,18 @@ func runs(env module.Env, n *corev1.Node) error {
 		ID: IDHostRuns, Severity: diag.Error,
 		Message: "node " + n.Name + " is ready, but its host is being force-removed (" + l.Why + "): " +
 			"the host is running, or has been off for less than a minute",
-		Hint: "fix the connection to the host; or, " + whenGone,
+		Hint: "fix the connection to the host. " + whenGone,
 	}
 	if !l.Gone {
 		d.Message = fmt.Sprintf("the host at %s is not node %s (%s), which is ready: "+
 			"its machine is running, or has been off for less than a minute", l.Address, n.Name, machineOf(n))
-		d.Hint = "write the address of that machine into the file and run slipway apply -f FILE; or, " + whenGone
+		d.Hint = "write the address of that machine into the file, and run: slipway apply -f FILE. " + whenGone
 	}
 	return diag.List{d}
 }
 
-const whenGone = "if the host is gone, make sure that it is off; after about 40 seconds its node is not ready: try again then; " +
-	"to remove it anyway: --force"
+const whenGone = "If the host is permanently lost, switch it off, wait 40 seconds, and try again; " +
+	"to remove it immediately, add --force"
 
 func drain(ctx context.Context, env module.Env, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)

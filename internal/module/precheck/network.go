@@ -162,7 +162,8 @@ func (r *report) overlap(name, field string, cidr netip.Prefix, addresses []op.A
 	}
 	if wider != "" {
 		r.warn(idNetworkOverlap, remedy,
-			"the %s network %s lies within %s: pods cannot reach other machines with an address in it", name, cidr, wider)
+			"the %s network %s lies within %s: pods cannot reach machines outside the cluster whose addresses are in %s",
+			name, cidr, wider, cidr)
 	}
 }
 
