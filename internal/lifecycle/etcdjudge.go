@@ -30,7 +30,8 @@ func judgeEtcd(e *EtcdInfo, warn warner) {
 		judgeMember(m, warn)
 	}
 	if voters > 0 && voters%2 == 0 && e.Type != "external" {
-		warn(idEtcdMember, "", "", "etcd has %d members: use an odd number, because one member less tolerates as many failures", voters)
+		warn(idEtcdMember, "", "", "etcd has %d members: use an odd number, "+
+			"because one member less tolerates as many failures", voters)
 	}
 	if len(versions) > 1 {
 		warn(idEtcdMember, "", "", "the etcd members have different versions: %s", byVersion(e.Members))

@@ -69,7 +69,8 @@ func (p *prepared) silent(s *server, others []string) diag.Diagnostic {
 	case len(others) > 0:
 		d.Hint = see + "if it cannot be repaired, remove it: slipway delete node " + s.Name + " (" + strings.Join(others, " and ") + " still serve the API)"
 	case len(spec.HostsWithRole(p.env.Cluster, v1alpha1.RoleControlPlane)) > 1:
-		d.Hint = see + "start the etcd members that are down first: more than half of them must run, and no remaining control plane serves the API"
+		d.Hint = see + "start the etcd members that are down first: more than half of them must run, " +
+			"and no remaining control plane serves the API"
 	default:
 		d.Hint = see + "if its settings are the cause, correct them in the file and apply it"
 	}

@@ -344,8 +344,9 @@ func (p *prepared) halfLeft(staying []facts.Host) (list diag.List) {
 		if h.Ours(name) && leaves(h) {
 			list = append(list, diag.Diagnostic{
 				ID: idHostLeaves, Severity: diag.Error, Host: h.Spec.Name,
-				Message: "its removal from the cluster has begun and cannot be rolled back, because etcd continues without its member",
-				Hint:    "finish the removal: slipway delete node " + h.Spec.Name + " (or, if it is the latest operation: slipway resume " + name + "), then add the host again; or continue with the other hosts: --ignore-errors",
+				Message: "its removal from the cluster has begun and cannot be rolled back, " +
+					"because etcd continues without its member",
+				Hint: "finish the removal: slipway delete node " + h.Spec.Name + " (or, if it is the latest operation: slipway resume " + name + "), then add the host again; or continue with the other hosts: --ignore-errors",
 			})
 		}
 	}

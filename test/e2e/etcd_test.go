@@ -126,7 +126,7 @@ func (b *balanced) exchangesMember(t *testing.T, name string) {
 	other["name"] = name
 	b.hosts[name] = other
 	b.of(t, b.controlPlanes, b.workers)
-	refusedBy(t, b.exits(t, 2, "apply", "-f", b.file, "--yes"), "one of that name runs at https://"+b.addresses[name]+":2380")
+	refusedBy(t, b.exits(t, 2, "apply", "-f", b.file, "--yes"), "a member with this name runs at https://"+b.addresses[name]+":2380")
 	b.ok(t, "sandbox", "kill", name)
 	b.steady(t)
 	r := b.exits(t, 0, "apply", "-f", b.file, "--yes")
