@@ -271,7 +271,7 @@ func (j certificateJudge) advice(c Certificate) (also, hint string) {
 		hint = "get a new certificate from its issuer, save it at the path that spec.etcd.external of the file names, " +
 			"then run: slipway apply -f FILE"
 	case c.CA:
-		also = ", and with it all certificates of this CA, on all hosts"
+		also = "; after that date, all certificates of this CA, on all hosts, are invalid"
 		hint = "plan a rotation of the CA: a CA cannot be renewed"
 	case c.Rotates && c.Expires.After(j.now):
 		also = "; its kubelet should have renewed it by now"
@@ -304,10 +304,10 @@ func (c *Certificates) conclude(within time.Duration, unattended int) {
 	case expired > 0:
 		c.Verdict, c.Summary = CertificatesExpired, fmt.Sprintf("%d of %s have expired", expired, all)
 		if more := due - expired; more > 0 {
-			c.Summary += fmt.Sprintf(", and %d more need an action", more)
+			c.Summary += fmt.Sprintf("; further certificates that need attention: %d", more)
 		}
 	case due > 0:
-		c.Verdict, c.Summary = CertificatesExpire, fmt.Sprintf("%d of %s expire soon or cannot be used", due, all)
+		c.Verdict, c.Summary = CertificatesExpire, fmt.Sprintf("certificates that expire soon or cannot be used: %d of %d", due, len(c.Certificates))
 	case unattended > 0:
 		c.Verdict, c.Summary = CertificatesExpire, "all "+all+" are valid, but the automatic renewal does not work on "+count(unattended, "host")
 		c.Next = "slipway apply " + c.Name

@@ -54,7 +54,8 @@ func judgeMember(m EtcdMember, warn warner) {
 		hint := ""
 		switch alarm {
 		case "NOSPACE":
-			hint = "compact and defragment the database, which also clears the alarm: slipway etcd defrag; until then nothing can be written to the cluster"
+			hint = "until the database is compacted and defragmented, nothing can be written to the cluster; " +
+				"to do both and clear the alarm, run: slipway etcd defrag"
 		case "CORRUPT":
 			hint = "remove the member and add it again: its data differs from the data of the other members"
 		}

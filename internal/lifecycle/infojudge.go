@@ -116,10 +116,10 @@ func (l *looker) conclude(in *Info, c *v1alpha1.Cluster, running bool) {
 		}
 	case len(in.Warnings) > 0:
 		in.Verdict = Degraded
-		in.Summary = fmt.Sprintf("the API responds, %d of %d nodes are ready", ready, len(in.Nodes))
+		in.Summary = fmt.Sprintf("the API responds; ready nodes: %d of %d", ready, len(in.Nodes))
 	default:
 		in.Verdict = Healthy
-		in.Summary = fmt.Sprintf("the API responds to every node, all %d nodes are ready", len(in.Nodes))
+		in.Summary = fmt.Sprintf("the API responds to every node; ready nodes: %d of %d", ready, len(in.Nodes))
 	}
 	switch {
 	case running:

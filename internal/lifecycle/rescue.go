@@ -51,7 +51,8 @@ func (s *service) mayRescue(ctx context.Context, p *prepared, progress event.Sin
 	c := p.recorded
 	for _, name := range p.request.Nodes {
 		if i := find(c.Spec.Hosts, name); i < 0 || !hasPart(c, c.Spec.Hosts[i]) {
-			return refused(idRescueUnknown, "cluster "+c.Name+" has no host "+name+" with an etcd member or a control plane", "name the lost hosts by their names in the cluster: slipway etcd members "+c.Name)
+			return refused(idRescueUnknown, "cluster "+c.Name+" has no host "+name+" with an etcd member or a control plane",
+				"use the host names from: slipway etcd members "+c.Name)
 		}
 	}
 	if err := p.mayGoBy(p.request.From); err != nil {

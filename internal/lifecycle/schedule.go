@@ -249,5 +249,9 @@ func (m *snapshotting) fromHost(ctx context.Context, of string) (k op.KeptSnapsh
 			}
 		}
 	}
-	return k, nil, refused(idBackupNotThere, host+" has no such automatic snapshot: "+cmp.Or(file, "it has none"), see)
+	missing := "host " + host + " has no scheduled snapshot"
+	if file != "" {
+		missing += " named " + file
+	}
+	return k, nil, refused(idBackupNotThere, missing, see)
 }
