@@ -160,7 +160,7 @@ func wanted(t reflect.Type) (want, hint string) {
 		return "a duration", "write a number and a unit, h, m or s: 90s, 10m, 8760h (a year)"
 	}
 	if t == reflect.TypeFor[metav1.Time]() {
-		return "a time", "write it as 2006-01-02T15:04:05Z"
+		return "a time", "write a time such as 2026-11-26T08:00:00Z"
 	}
 	switch t.Kind() {
 	case reflect.String:

@@ -164,7 +164,7 @@ func (v *validator) proxyChange(old, new string) {
 		v.refuse(idNotSupportedYet, path, "kube-proxy cannot be added to an existing cluster without it: the change could not be rolled back", "write "+old)
 	case old != proxyNFTables && new != proxyNFTables:
 		v.refuse(idProxyChange, path, "mode "+old+" cannot change to "+new+" in place: rules of the old mode would remain on nodes",
-			"write "+old+"; or change to nftables first: write nftables, apply it, and then write "+new)
+			"write "+old+"; or change in two steps: apply nftables first, then "+new)
 	}
 }
 

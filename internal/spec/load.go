@@ -196,7 +196,7 @@ func (d *decoder) isCluster(root *yaml.Node) bool {
 			if strings.HasPrefix(value.Value, "kubekey.kubesphere.io/") {
 				hint = "convert this KubeKey file: slipway convert -f FILE"
 			}
-			d.report(value, key, idUnknownKind, "found "+strconv.Quote(value.Value)+", but a cluster file has "+strconv.Quote(want), hint)
+			d.report(value, key, idUnknownKind, "found "+strconv.Quote(value.Value)+", expected "+strconv.Quote(want), hint)
 			ok = false
 		}
 	}

@@ -33,7 +33,7 @@ func (v *validator) containerRuntime() {
 	}
 	if own := r.Private; own != nil && len(own.MirrorOf) > 0 {
 		v.refuse(idDockerMirror, pathPrivate+".mirrorOf", "Docker cannot use the cluster's own registry as a mirror of another one",
-			"leave the field out, and name the registry in the images; or write type: containerd at spec.containerRuntime")
+			"remove the field, and use the registry's address in image names; or write type: containerd at spec.containerRuntime")
 	}
 	for _, name := range sortedKeys(r.Mirrors) {
 		at := keyed("spec.registry.mirrors", name)

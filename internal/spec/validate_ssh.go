@@ -25,7 +25,8 @@ func (v *validator) ssh(s, defaults v1alpha1.SSH, path string) {
 		}
 	}
 	if s.PassphraseFrom != nil && merged.PrivateKeyFile == "" {
-		v.refuse(idConflictingFields, path+".passphraseFrom", "a passphrase needs privateKeyFile, which is not set", "name the key in privateKeyFile")
+		v.refuse(idConflictingFields, path+".passphraseFrom", "a passphrase needs privateKeyFile, which is not set",
+			"write the path of the private key in privateKeyFile")
 	}
 	if s.Agent != nil && *s.Agent {
 		v.agentAlone(s, path)
@@ -59,7 +60,8 @@ func (v *validator) bastion(b v1alpha1.Bastion, path string) {
 	v.secretSource(b.PasswordFrom, path+".passwordFrom")
 	v.hostKey(b.HostKey, path+".hostKey")
 	if b.PassphraseFrom != nil && b.PrivateKeyFile == "" {
-		v.refuse(idConflictingFields, path+".passphraseFrom", "a passphrase needs privateKeyFile, which is not set", "name the key in privateKeyFile")
+		v.refuse(idConflictingFields, path+".passphraseFrom", "a passphrase needs privateKeyFile, which is not set",
+			"write the path of the private key in privateKeyFile")
 	}
 }
 

@@ -121,7 +121,7 @@ func (c *conversion) hosts() {
 		from := fmt.Sprintf("spec.hosts[%d]", i)
 		roles, origins := ours(groups[h.Name])
 		if len(roles) == 0 {
-			c.drop(from, fmt.Sprintf("the host %s is in no group; KubeKey ignores it as well", h.Name))
+			c.drop(from, fmt.Sprintf("host %s is not in any group: Slipway omits the host, as KubeKey does", h.Name))
 			continue
 		}
 		to := fmt.Sprintf("spec.hosts[%d]", len(c.out.Spec.Hosts))

@@ -242,13 +242,14 @@ func (d *describer) endpoint() {
 	ip, noAddress := netip.ParseAddr(host)
 	switch {
 	case host == "" || own:
-		d.note(path, "the cluster has no name for its control plane, but Slipway needs one", "leave the choice to Slipway, or write domain")
+		d.note(path, "the cluster has no host name for the API; Slipway needs one", "let Slipway choose the host name, or set domain")
 	case ip.IsLoopback() || host == "localhost":
 		out.Mode = v1alpha1.EndpointHAProxy
 		d.note(path, "nodes reach the API at "+host+", through a proxy on each node", "use mode haproxy, which does the same; write domain for the name")
 	case noAddress == nil:
 		out.Mode, out.Address = v1alpha1.EndpointExternal, host
-		d.note(path, "nodes reach the API at the address "+host+"; a Slipway cluster also has a name for it", "leave the name to Slipway, or write domain")
+		d.note(path, "nodes reach the API at the IP address "+host+"; Slipway also needs a host name for the API",
+			"let Slipway choose the host name, or set domain")
 	default:
 		out.Domain = host
 		if d.record == nil {

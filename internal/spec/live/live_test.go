@@ -187,9 +187,9 @@ func TestParts(t *testing.T) {
 			reason: "the endpoint's name, and a port that is not the usual", change: replace(":6443", ":8443"), get: endpoint,
 			want: v1alpha1.ControlPlaneEndpoint{Domain: "api.lab.example.com", Port: 8443}, says: "does not store what is behind this name",
 		},
-		{reason: "the control plane's own address is no name", change: replace("api.lab.example.com", "10.0.0.11"), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no name for its control plane"},
+		{reason: "the control plane's own address is no name", change: replace("api.lab.example.com", "10.0.0.11"), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no host name for the API"},
 		{reason: "a balancer on every node", change: replace("api.lab.example.com:6443", "127.0.0.1:6443"), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy}, says: "through a proxy on each node"},
-		{reason: "no endpoint", change: replace("controlPlaneEndpoint: api.lab.example.com:6443\n", ""), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no name for its control plane"},
+		{reason: "no endpoint", change: replace("controlPlaneEndpoint: api.lab.example.com:6443\n", ""), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no host name for the API"},
 		{
 			reason: "an address of something else", change: replace("api.lab.example.com:6443", "'[fd00::9]:6443'"), get: endpoint,
 			want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "fd00::9"}, says: "at the address fd00::9",

@@ -30,7 +30,7 @@ func (d *describer) recorded() {
 	d.recordedRegistry(r.Registry)
 	for _, h := range r.Hooks {
 		d.note("spec.hooks", "the saved description has the hook "+strconv.Quote(h.Name)+" ("+strconv.Quote(string(h.Phase))+", script "+strconv.Quote(h.Script)+")",
-			"write it again if you trust it: hooks run as root on hosts")
+			"if you trust this hook, add it to the file: hooks run as root on hosts")
 	}
 	d.recordedHosts(r.Hosts)
 }
