@@ -347,7 +347,7 @@ func (s *Store) exclusive(create bool) (func(), error) {
 			return nil, fmt.Errorf("locking %s: %w", s.Dir, err)
 		}
 	}
-	return nil, fmt.Errorf("locking %s: it is removed again and again: %w", s.Dir, err)
+	return nil, fmt.Errorf("locking %s: other processes keep removing the directory: %w", s.Dir, err)
 }
 
 // attempts limits how often a directory is opened that other processes remove.

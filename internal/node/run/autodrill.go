@@ -147,7 +147,7 @@ func (a autoSnapshot) readSecret(key string, value []byte) (string, error) {
 	how, err := keys.OpenSecret(key, value)
 	switch {
 	case errors.Is(err, backup.ErrOutside), err != nil && how != "" && len(a.job.Drill.Encryption) == 0:
-		return "encrypted (" + how + "): not tried", nil
+		return "encrypted (" + how + "): decryption not tested", nil
 	case err != nil:
 		return "", fmt.Errorf("reading the Secret %s/%s: %w", filepath.Base(filepath.Dir(key)), filepath.Base(key), err)
 	case how != "":

@@ -205,7 +205,7 @@ func resumeFrom(f *os.File, h hash.Hash, size int64) (int64, error) {
 	}
 	have, err := io.Copy(h, f)
 	if err != nil {
-		return 0, fmt.Errorf("reading the part that is here: %w", err)
+		return 0, fmt.Errorf("reading the partial download: %w", err)
 	}
 	return have, nil
 }

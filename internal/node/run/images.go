@@ -211,7 +211,7 @@ func (s *session) checkImages(ctx context.Context, o op.ImportImages) (verdict, 
 		change = "check again later: containerd is not running" // its content is not known
 	case change != "":
 	case len(begun) > 0:
-		change = "wait for the end of " + begun[0]
+		change = "wait for " + begun[0] + " to finish"
 	case slices.ContainsFunc(imageBlobs(o.Images), func(b op.Blob) bool { return s.haveBlob(passingBlobs, b) }):
 		change = "remove the imported content" // a helper was killed before it removed it
 	}

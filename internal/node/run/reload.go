@@ -18,7 +18,7 @@ func (s *session) checkReload(o op.Reload) (verdict, error) {
 	if err != nil || len(old) == 0 {
 		return verdict{}, err
 	}
-	return verdict{change: "wait until the component has read it"}, nil
+	return verdict{change: "wait until the component has loaded the new certificate"}, nil
 }
 
 // applyReload touches the file until its program has read it twice since the first check:

@@ -81,7 +81,7 @@ func TestReloadStarted(t *testing.T) {
 		t.Errorf("started since: %+v", r)
 	}
 	h.pod(77, started(1), "pid:[1]")
-	if r := h.check(o)[0]; r.Summary != "wait until the component has read it" {
+	if r := h.check(o)[0]; r.Summary != "wait until the component has loaded the new certificate" {
 		t.Errorf("started before: %+v", r)
 	}
 }

@@ -160,7 +160,7 @@ func (l leftovers) String() string {
 	}
 	add("end", l.steps)
 	add("stop", l.units)
-	count(len(l.processes), "processes of pods to end")
+	count(len(l.processes), "pod processes to stop")
 	count(len(l.mounts), "mounts to remove")
 	add("remove links", l.links)
 	for _, a := range l.addresses {

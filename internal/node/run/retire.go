@@ -87,7 +87,7 @@ func (r retired) text(docker bool) string {
 		}
 		part := do + counted(n, "image") + " of earlier bundles"
 		if r.used > 0 {
-			part += ", unless a container uses it at that time"
+			part += ", except images that are in use then"
 		}
 		parts = append(parts, part)
 	}

@@ -173,7 +173,7 @@ func TestRetireDocker(t *testing.T) {
 	d.images["registry.example/b:1"] = "sha256:another"
 	delete(d.images, "registry.example/c:1")
 	retire := op.Retire{Docker: true, Images: []string{"registry.example/stays:1"}}
-	h.changes(retire, "remove 3 images of earlier bundles, unless a container uses it at that time")
+	h.changes(retire, "remove 3 images of earlier bundles, except images that are in use then")
 
 	d.broken = "registry.example/a:1"
 	if r := h.r.Apply(t.Context(), h.batch(retire), nil)[0]; r.Error == nil || r.Error.Reason != "CommandFailed" {
@@ -186,7 +186,7 @@ func TestRetireDocker(t *testing.T) {
 		t.Errorf("what it has (-want +got):\n%s", diff)
 	}
 	d.late = ""
-	h.changes(retire, "remove 2 images of earlier bundles, unless a container uses it at that time")
+	h.changes(retire, "remove 2 images of earlier bundles, except images that are in use then")
 	h.apply(retire)
 	h.changes(retire, "")
 	d.used = ""

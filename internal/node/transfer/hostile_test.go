@@ -36,7 +36,7 @@ func TestHostileSender(t *testing.T) {
 		{"all is left out", "instead of the root", []frame{{Kind: kindSkip, Path: "."}}},
 		{"all comes twice", "instead of the root", []frame{root, root}},
 		{"no directory", "before its directory", []frame{{Kind: kindFile, Path: "out", Size: 1}}},
-		{"digest", "as a digest", []frame{{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: "../../../out"}}},
+		{"digest", "invalid digest", []frame{{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: "../../../out"}}},
 		{"no kind", "device", []frame{root, {Kind: "device", Path: "x"}}},
 		{"more than begun", "more than it announced", []frame{{Kind: kindFile, Path: ".", Size: 8 << 20, Digest: "x"}}},
 		{"in a directory that is complete", "before its directory", []frame{root, {Kind: kindDir, Path: "a"}, {Kind: kindDir, Path: "b"}, {Kind: kindLink, Path: "a/x", Link: "x"}}},

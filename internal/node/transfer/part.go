@@ -159,7 +159,7 @@ func (r *receiver) part(ctx context.Context, f frame) (*part, error) {
 		return p, p.open(r.root, os.O_EXCL)
 	}
 	if len(f.Digest) != 2*sha256.Size || strings.Trim(f.Digest, "0123456789abcdef") != "" {
-		return nil, fmt.Errorf("the sender sent %q as a digest", f.Digest)
+		return nil, fmt.Errorf("the sender sent the invalid digest %q", f.Digest)
 	}
 	another := p.name
 	p.name = path.Join(path.Dir(f.Path), partPrefix+f.Digest[:24])
