@@ -181,7 +181,9 @@ func (b *Bundle) CheckDocker(arches []string) error {
 	for _, arch := range arches {
 		for _, name := range []string{"docker", "cri-dockerd"} {
 			if !slices.ContainsFunc(b.manifest.Components, func(c Component) bool { return c.Name == name && c.Arch == arch }) {
-				return WithoutDocker(b.manifest.Kubernetes, arches, fmt.Sprintf("the bundle of %s has no %s for %s, which runtime docker needs", b.manifest.Kubernetes, name, arch))
+				return WithoutDocker(b.manifest.Kubernetes, arches, fmt.Sprintf(
+					"the bundle for Kubernetes %s does not contain %s for %s; the runtime docker needs it",
+					b.manifest.Kubernetes, name, arch))
 			}
 		}
 	}

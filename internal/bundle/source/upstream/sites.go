@@ -219,7 +219,8 @@ func unsummed(r source.Request) error {
 		for _, c := range wanted(r, arch) {
 			for _, i := range c.items {
 				if i.sums == "" && !sumForm.MatchString(i.sum) {
-					return problem(IDNoChecksum, fmt.Sprintf("get the checksum from a source that you trust, and write it under docker: in $SLIPWAY_HOME/releases.yaml: sums: {%q: SHA-256 of the file}", arch+"/"+i.file),
+					return problem(IDNoChecksum,
+						fmt.Sprintf("get the SHA-256 checksum from a trusted source, and set docker.sums[%q] to it in $SLIPWAY_HOME/releases.yaml", arch+"/"+i.file),
 						"%s %s is published without a checksum, and the release catalogue has no checksum of %s for %s", c.name, i.version, i.file, arch)
 				}
 			}
