@@ -138,7 +138,8 @@ func (w *work) unreachable(ctx context.Context, address string, err error) error
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return w.refuse(IDDownload, ".chart", "downloading "+address+": "+cause(err), "download the chart archive, and name it at path; only the manager downloads charts, so hosts need no network for them")
+	return w.refuse(IDDownload, ".chart", "downloading "+address+": "+cause(err),
+		"download the chart archive yourself, and set chart.path to the file (charts are downloaded only by the manager, not by hosts)")
 }
 
 // pull pulls a chart archive from a registry.

@@ -156,7 +156,7 @@ func signature(t *tar.Reader, head []byte) (*Signature, error) {
 	}
 	value, err := bounded.ReadAll(t, ed25519.SignatureSize)
 	if err != nil {
-		return nil, broken(Damaged, "the set is incomplete or damaged in its signature")
+		return nil, broken(Damaged, "the signature of the set is incomplete or damaged")
 	}
 	return &Signature{Head: head, Value: value}, nil
 }

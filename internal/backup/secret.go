@@ -62,7 +62,7 @@ func ReadEncryption(text []byte) (*Encryption, error) {
 }
 
 // ErrOutside is returned for a value that only an external service can decrypt.
-var ErrOutside = errors.New("only the key management service that encrypted it can decrypt it")
+var ErrOutside = errors.New("the value can be decrypted only by the key management service that encrypted the value")
 
 // Open returns the decrypted value of an etcd key, and how it was encrypted: "" if it was
 // not. A nil *Encryption means that there is no configuration; its methods can be called.

@@ -130,7 +130,7 @@ func usages(list []string) error {
 		if _, ok := required[u]; ok {
 			required[u] = true
 		} else if u != "key encipherment" {
-			return fmt.Errorf("the request has the usage %q", u)
+			return fmt.Errorf("usage %q is not allowed for a kubelet serving certificate", u)
 		}
 	}
 	for u, there := range required {

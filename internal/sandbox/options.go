@@ -61,11 +61,11 @@ func (o Options) withDefaults() (Options, error) {
 			"use up to 40 lower-case letters, digits and hyphens, with a letter first"))
 	}
 	if o.Machines < 1 || o.Machines > maxMachines {
-		list = append(list, problem(IDBadNumber, fmt.Sprintf("%d machines are not possible", o.Machines),
+		list = append(list, problem(IDBadNumber, fmt.Sprintf("a sandbox cannot have %d machines", o.Machines),
 			fmt.Sprintf("use 1 to %d machines for a sandbox", maxMachines)))
 	}
 	if o.From == "" && (o.ControlPlanes < 1 || o.ControlPlanes > o.Machines) {
-		list = append(list, problem(IDBadNumber, fmt.Sprintf("%d control planes are not possible with %d machines", o.ControlPlanes, o.Machines),
+		list = append(list, problem(IDBadNumber, fmt.Sprintf("%d machines cannot provide %d control planes", o.Machines, o.ControlPlanes),
 			"use at least one control plane, and not more control planes than machines"))
 	}
 	if o.Disk < minDisk {

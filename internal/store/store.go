@@ -42,7 +42,7 @@ import (
 var ErrNotFound = errors.New("not found")
 
 // ErrInvalidName is returned for an invalid name of a cluster or operation.
-var ErrInvalidName = errors.New("invalid name: want lower-case letters, digits and dashes, at most 63")
+var ErrInvalidName = errors.New("invalid name: use at most 63 lower-case letters, digits and hyphens")
 
 var nameRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 

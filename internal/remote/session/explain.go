@@ -95,7 +95,8 @@ func (b Boot) sudo(said string, err error) error {
 	case has("must have a tty"), has("a terminal is required to run"):
 		return errNeedsTTY
 	case errors.Is(err, errWrongPassword), has("incorrect password"), has("Sorry, try again"):
-		return b.fail(remote.SudoFailed, "sudo rejects the password of "+b.User, "correct the password that ssh.sudoPasswordFrom names", err)
+		return b.fail(remote.SudoFailed, "sudo rejects the password of "+b.User,
+			"correct the password in the file or variable that is set in ssh.sudoPasswordFrom", err)
 	case has("password is required"), has("terminal is required to read the password"):
 		return b.fail(remote.SudoFailed, "sudo needs a password from "+b.User,
 			"set ssh.sudoPasswordFrom, or allow NOPASSWD in sudoers", err)
