@@ -316,7 +316,7 @@ func TestProxyChangeHalfway(t *testing.T) {
 		return c
 	}
 	was, is := mode("iptables"), mode("nftables")
-	if found := Immutable(is, mode("ipvs"), was, is); len(found) != 1 || found[0].ID != idProxyChange || !strings.Contains(found[0].Hint, "write nftables, apply it") {
+	if found := Immutable(is, mode("ipvs"), was, is); len(found) != 1 || found[0].ID != idProxyChange || !strings.Contains(found[0].Hint, "apply nftables first") {
 		t.Errorf("to ipvs while nodes may be in mode iptables: %+v", found)
 	}
 	for _, back := range []string{"iptables", "nftables"} {

@@ -192,7 +192,7 @@ func TestParts(t *testing.T) {
 		{reason: "no endpoint", change: replace("controlPlaneEndpoint: api.lab.example.com:6443\n", ""), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no host name for the API"},
 		{
 			reason: "an address of something else", change: replace("api.lab.example.com:6443", "'[fd00::9]:6443'"), get: endpoint,
-			want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "fd00::9"}, says: "at the address fd00::9",
+			want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "fd00::9"}, says: "at the IP address fd00::9",
 		},
 		{
 			reason: "a name that Slipway gave", change: replace("api.lab.example.com", "api.lab.internal"), get: endpoint,
