@@ -213,10 +213,10 @@ func (v *validator) copyBySSH(at string, to v1alpha1.SSHCopy) {
 		v.refuse(idInvalidValue, at+".directory", strconv.Quote(to.Directory)+" is not a valid directory", "write a path such as /srv/backups")
 	}
 	if to.PrivateKeyFrom == nil {
-		v.refuse(idMissingField, at+".privateKeyFrom", "this field is required", "name a private key without a passphrase, used only for this purpose: Slipway stores it on the etcd hosts")
+		v.refuse(idMissingField, at+".privateKeyFrom", "this field is required", "give a private key without a passphrase that is used only for this purpose: Slipway stores the key on the etcd hosts")
 	}
 	v.secretSource(to.PrivateKeyFrom, at+".privateKeyFrom")
-	v.missing(at+".hostKey", to.HostKey, "run `ssh-keyscan ADDRESS`, compare the key on the backup server, and write what follows the name in the output")
+	v.missing(at+".hostKey", to.HostKey, "run `ssh-keyscan ADDRESS`, compare the key on the backup server, and write the key type and the key from the output")
 	v.hostKey(to.HostKey, at+".hostKey")
 }
 

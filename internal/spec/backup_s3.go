@@ -53,7 +53,7 @@ func (v *validator) copyToS3(at string, to v1alpha1.S3Copy) {
 		from  *v1alpha1.SecretSource
 	}{{".accessKeyFrom", to.AccessKeyFrom}, {".secretKeyFrom", to.SecretKeyFrom}} {
 		if key.from == nil {
-			v.refuse(idMissingField, at+key.field, "this field is required", "name a key that is used only for this purpose: Slipway stores it on the etcd hosts")
+			v.refuse(idMissingField, at+key.field, "this field is required", "give a key that is used only for this purpose: Slipway stores the key on the etcd hosts")
 		}
 		v.secretSource(key.from, at+key.field)
 	}
@@ -73,7 +73,7 @@ func storageProblem(text string) (problem, hint string) {
 	case u.Scheme != "https":
 		return "is not an https URL", "write it as https://HOST:PORT"
 	case !known || u.Port() != "" && (err != nil || number < 1 || number > 65535):
-		return "does not name a host and a port", "write it as https://HOST:PORT"
+		return "does not contain a host and a port", "write it as https://HOST:PORT"
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
 		return "has more than a host and a port", "remove everything after https://" + u.Host + ", and write the bucket in the field bucket"
 	}

@@ -115,9 +115,9 @@ func (v *validator) external(e *v1alpha1.ExternalEtcd) {
 		}
 		v.repeated(diag.Error, before, at, URLMeaning(endpoint), endpoint)
 	}
-	v.missing(pathCAFile, e.CAFile, "name the certificate file of the CA that signed the member certificates")
-	v.missing(pathCertFile, e.CertFile, "name a file with a client certificate that the members accept")
-	v.missing(pathKeyFile, e.KeyFile, "name the file with the private key of certFile")
+	v.missing(pathCAFile, e.CAFile, "write the path of the CA certificate that signed the member certificates")
+	v.missing(pathCertFile, e.CertFile, "write the path of a client certificate that the members accept")
+	v.missing(pathKeyFile, e.KeyFile, "write the path of the private key for certFile")
 }
 
 // endpointProblem returns why a client URL of etcd cannot be used.
@@ -135,7 +135,7 @@ func endpointProblem(text string) (problem, hint string) {
 	case u.Scheme != "https":
 		return "is not an https URL", "write it as https://HOST:PORT"
 	case !known || err != nil || number < 1 || number > 65535:
-		return "does not name a host and a port", "write it as https://HOST:2379"
+		return "does not contain a host and a port", "write it as https://HOST:2379"
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
 		return "has more than a host and a port", "write https://" + net.JoinHostPort(host, port)
 	}
@@ -180,7 +180,7 @@ func (v *validator) externalFiles(p Paths) {
 	}
 	if _, err := tls.X509KeyPair(cert, key); err != nil {
 		v.refuse(idCertificate, pathKeyFile, p.Resolve(e.KeyFile)+" does not match the certificate "+p.Resolve(e.CertFile)+": "+strings.TrimPrefix(err.Error(), "tls: "),
-			"name the private key of this certificate, without a passphrase")
+			"write the path of the private key for this certificate (without a passphrase)")
 	}
 }
 
@@ -218,7 +218,7 @@ func (v *validator) certificates(path string, data []byte, name string, now time
 	}
 	certs, err := parseCertificates(data)
 	if err != nil {
-		v.refuse(idCertificate, path, name+" is not a certificate: "+err.Error(), "name a PEM file, which begins with -----BEGIN CERTIFICATE-----")
+		v.refuse(idCertificate, path, name+" is not a certificate: "+err.Error(), "use a PEM file, which begins with -----BEGIN CERTIFICATE-----")
 		return
 	}
 	for _, c := range certs {

@@ -236,7 +236,7 @@ func (v *validator) keyFile(path, name string, p Paths, hasPassphrase bool) {
 	name = p.Resolve(name)
 	f, err := regular.Open(name)
 	if err != nil {
-		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+reason(err, name), "name a private key that the hosts accept, or leave the field out to use the agent and the default keys")
+		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+reason(err, name), "use a private key that the hosts accept, or remove the field to use the agent and the default keys")
 		return
 	}
 	defer f.Close()
@@ -252,7 +252,7 @@ func (v *validator) keyFile(path, name string, p Paths, hasPassphrase bool) {
 		return
 	case encrypted && !hasPassphrase:
 		v.warn(idKeyEncrypted, path, name+" is encrypted, and passphraseFrom is not set: the key can only be used through an agent",
-			"name a file or a variable in passphraseFrom, or run ssh-add")
+			"set passphraseFrom to a file or a variable, or run ssh-add")
 	}
 	v.private(path, name, f)
 }
@@ -269,11 +269,11 @@ func inspectKey(data []byte) (encrypted bool, problem, hint string) {
 	block, _ := pem.Decode(data)
 	switch {
 	case block == nil && (bytes.HasPrefix(data, []byte("ssh-")) || bytes.HasPrefix(data, []byte("ecdsa-"))):
-		return false, "is a public key", "name the private key file, which has no .pub suffix"
+		return false, "is a public key", "write the path of the private key file, which has no .pub suffix"
 	case block == nil && bytes.HasPrefix(data, []byte("PuTTY-User-Key-File")):
 		return false, "is in PuTTY format", "convert it: puttygen KEY -O private-openssh-new -o NEW"
 	case block == nil || !strings.HasSuffix(block.Type, "PRIVATE KEY"):
-		return false, "is not a private key", "name a key that ssh-keygen created"
+		return false, "is not a private key", "use a key that ssh-keygen created"
 	case block.Type == "OPENSSH PRIVATE KEY":
 		// PROTOCOL.key of OpenSSH: a magic string, then the cipher's name.
 		const magic = "openssh-key-v1\x00"

@@ -104,7 +104,7 @@ spec:
 	}
 	want := []string{
 		"6:17 unknown-field did you mean address?",
-		"6:82 ssh-key-unreadable name a private key that the hosts accept, or leave the field out to use the agent and the default keys",
+		"6:82 ssh-key-unreadable use a private key that the hosts accept, or remove the field to use the agent and the default keys",
 		"7:25 unsupported-version take v1.37.1",
 		"8:11 file-missing run 'slipway bundle build' to create one, or leave the field out: Slipway then finds or builds the right bundle",
 	}

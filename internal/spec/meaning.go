@@ -99,7 +99,7 @@ func (v *validator) registryOfImages(at, name string) {
 	case !registryName(name):
 		v.refuse(idInvalidAddress, at, quoteAddress(name)+" is not the name of a registry", registryHint(name))
 	case slices.Contains(dockerHubNames, strings.ToLower(name)):
-		v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is Docker Hub, whose images are named "+dockerHub, "did you mean "+dockerHub+"?")
+		v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is Docker Hub; its image names begin with "+dockerHub, "did you mean "+dockerHub+"?")
 	}
 }
 

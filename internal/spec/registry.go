@@ -167,7 +167,7 @@ func (v *validator) privateFiles(p Paths) {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		v.refuse(idCertificate, pathPrivate+".keyFile", p.Resolve(r.KeyFile)+" does not match the certificate "+p.Resolve(r.CertFile)+": "+strings.TrimPrefix(err.Error(), "tls: "),
-			"name the private key of this certificate, without a passphrase")
+			"write the path of the private key for this certificate (without a passphrase)")
 		return
 	}
 	name, _, err := net.SplitHostPort(RegistryName(v.c))

@@ -120,7 +120,7 @@ func (v *validator) header() {
 	if !v.missing("kind", c.Kind, "write 'kind: "+Kind+"'") && c.Kind != Kind {
 		v.refuse(idUnknownKind, "kind", "found "+strconv.Quote(c.Kind)+", but a cluster has "+strconv.Quote(Kind), "")
 	}
-	if v.missing("metadata.name", c.Name, "name the cluster: 'metadata: {name: prod}'") {
+	if v.missing("metadata.name", c.Name, "write a cluster name: 'metadata: {name: prod}'") {
 		return
 	}
 	if problems := NameProblems(c.Name); len(problems) > 0 {

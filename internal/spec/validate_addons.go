@@ -72,7 +72,7 @@ func (v *validator) addons() {
 }
 
 func (v *validator) addonName(a v1alpha1.Addon, path string, i int, names map[string]int) {
-	if v.missing(path, a.Name, "name the add-on: the cluster identifies it by this name") {
+	if v.missing(path, a.Name, "write a name: the cluster identifies the add-on by its name") {
 		return
 	}
 	if len(validation.IsDNS1123Label(a.Name)) > 0 || len(a.Name) > maxAddonName {
@@ -104,7 +104,7 @@ func (v *validator) addonSource(a v1alpha1.Addon, path string) {
 }
 
 func (v *validator) manifest(path, name string) {
-	if v.missing(path, name, "name a file, a directory or a URL") {
+	if v.missing(path, name, "write a file, a directory or a URL") {
 		return
 	}
 	if address, digest := Pinned(name); IsURL(name) {
@@ -119,7 +119,7 @@ func (v *validator) address(path, address, digest, pinned string) {
 	case err != nil || u.Host == "":
 		v.refuse(idInvalidAddress, path, strconv.Quote(address)+" is not a URL", "write it as https://HOST/PATH")
 	case u.User != nil:
-		v.refuse(idInvalidAddress, path, "a URL must not have a user or password: state and plans would contain them", "remove them; if the source needs a login, download the content to a file first")
+		v.refuse(idInvalidAddress, path, "a URL must not have a user or password: state and plans would contain them", "remove the user and password; if the source needs a login, download the content to a file first")
 	case digest != "" && !digestSyntax.MatchString(digest):
 		v.refuse(idInvalidValue, path, strconv.Quote(digest)+" is not a checksum", "write sha256: and 64 hexadecimal digits")
 	case digest == "" && u.Scheme == "http" && !thisMachine(u.Hostname()):
@@ -144,7 +144,7 @@ func (v *validator) chart(path string, c v1alpha1.Chart) {
 	case c.Path != "" && (IsURL(c.Path) || IsOCI(c.Path)):
 		v.refuse(idInvalidValue, path+".path", "path must be a directory or an archive on this machine", "move this value to repository, and add name and version")
 	case c.Path != "":
-	case v.missing(path+".repository", c.Repository, "name the repository, or the path of a directory or an archive"):
+	case v.missing(path+".repository", c.Repository, "set the repository, or the path of a directory or an archive"):
 	case IsOCI(c.Repository):
 		if u, err := url.Parse(c.Repository); err != nil || u.Host == "" || u.User != nil {
 			v.refuse(idInvalidAddress, path+".repository", strconv.Quote(c.Repository)+" is not a path in a registry", "write it as oci://HOST/PATH, without the chart's name")

@@ -39,7 +39,7 @@ func (v *validator) containerRuntime() {
 		at := keyed("spec.registry.mirrors", name)
 		if name != dockerHub {
 			v.refuse(idDockerMirror, at, "Docker supports mirrors only for docker.io: it would never use the mirrors of "+name,
-				"remove them, and name the mirror in the images; or write type: containerd at spec.containerRuntime")
+				"remove the mirrors, and use the mirror's address in image names; or write type: containerd at spec.containerRuntime")
 			continue
 		}
 		for i, mirror := range r.Mirrors[name] {

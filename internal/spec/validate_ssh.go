@@ -19,7 +19,7 @@ func (v *validator) ssh(s, defaults v1alpha1.SSH, path string) {
 	v.hostKey(s.HostKey, path+".hostKey")
 	if s.Password != "" {
 		v.warn(idInlinePassword, path+".password", "a password in the cluster file can be read by others",
-			"move it to a file or a variable, and name that in passwordFrom")
+			"move the password to a file or a variable, and set passwordFrom to this file or variable")
 		if s.PasswordFrom != nil {
 			v.refuse(idConflictingFields, path+".passwordFrom", "password and passwordFrom are both set", "keep passwordFrom")
 		}

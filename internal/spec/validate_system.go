@@ -65,13 +65,13 @@ func (v *validator) auths(r v1alpha1.Registry, path string) {
 		case a.Username == "" && a.PasswordFrom != nil:
 			v.missing(at+".username", "", "write the user for this password")
 		case a.Username != "" && a.PasswordFrom == nil:
-			v.refuse(idMissingField, at+".passwordFrom", "this field is required", "name a file or an environment variable: {file: registry.password}")
+			v.refuse(idMissingField, at+".passwordFrom", "this field is required", "set a file or an environment variable: {file: registry.password}")
 		case strings.ContainsFunc(a.Username, func(c rune) bool { return c == ':' || c < ' ' }):
 			v.refuse(idInvalidValue, at+".username", strconv.Quote(a.Username)+" is not a valid user name: it has a colon or a control character", "")
 		}
 		v.secretSource(a.PasswordFrom, at+".passwordFrom")
 		if a.CAFile != "" && insecure {
-			v.refuse(idConflictingFields, at+".caFile", "registry "+a.Registry+" is listed as insecure, so its certificate is not verified", "remove it from spec.registry.insecure, or leave this field out")
+			v.refuse(idConflictingFields, at+".caFile", "registry "+a.Registry+" is listed as insecure, so its certificate is not verified", "remove the registry from spec.registry.insecure, or remove this field")
 		}
 		if a.Username != "" && (insecure || hasPlainMirror(r, a.Registry)) {
 			v.warn(idInsecureSource, at+".username", "anyone who impersonates "+a.Registry+" receives this password: the certificate is not verified", "set its CA at caFile, and use https")

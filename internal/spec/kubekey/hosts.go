@@ -391,7 +391,7 @@ func (c *conversion) variable(name string) string {
 	return unique
 }
 
-const passwordComment = "TODO: the password was not copied. Set this variable, or name a file of mode 0600: {file: PATH}."
+const passwordComment = "TODO: the password was not copied. Set this variable, or use a file of mode 0600: {file: PATH}."
 
 // passwordComments explains how to set passwords that were inline.
 func (c *conversion) passwordComments() {

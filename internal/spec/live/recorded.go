@@ -54,7 +54,7 @@ func (d *describer) recordedRegistry(r v1alpha1.Registry) {
 		}
 	}
 	if len(unverified) > 0 {
-		d.note(path, "the saved description has registries without certificate verification: "+quoted(unverified), "add them to insecure or mirrors again if you trust them")
+		d.note(path, "the saved description has registries without certificate verification: "+quoted(unverified), "if you trust these registries, add them to insecure or mirrors again")
 	}
 	var logins []string
 	for _, a := range r.Auths {
