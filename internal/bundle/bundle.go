@@ -53,7 +53,7 @@ func (b *Bundle) load() error {
 		return err
 	}
 	invalid := func(format string, args ...any) error {
-		return problem(IDInvalid, "name a bundle that `slipway bundle build` created", string(b.dir)+": "+format, args...)
+		return problem(IDInvalid, "use a bundle that `slipway bundle build` created", string(b.dir)+": "+format, args...)
 	}
 	data, err := b.dir.Read(b.root.Digest.String(), maxManifest)
 	if err != nil {

@@ -53,7 +53,7 @@ func keep(ctx context.Context, cache string, made *Bundle, keys []Key) (*Bundle,
 	dir := filepath.Join(cache, "bundles")
 	version := linkName(made.manifest.Kubernetes, made.manifest.Arches)
 	if version != filepath.Base(version) { // it would leave the cache
-		return nil, problem(IDInvalid, "name a bundle that `slipway bundle build` created", "%.80q is not a valid bundle name", version)
+		return nil, problem(IDInvalid, "use a bundle that `slipway bundle build` created", "%.80q is not a valid bundle name", version)
 	}
 	name := strings.ReplaceAll(made.Digest(), ":", "-")
 	path := filepath.Join(dir, name)

@@ -16,16 +16,16 @@ import (
 // slash, else a file. An existing file is overwritten only if it is a bundle.
 func CheckOut(out string) error {
 	if out == "" {
-		return problem(IDOut, "name a file, or a directory with a / at the end", "the file name is empty")
+		return problem(IDOut, "give a file, or a directory with a / at the end", "the file name is empty")
 	}
 	info, err := os.Stat(out)
 	switch {
 	case err != nil, strings.HasSuffix(out, "/"): // it is created, or extended
 		return nil
 	case !info.Mode().IsRegular():
-		return problem(IDOut, "name a file, or a directory with a / at the end", "%s exists and is not a file", out)
+		return problem(IDOut, "give a file, or a directory with a / at the end", "%s exists and is not a file", out)
 	case info.Size() > 0 && !packed(out):
-		return problem(IDOut, "name another file, or delete this one first", "%s exists and is not a bundle, so it will not be overwritten", out)
+		return problem(IDOut, "give another file, or delete this file first", "%s exists and is not a bundle, so it will not be overwritten", out)
 	}
 	return nil
 }
@@ -38,7 +38,7 @@ func UnknownRuntime(name string) error {
 // Unnamed returns an error for an empty bundle name, such as an unset variable in a
 // script: it must not mean a bundle that happens to exist.
 func Unnamed() error {
-	return problem(IDNotFound, "name a file, a directory or a version", "the bundle name is empty")
+	return problem(IDNotFound, "give a file, a directory or a version", "the bundle name is empty")
 }
 
 // packed reports whether a file begins like a compressed bundle (RFC 8878).

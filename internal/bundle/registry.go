@@ -31,7 +31,7 @@ func named(text string, at Registry) (name.Reference, Registry, error) {
 		ref, err = name.ParseReference(text, append(at.names(), name.StrictValidation)...)
 	}
 	if err != nil {
-		return nil, at, problem(IDReference, "name the registry, the repository and a tag: registry.example.com/slipway/bundle:v1.37.1", "%q is not a reference to a bundle in a registry: %v", text, err)
+		return nil, at, problem(IDReference, "give the registry, the repository and a tag: registry.example.com/slipway/bundle:v1.37.1", "%q is not a reference to a bundle in a registry: %v", text, err)
 	}
 	return ref, at, nil
 }

@@ -92,7 +92,7 @@ func ReadKey(arg string) (Key, error) {
 	return k, nil
 }
 
-const keyHint = "name the file NAME.pub that `slipway bundle keygen NAME` created, or the line in it"
+const keyHint = "give the file NAME.pub that `slipway bundle keygen NAME` created, or the line in this file"
 
 // String returns the key in one line, as in cluster files.
 func (k Key) String() string {
@@ -161,7 +161,7 @@ func writeNew(path string, mode os.FileMode, data []byte) error {
 
 // ReadSigningKey reads a private key: PEM with PKCS #8, as Keygen and openssl write it.
 func ReadSigningKey(path string) (SigningKey, error) {
-	const hint = "name the file NAME.key that `slipway bundle keygen NAME` created"
+	const hint = "give the file NAME.key that `slipway bundle keygen NAME` created"
 	data, err := bounded.ReadArgument(path, bounded.Argument)
 	if err != nil {
 		return SigningKey{}, problem(IDKey, hint, "the private key cannot be read: %v", err)

@@ -169,7 +169,7 @@ func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alph
 	switch {
 	case err == nil:
 	case !errors.As(err, &locked):
-		return to.fail(remote.KeyUnreadable, fmt.Sprintf("%s is not a private key: %s", path, innermost(err)), "name the private key file, which has no .pub suffix", err)
+		return to.fail(remote.KeyUnreadable, fmt.Sprintf("%s is not a private key: %s", path, innermost(err)), "write the path of the private key file, which has no .pub suffix", err)
 	case passphrase == nil:
 		if s = id.fromAgent(ctx, path, locked.PublicKey, read); s != nil {
 			break

@@ -102,7 +102,7 @@ func checked(e goEnv, environ []string) error {
 	if bad == "" {
 		return nil
 	}
-	return problem(IDUnchecked, "unset it: modules in a bundle must be verified with the Go checksum database", "%s disables the verification of modules", bad)
+	return problem(IDUnchecked, "unset this variable: modules in a bundle must be verified with the Go checksum database", "%s disables the verification of modules", bad)
 }
 
 // cleanEnv keeps of the user's Go settings only where modules come from and

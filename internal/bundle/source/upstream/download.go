@@ -43,7 +43,7 @@ func (e *silentError) Error() string   { return e.List.Error() }
 func (e *silentError) Unwrap() []error { return []error{source.ErrSilent, e.List, e.cause} }
 
 func unanswered(url string, err error) error {
-	return &silentError{problem(IDDownload, "check the network, name a --mirror, or build with --source modules", "downloading %s: %v", url, err), err}
+	return &silentError{problem(IDDownload, "check the network, add --mirror, or build with --source modules", "downloading %s: %v", url, err), err}
 }
 
 // A downloader keeps verified files by checksum, and unfinished ones to be
