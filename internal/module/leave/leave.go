@@ -346,7 +346,7 @@ func otherNode(ctx context.Context, s *engine.Scope) error {
 		if all[i].Name != s.Host().Name && all[i].Status.NodeInfo.MachineID == s.Host().Facts.MachineID {
 			return diag.List{{
 				ID: IDOtherName, Severity: diag.Error, Message: "this host is already in the cluster, as node " + all[i].Name,
-				Hint: "remove it by that name: slipway delete node " + all[i].Name,
+				Hint: "remove that node first: slipway delete node " + all[i].Name,
 			}}
 		}
 	}

@@ -143,7 +143,7 @@ func (r *report) disks() {
 	}
 	for _, d := range r.host.Facts.Disks {
 		if d.NoExec && (d.Dir == facts.DirPrograms || d.Dir == facts.DirPlugins) {
-			r.fail(idFilesystemPrograms, "mount it without noexec",
+			r.fail(idFilesystemPrograms, "mount this file system without noexec",
 				"%s is on a file system mounted with noexec, but programs are installed there", d.Dir)
 		}
 	}
