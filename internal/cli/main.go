@@ -232,9 +232,9 @@ func (a *app) explain(err error, code int) {
 		rep.Diagnostics = list
 	case errors.As(err, &locked):
 		rep.Operation = locked.Operation
-		hint := "watch it: slipway operations watch " + locked.Operation + "; stop it: slipway cancel " + locked.Cluster
+		hint := "to watch the operation: slipway operations watch " + locked.Operation + "; to stop it: slipway cancel " + locked.Cluster
 		if locked.Elsewhere {
-			hint = "watch it or stop it on that manager; if that manager is gone, try again in a minute"
+			hint = "watch or stop the operation on that manager; if that manager is gone, try again in a minute"
 		}
 		rep.Diagnostics = diag.List{{ID: idLocked, Severity: diag.Error, Message: locked.Error(), Hint: hint}}
 	case errors.Is(err, lifecycle.ErrNotFound):

@@ -215,7 +215,7 @@ func (a *app) confirm(ctx context.Context, prepared lifecycle.Prepared, o operat
 		whose, name = "host", leaving[0]
 	}
 	if !a.Asks {
-		return problem(idRemoval, "allow it with --allow-removal, or type the "+whose+"'s name on a terminal",
+		return problem(idRemoval, "allow the removal with --allow-removal, or type the "+whose+"'s name on a terminal",
 			"the plan removes %s", strings.Join(p.Removes, ", "))
 	}
 	return a.typed(ctx, fmt.Sprintf("Type the %s's name (%s) to confirm the removal: ", whose, name), name)

@@ -67,7 +67,7 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 	}
 	if kind := ops[0].Spec.Type; !isKind(Kind(kind)) {
 		return nil, refused(idUnknownOperation, fmt.Sprintf("operation %s has a kind that this version of slipway does not know: %q", ops[0].Name, kind),
-			"resume it with the version of slipway that began it")
+			"resume the operation with the version of slipway that started the operation")
 	}
 	return &ops[0], nil
 }
@@ -356,7 +356,7 @@ func (p *prepared) leftBehind() (list diag.List) {
 			if spec.HasRole(was, v1alpha1.RoleControlPlane) {
 				d.Message += ", perhaps the keys of the cluster's CAs"
 			}
-			d.Hint = "remove it first: slipway delete node " + was.Name + " (with --forget if it is permanently lost), then add the other host"
+			d.Hint = "remove the old host first, then add the other host; to remove it (with --forget if it is permanently lost): slipway delete node " + was.Name
 			if p.takesBack(was.Name) {
 				d.Severity, d.Hint = diag.Warning, "reset the host after this operation: slipway delete node --host "+login(was)
 			}
@@ -415,7 +415,7 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 			return nil, err
 		}
 	default:
-		return nil, refused(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be rolled back", "finish it: slipway resume "+name)
+		return nil, refused(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be rolled back", "finish the operation: slipway resume "+name)
 	}
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r}, progress)
 	if err != nil {

@@ -336,7 +336,7 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 		return nil, refused(idCopyTarget, "cannot list copy target "+name+" ("+placeOf(to)+"): "+why(err).Message, why(err).Hint)
 	case file == "" && err != nil: // the part that cannot be listed may have newer copies
 		return nil, refused(idCopyTarget, "the newest copy at "+name+" ("+placeOf(to)+") is unknown, because a part of the target cannot be listed: "+why(err).Message,
-			"make that part reachable, or name a copy, for example the newest one found: slipway etcd snapshot "+c.Name+" --copy "+name+"/"+list[i].File.Name)
+			"make that part reachable, or choose a copy, for example the newest one found: slipway etcd snapshot "+c.Name+" --copy "+name+"/"+list[i].File.Name)
 	case i < 0:
 		return nil, refused(idBackupNotThere, "copy target "+name+" ("+placeOf(to)+") has no such copy of this cluster: "+orNone(file), see)
 	}
@@ -347,7 +347,7 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	}
 	m.sweep(filepath.Dir(m.to))
 	if err := transfer.Room(filepath.Dir(m.to), k.Bytes+spareHere); err != nil {
-		return nil, refused(idBackupRoom, err.Error(), "free disk space, or name a file on another disk with --out")
+		return nil, refused(idBackupRoom, err.Error(), "free disk space, or use a file on another disk with --out")
 	}
 	note(progress, "", fmt.Sprintf("fetching %s from %s: snapshot of %s, revision %d, taken %s", k.File.Name, placeOf(to), k.Host, k.Revision, k.Taken.UTC().Format(time.RFC3339)))
 	if err := m.bring(ctx, look, to, k, on[k.File.Name]); err != nil {
@@ -370,7 +370,7 @@ func (m *snapshotting) bring(ctx context.Context, look *copyLook, to v1alpha1.Et
 	dir := filepath.Dir(m.to)
 	scratch, err := safefile.MkdirTemp(dir, passing, 0o700)
 	if err != nil {
-		return refused(idBackupFailed, err.Error(), "name a file in a writable directory with --out")
+		return refused(idBackupFailed, err.Error(), "use a file in a writable directory with --out")
 	}
 	defer func() { err = errors.Join(err, safefile.RemoveAll(scratch)) }()
 	part := filepath.Join(scratch, "copy")

@@ -22,7 +22,7 @@ const (
 func (s *service) Describe(ctx context.Context, kubeconfig []byte, o live.Options) (*live.Description, error) {
 	client, err := kube.New(kubeconfig, nil, kube.Options{})
 	if err != nil {
-		return nil, refused(idKubeconfigUnusable, err.Error(), "name another file with --kubeconfig")
+		return nil, refused(idKubeconfigUnusable, err.Error(), "use another file with --kubeconfig")
 	}
 	defer client.Close()
 	state, err := observeCluster(ctx, client)

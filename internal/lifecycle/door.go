@@ -116,7 +116,7 @@ func (s *service) admin(name string) ([]byte, error) {
 	}
 	conf, err := found(s.Store.Kubeconfig(name))
 	if errors.Is(err, ErrNotFound) {
-		return nil, refused(idNoKubeconfig, "cluster "+name+" has no admin kubeconfig: its control plane is not running yet", "finish its creation: slipway resume "+name)
+		return nil, refused(idNoKubeconfig, "cluster "+name+" has no admin kubeconfig: its control plane is not running yet", "finish the creation: slipway resume "+name)
 	}
 	if err != nil {
 		return nil, err

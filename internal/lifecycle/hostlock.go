@@ -104,7 +104,7 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 	case other == nil && len(errs) > 0:
 		return nil, errors.Join(errs...)
 	case other == nil:
-		return nil, refused(idNoLockMajority, "too few control planes are reachable to lock the cluster", "make them reachable, or use --break-lock if you are sure that no other manager works on the cluster")
+		return nil, refused(idNoLockMajority, "too few control planes are reachable to lock the cluster", "make more control planes reachable, or use --break-lock if you are sure that no other manager works on the cluster")
 	}
 	return nil, p.lockedBy(other)
 }

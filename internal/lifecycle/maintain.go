@@ -68,7 +68,7 @@ func (s *service) maintained(r *Request, recorded *v1alpha1.Cluster) error {
 		return external(recorded.Name, what)
 	case !created(recorded):
 		return refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
-			"finish its creation first: slipway resume "+recorded.Name)
+			"finish the creation first: slipway resume "+recorded.Name)
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (s *service) swapped(recorded *v1alpha1.Cluster) error {
 	without := "because a host is permanently lost, remove the host from the saved state (slipway delete node NAME --forget) and start a new restore: slipway etcd restore " + recorded.Name + " --from FILE"
 	if Kind(swaps.Spec.Type) == RescueEtcd {
 		id = idRescueUnfinished
-		without = "because one more host is permanently lost, start a new rescue that names this host too: slipway etcd rescue " + recorded.Name + " --lost " + strings.Join(append(slices.Clone(swaps.Spec.Nodes), "NAME"), ",") +
+		without = "because one more host is permanently lost, start a new rescue that includes this host: slipway etcd rescue " + recorded.Name + " --lost " + strings.Join(append(slices.Clone(swaps.Spec.Nodes), "NAME"), ",") +
 			"; because of a worker: slipway resume " + recorded.Name + " --ignore-errors"
 	}
 	return refused(id, "operation "+swaps.Name+" has begun to replace the etcd data of cluster "+recorded.Name+" and is unfinished",

@@ -80,7 +80,7 @@ func (s *service) manifest(version string, arches []string, docker bool) (bundle
 func (s *service) manifestOf(ctx context.Context, kubeconfig []byte) (w bundle.Wanted, warnings diag.List, err error) {
 	client, err := kube.New(kubeconfig, nil, kube.Options{})
 	if err != nil {
-		return w, nil, refused(idKubeconfigUnusable, err.Error(), "name another file with --kubeconfig")
+		return w, nil, refused(idKubeconfigUnusable, err.Error(), "use another file with --kubeconfig")
 	}
 	defer client.Close()
 	nodes, err := client.Nodes(ctx)

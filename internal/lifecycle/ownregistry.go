@@ -117,7 +117,7 @@ func (s *service) registryPassword(cluster string, own *v1alpha1.PrivateRegistry
 		return secret.New(string(text)), err
 	}
 	password, err := secret.Resolve(*own.PasswordFrom)
-	list := refused(idSecretUnreadable, "", "restore the file or variable that passwordFrom names")
+	list := refused(idSecretUnreadable, "", "restore the file or variable that is set in passwordFrom")
 	list[0].Path = "spec.registry.private.passwordFrom"
 	switch {
 	case err != nil:

@@ -233,7 +233,7 @@ func (s *service) Cancel(ctx context.Context, name string, progress event.Sink) 
 		}
 		if now.Host != "" && now.Host != here {
 			return refused(idRunsElsewhere,
-				"operation "+now.Operation+" of cluster "+name+" is running on another machine: "+now.String(), "stop it there")
+				"operation "+now.Operation+" of cluster "+name+" is running on another machine: "+now.String(), "stop the operation on that machine")
 		}
 		if now.PID > 0 && asked == 0 { // the holder may not have written its PID yet
 			switch err := terminate(now); {

@@ -84,9 +84,9 @@ func (p *prepared) mayGoBy(from string) error {
 	case from == "":
 		return nil
 	case p.isLost(from):
-		return refused(idRescueFrom, from+" is declared lost (--lost), so its data cannot be used (--from)", "name a remaining host: slipway etcd members "+c.Name)
+		return refused(idRescueFrom, from+" is declared lost (--lost), so its data cannot be used (--from)", "use a remaining host: slipway etcd members "+c.Name)
 	case i < 0 || !facts.RunsEtcd(c, c.Spec.Hosts[i].Roles):
-		return refused(idRescueFrom, "cluster "+c.Name+" has no host "+from+" with an etcd member", "name a host with an etcd member: slipway etcd members "+c.Name)
+		return refused(idRescueFrom, "cluster "+c.Name+" has no host "+from+" with an etcd member", "use a host with an etcd member: slipway etcd members "+c.Name)
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func (p *prepared) judgeLost(h *hostLook, r *EtcdReport) error {
 	member := slices.ContainsFunc(r.Etcd.Members, func(m EtcdMember) bool { return m.Answers && isMemberOf(m, h.spec) })
 	switch {
 	case h.err == nil:
-		return refused(idRescueAnswers, name+" is declared lost but reachable", "remove it from --lost, because its data is not lost; or shut it down permanently first")
+		return refused(idRescueAnswers, name+" is declared lost but reachable", "remove the host from --lost, because its data is not lost; or shut down the host permanently first")
 	case member:
 		return refused(idRescueAnswers, "the etcd member on "+name+" is declared lost but responds", "remove "+name+" from --lost, or shut the host down permanently first")
 	case !errors.As(h.err, &lost) || lost.Reason != remote.Unreachable:
@@ -203,7 +203,7 @@ func (p *prepared) chosen(left []survivor) (s survivor, err error) {
 		if i := slices.IndexFunc(left, func(s survivor) bool { return s.host == from }); i >= 0 {
 			why = left[i].state()
 		}
-		return s, refused(idRescueFrom, from+" has no usable etcd data: "+why, "name another host, or omit --from to use the most recent data, on "+readable[0].host)
+		return s, refused(idRescueFrom, from+" has no usable etcd data: "+why, "use another host, or omit --from to use the most recent data, on "+readable[0].host)
 	}
 	what := "no remaining etcd member has usable data"
 	for _, s := range left {

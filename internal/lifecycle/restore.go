@@ -51,7 +51,7 @@ func (s *service) unpack(r *Request, env module.Env, before int) (_ *openedSet, 
 			ids, err = backup.Identities(r.Identity)
 		}
 		if err != nil {
-			return nil, refused(string(backup.Encrypted), err.Error(), "name the key file that age-keygen wrote: --identity FILE")
+			return nil, refused(string(backup.Encrypted), err.Error(), "use the key file that age-keygen wrote: --identity FILE")
 		}
 	}
 	if r.Backup, err = filepath.Abs(r.Backup); err != nil {
@@ -193,11 +193,11 @@ func restoreKey(set *backup.Set, env module.Env, before int) string {
 func (u *openedSet) fits(env module.Env, admin []byte) error {
 	name := env.Cluster.Name
 	if u.set.Cluster != name {
-		return refused(idBackupOther, fmt.Sprintf("the set is from cluster %s, not from %s", u.set.Cluster, name), "name a set of this cluster: slipway etcd snapshots "+name)
+		return refused(idBackupOther, fmt.Sprintf("the set is from cluster %s, not from %s", u.set.Cluster, name), "use a set of this cluster: slipway etcd snapshots "+name)
 	}
 	if !slices.Contains(authoritiesOf(admin), u.set.Authority) {
 		return refused(idBackupOther, "the set is from another cluster with the name "+name+": its CA certificate differs",
-			"name a set of this cluster: slipway etcd snapshots "+name+
+			"use a set of this cluster: slipway etcd snapshots "+name+
 				"; backups from before the cluster was recreated or its CA was rotated cannot be used")
 	}
 	etcd := cmp.Or(u.set.Snapshot.Version, u.set.Etcd)

@@ -142,7 +142,7 @@ func elsewhere(c *v1alpha1.Cluster, id, what, file string, names ...string) erro
 		for _, name := range names {
 			if args[name] != "" {
 				return refused(id, "the cluster file sets "+name+" to "+args[name]+": "+what+" is not in "+file,
-					"rotate it where it is kept, or remove the argument from extraArgs and apply the file first")
+					"rotate the CA or key where its files are kept, or remove the argument from extraArgs and apply the file first")
 			}
 		}
 	}

@@ -389,7 +389,7 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 	}
 	if v := opened.Manifest().Kubernetes; v != b.env.Release.Kubernetes {
 		return nil, refused(idBundleVersion, fmt.Sprintf("the bundle has Kubernetes %s, but the cluster needs %s", v, b.env.Release.Kubernetes),
-			"name another bundle, or set spec.kubernetes.version to "+v)
+			"use another bundle, or set spec.kubernetes.version to "+v)
 	}
 	if err := errors.Join(opened.CheckSigned(keys), b.checkDocker(opened)); err != nil {
 		return nil, err

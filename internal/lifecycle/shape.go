@@ -56,7 +56,7 @@ func (s *service) reshaped(r *Request, recorded *v1alpha1.Cluster) (wanted *v1al
 	slices.SortStableFunc(wanted.Spec.Hosts, func(a, b v1alpha1.Host) int { return cmp.Compare(order[a.Name], order[b.Name]) })
 	if len(r.Nodes) == 0 {
 		return nil, refused(idNoNewHost, "the file has no new host for cluster "+recorded.Name,
-			"add the new hosts to the file, or name them with --host; for other changes: slipway apply -f FILE")
+			"add the new hosts to the file, or use --host; for other changes: slipway apply -f FILE")
 	}
 	return wanted, servedByMode(wanted, r.Nodes)
 }
@@ -301,7 +301,7 @@ func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
 			d := diag.Diagnostic{
 				ID: idHostRenamed, Severity: diag.Error, Host: h.Spec.Name,
 				Message: "is the same machine as node " + l.Spec.Name + " of the cluster",
-				Hint:    "remove it by that name first: slipway delete node " + l.Spec.Name + "; then add it again",
+				Hint:    "remove that node first, then add the host again: slipway delete node " + l.Spec.Name,
 			}
 			switch {
 			case l.Facts != nil && l.Facts.MachineID == h.Facts.MachineID && h.Facts.MachineID != "":

@@ -200,9 +200,9 @@ func newestOf(list []SnapshotInfo, name string, ids []age.Identity, keys []backu
 	}
 	if passed > 0 {
 		return "", refused(string(backup.Unverified), fmt.Sprintf("no backup of cluster %s in the default directory is verified", name),
-			"make a backup: slipway etcd snapshot "+name+"; or name a file with --from, and add --unverified if you know where it comes from")
+			"make a backup: slipway etcd snapshot "+name+"; or use a file with --from, and add --unverified if you know the origin of the file")
 	}
-	return "", refused(string(backup.Unknown), "there is no backup of cluster "+name+" in the default directory", "make a backup: slipway etcd snapshot "+name+"; or name a file with --from")
+	return "", refused(string(backup.Unknown), "there is no backup of cluster "+name+" in the default directory", "make a backup: slipway etcd snapshot "+name+"; or use a file with --from")
 }
 
 // doubts returns the warnings about a set that is used anyway.

@@ -166,13 +166,13 @@ func (m *snapshotting) place(name string, o SnapshotOptions, encrypted bool) (to
 		return "", err
 	}
 	if _, err := safefile.Lstat(to); errors.As(err, new(*safefile.ForeignError)) {
-		return "", refused(idBackupFailed, err.Error(), "name the directory that the link leads to, or remove the link")
+		return "", refused(idBackupFailed, err.Error(), "use the directory that the link points to, or remove the link")
 	} else if err == nil {
-		return "", refused(string(backup.Exists), to+" already exists", "name another file with --out; a backup is never overwritten")
+		return "", refused(string(backup.Exists), to+" already exists", "use another file with --out; a backup is never overwritten")
 	}
 	if info, err := os.Stat(filepath.Dir(to)); err != nil || !info.IsDir() {
 		return "", refused(idBackupFailed, "directory "+filepath.Dir(to)+" does not exist",
-			"create the directory, or name another file with --out")
+			"create the directory, or use another file with --out")
 	}
 	return to, nil
 }
@@ -203,7 +203,7 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 	}
 	scratch, err := safefile.MkdirTemp(dir, passing, 0o700)
 	if err != nil {
-		return nil, refused(idBackupFailed, err.Error(), "name a file in a writable directory with --out")
+		return nil, refused(idBackupFailed, err.Error(), "use a file in a writable directory with --out")
 	}
 	defer func() { err = errors.Join(err, safefile.RemoveAll(scratch)) }()
 	file := filepath.Join(scratch, backup.SnapshotName)
@@ -261,7 +261,7 @@ func (m *snapshotting) room(dir string, snapshot int64) error {
 		return refused(idBackupRoom, err.Error(), "free disk space there: the snapshot is stored there before it is encrypted")
 	}
 	if err := transfer.Room(to, need); err != nil {
-		return refused(idBackupRoom, err.Error(), "free disk space, or name a file on another disk with --out")
+		return refused(idBackupRoom, err.Error(), "free disk space, or use a file on another disk with --out")
 	}
 	return nil
 }
@@ -470,9 +470,9 @@ func unusable(err error) error {
 	}
 	hint := map[backup.Reason]string{
 		backup.Damaged:   "use another set: slipway etcd snapshots",
-		backup.Encrypted: "name the key file that age-keygen wrote: --identity FILE",
-		backup.Unknown:   "name a file that 'slipway etcd snapshot' has written",
-		backup.Exists:    "name another file with --out; a backup is never overwritten",
+		backup.Encrypted: "use the key file that age-keygen wrote: --identity FILE",
+		backup.Unknown:   "use a file that 'slipway etcd snapshot' has written",
+		backup.Exists:    "use another file with --out; a backup is never overwritten",
 	}[e.Reason]
 	return refused(string(e.Reason), e.Message, hint)
 }

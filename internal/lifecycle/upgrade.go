@@ -20,7 +20,7 @@ import (
 func (s *service) newer(ctx context.Context, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	if !created(recorded) {
 		return nil, refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
-			"finish its creation first: slipway resume "+recorded.Name)
+			"finish the creation first: slipway resume "+recorded.Name)
 	}
 	if recorded.Status.Phase != v1alpha1.PhaseRunning {
 		return nil, refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" is unfinished", "finish the operation first: slipway resume "+recorded.Name)
@@ -29,7 +29,7 @@ func (s *service) newer(ctx context.Context, r *Request, recorded *v1alpha1.Clus
 	file, bundle := r.Cluster, ""
 	if file != nil {
 		if r.Version = cmp.Or(r.Version, file.Spec.Kubernetes.Version); r.Version == "" {
-			return nil, refused(idUpgradeHow, "the file has no Kubernetes version to upgrade to", "write spec.kubernetes.version into the file, or name the version with --to")
+			return nil, refused(idUpgradeHow, "the file has no Kubernetes version to upgrade to", "write spec.kubernetes.version into the file, or set the version with --to")
 		}
 		if file.Spec.Kubernetes.Version != "" && file.Spec.Kubernetes.Version != r.Version {
 			return nil, refused(idUpgradeHow, "the file has Kubernetes version "+file.Spec.Kubernetes.Version+", but --to is "+r.Version, "use the same version in both, or omit --to")

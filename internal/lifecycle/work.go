@@ -213,7 +213,7 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 			return nil, context.Cause(ctx)
 		}
 		if err != nil {
-			return nil, refused(idNoCopy, unfound(err).Error(), "name a readable file or directory")
+			return nil, refused(idNoCopy, unfound(err).Error(), "use a readable file or directory")
 		}
 		once = func(_ context.Context, t Target, conn net.Conn, _ string) (transfer.Summary, error) {
 			return tree.Send(conn, c.heard(t))

@@ -51,7 +51,7 @@ func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 	if i.Encrypted {
 		from = " --identity KEYFILE"
 	}
-	next := "copy it to another machine"
+	next := "copy the set to another machine"
 	if isCopy {
 		next = fmt.Sprintf("slipway etcd drill %s --from %s%s", i.Cluster, i.File, from)
 	}
