@@ -356,7 +356,8 @@ func (p *prepared) leftBehind() (list diag.List) {
 			if spec.HasRole(was, v1alpha1.RoleControlPlane) {
 				d.Message += ", perhaps the keys of the cluster's CAs"
 			}
-			d.Hint = "remove the old host first, then add the other host; to remove it (with --forget if it is permanently lost): slipway delete node " + was.Name
+			d.Hint = "remove the old host first, then add the other host; " +
+				"to remove it (with --forget if it is permanently lost): slipway delete node " + was.Name
 			if p.takesBack(was.Name) {
 				d.Severity, d.Hint = diag.Warning, "reset the host after this operation: slipway delete node --host "+login(was)
 			}
@@ -415,7 +416,8 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 			return nil, err
 		}
 	default:
-		return nil, refused(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be rolled back", "finish the operation: slipway resume "+name)
+		return nil, refused(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be rolled back",
+			"finish the operation: slipway resume "+name)
 	}
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r}, progress)
 	if err != nil {

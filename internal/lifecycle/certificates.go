@@ -307,7 +307,8 @@ func (c *Certificates) conclude(within time.Duration, unattended int) {
 			c.Summary += fmt.Sprintf("; further certificates that need attention: %d", more)
 		}
 	case due > 0:
-		c.Verdict, c.Summary = CertificatesExpire, fmt.Sprintf("certificates that expire soon or cannot be used: %d of %d", due, len(c.Certificates))
+		c.Verdict = CertificatesExpire
+		c.Summary = fmt.Sprintf("certificates that expire soon or cannot be used: %d of %d", due, len(c.Certificates))
 	case unattended > 0:
 		c.Verdict, c.Summary = CertificatesExpire, "all "+all+" are valid, but the automatic renewal does not work on "+count(unattended, "host")
 		c.Next = "slipway apply " + c.Name

@@ -80,7 +80,8 @@ func (r *report) links() {
 func (r *report) contents() {
 	filled := func(dir string) bool { return slices.Contains(r.host.Facts.Filled, dir) }
 	if facts.RunsEtcd(r.cluster, r.host.Spec.Roles) && filled(facts.DirEtcd) && !slices.Contains(r.host.Facts.Present, facts.EtcdData) {
-		r.fail(idLeftovers, "move the content of the directory away; lost+found can remain", "%s is not empty, but etcd keeps its data there", facts.DirEtcd)
+		r.fail(idLeftovers, "move the content of the directory away; lost+found can remain",
+			"%s is not empty, but etcd keeps its data there", facts.DirEtcd)
 	}
 	var dirs []string
 	for _, dir := range facts.DataDirs(r.cluster) {
