@@ -50,13 +50,31 @@ func KubeletSettings(env module.Env) engine.Module {
 	return engine.Module{Name: "upgrade", Tasks: []engine.Task{{
 		ID: id, Title: "update kubelet settings", On: module.IsNode,
 		When: func(s *engine.Scope) bool { return env.Upgrade.Takes(id, s.Host()) },
-		Ops: func(*engine.Scope) (op.List, error) {
-			return op.List{op.Exec{
+		Ops: func(s *engine.Scope) (op.List, error) {
+			return append(apiServerPod(s.Host()), op.Exec{
 				Name: "kubeadm-upgrade-kubelet-config", Argv: []string{program, "upgrade", "node", "phase", "kubelet-config"},
 				Inputs: []string{programs + "/kube"}, Declares: append(keptOfKubelet(), "/etc/kubernetes/tmp"),
 				Keeps: keptOfKubelet(), Whole: true, TimeoutSeconds: 120,
-			}}, nil
+			}), nil
 		},
+	}}}
+}
+
+// apiServerPod waits, on a control plane, until the pod of its API server is in the API.
+// kubeadm reads the address of the API server from that pod, and stops waiting for it
+// after a minute. The kubelet creates the pod again after a change. If the API server does
+// not serve at that moment, as on the only control plane, the kubelet tries again at its
+// next synchronization, up to 90 seconds later.
+func apiServerPod(h *engine.Host) op.List {
+	if !h.HasRole(v1alpha1.RoleControlPlane) {
+		return nil
+	}
+	pod := "kube-apiserver-" + h.Name
+	return op.List{op.Wait{Name: "pod " + pod, TimeoutSeconds: 240, Program: []string{
+		// The command must leave no files on the host, so its cache directory cannot
+		// exist.
+		programs + "/kubectl", "--kubeconfig=" + kubeletConf, "--request-timeout=5s", "--cache-dir=/dev/null/none",
+		"get", "pod", pod, "--namespace=" + kubeSystem,
 	}}}
 }
 
