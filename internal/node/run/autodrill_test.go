@@ -255,8 +255,10 @@ func TestAutoDrillSecret(t *testing.T) {
 		{"another key", "nobody could read it", name, sealed, conf(append([]byte("x"), key[1:]...)), false, "", "cannot be decrypted"},
 		{"no keys", "they are lost", name, sealed, "", false, "", "which is missing"},
 		{"a member alone", "it never had them", name, sealed, "", true, "encrypted (aesgcm, key 1-a): decryption not tested", ""},
-		{"a service's", "nobody else can", name, "k8s:enc:kms:v2:vault:x", conf(key), false,
-			"encrypted (kms, key vault): decryption not tested", ""},
+		{
+			"a service's", "nobody else can", name, "k8s:enc:kms:v2:vault:x", conf(key), false,
+			"encrypted (kms, key vault): decryption not tested", "",
+		},
 		{"unreadable keys", "they are no help", name, sealed, "EncryptionConfiguration: [", false, "", "encryption configuration"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
