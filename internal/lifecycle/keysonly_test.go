@@ -62,7 +62,7 @@ func TestUpgradeWithEtcdOfOthers(t *testing.T) {
 	if strings.Contains(err.Error(), "etcd restore") || !strings.Contains(err.Error(), "only the owner of the external etcd can have a backup") {
 		t.Errorf("the way back that is told is none: %v", err)
 	}
-	if o, err := w.service().latestUpgrade("prod"); err != nil || !strings.HasSuffix(w.service().instead(o), "ask the owner of the external etcd") {
+	if o, err := w.service().latestUpgrade("prod"); err != nil || !strings.Contains(w.service().instead(o), "ask the owner of the external etcd to restore the data") {
 		t.Errorf("what there is instead of a way back: %s, %v", w.service().instead(o), err)
 	}
 

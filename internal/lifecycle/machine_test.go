@@ -452,6 +452,9 @@ func (m *machine) awaited(w op.Wait) bool {
 	if strings.HasPrefix(w.Name, "access to ") { // of the registry's user, into its directory
 		return true
 	}
+	if strings.HasPrefix(w.Name, "pod kube-apiserver-") { // any API server has it
+		return m.has(module.APIServerManifest)
+	}
 	if len(w.Trusts) > 0 {
 		return m.state["trusts"] == m.bundles(w.Trusts)
 	}

@@ -61,8 +61,8 @@ func KubeletSettings(env module.Env) engine.Module {
 }
 
 // apiServerPod waits, on a control plane, until the pod of its API server is in the API.
-// kubeadm reads the address of the API server from that pod, and stops waiting for it
-// after a minute. The kubelet creates the pod again after a change. If the API server does
+// It uses the kubeconfig that kubeadm uses, so any API server can answer. kubeadm reads
+// the address of the API server from that pod, and stops waiting for it after a minute. The kubelet creates the pod again after a change. If the API server does
 // not serve at that moment, as on the only control plane, the kubelet tries again at its
 // next synchronization, up to 90 seconds later.
 func apiServerPod(h *engine.Host) op.List {
@@ -73,7 +73,7 @@ func apiServerPod(h *engine.Host) op.List {
 	return op.List{op.Wait{Name: "pod " + pod, TimeoutSeconds: 240, Program: []string{
 		// The command must leave no files on the host, so its cache directory cannot
 		// exist.
-		programs + "/kubectl", "--kubeconfig=" + kubeletConf, "--request-timeout=5s", "--cache-dir=/dev/null/none",
+		programs + "/kubectl", "--kubeconfig=" + adminConf, "--request-timeout=5s", "--cache-dir=/dev/null/none",
 		"get", "pod", pod, "--namespace=" + kubeSystem,
 	}}}
 }
