@@ -61,10 +61,11 @@ func KubeletSettings(env module.Env) engine.Module {
 }
 
 // apiServerPod waits, on a control plane, until the pod of its API server is in the API.
-// It uses the kubeconfig that kubeadm uses, so any API server can answer. kubeadm reads
-// the address of the API server from that pod, and stops waiting for it after a minute. The kubelet creates the pod again after a change. If the API server does
-// not serve at that moment, as on the only control plane, the kubelet tries again at its
-// next synchronization, up to 90 seconds later.
+// kubeadm reads the address of the API server from that pod, and stops waiting for it
+// after a minute. The wait uses the kubeconfig that kubeadm uses, so any API server can
+// answer. The kubelet creates the pod again after a change. If the API server does not
+// serve at that moment, as on the only control plane, the kubelet tries again at its next
+// synchronization, up to 90 seconds later.
 func apiServerPod(h *engine.Host) op.List {
 	if !h.HasRole(v1alpha1.RoleControlPlane) {
 		return nil
