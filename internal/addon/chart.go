@@ -91,7 +91,7 @@ func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 }
 
 func (w *work) unreadable(c v1alpha1.Chart, err error) error {
-	return w.refuse(IDUnusable, ".chart", "the chart "+called(c)+" cannot be read: "+err.Error(), "name a chart directory with a Chart.yaml, or an archive of one; API version v3 is not supported yet")
+	return w.refuse(IDUnusable, ".chart", "the chart "+called(c)+" cannot be read: "+err.Error(), "set chart.path to a directory with a Chart.yaml, or to an archive of it; API version v3 is not supported yet")
 }
 
 // chartFits rejects a chart that cannot be rendered for this cluster.

@@ -40,7 +40,7 @@ type Options struct {
 	// Patience is how long repeatable requests are repeated while the API server does
 	// not respond.
 	Patience time.Duration
-	// Trust are CAs, in PEM form, that are trusted besides those of the kubeconfig.
+	// Trust are CAs, in PEM form, that are trusted in addition to the CAs of the kubeconfig.
 	Trust []byte
 }
 

@@ -234,8 +234,8 @@ func bySettings(f HostFailure) bool {
 }
 
 // revert rolls back the settings of a cluster and reports that in the result of the
-// failed operation. The rollback is a separate operation, the same as that of 'slipway
-// rollback', and can be resumed. The locks are held in between.
+// failed operation. The rollback is a separate operation, as with 'slipway rollback',
+// and can be resumed. The locks are held in between.
 func (p *prepared) revert(ctx context.Context, failed *Result, under *locks, sinks []event.Sink) {
 	tell := func(host, message string) {
 		for _, s := range sinks {

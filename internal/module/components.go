@@ -13,10 +13,9 @@ import (
 // kubelet waits up to five minutes before it starts a container again.
 const componentSeconds = 330
 
-// Components returns a wait for the controller manager and one for the scheduler of a
-// control plane, until they are healthy with the settings that they have now. A step that
-// restarts the API server ends with them: both use the API server of their host alone.
-func (e Env) Components() []op.Wait {
+// ComponentWaits returns a wait for the controller manager and one for the scheduler of a
+// control plane, until they are healthy with the settings that they have now.
+func (e Env) ComponentWaits() []op.Wait {
 	k := e.Cluster.Spec.Kubernetes
 	return []op.Wait{
 		healthy("kube-controller-manager", 10257, k.ControllerManager.ExtraArgs),
@@ -24,9 +23,10 @@ func (e Env) Components() []op.Wait {
 	}
 }
 
-// ComponentsAgain is Components as operations.
-func (e Env) ComponentsAgain() (out op.List) {
-	for _, w := range e.Components() {
+// ComponentsHealthy ends a step that restarted the API server or these components: both
+// use only the API server of their host.
+func (e Env) ComponentsHealthy() (out op.List) {
+	for _, w := range e.ComponentWaits() {
 		out = append(out, w)
 	}
 	return out

@@ -73,8 +73,8 @@ func (e Env) RegistryMirror(registry string) string {
 	return "https://" + path.Join(spec.RegistryName(e.Cluster), "v2", spec.RegistryFolder(registry))
 }
 
-// Logins returns the credentials and CAs of registries: those of the cluster file, and of
-// the private registry. CAs are files on the manager.
+// Logins returns the credentials and CAs of the registries in the cluster file and of the
+// private registry. CAs are files on the manager.
 func (e Env) Logins() (out []bundle.Login) {
 	for _, a := range e.Cluster.Spec.Registry.Auths {
 		out = append(out, bundle.Login{Registry: a.Registry, Username: a.Username, Password: e.Passwords[a.Registry], CA: a.CAFile})

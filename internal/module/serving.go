@@ -64,16 +64,20 @@ func (e Env) Again(h *engine.Host, unit string) []op.Wait {
 		well.TimeoutSeconds = wellSeconds
 		out = append(out, well)
 	}
-	out = append(out, since(op.Wait{Name: "readiness of node " + h.Name, Program: []string{
-		// The command must leave no files on the host, so its cache directory cannot
-		// exist.
-		"/usr/local/bin/kubectl", "--kubeconfig=/etc/kubernetes/kubelet.conf", "--request-timeout=5s", "--cache-dir=/dev/null/none",
-		"wait", "node/" + h.Name, "--for=condition=Ready", "--timeout=5s",
-	}}))
+	out = append(out, since(op.Wait{Name: "readiness of node " + h.Name, Program: Kubectl("/etc/kubernetes/kubelet.conf",
+		"wait", "node/"+h.Name, "--for=condition=Ready", "--timeout=5s")}))
 	if h.HasRole(v1alpha1.RoleControlPlane) {
 		out = append(out, since(op.Wait{HTTP: e.OwnReady()}))
 	}
 	return out
+}
+
+// Kubectl returns a kubectl command with a kubeconfig of the host. It must leave no files
+// on the host, so its cache directory cannot exist.
+func Kubectl(kubeconfig string, args ...string) []string {
+	return append([]string{
+		"/usr/local/bin/kubectl", "--kubeconfig=" + kubeconfig, "--request-timeout=5s", "--cache-dir=/dev/null/none",
+	}, args...)
 }
 
 // OwnReady returns the URL at which the API server of a control plane itself reports that

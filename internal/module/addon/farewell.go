@@ -40,7 +40,7 @@ func kept(ctx context.Context, c *kube.Client, name string) (f addon.Farewell, e
 	return f, nil
 }
 
-// keeps reports whether the saved delete hooks are those of the chart.
+// keeps reports whether the saved delete hooks equal the hooks of the chart.
 func keeps(ctx context.Context, c *kube.Client, a addon.Addon) (bool, error) {
 	have, err := kept(ctx, c, a.Name)
 	if err != nil {

@@ -63,7 +63,7 @@ func removed(list []addon.Addon, needs []string) engine.Task {
 type removal struct {
 	*inventory
 	farewell addon.Farewell
-	// objects lists the objects that no other add-on has now, without those of hooks.
+	// objects lists the objects that no other add-on has now, without hook objects.
 	objects []entry
 }
 

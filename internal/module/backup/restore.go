@@ -56,8 +56,8 @@ func (s Source) keeps(env module.Env) func(*engine.Host) bool {
 // maxDoubled bounds bump, far below the maximum revision.
 const maxDoubled = 30
 
-// bump returns by how much the revision is raised above that of the snapshot. It must
-// become higher than it ever was, also after earlier restores of the same or an older
+// bump returns by how much the revision is raised above the revision of the snapshot. The
+// revision must become higher than it ever was, also after earlier restores of the same or an older
 // snapshot. Otherwise clients would continue with cached data. Doubling it each time makes
 // it larger than all earlier bumps together.
 func (s Source) bump() int64 { return op.FirstBump << min(s.Before, maxDoubled) }

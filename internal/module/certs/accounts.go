@@ -158,7 +158,7 @@ func verifies(env module.Env, keys []byte) op.List {
 		op.File{Path: AccountPublic, Content: keys, Mode: 0o600},
 		op.PodRestart{Manifest: module.APIServerManifest, Files: []string{accountPrivate, AccountPublic}, TimeoutSeconds: 300},
 		serves(env),
-	}, env.ComponentsAgain()...)
+	}, env.ComponentsHealthy()...)
 }
 
 // signs makes the components of a control plane sign with a key, and waits until the API
@@ -169,7 +169,7 @@ func signs(env module.Env, key []byte) op.List {
 		op.PodRestart{Manifest: module.APIServerManifest, Files: []string{accountPrivate, AccountPublic}, TimeoutSeconds: 300},
 		op.PodRestart{Manifest: managerPod, Files: []string{accountPrivate}, TimeoutSeconds: 300},
 		serves(env),
-	}, env.ComponentsAgain()...)
+	}, env.ComponentsHealthy()...)
 }
 
 // mark returns an object that is created in the cluster when all components use the new

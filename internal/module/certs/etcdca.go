@@ -132,7 +132,7 @@ func reread(env module.Env, h *engine.Host, files ...op.Op) op.List {
 	}
 	if h.HasRole(v1alpha1.RoleControlPlane) {
 		list = append(list, op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EtcdCA}, TimeoutSeconds: 300}, serves(env))
-		list = append(list, env.ComponentsAgain()...)
+		list = append(list, env.ComponentsHealthy()...)
 	}
 	return list
 }

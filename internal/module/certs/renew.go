@@ -123,9 +123,9 @@ func Renew(env module.Env, w Wish) engine.Module {
 				list = append(list, restarts(env)...)
 				if concerned(s.Host()) {
 					list = append(list, serves(env))
-				}
-				if concerned(s.Host()) && !w.Lapsed {
-					list = append(list, env.ComponentsAgain()...)
+					if !w.Lapsed {
+						list = append(list, env.ComponentsHealthy()...)
+					}
 				}
 				return append(list, op.ReadFile{Path: adminConf, Secret: true}), nil
 			},

@@ -21,8 +21,8 @@ func unpacks(s *engine.Scope) (op.Unpack, error) {
 	return module.Program(s, "etcd", "usr/local/bin/", programs)
 }
 
-// install transfers the programs of etcd to a host. Those of a running member are replaced
-// when the member is restarted.
+// install transfers the etcd programs to a host. The programs of a running member are
+// replaced when the member is restarted.
 func install(env module.Env, s *engine.Scope) (op.List, error) {
 	u, err := unpacks(s)
 	if err != nil {

@@ -263,7 +263,7 @@ func (e *encrypting) file(env module.Env, h *engine.Host, keys module.Encryption
 	if follows || module.Holds(h) && e.have[h.Name] != nil {
 		list = append(list, op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EncryptionFile}, TimeoutSeconds: restartTime})
 		if !e.has(h.Name, text) { // otherwise an API server that does not serve may depend on a later step
-			list = append(append(list, ownAPI(env)), env.ComponentsAgain()...)
+			list = append(append(list, ownAPI(env)), env.ComponentsHealthy()...)
 		}
 	}
 	return list, nil

@@ -1,6 +1,7 @@
 package kubeadm
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -59,10 +60,11 @@ func bootstrapKubeconfig(env module.Env, token string) ([]byte, error) {
 func kubeconfigDocument(env module.Env, authority, credentials object) ([]byte, error) {
 	const user = "tls-bootstrap-token-user"
 	named := func(name, kind string, what object) []any { return []any{object{"name": name, kind: what}} }
-	authority["server"] = "https://" + env.Endpoint()
+	cluster := object{"server": "https://" + env.Endpoint()}
+	maps.Copy(cluster, authority)
 	return documents(object{
 		"apiVersion": "v1", "kind": "Config", "current-context": user,
-		"clusters": named(env.Cluster.Name, "cluster", authority),
+		"clusters": named(env.Cluster.Name, "cluster", cluster),
 		"contexts": named(user, "context", object{"cluster": env.Cluster.Name, "user": user}),
 		"users":    named(user, "user", credentials),
 	})

@@ -71,12 +71,9 @@ func apiServerPod(h *engine.Host) op.List {
 		return nil
 	}
 	pod := "kube-apiserver-" + h.Name
-	return op.List{op.Wait{Name: "pod " + pod, TimeoutSeconds: 240, Program: []string{
-		// The command must leave no files on the host, so its cache directory cannot
-		// exist.
-		programs + "/kubectl", "--kubeconfig=" + adminConf, "--request-timeout=5s", "--cache-dir=/dev/null/none",
-		"get", "pod", pod, "--namespace=" + kubeSystem,
-	}}}
+	return op.List{op.Wait{
+		Name: "pod " + pod, TimeoutSeconds: 240, Program: module.Kubectl(adminConf, "get", "pod", pod, "--namespace="+kubeSystem),
+	}}
 }
 
 // settleTime is how long after its start a kubelet may still stop pods that the previous
@@ -198,7 +195,7 @@ const (
 // their settings, and have run for a time. If one exits repeatedly, the wait stops, and
 // the error has its last log lines.
 func componentsHealthy(env module.Env, steady time.Duration) (out op.List) {
-	for _, w := range env.Components() {
+	for _, w := range env.ComponentWaits() {
 		w.Crashes, w.SteadySeconds, w.TimeoutSeconds = mostCrashes, int(steady.Seconds()), 120
 		out = append(out, w)
 	}
