@@ -15,7 +15,7 @@ import (
 // unbounded are the packages that may read without a limit, each with its reason.
 var unbounded = map[string]string{
 	"internal/bounded":                  "it has the limits",
-	"internal/golden":                   "reads what is in this repository, for tests",
+	"internal/testutil/golden":          "reads what is in this repository, for tests",
 	"internal/node/embedded/pack":       "reads what was just built",
 	"internal/remote/remotetest":        "for tests",
 	"internal/backup/copies/copiestest": "for tests",

@@ -105,7 +105,7 @@ func (f *goFile) parse(root fs.FS) error {
 // onlyForTests reports whether the packages in dir link into no program.
 func onlyForTests(dir string) bool {
 	return strings.HasSuffix(dir, "test") || strings.HasPrefix(dir, "test/") ||
-		slices.Contains([]string{"internal/golden", "internal/asroot", "internal/store/conformance"}, dir)
+		slices.Contains([]string{"internal/testutil/golden", "internal/testutil/requireroot", "internal/store/conformance"}, dir)
 }
 
 func (f *goFile) line(p token.Pos) int { return f.fset.PositionFor(p, false).Line }

@@ -15,7 +15,7 @@ var byPath = []string{
 // TestCacheIsWrittenSafely checks that packages that write in directories of
 // the caller use package safefile, or an open directory.
 func TestCacheIsWrittenSafely(t *testing.T) {
-	trees := []string{"internal/addon/...", "internal/bundle/...", "internal/kubeconfig/...", "internal/owner/..."}
+	trees := []string{"internal/addonsource/...", "internal/bundle/...", "internal/kubeconfig/...", "internal/fileowner/..."}
 	for _, f := range theTree(t).files {
 		if f.test || !slices.ContainsFunc(trees, func(tree string) bool { return covers(tree, f.dir) }) {
 			continue

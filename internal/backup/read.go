@@ -17,7 +17,6 @@ import (
 	"filippo.io/age"
 
 	"slipway.dev/slipway/internal/bounded"
-	"slipway.dev/slipway/internal/regular"
 )
 
 // sealed is the beginning of every file that age has encrypted.
@@ -39,7 +38,7 @@ func Identities(file string) ([]age.Identity, error) {
 
 // Head returns the header of a set. It does not check the rest of the set.
 func Head(file string, ids []age.Identity) (*Set, error) {
-	f, err := regular.Open(file)
+	f, err := bounded.Open(file)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +55,7 @@ func Head(file string, ids []age.Identity) (*Set, error) {
 // is called with the header before anything else is read; if it returns an error, Read
 // stops. A nil accept accepts any set.
 func Read(file string, ids []age.Identity, snapshot io.Writer, accept func(*Set) error) (*Set, []Content, error) {
-	f, err := regular.Open(file)
+	f, err := bounded.Open(file)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -8,8 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-
-	"slipway.dev/slipway/internal/regular"
 )
 
 // A LimitError reports that something has more bytes than its reader takes.
@@ -30,7 +28,7 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 // ReadFile reads a regular file as ReadAll does. Anything else, such as a pipe, is an
 // error at once. All errors are *fs.PathError.
 func ReadFile(name string, limit int64) ([]byte, error) {
-	f, err := regular.Open(name)
+	f, err := Open(name)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/bundle/source/modules"
 	"slipway.dev/slipway/internal/bundle/source/upstream"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/safefile"
 )
@@ -52,7 +52,7 @@ type BuildOptions struct {
 	Cache string
 	// Owner is the owner of the cache: under sudo, the caller. Compilers run as the
 	// owner, unless the cache belongs to root.
-	Owner *owner.Owner
+	Owner *fileowner.Owner
 	// Releases is the release catalogue.
 	Releases *release.Catalogue
 	// Upstream configures the sites for downloads of releases and images.

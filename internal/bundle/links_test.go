@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // caller is the user in whose cache root works in these tests.
@@ -113,7 +113,7 @@ func callersCache(t *testing.T) string {
 // a command and between two commands that work on it as root: nothing elsewhere is
 // changed, removed or given away.
 func TestLinksInTheCache(t *testing.T) {
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	s := bundletest.NewSite(t)
 	reg := bundletest.NewRegistry(t, true)
 	first := options(t, s)
@@ -172,7 +172,7 @@ func TestLinksInTheCache(t *testing.T) {
 
 // TestLinkWhereABundleIs: a signature is written through no link.
 func TestLinkWhereABundleIs(t *testing.T) {
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	b, key := bundletest.Build(t, "amd64"), signingKey(t)
 	v, cache := newVictim(t), callersCache(t)
 	if _, err := bundle.Import(t.Context(), b.Path(), cache); err != nil {
@@ -197,7 +197,7 @@ func TestLinkWhereABundleIs(t *testing.T) {
 // TestLinksWhileABundleIsBuilt exchanges each directory of the cache at each step
 // that a build reports.
 func TestLinksWhileABundleIsBuilt(t *testing.T) {
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	s := bundletest.NewSite(t)
 	steps := 0
 	count := options(t, s)
@@ -231,7 +231,7 @@ func TestLinksWhileABundleIsBuilt(t *testing.T) {
 // TestLinksOfACommandLine: a bundle that a user names is read through the user's
 // links, and written through none that leads to a directory of others.
 func TestLinksOfACommandLine(t *testing.T) {
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	b := bundletest.Build(t, "amd64")
 	dir := t.TempDir()
 	others, home := filepath.Join(dir, "others"), filepath.Join(dir, "home")

@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/layout"
-	"slipway.dev/slipway/internal/regular"
 	"slipway.dev/slipway/internal/safefile"
 )
 
@@ -66,7 +66,7 @@ func reference(path string) (name.Reference, bool) {
 }
 
 func openArchive(ctx context.Context, path, cache string) (*Bundle, error) {
-	f, err := regular.Open(path)
+	f, err := bounded.Open(path)
 	if err != nil {
 		return nil, explain(path, err)
 	}

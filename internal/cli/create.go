@@ -12,8 +12,8 @@ import (
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/lifecycle"
-	"slipway.dev/slipway/internal/owner"
 	"slipway.dev/slipway/internal/safefile"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/spec/live"
@@ -259,7 +259,7 @@ func (a *app) writeNew(path string, content []byte, mode fs.FileMode) error {
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return problem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", path)
-	case errors.As(err, new(*owner.ForeignError)):
+	case errors.As(err, new(*fileowner.ForeignError)):
 		return problem(idFile, "give another file, or remove the link", "%v", err)
 	case err != nil:
 		return problem(idFile, "give a file in a writable directory with enough free space", "writing %s: %v", path, unwrapPath(err))
@@ -269,7 +269,7 @@ func (a *app) writeNew(path string, content []byte, mode fs.FileMode) error {
 
 // replace writes a file atomically: on an error the old file is kept. It follows
 // the user's own links, but not as root on behalf of a user.
-func replace(path string, content []byte, mode fs.FileMode, to *owner.Owner) error {
+func replace(path string, content []byte, mode fs.FileMode, to *fileowner.Owner) error {
 	if to == nil {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			path = real
@@ -279,7 +279,7 @@ func replace(path string, content []byte, mode fs.FileMode, to *owner.Owner) err
 }
 
 // writeFirst writes a file that must not exist.
-func writeFirst(path string, content []byte, mode fs.FileMode, to *owner.Owner) error {
+func writeFirst(path string, content []byte, mode fs.FileMode, to *fileowner.Owner) error {
 	f, err := safefile.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err

@@ -19,8 +19,8 @@ import (
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/lifecycle"
-	"slipway.dev/slipway/internal/owner"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote/dial"
 	"slipway.dev/slipway/internal/store"
@@ -79,7 +79,7 @@ func (e Env) directories() (program.Directories, error) {
 		if err := errors.Join(err1, err2); err != nil {
 			return program.Directories{}, fmt.Errorf("reading SUDO_UID and SUDO_GID: %w", err)
 		}
-		who, d.User, d.Owner = caller, "", &owner.Owner{UID: uid, GID: gid}
+		who, d.User, d.Owner = caller, "", &fileowner.Owner{UID: uid, GID: gid}
 	}
 	if d.User == "" {
 		u, err := e.LookupUser(who)
@@ -128,7 +128,7 @@ func (e Env) handOver(talk io.Writer) func() {
 	if err != nil || d.Owner == nil {
 		return func() {} // commands that need the directories report the error
 	}
-	missing := owner.Missing(d.Cache)
+	missing := fileowner.Missing(d.Cache)
 	if len(missing) == 0 && !d.Owner.Holds(d.Cache) {
 		return func() {}
 	}

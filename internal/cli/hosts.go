@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/iec"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/spec"
@@ -293,9 +293,9 @@ func (a *app) copied(results []lifecycle.HostResult, c lifecycle.Copy, label fun
 		if r.Copied == nil || r.Failed() {
 			continue
 		}
-		what := fmt.Sprintf("%d files, %s", r.Copied.Files, iec.Bytes(r.Copied.Bytes))
+		what := fmt.Sprintf("%d files, %s", r.Copied.Files, bytesize.Bytes(r.Copied.Bytes))
 		if r.Copied.Files == 1 {
-			what = iec.Bytes(r.Copied.Bytes)
+			what = bytesize.Bytes(r.Copied.Bytes)
 		}
 		where := label(r.Cluster, r.Host) + ":" + view.Printable(r.Copied.To)
 		if c.Fetch {

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/lifecycle"
-	"slipway.dev/slipway/internal/owner"
 )
 
 func (a *app) kubeconfigCmd() *cobra.Command {
@@ -70,7 +70,7 @@ context again.`,
 }
 
 // ownKubeconfig returns the path of the caller's kubeconfig, and its owner.
-func (a *app) ownKubeconfig() (path string, to *owner.Owner, err error) {
+func (a *app) ownKubeconfig() (path string, to *fileowner.Owner, err error) {
 	d, err := a.directories()
 	return kubeconfig.Path(d.User), d.Owner, err
 }

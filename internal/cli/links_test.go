@@ -6,15 +6,15 @@ import (
 	"path/filepath"
 	"testing"
 
-	"slipway.dev/slipway/internal/asroot"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // TestWriteThroughALink: root creates no file through a user's link to a directory of
 // another user.
 func TestWriteThroughALink(t *testing.T) {
-	asroot.Need(t, "giving files to others")
-	to := &owner.Owner{UID: 12345, GID: 12346}
+	requireroot.Need(t, "giving files to others")
+	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	dir := t.TempDir()
 	home, etc := filepath.Join(dir, "home"), filepath.Join(dir, "etc")
 	link := filepath.Join(home, "link")
@@ -25,7 +25,7 @@ func TestWriteThroughALink(t *testing.T) {
 		"first":   func(path string) error { return writeFirst(path, []byte("text"), 0o644, to) },
 		"instead": func(path string) error { return replace(path, []byte("text"), 0o644, to) },
 	} {
-		var foreign *owner.ForeignError
+		var foreign *fileowner.ForeignError
 		if err := write(filepath.Join(link, name)); !errors.As(err, &foreign) {
 			t.Errorf("%s: error %v, want a *ForeignError", name, err)
 		}

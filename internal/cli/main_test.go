@@ -21,10 +21,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/cli/program"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/lifecycle"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // seat is a user at a terminal, with a separate machine.
@@ -418,7 +418,7 @@ func TestDirectories(t *testing.T) {
 		{name: "XDG", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "/d", "XDG_CACHE_HOME": "/c"}, want: program.Directories{Home: "/d/slipway", Cache: "/c/slipway", User: "/home/ada"}},
 		{name: "a relative XDG directory is none", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "d"}, want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
 		{name: "named", uid: 1000, env: map[string]string{"HOME": "/home/ada", "SLIPWAY_HOME": "/s", "SLIPWAY_CACHE": "/k", "XDG_DATA_HOME": "/d"}, want: program.Directories{Home: "/s", Cache: "/k", User: "/home/ada"}},
-		{name: "sudo", env: map[string]string{"HOME": "/root", "SUDO_UID": "1000", "SUDO_GID": "1001"}, want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada", Owner: &owner.Owner{UID: 1000, GID: 1001}}},
+		{name: "sudo", env: map[string]string{"HOME": "/root", "SUDO_UID": "1000", "SUDO_GID": "1001"}, want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada", Owner: &fileowner.Owner{UID: 1000, GID: 1001}}},
 		{name: "root, by sudo from root", env: map[string]string{"HOME": "/root", "SUDO_UID": "0", "SUDO_GID": "0"}, want: program.Directories{Home: "/root/.local/share/slipway", Cache: "/root/.cache/slipway", User: "/root"}},
 		{name: "a leftover of sudo in a user's shell", uid: 1000, env: map[string]string{"HOME": "/home/ada", "SUDO_UID": "1002", "SUDO_GID": "1"}, want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
 		{name: "no HOME", uid: 1000, want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
@@ -485,7 +485,7 @@ func TestSharedCacheUnderSudo(t *testing.T) {
 // the caller.
 func underSudo(t *testing.T, cache string, writes ...string) (caller int) {
 	t.Helper()
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	const gid = 12346
 	caller = 12345
 	s := newSeat(t, "")

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/fsync"
-	"slipway.dev/slipway/internal/owner"
 )
 
 // Path returns the file that kubectl would change: the first of KUBECONFIG that exists,
@@ -48,9 +48,9 @@ type place struct {
 // open opens the directory of a kubeconfig, and creates it if it does not exist. A link
 // stays a link; its target is used. As root, links of a user may only lead to directories
 // of that user. The caller closes the place.
-func open(path string, to *owner.Owner) (*place, error) {
+func open(path string, to *fileowner.Owner) (*place, error) {
 	dir, name, err := to.MakeParent(path, 0o700)
-	var foreign *owner.ForeignError
+	var foreign *fileowner.ForeignError
 	switch {
 	case errors.As(err, &foreign):
 		return nil, refusal(idForeign, path, foreign.Error(), "set KUBECONFIG to the file that the link leads to, or remove the link")
@@ -84,17 +84,17 @@ func (p *place) read() ([]byte, error) {
 
 // replace writes the file atomically with mode 0600. An existing file keeps its owner; a
 // new one gets the given owner.
-func (p *place) replace(data []byte, to *owner.Owner) error {
+func (p *place) replace(data []byte, to *fileowner.Owner) error {
 	if err := p.write(data, to); err != nil {
 		return fmt.Errorf("writing the kubeconfig: %w", err)
 	}
 	return nil
 }
 
-func (p *place) write(data []byte, to *owner.Owner) error {
+func (p *place) write(data []byte, to *fileowner.Owner) error {
 	if info, err := p.dir.Lstat(p.name); err == nil {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			to = &owner.Owner{UID: int(st.Uid), GID: int(st.Gid)}
+			to = &fileowner.Owner{UID: int(st.Uid), GID: int(st.Gid)}
 		}
 	}
 	temp := ".kubeconfig-" + rand.Text()

@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
 )
 
 // The diagnostics of this package; see docs/guide/errors.md.
@@ -60,7 +60,7 @@ type MergeOptions struct {
 // again changes nothing. If a context with the same name, or the cluster's entries, lead to
 // another cluster, Merge returns a diag.List unless opts.Replace is set: their owner would
 // lose the access to that cluster.
-func Merge(ctx context.Context, path string, access Access, opts MergeOptions, to *owner.Owner) error {
+func Merge(ctx context.Context, path string, access Access, opts MergeOptions, to *fileowner.Owner) error {
 	entry, err := access.entry()
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func Merge(ctx context.Context, path string, access Access, opts MergeOptions, t
 // regular file, such as /dev/null, is not an error. Contexts with other names that refer
 // to the cluster are removed too; if one of them was the current one, there is no current
 // context afterwards. With access.Admin, an entry that leads to another cluster is kept.
-func Remove(ctx context.Context, path string, access Access, to *owner.Owner) error {
+func Remove(ctx context.Context, path string, access Access, to *fileowner.Owner) error {
 	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
 		return nil
 	}
@@ -103,7 +103,7 @@ func Remove(ctx context.Context, path string, access Access, to *owner.Owner) er
 }
 
 // Write writes a kubeconfig with only this access to path, and replaces an existing file.
-func Write(path string, access Access, to *owner.Owner) error {
+func Write(path string, access Access, to *fileowner.Owner) error {
 	entry, err := access.entry()
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func Write(path string, access Access, to *owner.Owner) error {
 
 // edit changes the file at path under its lock. If nothing changes, it does not write the
 // file.
-func edit(ctx context.Context, path string, to *owner.Owner, change func(*document) error) error {
+func edit(ctx context.Context, path string, to *fileowner.Owner, change func(*document) error) error {
 	if err := regular(path); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func edit(ctx context.Context, path string, to *owner.Owner, change func(*docume
 	return errors.Join(editLocked(p, to, change), unlock(), p.close())
 }
 
-func editLocked(p *place, to *owner.Owner, change func(*document) error) error {
+func editLocked(p *place, to *fileowner.Owner, change func(*document) error) error {
 	data, err := p.read()
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig: %w", err)

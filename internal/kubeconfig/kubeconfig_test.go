@@ -14,10 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/golden"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
+	"slipway.dev/slipway/internal/testutil/golden"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 func admin(server, ca string) []byte {
@@ -256,13 +256,13 @@ func TestNoFile(t *testing.T) {
 }
 
 func TestLinksAndOwners(t *testing.T) {
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	dir := t.TempDir()
 	target, link := filepath.Join(dir, "dotfiles", "config"), filepath.Join(dir, "config")
 	if err := os.Symlink("dotfiles/config", link); err != nil {
 		t.Fatal(err)
 	}
-	to := &owner.Owner{UID: 12345, GID: 12346}
+	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	if err := Merge(t.Context(), link, prod(), MergeOptions{}, to); err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 func ownerOf(t *testing.T, name string) (uid, gid int) {
@@ -25,8 +25,8 @@ func ownerOf(t *testing.T, name string) (uid, gid int) {
 // TestLinksOfTheOwner: on behalf of a user, root writes no file that a link of
 // the user leads to in a directory of another one.
 func TestLinksOfTheOwner(t *testing.T) {
-	asroot.Need(t, "giving files to others")
-	to := &owner.Owner{UID: 12345, GID: 12346}
+	requireroot.Need(t, "giving files to others")
+	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	for _, tt := range []struct {
 		name, target string // of the link, below a directory
 		refused      bool
@@ -64,8 +64,8 @@ func TestLinksOfTheOwner(t *testing.T) {
 // TestSwaps puts a link in the place of the directory or the file of a user while
 // root works on it: nothing elsewhere is read, changed or removed.
 func TestSwaps(t *testing.T) {
-	asroot.Need(t, "giving files to others")
-	to := &owner.Owner{UID: 12345, GID: 12346}
+	requireroot.Need(t, "giving files to others")
+	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	access := Access{Cluster: "prod", Admin: admin("https://10.0.0.1:6443", "Y2E=")}
 	for _, tt := range []struct {
 		name string
@@ -121,8 +121,8 @@ func TestSwaps(t *testing.T) {
 // TestSwapUnderTheLock: a place that is open stays the same when its directory
 // becomes a link.
 func TestSwapUnderTheLock(t *testing.T) {
-	asroot.Need(t, "giving files to others")
-	to := &owner.Owner{UID: 12345, GID: 12346}
+	requireroot.Need(t, "giving files to others")
+	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	dir := t.TempDir()
 	kube, etc := filepath.Join(dir, ".kube"), filepath.Join(dir, "etc")
 	if err := errors.Join(os.Mkdir(kube, 0o755), os.Mkdir(etc, 0o755), to.Give(kube)); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/addon"
+	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/event"
 )
 
@@ -87,7 +87,7 @@ func (l *dropping) limit(d time.Duration) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	f, err := addon.Unpack(raw)
+	f, err := addonsource.Unpack(raw)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestDeletionHookFails(t *testing.T) {
 		l := l.fork(t)
 		l.api.ends = map[string]string{job: "Failed"}
 		f := l.do(none, event.Failed).Failures[0]
-		if f.Reason != addon.IDHookFailed || !strings.Contains(f.Remedy, "kubectl delete secret -n kube-system slipway-addon-shop") {
+		if f.Reason != addonsource.IDHookFailed || !strings.Contains(f.Remedy, "kubectl delete secret -n kube-system slipway-addon-shop") {
 			t.Errorf("%+v", f)
 		}
 		for _, text := range append(says, "removing add-on shop", "Job shop/"+job, "the job has failed") {
@@ -249,7 +249,7 @@ func TestDeletionHookFails(t *testing.T) {
 		l.api.ends = map[string]string{"stop": "Suspended"}
 		l.limit(300 * time.Millisecond)
 		f := l.do(none, event.Failed).Failures[0]
-		if f.Reason != addon.IDHookFailed || !strings.Contains(f.Message, "running hook pre-delete") || !l.api.has(shopMap) {
+		if f.Reason != addonsource.IDHookFailed || !strings.Contains(f.Message, "running hook pre-delete") || !l.api.has(shopMap) {
 			t.Errorf("%+v", f)
 		}
 	})

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/addon"
+	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/spec"
@@ -58,13 +58,13 @@ func (p *prepared) loadAddons(ctx context.Context) error {
 
 // addonsWith loads add-ons for a Kubernetes release and returns them with the findings
 // about them. If there is an error among the findings, it returns no add-ons.
-func (p *prepared) addonsWith(ctx context.Context, list []v1alpha1.Addon, is release.Release) ([]addon.Addon, diag.List, error) {
+func (p *prepared) addonsWith(ctx context.Context, list []v1alpha1.Addon, is release.Release) ([]addonsource.Addon, diag.List, error) {
 	if len(list) == 0 {
 		return nil, nil, nil
 	}
 	c := p.env.Cluster
 	told := unfitAddons(list, is.Kubernetes, p.request.IgnoreChecks)
-	loader := addon.Loader{
+	loader := addonsource.Loader{
 		Cache: p.svc.Cache, Insecure: c.Spec.Registry.Insecure, Speak: speaking(p.env).Speak, Kubernetes: is.Kubernetes, Images: is.ImageRefs(),
 		VerifiedKubelets: spec.SignsKubelets(c),
 	}
@@ -161,11 +161,11 @@ func unfitAddons(list []v1alpha1.Addon, version string, ignored []string) (out d
 			continue
 		}
 		d := diag.Diagnostic{
-			ID: addon.IDKubernetes, Severity: diag.Error, Path: fmt.Sprintf("spec.addons[%d].kubernetes", i),
+			ID: addonsource.IDKubernetes, Severity: diag.Error, Path: fmt.Sprintf("spec.addons[%d].kubernetes", i),
 			Message: fmt.Sprintf("add-on %s works with Kubernetes %s, but not with %s", a.Name, strings.Join(a.Kubernetes, ", "), version),
-			Hint:    "use a version of the add-on that does; or, if it works anyway, continue with --ignore-check " + addon.IDKubernetes,
+			Hint:    "use a version of the add-on that does; or, if it works anyway, continue with --ignore-check " + addonsource.IDKubernetes,
 		}
-		if slices.Contains(ignored, addon.IDKubernetes) {
+		if slices.Contains(ignored, addonsource.IDKubernetes) {
 			d.Severity = diag.Warning
 			d.Message += " (ignored with --ignore-check)"
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/addon"
+	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/plan"
@@ -209,10 +209,10 @@ func TestAddonMinors(t *testing.T) {
 	w := newWorld(t, "cp1")
 	_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.with(a)}, nil)
 	var list diag.List
-	if !errors.As(err, &list) || len(list) != 1 || list[0].ID != addon.IDKubernetes {
+	if !errors.As(err, &list) || len(list) != 1 || list[0].ID != addonsource.IDKubernetes {
 		t.Fatalf("it says %v", err)
 	}
-	w.do(Request{Kind: Create, Cluster: w.with(a), IgnoreChecks: []string{addon.IDKubernetes}}, event.Succeeded)
+	w.do(Request{Kind: Create, Cluster: w.with(a), IgnoreChecks: []string{addonsource.IDKubernetes}}, event.Succeeded)
 	if !w.api.has(newsMap) {
 		t.Error("passed over, it is not there")
 	}
@@ -225,7 +225,7 @@ func TestAddonUnusable(t *testing.T) {
 	a := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, t.TempDir(), "news.yaml", "kind: ConfigMap\n")}}
 	_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.with(a)}, nil)
 	var list diag.List
-	if !errors.As(err, &list) || list[0].ID != addon.IDUnusable || !strings.Contains(list[0].Message, "news.yaml") {
+	if !errors.As(err, &list) || list[0].ID != addonsource.IDUnusable || !strings.Contains(list[0].Message, "news.yaml") {
 		t.Errorf("it says %v", err)
 	}
 	if len(w.dials) > 0 {
@@ -385,7 +385,7 @@ func TestAddonsTakenBack(t *testing.T) {
 				}
 			}
 			p := w.prepared(w.service().PrepareRollback(t.Context(), "prod", Request{}, nil))
-			if told := p.Findings().Warnings(); lost != (len(told) > 0 && told[0].ID == addon.IDUnusable) {
+			if told := p.Findings().Warnings(); lost != (len(told) > 0 && told[0].ID == addonsource.IDUnusable) {
 				t.Errorf("it says %v", told)
 			}
 			w.apply(p, event.Succeeded)
@@ -412,13 +412,13 @@ func TestAddonsUpgrade(t *testing.T) {
 	}
 	_, err := begun(t).service().Prepare(t.Context(), toNewest, nil)
 	var list diag.List
-	if !errors.As(err, &list) || list[0].ID != addon.IDKubernetes || !strings.Contains(list[0].Message, "v1.37.1") {
+	if !errors.As(err, &list) || list[0].ID != addonsource.IDKubernetes || !strings.Contains(list[0].Message, "v1.37.1") {
 		t.Fatalf("it says %v", err)
 	}
 	t.Run("passed over", func(t *testing.T) {
 		w := begun(t)
 		r := toNewest
-		r.IgnoreChecks = []string{addon.IDKubernetes}
+		r.IgnoreChecks = []string{addonsource.IDKubernetes}
 		w.do(r, event.Succeeded)
 		w.wantVersions(all(threeAndTwo, "v1.37.1"))
 	})
@@ -452,7 +452,7 @@ func TestReadinessOfAddons(t *testing.T) {
 	w.do(Request{Kind: Create, Cluster: w.with(news, web)}, event.Succeeded)
 	w.backable(t)
 	w.api.lose("w1")
-	want := []string{addon.IDKubernetes, addon.IDRender, "upgrade-node-unready"}
+	want := []string{addonsource.IDKubernetes, addonsource.IDRender, "upgrade-node-unready"}
 	report, err := w.service().Precheck(t.Context(), toNewest, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
-	"slipway.dev/slipway/internal/module/leave"
+	"slipway.dev/slipway/internal/module/noderemoval"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
 )
@@ -213,7 +213,7 @@ func (s *service) steps(id string) (done, begun map[string]bool, err error) {
 // refusesPlace reports whether a step failed because the machine to be replaced is
 // running: that machine keeps its place in the cluster.
 func refusesPlace(e event.Event) bool {
-	return e.Outcome == event.Failed && e.Failure != nil && e.Failure.Reason == leave.IDNodeRuns
+	return e.Outcome == event.Failed && e.Failure != nil && e.Failure.Reason == noderemoval.IDNodeRuns
 }
 
 // doneBefore returns what was done by all operations of a cluster since the latest one

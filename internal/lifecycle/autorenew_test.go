@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
-	"slipway.dev/slipway/internal/module/record"
+	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
@@ -138,7 +138,7 @@ func TestKubeconfigRenewedByHosts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			kept, err := record.Outside(module.Env{Cluster: c}, kubeconfig.Untrusted{Text: []byte(conf(tc.kept))}, nil)
+			kept, err := clusterstate.Outside(module.Env{Cluster: c}, kubeconfig.Untrusted{Text: []byte(conf(tc.kept))}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

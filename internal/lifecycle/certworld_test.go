@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
-	"slipway.dev/slipway/internal/module/record"
+	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/pki/pkitest"
@@ -105,7 +105,7 @@ func (w *world) recorded(ca *pkitest.Authority) {
 		w.t.Fatal(err)
 	}
 	text := kubeconfig.Untrusted{Text: []byte(w.api.kubeconfig()), CAs: []byte(string(w.api.ca()) + ca.Cert)}
-	conf, err := record.Outside(module.Env{Cluster: c}, text, nil)
+	conf, err := clusterstate.Outside(module.Env{Cluster: c}, text, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

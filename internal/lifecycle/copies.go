@@ -21,7 +21,7 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	recovery "slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/safefile"
@@ -204,7 +204,7 @@ func (s *service) lookForCopies(ctx context.Context, c *v1alpha1.Cluster, progre
 		return nil, nil, err
 	}
 	l := newLooker(s, env)
-	l.only(func(h v1alpha1.Host) bool { return recovery.HasCopies(c, h) })
+	l.only(func(h v1alpha1.Host) bool { return etcdbackup.HasCopies(c, h) })
 	key, err := s.knownKey(c.Name)
 	if err != nil {
 		return nil, nil, err
@@ -256,7 +256,7 @@ func (c *copyLook) open(ctx context.Context, to v1alpha1.EtcdCopy) (copies.Targe
 	if err != nil {
 		return nil, err
 	}
-	return copies.Open(ctx, recovery.CopyTarget(to), []byte(key.Reveal()))
+	return copies.Open(ctx, etcdbackup.CopyTarget(to), []byte(key.Reveal()))
 }
 
 // listOnHosts lists a directory on all hosts with copies at the same time: it may be a

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"slipway.dev/slipway/internal/kube"
-	"slipway.dev/slipway/internal/module/record"
+	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/spec/live"
 )
 
@@ -66,7 +66,7 @@ func observeCluster(ctx context.Context, client *kube.Client) (state live.State,
 			state.Flannel = value(namespace, "kube-flannel-cfg", "net-conf.json")
 		}
 	}
-	state.Record = value(system, record.Name, record.Key)
+	state.Record = value(system, clusterstate.Name, clusterstate.Key)
 	if err != nil {
 		return state, err
 	}

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // TestDiskOfTheRecords keeps the records on a small disk, in a mount namespace
@@ -28,7 +28,7 @@ func TestDiskOfTheRecords(t *testing.T) {
 		t.Run("of a set", func(t *testing.T) { roomForSet(t, dir) })
 		return
 	}
-	asroot.Need(t, "mounting a disk")
+	requireroot.Need(t, "mounting a disk")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDiskOfTheRecords$", "-test.v")
 	cmd.Env = append(os.Environ(), "LIFECYCLE_TEST_DISK="+t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}

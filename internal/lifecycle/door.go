@@ -17,7 +17,7 @@ import (
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
-	"slipway.dev/slipway/internal/module/record"
+	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/spec"
@@ -31,7 +31,7 @@ const doorTime = 3 * time.Second
 // outside returns the API address of a cluster for this machine, "" if its description
 // is not complete yet.
 func outside(c *v1alpha1.Cluster) string {
-	if doors := record.Doors(c); len(doors) > 0 {
+	if doors := clusterstate.Doors(c); len(doors) > 0 {
 		return doors[0]
 	}
 	return ""
@@ -80,10 +80,10 @@ func (s *service) through(ctx context.Context, env module.Env, conf []byte) ([]b
 		return nil, err
 	}
 	door := outside(env.Cluster)
-	if doors := record.Doors(env.Cluster); len(doors) > 1 {
+	if doors := clusterstate.Doors(env.Cluster); len(doors) > 1 {
 		door = cmp.Or(s.open(ctx, conf, doors), door)
 	}
-	return record.Through(env, admin, door)
+	return clusterstate.Through(env, admin, door)
 }
 
 // Kubeconfig returns the admin kubeconfig.
@@ -129,7 +129,7 @@ func (s *service) admin(name string) ([]byte, error) {
 	if err != nil {
 		return nil, refused(idDamaged, s.Store.KubeconfigPath(name)+" cannot be used: "+err.Error(), "get it from a control plane: slipway kubeconfig "+name+" --live")
 	}
-	return record.Through(module.Env{Cluster: c}, admin, outside(c))
+	return clusterstate.Through(module.Env{Cluster: c}, admin, outside(c))
 }
 
 // current returns the saved admin kubeconfig. If its certificate has expired, hosts may
@@ -147,7 +147,7 @@ func (s *service) current(ctx context.Context, env module.Env) ([]byte, diag.Lis
 	theirs, warnings, err := s.live(ctx, env)
 	if err != nil { // the caller's request reports the expiry
 		var list diag.List
-		if errors.As(err, &list) && list[0].ID == record.IDUntrusted {
+		if errors.As(err, &list) && list[0].ID == clusterstate.IDUntrusted {
 			warnings = asWarnings(list)
 		}
 		return kept, warnings, nil
@@ -170,7 +170,7 @@ func (s *service) live(ctx context.Context, env module.Env) (conf []byte, warnin
 		switch {
 		case err == nil:
 			return one, asWarnings(refusals), nil
-		case errors.As(err, &list) && list[0].ID == record.IDUntrusted:
+		case errors.As(err, &list) && list[0].ID == clusterstate.IDUntrusted:
 			refusals = append(refusals, list...)
 		default:
 			failed = errors.Join(failed, err)
@@ -203,7 +203,7 @@ func (s *service) liveOn(ctx context.Context, env module.Env, h v1alpha1.Host, r
 	if results[0].Missing {
 		return nil, fmt.Errorf("host %s has no admin kubeconfig: %w", h.Name, ErrNotFound)
 	}
-	conf, err := record.Outside(env, kubeconfig.Untrusted{Text: results[0].Output}, recorded)
+	conf, err := clusterstate.Outside(env, kubeconfig.Untrusted{Text: results[0].Output}, recorded)
 	var list diag.List
 	if errors.As(err, &list) {
 		for i := range list {

@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeconfig"
-	"slipway.dev/slipway/internal/module/record"
+	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
@@ -84,7 +84,7 @@ func TestDoors(t *testing.T) {
 func TestKubeconfigOfLiars(t *testing.T) {
 	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
-	const file, warned = "/etc/kubernetes/admin.conf", record.IDUntrusted + " warning "
+	const file, warned = "/etc/kubernetes/admin.conf", clusterstate.IDUntrusted + " warning "
 	other := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(certYear))
 	cert, key := other.Issue(t, "kubernetes-admin", certTime.Add(certDay))
 	foreign := pkitest.Kubeconfig("https://api.prod.internal:6443", other.Cert, "", cert, key)
@@ -113,7 +113,7 @@ func TestKubeconfigOfLiars(t *testing.T) {
 			conf, warnings, err := w.service().Kubeconfig(t.Context(), "prod", true)
 			if tc.want == nil {
 				var list diag.List
-				if !errors.As(err, &list) || len(list) != 3 || list[2].Host != "cp3" || list[2].ID != record.IDUntrusted {
+				if !errors.As(err, &list) || len(list) != 3 || list[2].Host != "cp3" || list[2].ID != clusterstate.IDUntrusted {
 					t.Errorf("got %v", err)
 				}
 				return

@@ -3,7 +3,7 @@ package lifecycle
 import (
 	"fmt"
 
-	"slipway.dev/slipway/internal/iec"
+	"slipway.dev/slipway/internal/bytesize"
 )
 
 const (
@@ -72,6 +72,6 @@ func judgeMember(m EtcdMember, warn warner) {
 	}
 	if m.QuotaBytes > 0 && m.DBBytes*100 >= m.QuotaBytes*nearQuota {
 		warn(idEtcdMember, m.called(), "defragment the database: slipway etcd defrag; or raise quota-backend-bytes at spec.etcd.extraArgs",
-			"its database uses %s of its quota of %s; when it is full, nothing can be written to the cluster", iec.Bytes(m.DBBytes), iec.Bytes(m.QuotaBytes))
+			"its database uses %s of its quota of %s; when it is full, nothing can be written to the cluster", bytesize.Bytes(m.DBBytes), bytesize.Bytes(m.QuotaBytes))
 	}
 }

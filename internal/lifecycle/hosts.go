@@ -12,11 +12,11 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module/containerruntime"
 	"slipway.dev/slipway/internal/module/endpoint"
 	"slipway.dev/slipway/internal/module/etcd"
 	"slipway.dev/slipway/internal/module/kubeadm"
-	"slipway.dev/slipway/internal/module/leave"
-	"slipway.dev/slipway/internal/module/runtime"
+	"slipway.dev/slipway/internal/module/noderemoval"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -32,7 +32,7 @@ func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote
 	found := make([]facts.Host, len(c.Spec.Hosts))
 	opts := remote.Options{Blobs: blobs, KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Log: s.Log}
 	wanted := facts.Wanted(c)
-	wanted.Paths = slices.Concat(wanted.Paths, kubeadm.MarkPaths(), etcd.MarkPaths(), endpoint.MarkPaths(), leave.MarkPaths(), runtime.MarkPaths(), marks)
+	wanted.Paths = slices.Concat(wanted.Paths, kubeadm.MarkPaths(), etcd.MarkPaths(), endpoint.MarkPaths(), noderemoval.MarkPaths(), containerruntime.MarkPaths(), marks)
 	var g errgroup.Group
 	g.SetLimit(dialAtOnce)
 	for i, h := range c.Spec.Hosts {

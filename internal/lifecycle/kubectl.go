@@ -18,7 +18,7 @@ import (
 	"syscall"
 
 	"slipway.dev/slipway/internal/bundle"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/safefile"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -82,7 +82,7 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 }
 
 // runAs sets the user of a program, and the user's home.
-func runAs(cmd *exec.Cmd, as *owner.Owner) {
+func runAs(cmd *exec.Cmd, as *fileowner.Owner) {
 	cmd.Env = as.Environ(cmd.Env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as.Credential()}
 }
@@ -91,7 +91,7 @@ func runAs(cmd *exec.Cmd, as *owner.Owner) {
 // only root can replace them, otherwise the owner of the state directory. It refuses a
 // path that belongs to another user, or is below such a path: that user could replace the
 // program, which gets the owner's credentials.
-func (s *service) kubectlUser(path string) (*owner.Owner, error) {
+func (s *service) kubectlUser(path string) (*fileowner.Owner, error) {
 	to := s.Store.Owner()
 	for at := path; len(at) >= len(s.Cache); at = filepath.Dir(at) {
 		if as := to.Runs(at); as != nil && (to == nil || as.UID != to.UID) {
@@ -154,7 +154,7 @@ func removeReplaceable(dir string, below ...string) error {
 // extract writes one program from a gzip-compressed tar with a digest. If the program is
 // a link to a binary of several programs, it writes that binary. The file and its
 // directories belong to the owner.
-func extract(r io.Reader, digest, member, file string, to *owner.Owner) error {
+func extract(r io.Reader, digest, member, file string, to *fileowner.Owner) error {
 	sum := sha256.New()
 	r = io.TeeReader(r, sum)
 	zr, err := gzip.NewReader(r)

@@ -14,10 +14,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/bundle"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/store"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // TestKubectlOfAChangedBundle unpacks nothing of a component that is not what the
@@ -52,14 +52,14 @@ func TestKubectlOfAChangedBundle(t *testing.T) {
 }
 
 func TestRunAs(t *testing.T) {
-	asroot.Need(t, "running programs as others")
+	requireroot.Need(t, "running programs as others")
 	for _, tt := range []struct {
 		name string
-		as   *owner.Owner
+		as   *fileowner.Owner
 		want string
 	}{
 		{"root", nil, "0 0 0"},
-		{"the caller", &owner.Owner{UID: 12345, GID: 12346}, "12345 12346 12346"},
+		{"the caller", &fileowner.Owner{UID: 12345, GID: 12346}, "12345 12346 12346"},
 	} {
 		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "id -u; id -g; id -G")
 		cmd.Dir = "/"
@@ -74,13 +74,13 @@ func TestRunAs(t *testing.T) {
 // TestKubectlUser runs no program as root that a user can replace, and gives no user
 // the credentials of another.
 func TestKubectlUser(t *testing.T) {
-	asroot.Need(t, "giving files to others")
-	caller, other := &owner.Owner{UID: 12345, GID: 12346}, &owner.Owner{UID: 54321, GID: 54321}
+	requireroot.Need(t, "giving files to others")
+	caller, other := &fileowner.Owner{UID: 12345, GID: 12346}, &fileowner.Owner{UID: 54321, GID: 54321}
 	for _, tt := range []struct {
 		name, reason       string
 		parent             string
-		cache, left, owner *owner.Owner // left owns a program of an earlier version; nil is root
-		want               *owner.Owner
+		cache, left, owner *fileowner.Owner // left owns a program of an earlier version; nil is root
+		want               *fileowner.Owner
 		id                 string
 	}{
 		{"root's alone", "root's program needs no protection", "/root", nil, nil, nil, nil, ""},
@@ -110,7 +110,7 @@ func TestKubectlUser(t *testing.T) {
 			}
 			s := w.service()
 			s.Store = ownedStore(t, tt.owner)
-			var as *owner.Owner
+			var as *fileowner.Owner
 			program, err := s.kubectl(b)
 			if err == nil {
 				as, err = s.kubectlUser(program)
@@ -125,7 +125,7 @@ func TestKubectlUser(t *testing.T) {
 			if d := cmp.Diff(tt.want, as); d != "" {
 				t.Errorf("%s: runs as (-want +got):\n%s", tt.reason, d)
 			}
-			if made, err := owner.Of(program); err != nil || !cmp.Equal(tt.want, made) {
+			if made, err := fileowner.Of(program); err != nil || !cmp.Equal(tt.want, made) {
 				t.Errorf("%s: the program belongs to %v, want %v (%v)", tt.reason, made, tt.want, err)
 			}
 		})
@@ -135,8 +135,8 @@ func TestKubectlUser(t *testing.T) {
 // TestKubectlUser_OfAForeignDirectory runs no program of the caller's in a directory of
 // another user, who could replace it at any time.
 func TestKubectlUser_OfAForeignDirectory(t *testing.T) {
-	asroot.Need(t, "giving files to others")
-	caller, other := &owner.Owner{UID: 12345, GID: 12346}, &owner.Owner{UID: 54321, GID: 54321}
+	requireroot.Need(t, "giving files to others")
+	caller, other := &fileowner.Owner{UID: 12345, GID: 12346}, &fileowner.Owner{UID: 54321, GID: 54321}
 	w := newWorld(t, "cp1")
 	b := w.bundle()
 	w.cache = cacheOf(t, "", nil)
@@ -168,7 +168,7 @@ func (w *world) bundle() *bundle.Bundle {
 }
 
 // cacheOf makes a cache of a user's, or of root's.
-func cacheOf(t *testing.T, parent string, to *owner.Owner) string {
+func cacheOf(t *testing.T, parent string, to *fileowner.Owner) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(parent, "cache-")
 	if err != nil {
@@ -186,7 +186,7 @@ func cacheOf(t *testing.T, parent string, to *owner.Owner) string {
 }
 
 // ownedStore makes a store that belongs to a user, or to root.
-func ownedStore(t *testing.T, to *owner.Owner) *store.Store {
+func ownedStore(t *testing.T, to *fileowner.Owner) *store.Store {
 	t.Helper()
 	var options []store.Option
 	if to != nil {
@@ -202,17 +202,17 @@ func ownedStore(t *testing.T, to *owner.Owner) *store.Store {
 // TestKubectlIntoALink unpacks nothing where a link of the caller's leads.
 func TestKubectlIntoALink(t *testing.T) {
 	w := newWorld(t, "cp1")
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	b, dir := w.bundle(), t.TempDir()
 	w.cache = filepath.Join(dir, "cache")
-	to := &owner.Owner{UID: 12345, GID: 12346}
+	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	s := w.service()
 	s.Store = ownedStore(t, to)
 	if err := errors.Join(os.Mkdir(w.cache, 0o755), os.Mkdir(filepath.Join(dir, "etc"), 0o755),
 		os.Symlink("../etc", filepath.Join(w.cache, "kubectl")), to.Give(w.cache, filepath.Join(w.cache, "kubectl"))); err != nil {
 		t.Fatal(err)
 	}
-	var foreign *owner.ForeignError
+	var foreign *fileowner.ForeignError
 	if _, err := s.kubectl(b); !errors.As(err, &foreign) {
 		t.Errorf("error %v, want a *ForeignError", err)
 	}

@@ -6,15 +6,15 @@ import (
 	"path/filepath"
 	"testing"
 
-	"slipway.dev/slipway/internal/asroot"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // TestSnapshotThroughALink: root writes no backup set where a user's link leads to a
 // directory of others.
 func TestSnapshotThroughALink(t *testing.T) {
-	asroot.Need(t, "giving files to others")
-	to := &owner.Owner{UID: 12345, GID: 12346}
+	requireroot.Need(t, "giving files to others")
+	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	if err := errors.Join(os.Mkdir(path("home"), 0o755), os.Mkdir(path("home/disk"), 0o755), os.Mkdir(path("etc"), 0o755),

@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/iec"
-	recovery "slipway.dev/slipway/internal/module/backup"
 	"slipway.dev/slipway/internal/module/certs"
+	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -112,9 +112,9 @@ func (s *service) swaps(name string) (*v1alpha1.Operation, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case hasStep(done, recovery.StepReached):
+		case hasStep(done, etcdbackup.StepReached):
 			return nil, nil
-		case hasStep(begun, recovery.StepSwap):
+		case hasStep(begun, etcdbackup.StepSwap):
 			return &o, nil
 		}
 	}
@@ -162,7 +162,7 @@ func (p *prepared) ignores() bool {
 func (p *prepared) won(host string, before, after int64) {
 	p.wins.Lock()
 	defer p.wins.Unlock()
-	p.wins.lines = append(p.wins.lines, fmt.Sprintf("%s: %s, before %s", host, iec.Bytes(after), iec.Bytes(before)))
+	p.wins.lines = append(p.wins.lines, fmt.Sprintf("%s: %s, before %s", host, bytesize.Bytes(after), bytesize.Bytes(before)))
 	p.wins.bytes += before - after
 }
 
@@ -177,5 +177,5 @@ func (p *prepared) keptUp(res *Result) []string {
 	p.wins.Lock()
 	defer p.wins.Unlock()
 	slices.Sort(p.wins.lines)
-	return append([]string{"the defragmentation freed " + iec.Bytes(max(p.wins.bytes, 0))}, p.wins.lines...)
+	return append([]string{"the defragmentation freed " + bytesize.Bytes(max(p.wins.bytes, 0))}, p.wins.lines...)
 }

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/addon"
+	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
@@ -18,14 +18,14 @@ import (
 	"slipway.dev/slipway/internal/module"
 	addons "slipway.dev/slipway/internal/module/addon"
 	"slipway.dev/slipway/internal/module/certs"
-	"slipway.dev/slipway/internal/module/leave"
+	"slipway.dev/slipway/internal/module/noderemoval"
 	"slipway.dev/slipway/internal/module/precheck"
 	"slipway.dev/slipway/internal/module/upgrade"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/remote"
-	"slipway.dev/slipway/internal/remote/spread"
+	"slipway.dev/slipway/internal/remote/p2p"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
 )
@@ -38,10 +38,10 @@ type prepared struct {
 	svc     *service
 	request Request
 	env     module.Env
-	hosts   []*engine.Host  // the hosts that take part
-	content *spread.Content // what is sent to them
-	addons  []addon.Addon   // what goes into the cluster
-	told    diag.List       // findings about the add-ons
+	hosts   []*engine.Host      // the hosts that take part
+	content *p2p.Content        // what is sent to them
+	addons  []addonsource.Addon // what goes into the cluster
+	told    diag.List           // findings about the add-ons
 	// keepAddons leaves the add-ons in the cluster unchanged.
 	keepAddons bool
 	lost       []HostFailure // hosts that do not take part, with IgnoreErrors
@@ -191,7 +191,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if p.halfway {
 		c, staying = p.env.WithLeaving(), len(p.env.Cluster.Spec.Hosts)
 	}
-	p.content = spread.New(blobs)
+	p.content = p2p.New(blobs)
 	hosts, found := s.observe(ctx, c, p.content, p.backup.marks(p.env.Cluster), progress)
 	p.hosts = hosts
 	if ctx.Err() != nil {
@@ -403,13 +403,13 @@ func (p *prepared) unchecked(failures []engine.Failure) error {
 	var list diag.List
 	for _, f := range failures {
 		d := diag.Diagnostic{ID: idCheckFailed, Severity: diag.Error, Host: f.Host, Message: f.Title + ": " + f.Message}
-		if slices.Contains([]string{op.IDLedgerLost, op.IDEtcdQuorum, op.IDEtcdUnhealthy, op.IDEtcdMoved, op.IDAuthorityNoKey, op.IDAuthorityExpired, op.IDCertificateForeign, module.IDDrainBlocked, upgrade.IDUnready, idEncryptionAlone, idEncryptionLost, spec.IDEncryptionForeign, leave.IDOtherName, leave.IDNodeRuns, leave.IDHostRuns}, f.Reason) {
+		if slices.Contains([]string{op.IDLedgerLost, op.IDEtcdQuorum, op.IDEtcdUnhealthy, op.IDEtcdMoved, op.IDAuthorityNoKey, op.IDAuthorityExpired, op.IDCertificateForeign, module.IDDrainBlocked, upgrade.IDUnready, idEncryptionAlone, idEncryptionLost, spec.IDEncryptionForeign, noderemoval.IDOtherName, noderemoval.IDNodeRuns, noderemoval.IDHostRuns}, f.Reason) {
 			d.ID = f.Reason
 		}
 		d.Hint = cmp.Or(f.Remedy, "fix the cause, or continue with the other hosts: --ignore-errors")
 		// Without a quorum no other host could continue. And if the other hosts
 		// continued, a running host could lose something, such as its etcd member.
-		if p.ignores() && f.Reason != op.IDEtcdQuorum && f.Reason != leave.IDHostRuns {
+		if p.ignores() && f.Reason != op.IDEtcdQuorum && f.Reason != noderemoval.IDHostRuns {
 			d.Severity = diag.Warning
 			p.unknown = append(p.unknown, HostFailure{Host: f.Host, Task: f.Task, Title: f.Title, Failure: f.Failure})
 			p.findings = append(p.findings, d)

@@ -17,7 +17,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
-	"slipway.dev/slipway/internal/module/record"
+	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
@@ -434,7 +434,7 @@ func (w *world) outside(host string) []byte {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	conf, err := record.Outside(module.Env{Cluster: c}, kubeconfig.Untrusted{Text: []byte(w.machines[host].files["/etc/kubernetes/admin.conf"])}, nil)
+	conf, err := clusterstate.Outside(module.Env{Cluster: c}, kubeconfig.Untrusted{Text: []byte(w.machines[host].files["/etc/kubernetes/admin.conf"])}, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

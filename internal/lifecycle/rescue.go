@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
-	recovery "slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -24,7 +24,7 @@ import (
 // A rescuing is a rescue of etcd: the member whose data is used, and the alternatives.
 // A nil *rescuing means that there is no rescue; its methods can be called.
 type rescuing struct {
-	source recovery.Source
+	source etcdbackup.Source
 	// left lists the remaining members that have data, best one first.
 	left []survivor
 	is   op.EtcdSalvaged // the salvaged data, once it is known
@@ -158,7 +158,7 @@ func (p *prepared) survey(ctx context.Context) error {
 		}
 	}
 	bestFirst(r.left)
-	by := &recovery.Rescue{Salvaged: func(is op.EtcdSalvaged) { r.is = is }}
+	by := &etcdbackup.Rescue{Salvaged: func(is op.EtcdSalvaged) { r.is = is }}
 	if mark := p.request.restores; mark != "" {
 		if _, err := fmt.Sscanf(mark, "%d %d %s", &by.Term, &by.Index, &by.Member); err != nil {
 			return fmt.Errorf("reading whose data this rescue uses: %w", err)
@@ -179,7 +179,7 @@ func (p *prepared) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.source = recovery.Source{Rescue: by, Kubeconfig: admin, Before: before}
+	r.source = etcdbackup.Source{Rescue: by, Kubeconfig: admin, Before: before}
 	sum := sha256.Sum256([]byte(r.mark() + " " + strings.Join(p.request.Nodes, " ")))
 	r.source.Key = hex.EncodeToString(sum[:8])
 	p.rescue = r

@@ -20,11 +20,11 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
-	"slipway.dev/slipway/internal/backup/inspect"
+	"slipway.dev/slipway/internal/backup/verify"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
-	recovery "slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/pki"
@@ -38,7 +38,7 @@ type openedSet struct {
 	verified bool
 	// snapshot is an unlinked file: nothing of it remains, however this process ends.
 	snapshot *os.File
-	source   recovery.Source
+	source   etcdbackup.Source
 	told     diag.List
 }
 
@@ -64,7 +64,7 @@ func (s *service) unpack(r *Request, env module.Env, before int) (_ *openedSet, 
 	if err := transfer.Room(s.Store.Home(), info.Size()+spareHere); err != nil {
 		return nil, refused(idBackupRoom, err.Error(), "free disk space there: the set is unpacked before it is sent to hosts")
 	}
-	u := &openedSet{source: recovery.Source{Before: before}}
+	u := &openedSet{source: etcdbackup.Source{Before: before}}
 	if err := s.fill(u, r, env, ids); err != nil {
 		return nil, errors.Join(inFile(err, r.Backup), u.close())
 	}
@@ -104,7 +104,7 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 	set, small, err := backup.Read(r.Backup, ids, u.snapshot, func(set *backup.Set) error { return u.accept(set, r, env, admin, keys) })
 	is := backup.Snapshot{}
 	if err == nil {
-		is, err = inspect.Open(u.snapshot)
+		is, err = verify.Open(u.snapshot)
 	}
 	if err != nil {
 		return unusable(err)
@@ -117,7 +117,7 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 	if r.restores == restoreKey(set, env, 0) { // begun by a version that did not count
 		before = 0
 	}
-	u.source = recovery.Source{
+	u.source = etcdbackup.Source{
 		Before: before, Key: restoreKey(set, env, before), Snapshot: op.Blob{Digest: "sha256:" + is.SHA256, Size: is.Bytes}, Revision: is.Revision, Kubeconfig: admin, Files: map[string][]byte{},
 		Unverified: !u.verified && !r.WithKeys,
 	}

@@ -21,7 +21,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
-	recovery "slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
@@ -583,7 +583,7 @@ func TestBackupManaged(t *testing.T) {
 		e.members = append(e.members, &voter{id: uint64(10 + i), leader: 10, name: name, at: m.address, db: 1 << 20, version: "3.7.0"})
 	}
 	e.on(w)
-	for _, key := range recovery.AuthorityKeys() {
+	for _, key := range etcdbackup.AuthorityKeys() {
 		if m := w.machines["cp1"]; !m.has(key) {
 			m.files[key] = "shared " + key
 		}

@@ -10,7 +10,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/module/runtime"
+	"slipway.dev/slipway/internal/module/containerruntime"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -39,7 +39,7 @@ func (w *world) keeping(t *testing.T) {
 			if len(lacks) > 0 || retires {
 				t.Errorf("%s before %s %s: it lacks %v", name, step, o.Target(), lacks)
 			}
-			retires = step == runtime.StepRetire
+			retires = step == containerruntime.StepRetire
 			return nil
 		}
 	}
@@ -64,7 +64,7 @@ func TestUpgradeRetires(t *testing.T) {
 			p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil))
 			var told []string
 			for _, s := range p.Plan().Steps {
-				if s.Task == runtime.StepRetire {
+				if s.Task == containerruntime.StepRetire {
 					told = append(told, s.Host)
 				}
 			}
@@ -126,7 +126,7 @@ func TestUpgradeCutOffAsItRetires(t *testing.T) {
 	ctx, cut := context.WithCancel(t.Context())
 	p := w.prepared(w.service().Prepare(ctx, toNewest, nil))
 	res, err := p.Apply(ctx, event.SinkFunc(func(e event.Event) {
-		if e.Type == event.StepStarted && e.Task == runtime.StepRetire {
+		if e.Type == event.StepStarted && e.Task == containerruntime.StepRetire {
 			cut()
 		}
 	}))
@@ -146,12 +146,12 @@ func TestUpgradeCutOffAsItRetires(t *testing.T) {
 // A host that does not let go keeps nobody up, and does so another time.
 func TestUpgradeThatCannotRetire(t *testing.T) {
 	w := aged(t, "cp1", "w1")
-	w.refusing("w1", runtime.StepRetire)
+	w.refusing("w1", containerruntime.StepRetire)
 	w.do(toNewest, event.Succeeded)
 	w.version = "v1.37.1"
 	w.machines["w1"].refuse = nil
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil))
-	if steps := p.Plan().Steps; len(steps) != 1 || steps[0].Task != runtime.StepRetire || steps[0].Host != "w1" {
+	if steps := p.Plan().Steps; len(steps) != 1 || steps[0].Task != containerruntime.StepRetire || steps[0].Host != "w1" {
 		t.Errorf("left to do: %+v", steps)
 	}
 	w.apply(p, event.Succeeded)
@@ -167,7 +167,7 @@ func TestAddRetiresNothing(t *testing.T) {
 	}
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, nil))
 	for _, s := range p.Plan().Steps {
-		if s.Task == runtime.StepRetire {
+		if s.Task == containerruntime.StepRetire {
 			t.Errorf("%s lets something go", s.Host)
 		}
 	}

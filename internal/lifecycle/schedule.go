@@ -13,7 +13,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	recovery "slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -92,7 +92,7 @@ func (s *service) Scheduled(ctx context.Context, name string, progress event.Sin
 
 // ask queries the host.
 func (a *ScheduledHost) ask(ctx context.Context, h *hostLook) error {
-	results, err := h.conn.Check(ctx, recovery.ScheduleState())
+	results, err := h.conn.Check(ctx, etcdbackup.ScheduleState())
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
 		h := &s.Hosts[i]
 		switch {
 		case !h.Active:
-			warn(idBackupTimer, h.Host, "set up the timer again: slipway apply "+s.Name, "%s is not active or was changed: no automatic snapshots are taken", recovery.TimerUnit)
+			warn(idBackupTimer, h.Host, "set up the timer again: slipway apply "+s.Name, "%s is not active or was changed: no automatic snapshots are taken", etcdbackup.TimerUnit)
 		case h.AutoSnapshotOutcome == nil:
 			warn(idBackupOld, h.Host, "check again in a few minutes; if there is still none, read the log on the host: journalctl -u slipway-backup", "the host has taken no automatic snapshot yet")
 		case h.Failed != "":
@@ -138,7 +138,7 @@ func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
 // judgeElsewhere warns about copies that fail, do not finish or are not made, for every
 // target of the description, even if the host reports nothing about it.
 func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn warner) {
-	copying := func(h v1alpha1.Host) bool { return h.Name == a.Host && recovery.HasCopies(c, h) }
+	copying := func(h v1alpha1.Host) bool { return h.Name == a.Host && etcdbackup.HasCopies(c, h) }
 	if a == nil || a.AutoSnapshotOutcome == nil || !slices.ContainsFunc(c.Spec.Hosts, copying) {
 		return
 	}
@@ -155,7 +155,7 @@ func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn 
 		switch {
 		case k.Failed != "":
 			warn(idBackupCopy, a.Host, "read the log on the host: journalctl -u slipway-backup", "copying its snapshots to %s has failed since %s: %s; %s", k.Target, k.Since.UTC().Format(time.RFC3339), k.Failed, last)
-		case !k.Begun.IsZero() && now.Sub(k.Begun) > recovery.CopyTime(c.Spec.Etcd.Backup):
+		case !k.Begun.IsZero() && now.Sub(k.Begun) > etcdbackup.CopyTime(c.Spec.Etcd.Backup):
 			warn(idBackupCopy, a.Host, "read the log on the host: journalctl -u slipway-backup", "copying its snapshots to %s began at %s and has not finished: the target may be stalled; %s", k.Target, k.Begun.UTC().Format(time.RFC3339), last)
 		case toCome(now, k.Copied):
 			warn(idBackupCopy, a.Host, "make a copy with the current time, on the host: systemctl start slipway-backup", "it is unknown whether its snapshots are copied to %s: %s, which is in the future", k.Target, last)
@@ -170,7 +170,7 @@ func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn 
 // judgeDrill warns about restore tests that fail or are not run. A host that reports
 // nothing about restore tests is not set up for them, which the next plan shows.
 func (a *ScheduledHost) judgeDrill(c *v1alpha1.Cluster, now time.Time, warn warner) {
-	drilling := func(h v1alpha1.Host) bool { return h.Name == a.Host && recovery.HasDrills(c, h) }
+	drilling := func(h v1alpha1.Host) bool { return h.Name == a.Host && etcdbackup.HasDrills(c, h) }
 	if a == nil || a.AutoSnapshotOutcome == nil || a.Drill == nil || !slices.ContainsFunc(c.Spec.Hosts, drilling) {
 		return
 	}
@@ -194,7 +194,7 @@ func (a *ScheduledHost) judgeDrill(c *v1alpha1.Cluster, now time.Time, warn warn
 // byItself queries the results of a host's copies and restore tests, if it is to do
 // either. Other checks report a host that does not respond.
 func (l *looker) byItself(ctx context.Context, h *hostLook) {
-	if !recovery.HasCopies(l.env.Cluster, h.spec) && !recovery.HasDrills(l.env.Cluster, h.spec) {
+	if !etcdbackup.HasCopies(l.env.Cluster, h.spec) && !etcdbackup.HasDrills(l.env.Cluster, h.spec) {
 		return
 	}
 	is := &ScheduledHost{Host: h.spec.Name}

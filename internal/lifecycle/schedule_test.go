@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
-	"slipway.dev/slipway/internal/backup/inspect"
+	"slipway.dev/slipway/internal/backup/verify"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
@@ -173,7 +173,7 @@ func (m *machine) took(t *testing.T, taken time.Time, failed string) {
 	if err := os.WriteFile(file, []byte(m.snapshot), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	is, err := inspect.Snapshot(file)
+	is, err := verify.Snapshot(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
-	recovery "slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/secret"
 	"slipway.dev/slipway/internal/store"
@@ -87,7 +87,7 @@ func (p *prepared) findSigner(ctx context.Context) error {
 		if h.Conn == nil || !h.HasRole(v1alpha1.RoleControlPlane) || !module.Holds(h) {
 			continue
 		}
-		text, err := answer(ctx, h.Conn, op.ReadFile{Path: recovery.SigningKey, Secret: true})
+		text, err := answer(ctx, h.Conn, op.ReadFile{Path: etcdbackup.SigningKey, Secret: true})
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

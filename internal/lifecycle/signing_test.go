@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/module/record"
+	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/store"
 )
 
@@ -257,8 +257,8 @@ func TestSigningKeyOnHosts(t *testing.T) {
 	if err != nil || len(r.Targets[1].Copies) != 2 || r.Targets[1].Copies[0].Verified || !r.Targets[1].Copies[1].Verified {
 		t.Errorf("%+v, %v", r, err)
 	}
-	data, ok := w.api.objects["/api/v1/namespaces/kube-system/configmaps/"+record.Name]["data"].(object)
-	if got := data[record.SignerKey]; !ok || got != key.Public().String() {
+	data, ok := w.api.objects["/api/v1/namespaces/kube-system/configmaps/"+clusterstate.Name]["data"].(object)
+	if got := data[clusterstate.SignerKey]; !ok || got != key.Public().String() {
 		t.Errorf("the record has %q", got)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
-	"slipway.dev/slipway/internal/backup/inspect"
+	"slipway.dev/slipway/internal/backup/verify"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
@@ -390,7 +390,7 @@ func (m *snapshotting) arrive(ctx context.Context, host *hostLook, there op.Etcd
 	if err := m.copyFrom(ctx, host, there.Path, to, there.Bytes); err != nil {
 		return nil, err
 	}
-	here, err := inspect.Snapshot(to)
+	here, err := verify.Snapshot(to)
 	if err != nil {
 		return nil, unusable(err)
 	}

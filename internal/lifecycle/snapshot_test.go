@@ -21,10 +21,10 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"slipway.dev/slipway/internal/backup"
-	"slipway.dev/slipway/internal/backup/inspect"
+	"slipway.dev/slipway/internal/backup/verify"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
-	recovery "slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/remote"
@@ -81,7 +81,7 @@ func (m *machine) said(o op.Op) []byte {
 	if err := os.WriteFile(file, []byte(m.snapshot), 0o600); err != nil {
 		panic(err)
 	}
-	is, err := inspect.Snapshot(file)
+	is, err := verify.Snapshot(file)
 	if err != nil {
 		panic(err)
 	}
@@ -138,7 +138,7 @@ func backedUp(t *testing.T) (*world, *ensemble) {
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
 		m := w.machines[name]
 		m.snapshot = aSnapshot(t, 4711)
-		for _, key := range append(recovery.AuthorityKeys(), recovery.EtcdKeys()...) {
+		for _, key := range append(etcdbackup.AuthorityKeys(), etcdbackup.EtcdKeys()...) {
 			if !m.has(key) {
 				m.files[key] = "shared " + key
 			}

@@ -13,7 +13,7 @@ import (
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
-	recovery "slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/spec"
@@ -33,13 +33,13 @@ func (m *snapshotting) keep(ctx context.Context) (small []backup.Content, author
 	}
 	small = append(small, backup.Content{Name: backup.ClusterName, Data: text})
 	note(m.progress, "", "reading the keys of the cluster's CAs")
-	control, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return spec.HasRole(h, v1alpha1.RoleControlPlane) }, recovery.AuthorityKeys())
+	control, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return spec.HasRole(h, v1alpha1.RoleControlPlane) }, etcdbackup.AuthorityKeys())
 	if err != nil {
 		return nil, "", err
 	}
 	small = append(small, control...)
 	if c.Spec.Etcd.External == nil { // otherwise the etcd CA belongs to others
-		etcd, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return facts.RunsEtcd(c, h.Roles) }, recovery.EtcdKeys())
+		etcd, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return facts.RunsEtcd(c, h.Roles) }, etcdbackup.EtcdKeys())
 		if err != nil {
 			return nil, "", err
 		}

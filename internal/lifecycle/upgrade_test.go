@@ -15,8 +15,8 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	recovery "slipway.dev/slipway/internal/module/backup"
 	"slipway.dev/slipway/internal/module/certs"
+	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 )
@@ -49,7 +49,7 @@ func (w *world) backable(t testing.TB) {
 		}
 		e.members = append(e.members, &voter{id: uint64(10 + i), leader: 10, name: name, at: m.address, db: 30 << 20, used: 12 << 20, most: 2 << 30, index: 5000, applied: 5000, version: "3.6.8"})
 		m.snapshot = aSnapshot(t, 20)
-		for _, key := range append(recovery.AuthorityKeys(), recovery.EtcdKeys()...) {
+		for _, key := range append(etcdbackup.AuthorityKeys(), etcdbackup.EtcdKeys()...) {
 			if !m.has(key) {
 				m.files[key] = "shared " + key
 			}

@@ -13,7 +13,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/module"
-	"slipway.dev/slipway/internal/module/runtime"
+	"slipway.dev/slipway/internal/module/containerruntime"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/spec"
@@ -148,7 +148,7 @@ func (s *service) hasRetired(o *v1alpha1.Operation) error {
 		return err
 	}
 	for step := range begun {
-		if strings.HasPrefix(step, runtime.StepRetire+"@") {
+		if strings.HasPrefix(step, containerruntime.StepRetire+"@") {
 			return refused(idUpgradeCommitted, "the upgrade is already removing the previous version from hosts and can no longer be rolled back"+s.lost(o),
 				"finish the upgrade: slipway resume "+o.Spec.Cluster)
 		}

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 // TestMigrateOperations compares what is removed from a node that changes its runtime and

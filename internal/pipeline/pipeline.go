@@ -5,40 +5,40 @@ import (
 	"slices"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	loaded "slipway.dev/slipway/internal/addon"
+	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/addon"
-	"slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/module/bundle"
 	"slipway.dev/slipway/internal/module/certs"
-	"slipway.dev/slipway/internal/module/content"
+	"slipway.dev/slipway/internal/module/clusterstate"
+	"slipway.dev/slipway/internal/module/containerruntime"
 	"slipway.dev/slipway/internal/module/dns"
 	"slipway.dev/slipway/internal/module/endpoint"
 	"slipway.dev/slipway/internal/module/etcd"
+	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/module/hooks"
+	"slipway.dev/slipway/internal/module/hostprep"
 	"slipway.dev/slipway/internal/module/kubeadm"
-	"slipway.dev/slipway/internal/module/leave"
 	"slipway.dev/slipway/internal/module/network"
+	"slipway.dev/slipway/internal/module/noderemoval"
 	"slipway.dev/slipway/internal/module/nodes"
-	"slipway.dev/slipway/internal/module/os"
-	"slipway.dev/slipway/internal/module/record"
 	"slipway.dev/slipway/internal/module/registry"
 	"slipway.dev/slipway/internal/module/reset"
-	"slipway.dev/slipway/internal/module/runtime"
 	"slipway.dev/slipway/internal/module/upgrade"
 	"slipway.dev/slipway/internal/node/op"
 )
 
 // Parts holds the inputs of pipelines besides the environment.
 type Parts struct {
-	Bundle  content.Source
-	Records record.Records
+	Bundle  bundle.Source
+	Records clusterstate.Records
 	// Owner identifies the manager of the cluster: this one.
 	Owner string
 	// Backup takes a backup set; only upgrades use it.
 	Backup upgrade.Take
 	// Addons are the add-ons of the cluster, in the order of their installation.
-	Addons []loaded.Addon
+	Addons []addonsource.Addon
 	// KeepAddons leaves the add-ons of the cluster unchanged during a rollback.
 	KeepAddons bool
 	// Retires removes files of earlier bundles from hosts when everything else is done.
@@ -62,8 +62,8 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 // changed one host after the other; the components that serve the whole cluster follow.
 func Apply(env module.Env, p Parts) (engine.Pipeline, error) {
 	env.Gated = true
-	steps := []engine.Module{os.New(env), runtime.New(env), kubeadm.Install(env), kubeadm.RestartServing(env)}
-	m := append(scripts(env, env.Comes, v1alpha1.HookPreInstall), content.New(p.Bundle), registry.New(env))
+	steps := []engine.Module{hostprep.New(env), containerruntime.New(env), kubeadm.Install(env), kubeadm.RestartServing(env)}
+	m := append(scripts(env, env.Comes, v1alpha1.HookPreInstall), bundle.New(p.Bundle), registry.New(env))
 	if len(env.KubeletStates) > 0 {
 		drain, serve := upgrade.Aside(env, kubeadm.Outdated(env))
 		steps = slices.Concat([]engine.Module{drain}, steps, []engine.Module{serve})
@@ -75,21 +75,21 @@ func Apply(env module.Env, p Parts) (engine.Pipeline, error) {
 	}
 	m = append(m, onNodes)
 	m = append(m, upgrade.Then(kubeadm.StepKubelet, etcd.New(env))...)
-	m = append(m, runtime.Images(env), etcd.Reach(env))
+	m = append(m, containerruntime.Images(env), etcd.Reach(env))
 	m = append(m, upgrade.Then(kubeadm.StepKubelet, kubeadm.Encryption(env), kubeadm.Init(env))...)
-	m = append(m, kubeadm.Records(env), kubeadm.MakeRoom(env), leave.Replaced(env))
+	m = append(m, kubeadm.Records(env), kubeadm.MakeRoom(env), noderemoval.Replaced(env))
 	m = append(m, scripts(env, env.Comes, v1alpha1.HookPostControlPlane)...)
 	m = append(append(m, joined(env, p, kubeadm.StepRecord)...), kubeadm.Encrypted(env), kubeadm.Addons(env))
 	m = only(env.Stays, append(append(m, settled(env)...), endpoint.Retire(env)))
 	if len(env.Leaving) > 0 {
 		m = append(m, before(scripts(env, env.Resets, v1alpha1.HookPreDelete))...)
-		m = append(m, endpoint.Release(env), leave.Drain(env), leave.Server(env), leave.Member(env))
+		m = append(m, endpoint.Release(env), noderemoval.Drain(env), noderemoval.Server(env), noderemoval.Member(env))
 		m = append(m, only(env.Resets, []engine.Module{reset.New(env, "leave.member")})...)
-		m = append(m, leave.Node(env), record.Left(env, p.Records, p.Owner))
+		m = append(m, noderemoval.Node(env), clusterstate.Left(env, p.Records, p.Owner))
 	}
 	m = append(append(m, addon.New(p.Addons)), scripts(env, env.Comes, v1alpha1.HookPostInstall)...)
 	if p.Retires {
-		m = append(m, atLast(m, runtime.Retire(env)))
+		m = append(m, atLast(m, containerruntime.Retire(env)))
 	}
 	return engine.Pipeline{Kind: "apply", Modules: m}, nil
 }
@@ -120,16 +120,16 @@ func before(modules []engine.Module) []engine.Module {
 func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
 	// Everything on a node is stopped and restarted meanwhile; the modules wait for it.
 	onNodes, err := upgrade.InWaves(env,
-		reset.Runtime(env), runtime.New(env), runtime.Images(env), kubeadm.Install(env), kubeadm.Kubelet(env), kubeadm.Again(env), nodes.Ready(env), kubeadm.Serving(env))
+		reset.Runtime(env), containerruntime.New(env), containerruntime.Images(env), kubeadm.Install(env), kubeadm.Kubelet(env), kubeadm.Again(env), nodes.Ready(env), kubeadm.Serving(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
 	env.Gated = true
-	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), registry.New(env), runtime.Ahead(env), onNodes}
+	m := []engine.Module{bundle.New(p.Bundle), kubeadm.Reach(env), registry.New(env), containerruntime.Ahead(env), onNodes}
 	// Everything that lists all control planes follows as well, because one may have been
 	// force-removed.
-	m = append(m, upgrade.After(kubeadm.Phases(env), record.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner), endpoint.New(env),
-		kubeadm.Join(env), nodes.Settled(env), certs.Timer(env), backup.Schedule(env))...)
+	m = append(m, upgrade.After(kubeadm.Phases(env), clusterstate.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner), endpoint.New(env),
+		kubeadm.Join(env), nodes.Settled(env), certs.Timer(env), etcdbackup.Schedule(env))...)
 	return engine.Pipeline{Kind: "apply", Modules: m}, nil
 }
 
@@ -138,13 +138,13 @@ func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
 // changed. Programs and images are on the hosts before their nodes are drained.
 func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 	nodesFirst, err := upgrade.InWaves(env,
-		runtime.New(env), kubeadm.Install(env), kubeadm.Upgrade(env), kubeadm.Kubelet(env), kubeadm.Steady(env), nodes.Ready(env), kubeadm.Serving(env))
+		containerruntime.New(env), kubeadm.Install(env), kubeadm.Upgrade(env), kubeadm.Kubelet(env), kubeadm.Steady(env), nodes.Ready(env), kubeadm.Serving(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
-	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), upgrade.Backup(env, p.Backup)}
-	ahead := content.Ahead(runtime.New(env), kubeadm.Install(env), etcd.New(env))
-	m = append(m, upgrade.Behind(ahead, runtime.Images(env), hooks.New(env, v1alpha1.HookPreUpgrade), nodesFirst)...)
+	m := []engine.Module{bundle.New(p.Bundle), kubeadm.Reach(env), upgrade.Backup(env, p.Backup)}
+	ahead := bundle.Ahead(containerruntime.New(env), kubeadm.Install(env), etcd.New(env))
+	m = append(m, upgrade.Behind(ahead, containerruntime.Images(env), hooks.New(env, v1alpha1.HookPreUpgrade), nodesFirst)...)
 	m = append(m, upgrade.After(append(settledIn(env, p), registry.New(env), addon.New(p.Addons), hooks.New(env, v1alpha1.HookPostUpgrade))...)...)
 	return engine.Pipeline{Kind: "upgrade", Modules: retiring(env, m)}, nil
 }
@@ -155,11 +155,11 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 func Revert(env module.Env, p Parts) (engine.Pipeline, error) {
 	env.Upgrade.Back = true
 	nodesBack, err := upgrade.InWaves(env,
-		runtime.New(env), kubeadm.Install(env), kubeadm.KubeletSettings(env), kubeadm.Kubelet(env), kubeadm.Serve(env), kubeadm.Steady(env), nodes.Ready(env), kubeadm.Serving(env))
+		containerruntime.New(env), kubeadm.Install(env), kubeadm.KubeletSettings(env), kubeadm.Kubelet(env), kubeadm.Serve(env), kubeadm.Steady(env), nodes.Ready(env), kubeadm.Serving(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
-	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), runtime.Images(env), upgrade.Proxy(env)}
+	m := []engine.Module{bundle.New(p.Bundle), kubeadm.Reach(env), containerruntime.Images(env), upgrade.Proxy(env)}
 	m = append(m, upgrade.Then(upgrade.StepProxy, nodesBack)...)
 	m = append(m, upgrade.After(kubeadm.Settings(env))...)
 	m = append(m, upgrade.After(upgrade.BehindDNS(settledIn(env, p, upgrade.DNS(env))...)...)...)
@@ -175,7 +175,7 @@ func retiring(env module.Env, m []engine.Module) []engine.Module {
 	if len(env.Absent) > 0 {
 		return m
 	}
-	return append(m, atLast(m, runtime.Retire(env)))
+	return append(m, atLast(m, containerruntime.Retire(env)))
 }
 
 // atLast makes a module wait until all tasks of others are done on all their hosts.
@@ -194,14 +194,14 @@ func atLast(others []engine.Module, m engine.Module) engine.Module {
 // Lose removes lost hosts from a cluster and does nothing else.
 func Lose(env module.Env, p Parts) engine.Pipeline {
 	return engine.Pipeline{Kind: "forget-nodes", Modules: among(
-		kubeadm.Reach(env), leave.Drain(env), leave.Server(env), leave.Member(env), leave.Node(env), record.Left(env, p.Records, p.Owner),
+		kubeadm.Reach(env), noderemoval.Drain(env), noderemoval.Server(env), noderemoval.Member(env), noderemoval.Node(env), clusterstate.Left(env, p.Records, p.Owner),
 	)}
 }
 
 // Strike removes lost hosts only from the state, for a restore or rescue of etcd, when the
 // API may be down. The restored etcd gets its members from the hosts in the state.
 func Strike(env module.Env, p Parts) engine.Pipeline {
-	return engine.Pipeline{Kind: "forget-nodes", Modules: []engine.Module{record.Off(env, p.Records)}}
+	return engine.Pipeline{Kind: "forget-nodes", Modules: []engine.Module{clusterstate.Off(env, p.Records)}}
 }
 
 // among removes all needs of tasks that are not among the modules.
@@ -227,14 +227,14 @@ func settledIn(env module.Env, p Parts, before ...engine.Module) []engine.Module
 	m := append(members(env), before...)
 	return append(m,
 		kubeadm.UpgradeAddons(env),
-		record.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
+		clusterstate.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
 		endpoint.New(env),
 		dns.New(env),
 		network.New(env),
 		nodes.Settled(env),
 		upgrade.Settled(env),
 		certs.Timer(env),
-		backup.Schedule(env),
+		etcdbackup.Schedule(env),
 	)
 }
 
@@ -261,13 +261,13 @@ func only(chosen func(*engine.Host) bool, modules []engine.Module) []engine.Modu
 
 func upToControlPlane(env module.Env, p Parts) []engine.Module {
 	return []engine.Module{
-		content.New(p.Bundle),
-		os.New(env),
+		bundle.New(p.Bundle),
+		hostprep.New(env),
 		registry.New(env),
-		runtime.New(env),
+		containerruntime.New(env),
 		kubeadm.Install(env),
 		etcd.New(env),
-		runtime.Images(env),
+		containerruntime.Images(env),
 		etcd.Reach(env),
 		kubeadm.Encryption(env),
 		kubeadm.Init(env),
@@ -278,7 +278,7 @@ func upToControlPlane(env module.Env, p Parts) []engine.Module {
 // given steps.
 func joined(env module.Env, p Parts, after ...string) []engine.Module {
 	return []engine.Module{
-		record.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
+		clusterstate.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
 		endpoint.New(env),
 		kubeadm.Join(env, after...),
 		endpoint.Joined(env),
@@ -293,7 +293,7 @@ func settled(env module.Env) []engine.Module {
 		nodes.New(env),
 		kubeadm.Serving(env),
 		certs.Timer(env),
-		backup.Schedule(env),
+		etcdbackup.Schedule(env),
 	}
 }
 
@@ -302,7 +302,7 @@ func Renew(env module.Env, p Parts, w certs.Wish) engine.Pipeline {
 	m := []engine.Module{
 		etcd.Renew(env, w.Renewal),
 		certs.Renew(env, w),
-		record.Kubeconfig(env, certs.KeyAdmin, p.Records),
+		clusterstate.Kubeconfig(env, certs.KeyAdmin, p.Records),
 	}
 	switch {
 	case len(w.Readmit) > 0:
@@ -342,11 +342,11 @@ func rotateCluster(env module.Env, p Parts, r certs.ClusterRotation) []engine.Mo
 		x.Make,
 		kubeadm.ReachBoth(env, certs.StepMade),
 		x.Sign,
-		keeps(certs.StepKeptBoth, r.Everywhere, record.Kubeconfig(env, certs.KeyAdminBoth, p.Records)),
-		keeps(certs.StepKept, r.Everywhere, record.Kubeconfig(env, certs.KeyAdmin, p.Records), certs.StepKeptBoth),
+		keeps(certs.StepKeptBoth, r.Everywhere, clusterstate.Kubeconfig(env, certs.KeyAdminBoth, p.Records)),
+		keeps(certs.StepKept, r.Everywhere, clusterstate.Kubeconfig(env, certs.KeyAdmin, p.Records), certs.StepKeptBoth),
 		kubeadm.ReadmitAnew(env, certs.StepSigned, r.Readmit, r.Anew(env)),
 		x.Drop,
-		keeps(certs.StepKeptLast, r.Begun, record.Kubeconfig(env, certs.KeyAdminLast, p.Records)),
+		keeps(certs.StepKeptLast, r.Begun, clusterstate.Kubeconfig(env, certs.KeyAdminLast, p.Records)),
 		kubeadm.ReachAfter(env, certs.StepDropped),
 		x.End,
 	}
@@ -361,27 +361,27 @@ func keeps(step string, when func(*engine.Scope) bool, m engine.Module, after ..
 
 // InitOS prepares hosts and installs nothing.
 func InitOS(env module.Env) engine.Pipeline {
-	return engine.Pipeline{Kind: "init-os", Modules: []engine.Module{os.New(env)}}
+	return engine.Pipeline{Kind: "init-os", Modules: []engine.Module{hostprep.New(env)}}
 }
 
 // InitRegistry sets up the private registry on its host.
 func InitRegistry(env module.Env, p Parts) engine.Pipeline {
-	return engine.Pipeline{Kind: "init-registry", Modules: []engine.Module{content.New(p.Bundle), registry.New(env)}}
+	return engine.Pipeline{Kind: "init-registry", Modules: []engine.Module{bundle.New(p.Bundle), registry.New(env)}}
 }
 
 // Defrag defragments the databases of etcd; won is called with the sizes.
-func Defrag(env module.Env, won backup.Won) engine.Pipeline {
-	return engine.Pipeline{Kind: "etcd-defrag", Modules: []engine.Module{backup.Defrag(env, won)}}
+func Defrag(env module.Env, won etcdbackup.Won) engine.Pipeline {
+	return engine.Pipeline{Kind: "etcd-defrag", Modules: []engine.Module{etcdbackup.Defrag(env, won)}}
 }
 
 // RestoreEtcd restores the data of etcd from a backup set.
-func RestoreEtcd(env module.Env, from backup.Source) engine.Pipeline {
-	return engine.Pipeline{Kind: "etcd-restore", Modules: []engine.Module{backup.Restore(env, from)}}
+func RestoreEtcd(env module.Env, from etcdbackup.Source) engine.Pipeline {
+	return engine.Pipeline{Kind: "etcd-restore", Modules: []engine.Module{etcdbackup.Restore(env, from)}}
 }
 
 // RescueEtcd rebuilds etcd with one member from the data of a surviving member.
-func RescueEtcd(env module.Env, from backup.Source) engine.Pipeline {
-	return engine.Pipeline{Kind: "etcd-rescue", Modules: []engine.Module{backup.Salvage(env, from)}}
+func RescueEtcd(env module.Env, from etcdbackup.Source) engine.Pipeline {
+	return engine.Pipeline{Kind: "etcd-rescue", Modules: []engine.Module{etcdbackup.Salvage(env, from)}}
 }
 
 // Delete removes a cluster from its hosts and restores the hosts.

@@ -20,13 +20,13 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
-	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/module"
-	"slipway.dev/slipway/internal/module/backup"
 	"slipway.dev/slipway/internal/module/certs"
+	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 // variants are clusters that differ from the plain one. Their goldens are the differences.
@@ -274,7 +274,7 @@ func TestGates(t *testing.T) {
 // TestBackups compares the operations of a defragmentation and of a restore, for etcd in
 // pods and as a service.
 func TestBackups(t *testing.T) {
-	src := backup.Source{
+	src := etcdbackup.Source{
 		Key: "0a1b2c", Snapshot: op.Blob{Digest: "sha256:" + strings.Repeat("5", 64), Size: 24608}, Revision: 4711, Kubeconfig: []byte("kind: Config\n"),
 		Files: map[string][]byte{"/etc/kubernetes/pki/sa.key": []byte("the key"), "/etc/kubernetes/pki/etcd/ca.key": []byte("etcd's key"), "/etc/kubernetes/pki/etcd/ca.crt": []byte("etcd's certificate"), "/etc/cron.d/own": []byte("what nobody asked for"), "/etc/kubernetes/manifests/own.yaml": []byte("nor for this")},
 	}
@@ -284,7 +284,7 @@ func TestBackups(t *testing.T) {
 		env := environment(t, c)
 		golden.Check(t, "testdata/etcd-defrag-"+name+".golden", spell(t, Defrag(env, nil), hosts(env)))
 		golden.Check(t, "testdata/etcd-restore-"+name+".golden", spell(t, RestoreEtcd(env, src), hosts(env)))
-		left := backup.Source{Key: src.Key, Kubeconfig: src.Kubeconfig, Rescue: &backup.Rescue{Member: env.Members(c)[1].Name, EtcdReach: op.EtcdReach{Term: 4, Index: 900}}}
+		left := etcdbackup.Source{Key: src.Key, Kubeconfig: src.Kubeconfig, Rescue: &etcdbackup.Rescue{Member: env.Members(c)[1].Name, EtcdReach: op.EtcdReach{Term: 4, Index: 900}}}
 		golden.Check(t, "testdata/etcd-rescue-"+name+".golden", spell(t, RescueEtcd(env, left), hosts(env)))
 	}
 }
@@ -378,7 +378,7 @@ func all(env module.Env) []engine.Pipeline {
 	if err != nil {
 		panic(err)
 	}
-	return []engine.Pipeline{Create(env, parts()), change, over, InitOS(env), Delete(env), EndJoin(env), fewer, Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{}), RescueEtcd(env, backup.Source{Rescue: &backup.Rescue{Member: "cp1"}}), back, Lose(without(env, "w9"), parts()), Strike(without(env, "w9"), parts()), RotateCA(env, parts(), rotations(env)), RotateCA(env, parts(), clusterRotation(env))}
+	return []engine.Pipeline{Create(env, parts()), change, over, InitOS(env), Delete(env), EndJoin(env), fewer, Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, etcdbackup.Source{}), RescueEtcd(env, etcdbackup.Source{Rescue: &etcdbackup.Rescue{Member: "cp1"}}), back, Lose(without(env, "w9"), parts()), Strike(without(env, "w9"), parts()), RotateCA(env, parts(), rotations(env)), RotateCA(env, parts(), clusterRotation(env))}
 }
 
 // clusterRotation returns the rotation of the cluster CA, which is separate from the
@@ -644,7 +644,7 @@ func TestMembersAreAskedWhereTheyListen(t *testing.T) {
 			tc.change(c)
 			env := environment(t, c)
 			asked := 0
-			for _, p := range []engine.Pipeline{upgraded(t, env), Defrag(env, nil), RestoreEtcd(env, backup.Source{}), Renew(env, parts(), wish), RotateCA(env, parts(), rotations(env))} {
+			for _, p := range []engine.Pipeline{upgraded(t, env), Defrag(env, nil), RestoreEtcd(env, etcdbackup.Source{}), Renew(env, parts(), wish), RotateCA(env, parts(), rotations(env))} {
 				text := spell(t, p, hosts(env))
 				for _, port := range at {
 					asked += strings.Count(text, tc.asked+port)

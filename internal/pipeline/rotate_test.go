@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 // rotations rotates everything, and is at its beginning.

@@ -11,10 +11,10 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
-	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 func upgraded(t *testing.T, env module.Env) engine.Pipeline {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 func sample() *Plan {

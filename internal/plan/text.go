@@ -10,7 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 
-	"slipway.dev/slipway/internal/iec"
+	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -140,7 +140,7 @@ func (n *BundleNote) String() string {
 		b.WriteString(" from " + n.Source)
 	}
 	if n.SizeBytes > 0 {
-		b.WriteString(", " + iec.Bytes(n.SizeBytes))
+		b.WriteString(", " + bytesize.Bytes(n.SizeBytes))
 	}
 	if n.Compile {
 		b.WriteString(", must be compiled first (takes minutes, only once)")

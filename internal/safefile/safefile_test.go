@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway.dev/slipway/internal/asroot"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // user is whose directories root works in, in these tests.
@@ -25,7 +25,7 @@ type world struct {
 
 func newWorld(t *testing.T) world {
 	t.Helper()
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	w := world{t, t.TempDir()}
 	w.mkdir("home", user)
 	w.mkdir("home/cache", user)

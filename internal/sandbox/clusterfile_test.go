@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/golden"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 func demo() clusterFile {

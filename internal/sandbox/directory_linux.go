@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
 )
 
 // Under sudo, sandboxes and the base system are in directories of the caller, who can
@@ -31,7 +31,7 @@ func openDir(at int, dir, shown string) (int, error) {
 		return -1, errors.Join(&fs.PathError{Op: "stat", Path: shown, Err: err}, unix.Close(fd))
 	}
 	if os.Geteuid() == 0 && (st.Uid != 0 || st.Mode&0o022 != 0) {
-		return -1, errors.Join(&owner.ForeignError{Path: shown, Reason: fmt.Sprintf("belongs to user %d, or other users can write to it", st.Uid)}, unix.Close(fd))
+		return -1, errors.Join(&fileowner.ForeignError{Path: shown, Reason: fmt.Sprintf("belongs to user %d, or other users can write to it", st.Uid)}, unix.Close(fd))
 	}
 	return fd, nil
 }
@@ -57,7 +57,7 @@ func (s *Sandbox) path(elem ...string) string {
 
 // foreign converts the error for a directory that root does not use.
 func foreign(err error, hint string) error {
-	var f *owner.ForeignError
+	var f *fileowner.ForeignError
 	if errors.As(err, &f) {
 		return refuse(IDForeign, f.Error(), hint)
 	}
@@ -98,7 +98,7 @@ func (s *Sandbox) read() error {
 		return &fs.PathError{Op: "stat", Path: filepath.Join(s.dir, specFile), Err: errors.Unwrap(err)}
 	case !info.Mode().IsRegular():
 		return notOne(specFile + " is not a regular file")
-	case os.Geteuid() == 0 && !owner.IsRoots(s.path(specFile)):
+	case os.Geteuid() == 0 && !fileowner.IsRoots(s.path(specFile)):
 		return notOne(specFile + " does not belong to root")
 	default:
 		if err := readJSON(s.path(specFile), &s.spec); err != nil {
@@ -162,7 +162,7 @@ func (s *Sandbox) unlinkHome(home string) error {
 
 // baseDir opens the directory of a base system in the cache, and creates it if it is
 // missing.
-func baseDir(of *owner.Owner, cache, name string) (fd int, err error) {
+func baseDir(of *fileowner.Owner, cache, name string) (fd int, err error) {
 	root, err := of.MakeRoot(cache, 0o755)
 	if err != nil {
 		return -1, fmt.Errorf("creating the cache: %w", foreign(err, "use another directory with SLIPWAY_CACHE"))

@@ -12,12 +12,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-var caller = &owner.Owner{UID: 12345, GID: 12346}
+var caller = &fileowner.Owner{UID: 12345, GID: 12346}
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -56,7 +56,7 @@ func names(t *testing.T, dir string) (all []string) {
 // TestOpenForeign plants directories and records that are no sandbox: root
 // refuses to open them, and so to delete anything there.
 func TestOpenForeign(t *testing.T) {
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	for _, tt := range []struct {
 		name  string
 		plant func(t *testing.T, etc, dir string) // dir is not there yet
@@ -122,7 +122,7 @@ func TestOpenForeign(t *testing.T) {
 }
 
 func TestRemoveFiles(t *testing.T) {
-	asroot.Need(t, "directories that are root's")
+	requireroot.Need(t, "directories that are root's")
 	top := t.TempDir()
 	home, disk := filepath.Join(top, "home"), filepath.Join(top, "disk")
 	dir := filepath.Join(disk, "foo")
@@ -148,7 +148,7 @@ func TestRemoveFiles(t *testing.T) {
 }
 
 func TestMakeDir(t *testing.T) {
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	top := t.TempDir()
 	home, etc := filepath.Join(top, "home"), filepath.Join(top, "etc")
 	must(t, errors.Join(os.Mkdir(home, 0o755), os.Mkdir(etc, 0o755), os.Symlink(etc, filepath.Join(home, "sandboxes"))))
@@ -164,7 +164,7 @@ func TestMakeDir(t *testing.T) {
 }
 
 func TestBaseDir(t *testing.T) {
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	top := t.TempDir()
 	cache, etc := filepath.Join(top, "cache"), filepath.Join(top, "etc")
 	must(t, errors.Join(os.Mkdir(cache, 0o755), os.MkdirAll(filepath.Join(etc, "v1"), 0o755), caller.Give(cache)))
@@ -177,7 +177,7 @@ func TestBaseDir(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(pinned(fd), "disk")); err != nil {
 		t.Errorf("the base system is not found again: %v", err)
 	}
-	if !owner.IsRoots(filepath.Join(cache, baseName)) {
+	if !fileowner.IsRoots(filepath.Join(cache, baseName)) {
 		t.Error("the directory of base systems is not root's")
 	}
 	must(t, errors.Join(os.RemoveAll(filepath.Join(cache, baseName)), os.Symlink(etc, filepath.Join(cache, baseName))))

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway.dev/slipway/internal/asroot"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // syncDisk puts on disk what was done in the file system at dir.
@@ -29,7 +29,7 @@ func syncDisk(dir string) error {
 // TestDiskShrinks: what is deleted in a machine takes no room on the host any
 // more.
 func TestDiskShrinks(t *testing.T) {
-	asroot.Need(t, "mounting a disk")
+	requireroot.Need(t, "mounting a disk")
 	dir := t.TempDir()
 	image, root := filepath.Join(dir, "disk"), filepath.Join(dir, "root")
 	tree := filepath.Join(dir, "tree")

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"slipway.dev/slipway/internal/asroot"
-	"slipway.dev/slipway/internal/golden"
+	"slipway.dev/slipway/internal/testutil/golden"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 var internetLAN = lan{pool: netip.MustParsePrefix("198.18.0.0/16"), prefix: netip.MustParsePrefix("198.18.7.0/24"), internet: true}
@@ -35,7 +35,7 @@ func TestInternetRules(t *testing.T) {
 // reaches, under its address, and nobody from there reaches them; when the
 // sandbox is gone the host is as it was, whether it forwards packets or not.
 func TestInternet(t *testing.T) {
-	asroot.Need(t, "a network of its own")
+	requireroot.Need(t, "a network of its own")
 	for name, router := range map[string]string{"a host": "0", "a router": "1"} {
 		t.Run(name, func(t *testing.T) {
 			done := make(chan struct{})

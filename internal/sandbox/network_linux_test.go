@@ -8,14 +8,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway.dev/slipway/internal/asroot"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // TestRoutes: a machine is reached through its bridge, also when its sandbox
 // has all of the pool and when the pool's route is made again; without the
 // bridge, nothing for the pool leaves the host.
 func TestRoutes(t *testing.T) {
-	asroot.Need(t, "a network of its own")
+	requireroot.Need(t, "a network of its own")
 	for _, pool := range []string{"198.18.0.0/16", "198.18.7.0/24"} {
 		done := make(chan struct{})
 		go func() { // its thread ends with it, and takes the network along

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
 )
 
 // Options configure Create. Home, Cache, Name and the numbers are required.
@@ -37,7 +37,7 @@ type Options struct {
 	Program string
 	// Owner is the owner of the keys, records and the cluster file; nil is the user of
 	// this process. The machines belong to root.
-	Owner *owner.Owner
+	Owner *fileowner.Owner
 	// Progress is called with a description of each step. It can be nil.
 	Progress func(string)
 }

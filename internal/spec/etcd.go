@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/regular"
 )
 
 // The types of etcd.
@@ -191,7 +191,7 @@ func (v *validator) content(path, name string, p Paths, private bool) []byte {
 		return nil
 	}
 	name = p.Resolve(name)
-	f, err := regular.Open(name)
+	f, err := bounded.Open(name)
 	if err != nil {
 		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "check the path, which is relative to the cluster file")
 		return nil

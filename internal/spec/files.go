@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/regular"
 	"slipway.dev/slipway/internal/secret"
 )
 
@@ -234,7 +234,7 @@ func (v *validator) keyFile(path, name string, p Paths, hasPassphrase bool) {
 		return
 	}
 	name = p.Resolve(name)
-	f, err := regular.Open(name)
+	f, err := bounded.Open(name)
 	if err != nil {
 		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+reason(err, name), "use a private key that the hosts accept, or remove the field to use the agent and the default keys")
 		return
@@ -328,7 +328,7 @@ func (v *validator) ordinaryFile(path, name string, p Paths) {
 		return
 	}
 	name = p.Resolve(name)
-	f, err := regular.Open(name)
+	f, err := bounded.Open(name)
 	if err != nil {
 		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "check the path, which is relative to the cluster file; send a directory as an archive")
 		return

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/golden"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 const filesCluster = `apiVersion: slipway.dev/v1alpha1

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/golden"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 // supported stands for the release catalogue.

@@ -13,7 +13,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/golden"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 func TestSample(t *testing.T) {

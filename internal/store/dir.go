@@ -9,8 +9,8 @@ import (
 	"syscall"
 
 	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/fsync"
-	"slipway.dev/slipway/internal/owner"
 )
 
 // apart are directories below the home that may be links to another disk. Under sudo,
@@ -68,8 +68,8 @@ func (s *Store) within(path string, making bool, f func(root *os.Root, name stri
 	}
 	if err := f(root, name); err != nil {
 		var errno syscall.Errno
-		if link := owner.LinkIn(root, name); link != "" && !errors.As(err, &errno) {
-			return foreign(&owner.ForeignError{Path: filepath.Join(root.Name(), link), Reason: "is a symbolic link that leads out of the directory"})
+		if link := fileowner.LinkIn(root, name); link != "" && !errors.As(err, &errno) {
+			return foreign(&fileowner.ForeignError{Path: filepath.Join(root.Name(), link), Reason: "is a symbolic link that leads out of the directory"})
 		}
 		return withPath(path, err)
 	}
@@ -78,7 +78,7 @@ func (s *Store) within(path string, making bool, f func(root *os.Root, name stri
 
 // withPath adds the full path to errors of an os.Root, which have only the relative path.
 func withPath(path string, err error) error {
-	var f *owner.ForeignError
+	var f *fileowner.ForeignError
 	if errors.As(err, &f) {
 		return foreign(f)
 	}

@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 func named(name, bundle string) *v1alpha1.Cluster {
@@ -73,7 +73,7 @@ func fill(t *testing.T, s *Store) {
 }
 
 func TestModesAndOwner(t *testing.T) {
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	top := t.TempDir()
 	home := filepath.Join(top, "made", "on", "the", "way")
 	const uid, gid = 1000, 1001
@@ -104,7 +104,7 @@ func TestModesAndOwner(t *testing.T) {
 }
 
 func TestRootKeepsTheHomesOwner(t *testing.T) {
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	home := t.TempDir()
 	must(t, os.Chown(home, 1000, 1001))
 	s, err := Open(home)

@@ -12,16 +12,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // TestLinks plants links in the records of a user and works on them as root,
 // as under sudo: no file elsewhere is read, changed, removed or given away.
 func TestLinks(t *testing.T) {
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	const uid, gid = 1000, 1001
 	for _, tc := range []struct {
 		name string
@@ -86,7 +86,7 @@ func TestLinks(t *testing.T) {
 
 // TestRecordsOnAnotherDisk: links to directories of the user's are followed.
 func TestRecordsOnAnotherDisk(t *testing.T) {
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	top := t.TempDir()
 	home, disk := filepath.Join(top, "home"), filepath.Join(top, "disk")
 	for _, dir := range []string{home, disk, filepath.Join(disk, "clusters"), filepath.Join(disk, "backups")} {

@@ -35,7 +35,7 @@ import (
 	"strings"
 	"sync"
 
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
 )
 
 // ErrNotFound is returned for a cluster, operation or file that is not saved.
@@ -50,7 +50,7 @@ var nameRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 // processes at the same time. Changes of a cluster are made under that cluster's lock.
 type Store struct {
 	home  string
-	owner *owner.Owner // the owner of new files and directories
+	owner *fileowner.Owner // the owner of new files and directories
 	// rename renames files in a directory; tests replace it with a crash.
 	rename func(from, to string) error
 
@@ -64,7 +64,7 @@ type Option func(*Store)
 // OwnedBy sets the owner of everything that the store creates: under sudo, the user who
 // called.
 func OwnedBy(uid, gid int) Option {
-	return func(s *Store) { s.owner = &owner.Owner{UID: uid, GID: gid} }
+	return func(s *Store) { s.owner = &fileowner.Owner{UID: uid, GID: gid} }
 }
 
 // Open opens the store at home. The first method that writes creates a missing directory.
@@ -81,7 +81,7 @@ func Open(home string, opts ...Option) (*Store, error) {
 	}
 	if s.owner == nil && os.Geteuid() == 0 {
 		// In a root shell, a user's store still belongs to the user.
-		if s.owner, err = owner.Of(home); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if s.owner, err = fileowner.Of(home); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("opening the store: %w", unwritable(home, err))
 		}
 	}
@@ -102,7 +102,7 @@ func (s *Store) Home() string { return s.home }
 
 // Owner returns the owner of the store if it is not the user who runs the program,
 // otherwise nil.
-func (s *Store) Owner() *owner.Owner { return s.owner }
+func (s *Store) Owner() *fileowner.Owner { return s.owner }
 
 func (s *Store) path(elem ...string) string {
 	return filepath.Join(append([]string{s.home}, elem...)...)

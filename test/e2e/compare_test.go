@@ -92,7 +92,7 @@ func (how allowance) equal(a, b entry) bool {
 	return a == b
 }
 
-// A volatile is what may differ, and why: a line of volatile.txt.
+// A volatile is what may differ, and why: a line of ignored_differences.txt.
 type volatile struct {
 	how     allowance
 	pattern *regexp.Regexp
@@ -112,11 +112,11 @@ func allowed(key string, list []volatile) allowance {
 // scopes are the comparisons.
 var scopes = []string{"any", "touched", "other", "cluster"}
 
-// readVolatile reads the lines of volatile.txt for one comparison: those of
+// readVolatile reads the lines of ignored_differences.txt for one comparison: those of
 // scope "any" and those of the one named.
 func readVolatile(t *testing.T, scope string) []volatile {
 	t.Helper()
-	f, err := os.Open("volatile.txt")
+	f, err := os.Open("ignored_differences.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func readVolatile(t *testing.T, scope string) []volatile {
 		}
 		f := strings.Fields(text)
 		if len(f) < 4 || text == lines.Text() || !slices.Contains(scopes, f[0]) || !slices.Contains(allowances, allowance(f[1])) {
-			t.Fatalf("volatile.txt:%d: want SCOPE all|content|bytes KIND PATTERN # reason", n)
+			t.Fatalf("ignored_differences.txt:%d: want SCOPE all|content|bytes KIND PATTERN # reason", n)
 		}
 		if f[0] == scope || f[0] == "any" {
 			out = append(out, volatile{allowance(f[1]), glob(strings.Join(f[2:], " "))})

@@ -79,7 +79,7 @@ func (s snapshot) addLoops() error {
 	return nil
 }
 
-// same fails the test for every difference that volatile.txt does not allow.
+// same fails the test for every difference that ignored_differences.txt does not allow.
 func same(t *testing.T, what, scope string, before, after snapshot) {
 	t.Helper()
 	const most = 200

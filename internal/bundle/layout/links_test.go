@@ -11,8 +11,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/bundle/layout"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // swapping is a reader in the midst of which something happens.
@@ -32,7 +32,7 @@ func (s *swapping) Read(p []byte) (int, error) {
 // TestSwapWhileABlobIsWritten puts a link in the place of a directory while a blob
 // arrives, and before each other step: root writes nothing where it leads.
 func TestSwapWhileABlobIsWritten(t *testing.T) {
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	digest := layout.Digest([]byte("new"))
 	h, err := v1.NewHash(digest)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/source/upstream"
+	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/cli/program"
-	"slipway.dev/slipway/internal/iec"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
 )
 
 // New returns the command.
@@ -66,7 +66,7 @@ func newBuild(p program.Program) *cobra.Command {
 			if o.Releases, err = p.Releases(); err != nil {
 				return err
 			}
-			missing := owner.Missing(o.Out)
+			missing := fileowner.Missing(o.Out)
 			display := NewDisplay(p.Err, p.Size)
 			o.Progress = display.Show
 			b, err := bundle.Build(c.Context(), o)
@@ -125,13 +125,13 @@ func from(o *bundle.BuildOptions, file string) error {
 // give gives the files that a build has written to out, and the directories that it
 // created, to the owner. An existing directory of root is not changed, because it may
 // contain other files.
-func give(to *owner.Owner, out string, missing []string) error {
+func give(to *fileowner.Owner, out string, missing []string) error {
 	switch {
 	case to == nil, out == "":
 		return nil
 	case !strings.HasSuffix(out, "/"):
 		return errors.Join(to.Give(out), to.GiveMade(missing))
-	case len(missing) == 0 && owner.IsRoots(out):
+	case len(missing) == 0 && fileowner.IsRoots(out):
 		return nil
 	}
 	return errors.Join(to.GiveTree(out), to.GiveMade(missing))
@@ -154,7 +154,7 @@ func answerBuilt(p program.Program, b *bundle.Bundle, out string) error {
 	return p.Data(made, func(w io.Writer) error {
 		where := cmp.Or(out, made.Path)
 		_, err := fmt.Fprintf(w, "Kubernetes %s for %s: %s in %s\nNext: slipway bundle inspect %s\n",
-			made.Kubernetes, strings.Join(made.Arches, ", "), iec.Bytes(made.SizeBytes), where, where)
+			made.Kubernetes, strings.Join(made.Arches, ", "), bytesize.Bytes(made.SizeBytes), where, where)
 		return err
 	})
 }
@@ -249,7 +249,7 @@ func newVerify(p program.Program) *cobra.Command {
 		whole := verified{name, m.Kubernetes, len(m.Components), len(m.Images), b.Size(), b.Digest()}
 		return p.Data(whole, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "%s: verified: Kubernetes %s, %d components, %d images, %s, %s\n",
-				name, m.Kubernetes, whole.Components, whole.Images, iec.Bytes(whole.SizeBytes), whole.Digest)
+				name, m.Kubernetes, whole.Components, whole.Images, bytesize.Bytes(whole.SizeBytes), whole.Digest)
 			return err
 		})
 	})
@@ -284,7 +284,7 @@ type inspected struct {
 func printTable(w io.Writer, b *bundle.Bundle) error {
 	m := b.Manifest()
 	fmt.Fprintf(w, "Kubernetes  %s\nArch        %s\nSource      %s\nSize        %s\nDigest      %s\n",
-		m.Kubernetes, strings.Join(m.Arches, ", "), m.Source, iec.Bytes(b.Size()), b.Digest())
+		m.Kubernetes, strings.Join(m.Arches, ", "), m.Source, bytesize.Bytes(b.Size()), b.Digest())
 	if names := b.SignedBy(); len(names) > 0 {
 		fmt.Fprintf(w, "Signatures  %s (not verified; use slipway bundle verify --key)\n", strings.Join(names, ", "))
 	}
@@ -292,11 +292,11 @@ func printTable(w io.Writer, b *bundle.Bundle) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "COMPONENT\tVERSION\tARCH\tSIZE\tLICENCE")
 	for _, c := range m.Components {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", c.Name, c.Version, c.Arch, iec.Bytes(c.Size), c.Licence)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", c.Name, c.Version, c.Arch, bytesize.Bytes(c.Size), c.Licence)
 	}
 	fmt.Fprintln(tw, "\nIMAGE\tREFERENCE\tARCH\tSIZE\tLICENCE")
 	for _, i := range m.Images {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", i.Name, i.Ref, i.Arch, iec.Bytes(i.Size()), i.Licence)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", i.Name, i.Ref, i.Arch, bytesize.Bytes(i.Size()), i.Licence)
 	}
 	return tw.Flush()
 }

@@ -15,15 +15,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/cli/bundlecmd"
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // run runs the command as part of a program, with a separate cache and home.
@@ -180,8 +180,8 @@ func TestDisplayOnTerminal(t *testing.T) {
 
 // TestBuildForSomeone: under sudo, files of a build belong to the caller.
 func TestBuildForSomeone(t *testing.T) {
-	asroot.Need(t, "giving files to others")
-	to := &owner.Owner{UID: 12345, GID: 12346}
+	requireroot.Need(t, "giving files to others")
+	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	dirs := program.Directories{Home: t.TempDir(), Cache: t.TempDir(), Owner: to}
 	roots := filepath.Join(t.TempDir(), "roots")
 	if err := errors.Join(os.Mkdir(roots, 0o755), os.WriteFile(filepath.Join(roots, "foreign"), nil, 0o600)); err != nil {

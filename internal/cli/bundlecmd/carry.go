@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/cli/program"
-	"slipway.dev/slipway/internal/iec"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
 )
 
 // registryFlags adds the flags of a command that can use a registry. There is no flag
@@ -47,7 +47,7 @@ All checksums are verified. The file is written completely or not at all.
 			if err != nil {
 				return err
 			}
-			missing := owner.Missing(out)
+			missing := fileowner.Missing(out)
 			if err := bundle.Export(c.Context(), b, out); err != nil {
 				return err
 			}
@@ -78,7 +78,7 @@ func answerCarried(p program.Program, b *bundle.Bundle, to, next string) error {
 	value := carried{m.Kubernetes, m.Arches, b.Digest(), b.Size(), b.SignedBy(), to}
 	return p.Data(value, func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "Kubernetes %s for %s, %s, verified: %s\nDigest: %s\nNext: %s\n",
-			m.Kubernetes, strings.Join(m.Arches, ", "), iec.Bytes(value.SizeBytes), to, value.Digest, next)
+			m.Kubernetes, strings.Join(m.Arches, ", "), bytesize.Bytes(value.SizeBytes), to, value.Digest, next)
 		return err
 	})
 }
@@ -236,7 +236,7 @@ the cache.`,
 			if err != nil {
 				return err
 			}
-			missing := owner.Missing(out)
+			missing := fileowner.Missing(out)
 			d, err := bundle.Delta(c.Context(), old, next, out)
 			if err != nil {
 				return err
@@ -267,7 +267,7 @@ func answerDelta(p program.Program, old, next *bundle.Bundle, d bundle.Differenc
 	return p.Data(value, func(w io.Writer) error {
 		base := old.Manifest().Kubernetes
 		_, err := fmt.Fprintf(w, "Kubernetes %s from %s: %s of %s in %s\nNext, on a machine with %s in its cache: slipway bundle import %s\n",
-			next.Manifest().Kubernetes, base, iec.Bytes(d.SizeBytes), iec.Bytes(next.Size()), out, base, out)
+			next.Manifest().Kubernetes, base, bytesize.Bytes(d.SizeBytes), bytesize.Bytes(next.Size()), out, base, out)
 		return err
 	})
 }

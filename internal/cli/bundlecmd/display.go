@@ -9,8 +9,8 @@ import (
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/cli/view"
-	"slipway.dev/slipway/internal/iec"
 )
 
 // A Display shows the progress of a build. On a terminal it shows one live line and
@@ -108,9 +108,9 @@ func line(p bundle.Progress) string {
 	fmt.Fprintf(&b, "%-36s %-9s", p.Component, p.Phase)
 	switch {
 	case p.Unit == "bytes" && p.Phase == source.Done:
-		fmt.Fprintf(&b, " %s", iec.Bytes(p.Total))
+		fmt.Fprintf(&b, " %s", bytesize.Bytes(p.Total))
 	case p.Unit == "bytes" && p.Total > 0:
-		fmt.Fprintf(&b, " %s of %s", iec.Bytes(p.Done), iec.Bytes(p.Total))
+		fmt.Fprintf(&b, " %s of %s", bytesize.Bytes(p.Done), bytesize.Bytes(p.Total))
 	case p.Unit == "packages" && p.Total > 0:
 		fmt.Fprintf(&b, " %d of %d packages", p.Done, p.Total)
 	}

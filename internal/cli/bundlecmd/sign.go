@@ -11,7 +11,7 @@ import (
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/cli/program"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
 )
 
 // signers holds the flags with the required keys of a bundle's signatures, and their
@@ -107,7 +107,7 @@ bundle and is transferred with it; the digest does not change.
 			if err != nil {
 				return err
 			}
-			roots := owner.IsRoots(path)
+			roots := fileowner.IsRoots(path)
 			b, err := bundle.Sign(c.Context(), path, cache, key, at, time.Now())
 			if err != nil {
 				return err

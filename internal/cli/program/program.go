@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/release"
 )
 
@@ -34,7 +34,7 @@ type Directories struct {
 	Home  string // Slipway's state
 	Cache string // downloads, builds and bundles
 	User  string // the caller's home
-	Owner *owner.Owner
+	Owner *fileowner.Owner
 }
 
 // Parent returns a command that only has subcommands.

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/iec"
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
@@ -71,7 +71,7 @@ func Copies(w io.Writer, r *lifecycle.CopyReport, now time.Time, style Style) er
 		}
 		for _, c := range t.Copies {
 			rows = append(rows, []string{
-				t.Name, c.Host, Age(max(now.Sub(c.Taken), 0)), strconv.FormatInt(c.Revision, 10), iec.Bytes(c.Bytes), yes(c.Verified), c.File,
+				t.Name, c.Host, Age(max(now.Sub(c.Taken), 0)), strconv.FormatInt(c.Revision, 10), bytesize.Bytes(c.Bytes), yes(c.Verified), c.File,
 			})
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway.dev/slipway/internal/iec"
+	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
@@ -94,7 +94,7 @@ func bytesOf(n int64) string {
 	if n <= 0 {
 		return "-"
 	}
-	return iec.Bytes(n)
+	return bytesize.Bytes(n)
 }
 
 // hostOf returns whether the host of a member is reachable over SSH, for a table;
@@ -108,7 +108,7 @@ func hostOf(r *lifecycle.EtcdReport, m lifecycle.EtcdMember) string {
 
 func diskOf(r *lifecycle.EtcdReport, m lifecycle.EtcdMember) string {
 	if i := memberHost(r, m); i >= 0 && r.Hosts[i].TotalBytes > 0 {
-		return iec.Bytes(r.Hosts[i].FreeBytes)
+		return bytesize.Bytes(r.Hosts[i].FreeBytes)
 	}
 	return "-"
 }

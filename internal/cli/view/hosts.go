@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"slipway.dev/slipway/internal/iec"
+	"slipway.dev/slipway/internal/bytesize"
 )
 
 // A Prefixed merges the output of several hosts: it writes whole lines, each with
@@ -151,7 +151,7 @@ func (c *Copying) Read(done int64) {
 	defer c.mu.Unlock()
 	c.read = true
 	if now, due := c.due(); due {
-		c.show(fmt.Sprintf("reading %s, %s", iec.Bytes(done), c.rate(now, done)))
+		c.show(fmt.Sprintf("reading %s, %s", bytesize.Bytes(done), c.rate(now, done)))
 	}
 }
 
@@ -166,7 +166,7 @@ func (c *Copying) due() (now time.Time, due bool) {
 }
 
 func (c *Copying) rate(now time.Time, done int64) string {
-	return iec.Bytes(int64(float64(done)/max(now.Sub(c.from).Seconds(), 0.001))) + "/s"
+	return bytesize.Bytes(int64(float64(done)/max(now.Sub(c.from).Seconds(), 0.001))) + "/s"
 }
 
 // See records a host's progress.
@@ -191,7 +191,7 @@ func (c *Copying) draw(now time.Time) {
 			whole++
 		}
 	}
-	line := fmt.Sprintf("copying %s of %s, %s", iec.Bytes(sum.Done), iec.Bytes(sum.Total), c.rate(now, sum.Done))
+	line := fmt.Sprintf("copying %s of %s, %s", bytesize.Bytes(sum.Done), bytesize.Bytes(sum.Total), c.rate(now, sum.Done))
 	if sum.AllFiles > len(c.done) { // more than one file per host
 		line = fmt.Sprintf("copying %d of %d files, %s", sum.Files, sum.AllFiles, strings.TrimPrefix(line, "copying "))
 	}

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"slipway.dev/slipway/internal/iec"
+	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
@@ -113,7 +113,7 @@ func cpus(q resource.Quantity) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", q.AsApproximateFloat64()), ".0")
 }
 
-func size(q resource.Quantity) string { return iec.Bytes(q.Value()) }
+func size(q resource.Quantity) string { return bytesize.Bytes(q.Value()) }
 
 func infoEtcd(w io.Writer, in *lifecycle.Info) error {
 	if len(in.Etcd.Members) == 0 || in.Etcd.Message != "" {

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"slipway.dev/slipway/internal/iec"
+	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
@@ -33,9 +33,9 @@ func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 		how += "; NOT VERIFIED: anyone with write access to its source can have written it"
 	}
 	fmt.Fprintf(w, "%s\n", p.in(bold, "Wrote "+i.File))
-	fmt.Fprintf(w, "%s, %s\n\n", iec.Bytes(i.Bytes), how)
+	fmt.Fprintf(w, "%s, %s\n\n", bytesize.Bytes(i.Bytes), how)
 	if d := i.Snapshot; d != nil {
-		fmt.Fprintf(w, "Snapshot:  of %s, revision %d, %d keys, hash %08x, %s\n", i.Member, d.Revision, d.Keys, d.Hash, iec.Bytes(d.Bytes))
+		fmt.Fprintf(w, "Snapshot:  of %s, revision %d, %d keys, hash %08x, %s\n", i.Member, d.Revision, d.Keys, d.Hash, bytesize.Bytes(d.Bytes))
 	}
 	if !isCopy {
 		fmt.Fprintf(w, "Versions:  Kubernetes %s, etcd %s\n", i.Kubernetes, i.Etcd)
@@ -78,7 +78,7 @@ func Snapshots(w io.Writer, list []lifecycle.SnapshotInfo, now time.Time, noHead
 			is = "UNVERIFIED"
 		}
 		rows = append(rows, []string{
-			i.Cluster, Age(now.Sub(i.Taken)), cmp.Or(i.Kubernetes, "-"), cmp.Or(i.Etcd, "-"), revision, keys, iec.Bytes(i.Bytes), is, i.File,
+			i.Cluster, Age(now.Sub(i.Taken)), cmp.Or(i.Kubernetes, "-"), cmp.Or(i.Etcd, "-"), revision, keys, bytesize.Bytes(i.Bytes), is, i.File,
 		})
 	}
 	head := []string{"CLUSTER", "AGE", "KUBERNETES", "ETCD", "REVISION", "KEYS", "SIZE", "STATUS", "FILE"}
@@ -108,7 +108,7 @@ func Scheduled(w io.Writer, s *lifecycle.Scheduled, now time.Time, style Style) 
 		for _, k := range h.Kept {
 			rows = append(rows, []string{
 				h.Host, Age(max(now.Sub(k.Taken), 0)), k.Etcd, strconv.FormatInt(k.Revision, 10), strconv.Itoa(k.Keys),
-				iec.Bytes(k.Bytes), path.Base(k.Path),
+				bytesize.Bytes(k.Bytes), path.Base(k.Path),
 			})
 		}
 	}

@@ -13,10 +13,10 @@ import (
 
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 func TestPlain(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"slipway.dev/slipway/internal/addon"
+	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
@@ -34,7 +34,7 @@ const settle = 3 * time.Minute
 
 // New returns the module: after CoreDNS is ready, one task for each add-on, one after the
 // other, and one task for add-ons that are no longer described.
-func New(list []addon.Addon) engine.Module {
+func New(list []addonsource.Addon) engine.Module {
 	m := engine.Module{Name: "add-ons"}
 	needs := []string{"nodes.dns"}
 	for _, a := range list {
@@ -55,10 +55,10 @@ func New(list []addon.Addon) engine.Module {
 }
 
 // entries returns the objects of an add-on for its inventory.
-func entries(ctx context.Context, c *kube.Client, a addon.Addon, have *inventory) ([]entry, error) {
+func entries(ctx context.Context, c *kube.Client, a addonsource.Addon, have *inventory) ([]entry, error) {
 	var out []entry
 	add := func(o *unstructured.Unstructured) error {
-		e := entry{Ref: addon.RefOf(o), Version: o.GroupVersionKind().Version}
+		e := entry{Ref: addonsource.RefOf(o), Version: o.GroupVersionKind().Version}
 		if known, ok := have.entry(e.Ref); ok {
 			e.Found = known.Found
 		} else if c != nil {
@@ -69,7 +69,7 @@ func entries(ctx context.Context, c *kube.Client, a addon.Addon, have *inventory
 			if live != nil {
 				// If another add-on has handed the object over, it is unknown whether the
 				// object existed before that add-on.
-				e.Found = live.GetLabels()[addon.Label] != a.Name
+				e.Found = live.GetLabels()[addonsource.Label] != a.Name
 			}
 		}
 		out = append(out, e)
@@ -89,12 +89,12 @@ func entries(ctx context.Context, c *kube.Client, a addon.Addon, have *inventory
 }
 
 // wanted returns the inventory of an add-on that is completely installed.
-func wanted(ctx context.Context, c *kube.Client, a addon.Addon, have *inventory) (*inventory, error) {
+func wanted(ctx context.Context, c *kube.Client, a addonsource.Addon, have *inventory) (*inventory, error) {
 	objects, err := entries(ctx, c, a, have)
 	return &inventory{Name: a.Name, State: applied, Digest: a.Digest, Installed: true, Objects: objects, Sources: a.Sources}, err
 }
 
-func check(ctx context.Context, s *engine.Scope, a addon.Addon) ([]plan.OpChange, error) {
+func check(ctx context.Context, s *engine.Scope, a addonsource.Addon) ([]plan.OpChange, error) {
 	c := engine.Get(s, module.KeyKube)
 	if s.Pending() {
 		return fromNothing(a), nil
@@ -111,7 +111,7 @@ func check(ctx context.Context, s *engine.Scope, a addon.Addon) ([]plan.OpChange
 	if have == nil || !have.same(want) {
 		out = append(out, plan.OpChange{Kind: KindAddon, Target: a.Name, Summary: summary(a, have), Diff: sourcesDiff(have, want)})
 		for _, h := range hooks(a, have) {
-			out = append(out, plan.OpChange{Kind: KindHook, Target: addon.RefOf(h.Object).String(), Summary: fmt.Sprint(h.Phases)})
+			out = append(out, plan.OpChange{Kind: KindHook, Target: addonsource.RefOf(h.Object).String(), Summary: fmt.Sprint(h.Phases)})
 		}
 	}
 	if same, err := keeps(ctx, c, a); err != nil {
@@ -136,26 +136,26 @@ func check(ctx context.Context, s *engine.Scope, a addon.Addon) ([]plan.OpChange
 }
 
 // fromNothing returns the changes of an installation in a cluster that does not exist yet.
-func fromNothing(a addon.Addon) []plan.OpChange {
+func fromNothing(a addonsource.Addon) []plan.OpChange {
 	out := []plan.OpChange{{Kind: KindAddon, Target: a.Name, Summary: summary(a, nil), Diff: sourcesDiff(nil, &inventory{Sources: a.Sources})}}
 	for _, h := range hooks(a, nil) {
-		out = append(out, plan.OpChange{Kind: KindHook, Target: addon.RefOf(h.Object).String(), Summary: fmt.Sprint(h.Phases)})
+		out = append(out, plan.OpChange{Kind: KindHook, Target: addonsource.RefOf(h.Object).String(), Summary: fmt.Sprint(h.Phases)})
 	}
 	for _, o := range objects(a) {
-		out = append(out, plan.OpChange{Kind: module.KindObject, Target: addon.RefOf(o).String(), Summary: string(kube.Create)})
+		out = append(out, plan.OpChange{Kind: module.KindObject, Target: addonsource.RefOf(o).String(), Summary: string(kube.Create)})
 	}
 	return out
 }
 
 // objects returns the objects of an add-on and its namespace.
-func objects(a addon.Addon) []*unstructured.Unstructured {
+func objects(a addonsource.Addon) []*unstructured.Unstructured {
 	if a.Namespace == nil {
 		return a.Objects
 	}
 	return append([]*unstructured.Unstructured{a.Namespace}, a.Objects...)
 }
 
-func summary(a addon.Addon, have *inventory) string {
+func summary(a addonsource.Addon, have *inventory) string {
 	switch {
 	case have == nil || !have.Installed:
 		return "install, " + a.Digest
@@ -185,7 +185,7 @@ func sourcesDiff(have, want *inventory) (text string) {
 
 // apply first saves in the inventory what it may put into the cluster. If it is
 // interrupted, the inventory still has every object.
-func apply(ctx context.Context, s *engine.Scope, a addon.Addon) error {
+func apply(ctx context.Context, s *engine.Scope, a addonsource.Addon) error {
 	c := engine.Get(s, module.KeyKube)
 	have, err := inventoryOf(ctx, c, a.Name)
 	if err != nil {
@@ -218,7 +218,7 @@ func apply(ctx context.Context, s *engine.Scope, a addon.Addon) error {
 
 // within does everything that the timeout of the add-on covers: its objects, its hooks,
 // and the wait for both.
-func within(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hook, have, want *inventory) error {
+func within(ctx context.Context, s *engine.Scope, a addonsource.Addon, run []addonsource.Hook, have, want *inventory) error {
 	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 	if err := put(ctx, s, a, run, have, want); err != nil {
@@ -235,7 +235,7 @@ func within(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hoo
 
 // put applies the objects of an add-on: first those that others need, then the early hooks
 // of the chart, then the rest.
-func put(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hook, have, want *inventory) error {
+func put(ctx context.Context, s *engine.Scope, a addonsource.Addon, run []addonsource.Hook, have, want *inventory) error {
 	c := engine.Get(s, module.KeyKube)
 	if len(run) > 0 {
 		var first []*unstructured.Unstructured
@@ -254,34 +254,34 @@ func put(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hook, 
 	return c.Apply(ctx, objects(a))
 }
 
-func wait(ctx context.Context, s *engine.Scope, a addon.Addon) error {
+func wait(ctx context.Context, s *engine.Scope, a addonsource.Addon) error {
 	if !a.Wait {
 		return nil
 	}
 	for _, o := range a.Objects {
-		if err := engine.Get(s, module.KeyKube).WaitSettled(ctx, o, func(m string) { s.Tell("%s: %s", addon.RefOf(o), m) }); err != nil {
+		if err := engine.Get(s, module.KeyKube).WaitSettled(ctx, o, func(m string) { s.Tell("%s: %s", addonsource.RefOf(o), m) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func before(have *inventory) addon.HookPhase {
+func before(have *inventory) addonsource.HookPhase {
 	if have == nil || !have.Installed {
-		return addon.PreInstall
+		return addonsource.PreInstall
 	}
-	return addon.PreUpgrade
+	return addonsource.PreUpgrade
 }
 
-func after(have *inventory) addon.HookPhase {
+func after(have *inventory) addonsource.HookPhase {
 	if have == nil || !have.Installed {
-		return addon.PostInstall
+		return addonsource.PostInstall
 	}
-	return addon.PostUpgrade
+	return addonsource.PostUpgrade
 }
 
 // hooks returns the hooks that run when an add-on is installed or changed.
-func hooks(a addon.Addon, have *inventory) (out []addon.Hook) {
+func hooks(a addonsource.Addon, have *inventory) (out []addonsource.Hook) {
 	for _, h := range a.Hooks {
 		if h.In(before(have)) || h.In(after(have)) {
 			out = append(out, h)
@@ -292,21 +292,21 @@ func hooks(a addon.Addon, have *inventory) (out []addon.Hook) {
 
 // runHooks recreates each hook of a phase, and waits for it. An object that existed before
 // the add-on is not recreated and remains.
-func runHooks(ctx context.Context, s *engine.Scope, run []addon.Hook, phase addon.HookPhase, want *inventory) error {
+func runHooks(ctx context.Context, s *engine.Scope, run []addonsource.Hook, phase addonsource.HookPhase, want *inventory) error {
 	c := engine.Get(s, module.KeyKube)
 	var done []*unstructured.Unstructured
 	for _, h := range run {
 		if !h.In(phase) {
 			continue
 		}
-		s.Tell("%s: %s", phase, addon.RefOf(h.Object))
+		s.Tell("%s: %s", phase, addonsource.RefOf(h.Object))
 		if err := ours(ctx, c, want, h.Object); err != nil {
 			return err
 		}
 		if err := c.Apply(ctx, []*unstructured.Unstructured{h.Object}); err != nil {
 			return fmt.Errorf("running hook %s: %w", phase, err)
 		}
-		if err := c.WaitSettled(ctx, h.Object, func(m string) { s.Tell("%s: %s", addon.RefOf(h.Object), m) }); err != nil {
+		if err := c.WaitSettled(ctx, h.Object, func(m string) { s.Tell("%s: %s", addonsource.RefOf(h.Object), m) }); err != nil {
 			return fmt.Errorf("running hook %s: %w", phase, err)
 		}
 		if h.Goes {
@@ -323,11 +323,11 @@ func runHooks(ctx context.Context, s *engine.Scope, run []addon.Hook, phase addo
 
 // ours removes an object that the add-on has created, if it exists.
 func ours(ctx context.Context, c *kube.Client, of *inventory, o *unstructured.Unstructured) error {
-	if e, ok := of.entry(addon.RefOf(o)); ok && e.Found {
+	if e, ok := of.entry(addonsource.RefOf(o)); ok && e.Found {
 		return nil
 	}
 	live, err := c.Live(ctx, o)
-	if err != nil || live == nil || live.GetLabels()[addon.Label] != of.Name {
+	if err != nil || live == nil || live.GetLabels()[addonsource.Label] != of.Name {
 		return err
 	}
 	return c.DeleteLive(ctx, live)

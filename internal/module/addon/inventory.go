@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"slipway.dev/slipway/internal/addon"
+	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/kube"
 )
 
@@ -48,7 +48,7 @@ type inventory struct {
 
 // An entry is one object.
 type entry struct {
-	addon.Ref
+	addonsource.Ref
 	Version string `json:"version"`
 	// Found reports whether the object existed before the add-on: it remains when the
 	// add-on is removed.
@@ -137,7 +137,7 @@ func (inv *inventory) same(other *inventory) bool {
 }
 
 // entry returns the entry of an object.
-func (inv *inventory) entry(ref addon.Ref) (entry, bool) {
+func (inv *inventory) entry(ref addonsource.Ref) (entry, bool) {
 	if inv == nil {
 		return entry{}, false
 	}

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"slipway.dev/slipway/internal/addon"
+	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
@@ -17,7 +17,7 @@ import (
 // withCert returns an add-on for the comparison with the cluster: with the certificate
 // that the cluster has. If the certificate must be issued again, the objects that contain
 // it are left out, and due has their changes: a plan contains no generated values.
-func withCert(ctx context.Context, c *kube.Client, a addon.Addon) (_ addon.Addon, due []plan.OpChange, err error) {
+func withCert(ctx context.Context, c *kube.Client, a addonsource.Addon) (_ addonsource.Addon, due []plan.OpChange, err error) {
 	if a.Serving == nil {
 		return a, nil, nil
 	}
@@ -32,7 +32,7 @@ func withCert(ctx context.Context, c *kube.Client, a addon.Addon) (_ addon.Addon
 	mine := func(o *unstructured.Unstructured) bool { return a.Serving.IsSecret(o) || a.Serving.IsAPI(o) }
 	for _, o := range a.Objects {
 		if mine(o) {
-			due = append(due, plan.OpChange{Kind: module.KindObject, Target: addon.RefOf(o).String(), Summary: "issue the serving certificate: " + why})
+			due = append(due, plan.OpChange{Kind: module.KindObject, Target: addonsource.RefOf(o).String(), Summary: "issue the serving certificate: " + why})
 		}
 	}
 	a.Objects = slices.DeleteFunc(slices.Clone(a.Objects), mine)
@@ -41,7 +41,7 @@ func withCert(ctx context.Context, c *kube.Client, a addon.Addon) (_ addon.Addon
 
 // certified returns an add-on as it is applied: with the certificate that the cluster has,
 // or with a new one if it is due.
-func certified(ctx context.Context, c *kube.Client, a addon.Addon) (addon.Addon, error) {
+func certified(ctx context.Context, c *kube.Client, a addonsource.Addon) (addonsource.Addon, error) {
 	if a.Serving == nil {
 		return a, nil
 	}
@@ -58,11 +58,11 @@ func certified(ctx context.Context, c *kube.Client, a addon.Addon) (addon.Addon,
 }
 
 // servingCert returns the certificate that the cluster has.
-func servingCert(ctx context.Context, c *kube.Client, a addon.Addon) (addon.ServingCert, error) {
+func servingCert(ctx context.Context, c *kube.Client, a addonsource.Addon) (addonsource.ServingCert, error) {
 	at := slices.IndexFunc(a.Objects, a.Serving.IsSecret)
 	if at < 0 {
-		return addon.ServingCert{}, fmt.Errorf("add-on %s has no Secret %s", a.Name, a.Serving.Secret)
+		return addonsource.ServingCert{}, fmt.Errorf("add-on %s has no Secret %s", a.Name, a.Serving.Secret)
 	}
 	live, err := c.Live(ctx, a.Objects[at])
-	return addon.ServingCertOf(live), err
+	return addonsource.ServingCertOf(live), err
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 // TestKubeletUnit compares the unit of each kind of node: it waits for the disks with its

@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 func environment(t *testing.T, n v1alpha1.Network) module.Env {

@@ -11,9 +11,9 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 // sound returns a cluster of one control plane and one worker without findings.

@@ -3,8 +3,8 @@ package precheck
 import (
 	"slices"
 
+	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/iec"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -175,11 +175,11 @@ func (r *report) free(d op.Disk, dirs string, need uint64) {
 	switch {
 	case d.FreeBytes < need:
 		r.fail(idDisk, "free disk space, or mount a larger file system there",
-			"has %s free for %s; this node needs %s", iec.Bytes(d.FreeBytes), dirs, iec.Bytes(need))
+			"has %s free for %s; this node needs %s", bytesize.Bytes(d.FreeBytes), dirs, bytesize.Bytes(need))
 	case left < d.TotalBytes/100*15 && !r.keepsImages() && r.node():
 		r.warn(idDiskLow, "free disk space; or set imageGCHighThresholdPercent and evictionHard under spec.kubernetes.kubelet.config",
 			"will have %s of %s left for %s; "+
-				"below 15 %% the kubelet deletes images, and then evicts pods", iec.Bytes(left), iec.Bytes(d.TotalBytes), dirs)
+				"below 15 %% the kubelet deletes images, and then evicts pods", bytesize.Bytes(left), bytesize.Bytes(d.TotalBytes), dirs)
 	}
 	if d.Inodes == 0 {
 		return
@@ -201,13 +201,13 @@ func (r *report) remaining(d op.Disk, dirs string, need uint64) {
 	case r.options.Upgrades && d.FreeBytes < need+leastFree:
 		r.fail(idDisk, "free disk space, or mount a larger file system there",
 			"has %s free for %s; "+
-				"it needs %s to hold another version in addition to the current one", iec.Bytes(d.FreeBytes), dirs, iec.Bytes(need+leastFree))
+				"it needs %s to hold another version in addition to the current one", bytesize.Bytes(d.FreeBytes), dirs, bytesize.Bytes(need+leastFree))
 	case d.FreeBytes < leastFree:
 		r.fail(idDisk, "free disk space: the node stops working without it",
-			"has %s free for %s; the node needs %s to keep working", iec.Bytes(d.FreeBytes), dirs, iec.Bytes(leastFree))
+			"has %s free for %s; the node needs %s to keep working", bytesize.Bytes(d.FreeBytes), dirs, bytesize.Bytes(leastFree))
 	case d.FreeBytes < d.TotalBytes/10 && !r.keepsImages() && r.node():
 		r.warn(idDiskLow, "free disk space, or mount a larger file system there",
-			"has %s of %s left for %s; below 10 %% the kubelet evicts pods", iec.Bytes(d.FreeBytes), iec.Bytes(d.TotalBytes), dirs)
+			"has %s of %s left for %s; below 10 %% the kubelet evicts pods", bytesize.Bytes(d.FreeBytes), bytesize.Bytes(d.TotalBytes), dirs)
 	}
 }
 

@@ -11,11 +11,11 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/engine"
-	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/secret"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 func environment(change func(*v1alpha1.Cluster)) module.Env {

@@ -6,9 +6,9 @@ import (
 	"context"
 	"io"
 
+	"slipway.dev/slipway/internal/node/executor"
 	"slipway.dev/slipway/internal/node/op"
-	"slipway.dev/slipway/internal/node/peer"
-	"slipway.dev/slipway/internal/node/run"
+	"slipway.dev/slipway/internal/node/p2p"
 	"slipway.dev/slipway/internal/node/wire"
 	"slipway.dev/slipway/internal/remote"
 )
@@ -17,17 +17,17 @@ import (
 // manager names.
 type blobs struct {
 	from wire.Fetcher
-	lend *peer.Lender
+	lend *p2p.Lender
 }
 
-var _ run.BlobFetcher = blobs{}
+var _ executor.BlobFetcher = blobs{}
 
-func (b blobs) FetchBlob(ctx context.Context, blob op.Blob, offset int64, w io.Writer) (run.Fetched, error) {
+func (b blobs) FetchBlob(ctx context.Context, blob op.Blob, offset int64, w io.Writer) (executor.Fetched, error) {
 	d, err := b.from.FetchBlob(ctx, blob, offset)
 	if err != nil {
 		return nil, err
 	}
-	shared, err := peer.Receive(ctx, d, blob.Size, offset, w)
+	shared, err := p2p.Receive(ctx, d, blob.Size, offset, w)
 	if err != nil {
 		_ = d.Close()
 		return nil, err
@@ -42,7 +42,7 @@ type fetched struct {
 	*wire.Delivery
 	digest string
 	shared bool
-	lend   *peer.Lender
+	lend   *p2p.Lender
 }
 
 func (f *fetched) Shared() bool { return f.shared }

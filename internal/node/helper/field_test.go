@@ -19,14 +19,14 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/node/executor"
 	"slipway.dev/slipway/internal/node/op"
-	"slipway.dev/slipway/internal/node/peer"
-	"slipway.dev/slipway/internal/node/run"
+	nodep2p "slipway.dev/slipway/internal/node/p2p"
 	"slipway.dev/slipway/internal/node/wire"
 	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/remote/p2p"
 	"slipway.dev/slipway/internal/remote/remotetest"
-	"slipway.dev/slipway/internal/remote/spread"
-	"slipway.dev/slipway/internal/remote/sshx"
+	"slipway.dev/slipway/internal/remote/ssh"
 )
 
 // A field is a manager and hosts with the real helper, but that each has a
@@ -35,7 +35,7 @@ import (
 type field struct {
 	t       testing.TB
 	shelf   *shelf
-	content *spread.Content
+	content *p2p.Content
 	hosts   []*fieldHost
 }
 
@@ -47,7 +47,7 @@ type fieldHost struct {
 	// lender is that of the last session. Before it begins, bend may have it
 	// lend otherwise.
 	mu     sync.Mutex
-	lender *peer.Lender
+	lender *nodep2p.Lender
 	bend   func(h *fieldHost, l remote.Loan, o remote.Offer) (remote.Offer, error)
 }
 
@@ -105,8 +105,8 @@ func (u *uplink) Read(p []byte) (int, error) {
 func newField(t testing.TB, n int, alone bool, adapt func(*fieldHost)) *field {
 	t.Helper()
 	f := &field{t: t, shelf: &shelf{blobs: map[string][]byte{}}}
-	f.content = spread.New(f.shelf)
-	dialer := sshx.Dialer{Helper: remotetest.Helper(t)}
+	f.content = p2p.New(f.shelf)
+	dialer := ssh.Dialer{Helper: remotetest.Helper(t)}
 	home := t.TempDir()
 	addresses := map[string]string{}
 	var wg sync.WaitGroup
@@ -163,14 +163,14 @@ func memory(t testing.TB) string {
 
 // handler is the helper's, whose loans can be bent.
 func (h *fieldHost) handler(f wire.Fetcher) wire.Handler {
-	real := newHandler(run.Runner{Root: h.state, State: filepath.Join(h.state, "state")}, "", f)
+	real := newHandler(executor.Runner{Root: h.state, State: filepath.Join(h.state, "state")}, "", f)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lender = real.lender
 	return bent{real, h}
 }
 
-func (h *fieldHost) lends() *peer.Lender {
+func (h *fieldHost) lends() *nodep2p.Lender {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lender
@@ -183,7 +183,7 @@ type bent struct {
 
 // Apply is that of handler, but that the helper is not kept on the host.
 func (b bent) Apply(ctx context.Context, batch remote.Batch, _ func(remote.Progress)) []op.Result {
-	return b.runner.Apply(ctx, run.Batch{Operation: batch.Operation, Step: batch.Step, Cluster: batch.Cluster, Ops: batch.Ops}, nil)
+	return b.runner.Apply(ctx, executor.Batch{Operation: batch.Operation, Step: batch.Step, Cluster: batch.Cluster, Ops: batch.Ops}, nil)
 }
 
 func (b bent) Lend(ctx context.Context, l remote.Loan) (remote.Offer, error) {

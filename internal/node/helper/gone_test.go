@@ -17,7 +17,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/wire"
 	"slipway.dev/slipway/internal/remote"
-	"slipway.dev/slipway/internal/remote/spread"
+	"slipway.dev/slipway/internal/remote/p2p"
 )
 
 // helperEnv has this binary be a node helper with its state in a directory.
@@ -62,7 +62,7 @@ func TestManagerDies(t *testing.T) {
 
 	shelf := &shelf{blobs: map[string][]byte{}}
 	ops, size := shelf.fill(64 << 20) // more than sockets hold
-	content := spread.New(shelf)
+	content := p2p.New(shelf)
 	content.Among(map[string]string{"h1": "127.0.0.1", "h2": "127.0.0.1"})
 	link := pipes{out, in}
 	c, err := wire.NewClient(t.Context(), "h1", link, nil, content)

@@ -10,10 +10,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"slipway.dev/slipway/internal/node/executor"
 	"slipway.dev/slipway/internal/node/lock"
 	"slipway.dev/slipway/internal/node/op"
-	"slipway.dev/slipway/internal/node/peer"
-	"slipway.dev/slipway/internal/node/run"
+	"slipway.dev/slipway/internal/node/p2p"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/node/wire"
 	"slipway.dev/slipway/internal/remote"
@@ -21,14 +21,14 @@ import (
 
 // handler adapts a Runner to the wire protocol.
 type handler struct {
-	runner *run.Runner
+	runner *executor.Runner
 	name   string // of this program's file, which contains its digest
-	lender *peer.Lender
+	lender *p2p.Lender
 }
 
 // newHandler returns a handler whose Runner gets its content from f, and lends it.
-func newHandler(r run.Runner, name string, f wire.Fetcher) handler {
-	lender := &peer.Lender{}
+func newHandler(r executor.Runner, name string, f wire.Fetcher) handler {
+	lender := &p2p.Lender{}
 	r.Blobs = blobs{f, lender}
 	return handler{runner: &r, name: name, lender: lender}
 }
@@ -40,14 +40,14 @@ func (h handler) Check(ctx context.Context, ops op.List) []op.Result {
 }
 
 func (h handler) Apply(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result {
-	batch := run.Batch{Operation: b.Operation, Step: b.Step, Cluster: b.Cluster, Fence: b.Fence, Ops: b.Ops}
-	results := h.runner.Apply(ctx, batch, func(i int, p run.Progress) {
+	batch := executor.Batch{Operation: b.Operation, Step: b.Step, Cluster: b.Cluster, Fence: b.Fence, Ops: b.Ops}
+	results := h.runner.Apply(ctx, batch, func(i int, p executor.Progress) {
 		emit(remote.Progress{Op: i, Output: p.Output, Done: p.Done, Total: p.Total})
 	})
 	if staysManaged(results) {
 		// The next session then finds the helper; if it cannot be saved, it is sent
 		// again.
-		_ = keep(filepath.Join(run.DefaultState, "bin"), h.name)
+		_ = keep(filepath.Join(executor.DefaultState, "bin"), h.name)
 	}
 	return results
 }

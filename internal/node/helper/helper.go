@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway.dev/slipway/internal/node/run"
+	"slipway.dev/slipway/internal/node/executor"
 	"slipway.dev/slipway/internal/node/wire"
 )
 
@@ -50,7 +50,7 @@ func Main(ctx context.Context, args []string, stdin, stdout *os.File) error {
 	case len(args) == 2 && args[0] == "approve":
 		return approve(ctx, args[1], stdout)
 	case len(args) > 1 && args[0] == "runc":
-		return run.Runc(args[1:])
+		return executor.Runc(args[1:])
 	}
 	return errors.New("this program is a part of slipway, which runs it; usage: slipway-node serve [DIR] | digest | renew FILE | snapshot FILE | approve FILE | runc ARG")
 }
@@ -87,7 +87,7 @@ func serve(ctx context.Context, dir string, stdin, stdout *os.File) error {
 		return err
 	}
 	server := wire.Server{Handler: func(f wire.Fetcher) wire.Handler {
-		return newHandler(run.Runner{}, filepath.Base(path), f)
+		return newHandler(executor.Runner{}, filepath.Base(path), f)
 	}}
 	return server.Serve(ctx, conn)
 }

@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/node/executor"
 	"slipway.dev/slipway/internal/node/op"
-	"slipway.dev/slipway/internal/node/run"
 )
 
 // renew renews certificates of the host that are due, and writes the result to the
@@ -24,7 +24,7 @@ func renew(ctx context.Context, file string, to io.Writer) error {
 	if err := toDo(file, &job); err != nil {
 		return err
 	}
-	out, err := (&run.Runner{}).AutoRenew(ctx, job)
+	out, err := (&executor.Runner{}).AutoRenew(ctx, job)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func snapshot(ctx context.Context, file string, to io.Writer) error {
 	if err := toDo(file, &job); err != nil {
 		return err
 	}
-	out, err := (&run.Runner{}).AutoSnapshot(ctx, job)
+	out, err := (&executor.Runner{}).AutoSnapshot(ctx, job)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func approve(ctx context.Context, file string, to io.Writer) error {
 	if err := toDo(file, &job); err != nil {
 		return err
 	}
-	approved, err := (&run.Runner{}).AutoApprove(ctx, job)
+	approved, err := (&executor.Runner{}).AutoApprove(ctx, job)
 	for _, name := range approved {
 		_, failed := fmt.Fprintln(to, "approved:", name)
 		err = errors.Join(err, failed)

@@ -17,7 +17,7 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/exact"
 	"slipway.dev/slipway/internal/fsync"
-	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/atomicfile"
 )
 
 // Dir is the ledger's directory below the state directory.
@@ -121,7 +121,7 @@ type Ledger struct {
 	marker string
 	marked bool   // the marker exists
 	root   string // prefix of paths on disk: "/" except in tests
-	disk   durable.Disk
+	disk   atomicfile.Disk
 	by     Owner
 	size   int64 // number of bytes in complete lines of the log
 	seq    int   // of the newest entry, ended or not
@@ -133,13 +133,13 @@ type Ledger struct {
 // ledger has an empty one until something is saved. A ledger that is damaged, or missing
 // on a changed host, is an error: a new ledger would treat Slipway's changes as the
 // original state.
-func Open(state, root string, disk durable.Disk, by Owner) (*Ledger, error) {
+func Open(state, root string, disk atomicfile.Disk, by Owner) (*Ledger, error) {
 	l := &Ledger{
 		dir: filepath.Join(state, Dir), marker: filepath.Join(state, Marker),
 		root: root, disk: disk, by: by, index: map[string]*Entry{},
 	}
 	l.marked = exists(l.marker)
-	raw, err := durable.ReadFile(l.log(), bounded.Record)
+	raw, err := atomicfile.ReadFile(l.log(), bounded.Record)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading the ledger: %w", err)
 	}
@@ -225,7 +225,7 @@ func (l *Ledger) append(ln line) error {
 	if err != nil {
 		return fmt.Errorf("encoding a ledger line: %w", err)
 	}
-	if err := l.disk.MkdirAll(l.dir, durable.Meta{Mode: 0o700}); err != nil {
+	if err := l.disk.MkdirAll(l.dir, atomicfile.Meta{Mode: 0o700}); err != nil {
 		return fmt.Errorf("creating the ledger: %w", err)
 	}
 	if err := l.write(append(raw, '\n')); err != nil {
@@ -245,7 +245,7 @@ func (l *Ledger) mark() error {
 	if l.marked {
 		return nil
 	}
-	if err := l.disk.Replace(l.marker, strings.NewReader(l.by.Cluster+"\n"), durable.Meta{Mode: 0o600}); err != nil {
+	if err := l.disk.Replace(l.marker, strings.NewReader(l.by.Cluster+"\n"), atomicfile.Meta{Mode: 0o600}); err != nil {
 		return err
 	}
 	l.marked = true

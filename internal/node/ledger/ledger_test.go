@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/exact"
-	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/atomicfile"
 )
 
 func open(t *testing.T, dir string) *Ledger {
@@ -22,7 +22,7 @@ func open(t *testing.T, dir string) *Ledger {
 	if err := os.MkdirAll(filepath.Join(dir, "root/etc"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	l, err := Open(filepath.Join(dir, "state"), filepath.Join(dir, "root"), durable.Disk{}, Owner{Cluster: "demo"})
+	l, err := Open(filepath.Join(dir, "state"), filepath.Join(dir, "root"), atomicfile.Disk{}, Owner{Cluster: "demo"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, log []byte) {
 		dir := t.TempDir()
 		put(t, filepath.Join(dir, Dir, "log"), string(log))
-		l, err := Open(dir, filepath.Join(dir, "root"), durable.Disk{}, Owner{})
+		l, err := Open(dir, filepath.Join(dir, "root"), atomicfile.Disk{}, Owner{})
 		if err != nil {
 			return
 		}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/exact"
-	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/atomicfile"
 )
 
 // Absent is the state of a missing path.
@@ -27,7 +27,7 @@ func FileState(sha256 string) string { return "file " + sha256 }
 func LinkState(to string) string { return "link " + to }
 
 // DirState identifies a directory by its mode and owner.
-func DirState(m durable.Meta) string {
+func DirState(m atomicfile.Meta) string {
 	return fmt.Sprintf("dir %04o %d %d", m.Mode.Perm(), m.UID, m.GID)
 }
 
@@ -57,8 +57,8 @@ type was struct {
 	EmptyOn string `json:"emptyOn,omitempty"`
 }
 
-func (w was) meta() durable.Meta {
-	return durable.Meta{Mode: w.Mode, UID: w.UID, GID: w.GID, XAttrs: w.XAttrs, MTime: time.Unix(0, w.MTime)}
+func (w was) meta() atomicfile.Meta {
+	return atomicfile.Meta{Mode: w.Mode, UID: w.UID, GID: w.GID, XAttrs: w.XAttrs, MTime: time.Unix(0, w.MTime)}
 }
 
 func (w was) state() string {
@@ -85,13 +85,13 @@ func State(path string) (string, error) {
 	}
 	switch {
 	case info.Mode().IsRegular():
-		sum, err := durable.SHA256(path)
+		sum, err := atomicfile.SHA256(path)
 		return FileState(sum), err
 	case info.Mode()&fs.ModeSymlink != 0:
 		to, err := os.Readlink(path)
 		return LinkState(to), err
 	case info.IsDir():
-		m, err := durable.ReadMeta(path)
+		m, err := atomicfile.ReadMeta(path)
 		return DirState(m), err
 	}
 	return "special " + info.Mode().Type().String(), nil
@@ -155,7 +155,7 @@ func (l *Ledger) look(path string) (was, error) {
 	if err != nil {
 		return was{}, err
 	}
-	m, err := durable.ReadMeta(p)
+	m, err := atomicfile.ReadMeta(p)
 	if err != nil {
 		return was{}, err
 	}
@@ -180,15 +180,15 @@ func (l *Ledger) object(name string) string { return filepath.Join(l.dir, "objec
 
 // keep copies a file's content into the ledger and returns its digest.
 func (l *Ledger) keep(from, object string) (string, error) {
-	if err := l.disk.MkdirAll(l.object(""), durable.Meta{Mode: 0o700}); err != nil {
+	if err := l.disk.MkdirAll(l.object(""), atomicfile.Meta{Mode: 0o700}); err != nil {
 		return "", err
 	}
-	src, err := durable.Open(from)
+	src, err := atomicfile.Open(from)
 	if err != nil {
 		return "", err
 	}
 	defer src.Close()
-	s, err := l.disk.Stage(l.object(object), src, durable.Meta{Mode: 0o600})
+	s, err := l.disk.Stage(l.object(object), src, atomicfile.Meta{Mode: 0o600})
 	if err != nil {
 		return "", err
 	}
@@ -228,7 +228,7 @@ func (l *Ledger) MoveTree(path string) error {
 }
 
 func (l *Ledger) moveIn(path, object string) error {
-	if err := l.disk.MkdirAll(l.object(""), durable.Meta{Mode: 0o700}); err != nil {
+	if err := l.disk.MkdirAll(l.object(""), atomicfile.Meta{Mode: 0o700}); err != nil {
 		return fmt.Errorf("saving %s in the ledger: %w", path, err)
 	}
 	if err := l.disk.Move(l.onDisk(path), object); err != nil {

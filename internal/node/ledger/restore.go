@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/bounded"
-	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/atomicfile"
 )
 
 // OrigSuffix is the suffix of an original next to a file that other software edited after
@@ -63,7 +63,7 @@ func (l *Ledger) fate(e *Entry, w was) (fate, error) {
 	ours := slices.Contains(e.Wrote, now)
 	switch {
 	case now == w.state() && w.Type == typeFile && len(e.Wrote) > 0:
-		m, err := durable.ReadMeta(p)
+		m, err := atomicfile.ReadMeta(p)
 		if err != nil || sameMeta(m, w.meta()) {
 			return fateNone, err
 		}
@@ -105,7 +105,7 @@ func (l *Ledger) WouldRestore(e *Entry) (string, error) {
 	case err != nil || f == fateNone:
 		return "", err
 	case f == fateNoDir && !e.Exclusive:
-		rest, err := durable.ReadDir(l.onDisk(e.Key))
+		rest, err := atomicfile.ReadDir(l.onDisk(e.Key))
 		if err != nil || len(rest) > 0 {
 			return "", err // in use by other software, or by something that is removed first
 		}
@@ -127,7 +127,7 @@ func (l *Ledger) RestorePath(e *Entry) (Outcome, error) {
 		return out, err
 	}
 	p := l.onDisk(e.Key)
-	if err := os.Remove(durable.Temp(p)); err != nil && !gone(err) {
+	if err := os.Remove(atomicfile.Temp(p)); err != nil && !gone(err) {
 		return out, err
 	}
 	out, err := l.clear(out, w)
@@ -151,7 +151,7 @@ func (l *Ledger) RestorePath(e *Entry) (Outcome, error) {
 		out.Did = "removed"
 		return out, l.disk.Remove(p)
 	case fateMeta, fateChmod:
-		return out, durable.Chmeta(p, w.meta())
+		return out, atomicfile.Chmeta(p, w.meta())
 	case fateMkdir:
 		return out, l.disk.Mkdir(p, w.meta())
 	case fatePutBack:
@@ -167,7 +167,7 @@ func (l *Ledger) RestorePath(e *Entry) (Outcome, error) {
 
 // putBack writes the original file or link.
 func (l *Ledger) putBack(p string, w was) error {
-	if err := l.disk.MkdirAll(filepath.Dir(p), durable.Meta{Mode: 0o755}); err != nil {
+	if err := l.disk.MkdirAll(filepath.Dir(p), atomicfile.Meta{Mode: 0o755}); err != nil {
 		return err
 	}
 	if w.Type == typeLink {
@@ -184,11 +184,11 @@ func (l *Ledger) putBack(p string, w was) error {
 	return l.disk.Replace(p, src, w.meta())
 }
 
-func sameMeta(a, b durable.Meta) bool {
+func sameMeta(a, b atomicfile.Meta) bool {
 	return a.Mode == b.Mode && a.UID == b.UID && a.GID == b.GID && a.MTime.Equal(b.MTime) && sameAttrs(a, b)
 }
 
-func sameAttrs(a, b durable.Meta) bool {
+func sameAttrs(a, b atomicfile.Meta) bool {
 	if len(a.XAttrs) != len(b.XAttrs) {
 		return false
 	}
@@ -252,7 +252,7 @@ func (l *Ledger) restoreTree(out Outcome, w was) (Outcome, error) {
 			p += OrigSuffix
 		}
 	}
-	if err := l.disk.MkdirAll(filepath.Dir(p), durable.Meta{Mode: 0o755}); err != nil {
+	if err := l.disk.MkdirAll(filepath.Dir(p), atomicfile.Meta{Mode: 0o755}); err != nil {
 		return out, err
 	}
 	return out, l.disk.Move(object, p)

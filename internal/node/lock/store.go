@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/bounded"
-	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/atomicfile"
 )
 
 // A Store stores the lock in a host's state directory. Two processes can use the same
@@ -28,7 +28,7 @@ type Store struct {
 	// Past is a directory that keeps the fence after the state directory is removed,
 	// until the host's next boot. Only root can access it.
 	Past string
-	Disk durable.Disk
+	Disk atomicfile.Disk
 	// BootID identifies a boot of the host.
 	BootID func() (string, error)
 	// Uptime is the host's monotonic clock: CLOCK_BOOTTIME.
@@ -281,9 +281,9 @@ func (s *Store) record(fence uint64) error {
 
 func (s *Store) recordIn(dir string, fence uint64) error {
 	content := strings.NewReader(strconv.FormatUint(fence, 10) + "\n")
-	err := s.Disk.MkdirAll(dir, durable.Meta{Mode: 0o700})
+	err := s.Disk.MkdirAll(dir, atomicfile.Meta{Mode: 0o700})
 	if err == nil {
-		err = s.Disk.Replace(filepath.Join(dir, FenceName), content, durable.Meta{Mode: 0o600})
+		err = s.Disk.Replace(filepath.Join(dir, FenceName), content, atomicfile.Meta{Mode: 0o600})
 	}
 	if err != nil {
 		return fmt.Errorf("saving the fence: %w", err)
@@ -304,7 +304,7 @@ func (s *Store) write(l Lock) error {
 	if err != nil {
 		return fmt.Errorf("encoding the lock: %w", err)
 	}
-	if err := s.Disk.Replace(filepath.Join(s.Dir, FileName), strings.NewReader(string(raw)+"\n"), durable.Meta{Mode: 0o600}); err != nil {
+	if err := s.Disk.Replace(filepath.Join(s.Dir, FileName), strings.NewReader(string(raw)+"\n"), atomicfile.Meta{Mode: 0o600}); err != nil {
 		return fmt.Errorf("writing the lock: %w", err)
 	}
 	return nil
@@ -318,7 +318,7 @@ func (s *Store) exclusive(create bool) (func(), error) {
 	err := fs.ErrNotExist
 	for range attempts {
 		if create {
-			if err = s.Disk.MkdirAll(s.Dir, durable.Meta{Mode: 0o700}); errors.Is(err, fs.ErrNotExist) {
+			if err = s.Disk.MkdirAll(s.Dir, atomicfile.Meta{Mode: 0o700}); errors.Is(err, fs.ErrNotExist) {
 				continue // removed in the meantime
 			}
 			if err != nil {

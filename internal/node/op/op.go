@@ -1,6 +1,6 @@
 // Package op defines node operations: typed pieces of host state, the same at both ends
 // of the connection. A list of operations is a pure function of the cluster's spec,
-// facts, and values from other tasks. Package internal/node/run runs them on the host.
+// facts, and values from other tasks. Package internal/node/executor runs them on the host.
 // This package contains only data: it changes no machine, and builds on every platform.
 package op
 

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway.dev/slipway/internal/iec"
+	"slipway.dev/slipway/internal/bytesize"
 )
 
 // fits rejects a copy that does not fit on the disk, in bytes or in files, before
@@ -115,5 +115,5 @@ func SameDisk(a, b string) bool {
 }
 
 func noRoom(dir string, need, free int64) error {
-	return fmt.Errorf("the disk of %s is too full: %s are needed, but only %s are free", dir, iec.Bytes(need), iec.Bytes(free))
+	return fmt.Errorf("the disk of %s is too full: %s are needed, but only %s are free", dir, bytesize.Bytes(need), bytesize.Bytes(free))
 }

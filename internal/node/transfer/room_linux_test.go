@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"slipway.dev/slipway/internal/asroot"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // TestRoom copies to a disk of 1 MiB, in a mount namespace of its own.
@@ -31,7 +31,7 @@ func TestRoom(t *testing.T) {
 		}
 		return
 	}
-	asroot.Need(t, "mounting a disk")
+	requireroot.Need(t, "mounting a disk")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRoom$", "-test.v")
 	cmd.Env = append(os.Environ(), "TRANSFER_TEST_DISK="+t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"slipway.dev/slipway/internal/asroot"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // as runs f with a user's rights to files.
@@ -31,7 +31,7 @@ func as(uid int, f func()) {
 // TestSkipped: what of a tree cannot be read is left out and named; all else
 // comes.
 func TestSkipped(t *testing.T) {
-	asroot.Need(t, "having the rights of others")
+	requireroot.Need(t, "having the rights of others")
 	big := strings.Repeat("x", 2*asked)
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")

@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway.dev/slipway/internal/asroot"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // copied sends from to dest; the connection breaks when limit bytes have been
@@ -212,7 +212,7 @@ func TestPartIsRemoved(t *testing.T) {
 // TestPartOfAnother: what another user has put where a part is to be is not
 // gone on with: the file would be that user's.
 func TestPartOfAnother(t *testing.T) {
-	asroot.Need(t, "giving files away")
+	requireroot.Need(t, "giving files away")
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to", "x")
 	content := strings.Repeat("x", asked)
@@ -292,7 +292,7 @@ func TestNames(t *testing.T) {
 
 // TestReplaced: a file that is there keeps its owner, its group and its mode.
 func TestReplaced(t *testing.T) {
-	asroot.Need(t, "giving files away")
+	requireroot.Need(t, "giving files away")
 	for _, tc := range []struct {
 		name          string
 		content       string

@@ -9,19 +9,19 @@ import (
 	"slipway.dev/slipway/internal/node/embedded"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/remote/local"
-	"slipway.dev/slipway/internal/remote/sshx"
+	"slipway.dev/slipway/internal/remote/ssh"
 )
 
 // A Dialer connects to hosts. The zero value works. Use one for the hosts of
 // a cluster: they share connections to their bastions.
 type Dialer struct {
-	SSH   sshx.Dialer
+	SSH   ssh.Dialer
 	Local local.Dialer
 }
 
 // New returns a Dialer that gets the helper from find; nil means the embedded helper.
 func New(find func(arch string) (embedded.Helper, error)) *Dialer {
-	return &Dialer{SSH: sshx.Dialer{Helper: find}, Local: local.Dialer{Helper: find}}
+	return &Dialer{SSH: ssh.Dialer{Helper: find}, Local: local.Dialer{Helper: find}}
 }
 
 // Connect returns a connection to host with its helper running; it is also a

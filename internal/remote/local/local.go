@@ -22,7 +22,7 @@ import (
 	"slipway.dev/slipway/internal/node/embedded"
 	"slipway.dev/slipway/internal/node/wire"
 	"slipway.dev/slipway/internal/remote"
-	"slipway.dev/slipway/internal/remote/session"
+	"slipway.dev/slipway/internal/remote/bootstrap"
 )
 
 // A Dialer starts helpers on this machine. The zero value works.
@@ -49,7 +49,7 @@ func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Op
 	case os.Geteuid() != 0:
 		return nil, fail(remote.SudoFailed, "changing this machine needs root", "run slipway with sudo")
 	}
-	h, err := session.Open(ctx, host.Name, func(ctx context.Context) (*wire.Client, error) {
+	h, err := bootstrap.Open(ctx, host.Name, func(ctx context.Context) (*wire.Client, error) {
 		return d.connect(ctx, host.Name, opts)
 	}, opts)
 	if err != nil {

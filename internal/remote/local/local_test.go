@@ -8,16 +8,16 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/node/embedded"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/remote/local"
 	"slipway.dev/slipway/internal/remote/remotetest"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 func TestConnect(t *testing.T) {
-	asroot.Need(t, "the helper")
+	requireroot.Need(t, "the helper")
 	dir := t.TempDir()
 	d := &local.Dialer{Helper: remotetest.Build(t), Dirs: []string{filepath.Join(dir, "missing"), dir}}
 	h, err := d.Connect(t.Context(), v1alpha1.Host{Name: "here"}, remote.Options{})
@@ -41,7 +41,7 @@ func TestConnect(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	asroot.Need(t, "the helper")
+	requireroot.Need(t, "the helper")
 	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
 	tests := map[string]struct {
 		reason string

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/remote/local"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // TestWithoutRoot: who is not root is told so, and what to do.
 func TestWithoutRoot(t *testing.T) {
-	asroot.Need(t, "being another user for a moment")
+	requireroot.Need(t, "being another user for a moment")
 	done := make(chan error)
 	go func() { // its thread ends with it, which is another user's by then
 		runtime.LockOSThread()

@@ -13,17 +13,17 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/remote/local"
 	"slipway.dev/slipway/internal/remote/remotetest"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // worker is this machine, with the real helper on it.
 func worker(t *testing.T) remote.Worker {
 	t.Helper()
-	asroot.Need(t, "the helper")
+	requireroot.Need(t, "the helper")
 	d := &local.Dialer{Helper: remotetest.Build(t)}
 	h, err := d.Connect(t.Context(), v1alpha1.Host{Name: "here"}, remote.Options{})
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 // supported stands for the release catalogue.

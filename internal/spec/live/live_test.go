@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 func supported(version string) error {

@@ -19,7 +19,7 @@ import (
 
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/source"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/safefile"
 )
 
@@ -29,7 +29,7 @@ import (
 type debs struct {
 	dir  string // of apt's lists and caches
 	arch string
-	as   *owner.Owner // who runs apt; nil is whoever runs this program
+	as   *fileowner.Owner // who runs apt; nil is whoever runs this program
 	// sandboxed has apt fetch as its own user, which is what it does for root.
 	sandboxed bool
 
@@ -39,7 +39,7 @@ type debs struct {
 
 // newDebs has apt work in a directory of the cache; for root, in one for the time being
 // that apt's own user can enter: what parses answers from the network is not root.
-func newDebs(cache, arch string, as *owner.Owner) (d *debs, remove func() error, err error) {
+func newDebs(cache, arch string, as *fileowner.Owner) (d *debs, remove func() error, err error) {
 	if as != nil || os.Geteuid() != 0 {
 		return &debs{dir: filepath.Join(cache, "apt", arch), arch: arch, as: as}, func() error { return nil }, nil
 	}
@@ -219,7 +219,7 @@ func (d *debs) download(ctx context.Context, packages []string, tell func(source
 }
 
 // add unpacks one package, which dpkg-deb reads as a user.
-func (t *debTree) add(ctx context.Context, deb string, as *owner.Owner) error {
+func (t *debTree) add(ctx context.Context, deb string, as *fileowner.Owner) error {
 	sum, err := hashFile(deb)
 	if err != nil {
 		return err

@@ -11,17 +11,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/bundle/source"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // TestAptSandbox has apt fetch as its own user for root, where that user can enter, and as
 // the caller for everybody else.
 func TestAptSandbox(t *testing.T) {
 	cache := t.TempDir()
-	asroot.Need(t, "only root has apt fetch as its own user")
-	for _, as := range []*owner.Owner{nil, {UID: 1000, GID: 1000}} {
+	requireroot.Need(t, "only root has apt fetch as its own user")
+	for _, as := range []*fileowner.Owner{nil, {UID: 1000, GID: 1000}} {
 		root := as == nil
 		d, remove, err := newDebs(cache, "amd64", as)
 		if err != nil {
@@ -44,7 +44,7 @@ func TestAptSandbox(t *testing.T) {
 
 // TestAptSandbox_UnderAnyUmask has apt's own user reach the directories that apt gives it.
 func TestAptSandbox_UnderAnyUmask(t *testing.T) {
-	asroot.Need(t, "only root has apt fetch as its own user")
+	requireroot.Need(t, "only root has apt fetch as its own user")
 	tools := t.TempDir()
 	write(t, filepath.Join(tools, "apt-get"), "#!/bin/sh\n")
 	if err := os.Chmod(filepath.Join(tools, "apt-get"), 0o755); err != nil {
@@ -82,7 +82,7 @@ func TestAptSandbox_UnderAnyUmask(t *testing.T) {
 // TestAptTree unpacks what apt has fetched into a directory that is not there yet, as root
 // and as the caller.
 func TestAptTree(t *testing.T) {
-	asroot.Need(t, "giving files to others")
+	requireroot.Need(t, "giving files to others")
 	tools := t.TempDir()
 	deb := filepath.Join(tools, "hello_1_all.deb")
 	if err := errors.Join(os.MkdirAll(filepath.Join(tools, "hello/DEBIAN"), 0o755), os.MkdirAll(filepath.Join(tools, "hello/usr/share"), 0o755)); err != nil {
@@ -99,7 +99,7 @@ func TestAptTree(t *testing.T) {
 	}
 	open(t, tools, nil)
 	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
-	for _, as := range []*owner.Owner{nil, {UID: 12345, GID: 12346}} {
+	for _, as := range []*fileowner.Owner{nil, {UID: 12345, GID: 12346}} {
 		cache := t.TempDir()
 		open(t, cache, as)
 		d, remove, err := newDebs(cache, "amd64", as)

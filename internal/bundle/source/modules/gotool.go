@@ -20,7 +20,7 @@ import (
 
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
 )
 
 // Identifiers of this package's diagnostics.
@@ -52,15 +52,15 @@ func (e *silentError) Unwrap() []error { return []error{source.ErrSilent, e.List
 // nothing private, and no flags that would change what is built.
 type goTool struct {
 	env     []string
-	version string       // "go1.26.8"
-	as      *owner.Owner // who runs it; nil is whoever runs this program
+	version string           // "go1.26.8"
+	as      *fileowner.Owner // who runs it; nil is whoever runs this program
 }
 
 type goEnv struct{ GOVERSION, GOPROXY, GOSUMDB, GOFLAGS, GOMODCACHE, GOCACHE, GOTOOLCHAIN, GOROOT string }
 
 // newGoTool asks the go tool for its settings and refuses those that switch
 // checksum verification off. Only a test passes unchecked.
-func newGoTool(ctx context.Context, environ []string, as *owner.Owner, unchecked bool) (*goTool, error) {
+func newGoTool(ctx context.Context, environ []string, as *fileowner.Owner, unchecked bool) (*goTool, error) {
 	if environ == nil {
 		environ = os.Environ()
 	}
@@ -150,7 +150,7 @@ type command struct {
 	dir  string
 	env  []string
 	// as runs it; nil is whoever runs this program.
-	as     *owner.Owner
+	as     *fileowner.Owner
 	stdout io.Writer
 	// line takes each line of stderr as it comes.
 	line func(string)

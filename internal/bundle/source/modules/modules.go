@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"slipway.dev/slipway/internal/bundle/source"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/release"
 )
 
@@ -28,7 +28,7 @@ type Options struct {
 	// Environ is the environment of the go tool; nil is the process's own.
 	Environ []string
 	// Owner is whose the cache is to be: under sudo, the caller.
-	Owner *owner.Owner
+	Owner *fileowner.Owner
 }
 
 // A Source compiles components from Go modules.

@@ -19,8 +19,8 @@ import (
 
 	"slipway.dev/slipway/internal/bundle/pack"
 	"slipway.dev/slipway/internal/bundle/source"
-	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/testutil/golden"
 )
 
 var (

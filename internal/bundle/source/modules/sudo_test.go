@@ -9,14 +9,14 @@ import (
 	"syscall"
 	"testing"
 
-	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/source"
-	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/fileowner"
+	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // open makes a directory of a test one that other users reach, and gives it away.
-func open(t *testing.T, dir string, to *owner.Owner) {
+func open(t *testing.T, dir string, to *fileowner.Owner) {
 	t.Helper()
 	for up := dir; up != os.TempDir() && up != "/"; up = filepath.Dir(up) {
 		if err := os.Chmod(up, 0o755); err != nil {
@@ -31,8 +31,8 @@ func open(t *testing.T, dir string, to *owner.Owner) {
 // TestPartsUnderSudo: compilers, and the programs that they make, run as the
 // caller, and as root only in a cache where nobody else can write.
 func TestPartsUnderSudo(t *testing.T) {
-	asroot.Need(t, "running programs as others")
-	to := &owner.Owner{UID: 12345, GID: 12346}
+	requireroot.Need(t, "running programs as others")
+	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	modules := t.TempDir()
 	cache, gocache, home := t.TempDir(), t.TempDir(), t.TempDir()
 	mods := hello("v1.1.0")
@@ -86,8 +86,8 @@ func main() { println(words.Hello, version, "as", syscall.Getuid(), syscall.Getg
 
 // TestScratchThatIsALink: root builds nothing where a link of the caller's leads.
 func TestScratchThatIsALink(t *testing.T) {
-	asroot.Need(t, "giving files to others")
-	to := &owner.Owner{UID: 12345, GID: 12346}
+	requireroot.Need(t, "giving files to others")
+	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	for _, place := range []string{"modules", "components", "apt"} {
 		dir := t.TempDir()
 		cache, etc := filepath.Join(dir, "cache"), filepath.Join(dir, "etc")
@@ -106,7 +106,7 @@ func TestScratchThatIsALink(t *testing.T) {
 		case "apt":
 			err = d.update(t.Context(), func(source.Progress) {})
 		}
-		var foreign *owner.ForeignError
+		var foreign *fileowner.ForeignError
 		if !errors.As(err, &foreign) {
 			t.Errorf("%s: error %v, want a *ForeignError", place, err)
 		}
@@ -118,8 +118,8 @@ func TestScratchThatIsALink(t *testing.T) {
 
 // TestAptUnderSudo: apt gets directories that it can write to as the caller.
 func TestAptUnderSudo(t *testing.T) {
-	asroot.Need(t, "giving files to others")
-	to := &owner.Owner{UID: 12345, GID: 12346}
+	requireroot.Need(t, "giving files to others")
+	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	tools, cache := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(tools, "apt-get"), "#!/bin/sh\nset -e\ntest $(id -u) = 12345\ntouch state/lists/x cache/archives/x log/x\n")
 	if err := os.Chmod(filepath.Join(tools, "apt-get"), 0o755); err != nil {
@@ -137,8 +137,8 @@ func TestAptUnderSudo(t *testing.T) {
 // TestKubeadmConstants_OfAForeignFile reads no file that the caller has put in the place
 // of kubeadm's.
 func TestKubeadmConstants_OfAForeignFile(t *testing.T) {
-	asroot.Need(t, "giving files to others")
-	to := &owner.Owner{UID: 12345, GID: 12346}
+	requireroot.Need(t, "giving files to others")
+	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	dir := t.TempDir()
 	cache, secret := filepath.Join(dir, "cache"), filepath.Join(dir, "secret.go")
 	link, large := filepath.Join(cache, "link.go"), filepath.Join(cache, "large.go")
@@ -147,7 +147,7 @@ func TestKubeadmConstants_OfAForeignFile(t *testing.T) {
 		os.Truncate(large, bounded.Argument+1), to.Give(cache, link, large)); err != nil {
 		t.Fatal(err)
 	}
-	var foreign *owner.ForeignError
+	var foreign *fileowner.ForeignError
 	if got, err := kubeadmConstants(link); !errors.As(err, &foreign) {
 		t.Errorf("a link to a file of root's: got %v, error %v, want a *ForeignError", got, err)
 	}

@@ -1,9 +1,0 @@
-package addon
-
-import (
-	"io"
-	"log"
-	"testing"
-)
-
-func discard(*testing.T) *log.Logger { return log.New(io.Discard, "", 0) }

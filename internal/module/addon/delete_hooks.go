@@ -1,0 +1,88 @@
+package addon
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"slipway.dev/slipway/internal/addonsource"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/kube"
+)
+
+// hooksKey is the key under which the Secret of an inventory has the delete hooks of a
+// chart.
+const hooksKey = "hooks"
+
+// farewellOf returns the Secret with the delete hooks of an add-on. It is not a ConfigMap,
+// because hooks can contain Secrets.
+func farewellOf(name string) *unstructured.Unstructured {
+	return addonsource.Ref{Kind: "Secret", Namespace: namespace, Name: prefix + name}.Object("v1")
+}
+
+// kept returns the saved delete hooks of an add-on; none if nothing is saved.
+func kept(ctx context.Context, c *kube.Client, name string) (f addonsource.Farewell, err error) {
+	live, err := c.Live(ctx, farewellOf(name))
+	if live == nil || err != nil {
+		return f, err
+	}
+	text, _, _ := unstructured.NestedString(live.Object, "data", hooksKey)
+	raw, err := base64.StdEncoding.DecodeString(text)
+	if err == nil {
+		f, err = addonsource.Unpack(raw)
+	}
+	if err != nil {
+		return f, hookFailed(name, fmt.Sprintf("add-on %s: "+
+			"its hooks in Secret %s/%s cannot be read: %v", name, namespace, prefix+name, err), "restore the Secret")
+	}
+	return f, nil
+}
+
+// keeps reports whether the saved delete hooks equal the hooks of the chart.
+func keeps(ctx context.Context, c *kube.Client, a addonsource.Addon) (bool, error) {
+	have, err := kept(ctx, c, a.Name)
+	if err != nil {
+		return false, err
+	}
+	return have.Same(a.Farewell())
+}
+
+// keep saves the delete hooks of an add-on.
+func keep(ctx context.Context, c *kube.Client, a addonsource.Addon) error {
+	same, err := keeps(ctx, c, a)
+	if same || err != nil {
+		return err
+	}
+	if len(a.Last) == 0 {
+		return discard(ctx, c, farewellOf(a.Name))
+	}
+	raw, err := a.Farewell().Pack()
+	if err != nil {
+		return err
+	}
+	o := farewellOf(a.Name)
+	o.SetLabels(map[string]string{mark: a.Name})
+	o.Object["data"] = map[string]any{hooksKey: base64.StdEncoding.EncodeToString(raw)}
+	return c.Apply(ctx, []*unstructured.Unstructured{o})
+}
+
+// discard deletes an object, if it exists.
+func discard(ctx context.Context, c *kube.Client, o *unstructured.Unstructured) error {
+	live, err := c.Live(ctx, o)
+	if live == nil || err != nil {
+		return err
+	}
+	return c.DeleteLive(ctx, live)
+}
+
+// hookFailed returns the error that stops a removal. It says how to continue, and how to
+// skip the hooks.
+func hookFailed(name, message, mend string) error {
+	return diag.List{{
+		ID: addonsource.IDHookFailed, Severity: diag.Error, Message: message,
+		Hint: mend + ", then run slipway resume; or skip the hooks: " +
+			"run kubectl delete secret -n " + namespace + " " + prefix + name + ", then slipway resume",
+	}}
+}

@@ -1,0 +1,163 @@
+// Package clusterstate saves what is needed to manage a cluster: the admin kubeconfig on the
+// manager, and the description of the cluster in the cluster.
+package clusterstate
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kubeconfig"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// The ConfigMap in kube-system with the description of the cluster, and its key. SignerKey
+// is the public key of the signer of its backup sets. A person may compare it. A program
+// must not trust it, because everyone who can write the ConfigMap can replace it.
+const (
+	Name      = "slipway-cluster"
+	Key       = "cluster.yaml"
+	SignerKey = "backupSigner"
+)
+
+// Records is the state of clusters on the manager.
+type Records interface {
+	// Kubeconfig returns the kubeconfig of the administrator; nil if there is none.
+	Kubeconfig(name string) ([]byte, error)
+	SaveKubeconfig(name string, content []byte) error
+	// TakeOff removes a host from the state of a cluster, and returns the names of the
+	// remaining hosts.
+	TakeOff(cluster, host string) ([]string, error)
+}
+
+// New returns the module. admin is the key of the kubeconfig of the administrator from the
+// control plane. owner identifies the manager of the cluster.
+func New(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep Records, owner string) engine.Module {
+	return engine.Module{Name: "record", Tasks: []engine.Task{
+		kubeconfigTask(env, admin, keep),
+		{
+			ID: "record.cluster", Title: "save cluster description in cluster", Manager: true,
+			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+			Run:      module.Objects(module.Wanted(func() ([]*unstructured.Unstructured, error) { return configMap(env, owner) })),
+		},
+	}}
+}
+
+// Kubeconfig is the module that saves only the kubeconfig of the administrator.
+func Kubeconfig(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep Records) engine.Module {
+	return engine.Module{Name: "record", Tasks: []engine.Task{kubeconfigTask(env, admin, keep)}}
+}
+
+func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep Records) engine.Task {
+	return engine.Task{
+		ID: "record.kubeconfig", Title: "save admin kubeconfig", Manager: true,
+		Consumes: []engine.KeyRef{admin.Ref()},
+		Run: &engine.Action{
+			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+				change := []plan.OpChange{{Kind: "kubeconfig", Target: env.Cluster.Name, Summary: "save"}}
+				conf := engine.Get(s, admin)
+				if conf.Text == nil {
+					return change, nil
+				}
+				have, err := keep.Kubeconfig(env.Cluster.Name)
+				if err != nil {
+					return nil, err
+				}
+				want, err := Outside(env, conf, have)
+				if err != nil || bytes.Equal(have, want) {
+					return nil, err
+				}
+				return change, nil
+			},
+			Apply: func(_ context.Context, s *engine.Scope) error {
+				have, err := keep.Kubeconfig(env.Cluster.Name)
+				if err != nil {
+					return err
+				}
+				want, err := Outside(env, engine.Get(s, admin), have)
+				if err != nil {
+					return err
+				}
+				return keep.SaveKubeconfig(env.Cluster.Name, want)
+			},
+		},
+	}
+}
+
+// Left is the module that removes each host from the state when it has left, independently
+// of the others. Until then another manager must know the host; afterwards it must not be
+// joined again.
+func Left(env module.Env, keep Records, owner string) engine.Module {
+	return engine.Module{Name: "record", Tasks: []engine.Task{{
+		ID: "record.left", Title: "remove host from cluster state", On: env.Leaves,
+		// Each host writes the state that the previous one has left. An etcd member that
+		// still exists must remain in the state.
+		Needs: []string{"record.cluster", "leave.member"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Rollout: engine.Rollout{MaxParallel: "1"},
+		Run: &engine.Action{
+			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+				engine.Get(s, module.KeyKube)
+				// The present content does not matter, because the host is added before
+				// this step runs.
+				return []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap kube-system/" + Name, Summary: "update: remove host " + s.Host().Name}}, nil
+			},
+			Apply: func(ctx context.Context, s *engine.Scope) error {
+				left, err := keep.TakeOff(env.Cluster.Name, s.Host().Name)
+				if err != nil {
+					return err
+				}
+				now := env
+				now.Leaving = slices.DeleteFunc(slices.Clone(env.Leaving), func(l module.Leaving) bool { return !slices.Contains(left, l.Name) })
+				objs, err := configMap(now, owner)
+				if err != nil {
+					return err
+				}
+				return engine.Get(s, module.KeyKube).Apply(ctx, objs)
+			},
+		},
+	}}}
+}
+
+// Off is the module that removes hosts only from the state on the manager, without any
+// request to the cluster, while etcd has no data or receives other data.
+func Off(env module.Env, keep Records) engine.Module {
+	return engine.Module{Name: "record", Tasks: []engine.Task{{
+		ID: "record.off", Title: "remove host from local state", On: env.Leaves,
+		Rollout: engine.Rollout{MaxParallel: "1"}, // each host writes the state that the previous one has left
+		Run: &engine.Action{
+			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+				return []plan.OpChange{{Kind: "record", Target: env.Cluster.Name, Summary: "update: remove host " + s.Host().Name}}, nil
+			},
+			Apply: func(_ context.Context, s *engine.Scope) error {
+				_, err := keep.TakeOff(env.Cluster.Name, s.Host().Name)
+				return err
+			},
+		},
+	}}}
+}
+
+// configMap returns the description of the cluster, without secrets.
+func configMap(env module.Env, owner string) ([]*unstructured.Unstructured, error) {
+	wanted := spec.Redacted(env.WithLeaving())
+	wanted.Status = v1alpha1.ClusterStatus{} // the status changes with every operation, and does not belong to the description
+	text, err := yaml.Marshal(wanted)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the cluster description: %w", err)
+	}
+	data := map[string]any{Key: string(text), "owner": owner}
+	if env.BackupSigner != "" {
+		data[SignerKey] = env.BackupSigner
+	}
+	return []*unstructured.Unstructured{{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": Name, "namespace": "kube-system"},
+		"data":     data,
+	}}}, nil
+}

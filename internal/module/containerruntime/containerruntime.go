@@ -1,0 +1,243 @@
+// Package containerruntime installs containerd, and Docker on top of it, and imports the bundle's images.
+package containerruntime
+
+import (
+	"embed"
+	"path"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/addonsource"
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+//go:embed templates
+var files embed.FS
+
+const (
+	configFile = "/etc/containerd/config.toml"
+	dropInFile = "/etc/containerd/slipway.toml"
+	unitFile   = "/etc/systemd/system/containerd.service"
+	programs   = "/usr/local/bin"
+	// nettools has packet filter programs for hosts without them; the unit of containerd
+	// searches it last.
+	nettools       = "/usr/local/lib/slipway/nettools"
+	stepSettings   = "runtime.settings"
+	stepRegistries = "runtime.registries"
+)
+
+// New is the module that installs containerd.
+func New(env module.Env) engine.Module {
+	m := engine.Module{Name: "runtime", Tasks: []engine.Task{
+		{
+			ID: stepSettings, Title: "write containerd configuration", On: module.IsNode,
+			Ops: func(*engine.Scope) (op.List, error) { return dropIn(env.Cluster.Spec.ContainerRuntime.Config), nil },
+		},
+		{
+			ID: "runtime.containerd", Title: "install containerd", On: module.IsNode,
+			Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+			Ops:      func(s *engine.Scope) (op.List, error) { return containerd(env, s) },
+		},
+		{
+			ID: stepRegistries, Title: "configure registries", On: module.IsNode,
+			Ops: func(s *engine.Scope) (op.List, error) {
+				list, err := registries(env)
+				return append(list, env.Serving(s.Host(), stepRegistries, false)...), err
+			},
+		},
+	}}
+	switch at := len(m.Tasks) - 1; {
+	case env.Docker(): // its directories must exist before their content
+		m.Tasks = slices.Insert(m.Tasks, at, dockerTask(env))
+	case env.Migrates: // they are removed when they are empty
+		m.Tasks = append(m.Tasks, withoutDocker())
+	}
+	return m
+}
+
+// Images is the module that imports images. It runs after programs are installed: both
+// share content, which is then already on the host.
+func Images(env module.Env) engine.Module {
+	return engine.Module{Name: "images", Tasks: []engine.Task{{
+		ID: "runtime.images", Title: "import images", On: module.IsNode,
+		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+		Ops: func(s *engine.Scope) (op.List, error) {
+			list, err := images(env, s)
+			return op.List{op.ImportImages{Images: list, Docker: env.Docker()}}, err
+		},
+	}}}
+}
+
+// Ahead is the module that transfers the content of images to nodes that will change their
+// runtime, while other nodes change. The new runtime gets the content only after the node
+// is drained, from the host itself.
+func Ahead(env module.Env) engine.Module {
+	return engine.Module{Name: "images", Tasks: []engine.Task{{
+		ID: "runtime.ahead", Title: "prefetch images", On: env.Moves,
+		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+		Ops: func(s *engine.Scope) (op.List, error) {
+			list, err := images(env, s)
+			return op.List{op.ImportImages{Images: list, Ahead: true}}, err
+		},
+	}}}
+}
+
+// StepRetire is the step after which no rollback to an earlier bundle is possible.
+const StepRetire = "runtime.retire"
+
+// Retire is the module that removes files of earlier bundles from hosts. If it fails on a
+// host, the files are removed another time: nothing depends on it.
+func Retire(env module.Env) engine.Module {
+	return engine.Module{Name: "retire", Tasks: []engine.Task{{
+		ID: StepRetire, Title: "remove files of earlier bundles", On: env.Stays, IgnoreError: true,
+		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+		Ops: func(s *engine.Scope) (op.List, error) {
+			o := op.Retire{Docker: env.Docker()}
+			for _, c := range engine.Get(s, module.KeyContent).Components() {
+				if c.Arch == module.Arch(s.Host()) {
+					o.Blobs = append(o.Blobs, c.Digest)
+				}
+			}
+			if !module.IsNode(s.Host()) {
+				return op.List{o}, nil
+			}
+			list, err := images(env, s)
+			for _, img := range list {
+				o.Images = append(o.Images, img.Ref)
+			}
+			return op.List{o}, err
+		},
+	}}}
+}
+
+func containerd(env module.Env, s *engine.Scope) (op.List, error) {
+	ops, err := module.Programs(s, "containerd", "usr/local/bin/", programs)
+	if err != nil {
+		return nil, err
+	}
+	crictl, err := module.Programs(s, "crictl", "usr/local/bin/", programs)
+	if err != nil {
+		return nil, err
+	}
+	ops = append(ops, crictl...)
+	// The CNI plugin portmap, which containerd runs, needs nft or iptables.
+	tools, err := module.Programs(s, "nettools", "", nettools)
+	if err != nil {
+		return nil, err
+	}
+	ops = append(ops, tools...)
+	theirs := env.Cluster.Spec.ContainerRuntime.Config
+	config, err := module.Render(files, "config.toml", map[string]any{
+		"Docker": env.Docker(),
+		"Pause":  env.Release.ImageRefs()["pause"],
+		// Without the capability no process may lower its score, and every sandbox would
+		// fail.
+		"DropIn":           theirs != "",
+		"RestrictOOMScore": s.Host().Facts != nil && !s.Host().Facts.ResourceCapability,
+	})
+	if err != nil {
+		return nil, err
+	}
+	unit, err := module.Render(files, "containerd.service", map[string]any{"Mounts": module.UnitMounts(facts.DirContainerd)})
+	if err != nil {
+		return nil, err
+	}
+	ops = append(ops,
+		op.Dir{Path: facts.DirContainerd, Mode: 0o700, Exclusive: true},
+		op.Dir{Path: "/etc/containerd"},
+		op.Dir{Path: "/etc/cni/net.d"}, // otherwise containerd creates it
+		op.Dir{Path: "/var/lib/cni"},   // likewise; other programs may use it, too
+		op.File{Path: configFile, Content: config},
+		op.File{Path: "/etc/crictl.yaml", Content: []byte("runtime-endpoint: " + env.RuntimeSocket() + "\nimage-endpoint: " + env.RuntimeSocket() + "\n")},
+		op.File{Path: unitFile, Content: unit},
+	)
+	return append(ops, op.Unit{
+		Name: "containerd.service", Enabled: op.Bool(true), Running: op.Bool(true),
+		RestartOn: []string{configFile, dropInFile, unitFile, programs + "/containerd"},
+		Declares:  []string{"/run/containerd", "/run/nri", "/opt/containerd", "/run/netns"},
+		Again:     again(env, s.Host()),
+	}), nil
+}
+
+// again returns waits for what must work again after a restart: containerd, and what the
+// node does with it.
+func again(env module.Env, h *engine.Host) []op.Wait {
+	if !env.Gated || !module.Holds(h) {
+		return nil
+	}
+	return append([]op.Wait{{Name: "containerd", Program: []string{programs + "/crictl", "--timeout=5s", "info"}, TimeoutSeconds: 60}},
+		env.Again(h, "containerd.service")...)
+}
+
+// dropIn returns the containerd settings of the user.
+func dropIn(text string) op.List {
+	var list op.List
+	if text != "" {
+		list = op.List{op.Dir{Path: path.Dir(dropInFile)}, op.File{Path: dropInFile, Content: []byte("version = 3\n" + strings.TrimRight(text, "\n") + "\n")}}
+	}
+	return append(list, op.PutBack{Step: stepSettings})
+}
+
+// extra returns the additional images of the bundle. With a private registry nodes pull
+// them from there when needed. Docker would not use it for images with names of other
+// registries.
+func extra(env module.Env, s *engine.Scope) (list []op.Image) {
+	if env.Registry != nil && !env.Docker() {
+		return nil
+	}
+	images := engine.Get(s, module.KeyContent).Images()
+	tags := bundle.Tags(images)
+	for _, i := range images {
+		if !i.Extra || i.Arch != module.Arch(s.Host()) {
+			continue
+		}
+		for _, name := range names(i.Ref, tags[i.Ref], env.Docker()) {
+			img := i.Image
+			img.Ref = name
+			list = append(list, img)
+		}
+	}
+	return list
+}
+
+// names returns the names under which pods may refer to an image: by tag, and by digest.
+// Docker knows no digest of an image that it has not pulled.
+func names(ref, tag string, docker bool) (out []string) {
+	if tag != "" {
+		out = []string{tag}
+	}
+	repository, digest, pinned := strings.Cut(ref, "@")
+	if at := strings.LastIndex(repository, ":"); at > strings.LastIndex(repository, "/") {
+		repository = repository[:at]
+	}
+	if pinned && !docker {
+		out = append(out, repository+"@"+digest)
+	}
+	return out
+}
+
+// images returns the images that the roles of a host need.
+func images(env module.Env, s *engine.Scope) (list []op.Image, err error) {
+	names := []string{"pause", "kube-proxy", "coredns", "flannel", "echo"}
+	if s.Host().HasRole(v1alpha1.RoleControlPlane) {
+		names = append(names, "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+		if env.Stacked() {
+			names = append(names, "etcd")
+		}
+	}
+	names = append(names, addonsource.Images(env.Cluster.Spec.Addons)...)
+	names = append(names, module.EndpointImages(env.Cluster.Spec.ControlPlaneEndpoint.Mode, s.Host())...)
+	for _, n := range names {
+		img, err := module.Image(s, n)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, img)
+	}
+	return append(list, extra(env, s)...), nil
+}

@@ -1,0 +1,87 @@
+// Package etcdbackup maintains the data of etcd: it defragments the databases, takes scheduled
+// snapshots, and restores them.
+package etcdbackup
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"slipway.dev/slipway/internal/bytesize"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// Won is called with the size of the database of a host before and after the
+// defragmentation, in bytes.
+type Won func(host string, before, after int64)
+
+// Defrag is the module that defragments etcd members: one at a time, the leader last, and
+// only while all members are healthy.
+func Defrag(env module.Env, won Won) engine.Module {
+	one := engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}
+	return engine.Module{Name: "backup", Tasks: []engine.Task{
+		{
+			ID: "defrag.compact", Title: "compact etcd revisions", On: isFirstMember(env), Timeout: 15 * time.Minute,
+			Ops: func(*engine.Scope) (op.List, error) { return defrag(env, op.DefragCompact), nil },
+		},
+		{
+			ID: "defrag.follower", Title: "defragment etcd followers", On: isMember(env), Needs: []string{"defrag.compact"}, Rollout: one, Timeout: 15 * time.Minute,
+			Ops:   func(*engine.Scope) (op.List, error) { return defrag(env, op.DefragFollower), nil },
+			After: tell(won),
+		},
+		{
+			ID: "defrag.leader", Title: "defragment etcd leader", On: isMember(env), Needs: []string{"defrag.follower"}, Rollout: one, Timeout: 15 * time.Minute,
+			// Followers have nothing left to defragment at this point.
+			Ops: func(s *engine.Scope) (op.List, error) {
+				return defrag(env, op.DefragAny), nil
+			},
+			After: tell(won),
+		},
+		{
+			ID: "defrag.disarm", Title: "clear etcd alarms", On: isFirstMember(env), Needs: []string{"defrag.leader"},
+			Ops: func(*engine.Scope) (op.List, error) { return defrag(env, op.DefragDisarm), nil },
+		},
+	}}
+}
+
+// isMember selects the hosts that have an etcd member.
+func isMember(env module.Env) func(*engine.Host) bool {
+	return func(h *engine.Host) bool { return facts.RunsEtcd(env.Cluster, h.Roles) }
+}
+
+func isFirstMember(env module.Env) func(*engine.Host) bool {
+	return func(h *engine.Host) bool {
+		all := env.Members(env.Cluster)
+		return len(all) > 0 && all[0].Name == h.Name
+	}
+}
+
+func defrag(env module.Env, step op.DefragStep) op.List {
+	o := op.EtcdDefrag{EtcdClient: module.EtcdClient(), Own: env.OwnMember(), Do: step}
+	for _, h := range env.Members(env.Cluster) {
+		o.Endpoints = append(o.Endpoints, module.EtcdURL(h, facts.EtcdClientPort))
+	}
+	return op.List{o}
+}
+
+// tell reports the result of a defragmentation.
+func tell(won Won) func(context.Context, *engine.Scope, []op.Result) error {
+	return func(_ context.Context, s *engine.Scope, results []op.Result) error {
+		if s.Operation() == "" || len(results) == 0 || len(results[0].Output) == 0 {
+			return nil
+		}
+		var d op.EtcdDefragged
+		if err := json.Unmarshal(results[0].Output, &d); err != nil {
+			return fmt.Errorf("reading the result of the defragmentation: %w", err)
+		}
+		s.Note("etcd database: %s, was %s", bytesize.Bytes(d.After), bytesize.Bytes(d.Before))
+		if won != nil {
+			won(s.Host().Name, d.Before, d.After)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,390 @@
+// Package noderemoval removes nodes from a running cluster: their pods move to other nodes
+// first, and the node is deleted when its host has been reset.
+package noderemoval
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/plan"
+)
+
+const (
+	// IDOtherName identifies a host that is a node under another name.
+	IDOtherName = "node-other-name"
+	// IDNodeRuns identifies a running node whose name another machine is to take.
+	IDNodeRuns = "node-runs"
+	// IDHostRuns identifies a host that is to be force-removed, but is running.
+	IDHostRuns = "host-runs"
+)
+
+// Drain is the module that drains nodes that are leaving. A force-removed host is not
+// drained; it is only checked that it is not running.
+func Drain(env module.Env) engine.Module {
+	return engine.Module{Name: "leave", Tasks: []engine.Task{{
+		ID: "leave.drain", Title: "drain node", On: env.Leaves, Timeout: env.DrainTimeout(),
+		// Without an API it cannot be checked whether a host is running.
+		When: func(s *engine.Scope) bool { return env.Resets(s.Host()) || engine.Get(s, module.KeyKube) != nil },
+		// New nodes may have to take the pods of leaving nodes.
+		Needs: []string{"nodes.ready"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		Run: &engine.Action{
+			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return undrained(ctx, env, s) },
+			Apply: func(ctx context.Context, s *engine.Scope) error { return drain(ctx, env, s) },
+		},
+	}}}
+}
+
+// begun returns the key of a host that has begun to leave, or is force-removed. It has no
+// value for a host that remains, for example after an ignored error.
+func begun(host string) engine.Key[bool] { return engine.NewKey("leave.begun "+host, false) }
+
+func allBegun(env module.Env) (refs []engine.KeyRef) {
+	for _, l := range env.Leaving {
+		refs = append(refs, begun(l.Name).Ref())
+	}
+	return refs
+}
+
+// MarkPaths returns files whose presence shows the progress of a host; facts are collected
+// for them.
+func MarkPaths() []string { return []string{module.LeavesMark, module.APIServerManifest} }
+
+// Server is the module that stops the API servers of leaving control planes while their
+// etcd still works, so that they can deregister. Otherwise clients would send requests to
+// them until they time out. The removal cannot be undone from its beginning on, and a file
+// on the host marks this. A failure to stop the pod does not block the removal.
+func Server(env module.Env) engine.Module {
+	return engine.Module{Name: "leave", Tasks: []engine.Task{
+		{
+			ID: "leave.begin", Title: "mark node as leaving", On: env.Leaves, Provides: allBegun(env),
+			// On workers this runs after the load balancer of the endpoint mode.
+			Needs: []string{"leave.drain", "endpoint.pods"},
+			Ops: func(s *engine.Scope) (op.List, error) {
+				list, goes := begin(env, s.Host())
+				if s.Operation() == "" && goes { // the expected result
+					engine.Provide(s, begun(s.Host().Name), true)
+				}
+				return list, nil
+			},
+			After: func(_ context.Context, s *engine.Scope, _ []op.Result) error {
+				if _, goes := begin(env, s.Host()); goes {
+					engine.Provide(s, begun(s.Host().Name), true)
+				}
+				return nil
+			},
+		},
+		{
+			ID: "leave.server", Title: "wait until API server has stopped", IgnoreError: true, Timeout: 2 * time.Minute,
+			On: func(h *engine.Host) bool { return env.Resets(h) && h.HasRole(v1alpha1.RoleControlPlane) },
+			Ops: func(s *engine.Scope) (op.List, error) {
+				if !ours(env, s.Host()) {
+					return nil, nil
+				}
+				return op.List{op.Wait{Ended: "kube-apiserver", TimeoutSeconds: 60}}, nil
+			},
+		},
+	}}
+}
+
+// begin returns the operations with which a host begins to leave: none on a host that is
+// force-removed or blank. A host with parts of another cluster is not changed, and does
+// not leave.
+func begin(env module.Env, h *engine.Host) (list op.List, goes bool) {
+	server := h.HasRole(v1alpha1.RoleControlPlane)
+	switch {
+	case !env.Resets(h) || module.Blank(h):
+		return nil, true
+	case !ours(env, h):
+		return nil, false
+	case server || env.RunsEtcd(h):
+		list = op.List{mark()}
+	}
+	if server {
+		list = append(list, op.Absent{Path: module.APIServerManifest})
+	}
+	return list, true
+}
+
+func ours(env module.Env, h *engine.Host) bool {
+	return facts.Host{Facts: h.Facts}.Ours(env.Cluster.Name)
+}
+
+func mark() op.File {
+	return op.File{Path: module.LeavesMark, Mode: 0o600, Content: []byte("This host is leaving its cluster. It must be reset before it can join again.\n")}
+}
+
+// Member is the module that removes the etcd members of leaving hosts before the hosts are
+// reset. A host that has not begun to leave remains a member.
+func Member(env module.Env) engine.Module {
+	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
+		ID: "leave.member", Title: "remove etcd members", On: env.IsFirst, Timeout: 5 * time.Minute,
+		// No API server may use a member that is about to be removed.
+		Needs: []string{"leave.begin", "leave.server", "join.settings"}, Consumes: allBegun(env),
+		Ops: func(s *engine.Scope) (op.List, error) {
+			var o op.EtcdRemove
+			for _, h := range env.Members(env.WithLeaving()) {
+				if slices.ContainsFunc(env.Leaving, func(l module.Leaving) bool { return l.Name == h.Name }) {
+					p := module.EtcdPeer(h, false)
+					p.Stays = !engine.Known(s, begun(h.Name))
+					o.Peers = append(o.Peers, p)
+				}
+			}
+			return env.WithoutMembers(o), nil
+		},
+	}}}
+}
+
+// Node is the module that deletes the nodes of hosts that have been reset or are
+// force-removed, after their etcd members are removed. Until then the node shows that the
+// removal is not complete.
+func Node(env module.Env) engine.Module {
+	return engine.Module{Name: "leave", Tasks: []engine.Task{{
+		ID: "leave.node", Title: "delete node", On: env.Leaves, Needs: []string{"leave.member"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		Run: &engine.Action{
+			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return undeleted(ctx, env, s) },
+			Apply: func(ctx context.Context, s *engine.Scope) error { return remove(ctx, env, s) },
+		},
+	}}}
+}
+
+func undeleted(ctx context.Context, env module.Env, s *engine.Scope) (change []plan.OpChange, err error) {
+	host := s.Host().Name
+	turn := func(machine string) plan.OpChange {
+		return plan.OpChange{Kind: module.KindObject, Target: policyTarget, Summary: "add " + machine + ": otherwise it could rejoin the cluster"}
+	}
+	if engine.Get(s, module.KeyKube) == nil {
+		change = []plan.OpChange{{Kind: "node", Target: host, Summary: "delete"}}
+		return append(change, turn("the machine, if it is force-removed")), nil
+	}
+	n, given, err := node(ctx, env, s)
+	if err != nil {
+		return nil, err
+	}
+	what, machine := "delete", "this machine"
+	if given && env.Resets(s.Host()) {
+		what, machine = "delete: it belongs to another machine ("+machineOf(n)+")", "that machine"
+	}
+	if n != nil {
+		change = append(change, plan.OpChange{Kind: "node", Target: host, Summary: what})
+	}
+	turned, err := engine.Get(s, module.KeyKube).Forgotten(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := comesBack(ctx, env, s, n, given)
+	if err != nil {
+		return nil, err
+	}
+	if id != "" && !slices.Contains(turned, id) {
+		change = append(change, turn(machine))
+	}
+	if env.Resets(s.Host()) {
+		change = append(change, readmission(s, turned)...)
+	}
+	return change, nil
+}
+
+// comesBack returns the machine id of a force-removed machine that may come back; "" if
+// there is none, the id is unknown, or another node has it. The kubelet of a node reports
+// the id, and may report the id of another machine, which must not be blocked.
+func comesBack(ctx context.Context, env module.Env, s *engine.Scope, n *corev1.Node, given bool) (string, error) {
+	l := leaver(env, s.Host().Name)
+	switch {
+	case n != nil && given:
+		l.MachineID = n.Status.NodeInfo.MachineID
+	case n != nil || !l.Gone:
+		return "", nil
+	}
+	return unclaimed(ctx, s, l.MachineID)
+}
+
+// unclaimed returns the machine id that the node of the host has reported; "" if it is
+// invalid, or if another node has it.
+func unclaimed(ctx context.Context, s *engine.Scope, id string) (string, error) {
+	if !kube.IsMachineID(id) {
+		return "", nil
+	}
+	all, err := engine.Get(s, module.KeyKube).Nodes(ctx)
+	if err != nil || slices.ContainsFunc(all, func(o corev1.Node) bool { return o.Name != s.Host().Name && o.Status.NodeInfo.MachineID == id }) {
+		return "", err
+	}
+	return id, nil
+}
+
+const policyTarget = "ValidatingAdmissionPolicy " + kube.ForgottenPolicy
+
+// readmission returns the change that allows a force-removed machine, which has been reset
+// since, to be a node again.
+func readmission(s *engine.Scope, turned []string) []plan.OpChange {
+	if f := s.Host().Facts; f == nil || !slices.Contains(turned, f.MachineID) {
+		return nil
+	}
+	return []plan.OpChange{{Kind: module.KindObject, Target: policyTarget, Summary: "allow this machine: it can be a node again"}}
+}
+
+func remove(ctx context.Context, env module.Env, s *engine.Scope) error {
+	client := engine.Get(s, module.KeyKube)
+	n, given, err := node(ctx, env, s)
+	if err != nil {
+		return err
+	}
+	// Block the machine before the node is deleted; otherwise the host could register it
+	// again.
+	id, err := comesBack(ctx, env, s, n, given)
+	if err != nil {
+		return err
+	}
+	if id != "" {
+		if err := client.Forget(ctx, id); err != nil {
+			return err
+		}
+		who := s.Host().Name
+		if env.Resets(s.Host()) {
+			who = "the previous machine of " + who + " (machine id " + id + ")"
+		}
+		s.Note("%s: its files and kubelet credentials remain; it can rejoin the cluster after it has been reset", who)
+	} else if n != nil && given {
+		s.Note("node %s: its machine id is invalid, or another node also has it; "+
+			"the machine can rejoin the cluster with its present credentials", n.Name)
+	}
+	if n != nil {
+		if err := client.DeleteNode(ctx, n.Name); err != nil {
+			return err
+		}
+	}
+	if n != nil && given { // other nodes were drained, and only have pods of DaemonSets
+		if err := client.DeletePods(ctx, n.Name); err != nil {
+			return err
+		}
+	}
+	if s.Host().Facts == nil || !env.Resets(s.Host()) {
+		return nil
+	}
+	return client.Readmit(ctx, s.Host().Facts.MachineID)
+}
+
+// node returns the node with the name of the host, or nil. given reports whether the node
+// is force-removed: its host is, or the host at the address is not the machine of the
+// node. That machine is not contacted. If the host is no longer in the state, a node of
+// another machine does not belong to it.
+func node(ctx context.Context, env module.Env, s *engine.Scope) (n *corev1.Node, given bool, err error) {
+	n, err = engine.Get(s, module.KeyKube).Node(ctx, s.Host().Name)
+	if n == nil || err != nil {
+		return nil, false, err
+	}
+	l := leaver(env, s.Host().Name)
+	other := s.Host().Facts != nil && !kube.SameMachine(n, s.Host().Facts.MachineID)
+	if other && l.Off {
+		return nil, false, nil
+	}
+	return n, l.Gone || other, nil
+}
+
+// leaver returns the entry of a leaving host.
+func leaver(env module.Env, name string) module.Leaving {
+	i := slices.IndexFunc(env.Leaving, func(l module.Leaving) bool { return l.Name == name })
+	return env.Leaving[i]
+}
+
+func machineOf(n *corev1.Node) string { return "machine id " + n.Status.NodeInfo.MachineID }
+
+func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
+	change := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "cordon and drain"}}
+	client := engine.Get(s, module.KeyKube)
+	if client == nil {
+		return change, nil
+	}
+	n, given, err := node(ctx, env, s)
+	if err == nil && (n == nil || given) && env.Resets(s.Host()) {
+		err = otherNode(ctx, s)
+	}
+	if given {
+		if err == nil && kube.State(n).Ready && !env.Removal.Force {
+			err = runs(env, n)
+		}
+		return nil, err
+	}
+	if n == nil || err != nil {
+		return nil, err
+	}
+	d, err := client.Undrained(ctx, n.Name)
+	switch {
+	case err != nil:
+		return nil, err
+	case !kube.State(n).Ready: // its pods cannot be stopped; they are deleted with the node
+		if !d.Cordon {
+			return nil, nil
+		}
+		change[0].Summary = "cordon: its kubelet does not answer; its pods are recreated elsewhere after the node is deleted"
+	case len(d.Blocked) > 0 && !env.Removal.Force:
+		return nil, module.DrainBlocked(n.Name, d.Blocked)
+	case !d.Cordon && len(d.Pods) == 0:
+		return nil, nil
+	}
+	return change, nil
+}
+
+// otherNode returns an error for a host that is a node under another name: it would not be
+// drained under this one.
+func otherNode(ctx context.Context, s *engine.Scope) error {
+	all, err := engine.Get(s, module.KeyKube).Nodes(ctx)
+	if err != nil || s.Host().Facts == nil || s.Host().Facts.MachineID == "" {
+		return err
+	}
+	for i := range all {
+		if all[i].Name != s.Host().Name && all[i].Status.NodeInfo.MachineID == s.Host().Facts.MachineID {
+			return diag.List{{
+				ID: IDOtherName, Severity: diag.Error, Message: "this host is already in the cluster, as node " + all[i].Name,
+				Hint: "remove that node first: slipway delete node " + all[i].Name,
+			}}
+		}
+	}
+	return nil
+}
+
+// runs returns the error for a force-removed host whose kubelet still reports: its pods
+// would continue to run, and be created again elsewhere.
+func runs(env module.Env, n *corev1.Node) error {
+	l := leaver(env, n.Name)
+	d := diag.Diagnostic{
+		ID: IDHostRuns, Severity: diag.Error,
+		Message: "node " + n.Name + " is ready, but its host is being force-removed (" + l.Why + "): " +
+			"the host is running, or has been off for less than a minute",
+		Hint: "fix the connection to the host. " + whenGone,
+	}
+	if !l.Gone {
+		d.Message = fmt.Sprintf("the host at %s is not node %s (%s), which is ready: "+
+			"its machine is running, or has been off for less than a minute", l.Address, n.Name, machineOf(n))
+		d.Hint = "write the address of that machine into the file, and run: slipway apply -f FILE. " + whenGone
+	}
+	return diag.List{d}
+}
+
+const whenGone = "If the host is permanently lost, switch it off, wait 40 seconds, and try again; " +
+	"to remove it immediately, add --force"
+
+func drain(ctx context.Context, env module.Env, s *engine.Scope) error {
+	client := engine.Get(s, module.KeyKube)
+	n, given, err := node(ctx, env, s)
+	if n == nil || given || err != nil {
+		return err
+	}
+	if err := client.Cordon(ctx, n.Name); err != nil {
+		return err
+	}
+	if !kube.State(n).Ready {
+		return nil
+	}
+	return env.Drain(ctx, s, n.Name)
+}

@@ -1,0 +1,95 @@
+package noderemoval
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// Replaced is the module for hosts that are new machines under the names of existing
+// nodes: the node of the previous machine is deleted, if that machine is no longer
+// running.
+func Replaced(env module.Env) engine.Module {
+	return engine.Module{Name: "leave", Tasks: []engine.Task{{
+		ID: "leave.replaced", Title: "replace node of previous machine", On: env.Joins,
+		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		Run:      &engine.Action{Check: occupied, Apply: vacate},
+	}}}
+}
+
+// before returns the node of another machine under the name of the host; nil if there is
+// none. A host that has joined replaces no other machine.
+func before(ctx context.Context, s *engine.Scope) (*corev1.Node, error) {
+	f := s.Host().Facts
+	if f == nil || module.Holds(s.Host()) {
+		return nil, nil
+	}
+	n, err := engine.Get(s, module.KeyKube).Node(ctx, s.Host().Name)
+	if n == nil || err != nil || kube.SameMachine(n, f.MachineID) {
+		return nil, err
+	}
+	return n, nil
+}
+
+func occupied(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+	if engine.Get(s, module.KeyKube) == nil {
+		return nil, nil // the cluster does not exist yet
+	}
+	n, err := before(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	turned, err := engine.Get(s, module.KeyKube).Forgotten(ctx)
+	if err != nil {
+		return nil, err
+	}
+	again := readmission(s, turned)
+	if n == nil {
+		return again, nil
+	}
+	st := kube.State(n)
+	if st.Ready {
+		return nil, diag.List{{
+			ID: IDNodeRuns, Severity: diag.Error,
+			Message: fmt.Sprintf("node %s is another machine (machine id %s), which is running", n.Name, st.MachineID),
+			Hint:    "remove that node first: slipway delete node " + n.Name + "; or give this host another name",
+		}}
+	}
+	again = append(again, plan.OpChange{Kind: "node", Target: n.Name, Summary: "delete: it belongs to another machine " +
+		"(machine id " + st.MachineID + "), which does not answer"})
+	id, err := unclaimed(ctx, s, st.MachineID)
+	if err != nil || id == "" {
+		return again, err
+	}
+	return append(again, plan.OpChange{Kind: module.KindObject, Target: policyTarget, Summary: "add that machine: " +
+		"otherwise it could rejoin the cluster"}), nil
+}
+
+func vacate(ctx context.Context, s *engine.Scope) error {
+	client := engine.Get(s, module.KeyKube)
+	if err := client.Readmit(ctx, s.Host().Facts.MachineID); err != nil {
+		return err
+	}
+	n, err := before(ctx, s)
+	if n == nil || err != nil {
+		return err
+	}
+	id, err := unclaimed(ctx, s, n.Status.NodeInfo.MachineID)
+	if err != nil {
+		return err
+	}
+	if err := client.Forget(ctx, id); err != nil {
+		return err
+	}
+	if err := client.DeleteNode(ctx, n.Name); err != nil {
+		return err
+	}
+	return client.DeletePods(ctx, n.Name)
+}

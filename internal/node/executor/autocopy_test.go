@@ -1,0 +1,370 @@
+//go:build linux
+
+package executor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/backup/copies"
+	"slipway.dev/slipway/internal/backup/copies/copiestest"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki/pkitest"
+)
+
+// copying is a host that copies to a directory and to a machine.
+func copying(t *testing.T) (h *host, m *copiestest.Machine, nas string, id age.Identity, job op.AutoSnapshot) {
+	t.Helper()
+	h, m, nas = newHost(t), copiestest.Listen(t), t.TempDir()
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 4711"; w.States[own].Version = "3.7.0" })
+	now := time.Now()
+	h.write("etc/kubernetes/pki/ca.crt", pkitest.NewAuthority(t, "kubernetes", now.Add(-time.Hour), now.Add(time.Hour)).Cert)
+	h.write("etc/kubernetes/pki/ca.key", "canary-key")
+	h.write("etc/kubernetes/manifests/kube-apiserver.yaml", "spec:\n  containers:\n  - image: registry.k8s.io/kube-apiserver:v1.37.1\n    name: kube-apiserver\n")
+	h.write("etc/slipway/backup/vault.key", string(m.Key))
+	if err := os.MkdirAll(h.path("mnt"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(nas, h.path("mnt/nas")); err != nil {
+		t.Fatal(err)
+	}
+	job = autoJob()
+	job.Copies = &op.AutoCopies{
+		Host: "cp1", Recipients: []string{key.Recipient().String()}, EtcdType: "stacked", Authority: "/etc/kubernetes/pki/ca.crt", Server: "/etc/kubernetes/manifests/kube-apiserver.yaml",
+		Files: []string{"/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/pki/ca.key", "/etc/kubernetes/pki/none.key"},
+		To:    []op.CopyTarget{{Name: "nas", Keep: 3, Directory: "/mnt/nas"}, {Name: "vault", Keep: 2, SSH: &m.To, SecretFile: "/etc/slipway/backup/vault.key"}},
+	}
+	return h, m, nas, key, job
+}
+
+func only(t *testing.T, dir string) string {
+	t.Helper()
+	all, err := filepath.Glob(dir + "/*")
+	if err != nil || len(all) != 1 {
+		t.Fatalf("there are %v, %v", all, err)
+	}
+	return all[0]
+}
+
+// A copy is a backup set of what the host has, that its recipients alone can read.
+func TestAutoCopy(t *testing.T) {
+	h, m, nas, id, job := copying(t)
+	out := h.takes(job)
+	if out.Failed != "" || len(out.Copies) != 2 {
+		t.Fatalf("%+v", out)
+	}
+	for _, c := range out.Copies {
+		if c.Failed != "" || !c.Copied.Equal(out.At) || c.Kept != 1 || !c.Since.IsZero() {
+			t.Errorf("%+v", c)
+		}
+	}
+	for _, file := range []string{only(t, nas), only(t, m.Dir)} {
+		raw, err := os.ReadFile(file)
+		if err != nil || bytes.Contains(raw, []byte("canary")) || bytes.Contains(raw, []byte("4711")) {
+			t.Errorf("%s can be read: %v", file, err)
+		}
+		var db bytes.Buffer
+		set, small, err := backup.Read(file, []age.Identity{id}, &db, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if db.String() != sealed("whole 4711") || set.Cluster != "prod" || set.Member != "cp1" || set.Kubernetes != "v1.37.1" || set.Etcd != "3.7.0" || set.EtcdType != "stacked" || set.Snapshot.Revision != 4711 || !set.Taken.Equal(out.At) || len(set.Authority) != 64 {
+			t.Errorf("%+v", set)
+		}
+		if len(small) != 2 || small[1].Name != "files/etc/kubernetes/pki/ca.key" || string(small[1].Data) != "canary-key" {
+			t.Errorf("the set has %v", small)
+		}
+		if want := "prod_" + set.Authority[:12] + "_cp1_" + out.At.Format(takenFormat) + "_4711.tar.age"; filepath.Base(file) != want {
+			t.Errorf("it is called %s, want %s", filepath.Base(file), want)
+		}
+	}
+}
+
+// With a key a host signs its sets and the names of its copies. One that is to have a
+// key and has none makes no copies.
+func TestAutoCopySigned(t *testing.T) {
+	h, m, nas, id, job := copying(t)
+	text, err := backup.NewSigningKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := backup.ParseSigningKey(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job.Copies.SigningKey = "/etc/slipway/backup-signing.key"
+	for _, wrong := range []string{"", "canary"} {
+		if wrong != "" {
+			h.write("etc/slipway/backup-signing.key", wrong)
+		}
+		for _, c := range h.takes(job).Copies {
+			if !strings.Contains(c.Failed, "sign") || strings.Contains(c.Failed, "canary") {
+				t.Errorf("with the key %q: %+v", wrong, c)
+			}
+		}
+	}
+	h.write("etc/slipway/backup-signing.key", string(text))
+	if out := h.takes(job); out.Copies[0].Failed != "" || out.Copies[1].Failed != "" {
+		t.Fatalf("%+v", out.Copies)
+	}
+	for _, file := range []string{only(t, nas), only(t, m.Dir)} {
+		set, err := backup.Head(file, []age.Identity{id})
+		if err != nil || !key.Public().Verifies(set.Signature) {
+			t.Errorf("%s: %+v, %v", file, set, err)
+		}
+		if n, ok := copies.Parse(filepath.Base(file)); !ok || !n.Verified(key) {
+			t.Errorf("%s is not verified", file)
+		}
+	}
+}
+
+// A target that fails does nothing to the snapshot, nor to the other one; since when
+// it does is kept, and that it does not any more.
+func TestAutoCopyFails(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason, target string
+		do                   func(*host, *op.AutoSnapshot)
+		want                 string
+	}{
+		{"not there", "nothing is mounted there", "nas", func(h *host, o *op.AutoSnapshot) { o.Copies.To[0].Directory = "/mnt/other" }, "no such file"},
+		{"not mounted", "it would fill the host's own disk", "nas", func(h *host, o *op.AutoSnapshot) {
+			h.write("mnt/empty/x", "")
+			o.Copies.To[0].Directory = "/mnt/empty"
+		}, "on the same disk as the snapshots"},
+		{"down", "it is tried again", "vault", func(h *host, o *op.AutoSnapshot) { o.Copies.To[1].SSH.Port = 1 }, "refused"},
+		{"no login", "somebody has taken it away", "vault", func(h *host, o *op.AutoSnapshot) { o.Copies.To[1].SecretFile = "/etc/none" }, "credentials of the target"},
+		{"no recipient", "it would be for all to read", "both", func(h *host, o *op.AutoSnapshot) { o.Copies.Recipients = nil }, "encrypted"},
+		{"no authority", "whose would it be", "both", func(h *host, o *op.AutoSnapshot) { o.Copies.Authority = "/etc/none" }, "CA of the cluster"},
+		{"no version", "who could restore it", "both", func(h *host, o *op.AutoSnapshot) {
+			h.write("etc/kubernetes/manifests/kube-apiserver.yaml", "kind: Pod")
+		}, "version"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h, _, _, _, job := copying(t)
+			first := h.takes(job)
+			to := append([]op.CopyTarget{}, job.Copies.To...)
+			machine, copied := *to[1].SSH, *job.Copies
+			copied.To, to[1].SSH = to, &machine
+			bad := job
+			bad.Copies = &copied
+			tc.do(h, &bad)
+			out := h.takes(bad)
+			again := h.takes(bad)
+			if out.Failed != "" || len(out.Kept) == 0 || out.Kept[0].Taken != out.At {
+				t.Errorf("the snapshot: %+v", out)
+			}
+			for i, c := range again.Copies {
+				fails := tc.target == "both" || tc.target == c.Target
+				if !fails && (c.Failed != "" || !c.Copied.Equal(again.At)) {
+					t.Errorf("%s, which has nothing to do with it: %+v", c.Target, c)
+				}
+				if fails && (!strings.Contains(c.Failed, tc.want) || !c.Copied.Equal(first.At) || c.Kept != 1 || c.Since.IsZero() || !c.Since.Equal(out.Copies[i].Since)) {
+					t.Errorf("%s: %+v, want %q", tc.reason, c, tc.want)
+				}
+			}
+		})
+	}
+	h, _, _, _, job := copying(t)
+	machine := *job.Copies.To[1].SSH
+	job.Copies.To[1].SSH.Port = 1
+	h.takes(job)
+	*job.Copies.To[1].SSH = machine
+	if c := h.takes(job).Copies[1]; c.Failed != "" || !c.Since.IsZero() || c.Kept != 1 {
+		t.Errorf("it is as it should be again: %+v", c)
+	}
+	job.Copies.To = job.Copies.To[:1]
+	if out := h.takes(job); len(out.Copies) != 1 {
+		t.Errorf("a target that is not one any more is told of: %+v", out.Copies)
+	}
+	job.Copies = nil
+	if out := h.takes(job); len(out.Copies) != 0 || out.Failed != "" {
+		t.Errorf("%+v", out)
+	}
+}
+
+// What never ends is on record from the first, and keeps nobody waiting when the time
+// is over.
+func TestAutoCopyNeverEnds(t *testing.T) {
+	h, _, _, _, job := copying(t)
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	job.Copies.To[1].SSH.Address, job.Copies.To[1].SSH.Port = "127.0.0.1", silent.Addr().(*net.TCPAddr).Port
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var during op.AutoSnapshotOutcome
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		defer cancel()
+		if conn, err := silent.Accept(); err == nil {
+			defer conn.Close()
+		}
+		raw, err := os.ReadFile(filepath.Join(h.r.State, filepath.Base(op.AutoSnapshotFile)))
+		if err := errors.Join(err, json.Unmarshal(raw, &during)); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := os.MkdirAll(h.r.State, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out, err := h.r.AutoSnapshot(ctx, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-looked
+	if len(during.Copies) != 2 || during.Copies[1].Begun.IsZero() {
+		t.Errorf("while it goes on, the record has %+v", during.Copies)
+	}
+	if vault := out.Copies[1]; vault.Failed == "" || vault.Since.IsZero() || !vault.Begun.IsZero() {
+		t.Errorf("its time was over: %+v", vault)
+	}
+	// The host went down in the middle of it, twice.
+	was := op.CopyOutcome{Target: "vault", Begun: out.At.Add(-time.Hour)}
+	if got := begun(was); !got.Begun.Equal(was.Begun) {
+		t.Errorf("it has not ended since %s, and not %s", was.Begun, got.Begun)
+	}
+	stalled, over := make(chan struct{}), t.Context()
+	defer close(stalled)
+	over, cancelled := context.WithCancel(over)
+	cancelled()
+	if sent, err := within(over, func() (copies.Sent, error) { <-stalled; return copies.Sent{Left: 1}, nil }); err == nil || sent.Left != 0 {
+		t.Errorf("%+v, %v", sent, err)
+	}
+}
+
+// A place that is stalled holds nothing up for longer than is said.
+func TestAutoCopyBounded(t *testing.T) {
+	h, _, _, _, job := copying(t)
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	job.Copies.To[1].SSH.Address, job.Copies.To[1].SSH.Port = "127.0.0.1", silent.Addr().(*net.TCPAddr).Port
+	job.Copies.WithinSeconds = 1
+	if out := h.takes(job); out.Failed != "" || out.Copies[1].Failed == "" || !out.Copies[1].Begun.IsZero() {
+		t.Errorf("%+v", out)
+	}
+}
+
+// A copy that is there is told of, also where the oldest cannot go.
+func TestJudged(t *testing.T) {
+	taken := time.Now().UTC().Truncate(time.Second)
+	was := op.CopyOutcome{Target: "nas", Copied: taken.Add(-time.Hour), Kept: 3, Failed: "no route", Since: taken.Add(-time.Minute), Begun: taken, Unremoved: "locked"}
+	failed := was
+	failed.Begun, failed.Failed = time.Time{}, "full"
+	for _, tc := range []struct {
+		name    string
+		sent    copies.Sent
+		problem error
+		want    op.CopyOutcome
+	}{
+		{"there", copies.Sent{Left: 3}, nil, op.CopyOutcome{Target: "nas", Copied: taken, Kept: 3}},
+		{"there, with one too many", copies.Sent{Left: 4, Unremoved: errors.New("locked")}, nil, op.CopyOutcome{Target: "nas", Copied: taken, Kept: 4, Unremoved: "locked"}},
+		{"not there", copies.Sent{}, errors.New("full"), failed},
+	} {
+		if got := judged(was, tc.sent, tc.problem, taken); got != tc.want {
+			t.Errorf("%s: %+v", tc.name, got)
+		}
+	}
+}
+
+// Nothing is written to what is not another disk, for good.
+func TestUnfit(t *testing.T) {
+	const there, snapshots, root = 1, 2, 3
+	for _, tc := range []struct {
+		name                   string
+		there, snapshots, root uint64
+		system, want           string
+	}{
+		{"another disk", there, snapshots, root, "ext4", ""},
+		{"another disk, and one for all of the host", there, root, root, "nfs", ""},
+		{"nothing mounted", root, root, root, "ext4", "on the same disk as the snapshots"},
+		{"nothing mounted, and /var is", root, snapshots, root, "ext4", "the root directory"},
+		{"memory", there, root, root, "tmpfs", "in memory"},
+		{"memory without bounds", there, root, root, "ramfs", "in memory"},
+	} {
+		if got := unfit(tc.there, tc.snapshots, tc.root, tc.system); !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+// There is room for all of a set before anything is written.
+func TestAutoCopyRoom(t *testing.T) {
+	dir := t.TempDir()
+	d, err := copies.Directory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = roomy{d, dir, 1 << 60}.Put(t.Context(), "x", func(io.Writer) error { t.Error("it was written"); return nil })
+	if err == nil || !strings.Contains(err.Error(), "is full") {
+		t.Error(err)
+	}
+	if err := (roomy{d, dir, 1}).Put(t.Context(), "x", func(io.Writer) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	s := &copySet{small: []backup.Content{{Data: []byte("1234")}}}
+	s.set.Snapshot.Bytes = 38
+	if s.bytes() != 42 {
+		t.Errorf("a set has %d bytes", s.bytes())
+	}
+}
+
+// What lies in a directory is told.
+func TestCopies(t *testing.T) {
+	h, _, nas, _, job := copying(t)
+	h.takes(job)
+	res := h.check(op.Copies{Directory: "/mnt/nas"})[0]
+	if want := `[{"name":"` + filepath.Base(only(t, nas)) + `","bytes":`; res.Error != nil || !strings.HasPrefix(string(res.Output), want) {
+		t.Errorf("%s %+v", res.Output, res.Error)
+	}
+	if res := h.check(op.Copies{Directory: "/mnt/none"})[0]; res.Error == nil {
+		t.Error("there is nothing, and it was listed")
+	}
+}
+
+// A copy goes to storage with the keys that are on the host, and what fails there is
+// told without them.
+func TestAutoCopyToStorage(t *testing.T) {
+	h, _, _, id, job := copying(t)
+	s := copiestest.ListenS3(t)
+	login, err := copies.S3Login{AccessKey: s.AccessKey, SecretKey: s.SecretKey, Authorities: s.Authority}.Secret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.write("etc/slipway/backup/offsite.key", string(login)+"\n")
+	job.Copies.To = []op.CopyTarget{{Name: "offsite", Keep: 2, S3: &s.To, SecretFile: "/etc/slipway/backup/offsite.key"}}
+	out := h.takes(job)
+	if len(out.Copies) != 1 || out.Copies[0].Failed != "" || out.Copies[0].Kept != 1 {
+		t.Fatalf("%+v", out)
+	}
+	var db bytes.Buffer
+	if _, _, err := backup.Read(only(t, s.Dir), []age.Identity{id}, &db, nil); err != nil || db.String() != sealed("whole 4711") {
+		t.Errorf("%d bytes come back, %v", db.Len(), err)
+	}
+	s.SecretKey = "other"
+	out = h.takes(job)
+	if c := out.Copies[0]; out.Failed != "" || !strings.Contains(c.Failed, "the secret key does not belong to the access key") || strings.Contains(strings.ToLower(c.Failed), "canary") {
+		t.Errorf("%+v", out)
+	}
+}

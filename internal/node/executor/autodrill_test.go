@@ -1,0 +1,285 @@
+//go:build linux
+
+package executor
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// aSecret is one that an etcd serves which was made of a snapshot.
+const aSecret = " k8s:v1:Secret"
+
+// drilling is a host that takes snapshots, and tries one an hour.
+func drilling(t *testing.T, snapshot string) (*host, op.AutoSnapshot) {
+	t.Helper()
+	h, job := newHost(t), autoJob()
+	h.withState(func(w *world) { w.OnSnapshot = "sealed " + snapshot + aSecret })
+	job.Drill = &op.AutoDrill{EverySeconds: 3600, Server: "etcd", Prefix: "/registry/secrets/"}
+	return h, job
+}
+
+// tells has the host have written down what came of trying a snapshot before.
+func (h *host) tells(d op.DrillOutcome) {
+	h.t.Helper()
+	raw, err := json.Marshal(op.AutoSnapshotOutcome{Drill: &d})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.write("var/lib/slipway/backups.json", string(raw))
+}
+
+// noAutoDrill wants nothing left of trying a snapshot.
+func (h *host) noAutoDrill() {
+	h.t.Helper()
+	if exists(h.path(backups + ".drill")) {
+		h.t.Error("the data of the drill are left")
+	}
+	h.noScope()
+}
+
+// A snapshot is tried when that is due, once it was taken; what came of it is written
+// down, and nothing else is left.
+func TestAutoDrill(t *testing.T) {
+	now := time.Now().UTC().Truncate(time.Second)
+	for _, tc := range []struct {
+		name, reason string
+		before       op.DrillOutcome
+		due          bool
+	}{
+		{"the first", "none was tried yet", op.DrillOutcome{Since: now.Add(-time.Minute)}, true},
+		{"good of late", "that will do", op.DrillOutcome{Good: now.Add(-30 * time.Minute), Revision: 7}, false},
+		{"good long ago", "it is time", op.DrillOutcome{Good: now.Add(-2 * time.Hour), Revision: 7}, true},
+		{"failed", "it may have been mended", op.DrillOutcome{Good: now.Add(-30 * time.Minute), Failed: "no room", Since: now.Add(-time.Minute)}, true},
+		{"cut off", "it has said nothing", op.DrillOutcome{Good: now.Add(-30 * time.Minute), Begun: now.Add(-time.Minute)}, true},
+		{"the clock went back", "it is not known how long ago it was", op.DrillOutcome{Good: now.Add(time.Hour), Revision: 7}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h, job := drilling(t, "whole 4711")
+			h.tells(tc.before)
+			// What a job that was killed has left goes, whether it is time or not.
+			h.write(backups+".drill/data/member/snap/db", "of one that was killed")
+			h.write("../fakes/scopes/slipway-scratch-.drill.scope", "")
+			out := h.takes(job)
+			if out.Failed != "" || len(out.Kept) != 1 || out.Drill == nil {
+				t.Fatalf("%+v", out)
+			}
+			h.noAutoDrill()
+			d := *out.Drill
+			if !tc.due {
+				if d != tc.before {
+					t.Errorf("%s: %+v, before %+v", tc.reason, d, tc.before)
+				}
+				return
+			}
+			if !d.Good.Equal(out.At) || d.Failed != "" || !d.Since.IsZero() || !d.Begun.IsZero() || d.Path != out.Kept[0].Path || time.Since(d.At) > time.Minute {
+				t.Errorf("%s: %+v", tc.reason, d)
+			}
+			if d.Revision != 4711 || d.Keys != 3 || d.Etcd != "3.7.0" || d.Secret != "read" {
+				t.Errorf("it came to %+v", d)
+			}
+		})
+	}
+}
+
+// It is said from the first time on since when none was tried, and nothing any more once
+// none is to be.
+func TestAutoDrillSwitched(t *testing.T) {
+	h, job := drilling(t, "whole 4711")
+	h.withState(func(w *world) { w.States[own].Leader = 0 })
+	if out := h.takes(job); out.Failed == "" || out.Drill == nil || !out.Drill.Since.Equal(out.At) {
+		t.Errorf("none could be taken: %+v", out)
+	}
+	h.withState(func(w *world) { w.States[own].Leader = 1 })
+	if out := h.takes(job); out.Drill == nil || !out.Drill.Good.Equal(out.At) {
+		t.Errorf("%+v", out.Drill)
+	}
+	job.Drill = nil
+	h.write(backups+".drill/data/member/snap/db", "of one that was killed")
+	if out := h.takes(job); out.Drill != nil || out.Failed != "" {
+		t.Errorf("switched off: %+v", out)
+	}
+	h.noAutoDrill()
+}
+
+// What cannot be restored is told of, since when and why; the snapshot and its copies are
+// there all the same, and it is tried again with the next one.
+func TestAutoDrillFails(t *testing.T) {
+	h, _, _, _, job := copying(t)
+	job.Drill = &op.AutoDrill{EverySeconds: 3600, Server: "etcd", Prefix: "/registry/secrets/"}
+	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 4711" + aSecret })
+	good := h.takes(job)
+	if good.Drill == nil || good.Drill.Failed != "" {
+		t.Fatalf("%+v", good.Drill)
+	}
+	was := *good.Drill
+	was.Good = was.Good.Add(-2 * time.Hour)
+	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 4712 panics" })
+	h.tells(was)
+	for _, again := range []bool{false, true} {
+		out := h.takes(job)
+		if out.Failed != "" || !out.Kept[0].Taken.Equal(out.At) || len(out.Copies) != 2 || out.Copies[0].Failed+out.Copies[1].Failed != "" {
+			t.Errorf("again %t: what has nothing to do with it: %+v", again, out)
+		}
+		d := out.Drill
+		if !strings.Contains(d.Failed, "cannot serve these data") || !d.Good.Equal(was.Good) || d.Since.IsZero() || again && !d.Since.Equal(was.Since) || d.Revision != 0 {
+			t.Errorf("again %t: %+v", again, d)
+		}
+		h.noAutoDrill()
+		was = *d
+	}
+	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 4713" + aSecret })
+	if d := h.takes(job).Drill; d.Failed != "" || !d.Since.IsZero() || d.Revision != 4713 {
+		t.Errorf("it is good again: %+v", d)
+	}
+}
+
+// What is restored is what was written down when it was taken, and no disk is filled.
+func TestAutoDrillJudges(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		do           func(*op.KeptSnapshot)
+		want         string
+	}{
+		{"good", "it is", func(*op.KeptSnapshot) {}, ""},
+		{"changed", "the disk has forgotten", func(k *op.KeptSnapshot) { k.SHA256 = "other" }, "checksum is different"},
+		{"another revision", "it is not what was taken", func(k *op.KeptSnapshot) { k.Revision++ }, "etcdutl found revision 4711 with 3 keys in the snapshot, but it was taken at revision 4712"},
+		{"fewer keys", "some are lost", func(k *op.KeptSnapshot) { k.Keys++ }, "with 4"},
+		{"full disk", "it is not begun", func(k *op.KeptSnapshot) { k.Bytes = 1 << 60 }, "is full"},
+		{"gone", "somebody has removed it", func(k *op.KeptSnapshot) { k.Path += "x" }, "cannot be read"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h, job := drilling(t, "whole 4711")
+			k := h.takes(job).Kept[0]
+			tc.do(&k)
+			s, err := h.r.session(Batch{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err = (autoSnapshot{session: s, job: job}).try(t.Context(), k); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s: %v, want %q", tc.reason, err, tc.want)
+			}
+			h.noAutoDrill()
+		})
+	}
+}
+
+// What a restore has raised the revision by is a key to etcdutl, and none to etcd.
+func TestAutoDrillRestored(t *testing.T) {
+	h, job := drilling(t, "whole 1000004711")
+	out := h.takes(job)
+	if k, d := out.Kept[0], out.Drill; k.Keys != 4 || d.Failed != "" || d.Keys != 3 || d.Revision != 1000004711 || !d.Good.Equal(out.At) {
+		t.Errorf("%+v, and of %+v", d, k)
+	}
+	h.noAutoDrill()
+	for _, tc := range []struct {
+		name     string
+		revision int64
+		serves   int
+		want     bool
+	}{
+		{"all", 4711, 4, true},
+		{"one fewer", 4711, 3, false},
+		{"one fewer, and never restored", op.FirstBump, 3, false},
+		{"all, and restored", op.FirstBump + 1, 4, true},
+		{"one fewer, and restored", op.FirstBump + 1, 3, true},
+		{"two fewer, and restored", op.FirstBump + 1, 2, false},
+		{"one more, and restored", op.FirstBump + 1, 5, false},
+	} {
+		k := op.KeptSnapshot{EtcdSnapshotInfo: op.EtcdSnapshotInfo{Revision: tc.revision, Keys: 4}}
+		if got := serves(tc.serves, k); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
+		}
+	}
+}
+
+// A host that goes down meanwhile has found nothing out: that it was begun is on record.
+func TestAutoDrillCutOff(t *testing.T) {
+	h, job := drilling(t, "whole 4711")
+	k := h.takes(job).Kept[0]
+	s, err := h.r.session(Batch{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var heard []op.DrillOutcome
+	was := op.DrillOutcome{Good: k.Taken.Add(-2 * time.Hour)}
+	if err := (autoSnapshot{session: s, job: job}).drillDue(ctx, k, &was, func(d op.DrillOutcome) error {
+		heard = append(heard, d)
+		cancel()
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if len(heard) != 1 || heard[0].Begun.IsZero() || heard[0].Failed != "" || !heard[0].Good.Equal(was.Good) {
+		t.Errorf("%+v", heard)
+	}
+	h.noAutoDrill()
+}
+
+// A Secret is read by the keys that the host has: one with a member alone has none.
+func TestAutoDrillSecret(t *testing.T) {
+	const name, file = "/registry/secrets/default/token", "etc/keys.yaml"
+	key := []byte(strings.Repeat("k", 32))
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gcm, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nonce := make([]byte, gcm.NonceSize())
+	sealed := "k8s:enc:aesgcm:v1:1-a:" + string(nonce) + string(gcm.Seal(nil, nonce, []byte("k8s: a Secret"), []byte(name)))
+	conf := func(key []byte) string {
+		return "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - aesgcm: {keys: [{name: 1-a, secret: " + base64.StdEncoding.EncodeToString(key) + "}]}\n"
+	}
+	for _, tc := range []struct {
+		name, reason, key, value, conf string
+		member                         bool // alone
+		want, fails                    string
+	}{
+		{"none", "the cluster has none", "", "", "", false, "there is none", ""},
+		{"plain", "it is not encrypted", name, "k8s: a Secret", "", false, "read", ""},
+		{"plain, and none", "something else is there", name, "garbage", "", false, "", "default/token: the decrypted value is not a Secret"},
+		{"encrypted", "the host has the key", name, sealed, conf(key), false, "decrypted (aesgcm, key 1-a)", ""},
+		{"another key", "nobody could read it", name, sealed, conf(append([]byte("x"), key[1:]...)), false, "", "cannot be decrypted"},
+		{"no keys", "they are lost", name, sealed, "", false, "", "which is missing"},
+		{"a member alone", "it never had them", name, sealed, "", true, "encrypted (aesgcm, key 1-a): decryption not tested", ""},
+		{
+			"a service's", "nobody else can", name, "k8s:enc:kms:v2:vault:x", conf(key), false,
+			"encrypted (kms, key vault): decryption not tested", "",
+		},
+		{"unreadable keys", "they are no help", name, sealed, "EncryptionConfiguration: [", false, "", "encryption configuration"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h, job := drilling(t, "whole 1")
+			if tc.conf != "" {
+				h.write(file, tc.conf)
+			}
+			if !tc.member {
+				job.Drill.Encryption = []string{"/etc/none.yaml", "/" + file}
+			}
+			s, err := h.r.session(Batch{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := autoSnapshot{session: s, job: job}.readSecret(tc.key, []byte(tc.value))
+			if got != tc.want || (err == nil) != (tc.fails == "") || err != nil && !strings.Contains(err.Error(), tc.fails) {
+				t.Errorf("%s: %q, %v", tc.reason, got, err)
+			}
+			if err != nil && strings.Contains(err.Error(), base64.StdEncoding.EncodeToString(key)) {
+				t.Errorf("it tells the key: %v", err)
+			}
+		})
+	}
+}

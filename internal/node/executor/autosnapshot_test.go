@@ -1,0 +1,349 @@
+//go:build linux
+
+package executor
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/atomicfile"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const backups = "var/lib/slipway/backups/"
+
+// sealed is what etcd sends: a database, and its checksum.
+func sealed(text string) string {
+	db := text + strings.Repeat(" ", walSector-len(text))
+	sum := sha256.Sum256([]byte(db))
+	return db + string(sum[:])
+}
+
+func autoJob() op.AutoSnapshot {
+	return op.AutoSnapshot{Cluster: "prod", EtcdClient: client(own), Utility: "etcdutl", Keep: 2}
+}
+
+func (h *host) takes(job op.AutoSnapshot) op.AutoSnapshotOutcome {
+	h.t.Helper()
+	if err := os.MkdirAll(h.r.State, 0o700); err != nil {
+		h.t.Fatal(err)
+	}
+	out, err := h.r.AutoSnapshot(h.t.Context(), job)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if time.Since(out.At) > time.Minute {
+		h.t.Errorf("it was at %s", out.At)
+	}
+	return out
+}
+
+func (h *host) backups() string {
+	h.t.Helper()
+	all, err := filepath.Glob(h.path(backups) + "/*")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for i := range all {
+		all[i] = filepath.Base(all[i])
+	}
+	return strings.Join(all, " ")
+}
+
+// What is beyond the number goes, the oldest first: of its own files, and of no
+// others. What was cut off goes with the next one.
+func TestAutoSnapshot(t *testing.T) {
+	h := newHost(t)
+	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 4711"; w.States[own].Version = "3.7.0" })
+	const foreign = "other-20200101-000000.db prod-20200101-000000.db.txt prod-notes.db"
+	for _, name := range append(strings.Fields(foreign), "prod-20200101-000000.db", "prod-20200102-000000.db", "prod-20200103-000000.db.new", "prod-20200103-000000.db.new.part") {
+		h.write(backups+name, "x")
+	}
+	out := h.takes(autoJob())
+	if out.Failed != "" || len(out.Kept) != 1 {
+		t.Fatalf("%+v", out)
+	}
+	k := out.Kept[0]
+	name := filepath.Base(k.Path)
+	if k.Revision != 4711 || k.Keys != 3 || k.Etcd != "3.7.0" || len(k.SHA256) != 64 || k.Path != op.AutoSnapshots+"/"+name || !k.Taken.Equal(out.At) {
+		t.Errorf("%+v", k)
+	}
+	if got, want := h.backups(), "other-20200101-000000.db prod-20200101-000000.db.txt prod-20200102-000000.db "+name+" prod-notes.db"; got != want {
+		t.Errorf("there are %s, want %s", got, want)
+	}
+	if h.read(backups+name) != sealed("whole 4711") {
+		t.Error("it is not what etcd sent")
+	}
+}
+
+// What managers and helpers that were killed have left takes room: it goes after a day, and
+// what is younger may be in use.
+func TestAutoSnapshotClears(t *testing.T) {
+	h := newHost(t)
+	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
+	const dir = "var/lib/slipway/"
+	for _, left := range []string{"snapshots/prod-1.db", "drills/old"} {
+		h.write(dir+strings.Replace(left, "old", "old/data", 1), "x")
+		day := time.Now().Add(-25 * time.Hour)
+		if err := os.Chtimes(h.path(dir+left), day, day); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.write("../fakes/scopes/slipway-scratch-old.scope", "")
+	h.write(dir+"snapshots/prod-2.db", "x")
+	h.write(dir+"drills/new/data", "x")
+	if out := h.takes(autoJob()); out.Failed != "" {
+		t.Errorf("%+v", out)
+	}
+	for left, want := range map[string]bool{"snapshots/prod-1.db": false, "drills/old": false, "snapshots/prod-2.db": true, "drills/new/data": true} {
+		if exists(h.path(dir+left)) != want {
+			t.Errorf("%s is there: %t, want %t", left, !want, want)
+		}
+	}
+	h.noScope()
+}
+
+// A database that is full can be read.
+func TestAutoSnapshotFull(t *testing.T) {
+	h := newHost(t)
+	h.withState(func(w *world) {
+		w.OnSnapshot, w.States[own].Errors = "sealed whole 1", []string{"memberID:2 alarm:NOSPACE "}
+	})
+	if out := h.takes(autoJob()); out.Failed != "" || len(out.Kept) != 1 {
+		t.Errorf("%+v", out)
+	}
+}
+
+// A clock that was ahead does not have the new one be taken for the oldest.
+func TestAutoSnapshotClock(t *testing.T) {
+	h := newHost(t)
+	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
+	h.write(backups+"prod-29990101-000000.db", "x")
+	h.write(backups+"prod-29990102-000000.db", "x")
+	out := h.takes(autoJob())
+	if out.Failed != "" || len(out.Kept) != 1 || h.backups() != filepath.Base(out.Kept[0].Path)+" prod-29990102-000000.db" {
+		t.Errorf("there are %s: %+v", h.backups(), out)
+	}
+}
+
+// recorded has files be there that were taken one after the other, as the host has it
+// written down.
+func (h *host) recorded(text string, days ...string) (record []op.KeptSnapshot) {
+	h.t.Helper()
+	for _, day := range days {
+		name := "prod-" + day + "-000000.db"
+		h.write(backups+name, text)
+		k := op.KeptSnapshot{EtcdSnapshotInfo: op.EtcdSnapshotInfo{Path: op.AutoSnapshots + "/" + name, Bytes: int64(len(text))}}
+		record = append([]op.KeptSnapshot{k}, record...)
+	}
+	raw, err := json.Marshal(op.AutoSnapshotOutcome{Kept: record})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.write("var/lib/slipway/backups.json", string(raw))
+	return record
+}
+
+// What was taken later is newer, whatever a clock has said that was put right since: what
+// has names of the future goes first, and so does what nobody knows of.
+func TestAutoSnapshotClockWentBack(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		leader       uint64
+		want         string
+	}{
+		{"taken", "the new one and the one before it stay", 1, "20260102 new"},
+		{"not taken", "the two that were taken last stay", 0, "20260101 20260102"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1"; w.States[own].Leader = tc.leader })
+			h.recorded("x", "29990101", "29990102", "20260101", "20260102")
+			h.write(backups+"prod-29990103-000000.db", "nobody knows it")
+			out := h.takes(autoJob())
+			got := strings.NewReplacer("prod-", "", "-000000.db", "").Replace(h.backups())
+			if tc.leader > 0 {
+				got = strings.Replace(got, strings.TrimPrefix(filepath.Base(out.Kept[0].Path), "prod-"), "new", 1)
+			}
+			if got != tc.want || len(out.Kept) != 2 {
+				t.Errorf("there are %s, want %s: %s; %+v", got, tc.want, tc.reason, out.Kept)
+			}
+		})
+	}
+}
+
+// A host that goes down when the new one has just got its name knows that it is the newest;
+// one that goes down just before then has what it had.
+func TestAutoSnapshotCutOff(t *testing.T) {
+	for _, tc := range []struct {
+		name, step string
+		named      bool
+	}{{"before it has its name", "commit ", false}, {"when it has", "move ", true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
+			h.recorded("x", "29990101", "29990102") // the clock was ahead
+			const record = "var/lib/slipway/backups.json"
+			var cut string
+			h.r.disk = atomicfile.Disk{After: func(step string) {
+				if cut == "" && strings.HasPrefix(step, tc.step) {
+					cut = h.read(record)
+				}
+			}}
+			name := filepath.Base(h.takes(autoJob()).Kept[0].Path)
+			h.write(record, cut)
+			h.write(backups+"prod-29990101-000000.db", "x")
+			if !tc.named {
+				h.remove(backups + name)
+			}
+			h.withState(func(w *world) { w.States[own].Leader = 0 })
+			job := autoJob()
+			job.Keep = 1
+			want := "prod-29990102-000000.db"
+			if tc.named {
+				want = name
+			}
+			if out := h.takes(job); h.backups() != want || len(out.Kept) != 1 || filepath.Base(out.Kept[0].Path) != want {
+				t.Errorf("there are %s, want %s: %+v", h.backups(), want, out.Kept)
+			}
+		})
+	}
+}
+
+// What fails leaves what there is, and says why.
+func TestAutoSnapshotFails(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		do           func(*world, *op.AutoSnapshot)
+		want         string
+	}{
+		{"full disk", "it is not begun", func(w *world, _ *op.AutoSnapshot) { w.States[own].DBSize = 1 << 60 }, "free"},
+		{"no leader", "what it has is older than what there is", func(w *world, _ *op.AutoSnapshot) { w.States[own].Leader = 0 }, "no leader"},
+		{"damaged", "it would push out what is good", func(w *world, _ *op.AutoSnapshot) {
+			w.States[own].Errors = []string{"memberID:2 alarm:NOSPACE ", "memberID:2 alarm:CORRUPT "}
+		}, "alarm:CORRUPT"},
+		{"learning", "it has not all of it", func(w *world, _ *op.AutoSnapshot) { w.States[own].Learner = true }, "learner"},
+		{"etcd is down", "there is nobody to ask", func(w *world, _ *op.AutoSnapshot) { w.States = nil }, "deadline"},
+		{"etcd breaks off", "nothing of it stays", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "fail" }, "rpc error"},
+		{"cut off", "its checksum is missing", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "whole 4711" }, "checksum"},
+		{"changed", "its checksum is another", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "whole 4711" + strings.Repeat(" ", walSector+22) }, "checksum"},
+		{"a name that leads elsewhere", "it is one of a cluster", func(_ *world, o *op.AutoSnapshot) { o.Cluster = "../x" }, "not a valid cluster name"},
+		{"none are kept", "then there is no use in it", func(_ *world, o *op.AutoSnapshot) { o.Keep = 0 }, "their number is missing"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
+			first := h.takes(autoJob())
+			job := autoJob()
+			h.withState(func(w *world) { w.OnSnapshot = "sealed whole 2"; tc.do(w, &job) })
+			out := h.takes(job)
+			if !strings.Contains(out.Failed, tc.want) {
+				t.Errorf("%s: %q, want %q", tc.reason, out.Failed, tc.want)
+			}
+			if want := filepath.Base(first.Kept[0].Path); h.backups() != want || job.Cluster == "prod" && (len(out.Kept) != 1 || out.Kept[0].Revision != 1) {
+				t.Errorf("there are %s, want %s: %+v", h.backups(), want, out.Kept)
+			}
+			h.read("var/lib/slipway/backups.json")
+		})
+	}
+}
+
+// An old one that cannot be removed is told of as that: there is a new one, and what else
+// is beyond the number goes.
+func TestAutoSnapshotStuck(t *testing.T) {
+	h := newHost(t)
+	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
+	h.recorded("x", "20200101", "20200102", "20200103")
+	stuck := h.path(backups + "prod-20200101-000000.db")
+	if err := unix.Mount(stuck, stuck, "", unix.MS_BIND, ""); err != nil {
+		t.Fatalf("mounting a file, which then cannot be removed: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(stuck, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	out := h.takes(autoJob())
+	if out.Failed != "" || !strings.Contains(out.Unremoved, "prod-20200101-000000.db") || len(out.Kept) != 3 || !out.Kept[0].Taken.Equal(out.At) {
+		t.Errorf("%+v", out)
+	}
+	if want := "prod-20200101-000000.db prod-20200103-000000.db " + filepath.Base(out.Kept[0].Path); h.backups() != want {
+		t.Errorf("there are %s, want %s", h.backups(), want)
+	}
+}
+
+// With no new one there are no more kept than is said, either.
+func TestAutoSnapshotRetainsAfterFailure(t *testing.T) {
+	h := newHost(t)
+	h.withState(func(w *world) { w.States[own].Leader = 0 })
+	for _, day := range []string{"1", "2", "3", "4"} {
+		h.write(backups+"prod-2020010"+day+"-000000.db", "x")
+	}
+	h.write(backups+"other-20200101-000000.db", "x")
+	out := h.takes(autoJob())
+	if want := "other-20200101-000000.db prod-20200103-000000.db prod-20200104-000000.db"; !strings.Contains(out.Failed, "no leader") || h.backups() != want {
+		t.Errorf("%q; there are %s, want %s", out.Failed, h.backups(), want)
+	}
+}
+
+// A disk without room is made some by the oldest, as far as that helps; the newest
+// stays, and so do files of others.
+func TestAutoSnapshotMakesRoom(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		lacks        int64 // MiB
+		record       []string
+		want         string
+		fails        bool
+	}{
+		{"there is room", "nothing goes", -100, nil, "other 1 2 3", false},
+		{"a little is missing", "the oldest goes", 20, nil, "other 2 3", false},
+		{"more is missing", "two go", 80, nil, "other 3", false},
+		{"the clock went back", "what was taken last stays", 80, []string{"20200102", "20200103", "20200101"}, "other 1", false},
+		{"a record of one", "what nobody knows of is older", 80, []string{"20200102"}, "other 2", false},
+		{"too much is missing", "what goes would be of no use", 900, nil, "other 1 2 3", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			dir := h.path(backups)
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4g"); err != nil {
+				t.Fatalf("mounting a disk of its own: %v", err)
+			}
+			t.Cleanup(func() {
+				if err := unix.Unmount(dir, 0); err != nil {
+					t.Error(err)
+				}
+			})
+			big := strings.Repeat("x", 50<<20)
+			for _, n := range []string{"1", "2", "3"} {
+				h.write(backups+"prod-2020010"+n+"-000000.db", big)
+			}
+			h.write(backups+"other-20200101-000000.db", "x")
+			record := h.recorded(big, tc.record...)
+			var st unix.Statfs_t
+			if err := unix.Statfs(dir, &st); err != nil {
+				t.Fatal(err)
+			}
+			s, err := h.r.session(Batch{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := int64(st.Bavail)*st.Bsize - snapshotSpare - spare + tc.lacks<<20
+			err = autoSnapshot{session: s, job: autoJob()}.makeRoom(size, record)
+			got := strings.NewReplacer("prod-2020010", "", "-20200101", "", "-000000.db", "").Replace(h.backups())
+			if (err != nil) != tc.fails || got != tc.want {
+				t.Errorf("%v; there are %s, want %s: %s", err, got, tc.want, tc.reason)
+			}
+		})
+	}
+}

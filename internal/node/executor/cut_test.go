@@ -1,0 +1,237 @@
+//go:build linux
+
+package executor
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// certs makes a key and its certificate, as kubeadm does: it refuses a key
+// without a certificate, and a crash may come between the two.
+func (h *host) certs() op.Exec {
+	o := h.shell("certs", `echo running; cd $0/etc/pki || exit 8
+		[ -e ca.key ] && [ ! -s ca.crt ] && exit 9
+		[ -e ca.key ] || { echo key > ca.key; [ -e ../cut ] && exit 0; [ -e ../fail ] && exit 7; echo crt > ca.crt; }
+		echo x >> ../runs`)
+	o.Whole, o.Creates = true, []string{"/etc/pki/ca.key", "/etc/pki/ca.crt"}
+	return o
+}
+
+// interrupt applies an uninterruptible step whose manager goes away, and
+// then the host is booted anew: nobody has seen the end of it.
+func (h *host) interrupt(o op.Exec) {
+	h.t.Helper()
+	w := h.see()
+	w.OnRun = "linger"
+	h.world(w)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if r := h.r.Apply(ctx, h.batch(o), func(int, Progress) { cancel() }); r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
+		h.t.Fatalf("the first manager: %+v", r[0])
+	}
+	w = h.see()
+	w.OnRun, w.Transient = "", nil
+	h.world(w)
+}
+
+func TestCutRun(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		before       func(h *host)
+		key, crt     string // afterwards
+		fails        bool
+	}{
+		{"rebooted between", "the half is taken away, and the next run makes both", func(h *host) {
+			h.write("etc/cut", "")
+			h.interrupt(h.certs())
+			h.remove("etc/cut")
+		}, "key\n", "crt\n", false},
+		{"rebooted after the end", "nothing stands on it yet; it is made again", func(h *host) {
+			h.interrupt(h.certs())
+		}, "key\n", "crt\n", false},
+		{"failed by itself", "what a program leaves on purpose stays for people to see", func(h *host) {
+			h.write("etc/fail", "")
+			h.r.Apply(context.Background(), h.batch(h.certs()), nil)
+			h.remove("etc/fail")
+		}, "key\n", "", true},
+		{"failed, mended by hand", "and what they put there is theirs", func(h *host) {
+			h.write("etc/fail", "")
+			h.r.Apply(context.Background(), h.batch(h.certs()), nil)
+			h.remove("etc/fail")
+			h.write("etc/pki/ca.crt", "by hand\n")
+		}, "key\n", "by hand\n", false},
+		{"cut after a success", "what the cut run did not make is not half of its work", func(h *host) {
+			h.apply(h.certs())
+			h.write("etc/pki/ca.key", "in use\n")
+			h.remove("etc/pki/ca.crt")
+			h.interrupt(h.certs())
+		}, "in use\n", "", true},
+		{"the user's own", "it was there before us", func(h *host) {
+			h.write("etc/pki/ca.key", "theirs\n")
+			h.interrupt(h.certs())
+		}, "theirs\n", "", true},
+		{"empty after a power cut", "an empty file is none", func(h *host) {
+			h.apply(h.certs())
+			h.write("etc/pki/ca.key", "")
+			h.write("etc/pki/ca.crt", "")
+		}, "key\n", "crt\n", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			if err := os.MkdirAll(h.path("etc/pki"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			c.before(h)
+			o := h.certs()
+			if r := h.check(o)[0]; c.crt != "by hand\n" && r.Status != op.Changed {
+				t.Errorf("check: %s %v, want changed: %s", r.Status, r.Error, c.reason)
+			}
+			r := h.r.Apply(context.Background(), h.batch(o), nil)[0]
+			if (r.Status == op.Failed) != c.fails {
+				t.Errorf("%s: %s %v", c.reason, r.Status, r.Error)
+			}
+			if key, crt := h.content("etc/pki/ca.key"), h.content("etc/pki/ca.crt"); key != c.key || crt != c.crt {
+				t.Errorf("%s: key %q, certificate %q", c.reason, key, crt)
+			}
+			if c.fails {
+				return
+			}
+			if r := h.check(o)[0]; r.Status != op.Unchanged {
+				t.Errorf("after that: %s (%s)", r.Status, r.Summary)
+			}
+		})
+	}
+}
+
+// TestConclusive: a node that has its own credentials has joined, whatever
+// became of the program that had it join.
+func TestConclusive(t *testing.T) {
+	h := newHost(t)
+	o := h.shell("join", "echo running; echo begun >> $0/etc/runs; echo half > $0/etc/ca.crt")
+	o.Whole, o.Conclusive, o.Stdin, o.SecretStdin = true, true, []byte("token"), true
+	o.Creates, o.Declares = []string{"/etc/kubelet.conf"}, []string{"/etc/ca.crt"}
+	h.interrupt(o)
+	if r := h.check(o)[0]; r.Summary != "run: /etc/kubelet.conf is missing" {
+		t.Errorf("before it has: %q", r.Summary)
+	}
+	h.write("etc/kubelet.conf", "credentials\n") // the kubelet's
+	if r := h.check(o)[0]; r.Summary != "record that it is done" {
+		t.Errorf("once it has: %q", r.Summary)
+	}
+	h.apply(o)
+	if runs := h.content("etc/runs"); runs != "begun\n" {
+		t.Errorf("runs: %q; a node that is ready would be refused", runs)
+	}
+	if h.content("etc/kubelet.conf") != "credentials\n" || h.content("etc/ca.crt") != "half\n" {
+		t.Error("what a node lives on is gone")
+	}
+	if left, err := filepath.Glob(filepath.Join(h.r.State, "run", "*")); err != nil || len(left) > 0 {
+		t.Errorf("its token is left: %v %v", left, err)
+	}
+	if r := h.check(o)[0]; r.Status != op.Unchanged {
+		t.Errorf("after that: %s", r.Summary)
+	}
+}
+
+func (h *host) remove(name string) {
+	h.t.Helper()
+	if err := os.Remove(h.path(name)); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// content is a file's; "" if there is none.
+func (h *host) content(name string) string {
+	raw, _ := os.ReadFile(h.path(name))
+	return string(raw)
+}
+
+// A reset takes back what a step does: one that its manager has left alone is
+// ended first, and no unit of it stays on the host.
+func TestResetEndsSteps(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		since        func(w *world)
+	}{
+		{"goes on", "what it makes after the reset nobody would take back", func(w *world) {
+			for _, u := range w.Transient {
+				u.MayStop = true
+			}
+		}},
+		{"succeeded unseen", "its unit stays until somebody takes the result", func(w *world) { w.settle() }},
+		{"failed unseen", "so does one that failed", func(w *world) {
+			w.settle()
+			for _, u := range w.Transient {
+				u.Code = 1
+			}
+		}},
+		{"rebooted", "only its record is left", func(w *world) { w.Transient = nil }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			h.write("etc/pki/other", "")
+			ctx, cancel := context.WithCancel(t.Context())
+			w := h.see()
+			w.OnRun = "linger"
+			h.world(w)
+			if r := h.r.Apply(ctx, h.batch(h.certs()), func(int, Progress) { cancel() }); r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
+				t.Fatalf("the manager: %+v", r[0])
+			}
+			w = h.see()
+			c.since(&w)
+			h.world(w)
+
+			if r := h.check(op.Reset{})[0]; r.Status != op.Changed {
+				t.Errorf("before: %s (%s): %s", r.Status, r.Summary, c.reason)
+			}
+			h.apply(op.Reset{})
+			if r := h.check(op.Reset{})[0]; r.Status != op.Unchanged {
+				t.Errorf("after: %s (%s)", r.Status, r.Summary)
+			}
+			if w := h.see(); len(w.Transient) > 0 {
+				t.Errorf("units are left: %v: %s", w.Transient, c.reason)
+			}
+		})
+	}
+}
+
+// What a step reads may be large, and secret: it does not outlive a step that
+// never was started.
+func TestUnreadInputGoes(t *testing.T) {
+	for name, write := range map[string]func(io.Writer) error{
+		"the disk is full":  func(io.Writer) error { return unix.ENOSPC },
+		"the helper killed": func(io.Writer) error { panic("killed") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			h.write("run/containerd/containerd.sock", "")
+			s, err := h.r.session(Batch{Operation: "earlier", Step: "images"}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			func() {
+				defer func() { _ = recover() }()
+				leave, _, err := s.enter(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer leave()
+				if err := s.execute(t.Context(), importStep(), write, &op.Result{}); err == nil {
+					t.Error("a step was started without what it reads")
+				}
+			}()
+			h.apply(op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")), MediaType: "application/x"}}})
+			if left, err := os.ReadDir(filepath.Join(h.r.State, "run")); err != nil || len(left) > 0 {
+				t.Errorf("left: %v %v", left, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,2 @@
+// Package executor executes node operations on its host. Linux only.
+package executor

@@ -1,0 +1,111 @@
+//go:build linux
+
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// parseHosts parses a hosts file: the entries of other software for the wanted names.
+func parseHosts(text string, names []string) []op.Named {
+	var out []op.Named
+	ours := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "# BEGIN slipway "):
+			ours = true
+		case strings.HasPrefix(line, "# END slipway "):
+			ours = false
+		}
+		line, _, _ = strings.Cut(line, "#")
+		f := strings.Fields(line)
+		if ours || len(f) < 2 {
+			continue
+		}
+		for _, name := range f[1:] {
+			entry := op.Named{Name: name, Address: f[0]}
+			if slices.Contains(names, name) && !slices.Contains(out, entry) {
+				out = append(out, entry)
+			}
+		}
+	}
+	return out
+}
+
+// resolver returns the file that kubeadm makes the kubelet use: with systemd-resolved,
+// /etc/resolv.conf has only its own address.
+func (s *session) resolver(ctx context.Context) *op.Resolver {
+	r := &op.Resolver{Path: "/etc/resolv.conf"}
+	if u, err := s.unit(ctx, "systemd-resolved.service"); err == nil && u.running() {
+		r.Path = "/run/systemd/resolve/resolv.conf"
+	}
+	raw, err := bounded.ReadFile(s.path(r.Path), bounded.Config)
+	if err != nil {
+		r.Missing = errors.Is(err, fs.ErrNotExist)
+		return r
+	}
+	for line := range strings.Lines(string(raw)) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == "nameserver" {
+			r.Servers = append(r.Servers, f[1])
+		}
+	}
+	return r
+}
+
+// firewalls returns what drops packets that are not explicitly allowed.
+func (s *session) firewalls(ctx context.Context) []string {
+	var out []string
+	for _, name := range []string{"firewalld", "ufw"} {
+		u, err := s.unit(ctx, name+".service")
+		if err != nil || !u.running() {
+			continue
+		}
+		// The ufw unit is active whether or not ufw is enabled.
+		if name == "ufw" && !strings.Contains(strings.ToLower(s.text("/etc/ufw/ufw.conf")), "enabled=yes") {
+			continue
+		}
+		out = append(out, name)
+	}
+	if len(out) > 0 {
+		return out // their chains belong to them
+	}
+	return droppingChains()
+}
+
+// droppingChains returns the nftables chains that drop packets without a matching rule;
+// iptables also stores its chains there.
+func droppingChains() []string {
+	n, err := openNFT()
+	if err != nil {
+		return nil
+	}
+	defer n.close()
+	chains, err := n.chains()
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, c := range chains {
+		if !c.base || c.policy == nfAccept {
+			continue
+		}
+		family := fmt.Sprint(c.table.family)
+		for name, number := range nftFamilies {
+			if number == c.table.family {
+				family = name
+			}
+		}
+		out = append(out, fmt.Sprintf("nftables (chain %s of table %s %s)", c.name, family, c.table.name))
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,308 @@
+//go:build linux
+
+package executor
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// kubeadm makes a manifest and a key out of its settings, and notes that it ran.
+func (h *host) kubeadm() op.Exec {
+	o := h.shell("kubeadm", "mkdir -p $0/etc/made; umask 077; cat $0/etc/settings > $0/etc/made/pod.yaml; echo key > $0/etc/made/key; echo ran >> $0/etc/runs")
+	o.Whole, o.Inputs = true, []string{"/etc/settings"}
+	o.Creates, o.Keeps = []string{"/etc/made/pod.yaml", "/etc/made/key"}, []string{"/etc/made/pod.yaml", "/etc/made/none"}
+	return o
+}
+
+const pod = "etc/made/pod.yaml"
+
+// TestKept changes what a program has left: it is found, said and put back, and
+// the program does not run for it.
+func TestKept(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		change       func(h *host)
+		want         string // what the check says
+		diff         string
+		runs         int
+	}{
+		{"nothing", "nobody was there", func(*host) {}, "", "", 1},
+		{"content", "an edit by hand", func(h *host) { h.write(pod, "edited\n") }, "restore sh's version: content", "--- /etc/made/pod.yaml\n+++ /etc/made/pod.yaml\n@@ -1 +1 @@\n-edited\n+settings\n", 1},
+		{"mode", "others may read it", func(h *host) { h.do(os.Chmod(h.path(pod), 0o644)) }, "restore sh's version: mode 0644 → 0600", "", 1},
+		{"gone", "it was moved away", func(h *host) { h.do(os.Remove(h.path(pod))) }, "restore sh's version: it is missing", "", 1},
+		{"with its directory", "parents are made", func(h *host) {
+			h.do(os.RemoveAll(h.path("etc/made")))
+			h.write("etc/made/key", "key\n")
+		}, "restore sh's version: it is missing", "", 1},
+		{"written by another operation", "what a later operation says is what is wanted", func(h *host) {
+			h.apply(op.File{Path: "/" + pod, Content: []byte("ours\n"), Mode: 0o600})
+		}, "", "", 1},
+		{"other settings", "the program makes it anew, and that is what is kept", func(h *host) {
+			h.write("etc/settings", "others\n")
+			h.apply(h.kubeadm())
+		}, "", "", 2},
+		{"a program of another name", "one that is not told to keep it leaves nothing to compare with", func(h *host) {
+			o := h.shell("other", "echo other > $0/etc/made/pod.yaml")
+			o.Declares = []string{"/" + pod}
+			h.apply(o)
+		}, "", "", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			h.write("etc/settings", "settings\n")
+			kept := op.Kept{Path: "/" + pod}
+			h.apply(h.kubeadm(), kept)
+			c.change(h)
+			r := h.check(h.kubeadm(), kept, op.Kept{Path: "/etc/made/none"})
+			if r[0].Status != op.Unchanged || r[2].Status != op.Unchanged {
+				t.Errorf("the program: %s, a file that it did not make: %s", r[0].Summary, r[2].Summary)
+			}
+			if d := cmp.Diff(c.want+"\n"+c.diff, r[1].Summary+"\n"+r[1].Diff); d != "" {
+				t.Errorf("%s:\n%s", c.reason, d)
+			}
+			h.apply(h.kubeadm(), kept)
+			if c.want != "" {
+				info, err := os.Stat(h.path(pod))
+				if err != nil || h.read(pod) != "settings\n" || info.Mode().Perm() != 0o600 {
+					t.Errorf("it was not put back: %v, %v, %q", err, info.Mode(), h.read(pod))
+				}
+			}
+			if r := h.check(kept)[0]; r.Status != op.Unchanged {
+				t.Errorf("after: %s", r.Summary)
+			}
+			if n := strings.Count(h.read("etc/runs"), "ran"); n != c.runs {
+				t.Errorf("the program ran %d times, want %d", n, c.runs)
+			}
+			if strings.Contains(c.name, "gone") && exists(h.path("etc/made/none")) {
+				t.Error("a file was made that never was")
+			}
+		})
+	}
+}
+
+// do wants no error.
+func (h *host) do(err error) {
+	h.t.Helper()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// TestKeptSecrets: nothing is kept but what an operation names.
+func TestKeptSecrets(t *testing.T) {
+	h := newHost(t)
+	h.write("etc/settings", "settings\n")
+	h.apply(h.kubeadm())
+	files, err := filepath.Glob(filepath.Join(h.r.State, "kept", "*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("kept: %v, %v", files, err)
+	}
+	info, err := os.Stat(files[0])
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("what is kept: %v, %v", info.Mode(), err)
+	}
+}
+
+// TestKeptFails: what a failed run leaves is not kept, and what was kept before
+// is no more: the program is run again.
+func TestKeptFails(t *testing.T) {
+	h := newHost(t)
+	h.write("etc/settings", "settings\n")
+	h.apply(h.kubeadm())
+	h.write("etc/settings", "others\n")
+	fails := h.kubeadm()
+	fails.Argv[2] = "echo half > $0/etc/made/pod.yaml; exit 1"
+	if r := h.r.Apply(context.Background(), h.batch(fails), nil)[0]; r.Error == nil {
+		t.Fatal("it did not fail")
+	}
+	if r := h.check(h.kubeadm(), op.Kept{Path: "/" + pod}); r[0].Status != op.Changed || r[1].Status != op.Unchanged {
+		t.Errorf("the program: %q, the file: %q", r[0].Summary, r[1].Summary)
+	}
+}
+
+// TestKeptRestore: what a person wrote in between is not taken for the host's own.
+func TestKeptRestore(t *testing.T) {
+	h := newHost(t)
+	before := h.snapshot()
+	h.apply(op.File{Path: "/etc/settings", Content: []byte("settings\n")})
+	o := h.kubeadm()
+	o.Declares = []string{"/etc/runs"}
+	h.apply(op.Dir{Path: "/etc/made"}, o)
+	h.write(pod, "edited\n")
+	h.apply(op.Kept{Path: "/" + pod})
+	h.apply(op.Restore{})
+	if d := cmp.Diff(before, h.snapshot()); d != "" {
+		t.Errorf("restored (-before +after):\n%s", d)
+	}
+}
+
+// TestKeptGate: a change waits while what runs serves, and only then.
+func TestKeptGate(t *testing.T) {
+	says := func(code string) *op.Wait {
+		return &op.Wait{Name: "etcd", Program: []string{"sh", "-c", "exit " + code}, TimeoutSeconds: 1}
+	}
+	for _, c := range []struct {
+		name, reason       string
+		serves, gate, then string
+		written            bool
+		failed             bool
+	}{
+		{"it serves, and so do all", "one may go", "0", "0", "0", true, false},
+		{"it serves, and another does not", "it is the one that must stay", "0", "1", "0", false, true},
+		{"it does not serve", "there is nothing to lose", "1", "1", "0", true, false},
+		{"it does not come back", "nobody else is touched", "0", "0", "1", true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			h.r.etcdTime = 1
+			h.write("etc/settings", "settings\n")
+			h.apply(h.kubeadm())
+			h.write(pod, "edited\n")
+			o := op.Kept{Path: "/" + pod, Serves: says(c.serves), Gate: says(c.gate), Then: says(c.then)}
+			r := h.r.Apply(context.Background(), h.batch(o), nil)[0]
+			if (r.Error != nil) != c.failed || (h.read(pod) == "settings\n") != c.written {
+				t.Errorf("%s: %v, the file has %q", c.reason, r.Error, h.read(pod))
+			}
+		})
+	}
+}
+
+// TestKeptCut kills the helper at every step of a run and of putting back.
+func TestKeptCut(t *testing.T) {
+	t.Parallel()
+	for at := 1; ; at++ {
+		h := newHost(t)
+		h.write("etc/settings", "settings\n")
+		ops := op.List{h.kubeadm(), op.Kept{Path: "/" + pod}}
+		first := h.crash(at, ops...)
+		h.apply(ops...)
+		h.write(pod, "edited\n")
+		second := h.crash(at, ops...)
+		h.apply(ops...)
+		if got := h.read(pod); got != "settings\n" {
+			t.Errorf("killed after step %d: the file has %q", at, got)
+		}
+		for _, r := range h.check(ops...) {
+			if r.Status != op.Unchanged {
+				t.Errorf("killed after step %d: %s %s", at, r.Target, r.Summary)
+			}
+		}
+		if !first && !second {
+			if at < 10 {
+				t.Errorf("only %d steps: the kills are elsewhere", at)
+			}
+			return
+		}
+	}
+}
+
+func TestAgain(t *testing.T) {
+	h := newHost(t)
+	o := h.shell("record", "true")
+	o.Inputs = []string{"/etc/hosts"}
+	h.apply(o)
+	if r := h.check(o)[0]; r.Status != op.Unchanged {
+		t.Errorf("nobody asks for it: %s", r.Summary)
+	}
+	o.Again = "what it made is gone"
+	if r := h.check(o)[0]; r.Summary != "run: what it made is gone" {
+		t.Errorf("check says %q", r.Summary)
+	}
+	h.apply(o)
+}
+
+func TestPrivate(t *testing.T) {
+	h := newHost(t)
+	o := op.Private{Name: "keys", Paths: []string{"/etc/pki/*.key", "/etc/admin.conf"}}
+	if r := h.check(o)[0]; r.Status != op.Unchanged {
+		t.Errorf("where there is none: %s", r.Summary)
+	}
+	for name, mode := range map[string]os.FileMode{"etc/pki/ca.key": 0o644, "etc/pki/ca.crt": 0o644, "etc/pki/sa.key": 0o600, "etc/admin.conf": 0o660} {
+		h.write(name, name)
+		h.do(os.Chmod(h.path(name), mode))
+	}
+	h.do(os.Chown(h.path("etc/admin.conf"), 999, 999))
+	h.do(os.Symlink("ca.crt", h.path("etc/pki/link.key")))
+	if got, want := h.check(o)[0].Summary, "/etc/pki/ca.key: mode 0644 → 0600, /etc/admin.conf: mode 0660 → 0600, /etc/admin.conf: owner 999:999 → 0:0"; got != want {
+		t.Errorf("check says %q, want %q", got, want)
+	}
+	h.apply(o)
+	if r := h.check(o)[0]; r.Status != op.Unchanged {
+		t.Errorf("after: %s", r.Summary)
+	}
+	for name, want := range map[string]entry{"/etc/pki/ca.key": {Mode: 0o600, Content: "etc/pki/ca.key"}, "/etc/pki/ca.crt": {Mode: 0o644, Content: "etc/pki/ca.crt"}, "/etc/admin.conf": {Mode: 0o600, Content: "etc/admin.conf"}} {
+		if d := cmp.Diff(want, h.snapshot()[name]); d != "" {
+			t.Errorf("%s:\n%s", name, d)
+		}
+	}
+}
+
+func TestAsk(t *testing.T) {
+	h := newHost(t)
+	for _, c := range []struct {
+		name    string
+		argv    []string
+		want    string
+		missing bool
+	}{
+		{"it prints", []string{"sh", "-c", "cat; echo talk >&2"}, "settings", false},
+		{"it fails", []string{"sh", "-c", "echo half; exit 1"}, "", true},
+		{"it is not there", []string{"/usr/local/bin/nothing"}, "", true},
+	} {
+		r := h.check(op.Ask{Name: "manifests", Argv: c.argv, Stdin: []byte("settings")})[0]
+		if r.Status != op.Unchanged || r.Missing != c.missing || string(r.Output) != c.want {
+			t.Errorf("%s: %s, missing %t, %q", c.name, r.Status, r.Missing, r.Output)
+		}
+	}
+}
+
+// TestUnitStartedByOthers: a file that is put back under a program which somebody
+// has started with it has that restarted; one that nobody touched has not.
+func TestUnitStartedByOthers(t *testing.T) {
+	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
+	file := op.File{Path: "/etc/app.conf", Content: []byte("ours\n")}
+	restarted := func(h *host) { // by hand, now
+		w := h.see()
+		w.Units["old.service"].Since = sinceBoot(t)
+		h.world(w)
+	}
+	h := newHost(t)
+	h.apply(file, unit)
+	restarted(h)
+	if r := h.check(file, unit)[1]; r.Status != op.Unchanged {
+		t.Errorf("with the file as it is: %s", r.Summary)
+	}
+	h.write("etc/app.conf", "theirs\n")
+	restarted(h)
+	if r := h.check(file, unit)[1]; r.Summary != "restart: /etc/app.conf changed" {
+		t.Errorf("it runs with what they wrote: check says %q", r.Summary)
+	}
+	h.apply(file)
+	h.apply(unit)
+	if n := h.see().Units["old.service"].Starts; n != 2 {
+		t.Errorf("started %d times, want twice", n)
+	}
+	restarted(h)
+	unit.RestartOn = append(unit.RestartOn, "/etc/hosts", "/etc/app.extra.conf")
+	if r := h.check(unit)[0]; r.Status != op.Unchanged {
+		t.Errorf("asked for others, one of which is older, and one is not there: %s", r.Summary)
+	}
+	extra := op.File{Path: "/etc/app.extra.conf", Content: []byte("more\n")}
+	if r := h.check(extra, unit)[1]; r.Summary != "restart: /etc/app.extra.conf changed" {
+		t.Errorf("one of them is about to be: check says %q", r.Summary)
+	}
+	h.apply(extra, unit)
+	restarted(h)
+	h.remove("etc/app.extra.conf")
+	if r := h.check(unit)[0]; r.Summary != "restart: /etc/app.extra.conf changed" {
+		t.Errorf("it ran with one that is gone: check says %q", r.Summary)
+	}
+}

@@ -1,0 +1,506 @@
+//go:build linux
+
+package executor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
+	"slipway.dev/slipway/internal/pki/pkitest"
+)
+
+const kubeletPEM = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+
+// withCertificates has a host's certificates end after a time.
+func withCertificates(t *testing.T, left time.Duration) *host {
+	t.Helper()
+	h := newHost(t)
+	now := time.Now()
+	ca := pkitest.NewAuthority(t, "kubernetes", now.Add(-24*time.Hour), now.Add(240*time.Hour))
+	h.write("etc/kubernetes/pki/ca.crt", ca.Cert)
+	h.write("etc/kubernetes/pki/ca.key", ca.Key)
+	cert, key := ca.Issue(t, "kube-apiserver", now.Add(left))
+	h.write("etc/kubernetes/pki/apiserver.crt", cert)
+	h.write("etc/kubernetes/pki/apiserver.key", key)
+	cert, key = ca.Issue(t, "admin", now.Add(left))
+	h.write("etc/kubernetes/admin.conf", pkitest.Kubeconfig("https://api:6443", ca.Cert, "", cert, key))
+	if err := os.Chmod(h.path("etc/kubernetes/admin.conf"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cert, key = ca.Issue(t, "system:node:cp1", now.Add(left))
+	h.write("var/lib/kubelet/pki/kubelet-client-1.pem", cert+key)
+	if err := os.Symlink("kubelet-client-1.pem", h.path(kubeletPEM)); err != nil {
+		t.Fatal(err)
+	}
+	h.write("etc/systemd/system/kubelet.service", "[Service]\n")
+	return h
+}
+
+// running has the kubelet run or not.
+func (h *host) running(active bool) {
+	w := h.see()
+	w.Units["kubelet.service"] = &fakeUnit{Active: active}
+	h.world(w)
+}
+
+func underCA(path, key string) op.Renewal {
+	return op.Renewal{
+		CertificateFile: op.CertificateFile{Path: path, Key: key, CA: "/etc/kubernetes/pki/ca.crt"},
+		CAKey:           "/etc/kubernetes/pki/ca.key", ValiditySeconds: 24 * 3600,
+	}
+}
+
+// TestRenewal: a certificate is renewed when it is due, in its place, with the
+// mode that its file has; nothing else changes.
+func TestRenewal(t *testing.T) {
+	for name, o := range map[string]op.Renewal{
+		"/etc/kubernetes/pki/apiserver.crt": underCA("/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key"),
+		"/etc/kubernetes/admin.conf":        underCA("/etc/kubernetes/admin.conf", ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if r := withCertificates(t, 20*time.Hour).check(o)[0]; r.Status != op.Unchanged {
+				t.Errorf("it is good for most of a day: %+v", r)
+			}
+			h := withCertificates(t, time.Hour)
+			before := h.snapshot()
+			if r := h.check(o)[0]; r.Summary != "renew: it expires soon or has expired" {
+				t.Fatalf("check says %+v", r)
+			}
+			h.apply(o)
+			after := h.snapshot()
+			was, is := before[name], after[name]
+			if was.Content == is.Content || was.Mode != is.Mode {
+				t.Errorf("%s: another content: %t, mode %s, was %s", name, was.Content != is.Content, is.Mode, was.Mode)
+			}
+			delete(before, name)
+			maps.DeleteFunc(after, func(p string, _ entry) bool { return p == name || strings.HasPrefix(p, "/var/lib/slipway") })
+			if d := cmp.Diff(before, after); d != "" {
+				t.Errorf("something else changed (-want +got):\n%s", d)
+			}
+			if r := h.check(o)[0]; r.Status != op.Unchanged {
+				t.Errorf("renewed, it says %+v", r)
+			}
+		})
+	}
+}
+
+// TestRenewalRefused: what is wrong is said by the check, before anything is
+// touched.
+func TestRenewalRefused(t *testing.T) {
+	due := underCA("/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key")
+	for _, tc := range []struct {
+		name, want string
+		change     func(*host, *op.Renewal)
+	}{
+		{"authority without its key", op.IDAuthorityNoKey, func(h *host, _ *op.Renewal) { h.remove("etc/kubernetes/pki/ca.key") }},
+		{"no authority named", "Invalid", func(_ *host, o *op.Renewal) { o.CA = "" }},
+		{"for no time", "Invalid", func(_ *host, o *op.Renewal) { o.ValiditySeconds = 0 }},
+		{"remade by nobody", "Invalid", func(_ *host, o *op.Renewal) { o.Remade = true }},
+		{"no clean path", "Invalid", func(_ *host, o *op.Renewal) { o.CAKey = "ca.key" }},
+		{"no unit", "Invalid", func(_ *host, o *op.Renewal) { o.Unit = "-kubelet" }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := withCertificates(t, time.Hour)
+			o := due
+			tc.change(h, &o)
+			before := h.snapshot()
+			r := h.r.Apply(t.Context(), h.batch(o), nil)[0]
+			if r.Error == nil || r.Error.Reason != tc.want {
+				t.Errorf("%+v, want %s", r, tc.want)
+			}
+			if d := cmp.Diff(before, h.snapshot()); d != "" {
+				t.Errorf("something changed (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// TestRenewalOfKubelet: a kubelet whose certificate has expired is stopped,
+// gets another one behind the same link, and is started; one that was cut off
+// in between is started.
+func TestRenewalOfKubelet(t *testing.T) {
+	o := underCA(kubeletPEM, "")
+	o.Due, o.Unit = op.DueExpired, "kubelet.service"
+	h := withCertificates(t, time.Hour)
+	h.running(true)
+	if r := h.check(o)[0]; r.Status != op.Unchanged {
+		t.Errorf("it renews its own as long as it can: %+v", r)
+	}
+	h = withCertificates(t, -time.Hour)
+	h.running(true)
+	h.apply(o)
+	var calls []string
+	for _, c := range h.see().Calls {
+		if !strings.Contains(c, " show ") {
+			calls = append(calls, c)
+		}
+	}
+	if d := cmp.Diff([]string{"systemctl --no-ask-password stop -- kubelet.service", "systemctl --no-ask-password start -- kubelet.service"}, calls); d != "" {
+		t.Errorf("systemd was told (-want +got):\n%s", d)
+	}
+	if to, err := os.Readlink(h.path(kubeletPEM)); err != nil || to != "kubelet-client-1.pem" {
+		t.Errorf("the link leads to %q: %v", to, err)
+	}
+	if _, err := pki.Key([]byte(h.read("var/lib/kubelet/pki/kubelet-client-1.pem"))); err != nil {
+		t.Errorf("its key: %v", err)
+	}
+	if r := h.check(o, op.Wait{Certificate: "/var/lib/kubelet/pki/kubelet-client-1.pem", TimeoutSeconds: 1}); r[0].Status != op.Unchanged || r[1].Status != op.Unchanged {
+		t.Errorf("renewed, it says %+v", r)
+	}
+	h.running(false)
+	if r := h.check(o)[0]; r.Summary != "start kubelet.service" {
+		t.Errorf("cut off before it was started: %+v", r)
+	}
+	h.apply(o)
+	if !h.see().Units["kubelet.service"].Active {
+		t.Error("it was not started")
+	}
+}
+
+// TestRenewalOfUnit: what a unit was last started with is then the new certificate,
+// so that it needs no other start for it; of a file that it was not started with
+// nothing is noted.
+func TestRenewalOfUnit(t *testing.T) {
+	o := underCA("/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key")
+	o.Unit = "old.service"
+	h := withCertificates(t, time.Hour)
+	s, err := h.r.session(Batch{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.keep(s.state("units", o.Unit+".json"), unitRecord{Files: map[string]string{o.Path: "before", "/etc/other": "before"}}); err != nil {
+		t.Fatal(err)
+	}
+	h.apply(o)
+	rec, err := s.unitRecord(o.Unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := s.stateOf(o.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(map[string]string{o.Path: state, "/etc/other": "before"}, rec.Files); d != "" {
+		t.Errorf("it was started with (-want +got):\n%s", d)
+	}
+}
+
+// TestRenewalRemade: what a kubelet makes for itself is removed with its key.
+func TestRenewalRemade(t *testing.T) {
+	h := withCertificates(t, time.Hour)
+	h.running(true)
+	cert, key := pkitest.NewAuthority(t, "cp1-ca", time.Now().Add(-24*time.Hour), time.Now().Add(time.Hour)).Issue(t, "cp1", time.Now().Add(time.Hour))
+	h.write("var/lib/kubelet/pki/kubelet.crt", cert)
+	h.write("var/lib/kubelet/pki/kubelet.key", key)
+	o := op.Renewal{
+		CertificateFile: op.CertificateFile{Path: "/var/lib/kubelet/pki/kubelet.crt", Key: "/var/lib/kubelet/pki/kubelet.key"},
+		Remade:          true, Unit: "kubelet.service", ValiditySeconds: 3600 * 24,
+	}
+	h.apply(o)
+	for _, name := range []string{"kubelet.crt", "kubelet.key"} {
+		if _, there := h.snapshot()["/var/lib/kubelet/pki/"+name]; there {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	if u := h.see().Units["kubelet.service"]; !u.Active || u.Starts != 1 {
+		t.Errorf("the kubelet: %+v", u)
+	}
+	if r := h.check(o)[0]; r.Status != op.Unchanged {
+		t.Errorf("until the kubelet has made another, nothing is to be done: %+v", r)
+	}
+}
+
+// TestCertificates: the answer has what is known of each, and no key.
+func TestCertificates(t *testing.T) {
+	h := withCertificates(t, time.Hour)
+	h.remove("etc/kubernetes/pki/ca.key")
+	ca := "/etc/kubernetes/pki/ca.crt"
+	r := h.check(op.Certificates{Files: []op.CertificateFile{
+		{Path: ca, Key: "/etc/kubernetes/pki/ca.key"}, {Path: "/etc/kubernetes/admin.conf", CA: ca}, {Path: "/etc/kubernetes/pki/nosuch.crt", CA: ca},
+	}})[0]
+	var got []op.CertificateState
+	if err := json.Unmarshal(r.Output, &got); err != nil {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	for i := range got {
+		got[i].Begins, got[i].Ends = time.Time{}, time.Time{}
+	}
+	want := []op.CertificateState{
+		{Path: ca, Subject: "kubernetes", Issuer: "kubernetes", Authority: true, NoKey: true},
+		{Path: "/etc/kubernetes/admin.conf", Subject: "admin", Issuer: "kubernetes"},
+		{Path: "/etc/kubernetes/pki/nosuch.crt", Missing: true},
+	}
+	if d := cmp.Diff(want, got); d != "" || r.Status != op.Unchanged {
+		t.Errorf("%s (-want +got):\n%s", r.Status, d)
+	}
+	if r := h.check(op.Certificates{Files: []op.CertificateFile{{Path: "../shadow"}}})[0]; r.Error == nil || r.Error.Reason != "Invalid" {
+		t.Errorf("a path that is none: %+v", r)
+	}
+}
+
+func TestWaitForCertificate(t *testing.T) {
+	h := withCertificates(t, -time.Hour)
+	h.write("etc/garbage", "what?")
+	for path, want := range map[string]string{
+		"/etc/kubernetes/pki/ca.crt": "", "/etc/kubernetes/admin.conf": "wait", "/etc/nosuch": "wait", "/etc/garbage": "wait",
+	} {
+		if r := h.check(op.Wait{Certificate: path, TimeoutSeconds: 1})[0]; r.Summary != want || r.Target != path {
+			t.Errorf("%s: %+v, want %q", path, r, want)
+		}
+	}
+}
+
+const schedulerManifest = "/etc/kubernetes/manifests/kube-scheduler.yaml"
+
+// pod has a process run as the scheduler in a pod of this machine, or of one
+// that lives inside it. stat is its own, from the machine that runs the test.
+func (h *host) pod(pid int, stat, namespace string) {
+	h.t.Helper()
+	i := strings.LastIndexByte(stat, ')')
+	f := strings.Fields(stat[i+1:])
+	f[1] = "50" // the shim
+	h.write(fmt.Sprintf("proc/%d/stat", pid), stat[:i+1]+" "+strings.Join(f, " "))
+	h.write(fmt.Sprintf("proc/%d/cmdline", pid), "kube-scheduler\x00--kubeconfig=/etc/kubernetes/scheduler.conf\x00")
+	h.write("proc/50/cmdline", "/usr/local/bin/containerd-shim-runc-v2\x00-namespace\x00k8s.io\x00-id\x00a\x00-address\x00"+containerdSocket+"\x00")
+	for link, to := range map[string]string{"proc/self/ns/pid": "pid:[1]", "proc/50/ns/pid": namespace, "proc/50/exe": "/usr/local/bin/containerd-shim-runc-v2"} {
+		if err := os.MkdirAll(h.path(link[:strings.LastIndexByte(link, '/')]), 0o755); err != nil {
+			h.t.Fatal(err)
+		}
+		if err := os.Symlink(to, h.path(link)); err != nil && !os.IsExist(err) {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+// inDocker has Docker run the scheduler's container, in the cgroup of a pod or in none.
+func inDocker(pod string) func(*host) {
+	return func(h *host) {
+		h.write("proc/50/cmdline", "/usr/local/bin/containerd-shim-runc-v2\x00-namespace\x00moby\x00-id\x00a\x00-address\x00/run/docker/containerd/containerd.sock\x00")
+		h.write("proc/77/cgroup", "4:memory:/kubepods/burstable/"+pod+"a\n")
+	}
+}
+
+func scheduler(h *host) op.PodRestart {
+	h.write(schedulerManifest, "spec:\n  containers:\n  - command:\n    - kube-scheduler\n    - --kubeconfig=/etc/kubernetes/scheduler.conf\n    image: x\n")
+	return op.PodRestart{Manifest: schedulerManifest, Files: []string{"/etc/kubernetes/scheduler.conf"}, TimeoutSeconds: 20}
+}
+
+// started is the line of a process in which all but its start is made up.
+func started(ticks int) string {
+	return fmt.Sprintf("77 (kube-scheduler) S 50%s %d 0", strings.Repeat(" 0", 17), ticks)
+}
+
+func TestPodRestartNeeded(t *testing.T) {
+	const long = 1 << 33 // after boot: the file is older, whenever it was made
+	for _, tc := range []struct {
+		name, reason string
+		stat, ns     string
+		change       func(*host)
+		want         string
+	}{
+		{"started before the file", "it has not read it", started(1), "pid:[1]", func(*host) {}, "restart: /etc/kubernetes/scheduler.conf changed"},
+		{"started after it", "it has read it", started(long), "pid:[1]", func(*host) {}, ""},
+		{"of a machine inside", "it is not ours to end", started(1), "pid:[2]", func(*host) {}, ""},
+		{"another program", "it may have the same arguments", started(1), "pid:[1]", func(h *host) { h.write("proc/77/cmdline", "cat\x00") }, ""},
+		{"no file", "there is nothing to read", started(1), "pid:[1]", func(h *host) { h.remove("etc/kubernetes/scheduler.conf") }, ""},
+		{"no pod", "there is nothing to restart", started(1), "pid:[1]", func(h *host) { h.remove(schedulerManifest[1:]) }, ""},
+		{"not running", "what starts later reads it then", started(1), "pid:[1]", func(h *host) { h.remove("proc/77/cmdline") }, ""},
+		{"with Docker", "its shims are of another containerd", started(1), "pid:[1]", inDocker("pod0123456789abcdef0123456789abcdef/"), "restart: /etc/kubernetes/scheduler.conf changed"},
+		{"a container of Docker", "it is of no pod", started(1), "pid:[1]", inDocker(""), ""},
+		{"an ordinary pod with Docker", "its user chose the command", started(1), "pid:[1]", inDocker("pod1f0e6b4c-7d2a-4e8f-9a3b-0c1d2e3f4a5b/"), ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			o := scheduler(h)
+			h.write("etc/kubernetes/scheduler.conf", "one")
+			h.pod(77, tc.stat, tc.ns)
+			tc.change(h)
+			if r := h.check(o)[0]; r.Summary != tc.want || r.Error != nil {
+				t.Errorf("%+v, want %q: %s", r, tc.want, tc.reason)
+			}
+		})
+	}
+}
+
+// A pod whose manifest is in another form than kubeadm's says what it runs.
+func TestPodRestartOtherForm(t *testing.T) {
+	h := newHost(t)
+	o := scheduler(h)
+	h.write("etc/kubernetes/scheduler.conf", "one")
+	h.pod(77, started(1), "pid:[1]")
+	h.write(schedulerManifest, "spec: {containers: [{command: [kube-scheduler, --kubeconfig=/etc/kubernetes/scheduler.conf]}]}\n")
+	if r := h.check(o)[0]; r.Error == nil {
+		t.Errorf("nobody knows what it runs: %+v", r)
+	}
+	o.Command = []string{"kube-scheduler", "--kubeconfig=/etc/kubernetes/scheduler.conf"}
+	if r := h.check(o)[0]; r.Summary != "restart: /etc/kubernetes/scheduler.conf changed" || r.Error != nil {
+		t.Errorf("%+v", r)
+	}
+	o.Command[1] = "--kubeconfig=/etc/other.conf"
+	if r := h.check(o)[0]; r.Status != op.Unchanged {
+		t.Errorf("another program is not it: %+v", r)
+	}
+}
+
+// A plan knows that what is about to be renewed has to be read.
+func TestPodRestartPlanned(t *testing.T) {
+	h := withCertificates(t, time.Hour)
+	o := scheduler(h)
+	o.Files = []string{"/etc/kubernetes/admin.conf"}
+	h.pod(77, started(1<<33), "pid:[1]")
+	if r := h.check(underCA("/etc/kubernetes/admin.conf", ""), o); r[1].Summary != "restart: /etc/kubernetes/admin.conf changed" {
+		t.Errorf("%+v", r)
+	}
+	h.write("etc/kubernetes/scheduler.conf", "as it is")
+	for content, want := range map[string]string{"as it is": "", "another": "restart: /etc/kubernetes/scheduler.conf changed"} {
+		if r := h.check(op.File{Path: "/etc/kubernetes/scheduler.conf", Content: []byte(content)}, scheduler(h)); r[1].Summary != want {
+			t.Errorf("with %q in the file it says %q, want %q", content, r[1].Summary, want)
+		}
+	}
+}
+
+// process starts one that does nothing, and answers what the kernel says of it.
+func startProcess(t *testing.T) (*exec.Cmd, string) {
+	t.Helper()
+	cmd := exec.Command("/bin/sleep", "600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd, string(stat)
+}
+
+// TestPodRestart: the program is told to end, once, and the one that is started
+// then is waited for.
+func TestPodRestart(t *testing.T) {
+	restarted(t, false, "signal: terminated")
+}
+
+// One that takes no notice of being told is ended.
+func TestPodRestartAtOnce(t *testing.T) { restarted(t, true, "signal: killed") }
+
+func restarted(t *testing.T, atOnce bool, ends string) {
+	t.Helper()
+	h := newHost(t)
+	o := scheduler(h)
+	o.AtOnce = atOnce
+	first, stat := startProcess(t)
+	h.pod(first.Process.Pid, stat, "pid:[1]")
+	h.write("etc/kubernetes/scheduler.conf", "renewed")
+	done := make(chan error)
+	go func() { // the kubelet
+		err := first.Wait()
+		if rerr := os.RemoveAll(h.path(fmt.Sprintf("proc/%d", first.Process.Pid))); rerr != nil {
+			err = rerr
+		}
+		h.pod(77, started(1<<33), "pid:[1]")
+		done <- err
+	}()
+	if r := h.apply(o)[0]; r.Status != op.Changed {
+		t.Errorf("%+v", r)
+	}
+	if err := <-done; err == nil || err.Error() != ends {
+		t.Errorf("the program before ended with %v", err)
+	}
+	if r := h.check(o)[0]; r.Status != op.Unchanged {
+		t.Errorf("restarted, it says %+v", r)
+	}
+}
+
+// One that was started anew is let be, also if the file is of later than it: a clock that
+// was ahead when the file was written makes it so, and it would be ended for ever.
+func TestPodRestartOnce(t *testing.T) {
+	h := newHost(t)
+	o := scheduler(h)
+	first, stat := startProcess(t)
+	h.pod(first.Process.Pid, stat, "pid:[1]")
+	h.write("etc/kubernetes/scheduler.conf", "renewed")
+	second, later := startProcess(t)
+	done := make(chan error)
+	go func() { // the kubelet
+		_ = first.Wait()
+		err := os.RemoveAll(h.path(fmt.Sprintf("proc/%d", first.Process.Pid)))
+		h.write("etc/kubernetes/scheduler.conf", "of later than the other")
+		h.pod(second.Process.Pid, later, "pid:[1]")
+		done <- err
+	}()
+	if r := h.apply(o)[0]; r.Status != op.Changed {
+		t.Errorf("%+v", r)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(second.Process.Kill(), second.Wait()); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("what was started anew ended with %v", err)
+	}
+}
+
+// One that nobody starts again is told of.
+func TestPodRestartFails(t *testing.T) {
+	h := newHost(t)
+	o := scheduler(h)
+	o.TimeoutSeconds = 1
+	first, stat := startProcess(t)
+	h.pod(first.Process.Pid, stat, "pid:[1]")
+	h.write("etc/kubernetes/scheduler.conf", "renewed")
+	done := make(chan error)
+	go func() {
+		err := first.Wait()
+		if rerr := os.RemoveAll(h.path(fmt.Sprintf("proc/%d", first.Process.Pid))); rerr != nil {
+			err = rerr
+		}
+		done <- err
+	}()
+	r := h.r.Apply(t.Context(), h.batch(o), nil)[0]
+	<-done
+	if r.Error == nil || r.Error.Reason != op.ReasonNotServing || !slices.Contains(strings.Fields(r.Error.Message), "kube-scheduler") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestRenewalPutBack: put back, a host has nothing of what was renewed, nor of
+// what was made again.
+func TestRenewalPutBack(t *testing.T) {
+	h := newHost(t)
+	h.write("etc/systemd/system/kubelet.service", "[Service]\n")
+	h.running(true)
+	before := h.snapshot()
+	made := op.Exec{Name: "make", Argv: []string{"/bin/cp", h.path("etc/hosts"), h.path("etc/admin.conf")}, Creates: []string{"/etc/admin.conf"}, Declares: []string{"/etc/pki/*"}}
+	h.apply(op.Dir{Path: "/var/lib/kubelet", Mode: 0o750, Exclusive: true}, op.Dir{Path: "/etc/pki"}, made)
+	now := time.Now()
+	ca := pkitest.NewAuthority(t, "kubernetes", now.Add(-24*time.Hour), now.Add(240*time.Hour))
+	cert, key := ca.Issue(t, "admin", now.Add(time.Hour))
+	h.write("etc/pki/ca.crt", ca.Cert)
+	h.write("etc/pki/ca.key", ca.Key)
+	h.write("etc/admin.conf", pkitest.Kubeconfig("https://api:6443", ca.Cert, "", cert, key))
+	h.write("var/lib/kubelet/pki/kubelet.crt", cert)
+	h.write("var/lib/kubelet/pki/kubelet.key", key)
+	h.apply(op.Renewal{
+		CertificateFile: op.CertificateFile{Path: "/etc/admin.conf", CA: "/etc/pki/ca.crt"}, CAKey: "/etc/pki/ca.key", ValiditySeconds: 24 * 3600,
+	}, op.Renewal{
+		CertificateFile: op.CertificateFile{Path: "/var/lib/kubelet/pki/kubelet.crt", Key: "/var/lib/kubelet/pki/kubelet.key"},
+		Remade:          true, Unit: "kubelet.service", ValiditySeconds: 24 * 3600,
+	})
+	h.write("var/lib/kubelet/pki/kubelet.crt", "another")
+	h.remove("etc/pki/ca.crt")
+	h.remove("etc/pki/ca.key")
+	h.apply(op.Restore{})
+	if d := cmp.Diff(before, h.snapshot()); d != "" {
+		t.Errorf("put back, the host is another (-want +got):\n%s", d)
+	}
+}

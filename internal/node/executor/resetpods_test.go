@@ -1,0 +1,139 @@
+//go:build linux
+
+package executor
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// TestResetTellsFirst: a program that holds something on the host is told to
+// end, and can give it up; one that does not end, and all others, are killed.
+func TestResetTellsFirst(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason, called, script string
+		tell                         []string
+		givesUp                      bool
+	}{
+		{"told", "it takes its address off when it ends", "/usr/sbin/keepalived", "trap 'echo > DIR/given-up; exit' TERM", []string{"keepalived"}, true},
+		{"deaf", "it is killed when its time is over", "keepalived", "trap '' TERM", []string{"keepalived"}, false},
+		{"an ordinary pod", "nobody waits for it", "server", "trap 'echo > DIR/given-up; exit' TERM", []string{"keepalived"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t)
+			dir := t.TempDir()
+			script := strings.ReplaceAll(tc.script+"; echo > DIR/up; while :; do sleep 0.05; done", "DIR", dir)
+			pod := &exec.Cmd{Path: "/bin/sh", Args: []string{tc.called, "-c", script}}
+			if err := pod.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- pod.Wait() }()
+			defer func() { _ = pod.Process.Kill() }()
+			for up := time.Now().Add(10 * time.Second); !exists(filepath.Join(dir, "up")); {
+				if time.Now().After(up) {
+					t.Fatal("the pod does not start")
+				}
+				if err := pause(t.Context(), 10*time.Millisecond); err != nil {
+					t.Fatal(err)
+				}
+			}
+			const group = "sys/fs/cgroup/cpu/kubepods/pod1"
+			h.write(group+"/cgroup.procs", strconv.Itoa(pod.Process.Pid)+"\n")
+			go func() { // as the kernel would, when nobody is in it
+				<-ended
+				_ = os.Remove(h.path(group + "/cgroup.procs"))
+			}()
+			h.apply(op.Reset{Units: []string{"containerd.service"}, TellFirst: tc.tell, Cgroups: []string{"kubepods"}})
+			if got := exists(filepath.Join(dir, "given-up")); got != tc.givesUp {
+				t.Errorf("it gave up what it held: %t, want %t: %s", got, tc.givesUp, tc.reason)
+			}
+		})
+	}
+}
+
+// TestResetGate: nothing ends before what is waited for has come, as long as that which
+// would end serves.
+func TestResetGate(t *testing.T) {
+	says := func(code string) *op.Wait {
+		return &op.Wait{Name: "etcd", Program: []string{"sh", "-c", "exit " + code}, TimeoutSeconds: 1}
+	}
+	for _, tc := range []struct {
+		name, reason string
+		serves, gate *op.Wait
+		ends         bool
+	}{
+		{"all serve", "it may end", says("0"), says("0"), true},
+		{"another does not", "with it the majority would", says("0"), says("1"), false},
+		{"it does not serve itself", "it was ended half by somebody who was cut off", says("1"), says("1"), true},
+		{"nothing is waited for", "as with any other reset", nil, nil, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.r.etcdTime = 1
+			pod := exec.Command("/bin/sleep", "60")
+			if err := pod.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- pod.Wait() }()
+			const group = "sys/fs/cgroup/cpu/kubepods/pod1"
+			h.write(group+"/cgroup.procs", strconv.Itoa(pod.Process.Pid)+"\n")
+			gone := make(chan struct{})
+			go func() { // as the kernel would, when nobody is in it
+				defer close(gone)
+				<-ended
+				_ = os.Remove(h.path(group + "/cgroup.procs"))
+			}()
+			o := op.Reset{Cgroups: []string{"kubepods"}, Serves: tc.serves, Gate: tc.gate}
+			r := h.r.Apply(t.Context(), h.batch(o), nil)[0]
+			if (r.Error == nil) != tc.ends {
+				t.Errorf("%s: %v", tc.reason, r.Error)
+			}
+			if !tc.ends {
+				select {
+				case <-gone:
+					t.Errorf("it has ended: %s", tc.reason)
+				default:
+				}
+				_ = pod.Process.Kill()
+			}
+			<-gone
+		})
+	}
+}
+
+// TestResetWithin: in the cgroup of a unit that is started again everything ends, and
+// it stays; that of a pod goes.
+func TestResetWithin(t *testing.T) {
+	h := newHost(t)
+	shim := exec.Command("/bin/sleep", "60")
+	if err := shim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- shim.Wait() }()
+	const unit, pod = "sys/fs/cgroup/cpu/system.slice/containerd.service", "sys/fs/cgroup/cpu/kubepods/pod1"
+	h.write(unit+"/cgroup.procs", strconv.Itoa(shim.Process.Pid)+"\n")
+	if err := os.MkdirAll(h.path(pod), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.apply(op.Reset{Units: []string{"containerd.service"}, Cgroups: []string{"kubepods"}, Within: []string{"system.slice/containerd.service"}})
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		_ = shim.Process.Kill()
+		t.Error("what was in it runs on")
+	}
+	if !exists(h.path(unit)) || exists(h.path(pod)) {
+		t.Errorf("the unit's cgroup is there: %t, the pod's: %t", exists(h.path(unit)), exists(h.path(pod)))
+	}
+}

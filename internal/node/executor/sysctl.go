@@ -1,0 +1,182 @@
+//go:build linux
+
+package executor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/node/atomicfile"
+	"slipway.dev/slipway/internal/node/ledger"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// sysctlPath returns the file of a key below /proc/sys. As in sysctl(8), the first '.' or
+// '/' in a key is its separator, and the other character is exchanged:
+// net.ipv4.conf.eth0/1.rp_filter and net/ipv4/conf/eth0.1/rp_filter are equal.
+func sysctlPath(key string) (string, error) {
+	path := key
+	if i := strings.IndexAny(key, "./"); i >= 0 && key[i] == '.' {
+		path = strings.Map(func(r rune) rune {
+			switch r {
+			case '.':
+				return '/'
+			case '/':
+				return '.'
+			}
+			return r
+		}, key)
+	}
+	if path == "" || strings.ContainsAny(path, "\x00\n= ") || !filepath.IsLocal(path) {
+		return "", invalid("%q is not a kernel parameter", key)
+	}
+	return filepath.Join("/proc/sys", path), nil
+}
+
+// normal returns a value in a form in which the kernel's variants are equal: "4096 87380"
+// and "4096\t87380\n".
+func normal(value string) string { return strings.Join(strings.Fields(value), " ") }
+
+// sysctlFile returns the content of the file that sets values at boot.
+func sysctlFile(o op.Sysctl) []byte {
+	var b bytes.Buffer
+	for _, key := range slices.Sorted(maps.Keys(o.Values)) {
+		fmt.Fprintf(&b, "%s = %s\n", key, normal(o.Values[key]))
+	}
+	return b.Bytes()
+}
+
+func (s *session) checkSysctl(o op.Sysctl) (verdict, error) {
+	v, err := s.checkFile(op.File{Path: o.File, Content: sysctlFile(o)})
+	if err != nil {
+		return v, err
+	}
+	var changes []string
+	if v.change != "" {
+		changes = append(changes, filepath.Base(o.File)+": "+v.change)
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.Values)) {
+		now, err := s.sysctl(key)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			// A module from an earlier operation may provide it.
+			changes = append(changes, key+" does not exist yet")
+		case err != nil:
+			return v, err
+		case now != normal(o.Values[key]):
+			changes = append(changes, fmt.Sprintf("%s %s → %s", key, now, normal(o.Values[key])))
+		}
+	}
+	v.change = strings.Join(changes, ", ")
+	return v, nil
+}
+
+func (s *session) sysctl(key string) (string, error) {
+	p, err := sysctlPath(key)
+	if err != nil {
+		return "", err
+	}
+	raw, err := bounded.ReadFile(s.path(p), bounded.Config)
+	if errors.Is(err, fs.ErrPermission) {
+		return "", nil // write-only: such as net.ipv4.route.flush
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading kernel parameter %s: %w", key, err)
+	}
+	return normal(string(raw)), nil
+}
+
+func (s *session) applySysctl(o op.Sysctl) error {
+	v, err := s.checkFile(op.File{Path: o.File, Content: sysctlFile(o)})
+	if err != nil {
+		return err
+	}
+	if v.change != "" {
+		if err := s.write(o.File, sysctlFile(o), atomicfile.Meta{Mode: 0o644}); err != nil {
+			return err
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.Values)) {
+		now, err := s.sysctl(key)
+		if errors.Is(err, fs.ErrNotExist) {
+			return &op.Error{Reason: "NoSuchParameter", Message: fmt.Sprintf("this kernel has no parameter %s", key)}
+		}
+		if err != nil {
+			return err
+		}
+		if now == normal(o.Values[key]) {
+			continue
+		}
+		if err := s.ledger.Save(ledger.KindSysctl, key, now); err != nil {
+			return err
+		}
+		if err := s.setSysctl(key, normal(o.Values[key])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) setSysctl(key, value string) error {
+	p, err := sysctlPath(key)
+	if err != nil {
+		return err
+	}
+	// Never created: below a test's root, as below /proc, a parameter exists or not.
+	f, err := os.OpenFile(s.path(p), os.O_WRONLY|os.O_TRUNC, 0)
+	if err == nil {
+		_, err = f.WriteString(value + "\n")
+		err = errors.Join(err, f.Close())
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+		return &op.Error{Reason: "NotPermitted", Message: fmt.Sprintf("kernel parameter %s cannot be written on this host: %v", key, err)}
+	case errors.Is(err, unix.EINVAL):
+		return invalid("the kernel rejects %q for parameter %s", value, key)
+	default:
+		return fmt.Errorf("writing kernel parameter %s: %w", key, err)
+	}
+	// The kernel rounds or limits some parameters.
+	now, err := s.sysctl(key)
+	if err == nil && now != "" && now != value {
+		return invalid("kernel parameter %s was set to %s, but is %s", key, value, now)
+	}
+	return err
+}
+
+// wouldRestoreSysctl describes the restore of a live value; a parameter that disappeared
+// with its module is not an error.
+func (s *session) wouldRestoreSysctl(e *ledger.Entry) (string, error) {
+	var was string
+	if err := e.Decode(&was); err != nil {
+		return "", err
+	}
+	now, err := s.sysctl(e.Key)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (now == was || was == "") {
+		return "", nil
+	}
+	return fmt.Sprintf("%s %s → %s", e.Key, now, was), err
+}
+
+func (s *session) restoreSysctl(e *ledger.Entry) (string, error) {
+	would, err := s.wouldRestoreSysctl(e)
+	if err != nil || would == "" {
+		return "", err
+	}
+	var was string
+	if err := e.Decode(&was); err != nil {
+		return "", err
+	}
+	return would, s.setSysctl(e.Key, was)
+}

@@ -1,0 +1,280 @@
+//go:build linux
+
+package executor
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// healthy is a unit with settings, and what must answer again after a restart.
+func healthy(h *host) op.Unit {
+	u := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
+	for _, name := range []string{"one", "two"} {
+		u.Again = append(u.Again, op.Wait{Name: name, Program: []string{"/usr/bin/grep", "-q", name, h.path("etc/answers")}, TimeoutSeconds: 1})
+	}
+	return u
+}
+
+// TestUnitAgain: what answered before a restart must answer after it, however often
+// the helper is killed in between; what did not is waited for by nobody.
+func TestUnitAgain(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason  string
+		before, after string // who answers
+		awaited       string // who is missed, "" for nobody
+	}{
+		{"all as before", "the node does what it did", "one two", "one two", ""},
+		{"one less", "the node does not", "one two", "two", "one"},
+		{"the other less", "each of them counts", "one two", "one", "two"},
+		{"it did not before", "nobody breaks what is broken", "two", "two", ""},
+		{"nothing before", "it may be what mends it", "", "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			unit := healthy(h)
+			h.write("etc/answers", tc.before)
+			h.apply(op.File{Path: "/etc/app.conf", Content: []byte("1\n")}, unit)
+			h.apply(op.File{Path: "/etc/app.conf", Content: []byte("2\n")})
+			w := h.see()
+			w.OnRun = "write " + tc.after
+			h.world(w)
+			r := h.r.Apply(t.Context(), h.batch(unit), nil)[0]
+			if tc.awaited == "" {
+				if r.Status != op.Changed {
+					t.Errorf("%+v: %s", r, tc.reason)
+				}
+				if r := h.check(unit)[0]; r.Status != op.Unchanged {
+					t.Errorf("something is left to do: %+v", r)
+				}
+				return
+			}
+			if r.Error == nil || r.Error.Reason != op.ReasonUnhealthy || !strings.Contains(r.Error.Message, tc.awaited+" did not answer") || r.Error.Detail == "" {
+				t.Fatalf("%+v: %s", r.Error, tc.reason)
+			}
+			if r := h.check(unit)[0]; r.Status != op.Changed || !strings.Contains(r.Summary, "serves again") {
+				t.Errorf("that it does not serve is forgotten: %+v", r)
+			}
+			// Its settings are as before, and it serves again.
+			w = h.see()
+			w.OnRun = "write " + tc.before
+			h.world(w)
+			h.apply(op.File{Path: "/etc/app.conf", Content: []byte("1\n")}, unit)
+			if r := h.check(unit)[0]; r.Status != op.Unchanged {
+				t.Errorf("after the way back something is left to do: %+v", r)
+			}
+		})
+	}
+}
+
+// A container that ends whenever it is started is not waited for to the end, and
+// what it said is told; those of the pod before do not count.
+func TestWaitCrashes(t *testing.T) {
+	const logs = "var/log/pods/kube-system_kube-apiserver-cp1_%/kube-apiserver/"
+	in := func(pod, file string) string { return strings.Replace(logs, "%", pod, 1) + file }
+	wait := op.Wait{HTTP: "https://127.0.0.1:1/readyz", Manifest: apiManifest, Crashes: 2, TimeoutSeconds: 1}
+	const said = "2026-11-23T04:00:00Z stderr F usage:\n2026-11-23T04:00:00Z stderr F Error: unknown flag: --no-such\n2026-11-23T04:00:00Z stderr F see --help\n"
+	for _, tc := range []struct {
+		name, reason string
+		logs         []string
+		says         string
+	}{
+		{"twice", "the third start is under way", []string{"0.log", "1.log", "2.log"}, "unknown flag: --no-such"},
+		{"once", "it may come yet", []string{"0.log", "1.log"}, "did not answer within 1s"},
+		{"never", "it has just been written", nil, "did not answer within 1s"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.write(in("before", "7.log"), "2026 stderr F Error: of the pod before\n")
+			earlier := time.Now().Add(-time.Hour) // the container's directory may be newer
+			if err := os.Chtimes(filepath.Dir(filepath.Dir(h.path(in("before", "7.log")))), earlier, earlier); err != nil {
+				t.Fatal(err)
+			}
+			h.write(apiManifest, apiServer("--no-such"))
+			// They are written while it is waited for.
+			for _, l := range tc.logs {
+				h.write(in("after", l), said)
+			}
+			s := &session{Runner: h.r}
+			if got := s.often(wait, crashes{}); got != (len(tc.logs) == 3) {
+				t.Errorf("it has ended often: %t; %s", got, tc.reason)
+			}
+			if len(tc.logs) == 3 {
+				if err := s.crashed(wait); !strings.Contains(err.Error(), tc.says) {
+					t.Errorf("it says %v, want %q", err, tc.says)
+				}
+			}
+			// What has ended before does not count.
+			if s.often(wait, s.latest(apiManifest)) {
+				t.Error("it counts what was there before it was waited for")
+			}
+			r := h.r.Apply(t.Context(), h.batch(wait), nil)[0]
+			if r.Error == nil || r.Error.Reason != op.ReasonNotServing || len(tc.logs) > 0 && !strings.Contains(r.Error.Detail, "unknown flag") {
+				t.Errorf("%+v", r.Error)
+			}
+		})
+	}
+	h := newHost(t)
+	if r := h.check(op.Wait{Path: "/x", Crashes: 1})[0]; r.Error == nil || r.Error.Reason != "Invalid" {
+		t.Errorf("nothing says whose container: %+v", r)
+	}
+}
+
+func TestLastWords(t *testing.T) {
+	for log, want := range map[string]string{
+		"a\nE1123 \"command failed\" err=\"bad\"\nstopped": `E1123 "command failed" err="bad"`,
+		"a\nb\n":                       "b",
+		"":                             "",
+		strings.Repeat("x", 500) + "y": strings.Repeat("x", 400) + "…",
+	} {
+		if got := lastWords(log); got != want {
+			t.Errorf("of %q: %q, want %q", log, got, want)
+		}
+	}
+}
+
+// TestExecGateAndThen: a program runs when its gate is open, and has succeeded when
+// what is waited for answers; until then it is run again. While that does not answer
+// the gate is nobody's.
+func TestExecGateAndThen(t *testing.T) {
+	h := newHost(t)
+	h.r.etcdTime = 1
+	is := func(name string) *op.Wait {
+		return &op.Wait{Name: name, Program: []string{"/usr/bin/test", "-e", h.path("etc/" + name)}, TimeoutSeconds: 1}
+	}
+	h.write("etc/in", "1")
+	e := op.Exec{Name: "change", Argv: []string{"/bin/sh", "-c", "echo x >> " + h.path("etc/ran")}, Inputs: []string{"/etc/in"}, Gate: is("healthy"), Then: is("serves")}
+	ran := func() int { return strings.Count(h.read("etc/ran"), "x") }
+	h.write("etc/ran", "")
+	h.write("etc/serves", "")
+	if r := h.r.Apply(t.Context(), h.batch(e), nil)[0]; r.Error == nil || ran() != 0 {
+		t.Errorf("it ran past its gate: %+v, %d", r, ran())
+	}
+	if err := os.Remove(h.path("etc/serves")); err != nil {
+		t.Fatal(err)
+	}
+	if r := h.r.Apply(t.Context(), h.batch(e), nil)[0]; r.Error == nil || ran() != 1 {
+		t.Errorf("nothing serves: %+v, %d", r, ran())
+	}
+	if r := h.check(e)[0]; r.Status != op.Changed {
+		t.Errorf("it is taken to have succeeded: %+v", r)
+	}
+	h.write("etc/healthy", "")
+	h.write("etc/serves", "")
+	h.apply(e)
+	if r := h.check(e)[0]; r.Status != op.Unchanged || ran() != 2 {
+		t.Errorf("%+v, %d runs", r, ran())
+	}
+}
+
+// TestWaitSteady: a program with settings that it cannot use may answer before it
+// ends; the one of its pod that has run for a time does not end.
+func TestWaitSteady(t *testing.T) {
+	site := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(site.Close)
+	const justNow = 1 << 33 // after boot: it has not run for any time
+	for _, tc := range []struct {
+		name, reason string
+		started      int
+		serves       bool
+	}{
+		{"since boot", "it stays up", 1, true},
+		{"just started", "it may end yet", justNow, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			scheduler(h)
+			h.pod(77, started(tc.started), "pid:[1]")
+			r := h.check(op.Wait{HTTP: site.URL + "/healthz", Manifest: schedulerManifest, SteadySeconds: 1, TimeoutSeconds: 1})[0]
+			if (r.Status == op.Unchanged) != tc.serves || r.Error != nil {
+				t.Errorf("%+v: %s", r, tc.reason)
+			}
+		})
+	}
+	if r := newHost(t).check(op.Wait{Path: "/x", SteadySeconds: 1})[0]; r.Error == nil || r.Error.Reason != "Invalid" {
+		t.Errorf("nothing says whose program: %+v", r)
+	}
+}
+
+// TestUnitForgets: a unit does not find files that do not go with its new settings. They
+// are removed while it is stopped, also when the helper was killed in between, and kept
+// as long as the unit is not restarted.
+func TestUnitForgets(t *testing.T) {
+	const state, other = "var/lib/app/state", "var/lib/app/other"
+	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}, Forgets: []string{"/" + state, "/var/lib/app/missing"}}
+	settings := func(text string) op.File { return op.File{Path: "/etc/app.conf", Content: []byte(text)} }
+	running := func(h *host) {
+		h.apply(settings("1\n"), unit)
+		h.write(state, "of 1")
+		h.write(other, "of others")
+	}
+	for _, tc := range []struct {
+		name, reason string
+		do           func(*host)
+		kept         bool
+		starts       int // since it ran with the first settings
+	}{
+		{"nothing changes", "the unit is not restarted", func(h *host) { h.apply(settings("1\n"), unit) }, true, 0},
+		{"other settings", "it would not start with the file", func(h *host) { h.apply(settings("2\n"), unit) }, false, 1},
+		{"it has ended", "it may have ended for the file", func(h *host) {
+			w := h.see()
+			w.Units["old.service"].Active = false
+			h.world(w)
+			h.apply(unit)
+		}, false, 1},
+		{"killed before the start", "the next run begins where this one was", func(h *host) {
+			h.apply(settings("2\n"))
+			w := h.see()
+			w.OnRun = "cut before"
+			h.world(w)
+			if r := h.r.Apply(h.t.Context(), h.batch(unit), nil)[0]; r.Error == nil {
+				h.t.Fatal("it was not cut")
+			}
+			w = h.see()
+			w.OnRun = ""
+			h.world(w)
+			h.apply(unit)
+		}, false, 1},
+		{"rebooted before the removal", "the unit runs with the new settings and the file", func(h *host) {
+			h.apply(settings("2\n"))
+			w := h.see()
+			w.OnRun = "cut before the stop"
+			h.world(w)
+			if r := h.r.Apply(h.t.Context(), h.batch(unit), nil)[0]; r.Error == nil {
+				h.t.Fatal("it was not cut")
+			}
+			w = h.see()
+			w.OnRun = ""
+			u := w.Units["old.service"]
+			u.Starts, u.Since = u.Starts+1, sinceBoot(h.t)
+			h.world(w)
+			h.apply(unit)
+		}, false, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			running(h)
+			before := h.see().Units["old.service"].Starts
+			tc.do(h)
+			if _, err := os.Stat(h.path(state)); (err == nil) != tc.kept {
+				t.Errorf("the file: %v, kept should be %t: %s", err, tc.kept, tc.reason)
+			}
+			if _, err := os.Stat(h.path(other)); err != nil {
+				t.Errorf("the file of others is gone: %v", err)
+			}
+			if got := h.see().Units["old.service"].Starts - before; got != tc.starts {
+				t.Errorf("it was started %d times, want %d: %s", got, tc.starts, tc.reason)
+			}
+			if r := h.check(unit)[0]; r.Status != op.Unchanged {
+				t.Errorf("something is left to do: %+v", r)
+			}
+		})
+	}
+}

@@ -1,2 +1,0 @@
-// Package run executes node operations on its host. Linux only.
-package run

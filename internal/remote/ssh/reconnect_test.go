@@ -1,0 +1,147 @@
+package ssh_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	gossh "golang.org/x/crypto/ssh"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/node/wire"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/remote/remotetest"
+	"slipway.dev/slipway/internal/remote/ssh"
+)
+
+func TestReconnect(t *testing.T) {
+	path, pub := keyFile(t, t.TempDir(), "")
+	users := []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}
+	var mu sync.Mutex
+	runs := 0
+	var s *remotetest.Server
+	kept := &remotetest.Kept{KeepHelper: true}
+	handler := func(wire.Fetcher) wire.Handler {
+		return remotetest.Handler{
+			OnApply: func(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result {
+				mu.Lock()
+				runs++
+				first := runs == 1
+				mu.Unlock()
+				emit(remote.Progress{Op: 0, Output: []byte("at work")})
+				if first {
+					s.Cut()
+					<-ctx.Done()
+				}
+				return []op.Result{{Status: op.Changed}}
+			},
+			OnLock: func(call string, l remote.Lock, _ bool) (remote.LockState, bool, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if runs++; runs == 3 { // taken, but the answer is lost
+					s.Cut()
+					return remote.LockState{}, true, nil
+				}
+				return remote.LockState{Held: true, Holder: remote.Lock{Operation: "o", Manager: "m", Fence: 2}}, false, nil
+			},
+		}
+	}
+	s = remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: handler, Kept: kept}, Users: users})
+	d := ssh.Dialer{Helper: remotetest.Helper(t)}
+	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	told := 0
+	got, err := h.Apply(t.Context(), remote.Batch{Ops: op.List{op.SwapOff{}}}, func(remote.Progress) { told++ })
+	if err != nil || len(got) != 1 || got[0].Status != op.Changed {
+		t.Errorf("a batch that was cut: %v, %v", got, err)
+	}
+	if runs != 2 || told < 1 || s.Logins() != 2 || kept.Uploads() != 1 {
+		t.Errorf("%d runs, %d times told, %d logins, %d uploads", runs, told, s.Logins(), kept.Uploads())
+	}
+	_, ok, err := h.(remote.Locker).TakeLock(t.Context(), remote.Lock{Operation: "o", Manager: "m", Fence: 2}, false)
+	if err != nil || !ok {
+		t.Errorf("a lock whose answer was cut: %v, %v", ok, err)
+	}
+}
+
+func TestReconnectGivesUp(t *testing.T) {
+	path, pub := keyFile(t, t.TempDir(), "")
+	s := remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: checks}, Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}})
+	d := ssh.Dialer{Helper: remotetest.Helper(t)}
+	opts := options(t)
+	opts.Reconnect = 2 * time.Second
+	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetDown(true)
+	s.Cut()
+	_, err = h.Check(t.Context(), op.List{op.SwapOff{}})
+	refusal(t, err, remote.ConnectionLost, "the connection was lost")
+	s.SetDown(false)
+	check(t, h)
+	s.Cut()
+	s.SetHostKey(remotetest.NewKey(t))
+	_, err = h.Check(t.Context(), op.List{op.SwapOff{}})
+	refusal(t, err, remote.HostKeyChanged, "has changed")
+	_ = h.Close()
+	_, err = h.Check(t.Context(), op.List{op.SwapOff{}})
+	var e *remote.Error
+	if !errors.As(err, &e) || e.Reason != remote.ConnectionLost {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func TestCutWhileConnecting(t *testing.T) {
+	// Wherever a connection breaks on the way, it is an error or mended,
+	// and never a hang.
+	path, pub := keyFile(t, t.TempDir(), "")
+	for _, after := range []int64{1, 50, 1000, 2500, 3500, 5000, 6000} {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			s := remotetest.Start(t, remotetest.Config{
+				CutAfter: after, Machine: remotetest.Machine{Handler: checks},
+				Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
+			})
+			d := ssh.Dialer{Helper: remotetest.Helper(t)}
+			h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), options(t))
+			if err != nil {
+				var e *remote.Error
+				if !errors.As(err, &e) {
+					t.Errorf("the error is %T: %v", err, err)
+				}
+				return
+			}
+			check(t, h)
+			_ = h.Close()
+		})
+	}
+}
+
+func TestSlowLink(t *testing.T) {
+	// Sending the helper takes longer than any one step may: what moves is
+	// not stuck.
+	path, pub := keyFile(t, t.TempDir(), "")
+	program := make([]byte, 300<<10)
+	_, _ = rand.Read(program)
+	s := remotetest.Start(t, remotetest.Config{
+		Slow: 70 << 10, Machine: remotetest.Machine{Handler: checks},
+		Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
+	})
+	d := ssh.Dialer{Helper: remotetest.Packed(t, program)}
+	opts := options(t)
+	opts.Timeout = 3 * time.Second
+	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, h)
+	_ = h.Close()
+}
