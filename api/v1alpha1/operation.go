@@ -16,7 +16,9 @@ type Operation struct {
 // OperationSpec describes the requested operation.
 type OperationSpec struct {
 	Cluster    string `json:"cluster"`
-	Type       string `json:"type"` // create, apply, add-nodes, delete-nodes, forget-nodes, upgrade, rollback-upgrade, delete, rollback, init-os, init-registry, renew-certs, rotate-ca, etcd-defrag, etcd-restore, etcd-rescue
+	// create, apply, add-nodes, delete-nodes, forget-nodes, upgrade, rollback-upgrade, delete,
+	// rollback, init-os, init-registry, renew-certs, rotate-ca, etcd-defrag, etcd-restore, etcd-rescue
+	Type       string `json:"type"`
 	PlanDigest string `json:"planDigest,omitempty"`
 	// IgnoredChecks lists precheck findings that the user chose to ignore.
 	IgnoredChecks []string `json:"ignoredChecks,omitempty"`

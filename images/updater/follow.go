@@ -188,7 +188,8 @@ func merge(from []*discoveryv1.EndpointSlice, family discoveryv1.AddressType) ([
 	var ports []discoveryv1.EndpointPort
 	found := map[string]bool{}
 	for _, s := range byName {
-		if s.AddressType != family || len(s.Ports) == 0 || s.Ports[0].Port == nil || ports != nil && !equality.Semantic.DeepEqual(ports, s.Ports) {
+		if s.AddressType != family || len(s.Ports) == 0 || s.Ports[0].Port == nil ||
+			ports != nil && !equality.Semantic.DeepEqual(ports, s.Ports) {
 			continue
 		}
 		for _, e := range s.Endpoints {
@@ -209,7 +210,8 @@ func merge(from []*discoveryv1.EndpointSlice, family discoveryv1.AddressType) ([
 	return out, ports
 }
 
-func (f *follower) slice(family discoveryv1.AddressType, endpoints []discoveryv1.Endpoint, ports []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
+func (f *follower) slice(family discoveryv1.AddressType, endpoints []discoveryv1.Endpoint,
+	ports []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: f.namespace, Name: sliceName(f.service, family),

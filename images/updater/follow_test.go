@@ -77,7 +77,8 @@ func instance(t *testing.T, client kubernetes.Interface, identity string) (stop 
 	return instanceAsking(t, client, identity, everybodyAnswers)
 }
 
-func instanceAsking(t *testing.T, client kubernetes.Interface, identity string, ask func(context.Context, string) error) (stop func() error) {
+func instanceAsking(t *testing.T, client kubernetes.Interface, identity string, ask func(context.Context,
+	string) error) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -133,16 +134,23 @@ func TestFollow(t *testing.T) {
 		act    func(*testing.T, api)
 		want   map[string][]string
 	}{
-		"add":        {"what is there at the start, sorted", []runtime.Object{first}, nil, both},
-		"later":      {"the source may come after us", nil, func(t *testing.T, a api) { create(t, a.source, first) }, both},
-		"update":     {"a control plane left", []runtime.Object{first}, func(t *testing.T, a api) { update(t, a.source, source("kubernetes", ipv4, 6443, "10.0.0.1")) }, one},
-		"not ready":  {"an API server that is going is no endpoint", []runtime.Object{first}, func(t *testing.T, a api) { update(t, a.source, notReady(first.DeepCopy())) }, one},
-		"delete one": {"one slice of two is deleted", []runtime.Object{source("kubernetes", ipv4, 6443, "10.0.0.1"), source("more", ipv4, 6443, "10.0.0.2")}, func(t *testing.T, a api) { remove(t, a.source, "more") }, one},
-		"deleted":    {"a source that is gone never empties the target", []runtime.Object{first}, func(t *testing.T, a api) { remove(t, a.source, "kubernetes") }, both},
-		"emptied":    {"nor one without addresses", []runtime.Object{first}, func(t *testing.T, a api) { update(t, a.source, source("kubernetes", ipv4, 6443)) }, both},
-		"none ready": {"nor one with none that is ready", []runtime.Object{source("kubernetes", ipv4, 6443, "10.0.0.1")}, func(t *testing.T, a api) {
-			update(t, a.source, notReady(source("kubernetes", ipv4, 6443, "10.0.0.1")))
-		}, one},
+		"add":   {"what is there at the start, sorted", []runtime.Object{first}, nil, both},
+		"later": {"the source may come after us", nil, func(t *testing.T, a api) { create(t, a.source, first) }, both},
+		"update": {"a control plane left", []runtime.Object{first},
+			func(t *testing.T, a api) { update(t, a.source, source("kubernetes", ipv4, 6443, "10.0.0.1")) }, one},
+		"not ready": {"an API server that is going is no endpoint", []runtime.Object{first},
+			func(t *testing.T, a api) { update(t, a.source, notReady(first.DeepCopy())) }, one},
+		"delete one": {"one slice of two is deleted",
+			[]runtime.Object{source("kubernetes", ipv4, 6443, "10.0.0.1"), source("more", ipv4, 6443, "10.0.0.2")},
+			func(t *testing.T, a api) { remove(t, a.source, "more") }, one},
+		"deleted": {"a source that is gone never empties the target", []runtime.Object{first},
+			func(t *testing.T, a api) { remove(t, a.source, "kubernetes") }, both},
+		"emptied": {"nor one without addresses", []runtime.Object{first},
+			func(t *testing.T, a api) { update(t, a.source, source("kubernetes", ipv4, 6443)) }, both},
+		"none ready": {"nor one with none that is ready", []runtime.Object{source("kubernetes", ipv4, 6443, "10.0.0.1")},
+			func(t *testing.T, a api) {
+				update(t, a.source, notReady(source("kubernetes", ipv4, 6443, "10.0.0.1")))
+			}, one},
 		"dual stack": {
 			"a slice for each family",
 			[]runtime.Object{first, source("six", ipv6, 6443, "fd00::2", "fd00::1")},
@@ -155,8 +163,10 @@ func TestFollow(t *testing.T) {
 			nil,
 			map[string][]string{"api-ipv6": {"fd00::1", "https", port}},
 		},
-		"other ports":    {"a slice holds one set of ports: the first by name", []runtime.Object{first, source("zzz", ipv4, 7443, "10.0.0.9")}, nil, both},
-		"target deleted": {"by somebody: it is put back", []runtime.Object{first}, func(t *testing.T, a api) { remove(t, a.target, "api-ipv4") }, both},
+		"other ports": {"a slice holds one set of ports: the first by name",
+			[]runtime.Object{first, source("zzz", ipv4, 7443, "10.0.0.9")}, nil, both},
+		"target deleted": {"by somebody: it is put back", []runtime.Object{first},
+			func(t *testing.T, a api) { remove(t, a.target, "api-ipv4") }, both},
 		"target emptied": {"by somebody", []runtime.Object{first}, func(t *testing.T, a api) {
 			change(t, a.target, func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil })
 		}, both},

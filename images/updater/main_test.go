@@ -42,7 +42,8 @@ func TestOneLeads(t *testing.T) {
 		if err := stopA(); err != nil {
 			t.Errorf("stopping a: %v", err)
 		}
-		if _, err := slicesIn(client, "default").Update(t.Context(), source("kubernetes", ipv4, 6443, "10.0.0.2"), metav1.UpdateOptions{}); err != nil {
+		if _, err := slicesIn(client, "default").Update(t.Context(), source("kubernetes", ipv4, 6443, "10.0.0.2"),
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * retryPeriod) // with its jitter; a released lease needs no waiting for its end
@@ -91,7 +92,8 @@ func TestLostLeaseEnds(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			done <- run(t.Context(), client, settings{namespace: "kube-system", service: "api", identity: "a", ask: everybodyAnswers}, slog.New(slog.DiscardHandler))
+			done <- run(t.Context(), client,
+				settings{namespace: "kube-system", service: "api", identity: "a", ask: everybodyAnswers}, slog.New(slog.DiscardHandler))
 		}()
 		time.Sleep(2 * leaseDuration)
 		cut.Store(true)

@@ -30,7 +30,8 @@ func TestManifestLimitsWhatIsWritten(t *testing.T) {
 			}
 		}
 	}
-	if policy.Name == "" || binding.Spec.PolicyName != policy.Name || !slices.Equal(binding.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny}) {
+	if policy.Name == "" || binding.Spec.PolicyName != policy.Name ||
+		!slices.Equal(binding.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny}) {
 		t.Fatalf("policy %q is bound as %+v", policy.Name, binding.Spec)
 	}
 	if f := policy.Spec.FailurePolicy; f == nil || *f != admissionv1.Fail {
@@ -41,10 +42,12 @@ func TestManifestLimitsWhatIsWritten(t *testing.T) {
 		matched[strings.Join(r.APIGroups, " ")+"/"+strings.Join(r.Resources, " ")] = r.Operations
 	}
 	both := []admissionv1.OperationType{admissionv1.Create, admissionv1.Update}
-	if d := cmp.Diff(map[string][]admissionv1.OperationType{"discovery.k8s.io/endpointslices": both, "coordination.k8s.io/leases": both}, matched); d != "" {
+	if d := cmp.Diff(map[string][]admissionv1.OperationType{"discovery.k8s.io/endpointslices": both, "coordination.k8s.io/leases": both},
+		matched); d != "" {
 		t.Errorf("what is judged (-want +got):\n%s", d)
 	}
-	if c := policy.Spec.MatchConditions; len(c) != 1 || c[0].Expression != "request.userInfo.username == 'system:serviceaccount:kube-system:apiserver-updater'" {
+	if c := policy.Spec.MatchConditions; len(c) != 1 ||
+		c[0].Expression != "request.userInfo.username == 'system:serviceaccount:kube-system:apiserver-updater'" {
 		t.Errorf("who is judged: %+v", c)
 	}
 	var names []string
@@ -106,7 +109,8 @@ func TestManifestGivesWhatIsNeeded(t *testing.T) {
 		names = append(names, sliceName("apiserver", f))
 	}
 	slicesOf := func(verbs ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: slices.Sorted(slices.Values(verbs))}
+		return rbacv1.PolicyRule{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"},
+			Verbs: slices.Sorted(slices.Values(verbs))}
 	}
 	leases := rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}}
 	own, lease := slicesOf("get", "update", "delete"), leases

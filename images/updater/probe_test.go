@@ -100,7 +100,8 @@ func TestSilentFromTheBeginning(t *testing.T) {
 		}
 		// One that comes while it works counts until it is known not to answer.
 		s.kill("10.0.0.1:6443", "10.0.0.3:6443")
-		if _, err := slicesIn(client, "default").Update(t.Context(), source("kubernetes", ipv4, 6443, "10.0.0.2", "10.0.0.3"), metav1.UpdateOptions{}); err != nil {
+		if _, err := slicesIn(client, "default").Update(t.Context(),
+			source("kubernetes", ipv4, 6443, "10.0.0.2", "10.0.0.3"), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(settle)

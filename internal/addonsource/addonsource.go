@@ -159,7 +159,8 @@ func (w *work) load(ctx context.Context, a v1alpha1.Addon) (Addon, error) {
 		return out, err
 	}
 	if len(out.Objects)+len(out.Hooks)+len(out.Last) == 0 {
-		return out, w.refuse(IDUnusable, "", "add-on "+a.Name+" has no objects", "check that its files are not empty, and that its values do not disable everything")
+		return out, w.refuse(IDUnusable, "", "add-on "+a.Name+" has no objects",
+			"check that its files are not empty, and that its values do not disable everything")
 	}
 	w.learn(out.Objects)
 	w.place(a, &out)

@@ -130,7 +130,8 @@ func refs(a Addon) (out []string) {
 
 func TestManifests(t *testing.T) {
 	dir := tree(t, map[string]string{
-		"b.yaml": fmt.Sprintf(configMap, "b") + "---\n" + fmt.Sprintf(configMap, "{{ kept }}"), "a.json": `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "uid": "x"}, "status": {}}]}`,
+		"b.yaml":   fmt.Sprintf(configMap, "b") + "---\n" + fmt.Sprintf(configMap, "{{ kept }}"),
+		"a.json":   `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "uid": "x"}, "status": {}}]}`,
 		"c/d.yaml": fmt.Sprintf(configMap, "d"), "README.md": "no",
 	})
 	got, warnings, err := load(t, v1alpha1.Addon{Name: "shop", Namespace: "shop", Manifests: []string{filepath.Join(dir, "c", "d.yaml"), dir}})
@@ -160,7 +161,8 @@ func TestManifests(t *testing.T) {
 func TestChart(t *testing.T) {
 	dir := tree(t, web(nil))
 	values := filepath.Join(tree(t, map[string]string{"v.yaml": "replicas: 2\nname: file\n"}), "v.yaml")
-	a := v1alpha1.Addon{Name: "front", Namespace: "front", Chart: &v1alpha1.Chart{Path: dir}, ValuesFiles: []string{values}, Values: map[string]any{"name": "shop", "more": map[string]any{"a": nil, "c": 1}}}
+	a := v1alpha1.Addon{Name: "front", Namespace: "front", Chart: &v1alpha1.Chart{Path: dir},
+		ValuesFiles: []string{values}, Values: map[string]any{"name": "shop", "more": map[string]any{"a": nil, "c": 1}}}
 	got, warnings, err := load(t, a)
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
@@ -220,22 +222,38 @@ func TestRefused(t *testing.T) {
 		id   string
 		says []string
 	}{
-		{"a directory of others", v1alpha1.Addon{Name: "k", Chart: &v1alpha1.Chart{Path: others}}, IDUnusable, []string{"the chart has no Chart.yaml"}},
+		{"a directory of others", v1alpha1.Addon{Name: "k", Chart: &v1alpha1.Chart{Path: others}}, IDUnusable,
+			[]string{"the chart has no Chart.yaml"}},
 		{"not YAML", file("a.yaml", "a: [\n"), IDUnusable, []string{"a.yaml", "document 1"}},
 		{"no object", file("a.yaml", "---\n"), IDUnusable, []string{"no objects"}},
 		{"no name", file("a.yaml", "apiVersion: v1\nkind: Service\n"), IDUnusable, []string{"metadata.name"}},
-		{"a kustomization", v1alpha1.Addon{Name: "k", Manifests: []string{tree(t, map[string]string{"kustomization.yaml": "resources: []\n"})}}, IDUnusable, []string{"kustomization"}},
+		{"a kustomization",
+			v1alpha1.Addon{Name: "k", Manifests: []string{tree(t, map[string]string{"kustomization.yaml": "resources: []\n"})}},
+			IDUnusable, []string{"kustomization"}},
 		{"an empty directory", v1alpha1.Addon{Name: "k", Manifests: []string{t.TempDir()}}, IDUnusable, []string{"no manifest"}},
 		{"no chart", v1alpha1.Addon{Name: "k", Chart: &v1alpha1.Chart{Path: t.TempDir()}}, IDUnusable, []string{"Chart.yaml"}},
 		{"another archive", pinned, IDChecksum, []string{"c.tgz"}},
-		{"a template that does not parse", chart(map[string]string{"templates/bad.yaml": "a: {{ if }}\n"}), IDRender, []string{"web/templates/bad.yaml:1"}},
-		{"a template that fails", chart(map[string]string{"templates/bad.yaml": "a: b\nc: {{ required \"say who\" .Values.who }}\n"}), IDRender, []string{"web/templates/bad.yaml:2", "say who"}},
-		{"a template that makes no YAML", chart(map[string]string{"templates/bad.yaml": "a: {{ .Values.name }}: b\n"}), IDRender, []string{"web/templates/bad.yaml"}},
-		{"values that the schema refuses", chart(map[string]string{"values.schema.json": `{"properties": {"replicas": {"type": "string"}}}`}), IDRender, []string{"replicas"}},
-		{"a password by chance", chart(map[string]string{"templates/secret.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: p}\nstringData: {p: {{ randAlphaNum 20 }}}\n"}), IDRandom, []string{"web/templates/secret.yaml"}},
-		{"another Kubernetes", chart(map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3\nkubeVersion: '<1.30'\n"}), IDRender, []string{"<1.30", "v1.37.1"}},
-		{"a missing chart", chart(map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3\ndependencies: [{name: base, version: 1.0.0, repository: 'https://example.com'}]\n"}), IDUnusable, []string{"base"}},
-		{"a library", chart(map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3\ntype: library\n"}), IDUnusable, []string{"library"}},
+		{"a template that does not parse", chart(map[string]string{"templates/bad.yaml": "a: {{ if }}\n"}), IDRender,
+			[]string{"web/templates/bad.yaml:1"}},
+		{"a template that fails", chart(map[string]string{"templates/bad.yaml": "a: b\nc: {{ required \"say who\" .Values.who }}\n"}),
+			IDRender, []string{"web/templates/bad.yaml:2", "say who"}},
+		{"a template that makes no YAML", chart(map[string]string{"templates/bad.yaml": "a: {{ .Values.name }}: b\n"}),
+			IDRender, []string{"web/templates/bad.yaml"}},
+		{"values that the schema refuses",
+			chart(map[string]string{"values.schema.json": `{"properties": {"replicas": {"type": "string"}}}`}), IDRender, []string{"replicas"}},
+		{"a password by chance",
+			chart(map[string]string{"templates/secret.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: " +
+				"p}\nstringData: {p: {{ randAlphaNum 20 }}}\n"}),
+			IDRandom, []string{"web/templates/secret.yaml"}},
+		{"another Kubernetes",
+			chart(map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3\nkubeVersion: '<1.30'\n"}),
+			IDRender, []string{"<1.30", "v1.37.1"}},
+		{"a missing chart",
+			chart(map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3\ndependencies: [{name: " +
+				"base, version: 1.0.0, repository: 'https://example.com'}]\n"}),
+			IDUnusable, []string{"base"}},
+		{"a library", chart(map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3\ntype: library\n"}),
+			IDUnusable, []string{"library"}},
 		{"values twice", values, IDUnusable, []string{"v.yaml"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -276,8 +294,10 @@ func TestHooksAroundDeletion(t *testing.T) {
 		}
 		return got[0], warnings
 	}
-	text := job("late", `helm.sh/hook: "pre-delete,post-delete", helm.sh/hook-weight: "7", helm.sh/hook-delete-policy: "before-hook-creation,hook-succeeded"`) +
-		job("early", `helm.sh/hook: post-delete, helm.sh/hook-weight: "-3"`) + job("both", `helm.sh/hook: "pre-delete,post-install"`) + job("back", `helm.sh/hook: "post-rollback"`) +
+	text := job("late",
+		`helm.sh/hook: "pre-delete,post-delete", helm.sh/hook-weight: "7", helm.sh/hook-delete-policy: "before-hook-creation,hook-succeeded"`) +
+		job("early", `helm.sh/hook: post-delete, helm.sh/hook-weight: "-3"`) + job("both", `helm.sh/hook: "pre-delete,post-install"`) +
+		job("back", `helm.sh/hook: "post-rollback"`) +
 		"apiVersion: v1\nkind: Secret\nmetadata: {name: key, annotations: {helm.sh/hook: pre-delete}}\n"
 	a, warnings := of(map[string]string{"templates/bye.yaml": text})
 	if len(warnings) != 1 || warnings[0].ID != IDChartHook || !strings.HasSuffix(warnings[0].Message, "not run: post-rollback (Job back)") {
@@ -346,8 +366,9 @@ func TestHooksTooLarge(t *testing.T) {
 	noise := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{}).Read(noise)
 	_, _, err := load(t, v1alpha1.Addon{Name: "web", Chart: &v1alpha1.Chart{Path: tree(t, web(map[string]string{
-		"noise":              hex.EncodeToString(noise),
-		"templates/bye.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: bye, annotations: {helm.sh/hook: post-delete}}\nstringData: {noise: {{ .Files.Get \"noise\" }}}\n",
+		"noise": hex.EncodeToString(noise),
+		"templates/bye.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: bye, annotations: {helm.sh/hook: " +
+			"post-delete}}\nstringData: {noise: {{ .Files.Get \"noise\" }}}\n",
 	}))}})
 	if err == nil || !strings.Contains(err.Error(), "after compression, but the cluster can store only 1024") {
 		t.Errorf("it says %v", err)
@@ -434,7 +455,8 @@ func TestRepository(t *testing.T) {
 	text := archive(t, "web", web(nil))
 	s.files["/x/charts/web-1.2.3.tgz"] = text
 	list := func(digest string) {
-		s.files["/x/index.yaml"] = []byte("entries:\n  web:\n  - {version: 1.3.0, urls: [\"" + s.URL + "/gone.tgz\"]}\n  - {version: 1.2.3, urls: [charts/web-1.2.3.tgz], digest: " + digest + "}\n")
+		s.files["/x/index.yaml"] = []byte("entries:\n  web:\n  - {version: 1.3.0, urls: [\"" + s.URL +
+			"/gone.tgz\"]}\n  - {version: 1.2.3, urls: [charts/web-1.2.3.tgz], digest: " + digest + "}\n")
 	}
 	list(strings.TrimPrefix(sum(text), "sha256:"))
 	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1"}
@@ -516,7 +538,8 @@ func TestRegistryGivesTooMuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1", Insecure: []string{host}}
-	_, _, err = l.Load(t.Context(), []v1alpha1.Addon{{Name: "web", Chart: &v1alpha1.Chart{Repository: "oci://" + host + "/charts", Name: "web", Version: "1.2.3"}}})
+	_, _, err = l.Load(t.Context(),
+		[]v1alpha1.Addon{{Name: "web", Chart: &v1alpha1.Chart{Repository: "oci://" + host + "/charts", Name: "web", Version: "1.2.3"}}})
 	if err == nil || !strings.Contains(err.Error(), "more than 64 MiB") {
 		t.Errorf("it says %v", err)
 	}
@@ -540,7 +563,8 @@ func TestRegistry(t *testing.T) {
 	}
 	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1", Insecure: []string{host}}
 	chart := func(version, digest string) []v1alpha1.Addon {
-		return []v1alpha1.Addon{{Name: "web", Chart: &v1alpha1.Chart{Repository: "oci://" + host + "/charts", Name: "web", Version: version, Digest: digest}}}
+		return []v1alpha1.Addon{{Name: "web",
+			Chart: &v1alpha1.Chart{Repository: "oci://" + host + "/charts", Name: "web", Version: version, Digest: digest}}}
 	}
 	got, _, err := l.Load(t.Context(), chart("1.2.3+build", sum(text)))
 	if err != nil {
@@ -585,10 +609,11 @@ func TestRegistryLogin(t *testing.T) {
 	list := []v1alpha1.Addon{{Name: "web", Chart: &v1alpha1.Chart{Repository: "oci://" + host + "/charts", Name: "web", Version: "1.2.3"}}}
 	asked := ""
 	for word, ok := range map[string]bool{"word": true, "other": false} {
-		l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1", Insecure: []string{host}, Speak: func(ctx context.Context, host string) ([]remote.Option, error) {
-			asked = host
-			return []remote.Option{remote.WithContext(ctx), remote.WithAuth(&authn.Basic{Username: "me", Password: word})}, nil
-		}}
+		l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1", Insecure: []string{host},
+			Speak: func(ctx context.Context, host string) ([]remote.Option, error) {
+				asked = host
+				return []remote.Option{remote.WithContext(ctx), remote.WithAuth(&authn.Basic{Username: "me", Password: word})}, nil
+			}}
 		_, _, err := l.Load(t.Context(), list)
 		if (err == nil) != ok || asked != host || err != nil && !strings.Contains(err.Error(), IDDownload) {
 			t.Errorf("with %q, asked of %q: %v", word, asked, err)
@@ -598,7 +623,9 @@ func TestRegistryLogin(t *testing.T) {
 
 // The bundle's add-ons, as they are without settings and with all of them.
 func TestBundled(t *testing.T) {
-	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1", Images: map[string]string{"metrics-server": "example.com/metrics-server:v1", "local-path": "example.com/local-path:v1", "flannel": "example.com/flannel:v1"}}
+	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1",
+		Images: map[string]string{"metrics-server": "example.com/metrics-server:v1",
+			"local-path": "example.com/local-path:v1", "flannel": "example.com/flannel:v1"}}
 	show := func(list ...v1alpha1.Addon) string {
 		t.Helper()
 		got, warnings, err := l.Load(t.Context(), list)
@@ -633,7 +660,8 @@ func TestBundled(t *testing.T) {
 	if strings.Contains(text, "--kubelet-insecure-tls") || strings.Contains(text, "# ") {
 		t.Error("kubelets are verified, and it says otherwise")
 	}
-	for name, values := range map[string]map[string]any{"unknown": {"paths": "/a"}, "relative": {"path": "a"}, "the root": {"path": "/"}, "another type": {"default": "yes"}} {
+	for name, values := range map[string]map[string]any{"unknown": {"paths": "/a"}, "relative": {"path": "a"},
+		"the root": {"path": "/"}, "another type": {"default": "yes"}} {
 		_, _, err := l.Load(t.Context(), []v1alpha1.Addon{{Name: "local-path", Values: values}})
 		if err == nil || !strings.Contains(err.Error(), IDUnusable) {
 			t.Errorf("%s: %v", name, err)

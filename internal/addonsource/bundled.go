@@ -39,7 +39,8 @@ func bundled() map[string]bundledAddon {
 		"metrics-server": {images: []string{"metrics-server"}, values: func() any { return &struct{}{} }, serving: &Serving{
 			Namespace: "kube-system", Secret: "metrics-server-tls", APIService: "v1beta1.metrics.k8s.io", Name: "metrics-server.kube-system.svc",
 		}},
-		"local-path": {images: []string{"local-path"}, values: func() any { return &localPath{Path: "/opt/local-path-provisioner", Default: true} }},
+		"local-path": {images: []string{"local-path"},
+			values: func() any { return &localPath{Path: "/opt/local-path-provisioner", Default: true} }},
 	}
 }
 
@@ -73,21 +74,26 @@ func (w *work) fromBundle(a v1alpha1.Addon, out *Addon) error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(set); err != nil {
-		return w.refuse(IDUnusable, ".values", "add-on "+a.Name+" does not have this value: "+strings.TrimPrefix(err.Error(), "json: "), "see docs/guide/addons.md for the values of this add-on")
+		return w.refuse(IDUnusable, ".values",
+			"add-on "+a.Name+" does not have this value: "+strings.TrimPrefix(err.Error(), "json: "),
+			"see docs/guide/addons.md for the values of this add-on")
 	}
 	data := map[string]any{
-		"Images":           map[string]string{"metricsServer": w.Images["metrics-server"], "localPath": w.Images["local-path"], "shell": w.Images["flannel"]},
+		"Images": map[string]string{"metricsServer": w.Images["metrics-server"],
+			"localPath": w.Images["local-path"], "shell": w.Images["flannel"]},
 		"VerifiedKubelets": w.VerifiedKubelets,
 	}
 	if l, ok := set.(*localPath); ok {
 		if !path.IsAbs(l.Path) || path.Clean(l.Path) == "/" {
-			return w.refuse(IDUnusable, ".values.path", fmt.Sprintf("%q is not a valid directory for volumes", l.Path), "write the absolute path of a directory on every node that only this add-on uses")
+			return w.refuse(IDUnusable, ".values.path", fmt.Sprintf("%q is not a valid directory for volumes", l.Path),
+				"write the absolute path of a directory on every node that only this add-on uses")
 		}
 		data["Path"], data["Default"] = path.Clean(l.Path), l.Default
 	}
 	out.Serving = bundled()[a.Name].serving
 	if a.Name == "metrics-server" && !w.VerifiedKubelets {
-		out.Sources = append(out.Sources, "kubelet certificates are not verified: each kubelet signed its own (kubernetes.kubelet.config.serverTLSBootstrap)")
+		out.Sources = append(out.Sources,
+			"kubelet certificates are not verified: each kubelet signed its own (kubernetes.kubelet.config.serverTLSBootstrap)")
 	}
 	t, err := template.ParseFS(templates, "templates/"+a.Name+".yaml")
 	if err != nil {

@@ -83,7 +83,8 @@ func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(rendered)) {
 		if rendered[name] != again[name] {
-			return w.refuse(IDRandom, ".chart", name+" renders differently each time: it generates random passwords, keys or names, or includes the current time",
+			return w.refuse(IDRandom, ".chart",
+				name+" renders differently each time: it generates random passwords, keys or names, or includes the current time",
 				"set the values that the chart would generate: a password, or the name of an existing Secret")
 		}
 	}
@@ -91,7 +92,8 @@ func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 }
 
 func (w *work) unreadable(c v1alpha1.Chart, err error) error {
-	return w.refuse(IDUnusable, ".chart", "the chart "+called(c)+" cannot be read: "+err.Error(), "set chart.path to a directory with a Chart.yaml, or to an archive of it; API version v3 is not supported yet")
+	return w.refuse(IDUnusable, ".chart", "the chart "+called(c)+" cannot be read: "+err.Error(),
+		"set chart.path to a directory with a Chart.yaml, or to an archive of it; API version v3 is not supported yet")
 }
 
 // chartFits rejects a chart that cannot be rendered for this cluster.
@@ -100,7 +102,9 @@ func (w *work) chartFits(c *chart.Chart) error {
 	case c.Metadata.Type == "library":
 		return w.refuse(IDUnusable, ".chart", "the chart "+c.Name()+" is a library chart", "name a chart that uses this library")
 	case want != "" && !util.IsCompatibleRange(want, w.Kubernetes):
-		return w.refuse(IDRender, ".chart", fmt.Sprintf("the chart %s %s needs Kubernetes %s, but the cluster has %s", c.Name(), c.Metadata.Version, want, w.Kubernetes), "use a version of the chart that supports it")
+		return w.refuse(IDRender, ".chart",
+			fmt.Sprintf("the chart %s %s needs Kubernetes %s, but the cluster has %s", c.Name(), c.Metadata.Version, want, w.Kubernetes),
+			"use a version of the chart that supports it")
 	}
 	have := map[string]bool{}
 	for _, d := range c.Dependencies() {
@@ -108,7 +112,8 @@ func (w *work) chartFits(c *chart.Chart) error {
 	}
 	for _, d := range c.Metadata.Dependencies {
 		if !have[d.Name] {
-			return w.refuse(IDUnusable, ".chart", "the chart "+c.Name()+" needs the chart "+d.Name+", which it does not contain", "add the missing charts: helm dependency build DIRECTORY")
+			return w.refuse(IDUnusable, ".chart", "the chart "+c.Name()+" needs the chart "+d.Name+", which it does not contain",
+				"add the missing charts: helm dependency build DIRECTORY")
 		}
 	}
 	return nil
@@ -136,7 +141,8 @@ func (w *work) values(a v1alpha1.Addon) (map[string]any, error) {
 // render renders the templates of a chart, by their names.
 func (w *work) render(ctx context.Context, a v1alpha1.Addon, c *chart.Chart, values map[string]any) (map[string]string, error) {
 	failed := func(err error) error {
-		return w.refuse(IDRender, ".chart", "the chart "+c.Name()+" cannot be rendered: "+strings.TrimSpace(err.Error()), "check the values; run 'helm template' with the same values to see the same error")
+		return w.refuse(IDRender, ".chart", "the chart "+c.Name()+" cannot be rendered: "+strings.TrimSpace(err.Error()),
+			"check the values; run 'helm template' with the same values to see the same error")
 	}
 	version, err := common.ParseKubeVersion(w.Kubernetes)
 	if err != nil {
@@ -202,7 +208,8 @@ func (w *work) objects(c *chart.Chart, texts map[string]string, out *Addon) erro
 	inOrder(out.Last)
 	out.Objects = append(out.Objects, made...)
 	if len(not) > 0 {
-		w.warn(IDChartHook, ".chart", "the chart "+c.Name()+" has hooks that Slipway does not run: "+strings.Join(not, ", "), "do the work of these hooks manually when you roll the add-on back to an older version")
+		w.warn(IDChartHook, ".chart", "the chart "+c.Name()+" has hooks that Slipway does not run: "+strings.Join(not, ", "),
+			"do the work of these hooks manually when you roll the add-on back to an older version")
 	}
 	return w.keepable(out)
 }

@@ -75,7 +75,9 @@ func (w *work) keepable(a *Addon) error {
 		return fmt.Errorf("reading add-on %s: %w", a.Name, err)
 	}
 	if len(raw) > corev1.MaxSecretSize {
-		return w.refuse(IDUnusable, ".chart", fmt.Sprintf("the hooks for the deletion of add-on %s have %d KiB after compression, but the cluster can store only %d", a.Name, len(raw)>>10, corev1.MaxSecretSize>>10),
+		return w.refuse(IDUnusable, ".chart",
+			fmt.Sprintf("the hooks for the deletion of add-on %s have %d KiB after compression, but the cluster can store only %d",
+				a.Name, len(raw)>>10, corev1.MaxSecretSize>>10),
 			"disable the hooks with values, or make them smaller")
 	}
 	return nil

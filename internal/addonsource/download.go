@@ -45,13 +45,16 @@ func (w *work) download(ctx context.Context, at, address, pin string, f freshnes
 			return nil, context.Cause(ctx)
 		}
 		if have == nil || pin != "" || !silent(err) {
-			return nil, w.refuse(IDDownload, at, "downloading "+address+": "+cause(err), "save the content to a file, and name the file; only the manager downloads it, so hosts need no network for it")
+			return nil, w.refuse(IDDownload, at, "downloading "+address+": "+cause(err),
+				"save the content to a file, and name the file; only the manager downloads it, so hosts need no network for it")
 		}
 		w.warn(IDOffline, at, address+" does not answer ("+cause(err)+"): using the earlier download, "+sum(have), "")
 		return have, nil
 	}
 	if pin != "" && sum(text) != pin {
-		return nil, w.refuse(IDChecksum, at, fmt.Sprintf("the content of %s has the checksum %s, expected %s", address, sum(text), pin), "check the change before you write a new checksum")
+		return nil, w.refuse(IDChecksum, at,
+			fmt.Sprintf("the content of %s has the checksum %s, expected %s", address, sum(text), pin),
+			"check the change before you write a new checksum")
 	}
 	if err := keep(file, text); err != nil {
 		return nil, fmt.Errorf("saving the download: %w", err)

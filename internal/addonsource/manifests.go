@@ -58,7 +58,8 @@ func (w *work) manifests(ctx context.Context, a v1alpha1.Addon, out *Addon) erro
 func (w *work) filesOf(at, name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if err != nil {
-		return nil, w.refuse(IDUnusable, at, "the file or directory cannot be read: "+reason(err), "check the path, which is relative to the cluster file")
+		return nil, w.refuse(IDUnusable, at, "the file or directory cannot be read: "+reason(err),
+			"check the path, which is relative to the cluster file")
 	}
 	if !info.IsDir() {
 		return []string{name}, nil
@@ -72,13 +73,15 @@ func (w *work) filesOf(at, name string) ([]string, error) {
 		switch ext := filepath.Ext(e.Name()); {
 		case e.IsDir() || strings.HasPrefix(e.Name(), "."):
 		case strings.HasPrefix(e.Name(), "kustomization."):
-			return nil, w.refuse(IDUnusable, at, name+" is a kustomization, which Slipway does not build", "build it, and name the resulting file: kubectl kustomize "+name+" > FILE")
+			return nil, w.refuse(IDUnusable, at, name+" is a kustomization, which Slipway does not build",
+				"build it, and name the resulting file: kubectl kustomize "+name+" > FILE")
 		case slices.Contains([]string{".yaml", ".yml", ".json"}, ext):
 			files = append(files, filepath.Join(name, e.Name()))
 		}
 	}
 	if len(files) == 0 {
-		return nil, w.refuse(IDUnusable, at, "no manifest was found in "+name, "name the files *.yaml, *.yml or *.json; subdirectories are not read")
+		return nil, w.refuse(IDUnusable, at, "no manifest was found in "+name,
+			"name the files *.yaml, *.yml or *.json; subdirectories are not read")
 	}
 	return files, nil
 }
@@ -109,7 +112,8 @@ func (w *work) decode(at, name string, text []byte, out *Addon) error {
 	}
 	for _, o := range objects {
 		if o.GroupVersionKind().Group == "kustomize.config.k8s.io" {
-			return w.refuse(IDUnusable, at, name+" is a kustomization, which Slipway does not build", "build it, and name the resulting file: kubectl kustomize DIRECTORY > FILE")
+			return w.refuse(IDUnusable, at, name+" is a kustomization, which Slipway does not build",
+				"build it, and name the resulting file: kubectl kustomize DIRECTORY > FILE")
 		}
 		settle(o)
 	}

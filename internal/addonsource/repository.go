@@ -39,7 +39,8 @@ func (w *work) fetch(ctx context.Context, c v1alpha1.Chart) (file, source string
 	file = w.cached(address)
 	// A chart version is exactly one archive: an archive in the cache is not requested
 	// again.
-	if have, readErr := safefile.ReadFile(file, bounded.Document); readErr == nil && (c.Digest == "" || sum(have) == c.Digest) && isChart(have) == nil {
+	if have, readErr := safefile.ReadFile(file,
+		bounded.Document); readErr == nil && (c.Digest == "" || sum(have) == c.Digest) && isChart(have) == nil {
 		return file, address + " " + sum(have), nil
 	}
 	if spec.IsOCI(c.Repository) {
@@ -82,7 +83,8 @@ func (w *work) fits(c v1alpha1.Chart) error {
 }
 
 func (w *work) differs(what, is, want string) error {
-	return w.refuse(IDChecksum, ".chart", fmt.Sprintf("%s has the checksum %s, expected %s", what, is, want), "check the change before you write a new checksum")
+	return w.refuse(IDChecksum, ".chart", fmt.Sprintf("%s has the checksum %s, expected %s", what, is, want),
+		"check the change before you write a new checksum")
 }
 
 // An index is the index of a chart repository.
@@ -131,7 +133,8 @@ func (w *work) fromIndex(ctx context.Context, c v1alpha1.Chart) ([]byte, error) 
 	if len(versions) == 0 {
 		return nil, w.refuse(IDDownload, ".chart.name", c.Repository+" has no chart "+c.Name, "")
 	}
-	return nil, w.refuse(IDDownload, ".chart.version", fmt.Sprintf("%s has no version %s of chart %s", c.Repository, c.Version, c.Name), "use one of these versions: "+strings.Join(versions[:min(len(versions), 8)], ", "))
+	return nil, w.refuse(IDDownload, ".chart.version", fmt.Sprintf("%s has no version %s of chart %s", c.Repository, c.Version, c.Name),
+		"use one of these versions: "+strings.Join(versions[:min(len(versions), 8)], ", "))
 }
 
 func (w *work) unreachable(ctx context.Context, address string, err error) error {

@@ -64,7 +64,8 @@ func aSet(f *testing.F, by Keys) []byte {
 		f.Fatal(err)
 	}
 	set := &Set{
-		Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1", EtcdType: "stacked", Member: "cp1", Authority: "a",
+		Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1",
+		EtcdType: "stacked", Member: "cp1", Authority: "a",
 		Snapshot: Snapshot{Bytes: int64(len(content)), SHA256: sum(content), Revision: 4711, Keys: 3},
 	}
 	var out bytes.Buffer
@@ -77,7 +78,8 @@ func aSet(f *testing.F, by Keys) []byte {
 
 // FuzzPlaced reads names of files: what is taken for a set's name is written the same way.
 func FuzzPlaced(f *testing.F) {
-	for _, name := range []string{"prod-20261120-180007.tar", "a-b-1-20261120-180007.tar.age", "prod-20269920-180007.tar", "../prod-20261120-180007.tar"} {
+	for _, name := range []string{"prod-20261120-180007.tar", "a-b-1-20261120-180007.tar.age",
+		"prod-20269920-180007.tar", "../prod-20261120-180007.tar"} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {

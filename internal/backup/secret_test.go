@@ -44,7 +44,9 @@ func sealedBy(t *testing.T, provider string, secret []byte, plain string) []byte
 
 func encryptionOf(t *testing.T, provider string, secret []byte) *Encryption {
 	t.Helper()
-	e, err := ReadEncryption(fmt.Appendf(nil, "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - %s: {keys: [{name: one, secret: %s}]}\n  - identity: {}\n",
+	e, err := ReadEncryption(fmt.Appendf(nil,
+		"kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - %s: {keys: [{name: one, "+
+			"secret: %s}]}\n  - identity: {}\n",
 		provider, base64.StdEncoding.EncodeToString(secret)))
 	if err != nil || e == nil {
 		t.Fatal(e, err)
@@ -78,7 +80,8 @@ func TestEncryption(t *testing.T) {
 	if got, how, err := none.Open(secretKey, []byte("k8s\x00plain")); err != nil || how != "" || string(got) != "k8s\x00plain" {
 		t.Errorf("what is not encrypted: %q, %q, %v", got, how, err)
 	}
-	if _, _, err := none.Open(secretKey, sealedBy(t, "aescbc", secret, "x")); err == nil || !strings.Contains(err.Error(), "which is missing") {
+	if _, _, err := none.Open(secretKey, sealedBy(t, "aescbc", secret, "x")); err == nil ||
+		!strings.Contains(err.Error(), "which is missing") {
 		t.Errorf("without a configuration: %v", err)
 	}
 	if _, how, err := none.Open(secretKey, []byte("k8s:enc:kms:v2:vault:x")); !errors.Is(err, ErrOutside) || how != "kms, key vault" {

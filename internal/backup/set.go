@@ -147,5 +147,6 @@ func Placed(file string) (cluster string, taken time.Time, encrypted, ok bool) {
 
 // local reports whether a member's name is a relative path that stays within the set.
 func local(name string) bool {
-	return name != "" && path.Clean(name) == name && !path.IsAbs(name) && name != ".." && !strings.HasPrefix(name, "../") && !strings.ContainsRune(name, 0)
+	return name != "" && path.Clean(name) == name && !path.IsAbs(name) && name != ".." && !strings.HasPrefix(name, "../") &&
+		!strings.ContainsRune(name, 0)
 }

@@ -41,7 +41,8 @@ func assemble(dir string, head Manifest, parts source.Parts) error {
 			return fmt.Errorf("adding image %s: %w", i.Name, err)
 		}
 		got.Ref = i.Ref
-		m.Images = append(m.Images, Image{Name: i.Name, Version: i.Version, Arch: i.Arch, Licence: i.Licence, Extra: i.Extra, Index: i.Index, Image: got})
+		m.Images = append(m.Images,
+			Image{Name: i.Name, Version: i.Version, Arch: i.Arch, Licence: i.Licence, Extra: i.Extra, Index: i.Index, Image: got})
 		desc.Annotations = map[string]string{annotationName: i.Name, annotationRef: i.Ref}
 		desc.Platform = &v1.Platform{OS: "linux", Architecture: i.Arch}
 		images = append(images, desc)
@@ -59,10 +60,12 @@ func order(m *Manifest, images []v1.Descriptor) {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Arch, b.Arch))
 	})
 	slices.SortFunc(images, func(a, b v1.Descriptor) int {
-		return cmp.Or(cmp.Compare(a.Annotations[annotationName], b.Annotations[annotationName]), cmp.Compare(a.Platform.Architecture, b.Platform.Architecture))
+		return cmp.Or(cmp.Compare(a.Annotations[annotationName], b.Annotations[annotationName]),
+			cmp.Compare(a.Platform.Architecture, b.Platform.Architecture))
 	})
 	slices.SortFunc(m.Origins, func(a, b source.Origin) int {
-		return cmp.Or(cmp.Compare(a.For, b.For), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Sum, b.Sum))
+		return cmp.Or(cmp.Compare(a.For, b.For), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.Version, b.Version), cmp.Compare(a.Sum, b.Sum))
 	})
 	m.Origins = slices.Compact(m.Origins)
 }

@@ -179,7 +179,8 @@ func (b *builder) choose(ctx context.Context) (string, error) {
 		if err == nil {
 			return Upstream, nil
 		}
-		b.request.Tell(Progress{Phase: source.Note, Message: fmt.Sprintf("the upstream source does not answer (%v): compiling from modules instead", err)})
+		b.request.Tell(Progress{Phase: source.Note,
+			Message: fmt.Sprintf("the upstream source does not answer (%v): compiling from modules instead", err)})
 		return Modules, ctx.Err()
 	}
 	return "", problem(IDUnknownName, "use auto, upstream or modules", "%q is not a bundle source", b.Source)
@@ -256,7 +257,8 @@ func (b *builder) fromCache(ctx context.Context, name string, cause error) (*Bun
 	if err != nil {
 		return nil, errors.Join(cause, err)
 	}
-	b.request.Tell(Progress{Phase: source.Note, Message: fmt.Sprintf("%s does not answer: using the bundle in the cache, %s (%v)", name, path, cause)})
+	b.request.Tell(Progress{Phase: source.Note,
+		Message: fmt.Sprintf("%s does not answer: using the bundle in the cache, %s (%v)", name, path, cause)})
 	return have, nil
 }
 

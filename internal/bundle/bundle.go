@@ -35,7 +35,8 @@ func openDir(dir string) (*Bundle, error) {
 		return nil, explain(dir, err)
 	}
 	if base, ok := b.root.Annotations[annotationBase]; ok {
-		return nil, problem(IDBase, "run `slipway bundle import` on a machine whose cache has the base bundle, to create the full bundle", "%s is a delta bundle and needs its base bundle, %s", dir, base)
+		return nil, problem(IDBase, "run `slipway bundle import` on a machine whose cache has the base bundle, to create the full bundle",
+			"%s is a delta bundle and needs its base bundle, %s", dir, base)
 	}
 	var faults diag.List
 	for digest, size := range b.sizes() {
@@ -193,7 +194,9 @@ func (b *Bundle) CheckDocker(arches []string) error {
 // WithoutDocker returns the error that a bundle with Docker is needed.
 func WithoutDocker(version string, arches []string, why string) error {
 	return problem(IDNoDocker,
-		fmt.Sprintf("write type: containerd, or build a bundle with Docker: slipway bundle build --kubernetes %s --arch %s --runtime docker --source modules (built on another machine, it needs `slipway bundle import`)", version, strings.Join(arches, ",")),
+		fmt.Sprintf("write type: containerd, or build a bundle with Docker: slipway bundle build --kubernetes %s "+
+			"--arch %s --runtime docker --source modules (built on another machine, it needs `slipway bundle import`)",
+			version, strings.Join(arches, ",")),
 		"%s", why)
 }
 
@@ -202,14 +205,16 @@ func (b *Bundle) hasArch(arch string) error {
 		return nil
 	}
 	return problem(IDArchMissing,
-		fmt.Sprintf("run `slipway bundle build --kubernetes %s --arch %s`", b.manifest.Kubernetes, strings.Join(append(slices.Clone(b.manifest.Arches), arch), ",")),
+		fmt.Sprintf("run `slipway bundle build --kubernetes %s --arch %s`", b.manifest.Kubernetes,
+			strings.Join(append(slices.Clone(b.manifest.Arches), arch), ",")),
 		"the bundle of %s is for %s, not for %s", b.manifest.Kubernetes, strings.Join(b.manifest.Arches, ", "), arch)
 }
 
 func (b *Bundle) missing(kind, name, arch string) error {
 	// Without --source, a build uses the bundle in the cache.
 	return problem(IDPartMissing,
-		fmt.Sprintf("build the bundle again with this version of Slipway: `slipway bundle build --kubernetes %s --arch %s --source %s`", b.manifest.Kubernetes, strings.Join(b.manifest.Arches, ","), cmp.Or(onlyFrom(name), b.manifest.Source, Modules)),
+		fmt.Sprintf("build the bundle again with this version of Slipway: `slipway bundle build --kubernetes %s --arch %s --source %s`",
+			b.manifest.Kubernetes, strings.Join(b.manifest.Arches, ","), cmp.Or(onlyFrom(name), b.manifest.Source, Modules)),
 		"the bundle of %s has no %s %s for %s", b.manifest.Kubernetes, kind, name, arch)
 }
 

@@ -109,7 +109,9 @@ func (r Registry) names() []name.Option {
 func (r Registry) options(ctx context.Context) ([]remote.Option, error) {
 	keys, err := r.keychain()
 	if err != nil {
-		return nil, problem(IDCredentials, "use a file in the format of `docker login`: {\"auths\": {\"registry.example.com\": {\"username\": …, \"password\": …}}}", "the registry credentials cannot be used: %v", err)
+		return nil, problem(IDCredentials,
+			"use a file in the format of `docker login`: {\"auths\": {\"registry.example.com\": {\"username\": …, \"password\": …}}}",
+			"the registry credentials cannot be used: %v", err)
 	}
 	transport, err := r.transport(keys)
 	if err != nil {

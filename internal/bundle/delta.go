@@ -82,7 +82,8 @@ func complete(d layout.Dir, cache string) error {
 		}
 	}
 	if lacking > 0 {
-		return problem(IDBase, "import its base bundle first, or use a full bundle", "this is a delta of another bundle, %s, but %d of its blobs are missing from the cache", base, lacking)
+		return problem(IDBase, "import its base bundle first, or use a full bundle",
+			"this is a delta of another bundle, %s, but %d of its blobs are missing from the cache", base, lacking)
 	}
 	root := b.root
 	root.Annotations = maps.Clone(root.Annotations)

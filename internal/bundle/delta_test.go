@@ -49,7 +49,8 @@ func TestDelta(t *testing.T) {
 
 	cache := t.TempDir()
 	_, err = bundle.Import(t.Context(), out, cache)
-	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDBase}) || !strings.Contains(err.Error(), old.Digest()) || len(left(t, cache)) > 0 {
+	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDBase}) || !strings.Contains(err.Error(), old.Digest()) ||
+		len(left(t, cache)) > 0 {
 		t.Errorf("where the old one is not: %v", err)
 	}
 	_, err = bundle.Open(t.Context(), out, cache, bundle.Registry{})

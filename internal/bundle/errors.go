@@ -56,7 +56,8 @@ func explain(path string, err error) error {
 	case err == nil, errors.As(err, &d):
 		return err
 	case errors.As(err, new(*safefile.ForeignError)):
-		return problem(IDForeign, "remove the link, or use the directory that the link points to", "%s cannot be used while Slipway runs as root: %v", path, err)
+		return problem(IDForeign, "remove the link, or use the directory that the link points to",
+			"%s cannot be used while Slipway runs as root: %v", path, err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return problem(IDDiskFull, "free disk space, or move the cache with SLIPWAY_CACHE", "no space left for %s: %v", path, err)
 	case errors.Is(err, layout.ErrArchive):
@@ -64,7 +65,9 @@ func explain(path string, err error) error {
 	case errors.Is(err, layout.ErrCorrupt), errors.Is(err, layout.ErrForm), errors.Is(err, fs.ErrNotExist) && layout.Is(path):
 		return problem(IDCorrupt, "copy or build the bundle again", "%s: %v", path, err)
 	case errors.Is(err, fs.ErrNotExist):
-		return problem(IDNotFound, "give a bundle directory, a .tar.zst file or a registry reference; or run `slipway bundle build` to create a bundle", "%s: bundle not found: %v", path, err)
+		return problem(IDNotFound,
+			"give a bundle directory, a .tar.zst file or a registry reference; or run `slipway bundle build` to create a bundle",
+			"%s: bundle not found: %v", path, err)
 	}
 	if errors.As(err, new(*fs.PathError)) {
 		return problem(IDUnreadable, "check the permissions of the path, and check the disk", "%s: %v", path, err)

@@ -121,7 +121,9 @@ func (x extras) fetch(ctx context.Context, ref string, arches []string) (e extra
 	for _, arch := range arches {
 		img, err := ofArch(desc, arch)
 		if err != nil {
-			return e, problem(IDExtra, "use an image that is available for "+strings.Join(arches, " and ")+", or build the bundle for fewer architectures", "image %s is not available for %s: %v", ref, arch, err)
+			return e, problem(IDExtra,
+				"use an image that is available for "+strings.Join(arches, " and ")+", or build the bundle for fewer architectures",
+				"image %s is not available for %s: %v", ref, arch, err)
 		}
 		got, _, err := d.AddImage(img)
 		if err != nil {

@@ -63,7 +63,8 @@ func pushes(t *testing.T, ref string, arches ...string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+		index = mutate.AppendManifests(index,
+			mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
 	}
 	if err := remote.WriteIndex(tag, index, remote.WithAuth(&authn.Basic{Username: "puller", Password: "word"})); err != nil {
 		t.Fatal(err)
@@ -94,7 +95,8 @@ func TestExtraImages(t *testing.T) {
 	pinned := at + "/team/tool:v2@" + pushes(t, tool, "amd64", "arm64")
 	o := bundle.BuildOptions{
 		Arches: []string{"amd64", "arm64"}, Source: bundle.Upstream, Cache: t.TempDir(), Releases: bundletest.Catalogue(t),
-		Upstream: bundletest.NewSite(t).Options(), Images: []string{app, pinned}, Registry: bundle.Registry{Credentials: loginFile(t, at), Insecure: true},
+		Upstream: bundletest.NewSite(t).Options(), Images: []string{app, pinned},
+		Registry: bundle.Registry{Credentials: loginFile(t, at), Insecure: true},
 	}
 	b, err := bundle.Build(t.Context(), o)
 	if err != nil {
@@ -147,7 +149,8 @@ func TestExtraRefused(t *testing.T) {
 		{"another architecture", only, "is not available for amd64", bundle.Registry{Credentials: loginFile(t, at), Insecure: true}},
 		{"no login", only, "cannot be pulled", bundle.Registry{Insecure: true}},
 		{"not there", at + "/team/none:v1", "cannot be pulled", bundle.Registry{Credentials: loginFile(t, at), Insecure: true}},
-		{"another digest", at + "/team/app@sha256:" + strings.Repeat("0", 64), "cannot be pulled", bundle.Registry{Credentials: loginFile(t, at), Insecure: true}},
+		{"another digest", at + "/team/app@sha256:" + strings.Repeat("0", 64), "cannot be pulled",
+			bundle.Registry{Credentials: loginFile(t, at), Insecure: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cache := t.TempDir()
@@ -156,7 +159,8 @@ func TestExtraRefused(t *testing.T) {
 				Upstream: bundletest.NewSite(t).Options(), Images: []string{tc.ref}, Registry: tc.registry,
 			})
 			var list diag.List
-			if !errors.As(err, &list) || list[0].ID != bundle.IDExtra || !strings.Contains(list[0].Message, tc.want) || strings.Contains(list[0].Message, "word") {
+			if !errors.As(err, &list) || list[0].ID != bundle.IDExtra || !strings.Contains(list[0].Message, tc.want) ||
+				strings.Contains(list[0].Message, "word") {
 				t.Errorf("it says %v", err)
 			}
 			if _, ok := bundle.Cached(cache, "v1.37.1", nil); ok {
@@ -197,8 +201,10 @@ func TestWanted(t *testing.T) {
 		{"a component that there is not", head + "kubernetes: v1.37.1\ncomponents: {harbor: 2.0}\n", 1},
 		{"fields that there are not, and an image", head + "kubernetes: v1.37.1\nfoo: 1\nbar: 2\nimages: [nginx]\n", 3},
 		{"no version, no runtime", head + "runtime: crio\n", 2},
-		{"images", head + "kubernetes: v1.37.1\nimages: [nginx, docker.io/nginx:1, docker.io/library/nginx, quay.io/a:1, quay.io/a:1, 'quay.io/A:1']\n", 5},
-		{"images with digests and without a registry", head + "kubernetes: v1.37.1\nimages: ['nginx:1.29@sha256:" + sum + "', 'nginx@sha256:" + sum + "', 'nginx:1@sha256:a/b']\n", 3},
+		{"images",
+			head + "kubernetes: v1.37.1\nimages: [nginx, docker.io/nginx:1, docker.io/library/nginx, quay.io/a:1, quay.io/a:1, 'quay.io/A:1']\n", 5},
+		{"images with digests and without a registry",
+			head + "kubernetes: v1.37.1\nimages: ['nginx:1.29@sha256:" + sum + "', 'nginx@sha256:" + sum + "', 'nginx:1@sha256:a/b']\n", 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := bundle.ParseWanted("m.yaml", []byte(tc.text))
@@ -218,7 +224,8 @@ func TestWanted(t *testing.T) {
 // TestWantedComponents takes another version of a program, and none of what images
 // are called by.
 func TestWantedComponents(t *testing.T) {
-	o := bundle.BuildOptions{Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: t.TempDir(), Releases: bundletest.Catalogue(t), Upstream: bundletest.NewSite(t).Options()}
+	o := bundle.BuildOptions{Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: t.TempDir(),
+		Releases: bundletest.Catalogue(t), Upstream: bundletest.NewSite(t).Options()}
 	o.Components = release.Components{CoreDNS: "9.9.9"}
 	_, err := bundle.Build(t.Context(), o)
 	var list diag.List

@@ -115,7 +115,8 @@ func TestDamagedBundleOffline(t *testing.T) {
 		t.Fatal(err)
 	}
 	blob := filepath.Join(b.Path(), "blobs", "sha256", strings.TrimPrefix(c.Digest, "sha256:"))
-	if err := errors.Join(os.Remove(blob), os.WriteFile(blob, make([]byte, c.Size), 0o644), os.RemoveAll(filepath.Join(o.Cache, "downloads"))); err != nil {
+	if err := errors.Join(os.Remove(blob), os.WriteFile(blob, make([]byte, c.Size), 0o644),
+		os.RemoveAll(filepath.Join(o.Cache, "downloads"))); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()

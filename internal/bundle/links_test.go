@@ -35,7 +35,8 @@ type victim struct {
 func newVictim(t *testing.T) *victim {
 	t.Helper()
 	v := &victim{t: t, dir: filepath.Join(t.TempDir(), "etc")}
-	for _, place := range append([]string{"unpacked", "downloads/images/blobs/sha256", "downloads/images/refs", "downloads/files/urls"}, places...) {
+	for _, place := range append([]string{"unpacked", "downloads/images/blobs/sha256", "downloads/images/refs", "downloads/files/urls"},
+		places...) {
 		dir := filepath.Join(v.dir, place)
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "shadow"), []byte("root:x\n"), 0o600)); err != nil {
 			t.Fatal(err)
@@ -143,7 +144,8 @@ func TestLinksInTheCache(t *testing.T) {
 			_, err := bundle.Open(t.Context(), first.Out, cache, bundle.Registry{})
 			return err
 		}},
-		{"open a reference", []string{"unpacked"}, func(cache string) error { _, err := bundle.Open(t.Context(), ref, cache, reg.At); return err }},
+		{"open a reference", []string{"unpacked"},
+			func(cache string) error { _, err := bundle.Open(t.Context(), ref, cache, reg.At); return err }},
 	} {
 		for i, place := range tt.places {
 			t.Run(tt.name+" "+place, func(t *testing.T) {
@@ -235,7 +237,8 @@ func TestLinksOfACommandLine(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	dir := t.TempDir()
 	others, home := filepath.Join(dir, "others"), filepath.Join(dir, "home")
-	if err := errors.Join(bundle.Export(t.Context(), b, others+"/"), os.Mkdir(home, 0o755), os.Symlink("../others", filepath.Join(home, "b")), chownAll(home)); err != nil {
+	if err := errors.Join(bundle.Export(t.Context(), b, others+"/"), os.Mkdir(home, 0o755),
+		os.Symlink("../others", filepath.Join(home, "b")), chownAll(home)); err != nil {
 		t.Fatal(err)
 	}
 	index, err := os.ReadFile(filepath.Join(others, "index.json"))

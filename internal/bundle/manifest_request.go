@@ -73,7 +73,9 @@ func ParseWanted(file string, data []byte) (Wanted, error) {
 		return w, problem(IDWanted, form, "%s is not a bundle manifest: %s", file, strings.ReplaceAll(err.Error(), "\n", ";"))
 	}
 	if w.APIVersion != WantedVersion || w.Kind != WantedKind {
-		return w, problem(IDWanted, form, "%s is not a bundle manifest: it has kind %q and apiVersion %q, expected kind %q and apiVersion %q", file, w.Kind, w.APIVersion, WantedKind, WantedVersion)
+		return w, problem(IDWanted, form,
+			"%s is not a bundle manifest: it has kind %q and apiVersion %q, expected kind %q and apiVersion %q",
+			file, w.Kind, w.APIVersion, WantedKind, WantedVersion)
 	}
 	list := misreadIn(file, misread)
 	if w.Kubernetes == "" && misread == nil {
@@ -84,7 +86,9 @@ func ParseWanted(file string, data []byte) (Wanted, error) {
 	}
 	for _, ref := range w.Images {
 		if _, err := fullName(ref); err != nil {
-			list = append(list, problem(IDWanted, "write the image with its registry, and with a tag or a digest: docker.io/library/nginx:1.29", "%s: %v", file, err)...)
+			list = append(list,
+				problem(IDWanted, "write the image with its registry, and with a tag or a digest: docker.io/library/nginx:1.29",
+					"%s: %v", file, err)...)
 		}
 	}
 	for i, ref := range w.Images {
@@ -180,7 +184,9 @@ func (w Wanted) components(r release.Release) (release.Release, error) {
 		}
 	}
 	slices.Sort(differ)
-	return r, problem(IDWanted, "set these versions in $SLIPWAY_HOME/releases.yaml, where the bundle is built and where it is used: clusters expect the images of the release catalogue",
+	return r, problem(IDWanted,
+		"set these versions in $SLIPWAY_HOME/releases.yaml, where the bundle is built and where it is used: clusters "+
+			"expect the images of the release catalogue",
 		"the manifest changes versions that are part of image names: %s", strings.Join(differ, ", "))
 }
 

@@ -13,10 +13,13 @@ const someDigest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef01234
 func someConfig(change string, to string) []byte {
 	var components, images []string
 	for _, name := range everyComponent {
-		components = append(components, `{"name":"`+name+`","version":"1","arch":"amd64","licence":"Apache-2.0","digest":"`+someDigest+`","size":1,"members":["a"]}`)
+		components = append(components,
+			`{"name":"`+name+`","version":"1","arch":"amd64","licence":"Apache-2.0","digest":"`+someDigest+`","size":1,"members":["a"]}`)
 	}
 	for _, name := range everyImage {
-		images = append(images, `{"name":"`+name+`","version":"1","arch":"amd64","licence":"Apache-2.0","ref":"r/`+name+`:1","manifest":{"digest":"`+someDigest+`","size":1},"mediaType":"m","blobs":[{"digest":"`+someDigest+`","size":1}]}`)
+		images = append(images,
+			`{"name":"`+name+`","version":"1","arch":"amd64","licence":"Apache-2.0","ref":"r/`+name+`:1","manifest":{"digest":"`+someDigest+
+				`","size":1},"mediaType":"m","blobs":[{"digest":"`+someDigest+`","size":1}]}`)
 	}
 	text := `{"schemaVersion":1,"kubernetes":"v1.37.1","arches":["amd64"],"source":"modules",` +
 		`"components":[` + strings.Join(components, ",") + `],"images":[` + strings.Join(images, ",") + `]}`

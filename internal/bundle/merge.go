@@ -58,7 +58,8 @@ func union(parts []*Bundle) (Manifest, []v1.Descriptor, error) {
 		}
 		for _, c := range p.manifest.Components {
 			if other := versionIn(m, c); other != c.Version {
-				return Manifest{}, nil, refuse("one bundle has %s %s, another has %s: build both with the same version of Slipway", c.Name, other, c.Version)
+				return Manifest{}, nil,
+					refuse("one bundle has %s %s, another has %s: build both with the same version of Slipway", c.Name, other, c.Version)
 			}
 		}
 		m.Components = append(m.Components, p.manifest.Components...)

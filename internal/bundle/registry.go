@@ -31,7 +31,8 @@ func named(text string, at Registry) (name.Reference, Registry, error) {
 		ref, err = name.ParseReference(text, append(at.names(), name.StrictValidation)...)
 	}
 	if err != nil {
-		return nil, at, problem(IDReference, "give the registry, the repository and a tag: registry.example.com/slipway/bundle:v1.37.1", "%q is not a reference to a bundle in a registry: %v", text, err)
+		return nil, at, problem(IDReference, "give the registry, the repository and a tag: registry.example.com/slipway/bundle:v1.37.1",
+			"%q is not a reference to a bundle in a registry: %v", text, err)
 	}
 	return ref, at, nil
 }
@@ -158,7 +159,8 @@ func find(ctx context.Context, ref name.Reference, at Registry, keys []Key) (*fo
 }
 
 func (f *found) root() v1.Descriptor {
-	return v1.Descriptor{MediaType: "application/vnd.oci.image.index.v1+json", Digest: f.digest, Size: int64(len(f.raw)), Annotations: f.signatures}
+	return v1.Descriptor{MediaType: "application/vnd.oci.image.index.v1+json", Digest: f.digest,
+		Size: int64(len(f.raw)), Annotations: f.signatures}
 }
 
 func (f *found) explain(err error) error {
@@ -168,7 +170,8 @@ func (f *found) explain(err error) error {
 	return problem(IDPull, registryHint, "pulling bundle %s: %v", f.ref, err)
 }
 
-const registryHint = "check the reference, the network, the registry's certificate (--ca, --insecure) and its credentials (from `docker login`, --credentials, or spec.registry.auths of a cluster)"
+const registryHint = "check the reference, the network, the registry's certificate (--ca, --insecure) and its " +
+	"credentials (from `docker login`, --credentials, or spec.registry.auths of a cluster)"
 
 // write writes the bundle to a layout, with blobs from the cache if they exist.
 func (f *found) write(d layout.Dir, cache string) error {

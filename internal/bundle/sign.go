@@ -112,7 +112,9 @@ func (k Key) Name() string {
 // file prefix.pub. Neither may exist already.
 func Keygen(prefix string) (Key, error) {
 	if prefix == "" || strings.HasSuffix(prefix, "/") {
-		return Key{}, problem(IDKey, "choose a name for the key pair: `slipway bundle keygen release` writes release.key and release.pub", "%q is not a valid name for a key pair", prefix)
+		return Key{}, problem(IDKey,
+			"choose a name for the key pair: `slipway bundle keygen release` writes release.key and release.pub",
+			"%q is not a valid name for a key pair", prefix)
 	}
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -273,13 +275,15 @@ func checkSigned(keys []Key, root v1.Descriptor, m *Manifest, what string) error
 	by := strings.Join(names, " or ")
 	switch {
 	case !newest.IsZero():
-		return problem(IDOldSignature, "get a newer bundle, or use an earlier time with --not-older-than", "%s (%s) was signed by %s at %s, before %s",
+		return problem(IDOldSignature, "get a newer bundle, or use an earlier time with --not-older-than",
+			"%s (%s) was signed by %s at %s, before %s",
 			what, root.Digest, by, newest.Format(time.RFC3339), since.Format(time.RFC3339))
 	case wrong:
 		return problem(IDSignature, "get the bundle again from a trusted source, and do not use this one",
 			"%s (%s) has a signature of %s that does not match its content", what, root.Digest, by)
 	}
-	return problem(IDUnsigned, "get a signed bundle; the owner of the private key can sign this one with `slipway bundle sign BUNDLE --key NAME.key`",
+	return problem(IDUnsigned,
+		"get a signed bundle; the owner of the private key can sign this one with `slipway bundle sign BUNDLE --key NAME.key`",
 		"%s (%s) is not signed by %s", what, root.Digest, by)
 }
 

@@ -217,7 +217,8 @@ func TestSignatureOfAnother(t *testing.T) {
 	if _, err := bundle.Import(t.Context(), one.Path(), cache, public); err != nil {
 		t.Fatal(err)
 	}
-	if path, ok := bundle.Cached(cache, one.Manifest().Kubernetes, nil, public); !ok || !strings.Contains(path, strings.TrimPrefix(one.Digest(), "sha256:")) {
+	if path, ok := bundle.Cached(cache, one.Manifest().Kubernetes, nil, public); !ok ||
+		!strings.Contains(path, strings.TrimPrefix(one.Digest(), "sha256:")) {
 		t.Errorf("the signed one is not found: %q", path)
 	}
 }

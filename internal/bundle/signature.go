@@ -144,7 +144,8 @@ func ParseSince(text string, keys bool) (time.Time, error) {
 	}
 	switch {
 	case err != nil:
-		return t, problem(IDOldSignature, "write a date or a time, such as 2026-11-26 or 2026-11-26T08:00:00Z", "%q is not a time for --not-older-than", text)
+		return t, problem(IDOldSignature, "write a date or a time, such as 2026-11-26 or 2026-11-26T08:00:00Z",
+			"%q is not a time for --not-older-than", text)
 	case !keys:
 		return t, problem(IDOldSignature, "add --key: the signing time is trusted only if the signature is verified",
 			"--not-older-than needs a key")

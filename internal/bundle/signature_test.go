@@ -103,17 +103,18 @@ func TestJoined(t *testing.T) {
 		keys       []Key
 		want       string // of the key
 	}{
-		"a first one":                     {nil, map[string]string{note: good}, nil, good},
-		"bogus does not replace":          {map[string]string{note: good}, map[string]string{note: bogus(1)[0]}, nil, good + "\n" + bogus(1)[0]},
-		"bogus is not kept for a key":     {map[string]string{note: good}, map[string]string{note: bogus(1)[0]}, []Key{key}, good},
-		"many are cut, the old ones stay": {map[string]string{note: good}, map[string]string{note: full}, nil, good + "\n" + strings.Join(bogus(maxPerKey-1), "\n")},
-		"good replaces bogus for a key":   {map[string]string{note: full}, map[string]string{note: good}, []Key{key}, good},
-		"none verifies":                   {map[string]string{note: full}, map[string]string{note: bogus(1)[0]}, []Key{key}, full},
-		"the newest first":                {map[string]string{note: good}, map[string]string{note: newer}, []Key{key}, newer + "\n" + good},
-		"the same twice":                  {map[string]string{note: good}, map[string]string{note: good}, nil, good},
-		"many keys before it":             {strangers, map[string]string{note: good}, []Key{key}, good},
-		"many keys, none asked for":       {strangers, map[string]string{note: good}, nil, ""},
-		"not a signature":                 {nil, map[string]string{note: "hello"}, nil, ""},
+		"a first one":                 {nil, map[string]string{note: good}, nil, good},
+		"bogus does not replace":      {map[string]string{note: good}, map[string]string{note: bogus(1)[0]}, nil, good + "\n" + bogus(1)[0]},
+		"bogus is not kept for a key": {map[string]string{note: good}, map[string]string{note: bogus(1)[0]}, []Key{key}, good},
+		"many are cut, the old ones stay": {map[string]string{note: good}, map[string]string{note: full},
+			nil, good + "\n" + strings.Join(bogus(maxPerKey-1), "\n")},
+		"good replaces bogus for a key": {map[string]string{note: full}, map[string]string{note: good}, []Key{key}, good},
+		"none verifies":                 {map[string]string{note: full}, map[string]string{note: bogus(1)[0]}, []Key{key}, full},
+		"the newest first":              {map[string]string{note: good}, map[string]string{note: newer}, []Key{key}, newer + "\n" + good},
+		"the same twice":                {map[string]string{note: good}, map[string]string{note: good}, nil, good},
+		"many keys before it":           {strangers, map[string]string{note: good}, []Key{key}, good},
+		"many keys, none asked for":     {strangers, map[string]string{note: good}, nil, ""},
+		"not a signature":               {nil, map[string]string{note: "hello"}, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := joined(ofDigest, tt.have, tt.more, tt.keys)

@@ -152,7 +152,8 @@ func aimed(command string, words []string) string {
 	}
 	c := &v1alpha1.Cluster{}
 	for role, names := range map[v1alpha1.Role][]string{
-		v1alpha1.RoleControlPlane: {"cp1", "cp2", "cp3"}, v1alpha1.RoleWorker: {"w1", "w2", "w3", "left-1"}, v1alpha1.RoleEtcd: {"e1"}, v1alpha1.RoleRegistry: {"images"},
+		v1alpha1.RoleControlPlane: {"cp1", "cp2", "cp3"}, v1alpha1.RoleWorker: {"w1", "w2", "w3", "left-1"},
+		v1alpha1.RoleEtcd: {"e1"}, v1alpha1.RoleRegistry: {"images"},
 	} {
 		for _, name := range names {
 			c.Spec.Hosts = append(c.Spec.Hosts, v1alpha1.Host{Name: name, Roles: []v1alpha1.Role{role}})

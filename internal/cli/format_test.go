@@ -146,7 +146,8 @@ func answers(t *testing.T, format view.Format, args []string, want int) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "config"))
 	s := newSeat(t, "")
 	records := filepath.Join(s.env.Getenv("SLIPWAY_HOME"), "sandboxes", "dev")
-	if err := errors.Join(os.MkdirAll(records, 0o700), os.WriteFile(filepath.Join(records, "sandbox.json"), []byte(sandboxRecord), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(records, 0o700),
+		os.WriteFile(filepath.Join(records, "sandbox.json"), []byte(sandboxRecord), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	s.absent = true

@@ -29,7 +29,8 @@ func TestCriticalPath(t *testing.T) {
 		want   []pathStep
 		text   []string // parts of what is printed
 	}{
-		{name: "nothing has ended", events: []event.Event{at(0, begun)}, want: []pathStep{}, text: []string{"No step of operation op-1 has ended."}},
+		{name: "nothing has ended", events: []event.Event{at(0, begun)}, want: []pathStep{},
+			text: []string{"No step of operation op-1 has ended."}},
 		{
 			name: "the slower of two hosts decides",
 			events: []event.Event{

@@ -11,14 +11,18 @@ import (
 
 // kk holds the commands of KubeKey 3 and their flags. Flags of all commands are under "".
 var kk = map[string]string{
-	"":                          "--debug -y/--yes --ignore-err --namespace",
-	"kk create cluster":         "-f/--filename --with-kubernetes --download-cmd -a/--artifact --with-kubesphere --with-local-storage --skip-pull-images --skip-push-images --skip-install-addons --with-security-enhancement --with-packages --container-manager",
-	"kk create config":          "-f/--filename --with-kubernetes --name --with-kubesphere --from-cluster --kubeconfig",
-	"kk create manifest":        "-f/--filename --with-kubernetes --name --kubeconfig --with-registry --arch",
-	"kk add nodes":              "-f/--filename -a/--artifact --download-cmd --skip-pull-images --container-manager --with-packages --skip-etcd",
-	"kk delete cluster":         "-f/--filename --with-kubernetes -A/--all",
-	"kk delete node":            "-f/--filename",
-	"kk upgrade":                "-f/--filename --with-kubernetes --download-cmd -a/--artifact --with-kubesphere --skip-pull-images --skip-dependency-check --with-etcd",
+	"": "--debug -y/--yes --ignore-err --namespace",
+	"kk create cluster": "-f/--filename --with-kubernetes --download-cmd -a/--artifact --with-kubesphere " +
+		"--with-local-storage --skip-pull-images --skip-push-images --skip-install-addons --with-security-enhancement " +
+		"--with-packages --container-manager",
+	"kk create config":   "-f/--filename --with-kubernetes --name --with-kubesphere --from-cluster --kubeconfig",
+	"kk create manifest": "-f/--filename --with-kubernetes --name --kubeconfig --with-registry --arch",
+	"kk add nodes": "-f/--filename -a/--artifact --download-cmd --skip-pull-images --container-manager " +
+		"--with-packages --skip-etcd",
+	"kk delete cluster": "-f/--filename --with-kubernetes -A/--all",
+	"kk delete node":    "-f/--filename",
+	"kk upgrade": "-f/--filename --with-kubernetes --download-cmd -a/--artifact --with-kubesphere " +
+		"--skip-pull-images --skip-dependency-check --with-etcd",
 	"kk init os":                "-f/--filename -a/--artifact",
 	"kk init registry":          "-f/--filename --download-cmd -a/--artifact",
 	"kk certs check-expiration": "-f/--filename",

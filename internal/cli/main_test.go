@@ -85,7 +85,8 @@ func (b *lockedBuffer) String() string {
 func newSeat(t *testing.T, stdin string) *seat {
 	s := &seat{clock: epoch, noted: make(chan struct{}), stdin: strings.NewReader(stdin)}
 	home := t.TempDir()
-	vars := map[string]string{"HOME": home, "SLIPWAY_HOME": filepath.Join(home, "s"), "SLIPWAY_CACHE": filepath.Join(home, "c"), "TERM": "dumb"}
+	vars := map[string]string{"HOME": home, "SLIPWAY_HOME": filepath.Join(home, "s"),
+		"SLIPWAY_CACHE": filepath.Join(home, "c"), "TERM": "dumb"}
 	s.env = Env{
 		Getenv: func(k string) string { return vars[k] }, Environ: func() []string { return nil },
 		Hostname: func() (string, error) { return "box", nil }, CgroupV1: func() bool { return true }, UID: 1000,
@@ -150,9 +151,11 @@ func TestConfirm(t *testing.T) {
 		{"end of input", "create", "", []string{"apply", "-f", file}, exitRefused, "not-confirmed"},
 		{"the name", "removal", "prod\n", []string{"delete", "cluster", "prod"}, exitDone, "Type the cluster's name (prod)"},
 		{"yes is not the name", "removal", "y\n", []string{"delete", "cluster", "prod"}, exitRefused, "not-confirmed"},
-		{"--yes alone is no leave to remove", "removal", "nope\n", []string{"apply", "-f", file, "--yes"}, exitRefused, "Type the cluster's name (prod)"},
+		{"--yes alone is no leave to remove", "removal", "nope\n", []string{"apply", "-f", file, "--yes"},
+			exitRefused, "Type the cluster's name (prod)"},
 		{"leave to remove is still asked for", "removal", "y\n", []string{"apply", "-f", file, "--allow-removal"}, exitDone, "Continue? [y/N] "},
-		{"who is asked has seen the plan, whatever the format", "create", "y\n", []string{"apply", "-f", file, "-o", "json"}, exitDone, "join node"},
+		{"who is asked has seen the plan, whatever the format", "create", "y\n",
+			[]string{"apply", "-f", file, "-o", "json"}, exitDone, "join node"},
 		{"a resume is not asked again", "removal", "", []string{"resume", "prod"}, exitDone, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -171,7 +174,8 @@ func TestConfirmBetweenMinors(t *testing.T) {
 	s := newSeat(t, "y\n")
 	f := &fake{Prepare: "create", Apply: "succeeded", Onward: []string{"v1.37.1"}, Between: "create"}
 	got := s.run(t, f, "upgrade", "prod", "--to", "v1.37.1")
-	if said := s.err.String(); got != exitFailed || !strings.Contains(said, "[not-confirmed]") || !strings.Contains(said, "continue with: slipway upgrade prod --to v1.37.1\n") {
+	if said := s.err.String(); got != exitFailed || !strings.Contains(said, "[not-confirmed]") ||
+		!strings.Contains(said, "continue with: slipway upgrade prod --to v1.37.1\n") {
 		t.Errorf("exit code %d, want %d, and what leads on in:\n%s", got, exitFailed, said)
 	}
 }
@@ -183,7 +187,8 @@ func TestInterrupted(t *testing.T) {
 			applying := make(chan struct{})
 			code := make(chan int)
 			go func() {
-				code <- s.run(t, &fake{Prepare: "create", Apply: "until-cancelled", applying: applying}, "create", "cluster", "-y", "-f", write(t, prodFile))
+				code <- s.run(t, &fake{Prepare: "create", Apply: "until-cancelled", applying: applying}, "create",
+					"cluster", "-y", "-f", write(t, prodFile))
 			}()
 			<-applying
 			s.signals <- sig
@@ -229,7 +234,8 @@ func TestInterruptedTwice(t *testing.T) {
 	if got := <-code; got != exitInterrupted {
 		t.Errorf("exit code %d, want %d", got, exitInterrupted)
 	}
-	if want := "No longer waiting."; !strings.Contains(s.err.String(), want) || !strings.Contains(s.err.String(), "Next: slipway resume prod") {
+	if want := "No longer waiting."; !strings.Contains(s.err.String(), want) ||
+		!strings.Contains(s.err.String(), "Next: slipway resume prod") {
 		t.Errorf("%q is missing in:\n%s", want, s.err.String())
 	}
 }
@@ -414,14 +420,25 @@ func TestDirectories(t *testing.T) {
 		want program.Directories
 		err  bool
 	}{
-		{name: "a user", uid: 1000, env: map[string]string{"HOME": "/home/ada"}, want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
-		{name: "XDG", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "/d", "XDG_CACHE_HOME": "/c"}, want: program.Directories{Home: "/d/slipway", Cache: "/c/slipway", User: "/home/ada"}},
-		{name: "a relative XDG directory is none", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "d"}, want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
-		{name: "named", uid: 1000, env: map[string]string{"HOME": "/home/ada", "SLIPWAY_HOME": "/s", "SLIPWAY_CACHE": "/k", "XDG_DATA_HOME": "/d"}, want: program.Directories{Home: "/s", Cache: "/k", User: "/home/ada"}},
-		{name: "sudo", env: map[string]string{"HOME": "/root", "SUDO_UID": "1000", "SUDO_GID": "1001"}, want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada", Owner: &fileowner.Owner{UID: 1000, GID: 1001}}},
-		{name: "root, by sudo from root", env: map[string]string{"HOME": "/root", "SUDO_UID": "0", "SUDO_GID": "0"}, want: program.Directories{Home: "/root/.local/share/slipway", Cache: "/root/.cache/slipway", User: "/root"}},
-		{name: "a leftover of sudo in a user's shell", uid: 1000, env: map[string]string{"HOME": "/home/ada", "SUDO_UID": "1002", "SUDO_GID": "1"}, want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
-		{name: "no HOME", uid: 1000, want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
+		{name: "a user", uid: 1000, env: map[string]string{"HOME": "/home/ada"},
+			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
+		{name: "XDG", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "/d", "XDG_CACHE_HOME": "/c"},
+			want: program.Directories{Home: "/d/slipway", Cache: "/c/slipway", User: "/home/ada"}},
+		{name: "a relative XDG directory is none", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "d"},
+			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
+		{name: "named", uid: 1000,
+			env:  map[string]string{"HOME": "/home/ada", "SLIPWAY_HOME": "/s", "SLIPWAY_CACHE": "/k", "XDG_DATA_HOME": "/d"},
+			want: program.Directories{Home: "/s", Cache: "/k", User: "/home/ada"}},
+		{name: "sudo", env: map[string]string{"HOME": "/root", "SUDO_UID": "1000", "SUDO_GID": "1001"},
+			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway",
+				User: "/home/ada", Owner: &fileowner.Owner{UID: 1000, GID: 1001}}},
+		{name: "root, by sudo from root", env: map[string]string{"HOME": "/root", "SUDO_UID": "0", "SUDO_GID": "0"},
+			want: program.Directories{Home: "/root/.local/share/slipway", Cache: "/root/.cache/slipway", User: "/root"}},
+		{name: "a leftover of sudo in a user's shell", uid: 1000,
+			env:  map[string]string{"HOME": "/home/ada", "SUDO_UID": "1002", "SUDO_GID": "1"},
+			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
+		{name: "no HOME", uid: 1000,
+			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
 		{name: "sudo by nobody known", env: map[string]string{"SUDO_UID": "1005", "SUDO_GID": "1"}, err: true},
 		{name: "sudo without a group", env: map[string]string{"SUDO_UID": "1000"}, err: true},
 	} {
@@ -454,7 +471,8 @@ func TestCacheUnderSudo(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "new", "cache")
 	caller := underSudo(t, cache, filepath.Join(cache, "bundles", "b", "index.json"), filepath.Join(cache, "sandbox", "tree", "passwd"))
 	for path, want := range map[string]int{
-		"..": caller, "": caller, "bundles/b": caller, "bundles/b/index.json": caller, "sandbox": os.Geteuid(), "sandbox/tree/passwd": os.Geteuid(),
+		"..": caller, "": caller, "bundles/b": caller, "bundles/b/index.json": caller, "sandbox": os.Geteuid(),
+		"sandbox/tree/passwd": os.Geteuid(),
 	} {
 		if got := uidOf(t, filepath.Join(cache, path)); got != want {
 			t.Errorf("%q belongs to %d, want %d", path, got, want)

@@ -16,7 +16,8 @@ func TestNextOf(t *testing.T) {
 		want         string
 	}{
 		{"failed", "it goes on", lifecycle.Create, v1alpha1.OperationFailed, "slipway resume prod"},
-		{"hosts alone", "of a cluster on the records a resume would not mean it", lifecycle.InitOS, v1alpha1.OperationCancelled, "slipway init os -f FILE"},
+		{"hosts alone", "of a cluster on the records a resume would not mean it", lifecycle.InitOS,
+			v1alpha1.OperationCancelled, "slipway init os -f FILE"},
 		{"under way", "it can be watched", lifecycle.InitOS, v1alpha1.OperationRunning, "slipway operations watch op-1"},
 		{"done", "there is nothing to do", lifecycle.Apply, v1alpha1.OperationSucceeded, ""},
 	} {

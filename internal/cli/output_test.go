@@ -23,12 +23,14 @@ func TestHostOutput(t *testing.T) {
 		reason         string
 	}{
 		{"text", "zwölf\x00\n", "e", hostOutput{Stdout: "zwölf\x00\n", Stderr: "e"}, "UTF-8 is as it is"},
-		{"binary", "\xff\xfe", "e", hostOutput{Stdout: b64([]byte("\xff\xfe")), Stderr: b64([]byte("e")), Encoding: "base64"}, "no byte is replaced, and one field is about both"},
+		{"binary", "\xff\xfe", "e", hostOutput{Stdout: b64([]byte("\xff\xfe")), Stderr: b64([]byte("e")), Encoding: "base64"},
+			"no byte is replaced, and one field is about both"},
 		{"binary on stderr", "", "\x80", hostOutput{Stderr: b64([]byte("\x80")), Encoding: "base64"}, "either of them"},
 		{"half a sign", "\xe2\x86", "", hostOutput{Stdout: b64([]byte("\xe2\x86")), Encoding: "base64"}, "the program printed it so"},
 		{"cut within a sign", full[2:] + "→", "", hostOutput{Stdout: full[2:], Truncated: true}, "we have cut it: text stays text"},
 		{"cut after a sign", full[3:] + "→x", "", hostOutput{Stdout: full[3:] + "→", Truncated: true}, "all that there is room for"},
-		{"cut binary", "\xff" + full, "", hostOutput{Stdout: b64([]byte("\xff" + full[1:])), Encoding: "base64", Truncated: true}, "binary is cut anywhere"},
+		{"cut binary", "\xff" + full, "",
+			hostOutput{Stdout: b64([]byte("\xff" + full[1:])), Encoding: "base64", Truncated: true}, "binary is cut anywhere"},
 	} {
 		var out, errw head
 		for _, w := range []struct {

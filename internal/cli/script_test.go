@@ -48,9 +48,10 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "bundles": func(ts *testscript.TestScript, _ bool, _ []string) {
-			bundles(t, ts)
-		}},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits,
+			"bundles": func(ts *testscript.TestScript, _ bool, _ []string) {
+				bundles(t, ts)
+			}},
 	})
 }
 

@@ -108,9 +108,10 @@ func TestKnobs(t *testing.T) {
 				{ID: "t.y", Needs: []string{"t.x"}, NeedsAll: true, Ops: func(*Scope) (op.List, error) { return nil, nil }},
 				{ID: "t.z", Ops: file("/z", "")},
 			},
-			exec:    func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
-			tune:    func(r *Run) { r.IgnoreErrors = true },
-			want:    map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "skipped", "t.z@a": "skipped", "t.z@b": "changed"},
+			exec: func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
+			tune: func(r *Run) { r.IgnoreErrors = true },
+			want: map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped",
+				"t.y@b": "skipped", "t.z@a": "skipped", "t.z@b": "changed"},
 			skipped: []string{"a"},
 		},
 		"needs all, and has it": {
@@ -326,7 +327,8 @@ func TestRetryHoldsNoTurn(t *testing.T) {
 				return nil
 			}
 		}
-		res := w.apply(t, tasks(Task{ID: "t.x", Rollout: Rollout{MaxParallel: "1"}, Retry: Retry{Attempts: 2, Delay: time.Second}, Ops: exec("x")}))
+		res := w.apply(t,
+			tasks(Task{ID: "t.x", Rollout: Rollout{MaxParallel: "1"}, Retry: Retry{Attempts: 2, Delay: time.Second}, Ops: exec("x")}))
 		if len(res.Failures) > 0 {
 			t.Errorf("%+v", res.Failures)
 		}
@@ -408,7 +410,8 @@ func TestValues(t *testing.T) {
 		"needs":        tasks(Task{ID: "t.x", Needs: []string{"t.gone"}, Ops: file("/x", "")}),
 		"has no Needs": tasks(Task{ID: "t.x", NeedsAll: true, Ops: file("/x", "")}),
 		"duplicate":    tasks(Task{ID: "t.x", Ops: file("/x", "")}, Task{ID: "t.x", Ops: file("/x", "")}),
-		"cycle":        tasks(Task{ID: "t.x", On: only("a"), Needs: []string{"t.y"}, Ops: file("/x", "")}, Task{ID: "t.y", On: only("a"), Ops: file("/x", "")}),
+		"cycle": tasks(Task{ID: "t.x", On: only("a"), Needs: []string{"t.y"}, Ops: file("/x", "")},
+			Task{ID: "t.y", On: only("a"), Ops: file("/x", "")}),
 	} {
 		if _, err := w.run().Apply(t.Context(), p, nil); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: a pipeline that makes no sense must be refused before anything runs, got %v", name, err)
@@ -441,7 +444,8 @@ func TestAgainAfterAReset(t *testing.T) {
 			return op.List{op.Reset{Units: []string{"x.service", "y.service"}, Paths: []string{"/var/lib/x"}}}, nil
 		}},
 		Task{ID: "t.again", Ops: func(*Scope) (op.List, error) {
-			return op.List{op.Dir{Path: "/var/lib/x"}, op.Dir{Path: "/var/lib/z"}, op.Unit{Name: "x.service", Running: &yes}, op.Unit{Name: "y.service"}}, nil
+			return op.List{op.Dir{Path: "/var/lib/x"}, op.Dir{Path: "/var/lib/z"},
+				op.Unit{Name: "x.service", Running: &yes}, op.Unit{Name: "y.service"}}, nil
 		}})
 	steps := w.plan(t, p)
 	var said []string
@@ -547,7 +551,8 @@ func TestJournalFailureStops(t *testing.T) {
 }
 
 func TestRemedies(t *testing.T) {
-	for reason, want := range map[string]bool{"DiskFull": true, "BlobCorrupt": true, op.IDLedgerLost: true, op.ReasonEtcdDataLost: true, op.ReasonEtcdBusy: true, op.ReasonNotServing: true, op.IDEtcdNameTaken: true, "CommandFailed": false} {
+	for reason, want := range map[string]bool{"DiskFull": true, "BlobCorrupt": true, op.IDLedgerLost: true,
+		op.ReasonEtcdDataLost: true, op.ReasonEtcdBusy: true, op.ReasonNotServing: true, op.IDEtcdNameTaken: true, "CommandFailed": false} {
 		f := explain(fmt.Errorf("applying x: %w", &op.Error{Reason: reason, Message: "m"}))
 		if f.Reason != reason || f.Message != "m" || (f.Remedy != "") != want {
 			t.Errorf("%s: %+v", reason, f)

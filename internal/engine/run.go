@@ -116,7 +116,9 @@ func (r *Run) Apply(ctx context.Context, p Pipeline, planned []plan.Step) (*Resu
 		return r.attempt(ctx, s, gates[s.task.ID], declared[key(s)], stop)
 	}
 	w.finished = func(n int, s *step, o outcome) {
-		r.emit(stop, event.Event{Type: event.StepFinished, After: w.after[n], Outcome: o.state, Failure: o.failure, Changes: o.changes, Message: o.message}, s)
+		r.emit(stop,
+			event.Event{Type: event.StepFinished, After: w.after[n], Outcome: o.state, Failure: o.failure,
+				Changes: o.changes, Message: o.message}, s)
 	}
 	if err := w.walk(ctx); err != nil {
 		return nil, err

@@ -138,7 +138,8 @@ func (r *Run) attempt(ctx context.Context, s *step, g *gate, allowed *declaratio
 			return outcome{state: event.Cancelled}
 		}
 		if blocked != "" {
-			return outcome{state: event.Skipped, failure: &event.Failure{Reason: "Skipped", Message: "too many hosts failed in this task", CausedBy: blocked}}
+			return outcome{state: event.Skipped,
+				failure: &event.Failure{Reason: "Skipped", Message: "too many hosts failed in this task", CausedBy: blocked}}
 		}
 		if try == 1 {
 			r.emit(stop, event.Event{Type: event.StepStarted}, s)
@@ -288,7 +289,8 @@ func (e *timeoutError) Error() string { return fmt.Sprintf("timed out after %s",
 func final(err error) bool {
 	var stale *staleError
 	var oe *op.Error
-	return errors.As(err, &stale) || errors.As(err, &oe) && slices.Contains([]string{"Fenced", op.ReasonNotServing, op.ReasonUnhealthy}, oe.Reason)
+	return errors.As(err, &stale) ||
+		errors.As(err, &oe) && slices.Contains([]string{"Fenced", op.ReasonNotServing, op.ReasonUnhealthy}, oe.Reason)
 }
 
 // explain converts an error into a failure for the user.

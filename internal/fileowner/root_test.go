@@ -14,7 +14,8 @@ func TestOpenRoot(t *testing.T) {
 	dir := t.TempDir()
 	path := func(elem ...string) string { return filepath.Join(append([]string{dir}, elem...)...) }
 	if err := errors.Join(
-		os.MkdirAll(path("home", "roots"), 0o755), os.MkdirAll(path("etc", "below"), 0o755), os.Mkdir(path("other"), 0o755), os.Mkdir(path("big"), 0o755),
+		os.MkdirAll(path("home", "roots"), 0o755), os.MkdirAll(path("etc", "below"), 0o755),
+		os.Mkdir(path("other"), 0o755), os.Mkdir(path("big"), 0o755),
 		os.Symlink(path("etc"), path("home", "link")), os.Symlink(path("big"), path("home", "elsewhere")), os.Symlink("etc", path("system")),
 		os.Symlink(path("etc"), path("loop-out")), os.Symlink("loop", path("loop")), os.WriteFile(path("file"), nil, 0o600),
 		to.Give(path("home"), path("home", "link"), path("home", "elsewhere"), path("big")), other.Give(path("other")),
@@ -97,7 +98,8 @@ func TestOpenFile(t *testing.T) {
 		{"a link to nothing", to, func(_, lock string) error { return os.Symlink("none", lock) }, &ForeignError{}},
 		{"a hard link", to, os.Link, &ForeignError{}},
 		{"a hard link of the user's own", nil, os.Link, nil},
-		{"another user's", to, func(_, lock string) error { return errors.Join(os.WriteFile(lock, nil, 0o600), other.Give(lock)) }, &ForeignError{}},
+		{"another user's",
+			to, func(_, lock string) error { return errors.Join(os.WriteFile(lock, nil, 0o600), other.Give(lock)) }, &ForeignError{}},
 		{"a pipe", to, func(_, lock string) error { return syscall.Mkfifo(lock, 0o600) }, &ForeignError{}},
 		{"a directory", to, func(_, lock string) error { return os.Mkdir(lock, 0o700) }, &ForeignError{}},
 	} {
@@ -133,7 +135,8 @@ func TestReplaceFile(t *testing.T) {
 	to := someone(t)
 	dir := t.TempDir()
 	file, link, shadow := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "shadow")
-	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o640), os.WriteFile(shadow, []byte("root"), 0o600), os.Symlink(shadow, link)); err != nil {
+	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o640), os.WriteFile(shadow, []byte("root"), 0o600),
+		os.Symlink(shadow, link)); err != nil {
 		t.Fatal(err)
 	}
 	if err := to.ReplaceFile(file, []byte("new"), 0o644); err != nil {
@@ -177,7 +180,8 @@ func TestCheckLinks(t *testing.T) {
 			dir := t.TempDir()
 			cache := filepath.Join(dir, "cache")
 			link := filepath.Join(cache, tt.link)
-			if err := errors.Join(os.Mkdir(filepath.Join(dir, "etc"), 0o755), os.Mkdir(filepath.Join(dir, "disk"), 0o755), os.MkdirAll(filepath.Dir(link), 0o755),
+			if err := errors.Join(os.Mkdir(filepath.Join(dir, "etc"), 0o755), os.Mkdir(filepath.Join(dir, "disk"), 0o755),
+				os.MkdirAll(filepath.Dir(link), 0o755),
 				to.Give(cache, filepath.Join(dir, "disk")), to.GiveTree(cache)); err != nil {
 				t.Fatal(err)
 			}

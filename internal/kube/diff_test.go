@@ -26,7 +26,8 @@ func TestChange(t *testing.T) {
 			`{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: ns}, data: {x: "2"}}`,
 			&Change{
 				Kind: "ConfigMap", Namespace: "ns", Name: "a", Action: Update,
-				Diff: "--- live\n+++ wanted\n@@ -1,6 +1,6 @@\n apiVersion: v1\n data:\n-  x: \"1\"\n+  x: \"2\"\n kind: ConfigMap\n metadata:\n   name: a\n",
+				Diff: "--- live\n+++ wanted\n@@ -1,6 +1,6 @@\n apiVersion: v1\n data:\n-  x: \"1\"\n+  x: \"2\"\n " +
+					"kind: ConfigMap\n metadata:\n   name: a\n",
 			},
 		},
 		"create": {
@@ -44,7 +45,8 @@ func TestChange(t *testing.T) {
 			`{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {same: aHVudGVy, other: aHVudGVyMg==, new: aHVudGVy}}`,
 			&Change{
 				Kind: "Secret", Name: "a", Action: Update,
-				Diff: "--- live\n+++ wanted\n@@ -1,7 +1,7 @@\n apiVersion: v1\n data:\n-  gone: (secret)\n-  other: (secret)\n+  new: (secret)\n+  other: (secret, changed)\n   same: (secret)\n kind: Secret\n metadata:\n",
+				Diff: "--- live\n+++ wanted\n@@ -1,7 +1,7 @@\n apiVersion: v1\n data:\n-  gone: (secret)\n-  other: " +
+					"(secret)\n+  new: (secret)\n+  other: (secret, changed)\n   same: (secret)\n kind: Secret\n metadata:\n",
 			},
 		},
 	}

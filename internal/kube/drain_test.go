@@ -91,7 +91,8 @@ func TestUndrained(t *testing.T) {
 			[]string{"web"},
 			[]string{"ns/web has several PodDisruptionBudgets (b, c), so that it cannot be evicted"},
 		},
-		{"going", "it needs no leave", `{}`, []string{aPod("mine", "", `,"deletionTimestamp":"2026-11-21T00:00:00Z"`)}, nil, true, []string{"mine"}, nil},
+		{"going", "it needs no leave", `{}`, []string{aPod("mine", "", `,"deletionTimestamp":"2026-11-21T00:00:00Z"`)},
+			nil, true, []string{"mine"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			calls := []call{
@@ -200,7 +201,8 @@ func TestDrainBlocked(t *testing.T) {
 		}, nil},
 		{"two of them", []call{
 			{request: listPods, answer: items(mine, db, other)}, {request: listBudgets, answer: items(held)},
-		}, []string{"ns/mine has no controller that would recreate it on another node", "ns/other has no controller that would recreate it on another node"}},
+		}, []string{"ns/mine has no controller that would recreate it on another node",
+			"ns/other has no controller that would recreate it on another node"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			err := newFakeAPI(t, tc.calls...).client().Drain(t.Context(), "w1", false, nil)
@@ -222,7 +224,8 @@ func TestDrainBlocked(t *testing.T) {
 func TestDrainForced(t *testing.T) {
 	f := newFakeAPI(t,
 		call{request: listPods, answer: items(aPod("mine", "", ""), aPod("web", "ReplicaSet", ""))}, call{request: listBudgets, answer: nothing},
-		call{request: "DELETE /api/v1/namespaces/ns/pods/mine", body: `"uid":"uid-mine"`, answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`},
+		call{request: "DELETE /api/v1/namespaces/ns/pods/mine", body: `"uid":"uid-mine"`,
+			answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`},
 		call{request: evictWeb, status: 404},
 		call{request: listPods, answer: nothing},
 	)
@@ -252,7 +255,8 @@ func TestCordonAndBack(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w1", Annotations: map[string]string{LeavingAnnotation: ""}}}
 	n.Spec.Unschedulable = true
 	patch, changes := NodeDiff(n, NodeWant{})
-	if want := `{"metadata":{"annotations":{"slipway.dev/leaving":null}},"spec":{"unschedulable":null}}`; string(patch) != want || len(changes) != 1 {
+	if want := `{"metadata":{"annotations":{"slipway.dev/leaving":null}},"spec":{"unschedulable":null}}`; string(patch) != want ||
+		len(changes) != 1 {
 		t.Errorf("staying is %s (%v), want %s", patch, changes, want)
 	}
 	n.Annotations = nil
@@ -270,7 +274,8 @@ func TestDeletePods(t *testing.T) {
 	}
 	ours := `"gracePeriodSeconds":0,"preconditions":{"uid":"uid-`
 	f := newFakeAPI(t,
-		call{request: listPods, answer: items(aPod("db", "StatefulSet", ""), aPod("web", "ReplicaSet", ""), aPod("proxy", "DaemonSet", ""), aPod("mine", "", ""))},
+		call{request: listPods,
+			answer: items(aPod("db", "StatefulSet", ""), aPod("web", "ReplicaSet", ""), aPod("proxy", "DaemonSet", ""), aPod("mine", "", ""))},
 		call{request: at + "db", body: ours + "db", status: 409, answer: answer(409, "Conflict")},
 		call{request: at + "web", body: ours + "web", status: 404, answer: answer(404, "NotFound")},
 		call{request: at + "proxy", body: ours + "proxy", answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`},

@@ -9,10 +9,12 @@ import (
 func TestWriters(t *testing.T) {
 	const path = "GET /api/v1/namespaces/kube-system/configmaps/kubelet-config"
 	object := func(data, managers string) string {
-		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kubelet-config","managedFields":[` + managers + `]},"data":{` + data + `}}`
+		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kubelet-config","managedFields":[` + managers + `]},"data":{` +
+			data + `}}`
 	}
 	wrote := func(by, field string) string {
-		return `{"manager":"` + by + `","operation":"Update","fieldsType":"FieldsV1","fieldsV1":{"f:data":{".":{},"f:` + field + `":{}},"f:metadata":{"f:labels":{"f:kubelet":{}}}}}`
+		return `{"manager":"` + by + `","operation":"Update","fieldsType":"FieldsV1","fieldsV1":{"f:data":{".":{},"f:` + field +
+			`":{}},"f:metadata":{"f:labels":{"f:kubelet":{}}}}}`
 	}
 	for _, tc := range []struct {
 		name, reason string
@@ -20,9 +22,14 @@ func TestWriters(t *testing.T) {
 		by           []string
 		found        bool
 	}{
-		{"as it was made", "its maker's name", call{request: path, answer: object(`"kubelet":"x"`, wrote("kubeadm", "kubelet"))}, []string{"kubeadm"}, true},
-		{"edited", "the key is another's; other keys are no matter", call{request: path, answer: object(`"kubelet":"x","more":"y"`, wrote("kubeadm", "more")+","+wrote("kubectl-edit", "kubelet"))}, []string{"kubectl-edit"}, true},
-		{"two of one mind", "both have said so", call{request: path, answer: object(`"kubelet":"x"`, wrote("slipway", "kubelet")+","+wrote("kubeadm", "kubelet"))}, []string{"kubeadm", "slipway"}, true},
+		{"as it was made", "its maker's name",
+			call{request: path, answer: object(`"kubelet":"x"`, wrote("kubeadm", "kubelet"))}, []string{"kubeadm"}, true},
+		{"edited", "the key is another's; other keys are no matter",
+			call{request: path, answer: object(`"kubelet":"x","more":"y"`, wrote("kubeadm", "more")+","+wrote("kubectl-edit", "kubelet"))},
+			[]string{"kubectl-edit"}, true},
+		{"two of one mind", "both have said so",
+			call{request: path, answer: object(`"kubelet":"x"`, wrote("slipway", "kubelet")+","+wrote("kubeadm", "kubelet"))},
+			[]string{"kubeadm", "slipway"}, true},
 		{"nobody on record", "nothing is known of it", call{request: path, answer: object(`"kubelet":"x"`, "")}, nil, true},
 		{"no such key", "it was taken out", call{request: path, answer: object(`"more":"y"`, wrote("kubeadm", "more"))}, nil, false},
 		{"gone", "it was deleted", call{request: path, status: 404}, nil, false},

@@ -36,6 +36,7 @@ func TestApproveServing(t *testing.T) {
 		}
 		text := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
 		return fmt.Sprintf(`{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{"name":%q,"resourceVersion":"7"},`+
+
 			`"spec":{"request":%q,"signerName":"kubernetes.io/kubelet-serving","username":"system:node:%s","groups":["system:nodes"],"usages":["digital signature","server auth"]},"status":%s}`,
 			name, text, node, status)
 	}

@@ -139,7 +139,8 @@ func finished(u *unstructured.Unstructured) (string, error) {
 	case condition(u, "Complete") == "True":
 		return "", nil
 	case condition(u, "Failed") == "True":
-		return "", &Error{Reason: ReasonFailed, Message: "the job has failed; 'kubectl logs -n " + u.GetNamespace() + " job/" + u.GetName() + "' may say why"}
+		return "", &Error{Reason: ReasonFailed,
+			Message: "the job has failed; 'kubectl logs -n " + u.GetNamespace() + " job/" + u.GetName() + "' may say why"}
 	}
 	return "the job has not finished", nil
 }
@@ -151,7 +152,8 @@ func ended(u *unstructured.Unstructured) (string, error) {
 	case phase == "Succeeded" || phase == "Running" && condition(u, "Ready") == "True":
 		return "", nil
 	case phase == "Failed":
-		return "", &Error{Reason: ReasonFailed, Message: "the pod has failed; 'kubectl logs -n " + u.GetNamespace() + " " + u.GetName() + "' may say why"}
+		return "", &Error{Reason: ReasonFailed,
+			Message: "the pod has failed; 'kubectl logs -n " + u.GetNamespace() + " " + u.GetName() + "' may say why"}
 	}
 	return "the pod is not ready", nil
 }

@@ -61,7 +61,8 @@ func (c *Client) kind(ctx context.Context, gvk schema.GroupVersionKind) (metav1.
 
 // resource returns the resource interface for an object, and a copy of the object with its
 // namespace set.
-func (c *Client) resource(ctx context.Context, obj *unstructured.Unstructured) (dynamic.ResourceInterface, *unstructured.Unstructured, error) {
+func (c *Client) resource(ctx context.Context, obj *unstructured.Unstructured) (dynamic.ResourceInterface,
+	*unstructured.Unstructured, error) {
 	obj = obj.DeepCopy()
 	gvk := obj.GroupVersionKind()
 	r, err := c.kind(ctx, gvk)

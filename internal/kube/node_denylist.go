@@ -88,8 +88,9 @@ func forgottenObjects(ids []string) []*unstructured.Unstructured {
 					"resources": []any{"nodes", "nodes/status"},
 				}}},
 				"validations": []any{map[string]any{
-					"expression": "!has(object.status) || !has(object.status.nodeInfo) || !(object.status.nodeInfo.machineID in [" + strings.Join(quoted, ", ") + "])",
-					"message":    "this machine was force-removed from the cluster; reset it first: slipway delete node --host USER@ADDRESS",
+					"expression": "!has(object.status) || !has(object.status.nodeInfo) || !(object.status.nodeInfo.machineID in [" +
+						strings.Join(quoted, ", ") + "])",
+					"message": "this machine was force-removed from the cluster; reset it first: slipway delete node --host USER@ADDRESS",
 				}},
 			},
 		}},

@@ -31,7 +31,8 @@ func TestNodeDiff(t *testing.T) {
 		"nothing wanted, nothing ours": {"others' labels and taints are no matter of ours", node(m{"a": "b"}, nil, foreign), NodeWant{}, "", nil},
 		"as wanted": {
 			"an unchanged node is not written",
-			node(m{"disk": "ssd"}, m{LabelsAnnotation: "disk", TaintsAnnotation: "gpu:NoSchedule"}, corev1.Taint{Key: "gpu", Value: "1", Effect: "NoSchedule"}),
+			node(m{"disk": "ssd"}, m{LabelsAnnotation: "disk", TaintsAnnotation: "gpu:NoSchedule"},
+				corev1.Taint{Key: "gpu", Value: "1", Effect: "NoSchedule"}),
 			NodeWant{Labels: m{"disk": "ssd"}, Taints: []v1alpha1.Taint{gpu}},
 			"", nil,
 		},

@@ -17,21 +17,24 @@ func TestObjects(t *testing.T) {
 	}{
 		"documents": {
 			"several, some of them empty or comments alone",
-			"---\n# nothing\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n---\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: a}\n---\n",
+			"---\n# nothing\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n---\n---\napiVersion: " +
+				"v1\nkind: ConfigMap\nmetadata: {name: b, namespace: a}\n---\n",
 			[]string{"Namespace a", "ConfigMap a/b"},
 			"",
 		},
 		"list": {
 			"kubectl get -o yaml gives lists",
-			"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n- {apiVersion: v1, kind: Secret, metadata: {name: b}}\n",
+			"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n- {apiVersion: " +
+				"v1, kind: Secret, metadata: {name: b}}\n",
 			[]string{"Secret a", "Secret b"},
 			"",
 		},
-		"JSON":        {"JSON is YAML", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`, []string{"Namespace a"}, ""},
-		"nothing":     {"no objects is no error", "", nil, ""},
-		"no name":     {"it could not be found again", "apiVersion: v1\nkind: Pod\nmetadata: {}\n", nil, "document 1: Pod has no metadata.name"},
-		"made name":   {"each apply would make another", "apiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}\n", nil, "generateName"},
-		"name n":      {"YAML reads it as false", "apiVersion: v1\nkind: Pod\nmetadata: {name: n}\n", nil, "metadata.name of this Pod is not text"},
+		"JSON":      {"JSON is YAML", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`, []string{"Namespace a"}, ""},
+		"nothing":   {"no objects is no error", "", nil, ""},
+		"no name":   {"it could not be found again", "apiVersion: v1\nkind: Pod\nmetadata: {}\n", nil, "document 1: Pod has no metadata.name"},
+		"made name": {"each apply would make another", "apiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}\n", nil, "generateName"},
+		"name n": {"YAML reads it as false", "apiVersion: v1\nkind: Pod\nmetadata: {name: n}\n", nil,
+			"metadata.name of this Pod is not text"},
 		"namespace 1": {"and this as a number", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: 1}\n", nil, "metadata.namespace"},
 		"label 1": {
 			"one that is a number hid all of them",
@@ -43,11 +46,14 @@ func TestObjects(t *testing.T) {
 			"apiVersion: v1\nkind: Pod\nmetadata: {name: a, annotations: {helm.sh/hook: pre-install, helm.sh/hook-weight: 5}}\n",
 			nil, `"helm.sh/hook-weight" in metadata.annotations of Pod a is not text`,
 		},
-		"label null":    {"kubectl refuses it as well", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {app: }}\n", nil, `"app" in metadata.labels`},
-		"labels null":   {"this is none at all", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: }\n", []string{"Pod a"}, ""},
-		"labels a list": {"they are a mapping", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: [1]}\n", nil, "metadata.labels of Pod a is not a mapping"},
+		"label null": {"kubectl refuses it as well", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {app: }}\n",
+			nil, `"app" in metadata.labels`},
+		"labels null": {"this is none at all", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: }\n", []string{"Pod a"}, ""},
+		"labels a list": {"they are a mapping", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: [1]}\n",
+			nil, "metadata.labels of Pod a is not a mapping"},
 		"name with NUL": {"no API server takes it", "apiVersion: v1\nkind: Pod\nmetadata: {name: \"a\\0\"}\n", nil, `"a\x00" cannot name a Pod`},
-		"long name":     {"nor this", "apiVersion: v1\nkind: Pod\nmetadata: {name: " + strings.Repeat("a", 254) + "}\n", nil, "cannot name a Pod"},
+		"long name": {"nor this", "apiVersion: v1\nkind: Pod\nmetadata: {name: " + strings.Repeat("a", 254) + "}\n",
+			nil, "cannot name a Pod"},
 		"name a/b":      {"nor this", "apiVersion: v1\nkind: Pod\nmetadata: {name: a/b}\n", nil, "cannot name a Pod"},
 		"name a:b":      {"roles have such", "apiVersion: v1\nkind: ClusterRole\nmetadata: {name: \"a:b\"}\n", []string{"ClusterRole a:b"}, ""},
 		"no kind":       {"it is not an object", "apiVersion: v1\nmetadata: {name: a}\n", nil, "document 1"},
@@ -132,7 +138,8 @@ func TestOrdered(t *testing.T) {
 
 // TestObjectsQuotesNothing: what is no object may be a Secret all the same.
 func TestObjectsQuotesNothing(t *testing.T) {
-	for _, text := range []string{"apiVersion: v1\nstringData: {password: hunter2}\n", "hunter2: hunter2\n", "kind: {hunter2: hunter2}\napiVersion: v1\n"} {
+	for _, text := range []string{"apiVersion: v1\nstringData: {password: hunter2}\n", "hunter2: hunter2\n",
+		"kind: {hunter2: hunter2}\napiVersion: v1\n"} {
 		_, err := Objects([]byte(text))
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v", text, err)

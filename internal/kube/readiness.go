@@ -150,7 +150,8 @@ func (c *Client) held(ctx context.Context, nodes []string) (now, ever []string, 
 	}
 	for i := range all {
 		b := &all[i]
-		if b.Status.DisruptionsAllowed > 0 || b.Status.ExpectedPods == 0 || !slices.ContainsFunc(leave, func(p corev1.Pod) bool { return holds(b, &p) }) {
+		if b.Status.DisruptionsAllowed > 0 || b.Status.ExpectedPods == 0 ||
+			!slices.ContainsFunc(leave, func(p corev1.Pod) bool { return holds(b, &p) }) {
 			continue
 		}
 		name := b.Namespace + "/" + b.Name + ": "
@@ -158,7 +159,9 @@ func (c *Client) held(ctx context.Context, nodes []string) (now, ever []string, 
 			ever = append(ever, name+budgetText(b))
 			continue
 		}
-		now = append(now, fmt.Sprintf("%s%d of its %d pods are healthy, but %d must be", name, b.Status.CurrentHealthy, b.Status.ExpectedPods, b.Status.DesiredHealthy))
+		now = append(now,
+			fmt.Sprintf("%s%d of its %d pods are healthy, but %d must be", name, b.Status.CurrentHealthy,
+				b.Status.ExpectedPods, b.Status.DesiredHealthy))
 	}
 	slices.Sort(now)
 	return now, ever, nil
@@ -170,7 +173,8 @@ func (c *Client) held(ctx context.Context, nodes []string) (now, ever []string, 
 func Takes(n, from *corev1.Node) bool {
 	return n.Name != from.Name && State(n).Ready && (!n.Spec.Unschedulable || Cordoned(n)) &&
 		!slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
-			return t.Key != corev1.TaintNodeUnschedulable && t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.ContainsFunc(from.Spec.Taints, func(has corev1.Taint) bool { return has.MatchTaint(&t) })
+			return t.Key != corev1.TaintNodeUnschedulable && t.Effect != corev1.TaintEffectPreferNoSchedule &&
+				!slices.ContainsFunc(from.Spec.Taints, func(has corev1.Taint) bool { return has.MatchTaint(&t) })
 		})
 }
 
@@ -340,7 +344,8 @@ func (c *Client) webhooksIn(ctx context.Context, config *unstructured.Unstructur
 
 // anyReady reports whether a Service has a ready endpoint.
 func (c *Client) anyReady(ctx context.Context, namespace, service string) (bool, error) {
-	list, err := c.dynamic.Resource(slicesOf).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+	list, err := c.dynamic.Resource(slicesOf).Namespace(namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
 	if err != nil {
 		return false, fmt.Errorf("listing the endpoints of Service %s/%s: %w", namespace, service, c.words(err))
 	}
@@ -363,7 +368,8 @@ func (c *Client) OfKind(ctx context.Context, resource string) (out []string, err
 	if len(parts) != 3 {
 		return nil, fmt.Errorf("%q is not of the form group/version/resource", resource)
 	}
-	list, err := c.dynamic.Resource(schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}).List(ctx, metav1.ListOptions{})
+	list, err := c.dynamic.Resource(schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}).List(ctx,
+		metav1.ListOptions{})
 	if isNotFound(err) {
 		return nil, nil
 	}

@@ -52,7 +52,9 @@ func TestHeldBudgets(t *testing.T) {
 		aBudget("never", "d", `"maxUnavailable":0`, `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`),
 		aBudget("elsewhere", "on-other-nodes", `"maxUnavailable":0`, `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`),
 		aBudget("every", "proxy", `"maxUnavailable":0`, `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`),
-	)}, call{request: listPods, answer: items(aPod("a", "ReplicaSet", ""), aPod("b", "ReplicaSet", ""), aPod("c", "ReplicaSet", ""), aPod("d", "ReplicaSet", ""), aPod("proxy", "DaemonSet", ""))})
+	)}, call{request: listPods,
+		answer: items(aPod("a", "ReplicaSet", ""), aPod("b", "ReplicaSet", ""), aPod("c", "ReplicaSet", ""),
+			aPod("d", "ReplicaSet", ""), aPod("proxy", "DaemonSet", ""))})
 	got, err := f.client().HeldBudgets(t.Context(), []string{"w1"})
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +70,8 @@ func TestWaitBudgets(t *testing.T) {
 	const never = `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`
 	pods := call{request: listPods, answer: items(aPod("c", "ReplicaSet", ""), aPod("d", "ReplicaSet", ""))}
 	is := func(status string) call {
-		return call{request: listBudgets, answer: items(aBudget("ill", "c", `"minAvailable":1`, status), aBudget("never", "d", `"maxUnavailable":0`, never))}
+		return call{request: listBudgets,
+			answer: items(aBudget("ill", "c", `"minAvailable":1`, status), aBudget("never", "d", `"maxUnavailable":0`, never))}
 	}
 	ill, well := is(`"expectedPods":2,"desiredHealthy":1,"currentHealthy":1`), is(`"expectedPods":2,"desiredHealthy":1,"currentHealthy":2,"disruptionsAllowed":1`)
 	f := newFakeAPI(t, ill, pods, call{request: listBudgets, status: 503}, ill, pods, well, pods, ill, pods)
@@ -98,6 +101,7 @@ func TestNoRoom(t *testing.T) {
 	}
 	pod := func(name, owner, on, phase, requests, starts string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"ns","ownerReferences":[{"apiVersion":"apps/v1","kind":%q,"name":"o","uid":"u","controller":true}]},`+
+
 			`"spec":{"nodeName":%q,"containers":[{"name":"c","resources":{"requests":{%s}}}],"initContainers":[{"name":"i","resources":{"requests":{%s}}}]},"status":{"phase":%q}}`,
 			name, owner, on, requests, starts, phase)
 	}

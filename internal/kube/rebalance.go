@@ -44,7 +44,8 @@ func (c *Client) placement(ctx context.Context, w Spreading) (p placement, err e
 		if err := fromUnstructured(&list.Items[i], &pod); err != nil {
 			return p, fmt.Errorf("reading pod %s/%s: %w", w.Namespace, list.Items[i].GetName(), err)
 		}
-		if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed ||
+			pod.Status.Phase == corev1.PodSucceeded {
 			continue
 		}
 		p.pods = append(p.pods, pod)

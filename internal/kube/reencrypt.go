@@ -62,5 +62,6 @@ func (c *Client) rewrite(ctx context.Context, resource string, o *unstructured.U
 		return nil
 	}
 	// The server's message may quote the object.
-	return fmt.Errorf("rewriting %s %s/%s: the API server refuses it (%s)", resource, o.GetNamespace(), o.GetName(), apierrors.ReasonForError(err))
+	return fmt.Errorf("rewriting %s %s/%s: the API server refuses it (%s)", resource, o.GetNamespace(), o.GetName(),
+		apierrors.ReasonForError(err))
 }

@@ -11,7 +11,8 @@ import (
 func TestRewrite(t *testing.T) {
 	const all = "/api/v1/secrets"
 	item := func(name string) string {
-		return `{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"web","name":"` + name + `","resourceVersion":"7"},"data":{"x":"Y2FuYXJ5"}}`
+		return `{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"web","name":"` + name +
+			`","resourceVersion":"7"},"data":{"x":"Y2FuYXJ5"}}`
 	}
 	list := func(more string, items ...string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"SecretList","metadata":{"continue":%q},"items":[%s]}`, more, strings.Join(items, ","))
@@ -21,7 +22,8 @@ func TestRewrite(t *testing.T) {
 	}
 	first, second := "GET "+all+"?limit=200", "GET "+all+"?continue=next&limit=200"
 	status := func(reason string, code int) string {
-		return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"it has Y2FuYXJ5 in it"}`, reason, code)
+		return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"it has Y2FuYXJ5 in it"}`,
+			reason, code)
 	}
 	for _, tc := range []struct {
 		name, reason string

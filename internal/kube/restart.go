@@ -79,7 +79,8 @@ func (c *Client) older(ctx context.Context, before time.Time, holds func(*corev1
 // holdsToken reports whether a pod has a projected service account token.
 func holdsToken(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
-		return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil })
+		return v.Projected != nil &&
+			slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil })
 	})
 }
 
@@ -88,10 +89,13 @@ func holdsToken(p *corev1.Pod) bool {
 func holdsRootCA(p *corev1.Pod) bool {
 	volumes := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.ConfigMap != nil && v.ConfigMap.Name == rootCA ||
-			v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ConfigMap != nil && s.ConfigMap.Name == rootCA })
+			v.Projected != nil &&
+				slices.ContainsFunc(v.Projected.Sources,
+					func(s corev1.VolumeProjection) bool { return s.ConfigMap != nil && s.ConfigMap.Name == rootCA })
 	})
 	return volumes || slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool {
-		return slices.ContainsFunc(c.EnvFrom, func(e corev1.EnvFromSource) bool { return e.ConfigMapRef != nil && e.ConfigMapRef.Name == rootCA }) ||
+		return slices.ContainsFunc(c.EnvFrom,
+			func(e corev1.EnvFromSource) bool { return e.ConfigMapRef != nil && e.ConfigMapRef.Name == rootCA }) ||
 			slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
 				return e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil && e.ValueFrom.ConfigMapKeyRef.Name == rootCA
 			})
@@ -213,7 +217,8 @@ func (c *Client) annotate(ctx context.Context, w Workload, key, value string) er
 	if err != nil {
 		return err
 	}
-	if _, err := c.dynamic.Resource(w.resource()).Namespace(w.Namespace).Patch(ctx, w.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager}); err != nil {
+	if _, err := c.dynamic.Resource(w.resource()).Namespace(w.Namespace).Patch(ctx, w.Name, types.MergePatchType,
+		patch, metav1.PatchOptions{FieldManager: FieldManager}); err != nil {
 		return fmt.Errorf("restarting %s: %w", w, c.words(err))
 	}
 	return nil
@@ -244,7 +249,8 @@ type TokenSecret struct {
 
 // TokenSecrets returns all of them, sorted.
 func (c *Client) TokenSecrets(ctx context.Context) ([]TokenSecret, error) {
-	list, err := c.dynamic.Resource(secrets).List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeServiceAccountToken)})
+	list, err := c.dynamic.Resource(secrets).List(ctx,
+		metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeServiceAccountToken)})
 	if err != nil {
 		return nil, fmt.Errorf("listing service account tokens: %w", c.words(err))
 	}

@@ -63,7 +63,8 @@ func TestHoldTokens(t *testing.T) {
 // the ConfigMap alone, in whatever way.
 func TestHoldAuthorities(t *testing.T) {
 	pod := func(name, spec string) string {
-		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"n","creationTimestamp":%q},"spec":%s}`, name, switched.Add(-time.Minute).Format(time.RFC3339), spec)
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"n","creationTimestamp":%q},"spec":%s}`,
+			name, switched.Add(-time.Minute).Format(time.RFC3339), spec)
 	}
 	const ref = `{"name":"kube-root-ca.crt"}`
 	f := newFakeAPI(t, call{request: "GET /api/v1/pods", answer: podsOf(
@@ -72,14 +73,17 @@ func TestHoldAuthorities(t *testing.T) {
 		pod("c-volume", `{"volumes":[{"name":"v","configMap":`+ref+`}]}`),
 		pod("d-projected", `{"volumes":[{"name":"v","projected":{"sources":[{"configMap":`+ref+`}]}}]}`),
 		pod("e-variables", `{"containers":[{"name":"c","envFrom":[{"configMapRef":`+ref+`}]}]}`),
-		pod("f-variable", `{"initContainers":[{"name":"c","env":[{"name":"CA","valueFrom":{"configMapKeyRef":{"name":"kube-root-ca.crt","key":"ca.crt"}}}]}]}`),
-		pod("g-another", `{"volumes":[{"name":"v","configMap":{"name":"other"}}],"containers":[{"name":"c","env":[{"name":"CA","value":"kube-root-ca.crt"}]}]}`),
+		pod("f-variable",
+			`{"initContainers":[{"name":"c","env":[{"name":"CA","valueFrom":{"configMapKeyRef":{"name":"kube-root-ca.crt","key":"ca.crt"}}}]}]}`),
+		pod("g-another",
+			`{"volumes":[{"name":"v","configMap":{"name":"other"}}],"containers":[{"name":"c","env":[{"name":"CA","value":"kube-root-ca.crt"}]}]}`),
 	)})
 	got, err := f.client().HoldAuthorities(t.Context(), switched)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Workload{{"Pod", "n", "a-token"}, {"Pod", "n", "c-volume"}, {"Pod", "n", "d-projected"}, {"Pod", "n", "e-variables"}, {"Pod", "n", "f-variable"}}
+	want := []Workload{{"Pod", "n", "a-token"}, {"Pod", "n", "c-volume"}, {"Pod", "n", "d-projected"},
+		{"Pod", "n", "e-variables"}, {"Pod", "n", "f-variable"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
@@ -90,7 +94,8 @@ func TestHoldAuthorities(t *testing.T) {
 func TestHoldTokensReplicaSetGone(t *testing.T) {
 	const gone = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`
 	hashed := func(hash string) string {
-		return strings.Replace(tokenPod("web-6f-a", "ReplicaSet", "web-6f", "Running", -time.Minute, true), `"namespace":"n",`, `"namespace":"n","labels":{"pod-template-hash":"`+hash+`"},`, 1)
+		return strings.Replace(tokenPod("web-6f-a", "ReplicaSet", "web-6f", "Running", -time.Minute, true),
+			`"namespace":"n",`, `"namespace":"n","labels":{"pod-template-hash":"`+hash+`"},`, 1)
 	}
 	for hash, want := range map[string]string{"6f": "[Deployment n/web]", "": "[ReplicaSet n/web-6f]"} {
 		f := newFakeAPI(t,
@@ -176,7 +181,9 @@ func TestDeleted(t *testing.T) {
 func TestRestart(t *testing.T) {
 	w := Workload{"DaemonSet", "n", "agent"}
 	f := newFakeAPI(t,
-		call{request: "PATCH /apis/apps/v1/namespaces/n/daemonsets/agent?fieldManager=slipway", body: `"kubectl.kubernetes.io/restartedAt":"2026-11-20T18:00:00Z"`, answer: `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"agent"}}`},
+		call{request: "PATCH /apis/apps/v1/namespaces/n/daemonsets/agent?fieldManager=slipway",
+			body:   `"kubectl.kubernetes.io/restartedAt":"2026-11-20T18:00:00Z"`,
+			answer: `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"agent"}}`},
 		call{request: "GET /api/v1/pods", answer: podsOf(tokenPod("agent-a", "DaemonSet", "agent", "Running", -time.Minute, true))},
 		call{request: "GET /api/v1/pods", answer: podsOf(tokenPod("agent-b", "DaemonSet", "agent", "Running", time.Minute, true))},
 	)
@@ -196,7 +203,8 @@ func TestRestart(t *testing.T) {
 // TestTokenSecrets: tokens that do not end are all told of, sorted.
 func TestTokenSecrets(t *testing.T) {
 	secret := func(namespace, name string) string {
-		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":%q,"name":%q},"data":{"token":%q,"ca.crt":"Y2E="}}`, namespace, name, base64.StdEncoding.EncodeToString([]byte("t-"+name)))
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":%q,"name":%q},"data":{"token":%q,"ca.crt":"Y2E="}}`,
+			namespace, name, base64.StdEncoding.EncodeToString([]byte("t-"+name)))
 	}
 	f := newFakeAPI(t, call{
 		request: "GET /api/v1/secrets?fieldSelector=type%3Dkubernetes.io%2Fservice-account-token",

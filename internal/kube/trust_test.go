@@ -14,19 +14,25 @@ func says(text []byte) bool { return string(text) == "the old one" }
 // what an API server does not serve has none, and a list comes in parts.
 func TestSaying(t *testing.T) {
 	one := func(kind, name, rest string) string {
-		return `{"apiVersion":"v1","kind":"` + kind + `","metadata":{"name":"` + name + `","namespace":"n","annotations":{"a":"the old one"}},` + rest + `}`
+		return `{"apiVersion":"v1","kind":"` + kind + `","metadata":{"name":"` + name +
+			`","namespace":"n","annotations":{"a":"the old one"}},` + rest + `}`
 	}
 	list := func(more string, items ...string) string {
 		return `{"kind":"List","apiVersion":"v1","metadata":{"continue":"` + more + `"},"items":[` + strings.Join(items, ",") + `]}`
 	}
 	const encoded = "dGhlIG9sZCBvbmU="
 	f := newFakeAPI(t,
-		call{request: "GET /api/v1/configmaps?limit=200", answer: list("more", one("ConfigMap", "has", `"data":{"x":"y","z":"the old one"}`), one("ConfigMap", "other", `"data":{"x":"another"}`))},
-		call{request: "GET /api/v1/configmaps?continue=more&limit=200", answer: list("", one("ConfigMap", "binary", `"binaryData":{"x":"`+encoded+`"}`))},
+		call{request: "GET /api/v1/configmaps?limit=200",
+			answer: list("more", one("ConfigMap", "has", `"data":{"x":"y","z":"the old one"}`),
+				one("ConfigMap", "other", `"data":{"x":"another"}`))},
+		call{request: "GET /api/v1/configmaps?continue=more&limit=200",
+			answer: list("", one("ConfigMap", "binary", `"binaryData":{"x":"`+encoded+`"}`))},
 		call{request: "GET /api/v1/secrets?limit=200", answer: list("", one("Secret", "kept", `"data":{"x":"`+encoded+`"}`))},
-		call{request: "GET /apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations?limit=200", answer: list("", one("ValidatingWebhookConfiguration", "hook", `"webhooks":[{"clientConfig":{"caBundle":"`+encoded+`"}}]`))},
+		call{request: "GET /apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations?limit=200",
+			answer: list("", one("ValidatingWebhookConfiguration", "hook", `"webhooks":[{"clientConfig":{"caBundle":"`+encoded+`"}}]`))},
 		call{request: "GET /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations?limit=200", answer: list("")},
-		call{request: "GET /apis/apiregistration.k8s.io/v1/apiservices?limit=200", status: http.StatusNotFound, answer: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`},
+		call{request: "GET /apis/apiregistration.k8s.io/v1/apiservices?limit=200", status: http.StatusNotFound,
+			answer: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`},
 		call{request: "GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=200", answer: list("")},
 	)
 	got, err := f.client().Saying(t.Context(), says)
@@ -42,8 +48,10 @@ func TestSaying(t *testing.T) {
 // TestKeeping: what is kept to be shown is looked for in ConfigMaps and Secrets alone.
 func TestKeeping(t *testing.T) {
 	f := newFakeAPI(t,
-		call{request: "GET /api/v1/configmaps?limit=200", answer: items(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"has","namespace":"n"},"data":{"z":"the old one"}}`)},
-		call{request: "GET /api/v1/secrets?limit=200", answer: items(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"kept","namespace":"n"},"data":{"tls.crt":"dGhlIG9sZCBvbmU="}}`)},
+		call{request: "GET /api/v1/configmaps?limit=200",
+			answer: items(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"has","namespace":"n"},"data":{"z":"the old one"}}`)},
+		call{request: "GET /api/v1/secrets?limit=200",
+			answer: items(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"kept","namespace":"n"},"data":{"tls.crt":"dGhlIG9sZCBvbmU="}}`)},
 	)
 	got, err := f.client().Keeping(t.Context(), says)
 	if diff := cmp.Diff([]string{"ConfigMap n/has", "Secret n/kept"}, got); diff != "" || err != nil {
@@ -54,11 +62,13 @@ func TestKeeping(t *testing.T) {
 // TestWaitRootCAs: namespaces and tokens that are kept are waited for, and told of.
 func TestWaitRootCAs(t *testing.T) {
 	maps := func(text string) call {
-		return call{request: "GET /api/v1/configmaps?fieldSelector=metadata.name%3Dkube-root-ca.crt", answer: `{"kind":"ConfigMapList","apiVersion":"v1","items":[
+		return call{request: "GET /api/v1/configmaps?fieldSelector=metadata.name%3Dkube-root-ca.crt",
+			answer: `{"kind":"ConfigMapList","apiVersion":"v1","items":[
 			{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"a","name":"kube-root-ca.crt"},"data":{"ca.crt":"` + text + `"}}]}`}
 	}
 	tokens := func(text string) call {
-		return call{request: "GET /api/v1/secrets?fieldSelector=type%3Dkubernetes.io%2Fservice-account-token", answer: `{"kind":"SecretList","apiVersion":"v1","items":[
+		return call{request: "GET /api/v1/secrets?fieldSelector=type%3Dkubernetes.io%2Fservice-account-token",
+			answer: `{"kind":"SecretList","apiVersion":"v1","items":[
 			{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"b","name":"t"},"data":{"ca.crt":"` + text + `"}}]}`}
 	}
 	const wanted = "dGhlIG9sZCBvbmU="
@@ -67,7 +77,8 @@ func TestWaitRootCAs(t *testing.T) {
 	if err := f.client().WaitRootCAs(t.Context(), says, func(s string) { said = append(said, s) }); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"the controller manager has not updated ConfigMap a/kube-root-ca.crt and 0 others yet", "the controller manager has not updated Secret b/t and 0 others yet"}
+	want := []string{"the controller manager has not updated ConfigMap a/kube-root-ca.crt and 0 others yet",
+		"the controller manager has not updated Secret b/t and 0 others yet"}
 	if diff := cmp.Diff(want, said); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}

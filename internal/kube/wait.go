@@ -270,7 +270,8 @@ func (c *Client) SetImage(ctx context.Context, kind, namespace, name, container,
 		return err
 	}
 	resource := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: strings.ToLower(kind) + "s"}
-	if _, err := c.dynamic.Resource(resource).Namespace(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := c.dynamic.Resource(resource).Namespace(namespace).Patch(ctx, name, types.StrategicMergePatchType,
+		patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("setting the image of %s %s/%s to %s: %w", kind, namespace, name, image, c.words(err))
 	}
 	return nil

@@ -180,7 +180,8 @@ func regular(path string) error {
 }
 
 func irregular(path string) error {
-	return refusal(idInvalid, path, "this is not a file that can hold a kubeconfig", "choose another file with KUBECONFIG or --out; without --out and --merge the kubeconfig is printed")
+	return refusal(idInvalid, path, "this is not a file that can hold a kubeconfig",
+		"choose another file with KUBECONFIG or --out; without --out and --merge the kubeconfig is printed")
 }
 
 func refusal(id, path, message, hint string) error {

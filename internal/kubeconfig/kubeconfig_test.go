@@ -116,7 +116,8 @@ func TestMergeNew(t *testing.T) {
 	if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	want := strings.NewReplacer("kubernetes-admin@kubernetes", "prod", "kubernetes-admin", "slipway-prod", "kubernetes", "slipway-prod").Replace(string(prod().Admin))
+	want := strings.NewReplacer("kubernetes-admin@kubernetes", "prod", "kubernetes-admin", "slipway-prod",
+		"kubernetes", "slipway-prod").Replace(string(prod().Admin))
 	got := read(t, path)
 	for _, line := range strings.Split(strings.TrimSpace(want), "\n") {
 		if !strings.Contains(got, strings.TrimLeft(line, "- ")) {
@@ -167,7 +168,8 @@ func TestConflicts(t *testing.T) {
 		name, reason, file string
 		conflict           bool
 	}{
-		{"made anew", "the same server with a new authority is this cluster again", entry("slipway-prod", "https://10.0.0.11:6443", "T0xE"), false},
+		{"made anew", "the same server with a new authority is this cluster again",
+			entry("slipway-prod", "https://10.0.0.11:6443", "T0xE"), false},
 		{"moved", "the same authority at a new address is this cluster", entry("slipway-prod", "https://10.0.0.77:6443", "UFJPRA=="), false},
 		{"namesake", "another cluster of that name would lose its way in", entry("slipway-prod", "https://10.9.9.9:6443", "T0xE"), true},
 		{"foreign", "a context of another tool", entry("kind-prod", "https://127.0.0.1:1", "T0xE"), true},
@@ -194,7 +196,8 @@ func TestConflicts(t *testing.T) {
 			if err := Remove(t.Context(), path, prod(), nil); err != nil || tc.name == "namesake" && read(t, path) != tc.file {
 				t.Errorf("removing takes the other cluster's entries: %v\n%s", err, read(t, path))
 			}
-			if err := Merge(t.Context(), path, prod(), MergeOptions{Replace: true}, nil); err != nil || !strings.Contains(read(t, path), "10.0.0.11") {
+			if err := Merge(t.Context(), path, prod(), MergeOptions{Replace: true}, nil); err != nil ||
+				!strings.Contains(read(t, path), "10.0.0.11") {
 				t.Errorf("replacing: %v", err)
 			}
 		})
@@ -213,12 +216,14 @@ func TestInvalid(t *testing.T) {
 				t.Fatal(err)
 			}
 			var list diag.List
-			if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); !errors.As(err, &list) || list[0].ID != idInvalid || read(t, path) != text {
+			if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); !errors.As(err, &list) || list[0].ID != idInvalid ||
+				read(t, path) != text {
 				t.Errorf("got %v, and the file is %q", err, read(t, path))
 			}
 		})
 	}
-	if err := Merge(t.Context(), filepath.Join(t.TempDir(), "config"), Access{Cluster: "prod", Admin: []byte("kind: Config\n")}, MergeOptions{}, nil); err == nil {
+	if err := Merge(t.Context(), filepath.Join(t.TempDir(), "config"),
+		Access{Cluster: "prod", Admin: []byte("kind: Config\n")}, MergeOptions{}, nil); err == nil {
 		t.Error("an admin kubeconfig without a context was merged")
 	}
 }
@@ -294,7 +299,8 @@ func TestConcurrentMerges(t *testing.T) {
 	var group sync.WaitGroup
 	for _, name := range strings.Fields("a b c d e f g h") {
 		group.Go(func() {
-			if err := Merge(t.Context(), path, Access{Cluster: name, Admin: admin("https://10.0.0.1:6443", "QQ==")}, MergeOptions{}, nil); err != nil {
+			if err := Merge(t.Context(), path, Access{Cluster: name, Admin: admin("https://10.0.0.1:6443", "QQ==")},
+				MergeOptions{}, nil); err != nil {
 				t.Error(err)
 			}
 		})
@@ -333,7 +339,8 @@ func TestWriteAndServer(t *testing.T) {
 	if err := Write(path, access, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(t, path); !strings.Contains(got, access.Server) || strings.Contains(got, "10.0.0.11") || !strings.Contains(got, "current-context: prod") {
+	if got := read(t, path); !strings.Contains(got, access.Server) || strings.Contains(got, "10.0.0.11") ||
+		!strings.Contains(got, "current-context: prod") {
 		t.Errorf("written apart:\n%s", got)
 	}
 }

@@ -33,10 +33,12 @@ func byeChart(t *testing.T) string {
 	}
 	manifest(t, dir, "Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n")
 	manifest(t, dir, "templates/all.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: prices}\n---\n"+
-		"apiVersion: batch/v1\n"+hook("Job", "stop", `helm.sh/hook: pre-delete, helm.sh/hook-weight: "5", helm.sh/hook-delete-policy: hook-succeeded`)+
+		"apiVersion: batch/v1\n"+
+		hook("Job", "stop", `helm.sh/hook: pre-delete, helm.sh/hook-weight: "5", helm.sh/hook-delete-policy: hook-succeeded`)+
 		"apiVersion: batch/v1\n"+hook("Job", "warn", `helm.sh/hook: pre-delete, helm.sh/hook-weight: "-1"`)+
 		"apiVersion: batch/v1\n"+hook("Job", "clean", "helm.sh/hook: post-delete")+
-		"apiVersion: v1\nstringData: {password: "+swordfish+"}\n"+hook("Secret", "key", `helm.sh/hook: "pre-delete,post-delete", helm.sh/hook-weight: "-5"`))
+		"apiVersion: v1\nstringData: {password: "+swordfish+"}\n"+
+		hook("Secret", "key", `helm.sh/hook: "pre-delete,post-delete", helm.sh/hook-weight: "-5"`))
 	return dir
 }
 
@@ -48,10 +50,12 @@ type dropping struct {
 }
 
 func newDropping(t *testing.T) *dropping {
-	l := &dropping{world: newWorld(t, "cp1"), chart: v1alpha1.Addon{Name: "shop", Namespace: "shop", Chart: &v1alpha1.Chart{Path: byeChart(t)}}}
+	l := &dropping{world: newWorld(t, "cp1"),
+		chart: v1alpha1.Addon{Name: "shop", Namespace: "shop", Chart: &v1alpha1.Chart{Path: byeChart(t)}}}
 	l.listen()
 	l.do(Request{Kind: Create, Cluster: l.with(l.chart)}, event.Succeeded)
-	if d := cmp.Diff([]string{"PATCH configmaps/slipway-addon-shop", "PATCH secrets/slipway-addon-shop", "PATCH configmaps/prices", "PATCH configmaps/slipway-addon-shop"}, l.did()); d != "" {
+	if d := cmp.Diff([]string{"PATCH configmaps/slipway-addon-shop", "PATCH secrets/slipway-addon-shop",
+		"PATCH configmaps/prices", "PATCH configmaps/slipway-addon-shop"}, l.did()); d != "" {
 		t.Fatalf("at its installation (-want +got):\n%s", d)
 	}
 	l.settled(l.with(l.chart))
@@ -206,7 +210,8 @@ func TestDeletionHookFails(t *testing.T) {
 		l.resume(event.Succeeded)
 		again := slices.Concat([]string{
 			"PATCH configmaps/slipway-addon-shop",
-			"DELETE secrets/key", "PATCH secrets/key", "DELETE jobs/warn", "PATCH jobs/warn", "DELETE jobs/stop", "PATCH jobs/stop", "DELETE jobs/stop",
+			"DELETE secrets/key", "PATCH secrets/key", "DELETE jobs/warn", "PATCH jobs/warn", "DELETE jobs/stop",
+			"PATCH jobs/stop", "DELETE jobs/stop",
 			"PATCH configmaps/slipway-addon-shop",
 		}, afterHooks, leftovers, offTheRecord)
 		if d := cmp.Diff(again, l.did()); d != "" {
@@ -223,13 +228,15 @@ func TestDeletionHookFails(t *testing.T) {
 			"addon.removed: add-on shop: remove",
 			"addon.removed: chart hook Secret shop/key: [post-delete]",
 			"addon.removed: chart hook Job shop/clean: [post-delete]",
-			"addon.removed: object Job shop/clean: delete", "addon.removed: object Job shop/warn: delete", "addon.removed: object Secret shop/key: delete",
+			"addon.removed: object Job shop/clean: delete", "addon.removed: object Job shop/warn: delete",
+			"addon.removed: object Secret shop/key: delete",
 		}
 		if d := cmp.Diff(want, told(l.plan(l.with()))); d != "" {
 			t.Errorf("the plan (-want +got):\n%s", d)
 		}
 		l.resume(event.Succeeded)
-		again := slices.Concat([]string{"DELETE secrets/key", "PATCH secrets/key", "DELETE jobs/clean", "PATCH jobs/clean"}, leftovers, offTheRecord)
+		again := slices.Concat([]string{"DELETE secrets/key", "PATCH secrets/key", "DELETE jobs/clean", "PATCH jobs/clean"},
+			leftovers, offTheRecord)
 		if d := cmp.Diff(again, l.did()); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
@@ -239,7 +246,8 @@ func TestDeletionHookFails(t *testing.T) {
 		l := fails(t, "warn")
 		l.api.remove(shopKept)
 		l.resume(event.Succeeded)
-		if d := cmp.Diff([]string{"DELETE jobs/warn", "DELETE secrets/key", "DELETE configmaps/prices", "DELETE configmaps/slipway-addon-shop"}, l.did()); d != "" {
+		if d := cmp.Diff([]string{"DELETE jobs/warn", "DELETE secrets/key", "DELETE configmaps/prices",
+			"DELETE configmaps/slipway-addon-shop"}, l.did()); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
 		l.gone()
@@ -359,7 +367,8 @@ func TestDeletionHooksNot(t *testing.T) {
 // What somebody else has made under a hook's name stays.
 func TestDeletionHookFound(t *testing.T) {
 	l := newDropping(t)
-	l.api.put(shopJobs+"stop", object{"apiVersion": "batch/v1", "kind": "Job", "metadata": object{"name": "stop", "namespace": "shop", "uid": "mine"}})
+	l.api.put(shopJobs+"stop",
+		object{"apiVersion": "batch/v1", "kind": "Job", "metadata": object{"name": "stop", "namespace": "shop", "uid": "mine"}})
 	l.do(Request{Kind: Apply, Cluster: l.with()}, event.Succeeded)
 	if !l.api.has(shopJobs+"stop") || slices.Contains(l.did(), "DELETE jobs/stop") {
 		t.Error("it is deleted")

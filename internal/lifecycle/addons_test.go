@@ -112,7 +112,9 @@ func TestAddons(t *testing.T) {
 	shop := v1alpha1.Addon{Name: "shop", Namespace: "shop", Manifests: []string{filepath.Dir(manifest(t, dir, "shop/shop.yaml", shopText))}}
 	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}}
 	w := newWorld(t, "cp1", "w1")
-	w.api.put(newsMap, object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "news", "namespace": "default"}, "data": object{"old": "kept"}})
+	w.api.put(newsMap,
+		object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "news", "namespace": "default"},
+			"data": object{"old": "kept"}})
 	both := w.with(shop, news)
 	w.do(Request{Kind: Create, Cluster: both}, event.Succeeded)
 	all := []string{shopMap, shopDeploy, shopRole, shopNamespace, newsMap, shopInventory}
@@ -140,9 +142,11 @@ func TestAddons(t *testing.T) {
 	t.Run("changed in the file", func(t *testing.T) {
 		w := w.fork(t)
 		less := shop
-		less.Manifests = []string{manifest(t, t.TempDir(), "shop.yaml", strings.Replace(strings.SplitAfter(shopText, "---\n")[0]+strings.SplitAfter(shopText, "---\n")[1], `"1"`, `"2"`, 1))}
+		less.Manifests = []string{manifest(t, t.TempDir(), "shop.yaml",
+			strings.Replace(strings.SplitAfter(shopText, "---\n")[0]+strings.SplitAfter(shopText, "---\n")[1], `"1"`, `"2"`, 1))}
 		c := w.with(less, news)
-		want := []string{"addon.shop: add-on shop: change to", "addon.shop: object ConfigMap shop/prices: update", "addon.shop: object ClusterRole shop: delete"}
+		want := []string{"addon.shop: add-on shop: change to", "addon.shop: object ConfigMap shop/prices: update",
+			"addon.shop: object ClusterRole shop: delete"}
 		if d := cmp.Diff(want, told(w.plan(c))); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
@@ -155,7 +159,8 @@ func TestAddons(t *testing.T) {
 
 	t.Run("dropped", func(t *testing.T) {
 		w := w.fork(t)
-		w.api.put(shopRole, object{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": object{"name": "shop"}}) // another's by now
+		// another's by now
+		w.api.put(shopRole, object{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": object{"name": "shop"}})
 		none := w.with()
 		want := []string{
 			"addon.removed: add-on shop: remove",
@@ -194,7 +199,9 @@ func TestAddons(t *testing.T) {
 // What holds more than itself goes with leave alone.
 func TestAddonLosses(t *testing.T) {
 	dir := t.TempDir()
-	a := v1alpha1.Addon{Name: "shop", Manifests: []string{manifest(t, dir, "shop.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n"+strings.Split(shopText, "---\n")[1])}, Namespace: "shop"}
+	a := v1alpha1.Addon{Name: "shop",
+		Manifests: []string{manifest(t, dir, "shop.yaml",
+			"apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n"+strings.Split(shopText, "---\n")[1])}, Namespace: "shop"}
 	w := newWorld(t, "cp1")
 	w.do(Request{Kind: Create, Cluster: w.with(a)}, event.Succeeded)
 	if d := cmp.Diff([]string{"Namespace shop and everything in it"}, w.plan(w.with()).Removes); d != "" {
@@ -205,7 +212,8 @@ func TestAddonLosses(t *testing.T) {
 // An add-on that does not work with the cluster's version is refused, before a
 // host is asked for anything, unless that is passed over.
 func TestAddonMinors(t *testing.T) {
-	a := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, t.TempDir(), "news.json", newsText)}, Kubernetes: []string{"1.35", "1.36"}}
+	a := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, t.TempDir(), "news.json", newsText)},
+		Kubernetes: []string{"1.35", "1.36"}}
 	w := newWorld(t, "cp1")
 	_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.with(a)}, nil)
 	var list diag.List
@@ -275,9 +283,11 @@ func webChart(t *testing.T, price string) string {
 	dir := t.TempDir()
 	manifest(t, dir, "Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n")
 	manifest(t, dir, "values.yaml", "price: \""+price+"\"\n")
-	manifest(t, dir, "templates/all.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: prices}\ndata: {apple: {{ .Values.price | quote }}}\n---\n"+
-		"apiVersion: batch/v1\nkind: Job\nmetadata: {name: before, annotations: {helm.sh/hook: \"pre-install,pre-upgrade\", helm.sh/hook-delete-policy: hook-succeeded}}\n---\n"+
-		"apiVersion: batch/v1\nkind: Job\nmetadata: {name: after, annotations: {helm.sh/hook: post-install}}\n")
+	manifest(t, dir, "templates/all.yaml",
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: prices}\ndata: {apple: {{ .Values.price | quote }}}\n---\n"+
+			"apiVersion: batch/v1\nkind: Job\nmetadata: {name: before, annotations: {helm.sh/hook: \"pre-install,pre-upgrade\", helm.sh/hook-delete-policy: hook-succeeded}}\n---\n"+
+
+			"apiVersion: batch/v1\nkind: Job\nmetadata: {name: after, annotations: {helm.sh/hook: post-install}}\n")
 	return dir
 }
 

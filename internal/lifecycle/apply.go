@@ -195,7 +195,8 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 		DrainTimeout:   metav1.Duration{Duration: p.request.Removal.DrainTimeout},
 		MaxUnavailable: p.request.Rollout.MaxUnavailable,
 		Certificates:   p.request.Renew.Names, AllCertificates: p.request.Renew.All, Within: metav1.Duration{Duration: p.request.Renew.Within},
-		Backup: p.request.Backup, Identity: p.request.Identity, SignedBy: p.request.SignedBy, Unverified: p.request.Unverified, WithKeys: p.request.WithKeys,
+		Backup: p.request.Backup, Identity: p.request.Identity, SignedBy: p.request.SignedBy,
+		Unverified: p.request.Unverified, WithKeys: p.request.WithKeys,
 		Verified: p.backup.isVerified(), Restores: cmp.Or(p.backup.key(), p.rescue.mark()),
 		Rotates: p.request.rotates, Version: p.request.Version, File: p.request.goesBy(),
 	}, p.plan)
@@ -305,7 +306,8 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 	defer stop(nil)
 	beats := hl.beat(ctx, stop)
 	defer beats()
-	first := event.Event{Type: event.OperationStarted, Operation: o.Name, Cluster: p.env.Cluster.Name, Kind: string(p.request.Kind), Digest: p.plan.Digest}
+	first := event.Event{Type: event.OperationStarted, Operation: o.Name, Cluster: p.env.Cluster.Name,
+		Kind: string(p.request.Kind), Digest: p.plan.Digest}
 	if err := errors.Join(rec.emit(first), p.tellLost(rec, o.Name)); err != nil {
 		return nil, err
 	}
@@ -346,7 +348,8 @@ func (p *prepared) tellLost(rec *recorder, operation string) error {
 }
 
 func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.Duration) *Result {
-	res := &Result{Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: event.Succeeded, Duration: took, Changed: out.Changed, Nodes: p.request.Nodes, Kubeconfig: p.kubeconfig()}
+	res := &Result{Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: event.Succeeded, Duration: took,
+		Changed: out.Changed, Nodes: p.request.Nodes, Kubeconfig: p.kubeconfig()}
 	for _, f := range out.Failures {
 		res.Failures = append(res.Failures, HostFailure{Host: f.Host, Task: f.Task, Title: f.Title, Failure: f.Failure})
 	}

@@ -46,7 +46,8 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 		}
 	}
 	if cut := exchanges(ops); len(cut) > 0 {
-		hint = "continue the interrupted rotation: slipway certs rotate-ca " + name + " --which " + strings.Join(slices.Sorted(maps.Keys(cut[0].Spec.Rotates)), ",")
+		hint = "continue the interrupted rotation: slipway certs rotate-ca " + name + " --which " +
+			strings.Join(slices.Sorted(maps.Keys(cut[0].Spec.Rotates)), ",")
 	}
 	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
 		if alone(Kind(o.Spec.Type)) && recorded != nil {
@@ -66,7 +67,8 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 		return nil, refused(idNothingUnfinished, message, hint)
 	}
 	if kind := ops[0].Spec.Type; !isKind(Kind(kind)) {
-		return nil, refused(idUnknownOperation, fmt.Sprintf("operation %s has a kind that this version of slipway does not know: %q", ops[0].Name, kind),
+		return nil, refused(idUnknownOperation,
+			fmt.Sprintf("operation %s has a kind that this version of slipway does not know: %q", ops[0].Name, kind),
 			"resume the operation with the version of slipway that started the operation")
 	}
 	return &ops[0], nil

@@ -55,11 +55,14 @@ func (c *Certificates) judgeAutoRenewals(now time.Time, every time.Duration, war
 	for _, a := range c.Automatic {
 		switch {
 		case !a.Active:
-			warn(idRenewalTimer, a.Host, "set up the timer again: slipway apply "+c.Name, "%s is not active or was changed: certificates are not renewed automatically", certs.TimerUnit)
+			warn(idRenewalTimer, a.Host, "set up the timer again: slipway apply "+c.Name,
+				"%s is not active or was changed: certificates are not renewed automatically", certs.TimerUnit)
 		case a.AutoOutcome != nil && now.Sub(a.At) > missedLooks*every:
-			warn(idRenewalTimer, a.Host, "find the cause on the host: journalctl -u "+certs.TimerUnit+" -u slipway-certs", "the host has not checked its certificates since %s, although it should every %s", a.At.Format(time.RFC3339), every)
+			warn(idRenewalTimer, a.Host, "find the cause on the host: journalctl -u "+certs.TimerUnit+" -u slipway-certs",
+				"the host has not checked its certificates since %s, although it should every %s", a.At.Format(time.RFC3339), every)
 		case a.AutoOutcome != nil && a.Result == op.AutoFailed:
-			warn(idRenewalFailed, a.Host, "fix the cause, then renew the certificates: slipway certs renew "+c.Name, "the automatic certificate renewal failed at %s: %s", a.At.Format(time.RFC3339), a.Message)
+			warn(idRenewalFailed, a.Host, "fix the cause, then renew the certificates: slipway certs renew "+c.Name,
+				"the automatic certificate renewal failed at %s: %s", a.At.Format(time.RFC3339), a.Message)
 		default:
 			continue
 		}

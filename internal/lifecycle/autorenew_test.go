@@ -37,13 +37,15 @@ func TestAutoRenewals(t *testing.T) {
 	}{
 		{"no look yet", "the timer runs", func(*machine) {}, AutoRenewal{Host: "cp1", Active: true}, CertificatesFine, ""},
 		{
-			"nothing due", "it has looked", func(m *machine) { m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"nothing-due"}` },
+			"nothing due", "it has looked",
+			func(m *machine) { m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"nothing-due"}` },
 			AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoNothing}},
 			CertificatesFine, "",
 		},
 		{"failed", "somebody has to look after it", func(m *machine) {
 			m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"failed","message":"no key"}`
-		}, AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoFailed, Message: "no key"}}, CertificatesExpire, "renewal-failed cp1"},
+		}, AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoFailed, Message: "no key"}},
+			CertificatesExpire, "renewal-failed cp1"},
 		{
 			"not for days", "it may be off", func(m *machine) {
 				m.files[op.AutoOutcomeFile] = `{"at":"2026-11-17T17:00:00Z","result":"nothing-due"}`

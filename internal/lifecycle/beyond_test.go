@@ -21,7 +21,8 @@ import (
 func builtElsewhere(t *testing.T, version string) (path, cache string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "releases.yaml")
-	text := `minors: {"` + minorOf(version) + `": {versions: [` + version + `], components: {etcd: 3.7.9, etcdImage: 3.7.9-0, coredns: 1.15.9, flannel: 0.29.9}}}`
+	text := `minors: {"` + minorOf(version) + `": {versions: [` + version +
+		`], components: {etcd: 3.7.9, etcdImage: 3.7.9-0, coredns: 1.15.9, flannel: 0.29.9}}}`
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +37,9 @@ func builtElsewhere(t *testing.T, version string) (path, cache string) {
 	site := bundletest.NewSite(t)
 	site.Add(t, r)
 	cache = t.TempDir()
-	b, err := bundle.Build(t.Context(), bundle.BuildOptions{Kubernetes: version, Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: cache, Releases: releases, Upstream: site.Options()})
+	b, err := bundle.Build(t.Context(),
+		bundle.BuildOptions{Kubernetes: version, Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: cache,
+			Releases: releases, Upstream: site.Options()})
 	if err != nil {
 		t.Fatal(err)
 	}

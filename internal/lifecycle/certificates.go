@@ -93,7 +93,8 @@ func (s *service) Certificates(ctx context.Context, r Request, within time.Durat
 	})
 	out := &Certificates{Name: c.Name, Warnings: diag.List{}, Certificates: []Certificate{}, Automatic: []AutoRenewal{}, Unasked: []string{}}
 	warn := func(id, host, hint, format string, args ...any) {
-		out.Warnings = append(out.Warnings, diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
+		out.Warnings = append(out.Warnings,
+			diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	for _, h := range l.hosts {
 		out.Certificates = append(out.Certificates, h.certs...)
@@ -151,7 +152,8 @@ func (l *looker) certificates(ctx context.Context, h *hostLook) ([]Certificate, 
 
 // asFound returns an expected certificate as it was found.
 func asFound(k certs.Known, st op.CertificateState) Certificate {
-	c := Certificate{Name: k.Name, Path: k.Path, Subject: st.Subject, Authority: st.Issuer, CA: k.Authority, Begins: st.Begins, Expires: st.Ends, Rotates: k.Rotates, External: k.Theirs}
+	c := Certificate{Name: k.Name, Path: k.Path, Subject: st.Subject, Authority: st.Issuer, CA: k.Authority,
+		Begins: st.Begins, Expires: st.Ends, Rotates: k.Rotates, External: k.Theirs}
 	keyMatters := !k.KeyElsewhere && !k.Authority
 	switch {
 	case st.Missing:

@@ -27,21 +27,35 @@ func TestCertificates(t *testing.T) {
 		warnings     []string
 		next         string
 	}{
-		{"fine", "nothing is to be done", 200 * certDay, 0, func(*world) {}, CertificatesFine, []string{}, "slipway certs check prod --within 2160h"},
-		{"expiring", "kubelets renew their own", 20 * certDay, 0, func(*world) {}, CertificatesExpire, []string{"certificate-expires cp1"}, "slipway certs renew prod"},
-		{"within", "as long as that is asked for", 100 * certDay, 101 * certDay, func(*world) {}, CertificatesExpire, []string{"certificate-expires cp1"}, "slipway certs renew prod --within 2424h0m0s"},
-		{"not within", "it ends later", 20 * certDay, 10 * certDay, func(*world) {}, CertificatesFine, []string{}, "slipway certs check prod --within 2160h"},
-		{"expired", "kubelets have not renewed their own either", -certDay, 0, func(*world) {}, CertificatesExpired, []string{"certificate-expires cp1", "certificate-expires w1"}, "slipway certs renew prod"},
-		{"a kubelet that does not rotate", "it ought to have", 5 * certDay, certDay, func(*world) {}, CertificatesExpire, []string{"certificate-expires cp1", "certificate-expires w1"}, "slipway certs check prod --within 2160h"},
-		{"API down", "nobody asks it", 200 * certDay, 0, func(w *world) { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() }, CertificatesFine, []string{}, "slipway certs check prod --within 2160h"},
-		{"a host down", "it is named, and the others are told of", 200 * certDay, 0, func(w *world) { w.machines["w1"].down = errDown }, CertificatesUnknown, []string{"host-unreachable w1"}, "slipway precheck prod"},
-		{"a host down, another's expiring", "that comes first", 20 * certDay, 0, func(w *world) { w.machines["w1"].down = errDown }, CertificatesExpire, []string{"host-unreachable w1", "certificate-expires cp1"}, "slipway certs renew prod"},
-		{"authority without its key", "nothing can be signed there", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"ca.key") }, CertificatesExpire, []string{"authority-key-missing cp1"}, "slipway certs check prod --within 2160h"},
-		{"no key", "it is of no use", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"apiserver.key") }, CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
-		{"missing", "it is to be there", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"front-proxy-client.crt") }, CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
+		{"fine", "nothing is to be done", 200 * certDay, 0, func(*world) {}, CertificatesFine, []string{},
+			"slipway certs check prod --within 2160h"},
+		{"expiring", "kubelets renew their own", 20 * certDay, 0, func(*world) {}, CertificatesExpire,
+			[]string{"certificate-expires cp1"}, "slipway certs renew prod"},
+		{"within", "as long as that is asked for", 100 * certDay, 101 * certDay, func(*world) {}, CertificatesExpire,
+			[]string{"certificate-expires cp1"}, "slipway certs renew prod --within 2424h0m0s"},
+		{"not within", "it ends later", 20 * certDay, 10 * certDay, func(*world) {}, CertificatesFine, []string{},
+			"slipway certs check prod --within 2160h"},
+		{"expired", "kubelets have not renewed their own either", -certDay, 0, func(*world) {}, CertificatesExpired,
+			[]string{"certificate-expires cp1", "certificate-expires w1"}, "slipway certs renew prod"},
+		{"a kubelet that does not rotate", "it ought to have", 5 * certDay, certDay, func(*world) {},
+			CertificatesExpire, []string{"certificate-expires cp1", "certificate-expires w1"}, "slipway certs check prod --within 2160h"},
+		{"API down", "nobody asks it", 200 * certDay, 0, func(w *world) { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() },
+			CertificatesFine, []string{}, "slipway certs check prod --within 2160h"},
+		{"a host down", "it is named, and the others are told of", 200 * certDay,
+			0, func(w *world) { w.machines["w1"].down = errDown }, CertificatesUnknown, []string{"host-unreachable w1"}, "slipway precheck prod"},
+		{"a host down, another's expiring", "that comes first", 20 * certDay, 0, func(w *world) { w.machines["w1"].down = errDown },
+			CertificatesExpire, []string{"host-unreachable w1", "certificate-expires cp1"}, "slipway certs renew prod"},
+		{"authority without its key", "nothing can be signed there", 200 * certDay, 0,
+			func(w *world) { delete(w.machines["cp1"].files, pki+"ca.key") }, CertificatesExpire,
+			[]string{"authority-key-missing cp1"}, "slipway certs check prod --within 2160h"},
+		{"no key", "it is of no use", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"apiserver.key") },
+			CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
+		{"missing", "it is to be there", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"front-proxy-client.crt") },
+			CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
 		{"another authority", "nobody here believes it", 200 * certDay, 0, func(w *world) {
 			cp := w.machines["cp1"]
-			cp.files[pki+"apiserver.crt"], cp.files[pki+"apiserver.key"] = pkitest.NewAuthority(t, "other", certTime, certTime.Add(certYear)).Issue(t, "a", certTime.Add(certYear))
+			cp.files[pki+"apiserver.crt"], cp.files[pki+"apiserver.key"] = pkitest.NewAuthority(t, "other", certTime,
+				certTime.Add(certYear)).Issue(t, "a", certTime.Add(certYear))
 		}, CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
 		{"an authority ends", "it is on two hosts, and told of once", 200 * certDay, 0, func(w *world) {
 			ca := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(60*certDay))
@@ -53,7 +67,8 @@ func TestCertificates(t *testing.T) {
 				cp := w.machines["cp1"]
 				cp.files[pki+name+".crt"], cp.files[pki+name+".key"] = ca.Issue(t, name, certTime.Add(59*certDay))
 			}
-		}, CertificatesExpire, []string{"certificate-unusable cp1", "certificate-expires cp1", "certificate-unusable w1"}, "slipway certs check prod --within 2160h"},
+		}, CertificatesExpire, []string{"certificate-unusable cp1", "certificate-expires cp1", "certificate-unusable w1"},
+			"slipway certs check prod --within 2160h"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -80,7 +95,9 @@ func TestCertificates(t *testing.T) {
 
 // Every certificate of every host is there, by the roles of the host.
 func TestCertificatesOfRoles(t *testing.T) {
-	const node, control, member = "ca kubelet-client kubelet-serving", "admin.conf apiserver apiserver-etcd-client apiserver-kubelet-client controller-manager.conf etcd-ca front-proxy-ca front-proxy-client scheduler.conf", "etcd-healthcheck-client etcd-peer etcd-server"
+	const node, control, member = "ca kubelet-client kubelet-serving", "admin.conf apiserver apiserver-etcd-client " +
+		"apiserver-kubelet-client controller-manager.conf etcd-ca front-proxy-ca front-proxy-client " +
+		"scheduler.conf", "etcd-healthcheck-client etcd-peer etcd-server"
 	for _, tc := range []struct {
 		name    string
 		managed bool
@@ -183,7 +200,8 @@ func TestCertificatesByFile(t *testing.T) {
 func TestTheirsBeside(t *testing.T) {
 	for _, theirs := range []bool{false, true} {
 		var told []string
-		list := []Certificate{{Path: "/etc/kubernetes/pki/etcd/ca.crt", CA: true, External: theirs, Beside: 1, Expires: time.Now().Add(9 * 365 * 24 * time.Hour)}}
+		list := []Certificate{{Path: "/etc/kubernetes/pki/etcd/ca.crt", CA: true, External: theirs, Beside: 1,
+			Expires: time.Now().Add(9 * 365 * 24 * time.Hour)}}
 		certificateJudge{cluster: "prod", now: time.Now()}.all(list, func(id string, _, _, _ string, _ ...any) { told = append(told, id) })
 		if (len(told) == 0) != theirs || list[0].Due == theirs {
 			t.Errorf("theirs: %v: %q, %+v", theirs, told, list[0])

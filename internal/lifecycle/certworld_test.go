@@ -233,7 +233,8 @@ func (m *machine) outOfDate(o op.Certificate) bool {
 	if ca, err := pki.Certificate(o.CA); err == nil && o.CAKey == "" && cert.CheckSignatureFrom(ca) != nil {
 		return true
 	}
-	wish := pki.Wish{Validity: time.Duration(o.ValiditySeconds) * time.Second, Due: o.Due, Within: time.Duration(o.WithinSeconds) * time.Second}
+	wish := pki.Wish{Validity: time.Duration(o.ValiditySeconds) * time.Second, Due: o.Due,
+		Within: time.Duration(o.WithinSeconds) * time.Second}
 	return wish.Unmet(cert, time.Time{}, certTime) != ""
 }
 

@@ -74,7 +74,9 @@ func copySecrets(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 		}
 		text, field, err := copySecret(to)
 		if err != nil {
-			list = append(list, refused(idSecretUnreadable, fmt.Sprintf("cannot read the key for copy target %s: %v", to.Name, err), "restore the file or variable that "+path.Ext(field)[1:]+" names")...)
+			list = append(list,
+				refused(idSecretUnreadable, fmt.Sprintf("cannot read the key for copy target %s: %v", to.Name, err),
+					"restore the file or variable that "+path.Ext(field)[1:]+" names")...)
 			list[len(list)-1].Path = fmt.Sprintf("spec.etcd.backup.copies[%d].%s", i, field)
 		}
 		out[to.Name] = text
@@ -168,10 +170,12 @@ func (c *copyLook) at(ctx context.Context, to v1alpha1.EtcdCopy, progress event.
 	note(progress, "", "listing "+t.At)
 	list, _, err := c.list(ctx, to)
 	if err != nil {
-		t.Problem = &diag.Diagnostic{ID: idCopyTarget, Severity: diag.Warning, Message: "cannot list copy target " + to.Name + " (" + t.At + "): " + why(err).Message, Hint: why(err).Hint}
+		t.Problem = &diag.Diagnostic{ID: idCopyTarget, Severity: diag.Warning,
+			Message: "cannot list copy target " + to.Name + " (" + t.At + "): " + why(err).Message, Hint: why(err).Hint}
 	}
 	for _, k := range list {
-		t.Copies = append(t.Copies, CopyInfo{File: k.File.Name, Bytes: k.Bytes, Host: k.Host, Taken: k.Taken, Revision: k.Revision, Verified: k.Name.Verified(c.key)})
+		t.Copies = append(t.Copies,
+			CopyInfo{File: k.File.Name, Bytes: k.Bytes, Host: k.Host, Taken: k.Taken, Revision: k.Revision, Verified: k.Name.Verified(c.key)})
 	}
 	return t
 }
@@ -330,13 +334,17 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	})
 	switch {
 	case i < 0 && file == "" && err == nil && len(list) > 0:
-		return nil, refused(string(backup.Unverified), fmt.Sprintf("no copy at %s has a verified name (%d copies): anyone with write access there can have chosen these names", name, len(list)),
+		return nil, refused(string(backup.Unverified),
+			fmt.Sprintf("no copy at %s has a verified name (%d copies): anyone with write access there can have chosen these names",
+				name, len(list)),
 			"list the copies: slipway etcd snapshots "+c.Name+" --copies; then fetch one by its name, or the newest with --unverified")
 	case i < 0 && err != nil:
 		return nil, refused(idCopyTarget, "cannot list copy target "+name+" ("+placeOf(to)+"): "+why(err).Message, why(err).Hint)
 	case file == "" && err != nil: // the part that cannot be listed may have newer copies
-		return nil, refused(idCopyTarget, "the newest copy at "+name+" ("+placeOf(to)+") is unknown, because a part of the target cannot be listed: "+why(err).Message,
-			"make that part reachable, or choose a copy, for example the newest one found: slipway etcd snapshot "+c.Name+" --copy "+name+"/"+list[i].File.Name)
+		return nil, refused(idCopyTarget,
+			"the newest copy at "+name+" ("+placeOf(to)+") is unknown, because a part of the target cannot be listed: "+why(err).Message,
+			"make that part reachable, or choose a copy, for example the newest one found: slipway etcd snapshot "+c.Name+" --copy "+name+
+				"/"+list[i].File.Name)
 	case i < 0:
 		return nil, refused(idBackupNotThere, "copy target "+name+" ("+placeOf(to)+") has no such copy of this cluster: "+orNone(file), see)
 	}
@@ -349,12 +357,15 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	if err := transfer.Room(filepath.Dir(m.to), k.Bytes+spareHere); err != nil {
 		return nil, refused(idBackupRoom, err.Error(), "free disk space, or use a file on another disk with --out")
 	}
-	note(progress, "", fmt.Sprintf("fetching %s from %s: snapshot of %s, revision %d, taken %s", k.File.Name, placeOf(to), k.Host, k.Revision, k.Taken.UTC().Format(time.RFC3339)))
+	note(progress, "",
+		fmt.Sprintf("fetching %s from %s: snapshot of %s, revision %d, taken %s", k.File.Name, placeOf(to), k.Host,
+			k.Revision, k.Taken.UTC().Format(time.RFC3339)))
 	if err := m.bring(ctx, look, to, k, on[k.File.Name]); err != nil {
 		return nil, err
 	}
 	return &SnapshotInfo{
-		Cluster: c.Name, File: m.to, Bytes: k.Bytes, Taken: k.Taken, Encrypted: true, Member: k.Host, Revision: k.Revision, Verified: k.Name.Verified(look.key),
+		Cluster: c.Name, File: m.to, Bytes: k.Bytes, Taken: k.Taken, Encrypted: true, Member: k.Host,
+		Revision: k.Revision, Verified: k.Name.Verified(look.key),
 	}, s.Store.Own(m.to)
 }
 
@@ -384,7 +395,8 @@ func (m *snapshotting) bring(ctx context.Context, look *copyLook, to v1alpha1.Et
 	}
 	info, err := os.Stat(part)
 	if err == nil && info.Size() != k.Bytes {
-		return refused(string(backup.Damaged), fmt.Sprintf("%[2]s is incomplete: received %[1]d of %[3]d bytes", info.Size(), k.File.Name, k.Bytes), "fetch the copy again")
+		return refused(string(backup.Damaged),
+			fmt.Sprintf("%[2]s is incomplete: received %[1]d of %[3]d bytes", info.Size(), k.File.Name, k.Bytes), "fetch the copy again")
 	}
 	return errors.Join(err, backup.Settle(part, m.to))
 }

@@ -28,7 +28,8 @@ func copiedToStorage(t *testing.T, c *v1alpha1.Cluster, s *copiestest.Storage) *
 	c.Spec.Etcd.Backup.Recipients = []string{"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"}
 	c.Spec.Etcd.Backup.Copies = []v1alpha1.EtcdCopy{{Name: "offsite", Keep: 7, S3: &v1alpha1.S3Copy{
 		Endpoint: s.To.Endpoint, Bucket: s.To.Bucket, Prefix: s.To.Prefix, CAFile: file("ca.pem", s.Authority),
-		AccessKeyFrom: &v1alpha1.SecretSource{File: file("access", s.AccessKey+"\n")}, SecretKeyFrom: &v1alpha1.SecretSource{File: file("secret", s.SecretKey+"\n")},
+		AccessKeyFrom: &v1alpha1.SecretSource{File: file("access", s.AccessKey+"\n")},
+		SecretKeyFrom: &v1alpha1.SecretSource{File: file("secret", s.SecretKey+"\n")},
 	}}}
 	return c
 }
@@ -97,8 +98,9 @@ func TestStorageListedAndFetched(t *testing.T) {
 	s := copiestest.ListenS3(t)
 	w.do(Request{Kind: Apply, Cluster: copiedToStorage(t, w.everyHour(8), s)}, event.Succeeded)
 	for file, text := range map[string]string{
-		name("cp1", 17): "seventeen", name("cp2", 18): "eighteen", "notes.txt": "", "prod_000000000000_cp1_20261120-190000_1.tar.age": "another's",
-		"../prod-2/" + name("cp1", 20): "of a neighbour",
+		name("cp1", 17): "seventeen", name("cp2", 18): "eighteen", "notes.txt": "",
+		"prod_000000000000_cp1_20261120-190000_1.tar.age": "another's",
+		"../prod-2/" + name("cp1", 20):                    "of a neighbour",
 	} {
 		at := filepath.Join(s.Dir, file)
 		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
@@ -110,7 +112,8 @@ func TestStorageListedAndFetched(t *testing.T) {
 	}
 	w.machines["cp1"].down = errDown
 	r, err := w.impatient().Copies(t.Context(), "prod", nil)
-	if err != nil || !r.Good || len(r.Targets) != 1 || len(r.Targets[0].Copies) != 2 || r.Targets[0].Copies[0].Host != "cp2" || r.Targets[0].At != s.To.Endpoint+"/backups/etcd/prod" {
+	if err != nil || !r.Good || len(r.Targets) != 1 || len(r.Targets[0].Copies) != 2 || r.Targets[0].Copies[0].Host != "cp2" ||
+		r.Targets[0].At != s.To.Endpoint+"/backups/etcd/prod" {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	out := filepath.Join(t.TempDir(), "x.age")
@@ -123,7 +126,8 @@ func TestStorageListedAndFetched(t *testing.T) {
 	if err := os.RemoveAll(s.Dir); err != nil {
 		t.Fatal(err)
 	}
-	if r, err = w.impatient().Copies(t.Context(), "prod", nil); err != nil || r.Good || !strings.Contains(r.Targets[0].Problem.Message, "the bucket does not exist") {
+	if r, err = w.impatient().Copies(t.Context(), "prod", nil); err != nil || r.Good ||
+		!strings.Contains(r.Targets[0].Problem.Message, "the bucket does not exist") {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -52,7 +52,8 @@ func copiedTo(t *testing.T, c *v1alpha1.Cluster, m *copiestest.Machine) *v1alpha
 	c.Spec.Etcd.Backup.Copies = []v1alpha1.EtcdCopy{
 		{Name: "nas", Keep: 5, Directory: "/mnt/nas"},
 		{Name: "vault", Keep: 7, SSH: &v1alpha1.SSHCopy{
-			Address: m.To.Address, Port: m.To.Port, User: m.To.User, Directory: m.To.Directory, HostKey: m.To.HostKey, PrivateKeyFrom: &v1alpha1.SecretSource{File: key},
+			Address: m.To.Address, Port: m.To.Port, User: m.To.User, Directory: m.To.Directory, HostKey: m.To.HostKey,
+			PrivateKeyFrom: &v1alpha1.SecretSource{File: key},
 		}},
 	}
 	return c
@@ -148,7 +149,8 @@ func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour 
 		t.Fatalf("hosts copy, and there is no key: %v", err)
 	}
 	return w, m, func(host string, hour int) string {
-		return copies.Name{Cluster: "prod", ID: copies.IDOf(authoritiesOf(admin)[0]), Host: host, Taken: time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC), Revision: 4711}.Tagged(key).String()
+		return copies.Name{Cluster: "prod", ID: copies.IDOf(authoritiesOf(admin)[0]), Host: host,
+			Taken: time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC), Revision: 4711}.Tagged(key).String()
 	}
 }
 
@@ -240,7 +242,8 @@ func TestCopiesNewestUnknown(t *testing.T) {
 	}
 	names := map[string]string{}
 	for i, host := range []string{"cp1", "cp2"} {
-		names[host] = copies.Name{Cluster: "prod", ID: copies.IDOf(authoritiesOf(admin)[0]), Host: host, Taken: time.Date(2026, 11, 20, 16+i, 0, 0, 0, time.UTC), Revision: 4711 + int64(i)}.Tagged(key).String()
+		names[host] = copies.Name{Cluster: "prod", ID: copies.IDOf(authoritiesOf(admin)[0]), Host: host,
+			Taken: time.Date(2026, 11, 20, 16+i, 0, 0, 0, time.UTC), Revision: 4711 + int64(i)}.Tagged(key).String()
 		w.machines[host].files["/mnt/nas/"+names[host]] = "of " + host
 	}
 	fetch := func(which string) (string, error) {
@@ -263,7 +266,9 @@ func TestCopiesNewestUnknown(t *testing.T) {
 	if got, err := fetch("nas/" + names["cp1"]); err != nil || got != "of cp1" {
 		t.Errorf("by its name: %q, %v", got, err)
 	}
-	r := &CopyReport{Name: "prod", Targets: []CopyTarget{{Name: "nas", Copies: []CopyInfo{{File: names["cp2"]}, {File: names["cp1"], Verified: true}}, Problem: &diag.Diagnostic{}}}}
+	r := &CopyReport{Name: "prod",
+		Targets: []CopyTarget{{Name: "nas", Copies: []CopyInfo{{File: names["cp2"]}, {File: names["cp1"], Verified: true}},
+			Problem: &diag.Diagnostic{}}}}
 	if r.conclude(); !strings.HasSuffix(r.Next, "--copy nas/"+names["cp1"]) {
 		t.Errorf("next is %s", r.Next)
 	}
@@ -314,7 +319,8 @@ func TestCopiesBounded(t *testing.T) {
 	}
 	look := &copyLook{svc: w.service(), name: "prod"}
 	part := filepath.Join(t.TempDir(), "part")
-	err := look.fetch(t.Context(), copiedTo(t, w.everyHour(8), m).Spec.Etcd.Backup.Copies[1], copies.Copy{File: copies.File{Name: name("cp1", 17), Bytes: 100}}, part)
+	err := look.fetch(t.Context(), copiedTo(t, w.everyHour(8), m).Spec.Etcd.Backup.Copies[1],
+		copies.Copy{File: copies.File{Name: name("cp1", 17), Bytes: 100}}, part)
 	refusal(t, err, idCopyTarget)
 	if info, err := os.Stat(part); err != nil || info.Size() > 100 {
 		t.Errorf("%d bytes are here, %v", info.Size(), err)
@@ -387,7 +393,8 @@ func TestCopiesAskedAtOnce(t *testing.T) {
 		file := copies.Name{Cluster: "prod", ID: "0123456789ab", Host: host, Revision: 1}.String()
 		look.l.hosts = append(look.l.hosts, &hostLook{spec: v1alpha1.Host{Name: host}, conn: meeting{asked: &asked, file: file}})
 	}
-	for _, to := range look.all(t.Context(), []v1alpha1.EtcdCopy{{Name: "nas", Directory: "/mnt/nas"}, {Name: "san", Directory: "/mnt/san"}}, nil) {
+	for _, to := range look.all(t.Context(),
+		[]v1alpha1.EtcdCopy{{Name: "nas", Directory: "/mnt/nas"}, {Name: "san", Directory: "/mnt/san"}}, nil) {
 		if to.Problem != nil || len(to.Copies) != 2 || to.Copies[0].Host != "cp1" {
 			t.Errorf("%s: %v, %+v", to.Name, to.Problem, to.Copies)
 		}
@@ -414,7 +421,8 @@ func TestCopiesJudged(t *testing.T) {
 			return []op.CopyOutcome{{Target: "nas", Copied: now}}
 		}, "not copied to vault: the target has no copy from this host yet"},
 		{"failed", "the machine is off", func(now time.Time) []op.CopyOutcome {
-			return []op.CopyOutcome{{Target: "nas", Copied: now}, {Target: "vault", Copied: now.Add(-time.Hour), Failed: "no route", Since: now.Add(-30 * time.Minute)}}
+			return []op.CopyOutcome{{Target: "nas", Copied: now},
+				{Target: "vault", Copied: now.Add(-time.Hour), Failed: "no route", Since: now.Add(-30 * time.Minute)}}
 		}, "copying its snapshots to vault has failed since"},
 		{"never", "it was wrong from the first", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "vault", Failed: "no route", Since: now}}

@@ -61,8 +61,9 @@ func configMapAnswer(key, value string) string {
 func describable() map[string]string {
 	const system = "/api/v1/namespaces/kube-system/configmaps/"
 	return map[string]string{
-		system + "kubeadm-config": configMapAnswer("ClusterConfiguration", "clusterName: lab\nkubernetesVersion: v1.37.1\ncontrolPlaneEndpoint: api.lab.example.com:6443\n"+
-			"networking: {dnsDomain: cluster.local, podSubnet: 10.245.0.0/16, serviceSubnet: 10.97.0.0/16}\n"),
+		system + "kubeadm-config": configMapAnswer("ClusterConfiguration",
+			"clusterName: lab\nkubernetesVersion: v1.37.1\ncontrolPlaneEndpoint: api.lab.example.com:6443\n"+
+				"networking: {dnsDomain: cluster.local, podSubnet: 10.245.0.0/16, serviceSubnet: 10.97.0.0/16}\n"),
 		system + "kubelet-config": configMapAnswer("kubelet", "maxPods: 80\n"),
 		system + "kube-proxy":     configMapAnswer("config.conf", "mode: nftables\n"),
 		system + "coredns":        configMapAnswer("Corefile", ".:53 {\n  forward . 192.0.2.53\n}\n"),
@@ -106,9 +107,12 @@ func TestDescribeRefused(t *testing.T) {
 		conf   string
 		want   string
 	}{
-		{"a cluster of something else", func(a map[string]string) { delete(a, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config") }, "", idNotKubeadm},
-		{"what may not be read is not left out", func(a map[string]string) { a["/apis/apps/v1/daemonsets"] = "forbidden" }, "", idClusterUnreadable},
-		{"a part that may not be read", func(a map[string]string) { a["/api/v1/namespaces/kube-system/configmaps/kube-proxy"] = "forbidden" }, "", idClusterUnreadable},
+		{"a cluster of something else",
+			func(a map[string]string) { delete(a, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config") }, "", idNotKubeadm},
+		{"what may not be read is not left out", func(a map[string]string) { a["/apis/apps/v1/daemonsets"] = "forbidden" },
+			"", idClusterUnreadable},
+		{"a part that may not be read",
+			func(a map[string]string) { a["/api/v1/namespaces/kube-system/configmaps/kube-proxy"] = "forbidden" }, "", idClusterUnreadable},
 		{"no kubeconfig", nil, "kind: Config\napiVersion: v1\n", idKubeconfigUnusable},
 		{"nothing there", nil, strings.Replace(string(anAPI(t, nil)), "https://127.0.0.1:", "https://127.0.0.1:1#", 1), idClusterUnreadable},
 	} {

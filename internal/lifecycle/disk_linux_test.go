@@ -64,7 +64,8 @@ func roomForSet(t *testing.T, dir string) {
 		{"too big", "there is no room for the set", t.TempDir(), big, dir},
 	} {
 		m := &snapshotting{to: filepath.Join(dir, "mine")}
-		if err := m.room(tc.passes, tc.snapshot); (err != nil) != (tc.refused != "") || err != nil && !strings.Contains(err.Error(), "the disk of "+tc.refused+" is too full") {
+		if err := m.room(tc.passes, tc.snapshot); (err != nil) != (tc.refused != "") ||
+			err != nil && !strings.Contains(err.Error(), "the disk of "+tc.refused+" is too full") {
 			t.Errorf("%s: %v: %s", tc.name, err, tc.reason)
 		}
 	}

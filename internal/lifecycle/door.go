@@ -116,7 +116,8 @@ func (s *service) admin(name string) ([]byte, error) {
 	}
 	conf, err := found(s.Store.Kubeconfig(name))
 	if errors.Is(err, ErrNotFound) {
-		return nil, refused(idNoKubeconfig, "cluster "+name+" has no admin kubeconfig: its control plane is not running yet", "finish the creation: slipway resume "+name)
+		return nil, refused(idNoKubeconfig, "cluster "+name+" has no admin kubeconfig: its control plane is not running yet",
+			"finish the creation: slipway resume "+name)
 	}
 	if err != nil {
 		return nil, err
@@ -127,7 +128,8 @@ func (s *service) admin(name string) ([]byte, error) {
 	// Earlier versions saved the fields of the host's file as they were.
 	admin, err := kubeconfig.Untrusted{Text: conf}.Verify(nil)
 	if err != nil {
-		return nil, refused(idDamaged, s.Store.KubeconfigPath(name)+" cannot be used: "+err.Error(), "get it from a control plane: slipway kubeconfig "+name+" --live")
+		return nil, refused(idDamaged, s.Store.KubeconfigPath(name)+" cannot be used: "+err.Error(),
+			"get it from a control plane: slipway kubeconfig "+name+" --live")
 	}
 	return clusterstate.Through(module.Env{Cluster: c}, admin, outside(c))
 }

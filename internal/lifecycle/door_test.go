@@ -89,7 +89,8 @@ func TestKubeconfigOfLiars(t *testing.T) {
 	cert, key := other.Issue(t, "kubernetes-admin", certTime.Add(certDay))
 	foreign := pkitest.Kubeconfig("https://api.prod.internal:6443", other.Cert, "", cert, key)
 	good := w.machines["cp1"].files[file]
-	runs := strings.Replace(good, "  user:\n", "  user:\n    exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: canary}\n", 1)
+	runs := strings.Replace(good, "  user:\n",
+		"  user:\n    exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: canary}\n", 1)
 	token := regexp.MustCompile(`(?m)^ +client-.*-data: .*$`).ReplaceAllString(good, "    tokenFile: /canary")
 	kept, err := w.service().admin("prod")
 	if err != nil {

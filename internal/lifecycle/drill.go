@@ -101,14 +101,16 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 	}
 	host := drillHost(l, report)
 	if host == nil {
-		return nil, refused(idDrillFailed, "no host of "+name+" with an etcd member is reachable, and the restore test needs one", "check etcd: slipway etcd health "+name)
+		return nil, refused(idDrillFailed,
+			"no host of "+name+" with an etcd member is reachable, and the restore test needs one", "check etcd: slipway etcd health "+name)
 	}
 	is, err := s.drillOn(ctx, l, host, set, progress)
 	if err != nil {
 		return nil, err
 	}
 	out := &DrillReport{
-		Cluster: name, File: r.Backup, Taken: set.set.Taken, Member: set.set.Member, Revision: set.set.Snapshot.Revision, Verified: set.verified, Warnings: set.warnings(),
+		Cluster: name, File: r.Backup, Taken: set.set.Taken, Member: set.set.Member, Revision: set.set.Snapshot.Revision,
+		Verified: set.verified, Warnings: set.warnings(),
 		Host: host.spec.Name, Etcd: is.Version, Checks: set.checks(is),
 	}
 	out.Good = !slices.ContainsFunc(out.Checks, func(c DrillCheck) bool { return !c.Good })
@@ -190,7 +192,8 @@ func (u *openedSet) checks(is op.EtcdDrilled) []DrillCheck {
 	check := func(name, want, got string) DrillCheck { return DrillCheck{name, want, got, want == got} }
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	return []DrillCheck{
-		check("integrity", fmt.Sprintf("hash %08x, %d bytes", want.Hash, want.Bytes), fmt.Sprintf("hash %08x, %d bytes", is.Snapshot.Hash, is.Snapshot.Bytes)),
+		check("integrity", fmt.Sprintf("hash %08x, %d bytes", want.Hash, want.Bytes),
+			fmt.Sprintf("hash %08x, %d bytes", is.Snapshot.Hash, is.Snapshot.Bytes)),
 		check("revision", number(want.Revision), number(is.Revision)),
 		check("keys", strconv.Itoa(want.Keys), strconv.Itoa(is.Keys)),
 		u.secret(is),

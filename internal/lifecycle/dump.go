@@ -373,7 +373,8 @@ func (t *tailBuffer) Write(p []byte) (int, error) {
 func objectLists() map[string]string {
 	return map[string]string{
 		"nodes": "/api/v1/nodes", "pods": "/api/v1/pods", "events": "/api/v1/events", "services": "/api/v1/services",
-		"daemonsets": "/apis/apps/v1/daemonsets", "deployments": "/apis/apps/v1/deployments", "leases": "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+		"daemonsets": "/apis/apps/v1/daemonsets", "deployments": "/apis/apps/v1/deployments",
+		"leases": "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
 	}
 }
 

@@ -91,8 +91,9 @@ func TestDumpHoldsNoSecret(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"prod/cluster.yaml": "kind: Cluster", "prod/info.json": `"verdict"`, "prod/hosts/w1/kubelet.log": "kept line",
-		"prod/hosts/cp1/pods/kube-system_new/a/0.log": "kept line", "prod/hosts/cp1/facts.json": `"hostname"`, "prod/kubernetes/nodes.json": "cp1",
-		"prod/kubernetes/pods.json": "KEPT_NAME", "prod/missing.txt": "hosts/w1/disks.txt: df is stuck",
+		"prod/hosts/cp1/pods/kube-system_new/a/0.log": "kept line", "prod/hosts/cp1/facts.json": `"hostname"`,
+		"prod/kubernetes/nodes.json": "cp1",
+		"prod/kubernetes/pods.json":  "KEPT_NAME", "prod/missing.txt": "hosts/w1/disks.txt: df is stuck",
 	} {
 		if !strings.Contains(files[name], want) {
 			t.Errorf("%s lacks %q: %.300s", name, want, files[name])
@@ -151,7 +152,9 @@ func TestDumpCuts(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	var items []any
 	for i := range 8 {
-		items = append(items, object{"metadata": object{"name": fmt.Sprintf("pod-%d", i), "namespace": []string{"default", "kube-system"}[i/6]}, "spec": object{"note": long}})
+		items = append(items,
+			object{"metadata": object{"name": fmt.Sprintf("pod-%d", i), "namespace": []string{"default", "kube-system"}[i/6]},
+				"spec": object{"note": long}})
 	}
 	raw, err := json.Marshal(object{"kind": "PodList", "items": items})
 	if err != nil {
@@ -183,7 +186,8 @@ func TestDumpCuts(t *testing.T) {
 		Kind  string
 		Items []struct{ Metadata struct{ Name string } }
 	}
-	if err := json.Unmarshal([]byte(files["pods.json"]), &list); err != nil || len(list.Items) != 3 || list.Items[0].Metadata.Name != "pod-6" || list.Kind != "PodList" {
+	if err := json.Unmarshal([]byte(files["pods.json"]), &list); err != nil || len(list.Items) != 3 ||
+		list.Items[0].Metadata.Name != "pod-6" || list.Kind != "PodList" {
 		t.Errorf("the list is not whole (%v), or the cluster's own do not come first: %+v", err, list)
 	}
 	last := strings.Split(strings.TrimSpace(files["journal.jsonl"]), "\n")
@@ -195,7 +199,8 @@ func TestDumpCuts(t *testing.T) {
 	if text := files["kubelet.log"]; !strings.HasSuffix(text, "xxx\nlast") || !strings.HasPrefix(text, "(first 5 bytes") {
 		t.Errorf("the log is %.60s", text)
 	}
-	want := []string{"journal.jsonl: first 5 of 8 lines omitted", "nodes.json: the API response is not a list", "pods.json: 5 of 8 items omitted"}
+	want := []string{"journal.jsonl: first 5 of 8 lines omitted", "nodes.json: the API response is not a list",
+		"pods.json: 5 of 8 items omitted"}
 	slices.Sort(d.missing)
 	if diff := cmp.Diff(want, d.missing); diff != "" {
 		t.Errorf("what is missing (-want +got):\n%s", diff)
@@ -269,7 +274,8 @@ func TestDumpOfLyingHosts(t *testing.T) {
 			t.Errorf("the archive has %q", name)
 		}
 	}
-	if want := `"hosts/cp1/pods/kube-system_a_1/c/0.log": the name is not allowed or is already used`; !strings.Contains(files["prod/missing.txt"], want) {
+	if want := `"hosts/cp1/pods/kube-system_a_1/c/0.log": the name is not allowed or is already used`; !strings.Contains(files["prod/missing.txt"],
+		want) {
 		t.Errorf("a name that comes twice is not named: %s", files["prod/missing.txt"])
 	}
 }

@@ -37,7 +37,8 @@ func (m *machine) readsKeys() {
 func (m *machine) keysOutdated() bool {
 	m.api.mu.Lock()
 	defer m.api.mu.Unlock()
-	return strings.Contains(m.files[module.APIServerManifest], "encryption-provider-config") && m.api.servers[m.name] != m.files[module.EncryptionFile]
+	return strings.Contains(m.files[module.APIServerManifest], "encryption-provider-config") &&
+		m.api.servers[m.name] != m.files[module.EncryptionFile]
 }
 
 // keysOf are what the API server of a machine reads secrets by.
@@ -132,8 +133,10 @@ func (w *world) encrypted(provider string, generation int, controlPlanes ...stri
 			}
 			continue
 		}
-		if keys := w.api.keysOf(name); len(keys) != 1 || m.files[module.EncryptionFile] != w.api.servers[name] || m.files[module.EncryptionFile] != w.machines["cp1"].files[module.EncryptionFile] {
-			w.t.Errorf("%s goes by %d keys; its file is read, or that of cp1: %t, %t", name, len(keys), m.files[module.EncryptionFile] == w.api.servers[name],
+		if keys := w.api.keysOf(name); len(keys) != 1 || m.files[module.EncryptionFile] != w.api.servers[name] ||
+			m.files[module.EncryptionFile] != w.machines["cp1"].files[module.EncryptionFile] {
+			w.t.Errorf("%s goes by %d keys; its file is read, or that of cp1: %t, %t", name, len(keys),
+				m.files[module.EncryptionFile] == w.api.servers[name],
 				m.files[module.EncryptionFile] == w.machines["cp1"].files[module.EncryptionFile])
 		}
 	}
@@ -211,7 +214,8 @@ func TestEncryption(t *testing.T) {
 	for _, tc := range []struct {
 		name, provider string
 		generation     int
-	}{{"on", "secretbox", 1}, {"rotated", "secretbox", 2}, {"by another provider", "aescbc", 2}, {"off", "", 0}, {"on again", "secretbox", 1}} {
+	}{{"on", "secretbox", 1}, {"rotated", "secretbox", 2}, {"by another provider", "aescbc", 2}, {"off", "", 0},
+		{"on again", "secretbox", 1}} {
 		request := Request{Kind: Apply, Cluster: w.secretive(tc.provider, tc.generation)}
 		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
 		res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
@@ -325,7 +329,8 @@ func TestEncryptionRefused(t *testing.T) {
 	}
 	w.machines["cp3"].down = nil
 
-	w.machines["cp2"].files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, --encryption-provider-config=/etc/kubernetes/pki/mine.yaml]\n"
+	w.machines["cp2"].files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, " +
+		"--encryption-provider-config=/etc/kubernetes/pki/mine.yaml]\n"
 	_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.secretive("secretbox", 1)}, nil)
 	wantRefused(t, err, spec.IDEncryptionForeign)
 }
@@ -337,7 +342,8 @@ func TestEncryptionLost(t *testing.T) {
 	w.do(Request{Kind: Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
 	for i, name := range []string{"cp1", "cp2"} {
 		m := w.machines[name]
-		m.files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, --encryption-provider-config=" + module.EncryptionFile + "]\n"
+		m.files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, --encryption-provider-config=" +
+			module.EncryptionFile + "]\n"
 		delete(m.files, module.EncryptionFile)
 		p, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.secretive("secretbox", 1)}, nil)
 		if i == 0 { // the other has them

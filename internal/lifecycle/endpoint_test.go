@@ -35,7 +35,8 @@ var endpointFiles = map[v1alpha1.EndpointMode]struct{ workers, controlPlanes []s
 	v1alpha1.EndpointUpdater: {workers: []string{
 		"/etc/kubernetes/manifests/slipway-relay.yaml", "/etc/kubernetes/slipway/relay-address.conf", "/etc/kubernetes/slipway/relay.cfg",
 	}},
-	v1alpha1.EndpointKeepalived: {controlPlanes: []string{"/etc/kubernetes/manifests/slipway-keepalived.yaml", "/etc/kubernetes/slipway/keepalived.conf", "/etc/kubernetes/slipway/keepalived.passwd"}},
+	v1alpha1.EndpointKeepalived: {controlPlanes: []string{"/etc/kubernetes/manifests/slipway-keepalived.yaml",
+		"/etc/kubernetes/slipway/keepalived.conf", "/etc/kubernetes/slipway/keepalived.passwd"}},
 }
 
 // wantEndpoint wants on every machine what the mode has there, and nothing of
@@ -45,7 +46,8 @@ func (w *world) wantEndpoint(mode v1alpha1.EndpointMode) {
 	for name, m := range w.machines {
 		var got []string
 		for path := range m.look() {
-			if strings.Contains(path, "slipway-") && strings.HasPrefix(path, "/etc/kubernetes/manifests/") || strings.HasPrefix(path, "/etc/kubernetes/slipway/") && !strings.HasSuffix(path, ".yaml") && path != facts.EtcdJoined {
+			if strings.Contains(path, "slipway-") && strings.HasPrefix(path, "/etc/kubernetes/manifests/") ||
+				strings.HasPrefix(path, "/etc/kubernetes/slipway/") && !strings.HasSuffix(path, ".yaml") && path != facts.EtcdJoined {
 				got = append(got, path)
 			}
 		}

@@ -105,7 +105,8 @@ func etcdHost(h *hostLook) EtcdHost {
 // judgeReport sets the verdict, the warnings and the next command.
 func (l *looker) judgeReport(r *EtcdReport) {
 	warn := func(id, host, hint, format string, args ...any) {
-		r.Warnings = append(r.Warnings, diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
+		r.Warnings = append(r.Warnings,
+			diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	for _, h := range l.hosts {
 		if h.err != nil {
@@ -157,8 +158,10 @@ func (l *looker) concludeEtcd(r *EtcdReport) {
 		r.Next = "slipway cluster-info " + r.Name
 	case up < voters/2+1:
 		r.Verdict = Down
-		r.Summary = fmt.Sprintf("%d of %d members respond, but a quorum needs %d: nothing can be written, and the API does not work", up, voters, voters/2+1)
-		r.Next = "start the other members; or, if they are permanently lost: slipway etcd rescue " + r.Name + " --lost NAME,…; or, if all data is lost: slipway etcd restore " + r.Name + " --from FILE"
+		r.Summary = fmt.Sprintf("%d of %d members respond, but a quorum needs %d: nothing can be written, and the API does not work",
+			up, voters, voters/2+1)
+		r.Next = "start the other members; or, if they are permanently lost: slipway etcd rescue " + r.Name +
+			" --lost NAME,…; or, if all data is lost: slipway etcd restore " + r.Name + " --from FILE"
 	case leader == "":
 		r.Verdict, r.Summary = Down, "no member is the leader; nothing can be written"
 		r.Next = "slipway etcd health " + r.Name

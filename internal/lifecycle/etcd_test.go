@@ -214,7 +214,8 @@ func TestManagedEtcd(t *testing.T) {
 			t.Errorf("%s has %d keys of etcd, want its own three and the authority's", name, keys)
 		}
 		_, kubelet := m.state["unit kubelet.service"]
-		if name == "e1" && (kubelet || m.state["containerd.service started"] != "" || m.state["kernel-modules /etc/modules-load.d/slipway.conf"] != "") {
+		if name == "e1" &&
+			(kubelet || m.state["containerd.service started"] != "" || m.state["kernel-modules /etc/modules-load.d/slipway.conf"] != "") {
 			t.Errorf("e1 runs etcd alone, and has more: %v", slices.Sorted(maps.Keys(m.look())))
 		}
 	}

@@ -72,6 +72,7 @@ func judgeMember(m EtcdMember, warn warner) {
 	}
 	if m.QuotaBytes > 0 && m.DBBytes*100 >= m.QuotaBytes*nearQuota {
 		warn(idEtcdMember, m.called(), "defragment the database: slipway etcd defrag; or raise quota-backend-bytes at spec.etcd.extraArgs",
-			"its database uses %s of its quota of %s; when it is full, nothing can be written to the cluster", bytesize.Bytes(m.DBBytes), bytesize.Bytes(m.QuotaBytes))
+			"its database uses %s of its quota of %s; when it is full, nothing can be written to the cluster",
+			bytesize.Bytes(m.DBBytes), bytesize.Bytes(m.QuotaBytes))
 	}
 }

@@ -19,7 +19,8 @@ func (w *world) lastMemberFails() (mended func()) {
 			newer := func(other string) bool {
 				return other != name && strings.Contains(w.machines[other].files[etcdManifest], "v1.37.")
 			}
-			if o.Kind() != op.KindExec || step != "upgrade.etcd" || len(slices.DeleteFunc(slices.Clone(members), func(other string) bool { return !newer(other) })) < 2 {
+			if o.Kind() != op.KindExec || step != "upgrade.etcd" ||
+				len(slices.DeleteFunc(slices.Clone(members), func(other string) bool { return !newer(other) })) < 2 {
 				return nil
 			}
 			m.state[id(o)] = "it has not succeeded"

@@ -42,7 +42,8 @@ func threeVoters(w *world) *ensemble { return votersOf(w, "cp1", "cp2", "cp3") }
 func votersOf(w *world, names ...string) *ensemble {
 	e := &ensemble{}
 	for i, name := range names {
-		m := &voter{id: uint64(10 + i), leader: 10, name: name, at: w.machines[name].address, db: 30 << 20, used: 12 << 20, most: 2 << 30, index: 5000, applied: 5000, version: "3.7.0"}
+		m := &voter{id: uint64(10 + i), leader: 10, name: name, at: w.machines[name].address, db: 30 << 20,
+			used: 12 << 20, most: 2 << 30, index: 5000, applied: 5000, version: "3.7.0"}
 		e.members = append(e.members, m)
 	}
 	e.on(w)
@@ -87,7 +88,8 @@ func (e *ensemble) ctl(on string, args []string, out io.Writer) int {
 		print(out, object{"header": object{"cluster_id": 0xc0ffee}, "members": list})
 	case "endpoint status":
 		print(out, []object{{"Endpoint": endpoint, "Status": object{
-			"header": object{"member_id": m.id, "revision": 4711}, "version": m.version, "dbSize": m.db, "dbSizeInUse": m.used, "dbSizeQuota": m.most,
+			"header": object{"member_id": m.id, "revision": 4711}, "version": m.version, "dbSize": m.db,
+			"dbSizeInUse": m.used, "dbSizeQuota": m.most,
 			"leader": m.leader, "raftTerm": 3, "raftIndex": m.index, "raftAppliedIndex": m.applied, "errors": m.errors,
 		}}})
 	default:
@@ -146,7 +148,8 @@ func TestEtcdReport(t *testing.T) {
 		warned       []string
 		next         string
 	}{
-		{"well", "there is nothing to say", func(*world, *ensemble) {}, Healthy, "all 3 members respond, the leader is cp1", []string{}, "slipway etcd snapshot prod"},
+		{"well", "there is nothing to say", func(*world, *ensemble) {}, Healthy,
+			"all 3 members respond, the leader is cp1", []string{}, "slipway etcd snapshot prod"},
 		{
 			"the API is down", "it is not asked", func(w *world, _ *ensemble) { w.api.halt() },
 			Healthy, "all 3 members respond, the leader is cp1",
@@ -160,23 +163,28 @@ func TestEtcdReport(t *testing.T) {
 			"slipway exec prod@cp2 --sudo -- journalctl -u kubelet -n 30 --no-pager",
 		},
 		{
-			"a host is down", "both are named, and others are asked", func(w *world, e *ensemble) { w.machines["cp1"].down, e.members[0].down = errDown, true; e.elect(11) },
+			"a host is down", "both are named, and others are asked",
+			func(w *world, e *ensemble) { w.machines["cp1"].down, e.members[0].down = errDown, true; e.elect(11) },
 			Degraded, "2 of 3 members respond, the leader is cp2",
 			[]string{"cp1 cp1 does not answer", "cp1 the etcd member does not respond"},
 			"slipway cluster-info prod",
 		},
 		{
-			"no majority", "nothing works, and it says so", func(_ *world, e *ensemble) { e.members[0].down, e.members[1].down = true, true; e.elect(0) },
+			"no majority", "nothing works, and it says so",
+			func(_ *world, e *ensemble) { e.members[0].down, e.members[1].down = true, true; e.elect(0) },
 			Down, "1 of 3 members respond, but a quorum needs 2: nothing can be written, and the API does not work",
 			[]string{"cp1 the etcd member does not respond", "cp2 the etcd member does not respond", "cp3 the etcd member has no leader"},
-			"start the other members; or, if they are permanently lost: slipway etcd rescue prod --lost NAME,…; or, if all data is lost: slipway etcd restore prod --from FILE",
+			"start the other members; or, if they are permanently lost: slipway etcd rescue prod --lost NAME,…; or, " +
+				"if all data is lost: slipway etcd restore prod --from FILE",
 		},
 		{
 			"all members are down", "they are known from the records", func(_ *world, e *ensemble) {
 				for _, m := range e.members {
 					m.down = true
 				}
-			}, Down, "etcdctl: it exited with code 1", []string{"etcd cannot be queried (etcdctl: it exited with code 1); the listed members are from the saved state"}, "slipway cluster-info prod",
+			}, Down, "etcdctl: it exited with code 1",
+			[]string{"etcd cannot be queried (etcdctl: it exited with code 1); the listed members are from the saved state"},
+			"slipway cluster-info prod",
 		},
 		{
 			"no room", "each alarm is told of once, of whose it is", func(_ *world, e *ensemble) {
@@ -196,7 +204,8 @@ func TestEtcdReport(t *testing.T) {
 				e.members[0].index, e.members[2].index, e.members[2].applied = 20000, 20, 20
 			},
 			Degraded, "3 of 3 members respond, the leader is cp1",
-			[]string{"cp1 the etcd member is 15000 entries behind", "cp2 the etcd member is 15000 entries behind", "cp3 the etcd member is 19980 entries behind"},
+			[]string{"cp1 the etcd member is 15000 entries behind", "cp2 the etcd member is 15000 entries behind",
+				"cp3 the etcd member is 19980 entries behind"},
 			"slipway cluster-info prod",
 		},
 		{
@@ -214,7 +223,8 @@ func TestEtcdReport(t *testing.T) {
 		{
 			"a learner", "it has no vote to count", func(_ *world, e *ensemble) { e.members[2].learner, e.members[2].down = true, true },
 			Degraded, "2 of 2 members respond, the leader is cp1",
-			[]string{"cp3 the etcd member does not respond", "etcd has 2 members: use an odd number, because one member less tolerates as many failures"},
+			[]string{"cp3 the etcd member does not respond",
+				"etcd has 2 members: use an odd number, because one member less tolerates as many failures"},
 			"slipway exec prod@cp3 --sudo -- journalctl -u kubelet -n 30 --no-pager",
 		},
 	} {
@@ -255,7 +265,8 @@ func TestEtcdReportDetails(t *testing.T) {
 	e.members[1].applied = 4990
 	r := w.report()
 	want := EtcdMember{
-		Name: "cp2", ID: "b", Endpoint: "https://192.0.2.12:2379", PeerURLs: []string{"https://192.0.2.12:2380"}, Answers: true, Healthy: true, Version: "3.7.0",
+		Name: "cp2", ID: "b", Endpoint: "https://192.0.2.12:2379", PeerURLs: []string{"https://192.0.2.12:2380"},
+		Answers: true, Healthy: true, Version: "3.7.0",
 		DBBytes: 30 << 20, InUseBytes: 12 << 20, QuotaBytes: 2 << 30, RaftTerm: 3, RaftIndex: 5000, AppliedIndex: 4990, Behind: 10,
 	}
 	if d := cmp.Diff(want, r.Etcd.Members[1], cmpopts.IgnoreUnexported(EtcdMember{})); d != "" {

@@ -21,10 +21,13 @@ func TestForgetWhatRuns(t *testing.T) {
 		refused      bool
 	}{
 		{"cut off", "a firewall stands in the way", "w1", func(_ *world, m *machine) { m.down = errDown }, nil, true},
-		{"without the others", "they go without it in vain", "w1", func(_ *world, m *machine) { m.down = errDown }, func(r *Request) { r.IgnoreErrors = true }, true},
+		{"without the others", "they go without it in vain", "w1", func(_ *world, m *machine) { m.down = errDown },
+			func(r *Request) { r.IgnoreErrors = true }, true},
 		{"unfit", "it answers, and is not what it was", "w1", func(_ *world, m *machine) { m.cluster, m.ledger = "other", true }, nil, true},
-		{"a control plane", "its member stays", "cp2", func(_ *world, m *machine) { m.down = errDown }, func(r *Request) { r.IgnoreErrors = true }, true},
-		{"forced", "it is known to run", "w1", func(_ *world, m *machine) { m.down = errDown }, func(r *Request) { r.Removal.Force = true }, false},
+		{"a control plane", "its member stays", "cp2", func(_ *world, m *machine) { m.down = errDown },
+			func(r *Request) { r.IgnoreErrors = true }, true},
+		{"forced", "it is known to run", "w1", func(_ *world, m *machine) { m.down = errDown },
+			func(r *Request) { r.Removal.Force = true }, false},
 		{"dead", "the cluster has noticed", "w1", func(w *world, m *machine) { m.down = errDown; w.api.lose("w1") }, nil, false},
 		{"no node any more", "nobody runs by that name", "w1", func(w *world, m *machine) { m.down = errDown; w.api.drop("w1") }, nil, false},
 	} {
@@ -48,7 +51,9 @@ func TestForgetWhatRuns(t *testing.T) {
 				return
 			}
 			refusal(t, err, "host-runs")
-			if err != nil && (!strings.Contains(err.Error(), "--force") || !strings.Contains(err.Error(), "40 seconds") || strings.Count(err.Error(), "hint:") != 1) {
+			if err != nil &&
+				(!strings.Contains(err.Error(), "--force") || !strings.Contains(err.Error(), "40 seconds") ||
+					strings.Count(err.Error(), "hint:") != 1) {
 				t.Errorf("the refusal does not say what to do, once: %v", err)
 			}
 			if what := touched.Load(); what != nil || w.api.etcd("cp2") != etcdVotes {

@@ -22,7 +22,9 @@ import (
 //   - every control plane, if no control plane is known to hold the cluster (headless)
 //   - every etcd host, if no etcd host is known to hold the data (memberless)
 func (p *prepared) needs(h *engine.Host, staying []facts.Host) bool {
-	return !p.removes() && (p.env.IsFirst(h) || p.restoresOn(h.Host) || p.awaits(h) || p.headless() && h.HasRole(v1alpha1.RoleControlPlane) || p.memberless(staying) && h.HasRole(v1alpha1.RoleEtcd))
+	return !p.removes() &&
+		(p.env.IsFirst(h) || p.restoresOn(h.Host) || p.awaits(h) || p.headless() && h.HasRole(v1alpha1.RoleControlPlane) ||
+			p.memberless(staying) && h.HasRole(v1alpha1.RoleEtcd))
 }
 
 // awaits reports whether other nodes may change their version only after host h. An

@@ -81,12 +81,15 @@ func TestDeadControlPlaneAndOthers(t *testing.T) {
 		down         string
 		offered      bool
 	}{
-		{"delete another", "the worker has nothing to do with it", func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}} }, "cp2", true},
-		{"add another", "nor has a new one", func(w *world) Request { return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}} }, "cp2", true},
+		{"delete another", "the worker has nothing to do with it",
+			func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}} }, "cp2", true},
+		{"add another", "nor has a new one",
+			func(w *world) Request { return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}} }, "cp2", true},
 		{"apply", "nor have the others", func(w *world) Request {
 			return Request{Kind: Apply, Cluster: w.of(append(threeAndTwo, "w3")...)}
 		}, "cp2", true},
-		{"add it", "nothing would be left to do", func(w *world) Request { return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}} }, "w3", false},
+		{"add it", "nothing would be left to do",
+			func(w *world) Request { return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}} }, "w3", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, append(threeAndTwo, "w3"), threeAndTwo)
@@ -135,7 +138,9 @@ func TestUpgradeLeavesNoneBehind(t *testing.T) {
 			w.machines["w1"].refuse, w.machines[tc.down].down = nil, errDown
 			_, err := tc.prepare(w.service(), Request{})
 			refusal(t, err, string(remote.Unreachable))
-			if err != nil && (strings.Contains(err.Error(), "--ignore-errors") != tc.offered || strings.Contains(err.Error(), "delete node "+tc.down+" --forget") == tc.offered) {
+			if err != nil &&
+				(strings.Contains(err.Error(), "--ignore-errors") != tc.offered ||
+					strings.Contains(err.Error(), "delete node "+tc.down+" --forget") == tc.offered) {
 				t.Errorf("%v: to go on without it is offered, want %t: %s", err, tc.offered, tc.reason)
 			}
 			p, err := tc.prepare(w.service(), Request{IgnoreErrors: true})

@@ -111,7 +111,9 @@ func (l *hostLock) judge(p *pulse) error {
 	case kept < need:
 		return fmt.Errorf("%w: another manager has taken the lock", errLockLost)
 	case heard < need:
-		return fmt.Errorf("%w: too few control planes have responded for %.0f s, and another manager may take the lock; resume when they respond again", errLockLost, unheardFor.Seconds())
+		return fmt.Errorf("%w: too few control planes have responded for %.0f s, and another manager may take the "+
+			"lock; resume when they respond again",
+			errLockLost, unheardFor.Seconds())
 	}
 	return nil
 }

@@ -104,7 +104,8 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 	case other == nil && len(errs) > 0:
 		return nil, errors.Join(errs...)
 	case other == nil:
-		return nil, refused(idNoLockMajority, "too few control planes are reachable to lock the cluster", "make more control planes reachable, or use --break-lock if you are sure that no other manager works on the cluster")
+		return nil, refused(idNoLockMajority, "too few control planes are reachable to lock the cluster",
+			"make more control planes reachable, or use --break-lock if you are sure that no other manager works on the cluster")
 	}
 	return nil, p.lockedBy(other)
 }
@@ -174,7 +175,8 @@ func (p *prepared) displace(ctx context.Context, hl *hostLock, seen map[string]r
 func (p *prepared) lockedBy(other *remote.LockState) error {
 	return &LockedError{
 		Cluster: p.env.Cluster.Name, Operation: other.Holder.Operation,
-		Holder: fmt.Sprintf("%s, last heartbeat %.0f s ago", cmp.Or(other.Holder.By, "manager "+other.Holder.Manager), other.AgeSeconds), Elsewhere: true,
+		Holder:    fmt.Sprintf("%s, last heartbeat %.0f s ago", cmp.Or(other.Holder.By, "manager "+other.Holder.Manager), other.AgeSeconds),
+		Elsewhere: true,
 	}
 }
 

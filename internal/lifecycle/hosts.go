@@ -27,12 +27,14 @@ const dialAtOnce = 100
 
 // observe connects to all hosts and reads their facts, including which of the given
 // marks they have. A host that cannot be queried is in the result with its error.
-func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote.Blobs, marks []string, progress event.Sink) ([]*engine.Host, []facts.Host) {
+func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote.Blobs, marks []string,
+	progress event.Sink) ([]*engine.Host, []facts.Host) {
 	conns := make([]remote.Host, len(c.Spec.Hosts))
 	found := make([]facts.Host, len(c.Spec.Hosts))
 	opts := remote.Options{Blobs: blobs, KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Log: s.Log}
 	wanted := facts.Wanted(c)
-	wanted.Paths = slices.Concat(wanted.Paths, kubeadm.MarkPaths(), etcd.MarkPaths(), endpoint.MarkPaths(), noderemoval.MarkPaths(), containerruntime.MarkPaths(), marks)
+	wanted.Paths = slices.Concat(wanted.Paths, kubeadm.MarkPaths(), etcd.MarkPaths(), endpoint.MarkPaths(),
+		noderemoval.MarkPaths(), containerruntime.MarkPaths(), marks)
 	var g errgroup.Group
 	g.SetLimit(dialAtOnce)
 	for i, h := range c.Spec.Hosts {

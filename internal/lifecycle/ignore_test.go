@@ -58,7 +58,8 @@ func TestIgnoreErrors(t *testing.T) {
 		if f := p.Failures(); len(f) == 0 || f[0].Host != "w1" {
 			t.Errorf("failures of the plan %+v, want w1", f)
 		}
-		if f := p.Findings().Warnings(); !slices.ContainsFunc(f, func(d diag.Diagnostic) bool { return d.ID == idCheckFailed && d.Host == "w1" }) {
+		if f := p.Findings().Warnings(); !slices.ContainsFunc(f,
+			func(d diag.Diagnostic) bool { return d.ID == idCheckFailed && d.Host == "w1" }) {
 			t.Errorf("findings %+v: a plan does not hide what was not checked", f)
 		}
 		res := w.apply(p, event.Partial)

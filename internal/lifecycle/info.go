@@ -142,7 +142,8 @@ type lookTimes struct {
 }
 
 func usualLooks() lookTimes {
-	return lookTimes{whole: 25 * time.Second, host: 12 * time.Second, over: 10 * time.Second, dump: 3 * time.Minute, dumpHost: 2 * time.Minute, file: op.AutoCopyTime, between: 5 * time.Minute}
+	return lookTimes{whole: 25 * time.Second, host: 12 * time.Second, over: 10 * time.Second, dump: 3 * time.Minute,
+		dumpHost: 2 * time.Minute, file: op.AutoCopyTime, between: 5 * time.Minute}
 }
 
 // A hostLook is the result of querying one host.

@@ -43,10 +43,13 @@ func (c *conn) Run(ctx context.Context, cmd remote.Command, _ io.Reader, out, _ 
 			if c.alarm != "" {
 				alarms = append(alarms, strconv.Quote(c.alarm))
 			}
-			fmt.Fprintf(out, `[{"Endpoint":"https://a:2379","Status":{"header":{"member_id":10},"version":"3.7.0","dbSize":4096,"leader":10,"errors":[%s]}}]`, strings.Join(alarms, ","))
+			fmt.Fprintf(out,
+				`[{"Endpoint":"https://a:2379","Status":{"header":{"member_id":10},"version":"3.7.0","dbSize":4096,"leader":10,"errors":[%s]}}]`,
+				strings.Join(alarms, ","))
 			return 1, nil // one member did not answer
 		}
-		fmt.Fprint(out, `{"members":[{"ID":10,"name":"cp1","clientURLs":["https://a:2379"]},{"ID":11,"name":"cp2","clientURLs":["https://b:2379"]}]}`)
+		fmt.Fprint(out,
+			`{"members":[{"ID":10,"name":"cp1","clientURLs":["https://a:2379"]},{"ID":11,"name":"cp2","clientURLs":["https://b:2379"]}]}`)
 		return 0, nil
 	}
 	if c.prints != nil {
@@ -108,7 +111,8 @@ func TestInfo(t *testing.T) {
 			"slipway kubectl prod -- get pods -A",
 		},
 		{
-			"an add-on that is gone", "the cluster does not do without", func() { w.api.remove("/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy") }, Degraded,
+			"an add-on that is gone", "the cluster does not do without",
+			func() { w.api.remove("/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy") }, Degraded,
 			[]string{"host-unreachable w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1", "add-on-not-ready "},
 			"slipway kubectl prod -- get pods -A",
 		},
@@ -209,13 +213,15 @@ func TestInfoDetails(t *testing.T) {
 		t.Errorf("etcd (-want +got):\n%s", d)
 	}
 	w.machines["cp1"].alarm = "memberID:10 alarm:NOSPACE "
-	if in, err := w.service().Info(t.Context(), "prod", nil); err != nil || !slices.ContainsFunc(in.Warnings, func(d diag.Diagnostic) bool { return d.Host == "cp1" && d.Message == "etcd reports alarm NOSPACE" }) {
+	if in, err := w.service().Info(t.Context(), "prod", nil); err != nil ||
+		!slices.ContainsFunc(in.Warnings, func(d diag.Diagnostic) bool { return d.Host == "cp1" && d.Message == "etcd reports alarm NOSPACE" }) {
 		t.Errorf("nobody tells of etcd's alarm: %v, %v", err, in.Warnings)
 	}
 	if n := in.Nodes[0]; n.Ready != "Ready" || n.Host != "ok" || n.Endpoint != "ok" || n.Kubelet != "active" || n.ResourcesFrom != "api" {
 		t.Errorf("cp1: %+v", n)
 	}
-	if first := in.Certificates[0]; first.Name != "etcd-server" || first.Subject != "cp1" || first.Authority != "etcd-ca" || in.Certificates[1].Subject != "etcd-ca" {
+	if first := in.Certificates[0]; first.Name != "etcd-server" || first.Subject != "cp1" || first.Authority != "etcd-ca" ||
+		in.Certificates[1].Subject != "etcd-ca" {
 		t.Errorf("certificates %+v, want the soonest first", in.Certificates[:2])
 	}
 }

@@ -17,7 +17,8 @@ type warner func(id, host, hint, format string, args ...any)
 // judge sets the verdict, the warnings and the next command.
 func (l *looker) judge(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) {
 	warn := func(id, host, hint, format string, args ...any) {
-		in.Warnings = append(in.Warnings, diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
+		in.Warnings = append(in.Warnings,
+			diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	if len(l.admin) > 0 && !in.Endpoint.Answers {
 		warn(idAPIDown, "", "", "the API does not respond (%s); the following data is from the hosts and the saved state", in.Endpoint.Message)
@@ -43,7 +44,8 @@ func (l *looker) judge(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) 
 		case v1alpha1.OperationRunning:
 			running = true
 		case v1alpha1.OperationFailed, v1alpha1.OperationCancelled:
-			warn(idOperationUnfinished, "", "find the cause: slipway operations show "+o.Name+" --failed", "the latest operation, %s %s, is unfinished", o.Spec.Type, o.Name)
+			warn(idOperationUnfinished, "", "find the cause: slipway operations show "+o.Name+" --failed",
+				"the latest operation, %s %s, is unfinished", o.Spec.Type, o.Name)
 		}
 	}
 	l.conclude(in, c, running)
@@ -67,7 +69,8 @@ func (l *looker) judgeHosts(in *Info, warn warner) {
 			warn(idNodeNotReady, n.Name, "", "the node is not ready: %s", n.Message)
 		}
 		if n.Ready == "Ready" && n.Cordoned {
-			warn(idNodeNotReady, n.Name, "uncordon the node: slipway kubectl "+in.Name+" -- uncordon "+n.Name, "the node is cordoned: no new pods are scheduled on it")
+			warn(idNodeNotReady, n.Name, "uncordon the node: slipway kubectl "+in.Name+" -- uncordon "+n.Name,
+				"the node is cordoned: no new pods are scheduled on it")
 		}
 	}
 }
@@ -90,7 +93,8 @@ func judgeAddOns(in *Info, warn warner) {
 			warn(idAddOnNotReady, "", hint, "%s: missing in the cluster", a.Name)
 		}
 		if missing := a.Wanted - a.Ready; a.Wanted > 0 && a.Ready >= 0 && missing > 0 && (a.Ready == 0 || missing > down) {
-			warn(idAddOnNotReady, "", "find the cause: slipway kubectl "+in.Name+" -- get events -n "+a.Namespace, "%s: %d of %d pods are ready", a.Name, a.Ready, a.Wanted)
+			warn(idAddOnNotReady, "", "find the cause: slipway kubectl "+in.Name+" -- get events -n "+a.Namespace,
+				"%s: %d of %d pods are ready", a.Name, a.Ready, a.Wanted)
 		}
 	}
 }

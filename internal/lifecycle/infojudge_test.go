@@ -32,13 +32,18 @@ func TestJudge(t *testing.T) {
 		in           Info
 		want         []string // id, host, a part of the message
 	}{
-		{"no DNS", "nothing finds anything", Info{AddOns: []AddOn{{Name: "coredns", Namespace: "kube-system", Ready: 0, Wanted: 2}}}, []string{"add-on-not-ready  coredns: 0 of 2"}},
-		{"half of it", "one more loss is too many", Info{AddOns: []AddOn{{Name: "coredns", Ready: 1, Wanted: 2}}}, []string{"add-on-not-ready  coredns: 1 of 2"}},
-		{"whole, unwanted or unknown", "nothing is wrong", Info{AddOns: []AddOn{{Name: "a", Ready: 2, Wanted: 2}, {Name: "b"}, {Name: "c", Ready: -1, Wanted: -1}}}, nil},
-		{"gone", "somebody deleted it", Info{AddOns: []AddOn{{Name: "kube-proxy", Ready: -1, Wanted: -1, Missing: true}}}, []string{"add-on-not-ready  kube-proxy: missing in the cluster"}},
+		{"no DNS", "nothing finds anything",
+			Info{AddOns: []AddOn{{Name: "coredns", Namespace: "kube-system", Ready: 0, Wanted: 2}}}, []string{"add-on-not-ready  coredns: 0 of 2"}},
+		{"half of it", "one more loss is too many", Info{AddOns: []AddOn{{Name: "coredns", Ready: 1, Wanted: 2}}},
+			[]string{"add-on-not-ready  coredns: 1 of 2"}},
+		{"whole, unwanted or unknown", "nothing is wrong",
+			Info{AddOns: []AddOn{{Name: "a", Ready: 2, Wanted: 2}, {Name: "b"}, {Name: "c", Ready: -1, Wanted: -1}}}, nil},
+		{"gone", "somebody deleted it", Info{AddOns: []AddOn{{Name: "kube-proxy", Ready: -1, Wanted: -1, Missing: true}}},
+			[]string{"add-on-not-ready  kube-proxy: missing in the cluster"}},
 		{
 			"on nodes that are down", "the node is told of",
-			Info{Nodes: []NodeInfo{{Name: "w1", Ready: "NotReady"}, {Name: "w2", Ready: "Ready"}}, AddOns: []AddOn{{Name: "kube-proxy", Ready: 1, Wanted: 2}}},
+			Info{Nodes: []NodeInfo{{Name: "w1", Ready: "NotReady"}, {Name: "w2", Ready: "Ready"}},
+				AddOns: []AddOn{{Name: "kube-proxy", Ready: 1, Wanted: 2}}},
 			[]string{"node-not-ready w1 the node"},
 		},
 		{
@@ -46,20 +51,24 @@ func TestJudge(t *testing.T) {
 			Info{Nodes: []NodeInfo{{Name: "w1", Ready: "NotReady"}}, AddOns: []AddOn{{Name: "coredns", Ready: 0, Wanted: 1}}},
 			[]string{"node-not-ready w1 the node", "add-on-not-ready  coredns: 0 of 1"},
 		},
-		{"an authority", "it is on all hosts, and one", Info{Certificates: []Certificate{ca("cp1", end), ca("w1", end)}}, []string{"certificate-expires cp1 all certificates of this CA"}},
-		{"another authority", "they are two", Info{Certificates: []Certificate{ca("cp1", end), ca("w1", day(-1))}}, []string{"certificate-expires cp1 ca.crt expires", "certificate-expires w1 ca.crt expired"}},
+		{"an authority", "it is on all hosts, and one", Info{Certificates: []Certificate{ca("cp1", end), ca("w1", end)}},
+			[]string{"certificate-expires cp1 all certificates of this CA"}},
+		{"another authority", "they are two", Info{Certificates: []Certificate{ca("cp1", end), ca("w1", day(-1))}},
+			[]string{"certificate-expires cp1 ca.crt expires", "certificate-expires w1 ca.crt expired"}},
 		{"an authority with years to go", "nothing is wrong", Info{Certificates: []Certificate{ca("cp1", day(400))}}, nil},
 		{
 			"alarm", "each member tells of it",
 			Info{Etcd: EtcdInfo{Members: heard(
-				EtcdMember{Name: "cp1", ID: "a", Errors: []string{"memberID:11 alarm:NOSPACE "}}, EtcdMember{Name: "cp2", ID: "b", Errors: []string{"memberID:11 alarm:NOSPACE "}},
+				EtcdMember{Name: "cp1", ID: "a", Errors: []string{"memberID:11 alarm:NOSPACE "}},
+				EtcdMember{Name: "cp2", ID: "b", Errors: []string{"memberID:11 alarm:NOSPACE "}},
 				EtcdMember{Name: "cp3", ID: "c"},
 			)}},
 			[]string{"etcd-member cp2 etcd reports alarm NOSPACE"},
 		},
 		{
 			"other words", "they are etcd's own",
-			Info{Etcd: EtcdInfo{Members: append(heard(EtcdMember{Name: "cp1", ID: "a", Errors: []string{"etcdserver: no leader"}}, EtcdMember{Name: "cp3", ID: "c"}), EtcdMember{Name: "cp2", ID: "b"})}},
+			Info{Etcd: EtcdInfo{Members: append(heard(EtcdMember{Name: "cp1", ID: "a", Errors: []string{"etcdserver: no leader"}},
+				EtcdMember{Name: "cp3", ID: "c"}), EtcdMember{Name: "cp2", ID: "b"})}},
 			[]string{"etcd-member cp1 etcd reports: etcdserver: no leader", "etcd-member cp2 does not respond"},
 		},
 	} {

@@ -53,16 +53,19 @@ func TestUpgradeWithEtcdOfOthers(t *testing.T) {
 	for _, c := range small {
 		names = append(names, strings.TrimPrefix(c.Name, "files/etc/kubernetes/"))
 	}
-	want := []string{"cluster.yaml", "pki/ca.crt", "pki/ca.key", "pki/front-proxy-ca.crt", "pki/front-proxy-ca.key", "pki/sa.key", "pki/sa.pub"}
+	want := []string{"cluster.yaml", "pki/ca.crt", "pki/ca.key", "pki/front-proxy-ca.crt", "pki/front-proxy-ca.key",
+		"pki/sa.key", "pki/sa.pub"}
 	if d := cmp.Diff(want, names); d != "" {
 		t.Errorf("files (-want +got):\n%s", d)
 	}
 	_, err = w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
 	wantRefused(t, err, idUpgradeCommitted)
-	if strings.Contains(err.Error(), "etcd restore") || !strings.Contains(err.Error(), "only the owner of the external etcd can have a backup") {
+	if strings.Contains(err.Error(), "etcd restore") ||
+		!strings.Contains(err.Error(), "only the owner of the external etcd can have a backup") {
 		t.Errorf("the way back that is told is none: %v", err)
 	}
-	if o, err := w.service().latestUpgrade("prod"); err != nil || !strings.Contains(w.service().instead(o), "ask the owner of the external etcd to restore the data") {
+	if o, err := w.service().latestUpgrade("prod"); err != nil ||
+		!strings.Contains(w.service().instead(o), "ask the owner of the external etcd to restore the data") {
 		t.Errorf("what there is instead of a way back: %s, %v", w.service().instead(o), err)
 	}
 

@@ -312,7 +312,8 @@ func TestKubeletsComeToServeSigned(t *testing.T) {
 	w.apply(p, event.Succeeded)
 	var order []string
 	for _, e := range w.events {
-		if e.Type == event.StepFinished && e.Outcome == event.Changed && slices.Contains([]string{"kubelet.settings", "kubelet.serving"}, e.Task) {
+		if e.Type == event.StepFinished && e.Outcome == event.Changed &&
+			slices.Contains([]string{"kubelet.settings", "kubelet.serving"}, e.Task) {
 			order = append(order, e.Host+" "+e.Task)
 		}
 	}
@@ -414,7 +415,9 @@ func TestMetricsServerIsVerified(t *testing.T) {
 	}
 	first := trusted()
 	empty()
-	w.api.put(secretPath, object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "metrics-server-tls", "namespace": "kube-system"}, "data": object{"tls.crt": "eA=="}})
+	w.api.put(secretPath,
+		object{"apiVersion": "v1", "kind": "Secret",
+			"metadata": object{"name": "metrics-server-tls", "namespace": "kube-system"}, "data": object{"tls.crt": "eA=="}})
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
 	text, err := json.Marshal(p.Plan())
 	if err != nil || !strings.Contains(string(text), "issue the serving certificate: it cannot be read") {

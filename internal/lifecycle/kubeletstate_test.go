@@ -149,7 +149,8 @@ func TestCPUPolicyKept(t *testing.T) {
 	c.Spec.Kubernetes.Kubelet.Config["maxPods"] = float64(50)
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
 	if at := slices.IndexFunc(p.Plan().Steps, func(s plan.Step) bool {
-		return strings.HasPrefix(s.Task, "settings.") || slices.ContainsFunc(s.Changes, func(c plan.OpChange) bool { return strings.Contains(c.Summary, cpuState) })
+		return strings.HasPrefix(s.Task, "settings.") ||
+			slices.ContainsFunc(s.Changes, func(c plan.OpChange) bool { return strings.Contains(c.Summary, cpuState) })
 	}); at >= 0 {
 		t.Errorf("the plan has %+v", p.Plan().Steps[at])
 	}

@@ -93,7 +93,9 @@ func newMachine(name, address string, a *api) *machine {
 	a.mu.Lock()
 	a.at["https://"+address+":2379"] = name
 	a.mu.Unlock()
-	return &machine{name: name, address: address, machineID: "id-" + name, api: a, files: map[string]string{}, kept: map[string]string{}, opened: map[string]bool{}, state: map[string]string{}, runs: map[string]int{}, by: map[string]string{}, made: map[string]string{}}
+	return &machine{name: name, address: address, machineID: "id-" + name, api: a, files: map[string]string{},
+		kept: map[string]string{}, opened: map[string]bool{}, state: map[string]string{}, runs: map[string]int{},
+		by: map[string]string{}, made: map[string]string{}}
 }
 
 // clone is the machine as it is now, in another world. The caller holds mu.
@@ -141,8 +143,10 @@ func (m *machine) facts() *op.HostFacts {
 		f.Present = append(f.Present, "/usr/bin/"+p)
 	}
 	f.Present = append(f.Present, slices.Collect(maps.Keys(m.files))...)
-	for _, dir := range []string{"/", facts.DirContainerd, facts.DirDocker, facts.DirKubelet, facts.DirEtcd, facts.DirBlobs, facts.DirPrograms, facts.DirPlugins} {
-		f.Disks = append(f.Disks, op.Disk{Dir: dir, FS: "ext4", Mount: "/", TotalBytes: 40 * gib, FreeBytes: 30 * gib, FreeInodes: 2e6, Inodes: 2e6})
+	for _, dir := range []string{"/", facts.DirContainerd, facts.DirDocker, facts.DirKubelet, facts.DirEtcd,
+		facts.DirBlobs, facts.DirPrograms, facts.DirPlugins} {
+		f.Disks = append(f.Disks,
+			op.Disk{Dir: dir, FS: "ext4", Mount: "/", TotalBytes: 40 * gib, FreeBytes: 30 * gib, FreeInodes: 2e6, Inodes: 2e6})
 	}
 	return f
 }
@@ -228,13 +232,16 @@ func (m *machine) check(o op.Op) op.Result {
 			r.Output = m.request(o)
 		}
 	case op.Unit:
-		changed = m.state[o.Name+" enabled"] == "" || o.Running != nil && m.state[o.Name+" started"] != m.content(o) && (!o.KeepRunning && !m.serving(o.UnlessServes) || m.state[o.Name+" started"] == "")
+		changed = m.state[o.Name+" enabled"] == "" ||
+			o.Running != nil && m.state[o.Name+" started"] != m.content(o) &&
+				(!o.KeepRunning && !m.serving(o.UnlessServes) || m.state[o.Name+" started"] == "")
 	case op.EtcdMember:
 		if o.Service != nil {
 			changed = !m.api.managedEtcd.is(m)
 			break
 		}
-		changed = m.api.etcd(m.name) != etcdVotes || len(o.Join.Inputs) > 0 && m.state[id(o.Join)] != m.print(o.Join) || !m.api.anyVoter(o.Endpoints)
+		changed = m.api.etcd(m.name) != etcdVotes || len(o.Join.Inputs) > 0 && m.state[id(o.Join)] != m.print(o.Join) ||
+			!m.api.anyVoter(o.Endpoints)
 	case op.EtcdRemove:
 		gone, err := m.api.etcdGoes(o)
 		if changed = len(gone) > 0; err != nil {
@@ -870,7 +877,8 @@ func (c *conn) DialContext(ctx context.Context, network, address string) (net.Co
 	if address == c.address+":10250" {
 		return c.kubelet()
 	}
-	if silent || !slices.Contains([]string{"127.0.0.1:6443", "example.com:6443"}, address) || !c.api.runs() || strings.HasPrefix(address, "example.") && c.cutOff {
+	if silent || !slices.Contains([]string{"127.0.0.1:6443", "example.com:6443"}, address) || !c.api.runs() ||
+		strings.HasPrefix(address, "example.") && c.cutOff {
 		return nil, fmt.Errorf("nothing listens on %s of %s", address, c.name)
 	}
 	return (&net.Dialer{}).DialContext(ctx, network, c.api.address())

@@ -82,7 +82,9 @@ func (s *service) swapped(recorded *v1alpha1.Cluster) error {
 		return err
 	}
 	id := idOperationUnfinished
-	without := "because a host is permanently lost, remove the host from the saved state (slipway delete node NAME --forget) and start a new restore: slipway etcd restore " + recorded.Name + " --from FILE"
+	without := "because a host is permanently lost, remove the host from the saved state (slipway delete node NAME --forget) and start a new restore: slipway etcd restore " + recorded.Name +
+
+		" --from FILE"
 	if Kind(swaps.Spec.Type) == RescueEtcd {
 		id = idRescueUnfinished
 		without = "because one more host is permanently lost, start a new rescue that includes this host: slipway etcd rescue " + recorded.Name + " --lost " + strings.Join(append(slices.Clone(swaps.Spec.Nodes), "NAME"), ",") +

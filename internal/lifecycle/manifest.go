@@ -111,7 +111,10 @@ func (s *service) manifestOf(ctx context.Context, kubeconfig []byte) (w bundle.W
 		ref, plain, err := bundle.ImageInUse(img.Name, img.ID)
 		switch {
 		case err != nil:
-			warnings = append(warnings, diag.Diagnostic{ID: idImageLeftOut, Severity: diag.Warning, Message: fmt.Sprintf("image %s is left out: %v", img.Name, err), Hint: "add the image under images:, with its registry and a tag or a digest"})
+			warnings = append(warnings,
+				diag.Diagnostic{ID: idImageLeftOut, Severity: diag.Warning,
+					Message: fmt.Sprintf("image %s is left out: %v", img.Name, err),
+					Hint:    "add the image under images:, with its registry and a tag or a digest"})
 		case !slices.Contains(has, plain) && !slices.Contains(w.Images, ref):
 			w.Images = append(w.Images, ref)
 		}

@@ -12,12 +12,14 @@ import (
 // TestManifest is what a version has, and can be read again.
 func TestManifest(t *testing.T) {
 	text, warnings, err := describer(t).Manifest(t.Context(), ManifestRequest{
-		Kubernetes: "v1.36.4", Arches: []string{"arm64", "amd64", "arm64"}, Docker: true, Images: []string{"docker.io/library/nginx:1.29", "docker.io/library/nginx:1.29"},
+		Kubernetes: "v1.36.4", Arches: []string{"arm64", "amd64", "arm64"}, Docker: true,
+		Images: []string{"docker.io/library/nginx:1.29", "docker.io/library/nginx:1.29"},
 	})
 	if err != nil || len(warnings) != 0 {
 		t.Fatalf("%v, %v", warnings, err)
 	}
-	for _, want := range []string{"kind: BundleManifest\n", "kubernetes: v1.36.4\n", "arches:\n  - amd64\n  - arm64\n", "runtime: docker\n", "  etcd: 3.6.8\n", "images:\n  - docker.io/library/nginx:1.29\n"} {
+	for _, want := range []string{"kind: BundleManifest\n", "kubernetes: v1.36.4\n", "arches:\n  - amd64\n  - arm64\n",
+		"runtime: docker\n", "  etcd: 3.6.8\n", "images:\n  - docker.io/library/nginx:1.29\n"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("there is no %q in\n%s", want, text)
 		}
@@ -40,13 +42,16 @@ func TestManifest(t *testing.T) {
 func TestManifestOfCluster(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("ab", 32)
 	node := func(name, version, arch string) string {
-		return `{"kind":"Node","apiVersion":"v1","metadata":{"name":"` + name + `"},"status":{"nodeInfo":{"kubeletVersion":"` + version + `","architecture":"` + arch + `","containerRuntimeVersion":"containerd://2.2.8"}}}`
+		return `{"kind":"Node","apiVersion":"v1","metadata":{"name":"` + name + `"},"status":{"nodeInfo":{"kubeletVersion":"` + version +
+			`","architecture":"` + arch + `","containerRuntimeVersion":"containerd://2.2.8"}}}`
 	}
 	pod := func(name, image, id string) string {
-		return `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"` + name + `"},"spec":{"containers":[{"name":"c","image":"` + image + `"}]},"status":{"containerStatuses":[{"name":"c","imageID":"` + id + `"}]}}`
+		return `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"` + name + `"},"spec":{"containers":[{"name":"c","image":"` + image +
+			`"}]},"status":{"containerStatuses":[{"name":"c","imageID":"` + id + `"}]}}`
 	}
 	answers := map[string]string{
-		"/api/v1/nodes": `{"kind":"NodeList","apiVersion":"v1","items":[` + node("a", "v1.36.4", "amd64") + "," + node("b", "v1.35.6", "arm64") + `]}`,
+		"/api/v1/nodes": `{"kind":"NodeList","apiVersion":"v1","items":[` + node("a", "v1.36.4", "amd64") + "," +
+			node("b", "v1.35.6", "arm64") + `]}`,
 		"/api/v1/pods": `{"kind":"PodList","apiVersion":"v1","items":[` + strings.Join([]string{
 			pod("1", "registry.k8s.io/kube-apiserver:v1.36.4", "registry.k8s.io/kube-apiserver@"+digest),
 			pod("2", "nginx:1.29", "docker.io/library/nginx@"+digest),
@@ -64,7 +69,8 @@ func TestManifestOfCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "docker.io/library/busybox:latest docker.io/library/nginx:1.29@" + digest + " images.example.com:5000/app:v1 quay.io/team/app@" + digest
+	want := "docker.io/library/busybox:latest docker.io/library/nginx:1.29@" + digest +
+		" images.example.com:5000/app:v1 quay.io/team/app@" + digest
 	if got := strings.Join(w.Images, " "); got != want {
 		t.Errorf("images %s, want %s", got, want)
 	}

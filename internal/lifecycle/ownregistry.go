@@ -27,7 +27,8 @@ func becomesRegistry(k Kind, recorded, wanted *v1alpha1.Cluster) error {
 		return nil
 	}
 	if _, ok := spec.RegistryHost(wanted); !ok {
-		return refused(spec.IDNoRegistryHost, "no host of cluster "+wanted.Name+" has the role registry", "add the role to one host: roles: [registry]")
+		return refused(spec.IDNoRegistryHost, "no host of cluster "+wanted.Name+" has the role registry",
+			"add the role to one host: roles: [registry]")
 	}
 	if recorded == nil {
 		return nil
@@ -36,7 +37,8 @@ func becomesRegistry(k Kind, recorded, wanted *v1alpha1.Cluster) error {
 		return err
 	}
 	if recorded.Spec.Registry.Private == nil {
-		return refused(idRegistryInUse, "cluster "+wanted.Name+" is running, and its nodes are not configured for a private registry; init registry does not configure nodes",
+		return refused(idRegistryInUse,
+			"cluster "+wanted.Name+" is running, and its nodes are not configured for a private registry; init registry does not configure nodes",
 			"create the registry and configure the nodes: slipway apply -f FILE")
 	}
 	return oneSided(wanted)
@@ -54,7 +56,8 @@ func known(c *v1alpha1.Cluster) []any {
 
 // oneSided is the error for a change of a registry without the nodes that use it.
 func oneSided(c *v1alpha1.Cluster) error {
-	return refused(idRegistryInUse, "the nodes of cluster "+c.Name+" use its registry with the saved name, credentials and CA; init registry does not change nodes",
+	return refused(idRegistryInUse,
+		"the nodes of cluster "+c.Name+" use its registry with the saved name, credentials and CA; init registry does not change nodes",
 		"change the registry and the nodes: slipway apply -f FILE")
 }
 
@@ -124,7 +127,8 @@ func (s *service) registryPassword(cluster string, own *v1alpha1.PrivateRegistry
 		list[0].Message = fmt.Sprintf("cannot read the password of the cluster's registry: %v", err)
 		return password, list
 	case len(password.Reveal()) > maxRegistryPassword:
-		list[0].Message = fmt.Sprintf("the password of the cluster's registry has %d bytes; a registry accepts at most %d", len(password.Reveal()), maxRegistryPassword)
+		list[0].Message = fmt.Sprintf("the password of the cluster's registry has %d bytes; a registry accepts at most %d",
+			len(password.Reveal()), maxRegistryPassword)
 		list[0].Hint = "choose a shorter password"
 		return password, list
 	}
@@ -193,7 +197,8 @@ func (p *prepared) registryReady() []string {
 	own, name := p.env.Cluster.Spec.Registry.Private, spec.RegistryName(p.env.Cluster)
 	out := []string{"Registry at https://" + name + ", with the images of the bundle"}
 	if own.PasswordFrom == nil {
-		out = append(out, "Log in: docker login "+name+" -u "+own.Username+" --password-stdin < "+p.svc.Store.FilePath(p.env.Cluster.Name, store.RegistryPassword))
+		out = append(out,
+			"Log in: docker login "+name+" -u "+own.Username+" --password-stdin < "+p.svc.Store.FilePath(p.env.Cluster.Name, store.RegistryPassword))
 	}
 	if f := p.env.Registry.CAFile; f != "" {
 		out = append(out, "Its CA, for machines outside the cluster: "+f)

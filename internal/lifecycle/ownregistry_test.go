@@ -322,7 +322,8 @@ func TestRegistryHashes(t *testing.T) {
 		}
 		w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
 		users := w.machines["reg"].files[module.RegistryUsers]
-		if err := bcrypt.CompareHashAndPassword([]byte(strings.TrimSpace(strings.TrimPrefix(users, "slipway:"))), []byte(tc.password)); err != nil {
+		if err := bcrypt.CompareHashAndPassword([]byte(strings.TrimSpace(strings.TrimPrefix(users, "slipway:"))),
+			[]byte(tc.password)); err != nil {
 			t.Errorf("%s: %q: %v", tc.password, users, err)
 		}
 		if (seen[tc.password] == users) != tc.again {
@@ -464,7 +465,8 @@ func TestBadRegistryGoesBack(t *testing.T) {
 			c = spec.Copy(c)
 			tc.change(c.Spec.Registry.Private)
 			res := w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
-			if f := res.Failures[0]; !res.Reverted || len(res.Failures) != 1 || f.Host != "reg" || f.Reason != idReverted || !strings.Contains(f.Message, "it does not serve") {
+			if f := res.Failures[0]; !res.Reverted || len(res.Failures) != 1 || f.Host != "reg" || f.Reason != idReverted ||
+				!strings.Contains(f.Message, "it does not serve") {
 				t.Errorf("reverted: %t, %+v", res.Reverted, res.Failures)
 			}
 			w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "apply Failed", "create Succeeded")

@@ -223,7 +223,8 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if err != nil {
 		return err
 	}
-	p.findings = slices.Concat(p.backup.warnings(), p.told, p.unlisted(), p.leftBehind(), p.judge(c, found, staying, options), unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]), ready, back, p.stillThere())
+	p.findings = slices.Concat(p.backup.warnings(), p.told, p.unlisted(), p.leftBehind(), p.judge(c, found, staying, options),
+		unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]), ready, back, p.stillThere())
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found[:staying]); err != nil {
 			return err
@@ -403,7 +404,10 @@ func (p *prepared) unchecked(failures []engine.Failure) error {
 	var list diag.List
 	for _, f := range failures {
 		d := diag.Diagnostic{ID: idCheckFailed, Severity: diag.Error, Host: f.Host, Message: f.Title + ": " + f.Message}
-		if slices.Contains([]string{op.IDLedgerLost, op.IDEtcdQuorum, op.IDEtcdUnhealthy, op.IDEtcdMoved, op.IDAuthorityNoKey, op.IDAuthorityExpired, op.IDCertificateForeign, module.IDDrainBlocked, upgrade.IDUnready, idEncryptionAlone, idEncryptionLost, spec.IDEncryptionForeign, noderemoval.IDOtherName, noderemoval.IDNodeRuns, noderemoval.IDHostRuns}, f.Reason) {
+		if slices.Contains([]string{op.IDLedgerLost, op.IDEtcdQuorum, op.IDEtcdUnhealthy, op.IDEtcdMoved,
+			op.IDAuthorityNoKey, op.IDAuthorityExpired, op.IDCertificateForeign, module.IDDrainBlocked, upgrade.IDUnready,
+			idEncryptionAlone, idEncryptionLost, spec.IDEncryptionForeign, noderemoval.IDOtherName,
+			noderemoval.IDNodeRuns, noderemoval.IDHostRuns}, f.Reason) {
 			d.ID = f.Reason
 		}
 		d.Hint = cmp.Or(f.Remedy, "fix the cause, or continue with the other hosts: --ignore-errors")
@@ -427,7 +431,8 @@ func (p *prepared) Savable() error {
 	if same(later, p.env.Cluster) {
 		return nil
 	}
-	return refused(idPlanNoPassword, "the plan does not contain the passwords of the file, and they are not in the saved state: applied later, the plan could not log in",
+	return refused(idPlanNoPassword,
+		"the plan does not contain the passwords of the file, and they are not in the saved state: applied later, the plan could not log in",
 		"use passwordFrom instead of password; or apply the file itself: slipway apply -f FILE")
 }
 

@@ -276,7 +276,8 @@ func (l *looker) skewed(nodes []corev1.Node, to string) (out []precheck.Trouble)
 		if n := release.Behind(st.Version, reached); n > most {
 			out = append(out, precheck.Trouble{
 				Host: st.Name, Blocks: true, Hint: hint,
-				Message: fmt.Sprintf("the kubelet of node %s has version %s, %d minors behind %s, but at most %d are allowed", st.Name, st.Version, n, reached, most),
+				Message: fmt.Sprintf("the kubelet of node %s has version %s, %d minors behind %s, but at most %d are allowed",
+					st.Name, st.Version, n, reached, most),
 			})
 		}
 	}
@@ -353,7 +354,9 @@ func (p *prepared) ending(ctx context.Context) (soonest []precheck.Trouble, warn
 	var rest []Certificate
 	for _, f := range hosts {
 		if f.err != nil {
-			soonest = append(soonest, precheck.Trouble{Host: f.Name, Message: "its certificates cannot be read: " + f.err.Error(), Hint: "check the certificates: slipway certs check " + p.env.Cluster.Name})
+			soonest = append(soonest,
+				precheck.Trouble{Host: f.Name, Message: "its certificates cannot be read: " + f.err.Error(),
+					Hint: "check the certificates: slipway certs check " + p.env.Cluster.Name})
 		}
 		for _, c := range f.certificates {
 			if c.Expires.IsZero() || c.Expires.Sub(now) >= tooLate || c.Rotates && c.Expires.After(now) {
@@ -368,7 +371,8 @@ func (p *prepared) ending(ctx context.Context) (soonest []precheck.Trouble, warn
 	}
 	judge := certificateJudge{cluster: p.env.Cluster.Name, now: now, validity: p.env.Validity()}
 	judge.all(rest, func(id, host, hint, format string, args ...any) {
-		warnings = append(warnings, diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
+		warnings = append(warnings,
+			diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
 	})
 	return soonest, warnings
 }

@@ -34,9 +34,11 @@ apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",n
 	w.api.put("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/guard", object{
 		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": object{"name": "guard"},
 		"webhooks": []any{
-			object{"name": "pods.guard.io", "failurePolicy": "Fail", "clientConfig": object{"service": object{"namespace": "guard", "name": "guard"}}},
+			object{"name": "pods.guard.io", "failurePolicy": "Fail",
+				"clientConfig": object{"service": object{"namespace": "guard", "name": "guard"}}},
 			object{"name": "slow.guard.io", "clientConfig": object{"url": "https://guard.example.com"}},
-			object{"name": "may.guard.io", "failurePolicy": "Ignore", "clientConfig": object{"service": object{"namespace": "guard", "name": "guard"}}},
+			object{"name": "may.guard.io", "failurePolicy": "Ignore",
+				"clientConfig": object{"service": object{"namespace": "guard", "name": "guard"}}},
 		},
 	})
 	w.api.put("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/sidecars", object{
@@ -67,12 +69,16 @@ func TestReadiness(t *testing.T) {
 	if d := cmp.Diff(want, idsOf(found.Errors())); d != "" {
 		t.Errorf("the report alone (-want +got):\n%s", d)
 	}
-	for _, words := range []string{"deviceclasses.v1beta1.resource.k8s.io (until 1.39)", "guard/pods.guard.io", "flowschemas.v1beta3", "shop/web: 1 of its 2 pods", "failed since the API servers started: guard/slow.guard.io: requests were refused; sidecars/sidecars.guard.io: requests continued without it"} {
+	for _, words := range []string{"deviceclasses.v1beta1.resource.k8s.io (until 1.39)", "guard/pods.guard.io",
+		"flowschemas.v1beta3", "shop/web: 1 of its 2 pods",
+		"failed since the API servers started: guard/slow.guard.io: requests were refused; sidecars/sidecars.guard.io: " +
+			"requests continued without it"} {
 		if !strings.Contains(found.Error(), words) {
 			t.Errorf("the report does not say %q:\n%v", words, found)
 		}
 	}
-	if strings.Contains(found.Error(), "endpoints") || strings.Contains(found.Error(), "may.guard.io") || strings.Contains(found.Error(), "gone.guard.io") || strings.Contains(found.Error(), "pods.guard.io: requests") {
+	if strings.Contains(found.Error(), "endpoints") || strings.Contains(found.Error(), "may.guard.io") ||
+		strings.Contains(found.Error(), "gone.guard.io") || strings.Contains(found.Error(), "pods.guard.io: requests") {
 		t.Errorf("the report says what is no trouble:\n%v", found)
 	}
 	r := toNewest

@@ -44,7 +44,8 @@ func (p *prepared) reconfigures(parts pipeline.Parts) error {
 		return was.ProxyMode != is.ProxyMode || !maps.Equal(was.FeatureGates, is.FeatureGates)
 	})
 	for _, c := range been {
-		p.env.KubeletStates = append(p.env.KubeletStates, spec.OutdatedKubeletStates(c.Spec.Kubernetes.Kubelet, p.env.Cluster.Spec.Kubernetes.Kubelet)...)
+		p.env.KubeletStates = append(p.env.KubeletStates,
+			spec.OutdatedKubeletStates(c.Spec.Kubernetes.Kubelet, p.env.Cluster.Spec.Kubernetes.Kubelet)...)
 	}
 	slices.Sort(p.env.KubeletStates)
 	p.env.KubeletStates = slices.Compact(p.env.KubeletStates)
@@ -137,7 +138,8 @@ func (s *service) between(cluster string) (out []string, err error) {
 			switch {
 			case e.Task == "reset.runtime" && e.Type == event.StepStarted && at < 0:
 				out = append(out, e.Host)
-			case e.Task == "upgrade.uncordon" && e.Type == event.StepFinished && (e.Outcome == event.Changed || e.Outcome == event.Unchanged) && at >= 0:
+			case e.Task == "upgrade.uncordon" && e.Type == event.StepFinished &&
+				(e.Outcome == event.Changed || e.Outcome == event.Unchanged) && at >= 0:
 				out = slices.Delete(out, at, at+1)
 			}
 			return nil
@@ -160,7 +162,8 @@ func (s *service) moving(kind Kind, recorded *v1alpha1.Cluster) error {
 		return err
 	}
 	return refused(idMigrationAlone, "the change of the container runtime of cluster "+recorded.Name+" is unfinished",
-		"finish this operation first: slipway resume "+recorded.Name+"; or roll back: slipway rollback "+recorded.Name+"; to remove a permanently lost host before that: slipway delete node NAME --forget")
+		"finish this operation first: slipway resume "+recorded.Name+"; or roll back: slipway rollback "+recorded.Name+
+			"; to remove a permanently lost host before that: slipway delete node NAME --forget")
 }
 
 // settings returns the settings of a running cluster that can change and are rolled back
@@ -205,8 +208,10 @@ func equal(a, b any) bool {
 // settle lists the steps that apply settings or wait until a component works with them.
 // A failure of such a step is attributed to the settings.
 var settle = []string{
-	"os.", "registry.certificate", "registry.service", "registry.serves", "runtime.", "kubernetes.kubelet", "kubelet.", "etcd.service", "etcd.start", "etcd.running", "etcd.mend",
-	"reset.runtime", "kubeadm.config", "kubeadm.audit", "kubeadm.init.", "kubeadm.member", "join.etcd", "join.settings", "kubernetes.proxy", "nodes.ready",
+	"os.", "registry.certificate", "registry.service", "registry.serves", "runtime.", "kubernetes.kubelet",
+	"kubelet.", "etcd.service", "etcd.start", "etcd.running", "etcd.mend",
+	"reset.runtime", "kubeadm.config", "kubeadm.audit", "kubeadm.init.", "kubeadm.member", "join.etcd",
+	"join.settings", "kubernetes.proxy", "nodes.ready",
 }
 
 // goesBack reports whether changed settings of a cluster are rolled back automatically,
@@ -317,7 +322,8 @@ func (b *backwards) Emit(e event.Event) {
 // unbounded refuses an invalid number of nodes.
 func unbounded(r Request) error {
 	if _, err := engine.Bound(r.Rollout.MaxUnavailable, 1); err != nil {
-		return refused(idUpgradeHow, "invalid number of workers that may be out of service at once: "+err.Error(), "write a number, or a percentage such as 20%")
+		return refused(idUpgradeHow, "invalid number of workers that may be out of service at once: "+err.Error(),
+			"write a number, or a percentage such as 20%")
 	}
 	return nil
 }

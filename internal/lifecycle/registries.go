@@ -50,7 +50,9 @@ func passwords(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 		}
 		password, err := secret.Resolve(*a.PasswordFrom)
 		if err != nil {
-			list = append(list, refused(idSecretUnreadable, fmt.Sprintf("cannot read the password of registry %s: %v", a.Registry, err), "restore the file or variable that is set in passwordFrom")...)
+			list = append(list,
+				refused(idSecretUnreadable, fmt.Sprintf("cannot read the password of registry %s: %v", a.Registry, err),
+					"restore the file or variable that is set in passwordFrom")...)
 			list[len(list)-1].Path = fmt.Sprintf("spec.registry.auths[%d].passwordFrom", i)
 		}
 		out[a.Registry] = password

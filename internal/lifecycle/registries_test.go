@@ -30,7 +30,8 @@ func TestRegistryPasswords(t *testing.T) {
 	}
 	write("parrot-one")
 	c := w.cluster()
-	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{Registry: "docker.io", Username: "hub", PasswordFrom: &v1alpha1.SecretSource{File: password}}}}
+	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{Registry: "docker.io", Username: "hub",
+		PasswordFrom: &v1alpha1.SecretSource{File: password}}}}
 	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
 	login := func(word string) string { return base64.StdEncoding.EncodeToString([]byte("hub:" + word)) }
 	for name, m := range w.machines {
@@ -100,7 +101,8 @@ func TestRegistryPasswordLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := w.cluster()
-	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{Registry: "docker.io", Username: "hub", PasswordFrom: &v1alpha1.SecretSource{File: password}}}}
+	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{Registry: "docker.io", Username: "hub",
+		PasswordFrom: &v1alpha1.SecretSource{File: password}}}}
 	w.machines["w1"].refuse = breaking("runtime.registries")
 	w.do(Request{Kind: Create, Cluster: c}, event.Failed)
 	w.machines["w1"].refuse = nil
@@ -131,7 +133,8 @@ func TestKilledRegistryPassword(t *testing.T) {
 	}
 	write("one")
 	c := w.cluster()
-	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{Registry: "docker.io", Username: "hub", PasswordFrom: &v1alpha1.SecretSource{File: password}}}}
+	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{Registry: "docker.io", Username: "hub",
+		PasswordFrom: &v1alpha1.SecretSource{File: password}}}}
 	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
 	write("two")
 	request := Request{Kind: Apply, Cluster: c}
@@ -158,7 +161,8 @@ func TestKilledRegistryPassword(t *testing.T) {
 func TestRegistryPasswordsScrubbed(t *testing.T) {
 	t.Setenv("REGISTRY_WORD", "parrot-word")
 	c := &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{Registry: v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{
-		{Registry: "docker.io", Username: "hub", PasswordFrom: &v1alpha1.SecretSource{Env: "REGISTRY_WORD"}}, {Registry: "quay.io", CAFile: "ca.crt"},
+		{Registry: "docker.io", Username: "hub", PasswordFrom: &v1alpha1.SecretSource{Env: "REGISTRY_WORD"}},
+		{Registry: "quay.io", CAFile: "ca.crt"},
 	}}}}
 	login := base64.StdEncoding.EncodeToString([]byte("hub:parrot-word"))
 	got := string(newScrubber(c, nil).text([]byte("pulling as hub with parrot-word, or " + login + ", at night")))

@@ -34,7 +34,8 @@ func unknownNames(names []string) error {
 		if hint == "" {
 			hint = "list the names: slipway certs check; CAs cannot be renewed, and kubelets renew their own certificates"
 		}
-		list = append(list, diag.Diagnostic{ID: idUnknownCertificate, Severity: diag.Error, Message: fmt.Sprintf("unknown certificate %q", name), Hint: hint})
+		list = append(list,
+			diag.Diagnostic{ID: idUnknownCertificate, Severity: diag.Error, Message: fmt.Sprintf("unknown certificate %q", name), Hint: hint})
 	}
 	return list.Err()
 }
@@ -126,8 +127,9 @@ func (p *prepared) beyond(looks []*certLook, now time.Time) (list diag.List) {
 			told[c.Name] = true
 			list = append(list, diag.Diagnostic{
 				ID: idBeyondAuthority, Severity: diag.Warning, Host: l.Name,
-				Message: fmt.Sprintf("certificates shall be valid for %s, but CA %s expires on %s: they expire with it", p.env.Validity(), c.Name, c.Expires.Format(time.DateOnly)),
-				Hint:    "plan a rotation of the CA: a CA cannot be renewed",
+				Message: fmt.Sprintf("certificates shall be valid for %s, but CA %s expires on %s: they expire with it",
+					p.env.Validity(), c.Name, c.Expires.Format(time.DateOnly)),
+				Hint: "plan a rotation of the CA: a CA cannot be renewed",
 			})
 		}
 	}

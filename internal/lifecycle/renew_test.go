@@ -58,12 +58,14 @@ func (w *world) fresh() map[string]string {
 }
 
 const (
-	allOfControl = "admin.conf apiserver apiserver-etcd-client apiserver-kubelet-client controller-manager.conf etcd-healthcheck-client etcd-peer etcd-server front-proxy-client scheduler.conf"
-	allOfFirst   = allOfControl + " super-admin.conf"
-	allOfEtcd    = "etcd-healthcheck-client etcd-peer etcd-server"
+	allOfControl = "admin.conf apiserver apiserver-etcd-client apiserver-kubelet-client controller-manager.conf " +
+		"etcd-healthcheck-client etcd-peer etcd-server front-proxy-client scheduler.conf"
+	allOfFirst = allOfControl + " super-admin.conf"
+	allOfEtcd  = "etcd-healthcheck-client etcd-peer etcd-server"
 	// What an API server asks a managed etcd with is made by another operation,
 	// which is played.
-	managedFirst = "admin.conf apiserver apiserver-kubelet-client controller-manager.conf etcd-healthcheck-client etcd-peer etcd-server front-proxy-client scheduler.conf super-admin.conf"
+	managedFirst = "admin.conf apiserver apiserver-kubelet-client controller-manager.conf etcd-healthcheck-client " +
+		"etcd-peer etcd-server front-proxy-client scheduler.conf super-admin.conf"
 )
 
 // withKubelet is with the kubelet's certificates, in their place.
@@ -142,8 +144,10 @@ func TestRenewExpired(t *testing.T) {
 		machines []string
 		want     map[string]string
 	}{
-		"one":     {[]string{"cp1"}, map[string]string{"cp1": withKubelet(allOfFirst)}},
-		"stacked": {[]string{"cp1", "cp2", "cp3", "w1", "w2"}, map[string]string{"cp1": withKubelet(allOfFirst), "cp2": withKubelet(allOfControl), "cp3": withKubelet(allOfControl), "w1": "kubelet-client", "w2": "kubelet-client"}},
+		"one": {[]string{"cp1"}, map[string]string{"cp1": withKubelet(allOfFirst)}},
+		"stacked": {[]string{"cp1", "cp2", "cp3", "w1", "w2"},
+			map[string]string{"cp1": withKubelet(allOfFirst), "cp2": withKubelet(allOfControl),
+				"cp3": withKubelet(allOfControl), "w1": "kubelet-client", "w2": "kubelet-client"}},
 		"managed": {[]string{"cp1", "e1", "e2"}, map[string]string{"cp1": withKubelet(managedFirst), "e1": allOfEtcd, "e2": allOfEtcd}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -181,8 +185,10 @@ func TestRenewChosen(t *testing.T) {
 		{"all", "whatever is left", 200 * certDay, Renewal{All: true}, map[string]string{"cp1": allOfFirst}},
 		{"within", "they end in that time", 200 * certDay, Renewal{Within: 201 * certDay}, map[string]string{"cp1": allOfFirst}},
 		{"not within", "they end later", 20 * certDay, Renewal{Within: 19 * certDay}, map[string]string{}},
-		{"by name", "only these", 200 * certDay, Renewal{Names: []string{"apiserver", "etcd-peer"}}, map[string]string{"cp1": "apiserver etcd-peer"}},
-		{"by name, expired", "the others stay as they are", 1 * certDay, Renewal{Names: []string{"scheduler.conf"}}, map[string]string{"cp1": "scheduler.conf"}},
+		{"by name", "only these", 200 * certDay, Renewal{Names: []string{"apiserver", "etcd-peer"}},
+			map[string]string{"cp1": "apiserver etcd-peer"}},
+		{"by name, expired", "the others stay as they are", 1 * certDay, Renewal{Names: []string{"scheduler.conf"}},
+			map[string]string{"cp1": "scheduler.conf"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -236,8 +242,10 @@ func TestRenewRefused(t *testing.T) {
 		renew    Renewal
 		change   func(*testing.T, *world)
 	}{
-		{"authority without its key", "authority-key-missing", -certDay, Renewal{}, func(_ *testing.T, w *world) { delete(w.machines["cp2"].files, pki+"ca.key") }},
-		{"authority of etcd without its key", "authority-key-missing", 10 * certDay, Renewal{}, func(_ *testing.T, w *world) { delete(w.machines["cp2"].files, pki+"etcd/ca.key") }},
+		{"authority without its key", "authority-key-missing", -certDay, Renewal{},
+			func(_ *testing.T, w *world) { delete(w.machines["cp2"].files, pki+"ca.key") }},
+		{"authority of etcd without its key", "authority-key-missing", 10 * certDay, Renewal{},
+			func(_ *testing.T, w *world) { delete(w.machines["cp2"].files, pki+"etcd/ca.key") }},
 		{"another authority", "certificate-foreign", 10 * certDay, Renewal{}, func(t *testing.T, w *world) {
 			ca := pkitest.NewAuthority(t, "other", certTime, certTime.Add(certYear))
 			w.machines["cp1"].files[pki+"ca.crt"], w.machines["cp1"].files[pki+"ca.key"] = ca.Cert, ca.Key
@@ -348,9 +356,11 @@ func TestRenewBeyond(t *testing.T) {
 	ca := pkitest.NewAuthority(t, "front-proxy-ca", certTime.Add(-certYear), certTime.Add(100*certDay))
 	f := w.machines["cp1"].files
 	f["/etc/kubernetes/pki/front-proxy-ca.crt"], f["/etc/kubernetes/pki/front-proxy-ca.key"] = ca.Cert, ca.Key
-	f["/etc/kubernetes/pki/front-proxy-client.crt"], f["/etc/kubernetes/pki/front-proxy-client.key"] = ca.Issue(t, "a", certTime.Add(10*certDay))
+	f["/etc/kubernetes/pki/front-proxy-client.crt"], f["/etc/kubernetes/pki/front-proxy-client.key"] = ca.Issue(t,
+		"a", certTime.Add(10*certDay))
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Renew, Name: "prod"}, nil))
-	if list := p.Findings(); len(list) != 1 || list[0].ID != "validity-beyond-authority" || !strings.Contains(list[0].Message, "front-proxy-ca expires on 2027-02-28") {
+	if list := p.Findings(); len(list) != 1 || list[0].ID != "validity-beyond-authority" ||
+		!strings.Contains(list[0].Message, "front-proxy-ca expires on 2027-02-28") {
 		t.Errorf("%v", list)
 	}
 	w.apply(p, event.Succeeded)
@@ -434,7 +444,8 @@ func (w *world) outside(host string) []byte {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	conf, err := clusterstate.Outside(module.Env{Cluster: c}, kubeconfig.Untrusted{Text: []byte(w.machines[host].files["/etc/kubernetes/admin.conf"])}, nil)
+	conf, err := clusterstate.Outside(module.Env{Cluster: c},
+		kubeconfig.Untrusted{Text: []byte(w.machines[host].files["/etc/kubernetes/admin.conf"])}, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -84,9 +84,11 @@ func (p *prepared) mayGoBy(from string) error {
 	case from == "":
 		return nil
 	case p.isLost(from):
-		return refused(idRescueFrom, from+" is declared lost (--lost), so its data cannot be used (--from)", "use a remaining host: slipway etcd members "+c.Name)
+		return refused(idRescueFrom, from+" is declared lost (--lost), so its data cannot be used (--from)",
+			"use a remaining host: slipway etcd members "+c.Name)
 	case i < 0 || !facts.RunsEtcd(c, c.Spec.Hosts[i].Roles):
-		return refused(idRescueFrom, "cluster "+c.Name+" has no host "+from+" with an etcd member", "use a host with an etcd member: slipway etcd members "+c.Name)
+		return refused(idRescueFrom, "cluster "+c.Name+" has no host "+from+" with an etcd member",
+			"use a host with an etcd member: slipway etcd members "+c.Name)
 	}
 	return nil
 }
@@ -100,17 +102,21 @@ func (p *prepared) judgeLost(h *hostLook, r *EtcdReport) error {
 			return nil
 		}
 		return refused(idRescueSilent, name+" is unreachable but not declared lost: "+why(h.err).Message,
-			"make the host reachable: its data may be more recent; or, if it is permanently lost: --lost "+strings.Join(append(slices.Clone(p.request.Nodes), name), ","))
+			"make the host reachable: its data may be more recent; or, if it is permanently lost: --lost "+
+				strings.Join(append(slices.Clone(p.request.Nodes), name), ","))
 	}
 	var lost *remote.Error
 	member := slices.ContainsFunc(r.Etcd.Members, func(m EtcdMember) bool { return m.Answers && isMemberOf(m, h.spec) })
 	switch {
 	case h.err == nil:
-		return refused(idRescueAnswers, name+" is declared lost but reachable", "remove the host from --lost, because its data is not lost; or shut down the host permanently first")
+		return refused(idRescueAnswers, name+" is declared lost but reachable",
+			"remove the host from --lost, because its data is not lost; or shut down the host permanently first")
 	case member:
-		return refused(idRescueAnswers, "the etcd member on "+name+" is declared lost but responds", "remove "+name+" from --lost, or shut the host down permanently first")
+		return refused(idRescueAnswers, "the etcd member on "+name+" is declared lost but responds",
+			"remove "+name+" from --lost, or shut the host down permanently first")
 	case !errors.As(h.err, &lost) || lost.Reason != remote.Unreachable:
-		return refused(idRescueAnswers, name+" is declared lost, but a machine responds at its address: "+why(h.err).Message, "if it is another machine now, shut that machine down until the rescue is complete")
+		return refused(idRescueAnswers, name+" is declared lost, but a machine responds at its address: "+why(h.err).Message,
+			"if it is another machine now, shut that machine down until the rescue is complete")
 	}
 	return nil
 }
@@ -134,7 +140,8 @@ func (p *prepared) needed(r *EtcdReport) error {
 		known = len(all)
 	}
 	if need := known/2 + 1; left >= need {
-		return refused(idRescueNotNeeded, fmt.Sprintf("%[2]d of %[1]d members are not lost, and %[3]d are enough: no data has to be discarded", known, left, need),
+		return refused(idRescueNotNeeded,
+			fmt.Sprintf("%[2]d of %[1]d members are not lost, and %[3]d are enough: no data has to be discarded", known, left, need),
 			"find out why they do not work: slipway etcd health "+name+"; or declare lost members: --lost NAME,…")
 	}
 	return nil
@@ -203,7 +210,8 @@ func (p *prepared) chosen(left []survivor) (s survivor, err error) {
 		if i := slices.IndexFunc(left, func(s survivor) bool { return s.host == from }); i >= 0 {
 			why = left[i].state()
 		}
-		return s, refused(idRescueFrom, from+" has no usable etcd data: "+why, "use another host, or omit --from to use the most recent data, on "+readable[0].host)
+		return s, refused(idRescueFrom, from+" has no usable etcd data: "+why,
+			"use another host, or omit --from to use the most recent data, on "+readable[0].host)
 	}
 	what := "no remaining etcd member has usable data"
 	for _, s := range left {
@@ -287,7 +295,9 @@ func (p *prepared) rescued(res *Result) []string {
 		}
 	}
 	name := p.env.Cluster.Name
-	out = append(out, "1. wait about a minute until the nodes of the lost hosts are not ready, then remove these hosts: slipway delete nodes "+strings.Join(gone, " ")+" --cluster "+name+" --forget")
+	out = append(out,
+		"1. wait about a minute until the nodes of the lost hosts are not ready, then remove these hosts: slipway delete nodes "+
+			strings.Join(gone, " ")+" --cluster "+name+" --forget")
 	var others []string
 	for _, h := range p.env.Members(p.env.Cluster) {
 		if h.Name != by.Member && !p.isLost(h.Name) {
@@ -296,7 +306,9 @@ func (p *prepared) rescued(res *Result) []string {
 	}
 	step := 2
 	if len(others) > 0 {
-		out = append(out, fmt.Sprintf("%d. remove the hosts whose etcd members no longer run: slipway delete nodes %s --cluster %s", step, strings.Join(others, " "), name))
+		out = append(out,
+			fmt.Sprintf("%d. remove the hosts whose etcd members no longer run: slipway delete nodes %s --cluster %s",
+				step, strings.Join(others, " "), name))
 		step++
 	}
 	return append(out, fmt.Sprintf("%d. add hosts until the cluster has its full size: "+

@@ -91,7 +91,8 @@ func (m *machine) rescue(o op.EtcdRestore) *op.Error {
 	case op.RestoreStop:
 		m.api.running = false
 	case op.RestorePrepare:
-		if m.files["/var/lib/slipway/salvage.json"] != o.Key || o.Cluster != o.Name+"="+o.PeerURL || o.From != op.SalvagedSnapshot(facts.DirEtcd, o.Key) {
+		if m.files["/var/lib/slipway/salvage.json"] != o.Key || o.Cluster != o.Name+"="+o.PeerURL ||
+			o.From != op.SalvagedSnapshot(facts.DirEtcd, o.Key) {
 			return early(fmt.Sprintf("it has %+v", o))
 		}
 	case op.RestoreSwap:
@@ -145,14 +146,17 @@ func TestRescue(t *testing.T) {
 	w, request := outnumbered(t)
 	p := w.prepared(w.impatient().Prepare(t.Context(), request, nil))
 	loses := strings.Join(p.Plan().Removes, "\n")
-	for _, want := range []string{"cp2 never received", "term 4, entry 900. It is unknown whether entries after 899 were acknowledged; they are kept", "on cp1, cp3", "must never be used again"} {
+	for _, want := range []string{"cp2 never received",
+		"term 4, entry 900. It is unknown whether entries after 899 were acknowledged; they are kept", "on cp1, cp3",
+		"must never be used again"} {
 		if !strings.Contains(loses, want) {
 			t.Errorf("the plan does not say %q:\n%s", want, loses)
 		}
 	}
 	res := w.apply(p, event.Succeeded)
 	said := strings.Join(res.Ready, "\n")
-	for _, want := range []string{"one member, on cp2", "revision 4711, 600 keys", "before-" + res.Operation, "delete nodes cp1 cp3 --cluster prod --forget\n", "2. add hosts until the cluster has its full size: slipway add nodes prod"} {
+	for _, want := range []string{"one member, on cp2", "revision 4711, 600 keys", "before-" + res.Operation,
+		"delete nodes cp1 cp3 --cluster prod --forget\n", "2. add hosts until the cluster has its full size: slipway add nodes prod"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, said)
 		}
@@ -253,23 +257,28 @@ func TestRescueRanks(t *testing.T) {
 		{"damaged and stale", "what is whole goes further", "log 4 100 100 damaged", "log 4 900 900", "cp4", "cp2"},
 		{"damaged, and as far", "what is whole is better", "log 4 900 900 damaged", "log 4 900 1", "cp4", "cp2"},
 		{"damaged before the end of its database", "that goes further", "log 4 100 100 damaged db=4/950", "log 4 900 900", "cp2", "cp4"},
-		{"damaged before the end of its database, and stale", "the other goes further", "log 4 100 100 damaged db=4/890", "log 4 900 900", "cp4", "cp2"},
+		{"damaged before the end of its database, and stale", "the other goes further",
+			"log 4 100 100 damaged db=4/890", "log 4 900 900", "cp4", "cp2"},
 		{"damaged at once", "its database counts", "log 0 0 0 damaged db=4/950", "log 4 900 900", "cp2", "cp4"},
 		{"damaged, and goes on behind that", "it has all of its log", "log 4 901 901 damaged from db=4/800", "log 4 900 900", "cp2", "cp4"},
-		{"damaged, and goes on behind that as far", "what is whole is better", "log 4 900 900 damaged from db=4/800", "log 4 900 1", "cp4", "cp2"},
+		{"damaged, and goes on behind that as far", "what is whole is better", "log 4 900 900 damaged from db=4/800",
+			"log 4 900 1", "cp4", "cp2"},
 		{"a learner, and as far", "a voter is better", "log 4 900 900 learner", "log 4 900 1", "cp4", "cp2"},
 		{"a learner that goes further", "what it has was acknowledged, perhaps", "log 4 901 900 learner", "log 4 900 900", "cp2", "cp4"},
-		{"a learner, and as far as one that is damaged", "it has the same, and is whole", "log 4 900 1 learner", "log 4 900 900 damaged", "cp2", "cp4"},
+		{"a learner, and as far as one that is damaged", "it has the same, and is whole", "log 4 900 1 learner",
+			"log 4 900 900 damaged", "cp2", "cp4"},
 		{"no database", "a log is nothing without", "log 9 999 999 nodb", "log 4 900 900", "cp4", "cp2"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, request := twoOfFive(t, tc.cp2, tc.cp4)
 			res := w.apply(w.prepared(w.impatient().Prepare(t.Context(), request, nil)), event.Succeeded)
-			if !strings.HasPrefix(res.Ready[0], "etcd is running with one member, on "+tc.best) || !strings.Contains(strings.Join(res.Ready, "\n"), "delete nodes "+tc.other+" --cluster prod") {
+			if !strings.HasPrefix(res.Ready[0], "etcd is running with one member, on "+tc.best) ||
+				!strings.Contains(strings.Join(res.Ready, "\n"), "delete nodes "+tc.other+" --cluster prod") {
 				t.Errorf("%s: %v", tc.reason, res.Ready)
 			}
 			if w.machines[tc.best].files[facts.EtcdData] != "rescued" || w.machines[tc.other].has(facts.EtcdData) {
-				t.Errorf("%s has %q, %s has %q", tc.best, w.machines[tc.best].files[facts.EtcdData], tc.other, w.machines[tc.other].files[facts.EtcdData])
+				t.Errorf("%s has %q, %s has %q", tc.best, w.machines[tc.best].files[facts.EtcdData], tc.other,
+					w.machines[tc.other].files[facts.EtcdData])
 			}
 		})
 	}
@@ -298,7 +307,8 @@ func TestRescueSays(t *testing.T) {
 	}{
 		{
 			"whole", "there is nothing to choose", "log 4 900 899", "log 4 800 800", "",
-			[]string{"cp2 never received: its log ends at term 4, entry 900. It is unknown whether entries after 899 were acknowledged", "cp4 (its log ends at term 4, entry 800): its data is moved aside"},
+			[]string{"cp2 never received: its log ends at term 4, entry 900. It is unknown whether entries after 899 were acknowledged",
+				"cp4 (its log ends at term 4, entry 800): its data is moved aside"},
 			[]string{"--from", "damaged", "possibly"},
 		},
 		{
@@ -309,8 +319,11 @@ func TestRescueSays(t *testing.T) {
 		{
 			"a damaged one goes further", "what to choose it means, and the other way", "log 4 950 949 damaged", "log 4 900 900", "",
 			[]string{
-				"cp2 never received: its log is damaged (" + where + ") but readable up to term 4, entry 950. Entries after 950 are lost too, although they may have been acknowledged; log files after the damage are not used either, because it is not certain",
-				"It is used although cp4 is undamaged: its readable data is more recent and has entries 901 to 950 of term 4. --from cp4 uses the undamaged data and loses these entries",
+				"cp2 never received: its log is damaged (" + where +
+					") but readable up to term 4, entry 950. Entries after 950 are lost too, although they may have " +
+					"been acknowledged; log files after the damage are not used either, because it is not certain",
+				"It is used although cp4 is undamaged: its readable data is more recent and has entries 901 to 950 of " +
+					"term 4. --from cp4 uses the undamaged data and loses these entries",
 			},
 			[]string{"because you chose"},
 		},
@@ -322,27 +335,32 @@ func TestRescueSays(t *testing.T) {
 		{
 			"a database goes further", "the log is given up", "log 4 100 100 damaged db=4/901", "log 4 900 900", "",
 			[]string{
-				"readable up to term 4, entry 100; its database is more recent, up to term 4, entry 901. The rescue uses its database: entries after 901 are lost too, although they may have been acknowledged; log files after the damage are not used either, because it is not certain",
+				"readable up to term 4, entry 100; its database is more recent, up to term 4, entry 901. The rescue " +
+					"uses its database: entries after 901 are lost too, although they may have been acknowledged; log " +
+					"files after the damage are not used either, because it is not certain",
 				"has entry 901 of term 4. --from cp4",
 			},
 			nil,
 		},
 		{
 			"damaged at once", "there is nothing of it", "log 0 0 0 damaged db=4/901", "", "",
-			[]string{"its log is damaged (" + where + ") before the first entry that etcd could start from; its database is more recent, up to term 4, entry 901."},
+			[]string{"its log is damaged (" + where +
+				") before the first entry that etcd could start from; its database is more recent, up to term 4, entry 901."},
 			[]string{"--from"},
 		},
 		{
 			"chosen", "what is lost by it", "log 4 950 950", "log 4 900 900", "cp4",
 			[]string{
 				"cp4 never received: its log ends at term 4, entry 900;",
-				"because you chose cp4: entries 901 to 950 of term 4, which cp2 has; without --from, the rescue would use cp2 (its log ends at term 4, entry 950)",
+				"because you chose cp4: entries 901 to 950 of term 4, which cp2 has; without --from, the rescue would " +
+					"use cp2 (its log ends at term 4, entry 950)",
 			},
 			[]string{"possibly"},
 		},
 		{
 			"chosen, of an earlier term", "the later one is lost", "log 4 950 950", "log 5 700 700", "cp2",
-			[]string{"because you chose cp2: entries after term 4, entry 950 up to term 5, entry 700, which may have been acknowledged, which cp4 has"},
+			[]string{"because you chose cp2: entries after term 4, entry 950 up to term 5, entry 700, which may have " +
+				"been acknowledged, which cp4 has"},
 			nil,
 		},
 		{
@@ -358,7 +376,9 @@ func TestRescueSays(t *testing.T) {
 		{
 			"whole files behind the damage", "nothing is lost by that", "log 4 950 949 damaged from db=4/800", "log 4 900 900", "",
 			[]string{
-				"cp2 never received: its log is damaged (" + where + "); the log file y.wal continues from the database, up to term 4, entry 950. It is unknown whether entries after 949 were acknowledged",
+				"cp2 never received: its log is damaged (" + where +
+					"); the log file y.wal continues from the database, up to term 4, entry 950. It is unknown whether " +
+					"entries after 949 were acknowledged",
 				"It is used although cp4 is undamaged",
 			},
 			[]string{"are lost too", "are not used"},
@@ -429,9 +449,11 @@ func TestRescueOfUnknownCluster(t *testing.T) {
 		{"nobody has chosen", "it goes the furthest, or is of before", lost, "log 4 900 900", "", "--from HOST; cp2 has the most recent data"},
 		{"chosen", "who asks knows", lost, "log 4 900 900", "cp2", ""},
 		{"the other is chosen", "who asks knows", lost, "log 4 900 900", "cp4", ""},
-		{"none is known", "there are no two that could be one", lost, "log 0 0 0 damaged db=4/800 cluster=", "", "--from HOST; cp2 has the most recent data"},
+		{"none is known", "there are no two that could be one", lost, "log 0 0 0 damaged db=4/800 cluster=", "",
+			"--from HOST; cp2 has the most recent data"},
 		{"it alone has data", "there is nothing to choose", lost, "", "", ""},
-		{"two are known, and one is chosen", "one of them is of before", "log 50 900 900 cluster=before", "log 4 900 900", "cp4", "/member aside on the hosts"},
+		{"two are known, and one is chosen", "one of them is of before", "log 50 900 900 cluster=before",
+			"log 4 900 900", "cp4", "/member aside on the hosts"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, request := twoOfFive(t, tc.cp2, tc.cp4)
@@ -513,7 +535,8 @@ func TestRescueInItsMidst(t *testing.T) {
 	} {
 		_, err := w.service().Prepare(t.Context(), r, nil)
 		refusal(t, err, idRescueUnfinished)
-		if text := fmt.Sprintf("%+v", err); !strings.Contains(text, "slipway etcd rescue prod --lost cp1,cp3,NAME; because of a worker: slipway resume prod --ignore-errors") {
+		if text := fmt.Sprintf("%+v", err); !strings.Contains(text,
+			"slipway etcd rescue prod --lost cp1,cp3,NAME; because of a worker: slipway resume prod --ignore-errors") {
 			t.Errorf("%s: it does not say what to do: %s", name, text)
 		}
 	}

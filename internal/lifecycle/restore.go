@@ -59,7 +59,8 @@ func (s *service) unpack(r *Request, env module.Env, before int) (_ *openedSet, 
 	}
 	info, err := os.Stat(r.Backup)
 	if err != nil || !info.Mode().IsRegular() {
-		return nil, refused(string(backup.Unknown), r.Backup+" is not a readable regular file", "list the backup sets on this machine: slipway etcd snapshots "+env.Cluster.Name)
+		return nil, refused(string(backup.Unknown), r.Backup+" is not a readable regular file",
+			"list the backup sets on this machine: slipway etcd snapshots "+env.Cluster.Name)
 	}
 	if err := transfer.Room(s.Store.Home(), info.Size()+spareHere); err != nil {
 		return nil, refused(idBackupRoom, err.Error(), "free disk space there: the set is unpacked before it is sent to hosts")
@@ -111,14 +112,16 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 	}
 	set.Snapshot.Keys = is.Keys // older sets have etcdutl's count, which differs
 	if is.Hash != set.Snapshot.Hash || is.Revision != set.Snapshot.Revision {
-		return refused(string(backup.Damaged), "the snapshot in the set does not match the set's description of it", "use another set: slipway etcd snapshots")
+		return refused(string(backup.Damaged), "the snapshot in the set does not match the set's description of it",
+			"use another set: slipway etcd snapshots")
 	}
 	before := u.source.Before
 	if r.restores == restoreKey(set, env, 0) { // begun by a version that did not count
 		before = 0
 	}
 	u.source = etcdbackup.Source{
-		Before: before, Key: restoreKey(set, env, before), Snapshot: op.Blob{Digest: "sha256:" + is.SHA256, Size: is.Bytes}, Revision: is.Revision, Kubeconfig: admin, Files: map[string][]byte{},
+		Before: before, Key: restoreKey(set, env, before), Snapshot: op.Blob{Digest: "sha256:" + is.SHA256, Size: is.Bytes},
+		Revision: is.Revision, Kubeconfig: admin, Files: map[string][]byte{},
 		Unverified: !u.verified && !r.WithKeys,
 	}
 	for _, c := range small {
@@ -127,12 +130,16 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 		}
 	}
 	if _, ok := u.source.Files[module.EncryptionFile]; ok && env.Cluster.Spec.Kubernetes.Encryption == nil {
-		return refused(idBackupEncryption, "Secrets in the set are encrypted, but the cluster's API servers have no encryption configuration and could not read them",
-			"switch encryption on first: write kubernetes.encryption into the cluster file and run: slipway apply -f FILE; after the restore you can switch it off again")
+		return refused(idBackupEncryption,
+			"Secrets in the set are encrypted, but the cluster's API servers have no encryption configuration and could not read them",
+			"switch encryption on first: write kubernetes.encryption into the cluster file and run: slipway apply -f "+
+				"FILE; after the restore you can switch it off again")
 	}
 	if r.restores != "" && r.restores != u.source.Key {
 		return refused(idBackupChanged, "this restore began with another backup than "+r.Backup+" now contains, or for other etcd hosts",
-			"if the file was replaced, put the first file back: some hosts may have its data; if a host was removed since then, start a new restore: slipway etcd restore "+env.Cluster.Name+" --from FILE")
+			"if the file was replaced, put the first file back: some hosts may have its data; if a host was removed since then, start a new restore: slipway etcd restore "+env.Cluster.Name+
+
+				" --from FILE")
 	}
 	return nil
 }

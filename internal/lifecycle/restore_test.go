@@ -119,7 +119,8 @@ func TestRestore(t *testing.T) {
 	delete(w.machines["cp2"].files, "/etc/kubernetes/pki/sa.key")
 	w.api.halt()
 	p := w.prepared(w.service().Prepare(t.Context(), restoring(file), nil))
-	if r := p.Plan().Removes; len(r) != 1 || !strings.HasPrefix(r[0], "everything written to cluster prod since 2026-11-20 ") || !strings.Contains(r[0], "revision 4711, verified)") {
+	if r := p.Plan().Removes; len(r) != 1 || !strings.HasPrefix(r[0], "everything written to cluster prod since 2026-11-20 ") ||
+		!strings.Contains(r[0], "revision 4711, verified)") {
 		t.Errorf("the plan loses %v", r)
 	}
 	res := w.apply(p, event.Succeeded)
@@ -138,7 +139,8 @@ func TestRestore(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(w.home, ".restore-*")); err != nil || len(left) > 0 {
 		t.Errorf("left are %v, %v", left, err)
 	}
-	if raw, err := os.ReadFile(filepath.Join(w.home, "operations", res.Operation, "plan.json")); err != nil || bytes.Contains(raw, []byte("shared ")) || bytes.Contains(raw, []byte(canaryKey)) {
+	if raw, err := os.ReadFile(filepath.Join(w.home, "operations", res.Operation, "plan.json")); err != nil ||
+		bytes.Contains(raw, []byte("shared ")) || bytes.Contains(raw, []byte(canaryKey)) {
 		t.Errorf("there are keys in the plan: %v", err)
 	}
 	w.whole()
@@ -216,7 +218,8 @@ func TestKilledRestore(t *testing.T) {
 			k := m.world
 			k.t = t
 			apply := Request{Kind: Apply, Cluster: k.cluster()}
-			over := slices.ContainsFunc([]string{"restore.reached", "restore.ready", "operation.finished"}, func(step string) bool { return strings.Contains(m.name, step) })
+			over := slices.ContainsFunc([]string{"restore.reached", "restore.ready", "operation.finished"},
+				func(step string) bool { return strings.Contains(m.name, step) })
 			_, err := k.service().Prepare(t.Context(), apply, nil)
 			switch {
 			case over:
@@ -403,8 +406,10 @@ func TestRestoreRefuses(t *testing.T) {
 		{"another cluster's", "it has another name", w.rewritten(t, file, func(s *backup.Set) { s.Cluster = "lab" }), "", idBackupOther},
 		{"a namesake's", "it has another authority", w.rewritten(t, file, func(s *backup.Set) { s.Authority = "a" }), "", idBackupOther},
 		{"a later etcd's", "it cannot be read", w.rewritten(t, file, func(s *backup.Set) { s.Snapshot.Version = "99.1.0" }), "", idBackupVersion},
-		{"a later Kubernetes'", "not all in it may be known", w.rewritten(t, file, func(s *backup.Set) { s.Kubernetes = "v99.1.0" }), "", idBackupVersion},
-		{"another snapshot", "it is not the one that the set speaks of", w.rewritten(t, file, func(s *backup.Set) { s.Snapshot.Revision++ }), "", string(backup.Damaged)},
+		{"a later Kubernetes'", "not all in it may be known",
+			w.rewritten(t, file, func(s *backup.Set) { s.Kubernetes = "v99.1.0" }), "", idBackupVersion},
+		{"another snapshot", "it is not the one that the set speaks of",
+			w.rewritten(t, file, func(s *backup.Set) { s.Snapshot.Revision++ }), "", string(backup.Damaged)},
 		{"encrypted", "there is no key", sealed, "", string(backup.Encrypted)},
 		{"encrypted, no key in the file", "what is named is none", sealed, file, string(backup.Encrypted)},
 		{"encrypted, and its key", "that is no reason", sealed, key, ""},
@@ -422,7 +427,8 @@ func TestRestoreRefuses(t *testing.T) {
 				return
 			}
 			p = w.prepared(p, err)
-			if old := tc.name == "of an older Kubernetes"; old != slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == idBackupVersion }) {
+			if old := tc.name == "of an older Kubernetes"; old != slices.ContainsFunc(p.Findings(),
+				func(d diag.Diagnostic) bool { return d.ID == idBackupVersion }) {
 				t.Errorf("%s: %v", tc.reason, p.Findings())
 			}
 			if err := p.Close(); err != nil {
@@ -539,7 +545,8 @@ func TestDefrag(t *testing.T) {
 	if len(order) != 3 || order[2] != "defrag.leader cp1" {
 		t.Errorf("the order is %v, want the leader last", order)
 	}
-	want := []string{"the defragmentation freed 180 MiB", "cp1: 40 MiB, before 100 MiB", "cp2: 40 MiB, before 100 MiB", "cp3: 40 MiB, before 100 MiB"}
+	want := []string{"the defragmentation freed 180 MiB", "cp1: 40 MiB, before 100 MiB", "cp2: 40 MiB, before 100 MiB",
+		"cp3: 40 MiB, before 100 MiB"}
 	if d := cmp.Diff(want, res.Ready); d != "" {
 		t.Errorf("won (-want +got):\n%s", d)
 	}
@@ -592,7 +599,8 @@ func TestBackupManaged(t *testing.T) {
 		t.Errorf("%s: %s: %+v", r.Verdict, r.Summary, r.Hosts)
 	}
 	i := w.snapshot(SnapshotOptions{})
-	if i.Member != "e2" && i.Member != "e3" || !slices.Contains(i.Files, "/etc/kubernetes/pki/etcd/ca.key") || !slices.Contains(i.Files, "/etc/kubernetes/pki/sa.key") {
+	if i.Member != "e2" && i.Member != "e3" || !slices.Contains(i.Files, "/etc/kubernetes/pki/etcd/ca.key") ||
+		!slices.Contains(i.Files, "/etc/kubernetes/pki/sa.key") {
 		t.Errorf("%+v", i)
 	}
 	delete(w.machines["e3"].files, facts.EtcdData)

@@ -101,7 +101,8 @@ func TestRevertRetires(t *testing.T) {
 				m.mu.Lock()
 				is := m.brought()
 				m.mu.Unlock()
-				if lacks := slices.DeleteFunc(slices.Clone(was[name]), func(what string) bool { return slices.Contains(is, what) }); len(lacks) > 0 || len(is) == len(was[name]) {
+				if lacks := slices.DeleteFunc(slices.Clone(was[name]),
+					func(what string) bool { return slices.Contains(is, what) }); len(lacks) > 0 || len(is) == len(was[name]) {
 					t.Errorf("%s lacks %v, and has %d things instead of %d", name, lacks, len(is), len(was[name]))
 				}
 				m.refuse = func(_ string, o op.Op) *op.Error {

@@ -42,7 +42,9 @@ func unknownRotations(names []string) error {
 		if hint == "" {
 			hint = "use one of: " + strings.Join(RotationNames(), ", ")
 		}
-		list = append(list, diag.Diagnostic{ID: idUnknownRotation, Severity: diag.Error, Message: fmt.Sprintf("there is no CA or key %q to rotate", name), Hint: hint})
+		list = append(list,
+			diag.Diagnostic{ID: idUnknownRotation, Severity: diag.Error,
+				Message: fmt.Sprintf("there is no CA or key %q to rotate", name), Hint: hint})
 	}
 	return list.Err()
 }
@@ -109,7 +111,9 @@ func (p *prepared) lookAtRotation(ctx context.Context) error {
 		return err // begun by a later version
 	}
 	if len(names) > 1 && slices.Contains(names, certs.Cluster) {
-		return refused(idUnknownRotation, "the cluster CA must be rotated separately: its rotation needs the other CAs and keys unchanged", "rotate the cluster CA alone, and the others with another command")
+		return refused(idUnknownRotation,
+			"the cluster CA must be rotated separately: its rotation needs the other CAs and keys unchanged",
+			"rotate the cluster CA alone, and the others with another command")
 	}
 	for _, name := range names {
 		from, err := lookers()[name](p, ctx, p.request.rotates[name])
@@ -153,7 +157,8 @@ func elsewhere(c *v1alpha1.Cluster, id, what, file string, names ...string) erro
 // tokens. from is the old key, "" if it is not known yet.
 func (p *prepared) lookAtAccounts(ctx context.Context, from string) (string, error) {
 	if err := elsewhere(p.env.Cluster, idKeyElsewhere, "the service account key", certs.AccountPublic,
-		"service-account-key-file", "service-account-signing-key-file", "service-account-signing-endpoint", "service-account-private-key-file"); err != nil {
+		"service-account-key-file", "service-account-signing-key-file", "service-account-signing-endpoint",
+		"service-account-private-key-file"); err != nil {
 		return "", err
 	}
 	r := certs.AccountRotation{From: from}
@@ -167,7 +172,8 @@ func (p *prepared) lookAtAccounts(ctx context.Context, from string) (string, err
 			return "", err
 		}
 		if len(keys) == 0 {
-			return "", refused(idRotationKey, h.Name+" has no "+certs.AccountPublic+": it is unknown which key its API server uses", "restore the file from a backup or from another control plane")
+			return "", refused(idRotationKey, h.Name+" has no "+certs.AccountPublic+": it is unknown which key its API server uses",
+				"restore the file from a backup or from another control plane")
 		}
 		if p.env.IsFirst(h) {
 			next, err := accountKeys(ctx, h, certs.NextPublic)

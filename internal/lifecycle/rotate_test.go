@@ -73,19 +73,24 @@ func (a *api) tokenSecrets() object {
 
 // workload puts something with a pod that holds a token.
 func (a *api) workload(kind, name string) {
-	plural := map[string]string{"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets", "ReplicaSet": "replicasets"}[kind]
+	plural := map[string]string{"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets",
+		"ReplicaSet": "replicasets"}[kind]
 	owner := object{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": name, "controller": true}
 	if plural != "" {
 		a.put("/apis/apps/v1/namespaces/default/"+plural+"/"+name, merge(object{
-			"apiVersion": "apps/v1", "kind": kind, "metadata": object{"name": name, "namespace": "default"}, "spec": object{"replicas": 1, "selector": object{"matchLabels": object{"app": name}}},
-		}, object{"status": object{"updatedReplicas": 1, "availableReplicas": 1, "replicas": 1, "desiredNumberScheduled": 1, "updatedNumberScheduled": 1, "numberAvailable": 1}}))
+			"apiVersion": "apps/v1", "kind": kind, "metadata": object{"name": name, "namespace": "default"},
+			"spec": object{"replicas": 1, "selector": object{"matchLabels": object{"app": name}}},
+		}, object{"status": object{"updatedReplicas": 1, "availableReplicas": 1, "replicas": 1,
+			"desiredNumberScheduled": 1, "updatedNumberScheduled": 1, "numberAvailable": 1}}))
 	}
 	if kind == "Job" {
-		a.put("/apis/batch/v1/namespaces/default/jobs/"+name, object{"apiVersion": "batch/v1", "kind": kind, "metadata": object{"name": name, "namespace": "default"}})
+		a.put("/apis/batch/v1/namespaces/default/jobs/"+name,
+			object{"apiVersion": "batch/v1", "kind": kind, "metadata": object{"name": name, "namespace": "default"}})
 	}
 	if kind == "Deployment" {
 		a.put("/apis/apps/v1/namespaces/default/replicasets/"+name+"-1", object{
-			"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": object{"name": name + "-1", "namespace": "default", "ownerReferences": []any{owner}},
+			"apiVersion": "apps/v1", "kind": "ReplicaSet",
+			"metadata": object{"name": name + "-1", "namespace": "default", "ownerReferences": []any{owner}},
 		})
 		owner = object{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name + "-1", "uid": name + "-1", "controller": true}
 	}
@@ -95,7 +100,8 @@ func (a *api) workload(kind, name string) {
 	}
 	a.put("/api/v1/namespaces/default/pods/"+name+"-a", object{
 		"apiVersion": "v1", "kind": "Pod", "metadata": meta,
-		"spec": object{"volumes": []any{object{"name": "token", "projected": object{"sources": []any{object{"serviceAccountToken": object{"path": "token"}}}}}}},
+		"spec": object{"volumes": []any{object{"name": "token",
+			"projected": object{"sources": []any{object{"serviceAccountToken": object{"path": "token"}}}}}}},
 	})
 }
 
@@ -153,7 +159,8 @@ func (w *world) exchanged(from string) {
 		}
 	}
 	for p, o := range w.api.objects {
-		if strings.Contains(p, "/slipway-rotates-") || strings.Contains(p, "/pods/") && o["metadata"].(object)["creationTimestamp"] == madeBefore {
+		if strings.Contains(p, "/slipway-rotates-") ||
+			strings.Contains(p, "/pods/") && o["metadata"].(object)["creationTimestamp"] == madeBefore {
 			w.t.Errorf("there is %s yet", p)
 		}
 	}
@@ -175,7 +182,10 @@ func TestRotateAccounts(t *testing.T) {
 			order = append(order, e.Task)
 		}
 	}
-	if got := strings.Join(order, " "); got != "rotate.accounts.make rotate.accounts.trust rotate.accounts.sign rotate.accounts.pods rotate.accounts.drop rotate.accounts.mark rotate.accounts.end" {
+	if got := strings.Join(order,
+		" "); got !=
+		"rotate.accounts.make rotate.accounts.trust rotate.accounts.sign rotate.accounts.pods rotate.accounts.drop "+
+			"rotate.accounts.mark rotate.accounts.end" {
 		t.Errorf("the order is %s", got)
 	}
 	if len(res.Ready) == 0 {
@@ -189,7 +199,8 @@ func TestRotateAccounts(t *testing.T) {
 func TestRotateAccountsHeld(t *testing.T) {
 	for _, tc := range []struct {
 		name, kind, says string
-	}{{"a bare pod", "Pod", "Pod default/lone-a"}, {"a job's", "Job", "Job default/lone"}, {"a Secret", "", "Secret default/long"}, {"a Secret that names no key", "", "Secret default/long"}} {
+	}{{"a bare pod", "Pod", "Pod default/lone-a"}, {"a job's", "Job", "Job default/lone"},
+		{"a Secret", "", "Secret default/long"}, {"a Secret that names no key", "", "Secret default/long"}} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, from := rotatable(t)
 			if tc.kind != "" {
@@ -201,8 +212,9 @@ func TestRotateAccountsHeld(t *testing.T) {
 				}
 				head := base64.RawURLEncoding.EncodeToString([]byte(text))
 				w.api.put("/api/v1/namespaces/default/secrets/long", object{
-					"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": object{"name": "long", "namespace": "default"},
-					"data": object{"token": base64.StdEncoding.EncodeToString([]byte(head + ".e30.sig"))},
+					"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+					"metadata": object{"name": "long", "namespace": "default"},
+					"data":     object{"token": base64.StdEncoding.EncodeToString([]byte(head + ".e30.sig"))},
 				})
 			}
 			res := w.do(rotateAccounts(), event.Failed)

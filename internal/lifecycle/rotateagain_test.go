@@ -62,7 +62,8 @@ func TestRotateAgain(t *testing.T) {
 	if _, ops := k.status(); !slices.Equal(ops, []string{"apply Succeeded", "rotate-ca Succeeded", "create Succeeded"}) {
 		t.Errorf("operations %v", ops)
 	}
-	if _, err := k.service().PrepareResume(t.Context(), "prod", Request{}, nil); !errors.As(err, &list) || strings.Contains(list[0].Hint, "rotate-ca") {
+	if _, err := k.service().PrepareResume(t.Context(), "prod", Request{}, nil); !errors.As(err, &list) ||
+		strings.Contains(list[0].Hint, "rotate-ca") {
 		t.Errorf("a resume when all is done: %v", err)
 	}
 	k.do(rotateAccounts(), event.Succeeded)
@@ -104,12 +105,18 @@ func TestExchanges(t *testing.T) {
 	}{
 		{"one that failed", "it goes on", []v1alpha1.Operation{op("a", RotateCA, failed, "etcd")}, "a"},
 		{"one that never began", "it changed nothing", []v1alpha1.Operation{unbegun}, ""},
-		{"something else since", "that has finished no exchange", []v1alpha1.Operation{op("b", Apply, succeeded), op("a", RotateCA, failed, "etcd")}, "a"},
-		{"the same since", "that has finished it", []v1alpha1.Operation{op("b", RotateCA, succeeded, "etcd", "cluster"), op("a", RotateCA, failed, "etcd")}, ""},
-		{"a part of it since", "the rest is as it was", []v1alpha1.Operation{op("b", RotateCA, succeeded, "etcd"), op("a", RotateCA, failed, "etcd", "cluster")}, "a"},
-		{"all parts of it since", "nothing is left", []v1alpha1.Operation{op("c", RotateCA, succeeded, "etcd"), op("b", RotateCA, succeeded, "cluster"), op("a", RotateCA, failed, "etcd", "cluster")}, ""},
+		{"something else since", "that has finished no exchange",
+			[]v1alpha1.Operation{op("b", Apply, succeeded), op("a", RotateCA, failed, "etcd")}, "a"},
+		{"the same since", "that has finished it",
+			[]v1alpha1.Operation{op("b", RotateCA, succeeded, "etcd", "cluster"), op("a", RotateCA, failed, "etcd")}, ""},
+		{"a part of it since", "the rest is as it was",
+			[]v1alpha1.Operation{op("b", RotateCA, succeeded, "etcd"), op("a", RotateCA, failed, "etcd", "cluster")}, "a"},
+		{"all parts of it since", "nothing is left",
+			[]v1alpha1.Operation{op("c", RotateCA, succeeded, "etcd"), op("b", RotateCA, succeeded, "cluster"),
+				op("a", RotateCA, failed, "etcd", "cluster")}, ""},
 		{"two", "each goes on", []v1alpha1.Operation{op("b", RotateCA, failed, "cluster"), op("a", RotateCA, failed, "etcd")}, "b a"},
-		{"one before another that succeeded", "it is over", []v1alpha1.Operation{op("c", RotateCA, failed, "etcd"), op("b", RotateCA, succeeded, "etcd"), op("a", RotateCA, failed, "etcd")}, "c"},
+		{"one before another that succeeded", "it is over",
+			[]v1alpha1.Operation{op("c", RotateCA, failed, "etcd"), op("b", RotateCA, succeeded, "etcd"), op("a", RotateCA, failed, "etcd")}, "c"},
 	} {
 		var got []string
 		for _, o := range exchanges(tc.ops) {
@@ -147,7 +154,8 @@ func TestRotateClusterUnapplied(t *testing.T) {
 // in the midst of the exchange. What has come everywhere by then stays, another comes else,
 // and nobody trusts the old one in the end.
 func TestRotateClusterFirstLost(t *testing.T) {
-	for _, at := range [][2]string{{certs.StepTrusted, "cp2"}, {certs.StepSigned, "cp2"}, {certs.StepDropped, "cp2"}, {"rotate.cluster.drop-nodes", "w1"}} {
+	for _, at := range [][2]string{{certs.StepTrusted, "cp2"}, {certs.StepSigned, "cp2"}, {certs.StepDropped, "cp2"},
+		{"rotate.cluster.drop-nodes", "w1"}} {
 		t.Run(at[0], func(t *testing.T) {
 			t.Parallel()
 			w, old := withAuthority(t)
@@ -164,7 +172,8 @@ func TestRotateClusterFirstLost(t *testing.T) {
 					t.Error(err)
 				}
 				for who, trusts := range map[string]string{
-					"cp3": k.machines["cp3"].files[caCrt], "w1": k.machines["w1"].files[caCrt], "who joins": string(told), "pods": k.reads(rootCAPath, "ca.crt"),
+					"cp3": k.machines["cp3"].files[caCrt], "w1": k.machines["w1"].files[caCrt],
+					"who joins": string(told), "pods": k.reads(rootCAPath, "ca.crt"),
 				} {
 					if trusts != next {
 						t.Errorf("%d: %s: something else is trusted than on cp2", i, who)

@@ -14,7 +14,8 @@ import (
 // lookAtFrontProxy determines the progress of the rotation of the front proxy CA.
 func (p *prepared) lookAtFrontProxy(ctx context.Context, from string) (string, error) {
 	a := certs.FrontProxyAuthority(p.env)
-	err := elsewhere(p.env.Cluster, idAuthorityElsewhere, "the front proxy CA", a.Trust, "requestheader-client-ca-file", "proxy-client-cert-file", "proxy-client-key-file")
+	err := elsewhere(p.env.Cluster, idAuthorityElsewhere, "the front proxy CA", a.Trust, "requestheader-client-ca-file",
+		"proxy-client-cert-file", "proxy-client-key-file")
 	if err != nil {
 		return "", err
 	}
@@ -51,7 +52,8 @@ func (p *prepared) lookAtAuthority(ctx context.Context, a certs.Authority, from 
 			return r, err
 		}
 		if len(trusted) == 0 {
-			return r, refused(idRotationCert, h.Name+" has no "+a.Trust+": it is unknown which CAs it trusts", "restore the file from a backup or from another host")
+			return r, refused(idRotationCert, h.Name+" has no "+a.Trust+": it is unknown which CAs it trusts",
+				"restore the file from a backup or from another host")
 		}
 		if a.Keeper(h) {
 			next, err := authorities(ctx, h, a.NextCert())
@@ -87,7 +89,9 @@ func (p *prepared) overAlready(r certs.AuthorityRotation) error {
 	}
 	for _, a := range r.Known {
 		if a.ID == r.From && p.svc.Now().After(a.Ends) {
-			return refused(op.IDAuthorityExpired, fmt.Sprintf("the CA in %s expired on %s: the cluster rejects its certificates, so the CA cannot be rotated", r.Cert, a.Ends.Format(time.DateOnly)),
+			return refused(op.IDAuthorityExpired,
+				fmt.Sprintf("the CA in %s expired on %s: the cluster rejects its certificates, so the CA cannot be rotated",
+					r.Cert, a.Ends.Format(time.DateOnly)),
 				"follow the section about expired CAs in docs/guide/certificates.md")
 		}
 	}
@@ -103,7 +107,8 @@ func tookOver(ctx context.Context, h *engine.Host, a certs.Authority) (bool, err
 		return false, fmt.Errorf("checking the CA key of %s: %w", h.Name, err)
 	}
 	if state[0].NoKey && a.Keeper(h) {
-		return false, refused(idAuthorityNoKey, h.Name+" has no "+a.Key+": Slipway cannot rotate a CA without its key", "restore the file from a backup or from another host; if the key is kept elsewhere on purpose, rotate the CA there")
+		return false, refused(idAuthorityNoKey, h.Name+" has no "+a.Key+": Slipway cannot rotate a CA without its key",
+			"restore the file from a backup or from another host; if the key is kept elsewhere on purpose, rotate the CA there")
 	}
 	return state[0].KeyBeside, nil
 }
@@ -116,7 +121,8 @@ func authorities(ctx context.Context, h *engine.Host, file string) ([]pki.Author
 	}
 	list, err := pki.Authorities(text)
 	if err != nil {
-		return nil, refused(idRotationCert, fmt.Sprintf("reading %s of %s: %v", file, h.Name, err), "restore the file from a backup or from another host")
+		return nil, refused(idRotationCert, fmt.Sprintf("reading %s of %s: %v", file, h.Name, err),
+			"restore the file from a backup or from another host")
 	}
 	return list, nil
 }

@@ -87,7 +87,8 @@ func (w *world) proxies(from string) {
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
 		m := w.machines[name]
 		ca, err := pki.Certificate([]byte(m.files[proxyCA+".crt"]))
-		if err != nil || m.files[proxyCA+".crt"] == from || m.files[proxyCA+".crt"] != first.files[proxyCA+".crt"] || strings.Count(m.files[proxyCA+".crt"], "BEGIN") != 1 {
+		if err != nil || m.files[proxyCA+".crt"] == from || m.files[proxyCA+".crt"] != first.files[proxyCA+".crt"] ||
+			strings.Count(m.files[proxyCA+".crt"], "BEGIN") != 1 {
 			w.t.Errorf("%s trusts\n%s%v", name, m.files[proxyCA+".crt"], err)
 			continue
 		}
@@ -107,7 +108,8 @@ func (w *world) proxies(from string) {
 			}
 		}
 	}
-	if now := w.api.objects[publishedAt]["data"].(object); now["requestheader-client-ca-file"] != first.files[proxyCA+".crt"] || now["client-ca-file"] != "others" {
+	if now := w.api.objects[publishedAt]["data"].(object); now["requestheader-client-ca-file"] != first.files[proxyCA+".crt"] ||
+		now["client-ca-file"] != "others" {
 		w.t.Errorf("published is\n%v", now)
 	}
 }
@@ -128,7 +130,8 @@ func TestRotateFrontProxy(t *testing.T) {
 	}
 	var order []string
 	for _, e := range w.events {
-		if e.Type == event.StepFinished && e.Outcome == event.Changed && strings.HasPrefix(e.Task, "rotate.") && !slices.Contains(order, strings.TrimPrefix(e.Task, "rotate.front-proxy.")) {
+		if e.Type == event.StepFinished && e.Outcome == event.Changed && strings.HasPrefix(e.Task, "rotate.") &&
+			!slices.Contains(order, strings.TrimPrefix(e.Task, "rotate.front-proxy.")) {
 			order = append(order, strings.TrimPrefix(e.Task, "rotate.front-proxy."))
 		}
 	}
@@ -151,13 +154,16 @@ func TestRotateFrontProxyHeld(t *testing.T) {
 	w := trusted(t)
 	from := w.machines["cp1"].files[proxyCA+".crt"]
 	const at = "/apis/apiregistration.k8s.io/v1/apiservices/"
-	w.api.put(at+"v1.apps", object{"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": object{"name": "v1.apps"}, "spec": object{"group": "apps", "version": "v1"}})
+	w.api.put(at+"v1.apps",
+		object{"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": object{"name": "v1.apps"},
+			"spec": object{"group": "apps", "version": "v1"}})
 	w.api.put(at+"v1beta1.metrics.k8s.io", object{
 		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": object{"name": "v1beta1.metrics.k8s.io"},
 		"spec": object{"group": "metrics.k8s.io", "version": "v1beta1", "service": object{"name": "metrics-server", "namespace": "kube-system"}},
 	})
 	res := w.do(rotateFrontProxy(), event.Failed)
-	if f := res.Failures[0]; f.Reason != op.IDAuthorityHeld || !strings.Contains(f.Message, "v1beta1.metrics.k8s.io") || strings.Contains(f.Message, "v1.apps") {
+	if f := res.Failures[0]; f.Reason != op.IDAuthorityHeld || !strings.Contains(f.Message, "v1beta1.metrics.k8s.io") ||
+		strings.Contains(f.Message, "v1.apps") {
 		t.Errorf("%+v", f)
 	}
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
@@ -165,7 +171,8 @@ func TestRotateFrontProxyHeld(t *testing.T) {
 			t.Errorf("%s trusts %d authorities: %v", name, len(trusted), err)
 		}
 	}
-	if c := w.checked(0); c.Verdict != CertificatesExpire || !slices.Equal(certIDs(c), []string{idExchangeUnfinished + " cp1"}) || !strings.Contains(c.Warnings[0].Message, "2 CAs") ||
+	if c := w.checked(0); c.Verdict != CertificatesExpire || !slices.Equal(certIDs(c), []string{idExchangeUnfinished + " cp1"}) ||
+		!strings.Contains(c.Warnings[0].Message, "2 CAs") ||
 		!strings.HasSuffix(c.Warnings[0].Hint, "rotate-ca prod --which front-proxy") {
 		t.Errorf("%s: %+v", c.Summary, c.Warnings)
 	}
@@ -179,7 +186,8 @@ func TestRotateFrontProxyHeld(t *testing.T) {
 func TestKilledRotateFrontProxy(t *testing.T) {
 	w := trusted(t)
 	from := w.machines["cp1"].files[proxyCA+".crt"]
-	w.killedExchange(t, rotateFrontProxy(), "/etc/slipway/rotate/front-proxy-ca.key", proxyCA+".key", (*world).unwatched, func(k *world) { k.proxies(from) })
+	w.killedExchange(t, rotateFrontProxy(), "/etc/slipway/rotate/front-proxy-ca.key", proxyCA+".key",
+		(*world).unwatched, func(k *world) { k.proxies(from) })
 }
 
 // TestRotateFrontProxyUnread: what was cut off when all files had the next authority

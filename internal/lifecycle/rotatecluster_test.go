@@ -74,14 +74,17 @@ func (w *world) shownBy(name string) *tls.Certificate {
 // tell plays a controller manager that tells namespaces whom to trust.
 func (a *api) tell(text string) {
 	if a.has(rootCAPath) {
-		a.put(rootCAPath, object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "kube-root-ca.crt", "namespace": "default"}, "data": object{"ca.crt": text}})
+		a.put(rootCAPath,
+			object{"apiVersion": "v1", "kind": "ConfigMap",
+				"metadata": object{"name": "kube-root-ca.crt", "namespace": "default"}, "data": object{"ca.crt": text}})
 	}
 }
 
 // withoutToken has a pod know whom to trust and hold no token.
 func (a *api) withoutToken(name string) {
 	at := "/api/v1/namespaces/default/pods/" + name + "-a"
-	a.put(at, merge(a.objects[at], object{"spec": object{"volumes": []any{object{"name": "ca", "configMap": object{"name": "kube-root-ca.crt"}}}}}))
+	a.put(at,
+		merge(a.objects[at], object{"spec": object{"volumes": []any{object{"name": "ca", "configMap": object{"name": "kube-root-ca.crt"}}}}}))
 }
 
 // rejects says that a controller manager would not start: it wants the one certificate
@@ -123,9 +126,11 @@ func withAuthority(t *testing.T) (w *world, old string) {
 			}
 		}
 		m.files["/etc/kubernetes/kubelet.conf"] = pkitest.Kubeconfig("https://example.com:6443", cert, "", "", "")
-		m.files["/etc/kubernetes/kubelet.conf"] = strings.ReplaceAll(m.files["/etc/kubernetes/kubelet.conf"], "client-certificate-data: \n    client-key-data: \n", "client-certificate: "+module.ClientCert+"\n")
+		m.files["/etc/kubernetes/kubelet.conf"] = strings.ReplaceAll(m.files["/etc/kubernetes/kubelet.conf"],
+			"client-certificate-data: \n    client-key-data: \n", "client-certificate: "+module.ClientCert+"\n")
 		m.admit = admits(w)
-		for _, o := range []op.PodRestart{{Manifest: "/etc/kubernetes/manifests/kube-controller-manager.yaml"}, {Manifest: "/etc/kubernetes/manifests/kube-scheduler.yaml"}} {
+		for _, o := range []op.PodRestart{{Manifest: "/etc/kubernetes/manifests/kube-controller-manager.yaml"},
+			{Manifest: "/etc/kubernetes/manifests/kube-scheduler.yaml"}} {
 			m.state["read by "+o.Manifest] = "what was there before"
 		}
 	}
@@ -133,8 +138,12 @@ func withAuthority(t *testing.T) (w *world, old string) {
 		t.Fatal(err)
 	}
 	w.api.shows, w.api.kubeletShows = w.shown, w.shownBy
-	w.api.put(clusterInfoPath, object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "cluster-info", "namespace": "kube-public"}, "data": object{"kubeconfig": pkitest.Kubeconfig("https://example.com:6443", cert, "", "", "")}})
-	w.api.put(publishedAt, object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "extension-apiserver-authentication", "namespace": "kube-system"}, "data": object{"client-ca-file": cert}})
+	w.api.put(clusterInfoPath,
+		object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "cluster-info", "namespace": "kube-public"},
+			"data": object{"kubeconfig": pkitest.Kubeconfig("https://example.com:6443", cert, "", "", "")}})
+	w.api.put(publishedAt,
+		object{"apiVersion": "v1", "kind": "ConfigMap",
+			"metadata": object{"name": "extension-apiserver-authentication", "namespace": "kube-system"}, "data": object{"client-ca-file": cert}})
 	w.api.put(rootCAPath, object{})
 	w.api.tell(cert)
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
@@ -204,7 +213,8 @@ func (w *world) underAnother(old string) {
 			if has, err := pki.KubeconfigCA([]byte(text)); err == nil && len(has) > 0 && string(has) != next {
 				w.t.Errorf("%s of %s trusts something else", p, h.Name)
 			}
-			if strings.Contains(p, "/rotate/") || p == module.SigningCert || p == facts.BootstrapConf || p != "/etc/kubernetes/manifests/etcd.yaml" && strings.Contains(text, module.SigningCert) {
+			if strings.Contains(p, "/rotate/") || p == module.SigningCert || p == facts.BootstrapConf ||
+				p != "/etc/kubernetes/manifests/etcd.yaml" && strings.Contains(text, module.SigningCert) {
 				w.t.Errorf("%s has %s yet", h.Name, p)
 			}
 		}
@@ -226,7 +236,8 @@ func (w *world) underAnother(old string) {
 		w.t.Errorf("the kubeconfig that is kept trusts something else: %v", err)
 	}
 	for p, o := range w.api.objects {
-		if strings.Contains(p, "/slipway-rotates-") || strings.Contains(p, "/pods/") && o["metadata"].(object)["creationTimestamp"] == madeBefore {
+		if strings.Contains(p, "/slipway-rotates-") ||
+			strings.Contains(p, "/pods/") && o["metadata"].(object)["creationTimestamp"] == madeBefore {
 			w.t.Errorf("there is %s yet", p)
 		}
 	}
@@ -247,13 +258,16 @@ func TestRotateCluster(t *testing.T) {
 	w.underAnother(old)
 	var order []string
 	for _, e := range w.events {
-		if e.Type == event.StepFinished && e.Outcome == event.Changed && (strings.HasPrefix(e.Task, "rotate.") || strings.HasPrefix(e.Task, "readmit.k")) && !slices.Contains(order, e.Task) {
+		if e.Type == event.StepFinished && e.Outcome == event.Changed &&
+			(strings.HasPrefix(e.Task, "rotate.") || strings.HasPrefix(e.Task, "readmit.k")) && !slices.Contains(order, e.Task) {
 			order = append(order, e.Task)
 		}
 	}
 	want := []string{
-		"rotate.cluster.make", "rotate.cluster.trust", "rotate.cluster.nodes", "rotate.cluster.publish", "rotate.cluster.pods", "rotate.cluster.sign",
-		"readmit.kubelet", "rotate.cluster.needed", "rotate.cluster.drop", "rotate.cluster.drop-nodes", "rotate.cluster.settle", "rotate.cluster.mark", "rotate.cluster.end",
+		"rotate.cluster.make", "rotate.cluster.trust", "rotate.cluster.nodes", "rotate.cluster.publish",
+		"rotate.cluster.pods", "rotate.cluster.sign",
+		"readmit.kubelet", "rotate.cluster.needed", "rotate.cluster.drop", "rotate.cluster.drop-nodes",
+		"rotate.cluster.settle", "rotate.cluster.mark", "rotate.cluster.end",
 	}
 	if !slices.Equal(order, want) {
 		t.Errorf("the order is %s", order)
@@ -268,7 +282,8 @@ func TestRotateCluster(t *testing.T) {
 // before anybody is signed by the next; what trusts both does not.
 func TestRotateClusterNeeded(t *testing.T) {
 	config := func(text string) object {
-		return object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "trust", "namespace": "default"}, "data": object{"a": text}}
+		return object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "trust", "namespace": "default"},
+			"data": object{"a": text}}
 	}
 	const at = "/api/v1/namespaces/default/configmaps/trust"
 	for _, tc := range []struct {
@@ -329,9 +344,10 @@ func TestRotateClusterSigned(t *testing.T) {
 			}})
 		}},
 		{"a kubeconfig", "ConfigMap shop/theirs", func(w *world, cert, key string) {
-			w.api.put(config, object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "theirs", "namespace": "shop"}, "data": object{
-				"kubeconfig": pkitest.Kubeconfig("https://example.com:6443", "", "", cert, key),
-			}})
+			w.api.put(config,
+				object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "theirs", "namespace": "shop"}, "data": object{
+					"kubeconfig": pkitest.Kubeconfig("https://example.com:6443", "", "", cert, key),
+				}})
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -347,7 +363,8 @@ func TestRotateClusterSigned(t *testing.T) {
 			cert, key := issue(old, certDay)
 			tc.put(w, cert, key)
 			res := w.do(rotateCluster(), event.Failed)
-			if f := res.Failures[0]; f.Task != "rotate.cluster.needed" || f.Reason != op.IDCAStillNeeded || !strings.HasSuffix(f.Message, " are in "+tc.says) {
+			if f := res.Failures[0]; f.Task != "rotate.cluster.needed" || f.Reason != op.IDCAStillNeeded ||
+				!strings.HasSuffix(f.Message, " are in "+tc.says) {
 				t.Errorf("%+v", f)
 			}
 			for _, name := range []string{"cp1", "cp2", "cp3", "w1"} {
@@ -417,7 +434,8 @@ func TestRotateTakesOver(t *testing.T) {
 	}{
 		{"cluster", caCrt, caKey, rotateCluster(), func(t *testing.T) *world { w, _ := withAuthority(t); return w }, (*world).underAnother},
 		{"front-proxy", proxyCA + ".crt", proxyCA + ".key", rotateFrontProxy(), trusted, (*world).proxies},
-		{"etcd", module.EtcdCA, etcdCAKey, rotateEtcd(), func(t *testing.T) *world { return withEtcd(t, etcdShapes["stacked"]...) }, (*world).etcdExchanged},
+		{"etcd", module.EtcdCA, etcdCAKey, rotateEtcd(),
+			func(t *testing.T) *world { return withEtcd(t, etcdShapes["stacked"]...) }, (*world).etcdExchanged},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -130,7 +130,8 @@ func (w *world) etcdExchanged(from string) {
 				w.t.Errorf("%s of %s goes by\n%s", by, m.name, m.state["etcd by "+by])
 			}
 		}
-		if st := pki.State(m.read, op.CertificateFile{Path: module.EtcdCA, Key: etcdCAKey}); member != "" && (st.NoKey || st.OtherKey) || member == "" && m.has(etcdCAKey) {
+		if st := pki.State(m.read, op.CertificateFile{Path: module.EtcdCA, Key: etcdCAKey}); member != "" && (st.NoKey || st.OtherKey) ||
+			member == "" && m.has(etcdCAKey) {
 			w.t.Errorf("the key of %s: %+v", m.name, st)
 		}
 		for path := range m.files {
@@ -147,7 +148,8 @@ func rotateEtcd() Request {
 
 // etcdShapes are clusters with etcd in pods, as a service beside control planes, and on
 // hosts of its own alone.
-var etcdShapes = map[string][]string{"stacked": {"cp1", "cp2", "cp3", "w1"}, "managed": {"cp1", "cp2", "e1"}, "apart": {"cp1", "cp2", "ex1"}}
+var etcdShapes = map[string][]string{"stacked": {"cp1", "cp2", "cp3", "w1"}, "managed": {"cp1", "cp2", "e1"},
+	"apart": {"cp1", "cp2", "ex1"}}
 
 // TestRotateEtcd: at no moment is anybody not believed who speaks with etcd.
 func TestRotateEtcd(t *testing.T) {
@@ -180,7 +182,8 @@ func TestKilledRotateEtcd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := withEtcd(t, machines...)
 			from := w.machines["cp1"].files[module.EtcdCA]
-			w.killedExchange(t, rotateEtcd(), "/etc/slipway/rotate/etcd-ca.crt", module.EtcdCA, (*world).watched, func(k *world) { k.etcdExchanged(from) })
+			w.killedExchange(t, rotateEtcd(), "/etc/slipway/rotate/etcd-ca.crt", module.EtcdCA, (*world).watched,
+				func(k *world) { k.etcdExchanged(from) })
 		})
 	}
 }

@@ -73,7 +73,8 @@ func (s *service) Scheduled(ctx context.Context, name string, progress event.Sin
 	})
 	out := &Scheduled{Name: name, On: c.Spec.Etcd.Backup != nil, Warnings: diag.List{}, Hosts: []ScheduledHost{}}
 	warn := func(id, host, hint, format string, args ...any) {
-		out.Warnings = append(out.Warnings, diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
+		out.Warnings = append(out.Warnings,
+			diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	for _, h := range l.hosts {
 		if h.err != nil {
@@ -118,17 +119,27 @@ func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
 		h := &s.Hosts[i]
 		switch {
 		case !h.Active:
-			warn(idBackupTimer, h.Host, "set up the timer again: slipway apply "+s.Name, "%s is not active or was changed: no automatic snapshots are taken", etcdbackup.TimerUnit)
+			warn(idBackupTimer, h.Host, "set up the timer again: slipway apply "+s.Name,
+				"%s is not active or was changed: no automatic snapshots are taken", etcdbackup.TimerUnit)
 		case h.AutoSnapshotOutcome == nil:
-			warn(idBackupOld, h.Host, "check again in a few minutes; if there is still none, read the log on the host: journalctl -u slipway-backup", "the host has taken no automatic snapshot yet")
+			warn(idBackupOld, h.Host,
+				"check again in a few minutes; if there is still none, read the log on the host: journalctl -u slipway-backup",
+				"the host has taken no automatic snapshot yet")
 		case h.Failed != "":
-			warn(idBackupByItself, h.Host, "read the log on the host: journalctl -u slipway-backup", "the automatic snapshot failed at %s: %s", h.At.Format(time.RFC3339), h.Failed)
+			warn(idBackupByItself, h.Host, "read the log on the host: journalctl -u slipway-backup",
+				"the automatic snapshot failed at %s: %s", h.At.Format(time.RFC3339), h.Failed)
 		case len(h.Kept) > 0 && toCome(now, h.Kept[0].Taken):
-			warn(idBackupOld, h.Host, "take a snapshot with the current time, on the host: systemctl start slipway-backup", "the latest snapshot on the host is dated %s, which is in the future: the host's clock was wrong or this machine's clock is wrong, and it is unknown whether snapshots are taken", h.Kept[0].Taken.UTC().Format(time.RFC3339))
+			warn(idBackupOld, h.Host, "take a snapshot with the current time, on the host: systemctl start slipway-backup",
+				"the latest snapshot on the host is dated %s, which is in the future: the host's clock was wrong or "+
+					"this machine's clock is wrong, and it is unknown whether snapshots are taken",
+				h.Kept[0].Taken.UTC().Format(time.RFC3339))
 		case len(h.Kept) == 0 || now.Sub(h.Kept[0].Taken) > lateBy*c.Spec.Etcd.Backup.Every.Duration:
-			warn(idBackupOld, h.Host, "check the timer on the host: systemctl list-timers slipway-backup.timer", "the latest snapshot on the host is older than %s, although one should be taken every %s", lateBy*c.Spec.Etcd.Backup.Every.Duration, c.Spec.Etcd.Backup.Every.Duration)
+			warn(idBackupOld, h.Host, "check the timer on the host: systemctl list-timers slipway-backup.timer",
+				"the latest snapshot on the host is older than %s, although one should be taken every %s",
+				lateBy*c.Spec.Etcd.Backup.Every.Duration, c.Spec.Etcd.Backup.Every.Duration)
 		case h.Unremoved != "":
-			warn(idBackupByItself, h.Host, "read the log on the host: journalctl -u slipway-backup", "at %s a snapshot was taken, but the oldest one cannot be removed: %s", h.At.Format(time.RFC3339), h.Unremoved)
+			warn(idBackupByItself, h.Host, "read the log on the host: journalctl -u slipway-backup",
+				"at %s a snapshot was taken, but the oldest one cannot be removed: %s", h.At.Format(time.RFC3339), h.Unremoved)
 		}
 		h.judgeElsewhere(c, now, warn)
 		h.judgeDrill(c, now, warn)
@@ -154,15 +165,22 @@ func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn 
 		}
 		switch {
 		case k.Failed != "":
-			warn(idBackupCopy, a.Host, "read the log on the host: journalctl -u slipway-backup", "copying its snapshots to %s has failed since %s: %s; %s", k.Target, k.Since.UTC().Format(time.RFC3339), k.Failed, last)
+			warn(idBackupCopy, a.Host, "read the log on the host: journalctl -u slipway-backup",
+				"copying its snapshots to %s has failed since %s: %s; %s", k.Target, k.Since.UTC().Format(time.RFC3339), k.Failed, last)
 		case !k.Begun.IsZero() && now.Sub(k.Begun) > etcdbackup.CopyTime(c.Spec.Etcd.Backup):
-			warn(idBackupCopy, a.Host, "read the log on the host: journalctl -u slipway-backup", "copying its snapshots to %s began at %s and has not finished: the target may be stalled; %s", k.Target, k.Begun.UTC().Format(time.RFC3339), last)
+			warn(idBackupCopy, a.Host, "read the log on the host: journalctl -u slipway-backup",
+				"copying its snapshots to %s began at %s and has not finished: the target may be stalled; %s",
+				k.Target, k.Begun.UTC().Format(time.RFC3339), last)
 		case toCome(now, k.Copied):
-			warn(idBackupCopy, a.Host, "make a copy with the current time, on the host: systemctl start slipway-backup", "it is unknown whether its snapshots are copied to %s: %s, which is in the future", k.Target, last)
+			warn(idBackupCopy, a.Host, "make a copy with the current time, on the host: systemctl start slipway-backup",
+				"it is unknown whether its snapshots are copied to %s: %s, which is in the future", k.Target, last)
 		case now.Sub(k.Copied) > late:
-			warn(idBackupCopy, a.Host, "start a snapshot and its copies on the host: systemctl start slipway-backup", "its snapshots are not copied to %s: %s, although one should be made every %s", k.Target, last, c.Spec.Etcd.Backup.Every.Duration)
+			warn(idBackupCopy, a.Host, "start a snapshot and its copies on the host: systemctl start slipway-backup",
+				"its snapshots are not copied to %s: %s, although one should be made every %s", k.Target, last, c.Spec.Etcd.Backup.Every.Duration)
 		case k.Unremoved != "":
-			warn(idBackupCopy, a.Host, "check whether the host may remove its files there; read the log on the host: journalctl -u slipway-backup", "its snapshots are copied to %s, but old copies there cannot be removed: %s; %s", k.Target, k.Unremoved, last)
+			warn(idBackupCopy, a.Host,
+				"check whether the host may remove its files there; read the log on the host: journalctl -u slipway-backup",
+				"its snapshots are copied to %s, but old copies there cannot be removed: %s; %s", k.Target, k.Unremoved, last)
 		}
 	}
 }
@@ -181,13 +199,20 @@ func (a *ScheduledHost) judgeDrill(c *v1alpha1.Cluster, now time.Time, warn warn
 	}
 	switch {
 	case d.Failed != "":
-		warn(idBackupDrill, a.Host, "read the log on the host: journalctl -u slipway-backup; until this is fixed, make and test a backup: slipway etcd snapshot "+c.Name+", then: slipway etcd drill "+c.Name, "the restore test of its snapshots has failed since %s: %s; %s", d.Since.UTC().Format(time.RFC3339), d.Failed, last)
+		warn(idBackupDrill, a.Host,
+			"read the log on the host: journalctl -u slipway-backup; until this is fixed, make and test a backup: slipway etcd snapshot "+
+				c.Name+", then: slipway etcd drill "+c.Name,
+			"the restore test of its snapshots has failed since %s: %s; %s", d.Since.UTC().Format(time.RFC3339), d.Failed, last)
 	case !d.Begun.IsZero() && now.Sub(d.Begun) > op.AutoDrillTime:
-		warn(idBackupDrill, a.Host, "read the log on the host: journalctl -u slipway-backup", "the restore test of a snapshot that began at %s was interrupted; %s", d.Begun.UTC().Format(time.RFC3339), last)
+		warn(idBackupDrill, a.Host, "read the log on the host: journalctl -u slipway-backup",
+			"the restore test of a snapshot that began at %s was interrupted; %s", d.Begun.UTC().Format(time.RFC3339), last)
 	case toCome(now, since):
-		warn(idBackupDrill, a.Host, "run a restore test with the current time, on the host: systemctl start slipway-backup", "it is unknown whether its snapshots are tested: %s; the interval counts from %s, which is in the future", last, since.UTC().Format(time.RFC3339))
+		warn(idBackupDrill, a.Host, "run a restore test with the current time, on the host: systemctl start slipway-backup",
+			"it is unknown whether its snapshots are tested: %s; the interval counts from %s, which is in the future",
+			last, since.UTC().Format(time.RFC3339))
 	case now.Sub(since) > lateBy*every:
-		warn(idBackupDrill, a.Host, "start a snapshot and its restore test on the host: systemctl start slipway-backup", "its snapshots are not tested: %s, although one should be tested every %s", last, every)
+		warn(idBackupDrill, a.Host, "start a snapshot and its restore test on the host: systemctl start slipway-backup",
+			"its snapshots are not tested: %s, although one should be tested every %s", last, every)
 	}
 }
 
@@ -236,7 +261,8 @@ func (m *snapshotting) fromHost(ctx context.Context, of string) (k op.KeptSnapsh
 	h := m.looker.hosts[i]
 	if h.conn == nil || h.err != nil {
 		d := why(cmp.Or(h.err, errNoTime))
-		return k, nil, refused(idBackupNotThere, host+" cannot be queried: "+d.Message, cmp.Or(d.Hint, "make the host reachable")+"; or use a snapshot of another host: "+see)
+		return k, nil, refused(idBackupNotThere, host+" cannot be queried: "+d.Message,
+			cmp.Or(d.Hint, "make the host reachable")+"; or use a snapshot of another host: "+see)
 	}
 	var is ScheduledHost
 	if err := is.ask(ctx, h); err != nil {

@@ -46,7 +46,8 @@ func TestScheduleSwitched(t *testing.T) {
 		name string
 		c    *v1alpha1.Cluster
 		want string
-	}{{"on", w.everyHour(8), `"keep": 8`}, {"changed", w.everyHour(3), `"keep": 3`}, {"untried", untried(w.everyHour(3)), `"keep": 3`}, {"off", w.cluster(), ""}, {"on again", w.everyHour(8), `"keep": 8`}} {
+	}{{"on", w.everyHour(8), `"keep": 8`}, {"changed", w.everyHour(3), `"keep": 3`},
+		{"untried", untried(w.everyHour(3)), `"keep": 3`}, {"off", w.cluster(), ""}, {"on again", w.everyHour(8), `"keep": 8`}} {
 		request := Request{Kind: Apply, Cluster: step.c}
 		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
 		for _, s := range p.Plan().Steps {
@@ -55,10 +56,12 @@ func TestScheduleSwitched(t *testing.T) {
 			}
 		}
 		w.apply(p, event.Succeeded)
-		if got := w.machines["cp1"].files[backupJob]; !strings.Contains(got, step.want) || (got == "") != (step.want == "") || w.machines["w1"].has(backupJob) {
+		if got := w.machines["cp1"].files[backupJob]; !strings.Contains(got, step.want) || (got == "") != (step.want == "") ||
+			w.machines["w1"].has(backupJob) {
 			t.Errorf("%s: the job is %q", step.name, got)
 		}
-		if got := w.machines["cp1"].files[backupJob]; strings.Contains(got, `"everySeconds": 604800`) != (step.want != "" && step.name != "untried") {
+		if got := w.machines["cp1"].files[backupJob]; strings.Contains(got,
+			`"everySeconds": 604800`) != (step.want != "" && step.name != "untried") {
 			t.Errorf("%s: how often a snapshot is tried: %s", step.name, got)
 		}
 		if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().Empty() {
@@ -115,7 +118,8 @@ func toldOf(t *testing.T, svc *service, id, want, reason string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for where, list := range map[string]diag.List{"snapshots --hosts": s.Warnings, "etcd health": health.Warnings, "cluster-info": info.Warnings} {
+	for where, list := range map[string]diag.List{"snapshots --hosts": s.Warnings, "etcd health": health.Warnings,
+		"cluster-info": info.Warnings} {
 		text := list.Error()
 		if want == "" && strings.Contains(text, id) || !strings.Contains(text, want) {
 			t.Errorf("%s: %s says %s", reason, where, text)
@@ -133,7 +137,8 @@ func TestScheduleOfManagedEtcd(t *testing.T) {
 	taken := svc.Now().Add(-time.Hour).UTC().Truncate(time.Second)
 	for name, m := range w.machines {
 		job := m.files[backupJob]
-		if !strings.Contains(job, "https://127.0.0.1:2379") || strings.Contains(job, `"copies"`) != (name == "cp1") || !strings.Contains(job, `"drill"`) || strings.Contains(job, `"encryption"`) != (name == "cp1") || m.has(storageKey) != (name == "cp1") {
+		if !strings.Contains(job, "https://127.0.0.1:2379") || strings.Contains(job, `"copies"`) != (name == "cp1") ||
+			!strings.Contains(job, `"drill"`) || strings.Contains(job, `"encryption"`) != (name == "cp1") || m.has(storageKey) != (name == "cp1") {
 			t.Errorf("the job of %s is %s", name, job)
 		}
 		m.snapshot = aSnapshot(t, 4711)
@@ -147,13 +152,15 @@ func TestScheduleOfManagedEtcd(t *testing.T) {
 		t.Errorf("%+v", is)
 	}
 	i, err := svc.Snapshot(t.Context(), "prod", SnapshotOptions{Of: "e1"}, nil)
-	if err != nil || i.Member != "e1" || !i.Taken.Equal(taken) || !slices.Contains(i.Files, pkiDir+"ca.key") || !slices.Contains(i.Files, module.EtcdCA) {
+	if err != nil || i.Member != "e1" || !i.Taken.Equal(taken) || !slices.Contains(i.Files, pkiDir+"ca.key") ||
+		!slices.Contains(i.Files, module.EtcdCA) {
 		t.Errorf("%+v, %v", i, err)
 	}
 	w.machines["e1"].down = &remote.Error{Host: "e1", Reason: remote.HostKeyUnknown, Cause: "its key is not known", Remedy: "trust it"}
 	_, err = svc.Snapshot(t.Context(), "prod", SnapshotOptions{Of: "e1", Out: filepath.Join(t.TempDir(), "x.tar")}, nil)
 	refusal(t, err, idBackupNotThere)
-	if err == nil || !strings.Contains(err.Error(), "e1 cannot be queried: its key is not known") || !strings.Contains(err.Error(), "trust it; or") {
+	if err == nil || !strings.Contains(err.Error(), "e1 cannot be queried: its key is not known") ||
+		!strings.Contains(err.Error(), "trust it; or") {
 		t.Errorf("%v", err)
 	}
 	w.machines["e1"].down = nil
@@ -178,7 +185,8 @@ func (m *machine) took(t *testing.T, taken time.Time, failed string) {
 		t.Fatal(err)
 	}
 	k := op.KeptSnapshot{Taken: taken, Etcd: "3.6.8", EtcdSnapshotInfo: op.EtcdSnapshotInfo{
-		Path: op.AutoSnapshots + "/" + name, Bytes: is.Bytes, SHA256: is.SHA256, Hash: is.Hash, Revision: is.Revision, Keys: 600, Version: "3.6.0",
+		Path: op.AutoSnapshots + "/" + name, Bytes: is.Bytes, SHA256: is.SHA256, Hash: is.Hash, Revision: is.Revision,
+		Keys: 600, Version: "3.6.0",
 	}}
 	raw, err := json.Marshal(op.AutoSnapshotOutcome{At: taken, Failed: failed, Kept: []op.KeptSnapshot{k}})
 	if err != nil {
@@ -194,11 +202,20 @@ func TestScheduled(t *testing.T) {
 		do           func(*testing.T, *world, time.Time)
 		want, next   string
 	}{
-		{"good", "there is a new one", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(-time.Hour), "") }, "", "slipway etcd snapshot prod --of cp1"},
-		{"old", "nobody looks after it", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(-3*time.Hour), "") }, "backup-old cp1", "slipway etcd snapshot prod --of cp1"},
-		{"to come", "the clock was ahead, and says nothing", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(20*time.Hour), "") }, "backup-old cp1", "slipway etcd snapshot prod --of cp1"},
-		{"a clock that is a little ahead", "no two are the same", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(time.Minute), "") }, "", "slipway etcd snapshot prod --of cp1"},
-		{"failed", "the disk may be full", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now, "no room") }, "backup-by-itself cp1", "slipway etcd snapshot prod --of cp1"},
+		{"good", "there is a new one",
+			func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(-time.Hour), "") },
+			"", "slipway etcd snapshot prod --of cp1"},
+		{"old", "nobody looks after it",
+			func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(-3*time.Hour), "") },
+			"backup-old cp1", "slipway etcd snapshot prod --of cp1"},
+		{"to come", "the clock was ahead, and says nothing",
+			func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(20*time.Hour), "") },
+			"backup-old cp1", "slipway etcd snapshot prod --of cp1"},
+		{"a clock that is a little ahead", "no two are the same",
+			func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(time.Minute), "") },
+			"", "slipway etcd snapshot prod --of cp1"},
+		{"failed", "the disk may be full", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now, "no room") },
+			"backup-by-itself cp1", "slipway etcd snapshot prod --of cp1"},
 		{"one too many", "the disk may come to be full", func(t *testing.T, w *world, now time.Time) {
 			w.machines["cp1"].took(t, now, "")
 			w.machines["cp1"].says(t, func(out *op.AutoSnapshotOutcome) { out.Unremoved = "it is locked" })
@@ -207,7 +224,8 @@ func TestScheduled(t *testing.T) {
 		{"timer changed", "somebody has", func(_ *testing.T, w *world, _ time.Time) {
 			w.machines["cp1"].files["/etc/systemd/system/slipway-backup.timer"] = "[Timer]\n"
 		}, "backup-timer cp1", "slipway etcd snapshot prod"},
-		{"down", "it cannot be asked", func(_ *testing.T, w *world, _ time.Time) { w.machines["cp1"].down = errDown }, "cp1", "slipway etcd snapshot prod"},
+		{"down", "it cannot be asked", func(_ *testing.T, w *world, _ time.Time) { w.machines["cp1"].down = errDown },
+			"cp1", "slipway etcd snapshot prod"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
@@ -243,22 +261,31 @@ func TestDrillsJudged(t *testing.T) {
 	}{
 		{"good", "there is one of last week", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(-week)} }, false, ""},
 		{"not told of", "the host has a program from before there were any", func(time.Time) *op.DrillOutcome { return nil }, false, ""},
-		{"none yet", "it was just switched on", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-time.Hour)} }, false, ""},
+		{"none yet", "it was just switched on",
+			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-time.Hour)} }, false, ""},
 		{"goes on", "large ones take their time", func(now time.Time) *op.DrillOutcome {
 			return &op.DrillOutcome{Good: now.Add(-week), Begun: now.Add(-10 * time.Minute)}
 		}, false, ""},
 		{"failed", "it is worth nothing", func(now time.Time) *op.DrillOutcome {
 			return &op.DrillOutcome{Good: now.Add(-week), Failed: "it panics", Since: now}
 		}, false, "has failed since"},
-		{"the first failed", "none was ever good", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, false, "it panics; no snapshot of this host has passed a restore test yet"},
+		{"the first failed", "none was ever good",
+			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, false,
+			"it panics; no snapshot of this host has passed a restore test yet"},
 		{"cut off", "the host went down", func(now time.Time) *op.DrillOutcome {
 			return &op.DrillOutcome{Good: now.Add(-week), Begun: now.Add(-time.Hour)}
 		}, false, "was interrupted; the latest snapshot of this host that passed a restore test is from"},
-		{"overdue", "copying takes all the time, each time", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(-3 * week)} }, false, "are not tested: the latest"},
-		{"to come", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(week)} }, false, "it is unknown whether its snapshots are tested: the latest"},
-		{"none yet, to come", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(week)} }, false, "it is unknown whether its snapshots are tested: no snapshot"},
-		{"never", "the same", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-3 * week)} }, false, "are not tested: no snapshot"},
-		{"switched off since", "it need not be", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, true, ""},
+		{"overdue", "copying takes all the time, each time",
+			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(-3 * week)} }, false, "are not tested: the latest"},
+		{"to come", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(week)} },
+			false, "it is unknown whether its snapshots are tested: the latest"},
+		{"none yet, to come", "the clock was ahead",
+			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(week)} }, false,
+			"it is unknown whether its snapshots are tested: no snapshot"},
+		{"never", "the same", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-3 * week)} },
+			false, "are not tested: no snapshot"},
+		{"switched off since", "it need not be",
+			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, true, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
@@ -288,7 +315,8 @@ func TestSnapshotOfHost(t *testing.T) {
 		member.down = true
 	}
 	i := w.snapshot(SnapshotOptions{Of: "cp2"})
-	if i.Member != "cp2" || !i.Taken.Equal(taken) || i.Etcd != "3.6.8" || i.Snapshot.Revision != 4711 || i.Snapshot.Keys != 600 || len(i.Files) == 0 {
+	if i.Member != "cp2" || !i.Taken.Equal(taken) || i.Etcd != "3.6.8" || i.Snapshot.Revision != 4711 || i.Snapshot.Keys != 600 ||
+		len(i.Files) == 0 {
 		t.Errorf("%+v %+v", i, i.Snapshot)
 	}
 	if of, at, _, ok := backup.Placed(filepath.Base(i.File)); !ok || of != "prod" || !at.Equal(taken) {

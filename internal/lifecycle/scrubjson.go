@@ -149,7 +149,8 @@ var plainNotes = []string{
 	"node.alpha.kubernetes.io/ttl", "volumes.kubernetes.io/controller-managed-attach-detach", "deployment.kubernetes.io/revision",
 	"deprecated.daemonset.template.generation", "kubectl.kubernetes.io/restartedAt", "kubectl.kubernetes.io/default-container",
 	"control-plane.alpha.kubernetes.io/leader", "endpoints.kubernetes.io/last-change-trigger-time",
-	"scheduler.alpha.kubernetes.io/critical-pod", "cluster-autoscaler.kubernetes.io/safe-to-evict", "prometheus.io/scrape", "prometheus.io/port",
+	"scheduler.alpha.kubernetes.io/critical-pod", "cluster-autoscaler.kubernetes.io/safe-to-evict",
+	"prometheus.io/scrape", "prometheus.io/port",
 }
 
 func blankNotes(v any) {

@@ -13,7 +13,8 @@ const (
 	secretEnd  = `(?:pass|pwd|secret|token|key|credential)[\w.-]*`
 	// secretValue matches the value: in escaped quotes, in quotes, or up to a blank. If
 	// a quote is not closed on its line, it matches the rest of the line.
-	secretValue = `(\\+"(?:[^"\\]|\\\\(?:[^"\\]|\\.))*(?:\\+")?|"(?:[^"\\]|\\.)*"?|'(?:[^']|''|'\\'')*'?|` + "`[^`]*`?" + `|[^\s"'{\[,;\\](?:[^\s"\\]|\\.)*)`
+	secretValue = `(\\+"(?:[^"\\]|\\\\(?:[^"\\]|\\.))*(?:\\+")?|"(?:[^"\\]|\\.)*"?|'(?:[^']|''|'\\'')*'?|` + "`[^`]*`?" +
+		`|[^\s"'{\[,;\\](?:[^\s"\\]|\\.)*)`
 )
 
 // A form matches a kind of secret. Its last group is the secret, or the whole match if
@@ -29,18 +30,28 @@ var words = []string{"pass", "pwd", "secret", "token", "key", "credential"}
 
 var forms = []form{
 	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`)}, // a service account's token
-	{[]string{"akia", "gh", "glpat-", "xox"}, regexp.MustCompile(`\b(?:AKIA[0-9A-Z]{16}|gh[oprsu]_\w{20,}|glpat-[\w-]{20,}|xox[abps]-[\w-]{10,})`)},
-	{[]string{"$"}, regexp.MustCompile(`\$(?:2[abxy]|apr1|[156y])\$[^\s"',]+`)},                                                           // a password's hash
-	{[]string{"ls0tls1crudjti"}, regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/=]+`)},                                                     // PEM in base64
-	{[]string{"://"}, regexp.MustCompile(`://[^\s/:@"']*:([^\s"'<>]*)@`)},                                                                 // in a URL
-	{[]string{"://"}, regexp.MustCompile(`(?i)https?://([^\s/:@"']+)@`)},                                                                  // a token in one
-	{[]string{"@"}, regexp.MustCompile(`\b[\w.%+-]+:(\S+)@(?:\w+\(|\()`)},                                                                 // in a data source name
-	{[]string{"@"}, regexp.MustCompile(`\b[A-Za-z_][\w.+-]*:([^\s"'@/]+)@(?:[A-Za-rt-z0-9\[_]|s(?:$|[^h])|sh(?:$|[^a])|sha(?:$|[^25]))`)}, // user and password before a host; no digest
-	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+([A-Za-z0-9+/=._~-]{8,})`)},                                // in a header
+	{[]string{"akia", "gh", "glpat-", "xox"},
+		regexp.MustCompile(`\b(?:AKIA[0-9A-Z]{16}|gh[oprsu]_\w{20,}|glpat-[\w-]{20,}|xox[abps]-[\w-]{10,})`)},
+	// a password's hash
+	{[]string{"$"}, regexp.MustCompile(`\$(?:2[abxy]|apr1|[156y])\$[^\s"',]+`)},
+	// PEM in base64
+	{[]string{"ls0tls1crudjti"}, regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/=]+`)},
+	// in a URL
+	{[]string{"://"}, regexp.MustCompile(`://[^\s/:@"']*:([^\s"'<>]*)@`)},
+	// a token in one
+	{[]string{"://"}, regexp.MustCompile(`(?i)https?://([^\s/:@"']+)@`)},
+	// in a data source name
+	{[]string{"@"}, regexp.MustCompile(`\b[\w.%+-]+:(\S+)@(?:\w+\(|\()`)},
+	// user and password before a host; no digest
+	{[]string{"@"}, regexp.MustCompile(`\b[A-Za-z_][\w.+-]*:([^\s"'@/]+)@(?:[A-Za-rt-z0-9\[_]|s(?:$|[^h])|sh(?:$|[^a])|sha(?:$|[^25]))`)},
+	// in a header
+	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+([A-Za-z0-9+/=._~-]{8,})`)},
 	{[]string{"authorization", "cookie"}, regexp.MustCompile(`(?i)\b(?:authorization|cookie)\\*["']?\s*(?:[:=]\s*)+([^"\n]+)`)},
 	{[]string{"auth"}, regexp.MustCompile(`(?i)\b_?auth\\*["']?\s*[:=]\s*` + secretValue)}, // a registry's
-	{[]string{"requirepass", "masterauth", "auth_pass", "auth-pass", "identified by", "rootpw", "bindpw"}, regexp.MustCompile(`(?i)(?:requirepass|masterauth|auth[_-]pass|identified by|rootpw|bindpw)\\*["']?[,\s]\s*` + secretValue)},
-	{[]string{"mysql", "mariadb", "sshpass"}, regexp.MustCompile(`\b(?:mysql|mariadb|sshpass)[^\n]*?[\s"'=,\[]-p(?:\\*["'],?)?\s?\\*["']?([^\s"',]+)`)},
+	{[]string{"requirepass", "masterauth", "auth_pass", "auth-pass", "identified by", "rootpw", "bindpw"},
+		regexp.MustCompile(`(?i)(?:requirepass|masterauth|auth[_-]pass|identified by|rootpw|bindpw)\\*["']?[,\s]\s*` + secretValue)},
+	{[]string{"mysql", "mariadb", "sshpass"},
+		regexp.MustCompile(`\b(?:mysql|mariadb|sshpass)[^\n]*?[\s"'=,\[]-p(?:\\*["'],?)?\s?\\*["']?([^\s"',]+)`)},
 	{[]string{"redis-cli"}, regexp.MustCompile(`\bredis-cli\b[^\n]*?[\s"',\[]-a\\*["']?[\s,]\s*` + secretValue)},
 	{[]string{"-u", "--user"}, regexp.MustCompile(`(?:^|[\s"'\[])(?:-u|--user)[\s=]*["']?[^\s:"']+:([^\s"']+)`)}, // curl's
 	// In what kubelet says of a container that does not start.
@@ -49,8 +60,11 @@ var forms = []form{
 	{[]string{"args:["}, regexp.MustCompile(`\bArgs:\[(.*?)\],WorkingDir:`)},
 	{[]string{"command:["}, regexp.MustCompile(`\bCommand:\[(.*?)\],(?:Args:|\})`)},
 	// A name and its value: of a variable or a header, a flag, an assignment.
-	{words, regexp.MustCompile(`(?i)\bname\\*["']?\s*[:=]\s*\\*["']?` + secretWord + `\\*["']?,?\s*\\*["']?value\\*["']?\s*[:=]\s*` + secretValue)},
-	{words, regexp.MustCompile(`(?i)(?:^|[\s"'` + "`" + `(\[,=])-{1,2}` + secretWord + `(?:\\*["']\s*,?|,|\s)\s*` + strings.Replace(secretValue, `[^\s"'{\[,;\\]`, `[^\s"'{\[,;:=>\\-]`, 1))},
+	{words,
+		regexp.MustCompile(`(?i)\bname\\*["']?\s*[:=]\s*\\*["']?` + secretWord + `\\*["']?,?\s*\\*["']?value\\*["']?\s*[:=]\s*` + secretValue)},
+	{words,
+		regexp.MustCompile(`(?i)(?:^|[\s"'` + "`" + `(\[,=])-{1,2}` + secretWord + `(?:\\*["']\s*,?|,|\s)\s*` +
+			strings.Replace(secretValue, `[^\s"'{\[,;\\]`, `[^\s"'{\[,;:=>\\-]`, 1))},
 	{words, regexp.MustCompile(`(?i)` + secretEnd + `=([{\[,;][^\s"]+)`)},
 	{words, regexp.MustCompile(`(?i)` + secretEnd + `\\*["']?\]?\s*(?:=>|[:=]{1,2}|>|%3[ad])\s*` + secretValue)},
 }

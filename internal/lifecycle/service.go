@@ -107,11 +107,13 @@ func (s *service) subject(ctx context.Context, r *Request) (wanted, recorded *v1
 	if err = errors.Join(err, unbounded(*r)); err != nil {
 		return nil, nil, err
 	}
-	if r.Cluster == nil && recorded == nil || recorded == nil && (r.Kind == Add || r.Kind == Remove || r.Kind == Upgrade || maintains(r.Kind)) {
+	if r.Cluster == nil && recorded == nil ||
+		recorded == nil && (r.Kind == Add || r.Kind == Remove || r.Kind == Upgrade || maintains(r.Kind)) {
 		return nil, nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
 	}
 	if r.goesOn == nil && recorded != nil && (changesHosts(r.Kind) || r.writesManifests()) {
-		if err := cmp.Or(s.swapped(recorded), s.upgraded(recorded), notBegun(r.Kind, recorded), s.moving(r.Kind, recorded), r.halfDone(recorded)); err != nil && !r.loses(err) {
+		if err := cmp.Or(s.swapped(recorded), s.upgraded(recorded), notBegun(r.Kind, recorded),
+			s.moving(r.Kind, recorded), r.halfDone(recorded)); err != nil && !r.loses(err) {
 			return nil, nil, err
 		}
 	}
@@ -227,7 +229,8 @@ func (s *service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 		if c.Spec.Bundle == "" && cmp.Or(c.Spec.Kubernetes.Version, version) == version && isThere(recorded.Spec.Bundle) {
 			c.Spec.Bundle = recorded.Spec.Bundle // from "create --bundle"
 		}
-		if ep, was := &c.Spec.ControlPlaneEndpoint, spec.Copy(recorded).Spec.ControlPlaneEndpoint; ep.Mode == "" && was.Mode != v1alpha1.EndpointNone {
+		if ep, was := &c.Spec.ControlPlaneEndpoint, spec.Copy(recorded).Spec.ControlPlaneEndpoint; ep.Mode == "" &&
+			was.Mode != v1alpha1.EndpointNone {
 			was.Domain, was.Port = ep.Domain, ep.Port
 			*ep = was // one control plane fewer does not change the mode
 		}
@@ -402,12 +405,15 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 // such a bundle has no signature and no Docker.
 func (b *source) mayMake(keys []bundle.Key) error {
 	if b.env.Docker() { // Docker releases need a checksum that the user provides
-		return bundle.WithoutDocker(b.env.Release.Kubernetes, b.arches, "the cache has no bundle of "+b.env.Release.Kubernetes+", and bundles for runtime docker are not built automatically")
+		return bundle.WithoutDocker(b.env.Release.Kubernetes, b.arches,
+			"the cache has no bundle of "+b.env.Release.Kubernetes+", and bundles for runtime docker are not built automatically")
 	}
 	if len(keys) == 0 {
 		return nil
 	}
-	return refused(bundle.IDUnsigned, "the cache has no bundle of "+b.env.Release.Kubernetes+" for "+strings.Join(b.arches, ", ")+" with a signature of a key of spec.bundleKeys",
+	return refused(bundle.IDUnsigned,
+		"the cache has no bundle of "+b.env.Release.Kubernetes+" for "+strings.Join(b.arches, ", ")+
+			" with a signature of a key of spec.bundleKeys",
 		"add a signed bundle with 'slipway bundle import' or 'pull'; or build one and have it signed with 'slipway bundle sign'")
 }
 

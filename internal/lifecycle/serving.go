@@ -67,7 +67,8 @@ func (p *prepared) silent(s *server, others []string) diag.Diagnostic {
 	see := "find the cause: slipway exec " + p.env.Cluster.Name + "@" + s.Name + " --sudo -- journalctl -u kubelet -n 30 --no-pager; "
 	switch {
 	case len(others) > 0:
-		d.Hint = see + "if the host cannot be repaired, remove the node: slipway delete node " + s.Name + " (" + strings.Join(others, " and ") + " still serve the API)"
+		d.Hint = see + "if the host cannot be repaired, remove the node: slipway delete node " + s.Name + " (" +
+			strings.Join(others, " and ") + " still serve the API)"
 	case len(spec.HostsWithRole(p.env.Cluster, v1alpha1.RoleControlPlane)) > 1:
 		d.Hint = see + "start the etcd members that are down first: more than half of them must run, " +
 			"and no remaining control plane serves the API"

@@ -73,8 +73,10 @@ func servedByMode(wanted *v1alpha1.Cluster, added []string) error {
 		return nil
 	}
 	return refused(idEndpointMode,
-		fmt.Sprintf("cluster %s has endpoint mode none, which allows one control plane: with %s it would have %d", wanted.Name, more[0].Name, len(control)),
-		"change the mode first: at spec.controlPlaneEndpoint of the cluster file, write mode: haproxy, or mode: external with the address of a load balancer; then run: slipway apply -f FILE")
+		fmt.Sprintf("cluster %s has endpoint mode none, which allows one control plane: with %s it would have %d",
+			wanted.Name, more[0].Name, len(control)),
+		"change the mode first: at spec.controlPlaneEndpoint of the cluster file, write mode: haproxy, or mode: "+
+			"external with the address of a load balancer; then run: slipway apply -f FILE")
 }
 
 // offRecord returns the hosts of the command line, which are no longer in the saved
@@ -236,7 +238,8 @@ func (p *prepared) takesPart(h v1alpha1.Host) bool {
 	changes := func(role v1alpha1.Role) bool {
 		return slices.ContainsFunc(p.env.WithLeaving().Spec.Hosts, func(is v1alpha1.Host) bool { return concerned(is) && spec.HasRole(is, role) })
 	}
-	return concerned(h) || spec.HasRole(h, v1alpha1.RoleControlPlane) || changes(v1alpha1.RoleControlPlane) || changes(v1alpha1.RoleRegistry) ||
+	return concerned(h) || spec.HasRole(h, v1alpha1.RoleControlPlane) || changes(v1alpha1.RoleControlPlane) ||
+		changes(v1alpha1.RoleRegistry) ||
 		spec.HasRole(h, v1alpha1.RoleEtcd) && changes(v1alpha1.RoleEtcd)
 }
 
@@ -346,7 +349,8 @@ func (p *prepared) halfLeft(staying []facts.Host) (list diag.List) {
 				ID: idHostLeaves, Severity: diag.Error, Host: h.Spec.Name,
 				Message: "its removal from the cluster has begun and cannot be rolled back, " +
 					"because etcd continues without its member",
-				Hint: "finish the removal: slipway delete node " + h.Spec.Name + " (or, if it is the latest operation: slipway resume " + name + "), then add the host again; or continue with the other hosts: --ignore-errors",
+				Hint: "finish the removal: slipway delete node " + h.Spec.Name + " (or, if it is the latest operation: slipway resume " +
+					name + "), then add the host again; or continue with the other hosts: --ignore-errors",
 			})
 		}
 	}
@@ -398,7 +402,8 @@ func (p *prepared) leaderless(staying []facts.Host) diag.List {
 		return nil
 	}
 	return refused(idControlPlaneLost, "the cluster exists, but none of the remaining control planes holds it: "+strings.Join(without, ", "),
-		"add the new control planes before you remove the old ones. If an address now leads to another machine, correct the address or restore the machine")
+		"add the new control planes before you remove the old ones. If an address now leads to another machine, "+
+			"correct the address or restore the machine")
 }
 
 // memberless reports whether the cluster exists and has managed etcd, but no staying
@@ -407,7 +412,8 @@ func (p *prepared) leaderless(staying []facts.Host) diag.List {
 func (p *prepared) memberless(staying []facts.Host) bool {
 	asked := slices.ContainsFunc(staying, func(h facts.Host) bool { return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) })
 	member := func(h facts.Host) bool {
-		return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) && h.Ours(p.recorded.Name) && slices.Contains(h.Facts.Present, facts.EtcdJoined) && !leaves(h)
+		return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) && h.Ours(p.recorded.Name) && slices.Contains(h.Facts.Present, facts.EtcdJoined) &&
+			!leaves(h)
 	}
 	return created(p.recorded) && changesHosts(p.request.Kind) && p.recorded.Spec.Etcd.Type == spec.EtcdManaged &&
 		asked && !slices.ContainsFunc(staying, member)
@@ -423,7 +429,8 @@ func (p *prepared) dataless(staying []facts.Host) diag.List {
 		return nil
 	}
 	return refused(idEtcdLost, "the cluster exists, but none of the remaining etcd hosts has its data: "+strings.Join(without, ", "),
-		"add the new etcd members before you remove the old ones. If an address now leads to another machine, correct the address or restore the machine")
+		"add the new etcd members before you remove the old ones. If an address now leads to another machine, correct "+
+			"the address or restore the machine")
 }
 
 // withRole returns the names of the hosts with a role. all reports whether each of
@@ -467,7 +474,10 @@ func (p *prepared) left(res *Result) (out []string) {
 		line := l.Name + " was removed from the cluster and reset"
 		switch {
 		case p.strikes:
-			line = l.Name + " was removed from the saved state, and a new restore leaves it out; if its node is listed after that restore: slipway kubectl " + p.env.Cluster.Name + " -- delete node " + l.Name
+			line = l.Name +
+				" was removed from the saved state, and a new restore leaves it out; if its node is listed after that restore: slipway kubectl " + p.env.Cluster.Name + " -- delete node " +
+
+				l.Name
 		case l.Gone:
 			line = l.Name + " was removed from the cluster; its files remain on the host, including its kubelet credentials"
 		}

@@ -470,9 +470,12 @@ func TestShapeRefused(t *testing.T) {
 		request      func(*world) Request
 		id           string
 	}{
-		{"last control plane", "nothing would be left", func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}} }, idLastControlPlane},
-		{"unknown node", "a misspelt name must not pass", func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w7"}} }, "unknown-host"},
-		{"nothing new", "the file has no new host", func(w *world) Request { return Request{Kind: Add, Cluster: w.of("cp1", "w1")} }, idNoNewHost},
+		{"last control plane", "nothing would be left",
+			func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}} }, idLastControlPlane},
+		{"unknown node", "a misspelt name must not pass",
+			func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w7"}} }, "unknown-host"},
+		{"nothing new", "the file has no new host",
+			func(w *world) Request { return Request{Kind: Add, Cluster: w.of("cp1", "w1")} }, idNoNewHost},
 		{"other roles", "they are fixed", func(w *world) Request {
 			return Request{Kind: Apply, Cluster: roles(w.of("cp1", "w1"), v1alpha1.RoleControlPlane, v1alpha1.RoleWorker)}
 		}, "roles-fixed"},
@@ -528,12 +531,15 @@ func TestDrainBlockedLater(t *testing.T) {
 	w.api.wrote = func(what string) {
 		if what == "PATCH /api/v1/nodes/w2" && !w.api.has(at) { // it is cordoned
 			w.api.put(at, object{
-				"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "lone", "namespace": "default", "uid": "lone"}, "spec": object{"nodeName": "w2"},
+				"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "lone", "namespace": "default", "uid": "lone"},
+				"spec": object{"nodeName": "w2"},
 			})
 		}
 	}
-	res := w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w2"}, Removal: module.Removal{DrainTimeout: 5 * time.Second}}, event.Failed)
-	if f := res.Failures[0]; f.Task != "leave.drain" || f.Reason != module.IDDrainBlocked || !strings.Contains(f.Message, "default/lone has no controller") || !strings.Contains(f.Remedy, "--force") {
+	res := w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w2"}, Removal: module.Removal{DrainTimeout: 5 * time.Second}},
+		event.Failed)
+	if f := res.Failures[0]; f.Task != "leave.drain" || f.Reason != module.IDDrainBlocked ||
+		!strings.Contains(f.Message, "default/lone has no controller") || !strings.Contains(f.Remedy, "--force") {
 		t.Errorf("%+v", f)
 	}
 	if !w.api.has(at) {

@@ -22,7 +22,8 @@ func wantLeaves(t *testing.T, err error, name string) {
 	t.Helper()
 	var list diag.List
 	if !errors.As(err, &list) || !slices.ContainsFunc(list.Errors(), func(d diag.Diagnostic) bool {
-		return d.ID == idHostLeaves && d.Host == name && strings.Contains(d.Hint, "slipway resume prod") && strings.HasPrefix(d.Hint, "finish the removal: slipway delete node "+name)
+		return d.ID == idHostLeaves && d.Host == name && strings.Contains(d.Hint, "slipway resume prod") &&
+			strings.HasPrefix(d.Hint, "finish the removal: slipway delete node "+name)
 	}) {
 		t.Errorf("got %v, want it refused that %s stays, with the ways out", err, name)
 	}
@@ -38,8 +39,10 @@ func TestNoWayBackFromLeaving(t *testing.T) {
 		cut          []string // what is gone from the host, besides
 	}{
 		{"the first control plane", "its API server and its member are gone: it cannot lead", false, "cp1", "reset.kubernetes", nil},
-		{"the first, Kubernetes is off", "it must not begin the cluster anew", false, "cp1", "reset.restore", []string{module.ClientCert, facts.EtcdData}},
-		{"the first, half restored", "the mark is off first", false, "cp1", "reset.restore", []string{module.ClientCert, facts.EtcdData, facts.EtcdJoined, module.LeavesMark}},
+		{"the first, Kubernetes is off", "it must not begin the cluster anew", false, "cp1", "reset.restore",
+			[]string{module.ClientCert, facts.EtcdData}},
+		{"the first, half restored", "the mark is off first", false, "cp1", "reset.restore",
+			[]string{module.ClientCert, facts.EtcdData, facts.EtcdJoined, module.LeavesMark}},
 		{"a further one", "etcd does not take the data of a member that was removed", false, "cp3", "reset.kubernetes", nil},
 		{"its API server alone has ended", "it may be on the way already", false, "cp3", "leave.member", nil},
 		{"a control plane beside etcd", "it cannot lead", true, "cp1", "reset.kubernetes", nil},

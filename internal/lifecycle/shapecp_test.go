@@ -39,7 +39,8 @@ func TestControlPlanesLeave(t *testing.T) {
 		{"a further one", remove("cp3"), []string{"cp1", "cp2", "w1", "w2"}},
 		{"the first", remove("cp1"), []string{"cp2", "cp3", "w1", "w2"}},
 		{"two at once, the first among them", remove("cp1", "cp2"), []string{"cp3", "w1", "w2"}},
-		{"by a file, with a worker", func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp2", "cp3", "w1")} }, []string{"cp2", "cp3", "w1"}},
+		{"by a file, with a worker", func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp2", "cp3", "w1")} },
+			[]string{"cp2", "cp3", "w1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -64,7 +65,8 @@ func TestSettingsWithoutTheFirst(t *testing.T) {
 	c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"profiling": "false"}
 	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
 	for name, got := range map[string]string{
-		"cp2": w.machines["cp2"].files[module.APIServerManifest], "cp3": w.machines["cp3"].files[module.APIServerManifest], "the record": w.api.settings,
+		"cp2": w.machines["cp2"].files[module.APIServerManifest], "cp3": w.machines["cp3"].files[module.APIServerManifest],
+		"the record": w.api.settings,
 	} {
 		if !strings.Contains(got, "name: profiling") {
 			t.Errorf("%s does not have the new setting", name)
@@ -85,7 +87,8 @@ func TestSettingsWithoutTheFirst(t *testing.T) {
 func TestStackedEtcdLosesItsData(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	for name, m := range w.machines {
-		guarded := strings.Contains(m.files["/etc/systemd/system/kubelet.service"], "ExecStartPre=/usr/bin/test -e "+facts.EtcdData+" -o ! -e "+facts.EtcdJoined+"\n")
+		guarded := strings.Contains(m.files["/etc/systemd/system/kubelet.service"],
+			"ExecStartPre=/usr/bin/test -e "+facts.EtcdData+" -o ! -e "+facts.EtcdJoined+"\n")
 		if is := name[0] == 'c'; m.has(facts.EtcdJoined) != is || guarded != is {
 			t.Errorf("%s has a member: %t, is known as one: %t, and its kubelet asks for the data: %t", name, is, m.has(facts.EtcdJoined), guarded)
 		}
@@ -158,7 +161,8 @@ func TestServerLeavesBeforeItsMember(t *testing.T) {
 			}
 			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
 			w.wantMembers("cp2", "cp3")
-			begin, server, member := slices.Index(steps, "leave.begin cp1"), slices.Index(steps, "leave.server cp1"), slices.Index(steps, "leave.member cp2")
+			begin, server, member := slices.Index(steps, "leave.begin cp1"), slices.Index(steps,
+				"leave.server cp1"), slices.Index(steps, "leave.member cp2")
 			if begin < 0 || member < max(begin, server) || lingers != (server > begin) {
 				t.Errorf("the API server ends at %d, or is waited for at %d, its member goes at %d of %q", begin, server, member, steps)
 			}
@@ -191,12 +195,14 @@ func TestBlockedStays(t *testing.T) {
 	names := []string{"cp1", "cp2", "cp3", "cp4", "cp5", "w1"}
 	w := running(t, names, names)
 	const pod = "/api/v1/namespaces/ns/pods/mine"
-	w.api.put(pod, object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "mine", "namespace": "ns"}, "spec": object{"nodeName": "cp3"}})
+	w.api.put(pod,
+		object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "mine", "namespace": "ns"}, "spec": object{"nodeName": "cp3"}})
 	w.api.mu.Lock()
 	w.api.objects["/api/v1/nodes/cp3"]["spec"] = object{"unschedulable": true}
 	w.api.mu.Unlock()
 	before := w.machines["cp3"].look()
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Remove, Name: "prod", Nodes: []string{"cp2", "cp3"}, IgnoreErrors: true}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(),
+		Request{Kind: Remove, Name: "prod", Nodes: []string{"cp2", "cp3"}, IgnoreErrors: true}, nil))
 	if d := cmp.Diff([]string{"cp1", "cp2", "cp4", "cp5", "w1"}, touched(p.Plan())); d != "" {
 		t.Errorf("hosts with steps (-want +got):\n%s", d)
 	}

@@ -101,8 +101,10 @@ func (p *prepared) findSigner(ctx context.Context) error {
 		}
 		p.findings = append(p.findings, diag.Diagnostic{
 			ID: idSignerAdopted, Severity: diag.Warning, Host: h.Name,
-			Message: "hosts sign their backup sets with " + signer + ", and this manager signs with " + p.env.BackupSigner + ": the operation makes this manager use the key of the hosts",
-			Hint:    "no action is needed: sets that this manager has signed stay trusted here; to use a new key, first remove the old one here and on the hosts: docs/guide/backup.md",
+			Message: "hosts sign their backup sets with " + signer + ", and this manager signs with " + p.env.BackupSigner +
+				": the operation makes this manager use the key of the hosts",
+			Hint: "no action is needed: sets that this manager has signed stay trusted here; to use a new key, first " +
+				"remove the old one here and on the hosts: docs/guide/backup.md",
 		})
 		p.formerSigner = p.env.BackupSigner
 		p.env.BackupKey, p.env.BackupSigner = secret.New(string(text)), signer
@@ -156,7 +158,9 @@ func (s *service) trusted(cluster string, t SetTrust) ([]backup.PublicKey, error
 	if t.SignedBy != "" {
 		other, err := backup.ParsePublicKey(t.SignedBy)
 		if err != nil {
-			return nil, refused(idBadSigner, "--signed-by: "+err.Error(), "copy the key from the ConfigMap in the cluster of the manager that made the set: kubectl -n kube-system get configmap slipway-cluster -o yaml")
+			return nil, refused(idBadSigner, "--signed-by: "+err.Error(),
+				"copy the key from the ConfigMap in the cluster of the manager that made the set: kubectl -n "+
+					"kube-system get configmap slipway-cluster -o yaml")
 		}
 		out = append(out, other)
 	}
@@ -182,7 +186,8 @@ func unverified(set *backup.Set, cluster string) error {
 // unverified sets are allowed. The signature of an encrypted set can only be read with its
 // key, so without that key the set counts as verified here: it is checked when it is
 // opened.
-func newestOf(list []SnapshotInfo, name string, ids []age.Identity, keys []backup.PublicKey, t SetTrust, progress event.Sink) (string, error) {
+func newestOf(list []SnapshotInfo, name string, ids []age.Identity, keys []backup.PublicKey, t SetTrust,
+	progress event.Sink) (string, error) {
 	passed := 0
 	for _, i := range list {
 		if i.KeysOnly {
@@ -202,7 +207,8 @@ func newestOf(list []SnapshotInfo, name string, ids []age.Identity, keys []backu
 		return "", refused(string(backup.Unverified), fmt.Sprintf("no backup of cluster %s in the default directory is verified", name),
 			"make a backup: slipway etcd snapshot "+name+"; or use a file with --from, and add --unverified if you know the origin of the file")
 	}
-	return "", refused(string(backup.Unknown), "there is no backup of cluster "+name+" in the default directory", "make a backup: slipway etcd snapshot "+name+"; or use a file with --from")
+	return "", refused(string(backup.Unknown), "there is no backup of cluster "+name+" in the default directory",
+		"make a backup: slipway etcd snapshot "+name+"; or use a file with --from")
 }
 
 // doubts returns the warnings about a set that is used anyway.
@@ -221,8 +227,9 @@ func doubts(set *backup.Set, file string, isVerified bool, t SetTrust) (out diag
 	if says, ok := takenBy(file); ok && !says.Equal(set.Taken) {
 		out = append(out, diag.Diagnostic{
 			ID: idBackupRenamed, Severity: diag.Warning,
-			Message: fmt.Sprintf("the file name has the time %s, but the set was taken at %s: an older set may have replaced a newer one", says.UTC().Format(time.RFC3339), set.Taken.UTC().Format(time.RFC3339)),
-			Hint:    "compare the set with other sets: slipway etcd snapshots " + set.Cluster,
+			Message: fmt.Sprintf("the file name has the time %s, but the set was taken at %s: an older set may have replaced a newer one",
+				says.UTC().Format(time.RFC3339), set.Taken.UTC().Format(time.RFC3339)),
+			Hint: "compare the set with other sets: slipway etcd snapshots " + set.Cluster,
 		})
 	}
 	return out

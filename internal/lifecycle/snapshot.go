@@ -360,7 +360,8 @@ func (m *snapshotting) fetch(ctx context.Context, host *hostLook, kept *op.EtcdS
 	}
 	client := module.EtcdClient()
 	client.Endpoints = []string{m.looker.env.OwnMember()}
-	o := op.EtcdSnapshot{EtcdClient: client, Utility: module.Etcdutl, Name: m.report.Name + "-" + m.taken.UTC().Format("20060102-150405") + ".db"}
+	o := op.EtcdSnapshot{EtcdClient: client, Utility: module.Etcdutl,
+		Name: m.report.Name + "-" + m.taken.UTC().Format("20060102-150405") + ".db"}
 	note(m.progress, host.spec.Name, "taking a snapshot")
 	defer func() {
 		gone := o
@@ -395,7 +396,9 @@ func (m *snapshotting) arrive(ctx context.Context, host *hostLook, there op.Etcd
 		return nil, unusable(err)
 	}
 	if here.SHA256 != there.SHA256 || here.Hash != there.Hash || here.Revision != there.Revision {
-		return nil, refused(string(backup.Damaged), fmt.Sprintf("the received snapshot differs from the one that %s took: revision %d and hash %08x, not %d and %08x", host.spec.Name, here.Revision, here.Hash, there.Revision, there.Hash),
+		return nil, refused(string(backup.Damaged),
+			fmt.Sprintf("the received snapshot differs from the one that %s took: revision %d and hash %08x, not %d and %08x",
+				host.spec.Name, here.Revision, here.Hash, there.Revision, there.Hash),
 			"take another snapshot")
 	}
 	here.Version = there.Version
@@ -409,7 +412,8 @@ func (m *snapshotting) copyFrom(ctx context.Context, host *hostLook, from, to st
 	defer cancel(nil)
 	limit := m.svc.looks.file
 	silence := time.AfterFunc(limit, func() {
-		cancel(refused(idBackupFailed, fmt.Sprintf("%s: no data of %s was received for %s", host.spec.Name, from, limit), "check whether the file system there is stalled: slipway ssh "+host.spec.Name))
+		cancel(refused(idBackupFailed, fmt.Sprintf("%s: no data of %s was received for %s", host.spec.Name, from, limit),
+			"check whether the file system there is stalled: slipway ssh "+host.spec.Name))
 	})
 	defer silence.Stop()
 	tell := m.bytes(host.spec.Name)
@@ -425,7 +429,8 @@ func (m *snapshotting) copyFrom(ctx context.Context, host *hostLook, from, to st
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case results[0].Error != nil:
-		return refused(cmp.Or(results[0].Error.ID, idBackupFailed), host.spec.Name+": fetching the snapshot: "+results[0].Error.Message, results[0].Error.Hint)
+		return refused(cmp.Or(results[0].Error.ID, idBackupFailed),
+			host.spec.Name+": fetching the snapshot: "+results[0].Error.Message, results[0].Error.Hint)
 	}
 	return nil
 }

@@ -86,7 +86,8 @@ func (m *machine) said(o op.Op) []byte {
 		panic(err)
 	}
 	raw, err := json.Marshal(op.EtcdSnapshotInfo{
-		Path: op.EtcdSnapshots + "/" + s.Name, Bytes: is.Bytes, SHA256: is.SHA256, Hash: is.Hash, Revision: is.Revision, Keys: is.Keys + 1, Version: "3.7.0",
+		Path: op.EtcdSnapshots + "/" + s.Name, Bytes: is.Bytes, SHA256: is.SHA256, Hash: is.Hash,
+		Revision: is.Revision, Keys: is.Keys + 1, Version: "3.7.0",
 	})
 	if err != nil {
 		panic(err)
@@ -163,7 +164,8 @@ func TestSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again := w.snapshot(SnapshotOptions{Out: filepath.Join(t.TempDir(), "again.tar")}); !i.NewKey || again.NewKey || i.SignedBy != key.Public().String() || again.SignedBy != i.SignedBy {
+	if again := w.snapshot(SnapshotOptions{Out: filepath.Join(t.TempDir(), "again.tar")}); !i.NewKey || again.NewKey ||
+		i.SignedBy != key.Public().String() || again.SignedBy != i.SignedBy {
 		t.Errorf("the key is to be noted down once: %q, %t; then %q, %t", i.SignedBy, i.NewKey, again.SignedBy, again.NewKey)
 	}
 	if i.Member == "cp1" || i.Member == "" || i.Snapshot.Revision != 4711 || i.Snapshot.Keys != 600 || i.Encrypted || i.Etcd != "3.7.0" {
@@ -184,7 +186,8 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("%s is empty", c.Name)
 		}
 	}
-	want := []string{"cluster.yaml", "ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key", "sa.pub", "etcd/ca.crt", "etcd/ca.key"}
+	want := []string{"cluster.yaml", "ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key",
+		"sa.pub", "etcd/ca.crt", "etcd/ca.key"}
 	if d := cmp.Diff(want, names); d != "" {
 		t.Errorf("files (-want +got):\n%s", d)
 	}
@@ -226,7 +229,8 @@ func (w *world) noneLeft() {
 func TestSnapshotEncrypted(t *testing.T) {
 	w, _ := backedUp(t)
 	w.machines["cp1"].files["/etc/kubernetes/enc.yaml"] = "kind: EncryptionConfiguration"
-	w.machines["cp1"].files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, --encryption-provider-config=/etc/kubernetes/enc.yaml]\n"
+	w.machines["cp1"].files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, " +
+		"--encryption-provider-config=/etc/kubernetes/enc.yaml]\n"
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
 		t.Fatal(err)
@@ -272,12 +276,13 @@ func TestSnapshotPasses(t *testing.T) {
 	} {
 		out := filepath.Join(t.TempDir(), "mine")
 		var there, here []string
-		_, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{Out: out, Recipients: tc.recipients}, event.SinkFunc(func(e event.Event) {
-			if e.Message == "writing the backup set" {
-				there, _ = filepath.Glob(filepath.Dir(out) + "/.*/*") // the patterns are some
-				here, _ = filepath.Glob(own + "/.*/*")
-			}
-		}))
+		_, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{Out: out, Recipients: tc.recipients},
+			event.SinkFunc(func(e event.Event) {
+				if e.Message == "writing the backup set" {
+					there, _ = filepath.Glob(filepath.Dir(out) + "/.*/*") // the patterns are some
+					here, _ = filepath.Glob(own + "/.*/*")
+				}
+			}))
 		if err != nil || len(there)+len(here) != 1 || (len(here) == 1) != tc.here {
 			t.Errorf("%s: %v; there is %v, and here %v: %s", tc.name, err, there, here, tc.reason)
 		}
@@ -305,7 +310,8 @@ func TestSnapshotSweeps(t *testing.T) {
 	day := time.Now().Add(-25 * time.Hour)
 	var young []string
 	for _, dir := range []string{own, out} {
-		for _, name := range []string{".slipway-snapshot-1/snapshot.db", ".slipway-backup-1", ".slipway-snapshot-2/snapshot.db", ".slipway-backup-2"} {
+		for _, name := range []string{".slipway-snapshot-1/snapshot.db", ".slipway-backup-1",
+			".slipway-snapshot-2/snapshot.db", ".slipway-backup-2"} {
 			left := filepath.Join(dir, name)
 			if err := errors.Join(os.MkdirAll(filepath.Dir(left), 0o700), os.WriteFile(left, nil, 0o600)); err != nil {
 				t.Fatal(err)
@@ -392,8 +398,10 @@ func TestSnapshotFails(t *testing.T) {
 		id           string
 	}{
 		{"no room there", "the host says so before it begins", func(w *world) { w.refuseAll(breaking("etcd.snapshot")) }, idBackupFailed},
-		{"cut off on the way", "it is looked at here again", func(w *world) { w.send(func(s string) string { return s[:len(s)-512] }) }, string(backup.Damaged)},
-		{"another arrives", "it is whole, and not what was taken", func(w *world) { w.send(func(string) string { return aSnapshot(w.t, 12) }) }, string(backup.Damaged)},
+		{"cut off on the way", "it is looked at here again",
+			func(w *world) { w.send(func(s string) string { return s[:len(s)-512] }) }, string(backup.Damaged)},
+		{"another arrives", "it is whole, and not what was taken",
+			func(w *world) { w.send(func(string) string { return aSnapshot(w.t, 12) }) }, string(backup.Damaged)},
 		{"no keys", "without them it is worth little", func(w *world) {
 			for _, m := range w.machines {
 				delete(m.files, "/etc/kubernetes/pki/ca.crt")

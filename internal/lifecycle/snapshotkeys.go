@@ -33,7 +33,8 @@ func (m *snapshotting) keep(ctx context.Context) (small []backup.Content, author
 	}
 	small = append(small, backup.Content{Name: backup.ClusterName, Data: text})
 	note(m.progress, "", "reading the keys of the cluster's CAs")
-	control, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return spec.HasRole(h, v1alpha1.RoleControlPlane) }, etcdbackup.AuthorityKeys())
+	control, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return spec.HasRole(h, v1alpha1.RoleControlPlane) },
+		etcdbackup.AuthorityKeys())
 	if err != nil {
 		return nil, "", err
 	}

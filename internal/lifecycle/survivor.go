@@ -32,7 +32,8 @@ func bestFirst(left []survivor) {
 		return 0
 	}
 	slices.SortStableFunc(left, func(a, b survivor) int {
-		return cmp.Or(b.Reach().Compare(a.Reach()), worse(!a.whole())-worse(!b.whole()), worse(a.Learner)-worse(b.Learner), cmp.Compare(b.Commit, a.Commit))
+		return cmp.Or(b.Reach().Compare(a.Reach()), worse(!a.whole())-worse(!b.whole()),
+			worse(a.Learner)-worse(b.Learner), cmp.Compare(b.Commit, a.Commit))
 	})
 }
 
@@ -58,7 +59,8 @@ func oneCluster(left []survivor, from string) error {
 			"move "+facts.DirEtcd+"/member aside on the hosts that have data from before a restore or rescue (that data is obsolete), and retry")
 	case unknown && len(left) > 1 && from == "":
 		return refused(idRescueClusters, "the remaining members may have data of several etcd clusters: "+strings.Join(found, ", "),
-			"choose the member whose data to use: --from HOST; "+left[0].host+" has the most recent data, unless its data is from before a restore or rescue")
+			"choose the member whose data to use: --from HOST; "+left[0].host+
+				" has the most recent data, unless its data is from before a restore or rescue")
 	}
 	return nil
 }
@@ -94,7 +96,8 @@ func (s survivor) loses() string {
 	}
 	switch {
 	case s.ByDatabase():
-		return fmt.Sprintf(". The rescue uses its database: entries after %d are lost too, although they may have been acknowledged", s.Database.Index) + behind
+		return fmt.Sprintf(". The rescue uses its database: entries after %d are lost too, although they may have been acknowledged",
+			s.Database.Index) + behind
 	case s.Damaged != "" && s.From == "":
 		return fmt.Sprintf(". Entries after %d are lost too, although they may have been acknowledged", s.Log.Index) + behind
 	case s.Commit < s.Log.Index:
@@ -131,7 +134,9 @@ func (r *rescuing) compared() (out []string) {
 	others := slices.DeleteFunc(slices.Clone(r.left), func(s survivor) bool { return s.host == by.Member })
 	if len(others) > 0 && others[0].Reach().Compare(by.EtcdReach) > 0 {
 		best := others[0]
-		out = append(out, fmt.Sprintf("because you chose %s: %s, which %s has; without --from, the rescue would use %s (%s)", by.Member, beyond(by.EtcdReach, best.Reach()), best.host, best.host, best.state()))
+		out = append(out,
+			fmt.Sprintf("because you chose %s: %s, which %s has; without --from, the rescue would use %s (%s)",
+				by.Member, beyond(by.EtcdReach, best.Reach()), best.host, best.host, best.state()))
 	}
 	i := slices.IndexFunc(others, survivor.whole)
 	if i < 0 || chosen.host == "" || chosen.whole() {
@@ -140,8 +145,10 @@ func (r *rescuing) compared() (out []string) {
 	is := others[i]
 	switch by.Compare(is.Reach()) {
 	case 1:
-		out = append(out, fmt.Sprintf("possibly entries with undetected damage on %s, whose disk has lost data. It is used although %s is undamaged: its readable data is more recent and has %s. "+
-			"--from %s uses the undamaged data and loses these entries", by.Member, is.host, beyond(is.Reach(), by.EtcdReach), is.host))
+		out = append(out,
+			fmt.Sprintf("possibly entries with undetected damage on %s, whose disk has lost data. It is used although %s is undamaged: its readable data is more recent and has %s. "+
+
+				"--from %s uses the undamaged data and loses these entries", by.Member, is.host, beyond(is.Reach(), by.EtcdReach), is.host))
 	case 0:
 		out = append(out, fmt.Sprintf("possibly entries with undetected damage on %s: %s has equally recent data and is undamaged",
 			by.Member, is.host))

@@ -23,16 +23,20 @@ func (s *service) newer(ctx context.Context, r *Request, recorded *v1alpha1.Clus
 			"finish the creation first: slipway resume "+recorded.Name)
 	}
 	if recorded.Status.Phase != v1alpha1.PhaseRunning {
-		return nil, refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" is unfinished", "finish the operation first: slipway resume "+recorded.Name)
+		return nil, refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" is unfinished",
+			"finish the operation first: slipway resume "+recorded.Name)
 	}
 	was := runsWith(recorded)
 	file, bundle := r.Cluster, ""
 	if file != nil {
 		if r.Version = cmp.Or(r.Version, file.Spec.Kubernetes.Version); r.Version == "" {
-			return nil, refused(idUpgradeHow, "the file has no Kubernetes version to upgrade to", "write spec.kubernetes.version into the file, or set the version with --to")
+			return nil, refused(idUpgradeHow, "the file has no Kubernetes version to upgrade to",
+				"write spec.kubernetes.version into the file, or set the version with --to")
 		}
 		if file.Spec.Kubernetes.Version != "" && file.Spec.Kubernetes.Version != r.Version {
-			return nil, refused(idUpgradeHow, "the file has Kubernetes version "+file.Spec.Kubernetes.Version+", but --to is "+r.Version, "use the same version in both, or omit --to")
+			return nil, refused(idUpgradeHow,
+				"the file has Kubernetes version "+file.Spec.Kubernetes.Version+", but --to is "+r.Version,
+				"use the same version in both, or omit --to")
 		}
 		file = spec.Copy(file)
 		if err := spec.Absolute(file, spec.Paths{Dir: r.Dir, Home: s.Home}); err != nil {
@@ -166,7 +170,8 @@ func (r *Request) halfDone(recorded *v1alpha1.Cluster) error {
 	if !r.writesManifests() || recorded.Status.Phase == v1alpha1.PhaseRunning {
 		return nil
 	}
-	return refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" is unfinished", "finish the operation first: slipway resume "+recorded.Name)
+	return refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" is unfinished",
+		"finish the operation first: slipway resume "+recorded.Name)
 }
 
 // notBegun refuses to change a cluster whose saved version is that of an upgrade that
@@ -174,7 +179,8 @@ func (r *Request) halfDone(recorded *v1alpha1.Cluster) error {
 // no particular order.
 func notBegun(kind Kind, recorded *v1alpha1.Cluster) error {
 	wanted := recorded.Spec.Kubernetes.Version
-	if kind != Apply && kind != Add && kind != Remove && kind != RotateCA || recorded.Status.Phase != v1alpha1.PhaseRunning || runsWith(recorded) == wanted {
+	if kind != Apply && kind != Add && kind != Remove && kind != RotateCA || recorded.Status.Phase != v1alpha1.PhaseRunning ||
+		runsWith(recorded) == wanted {
 		return nil
 	}
 	return refused(idUpgradeUnfinished, "the upgrade of cluster "+recorded.Name+" to "+wanted+" was interrupted before it began",
@@ -212,7 +218,8 @@ func (p *prepared) backUp(ctx context.Context, tell func(event.Event)) error {
 	if err != nil {
 		return err
 	}
-	set, err := p.svc.Snapshot(ctx, name, SnapshotOptions{version: from.Spec.Kubernetes.Version, keysOnly: p.env.Cluster.Spec.Etcd.External != nil}, event.SinkFunc(tell))
+	set, err := p.svc.Snapshot(ctx, name,
+		SnapshotOptions{version: from.Spec.Kubernetes.Version, keysOnly: p.env.Cluster.Spec.Etcd.External != nil}, event.SinkFunc(tell))
 	if err != nil {
 		return fmt.Errorf("backing up the cluster before the upgrade: %w", err)
 	}
@@ -240,7 +247,8 @@ func (s *service) origin(name, version string) (*v1alpha1.Cluster, error) {
 			return c, err
 		}
 	}
-	return nil, refused(idNoWayBack, "the saved state of cluster "+name+" does not contain its version before "+version, "finish the upgrade: slipway resume "+name)
+	return nil, refused(idNoWayBack, "the saved state of cluster "+name+" does not contain its version before "+version,
+		"finish the upgrade: slipway resume "+name)
 }
 
 // kept returns the backup set that an operation made, nil if it made none.

@@ -47,7 +47,9 @@ func (w *world) backable(t testing.TB) {
 		if !strings.HasPrefix(name, "cp") && !w.managed {
 			continue
 		}
-		e.members = append(e.members, &voter{id: uint64(10 + i), leader: 10, name: name, at: m.address, db: 30 << 20, used: 12 << 20, most: 2 << 30, index: 5000, applied: 5000, version: "3.6.8"})
+		e.members = append(e.members,
+			&voter{id: uint64(10 + i), leader: 10, name: name, at: m.address, db: 30 << 20, used: 12 << 20,
+				most: 2 << 30, index: 5000, applied: 5000, version: "3.6.8"})
 		m.snapshot = aSnapshot(t, 20)
 		for _, key := range append(etcdbackup.AuthorityKeys(), etcdbackup.EtcdKeys()...) {
 			if !m.has(key) {
@@ -229,9 +231,12 @@ func TestUpgradeStopsAtTheGate(t *testing.T) {
 		name, host, step string
 		want             map[string]string
 	}{
-		{"canary", "cp1", "upgrade.control-plane", map[string]string{"cp1": older + " cordoned", "cp2": older, "cp3": older, "w1": older, "w2": older}},
-		{"control plane", "cp2", "upgrade.control-plane", map[string]string{"cp1": "v1.37.1", "cp2": older + " cordoned", "cp3": older, "w1": older, "w2": older}},
-		{"worker", "w1", "kubernetes.programs", map[string]string{"cp1": "v1.37.1", "cp2": "v1.37.1", "cp3": "v1.37.1", "w1": older + " cordoned", "w2": older}},
+		{"canary", "cp1", "upgrade.control-plane",
+			map[string]string{"cp1": older + " cordoned", "cp2": older, "cp3": older, "w1": older, "w2": older}},
+		{"control plane", "cp2", "upgrade.control-plane",
+			map[string]string{"cp1": "v1.37.1", "cp2": older + " cordoned", "cp3": older, "w1": older, "w2": older}},
+		{"worker", "w1", "kubernetes.programs",
+			map[string]string{"cp1": "v1.37.1", "cp2": "v1.37.1", "cp3": "v1.37.1", "w1": older + " cordoned", "w2": older}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := aged(t, threeAndTwo...)
@@ -320,7 +325,8 @@ func TestUpgradeRefused(t *testing.T) {
 			wantRefused(t, err, tc.id)
 		})
 	}
-	if _, err := w.service().Prepare(t.Context(), Request{Kind: Upgrade, Name: "other", Version: "v1.37.1"}, nil); !errors.Is(err, ErrNotFound) {
+	if _, err := w.service().Prepare(t.Context(), Request{Kind: Upgrade, Name: "other", Version: "v1.37.1"},
+		nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("of a cluster that is not on record: %v", err)
 	}
 	w.api.lose("w1")

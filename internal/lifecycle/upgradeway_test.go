@@ -42,7 +42,8 @@ func TestUpgradeCutOffBetweenMinors(t *testing.T) {
 		t.Helper()
 		_, err := s.PrepareResume(t.Context(), "prod", Request{}, nil)
 		refusal(t, err, idNothingUnfinished)
-		if d := first(err); d.Message != "the upgrade of cluster prod to v1.37.1 has reached v1.36.4" || d.Hint != "continue with: slipway upgrade prod --to v1.37.1" {
+		if d := first(err); d.Message != "the upgrade of cluster prod to v1.37.1 has reached v1.36.4" ||
+			d.Hint != "continue with: slipway upgrade prod --to v1.37.1" {
 			t.Errorf("%s: %v", when, d)
 		}
 	}
@@ -170,14 +171,16 @@ func TestUpgradeWaitsForMovedPods(t *testing.T) {
 		{"until they are ready", Request{Follows: true}, object{"minAvailable": 1}, true, true, false},
 		{"not for ever", Request{Follows: true}, object{"minAvailable": 1}, false, true, true},
 		{"not where it would never let one go", Request{Follows: true}, object{"maxUnavailable": 0}, false, false, true},
-		{"not when that is passed over", Request{Follows: true, IgnoreChecks: []string{"disruption-budget"}}, object{"minAvailable": 1}, false, false, false},
+		{"not when that is passed over", Request{Follows: true, IgnoreChecks: []string{"disruption-budget"}},
+			object{"minAvailable": 1}, false, false, false},
 		{"not before the first", Request{}, object{"minAvailable": 1}, false, false, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := aged(t, "cp1", "w1", "w2")
 			w.api.put(at, budget(1, tc.spec))
 			w.api.put("/api/v1/namespaces/shop/pods/web", object{
-				"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "web", "namespace": "shop", "labels": object{"app": "web"}, "ownerReferences": []any{
+				"apiVersion": "v1", "kind": "Pod",
+				"metadata": object{"name": "web", "namespace": "shop", "labels": object{"app": "web"}, "ownerReferences": []any{
 					object{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "1", "controller": true},
 				}},
 				"spec": object{"nodeName": "w1"},

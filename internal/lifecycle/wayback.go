@@ -56,7 +56,8 @@ func (s *service) reverts(r *Request, o *v1alpha1.Operation) error {
 // operation is the reason for the refusal, and reports whether it did.
 func (r *Request) loses(refusal error) bool {
 	var list diag.List
-	if !errors.As(refusal, &list) || !slices.Contains([]string{idUpgradeUnfinished, idMigrationAlone, idOperationUnfinished}, list[0].ID) || r.Kind != Remove || !r.Forget || len(r.Hosts) > 0 {
+	if !errors.As(refusal, &list) || !slices.Contains([]string{idUpgradeUnfinished, idMigrationAlone, idOperationUnfinished}, list[0].ID) ||
+		r.Kind != Remove || !r.Forget || len(r.Hosts) > 0 {
 		return false
 	}
 	r.Kind, r.midst = Lose, list[0].ID
@@ -90,8 +91,9 @@ func (p *prepared) stillThere() (list diag.List) {
 		if !l.Gone {
 			list = append(list, diag.Diagnostic{
 				ID: cmp.Or(p.request.midst, idUpgradeUnfinished), Severity: diag.Error, Host: l.Name,
-				Message: "is reachable; while an upgrade, an etcd restore or a runtime change is unfinished, only permanently lost hosts can be removed",
-				Hint:    hint,
+				Message: "is reachable; while an upgrade, an etcd restore or a runtime change is unfinished, only " +
+					"permanently lost hosts can be removed",
+				Hint: hint,
 			})
 		}
 	}
@@ -108,7 +110,8 @@ func (s *service) lost(o *v1alpha1.Operation) string {
 		return "; " + set.File + " has the cluster's keys from before the upgrade, but " +
 			"only the owner of the external etcd can have a backup of its data"
 	}
-	return fmt.Sprintf("; the backup from before the upgrade (%s) is %s, and a restore of it loses all later writes", o.Status.StartTime.UTC().Format(time.DateTime), set.File)
+	return fmt.Sprintf("; the backup from before the upgrade (%s) is %s, and a restore of it loses all later writes",
+		o.Status.StartTime.UTC().Format(time.DateTime), set.File)
 }
 
 // past replaces the error "nothing unfinished" if the latest operation is a completed
@@ -134,7 +137,8 @@ func (s *service) past(name string, unfinished error) error {
 	if is.Spec.Etcd.External != nil {
 		hint = "ask the owner of the external etcd to restore the earlier data; the Kubernetes version remains"
 	}
-	return refused(idUpgradeCommitted, "the upgrade to "+is.Spec.Kubernetes.Version+" is complete and cannot be rolled back"+s.lost(&ops[at]), hint)
+	return refused(idUpgradeCommitted,
+		"the upgrade to "+is.Spec.Kubernetes.Version+" is complete and cannot be rolled back"+s.lost(&ops[at]), hint)
 }
 
 // hasRetired refuses to roll back an upgrade that has begun to remove the files of the
@@ -149,7 +153,8 @@ func (s *service) hasRetired(o *v1alpha1.Operation) error {
 	}
 	for step := range begun {
 		if strings.HasPrefix(step, containerruntime.StepRetire+"@") {
-			return refused(idUpgradeCommitted, "the upgrade is already removing the previous version from hosts and can no longer be rolled back"+s.lost(o),
+			return refused(idUpgradeCommitted,
+				"the upgrade is already removing the previous version from hosts and can no longer be rolled back"+s.lost(o),
 				"finish the upgrade: slipway resume "+o.Spec.Cluster)
 		}
 	}
@@ -211,7 +216,8 @@ func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 	if len(used) == 0 {
 		return diag.List{{
 			ID: idKindsInUse, Severity: diag.Warning,
-			Message: fmt.Sprintf("%d of %d API servers could not be queried for objects of kinds that Kubernetes %s does not know: if such objects exist, they are inaccessible after the rollback",
+			Message: fmt.Sprintf("%d of %d API servers could not be queried for objects of kinds that Kubernetes %s "+
+				"does not know: if such objects exist, they are inaccessible after the rollback",
 				len(servers)-asked, len(servers), p.env.Release.Kubernetes),
 			Hint: "make an API server of " + newer.Kubernetes + " reachable and look for objects of these kinds: " + strings.Join(newer.Adds, ", "),
 		}}, nil
@@ -229,7 +235,9 @@ func (p *prepared) inUse(used []string) (diag.List, error) {
 	} else if o != nil {
 		hint += "; " + p.svc.instead(o)
 	}
-	return refused(idKindsInUse, fmt.Sprintf("Kubernetes %s does not know the kinds of these existing objects: %s", p.env.Release.Kubernetes, strings.Join(used, ", ")), hint), nil
+	return refused(idKindsInUse,
+		fmt.Sprintf("Kubernetes %s does not know the kinds of these existing objects: %s", p.env.Release.Kubernetes,
+			strings.Join(used, ", ")), hint), nil
 }
 
 // instead describes the restore of the data from before an upgrade, and what it loses.
@@ -249,8 +257,10 @@ func (s *service) instead(o *v1alpha1.Operation) string {
 func kindsUnknown(newer, older string) diag.List {
 	return diag.List{{
 		ID: idKindsInUse, Severity: diag.Warning,
-		Message: fmt.Sprintf("the release table does not list the kinds that Kubernetes %s has and %s does not: objects of such kinds are inaccessible after the rollback", newer, older),
-		Hint:    "check the release notes of " + newer + " for new kinds",
+		Message: fmt.Sprintf("the release table does not list the kinds that Kubernetes %s has and %s does not: "+
+			"objects of such kinds are inaccessible after the rollback",
+			newer, older),
+		Hint: "check the release notes of " + newer + " for new kinds",
 	}}
 }
 

@@ -107,7 +107,8 @@ func TestKilledUpgradeTakenBack(t *testing.T) {
 			t.Parallel()
 			k := m.world
 			k.t = t
-			if _, ops := k.status(); strings.HasPrefix(ops[0], "rollback-upgrade") && !strings.HasSuffix(ops[0], "Succeeded") && !strings.HasSuffix(ops[0], "Pending") {
+			if _, ops := k.status(); strings.HasPrefix(ops[0], "rollback-upgrade") && !strings.HasSuffix(ops[0], "Succeeded") &&
+				!strings.HasSuffix(ops[0], "Pending") {
 				_, err := k.service().Prepare(t.Context(), toNewest, nil)
 				wantRefused(t, err, idUpgradeUnfinished)
 			}
@@ -157,7 +158,9 @@ func TestUpgradeWithNewKinds(t *testing.T) {
 			if serr != nil || len(sets) != 1 {
 				t.Fatalf("backup sets %+v, %v", sets, serr)
 			}
-			want := "or restore the data from before the upgrade, which loses these objects and all other later writes: slipway etcd restore prod --from " + sets[0].File
+			want := "or restore the data from before the upgrade, which loses these objects and all other later writes: slipway etcd restore prod --from " +
+
+				sets[0].File
 			if hint := first(err).Hint; !strings.HasSuffix(hint, want) {
 				t.Errorf("the hint is %q, want it to end with %q", hint, want)
 			}

@@ -108,7 +108,8 @@ func (s *service) looking() remote.Options {
 }
 
 // each calls do for every target. A target that fails does not affect the others.
-func (s *service) each(ctx context.Context, w Work, opts remote.Options, do func(ctx context.Context, t Target, on remote.Worker) (HostResult, error)) []HostResult {
+func (s *service) each(ctx context.Context, w Work, opts remote.Options, do func(ctx context.Context, t Target,
+	on remote.Worker) (HostResult, error)) []HostResult {
 	results := make([]HostResult, len(w.Targets))
 	done := make(chan int)
 	var g errgroup.Group
@@ -139,7 +140,8 @@ func (s *service) each(ctx context.Context, w Work, opts remote.Options, do func
 }
 
 // on connects to one target.
-func (s *service) on(ctx context.Context, t Target, opts remote.Options, do func(context.Context, Target, remote.Worker) (HostResult, error)) (HostResult, error) {
+func (s *service) on(ctx context.Context, t Target, opts remote.Options, do func(context.Context, Target,
+	remote.Worker) (HostResult, error)) (HostResult, error) {
 	if err := ctx.Err(); err != nil {
 		return HostResult{}, context.Cause(ctx)
 	}

@@ -175,7 +175,8 @@ func TestTargetsAmongDamaged(t *testing.T) {
 			t.Errorf("%s: told of %v, want %d: %s", tc.selector, heard, tc.warnings, tc.reason)
 		}
 		for _, d := range append(heard, errorsIn(err)...) {
-			if want := map[bool]diag.Severity{true: diag.Error, false: diag.Warning}[tc.refused]; d.ID != "record-damaged" || d.Severity != want || d.Hint == "" {
+			if want := map[bool]diag.Severity{true: diag.Error, false: diag.Warning}[tc.refused]; d.ID != "record-damaged" ||
+				d.Severity != want || d.Hint == "" {
 				t.Errorf("%s: %+v, want the damaged record and a remedy", tc.selector, d)
 			}
 		}
@@ -232,7 +233,9 @@ func execAll(t *testing.T, s *service) {
 	_, err = s.Exec(t.Context(), w, Program{Argv: []string{"cat"}, In: strings.NewReader("x"), Output: o.of})
 	refusal(t, err, idInputForMany)
 	w.Targets = targets(t, s, "w1")
-	if results, err = s.Exec(t.Context(), w, Program{Argv: []string{"cat"}, In: strings.NewReader("given"), Output: o.of}); err != nil || results[0].Failed() || o.all["prod@w1"].String() != "given" {
+	if results, err = s.Exec(t.Context(), w,
+		Program{Argv: []string{"cat"}, In: strings.NewReader("given"), Output: o.of}); err != nil || results[0].Failed() ||
+		o.all["prod@w1"].String() != "given" {
 		t.Errorf("%+v, %v, %q", results, err, o.all["prod@w1"])
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -259,7 +262,8 @@ func copyAll(t *testing.T, s *service) {
 	}
 	w.Targets = targets(t, s, "w1,w2")
 	back := filepath.Join(dir, "back")
-	if results, err = s.Copy(t.Context(), w, Copy{Here: back, There: to, Fetch: true}); err != nil || results[0].Failed() || results[1].Failed() {
+	if results, err = s.Copy(t.Context(), w, Copy{Here: back, There: to, Fetch: true}); err != nil || results[0].Failed() ||
+		results[1].Failed() {
 		t.Fatalf("%+v, %v", results, err)
 	}
 	for _, name := range []string{"back/w1/to/a", "back/w2/to/sub/big"} {
@@ -267,7 +271,8 @@ func copyAll(t *testing.T, s *service) {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
 	}
-	if results, err = s.Copy(t.Context(), w, Copy{Here: back, There: "/no/such", Fetch: true}); err != nil || results[0].Error == nil || results[0].Error.Message != "no such file or directory: /no" {
+	if results, err = s.Copy(t.Context(), w, Copy{Here: back, There: "/no/such", Fetch: true}); err != nil || results[0].Error == nil ||
+		results[0].Error.Message != "no such file or directory: /no" {
 		t.Errorf("what is not there: %+v, %v", results, err)
 	}
 	_, err = s.Copy(t.Context(), w, Copy{Here: filepath.Join(dir, "gone"), There: to})
@@ -352,7 +357,8 @@ func copyBrittle(t *testing.T, dir string, fetch bool, lives ...int64) HostResul
 	}
 	host := &brittleHost{lives: lives}
 	defer host.ends.Wait()
-	s := New(Config{Store: st, Connect: func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error) { return host, nil }}).(*service)
+	s := New(Config{Store: st,
+		Connect: func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error) { return host, nil }}).(*service)
 	c := Copy{Here: from, There: to}
 	if fetch {
 		c = Copy{Here: to, There: from, Fetch: true}
@@ -416,7 +422,8 @@ func TestCalled(t *testing.T) {
 
 func logIn(t *testing.T, s *service) {
 	var out bytes.Buffer
-	code, err := s.Login(t.Context(), targets(t, s, "w1")[0], remote.Shell{Argv: []string{"sh", "-c", "echo in; exit 3"}, Out: &out, Err: io.Discard})
+	code, err := s.Login(t.Context(), targets(t, s, "w1")[0],
+		remote.Shell{Argv: []string{"sh", "-c", "echo in; exit 3"}, Out: &out, Err: io.Discard})
 	if code != 3 || err != nil || out.String() != "in\n" {
 		t.Errorf("%d, %v, %q", code, err, out.String())
 	}

@@ -112,7 +112,8 @@ func ParseEncryption(text []byte) (Encryption, error) {
 			keys = append(keys, p.keys()...)
 		}
 		for _, k := range keys {
-			if _, err := base64.StdEncoding.DecodeString(k.Secret.Reveal()); err != nil || k.Provider != Plain && (k.Name == "" || k.Secret.IsZero()) {
+			if _, err := base64.StdEncoding.DecodeString(k.Secret.Reveal()); err != nil ||
+				k.Provider != Plain && (k.Name == "" || k.Secret.IsZero()) {
 				return nil, fmt.Errorf("%s has an invalid key", EncryptionFile)
 			}
 		}

@@ -162,7 +162,8 @@ func (e Env) EtcdClientPair(h *engine.Host, ca []byte) op.Certificate {
 // EtcdMark returns a file for hosts whose etcd member has joined its cluster. With this
 // file, the member does not start without its data.
 func EtcdMark() op.File {
-	return op.File{Path: facts.EtcdJoined, Mode: 0o600, Content: []byte("The etcd member on this host has joined its cluster: it does not start without its data.\n")}
+	return op.File{Path: facts.EtcdJoined, Mode: 0o600,
+		Content: []byte("The etcd member on this host has joined its cluster: it does not start without its data.\n")}
 }
 
 // EtcdPeer returns the etcd member of a host.
@@ -224,9 +225,11 @@ func (e Env) LostMembers(hosts []*engine.Host, joins func(*engine.Host) bool) op
 
 // Blank reports whether a host has no part of a cluster.
 func Blank(h *engine.Host) bool {
-	return h.Facts != nil && !slices.ContainsFunc([]string{facts.EtcdData, facts.EtcdJoined, "/etc/kubernetes/admin.conf", "/etc/kubernetes/kubelet.conf", ClientCert}, func(p string) bool {
-		return slices.Contains(h.Facts.Present, p)
-	})
+	return h.Facts != nil &&
+		!slices.ContainsFunc([]string{facts.EtcdData, facts.EtcdJoined, "/etc/kubernetes/admin.conf",
+			"/etc/kubernetes/kubelet.conf", ClientCert}, func(p string) bool {
+			return slices.Contains(h.Facts.Present, p)
+		})
 }
 
 // EtcdEndpoints returns the client URLs of an etcd that does not run in pods of control

@@ -32,7 +32,9 @@ func Objects(wanted func(context.Context, *engine.Scope) ([]*unstructured.Unstru
 			var out []plan.OpChange
 			if s.Pending() { // no cluster yet, or the wanted objects are not known: all of them
 				for _, o := range objs {
-					out = append(out, plan.OpChange{Kind: KindObject, Target: kube.Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.Target(), Summary: "create"})
+					out = append(out,
+						plan.OpChange{Kind: KindObject,
+							Target: kube.Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.Target(), Summary: "create"})
 				}
 				return out, nil
 			}

@@ -81,7 +81,8 @@ func (e Env) Logins() (out []bundle.Login) {
 	}
 	if e.Registry != nil {
 		own := e.Cluster.Spec.Registry.Private
-		out = append(out, bundle.Login{Registry: spec.RegistryName(e.Cluster), Username: own.Username, Password: e.Registry.Password, CA: e.Registry.CAFile})
+		out = append(out,
+			bundle.Login{Registry: spec.RegistryName(e.Cluster), Username: own.Username, Password: e.Registry.Password, CA: e.Registry.CAFile})
 	}
 	return out
 }

@@ -91,7 +91,8 @@ func (g *guard) mayIssueTokens(to *url.URL) error {
 	if slices.Contains(tokenServices(g.Registry), to.Host) || g.Named != nil && g.Named(to.Host) {
 		return nil
 	}
-	return fmt.Errorf("credentials of registry %s are not sent to host %s; if that host is right, add it to the credentials file or to spec.registry.auths",
+	return fmt.Errorf("credentials of registry %s are not sent to host %s; if that host is right, add it to the "+
+		"credentials file or to spec.registry.auths",
 		g.Registry, to.Host)
 }
 
@@ -161,9 +162,10 @@ func carriesCredentials(r *http.Request) bool {
 
 // asksForToken reports whether a response is a Bearer challenge.
 func asksForToken(res *http.Response) bool {
-	return res.StatusCode == http.StatusUnauthorized && slices.ContainsFunc(res.Header.Values("WWW-Authenticate"), func(challenge string) bool {
-		return strings.Contains(strings.ToLower(challenge), "bearer")
-	})
+	return res.StatusCode == http.StatusUnauthorized &&
+		slices.ContainsFunc(res.Header.Values("WWW-Authenticate"), func(challenge string) bool {
+			return strings.Contains(strings.ToLower(challenge), "bearer")
+		})
 }
 
 // sameHost reports whether a URL has the host of a registry, on any port.

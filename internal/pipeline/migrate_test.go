@@ -30,7 +30,8 @@ func TestMigrateOperations(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := lists(t, p, on)
-		for _, at := range []string{"runtime.ahead on w1", "runtime.ahead on w2", "reset.runtime on cp1", "reset.runtime on w1", "reset.runtime on w2", "runtime.docker on w1", "kubelet.running on w1", "runtime.serving on cp1"} {
+		for _, at := range []string{"runtime.ahead on w1", "runtime.ahead on w2", "reset.runtime on cp1",
+			"reset.runtime on w1", "reset.runtime on w2", "runtime.docker on w1", "kubelet.running on w1", "runtime.serving on cp1"} {
 			fmt.Fprintf(&b, "to %s: %s\n%s\n", to, at, operations(t, all[at]))
 		}
 	}

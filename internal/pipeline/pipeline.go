@@ -120,7 +120,8 @@ func before(modules []engine.Module) []engine.Module {
 func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
 	// Everything on a node is stopped and restarted meanwhile; the modules wait for it.
 	onNodes, err := upgrade.InWaves(env,
-		reset.Runtime(env), containerruntime.New(env), containerruntime.Images(env), kubeadm.Install(env), kubeadm.Kubelet(env), kubeadm.Again(env), nodes.Ready(env), kubeadm.Serving(env))
+		reset.Runtime(env), containerruntime.New(env), containerruntime.Images(env), kubeadm.Install(env),
+		kubeadm.Kubelet(env), kubeadm.Again(env), nodes.Ready(env), kubeadm.Serving(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
@@ -138,14 +139,16 @@ func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
 // changed. Programs and images are on the hosts before their nodes are drained.
 func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 	nodesFirst, err := upgrade.InWaves(env,
-		containerruntime.New(env), kubeadm.Install(env), kubeadm.Upgrade(env), kubeadm.Kubelet(env), kubeadm.Steady(env), nodes.Ready(env), kubeadm.Serving(env))
+		containerruntime.New(env), kubeadm.Install(env), kubeadm.Upgrade(env), kubeadm.Kubelet(env),
+		kubeadm.Steady(env), nodes.Ready(env), kubeadm.Serving(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
 	m := []engine.Module{bundle.New(p.Bundle), kubeadm.Reach(env), upgrade.Backup(env, p.Backup)}
 	ahead := bundle.Ahead(containerruntime.New(env), kubeadm.Install(env), etcd.New(env))
 	m = append(m, upgrade.Behind(ahead, containerruntime.Images(env), hooks.New(env, v1alpha1.HookPreUpgrade), nodesFirst)...)
-	m = append(m, upgrade.After(append(settledIn(env, p), registry.New(env), addon.New(p.Addons), hooks.New(env, v1alpha1.HookPostUpgrade))...)...)
+	m = append(m,
+		upgrade.After(append(settledIn(env, p), registry.New(env), addon.New(p.Addons), hooks.New(env, v1alpha1.HookPostUpgrade))...)...)
 	return engine.Pipeline{Kind: "upgrade", Modules: retiring(env, m)}, nil
 }
 
@@ -155,7 +158,8 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 func Revert(env module.Env, p Parts) (engine.Pipeline, error) {
 	env.Upgrade.Back = true
 	nodesBack, err := upgrade.InWaves(env,
-		containerruntime.New(env), kubeadm.Install(env), kubeadm.KubeletSettings(env), kubeadm.Kubelet(env), kubeadm.Serve(env), kubeadm.Steady(env), nodes.Ready(env), kubeadm.Serving(env))
+		containerruntime.New(env), kubeadm.Install(env), kubeadm.KubeletSettings(env), kubeadm.Kubelet(env),
+		kubeadm.Serve(env), kubeadm.Steady(env), nodes.Ready(env), kubeadm.Serving(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
@@ -194,7 +198,8 @@ func atLast(others []engine.Module, m engine.Module) engine.Module {
 // Lose removes lost hosts from a cluster and does nothing else.
 func Lose(env module.Env, p Parts) engine.Pipeline {
 	return engine.Pipeline{Kind: "forget-nodes", Modules: among(
-		kubeadm.Reach(env), noderemoval.Drain(env), noderemoval.Server(env), noderemoval.Member(env), noderemoval.Node(env), clusterstate.Left(env, p.Records, p.Owner),
+		kubeadm.Reach(env), noderemoval.Drain(env), noderemoval.Server(env), noderemoval.Member(env),
+		noderemoval.Node(env), clusterstate.Left(env, p.Records, p.Owner),
 	)}
 }
 

@@ -38,12 +38,14 @@ var variants = []struct {
 	{name: "all-in-one", reason: "one host is everything, and has no taint", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Hosts = []v1alpha1.Host{host("cp1", "192.0.2.11", v1alpha1.RoleControlPlane, v1alpha1.RoleWorker)}
 	}},
-	{name: "no-worker", reason: "the control plane alone must still run pods", change: func(c *v1alpha1.Cluster) { c.Spec.Hosts = c.Spec.Hosts[:1] }},
+	{name: "no-worker", reason: "the control plane alone must still run pods",
+		change: func(c *v1alpha1.Cluster) { c.Spec.Hosts = c.Spec.Hosts[:1] }},
 	{name: "dual-stack", reason: "two families everywhere", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Network.PodCIDR = []string{"10.244.0.0/16", "fd00:244::/56"}
 		c.Spec.Network.ServiceCIDR = []string{"10.96.0.0/16", "fd00:96::/112"}
 	}, facts: func(h *engine.Host) {
-		h.Facts.Addresses = []op.Address{{Link: "eth0", Prefix: h.Address + "/24"}, {Link: "eth0", Prefix: "2001:db8::" + h.Address[len("192.0.2."):] + "/64"}}
+		h.Facts.Addresses = []op.Address{{Link: "eth0", Prefix: h.Address + "/24"},
+			{Link: "eth0", Prefix: "2001:db8::" + h.Address[len("192.0.2."):] + "/64"}}
 	}},
 	{name: "ipv6", reason: "addresses with colons stand in brackets where there is a port", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Network.PodCIDR = []string{"fd00:244::/56"}
@@ -52,7 +54,8 @@ var variants = []struct {
 			c.Spec.Hosts[i].Address = fmt.Sprintf("2001:db8::%d", 11+i)
 		}
 	}},
-	{name: "no-proxy", reason: "another program balances services", change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "none" }},
+	{name: "no-proxy", reason: "another program balances services",
+		change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "none" }},
 	{name: "no-network", reason: "the user brings one", change: func(c *v1alpha1.Cluster) { c.Spec.Network.Plugin = "none" }},
 	{name: "components", reason: "the user's arguments win, sorted, each in its place", change: func(c *v1alpha1.Cluster) {
 		k := &c.Spec.Kubernetes
@@ -67,9 +70,10 @@ var variants = []struct {
 		k.Certificates.CAValidity = &metav1.Duration{Duration: 20 * 365 * 24 * time.Hour}
 		c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "8589934592"}
 	}},
-	{name: "encryption", reason: "API servers have their keys before they start, by which nothing is left to be done in the end", change: func(c *v1alpha1.Cluster) {
-		c.Spec.Kubernetes.Encryption = &v1alpha1.Encryption{}
-	}},
+	{name: "encryption", reason: "API servers have their keys before they start, by which nothing is left to be done in the end",
+		change: func(c *v1alpha1.Cluster) {
+			c.Spec.Kubernetes.Encryption = &v1alpha1.Encryption{}
+		}},
 	{name: "hardening", reason: "all components go by stricter settings, but for what is set otherwise", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Kubernetes.Hardening = true
 		c.Spec.Kubernetes.Scheduler.ExtraArgs = map[string]string{"profiling": "true"}
@@ -78,19 +82,22 @@ var variants = []struct {
 		c.Spec.Kubernetes.Audit = &v1alpha1.Audit{MaxAge: 7}
 	}},
 	{name: "endpoint", reason: "another address and port of the API", change: func(c *v1alpha1.Cluster) {
-		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "k8s.example.com", Address: "203.0.113.9", Port: 8443}
+		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal,
+			Domain: "k8s.example.com", Address: "203.0.113.9", Port: 8443}
 	}},
 	{name: "endpoint-by-name", reason: "a name that the user has every host resolve is in no hosts file", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "k8s.example.com"}
 	}},
 	{name: "highly-available", reason: "control planes join beside the workers, which find all of them", change: threeControlPlanes},
-	{name: "highly-available-external", reason: "workers go by the load balancer, control planes by themselves", change: func(c *v1alpha1.Cluster) {
-		threeControlPlanes(c)
-		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "203.0.113.9"}
-	}},
+	{name: "highly-available-external", reason: "workers go by the load balancer, control planes by themselves",
+		change: func(c *v1alpha1.Cluster) {
+			threeControlPlanes(c)
+			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "203.0.113.9"}
+		}},
 	{name: "docker", reason: "the kubelet asks what asks Docker, and containerd answers Docker alone", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ContainerRuntime.Type = "docker"
-		c.Spec.Registry = v1alpha1.Registry{Mirrors: map[string][]string{"docker.io": {"https://mirror.example.com"}}, Insecure: []string{"r.example.com:5000", "a.example.com"}}
+		c.Spec.Registry = v1alpha1.Registry{Mirrors: map[string][]string{"docker.io": {"https://mirror.example.com"}},
+			Insecure: []string{"r.example.com:5000", "a.example.com"}}
 		c.Spec.Kubernetes.Kubelet.Config = map[string]any{"containerLogMaxSize": "5Mi", "containerLogMaxFiles": float64(3)}
 	}, facts: func(h *engine.Host) { // workers cannot lower the score of a process
 		h.Facts.ResourceCapability = h.HasRole(v1alpha1.RoleControlPlane)
@@ -111,9 +118,12 @@ var variants = []struct {
 		threeControlPlanes(c)
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100"}
 	}, facts: onEth0},
-	{name: "keepalived-settings", reason: "another interface, router id and IP version, which knows no password, and one control plane alone", change: func(c *v1alpha1.Cluster) {
-		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "2001:db8::100", Interface: "bond0.7", RouterID: 7}
-	}},
+	{name: "keepalived-settings",
+		reason: "another interface, router id and IP version, which knows no password, and one control plane alone",
+		change: func(c *v1alpha1.Cluster) {
+			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived,
+				Address: "2001:db8::100", Interface: "bond0.7", RouterID: 7}
+		}},
 	{name: "updater", reason: "a Service of the API's own, and a relay until there are Services", change: func(c *v1alpha1.Cluster) {
 		threeControlPlanes(c)
 		c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointUpdater
@@ -124,9 +134,12 @@ var variants = []struct {
 	}, facts: onEth0},
 	{name: "kube-vip-bgp", reason: "by BGP every control plane has the address", change: func(c *v1alpha1.Cluster) {
 		threeControlPlanes(c)
-		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "203.0.113.100", KubeVIP: &v1alpha1.KubeVIP{
-			Announce: spec.AnnounceBGP, BGP: &v1alpha1.BGP{AS: 64512, Peers: []v1alpha1.BGPPeer{{Address: "192.0.2.1", AS: 64513}, {Address: "198.51.100.1", AS: 64514, MultiHop: true}}},
-		}}
+		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP,
+			Address: "203.0.113.100", KubeVIP: &v1alpha1.KubeVIP{
+				Announce: spec.AnnounceBGP,
+				BGP: &v1alpha1.BGP{AS: 64512,
+					Peers: []v1alpha1.BGPPeer{{Address: "192.0.2.1", AS: 64513}, {Address: "198.51.100.1", AS: 64514, MultiHop: true}}},
+			}}
 	}, facts: onEth0},
 	{name: "registries", reason: "mirrors in their order, and registries without certificates", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Registry.Mirrors = map[string][]string{
@@ -135,49 +148,57 @@ var variants = []struct {
 		}
 		c.Spec.Registry.Insecure = []string{"reg.example.com:5", "10.0.0.5:5000", "10.0.0.6"}
 	}},
-	{name: "registries-private", reason: "credentials are in no plan, and go to one host; authorities are files", change: func(c *v1alpha1.Cluster) {
-		c.Spec.Registry = v1alpha1.Registry{
-			Mirrors: map[string][]string{"docker.io": {"https://mirror.example.com/hub"}},
-			Auths: []v1alpha1.RegistryAuth{
-				{Registry: "mirror.example.com", Username: "puller", PasswordFrom: &v1alpha1.SecretSource{Env: "MIRROR"}},
-				{Registry: "reg.example.com:5", CAFile: "testdata/etcd/ca.crt"},
-			},
-		}
-	}},
+	{name: "registries-private", reason: "credentials are in no plan, and go to one host; authorities are files",
+		change: func(c *v1alpha1.Cluster) {
+			c.Spec.Registry = v1alpha1.Registry{
+				Mirrors: map[string][]string{"docker.io": {"https://mirror.example.com/hub"}},
+				Auths: []v1alpha1.RegistryAuth{
+					{Registry: "mirror.example.com", Username: "puller", PasswordFrom: &v1alpha1.SecretSource{Env: "MIRROR"}},
+					{Registry: "reg.example.com:5", CAFile: "testdata/etcd/ca.crt"},
+				},
+			}
+		}},
 	{name: "hooks", reason: "scripts and what they need, where their roles are", change: hooked},
 	{name: "settings", reason: "labels and taints are the API's, but for those a node registers with", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Hosts[1].Labels = map[string]string{"disk": "ssd"}
 		c.Spec.Hosts[1].Taints = []v1alpha1.Taint{{Key: "gpu", Value: "yes", Effect: "NoSchedule"}}
 		c.Spec.Hosts[2].InternalAddress = "10.0.0.13"
 		c.Spec.DNS = v1alpha1.DNS{Hosts: map[string][]string{"192.0.2.99": {"git.example.com", "git"}}}
-		c.Spec.System = v1alpha1.System{Timezone: "Europe/Berlin", NTPServers: []string{"192.0.2.1"}, Sysctls: map[string]string{"kernel.panic": "20", "vm.swappiness": "1"}}
+		c.Spec.System = v1alpha1.System{Timezone: "Europe/Berlin", NTPServers: []string{"192.0.2.1"},
+			Sysctls: map[string]string{"kernel.panic": "20", "vm.swappiness": "1"}}
 		c.Spec.ContainerRuntime.Config = "[debug]\nlevel = \"warn\"\n"
 	}},
-	{name: "not-configured", reason: "the user's own hands prepare the hosts", change: func(c *v1alpha1.Cluster) { c.Spec.System.SkipConfigure = true }},
-	{name: "iptables", reason: "what kube-proxy sets in this mode alone is set, and so put back", change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "iptables" }},
+	{name: "not-configured", reason: "the user's own hands prepare the hosts",
+		change: func(c *v1alpha1.Cluster) { c.Spec.System.SkipConfigure = true }},
+	{name: "iptables", reason: "what kube-proxy sets in this mode alone is set, and so put back",
+		change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "iptables" }},
 	{name: "etcd-managed", reason: "members on a host of their own, on a control plane and on a worker", change: func(c *v1alpha1.Cluster) {
-		c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdManaged, ExtraArgs: map[string]string{"quota-backend-bytes": "8589934592", "heartbeat-interval": "200"}}
+		c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdManaged,
+			ExtraArgs: map[string]string{"quota-backend-bytes": "8589934592", "heartbeat-interval": "200"}}
 		c.Spec.Hosts[0].Roles = append(c.Spec.Hosts[0].Roles, v1alpha1.RoleEtcd)
 		c.Spec.Hosts[1].Roles = append(c.Spec.Hosts[1].Roles, v1alpha1.RoleEtcd)
 		c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.14", v1alpha1.RoleEtcd))
 	}},
-	{name: "etcd-managed-running", reason: "a member with data is not told how to begin; the authority is that of a host with data", change: func(c *v1alpha1.Cluster) {
-		c.Spec.Etcd.Type = spec.EtcdManaged
-		c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.14", v1alpha1.RoleEtcd), host("e2", "192.0.2.15", v1alpha1.RoleEtcd), host("e3", "192.0.2.16", v1alpha1.RoleEtcd))
-	}, facts: func(h *engine.Host) {
-		if h.Name > "e" && h.Name != "e1" {
-			h.Facts.Present = []string{"/etc/kubernetes/pki/etcd/ca.key", "/var/lib/etcd/member"}
-		}
-	}},
+	{name: "etcd-managed-running",
+		reason: "a member with data is not told how to begin; the authority is that of a host with data", change: func(c *v1alpha1.Cluster) {
+			c.Spec.Etcd.Type = spec.EtcdManaged
+			c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.14", v1alpha1.RoleEtcd),
+				host("e2", "192.0.2.15", v1alpha1.RoleEtcd), host("e3", "192.0.2.16", v1alpha1.RoleEtcd))
+		}, facts: func(h *engine.Host) {
+			if h.Name > "e" && h.Name != "e1" {
+				h.Facts.Present = []string{"/etc/kubernetes/pki/etcd/ca.key", "/var/lib/etcd/member"}
+			}
+		}},
 	{name: "etcd-external", reason: "the user's endpoints and files", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdExternal, External: &v1alpha1.ExternalEtcd{
 			Endpoints: []string{"https://192.0.2.21:2379", "https://etcd.example.com:2379"},
 			CAFile:    "testdata/etcd/ca.crt", CertFile: "testdata/etcd/client.crt", KeyFile: "testdata/etcd/client.key",
 		}}
 	}},
-	{name: "old-host", reason: "cgroup v1, a container without capabilities, no br_netfilter", change: func(*v1alpha1.Cluster) {}, facts: func(h *engine.Host) {
-		h.Facts.CgroupVersion, h.Facts.ResourceCapability, h.Facts.KernelFeatures = 1, false, []string{"overlay"}
-	}},
+	{name: "old-host", reason: "cgroup v1, a container without capabilities, no br_netfilter",
+		change: func(*v1alpha1.Cluster) {}, facts: func(h *engine.Host) {
+			h.Facts.CgroupVersion, h.Facts.ResourceCapability, h.Facts.KernelFeatures = 1, false, []string{"overlay"}
+		}},
 }
 
 // onEth0 puts the address of a host on an interface.
@@ -275,8 +296,11 @@ func TestGates(t *testing.T) {
 // pods and as a service.
 func TestBackups(t *testing.T) {
 	src := etcdbackup.Source{
-		Key: "0a1b2c", Snapshot: op.Blob{Digest: "sha256:" + strings.Repeat("5", 64), Size: 24608}, Revision: 4711, Kubeconfig: []byte("kind: Config\n"),
-		Files: map[string][]byte{"/etc/kubernetes/pki/sa.key": []byte("the key"), "/etc/kubernetes/pki/etcd/ca.key": []byte("etcd's key"), "/etc/kubernetes/pki/etcd/ca.crt": []byte("etcd's certificate"), "/etc/cron.d/own": []byte("what nobody asked for"), "/etc/kubernetes/manifests/own.yaml": []byte("nor for this")},
+		Key: "0a1b2c", Snapshot: op.Blob{Digest: "sha256:" + strings.Repeat("5", 64), Size: 24608}, Revision: 4711,
+		Kubeconfig: []byte("kind: Config\n"),
+		Files: map[string][]byte{"/etc/kubernetes/pki/sa.key": []byte("the key"),
+			"/etc/kubernetes/pki/etcd/ca.key": []byte("etcd's key"), "/etc/kubernetes/pki/etcd/ca.crt": []byte("etcd's certificate"),
+			"/etc/cron.d/own": []byte("what nobody asked for"), "/etc/kubernetes/manifests/own.yaml": []byte("nor for this")},
 	}
 	for name, change := range map[string]func(*v1alpha1.Cluster){"stacked": threeControlPlanes, "managed": managedEtcd} {
 		c := base()
@@ -284,7 +308,8 @@ func TestBackups(t *testing.T) {
 		env := environment(t, c)
 		golden.Check(t, "testdata/etcd-defrag-"+name+".golden", spell(t, Defrag(env, nil), hosts(env)))
 		golden.Check(t, "testdata/etcd-restore-"+name+".golden", spell(t, RestoreEtcd(env, src), hosts(env)))
-		left := etcdbackup.Source{Key: src.Key, Kubeconfig: src.Kubeconfig, Rescue: &etcdbackup.Rescue{Member: env.Members(c)[1].Name, EtcdReach: op.EtcdReach{Term: 4, Index: 900}}}
+		left := etcdbackup.Source{Key: src.Key, Kubeconfig: src.Kubeconfig,
+			Rescue: &etcdbackup.Rescue{Member: env.Members(c)[1].Name, EtcdReach: op.EtcdReach{Term: 4, Index: 900}}}
 		golden.Check(t, "testdata/etcd-rescue-"+name+".golden", spell(t, RescueEtcd(env, left), hosts(env)))
 	}
 }
@@ -378,7 +403,10 @@ func all(env module.Env) []engine.Pipeline {
 	if err != nil {
 		panic(err)
 	}
-	return []engine.Pipeline{Create(env, parts()), change, over, InitOS(env), Delete(env), EndJoin(env), fewer, Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, etcdbackup.Source{}), RescueEtcd(env, etcdbackup.Source{Rescue: &etcdbackup.Rescue{Member: "cp1"}}), back, Lose(without(env, "w9"), parts()), Strike(without(env, "w9"), parts()), RotateCA(env, parts(), rotations(env)), RotateCA(env, parts(), clusterRotation(env))}
+	return []engine.Pipeline{Create(env, parts()), change, over, InitOS(env), Delete(env), EndJoin(env), fewer,
+		Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, etcdbackup.Source{}),
+		RescueEtcd(env, etcdbackup.Source{Rescue: &etcdbackup.Rescue{Member: "cp1"}}), back, Lose(without(env, "w9"), parts()),
+		Strike(without(env, "w9"), parts()), RotateCA(env, parts(), rotations(env)), RotateCA(env, parts(), clusterRotation(env))}
 }
 
 // clusterRotation returns the rotation of the cluster CA, which is separate from the
@@ -407,7 +435,8 @@ func TestRenew(t *testing.T) {
 			c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.41", v1alpha1.RoleEtcd))
 		}, certs.Wish{Renewal: module.Renewal{Within: 48 * time.Hour}, Concerned: []string{"cp1", "e1"}}},
 		{"renew-lapsed", threeControlPlanes, certs.Wish{Lapsed: true, Concerned: []string{"cp1", "cp2", "cp3"}}},
-		{"renew-named", threeControlPlanes, certs.Wish{Renewal: module.Renewal{Names: []string{"apiserver", "etcd-peer"}}, Concerned: []string{"cp1", "cp2", "cp3"}}},
+		{"renew-named", threeControlPlanes,
+			certs.Wish{Renewal: module.Renewal{Names: []string{"apiserver", "etcd-peer"}}, Concerned: []string{"cp1", "cp2", "cp3"}}},
 		{"renew-all", func(*v1alpha1.Cluster) {}, certs.Wish{Renewal: module.Renewal{All: true}, Concerned: []string{"cp1"}}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -483,7 +512,8 @@ func TestLeaving(t *testing.T) {
 			t.Errorf("for workers there are %d operations of %s", n, at)
 		}
 	}
-	if want := []string{"leave.begin on w10", "leave.begin on w9", "leave.member on cp1", "reset.kubernetes on w9", "reset.restore on w9"}; !slices.Equal(more, want) {
+	if want := []string{"leave.begin on w10", "leave.begin on w9", "leave.member on cp1", "reset.kubernetes on w9",
+		"reset.restore on w9"}; !slices.Equal(more, want) {
 		t.Errorf("on hosts: %v, want %v", more, want)
 	}
 	var steps []string
@@ -507,7 +537,8 @@ func TestAddressServed(t *testing.T) {
 	env := environment(t, c)
 	on := hosts(env)
 	on[1].Facts.Present = []string{module.ClientCert}
-	want := op.Wait{HTTP: "https://[2001:db8::100]:6443/readyz", Manifest: "/etc/kubernetes/manifests/slipway-keepalived.yaml", TimeoutSeconds: 180}
+	want := op.Wait{HTTP: "https://[2001:db8::100]:6443/readyz",
+		Manifest: "/etc/kubernetes/manifests/slipway-keepalived.yaml", TimeoutSeconds: 180}
 	got := lists(t, applied(t, env), on)
 	for name, waits := range map[string]bool{"cp1": false, "cp2": true, "cp3": false} {
 		list := got["endpoint.keepalived on "+name]
@@ -644,7 +675,8 @@ func TestMembersAreAskedWhereTheyListen(t *testing.T) {
 			tc.change(c)
 			env := environment(t, c)
 			asked := 0
-			for _, p := range []engine.Pipeline{upgraded(t, env), Defrag(env, nil), RestoreEtcd(env, etcdbackup.Source{}), Renew(env, parts(), wish), RotateCA(env, parts(), rotations(env))} {
+			for _, p := range []engine.Pipeline{upgraded(t, env), Defrag(env, nil),
+				RestoreEtcd(env, etcdbackup.Source{}), Renew(env, parts(), wish), RotateCA(env, parts(), rotations(env))} {
 				text := spell(t, p, hosts(env))
 				for _, port := range at {
 					asked += strings.Count(text, tc.asked+port)

@@ -32,7 +32,9 @@ func Authorities(text []byte) (out []Authority, err error) {
 			return nil, err
 		}
 		sum := sha256.Sum256(block.Bytes)
-		out = append(out, Authority{ID: hex.EncodeToString(sum[:]), Text: pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: block.Bytes}), Ends: cert.NotAfter.UTC()})
+		out = append(out,
+			Authority{ID: hex.EncodeToString(sum[:]),
+				Text: pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: block.Bytes}), Ends: cert.NotAfter.UTC()})
 	}
 	if len(out) == 0 {
 		return nil, errNoCertificate

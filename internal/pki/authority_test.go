@@ -65,7 +65,8 @@ func TestHasSigned(t *testing.T) {
 	}{
 		{"a certificate", cert, true},
 		{"behind a key", key + cert, true},
-		{"behind others, and what cannot be read", "words\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n" + other.Cert + theirs + cert, true},
+		{"behind others, and what cannot be read",
+			"words\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n" + other.Cert + theirs + cert, true},
 		{"before its authority", cert + old.Cert, true},
 		{"a kubeconfig's user", kubeconfig, true},
 		{"one of several users", pkitest.Kubeconfig("https://api:6443", other.Cert, "", theirs, theirKey) + kubeconfig, true},

@@ -64,10 +64,12 @@ func Due(read Read, o op.Renewal, now time.Time) (string, error) {
 		return why, nil
 	}
 	if foreign && o.Due != op.DueForeign {
-		return "", &op.Error{Reason: op.IDCertificateForeign, Message: fmt.Sprintf("%s is due for renewal (%s), but the CA in %s did not sign it", o.Path, why, o.CA)}
+		return "", &op.Error{Reason: op.IDCertificateForeign,
+			Message: fmt.Sprintf("%s is due for renewal (%s), but the CA in %s did not sign it", o.Path, why, o.CA)}
 	}
 	if now.After(ca.NotAfter) {
-		return "", &op.Error{Reason: op.IDAuthorityExpired, Message: fmt.Sprintf("%s is due for renewal (%s), but its CA in %s has expired", o.Path, why, o.CA)}
+		return "", &op.Error{Reason: op.IDAuthorityExpired,
+			Message: fmt.Sprintf("%s is due for renewal (%s), but its CA in %s has expired", o.Path, why, o.CA)}
 	}
 	_, err = signer(read, o, ca)
 	return why, err
@@ -138,7 +140,8 @@ func signer(read Read, o op.Renewal, ca *x509.Certificate) (crypto.Signer, error
 		if err == nil {
 			what = o.CAKey + " does not match it"
 		}
-		return nil, &op.Error{Reason: op.IDAuthorityNoKey, Message: fmt.Sprintf("%s is due for renewal, but its CA in %s cannot sign: %s", o.Path, o.CA, what)}
+		return nil, &op.Error{Reason: op.IDAuthorityNoKey,
+			Message: fmt.Sprintf("%s is due for renewal, but its CA in %s cannot sign: %s", o.Path, o.CA, what)}
 	}
 	return key, nil
 }

@@ -29,7 +29,8 @@ var signTime = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 // wanted is what a control plane is to have.
 func wanted(ca *pkitest.Authority) op.Certificate {
 	return op.Certificate{
-		Cert: "/pki/client.crt", Key: "/pki/client.key", CA: []byte(ca.Cert), CommonName: "kube-apiserver-etcd-client", Client: true, ValiditySeconds: 3600,
+		Cert: "/pki/client.crt", Key: "/pki/client.key", CA: []byte(ca.Cert), CommonName: "kube-apiserver-etcd-client",
+		Client: true, ValiditySeconds: 3600,
 	}
 }
 
@@ -70,10 +71,12 @@ func TestSignRequest_TakesTheKeyAlone(t *testing.T) {
 		request x509.CertificateRequest
 		key     crypto.Signer
 	}{
-		"plain":      {"what the helper sends", x509.CertificateRequest{}, key},
-		"ed25519":    {"a key that somebody put there", x509.CertificateRequest{}, ed},
-		"subject":    {"it would be another client", x509.CertificateRequest{Subject: pkix.Name{CommonName: "root", Organization: []string{"system:masters"}}}, key},
-		"names":      {"it would be a member of etcd", x509.CertificateRequest{DNSNames: []string{"e1"}, IPAddresses: []net.IP{net.IPv4(192, 0, 2, 1)}}, key},
+		"plain":   {"what the helper sends", x509.CertificateRequest{}, key},
+		"ed25519": {"a key that somebody put there", x509.CertificateRequest{}, ed},
+		"subject": {"it would be another client",
+			x509.CertificateRequest{Subject: pkix.Name{CommonName: "root", Organization: []string{"system:masters"}}}, key},
+		"names": {"it would be a member of etcd",
+			x509.CertificateRequest{DNSNames: []string{"e1"}, IPAddresses: []net.IP{net.IPv4(192, 0, 2, 1)}}, key},
 		"extensions": {"it would be a CA, or a server", x509.CertificateRequest{ExtraExtensions: []pkix.Extension{isCA, serves}}, key},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,7 +100,8 @@ func TestSignRequest_TakesTheKeyAlone(t *testing.T) {
 			}
 			want := map[string]any{
 				"subject": "CN=kube-apiserver-etcd-client", "CA": false, "uses": []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-				"usage": x509.KeyUsageDigitalSignature, "dns": []string(nil), "ips": []net.IP(nil), "begins": root.NotBefore, "ends": signTime.Add(time.Hour),
+				"usage": x509.KeyUsageDigitalSignature, "dns": []string(nil), "ips": []net.IP(nil),
+				"begins": root.NotBefore, "ends": signTime.Add(time.Hour),
 			}
 			got := map[string]any{
 				"subject": cert.Subject.String(), "CA": cert.IsCA, "uses": cert.ExtKeyUsage,
@@ -142,8 +146,9 @@ func TestSignRequest_Refuses(t *testing.T) {
 		"nothing":          {"the host sent nothing", nil, nil, "exactly one certificate request"},
 		"too much":         {"it is no request of any key", append(bytes.Repeat([]byte("\n"), 20<<10), good...), nil, "more than"},
 		"a CA":             {"no host gets one this way", good, func(o *op.Certificate) { o.Authority = true }, "cannot request a CA"},
-		"another CA":       {"the key is not that of the certificate", good, func(o *op.Certificate) { o.CA = []byte(other.Cert) }, "does not match its certificate"},
-		"no validity":      {"it would be worth nothing", good, func(o *op.Certificate) { o.ValiditySeconds = 0 }, "needs a name and a validity"},
+		"another CA": {"the key is not that of the certificate", good,
+			func(o *op.Certificate) { o.CA = []byte(other.Cert) }, "does not match its certificate"},
+		"no validity": {"it would be worth nothing", good, func(o *op.Certificate) { o.ValiditySeconds = 0 }, "needs a name and a validity"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := wanted(ca)

@@ -40,7 +40,8 @@ func sample() *Plan {
 			}})
 	}
 	p.Steps = append(p.Steps,
-		Step{Module: "kubeadm", Task: "kubeadm.token", Title: "create join token", State: Change, Changes: []OpChange{{Kind: "object", Target: "Secret kube-system/bootstrap-token", Summary: "create"}}})
+		Step{Module: "kubeadm", Task: "kubeadm.token", Title: "create join token", State: Change,
+			Changes: []OpChange{{Kind: "object", Target: "Secret kube-system/bootstrap-token", Summary: "create"}}})
 	for _, h := range hosts[1:] {
 		p.Steps = append(p.Steps, Step{
 			Module: "kubeadm", Task: "kubeadm.join", Title: "join node", Host: h, State: Pending, After: "kubeadm.token",
@@ -81,7 +82,8 @@ func TestTextOfAnUpgrade(t *testing.T) {
 		if err := p.Brief(&b); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(b.String(), "until the upgrade completes") && strings.Contains(b.String(), "'slipway rollback prod'"); got != want {
+		if got := strings.Contains(b.String(), "until the upgrade completes") &&
+			strings.Contains(b.String(), "'slipway rollback prod'"); got != want {
 			t.Errorf("%s: it is said: %t\n%s", operation, got, b.String())
 		}
 	}
@@ -90,7 +92,9 @@ func TestTextOfAnUpgrade(t *testing.T) {
 func TestTextFoldsManyHosts(t *testing.T) {
 	p := &Plan{Cluster: "prod", Operation: "apply"}
 	for i := range 300 {
-		p.Steps = append(p.Steps, Step{Module: "os", Task: "os.swap", Title: "turn off swap", Host: fmt.Sprintf("w%03d", i), State: Change, Changes: []OpChange{{Kind: op.KindSwapOff, Target: "swap"}}})
+		p.Steps = append(p.Steps,
+			Step{Module: "os", Task: "os.swap", Title: "turn off swap", Host: fmt.Sprintf("w%03d", i), State: Change,
+				Changes: []OpChange{{Kind: op.KindSwapOff, Target: "swap"}}})
 	}
 	var b bytes.Buffer
 	if err := p.Text(&b); err != nil {

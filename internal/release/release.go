@@ -335,7 +335,10 @@ func (c *Catalogue) unsupported(version, why string) error {
 
 // ways returns the hint about how to get a version.
 func (c *Catalogue) ways() string {
-	return "supported: " + strings.Join(c.Supported(), ", ") + " and other patch versions of these minors. For a version that only a bundle has: run `slipway bundle import FILE`, or name the bundle with --bundle or spec.bundle. To add a minor: write all its components to $SLIPWAY_HOME/releases.yaml (docs/guide/bundle.md#versions)"
+	return "supported: " + strings.Join(c.Supported(), ", ") +
+		" and other patch versions of these minors. For a version that only a bundle has: run `slipway bundle import " +
+		"FILE`, or name the bundle with --bundle or spec.bundle. To add a minor: write all its components to " +
+		"$SLIPWAY_HOME/releases.yaml (docs/guide/bundle.md#versions)"
 }
 
 // parse accepts a full release version with or without "v".

@@ -40,19 +40,21 @@ func TestResolve(t *testing.T) {
 		kubernetes, etcd, pause, id string
 		known                       bool
 	}{
-		"default":      {"no version named", "", "", "v1.37.1", "3.7.0", "3.10.2", "", true},
-		"listed":       {"as people write it", "", "v1.36.4", "v1.36.4", "3.6.8", "3.10.2", "", true},
-		"without v":    {"as modules have it", "", "1.35.6", "v1.35.6", "3.6.6", "3.10.1", "", true},
-		"minor alone":  {"its newest patch", "", "1.36", "v1.36.4", "3.6.8", "3.10.2", "", true},
-		"newer patch":  {"needs no newer Slipway", "", "v1.37.9", "v1.37.9", "3.7.0", "3.10.2", "", false},
-		"older minor":  {"not supported", "", "v1.12.3", "", "", "", release.IDUnsupported, false},
-		"no version":   {"a typing error", "", "latest", "", "", "", release.IDUnsupported, false},
-		"half":         {"two numbers of a minor we do not know", "", "1.99", "", "", "", release.IDUnsupported, false},
-		"path":         {"a version becomes a path", "", "v1.37.1+../x", "", "", "", release.IDUnsupported, false},
-		"override":     {"a component of one minor", "minors: {\"1.37\": {versions: [v1.37.2], components: {etcd: 3.7.1}}}", "1.37", "v1.37.2", "3.7.1", "3.10.2", "", true},
+		"default":     {"no version named", "", "", "v1.37.1", "3.7.0", "3.10.2", "", true},
+		"listed":      {"as people write it", "", "v1.36.4", "v1.36.4", "3.6.8", "3.10.2", "", true},
+		"without v":   {"as modules have it", "", "1.35.6", "v1.35.6", "3.6.6", "3.10.1", "", true},
+		"minor alone": {"its newest patch", "", "1.36", "v1.36.4", "3.6.8", "3.10.2", "", true},
+		"newer patch": {"needs no newer Slipway", "", "v1.37.9", "v1.37.9", "3.7.0", "3.10.2", "", false},
+		"older minor": {"not supported", "", "v1.12.3", "", "", "", release.IDUnsupported, false},
+		"no version":  {"a typing error", "", "latest", "", "", "", release.IDUnsupported, false},
+		"half":        {"two numbers of a minor we do not know", "", "1.99", "", "", "", release.IDUnsupported, false},
+		"path":        {"a version becomes a path", "", "v1.37.1+../x", "", "", "", release.IDUnsupported, false},
+		"override": {"a component of one minor", "minors: {\"1.37\": {versions: [v1.37.2], components: {etcd: 3.7.1}}}",
+			"1.37", "v1.37.2", "3.7.1", "3.10.2", "", true},
 		"override all": {"a component of all", "components: {pause: 3.11.0}", "1.36", "v1.36.4", "3.6.8", "3.11.0", "", true},
 		"new default":  {"another default", "default: v1.36.4", "", "v1.36.4", "3.6.8", "3.10.2", "", true},
-		"new minor":    {"a minor must name its own components", "minors: {\"1.38\": {versions: [v1.38.0]}}", "1.38", "", "", "", release.IDCatalogue, false},
+		"new minor": {"a minor must name its own components", "minors: {\"1.38\": {versions: [v1.38.0]}}", "1.38",
+			"", "", "", release.IDCatalogue, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +85,8 @@ func TestWith(t *testing.T) {
 		t.Fatal(err)
 	}
 	has := release.Components{Etcd: "3.8.1", EtcdImage: "3.8.1-0"}
-	c := known.With("v1.38.0", has).With("v1.38.2", release.Components{}).With("v1.40.0", has).With("v1.37.1", has).With("v1.12.3", has).With("latest", has)
+	c := known.With("v1.38.0", has).With("v1.38.2", release.Components{}).With("v1.40.0", has).With("v1.37.1", has).With("v1.12.3",
+		has).With("latest", has)
 	for _, tt := range []struct {
 		version, etcd, coredns, id string
 		beyond                     bool
@@ -95,7 +98,8 @@ func TestWith(t *testing.T) {
 		{"v1.12.3", "", "", release.IDUnsupported, false},
 	} {
 		r, err := c.Resolve(tt.version)
-		if id(err) != tt.id || r.Etcd != tt.etcd || r.CoreDNS != tt.coredns || r.Beyond != tt.beyond || r.Beyond && (r.Known || len(r.Adds) > 0 || r.Pause == "") {
+		if id(err) != tt.id || r.Etcd != tt.etcd || r.CoreDNS != tt.coredns || r.Beyond != tt.beyond ||
+			r.Beyond && (r.Known || len(r.Adds) > 0 || r.Pause == "") {
 			t.Errorf("%s is %+v, %v", tt.version, r, err)
 		}
 	}
@@ -116,7 +120,8 @@ func TestWith(t *testing.T) {
 			t.Errorf("from %s to %s it goes over %v, %v", tt.from, tt.to, got, err)
 		}
 	}
-	if got, err := c.With("v1.39.0", has).UpgradePath("v1.37.1", "v1.40.0"); err != nil || !slices.Equal(got, []string{"v1.38.2", "v1.39.0", "v1.40.0"}) {
+	if got, err := c.With("v1.39.0", has).UpgradePath("v1.37.1", "v1.40.0"); err != nil ||
+		!slices.Equal(got, []string{"v1.38.2", "v1.39.0", "v1.40.0"}) {
 		t.Errorf("with all between it goes over %v, %v", got, err)
 	}
 	if slices.Contains(c.Supported(), "v1.38.0") {

@@ -122,7 +122,8 @@ func (c *creation) checkNames() error {
 			return err
 		}
 		if c.hosts = hosts; len(hosts) > maxMachines {
-			return refuse(IDBadNumber, fmt.Sprintf("%s has %d hosts", c.From, len(hosts)), fmt.Sprintf("use 1 to %d hosts for a sandbox", maxMachines))
+			return refuse(IDBadNumber, fmt.Sprintf("%s has %d hosts", c.From, len(hosts)),
+				fmt.Sprintf("use 1 to %d hosts for a sandbox", maxMachines))
 		}
 		if c.text, err = os.ReadFile(c.From); err != nil {
 			return err
@@ -181,7 +182,8 @@ func (c *creation) make(ctx context.Context) (*Sandbox, error) {
 		return nil, err
 	}
 	// From here on there is something to clean up.
-	s := &Sandbox{dir: dir, fd: fd, program: c.Program, spec: spec{Version: specVersion, Name: c.Name, Created: time.Now().UTC(), Pool: c.Pool.Masked(), Internet: c.Internet}}
+	s := &Sandbox{dir: dir, fd: fd, program: c.Program,
+		spec: spec{Version: specVersion, Name: c.Name, Created: time.Now().UTC(), Pool: c.Pool.Masked(), Internet: c.Internet}}
 	c.made = s
 	if err := s.save(); err != nil {
 		return nil, err

@@ -31,7 +31,9 @@ func openDir(at int, dir, shown string) (int, error) {
 		return -1, errors.Join(&fs.PathError{Op: "stat", Path: shown, Err: err}, unix.Close(fd))
 	}
 	if os.Geteuid() == 0 && (st.Uid != 0 || st.Mode&0o022 != 0) {
-		return -1, errors.Join(&fileowner.ForeignError{Path: shown, Reason: fmt.Sprintf("belongs to user %d, or other users can write to it", st.Uid)}, unix.Close(fd))
+		return -1,
+			errors.Join(&fileowner.ForeignError{Path: shown,
+				Reason: fmt.Sprintf("belongs to user %d, or other users can write to it", st.Uid)}, unix.Close(fd))
 	}
 	return fd, nil
 }
@@ -68,7 +70,8 @@ func foreign(err error, hint string) error {
 func load(dir string) (*Sandbox, error) {
 	fd, err := openDir(unix.AT_FDCWD, dir, dir)
 	if err != nil {
-		return nil, foreign(err, "move it away; if an earlier version of Slipway created it, run: sudo chown root: "+dir+" "+filepath.Join(dir, specFile))
+		return nil, foreign(err,
+			"move it away; if an earlier version of Slipway created it, run: sudo chown root: "+dir+" "+filepath.Join(dir, specFile))
 	}
 	s := &Sandbox{dir: dir, fd: fd}
 	if err := s.read(); err != nil {

@@ -105,7 +105,9 @@ func TestOpenForeign(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			top := t.TempDir()
 			etc, home := filepath.Join(top, "etc"), filepath.Join(top, "home")
-			must(t, errors.Join(os.MkdirAll(filepath.Join(home, "sandboxes"), 0o755), os.Mkdir(etc, 0o755), os.WriteFile(filepath.Join(etc, "passwd"), nil, 0o600)))
+			must(t,
+				errors.Join(os.MkdirAll(filepath.Join(home, "sandboxes"), 0o755), os.Mkdir(etc, 0o755),
+					os.WriteFile(filepath.Join(etc, "passwd"), nil, 0o600)))
 			must(t, caller.Give(home, filepath.Join(home, "sandboxes")))
 			tt.plant(t, etc, filepath.Join(home, "sandboxes", "foo"))
 			before := names(t, top)
@@ -128,7 +130,8 @@ func TestRemoveFiles(t *testing.T) {
 	dir := filepath.Join(disk, "foo")
 	must(t, errors.Join(os.MkdirAll(filepath.Join(home, "sandboxes"), 0o755), os.MkdirAll(filepath.Join(dir, "foo-1"), 0o755)))
 	record(t, dir, whole("foo"))
-	must(t, errors.Join(os.Symlink(dir, filepath.Join(home, "sandboxes", "foo")), os.WriteFile(filepath.Join(home, "sandboxes", "bar"), nil, 0o600)))
+	must(t,
+		errors.Join(os.Symlink(dir, filepath.Join(home, "sandboxes", "foo")), os.WriteFile(filepath.Join(home, "sandboxes", "bar"), nil, 0o600)))
 	s, err := Open(home, "foo")
 	must(t, err)
 	must(t, errors.Join(s.removeFiles(), s.unlinkHome(home)))

@@ -23,7 +23,8 @@ var internetLAN = lan{pool: netip.MustParsePrefix("198.18.0.0/16"), prefix: neti
 
 func TestInternetRules(t *testing.T) {
 	for file, guard := range map[string]bool{"internet": true, "internet-router": false} {
-		rules, err := internetLAN.internetRules("eth0", guard, resolvers([]byte("nameserver ::1\nnameserver 127.0.0.53\n# nameserver 8.8.8.8\nnameserver 192.168.1.1 # router\n")))
+		rules, err := internetLAN.internetRules("eth0",
+			guard, resolvers([]byte("nameserver ::1\nnameserver 127.0.0.53\n# nameserver 8.8.8.8\nnameserver 192.168.1.1 # router\n")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,8 +108,10 @@ func testInternet(t *testing.T, l lan) {
 		return
 	}
 	link := l.link(netip.MustParseAddr(machineAddress))
-	err := commands("netns add machine", "link add "+link+" type veth peer name eth0 netns machine", "link set "+link+" master "+l.bridge()+" up",
-		"-n machine addr add "+machineAddress+"/24 dev eth0", "-n machine link set eth0 up", "-n machine route add default via "+l.gateway().String())
+	err := commands("netns add machine", "link add "+link+" type veth peer name eth0 netns machine",
+		"link set "+link+" master "+l.bridge()+" up",
+		"-n machine addr add "+machineAddress+"/24 dev eth0", "-n machine link set eth0 up",
+		"-n machine route add default via "+l.gateway().String())
 	if err != nil {
 		t.Error(err)
 		return
@@ -220,7 +223,8 @@ func hostNow(t *testing.T) map[string]string {
 		out[line], err = strings.ReplaceAll(text, "linkdown ", ""), errors.Join(err, rerr)
 	}
 	settings, gerr := filepath.Glob("/proc/sys/net/ipv4/conf/*/forwarding")
-	settings = append(settings, "/proc/sys/net/ipv4/ip_forward", "/proc/sys/fs/inotify/max_user_instances", "/proc/sys/fs/inotify/max_user_watches")
+	settings = append(settings, "/proc/sys/net/ipv4/ip_forward", "/proc/sys/fs/inotify/max_user_instances",
+		"/proc/sys/fs/inotify/max_user_watches")
 	for _, file := range settings {
 		text, rerr := os.ReadFile(file)
 		out[file], err = strings.TrimSpace(string(text)), errors.Join(err, rerr)

@@ -38,7 +38,8 @@ func Open(home, name string) (*Sandbox, error) {
 	}
 	s, err := load(dir)
 	if err == nil && s.Name() != name {
-		return nil, refuse(IDForeign, fmt.Sprintf("%s is a link to a sandbox named %q", filepath.Join(home, "sandboxes", name), s.Name()), "remove the link")
+		return nil, refuse(IDForeign,
+			fmt.Sprintf("%s is a link to a sandbox named %q", filepath.Join(home, "sandboxes", name), s.Name()), "remove the link")
 	}
 	return s, err
 }

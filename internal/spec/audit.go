@@ -30,7 +30,8 @@ func (v *validator) audit(a *v1alpha1.Audit) {
 		case n.value < 0:
 			v.refuse(idInvalidValue, path, strconv.Itoa(n.value)+" is negative", "leave the field out for the default")
 		case n.value > n.most:
-			v.refuse(idInvalidValue, path, strconv.Itoa(n.value)+" is more than a host can keep", "write "+strconv.Itoa(n.most)+" at most, or leave the field out for the default")
+			v.refuse(idInvalidValue, path, strconv.Itoa(n.value)+" is more than a host can keep",
+				"write "+strconv.Itoa(n.most)+" at most, or leave the field out for the default")
 		}
 	}
 }
@@ -46,7 +47,8 @@ func (v *validator) auditPolicy(p Paths) {
 		return
 	}
 	if problem := policyProblem(data); problem != "" {
-		v.refuse(idInvalidValue, pathAuditPolicy, name+": "+problem, "write a Policy of version "+auditAPI+", or leave the field out to use Slipway's policy")
+		v.refuse(idInvalidValue, pathAuditPolicy, name+": "+problem,
+			"write a Policy of version "+auditAPI+", or leave the field out to use Slipway's policy")
 	}
 }
 

@@ -52,10 +52,13 @@ func (v *validator) backup(e v1alpha1.Etcd) {
 		return
 	}
 	if e.Type == EtcdExternal {
-		v.refuse(idConflictingFields, pathBackup, "Slipway cannot back up an external etcd: none of its members runs on a host of the cluster", "leave the field out, and back up the external etcd with its own tools")
+		v.refuse(idConflictingFields, pathBackup,
+			"Slipway cannot back up an external etcd: none of its members runs on a host of the cluster",
+			"leave the field out, and back up the external etcd with its own tools")
 	}
 	if b.Every != nil && b.Every.Duration < minBackupEvery {
-		v.refuse(idInvalidDuration, pathBackup+".every", b.Every.Duration.String()+" is too short for a snapshot interval", "write a duration of at least "+minBackupEvery.String()+", such as 6h")
+		v.refuse(idInvalidDuration, pathBackup+".every", b.Every.Duration.String()+" is too short for a snapshot interval",
+			"write a duration of at least "+minBackupEvery.String()+", such as 6h")
 	}
 	v.keeps(pathBackup+".keep", b.Keep)
 	v.drills(*b)
@@ -66,7 +69,8 @@ func (v *validator) backup(e v1alpha1.Etcd) {
 			if strings.Contains(strings.ToUpper(r), "AGE-SECRET-KEY-") {
 				what = "the private key, which decrypts backup sets," // is never printed
 			}
-			v.refuse(idInvalidRecipient, indexed(pathRecipients, i), what+" is not a valid recipient", "create a key with age-keygen, and write the public key that it prints: age1…")
+			v.refuse(idInvalidRecipient, indexed(pathRecipients, i), what+" is not a valid recipient",
+				"create a key with age-keygen, and write the public key that it prints: age1…")
 		}
 	}
 	v.copies(e)
@@ -91,14 +95,16 @@ func (v *validator) drills(b v1alpha1.EtcdBackup) {
 		every = b.Every.Duration
 	}
 	if b.DrillEvery.Duration < every {
-		v.refuse(idInvalidDuration, pathBackup+".drillEvery", b.DrillEvery.Duration.String()+" is shorter than the snapshot interval, which is "+every.String(),
+		v.refuse(idInvalidDuration, pathBackup+".drillEvery",
+			b.DrillEvery.Duration.String()+" is shorter than the snapshot interval, which is "+every.String(),
 			"write "+every.String()+" to test each snapshot, a longer time such as 168h, or 0s for no restore tests")
 	}
 }
 
 func (v *validator) keeps(path string, keep int) {
 	if keep < 0 || keep > maxBackupKeep {
-		v.refuse(idInvalidValue, path, fmt.Sprintf("%d is not between 1 and %d", keep, maxBackupKeep), "write the number of snapshots that each etcd host keeps, such as 8")
+		v.refuse(idInvalidValue, path, fmt.Sprintf("%d is not between 1 and %d", keep, maxBackupKeep),
+			"write the number of snapshots that each etcd host keeps, such as 8")
 	}
 }
 
@@ -118,7 +124,8 @@ func eachCopy(c *v1alpha1.Cluster, do func(path string, to *v1alpha1.EtcdCopy)) 
 func Whole(c *v1alpha1.Cluster) error {
 	var list error
 	eachCopy(c, func(path string, to *v1alpha1.EtcdCopy) {
-		if to.Directory == "" && to.SSH == nil && to.S3 == nil || to.SSH != nil && to.SSH.PrivateKeyFrom == nil || to.S3 != nil && (to.S3.AccessKeyFrom == nil || to.S3.SecretKeyFrom == nil) {
+		if to.Directory == "" && to.SSH == nil && to.S3 == nil || to.SSH != nil && to.SSH.PrivateKeyFrom == nil ||
+			to.S3 != nil && (to.S3.AccessKeyFrom == nil || to.S3.SecretKeyFrom == nil) {
 			list = errors.Join(list, fmt.Errorf("%s: the copy target or its key is missing", path))
 		}
 	})
@@ -133,8 +140,10 @@ func (v *validator) copies(e v1alpha1.Etcd) {
 	}
 	copies := func(h v1alpha1.Host) bool { return HasRole(h, v1alpha1.RoleControlPlane) }
 	if hosts := EtcdHosts(v.c); len(e.Backup.Copies) > 0 && len(hosts) > 0 && !slices.ContainsFunc(hosts, copies) {
-		v.refuse(idConflictingFields, pathBackup+".copies", "no etcd host is a control plane: copies would lack the CA keys of the cluster, which only control planes have",
-			"leave the field out, and create backup sets on this machine: slipway etcd snapshot --of "+hosts[0].Name+"; or give the role etcd to a control plane, which then makes the copies")
+		v.refuse(idConflictingFields, pathBackup+".copies",
+			"no etcd host is a control plane: copies would lack the CA keys of the cluster, which only control planes have",
+			"leave the field out, and create backup sets on this machine: slipway etcd snapshot --of "+hosts[0].Name+
+				"; or give the role etcd to a control plane, which then makes the copies")
 	}
 	var names []string
 	places := map[string]string{}
@@ -142,7 +151,10 @@ func (v *validator) copies(e v1alpha1.Etcd) {
 		if !v.missing(path+".name", to.Name, "write a name that is unique in this list, such as nas") {
 			switch {
 			case len(validation.IsDNS1123Label(to.Name)) > 0:
-				v.refuse(idInvalidName, path+".name", strconv.Quote(to.Name)+" is not a valid name for a copy target: only a-z, 0-9 and '-' are allowed, with a letter or digit first and last", "write a name such as nas")
+				v.refuse(idInvalidName, path+".name",
+					strconv.Quote(to.Name)+
+						" is not a valid name for a copy target: only a-z, 0-9 and '-' are allowed, with a letter or digit first and last",
+					"write a name such as nas")
 			case slices.Contains(names, to.Name):
 				v.refuse(idDuplicateName, path+".name", strconv.Quote(to.Name)+" is used more than once", "give each copy target its own name")
 			}
@@ -154,7 +166,9 @@ func (v *validator) copies(e v1alpha1.Etcd) {
 		switch other := places[at]; {
 		case at == "":
 		case other != "":
-			v.refuse(idDuplicateAddress, path+field, "this target is already used by "+other+": each of the two would remove the other's copies", "use a different directory, or remove one of the two")
+			v.refuse(idDuplicateAddress, path+field,
+				"this target is already used by "+other+": each of the two would remove the other's copies",
+				"use a different directory, or remove one of the two")
 		default:
 			places[at] = path
 		}
@@ -191,13 +205,15 @@ func (v *validator) copyTo(at string, to v1alpha1.EtcdCopy) {
 	case len(given) == 0:
 		v.refuse(idMissingField, at, "the copy target is missing", "write directory, ssh or s3")
 	case len(given) > 1:
-		v.refuse(idConflictingFields, at+"."+given[1], strings.Join(given, " and ")+" are given", "keep one of them, and move the others to separate list entries")
+		v.refuse(idConflictingFields, at+"."+given[1], strings.Join(given, " and ")+" are given",
+			"keep one of them, and move the others to separate list entries")
 	case to.SSH != nil:
 		v.copyBySSH(at+".ssh", *to.SSH)
 	case to.S3 != nil:
 		v.copyToS3(at+".s3", *to.S3)
 	case !path.IsAbs(to.Directory) || path.Clean(to.Directory) != to.Directory || to.Directory == "/":
-		v.refuse(idInvalidValue, at+".directory", strconv.Quote(to.Directory)+" is not a valid mount point", "write an absolute path without '.' and '..', such as /mnt/backups")
+		v.refuse(idInvalidValue, at+".directory", strconv.Quote(to.Directory)+" is not a valid mount point",
+			"write an absolute path without '.' and '..', such as /mnt/backups")
 	}
 }
 
@@ -209,14 +225,17 @@ func (v *validator) copyBySSH(at string, to v1alpha1.SSHCopy) {
 	}
 	v.missing(at+".user", to.User, "write the user for the login on the backup server")
 	v.login(to.User, to.Port, at)
-	if !v.missing(at+".directory", to.Directory, "write a directory on the backup server, such as /srv/backups") && strings.ContainsRune(to.Directory, 0) {
+	if !v.missing(at+".directory", to.Directory, "write a directory on the backup server, such as /srv/backups") &&
+		strings.ContainsRune(to.Directory, 0) {
 		v.refuse(idInvalidValue, at+".directory", strconv.Quote(to.Directory)+" is not a valid directory", "write a path such as /srv/backups")
 	}
 	if to.PrivateKeyFrom == nil {
-		v.refuse(idMissingField, at+".privateKeyFrom", "this field is required", "give a private key without a passphrase that is used only for this purpose: Slipway stores the key on the etcd hosts")
+		v.refuse(idMissingField, at+".privateKeyFrom", "this field is required",
+			"give a private key without a passphrase that is used only for this purpose: Slipway stores the key on the etcd hosts")
 	}
 	v.secretSource(to.PrivateKeyFrom, at+".privateKeyFrom")
-	v.missing(at+".hostKey", to.HostKey, "run `ssh-keyscan ADDRESS`, compare the key on the backup server, and write the key type and the key from the output")
+	v.missing(at+".hostKey", to.HostKey,
+		"run `ssh-keyscan ADDRESS`, compare the key on the backup server, and write the key type and the key from the output")
 	v.hostKey(to.HostKey, at+".hostKey")
 }
 
@@ -243,7 +262,8 @@ func (v *validator) copyFiles(p Paths) {
 		case problem != "":
 			v.refuse(idKeyUnreadable, at, "the private key "+problem, hint)
 		case encrypted:
-			v.refuse(idKeyUnreadable, at, "the private key has a passphrase, and hosts cannot enter one", "create a key without a passphrase, only for this purpose: ssh-keygen -t ed25519 -N '' -f FILE")
+			v.refuse(idKeyUnreadable, at, "the private key has a passphrase, and hosts cannot enter one",
+				"create a key without a passphrase, only for this purpose: ssh-keygen -t ed25519 -N '' -f FILE")
 		}
 	})
 }

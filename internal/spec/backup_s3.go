@@ -40,20 +40,27 @@ func (v *validator) copyToS3(at string, to v1alpha1.S3Copy) {
 		}
 	}
 	if !regionName.MatchString(to.Region) {
-		v.refuse(idInvalidValue, at+".region", strconv.Quote(to.Region)+" is not a valid region", "write the name of the region, such as eu-central-1, or leave the field out")
+		v.refuse(idInvalidValue, at+".region", strconv.Quote(to.Region)+" is not a valid region",
+			"write the name of the region, such as eu-central-1, or leave the field out")
 	}
-	if !v.missing(at+".bucket", to.Bucket, "write the name of an existing bucket") && (!bucketName.MatchString(to.Bucket) || strings.Contains(to.Bucket, "..") || net.ParseIP(to.Bucket) != nil) {
-		v.refuse(idInvalidValue, at+".bucket", strconv.Quote(to.Bucket)+" is not a valid bucket name", "write 3 to 63 of a-z, 0-9, '-' and '.', such as prod-backups")
+	if !v.missing(at+".bucket", to.Bucket, "write the name of an existing bucket") &&
+		(!bucketName.MatchString(to.Bucket) || strings.Contains(to.Bucket, "..") || net.ParseIP(to.Bucket) != nil) {
+		v.refuse(idInvalidValue, at+".bucket", strconv.Quote(to.Bucket)+" is not a valid bucket name",
+			"write 3 to 63 of a-z, 0-9, '-' and '.', such as prod-backups")
 	}
-	if to.Prefix != "" && (!keyPrefix.MatchString(to.Prefix) || path.IsAbs(to.Prefix) || path.Clean(to.Prefix) != to.Prefix || to.Prefix == "." || strings.HasPrefix(to.Prefix, "..")) {
-		v.refuse(idInvalidValue, at+".prefix", strconv.Quote(to.Prefix)+" is not a valid key prefix", "write letters, digits, '.', '_', '-' and '/', without '/' first or last, such as etcd/prod")
+	if to.Prefix != "" &&
+		(!keyPrefix.MatchString(to.Prefix) || path.IsAbs(to.Prefix) || path.Clean(to.Prefix) != to.Prefix || to.Prefix == "." ||
+			strings.HasPrefix(to.Prefix, "..")) {
+		v.refuse(idInvalidValue, at+".prefix", strconv.Quote(to.Prefix)+" is not a valid key prefix",
+			"write letters, digits, '.', '_', '-' and '/', without '/' first or last, such as etcd/prod")
 	}
 	for _, key := range []struct {
 		field string
 		from  *v1alpha1.SecretSource
 	}{{".accessKeyFrom", to.AccessKeyFrom}, {".secretKeyFrom", to.SecretKeyFrom}} {
 		if key.from == nil {
-			v.refuse(idMissingField, at+key.field, "this field is required", "give a key that is used only for this purpose: Slipway stores the key on the etcd hosts")
+			v.refuse(idMissingField, at+key.field, "this field is required",
+				"give a key that is used only for this purpose: Slipway stores the key on the etcd hosts")
 		}
 		v.secretSource(key.from, at+key.field)
 	}
@@ -69,7 +76,8 @@ func storageProblem(text string) (problem, hint string) {
 	number, err := strconv.Atoi(u.Port())
 	switch {
 	case u.Scheme == "http":
-		return "is not encrypted: others on the network path could read and change the data", "use https, and set caFile if a private CA signed the storage's certificate"
+		return "is not encrypted: others on the network path could read and change the data",
+			"use https, and set caFile if a private CA signed the storage's certificate"
 	case u.Scheme != "https":
 		return "is not an https URL", "write it as https://HOST:PORT"
 	case !known || u.Port() != "" && (err != nil || number < 1 || number > 65535):

@@ -33,7 +33,8 @@ func TestCanonical(t *testing.T) {
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}
-			if h := got.Spec.Hosts[0]; h.Address != tc.want || h.InternalAddress != tc.want || h.SSH.Bastion.Address != tc.want || got.Spec.ControlPlaneEndpoint.Address != tc.want {
+			if h := got.Spec.Hosts[0]; h.Address != tc.want || h.InternalAddress != tc.want || h.SSH.Bastion.Address != tc.want ||
+				got.Spec.ControlPlaneEndpoint.Address != tc.want {
 				t.Errorf("got %+v and the endpoint %q, want %q: %s", h, got.Spec.ControlPlaneEndpoint.Address, tc.want, tc.reason)
 			}
 		})

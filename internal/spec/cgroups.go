@@ -18,7 +18,8 @@ func (v *validator) sameCgroups(old v1alpha1.ContainerRuntime) {
 	if !was {
 		hint = "write SystemdCgroup = false, the current value"
 	}
-	v.refuse(idImmutableField, pathContainerd, "SystemdCgroup of runtime runc cannot change: running pods keep the cgroups of the previous driver", hint)
+	v.refuse(idImmutableField, pathContainerd,
+		"SystemdCgroup of runtime runc cannot change: running pods keep the cgroups of the previous driver", hint)
 }
 
 // cgroupsBySystemd reports whether containerd uses systemd for the cgroups of containers,

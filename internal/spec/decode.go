@@ -262,7 +262,8 @@ func (d *decoder) any(n *yaml.Node, path string) (any, bool) {
 	}
 	x, ok := plainScalar(n)
 	if !ok {
-		d.report(n, path, idWrongType, "found "+foundName(n, path)+", which cannot be kept as a number", "write a plain decimal number, or put the value in quotes")
+		d.report(n, path, idWrongType, "found "+foundName(n, path)+", which cannot be kept as a number",
+			"write a plain decimal number, or put the value in quotes")
 	}
 	return x, ok
 }

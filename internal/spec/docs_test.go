@@ -21,7 +21,8 @@ func TestClusterPage(t *testing.T) {
 	for _, m := range row.FindAllStringSubmatch(read(t, "../../docs/spec/cluster.md"), -1) {
 		documented = append(documented, m[1])
 	}
-	want := append(fieldPaths(reflect.TypeFor[v1alpha1.ClusterSpec](), "spec"), fieldPaths(reflect.TypeFor[v1alpha1.ClusterStatus](), "status")...)
+	want := append(fieldPaths(reflect.TypeFor[v1alpha1.ClusterSpec](), "spec"),
+		fieldPaths(reflect.TypeFor[v1alpha1.ClusterStatus](), "status")...)
 	want = append(want, "apiVersion", "kind", "metadata.name", "metadata.labels", "metadata.annotations")
 	if d := cmp.Diff(sorted(want), sorted(documented)); d != "" {
 		t.Errorf("fields of the types and of docs/spec/cluster.md differ (-types +page):\n%s", d)

@@ -39,19 +39,23 @@ func (v *validator) encryption(e *v1alpha1.Encryption) {
 	args := v.c.Spec.Kubernetes.APIServer.ExtraArgs
 	if e == nil {
 		if args[EncryptionFlag] == EncryptionFile {
-			v.refuse(IDEncryptionForeign, keyed(pathArguments, EncryptionFlag), EncryptionFile+" is managed by Slipway, and Slipway would remove it", "write "+pathEncryption+" instead")
+			v.refuse(IDEncryptionForeign, keyed(pathArguments, EncryptionFlag),
+				EncryptionFile+" is managed by Slipway, and Slipway would remove it", "write "+pathEncryption+" instead")
 		}
 		return
 	}
 	providers := []string{EncryptionSecretbox, EncryptionAESCBC}
 	switch {
 	case e.Provider == "aesgcm":
-		v.refuse(idEncryptionCipher, pathEncryption+".provider", "aesgcm needs a new key every 200,000 writes, and Slipway does not count writes", "use secretbox, which has no such limit")
+		v.refuse(idEncryptionCipher, pathEncryption+".provider",
+			"aesgcm needs a new key every 200,000 writes, and Slipway does not count writes", "use secretbox, which has no such limit")
 	case e.Provider != "" && !slices.Contains(providers, e.Provider):
-		v.refuse(idEncryptionCipher, pathEncryption+".provider", strconv.Quote(e.Provider)+" is not a supported encryption provider with keys on control planes", "use "+orList(providers))
+		v.refuse(idEncryptionCipher, pathEncryption+".provider",
+			strconv.Quote(e.Provider)+" is not a supported encryption provider with keys on control planes", "use "+orList(providers))
 	}
 	if e.Generation < 0 {
-		v.refuse(idInvalidValue, pathEncryption+".generation", strconv.Itoa(e.Generation)+" is negative", "write 1 or more, or leave the field out")
+		v.refuse(idInvalidValue, pathEncryption+".generation", strconv.Itoa(e.Generation)+" is negative",
+			"write 1 or more, or leave the field out")
 	}
 	for i, r := range e.Resources {
 		at := indexed(pathEncryption+".resources", i)
@@ -63,7 +67,8 @@ func (v *validator) encryption(e *v1alpha1.Encryption) {
 	}
 	for _, flag := range []string{EncryptionFlag, EncryptionFlag + "-automatic-reload"} {
 		if _, own := args[flag]; own {
-			v.refuse(IDEncryptionForeign, keyed(pathArguments, flag), "an API server cannot use your encryption configuration and Slipway's at the same time",
+			v.refuse(IDEncryptionForeign, keyed(pathArguments, flag),
+				"an API server cannot use your encryption configuration and Slipway's at the same time",
 				"remove the argument or "+pathEncryption+"; before you remove your own configuration, decrypt the data with it")
 		}
 	}

@@ -59,7 +59,8 @@ func (v *validator) etcd() {
 		return
 	}
 	if len(e.ExtraArgs) > 0 {
-		v.refuse(idConflictingFields, pathEtcdArgs, "Slipway does not start an external etcd, so these arguments have no effect", "leave them out")
+		v.refuse(idConflictingFields, pathEtcdArgs,
+			"Slipway does not start an external etcd, so these arguments have no effect", "leave them out")
 	}
 	v.external(e.External)
 }
@@ -69,13 +70,16 @@ func (v *validator) etcd() {
 // a member would be recreated, or would be separated from the others.
 func (v *validator) ownArgs(args map[string]string) {
 	for _, key := range sortedKeys(args) {
-		own := slices.ContainsFunc([]string{"initial-cluster", "initial-advertise-", "listen-peer-", "listen-client-", "advertise-", "discovery"}, func(p string) bool { return strings.HasPrefix(key, p) })
+		own := slices.ContainsFunc([]string{"initial-cluster", "initial-advertise-", "listen-peer-", "listen-client-",
+			"advertise-", "discovery"}, func(p string) bool { return strings.HasPrefix(key, p) })
 		if own || slices.Contains([]string{
 			"name", "data-dir", "wal-dir", "config-file", "force-new-cluster", "strict-reconfig-check",
 			"cert-file", "key-file", "trusted-ca-file", "client-cert-auth", "auto-tls",
 			"peer-cert-file", "peer-key-file", "peer-trusted-ca-file", "peer-client-cert-auth", "peer-auto-tls",
 		}, key) {
-			v.refuse(idConflictingFields, keyed(pathEtcdArgs, key), key+" is set by Slipway for join, restore and rescue; another value could recreate a member or separate it from the cluster", "leave it out")
+			v.refuse(idConflictingFields, keyed(pathEtcdArgs, key),
+				key+" is set by Slipway for join, restore and rescue; another value could recreate a member or separate it from the cluster",
+				"leave it out")
 		}
 	}
 }
@@ -86,7 +90,8 @@ func (v *validator) members(count int) {
 	case count == 0:
 		v.refuse(idNoEtcdHost, "spec.etcd.type", "no host has the role etcd", "give the role to an odd number of hosts: roles: [etcd]")
 	case count%2 == 0:
-		v.warn(idEvenMembers, "spec.hosts", fmt.Sprintf("%d etcd members tolerate the loss of %d, as %d members would: etcd needs a majority", count, count/2-1, count-1),
+		v.warn(idEvenMembers, "spec.hosts",
+			fmt.Sprintf("%d etcd members tolerate the loss of %d, as %d members would: etcd needs a majority", count, count/2-1, count-1),
 			fmt.Sprintf("give the role etcd to %d or %d hosts", count-1, count+1))
 	}
 }
@@ -101,11 +106,13 @@ func (v *validator) etcdRole(path string) {
 
 func (v *validator) external(e *v1alpha1.ExternalEtcd) {
 	if e == nil {
-		v.refuse(idMissingField, pathExternal, "this field is required", "write the endpoints of the external etcd, and the files caFile, certFile and keyFile")
+		v.refuse(idMissingField, pathExternal, "this field is required",
+			"write the endpoints of the external etcd, and the files caFile, certFile and keyFile")
 		return
 	}
 	if len(e.Endpoints) == 0 {
-		v.refuse(idMissingField, pathExternal+".endpoints", "this field is required", "write the members' client URLs, such as https://10.0.0.21:2379")
+		v.refuse(idMissingField, pathExternal+".endpoints", "this field is required",
+			"write the members' client URLs, such as https://10.0.0.21:2379")
 	}
 	before := entries{}
 	for i, endpoint := range e.Endpoints {
@@ -148,7 +155,8 @@ func (v *validator) sameEtcd(old, new *v1alpha1.ExternalEtcd) {
 	if old == nil || new == nil || slices.ContainsFunc(new.Endpoints, func(e string) bool { return slices.Contains(old.Endpoints, e) }) {
 		return
 	}
-	v.refuse(idImmutableField, pathExternal+".endpoints", "none of these endpoints belongs to the current etcd ("+strings.Join(old.Endpoints, ", ")+"): the cluster would lose its data",
+	v.refuse(idImmutableField, pathExternal+".endpoints",
+		"none of these endpoints belongs to the current etcd ("+strings.Join(old.Endpoints, ", ")+"): the cluster would lose its data",
 		"keep at least one current endpoint; when members move, change the other endpoints first")
 }
 
@@ -160,7 +168,8 @@ func (v *validator) keepsMembers(old *v1alpha1.Cluster) {
 	}
 	before, after := EtcdHosts(old), EtcdHosts(v.c)
 	if len(before) > 0 && !slices.ContainsFunc(before, func(h v1alpha1.Host) bool { return has(after, h.Name) }) {
-		v.refuse(idImmutableField, "spec.hosts", "none of the current etcd hosts is listed: the cluster would lose its data", "keep at least one of them, and remove it after the new members have joined")
+		v.refuse(idImmutableField, "spec.hosts", "none of the current etcd hosts is listed: the cluster would lose its data",
+			"keep at least one of them, and remove it after the new members have joined")
 	}
 }
 
@@ -179,7 +188,8 @@ func (v *validator) externalFiles(p Paths) {
 		return
 	}
 	if _, err := tls.X509KeyPair(cert, key); err != nil {
-		v.refuse(idCertificate, pathKeyFile, p.Resolve(e.KeyFile)+" does not match the certificate "+p.Resolve(e.CertFile)+": "+strings.TrimPrefix(err.Error(), "tls: "),
+		v.refuse(idCertificate, pathKeyFile,
+			p.Resolve(e.KeyFile)+" does not match the certificate "+p.Resolve(e.CertFile)+": "+strings.TrimPrefix(err.Error(), "tls: "),
 			"write the path of the private key for this certificate (without a passphrase)")
 	}
 }
@@ -224,9 +234,13 @@ func (v *validator) certificates(path string, data []byte, name string, now time
 	for _, c := range certs {
 		switch {
 		case now.After(c.NotAfter):
-			v.refuse(idCertificate, path, fmt.Sprintf("the certificate of %s in %s expired on %s", subject(c), name, c.NotAfter.UTC().Format(time.DateOnly)), "renew the certificate at its issuer")
+			v.refuse(idCertificate, path,
+				fmt.Sprintf("the certificate of %s in %s expired on %s", subject(c), name, c.NotAfter.UTC().Format(time.DateOnly)),
+				"renew the certificate at its issuer")
 		case now.Before(c.NotBefore):
-			v.refuse(idCertificate, path, fmt.Sprintf("the certificate of %s in %s is not valid before %s", subject(c), name, c.NotBefore.UTC().Format(time.RFC3339)), "check the clock of this machine")
+			v.refuse(idCertificate, path,
+				fmt.Sprintf("the certificate of %s in %s is not valid before %s", subject(c), name, c.NotBefore.UTC().Format(time.RFC3339)),
+				"check the clock of this machine")
 		}
 	}
 }

@@ -27,7 +27,8 @@ func pair(t *testing.T, begin time.Time) (cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "etcd-client"}, NotBefore: begin, NotAfter: begin.Add(24 * time.Hour)}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "etcd-client"},
+		NotBefore: begin, NotAfter: begin.Add(24 * time.Hour)}
 	raw, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, private.Public(), private)
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +37,8 @@ func pair(t *testing.T, begin time.Time) (cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }
 
 func TestExternalFiles(t *testing.T) {
@@ -51,12 +53,18 @@ func TestExternalFiles(t *testing.T) {
 		want          []string
 	}{
 		{name: "fit", reason: "nothing is said", ca: cert, cert: cert, key: key, mode: 0o600},
-		{name: "another's key", reason: "every API server would fail to start", ca: cert, cert: cert, key: oldKey, mode: 0o600, want: []string{"certificate-unfit spec.etcd.external.keyFile"}},
-		{name: "expired", reason: "the members would refuse it", ca: old, cert: old, key: oldKey, mode: 0o600, want: []string{"certificate-unfit spec.etcd.external.caFile", "certificate-unfit spec.etcd.external.certFile"}},
-		{name: "not yet valid", reason: "a clock is wrong", ca: cert, cert: early, key: earlyKey, mode: 0o600, want: []string{"certificate-unfit spec.etcd.external.certFile"}},
-		{name: "a key for a certificate", reason: "files are mixed up easily", ca: key, cert: cert, key: key, mode: 0o600, want: []string{"certificate-unfit spec.etcd.external.caFile"}},
-		{name: "missing", reason: "what cannot be read is said before anything is touched", cert: cert, key: key, mode: 0o600, want: []string{"file-missing spec.etcd.external.caFile"}},
-		{name: "open key", reason: "others may read it", ca: cert, cert: cert, key: key, mode: 0o644, want: []string{"file-permissions spec.etcd.external.keyFile"}},
+		{name: "another's key", reason: "every API server would fail to start", ca: cert, cert: cert, key: oldKey,
+			mode: 0o600, want: []string{"certificate-unfit spec.etcd.external.keyFile"}},
+		{name: "expired", reason: "the members would refuse it", ca: old, cert: old, key: oldKey, mode: 0o600,
+			want: []string{"certificate-unfit spec.etcd.external.caFile", "certificate-unfit spec.etcd.external.certFile"}},
+		{name: "not yet valid", reason: "a clock is wrong", ca: cert, cert: early, key: earlyKey, mode: 0o600,
+			want: []string{"certificate-unfit spec.etcd.external.certFile"}},
+		{name: "a key for a certificate", reason: "files are mixed up easily", ca: key, cert: cert, key: key,
+			mode: 0o600, want: []string{"certificate-unfit spec.etcd.external.caFile"}},
+		{name: "missing", reason: "what cannot be read is said before anything is touched", cert: cert, key: key,
+			mode: 0o600, want: []string{"file-missing spec.etcd.external.caFile"}},
+		{name: "open key", reason: "others may read it", ca: cert, cert: cert, key: key, mode: 0o644,
+			want: []string{"file-permissions spec.etcd.external.keyFile"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -115,15 +123,19 @@ func TestSameEtcd(t *testing.T) {
 func TestCopyFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"open": "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n", "locked": "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n", "public": "ssh-ed25519 AAAA\n",
+		"open":   "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n",
+		"locked": "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n", "public": "ssh-ed25519 AAAA\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for file, want := range map[string]string{"open": "", "locked": idKeyUnreadable, "public": idKeyUnreadable, "none": idSecretUnreadable, "": ""} { // Validate says that nothing is named
+	// Validate says that nothing is named
+	for file, want := range map[string]string{"open": "", "locked": idKeyUnreadable, "public": idKeyUnreadable,
+		"none": idSecretUnreadable, "": ""} {
 		c := &v1alpha1.Cluster{}
-		c.Spec.Etcd.Backup = &v1alpha1.EtcdBackup{Copies: []v1alpha1.EtcdCopy{{Name: "nas", Directory: "/mnt/nas"}, {Name: "vault", SSH: &v1alpha1.SSHCopy{PrivateKeyFrom: &v1alpha1.SecretSource{File: file}}}}}
+		c.Spec.Etcd.Backup = &v1alpha1.EtcdBackup{Copies: []v1alpha1.EtcdCopy{{Name: "nas", Directory: "/mnt/nas"},
+			{Name: "vault", SSH: &v1alpha1.SSHCopy{PrivateKeyFrom: &v1alpha1.SecretSource{File: file}}}}}
 		got := ""
 		for _, d := range CheckFiles(c, Paths{Dir: dir}) {
 			if got += d.ID; d.Path != "spec.etcd.backup.copies[1].ssh.privateKeyFrom" || strings.Contains(d.String(), "AAAA") {
@@ -133,7 +145,8 @@ func TestCopyFiles(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %s, want %s", file, got, want)
 		}
-		if err := Absolute(c, Paths{Dir: dir}); file != "" && (err != nil || c.Spec.Etcd.Backup.Copies[1].SSH.PrivateKeyFrom.File != filepath.Join(dir, file)) {
+		if err := Absolute(c, Paths{Dir: dir}); file != "" &&
+			(err != nil || c.Spec.Etcd.Backup.Copies[1].SSH.PrivateKeyFrom.File != filepath.Join(dir, file)) {
 			t.Errorf("%s is not made absolute: %v", file, err)
 		}
 	}

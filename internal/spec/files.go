@@ -205,7 +205,8 @@ func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 	v.auditPolicy(p)
 	if b := c.Spec.Bundle; IsBundlePath(b) {
 		if _, err := os.Stat(p.Resolve(b)); err != nil {
-			v.refuse(idFileMissing, "spec.bundle", "the bundle cannot be used: "+reason(err, p.Resolve(b)), "run 'slipway bundle build' to create one, or leave the field out: Slipway then finds or builds the right bundle")
+			v.refuse(idFileMissing, "spec.bundle", "the bundle cannot be used: "+reason(err, p.Resolve(b)),
+				"run 'slipway bundle build' to create one, or leave the field out: Slipway then finds or builds the right bundle")
 		}
 	}
 	return v.found
@@ -236,7 +237,8 @@ func (v *validator) keyFile(path, name string, p Paths, hasPassphrase bool) {
 	name = p.Resolve(name)
 	f, err := bounded.Open(name)
 	if err != nil {
-		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+reason(err, name), "use a private key that the hosts accept, or remove the field to use the agent and the default keys")
+		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+reason(err, name),
+			"use a private key that the hosts accept, or remove the field to use the agent and the default keys")
 		return
 	}
 	defer f.Close()
@@ -319,7 +321,8 @@ func (v *validator) present(path, name string, p Paths) {
 	}
 	name = p.Resolve(name)
 	if _, err := os.Stat(name); err != nil {
-		v.refuse(idFileMissing, path, "the file or directory cannot be read: "+reason(err, name), "check the path, which is relative to the cluster file")
+		v.refuse(idFileMissing, path, "the file or directory cannot be read: "+reason(err, name),
+			"check the path, which is relative to the cluster file")
 	}
 }
 
@@ -330,7 +333,8 @@ func (v *validator) ordinaryFile(path, name string, p Paths) {
 	name = p.Resolve(name)
 	f, err := bounded.Open(name)
 	if err != nil {
-		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "check the path, which is relative to the cluster file; send a directory as an archive")
+		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name),
+			"check the path, which is relative to the cluster file; send a directory as an archive")
 		return
 	}
 	_ = f.Close() // nothing was written

@@ -116,7 +116,8 @@ spec:
 func TestPaths(t *testing.T) {
 	p := Paths{Dir: "/clusters", Home: "/home/me"}
 	for name, want := range map[string]string{
-		"a": "/clusters/a", "./a": "/clusters/a", "../a": "/a", "/a": "/a", "~": "/home/me", "~/.ssh/a": "/home/me/.ssh/a", "~you": "/clusters/~you", "": "",
+		"a": "/clusters/a", "./a": "/clusters/a", "../a": "/a", "/a": "/a", "~": "/home/me",
+		"~/.ssh/a": "/home/me/.ssh/a", "~you": "/clusters/~you", "": "",
 	} {
 		if got := p.Resolve(name); got != want {
 			t.Errorf("%q is %q, want %q", name, got, want)
@@ -133,8 +134,11 @@ func TestAbsolute(t *testing.T) {
 	if err := Absolute(c, Paths{Dir: "/clusters"}); err != nil {
 		t.Fatal(err)
 	}
-	got := []string{c.Spec.Bundle, c.Spec.SSH.PrivateKeyFile, c.Spec.Hosts[2].SSH.PassphraseFrom.File, c.Spec.Hosts[5].SSH.Bastion.PrivateKeyFile, c.Spec.Hooks[0].Script, c.Spec.Hooks[0].Materials[0], c.Spec.Registry.Auths[0].PasswordFrom.File, c.Spec.Registry.Auths[0].CAFile}
-	want := []string{"/clusters/none.tar", "/clusters/plain", "/clusters/word", "/clusters/damaged", "/clusters/hook.sh", "/clusters/none", "/clusters/empty", "/clusters/word"}
+	got := []string{c.Spec.Bundle, c.Spec.SSH.PrivateKeyFile, c.Spec.Hosts[2].SSH.PassphraseFrom.File,
+		c.Spec.Hosts[5].SSH.Bastion.PrivateKeyFile, c.Spec.Hooks[0].Script, c.Spec.Hooks[0].Materials[0],
+		c.Spec.Registry.Auths[0].PasswordFrom.File, c.Spec.Registry.Auths[0].CAFile}
+	want := []string{"/clusters/none.tar", "/clusters/plain", "/clusters/word", "/clusters/damaged",
+		"/clusters/hook.sh", "/clusters/none", "/clusters/empty", "/clusters/word"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

@@ -60,7 +60,8 @@ func TestHardening(t *testing.T) {
 				}
 			}
 			if h.Anonymous() != tc.anonymous || cmp.Diff(tc.gone, gone) != "" || cmp.Diff(tc.told, told) != "" {
-				t.Errorf("%s: strangers are seen to: %t; left out: %v, want %v; told: %v, want %v", tc.reason, h.Anonymous(), gone, tc.gone, told, tc.told)
+				t.Errorf("%s: strangers are seen to: %t; left out: %v, want %v; told: %v, want %v", tc.reason,
+					h.Anonymous(), gone, tc.gone, told, tc.told)
 			}
 		})
 	}

@@ -66,7 +66,8 @@ func (v *validator) endpointChanges(recorded v1alpha1.ControlPlaneEndpoint, half
 				d.Message += "; the change from " + difference(way, recorded) + " is not complete"
 				// The latest operation may be a different one: a resume does not complete
 				// this change then.
-				d.Hint = "complete the first change: write " + written(recorded) + ", and apply it; or roll it back: write " + written(ways[0]) + ", and apply it"
+				d.Hint = "complete the first change: write " + written(recorded) + ", and apply it; or roll it back: write " +
+					written(ways[0]) + ", and apply it"
 			}
 			return
 		}
@@ -98,23 +99,28 @@ func (v *validator) endpointChange(o, n v1alpha1.ControlPlaneEndpoint) {
 	case HoldsAddress(o.Mode) && HoldsAddress(n.Mode) && o.Mode != n.Mode:
 		// The old endpoint exists until no node uses it, and neither endpoint knows of
 		// the other.
-		v.refuse(idEndpointChange, path+".mode", fmt.Sprintf("mode %s cannot change to %s in place: control planes of both modes would hold an address at the same time", o.Mode, n.Mode),
+		v.refuse(idEndpointChange, path+".mode",
+			fmt.Sprintf("mode %s cannot change to %s in place: control planes of both modes would hold an address at the same time", o.Mode, n.Mode),
 			fmt.Sprintf("write mode: %s%s", o.Mode, between))
 	case BringsAddress(o.Mode) && o.Mode != n.Mode && o.Address != "" && canonicalIP(o.Address) == canonicalIP(n.Address):
 		// Nodes would use the new endpoint without a test, because it looks like the old
 		// one.
-		v.refuse(idEndpointChange, path+".address", fmt.Sprintf("the address %s exists only through mode %s: when this mode ends, the address is unreachable", o.Address, o.Mode),
+		v.refuse(idEndpointChange, path+".address",
+			fmt.Sprintf("the address %s exists only through mode %s: when this mode ends, the address is unreachable", o.Address, o.Mode),
 			"write a different address"+between)
 	case BringsAddress(o.Mode) && n.Mode == o.Mode && o.Address != n.Address:
 		// A node or a control plane has only one address of these kinds at a time.
-		v.refuse(idEndpointChange, path+".address", "the address "+o.Address+" cannot change to "+n.Address+" in place: nodes still use the old address while it is removed",
+		v.refuse(idEndpointChange, path+".address",
+			"the address "+o.Address+" cannot change to "+n.Address+" in place: nodes still use the old address while it is removed",
 			"write "+o.Address+between)
 	case n.Mode == v1alpha1.EndpointKeepalived && n.Mode == o.Mode && o.RouterID != n.RouterID:
 		was := strconv.Itoa(o.RouterID)
-		v.refuse(idEndpointChange, path+".routerID", "the router ID "+was+" cannot change in place: two groups of control planes would hold the address", "write "+was+between)
+		v.refuse(idEndpointChange, path+".routerID",
+			"the router ID "+was+" cannot change in place: two groups of control planes would hold the address", "write "+was+between)
 	}
 	if n.Mode == v1alpha1.EndpointExternal && n.Address == "" && (o.Mode != n.Mode || o.Address != "") {
-		v.refuse(idEndpointChange, path+".address", "nodes cannot test an endpoint that only DNS resolves: their hosts files still have the old address",
+		v.refuse(idEndpointChange, path+".address",
+			"nodes cannot test an endpoint that only DNS resolves: their hosts files still have the old address",
 			"write the address of the load balancer")
 	}
 }
@@ -131,7 +137,9 @@ func (v *validator) balancerLeaves(old *v1alpha1.Cluster) {
 	}
 	for _, h := range HostsWithRole(old, v1alpha1.RoleControlPlane) {
 		if at(h) {
-			v.refuse(idEndpointChange, "spec.controlPlaneEndpoint.address", fmt.Sprintf("workers use %s as the API address, which is an address of %s itself: they would lose the API with that node", ep.Address, h.Name),
+			v.refuse(idEndpointChange, "spec.controlPlaneEndpoint.address",
+				fmt.Sprintf("workers use %s as the API address, which is an address of %s itself: they would lose the API with that node",
+					ep.Address, h.Name),
 				"write mode: haproxy without an address, or the address of a load balancer, and apply it, together with this change or before it")
 		}
 	}
@@ -161,7 +169,8 @@ func (v *validator) proxyChange(old, new string) {
 	case new == proxyNone:
 		v.refuse(idNotSupportedYet, path, "kube-proxy cannot be removed from an existing cluster: its rules would remain on nodes", "write "+old)
 	case old == proxyNone:
-		v.refuse(idNotSupportedYet, path, "kube-proxy cannot be added to an existing cluster without it: the change could not be rolled back", "write "+old)
+		v.refuse(idNotSupportedYet, path,
+			"kube-proxy cannot be added to an existing cluster without it: the change could not be rolled back", "write "+old)
 	case old != proxyNFTables && new != proxyNFTables:
 		v.refuse(idProxyChange, path, "mode "+old+" cannot change to "+new+" in place: rules of the old mode would remain on nodes",
 			"write "+old+"; or change in two steps: apply nftables first, then "+new)
@@ -170,7 +179,8 @@ func (v *validator) proxyChange(old, new string) {
 
 func (v *validator) fixed(path, old, new string) {
 	if old != new {
-		v.refuse(idImmutableField, path, "this field cannot change while the cluster exists: it is "+strconv.Quote(old)+", but the file has "+strconv.Quote(new),
+		v.refuse(idImmutableField, path,
+			"this field cannot change while the cluster exists: it is "+strconv.Quote(old)+", but the file has "+strconv.Quote(new),
 			"write "+strconv.Quote(old)+", or create a new cluster")
 	}
 }

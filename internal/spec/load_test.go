@@ -58,7 +58,8 @@ func TestLoad(t *testing.T) {
 				}
 			}
 			golden.Check(t, strings.TrimSuffix(name, ".yaml")+".golden", got)
-			if strings.Contains(got, "hunter2") && strings.Contains(name, "refused") || strings.Contains(name, "typos") && strings.Contains(got, "12345") {
+			if strings.Contains(got, "hunter2") && strings.Contains(name, "refused") ||
+				strings.Contains(name, "typos") && strings.Contains(got, "12345") {
 				t.Error("a password is printed")
 			}
 		})

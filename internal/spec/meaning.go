@@ -30,7 +30,8 @@ func (v *validator) repeated(severity diag.Severity, before entries, at, meaning
 	if first != written {
 		message = quoteAddress(written) + " means the same as " + quoteAddress(first)
 	}
-	v.found = append(v.found, diag.Diagnostic{ID: idDuplicateEntry, Severity: severity, Path: at, Message: message, Hint: "keep one of the two"})
+	v.found = append(v.found,
+		diag.Diagnostic{ID: idDuplicateEntry, Severity: severity, Path: at, Message: message, Hint: "keep one of the two"})
 }
 
 // warnRepeated warns about entries of a list without effect: each is equal to an earlier
@@ -90,7 +91,8 @@ func SysctlName(key string) string {
 
 // dockerHubNames are other names of Docker Hub. Its images are always named by docker.io.
 var dockerHubNames = []string{
-	"docker.com", "hub.docker.com", "index.docker.io", "registry-1.docker.io", "registry.docker.io", "registry.hub.docker.com", "www.docker.com",
+	"docker.com", "hub.docker.com", "index.docker.io", "registry-1.docker.io", "registry.docker.io",
+	"registry.hub.docker.com", "www.docker.com",
 }
 
 // registryOfImages checks the name of a registry in image names.

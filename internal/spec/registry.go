@@ -103,10 +103,13 @@ func (v *validator) privateRegistry() {
 	case p == nil && len(hosts) == 0:
 		return
 	case len(hosts) == 0:
-		v.refuse(idNoRegistryHost, pathPrivate, "no host has the role registry", "give the role to one host: roles: [registry]; or leave this section out")
+		v.refuse(idNoRegistryHost, pathPrivate, "no host has the role registry",
+			"give the role to one host: roles: [registry]; or leave this section out")
 		return
 	case len(hosts) > 1:
-		v.refuse(idOneRegistry, v.registryRole(hosts[1]), fmt.Sprintf("%d hosts have the role registry, but a cluster has only one registry: %s and %s", len(hosts), hosts[0].Name, hosts[1].Name), "remove the role from the other hosts")
+		v.refuse(idOneRegistry, v.registryRole(hosts[1]),
+			fmt.Sprintf("%d hosts have the role registry, but a cluster has only one registry: %s and %s", len(hosts),
+				hosts[0].Name, hosts[1].Name), "remove the role from the other hosts")
 	}
 	if p == nil {
 		return // Default sets it
@@ -114,15 +117,19 @@ func (v *validator) privateRegistry() {
 	v.port(pathPrivate+".port", p.Port)
 	for i, name := range p.Names {
 		if at := indexed(pathPrivate+".names", i); len(validation.IsDNS1123Subdomain(name)) > 0 {
-			v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is not a DNS name", "write a name such as registry.example.com; addresses are added automatically")
+			v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is not a DNS name",
+				"write a name such as registry.example.com; addresses are added automatically")
 		}
 	}
-	if d := p.Directory; d != "" && (!path.IsAbs(d) || path.Clean(d) != d || strings.Count(d, "/") < 2 || strings.ContainsFunc(d, unfitForUnit)) {
-		v.refuse(idInvalidValue, pathPrivate+".directory", strconv.Quote(d)+" cannot be the registry's directory", "write an absolute path of letters, digits, '.', '_' and '-', at least two levels deep; only the registry may use this directory")
+	if d := p.Directory; d != "" &&
+		(!path.IsAbs(d) || path.Clean(d) != d || strings.Count(d, "/") < 2 || strings.ContainsFunc(d, unfitForUnit)) {
+		v.refuse(idInvalidValue, pathPrivate+".directory", strconv.Quote(d)+" cannot be the registry's directory",
+			"write an absolute path of letters, digits, '.', '_' and '-', at least two levels deep; only the registry may use this directory")
 	}
 	v.secretSource(p.PasswordFrom, pathPrivate+".passwordFrom")
 	if strings.ContainsFunc(p.Username, func(c rune) bool { return c == ':' || c <= ' ' || c > '~' }) {
-		v.refuse(idInvalidValue, pathPrivate+".username", strconv.Quote(p.Username)+" is not a valid user name for a registry", "write ASCII characters without spaces and colons")
+		v.refuse(idInvalidValue, pathPrivate+".username",
+			strconv.Quote(p.Username)+" is not a valid user name for a registry", "write ASCII characters without spaces and colons")
 	}
 	for i, name := range p.MirrorOf {
 		v.registryOfImages(indexed(pathPrivate+".mirrorOf", i), name)
@@ -130,13 +137,16 @@ func (v *validator) privateRegistry() {
 	v.warnRepeated(pathPrivate+".mirrorOf", p.MirrorOf, registryMeaning)
 	v.warnRepeated(pathPrivate+".names", p.Names, addressMeaning)
 	if (p.CertFile == "") != (p.KeyFile == "") {
-		v.refuse(idMissingField, pathPrivate+".certFile", "certFile and keyFile must be set together", "write both fields; or leave both out, and Slipway creates a certificate")
+		v.refuse(idMissingField, pathPrivate+".certFile", "certFile and keyFile must be set together",
+			"write both fields; or leave both out, and Slipway creates a certificate")
 	}
 	if p.CAFile != "" && p.CertFile == "" {
-		v.refuse(idConflictingFields, pathPrivate+".caFile", "caFile needs certFile, which is not set", "leave the field out: Slipway creates a CA, and nodes trust it")
+		v.refuse(idConflictingFields, pathPrivate+".caFile", "caFile needs certFile, which is not set",
+			"leave the field out: Slipway creates a CA, and nodes trust it")
 	}
 	if i := slices.IndexFunc(v.c.Spec.Registry.Auths, func(a v1alpha1.RegistryAuth) bool { return a.Registry == RegistryName(v.c) }); i >= 0 {
-		v.refuse(idConflictingFields, indexed("spec.registry.auths", i), "nodes already have the login for the cluster's own registry", "leave the entry out; set its user and password at "+pathPrivate)
+		v.refuse(idConflictingFields, indexed("spec.registry.auths", i),
+			"nodes already have the login for the cluster's own registry", "leave the entry out; set its user and password at "+pathPrivate)
 	}
 }
 
@@ -166,14 +176,16 @@ func (v *validator) privateFiles(p Paths) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		v.refuse(idCertificate, pathPrivate+".keyFile", p.Resolve(r.KeyFile)+" does not match the certificate "+p.Resolve(r.CertFile)+": "+strings.TrimPrefix(err.Error(), "tls: "),
+		v.refuse(idCertificate, pathPrivate+".keyFile",
+			p.Resolve(r.KeyFile)+" does not match the certificate "+p.Resolve(r.CertFile)+": "+strings.TrimPrefix(err.Error(), "tls: "),
 			"write the path of the private key for this certificate (without a passphrase)")
 		return
 	}
 	name, _, err := net.SplitHostPort(RegistryName(v.c))
 	if leaf, errLeaf := x509.ParseCertificate(pair.Certificate[0]); err == nil && errLeaf == nil {
 		if err := leaf.VerifyHostname(name); err != nil {
-			v.refuse(idCertificate, pathPrivate+".certFile", "nodes pull images from "+name+", but the certificate does not have this name: "+strings.TrimPrefix(err.Error(), "x509: "),
+			v.refuse(idCertificate, pathPrivate+".certFile",
+				"nodes pull images from "+name+", but the certificate does not have this name: "+strings.TrimPrefix(err.Error(), "x509: "),
 				"write a name from the certificate first at "+pathPrivate+".names; or issue a certificate with this name")
 		}
 	}
@@ -195,7 +207,8 @@ func (v *validator) sameRegistry(old *v1alpha1.Cluster) {
 	for i, h := range v.c.Spec.Hosts {
 		at := slices.IndexFunc(old.Spec.Hosts, func(was v1alpha1.Host) bool { return was.Name == h.Name })
 		if at >= 0 && HasRole(old.Spec.Hosts[at], v1alpha1.RoleRegistry) && !HasRole(h, v1alpha1.RoleRegistry) {
-			v.refuse(idRolesFixed, indexed("spec.hosts", i)+".roles", h.Name+" holds the registry and all images pushed to it; the role cannot be removed while the host is in the cluster",
+			v.refuse(idRolesFixed, indexed("spec.hosts", i)+".roles",
+				h.Name+" holds the registry and all images pushed to it; the role cannot be removed while the host is in the cluster",
 				"write the role registry; or remove the host, and add it again without the role: the same apply can give the role to another host")
 		}
 	}

@@ -87,7 +87,8 @@ func selectorError(id, message, hint string) diag.List {
 
 func chooseRole(c *v1alpha1.Cluster, key, value string, chosen []bool) diag.List {
 	if key != "role" {
-		return selectorError(idInvalidSelector, "hosts cannot be selected by "+strconv.Quote(key), "use names, addresses, ranges, patterns or role=worker")
+		return selectorError(idInvalidSelector, "hosts cannot be selected by "+strconv.Quote(key),
+			"use names, addresses, ranges, patterns or role=worker")
 	}
 	found := false
 	for i, h := range c.Spec.Hosts {

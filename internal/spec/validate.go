@@ -124,7 +124,8 @@ func (v *validator) header() {
 		return
 	}
 	if problems := NameProblems(c.Name); len(problems) > 0 {
-		v.refuse(idInvalidName, "metadata.name", strconv.Quote(c.Name)+" is not a valid cluster name: "+strings.Join(problems, "; "), "use a name such as prod or edge-7")
+		v.refuse(idInvalidName, "metadata.name",
+			strconv.Quote(c.Name)+" is not a valid cluster name: "+strings.Join(problems, "; "), "use a name such as prod or edge-7")
 	}
 }
 

@@ -58,11 +58,14 @@ func (v *validator) addons() {
 		}
 		for m, minor := range a.Kubernetes {
 			if !minorSyntax.MatchString(minor) {
-				v.refuse(idInvalidVersion, indexed(path+".kubernetes", m), strconv.Quote(minor)+" is not a minor version of Kubernetes", `write it as "1.37", in quotes`)
+				v.refuse(idInvalidVersion, indexed(path+".kubernetes", m),
+					strconv.Quote(minor)+" is not a minor version of Kubernetes", `write it as "1.37", in quotes`)
 			}
 		}
 		if a.Namespace != "" && len(validation.IsDNS1123Label(a.Namespace)) > 0 {
-			v.refuse(idInvalidName, path+".namespace", strconv.Quote(a.Namespace)+" is not a valid namespace: only a-z, 0-9 and '-' are allowed, with a letter or digit first and last", didYouMeanName(a.Namespace))
+			v.refuse(idInvalidName, path+".namespace",
+				strconv.Quote(a.Namespace)+
+					" is not a valid namespace: only a-z, 0-9 and '-' are allowed, with a letter or digit first and last", didYouMeanName(a.Namespace))
 		}
 		v.positive(path+".timeout", a.Timeout)
 		if a.Retries < 0 || a.Retries > 10 {
@@ -76,7 +79,11 @@ func (v *validator) addonName(a v1alpha1.Addon, path string, i int, names map[st
 		return
 	}
 	if len(validation.IsDNS1123Label(a.Name)) > 0 || len(a.Name) > maxAddonName {
-		v.refuse(idInvalidName, path, fmt.Sprintf("%q is not a valid add-on name: only a-z, 0-9 and '-' are allowed, with a letter or digit first and last, at most %d characters", a.Name, maxAddonName), didYouMeanName(a.Name))
+		v.refuse(idInvalidName, path,
+			fmt.Sprintf("%q is not a valid add-on name: only a-z, 0-9 and '-' are allowed, with a letter or digit "+
+				"first and last, at most %d characters",
+				a.Name, maxAddonName),
+			didYouMeanName(a.Name))
 	}
 	if first, ok := names[a.Name]; ok {
 		v.refuse(idDuplicateName, path, "the name "+a.Name+" is also used by addons["+strconv.Itoa(first)+"]", "give each add-on its own name")
@@ -90,7 +97,8 @@ func (v *validator) addonSource(a v1alpha1.Addon, path string) {
 	bundled := slices.Contains(BundledAddons(), a.Name)
 	switch {
 	case len(a.Manifests) > 0 && a.Chart != nil:
-		v.refuse(idConflictingFields, path+".chart", "an add-on has either manifests or a chart, not both", "split it into two add-ons: Slipway installs them in the order of the list")
+		v.refuse(idConflictingFields, path+".chart", "an add-on has either manifests or a chart, not both",
+			"split it into two add-ons: Slipway installs them in the order of the list")
 	case len(a.Manifests) == 0 && a.Chart == nil && !bundled && a.Name != "":
 		hint := "name files, directories or URLs under manifests, or a chart"
 		if known := BundledAddons(); len(known) > 0 {
@@ -99,7 +107,8 @@ func (v *validator) addonSource(a v1alpha1.Addon, path string) {
 		v.refuse(idMissingField, path, "this add-on has no content", hint)
 	}
 	if len(a.Manifests) > 0 && (len(a.Values) > 0 || len(a.ValuesFiles) > 0) {
-		v.refuse(idConflictingFields, path+".values", "manifests cannot have values", "remove the values, or use a chart: manifests are applied as they are")
+		v.refuse(idConflictingFields, path+".values", "manifests cannot have values",
+			"remove the values, or use a chart: manifests are applied as they are")
 	}
 }
 
@@ -119,11 +128,13 @@ func (v *validator) address(path, address, digest, pinned string) {
 	case err != nil || u.Host == "":
 		v.refuse(idInvalidAddress, path, strconv.Quote(address)+" is not a URL", "write it as https://HOST/PATH")
 	case u.User != nil:
-		v.refuse(idInvalidAddress, path, "a URL must not have a user or password: state and plans would contain them", "remove the user and password; if the source needs a login, download the content to a file first")
+		v.refuse(idInvalidAddress, path, "a URL must not have a user or password: state and plans would contain them",
+			"remove the user and password; if the source needs a login, download the content to a file first")
 	case digest != "" && !digestSyntax.MatchString(digest):
 		v.refuse(idInvalidValue, path, strconv.Quote(digest)+" is not a checksum", "write sha256: and 64 hexadecimal digits")
 	case digest == "" && u.Scheme == "http" && !thisMachine(u.Hostname()):
-		v.refuse(idInsecureSource, path, "content sent over plain HTTP can be replaced by anyone on the network path", "use https://, or pin its checksum: "+pinned)
+		v.refuse(idInsecureSource, path, "content sent over plain HTTP can be replaced by anyone on the network path",
+			"use https://, or pin its checksum: "+pinned)
 	}
 }
 
@@ -140,17 +151,21 @@ func (v *validator) chart(path string, c v1alpha1.Chart) {
 	}
 	switch {
 	case c.Path != "" && (c.Repository != "" || c.Name != "" || c.Version != ""):
-		v.refuse(idConflictingFields, path+".path", "a chart comes either from a path or from a repository, not from both", "remove path; or remove repository, name and version")
+		v.refuse(idConflictingFields, path+".path", "a chart comes either from a path or from a repository, not from both",
+			"remove path; or remove repository, name and version")
 	case c.Path != "" && (IsURL(c.Path) || IsOCI(c.Path)):
-		v.refuse(idInvalidValue, path+".path", "path must be a directory or an archive on this machine", "move this value to repository, and add name and version")
+		v.refuse(idInvalidValue, path+".path", "path must be a directory or an archive on this machine",
+			"move this value to repository, and add name and version")
 	case c.Path != "":
 	case v.missing(path+".repository", c.Repository, "set the repository, or the path of a directory or an archive"):
 	case IsOCI(c.Repository):
 		if u, err := url.Parse(c.Repository); err != nil || u.Host == "" || u.User != nil {
-			v.refuse(idInvalidAddress, path+".repository", strconv.Quote(c.Repository)+" is not a path in a registry", "write it as oci://HOST/PATH, without the chart's name")
+			v.refuse(idInvalidAddress, path+".repository", strconv.Quote(c.Repository)+" is not a path in a registry",
+				"write it as oci://HOST/PATH, without the chart's name")
 		}
 	case !IsURL(c.Repository):
-		v.refuse(idInvalidAddress, path+".repository", strconv.Quote(c.Repository)+" is not a repository", "write it as https://HOST/PATH or oci://HOST/PATH; for a chart on this machine use path")
+		v.refuse(idInvalidAddress, path+".repository", strconv.Quote(c.Repository)+" is not a repository",
+			"write it as https://HOST/PATH or oci://HOST/PATH; for a chart on this machine use path")
 	default:
 		v.address(path+".repository", c.Repository, c.Digest, "digest: sha256:…")
 	}

@@ -188,7 +188,8 @@ func (c componentChecker) gatesOf(at, component, text string) {
 		switch name = strings.TrimSpace(name); {
 		case name == "" && value == "":
 		case err != nil:
-			c.refuse(idInvalidArgument, at, strconv.Quote(pair)+" is not a feature gate setting", "write NAME=true or NAME=false, separated by commas")
+			c.refuse(idInvalidArgument, at, strconv.Quote(pair)+" is not a feature gate setting",
+				"write NAME=true or NAME=false, separated by commas")
 		default:
 			c.gate(at, name, on, []string{component})
 		}
@@ -213,6 +214,7 @@ func (c componentChecker) gate(at, name string, value bool, components []string)
 	}
 	if gate.Locked && value != gate.Default {
 		c.refuse(idFeatureGate, at,
-			fmt.Sprintf("feature gate %s is locked to %t in Kubernetes v%s: no component would start with this value", name, gate.Default, c.Minor()), "leave it out")
+			fmt.Sprintf("feature gate %s is locked to %t in Kubernetes v%s: no component would start with this value",
+				name, gate.Default, c.Minor()), "leave it out")
 	}
 }

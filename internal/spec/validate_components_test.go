@@ -30,14 +30,17 @@ func TestComponents(t *testing.T) {
 			k.Scheduler.ExtraArgs = args{"address": "0.0.0.0"}
 			k.Kubelet.ExtraArgs = args{"pod-infra-container-image": "pause"}
 		}, []string{
-			"error spec.kubernetes.controllerManager.extraArgs[pod-eviction-timeout] kube-controller-manager v1.37.1 has no flag --pod-eviction-timeout; leave it out",
+			"error spec.kubernetes.controllerManager.extraArgs[pod-eviction-timeout] kube-controller-manager v1.37.1 " +
+				"has no flag --pod-eviction-timeout; leave it out",
 			"error spec.kubernetes.scheduler.extraArgs[address] kube-scheduler v1.37.1 has no flag --address; leave it out",
-			"error spec.kubernetes.kubelet.extraArgs[pod-infra-container-image] kubelet v1.37.1 has no flag --pod-infra-container-image; leave it out",
+			"error spec.kubernetes.kubelet.extraArgs[pod-infra-container-image] kubelet v1.37.1 has no flag " +
+				"--pod-infra-container-image; leave it out",
 		}},
 		"a flag of another minor": {"v1.37.1", func(_ *v1alpha1.Kubernetes, e *v1alpha1.Etcd) {
 			e.ExtraArgs = args{"experimental-initial-corrupt-check": "true"}
 		}, []string{
-			"error spec.etcd.extraArgs[experimental-initial-corrupt-check] etcd 3.7.0 has no flag --experimental-initial-corrupt-check; leave it out: only v1.35 and v1.36 have it",
+			"error spec.etcd.extraArgs[experimental-initial-corrupt-check] etcd 3.7.0 has no flag " +
+				"--experimental-initial-corrupt-check; leave it out: only v1.35 and v1.36 have it",
 		}},
 		"and of this one": {"v1.36.4", func(_ *v1alpha1.Kubernetes, e *v1alpha1.Etcd) {
 			e.ExtraArgs = args{"experimental-initial-corrupt-check": "true"}
@@ -46,7 +49,8 @@ func TestComponents(t *testing.T) {
 			k.APIServer.ExtraArgs = args{"audit-log-maxages": "3"}
 			k.FeatureGates = map[string]bool{"AlAlpha": true}
 		}, []string{
-			"error spec.kubernetes.apiServer.extraArgs[audit-log-maxages] kube-apiserver v1.37.1 has no flag --audit-log-maxages; did you mean audit-log-maxage?",
+			"error spec.kubernetes.apiServer.extraArgs[audit-log-maxages] kube-apiserver v1.37.1 has no flag " +
+				"--audit-log-maxages; did you mean audit-log-maxage?",
 			`error spec.kubernetes.featureGates[AlAlpha] Kubernetes v1.37.1 has no feature gate "AlAlpha"; did you mean AllAlpha?`,
 		}},
 		"values of another type": {"v1.37.1", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
@@ -66,8 +70,10 @@ func TestComponents(t *testing.T) {
 			k.FeatureGates = map[string]bool{"SidecarContainers": false, "JobSuccessPolicy": true}
 			k.Kubelet.Config = map[string]any{"featureGates": map[string]any{"SidecarContainers": false}}
 		}, []string{
-			"error spec.kubernetes.featureGates[SidecarContainers] feature gate SidecarContainers is locked to true in Kubernetes v1.36: no component would start with this value; leave it out",
-			"error spec.kubernetes.kubelet.config[featureGates][SidecarContainers] feature gate SidecarContainers is locked to true in Kubernetes v1.36: no component would start with this value; leave it out",
+			"error spec.kubernetes.featureGates[SidecarContainers] feature gate SidecarContainers is locked to true in " +
+				"Kubernetes v1.36: no component would start with this value; leave it out",
+			"error spec.kubernetes.kubelet.config[featureGates][SidecarContainers] feature gate SidecarContainers is " +
+				"locked to true in Kubernetes v1.36: no component would start with this value; leave it out",
 		}},
 		"a gate that one component lacks": {"v1.36.4", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
 			k.FeatureGates = map[string]bool{"ControllerManagerReleaseLeaderElectionLockOnExit": true}
@@ -82,7 +88,8 @@ func TestComponents(t *testing.T) {
 			k.Scheduler.ExtraArgs = args{"feature-gates": "AllBeta=yes,TTLAfterFinished=true"}
 			k.Kubelet.ExtraArgs = args{"feature-gates": "AllBeta=true"}
 		}, []string{
-			"error spec.kubernetes.scheduler.extraArgs[feature-gates] kube-scheduler would use these feature gates, and none from spec.kubernetes.featureGates; write all feature gates at spec.kubernetes.featureGates, or all of them here",
+			"error spec.kubernetes.scheduler.extraArgs[feature-gates] kube-scheduler would use these feature gates, " +
+				"and none from spec.kubernetes.featureGates; write all feature gates at spec.kubernetes.featureGates, or all of them here",
 			`error spec.kubernetes.scheduler.extraArgs[feature-gates] "AllBeta=yes" is not a feature gate setting; write NAME=true or NAME=false, separated by commas`,
 			`error spec.kubernetes.scheduler.extraArgs[feature-gates] Kubernetes v1.37.1 has no feature gate "TTLAfterFinished"; leave it out`,
 		}},
@@ -95,7 +102,8 @@ func TestComponents(t *testing.T) {
 		"a newer minor": {"v1.99.0", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
 			k.APIServer.ExtraArgs = args{"newest": "1"}
 		}, []string{
-			"warning spec.kubernetes.apiServer.extraArgs[newest] kube-apiserver v1.99.0 has no flag --newest in the versions known to this Slipway; the newest one is v1.37.1; leave it out",
+			"warning spec.kubernetes.apiServer.extraArgs[newest] kube-apiserver v1.99.0 has no flag --newest in the " +
+				"versions known to this Slipway; the newest one is v1.37.1; leave it out",
 		}},
 		"a version that is not installed": {"v1.20.0", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
 			k.APIServer.ExtraArgs = args{"insecure-port": "0"}

@@ -60,7 +60,8 @@ func (v *validator) containerdConfig() {
 		if at := (toml.ParseError{}); errors.As(err, &at) {
 			message = fmt.Sprintf("line %d, column %d: %s", at.Position.Line, at.Position.Col, at.Message)
 		}
-		v.refuse(idInvalidValue, pathContainerd, message, "write containerd settings in TOML; the line and column are counted from the start of this text")
+		v.refuse(idInvalidValue, pathContainerd, message,
+			"write containerd settings in TOML; the line and column are counted from the start of this text")
 		return
 	}
 	c := containerdChecker{v, text}

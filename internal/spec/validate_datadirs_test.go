@@ -17,7 +17,8 @@ func TestDataDirs(t *testing.T) {
 		"nothing": {func(*v1alpha1.ClusterSpec) {}, nil},
 		"a kubelet flag": {func(s *v1alpha1.ClusterSpec) {
 			s.Kubernetes.Kubelet.ExtraArgs = map[string]string{"root-dir": "/data/kubelet", "v": "4"}
-		}, []string{"root-dir moves data away from /var/lib/kubelet: Slipway would not wait for its disk at boot, and would not remove the data"}},
+		}, []string{"root-dir moves data away from /var/lib/kubelet: Slipway would not wait for its disk at boot, and " +
+			"would not remove the data"}},
 		"the standard directory": {func(s *v1alpha1.ClusterSpec) {
 			s.Kubernetes.Kubelet.ExtraArgs = map[string]string{"root-dir": "/var/lib/kubelet"}
 			s.Kubernetes.Kubelet.Config = map[string]any{"staticPodPath": "/etc/kubernetes/manifests"}
@@ -27,7 +28,8 @@ func TestDataDirs(t *testing.T) {
 			s.Kubernetes.Kubelet.Config = map[string]any{"podLogsDir": "/data/logs", "maxPods": 60}
 		}, []string{"podLogsDir moves data away from /var/log/pods: Slipway would not wait for its disk at boot, and would not remove the data"}},
 		"containerd": {func(s *v1alpha1.ClusterSpec) {
-			s.ContainerRuntime.Config = "root = \"/data/containerd\"\n[plugins.\"io.containerd.snapshotter.v1.overlayfs\"]\nroot_path = \"/data/o\"\n"
+			s.ContainerRuntime.Config = "root = \"/data/containerd\"\n[plugins.\"io.containerd.snapshotter.v1.overlayfs\"]\nroot_path " +
+				"= \"/data/o\"\n"
 		}, []string{
 			"line 1: root moves data away from /var/lib/containerd: Slipway would not wait for its disk at boot, and would not remove the data",
 			"line 3: root_path moves data away from /var/lib/containerd/io.containerd.snapshotter.v1.overlayfs: " +

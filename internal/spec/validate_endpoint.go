@@ -32,7 +32,8 @@ func (v *validator) endpoint() {
 	e, path := v.c.Spec.ControlPlaneEndpoint, "spec.controlPlaneEndpoint"
 	controlPlanes := len(HostsWithRole(v.c, v1alpha1.RoleControlPlane))
 	if e.Mode == v1alpha1.EndpointNone && controlPlanes > 1 {
-		v.refuse(idEndpointMode, path+".mode", fmt.Sprintf("mode none cannot serve %d control planes: nodes would use only one of them", controlPlanes),
+		v.refuse(idEndpointMode, path+".mode",
+			fmt.Sprintf("mode none cannot serve %d control planes: nodes would use only one of them", controlPlanes),
 			"use haproxy, or another mode that supports several control planes")
 	}
 	v.oneOf(path+".mode", string(e.Mode), []string{
@@ -51,7 +52,8 @@ func (v *validator) endpoint() {
 	}
 	for i, h := range v.c.Spec.Hosts {
 		if h.Name != "" && h.Name == e.Domain {
-			v.refuse(idConflictingFields, path+".domain", e.Domain+" is the name of hosts["+strconv.Itoa(i)+"]", "use a separate name for the control plane")
+			v.refuse(idConflictingFields, path+".domain", e.Domain+" is the name of hosts["+strconv.Itoa(i)+"]",
+				"use a separate name for the control plane")
 		}
 	}
 	v.endpointAddress(e, path)
@@ -63,13 +65,16 @@ func (v *validator) endpointAddress(e v1alpha1.ControlPlaneEndpoint, path string
 	path += ".address"
 	switch {
 	case e.Mode == v1alpha1.EndpointExternal && e.Address == "" && e.Domain == defaultDomain(v.c.Name):
-		v.refuse(idMissingField, path, "mode external needs the address of the load balancer", "write the address, or a domain that every host resolves to it")
+		v.refuse(idMissingField, path, "mode external needs the address of the load balancer",
+			"write the address, or a domain that every host resolves to it")
 	case HoldsAddress(e.Mode) && e.Address == "":
-		v.refuse(idMissingField, path, "mode "+string(e.Mode)+" needs an address that a control plane can hold", "write a free address in the network of the control planes")
+		v.refuse(idMissingField, path, "mode "+string(e.Mode)+" needs an address that a control plane can hold",
+			"write a free address in the network of the control planes")
 	case e.Mode == v1alpha1.EndpointNone && e.Address != "":
 		v.refuse(idConflictingFields, path, "mode none uses the control plane's own address", "leave address out, or use mode external")
 	case e.Mode == v1alpha1.EndpointHAProxy && e.Address != "":
-		v.refuse(idConflictingFields, path, "mode haproxy has no address: each worker has its own list of control planes", "leave address out, or use mode external")
+		v.refuse(idConflictingFields, path, "mode haproxy has no address: each worker has its own list of control planes",
+			"leave address out, or use mode external")
 	case e.Address != "":
 		ip, err := netip.ParseAddr(e.Address)
 		if err != nil {
@@ -91,12 +96,14 @@ func (v *validator) apiAddress(mode v1alpha1.EndpointMode, ip netip.Addr, path s
 			"write the address of the load balancer; mode haproxy runs one on each worker")
 	case HoldsAddress(mode):
 		if nobodys || ip.IsLinkLocalUnicast() {
-			v.refuse(idInvalidAddress, path, ip.String()+" cannot be reached by other hosts", "write a free address in the network of the control planes")
+			v.refuse(idInvalidAddress, path, ip.String()+" cannot be reached by other hosts",
+				"write a free address in the network of the control planes")
 		}
 		for i, h := range v.c.Spec.Hosts {
 			for _, own := range []string{h.Address, h.InternalAddress} {
 				if other, err := netip.ParseAddr(own); err == nil && other.Unmap() == ip.Unmap() {
-					v.refuse(idDuplicateAddress, path, ip.String()+" is the address of hosts["+strconv.Itoa(i)+"] ("+h.Name+")", "use a free address for the endpoint")
+					v.refuse(idDuplicateAddress, path,
+						ip.String()+" is the address of hosts["+strconv.Itoa(i)+"] ("+h.Name+")", "use a free address for the endpoint")
 					return
 				}
 			}
@@ -112,27 +119,32 @@ func (v *validator) apiAddress(mode v1alpha1.EndpointMode, ip netip.Addr, path s
 func (v *validator) serviceAddress(ip netip.Addr, path string) {
 	band, ok := staticBand(v.c.Spec.Network.ServiceCIDR, ip.Is4())
 	if !ok {
-		v.refuse(idInvalidAddress, path, ip.String()+" is not in a range of spec.network.serviceCIDR", "write the address of a Service, which mode updater needs; or leave the field out, and Slipway chooses one")
+		v.refuse(idInvalidAddress, path, ip.String()+" is not in a range of spec.network.serviceCIDR",
+			"write the address of a Service, which mode updater needs; or leave the field out, and Slipway chooses one")
 		return
 	}
 	if ip.Less(band.first) || band.last.Less(ip) || slices.Contains(band.taken, ip) {
 		v.refuse(idInvalidAddress, path, ip.String()+" can belong to another Service",
-			fmt.Sprintf("write an address from %s to %s except %s; or leave the field out, and Slipway chooses one", band.first, band.last, joinAddresses(band.taken)))
+			fmt.Sprintf("write an address from %s to %s except %s; or leave the field out, and Slipway chooses one",
+				band.first, band.last, joinAddresses(band.taken)))
 	}
 }
 
 // virtual checks the settings of an address that moves between control planes.
 func (v *validator) virtual(e v1alpha1.ControlPlaneEndpoint, path string) {
 	if e.Interface != "" && !HoldsAddress(e.Mode) {
-		v.refuse(idConflictingFields, path+".interface", "in mode "+string(e.Mode)+" control planes do not hold an address", "leave the field out; only keepalived and kube-vip use it")
+		v.refuse(idConflictingFields, path+".interface", "in mode "+string(e.Mode)+" control planes do not hold an address",
+			"leave the field out; only keepalived and kube-vip use it")
 	} else if e.Interface != "" && !interfaceName.MatchString(e.Interface) {
-		v.refuse(idInvalidName, path+".interface", strconv.Quote(e.Interface)+" is not a valid interface name", "run 'ip link' on a control plane to list the interfaces")
+		v.refuse(idInvalidName, path+".interface", strconv.Quote(e.Interface)+" is not a valid interface name",
+			"run 'ip link' on a control plane to list the interfaces")
 	}
 	switch {
 	case e.RouterID != 0 && e.Mode != v1alpha1.EndpointKeepalived:
 		v.refuse(idConflictingFields, path+".routerID", "only mode keepalived uses a VRRP router ID", "leave it out")
 	case e.RouterID != 0 && (e.RouterID < minRouterID || e.RouterID > maxRouterID):
-		v.refuse(idInvalidValue, path+".routerID", strconv.Itoa(e.RouterID)+" is not a valid router ID", fmt.Sprintf("use %d to %d, and an ID that no other VRRP router on this network uses", minRouterID, maxRouterID))
+		v.refuse(idInvalidValue, path+".routerID", strconv.Itoa(e.RouterID)+" is not a valid router ID",
+			fmt.Sprintf("use %d to %d, and an ID that no other VRRP router on this network uses", minRouterID, maxRouterID))
 	}
 	v.kubeVIP(e, path)
 }
@@ -152,7 +164,8 @@ func (v *validator) kubeVIP(e v1alpha1.ControlPlaneEndpoint, path string) {
 	case k.Announce == AnnounceBGP && (k.BGP == nil || len(k.BGP.Peers) == 0):
 		v.refuse(idMissingField, path+".bgp", "announce: bgp needs at least one BGP router", "write as, and peers with address and as")
 	case k.Announce != AnnounceBGP && k.BGP != nil:
-		v.refuse(idConflictingFields, path+".bgp", "bgp is set, but the address is announced through ARP", "write announce: bgp, or remove the BGP settings")
+		v.refuse(idConflictingFields, path+".bgp", "bgp is set, but the address is announced through ARP",
+			"write announce: bgp, or remove the BGP settings")
 	}
 	if k.BGP == nil {
 		return
@@ -171,7 +184,8 @@ func (v *validator) kubeVIP(e v1alpha1.ControlPlaneEndpoint, path string) {
 
 func (v *validator) autonomousSystem(path string, as int) {
 	if as < 1 || int64(as) > 1<<32-1 {
-		v.refuse(idInvalidValue, path, strconv.Itoa(as)+" is not a valid autonomous system number", "use 1 to 4294967295; 64512 to 65534 are private")
+		v.refuse(idInvalidValue, path, strconv.Itoa(as)+" is not a valid autonomous system number",
+			"use 1 to 4294967295; 64512 to 65534 are private")
 	}
 }
 

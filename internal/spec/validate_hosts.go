@@ -18,7 +18,8 @@ const maxHostName = 63
 func (v *validator) hosts() {
 	hosts := v.c.Spec.Hosts
 	if len(hosts) == 0 {
-		v.refuse(idNoHosts, "spec.hosts", "a cluster needs at least one host", "run 'slipway create config --host root@10.0.0.11=control-plane' to write a file with one host")
+		v.refuse(idNoHosts, "spec.hosts", "a cluster needs at least one host",
+			"run 'slipway create config --host root@10.0.0.11=control-plane' to write a file with one host")
 		return
 	}
 	for i, h := range hosts {
@@ -42,17 +43,23 @@ func (v *validator) hostName(h v1alpha1.Host, path string) {
 	}
 	switch {
 	case len(h.Name) > maxHostName:
-		v.refuse(idInvalidName, path, fmt.Sprintf("%q has %d characters, but a host name can have at most %d", h.Name, len(h.Name), maxHostName), "")
+		v.refuse(idInvalidName,
+			path, fmt.Sprintf("%q has %d characters, but a host name can have at most %d", h.Name, len(h.Name), maxHostName), "")
 	case h.Name == localhost:
 		v.refuse(idInvalidName, path, "a node cannot be named localhost: every host uses this name for itself", "")
 	case h.Name == allHosts:
-		v.refuse(idInvalidName, path, "a node cannot be named "+allHosts+": commands such as 'slipway exec "+allHosts+"' use this word for every host", "")
+		v.refuse(idInvalidName,
+			path, "a node cannot be named "+allHosts+": commands such as 'slipway exec "+allHosts+"' use this word for every host", "")
 	case isIP(h.Name):
-		v.refuse(idInvalidName, path, "a node cannot be named "+h.Name+": it is an IP address", "move it to the field address, and write a name such as worker-1 here")
+		v.refuse(idInvalidName, path, "a node cannot be named "+h.Name+": it is an IP address",
+			"move it to the field address, and write a name such as worker-1 here")
 	case strings.Contains(h.Name, ".."):
-		v.refuse(idInvalidName, path, strconv.Quote(h.Name)+" is not a valid node name: nothing is between two of its dots", didYouMeanName(h.Name))
+		v.refuse(idInvalidName, path, strconv.Quote(h.Name)+" is not a valid node name: nothing is between two of its dots",
+			didYouMeanName(h.Name))
 	case len(validation.IsDNS1123Subdomain(h.Name)) > 0:
-		v.refuse(idInvalidName, path, strconv.Quote(h.Name)+" is not a valid node name: only a-z, 0-9, '-' and '.' are allowed, and each part between dots begins and ends with a letter or digit",
+		v.refuse(idInvalidName, path,
+			strconv.Quote(h.Name)+
+				" is not a valid node name: only a-z, 0-9, '-' and '.' are allowed, and each part between dots begins and ends with a letter or digit",
 			didYouMeanName(h.Name))
 	}
 }
@@ -92,7 +99,8 @@ func (v *validator) addresses(h v1alpha1.Host, path string) {
 	ip, err := netip.ParseAddr(h.InternalAddress)
 	switch {
 	case err != nil:
-		v.refuse(idInvalidAddress, at, strconv.Quote(h.InternalAddress)+" is not an IP address", "write an IP address: nodes are identified by their addresses")
+		v.refuse(idInvalidAddress, at, strconv.Quote(h.InternalAddress)+" is not an IP address",
+			"write an IP address: nodes are identified by their addresses")
 	case ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || ip.Zone() != "":
 		v.refuse(idInvalidAddress, at, h.InternalAddress+" cannot be reached by other nodes", "write the address of the host in the node network")
 	}
@@ -284,7 +292,8 @@ func (v *validator) controlPlanes() {
 	case count == 0:
 		v.refuse(idNoControlPlane, "spec.hosts", "no host has the role control-plane", "give the role to one of them: roles: [control-plane]")
 	case count%2 == 0 && v.c.Spec.Etcd.Type == EtcdStacked:
-		v.warn(idEvenMembers, "spec.hosts", fmt.Sprintf("%d control planes tolerate the loss of %d, as %d would: etcd needs a majority", count, count/2-1, count-1),
+		v.warn(idEvenMembers, "spec.hosts",
+			fmt.Sprintf("%d control planes tolerate the loss of %d, as %d would: etcd needs a majority", count, count/2-1, count-1),
 			fmt.Sprintf("use %d or %d control planes", count-1, count+1))
 	}
 }

@@ -98,7 +98,8 @@ func (c kubeletChecker) object(path, prefix string, object map[string]any) {
 		case !known:
 			c.unknown(at, prefix, key)
 		case c.minor > 0 && c.minor < f.since:
-			c.refuse(idUnknownKubelet, at, fmt.Sprintf("%s needs Kubernetes v1.%d or later", key, f.since), "leave the field out for "+c.c.Spec.Kubernetes.Version)
+			c.refuse(idUnknownKubelet, at, fmt.Sprintf("%s needs Kubernetes v1.%d or later", key, f.since),
+				"leave the field out for "+c.c.Spec.Kubernetes.Version)
 		default:
 			c.value(at, prefix+key, f.kind, object[key])
 		}
@@ -119,7 +120,8 @@ func (c kubeletChecker) unknown(at, prefix, key string) {
 		hint = "use one of these fields: " + strings.Join(names, ", ")
 	}
 	if c.minor > c.known.newest {
-		c.warn(idUnknownKubelet, at, fmt.Sprintf("%s in the versions known to this Slipway; the newest one is v1.%d", message, c.known.newest), hint)
+		c.warn(idUnknownKubelet,
+			at, fmt.Sprintf("%s in the versions known to this Slipway; the newest one is v1.%d", message, c.known.newest), hint)
 		return
 	}
 	c.refuse(idUnknownKubelet, at, message, hint)

@@ -17,7 +17,8 @@ import (
 
 func (v *validator) domain(path, name string) {
 	if len(validation.IsDNS1123Subdomain(name)) > 0 {
-		v.refuse(idInvalidName, path, strconv.Quote(name)+" is not a DNS name: only a-z, 0-9, '-' and '.' are allowed, with a letter or digit first and last",
+		v.refuse(idInvalidName,
+			path, strconv.Quote(name)+" is not a DNS name: only a-z, 0-9, '-' and '.' are allowed, with a letter or digit first and last",
 			didYouMeanName(name))
 	}
 }
@@ -44,7 +45,8 @@ func (v *validator) kubernetes() {
 	v.certSANs(path)
 	for _, gate := range sortedKeys(k.FeatureGates) {
 		if !featureGate.MatchString(gate) {
-			v.refuse(idInvalidValue, keyed(path+".featureGates", gate), strconv.Quote(gate)+" is not a valid feature gate name", "write the gate like InPlacePodVerticalScaling")
+			v.refuse(idInvalidValue, keyed(path+".featureGates", gate),
+				strconv.Quote(gate)+" is not a valid feature gate name", "write the gate like InPlacePodVerticalScaling")
 		}
 	}
 	v.components()
@@ -101,7 +103,9 @@ func (v *validator) certSANs(path string) {
 		v1alpha1.ComponentSettings
 	}{{"controllerManager", k.ControllerManager}, {"scheduler", k.Scheduler}} {
 		if len(other.CertSANs) > 0 {
-			v.refuse(idConflictingFields, path+"."+other.name+".certSANs", "the "+other.name+" has no serving certificate that Slipway issues", "move names for the API server's certificate to apiServer.certSANs")
+			v.refuse(idConflictingFields, path+"."+other.name+".certSANs",
+				"the "+other.name+" has no serving certificate that Slipway issues",
+				"move names for the API server's certificate to apiServer.certSANs")
 		}
 	}
 }
@@ -109,7 +113,8 @@ func (v *validator) certSANs(path string) {
 func (v *validator) extraArgs(path string, args map[string]string) {
 	for _, key := range sortedKeys(args) {
 		if strings.ContainsFunc(args[key], unicode.IsControl) {
-			v.refuse(idInvalidArgument, keyed(path, key), "the value has a line break or another control character", "write the argument as one line of text")
+			v.refuse(idInvalidArgument, keyed(path, key), "the value has a line break or another control character",
+				"write the argument as one line of text")
 		}
 		if argumentSyntax.MatchString(key) {
 			continue

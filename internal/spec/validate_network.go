@@ -74,7 +74,8 @@ func (v *validator) cidrs(path string, list []string) []cidr {
 		}
 	}
 	if len(list) > 2 {
-		v.refuse(idIPFamilies, path, fmt.Sprintf("%d ranges are given", len(list)), "give one range, or for dual stack one IPv4 and one IPv6 range")
+		v.refuse(idIPFamilies, path, fmt.Sprintf("%d ranges are given", len(list)),
+			"give one range, or for dual stack one IPv4 and one IPv6 range")
 	}
 	if len(out) == 2 && out[0].Addr().Is4() == out[1].Addr().Is4() {
 		v.refuse(idIPFamilies, path, "both ranges have the same IP version", "give one range, or for dual stack one IPv4 and one IPv6 range")
@@ -121,7 +122,8 @@ func (v *validator) podAddresses(p cidr, mask int) {
 	}
 	v.warn(idCIDRSize, at,
 		fmt.Sprintf("each node has %d pod addresses (a /%d of %s), but maxPods is %.0f", max(1<<bits-reserved, 0), mask, p, pods),
-		fmt.Sprintf("lower maxPods, or give nodes more addresses: controllerManager.extraArgs: {%s: \"%d\"}", name, p.Addr().BitLen()-bitsFor(int(pods)+reserved)))
+		fmt.Sprintf("lower maxPods, or give nodes more addresses: controllerManager.extraArgs: {%s: \"%d\"}", name,
+			p.Addr().BitLen()-bitsFor(int(pods)+reserved)))
 }
 
 // nodeMask returns the mask size of each node's part of a pod range: the default of the
@@ -142,7 +144,8 @@ func (v *validator) nodeMask(p cidr, dual bool) int {
 	}
 	bits, err := strconv.Atoi(text)
 	if err != nil || bits < 1 || bits > p.Addr().BitLen() {
-		v.refuse(idCIDRSize, keyed(controllerArgsPath, name), strconv.Quote(text)+" is not a valid mask size for a node's range", fmt.Sprintf("write a number such as %d", mask))
+		v.refuse(idCIDRSize, keyed(controllerArgsPath, name),
+			strconv.Quote(text)+" is not a valid mask size for a node's range", fmt.Sprintf("write a number such as %d", mask))
 		return 0
 	}
 	return bits
@@ -159,13 +162,15 @@ func (v *validator) nodeMasks(pods []cidr) {
 		has := slices.ContainsFunc(pods, func(p cidr) bool { return p.Addr().Is6() == (family == "-ipv6") })
 		switch _, ok := args[name]; {
 		case ok && plain:
-			v.refuse(idConflictingFields, keyed(controllerArgsPath, name), "the controller manager does not accept it together with "+nodeMaskArgument, "leave out "+nodeMaskArgument)
+			v.refuse(idConflictingFields, keyed(controllerArgsPath, name),
+				"the controller manager does not accept it together with "+nodeMaskArgument, "leave out "+nodeMaskArgument)
 		case ok && !has:
 			v.refuse(idConflictingFields, keyed(controllerArgsPath, name), "the pods have no range of this IP version", "leave it out")
 		}
 	}
 	if plain && len(pods) == 2 {
-		v.refuse(idConflictingFields, keyed(controllerArgsPath, nodeMaskArgument), "the controller manager does not accept it for two ranges", "write "+nodeMaskArgument+"-ipv4 and "+nodeMaskArgument+"-ipv6")
+		v.refuse(idConflictingFields, keyed(controllerArgsPath, nodeMaskArgument),
+			"the controller manager does not accept it for two ranges", "write "+nodeMaskArgument+"-ipv4 and "+nodeMaskArgument+"-ipv6")
 	}
 }
 
@@ -204,18 +209,21 @@ func (v *validator) families(pods, services []cidr) {
 	}
 	for _, s := range services {
 		if s.Addr().Is4() && !has4 || s.Addr().Is6() && !has6 {
-			v.refuse(idIPFamilies, s.path, ipVersion(s.Addr())+" services need "+ipVersion(s.Addr())+" pods", "add a range of that version to podCIDR")
+			v.refuse(idIPFamilies, s.path, ipVersion(s.Addr())+" services need "+ipVersion(s.Addr())+" pods",
+				"add a range of that version to podCIDR")
 		}
 	}
 	if len(pods) == 2 && len(services) == 2 && pods[0].Addr().Is4() != services[0].Addr().Is4() {
-		v.refuse(idIPFamilies, services[0].path, "the first service range is "+ipVersion(services[0].Addr())+", but the first pod range is "+ipVersion(pods[0].Addr()),
+		v.refuse(idIPFamilies, services[0].path,
+			"the first service range is "+ipVersion(services[0].Addr())+", but the first pod range is "+ipVersion(pods[0].Addr()),
 			"write both in the same order: the first is the primary IP version of the cluster")
 	}
 	for i, h := range v.c.Spec.Hosts {
 		ip, err := netip.ParseAddr(h.InternalAddress)
 		if err == nil && ip.Unmap().Is4() != pods[0].Addr().Is4() {
 			v.refuse(idIPFamilies, indexed("spec.hosts", i)+".internalAddress",
-				h.InternalAddress+" is "+ipVersion(ip)+", but the primary IP version of the pods is "+ipVersion(pods[0].Addr()), "give hosts addresses of the same version as the first pod range")
+				h.InternalAddress+" is "+ipVersion(ip)+", but the primary IP version of the pods is "+ipVersion(pods[0].Addr()),
+				"give hosts addresses of the same version as the first pod range")
 		}
 	}
 }
@@ -232,7 +240,8 @@ func (v *validator) overlaps(pods, services []cidr) {
 	for _, s := range services {
 		for _, p := range pods {
 			if s.Overlaps(p.Prefix) {
-				v.refuse(idCIDROverlap, s.path, fmt.Sprintf("%s overlaps the pod range %s", s, p), "use ranges for pods and services that are not used elsewhere")
+				v.refuse(idCIDROverlap, s.path, fmt.Sprintf("%s overlaps the pod range %s", s, p),
+					"use ranges for pods and services that are not used elsewhere")
 			}
 		}
 	}

@@ -65,16 +65,21 @@ func (v *validator) auths(r v1alpha1.Registry, path string) {
 		case a.Username == "" && a.PasswordFrom != nil:
 			v.missing(at+".username", "", "write the user for this password")
 		case a.Username != "" && a.PasswordFrom == nil:
-			v.refuse(idMissingField, at+".passwordFrom", "this field is required", "set a file or an environment variable: {file: registry.password}")
+			v.refuse(idMissingField, at+".passwordFrom", "this field is required",
+				"set a file or an environment variable: {file: registry.password}")
 		case strings.ContainsFunc(a.Username, func(c rune) bool { return c == ':' || c < ' ' }):
-			v.refuse(idInvalidValue, at+".username", strconv.Quote(a.Username)+" is not a valid user name: it has a colon or a control character", "")
+			v.refuse(idInvalidValue, at+".username",
+				strconv.Quote(a.Username)+" is not a valid user name: it has a colon or a control character", "")
 		}
 		v.secretSource(a.PasswordFrom, at+".passwordFrom")
 		if a.CAFile != "" && insecure {
-			v.refuse(idConflictingFields, at+".caFile", "registry "+a.Registry+" is listed as insecure, so its certificate is not verified", "remove the registry from spec.registry.insecure, or remove this field")
+			v.refuse(idConflictingFields, at+".caFile",
+				"registry "+a.Registry+" is listed as insecure, so its certificate is not verified",
+				"remove the registry from spec.registry.insecure, or remove this field")
 		}
 		if a.Username != "" && (insecure || hasPlainMirror(r, a.Registry)) {
-			v.warn(idInsecureSource, at+".username", "anyone who impersonates "+a.Registry+" receives this password: the certificate is not verified", "set its CA at caFile, and use https")
+			v.warn(idInsecureSource, at+".username",
+				"anyone who impersonates "+a.Registry+" receives this password: the certificate is not verified", "set its CA at caFile, and use https")
 		}
 	}
 }
@@ -139,7 +144,8 @@ func (v *validator) bundleKeys() {
 		raw, ok := strings.CutPrefix(key, "ed25519:")
 		data, err := base64.StdEncoding.Strict().DecodeString(raw)
 		if !ok || err != nil || len(data) != ed25519.PublicKeySize {
-			v.refuse(idBundleKey, indexed("spec.bundleKeys", i), "this is not a public key for bundles", "copy the line from NAME.pub, which 'slipway bundle keygen NAME' writes: ed25519:…")
+			v.refuse(idBundleKey, indexed("spec.bundleKeys", i), "this is not a public key for bundles",
+				"copy the line from NAME.pub, which 'slipway bundle keygen NAME' writes: ed25519:…")
 		}
 	}
 }
@@ -180,7 +186,8 @@ func (v *validator) dns() {
 		_, addrErr := netip.ParseAddr(server)
 		_, portErr := netip.ParseAddrPort(server)
 		if addrErr != nil && portErr != nil {
-			v.refuse(idInvalidAddress, indexed(path+".upstream", i), strconv.Quote(server)+" is not the address of a server", "write an IP address, with :port if it is not 53")
+			v.refuse(idInvalidAddress, indexed(path+".upstream", i),
+				strconv.Quote(server)+" is not the address of a server", "write an IP address, with :port if it is not 53")
 		}
 	}
 	v.warnRepeated(path+".upstream", d.Upstream, serverMeaning)
@@ -216,7 +223,8 @@ func (v *validator) system() {
 	v.warnRepeated(path+".ntpServers", s.NTPServers, addressMeaning)
 	if s.Timezone != "" {
 		if _, err := time.LoadLocation(s.Timezone); err != nil || s.Timezone == "Local" {
-			v.refuse(idInvalidValue, path+".timezone", "there is no time zone "+strconv.Quote(s.Timezone), "write a time zone such as Europe/Berlin or UTC")
+			v.refuse(idInvalidValue, path+".timezone", "there is no time zone "+strconv.Quote(s.Timezone),
+				"write a time zone such as Europe/Berlin or UTC")
 		}
 	}
 	parameters := entries{}
@@ -270,8 +278,10 @@ func (v *validator) hooks() {
 			v.hookRole(indexed(path+".roles", r), role)
 			v.repeated(diag.Warning, before, indexed(path+".roles", r), string(role), string(role))
 		}
-		if !v.missing(path+".script", h.Script, "write the path of the script, relative to the cluster file") && strings.Contains(h.Script, "\n") {
-			v.refuse(idInvalidValue, path+".script", "this is a script, but the path of its file is expected", "save the script next to the cluster file, and write its path")
+		if !v.missing(path+".script", h.Script, "write the path of the script, relative to the cluster file") &&
+			strings.Contains(h.Script, "\n") {
+			v.refuse(idInvalidValue, path+".script", "this is a script, but the path of its file is expected",
+				"save the script next to the cluster file, and write its path")
 		}
 		base := map[string]bool{filepath.Base(h.Script): true}
 		for m, file := range h.Materials {
@@ -280,7 +290,8 @@ func (v *validator) hooks() {
 				continue
 			}
 			if base[filepath.Base(file)] {
-				v.refuse(idDuplicateName, at, "two files of this hook are named "+filepath.Base(file), "use different file names: Slipway sends both to one directory")
+				v.refuse(idDuplicateName, at, "two files of this hook are named "+filepath.Base(file),
+					"use different file names: Slipway sends both to one directory")
 			}
 			base[filepath.Base(file)] = true
 		}
@@ -294,7 +305,9 @@ func (v *validator) hookName(h v1alpha1.Hook, path string, i int, names map[stri
 		return
 	}
 	if len(validation.IsDNS1123Label(h.Name)) > 0 {
-		v.refuse(idInvalidName, path, strconv.Quote(h.Name)+" is not a valid hook name: only a-z, 0-9 and '-' are allowed, with a letter or digit first and last", didYouMeanName(h.Name))
+		v.refuse(idInvalidName, path,
+			strconv.Quote(h.Name)+" is not a valid hook name: only a-z, 0-9 and '-' are allowed, with a letter or digit first and last",
+			didYouMeanName(h.Name))
 	}
 	if first, ok := names[h.Name]; ok {
 		v.refuse(idDuplicateName, path, "the name "+h.Name+" is also used by hooks["+strconv.Itoa(first)+"]", "give each hook its own name")

@@ -20,18 +20,20 @@ var busy = []v1alpha1.Phase{
 // moves lists the legal transitions. Staying in a phase is always legal, for a resume
 // after a killed process.
 var moves = map[v1alpha1.Phase][]v1alpha1.Phase{
-	Gone:                      {v1alpha1.PhasePending, v1alpha1.PhasePrechecking, v1alpha1.PhaseCreating},
-	v1alpha1.PhasePending:     {v1alpha1.PhasePrechecking, v1alpha1.PhaseCreating, v1alpha1.PhaseDeleting, Gone},
-	v1alpha1.PhasePrechecking: append(slices.Clone(busy), v1alpha1.PhasePending, v1alpha1.PhaseRunning, v1alpha1.PhasePaused, v1alpha1.PhaseFailed, v1alpha1.PhaseDeleting, Gone),
+	Gone:                  {v1alpha1.PhasePending, v1alpha1.PhasePrechecking, v1alpha1.PhaseCreating},
+	v1alpha1.PhasePending: {v1alpha1.PhasePrechecking, v1alpha1.PhaseCreating, v1alpha1.PhaseDeleting, Gone},
+	v1alpha1.PhasePrechecking: append(slices.Clone(busy), v1alpha1.PhasePending, v1alpha1.PhaseRunning,
+		v1alpha1.PhasePaused, v1alpha1.PhaseFailed, v1alpha1.PhaseDeleting, Gone),
 
 	v1alpha1.PhaseCreating:      ended,
 	v1alpha1.PhaseScaling:       ended,
 	v1alpha1.PhaseUpgrading:     ended,
 	v1alpha1.PhaseReconfiguring: ended,
 
-	v1alpha1.PhaseRunning: {v1alpha1.PhasePrechecking, v1alpha1.PhaseScaling, v1alpha1.PhaseUpgrading, v1alpha1.PhaseReconfiguring, v1alpha1.PhasePaused, v1alpha1.PhaseDeleting},
-	v1alpha1.PhasePaused:  append(slices.Clone(busy), v1alpha1.PhasePrechecking, v1alpha1.PhaseRunning, v1alpha1.PhaseDeleting),
-	v1alpha1.PhaseFailed:  append(slices.Clone(busy), v1alpha1.PhasePrechecking, v1alpha1.PhaseDeleting),
+	v1alpha1.PhaseRunning: {v1alpha1.PhasePrechecking, v1alpha1.PhaseScaling, v1alpha1.PhaseUpgrading,
+		v1alpha1.PhaseReconfiguring, v1alpha1.PhasePaused, v1alpha1.PhaseDeleting},
+	v1alpha1.PhasePaused: append(slices.Clone(busy), v1alpha1.PhasePrechecking, v1alpha1.PhaseRunning, v1alpha1.PhaseDeleting),
+	v1alpha1.PhaseFailed: append(slices.Clone(busy), v1alpha1.PhasePrechecking, v1alpha1.PhaseDeleting),
 
 	// A cluster that is being deleted cannot return to another phase.
 	v1alpha1.PhaseDeleting: {Gone, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},

@@ -69,7 +69,8 @@ func (s *Store) within(path string, making bool, f func(root *os.Root, name stri
 	if err := f(root, name); err != nil {
 		var errno syscall.Errno
 		if link := fileowner.LinkIn(root, name); link != "" && !errors.As(err, &errno) {
-			return foreign(&fileowner.ForeignError{Path: filepath.Join(root.Name(), link), Reason: "is a symbolic link that leads out of the directory"})
+			return foreign(&fileowner.ForeignError{Path: filepath.Join(root.Name(), link),
+				Reason: "is a symbolic link that leads out of the directory"})
 		}
 		return withPath(path, err)
 	}

@@ -28,7 +28,8 @@ func named(name, bundle string) *v1alpha1.Cluster {
 
 func admin(t *testing.T) []byte {
 	t.Helper()
-	text, err := kubeconfig.Admin{Cluster: "prod", Server: "https://10.0.0.11:6443", CA: []byte("a"), Certificate: []byte("b"), Key: []byte("c")}.Bytes()
+	text, err := kubeconfig.Admin{Cluster: "prod", Server: "https://10.0.0.11:6443", CA: []byte("a"),
+		Certificate: []byte("b"), Key: []byte("c")}.Bytes()
 	must(t, err)
 	return text
 }

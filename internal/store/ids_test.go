@@ -41,16 +41,29 @@ func TestDamaged(t *testing.T) {
 		lost                error // once the file is moved away
 	}{
 		{"cluster", "clusters/prod/cluster.json", garbage, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
-		{"cluster that is no file", "clusters/prod/cluster.json", unreadable, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
-		{"cluster with copies nowhere", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault"}]}}}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
-		{"cluster with copies by no key", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault","ssh":{}}]}}}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
-		{"cluster with copies by half a key", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault","s3":{"accessKeyFrom":{"env":"A"}}}]}}}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
-		{"cluster of another name", "clusters/prod/cluster.json", `{"metadata":{"name":"other"},"spec":{"hosts":[{"name":"a"}]}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
-		{"cluster without hosts", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
-		{"cluster that is null", "clusters/prod/cluster.json", "null", func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster that is no file", "clusters/prod/cluster.json", unreadable,
+			func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster with copies nowhere", "clusters/prod/cluster.json",
+			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault"}]}}}}`,
+			func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster with copies by no key", "clusters/prod/cluster.json",
+			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault","ssh":{}}]}}}}`,
+			func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster with copies by half a key", "clusters/prod/cluster.json",
+			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault","s3":{"accessKeyFrom":{"env":"A"}}}]}}}}`,
+			func(s *Store, _ string) error {
+				return second(s.Cluster("prod"))
+			}, ErrNotFound},
+		{"cluster of another name", "clusters/prod/cluster.json", `{"metadata":{"name":"other"},"spec":{"hosts":[{"name":"a"}]}}`,
+			func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster without hosts", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"}}`,
+			func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster that is null", "clusters/prod/cluster.json", "null",
+			func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
 		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, nil},
 		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return second(s.Operations("")) }, nil},
-		{"operation that may be the latest", "OP/operation.json", garbage, func(s *Store, _ string) error { return second(s.Operations("prod")) }, nil},
+		{"operation that may be the latest", "OP/operation.json", garbage,
+			func(s *Store, _ string) error { return second(s.Operations("prod")) }, nil},
 		{"plan", "OP/plan.json", garbage, func(s *Store, id string) error { return second(s.Plan(id)) }, ErrNotFound},
 		{
 			"journal, when it is read", "OP/journal.jsonl", `{"seq":1}` + "\n" + garbage + `{"seq":2}` + "\n",
@@ -72,8 +85,10 @@ func TestDamaged(t *testing.T) {
 				return err
 			}, nil,
 		},
-		{"plan without a cluster", "OP/plan.json", `{"cluster":"prod"}`, func(s *Store, id string) error { return second(s.Planned(id)) }, ErrNotFound},
-		{"plan for another cluster", "OP/plan.json", `{"cluster":"prod","spec":{"metadata":{"name":"other"}}}`, func(s *Store, id string) error { return second(s.Planned(id)) }, ErrNotFound},
+		{"plan without a cluster", "OP/plan.json", `{"cluster":"prod"}`,
+			func(s *Store, id string) error { return second(s.Planned(id)) }, ErrNotFound},
+		{"plan for another cluster", "OP/plan.json", `{"cluster":"prod","spec":{"metadata":{"name":"other"}}}`,
+			func(s *Store, id string) error { return second(s.Planned(id)) }, ErrNotFound},
 		{"default that is no name", "default", "../x\n", func(s *Store, _ string) error { return second(s.Default()) }, nil},
 		{"default that is no file", "default", unreadable, func(s *Store, _ string) error { return second(s.Default()) }, nil},
 		{"manager id, empty", "manager-id", "\n", func(s *Store, _ string) error { return second(s.ManagerID()) }, nil},
@@ -115,7 +130,8 @@ func TestHalfARecord(t *testing.T) {
 	must(t, err)
 	for _, file := range []string{
 		"clusters/half/source.yaml", "clusters/half/.tmp-cluster.json-0a1b2c", "clusters/prod.bak/cluster.json", "clusters/notes",
-		"operations/20261120-181502-create-0000/plan.json", "operations/20261120-181502-create-0001/.tmp-operation.json-0a", "operations/x.bak/operation.json",
+		"operations/20261120-181502-create-0000/plan.json", "operations/20261120-181502-create-0001/.tmp-operation.json-0a",
+		"operations/x.bak/operation.json",
 	} {
 		must(t, os.MkdirAll(filepath.Dir(filepath.Join(home, file)), 0o700))
 		must(t, os.WriteFile(filepath.Join(home, file), []byte("{"), 0o600))

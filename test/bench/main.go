@@ -39,7 +39,8 @@ func (s shape) target() float64 {
 func shapes(list string) (out []shape, err error) {
 	for _, text := range strings.Split(list, ",") {
 		var s shape
-		if n, err := fmt.Sscanf(text, "%d+%d", &s.controlPlanes, &s.workers); n != 2 || err != nil || s.controlPlanes < 1 || s.workers < 1 || s.String() != text {
+		if n, err := fmt.Sscanf(text, "%d+%d", &s.controlPlanes,
+			&s.workers); n != 2 || err != nil || s.controlPlanes < 1 || s.workers < 1 || s.String() != text {
 			return nil, fmt.Errorf("invalid shape %q: write control planes + workers, such as 3+2", text)
 		}
 		out = append(out, s)

@@ -48,7 +48,8 @@ spec:
 kind: Job
 metadata: {name: migrate, annotations: {helm.sh/hook: "pre-install,pre-upgrade"}}
 spec:
-  template: {spec: {restartPolicy: Never, containers: [{name: m, image: "` + shell + `", imagePullPolicy: Never, command: [sh, -c, "exit 0"]}]}}
+  template: {spec: {restartPolicy: Never, containers: [{name: m, image: "` + shell +
+			`", imagePullPolicy: Never, command: [sh, -c, "exit 0"]}]}}
 `,
 		"web/templates/farewell.yaml": `apiVersion: batch/v1
 kind: Job
@@ -58,7 +59,8 @@ spec:
   template:
     spec:
       restartPolicy: Never
-      containers: [{name: m, image: "` + shell + `", imagePullPolicy: Never, command: [sh, -c, "test -e /permit/go"], volumeMounts: [{name: permit, mountPath: /permit}]}]
+      containers: [{name: m, image: "` + shell +
+			`", imagePullPolicy: Never, command: [sh, -c, "test -e /permit/go"], volumeMounts: [{name: permit, mountPath: /permit}]}]
       volumes: [{name: permit, hostPath: {path: /var/tmp}}]
 `,
 		"shop/a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: prices}\ndata: {apple: \"1\"}\n",
@@ -74,7 +76,8 @@ metadata: {name: writer}
 spec:
   restartPolicy: Never
   containers:
-  - {name: w, image: "` + shell + `", imagePullPolicy: Never, command: [sh, -c, "echo written > /data/word"], volumeMounts: [{name: d, mountPath: /data}]}
+  - {name: w, image: "` + shell +
+			`", imagePullPolicy: Never, command: [sh, -c, "echo written > /data/word"], volumeMounts: [{name: d, mountPath: /data}]}
   volumes: [{name: d, persistentVolumeClaim: {claimName: kept}}]
 `,
 	}
@@ -99,13 +102,15 @@ func TestLongAddons(t *testing.T) {
 	type addon = map[string]any
 	metrics, local := addon{"name": "metrics-server"}, addon{"name": "local-path"}
 	web := func(replicas any) addon {
-		return addon{"name": "web", "namespace": "web", "chart": addon{"path": "web"}, "values": addon{"replicas": replicas}, "kubernetes": []string{"1.35", "1.36", "1.37"}}
+		return addon{"name": "web", "namespace": "web", "chart": addon{"path": "web"},
+			"values": addon{"replicas": replicas}, "kubernetes": []string{"1.35", "1.36", "1.37"}}
 	}
 	shop := addon{"name": "shop", "namespace": "shop", "manifests": []string{"shop"}}
 	with := func(list ...any) { editSpec(t, file, func(spec map[string]any) { spec["addons"] = list }) }
 
 	with(metrics, local, web(nil), shop)
-	if r := u.exits(t, 2, "create", "cluster", "-f", file, "--yes"); !strings.Contains(r.stderr, "web/templates/web.yaml") || !strings.Contains(r.stderr, "addon-render") {
+	if r := u.exits(t, 2, "create", "cluster", "-f", file, "--yes"); !strings.Contains(r.stderr, "web/templates/web.yaml") ||
+		!strings.Contains(r.stderr, "addon-render") {
 		t.Fatalf("a chart that cannot be rendered: %s", tail(r.stderr))
 	}
 	with(metrics, local, web(2), shop)
@@ -132,10 +137,12 @@ func TestLongAddons(t *testing.T) {
 	with(metrics, local, web(1))
 	u.exits(t, 0, "apply", "-f", file, "--yes")
 	u.unchanged(t, file)
-	if got := u.kubectl(t, name, "get", "configmaps,services", "-n", "shop", "-l", "slipway.dev/addon", "-o", "name"); strings.TrimSpace(got) != "" {
+	if got := u.kubectl(t, name, "get", "configmaps,services", "-n", "shop", "-l", "slipway.dev/addon",
+		"-o", "name"); strings.TrimSpace(got) != "" {
 		t.Errorf("of the shop there is still %s", got)
 	}
-	if got := u.kubectl(t, name, "-n", "default", "get", "things.example.com/one", "--ignore-not-found", "-o", "name") + u.kubectl(t, name, "-n", "web", "get", "things.example.com/one", "-o", "jsonpath={.spec.replicas}"); got != "1" {
+	if got := u.kubectl(t, name, "-n", "default", "get", "things.example.com/one", "--ignore-not-found", "-o", "name") +
+		u.kubectl(t, name, "-n", "web", "get", "things.example.com/one", "-o", "jsonpath={.spec.replicas}"); got != "1" {
 		t.Errorf("the thing is %q", got)
 	}
 	with(metrics, local)
@@ -151,7 +158,8 @@ func TestLongAddons(t *testing.T) {
 	u.inside(t, name+"-2", "touch", "/var/tmp/go")
 	u.exits(t, 0, "resume", name, "--yes")
 	u.unchanged(t, file)
-	if got := u.kubectl(t, name, "get", "jobs", "-n", "web", "-o", "name") + u.kubectl(t, name, "get", "secrets", "-n", "kube-system", "-l", "slipway.dev/addon-inventory", "-o", "name"); got != "" {
+	if got := u.kubectl(t, name, "get", "jobs", "-n", "web", "-o", "name") +
+		u.kubectl(t, name, "get", "secrets", "-n", "kube-system", "-l", "slipway.dev/addon-inventory", "-o", "name"); got != "" {
 		t.Errorf("of hooks there is still %s", got)
 	}
 	if got := u.kubectl(t, name, "get", "crd", "-o", "name"); strings.Contains(got, "things") {
@@ -171,7 +179,8 @@ func (u *user) measured(t *testing.T, cluster string) {
 		}
 		return nil
 	})
-	args := u.kubectl(t, cluster, "-n", "kube-system", "get", "deployment/metrics-server", "-o", "jsonpath={.spec.template.spec.containers[0].args}")
+	args := u.kubectl(t, cluster, "-n", "kube-system", "get", "deployment/metrics-server", "-o",
+		"jsonpath={.spec.template.spec.containers[0].args}")
 	if strings.Contains(args, "insecure") || !strings.Contains(args, "--kubelet-certificate-authority=") {
 		t.Errorf("metrics-server does not verify kubelets: %s", args)
 	}

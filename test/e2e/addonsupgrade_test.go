@@ -13,8 +13,9 @@ import (
 // its place with the next.
 func editions(version, minor string) map[string]string {
 	return map[string]string{
-		"Chart.yaml":             "apiVersion: v2\nname: site\nversion: " + version + "\nkubeVersion: \"~" + minor + ".0-0\"\n",
-		"templates/edition.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: edition}\ndata: {is: \"" + version + " for {{ .Capabilities.KubeVersion.Major }}.{{ .Capabilities.KubeVersion.Minor }}\"}\n",
+		"Chart.yaml": "apiVersion: v2\nname: site\nversion: " + version + "\nkubeVersion: \"~" + minor + ".0-0\"\n",
+		"templates/edition.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: edition}\ndata: {is: \"" + version +
+			" for {{ .Capabilities.KubeVersion.Major }}.{{ .Capabilities.KubeVersion.Minor }}\"}\n",
 	}
 }
 
@@ -59,7 +60,8 @@ func TestLongAddonsUpgrade(t *testing.T) {
 	u.settles(t, file)
 	is("1.0.0 for 1.36", "after creation")
 
-	if r := u.exits(t, 2, "upgrade", name, "--to", "v1.37.1", "--yes"); !strings.Contains(r.stderr, "addons") || !strings.Contains(r.stderr, "site") {
+	if r := u.exits(t, 2, "upgrade", name, "--to", "v1.37.1", "--yes"); !strings.Contains(r.stderr, "addons") ||
+		!strings.Contains(r.stderr, "site") {
 		t.Errorf("an add-on that does not work with the version: %s", tail(r.stderr))
 	}
 	site("new", "1.37", "v1.37.1")

@@ -43,7 +43,8 @@ func TestAllInOne(t *testing.T) {
 	kubectl("rollout", "status", "daemonset/echo", "--timeout=120s")
 	// kube-proxy takes a moment to learn of a new Service.
 	eventually(t, time.Minute, "the echo service answers", func() error {
-		r := u.run(t, "sandbox", "exec", machine, "--", "/root/slipway", "kubectl", name, "--", "exec", "daemonset/echo", "--", "/echo", "get", "http://echo/")
+		r := u.run(t, "sandbox", "exec", machine, "--", "/root/slipway", "kubectl", name, "--", "exec",
+			"daemonset/echo", "--", "/echo", "get", "http://echo/")
 		if r.code != 0 || !strings.Contains(r.stdout, "echo-") {
 			return fmt.Errorf("exit code %d, answer %q: %s", r.code, r.stdout, tail(r.stderr))
 		}

@@ -189,7 +189,9 @@ func (b *balanced) objects(t *testing.T) map[string]string {
 		}
 	}
 	out := map[string]string{}
-	for _, o := range decode[list](t, b.kubectl(t, b.name, "get", "configmaps,services,serviceaccounts,deployments,daemonsets,clusterroles,nodes,namespaces", "-A", "-o", "json")).Items {
+	for _, o := range decode[list](t,
+		b.kubectl(t, b.name, "get", "configmaps,services,serviceaccounts,deployments,daemonsets,clusterroles,nodes,namespaces",
+			"-A", "-o", "json")).Items {
 		out[o.Kind+" "+o.Metadata.Namespace+"/"+o.Metadata.Name] = o.Metadata.UID
 	}
 	return out

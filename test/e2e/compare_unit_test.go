@@ -22,20 +22,28 @@ func TestCompare(t *testing.T) {
 	}{
 		{"equal", "nothing differs", before, "", nil},
 		{"all three", "what goes, comes and changes is told", snapshot{
-			"file /etc/a": file("0600", "1", ""), "file /etc/new": file("0644", "1", ""), "file /etc/pki/ca.crt": file("0644", "1", "certificate of a"),
+			"file /etc/a": file("0600", "1", ""), "file /etc/new": file("0644", "1", ""),
+			"file /etc/pki/ca.crt": file("0644", "1", "certificate of a"),
 		}, "", []string{"~ file /etc/a: 0644 1 → 0600 1", "- file /etc/gone 0644 1", "+ file /etc/new 0644 1"}},
-		{"content", "but not its mode", change(before, "file /etc/a", file("0600", "2", "")), "content /etc/a", []string{"~ file /etc/a: 0644 1 → 0600 2"}},
+		{"content", "but not its mode", change(before, "file /etc/a", file("0600", "2", "")), "content /etc/a",
+			[]string{"~ file /etc/a: 0644 1 → 0600 2"}},
 		{"content only", "its mode is the same", change(before, "file /etc/a", file("0644", "2", "")), "content /etc/a", nil},
-		{"content is there", "a file that may differ may not be missing", snapshot{"file /etc/gone": before["file /etc/gone"], "file /etc/pki/ca.crt": before["file /etc/pki/ca.crt"]}, "content /etc/a", []string{"- file /etc/a 0644 1"}},
-		{"all", "it may be missing", snapshot{"file /etc/gone": before["file /etc/gone"], "file /etc/pki/ca.crt": before["file /etc/pki/ca.crt"]}, "all /etc/*", nil},
+		{"content is there", "a file that may differ may not be missing",
+			snapshot{"file /etc/gone": before["file /etc/gone"], "file /etc/pki/ca.crt": before["file /etc/pki/ca.crt"]},
+			"content /etc/a", []string{"- file /etc/a 0644 1"}},
+		{"all", "it may be missing",
+			snapshot{"file /etc/gone": before["file /etc/gone"], "file /etc/pki/ca.crt": before["file /etc/pki/ca.crt"]}, "all /etc/*", nil},
 		{"bytes", "they mean the same", change(before, "file /etc/pki/ca.crt", file("0644", "2", "certificate of a")), "bytes /etc/pki/**", nil},
-		{"meaning", "they mean something else", change(before, "file /etc/pki/ca.crt", file("0644", "2", "certificate of b")), "bytes /etc/pki/**", []string{
-			"~ file /etc/pki/ca.crt: 0644 certificate of a → 0644 certificate of b",
-		}},
-		{"no meaning", "what cannot be read must be the same", change(before, "file /etc/a", file("0644", "2", "")), "bytes /etc/*", []string{"~ file /etc/a: 0644 1 → 0644 2"}},
-		{"nor now", "what can no longer be read neither", change(before, "file /etc/pki/ca.crt", file("0644", "2", "")), "bytes /etc/pki/*", []string{
-			"~ file /etc/pki/ca.crt: 0644 certificate of a → 0644 2",
-		}},
+		{"meaning", "they mean something else", change(before, "file /etc/pki/ca.crt", file("0644", "2", "certificate of b")),
+			"bytes /etc/pki/**", []string{
+				"~ file /etc/pki/ca.crt: 0644 certificate of a → 0644 certificate of b",
+			}},
+		{"no meaning", "what cannot be read must be the same", change(before, "file /etc/a", file("0644", "2", "")),
+			"bytes /etc/*", []string{"~ file /etc/a: 0644 1 → 0644 2"}},
+		{"nor now", "what can no longer be read neither", change(before, "file /etc/pki/ca.crt", file("0644", "2", "")),
+			"bytes /etc/pki/*", []string{
+				"~ file /etc/pki/ca.crt: 0644 certificate of a → 0644 2",
+			}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -105,15 +113,19 @@ func TestVolatile(t *testing.T) {
 			"file /etc/hosts": allowNone, "file /etc/systemd/system/kubelet.service": allowNone, "file /run/containerd/x": allowNone,
 			"file /var/log/pods/x": allowNone, "mount /run/containerd/x": allowNone, "process containerd-shim": allowNone,
 			"running containerd.service loaded active running containerd": allowNone, "routes 10.244.1.0/24 dev cni0": allowNone,
-			"link cni0": allowNone, "filter table 2 kube-proxy": allowNone, "sysctl net/ipv4/ip_forward": allowNone, "file /run/systemd/units/x": allowAll,
+			"link cni0": allowNone, "filter table 2 kube-proxy": allowNone, "sysctl net/ipv4/ip_forward": allowNone,
+			"file /run/systemd/units/x": allowAll,
 		},
 		"cluster": {
-			"file /etc/kubernetes/pki/ca.crt": allowBytes, "file /etc/kubernetes/admin.conf": allowBytes, "file /etc/kubernetes/manifests/etcd.yaml": allowNone,
+			"file /etc/kubernetes/pki/ca.crt": allowBytes, "file /etc/kubernetes/admin.conf": allowBytes,
+			"file /etc/kubernetes/manifests/etcd.yaml":          allowNone,
 			"file /var/lib/kubelet/pki/kubelet-client-TIME.pem": allowBytes, "file /var/lib/kubelet/config.yaml": allowNone,
 			"file /var/lib/slipway/ledger/log": allowBytes, "file /var/lib/slipway/exec/kubeadm-init-certs.json": allowNone,
 			"file /var/lib/containerd/io.containerd.content.v1.content/blobs/sha256/x": allowNone,
 			"file /etc/kubernetes/bootstrap-kubelet.conf":                              allowBytes, // it may not be there
-			"file /var/lib/slipway/run/x":                                              allowNone, "filter table 2 kube-proxy": allowNone, "running kubelet.service loaded active running k": allowNone,
+			"file /var/lib/slipway/run/x":                                              allowNone,
+			"filter table 2 kube-proxy":                                                allowNone,
+			"running kubelet.service loaded active running k":                          allowNone,
 		},
 	} {
 		list := readVolatile(t, scope)

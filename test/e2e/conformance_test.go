@@ -86,7 +86,8 @@ func conforms(t *testing.T, sig string, part, parts int) {
 		}
 		t.Logf("log of %s:\n%s", r.Name, tail(r.Log))
 	}
-	t.Logf("figure: %s: %d of %d conformance tests ran in %.0f s, %d passed%s", sig, len(results), len(all), took.Seconds(), passed, ofParts(part, parts))
+	t.Logf("figure: %s: %d of %d conformance tests ran in %.0f s, %d passed%s", sig, len(results), len(all),
+		took.Seconds(), passed, ofParts(part, parts))
 	for _, l := range left {
 		t.Logf("figure: left out: %s: %s", l.name, l.reason)
 	}
@@ -133,7 +134,8 @@ func buildSuite(t *testing.T, dir string) *suite {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute)
 	defer cancel()
-	parts, err := modules.NewConformance(modules.Options{Cache: cacheDir()}).Parts(ctx, source.Request{Release: r, Arches: []string{runtime.GOARCH}})
+	parts, err := modules.NewConformance(modules.Options{Cache: cacheDir()}).Parts(ctx,
+		source.Request{Release: r, Arches: []string{runtime.GOARCH}})
 	if err != nil {
 		t.Fatalf("building the conformance tests: %v", err)
 	}
@@ -204,7 +206,8 @@ func (s *suite) ask(t *testing.T, arg string) string {
 // push puts the images into a registry, under the names that tests use.
 func (s *suite) push(t *testing.T, reg *ownRegistry) {
 	t.Helper()
-	options := []remote.Option{remote.WithContext(t.Context()), remote.WithTransport(reg.transport), remote.WithAuth(&authn.Basic{Username: "slipway", Password: reg.word})}
+	options := []remote.Option{remote.WithContext(t.Context()), remote.WithTransport(reg.transport),
+		remote.WithAuth(&authn.Basic{Username: "slipway", Password: reg.word})}
 	for _, ref := range testImages(s.ask(t, "--list-images")) {
 		base, _, _ := strings.Cut(path.Base(ref), ":")
 		image, ok := s.images[base]

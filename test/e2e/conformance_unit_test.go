@@ -85,8 +85,10 @@ func TestReadReport(t *testing.T) {
 	got, err := readReport([]byte(someReport))
 	want := []testResult{
 		{Name: "[sig-network] DNS should answer [Conformance] [sig-network, Conformance]", Status: "passed", Seconds: 12.5},
-		{Name: "[sig-network] Services should serve [Conformance] [sig-network, Conformance]", Status: "failed", Failure: "it is refused\n[FAILED] at service.go:1", Log: "connecting", Seconds: 3},
-		{Name: "[sig-network] Proxy should end [Conformance] [sig-network, Conformance]", Status: "panicked", Failure: "nil\nat proxy.go:1", Seconds: 3},
+		{Name: "[sig-network] Services should serve [Conformance] [sig-network, Conformance]", Status: "failed",
+			Failure: "it is refused\n[FAILED] at service.go:1", Log: "connecting", Seconds: 3},
+		{Name: "[sig-network] Proxy should end [Conformance] [sig-network, Conformance]", Status: "panicked",
+			Failure: "nil\nat proxy.go:1", Seconds: 3},
 		{Name: "[ReportAfterSuite] report", Status: "failed", Failure: "no room"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -108,12 +110,16 @@ func TestJudgeTests(t *testing.T) {
 		want    []string // what each fault begins with
 	}{
 		{"all passed", []testResult{passed(services), passed(dns)}, nil},
-		{"one failed", []testResult{passed(dns), {Name: services + " [x]", Status: "failed", Failure: "refused"}}, []string{"failed: " + services}},
+		{"one failed", []testResult{passed(dns), {Name: services + " [x]", Status: "failed", Failure: "refused"}},
+			[]string{"failed: " + services}},
 		{"one timed out", []testResult{passed(dns), {Name: services, Status: "timedout"}}, []string{"timedout: " + services}},
 		{"one did not run", []testResult{passed(dns)}, []string{"did not run: " + services}},
 		{"none ran", nil, []string{"did not run: " + dns, "did not run: " + services}},
-		{"one too many", []testResult{passed(dns), passed(services), passed("[sig-network] Other")}, []string{"not a wanted test: [sig-network] Other"}},
-		{"a step of the suite failed", []testResult{passed(dns), passed(services), {Name: "[SynchronizedBeforeSuite]", Status: "failed"}}, []string{"not a wanted test: [SynchronizedBeforeSuite]"}},
+		{"one too many", []testResult{passed(dns), passed(services), passed("[sig-network] Other")},
+			[]string{"not a wanted test: [sig-network] Other"}},
+		{"a step of the suite failed",
+			[]testResult{passed(dns), passed(services), {Name: "[SynchronizedBeforeSuite]", Status: "failed"}},
+			[]string{"not a wanted test: [SynchronizedBeforeSuite]"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := judgeTests([]string{dns, services}, c.results)
@@ -130,7 +136,8 @@ func TestJudgeTests(t *testing.T) {
 }
 
 func TestTestImages(t *testing.T) {
-	got := testImages("registry.k8s.io/e2e-test-images/agnhost:2.66.1\ngcr.io/k8s-authenticated-test/agnhost:2.6\n\na line of a log\nregistry.k8s.io/etcd:3.7.0-0\n")
+	got := testImages("registry.k8s.io/e2e-test-images/agnhost:2.66.1\ngcr.io/k8s-authenticated-test/agnhost:2.6\n\na " +
+		"line of a log\nregistry.k8s.io/etcd:3.7.0-0\n")
 	if diff := cmp.Diff([]string{"registry.k8s.io/e2e-test-images/agnhost:2.66.1", "registry.k8s.io/etcd:3.7.0-0"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

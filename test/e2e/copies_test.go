@@ -94,8 +94,11 @@ func newCopied(t *testing.T, name string) *copied {
 	}
 	u.inside(t, c.vault, "sh", "-c", "mkdir /srv/copies && echo mine >/srv/copies/notes.txt")
 	// A disk of others: what is in memory alone is refused.
-	u.inside(t, c.cp, "sh", "-c", "mkdir -p /mnt/disk /mnt/nas && mount -t tmpfs -o size=512m tmpfs /mnt/disk && d=/mnt/disk && mkdir $d/l $d/u $d/w && mount -t overlay -o lowerdir=$d/l,upperdir=$d/u,workdir=$d/w overlay /mnt/nas")
-	for _, key := range []string{"notes.txt", below + "/notes.txt", below + "-2/" + c.copyOf(1), below + "/old/" + c.copyOf(1), below + "/" + c.copyOf(1)} {
+	u.inside(t, c.cp, "sh", "-c",
+		"mkdir -p /mnt/disk /mnt/nas && mount -t tmpfs -o size=512m tmpfs /mnt/disk && d=/mnt/disk && mkdir $d/l $d/u "+
+			"$d/w && mount -t overlay -o lowerdir=$d/l,upperdir=$d/u,workdir=$d/w overlay /mnt/nas")
+	for _, key := range []string{"notes.txt", below + "/notes.txt", below + "-2/" + c.copyOf(1),
+		below + "/old/" + c.copyOf(1), below + "/" + c.copyOf(1)} {
 		c.offsite.leave(t, key, "mine")
 		c.others = append(c.others, key)
 	}
@@ -180,7 +183,8 @@ func (c *copied) begun(t *testing.T) {
 	c.takes(t) // what is in the file is kept, and what the host had begun is given up
 	eventually(t, 2*time.Minute, "so many to be left as are kept", func() error {
 		all := c.listedCopies(t, c.name)
-		if len(all["vault"]) != 2 || len(all["offsite"]) != 2 || len(all["nas"]) != 3 || !slices.Equal(all["offsite"], all["vault"]) || !slices.Equal(all["offsite"], all["nas"][:2]) {
+		if len(all["vault"]) != 2 || len(all["offsite"]) != 2 || len(all["nas"]) != 3 || !slices.Equal(all["offsite"], all["vault"]) ||
+			!slices.Equal(all["offsite"], all["nas"][:2]) {
 			return fmt.Errorf("there are %v", all)
 		}
 		return c.offsite.has(t, append([]string{below + "/" + all["offsite"][0], below + "/" + all["offsite"][1]}, c.others...), []string{theirs})
@@ -192,7 +196,8 @@ func (c *copied) begun(t *testing.T) {
 	c.exits(t, 0, "etcd", "health", c.name)
 	// The next copy may be on its way: until it is complete, there is one file more.
 	eventually(t, time.Minute, "two copies and the file of others", func() error {
-		if is := c.inside(t, c.vault, "sh", "-c", "ls -A /srv/copies | wc -l; cat /srv/copies/notes.txt"); strings.Join(strings.Fields(is), " ") != "3 mine" {
+		if is := c.inside(t, c.vault, "sh", "-c",
+			"ls -A /srv/copies | wc -l; cat /srv/copies/notes.txt"); strings.Join(strings.Fields(is), " ") != "3 mine" {
 			return fmt.Errorf("there is %s", is)
 		}
 		return nil
@@ -252,10 +257,13 @@ func (c *copied) refusing(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{"a wrong key", func() { writeFile(t, c.offsite.wordKey, "another-word-5e1f") }, "the secret key does not belong to the access key (SignatureDoesNotMatch)"},
+		{"a wrong key", func() { writeFile(t, c.offsite.wordKey, "another-word-5e1f") },
+			"the secret key does not belong to the access key (SignatureDoesNotMatch)"},
 		{"a login that it does not know", func() { writeFile(t, c.offsite.accessKey, "nobody") }, "unknown access key (InvalidAccessKeyId)"},
-		{"no such bucket", func() { c.offsite.spec["bucket"] = "nowhere" }, "bucket nowhere at https://" + c.list(t)[c.vault].Address + ":9000: the bucket does not exist (NoSuchBucket)"},
-		{"a prefix of others", func() { c.offsite.spec["prefix"] = "etcd/others" }, "the access key does not have this permission (AccessDenied)"},
+		{"no such bucket", func() { c.offsite.spec["bucket"] = "nowhere" },
+			"bucket nowhere at https://" + c.list(t)[c.vault].Address + ":9000: the bucket does not exist (NoSuchBucket)"},
+		{"a prefix of others", func() { c.offsite.spec["prefix"] = "etcd/others" },
+			"the access key does not have this permission (AccessDenied)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.do()
@@ -263,7 +271,9 @@ func (c *copied) refusing(t *testing.T) {
 			c.takes(t)
 			c.told(t, "offsite has failed since", tc.want)
 			// Whoever may not write may list: that is a matter of the bucket's rules.
-			if r := c.run(t, "etcd", "snapshots", c.name, "--copies"); tc.name != "a prefix of others" && (r.code != 3 || !strings.Contains(r.stdout, tc.want)) || strings.Contains(r.stdout, "another-word") {
+			if r := c.run(t, "etcd", "snapshots", c.name,
+				"--copies"); tc.name != "a prefix of others" && (r.code != 3 || !strings.Contains(r.stdout, tc.want)) ||
+				strings.Contains(r.stdout, "another-word") {
 				t.Errorf("looking there ends with %d:\n%s", r.code, r.stdout)
 			}
 			writeFile(t, c.offsite.accessKey, copierName)

@@ -19,7 +19,8 @@ func (u *user) blob(t *testing.T, component string) string {
 		if c.Name != component {
 			continue
 		}
-		blobs, err := filepath.Glob(filepath.Join(cacheDir(), "bundles", kubernetes()+"_*", "blobs", "sha256", strings.TrimPrefix(c.Digest, "sha256:")))
+		blobs, err := filepath.Glob(filepath.Join(cacheDir(), "bundles", kubernetes()+"_*", "blobs", "sha256",
+			strings.TrimPrefix(c.Digest, "sha256:")))
 		if err != nil || len(blobs) == 0 {
 			t.Fatalf("%s is not in the cache: %v", component, err)
 		}

@@ -62,7 +62,8 @@ func TestLongDockerUpgrade(t *testing.T) {
 		t.Fatalf("the upgrade ends with %d:\n%s", r.code, tail(r.stderr))
 	}
 	n, gap := w.stop(t)
-	t.Logf("figure: from %s to %s in %.0f s: %d writes acknowledged and none lost, %.1f s without one, which is what the only control plane takes",
+	t.Logf("figure: from %s to %s in %.0f s: %d writes acknowledged and none lost, %.1f s without one, which is what "+
+		"the only control plane takes",
 		from, to, r.took.Seconds(), n, gap.Seconds())
 	b.atVersion(t, to)
 	b.runBy(t, b.name, "docker", len(b.nodesOf()))

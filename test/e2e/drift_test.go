@@ -72,33 +72,53 @@ func handEdits(name, first, w1, w2 string) []handEdit {
 		return handEdit{what, host, []string{script}, named, says}
 	}
 	return []handEdit{
-		kube("CoreDNS of another image", planStep{"kubeadm.objects", first, "object", "Deployment kube-system/coredns"}, "-        image: example.invalid/coredns:none",
+		kube("CoreDNS of another image", planStep{"kubeadm.objects", first, "object", "Deployment kube-system/coredns"},
+			"-        image: example.invalid/coredns:none",
 			"set", "image", "-n", "kube-system", "deployment/coredns", "coredns=example.invalid/coredns:none"),
-		kube("no kube-proxy", planStep{"kubeadm.objects", first, "object", "DaemonSet kube-system/kube-proxy"}, "create", "delete", "daemonset", "kube-proxy", "-n", "kube-system"),
-		kube("what kubelets join by", planStep{"kubeadm.record", first, "exec", "kubeadm-init-upload-config"}, "ConfigMap kube-system/kubelet-config was changed by kubectl-patch",
+		kube("no kube-proxy", planStep{"kubeadm.objects", first, "object", "DaemonSet kube-system/kube-proxy"},
+			"create", "delete", "daemonset", "kube-proxy", "-n", "kube-system"),
+		kube("what kubelets join by", planStep{"kubeadm.record", first, "exec", "kubeadm-init-upload-config"},
+			"ConfigMap kube-system/kubelet-config was changed by kubectl-patch",
 			"patch", "configmap", "kubelet-config", "-n", "kube-system", "--type=merge", `-p={"data":{"kubelet":"maxPods: 1\n"}}`),
 		kube("no Corefile", planStep{"dns.coredns", "", "object", "ConfigMap kube-system/coredns"}, "-  Corefile: nothing",
 			"patch", "configmap", "coredns", "-n", "kube-system", "--type=merge", `-p={"data":{"Corefile":"nothing"}}`),
-		kube("a node's role", planStep{"nodes.settings", w1, "node", w1}, "label node-role.kubernetes.io/worker=", "label", "node", w1, "node-role.kubernetes.io/worker-"),
-		kube("no flannel", planStep{"network.flannel", "", "object", "DaemonSet kube-flannel/kube-flannel"}, "create", "delete", "daemonset", "kube-flannel", "-n", "kube-flannel"),
+		kube("a node's role", planStep{"nodes.settings", w1, "node", w1}, "label node-role.kubernetes.io/worker=",
+			"label", "node", w1, "node-role.kubernetes.io/worker-"),
+		kube("no flannel", planStep{"network.flannel", "", "object", "DaemonSet kube-flannel/kube-flannel"}, "create",
+			"delete", "daemonset", "kube-flannel", "-n", "kube-flannel"),
 
-		on(w1, "a kubelet's settings, and it runs with them", planStep{Task: "kubernetes.kubelet", Kind: "kept", Target: "/var/lib/kubelet/config.yaml"}, "-maxPods: 50",
+		on(w1, "a kubelet's settings, and it runs with them",
+			planStep{Task: "kubernetes.kubelet", Kind: "kept", Target: "/var/lib/kubelet/config.yaml"}, "-maxPods: 50",
 			"echo 'maxPods: 50' >> /var/lib/kubelet/config.yaml; systemctl restart kubelet"),
-		on(w1, "a kubelet that is not started at boot", planStep{Task: "kubernetes.kubelet", Kind: "unit", Target: "kubelet.service"}, "enable", "systemctl disable kubelet"),
-		on(w1, "a program", planStep{Task: "kubernetes.programs", Kind: "unpack", Target: "cni-plugins in /opt/cni/bin"}, "/opt/cni/bin/bridge is missing or has changed", "echo nothing > /opt/cni/bin/bridge"),
-		on(w1, "the network's configuration", planStep{Task: "network.cni", Kind: "file", Target: "/etc/cni/net.d/10-flannel.conflist"}, "create", "rm /etc/cni/net.d/10-flannel.conflist"),
-		on(w2, "containerd's settings, and it runs with them", planStep{Task: "runtime.containerd", Kind: "file", Target: "/etc/containerd/config.toml"}, "-# by hand",
+		on(w1, "a kubelet that is not started at boot",
+			planStep{Task: "kubernetes.kubelet", Kind: "unit", Target: "kubelet.service"}, "enable", "systemctl disable kubelet"),
+		on(w1, "a program", planStep{Task: "kubernetes.programs", Kind: "unpack", Target: "cni-plugins in /opt/cni/bin"},
+			"/opt/cni/bin/bridge is missing or has changed", "echo nothing > /opt/cni/bin/bridge"),
+		on(w1, "the network's configuration",
+			planStep{Task: "network.cni", Kind: "file", Target: "/etc/cni/net.d/10-flannel.conflist"}, "create",
+			"rm /etc/cni/net.d/10-flannel.conflist"),
+		on(w2, "containerd's settings, and it runs with them",
+			planStep{Task: "runtime.containerd", Kind: "file", Target: "/etc/containerd/config.toml"}, "-# by hand",
 			"echo '# by hand' >> /etc/containerd/config.toml; systemctl restart containerd"),
-		on(w2, "an image that may be collected", planStep{Task: "runtime.images", Kind: "import-images", Target: "images"}, "pin registry.k8s.io/coredns",
+		on(w2, "an image that may be collected", planStep{Task: "runtime.images", Kind: "import-images", Target: "images"},
+			"pin registry.k8s.io/coredns",
 			"ctr -n k8s.io images label $(ctr -n k8s.io images ls -q | grep ^registry.k8s.io/coredns/ | head -n 1) io.cri-containerd.pinned="),
-		on(w2, "kernel parameters", planStep{Task: "os.kernel", Kind: "sysctl", Target: "/etc/sysctl.d/90-slipway.conf"}, "90-slipway.conf: content", "echo '# by hand' >> /etc/sysctl.d/90-slipway.conf"),
-		on(w2, "the hosts file", planStep{Task: "os.hosts", Kind: "block", Target: "/etc/hosts#" + name}, "-192.0.2.1 wrong", "sed -i '/^# BEGIN slipway "+name+"$/a 192.0.2.1 wrong' /etc/hosts"),
-		on(w2, "a kubelet that is stopped", planStep{Task: "kubelet.settings", Kind: "unit", Target: "kubelet.service"}, "start", "systemctl stop kubelet"),
+		on(w2, "kernel parameters", planStep{Task: "os.kernel", Kind: "sysctl", Target: "/etc/sysctl.d/90-slipway.conf"},
+			"90-slipway.conf: content", "echo '# by hand' >> /etc/sysctl.d/90-slipway.conf"),
+		on(w2, "the hosts file", planStep{Task: "os.hosts", Kind: "block", Target: "/etc/hosts#" + name},
+			"-192.0.2.1 wrong", "sed -i '/^# BEGIN slipway "+name+"$/a 192.0.2.1 wrong' /etc/hosts"),
+		on(w2, "a kubelet that is stopped", planStep{Task: "kubelet.settings", Kind: "unit", Target: "kubelet.service"},
+			"start", "systemctl stop kubelet"),
 
-		on(first, "the administrator's credentials, for all to read", planStep{Task: "kubernetes.private", Kind: "private", Target: "keys and credentials"}, "/etc/kubernetes/admin.conf: mode 0644 → 0600", "chmod 644 /etc/kubernetes/admin.conf"),
-		on(first, "no scheduler", planStep{Task: "kubeadm.init.control-plane", Kind: "kept", Target: manifests + "kube-scheduler.yaml"}, "it is missing", "rm "+manifests+"kube-scheduler.yaml"),
-		on(first, "a member of etcd", planStep{Task: "kubeadm.member", Kind: "kept", Target: manifests + "etcd.yaml"}, "-    - --max-request-bytes=1000000", "sed -i 's/^    - etcd$/&\\n    - --max-request-bytes=1000000/' "+manifests+"etcd.yaml"),
-		on(first, "the API server", planStep{Task: "kubeadm.init.control-plane", Kind: "kept", Target: manifests + "kube-apiserver.yaml"}, "-    - --profiling=false", "sed -i 's/^    - kube-apiserver$/&\\n    - --profiling=false/' "+manifests+"kube-apiserver.yaml"),
+		on(first, "the administrator's credentials, for all to read",
+			planStep{Task: "kubernetes.private", Kind: "private", Target: "keys and credentials"},
+			"/etc/kubernetes/admin.conf: mode 0644 → 0600", "chmod 644 /etc/kubernetes/admin.conf"),
+		on(first, "no scheduler", planStep{Task: "kubeadm.init.control-plane", Kind: "kept", Target: manifests + "kube-scheduler.yaml"},
+			"it is missing", "rm "+manifests+"kube-scheduler.yaml"),
+		on(first, "a member of etcd", planStep{Task: "kubeadm.member", Kind: "kept", Target: manifests + "etcd.yaml"},
+			"-    - --max-request-bytes=1000000", "sed -i 's/^    - etcd$/&\\n    - --max-request-bytes=1000000/' "+manifests+"etcd.yaml"),
+		on(first, "the API server", planStep{Task: "kubeadm.init.control-plane", Kind: "kept", Target: manifests + "kube-apiserver.yaml"},
+			"-    - --profiling=false", "sed -i 's/^    - kube-apiserver$/&\\n    - --profiling=false/' "+manifests+"kube-apiserver.yaml"),
 	}
 }
 
@@ -122,7 +142,8 @@ func (u *user) names(t *testing.T, file string, edits []handEdit) {
 func (u *user) runsAgain(t *testing.T, name, first, w1, w2 string) {
 	t.Helper()
 	for _, program := range []string{"kube-apiserver", "etcd"} {
-		if got := u.inside(t, first, "pgrep", "-a", program); strings.Contains(got, "--profiling") || strings.Contains(got, "--max-request-bytes") {
+		if got := u.inside(t, first, "pgrep", "-a", program); strings.Contains(got, "--profiling") ||
+			strings.Contains(got, "--max-request-bytes") {
 			t.Errorf("%s still runs as it was changed: %s", program, got)
 		}
 	}
@@ -132,7 +153,8 @@ func (u *user) runsAgain(t *testing.T, name, first, w1, w2 string) {
 	}
 	u.inside(t, w1, "systemctl", "is-enabled", "kubelet")
 	u.inside(t, w2, "systemctl", "is-active", "kubelet")
-	if got := u.kubectl(t, name, "get", "configmap", "kubelet-config", "-n", "kube-system", "-o", "jsonpath={.data.kubelet}"); strings.Contains(got, "maxPods") || !strings.Contains(got, "cgroupDriver: systemd") {
+	if got := u.kubectl(t, name, "get", "configmap", "kubelet-config", "-n", "kube-system", "-o",
+		"jsonpath={.data.kubelet}"); strings.Contains(got, "maxPods") || !strings.Contains(got, "cgroupDriver: systemd") {
 		t.Errorf("kubelets join by %q", got)
 	}
 }
@@ -144,10 +166,13 @@ func (u *user) staysTheirs(t *testing.T, name, file, worker string) {
 	u.kubectl(t, name, "rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=120s")
 	u.kubectl(t, name, "label", "node", worker, "example.com/theirs=yes")
 	u.kubectl(t, name, "annotate", "daemonset", "kube-proxy", "-n", "kube-system", "example.com/theirs=yes")
-	u.inside(t, worker, "sh", "-c", "mkdir -p /etc/systemd/system/containerd.service.d; printf '[Service]\\nEnvironment=THEIRS=yes\\n' > /etc/systemd/system/containerd.service.d/theirs.conf; systemctl daemon-reload")
+	u.inside(t, worker, "sh", "-c",
+		"mkdir -p /etc/systemd/system/containerd.service.d; printf '[Service]\\nEnvironment=THEIRS=yes\\n' > "+
+			"/etc/systemd/system/containerd.service.d/theirs.conf; systemctl daemon-reload")
 	u.unchanged(t, file)
 	u.exits(t, 0, "apply", "-f", file, "--yes")
-	if got := strings.Fields(u.kubectl(t, name, "get", "deployment", "coredns", "-n", "kube-system", "-o", "jsonpath={.spec.replicas}")); !slices.Equal(got, []string{"3"}) {
+	if got := strings.Fields(u.kubectl(t, name, "get", "deployment", "coredns", "-n", "kube-system", "-o",
+		"jsonpath={.spec.replicas}")); !slices.Equal(got, []string{"3"}) {
 		t.Errorf("there are %v of CoreDNS, want 3", got)
 	}
 }

@@ -45,7 +45,9 @@ func TestLongEncryption(t *testing.T) {
 	r := b.exits(t, 0, "add", "nodes", "-f", b.file, "--yes")
 	t.Logf("figure: a control plane added in %.0f s", r.took.Seconds())
 	for _, m := range b.controlPlanes { // each by its own API server
-		got := b.inside(t, m, "/usr/local/bin/kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "--server=https://127.0.0.1:6443", "get", "--raw=/api/v1/namespaces/default/secrets") // raw: it keeps no file of what there is
+		// raw: it keeps no file of what there is
+		got := b.inside(t, m, "/usr/local/bin/kubectl", "--kubeconfig=/etc/kubernetes/admin.conf",
+			"--server=https://127.0.0.1:6443", "get", "--raw=/api/v1/namespaces/default/secrets")
 		for _, want := range []string{"canary-before", "canary-between"} {
 			if !strings.Contains(got, base64.StdEncoding.EncodeToString([]byte(want))) {
 				t.Errorf("%s does not read %s: %s", m, want, got)
@@ -53,7 +55,8 @@ func TestLongEncryption(t *testing.T) {
 		}
 	}
 	b.hardens(t, true) // with the same apply
-	b.encrypts(t, "another key, and hardening", map[string]any{"resources": []any{"secrets", "configmaps"}, "generation": 2}, "k8s:enc:secretbox:v1:2-", seen)
+	b.encrypts(t, "another key, and hardening", map[string]any{"resources": []any{"secrets", "configmaps"}, "generation": 2},
+		"k8s:enc:secretbox:v1:2-", seen)
 	b.isHardened(t, true)
 	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
 	b.hardens(t, false)
@@ -62,7 +65,8 @@ func TestLongEncryption(t *testing.T) {
 
 	n, gap := w.stop(t)
 	t.Logf("figure: %d writes acknowledged and none lost, %d requests failed, %.1f s without a write", n, w.failures, gap.Seconds())
-	if got := b.kubectl(t, b.name, "get", "secret", "before", "-o", "jsonpath={.data.is}"); got != base64.StdEncoding.EncodeToString([]byte("canary-before")) {
+	if got := b.kubectl(t, b.name, "get", "secret", "before", "-o",
+		"jsonpath={.data.is}"); got != base64.StdEncoding.EncodeToString([]byte("canary-before")) {
 		t.Errorf("the Secret of before is %q", got)
 	}
 	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
@@ -101,7 +105,8 @@ func (b *balanced) encrypts(t *testing.T, what string, setting map[string]any, b
 			}
 			continue
 		}
-		if !strings.HasPrefix(text, "600\n") || strings.Contains(text, "identity") || strings.Count(text, "name: "+begins[len("k8s:enc:secretbox:v1:"):]) != 2 || strings.Count(text, "secret: ") != 2 {
+		if !strings.HasPrefix(text, "600\n") || strings.Contains(text, "identity") ||
+			strings.Count(text, "name: "+begins[len("k8s:enc:secretbox:v1:"):]) != 2 || strings.Count(text, "secret: ") != 2 {
 			t.Errorf("%s: %s has others than the one key, or can be read by others", what, m)
 		}
 		for line := range strings.Lines(text) {
@@ -123,7 +128,8 @@ func (b *balanced) hardens(t *testing.T, on bool) {
 // and else only what the profile lets him know, and looks at what kubelets go by.
 func (b *balanced) isHardened(t *testing.T, on bool) {
 	t.Helper()
-	stranger := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // he trusts anybody
+	// he trusts anybody
+	stranger := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	for _, m := range b.controlPlanes {
 		for path, want := range map[string]bool{"/readyz": true, "/livez": true, "/version": !on} {
 			r, err := stranger.Get("https://" + net.JoinHostPort(b.addresses[m], "6443") + path)

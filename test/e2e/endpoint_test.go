@@ -106,7 +106,8 @@ func (b *balanced) balance(t *testing.T) {
 	}
 	var servers strings.Builder
 	for _, cp := range b.controlPlanes {
-		fmt.Fprintf(&servers, "  server %s %s:6443 check check-ssl verify none inter 1s fall 2 rise 2 on-marked-down shutdown-sessions\n", cp, b.addresses[cp])
+		fmt.Fprintf(&servers,
+			"  server %s %s:6443 check check-ssl verify none inter 1s fall 2 rise 2 on-marked-down shutdown-sessions\n", cp, b.addresses[cp])
 	}
 	config := filepath.Join(b.home, "lb.cfg")
 	if err := os.WriteFile(config, []byte(`global
@@ -180,7 +181,8 @@ func (b *balanced) reached(t *testing.T) {
 	t.Helper()
 	for _, w := range b.workers {
 		eventually(t, longestGap, "the API through the endpoint of "+w, func() error {
-			if r := b.run(t, "sandbox", "exec", w, "--", "kubectl", "--kubeconfig=/etc/kubernetes/kubelet.conf", "--request-timeout=5s", "get", "--raw=/api/v1/nodes/"+w); r.code != 0 {
+			if r := b.run(t, "sandbox", "exec", w, "--", "kubectl", "--kubeconfig=/etc/kubernetes/kubelet.conf",
+				"--request-timeout=5s", "get", "--raw=/api/v1/nodes/"+w); r.code != 0 {
 				return errors.New(tail(r.stderr))
 			}
 			return nil
@@ -212,7 +214,8 @@ func (b *balanced) loses(t *testing.T, mode string) {
 			if cp == other {
 				other = b.controlPlanes[1]
 			}
-			out := b.run(t, "sandbox", "exec", other, "--", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "--cache-dir=/run/kubectl", "get", "nodes", "--no-headers").stdout
+			out := b.run(t, "sandbox", "exec", other, "--", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf",
+				"--cache-dir=/run/kubectl", "get", "nodes", "--no-headers").stdout
 			if strings.Count(out, " NotReady ") != 1 || strings.Count(out, " Ready ") != 4 {
 				return fmt.Errorf("want %s alone not to be ready:\n%s", cp, out)
 			}

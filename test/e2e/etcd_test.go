@@ -176,7 +176,8 @@ func TestLongManagedEtcd(t *testing.T) {
 	t.Logf("figure: created in %.0f s", r.took.Seconds())
 	u.nodes(t, name, machines[0], machines[2])
 	u.wellMembers(t, alone, machines)
-	u.inside(t, alone, "sh", "-c", "! ls /usr/local/bin/kube* /usr/local/bin/containerd /etc/systemd/system/kubelet.service /var/lib/kubelet 2>/dev/null")
+	u.inside(t, alone, "sh", "-c",
+		"! ls /usr/local/bin/kube* /usr/local/bin/containerd /etc/systemd/system/kubelet.service /var/lib/kubelet 2>/dev/null")
 	t.Run("keys", func(t *testing.T) { u.ownKeys(t, machines) })
 	t.Run("apply again", func(t *testing.T) { u.unchanged(t, file) })
 	t.Run("a member is killed", func(t *testing.T) {
@@ -192,7 +193,8 @@ func TestLongManagedEtcd(t *testing.T) {
 		if !strings.Contains(r.stderr, "etcd-data-lost") {
 			t.Errorf("apply is refused for another reason:\n%s", tail(r.stderr))
 		}
-		u.inside(t, alone, "sh", "-c", "rm -rf /var/lib/etcd/member && mv /root/member /var/lib/etcd/member && systemctl reset-failed etcd && systemctl start etcd")
+		u.inside(t, alone, "sh", "-c",
+			"rm -rf /var/lib/etcd/member && mv /root/member /var/lib/etcd/member && systemctl reset-failed etcd && systemctl start etcd")
 		u.wellMembers(t, alone, machines)
 	})
 	t.Run("settings", func(t *testing.T) {
@@ -261,7 +263,8 @@ func (u *user) wellMembers(t *testing.T, ask string, names []string) {
 func (u *user) ownKeys(t *testing.T, machines []string) {
 	seen := map[string]string{}
 	for _, m := range machines {
-		for line := range strings.Lines(u.inside(t, m, "sh", "-c", "cd /etc/kubernetes/pki && sha256sum etcd/*.key apiserver-etcd-client.key 2>/dev/null; true")) {
+		for line := range strings.Lines(u.inside(t, m, "sh", "-c",
+			"cd /etc/kubernetes/pki && sha256sum etcd/*.key apiserver-etcd-client.key 2>/dev/null; true")) {
 			sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
 			if other, ok := seen[sum]; ok && file != "etcd/ca.key" {
 				t.Errorf("%s of %s is %s", file, m, other)
@@ -309,7 +312,8 @@ func (u *user) snapshotsOfAll(t *testing.T, name, file string, machines []string
 		}
 		return nil
 	})
-	t.Logf("figure: %d hosts, one of them with etcd alone, have each taken a snapshot by themselves after %.0f s", len(machines), time.Since(begun).Seconds())
+	t.Logf("figure: %d hosts, one of them with etcd alone, have each taken a snapshot by themselves after %.0f s",
+		len(machines), time.Since(begun).Seconds())
 	set := decode[struct{ File string }](t, u.exits(t, 0, "etcd", "snapshot", name, "--of", alone, "-o", "json").stdout).File
 	if text := u.exits(t, 0, "etcd", "drill", name, "--from", set).stdout; !strings.Contains(text, "is good") {
 		t.Errorf("the drill says:\n%s", text)

@@ -63,7 +63,8 @@ func TestLongExternalEtcd(t *testing.T) {
 	if pods := u.kubectl(t, name, "-n", "kube-system", "get", "pods", "-o", "name"); strings.Contains(pods, "etcd") {
 		t.Errorf("the cluster has an etcd of its own:\n%s", pods)
 	}
-	if keys := u.inside(t, etcd, byHand("get", "/registry/namespaces/default", "--keys-only")...); !strings.Contains(keys, "/registry/namespaces/default") {
+	if keys := u.inside(t, etcd, byHand("get", "/registry/namespaces/default", "--keys-only")...); !strings.Contains(keys,
+		"/registry/namespaces/default") {
 		t.Errorf("the etcd does not hold the cluster: %q", keys)
 	}
 	u.smoke(t, name, addresses)
@@ -93,7 +94,8 @@ func TestLongExternalEtcd(t *testing.T) {
 // byHand is a question to the etcd, on its machine.
 func byHand(args ...string) []string {
 	return append([]string{
-		"/opt/foreign/etcdctl", "--endpoints=https://127.0.0.1:2379", "--cacert=/opt/foreign/ca.crt", "--cert=/opt/foreign/client.crt", "--key=/opt/foreign/client.key",
+		"/opt/foreign/etcdctl", "--endpoints=https://127.0.0.1:2379", "--cacert=/opt/foreign/ca.crt",
+		"--cert=/opt/foreign/client.crt", "--key=/opt/foreign/client.key",
 	}, args...)
 }
 
@@ -184,7 +186,8 @@ func (u *user) foreignPKI(t *testing.T, address string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for file, block := range map[string]*pem.Block{name + ".crt": {Type: "CERTIFICATE", Bytes: raw}, name + ".key": {Type: "PRIVATE KEY", Bytes: secret}} {
+		for file, block := range map[string]*pem.Block{name + ".crt": {Type: "CERTIFICATE", Bytes: raw},
+			name + ".key": {Type: "PRIVATE KEY", Bytes: secret}} {
 			if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -110,7 +110,8 @@ func TestAboutPairs(t *testing.T) {
 	text := func(m ...[]byte) string {
 		return about("/var/lib/kubelet/pki/kubelet-client-TIME.pem", []byte(string(m[0])+string(m[1])))
 	}
-	if own, other := text(a.cert, a.key), text(a.cert, b.key); !strings.HasSuffix(own, "ec private key ECDSA P-256\nthe key is the certificate's") || strings.HasSuffix(other, "certificate's") {
+	if own, other := text(a.cert, a.key), text(a.cert,
+		b.key); !strings.HasSuffix(own, "ec private key ECDSA P-256\nthe key is the certificate's") || strings.HasSuffix(other, "certificate's") {
 		t.Errorf("whose key it is does not show:\n%s\n%s", own, other)
 	}
 	for _, broken := range []string{"", "nothing", string(a.cert[:100]), string(a.cert) + "and more"} {
@@ -168,7 +169,8 @@ func TestAboutLedger(t *testing.T) {
 {"wrote":{"path":"/var/lib/etcd","exclusive":true}}
 `
 	lines := strings.SplitAfter(one, "\n")
-	moved := strings.NewReplacer("17", "18", "o1", "o2", `"seq":1`, `"seq":3`, `"object":"1"`, `"object":"3"`).Replace(lines[2] + lines[0] + lines[3] + lines[1])
+	moved := strings.NewReplacer("17", "18", "o1", "o2", `"seq":1`, `"seq":3`, `"object":"1"`,
+		`"object":"3"`).Replace(lines[2] + lines[0] + lines[3] + lines[1])
 	if a, b := about(path, []byte(one)), about(path, []byte(moved)); a == "" || a != b {
 		t.Errorf("order, times and operations make a difference:\n%s", cmp.Diff(a, b))
 	}

@@ -98,7 +98,8 @@ func TestLongReplaceFirst(t *testing.T) {
 				return nil
 			})
 		}
-		if got := b.kubectl(t, b.name, "get", "configmap", "kubeadm-config", "-n", "kube-system", "-o", "yaml"); !strings.Contains(got, "profiling") {
+		if got := b.kubectl(t, b.name, "get", "configmap", "kubeadm-config", "-n", "kube-system", "-o",
+			"yaml"); !strings.Contains(got, "profiling") {
 			t.Errorf("the cluster's record of its settings does not have them:\n%s", got)
 		}
 		b.unchanged(t, b.file)
@@ -116,7 +117,8 @@ func TestLongReplaceFirst(t *testing.T) {
 func (b *balanced) reaudited(t *testing.T) {
 	t.Helper()
 	const policy, log = "/etc/kubernetes/slipway/audit-policy.yaml", "/var/log/kubernetes/audit/audit.log"
-	if err := os.WriteFile(filepath.Join(b.home, "audit.yaml"), []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: None}]\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(b.home, "audit.yaml"),
+		[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: None}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	editSpec(t, b.file, func(spec map[string]any) {
@@ -138,7 +140,8 @@ func (b *balanced) reaudited(t *testing.T) {
 	editSpec(t, b.file, func(spec map[string]any) { delete(child(spec, "kubernetes"), "audit") })
 	b.exits(t, 0, "apply", "-f", b.file, "--yes")
 	for _, m := range cps {
-		b.inside(t, m, "sh", "-c", `! test -e "$1" && test -s "$2" && ! grep -q audit /etc/kubernetes/manifests/kube-apiserver.yaml`, "sh", policy, log)
+		b.inside(t, m, "sh", "-c",
+			`! test -e "$1" && test -s "$2" && ! grep -q audit /etc/kubernetes/manifests/kube-apiserver.yaml`, "sh", policy, log)
 	}
 	b.unchanged(t, b.file)
 }

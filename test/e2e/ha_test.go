@@ -94,7 +94,8 @@ func (u *user) losesFirst(t *testing.T, cluster, first, address string, workers 
 	u.ok(t, "sandbox", "kill", first)
 	lost := time.Now()
 	asks := func(worker string) result {
-		return u.run(t, "sandbox", "exec", worker, "--", "kubectl", "--kubeconfig=/etc/kubernetes/kubelet.conf", "--request-timeout=5s", "get", "--raw=/api/v1/nodes/"+worker)
+		return u.run(t, "sandbox", "exec", worker, "--", "kubectl", "--kubeconfig=/etc/kubernetes/kubelet.conf",
+			"--request-timeout=5s", "get", "--raw=/api/v1/nodes/"+worker)
 	}
 	for _, w := range workers {
 		var gap time.Duration

@@ -22,7 +22,8 @@ func (u *user) kubeletsServeSigned(t *testing.T, cluster string, addresses map[s
 		if !roots.AppendCertsFromPEM([]byte(u.inside(t, node, "cat", "/etc/kubernetes/pki/ca.crt"))) {
 			t.Fatalf("%s has no CA", node)
 		}
-		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", net.JoinHostPort(address, "10250"), &tls.Config{RootCAs: roots, ServerName: address, MinVersion: tls.VersionTLS12})
+		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second},
+			"tcp", net.JoinHostPort(address, "10250"), &tls.Config{RootCAs: roots, ServerName: address, MinVersion: tls.VersionTLS12})
 		if err != nil {
 			t.Errorf("the kubelet of %s: %v", node, err)
 			continue
@@ -38,10 +39,13 @@ func (u *user) kubeletsServeSigned(t *testing.T, cluster string, addresses map[s
 	if log := u.kubectl(t, cluster, "-n", "kube-system", "logs", "-l", "k8s-app=kube-proxy", "--tail=1"); strings.TrimSpace(log) == "" {
 		t.Error("kube-proxy has no log")
 	}
-	if out := u.kubectl(t, cluster, "-n", "kube-system", "exec", "daemonset/kube-proxy", "--", "/usr/local/bin/kube-proxy", "--version"); !strings.HasPrefix(out, "Kubernetes v") {
+	if out := u.kubectl(t, cluster, "-n", "kube-system", "exec", "daemonset/kube-proxy",
+		"--", "/usr/local/bin/kube-proxy", "--version"); !strings.HasPrefix(out, "Kubernetes v") {
 		t.Errorf("a program in a pod says %q", out)
 	}
-	if pending := u.kubectl(t, cluster, "get", "csr", "-o", `jsonpath={range .items[?(@.spec.signerName=="kubernetes.io/kubelet-serving")]}{.metadata.name}={.status.conditions[*].type} {end}`); strings.Contains(pending, "= ") {
+	if pending := u.kubectl(t, cluster, "get", "csr", "-o",
+		`jsonpath={range .items[?(@.spec.signerName=="kubernetes.io/kubelet-serving")]}{.metadata.name}={.status.conditions[*].type} {end}`); strings.Contains(pending,
+		"= ") {
 		t.Errorf("requests are pending: %s", pending)
 	}
 }

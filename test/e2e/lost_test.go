@@ -125,7 +125,8 @@ func (b *balanced) renames(t *testing.T, _ string) {
 		t.Fatal("the cluster's authority has no certificate")
 	}
 	asks := func(cp, name string) error {
-		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 5 * time.Second}, "tcp", net.JoinHostPort(b.addresses[cp], "6443"), &tls.Config{RootCAs: ca, ServerName: name})
+		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 5 * time.Second}, "tcp",
+			net.JoinHostPort(b.addresses[cp], "6443"), &tls.Config{RootCAs: ca, ServerName: name})
 		if err != nil {
 			return err
 		}
@@ -150,7 +151,8 @@ func (b *balanced) renames(t *testing.T, _ string) {
 			}
 		}
 	}
-	t.Logf("figure: another name in the certificates in %.0f s, shown by all API servers %.0f s later", r.took.Seconds(), time.Since(done).Seconds())
+	t.Logf("figure: another name in the certificates in %.0f s, shown by all API servers %.0f s later",
+		r.took.Seconds(), time.Since(done).Seconds())
 	for cp, is := range servers() {
 		if is != before[cp] {
 			t.Errorf("the API server of %s was restarted: it is process %s and was %s", cp, is, before[cp])
@@ -185,7 +187,8 @@ func (b *balanced) turnsAway(t *testing.T, dead string) {
 	if id := strings.TrimSpace(b.inside(t, dead, "cat", "/etc/machine-id")); forgotten() != id {
 		t.Errorf("the cluster turns away %q, want %s", forgotten(), id)
 	}
-	refusedBy(t, b.exits(t, 2, "add", "nodes", b.name, "--host", host+"=control-plane,name="+dead, "--yes"), "[host-returned]", "slipway delete node --host")
+	refusedBy(t, b.exits(t, 2, "add", "nodes", b.name, "--host", host+"=control-plane,name="+dead, "--yes"),
+		"[host-returned]", "slipway delete node --host")
 	b.unchanged(t, b.file)
 	b.exits(t, 0, "delete", "node", "--cluster", b.name, "--host", host, "--yes")
 	l.end(t, dead+" back")

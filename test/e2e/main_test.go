@@ -71,7 +71,8 @@ func runAll(m *testing.M) int {
 		return 1
 	}
 	left := slices.DeleteFunc(diffStates(before, after), func(line string) bool {
-		return strings.HasPrefix(line, "- process ") || strings.HasPrefix(line, "- cgroup ") || strings.HasPrefix(line, "- file ") // others', who have gone
+		// others', who have gone
+		return strings.HasPrefix(line, "- process ") || strings.HasPrefix(line, "- cgroup ") || strings.HasPrefix(line, "- file ")
 	})
 	if len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "e2e: the tests changed this host:\n  %s\n", strings.Join(left, "\n  "))

@@ -64,7 +64,9 @@ func TestLongManagedUpgrade(t *testing.T) {
 		t.Fatalf("the upgrade ends with %d:\n%s", r.code, tail(r.stderr))
 	}
 	n, gap := writes.stop(t)
-	t.Logf("figure: from v1.36.4 to v1.37.1 in %.0f s: %d writes acknowledged and none lost, %.1f s without one, which is what the only control plane takes", r.took.Seconds(), n, gap.Seconds())
+	t.Logf("figure: from v1.36.4 to v1.37.1 in %.0f s: %d writes acknowledged and none lost, %.1f s without one, which "+
+		"is what the only control plane takes",
+		r.took.Seconds(), n, gap.Seconds())
 	is("v1.37.1", "3.7.0")
 	b.gone(t)
 }

@@ -161,7 +161,8 @@ func (r *ownRegistry) shows(t *testing.T) string {
 // copies has one of its images be there under another name.
 func (r *ownRegistry) copies(t *testing.T, from, to string) {
 	t.Helper()
-	login := []remote.Option{remote.WithContext(t.Context()), remote.WithTransport(r.transport), remote.WithAuth(&authn.Basic{Username: "slipway", Password: r.word})}
+	login := []remote.Option{remote.WithContext(t.Context()), remote.WithTransport(r.transport),
+		remote.WithAuth(&authn.Basic{Username: "slipway", Password: r.word})}
 	source, err := name.ParseReference(r.host + "/" + from)
 	if err != nil {
 		t.Fatal(err)

@@ -99,7 +99,8 @@ func (b *balanced) setsKubelets(t *testing.T) {
 	})
 	t.Logf("figure: a setting of five kubelets in %.0f s", r.took.Seconds())
 	inTurn(t, happenings, "kubelet.settings", b.nodesOf())
-	if got := b.kubectl(t, b.name, "get", "nodes", "-o", "jsonpath={.items[*].status.capacity.pods}"); strings.TrimSpace(got) != "64 64 64 64 64" {
+	if got := b.kubectl(t, b.name, "get", "nodes", "-o",
+		"jsonpath={.items[*].status.capacity.pods}"); strings.TrimSpace(got) != "64 64 64 64 64" {
 		t.Errorf("nodes take %q pods, want 64 each", got)
 	}
 	b.unchanged(t, b.file)
@@ -173,7 +174,8 @@ func (b *balanced) refuses(t *testing.T, says string, edit func(spec map[string]
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &ended); err != nil {
 		t.Fatal(err)
 	}
-	if !ended.Reverted || len(ended.Failures) != 1 || ended.Failures[0].Host != b.controlPlanes[0] || ended.Failures[0].Reason != "settings-reverted" || !strings.Contains(ended.Failures[0].Message, says) {
+	if !ended.Reverted || len(ended.Failures) != 1 || ended.Failures[0].Host != b.controlPlanes[0] ||
+		ended.Failures[0].Reason != "settings-reverted" || !strings.Contains(ended.Failures[0].Message, says) {
 		t.Errorf("it ends with %+v: want it back by itself, and a failure of %s that says %q", ended, b.controlPlanes[0], says)
 	}
 	b.back(t)

@@ -113,7 +113,8 @@ func TestLongRegistryLogin(t *testing.T) {
 
 	word(wrongWord)
 	before := u.snapshot(t, machines[0])
-	if r := u.exits(t, 2, "create", "cluster", "-f", file, "--yes"); !strings.Contains(r.stderr, "[bundle-pull-failed]") || strings.Contains(r.stderr, wrongWord) {
+	if r := u.exits(t, 2, "create", "cluster", "-f", file, "--yes"); !strings.Contains(r.stderr, "[bundle-pull-failed]") ||
+		strings.Contains(r.stderr, wrongWord) {
 		t.Errorf("a wrong password for the bundle: %s", tail(r.stderr))
 	}
 	before.untouched(t, machines[0])
@@ -187,7 +188,8 @@ func (u *user) echoDigest(t *testing.T) string {
 // runsPod has a node be asked to run an image that it has to pull.
 func (u *user) runsPod(t *testing.T, cluster, pod, image, node string) {
 	t.Helper()
-	manifest := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":%q,"tolerations":[{"operator":"Exists"}],"containers":[{"name":"a","image":%q,"imagePullPolicy":"Always"}]}}`, pod, node, image)
+	manifest := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":%q,"tolerations":[{"operator":"Exists"}],"containers":[{"name":"a","image":%q,"imagePullPolicy":"Always"}]}}`,
+		pod, node, image)
 	path := filepath.Join(u.home, pod+".json")
 	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)

@@ -100,7 +100,8 @@ func (b *balanced) isRescued(t *testing.T) {
 	t.Logf("figure: rescued in %.0f s", r.took.Seconds())
 	t.Logf("it says:\n%s", r.stdout)
 	b.inside(t, left, "sh", "-c", "ls -d /var/lib/etcd/before-*/member")
-	if has := b.kubectl(t, b.name, "get", "secret/kept", "configmap/last", "-o", "name"); !strings.Contains(has, "secret/kept") || !strings.Contains(has, "configmap/last") {
+	if has := b.kubectl(t, b.name, "get", "secret/kept", "configmap/last", "-o", "name"); !strings.Contains(has, "secret/kept") ||
+		!strings.Contains(has, "configmap/last") {
 		t.Errorf("there is %s", has)
 	}
 	for _, m := range lost {
@@ -189,7 +190,8 @@ printf X | dd of="$log" bs=1 seek="$at" conv=notrunc status=none
 sync
 systemctl start kubelet`)
 	eventually(t, 3*time.Minute, "etcd does not start with it", func() error {
-		r := b.run(t, "sandbox", "exec", m, "--", "sh", "-c", "tail -n 5 /var/log/pods/kube-system_etcd-*/etcd/*.log; cat /var/log/pods/kube-system_etcd-*/etcd/*.log | grep 'crc mismatch'")
+		r := b.run(t, "sandbox", "exec", m, "--", "sh", "-c",
+			"tail -n 5 /var/log/pods/kube-system_etcd-*/etcd/*.log; cat /var/log/pods/kube-system_etcd-*/etcd/*.log | grep 'crc mismatch'")
 		if r.code != 0 {
 			return errors.New(tail(r.stdout + r.stderr))
 		}

@@ -22,11 +22,13 @@ func TestRollback(t *testing.T) {
 	const name = "e2e-back"
 	machines := []string{name + "-1", name + "-2"}
 	file := u.machines(t, name, len(machines))
-	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "fail.sh"), []byte("#!/bin/sh\necho not today >&2\nexit 7\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "fail.sh"),
+		[]byte("#!/bin/sh\necho not today >&2\nexit 7\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	editSpec(t, file, func(spec map[string]any) {
-		spec["hooks"] = []any{map[string]any{"name": "fail", "phase": "postControlPlane", "roles": []string{"control-plane"}, "script": "fail.sh"}}
+		spec["hooks"] = []any{map[string]any{"name": "fail", "phase": "postControlPlane",
+			"roles": []string{"control-plane"}, "script": "fail.sh"}}
 	})
 	before := map[string]snapshot{}
 	for _, m := range machines {
@@ -85,7 +87,8 @@ func (u *user) interrupts(t *testing.T, cluster, file string) {
 	if code := o.wait(); !interrupted || code != 130 {
 		t.Fatalf("a create that was interrupted (%v) ends with %d:\n%s", interrupted, code, tail(o.stderr.String()))
 	}
-	for _, want := range []string{"STOPPED", "no step is half done", "Next: slipway resume " + cluster, "Rollback: slipway rollback " + cluster} {
+	for _, want := range []string{"STOPPED", "no step is half done", "Next: slipway resume " + cluster,
+		"Rollback: slipway rollback " + cluster} {
 		if !strings.Contains(o.stderr.String(), want) {
 			t.Errorf("a create that was interrupted does not say %q:\n%s", want, tail(o.stderr.String()))
 		}

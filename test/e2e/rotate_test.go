@@ -72,7 +72,9 @@ func (b *balanced) exchanged(t *testing.T, w *writer, which, reason string, held
 	r = b.exits(t, 0, "resume", b.name, "--yes")
 	asked := a.end(t)
 	n, gap := w.stop(t)
-	t.Logf("figure: the rest in %.0f s: %d writes acknowledged and none lost, %.1f s without one, %d failed; %d requests to a workload, none failed", r.took.Seconds(), n, gap.Seconds(), w.failures, asked)
+	t.Logf("figure: the rest in %.0f s: %d writes acknowledged and none lost, %.1f s without one, %d failed; %d "+
+		"requests to a workload, none failed",
+		r.took.Seconds(), n, gap.Seconds(), w.failures, asked)
 	if gap > longestGap {
 		t.Errorf("nothing was written for %s", gap)
 	}
@@ -96,7 +98,8 @@ func (b *balanced) joined(t *testing.T) {
 func (b *balanced) taken(t *testing.T, token string) bool {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "review.yaml")
-	review := "apiVersion: authentication.k8s.io/v1\nkind: TokenReview\nmetadata: {name: looked-at}\nspec: {token: " + strings.TrimSpace(token) + "}\n"
+	review := "apiVersion: authentication.k8s.io/v1\nkind: TokenReview\nmetadata: {name: looked-at}\nspec: {token: " +
+		strings.TrimSpace(token) + "}\n"
 	if err := os.WriteFile(file, []byte(review), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +125,8 @@ func TestLongRotateAuthorities(t *testing.T) {
 		b.believed(t, cp)
 	}
 	runs := func() string {
-		return b.kubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "component=kube-apiserver", "-o", "jsonpath={.items[*].status.containerStatuses[0].containerID}")
+		return b.kubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "component=kube-apiserver", "-o",
+			"jsonpath={.items[*].status.containerStatuses[0].containerID}")
 	}
 	const ca = "/etc/kubernetes/pki/front-proxy-ca.crt"
 	before, running := b.inside(t, b.controlPlanes[0], "cat", ca), runs()
@@ -131,7 +135,9 @@ func TestLongRotateAuthorities(t *testing.T) {
 	r := b.exits(t, 0, "certs", "rotate-ca", b.name, "--which", "front-proxy", "--yes")
 	asked := a.end(t)
 	n, gap := w.stop(t)
-	t.Logf("figure: the authority of the front proxy in %.0f s: %d writes acknowledged and none lost, %.1f s without one, %d failed; %d requests to a workload, none failed", r.took.Seconds(), n, gap.Seconds(), w.failures, asked)
+	t.Logf("figure: the authority of the front proxy in %.0f s: %d writes acknowledged and none lost, %.1f s without "+
+		"one, %d failed; %d requests to a workload, none failed",
+		r.took.Seconds(), n, gap.Seconds(), w.failures, asked)
 	if now := runs(); now != running {
 		t.Errorf("API servers were restarted: %s, before %s", now, running)
 	}
@@ -145,7 +151,9 @@ func TestLongRotateAuthorities(t *testing.T) {
 	r = b.exits(t, 0, "certs", "rotate-ca", b.name, "--which", "etcd", "--yes")
 	asked = a.end(t)
 	n, gap = w.stop(t)
-	t.Logf("figure: the authority of etcd in %.0f s: %d writes acknowledged and none lost, %.1f s without one, %d failed; %d requests to a workload, none failed", r.took.Seconds(), n, gap.Seconds(), w.failures, asked)
+	t.Logf("figure: the authority of etcd in %.0f s: %d writes acknowledged and none lost, %.1f s without one, %d "+
+		"failed; %d requests to a workload, none failed",
+		r.took.Seconds(), n, gap.Seconds(), w.failures, asked)
 	if gap > longestGap {
 		t.Errorf("nothing was written for %s", gap)
 	}
@@ -184,7 +192,8 @@ func (b *balanced) trustsOne(t *testing.T, file, before string) {
 func (b *balanced) believes(t *testing.T, file string) {
 	t.Helper()
 	want := b.inside(t, b.controlPlanes[0], "cat", file)
-	published := b.kubectl(t, b.name, "get", "configmap", "extension-apiserver-authentication", "-n", "kube-system", "-o", `jsonpath={.data.requestheader-client-ca-file}`)
+	published := b.kubectl(t, b.name, "get", "configmap", "extension-apiserver-authentication", "-n", "kube-system",
+		"-o", `jsonpath={.data.requestheader-client-ca-file}`)
 	if strings.TrimSpace(published) != strings.TrimSpace(want) {
 		t.Errorf("what is published is\n%s\nand not\n%s", published, want)
 	}
@@ -198,7 +207,8 @@ func (b *balanced) believes(t *testing.T, file string) {
 func (b *balanced) believed(t *testing.T, controlPlane string) {
 	t.Helper()
 	eventually(t, 4*time.Minute, "an answer of metrics-server to "+controlPlane, func() error {
-		r := b.run(t, "sandbox", "exec", controlPlane, "--", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "--server=https://127.0.0.1:6443", "get", "--raw=/apis/metrics.k8s.io/v1beta1/nodes")
+		r := b.run(t, "sandbox", "exec", controlPlane, "--", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf",
+			"--server=https://127.0.0.1:6443", "get", "--raw=/apis/metrics.k8s.io/v1beta1/nodes")
 		if r.code != 0 {
 			return errors.New(tail(r.stderr))
 		}

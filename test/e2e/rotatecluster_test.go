@@ -25,7 +25,9 @@ func TestLongRotateCluster(t *testing.T) {
 		if is := b.inside(t, m, "cat", "/etc/kubernetes/pki/ca.crt"); is == before || is != now || strings.Count(is, "BEGIN") != 1 {
 			t.Errorf("%s trusts\n%s", m, is)
 		}
-		if left := b.inside(t, m, "sh", "-c", "find /etc/slipway/rotate /etc/kubernetes/pki/ca-signing.crt /etc/kubernetes/bootstrap-kubelet.conf -type f 2>/dev/null; true"); left != "" {
+		if left := b.inside(t, m, "sh", "-c",
+			"find /etc/slipway/rotate /etc/kubernetes/pki/ca-signing.crt /etc/kubernetes/bootstrap-kubelet.conf -type f 2>/dev/null; true"); left !=
+			"" {
 			t.Errorf("on %s there is left: %s", m, left)
 		}
 	}
@@ -56,7 +58,8 @@ func (b *balanced) locked(t *testing.T, kubeconfig string) {
 	t.Helper()
 	cp := b.controlPlanes[0]
 	r := b.feed(t, strings.NewReader(kubeconfig), "sandbox", "exec", cp, "--", "sh", "-c",
-		"cat >/root/old.conf; kubectl --kubeconfig=/root/old.conf --insecure-skip-tls-verify --certificate-authority= get --raw=/api/v1/nodes; code=$?; rm /root/old.conf; exit $code")
+		"cat >/root/old.conf; kubectl --kubeconfig=/root/old.conf --insecure-skip-tls-verify --certificate-authority= "+
+			"get --raw=/api/v1/nodes; code=$?; rm /root/old.conf; exit $code")
 	if r.code == 0 {
 		t.Errorf("a certificate of the old authority is taken:\n%s", tail(r.stdout))
 	}

@@ -60,7 +60,8 @@ func TestSandboxMachines(t *testing.T) {
 	t.Run("exit status and input", func(t *testing.T) {
 		u.exits(t, 7, "sandbox", "exec", "sbm-1", "--", "sh", "-c", "exit 7")
 		u.exits(t, 128+9, "sandbox", "exec", "sbm-1", "--", "sh", "-c", "kill -9 $$")
-		if r := u.exits(t, 127, "sandbox", "exec", "sbm-1", "--", "no-such-program"); r.stderr != "starting no-such-program: no such file or directory\n" {
+		if r := u.exits(t, 127, "sandbox", "exec", "sbm-1", "--",
+			"no-such-program"); r.stderr != "starting no-such-program: no such file or directory\n" {
 			t.Errorf("a program that is not there: %q", r.stderr)
 		}
 		u.exits(t, 126, "sandbox", "exec", "sbm-1", "--", "/etc/passwd")
@@ -100,7 +101,8 @@ func TestSandboxMachines(t *testing.T) {
 			mount -t overlay o -o lowerdir=$d/l,upperdir=$d/u,workdir=$d/w $d/m; touch $d/m/x; umount $d/m; rm -r $d
 			unshare -m -n -p -f --mount-proc sh -c 'mount --make-rshared / && mount -t tmpfs t /mnt && ip link add type veth'
 			ip link add vx0 type vxlan id 1 dstport 8472 dev eth0; ip link del vx0; test -c /dev/kmsg`)
-		if got := sh(t, "sbm-2", "cat /proc/sys/net/ipv4/ip_forward /proc/sys/vm/max_map_count"); strings.HasSuffix(got, "262143") || got[0] != '0' {
+		if got := sh(t, "sbm-2", "cat /proc/sys/net/ipv4/ip_forward /proc/sys/vm/max_map_count"); strings.HasSuffix(got, "262143") ||
+			got[0] != '0' {
 			t.Errorf("settings of one machine are seen in another: %q", got)
 		}
 	})
@@ -108,7 +110,8 @@ func TestSandboxMachines(t *testing.T) {
 		if !reaches(one, two) || !reaches(two, one) {
 			t.Error("machines do not reach each other")
 		}
-		if r := u.run(t, "sandbox", "exec", "sbm-1", "--", "timeout", "5", "bash", "-c", "</dev/tcp/192.0.2.77/80"); r.code == 0 || r.code == 124 {
+		if r := u.run(t, "sandbox", "exec", "sbm-1", "--", "timeout", "5", "bash", "-c", "</dev/tcp/192.0.2.77/80"); r.code == 0 ||
+			r.code == 124 {
 			t.Errorf("a machine that reaches nothing outside hears so at once: %d %s", r.code, r.stderr)
 		}
 		u.ok(t, "sandbox", "cut", "sbm-1")
@@ -317,7 +320,8 @@ func TestSandboxInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, after := range []int{50, 150, 300, 500, 800} {
-		cmd := u.command(t.Context(), "sandbox", "create", "sbi", "--machines", "3", "--out", filepath.Join(u.home, fmt.Sprintf("%d.yaml", after)))
+		cmd := u.command(t.Context(), "sandbox", "create", "sbi", "--machines", "3", "--out",
+			filepath.Join(u.home, fmt.Sprintf("%d.yaml", after)))
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

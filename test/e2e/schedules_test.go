@@ -127,7 +127,8 @@ func TestLongSchedules(t *testing.T) {
 		u.exits(t, 0, "etcd", "restore", name, "--from", set, "--yes")
 		u.kubectl(t, name, "get", "configmap", "kept")
 	})
-	if left := u.inside(t, m, "sh", "-c", "ls /etc/systemd/system/slipway-backup* /usr/local/lib/slipway/slipway-backup /etc/slipway/backup.json 2>/dev/null; true"); left != "" {
+	if left := u.inside(t, m, "sh", "-c",
+		"ls /etc/systemd/system/slipway-backup* /usr/local/lib/slipway/slipway-backup /etc/slipway/backup.json 2>/dev/null; true"); left != "" {
 		t.Errorf("switched off, there is still %s", left)
 	}
 	u.noScratch(t, m)
@@ -169,7 +170,8 @@ func (u *user) drillsByItself(t *testing.T, name, m string) {
 	}
 	u.exits(t, 3, "etcd", "snapshots", name, "--hosts")
 	u.exits(t, 3, "etcd", "health", name)
-	if log := u.inside(t, m, "journalctl", "-u", "slipway-backup", "-n", "20", "--no-pager"); !strings.Contains(log, "in a temporary etcd") || !strings.Contains(log, "taken: ") {
+	if log := u.inside(t, m, "journalctl", "-u", "slipway-backup", "-n",
+		"20", "--no-pager"); !strings.Contains(log, "in a temporary etcd") || !strings.Contains(log, "taken: ") {
 		t.Errorf("the journal has:\n%s", log)
 	}
 	u.inside(t, m, "mv", program+".away", program)
@@ -183,7 +185,10 @@ func (u *user) drillsByItself(t *testing.T, name, m string) {
 // noScratch wants nothing left of an etcd that looked into data.
 func (u *user) noScratch(t *testing.T, m string) {
 	t.Helper()
-	if left := u.inside(t, m, "sh", "-c", "systemctl list-units --all --plain --no-legend 'slipway-scratch*' 'run-r*.scope'; find /sys/fs/cgroup -name 'slipway-scratch*'; ls -d /var/lib/slipway/backups/.drill 2>/dev/null; true"); left != "" {
+	if left := u.inside(t, m, "sh", "-c",
+		"systemctl list-units --all --plain --no-legend 'slipway-scratch*' 'run-r*.scope'; find /sys/fs/cgroup -name 'slipway-scratch*'; ls -d /var/lib/slipway/backups/.drill 2>/dev/null; true"); left !=
+
+		"" {
 		t.Errorf("there is still %s", left)
 	}
 }

@@ -179,7 +179,8 @@ func (u *user) plant(t *testing.T, file string, machines []string) secrets {
 	login := write("secret-login", c["the login's password"])
 	phrase := write("secret-phrase", c["the passphrase"])
 	key := filepath.Join(u.home, "secret-key")
-	if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", c["the passphrase"], "-f", key).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", c["the passphrase"],
+		"-f", key).CombinedOutput(); err != nil {
 		t.Fatalf("making a key: %v\n%s", err, out)
 	}
 	body, err := os.ReadFile(key)
@@ -201,7 +202,8 @@ func (u *user) plant(t *testing.T, file string, machines []string) secrets {
 	set(machines[0], "ops", c["the login's password"])
 	u.inside(t, machines[1], "sh", "-c", "echo 'PermitRootLogin yes' >/etc/ssh/sshd_config.d/00-root.conf && systemctl reload ssh")
 	set(machines[1], "root", c["the inline password"])
-	if r := u.feed(t, bytes.NewReader(public), "sandbox", "exec", machines[2], "--", "sh", "-c", "cat >/root/.ssh/authorized_keys"); r.code != 0 {
+	if r := u.feed(t, bytes.NewReader(public), "sandbox", "exec", machines[2], "--", "sh", "-c",
+		"cat >/root/.ssh/authorized_keys"); r.code != 0 {
 		t.Fatalf("letting the key in: %s", r.stderr)
 	}
 	editSpec(t, file, func(spec map[string]any) {
@@ -304,7 +306,9 @@ func writeFindings(r io.Reader, w io.Writer) error {
 	}
 	found := []string{}
 	err = c.search("/", func(path string, info fs.FileInfo) bool {
-		return path != self && (info.Mode().Perm()&0o004 != 0 || strings.HasPrefix(path, "/var/log/") || strings.HasPrefix(path, "/run/log/") || strings.HasPrefix(path, "/var/lib/slipway/"))
+		return path != self &&
+			(info.Mode().Perm()&0o004 != 0 || strings.HasPrefix(path, "/var/log/") || strings.HasPrefix(path, "/run/log/") ||
+				strings.HasPrefix(path, "/var/lib/slipway/"))
 	}, func(secret, path string, info fs.FileInfo) {
 		found = append(found, fmt.Sprintf("%s is in %s (%s)", secret, path, info.Mode()))
 	})

@@ -60,7 +60,8 @@ func TestLongOwnHost(t *testing.T) {
 	slipway("plan", "-f", "/root/cluster.yaml", "--exit-code")
 	// From here on nobody puts the host back any more.
 	slipway("delete", "cluster", name, "--yes", "--allow-removal")
-	u.inside(t, own, "sh", "-c", "rm -rf /root/slipway /root/bundle.tar.zst /root/key /root/cluster.yaml /root/.kube /root/.local /root/.cache")
+	u.inside(t, own, "sh", "-c",
+		"rm -rf /root/slipway /root/bundle.tar.zst /root/key /root/cluster.yaml /root/.kube /root/.local /root/.cache")
 	for m, was := range before {
 		same(t, m+" before and after", "touched", was, u.snapshot(t, m))
 	}

@@ -32,11 +32,15 @@ func TestSSH(t *testing.T) {
 		{"password", "of root", map[string]any{"privateKeyFile": nil, "passwordFrom": s.from()}, ""},
 		{"sudo", "free, and a login shell that prints", map[string]any{"user": "noisy"}, ""},
 		{"sudo password", "its own", map[string]any{"user": "asks", "sudoPasswordFrom": s.from()}, ""},
-		{"sudo terminal", "sudo wants one, the server allows one session", map[string]any{"user": "term", "privateKeyFile": nil, "passwordFrom": s.from()}, ""},
+		{"sudo terminal", "sudo wants one, the server allows one session",
+			map[string]any{"user": "term", "privateKeyFile": nil, "passwordFrom": s.from()}, ""},
 		{"sudo unasked", "it wants a password and there is none", map[string]any{"user": "asks"}, "sudo needs a password from asks"},
-		{"not a sudoer", "whatever the password", map[string]any{"user": "never", "sudoPasswordFrom": s.from()}, "never is not allowed to use sudo"},
+		{"not a sudoer", "whatever the password", map[string]any{"user": "never", "sudoPasswordFrom": s.from()},
+			"never is not allowed to use sudo"},
 		{"wrong key", "which is named", map[string]any{"user": "nobody"}, "rejects the key"},
-		{"bastion", "through the other machine, with its own login", map[string]any{"bastion": map[string]any{"address": s.address(t, jump), "user": "jump", "passwordFrom": s.from(), "hostKey": s.hostKey(t, jump)}}, ""},
+		{"bastion", "through the other machine, with its own login",
+			map[string]any{"bastion": map[string]any{"address": s.address(t, jump), "user": "jump",
+				"passwordFrom": s.from(), "hostKey": s.hostKey(t, jump)}}, ""},
 		{"wrong port", "nothing listens there", map[string]any{"port": 2222}, "refuses the connection"},
 		{"other host", "its key is not the pinned one", map[string]any{"hostKey": s.hostKey(t, jump)}, "does not match ssh.hostKey"},
 		{"first use", "the key is kept", map[string]any{"hostKey": nil}, ""},
@@ -72,7 +76,8 @@ func (s sshSite) prepare(t *testing.T, target, jump string) {
 	if err := os.WriteFile(s.secret, []byte(sshPassword+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", sshPassword, "-f", s.locked).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", sshPassword, "-f",
+		s.locked).CombinedOutput(); err != nil {
 		t.Fatalf("making a key: %v\n%s", err, out)
 	}
 	public, err := os.ReadFile(s.locked + ".pub")

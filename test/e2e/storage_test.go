@@ -38,8 +38,11 @@ const (
 
 // copierMay is what a cluster's hosts may do, and no more than the guide asks for.
 const copierMay = `{"Version": "2012-10-17", "Statement": [
-	{"Effect": "Allow", "Principal": {"AWS": ["` + copierName + `"]}, "Action": ["s3:ListBucket", "s3:ListBucketMultipartUploads"], "Resource": ["arn:aws:s3:::` + bucket + `"]},
-	{"Effect": "Allow", "Principal": {"AWS": ["` + copierName + `"]}, "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"], "Resource": ["arn:aws:s3:::` + bucket + `/` + below + `/*"]}
+	{"Effect": "Allow", "Principal": {"AWS": ["` + copierName +
+	`"]}, "Action": ["s3:ListBucket", "s3:ListBucketMultipartUploads"], "Resource": ["arn:aws:s3:::` + bucket + `"]},
+	{"Effect": "Allow", "Principal": {"AWS": ["` + copierName +
+	`"]}, "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"], "Resource": ["arn:aws:s3:::` + bucket +
+	`/` + below + `/*"]}
 ]}`
 
 // storage is a bucket on a machine, as who looks after it sees it.
@@ -109,7 +112,8 @@ systemctl daemon-reload && systemctl start storage`)
 		_, err := s.BucketExists(t.Context(), bucket)
 		return err
 	})
-	u.inside(t, machine, "/opt/storage/versitygw", "admin", "--access", keeperName, "--secret", keeperWord, "--endpoint-url", "https://127.0.0.1:9000", "--allow-insecure",
+	u.inside(t, machine, "/opt/storage/versitygw", "admin", "--access", keeperName, "--secret", keeperWord,
+		"--endpoint-url", "https://127.0.0.1:9000", "--allow-insecure",
 		"create-user", "--access", copierName, "--secret", copierWord, "--role", "user")
 	if err := s.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{}); err != nil {
 		t.Fatal(err)
@@ -149,7 +153,8 @@ func writeFile(t *testing.T, file, text string) {
 // leave puts an object there.
 func (s *storage) leave(t *testing.T, key, text string) {
 	t.Helper()
-	if _, err := s.Client.PutObject(t.Context(), bucket, key, bytes.NewReader([]byte(text)), int64(len(text)), minio.PutObjectOptions{}); err != nil {
+	if _, err := s.Client.PutObject(t.Context(), bucket, key, bytes.NewReader([]byte(text)), int64(len(text)),
+		minio.PutObjectOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

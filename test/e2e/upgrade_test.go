@@ -150,17 +150,21 @@ func (b *balanced) atVersion(t *testing.T, version string) {
 		// What the API knows of them comes after them: a kubelet takes back what it
 		// has said of one that it has just exchanged, and says it anew.
 		eventually(t, 2*time.Minute, "control planes with "+of+" "+version, func() error {
-			images := b.kubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "component="+of, "-o", "jsonpath={.items[*].spec.containers[0].image}")
-			if want := slices.Repeat([]string{"registry.k8s.io/" + of + ":" + version}, len(b.controlPlanes)); !slices.Equal(strings.Fields(images), want) {
+			images := b.kubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "component="+of, "-o",
+				"jsonpath={.items[*].spec.containers[0].image}")
+			if want := slices.Repeat([]string{"registry.k8s.io/" + of + ":" + version},
+				len(b.controlPlanes)); !slices.Equal(strings.Fields(images), want) {
 				return errors.New("they run " + images)
 			}
 			return nil
 		})
 	}
-	if image := b.kubectl(t, b.name, "get", "daemonset", "kube-proxy", "-n", "kube-system", "-o", "jsonpath={.spec.template.spec.containers[0].image}"); !strings.HasSuffix(image, ":"+version) {
+	if image := b.kubectl(t, b.name, "get", "daemonset", "kube-proxy", "-n", "kube-system", "-o",
+		"jsonpath={.spec.template.spec.containers[0].image}"); !strings.HasSuffix(image, ":"+version) {
 		t.Errorf("kube-proxy is of %s, want %s", image, version)
 	}
-	if got := b.kubectl(t, b.name, "get", "configmap", "kubeadm-config", "-n", "kube-system", "-o", "yaml"); !strings.Contains(got, "kubernetesVersion: "+version) {
+	if got := b.kubectl(t, b.name, "get", "configmap", "kubeadm-config", "-n", "kube-system", "-o",
+		"yaml"); !strings.Contains(got, "kubernetesVersion: "+version) {
 		t.Errorf("the cluster's record of its settings is not of %s:\n%s", version, got)
 	}
 	if closed := b.kubectl(t, b.name, "get", "nodes", "-o", "jsonpath={.items[?(@.spec.unschedulable)].metadata.name}"); closed != "" {
@@ -218,7 +222,8 @@ func TestLongUpgrade(t *testing.T) {
 	}
 	asked := a.end(t)
 	n, gap := w.stop(t)
-	t.Logf("figure: from v1.35.6 over v1.36.4 to v1.37.1 in %.0f s: %d writes acknowledged and none lost, %.1f s without one; %d requests to a workload, none failed",
+	t.Logf("figure: from v1.35.6 over v1.36.4 to v1.37.1 in %.0f s: %d writes acknowledged and none lost, %.1f s "+
+		"without one; %d requests to a workload, none failed",
 		r.took.Seconds(), n, gap.Seconds(), asked)
 	if gap > longestGap {
 		t.Errorf("nothing was written for %s", gap)
@@ -290,7 +295,8 @@ func broken(t *testing.T, name string) (b *balanced, heal func(), stops func(cod
 	}
 	editSpec(t, b.file, func(spec map[string]any) {
 		spec["hooks"] = []any{map[string]any{
-			"name": "bad-image", "phase": "preUpgrade", "roles": []string{"control-plane"}, "script": "bad-image.sh", "materials": []string{"canary"},
+			"name": "bad-image", "phase": "preUpgrade", "roles": []string{"control-plane"}, "script": "bad-image.sh",
+			"materials": []string{"canary"},
 		}}
 	})
 	b.exits(t, 0, "apply", "-f", b.file, "--yes")
@@ -417,7 +423,9 @@ func TestLongUpgradeBack(t *testing.T) {
 	b.takesBack(t, "a worker")
 	asked := a.end(t)
 	n, gap := w.stop(t)
-	t.Logf("figure: taken back twice: %d writes acknowledged and none lost, %.1f s without one; %d requests to a workload on the way back, none failed", n, gap.Seconds(), asked)
+	t.Logf("figure: taken back twice: %d writes acknowledged and none lost, %.1f s without one; %d requests to a "+
+		"workload on the way back, none failed",
+		n, gap.Seconds(), asked)
 	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
 	b.gone(t)
 }
@@ -430,7 +438,8 @@ func TestLongUpgradeEtcdBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	editSpec(t, b.file, func(spec map[string]any) {
-		spec["hooks"] = []any{map[string]any{"name": "refuses", "phase": "postUpgrade", "roles": []string{"control-plane"}, "script": "refuses.sh"}}
+		spec["hooks"] = []any{map[string]any{"name": "refuses", "phase": "postUpgrade",
+			"roles": []string{"control-plane"}, "script": "refuses.sh"}}
 	})
 	b.exits(t, 0, "apply", "-f", b.file, "--yes")
 	w := b.writing(t, "etcdback")
@@ -444,7 +453,9 @@ func TestLongUpgradeEtcdBack(t *testing.T) {
 	b.takesBack(t, "the last hook")
 	asked := a.end(t)
 	n, gap := w.stop(t)
-	t.Logf("figure: there and back: %d writes acknowledged and none lost, %.1f s without one; %d requests to a workload on the way back, none failed", n, gap.Seconds(), asked)
+	t.Logf("figure: there and back: %d writes acknowledged and none lost, %.1f s without one; %d requests to a "+
+		"workload on the way back, none failed",
+		n, gap.Seconds(), asked)
 	b.hasEtcd(t, "3.6.8", 3)
 	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
 	b.gone(t)

@@ -26,7 +26,8 @@ import (
 const id = "0123456789ab"
 
 func name(host string, day int) copies.Name {
-	return copies.Name{Cluster: "prod", ID: id, Host: host, Taken: time.Date(2026, 11, day, 18, 0, 7, 0, time.UTC), Revision: 4700 + int64(day)}
+	return copies.Name{Cluster: "prod", ID: id, Host: host, Taken: time.Date(2026, 11, day, 18, 0, 7, 0, time.UTC),
+		Revision: 4700 + int64(day)}
 }
 
 // targets are all kinds, each with the directory where its files are.
@@ -88,7 +89,9 @@ func TestName(t *testing.T) {
 	if got, ok := copies.Parse(n.String()); !ok || got != n || n.String() != "prod_0123456789ab_cp-1.example_20261120-180007_4720.tar.age" {
 		t.Errorf("%s is read as %+v, %t", n, got, ok)
 	}
-	for _, other := range []string{"prod-20261120-180007.tar.age", "." + n.String() + ".part", n.String() + ".part", "../" + n.String(), strings.Replace(n.String(), "20261120", "20269920", 1), strings.Replace(n.String(), "_4720", "_04720", 1), "prod_0123_cp1_20261120-180007_1.tar.age"} {
+	for _, other := range []string{"prod-20261120-180007.tar.age", "." + n.String() + ".part", n.String() + ".part",
+		"../" + n.String(), strings.Replace(n.String(), "20261120", "20269920", 1),
+		strings.Replace(n.String(), "_4720", "_04720", 1), "prod_0123_cp1_20261120-180007_1.tar.age"} {
 		if _, ok := copies.Parse(other); ok {
 			t.Errorf("%s is taken for a copy", other)
 		}
@@ -118,7 +121,8 @@ func TestSend(t *testing.T) {
 			to, dir := open(t)
 			other := name("cp1", 1)
 			other.ID = "ba9876543210"
-			foreign := []string{"notes.txt", other.String(), name("cp2", 1).String(), "." + name("cp2", 2).String() + ".part", "prod-20200101-000000.tar.age"}
+			foreign := []string{"notes.txt", other.String(), name("cp2", 1).String(),
+				"." + name("cp2", 2).String() + ".part", "prod-20200101-000000.tar.age"}
 			for _, f := range append(foreign, "."+name("cp1", 2).String()+".part", "."+name("cp1", 2).String()+".ABCDEFGH.part") {
 				if err := os.WriteFile(filepath.Join(dir, f), []byte("x"), 0o600); err != nil {
 					t.Fatal(err)
@@ -182,7 +186,8 @@ func TestSendClocks(t *testing.T) {
 			}
 			// Etcd was made anew, and counts from the first again.
 			anew := of(3, 7)
-			if sent, err := copies.Send(t.Context(), to, anew, nil, 2, writes(nil)); err != nil || sent != (copies.Sent{Left: 2}) || !strings.Contains(files(t, dir), anew.String()) {
+			if sent, err := copies.Send(t.Context(), to, anew, nil, 2, writes(nil)); err != nil || sent != (copies.Sent{Left: 2}) ||
+				!strings.Contains(files(t, dir), anew.String()) {
 				t.Errorf("%+v, %v: %s", sent, err, files(t, dir))
 			}
 		})
@@ -290,7 +295,8 @@ func TestSendStuck(t *testing.T) {
 			}
 			// A place without room says what would have made some.
 			_, err = copies.Send(t.Context(), stuck{full{d, dir}, tc.stuck}, name("cp1", 5), nil, 1, writes(nil))
-			if (err != nil) != (len(tc.stuck) > 1) || err != nil && (!strings.Contains(err.Error(), "no space") || !strings.Contains(err.Error(), "is locked")) {
+			if (err != nil) != (len(tc.stuck) > 1) ||
+				err != nil && (!strings.Contains(err.Error(), "no space") || !strings.Contains(err.Error(), "is locked")) {
 				t.Errorf("full: %v", err)
 			}
 		})
@@ -356,8 +362,10 @@ func TestOpen(t *testing.T) {
 	}{
 		{"its key", "it is pinned", func(*op.CopySSH, *[]byte) {}, ""},
 		{"its fingerprint", "as ssh-keygen prints it", func(to *op.CopySSH, _ *[]byte) { to.HostKey = ssh.FingerprintSHA256(key) }, ""},
-		{"another's key", "somebody may be in between", func(to *op.CopySSH, _ *[]byte) { to.HostKey = other.To.HostKey }, "has another host key than hostKey: it presents ssh-ed25519 SHA256:"},
-		{"another's fingerprint", "the same", func(to *op.CopySSH, _ *[]byte) { to.HostKey = "SHA256:" + strings.Repeat("A", 43) }, "has another host key than hostKey"},
+		{"another's key", "somebody may be in between", func(to *op.CopySSH, _ *[]byte) { to.HostKey = other.To.HostKey },
+			"has another host key than hostKey: it presents ssh-ed25519 SHA256:"},
+		{"another's fingerprint", "the same",
+			func(to *op.CopySSH, _ *[]byte) { to.HostKey = "SHA256:" + strings.Repeat("A", 43) }, "has another host key than hostKey"},
 		{"another's login", "it is not let in", func(_ *op.CopySSH, key *[]byte) { *key = other.Key }, "unable to authenticate"},
 		{"no key", "it opens nothing", func(_ *op.CopySSH, key *[]byte) { *key = []byte("canary") }, "the private key cannot be used"},
 		{"nobody there", "it is told", func(to *op.CopySSH, _ *[]byte) { to.Port = 1 }, "refused"},
@@ -369,7 +377,8 @@ func TestOpen(t *testing.T) {
 			if err == nil {
 				err = target.Close()
 			}
-			if (err != nil) != (tc.want != "") || err != nil && (!strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary")) {
+			if (err != nil) != (tc.want != "") ||
+				err != nil && (!strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary")) {
 				t.Errorf("%s: %v, want %q", tc.reason, err, tc.want)
 			}
 		})

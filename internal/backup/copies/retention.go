@@ -59,7 +59,9 @@ func (r retention) remove(ctx context.Context, chosen func(Name) bool) (left int
 		}
 	}
 	if len(newer) > 0 {
-		err = errors.Join(err, fmt.Errorf("by the target's clock, these copies were written after copies that are kept, although their names are older: %s", strings.Join(newer, ", ")))
+		err = errors.Join(err,
+			fmt.Errorf("by the target's clock, these copies were written after copies that are kept, although their names are older: %s",
+				strings.Join(newer, ", ")))
 	}
 	if err != nil {
 		err = fmt.Errorf("removing the oldest copies: %w", err)

@@ -78,9 +78,11 @@ func TestRetention(t *testing.T) {
 	}{
 		{"nothing is beyond the number", []file{{of(1, ours), time.Hour}}, nil, ""},
 		{"the oldest goes", []file{{of(1, ours), 2 * time.Hour}, {of(2, ours), time.Hour}}, []copies.Name{of(1, ours)}, ""},
-		{"planted names do not count", []file{{of(1, ours), time.Hour}, {planted(1), time.Minute}, {planted(2), time.Minute}, {forged, time.Minute}}, nil, ""},
+		{"planted names do not count",
+			[]file{{of(1, ours), time.Hour}, {planted(1), time.Minute}, {planted(2), time.Minute}, {forged, time.Minute}}, nil, ""},
 		{"a planted name that is older goes", []file{{of(1, ours), time.Hour}, {planted(1), 2 * time.Hour}}, []copies.Name{planted(1)}, ""},
-		{"names from before there were tags go when enough have some", []file{{name("cp1", 1), 3 * time.Hour}, {of(2, ours), time.Hour}}, []copies.Name{name("cp1", 1)}, ""},
+		{"names from before there were tags go when enough have some",
+			[]file{{name("cp1", 1), 3 * time.Hour}, {of(2, ours), time.Hour}}, []copies.Name{name("cp1", 1)}, ""},
 		{"and stay until then", []file{{name("cp1", 1), 3 * time.Hour}, {name("cp1", 2), 2 * time.Hour}}, nil, ""},
 		{"an old name that was written again is told", []file{{of(1, ours), time.Minute}, {of(2, ours), time.Hour}}, nil, of(1, ours).String()},
 		{"another host's stays", []file{{name("cp2", 1).Tagged(ours), 3 * time.Hour}, {of(2, ours), time.Hour}}, nil, ""},

@@ -91,7 +91,8 @@ func storage(to op.CopyS3, secret []byte) (Target, error) {
 		lookup = minio.BucketLookupPath
 	}
 	client, err := minio.New(at.Host, &minio.Options{
-		Creds: credentials.NewStaticV4(strings.TrimSpace(login.AccessKey), strings.TrimSpace(login.SecretKey), ""), Secure: true, Region: to.Region,
+		Creds:  credentials.NewStaticV4(strings.TrimSpace(login.AccessKey), strings.TrimSpace(login.SecretKey), ""),
+		Secure: true, Region: to.Region,
 		Transport: transport, BucketLookup: lookup, MaxRetries: attempts,
 	})
 	if err != nil {

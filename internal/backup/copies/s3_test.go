@@ -47,17 +47,27 @@ func TestStorageFails(t *testing.T) {
 	}{
 		{"as it is", "it works", func(*copiestest.Storage, *op.CopyS3, *copies.S3Login) {}, ""},
 		{"no prefix", "copies lie in the bucket itself", func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) { to.Prefix = "" }, ""},
-		{"another access key", "it is not known", func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.AccessKey = "AKIAOTHER" }, "unknown access key"},
-		{"another secret key", "it does not fit", func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.SecretKey = "other" }, "the secret key does not belong to the access key"},
-		{"no such bucket", "it is not made", func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) { to.Bucket = "others" }, "bucket others at https://127.0.0.1:"},
-		{"a clock", "signatures have a time", func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.Ahead.Store(int64(time.Hour)) }, "the clock of this host or of the storage is wrong"},
-		{"another authority", "somebody may be in between", func(_ *copiestest.Storage, _ *op.CopyS3, l *copies.S3Login) { l.Authorities = "" }, "untrusted CA; name that CA in caFile"},
-		{"no certificates", "they are looked at", func(_ *copiestest.Storage, _ *op.CopyS3, l *copies.S3Login) { l.Authorities = "canary" }, "has no certificate"},
+		{"another access key", "it is not known",
+			func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.AccessKey = "AKIAOTHER" }, "unknown access key"},
+		{"another secret key", "it does not fit",
+			func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.SecretKey = "other" },
+			"the secret key does not belong to the access key"},
+		{"no such bucket", "it is not made",
+			func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) { to.Bucket = "others" }, "bucket others at https://127.0.0.1:"},
+		{"a clock", "signatures have a time",
+			func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.Ahead.Store(int64(time.Hour)) },
+			"the clock of this host or of the storage is wrong"},
+		{"another authority", "somebody may be in between",
+			func(_ *copiestest.Storage, _ *op.CopyS3, l *copies.S3Login) { l.Authorities = "" }, "untrusted CA; name that CA in caFile"},
+		{"no certificates", "they are looked at",
+			func(_ *copiestest.Storage, _ *op.CopyS3, l *copies.S3Login) { l.Authorities = "canary" }, "has no certificate"},
 		{"in the clear", "others would read along", func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) {
 			to.Endpoint = strings.Replace(to.Endpoint, "https", "http", 1)
 		}, "is not an https URL"},
-		{"it loses something", "it is read back", func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.Truncates.Store(true) }, "differs from the written data"},
-		{"nobody there", "it is told", func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) { to.Endpoint = "https://127.0.0.1:1" }, "refused"},
+		{"it loses something", "it is read back",
+			func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.Truncates.Store(true) }, "differs from the written data"},
+		{"nobody there",
+			"it is told", func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) { to.Endpoint = "https://127.0.0.1:1" }, "refused"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := copiestest.ListenS3(t)
@@ -79,7 +89,8 @@ func TestStorageFails(t *testing.T) {
 			}
 		})
 	}
-	if _, err := copies.Open(t.Context(), op.CopyTarget{Name: "s3", S3: &op.CopyS3{}}, []byte("canary")); err == nil || strings.Contains(err.Error(), "canary") {
+	if _, err := copies.Open(t.Context(), op.CopyTarget{Name: "s3", S3: &op.CopyS3{}}, []byte("canary")); err == nil ||
+		strings.Contains(err.Error(), "canary") {
 		t.Errorf("%v", err)
 	}
 }
@@ -88,7 +99,8 @@ func TestStorageFails(t *testing.T) {
 func TestStorageNeighbours(t *testing.T) {
 	s := copiestest.ListenS3(t)
 	to := stored(t, s)
-	others := []string{"etcd/prod-2/" + name("cp1", 1).String(), "etcd/prod/old/" + name("cp1", 1).String(), name("cp1", 1).String(), "etcd/prod-2/." + name("cp1", 1).String() + ".part"}
+	others := []string{"etcd/prod-2/" + name("cp1", 1).String(), "etcd/prod/old/" + name("cp1", 1).String(),
+		name("cp1", 1).String(), "etcd/prod-2/." + name("cp1", 1).String() + ".part"}
 	root := filepath.Dir(filepath.Dir(s.Dir))
 	for _, key := range others {
 		file := filepath.Join(root, key)
@@ -100,7 +112,8 @@ func TestStorageNeighbours(t *testing.T) {
 		}
 	}
 	for day := range 9 {
-		if sent, err := copies.Send(t.Context(), to, name("cp1", 10+day), nil, 5, writes([]byte("one"))); err != nil || sent.Left != min(day+1, 5) {
+		if sent, err := copies.Send(t.Context(), to, name("cp1", 10+day), nil, 5, writes([]byte("one"))); err != nil ||
+			sent.Left != min(day+1, 5) {
 			t.Fatalf("%+v, %v", sent, err)
 		}
 	}

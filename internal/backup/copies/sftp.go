@@ -78,7 +78,8 @@ func dial(ctx context.Context, to op.CopySSH, key []byte) (Target, error) {
 			return m, err
 		}
 	}
-	return nil, fmt.Errorf("%s has another host key than hostKey: it presents %s", at, cmp.Or(strings.Join(shown, ", "), "no key of that kind"))
+	return nil, fmt.Errorf("%s has another host key than hostKey: it presents %s",
+		at, cmp.Or(strings.Join(shown, ", "), "no key of that kind"))
 }
 
 // kindsOf returns the kinds that a pinned key may have.

@@ -61,10 +61,11 @@ func Open(f *os.File) (s backup.Snapshot, err error) {
 			err = damaged("the snapshot's database is damaged: %v", r)
 		}
 	}()
-	db, err := bolt.Open(f.Name(), 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second, OpenFile: func(string, int, os.FileMode) (*os.File, error) {
-		again, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-		return os.NewFile(uintptr(again), f.Name()), err
-	}})
+	db, err := bolt.Open(f.Name(), 0o400,
+		&bolt.Options{ReadOnly: true, Timeout: time.Second, OpenFile: func(string, int, os.FileMode) (*os.File, error) {
+			again, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+			return os.NewFile(uintptr(again), f.Name()), err
+		}})
 	if err != nil {
 		return s, damaged("the snapshot does not contain an etcd database: %v", err)
 	}

@@ -110,7 +110,8 @@ func TestSnapshotCountsKeys(t *testing.T) {
 	}
 	got, err := Snapshot(snapshotOf(t, func(b *bolt.Bucket) error {
 		return errors.Join(
-			b.Put(at(2), revision("kept")), b.Put(at(3), revision("gone")), b.Put(at(4), revision("kept")), b.Put(at(5, 't'), revision("gone")), b.Put(at(6), revision("other")),
+			b.Put(at(2), revision("kept")), b.Put(at(3), revision("gone")), b.Put(at(4), revision("kept")),
+			b.Put(at(5, 't'), revision("gone")), b.Put(at(6), revision("other")),
 			b.Put(at(1_000_000_006), nil), // a restore has raised the revision
 		)
 	}))

@@ -172,7 +172,8 @@ func (s *Site) releases(r release.Release, arch string) {
 	archive("crictl", r.CRITools, file, file+".sha256", "", "crictl")
 	for _, v := range []string{r.CNIPlugins, r.FlannelCNI} {
 		file = fmt.Sprintf("cni-plugins-linux-%s-v%s.tgz", arch, v)
-		archive("cni-plugins", v, file, file+".sha256", "./", "bridge", "loopback", "ptp", "host-local", "portmap", "bandwidth", "firewall", "flannel")
+		archive("cni-plugins", v, file, file+".sha256", "./", "bridge", "loopback", "ptp", "host-local", "portmap",
+			"bandwidth", "firewall", "flannel")
 	}
 	file = fmt.Sprintf("registry_%s_linux_%s.tar.gz", r.Registry, arch)
 	archive("registry", r.Registry, file, file+".sha256", "", "registry")
@@ -237,7 +238,8 @@ func (s *Site) push(t testing.TB, short, ref string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		img, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), layer)
+		img, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+			types.OCIConfigJSON), layer)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +252,8 @@ func (s *Site) push(t testing.TB, short, ref string) {
 		if img, err = mutate.ConfigFile(img, cf); err != nil {
 			t.Fatal(err)
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+		index = mutate.AppendManifests(index,
+			mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
 	}
 	r, err := name.ParseReference(s.Registry + "/" + ref)
 	if err != nil {

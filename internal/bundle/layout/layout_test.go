@@ -45,12 +45,17 @@ func TestUnpackRefuses(t *testing.T) {
 		data   []byte
 		want   error
 	}{
-		"outside":     {"a member must not leave the directory", archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "../../x", Size: 1}), layout.ErrArchive},
-		"absolute":    {"nor name the root", archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "/etc/passwd", Size: 1}), layout.ErrArchive},
-		"blob's name": {"a blob is named by its digest", archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "blobs/sha256/../x", Size: 1}), nil},
-		"link":        {"links lead elsewhere", archive(t, index, &tar.Header{Typeflag: tar.TypeSymlink, Name: "blobs/sha256/" + zeros, Linkname: "/etc/passwd"}), layout.ErrArchive},
-		"wrong blob":  {"every blob is verified", archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "blobs/sha256/" + zeros, Size: 1}), layout.ErrCorrupt},
-		"no index":    {"without it nothing is found", archive(t), layout.ErrArchive},
+		"outside": {"a member must not leave the directory",
+			archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "../../x", Size: 1}), layout.ErrArchive},
+		"absolute": {"nor name the root",
+			archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "/etc/passwd", Size: 1}), layout.ErrArchive},
+		"blob's name": {"a blob is named by its digest",
+			archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "blobs/sha256/../x", Size: 1}), nil},
+		"link": {"links lead elsewhere",
+			archive(t, index, &tar.Header{Typeflag: tar.TypeSymlink, Name: "blobs/sha256/" + zeros, Linkname: "/etc/passwd"}), layout.ErrArchive},
+		"wrong blob": {"every blob is verified",
+			archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "blobs/sha256/" + zeros, Size: 1}), layout.ErrCorrupt},
+		"no index": {"without it nothing is found", archive(t), layout.ErrArchive},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

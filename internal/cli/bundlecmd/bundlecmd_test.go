@@ -66,14 +66,17 @@ func TestBuildInspectVerify(t *testing.T) {
 		t.Errorf("build talks %q", talk)
 	}
 	images := 2 * len(site.Release.ImageRefs()) // for two architectures
-	if out, _, err = run(t, dirs, view.Text, "verify", file); err != nil || !strings.Contains(out, fmt.Sprintf("verified: Kubernetes v1.37.1, 14 components, %d images", images)) {
+	if out, _, err = run(t, dirs, view.Text, "verify", file); err != nil ||
+		!strings.Contains(out, fmt.Sprintf("verified: Kubernetes v1.37.1, 14 components, %d images", images)) {
 		t.Errorf("verify answers %q, %v", out, err)
 	}
 	var whole struct{ Components, Images int }
-	if out, _, err = run(t, dirs, view.JSON, "verify", file); err != nil || json.Unmarshal([]byte(out), &whole) != nil || whole.Components != 14 || whole.Images != images {
+	if out, _, err = run(t, dirs, view.JSON, "verify", file); err != nil || json.Unmarshal([]byte(out), &whole) != nil ||
+		whole.Components != 14 || whole.Images != images {
 		t.Errorf("verify -o json answers %q, %v", out, err)
 	}
-	if out, _, err = run(t, dirs, view.Text, "inspect", "v1.37.1"); err != nil || !strings.Contains(out, "COMPONENT") || !strings.Contains(out, "registry.k8s.io/pause:3.10.2") || !strings.Contains(out, "Apache-2.0") {
+	if out, _, err = run(t, dirs, view.Text, "inspect", "v1.37.1"); err != nil || !strings.Contains(out, "COMPONENT") ||
+		!strings.Contains(out, "registry.k8s.io/pause:3.10.2") || !strings.Contains(out, "Apache-2.0") {
 		t.Errorf("inspect of the cached one answers %q, %v", out, err)
 	}
 	out, _, err = run(t, dirs, view.JSON, "inspect", file)

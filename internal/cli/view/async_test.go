@@ -137,7 +137,8 @@ func TestQueueIsBounded(t *testing.T) {
 		seq = append(seq, number)
 	}
 	want := []string{"1", "2", "3", "4", "0", "12"} // 0: the note, which is not in the journal
-	if d := cmp.Diff(want, seq); d != "" || !strings.Contains(got.String(), "7 events omitted") || !strings.Contains(got.String(), "slipway operations logs op-1") {
+	if d := cmp.Diff(want, seq); d != "" || !strings.Contains(got.String(), "7 events omitted") ||
+		!strings.Contains(got.String(), "slipway operations logs op-1") {
 		t.Errorf("events shown (-want +got):\n%s\n%s", d, got.String())
 	}
 }

@@ -79,7 +79,8 @@ func many(n, k int) (*plan.Plan, []event.Event) {
 	for i := range n {
 		h := fmt.Sprintf("edge-%04d", i)
 		p.Steps = append(p.Steps, plan.Step{Module: "os", Task: "os.kernel", Title: "set up the kernel", Host: h, State: plan.Change})
-		e := event.Event{Module: "os", Task: "os.kernel", Title: "set up the kernel", Host: h, Time: epoch.Add(time.Duration(i) * time.Millisecond)}
+		e := event.Event{Module: "os", Task: "os.kernel", Title: "set up the kernel", Host: h,
+			Time: epoch.Add(time.Duration(i) * time.Millisecond)}
 		switch {
 		case i < n/3:
 			e.Type, e.Outcome = event.StepFinished, event.Changed

@@ -63,7 +63,8 @@ func TestPrefixed(t *testing.T) {
 			}
 			want := strings.TrimSuffix(tc.in, "\n")
 			if lines != tc.lines || again.String() != want {
-				t.Errorf("%s, %d bytes at a time: %d lines of %d bytes, want %d of %d: %s", tc.name, size, lines, again.Len(), tc.lines, len(want), tc.reason)
+				t.Errorf("%s, %d bytes at a time: %d lines of %d bytes, want %d of %d: %s", tc.name, size, lines,
+					again.Len(), tc.lines, len(want), tc.reason)
 			}
 		}
 	}

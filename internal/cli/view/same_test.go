@@ -32,18 +32,22 @@ func TestSameFindings(t *testing.T) {
 		name, want string
 		list       diag.List
 	}{
-		{"one host", "error: w1: 10.0.0.1:22 refuses connections [host-unreachable]\n    hint: is sshd running there, and on that port?\n", diag.List{refuses(1)}},
+		{"one host", "error: w1: 10.0.0.1:22 refuses connections [host-unreachable]\n    hint: is sshd running there, and on that port?\n",
+			diag.List{refuses(1)}},
 		{
 			"two hosts", "error: w1, w2: its address refuses connections [host-unreachable]\n    hint: is sshd running there, and on that port?\n",
 			diag.List{refuses(1), refuses(2)},
 		},
 		{
-			"others between", "w1, w3: warning: swap is on [swap]\nerror: w2: 10.0.0.2:22 refuses connections [host-unreachable]\n    hint: is sshd running there, and on that port?\n",
+			"others between",
+			"w1, w3: warning: swap is on [swap]\nerror: w2: 10.0.0.2:22 refuses connections [host-unreachable]\n    " +
+				"hint: is sshd running there, and on that port?\n",
 			diag.List{swap("w1"), refuses(2), swap("w3")},
 		},
 		{"no host", "warning: swap is on [swap]\nwarning: swap is on [swap]\n", diag.List{swap(""), swap("")}},
 		{
-			"many hosts", "error: 12 hosts: its address refuses connections [host-unreachable]\n    hint: is sshd running there, and on that port?\n    hosts: " +
+			"many hosts",
+			"error: 12 hosts: its address refuses connections [host-unreachable]\n    hint: is sshd running there, and on that port?\n    hosts: " +
 				strings.Join(names, ", ") + "\n", many,
 		},
 	} {
@@ -69,13 +73,16 @@ func TestPlainOfManyHosts(t *testing.T) {
 	v.Emit(event.Event{Type: event.OperationStarted, Time: epoch})
 	for _, task := range []string{"swap", "runtime"} {
 		for i := range hosts {
-			v.Emit(event.Event{Type: event.StepFinished, Task: task, Title: task, Host: fmt.Sprintf("w%d", i), Outcome: event.Cancelled, Time: epoch})
+			v.Emit(event.Event{Type: event.StepFinished, Task: task, Title: task, Host: fmt.Sprintf("w%d", i),
+				Outcome: event.Cancelled, Time: epoch})
 		}
 	}
 	v.Close()
 	count := func(what string) int { return strings.Count(b.String(), what) }
-	if connecting, connected, cancelled := count("connecting"), count("connected"), count("cancelled"); connecting != fewHosts || connected != fewHosts || cancelled != 2 {
-		t.Errorf("%d lines of connecting, %d of connected, %d of cancelled tasks; want %d, %d and 2", connecting, connected, cancelled, fewHosts, fewHosts)
+	if connecting, connected, cancelled := count("connecting"), count("connected"), count("cancelled"); connecting != fewHosts ||
+		connected != fewHosts || cancelled != 2 {
+		t.Errorf("%d lines of connecting, %d of connected, %d of cancelled tasks; want %d, %d and 2", connecting,
+			connected, cancelled, fewHosts, fewHosts)
 	}
 	if !strings.Contains(b.String(), "300 hosts") {
 		t.Errorf("the number of hosts is not shown:\n%s", b.String())

@@ -169,7 +169,8 @@ func TestLiveWithLongNames(t *testing.T) {
 
 // TestLiveBuild: a build in an operation shows the same progress as a separate build.
 func TestLiveBuild(t *testing.T) {
-	p := &plan.Plan{Cluster: "prod", Operation: "create", Steps: []plan.Step{{Module: "bundle", Task: "bundle.ready", Title: "have the bundle", State: plan.Change}}}
+	p := &plan.Plan{Cluster: "prod", Operation: "create",
+		Steps: []plan.Step{{Module: "bundle", Task: "bundle.ready", Title: "have the bundle", State: plan.Change}}}
 	at := func(sec int, typ event.Type, message string, done, total int64, unit string) event.Event {
 		return event.Event{
 			Module: "bundle", Task: "bundle.ready", Title: "have the bundle", Time: epoch.Add(time.Duration(sec) * time.Second),
@@ -267,7 +268,8 @@ func TestEndings(t *testing.T) {
 		return &r
 	}
 	ready := with(event.Succeeded)
-	ready.Ready = []string{"Cluster prod is ready: Kubernetes v1.37.1 on 3 nodes", "Kubeconfig: /home/ada/.local/share/slipway/clusters/prod/kubeconfig"}
+	ready.Ready = []string{"Cluster prod is ready: Kubernetes v1.37.1 on 3 nodes",
+		"Kubeconfig: /home/ada/.local/share/slipway/clusters/prod/kubeconfig"}
 	many := with(event.Partial)
 	for i := range 300 {
 		many.Failures = append(many.Failures, failure(fmt.Sprintf("w%d", i), "install containerd", "no space left"))
@@ -293,15 +295,18 @@ func TestEndings(t *testing.T) {
 	}{
 		{"create succeeded", Ending{Result: ready, Kind: lifecycle.Create}},
 		{"apply succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.Apply, File: "prod.yaml"}},
-		{"nodes added", Ending{Result: &lifecycle.Result{Cluster: "prod", Outcome: event.Succeeded, Nodes: []string{"w3", "w4"}}, Kind: lifecycle.Add}},
-		{"nodes removed", Ending{Result: &lifecycle.Result{Cluster: "prod", Outcome: event.Succeeded, Nodes: []string{"w3"}}, Kind: lifecycle.Remove}},
+		{"nodes added",
+			Ending{Result: &lifecycle.Result{Cluster: "prod", Outcome: event.Succeeded, Nodes: []string{"w3", "w4"}}, Kind: lifecycle.Add}},
+		{"nodes removed",
+			Ending{Result: &lifecycle.Result{Cluster: "prod", Outcome: event.Succeeded, Nodes: []string{"w3"}}, Kind: lifecycle.Remove}},
 		{"delete succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.Delete}},
 		{"init-os succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.InitOS, File: "prod.yaml"}},
 		{"init-registry succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.InitRegistry, File: "prod.yaml"}},
 		{"init-registry failed", Ending{Result: with(event.Failed), Kind: lifecycle.InitRegistry, File: "prod.yaml"}},
 		{"init-os failed", Ending{Result: with(event.Failed), Kind: lifecycle.InitOS, File: "prod.yaml"}},
 		{"create failed", Ending{Result: with(event.Failed, full), Kind: lifecycle.Create}},
-		{"create failed on the manager", Ending{Result: with(event.Failed, failure("", "build the bundle", "the Go tool is missing")), Kind: lifecycle.Create}},
+		{"create failed on the manager",
+			Ending{Result: with(event.Failed, failure("", "build the bundle", "the Go tool is missing")), Kind: lifecycle.Create}},
 		{"failed in a way that the guide lists", Ending{Result: with(event.Failed, listed), Kind: lifecycle.RotateCA}},
 		{"finished with failed hosts", Ending{Result: many, Kind: lifecycle.Create}},
 		{"paused", Ending{Result: with(event.Paused), Kind: lifecycle.Upgrade}},
@@ -368,7 +373,9 @@ w1: warning: a password stands in the file [inline-password]
 // shortened.
 func TestForeignText(t *testing.T) {
 	var b strings.Builder
-	Diagnostics(&b, diag.List{{ID: "x", Host: "w1", Path: "spec[a\nb]", Message: "it says \x1b[2J\r\u009b1m\nand \u202emore", Hint: "one\ttwo\x00"}}, Style{Unicode: true})
+	Diagnostics(&b,
+		diag.List{{ID: "x", Host: "w1", Path: "spec[a\nb]", Message: "it says \x1b[2J\r\u009b1m\nand \u202emore", Hint: "one\ttwo\x00"}},
+		Style{Unicode: true})
 	want := `error: w1: spec[a\nb]: it says \x1b[2J\r\u009b1m` + "\n" + `and \u202emore [x]` + "\n    hint: one\ttwo" + `\x00` + "\n"
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -387,7 +394,8 @@ func TestForeignText(t *testing.T) {
 	}
 	b.Reset()
 	Diagnostics(&b, diag.List{{Message: "begin " + strings.Repeat("é", 100_000) + " end"}}, Style{Unicode: true})
-	if got := b.String(); len(got) > 10_000 || !strings.Contains(got, "begin") || !strings.HasSuffix(got, " end\n") || !strings.Contains(got, "(96010 characters omitted)") {
+	if got := b.String(); len(got) > 10_000 || !strings.Contains(got, "begin") || !strings.HasSuffix(got, " end\n") ||
+		!strings.Contains(got, "(96010 characters omitted)") {
 		t.Errorf("%d bytes are shown: %.20q…", len(got), got)
 	}
 	if got, want := Printable("  a\x1b[31mb\u202ec\u009b1md\x00é "), "  abc1mdé"; got != want {

@@ -122,7 +122,8 @@ func (r removal) changes(ctx context.Context, c *kube.Client) ([]plan.OpChange, 
 	hooks := func(phase addonsource.HookPhase) {
 		for _, h := range r.farewell.Hooks {
 			if h.In(phase) {
-				out = append(out, plan.OpChange{Kind: KindHook, Target: addonsource.RefOf(h.Object).String(), Summary: fmt.Sprint([]addonsource.HookPhase{phase})})
+				out = append(out,
+					plan.OpChange{Kind: KindHook, Target: addonsource.RefOf(h.Object).String(), Summary: fmt.Sprint([]addonsource.HookPhase{phase})})
 			}
 		}
 	}

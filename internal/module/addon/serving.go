@@ -32,7 +32,8 @@ func withCert(ctx context.Context, c *kube.Client, a addonsource.Addon) (_ addon
 	mine := func(o *unstructured.Unstructured) bool { return a.Serving.IsSecret(o) || a.Serving.IsAPI(o) }
 	for _, o := range a.Objects {
 		if mine(o) {
-			due = append(due, plan.OpChange{Kind: module.KindObject, Target: addonsource.RefOf(o).String(), Summary: "issue the serving certificate: " + why})
+			due = append(due,
+				plan.OpChange{Kind: module.KindObject, Target: addonsource.RefOf(o).String(), Summary: "issue the serving certificate: " + why})
 		}
 	}
 	a.Objects = slices.DeleteFunc(slices.Clone(a.Objects), mine)

@@ -92,14 +92,16 @@ func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 			},
 		},
 		{
-			ID: "rotate.accounts.trust", Title: "verify tokens with both keys", On: control, When: both, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: next,
+			ID: "rotate.accounts.trust", Title: "verify tokens with both keys", On: control, When: both,
+			Rollout: rolling, Timeout: 20 * time.Minute, Consumes: next,
 			Ops: func(s *engine.Scope) (op.List, error) {
 				text, err := r.verifying(engine.Get(s, keyNext).public)
 				return verifies(env, text), err
 			},
 		},
 		{
-			ID: "rotate.accounts.sign", Title: "sign tokens with new key", On: control, When: both, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: next,
+			ID: "rotate.accounts.sign", Title: "sign tokens with new key", On: control, When: both, Rollout: rolling,
+			Timeout: 20 * time.Minute, Consumes: next,
 			Needs: []string{"rotate.accounts.trust"},
 			Ops:   func(s *engine.Scope) (op.List, error) { return signs(env, engine.Get(s, keyNext).private), nil },
 		},
@@ -109,13 +111,15 @@ func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 			Run: &engine.Action{Check: r.olderTokens, Apply: r.renewTokens},
 		},
 		{
-			ID: "rotate.accounts.drop", Title: "verify tokens with new key only", On: control, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: next,
+			ID: "rotate.accounts.drop", Title: "verify tokens with new key only", On: control, Rollout: rolling,
+			Timeout: 20 * time.Minute, Consumes: next,
 			When:  func(*engine.Scope) bool { return r.From != "" && !r.Gone },
 			Needs: []string{"rotate.accounts.pods"},
 			Ops:   func(s *engine.Scope) (op.List, error) { return verifies(env, engine.Get(s, keyNext).public), nil },
 		},
 		{
-			ID: "rotate.accounts.mark", Title: "delete rotation marker", Manager: true, Needs: []string{"rotate.accounts.drop"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+			ID: "rotate.accounts.mark", Title: "delete rotation marker", Manager: true,
+			Needs: []string{"rotate.accounts.drop"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 			When: func(*engine.Scope) bool { return r.From != "" },
 			Run:  unmark(markAccounts, module.KeyKube, r.Gone),
 		},

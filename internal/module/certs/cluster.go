@@ -121,24 +121,30 @@ var (
 func (c cluster) signTasks() []engine.Task {
 	return []engine.Task{
 		{
-			ID: StepTrusted, Title: "trust both CAs", On: c.r.On, When: c.r.Everywhere, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
+			ID: StepTrusted, Title: "trust both CAs", On: c.r.On, When: c.r.Everywhere, Rollout: rolling,
+			Timeout: 30 * time.Minute, Consumes: withNext,
 			Provides: []engine.KeyRef{KeyAdminBoth.Ref()}, Ops: c.trusts, After: c.admin(KeyAdminBoth, c.both),
 		},
 		{
-			ID: "rotate.cluster.nodes", Title: "trust both CAs on workers", On: module.JoinsAsWorker, When: c.r.Everywhere, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
+			ID: "rotate.cluster.nodes", Title: "trust both CAs on workers", On: module.JoinsAsWorker,
+			When: c.r.Everywhere, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
 			Needs: []string{StepTrusted}, Ops: c.onWorker(c.both),
 		},
 		{
-			ID: "rotate.cluster.publish", Title: "publish both CAs to pods", Manager: true, When: c.r.Everywhere, Timeout: 20 * time.Minute, Consumes: withAPI,
+			ID: "rotate.cluster.publish", Title: "publish both CAs to pods", Manager: true, When: c.r.Everywhere,
+			Timeout: 20 * time.Minute, Consumes: withAPI,
 			Needs: []string{"rotate.cluster.nodes"}, Run: c.tells(module.KeyKube, c.both, false),
 		},
 		{
-			ID: "rotate.cluster.pods", Title: "restart pods without new CA", Manager: true, When: c.r.Everywhere, Timeout: time.Hour, Consumes: withAPI,
+			ID: "rotate.cluster.pods", Title: "restart pods without new CA", Manager: true, When: c.r.Everywhere,
+			Timeout: time.Hour, Consumes: withAPI,
 			Needs: []string{"rotate.cluster.publish"}, Run: &engine.Action{Check: c.olderPods, Apply: c.renewPods},
 		},
 		{
-			ID: StepSigned, Title: "sign with new CA", On: c.r.On, When: c.r.Everywhere, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
-			Needs: []string{"rotate.cluster.pods", StepKeptBoth}, Provides: []engine.KeyRef{KeyAdmin.Ref()}, Ops: c.signs, After: c.admin(KeyAdmin, c.next),
+			ID: StepSigned, Title: "sign with new CA", On: c.r.On, When: c.r.Everywhere, Rollout: rolling,
+			Timeout: 30 * time.Minute, Consumes: withNext,
+			Needs: []string{"rotate.cluster.pods", StepKeptBoth}, Provides: []engine.KeyRef{KeyAdmin.Ref()},
+			Ops: c.signs, After: c.admin(KeyAdmin, c.next),
 		},
 	}
 }
@@ -151,11 +157,14 @@ func (c cluster) dropTasks() []engine.Task {
 			Needs: []string{StepSigned, "readmit.kubelet", "readmit.serving"}, Run: &engine.Action{Check: c.mayNeed, Apply: c.needed},
 		},
 		{
-			ID: StepDropped, Title: "trust new CA only", On: c.r.On, When: c.r.Begun, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
-			Needs: []string{"rotate.cluster.needed", "join.token-end", StepKept}, Provides: []engine.KeyRef{KeyAdminLast.Ref()}, Ops: c.drops, After: c.admin(KeyAdminLast, c.next),
+			ID: StepDropped, Title: "trust new CA only", On: c.r.On, When: c.r.Begun, Rollout: rolling,
+			Timeout: 30 * time.Minute, Consumes: withNext,
+			Needs:    []string{"rotate.cluster.needed", "join.token-end", StepKept},
+			Provides: []engine.KeyRef{KeyAdminLast.Ref()}, Ops: c.drops, After: c.admin(KeyAdminLast, c.next),
 		},
 		{
-			ID: "rotate.cluster.drop-nodes", Title: "trust new CA only on workers", On: module.JoinsAsWorker, When: c.r.Begun, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
+			ID: "rotate.cluster.drop-nodes", Title: "trust new CA only on workers", On: module.JoinsAsWorker,
+			When: c.r.Begun, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
 			Needs: []string{StepDropped}, Ops: c.onWorker(c.next),
 		},
 	}
@@ -166,11 +175,13 @@ func (c cluster) endTasks() []engine.Task {
 	after := module.KeyKubeAfter.Ref()
 	return []engine.Task{
 		{
-			ID: "rotate.cluster.settle", Title: "publish only new CA to pods", Manager: true, When: c.r.Begun, Timeout: 20 * time.Minute, Consumes: append(slices.Clone(withNext), after),
+			ID: "rotate.cluster.settle", Title: "publish only new CA to pods", Manager: true, When: c.r.Begun,
+			Timeout: 20 * time.Minute, Consumes: append(slices.Clone(withNext), after),
 			Needs: []string{"rotate.cluster.drop-nodes"}, Run: c.tells(module.KeyKubeAfter, c.next, true),
 		},
 		{
-			ID: "rotate.cluster.mark", Title: "delete rotation marker", Manager: true, Needs: []string{"rotate.cluster.settle"}, Consumes: []engine.KeyRef{after},
+			ID: "rotate.cluster.mark", Title: "delete rotation marker", Manager: true,
+			Needs: []string{"rotate.cluster.settle"}, Consumes: []engine.KeyRef{after},
 			When: c.r.Begun, Run: unmark(markCluster, module.KeyKubeAfter, c.r.Gone),
 		},
 		c.r.end("rotate.cluster.mark"),
@@ -294,7 +305,8 @@ func (c cluster) signs(s *engine.Scope) (op.List, error) {
 		if k.CA != AuthorityCert {
 			continue
 		}
-		r := op.Renewal{CertificateFile: k.CertificateFile, CAKey: authorityKey, ValiditySeconds: int64(c.env.Validity() / time.Second), Due: op.DueForeign}
+		r := op.Renewal{CertificateFile: k.CertificateFile, CAKey: authorityKey,
+			ValiditySeconds: int64(c.env.Validity() / time.Second), Due: op.DueForeign}
 		if k.Rotates || k.Path == dir+"kubelet.conf" {
 			r.Unit = kubelet
 		}
@@ -327,7 +339,8 @@ func (c cluster) drops(s *engine.Scope) (op.List, error) {
 
 // admin provides the kubeconfig of the administrator after a step, with the CAs that sign
 // certificates from then on.
-func (c cluster) admin(key engine.Key[kubeconfig.Untrusted], trust func(*engine.Scope) ([]byte, error)) func(context.Context, *engine.Scope, []op.Result) error {
+func (c cluster) admin(key engine.Key[kubeconfig.Untrusted], trust func(*engine.Scope) ([]byte,
+	error)) func(context.Context, *engine.Scope, []op.Result) error {
 	return func(_ context.Context, s *engine.Scope, results []op.Result) error {
 		text, err := trust(s)
 		if last := results[len(results)-1]; err == nil && len(text) > 0 && c.env.IsFirst(s.Host()) && !last.Missing {

@@ -42,7 +42,8 @@ func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 	return engine.Module{Name: "rotate", Tasks: []engine.Task{
 		r.make(env, keyNextEtcd, r.There),
 		{
-			ID: "rotate.etcd.trust", Title: "trust both etcd CAs", On: r.On, When: r.Everywhere, Rollout: rolling, Timeout: rereadTime, Consumes: next,
+			ID: "rotate.etcd.trust", Title: "trust both etcd CAs", On: r.On, When: r.Everywhere, Rollout: rolling,
+			Timeout: rereadTime, Consumes: next,
 			Ops: func(s *engine.Scope) (op.List, error) {
 				text, err := r.both(s.Host().Name, get(s).cert)
 				return reread(env, s.Host(), op.File{Path: r.Trust, Content: text}), err

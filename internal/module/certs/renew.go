@@ -54,7 +54,8 @@ func (w Wish) Renewals(env module.Env, h v1alpha1.Host) op.List {
 
 // renewal returns how a certificate is renewed, if it is.
 func (w Wish) renewal(env module.Env, h v1alpha1.Host, k Known) (op.Renewal, bool) {
-	r := op.Renewal{CertificateFile: k.CertificateFile, CAKey: strings.TrimSuffix(k.CA, ".crt") + ".key", ValiditySeconds: int64(env.Validity() / time.Second)}
+	r := op.Renewal{CertificateFile: k.CertificateFile, CAKey: strings.TrimSuffix(k.CA, ".crt") + ".key",
+		ValiditySeconds: int64(env.Validity() / time.Second)}
 	var wanted bool
 	r.Due, r.WithinSeconds, wanted = w.Due(k.Name)
 	control := slices.Contains(h.Roles, v1alpha1.RoleControlPlane)

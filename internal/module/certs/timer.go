@@ -95,9 +95,11 @@ func byItself(env module.Env, h v1alpha1.Host) op.List {
 		r.LeaveStopped = r.Unit != ""
 		out = append(out, r)
 	}
-	if managed := !env.Stacked() && env.Cluster.Spec.Etcd.External == nil; managed && facts.RunsEtcd(env.Cluster, h.Roles) && spec.HasRole(h, v1alpha1.RoleControlPlane) {
+	if managed := !env.Stacked() && env.Cluster.Spec.Etcd.External == nil; managed && facts.RunsEtcd(env.Cluster, h.Roles) &&
+		spec.HasRole(h, v1alpha1.RoleControlPlane) {
 		k := pairOf("apiserver-etcd-client", "apiserver-etcd-client", "etcd/ca") // the key of its CA is on this host
-		out = append(out, op.Renewal{CertificateFile: k.CertificateFile, CAKey: pkiDir + "etcd/ca.key", ValiditySeconds: int64(env.Validity() / time.Second)})
+		out = append(out,
+			op.Renewal{CertificateFile: k.CertificateFile, CAKey: pkiDir + "etcd/ca.key", ValiditySeconds: int64(env.Validity() / time.Second)})
 	}
 	return out
 }

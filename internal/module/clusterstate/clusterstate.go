@@ -100,13 +100,15 @@ func Left(env module.Env, keep Records, owner string) engine.Module {
 		ID: "record.left", Title: "remove host from cluster state", On: env.Leaves,
 		// Each host writes the state that the previous one has left. An etcd member that
 		// still exists must remain in the state.
-		Needs: []string{"record.cluster", "leave.member"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Rollout: engine.Rollout{MaxParallel: "1"},
+		Needs: []string{"record.cluster", "leave.member"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		Rollout: engine.Rollout{MaxParallel: "1"},
 		Run: &engine.Action{
 			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 				engine.Get(s, module.KeyKube)
 				// The present content does not matter, because the host is added before
 				// this step runs.
-				return []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap kube-system/" + Name, Summary: "update: remove host " + s.Host().Name}}, nil
+				return []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap kube-system/" + Name,
+					Summary: "update: remove host " + s.Host().Name}}, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
 				left, err := keep.TakeOff(env.Cluster.Name, s.Host().Name)

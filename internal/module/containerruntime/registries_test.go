@@ -32,7 +32,8 @@ func TestOwnRegistry(t *testing.T) {
 	login := "header = {Authorization = \"Basic " + base64.StdEncoding.EncodeToString([]byte("slipway:parrot")) + "\"}\n"
 	trust := "ca = \"" + own + "slipway-ca.pem\"\n"
 	mirror := func(folder string) string {
-		return "[host.\"https://192.0.2.9:5000/v2/" + folder + "\"]\n  capabilities = [\"pull\", \"resolve\"]\n  override_path = true\n  " + trust + "  " + login
+		return "[host.\"https://192.0.2.9:5000/v2/" + folder + "\"]\n  capabilities = [\"pull\", \"resolve\"]\n  override_path = true\n  " +
+			trust + "  " + login
 	}
 	file := func(name, content string) op.File {
 		return op.File{Path: "/etc/containerd/certs.d/" + name + "/hosts.toml", Content: []byte(content), Mode: 0o600, Secret: true}
@@ -49,7 +50,8 @@ func TestOwnRegistry(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
 	c.Spec.ContainerRuntime.Type = "docker" // the kubelet has its credentials
-	want = op.List{op.File{Path: "/etc/docker/certs.d/192.0.2.9:5000/ca.crt", Content: []byte("the authority")}, op.PutBack{Step: "runtime.registries"}}
+	want = op.List{op.File{Path: "/etc/docker/certs.d/192.0.2.9:5000/ca.crt", Content: []byte("the authority")},
+		op.PutBack{Step: "runtime.registries"}}
 	if got, err = registries(env); err != nil || cmp.Diff(want, got) != "" {
 		t.Errorf("with Docker: %v, %v", err, got)
 	}

@@ -146,7 +146,8 @@ func left(ctx context.Context, s *engine.Scope, objs []*unstructured.Unstructure
 	var out []plan.OpChange
 	for _, o := range there {
 		out = append(out, plan.OpChange{
-			Kind: module.KindObject, Target: kube.Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.Target(), Summary: "delete",
+			Kind:   module.KindObject,
+			Target: kube.Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.Target(), Summary: "delete",
 		})
 	}
 	return out, err

@@ -135,7 +135,8 @@ func running(env module.Env, s *engine.Scope) (op.List, error) {
 	u.Gate = all
 	list := op.List{
 		u,
-		op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: ask(module.OwnEtcd(), module.EtcdHealthCert, module.EtcdHealthKey, "endpoint", "health")},
+		op.Wait{Name: "etcd", TimeoutSeconds: 300,
+			Program: ask(module.OwnEtcd(), module.EtcdHealthCert, module.EtcdHealthKey, "endpoint", "health")},
 		module.EtcdMark(),
 	}
 	if !joined(s.Host()) {
@@ -160,7 +161,8 @@ func settings(env module.Env, s *engine.Scope) (op.Unpack, op.File, error) {
 // do.
 func reach(env module.Env) op.List {
 	endpoints := strings.Join(env.EtcdEndpoints(), ",")
-	return op.List{op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: ask(endpoints, module.EtcdClientCert, module.EtcdClientKey, "get", "/registry/slipway")}}
+	return op.List{op.Wait{Name: "etcd", TimeoutSeconds: 300,
+		Program: ask(endpoints, module.EtcdClientCert, module.EtcdClientKey, "get", "/registry/slipway")}}
 }
 
 // ask returns an etcdctl command with timeouts that are shorter than those of the wait.

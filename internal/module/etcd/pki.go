@@ -61,8 +61,9 @@ func pkiTasks(env module.Env, client func(*engine.Scope) op.Certificate) []engin
 		},
 		requestTask(env, client),
 		{
-			ID: "etcd.client", Title: "install etcd client certificate", On: asks(env), Consumes: []engine.KeyRef{keyAuthority.Ref(), keySigned.Ref()},
-			When: func(s *engine.Scope) bool { return env.Cluster.Spec.Etcd.External != nil || signs(env, s) },
+			ID: "etcd.client", Title: "install etcd client certificate", On: asks(env),
+			Consumes: []engine.KeyRef{keyAuthority.Ref(), keySigned.Ref()},
+			When:     func(s *engine.Scope) bool { return env.Cluster.Spec.Etcd.External != nil || signs(env, s) },
 			Ops: func(s *engine.Scope) (op.List, error) {
 				if x := env.Cluster.Spec.Etcd.External; x != nil {
 					return externalPKI(x)
@@ -81,9 +82,10 @@ func signs(env module.Env, s *engine.Scope) bool { return keeper(env, s.Hosts())
 // its request on the manager: the key of the CA is not sent.
 func requestTask(env module.Env, client func(*engine.Scope) op.Certificate) engine.Task {
 	return engine.Task{
-		ID: "etcd.request", Title: "request etcd client certificate", Consumes: []engine.KeyRef{keyAuthority.Ref()}, Provides: []engine.KeyRef{keySigned.Ref()},
-		On:   func(h *engine.Host) bool { return asks(env)(h) && env.Cluster.Spec.Etcd.External == nil },
-		When: func(s *engine.Scope) bool { return signs(env, s) },
+		ID: "etcd.request", Title: "request etcd client certificate", Consumes: []engine.KeyRef{keyAuthority.Ref()},
+		Provides: []engine.KeyRef{keySigned.Ref()},
+		On:       func(h *engine.Host) bool { return asks(env)(h) && env.Cluster.Spec.Etcd.External == nil },
+		When:     func(s *engine.Scope) bool { return signs(env, s) },
 		Ops: func(s *engine.Scope) (op.List, error) {
 			return op.List{op.CertificateRequest{Certificate: client(s)}}, nil
 		},

@@ -74,7 +74,8 @@ func beginning(env module.Env) []byte {
 	for _, h := range spec.EtcdHosts(env.Cluster) {
 		members = append(members, h.Name+"="+module.EtcdURL(h, facts.EtcdPeerPort))
 	}
-	return fmt.Appendf(nil, "ETCD_INITIAL_CLUSTER=%s\nETCD_INITIAL_CLUSTER_STATE=new\nETCD_INITIAL_CLUSTER_TOKEN=%s\n", strings.Join(members, ","), env.Cluster.Name)
+	return fmt.Appendf(nil, "ETCD_INITIAL_CLUSTER=%s\nETCD_INITIAL_CLUSTER_STATE=new\nETCD_INITIAL_CLUSTER_TOKEN=%s\n",
+		strings.Join(members, ","), env.Cluster.Name)
 }
 
 // arguments returns the arguments that kubeadm gives its members. Arguments of the user

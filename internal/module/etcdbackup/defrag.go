@@ -29,12 +29,14 @@ func Defrag(env module.Env, won Won) engine.Module {
 			Ops: func(*engine.Scope) (op.List, error) { return defrag(env, op.DefragCompact), nil },
 		},
 		{
-			ID: "defrag.follower", Title: "defragment etcd followers", On: isMember(env), Needs: []string{"defrag.compact"}, Rollout: one, Timeout: 15 * time.Minute,
+			ID: "defrag.follower", Title: "defragment etcd followers", On: isMember(env),
+			Needs: []string{"defrag.compact"}, Rollout: one, Timeout: 15 * time.Minute,
 			Ops:   func(*engine.Scope) (op.List, error) { return defrag(env, op.DefragFollower), nil },
 			After: tell(won),
 		},
 		{
-			ID: "defrag.leader", Title: "defragment etcd leader", On: isMember(env), Needs: []string{"defrag.follower"}, Rollout: one, Timeout: 15 * time.Minute,
+			ID: "defrag.leader", Title: "defragment etcd leader", On: isMember(env), Needs: []string{"defrag.follower"},
+			Rollout: one, Timeout: 15 * time.Minute,
 			// Followers have nothing left to defragment at this point.
 			Ops: func(s *engine.Scope) (op.List, error) {
 				return defrag(env, op.DefragAny), nil

@@ -12,7 +12,8 @@ import (
 // author of a set cannot choose the key that encrypts Secrets.
 func TestWithKeysOf(t *testing.T) {
 	file := func(resource string, keys ...string) string {
-		out := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [" + resource + "]\n  providers:\n"
+		out := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [" + resource +
+			"]\n  providers:\n"
 		for _, k := range keys {
 			if k == module.Plain {
 				out += "  - identity: {}\n"
@@ -28,11 +29,14 @@ func TestWithKeysOf(t *testing.T) {
 		fails                   bool
 	}{
 		{"the same key", "there is nothing to change", file("secrets", "1-a"), file("secrets", "1-a"), "1-a identity; identity", false},
-		{"rotated since", "what is restored is read by the old key", file("secrets", "1-a"), file("secrets", "2-b"), "2-b 1-a identity; identity", false},
-		{"in the midst of it", "all that either has", file("secrets", "2-b", "1-a"), file("secrets", "3-c"), "3-c 2-b 1-a identity; identity", false},
+		{"rotated since", "what is restored is read by the old key", file("secrets", "1-a"), file("secrets", "2-b"),
+			"2-b 1-a identity; identity", false},
+		{"in the midst of it", "all that either has", file("secrets", "2-b", "1-a"), file("secrets", "3-c"),
+			"3-c 2-b 1-a identity; identity", false},
 		{"not encrypted then", "what is restored can be read as it is", "", file("secrets", "1-a"), "1-a identity; identity", false},
 		{"other resources", "each separately", file("configmaps", "1-a"), file("secrets", "1-a"), "1-a identity; identity 1-a", false},
-		{"no longer encrypted", "the set does not switch it on", file("secrets", "1-a"), file("secrets", module.Plain), "identity 1-a; identity", false},
+		{"no longer encrypted", "the set does not switch it on", file("secrets", "1-a"), file("secrets", module.Plain),
+			"identity 1-a; identity", false},
 		{"broken", "it is told, and quotes nothing", file("secrets", "1-a"), "resources: [canary", "", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

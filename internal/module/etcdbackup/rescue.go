@@ -41,9 +41,11 @@ func Salvage(env module.Env, src Source) engine.Module {
 			return op.List{stopping(env, src, h, op.RestoreStop)}
 		}),
 		{
-			ID: "rescue.salvage", Title: "take snapshot of surviving etcd data", On: best, Needs: []string{"restore.stop"}, Timeout: 30 * time.Minute,
+			ID: "rescue.salvage", Title: "take snapshot of surviving etcd data", On: best,
+			Needs: []string{"restore.stop"}, Timeout: 30 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) {
-				return op.List{op.EtcdSalvage{Key: src.Key, Data: facts.DirEtcd, EtcdPrograms: module.EtcdPrograms(), EtcdReach: src.Rescue.EtcdReach, Database: src.Rescue.Database}}, nil
+				return op.List{op.EtcdSalvage{Key: src.Key, Data: facts.DirEtcd, EtcdPrograms: module.EtcdPrograms(),
+					EtcdReach: src.Rescue.EtcdReach, Database: src.Rescue.Database}}, nil
 			},
 			After: heard(src.Rescue.Salvaged),
 		},

@@ -230,7 +230,8 @@ func serving(env module.Env, on func(*engine.Host) bool) engine.Task {
 		ID: "restore.serving", Title: "wait for API server", Needs: []string{"restore.kubelets"}, Timeout: readyTime,
 		On: func(h *engine.Host) bool { return on(h) && h.HasRole(v1alpha1.RoleControlPlane) },
 		Ops: func(*engine.Scope) (op.List, error) {
-			return op.List{op.Wait{HTTP: fmt.Sprintf("https://127.0.0.1:%d/readyz", env.Cluster.Spec.ControlPlaneEndpoint.Port), TimeoutSeconds: 480}}, nil
+			return op.List{op.Wait{HTTP: fmt.Sprintf("https://127.0.0.1:%d/readyz", env.Cluster.Spec.ControlPlaneEndpoint.Port),
+				TimeoutSeconds: 480}}, nil
 		},
 	}
 }
@@ -242,10 +243,12 @@ func reached(env module.Env, src Source) engine.Task {
 		Provides: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(context.Context, *engine.Scope) ([]plan.OpChange, error) {
-				return []plan.OpChange{{Kind: "api", Target: env.Endpoint(), Summary: fmt.Sprintf("serves revision %d or later", src.Revision+src.bump())}}, nil
+				return []plan.OpChange{{Kind: "api", Target: env.Endpoint(),
+					Summary: fmt.Sprintf("serves revision %d or later", src.Revision+src.bump())}}, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				client, err := kube.New(src.Kubeconfig, s.Host().Conn.DialContext, kube.Options{Address: fmt.Sprintf("127.0.0.1:%d", env.Cluster.Spec.ControlPlaneEndpoint.Port)})
+				client, err := kube.New(src.Kubeconfig, s.Host().Conn.DialContext,
+					kube.Options{Address: fmt.Sprintf("127.0.0.1:%d", env.Cluster.Spec.ControlPlaneEndpoint.Port)})
 				if err != nil {
 					return err
 				}
@@ -275,7 +278,8 @@ func ready(env module.Env, on func(*engine.Host) bool) engine.Task {
 				return []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "wait until it is ready"}}, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				return engine.Get(s, module.KeyKube).WaitNodeReady(ctx, s.Host().Name, *engine.Get(s, module.KeyKubeletStarted), func(m string) { s.Tell("%s", m) })
+				return engine.Get(s, module.KeyKube).WaitNodeReady(ctx, s.Host().Name,
+					*engine.Get(s, module.KeyKubeletStarted), func(m string) { s.Tell("%s", m) })
 			},
 		},
 	}

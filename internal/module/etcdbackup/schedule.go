@@ -93,13 +93,15 @@ func scheduled(env module.Env, h *engine.Host) (op.List, error) {
 	b := env.Cluster.Spec.Etcd.Backup
 	client := module.EtcdClient()
 	client.Endpoints = []string{env.OwnMember()}
-	job := op.AutoSnapshot{Cluster: env.Cluster.Name, EtcdClient: client, Utility: module.Etcdutl, Keep: b.Keep, Copies: copied(env, h), Drill: drilled(env, h)}
+	job := op.AutoSnapshot{Cluster: env.Cluster.Name, EtcdClient: client, Utility: module.Etcdutl, Keep: b.Keep,
+		Copies: copied(env, h), Drill: drilled(env, h)}
 	text, err := json.MarshalIndent(job, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encoding the snapshot job: %w", err)
 	}
 	every := b.Every.Duration
-	list, err := timed.Ops(files, text, module.TimedAt{First: min(every/spreadPart, mostFirst), Every: every, Spread: min(every/spreadPart, mostSpread)})
+	list, err := timed.Ops(files, text,
+		module.TimedAt{First: min(every/spreadPart, mostFirst), Every: every, Spread: min(every/spreadPart, mostSpread)})
 	if HasCopies(env.Cluster, h.Host) {
 		list = append(secrets(env), list...)
 	}

@@ -74,7 +74,8 @@ func unauditTask(env module.Env) engine.Task {
 func auditArgs(a *v1alpha1.Audit) map[string]string {
 	return map[string]string{
 		"audit-policy-file": auditPolicy, "audit-log-path": auditDir + "/audit.log",
-		"audit-log-maxage": strconv.Itoa(a.MaxAge), "audit-log-maxbackup": strconv.Itoa(a.MaxBackups), "audit-log-maxsize": strconv.Itoa(a.MaxSize),
+		"audit-log-maxage": strconv.Itoa(a.MaxAge), "audit-log-maxbackup": strconv.Itoa(a.MaxBackups),
+		"audit-log-maxsize": strconv.Itoa(a.MaxSize),
 	}
 }
 

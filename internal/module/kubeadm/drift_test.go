@@ -141,8 +141,10 @@ func TestKeeps(t *testing.T) {
 	slices.Sort(kept)
 	slices.Sort(back)
 	want := []string{
-		"/etc/kubernetes/manifests/etcd.yaml", "/etc/kubernetes/manifests/kube-apiserver.yaml", "/etc/kubernetes/manifests/kube-controller-manager.yaml",
-		"/etc/kubernetes/manifests/kube-scheduler.yaml", "/var/lib/kubelet/config.yaml", "/var/lib/kubelet/instance-config.yaml", "/var/lib/kubelet/kubeadm-flags.env",
+		"/etc/kubernetes/manifests/etcd.yaml", "/etc/kubernetes/manifests/kube-apiserver.yaml",
+		"/etc/kubernetes/manifests/kube-controller-manager.yaml",
+		"/etc/kubernetes/manifests/kube-scheduler.yaml", "/var/lib/kubelet/config.yaml",
+		"/var/lib/kubelet/instance-config.yaml", "/var/lib/kubelet/kubeadm-flags.env",
 	}
 	if d := cmp.Diff([][]string{want, want}, [][]string{kept, back}); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

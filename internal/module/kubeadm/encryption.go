@@ -71,7 +71,8 @@ func Encrypted(env module.Env) engine.Module {
 	return engine.Module{Name: "encryption", Tasks: []engine.Task{
 		writeTask(env, stepKeysRead, "kubeadm.init.wait", "join.settings", "join.api"),
 		rewriteTask(env, module.KeyKube),
-		keyFileTask(env, "encryption.last", "remove previous encryption keys", func(e *encrypting) map[string]module.Encryption { return e.last }, stepKeysRewrite),
+		keyFileTask(env, "encryption.last", "remove previous encryption keys",
+			func(e *encrypting) map[string]module.Encryption { return e.last }, stepKeysRewrite),
 	}}
 }
 
@@ -89,7 +90,8 @@ func hasKeys(h *engine.Host) bool {
 
 // encrypts reports whether something is encrypted, or will be.
 func encrypts(env module.Env, s *engine.Scope) bool {
-	return env.Cluster.Spec.Kubernetes.Encryption != nil || slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return keepsKeys(env)(h) && hasKeys(h) })
+	return env.Cluster.Spec.Kubernetes.Encryption != nil ||
+		slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return keepsKeys(env)(h) && hasKeys(h) })
 }
 
 // runsAlready reports whether there is a cluster whose control planes may have written
@@ -177,7 +179,8 @@ func (e *encrypting) look(ctx context.Context, env module.Env, s *engine.Scope) 
 		return nil
 	}
 	return diag.List{{
-		ID: IDEncryptionLost, Severity: diag.Error, Host: lost, Message: "no control plane has " + module.EncryptionFile + ", which its API server needs to read encrypted data",
+		ID: IDEncryptionLost, Severity: diag.Error, Host: lost,
+		Message: "no control plane has " + module.EncryptionFile + ", which its API server needs to read encrypted data",
 		Hint: "restore the file from a backup set before the API server is restarted; " +
 			"if nothing was encrypted yet, remove --" + spec.EncryptionFlag + " from " + module.APIServerManifest,
 	}}
@@ -261,7 +264,8 @@ func (e *encrypting) file(env module.Env, h *engine.Host, keys module.Encryption
 	}
 	list := op.List{op.File{Path: module.EncryptionFile, Mode: 0o600, Content: text, Secret: true}}
 	if follows || module.Holds(h) && e.have[h.Name] != nil {
-		list = append(list, op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EncryptionFile}, TimeoutSeconds: restartTime})
+		list = append(list,
+			op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EncryptionFile}, TimeoutSeconds: restartTime})
 		if !e.has(h.Name, text) { // otherwise an API server that does not serve may depend on a later step
 			list = append(append(list, ownAPI(env)), env.ComponentsHealthy()...)
 		}
@@ -288,13 +292,15 @@ func readTask(env module.Env) engine.Task {
 
 // writeTask makes all of them write with the wanted key.
 func writeTask(env module.Env, needs ...string) engine.Task {
-	return keyFileTask(env, stepKeysWrite, "switch API servers to encryption key", func(e *encrypting) map[string]module.Encryption { return e.write }, needs...)
+	return keyFileTask(env, stepKeysWrite, "switch API servers to encryption key",
+		func(e *encrypting) map[string]module.Encryption { return e.write }, needs...)
 }
 
 // rewriteTask rewrites everything, and verifies in etcd that nothing old remains.
 func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 	return engine.Task{
-		ID: stepKeysRewrite, Title: "re-encrypt existing objects", On: env.IsFirst, Needs: []string{stepKeysWrite}, NeedsAll: true, Timeout: 2 * time.Hour,
+		ID: stepKeysRewrite, Title: "re-encrypt existing objects", On: env.IsFirst, Needs: []string{stepKeysWrite},
+		NeedsAll: true, Timeout: 2 * time.Hour,
 		When:     func(s *engine.Scope) bool { return encrypts(env, s) && runsAlready(s) },
 		Consumes: []engine.KeyRef{keyEncrypting.Ref(), api.Ref()},
 		Run: &engine.Action{

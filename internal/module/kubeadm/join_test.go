@@ -43,14 +43,17 @@ func TestWaiting(t *testing.T) {
 		present []string
 		want    bool
 	}{
-		"fresh":   {"nothing of a node is there", "worker", nil, true},
-		"cut off": {"kubeadm has not ended, or its end was not seen: it is run or asked again", "worker", []string{bootstrapConf, kubeletConf, module.ClientCert}, true},
-		"early":   {"cut off before the kubelet had credentials", "worker", []string{bootstrapConf}, true},
-		"no cert": {"cut off when the kubelet had asked and had no answer: its kubeconfig is there by then", "worker", []string{kubeletConf}, true},
-		"joined":  {"what it came with is removed last", "worker", []string{kubeletConf, module.ClientCert}, false},
-		"first":   {"the cluster begins there: nothing lets it in", "first", nil, false},
-		"second":  {"it joins", "second", nil, true},
-		"no etcd": {"its API server waits for etcd, and its kubelet for the API server", "second", []string{adminConf, bootstrapConf, kubeletConf}, true},
+		"fresh": {"nothing of a node is there", "worker", nil, true},
+		"cut off": {"kubeadm has not ended, or its end was not seen: it is run or asked again", "worker",
+			[]string{bootstrapConf, kubeletConf, module.ClientCert}, true},
+		"early": {"cut off before the kubelet had credentials", "worker", []string{bootstrapConf}, true},
+		"no cert": {"cut off when the kubelet had asked and had no answer: its kubeconfig is there by then", "worker",
+			[]string{kubeletConf}, true},
+		"joined": {"what it came with is removed last", "worker", []string{kubeletConf, module.ClientCert}, false},
+		"first":  {"the cluster begins there: nothing lets it in", "first", nil, false},
+		"second": {"it joins", "second", nil, true},
+		"no etcd": {"its API server waits for etcd, and its kubelet for the API server", "second",
+			[]string{adminConf, bootstrapConf, kubeletConf}, true},
 		"serving": {"its kubelet was let in by its own API server", "second", []string{adminConf, kubeletConf, module.ClientCert}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,11 +103,13 @@ func TestDiscoveryKubeconfig(t *testing.T) {
 	if cluster == nil {
 		t.Fatalf("the file names no cluster prod:\n%s", text)
 	}
-	if d := cmp.Diff([]string{"https://api.example.com:6443", "certificate of the CA"}, []string{cluster.Server, string(cluster.CertificateAuthorityData)}); d != "" {
+	if d := cmp.Diff([]string{"https://api.example.com:6443", "certificate of the CA"},
+		[]string{cluster.Server, string(cluster.CertificateAuthorityData)}); d != "" {
 		t.Errorf("what the file says of the cluster (-want +got):\n%s", d)
 	}
 	for name, user := range config.AuthInfos {
-		if d := cmp.Diff(clientcmdapi.NewAuthInfo(), user, cmpopts.IgnoreFields(clientcmdapi.AuthInfo{}, "LocationOfOrigin"), cmpopts.EquateEmpty()); d != "" {
+		if d := cmp.Diff(clientcmdapi.NewAuthInfo(), user,
+			cmpopts.IgnoreFields(clientcmdapi.AuthInfo{}, "LocationOfOrigin"), cmpopts.EquateEmpty()); d != "" {
 			t.Errorf("user %s has credentials (-want +got):\n%s", name, d)
 		}
 	}
@@ -141,10 +146,11 @@ func TestJoinThrough(t *testing.T) {
 		host string
 		want map[string]string
 	}{
-		"worker":           {"the balancer is a pod of the kubelet that is to start", v1alpha1.EndpointHAProxy, "", "worker", first},
-		"control plane":    {"its own API server is not there yet", v1alpha1.EndpointHAProxy, "", "second", first},
-		"one for all":      {"the name stands for it anyway", v1alpha1.EndpointNone, "", "worker", nil},
-		"external":         {"a load balancer may not have noticed that there is a server", v1alpha1.EndpointExternal, "192.0.2.9", "worker", first},
+		"worker":        {"the balancer is a pod of the kubelet that is to start", v1alpha1.EndpointHAProxy, "", "worker", first},
+		"control plane": {"its own API server is not there yet", v1alpha1.EndpointHAProxy, "", "second", first},
+		"one for all":   {"the name stands for it anyway", v1alpha1.EndpointNone, "", "worker", nil},
+		"external": {"a load balancer may not have noticed that there is a server", v1alpha1.EndpointExternal,
+			"192.0.2.9", "worker", first},
 		"external by name": {"likewise, whatever the name stands for", v1alpha1.EndpointExternal, "", "worker", first},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -197,7 +197,8 @@ func misnamed(ctx context.Context, env module.Env, s *engine.Scope) bool {
 func admin(ctx context.Context, env module.Env, s *engine.Scope) (*kube.Client, *x509.CertPool, error) {
 	why := errors.New("no control plane is available")
 	for _, h := range controlPlanes(env, s) {
-		results, err := h.Conn.Check(ctx, op.List{op.ReadFile{Path: adminConf, Secret: true}, op.ReadFile{Path: caCert}, op.ReadFile{Path: module.NextCA}})
+		results, err := h.Conn.Check(ctx,
+			op.List{op.ReadFile{Path: adminConf, Secret: true}, op.ReadFile{Path: caCert}, op.ReadFile{Path: module.NextCA}})
 		if err == nil && (len(results) != 3 || results[0].Missing || results[1].Missing) {
 			err = fmt.Errorf("%s has no %s", h.Name, adminConf)
 		}

@@ -32,7 +32,8 @@ func environment(t *testing.T, n v1alpha1.Network) module.Env {
 }
 
 func TestFlannel(t *testing.T) {
-	objs, err := flannel(environment(t, v1alpha1.Network{Plugin: "flannel", PodCIDR: []string{"10.244.0.0/16"}, Flannel: v1alpha1.Flannel{Backend: "vxlan"}}))
+	objs, err := flannel(environment(t,
+		v1alpha1.Network{Plugin: "flannel", PodCIDR: []string{"10.244.0.0/16"}, Flannel: v1alpha1.Flannel{Backend: "vxlan"}}))
 	if err != nil {
 		t.Fatal(err)
 	}

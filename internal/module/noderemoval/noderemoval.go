@@ -121,7 +121,8 @@ func ours(env module.Env, h *engine.Host) bool {
 }
 
 func mark() op.File {
-	return op.File{Path: module.LeavesMark, Mode: 0o600, Content: []byte("This host is leaving its cluster. It must be reset before it can join again.\n")}
+	return op.File{Path: module.LeavesMark, Mode: 0o600,
+		Content: []byte("This host is leaving its cluster. It must be reset before it can join again.\n")}
 }
 
 // Member is the module that removes the etcd members of leaving hosts before the hosts are
@@ -216,7 +217,8 @@ func unclaimed(ctx context.Context, s *engine.Scope, id string) (string, error) 
 		return "", nil
 	}
 	all, err := engine.Get(s, module.KeyKube).Nodes(ctx)
-	if err != nil || slices.ContainsFunc(all, func(o corev1.Node) bool { return o.Name != s.Host().Name && o.Status.NodeInfo.MachineID == id }) {
+	if err != nil ||
+		slices.ContainsFunc(all, func(o corev1.Node) bool { return o.Name != s.Host().Name && o.Status.NodeInfo.MachineID == id }) {
 		return "", err
 	}
 	return id, nil

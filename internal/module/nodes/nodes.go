@@ -46,7 +46,8 @@ func Ready(env module.Env) engine.Module {
 			Run: &engine.Action{
 				Check: notReady,
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.Get(s, module.KeyKube).WaitNodeReady(ctx, s.Host().Name, *engine.Get(s, module.KeyKubeletStarted), func(m string) { s.Tell("%s", m) })
+					return engine.Get(s, module.KeyKube).WaitNodeReady(ctx, s.Host().Name,
+						*engine.Get(s, module.KeyKubeletStarted), func(m string) { s.Tell("%s", m) })
 				},
 			},
 		},

@@ -36,7 +36,8 @@ func (r *report) vacant(asked []*facts.Host) {
 	}
 	const remedy = "write an unused address at spec.controlPlaneEndpoint.address"
 	for _, h := range asked {
-		if r.host = h; r.ours() && (slices.Contains(h.Facts.Present, module.KeepalivedManifest) || slices.Contains(h.Facts.Present, module.KubeVIPManifest)) {
+		if r.host = h; r.ours() &&
+			(slices.Contains(h.Facts.Present, module.KeepalivedManifest) || slices.Contains(h.Facts.Present, module.KubeVIPManifest)) {
 			return
 		}
 	}

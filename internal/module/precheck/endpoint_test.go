@@ -54,9 +54,10 @@ var endpointRows = []row{
 		balanced(c, h)
 		h[1].Facts.Unreached = nil
 	}, nil, ""},
-	{"a Service's address on a node", "the relay holds it there, also on the way to another mode", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
-		o.Recorded = true
-		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
-		h[1].Facts.Addresses = append(slices.Clone(h[1].Facts.Addresses), op.Address{Link: "lo", Prefix: "10.96.0.2/32"})
-	}, nil, ""},
+	{"a Service's address on a node", "the relay holds it there, also on the way to another mode",
+		func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+			o.Recorded = true
+			h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
+			h[1].Facts.Addresses = append(slices.Clone(h[1].Facts.Addresses), op.Address{Link: "lo", Prefix: "10.96.0.2/32"})
+		}, nil, ""},
 }

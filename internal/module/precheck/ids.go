@@ -96,7 +96,8 @@ func IDs() []string {
 		idOtherNetwork, idPort, idUnitDropIn, idNotEmpty, idReplaced,
 		idCPU, idMemory, idMemoryLow, idDisk, idDiskLow, idInodes, idFilesystem, idFilesystemPrograms,
 		idFilesystemTemporary,
-		idReleaseUnknown, idAPIRemoved, idAPIDeprecated, IDBudget, idWebhook, idBundleMissing, idCapacity, idSkew, idEtcdUnready, idCertificate, idAddons,
+		idReleaseUnknown, idAPIRemoved, idAPIDeprecated, IDBudget, idWebhook, idBundleMissing, idCapacity, idSkew,
+		idEtcdUnready, idCertificate, idAddons,
 	}
 }
 
@@ -105,6 +106,7 @@ func reasons() []string {
 	return []string{
 		string(remote.Unreachable), string(remote.ConfigUnusable), string(remote.AuthFailed), string(remote.HostKeyUnknown),
 		string(remote.HostKeyChanged), string(remote.KeyUnreadable), string(remote.SudoFailed),
-		string(remote.SecretUnreadable), string(remote.WrongArch), string(remote.NoExec), string(remote.HelperFailed), string(remote.ConnectionLost), string(remote.NoShell),
+		string(remote.SecretUnreadable), string(remote.WrongArch), string(remote.NoExec), string(remote.HelperFailed),
+		string(remote.ConnectionLost), string(remote.NoShell),
 	}
 }

@@ -24,7 +24,8 @@ func (r *report) otherCluster() bool {
 	if !f.Ledger || f.Cluster == "" || f.Cluster == r.cluster.Name {
 		return false
 	}
-	r.fail(idOtherCluster, fmt.Sprintf("remove the host from this file, or delete the other cluster first: slipway delete cluster %s", f.Cluster),
+	r.fail(idOtherCluster,
+		fmt.Sprintf("remove the host from this file, or delete the other cluster first: slipway delete cluster %s", f.Cluster),
 		"belongs to cluster %s; a host can be in only one cluster", f.Cluster)
 	return true
 }
@@ -159,7 +160,8 @@ func (r *report) cgroups() {
 		want = append(want, "cpuacct", "devices", "freezer")
 		if refusesCgroupV1(r.cluster.Spec.Kubernetes.Version) && r.cluster.Spec.Kubernetes.Kubelet.Config["failCgroupV1"] != false {
 			r.fail(idCgroupV1,
-				"write failCgroupV1: false under spec.kubernetes.kubelet.config, or boot the host with cgroup v2 (kernel argument systemd.unified_cgroup_hierarchy=1)",
+				"write failCgroupV1: false under spec.kubernetes.kubelet.config, or boot the host with cgroup v2 "+
+					"(kernel argument systemd.unified_cgroup_hierarchy=1)",
 				"uses cgroup v1; the kubelet of Kubernetes 1.35 and later does not start with cgroup v1 unless failCgroupV1 is false")
 		}
 	}

@@ -10,7 +10,8 @@ import (
 
 var networkRows = []row{
 	{
-		"address not there", "the kubelet binds to it", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.InternalAddress = "192.0.2.99" },
+		"address not there", "the kubelet binds to it",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.InternalAddress = "192.0.2.99" },
 		[]string{"error internal-address-missing w1"},
 		"it has 192.0.2.12",
 	},
@@ -84,15 +85,18 @@ var networkRows = []row{
 		h[0].Facts.Addresses = append(h[0].Facts.Addresses, op.Address{Link: "eth1", Prefix: "192.0.2.12/24"})
 	}, []string{"error address-in-use w1"}, "the address 192.0.2.12 is also on an interface of cp1"},
 
-	{"address in the pod network", "it is lost to pods", addresses(op.Address{Link: "eth1", Prefix: "10.244.3.4/8"}), []string{"error network-overlap w1", "warning network-overlap w1"}, "contains the address 10.244.3.4 of this host (eth1)"},
-	{"network in the pod network", "its addresses would be pods'", addresses(op.Address{Link: "eth1", Prefix: "10.244.0.5/16"}), []string{"error network-overlap w1"}, ""},
+	{"address in the pod network", "it is lost to pods", addresses(op.Address{Link: "eth1", Prefix: "10.244.3.4/8"}),
+		[]string{"error network-overlap w1", "warning network-overlap w1"}, "contains the address 10.244.3.4 of this host (eth1)"},
+	{"network in the pod network", "its addresses would be pods'",
+		addresses(op.Address{Link: "eth1", Prefix: "10.244.0.5/16"}), []string{"error network-overlap w1"}, ""},
 	{
 		"wider network", "only what is far is hidden", addresses(op.Address{Link: "eth1", Prefix: "10.0.0.5/8"}),
 		[]string{"warning network-overlap w1", "warning network-overlap w1"},
 		"the pod network 10.244.0.0/16 lies within the network 10.0.0.0/8 (eth1)",
 	},
 	{"network beside", "none of them touch", addresses(op.Address{Link: "eth1", Prefix: "10.245.0.5/16"}), nil, ""},
-	{"route in the service network", "a Service would be taken for a machine", routes("10.96.5.0/24"), []string{"error network-overlap w1"}, "the service network 10.96.0.0/16 overlaps with the route to 10.96.5.0/24"},
+	{"route in the service network", "a Service would be taken for a machine", routes("10.96.5.0/24"),
+		[]string{"error network-overlap w1"}, "the service network 10.96.0.0/16 overlaps with the route to 10.96.5.0/24"},
 	{"route to all", "the default takes what nothing else does", routes("0.0.0.0/0", "default", "::/0"), nil, ""},
 	{
 		"no default route", "a packet to a Service finds no way out", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
@@ -104,7 +108,8 @@ var networkRows = []row{
 	{"no default route, but one to Services", "somebody has added it", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Routes = []string{"192.0.2.0/24", "10.0.0.0/8"}
 	}, []string{"warning network-overlap w1", "warning network-overlap w1"}, ""},
-	{"VPN's halves of all", "narrower than all, wider than ours", routes("0.0.0.0/1", "128.0.0.0/1"), []string{"warning network-overlap w1", "warning network-overlap w1"}, ""},
+	{"VPN's halves of all", "narrower than all, wider than ours", routes("0.0.0.0/1", "128.0.0.0/1"),
+		[]string{"warning network-overlap w1", "warning network-overlap w1"}, ""},
 	{"route that cannot be read", "unknown words are passed over", routes("blackhole"), nil, ""},
 	{"IPv6 beside IPv4", "families do not overlap", addresses(op.Address{Link: "eth1", Prefix: "fd00::5/8"}), nil, ""},
 	{"our own pod network", "a node of this cluster has a part of it", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
@@ -127,19 +132,25 @@ var networkRows = []row{
 		c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointExternal
 		named("api.prod.internal", "192.0.2.9")(c, h, o)
 	}, nil, ""},
-	{"another host's name", "programs would look for it there", named("cp1", "192.0.2.9"), []string{"warning hosts-file-conflict w1"}, "that host is at 192.0.2.11"},
+	{"another host's name", "programs would look for it there", named("cp1", "192.0.2.9"),
+		[]string{"warning hosts-file-conflict w1"}, "that host is at 192.0.2.11"},
 	{"its own name, on loopback", "Debian writes that", named("w1", "127.0.1.1"), nil, ""},
 	{"its own name, elsewhere", "it would not find itself", named("w1", "192.0.2.9"), []string{"warning hosts-file-conflict w1"}, ""},
 	{"no name of ours, no address", "nothing to say", named("git", "192.0.2.9", "cp1", "x"), nil, ""},
 
-	{"no resolv.conf", "the kubelet fails for every pod", resolver(op.Resolver{Path: "/etc/resolv.conf", Missing: true}), []string{"error dns-server-missing w1"}, "has no /etc/resolv.conf"},
-	{"no DNS server", "CoreDNS does not start", resolver(op.Resolver{Path: "/etc/resolv.conf"}), []string{"error dns-server-missing w1"}, "has no DNS server"},
+	{"no resolv.conf", "the kubelet fails for every pod", resolver(op.Resolver{Path: "/etc/resolv.conf", Missing: true}),
+		[]string{"error dns-server-missing w1"}, "has no /etc/resolv.conf"},
+	{"no DNS server", "CoreDNS does not start", resolver(op.Resolver{Path: "/etc/resolv.conf"}),
+		[]string{"error dns-server-missing w1"}, "has no DNS server"},
 	{"no DNS server, upstream written", "CoreDNS asks that", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		c.Spec.DNS.Upstream = []string{"192.0.2.53"}
 		resolver(op.Resolver{Path: "/etc/resolv.conf"})(c, h, o)
 	}, nil, ""},
-	{"a DNS server on loopback", "CoreDNS would ask itself", resolver(op.Resolver{Path: "/etc/resolv.conf", Servers: []string{"192.0.2.53", "127.0.0.1"}}), []string{"error dns-server-missing w1"}, "would query itself"},
-	{"DNS servers", "as it should be", resolver(op.Resolver{Path: "/etc/resolv.conf", Servers: []string{"192.0.2.53", "2001:db8::53"}}), nil, ""},
+	{"a DNS server on loopback", "CoreDNS would ask itself",
+		resolver(op.Resolver{Path: "/etc/resolv.conf", Servers: []string{"192.0.2.53", "127.0.0.1"}}),
+		[]string{"error dns-server-missing w1"}, "would query itself"},
+	{"DNS servers", "as it should be",
+		resolver(op.Resolver{Path: "/etc/resolv.conf", Servers: []string{"192.0.2.53", "2001:db8::53"}}), nil, ""},
 	{"the kubelet has a file of its own", "the user has decided", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		c.Spec.Kubernetes.Kubelet.Config = kubelet{"resolvConf": "/etc/pods.conf"}
 		resolver(op.Resolver{Path: "/etc/resolv.conf", Missing: true})(c, h, o)
@@ -158,7 +169,8 @@ var networkRows = []row{
 		"is the same machine as cp1",
 	},
 	{
-		"cloned machine", "two machines, one identity", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.MachineID = h[0].Facts.MachineID },
+		"cloned machine", "two machines, one identity",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.MachineID = h[0].Facts.MachineID },
 		[]string{"error machine-id-duplicate w1"},
 		"systemd-machine-id-setup",
 	},
@@ -167,7 +179,8 @@ var networkRows = []row{
 	{"clock 7 s off", "beyond any error of measuring", skew(0, 7*time.Second), []string{"error clock-skew w1"}, "7s ahead of"},
 	{"clock behind", "either way", skew(0, -7*time.Second), []string{"error clock-skew cp1"}, "7s ahead of"},
 	{"all clocks with us a minute off", "to within the error", skew(time.Minute, time.Minute), nil, ""},
-	{"all clocks off", "this machine's is the odd one", skew(-2*time.Minute, -2*time.Minute), []string{"warning clock-manager "}, "2m0s behind the clock of this machine"},
+	{"all clocks off", "this machine's is the odd one", skew(-2*time.Minute, -2*time.Minute),
+		[]string{"warning clock-manager "}, "2m0s behind the clock of this machine"},
 }
 
 func named(list ...string) func(*v1alpha1.Cluster, []facts.Host, *Options) {

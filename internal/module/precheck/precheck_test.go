@@ -41,8 +41,9 @@ func soundFacts(name, address string) *op.HostFacts {
 		CPUs: 2, MemoryBytes: 4 * gib,
 		CgroupVersion: 2, CgroupControllers: []string{"cpuset", "cpu", "io", "memory", "pids"},
 		Systemd: "252", SELinux: "disabled",
-		Addresses: []op.Address{{Link: "lo", Prefix: "127.0.0.1/8"}, {Link: "eth0", Prefix: address + "/24"}, {Link: "eth0", Prefix: "fe80::1/64"}},
-		Routes:    []string{"default", "192.0.2.0/24"},
+		Addresses: []op.Address{{Link: "lo", Prefix: "127.0.0.1/8"}, {Link: "eth0", Prefix: address + "/24"},
+			{Link: "eth0", Prefix: "fe80::1/64"}},
+		Routes: []string{"default", "192.0.2.0/24"},
 		Present: []string{
 			"/usr/bin/systemctl", "/usr/bin/mount", "/usr/bin/umount", "/usr/sbin/losetup", "/sbin/modprobe", "/bin/cp",
 		},
@@ -90,12 +91,14 @@ var machineRows = []row{
 		h[1].Facts.OS = op.OS{ID: "raspbian", Like: []string{"debian"}}
 	}, nil, ""},
 	{
-		"unnamed system", "a file without names is no reason to stop", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.OS = op.OS{} },
+		"unnamed system", "a file without names is no reason to stop",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.OS = op.OS{} },
 		[]string{"warning os-unknown w1"},
 		"an unnamed system",
 	},
 	{
-		"other architecture", "programs of the wrong one do not start", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Arch = "arm64" },
+		"other architecture", "programs of the wrong one do not start",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Arch = "arm64" },
 		[]string{"error architecture-mismatch w1"},
 		"has architecture amd64, but the cluster file says arm64",
 	},
@@ -131,16 +134,19 @@ var machineRows = []row{
 	},
 
 	{"kernel 5.3", "older than kubeadm's list", kernel("5.3.18"), []string{"error kernel-too-old w1"}, "needs 5.4 or newer"},
-	{"kernel 4.19", "a second number above the limit's does not help", kernel("4.19.0-26-amd64"), []string{"error kernel-too-old w1"}, "needs 5.4 or newer"},
+	{"kernel 4.19", "a second number above the limit's does not help", kernel("4.19.0-26-amd64"),
+		[]string{"error kernel-too-old w1"}, "needs 5.4 or newer"},
 	{"kernel unreadable", "what cannot be read is not taken for new", kernel("linux"), []string{"error kernel-too-old w1"}, ""},
-	{"kernel 5.4 with nftables", "kube-proxy's nftables mode wants a newer one", kernel("5.4.0-200-generic"), []string{"error kernel-too-old w1"}, "5.13 or newer for proxyMode nftables"},
+	{"kernel 5.4 with nftables", "kube-proxy's nftables mode wants a newer one", kernel("5.4.0-200-generic"),
+		[]string{"error kernel-too-old w1"}, "5.13 or newer for proxyMode nftables"},
 	{"kernel 5.12 with nftables", "just below", kernel("5.12.19"), []string{"error kernel-too-old w1"}, "5.13"},
 	{"kernel 5.13 with nftables", "just enough", kernel("5.13"), nil, ""},
 	{"kernel 5.4 with iptables", "the oldest that is supported", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Kernel, c.Spec.Kubernetes.ProxyMode = "5.4.0-200-generic", "iptables"
 	}, nil, ""},
 	{
-		"features missing", "one line each, with its own remedy", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.KernelFeatures = []string{"overlay"} },
+		"features missing", "one line each, with its own remedy",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.KernelFeatures = []string{"overlay"} },
 		[]string{"error kernel-feature-missing w1", "error kernel-feature-missing w1", "error kernel-feature-missing w1"},
 		"does not have br_netfilter",
 	},
@@ -162,7 +168,8 @@ var machineRows = []row{
 		"does not have ipvs",
 	},
 
-	{"cgroup v1", "the kubelet refuses it unless told; the line to write is named", cgroupV1(nil, "v1.35.6"), []string{"error cgroup-v1 w1"}, "failCgroupV1: false under spec.kubernetes.kubelet.config"},
+	{"cgroup v1", "the kubelet refuses it unless told; the line to write is named", cgroupV1(nil, "v1.35.6"),
+		[]string{"error cgroup-v1 w1"}, "failCgroupV1: false under spec.kubernetes.kubelet.config"},
 	{"cgroup v1, newest version", "no version is the newest", cgroupV1(nil, ""), []string{"error cgroup-v1 w1"}, ""},
 	{"cgroup v1, true", "true is what it is without", cgroupV1(kubelet{"failCgroupV1": true}, "v1.37.1"), []string{"error cgroup-v1 w1"}, ""},
 	{"cgroup v1, told", "the user has decided", cgroupV1(kubelet{"failCgroupV1": false}, "v1.37.1"), nil, ""},
@@ -194,13 +201,16 @@ func cgroupV1(conf map[string]any, version string) func(*v1alpha1.Cluster, []fac
 
 var surroundingRows = []row{
 	{
-		"SELinux", "unproved there, but not known to fail", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.SELinux = "enforcing" },
+		"SELinux", "unproved there, but not known to fail",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.SELinux = "enforcing" },
 		[]string{"warning selinux-enforcing w1"},
 		"",
 	},
-	{"SELinux permissive", "it denies nothing", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.SELinux = "permissive" }, nil, ""},
+	{"SELinux permissive", "it denies nothing",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.SELinux = "permissive" }, nil, ""},
 	{
-		"firewall", "which ports to open is said", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Firewall = []string{"ufw"} },
+		"firewall", "which ports to open is said",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Firewall = []string{"ufw"} },
 		[]string{"warning firewall-active w1"},
 		"10250/tcp (kubelet), 10256/tcp (kube-proxy), 8472/udp (flannel)",
 	},
@@ -212,11 +222,13 @@ var surroundingRows = []row{
 		"nftables (chain FORWARD of table ip filter) drops packets that no rule allows",
 	},
 	{
-		"firewall on a control plane", "more of them there", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[0].Facts.Firewall = []string{"firewalld"} },
+		"firewall on a control plane", "more of them there",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[0].Facts.Firewall = []string{"firewalld"} },
 		[]string{"warning firewall-active cp1"},
 		"6443/tcp (kube-apiserver), 2379/tcp (etcd), 2380/tcp (etcd)",
 	},
-	{"swap", "Slipway turns it off", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Swap = []string{"/dev/sda2"} }, nil, ""},
+	{"swap", "Slipway turns it off",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Swap = []string{"/dev/sda2"} }, nil, ""},
 	{"swap left on", "nobody turns it off then", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Swap, c.Spec.System.SkipConfigure = []string{"/dev/sda2"}, true
 	}, []string{"error swap-on w1"}, "swap is on (/dev/sda2)"},
@@ -286,12 +298,15 @@ var surroundingRows = []row{
 		[]string{"warning files-replaced w1"},
 		"has /etc/containerd/config.toml, /usr/local/bin/kubectl, kubelet.service (running), containerd.service; Slipway replaces them",
 	},
-	{"another runtime", "two cannot share their places", present("/run/docker.sock", "/run/containerd/containerd.sock"), []string{"error runtime-running w1"}, ""},
-	{"what is left of one", "it would be taken for what runs the host's containers", present("/etc/systemd/system/cri-docker.service"), []string{"error runtime-running w1"}, "cri-docker.service"},
+	{"another runtime", "two cannot share their places", present("/run/docker.sock", "/run/containerd/containerd.sock"),
+		[]string{"error runtime-running w1"}, ""},
+	{"what is left of one", "it would be taken for what runs the host's containers",
+		present("/etc/systemd/system/cri-docker.service"), []string{"error runtime-running w1"}, "cri-docker.service"},
 	{"another network", "containerd takes the first by name", present("/etc/cni/net.d/*.conflist"), []string{"error other-network w1"}, ""},
 	{"our own files", "a host of this cluster has them from us", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
-		h[1].Facts.Present = append(h[1].Facts.Present, "/etc/kubernetes/kubelet.conf", "/run/containerd/containerd.sock", "/etc/cni/net.d/*.conflist")
+		h[1].Facts.Present = append(h[1].Facts.Present, "/etc/kubernetes/kubelet.conf",
+			"/run/containerd/containerd.sock", "/etc/cni/net.d/*.conflist")
 		h[1].Facts.Listeners = []op.Listener{{Port: 10250, Process: "kubelet"}}
 		h[1].Facts.Addresses = append(h[1].Facts.Addresses, op.Address{Link: "cni0", Prefix: "10.244.1.1/24"})
 	}, nil, ""},
@@ -313,11 +328,15 @@ var surroundingRows = []row{
 	{"another cluster's host", "nothing more is said of it, and it is not touched", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Ledger, h[1].Facts.Cluster, h[1].Facts.CPUs, h[1].Facts.Systemd = true, "other", 0, ""
 	}, []string{"error other-cluster w1"}, "belongs to cluster other"},
-	{"ledger without a cluster", "only prepared, for any", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Ledger = true }, nil, ""},
+	{"ledger without a cluster", "only prepared, for any",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Ledger = true }, nil, ""},
 
-	{"port", "by whom", listener(0, op.Listener{Port: 6443, Process: "nginx"}), []string{"error port-in-use cp1"}, "port 6443/tcp is in use by nginx; kube-apiserver needs it"},
-	{"port on both families", "one line", listener(0, op.Listener{Port: 2379}, op.Listener{Port: 2379}), []string{"error port-in-use cp1"}, "an unknown process"},
-	{"control plane's port on a worker", "nothing of ours listens there", listener(1, op.Listener{Port: 6443}, op.Listener{Port: 2379}), nil, ""},
+	{"port", "by whom", listener(0, op.Listener{Port: 6443, Process: "nginx"}), []string{"error port-in-use cp1"},
+		"port 6443/tcp is in use by nginx; kube-apiserver needs it"},
+	{"port on both families", "one line", listener(0, op.Listener{Port: 2379}, op.Listener{Port: 2379}),
+		[]string{"error port-in-use cp1"}, "an unknown process"},
+	{"control plane's port on a worker", "nothing of ours listens there",
+		listener(1, op.Listener{Port: 6443}, op.Listener{Port: 2379}), nil, ""},
 	{"8472 over UDP", "VXLAN's", listener(1, op.Listener{Port: 8472, Protocol: "udp"}), []string{"error port-in-use w1"}, "8472/udp"},
 	{"8472 over TCP", "another protocol's port is another port", listener(1, op.Listener{Port: 8472, Protocol: "tcp"}), nil, ""},
 	{"kubelet's port over UDP", "the same the other way", listener(1, op.Listener{Port: 10250, Protocol: "udp"}), nil, ""},
@@ -356,36 +375,45 @@ const (
 
 var sizeRows = []row{
 	{
-		"one CPU", "kubeadm's limit for a control plane", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[0].Facts.CPUs, h[1].Facts.CPUs = 1, 1 },
+		"one CPU", "kubeadm's limit for a control plane",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[0].Facts.CPUs, h[1].Facts.CPUs = 1, 1 },
 		[]string{"error cpu-too-few cp1"},
 		"has 1 CPU; a control plane needs 2",
 	},
-	{"control plane, 1699 MiB", "kubeadm's limit", memory(0, 1699), []string{"error memory-too-small cp1"}, "has 1699 MiB of memory; a control plane needs 1700 MiB"},
+	{"control plane, 1699 MiB", "kubeadm's limit", memory(0, 1699), []string{"error memory-too-small cp1"},
+		"has 1699 MiB of memory; a control plane needs 1700 MiB"},
 	{"control plane, 1700 MiB", "enough to start", memory(0, 1700), []string{"warning memory-low cp1"}, ""},
 	{"control plane, 1800 MiB", "what is sold as 2 GB", memory(0, 1800), nil, ""},
-	{"worker, 699 MiB", "the kubelet and its pods of the system", memory(1, 699), []string{"error memory-too-small w1"}, "a worker needs 700 MiB"},
+	{"worker, 699 MiB", "the kubelet and its pods of the system", memory(1, 699), []string{"error memory-too-small w1"},
+		"a worker needs 700 MiB"},
 	{"worker, 700 MiB", "enough to start", memory(1, 700), []string{"warning memory-low w1"}, ""},
 	{"worker, 1800 MiB", "enough", memory(1, 1800), nil, ""},
 
-	{"disk just too small", "all directories of one file system together", space(0, controlPlaneDisk-1, gib), []string{"error disk-too-small cp1"}, "/usr/local/bin, /var/lib/containerd, /var/lib/etcd, /var/lib/kubelet, /var/lib/slipway"},
+	{"disk just too small", "all directories of one file system together", space(0, controlPlaneDisk-1, gib),
+		[]string{"error disk-too-small cp1"}, "/usr/local/bin, /var/lib/containerd, /var/lib/etcd, /var/lib/kubelet, /var/lib/slipway"},
 	{"disk just enough", "15 % of a small one is left over", space(0, controlPlaneDisk, 0), nil, ""},
-	{"worker's disk just too small", "it has no etcd", space(1, workerDisk-1, gib), []string{"error disk-too-small w1"}, "this node needs 2.4 GiB"},
-	{"worker's disk low", "the kubelet would delete the bundle's images", space(1, workerDisk+14*gib/100, gib), []string{"warning disk-low w1"}, "below 15 %"},
+	{"worker's disk just too small", "it has no etcd", space(1, workerDisk-1, gib), []string{"error disk-too-small w1"},
+		"this node needs 2.4 GiB"},
+	{"worker's disk low", "the kubelet would delete the bundle's images", space(1, workerDisk+14*gib/100, gib),
+		[]string{"warning disk-low w1"}, "below 15 %"},
 	{"worker's disk not low", "just above", space(1, workerDisk+15*gib/100+1, gib), nil, ""},
 	{"worker's disk low, thresholds set", "the user has decided", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		space(1, workerDisk, gib)(c, h, o)
 		c.Spec.Kubernetes.Kubelet.Config = kubelet{"imageGCHighThresholdPercent": 100, "evictionHard": kubelet{}}
 	}, nil, ""},
-	{"large bundle", "the bundle's own size counts: blobs, and four times that unpacked", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
-		space(1, 5*gib+1024*mib-1, gib)(c, h, o)
-		o.ImagesBytes = gib
-	}, []string{"error disk-too-small w1"}, "this node needs 6 GiB"},
+	{"large bundle", "the bundle's own size counts: blobs, and four times that unpacked",
+		func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+			space(1, 5*gib+1024*mib-1, gib)(c, h, o)
+			o.ImagesBytes = gib
+		}, []string{"error disk-too-small w1"}, "this node needs 6 GiB"},
 	{"separate file systems", "each by itself", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		disk(h[0].Facts, facts.DirEtcd, func(d *op.Disk) { d.Mount, d.FreeBytes = "/var/lib/etcd", gib-1 })
 	}, []string{"error disk-too-small cp1"}, "has 1023.9 MiB free for /var/lib/etcd; this node needs 1 GiB"},
-	{"Docker's file system", "images go there", docker(4*300*mib - 1), []string{"error disk-too-small w1"}, "free for /var/lib/docker; this node needs 1.1 GiB"},
+	{"Docker's file system", "images go there", docker(4*300*mib - 1), []string{"error disk-too-small w1"},
+		"free for /var/lib/docker; this node needs 1.1 GiB"},
 	{"Docker's file system, large enough", "containerd's holds no images then", docker(4 * 300 * mib), nil, ""},
-	{"running node's disk low", "what it holds already is not needed again", running(4*gib-1, 40*gib), []string{"warning disk-low w1"}, "below 10 %"},
+	{"running node's disk low", "what it holds already is not needed again", running(4*gib-1, 40*gib),
+		[]string{"warning disk-low w1"}, "below 10 %"},
 	{"running node's disk not low", "just enough", running(4*gib, 40*gib), nil, ""},
 	{"running node's disk full", "it stops working", running(leastFree-1, gib), []string{"error disk-too-small w1"}, "to keep working"},
 	{"running node's small disk", "just enough", running(leastFree, gib), nil, ""},
@@ -397,7 +425,8 @@ var sizeRows = []row{
 		disk(h[1].Facts, "*", func(d *op.Disk) { d.Inodes, d.FreeInodes, d.FS = 0, 0, "btrfs" })
 	}, nil, ""},
 
-	{"containerd on overlay", "an overlay cannot lie on another", filesystem(1, facts.DirContainerd, "overlay"), []string{"error filesystem-unfit w1"}, "/var/lib/containerd is on overlay"},
+	{"containerd on overlay", "an overlay cannot lie on another", filesystem(1, facts.DirContainerd, "overlay"),
+		[]string{"error filesystem-unfit w1"}, "/var/lib/containerd is on overlay"},
 	{"containerd on overlay, with Docker", "it stacks nothing", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		docker(40*gib)(c, h, o)
 		filesystem(1, facts.DirContainerd, "overlay")(c, h, o)
@@ -410,7 +439,8 @@ var sizeRows = []row{
 	{"kubelet on overlay", "it stacks nothing", filesystem(1, facts.DirKubelet, "overlay"), nil, ""},
 	{"etcd on NFS", "votes are lost with slow writes", filesystem(0, facts.DirEtcd, "nfs"), []string{"error filesystem-unfit cp1"}, ""},
 	{"etcd on NFS of a worker", "nothing goes there", filesystem(1, facts.DirEtcd, "nfs"), nil, ""},
-	{"etcd in memory", "for a trial it will do", filesystem(0, facts.DirEtcd, "tmpfs"), []string{"warning filesystem-temporary cp1"}, "the next reboot deletes the data"},
+	{"etcd in memory", "for a trial it will do", filesystem(0, facts.DirEtcd, "tmpfs"),
+		[]string{"warning filesystem-temporary cp1"}, "the next reboot deletes the data"},
 	{"programs on noexec", "they would not start", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		disk(h[1].Facts, facts.DirPrograms, func(d *op.Disk) { d.NoExec = true })
 	}, []string{"error filesystem-noexec w1"}, "/usr/local/bin"},
@@ -475,12 +505,14 @@ var optionRows = []row{
 		h[0].Facts.CPUs = 1
 	}, []string{"error cpu-too-few cp1", "error ssh-auth-failed w1"}, ""},
 	{
-		"no answer", "an error of another kind", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts, h[1].Err = nil, errors.New("odd") },
+		"no answer", "an error of another kind",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts, h[1].Err = nil, errors.New("odd") },
 		[]string{"error host-facts w1"},
 		"odd",
 	},
 	{
-		"not asked", "no facts and no error is a mistake, not a sound host", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts = nil },
+		"not asked", "no facts and no error is a mistake, not a sound host",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts = nil },
 		[]string{"error host-facts w1"},
 		"",
 	},

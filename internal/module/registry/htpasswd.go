@@ -37,7 +37,8 @@ const hashLength = 60
 // determines how long a comparison takes.
 func Matches(r *module.Registry, hash string) bool {
 	is, err := bcrypt.Cost([]byte(hash))
-	return err == nil && len(hash) == hashLength && is == cost(r) && bcrypt.CompareHashAndPassword([]byte(hash), []byte(r.Password.Reveal())) == nil
+	return err == nil && len(hash) == hashLength && is == cost(r) &&
+		bcrypt.CompareHashAndPassword([]byte(hash), []byte(r.Password.Reveal())) == nil
 }
 
 func cost(r *module.Registry) int {
@@ -70,7 +71,8 @@ func usersTask(env module.Env) engine.Task {
 func htpasswd(env module.Env, onHost []byte) []byte {
 	user := env.Cluster.Spec.Registry.Private.Username
 	hash := env.Registry.Hash
-	if name, is, ok := strings.Cut(strings.TrimSuffix(string(onHost), "\n"), ":"); ok && name == user && is != hash && Matches(env.Registry, is) {
+	if name, is, ok := strings.Cut(strings.TrimSuffix(string(onHost), "\n"), ":"); ok && name == user && is != hash &&
+		Matches(env.Registry, is) {
 		hash = is
 	}
 	return []byte(user + ":" + hash + "\n")

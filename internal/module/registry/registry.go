@@ -146,7 +146,8 @@ func copied(file string) string { return runDir + "/" + path.Base(file) }
 // because a parent directory may be closed. The unit itself gives access to directories
 // that it hides.
 func enters(dir string) op.List {
-	hidden := slices.ContainsFunc([]string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}, func(p string) bool { return strings.HasPrefix(dir, p) })
+	hidden := slices.ContainsFunc([]string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"},
+		func(p string) bool { return strings.HasPrefix(dir, p) })
 	if hidden || dir == spec.DefaultRegistryDirectory {
 		return nil
 	}

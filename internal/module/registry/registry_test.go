@@ -29,7 +29,8 @@ func environment(change func(*v1alpha1.Cluster)) module.Env {
 		change(c)
 	}
 	spec.Default(c, spec.DefaultOptions{KubernetesVersion: "v1.37.1"})
-	return module.Env{Cluster: c, Registry: &module.Registry{Password: secret.New("parrot"), Made: true, CA: []byte("authority"), CAKey: []byte("key")}}
+	return module.Env{Cluster: c,
+		Registry: &module.Registry{Password: secret.New("parrot"), Made: true, CA: []byte("authority"), CAKey: []byte("key")}}
 }
 
 // TestFiles compares the unit and the settings on the host.
@@ -99,7 +100,8 @@ func TestUnprivileged(t *testing.T) {
 				t.Errorf("%s: it waits for a way in: %v, its directory is its own: %v", tc.reason, waits, owns)
 			}
 			has := strings.Split(unit, "\n")
-			for _, line := range append(tc.caps, "User="+user, "ReadWritePaths="+dir, "BindPaths="+dir, "ProtectSystem=strict", "NoNewPrivileges=yes") {
+			for _, line := range append(tc.caps, "User="+user, "ReadWritePaths="+dir, "BindPaths="+dir,
+				"ProtectSystem=strict", "NoNewPrivileges=yes") {
 				if !slices.Contains(has, line) {
 					t.Errorf("%s: the unit has no line %s", tc.reason, line)
 				}
@@ -193,7 +195,8 @@ func TestHashOnHost(t *testing.T) {
 		{"another manager's", "it is as good", "slipway:" + hash("parrot", costMade) + "\n", true},
 		{"another password", "the password has changed", "slipway:" + hash("crow", costMade) + "\n", false},
 		{"another user", "the user has changed", "admin:" + hash("parrot", costMade) + "\n", false},
-		{"another cost", "a password is chosen now that was made, or the host says what to compute", "slipway:" + hash("parrot", costMade+1) + "\n", false},
+		{"another cost", "a password is chosen now that was made, or the host says what to compute",
+			"slipway:" + hash("parrot", costMade+1) + "\n", false},
 		{"an endless cost", "a host decides nothing here", "slipway:$2a$31$" + strings.Repeat("a", 53) + "\n", false},
 		{"a second user", "nobody else is let in", "slipway:" + hash("parrot", costMade) + "\neve:" + hash("parrot", costMade) + "\n", false},
 		{"no hash", "it is damaged", "slipway\n", false},
@@ -235,7 +238,8 @@ func TestPushed(t *testing.T) {
 		places = append(places, place{p.Repository, p.Tag, string(p.Index)})
 	}
 	one := func(name, arch string) string {
-		return `{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:` + name + arch + `","size":7,"platform":{"architecture":"` + arch + `","os":"linux"}}`
+		return `{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:` + name + arch +
+			`","size":7,"platform":{"architecture":"` + arch + `","os":"linux"}}`
 	}
 	list := func(of string) string {
 		return `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[` + of + `]}`

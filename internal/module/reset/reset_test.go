@@ -16,7 +16,8 @@ import (
 func TestLeft(t *testing.T) {
 	got := left([]op.Result{
 		{Output: []byte("/opt/cni: left: not empty\n")},
-		{Output: []byte("/etc/fstab: restored\n/etc/x.conf: left: changed by other software since then; the original is next to it as x.conf.slipway-orig\n\n")},
+		{Output: []byte("/etc/fstab: restored\n/etc/x.conf: left: changed by other software since then; the original " +
+			"is next to it as x.conf.slipway-orig\n\n")},
 		{},
 	})
 	want := []string{

@@ -124,7 +124,8 @@ func drainAside(ctx context.Context, env module.Env, s *engine.Scope) error {
 
 // setAside reports whether Slipway has cordoned a node, or is about to. Without the API, a
 // control plane that is down counts as cordoned, so that it is waited for.
-func setAside(ctx context.Context, env module.Env, needs func(context.Context, *engine.Scope) ([]plan.OpChange, error), s *engine.Scope) (bool, error) {
+func setAside(ctx context.Context, env module.Env, needs func(context.Context, *engine.Scope) ([]plan.OpChange,
+	error), s *engine.Scope) (bool, error) {
 	client := engine.Get(s, module.KeyKubeBefore)
 	if s.Operation() == "" {
 		if will, err := needs(ctx, s); len(will) > 0 || err != nil {

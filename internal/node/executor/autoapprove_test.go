@@ -152,7 +152,8 @@ func TestAutoApproveFlood(t *testing.T) {
 // journal.
 func TestAutoApproveName(t *testing.T) {
 	name := "a/../../nodes?x#\napproved"
-	k := newFakeKubectl(t, `"get --raw=/requests?"*) cat list;;`, map[string]string{"list": page(t, "", requestOf(t, name, "w1", "192.0.2.12", nil))})
+	k := newFakeKubectl(t, `"get --raw=/requests?"*) cat list;;`,
+		map[string]string{"list": page(t, "", requestOf(t, name, "w1", "192.0.2.12", nil))})
 	approved, err := k.approve()
 	if err != nil {
 		t.Fatal(err)

@@ -173,10 +173,12 @@ func (a autoSnapshot) set(k op.KeptSnapshot) (*copySet, error) {
 		return nil, err
 	}
 	s := &copySet{keys: backup.Keys{Recipients: to, Signer: signer}, snapshot: filepath.Join(a.dir(), filepath.Base(k.Path)), set: backup.Set{
-		Cluster: a.job.Cluster, Taken: k.Taken, Kubernetes: version, Etcd: k.Etcd, EtcdType: c.EtcdType, Member: c.Host, Authority: hex.EncodeToString(sum[:]),
+		Cluster: a.job.Cluster, Taken: k.Taken, Kubernetes: version, Etcd: k.Etcd, EtcdType: c.EtcdType,
+		Member: c.Host, Authority: hex.EncodeToString(sum[:]),
 		Snapshot: backup.Snapshot{Bytes: k.Bytes, SHA256: k.SHA256, Hash: k.Hash, Revision: k.Revision, Keys: k.Keys, Version: k.Version},
 	}}
-	s.name = copies.Name{Cluster: a.job.Cluster, ID: copies.IDOf(s.set.Authority), Host: c.Host, Taken: k.Taken, Revision: k.Revision}.Tagged(signer)
+	s.name = copies.Name{Cluster: a.job.Cluster, ID: copies.IDOf(s.set.Authority), Host: c.Host, Taken: k.Taken,
+		Revision: k.Revision}.Tagged(signer)
 	for _, p := range c.Files {
 		data, err := a.small(p)
 		switch {
@@ -276,7 +278,8 @@ func (a autoSnapshot) elsewhere(dir string, bytes int64) (copies.Target, error) 
 	}
 	var here, root, there unix.Stat_t
 	var system unix.Statfs_t
-	if err := errors.Join(unix.Stat(a.dir(), &here), unix.Stat(a.path("/"), &root), unix.Stat(a.path(dir), &there), unix.Statfs(a.path(dir), &system)); err != nil {
+	if err := errors.Join(unix.Stat(a.dir(), &here), unix.Stat(a.path("/"), &root), unix.Stat(a.path(dir), &there),
+		unix.Statfs(a.path(dir), &system)); err != nil {
 		return nil, err
 	}
 	if why := unfit(there.Dev, here.Dev, root.Dev, fsName(system.Type)); why != "" {

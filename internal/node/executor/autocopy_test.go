@@ -36,7 +36,8 @@ func copying(t *testing.T) (h *host, m *copiestest.Machine, nas string, id age.I
 	now := time.Now()
 	h.write("etc/kubernetes/pki/ca.crt", pkitest.NewAuthority(t, "kubernetes", now.Add(-time.Hour), now.Add(time.Hour)).Cert)
 	h.write("etc/kubernetes/pki/ca.key", "canary-key")
-	h.write("etc/kubernetes/manifests/kube-apiserver.yaml", "spec:\n  containers:\n  - image: registry.k8s.io/kube-apiserver:v1.37.1\n    name: kube-apiserver\n")
+	h.write("etc/kubernetes/manifests/kube-apiserver.yaml",
+		"spec:\n  containers:\n  - image: registry.k8s.io/kube-apiserver:v1.37.1\n    name: kube-apiserver\n")
 	h.write("etc/slipway/backup/vault.key", string(m.Key))
 	if err := os.MkdirAll(h.path("mnt"), 0o755); err != nil {
 		t.Fatal(err)
@@ -46,9 +47,11 @@ func copying(t *testing.T) (h *host, m *copiestest.Machine, nas string, id age.I
 	}
 	job = autoJob()
 	job.Copies = &op.AutoCopies{
-		Host: "cp1", Recipients: []string{key.Recipient().String()}, EtcdType: "stacked", Authority: "/etc/kubernetes/pki/ca.crt", Server: "/etc/kubernetes/manifests/kube-apiserver.yaml",
+		Host: "cp1", Recipients: []string{key.Recipient().String()}, EtcdType: "stacked",
+		Authority: "/etc/kubernetes/pki/ca.crt", Server: "/etc/kubernetes/manifests/kube-apiserver.yaml",
 		Files: []string{"/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/pki/ca.key", "/etc/kubernetes/pki/none.key"},
-		To:    []op.CopyTarget{{Name: "nas", Keep: 3, Directory: "/mnt/nas"}, {Name: "vault", Keep: 2, SSH: &m.To, SecretFile: "/etc/slipway/backup/vault.key"}},
+		To: []op.CopyTarget{{Name: "nas", Keep: 3, Directory: "/mnt/nas"},
+			{Name: "vault", Keep: 2, SSH: &m.To, SecretFile: "/etc/slipway/backup/vault.key"}},
 	}
 	return h, m, nas, key, job
 }
@@ -84,7 +87,9 @@ func TestAutoCopy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if db.String() != sealed("whole 4711") || set.Cluster != "prod" || set.Member != "cp1" || set.Kubernetes != "v1.37.1" || set.Etcd != "3.7.0" || set.EtcdType != "stacked" || set.Snapshot.Revision != 4711 || !set.Taken.Equal(out.At) || len(set.Authority) != 64 {
+		if db.String() != sealed("whole 4711") || set.Cluster != "prod" || set.Member != "cp1" || set.Kubernetes != "v1.37.1" ||
+			set.Etcd != "3.7.0" || set.EtcdType != "stacked" || set.Snapshot.Revision != 4711 || !set.Taken.Equal(out.At) ||
+			len(set.Authority) != 64 {
 			t.Errorf("%+v", set)
 		}
 		if len(small) != 2 || small[1].Name != "files/etc/kubernetes/pki/ca.key" || string(small[1].Data) != "canary-key" {
@@ -142,15 +147,18 @@ func TestAutoCopyFails(t *testing.T) {
 		do                   func(*host, *op.AutoSnapshot)
 		want                 string
 	}{
-		{"not there", "nothing is mounted there", "nas", func(h *host, o *op.AutoSnapshot) { o.Copies.To[0].Directory = "/mnt/other" }, "no such file"},
+		{"not there", "nothing is mounted there", "nas",
+			func(h *host, o *op.AutoSnapshot) { o.Copies.To[0].Directory = "/mnt/other" }, "no such file"},
 		{"not mounted", "it would fill the host's own disk", "nas", func(h *host, o *op.AutoSnapshot) {
 			h.write("mnt/empty/x", "")
 			o.Copies.To[0].Directory = "/mnt/empty"
 		}, "on the same disk as the snapshots"},
 		{"down", "it is tried again", "vault", func(h *host, o *op.AutoSnapshot) { o.Copies.To[1].SSH.Port = 1 }, "refused"},
-		{"no login", "somebody has taken it away", "vault", func(h *host, o *op.AutoSnapshot) { o.Copies.To[1].SecretFile = "/etc/none" }, "credentials of the target"},
+		{"no login", "somebody has taken it away", "vault",
+			func(h *host, o *op.AutoSnapshot) { o.Copies.To[1].SecretFile = "/etc/none" }, "credentials of the target"},
 		{"no recipient", "it would be for all to read", "both", func(h *host, o *op.AutoSnapshot) { o.Copies.Recipients = nil }, "encrypted"},
-		{"no authority", "whose would it be", "both", func(h *host, o *op.AutoSnapshot) { o.Copies.Authority = "/etc/none" }, "CA of the cluster"},
+		{"no authority", "whose would it be", "both", func(h *host, o *op.AutoSnapshot) { o.Copies.Authority = "/etc/none" },
+			"CA of the cluster"},
 		{"no version", "who could restore it", "both", func(h *host, o *op.AutoSnapshot) {
 			h.write("etc/kubernetes/manifests/kube-apiserver.yaml", "kind: Pod")
 		}, "version"},
@@ -174,7 +182,9 @@ func TestAutoCopyFails(t *testing.T) {
 				if !fails && (c.Failed != "" || !c.Copied.Equal(again.At)) {
 					t.Errorf("%s, which has nothing to do with it: %+v", c.Target, c)
 				}
-				if fails && (!strings.Contains(c.Failed, tc.want) || !c.Copied.Equal(first.At) || c.Kept != 1 || c.Since.IsZero() || !c.Since.Equal(out.Copies[i].Since)) {
+				if fails &&
+					(!strings.Contains(c.Failed, tc.want) || !c.Copied.Equal(first.At) || c.Kept != 1 || c.Since.IsZero() ||
+						!c.Since.Equal(out.Copies[i].Since)) {
 					t.Errorf("%s: %+v, want %q", tc.reason, c, tc.want)
 				}
 			}
@@ -269,7 +279,8 @@ func TestAutoCopyBounded(t *testing.T) {
 // A copy that is there is told of, also where the oldest cannot go.
 func TestJudged(t *testing.T) {
 	taken := time.Now().UTC().Truncate(time.Second)
-	was := op.CopyOutcome{Target: "nas", Copied: taken.Add(-time.Hour), Kept: 3, Failed: "no route", Since: taken.Add(-time.Minute), Begun: taken, Unremoved: "locked"}
+	was := op.CopyOutcome{Target: "nas", Copied: taken.Add(-time.Hour), Kept: 3, Failed: "no route",
+		Since: taken.Add(-time.Minute), Begun: taken, Unremoved: "locked"}
 	failed := was
 	failed.Begun, failed.Failed = time.Time{}, "full"
 	for _, tc := range []struct {
@@ -279,7 +290,8 @@ func TestJudged(t *testing.T) {
 		want    op.CopyOutcome
 	}{
 		{"there", copies.Sent{Left: 3}, nil, op.CopyOutcome{Target: "nas", Copied: taken, Kept: 3}},
-		{"there, with one too many", copies.Sent{Left: 4, Unremoved: errors.New("locked")}, nil, op.CopyOutcome{Target: "nas", Copied: taken, Kept: 4, Unremoved: "locked"}},
+		{"there, with one too many", copies.Sent{Left: 4, Unremoved: errors.New("locked")}, nil,
+			op.CopyOutcome{Target: "nas", Copied: taken, Kept: 4, Unremoved: "locked"}},
 		{"not there", copies.Sent{}, errors.New("full"), failed},
 	} {
 		if got := judged(was, tc.sent, tc.problem, taken); got != tc.want {
@@ -364,7 +376,8 @@ func TestAutoCopyToStorage(t *testing.T) {
 	}
 	s.SecretKey = "other"
 	out = h.takes(job)
-	if c := out.Copies[0]; out.Failed != "" || !strings.Contains(c.Failed, "the secret key does not belong to the access key") || strings.Contains(strings.ToLower(c.Failed), "canary") {
+	if c := out.Copies[0]; out.Failed != "" || !strings.Contains(c.Failed, "the secret key does not belong to the access key") ||
+		strings.Contains(strings.ToLower(c.Failed), "canary") {
 		t.Errorf("%+v", out)
 	}
 }

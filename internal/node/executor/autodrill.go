@@ -109,9 +109,11 @@ func (a autoSnapshot) try(ctx context.Context, k op.KeptSnapshot) (out op.DrillO
 	case is.Snapshot.SHA256 != k.SHA256:
 		return out, errors.New("the snapshot has changed since it was taken: its checksum is different")
 	case is.Snapshot.Revision != k.Revision || is.Snapshot.Keys != k.Keys:
-		return out, fmt.Errorf("etcdutl found revision %d with %d keys in the snapshot, but it was taken at revision %d with %d keys", is.Snapshot.Revision, is.Snapshot.Keys, k.Revision, k.Keys)
+		return out, fmt.Errorf("etcdutl found revision %d with %d keys in the snapshot, but it was taken at revision %d with %d keys",
+			is.Snapshot.Revision, is.Snapshot.Keys, k.Revision, k.Keys)
 	case is.Revision != k.Revision || !serves(is.Keys, k):
-		return out, fmt.Errorf("etcd serves revision %d with %d keys, but the snapshot was taken at revision %d with %d keys", is.Revision, is.Keys, k.Revision, k.Keys)
+		return out, fmt.Errorf("etcd serves revision %d with %d keys, but the snapshot was taken at revision %d with %d keys",
+			is.Revision, is.Keys, k.Revision, k.Keys)
 	}
 	out.Secret, err = a.readSecret(is.Key, is.Value)
 	return out, err

@@ -58,7 +58,8 @@ func TestAutoDrill(t *testing.T) {
 		{"the first", "none was tried yet", op.DrillOutcome{Since: now.Add(-time.Minute)}, true},
 		{"good of late", "that will do", op.DrillOutcome{Good: now.Add(-30 * time.Minute), Revision: 7}, false},
 		{"good long ago", "it is time", op.DrillOutcome{Good: now.Add(-2 * time.Hour), Revision: 7}, true},
-		{"failed", "it may have been mended", op.DrillOutcome{Good: now.Add(-30 * time.Minute), Failed: "no room", Since: now.Add(-time.Minute)}, true},
+		{"failed", "it may have been mended",
+			op.DrillOutcome{Good: now.Add(-30 * time.Minute), Failed: "no room", Since: now.Add(-time.Minute)}, true},
 		{"cut off", "it has said nothing", op.DrillOutcome{Good: now.Add(-30 * time.Minute), Begun: now.Add(-time.Minute)}, true},
 		{"the clock went back", "it is not known how long ago it was", op.DrillOutcome{Good: now.Add(time.Hour), Revision: 7}, true},
 	} {
@@ -80,7 +81,8 @@ func TestAutoDrill(t *testing.T) {
 				}
 				return
 			}
-			if !d.Good.Equal(out.At) || d.Failed != "" || !d.Since.IsZero() || !d.Begun.IsZero() || d.Path != out.Kept[0].Path || time.Since(d.At) > time.Minute {
+			if !d.Good.Equal(out.At) || d.Failed != "" || !d.Since.IsZero() || !d.Begun.IsZero() || d.Path != out.Kept[0].Path ||
+				time.Since(d.At) > time.Minute {
 				t.Errorf("%s: %+v", tc.reason, d)
 			}
 			if d.Revision != 4711 || d.Keys != 3 || d.Etcd != "3.7.0" || d.Secret != "read" {
@@ -130,7 +132,8 @@ func TestAutoDrillFails(t *testing.T) {
 			t.Errorf("again %t: what has nothing to do with it: %+v", again, out)
 		}
 		d := out.Drill
-		if !strings.Contains(d.Failed, "cannot serve these data") || !d.Good.Equal(was.Good) || d.Since.IsZero() || again && !d.Since.Equal(was.Since) || d.Revision != 0 {
+		if !strings.Contains(d.Failed, "cannot serve these data") || !d.Good.Equal(was.Good) || d.Since.IsZero() ||
+			again && !d.Since.Equal(was.Since) || d.Revision != 0 {
 			t.Errorf("again %t: %+v", again, d)
 		}
 		h.noAutoDrill()
@@ -151,7 +154,8 @@ func TestAutoDrillJudges(t *testing.T) {
 	}{
 		{"good", "it is", func(*op.KeptSnapshot) {}, ""},
 		{"changed", "the disk has forgotten", func(k *op.KeptSnapshot) { k.SHA256 = "other" }, "checksum is different"},
-		{"another revision", "it is not what was taken", func(k *op.KeptSnapshot) { k.Revision++ }, "etcdutl found revision 4711 with 3 keys in the snapshot, but it was taken at revision 4712"},
+		{"another revision", "it is not what was taken", func(k *op.KeptSnapshot) { k.Revision++ },
+			"etcdutl found revision 4711 with 3 keys in the snapshot, but it was taken at revision 4712"},
 		{"fewer keys", "some are lost", func(k *op.KeptSnapshot) { k.Keys++ }, "with 4"},
 		{"full disk", "it is not begun", func(k *op.KeptSnapshot) { k.Bytes = 1 << 60 }, "is full"},
 		{"gone", "somebody has removed it", func(k *op.KeptSnapshot) { k.Path += "x" }, "cannot be read"},
@@ -164,7 +168,8 @@ func TestAutoDrillJudges(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err = (autoSnapshot{session: s, job: job}).try(t.Context(), k); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			if _, err = (autoSnapshot{session: s, job: job}).try(t.Context(), k); (err == nil) != (tc.want == "") ||
+				err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: %v, want %q", tc.reason, err, tc.want)
 			}
 			h.noAutoDrill()
@@ -241,7 +246,8 @@ func TestAutoDrillSecret(t *testing.T) {
 	nonce := make([]byte, gcm.NonceSize())
 	sealed := "k8s:enc:aesgcm:v1:1-a:" + string(nonce) + string(gcm.Seal(nil, nonce, []byte("k8s: a Secret"), []byte(name)))
 	conf := func(key []byte) string {
-		return "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - aesgcm: {keys: [{name: 1-a, secret: " + base64.StdEncoding.EncodeToString(key) + "}]}\n"
+		return "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - aesgcm: {keys: [{name: 1-a, secret: " +
+			base64.StdEncoding.EncodeToString(key) + "}]}\n"
 	}
 	for _, tc := range []struct {
 		name, reason, key, value, conf string

@@ -53,7 +53,8 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.
 	left := errors.Join(a.clearDrill(ctx), a.clearLeft(ctx)) // of an interrupted run; it needs space
 	at := time.Now().UTC().Truncate(time.Second)
 	kept, problem := a.take(ctx, at, before)
-	out = op.AutoSnapshotOutcome{At: at, Kept: a.there(before.Kept), Copies: a.stillCopied(before.Copies), Drill: a.stillTried(at, before.Drill)}
+	out = op.AutoSnapshotOutcome{At: at, Kept: a.there(before.Kept), Copies: a.stillCopied(before.Copies),
+		Drill: a.stillTried(at, before.Drill)}
 	if problem == nil {
 		out.Kept = newest(kept, out.Kept)
 	}
@@ -82,7 +83,8 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.
 // newest puts a snapshot at the start of a list, one of whose entries it may have
 // replaced: a clock that was set back reaches the same time twice.
 func newest(k op.KeptSnapshot, list []op.KeptSnapshot) []op.KeptSnapshot {
-	return append([]op.KeptSnapshot{k}, slices.DeleteFunc(slices.Clone(list), func(other op.KeptSnapshot) bool { return other.Path == k.Path })...)
+	return append([]op.KeptSnapshot{k},
+		slices.DeleteFunc(slices.Clone(list), func(other op.KeptSnapshot) bool { return other.Path == k.Path })...)
 }
 
 // tell writes the result.
@@ -152,7 +154,8 @@ func (a autoSnapshot) take(ctx context.Context, at time.Time, before op.AutoSnap
 		trouble = cmp.Or(trouble, "the etcd member is still a learner")
 	}
 	if trouble != "" {
-		return k, &op.Error{Reason: op.IDEtcdUnhealthy, Message: "the etcd member is unhealthy, so its data cannot be used as a backup: " + trouble}
+		return k, &op.Error{Reason: op.IDEtcdUnhealthy,
+			Message: "the etcd member is unhealthy, so its data cannot be used as a backup: " + trouble}
 	}
 	if err := a.disk.MkdirAll(a.dir(), atomicfile.Meta{Mode: 0o700}); err != nil {
 		return k, err
@@ -290,7 +293,8 @@ func (a autoSnapshot) verified(ctx context.Context, path string) (k op.KeptSnaps
 	if err == nil && k.Bytes%walSector == sha256.Size && bytes.Equal(trailer, db.Sum(nil)) {
 		return k, f.Sync()
 	}
-	return k, errors.Join(err, &op.Error{Reason: op.ReasonEtcdSnapshot, Message: "the snapshot differs from what etcd sent: its checksum is different"})
+	return k, errors.Join(err,
+		&op.Error{Reason: op.ReasonEtcdSnapshot, Message: "the snapshot differs from what etcd sent: its checksum is different"})
 }
 
 // retain removes the oldest files beyond the number to keep, but only files with names of

@@ -63,7 +63,8 @@ func TestAutoSnapshot(t *testing.T) {
 	h := newHost(t)
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 4711"; w.States[own].Version = "3.7.0" })
 	const foreign = "other-20200101-000000.db prod-20200101-000000.db.txt prod-notes.db"
-	for _, name := range append(strings.Fields(foreign), "prod-20200101-000000.db", "prod-20200102-000000.db", "prod-20200103-000000.db.new", "prod-20200103-000000.db.new.part") {
+	for _, name := range append(strings.Fields(foreign), "prod-20200101-000000.db", "prod-20200102-000000.db",
+		"prod-20200103-000000.db.new", "prod-20200103-000000.db.new.part") {
 		h.write(backups+name, "x")
 	}
 	out := h.takes(autoJob())
@@ -72,10 +73,12 @@ func TestAutoSnapshot(t *testing.T) {
 	}
 	k := out.Kept[0]
 	name := filepath.Base(k.Path)
-	if k.Revision != 4711 || k.Keys != 3 || k.Etcd != "3.7.0" || len(k.SHA256) != 64 || k.Path != op.AutoSnapshots+"/"+name || !k.Taken.Equal(out.At) {
+	if k.Revision != 4711 || k.Keys != 3 || k.Etcd != "3.7.0" || len(k.SHA256) != 64 || k.Path != op.AutoSnapshots+"/"+name ||
+		!k.Taken.Equal(out.At) {
 		t.Errorf("%+v", k)
 	}
-	if got, want := h.backups(), "other-20200101-000000.db prod-20200101-000000.db.txt prod-20200102-000000.db "+name+" prod-notes.db"; got != want {
+	if got, want := h.backups(), "other-20200101-000000.db prod-20200101-000000.db.txt prod-20200102-000000.db "+name+
+		" prod-notes.db"; got != want {
 		t.Errorf("there are %s, want %s", got, want)
 	}
 	if h.read(backups+name) != sealed("whole 4711") {
@@ -102,7 +105,8 @@ func TestAutoSnapshotClears(t *testing.T) {
 	if out := h.takes(autoJob()); out.Failed != "" {
 		t.Errorf("%+v", out)
 	}
-	for left, want := range map[string]bool{"snapshots/prod-1.db": false, "drills/old": false, "snapshots/prod-2.db": true, "drills/new/data": true} {
+	for left, want := range map[string]bool{"snapshots/prod-1.db": false, "drills/old": false,
+		"snapshots/prod-2.db": true, "drills/new/data": true} {
 		if exists(h.path(dir+left)) != want {
 			t.Errorf("%s is there: %t, want %t", left, !want, want)
 		}
@@ -233,8 +237,10 @@ func TestAutoSnapshotFails(t *testing.T) {
 		{"etcd is down", "there is nobody to ask", func(w *world, _ *op.AutoSnapshot) { w.States = nil }, "deadline"},
 		{"etcd breaks off", "nothing of it stays", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "fail" }, "rpc error"},
 		{"cut off", "its checksum is missing", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "whole 4711" }, "checksum"},
-		{"changed", "its checksum is another", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "whole 4711" + strings.Repeat(" ", walSector+22) }, "checksum"},
-		{"a name that leads elsewhere", "it is one of a cluster", func(_ *world, o *op.AutoSnapshot) { o.Cluster = "../x" }, "not a valid cluster name"},
+		{"changed", "its checksum is another",
+			func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "whole 4711" + strings.Repeat(" ", walSector+22) }, "checksum"},
+		{"a name that leads elsewhere", "it is one of a cluster",
+			func(_ *world, o *op.AutoSnapshot) { o.Cluster = "../x" }, "not a valid cluster name"},
 		{"none are kept", "then there is no use in it", func(_ *world, o *op.AutoSnapshot) { o.Keep = 0 }, "their number is missing"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -247,7 +253,8 @@ func TestAutoSnapshotFails(t *testing.T) {
 			if !strings.Contains(out.Failed, tc.want) {
 				t.Errorf("%s: %q, want %q", tc.reason, out.Failed, tc.want)
 			}
-			if want := filepath.Base(first.Kept[0].Path); h.backups() != want || job.Cluster == "prod" && (len(out.Kept) != 1 || out.Kept[0].Revision != 1) {
+			if want := filepath.Base(first.Kept[0].Path); h.backups() != want ||
+				job.Cluster == "prod" && (len(out.Kept) != 1 || out.Kept[0].Revision != 1) {
 				t.Errorf("there are %s, want %s: %+v", h.backups(), want, out.Kept)
 			}
 			h.read("var/lib/slipway/backups.json")
@@ -271,7 +278,8 @@ func TestAutoSnapshotStuck(t *testing.T) {
 		}
 	})
 	out := h.takes(autoJob())
-	if out.Failed != "" || !strings.Contains(out.Unremoved, "prod-20200101-000000.db") || len(out.Kept) != 3 || !out.Kept[0].Taken.Equal(out.At) {
+	if out.Failed != "" || !strings.Contains(out.Unremoved, "prod-20200101-000000.db") || len(out.Kept) != 3 ||
+		!out.Kept[0].Taken.Equal(out.At) {
 		t.Errorf("%+v", out)
 	}
 	if want := "prod-20200101-000000.db prod-20200103-000000.db " + filepath.Base(out.Kept[0].Path); h.backups() != want {
@@ -288,7 +296,8 @@ func TestAutoSnapshotRetainsAfterFailure(t *testing.T) {
 	}
 	h.write(backups+"other-20200101-000000.db", "x")
 	out := h.takes(autoJob())
-	if want := "other-20200101-000000.db prod-20200103-000000.db prod-20200104-000000.db"; !strings.Contains(out.Failed, "no leader") || h.backups() != want {
+	if want := "other-20200101-000000.db prod-20200103-000000.db prod-20200104-000000.db"; !strings.Contains(out.Failed, "no leader") ||
+		h.backups() != want {
 		t.Errorf("%q; there are %s, want %s", out.Failed, h.backups(), want)
 	}
 }

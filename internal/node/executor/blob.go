@@ -170,7 +170,10 @@ func (s *session) fetchPart(ctx context.Context, to string, b op.Blob, p progres
 	again = again || came.Shared()
 	if got := "sha256:" + hex.EncodeToString(w.sum.Sum(nil)); got != b.Digest {
 		came.Verified("")
-		return again, errors.Join(&op.Error{Reason: "BlobCorrupt", Message: fmt.Sprintf("blob %s arrived with digest %s: the bundle is damaged, or the transfer damaged it", b.Digest, got)}, os.Remove(part))
+		return again,
+			errors.Join(&op.Error{Reason: "BlobCorrupt",
+				Message: fmt.Sprintf("blob %s arrived with digest %s: the bundle is damaged, or the transfer damaged it", b.Digest, got)},
+				os.Remove(part))
 	}
 	if err := f.Sync(); err != nil {
 		return again, s.giveUp(part, b, err)
@@ -251,7 +254,8 @@ func (s *session) receive(ctx context.Context, w *blobWriter, b op.Blob) (Fetche
 	case w.have == from:
 		return nil, fmt.Errorf("fetching blob %s: %w", b.Digest, err)
 	}
-	return nil, &op.Error{Reason: "TransferFailed", Message: fmt.Sprintf("fetching blob %s: it ended after %d of %d bytes: %v", b.Digest, w.have, b.Size, err)}
+	return nil, &op.Error{Reason: "TransferFailed",
+		Message: fmt.Sprintf("fetching blob %s: it ended after %d of %d bytes: %v", b.Digest, w.have, b.Size, err)}
 }
 
 // giveUp returns why a transfer failed; on a full disk it frees the space again.
@@ -292,8 +296,9 @@ func diskFull(dir string, need int64) error {
 		free = int64(st.Bavail) * st.Bsize
 	}
 	return &op.Error{
-		Reason:  "DiskFull",
-		Message: fmt.Sprintf("the disk of %s is full: %s are needed in addition to a reserve of %s, but only %s are free", dir, bytesize.Bytes(need), bytesize.Bytes(spare), bytesize.Bytes(free)),
+		Reason: "DiskFull",
+		Message: fmt.Sprintf("the disk of %s is full: %s are needed in addition to a reserve of %s, but only %s are free",
+			dir, bytesize.Bytes(need), bytesize.Bytes(spare), bytesize.Bytes(free)),
 	}
 }
 

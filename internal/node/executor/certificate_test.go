@@ -17,7 +17,8 @@ import (
 )
 
 func authority() op.Certificate {
-	return op.Certificate{Cert: "/etc/pki/ca.crt", Key: "/etc/pki/ca.key", Authority: true, CommonName: "etcd-ca", ValiditySeconds: 3600 * 24 * 365}
+	return op.Certificate{Cert: "/etc/pki/ca.crt", Key: "/etc/pki/ca.key", Authority: true, CommonName: "etcd-ca",
+		ValiditySeconds: 3600 * 24 * 365}
 }
 
 func (h *host) server() op.Certificate {
@@ -110,8 +111,10 @@ func TestCertificateRenewed(t *testing.T) {
 		key          bool // it stays
 	}{
 		{"nothing", "one that is as wanted stays", func(*host, *op.Certificate) {}, "", true},
-		{"names", "the host has another address", func(_ *host, o *op.Certificate) { o.Names = []string{"192.0.2.2"} }, "renew: the names or the usage have changed", true},
-		{"purpose", "a server that calls others", func(_ *host, o *op.Certificate) { o.Client = false }, "renew: the names or the usage have changed", true},
+		{"names", "the host has another address", func(_ *host, o *op.Certificate) { o.Names = []string{"192.0.2.2"} },
+			"renew: the names or the usage have changed", true},
+		{"purpose", "a server that calls others", func(_ *host, o *op.Certificate) { o.Client = false },
+			"renew: the names or the usage have changed", true},
 		{"validity", "what is there holds for the time it was given", func(_ *host, o *op.Certificate) { o.ValiditySeconds = 7200 }, "", true},
 		{"authority", "others do not know the old one", func(h *host, o *op.Certificate) {
 			other := authority()
@@ -120,10 +123,14 @@ func TestCertificateRenewed(t *testing.T) {
 			o.CA, o.CAKey = []byte(h.read("etc/pki/other.crt")), other.Key
 		}, "renew: the CA has changed", true},
 		{"authority not known yet", "a plan is made before it is read", func(_ *host, o *op.Certificate) { o.CA = nil }, "", true},
-		{"no certificate", "a crash came between key and certificate", func(h *host, _ *op.Certificate) { h.remove("etc/pki/server.crt") }, "create", true},
-		{"half a certificate", "a crash came in between", func(h *host, _ *op.Certificate) { h.write("etc/pki/server.crt", "-----BEGIN CERT") }, "create", true},
-		{"no key", "the certificate alone is worth nothing", func(h *host, _ *op.Certificate) { h.remove("etc/pki/server.key") }, "renew: the key has changed", false},
-		{"another key", "they belong together", func(h *host, _ *op.Certificate) { h.write("etc/pki/server.key", h.read("etc/pki/ca.key")) }, "renew: the key has changed", false},
+		{"no certificate", "a crash came between key and certificate",
+			func(h *host, _ *op.Certificate) { h.remove("etc/pki/server.crt") }, "create", true},
+		{"half a certificate", "a crash came in between",
+			func(h *host, _ *op.Certificate) { h.write("etc/pki/server.crt", "-----BEGIN CERT") }, "create", true},
+		{"no key", "the certificate alone is worth nothing",
+			func(h *host, _ *op.Certificate) { h.remove("etc/pki/server.key") }, "renew: the key has changed", false},
+		{"another key", "they belong together",
+			func(h *host, _ *op.Certificate) { h.write("etc/pki/server.key", h.read("etc/pki/ca.key")) }, "renew: the key has changed", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)

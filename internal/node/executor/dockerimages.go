@@ -102,7 +102,8 @@ func (s *session) dockerLacks(ctx context.Context, images []op.Image) ([]op.Imag
 }
 
 func dockerError(doing string, status int, answer []byte) error {
-	return &op.Error{Reason: "CommandFailed", Message: fmt.Sprintf("%s: Docker returned %d: %s", doing, status, strings.TrimSpace(string(answer[:min(len(answer), 500)])))}
+	return &op.Error{Reason: "CommandFailed",
+		Message: fmt.Sprintf("%s: Docker returned %d: %s", doing, status, strings.TrimSpace(string(answer[:min(len(answer), 500)])))}
 }
 
 func (s *session) checkDockerImages(ctx context.Context, o op.ImportImages) (verdict, error) {

@@ -189,7 +189,9 @@ func (m membership) removed(o op.EtcdMember) error {
 	if m.self != nil || !m.data {
 		return nil
 	}
-	return &op.Error{Reason: op.ReasonEtcdRemoved, Message: fmt.Sprintf("%s has data, but etcd does not know the member %s: it was removed, or the data are from another cluster", o.Data, o.Name)}
+	return &op.Error{Reason: op.ReasonEtcdRemoved,
+		Message: fmt.Sprintf("%s has data, but etcd does not know the member %s: it was removed, or the data are from another cluster",
+			o.Data, o.Name)}
 }
 
 // clearMember removes a learner that has started elsewhere, or here with data that are
@@ -314,7 +316,8 @@ func (m membership) initial(o op.EtcdMember) []byte {
 		}
 	}
 	slices.Sort(members)
-	return fmt.Appendf(nil, "ETCD_INITIAL_CLUSTER=%s\nETCD_INITIAL_CLUSTER_STATE=%s\nETCD_INITIAL_CLUSTER_TOKEN=%s\n", strings.Join(members, ","), state, o.Service.Token)
+	return fmt.Appendf(nil, "ETCD_INITIAL_CLUSTER=%s\nETCD_INITIAL_CLUSTER_STATE=%s\nETCD_INITIAL_CLUSTER_TOKEN=%s\n",
+		strings.Join(members, ","), state, o.Service.Token)
 }
 
 // promote makes a learner a voting member, which etcd does when it has nearly all data of
@@ -326,7 +329,8 @@ func (s *session) promote(ctx context.Context, o op.EtcdMember) error {
 		}
 		_, err := s.etcdctl(ctx, o.EtcdClient, m.from, "member", "promote", strconv.FormatUint(m.self.ID, 16))
 		if err != nil {
-			return &op.Error{Reason: op.ReasonEtcdNoVote, Message: fmt.Sprintf("etcd does not make %s a voting member: %s", o.Name, failure(err).Message)}
+			return &op.Error{Reason: op.ReasonEtcdNoVote,
+				Message: fmt.Sprintf("etcd does not make %s a voting member: %s", o.Name, failure(err).Message)}
 		}
 		return nil
 	})

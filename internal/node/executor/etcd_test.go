@@ -85,7 +85,9 @@ const (
 
 // member is host b, which is to vote. Its program notes that it ran.
 func (h *host) member() op.EtcdMember {
-	join := h.shell("join-etcd", "echo x >> $0/runs; mkdir -p $0/var/lib/etcd/member $0/etc/kubernetes/manifests; echo x > $0/etc/kubernetes/manifests/etcd.yaml; "+filepath.Join(h.fakes, "etcdctl")+" join "+peer+" b")
+	join := h.shell("join-etcd",
+		"echo x >> $0/runs; mkdir -p $0/var/lib/etcd/member $0/etc/kubernetes/manifests; echo x > $0/etc/kubernetes/manifests/etcd.yaml; "+
+			filepath.Join(h.fakes, "etcdctl")+" join "+peer+" b")
 	join.Creates, join.Inputs, join.Whole, join.Resumes = []string{"/etc/kubernetes/manifests/etcd.yaml"}, []string{"/etc/input"}, true, true
 	for _, f := range []string{"etc/input", "pki/ca", "pki/cert", "pki/key"} {
 		h.write(f, f)
@@ -130,10 +132,13 @@ func TestEtcdMember(t *testing.T) {
 		{"not promoted", "a cut before it voted: gone on with", []etcdMember{self(7, "b", true)}, true, 1, 7, ""},
 		{"learner without its data", "etcd would not have it back empty", []etcdMember{self(7, "b", true)}, false, 1, 1 << 63, ""},
 		{"votes", "there is nothing to do", []etcdMember{self(7, "b", false)}, true, 0, 7, ""},
-		{"votes without its data", "others count on the vote: nobody removes it on a guess", []etcdMember{self(7, "b", false)}, false, 0, 7, "EtcdDataLost"},
+		{"votes without its data", "others count on the vote: nobody removes it on a guess",
+			[]etcdMember{self(7, "b", false)}, false, 0, 7, "EtcdDataLost"},
 		{"data of a member that was removed", "etcd would not start, and the learner keeps others out", nil, true, 0, 0, "EtcdRemoved"},
-		{"another is being added", "etcd takes one at a time", []etcdMember{{ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 0, 0, "EtcdBusy"},
-		{"both are being added", "it has been let in already", []etcdMember{self(7, "", true), {ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 1, 7, ""},
+		{"another is being added", "etcd takes one at a time",
+			[]etcdMember{{ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 0, 0, "EtcdBusy"},
+		{"both are being added", "it has been let in already",
+			[]etcdMember{self(7, "", true), {ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 1, 7, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -219,9 +224,11 @@ func TestEtcdService(t *testing.T) {
 		{"learner without its data", "etcd would not have it back empty", []etcdMember{self(7, "b", true, started)}, false, 0, 1, 1 << 63, ""},
 		{"expected", "the others began with it, and it never did", []etcdMember{self(7, "b", false)}, false, 0, 1, 7, ""},
 		{"votes", "there is nothing to do", []etcdMember{self(7, "b", false, started)}, true, 0, 0, 7, ""},
-		{"votes without its data", "others count on the vote: nobody removes it on a guess", []etcdMember{self(7, "b", false, started)}, false, 0, 0, 7, "EtcdDataLost"},
+		{"votes without its data", "others count on the vote: nobody removes it on a guess",
+			[]etcdMember{self(7, "b", false, started)}, false, 0, 0, 7, "EtcdDataLost"},
 		{"data of a member that was removed", "etcd would not start", nil, true, 0, 0, 0, "EtcdRemoved"},
-		{"another is being added", "etcd takes one at a time", []etcdMember{{ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 0, 0, 0, "EtcdBusy"},
+		{"another is being added", "etcd takes one at a time",
+			[]etcdMember{{ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 0, 0, 0, "EtcdBusy"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)

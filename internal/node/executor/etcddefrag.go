@@ -127,7 +127,9 @@ func (s *session) wellAgain(ctx context.Context, o op.EtcdDefrag) (own etcdState
 
 // compact removes all revisions except the latest.
 func (s *session) compact(ctx context.Context, o op.EtcdDefrag, own etcdState) error {
-	_, err := s.output(ctx, append(s.etcdctlArgs(o.EtcdClient, o.Own), "--command-timeout="+defragTime.String(), "compact", "--physical", strconv.FormatInt(own.Header.Revision, 10))...)
+	_, err := s.output(ctx,
+		append(s.etcdctlArgs(o.EtcdClient, o.Own), "--command-timeout="+defragTime.String(), "compact", "--physical",
+			strconv.FormatInt(own.Header.Revision, 10))...)
 	if err != nil && strings.Contains(err.Error(), "has been compacted") {
 		return nil // another client has already done it
 	}
@@ -141,7 +143,9 @@ func (s *session) compact(ctx context.Context, o op.EtcdDefrag, own etcdState) e
 func (s *session) disarm(ctx context.Context, o op.EtcdDefrag, all []etcdState) error {
 	for _, m := range all {
 		if m.Quota > 0 && m.DBSize*100 >= m.Quota*nearlyFull {
-			return &op.Error{Reason: op.IDEtcdFull, Message: fmt.Sprintf("the etcd database uses %s of its quota of %s, and defragmentation cannot free more", bytesize.Bytes(m.DBSize), bytesize.Bytes(m.Quota))}
+			return &op.Error{Reason: op.IDEtcdFull,
+				Message: fmt.Sprintf("the etcd database uses %s of its quota of %s, and defragmentation cannot free more",
+					bytesize.Bytes(m.DBSize), bytesize.Bytes(m.Quota))}
 		}
 	}
 	if _, err := s.etcdctl(ctx, o.EtcdClient, o.Own, "alarm", "disarm"); err != nil {

@@ -47,7 +47,8 @@ func fakeEtcd(_ *world, args []string) (string, error) {
 		value[k] = v
 	}
 	dir := filepath.Dir(value["--data-dir"])
-	if want := "unix://" + filepath.Join(dir, "client.sock"); value["--listen-client-urls"] != want || !strings.HasPrefix(value["--listen-peer-urls"], "unix://"+dir) {
+	if want := "unix://" + filepath.Join(dir, "client.sock"); value["--listen-client-urls"] != want ||
+		!strings.HasPrefix(value["--listen-peer-urls"], "unix://"+dir) {
 		return "", fmt.Errorf("etcd listens at %s and %s", value["--listen-client-urls"], value["--listen-peer-urls"])
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, scratchDB))
@@ -93,7 +94,8 @@ func askScratch(dir string, args []string) (string, error) {
 	case args[0] == "get" && secret == "":
 		return `{"header":{}}`, nil
 	case args[0] == "get":
-		raw, err := json.Marshal(map[string]any{"count": 1, "kvs": []map[string]any{{"key": []byte(args[1] + "default/token"), "value": []byte(secret)}}})
+		raw, err := json.Marshal(map[string]any{"count": 1,
+			"kvs": []map[string]any{{"key": []byte(args[1] + "default/token"), "value": []byte(secret)}}})
 		return string(raw), err
 	case args[0] == "snapshot" && args[1] == "save":
 		return "", os.WriteFile(args[2], raw, 0o600)
@@ -132,7 +134,8 @@ func TestEtcdDrill(t *testing.T) {
 		if err := json.Unmarshal(r.Output, &is); err != nil {
 			t.Fatal(err)
 		}
-		if is.Revision != 4711 || is.Keys != 3 || is.Version != "3.7.0" || is.Snapshot.Revision != 4711 || is.Snapshot.Keys != 3 || string(is.Value) != secret || (is.Key == "") != (secret == "") {
+		if is.Revision != 4711 || is.Keys != 3 || is.Version != "3.7.0" || is.Snapshot.Revision != 4711 || is.Snapshot.Keys != 3 ||
+			string(is.Value) != secret || (is.Key == "") != (secret == "") {
 			t.Errorf("%+v", is)
 		}
 		if exists(h.path(old)) {

@@ -128,7 +128,8 @@ func inOrder(names []string, index uint64) bool {
 	var before uint64
 	for i, name := range names {
 		var number, begins uint64
-		if n, _ := fmt.Sscanf(filepath.Base(name), "%016x-%016x.wal", &number, &begins); n < 2 || i == 0 && begins > index || i > 0 && number != before+1 {
+		if n, _ := fmt.Sscanf(filepath.Base(name), "%016x-%016x.wal", &number, &begins); n < 2 || i == 0 && begins > index ||
+			i > 0 && number != before+1 {
 			return false
 		}
 		before = number

@@ -109,17 +109,22 @@ func TestLogBehindDamage(t *testing.T) {
 			damaged      string // where
 		}{
 			{"whole", "all of it is there", func(*testing.T, string, []string) {}, 0, ""},
-			{"the first", "the others have all that comes after the database", func(t *testing.T, _ string, logs []string) { damage(t, logs[0], true) }, 1, "from byte "},
+			{"the first", "the others have all that comes after the database",
+				func(t *testing.T, _ string, logs []string) { damage(t, logs[0], true) }, 1, "from byte "},
 			{"one between", "so have those after it", func(t *testing.T, _ string, logs []string) { damage(t, logs[3], true) }, 4, "from byte "},
-			{"two", "so have those after both", func(t *testing.T, _ string, logs []string) { damage(t, logs[1], true); damage(t, logs[4], true) }, 5, "from byte "},
-			{"the one before the snapshot's", "it tells of the snapshot", func(t *testing.T, _ string, logs []string) { damage(t, logs[at-1], true) }, at, "from byte "},
+			{"two", "so have those after both",
+				func(t *testing.T, _ string, logs []string) { damage(t, logs[1], true); damage(t, logs[4], true) }, 5, "from byte "},
+			{"the one before the snapshot's", "it tells of the snapshot",
+				func(t *testing.T, _ string, logs []string) { damage(t, logs[at-1], true) }, at, "from byte "},
 			{"one is missing", "what is before it is not needed", func(t *testing.T, _ string, logs []string) {
 				if err := os.Remove(logs[3]); err != nil {
 					t.Fatal(err)
 				}
 			}, 4, "does not continue"},
-			{"one that cannot be read", "nor is that", func(t *testing.T, _ string, logs []string) { instead(t, logs[3]) }, 4, "from byte 0 of 4096: is a directory"},
-			{"the snapshot's", "nothing tells of a snapshot any more", func(t *testing.T, _ string, logs []string) { damage(t, logs[at], false) }, -1, "from byte "},
+			{"one that cannot be read", "nor is that", func(t *testing.T, _ string, logs []string) { instead(t, logs[3]) },
+				4, "from byte 0 of 4096: is a directory"},
+			{"the snapshot's", "nothing tells of a snapshot any more",
+				func(t *testing.T, _ string, logs []string) { damage(t, logs[at], false) }, -1, "from byte "},
 			{"the last one, too", "some of what comes after the database is not there", func(t *testing.T, _ string, logs []string) {
 				damage(t, logs[2], true)
 				damage(t, logs[last], true)
@@ -146,7 +151,8 @@ func TestLogBehindDamage(t *testing.T) {
 						t.Errorf("%s: %+v", tc.reason, is)
 					}
 					return
-				case tc.from > 0 && is.From != filepath.Base(logs[tc.from]), is.Log != whole.Log, is.Commit != whole.Commit, is.Cluster != whole.Cluster, is.ByDatabase():
+				case tc.from > 0 && is.From != filepath.Base(logs[tc.from]), is.Log != whole.Log,
+					is.Commit != whole.Commit, is.Cluster != whole.Cluster, is.ByDatabase():
 					t.Errorf("%s: %+v, want %s", tc.reason, is, logs[tc.from])
 				}
 				goesOnWith(t, data, r, whole.Log)
@@ -188,7 +194,8 @@ func goesOnWith(t *testing.T, data string, r *walReader, to op.EtcdReach) {
 		t.Fatal(err)
 	}
 	is, now := etcdReach(copied)
-	if is.Damaged != "" || is.DatabaseDamaged != "" || is.Learner || is.Log != to || is.Commit != to.Index || now.state.commit != to.Index || len(now.names) != r.at-r.first+1 {
+	if is.Damaged != "" || is.DatabaseDamaged != "" || is.Learner || is.Log != to || is.Commit != to.Index ||
+		now.state.commit != to.Index || len(now.names) != r.at-r.first+1 {
 		t.Errorf("the copy is %+v, of %v", is, now.names)
 	}
 }
@@ -239,8 +246,9 @@ func TestLogBehindDamageAfterSnapshot(t *testing.T) {
 		first[beginning] ^= 1
 		about := message(number(1, 5), number(2, 1))
 		for name, raw := range map[string][]byte{
-			"wal/0000000000000000-0000000000000000.wal":   first,
-			"wal/0000000000000001-0000000000000005.wal":   w.put(walMetadata, whose).entry(1, 5).snapshot(5, 1).state(tc.commit).entry(1, tc.after).file(),
+			"wal/0000000000000000-0000000000000000.wal": first,
+			"wal/0000000000000001-0000000000000005.wal": w.put(walMetadata, whose).entry(1, 5).snapshot(5, 1).state(tc.commit).entry(1,
+				tc.after).file(),
 			"snap/0000000000000001-0000000000000005.snap": withBytes(number(1, uint64(crc32.Checksum(about, castagnoli))), 2, about),
 		} {
 			file := filepath.Join(data, "member", name)
@@ -283,13 +291,15 @@ func TestEtcdReachUnread(t *testing.T) {
 			return is.DatabaseDamaged == "the database cannot be read: is a directory" && is.Damaged == "" && is.Reach() == (op.EtcdReach{})
 		}},
 		{"a log", "wal/0000000000000007-0000000000000137.wal", func(is op.EtcdSalvaged) bool {
-			return strings.HasSuffix(is.Damaged, ".wal, from byte 0 of 4096: is a directory") && is.DatabaseDamaged == "" && is.ByDatabase() && is.Reach().Index > 0
+			return strings.HasSuffix(is.Damaged, ".wal, from byte 0 of 4096: is a directory") && is.DatabaseDamaged == "" &&
+				is.ByDatabase() && is.Reach().Index > 0
 		}},
 		{"all logs", "wal", func(is op.EtcdSalvaged) bool {
 			return is.Damaged == "the log cannot be read: not a directory" && is.ByDatabase() && is.Reach().Index > 0
 		}},
 		{"all", "", func(is op.EtcdSalvaged) bool {
-			return is.Damaged == "the log cannot be read: not a directory" && is.DatabaseDamaged == "the database cannot be read: not a directory" && is.Reach() == (op.EtcdReach{})
+			return is.Damaged == "the log cannot be read: not a directory" &&
+				is.DatabaseDamaged == "the database cannot be read: not a directory" && is.Reach() == (op.EtcdReach{})
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

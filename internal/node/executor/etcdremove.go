@@ -40,8 +40,9 @@ func (s *session) removals(ctx context.Context, o op.EtcdRemove) (gone []voice, 
 		p := peerOf(o.Peers, m)
 		if v.answers && p != nil && p.Dead && !slices.Contains(m.PeerURLs, p.PeerURL) {
 			return nil, "", &op.Error{
-				Reason:  op.IDEtcdNameTaken,
-				Message: fmt.Sprintf("%s must be the etcd member at %s, but a member with this name runs at %s", p.Name, p.PeerURL, strings.Join(m.PeerURLs, ",")),
+				Reason: op.IDEtcdNameTaken,
+				Message: fmt.Sprintf("%s must be the etcd member at %s, but a member with this name runs at %s",
+					p.Name, p.PeerURL, strings.Join(m.PeerURLs, ",")),
 			}
 		}
 		if v.goes = p != nil && !p.Dead || !v.answers && (p != nil || orphan(o, m)); v.goes {

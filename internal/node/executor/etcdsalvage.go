@@ -66,7 +66,9 @@ func (s *session) checkEtcdSalvage(o op.EtcdSalvage) (verdict, error) {
 func (s *session) unmoved(o op.EtcdSalvage) (op.EtcdSalvaged, *walReader, error) {
 	is, log := etcdReach(s.path(o.Data))
 	if now := is.Reach(); now != o.EtcdReach || is.ByDatabase() != o.Database {
-		return is, log, &op.Error{Reason: op.IDEtcdMoved, Message: fmt.Sprintf("the data of the member now reach term %d, entry %d, but reached term %d, entry %d when the rescue was planned", now.Term, now.Index, o.Term, o.Index)}
+		return is, log, &op.Error{Reason: op.IDEtcdMoved,
+			Message: fmt.Sprintf("the data of the member now reach term %d, entry %d, but reached term %d, entry %d when the rescue was planned",
+				now.Term, now.Index, o.Term, o.Index)}
 	}
 	return is, log, nil
 }

@@ -103,7 +103,8 @@ func TestEtcdSalvage(t *testing.T) {
 			database bool
 		}{
 			{"whole", nil, wholeLog, wholeLog, 14, false},
-			{"damaged after the database", []int{at(t, version, "late2")}, op.EtcdReach{Term: 2, Index: 14}, op.EtcdReach{Term: 2, Index: 14}, 14, false},
+			{"damaged after the database", []int{at(t, version, "late2")}, op.EtcdReach{Term: 2, Index: 14},
+				op.EtcdReach{Term: 2, Index: 14}, 14, false},
 			{"damaged where the database ends", []int{at(t, version, "late1")}, database, database, 13, false},
 			{"damaged before", []int{at(t, version, "key2")}, op.EtcdReach{Term: 2, Index: 11}, database, 11, true},
 			{"damaged at its beginning", []int{beginning}, op.EtcdReach{}, database, 0, true},
@@ -151,10 +152,13 @@ func TestEtcdSalvage(t *testing.T) {
 					}
 				}
 				h.noScope()
-				if served := slices.ContainsFunc(h.see().Calls, func(c string) bool { return strings.HasPrefix(c, "etcdctl ") }); served == tc.database {
+				if served := slices.ContainsFunc(h.see().Calls,
+					func(c string) bool { return strings.HasPrefix(c, "etcdctl ") }); served == tc.database {
 					t.Errorf("an etcd has served the data: %t", served)
 				}
-				if got, want := h.read(dbFile), "whole 4711 members for cp1 at https://a:2380 in cp1=https://a:2380, token 5e1f, bump 1000000000"; got != want {
+				if got, want := h.read(dbFile), "whole 4711 members for cp1 at https://a:2380 in cp1=https://a:2380, token 5e1f, bump 1000000000"; got !=
+
+					want {
 					t.Errorf("the data are %q, want %q", got, want)
 				}
 				h.read("var/lib/etcd/before-create-1/member/wal/" + filepath.Base(aWAL))

@@ -65,7 +65,8 @@ func (c scratch) memory(size int64) (int64, error) {
 	need := scratchMemory + 2*size
 	free, err := available()
 	if err == nil && free < need {
-		return 0, &op.Error{Reason: op.ReasonScratchMemory, Message: fmt.Sprintf("the host has %d MiB of free memory, but %d MiB are needed", free>>20, need>>20)}
+		return 0, &op.Error{Reason: op.ReasonScratchMemory,
+			Message: fmt.Sprintf("the host has %d MiB of free memory, but %d MiB are needed", free>>20, need>>20)}
 	}
 	return need, err
 }
@@ -100,7 +101,8 @@ func (c scratch) serve(ctx context.Context, size int64, use func(context.Context
 		"--property=MemoryMax=" + strconv.FormatInt(memory, 10), "--property=CPUWeight=10", "--property=IOWeight=10", "--",
 		c.Server, "--name=scratch", "--data-dir=" + c.data(),
 		"--listen-client-urls=" + c.socket(), "--advertise-client-urls=" + nowhere,
-		"--listen-peer-urls=unix://" + filepath.Join(c.dir, "peer.sock"), "--initial-advertise-peer-urls=" + nowhere, "--initial-cluster=scratch=" + nowhere,
+		"--listen-peer-urls=unix://" + filepath.Join(c.dir, "peer.sock"), "--initial-advertise-peer-urls=" + nowhere,
+		"--initial-cluster=scratch=" + nowhere,
 		"--enable-grpc-gateway=false", "--log-level=warn", "--quota-backend-bytes=" + strconv.FormatInt(2*size+walRoom, 10),
 	}, more...)
 	running, stop := context.WithCancel(ctx)

@@ -59,7 +59,8 @@ func (n nft) findFilter(o owned) (packetFilter, error) {
 func (f found) filter(o owned) packetFilter {
 	var p packetFilter
 	for _, t := range f.tables {
-		if slices.ContainsFunc(o.tables, func(name string) bool { return isTable(name, t) }) || o.cni.asked && isCNITable(t) && !f.foreign(o, t, "") {
+		if slices.ContainsFunc(o.tables, func(name string) bool { return isTable(name, t) }) ||
+			o.cni.asked && isCNITable(t) && !f.foreign(o, t, "") {
 			p.tables = append(p.tables, t)
 		}
 	}

@@ -106,7 +106,8 @@ func (s *session) checkTimezone(o op.Timezone) (verdict, error) {
 		return verdict{}, invalid("%q is not a time zone", o.Name)
 	}
 	if info, err := os.Stat(s.path(zoneinfo + "/" + o.Name)); err != nil || info.IsDir() {
-		return verdict{}, &op.Error{Reason: "NoSuchTimezone", Message: fmt.Sprintf("this host does not have the time zone %q (%s has no such file)", o.Name, zoneinfo)}
+		return verdict{}, &op.Error{Reason: "NoSuchTimezone",
+			Message: fmt.Sprintf("this host does not have the time zone %q (%s has no such file)", o.Name, zoneinfo)}
 	}
 	now := s.timezone()
 	name, err := s.read(timezone)

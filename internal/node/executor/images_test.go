@@ -91,7 +91,8 @@ func TestImportOutlivesItsManager(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			h.write("run/containerd/containerd.sock", "")
-			images := op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")), MediaType: "application/x"}}}
+			images := op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3",
+				Manifest: h.blobs.add([]byte("{}")), MediaType: "application/x"}}}
 			w := h.see()
 			w.OnRun = "linger"
 			h.world(w)
@@ -117,7 +118,8 @@ func TestImportOutlivesItsManager(t *testing.T) {
 			if r := h.check(images)[0]; r.Status != op.Unchanged {
 				t.Errorf("after: %s (%s)", r.Status, r.Summary)
 			}
-			imports := slices.DeleteFunc(h.see().Calls, func(call string) bool { return !strings.HasPrefix(call, "ctr ") || !strings.Contains(call, " import ") })
+			imports := slices.DeleteFunc(h.see().Calls,
+				func(call string) bool { return !strings.HasPrefix(call, "ctr ") || !strings.Contains(call, " import ") })
 			if len(imports) != 1 {
 				t.Errorf("imported %d times", len(imports))
 			}
@@ -134,7 +136,8 @@ func TestImportOutlivesItsManager(t *testing.T) {
 // TestRuntimeStopped: what containerd has is not known when it does not run.
 func TestRuntimeStopped(t *testing.T) {
 	h := newHost(t)
-	images := op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")), MediaType: "application/x"}}}
+	images := op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")),
+		MediaType: "application/x"}}}
 	if r := h.check(images)[0]; r.Summary != "check again later: containerd is not running" {
 		t.Errorf("check says %q", r.Summary)
 	}
@@ -168,7 +171,8 @@ func TestImagesAhead(t *testing.T) {
 func TestImportedContentGoes(t *testing.T) {
 	h := newHost(t)
 	h.write("run/containerd/containerd.sock", "")
-	images := op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")), MediaType: "application/x"}}}
+	images := op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")),
+		MediaType: "application/x"}}}
 	h.apply(images)
 	// As a helper leaves it that is killed when the import has ended.
 	passing := filepath.Join("var/lib/slipway/passing/sha256", strings.TrimPrefix(images.Images[0].Manifest.Digest, "sha256:"))

@@ -16,7 +16,8 @@ import (
 
 // kubeadm makes a manifest and a key out of its settings, and notes that it ran.
 func (h *host) kubeadm() op.Exec {
-	o := h.shell("kubeadm", "mkdir -p $0/etc/made; umask 077; cat $0/etc/settings > $0/etc/made/pod.yaml; echo key > $0/etc/made/key; echo ran >> $0/etc/runs")
+	o := h.shell("kubeadm",
+		"mkdir -p $0/etc/made; umask 077; cat $0/etc/settings > $0/etc/made/pod.yaml; echo key > $0/etc/made/key; echo ran >> $0/etc/runs")
 	o.Whole, o.Inputs = true, []string{"/etc/settings"}
 	o.Creates, o.Keeps = []string{"/etc/made/pod.yaml", "/etc/made/key"}, []string{"/etc/made/pod.yaml", "/etc/made/none"}
 	return o
@@ -35,7 +36,8 @@ func TestKept(t *testing.T) {
 		runs         int
 	}{
 		{"nothing", "nobody was there", func(*host) {}, "", "", 1},
-		{"content", "an edit by hand", func(h *host) { h.write(pod, "edited\n") }, "restore sh's version: content", "--- /etc/made/pod.yaml\n+++ /etc/made/pod.yaml\n@@ -1 +1 @@\n-edited\n+settings\n", 1},
+		{"content", "an edit by hand", func(h *host) { h.write(pod, "edited\n") }, "restore sh's version: content",
+			"--- /etc/made/pod.yaml\n+++ /etc/made/pod.yaml\n@@ -1 +1 @@\n-edited\n+settings\n", 1},
 		{"mode", "others may read it", func(h *host) { h.do(os.Chmod(h.path(pod), 0o644)) }, "restore sh's version: mode 0644 → 0600", "", 1},
 		{"gone", "it was moved away", func(h *host) { h.do(os.Remove(h.path(pod))) }, "restore sh's version: it is missing", "", 1},
 		{"with its directory", "parents are made", func(h *host) {
@@ -225,13 +227,16 @@ func TestPrivate(t *testing.T) {
 	if r := h.check(o)[0]; r.Status != op.Unchanged {
 		t.Errorf("where there is none: %s", r.Summary)
 	}
-	for name, mode := range map[string]os.FileMode{"etc/pki/ca.key": 0o644, "etc/pki/ca.crt": 0o644, "etc/pki/sa.key": 0o600, "etc/admin.conf": 0o660} {
+	for name, mode := range map[string]os.FileMode{"etc/pki/ca.key": 0o644, "etc/pki/ca.crt": 0o644,
+		"etc/pki/sa.key": 0o600, "etc/admin.conf": 0o660} {
 		h.write(name, name)
 		h.do(os.Chmod(h.path(name), mode))
 	}
 	h.do(os.Chown(h.path("etc/admin.conf"), 999, 999))
 	h.do(os.Symlink("ca.crt", h.path("etc/pki/link.key")))
-	if got, want := h.check(o)[0].Summary, "/etc/pki/ca.key: mode 0644 → 0600, /etc/admin.conf: mode 0660 → 0600, /etc/admin.conf: owner 999:999 → 0:0"; got != want {
+	if got, want := h.check(o)[0].Summary, "/etc/pki/ca.key: mode 0644 → 0600, /etc/admin.conf: mode 0660 → 0600, /etc/admin.conf: owner 999:999 → 0:0"; got !=
+
+		want {
 		t.Errorf("check says %q, want %q", got, want)
 	}
 	h.apply(o)

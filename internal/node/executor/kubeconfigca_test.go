@@ -15,7 +15,8 @@ import (
 func TestKubeconfigCA(t *testing.T) {
 	const (
 		path  = "/etc/kubernetes/admin.conf"
-		embed = "clusters:\n- cluster:\n    certificate-authority-data: b2xk\n    server: https://a:6443\nkind: Config\nusers:\n- user: {client-key-data: a2V5}\n"
+		embed = "clusters:\n- cluster:\n    certificate-authority-data: b2xk\n    server: https://a:6443\nkind: " +
+			"Config\nusers:\n- user: {client-key-data: a2V5}\n"
 		names = "clusters:\n- cluster:\n    certificate-authority: /etc/kubernetes/pki/ca.crt\nkind: Config\n"
 	)
 	o := op.KubeconfigCA{Path: path, CA: []byte("next and old")}

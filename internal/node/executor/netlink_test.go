@@ -70,7 +70,8 @@ func TestResetNetwork(t *testing.T) {
 		sh(t, "ip", "addr", "add", "192.0.2.9/32", "dev", "mine0")
 		sh(t, "ip", "addr", "add", "192.0.2.10/24", "dev", "mine0")
 		sh(t, "ip", "addr", "add", "2001:db8::9/128", "dev", "lo")
-		reset := op.Reset{Addresses: []string{"192.0.2.9", "2001:db8::9"}, Links: []string{"cni0", "veth*", "flannel.1"}, NFTables: []string{"ip kube-proxy", "ip6 kube-proxy"}, IPTables: []string{"KUBE-", "FLANNEL-"}}
+		reset := op.Reset{Addresses: []string{"192.0.2.9", "2001:db8::9"}, Links: []string{"cni0", "veth*", "flannel.1"},
+			NFTables: []string{"ip kube-proxy", "ip6 kube-proxy"}, IPTables: []string{"KUBE-", "FLANNEL-"}}
 
 		if r := h.check(reset)[0]; r.Status != op.Changed {
 			t.Errorf("check: %s %v, want changed", r.Status, r.Error)
@@ -82,7 +83,8 @@ func TestResetNetwork(t *testing.T) {
 		if diff := cmp.Diff([]string{"lo", "mine0"}, linkNames(t)); diff != "" {
 			t.Errorf("links:\n%s", diff)
 		}
-		if got := sh(t, "ip", "-o", "addr"); strings.Contains(got, "192.0.2.9/") || strings.Contains(got, "2001:db8::9") || !strings.Contains(got, "192.0.2.10/24") {
+		if got := sh(t, "ip", "-o", "addr"); strings.Contains(got, "192.0.2.9/") || strings.Contains(got, "2001:db8::9") ||
+			!strings.Contains(got, "192.0.2.10/24") {
 			t.Errorf("addresses:\n%s", got)
 		}
 		rules := sh(t, "nft", "list", "ruleset")
@@ -124,7 +126,9 @@ func TestResetThousandsOfChains(t *testing.T) {
 // TestDroppingChains: what drops by default is named, whoever made it.
 func TestDroppingChains(t *testing.T) {
 	inNetwork(t, func() {
-		sh(t, "nft", "add table inet mine; add chain inet mine in { type filter hook input priority 0; policy drop; }; add chain inet mine out { type filter hook output priority 0; policy accept; }; add chain inet mine plain")
+		sh(t, "nft",
+			"add table inet mine; add chain inet mine in { type filter hook input priority 0; policy drop; }; add "+
+				"chain inet mine out { type filter hook output priority 0; policy accept; }; add chain inet mine plain")
 		sh(t, "iptables-nft", "-P", "FORWARD", "DROP")
 		want := []string{"nftables (chain FORWARD of table ip filter)", "nftables (chain in of table inet mine)"}
 		if diff := cmp.Diff(want, droppingChains()); diff != "" {

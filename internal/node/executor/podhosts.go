@@ -81,7 +81,8 @@ func (s *session) applyPodHosts(o op.PodHosts) error {
 		return err
 	}
 	if has := lookUp(string(own), o.Name); has != o.Address {
-		return &op.Error{Reason: "HostsFile", Message: fmt.Sprintf("%s maps %s to %q, but pods need the address %q", hostsFile, o.Name, has, o.Address)}
+		return &op.Error{Reason: "HostsFile",
+			Message: fmt.Sprintf("%s maps %s to %q, but pods need the address %q", hostsFile, o.Name, has, o.Address)}
 	}
 	for p, text := range stale {
 		aliases := ""

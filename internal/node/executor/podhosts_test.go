@@ -26,7 +26,8 @@ func TestPodHosts(t *testing.T) {
 		"aliases": {podHostsBegin + before + own, podHostsBegin + after + own, "entries of its own stay"},
 		"longer":  {podHostsBegin + before + "192.0.2.77 gone\n", podHostsBegin + after, "nothing of the old text stays behind a shorter one"},
 		"fresh":   {podHostsBegin + after + "# as it was\n", podHostsBegin + after + "# as it was\n", "it knows the name as it is"},
-		"network": {"# Kubernetes-managed hosts file.\n" + before, "# Kubernetes-managed hosts file.\n" + before, "a pod with a network of its own"},
+		"network": {"# Kubernetes-managed hosts file.\n" + before, "# Kubernetes-managed hosts file.\n" + before,
+			"a pod with a network of its own"},
 	}
 	inode := map[string]os.FileInfo{}
 	at := func(name string) string { return h.path("var/lib/kubelet/pods/" + name + "/etc-hosts") }

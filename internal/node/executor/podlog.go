@@ -147,7 +147,8 @@ func lastWords(log string) string {
 	said := lines[len(lines)-1]
 	for _, line := range slices.Backward(lines) {
 		low := strings.ToLower(line)
-		if strings.Contains(low, "err=") || strings.Contains(low, "error:") || strings.Contains(low, "panic:") || strings.Contains(low, "failed to") {
+		if strings.Contains(low, "err=") || strings.Contains(low, "error:") || strings.Contains(low, "panic:") ||
+			strings.Contains(low, "failed to") {
 			said = line
 			break
 		}

@@ -175,7 +175,8 @@ func (s *session) applyPodRestart(ctx context.Context, o op.PodRestart) error {
 				return ctx.Err()
 			}
 			name := strings.TrimSuffix(path.Base(o.Manifest), path.Ext(o.Manifest))
-			return &op.Error{Reason: op.ReasonNotServing, Message: fmt.Sprintf("%s was stopped, and did not run again within %ds: the kubelet has not started it", name, o.TimeoutSeconds)}
+			return &op.Error{Reason: op.ReasonNotServing,
+				Message: fmt.Sprintf("%s was stopped, and did not run again within %ds: the kubelet has not started it", name, o.TimeoutSeconds)}
 		}
 	}
 }

@@ -85,7 +85,8 @@ func (r *registry) ask(ctx context.Context, method string, at *url.URL, c conten
 }
 
 // want sends a request, and requires one of the statuses; others are errors.
-func (r *registry) want(ctx context.Context, method string, at *url.URL, c content, codes ...int) (code int, header http.Header, err error) {
+func (r *registry) want(ctx context.Context, method string, at *url.URL, c content, codes ...int) (code int,
+	header http.Header, err error) {
 	res, err := r.ask(ctx, method, at, c)
 	if err != nil {
 		return 0, nil, fmt.Errorf("querying the registry: %w", err)
@@ -98,9 +99,11 @@ func (r *registry) want(ctx context.Context, method string, at *url.URL, c conte
 		}
 	}
 	if res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden {
-		return 0, nil, &op.Error{Reason: op.ReasonRegistryLogin, Message: fmt.Sprintf("the registry at %s rejects the login of %s: %s", r.Address, r.Username, res.Status)}
+		return 0, nil, &op.Error{Reason: op.ReasonRegistryLogin,
+			Message: fmt.Sprintf("the registry at %s rejects the login of %s: %s", r.Address, r.Username, res.Status)}
 	}
-	return 0, nil, &op.Error{Reason: "RegistryRefuses", Message: fmt.Sprintf("the registry at %s returned %s to %s %s", r.Address, res.Status, method, at.Path), Detail: string(text)}
+	return 0, nil, &op.Error{Reason: "RegistryRefuses",
+		Message: fmt.Sprintf("the registry at %s returned %s to %s %s", r.Address, res.Status, method, at.Path), Detail: string(text)}
 }
 
 // serves returns why a registry cannot be used with the login, or nil.
@@ -120,7 +123,8 @@ func (r *registry) serves(ctx context.Context) error {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusUnauthorized {
-		return &op.Error{Reason: op.ReasonRegistryLogin, Message: fmt.Sprintf("the registry at %s returned %s to a request without a login", r.Address, res.Status)}
+		return &op.Error{Reason: op.ReasonRegistryLogin,
+			Message: fmt.Sprintf("the registry at %s returned %s to a request without a login", r.Address, res.Status)}
 	}
 	return nil
 }
@@ -208,7 +212,8 @@ func (s *session) unpushed(ctx context.Context, o op.PushImages) (missing []op.P
 	}
 	defer r.close()
 	for _, img := range o.Images {
-		code, header, err := r.want(ctx, http.MethodHead, r.at(img.Repository, "manifests", tagOf(img)), content{}, http.StatusOK, http.StatusNotFound)
+		code, header, err := r.want(ctx, http.MethodHead, r.at(img.Repository, "manifests", tagOf(img)), content{},
+			http.StatusOK, http.StatusNotFound)
 		if err != nil {
 			return nil, err
 		}
@@ -306,7 +311,8 @@ func (p *push) image(ctx context.Context, img op.PushedImage) error {
 }
 
 func (p *push) manifest(ctx context.Context, repository, name, media string, text []byte) error {
-	_, _, err := p.want(ctx, http.MethodPut, p.at(repository, "manifests", name), content{media, int64(len(text)), bytes.NewReader(text)}, http.StatusCreated)
+	_, _, err := p.want(ctx, http.MethodPut, p.at(repository, "manifests", name),
+		content{media, int64(len(text)), bytes.NewReader(text)}, http.StatusCreated)
 	return err
 }
 

@@ -54,7 +54,8 @@ func (s *session) applyReload(ctx context.Context, o op.Reload) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return &op.Error{Reason: "Timeout", Message: fmt.Sprintf("no confirmation within %ds that the current %s was read: %v", o.TimeoutSeconds, o.File, why)}
+			return &op.Error{Reason: "Timeout",
+				Message: fmt.Sprintf("no confirmation within %ds that the current %s was read: %v", o.TimeoutSeconds, o.File, why)}
 		}
 	}
 }

@@ -22,7 +22,8 @@ if [ "$4" = fails ]; then echo 'workqueue_retries_total{name="q"}' $((n-3)); fi
 
 func (h *host) reload(most, failed string) op.Reload {
 	h.write("etc/client.crt", "new")
-	h.write("etc/kubernetes/manifests/s.yaml", "spec:\n  containers:\n  - command:\n    - kube-scheduler\n    - --kubeconfig=/etc/kubernetes/scheduler.conf\n    image: x\n")
+	h.write("etc/kubernetes/manifests/s.yaml",
+		"spec:\n  containers:\n  - command:\n    - kube-scheduler\n    - --kubeconfig=/etc/kubernetes/scheduler.conf\n    image: x\n")
 	return op.Reload{
 		Manifest: "/etc/kubernetes/manifests/s.yaml", File: "/etc/client.crt", Queue: "q", TimeoutSeconds: 60,
 		Metrics: []string{"sh", "-c", reader, "sh", h.path("etc/client.crt"), h.path("count"), most, failed},

@@ -147,7 +147,8 @@ func TestRenewalOfKubelet(t *testing.T) {
 			calls = append(calls, c)
 		}
 	}
-	if d := cmp.Diff([]string{"systemctl --no-ask-password stop -- kubelet.service", "systemctl --no-ask-password start -- kubelet.service"}, calls); d != "" {
+	if d := cmp.Diff([]string{"systemctl --no-ask-password stop -- kubelet.service",
+		"systemctl --no-ask-password start -- kubelet.service"}, calls); d != "" {
 		t.Errorf("systemd was told (-want +got):\n%s", d)
 	}
 	if to, err := os.Readlink(h.path(kubeletPEM)); err != nil || to != "kubelet-client-1.pem" {
@@ -156,7 +157,8 @@ func TestRenewalOfKubelet(t *testing.T) {
 	if _, err := pki.Key([]byte(h.read("var/lib/kubelet/pki/kubelet-client-1.pem"))); err != nil {
 		t.Errorf("its key: %v", err)
 	}
-	if r := h.check(o, op.Wait{Certificate: "/var/lib/kubelet/pki/kubelet-client-1.pem", TimeoutSeconds: 1}); r[0].Status != op.Unchanged || r[1].Status != op.Unchanged {
+	if r := h.check(o, op.Wait{Certificate: "/var/lib/kubelet/pki/kubelet-client-1.pem", TimeoutSeconds: 1}); r[0].Status != op.Unchanged ||
+		r[1].Status != op.Unchanged {
 		t.Errorf("renewed, it says %+v", r)
 	}
 	h.running(false)
@@ -180,7 +182,8 @@ func TestRenewalOfUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.keep(s.state("units", o.Unit+".json"), unitRecord{Files: map[string]string{o.Path: "before", "/etc/other": "before"}}); err != nil {
+	if err := s.keep(s.state("units", o.Unit+".json"),
+		unitRecord{Files: map[string]string{o.Path: "before", "/etc/other": "before"}}); err != nil {
 		t.Fatal(err)
 	}
 	h.apply(o)
@@ -201,7 +204,8 @@ func TestRenewalOfUnit(t *testing.T) {
 func TestRenewalRemade(t *testing.T) {
 	h := withCertificates(t, time.Hour)
 	h.running(true)
-	cert, key := pkitest.NewAuthority(t, "cp1-ca", time.Now().Add(-24*time.Hour), time.Now().Add(time.Hour)).Issue(t, "cp1", time.Now().Add(time.Hour))
+	cert, key := pkitest.NewAuthority(t, "cp1-ca", time.Now().Add(-24*time.Hour), time.Now().Add(time.Hour)).Issue(t,
+		"cp1", time.Now().Add(time.Hour))
 	h.write("var/lib/kubelet/pki/kubelet.crt", cert)
 	h.write("var/lib/kubelet/pki/kubelet.key", key)
 	o := op.Renewal{
@@ -228,7 +232,8 @@ func TestCertificates(t *testing.T) {
 	h.remove("etc/kubernetes/pki/ca.key")
 	ca := "/etc/kubernetes/pki/ca.crt"
 	r := h.check(op.Certificates{Files: []op.CertificateFile{
-		{Path: ca, Key: "/etc/kubernetes/pki/ca.key"}, {Path: "/etc/kubernetes/admin.conf", CA: ca}, {Path: "/etc/kubernetes/pki/nosuch.crt", CA: ca},
+		{Path: ca, Key: "/etc/kubernetes/pki/ca.key"}, {Path: "/etc/kubernetes/admin.conf", CA: ca},
+		{Path: "/etc/kubernetes/pki/nosuch.crt", CA: ca},
 	}})[0]
 	var got []op.CertificateState
 	if err := json.Unmarshal(r.Output, &got); err != nil {
@@ -273,8 +278,10 @@ func (h *host) pod(pid int, stat, namespace string) {
 	f[1] = "50" // the shim
 	h.write(fmt.Sprintf("proc/%d/stat", pid), stat[:i+1]+" "+strings.Join(f, " "))
 	h.write(fmt.Sprintf("proc/%d/cmdline", pid), "kube-scheduler\x00--kubeconfig=/etc/kubernetes/scheduler.conf\x00")
-	h.write("proc/50/cmdline", "/usr/local/bin/containerd-shim-runc-v2\x00-namespace\x00k8s.io\x00-id\x00a\x00-address\x00"+containerdSocket+"\x00")
-	for link, to := range map[string]string{"proc/self/ns/pid": "pid:[1]", "proc/50/ns/pid": namespace, "proc/50/exe": "/usr/local/bin/containerd-shim-runc-v2"} {
+	h.write("proc/50/cmdline",
+		"/usr/local/bin/containerd-shim-runc-v2\x00-namespace\x00k8s.io\x00-id\x00a\x00-address\x00"+containerdSocket+"\x00")
+	for link, to := range map[string]string{"proc/self/ns/pid": "pid:[1]", "proc/50/ns/pid": namespace,
+		"proc/50/exe": "/usr/local/bin/containerd-shim-runc-v2"} {
 		if err := os.MkdirAll(h.path(link[:strings.LastIndexByte(link, '/')]), 0o755); err != nil {
 			h.t.Fatal(err)
 		}
@@ -287,13 +294,15 @@ func (h *host) pod(pid int, stat, namespace string) {
 // inDocker has Docker run the scheduler's container, in the cgroup of a pod or in none.
 func inDocker(pod string) func(*host) {
 	return func(h *host) {
-		h.write("proc/50/cmdline", "/usr/local/bin/containerd-shim-runc-v2\x00-namespace\x00moby\x00-id\x00a\x00-address\x00/run/docker/containerd/containerd.sock\x00")
+		h.write("proc/50/cmdline",
+			"/usr/local/bin/containerd-shim-runc-v2\x00-namespace\x00moby\x00-id\x00a\x00-address\x00/run/docker/containerd/containerd.sock\x00")
 		h.write("proc/77/cgroup", "4:memory:/kubepods/burstable/"+pod+"a\n")
 	}
 }
 
 func scheduler(h *host) op.PodRestart {
-	h.write(schedulerManifest, "spec:\n  containers:\n  - command:\n    - kube-scheduler\n    - --kubeconfig=/etc/kubernetes/scheduler.conf\n    image: x\n")
+	h.write(schedulerManifest,
+		"spec:\n  containers:\n  - command:\n    - kube-scheduler\n    - --kubeconfig=/etc/kubernetes/scheduler.conf\n    image: x\n")
 	return op.PodRestart{Manifest: schedulerManifest, Files: []string{"/etc/kubernetes/scheduler.conf"}, TimeoutSeconds: 20}
 }
 
@@ -310,16 +319,19 @@ func TestPodRestartNeeded(t *testing.T) {
 		change       func(*host)
 		want         string
 	}{
-		{"started before the file", "it has not read it", started(1), "pid:[1]", func(*host) {}, "restart: /etc/kubernetes/scheduler.conf changed"},
+		{"started before the file", "it has not read it", started(1), "pid:[1]", func(*host) {},
+			"restart: /etc/kubernetes/scheduler.conf changed"},
 		{"started after it", "it has read it", started(long), "pid:[1]", func(*host) {}, ""},
 		{"of a machine inside", "it is not ours to end", started(1), "pid:[2]", func(*host) {}, ""},
 		{"another program", "it may have the same arguments", started(1), "pid:[1]", func(h *host) { h.write("proc/77/cmdline", "cat\x00") }, ""},
 		{"no file", "there is nothing to read", started(1), "pid:[1]", func(h *host) { h.remove("etc/kubernetes/scheduler.conf") }, ""},
 		{"no pod", "there is nothing to restart", started(1), "pid:[1]", func(h *host) { h.remove(schedulerManifest[1:]) }, ""},
 		{"not running", "what starts later reads it then", started(1), "pid:[1]", func(h *host) { h.remove("proc/77/cmdline") }, ""},
-		{"with Docker", "its shims are of another containerd", started(1), "pid:[1]", inDocker("pod0123456789abcdef0123456789abcdef/"), "restart: /etc/kubernetes/scheduler.conf changed"},
+		{"with Docker", "its shims are of another containerd", started(1), "pid:[1]",
+			inDocker("pod0123456789abcdef0123456789abcdef/"), "restart: /etc/kubernetes/scheduler.conf changed"},
 		{"a container of Docker", "it is of no pod", started(1), "pid:[1]", inDocker(""), ""},
-		{"an ordinary pod with Docker", "its user chose the command", started(1), "pid:[1]", inDocker("pod1f0e6b4c-7d2a-4e8f-9a3b-0c1d2e3f4a5b/"), ""},
+		{"an ordinary pod with Docker", "its user chose the command", started(1), "pid:[1]",
+			inDocker("pod1f0e6b4c-7d2a-4e8f-9a3b-0c1d2e3f4a5b/"), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -480,7 +492,8 @@ func TestRenewalPutBack(t *testing.T) {
 	h.write("etc/systemd/system/kubelet.service", "[Service]\n")
 	h.running(true)
 	before := h.snapshot()
-	made := op.Exec{Name: "make", Argv: []string{"/bin/cp", h.path("etc/hosts"), h.path("etc/admin.conf")}, Creates: []string{"/etc/admin.conf"}, Declares: []string{"/etc/pki/*"}}
+	made := op.Exec{Name: "make", Argv: []string{"/bin/cp", h.path("etc/hosts"), h.path("etc/admin.conf")},
+		Creates: []string{"/etc/admin.conf"}, Declares: []string{"/etc/pki/*"}}
 	h.apply(op.Dir{Path: "/var/lib/kubelet", Mode: 0o750, Exclusive: true}, op.Dir{Path: "/etc/pki"}, made)
 	now := time.Now()
 	ca := pkitest.NewAuthority(t, "kubernetes", now.Add(-24*time.Hour), now.Add(240*time.Hour))

@@ -168,7 +168,9 @@ func (l leftovers) String() string {
 	}
 	add("remove network namespaces", l.cni.namespaces)
 	if !l.filter.none() {
-		parts = append(parts, fmt.Sprintf("remove %d tables, %d chains and %d rules of the packet filter", len(l.filter.tables), len(l.filter.chains), len(l.filter.rules)))
+		parts = append(parts,
+			fmt.Sprintf("remove %d tables, %d chains and %d rules of the packet filter", len(l.filter.tables),
+				len(l.filter.chains), len(l.filter.rules)))
 	}
 	count(len(l.cgroups), "cgroups to remove")
 	count(len(l.cni.paths), "CNI records of pods to remove")
@@ -189,7 +191,8 @@ func (s *session) checkReset(ctx context.Context, o op.Reset) (verdict, error) {
 	}
 	change := l.String()
 	if change != "" && o.KeepUnmanaged && ours.Empty() {
-		return verdict{}, &op.Error{Reason: op.IDUnmanaged, Message: "this host has no ledger: Slipway did not install it, and changes nothing (" + change + ")"}
+		return verdict{}, &op.Error{Reason: op.IDUnmanaged,
+			Message: "this host has no ledger: Slipway did not install it, and changes nothing (" + change + ")"}
 	}
 	return verdict{change: change}, nil
 }
@@ -323,5 +326,6 @@ func (s *session) legacyRules(ctx context.Context, prefixes []string) []string {
 	if n == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("legacy iptables rules: left: %d lines of %s, not created by Slipway; see iptables-legacy-save", n, strings.Join(prefixes, ", "))}
+	return []string{fmt.Sprintf("legacy iptables rules: left: %d lines of %s, not created by Slipway; see iptables-legacy-save",
+		n, strings.Join(prefixes, ", "))}
 }

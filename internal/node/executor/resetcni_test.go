@@ -87,13 +87,14 @@ func TestResetTakesAttachmentsBack(t *testing.T) {
 func TestResetLeavesAttachmentsOfOthers(t *testing.T) {
 	h := attached(t)
 	theirs := map[string]string{
-		"var/lib/cni/results/podman-" + foreign1 + "-eth0": `{"kind":"cniCacheV1","containerId":"` + foreign1 + `","networkName":"podman","netns":"/var/run/netns/cni-9"}`,
-		"var/lib/cni/results/strange":                      "not ours to read",
-		"var/lib/cni/networks/podman/10.88.0.2":            foreign1 + "\r\neth0",
-		"var/lib/cni/networks/podman/lock":                 "",
-		"var/lib/cni/networks/custom/10.9.0.3":             foreign1 + "\r\neth0",
-		"run/netns/cni-9":                                  "",
-		"run/netns/cni-8":                                  "",
+		"var/lib/cni/results/podman-" + foreign1 + "-eth0": `{"kind":"cniCacheV1","containerId":"` + foreign1 +
+			`","networkName":"podman","netns":"/var/run/netns/cni-9"}`,
+		"var/lib/cni/results/strange":           "not ours to read",
+		"var/lib/cni/networks/podman/10.88.0.2": foreign1 + "\r\neth0",
+		"var/lib/cni/networks/podman/lock":      "",
+		"var/lib/cni/networks/custom/10.9.0.3":  foreign1 + "\r\neth0",
+		"run/netns/cni-9":                       "",
+		"run/netns/cni-8":                       "",
 	}
 	for name, content := range theirs {
 		h.write(name, content)
@@ -157,12 +158,14 @@ func sharedRules(t *testing.T) {
 	for _, rule := range []string{
 		"-N CNI-HOSTPORT-DNAT", "-N CNI-HOSTPORT-SETMARK", "-N CNI-HOSTPORT-MASQ",
 		"-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT", "-A OUTPUT -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT",
-		"-A POSTROUTING -m comment --comment portfwd -j CNI-HOSTPORT-MASQ", "-A CNI-HOSTPORT-SETMARK -m comment --comment mark -j MARK --set-xmark 0x2000/0x2000",
+		"-A POSTROUTING -m comment --comment portfwd -j CNI-HOSTPORT-MASQ",
+		"-A CNI-HOSTPORT-SETMARK -m comment --comment mark -j MARK --set-xmark 0x2000/0x2000",
 	} {
 		sh(t, append([]string{"iptables-nft", "-t", "nat"}, strings.Fields(rule)...)...)
 	}
 	for _, rule := range []string{
-		"add table ip cni_hostport", "add chain ip cni_hostport hostports", "add chain ip cni_hostport hostports_all", "add rule ip cni_hostport hostports_all jump hostports",
+		"add table ip cni_hostport", "add chain ip cni_hostport hostports", "add chain ip cni_hostport hostports_all",
+		"add rule ip cni_hostport hostports_all jump hostports",
 		"add table inet cni_plugins_masquerade", "add chain inet cni_plugins_masquerade masq_checks",
 	} {
 		sh(t, "nft", rule)

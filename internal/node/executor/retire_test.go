@@ -59,7 +59,8 @@ func TestRetireUnpins(t *testing.T) {
 
 	h.changes(retire, "unpin 2 images of earlier bundles")
 	h.apply(retire)
-	want := []string{"registry.example/a:2", "registry.example/b:1", "registry.example/other:1", "registry.example/pause:3", "registry.example/theirs:1"}
+	want := []string{"registry.example/a:2", "registry.example/b:1", "registry.example/other:1",
+		"registry.example/pause:3", "registry.example/theirs:1"}
 	if d := cmp.Diff(want, h.pinned()); d != "" {
 		t.Errorf("pinned (-want +got):\n%s", d)
 	}
@@ -133,7 +134,8 @@ func TestRetireKilled(t *testing.T) {
 		if p := h.pinned(); len(p) > 0 {
 			t.Errorf("killed after step %d: %v is still pinned", at, p)
 		}
-		if h.r.State = filepath.Join(h.r.Root, "var/lib/slipway"); exists(filepath.Join(h.r.State, "blobs/sha256", strings.TrimPrefix(blob.Digest, "sha256:"))) {
+		if h.r.State = filepath.Join(h.r.Root,
+			"var/lib/slipway"); exists(filepath.Join(h.r.State, "blobs/sha256", strings.TrimPrefix(blob.Digest, "sha256:"))) {
 			t.Errorf("killed after step %d: the blob is still there", at)
 		}
 		if !more {
@@ -167,7 +169,8 @@ func TestRetireDocker(t *testing.T) {
 	h := newHost(t)
 	d := &fakeDocker{t: t, images: map[string]string{}, used: "registry.example/pause:1", late: "registry.example/late:1"}
 	h.docker(d)
-	older := h.dockerImages("registry.example/a:1", "registry.example/b:1", "registry.example/c:1", "registry.example/late:1", "registry.example/pause:1", "registry.example/theirs:1", "registry.example/stays:1")
+	older := h.dockerImages("registry.example/a:1", "registry.example/b:1", "registry.example/c:1",
+		"registry.example/late:1", "registry.example/pause:1", "registry.example/theirs:1", "registry.example/stays:1")
 	d.images["registry.example/theirs:1"] = older.Images[5].Blobs[0].Digest
 	h.apply(older)
 	d.images["registry.example/b:1"] = "sha256:another"
@@ -181,7 +184,8 @@ func TestRetireDocker(t *testing.T) {
 	}
 	d.broken = ""
 	h.apply(retire)
-	want := []string{"registry.example/b:1", "registry.example/late:1", "registry.example/pause:1", "registry.example/stays:1", "registry.example/theirs:1"}
+	want := []string{"registry.example/b:1", "registry.example/late:1", "registry.example/pause:1",
+		"registry.example/stays:1", "registry.example/theirs:1"}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(d.images))); diff != "" {
 		t.Errorf("what it has (-want +got):\n%s", diff)
 	}

@@ -178,7 +178,9 @@ func (s *session) fenced() error {
 	if err != nil || s.batch.Fence >= highest {
 		return err
 	}
-	return &op.Error{Reason: "Fenced", Message: fmt.Sprintf("another manager has taken over this cluster (its fencing number is %d, this manager's is %d)", highest, s.batch.Fence)}
+	return &op.Error{Reason: "Fenced",
+		Message: fmt.Sprintf("another manager has taken over this cluster (its fencing number is %d, this manager's is %d)",
+			highest, s.batch.Fence)}
 }
 
 func (s *session) applyOne(ctx context.Context, o op.Op, res *op.Result) error {

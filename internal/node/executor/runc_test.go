@@ -27,7 +27,8 @@ func TestRaiseScores(t *testing.T) {
 			"config.json", `{"process":{"oomScoreAdj":-998}}`, `{"process":{"oomScoreAdj":-500}}`,
 		},
 		"entered": {
-			"a further process has settings of its own", func(dir string) []string { return []string{"exec", "--process", dir + "/p.json", "--detach", "id"} },
+			"a further process has settings of its own",
+			func(dir string) []string { return []string{"exec", "--process", dir + "/p.json", "--detach", "id"} },
 			"p.json", `{"oomScoreAdj":-997,"cwd":"/"}`, `{"cwd":"/","oomScoreAdj":-500}`,
 		},
 		"less than that": {

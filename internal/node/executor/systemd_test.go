@@ -221,7 +221,8 @@ func fakeSystemdRun(w *world, args []string) (string, error) {
 		w.Transient = map[string]*transient{}
 	}
 	w.Transient[unit] = &transient{Running: w.OnRun == "linger", Code: code}
-	return "", errors.Join(os.WriteFile(files["StandardOutput"], out.Bytes(), 0o600), os.WriteFile(files["StandardError"], errs.Bytes(), 0o600))
+	return "", errors.Join(os.WriteFile(files["StandardOutput"], out.Bytes(), 0o600),
+		os.WriteFile(files["StandardError"], errs.Bytes(), 0o600))
 }
 
 func showUnit(w *world, name string, u *fakeUnit) string {

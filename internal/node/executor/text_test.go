@@ -27,7 +27,8 @@ func TestUnified(t *testing.T) {
 			"two hunks", "far apart", "/f", "a\n" + long + "b\n", "A\n" + long + "B\n",
 			"--- /f\n+++ /f\n@@ -1,4 +1,4 @@\n-a\n+A\n same\n same\n same\n@@ -9,4 +9,4 @@\n same\n same\n same\n-b\n+B\n",
 		},
-		{"no newline", "the missing end is a difference", "/f", "a", "a\n", "--- /f\n+++ /f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"},
+		{"no newline", "the missing end is a difference", "/f", "a", "a\n",
+			"--- /f\n+++ /f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, unified(c.from, "/f", []byte(c.a), []byte(c.b))); diff != "" {
@@ -49,7 +50,9 @@ func TestGist(t *testing.T) {
 		{"advice", "kubeadm ends with advice", "error: timed out\n" + advice, "error: timed out"},
 		{
 			"preflight", "the lines that are marked are the cause",
-			"[WARNING Swap]: swap is on\n[preflight] Some fatal errors occurred:\n\t[ERROR Port-10250]: Port 10250 is in use\n\t[ERROR CRI]: no runtime\nerror: preflight checks failed\n" + advice,
+			"[WARNING Swap]: swap is on\n[preflight] Some fatal errors occurred:\n\t[ERROR Port-10250]: Port 10250 is in use\n\t[ERROR CRI]: no runtime\nerror: preflight checks failed\n" +
+
+				advice,
 			"Port-10250: Port 10250 is in use; CRI: no runtime",
 		},
 		{"long", "both ends tell", strings.Repeat("é", 200) + "ends", strings.Repeat("é", 75) + " … " + strings.Repeat("é", 73) + "ends"},

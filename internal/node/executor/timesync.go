@@ -41,7 +41,8 @@ func (s *session) timeService() (timeService, error) {
 			return t, nil
 		}
 	}
-	return timeService{}, &op.Error{Reason: "NoTimeService", Message: "this host has no supported time service: install systemd-timesyncd or chrony"}
+	return timeService{}, &op.Error{Reason: "NoTimeService",
+		Message: "this host has no supported time service: install systemd-timesyncd or chrony"}
 }
 
 func (s *session) hasUnitFile(name string) bool {

@@ -25,7 +25,8 @@ func knows(t *testing.T, authorities ...*pkitest.Authority) string {
 	for _, a := range authorities {
 		pool.AppendCertsFromPEM([]byte(a.Cert))
 	}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert, ClientCAs: pool})
+	l, err := tls.Listen("tcp", "127.0.0.1:0",
+		&tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert, ClientCAs: pool})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,8 @@ func TestWaitTrusts(t *testing.T) {
 			}
 		})
 	}
-	if r := h.check(op.Wait{Trusts: []string{"/etc/ca.crt"}, TimeoutSeconds: 1})[0]; r.Error == nil || !strings.Contains(r.Error.Message, "trust") {
+	if r := h.check(op.Wait{Trusts: []string{"/etc/ca.crt"}, TimeoutSeconds: 1})[0]; r.Error == nil ||
+		!strings.Contains(r.Error.Message, "trust") {
 		t.Errorf("nobody is named: %+v", r)
 	}
 }

@@ -349,7 +349,8 @@ func (s *session) startUnit(ctx context.Context, o op.Unit, p unitPlan) error {
 		return err
 	}
 	if now.active == "failed" {
-		return s.withJournal(ctx, o.Name, &op.Error{Reason: "UnitFailed", Message: fmt.Sprintf("%s failed right after its start (%s)", o.Name, now.result)})
+		return s.withJournal(ctx, o.Name,
+			&op.Error{Reason: "UnitFailed", Message: fmt.Sprintf("%s failed right after its start (%s)", o.Name, now.result)})
 	}
 	rec.Started = now.started
 	if err := s.keep(s.state("units", o.Name+".json"), rec); err != nil {

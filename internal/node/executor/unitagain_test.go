@@ -56,7 +56,8 @@ func TestUnitAgain(t *testing.T) {
 				}
 				return
 			}
-			if r.Error == nil || r.Error.Reason != op.ReasonUnhealthy || !strings.Contains(r.Error.Message, tc.awaited+" did not answer") || r.Error.Detail == "" {
+			if r.Error == nil || r.Error.Reason != op.ReasonUnhealthy || !strings.Contains(r.Error.Message, tc.awaited+" did not answer") ||
+				r.Error.Detail == "" {
 				t.Fatalf("%+v: %s", r.Error, tc.reason)
 			}
 			if r := h.check(unit)[0]; r.Status != op.Changed || !strings.Contains(r.Summary, "serves again") {
@@ -80,7 +81,8 @@ func TestWaitCrashes(t *testing.T) {
 	const logs = "var/log/pods/kube-system_kube-apiserver-cp1_%/kube-apiserver/"
 	in := func(pod, file string) string { return strings.Replace(logs, "%", pod, 1) + file }
 	wait := op.Wait{HTTP: "https://127.0.0.1:1/readyz", Manifest: apiManifest, Crashes: 2, TimeoutSeconds: 1}
-	const said = "2026-11-23T04:00:00Z stderr F usage:\n2026-11-23T04:00:00Z stderr F Error: unknown flag: --no-such\n2026-11-23T04:00:00Z stderr F see --help\n"
+	const said = "2026-11-23T04:00:00Z stderr F usage:\n2026-11-23T04:00:00Z stderr F Error: unknown flag: " +
+		"--no-such\n2026-11-23T04:00:00Z stderr F see --help\n"
 	for _, tc := range []struct {
 		name, reason string
 		logs         []string
@@ -150,7 +152,8 @@ func TestExecGateAndThen(t *testing.T) {
 		return &op.Wait{Name: name, Program: []string{"/usr/bin/test", "-e", h.path("etc/" + name)}, TimeoutSeconds: 1}
 	}
 	h.write("etc/in", "1")
-	e := op.Exec{Name: "change", Argv: []string{"/bin/sh", "-c", "echo x >> " + h.path("etc/ran")}, Inputs: []string{"/etc/in"}, Gate: is("healthy"), Then: is("serves")}
+	e := op.Exec{Name: "change", Argv: []string{"/bin/sh", "-c", "echo x >> " + h.path("etc/ran")},
+		Inputs: []string{"/etc/in"}, Gate: is("healthy"), Then: is("serves")}
 	ran := func() int { return strings.Count(h.read("etc/ran"), "x") }
 	h.write("etc/ran", "")
 	h.write("etc/serves", "")
@@ -208,7 +211,8 @@ func TestWaitSteady(t *testing.T) {
 // as long as the unit is not restarted.
 func TestUnitForgets(t *testing.T) {
 	const state, other = "var/lib/app/state", "var/lib/app/other"
-	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}, Forgets: []string{"/" + state, "/var/lib/app/missing"}}
+	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"},
+		Forgets: []string{"/" + state, "/var/lib/app/missing"}}
 	settings := func(text string) op.File { return op.File{Path: "/etc/app.conf", Content: []byte(text)} }
 	running := func(h *host) {
 		h.apply(settings("1\n"), unit)

@@ -84,7 +84,8 @@ func (s *session) unitStarted(ctx context.Context, o op.UnitStarted) (verdict, e
 	// By the clock at that time. A clock that was set since, or stopped with the machine,
 	// must not make the unit appear to have started after its own actions.
 	var out bytes.Buffer
-	show := command{argv: []string{"systemctl", "show", "--property=ExecMainStartTimestamp", "--", o.Name}, env: []string{"TZ=UTC"}, stdout: &out}
+	show := command{argv: []string{"systemctl", "show", "--property=ExecMainStartTimestamp", "--", o.Name},
+		env: []string{"TZ=UTC"}, stdout: &out}
 	if err := s.run(ctx, show); err != nil {
 		return verdict{}, fmt.Errorf("reading the start time of %s: %w", o.Name, err)
 	}

@@ -239,7 +239,8 @@ func (s *session) unpackMember(o op.Unpack, name string, h *tar.Header, content 
 	case tar.TypeReg:
 		return s.unpackFile(dest, mode, content)
 	case tar.TypeSymlink:
-		if filepath.IsAbs(h.Linkname) || !filepath.IsLocal(filepath.Join(filepath.Dir(name), h.Linkname)) { //nolint:gosec // this is the test for it
+		if filepath.IsAbs(h.Linkname) ||
+			!filepath.IsLocal(filepath.Join(filepath.Dir(name), h.Linkname)) { //nolint:gosec // this is the test for it
 			return unpackedMember{}, invalid("it is a link to a path outside %s: %s", o.Dir, h.Linkname)
 		}
 		return unpackedMember{Path: dest, State: ledger.LinkState(h.Linkname)}, s.unpackLink(dest, h.Linkname)

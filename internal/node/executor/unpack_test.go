@@ -54,7 +54,8 @@ func FuzzUnpack(f *testing.F) {
 		}
 		before := outside()
 		blob := h.blobs.add(b.Bytes())
-		h.r.Apply(context.Background(), h.batch(op.FetchBlob{Blob: blob}, op.Unpack{Blob: blob, Name: "x", Dir: "/opt/x"}), nil) // it may be refused
+		// it may be refused
+		h.r.Apply(context.Background(), h.batch(op.FetchBlob{Blob: blob}, op.Unpack{Blob: blob, Name: "x", Dir: "/opt/x"}), nil)
 		if diff := cmp.Diff(before, outside()); diff != "" {
 			t.Errorf("(-before +after):\n%s", diff)
 		}

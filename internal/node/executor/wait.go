@@ -136,7 +136,8 @@ func checkOne(o op.Wait) error {
 		return invalid("the wait does not name the check after %d seconds of %q", o.SinceSeconds, o.Since)
 	}
 	if one != 1 || (o.Name == "") != (len(o.Program) == 0) || (o.Container == "") != (o.Image == "") {
-		return invalid("a wait must name exactly one of: tcp %q, http %q, path %q, ended %q, certificate %q, program %q, container %q with its image",
+		return invalid("a wait must name exactly one of: tcp %q, http %q, path %q, ended %q, certificate %q, program "+
+			"%q, container %q with its image",
 			o.TCP, o.HTTP, o.Path, o.Ended, o.Certificate, o.Name, o.Container)
 	}
 	return nil

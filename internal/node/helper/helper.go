@@ -52,7 +52,8 @@ func Main(ctx context.Context, args []string, stdin, stdout *os.File) error {
 	case len(args) > 1 && args[0] == "runc":
 		return executor.Runc(args[1:])
 	}
-	return errors.New("this program is a part of slipway, which runs it; usage: slipway-node serve [DIR] | digest | renew FILE | snapshot FILE | approve FILE | runc ARG")
+	return errors.New("this program is a part of slipway, which runs it; usage: slipway-node serve [DIR] | digest | " +
+		"renew FILE | snapshot FILE | approve FILE | runc ARG")
 }
 
 func digest(to io.Writer) error {

@@ -18,10 +18,12 @@ func TestStaysManaged(t *testing.T) {
 		in     []op.Result
 		want   bool
 	}{
-		"nothing":    {"a host that was as wanted is not ours", []op.Result{{Kind: op.KindFile, Status: op.Unchanged}}, false},
-		"change":     {"one change makes it ours", []op.Result{{Kind: op.KindFile, Status: op.Unchanged}, {Kind: op.KindDir, Status: op.Changed}}, true},
-		"failure":    {"what was changed before a failure stays", []op.Result{{Status: op.Changed}, {Status: op.Failed}}, true},
-		"given back": {"a restore removes the helper; it must not come back", []op.Result{{Status: op.Changed}, {Kind: op.KindRestore, Status: op.Changed}}, false},
+		"nothing": {"a host that was as wanted is not ours", []op.Result{{Kind: op.KindFile, Status: op.Unchanged}}, false},
+		"change": {"one change makes it ours",
+			[]op.Result{{Kind: op.KindFile, Status: op.Unchanged}, {Kind: op.KindDir, Status: op.Changed}}, true},
+		"failure": {"what was changed before a failure stays", []op.Result{{Status: op.Changed}, {Status: op.Failed}}, true},
+		"given back": {"a restore removes the helper; it must not come back",
+			[]op.Result{{Status: op.Changed}, {Kind: op.KindRestore, Status: op.Changed}}, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -53,7 +53,8 @@ func snapshot(ctx context.Context, file string, to io.Writer) error {
 	var failed []error
 	if out.Failed != "" {
 		failed = append(failed, errors.New(out.Failed))
-	} else if _, err := fmt.Fprintf(to, "snapshot taken: %s, revision %d; %d snapshots are kept\n", out.Kept[0].Path, out.Kept[0].Revision, len(out.Kept)); err != nil {
+	} else if _, err := fmt.Fprintf(to, "snapshot taken: %s, revision %d; %d snapshots are kept\n", out.Kept[0].Path,
+		out.Kept[0].Revision, len(out.Kept)); err != nil {
 		return err
 	}
 	if out.Unremoved != "" {

@@ -50,7 +50,8 @@ func TestOneHostHoldsNothing(t *testing.T) {
 	f := newField(t, 1, false, nil)
 	ops, _ := f.shelf.fill(100_000)
 	f.fetch(f.hosts[0], ops)
-	o, err := f.hosts[0].lends().Lend(t.Context(), remote.Loan{Digest: ops[0].(op.FetchBlob).Digest, Address: "127.0.0.1", Token: make(remote.Token, remote.TokenSize)})
+	o, err := f.hosts[0].lends().Lend(t.Context(),
+		remote.Loan{Digest: ops[0].(op.FetchBlob).Digest, Address: "127.0.0.1", Token: make(remote.Token, remote.TokenSize)})
 	if err != nil || o.Address != "" {
 		t.Errorf("a blob is held for nobody: %v, %v", o, err)
 	}
@@ -119,14 +120,17 @@ func TestBadGivers(t *testing.T) {
 		least, most int64 // what the manager sends beyond one copy
 		within      time.Duration
 	}{
-		"dies": {"what came is gone on from", proxied(t, func(taker net.Conn, giver string) { pass(t, taker, giver, 1<<20, func() { _ = taker.Close() }) }), 2 << 20, 3<<20 - 500_000, 10 * time.Second},
+		"dies": {"what came is gone on from",
+			proxied(t, func(taker net.Conn, giver string) { pass(t, taker, giver, 1<<20, func() { _ = taker.Close() }) }),
+			2 << 20, 3<<20 - 500_000, 10 * time.Second},
 		"closed": {"a port that nobody listens at says so", func(h *fieldHost) {
 			h.bend = func(_ *fieldHost, _ remote.Loan, o remote.Offer) (remote.Offer, error) {
 				o.Address = "127.0.0.1:1"
 				return o, nil
 			}
 		}, 3 << 20, 3 << 20, 10 * time.Second},
-		"silent": {"a host that sends nothing is waited for a few seconds", proxied(t, func(taker net.Conn, _ string) { _, _ = io.Copy(io.Discard, taker) }), 3 << 20, 3 << 20, 25 * time.Second},
+		"silent": {"a host that sends nothing is waited for a few seconds",
+			proxied(t, func(taker net.Conn, _ string) { _, _ = io.Copy(io.Discard, taker) }), 3 << 20, 3 << 20, 25 * time.Second},
 		"another": {"who has another certificate is told no secret", func(h *fieldHost) {
 			h.bend = func(_ *fieldHost, _ remote.Loan, o remote.Offer) (remote.Offer, error) {
 				o.Certificate = make([]byte, 32)

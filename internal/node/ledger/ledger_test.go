@@ -115,7 +115,8 @@ func TestGlobs(t *testing.T) {
 	if err := l.WroteGlob("/etc/d/*"); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]bool{"/etc/d/made": true, "/etc/d/made/deep": true, "/etc/d/there": false, "/etc": false, "/other": false} {
+	for path, want := range map[string]bool{"/etc/d/made": true, "/etc/d/made/deep": true, "/etc/d/there": false,
+		"/etc": false, "/other": false} {
 		if got := l.WasAbsent(path); got != want {
 			t.Errorf("WasAbsent(%s) = %v", path, got)
 		}
@@ -184,7 +185,8 @@ func TestNames(t *testing.T) {
 	to, err := os.Readlink(filepath.Join(root, link))
 	one, err1 := os.ReadFile(filepath.Join(root, file))
 	before, err2 := os.ReadFile(filepath.Join(root, other))
-	if err := errors.Join(err, err1, err2); err != nil || to != "to\xfc" || string(one) != "1" || string(before) != "before" || exists(filepath.Join(root, "etc/d/\xfa.ours")) {
+	if err := errors.Join(err, err1, err2); err != nil || to != "to\xfc" || string(one) != "1" || string(before) != "before" ||
+		exists(filepath.Join(root, "etc/d/\xfa.ours")) {
 		t.Errorf("%q, %q, %q, %v; ours is left: %v", to, one, before, err, exists(filepath.Join(root, "etc/d/\xfa.ours")))
 	}
 }
@@ -202,8 +204,10 @@ func TestNamesOfBefore(t *testing.T) {
 
 // FuzzRead reads logs of whatever: they may be damaged, and nothing may crash.
 func FuzzRead(f *testing.F) {
-	f.Add([]byte(`{"entry":{"seq":1,"kind":"path","key":"/a","by":{},"data":{"type":"link","to":{"bytes":"/w=="}}}}` + "\n" + `{"wrote":{"path":"/a","state":"absent"}}` + "\n" + `{"ended":{"kind":"path","key":"/a"}}` + "\n"))
-	f.Add([]byte(`{"entry":{"seq":1,"kind":"glob","key":{"bytes":"L/8="},"by":{"cluster":"c"},"data":{"existing":["/a"]}}}` + "\n" + `{"wrote":{}}` + "\n"))
+	f.Add([]byte(`{"entry":{"seq":1,"kind":"path","key":"/a","by":{},"data":{"type":"link","to":{"bytes":"/w=="}}}}` + "\n" +
+		`{"wrote":{"path":"/a","state":"absent"}}` + "\n" + `{"ended":{"kind":"path","key":"/a"}}` + "\n"))
+	f.Add([]byte(`{"entry":{"seq":1,"kind":"glob","key":{"bytes":"L/8="},"by":{"cluster":"c"},"data":{"existing":["/a"]}}}` + "\n" +
+		`{"wrote":{}}` + "\n"))
 	f.Fuzz(func(t *testing.T, log []byte) {
 		dir := t.TempDir()
 		put(t, filepath.Join(dir, Dir, "log"), string(log))

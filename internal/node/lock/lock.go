@@ -33,7 +33,8 @@ type FenceError struct {
 }
 
 func (e *FenceError) Error() string {
-	return e.Path + ", which excludes earlier managers, cannot be read (" + e.Err.Error() + "); if no other manager works on the cluster, use --break-lock to write it again"
+	return e.Path + ", which excludes earlier managers, cannot be read (" + e.Err.Error() +
+		"); if no other manager works on the cluster, use --break-lock to write it again"
 }
 
 func (e *FenceError) Unwrap() error { return e.Err }

@@ -29,7 +29,8 @@ type Reset struct {
 	// Within lists cgroups of units that are started again: their processes are stopped,
 	// but the cgroups are kept, because systemd does not check whether they exist.
 	Within        []string `json:"within,omitempty"`
-	Paths         []string `json:"paths"`         // removed with their content if they were absent before Slipway, or emptied if they were empty and Exclusive, according to the ledger
+	// removed with their content if they were absent before Slipway, or emptied if they were empty and Exclusive, according to the ledger
+	Paths         []string `json:"paths"`
 	KeepUnmanaged bool     `json:"keepUnmanaged"` // refuse when this host has no ledger
 	// Gate must respond before anything is stopped, but only while Serves responds:
 	// otherwise nothing depends on this host.

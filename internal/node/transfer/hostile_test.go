@@ -30,7 +30,8 @@ func TestHostileSender(t *testing.T) {
 		{"through a link", "before its directory", []frame{root, up, {Kind: kindFile, Path: "l/out", Size: 1}}},
 		{"a directory through a link", "before its directory", []frame{root, up, {Kind: kindDir, Path: "l/.ssh"}}},
 		{"a link through a link", "before its directory", []frame{root, up, {Kind: kindLink, Path: "l/out", Link: "x"}}},
-		{"a link that is a directory next", "not a directory", []frame{root, up, {Kind: kindDir, Path: "l"}, {Kind: kindFile, Path: "l/out", Size: 1}}},
+		{"a link that is a directory next", "not a directory",
+			[]frame{root, up, {Kind: kindDir, Path: "l"}, {Kind: kindFile, Path: "l/out", Size: 1}}},
 		{"a directory that is a link next", "", []frame{root, {Kind: kindDir, Path: "l"}, up, {Kind: kindFile, Path: "l/out", Size: 1}}},
 		{"all is a link", "instead of the root", []frame{{Kind: kindLink, Path: ".", Link: ".."}}},
 		{"all is left out", "instead of the root", []frame{{Kind: kindSkip, Path: "."}}},
@@ -39,7 +40,8 @@ func TestHostileSender(t *testing.T) {
 		{"digest", "invalid digest", []frame{{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: "../../../out"}}},
 		{"no kind", "device", []frame{root, {Kind: "device", Path: "x"}}},
 		{"more than begun", "more than it announced", []frame{{Kind: kindFile, Path: ".", Size: 8 << 20, Digest: "x"}}},
-		{"in a directory that is complete", "before its directory", []frame{root, {Kind: kindDir, Path: "a"}, {Kind: kindDir, Path: "b"}, {Kind: kindLink, Path: "a/x", Link: "x"}}},
+		{"in a directory that is complete", "before its directory",
+			[]frame{root, {Kind: kindDir, Path: "a"}, {Kind: kindDir, Path: "b"}, {Kind: kindLink, Path: "a/x", Link: "x"}}},
 		{"less than nothing", "more than it announced", []frame{{Kind: kindFile, Path: ".", Size: -1, Digest: "x"}}},
 	} {
 		for _, there := range []bool{true, false} {
@@ -108,7 +110,8 @@ func TestFetch(t *testing.T) {
 		},
 		{
 			"tree", ".ssh", "app",
-			[]frame{{Kind: kindDir, Path: ".", Mode: 0o755 | fs.ModeSetgid | fs.ModeSticky}, {Kind: kindFile, Path: "authorized_keys", Mode: 0o600, Digest: digest}, end},
+			[]frame{{Kind: kindDir, Path: ".", Mode: 0o755 | fs.ModeSetgid | fs.ModeSticky},
+				{Kind: kindFile, Path: "authorized_keys", Mode: 0o600, Digest: digest}, end},
 			map[string]string{"app": "drwxr-xr-x", "app/authorized_keys": "-rw------- "},
 			"a tree likewise",
 		},
@@ -124,7 +127,8 @@ func TestFetch(t *testing.T) {
 		})
 	}
 	for _, name := range []string{"", ".", "..", "a/b", "/"} {
-		if _, err := Fetch(t.Context(), hostile(t, "x", nil), Place{Path: t.TempDir()}, name, nil); err == nil || !strings.Contains(err.Error(), "invalid") {
+		if _, err := Fetch(t.Context(), hostile(t, "x", nil), Place{Path: t.TempDir()}, name, nil); err == nil ||
+			!strings.Contains(err.Error(), "invalid") {
 			t.Errorf("called %q: %v", name, err)
 		}
 	}
@@ -134,10 +138,12 @@ func TestFetch(t *testing.T) {
 func TestLinkOfEarlier(t *testing.T) {
 	dir := t.TempDir()
 	root, end := frame{Kind: kindDir, Path: ".", Mode: 0o755}, frame{Kind: kindEnd}
-	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindLink, Path: "l", Link: "../.."}, end}), Place{Path: dir}, "x", nil); err != nil {
+	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindLink, Path: "l", Link: "../.."}, end}),
+		Place{Path: dir}, "x", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindDir, Path: "l", Mode: 0o755}, end}), Place{Path: dir}, "x", nil); err == nil || !strings.Contains(err.Error(), "not a directory") {
+	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindDir, Path: "l", Mode: 0o755}, end}),
+		Place{Path: dir}, "x", nil); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("a link for a directory: %v", err)
 	}
 }
@@ -145,7 +151,8 @@ func TestLinkOfEarlier(t *testing.T) {
 // TestMost: of what is more than is wanted nothing is taken.
 func TestMost(t *testing.T) {
 	dir := t.TempDir()
-	_, err := Fetch(t.Context(), hostile(t, "x", []frame{{Kind: kindFile, Path: ".", Size: 1, Digest: strings.Repeat("0", 64)}}), Place{Path: dir, Most: 1 << 20}, "x", nil)
+	_, err := Fetch(t.Context(), hostile(t, "x", []frame{{Kind: kindFile, Path: ".", Size: 1, Digest: strings.Repeat("0", 64)}}),
+		Place{Path: dir, Most: 1 << 20}, "x", nil)
 	if err == nil || !strings.Contains(err.Error(), "the limit is 1048576") || len(tree(t, dir)) > 0 {
 		t.Errorf("%v; there is %v", err, tree(t, dir))
 	}
@@ -172,7 +179,8 @@ func TestEntries(t *testing.T) {
 				io.Reader
 				io.Writer
 			}{&b, io.Discard}
-			if _, err := Fetch(t.Context(), conn, Place{Path: dir}, "x", nil); err == nil || !strings.Contains(err.Error(), "more files and directories than it announced") {
+			if _, err := Fetch(t.Context(), conn, Place{Path: dir}, "x", nil); err == nil ||
+				!strings.Contains(err.Error(), "more files and directories than it announced") {
 				t.Error(err)
 			}
 			if diff := cmp.Diff(map[string]string{"x": "drwxr-xr-x"}, tree(t, dir)); diff != "" {

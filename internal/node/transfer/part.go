@@ -94,7 +94,8 @@ func (r *receiver) replaced(f frame) (fs.FileInfo, error) {
 		return nil, err
 	}
 	if uid, _ := owner(info); uid != self() && self() != 0 {
-		return nil, fmt.Errorf("%s belongs to another user (%d), and only root can replace it and keep its owner", filepath.Join(r.root.Name(), f.Path), uid)
+		return nil, fmt.Errorf("%s belongs to another user (%d), and only root can replace it and keep its owner",
+			filepath.Join(r.root.Name(), f.Path), uid)
 	}
 	return info, nil
 }

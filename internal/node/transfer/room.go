@@ -30,7 +30,8 @@ func (r *receiver) fits(size int64, entries int) error {
 		return noRoom(filepath.Clean(dir.Name()), size, free)
 	}
 	if n := int64(entries) - those; !filesFit && n > files {
-		return fmt.Errorf("the disk of %s has too few inodes: the copy needs %d more files, but only %d can be created", filepath.Clean(dir.Name()), n, files)
+		return fmt.Errorf("the disk of %s has too few inodes: the copy needs %d more files, but only %d can be created",
+			filepath.Clean(dir.Name()), n, files)
 	}
 	return nil
 }

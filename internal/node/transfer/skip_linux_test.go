@@ -42,7 +42,8 @@ func TestSkipped(t *testing.T) {
 		write(t, filepath.Join(from, name), content, 0o644)
 	}
 	write(t, filepath.Join(from, "secret"), "x", 0o600)
-	err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), unix.Mkfifo(filepath.Join(from, "pipe"), 0o644), os.Chmod(filepath.Join(from, "shut"), 0o700), os.Mkdir(to, 0o755))
+	err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), unix.Mkfifo(filepath.Join(from, "pipe"), 0o644),
+		os.Chmod(filepath.Join(from, "shut"), 0o700), os.Mkdir(to, 0o755))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,8 @@ func TestSkipped(t *testing.T) {
 	write(t, at("grown-big"), big+"y", 0o644)
 	write(t, at("other"), "y", 0o644)
 	write(t, at("other-big"), strings.Repeat("y", 2*asked), 0o644)
-	err = errors.Join(os.Remove(at("gone")), os.Remove(at("gone-big")), os.Remove(at("empty")), os.Truncate(at("short"), 1), os.Truncate(at("short-big"), asked))
+	err = errors.Join(os.Remove(at("gone")), os.Remove(at("gone-big")), os.Remove(at("empty")),
+		os.Truncate(at("short"), 1), os.Truncate(at("short-big"), asked))
 	if err != nil {
 		t.Fatal(err)
 	}

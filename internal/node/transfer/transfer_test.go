@@ -67,7 +67,8 @@ func (c *cut) Write(p []byte) (int, error) {
 
 func write(t *testing.T, path, content string, mode fs.FileMode) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600), os.Chmod(path, mode)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600),
+		os.Chmod(path, mode)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -244,7 +245,8 @@ func TestPartOfTwoNames(t *testing.T) {
 	write(t, from, content, 0o600)
 	write(t, other, strings.Repeat("precious ", asked), 0o600) // longer: it would be cut off
 	sum := sha256.Sum256([]byte(content))
-	if err := errors.Join(os.Mkdir(filepath.Dir(to), 0o755), os.Link(other, filepath.Join(dir, "to", partPrefix+hex.EncodeToString(sum[:])[:24]))); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Dir(to), 0o755),
+		os.Link(other, filepath.Join(dir, "to", partPrefix+hex.EncodeToString(sum[:])[:24]))); err != nil {
 		t.Fatal(err)
 	}
 	if err := moved(t, from, to, false); err != nil {
@@ -449,7 +451,8 @@ func TestLookEnds(t *testing.T) {
 }
 
 func TestLookRefuses(t *testing.T) {
-	for path, reason := range map[string]string{"/dev/null": "a device has no content", filepath.Join(t.TempDir(), "gone"): "it is not there"} {
+	for path, reason := range map[string]string{"/dev/null": "a device has no content",
+		filepath.Join(t.TempDir(), "gone"): "it is not there"} {
 		if _, err := Look(t.Context(), path, nil); err == nil {
 			t.Errorf("%s is looked at: %s", path, reason)
 		}
@@ -463,7 +466,8 @@ func TestManySmallFiles(t *testing.T) {
 	const count = 3*mostWhole + 7
 	from := filepath.Join(t.TempDir(), "many")
 	for i := range count {
-		write(t, filepath.Join(from, fmt.Sprintf("d%d", i%5), fmt.Sprintf("f%03d", i)), fmt.Sprintf("this is %d%s\n", i, strings.Repeat(".", 1000)), 0o640)
+		write(t, filepath.Join(from, fmt.Sprintf("d%d", i%5), fmt.Sprintf("f%03d", i)),
+			fmt.Sprintf("this is %d%s\n", i, strings.Repeat(".", 1000)), 0o640)
 	}
 	if err := os.Chmod(filepath.Join(from, "d3"), 0o555); err != nil {
 		t.Fatal(err)

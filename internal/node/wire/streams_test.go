@@ -54,7 +54,8 @@ func TestBlobs(t *testing.T) {
 		// The offset stands in Size here: the fake helper reads it so.
 		return op.FetchBlob{Blob: op.Blob{Digest: digest, Size: offset}}
 	}
-	got, err := c.Apply(t.Context(), remote.Batch{Ops: op.List{fetch("sha256:big", 0), fetch("sha256:big", int64(len(big))-3), fetch("sha256:none", 0)}}, nil)
+	got, err := c.Apply(t.Context(),
+		remote.Batch{Ops: op.List{fetch("sha256:big", 0), fetch("sha256:big", int64(len(big))-3), fetch("sha256:none", 0)}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -183,7 +183,8 @@ func (b Boot) becomeRoot(d *dialog, tty bool) error {
 		if b.SudoPassword != nil {
 			var err error
 			if password, err = b.SudoPassword(); err != nil {
-				return b.fail(remote.SecretUnreadable, "the sudo password cannot be read: "+err.Error(), "correct ssh.sudoPasswordFrom, or ssh.passwordFrom if that one is used", err)
+				return b.fail(remote.SecretUnreadable, "the sudo password cannot be read: "+err.Error(),
+					"correct ssh.sudoPasswordFrom, or ssh.passwordFrom if that one is used", err)
 			}
 			mode = "password"
 		}

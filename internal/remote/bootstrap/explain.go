@@ -18,18 +18,23 @@ func (b Boot) refused(word, rest string) *remote.Error {
 	switch word {
 	case "user":
 		if b.Sudo {
-			return b.fail(remote.SudoFailed, "sudo does not give "+b.User+" root privileges", "allow sudo to run any command as root for "+b.User, nil)
+			return b.fail(remote.SudoFailed, "sudo does not give "+b.User+" root privileges",
+				"allow sudo to run any command as root for "+b.User, nil)
 		}
 		return b.fail(remote.SudoFailed, b.User+" is not root", "set ssh.sudo: true, or log in as root", nil)
 	case "noexec":
-		return b.fail(remote.NoExec, "no directory for root's programs is usable: /var/lib/slipway/bin, /run, /var/tmp, /tmp and /root are full, read-only or mounted noexec",
+		return b.fail(remote.NoExec,
+			"no directory for root's programs is usable: /var/lib/slipway/bin, /run, /var/tmp, /tmp and /root are full, read-only or mounted noexec",
 			"free 20 MB in one of them, or remount it with the option exec", nil)
 	case "corrupt":
-		return b.fail(remote.HelperFailed, "the node helper did not arrive completely", "check the free disk space on the host, and try again", nil)
+		return b.fail(remote.HelperFailed, "the node helper did not arrive completely",
+			"check the free disk space on the host, and try again", nil)
 	case "broken":
-		return b.fail(remote.NoExec, "the host refuses to run the node helper", "check the host for denials by SELinux, AppArmor or fapolicyd", nil)
+		return b.fail(remote.NoExec, "the host refuses to run the node helper",
+			"check the host for denials by SELinux, AppArmor or fapolicyd", nil)
 	}
-	return b.fail(remote.HelperFailed, fmt.Sprintf("the host sent an unexpected answer: %q", strings.TrimSpace(word+" "+rest)), "try again", nil)
+	return b.fail(remote.HelperFailed, fmt.Sprintf("the host sent an unexpected answer: %q", strings.TrimSpace(word+" "+rest)),
+		"try again", nil)
 }
 
 // explain returns a *remote.Error for an interrupted bootstrap.
@@ -50,7 +55,8 @@ func (b Boot) explain(ctx context.Context, d *dialog, err error) error {
 	}
 	switch {
 	case errors.Is(err, errNoise):
-		return b.fail(remote.HelperFailed, "the login shell of "+b.User+" prints too much output", "change its start-up files so that they print nothing without a terminal", err)
+		return b.fail(remote.HelperFailed, "the login shell of "+b.User+" prints too much output",
+			"change its start-up files so that they print nothing without a terminal", err)
 	case !d.greeted:
 		return b.fail(remote.HelperFailed, b.ended("the login shell of "+b.User, err)+quoted(said),
 			"check the shell and its start-up files: "+b.tryShell()+" must print works", err)

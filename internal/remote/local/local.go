@@ -44,7 +44,8 @@ func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Op
 	case runtime.GOOS != "linux":
 		return nil, fail(remote.WrongArch, "this machine runs "+runtime.GOOS+", not Linux", "use a Linux host")
 	case host.Arch != "" && host.Arch != runtime.GOARCH:
-		return nil, fail(remote.WrongArch, fmt.Sprintf("this machine's architecture is %s, but the cluster file has %s", runtime.GOARCH, host.Arch),
+		return nil, fail(remote.WrongArch,
+			fmt.Sprintf("this machine's architecture is %s, but the cluster file has %s", runtime.GOARCH, host.Arch),
 			"write arch: "+runtime.GOARCH+", or leave arch out")
 	case os.Geteuid() != 0:
 		return nil, fail(remote.SudoFailed, "changing this machine needs root", "run slipway with sudo")
@@ -81,7 +82,8 @@ func (d *Dialer) connect(ctx context.Context, name string, opts remote.Options) 
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, &remote.Error{Host: name, Reason: remote.HelperFailed, Cause: "the node helper does not start: " + err.Error() + c.said(), Err: err}
+		return nil, &remote.Error{Host: name, Reason: remote.HelperFailed,
+			Cause: "the node helper does not start: " + err.Error() + c.said(), Err: err}
 	}
 	return client, nil
 }

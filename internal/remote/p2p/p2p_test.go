@@ -341,7 +341,8 @@ func TestSpread(t *testing.T) {
 				}
 				copies := float64(w.content.Sent()) / float64(total)
 				if copies > tt.copies || took > tt.within {
-					t.Errorf("the manager sent %.2f times all, want at most %.2f; it took %s, want at most %s: %s", copies, tt.copies, took, tt.within, tt.reason)
+					t.Errorf("the manager sent %.2f times all, want at most %.2f; it took %s, want at most %s: %s",
+						copies, tt.copies, took, tt.within, tt.reason)
 				}
 				if w.most > remote.LoansAtOnce {
 					t.Errorf("a host gave %d at once, want at most %d", w.most, remote.LoansAtOnce)

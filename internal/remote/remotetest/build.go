@@ -17,7 +17,8 @@ import (
 func Build(t testing.TB) func(arch string) (embedded.Helper, error) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "slipway-node")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", out, "slipway.dev/slipway/cmd/slipway-node")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w",
+		"-o", out, "slipway.dev/slipway/cmd/slipway-node")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building the node helper: %v\n%s", err, said)

@@ -82,7 +82,8 @@ func connected(t *testing.T) (client *ssh.Client, cut *atomic.Bool) {
 		}
 	})
 	go serve(ends[1], config)
-	conn, channels, requests, err := ssh.NewClientConn(ends[0], "memory", &ssh.ClientConfig{User: "root", HostKeyCallback: ssh.FixedHostKey(key.PublicKey())})
+	conn, channels, requests, err := ssh.NewClientConn(ends[0], "memory",
+		&ssh.ClientConfig{User: "root", HostKeyCallback: ssh.FixedHostKey(key.PublicKey())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,8 @@ func TestShellAlive(t *testing.T) {
 				}
 				begin := time.Now()
 				code, err := converse(t.Context(), "h1", client, sh)
-				if code != tc.code || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) || !strings.Contains(errw.String(), tc.said) {
+				if code != tc.code || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) ||
+					!strings.Contains(errw.String(), tc.said) {
 					t.Errorf("%d, %v, %q: %s", code, err, errw.String(), tc.reason)
 				}
 				var re *remote.Error
@@ -212,7 +214,8 @@ func TestEscapes(t *testing.T) {
 		{"the end after a tilde", "ls\r~", "ls\r~", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			for how, from := range map[string]io.Reader{"whole": strings.NewReader(tc.typed), "byte by byte": iotest.OneByteReader(strings.NewReader(tc.typed))} {
+			for how, from := range map[string]io.Reader{"whole": strings.NewReader(tc.typed),
+				"byte by byte": iotest.OneByteReader(strings.NewReader(tc.typed))} {
 				left := false
 				out, err := io.ReadAll(&escapes{from: from, bol: true, leave: func() { left = true }})
 				if err != nil || string(out) != tc.out || left != tc.left {

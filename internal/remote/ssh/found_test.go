@@ -112,7 +112,8 @@ func TestFoundHelper(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if err := errors.Join(os.RemoveAll(m.path), os.WriteFile(m.path, tt.there, 0o700), os.Chmod(m.path, tt.mode), os.Chown(m.path, tt.uid, -1)); err != nil {
+			if err := errors.Join(os.RemoveAll(m.path), os.WriteFile(m.path, tt.there, 0o700),
+				os.Chmod(m.path, tt.mode), os.Chown(m.path, tt.uid, -1)); err != nil {
 				t.Fatal(err)
 			}
 			before, err := os.Stat(m.path)

@@ -65,7 +65,8 @@ func newHostKeys(to endpoint, opts remote.Options) (*hostKeys, error) {
 	case pin != "":
 		key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(pin))
 		if err != nil {
-			return nil, to.fail(remote.HostKeyUnknown, "ssh.hostKey is neither a public key nor a fingerprint", `write "ssh-ed25519 AAAA…" or "SHA256:…", from the output of `+"`ssh-keyscan` or `ssh-keygen -l`", err)
+			return nil, to.fail(remote.HostKeyUnknown, "ssh.hostKey is neither a public key nor a fingerprint",
+				`write "ssh-ed25519 AAAA…" or "SHA256:…", from the output of `+"`ssh-keyscan` or `ssh-keygen -l`", err)
 		}
 		k.wanted, k.trust.authorities = []knownKey{{key: key, file: "ssh.hostKey"}}, nil
 	}
@@ -147,7 +148,8 @@ func (k *hostKeys) check(_ string, _ net.Addr, key ssh.PublicKey) error {
 
 func (k *hostKeys) judge(key ssh.PublicKey) error {
 	if r, revoked := k.trust.revocation(key); revoked {
-		return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("the host key of %s is revoked in %s", k.to.hostport(), r.place()), "do not trust this host before it has a new key", nil)
+		return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("the host key of %s is revoked in %s", k.to.hostport(), r.place()),
+			"do not trust this host before it has a new key", nil)
 	}
 	if cert, ok := key.(*ssh.Certificate); ok {
 		if k.invalid = k.certified(cert); k.invalid != nil {
@@ -197,8 +199,10 @@ func (k *hostKeys) unsigned(key ssh.PublicKey) *remote.Error {
 		cause = "its certificate is not valid: " + strings.TrimPrefix(k.invalid.Error(), "ssh: ")
 	}
 	lines := list(k.trust.authorities, knownKey.place)
-	return k.to.fail(remote.HostKeyUnknown, fmt.Sprintf("%s must have a host certificate from the CA in %s, but %s", k.to.hostport(), lines, cause),
-		"sign its host key for the name "+cmp.Or(k.to.alias, k.to.address)+" (`ssh-keygen -s CA -h -n NAME`), or compare "+ssh.FingerprintSHA256(key)+" with "+onConsole([]ssh.PublicKey{key})+" and set ssh.hostKey", k.invalid)
+	return k.to.fail(remote.HostKeyUnknown,
+		fmt.Sprintf("%s must have a host certificate from the CA in %s, but %s", k.to.hostport(), lines, cause),
+		"sign its host key for the name "+cmp.Or(k.to.alias, k.to.address)+" (`ssh-keygen -s CA -h -n NAME`), or compare "+
+			ssh.FingerprintSHA256(key)+" with "+onConsole([]ssh.PublicKey{key})+" and set ssh.hostKey", k.invalid)
 }
 
 func (k *hostKeys) compare(key ssh.PublicKey) error {
@@ -278,7 +282,8 @@ func (k *hostKeys) firstUse(key ssh.PublicKey) error {
 	case errors.As(err, &refused):
 		return refused
 	case err != nil:
-		return k.to.fail(remote.HostKeyUnknown, "the host key of "+at+" cannot be saved: "+innermost(err), "make "+k.opts.KnownHosts+" writable", err)
+		return k.to.fail(remote.HostKeyUnknown, "the host key of "+at+" cannot be saved: "+innermost(err),
+			"make "+k.opts.KnownHosts+" writable", err)
 	case !first:
 		return k.judge(key)
 	}

@@ -136,7 +136,8 @@ func TestHostKeys(t *testing.T) {
 			}
 		}
 		refusal(t, connect(t, s, wrong, opts), remote.HostKeyChanged, "does not match gossh.hostKey")
-		refusal(t, connect(t, s, "SHA256:"+strings.Repeat("A", 43), opts), remote.HostKeyChanged, "it has ssh-ed25519 "+gossh.FingerprintSHA256(s.HostKey()))
+		refusal(t, connect(t, s, "SHA256:"+strings.Repeat("A", 43), opts), remote.HostKeyChanged,
+			"it has ssh-ed25519 "+gossh.FingerprintSHA256(s.HostKey()))
 		refusal(t, connect(t, s, "no key", opts), remote.HostKeyUnknown, "neither a public key nor a fingerprint")
 	})
 }

@@ -67,7 +67,8 @@ func (l login) open(ctx context.Context, to endpoint, opts remote.Options) (*ide
 	switch {
 	case l.agent:
 		if os.Getenv("SSH_AUTH_SOCK") == "" {
-			return nil, to.fail(remote.KeyUnreadable, "SSH_AUTH_SOCK is not set, so there is no SSH agent", "start an agent (`eval $(ssh-agent)`, `ssh-add`), or name a key with ssh.privateKeyFile", nil)
+			return nil, to.fail(remote.KeyUnreadable, "SSH_AUTH_SOCK is not set, so there is no SSH agent",
+				"start an agent (`eval $(ssh-agent)`, `ssh-add`), or name a key with ssh.privateKeyFile", nil)
 		}
 		if err = id.addAgent(ctx); err != nil {
 			err = to.fail(remote.KeyUnreadable, "the SSH agent does not answer: "+innermost(err), "check SSH_AUTH_SOCK and `ssh-add -l`", err)
@@ -79,7 +80,8 @@ func (l login) open(ctx context.Context, to endpoint, opts remote.Options) (*ide
 	case id.password == "":
 		id.addUsual(ctx, opts.Home, to)
 		if len(id.signers) == 0 {
-			err = to.fail(remote.KeyUnreadable, "no login method is available: no agent, and no usable key in "+filepath.Join(opts.Home, ".ssh")+id.notes(),
+			err = to.fail(remote.KeyUnreadable,
+				"no login method is available: no agent, and no usable key in "+filepath.Join(opts.Home, ".ssh")+id.notes(),
 				"name a key with ssh.privateKeyFile, or a password with ssh.passwordFrom", nil)
 		}
 	}
@@ -162,19 +164,22 @@ func (id *identity) add(s ssh.Signer, from string) {
 func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alpha1.SecretSource, to endpoint, read reader) error {
 	raw, err := read(path)
 	if err != nil {
-		return to.fail(remote.KeyUnreadable, fmt.Sprintf("the private key %s cannot be read: %s", path, innermost(err)), "correct ssh.privateKeyFile, or the file's permissions", err)
+		return to.fail(remote.KeyUnreadable, fmt.Sprintf("the private key %s cannot be read: %s", path, innermost(err)),
+			"correct ssh.privateKeyFile, or the file's permissions", err)
 	}
 	s, err := ssh.ParsePrivateKey(raw)
 	var locked *ssh.PassphraseMissingError
 	switch {
 	case err == nil:
 	case !errors.As(err, &locked):
-		return to.fail(remote.KeyUnreadable, fmt.Sprintf("%s is not a private key: %s", path, innermost(err)), "write the path of the private key file, which has no .pub suffix", err)
+		return to.fail(remote.KeyUnreadable, fmt.Sprintf("%s is not a private key: %s", path, innermost(err)),
+			"write the path of the private key file, which has no .pub suffix", err)
 	case passphrase == nil:
 		if s = id.fromAgent(ctx, path, locked.PublicKey, read); s != nil {
 			break
 		}
-		return to.fail(remote.KeyUnreadable, "the private key "+path+" is encrypted", "set ssh.passphraseFrom, or add the key to your SSH agent (`ssh-add`)", err)
+		return to.fail(remote.KeyUnreadable, "the private key "+path+" is encrypted",
+			"set ssh.passphraseFrom, or add the key to your SSH agent (`ssh-add`)", err)
 	default:
 		text, err := reveal(passphrase)
 		if err != nil {

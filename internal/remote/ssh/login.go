@@ -59,7 +59,8 @@ func (d *Dialer) login(ctx context.Context, to endpoint, dial dialFunc, opts rem
 // errHungUp reports a server that closed the connection before the key exchange.
 var errHungUp = errors.New("the server closed the connection")
 
-func (d *Dialer) attempt(ctx context.Context, to endpoint, dial dialFunc, keys *hostKeys, who *identity, opts remote.Options) (*ssh.Client, error) {
+func (d *Dialer) attempt(ctx context.Context, to endpoint, dial dialFunc, keys *hostKeys, who *identity,
+	opts remote.Options) (*ssh.Client, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, opts.Timeout, errTimeout)
 	defer cancel()
 	raw, err := dial(ctx, to.hostport())
@@ -107,19 +108,23 @@ func (e endpoint) whyUnreachable(ctx context.Context, err error, opts remote.Opt
 	at := e.hostport()
 	switch {
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return e.fail(remote.Unreachable, fmt.Sprintf("the name %s does not exist", e.address), "correct the address, or the name server's entries", err)
+		return e.fail(remote.Unreachable, fmt.Sprintf("the name %s does not exist", e.address),
+			"correct the address, or the name server's entries", err)
 	case errors.As(err, &dns):
 		return e.fail(remote.Unreachable, fmt.Sprintf("the name %s cannot be resolved", e.address), "check the DNS servers of this machine", err)
 	case errors.As(err, &channel) && channel.Reason == ssh.Prohibited:
 		return e.fail(remote.Unreachable, "the bastion refuses to forward to "+at, "set AllowTcpForwarding yes in its sshd_config", err)
 	case errors.As(err, &channel):
-		return e.fail(remote.Unreachable, "the bastion cannot reach "+at+": "+channel.Message, "check that the host is running, and that sshd listens on that port", err)
+		return e.fail(remote.Unreachable, "the bastion cannot reach "+at+": "+channel.Message,
+			"check that the host is running, and that sshd listens on that port", err)
 	case errors.Is(context.Cause(ctx), errTimeout), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
-		return e.fail(remote.Unreachable, fmt.Sprintf("%s did not answer within %s", at, opts.Timeout), "check the address, that the host is running, and that no firewall drops port "+fmt.Sprint(e.port), err)
+		return e.fail(remote.Unreachable, fmt.Sprintf("%s did not answer within %s", at, opts.Timeout),
+			"check the address, that the host is running, and that no firewall drops port "+fmt.Sprint(e.port), err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return e.fail(remote.Unreachable, at+" refuses the connection", "check that sshd is running, and that it listens on that port", err)
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		return e.fail(remote.Unreachable, "there is no route to "+at, "check that the host is running, and check the network of this machine", err)
+		return e.fail(remote.Unreachable, "there is no route to "+at,
+			"check that the host is running, and check the network of this machine", err)
 	}
 	return e.fail(remote.Unreachable, at+" cannot be reached: "+innermost(err), "check the address, the port and the network", err)
 }
@@ -136,11 +141,13 @@ func (e endpoint) refused(ctx context.Context, err error, keys *hostKeys, who *i
 	case errors.As(err, &algorithms):
 		return e.fail(remote.Unreachable, at+" has no SSH algorithm in common with Slipway", "update the SSH server on the host", err)
 	case errors.Is(context.Cause(ctx), errTimeout):
-		return e.fail(remote.Unreachable, fmt.Sprintf("the SSH server at %s did not answer within %s", at, opts.Timeout), "check the load of the host, and that sshd uses that port", err)
+		return e.fail(remote.Unreachable, fmt.Sprintf("the SSH server at %s did not answer within %s", at, opts.Timeout),
+			"check the load of the host, and that sshd uses that port", err)
 	case keys.accepted != nil:
 		return who.refused(e, err)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return e.fail(remote.Unreachable, at+" closed the connection before it identified itself", "check that it is an SSH server; sshd can limit logins (MaxStartups) or refuse this address", errors.Join(errHungUp, err))
+		return e.fail(remote.Unreachable, at+" closed the connection before it identified itself",
+			"check that it is an SSH server; sshd can limit logins (MaxStartups) or refuse this address", errors.Join(errHungUp, err))
 	}
 	return e.fail(remote.Unreachable, "the SSH handshake with "+at+" failed: "+innermost(err), "check that it is an SSH server", err)
 }

@@ -64,7 +64,8 @@ func TestOpenSSH(t *testing.T) {
 		login.User, login.Port = me.Username, port
 		var d ssh.Dialer
 		var out, errw bytes.Buffer
-		code, err := d.Shell(t.Context(), v1alpha1.Host{Name: "h1", Address: "127.0.0.1", SSH: login}, remote.Shell{Argv: []string{"echo", "works"}, Out: &out, Err: &errw}, opts)
+		code, err := d.Shell(t.Context(), v1alpha1.Host{Name: "h1", Address: "127.0.0.1", SSH: login},
+			remote.Shell{Argv: []string{"echo", "works"}, Out: &out, Err: &errw}, opts)
 		if err == nil && (code != 0 || out.String() != "works\n") {
 			err = fmt.Errorf("exit code %d, output %q, %q", code, out.String(), errw.String())
 		}
@@ -107,7 +108,8 @@ func certifiedAgent(t *testing.T, ca gossh.Signer, bits int, principal string) a
 		t.Fatal(err)
 	}
 	keyring := agent.NewKeyring()
-	if err := keyring.Add(agent.AddedKey{PrivateKey: private, Certificate: certify(t, ca, signer.PublicKey(), gossh.UserCert, principal, nil)}); err != nil {
+	if err := keyring.Add(agent.AddedKey{PrivateKey: private,
+		Certificate: certify(t, ca, signer.PublicKey(), gossh.UserCert, principal, nil)}); err != nil {
 		t.Fatal(err)
 	}
 	return keyring

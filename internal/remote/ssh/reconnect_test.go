@@ -74,7 +74,8 @@ func TestReconnect(t *testing.T) {
 
 func TestReconnectGivesUp(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
-	s := remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: checks}, Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}})
+	s := remotetest.Start(t,
+		remotetest.Config{Machine: remotetest.Machine{Handler: checks}, Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}})
 	d := ssh.Dialer{Helper: remotetest.Helper(t)}
 	opts := options(t)
 	opts.Reconnect = 2 * time.Second

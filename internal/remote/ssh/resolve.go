@@ -82,7 +82,8 @@ func chain(jump []endpoint, opts remote.Options, depth int, more bool) ([]endpoi
 	for i, hop := range jump {
 		hop, before, err := hop.configured(opts, more && i == 0)
 		if err == nil && depth+len(jump)+len(before) > maxHops {
-			err = hop.fail(remote.ConfigUnusable, fmt.Sprintf("there are more than %d jump hosts before %s", maxHops, hop.host), "check ProxyJump in ~/.ssh/config for a loop", nil)
+			err = hop.fail(remote.ConfigUnusable, fmt.Sprintf("there are more than %d jump hosts before %s", maxHops, hop.host),
+				"check ProxyJump in ~/.ssh/config for a loop", nil)
 		}
 		if err != nil {
 			return nil, bastionError(err, hop.host)
@@ -115,7 +116,8 @@ func (e endpoint) configured(opts remote.Options, jumps bool) (endpoint, []endpo
 	}
 	var done *remote.Error
 	if err != nil && !errors.As(err, &done) {
-		err = e.fail(remote.ConfigUnusable, "the SSH configuration cannot be used: "+err.Error(), "correct that line or the permissions of the file; run `ssh -G "+e.address+"` to see how ssh reads it", err)
+		err = e.fail(remote.ConfigUnusable, "the SSH configuration cannot be used: "+err.Error(),
+			"correct that line or the permissions of the file; run `ssh -G "+e.address+"` to see how ssh reads it", err)
 	}
 	return c.endpoint.withDefaults(), c.jump, err
 }
@@ -181,7 +183,8 @@ func (c *config) decided(jumps bool) error {
 		if o.option == "hostname" {
 			remedy = "move this HostName to a Host or Match host section"
 		}
-		return c.fail(remote.ConfigUnusable, fmt.Sprintf("%s is a Match that Slipway does not evaluate, and it can set %s for %s", at, o.option, c.given), remedy, nil)
+		return c.fail(remote.ConfigUnusable,
+			fmt.Sprintf("%s is a Match that Slipway does not evaluate, and it can set %s for %s", at, o.option, c.given), remedy, nil)
 	}
 	return nil
 }
@@ -319,7 +322,8 @@ func jumpHost(text string) (endpoint, error) {
 		to.user, text = text[:at], text[at+1:]
 	}
 	to.address = text
-	if colon := strings.LastIndex(text, ":"); colon >= 0 && (strings.Count(text, ":") == 1 || strings.HasPrefix(text, "[") && text[colon-1] == ']') {
+	if colon := strings.LastIndex(text, ":"); colon >= 0 &&
+		(strings.Count(text, ":") == 1 || strings.HasPrefix(text, "[") && text[colon-1] == ']') {
 		port, err := strconv.ParseUint(text[colon+1:], 10, 16)
 		if err != nil || port == 0 {
 			return to, errors.New("ProxyJump has a port that is not a number from 1 to 65535")

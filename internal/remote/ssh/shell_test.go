@@ -34,7 +34,9 @@ func TestShell(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var out, errw bytes.Buffer
 			var d ssh.Dialer
-			code, err := d.Shell(t.Context(), host, remote.Shell{Argv: tc.argv, In: strings.NewReader(tc.in), Out: &out, Err: &errw}, remote.Options{KnownHosts: t.TempDir() + "/known_hosts"})
+			code, err := d.Shell(t.Context(), host,
+				remote.Shell{Argv: tc.argv, In: strings.NewReader(tc.in), Out: &out, Err: &errw},
+				remote.Options{KnownHosts: t.TempDir() + "/known_hosts"})
 			if err != nil || code != tc.code || out.String() != tc.out || errw.String() != tc.err {
 				t.Errorf("%d, %v, %q, %q: %s", code, err, out.String(), errw.String(), tc.reason)
 			}

@@ -23,7 +23,8 @@ func TestRememberThroughALink(t *testing.T) {
 	dir := t.TempDir()
 	home, passwd := filepath.Join(dir, "home"), filepath.Join(dir, "passwd")
 	file := filepath.Join(home, "known_hosts")
-	if err := errors.Join(os.Mkdir(home, 0o700), os.WriteFile(passwd, []byte("root\n"), 0o600), to.Give(home), os.Symlink(passwd, file)); err != nil {
+	if err := errors.Join(os.Mkdir(home, 0o700), os.WriteFile(passwd, []byte("root\n"), 0o600), to.Give(home),
+		os.Symlink(passwd, file)); err != nil {
 		t.Fatal(err)
 	}
 	public, _, err := ed25519.GenerateKey(rand.Reader)

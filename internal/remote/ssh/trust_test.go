@@ -39,14 +39,18 @@ func TestReadTrust(t *testing.T) {
 		authorities []int
 		revoked     []int
 	}{
-		"first file":     {"the user's known_hosts is stronger than ours", []string{line("", "h", a), line("", "h", b)}, []int{1}, nil, nil},
-		"second file":    {"the first one has other hosts only", []string{line("", "x", a), "\n" + line("", "h", b)}, []int{2}, nil, nil},
-		"revoked later":  {"a revocation is appended, as a rule", []string{line("", "h", a) + line("@revoked ", "h", a)}, []int{1}, nil, []int{2}},
-		"revoked in all": {"a revocation counts in every file", []string{line("", "h", a), "\n\n" + line("@revoked ", "*", a)}, []int{1}, nil, []int{3}},
-		"revoked first":  {"the second file's keys are used still", []string{line("@revoked ", "*", c), line("", "h", a)}, []int{1}, nil, []int{1}},
-		"authorities":    {"a CA counts in every file, too", []string{line("@cert-authority ", "*", c) + line("", "h", a), line("@cert-authority ", "h,x", b)}, []int{2}, []int{1, 1}, nil},
-		"other marker":   {"a marker of the future says nothing", []string{line("@other ", "h", a)}, nil, nil, nil},
-		"excluded":       {"a pattern may exclude the host", []string{line("@cert-authority ", "*,!h", a)}, nil, nil, nil},
+		"first file":  {"the user's known_hosts is stronger than ours", []string{line("", "h", a), line("", "h", b)}, []int{1}, nil, nil},
+		"second file": {"the first one has other hosts only", []string{line("", "x", a), "\n" + line("", "h", b)}, []int{2}, nil, nil},
+		"revoked later": {"a revocation is appended, as a rule", []string{line("", "h", a) + line("@revoked ", "h", a)},
+			[]int{1}, nil, []int{2}},
+		"revoked in all": {"a revocation counts in every file",
+			[]string{line("", "h", a), "\n\n" + line("@revoked ", "*", a)}, []int{1}, nil, []int{3}},
+		"revoked first": {"the second file's keys are used still", []string{line("@revoked ", "*", c), line("", "h", a)},
+			[]int{1}, nil, []int{1}},
+		"authorities": {"a CA counts in every file, too",
+			[]string{line("@cert-authority ", "*", c) + line("", "h", a), line("@cert-authority ", "h,x", b)}, []int{2}, []int{1, 1}, nil},
+		"other marker": {"a marker of the future says nothing", []string{line("@other ", "h", a)}, nil, nil, nil},
+		"excluded":     {"a pattern may exclude the host", []string{line("@cert-authority ", "*,!h", a)}, nil, nil, nil},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +73,8 @@ func TestReadTrust(t *testing.T) {
 				}
 				return out
 			}
-			if d := cmp.Diff([][]int{tc.keys, tc.authorities, tc.revoked}, [][]int{lines(got.keys), lines(got.authorities), lines(got.revoked)}); d != "" {
+			if d := cmp.Diff([][]int{tc.keys, tc.authorities, tc.revoked},
+				[][]int{lines(got.keys), lines(got.authorities), lines(got.revoked)}); d != "" {
 				t.Errorf("%s:\n%s", tc.reason, d)
 			}
 		})

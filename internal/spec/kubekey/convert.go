@@ -233,8 +233,9 @@ func (c *conversion) convert() {
 	for i, doc := range c.others {
 		c.note(diag.Diagnostic{
 			ID: idNotSupportedYet, Severity: diag.Error, Line: doc.Line, Column: doc.Column,
-			Message: fmt.Sprintf("this document (%s) is not converted: Slipway cannot install KubeSphere yet", cmp.Or(doc.Kind, "text without a kind")),
-			Hint:    allowHint,
+			Message: fmt.Sprintf("this document (%s) is not converted: Slipway cannot install KubeSphere yet",
+				cmp.Or(doc.Kind, "text without a kind")),
+			Hint: allowHint,
 		}, "", "Document "+strconv.Itoa(i+2)+" of the file ("+cmp.Or(doc.Kind, "text without a kind")+") was left out.")
 	}
 }
@@ -302,7 +303,8 @@ func (c *conversion) try(a attempt, to ...string) bool {
 func (c *conversion) gave(a attempt, refusal diag.Diagnostic) {
 	why := refusal.Message
 	if !a.chosen {
-		c.warn(idOtherDefault, a.from, a.near, "KubeKey's default cannot be used: "+why+"; "+a.instead, "", sentence(a.instead)+" (KubeKey's default cannot be used: "+why+").")
+		c.warn(idOtherDefault, a.from, a.near, "KubeKey's default cannot be used: "+why+"; "+a.instead,
+			"", sentence(a.instead)+" (KubeKey's default cannot be used: "+why+").")
 		return
 	}
 	id := idLost

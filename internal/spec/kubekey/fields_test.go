@@ -159,7 +159,9 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var documented []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `(apiVersion|kind|status|(?:metadata|spec)\\.[^`]+)` \\| (.*) \\|$").FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(apiVersion|kind|status|(?:metadata|spec)\\.[^`]+)` \\| "+
+		"(.*) \\|$").FindAllStringSubmatch(string(page),
+		-1) {
 		documented = append(documented, m[1]+" | "+m[2])
 	}
 	var want []string

@@ -76,7 +76,9 @@ func (c *conversion) hook(s script, phase v1alpha1.HookPhase, from string, names
 	c.came(to, from)
 	c.out.Spec.Hooks = append(c.out.Spec.Hooks, h)
 	c.scripts[h.Script] = []byte(shell(s.Bash))
-	c.comments.Add(to, "From KubeKey's "+from+". Its script was written to a file next to this one; it runs as root, in a directory with the script and its materials.")
+	c.comments.Add(to,
+		"From KubeKey's "+from+
+			". Its script was written to a file next to this one; it runs as root, in a directory with the script and its materials.")
 }
 
 // shell returns a separate script. KubeKey runs the text with bash.

@@ -368,7 +368,8 @@ func (c *conversion) secrets() map[string]string {
 		if n := len(hosts[password]); n > 1 {
 			of = fmt.Sprintf("%d hosts", n)
 		}
-		c.warn(idInlinePassword, fmt.Sprintf("spec.hosts[%d].password", i), "", "the password of "+of+" is not copied: others could read the file",
+		c.warn(idInlinePassword, fmt.Sprintf("spec.hosts[%d].password", i), "",
+			"the password of "+of+" is not copied: others could read the file",
 			"set the variable "+names[password]+", or use a file of mode 0600: passwordFrom: {file: PATH}", "")
 	}
 	return names

@@ -55,13 +55,15 @@ func (c *conversion) endpoint() {
 	switch e.InternalLoadbalancer {
 	case "haproxy":
 		if e.Address != "" {
-			c.refuse(idInvalidValue, endpointPath+".address", "internalLoadbalancer haproxy has no address; KubeKey rejects this combination as well", "remove one of the two")
+			c.refuse(idInvalidValue, endpointPath+".address",
+				"internalLoadbalancer haproxy has no address; KubeKey rejects this combination as well", "remove one of the two")
 		}
 		c.balancer(v1alpha1.EndpointHAProxy, lb, "")
 	case "kube-vip":
 		c.balancer(v1alpha1.EndpointKubeVIP, lb, e.Address)
 		if mode := e.KubeVip.Mode; strings.EqualFold(mode, "BGP") {
-			c.lose(idNotSupportedYet, endpointPath+".kubevip.mode", endpointPath, "kube-vip with BGP needs routers, which the KubeKey file does not name; write them under kubeVIP.bgp")
+			c.lose(idNotSupportedYet, endpointPath+".kubevip.mode", endpointPath,
+				"kube-vip with BGP needs routers, which the KubeKey file does not name; write them under kubeVIP.bgp")
 		}
 	case "":
 		address := e.Address
@@ -152,7 +154,8 @@ func (c *conversion) kubernetes() {
 	c.nodeMask(k)
 	c.runtime(k)
 	if k.Nodelocaldns == nil {
-		c.warn(idOtherDefault, kubernetesPath+".nodelocaldns", "spec.dns", "KubeKey runs a DNS cache on every node; Slipway does not support this yet", "", "")
+		c.warn(idOtherDefault, kubernetesPath+".nodelocaldns", "spec.dns",
+			"KubeKey runs a DNS cache on every node; Slipway does not support this yet", "", "")
 	}
 }
 
@@ -220,7 +223,8 @@ func (c *conversion) arguments(list []string, from, to string) map[string]string
 		}
 		at := fmt.Sprintf("%s.%s[%d]", kubernetesPath, from, i)
 		if before, twice := out[key]; twice && before != value {
-			c.lose(idLost, at, kubernetesPath+"."+to, "the argument "+key+" is given more than once, but can be set only once; the last value is used")
+			c.lose(idLost, at, kubernetesPath+"."+to,
+				"the argument "+key+" is given more than once, but can be set only once; the last value is used")
 		}
 		a := attempt{
 			name: "argument " + at, from: at, near: kubernetesPath + "." + to, chosen: true,
@@ -287,7 +291,8 @@ func (c *conversion) runtime(k kubernetes) {
 	manager := cmp.Or(k.ContainerManager, defaultRuntime)
 	c.out.Spec.ContainerRuntime.Type = runtimeContainerd
 	if manager == runtimeDocker && !a.chosen { // its default is the accidental state of its nodes
-		c.warn(idOtherDefault, a.from, a.near, "KubeKey's default is docker; "+a.instead, "", sentence(a.instead)+" (KubeKey's default is docker).")
+		c.warn(idOtherDefault, a.from, a.near, "KubeKey's default is docker; "+a.instead,
+			"", sentence(a.instead)+" (KubeKey's default is docker).")
 		manager = runtimeContainerd
 	} else if c.try(a, "spec.containerRuntime.type") {
 		c.out.Spec.ContainerRuntime.Type = manager
@@ -295,7 +300,8 @@ func (c *conversion) runtime(k kubernetes) {
 	r := c.in.Spec.Registry
 	if dir := r.ContainerdDataDir; dir != "" && dir != defaultContainerd {
 		if manager == runtimeContainerd {
-			c.lose(idLost, registryPath+".containerdDataDir", "spec.containerRuntime", "containerd stores its data in "+defaultContainerd+"; mount the disk there")
+			c.lose(idLost, registryPath+".containerdDataDir", "spec.containerRuntime",
+				"containerd stores its data in "+defaultContainerd+"; mount the disk there")
 		} else {
 			c.drop(registryPath+".containerdDataDir", "the runtime is not containerd")
 		}
@@ -304,7 +310,8 @@ func (c *conversion) runtime(k kubernetes) {
 		switch {
 		case f.value == "":
 		case manager == runtimeDocker && a.chosen:
-			c.lose(idLost, registryPath+"."+f.name, "spec.containerRuntime", "there is no field for it: Docker stores its data in /var/lib/docker, and has no separate bridge")
+			c.lose(idLost, registryPath+"."+f.name, "spec.containerRuntime",
+				"there is no field for it: Docker stores its data in /var/lib/docker, and has no separate bridge")
 		default:
 			c.drop(registryPath+"."+f.name, "it is a setting for docker")
 		}

@@ -20,28 +20,38 @@ var mappedCases = []struct {
 	{field: "metadata.name", reason: "a name that cannot be", metadata: "{name: North_1}", says: "metadata.name invalid-name error"},
 
 	{
-		field: "spec.hosts[].name spec.hosts[].address spec.hosts[].internalAddress spec.hosts[].arch spec.hosts[].labels[]", reason: "what a host is",
-		in:   "hosts: [{name: a, address: 198.51.100.1, internalAddress: 10.0.0.1, arch: arm64, labels: {disk: ssd}}, {name: b, internalAddress: 10.0.0.2}]",
-		want: "spec: {hosts: [{name: a, address: 198.51.100.1, internalAddress: 10.0.0.1, arch: arm64, labels: {disk: ssd}, roles: [control-plane]}, {name: b, address: 10.0.0.2, roles: [worker]}]}",
+		field:  "spec.hosts[].name spec.hosts[].address spec.hosts[].internalAddress spec.hosts[].arch spec.hosts[].labels[]",
+		reason: "what a host is",
+		in: "hosts: [{name: a, address: 198.51.100.1, internalAddress: 10.0.0.1, arch: arm64, labels: {disk: " +
+			"ssd}}, {name: b, internalAddress: 10.0.0.2}]",
+		want: "spec: {hosts: [{name: a, address: 198.51.100.1, internalAddress: 10.0.0.1, arch: arm64, labels: {disk: " +
+			"ssd}, roles: [control-plane]}, {name: b, address: 10.0.0.2, roles: [worker]}]}",
 	},
-	{field: "spec.hosts[].name", reason: "names that cannot be", in: "hosts: [{name: A_1, address: 10.0.0.1}]\nroleGroups: {master: [A_1]}", says: "spec.hosts[0].name invalid-name error"},
+	{field: "spec.hosts[].name", reason: "names that cannot be",
+		in: "hosts: [{name: A_1, address: 10.0.0.1}]\nroleGroups: {master: [A_1]}", says: "spec.hosts[0].name invalid-name error"},
 	{
-		field: "spec.hosts[].internalAddress", reason: "of a pair the first is the node's", in: "hosts: [{name: a, address: 10.0.0.1, internalAddress: '10.0.0.1,fd00::1'}, {name: b, address: 10.0.0.2}]",
+		field: "spec.hosts[].internalAddress", reason: "of a pair the first is the node's",
+		in:   "hosts: [{name: a, address: 10.0.0.1, internalAddress: '10.0.0.1,fd00::1'}, {name: b, address: 10.0.0.2}]",
 		want: "spec: {hosts: [{name: a, address: 10.0.0.1, roles: [control-plane]}, {name: b, address: 10.0.0.2, roles: [worker]}]}",
 		says: "spec.hosts[0].internalAddress not-converted warning",
 	},
 	{
-		field: "spec.hosts[].labels[]", reason: "one that a kubelet may not set is a loss", in: "hosts: [{name: a, address: 10.0.0.1, labels: {node-role.kubernetes.io/x: ''}}, {name: b, address: 10.0.0.2}]",
+		field: "spec.hosts[].labels[]", reason: "one that a kubelet may not set is a loss",
+		in:   "hosts: [{name: a, address: 10.0.0.1, labels: {node-role.kubernetes.io/x: ''}}, {name: b, address: 10.0.0.2}]",
 		says: "spec.hosts[0].labels[node-role.kubernetes.io/x] lost-in-conversion error",
 	},
 	{
 		field: "spec.hosts[].user spec.hosts[].port spec.hosts[].privateKeyPath", reason: "what all hosts have in common is written once",
-		in:   "hosts: [{name: a, address: 10.0.0.1, user: ops, port: 22, privateKeyPath: ~/.ssh/a}, {name: b, address: 10.0.0.2, user: ops, port: 2222, privateKeyPath: ~/.ssh/b}]",
-		want: "spec: {ssh: {user: ops, sudo: true}, hosts: [{name: a, address: 10.0.0.1, roles: [control-plane], ssh: {privateKeyFile: ~/.ssh/a}}, {name: b, address: 10.0.0.2, roles: [worker], ssh: {port: 2222, privateKeyFile: ~/.ssh/b}}]}",
+		in: "hosts: [{name: a, address: 10.0.0.1, user: ops, port: 22, privateKeyPath: ~/.ssh/a}, {name: b, address: " +
+			"10.0.0.2, user: ops, port: 2222, privateKeyPath: ~/.ssh/b}]",
+		want: "spec: {ssh: {user: ops, sudo: true}, hosts: [{name: a, address: 10.0.0.1, roles: [control-plane], ssh: " +
+			"{privateKeyFile: ~/.ssh/a}}, {name: b, address: 10.0.0.2, roles: [worker], ssh: {port: 2222, privateKeyFile: ~/.ssh/b}}]}",
 	},
 	{
-		field: "spec.hosts[].user", reason: "root needs no sudo", in: "hosts: [{name: a, address: 10.0.0.1}, {name: b, address: 10.0.0.2, user: ops}]",
-		want: "spec: {hosts: [{name: a, address: 10.0.0.1, roles: [control-plane]}, {name: b, address: 10.0.0.2, roles: [worker], ssh: {user: ops, sudo: true}}]}",
+		field: "spec.hosts[].user", reason: "root needs no sudo",
+		in: "hosts: [{name: a, address: 10.0.0.1}, {name: b, address: 10.0.0.2, user: ops}]",
+		want: "spec: {hosts: [{name: a, address: 10.0.0.1, roles: [control-plane]}, {name: b, address: 10.0.0.2, " +
+			"roles: [worker], ssh: {user: ops, sudo: true}}]}",
 	},
 	{
 		field: "spec.hosts[].password", reason: "one password for all is one variable",
@@ -50,19 +60,24 @@ var mappedCases = []struct {
 	},
 	{
 		field: "spec.hosts[].password", reason: "different ones are a variable each",
-		in:   "hosts: [{name: a, address: 10.0.0.1, password: hunter2}, {name: b-2.lan, address: 10.0.0.2, password: hunter2b}]\nroleGroups: {master: [a], worker: [b-2.lan]}",
-		want: "spec: {hosts: [{name: a, address: 10.0.0.1, roles: [control-plane], ssh: {passwordFrom: {env: SSH_PASSWORD_A}}}, {name: b-2.lan, address: 10.0.0.2, roles: [worker], ssh: {passwordFrom: {env: SSH_PASSWORD_B_2_LAN}}}]}",
+		in: "hosts: [{name: a, address: 10.0.0.1, password: hunter2}, {name: b-2.lan, address: 10.0.0.2, password: " +
+			"hunter2b}]\nroleGroups: {master: [a], worker: [b-2.lan]}",
+		want: "spec: {hosts: [{name: a, address: 10.0.0.1, roles: [control-plane], ssh: {passwordFrom: {env: " +
+			"SSH_PASSWORD_A}}}, {name: b-2.lan, address: 10.0.0.2, roles: [worker], ssh: {passwordFrom: {env: SSH_PASSWORD_B_2_LAN}}}]}",
 	},
 	{
 		field: "spec.hosts[].privateKey", reason: "an inline key becomes the name of a file to be made",
-		in:   "hosts: [{name: a, address: 10.0.0.1, privateKey: hunter2}, {name: b, address: 10.0.0.2, privateKeyPath: /k}]",
-		want: "spec: {hosts: [{name: a, address: 10.0.0.1, roles: [control-plane], ssh: {privateKeyFile: ./a.key}}, {name: b, address: 10.0.0.2, roles: [worker], ssh: {privateKeyFile: /k}}]}",
+		in: "hosts: [{name: a, address: 10.0.0.1, privateKey: hunter2}, {name: b, address: 10.0.0.2, privateKeyPath: /k}]",
+		want: "spec: {hosts: [{name: a, address: 10.0.0.1, roles: [control-plane], ssh: {privateKeyFile: ./a.key}}, " +
+			"{name: b, address: 10.0.0.2, roles: [worker], ssh: {privateKeyFile: /k}}]}",
 		says: "spec.hosts[0].privateKey inline-password warning",
 	},
 	{
 		field: "spec.roleGroups[]", reason: "a range, both spellings of the control plane, both roles",
-		in:   "hosts: [{name: n1, address: 10.0.0.1}, {name: n2, address: 10.0.0.2}, {name: n3, address: 10.0.0.3}, {name: n4, address: 10.0.0.4}]\nroleGroups: {master: [n1], control-plane: [n1], etcd: [n1], worker: ['n[1:3]']}",
-		want: "spec: {hosts: [{name: n1, address: 10.0.0.1, roles: [control-plane, worker]}, {name: n2, address: 10.0.0.2, roles: [worker]}, {name: n3, address: 10.0.0.3, roles: [worker]}]}",
+		in: "hosts: [{name: n1, address: 10.0.0.1}, {name: n2, address: 10.0.0.2}, {name: n3, address: 10.0.0.3}, " +
+			"{name: n4, address: 10.0.0.4}]\nroleGroups: {master: [n1], control-plane: [n1], etcd: [n1], worker: ['n[1:3]']}",
+		want: "spec: {hosts: [{name: n1, address: 10.0.0.1, roles: [control-plane, worker]}, {name: n2, address: " +
+			"10.0.0.2, roles: [worker]}, {name: n3, address: 10.0.0.3, roles: [worker]}]}",
 		says: "spec.hosts[3] not-converted warning",
 	},
 	{
@@ -73,30 +88,37 @@ var mappedCases = []struct {
 
 	{
 		field: "spec.controlPlaneEndpoint.domain spec.controlPlaneEndpoint.port", reason: "as written",
-		in: "controlPlaneEndpoint: {domain: api.example.com, port: 8443}", want: "spec: {controlPlaneEndpoint: {domain: api.example.com, port: 8443}}",
+		in:   "controlPlaneEndpoint: {domain: api.example.com, port: 8443}",
+		want: "spec: {controlPlaneEndpoint: {domain: api.example.com, port: 8443}}",
 	},
-	{field: "spec.controlPlaneEndpoint.domain", reason: "KubeKey's default is written", want: "spec: {controlPlaneEndpoint: {domain: lb.kubesphere.local}}"},
+	{field: "spec.controlPlaneEndpoint.domain", reason: "KubeKey's default is written",
+		want: "spec: {controlPlaneEndpoint: {domain: lb.kubesphere.local}}"},
 	{
 		field: "spec.controlPlaneEndpoint.address", reason: "one of no control plane is a load balancer's",
 		in: "controlPlaneEndpoint: {address: 10.0.0.100}", want: "spec: {controlPlaneEndpoint: {mode: external, address: 10.0.0.100}}",
 	},
 	{
 		field: "spec.controlPlaneEndpoint.address", reason: "that of the control plane is none",
-		in: "controlPlaneEndpoint: {address: 10.0.0.1}", want: "spec: {controlPlaneEndpoint: {domain: lb.kubesphere.local, mode: null, address: null}}",
+		in:   "controlPlaneEndpoint: {address: 10.0.0.1}",
+		want: "spec: {controlPlaneEndpoint: {domain: lb.kubesphere.local, mode: null, address: null}}",
 	},
 	{
 		field: "spec.controlPlaneEndpoint.externalDNS", reason: "a name that DNS knows",
-		in: "controlPlaneEndpoint: {domain: api.example.com, externalDNS: true, address: 10.0.0.100}", want: "spec: {controlPlaneEndpoint: {mode: external, domain: api.example.com, address: null}}",
+		in:   "controlPlaneEndpoint: {domain: api.example.com, externalDNS: true, address: 10.0.0.100}",
+		want: "spec: {controlPlaneEndpoint: {mode: external, domain: api.example.com, address: null}}",
 		says: "spec.controlPlaneEndpoint.address not-converted warning",
 	},
 	{
 		field: "spec.controlPlaneEndpoint.internalLoadbalancer", reason: "haproxy is ours too",
-		in:   "hosts: [{name: n1, address: 10.0.0.1}, {name: n2, address: 10.0.0.2}, {name: n3, address: 10.0.0.3}, {name: n4, address: 10.0.0.4}]\nroleGroups: {control-plane: ['n[1:3]'], etcd: ['n[1:3]'], worker: [n4]}\ncontrolPlaneEndpoint: {internalLoadbalancer: haproxy}",
+		in: "hosts: [{name: n1, address: 10.0.0.1}, {name: n2, address: 10.0.0.2}, {name: n3, address: 10.0.0.3}, " +
+			"{name: n4, address: 10.0.0.4}]\nroleGroups: {control-plane: ['n[1:3]'], etcd: ['n[1:3]'], worker: " +
+			"[n4]}\ncontrolPlaneEndpoint: {internalLoadbalancer: haproxy}",
 		want: "spec: {controlPlaneEndpoint: {mode: haproxy, domain: lb.kubesphere.local}}",
 	},
 	{
 		field: "spec.controlPlaneEndpoint.internalLoadbalancer", reason: "without one, several control planes get Slipway's",
-		in:   "hosts: [{name: n1, address: 10.0.0.1}, {name: n2, address: 10.0.0.2}, {name: n3, address: 10.0.0.3}, {name: n4, address: 10.0.0.4}]\nroleGroups: {control-plane: ['n[1:3]'], etcd: ['n[1:3]'], worker: [n4]}\n",
+		in: "hosts: [{name: n1, address: 10.0.0.1}, {name: n2, address: 10.0.0.2}, {name: n3, address: 10.0.0.3}, " +
+			"{name: n4, address: 10.0.0.4}]\nroleGroups: {control-plane: ['n[1:3]'], etcd: ['n[1:3]'], worker: [n4]}\n",
 		want: "spec: {controlPlaneEndpoint: {mode: null}}", says: "spec.controlPlaneEndpoint other-default warning",
 	},
 	{
@@ -107,17 +129,21 @@ var mappedCases = []struct {
 
 	{
 		field: "spec.system.ntpServers[] spec.system.timezone spec.system.skipConfigureOS", reason: "as written",
-		in: "system: {ntpServers: [ntp.example.com], timezone: Asia/Tokyo, skipConfigureOS: true}", want: "spec: {system: {ntpServers: [ntp.example.com], timezone: Asia/Tokyo, skipConfigure: true}}",
+		in:   "system: {ntpServers: [ntp.example.com], timezone: Asia/Tokyo, skipConfigureOS: true}",
+		want: "spec: {system: {ntpServers: [ntp.example.com], timezone: Asia/Tokyo, skipConfigure: true}}",
 	},
-	{field: "spec.system.ntpServers[]", reason: "no address", in: "system: {ntpServers: [ntp.example.com, 'a b']}", says: "spec.system.ntpServers[1] invalid-address error"},
+	{field: "spec.system.ntpServers[]", reason: "no address", in: "system: {ntpServers: [ntp.example.com, 'a b']}",
+		says: "spec.system.ntpServers[1] invalid-address error"},
 	{
-		field: "spec.system.preInstall[].name spec.system.preInstall[].bash spec.system.preInstall[].role spec.system.preInstall[].materials[]", reason: "a line becomes a script",
+		field:   "spec.system.preInstall[].name spec.system.preInstall[].bash spec.system.preInstall[].role spec.system.preInstall[].materials[]",
+		reason:  "a line becomes a script",
 		in:      "system: {preInstall: [{name: Disk Setup, bash: ./setup.sh /dev/sdb, role: worker, materials: [setup.sh]}]}",
 		want:    "spec: {hooks: [{name: disk-setup, phase: preInstall, roles: [worker], script: ./hooks/disk-setup.sh, materials: [setup.sh]}]}",
 		scripts: map[string]string{"./hooks/disk-setup.sh": "#!/bin/bash\n./setup.sh /dev/sdb\n"},
 	},
 	{
 		field: "spec.system.postClusterInstall[].name spec.system.postClusterInstall[].bash spec.system.postClusterInstall[].role spec.system.postClusterInstall[].materials[] " +
+
 			"spec.system.postInstall[].name spec.system.postInstall[].bash spec.system.postInstall[].role spec.system.postInstall[].materials[]", reason: "names are made different; a script of its own stays as it is",
 		in:      "system: {postClusterInstall: [{name: tell, bash: \"#!/bin/sh\\necho\\n\", role: master}], postInstall: [{name: tell, bash: date, role: k8s}]}",
 		want:    "spec: {hooks: [{name: tell, phase: postInstall, roles: [control-plane], script: ./hooks/tell.sh}, {name: tell-2, phase: postInstall, roles: [control-plane, worker], script: ./hooks/tell-2.sh}]}",

@@ -129,7 +129,8 @@ func (c *conversion) registry() {
 		}
 		a := r.Auths[name]
 		if c.out.Spec.ContainerRuntime.Type == runtimeDocker && a.Username != "" && name == "docker.io" && len(out.Mirrors[name]) > 0 {
-			c.lose(idLost, at+".username", registryPath, "Docker would send this password to the mirrors of docker.io as well; use image pull secrets")
+			c.lose(idLost, at+".username", registryPath,
+				"Docker would send this password to the mirrors of docker.io as well; use image pull secrets")
 			a.Username, a.Password = "", ""
 		}
 		c.registryLogin(name, at, a)
@@ -200,7 +201,8 @@ func (c *conversion) entries(hosts map[string][]string, text, from string) {
 			continue
 		}
 		if _, err := netip.ParseAddr(words[0]); err != nil || len(words) < 2 {
-			c.refuse(idInvalidValue, from, strconv.Quote(strings.TrimSpace(line))+" is not a line of a hosts file", "write an address, followed by names")
+			c.refuse(idInvalidValue, from, strconv.Quote(strings.TrimSpace(line))+" is not a line of a hosts file",
+				"write an address, followed by names")
 			continue
 		}
 		at := words[0]
@@ -221,7 +223,8 @@ func (c *conversion) system() {
 		from := fmt.Sprintf("spec.system.ntpServers[%d]", i)
 		if h, ok := spec.HostCalled(c.out, server); ok {
 			c.lose(idLost, from, "spec.system",
-				"in KubeKey the host "+h.Name+" serves time to the other hosts, but Slipway does not set up time servers: use an existing server, or set one up")
+				"in KubeKey the host "+h.Name+
+					" serves time to the other hosts, but Slipway does not set up time servers: use an existing server, or set one up")
 			continue
 		}
 		c.came(fmt.Sprintf("spec.system.ntpServers[%d]", len(out.NTPServers)), from)

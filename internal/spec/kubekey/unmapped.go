@@ -74,7 +74,8 @@ func empty(v reflect.Value) bool {
 // near returns the Slipway field for a comment about a KubeKey field: the section with
 // the same name, if there is one.
 func near(path string) string {
-	for _, section := range []string{"spec.hosts", "spec.etcd", "spec.dns", "spec.kubernetes", "spec.network", "spec.registry", "spec.system"} {
+	for _, section := range []string{"spec.hosts", "spec.etcd", "spec.dns", "spec.kubernetes", "spec.network",
+		"spec.registry", "spec.system"} {
 		if spec.Within(path, section) {
 			return section
 		}

@@ -97,7 +97,8 @@ func (d *describer) kubernetes() {
 	for _, p := range parts {
 		*p.args = without(p.ExtraArgs, map[string]string{featureGates: gates})
 		if len(p.ExtraVolumes) > 0 {
-			d.note(kubernetesPath+"."+p.name, "files of the host are mounted into the "+p.name+", and a cluster file cannot express that", "check the arguments: an argument that names such a file does not work without the mount")
+			d.note(kubernetesPath+"."+p.name, "files of the host are mounted into the "+p.name+", and a cluster file cannot express that",
+				"check the arguments: an argument that names such a file does not work without the mount")
 		}
 		if len(p.ExtraEnvs) > 0 {
 			d.note(kubernetesPath+"."+p.name, "environment variables are set for the "+p.name+", and a cluster file cannot express that", "")
@@ -200,7 +201,8 @@ func (d *describer) kubelet() {
 		d.out.Spec.Kubernetes.Kubelet.Config = conf
 	}
 	if d.record == nil {
-		d.comments.Add(kubernetesPath, "Kubelet settings on hosts, from flags or separate files, are not stored in the cluster and are not included.")
+		d.comments.Add(kubernetesPath,
+			"Kubelet settings on hosts, from flags or separate files, are not stored in the cluster and are not included.")
 	}
 }
 
@@ -226,7 +228,8 @@ func (d *describer) etcd() {
 	e := d.conf.Etcd
 	if e.External != nil {
 		if d.record == nil {
-			d.note(path, "kubeadm did not create this etcd: its endpoints are "+strings.Join(e.External.Endpoints, ", ")+"; the file has type stacked", "")
+			d.note(path,
+				"kubeadm did not create this etcd: its endpoints are "+strings.Join(e.External.Endpoints, ", ")+"; the file has type stacked", "")
 		}
 		return
 	}
@@ -268,7 +271,8 @@ func (d *describer) network() {
 	case 0:
 		d.note(path+".plugin", "no known network plugin was found", "keep plugin none, and install the network plugin yourself")
 	default:
-		d.note(path+".plugin", "the network plugin is "+strings.Join(seen, " and ")+", which a cluster file cannot express yet", "keep plugin none, and install the network plugin yourself")
+		d.note(path+".plugin", "the network plugin is "+strings.Join(seen, " and ")+", which a cluster file cannot express yet",
+			"keep plugin none, and install the network plugin yourself")
 	}
 }
 
@@ -288,7 +292,8 @@ func (d *describer) flannel(path string) {
 	}
 	b := conf.Backend
 	if b.Type != "vxlan" && b.Type != "host-gw" {
-		d.note(path+".plugin", "the network plugin is flannel with the backend "+b.Type+", which a cluster file cannot express", "keep plugin none, and install the network plugin yourself")
+		d.note(path+".plugin", "the network plugin is flannel with the backend "+b.Type+", which a cluster file cannot express",
+			"keep plugin none, and install the network plugin yourself")
 		return
 	}
 	n.Plugin, n.Flannel.Backend, n.Flannel.MTU = "flannel", b.Type, b.MTU

@@ -145,7 +145,8 @@ func (d *describer) hosts() {
 			case remoteAddress(a.Address):
 				h.Address = a.Address
 			default:
-				d.note(path, "the node has the address "+strconv.Quote(a.Address)+", which other machines cannot reach", "write the address of the host")
+				d.note(path, "the node has the address "+strconv.Quote(a.Address)+", which other machines cannot reach",
+					"write the address of the host")
 			}
 		}
 		if _, plane := n.Labels[controlPlaneLabel]; plane {
@@ -184,7 +185,8 @@ func tainted(n corev1.Node) bool {
 // kubernetesOwn reports whether a key belongs to Kubernetes, which sets it automatically.
 func kubernetesOwn(key string) bool {
 	prefix, _, ok := strings.Cut(key, "/")
-	return ok && (prefix == "kubernetes.io" || strings.HasSuffix(prefix, ".kubernetes.io") || prefix == "k8s.io" || strings.HasSuffix(prefix, ".k8s.io"))
+	return ok &&
+		(prefix == "kubernetes.io" || strings.HasSuffix(prefix, ".kubernetes.io") || prefix == "k8s.io" || strings.HasSuffix(prefix, ".k8s.io"))
 }
 
 // ownLabels removes labels that Kubernetes sets; labels for the location of a machine are
@@ -225,7 +227,9 @@ func (d *describer) logins() {
 		yes := true
 		s.Sudo = &yes
 	}
-	d.comments.Add("spec.hosts", "TODO: SSH connects to address, which is the node's address here. If it is unreachable, write another address, and move this one to internalAddress.")
+	d.comments.Add("spec.hosts",
+		"TODO: SSH connects to address, which is the node's address here. If it is unreachable, write another address, "+
+			"and move this one to internalAddress.")
 }
 
 // endpoint is the name, or the address, in the kubeadm configuration.
@@ -245,7 +249,8 @@ func (d *describer) endpoint() {
 		d.note(path, "the cluster has no host name for the API; Slipway needs one", "let Slipway choose the host name, or set domain")
 	case ip.IsLoopback() || host == "localhost":
 		out.Mode = v1alpha1.EndpointHAProxy
-		d.note(path, "nodes reach the API at "+host+", through a proxy on each node", "use mode haproxy, which does the same; write domain for the name")
+		d.note(path, "nodes reach the API at "+host+", through a proxy on each node",
+			"use mode haproxy, which does the same; write domain for the name")
 	case noAddress == nil:
 		out.Mode, out.Address = v1alpha1.EndpointExternal, host
 		d.note(path, "nodes reach the API at the IP address "+host+"; Slipway also needs a host name for the API",
@@ -261,7 +266,8 @@ func (d *describer) endpoint() {
 // unknownMode handles a name whose meaning is not in the API.
 func (d *describer) unknownMode(path, host string, planes int) {
 	if host == "api."+d.out.Name+".internal" {
-		d.note(path, "the name "+host+" was chosen by Slipway, but the saved endpoint settings are missing", "leave mode out for the default, or write the mode that the cluster had")
+		d.note(path, "the name "+host+" was chosen by Slipway, but the saved endpoint settings are missing",
+			"leave mode out for the default, or write the mode that the cluster had")
 		return
 	}
 	if planes > 1 {

@@ -156,22 +156,27 @@ func TestParts(t *testing.T) {
 	}{
 		{
 			reason: "control planes come first", get: func(c *v1alpha1.Cluster) any { return c.Spec.Hosts },
-			want: []v1alpha1.Host{{Name: "cp", Address: "10.0.0.11", Roles: []v1alpha1.Role{"control-plane"}}, {Name: "w", Address: "10.0.0.12", Roles: []v1alpha1.Role{"worker"}}},
+			want: []v1alpha1.Host{{Name: "cp", Address: "10.0.0.11", Roles: []v1alpha1.Role{"control-plane"}},
+				{Name: "w", Address: "10.0.0.12", Roles: []v1alpha1.Role{"worker"}}},
 		},
 		{
-			reason: "a control plane that takes pods is a worker", change: func(s *State) { s.Nodes = []corev1.Node{node("cp", "10.0.0.11", plane)} },
-			get: func(c *v1alpha1.Cluster) any { return c.Spec.Hosts[0].Roles }, want: []v1alpha1.Role{"control-plane", "worker"},
+			reason: "a control plane that takes pods is a worker",
+			change: func(s *State) { s.Nodes = []corev1.Node{node("cp", "10.0.0.11", plane)} },
+			get:    func(c *v1alpha1.Cluster) any { return c.Spec.Hosts[0].Roles }, want: []v1alpha1.Role{"control-plane", "worker"},
 		},
 		{
 			reason: "Kubernetes' own labels and taints are not written", change: func(s *State) {
-				s.Nodes[0] = node("w", "10.0.0.12", m{"kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": "x", "topology.kubernetes.io/zone": "a", "disk": "ssd", "feature.node.kubernetes.io/cpu": "y"},
+				s.Nodes[0] = node("w", "10.0.0.12",
+					m{"kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": "x",
+						"topology.kubernetes.io/zone": "a", "disk": "ssd", "feature.node.kubernetes.io/cpu": "y"},
 					corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: "NoExecute"}, corev1.Taint{Key: "gpu", Value: "1", Effect: "NoSchedule"})
 			}, get: func(c *v1alpha1.Cluster) any { return []any{c.Spec.Hosts[1].Labels, c.Spec.Hosts[1].Taints} },
 			want: []any{m{"topology.kubernetes.io/zone": "a", "disk": "ssd"}, []v1alpha1.Taint{{Key: "gpu", Value: "1", Effect: "NoSchedule"}}},
 		},
 		{
 			reason: "another runtime is named once", change: func(s *State) { s.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.30" },
-			get: func(c *v1alpha1.Cluster) any { return c.Spec.ContainerRuntime.Type }, want: "containerd", says: "nodes use the container runtime cri-o",
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.ContainerRuntime.Type }, want: "containerd",
+			says: "nodes use the container runtime cri-o",
 		},
 		{
 			reason: "a node that lags behind is named", change: func(s *State) { s.Nodes[0].Status.NodeInfo.KubeletVersion = "v1.36.4" },
@@ -187,9 +192,12 @@ func TestParts(t *testing.T) {
 			reason: "the endpoint's name, and a port that is not the usual", change: replace(":6443", ":8443"), get: endpoint,
 			want: v1alpha1.ControlPlaneEndpoint{Domain: "api.lab.example.com", Port: 8443}, says: "does not store what is behind this name",
 		},
-		{reason: "the control plane's own address is no name", change: replace("api.lab.example.com", "10.0.0.11"), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no host name for the API"},
-		{reason: "a balancer on every node", change: replace("api.lab.example.com:6443", "127.0.0.1:6443"), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy}, says: "through a proxy on each node"},
-		{reason: "no endpoint", change: replace("controlPlaneEndpoint: api.lab.example.com:6443\n", ""), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no host name for the API"},
+		{reason: "the control plane's own address is no name", change: replace("api.lab.example.com", "10.0.0.11"),
+			get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no host name for the API"},
+		{reason: "a balancer on every node", change: replace("api.lab.example.com:6443", "127.0.0.1:6443"),
+			get: endpoint, want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy}, says: "through a proxy on each node"},
+		{reason: "no endpoint", change: replace("controlPlaneEndpoint: api.lab.example.com:6443\n", ""),
+			get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no host name for the API"},
 		{
 			reason: "an address of something else", change: replace("api.lab.example.com:6443", "'[fd00::9]:6443'"), get: endpoint,
 			want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "fd00::9"}, says: "at the IP address fd00::9",
@@ -199,21 +207,35 @@ func TestParts(t *testing.T) {
 			want: v1alpha1.ControlPlaneEndpoint{Domain: "api.lab.internal"}, says: "was chosen by Slipway",
 		},
 		{
-			reason: "several control planes behind a name", change: func(s *State) { s.Nodes = append(s.Nodes, node("cp2", "10.0.0.13", plane, alone)) }, get: endpoint,
-			want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "api.lab.example.com"}, says: "does not store what is behind this name",
+			reason: "several control planes behind a name",
+			change: func(s *State) { s.Nodes = append(s.Nodes, node("cp2", "10.0.0.13", plane, alone)) }, get: endpoint,
+			want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "api.lab.example.com"},
+			says: "does not store what is behind this name",
 		},
 
-		{reason: "another domain", change: replace("cluster.local", "k8s.lab"), get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.DNSDomain }, want: "k8s.lab"},
-		{reason: "two IP versions", change: replace("10.244.0.0/16", "'10.244.0.0/16, fd00::/48'"), get: func(c *v1alpha1.Cluster) any { return c.Spec.Network.PodCIDR }, want: []string{"10.244.0.0/16", "fd00::/48"}},
-		{reason: "no range for pods", change: replace("podSubnet: 10.244.0.0/16, ", ""), get: func(c *v1alpha1.Cluster) any { return c.Spec.Network.PodCIDR }, want: []string(nil), says: "kubeadm has no pod range"},
-		{reason: "arguments of v1beta3", change: extend("scheduler: {extraArgs: {v: \"2\"}}"), get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Scheduler.ExtraArgs }, want: m{"v": "2"}},
+		{reason: "another domain", change: replace("cluster.local", "k8s.lab"),
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.DNSDomain }, want: "k8s.lab"},
+		{reason: "two IP versions", change: replace("10.244.0.0/16", "'10.244.0.0/16, fd00::/48'"),
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.Network.PodCIDR }, want: []string{"10.244.0.0/16", "fd00::/48"}},
+		{reason: "no range for pods", change: replace("podSubnet: 10.244.0.0/16, ", ""),
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.Network.PodCIDR }, want: []string(nil), says: "kubeadm has no pod range"},
+		{reason: "arguments of v1beta3", change: extend("scheduler: {extraArgs: {v: \"2\"}}"),
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Scheduler.ExtraArgs }, want: m{"v": "2"}},
 		{
-			reason: "arguments of v1beta4; the last of a name counts", change: extend("scheduler: {extraArgs: [{name: v, value: \"2\"}, {name: v, value: \"3\"}]}"),
-			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Scheduler.ExtraArgs }, want: m{"v": "3"}, says: "the argument v is given more than once",
+			reason: "arguments of v1beta4; the last of a name counts",
+			change: extend("scheduler: {extraArgs: [{name: v, value: \"2\"}, {name: v, value: \"3\"}]}"),
+			get:    func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Scheduler.ExtraArgs }, want: m{"v": "3"},
+			says: "the argument v is given more than once",
 		},
-		{reason: "certificates elsewhere", change: extend("certificatesDir: /etc/kubernetes/ssl"), says: "kubeadm has certificatesDir: /etc/kubernetes/ssl"},
-		{reason: "what is usual is no note", change: extend("certificatesDir: /etc/kubernetes/pki\nimageRepository: registry.k8s.io\nencryptionAlgorithm: RSA-2048\ndns: {}\nfeatureGates: {}"), never: "kubeadm has"},
-		{reason: "names in etcd's certificates", change: extend("etcd: {local: {dataDir: /var/lib/etcd, serverCertSANs: [etcd.lab]}}"), says: "kubeadm has etcd.local.serverCertSANs: [etcd.lab]"},
+		{reason: "certificates elsewhere", change: extend("certificatesDir: /etc/kubernetes/ssl"),
+			says: "kubeadm has certificatesDir: /etc/kubernetes/ssl"},
+		{reason: "what is usual is no note",
+			change: extend("certificatesDir: /etc/kubernetes/pki\nimageRepository: " +
+				"registry.k8s.io\nencryptionAlgorithm: RSA-2048\ndns: {}\nfeatureGates: {}"),
+			never: "kubeadm has"},
+		{reason: "names in etcd's certificates",
+			change: extend("etcd: {local: {dataDir: /var/lib/etcd, serverCertSANs: [etcd.lab]}}"),
+			says:   "kubeadm has etcd.local.serverCertSANs: [etcd.lab]"},
 		{
 			reason: "zones of others", change: func(s *State) {
 				s.Corefile = ".:53 {\n    forward . /etc/resolv.conf\n}\nlab.example.com:53 {\n    forward . 192.0.2.1\n}"
@@ -221,7 +243,9 @@ func TestParts(t *testing.T) {
 			says: "CoreDNS has custom zones",
 		},
 		{
-			reason: "feature gates that all components have", change: extend("scheduler: {extraArgs: {feature-gates: AllAlpha=true}}\ncontrollerManager: {extraArgs: {feature-gates: AllAlpha=true}}\napiServer: {extraArgs: {feature-gates: AllAlpha=true, v: '4'}}"),
+			reason: "feature gates that all components have",
+			change: extend("scheduler: {extraArgs: {feature-gates: AllAlpha=true}}\ncontrollerManager: {extraArgs: " +
+				"{feature-gates: AllAlpha=true}}\napiServer: {extraArgs: {feature-gates: AllAlpha=true, v: '4'}}"),
 			get: func(c *v1alpha1.Cluster) any {
 				return []any{c.Spec.Kubernetes.FeatureGates, c.Spec.Kubernetes.APIServer.ExtraArgs, c.Spec.Kubernetes.Scheduler.ExtraArgs}
 			},
@@ -235,11 +259,14 @@ func TestParts(t *testing.T) {
 			want: []any{map[string]bool(nil), m{"feature-gates": "AllAlpha=true"}},
 		},
 		{
-			reason: "names that the certificate has anyway are not written", change: extend("apiServer: {certSANs: [api.lab.example.com, 10.0.0.11, localhost, 127.0.0.1, k8s.example.com]}"),
-			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.APIServer.CertSANs }, want: []string{"k8s.example.com"},
+			reason: "names that the certificate has anyway are not written",
+			change: extend("apiServer: {certSANs: [api.lab.example.com, 10.0.0.11, localhost, 127.0.0.1, k8s.example.com]}"),
+			get:    func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.APIServer.CertSANs }, want: []string{"k8s.example.com"},
 		},
-		{reason: "mounts cannot be said", change: extend("apiServer: {extraVolumes: [{name: a}], extraEnvs: [{name: B}]}"), says: "files of the host are mounted into the apiServer"},
-		{reason: "variables cannot be said", change: extend("apiServer: {extraEnvs: [{name: B}]}"), says: "environment variables are set for the apiServer"},
+		{reason: "mounts cannot be said", change: extend("apiServer: {extraVolumes: [{name: a}], extraEnvs: [{name: B}]}"),
+			says: "files of the host are mounted into the apiServer"},
+		{reason: "variables cannot be said", change: extend("apiServer: {extraEnvs: [{name: B}]}"),
+			says: "environment variables are set for the apiServer"},
 		{
 			reason: "validity that is not the usual", change: extend("certificateValidityPeriod: 100h0m0s\ncaCertificateValidityPeriod: 87600h0m0s"),
 			get: func(c *v1alpha1.Cluster) any {
@@ -251,7 +278,9 @@ func TestParts(t *testing.T) {
 		{reason: "kube-proxy's default", change: func(s *State) { s.Proxy = []byte("mode: ''") }, get: proxy, want: "iptables"},
 		{
 			reason: "kubelet settings, without what kubeadm writes by itself", change: func(s *State) {
-				s.Kubelet = []byte("kind: KubeletConfiguration\ncgroupDriver: systemd\nclusterDNS: [10.96.0.10]\nhttpCheckFrequency: 0s\nlogging: {flushFrequency: 0, options: {json: {infoBufferSize: '0'}}}\nhealthzPort: 10248\nmaxPods: 50\nevictionHard: {memory.available: 5%}\nfailSwapOn: false\n")
+				s.Kubelet = []byte("kind: KubeletConfiguration\ncgroupDriver: systemd\nclusterDNS: " +
+					"[10.96.0.10]\nhttpCheckFrequency: 0s\nlogging: {flushFrequency: 0, options: {json: " +
+					"{infoBufferSize: '0'}}}\nhealthzPort: 10248\nmaxPods: 50\nevictionHard: {memory.available: 5%}\nfailSwapOn: false\n")
 			}, get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Kubelet.Config },
 			want: map[string]any{"maxPods": float64(50), "evictionHard": map[string]any{"memory.available": "5%"}, "failSwapOn": false},
 		},
@@ -261,16 +290,22 @@ func TestParts(t *testing.T) {
 			get: func(c *v1alpha1.Cluster) any { return c.Spec.Etcd.ExtraArgs }, want: m{"quota-backend-bytes": "4294967296"},
 		},
 		{reason: "etcd elsewhere on the disk", change: extend("etcd: {local: {dataDir: /data}}"), says: "etcd stores its data in /data"},
-		{reason: "an etcd of others", change: extend("etcd: {external: {endpoints: ['https://10.0.0.9:2379']}}"), says: "its endpoints are https://10.0.0.9:2379"},
+		{reason: "an etcd of others", change: extend("etcd: {external: {endpoints: ['https://10.0.0.9:2379']}}"),
+			says: "its endpoints are https://10.0.0.9:2379"},
 
-		{reason: "flannel's settings", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"host-gw","MTU":1400}}`) }, get: network, want: []any{"flannel", v1alpha1.Flannel{Backend: "host-gw", MTU: 1400}}},
-		{reason: "flannel's direct routing", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"vxlan","DirectRouting":true}}`) }, says: "uses direct routing"},
-		{reason: "a backend that we do not have", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"wireguard"}}`) }, get: network, want: []any{"none", v1alpha1.Flannel{}}, says: "the backend wireguard"},
-		{reason: "flannel that cannot be read", change: func(s *State) { s.Flannel = []byte(`{`) }, get: network, want: []any{"none", v1alpha1.Flannel{}}, says: "cannot be read"},
+		{reason: "flannel's settings", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"host-gw","MTU":1400}}`) },
+			get: network, want: []any{"flannel", v1alpha1.Flannel{Backend: "host-gw", MTU: 1400}}},
+		{reason: "flannel's direct routing",
+			change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"vxlan","DirectRouting":true}}`) }, says: "uses direct routing"},
+		{reason: "a backend that we do not have", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"wireguard"}}`) },
+			get: network, want: []any{"none", v1alpha1.Flannel{}}, says: "the backend wireguard"},
+		{reason: "flannel that cannot be read", change: func(s *State) { s.Flannel = []byte(`{`) }, get: network,
+			want: []any{"none", v1alpha1.Flannel{}}, says: "cannot be read"},
 		{reason: "another plugin", change: func(s *State) {
 			s.Flannel, s.DaemonSets = nil, []string{"kube-system/kube-proxy", "calico-system/calico-node"}
 		}, get: network, want: []any{"none", v1alpha1.Flannel{}}, says: "the network plugin is calico"},
-		{reason: "no plugin", change: func(s *State) { s.Flannel = nil }, get: network, want: []any{"none", v1alpha1.Flannel{}}, says: "no known network plugin was found"},
+		{reason: "no plugin", change: func(s *State) { s.Flannel = nil }, get: network,
+			want: []any{"none", v1alpha1.Flannel{}}, says: "no known network plugin was found"},
 
 		{
 			reason: "DNS servers of its own", change: func(s *State) {
@@ -284,8 +319,11 @@ func TestParts(t *testing.T) {
 			},
 			get: func(c *v1alpha1.Cluster) any { return c.Spec.DNS.Hosts }, want: map[string][]string{"192.0.2.80": {"git.example.com", "g", "h"}},
 		},
-		{reason: "each host's own servers", change: func(s *State) { s.Corefile = ".:53 {\n    forward . /etc/resolv.conf\n}" }, get: func(c *v1alpha1.Cluster) any { return c.Spec.DNS.Upstream }, want: []string(nil)},
-		{reason: "what we could not make is said as it is", change: replace("v1.37.1", "v1.30.0"), get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Version }, want: "v1.30.0", says: "Kubernetes v1.30.0 cannot be installed"},
+		{reason: "each host's own servers", change: func(s *State) { s.Corefile = ".:53 {\n    forward . /etc/resolv.conf\n}" },
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.DNS.Upstream }, want: []string(nil)},
+		{reason: "what we could not make is said as it is", change: replace("v1.37.1", "v1.30.0"),
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Version }, want: "v1.30.0",
+			says: "Kubernetes v1.30.0 cannot be installed"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			s, o := base(), tc.o
@@ -309,7 +347,8 @@ func TestParts(t *testing.T) {
 				t.Errorf("it does not say %q:\n%v\n%s", tc.says, d.Warnings, d.Text)
 			}
 			loader := spec.Loader{KubernetesVersion: o.Default}
-			if _, err := loader.Load("derived", d.Text); err != nil && !strings.Contains(err.Error(), "not-supported-yet") && !strings.Contains(err.Error(), "ip-families") {
+			if _, err := loader.Load("derived", d.Text); err != nil && !strings.Contains(err.Error(), "not-supported-yet") &&
+				!strings.Contains(err.Error(), "ip-families") {
 				t.Errorf("the file cannot be loaded: %v\n%s", err, d.Text)
 			}
 		})

@@ -29,7 +29,8 @@ func (d *describer) recorded() {
 	out.Etcd.Type = r.Etcd.Type
 	d.recordedRegistry(r.Registry)
 	for _, h := range r.Hooks {
-		d.note("spec.hooks", "the saved description has the hook "+strconv.Quote(h.Name)+" ("+strconv.Quote(string(h.Phase))+", script "+strconv.Quote(h.Script)+")",
+		d.note("spec.hooks",
+			"the saved description has the hook "+strconv.Quote(h.Name)+" ("+strconv.Quote(string(h.Phase))+", script "+strconv.Quote(h.Script)+")",
 			"if you trust this hook, add it to the file: hooks run as root on hosts")
 	}
 	d.recordedHosts(r.Hosts)
@@ -54,14 +55,16 @@ func (d *describer) recordedRegistry(r v1alpha1.Registry) {
 		}
 	}
 	if len(unverified) > 0 {
-		d.note(path, "the saved description has registries without certificate verification: "+quoted(unverified), "if you trust these registries, add them to insecure or mirrors again")
+		d.note(path, "the saved description has registries without certificate verification: "+quoted(unverified),
+			"if you trust these registries, add them to insecure or mirrors again")
 	}
 	var logins []string
 	for _, a := range r.Auths {
 		logins = append(logins, a.Registry)
 	}
 	if len(logins) > 0 {
-		d.note(path, "the saved description has logins or CAs for the registries "+quoted(logins), "write auths again, with your own secrets and files")
+		d.note(path, "the saved description has logins or CAs for the registries "+quoted(logins),
+			"write auths again, with your own secrets and files")
 	}
 	if r.Private == nil {
 		return
@@ -92,7 +95,8 @@ func (d *describer) recordedHosts(recorded []v1alpha1.Host) {
 			h.Address, h.InternalAddress = was.Address, was.InternalAddress
 			continue
 		}
-		d.note("spec.hosts["+strconv.Itoa(i)+"]", "in the saved description, SSH connects to "+strconv.Quote(was.Address)+", which is not an address of the node "+h.Name,
+		d.note("spec.hosts["+strconv.Itoa(i)+"]",
+			"in the saved description, SSH connects to "+strconv.Quote(was.Address)+", which is not an address of the node "+h.Name,
 			"write it to address if it is correct, and "+was.InternalAddress+" to internalAddress")
 	}
 }
@@ -122,7 +126,8 @@ func remoteAddress(address string) bool {
 func remoteName(name string) bool {
 	_, err := netip.ParseAddr(name)
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
-	itself := name == "localhost" || strings.HasSuffix(name, ".localhost") || strings.HasPrefix(name, "localhost.") || strings.HasPrefix(name, "ip6-")
+	itself := name == "localhost" || strings.HasSuffix(name, ".localhost") || strings.HasPrefix(name, "localhost.") ||
+		strings.HasPrefix(name, "ip6-")
 	return err != nil && name != "" && !itself
 }
 

@@ -19,7 +19,8 @@ func TestRecordOfOthers(t *testing.T) {
 	nodes := []corev1.Node{{}}
 	nodes[0].Name = "cp1"
 	nodes[0].Labels = map[string]string{controlPlaneLabel: ""}
-	nodes[0].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.11"}, {Type: corev1.NodeExternalIP, Address: "203.0.113.11"}}
+	nodes[0].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.11"},
+		{Type: corev1.NodeExternalIP, Address: "203.0.113.11"}}
 	for _, tc := range []struct {
 		name, record string
 		internalIP   string
@@ -27,34 +28,44 @@ func TestRecordOfOthers(t *testing.T) {
 		says         []string
 	}{
 		{
-			name: "registry logins", record: `registry: {auths: [{registry: evil.example, username: x, passwordFrom: {file: /home/op/.ssh/id_ed25519}}, {registry: b.example, caFile: /x}]}`,
-			says: []string{`"evil.example", "b.example"`},
+			name:   "registry logins",
+			record: `registry: {auths: [{registry: evil.example, username: x, passwordFrom: {file: /home/op/.ssh/id_ed25519}}, {registry: b.example, caFile: /x}]}`,
+			says:   []string{`"evil.example", "b.example"`},
 		},
 		{
-			name: "registries without verification", record: `registry: {insecure: [evil.example], mirrors: {docker.io: ["http://evil.example:5000", "https://mirror.example"]}}`,
+			name:   "registries without verification",
+			record: `registry: {insecure: [evil.example], mirrors: {docker.io: ["http://evil.example:5000", "https://mirror.example"]}}`,
 			want: func(s *v1alpha1.ClusterSpec) {
 				s.Registry.Mirrors = map[string][]string{"docker.io": {"https://mirror.example"}}
 			}, says: []string{`"evil.example", "http://evil.example:5000"`},
 		},
 		{
-			name: "the cluster's own registry", record: `registry: {private: {port: 5001, passwordFrom: {env: HOME}, certFile: /a, keyFile: /b, caFile: /c}}`,
-			want: func(s *v1alpha1.ClusterSpec) { s.Registry.Private = &v1alpha1.PrivateRegistry{Port: 5001} }, says: []string{"own registry has a password"},
+			name:   "the cluster's own registry",
+			record: `registry: {private: {port: 5001, passwordFrom: {env: HOME}, certFile: /a, keyFile: /b, caFile: /c}}`,
+			want:   func(s *v1alpha1.ClusterSpec) { s.Registry.Private = &v1alpha1.PrivateRegistry{Port: 5001} },
+			says:   []string{"own registry has a password"},
 		},
-		{name: "hooks", record: `hooks: [{name: x, phase: preInstall, script: /tmp/x.sh, materials: [/home/op/.ssh/id_ed25519]}]`, says: []string{`the hook "x"`, `"/tmp/x.sh"`}},
+		{name: "hooks", record: `hooks: [{name: x, phase: preInstall, script: /tmp/x.sh, materials: [/home/op/.ssh/id_ed25519]}]`,
+			says: []string{`the hook "x"`, `"/tmp/x.sh"`}},
 		{
-			name: "another machine's address", record: `hosts: [{name: cp1, address: evil.example, internalAddress: 10.0.0.11, roles: [control-plane]}]`,
-			says: []string{`SSH connects to "evil.example"`},
+			name:   "another machine's address",
+			record: `hosts: [{name: cp1, address: evil.example, internalAddress: 10.0.0.11, roles: [control-plane]}]`,
+			says:   []string{`SSH connects to "evil.example"`},
 		},
 		{name: "the operator's machine", record: `hosts: [{name: cp1, address: localhost, internalAddress: 10.0.0.11, roles: [control-plane]}]`},
 		{
-			name: "an address of the node", record: `hosts: [{name: cp1, address: 203.0.113.11, internalAddress: 10.0.0.11, roles: [control-plane]}]`,
+			name:   "an address of the node",
+			record: `hosts: [{name: cp1, address: 203.0.113.11, internalAddress: 10.0.0.11, roles: [control-plane]}]`,
 			want: func(s *v1alpha1.ClusterSpec) {
 				s.Hosts[0].Address, s.Hosts[0].InternalAddress = "203.0.113.11", "10.0.0.11"
 			},
 		},
-		{name: "a node that calls itself localhost", internalIP: "localhost", want: func(s *v1alpha1.ClusterSpec) { s.Hosts[0].Address = "" }, says: []string{`"localhost"`}},
-		{name: "a node at a loopback address", internalIP: "::ffff:127.0.0.1", want: func(s *v1alpha1.ClusterSpec) { s.Hosts[0].Address = "" }, says: []string{`"::ffff:127.0.0.1"`}},
-		{name: "text that steers a terminal", record: `hooks: [{name: "a\nb\u001b[2Jc", phase: preInstall, script: x}]`, says: []string{`"a\nb\x1b[2Jc"`}},
+		{name: "a node that calls itself localhost", internalIP: "localhost",
+			want: func(s *v1alpha1.ClusterSpec) { s.Hosts[0].Address = "" }, says: []string{`"localhost"`}},
+		{name: "a node at a loopback address", internalIP: "::ffff:127.0.0.1",
+			want: func(s *v1alpha1.ClusterSpec) { s.Hosts[0].Address = "" }, says: []string{`"::ffff:127.0.0.1"`}},
+		{name: "text that steers a terminal", record: `hooks: [{name: "a\nb\u001b[2Jc", phase: preInstall, script: x}]`,
+			says: []string{`"a\nb\x1b[2Jc"`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := base()

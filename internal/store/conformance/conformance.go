@@ -143,7 +143,8 @@ func clusters(t *testing.T, s Subject) {
 	ok(t, s.SaveCluster(cluster("lab"), nil))
 	status := v1alpha1.ClusterStatus{Phase: v1alpha1.PhaseRunning, Version: "v1.37.1"}
 	ok(t, s.SaveStatus("prod", status))
-	admin, err := kubeconfig.Admin{Cluster: "prod", Server: "https://198.18.0.2:6443", CA: []byte("a"), Certificate: []byte("b"), Key: []byte("c")}.Bytes()
+	admin, err := kubeconfig.Admin{Cluster: "prod", Server: "https://198.18.0.2:6443", CA: []byte("a"),
+		Certificate: []byte("b"), Key: []byte("c")}.Bytes()
 	ok(t, err)
 	ok(t, s.SaveKubeconfig("prod", admin))
 	if err := s.SaveKubeconfig("prod", append(admin, "extensions: []\n"...)); err == nil {

@@ -73,7 +73,8 @@ func suite() (string, error) {
 // mirror is where this machine's own packages come from; "" if it cannot be
 // told.
 func mirror(ctx context.Context, suite string) string {
-	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)", "Created-By: Packages").Output()
+	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)",
+		"Created-By: Packages").Output()
 	if err != nil {
 		return ""
 	}

@@ -39,7 +39,8 @@ func (f figure) print(w io.Writer) {
 
 // report prints the table, the targets, and what the figures are not of.
 func report(w io.Writer, all []figure) {
-	fmt.Fprint(w, "\n| hosts | tool | run | wall | CPU of the manager | per host | peak memory | per host |\n|---:|---|---|---:|---:|---:|---:|---:|\n")
+	fmt.Fprint(w,
+		"\n| hosts | tool | run | wall | CPU of the manager | per host | peak memory | per host |\n|---:|---|---|---:|---:|---:|---:|---:|\n")
 	for _, f := range all {
 		run := "first"
 		if f.Again {
@@ -65,7 +66,10 @@ func report(w io.Writer, all []figure) {
 		fmt.Fprintf(w, "- %s: %s\n", d.What, d.How)
 	}
 	if slices.ContainsFunc(all, func(f figure) bool { return lean(f.Hosts) }) {
-		fmt.Fprintf(w, "- the helper's second copy, from %d hosts on: left out, since two for each do not fit into memory; it is sent, verified and stored once\n", leanFrom)
+		fmt.Fprintf(w,
+			"- the helper's second copy, from %d hosts on: left out, since two for each do not fit into memory; it is "+
+				"sent, verified and stored once\n",
+			leanFrom)
 	}
 }
 

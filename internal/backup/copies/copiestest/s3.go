@@ -90,7 +90,8 @@ func (s *Storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		code = "InternalError"
 	}
 	if code != "" {
-		status, known := map[string]int{"NoSuchKey": 404, "NoSuchBucket": 404, "BadDigest": 400, "NotImplemented": 501, "InternalError": 400}[code]
+		status, known := map[string]int{"NoSuchKey": 404, "NoSuchBucket": 404, "BadDigest": 400, "NotImplemented": 501,
+			"InternalError": 400}[code]
 		if !known {
 			status = http.StatusForbidden
 		}
@@ -125,7 +126,8 @@ func (s *Storage) refusal(r *http.Request) string {
 		headers += name + ":" + strings.TrimSpace(value) + "\n"
 	}
 	query := strings.ReplaceAll(r.URL.Query().Encode(), "+", "%20")
-	canonical := strings.Join([]string{r.Method, r.URL.EscapedPath(), query, headers, fields["SignedHeaders"], r.Header.Get("X-Amz-Content-Sha256")}, "\n")
+	canonical := strings.Join([]string{r.Method, r.URL.EscapedPath(), query, headers, fields["SignedHeaders"],
+		r.Header.Get("X-Amz-Content-Sha256")}, "\n")
 	sum := sha256.Sum256([]byte(canonical))
 	key := []byte("AWS4" + s.SecretKey)
 	for _, part := range []string{day, s.To.Region, "s3", "aws4_request"} {
@@ -255,7 +257,8 @@ func (s *Storage) list(w http.ResponseWriter, q url.Values) error {
 	}
 	if s.Endless.Load() && !strings.HasSuffix(q.Get("prefix"), "_") {
 		one := "<Contents><Key>" + q.Get("prefix") + "x</Key><Size>1</Size></Contents>"
-		return answerXML(w, "ListBucketResult", "<IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken>"+strings.Repeat(one, 1000))
+		return answerXML(w, "ListBucketResult",
+			"<IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken>"+strings.Repeat(one, 1000))
 	}
 	after, _ := slices.BinarySearch(keys, q.Get("continuation-token")+"\x00")
 	if q.Get("continuation-token") == "" {

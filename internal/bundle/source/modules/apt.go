@@ -73,13 +73,15 @@ func (d *debs) options() []string {
 }
 
 // hooks switches off what distributions hang onto apt.
-const hooks = "#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n#clear APT::Update::Pre-Invoke;\n#clear DPkg::Post-Invoke;\n#clear DPkg::Pre-Install-Pkgs;\n"
+const hooks = "#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n#clear " +
+	"APT::Update::Pre-Invoke;\n#clear DPkg::Post-Invoke;\n#clear DPkg::Pre-Install-Pkgs;\n"
 
 // aptTools says whether this machine has apt.
 func aptTools() error {
 	for _, tool := range []string{"apt-get", "dpkg-deb"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return problem(IDNoApt, "build on Debian or Ubuntu, or with --source upstream", "the packet filter programs need Debian packages: %v", err)
+			return problem(IDNoApt, "build on Debian or Ubuntu, or with --source upstream",
+				"the packet filter programs need Debian packages: %v", err)
 		}
 	}
 	return nil
@@ -133,10 +135,13 @@ func (d *debs) makeDirs() error {
 
 func (d *debs) apt(ctx context.Context, args ...string) error {
 	argv := slices.Concat([]string{"apt-get", "-q", "-y"}, d.options(), args)
-	err := run(ctx, command{argv: argv, dir: d.dir, as: d.as, env: append(d.as.Environ(os.Environ()), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")})
+	err := run(ctx,
+		command{argv: argv, dir: d.dir, as: d.as, env: append(d.as.Environ(os.Environ()), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")})
 	var failed *runError
 	if errors.As(err, &failed) {
-		return silent(problem(IDPackages, "check the network and the apt sources for architecture "+d.arch+", or build with --source upstream", "fetching Debian packages for %s: %v", d.arch, failed))
+		return silent(problem(IDPackages,
+			"check the network and the apt sources for architecture "+d.arch+", or build with --source upstream",
+			"fetching Debian packages for %s: %v", d.arch, failed))
 	}
 	return err
 }

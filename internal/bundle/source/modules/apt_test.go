@@ -85,15 +85,18 @@ func TestAptTree(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	tools := t.TempDir()
 	deb := filepath.Join(tools, "hello_1_all.deb")
-	if err := errors.Join(os.MkdirAll(filepath.Join(tools, "hello/DEBIAN"), 0o755), os.MkdirAll(filepath.Join(tools, "hello/usr/share"), 0o755)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(tools, "hello/DEBIAN"), 0o755),
+		os.MkdirAll(filepath.Join(tools, "hello/usr/share"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(tools, "hello/DEBIAN/control"), "Package: hello\nVersion: 1\nArchitecture: all\nMaintainer: nobody\nDescription: none\n")
+	write(t, filepath.Join(tools, "hello/DEBIAN/control"),
+		"Package: hello\nVersion: 1\nArchitecture: all\nMaintainer: nobody\nDescription: none\n")
 	write(t, filepath.Join(tools, "hello/usr/share/hello"), "hello\n")
 	if out, err := exec.Command("dpkg-deb", "--build", filepath.Join(tools, "hello"), deb).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	write(t, filepath.Join(tools, "apt-get"), "#!/bin/sh\nset -e\nfor a; do case $a in\nDir::Cache::archives=*) to=${a#*=} ;;\ninstall) cp "+deb+" $to ;;\nesac; done\n")
+	write(t, filepath.Join(tools, "apt-get"),
+		"#!/bin/sh\nset -e\nfor a; do case $a in\nDir::Cache::archives=*) to=${a#*=} ;;\ninstall) cp "+deb+" $to ;;\nesac; done\n")
 	if err := os.Chmod(filepath.Join(tools, "apt-get"), 0o755); err != nil {
 		t.Fatal(err)
 	}

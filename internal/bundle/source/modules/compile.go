@@ -73,7 +73,8 @@ func (j *job) goMod(ctx context.Context, m module, dir string) error {
 		if m.ModFile != "" {
 			file = filepath.Join(d.Dir, m.ModFile)
 		}
-		if err := run(ctx, command{argv: []string{"go", "mod", "edit", "-json", file}, dir: j.scratch, env: j.tool.env, as: j.tool.as, stdout: &out}); err != nil {
+		if err := run(ctx,
+			command{argv: []string{"go", "mod", "edit", "-json", file}, dir: j.scratch, env: j.tool.env, as: j.tool.as, stdout: &out}); err != nil {
 			return fmt.Errorf("reading the go.mod of %s: %w", m.Primary, err)
 		}
 		var theirs goMod
@@ -236,7 +237,8 @@ func (j *job) goBuild(ctx context.Context, c command, total int64) error {
 	err := run(ctx, c)
 	var failed *runError
 	if errors.As(err, &failed) {
-		return problem(IDCompile, "free memory or disk space if either ran out; compiled parts are kept for the next build", "compiling %s: %v", j.label(), failed)
+		return problem(IDCompile, "free memory or disk space if either ran out; compiled parts are kept for the next build",
+			"compiling %s: %v", j.label(), failed)
 	}
 	return err
 }

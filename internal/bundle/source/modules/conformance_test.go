@@ -62,11 +62,13 @@ func TestPartsOfTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"check.test", "etc/key", "etc/motd", bin + "hello", bin + "hi"}, slices.Sorted(slices.Values(parts.Components[0].File.Members))); diff != "" {
+	if diff := cmp.Diff([]string{"check.test", "etc/key", "etc/motd", bin + "hello", bin + "hi"},
+		slices.Sorted(slices.Values(parts.Components[0].File.Members))); diff != "" {
 		t.Errorf("members (-want +got):\n%s", diff)
 	}
 	texts := contents(t, parts.Components[0].File.Path)
-	if diff := cmp.Diff(map[string]string{"etc/key": "a key\n", "etc/motd": "welcome\n"}, map[string]string{"etc/key": texts["etc/key"], "etc/motd": texts["etc/motd"]}); diff != "" {
+	if diff := cmp.Diff(map[string]string{"etc/key": "a key\n", "etc/motd": "welcome\n"},
+		map[string]string{"etc/key": texts["etc/key"], "etc/motd": texts["etc/motd"]}); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	conf, err := parts.Images[0].Image.ConfigFile()
@@ -139,7 +141,8 @@ func TestConformanceHasItsUnits(t *testing.T) {
 				if want := normal["kubernetes"].Modules[0].Instead; !contains(m.Instead, want) && m.Primary != "" {
 					t.Errorf("%s: %s is made with %v, and Kubernetes with %v", version, name, m.Instead, want)
 				}
-				if strings.HasPrefix(m.Primary, "k8s.io/kubernetes@") && (m.Primary != "k8s.io/kubernetes@"+version || m.LDFlags != normal["kubernetes"].Modules[0].LDFlags || m.Staging == "") {
+				if strings.HasPrefix(m.Primary, "k8s.io/kubernetes@") &&
+					(m.Primary != "k8s.io/kubernetes@"+version || m.LDFlags != normal["kubernetes"].Modules[0].LDFlags || m.Staging == "") {
 					t.Errorf("%s: %s is made of %s with %q", version, name, m.Primary, m.LDFlags)
 				}
 			}

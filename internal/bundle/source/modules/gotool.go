@@ -66,10 +66,13 @@ func newGoTool(ctx context.Context, environ []string, as *fileowner.Owner, unche
 	}
 	environ = as.Environ(environ)
 	if _, err := exec.LookPath("go"); err != nil {
-		return nil, problem(IDNoGo, "install Go 1.26 or newer, or build with --source upstream", "compiling from modules needs the go tool: %v", err)
+		return nil, problem(IDNoGo, "install Go 1.26 or newer, or build with --source upstream",
+			"compiling from modules needs the go tool: %v", err)
 	}
 	var out bytes.Buffer
-	err := run(ctx, command{argv: []string{"go", "env", "-json", "GOVERSION", "GOPROXY", "GOSUMDB", "GOFLAGS", "GOMODCACHE", "GOCACHE", "GOTOOLCHAIN", "GOROOT"}, dir: os.TempDir(), env: append(slices.Clone(environ), "GOWORK=off"), as: as, stdout: &out})
+	err := run(ctx,
+		command{argv: []string{"go", "env", "-json", "GOVERSION", "GOPROXY", "GOSUMDB", "GOFLAGS", "GOMODCACHE", "GOCACHE",
+			"GOTOOLCHAIN", "GOROOT"}, dir: os.TempDir(), env: append(slices.Clone(environ), "GOWORK=off"), as: as, stdout: &out})
 	if err != nil {
 		return nil, problem(IDNoGo, "run `go env`, and fix the problem that it reports", "reading the settings of the go tool: %v", err)
 	}
@@ -102,7 +105,8 @@ func checked(e goEnv, environ []string) error {
 	if bad == "" {
 		return nil
 	}
-	return problem(IDUnchecked, "unset this variable: modules in a bundle must be verified with the Go checksum database", "%s disables the verification of modules", bad)
+	return problem(IDUnchecked, "unset this variable: modules in a bundle must be verified with the Go checksum database",
+		"%s disables the verification of modules", bad)
 }
 
 // cleanEnv keeps of the user's Go settings only where modules come from and
@@ -240,9 +244,12 @@ func fetchError(what string, err error) error {
 		return err
 	}
 	if text := strings.Join(r.tail, "\n"); strings.Contains(text, "SECURITY ERROR") || strings.Contains(text, "checksum mismatch") {
-		return problem(IDChecksum, "do not use this module proxy; if the local copy is damaged, run `go clean -modcache`", "%s: content from the module proxy does not match the checksum database: %v", what, err)
+		return problem(IDChecksum, "do not use this module proxy; if the local copy is damaged, run `go clean -modcache`",
+			"%s: content from the module proxy does not match the checksum database: %v", what, err)
 	}
-	return silent(problem(IDFetch, "check the network and GOPROXY; some versions are not available as a module: docs/guide/bundle.md", "fetching the modules of %s: %v", what, err))
+	return silent(problem(IDFetch,
+		"check the network and GOPROXY; some versions are not available as a module: docs/guide/bundle.md",
+		"fetching the modules of %s: %v", what, err))
 }
 
 // compilers finds the C compiler for an architecture, and pkg-config.
@@ -263,7 +270,8 @@ func compilers(arch, what string) (cc string, err error) {
 		missing = append(missing, "pkg-config")
 	}
 	if len(missing) > 0 {
-		return "", problem(IDNoCompiler, "apt-get install "+strings.Join(missing, " "), "%s for linux/%s is compiled with cgo, and its build tools are missing", what, arch)
+		return "", problem(IDNoCompiler, "apt-get install "+strings.Join(missing, " "),
+			"%s for linux/%s is compiled with cgo, and its build tools are missing", what, arch)
 	}
 	return cc, nil
 }

@@ -36,9 +36,11 @@ func imageList() []image {
 		{name: "haproxy", layers: []string{"base", "haproxy"}, entrypoint: []string{"/usr/sbin/haproxy"}, user: "65532:65532"},
 		// To hold an address and to send VRRP it must be root.
 		{name: "keepalived", layers: []string{"base", "probe", "keepalived"}, entrypoint: []string{"/usr/sbin/keepalived"}},
-		{name: "apiserver-updater", layers: []string{"base", "apiserver-updater"}, entrypoint: []string{"/apiserver-updater"}, user: "65532:65532"},
+		{name: "apiserver-updater", layers: []string{"base", "apiserver-updater"},
+			entrypoint: []string{"/apiserver-updater"}, user: "65532:65532"},
 		{name: "metrics-server", layers: []string{"base", "metrics-server"}, entrypoint: []string{"/metrics-server"}, user: "65532:65532"},
-		{name: "local-path", layers: []string{"base", "local-path"}, entrypoint: []string{"/usr/bin/local-path-provisioner"}, user: "65532:65532"},
+		{name: "local-path", layers: []string{"base", "local-path"},
+			entrypoint: []string{"/usr/bin/local-path-provisioner"}, user: "65532:65532"},
 		{name: "kube-proxy", layers: []string{"base", "nettools", "kubernetes"}, entrypoint: []string{"/usr/local/bin/kube-proxy"}},
 	}
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
@@ -92,7 +94,8 @@ func (r *runner) images(arch string, have map[string]built) ([]source.Image, err
 		for _, l := range i.layers[:len(i.layers)-1] {
 			licence += " AND " + r.units[l].Licence
 		}
-		out = append(out, source.Image{Name: i.name, Version: have[name].version(last), Arch: arch, Licence: spdx(licence), Ref: refs[i.name], Image: img})
+		out = append(out,
+			source.Image{Name: i.name, Version: have[name].version(last), Arch: arch, Licence: spdx(licence), Ref: refs[i.name], Image: img})
 	}
 	return out, nil
 }

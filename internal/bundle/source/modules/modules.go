@@ -46,8 +46,11 @@ func New(o Options) *Source { return &Source{opts: o, recipes: units, images: im
 
 // buildOrder has the longest builds first; components are those for hosts.
 var (
-	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "metrics-server", "local-path", "base", "probe", "pause", "echo", "conformance", "agnhost", "sample-apiserver", "testtools", "busybox", "webserver"}
-	components = []string{"kubernetes", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl", "cni-plugins", "nettools", "conformance"}
+	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "docker", "cri-dockerd", "registry",
+		"crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "metrics-server", "local-path",
+		"base", "probe", "pause", "echo", "conformance", "agnhost", "sample-apiserver", "testtools", "busybox", "webserver"}
+	components = []string{"kubernetes", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl",
+		"cni-plugins", "nettools", "conformance"}
 )
 
 // A runner is one request being worked on.
@@ -163,7 +166,9 @@ func (s *Source) Parts(ctx context.Context, req source.Request) (source.Parts, e
 		return source.Parts{}, err
 	}
 	for _, path := range slices.Sorted(maps.Keys(req.Release.Modules)) {
-		req.Tell(source.Progress{Phase: source.Note, Message: fmt.Sprintf("Kubernetes %s is compiled with %s %s, because its own version of that module is not available", req.Release.Kubernetes, path, req.Release.Modules[path])})
+		req.Tell(source.Progress{Phase: source.Note,
+			Message: fmt.Sprintf("Kubernetes %s is compiled with %s %s, because its own version of that module is not available",
+				req.Release.Kubernetes, path, req.Release.Modules[path])})
 	}
 	var parts source.Parts
 	for _, arch := range req.Arches {
@@ -206,7 +211,8 @@ func (r *runner) parts(ctx context.Context, arch string) (source.Parts, error) {
 		have[name] = b
 		parts.Origins = append(parts.Origins, b.Origins...)
 		if slices.Contains(components, name) {
-			parts.Components = append(parts.Components, source.Component{Name: name, Version: u.Version, Arch: arch, Licence: u.Licence, File: b.File})
+			parts.Components = append(parts.Components,
+				source.Component{Name: name, Version: u.Version, Arch: arch, Licence: u.Licence, File: b.File})
 		}
 	}
 	parts.Images, err = r.images(arch, have)

@@ -64,8 +64,10 @@ func write(t *testing.T, path, text string) {
 func hello(version string) map[string]map[string]string {
 	return map[string]map[string]string{
 		"example.com/hello@" + version: {
-			"go.mod":            "module example.com/hello\n\ngo 1.26\n\nrequire example.com/words v0.0.0\n\nreplace example.com/words => ./staging/words\n",
-			"cmd/hello/main.go": "package main\n\nimport (\n\t\"os\"\n\n\t\"example.com/words\"\n)\n\nvar version = \"unknown\"\n\nfunc main() { os.Stdout.WriteString(words.Hello + \" \" + version + \"\\n\") }\n",
+			"go.mod": "module example.com/hello\n\ngo 1.26\n\nrequire example.com/words v0.0.0\n\nreplace " +
+				"example.com/words => ./staging/words\n",
+			"cmd/hello/main.go": "package main\n\nimport (\n\t\"os\"\n\n\t\"example.com/words\"\n)\n\nvar version = " +
+				"\"unknown\"\n\nfunc main() { os.Stdout.WriteString(words.Hello + \" \" + version + \"\\n\") }\n",
 		},
 		"example.com/words@v0.1.0": {
 			"go.mod":   "module example.com/words\n\ngo 1.26\n",
@@ -193,7 +195,8 @@ func TestPartsAtOnce(t *testing.T) {
 	for _, c := range parts.Components {
 		names = append(names, c.Name)
 	}
-	if diff := cmp.Diff([]string{"kubernetes", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl", "cni-plugins", "nettools", "conformance"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"kubernetes", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl",
+		"cni-plugins", "nettools", "conformance"}, names); diff != "" {
 		t.Errorf("components (-want +got):\n%s", diff)
 	}
 	if done != len(components) {
@@ -251,7 +254,8 @@ func TestPartsFail(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			cache := t.TempDir()
-			_, err := helloSource(cache, environ(t, proxy(t, tt.proxy)), tt.want).Parts(t.Context(), source.Request{Arches: []string{runtime.GOARCH}})
+			_, err := helloSource(cache, environ(t, proxy(t, tt.proxy)), tt.want).Parts(t.Context(),
+				source.Request{Arches: []string{runtime.GOARCH}})
 			if id(err) != tt.id || errors.Is(err, source.ErrSilent) != tt.silent {
 				t.Errorf("%s: got %v", tt.reason, err)
 			}
@@ -363,7 +367,8 @@ func TestDirectives(t *testing.T) {
 	add("k8s.io/mount-utils", "./staging/src/k8s.io/mount-utils", "")
 	add("example.com/a", "example.com/fork", "v1.0.0")
 	add("example.com/c", "example.com/other", "v2.0.0")
-	m := module{Primary: "k8s.io/kubernetes@v1.37.1", Require: []string{"example.com/b@v1.2.3"}, Staging: "v0.37.1", Instead: map[string]string{"k8s.io/mount-utils": "v0.37.0"}, Replace: map[string]string{"example.com/c": "stub"}}
+	m := module{Primary: "k8s.io/kubernetes@v1.37.1", Require: []string{"example.com/b@v1.2.3"}, Staging: "v0.37.1",
+		Instead: map[string]string{"k8s.io/mount-utils": "v0.37.0"}, Replace: map[string]string{"example.com/c": "stub"}}
 	want := `
 go 1.26.0
 
@@ -399,7 +404,8 @@ func TestSameComponents(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "cmd/kubeadm/app/constants/constants.go"),
-		"package constants\n\nconst (\n\tDefaultEtcdVersion = \"3.7.1-0\"\n\tCoreDNSVersion = \"v1.14.6\"\n)\n\nconst PauseVersion = \"3.10.2\"\n")
+		"package constants\n\nconst (\n\tDefaultEtcdVersion = \"3.7.1-0\"\n\tCoreDNSVersion = \"v1.14.6\"\n)\n\nconst "+
+			"PauseVersion = \"3.10.2\"\n")
 	m := module{Primary: "k8s.io/kubernetes@v1.37.9"}
 	r := release.Release{Kubernetes: "v1.37.9", Components: release.Components{EtcdImage: "3.7.1-0", CoreDNS: "1.14.6", Pause: "3.10.2"}}
 	if err := (&job{release: r}).sameComponents(m, dir); err != nil {
@@ -467,7 +473,8 @@ func TestEveryImageAndQuestionHasItsUnit(t *testing.T) {
 			}
 			slices.Sort(members)
 			slices.Sort(asked)
-			if diff := cmp.Diff(slices.Compact(members), slices.Compact(asked), cmp.Transformer("empty", func(s []string) string { return strings.Join(s, " ") })); diff != "" {
+			if diff := cmp.Diff(slices.Compact(members), slices.Compact(asked),
+				cmp.Transformer("empty", func(s []string) string { return strings.Join(s, " ") })); diff != "" {
 				t.Errorf("%s: programs that are not asked for their version:\n%s", name, diff)
 			}
 		}

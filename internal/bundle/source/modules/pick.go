@@ -226,7 +226,8 @@ func (t *debTree) baseFiles() ([]pack.Member, error) {
 		return pack.Member{Name: name, Content: []byte(content), Mode: 0o644}
 	}
 	return []pack.Member{
-		text("etc/passwd", "root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"),
+		text("etc/passwd",
+			"root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"),
 		text("etc/group", "root:x:0:\nnogroup:x:65534:\nnonroot:x:65532:\n"),
 		text("etc/nsswitch.conf", "hosts: files dns\n"),
 		text("etc/protocols", protocols),

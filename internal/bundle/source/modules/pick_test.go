@@ -120,7 +120,8 @@ func TestClosure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := closure{tree: &debTree{dir: "/", from: map[string]string{}, used: map[string]bool{}}, lib: source.LibDir(runtime.GOARCH), members: map[string]pack.Member{}}
+	c := closure{tree: &debTree{dir: "/", from: map[string]string{}, used: map[string]bool{}},
+		lib: source.LibDir(runtime.GOARCH), members: map[string]pack.Member{}}
 	if err := c.add(strings.TrimPrefix(real, "/")); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +136,8 @@ func TestClosure(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "tar", "-xzf", f.Path, "-C", root).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	out, err := exec.CommandContext(t.Context(), filepath.Join(root, c.interp), "--library-path", filepath.Join(root, c.lib), filepath.Join(root, real), "echo", "hello").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(root, c.interp), "--library-path",
+		filepath.Join(root, c.lib), filepath.Join(root, real), "echo", "hello").CombinedOutput()
 	if err != nil || string(out) != "hello\n" {
 		t.Errorf("it answers %q, %v", out, err)
 	}
@@ -165,7 +167,8 @@ func TestNamedPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{real, "etc/hostname", "lib64", "usr/share/doc/coreutils/copyright", source.LibDir(runtime.GOARCH) + "/libc.so.6"} {
+	for _, want := range []string{real, "etc/hostname", "lib64", "usr/share/doc/coreutils/copyright",
+		source.LibDir(runtime.GOARCH) + "/libc.so.6"} {
 		if !slices.Contains(f.Members, want) {
 			t.Errorf("%s is not in it: %q", want, f.Members)
 		}
@@ -179,7 +182,8 @@ func TestNamedPrograms(t *testing.T) {
 }
 
 func TestVersionOfAPackage(t *testing.T) {
-	b := built{Origins: []source.Origin{{Kind: "package", Name: "libc6", Version: "2.36"}, {Kind: "package", Name: "haproxy", Version: "2.6.12-1"}}}
+	b := built{Origins: []source.Origin{{Kind: "package", Name: "libc6", Version: "2.36"},
+		{Kind: "package", Name: "haproxy", Version: "2.6.12-1"}}}
 	for name, tt := range map[string]struct {
 		reason string
 		unit   unit

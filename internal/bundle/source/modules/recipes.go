@@ -108,7 +108,9 @@ func kubernetes(r release.Release) unit {
 	number := strings.Split(strings.TrimPrefix(version, "v"), ".")
 	flags := strip
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		flags += fmt.Sprintf(" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s -X %[1]s.gitTreeState=clean -X %[1]s.gitCommit=unknown", pkg, version, number[0], number[1])
+		flags += fmt.Sprintf(" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s -X "+
+			"%[1]s.gitTreeState=clean -X %[1]s.gitCommit=unknown",
+			pkg, version, number[0], number[1])
 	}
 	u := unit{
 		Name: "kubernetes", Version: version, Licence: apache,
@@ -245,7 +247,8 @@ func cniPlugins(version, flannelCNI string) unit {
 		LDFlags:  strip + " -X " + mod + "/pkg/utils/buildversion.BuildVersion=v" + version,
 		Programs: map[string]string{},
 	}
-	for _, p := range []string{"main/bridge", "main/loopback", "main/ptp", "ipam/host-local", "meta/portmap", "meta/bandwidth", "meta/firewall"} {
+	for _, p := range []string{"main/bridge", "main/loopback", "main/ptp", "ipam/host-local", "meta/portmap",
+		"meta/bandwidth", "meta/firewall"} {
 		pkg := mod + "/plugins/" + p
 		m.Programs[pkg] = cniBin + binary(pkg)
 	}
@@ -305,7 +308,8 @@ func nettools() unit {
 func haproxy(version string) unit {
 	return unit{
 		Name: "haproxy", Version: version,
-		Licence:  "Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND GPL-2.0-or-later AND GPL-3.0-or-later WITH GCC-exception-3.1 AND LGPL-2.1-or-later AND MIT",
+		Licence: "Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND GPL-2.0-or-later AND GPL-3.0-or-later WITH " +
+			"GCC-exception-3.1 AND LGPL-2.1-or-later AND MIT",
 		Packages: []string{"haproxy"},
 		Pick:     pickNamed,
 		Take:     []string{"usr/sbin/haproxy"},
@@ -316,7 +320,8 @@ func haproxy(version string) unit {
 func keepalived(version string) unit {
 	return unit{
 		Name: "keepalived", Version: version,
-		Licence:  "Apache-2.0 AND (Artistic-1.0-Perl OR GPL-1.0-or-later) AND BSD-2-Clause AND BSD-3-Clause AND GPL-2.0-or-later AND LGPL-2.1-or-later AND MIT AND Zlib",
+		Licence: "Apache-2.0 AND (Artistic-1.0-Perl OR GPL-1.0-or-later) AND BSD-2-Clause AND BSD-3-Clause AND " +
+			"GPL-2.0-or-later AND LGPL-2.1-or-later AND MIT AND Zlib",
 		Packages: []string{"keepalived"},
 		Pick:     pickNamed,
 		Take:     []string{"usr/sbin/keepalived"},

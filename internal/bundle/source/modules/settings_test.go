@@ -128,7 +128,8 @@ func settingsTable(t *testing.T, r release.Release) string {
 		lines = append(lines, "gate "+gate)
 	}
 	slices.Sort(lines)
-	lines = append([]string{fmt.Sprintf("# Flags and feature gates of Kubernetes %s and etcd %s, made by TestSettings of internal/bundle/source/modules.",
+	lines = append([]string{fmt.Sprintf("# Flags and feature gates of Kubernetes %s and etcd %s, made by TestSettings "+
+		"of internal/bundle/source/modules.",
 		r.Kubernetes, r.Etcd)}, lines...)
 	return strings.Join(lines, "\n") + "\n"
 }

@@ -43,7 +43,8 @@ func (e *silentError) Error() string   { return e.List.Error() }
 func (e *silentError) Unwrap() []error { return []error{source.ErrSilent, e.List, e.cause} }
 
 func unanswered(url string, err error) error {
-	return &silentError{problem(IDDownload, "check the network, add --mirror, or build with --source modules", "downloading %s: %v", url, err), err}
+	return &silentError{problem(IDDownload, "check the network, add --mirror, or build with --source modules",
+		"downloading %s: %v", url, err), err}
 }
 
 // A downloader keeps verified files by checksum, and unfinished ones to be
@@ -145,7 +146,9 @@ func (d *downloader) checksum(ctx context.Context, url, sumsURL string) (string,
 	}
 	sum, ok := findSum(string(data), url[strings.LastIndex(url, "/")+1:])
 	if !ok {
-		return "", problem(IDNoChecksum, "choose another mirror, or use --source modules: Slipway does not use files without a published checksum", "%s has no checksum for %s", sumsURL, url)
+		return "", problem(IDNoChecksum,
+			"choose another mirror, or use --source modules: Slipway does not use files without a published checksum",
+			"%s has no checksum for %s", sumsURL, url)
 	}
 	return sum, nil
 }

@@ -116,18 +116,22 @@ func TestGet(t *testing.T) {
 		id     string
 		silent bool
 	}{
-		"plain":            {"one request", sum, []way{whole}, nil, []string{""}, "", false},
-		"in a list":        {"as sha256sum writes it", strings.Repeat("0", 64) + "  other\n" + sum + " *file\n", []way{whole}, nil, []string{""}, "", false},
-		"resumed":          {"where the connection broke", sum, []way{breaks(4096), breaks(4096), whole}, nil, []string{"", "bytes=4096-", "bytes=8192-"}, "", false},
-		"earlier run":      {"what an earlier run left is used", sum, []way{whole}, content[:1000], []string{"bytes=1000-"}, "", false},
-		"no ranges":        {"a server that starts anew is understood", sum, []way{deaf}, content[:1000], []string{"bytes=1000-"}, "", false},
-		"all was there":    {"only the last step was missing", sum, []way{whole}, content, []string{"bytes=65536-"}, "", false},
-		"wrong part":       {"of another file: once more from the start", sum, []way{whole}, []byte("rubbish"), []string{"bytes=7-", ""}, "", false},
+		"plain": {"one request", sum, []way{whole}, nil, []string{""}, "", false},
+		"in a list": {"as sha256sum writes it", strings.Repeat("0", 64) + "  other\n" + sum + " *file\n",
+			[]way{whole}, nil, []string{""}, "", false},
+		"resumed": {"where the connection broke", sum, []way{breaks(4096), breaks(4096), whole},
+			nil, []string{"", "bytes=4096-", "bytes=8192-"}, "", false},
+		"earlier run":   {"what an earlier run left is used", sum, []way{whole}, content[:1000], []string{"bytes=1000-"}, "", false},
+		"no ranges":     {"a server that starts anew is understood", sum, []way{deaf}, content[:1000], []string{"bytes=1000-"}, "", false},
+		"all was there": {"only the last step was missing", sum, []way{whole}, content, []string{"bytes=65536-"}, "", false},
+		"wrong part": {"of another file: once more from the start", sum, []way{whole}, []byte("rubbish"),
+			[]string{"bytes=7-", ""}, "", false},
 		"busy":             {"an error that passes", sum, []way{status(503), whole}, nil, []string{"", ""}, "", false},
 		"damaged":          {"never used", sum, []way{damaged}, nil, []string{""}, IDChecksum, false},
 		"no checksum":      {"no checksum, no use", "", nil, nil, nil, IDDownload, true},
 		"another checksum": {"one of another file is none", sum + "  other\n" + sum + "  another\n", nil, nil, nil, IDNoChecksum, false},
-		"gone":             {"six tries, then the site counts as silent", sum, []way{status(404)}, nil, []string{"", "", "", "", "", ""}, IDDownload, true},
+		"gone": {"six tries, then the site counts as silent", sum, []way{status(404)}, nil,
+			[]string{"", "", "", "", "", ""}, IDDownload, true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -214,7 +218,8 @@ func TestSites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := s.url("kubernetes", "1.37.1", "arm64", "kubelet"), "https://dl.k8s.io/release/v1.37.1/bin/linux/arm64/kubelet"; got != want {
+	if got, want := s.url("kubernetes", "1.37.1", "arm64",
+		"kubelet"), "https://dl.k8s.io/release/v1.37.1/bin/linux/arm64/kubelet"; got != want {
 		t.Errorf("official: %s", got)
 	}
 	if got := s.image("registry.k8s.io/coredns/coredns:v1.14.6"); got != "registry.k8s.io/coredns/coredns:v1.14.6" {

@@ -93,10 +93,13 @@ func (p *puller) get(ctx context.Context, ref, registry, arch string, tell func(
 		}
 	}
 	switch {
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, layout.ErrCorrupt), errors.As(err, new(*safefile.ForeignError)), err != nil && ctx.Err() != nil:
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, layout.ErrCorrupt), errors.As(err, new(*safefile.ForeignError)),
+		err != nil && ctx.Err() != nil:
 		return nil, err
 	case err != nil:
-		return nil, &silentError{problem(IDPull, "check the network, add --mirror, or build with --source modules", "pulling %s for %s: %v", registry, arch, err), err}
+		return nil,
+			&silentError{problem(IDPull, "check the network, add --mirror, or build with --source modules",
+				"pulling %s for %s: %v", registry, arch, err), err}
 	}
 	if err := safefile.WriteFile(p.remembered(ref, arch), []byte(h.String()+"\n"), 0o644); err != nil {
 		return nil, err

@@ -83,7 +83,8 @@ func (o Options) Check() error {
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		u, err := url.Parse(s.url(name, "", "", ""))
 		if err == nil && o.plain(u) {
-			return problem(IDSite, "use an https:// URL, or add --insecure", "site %s uses plain HTTP, also for its checksums: anyone on the network path can replace both", name)
+			return problem(IDSite, "use an https:// URL, or add --insecure",
+				"site %s uses plain HTTP, also for its checksums: anyone on the network path can replace both", name)
 		}
 	}
 	return nil
@@ -156,7 +157,8 @@ const (
 func componentList(r release.Release, arch string) []component {
 	k8s := component{name: "kubernetes", version: r.Kubernetes, licence: apache}
 	for _, p := range []string{"kubeadm", "kubectl", "kubelet"} {
-		k8s.items = append(k8s.items, item{site: "kubernetes", version: strings.TrimPrefix(r.Kubernetes, "v"), file: p, sums: p + ".sha256", program: bin + p})
+		k8s.items = append(k8s.items,
+			item{site: "kubernetes", version: strings.TrimPrefix(r.Kubernetes, "v"), file: p, sums: p + ".sha256", program: bin + p})
 	}
 	containerd := fmt.Sprintf("containerd-%s-linux-%s.tar.gz", r.Containerd, arch)
 	crictl := fmt.Sprintf("crictl-v%s-linux-%s.tar.gz", r.CRITools, arch)
@@ -184,7 +186,8 @@ func componentList(r release.Release, arch string) []component {
 			}},
 		}},
 		{name: "registry", version: r.Registry, licence: apache, items: []item{
-			{site: "registry", version: r.Registry, file: registry, sums: registry + ".sha256", members: map[string]string{"registry": bin + "registry"}},
+			{site: "registry", version: r.Registry, file: registry, sums: registry + ".sha256",
+				members: map[string]string{"registry": bin + "registry"}},
 		}},
 	}
 }
@@ -195,10 +198,12 @@ func dockerList(r release.Release, arch string) []component {
 	cri := fmt.Sprintf("cri-dockerd-%s.%s.tgz", r.Docker.CRIDockerd, arch)
 	return []component{
 		{name: "docker", version: r.Docker.Engine, licence: apache, items: []item{
-			{site: "docker", version: r.Docker.Engine, file: engine, sum: r.Docker.Sums[arch+"/"+engine], members: map[string]string{"docker/dockerd": bin + "dockerd"}},
+			{site: "docker", version: r.Docker.Engine, file: engine, sum: r.Docker.Sums[arch+"/"+engine],
+				members: map[string]string{"docker/dockerd": bin + "dockerd"}},
 		}},
 		{name: "cri-dockerd", version: r.Docker.CRIDockerd, licence: apache, items: []item{
-			{site: "cri-dockerd", version: r.Docker.CRIDockerd, file: cri, sum: r.Docker.Sums[arch+"/"+cri], members: map[string]string{"cri-dockerd/cri-dockerd": bin + "cri-dockerd"}},
+			{site: "cri-dockerd", version: r.Docker.CRIDockerd, file: cri, sum: r.Docker.Sums[arch+"/"+cri],
+				members: map[string]string{"cri-dockerd/cri-dockerd": bin + "cri-dockerd"}},
 		}},
 	}
 }
@@ -220,7 +225,8 @@ func unsummed(r source.Request) error {
 			for _, i := range c.items {
 				if i.sums == "" && !sumForm.MatchString(i.sum) {
 					return problem(IDNoChecksum,
-						fmt.Sprintf("get the SHA-256 checksum from a trusted source, and set docker.sums[%q] to it in $SLIPWAY_HOME/releases.yaml", arch+"/"+i.file),
+						fmt.Sprintf("get the SHA-256 checksum from a trusted source, and set docker.sums[%q] to it in $SLIPWAY_HOME/releases.yaml",
+							arch+"/"+i.file),
 						"%s %s is published without a checksum, and the release catalogue has no checksum of %s for %s", c.name, i.version, i.file, arch)
 				}
 			}

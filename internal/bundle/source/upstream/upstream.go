@@ -69,7 +69,8 @@ func New(o Options, cache string) *Source {
 	dir := filepath.Join(cache, "downloads")
 	return &Source{
 		opts: o, cache: cache,
-		files: &downloader{client: &http.Client{Transport: transport, CheckRedirect: o.redirect}, dir: filepath.Join(dir, "files"), delay: retryDelay},
+		files: &downloader{client: &http.Client{Transport: transport, CheckRedirect: o.redirect},
+			dir: filepath.Join(dir, "files"), delay: retryDelay},
 		pulls: &puller{dir: filepath.Join(dir, "images"), insecure: o.Insecure},
 	}
 }
@@ -240,7 +241,8 @@ func (r *runner) file(ctx context.Context, i item, url string, tell func(source.
 
 // pack makes a component's file from members, unless the cache has the one
 // that was made from the same content.
-func (r *runner) pack(ctx context.Context, c component, content string, tell func(source.Progress), members func() ([]pack.Member, error)) (source.Component, error) {
+func (r *runner) pack(ctx context.Context, c component, content string, tell func(source.Progress),
+	members func() ([]pack.Member, error)) (source.Component, error) {
 	sum := sha256.Sum256([]byte(content))
 	dir := filepath.Join(r.cache, "downloads", "components")
 	name := filepath.Join(dir, c.name+"-"+hex.EncodeToString(sum[:8]))
@@ -305,7 +307,8 @@ func (r *runner) images(ctx context.Context) ([]source.Image, error) {
 		from := cmp.Or(r.request.Release.Upstream[name], ref)
 		img, err := r.pulls.get(ctx, from, r.sites.image(from), r.arch, tell)
 		if !needed(name) && missing(err) {
-			r.request.Tell(source.Progress{Phase: source.Note, Message: fmt.Sprintf("no registry has %s: the bundle is built without it, for clusters that do not need %s", from, name)})
+			r.request.Tell(source.Progress{Phase: source.Note,
+				Message: fmt.Sprintf("no registry has %s: the bundle is built without it, for clusters that do not need %s", from, name)})
 			continue
 		}
 		if err != nil {
@@ -318,7 +321,8 @@ func (r *runner) images(ctx context.Context) ([]source.Image, error) {
 		tell(source.Progress{Phase: source.Done})
 		r.origins = append(r.origins, source.Origin{For: name, Kind: "image", Name: r.sites.image(from), Sum: h.String()})
 		_, version, _ := strings.Cut(from[strings.LastIndex(from, "/"):], ":")
-		out = append(out, source.Image{Name: name, Version: strings.TrimPrefix(version, "v"), Arch: r.arch, Licence: licence(name), Ref: ref, Image: img})
+		out = append(out,
+			source.Image{Name: name, Version: strings.TrimPrefix(version, "v"), Arch: r.arch, Licence: licence(name), Ref: ref, Image: img})
 	}
 	return out, nil
 }
@@ -330,9 +334,11 @@ func licence(image string) string {
 	case "kube-proxy", "flannel":
 		return "Apache-2.0 AND GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later"
 	case "keepalived":
-		return "Apache-2.0 AND (Artistic-1.0-Perl OR GPL-1.0-or-later) AND BSD-2-Clause AND BSD-3-Clause AND GPL-2.0-or-later AND LGPL-2.1-or-later AND MIT AND MPL-2.0 AND Zlib"
+		return "Apache-2.0 AND (Artistic-1.0-Perl OR GPL-1.0-or-later) AND BSD-2-Clause AND BSD-3-Clause AND " +
+			"GPL-2.0-or-later AND LGPL-2.1-or-later AND MIT AND MPL-2.0 AND Zlib"
 	case "haproxy":
-		return "Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND GPL-2.0-or-later AND GPL-3.0-or-later WITH GCC-exception-3.1 AND LGPL-2.1-or-later AND MIT"
+		return "Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND GPL-2.0-or-later AND GPL-3.0-or-later WITH " +
+			"GCC-exception-3.1 AND LGPL-2.1-or-later AND MIT"
 	}
 	return apache
 }
