@@ -95,8 +95,15 @@ fuzz: node ## every fuzz target for FUZZTIME
 	@$(compiling) hack/fuzz $(FUZZTIME)
 
 .PHONY: thorough
-thorough: cross race fuzz ## what test leaves out for its time: platforms, the race detector, fuzzing, lint for the updater, more real clusters
+thorough: ## what test leaves out for its time: platforms, the race detector, fuzzing, lint for the updater, more real clusters
+	@hack/parts cross race fuzz lint-updater e2e-apart
+
+.PHONY: lint-updater
+lint-updater: ## lint for the updater, whose client library takes minutes
 	@$(compiling) $(gotool) golangci-lint run $(updater)
+
+.PHONY: e2e-apart
+e2e-apart: ## tests on real clusters that test leaves out
 	@$(MAKE) e2e RUN='$(apart)'
 
 .PHONY: fmt
