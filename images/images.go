@@ -28,7 +28,7 @@ var (
 	updaterProbe string
 )
 
-// Updater are the sources of apiserver-updater by file name.
-func Updater() map[string]string {
+// UpdaterSources are the sources of apiserver-updater by file name.
+func UpdaterSources() map[string]string {
 	return map[string]string{"main.go": updaterMain, "follow.go": updaterFollow, "probe.go": updaterProbe}
 }

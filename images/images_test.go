@@ -23,7 +23,7 @@ func TestUpdaterIsWhole(t *testing.T) {
 			want = append(want, filepath.Base(f))
 		}
 	}
-	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(Updater()))); diff != "" {
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(UpdaterSources()))); diff != "" {
 		t.Errorf("files (-in the directory +handed over):\n%s", diff)
 	}
 }

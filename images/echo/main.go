@@ -31,13 +31,13 @@ const timeout = 5 * time.Second
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+	if err := runCommand(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "echo:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string, out io.Writer) error {
+func runCommand(ctx context.Context, args []string, out io.Writer) error {
 	verb, arg := "serve", ""
 	switch len(args) {
 	case 0:
@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	switch {
 	case verb == "serve" && arg == "":
-		return serve(ctx, cmp.Or(os.Getenv("ADDRESS"), ":8080"))
+		return serveHTTP(ctx, cmp.Or(os.Getenv("ADDRESS"), ":8080"))
 	case verb == "sleep" && arg == "":
 		<-ctx.Done()
 		return nil
@@ -58,15 +58,15 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		_, err := fmt.Fprintln(out, "echo", version)
 		return err
 	case verb == "get" && arg != "":
-		return get(ctx, arg, out)
+		return getURL(ctx, arg, out)
 	case verb == "resolve" && arg != "":
-		return resolve(ctx, arg, out)
+		return resolveHost(ctx, arg, out)
 	}
 	return errors.New("usage: echo [serve | get URL | resolve NAME | sleep | version]")
 }
 
-// handler answers every request with the host's name.
-func handler(w http.ResponseWriter, _ *http.Request) {
+// replyHostname answers every request with the host's name.
+func replyHostname(w http.ResponseWriter, _ *http.Request) {
 	name, err := os.Hostname()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -75,12 +75,12 @@ func handler(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, name)
 }
 
-func serve(ctx context.Context, address string) error {
+func serveHTTP(ctx context.Context, address string) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}
-	srv := &http.Server{Handler: http.HandlerFunc(handler), ReadHeaderTimeout: timeout}
+	srv := &http.Server{Handler: http.HandlerFunc(replyHostname), ReadHeaderTimeout: timeout}
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	select {
@@ -97,7 +97,7 @@ func serve(ctx context.Context, address string) error {
 	return err
 }
 
-func get(ctx context.Context, url string, out io.Writer) error {
+func getURL(ctx context.Context, url string, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -118,7 +118,7 @@ func get(ctx context.Context, url string, out io.Writer) error {
 	return nil
 }
 
-func resolve(ctx context.Context, host string, out io.Writer) error {
+func resolveHost(ctx context.Context, host string, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	addrs, err := net.DefaultResolver.LookupHost(ctx, host)

@@ -14,7 +14,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := httptest.NewServer(http.HandlerFunc(handler))
+	srv := httptest.NewServer(http.HandlerFunc(replyHostname))
 	defer srv.Close()
 	missing := httptest.NewServer(http.NotFoundHandler())
 	defer missing.Close()
@@ -35,7 +35,7 @@ func TestRun(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			err := run(t.Context(), tt.args, &out)
+			err := runCommand(t.Context(), tt.args, &out)
 			if (err != nil) != tt.fails {
 				t.Fatalf("%s: error %v", tt.reason, err)
 			}

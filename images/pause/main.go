@@ -23,12 +23,12 @@ func main() {
 		if s != syscall.SIGCHLD {
 			return
 		}
-		reap()
+		reapChildren()
 	}
 }
 
-// reap waits for every child that has ended: one signal may stand for many.
-func reap() {
+// reapChildren waits for every child that has ended: one signal may stand for many.
+func reapChildren() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 		if err == syscall.EINTR {

@@ -28,13 +28,13 @@ func main() {
 		_, _ = os.Stdout.WriteString("probe " + version + "\n")
 		return
 	}
-	if err := run(context.Background(), os.Args[1:]); err != nil {
+	if err := probeServer(context.Background(), os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "probe:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string) error {
+func probeServer(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		return errors.New("usage: probe URL | version")
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func answer(code int) http.HandlerFunc {
+func answerWith(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "/again")
 		w.WriteHeader(code)
@@ -15,7 +15,7 @@ func answer(code int) http.HandlerFunc {
 }
 
 func TestRun(t *testing.T) {
-	gone := httptest.NewServer(answer(http.StatusOK))
+	gone := httptest.NewServer(answerWith(http.StatusOK))
 	gone.Close()
 	tests := map[string]struct {
 		reason string
@@ -30,16 +30,16 @@ func TestRun(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			srv := httptest.NewTLSServer(answer(tt.code))
+			srv := httptest.NewTLSServer(answerWith(tt.code))
 			defer srv.Close()
-			if err := run(t.Context(), []string{srv.URL}); (err == nil) != tt.alive {
+			if err := probeServer(t.Context(), []string{srv.URL}); (err == nil) != tt.alive {
 				t.Errorf("%s: %v", tt.reason, err)
 			}
 		})
 	}
 	for name, args := range map[string][]string{"no server": {gone.URL}, "no URL": {}, "two": {gone.URL, gone.URL},
 		"no scheme": {"localhost"}} {
-		if err := run(t.Context(), args); err == nil {
+		if err := probeServer(t.Context(), args); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -52,7 +52,7 @@ func TestSilentServer(t *testing.T) {
 	defer srv.Close()
 	defer close(hold)
 	began := time.Now()
-	if err := run(t.Context(), []string{srv.URL}); err == nil || time.Since(began) > 2*timeout {
+	if err := probeServer(t.Context(), []string{srv.URL}); err == nil || time.Since(began) > 2*timeout {
 		t.Errorf("after %s: %v", time.Since(began), err)
 	}
 }

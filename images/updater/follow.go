@@ -39,8 +39,8 @@ const (
 	resync = 5 * time.Minute
 )
 
-// families are the address types that are followed, each in a slice of its own.
-func families() []discoveryv1.AddressType {
+// addressFamilies are the address types that are followed, each in a slice of its own.
+func addressFamilies() []discoveryv1.AddressType {
 	return []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
 }
 
@@ -60,16 +60,16 @@ type follower struct {
 	prober         prober
 }
 
-// follow works until ctx is done. Whatever happens to the source's slices, to
+// followEndpoints works until ctx is done. Whatever happens to the source's slices, to
 // the target's, or to an API server, everything is compared anew; what fails is
 // tried again, ever more slowly.
-func (f *follower) follow(ctx context.Context) error {
+func (f *follower) followEndpoints(ctx context.Context) error {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
-	source, err := f.inform(sourceNamespace, sourceService, queue)
+	source, err := f.watchSlices(sourceNamespace, sourceService, queue)
 	if err != nil {
 		return err
 	}
-	target, err := f.inform(f.namespace, f.service, queue)
+	target, err := f.watchSlices(f.namespace, f.service, queue)
 	if err != nil {
 		return err
 	}
@@ -87,13 +87,13 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 	}
 	defer context.AfterFunc(ctx, queue.ShutDown)()
-	f.probe(ctx)
+	f.probeServers(ctx)
 	queue.Add(f.service)
 	var probing sync.WaitGroup
 	defer probing.Wait()
 	probing.Go(func() {
 		wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) {
-			if f.probe(ctx) {
+			if f.probeServers(ctx) {
 				queue.Add(f.service)
 			}
 		}, probeEvery)
@@ -103,7 +103,7 @@ func (f *follower) follow(ctx context.Context) error {
 		if shut {
 			return nil
 		}
-		if err := f.sync(ctx); err != nil && ctx.Err() == nil {
+		if err := f.syncSlices(ctx); err != nil && ctx.Err() == nil {
 			f.log.Warn("trying again", "error", err)
 			queue.AddRateLimited(key)
 		} else {
@@ -113,30 +113,30 @@ func (f *follower) follow(ctx context.Context) error {
 	}
 }
 
-// probe asks all API servers that are announced; see prober.round.
-func (f *follower) probe(ctx context.Context) bool {
+// probeServers asks all API servers that are announced; see prober.probeAll.
+func (f *follower) probeServers(ctx context.Context) bool {
 	source, err := f.source.List(ofService(sourceService))
 	if err != nil {
 		f.log.Warn("listing what to ask", "error", err)
 		return false
 	}
 	var servers []string
-	for _, family := range families() {
-		endpoints, ports := merge(source, family)
+	for _, family := range addressFamilies() {
+		endpoints, ports := mergeEndpoints(source, family)
 		for _, e := range endpoints {
-			servers = append(servers, server(e, ports))
+			servers = append(servers, serverAddress(e, ports))
 		}
 	}
-	return f.prober.round(ctx, f.ask, servers)
+	return f.prober.probeAll(ctx, f.ask, servers)
 }
 
-// server is where an API server is asked.
-func server(e discoveryv1.Endpoint, ports []discoveryv1.EndpointPort) string {
+// serverAddress is where an API server is asked.
+func serverAddress(e discoveryv1.Endpoint, ports []discoveryv1.EndpointPort) string {
 	return net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*ports[0].Port)))
 }
 
-// inform watches the slices of a Service; any event queues the target.
-func (f *follower) inform(namespace, service string, queue workqueue.TypedInterface[string]) (informers.SharedInformerFactory, error) {
+// watchSlices watches the slices of a Service; any event queues the target.
+func (f *follower) watchSlices(namespace, service string, queue workqueue.TypedInterface[string]) (informers.SharedInformerFactory, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(f.client, resync,
 		informers.WithNamespace(namespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = ofService(service).String() }))
@@ -154,36 +154,38 @@ func ofService(service string) labels.Selector {
 	return labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service})
 }
 
-// sync compares both families and puts right what differs.
-func (f *follower) sync(ctx context.Context) error {
+// syncSlices compares both families and puts right what differs.
+func (f *follower) syncSlices(ctx context.Context) error {
 	source, err := f.source.List(ofService(sourceService))
 	if err != nil {
 		return fmt.Errorf("listing the endpoints of %s: %w", sourceService, err)
 	}
 	var errs []error
-	for _, family := range families() {
-		endpoints, ports := merge(source, family)
+	for _, family := range addressFamilies() {
+		endpoints, ports := mergeEndpoints(source, family)
 		if len(endpoints) == 0 {
 			// No address, or none of this family: what was last known
 			// may be reachable still, and nothing surely is not.
 			continue
 		}
-		answering := slices.DeleteFunc(slices.Clone(endpoints), func(e discoveryv1.Endpoint) bool { return !f.prober.answers(server(e, ports)) })
+		answering := slices.DeleteFunc(slices.Clone(endpoints),
+			func(e discoveryv1.Endpoint) bool { return !f.prober.isAnswering(serverAddress(e, ports)) })
 		if len(answering) > 0 { // else they are as good as each other
 			endpoints = answering
 		}
-		want := f.slice(family, endpoints, ports)
-		if err := f.put(ctx, want); err != nil {
+		want := f.newSlice(family, endpoints, ports)
+		if err := f.putSlice(ctx, want); err != nil {
 			errs = append(errs, fmt.Errorf("putting %s: %w", want.Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// merge takes the ready addresses of a family out of slices, sorted. The ports
+// mergeEndpoints takes the ready addresses of a family out of slices, sorted. The ports
 // are those of the first slice by name; one with other ports, or none, does not
 // count.
-func merge(from []*discoveryv1.EndpointSlice, family discoveryv1.AddressType) ([]discoveryv1.Endpoint, []discoveryv1.EndpointPort) {
+func mergeEndpoints(from []*discoveryv1.EndpointSlice, family discoveryv1.AddressType) ([]discoveryv1.Endpoint,
+	[]discoveryv1.EndpointPort) {
 	byName := slices.SortedFunc(slices.Values(from), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	var ports []discoveryv1.EndpointPort
 	found := map[string]bool{}
@@ -210,7 +212,7 @@ func merge(from []*discoveryv1.EndpointSlice, family discoveryv1.AddressType) ([
 	return out, ports
 }
 
-func (f *follower) slice(family discoveryv1.AddressType, endpoints []discoveryv1.Endpoint,
+func (f *follower) newSlice(family discoveryv1.AddressType, endpoints []discoveryv1.Endpoint,
 	ports []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
@@ -221,14 +223,14 @@ func (f *follower) slice(family discoveryv1.AddressType, endpoints []discoveryv1
 	}
 }
 
-// put makes a slice what it must be.
-func (f *follower) put(ctx context.Context, want *discoveryv1.EndpointSlice) error {
+// putSlice makes a slice what it must be.
+func (f *follower) putSlice(ctx context.Context, want *discoveryv1.EndpointSlice) error {
 	api := f.client.DiscoveryV1().EndpointSlices(f.namespace)
 	have, err := f.target.Get(want.Name)
 	if apierrors.IsNotFound(err) {
 		_, err = api.Create(ctx, want, metav1.CreateOptions{})
 		if !apierrors.IsAlreadyExists(err) {
-			f.tell("created", want, err)
+			f.logChange("created", want, err)
 			return err
 		}
 		// The watch sees slices with our label alone: somebody took it off.
@@ -243,7 +245,7 @@ func (f *follower) put(ctx context.Context, want *discoveryv1.EndpointSlice) err
 			return err
 		}
 		_, err = api.Create(ctx, want, metav1.CreateOptions{})
-		f.tell("replaced", want, err)
+		f.logChange("replaced", want, err)
 		return err
 	}
 	now := have.DeepCopy()
@@ -257,11 +259,11 @@ func (f *follower) put(ctx context.Context, want *discoveryv1.EndpointSlice) err
 	}
 	// It is of the version that was compared, or the API refuses it.
 	_, err = api.Update(ctx, now, metav1.UpdateOptions{})
-	f.tell("updated", now, err)
+	f.logChange("updated", now, err)
 	return err
 }
 
-func (f *follower) tell(what string, s *discoveryv1.EndpointSlice, err error) {
+func (f *follower) logChange(what string, s *discoveryv1.EndpointSlice, err error) {
 	if err != nil {
 		return // the caller does
 	}

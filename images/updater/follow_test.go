@@ -26,8 +26,8 @@ const (
 // causes is done: far less than until the next comparison without one.
 const settle = 10 * time.Second
 
-// source is a slice of the Service kubernetes.
-func source(name string, family discoveryv1.AddressType, port int32, addresses ...string) *discoveryv1.EndpointSlice {
+// sourceSlice is a slice of the Service kubernetes.
+func sourceSlice(name string, family discoveryv1.AddressType, port int32, addresses ...string) *discoveryv1.EndpointSlice {
 	portName := "https"
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
@@ -46,8 +46,8 @@ func notReady(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// of is what the target's slices hold: name → addresses, ports and labels.
-func of(t *testing.T, client kubernetes.Interface) map[string][]string {
+// targetContents is what the target's slices hold: name → addresses, ports and labels.
+func targetContents(t *testing.T, client kubernetes.Interface) map[string][]string {
 	t.Helper()
 	list, err := client.DiscoveryV1().EndpointSlices("kube-system").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -71,8 +71,8 @@ func of(t *testing.T, client kubernetes.Interface) map[string][]string {
 	return out
 }
 
-// instance starts one; stop waits for its end and gives its error.
-func instance(t *testing.T, client kubernetes.Interface, identity string) (stop func() error) {
+// startInstance starts one; stop waits for its end and gives its error.
+func startInstance(t *testing.T, client kubernetes.Interface, identity string) (stop func() error) {
 	t.Helper()
 	return instanceAsking(t, client, identity, everybodyAnswers)
 }
@@ -127,7 +127,7 @@ func TestFollow(t *testing.T) {
 	const port = "6.443µs" // 6443 as a duration in nanoseconds
 	both := map[string][]string{"api-ipv4": {"10.0.0.1", "10.0.0.2", "https", port}}
 	one := map[string][]string{"api-ipv4": {"10.0.0.1", "https", port}}
-	first := source("kubernetes", ipv4, 6443, "10.0.0.2", "10.0.0.1")
+	first := sourceSlice("kubernetes", ipv4, 6443, "10.0.0.2", "10.0.0.1")
 	tests := map[string]struct {
 		reason string
 		begin  []runtime.Object
@@ -135,36 +135,36 @@ func TestFollow(t *testing.T) {
 		want   map[string][]string
 	}{
 		"add":   {"what is there at the start, sorted", []runtime.Object{first}, nil, both},
-		"later": {"the source may come after us", nil, func(t *testing.T, a api) { create(t, a.source, first) }, both},
+		"later": {"the source may come after us", nil, func(t *testing.T, a api) { createSlice(t, a.source, first) }, both},
 		"update": {"a control plane left", []runtime.Object{first},
-			func(t *testing.T, a api) { update(t, a.source, source("kubernetes", ipv4, 6443, "10.0.0.1")) }, one},
+			func(t *testing.T, a api) { update(t, a.source, sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1")) }, one},
 		"not ready": {"an API server that is going is no endpoint", []runtime.Object{first},
 			func(t *testing.T, a api) { update(t, a.source, notReady(first.DeepCopy())) }, one},
 		"delete one": {"one slice of two is deleted",
-			[]runtime.Object{source("kubernetes", ipv4, 6443, "10.0.0.1"), source("more", ipv4, 6443, "10.0.0.2")},
+			[]runtime.Object{sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"), sourceSlice("more", ipv4, 6443, "10.0.0.2")},
 			func(t *testing.T, a api) { remove(t, a.source, "more") }, one},
 		"deleted": {"a source that is gone never empties the target", []runtime.Object{first},
 			func(t *testing.T, a api) { remove(t, a.source, "kubernetes") }, both},
 		"emptied": {"nor one without addresses", []runtime.Object{first},
-			func(t *testing.T, a api) { update(t, a.source, source("kubernetes", ipv4, 6443)) }, both},
-		"none ready": {"nor one with none that is ready", []runtime.Object{source("kubernetes", ipv4, 6443, "10.0.0.1")},
+			func(t *testing.T, a api) { update(t, a.source, sourceSlice("kubernetes", ipv4, 6443)) }, both},
+		"none ready": {"nor one with none that is ready", []runtime.Object{sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1")},
 			func(t *testing.T, a api) {
-				update(t, a.source, notReady(source("kubernetes", ipv4, 6443, "10.0.0.1")))
+				update(t, a.source, notReady(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1")))
 			}, one},
 		"dual stack": {
 			"a slice for each family",
-			[]runtime.Object{first, source("six", ipv6, 6443, "fd00::2", "fd00::1")},
+			[]runtime.Object{first, sourceSlice("six", ipv6, 6443, "fd00::2", "fd00::1")},
 			nil,
 			map[string][]string{"api-ipv4": both["api-ipv4"], "api-ipv6": {"fd00::1", "fd00::2", "https", port}},
 		},
 		"IPv6 alone": {
 			"a cluster of one family",
-			[]runtime.Object{source("kubernetes", ipv6, 6443, "fd00::1")},
+			[]runtime.Object{sourceSlice("kubernetes", ipv6, 6443, "fd00::1")},
 			nil,
 			map[string][]string{"api-ipv6": {"fd00::1", "https", port}},
 		},
 		"other ports": {"a slice holds one set of ports: the first by name",
-			[]runtime.Object{first, source("zzz", ipv4, 7443, "10.0.0.9")}, nil, both},
+			[]runtime.Object{first, sourceSlice("zzz", ipv4, 7443, "10.0.0.9")}, nil, both},
 		"target deleted": {"by somebody: it is put back", []runtime.Object{first},
 			func(t *testing.T, a api) { remove(t, a.target, "api-ipv4") }, both},
 		"target emptied": {"by somebody", []runtime.Object{first}, func(t *testing.T, a api) {
@@ -177,18 +177,18 @@ func TestFollow(t *testing.T) {
 			change(t, a.target, func(s *discoveryv1.EndpointSlice) { s.Labels = nil })
 			// The fake's watch knows no selectors: the real one tells of
 			// a deletion, and so any event will do.
-			update(t, a.source, source("kubernetes", ipv4, 6443, "10.0.0.1"))
+			update(t, a.source, sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"))
 		}, one},
 		"another family in its place": {"a family cannot be changed: it is made anew", []runtime.Object{first}, func(t *testing.T, a api) {
 			remove(t, a.target, "api-ipv4")
-			s := source("api-ipv4", ipv6, 6443, "fd00::9")
+			s := sourceSlice("api-ipv4", ipv6, 6443, "fd00::9")
 			s.Namespace = "kube-system"
-			create(t, a.target, s)
+			createSlice(t, a.target, s)
 		}, both},
 		"another service": {"whose slices are no matter of ours", []runtime.Object{first}, func(t *testing.T, a api) {
-			s := source("other", ipv4, 6443, "10.9.9.9")
+			s := sourceSlice("other", ipv4, 6443, "10.9.9.9")
 			s.Labels[discoveryv1.LabelServiceName] = "other"
-			create(t, a.source, s)
+			createSlice(t, a.source, s)
 		}, both},
 	}
 	for name, tt := range tests {
@@ -199,13 +199,13 @@ func TestFollow(t *testing.T) {
 					begin = append(begin, o.DeepCopyObject())
 				}
 				client := fake.NewClientset(begin...)
-				stop := instance(t, client, "a")
+				stop := startInstance(t, client, "a")
 				time.Sleep(settle)
 				if tt.act != nil {
 					tt.act(t, api{slicesIn(client, "default"), slicesIn(client, "kube-system")})
 					time.Sleep(settle)
 				}
-				if diff := cmp.Diff(tt.want, of(t, client)); diff != "" {
+				if diff := cmp.Diff(tt.want, targetContents(t, client)); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
 				}
 				if err := stop(); err != nil {
@@ -216,7 +216,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-func create(t *testing.T, a slicesAPI, s *discoveryv1.EndpointSlice) {
+func createSlice(t *testing.T, a slicesAPI, s *discoveryv1.EndpointSlice) {
 	t.Helper()
 	if _, err := a.Create(t.Context(), s.DeepCopy(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -226,10 +226,10 @@ func create(t *testing.T, a slicesAPI, s *discoveryv1.EndpointSlice) {
 // TestUnchangedIsNotWritten: events that change nothing cost no write.
 func TestUnchangedIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(source("kubernetes", ipv4, 6443, "10.0.0.1"))
-		stop := instance(t, client, "a")
+		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"))
+		stop := startInstance(t, client, "a")
 		time.Sleep(settle)
-		if len(of(t, client)) != 1 {
+		if len(targetContents(t, client)) != 1 {
 			t.Error("the slice was not made")
 		}
 		client.ClearActions() // it may have tried to make it twice: its watch tells of it a little later
@@ -252,15 +252,15 @@ func TestUnchangedIsNotWritten(t *testing.T) {
 // TestTriesAgain: an API server that fails is asked again, without an event.
 func TestTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(source("kubernetes", ipv4, 6443, "10.0.0.1"))
+		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"))
 		failures := 5
 		client.PrependReactor("create", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
 			failures--
 			return failures >= 0, nil, errors.New("the API server has no leader")
 		})
-		stop := instance(t, client, "a")
+		stop := startInstance(t, client, "a")
 		time.Sleep(settle)
-		if diff := cmp.Diff([]string{"10.0.0.1", "https", "6.443µs"}, of(t, client)["api-ipv4"]); diff != "" {
+		if diff := cmp.Diff([]string{"10.0.0.1", "https", "6.443µs"}, targetContents(t, client)["api-ipv4"]); diff != "" {
 			t.Errorf("after failures (-want +got):\n%s", diff)
 		}
 		if err := stop(); err != nil {

@@ -72,7 +72,7 @@ func inCluster(ctx context.Context, getenv func(string) string, log *slog.Logger
 	if err != nil {
 		return fmt.Errorf("reading the CA of the cluster: %w", err)
 	}
-	s.ask = readyz(trust)
+	s.ask = readyzProbe(trust)
 	return run(ctx, client, s, log)
 }
 
@@ -115,7 +115,7 @@ func run(ctx context.Context, client kubernetes.Interface, s settings, log *slog
 	select {
 	case term := <-leading:
 		log.Info("leading", "identity", s.identity)
-		err = (&follower{client: client, settings: s, log: log}).follow(term)
+		err = (&follower{client: client, settings: s, log: log}).followEndpoints(term)
 	case <-stopped:
 	}
 	over := ctx.Err() != nil

@@ -17,8 +17,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// holder is who holds the lease.
-func holder(t *testing.T, client kubernetes.Interface) string {
+// leaseHolder is who holds the lease.
+func leaseHolder(t *testing.T, client kubernetes.Interface) string {
 	t.Helper()
 	l, err := client.CoordinationV1().Leases("kube-system").Get(t.Context(), leaseName, metav1.GetOptions{})
 	if err != nil {
@@ -31,24 +31,24 @@ func holder(t *testing.T, client kubernetes.Interface) string {
 // the other goes on.
 func TestOneLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(source("kubernetes", ipv4, 6443, "10.0.0.1"))
-		stopA := instance(t, client, "a")
+		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"))
+		stopA := startInstance(t, client, "a")
 		time.Sleep(5 * time.Second)
-		stopB := instance(t, client, "b")
+		stopB := startInstance(t, client, "b")
 		time.Sleep(2 * leaseDuration)
-		if got := holder(t, client); got != "a" {
+		if got := leaseHolder(t, client); got != "a" {
 			t.Errorf("%q leads, want the first", got)
 		}
 		if err := stopA(); err != nil {
 			t.Errorf("stopping a: %v", err)
 		}
-		if _, err := slicesIn(client, "default").Update(t.Context(), source("kubernetes", ipv4, 6443, "10.0.0.2"),
+		if _, err := slicesIn(client, "default").Update(t.Context(), sourceSlice("kubernetes", ipv4, 6443, "10.0.0.2"),
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * retryPeriod) // with its jitter; a released lease needs no waiting for its end
-		if got := of(t, client)["api-ipv4"]; holder(t, client) != "b" || got[0] != "10.0.0.2" {
-			t.Errorf("after the first ended: %q leads, and the endpoints are %v", holder(t, client), got)
+		if got := targetContents(t, client)["api-ipv4"]; leaseHolder(t, client) != "b" || got[0] != "10.0.0.2" {
+			t.Errorf("after the first ended: %q leads, and the endpoints are %v", leaseHolder(t, client), got)
 		}
 		if err := stopB(); err != nil {
 			t.Errorf("stopping b: %v", err)
@@ -61,18 +61,18 @@ func TestOneLeads(t *testing.T) {
 func TestDeadLeaderIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dead, seconds, now := "dead", int32(leaseDuration/time.Second), metav1.NowMicro()
-		client := fake.NewClientset(source("kubernetes", ipv4, 6443, "10.0.0.1"), &coordinationv1.Lease{
+		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"), &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: leaseName},
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &dead, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now},
 		})
-		stop := instance(t, client, "b")
+		stop := startInstance(t, client, "b")
 		time.Sleep(leaseDuration - time.Second)
-		if got := of(t, client); len(got) > 0 || holder(t, client) != dead {
-			t.Errorf("before the lease ran out: %q leads, and wrote %v", holder(t, client), got)
+		if got := targetContents(t, client); len(got) > 0 || leaseHolder(t, client) != dead {
+			t.Errorf("before the lease ran out: %q leads, and wrote %v", leaseHolder(t, client), got)
 		}
 		time.Sleep(1*time.Second + 3*retryPeriod)
-		if got := of(t, client); len(got) != 1 || holder(t, client) != "b" {
-			t.Errorf("after it: %q leads, and wrote %v", holder(t, client), got)
+		if got := targetContents(t, client); len(got) != 1 || leaseHolder(t, client) != "b" {
+			t.Errorf("after it: %q leads, and wrote %v", leaseHolder(t, client), got)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -83,7 +83,7 @@ func TestDeadLeaderIsReplaced(t *testing.T) {
 // TestLostLeaseEnds: who cannot renew the lease stops before another may lead.
 func TestLostLeaseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(source("kubernetes", ipv4, 6443, "10.0.0.1"))
+		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"))
 		var cut atomic.Bool
 		for _, verb := range []string{"get", "update"} {
 			client.PrependReactor(verb, "leases", func(clienttesting.Action) (bool, runtime.Object, error) {

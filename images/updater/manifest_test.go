@@ -21,7 +21,7 @@ import (
 func TestManifestLimitsWhatIsWritten(t *testing.T) {
 	var policy admissionv1.ValidatingAdmissionPolicy
 	var binding admissionv1.ValidatingAdmissionPolicyBinding
-	for _, doc := range documents(t) {
+	for _, doc := range manifestDocuments(t) {
 		for _, o := range []any{&policy, &binding} {
 			if kind := reflect.TypeOf(o).Elem().Name(); bytes.Contains(doc, []byte("\nkind: "+kind+"\n")) {
 				if err := yaml.UnmarshalStrict(doc, o); err != nil {
@@ -51,7 +51,7 @@ func TestManifestLimitsWhatIsWritten(t *testing.T) {
 		t.Errorf("who is judged: %+v", c)
 	}
 	var names []string
-	for _, f := range families() {
+	for _, f := range addressFamilies() {
 		names = append(names, "'"+sliceName("apiserver", f)+"'")
 	}
 	var all strings.Builder
@@ -68,8 +68,8 @@ func TestManifestLimitsWhatIsWritten(t *testing.T) {
 	}
 }
 
-// documents are the manifest's.
-func documents(t *testing.T) (docs [][]byte) {
+// manifestDocuments are the manifest's.
+func manifestDocuments(t *testing.T) (docs [][]byte) {
 	t.Helper()
 	data, err := os.ReadFile("../../internal/module/endpoint/templates/updater.yaml")
 	if err != nil {
@@ -86,7 +86,7 @@ func documents(t *testing.T) (docs [][]byte) {
 func TestManifestGivesWhatIsNeeded(t *testing.T) {
 	kinds := map[string]bool{}
 	got := map[string][]rbacv1.PolicyRule{}
-	for _, doc := range documents(t) {
+	for _, doc := range manifestDocuments(t) {
 		var r rbacv1.Role
 		if err := yaml.Unmarshal(doc, &r); err != nil {
 			t.Fatal(err)
@@ -105,7 +105,7 @@ func TestManifestGivesWhatIsNeeded(t *testing.T) {
 		t.Errorf("kinds: %v", kinds)
 	}
 	var names []string
-	for _, f := range families() {
+	for _, f := range addressFamilies() {
 		names = append(names, sliceName("apiserver", f))
 	}
 	slicesOf := func(verbs ...string) rbacv1.PolicyRule {

@@ -28,9 +28,9 @@ type prober struct {
 	silent map[string]int // server → how often in a row it has not answered
 }
 
-// round asks all servers, at once, and says whether one of them counts as silent
+// probeAll asks all servers, at once, and says whether one of them counts as silent
 // that did not before, or no longer does.
-func (p *prober) round(ctx context.Context, ask func(ctx context.Context, server string) error, servers []string) (changed bool) {
+func (p *prober) probeAll(ctx context.Context, ask func(ctx context.Context, server string) error, servers []string) (changed bool) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	answers := make([]error, len(servers))
@@ -59,16 +59,16 @@ func (p *prober) round(ctx context.Context, ask func(ctx context.Context, server
 	return changed
 }
 
-// answers says that nothing is known against a server.
-func (p *prober) answers(server string) bool {
+// isAnswering says that nothing is known against a server.
+func (p *prober) isAnswering(server string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.silent[server] < silences
 }
 
-// readyz asks an API server whether it is ready. To be told that one may not ask
+// readyzProbe asks an API server whether it is ready. To be told that one may not ask
 // is an answer.
-func readyz(trust *tls.Config) func(context.Context, string) error {
+func readyzProbe(trust *tls.Config) func(context.Context, string) error {
 	// Each time by a new connection: what is open may lead to a dead machine.
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true}}
 	return func(ctx context.Context, server string) error {

@@ -30,7 +30,7 @@ type servers struct {
 	hang bool // what is dead does not refuse
 }
 
-func (s *servers) ask(ctx context.Context, server string) error {
+func (s *servers) askServer(ctx context.Context, server string) error {
 	s.mu.Lock()
 	dead, hang := slices.Contains(s.dead, server), s.hang
 	s.mu.Unlock()
@@ -43,7 +43,7 @@ func (s *servers) ask(ctx context.Context, server string) error {
 	return nil
 }
 
-func (s *servers) kill(dead ...string) {
+func (s *servers) killServers(dead ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dead = dead
@@ -56,12 +56,13 @@ func TestSilentServers(t *testing.T) {
 	for name, hang := range map[string]bool{"refused": false, "switched off": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset(source("kubernetes", ipv4, 6443, "10.0.0.1", "10.0.0.2"), source("kubernetes-6", ipv6, 6443, "fd00::1"))
+				client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1", "10.0.0.2"),
+					sourceSlice("kubernetes-6", ipv6, 6443, "fd00::1"))
 				s := &servers{hang: hang}
-				defer instanceAsking(t, client, "a", s.ask)()
+				defer instanceAsking(t, client, "a", s.askServer)()
 				want := func(when string, four ...string) {
 					t.Helper()
-					got := of(t, client)
+					got := targetContents(t, client)
 					for name := range got { // the port is there once
 						got[name] = got[name][:len(got[name])-2]
 					}
@@ -71,15 +72,15 @@ func TestSilentServers(t *testing.T) {
 				}
 				time.Sleep(settle + probeEvery/2) // between two rounds
 				want("at first", "10.0.0.1", "10.0.0.2")
-				s.kill("10.0.0.1:6443")
+				s.killServers("10.0.0.1:6443")
 				time.Sleep(probeEvery) // once is not enough
 				want("when one has not answered once", "10.0.0.1", "10.0.0.2")
 				time.Sleep(noticed)
 				want("when one is dead", "10.0.0.2")
-				s.kill("10.0.0.1:6443", "10.0.0.2:6443", "[fd00::1]:6443")
+				s.killServers("10.0.0.1:6443", "10.0.0.2:6443", "[fd00::1]:6443")
 				time.Sleep(noticed)
 				want("when all are dead", "10.0.0.1", "10.0.0.2")
-				s.kill()
+				s.killServers()
 				time.Sleep(noticed)
 				want("when all are back", "10.0.0.1", "10.0.0.2")
 			})
@@ -91,21 +92,21 @@ func TestSilentServers(t *testing.T) {
 // is dead: the one on its predecessor's machine.
 func TestSilentFromTheBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(source("kubernetes", ipv4, 6443, "10.0.0.1", "10.0.0.2"))
+		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1", "10.0.0.2"))
 		s := &servers{dead: []string{"10.0.0.1:6443"}, hang: true}
-		defer instanceAsking(t, client, "a", s.ask)()
+		defer instanceAsking(t, client, "a", s.askServer)()
 		time.Sleep(probeTime + time.Second)
-		if got := of(t, client)["api-ipv4"]; len(got) == 0 || got[0] != "10.0.0.2" {
+		if got := targetContents(t, client)["api-ipv4"]; len(got) == 0 || got[0] != "10.0.0.2" {
 			t.Errorf("the first thing it writes is %v", got)
 		}
 		// One that comes while it works counts until it is known not to answer.
-		s.kill("10.0.0.1:6443", "10.0.0.3:6443")
+		s.killServers("10.0.0.1:6443", "10.0.0.3:6443")
 		if _, err := slicesIn(client, "default").Update(t.Context(),
-			source("kubernetes", ipv4, 6443, "10.0.0.2", "10.0.0.3"), metav1.UpdateOptions{}); err != nil {
+			sourceSlice("kubernetes", ipv4, 6443, "10.0.0.2", "10.0.0.3"), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(settle)
-		if got := of(t, client)["api-ipv4"]; got[0] != "10.0.0.2" || len(got) != 3 {
+		if got := targetContents(t, client)["api-ipv4"]; got[0] != "10.0.0.2" || len(got) != 3 {
 			t.Errorf("one came that never answered, and it writes %v", got)
 		}
 	})
@@ -127,16 +128,16 @@ func TestReadyz(t *testing.T) {
 	address := strings.TrimPrefix(s.URL, "https://")
 	for code, answers := range map[int]bool{200: true, 401: true, 403: true, 500: false, 503: false} {
 		status = code
-		if err := readyz(&tls.Config{RootCAs: trusted})(t.Context(), address); (err == nil) != answers {
+		if err := readyzProbe(&tls.Config{RootCAs: trusted})(t.Context(), address); (err == nil) != answers {
 			t.Errorf("%d: %v", code, err)
 		}
 	}
 	status = http.StatusOK
-	if err := readyz(&tls.Config{})(t.Context(), address); err == nil {
+	if err := readyzProbe(&tls.Config{})(t.Context(), address); err == nil {
 		t.Error("a server of another authority answers for ours")
 	}
 	s.Close()
-	if err := readyz(&tls.Config{RootCAs: trusted})(t.Context(), address); err == nil {
+	if err := readyzProbe(&tls.Config{RootCAs: trusted})(t.Context(), address); err == nil {
 		t.Error("a closed port answers")
 	}
 }

@@ -102,7 +102,7 @@ func (l Loader) Load(ctx context.Context, list []v1alpha1.Addon) ([]Addon, diag.
 	var out []Addon
 	for i, a := range list {
 		w.path = fmt.Sprintf("spec.addons[%d]", i)
-		made, err := w.load(ctx, a)
+		made, err := w.loadAddon(ctx, a)
 		if ctx.Err() != nil {
 			return nil, nil, context.Cause(ctx)
 		}
@@ -116,7 +116,7 @@ func (l Loader) Load(ctx context.Context, list []v1alpha1.Addon) ([]Addon, diag.
 		}
 		out = append(out, made)
 	}
-	w.twice(out)
+	w.refuseDuplicates(out)
 	if err := w.wrong.Err(); err != nil {
 		return nil, w.warnings, err
 	}
@@ -133,15 +133,15 @@ type work struct {
 	wrong    diag.List
 }
 
-func (w *work) refuse(id, at, message, hint string) diag.List {
+func (w *work) refuseAddon(id, at, message, hint string) diag.List {
 	return diag.List{{ID: id, Severity: diag.Error, Path: w.path + at, Message: message, Hint: hint}}
 }
 
-func (w *work) warn(id, at, message, hint string) {
+func (w *work) addWarning(id, at, message, hint string) {
 	w.warnings = append(w.warnings, diag.Diagnostic{ID: id, Severity: diag.Warning, Path: w.path + at, Message: message, Hint: hint})
 }
 
-func (w *work) load(ctx context.Context, a v1alpha1.Addon) (Addon, error) {
+func (w *work) loadAddon(ctx context.Context, a v1alpha1.Addon) (Addon, error) {
 	out := Addon{Name: a.Name, Wait: a.Wait == nil || *a.Wait, Timeout: DefaultTimeout, Retries: a.Retries}
 	if a.Timeout != nil {
 		out.Timeout = a.Timeout.Duration
@@ -149,22 +149,22 @@ func (w *work) load(ctx context.Context, a v1alpha1.Addon) (Addon, error) {
 	var err error
 	switch {
 	case a.Chart != nil:
-		err = w.chart(ctx, a, &out)
+		err = w.loadChart(ctx, a, &out)
 	case IsBundled(a):
 		err = w.fromBundle(a, &out)
 	default:
-		err = w.manifests(ctx, a, &out)
+		err = w.readManifests(ctx, a, &out)
 	}
 	if err != nil {
 		return out, err
 	}
 	if len(out.Objects)+len(out.Hooks)+len(out.Last) == 0 {
-		return out, w.refuse(IDUnusable, "", "add-on "+a.Name+" has no objects",
+		return out, w.refuseAddon(IDUnusable, "", "add-on "+a.Name+" has no objects",
 			"check that its files are not empty, and that its values do not disable everything")
 	}
-	w.learn(out.Objects)
-	w.place(a, &out)
-	for _, o := range out.ever() {
+	w.learnScopes(out.Objects)
+	w.setNamespaces(a, &out)
+	for _, o := range out.allObjects() {
 		labels := o.GetLabels()
 		if labels == nil {
 			labels = map[string]string{}
@@ -172,12 +172,12 @@ func (w *work) load(ctx context.Context, a v1alpha1.Addon) (Addon, error) {
 		labels[Label] = a.Name
 		o.SetLabels(labels)
 	}
-	out.Digest, err = digest(out)
+	out.Digest, err = addonDigest(out)
 	return out, err
 }
 
-// all returns its objects and the objects of its hooks, while it is installed.
-func (a Addon) all() []*unstructured.Unstructured {
+// installedObjects returns its objects and the objects of its hooks, while it is installed.
+func (a Addon) installedObjects() []*unstructured.Unstructured {
 	list := slices.Clone(a.Objects)
 	for _, h := range a.Hooks {
 		list = append(list, h.Object)
@@ -185,21 +185,21 @@ func (a Addon) all() []*unstructured.Unstructured {
 	return list
 }
 
-// ever returns all objects that it ever has in the cluster, also during its removal.
-func (a Addon) ever() []*unstructured.Unstructured {
-	list := a.all()
+// allObjects returns all objects that it ever has in the cluster, also during its removal.
+func (a Addon) allObjects() []*unstructured.Unstructured {
+	list := a.installedObjects()
 	for _, h := range a.Last {
 		list = append(list, h.Object)
 	}
 	return list
 }
 
-// place sets the namespace of objects, and adds the namespace.
-func (w *work) place(a v1alpha1.Addon, out *Addon) {
+// setNamespaces sets the namespace of objects, and adds the namespace.
+func (w *work) setNamespaces(a v1alpha1.Addon, out *Addon) {
 	namespace := namespaceOf(a)
 	own := false
-	for _, o := range out.ever() {
-		if w.scopes.whole(o) {
+	for _, o := range out.allObjects() {
+		if w.scopes.isClusterScoped(o) {
 			o.SetNamespace("")
 			own = own || o.GetKind() == "Namespace" && o.GetName() == namespace
 		} else if o.GetNamespace() == "" {
@@ -213,11 +213,11 @@ func (w *work) place(a v1alpha1.Addon, out *Addon) {
 	}
 }
 
-// twice finds objects that two add-ons, or one add-on twice, would apply.
-func (w *work) twice(list []Addon) {
+// refuseDuplicates finds objects that two add-ons, or one add-on twice, would apply.
+func (w *work) refuseDuplicates(list []Addon) {
 	by := map[Ref]string{}
 	for _, a := range list {
-		for _, o := range a.all() {
+		for _, o := range a.installedObjects() {
 			ref := RefOf(o)
 			if first, ok := by[ref]; ok {
 				w.wrong = append(w.wrong, diag.Diagnostic{
@@ -231,19 +231,19 @@ func (w *work) twice(list []Addon) {
 	}
 }
 
-func digest(a Addon) (string, error) {
+func addonDigest(a Addon) (string, error) {
 	parts := []any{a.Namespace}
-	for _, o := range a.all() {
+	for _, o := range a.installedObjects() {
 		parts = append(parts, o.Object)
 	}
 	raw, err := json.Marshal(parts) // map keys are sorted
 	if err != nil {
 		return "", fmt.Errorf("reading add-on %s: %w", a.Name, err)
 	}
-	return sum(raw), nil
+	return digestOf(raw), nil
 }
 
-func sum(data []byte) string {
+func digestOf(data []byte) string {
 	s := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(s[:])
 }

@@ -38,8 +38,8 @@ import (
 
 const configMap = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\n"
 
-// tree writes files below a new directory.
-func tree(t *testing.T, files map[string]string) string {
+// writeTree writes files below a new directory.
+func writeTree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -54,8 +54,8 @@ func tree(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// archive is a chart as repositories have it.
-func archive(t *testing.T, name string, files map[string]string) []byte {
+// chartArchive is a chart as repositories have it.
+func chartArchive(t *testing.T, name string, files map[string]string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -74,8 +74,8 @@ func archive(t *testing.T, name string, files map[string]string) []byte {
 	return b.Bytes()
 }
 
-// web is a chart with a kind, a hook, and values.
-func web(more map[string]string) map[string]string {
+// webChart is a chart with a kind, a hook, and values.
+func webChart(more map[string]string) map[string]string {
 	files := map[string]string{
 		"Chart.yaml":  "apiVersion: v2\nname: web\nversion: 1.2.3\n",
 		"values.yaml": "replicas: 1\nname: web\nmore: {a: b}\n",
@@ -109,13 +109,13 @@ spec: {group: example.com, scope: Cluster, names: {kind: Thing, plural: things},
 	return files
 }
 
-func load(t *testing.T, list ...v1alpha1.Addon) ([]Addon, diag.List, error) {
+func loadAddons(t *testing.T, list ...v1alpha1.Addon) ([]Addon, diag.List, error) {
 	t.Helper()
 	return Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1"}.Load(t.Context(), list)
 }
 
-// refs are what an add-on has, for a table.
-func refs(a Addon) (out []string) {
+// refNames are what an add-on has, for a table.
+func refNames(a Addon) (out []string) {
 	if a.Namespace != nil {
 		out = append(out, "("+RefOf(a.Namespace).String()+")")
 	}
@@ -129,23 +129,24 @@ func refs(a Addon) (out []string) {
 }
 
 func TestManifests(t *testing.T) {
-	dir := tree(t, map[string]string{
+	dir := writeTree(t, map[string]string{
 		"b.yaml":   fmt.Sprintf(configMap, "b") + "---\n" + fmt.Sprintf(configMap, "{{ kept }}"),
 		"a.json":   `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "uid": "x"}, "status": {}}]}`,
 		"c/d.yaml": fmt.Sprintf(configMap, "d"), "README.md": "no",
 	})
-	got, warnings, err := load(t, v1alpha1.Addon{Name: "shop", Namespace: "shop", Manifests: []string{filepath.Join(dir, "c", "d.yaml"), dir}})
+	got, warnings, err := loadAddons(t,
+		v1alpha1.Addon{Name: "shop", Namespace: "shop", Manifests: []string{filepath.Join(dir, "c", "d.yaml"), dir}})
 	if err == nil || len(warnings) > 0 {
 		t.Fatalf("a template is no manifest: %v, %v", got, err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "b.yaml"), fmt.Appendf(nil, configMap, "b"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, _, err = load(t, v1alpha1.Addon{Name: "shop", Namespace: "shop", Manifests: []string{filepath.Join(dir, "c", "d.yaml"), dir}})
+	got, _, err = loadAddons(t, v1alpha1.Addon{Name: "shop", Namespace: "shop", Manifests: []string{filepath.Join(dir, "c", "d.yaml"), dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"ConfigMap shop/d", "Namespace shop", "ConfigMap shop/b"}, refs(got[0])); d != "" {
+	if d := cmp.Diff([]string{"ConfigMap shop/d", "Namespace shop", "ConfigMap shop/b"}, refNames(got[0])); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	for _, o := range got[0].Objects {
@@ -159,11 +160,11 @@ func TestManifests(t *testing.T) {
 }
 
 func TestChart(t *testing.T) {
-	dir := tree(t, web(nil))
-	values := filepath.Join(tree(t, map[string]string{"v.yaml": "replicas: 2\nname: file\n"}), "v.yaml")
+	dir := writeTree(t, webChart(nil))
+	values := filepath.Join(writeTree(t, map[string]string{"v.yaml": "replicas: 2\nname: file\n"}), "v.yaml")
 	a := v1alpha1.Addon{Name: "front", Namespace: "front", Chart: &v1alpha1.Chart{Path: dir},
 		ValuesFiles: []string{values}, Values: map[string]any{"name": "shop", "more": map[string]any{"a": nil, "c": 1}}}
-	got, warnings, err := load(t, a)
+	got, warnings, err := loadAddons(t, a)
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
 	}
@@ -171,7 +172,7 @@ func TestChart(t *testing.T) {
 		"(Namespace front)", "CustomResourceDefinition things.example.com", "Service front/shop", "Deployment front/front-shop",
 		"[pre-install pre-upgrade] 5 Job front/migrate",
 	}
-	if d := cmp.Diff(want, refs(got[0])); d != "" {
+	if d := cmp.Diff(want, refNames(got[0])); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	annotations := got[0].Objects[1].GetAnnotations()
@@ -184,16 +185,16 @@ func TestChart(t *testing.T) {
 
 	// Kinds of add-ons before are there; the same twice gives the same.
 	crd := v1alpha1.Addon{Name: "kinds", Manifests: []string{filepath.Join(dir, "crds", "thing.yaml")}}
-	without := tree(t, web(map[string]string{"crds/thing.yaml": ""}))
+	without := writeTree(t, webChart(map[string]string{"crds/thing.yaml": ""}))
 	a.Chart = &v1alpha1.Chart{Path: without}
-	both, _, err := load(t, crd, a)
+	both, _, err := loadAddons(t, crd, a)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if both[1].Objects[0].GetAnnotations()["crd"] != "true" {
 		t.Errorf("%v", both[1].Objects[0].Object)
 	}
-	again, _, err := load(t, crd, a)
+	again, _, err := loadAddons(t, crd, a)
 	if err != nil || again[1].Digest != both[1].Digest || again[1].Digest == both[0].Digest {
 		t.Errorf("digests %s, %s: %v", again[1].Digest, both[1].Digest, err)
 	}
@@ -202,16 +203,16 @@ func TestChart(t *testing.T) {
 // What is wrong is named, with the file or the template, and all at once.
 func TestRefused(t *testing.T) {
 	chart := func(more map[string]string) v1alpha1.Addon {
-		return v1alpha1.Addon{Name: "web", Chart: &v1alpha1.Chart{Path: tree(t, web(more))}}
+		return v1alpha1.Addon{Name: "web", Chart: &v1alpha1.Chart{Path: writeTree(t, webChart(more))}}
 	}
 	values := chart(nil)
-	values.ValuesFiles = []string{filepath.Join(tree(t, map[string]string{"v.yaml": "a: 1\na: 2\n"}), "v.yaml")}
+	values.ValuesFiles = []string{filepath.Join(writeTree(t, map[string]string{"v.yaml": "a: 1\na: 2\n"}), "v.yaml")}
 	file := func(name, text string) v1alpha1.Addon {
-		return v1alpha1.Addon{Name: "m", Manifests: []string{filepath.Join(tree(t, map[string]string{name: text}), name)}}
+		return v1alpha1.Addon{Name: "m", Manifests: []string{filepath.Join(writeTree(t, map[string]string{name: text}), name)}}
 	}
 	pinned := file("a.yaml", "")
 	pinned.Manifests = nil
-	pinned.Chart = &v1alpha1.Chart{Path: filepath.Join(tree(t, map[string]string{"c.tgz": "x"}), "c.tgz"), Digest: sum([]byte("y"))}
+	pinned.Chart = &v1alpha1.Chart{Path: filepath.Join(writeTree(t, map[string]string{"c.tgz": "x"}), "c.tgz"), Digest: digestOf([]byte("y"))}
 	others := t.TempDir() // what cannot be read in it is not what is wrong
 	if err := os.Symlink("nowhere", filepath.Join(others, "a")); err != nil {
 		t.Fatal(err)
@@ -228,7 +229,7 @@ func TestRefused(t *testing.T) {
 		{"no object", file("a.yaml", "---\n"), IDUnusable, []string{"no objects"}},
 		{"no name", file("a.yaml", "apiVersion: v1\nkind: Service\n"), IDUnusable, []string{"metadata.name"}},
 		{"a kustomization",
-			v1alpha1.Addon{Name: "k", Manifests: []string{tree(t, map[string]string{"kustomization.yaml": "resources: []\n"})}},
+			v1alpha1.Addon{Name: "k", Manifests: []string{writeTree(t, map[string]string{"kustomization.yaml": "resources: []\n"})}},
 			IDUnusable, []string{"kustomization"}},
 		{"an empty directory", v1alpha1.Addon{Name: "k", Manifests: []string{t.TempDir()}}, IDUnusable, []string{"no manifest"}},
 		{"no chart", v1alpha1.Addon{Name: "k", Chart: &v1alpha1.Chart{Path: t.TempDir()}}, IDUnusable, []string{"Chart.yaml"}},
@@ -257,7 +258,7 @@ func TestRefused(t *testing.T) {
 		{"values twice", values, IDUnusable, []string{"v.yaml"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, _, err := load(t, tc.a, file("b.yaml", "a"))
+			_, _, err := loadAddons(t, tc.a, file("b.yaml", "a"))
 			var list diag.List
 			if !errors.As(err, &list) || len(list) != 2 || list[0].ID != tc.id {
 				t.Fatalf("it says %v", err)
@@ -275,7 +276,7 @@ func TestRefused(t *testing.T) {
 	twice := file("a.yaml", fmt.Sprintf(configMap, "x"))
 	other := twice
 	other.Name = "n"
-	if _, _, err := load(t, twice, other); err == nil || !strings.Contains(err.Error(), IDTwice) {
+	if _, _, err := loadAddons(t, twice, other); err == nil || !strings.Contains(err.Error(), IDTwice) {
 		t.Errorf("an object of two add-ons: %v", err)
 	}
 }
@@ -288,7 +289,8 @@ func TestHooksAroundDeletion(t *testing.T) {
 	}
 	of := func(more map[string]string) (Addon, diag.List) {
 		t.Helper()
-		got, warnings, err := load(t, v1alpha1.Addon{Name: "web", Namespace: "shop", Chart: &v1alpha1.Chart{Path: tree(t, web(more))}})
+		got, warnings, err := loadAddons(t,
+			v1alpha1.Addon{Name: "web", Namespace: "shop", Chart: &v1alpha1.Chart{Path: writeTree(t, webChart(more))}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -365,7 +367,7 @@ func TestHooksAroundDeletion(t *testing.T) {
 func TestHooksTooLarge(t *testing.T) {
 	noise := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{}).Read(noise)
-	_, _, err := load(t, v1alpha1.Addon{Name: "web", Chart: &v1alpha1.Chart{Path: tree(t, web(map[string]string{
+	_, _, err := loadAddons(t, v1alpha1.Addon{Name: "web", Chart: &v1alpha1.Chart{Path: writeTree(t, webChart(map[string]string{
 		"noise": hex.EncodeToString(noise),
 		"templates/bye.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: bye, annotations: {helm.sh/hook: " +
 			"post-delete}}\nstringData: {noise: {{ .Files.Get \"noise\" }}}\n",
@@ -410,12 +412,12 @@ func TestDownload(t *testing.T) {
 	s.files["/a.yaml"] = fmt.Appendf(nil, configMap, "a")
 	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1"}
 	plain := v1alpha1.Addon{Name: "a", Manifests: []string{s.URL + "/a.yaml"}}
-	pinned := v1alpha1.Addon{Name: "a", Manifests: []string{s.URL + "/a.yaml@" + sum(s.files["/a.yaml"])}}
+	pinned := v1alpha1.Addon{Name: "a", Manifests: []string{s.URL + "/a.yaml@" + digestOf(s.files["/a.yaml"])}}
 	got, _, err := l.Load(t.Context(), []v1alpha1.Addon{plain})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{s.URL + "/a.yaml " + sum(s.files["/a.yaml"])}, got[0].Sources); d != "" {
+	if d := cmp.Diff([]string{s.URL + "/a.yaml " + digestOf(s.files["/a.yaml"])}, got[0].Sources); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	id := func(a v1alpha1.Addon) string {
@@ -452,13 +454,13 @@ func TestDownload(t *testing.T) {
 
 func TestRepository(t *testing.T) {
 	s := newSite(t)
-	text := archive(t, "web", web(nil))
+	text := chartArchive(t, "web", webChart(nil))
 	s.files["/x/charts/web-1.2.3.tgz"] = text
 	list := func(digest string) {
 		s.files["/x/index.yaml"] = []byte("entries:\n  web:\n  - {version: 1.3.0, urls: [\"" + s.URL +
 			"/gone.tgz\"]}\n  - {version: 1.2.3, urls: [charts/web-1.2.3.tgz], digest: " + digest + "}\n")
 	}
-	list(strings.TrimPrefix(sum(text), "sha256:"))
+	list(strings.TrimPrefix(digestOf(text), "sha256:"))
 	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1"}
 	a := v1alpha1.Addon{Name: "web", Chart: &v1alpha1.Chart{Repository: s.URL + "/x/", Name: "web", Version: "1.2.3"}}
 	for range 2 {
@@ -466,8 +468,8 @@ func TestRepository(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(got[0].Objects) != 3 || got[0].Sources[0] != s.URL+"/x/web:1.2.3 "+sum(text) {
-			t.Errorf("%v %v", refs(got[0]), got[0].Sources)
+		if len(got[0].Objects) != 3 || got[0].Sources[0] != s.URL+"/x/web:1.2.3 "+digestOf(text) {
+			t.Errorf("%v %v", refNames(got[0]), got[0].Sources)
 		}
 	}
 	if d := cmp.Diff([]string{"/x/index.yaml", "/x/charts/web-1.2.3.tgz"}, s.asked); d != "" {
@@ -486,7 +488,7 @@ func TestRepository(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.chart.Repository = s.URL + "/x"
-			_, _, err := load(t, v1alpha1.Addon{Name: "web", Chart: &tc.chart})
+			_, _, err := loadAddons(t, v1alpha1.Addon{Name: "web", Chart: &tc.chart})
 			var list diag.List
 			if !errors.As(err, &list) || list[0].ID != tc.id || !strings.Contains(list[0].Hint, tc.hint) {
 				t.Errorf("it says %v", err)
@@ -499,7 +501,7 @@ func TestRepository(t *testing.T) {
 // kept; nor is a copy that was kept believed for ever.
 func TestRepositoryGivesNoChart(t *testing.T) {
 	s := newSite(t)
-	text := archive(t, "web", web(nil))
+	text := chartArchive(t, "web", webChart(nil))
 	s.files["/index.yaml"] = []byte("entries: {web: [{version: 1.2.3, urls: [web.tgz]}]}")
 	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1"}
 	list := []v1alpha1.Addon{{Name: "web", Chart: &v1alpha1.Chart{Repository: s.URL, Name: "web", Version: "1.2.3"}}}
@@ -513,7 +515,7 @@ func TestRepositoryGivesNoChart(t *testing.T) {
 	if _, _, err := l.Load(t.Context(), list); err != nil {
 		t.Errorf("once the repository has it: %v", err)
 	}
-	if err := os.WriteFile((&work{Loader: l}).cached(s.URL+"/web:1.2.3"), text[:100], 0o600); err != nil {
+	if err := os.WriteFile((&work{Loader: l}).cachePath(s.URL+"/web:1.2.3"), text[:100], 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := l.Load(t.Context(), list); err != nil {
@@ -523,7 +525,7 @@ func TestRepositoryGivesNoChart(t *testing.T) {
 
 // TestRegistryGivesTooMuch: a layer that is too large is not cut off in silence.
 func TestRegistryGivesTooMuch(t *testing.T) {
-	server := httptest.NewServer(registry.New(registry.Logger(discard(t))))
+	server := httptest.NewServer(registry.New(registry.Logger(discardLogger(t))))
 	t.Cleanup(server.Close)
 	host := strings.TrimPrefix(server.URL, "http://")
 	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(make([]byte, maxManifest+1), chartLayer))
@@ -546,10 +548,10 @@ func TestRegistryGivesTooMuch(t *testing.T) {
 }
 
 func TestRegistry(t *testing.T) {
-	server := httptest.NewServer(registry.New(registry.Logger(discard(t))))
+	server := httptest.NewServer(registry.New(registry.Logger(discardLogger(t))))
 	t.Cleanup(server.Close)
 	host := strings.TrimPrefix(server.URL, "http://")
-	text := archive(t, "web", web(map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3+build\n"}))
+	text := chartArchive(t, "web", webChart(map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3+build\n"}))
 	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(text, chartLayer))
 	if err != nil {
 		t.Fatal(err)
@@ -566,14 +568,15 @@ func TestRegistry(t *testing.T) {
 		return []v1alpha1.Addon{{Name: "web",
 			Chart: &v1alpha1.Chart{Repository: "oci://" + host + "/charts", Name: "web", Version: version, Digest: digest}}}
 	}
-	got, _, err := l.Load(t.Context(), chart("1.2.3+build", sum(text)))
+	got, _, err := l.Load(t.Context(), chart("1.2.3+build", digestOf(text)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(refs(got[0]), "Service default/web") {
-		t.Errorf("%v", refs(got[0]))
+	if !slices.Contains(refNames(got[0]), "Service default/web") {
+		t.Errorf("%v", refNames(got[0]))
 	}
-	if _, _, err := l.Load(t.Context(), chart("1.2.3+build", sum([]byte("other")))); err == nil || !strings.Contains(err.Error(), IDChecksum) {
+	if _, _, err := l.Load(t.Context(), chart("1.2.3+build", digestOf([]byte("other")))); err == nil ||
+		!strings.Contains(err.Error(), IDChecksum) {
 		t.Errorf("another archive than pinned: %v", err)
 	}
 	if _, _, err := l.Load(t.Context(), chart("2.0.0", "")); err == nil || !strings.Contains(err.Error(), IDDownload) {
@@ -583,7 +586,7 @@ func TestRegistry(t *testing.T) {
 
 // TestRegistryLogin asks a registry in the way that it is to be spoken to.
 func TestRegistryLogin(t *testing.T) {
-	store := registry.New(registry.Logger(discard(t)))
+	store := registry.New(registry.Logger(discardLogger(t)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if u, p, _ := r.BasicAuth(); u+":"+p != "me:word" {
 			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
@@ -594,7 +597,7 @@ func TestRegistryLogin(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	host := strings.TrimPrefix(server.URL, "http://")
-	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(archive(t, "web", web(nil)), chartLayer))
+	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(chartArchive(t, "web", webChart(nil)), chartLayer))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -670,7 +673,7 @@ func TestBundled(t *testing.T) {
 	if d := cmp.Diff([]string{"metrics-server"}, Images([]v1alpha1.Addon{metrics, {Name: "local-path", Manifests: []string{"a"}}})); d != "" {
 		t.Errorf("an add-on with manifests of its own is no bundled one (-want +got):\n%s", d)
 	}
-	if d := cmp.Diff(spec.BundledAddons(), slices.Sorted(maps.Keys(bundled()))); d != "" {
+	if d := cmp.Diff(spec.BundledAddons(), slices.Sorted(maps.Keys(bundledAddons()))); d != "" {
 		t.Errorf("those that the file may name (-want +got):\n%s", d)
 	}
 }

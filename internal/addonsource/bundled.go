@@ -33,8 +33,8 @@ type localPath struct {
 	Default bool `json:"default"`
 }
 
-// bundled returns the bundled add-ons by name.
-func bundled() map[string]bundledAddon {
+// bundledAddons returns the bundled add-ons by name.
+func bundledAddons() map[string]bundledAddon {
 	return map[string]bundledAddon{
 		"metrics-server": {images: []string{"metrics-server"}, values: func() any { return &struct{}{} }, serving: &Serving{
 			Namespace: "kube-system", Secret: "metrics-server-tls", APIService: "v1beta1.metrics.k8s.io", Name: "metrics-server.kube-system.svc",
@@ -46,7 +46,7 @@ func bundled() map[string]bundledAddon {
 
 // IsBundled reports whether an add-on comes from the bundle: it names no other source.
 func IsBundled(a v1alpha1.Addon) bool {
-	_, ok := bundled()[a.Name]
+	_, ok := bundledAddons()[a.Name]
 	return ok && a.Chart == nil && len(a.Manifests) == 0
 }
 
@@ -54,7 +54,7 @@ func IsBundled(a v1alpha1.Addon) bool {
 func Images(list []v1alpha1.Addon) (out []string) {
 	for _, a := range list {
 		if IsBundled(a) {
-			out = append(out, bundled()[a.Name].images...)
+			out = append(out, bundledAddons()[a.Name].images...)
 		}
 	}
 	return out
@@ -62,7 +62,7 @@ func Images(list []v1alpha1.Addon) (out []string) {
 
 // fromBundle renders a bundled add-on.
 func (w *work) fromBundle(a v1alpha1.Addon, out *Addon) error {
-	values, err := w.values(a)
+	values, err := w.mergeValues(a)
 	if err != nil {
 		return err
 	}
@@ -70,11 +70,11 @@ func (w *work) fromBundle(a v1alpha1.Addon, out *Addon) error {
 	if err != nil {
 		return err
 	}
-	set := bundled()[a.Name].values()
+	set := bundledAddons()[a.Name].values()
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(set); err != nil {
-		return w.refuse(IDUnusable, ".values",
+		return w.refuseAddon(IDUnusable, ".values",
 			"add-on "+a.Name+" does not have this value: "+strings.TrimPrefix(err.Error(), "json: "),
 			"see docs/guide/addons.md for the values of this add-on")
 	}
@@ -85,12 +85,12 @@ func (w *work) fromBundle(a v1alpha1.Addon, out *Addon) error {
 	}
 	if l, ok := set.(*localPath); ok {
 		if !path.IsAbs(l.Path) || path.Clean(l.Path) == "/" {
-			return w.refuse(IDUnusable, ".values.path", fmt.Sprintf("%q is not a valid directory for volumes", l.Path),
+			return w.refuseAddon(IDUnusable, ".values.path", fmt.Sprintf("%q is not a valid directory for volumes", l.Path),
 				"write the absolute path of a directory on every node that only this add-on uses")
 		}
 		data["Path"], data["Default"] = path.Clean(l.Path), l.Default
 	}
-	out.Serving = bundled()[a.Name].serving
+	out.Serving = bundledAddons()[a.Name].serving
 	if a.Name == "metrics-server" && !w.VerifiedKubelets {
 		out.Sources = append(out.Sources,
 			"kubelet certificates are not verified: each kubelet signed its own (kubernetes.kubelet.config.serverTLSBootstrap)")
@@ -103,5 +103,5 @@ func (w *work) fromBundle(a v1alpha1.Addon, out *Addon) error {
 	if err := t.Execute(&text, data); err != nil {
 		return err
 	}
-	return w.decode("", a.Name, text.Bytes(), out)
+	return w.decodeObjects("", a.Name, text.Bytes(), out)
 }

@@ -46,10 +46,10 @@ func readCached(file string) (*chart.Chart, error) {
 	return loader.LoadArchive(f)
 }
 
-// chart renders the chart of an add-on: custom resource definitions first, then the
+// loadChart renders the chart of an add-on: custom resource definitions first, then the
 // output of its templates, in the order of their dependencies.
-func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
-	file, source, err := w.fetch(ctx, *a.Chart)
+func (w *work) loadChart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
+	file, source, err := w.fetchChart(ctx, *a.Chart)
 	if err != nil {
 		return err
 	}
@@ -62,37 +62,37 @@ func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 	}
 	c, err := read(file)
 	if err != nil {
-		return w.unreadable(*a.Chart, err)
+		return w.unreadableChart(*a.Chart, err)
 	}
 	if err := w.chartFits(c); err != nil {
 		return err
 	}
-	values, err := w.values(a)
+	values, err := w.mergeValues(a)
 	if err != nil {
 		return err
 	}
-	rendered, err := w.render(ctx, a, c, values)
+	rendered, err := w.renderChart(ctx, a, c, values)
 	if err != nil {
 		return err
 	}
 	// Output that depends on random numbers, or on the time, would differ in each plan,
 	// and would never be the planned one.
-	again, err := w.render(ctx, a, c, values)
+	again, err := w.renderChart(ctx, a, c, values)
 	if err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(rendered)) {
 		if rendered[name] != again[name] {
-			return w.refuse(IDRandom, ".chart",
+			return w.refuseAddon(IDRandom, ".chart",
 				name+" renders differently each time: it generates random passwords, keys or names, or includes the current time",
 				"set the values that the chart would generate: a password, or the name of an existing Secret")
 		}
 	}
-	return w.objects(c, rendered, out)
+	return w.parseObjects(c, rendered, out)
 }
 
-func (w *work) unreadable(c v1alpha1.Chart, err error) error {
-	return w.refuse(IDUnusable, ".chart", "the chart "+called(c)+" cannot be read: "+err.Error(),
+func (w *work) unreadableChart(c v1alpha1.Chart, err error) error {
+	return w.refuseAddon(IDUnusable, ".chart", "the chart "+chartName(c)+" cannot be read: "+err.Error(),
 		"set chart.path to a directory with a Chart.yaml, or to an archive of it; API version v3 is not supported yet")
 }
 
@@ -100,9 +100,9 @@ func (w *work) unreadable(c v1alpha1.Chart, err error) error {
 func (w *work) chartFits(c *chart.Chart) error {
 	switch want := c.Metadata.KubeVersion; {
 	case c.Metadata.Type == "library":
-		return w.refuse(IDUnusable, ".chart", "the chart "+c.Name()+" is a library chart", "name a chart that uses this library")
+		return w.refuseAddon(IDUnusable, ".chart", "the chart "+c.Name()+" is a library chart", "name a chart that uses this library")
 	case want != "" && !util.IsCompatibleRange(want, w.Kubernetes):
-		return w.refuse(IDRender, ".chart",
+		return w.refuseAddon(IDRender, ".chart",
 			fmt.Sprintf("the chart %s %s needs Kubernetes %s, but the cluster has %s", c.Name(), c.Metadata.Version, want, w.Kubernetes),
 			"use a version of the chart that supports it")
 	}
@@ -112,36 +112,36 @@ func (w *work) chartFits(c *chart.Chart) error {
 	}
 	for _, d := range c.Metadata.Dependencies {
 		if !have[d.Name] {
-			return w.refuse(IDUnusable, ".chart", "the chart "+c.Name()+" needs the chart "+d.Name+", which it does not contain",
+			return w.refuseAddon(IDUnusable, ".chart", "the chart "+c.Name()+" needs the chart "+d.Name+", which it does not contain",
 				"add the missing charts: helm dependency build DIRECTORY")
 		}
 	}
 	return nil
 }
 
-// values merges the values: a later file overrides an earlier one, and the cluster file
+// mergeValues merges the values: a later file overrides an earlier one, and the cluster file
 // overrides all.
-func (w *work) values(a v1alpha1.Addon) (map[string]any, error) {
+func (w *work) mergeValues(a v1alpha1.Addon) (map[string]any, error) {
 	out := map[string]any{}
 	for i, file := range a.ValuesFiles {
 		at := fmt.Sprintf(".valuesFiles[%d]", i)
-		text, err := w.read(at, file)
+		text, err := w.readLocal(at, file)
 		if err != nil {
 			return nil, err
 		}
 		var more map[string]any
 		if err := yaml.UnmarshalStrict(text, &more); err != nil {
-			return nil, w.refuse(IDUnusable, at, file+": "+err.Error(), "write the values file as YAML: a mapping of names to values")
+			return nil, w.refuseAddon(IDUnusable, at, file+": "+err.Error(), "write the values file as YAML: a mapping of names to values")
 		}
 		out = loader.MergeMaps(out, more)
 	}
 	return loader.MergeMaps(out, a.Values), nil
 }
 
-// render renders the templates of a chart, by their names.
-func (w *work) render(ctx context.Context, a v1alpha1.Addon, c *chart.Chart, values map[string]any) (map[string]string, error) {
+// renderChart renders the templates of a chart, by their names.
+func (w *work) renderChart(ctx context.Context, a v1alpha1.Addon, c *chart.Chart, values map[string]any) (map[string]string, error) {
 	failed := func(err error) error {
-		return w.refuse(IDRender, ".chart", "the chart "+c.Name()+" cannot be rendered: "+strings.TrimSpace(err.Error()),
+		return w.refuseAddon(IDRender, ".chart", "the chart "+c.Name()+" cannot be rendered: "+strings.TrimSpace(err.Error()),
 			"check the values; run 'helm template' with the same values to see the same error")
 	}
 	version, err := common.ParseKubeVersion(w.Kubernetes)
@@ -168,14 +168,14 @@ func (w *work) render(ctx context.Context, a v1alpha1.Addon, c *chart.Chart, val
 	return texts, nil
 }
 
-// objects parses the output of a chart.
-func (w *work) objects(c *chart.Chart, texts map[string]string, out *Addon) error {
+// parseObjects parses the output of a chart.
+func (w *work) parseObjects(c *chart.Chart, texts map[string]string, out *Addon) error {
 	for _, crd := range c.CRDObjects() {
-		if err := w.decode(".chart", crd.Filename, crd.File.Data, out); err != nil {
+		if err := w.decodeObjects(".chart", crd.Filename, crd.File.Data, out); err != nil {
 			return err
 		}
 	}
-	w.learn(out.Objects)
+	w.learnScopes(out.Objects)
 	var made []*unstructured.Unstructured
 	var not []string
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
@@ -184,18 +184,18 @@ func (w *work) objects(c *chart.Chart, texts map[string]string, out *Addon) erro
 		}
 		objects, err := kube.Objects([]byte(texts[name]))
 		if err != nil {
-			return w.refuse(IDRender, ".chart", name+" does not render to Kubernetes objects: "+err.Error(), "check the values of the chart")
+			return w.refuseAddon(IDRender, ".chart", name+" does not render to Kubernetes objects: "+err.Error(), "check the values of the chart")
 		}
 		for _, o := range objects {
-			settle(o)
+			removeServerFields(o)
 			h, isHook, skipped := hookOf(o)
 			if !isHook {
 				made = append(made, o)
 			}
-			if h.changing() {
+			if h.runsOnChange() {
 				out.Hooks = append(out.Hooks, h)
 			}
-			if h.leaving() {
+			if h.runsOnDelete() {
 				out.Last = append(out.Last, h)
 			}
 			for _, p := range skipped {
@@ -203,15 +203,15 @@ func (w *work) objects(c *chart.Chart, texts map[string]string, out *Addon) erro
 			}
 		}
 	}
-	slices.SortStableFunc(made, func(a, b *unstructured.Unstructured) int { return order(a) - order(b) })
+	slices.SortStableFunc(made, func(a, b *unstructured.Unstructured) int { return installOrder(a) - installOrder(b) })
 	inOrder(out.Hooks)
 	inOrder(out.Last)
 	out.Objects = append(out.Objects, made...)
 	if len(not) > 0 {
-		w.warn(IDChartHook, ".chart", "the chart "+c.Name()+" has hooks that Slipway does not run: "+strings.Join(not, ", "),
+		w.addWarning(IDChartHook, ".chart", "the chart "+c.Name()+" has hooks that Slipway does not run: "+strings.Join(not, ", "),
 			"do the work of these hooks manually when you roll the add-on back to an older version")
 	}
-	return w.keepable(out)
+	return w.checkStorable(out)
 }
 
 // kindOrder is the order of a chart's objects by their dependencies.
@@ -222,9 +222,9 @@ var kindOrder = []string{
 	"StatefulSet", "Job", "CronJob", "IngressClass", "Ingress", "APIService", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
 }
 
-// order returns the position of an object; unknown kinds, also those that the chart
+// installOrder returns the position of an object; unknown kinds, also those that the chart
 // defines, come last.
-func order(o *unstructured.Unstructured) int {
+func installOrder(o *unstructured.Unstructured) int {
 	if i := slices.Index(kindOrder, o.GetKind()); i >= 0 {
 		return i
 	}
@@ -238,8 +238,8 @@ func namespaceOf(a v1alpha1.Addon) string {
 	return a.Namespace
 }
 
-// called returns the name of a chart for people.
-func called(c v1alpha1.Chart) string {
+// chartName returns the name of a chart for people.
+func chartName(c v1alpha1.Chart) string {
 	if c.Path != "" {
 		return c.Path
 	}

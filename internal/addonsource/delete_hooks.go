@@ -68,14 +68,14 @@ func Unpack(raw []byte) (f Farewell, err error) {
 	return f, nil
 }
 
-// keepable rejects hooks that are too large for a Secret.
-func (w *work) keepable(a *Addon) error {
+// checkStorable rejects hooks that are too large for a Secret.
+func (w *work) checkStorable(a *Addon) error {
 	raw, err := a.Farewell().Pack()
 	if err != nil {
 		return fmt.Errorf("reading add-on %s: %w", a.Name, err)
 	}
 	if len(raw) > corev1.MaxSecretSize {
-		return w.refuse(IDUnusable, ".chart",
+		return w.refuseAddon(IDUnusable, ".chart",
 			fmt.Sprintf("the hooks for the deletion of add-on %s have %d KiB after compression, but the cluster can store only %d",
 				a.Name, len(raw)>>10, corev1.MaxSecretSize>>10),
 			"disable the hooks with values, or make them smaller")

@@ -31,45 +31,45 @@ const patience = 2 * time.Minute
 // download returns the content at an address. Pinned content, and content that never
 // changes, is taken from the cache if it exists.
 func (w *work) download(ctx context.Context, at, address, pin string, f freshness) ([]byte, error) {
-	file := w.cached(address)
+	file := w.cachePath(address)
 	have, err := safefile.ReadFile(file, bounded.Document)
 	if err != nil {
 		have = nil
 	}
-	if have != nil && (pin != "" && sum(have) == pin || pin == "" && f == forever) {
+	if have != nil && (pin != "" && digestOf(have) == pin || pin == "" && f == forever) {
 		return have, nil
 	}
-	text, err := w.get(ctx, address, pin)
+	text, err := w.getContent(ctx, address, pin)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if have == nil || pin != "" || !silent(err) {
-			return nil, w.refuse(IDDownload, at, "downloading "+address+": "+cause(err),
+		if have == nil || pin != "" || !isSilent(err) {
+			return nil, w.refuseAddon(IDDownload, at, "downloading "+address+": "+causeText(err),
 				"save the content to a file, and name the file; only the manager downloads it, so hosts need no network for it")
 		}
-		w.warn(IDOffline, at, address+" does not answer ("+cause(err)+"): using the earlier download, "+sum(have), "")
+		w.addWarning(IDOffline, at, address+" does not answer ("+causeText(err)+"): using the earlier download, "+digestOf(have), "")
 		return have, nil
 	}
-	if pin != "" && sum(text) != pin {
-		return nil, w.refuse(IDChecksum, at,
-			fmt.Sprintf("the content of %s has the checksum %s, expected %s", address, sum(text), pin),
+	if pin != "" && digestOf(text) != pin {
+		return nil, w.refuseAddon(IDChecksum, at,
+			fmt.Sprintf("the content of %s has the checksum %s, expected %s", address, digestOf(text), pin),
 			"check the change before you write a new checksum")
 	}
-	if err := keep(file, text); err != nil {
+	if err := keepFile(file, text); err != nil {
 		return nil, fmt.Errorf("saving the download: %w", err)
 	}
 	return text, nil
 }
 
-// cached returns the path of the copy of an address.
-func (w *work) cached(address string) string {
+// cachePath returns the path of the copy of an address.
+func (w *work) cachePath(address string) string {
 	name := sha256.Sum256([]byte(address))
 	return filepath.Join(w.Cache, "addons", hex.EncodeToString(name[:]))
 }
 
-// keep writes a file completely or not at all.
-func keep(file string, text []byte) error {
+// keepFile writes a file completely or not at all.
+func keepFile(file string, text []byte) error {
 	if err := safefile.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
@@ -94,9 +94,9 @@ func tooLarge() error {
 	return &answerError{fmt.Errorf("the server sends more than %d MiB", maxManifest>>20)}
 }
 
-// silent reports whether the source did not answer, so that the copy in the cache can be
+// isSilent reports whether the source did not answer, so that the copy in the cache can be
 // used.
-func silent(err error) bool {
+func isSilent(err error) bool {
 	var answered *answerError
 	return !errors.As(err, &answered)
 }
@@ -105,21 +105,21 @@ func silent(err error) bool {
 // could replace it.
 var errPlain = errors.New("plain HTTP needs a checksum: write its checksum, or use https://")
 
-// plain reports whether anyone on the path to a URL could change its content.
-func plain(u *url.URL) bool {
-	return u.Scheme != "https" && !ocitransport.Loopback(u.Hostname())
+// isPlainHTTP reports whether anyone on the path to a URL could change its content.
+func isPlainHTTP(u *url.URL) bool {
+	return u.Scheme != "https" && !ocitransport.IsLoopback(u.Hostname())
 }
 
-// get downloads the content at an address. Without a pinned checksum, every hop must use
+// getContent downloads the content at an address. Without a pinned checksum, every hop must use
 // TLS.
-func (w *work) get(ctx context.Context, address, pin string) ([]byte, error) {
+func (w *work) getContent(ctx context.Context, address, pin string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
 	}
-	if pin == "" && plain(req.URL) {
+	if pin == "" && isPlainHTTP(req.URL) {
 		return nil, &answerError{errPlain}
 	}
 	client := http.Client{}
@@ -128,7 +128,7 @@ func (w *work) get(ctx context.Context, address, pin string) ([]byte, error) {
 	}
 	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
 		switch {
-		case pin == "" && plain(next.URL):
+		case pin == "" && isPlainHTTP(next.URL):
 			return &answerError{errPlain}
 		case len(via) >= maxRedirects:
 			return &answerError{errors.New("too many redirects")}
@@ -153,8 +153,8 @@ func (w *work) get(ctx context.Context, address, pin string) ([]byte, error) {
 // maxRedirects limits how many redirects are followed.
 const maxRedirects = 10
 
-// cause returns an error without the address, which the message already has.
-func cause(err error) string {
+// causeText returns an error without the address, which the message already has.
+func causeText(err error) string {
 	var at *url.Error
 	if errors.As(err, &at) {
 		return at.Err.Error()

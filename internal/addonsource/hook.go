@@ -35,13 +35,13 @@ type Hook struct {
 // In reports whether it belongs to a phase.
 func (h Hook) In(p HookPhase) bool { return slices.Contains(h.Phases, p) }
 
-// changing reports whether it runs when the add-on is installed or changed, leaving
+// runsOnChange reports whether it runs when the add-on is installed or changed, leaving
 // whether it runs when the add-on is removed; it can be both.
-func (h Hook) changing() bool {
+func (h Hook) runsOnChange() bool {
 	return h.In(PreInstall) || h.In(PostInstall) || h.In(PreUpgrade) || h.In(PostUpgrade)
 }
 
-func (h Hook) leaving() bool { return h.In(PreDelete) || h.In(PostDelete) }
+func (h Hook) runsOnDelete() bool { return h.In(PreDelete) || h.In(PostDelete) }
 
 // inOrder sorts hooks in the order in which they run.
 func inOrder(hooks []Hook) {
@@ -49,7 +49,7 @@ func inOrder(hooks []Hook) {
 		if a.Weight != b.Weight {
 			return a.Weight - b.Weight
 		}
-		return order(a.Object) - order(b.Object)
+		return installOrder(a.Object) - installOrder(b.Object)
 	})
 }
 

@@ -6,4 +6,4 @@ import (
 	"testing"
 )
 
-func discard(*testing.T) *log.Logger { return log.New(io.Discard, "", 0) }
+func discardLogger(*testing.T) *log.Logger { return log.New(io.Discard, "", 0) }

@@ -21,8 +21,8 @@ import (
 // maxManifest limits a file of manifests; the largest known ones have about 5 MB.
 const maxManifest = 64 << 20
 
-// manifests reads the manifests of an add-on, in their order.
-func (w *work) manifests(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
+// readManifests reads the manifests of an add-on, in their order.
+func (w *work) readManifests(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 	for i, name := range a.Manifests {
 		at := fmt.Sprintf(".manifests[%d]", i)
 		if spec.IsURL(name) {
@@ -31,8 +31,8 @@ func (w *work) manifests(ctx context.Context, a v1alpha1.Addon, out *Addon) erro
 			if err != nil {
 				return err
 			}
-			out.Sources = append(out.Sources, address+" "+sum(text))
-			if err := w.decode(at, address, text, out); err != nil {
+			out.Sources = append(out.Sources, address+" "+digestOf(text))
+			if err := w.decodeObjects(at, address, text, out); err != nil {
 				return err
 			}
 			continue
@@ -42,11 +42,11 @@ func (w *work) manifests(ctx context.Context, a v1alpha1.Addon, out *Addon) erro
 			return err
 		}
 		for _, file := range files {
-			text, err := w.read(at, file)
+			text, err := w.readLocal(at, file)
 			if err != nil {
 				return err
 			}
-			if err := w.decode(at, file, text, out); err != nil {
+			if err := w.decodeObjects(at, file, text, out); err != nil {
 				return err
 			}
 		}
@@ -58,7 +58,7 @@ func (w *work) manifests(ctx context.Context, a v1alpha1.Addon, out *Addon) erro
 func (w *work) filesOf(at, name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if err != nil {
-		return nil, w.refuse(IDUnusable, at, "the file or directory cannot be read: "+reason(err),
+		return nil, w.refuseAddon(IDUnusable, at, "the file or directory cannot be read: "+fileErrorText(err),
 			"check the path, which is relative to the cluster file")
 	}
 	if !info.IsDir() {
@@ -66,27 +66,27 @@ func (w *work) filesOf(at, name string) ([]string, error) {
 	}
 	entries, err := os.ReadDir(name)
 	if err != nil {
-		return nil, w.refuse(IDUnusable, at, "the file or directory cannot be read: "+reason(err), "")
+		return nil, w.refuseAddon(IDUnusable, at, "the file or directory cannot be read: "+fileErrorText(err), "")
 	}
 	var files []string
 	for _, e := range entries {
 		switch ext := filepath.Ext(e.Name()); {
 		case e.IsDir() || strings.HasPrefix(e.Name(), "."):
 		case strings.HasPrefix(e.Name(), "kustomization."):
-			return nil, w.refuse(IDUnusable, at, name+" is a kustomization, which Slipway does not build",
+			return nil, w.refuseAddon(IDUnusable, at, name+" is a kustomization, which Slipway does not build",
 				"build it, and name the resulting file: kubectl kustomize "+name+" > FILE")
 		case slices.Contains([]string{".yaml", ".yml", ".json"}, ext):
 			files = append(files, filepath.Join(name, e.Name()))
 		}
 	}
 	if len(files) == 0 {
-		return nil, w.refuse(IDUnusable, at, "no manifest was found in "+name,
+		return nil, w.refuseAddon(IDUnusable, at, "no manifest was found in "+name,
 			"name the files *.yaml, *.yml or *.json; subdirectories are not read")
 	}
 	return files, nil
 }
 
-func (w *work) read(at, file string) ([]byte, error) {
+func (w *work) readLocal(at, file string) ([]byte, error) {
 	info, err := os.Stat(file)
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New(file + ": not a regular file")
@@ -99,39 +99,39 @@ func (w *work) read(at, file string) ([]byte, error) {
 		text, err = bounded.ReadArgument(file, bounded.Document)
 	}
 	if err != nil {
-		return nil, w.refuse(IDUnusable, at, "the file cannot be read: "+reason(err), "")
+		return nil, w.refuseAddon(IDUnusable, at, "the file cannot be read: "+fileErrorText(err), "")
 	}
 	return text, nil
 }
 
-// decode appends the objects of a text; name is the name of the text for people.
-func (w *work) decode(at, name string, text []byte, out *Addon) error {
+// decodeObjects appends the objects of a text; name is the name of the text for people.
+func (w *work) decodeObjects(at, name string, text []byte, out *Addon) error {
 	objects, err := kube.Objects(text)
 	if err != nil {
-		return w.refuse(IDUnusable, at, name+": "+err.Error(), "check the file: kubectl apply --dry-run=client -f FILE")
+		return w.refuseAddon(IDUnusable, at, name+": "+err.Error(), "check the file: kubectl apply --dry-run=client -f FILE")
 	}
 	for _, o := range objects {
 		if o.GroupVersionKind().Group == "kustomize.config.k8s.io" {
-			return w.refuse(IDUnusable, at, name+" is a kustomization, which Slipway does not build",
+			return w.refuseAddon(IDUnusable, at, name+" is a kustomization, which Slipway does not build",
 				"build it, and name the resulting file: kubectl kustomize DIRECTORY > FILE")
 		}
-		settle(o)
+		removeServerFields(o)
 	}
 	out.Objects = append(out.Objects, objects...)
 	return nil
 }
 
-// settle removes fields that only a server writes: manifests that were read from a
+// removeServerFields removes fields that only a server writes: manifests that were read from a
 // cluster have them.
-func settle(o *unstructured.Unstructured) {
+func removeServerFields(o *unstructured.Unstructured) {
 	delete(o.Object, "status")
 	for _, field := range []string{"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"} {
 		unstructured.RemoveNestedField(o.Object, "metadata", field)
 	}
 }
 
-// reason returns an error of the file system with the name of the file.
-func reason(err error) string {
+// fileErrorText returns an error of the file system with the name of the file.
+func fileErrorText(err error) string {
 	var at *fs.PathError
 	if errors.As(err, &at) {
 		return at.Path + ": " + at.Err.Error()

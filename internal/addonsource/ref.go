@@ -43,9 +43,9 @@ func Holders() []string {
 // scopes has the cluster-scoped kinds that add-ons define.
 type scopes map[schema.GroupKind]bool
 
-// whole reports whether an object has no namespace, because of its Kubernetes kind or a
+// isClusterScoped reports whether an object has no namespace, because of its Kubernetes kind or a
 // kind that an add-on defines.
-func (s scopes) whole(o *unstructured.Unstructured) bool {
+func (s scopes) isClusterScoped(o *unstructured.Unstructured) bool {
 	gk := o.GroupVersionKind().GroupKind()
 	if is, ok := s[gk]; ok {
 		return is
@@ -68,8 +68,8 @@ func (s scopes) whole(o *unstructured.Unstructured) bool {
 	return false
 }
 
-// learn records the kinds that objects define.
-func (w *work) learn(objects []*unstructured.Unstructured) {
+// learnScopes records the kinds that objects define.
+func (w *work) learnScopes(objects []*unstructured.Unstructured) {
 	for _, o := range objects {
 		if (Ref{Group: o.GroupVersionKind().Group, Kind: o.GetKind()}) != (Ref{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}) {
 			continue

@@ -28,39 +28,39 @@ import (
 // chartLayer is the media type of a chart archive in a registry.
 const chartLayer = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 
-// fetch returns the path of a chart on this machine and, if it was downloaded, its source
+// fetchChart returns the path of a chart on this machine and, if it was downloaded, its source
 // and digest.
-func (w *work) fetch(ctx context.Context, c v1alpha1.Chart) (file, source string, err error) {
+func (w *work) fetchChart(ctx context.Context, c v1alpha1.Chart) (file, source string, err error) {
 	if c.Path != "" {
-		return c.Path, "", w.fits(c)
+		return c.Path, "", w.requireChecksum(c)
 	}
 	var text []byte
 	address := strings.TrimSuffix(c.Repository, "/") + "/" + c.Name + ":" + c.Version
-	file = w.cached(address)
+	file = w.cachePath(address)
 	// A chart version is exactly one archive: an archive in the cache is not requested
 	// again.
 	if have, readErr := safefile.ReadFile(file,
-		bounded.Document); readErr == nil && (c.Digest == "" || sum(have) == c.Digest) && isChart(have) == nil {
-		return file, address + " " + sum(have), nil
+		bounded.Document); readErr == nil && (c.Digest == "" || digestOf(have) == c.Digest) && isChart(have) == nil {
+		return file, address + " " + digestOf(have), nil
 	}
 	if spec.IsOCI(c.Repository) {
-		text, err = w.pull(ctx, c, address)
+		text, err = w.pullChart(ctx, c, address)
 	} else {
 		text, err = w.fromIndex(ctx, c)
 	}
 	if err != nil {
 		return "", "", err
 	}
-	if c.Digest != "" && sum(text) != c.Digest {
-		return "", "", w.differs(address, sum(text), c.Digest)
+	if c.Digest != "" && digestOf(text) != c.Digest {
+		return "", "", w.checksumDiffers(address, digestOf(text), c.Digest)
 	}
 	if err := isChart(text); err != nil {
-		return "", "", w.unreadable(c, err)
+		return "", "", w.unreadableChart(c, err)
 	}
-	if err := keep(file, text); err != nil {
+	if err := keepFile(file, text); err != nil {
 		return "", "", fmt.Errorf("saving a chart: %w", err)
 	}
-	return file, address + " " + sum(text), nil
+	return file, address + " " + digestOf(text), nil
 }
 
 // isChart returns why an archive is not a chart: an error page of a proxy, or an
@@ -70,20 +70,20 @@ func isChart(archive []byte) error {
 	return err
 }
 
-// fits requires the pinned checksum of an archive.
-func (w *work) fits(c v1alpha1.Chart) error {
+// requireChecksum requires the pinned checksum of an archive.
+func (w *work) requireChecksum(c v1alpha1.Chart) error {
 	if c.Digest == "" {
 		return nil
 	}
-	text, err := w.read(".chart.path", c.Path)
-	if err == nil && sum(text) != c.Digest {
-		return w.differs(c.Path, sum(text), c.Digest)
+	text, err := w.readLocal(".chart.path", c.Path)
+	if err == nil && digestOf(text) != c.Digest {
+		return w.checksumDiffers(c.Path, digestOf(text), c.Digest)
 	}
 	return err
 }
 
-func (w *work) differs(what, is, want string) error {
-	return w.refuse(IDChecksum, ".chart", fmt.Sprintf("%s has the checksum %s, expected %s", what, is, want),
+func (w *work) checksumDiffers(what, is, want string) error {
+	return w.refuseAddon(IDChecksum, ".chart", fmt.Sprintf("%s has the checksum %s, expected %s", what, is, want),
 		"check the change before you write a new checksum")
 }
 
@@ -103,13 +103,13 @@ func (w *work) fromIndex(ctx context.Context, c v1alpha1.Chart) ([]byte, error) 
 		return nil, err
 	}
 	at := base.JoinPath("index.yaml").String()
-	text, err := w.get(ctx, at, c.Digest)
+	text, err := w.getContent(ctx, at, c.Digest)
 	if err != nil {
-		return nil, w.unreachable(ctx, at, err)
+		return nil, w.unreachableError(ctx, at, err)
 	}
 	var ix index
 	if err := yaml.Unmarshal(text, &ix); err != nil {
-		return nil, w.refuse(IDDownload, ".chart.repository", at+" is not a valid chart repository index: "+err.Error(), "")
+		return nil, w.refuseAddon(IDDownload, ".chart.repository", at+" is not a valid chart repository index: "+err.Error(), "")
 	}
 	var versions []string
 	for _, v := range ix.Entries[c.Name] {
@@ -119,34 +119,34 @@ func (w *work) fromIndex(ctx context.Context, c v1alpha1.Chart) ([]byte, error) 
 		}
 		where, err := base.Parse(v.URLs[0])
 		if err != nil {
-			return nil, w.refuse(IDDownload, ".chart", at+" has an invalid URL: "+err.Error(), "")
+			return nil, w.refuseAddon(IDDownload, ".chart", at+" has an invalid URL: "+err.Error(), "")
 		}
-		archive, err := w.get(ctx, where.String(), cmp.Or(c.Digest, v.Digest))
+		archive, err := w.getContent(ctx, where.String(), cmp.Or(c.Digest, v.Digest))
 		if err != nil {
-			return nil, w.unreachable(ctx, where.String(), err)
+			return nil, w.unreachableError(ctx, where.String(), err)
 		}
-		if want := strings.TrimPrefix(v.Digest, "sha256:"); want != "" && sum(archive) != "sha256:"+want {
-			return nil, w.differs(where.String(), sum(archive), "sha256:"+want)
+		if want := strings.TrimPrefix(v.Digest, "sha256:"); want != "" && digestOf(archive) != "sha256:"+want {
+			return nil, w.checksumDiffers(where.String(), digestOf(archive), "sha256:"+want)
 		}
 		return archive, nil
 	}
 	if len(versions) == 0 {
-		return nil, w.refuse(IDDownload, ".chart.name", c.Repository+" has no chart "+c.Name, "")
+		return nil, w.refuseAddon(IDDownload, ".chart.name", c.Repository+" has no chart "+c.Name, "")
 	}
-	return nil, w.refuse(IDDownload, ".chart.version", fmt.Sprintf("%s has no version %s of chart %s", c.Repository, c.Version, c.Name),
+	return nil, w.refuseAddon(IDDownload, ".chart.version", fmt.Sprintf("%s has no version %s of chart %s", c.Repository, c.Version, c.Name),
 		"use one of these versions: "+strings.Join(versions[:min(len(versions), 8)], ", "))
 }
 
-func (w *work) unreachable(ctx context.Context, address string, err error) error {
+func (w *work) unreachableError(ctx context.Context, address string, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return w.refuse(IDDownload, ".chart", "downloading "+address+": "+cause(err),
+	return w.refuseAddon(IDDownload, ".chart", "downloading "+address+": "+causeText(err),
 		"download the chart archive yourself, and set chart.path to the file (charts are downloaded only by the manager, not by hosts)")
 }
 
-// pull pulls a chart archive from a registry.
-func (w *work) pull(ctx context.Context, c v1alpha1.Chart, address string) ([]byte, error) {
+// pullChart pulls a chart archive from a registry.
+func (w *work) pullChart(ctx context.Context, c v1alpha1.Chart, address string) ([]byte, error) {
 	text := strings.TrimPrefix(address, "oci://")
 	// A tag cannot have a plus sign: it has an underscore instead.
 	repository := text[:len(text)-len(":"+c.Version)]
@@ -157,27 +157,27 @@ func (w *work) pull(ctx context.Context, c v1alpha1.Chart, address string) ([]by
 	}
 	ref, err := name.ParseReference(repository+":"+strings.ReplaceAll(c.Version, "+", "_"), options...)
 	if err != nil {
-		return nil, w.refuse(IDDownload, ".chart", address+" is not a valid reference: "+err.Error(), "")
+		return nil, w.refuseAddon(IDDownload, ".chart", address+" is not a valid reference: "+err.Error(), "")
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	with, err := w.speak(ctx, ref.Context().RegistryStr())
+	with, err := w.registryOptions(ctx, ref.Context().RegistryStr())
 	if err != nil {
 		return nil, err
 	}
-	archive, err := pulled(ref, with)
+	archive, err := pullArchive(ref, with)
 	var refused *transport.Error
 	switch {
 	case err == nil:
 		return archive, nil
 	case errors.As(err, &refused) && refused.StatusCode == 404:
-		return nil, w.refuse(IDDownload, ".chart.version", address+" does not exist", "")
+		return nil, w.refuseAddon(IDDownload, ".chart.version", address+" does not exist", "")
 	}
-	return nil, w.unreachable(ctx, address, err)
+	return nil, w.unreachableError(ctx, address, err)
 }
 
-// speak returns the access to a registry.
-func (w *work) speak(ctx context.Context, host string) ([]remote.Option, error) {
+// registryOptions returns the access to a registry.
+func (w *work) registryOptions(ctx context.Context, host string) ([]remote.Option, error) {
 	if w.Speak != nil {
 		return w.Speak(ctx, host)
 	}
@@ -187,7 +187,7 @@ func (w *work) speak(ctx context.Context, host string) ([]remote.Option, error) 
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithTransport(transport)}, err
 }
 
-func pulled(ref name.Reference, with []remote.Option) ([]byte, error) {
+func pullArchive(ref name.Reference, with []remote.Option) ([]byte, error) {
 	img, err := remote.Image(ref, with...)
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func FuzzRead(f *testing.F) {
 		total := db.Len()
 		for _, c := range files {
 			total += len(c.Data)
-			if !local(c.Name) {
+			if !isLocalName(c.Name) {
 				t.Errorf("the set has a file %q", c.Name)
 			}
 		}
@@ -66,7 +66,7 @@ func aSet(f *testing.F, by Keys) []byte {
 	set := &Set{
 		Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1",
 		EtcdType: "stacked", Member: "cp1", Authority: "a",
-		Snapshot: Snapshot{Bytes: int64(len(content)), SHA256: sum(content), Revision: 4711, Keys: 3},
+		Snapshot: Snapshot{Bytes: int64(len(content)), SHA256: digestOf(content), Revision: 4711, Keys: 3},
 	}
 	var out bytes.Buffer
 	small := []Content{{ClusterName, []byte("kind: Cluster\n")}, {HostFile("/etc/kubernetes/pki/ca.crt"), []byte("certificate")}}

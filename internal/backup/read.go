@@ -43,11 +43,11 @@ func Head(file string, ids []age.Identity) (*Set, error) {
 		return nil, err
 	}
 	defer f.Close()
-	t, err := open(f, ids)
+	t, err := openTar(f, ids)
 	if err != nil {
 		return nil, err
 	}
-	return head(t)
+	return readHeader(t)
 }
 
 // Read reads a whole set. It writes the snapshot to a writer, and returns the header and
@@ -60,11 +60,11 @@ func Read(file string, ids []age.Identity, snapshot io.Writer, accept func(*Set)
 		return nil, nil, err
 	}
 	defer f.Close()
-	t, err := open(f, ids)
+	t, err := openTar(f, ids)
 	if err != nil {
 		return nil, nil, err
 	}
-	set, err := head(t)
+	set, err := readHeader(t)
 	if err == nil && accept != nil {
 		err = accept(set)
 	}
@@ -75,7 +75,7 @@ func Read(file string, ids []age.Identity, snapshot io.Writer, accept func(*Set)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := set.within(info.Size()); err != nil {
+	if err := set.checkSize(info.Size()); err != nil {
 		return nil, nil, err
 	}
 	small := []Content{}
@@ -85,7 +85,7 @@ func Read(file string, ids []age.Identity, snapshot io.Writer, accept func(*Set)
 		if want.Name == SnapshotName {
 			to = snapshot
 		}
-		if err := member(t, want, to); err != nil {
+		if err := readMember(t, want, to); err != nil {
 			return nil, nil, err
 		}
 		if want.Name != SnapshotName {
@@ -93,13 +93,13 @@ func Read(file string, ids []age.Identity, snapshot io.Writer, accept func(*Set)
 		}
 	}
 	if _, err := t.Next(); !errors.Is(err, io.EOF) {
-		return nil, nil, broken(Damaged, "the set has data after its end")
+		return nil, nil, newError(Damaged, "the set has data after its end")
 	}
 	return set, small, nil
 }
 
-// open returns the tar in a file, decrypted if it is encrypted.
-func open(f *os.File, ids []age.Identity) (*tar.Reader, error) {
+// openTar returns the tar in a file, decrypted if it is encrypted.
+func openTar(f *os.File, ids []age.Identity) (*tar.Reader, error) {
 	r := bufio.NewReader(f)
 	start, err := r.Peek(len(sealed))
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -109,61 +109,61 @@ func open(f *os.File, ids []age.Identity) (*tar.Reader, error) {
 		return tar.NewReader(r), nil
 	}
 	if len(ids) == 0 {
-		return nil, broken(Encrypted, "the set is encrypted")
+		return nil, newError(Encrypted, "the set is encrypted")
 	}
 	plain, err := age.Decrypt(r, ids...)
 	var other *age.NoIdentityMatchError
 	switch {
 	case errors.As(err, &other):
-		return nil, broken(Encrypted, "the set is encrypted for another key")
+		return nil, newError(Encrypted, "the set is encrypted for another key")
 	case err != nil:
-		return nil, broken(Damaged, "the set's encryption is damaged: %v", err)
+		return nil, newError(Damaged, "the set's encryption is damaged: %v", err)
 	}
 	return tar.NewReader(plain), nil
 }
 
-// head reads the header, which is the first member.
-func head(t *tar.Reader) (*Set, error) {
+// readHeader reads the header, which is the first member.
+func readHeader(t *tar.Reader) (*Set, error) {
 	h, err := t.Next()
 	if err != nil || h.Name != manifestName || h.Size > maxManifest {
-		return nil, broken(Unknown, "this is not a backup set, or its beginning is damaged")
+		return nil, newError(Unknown, "this is not a backup set, or its beginning is damaged")
 	}
 	raw, err := bounded.ReadAll(t, maxManifest)
 	if err != nil {
-		return nil, broken(Damaged, "the set is incomplete or damaged in its header")
+		return nil, newError(Damaged, "the set is incomplete or damaged in its header")
 	}
 	set := &Set{}
 	if err := json.Unmarshal(raw, set); err != nil {
-		return nil, broken(Damaged, "the header of the set cannot be read: %v", err)
+		return nil, newError(Damaged, "the header of the set cannot be read: %v", err)
 	}
 	if set.Format < format || set.Format > signedKeysOnly {
-		return nil, broken(Unknown, "the set has format %d, but this program reads formats %d to %d", set.Format, format, signedKeysOnly)
+		return nil, newError(Unknown, "the set has format %d, but this program reads formats %d to %d", set.Format, format, signedKeysOnly)
 	}
 	if set.isSigned() {
-		if set.Signature, err = signature(t, raw); err != nil {
+		if set.Signature, err = readSignature(t, raw); err != nil {
 			return nil, err
 		}
 	}
-	return set, set.check()
+	return set, set.checkHeader()
 }
 
-// signature reads the second member of a signed set.
-func signature(t *tar.Reader, head []byte) (*Signature, error) {
+// readSignature reads the second member of a signed set.
+func readSignature(t *tar.Reader, head []byte) (*Signature, error) {
 	h, err := t.Next()
 	if err != nil || h.Name != signatureName || h.Size != ed25519.SignatureSize || h.Typeflag != tar.TypeReg {
-		return nil, broken(Damaged, "the set has no signature, although its header announces one")
+		return nil, newError(Damaged, "the set has no signature, although its header announces one")
 	}
 	value, err := bounded.ReadAll(t, ed25519.SignatureSize)
 	if err != nil {
-		return nil, broken(Damaged, "the signature of the set is incomplete or damaged")
+		return nil, newError(Damaged, "the signature of the set is incomplete or damaged")
 	}
 	return &Signature{Head: head, Value: value}, nil
 }
 
-// check refuses a header that Write would not write.
-func (s *Set) check() error {
+// checkHeader refuses a header that Write would not write.
+func (s *Set) checkHeader() error {
 	if len(s.Files) > maxFiles {
-		return broken(Damaged, "the header of the set lists %d files", len(s.Files))
+		return newError(Damaged, "the header of the set lists %d files", len(s.Files))
 	}
 	snapshots, want := 0, 1
 	if s.KeysOnly() {
@@ -171,43 +171,43 @@ func (s *Set) check() error {
 	}
 	for _, f := range s.Files {
 		switch {
-		case !local(f.Name), f.Bytes < 0:
-			return broken(Damaged, "the header of the set lists a file %.80q of %d bytes", f.Name, f.Bytes)
+		case !isLocalName(f.Name), f.Bytes < 0:
+			return newError(Damaged, "the header of the set lists a file %.80q of %d bytes", f.Name, f.Bytes)
 		case f.Name == SnapshotName:
 			snapshots++
 			if f.Bytes != s.Snapshot.Bytes || f.SHA256 != s.Snapshot.SHA256 {
-				return broken(Damaged, "the header of the set describes its snapshot in two different ways")
+				return newError(Damaged, "the header of the set describes its snapshot in two different ways")
 			}
 		case f.Bytes > maxFile:
-			return broken(Damaged, "the header of the set lists a file %.80q of %d bytes", f.Name, f.Bytes)
+			return newError(Damaged, "the header of the set lists a file %.80q of %d bytes", f.Name, f.Bytes)
 		}
 	}
 	if snapshots != want {
-		return broken(Damaged, "the header of the set lists %d snapshots", snapshots)
+		return newError(Damaged, "the header of the set lists %d snapshots", snapshots)
 	}
 	return nil
 }
 
-// within refuses a set whose header lists more bytes than its file has: such data could
+// checkSize refuses a set whose header lists more bytes than its file has: such data could
 // be compressed zeros that fill a disk.
-func (s *Set) within(bytes int64) error {
+func (s *Set) checkSize(bytes int64) error {
 	left := bytes
 	for _, f := range s.Files {
 		if left -= f.Bytes; left < 0 {
-			return broken(Damaged, "the header of the set lists more than the %d bytes of its file", bytes)
+			return newError(Damaged, "the header of the set lists more than the %d bytes of its file", bytes)
 		}
 	}
 	return nil
 }
 
-// member reads the next member, which must be the expected one.
-func member(t *tar.Reader, want File, to io.Writer) error {
+// readMember reads the next member, which must be the expected one.
+func readMember(t *tar.Reader, want File, to io.Writer) error {
 	h, err := t.Next()
 	if err != nil {
-		return broken(Damaged, "the set is incomplete or damaged before %s", want.Name)
+		return newError(Damaged, "the set is incomplete or damaged before %s", want.Name)
 	}
 	if h.Name != want.Name || h.Size != want.Bytes || h.Typeflag != tar.TypeReg {
-		return broken(Damaged, "the set has %.80q (%d bytes) instead of %s (%d bytes)", h.Name, h.Size, want.Name, want.Bytes)
+		return newError(Damaged, "the set has %.80q (%d bytes) instead of %s (%d bytes)", h.Name, h.Size, want.Name, want.Bytes)
 	}
 	out := &checked{w: to, sum: sha256.New()}
 	_, err = io.Copy(out, t)
@@ -215,9 +215,9 @@ func member(t *tar.Reader, want File, to io.Writer) error {
 	case out.err != nil:
 		return fmt.Errorf("unpacking %s: %w", want.Name, out.err)
 	case err != nil:
-		return broken(Damaged, "the set is incomplete or damaged within %s", want.Name)
+		return newError(Damaged, "the set is incomplete or damaged within %s", want.Name)
 	case hex.EncodeToString(out.sum.Sum(nil)) != want.SHA256:
-		return broken(Damaged, "%s in the set has changed since it was written", want.Name)
+		return newError(Damaged, "%s in the set has changed since it was written", want.Name)
 	}
 	return nil
 }

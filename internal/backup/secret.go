@@ -64,9 +64,9 @@ func ReadEncryption(text []byte) (*Encryption, error) {
 // ErrOutside is returned for a value that only an external service can decrypt.
 var ErrOutside = errors.New("the value can be decrypted only by the key management service that encrypted the value")
 
-// Open returns the decrypted value of an etcd key, and how it was encrypted: "" if it was
+// DecryptValue returns the decrypted value of an etcd key, and how it was encrypted: "" if it was
 // not. A nil *Encryption means that there is no configuration; its methods can be called.
-func (e *Encryption) Open(key string, value []byte) (plain []byte, how string, err error) {
+func (e *Encryption) DecryptValue(key string, value []byte) (plain []byte, how string, err error) {
 	rest, ok := bytes.CutPrefix(value, []byte(encrypted))
 	if !ok {
 		return value, "", nil
@@ -92,14 +92,14 @@ func (e *Encryption) Open(key string, value []byte) (plain []byte, how string, e
 	if err != nil {
 		return nil, how, fmt.Errorf("key %q cannot be read", name)
 	}
-	plain, err = decrypt(provider, secret, key, text)
+	plain, err = decryptValue(provider, secret, key, text)
 	return plain, how, err
 }
 
-// OpenSecret decrypts the value of a Secret like Open, and checks that the result is a
+// OpenSecret decrypts the value of a Secret like DecryptValue, and checks that the result is a
 // Secret.
 func (e *Encryption) OpenSecret(key string, value []byte) (how string, err error) {
-	plain, how, err := e.Open(key, value)
+	plain, how, err := e.DecryptValue(key, value)
 	if err == nil && !bytes.Contains(plain, []byte("Secret")) { // its kind, however it is encoded
 		err = errors.New("the decrypted value is not a Secret")
 	}
@@ -108,8 +108,8 @@ func (e *Encryption) OpenSecret(key string, value []byte) (how string, err error
 
 var errCipher = errors.New("it cannot be decrypted with the key of that name")
 
-// decrypt decrypts a value of an encryption provider.
-func decrypt(provider string, secret []byte, key string, text []byte) ([]byte, error) {
+// decryptValue decrypts a value of an encryption provider.
+func decryptValue(provider string, secret []byte, key string, text []byte) ([]byte, error) {
 	if provider == "secretbox" {
 		const nonce = 24
 		if len(secret) != 32 || len(text) < nonce {
@@ -136,12 +136,12 @@ func decrypt(provider string, secret []byte, key string, text []byte) ([]byte, e
 		}
 		return plain, nil
 	}
-	return unchained(block, text)
+	return decryptCBC(block, text)
 }
 
-// unchained decrypts an aescbc value: the initialization vector comes first, and the text
+// decryptCBC decrypts an aescbc value: the initialization vector comes first, and the text
 // is padded to full blocks.
-func unchained(block cipher.Block, text []byte) ([]byte, error) {
+func decryptCBC(block cipher.Block, text []byte) ([]byte, error) {
 	if len(text) < 2*aes.BlockSize || len(text)%aes.BlockSize != 0 {
 		return nil, errCipher
 	}

@@ -59,32 +59,32 @@ func TestEncryption(t *testing.T) {
 	for _, provider := range []string{"aescbc", "aesgcm", "secretbox"} {
 		for _, plain := range []string{"k8s\x00a Secret", "0123456789abcdef"} {
 			value := sealedBy(t, provider, secret, plain)
-			got, how, err := encryptionOf(t, provider, secret).Open(secretKey, value)
+			got, how, err := encryptionOf(t, provider, secret).DecryptValue(secretKey, value)
 			if err != nil || string(got) != plain || how != provider+", key one" {
 				t.Errorf("%s: %q, %q, %v", provider, got, how, err)
 			}
 			for _, short := range []int{0, 1, len(value) / 2} {
-				if got, _, err := encryptionOf(t, provider, secret).Open(secretKey, value[:len(value)-1-short]); err == nil {
+				if got, _, err := encryptionOf(t, provider, secret).DecryptValue(secretKey, value[:len(value)-1-short]); err == nil {
 					t.Errorf("%s: what is cut off opens as %q", provider, got)
 				}
 			}
-			if got, _, err := encryptionOf(t, provider, other).Open(secretKey, value); err == nil && string(got) == plain {
+			if got, _, err := encryptionOf(t, provider, other).DecryptValue(secretKey, value); err == nil && string(got) == plain {
 				t.Errorf("%s: another key opens it", provider)
 			}
-			if _, _, err := encryptionOf(t, "aesgcm", other[:16]).Open(secretKey, value[:20]); err == nil {
+			if _, _, err := encryptionOf(t, "aesgcm", other[:16]).DecryptValue(secretKey, value[:20]); err == nil {
 				t.Errorf("%s: a head alone opens", provider)
 			}
 		}
 	}
 	var none *Encryption
-	if got, how, err := none.Open(secretKey, []byte("k8s\x00plain")); err != nil || how != "" || string(got) != "k8s\x00plain" {
+	if got, how, err := none.DecryptValue(secretKey, []byte("k8s\x00plain")); err != nil || how != "" || string(got) != "k8s\x00plain" {
 		t.Errorf("what is not encrypted: %q, %q, %v", got, how, err)
 	}
-	if _, _, err := none.Open(secretKey, sealedBy(t, "aescbc", secret, "x")); err == nil ||
+	if _, _, err := none.DecryptValue(secretKey, sealedBy(t, "aescbc", secret, "x")); err == nil ||
 		!strings.Contains(err.Error(), "which is missing") {
 		t.Errorf("without a configuration: %v", err)
 	}
-	if _, how, err := none.Open(secretKey, []byte("k8s:enc:kms:v2:vault:x")); !errors.Is(err, ErrOutside) || how != "kms, key vault" {
+	if _, how, err := none.DecryptValue(secretKey, []byte("k8s:enc:kms:v2:vault:x")); !errors.Is(err, ErrOutside) || how != "kms, key vault" {
 		t.Errorf("a service's: %q, %v", how, err)
 	}
 	if how, err := none.OpenSecret(secretKey, []byte("k8s\x00\x12\x06Secret")); err != nil || how != "" {

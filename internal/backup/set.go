@@ -120,7 +120,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-func broken(r Reason, msg string, args ...any) error {
+func newError(r Reason, msg string, args ...any) error {
 	return &Error{Reason: r, Message: fmt.Sprintf(msg, args...)}
 }
 
@@ -145,8 +145,8 @@ func Placed(file string) (cluster string, taken time.Time, encrypted, ok bool) {
 	return m[1], taken, m[3] != "", err == nil
 }
 
-// local reports whether a member's name is a relative path that stays within the set.
-func local(name string) bool {
+// isLocalName reports whether a member's name is a relative path that stays within the set.
+func isLocalName(name string) bool {
 	return name != "" && path.Clean(name) == name && !path.IsAbs(name) && name != ".." && !strings.HasPrefix(name, "../") &&
 		!strings.ContainsRune(name, 0)
 }

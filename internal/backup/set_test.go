@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// snapshot is a file of some size that stands in for one of etcd's.
-func snapshot(t *testing.T, bytes int) string {
+// fakeSnapshot is a file of some size that stands in for one of etcd's.
+func fakeSnapshot(t *testing.T, bytes int) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), SnapshotName)
 	text := make([]byte, bytes)
@@ -32,7 +32,7 @@ func snapshot(t *testing.T, bytes int) string {
 	return file
 }
 
-func flipped(raw []byte, at int) []byte {
+func flipByte(raw []byte, at int) []byte {
 	out := bytes.Clone(raw)
 	out[at] ^= 1
 	return out
@@ -46,15 +46,15 @@ func wantReason(t *testing.T, err error, want Reason) {
 	}
 }
 
-// written is a set in a file.
-func written(t *testing.T, recipients ...age.Recipient) (file string, set *Set, small []Content) {
+// writeTestSet is a set in a file.
+func writeTestSet(t *testing.T, recipients ...age.Recipient) (file string, set *Set, small []Content) {
 	t.Helper()
-	db := snapshot(t, 20_000)
+	db := fakeSnapshot(t, 20_000)
 	raw, err := os.ReadFile(db)
 	if err != nil {
 		t.Fatal(err)
 	}
-	is := Snapshot{Bytes: int64(len(raw)), SHA256: sum(raw), Hash: 7, Revision: 4711, Keys: 3, Version: "3.7.0"}
+	is := Snapshot{Bytes: int64(len(raw)), SHA256: digestOf(raw), Hash: 7, Revision: 4711, Keys: 3, Version: "3.7.0"}
 	set = &Set{Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1",
 		Etcd: "3.7.0", EtcdType: "stacked", Member: "cp1", Authority: "a", Snapshot: is}
 	small = []Content{{ClusterName, []byte("kind: Cluster\n")}, {HostFile("/etc/kubernetes/pki/ca.key"), []byte("canary-key")}}
@@ -92,11 +92,11 @@ func TestKeysOnly(t *testing.T) {
 	}
 	_, _, err = Read(file, nil, &db, nil)
 	wantReason(t, err, Damaged)
-	_, whole, _ := written(t)
+	_, whole, _ := writeTestSet(t)
 	whole.Format = keysOnly
-	wantReason(t, whole.check(), Damaged)
+	wantReason(t, whole.checkHeader(), Damaged)
 	whole.Files, whole.Format = whole.Files[:2], format
-	wantReason(t, whole.check(), Damaged)
+	wantReason(t, whole.checkHeader(), Damaged)
 }
 
 func TestWriteAndRead(t *testing.T) {
@@ -117,7 +117,7 @@ func TestWriteAndRead(t *testing.T) {
 		ids []age.Identity
 	}{"plain": {}, "plain, with a key": {nil, []age.Identity{id}}, "encrypted": {to, []age.Identity{other, id}}} {
 		t.Run(name, func(t *testing.T) {
-			file, set, small := written(t, tc.to...)
+			file, set, small := writeTestSet(t, tc.to...)
 			var db bytes.Buffer
 			got, files, err := Read(file, tc.ids, &db, nil)
 			if err != nil {
@@ -129,7 +129,7 @@ func TestWriteAndRead(t *testing.T) {
 			if d := cmp.Diff(small, files); d != "" {
 				t.Errorf("files (-want +got):\n%s", d)
 			}
-			if sum(db.Bytes()) != set.Snapshot.SHA256 {
+			if digestOf(db.Bytes()) != set.Snapshot.SHA256 {
 				t.Error("the snapshot is another")
 			}
 			if h, err := Head(file, tc.ids); err != nil || h.Cluster != "prod" {
@@ -145,7 +145,7 @@ func TestWriteAndRead(t *testing.T) {
 			}
 		})
 	}
-	file, _, _ := written(t, to...)
+	file, _, _ := writeTestSet(t, to...)
 	for name, ids := range map[string][]age.Identity{"no key": nil, "another's key": {other}} {
 		_, _, err := Read(file, ids, &bytes.Buffer{}, nil)
 		t.Log(name)
@@ -162,23 +162,23 @@ func TestWriteAndRead(t *testing.T) {
 // A set never takes the place of anything, and leaves nothing of itself when it
 // cannot be written.
 func TestWriteRefuses(t *testing.T) {
-	file, set, small := written(t)
+	file, set, small := writeTestSet(t)
 	before, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantReason(t, Write(file, set, small, snapshot(t, 300), Keys{}), Exists)
+	wantReason(t, Write(file, set, small, fakeSnapshot(t, 300), Keys{}), Exists)
 	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("what was there is another: %v", err)
 	}
 	short := *set
 	short.Snapshot.Bytes += 5
-	if err := Write(file+"2", &short, small, snapshot(t, 20_000), Keys{}); err == nil {
+	if err := Write(file+"2", &short, small, fakeSnapshot(t, 20_000), Keys{}); err == nil {
 		t.Error("a snapshot that is shorter than it says was written")
 	}
 	other := *set
-	other.Snapshot.SHA256 = sum(nil)
-	wantReason(t, Write(file+"2", &other, small, snapshot(t, 20_000), Keys{}), Damaged)
+	other.Snapshot.SHA256 = digestOf(nil)
+	wantReason(t, Write(file+"2", &other, small, fakeSnapshot(t, 20_000), Keys{}), Damaged)
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(file), ".slipway-*")); err != nil || len(left) > 0 {
 		t.Errorf("left are %v, %v", left, err)
 	}
@@ -187,9 +187,9 @@ func TestWriteRefuses(t *testing.T) {
 	}
 }
 
-// sparse is the header of a member in the way of GNU that is nothing, and of some bytes
+// sparseHeader is the header of a member in the way of GNU that is nothing, and of some bytes
 // when it is read.
-func sparse(name string, bytes int64) []byte {
+func sparseHeader(name string, bytes int64) []byte {
 	h := make([]byte, 512)
 	number := func(at int, n int64) {
 		binary.BigEndian.PutUint64(h[at+4:], uint64(n))
@@ -216,18 +216,18 @@ func sparse(name string, bytes int64) []byte {
 func TestReadSparse(t *testing.T) {
 	for _, size := range []int64{1000, 1 << 20, 1 << 42} {
 		nothing := make([]byte, min(size, 1<<20))
-		set := &Set{Format: format, Cluster: "prod", Snapshot: Snapshot{Bytes: size, SHA256: sum(nothing)}}
-		set.Files = []File{{Name: SnapshotName, Bytes: size, SHA256: sum(nothing)}}
+		set := &Set{Format: format, Cluster: "prod", Snapshot: Snapshot{Bytes: size, SHA256: digestOf(nothing)}}
+		set.Files = []File{{Name: SnapshotName, Bytes: size, SHA256: digestOf(nothing)}}
 		text, err := json.Marshal(set)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var file bytes.Buffer
 		w := tar.NewWriter(&file)
-		if err := errors.Join(add(w, set, manifestName, int64(len(text)), bytes.NewReader(text)), w.Flush()); err != nil {
+		if err := errors.Join(addMember(w, set, manifestName, int64(len(text)), bytes.NewReader(text)), w.Flush()); err != nil {
 			t.Fatal(err)
 		}
-		file.Write(sparse(SnapshotName, size))
+		file.Write(sparseHeader(SnapshotName, size))
 		file.Write(make([]byte, 1024))
 		at := filepath.Join(t.TempDir(), "sparse.tar")
 		if err := os.WriteFile(at, file.Bytes(), 0o600); err != nil {
@@ -274,14 +274,14 @@ func TestReadDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, to := range map[string][]age.Recipient{"plain": nil, "encrypted": {id.Recipient()}} {
-		file, _, _ := written(t, to...)
+		file, _, _ := writeTestSet(t, to...)
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		end := bytes.LastIndexFunc(raw, func(r rune) bool { return r != 0 }) // behind it a tar is padding
 		for _, at := range []int{0, 30, 600, 1500, 4000, len(raw) / 2, end - 40} {
-			for what, damage := range map[string][]byte{"cut off": raw[:at], "one bit": flipped(raw, at)} {
+			for what, damage := range map[string][]byte{"cut off": raw[:at], "one bit": flipByte(raw, at)} {
 				bad := filepath.Join(t.TempDir(), "bad.tar")
 				if err := os.WriteFile(bad, damage, 0o600); err != nil {
 					t.Fatal(err)

@@ -74,8 +74,8 @@ func (k *SigningKey) Public() PublicKey {
 	return PublicKey{string(public)}
 }
 
-// sign returns the signature of a header.
-func (k *SigningKey) sign(head []byte) []byte {
+// signHeader returns the signature of a header.
+func (k *SigningKey) signHeader(head []byte) []byte {
 	return ed25519.Sign(k.private, append([]byte(signedText), head...))
 }
 

@@ -36,18 +36,18 @@ func TestSigned(t *testing.T) {
 		t.Fatal(err)
 	}
 	key, other := signingKey(t), signingKey(t)
-	_, set, small := written(t)
+	_, set, small := writeTestSet(t)
 	for _, tc := range []struct {
 		name     string
 		by       Keys
 		snapshot string
 		verified bool
 	}{
-		{"plain", Keys{Signer: key}, snapshot(t, 20_000), true},
-		{"encrypted", Keys{Signer: key, Recipients: []age.Recipient{id.Recipient()}}, snapshot(t, 20_000), true},
+		{"plain", Keys{Signer: key}, fakeSnapshot(t, 20_000), true},
+		{"encrypted", Keys{Signer: key, Recipients: []age.Recipient{id.Recipient()}}, fakeSnapshot(t, 20_000), true},
 		{"keys alone", Keys{Signer: key}, "", true},
-		{"signed by another key", Keys{Signer: other}, snapshot(t, 20_000), false},
-		{"not signed", Keys{}, snapshot(t, 20_000), false},
+		{"signed by another key", Keys{Signer: other}, fakeSnapshot(t, 20_000), false},
+		{"not signed", Keys{}, fakeSnapshot(t, 20_000), false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			file, one := filepath.Join(t.TempDir(), "set"), *set
@@ -71,9 +71,9 @@ func TestSigned(t *testing.T) {
 	}
 }
 
-// resigned is a signed set whose head is changed while its signature is kept, as an
+// replaceHeader is a signed set whose head is changed while its signature is kept, as an
 // attacker would do it who has no key.
-func resigned(t *testing.T, file string, change func(*Set)) string {
+func replaceHeader(t *testing.T, file string, change func(*Set)) string {
 	t.Helper()
 	in, err := os.Open(file)
 	if err != nil {
@@ -119,9 +119,9 @@ func errOf(_ int, err error) error { return err }
 // refused by its head is not read any further.
 func TestSignedForged(t *testing.T) {
 	key := signingKey(t)
-	_, set, small := written(t)
+	_, set, small := writeTestSet(t)
 	file := filepath.Join(t.TempDir(), "set.tar")
-	if err := Write(file, set, small, snapshot(t, 20_000), Keys{Signer: key}); err != nil {
+	if err := Write(file, set, small, fakeSnapshot(t, 20_000), Keys{Signer: key}); err != nil {
 		t.Fatal(err)
 	}
 	refused := errors.New("not verified")
@@ -138,18 +138,18 @@ func TestSignedForged(t *testing.T) {
 	}{
 		{"as it was", func(*Set) {}, nil},
 		{"another revision", func(s *Set) { s.Snapshot.Revision++ }, refused},
-		{"another file", func(s *Set) { s.Files[0].SHA256 = sum(nil) }, refused},
+		{"another file", func(s *Set) { s.Files[0].SHA256 = digestOf(nil) }, refused},
 		{"said to be unsigned", func(s *Set) { s.Format = format }, refused},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var db bytes.Buffer
-			_, files, err := Read(resigned(t, file, tc.do), nil, &db, verify)
+			_, files, err := Read(replaceHeader(t, file, tc.do), nil, &db, verify)
 			if !errors.Is(err, tc.want) || tc.want != nil && (db.Len() > 0 || files != nil) {
 				t.Errorf("%v, want %v; %d bytes of the snapshot were read", err, tc.want, db.Len())
 			}
 		})
 	}
-	cut := resigned(t, file, func(s *Set) { s.Format = signedKeysOnly })
+	cut := replaceHeader(t, file, func(s *Set) { s.Format = signedKeysOnly })
 	if _, err := Head(cut, nil); err == nil {
 		t.Error("a set of keys alone has a snapshot")
 	}

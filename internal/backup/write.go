@@ -24,16 +24,16 @@ func Recipients(keys []string) (out []age.Recipient, err error) {
 	for _, k := range keys {
 		r, err := age.ParseRecipients(strings.NewReader(k))
 		if err != nil || len(r) != 1 {
-			return nil, fmt.Errorf("%s is not the public key of a recipient: want age1…", shown(k))
+			return nil, fmt.Errorf("%s is not the public key of a recipient: want age1…", shownKey(k))
 		}
 		out = append(out, r...)
 	}
 	return out, nil
 }
 
-// shown returns the given recipient key for an error message, without showing a private
+// shownKey returns the given recipient key for an error message, without showing a private
 // key.
-func shown(key string) string {
+func shownKey(key string) string {
 	if strings.Contains(strings.ToUpper(key), "AGE-SECRET-KEY-") {
 		return "the given private key, which decrypts sets,"
 	}
@@ -48,13 +48,13 @@ const Parts = ".slipway-backup-*"
 // Write returns. See Stream for the parameters.
 func Write(to string, set *Set, small []Content, snapshot string, by Keys) (err error) {
 	if _, err := os.Lstat(to); err == nil {
-		return broken(Exists, "%s already exists", to)
+		return newError(Exists, "%s already exists", to)
 	}
 	f, err := os.CreateTemp(filepath.Dir(to), Parts) // 0600
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, remove(f.Name())) }()
+	defer func() { err = errors.Join(err, removeFile(f.Name())) }()
 	err = Stream(f, set, small, snapshot, by)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
@@ -74,19 +74,19 @@ func Settle(part, to string) error {
 		}
 	}
 	if errors.Is(err, fs.ErrExist) {
-		return broken(Exists, "%s already exists", to)
+		return newError(Exists, "%s already exists", to)
 	}
 	return errors.Join(err, fsync.Dir(filepath.Dir(to)))
 }
 
-func remove(path string) error {
+func removeFile(path string) error {
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-func sum(data []byte) string {
+func digestOf(data []byte) string {
 	s := sha256.Sum256(data)
 	return hex.EncodeToString(s[:])
 }
@@ -100,8 +100,8 @@ type Keys struct {
 	Signer *SigningKey
 }
 
-// format returns the format of a set that is written with these keys.
-func (k Keys) format(snapshot bool) int {
+// formatFor returns the format of a set that is written with these keys.
+func (k Keys) formatFor(snapshot bool) int {
 	switch {
 	case k.Signer != nil && snapshot:
 		return signed
@@ -117,9 +117,9 @@ func (k Keys) format(snapshot bool) int {
 // not match the header. snapshot is the snapshot's file, "" for a set without one. Stream
 // sets the Format, Files and Signature of the set.
 func Stream(to io.Writer, set *Set, small []Content, snapshot string, by Keys) error {
-	set.Format, set.Files, set.Signature = by.format(snapshot != ""), nil, nil
+	set.Format, set.Files, set.Signature = by.formatFor(snapshot != ""), nil, nil
 	for _, c := range small {
-		set.Files = append(set.Files, File{Name: c.Name, Bytes: int64(len(c.Data)), SHA256: sum(c.Data)})
+		set.Files = append(set.Files, File{Name: c.Name, Bytes: int64(len(c.Data)), SHA256: digestOf(c.Data)})
 	}
 	db := io.Reader(nil)
 	if snapshot != "" {
@@ -142,19 +142,19 @@ func Stream(to io.Writer, set *Set, small []Content, snapshot string, by Keys) e
 		}
 	}
 	t, is := tar.NewWriter(w), sha256.New()
-	err = add(t, set, manifestName, int64(len(manifest)), bytes.NewReader(manifest))
+	err = addMember(t, set, manifestName, int64(len(manifest)), bytes.NewReader(manifest))
 	if err == nil && by.Signer != nil {
-		set.Signature = &Signature{Head: manifest, Value: by.Signer.sign(manifest)}
-		err = add(t, set, signatureName, int64(len(set.Signature.Value)), bytes.NewReader(set.Signature.Value))
+		set.Signature = &Signature{Head: manifest, Value: by.Signer.signHeader(manifest)}
+		err = addMember(t, set, signatureName, int64(len(set.Signature.Value)), bytes.NewReader(set.Signature.Value))
 	}
 	for i := 0; err == nil && i < len(small); i++ {
-		err = add(t, set, small[i].Name, int64(len(small[i].Data)), bytes.NewReader(small[i].Data))
+		err = addMember(t, set, small[i].Name, int64(len(small[i].Data)), bytes.NewReader(small[i].Data))
 	}
 	if err == nil && db != nil {
-		err = add(t, set, SnapshotName, set.Snapshot.Bytes, io.TeeReader(db, is))
+		err = addMember(t, set, SnapshotName, set.Snapshot.Bytes, io.TeeReader(db, is))
 	}
 	if err == nil && db != nil && hex.EncodeToString(is.Sum(nil)) != set.Snapshot.SHA256 {
-		err = broken(Damaged, "the snapshot has changed since it was verified")
+		err = newError(Damaged, "the snapshot has changed since it was verified")
 	}
 	if err != nil {
 		return err
@@ -162,8 +162,8 @@ func Stream(to io.Writer, set *Set, small []Content, snapshot string, by Keys) e
 	return errors.Join(t.Close(), w.Close())
 }
 
-// add writes a member of a set. Its content must have the given size.
-func add(t *tar.Writer, set *Set, name string, size int64, r io.Reader) error {
+// addMember writes a member of a set. Its content must have the given size.
+func addMember(t *tar.Writer, set *Set, name string, size int64, r io.Reader) error {
 	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: size, ModTime: set.Taken, Format: tar.FormatPAX}
 	if err := t.WriteHeader(h); err != nil {
 		return err

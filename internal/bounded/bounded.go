@@ -33,7 +33,7 @@ func ReadFile(name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return read(f, limit)
+	return readLimited(f, limit)
 }
 
 // ReadArgument reads a file that the user names. Unlike ReadFile it takes a pipe, which
@@ -44,10 +44,10 @@ func ReadArgument(name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return read(f, limit)
+	return readLimited(f, limit)
 }
 
-func read(f *os.File, limit int64) ([]byte, error) {
+func readLimited(f *os.File, limit int64) ([]byte, error) {
 	data, err := ReadAll(f, limit)
 	var over *LimitError
 	if errors.As(err, &over) {

@@ -16,8 +16,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// assemble writes a bundle's layout to dir from its parts.
-func assemble(dir string, head Manifest, parts source.Parts) error {
+// assembleLayout writes a bundle's layout to dir from its parts.
+func assembleLayout(dir string, head Manifest, parts source.Parts) error {
 	d, err := layout.Create(dir)
 	if err != nil {
 		return err
@@ -47,12 +47,12 @@ func assemble(dir string, head Manifest, parts source.Parts) error {
 		desc.Platform = &v1.Platform{OS: "linux", Architecture: i.Arch}
 		images = append(images, desc)
 	}
-	order(&m, images)
+	sortContents(&m, images)
 	return addManifest(d, m, images)
 }
 
-// order makes the bytes independent of the order in which sources run.
-func order(m *Manifest, images []v1.Descriptor) {
+// sortContents makes the bytes independent of the order in which sources run.
+func sortContents(m *Manifest, images []v1.Descriptor) {
 	slices.SortFunc(m.Components, func(a, b Component) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Arch, b.Arch))
 	})

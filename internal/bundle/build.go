@@ -103,7 +103,7 @@ func newBuilder(o BuildOptions) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r, err = (Wanted{Components: o.Components}).components(r); err != nil {
+	if r, err = (Wanted{Components: o.Components}).applyVersions(r); err != nil {
 		return nil, err
 	}
 	if len(o.Arches) == 0 {
@@ -119,7 +119,7 @@ func newBuilder(o BuildOptions) (*builder, error) {
 		}
 	}
 	o.Upstream.Insecure = o.Upstream.Insecure || o.Registry.Insecure
-	if err := o.Upstream.Check(); err != nil {
+	if err := o.Upstream.CheckSites(); err != nil {
 		return nil, err
 	}
 	b := &builder{BuildOptions: o, request: source.Request{Release: r, Arches: o.Arches, Docker: o.Docker, Report: o.Progress}}
@@ -138,7 +138,7 @@ func Build(ctx context.Context, o BuildOptions) (*Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.build(ctx)
+	return b.buildBundle(ctx)
 }
 
 // EstimateBuild returns the estimate for Build, without building.
@@ -147,19 +147,19 @@ func EstimateBuild(ctx context.Context, o BuildOptions) (Estimate, error) {
 	if err != nil {
 		return Estimate{}, err
 	}
-	return b.estimate(ctx)
+	return b.estimateWork(ctx)
 }
 
-func (b *builder) estimate(ctx context.Context) (Estimate, error) {
+func (b *builder) estimateWork(ctx context.Context) (Estimate, error) {
 	e := Estimate{Kubernetes: b.request.Release.Kubernetes}
-	if path, ok := b.cached(); ok {
+	if path, ok := b.findCached(); ok {
 		have, err := openDir(path)
 		if err == nil {
 			e.Source, e.Path, e.SizeBytes = "cached", path, have.Size()
 			return e, nil
 		}
 	}
-	name, err := b.choose(ctx)
+	name, err := b.chooseSource(ctx)
 	if err != nil {
 		return Estimate{}, err
 	}
@@ -169,8 +169,8 @@ func (b *builder) estimate(ctx context.Context) (Estimate, error) {
 	return e, nil
 }
 
-// choose resolves Auto: upstream if it answers, else modules.
-func (b *builder) choose(ctx context.Context) (string, error) {
+// chooseSource resolves Auto: upstream if it answers, else modules.
+func (b *builder) chooseSource(ctx context.Context) (string, error) {
 	switch b.Source {
 	case Upstream, Modules:
 		return b.Source, nil
@@ -179,39 +179,40 @@ func (b *builder) choose(ctx context.Context) (string, error) {
 		if err == nil {
 			return Upstream, nil
 		}
-		b.request.Tell(Progress{Phase: source.Note,
+		b.request.ReportProgress(Progress{Phase: source.Note,
 			Message: fmt.Sprintf("the upstream source does not answer (%v): compiling from modules instead", err)})
 		return Modules, ctx.Err()
 	}
-	return "", problem(IDUnknownName, "use auto, upstream or modules", "%q is not a bundle source", b.Source)
+	return "", newProblem(IDUnknownName, "use auto, upstream or modules", "%q is not a bundle source", b.Source)
 }
 
-func (b *builder) build(ctx context.Context) (*Bundle, error) {
-	have, err := b.obtain(ctx)
+func (b *builder) buildBundle(ctx context.Context) (*Bundle, error) {
+	have, err := b.obtainBundle(ctx)
 	if err != nil {
-		return nil, explain(b.Cache, err)
+		return nil, explainError(b.Cache, err)
 	}
 	if b.Out == "" {
 		return have, nil
 	}
-	b.request.Tell(Progress{Component: "bundle", Phase: source.Packing, Message: b.Out, Total: have.Size(), Unit: "bytes"})
+	b.request.ReportProgress(Progress{Component: "bundle", Phase: source.Packing, Message: b.Out, Total: have.Size(), Unit: "bytes"})
 	return have, Export(ctx, have, b.Out)
 }
 
-// obtain gets the bundle from its source. If no source is named, a bundle in the cache is
+// obtainBundle gets the bundle from its source. If no source is named, a bundle in the cache is
 // used without a request to any source.
-func (b *builder) obtain(ctx context.Context) (*Bundle, error) {
+func (b *builder) obtainBundle(ctx context.Context) (*Bundle, error) {
 	if b.Source == Auto || b.Source == "" {
-		if path, ok := b.cached(); ok {
+		if path, ok := b.findCached(); ok {
 			have, err := openWhole(ctx, path)
 			if !isCorrupt(err) {
-				b.request.Tell(Progress{Phase: source.Note, Message: "using the bundle in the cache, " + path})
+				b.request.ReportProgress(Progress{Phase: source.Note, Message: "using the bundle in the cache, " + path})
 				return have, err
 			}
-			b.request.Tell(Progress{Phase: source.Note, Message: fmt.Sprintf("the bundle in the cache is damaged and will be built again: %v", err)})
+			b.request.ReportProgress(Progress{Phase: source.Note,
+				Message: fmt.Sprintf("the bundle in the cache is damaged and will be built again: %v", err)})
 		}
 	}
-	name, err := b.choose(ctx)
+	name, err := b.chooseSource(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -222,8 +223,8 @@ func (b *builder) obtain(ctx context.Context) (*Bundle, error) {
 	return have, err
 }
 
-// cached finds a bundle in the cache with the requested content.
-func (b *builder) cached() (path string, ok bool) {
+// findCached finds a bundle in the cache with the requested content.
+func (b *builder) findCached() (path string, ok bool) {
 	path, ok = Cached(b.Cache, b.request.Release.Kubernetes, b.request.Arches)
 	if !ok || !b.Docker && len(b.Images) == 0 && b.Components == (release.Components{}) {
 		return path, ok
@@ -249,7 +250,7 @@ func (b *Bundle) hasVersions(r release.Release) bool {
 // fromCache uses a bundle of the version from the cache, because the source does not
 // answer.
 func (b *builder) fromCache(ctx context.Context, name string, cause error) (*Bundle, error) {
-	path, ok := b.cached()
+	path, ok := b.findCached()
 	if !ok {
 		return nil, cause
 	}
@@ -257,7 +258,7 @@ func (b *builder) fromCache(ctx context.Context, name string, cause error) (*Bun
 	if err != nil {
 		return nil, errors.Join(cause, err)
 	}
-	b.request.Tell(Progress{Phase: source.Note,
+	b.request.ReportProgress(Progress{Phase: source.Note,
 		Message: fmt.Sprintf("%s does not answer: using the bundle in the cache, %s (%v)", name, path, cause)})
 	return have, nil
 }
@@ -271,7 +272,7 @@ func (b *builder) fromSource(ctx context.Context, name string) (*Bundle, error) 
 	if err != nil {
 		return nil, err
 	}
-	parts.Add(more)
+	parts.Append(more)
 	dir := filepath.Join(b.Cache, "bundles")
 	if err := safefile.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -282,12 +283,12 @@ func (b *builder) fromSource(ctx context.Context, name string) (*Bundle, error) 
 	}
 	defer func() { _ = safefile.RemoveAll(tmp) }() // it has been renamed by then
 	head := Manifest{Kubernetes: b.request.Release.Kubernetes, Arches: b.request.Arches, Source: name}
-	if err := assemble(tmp, head, parts); err != nil {
+	if err := assembleLayout(tmp, head, parts); err != nil {
 		return nil, fmt.Errorf("assembling the bundle: %w", err)
 	}
 	made, err := openDir(tmp)
 	if err != nil {
 		return nil, err
 	}
-	return keep(ctx, b.Cache, made, nil)
+	return keepInCache(ctx, b.Cache, made, nil)
 }

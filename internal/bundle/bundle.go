@@ -31,32 +31,32 @@ type Bundle struct {
 // Verify checks the digests of large blobs.
 func openDir(dir string) (*Bundle, error) {
 	b := &Bundle{dir: layout.Dir(dir)}
-	if err := b.load(); err != nil {
-		return nil, explain(dir, err)
+	if err := b.loadManifest(); err != nil {
+		return nil, explainError(dir, err)
 	}
 	if base, ok := b.root.Annotations[annotationBase]; ok {
-		return nil, problem(IDBase, "run `slipway bundle import` on a machine whose cache has the base bundle, to create the full bundle",
+		return nil, newProblem(IDBase, "run `slipway bundle import` on a machine whose cache has the base bundle, to create the full bundle",
 			"%s is a delta bundle and needs its base bundle, %s", dir, base)
 	}
 	var faults diag.List
-	for digest, size := range b.sizes() {
+	for digest, size := range b.blobSizes() {
 		if f := b.checkSize(digest, size); f != "" {
-			faults = append(faults, problem(IDCorrupt, "copy or build the bundle again", "%s: %s", dir, f)...)
+			faults = append(faults, newProblem(IDCorrupt, "copy or build the bundle again", "%s: %s", dir, f)...)
 		}
 	}
-	return b, sorted(faults).Err()
+	return b, sortDiagnostics(faults).Err()
 }
 
-// load reads the root index, the bundle's manifest and its config.
-func (b *Bundle) load() error {
+// loadManifest reads the root index, the bundle's manifest and its config.
+func (b *Bundle) loadManifest() error {
 	var err error
-	if b.root, err = b.dir.Root(); err != nil {
+	if b.root, err = b.dir.ReadRoot(); err != nil {
 		return err
 	}
 	invalid := func(format string, args ...any) error {
-		return problem(IDInvalid, "use a bundle that `slipway bundle build` created", string(b.dir)+": "+format, args...)
+		return newProblem(IDInvalid, "use a bundle that `slipway bundle build` created", string(b.dir)+": "+format, args...)
 	}
-	data, err := b.dir.Read(b.root.Digest.String(), maxManifest)
+	data, err := b.dir.ReadBlob(b.root.Digest.String(), maxManifest)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (b *Bundle) load() error {
 		return invalid("an OCI image layout, but not a Slipway bundle")
 	}
 	b.index = *ix
-	if data, err = b.dir.Read(ix.Manifests[0].Digest.String(), maxManifest); err != nil {
+	if data, err = b.dir.ReadBlob(ix.Manifests[0].Digest.String(), maxManifest); err != nil {
 		return err
 	}
 	m, err := v1.ParseManifest(bytes.NewReader(data))
@@ -73,7 +73,7 @@ func (b *Bundle) load() error {
 		return invalid("its first manifest is not the manifest of a Slipway bundle")
 	}
 	b.artifact = *m
-	if data, err = b.dir.Read(m.Config.Digest.String(), maxManifest); err != nil {
+	if data, err = b.dir.ReadBlob(m.Config.Digest.String(), maxManifest); err != nil {
 		return err
 	}
 	if b.manifest, err = ParseManifest(data); err != nil {
@@ -82,10 +82,10 @@ func (b *Bundle) load() error {
 	return nil
 }
 
-// sizes returns all blobs of the bundle with their sizes, including the index and the
+// blobSizes returns all blobs of the bundle with their sizes, including the index and the
 // manifests.
-func (b *Bundle) sizes() map[string]int64 {
-	out := b.manifest.blobs()
+func (b *Bundle) blobSizes() map[string]int64 {
+	out := b.manifest.blobSizes()
 	out[b.root.Digest.String()] = b.root.Size
 	for _, d := range append(slices.Clone(b.index.Manifests), b.artifact.Config) {
 		out[d.Digest.String()] = d.Size
@@ -94,7 +94,7 @@ func (b *Bundle) sizes() map[string]int64 {
 }
 
 func (b *Bundle) checkSize(digest string, want int64) string {
-	got, err := b.dir.Size(digest)
+	got, err := b.dir.BlobSize(digest)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Sprintf("blob %s is missing%s", digest, b.usedBy(digest))
@@ -137,7 +137,7 @@ func (b *Bundle) Path() string { return string(b.dir) }
 // Size returns the size of all blobs in bytes, each counted once.
 func (b *Bundle) Size() int64 {
 	var n int64
-	for _, size := range b.sizes() {
+	for _, size := range b.blobSizes() {
 		n += size
 	}
 	return n
@@ -153,7 +153,7 @@ func (b *Bundle) Component(name, arch string) (Component, error) {
 			return c, nil
 		}
 	}
-	return Component{}, b.missing("component", name, arch)
+	return Component{}, b.missingError("component", name, arch)
 }
 
 // Components returns all components of the bundle, for all architectures.
@@ -173,7 +173,7 @@ func (b *Bundle) Image(name, arch string) (op.Image, error) {
 			return i.Image, nil
 		}
 	}
-	return op.Image{}, b.missing("image", name, arch)
+	return op.Image{}, b.missingError("image", name, arch)
 }
 
 // CheckDocker returns an error for a bundle that lacks parts for runtime docker on one of
@@ -193,7 +193,7 @@ func (b *Bundle) CheckDocker(arches []string) error {
 
 // WithoutDocker returns the error that a bundle with Docker is needed.
 func WithoutDocker(version string, arches []string, why string) error {
-	return problem(IDNoDocker,
+	return newProblem(IDNoDocker,
 		fmt.Sprintf("write type: containerd, or build a bundle with Docker: slipway bundle build --kubernetes %s "+
 			"--arch %s --runtime docker --source modules (built on another machine, it needs `slipway bundle import`)",
 			version, strings.Join(arches, ",")),
@@ -204,15 +204,15 @@ func (b *Bundle) hasArch(arch string) error {
 	if slices.Contains(b.manifest.Arches, arch) {
 		return nil
 	}
-	return problem(IDArchMissing,
+	return newProblem(IDArchMissing,
 		fmt.Sprintf("run `slipway bundle build --kubernetes %s --arch %s`", b.manifest.Kubernetes,
 			strings.Join(append(slices.Clone(b.manifest.Arches), arch), ",")),
 		"the bundle of %s is for %s, not for %s", b.manifest.Kubernetes, strings.Join(b.manifest.Arches, ", "), arch)
 }
 
-func (b *Bundle) missing(kind, name, arch string) error {
+func (b *Bundle) missingError(kind, name, arch string) error {
 	// Without --source, a build uses the bundle in the cache.
-	return problem(IDPartMissing,
+	return newProblem(IDPartMissing,
 		fmt.Sprintf("build the bundle again with this version of Slipway: `slipway bundle build --kubernetes %s --arch %s --source %s`",
 			b.manifest.Kubernetes, strings.Join(b.manifest.Arches, ","), cmp.Or(onlyFrom(name), b.manifest.Source, Modules)),
 		"the bundle of %s has no %s %s for %s", b.manifest.Kubernetes, kind, name, arch)
@@ -232,9 +232,9 @@ func onlyFrom(image string) string {
 
 // OpenBlob opens a blob at an offset in bytes.
 func (b *Bundle) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
-	r, err := b.dir.Open(digest, offset)
+	r, err := b.dir.OpenBlob(digest, offset)
 	if err != nil {
-		return nil, explain(string(b.dir), err)
+		return nil, explainError(string(b.dir), err)
 	}
 	return r, nil
 }
@@ -246,8 +246,8 @@ func openWhole(ctx context.Context, dir string) (*Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	faults, err := b.damaged(ctx)
-	if err := errors.Join(err, sorted(faults).Err()); err != nil {
+	faults, err := b.findDamaged(ctx)
+	if err := errors.Join(err, sortDiagnostics(faults).Err()); err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -259,21 +259,21 @@ func isCorrupt(err error) bool {
 	return errors.As(err, &list) && slices.ContainsFunc(list, func(d diag.Diagnostic) bool { return d.ID == IDCorrupt })
 }
 
-func (b *Bundle) fault(text string) diag.Diagnostic {
-	return problem(IDCorrupt, "copy or build the bundle again", "%s: %s", b.dir, text)[0]
+func (b *Bundle) faultAt(text string) diag.Diagnostic {
+	return newProblem(IDCorrupt, "copy or build the bundle again", "%s: %s", b.dir, text)[0]
 }
 
-// damaged reads every blob and returns those that differ from their digests. The error is
+// findDamaged reads every blob and returns those that differ from their digests. The error is
 // the error of ctx.
-func (b *Bundle) damaged(ctx context.Context) (faults diag.List, err error) {
-	for digest, size := range b.sizes() {
+func (b *Bundle) findDamaged(ctx context.Context) (faults diag.List, err error) {
+	for digest, size := range b.blobSizes() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		if f := b.checkSize(digest, size); f != "" {
-			faults = append(faults, b.fault(f))
-		} else if err := b.dir.Verify(digest); err != nil {
-			faults = append(faults, b.fault(err.Error()+b.usedBy(digest)))
+			faults = append(faults, b.faultAt(f))
+		} else if err := b.dir.VerifyBlob(digest); err != nil {
+			faults = append(faults, b.faultAt(err.Error()+b.usedBy(digest)))
 		}
 	}
 	return faults, nil
@@ -281,38 +281,38 @@ func (b *Bundle) damaged(ctx context.Context) (faults diag.List, err error) {
 
 // VerifyBlob reads a blob and compares it with its digest. The error is a diag.List.
 func (b *Bundle) VerifyBlob(digest string) error {
-	return explain(string(b.dir), b.dir.Verify(digest))
+	return explainError(string(b.dir), b.dir.VerifyBlob(digest))
 }
 
 // Verify reads every byte and compares it with its digest. The error is a
 // diag.List of all faults.
 func (b *Bundle) Verify(ctx context.Context) error {
-	faults, err := b.damaged(ctx)
+	faults, err := b.findDamaged(ctx)
 	if err != nil {
 		return err
 	}
 	known := map[string]bool{}
-	for digest := range b.sizes() {
+	for digest := range b.blobSizes() {
 		known[digest] = true
 	}
 	for _, f := range b.checkImages() {
-		faults = append(faults, b.fault(f))
+		faults = append(faults, b.faultAt(f))
 	}
-	strangers, err := b.dir.Strangers(known)
+	strangers, err := b.dir.UnknownFiles(known)
 	if err != nil {
-		return explain(string(b.dir), err)
+		return explainError(string(b.dir), err)
 	}
 	for _, s := range strangers {
-		faults = append(faults, b.fault(s+" does not belong to the bundle"))
+		faults = append(faults, b.faultAt(s+" does not belong to the bundle"))
 	}
-	return sorted(faults).Err()
+	return sortDiagnostics(faults).Err()
 }
 
 // checkImages compares the images in the config with their manifests.
 func (b *Bundle) checkImages() []string {
 	var out []string
 	for _, i := range b.manifest.Images {
-		data, err := b.dir.Read(i.Manifest.Digest, maxManifest)
+		data, err := b.dir.ReadBlob(i.Manifest.Digest, maxManifest)
 		if err != nil {
 			continue // reported with its blob
 		}
@@ -332,7 +332,7 @@ func (b *Bundle) checkImages() []string {
 	return out
 }
 
-func sorted(l diag.List) diag.List {
+func sortDiagnostics(l diag.List) diag.List {
 	slices.SortFunc(l, func(a, b diag.Diagnostic) int { return strings.Compare(a.Message, b.Message) })
 	return l
 }

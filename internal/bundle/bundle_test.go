@@ -27,8 +27,8 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// ids are the diagnostics in an error.
-func ids(t *testing.T, err error) []string {
+// diagnosticIDs are the diagnostics in an error.
+func diagnosticIDs(t *testing.T, err error) []string {
 	t.Helper()
 	var l diag.List
 	if !errors.As(err, &l) {
@@ -44,7 +44,7 @@ func ids(t *testing.T, err error) []string {
 	return slices.Compact(out)
 }
 
-func options(t *testing.T, s *bundletest.Site) bundle.BuildOptions {
+func siteOptions(t *testing.T, s *bundletest.Site) bundle.BuildOptions {
 	return bundle.BuildOptions{
 		Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: t.TempDir(),
 		Releases: bundletest.Catalogue(t), Upstream: s.Options(),
@@ -94,11 +94,11 @@ func TestBuildHoldsEverything(t *testing.T) {
 func TestWhatABundleLacks(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	_, err := b.Component("kubernetes", "arm64")
-	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDArchMissing}) {
+	if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDArchMissing}) {
 		t.Errorf("another architecture: %v", got)
 	}
 	_, err = b.Image("dashboard", "amd64")
-	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDPartMissing}) {
+	if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDPartMissing}) {
 		t.Errorf("another image: %v", got)
 	}
 }
@@ -166,7 +166,7 @@ func TestBuildIsDeterministic(t *testing.T) {
 	var digests []string
 	var archives [][]byte
 	for range 2 {
-		o := options(t, s)
+		o := siteOptions(t, s)
 		o.Out = filepath.Join(t.TempDir(), "b.tar.zst")
 		b, err := bundle.Build(t.Context(), o)
 		if err != nil {
@@ -185,7 +185,7 @@ func TestBuildIsDeterministic(t *testing.T) {
 
 func TestOpenEveryForm(t *testing.T) {
 	s := bundletest.NewSite(t)
-	o := options(t, s)
+	o := siteOptions(t, s)
 	dir := t.TempDir()
 	o.Out = filepath.Join(dir, "b.tar.zst")
 	want, err := bundle.Build(t.Context(), o)
@@ -199,7 +199,7 @@ func TestOpenEveryForm(t *testing.T) {
 	srv := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo))))
 	t.Cleanup(srv.Close)
 	ref := strings.TrimPrefix(srv.URL, "http://") + "/slipway/bundle:v1"
-	push(t, want, ref)
+	pushBundle(t, want, ref)
 	cache := t.TempDir()
 	for name, path := range map[string]string{
 		"directory": filepath.Join(dir, "b"), "archive": filepath.Join(dir, "b.tar.zst"),
@@ -223,8 +223,8 @@ func TestOpenEveryForm(t *testing.T) {
 	}
 }
 
-// push pushes a bundle as any tool would: its index and all that it names.
-func push(t *testing.T, b *bundle.Bundle, ref string) {
+// pushBundle pushes a bundle as any tool would: its index and all that it names.
+func pushBundle(t *testing.T, b *bundle.Bundle, ref string) {
 	t.Helper()
 	root, err := layout.ImageIndexFromPath(b.Path())
 	if err != nil {
@@ -250,7 +250,7 @@ func push(t *testing.T, b *bundle.Bundle, ref string) {
 // TestCorruption damages a bundle in every way and wants it noticed.
 func TestCorruption(t *testing.T) {
 	s := bundletest.NewSite(t)
-	o := options(t, s)
+	o := siteOptions(t, s)
 	pristine, err := bundle.Build(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -328,7 +328,7 @@ func TestCorruption(t *testing.T) {
 			}
 			b, err = bundle.Open(t.Context(), o.Out, t.TempDir(), bundle.Registry{})
 			if tt.open != "" {
-				if got := ids(t, err); !slices.Equal(got, []string{tt.open}) {
+				if got := diagnosticIDs(t, err); !slices.Equal(got, []string{tt.open}) {
 					t.Fatalf("%s: opening says %v", tt.reason, got)
 				}
 				return
@@ -336,7 +336,7 @@ func TestCorruption(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", tt.reason, err)
 			}
-			if got := ids(t, b.Verify(t.Context())); !slices.Equal(got, []string{tt.verify}) {
+			if got := diagnosticIDs(t, b.Verify(t.Context())); !slices.Equal(got, []string{tt.verify}) {
 				t.Errorf("%s: verifying says %v", tt.reason, got)
 			}
 		})
@@ -365,7 +365,7 @@ func TestVerifyListsAllFaults(t *testing.T) {
 
 func TestOpenWhatIsNoBundle(t *testing.T) {
 	s := bundletest.NewSite(t)
-	o := options(t, s)
+	o := siteOptions(t, s)
 	o.Out = filepath.Join(t.TempDir(), "b.tar.zst")
 	if _, err := bundle.Build(t.Context(), o); err != nil {
 		t.Fatal(err)
@@ -406,7 +406,7 @@ func TestOpenWhatIsNoBundle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cache := t.TempDir()
 			_, err := bundle.Open(t.Context(), tt.path, cache, bundle.Registry{})
-			if got := ids(t, err); !slices.Equal(got, []string{tt.id}) {
+			if got := diagnosticIDs(t, err); !slices.Equal(got, []string{tt.id}) {
 				t.Errorf("got %v (%v), want %s", got, err, tt.id)
 			}
 			if left, _ := filepath.Glob(filepath.Join(cache, "unpacked", "*")); len(left) > 0 {
@@ -418,7 +418,7 @@ func TestOpenWhatIsNoBundle(t *testing.T) {
 
 func TestSilentSourceTakesTheCache(t *testing.T) {
 	s := bundletest.NewSite(t)
-	o := options(t, s)
+	o := siteOptions(t, s)
 	want, err := bundle.Build(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -449,7 +449,7 @@ func TestSilentSourceTakesTheCache(t *testing.T) {
 
 func TestBuildAgainNeedsNoNetwork(t *testing.T) {
 	s := bundletest.NewSite(t)
-	o := options(t, s)
+	o := siteOptions(t, s)
 	want, err := bundle.Build(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -468,7 +468,7 @@ func TestBuildAgainNeedsNoNetwork(t *testing.T) {
 
 func TestEstimateAndCached(t *testing.T) {
 	s := bundletest.NewSite(t)
-	o := options(t, s)
+	o := siteOptions(t, s)
 	o.Source = bundle.Auto
 	before, err := bundle.EstimateBuild(t.Context(), o)
 	if err != nil || before.Source != bundle.Upstream || before.Compile || before.SizeBytes == 0 {
@@ -498,7 +498,7 @@ func TestEstimateAndCached(t *testing.T) {
 }
 
 func TestBuildRefuses(t *testing.T) {
-	base := options(t, bundletest.NewSite(t))
+	base := siteOptions(t, bundletest.NewSite(t))
 	tests := map[string]struct {
 		change func(*bundle.BuildOptions)
 		id     string
@@ -516,7 +516,7 @@ func TestBuildRefuses(t *testing.T) {
 			o := base
 			tt.change(&o)
 			_, err := bundle.Build(t.Context(), o)
-			if got := ids(t, err); !slices.Equal(got, []string{tt.id}) {
+			if got := diagnosticIDs(t, err); !slices.Equal(got, []string{tt.id}) {
 				t.Errorf("got %v, want %s", got, tt.id)
 			}
 		})
@@ -533,13 +533,13 @@ func TestDockerIsInABundleThatIsAskedForIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := ids(t, plain.CheckDocker(o.Arches))[0]; got != bundle.IDNoDocker {
+	if got := diagnosticIDs(t, plain.CheckDocker(o.Arches))[0]; got != bundle.IDNoDocker {
 		t.Errorf("a bundle that nobody asked for it: got %q", got)
 	}
 
 	o.Docker = true
 	_, err = bundle.Build(t.Context(), o)
-	if got := ids(t, err)[0]; got != upstream.IDNoChecksum || !strings.Contains(err.Error(), "docker-") {
+	if got := diagnosticIDs(t, err)[0]; got != upstream.IDNoChecksum || !strings.Contains(err.Error(), "docker-") {
 		t.Errorf("an engine that nobody knows the checksum of: got %v", err)
 	}
 
@@ -574,9 +574,9 @@ func TestDockerIsInABundleThatIsAskedForIt(t *testing.T) {
 	}
 
 	// What was downloaded once is believed no more than a download is.
-	site.Set("/docker/"+"28.5.2/amd64/docker-28.5.2.tgz", []byte("another"))
+	site.SetFile("/docker/"+"28.5.2/amd64/docker-28.5.2.tgz", []byte("another"))
 	o.Cache, o.Source = t.TempDir(), bundle.Upstream
-	if _, err := bundle.Build(t.Context(), o); ids(t, err)[0] != upstream.IDChecksum {
+	if _, err := bundle.Build(t.Context(), o); diagnosticIDs(t, err)[0] != upstream.IDChecksum {
 		t.Errorf("another file under its name: got %v", err)
 	}
 }

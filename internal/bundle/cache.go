@@ -34,7 +34,7 @@ func inCache(ctx context.Context, cache string, keys []Key, fill func(d layout.D
 	if err := fill(d); err != nil {
 		return nil, err
 	}
-	if err := complete(d, cache); err != nil {
+	if err := completeDelta(d, cache); err != nil {
 		return nil, err
 	}
 	made, err := openDir(tmp)
@@ -44,20 +44,20 @@ func inCache(ctx context.Context, cache string, keys []Key, fill func(d layout.D
 	if err := errors.Join(made.CheckSigned(keys), made.Verify(ctx)); err != nil {
 		return nil, err
 	}
-	return keep(ctx, cache, made, keys)
+	return keepInCache(ctx, cache, made, keys)
 }
 
-// keep moves a finished bundle to its place in the cache, named by its digest, and makes
+// keepInCache moves a finished bundle to its place in the cache, named by its digest, and makes
 // the name of its version point to it. Of signatures by keys, only valid ones are kept.
-func keep(ctx context.Context, cache string, made *Bundle, keys []Key) (*Bundle, error) {
+func keepInCache(ctx context.Context, cache string, made *Bundle, keys []Key) (*Bundle, error) {
 	dir := filepath.Join(cache, "bundles")
 	version := linkName(made.manifest.Kubernetes, made.manifest.Arches)
 	if version != filepath.Base(version) { // it would leave the cache
-		return nil, problem(IDInvalid, "use a bundle that `slipway bundle build` created", "%.80q is not a valid bundle name", version)
+		return nil, newProblem(IDInvalid, "use a bundle that `slipway bundle build` created", "%.80q is not a valid bundle name", version)
 	}
 	name := strings.ReplaceAll(made.Digest(), ":", "-")
 	path := filepath.Join(dir, name)
-	kept, err := place(ctx, made, path, keys)
+	kept, err := placeBundle(ctx, made, path, keys)
 	if err != nil {
 		return nil, fmt.Errorf("storing the bundle in the cache: %w", err)
 	}
@@ -72,13 +72,13 @@ func keep(ctx context.Context, cache string, made *Bundle, keys []Key) (*Bundle,
 	return kept, safefile.RenameSynced(fresh, link)
 }
 
-// place moves a finished bundle to path, unless the same bundle is already there and
+// placeBundle moves a finished bundle to path, unless the same bundle is already there and
 // complete, because other processes may be reading it. Missing signatures are added to
 // that one.
-func place(ctx context.Context, made *Bundle, path string, keys []Key) (*Bundle, error) {
+func placeBundle(ctx context.Context, made *Bundle, path string, keys []Key) (*Bundle, error) {
 	if have, err := openDir(path); err == nil {
 		if err := have.Verify(ctx); err == nil || ctx.Err() != nil {
-			return have, errors.Join(ctx.Err(), have.annotate(made.root.Annotations, keys))
+			return have, errors.Join(ctx.Err(), have.addAnnotations(made.root.Annotations, keys))
 		}
 	}
 	if err := safefile.RemoveAll(path); err != nil {
@@ -90,11 +90,11 @@ func place(ctx context.Context, made *Bundle, path string, keys []Key) (*Bundle,
 	return openDir(path)
 }
 
-// annotate adds annotations to the entry of the bundle in index.json, like joined: they
+// addAnnotations adds annotations to the entry of the bundle in index.json, like mergeAnnotations: they
 // are not part of its digest.
-func (b *Bundle) annotate(notes map[string]string, keys []Key) error {
+func (b *Bundle) addAnnotations(notes map[string]string, keys []Key) error {
 	root := b.root
-	root.Annotations = joined(root.Digest, b.root.Annotations, notes, keys)
+	root.Annotations = mergeAnnotations(root.Digest, b.root.Annotations, notes, keys)
 	if maps.Equal(root.Annotations, b.root.Annotations) {
 		return nil
 	}
@@ -119,8 +119,8 @@ func Cached(cache, version string, arches []string, keys ...Key) (path string, o
 		if have[0] != version || slices.ContainsFunc(arches, func(a string) bool { return !slices.Contains(have[1:], a) }) {
 			continue
 		}
-		target, err := safefile.Resolve(filepath.Join(dir, e.Name()))
-		if err != nil || !layout.Is(target) {
+		target, err := safefile.ResolveLinks(filepath.Join(dir, e.Name()))
+		if err != nil || !layout.IsLayout(target) {
 			continue
 		}
 		if len(keys) == 0 {
@@ -133,9 +133,9 @@ func Cached(cache, version string, arches []string, keys ...Key) (path string, o
 	return "", false
 }
 
-// borrow takes blobs that a layout lacks from bundles in the cache, if they have intact
+// borrowBlobs takes blobs that a layout lacks from bundles in the cache, if they have intact
 // copies.
-func borrow(d layout.Dir, cache string, digests ...string) error {
+func borrowBlobs(d layout.Dir, cache string, digests ...string) error {
 	var from []string
 	for _, below := range []string{"bundles", "unpacked"} {
 		entries, err := safefile.ReadDir(filepath.Join(cache, below))
@@ -149,15 +149,15 @@ func borrow(d layout.Dir, cache string, digests ...string) error {
 		}
 	}
 	for _, digest := range digests {
-		if _, err := d.Size(digest); err == nil {
+		if _, err := d.BlobSize(digest); err == nil {
 			continue
 		}
 		for _, path := range from {
 			have := layout.Dir(path)
-			if _, err := have.Size(digest); err != nil || have.Verify(digest) != nil {
+			if _, err := have.BlobSize(digest); err != nil || have.VerifyBlob(digest) != nil {
 				continue
 			}
-			if err := have.Lend(digest, d); err != nil {
+			if err := have.LendBlob(digest, d); err != nil {
 				return err
 			}
 			break

@@ -32,7 +32,7 @@ type Registry struct {
 	Logins []Login
 	Plain  []string
 
-	// Set by of: the registry itself, and the hosts with logins in the cluster file.
+	// Set by forHost: the registry itself, and the hosts with logins in the cluster file.
 	host  string
 	named []string
 }
@@ -45,8 +45,8 @@ type Login struct {
 	CA       string // in the same format as CA of Registry
 }
 
-// of returns the settings for one registry.
-func (r Registry) of(host string) Registry {
+// forHost returns the settings for one registry.
+func (r Registry) forHost(host string) Registry {
 	r.host = host
 	if host == name.DefaultRegistry {
 		host = "docker.io"
@@ -65,11 +65,11 @@ func (r Registry) of(host string) Registry {
 
 // Speak returns the access to one registry, for other packages. The error is a diag.List.
 func (r Registry) Speak(ctx context.Context, host string) ([]remote.Option, error) {
-	return r.of(host).options(ctx)
+	return r.forHost(host).requestOptions(ctx)
 }
 
-// keychain returns the credentials for the registries.
-func (r Registry) keychain() (authn.Keychain, error) {
+// readKeychain returns the credentials for the registries.
+func (r Registry) readKeychain() (authn.Keychain, error) {
 	for _, l := range r.Logins {
 		if l.Username != "" {
 			return login(l), nil
@@ -98,29 +98,30 @@ func (l login) Resolve(of authn.Resource) (authn.Authenticator, error) {
 	return &authn.Basic{Username: l.Username, Password: l.Password.Reveal()}, nil
 }
 
-func (r Registry) names() []name.Option {
+func (r Registry) nameOptions() []name.Option {
 	if r.Insecure {
 		return []name.Option{name.Insecure}
 	}
 	return nil
 }
 
-// options returns the options of requests to the registry that was passed to of.
-func (r Registry) options(ctx context.Context) ([]remote.Option, error) {
-	keys, err := r.keychain()
+// requestOptions returns the options of requests to the registry that was passed to forHost.
+func (r Registry) requestOptions(ctx context.Context) ([]remote.Option, error) {
+	keys, err := r.readKeychain()
 	if err != nil {
-		return nil, problem(IDCredentials,
+		return nil, newProblem(IDCredentials,
 			"use a file in the format of `docker login`: {\"auths\": {\"registry.example.com\": {\"username\": …, \"password\": …}}}",
 			"the registry credentials cannot be used: %v", err)
 	}
-	transport, err := r.transport(keys)
+	transport, err := r.newTransport(keys)
 	if err != nil {
-		return nil, problem(IDRegistryCA, "use a file with the PEM certificates of the registry's CA", "the registry CA cannot be used: %v", err)
+		return nil, newProblem(IDRegistryCA, "use a file with the PEM certificates of the registry's CA",
+			"the registry CA cannot be used: %v", err)
 	}
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(keys), remote.WithTransport(transport)}, nil
 }
 
-func (r Registry) transport(keys authn.Keychain) (http.RoundTripper, error) {
+func (r Registry) newTransport(keys authn.Keychain) (http.RoundTripper, error) {
 	o := ocitransport.Options{Registry: r.host, Insecure: r.Insecure, Named: r.namedIn(keys)}
 	if r.CA != "" {
 		data, err := bounded.ReadArgument(r.CA, bounded.Argument)
@@ -145,7 +146,7 @@ func (r Registry) namedIn(keys authn.Keychain) func(host string) bool {
 			return true
 		}
 		if file, ok := keys.(credentials); ok {
-			return file.has(host)
+			return file.hasHost(host)
 		}
 		return ocitransport.NamedIn(keys)(host)
 	}
@@ -156,8 +157,8 @@ type credentials map[string]authn.AuthConfig
 
 var _ authn.Keychain = credentials{}
 
-// has reports whether the file has an entry for a host, even an empty one.
-func (c credentials) has(host string) bool {
+// hasHost reports whether the file has an entry for a host, even an empty one.
+func (c credentials) hasHost(host string) bool {
 	for _, key := range []string{host, "https://" + host, "https://" + host + "/v2/"} {
 		if _, ok := c[key]; ok {
 			return true

@@ -30,20 +30,20 @@ func Delta(ctx context.Context, old, next *Bundle, out string) (Difference, erro
 		return Difference{}, err
 	}
 	if strings.HasSuffix(out, "/") {
-		return Difference{}, problem(IDOut, "name a file", "a delta bundle is a single file, but %s is a directory", out)
+		return Difference{}, newProblem(IDOut, "name a file", "a delta bundle is a single file, but %s is a directory", out)
 	}
 	if err := next.Verify(ctx); err != nil {
 		return Difference{}, err
 	}
 	without := map[string]bool{}
-	for digest := range old.sizes() {
+	for digest := range old.blobSizes() {
 		without[digest] = true
 	}
-	for _, digest := range next.own() {
+	for _, digest := range next.describingBlobs() {
 		delete(without, digest)
 	}
 	var d Difference
-	for digest, size := range next.sizes() {
+	for digest, size := range next.blobSizes() {
 		if !without[digest] {
 			d.Blobs++
 			d.SizeBytes += size
@@ -52,37 +52,37 @@ func Delta(ctx context.Context, old, next *Bundle, out string) (Difference, erro
 	root := next.root
 	root.Annotations = map[string]string{annotationBase: old.Digest()}
 	maps.Copy(root.Annotations, next.root.Annotations)
-	return d, explain(out, writeWhole(out, func(w io.Writer) error { return next.dir.PackAs(ctx, w, root, without) }))
+	return d, explainError(out, writeWhole(out, func(w io.Writer) error { return next.dir.PackAs(ctx, w, root, without) }))
 }
 
-// own returns the blobs that describe the bundle.
-func (b *Bundle) own() []string {
+// describingBlobs returns the blobs that describe the bundle.
+func (b *Bundle) describingBlobs() []string {
 	return []string{b.root.Digest.String(), b.index.Manifests[0].Digest.String(), b.artifact.Config.Digest.String()}
 }
 
-// complete turns an unpacked delta in d into a full bundle, with missing blobs from the
+// completeDelta turns an unpacked delta in d into a full bundle, with missing blobs from the
 // cache. It does not change other layouts.
-func complete(d layout.Dir, cache string) error {
+func completeDelta(d layout.Dir, cache string) error {
 	b := &Bundle{dir: d}
-	if err := b.load(); err != nil {
+	if err := b.loadManifest(); err != nil {
 		return err
 	}
 	base, ok := b.root.Annotations[annotationBase]
 	if !ok {
 		return nil
 	}
-	sizes := b.sizes()
-	if err := borrow(d, cache, slices.Sorted(maps.Keys(sizes))...); err != nil {
+	sizes := b.blobSizes()
+	if err := borrowBlobs(d, cache, slices.Sorted(maps.Keys(sizes))...); err != nil {
 		return err
 	}
 	lacking := 0
 	for digest := range sizes {
-		if _, err := d.Size(digest); errors.Is(err, fs.ErrNotExist) {
+		if _, err := d.BlobSize(digest); errors.Is(err, fs.ErrNotExist) {
 			lacking++
 		}
 	}
 	if lacking > 0 {
-		return problem(IDBase, "import its base bundle first, or use a full bundle",
+		return newProblem(IDBase, "import its base bundle first, or use a full bundle",
 			"this is a delta of another bundle, %s, but %d of its blobs are missing from the cache", base, lacking)
 	}
 	root := b.root

@@ -17,7 +17,7 @@ func twoVersions(t *testing.T) (old, next *bundle.Bundle) {
 	t.Helper()
 	site := bundletest.NewSite(t, "v1.36.4")
 	build := func(version string) *bundle.Bundle {
-		o := options(t, site)
+		o := siteOptions(t, site)
 		o.Kubernetes = version
 		b, err := bundle.Build(t.Context(), o)
 		if err != nil {
@@ -30,7 +30,7 @@ func twoVersions(t *testing.T) (old, next *bundle.Bundle) {
 
 func TestDelta(t *testing.T) {
 	old, next := twoVersions(t)
-	private, public := keys(t)
+	private, public := newTestKeys(t)
 	if _, err := bundle.Sign(t.Context(), next.Path(), t.TempDir(), private, bundle.Registry{}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -49,12 +49,12 @@ func TestDelta(t *testing.T) {
 
 	cache := t.TempDir()
 	_, err = bundle.Import(t.Context(), out, cache)
-	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDBase}) || !strings.Contains(err.Error(), old.Digest()) ||
-		len(left(t, cache)) > 0 {
+	if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDBase}) || !strings.Contains(err.Error(), old.Digest()) ||
+		len(cacheEntries(t, cache)) > 0 {
 		t.Errorf("where the old one is not: %v", err)
 	}
 	_, err = bundle.Open(t.Context(), out, cache, bundle.Registry{})
-	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDBase}) {
+	if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDBase}) {
 		t.Errorf("taken for a whole one: %v", err)
 	}
 	if _, err := bundle.Import(t.Context(), old.Path(), cache); err != nil {
@@ -64,7 +64,7 @@ func TestDelta(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, next, got, cache)
+	wantSameBundle(t, next, got, cache)
 	again := filepath.Join(t.TempDir(), "whole.tar.zst")
 	if err := bundle.Export(t.Context(), got, again); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestDeltaOnDamagedGround(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = bundle.Import(t.Context(), out, cache)
-	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDBase}) {
+	if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDBase}) {
 		t.Errorf("got %v (%v)", got, err)
 	}
 	if _, ok := bundle.Cached(cache, "v1.37.1", nil); ok {
@@ -108,7 +108,7 @@ func TestDeltaRefuses(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	for _, out := range []string{t.TempDir(), t.TempDir() + "/"} {
 		_, err := bundle.Delta(t.Context(), b, b, out)
-		if got := ids(t, err); !slices.Equal(got, []string{bundle.IDOut}) {
+		if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDOut}) {
 			t.Errorf("%s: %v", out, got)
 		}
 	}

@@ -44,33 +44,33 @@ const (
 	IDForeign      = "cache-foreign"
 )
 
-func problem(id, hint, format string, args ...any) diag.List {
+func newProblem(id, hint, format string, args ...any) diag.List {
 	return diag.List{{ID: id, Severity: diag.Error, Message: fmt.Sprintf(format, args...), Hint: hint}}
 }
 
-// explain turns an error of reading or writing the bundle at path into a diagnostic if
+// explainError turns an error of reading or writing the bundle at path into a diagnostic if
 // its cause is known.
-func explain(path string, err error) error {
+func explainError(path string, err error) error {
 	var d diag.List
 	switch {
 	case err == nil, errors.As(err, &d):
 		return err
 	case errors.As(err, new(*safefile.ForeignError)):
-		return problem(IDForeign, "remove the link, or use the directory that the link points to",
+		return newProblem(IDForeign, "remove the link, or use the directory that the link points to",
 			"%s cannot be used while Slipway runs as root: %v", path, err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return problem(IDDiskFull, "free disk space, or move the cache with SLIPWAY_CACHE", "no space left for %s: %v", path, err)
+		return newProblem(IDDiskFull, "free disk space, or move the cache with SLIPWAY_CACHE", "no space left for %s: %v", path, err)
 	case errors.Is(err, layout.ErrArchive):
-		return problem(IDTruncated, "copy the file again, and compare its size and checksum with the original", "%s: %v", path, err)
-	case errors.Is(err, layout.ErrCorrupt), errors.Is(err, layout.ErrForm), errors.Is(err, fs.ErrNotExist) && layout.Is(path):
-		return problem(IDCorrupt, "copy or build the bundle again", "%s: %v", path, err)
+		return newProblem(IDTruncated, "copy the file again, and compare its size and checksum with the original", "%s: %v", path, err)
+	case errors.Is(err, layout.ErrCorrupt), errors.Is(err, layout.ErrForm), errors.Is(err, fs.ErrNotExist) && layout.IsLayout(path):
+		return newProblem(IDCorrupt, "copy or build the bundle again", "%s: %v", path, err)
 	case errors.Is(err, fs.ErrNotExist):
-		return problem(IDNotFound,
+		return newProblem(IDNotFound,
 			"give a bundle directory, a .tar.zst file or a registry reference; or run `slipway bundle build` to create a bundle",
 			"%s: bundle not found: %v", path, err)
 	}
 	if errors.As(err, new(*fs.PathError)) {
-		return problem(IDUnreadable, "check the permissions of the path, and check the disk", "%s: %v", path, err)
+		return newProblem(IDUnreadable, "check the permissions of the path, and check the disk", "%s: %v", path, err)
 	}
 	return fmt.Errorf("reading bundle %s: %w", path, err)
 }

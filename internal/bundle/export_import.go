@@ -16,33 +16,34 @@ import (
 // slash, else a file. An existing file is overwritten only if it is a bundle.
 func CheckOut(out string) error {
 	if out == "" {
-		return problem(IDOut, "give a file, or a directory with a / at the end", "the file name is empty")
+		return newProblem(IDOut, "give a file, or a directory with a / at the end", "the file name is empty")
 	}
 	info, err := os.Stat(out)
 	switch {
 	case err != nil, strings.HasSuffix(out, "/"): // it is created, or extended
 		return nil
 	case !info.Mode().IsRegular():
-		return problem(IDOut, "give a file, or a directory with a / at the end", "%s exists and is not a file", out)
-	case info.Size() > 0 && !packed(out):
-		return problem(IDOut, "give another file, or delete this file first", "%s exists and is not a bundle, so it will not be overwritten", out)
+		return newProblem(IDOut, "give a file, or a directory with a / at the end", "%s exists and is not a file", out)
+	case info.Size() > 0 && !isPacked(out):
+		return newProblem(IDOut, "give another file, or delete this file first",
+			"%s exists and is not a bundle, so it will not be overwritten", out)
 	}
 	return nil
 }
 
 // UnknownRuntime returns an error for a container runtime that bundles do not support.
 func UnknownRuntime(name string) error {
-	return problem(IDUnknownName, "use containerd or docker", "a bundle cannot contain the container runtime %q", name)
+	return newProblem(IDUnknownName, "use containerd or docker", "a bundle cannot contain the container runtime %q", name)
 }
 
 // Unnamed returns an error for an empty bundle name, such as an unset variable in a
 // script: it must not mean a bundle that happens to exist.
 func Unnamed() error {
-	return problem(IDNotFound, "give a file, a directory or a version", "the bundle name is empty")
+	return newProblem(IDNotFound, "give a file, a directory or a version", "the bundle name is empty")
 }
 
-// packed reports whether a file begins like a compressed bundle (RFC 8878).
-func packed(path string) bool {
+// isPacked reports whether a file begins like a compressed bundle (RFC 8878).
+func isPacked(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
 		return false
@@ -64,9 +65,9 @@ func Export(ctx context.Context, b *Bundle, out string) error {
 		return err
 	}
 	if strings.HasSuffix(out, "/") {
-		return explain(out, copyLayout(ctx, b, strings.TrimRight(out, "/")))
+		return explainError(out, copyLayout(ctx, b, strings.TrimRight(out, "/")))
 	}
-	return explain(out, writeWhole(out, func(w io.Writer) error { return b.dir.Pack(ctx, w) }))
+	return explainError(out, writeWhole(out, func(w io.Writer) error { return b.dir.Pack(ctx, w) }))
 }
 
 // writeWhole creates a file with write, under a temporary name first, so that it is
@@ -96,7 +97,7 @@ func copyLayout(ctx context.Context, have *Bundle, dir string) error {
 	if err != nil {
 		return err
 	}
-	for digest := range have.sizes() {
+	for digest := range have.blobSizes() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -108,12 +109,12 @@ func copyLayout(ctx context.Context, have *Bundle, dir string) error {
 }
 
 func copyBlob(d layout.Dir, have *Bundle, digest string) error {
-	r, err := have.dir.Open(digest, 0)
+	r, err := have.dir.OpenBlob(digest, 0)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	return d.Add(digest, r)
+	return d.AddBlob(digest, r)
 }
 
 // Import adds a bundle to the cache, where clusters find it by its version: a .tar.zst
@@ -123,7 +124,7 @@ func copyBlob(d layout.Dir, have *Bundle, digest string) error {
 func Import(ctx context.Context, path, cache string, keys ...Key) (*Bundle, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
-		return nil, explain(path, err)
+		return nil, explainError(path, err)
 	}
 	b, err := inCache(ctx, cache, keys, func(d layout.Dir) error {
 		if fi.IsDir() {
@@ -141,5 +142,5 @@ func Import(ctx context.Context, path, cache string, keys ...Key) (*Bundle, erro
 		_, err = layout.Unpack(ctx, f, string(d))
 		return err
 	})
-	return b, explain(path, err)
+	return b, explainError(path, err)
 }

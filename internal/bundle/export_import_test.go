@@ -18,8 +18,8 @@ import (
 	"slipway.dev/slipway/internal/bundle/layout"
 )
 
-// left are the bundles in a cache, and whatever else is beside them.
-func left(t *testing.T, cache string) []string {
+// cacheEntries are the bundles in a cache, and whatever else is beside them.
+func cacheEntries(t *testing.T, cache string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(cache, "bundles"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -32,8 +32,8 @@ func left(t *testing.T, cache string) []string {
 	return out
 }
 
-// same wants a whole bundle, found in the cache by its version.
-func same(t *testing.T, want, got *bundle.Bundle, cache string) {
+// wantSameBundle wants a whole bundle, found in the cache by its version.
+func wantSameBundle(t *testing.T, want, got *bundle.Bundle, cache string) {
 	t.Helper()
 	if err := got.Verify(t.Context()); err != nil {
 		t.Fatal(err)
@@ -58,9 +58,9 @@ func TestExportImport(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				same(t, want, got, cache)
+				wantSameBundle(t, want, got, cache)
 			}
-			if got := left(t, cache); len(got) != 2 {
+			if got := cacheEntries(t, cache); len(got) != 2 {
 				t.Errorf("the cache has %q, want the bundle and its name", got)
 			}
 		})
@@ -70,14 +70,14 @@ func TestExportImport(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, out := range []string{"", precious} {
-		if got := ids(t, bundle.Export(t.Context(), want, out)); !slices.Equal(got, []string{bundle.IDOut}) {
+		if got := diagnosticIDs(t, bundle.Export(t.Context(), want, out)); !slices.Equal(got, []string{bundle.IDOut}) {
 			t.Errorf("to %q: %v", out, got)
 		}
 	}
 	if data, err := os.ReadFile(precious); err != nil || string(data) != "somebody's own" {
 		t.Errorf("%q, %v", data, err)
 	}
-	if got := ids(t, bundle.Export(t.Context(), want, dir)); !slices.Equal(got, []string{bundle.IDOut}) {
+	if got := diagnosticIDs(t, bundle.Export(t.Context(), want, dir)); !slices.Equal(got, []string{bundle.IDOut}) {
 		t.Errorf("to a directory without a slash: %v", got)
 	}
 }
@@ -124,10 +124,10 @@ func TestImportRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cache := t.TempDir()
 			_, err := bundle.Import(t.Context(), tt.path, cache)
-			if got := ids(t, err); !slices.Equal(got, []string{tt.id}) {
+			if got := diagnosticIDs(t, err); !slices.Equal(got, []string{tt.id}) {
 				t.Errorf("got %v (%v), want %s", got, err, tt.id)
 			}
-			if got := left(t, cache); len(got) > 0 {
+			if got := cacheEntries(t, cache); len(got) > 0 {
 				t.Errorf("left behind: %q", got)
 			}
 		})
@@ -146,11 +146,11 @@ func TestImportKeepsToItsCache(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			above := t.TempDir()
 			cache := filepath.Join(above, "cache")
-			_, err := bundle.Import(t.Context(), crafted(t, config), cache)
-			if got := ids(t, err); !slices.Equal(got, []string{bundle.IDInvalid}) {
+			_, err := bundle.Import(t.Context(), craftBundle(t, config), cache)
+			if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDInvalid}) {
 				t.Errorf("got %v (%v)", got, err)
 			}
-			if got := left(t, cache); len(got) > 0 {
+			if got := cacheEntries(t, cache); len(got) > 0 {
 				t.Errorf("left behind: %q", got)
 			}
 			if there, err := os.ReadDir(above); err != nil || len(there) > 1 {
@@ -160,8 +160,8 @@ func TestImportKeepsToItsCache(t *testing.T) {
 	}
 }
 
-// crafted is the directory of a bundle with a config, and nothing else in it.
-func crafted(t *testing.T, config string) string {
+// craftBundle is the directory of a bundle with a config, and nothing else in it.
+func craftBundle(t *testing.T, config string) string {
 	t.Helper()
 	d, err := layout.Create(t.TempDir())
 	if err != nil {
@@ -220,7 +220,7 @@ func TestPushPull(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				same(t, want, got, cache)
+				wantSameBundle(t, want, got, cache)
 				// Configs of images are small, and fetched with the manifests.
 				if fetched := int(reg.Fetches.Load() - before); from != ref && fetched > len(want.Manifest().Images)+1 {
 					t.Errorf("%d blobs were fetched that the cache has", fetched)
@@ -289,7 +289,7 @@ func TestPushPullRefuse(t *testing.T) {
 					}
 					return
 				}
-				if got := ids(t, err); !slices.Equal(got, []string{id}) || strings.Contains(err.Error(), wrong) {
+				if got := diagnosticIDs(t, err); !slices.Equal(got, []string{id}) || strings.Contains(err.Error(), wrong) {
 					t.Errorf("%s: %s says %v, want %s", tt.reason, what, err, id)
 				}
 			}
@@ -302,7 +302,7 @@ func TestPushPullRefuse(t *testing.T) {
 			if tt.pull == "" {
 				_, err = bundle.Pull(t.Context(), tt.ref, cache, tt.at)
 				want("pull", tt.pull, err)
-			} else if got := left(t, cache); len(got) > 0 {
+			} else if got := cacheEntries(t, cache); len(got) > 0 {
 				t.Errorf("left behind: %q", got)
 			}
 		})
@@ -321,10 +321,11 @@ func TestPushRefusesWhatIsDamaged(t *testing.T) {
 	}
 	reg := bundletest.NewRegistry(t, true)
 	_, err = bundle.Push(t.Context(), b, reg.Host+"/slipway/bundle:v1", reg.At)
-	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDCorrupt}) || reg.Uploads.Load() != 0 {
+	if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDCorrupt}) || reg.Uploads.Load() != 0 {
 		t.Errorf("got %v, and %d blobs sent", got, reg.Uploads.Load())
 	}
-	if got := ids(t, bundle.Export(t.Context(), b, filepath.Join(t.TempDir(), "b"))); !slices.Equal(got, []string{bundle.IDCorrupt}) {
+	if got := diagnosticIDs(t, bundle.Export(t.Context(), b, filepath.Join(t.TempDir(), "b"))); !slices.Equal(got,
+		[]string{bundle.IDCorrupt}) {
 		t.Errorf("export: %v", got)
 	}
 }

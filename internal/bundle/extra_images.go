@@ -42,21 +42,21 @@ func newExtras(cache string, at Registry) extras {
 	return extras{dir: filepath.Join(cache, "downloads", "extra"), at: at}
 }
 
-func (x extras) file(ref string) string {
+func (x extras) recordPath(ref string) string {
 	sum := sha256.Sum256([]byte(ref))
 	return filepath.Join(x.dir, "refs", hex.EncodeToString(sum[:]))
 }
 
-// kept returns an image in the cache, if it is intact and has the architectures.
-func (x extras) kept(ref string, arches []string) (extra, bool) {
+// findKept returns an image in the cache, if it is intact and has the architectures.
+func (x extras) findKept(ref string, arches []string) (extra, bool) {
 	var e extra
-	raw, err := safefile.ReadFile(x.file(ref), bounded.Record)
+	raw, err := safefile.ReadFile(x.recordPath(ref), bounded.Record)
 	if err != nil || json.Unmarshal(raw, &e) != nil {
 		return e, false
 	}
 	d := layout.Dir(x.dir)
 	for _, arch := range arches {
-		img, err := d.Image(e.Manifests[arch])
+		img, err := d.ReadImage(e.Manifests[arch])
 		if err != nil {
 			return e, false
 		}
@@ -65,7 +65,7 @@ func (x extras) kept(ref string, arches []string) (extra, bool) {
 			return e, false
 		}
 		for _, b := range append(slices.Clone(m.Layers), m.Config) {
-			if d.Verify(b.Digest.String()) != nil {
+			if d.VerifyBlob(b.Digest.String()) != nil {
 				return e, false
 			}
 		}
@@ -73,16 +73,16 @@ func (x extras) kept(ref string, arches []string) (extra, bool) {
 	return e, true
 }
 
-// get puts an image into the cache. It asks the registry for the current meaning of a
+// getImage puts an image into the cache. It asks the registry for the current meaning of a
 // tag; if the registry does not answer, the earlier meaning is used. The meaning of a
 // digest does not change.
-func (x extras) get(ctx context.Context, ref string, arches []string, tell func(source.Progress)) (extra, error) {
-	kept, whole := x.kept(ref, arches)
+func (x extras) getImage(ctx context.Context, ref string, arches []string, tell func(source.Progress)) (extra, error) {
+	kept, whole := x.findKept(ref, arches)
 	if whole && strings.Contains(ref, "@") {
 		return kept, nil
 	}
 	tell(source.Progress{Component: "image " + ref, Phase: source.Fetching, Message: ref})
-	e, err := x.fetch(ctx, ref, arches)
+	e, err := x.fetchImage(ctx, ref, arches)
 	switch {
 	case err == nil:
 		return e, nil
@@ -93,16 +93,16 @@ func (x extras) get(ctx context.Context, ref string, arches []string, tell func(
 	return e, err
 }
 
-func (x extras) fetch(ctx context.Context, ref string, arches []string) (e extra, err error) {
+func (x extras) fetchImage(ctx context.Context, ref string, arches []string) (e extra, err error) {
 	parsed, err := fullName(ref)
 	if err != nil {
 		return e, err
 	}
-	at := x.at.of(parsed.Context().RegistryStr())
-	if parsed, err = name.ParseReference(ref, at.names()...); err != nil {
+	at := x.at.forHost(parsed.Context().RegistryStr())
+	if parsed, err = name.ParseReference(ref, at.nameOptions()...); err != nil {
 		return e, err
 	}
-	opts, err := at.options(ctx)
+	opts, err := at.requestOptions(ctx)
 	if err != nil {
 		return e, err
 	}
@@ -121,7 +121,7 @@ func (x extras) fetch(ctx context.Context, ref string, arches []string) (e extra
 	for _, arch := range arches {
 		img, err := ofArch(desc, arch)
 		if err != nil {
-			return e, problem(IDExtra,
+			return e, newProblem(IDExtra,
 				"use an image that is available for "+strings.Join(arches, " and ")+", or build the bundle for fewer architectures",
 				"image %s is not available for %s: %v", ref, arch, err)
 		}
@@ -131,7 +131,7 @@ func (x extras) fetch(ctx context.Context, ref string, arches []string) (e extra
 		}
 		e.Manifests[arch] = got.Digest.String()
 	}
-	return e, x.remember(ref, e)
+	return e, x.saveRecord(ref, e)
 }
 
 // ofArch returns an image for an architecture.
@@ -168,12 +168,12 @@ func ofArch(desc *remote.Descriptor, arch string) (v1.Image, error) {
 	return nil, fmt.Errorf("the image is for %s", strings.Join(slices.Compact(slices.Sorted(slices.Values(has))), ", "))
 }
 
-func (x extras) remember(ref string, e extra) error {
+func (x extras) saveRecord(ref string, e extra) error {
 	raw, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	file := x.file(ref)
+	file := x.recordPath(ref)
 	if err := safefile.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (b *builder) addExtras(ctx context.Context, parts *source.Parts) error {
 	x := newExtras(b.Cache, b.Registry)
 	var faults diag.List
 	for _, ref := range b.Images {
-		e, err := x.get(ctx, ref, b.request.Arches, b.request.Tell)
+		e, err := x.getImage(ctx, ref, b.request.Arches, b.request.ReportProgress)
 		var list diag.List
 		switch {
 		case ctx.Err() != nil:
@@ -206,14 +206,14 @@ func (b *builder) addExtras(ctx context.Context, parts *source.Parts) error {
 			faults = append(faults, list...)
 			continue
 		case err != nil:
-			if e := explain(b.Cache, err); isDiag(e) {
+			if e := explainError(b.Cache, err); isDiag(e) {
 				return e
 			}
-			faults = append(faults, problem(IDExtra, registryHint, "image %s cannot be pulled, and it is not in the cache: %v", ref, err)...)
+			faults = append(faults, newProblem(IDExtra, registryHint, "image %s cannot be pulled, and it is not in the cache: %v", ref, err)...)
 			continue
 		}
 		for _, arch := range b.request.Arches {
-			img, err := layout.Dir(x.dir).Image(e.Manifests[arch])
+			img, err := layout.Dir(x.dir).ReadImage(e.Manifests[arch])
 			if err != nil {
 				return err
 			}
@@ -276,7 +276,7 @@ func (b *Bundle) CheckTags() error {
 	var faults diag.List
 	for _, i := range b.manifest.Images {
 		if i.Extra && tags[i.Ref] == "" && i.Arch == b.manifest.Arches[0] {
-			faults = append(faults, problem(IDUntagged,
+			faults = append(faults, newProblem(IDUntagged,
 				"in the manifest, write a unique tag before the digest, and build the bundle again; or remove the image",
 				"the bundle has image %s only by digest, but runtime docker cannot load an image without a tag", i.Ref)...)
 		}

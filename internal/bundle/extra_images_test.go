@@ -50,8 +50,8 @@ func digestOf(text []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// pushes an image for these architectures, and answers the digest of it.
-func pushes(t *testing.T, ref string, arches ...string) string {
+// pushTestImage an image for these architectures, and answers the digest of it.
+func pushTestImage(t *testing.T, ref string, arches ...string) string {
 	t.Helper()
 	tag, err := name.NewTag(ref)
 	if err != nil {
@@ -91,8 +91,8 @@ func loginFile(t *testing.T, at string) string {
 func TestExtraImages(t *testing.T) {
 	at, srv := aSite(t)
 	app, tool := at+"/team/app:v1", at+"/team/tool:v2"
-	digest := pushes(t, app, "amd64", "arm64", "s390x")
-	pinned := at + "/team/tool:v2@" + pushes(t, tool, "amd64", "arm64")
+	digest := pushTestImage(t, app, "amd64", "arm64", "s390x")
+	pinned := at + "/team/tool:v2@" + pushTestImage(t, tool, "amd64", "arm64")
 	o := bundle.BuildOptions{
 		Arches: []string{"amd64", "arm64"}, Source: bundle.Upstream, Cache: t.TempDir(), Releases: bundletest.Catalogue(t),
 		Upstream: bundletest.NewSite(t).Options(), Images: []string{app, pinned},
@@ -141,7 +141,7 @@ func TestExtraImages(t *testing.T) {
 func TestExtraRefused(t *testing.T) {
 	at, _ := aSite(t)
 	only := at + "/team/app:v1"
-	pushes(t, only, "arm64")
+	pushTestImage(t, only, "arm64")
 	for _, tc := range []struct {
 		name, ref, want string
 		registry        bundle.Registry

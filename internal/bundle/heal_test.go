@@ -13,9 +13,9 @@ import (
 	"slipway.dev/slipway/internal/bundle/source"
 )
 
-// zero overwrites every blob of at least some bytes below a directory with zeros,
+// zeroBlobs overwrites every blob of at least some bytes below a directory with zeros,
 // as a power loss may: the sizes stay the same.
-func zero(t *testing.T, dir string) {
+func zeroBlobs(t *testing.T, dir string) {
 	t.Helper()
 	blobs, err := filepath.Glob(filepath.Join(dir, "blobs", "sha256", "*"))
 	if err != nil || len(blobs) == 0 {
@@ -38,7 +38,7 @@ func zero(t *testing.T, dir string) {
 func TestDamagedCacheHeals(t *testing.T) {
 	s := bundletest.NewSite(t)
 	reg := bundletest.NewRegistry(t, true)
-	first := options(t, s)
+	first := siteOptions(t, s)
 	first.Out = filepath.Join(t.TempDir(), "b.tar.zst")
 	want, err := bundle.Build(t.Context(), first)
 	if err != nil {
@@ -50,7 +50,7 @@ func TestDamagedCacheHeals(t *testing.T) {
 	}
 	building := func(from string) func(*testing.T, string) (*bundle.Bundle, error) {
 		return func(t *testing.T, cache string) (*bundle.Bundle, error) {
-			o := options(t, s)
+			o := siteOptions(t, s)
 			o.Cache, o.Source = cache, from
 			return bundle.Build(t.Context(), o)
 		}
@@ -85,7 +85,7 @@ func TestDamagedCacheHeals(t *testing.T) {
 				damaged = append(damaged, found...)
 			}
 			for _, dir := range damaged {
-				zero(t, dir)
+				zeroBlobs(t, dir)
 			}
 			got, err := get(t, cache)
 			if err != nil {
@@ -105,7 +105,7 @@ func TestDamagedCacheHeals(t *testing.T) {
 // source that does not answer.
 func TestDamagedBundleOffline(t *testing.T) {
 	s := bundletest.NewSite(t)
-	o := options(t, s)
+	o := siteOptions(t, s)
 	b, err := bundle.Build(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

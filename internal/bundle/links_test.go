@@ -42,12 +42,12 @@ func newVictim(t *testing.T) *victim {
 			t.Fatal(err)
 		}
 	}
-	v.before = v.listing()
+	v.before = v.listFiles()
 	return v
 }
 
-// listing is what is there: modes, owners and content.
-func (v *victim) listing() map[string]string {
+// listFiles is what is there: modes, owners and content.
+func (v *victim) listFiles() map[string]string {
 	all := map[string]string{}
 	err := filepath.WalkDir(v.dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
@@ -71,17 +71,17 @@ func (v *victim) listing() map[string]string {
 	return all
 }
 
-// unharmed fails the test if anything has happened to the victim.
-func (v *victim) unharmed() {
+// wantUnharmed fails the test if anything has happened to the victim.
+func (v *victim) wantUnharmed() {
 	v.t.Helper()
-	if d := cmp.Diff(v.before, v.listing()); d != "" {
+	if d := cmp.Diff(v.before, v.listFiles()); d != "" {
 		v.t.Errorf("files of root (-before +after):\n%s", d)
 	}
 }
 
-// swap puts a link of the caller to the same directory of the victim in the place
+// swapForLink puts a link of the caller to the same directory of the victim in the place
 // of a directory of the cache.
-func (v *victim) swap(cache, place string) error {
+func (v *victim) swapForLink(cache, place string) error {
 	path := filepath.Join(cache, place)
 	if _, err := os.Lstat(path); err == nil {
 		if err := os.Rename(path, path+".was"); err != nil {
@@ -117,7 +117,7 @@ func TestLinksInTheCache(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	s := bundletest.NewSite(t)
 	reg := bundletest.NewRegistry(t, true)
-	first := options(t, s)
+	first := siteOptions(t, s)
 	first.Out = filepath.Join(t.TempDir(), "b.tar.zst")
 	b, err := bundle.Build(t.Context(), first)
 	if err != nil {
@@ -133,7 +133,7 @@ func TestLinksInTheCache(t *testing.T) {
 		do     func(cache string) error
 	}{
 		{"build", []string{"bundles", "downloads", "downloads/images/blobs/sha256"}, func(cache string) error {
-			o := options(t, s)
+			o := siteOptions(t, s)
 			o.Cache, o.Source = cache, bundle.Upstream
 			_, err := bundle.Build(t.Context(), o)
 			return err
@@ -151,19 +151,19 @@ func TestLinksInTheCache(t *testing.T) {
 			t.Run(tt.name+" "+place, func(t *testing.T) {
 				v := newVictim(t)
 				cache := callersCache(t)
-				if err := v.swap(cache, place); err != nil {
+				if err := v.swapForLink(cache, place); err != nil {
 					t.Fatal(err)
 				}
 				before := tt.do(cache)
-				v.unharmed()
+				v.wantUnharmed()
 				cache = callersCache(t)
-				if err := errors.Join(tt.do(cache), chownAll(cache), v.swap(cache, place)); err != nil {
+				if err := errors.Join(tt.do(cache), chownAll(cache), v.swapForLink(cache, place)); err != nil {
 					t.Fatal(err)
 				}
 				between := tt.do(cache)
-				v.unharmed()
+				v.wantUnharmed()
 				for _, err := range []error{before, between} {
-					if i == 0 && !slices.Equal(ids(t, err), []string{bundle.IDForeign}) {
+					if i == 0 && !slices.Equal(diagnosticIDs(t, err), []string{bundle.IDForeign}) {
 						t.Errorf("error %v, want %s", err, bundle.IDForeign)
 					}
 				}
@@ -184,7 +184,7 @@ func TestLinkWhereABundleIs(t *testing.T) {
 	if !ok {
 		t.Fatal("the cache has no bundle")
 	}
-	if err := errors.Join(chownAll(cache), v.swap(cache, "bundles")); err != nil {
+	if err := errors.Join(chownAll(cache), v.swapForLink(cache, "bundles")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := bundle.Sign(t.Context(), path, cache, key, bundle.Registry{}, time.Now()); err == nil {
@@ -193,7 +193,7 @@ func TestLinkWhereABundleIs(t *testing.T) {
 	if _, ok := bundle.Cached(cache, "v1.37.1", nil); ok {
 		t.Error("a bundle of others is in the cache")
 	}
-	v.unharmed()
+	v.wantUnharmed()
 }
 
 // TestLinksWhileABundleIsBuilt exchanges each directory of the cache at each step
@@ -202,7 +202,7 @@ func TestLinksWhileABundleIsBuilt(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	s := bundletest.NewSite(t)
 	steps := 0
-	count := options(t, s)
+	count := siteOptions(t, s)
 	count.Source, count.Progress = bundle.Upstream, func(bundle.Progress) { steps++ }
 	if _, err := bundle.Build(t.Context(), count); err != nil {
 		t.Fatal(err)
@@ -211,11 +211,11 @@ func TestLinksWhileABundleIsBuilt(t *testing.T) {
 		t.Run(fmt.Sprintf("step %d of %d", at, steps), func(t *testing.T) {
 			for _, place := range places {
 				v := newVictim(t)
-				o, step := options(t, s), 0
+				o, step := siteOptions(t, s), 0
 				o.Source, o.Cache = bundle.Upstream, callersCache(t)
 				o.Progress = func(bundle.Progress) {
 					if step++; step == at {
-						if err := v.swap(o.Cache, place); err != nil {
+						if err := v.swapForLink(o.Cache, place); err != nil {
 							t.Errorf("%s: %v", place, err)
 						}
 					}
@@ -224,7 +224,7 @@ func TestLinksWhileABundleIsBuilt(t *testing.T) {
 				if place == "." && err == nil {
 					t.Errorf("%s: the bundle is built", place)
 				}
-				v.unharmed()
+				v.wantUnharmed()
 			}
 		})
 	}

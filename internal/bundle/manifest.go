@@ -124,7 +124,7 @@ func ParseManifest(data []byte) (Manifest, error) {
 	if err := checkTexts(data); err != nil {
 		return Manifest{}, err
 	}
-	return m, m.check()
+	return m, m.checkValid()
 }
 
 // checkTexts rejects control characters in any text, because the text of unsigned bundles
@@ -145,7 +145,7 @@ func checkTexts(data []byte) error {
 	}
 }
 
-func (m Manifest) check() error {
+func (m Manifest) checkValid() error {
 	if err := m.checkHead(); err != nil {
 		return err
 	}
@@ -222,8 +222,8 @@ func checkBlob(b op.Blob) error {
 	return nil
 }
 
-// blobs returns all blobs of the manifest, each once.
-func (m Manifest) blobs() map[string]int64 {
+// blobSizes returns all blobs of the manifest, each once.
+func (m Manifest) blobSizes() map[string]int64 {
 	out := map[string]int64{}
 	for _, c := range m.Components {
 		out[c.Digest] = c.Size

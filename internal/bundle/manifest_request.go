@@ -57,7 +57,7 @@ func (w Wanted) Encode() ([]byte, error) {
 func ReadWanted(file string) (Wanted, error) {
 	data, err := bounded.ReadArgument(file, bounded.Argument)
 	if err != nil {
-		return Wanted{}, problem(IDWanted, "run `slipway create manifest` to write one", "the manifest cannot be read: %v", err)
+		return Wanted{}, newProblem(IDWanted, "run `slipway create manifest` to write one", "the manifest cannot be read: %v", err)
 	}
 	return ParseWanted(file, data)
 }
@@ -70,30 +70,30 @@ func ParseWanted(file string, data []byte) (Wanted, error) {
 	d.KnownFields(true)
 	var misread *yaml.TypeError
 	if err := d.Decode(&w); err != nil && !errors.Is(err, io.EOF) && !errors.As(err, &misread) {
-		return w, problem(IDWanted, form, "%s is not a bundle manifest: %s", file, strings.ReplaceAll(err.Error(), "\n", ";"))
+		return w, newProblem(IDWanted, form, "%s is not a bundle manifest: %s", file, strings.ReplaceAll(err.Error(), "\n", ";"))
 	}
 	if w.APIVersion != WantedVersion || w.Kind != WantedKind {
-		return w, problem(IDWanted, form,
+		return w, newProblem(IDWanted, form,
 			"%s is not a bundle manifest: it has kind %q and apiVersion %q, expected kind %q and apiVersion %q",
 			file, w.Kind, w.APIVersion, WantedKind, WantedVersion)
 	}
 	list := misreadIn(file, misread)
 	if w.Kubernetes == "" && misread == nil {
-		list = append(list, problem(IDWanted, "write kubernetes: v1.37.1, or another version", "%s has no Kubernetes version", file)...)
+		list = append(list, newProblem(IDWanted, "write kubernetes: v1.37.1, or another version", "%s has no Kubernetes version", file)...)
 	}
 	if w.Runtime != "" && w.Runtime != "containerd" && w.Runtime != "docker" {
-		list = append(list, problem(IDWanted, "use containerd or docker", "%s has an unknown runtime %q", file, w.Runtime)...)
+		list = append(list, newProblem(IDWanted, "use containerd or docker", "%s has an unknown runtime %q", file, w.Runtime)...)
 	}
 	for _, ref := range w.Images {
 		if _, err := fullName(ref); err != nil {
 			list = append(list,
-				problem(IDWanted, "write the image with its registry, and with a tag or a digest: docker.io/library/nginx:1.29",
+				newProblem(IDWanted, "write the image with its registry, and with a tag or a digest: docker.io/library/nginx:1.29",
 					"%s: %v", file, err)...)
 		}
 	}
 	for i, ref := range w.Images {
 		if slices.Contains(w.Images[:i], ref) {
-			list = append(list, problem(IDWanted, "keep one of the two", "%s lists the image %s more than once", file, ref)...)
+			list = append(list, newProblem(IDWanted, "keep one of the two", "%s lists the image %s more than once", file, ref)...)
 		}
 	}
 	return w, list.Err()
@@ -160,15 +160,15 @@ func ImageInUse(image, id string) (ref, plain string, err error) {
 func CheckArches(arches []string) error {
 	for _, a := range arches {
 		if !slices.Contains(Arches, a) {
-			return problem(IDUnknownArch, "use one of "+strings.Join(Arches, ", "), "%q is not a supported architecture", a)
+			return newProblem(IDUnknownArch, "use one of "+strings.Join(Arches, ", "), "%q is not a supported architecture", a)
 		}
 	}
 	return nil
 }
 
-// components replaces versions in a release. Versions that other programs expect in image
+// applyVersions replaces versions in a release. Versions that other programs expect in image
 // names can only be changed in the release catalogue.
-func (w Wanted) components(r release.Release) (release.Release, error) {
+func (w Wanted) applyVersions(r release.Release) (release.Release, error) {
 	with := r
 	with.Components = w.Components.Over(r.Components)
 	free := r
@@ -176,7 +176,7 @@ func (w Wanted) components(r release.Release) (release.Release, error) {
 	if free.Components == with.Components {
 		return with, nil
 	}
-	is, wants := tell(free.Components), tell(with.Components)
+	is, wants := versionsByField(free.Components), versionsByField(with.Components)
 	var differ []string
 	for field := range wants {
 		if is[field] != wants[field] {
@@ -184,14 +184,14 @@ func (w Wanted) components(r release.Release) (release.Release, error) {
 		}
 	}
 	slices.Sort(differ)
-	return r, problem(IDWanted,
+	return r, newProblem(IDWanted,
 		"set these versions in $SLIPWAY_HOME/releases.yaml, where the bundle is built and where it is used: clusters "+
 			"expect the images of the release catalogue",
 		"the manifest changes versions that are part of image names: %s", strings.Join(differ, ", "))
 }
 
-// tell returns the versions by field.
-func tell(c release.Components) (out map[string]string) {
+// versionsByField returns the versions by field.
+func versionsByField(c release.Components) (out map[string]string) {
 	raw, err := json.Marshal(c)
 	if err == nil {
 		err = json.Unmarshal(raw, &out)

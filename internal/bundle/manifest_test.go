@@ -67,7 +67,7 @@ func FuzzParseManifest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for digest, size := range m.blobs() {
+		for digest, size := range m.blobSizes() {
 			if !digestForm.MatchString(digest) || size < 0 {
 				t.Errorf("accepted blob %q of %d bytes", digest, size)
 			}
@@ -86,7 +86,7 @@ func FuzzParseManifest(f *testing.F) {
 }
 
 func TestExplainDiskFull(t *testing.T) {
-	err := explain("/var/bundle", &syscallError{syscall.ENOSPC})
+	err := explainError("/var/bundle", &syscallError{syscall.ENOSPC})
 	if !strings.Contains(err.Error(), IDDiskFull) {
 		t.Errorf("got %v", err)
 	}

@@ -15,13 +15,13 @@ import (
 // Their signatures are dropped. Every byte is compared with its digest. The error is a
 // diag.List if the user can fix it.
 func Merge(ctx context.Context, cache string, parts ...*Bundle) (*Bundle, error) {
-	m, images, err := union(parts)
+	m, images, err := uniteManifests(parts)
 	if err != nil {
 		return nil, err
 	}
 	b, err := inCache(ctx, cache, nil, func(d layout.Dir) error {
 		for _, p := range parts {
-			for digest := range p.manifest.blobs() {
+			for digest := range p.manifest.blobSizes() {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
@@ -32,17 +32,17 @@ func Merge(ctx context.Context, cache string, parts ...*Bundle) (*Bundle, error)
 		}
 		return addManifest(d, m, images)
 	})
-	return b, explain(cache, err)
+	return b, explainError(cache, err)
 }
 
-// union combines the manifests of all parts, which must match.
-func union(parts []*Bundle) (Manifest, []v1.Descriptor, error) {
+// uniteManifests combines the manifests of all parts, which must match.
+func uniteManifests(parts []*Bundle) (Manifest, []v1.Descriptor, error) {
 	first := parts[0].manifest
 	m := Manifest{SchemaVersion: schemaVersion, Kubernetes: first.Kubernetes, Source: first.Source}
 	var images []v1.Descriptor
 	for _, p := range parts {
 		refuse := func(format string, args ...any) error {
-			return problem(IDMerge, "name bundles of the same version and source, each for different architectures", format, args...)
+			return newProblem(IDMerge, "name bundles of the same version and source, each for different architectures", format, args...)
 		}
 		switch {
 		case p.manifest.Kubernetes != m.Kubernetes:
@@ -68,7 +68,7 @@ func union(parts []*Bundle) (Manifest, []v1.Descriptor, error) {
 		images = append(images, p.index.Manifests[1:]...)
 	}
 	slices.SortFunc(m.Arches, strings.Compare)
-	order(&m, images)
+	sortContents(&m, images)
 	return m, images, nil
 }
 

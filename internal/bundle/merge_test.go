@@ -11,7 +11,7 @@ import (
 func TestMerge(t *testing.T) {
 	site := bundletest.NewSite(t, "v1.36.4")
 	build := func(version string, arches ...string) *bundle.Bundle {
-		o := options(t, site)
+		o := siteOptions(t, site)
 		o.Kubernetes, o.Arches = version, arches
 		b, err := bundle.Build(t.Context(), o)
 		if err != nil {
@@ -26,14 +26,14 @@ func TestMerge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, both, got, cache)
+		wantSameBundle(t, both, got, cache)
 	}
 	for name, parts := range map[string][]*bundle.Bundle{
 		"the same architecture": {one, one}, "one that has both": {both, two}, "another version": {one, build("v1.36.4", "arm64")},
 	} {
 		cache := t.TempDir()
 		_, err := bundle.Merge(t.Context(), cache, parts...)
-		if got := ids(t, err); !slices.Equal(got, []string{bundle.IDMerge}) || len(left(t, cache)) > 0 {
+		if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDMerge}) || len(cacheEntries(t, cache)) > 0 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

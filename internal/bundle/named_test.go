@@ -37,8 +37,8 @@ func TestNamedHosts(t *testing.T) {
 		"not in the cluster's file": {Registry{Logins: []Login{{Registry: "tokens.example.com"}}}, "evil.example", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at := tt.at.of("registry.example.com")
-			keys, err := at.keychain()
+			at := tt.at.forHost("registry.example.com")
+			keys, err := at.readKeychain()
 			if err != nil {
 				t.Fatal(err)
 			}

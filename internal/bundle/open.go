@@ -32,12 +32,12 @@ func Open(ctx context.Context, path, cache string, at Registry, keys ...Key) (*B
 	case err == nil:
 		return openArchive(ctx, path, cache)
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, explain(path, err)
+		return nil, explainError(path, err)
 	}
-	if ref, ok := reference(path); ok {
+	if ref, ok := parseReference(path); ok {
 		return openRegistry(ctx, ref, cache, at, keys)
 	}
-	return nil, explain(path, fs.ErrNotExist)
+	return nil, explainError(path, fs.ErrNotExist)
 }
 
 // openGiven opens the directory that a user has named. It follows links of the user,
@@ -48,14 +48,14 @@ func openGiven(path, cache string) (*Bundle, error) {
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return nil, explain(path, err)
+		return nil, explainError(path, err)
 	}
 	return openDir(real)
 }
 
-// reference parses a path that does not exist as a reference in a registry: its first
+// parseReference parses a path that does not exist as a reference in a registry: its first
 // element must be a host, with a dot or a port, or localhost.
-func reference(path string) (name.Reference, bool) {
+func parseReference(path string) (name.Reference, bool) {
 	text, scheme := strings.CutPrefix(path, "oci://")
 	host, rest, _ := strings.Cut(text, "/")
 	if !scheme && (rest == "" || strings.HasPrefix(host, ".") || host != "localhost" && !strings.ContainsAny(host, ".:")) {
@@ -68,27 +68,27 @@ func reference(path string) (name.Reference, bool) {
 func openArchive(ctx context.Context, path, cache string) (*Bundle, error) {
 	f, err := bounded.Open(path)
 	if err != nil {
-		return nil, explain(path, err)
+		return nil, explainError(path, err)
 	}
 	defer f.Close()
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
-		return nil, explain(path, err)
+		return nil, explainError(path, err)
 	}
 	dir := filepath.Join(cache, "unpacked", hex.EncodeToString(h.Sum(nil)))
-	b, err := once(ctx, dir, func(tmp string) error {
+	b, err := openOrCreate(ctx, dir, func(tmp string) error {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
 		_, err := layout.Unpack(ctx, f, tmp)
 		return err
 	})
-	return b, explain(path, err)
+	return b, explainError(path, err)
 }
 
-// once opens the bundle in dir, a place in the cache. If it is missing or damaged, fill
+// openOrCreate opens the bundle in dir, a place in the cache. If it is missing or damaged, fill
 // creates it, under a temporary name first, so that dir is complete or does not exist.
-func once(ctx context.Context, dir string, fill func(tmp string) error) (*Bundle, error) {
+func openOrCreate(ctx context.Context, dir string, fill func(tmp string) error) (*Bundle, error) {
 	if _, err := safefile.Stat(dir); err == nil {
 		b, err := openWhole(ctx, dir)
 		if !isCorrupt(err) {
@@ -109,7 +109,7 @@ func once(ctx context.Context, dir string, fill func(tmp string) error) (*Bundle
 	if err := fill(tmp); err != nil {
 		return nil, err
 	}
-	if err := safefile.RenameSynced(tmp, dir); err != nil && !layout.Is(dir) {
+	if err := safefile.RenameSynced(tmp, dir); err != nil && !layout.IsLayout(dir) {
 		return nil, err // another process may have been faster, which is fine
 	}
 	return openDir(dir)

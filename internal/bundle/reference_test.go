@@ -13,7 +13,7 @@ func TestReference(t *testing.T) {
 		"./bundles/slipway:v1":            "",
 	} {
 		got := ""
-		if ref, is := reference(path); is {
+		if ref, is := parseReference(path); is {
 			got = ref.Name()
 		}
 		if got != want {

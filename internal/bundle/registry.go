@@ -18,20 +18,20 @@ import (
 
 // IsReference reports whether a path that does not exist names a bundle in a registry.
 func IsReference(path string) bool {
-	_, ok := reference(path)
+	_, ok := parseReference(path)
 	return ok
 }
 
-// named parses a reference from the user. It also returns the access to its registry.
-func named(text string, at Registry) (name.Reference, Registry, error) {
+// parseUserReference parses a reference from the user. It also returns the access to its registry.
+func parseUserReference(text string, at Registry) (name.Reference, Registry, error) {
 	text = strings.TrimPrefix(text, "oci://")
 	ref, err := name.ParseReference(text, name.StrictValidation)
 	if err == nil {
-		at = at.of(ref.Context().RegistryStr())
-		ref, err = name.ParseReference(text, append(at.names(), name.StrictValidation)...)
+		at = at.forHost(ref.Context().RegistryStr())
+		ref, err = name.ParseReference(text, append(at.nameOptions(), name.StrictValidation)...)
 	}
 	if err != nil {
-		return nil, at, problem(IDReference, "give the registry, the repository and a tag: registry.example.com/slipway/bundle:v1.37.1",
+		return nil, at, newProblem(IDReference, "give the registry, the repository and a tag: registry.example.com/slipway/bundle:v1.37.1",
 			"%q is not a reference to a bundle in a registry: %v", text, err)
 	}
 	return ref, at, nil
@@ -41,7 +41,7 @@ func named(text string, at Registry) (name.Reference, Registry, error) {
 // the registry. Content that the registry has is not sent again. It returns the reference
 // by digest, which always means this bundle. The error is a diag.List.
 func Push(ctx context.Context, b *Bundle, to string, at Registry) (string, error) {
-	ref, at, err := named(to, at)
+	ref, at, err := parseUserReference(to, at)
 	if err != nil {
 		return "", err
 	}
@@ -49,20 +49,20 @@ func Push(ctx context.Context, b *Bundle, to string, at Registry) (string, error
 		return "", err
 	}
 	failed := func(err error) error {
-		return problem(IDPush, registryHint, "pushing to %s: %v", ref, err)
+		return newProblem(IDPush, registryHint, "pushing to %s: %v", ref, err)
 	}
-	opts, err := at.options(ctx)
+	opts, err := at.requestOptions(ctx)
 	if err != nil {
 		return "", err
 	}
-	ix, err := b.dir.Index(b.root)
+	ix, err := b.dir.ReadIndex(b.root)
 	if err != nil {
 		return "", failed(err)
 	}
 	if err := remote.WriteIndex(ref, ix, opts...); err != nil {
 		return "", failed(err)
 	}
-	if err := b.compare(ref, opts); err != nil {
+	if err := b.comparePushed(ref, opts); err != nil {
 		return "", failed(err)
 	}
 	if err := b.pushSignatures(ref, opts); err != nil {
@@ -71,9 +71,9 @@ func Push(ctx context.Context, b *Bundle, to string, at Registry) (string, error
 	return ref.Context().Digest(b.Digest()).String(), nil
 }
 
-// compare checks all pushed content in a registry: the index by its reference, the
+// comparePushed checks all pushed content in a registry: the index by its reference, the
 // manifests, and every blob by its size.
-func (b *Bundle) compare(ref name.Reference, opts []remote.Option) error {
+func (b *Bundle) comparePushed(ref name.Reference, opts []remote.Option) error {
 	got, err := remote.Index(ref, opts...)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (b *Bundle) compare(ref name.Reference, opts []remote.Option) error {
 			return err
 		}
 	}
-	sizes := b.sizes()
+	sizes := b.blobSizes()
 	for _, blob := range slices.Sorted(maps.Keys(sizes)) {
 		if manifests[blob] {
 			continue
@@ -112,20 +112,20 @@ func (b *Bundle) compare(ref name.Reference, opts []remote.Option) error {
 // Content in the cache, in any bundle, is not fetched. If keys are given, one of them
 // must have signed it. The error is a diag.List if the user can fix it.
 func Pull(ctx context.Context, from, cache string, at Registry, keys ...Key) (*Bundle, error) {
-	ref, at, err := named(from, at)
+	ref, at, err := parseUserReference(from, at)
 	if err != nil {
 		return nil, err
 	}
-	f, err := find(ctx, ref, at, keys)
+	f, err := findInRegistry(ctx, ref, at, keys)
 	if err != nil {
 		return nil, err
 	}
 	// Before anything large is fetched.
-	if err := checkSigned(keys, f.root(), nil, ref.String()); err != nil {
+	if err := checkSigned(keys, f.rootDescriptor(), nil, ref.String()); err != nil {
 		return nil, err
 	}
-	b, err := inCache(ctx, cache, keys, func(d layout.Dir) error { return f.write(d, cache) })
-	return b, f.explain(err)
+	b, err := inCache(ctx, cache, keys, func(d layout.Dir) error { return f.writeLayout(d, cache) })
+	return b, f.explainError(err)
 }
 
 // found is a bundle in a registry.
@@ -137,44 +137,44 @@ type found struct {
 	signatures map[string]string
 }
 
-func find(ctx context.Context, ref name.Reference, at Registry, keys []Key) (*found, error) {
+func findInRegistry(ctx context.Context, ref name.Reference, at Registry, keys []Key) (*found, error) {
 	f := &found{ref: ref}
-	opts, err := at.options(ctx)
+	opts, err := at.requestOptions(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if f.index, err = remote.Index(ref, opts...); err != nil {
-		return nil, f.explain(err)
+		return nil, f.explainError(err)
 	}
 	if f.digest, err = f.index.Digest(); err != nil {
-		return nil, f.explain(err)
+		return nil, f.explainError(err)
 	}
 	if f.raw, err = f.index.RawManifest(); err != nil {
-		return nil, f.explain(err)
+		return nil, f.explainError(err)
 	}
-	if f.signatures, err = signatures(ref, f.digest, opts, keys); err != nil {
-		return nil, f.explain(err)
+	if f.signatures, err = readSignatures(ref, f.digest, opts, keys); err != nil {
+		return nil, f.explainError(err)
 	}
 	return f, nil
 }
 
-func (f *found) root() v1.Descriptor {
+func (f *found) rootDescriptor() v1.Descriptor {
 	return v1.Descriptor{MediaType: "application/vnd.oci.image.index.v1+json", Digest: f.digest,
 		Size: int64(len(f.raw)), Annotations: f.signatures}
 }
 
-func (f *found) explain(err error) error {
-	if e := explain(f.ref.String(), err); err == nil || isDiag(e) {
+func (f *found) explainError(err error) error {
+	if e := explainError(f.ref.String(), err); err == nil || isDiag(e) {
 		return e
 	}
-	return problem(IDPull, registryHint, "pulling bundle %s: %v", f.ref, err)
+	return newProblem(IDPull, registryHint, "pulling bundle %s: %v", f.ref, err)
 }
 
 const registryHint = "check the reference, the network, the registry's certificate (--ca, --insecure) and its " +
 	"credentials (from `docker login`, --credentials, or spec.registry.auths of a cluster)"
 
-// write writes the bundle to a layout, with blobs from the cache if they exist.
-func (f *found) write(d layout.Dir, cache string) error {
+// writeLayout writes the bundle to a layout, with blobs from the cache if they exist.
+func (f *found) writeLayout(d layout.Dir, cache string) error {
 	im, err := f.index.IndexManifest()
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (f *found) write(d layout.Dir, cache string) error {
 		for _, l := range m.Layers {
 			layers = append(layers, l.Digest.String())
 		}
-		if err := borrow(d, cache, layers...); err != nil {
+		if err := borrowBlobs(d, cache, layers...); err != nil {
 			return err
 		}
 		if _, _, err := d.AddImage(img); err != nil {
@@ -202,28 +202,28 @@ func (f *found) write(d layout.Dir, cache string) error {
 	if _, err := d.AddBytes(f.raw); err != nil {
 		return err
 	}
-	return d.SetRoot(f.root())
+	return d.SetRoot(f.rootDescriptor())
 }
 
 func openRegistry(ctx context.Context, ref name.Reference, cache string, at Registry, keys []Key) (*Bundle, error) {
-	ref, at, err := named(ref.String(), at)
+	ref, at, err := parseUserReference(ref.String(), at)
 	if err != nil {
 		return nil, err
 	}
-	f, err := find(ctx, ref, at, keys)
+	f, err := findInRegistry(ctx, ref, at, keys)
 	if err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(cache, "unpacked", f.digest.Hex)
-	b, err := once(ctx, dir, func(tmp string) error {
+	b, err := openOrCreate(ctx, dir, func(tmp string) error {
 		d, err := layout.Create(tmp)
 		if err != nil {
 			return err
 		}
-		return f.write(d, cache)
+		return f.writeLayout(d, cache)
 	})
 	if err != nil {
-		return nil, f.explain(err)
+		return nil, f.explainError(err)
 	}
-	return b, b.annotate(f.signatures, keys) // it may have been signed since then
+	return b, b.addAnnotations(f.signatures, keys) // it may have been signed since then
 }

@@ -81,13 +81,13 @@ func ReadKey(arg string) (Key, error) {
 	if !strings.HasPrefix(arg, keyPrefix) {
 		data, err := bounded.ReadArgument(arg, bounded.Argument)
 		if err != nil {
-			return Key{}, problem(IDKey, keyHint, "the public key cannot be read: %v", err)
+			return Key{}, newProblem(IDKey, keyHint, "the public key cannot be read: %v", err)
 		}
 		text = string(data)
 	}
 	k, err := ParseKey(text)
 	if err != nil {
-		return Key{}, problem(IDKey, keyHint, "%s is not a public key for bundles: %v", arg, err)
+		return Key{}, newProblem(IDKey, keyHint, "%s is not a public key for bundles: %v", arg, err)
 	}
 	return k, nil
 }
@@ -112,7 +112,7 @@ func (k Key) Name() string {
 // file prefix.pub. Neither may exist already.
 func Keygen(prefix string) (Key, error) {
 	if prefix == "" || strings.HasSuffix(prefix, "/") {
-		return Key{}, problem(IDKey,
+		return Key{}, newProblem(IDKey,
 			"choose a name for the key pair: `slipway bundle keygen release` writes release.key and release.pub",
 			"%q is not a valid name for a key pair", prefix)
 	}
@@ -126,7 +126,7 @@ func Keygen(prefix string) (Key, error) {
 	}
 	k := Key{public: string(public)}
 	if _, err := os.Lstat(prefix + ".pub"); err == nil {
-		return Key{}, problem(IDKeyThere, "choose another name, or move the file away", "%s.pub already exists", prefix)
+		return Key{}, newProblem(IDKeyThere, "choose another name, or move the file away", "%s.pub already exists", prefix)
 	}
 	for _, f := range []struct {
 		path string
@@ -137,12 +137,12 @@ func Keygen(prefix string) (Key, error) {
 		{prefix + ".pub", 0o644, []byte(k.String() + "\n")},
 	} {
 		if err := writeNew(f.path, f.mode, f.data); errors.Is(err, os.ErrExist) {
-			return Key{}, problem(IDKeyThere, "choose another name, or move the file away", "%s already exists", f.path)
+			return Key{}, newProblem(IDKeyThere, "choose another name, or move the file away", "%s already exists", f.path)
 		} else if err != nil {
 			if f.path == prefix+".pub" { // half a pair is useless
 				err = errors.Join(err, safefile.Remove(prefix+".key"))
 			}
-			return Key{}, problem(IDKey, "choose a name in an existing, writable directory", "the keys cannot be written: %v", err)
+			return Key{}, newProblem(IDKey, "choose a name in an existing, writable directory", "the keys cannot be written: %v", err)
 		}
 	}
 	return k, nil
@@ -166,16 +166,16 @@ func ReadSigningKey(path string) (SigningKey, error) {
 	const hint = "give the file NAME.key that `slipway bundle keygen NAME` created"
 	data, err := bounded.ReadArgument(path, bounded.Argument)
 	if err != nil {
-		return SigningKey{}, problem(IDKey, hint, "the private key cannot be read: %v", err)
+		return SigningKey{}, newProblem(IDKey, hint, "the private key cannot be read: %v", err)
 	}
 	block, _ := pem.Decode(data)
 	if block == nil {
-		return SigningKey{}, problem(IDKey, hint, "%s is not a PEM file", path)
+		return SigningKey{}, newProblem(IDKey, hint, "%s is not a PEM file", path)
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	private, ok := parsed.(ed25519.PrivateKey)
 	if err != nil || !ok {
-		return SigningKey{}, problem(IDKey, hint, "%s has no Ed25519 private key", path)
+		return SigningKey{}, newProblem(IDKey, hint, "%s has no Ed25519 private key", path)
 	}
 	return SigningKey{private}, nil
 }
@@ -197,14 +197,14 @@ func Sign(ctx context.Context, path, cache string, key SigningKey, at Registry, 
 	if err := b.Verify(ctx); err != nil {
 		return nil, err
 	}
-	signed := map[string]string{annotationSignature + key.Public().Name(): sign(key.private, b.root.Digest, b.manifest, now).String()}
+	signed := map[string]string{annotationSignature + key.Public().Name(): newSignature(key.private, b.root.Digest, b.manifest, now).String()}
 	own := []Key{key.Public()}
 	fi, err := os.Stat(path)
 	if err == nil && fi.IsDir() {
 		b.dir = layout.Dir(path) // some links that are followed to read are not followed to write
-		return b, explain(path, b.annotate(signed, own))
+		return b, explainError(path, b.addAnnotations(signed, own))
 	}
-	return b, b.signAway(ctx, path, at, joined(b.root.Digest, b.root.Annotations, signed, own))
+	return b, b.signAway(ctx, path, at, mergeAnnotations(b.root.Digest, b.root.Annotations, signed, own))
 }
 
 // signAway writes new annotations to the source of the bundle: a file or a registry.
@@ -213,18 +213,18 @@ func (b *Bundle) signAway(ctx context.Context, path string, at Registry, notes m
 	root.Annotations = notes
 	b.root = root
 	if _, err := os.Stat(path); err == nil {
-		return explain(path, writeWhole(path, func(w io.Writer) error { return b.dir.PackAs(ctx, w, root, nil) }))
+		return explainError(path, writeWhole(path, func(w io.Writer) error { return b.dir.PackAs(ctx, w, root, nil) }))
 	}
-	ref, at, err := named(path, at)
+	ref, at, err := parseUserReference(path, at)
 	if err != nil {
 		return err
 	}
-	opts, err := at.options(ctx)
+	opts, err := at.requestOptions(ctx)
 	if err != nil {
 		return err
 	}
 	if err := b.pushSignatures(ref, opts); err != nil {
-		return problem(IDPush, registryHint, "pushing the signature of %s: %v", ref, err)
+		return newProblem(IDPush, registryHint, "pushing the signature of %s: %v", ref, err)
 	}
 	return nil
 }
@@ -259,8 +259,8 @@ func checkSigned(keys []Key, root v1.Descriptor, m *Manifest, what string) error
 	for _, k := range keys {
 		names = append(names, k.Name())
 		for _, s := range parseSignatures(root.Annotations[annotationSignature+k.Name()]) {
-			switch made := s.time(); {
-			case !s.verifies(k, root.Digest), m != nil && (s.kubernetes != m.Kubernetes || s.arches != strings.Join(m.Arches, ",")):
+			switch made := s.signedAt(); {
+			case !s.isSignedBy(k, root.Digest), m != nil && (s.kubernetes != m.Kubernetes || s.arches != strings.Join(m.Arches, ",")):
 				wrong = true
 			case made.Before(k.since):
 				since = k.since
@@ -275,14 +275,14 @@ func checkSigned(keys []Key, root v1.Descriptor, m *Manifest, what string) error
 	by := strings.Join(names, " or ")
 	switch {
 	case !newest.IsZero():
-		return problem(IDOldSignature, "get a newer bundle, or use an earlier time with --not-older-than",
+		return newProblem(IDOldSignature, "get a newer bundle, or use an earlier time with --not-older-than",
 			"%s (%s) was signed by %s at %s, before %s",
 			what, root.Digest, by, newest.Format(time.RFC3339), since.Format(time.RFC3339))
 	case wrong:
-		return problem(IDSignature, "get the bundle again from a trusted source, and do not use this one",
+		return newProblem(IDSignature, "get the bundle again from a trusted source, and do not use this one",
 			"%s (%s) has a signature of %s that does not match its content", what, root.Digest, by)
 	}
-	return problem(IDUnsigned,
+	return newProblem(IDUnsigned,
 		"get a signed bundle; the owner of the private key can sign this one with `slipway bundle sign BUNDLE --key NAME.key`",
 		"%s (%s) is not signed by %s", what, root.Digest, by)
 }
@@ -309,10 +309,10 @@ func (b *Bundle) pushSignatures(ref name.Reference, opts []remote.Option) error 
 	return nil
 }
 
-// signatures returns the signatures of a bundle in a registry, as annotations. With keys,
+// readSignatures returns the signatures of a bundle in a registry, as annotations. With keys,
 // it reads more to find their signatures. Invalid signatures are skipped, because anyone
 // who can push can add them.
-func signatures(ref name.Reference, digest v1.Hash, opts []remote.Option, keys []Key) (map[string]string, error) {
+func readSignatures(ref name.Reference, digest v1.Hash, opts []remote.Option, keys []Key) (map[string]string, error) {
 	ix, err := remote.Referrers(ref.Context().Digest(digest.String()), opts...)
 	if err != nil {
 		return nil, fmt.Errorf("listing signatures: %w", err)
@@ -348,7 +348,7 @@ func signatures(ref name.Reference, digest v1.Hash, opts []remote.Option, keys [
 				found[k] = v
 			}
 		}
-		out = joined(digest, out, found, keys)
+		out = mergeAnnotations(digest, out, found, keys)
 	}
 	if len(out) == 0 {
 		return nil, failed

@@ -17,7 +17,7 @@ import (
 	"slipway.dev/slipway/internal/bundle/bundletest"
 )
 
-func keys(t *testing.T) (bundle.SigningKey, bundle.Key) {
+func newTestKeys(t *testing.T) (bundle.SigningKey, bundle.Key) {
 	t.Helper()
 	prefix := filepath.Join(t.TempDir(), "release")
 	made, err := bundle.Keygen(prefix)
@@ -66,13 +66,13 @@ func TestKeygenLeavesNoHalfOfAPair(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(dir)
 			_, err := bundle.Keygen(prefix)
-			if got := ids(t, err); !slices.Equal(got, []string{bundle.IDKey}) {
+			if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDKey}) {
 				t.Errorf("got %v", got)
 			}
 		})
 	}
 	_, err := bundle.Keygen(filepath.Join(dir, "half"))
-	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDKeyThere}) {
+	if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDKeyThere}) {
 		t.Errorf("with something by the name of a half: %v", got)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
@@ -98,7 +98,7 @@ func TestKeygen(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = bundle.Keygen(prefix)
-		if got := ids(t, err); !slices.Equal(got, []string{bundle.IDKeyThere}) {
+		if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDKeyThere}) {
 			t.Errorf("with one of the files there: %v", got)
 		}
 		after, err := os.ReadFile(prefix + map[string]string{".key": ".pub", ".pub": ".key"}[gone])
@@ -115,8 +115,8 @@ func TestKeygen(t *testing.T) {
 // nothing of it.
 func TestSignEveryForm(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
-	private, public := keys(t)
-	_, stranger := keys(t)
+	private, public := newTestKeys(t)
+	_, stranger := newTestKeys(t)
 	reg := bundletest.NewRegistry(t, true)
 	old := bundletest.NewRegistry(t, false)
 	dir := t.TempDir()
@@ -147,7 +147,7 @@ func TestSignEveryForm(t *testing.T) {
 				}
 				return bundle.Import(t.Context(), to.path, cache, keys...)
 			}
-			if _, err := get(public); !slices.Equal(ids(t, err), []string{bundle.IDUnsigned}) || len(left(t, cache)) > 0 {
+			if _, err := get(public); !slices.Equal(diagnosticIDs(t, err), []string{bundle.IDUnsigned}) || len(cacheEntries(t, cache)) > 0 {
 				t.Errorf("unsigned: %v", err)
 			}
 			// It is opened, and cached so, before it is signed.
@@ -160,14 +160,14 @@ func TestSignEveryForm(t *testing.T) {
 			if opened, err := bundle.Open(t.Context(), to.path, cache, to.at); err != nil || opened.CheckSigned([]bundle.Key{public}) != nil {
 				t.Errorf("opened where it is, it is not signed: %v", err)
 			}
-			if _, err := get(stranger); !slices.Equal(ids(t, err), []string{bundle.IDUnsigned}) || len(left(t, cache)) > 0 {
+			if _, err := get(stranger); !slices.Equal(diagnosticIDs(t, err), []string{bundle.IDUnsigned}) || len(cacheEntries(t, cache)) > 0 {
 				t.Errorf("signed by another: %v", err)
 			}
 			got, err := get(stranger, public)
 			if err != nil {
 				t.Fatal(err)
 			}
-			same(t, b, got, cache)
+			wantSameBundle(t, b, got, cache)
 			if !slices.Equal(got.SignedBy(), []string{public.Name()}) || !slices.Equal(b.SignedBy(), nil) {
 				t.Errorf("signed by %v", got.SignedBy())
 			}
@@ -186,7 +186,7 @@ func TestSignEveryForm(t *testing.T) {
 // TestSignatureOfAnother: a signature is of one content, whoever moves it.
 func TestSignatureOfAnother(t *testing.T) {
 	one, two := bundletest.Build(t, "amd64"), bundletest.Build(t, "arm64")
-	private, public := keys(t)
+	private, public := newTestKeys(t)
 	if _, err := bundle.Sign(t.Context(), one.Path(), t.TempDir(), private, bundle.Registry{}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestSignatureOfAnother(t *testing.T) {
 	}
 	cache := t.TempDir()
 	_, err = bundle.Import(t.Context(), two.Path(), cache, public)
-	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDSignature}) || len(left(t, cache)) > 0 {
+	if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDSignature}) || len(cacheEntries(t, cache)) > 0 {
 		t.Errorf("got %v (%v)", got, err)
 	}
 	if _, err := bundle.Import(t.Context(), two.Path(), cache); err != nil {
@@ -227,7 +227,7 @@ func TestSignatureOfAnother(t *testing.T) {
 // signed, is signed afterwards.
 func TestSignatureReachesTheCache(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
-	private, public := keys(t)
+	private, public := newTestKeys(t)
 	cache := t.TempDir()
 	if _, err := bundle.Import(t.Context(), b.Path(), cache); err != nil {
 		t.Fatal(err)
@@ -271,10 +271,10 @@ func TestKeysThatAreNone(t *testing.T) {
 		"none there": filepath.Join(dir, "none"), "short": "ed25519:AAAA", "no base64": "ed25519:?", "text": file("text", "hello"),
 		"another kind": file("ec.pub", block("PUBLIC KEY", public)), "private": file("ec.key", block("PRIVATE KEY", private)),
 	} {
-		if _, err := bundle.ReadKey(arg); !slices.Equal(ids(t, err), []string{bundle.IDKey}) {
+		if _, err := bundle.ReadKey(arg); !slices.Equal(diagnosticIDs(t, err), []string{bundle.IDKey}) {
 			t.Errorf("public, %s: %v", name, err)
 		}
-		if _, err := bundle.ReadSigningKey(arg); !slices.Equal(ids(t, err), []string{bundle.IDKey}) {
+		if _, err := bundle.ReadSigningKey(arg); !slices.Equal(diagnosticIDs(t, err), []string{bundle.IDKey}) {
 			t.Errorf("private, %s: %v", name, err)
 		}
 	}
@@ -284,8 +284,8 @@ func TestKeysThatAreNone(t *testing.T) {
 // strangers before the good one.
 func TestOpen_FindsTheSignatureOfAKey(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
-	private, public := keys(t)
-	stranger, _ := keys(t)
+	private, public := newTestKeys(t)
+	stranger, _ := newTestKeys(t)
 	reg := bundletest.NewRegistry(t, true)
 	ref := reg.Host + "/a/b:v1"
 	if _, err := bundle.Push(t.Context(), b, ref, reg.At); err != nil {
@@ -300,7 +300,7 @@ func TestOpen_FindsTheSignatureOfAKey(t *testing.T) {
 	if _, err := bundle.Open(t.Context(), ref, t.TempDir(), reg.At); err != nil {
 		t.Fatal(err)
 	}
-	reg.Crowd(64)
+	reg.CrowdSignatures(64)
 	sign(private)
 	cache := t.TempDir()
 	opened, err := bundle.Open(t.Context(), ref, cache, reg.At)

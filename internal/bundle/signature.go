@@ -30,16 +30,16 @@ type signature struct {
 	bytes                    []byte
 }
 
-// sign creates a signature of a bundle.
-func sign(private ed25519.PrivateKey, digest v1.Hash, m Manifest, now time.Time) signature {
+// newSignature creates a signature of a bundle.
+func newSignature(private ed25519.PrivateKey, digest v1.Hash, m Manifest, now time.Time) signature {
 	s := signature{kubernetes: m.Kubernetes, arches: strings.Join(m.Arches, ","), made: now.UTC().Format(time.RFC3339)}
-	s.bytes = ed25519.Sign(private, s.statement(digest))
+	s.bytes = ed25519.Sign(private, s.signedText(digest))
 	return s
 }
 
-// statement returns the signed text. The digest covers every byte of the bundle; the
+// signedText returns the signed text. The digest covers every byte of the bundle; the
 // other values can be checked without opening it.
-func (s signature) statement(digest v1.Hash) []byte {
+func (s signature) signedText(digest v1.Hash) []byte {
 	return []byte(strings.Join([]string{"slipway bundle v2", digest.String(), s.kubernetes, s.arches, s.made, ""}, "\n"))
 }
 
@@ -47,13 +47,13 @@ func (s signature) String() string {
 	return strings.Join([]string{s.kubernetes, s.arches, s.made, base64.StdEncoding.EncodeToString(s.bytes)}, " ")
 }
 
-// verifies reports whether a key created the signature for a bundle.
-func (s signature) verifies(k Key, digest v1.Hash) bool {
-	return len(k.public) == ed25519.PublicKeySize && ed25519.Verify(ed25519.PublicKey(k.public), s.statement(digest), s.bytes)
+// isSignedBy reports whether a key created the signature for a bundle.
+func (s signature) isSignedBy(k Key, digest v1.Hash) bool {
+	return len(k.public) == ed25519.PublicKeySize && ed25519.Verify(ed25519.PublicKey(k.public), s.signedText(digest), s.bytes)
 }
 
-// time returns the time of the signature, in seconds.
-func (s signature) time() time.Time {
+// signedAt returns the time of the signature, in seconds.
+func (s signature) signedAt() time.Time {
 	t, err := time.Parse(time.RFC3339, s.made)
 	if err != nil {
 		return time.Time{}
@@ -86,10 +86,10 @@ func parseSignatures(value string) (out []signature) {
 	return out
 }
 
-// joined merges the annotations of two copies of a bundle. Existing annotations are never
+// mergeAnnotations merges the annotations of two copies of a bundle. Existing annotations are never
 // overwritten. Of signatures by keys, only valid ones are kept, so that others cannot
 // crowd them out; of unknown keys, all up to a limit.
-func joined(digest v1.Hash, have, more map[string]string, keys []Key) map[string]string {
+func mergeAnnotations(digest v1.Hash, have, more map[string]string, keys []Key) map[string]string {
 	out := maps.Clone(have)
 	if out == nil {
 		out = map[string]string{}
@@ -113,7 +113,7 @@ func joined(digest v1.Hash, have, more map[string]string, keys []Key) map[string
 		}
 		var lines []string
 		for _, s := range append(parseSignatures(old), parseSignatures(more[note])...) {
-			if line := s.String(); !slices.Contains(lines, line) && (known < 0 || s.verifies(keys[known], digest)) {
+			if line := s.String(); !slices.Contains(lines, line) && (known < 0 || s.isSignedBy(keys[known], digest)) {
 				lines = append(lines, line)
 			}
 		}
@@ -144,10 +144,10 @@ func ParseSince(text string, keys bool) (time.Time, error) {
 	}
 	switch {
 	case err != nil:
-		return t, problem(IDOldSignature, "write a date or a time, such as 2026-11-26 or 2026-11-26T08:00:00Z",
+		return t, newProblem(IDOldSignature, "write a date or a time, such as 2026-11-26 or 2026-11-26T08:00:00Z",
 			"%q is not a time for --not-older-than", text)
 	case !keys:
-		return t, problem(IDOldSignature, "add --key: the signing time is trusted only if the signature is verified",
+		return t, newProblem(IDOldSignature, "add --key: the signing time is trusted only if the signature is verified",
 			"--not-older-than needs a key")
 	}
 	return t, nil

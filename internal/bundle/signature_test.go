@@ -26,8 +26,8 @@ func pairOf(seed byte) (ed25519.PrivateKey, Key) {
 	return private, Key{public: string(public)}
 }
 
-// bogus are signatures that verify with no key.
-func bogus(n int) (lines []string) {
+// bogusSignatures are signatures that verify with no key.
+func bogusSignatures(n int) (lines []string) {
 	for i := range n {
 		made := signedAt.Add(time.Duration(i) * time.Second).Format(time.RFC3339)
 		lines = append(lines, signature{"v1.37.1", "amd64", made, make([]byte, ed25519.SignatureSize)}.String())
@@ -38,11 +38,11 @@ func bogus(n int) (lines []string) {
 func TestCheckSigned(t *testing.T) {
 	private, key := pairOf(1)
 	_, other := pairOf(2)
-	good := sign(private, ofDigest, ofBundle, signedAt).String()
-	older := sign(private, ofDigest, ofBundle, signedAt.Add(-time.Hour)).String()
+	good := newSignature(private, ofDigest, ofBundle, signedAt).String()
+	older := newSignature(private, ofDigest, ofBundle, signedAt.Add(-time.Hour)).String()
 	elsewhere := v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("b", 64)}
 	as := func(version string, arches ...string) string {
-		return sign(private, ofDigest, Manifest{Kubernetes: version, Arches: arches}, signedAt).String()
+		return newSignature(private, ofDigest, Manifest{Kubernetes: version, Arches: arches}, signedAt).String()
 	}
 	v1Statement := base64.StdEncoding.EncodeToString(ed25519.Sign(private, []byte("slipway bundle v1\n"+ofDigest.String()+"\n")))
 	for name, tt := range map[string]struct {
@@ -55,16 +55,16 @@ func TestCheckSigned(t *testing.T) {
 		"one of two keys":          {good, []Key{other, key}, ""},
 		"unsigned":                 {"", []Key{key}, IDUnsigned},
 		"another key's":            {good, []Key{other}, IDUnsigned},
-		"behind bogus ones":        {strings.Join(append(bogus(100), good), "\n"), []Key{key}, ""},
-		"bogus alone":              {strings.Join(bogus(3), "\n"), []Key{key}, IDSignature},
-		"of another digest":        {sign(private, elsewhere, ofBundle, signedAt).String(), []Key{key}, IDSignature},
+		"behind bogus ones":        {strings.Join(append(bogusSignatures(100), good), "\n"), []Key{key}, ""},
+		"bogus alone":              {strings.Join(bogusSignatures(3), "\n"), []Key{key}, IDSignature},
+		"of another digest":        {newSignature(private, elsewhere, ofBundle, signedAt).String(), []Key{key}, IDSignature},
 		"as another version":       {as("v1.36.4", "amd64", "arm64"), []Key{key}, IDSignature},
 		"for other architectures":  {as("v1.37.1", "amd64"), []Key{key}, IDSignature},
 		"another time written":     {strings.Replace(good, "08:00", "09:00", 1), []Key{key}, IDSignature},
 		"of the former statement":  {v1Statement, []Key{key}, IDUnsigned},
 		"made then":                {good, []Key{key.Since(signedAt)}, ""},
 		"made before":              {good, []Key{key.Since(signedAt.Add(time.Second))}, IDOldSignature},
-		"before, and bogus later":  {older + "\n" + bogus(1)[0], []Key{key.Since(signedAt)}, IDOldSignature},
+		"before, and bogus later":  {older + "\n" + bogusSignatures(1)[0], []Key{key.Since(signedAt)}, IDOldSignature},
 		"one before and one later": {older + "\n" + good, []Key{key.Since(signedAt)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,25 +91,26 @@ func errorID(err error) string {
 func TestJoined(t *testing.T) {
 	private, key := pairOf(1)
 	note := annotationSignature + key.Name()
-	good := sign(private, ofDigest, ofBundle, signedAt).String()
-	newer := sign(private, ofDigest, ofBundle, signedAt.Add(time.Hour)).String()
-	full := strings.Join(bogus(maxPerKey), "\n")
+	good := newSignature(private, ofDigest, ofBundle, signedAt).String()
+	newer := newSignature(private, ofDigest, ofBundle, signedAt.Add(time.Hour)).String()
+	full := strings.Join(bogusSignatures(maxPerKey), "\n")
 	strangers := map[string]string{}
 	for i := range 2 * maxSigners {
-		strangers[fmt.Sprintf("%s%016x", annotationSignature, i)] = bogus(1)[0]
+		strangers[fmt.Sprintf("%s%016x", annotationSignature, i)] = bogusSignatures(1)[0]
 	}
 	for name, tt := range map[string]struct {
 		have, more map[string]string
 		keys       []Key
 		want       string // of the key
 	}{
-		"a first one":                 {nil, map[string]string{note: good}, nil, good},
-		"bogus does not replace":      {map[string]string{note: good}, map[string]string{note: bogus(1)[0]}, nil, good + "\n" + bogus(1)[0]},
-		"bogus is not kept for a key": {map[string]string{note: good}, map[string]string{note: bogus(1)[0]}, []Key{key}, good},
+		"a first one": {nil, map[string]string{note: good}, nil, good},
+		"bogus does not replace": {map[string]string{note: good}, map[string]string{note: bogusSignatures(1)[0]},
+			nil, good + "\n" + bogusSignatures(1)[0]},
+		"bogus is not kept for a key": {map[string]string{note: good}, map[string]string{note: bogusSignatures(1)[0]}, []Key{key}, good},
 		"many are cut, the old ones stay": {map[string]string{note: good}, map[string]string{note: full},
-			nil, good + "\n" + strings.Join(bogus(maxPerKey-1), "\n")},
+			nil, good + "\n" + strings.Join(bogusSignatures(maxPerKey-1), "\n")},
 		"good replaces bogus for a key": {map[string]string{note: full}, map[string]string{note: good}, []Key{key}, good},
-		"none verifies":                 {map[string]string{note: full}, map[string]string{note: bogus(1)[0]}, []Key{key}, full},
+		"none verifies":                 {map[string]string{note: full}, map[string]string{note: bogusSignatures(1)[0]}, []Key{key}, full},
 		"the newest first":              {map[string]string{note: good}, map[string]string{note: newer}, []Key{key}, newer + "\n" + good},
 		"the same twice":                {map[string]string{note: good}, map[string]string{note: good}, nil, good},
 		"many keys before it":           {strangers, map[string]string{note: good}, []Key{key}, good},
@@ -117,17 +118,17 @@ func TestJoined(t *testing.T) {
 		"not a signature":               {nil, map[string]string{note: "hello"}, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := joined(ofDigest, tt.have, tt.more, tt.keys)
+			got := mergeAnnotations(ofDigest, tt.have, tt.more, tt.keys)
 			if diff := cmp.Diff(tt.want, got[note]); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
-	got := joined(ofDigest, map[string]string{"x": "ours"}, map[string]string{"x": "theirs", "y": "new"}, nil)
+	got := mergeAnnotations(ofDigest, map[string]string{"x": "ours"}, map[string]string{"x": "theirs", "y": "new"}, nil)
 	if diff := cmp.Diff(map[string]string{"x": "ours", "y": "new"}, got); diff != "" {
 		t.Errorf("other annotations (-want +got):\n%s", diff)
 	}
-	if got := joined(ofDigest, nil, strangers, nil); len(got) != maxSigners {
+	if got := mergeAnnotations(ofDigest, nil, strangers, nil); len(got) != maxSigners {
 		t.Errorf("%d keys are kept", len(got))
 	}
 }
@@ -151,10 +152,10 @@ func TestParseSince(t *testing.T) {
 // verifies.
 func FuzzSignature(f *testing.F) {
 	private, key := pairOf(1)
-	good := sign(private, ofDigest, ofBundle, signedAt).String()
+	good := newSignature(private, ofDigest, ofBundle, signedAt).String()
 	f.Add(good)
 	f.Add(strings.Replace(good, "v1.37.1", "v1.36.4", 1))
-	f.Add(bogus(1)[0])
+	f.Add(bogusSignatures(1)[0])
 	f.Fuzz(func(t *testing.T, line string) {
 		s, ok := parseSignature(line)
 		if !ok {
@@ -163,8 +164,8 @@ func FuzzSignature(f *testing.F) {
 		if s.String() != line || len(line) > maxLine {
 			t.Errorf("%q is read as %q", line, s)
 		}
-		if s.verifies(key, ofDigest) != (line == good) {
-			t.Errorf("%q verifies: %v", line, s.verifies(key, ofDigest))
+		if s.isSignedBy(key, ofDigest) != (line == good) {
+			t.Errorf("%q verifies: %v", line, s.isSignedBy(key, ofDigest))
 		}
 	})
 }

@@ -26,7 +26,7 @@ func Beyond(ctx context.Context, c *release.Catalogue, cache string, at Registry
 			continue
 		}
 		if b, err := openDir(path); err == nil {
-			c = c.With(b.manifest.Kubernetes, b.manifest.release())
+			c = c.With(b.manifest.Kubernetes, b.manifest.componentVersions())
 		}
 	}
 	for _, name := range named {
@@ -34,14 +34,14 @@ func Beyond(ctx context.Context, c *release.Catalogue, cache string, at Registry
 		if err != nil {
 			return nil, err
 		}
-		c = c.With(b.manifest.Kubernetes, b.manifest.release())
+		c = c.With(b.manifest.Kubernetes, b.manifest.componentVersions())
 	}
 	return c, nil
 }
 
-// release returns the component versions of a bundle. Image names keep the versions that
+// componentVersions returns the component versions of a bundle. Image names keep the versions that
 // clusters expect, whatever program versions the bundle has.
-func (m Manifest) release() release.Components {
+func (m Manifest) componentVersions() release.Components {
 	has := map[string]string{}
 	for _, c := range m.Components {
 		has[c.Name] = c.Version

@@ -42,12 +42,12 @@ func (t *Text) UnmarshalJSON(raw []byte) error {
 }
 
 // Texts converts a list.
-func Texts(list []string) []Text { return convert[Text](list) }
+func Texts(list []string) []Text { return convertList[Text](list) }
 
 // Strings converts a list back.
-func Strings(list []Text) []string { return convert[string](list) }
+func Strings(list []Text) []string { return convertList[string](list) }
 
-func convert[To, From ~string](list []From) []To {
+func convertList[To, From ~string](list []From) []To {
 	if list == nil {
 		return nil
 	}

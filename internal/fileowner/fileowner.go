@@ -113,7 +113,7 @@ func (o *Owner) GiveTree(dir string, without ...string) error {
 		if kept[path] && e.IsDir() {
 			return fs.SkipDir
 		}
-		if err := o.take(root, path, seen); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := o.takeFile(root, path, seen); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
@@ -124,9 +124,9 @@ func (o *Owner) GiveTree(dir string, without ...string) error {
 	return nil
 }
 
-// take gives one file of a directory to the owner, if it belongs to root and has no
+// takeFile gives one file of a directory to the owner, if it belongs to root and has no
 // unknown name.
-func (o *Owner) take(root *os.Root, path string, seen map[uint64]uint64) error {
+func (o *Owner) takeFile(root *os.Root, path string, seen map[uint64]uint64) error {
 	info, err := root.Lstat(path)
 	if err != nil || !isRoots(info) {
 		return err

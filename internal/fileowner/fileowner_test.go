@@ -12,8 +12,8 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// someone owns what root gives away in these tests.
-func someone(t *testing.T) *Owner {
+// testOwner owns what root gives away in these tests.
+func testOwner(t *testing.T) *Owner {
 	t.Helper()
 	requireroot.Need(t, "giving files to others")
 	return &Owner{UID: 12345, GID: 12346}
@@ -30,7 +30,7 @@ func ownerOf(t *testing.T, path string) Owner {
 }
 
 func TestMakeDir(t *testing.T) {
-	dir, to := t.TempDir(), someone(t)
+	dir, to := t.TempDir(), testOwner(t)
 	before := ownerOf(t, dir)
 	if err := to.MakeDir(filepath.Join(dir, "a", "b"), 0o755); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestMakeDir(t *testing.T) {
 }
 
 func TestGiveTree(t *testing.T) {
-	dir, to := t.TempDir(), someone(t)
+	dir, to := t.TempDir(), testOwner(t)
 	outside := filepath.Join(dir, "outside")
 	tree := filepath.Join(dir, "tree")
 	for _, path := range []string{outside, filepath.Join(tree, "d"), filepath.Join(tree, "kept", "d")} {
@@ -89,7 +89,7 @@ func TestGiveTree(t *testing.T) {
 }
 
 func TestHolds(t *testing.T) {
-	to, other := someone(t), &Owner{UID: 54321, GID: 54321}
+	to, other := testOwner(t), &Owner{UID: 54321, GID: 54321}
 	dir := t.TempDir()
 	path := func(elem ...string) string { return filepath.Join(append([]string{dir}, elem...)...) }
 	for _, d := range []string{path("home", "roots"), path("other", "roots"), path("shared")} {

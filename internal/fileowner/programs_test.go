@@ -43,7 +43,7 @@ func TestEnviron(t *testing.T) {
 }
 
 func TestRuns(t *testing.T) {
-	to, dir := someone(t), t.TempDir()
+	to, dir := testOwner(t), t.TempDir()
 	theirs, roots := filepath.Join(dir, "theirs"), filepath.Join(dir, "theirs", "roots")
 	if err := errors.Join(os.MkdirAll(roots, 0o755), to.Give(theirs)); err != nil {
 		t.Fatal(err)

@@ -164,7 +164,7 @@ func (o *Owner) openThere(root *os.Root, name string, flag int) (*os.File, error
 		err = &ForeignError{Path: path, Reason: "changed while it was opened"}
 	}
 	if err == nil {
-		err = o.check(path, info)
+		err = o.checkOwned(path, info)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -172,8 +172,8 @@ func (o *Owner) openThere(root *os.Root, name string, flag int) (*os.File, error
 	return f, nil
 }
 
-// check rejects a file that may also belong to another user.
-func (o *Owner) check(path string, info fs.FileInfo) error {
+// checkOwned rejects a file that may also belong to another user.
+func (o *Owner) checkOwned(path string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case o == nil || !ok:

@@ -10,7 +10,7 @@ import (
 )
 
 func TestOpenRoot(t *testing.T) {
-	to, other := someone(t), &Owner{UID: 54321, GID: 54321}
+	to, other := testOwner(t), &Owner{UID: 54321, GID: 54321}
 	dir := t.TempDir()
 	path := func(elem ...string) string { return filepath.Join(append([]string{dir}, elem...)...) }
 	if err := errors.Join(
@@ -66,7 +66,7 @@ func wantOrForeign(t *testing.T, err, want error) {
 }
 
 func TestMakeRootThroughALink(t *testing.T) {
-	to, dir := someone(t), t.TempDir()
+	to, dir := testOwner(t), t.TempDir()
 	home, etc := filepath.Join(dir, "home"), filepath.Join(dir, "etc")
 	if err := errors.Join(
 		os.Mkdir(home, 0o755), os.Mkdir(etc, 0o755), os.Symlink(etc, filepath.Join(home, ".local")),
@@ -82,7 +82,7 @@ func TestMakeRootThroughALink(t *testing.T) {
 }
 
 func TestOpenFile(t *testing.T) {
-	to, other := someone(t), &Owner{UID: 54321, GID: 54321}
+	to, other := testOwner(t), &Owner{UID: 54321, GID: 54321}
 	for _, tt := range []struct {
 		name  string
 		owner *Owner
@@ -132,7 +132,7 @@ func TestOpenFile(t *testing.T) {
 }
 
 func TestReplaceFile(t *testing.T) {
-	to := someone(t)
+	to := testOwner(t)
 	dir := t.TempDir()
 	file, link, shadow := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "shadow")
 	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o640), os.WriteFile(shadow, []byte("root"), 0o600),
@@ -163,7 +163,7 @@ func TestReplaceFile(t *testing.T) {
 }
 
 func TestCheckLinks(t *testing.T) {
-	to := someone(t)
+	to := testOwner(t)
 	for _, tt := range []struct {
 		name, link, target string
 		want               error
@@ -201,7 +201,7 @@ func TestCheckLinks(t *testing.T) {
 // TestGiveThroughALink: a directory that has become a link since the file was
 // written leads root to no file of others.
 func TestGiveThroughALink(t *testing.T) {
-	to, dir := someone(t), t.TempDir()
+	to, dir := testOwner(t), t.TempDir()
 	home, etc := filepath.Join(dir, "home"), filepath.Join(dir, "etc")
 	shadow := filepath.Join(etc, "shadow")
 	if err := errors.Join(os.Mkdir(home, 0o755), os.Mkdir(etc, 0o755), os.WriteFile(shadow, nil, 0o600),

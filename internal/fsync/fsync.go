@@ -18,7 +18,7 @@ func Dir(path string) error {
 	if err != nil {
 		return err
 	}
-	return names(d)
+	return syncAndClose(d)
 }
 
 // Root is Dir for a directory below root.
@@ -27,11 +27,11 @@ func Root(root *os.Root, name string) error {
 	if err != nil {
 		return err
 	}
-	return names(d)
+	return syncAndClose(d)
 }
 
-// names writes the names in an open directory to disk and closes the directory.
-func names(d *os.File) error {
+// syncAndClose writes the names in an open directory to disk and closes the directory.
+func syncAndClose(d *os.File) error {
 	err := d.Sync()
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
 		err = nil
@@ -58,9 +58,9 @@ func Rename(from, to string) error {
 // once for all that wait.
 const atOnce = 32
 
-// Files writes the files in a directory and their names to disk. It does not
+// SyncFiles writes the files in a directory and their names to disk. It does not
 // descend into directories.
-func Files(dir *os.Root) error {
+func SyncFiles(dir *os.Root) error {
 	entries, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {
 		return err
@@ -69,13 +69,13 @@ func Files(dir *os.Root) error {
 	g.SetLimit(atOnce)
 	for _, e := range entries {
 		if e.Type().IsRegular() {
-			g.Go(func() error { return file(dir, e.Name()) })
+			g.Go(func() error { return syncFile(dir, e.Name()) })
 		}
 	}
 	return errors.Join(g.Wait(), Root(dir, "."))
 }
 
-func file(dir *os.Root, name string) error {
+func syncFile(dir *os.Root, name string) error {
 	f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // removed meanwhile

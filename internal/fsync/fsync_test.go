@@ -46,10 +46,10 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(Files(root), root.Close()); err != nil {
+	if err := errors.Join(SyncFiles(root), root.Close()); err != nil {
 		t.Error(err)
 	}
-	if err := Files(root); !errors.Is(err, fs.ErrClosed) {
+	if err := SyncFiles(root); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("a directory that is closed: %v", err)
 	}
 }

@@ -17,7 +17,7 @@ var apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", V
 func (c *Client) SilentAPIs(ctx context.Context) (out []string, err error) {
 	list, err := c.dynamic.Resource(apiServices).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing API services: %w", c.words(err))
+		return nil, fmt.Errorf("listing API services: %w", c.describeError(err))
 	}
 	for _, item := range list.Items {
 		if _, handed, _ := unstructured.NestedMap(item.Object, "spec", "service"); !handed {
@@ -26,7 +26,7 @@ func (c *Client) SilentAPIs(ctx context.Context) (out []string, err error) {
 		group, _, _ := unstructured.NestedString(item.Object, "spec", "group")
 		version, _, _ := unstructured.NestedString(item.Object, "spec", "version")
 		if err := c.rest.Get().AbsPath("/apis/" + group + "/" + version).Do(ctx).Error(); err != nil {
-			out = append(out, item.GetName()+" ("+c.words(err).Error()+")")
+			out = append(out, item.GetName()+" ("+c.describeError(err).Error()+")")
 		}
 	}
 	slices.Sort(out)

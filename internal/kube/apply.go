@@ -15,16 +15,16 @@ import (
 // first, the others in their order. Slipway becomes the owner of the given fields; other
 // fields are kept. Apply stops at the first error.
 func (c *Client) Apply(ctx context.Context, objs []*unstructured.Unstructured) error {
-	for _, obj := range ordered(objs) {
+	for _, obj := range sortByDependency(objs) {
 		if err := c.applyOne(ctx, obj); err != nil {
-			return fmt.Errorf("applying %s: %w", target(obj), c.words(err))
+			return fmt.Errorf("applying %s: %w", objectName(obj), c.describeError(err))
 		}
 	}
 	return nil
 }
 
 func (c *Client) applyOne(ctx context.Context, obj *unstructured.Unstructured) error {
-	r, obj, err := c.resource(ctx, obj)
+	r, obj, err := c.resourceFor(ctx, obj)
 	if err != nil {
 		return err
 	}
@@ -39,11 +39,11 @@ func (c *Client) applyOne(ctx context.Context, obj *unstructured.Unstructured) e
 		if err != nil {
 			return "", err
 		}
-		if condition(live, "Established") != "True" {
+		if conditionStatus(live, "Established") != "True" {
 			return "the definition is not established yet", nil
 		}
-		for _, gvk := range defined(live) {
-			if _, err := c.kind(ctx, gvk); meta.IsNoMatchError(err) {
+		for _, gvk := range definedKinds(live) {
+			if _, err := c.findResource(ctx, gvk); meta.IsNoMatchError(err) {
 				return "its kind is not served yet", nil
 			} else if err != nil {
 				return "", err
@@ -57,7 +57,7 @@ func (c *Client) applyOne(ctx context.Context, obj *unstructured.Unstructured) e
 func (c *Client) Existing(ctx context.Context, objs []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	for _, obj := range objs {
-		r, obj, err := c.resource(ctx, obj)
+		r, obj, err := c.resourceFor(ctx, obj)
 		if meta.IsNoMatchError(err) {
 			continue
 		}
@@ -68,7 +68,7 @@ func (c *Client) Existing(ctx context.Context, objs []*unstructured.Unstructured
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", target(obj), c.words(err))
+			return nil, fmt.Errorf("reading %s: %w", objectName(obj), c.describeError(err))
 		}
 		out = append(out, obj)
 	}
@@ -78,11 +78,11 @@ func (c *Client) Existing(ctx context.Context, objs []*unstructured.Unstructured
 // Delete deletes objs in reverse order and waits until they are gone. It ignores objects
 // that do not exist.
 func (c *Client) Delete(ctx context.Context, objs []*unstructured.Unstructured) error {
-	list := ordered(objs)
+	list := sortByDependency(objs)
 	slices.Reverse(list)
 	for _, obj := range list {
 		if err := c.deleteOne(ctx, obj); err != nil {
-			return fmt.Errorf("deleting %s: %w", target(obj), c.words(err))
+			return fmt.Errorf("deleting %s: %w", objectName(obj), c.describeError(err))
 		}
 	}
 	return nil
@@ -94,7 +94,7 @@ func (c *Client) deleteOne(ctx context.Context, obj *unstructured.Unstructured) 
 
 // deleteIf deletes an object if it meets the preconditions; nil means none.
 func (c *Client) deleteIf(ctx context.Context, obj *unstructured.Unstructured, still *metav1.Preconditions) error {
-	r, obj, err := c.resource(ctx, obj)
+	r, obj, err := c.resourceFor(ctx, obj)
 	if meta.IsNoMatchError(err) {
 		return nil
 	}
@@ -124,8 +124,8 @@ func (c *Client) deleteIf(ctx context.Context, obj *unstructured.Unstructured, s
 	})
 }
 
-// ordered sorts objects by dependency: namespaces first, then CustomResourceDefinitions.
-func ordered(objs []*unstructured.Unstructured) []*unstructured.Unstructured {
+// sortByDependency sorts objects by dependency: namespaces first, then CustomResourceDefinitions.
+func sortByDependency(objs []*unstructured.Unstructured) []*unstructured.Unstructured {
 	rank := func(u *unstructured.Unstructured) int {
 		switch {
 		case u.GetKind() == "Namespace" && u.GetAPIVersion() == "v1":
@@ -144,8 +144,8 @@ func isDefinition(u *unstructured.Unstructured) bool {
 	return u.GetKind() == "CustomResourceDefinition" && u.GroupVersionKind().Group == "apiextensions.k8s.io"
 }
 
-// condition returns the status of a condition of an object, "" if it has none.
-func condition(u *unstructured.Unstructured, name string) string {
+// conditionStatus returns the status of a condition of an object, "" if it has none.
+func conditionStatus(u *unstructured.Unstructured, name string) string {
 	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, item := range list {
 		if m, ok := item.(map[string]any); ok && m["type"] == name {
@@ -169,7 +169,7 @@ func (c *Client) Until(ctx context.Context, look func(context.Context) (missing 
 		case <-timer.C:
 		}
 		missing, err := look(ctx)
-		switch err := c.words(err); {
+		switch err := c.describeError(err); {
 		case err == nil && missing == "":
 			return nil
 		case err == nil:

@@ -43,7 +43,7 @@ func TestApply(t *testing.T) {
 		call{request: "PATCH " + thingPath + asSlipway, body: `"size":3`, answer: `{"apiVersion":"a.dev/v1","kind":"Thing"}`},
 		call{request: "PATCH " + mapPath + asSlipway, body: `"namespace":"default"`, status: 422, answer: statusAnswer(422, "data is too long")},
 	)
-	err := f.client().Apply(t.Context(), must(t, `
+	err := f.newClient().Apply(t.Context(), decodeObjects(t, `
 {apiVersion: a.dev/v1, kind: Thing, metadata: {name: t, namespace: ns}, spec: {size: 3}}
 ---
 {apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: things.a.dev}}
@@ -71,7 +71,7 @@ func TestDiff(t *testing.T) {
 		call{request: "PATCH " + mapPath + dryRun, answer: live},
 		call{request: "GET " + nsPath, status: 404},
 	)
-	got, err := f.client().Diff(t.Context(), must(t, `
+	got, err := f.newClient().Diff(t.Context(), decodeObjects(t, `
 {apiVersion: a.dev/v1, kind: Thing, metadata: {name: t, namespace: ns}}
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {x: "2"}}
@@ -102,7 +102,7 @@ func TestDelete(t *testing.T) {
 		call{request: "GET " + nsPath, answer: `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns","finalizers":["x"]}}`},
 		call{request: "GET " + nsPath, status: 404},
 	)
-	err := f.client().Delete(t.Context(), must(t, `
+	err := f.newClient().Delete(t.Context(), decodeObjects(t, `
 {apiVersion: v1, kind: Namespace, metadata: {name: ns}}
 ---
 {apiVersion: a.dev/v1, kind: Thing, metadata: {name: t, namespace: ns}}

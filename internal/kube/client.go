@@ -78,7 +78,7 @@ func New(kubeconfig []byte, dial DialFunc, o Options) (*Client, error) {
 	}
 	if o.Patience > 0 {
 		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return patient{next: next, limit: o.Patience, every: time.Second}
+			return retryTransport{next: next, limit: o.Patience, every: time.Second}
 		})
 	}
 	server, err := url.Parse(cfg.Host)
@@ -164,7 +164,7 @@ func selfContained(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) e
 // Healthy returns an error if the API server is not ready (/readyz).
 func (c *Client) Healthy(ctx context.Context) error {
 	if _, err := c.rest.Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
-		return fmt.Errorf("checking whether the API server is ready: %w", c.words(err))
+		return fmt.Errorf("checking whether the API server is ready: %w", c.describeError(err))
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (*corev1
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, name, c.words(err))
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, name, c.describeError(err))
 	}
 	cm := &corev1.ConfigMap{}
 	if err := fromUnstructured(u, cm); err != nil {
@@ -200,7 +200,7 @@ func fromUnstructured(u *unstructured.Unstructured, into any) error {
 func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
 	out, err := c.rest.Get().AbsPath(path).DoRaw(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, c.words(err))
+		return nil, fmt.Errorf("reading %s: %w", path, c.describeError(err))
 	}
 	return out, nil
 }

@@ -47,7 +47,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := New(kubeconfig(tt.cluster, tt.user), nil, Options{})
+			_, err := New(kubeconfigWith(tt.cluster, tt.user), nil, Options{})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%s: error is %v, want it to say %q", tt.reason, err, tt.want)
 			}
@@ -67,13 +67,13 @@ func TestNewRefuses(t *testing.T) {
 
 func TestDialAndVerification(t *testing.T) {
 	f := newFakeAPI(t, call{request: "GET /readyz", answer: "ok"})
-	if err := f.client().Healthy(t.Context()); err != nil {
+	if err := f.newClient().Healthy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{f.server.Listener.Addr().String()}; !cmp.Equal(f.dialed, want) {
 		t.Errorf("dialled %v, want %v: the override, not the name that only hosts resolve", f.dialed, want)
 	}
-	c, err := New(f.kubeconfig("https://another.example.org:6443"), f.dial, Options{Address: f.server.Listener.Addr().String()})
+	c, err := New(f.adminKubeconfig("https://another.example.org:6443"), f.dialServer, Options{Address: f.server.Listener.Addr().String()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestWords(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeAPI(t, call{request: "GET /api/v1/nodes", status: tt.status, answer: statusAnswer(tt.status, "no")})
-			_, err := f.client().Nodes(t.Context())
+			_, err := f.newClient().Nodes(t.Context())
 			wantReason(t, err, tt.want)
 			if IsTemporary(err) != tt.temp {
 				t.Errorf("temporary is %v, want %v: %s", IsTemporary(err), tt.temp, tt.reason)
@@ -120,7 +120,7 @@ func TestWords(t *testing.T) {
 		address := l.Addr().String()
 		l.Close()
 		f := newFakeAPI(t)
-		c, err := New(f.kubeconfig("https://example.com:6443"), nil, Options{Address: address})
+		c, err := New(f.adminKubeconfig("https://example.com:6443"), nil, Options{Address: address})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func TestWords(t *testing.T) {
 	t.Run("cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		wantReason(t, newFakeAPI(t).client().Healthy(ctx), ReasonTimeout)
+		wantReason(t, newFakeAPI(t).newClient().Healthy(ctx), ReasonTimeout)
 	})
 }
 
@@ -144,7 +144,7 @@ func TestConfigMap(t *testing.T) {
 		call{request: path,
 			answer: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"kube-system","resourceVersion":"7"},"data":{"a":"1"}}`},
 	)
-	c := f.client()
+	c := f.newClient()
 	cm, err := c.ConfigMap(t.Context(), "kube-system", "x")
 	if cm != nil || err != nil {
 		t.Fatalf("a missing config map is nil without an error, not %v, %v", cm, err)

@@ -15,7 +15,7 @@ var daemonSets = schema.GroupVersionResource{Group: "apps", Version: "v1", Resou
 func (c *Client) DaemonSets(ctx context.Context) ([]string, error) {
 	list, err := c.dynamic.Resource(daemonSets).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing DaemonSets: %w", c.words(err))
+		return nil, fmt.Errorf("listing DaemonSets: %w", c.describeError(err))
 	}
 	var out []string
 	for _, item := range list.Items {

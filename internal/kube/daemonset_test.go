@@ -13,7 +13,7 @@ func TestDaemonSets(t *testing.T) {
 			{"metadata":{"namespace":"kube-system","name":"kube-proxy"}},{"metadata":{"namespace":"kube-flannel","name":"kube-flannel"}}]}`},
 		call{request: "GET /apis/apps/v1/daemonsets", status: 403},
 	)
-	c := f.client()
+	c := f.newClient()
 	got, err := c.DaemonSets(t.Context())
 	if d := cmp.Diff([]string{"kube-flannel/kube-flannel", "kube-system/kube-proxy"}, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)

@@ -49,7 +49,7 @@ func (c *Client) Diff(ctx context.Context, objs []*unstructured.Unstructured) ([
 	for _, obj := range objs {
 		ch, err := c.diffOne(ctx, obj)
 		if err != nil {
-			return nil, fmt.Errorf("comparing %s: %w", target(obj), c.words(err))
+			return nil, fmt.Errorf("comparing %s: %w", objectName(obj), c.describeError(err))
 		}
 		if ch != nil {
 			out = append(out, *ch)
@@ -59,16 +59,16 @@ func (c *Client) Diff(ctx context.Context, objs []*unstructured.Unstructured) ([
 }
 
 func (c *Client) diffOne(ctx context.Context, obj *unstructured.Unstructured) (*Change, error) {
-	r, obj, err := c.resource(ctx, obj)
+	r, obj, err := c.resourceFor(ctx, obj)
 	if meta.IsNoMatchError(err) {
-		return change(nil, obj)
+		return compareObjects(nil, obj)
 	}
 	if err != nil {
 		return nil, err
 	}
 	live, err := r.Get(ctx, obj.GetName(), metav1.GetOptions{})
 	if isNotFound(err) {
-		return change(nil, obj)
+		return compareObjects(nil, obj)
 	}
 	if err != nil {
 		return nil, err
@@ -79,28 +79,28 @@ func (c *Client) diffOne(ctx context.Context, obj *unstructured.Unstructured) (*
 	if err != nil {
 		return nil, err
 	}
-	return change(live, then)
+	return compareObjects(live, then)
 }
 
-// change compares two states of an object and returns nil if they are equal. was is nil if
+// compareObjects compares two states of an object and returns nil if they are equal. was is nil if
 // the object does not exist.
-func change(was, will *unstructured.Unstructured) (*Change, error) {
+func compareObjects(was, will *unstructured.Unstructured) (*Change, error) {
 	ch := &Change{Kind: will.GetKind(), Namespace: will.GetNamespace(), Name: will.GetName(), Action: Create}
 	var before map[string]any
-	after := settled(will)
+	after := withoutServerFields(will)
 	if was != nil {
 		ch.Action = Update
-		before = settled(was)
+		before = withoutServerFields(was)
 		if equality.Semantic.DeepEqual(before, after) {
 			return nil, nil
 		}
 	}
-	redact(before, after)
-	old, err := text(before)
+	redactSecretValues(before, after)
+	old, err := objectYAML(before)
 	if err != nil {
 		return nil, err
 	}
-	now, err := text(after)
+	now, err := objectYAML(after)
 	if err != nil {
 		return nil, err
 	}
@@ -110,15 +110,15 @@ func change(was, will *unstructured.Unstructured) (*Change, error) {
 	return ch, nil
 }
 
-func text(object map[string]any) ([]byte, error) {
+func objectYAML(object map[string]any) ([]byte, error) {
 	if object == nil {
 		return nil, nil
 	}
 	return yaml.Marshal(object)
 }
 
-// settled returns a copy of an object without the fields that the server sets.
-func settled(u *unstructured.Unstructured) map[string]any {
+// withoutServerFields returns a copy of an object without the fields that the server sets.
+func withoutServerFields(u *unstructured.Unstructured) map[string]any {
 	object := u.DeepCopy().Object
 	delete(object, "status")
 	for _, field := range []string{
@@ -142,8 +142,8 @@ func settled(u *unstructured.Unstructured) map[string]any {
 	return object
 }
 
-// redact removes the values of Secrets, but shows which of them change.
-func redact(before, after map[string]any) {
+// redactSecretValues removes the values of Secrets, but shows which of them change.
+func redactSecretValues(before, after map[string]any) {
 	if after["kind"] != "Secret" {
 		return
 	}
@@ -172,7 +172,7 @@ func redact(before, after map[string]any) {
 	}
 }
 
-// target returns the name of an object for users.
-func target(u *unstructured.Unstructured) string {
+// objectName returns the name of an object for users.
+func objectName(u *unstructured.Unstructured) string {
 	return Change{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName()}.Target()
 }

@@ -52,13 +52,13 @@ func TestChange(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			will := must(t, tt.will)
+			will := decodeObjects(t, tt.will)
 			var got *Change
 			var err error
 			if tt.was == "" {
-				got, err = change(nil, will[0])
+				got, err = compareObjects(nil, will[0])
 			} else {
-				got, err = change(must(t, tt.was)[0], will[0])
+				got, err = compareObjects(decodeObjects(t, tt.was)[0], will[0])
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -81,10 +81,10 @@ func TestNoSecretInDiffs(t *testing.T) {
 		"list":         `{apiVersion: v1, kind: Secret, metadata: {name: a}, data: [CANARY]}`,
 		"last applied": `{apiVersion: v1, kind: Secret, metadata: {name: a, annotations: {kubectl.kubernetes.io/last-applied-configuration: CANARY}}}`,
 	} {
-		obj := must(t, strings.ReplaceAll(manifest, "CANARY", canary))[0]
-		empty := must(t, `{apiVersion: v1, kind: Secret, metadata: {name: a, labels: {a: b}}}`)[0]
+		obj := decodeObjects(t, strings.ReplaceAll(manifest, "CANARY", canary))[0]
+		empty := decodeObjects(t, `{apiVersion: v1, kind: Secret, metadata: {name: a, labels: {a: b}}}`)[0]
 		for _, pair := range [][2]*unstructured.Unstructured{{nil, obj}, {obj, empty}, {empty, obj}} {
-			got, err := change(pair[0], pair[1])
+			got, err := compareObjects(pair[0], pair[1])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +95,7 @@ func TestNoSecretInDiffs(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, manifests string) []*unstructured.Unstructured {
+func decodeObjects(t *testing.T, manifests string) []*unstructured.Unstructured {
 	t.Helper()
 	objs, err := Objects([]byte(manifests))
 	if err != nil {

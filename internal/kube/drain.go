@@ -48,21 +48,21 @@ func (c *Client) Undrained(ctx context.Context, node string) (Draining, error) {
 		return Draining{}, err
 	}
 	d := Draining{Cordon: !n.Spec.Unschedulable}
-	if d.Pods, err = c.evictable(ctx, node); err != nil || len(d.Pods) == 0 {
+	if d.Pods, err = c.podsToEvict(ctx, node); err != nil || len(d.Pods) == 0 {
 		return d, err
 	}
-	all, err := c.budgets(ctx)
+	all, err := c.listBudgets(ctx)
 	if err != nil {
 		return d, err
 	}
-	d.Blocked = blocked(d.Pods, all)
+	d.Blocked = blockedPods(d.Pods, all)
 	return d, nil
 }
 
-// blocked returns the pods that can never be evicted, one line each.
-func blocked(list []corev1.Pod, all []policyv1.PodDisruptionBudget) (out []string) {
+// blockedPods returns the pods that can never be evicted, one line each.
+func blockedPods(list []corev1.Pod, all []policyv1.PodDisruptionBudget) (out []string) {
 	for i := range list {
-		if why := blocks(&list[i], all); why != "" {
+		if why := blockReason(&list[i], all); why != "" {
 			out = append(out, podName(&list[i])+" "+why)
 		}
 	}
@@ -75,7 +75,7 @@ func podName(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
 func (c *Client) podsOf(ctx context.Context, node string) ([]corev1.Pod, error) {
 	list, err := c.dynamic.Resource(pods).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
-		return nil, fmt.Errorf("listing the pods of node %s: %w", node, c.words(err))
+		return nil, fmt.Errorf("listing the pods of node %s: %w", node, c.describeError(err))
 	}
 	out := make([]corev1.Pod, len(list.Items))
 	for i := range list.Items {
@@ -86,18 +86,18 @@ func (c *Client) podsOf(ctx context.Context, node string) ([]corev1.Pod, error) 
 	return out, nil
 }
 
-// evictable returns the pods to evict from a node, sorted by name.
-func (c *Client) evictable(ctx context.Context, node string) ([]corev1.Pod, error) {
+// podsToEvict returns the pods to evict from a node, sorted by name.
+func (c *Client) podsToEvict(ctx context.Context, node string) ([]corev1.Pod, error) {
 	out, err := c.podsOf(ctx, node)
 	if err != nil {
 		return nil, err
 	}
-	out = slices.DeleteFunc(out, func(p corev1.Pod) bool { return !leaves(&p) })
+	out = slices.DeleteFunc(out, func(p corev1.Pod) bool { return !isEvicted(&p) })
 	slices.SortFunc(out, func(a, b corev1.Pod) int { return strings.Compare(podName(&a), podName(&b)) })
 	return out, nil
 }
 
-func leaves(p *corev1.Pod) bool {
+func isEvicted(p *corev1.Pod) bool {
 	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return false
 	}
@@ -106,10 +106,10 @@ func leaves(p *corev1.Pod) bool {
 	return !ended && (owner == nil || owner.Kind != "DaemonSet")
 }
 
-func (c *Client) budgets(ctx context.Context) ([]policyv1.PodDisruptionBudget, error) {
+func (c *Client) listBudgets(ctx context.Context) ([]policyv1.PodDisruptionBudget, error) {
 	list, err := c.dynamic.Resource(budgets).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing PodDisruptionBudgets: %w", c.words(err))
+		return nil, fmt.Errorf("listing PodDisruptionBudgets: %w", c.describeError(err))
 	}
 	out := make([]policyv1.PodDisruptionBudget, len(list.Items))
 	for i := range list.Items {
@@ -120,8 +120,8 @@ func (c *Client) budgets(ctx context.Context) ([]policyv1.PodDisruptionBudget, e
 	return out, nil
 }
 
-// blocks returns the reason why a pod can never be evicted, or "".
-func blocks(p *corev1.Pod, all []policyv1.PodDisruptionBudget) string {
+// blockReason returns the reason why a pod can never be evicted, or "".
+func blockReason(p *corev1.Pod, all []policyv1.PodDisruptionBudget) string {
 	if p.DeletionTimestamp != nil {
 		return "" // it is already being deleted
 	}
@@ -131,10 +131,10 @@ func blocks(p *corev1.Pod, all []policyv1.PodDisruptionBudget) string {
 	var over []string
 	for i := range all {
 		b := &all[i]
-		if !holds(b, p) {
+		if !coversPod(b, p) {
 			continue
 		}
-		if never(b) {
+		if allowsNoEviction(b) {
 			return "cannot be evicted: PodDisruptionBudget " + b.Name + " never allows it: " + budgetText(b)
 		}
 		over = append(over, b.Name)
@@ -145,14 +145,14 @@ func blocks(p *corev1.Pod, all []policyv1.PodDisruptionBudget) string {
 	return ""
 }
 
-// holds reports whether a budget covers a pod.
-func holds(b *policyv1.PodDisruptionBudget, p *corev1.Pod) bool {
+// coversPod reports whether a budget covers a pod.
+func coversPod(b *policyv1.PodDisruptionBudget, p *corev1.Pod) bool {
 	sel, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	return b.Namespace == p.Namespace && err == nil && sel.Matches(labels.Set(p.Labels))
 }
 
-// never reports whether a budget allows no eviction even if all its pods are healthy.
-func never(b *policyv1.PodDisruptionBudget) bool {
+// allowsNoEviction reports whether a budget allows no eviction even if all its pods are healthy.
+func allowsNoEviction(b *policyv1.PodDisruptionBudget) bool {
 	if m := b.Spec.MaxUnavailable; m != nil && (m.String() == "0" || m.String() == "0%") {
 		return true
 	}
@@ -178,7 +178,7 @@ func (c *Client) Uncordon(ctx context.Context, node string) error {
 	patch := fmt.Appendf(nil, `{"metadata": {"annotations": {%q: null}}, "spec": {"unschedulable": null}}`, LeavingAnnotation)
 	_, err := c.dynamic.Resource(nodes).Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil {
-		return fmt.Errorf("uncordoning node %s: %w", node, c.words(err))
+		return fmt.Errorf("uncordoning node %s: %w", node, c.describeError(err))
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (c *Client) Cordon(ctx context.Context, node string) error {
 		_, err = c.dynamic.Resource(nodes).Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	}
 	if err != nil {
-		return fmt.Errorf("cordoning node %s: %w", node, c.words(err))
+		return fmt.Errorf("cordoning node %s: %w", node, c.describeError(err))
 	}
 	return nil
 }
@@ -221,7 +221,7 @@ func (e *BlockedError) Error() string {
 // for. Only ctx limits the time; the error then has the remaining pods and the reasons.
 func (c *Client) Drain(ctx context.Context, node string, force bool, progress func(string)) error {
 	d := &drain{client: c, node: node, force: force, tried: map[types.UID]time.Time{}, held: map[types.UID]string{}}
-	if err := c.Until(ctx, told(progress, d.look)); err != nil {
+	if err := c.Until(ctx, withProgress(progress, d.evictRemaining)); err != nil {
 		return fmt.Errorf("draining node %s: %w", node, err)
 	}
 	return nil
@@ -235,18 +235,18 @@ type drain struct {
 	held   map[types.UID]string    // the reason why it was refused
 }
 
-// look evicts every pod for which there was no recent request, and returns the remaining
+// evictRemaining evicts every pod for which there was no recent request, and returns the remaining
 // pods.
-func (d *drain) look(ctx context.Context) (string, error) {
-	list, err := d.client.evictable(ctx, d.node)
+func (d *drain) evictRemaining(ctx context.Context) (string, error) {
+	list, err := d.client.podsToEvict(ctx, d.node)
 	if err != nil || len(list) == 0 {
 		return "", err
 	}
-	all, err := d.client.budgets(ctx)
+	all, err := d.client.listBudgets(ctx)
 	if err != nil {
 		return "", err
 	}
-	if alone := blocked(list, nil); len(alone) > 0 && !d.force { // the server would evict them
+	if alone := blockedPods(list, nil); len(alone) > 0 && !d.force { // the server would evict them
 		return "", &BlockedError{d.node, alone}
 	}
 	var left []string
@@ -254,7 +254,7 @@ func (d *drain) look(ctx context.Context) (string, error) {
 		p := &list[i]
 		if p.DeletionTimestamp == nil && time.Since(d.tried[p.UID]) >= evictAgain {
 			d.tried[p.UID] = time.Now()
-			if d.held[p.UID], err = d.evict(ctx, p, blocks(p, all)); err != nil {
+			if d.held[p.UID], err = d.evictPod(ctx, p, blockReason(p, all)); err != nil {
 				return "", err
 			}
 		}
@@ -267,9 +267,9 @@ func (d *drain) look(ctx context.Context) (string, error) {
 	return strings.Join(left, "; "), nil
 }
 
-// evict evicts a pod, or with force deletes a blocked one, and returns the reason if it is
+// evictPod evicts a pod, or with force deletes a blocked one, and returns the reason if it is
 // refused. A new pod with the same name is not affected.
-func (d *drain) evict(ctx context.Context, p *corev1.Pod, blocked string) (held string, err error) {
+func (d *drain) evictPod(ctx context.Context, p *corev1.Pod, blocked string) (held string, err error) {
 	r := d.client.dynamic.Resource(pods).Namespace(p.Namespace)
 	uid := p.UID
 	if blocked != "" && d.force {
@@ -285,17 +285,17 @@ func (d *drain) evict(ctx context.Context, p *corev1.Pod, blocked string) (held 
 	case err == nil, isNotFound(err), apierrors.IsConflict(err):
 		return "", nil
 	case apierrors.IsTooManyRequests(err):
-		return "cannot be evicted now: " + refusal(err), nil
+		return "cannot be evicted now: " + refusalReason(err), nil
 	case blocked != "":
 		return blocked, nil
 	case apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return "is terminating with its namespace", nil
 	}
-	return "", fmt.Errorf("evicting pod %s: %w", podName(p), d.client.words(err))
+	return "", fmt.Errorf("evicting pod %s: %w", podName(p), d.client.describeError(err))
 }
 
-// refusal returns the server's reason for a refused eviction: the budget.
-func refusal(err error) string {
+// refusalReason returns the server's reason for a refused eviction: the budget.
+func refusalReason(err error) string {
 	if s, ok := err.(apierrors.APIStatus); ok && s.Status().Details != nil {
 		for _, cause := range s.Status().Details.Causes {
 			if cause.Type == policyv1.DisruptionBudgetCause {
@@ -310,7 +310,7 @@ func refusal(err error) string {
 func (c *Client) DeleteNode(ctx context.Context, name string) error {
 	err := c.dynamic.Resource(nodes).Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !isNotFound(err) {
-		return fmt.Errorf("deleting node %s: %w", name, c.words(err))
+		return fmt.Errorf("deleting node %s: %w", name, c.describeError(err))
 	}
 	return nil
 }
@@ -328,7 +328,7 @@ func (c *Client) DeletePods(ctx context.Context, node string) error {
 			GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &p.UID},
 		})
 		if err != nil && !isNotFound(err) && !apierrors.IsConflict(err) {
-			return fmt.Errorf("deleting pod %s: %w", podName(p), c.words(err))
+			return fmt.Errorf("deleting pod %s: %w", podName(p), c.describeError(err))
 		}
 	}
 	return nil

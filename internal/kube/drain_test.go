@@ -19,7 +19,7 @@ const (
 	nothing     = `{"kind":"List","apiVersion":"v1","metadata":{},"items":[]}`
 )
 
-func items(list ...string) string {
+func listJSON(list ...string) string {
 	return `{"kind":"List","apiVersion":"v1","metadata":{},"items":[` + strings.Join(list, ",") + `]}`
 }
 
@@ -97,12 +97,12 @@ func TestUndrained(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			calls := []call{
 				{request: "GET /api/v1/nodes/w1", answer: `{"apiVersion":"v1","kind":"Node","metadata":{"name":"w1"},"spec":` + tc.node + `}`},
-				{request: listPods, answer: items(tc.pods...)},
+				{request: listPods, answer: listJSON(tc.pods...)},
 			}
 			if len(tc.evicted) > 0 {
-				calls = append(calls, call{request: listBudgets, answer: items(tc.budgets...)})
+				calls = append(calls, call{request: listBudgets, answer: listJSON(tc.budgets...)})
 			}
-			d, err := newFakeAPI(t, calls...).client().Undrained(t.Context(), "w1")
+			d, err := newFakeAPI(t, calls...).newClient().Undrained(t.Context(), "w1")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,8 +126,8 @@ func TestUndrained(t *testing.T) {
 const evictWeb = "POST /api/v1/namespaces/ns/pods/web/eviction"
 
 func TestDrain(t *testing.T) {
-	web := items(aPod("web", "ReplicaSet", ""))
-	going := items(aPod("web", "ReplicaSet", `,"deletionTimestamp":"2026-11-21T00:00:00Z"`))
+	web := listJSON(aPod("web", "ReplicaSet", ""))
+	going := listJSON(aPod("web", "ReplicaSet", `,"deletionTimestamp":"2026-11-21T00:00:00Z"`))
 	f := newFakeAPI(t,
 		call{request: listPods, answer: web}, call{request: listBudgets, answer: nothing},
 		call{request: evictWeb, body: `"policy/v1"`, status: 201, answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`},
@@ -135,7 +135,7 @@ func TestDrain(t *testing.T) {
 		call{request: listPods, answer: nothing},
 	)
 	var told []string
-	if err := f.client().Drain(t.Context(), "w1", false, func(m string) { told = append(told, m) }); err != nil {
+	if err := f.newClient().Drain(t.Context(), "w1", false, func(m string) { told = append(told, m) }); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff([]string{"ns/web is terminating"}, told); d != "" {
@@ -149,10 +149,10 @@ func TestDrainHeld(t *testing.T) {
 	held := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","code":429,"message":"Cannot evict pod.",` +
 		`"details":{"causes":[{"reason":"DisruptionBudget","message":"The disruption budget b needs 2 healthy pods and has 2 currently"}]}}`
 	f := newFakeAPI(t,
-		call{request: listPods, answer: items(aPod("web", "ReplicaSet", ""))}, call{request: listBudgets, answer: nothing},
+		call{request: listPods, answer: listJSON(aPod("web", "ReplicaSet", ""))}, call{request: listBudgets, answer: nothing},
 		call{request: evictWeb, status: 429, answer: held},
 	)
-	c := f.client()
+	c := f.newClient()
 	c.first = time.Hour // one look
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
@@ -181,31 +181,31 @@ func TestDrainBlocked(t *testing.T) {
 		blocked []string
 	}{
 		{"what goes with the node, has ended or goes already", []call{
-			{request: listPods, answer: items(stays...)}, {request: listBudgets, answer: nothing}, {request: listPods, answer: nothing},
+			{request: listPods, answer: listJSON(stays...)}, {request: listBudgets, answer: nothing}, {request: listPods, answer: nothing},
 		}, nil},
 		{"a bare pod", []call{
-			{request: listPods, answer: items(append(stays, web, mine)...)}, {request: listBudgets, answer: nothing},
+			{request: listPods, answer: listJSON(append(stays, web, mine)...)}, {request: listBudgets, answer: nothing},
 		}, []string{"ns/mine has no controller that would recreate it on another node"}},
 		{"a bare pod that came later", []call{
-			{request: listPods, answer: items(web)},
+			{request: listPods, answer: listJSON(web)},
 			{request: listBudgets, answer: nothing},
 			granted,
-			{request: listPods, answer: items(mine)},
+			{request: listPods, answer: listJSON(mine)},
 			{request: listBudgets, answer: nothing},
 		}, []string{"ns/mine has no controller that would recreate it on another node"}},
 		{"a budget that lets nothing go while a pod is made anew", []call{
-			{request: listPods, answer: items(db)},
-			{request: listBudgets, answer: items(held)},
+			{request: listPods, answer: listJSON(db)},
+			{request: listBudgets, answer: listJSON(held)},
 			{request: evictDB, status: 201, answer: granted.answer},
 			{request: listPods, answer: nothing},
 		}, nil},
 		{"two of them", []call{
-			{request: listPods, answer: items(mine, db, other)}, {request: listBudgets, answer: items(held)},
+			{request: listPods, answer: listJSON(mine, db, other)}, {request: listBudgets, answer: listJSON(held)},
 		}, []string{"ns/mine has no controller that would recreate it on another node",
 			"ns/other has no controller that would recreate it on another node"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			err := newFakeAPI(t, tc.calls...).client().Drain(t.Context(), "w1", false, nil)
+			err := newFakeAPI(t, tc.calls...).newClient().Drain(t.Context(), "w1", false, nil)
 			var stopped *BlockedError
 			if errors.As(err, &stopped) != (tc.blocked != nil) || err != nil && stopped == nil {
 				t.Fatal(err)
@@ -223,13 +223,14 @@ func TestDrainBlocked(t *testing.T) {
 // With force, what cannot be evicted is deleted, and nothing else.
 func TestDrainForced(t *testing.T) {
 	f := newFakeAPI(t,
-		call{request: listPods, answer: items(aPod("mine", "", ""), aPod("web", "ReplicaSet", ""))}, call{request: listBudgets, answer: nothing},
+		call{request: listPods, answer: listJSON(aPod("mine", "", ""), aPod("web", "ReplicaSet", ""))},
+		call{request: listBudgets, answer: nothing},
 		call{request: "DELETE /api/v1/namespaces/ns/pods/mine", body: `"uid":"uid-mine"`,
 			answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`},
 		call{request: evictWeb, status: 404},
 		call{request: listPods, answer: nothing},
 	)
-	if err := f.client().Drain(t.Context(), "w1", true, nil); err != nil {
+	if err := f.newClient().Drain(t.Context(), "w1", true, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -246,7 +247,7 @@ func TestCordonAndBack(t *testing.T) {
 		},
 		call{request: "GET /api/v1/nodes/w1", answer: patched}, // a user's
 	)
-	c := f.client()
+	c := f.newClient()
 	for range 2 {
 		if err := c.Cordon(t.Context(), "w1"); err != nil {
 			t.Fatal(err)
@@ -275,13 +276,13 @@ func TestDeletePods(t *testing.T) {
 	ours := `"gracePeriodSeconds":0,"preconditions":{"uid":"uid-`
 	f := newFakeAPI(t,
 		call{request: listPods,
-			answer: items(aPod("db", "StatefulSet", ""), aPod("web", "ReplicaSet", ""), aPod("proxy", "DaemonSet", ""), aPod("mine", "", ""))},
+			answer: listJSON(aPod("db", "StatefulSet", ""), aPod("web", "ReplicaSet", ""), aPod("proxy", "DaemonSet", ""), aPod("mine", "", ""))},
 		call{request: at + "db", body: ours + "db", status: 409, answer: answer(409, "Conflict")},
 		call{request: at + "web", body: ours + "web", status: 404, answer: answer(404, "NotFound")},
 		call{request: at + "proxy", body: ours + "proxy", answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`},
 		call{request: at + "mine", body: ours + "mine", status: 500, answer: answer(500, "InternalError")},
 	)
-	if err := f.client().DeletePods(t.Context(), "w1"); err == nil || !strings.Contains(err.Error(), "deleting pod ns/mine") {
+	if err := f.newClient().DeletePods(t.Context(), "w1"); err == nil || !strings.Contains(err.Error(), "deleting pod ns/mine") {
 		t.Errorf("the error names no pod: %v", err)
 	}
 }

@@ -68,8 +68,8 @@ func IsTemporary(err error) bool {
 
 func isNotFound(err error) bool { return err != nil && apierrors.IsNotFound(err) }
 
-// words converts an error of the client libraries into an *Error with a plain message.
-func (c *Client) words(err error) error {
+// describeError converts an error of the client libraries into an *Error with a plain message.
+func (c *Client) describeError(err error) error {
 	var done *Error
 	if err == nil || errors.As(err, &done) {
 		return err

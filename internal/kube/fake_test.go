@@ -89,11 +89,11 @@ func statusAnswer(code int, message string) string {
 		message, reasons[code], code)
 }
 
-// client is one whose kubeconfig has a name that nothing here resolves: it
+// newClient is one whose kubeconfig has a name that nothing here resolves: it
 // works only if the connection is made to the address of the options.
-func (f *fakeAPI) client() *Client {
+func (f *fakeAPI) newClient() *Client {
 	f.t.Helper()
-	c, err := New(f.kubeconfig("https://example.com:6443"), f.dial, Options{Address: f.server.Listener.Addr().String()})
+	c, err := New(f.adminKubeconfig("https://example.com:6443"), f.dialServer, Options{Address: f.server.Listener.Addr().String()})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -102,20 +102,20 @@ func (f *fakeAPI) client() *Client {
 	return c
 }
 
-func (f *fakeAPI) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (f *fakeAPI) dialServer(ctx context.Context, network, address string) (net.Conn, error) {
 	f.mu.Lock()
 	f.dialed = append(f.dialed, address)
 	f.mu.Unlock()
 	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
-func (f *fakeAPI) kubeconfig(server string) []byte {
+func (f *fakeAPI) adminKubeconfig(server string) []byte {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.server.Certificate().Raw})
-	return kubeconfig(fmt.Sprintf("server: %s, certificate-authority-data: %s", server,
+	return kubeconfigWith(fmt.Sprintf("server: %s, certificate-authority-data: %s", server,
 		base64.StdEncoding.EncodeToString(ca)), "token: abc")
 }
 
-func kubeconfig(cluster, user string) []byte {
+func kubeconfigWith(cluster, user string) []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 current-context: x

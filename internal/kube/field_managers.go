@@ -37,12 +37,12 @@ func (c *Client) Writers(ctx context.Context, namespace, name, key string) (by [
 // Replicas returns the wanted number of pods of a Deployment, 0 if it does not exist.
 func (c *Client) Replicas(ctx context.Context, namespace, name string) (int64, error) {
 	d := &appsv1.Deployment{}
-	err := c.get(ctx, "deployments", namespace, name, d)
+	err := c.getObject(ctx, "deployments", namespace, name, d)
 	if isNotFound(err) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("reading Deployment %s/%s: %w", namespace, name, c.words(err))
+		return 0, fmt.Errorf("reading Deployment %s/%s: %w", namespace, name, c.describeError(err))
 	}
 	if d.Spec.Replicas == nil {
 		return 1, nil

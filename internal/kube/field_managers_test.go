@@ -35,7 +35,7 @@ func TestWriters(t *testing.T) {
 		{"gone", "it was deleted", call{request: path, status: 404}, nil, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			by, found, err := newFakeAPI(t, tc.call).client().Writers(t.Context(), "kube-system", "kubelet-config", "kubelet")
+			by, found, err := newFakeAPI(t, tc.call).newClient().Writers(t.Context(), "kube-system", "kubelet-config", "kubelet")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,7 +54,7 @@ func TestReplicas(t *testing.T) {
 		call{request: path, answer: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"coredns"},"spec":{"replicas":0}}`},
 		call{request: path, answer: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"coredns"},"spec":{}}`},
 	)
-	c := f.client()
+	c := f.newClient()
 	for _, want := range []int64{0, 5, 0, 1} {
 		if n, err := c.Replicas(t.Context(), "kube-system", "coredns"); n != want || err != nil {
 			t.Errorf("got %d, %v, want %d", n, err, want)

@@ -21,7 +21,7 @@ type PodImage struct {
 func (c *Client) PodImages(ctx context.Context) ([]PodImage, error) {
 	list, err := c.dynamic.Resource(pods).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing pods: %w", c.words(err))
+		return nil, fmt.Errorf("listing pods: %w", c.describeError(err))
 	}
 	ids := map[string]string{}
 	for i := range list.Items {

@@ -16,7 +16,7 @@ func TestPodImages(t *testing.T) {
 			 "status":{"containerStatuses":[{"name":"c","imageID":""}]}}]}`},
 		call{request: "GET /api/v1/pods", status: 403},
 	)
-	c := f.client()
+	c := f.newClient()
 	got, err := c.PodImages(t.Context())
 	want := []PodImage{{"busybox", ""}, {"nginx:1.29", "docker.io/library/nginx@sha256:1"}}
 	if d := cmp.Diff(want, got); d != "" || err != nil {

@@ -26,11 +26,11 @@ func (c *Client) ApproveServing(ctx context.Context, kubelet op.KubeletIdentity)
 			FieldSelector: "spec.signerName=" + kubeletcsr.Signer, Limit: kubeletcsr.PageSize, Continue: more,
 		})
 		if err != nil {
-			return approved, refused, fmt.Errorf("listing certificate signing requests: %w", c.words(err))
+			return approved, refused, fmt.Errorf("listing certificate signing requests: %w", c.describeError(err))
 		}
 		for i := range list.Items {
 			u := &list.Items[i]
-			why, err := c.judge(ctx, u, kubelet)
+			why, err := c.checkAndApprove(ctx, u, kubelet)
 			switch {
 			case err != nil:
 				return approved, refused, fmt.Errorf("approving certificate signing request %q: %w", u.GetName(), err)
@@ -49,9 +49,9 @@ func (c *Client) ApproveServing(ctx context.Context, kubelet op.KubeletIdentity)
 // errNotAsked means that another kubelet made the request, or that it is not pending.
 var errNotAsked = errors.New("not a pending request of this kubelet")
 
-// judge approves a request if the kubelet made it and may make it. Otherwise why has the
+// checkAndApprove approves a request if the kubelet made it and may make it. Otherwise why has the
 // reason.
-func (c *Client) judge(ctx context.Context, u *unstructured.Unstructured, kubelet op.KubeletIdentity) (why, err error) {
+func (c *Client) checkAndApprove(ctx context.Context, u *unstructured.Unstructured, kubelet op.KubeletIdentity) (why, err error) {
 	var r kubeletcsr.Request
 	raw, err := u.MarshalJSON()
 	if err == nil {
@@ -60,17 +60,17 @@ func (c *Client) judge(ctx context.Context, u *unstructured.Unstructured, kubele
 	if err != nil {
 		return nil, err
 	}
-	if !r.Pending() || !r.Of(kubelet.Name) {
+	if !r.Pending() || !r.IsFromNode(kubelet.Name) {
 		return errNotAsked, nil
 	}
 	if why := kubeletcsr.Check(r, []op.KubeletIdentity{kubelet}); why != nil {
 		return why, nil
 	}
-	return nil, c.approve(ctx, u)
+	return nil, c.approveRequest(ctx, u)
 }
 
-// approve approves a request. A request that was just deleted needs no approval.
-func (c *Client) approve(ctx context.Context, u *unstructured.Unstructured) error {
+// approveRequest approves a request. A request that was just deleted needs no approval.
+func (c *Client) approveRequest(ctx context.Context, u *unstructured.Unstructured) error {
 	if err := unstructured.SetNestedSlice(u.Object, []any{kubeletcsr.Approval()}, "status", "conditions"); err != nil {
 		return err
 	}
@@ -78,5 +78,5 @@ func (c *Client) approve(ctx context.Context, u *unstructured.Unstructured) erro
 	if isNotFound(err) {
 		return nil
 	}
-	return c.words(err)
+	return c.describeError(err)
 }

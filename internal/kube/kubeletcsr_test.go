@@ -52,7 +52,7 @@ func TestApproveServing(t *testing.T) {
 	gone.status, gone.answer, changed.status, changed.answer = 404, "", 409, ""
 	approves.body = `"type":"Approved"`
 	f := newFakeAPI(t, first, asks, approves, first, asks, gone, first, asks, changed)
-	c := f.client()
+	c := f.newClient()
 	kubelet := op.KubeletIdentity{Name: "w1", Addresses: []string{"192.0.2.12"}}
 	for _, reason := range []string{"it is approved", "one that is gone needs no approval"} {
 		approved, refused, err := c.ApproveServing(t.Context(), kubelet)

@@ -15,7 +15,7 @@ import (
 // Live returns an object from the cluster, nil if the object does not exist or the cluster
 // does not know its kind.
 func (c *Client) Live(ctx context.Context, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	r, obj, err := c.resource(ctx, obj)
+	r, obj, err := c.resourceFor(ctx, obj)
 	if meta.IsNoMatchError(err) {
 		return nil, nil
 	}
@@ -26,7 +26,7 @@ func (c *Client) Live(ctx context.Context, obj *unstructured.Unstructured) (*uns
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", target(obj), c.words(err))
+		return nil, fmt.Errorf("reading %s: %w", objectName(obj), c.describeError(err))
 	}
 	return obj, nil
 }
@@ -39,14 +39,14 @@ func (c *Client) DeleteLive(ctx context.Context, live *unstructured.Unstructured
 		still = &metav1.Preconditions{UID: &uid}
 	}
 	if err := c.deleteIf(ctx, live, still); err != nil {
-		return fmt.Errorf("deleting %s: %w", target(live), c.words(err))
+		return fmt.Errorf("deleting %s: %w", objectName(live), c.describeError(err))
 	}
 	return nil
 }
 
 // Unlabel removes a label from an object and changes nothing else.
 func (c *Client) Unlabel(ctx context.Context, obj *unstructured.Unstructured, label string) error {
-	r, obj, err := c.resource(ctx, obj)
+	r, obj, err := c.resourceFor(ctx, obj)
 	if err == nil {
 		var patch []byte
 		if patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{label: nil}}}); err == nil {
@@ -54,7 +54,7 @@ func (c *Client) Unlabel(ctx context.Context, obj *unstructured.Unstructured, la
 		}
 	}
 	if err != nil && !isNotFound(err) {
-		return fmt.Errorf("removing label %s from %s: %w", label, target(obj), c.words(err))
+		return fmt.Errorf("removing label %s from %s: %w", label, objectName(obj), c.describeError(err))
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func (c *Client) Unlabel(ctx context.Context, obj *unstructured.Unstructured, la
 func (c *Client) ConfigMaps(ctx context.Context, namespace, label string) ([]corev1.ConfigMap, error) {
 	list, err := c.dynamic.Resource(configMaps).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: label})
 	if err != nil {
-		return nil, fmt.Errorf("listing ConfigMaps of %s: %w", namespace, c.words(err))
+		return nil, fmt.Errorf("listing ConfigMaps of %s: %w", namespace, c.describeError(err))
 	}
 	var out []corev1.ConfigMap
 	for i := range list.Items {
@@ -83,20 +83,20 @@ func (c *Client) ConfigMaps(ctx context.Context, namespace, label string) ([]cor
 // progress, which may be nil, is called with what is still missing. Only ctx limits the
 // time.
 func (c *Client) WaitSettled(ctx context.Context, obj *unstructured.Unstructured, progress func(string)) error {
-	look := c.settling(obj)
+	look := c.settleCheck(obj)
 	if look == nil {
 		return nil
 	}
-	if err := c.Until(ctx, told(progress, look)); err != nil {
-		return fmt.Errorf("waiting for %s: %w", target(obj), err)
+	if err := c.Until(ctx, withProgress(progress, look)); err != nil {
+		return fmt.Errorf("waiting for %s: %w", objectName(obj), err)
 	}
 	return nil
 }
 
-// Settles reports whether WaitSettled waits for objects of this kind.
-func (c *Client) Settles(obj *unstructured.Unstructured) bool { return c.settling(obj) != nil }
+// IsAwaited reports whether WaitSettled waits for objects of this kind.
+func (c *Client) IsAwaited(obj *unstructured.Unstructured) bool { return c.settleCheck(obj) != nil }
 
-func (c *Client) settling(obj *unstructured.Unstructured) func(context.Context) (string, error) {
+func (c *Client) settleCheck(obj *unstructured.Unstructured) func(context.Context) (string, error) {
 	kind, group := obj.GetKind(), obj.GroupVersionKind().Group
 	live := func(judge func(*unstructured.Unstructured) (string, error)) func(context.Context) (string, error) {
 		return func(ctx context.Context) (string, error) {
@@ -116,15 +116,15 @@ func (c *Client) settling(obj *unstructured.Unstructured) func(context.Context) 
 		if namespace == "" {
 			namespace = metav1.NamespaceDefault
 		}
-		look, _ := c.rollout(kind, namespace, obj.GetName()) // these kinds have rollouts
+		look, _ := c.rolloutCheck(kind, namespace, obj.GetName()) // these kinds have rollouts
 		return look
 	case group == "batch" && kind == "Job":
-		return live(finished)
+		return live(jobPending)
 	case group == "" && kind == "Pod":
-		return live(ended)
+		return live(podPending)
 	case group == "apiregistration.k8s.io" && kind == "APIService":
 		return live(func(u *unstructured.Unstructured) (string, error) {
-			if condition(u, "Available") != "True" {
+			if conditionStatus(u, "Available") != "True" {
 				return "its API is not served yet", nil
 			}
 			return "", nil
@@ -133,23 +133,23 @@ func (c *Client) settling(obj *unstructured.Unstructured) func(context.Context) 
 	return nil
 }
 
-// finished returns what a Job still lacks, or an error if it has failed.
-func finished(u *unstructured.Unstructured) (string, error) {
+// jobPending returns what a Job still lacks, or an error if it has failed.
+func jobPending(u *unstructured.Unstructured) (string, error) {
 	switch {
-	case condition(u, "Complete") == "True":
+	case conditionStatus(u, "Complete") == "True":
 		return "", nil
-	case condition(u, "Failed") == "True":
+	case conditionStatus(u, "Failed") == "True":
 		return "", &Error{Reason: ReasonFailed,
 			Message: "the job has failed; 'kubectl logs -n " + u.GetNamespace() + " job/" + u.GetName() + "' may say why"}
 	}
 	return "the job has not finished", nil
 }
 
-// ended returns what a Pod without a controller still lacks: it must have succeeded or be
+// podPending returns what a Pod without a controller still lacks: it must have succeeded or be
 // ready.
-func ended(u *unstructured.Unstructured) (string, error) {
+func podPending(u *unstructured.Unstructured) (string, error) {
 	switch phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); {
-	case phase == "Succeeded" || phase == "Running" && condition(u, "Ready") == "True":
+	case phase == "Succeeded" || phase == "Running" && conditionStatus(u, "Ready") == "True":
 		return "", nil
 	case phase == "Failed":
 		return "", &Error{Reason: ReasonFailed,

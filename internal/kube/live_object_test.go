@@ -13,7 +13,7 @@ const (
 	aMap     = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n", "uid": "u-1", "labels": {"x": "y"}}}`
 )
 
-func one(t *testing.T, text string) *unstructured.Unstructured {
+func decodeObject(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	objs, err := Objects([]byte(text))
 	if err != nil {
@@ -31,21 +31,22 @@ func TestDeleteLive(t *testing.T) {
 		call{request: "GET " + at, status: 404},
 		call{request: "GET /apis/example.com/v1", status: 404},
 		call{request: "PATCH " + at + "?fieldManager=slipway", body: `{"metadata":{"labels":{"x":null}}}`, answer: aMap},
-	).client()
-	live, err := c.Live(t.Context(), one(t, aMap))
+	).newClient()
+	live, err := c.Live(t.Context(), decodeObject(t, aMap))
 	if err != nil || live.GetUID() != "u-1" {
 		t.Fatal(live, err)
 	}
 	if err := c.DeleteLive(t.Context(), live); err != nil {
 		t.Fatal(err)
 	}
-	if live, err := c.Live(t.Context(), one(t, aMap)); live != nil || err != nil {
+	if live, err := c.Live(t.Context(), decodeObject(t, aMap)); live != nil || err != nil {
 		t.Errorf("one that is not there: %v, %v", live, err)
 	}
-	if live, err := c.Live(t.Context(), one(t, "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a}\n")); live != nil || err != nil {
+	if live, err := c.Live(t.Context(), decodeObject(t, "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a}\n")); live != nil ||
+		err != nil {
 		t.Errorf("of a kind that is not known: %v, %v", live, err)
 	}
-	if err := c.Unlabel(t.Context(), one(t, aMap), "x"); err != nil {
+	if err := c.Unlabel(t.Context(), decodeObject(t, aMap), "x"); err != nil {
 		t.Error(err)
 	}
 }
@@ -85,8 +86,8 @@ func TestWaitSettled(t *testing.T) {
 			for _, a := range tc.answers {
 				calls = append(calls, call{request: "GET " + tc.path, answer: a})
 			}
-			c := newFakeAPI(t, calls...).client()
-			err := c.WaitSettled(t.Context(), one(t, tc.object+"\nmetadata: {name: a, namespace: \"n\"}\n"), nil)
+			c := newFakeAPI(t, calls...).newClient()
+			err := c.WaitSettled(t.Context(), decodeObject(t, tc.object+"\nmetadata: {name: a, namespace: \"n\"}\n"), nil)
 			var known *Error
 			switch {
 			case tc.says == "" && err != nil:
@@ -96,8 +97,8 @@ func TestWaitSettled(t *testing.T) {
 			}
 		})
 	}
-	c := newFakeAPI(t).client()
-	if err := c.WaitSettled(t.Context(), one(t, aMap), nil); err != nil || c.Settles(one(t, aMap)) {
+	c := newFakeAPI(t).newClient()
+	if err := c.WaitSettled(t.Context(), decodeObject(t, aMap), nil); err != nil || c.IsAwaited(decodeObject(t, aMap)) {
 		t.Errorf("of a config map nothing is waited for: %v", err)
 	}
 }

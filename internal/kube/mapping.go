@@ -21,9 +21,9 @@ type kinds struct {
 	known map[schema.GroupVersionKind]metav1.APIResource
 }
 
-// kind returns the resource that serves a kind. The error satisfies meta.IsNoMatchError if
+// findResource returns the resource that serves a kind. The error satisfies meta.IsNoMatchError if
 // the cluster does not know the kind.
-func (c *Client) kind(ctx context.Context, gvk schema.GroupVersionKind) (metav1.APIResource, error) {
+func (c *Client) findResource(ctx context.Context, gvk schema.GroupVersionKind) (metav1.APIResource, error) {
 	c.kinds.mu.Lock()
 	r, ok := c.kinds.known[gvk]
 	c.kinds.mu.Unlock()
@@ -59,13 +59,13 @@ func (c *Client) kind(ctx context.Context, gvk schema.GroupVersionKind) (metav1.
 	return r, noMatch
 }
 
-// resource returns the resource interface for an object, and a copy of the object with its
+// resourceFor returns the resource interface for an object, and a copy of the object with its
 // namespace set.
-func (c *Client) resource(ctx context.Context, obj *unstructured.Unstructured) (dynamic.ResourceInterface,
+func (c *Client) resourceFor(ctx context.Context, obj *unstructured.Unstructured) (dynamic.ResourceInterface,
 	*unstructured.Unstructured, error) {
 	obj = obj.DeepCopy()
 	gvk := obj.GroupVersionKind()
-	r, err := c.kind(ctx, gvk)
+	r, err := c.findResource(ctx, gvk)
 	if err != nil {
 		return nil, obj, err
 	}
@@ -80,8 +80,8 @@ func (c *Client) resource(ctx context.Context, obj *unstructured.Unstructured) (
 	return all.Namespace(obj.GetNamespace()), obj, nil
 }
 
-// defined returns the kinds of a CustomResourceDefinition.
-func defined(definition *unstructured.Unstructured) []schema.GroupVersionKind {
+// definedKinds returns the kinds of a CustomResourceDefinition.
+func definedKinds(definition *unstructured.Unstructured) []schema.GroupVersionKind {
 	group, _, _ := unstructured.NestedString(definition.Object, "spec", "group")
 	kind, _, _ := unstructured.NestedString(definition.Object, "spec", "names", "kind")
 	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")

@@ -87,7 +87,7 @@ func (s NodeState) ReadySince(started time.Time) bool {
 func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 	list, err := c.dynamic.Resource(nodes).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing nodes: %w", c.words(err))
+		return nil, fmt.Errorf("listing nodes: %w", c.describeError(err))
 	}
 	out := make([]corev1.Node, len(list.Items))
 	for i := range list.Items {
@@ -106,7 +106,7 @@ func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading node %s: %w", name, c.words(err))
+		return nil, fmt.Errorf("reading node %s: %w", name, c.describeError(err))
 	}
 	n := &corev1.Node{}
 	if err := fromUnstructured(u, n); err != nil {
@@ -241,7 +241,7 @@ func diffLabels(n *corev1.Node, want NodeWant) (map[string]any, []string) {
 			said = append(said, "label "+key)
 		}
 	}
-	for _, key := range recorded(n, LabelsAnnotation, want.OwnedLabels) {
+	for _, key := range mergeAnnotation(n, LabelsAnnotation, want.OwnedLabels) {
 		_, wanted := want.Labels[key]
 		if was, had := n.Labels[key]; had && !wanted {
 			set[key] = nil
@@ -257,7 +257,7 @@ func diffTaints(n *corev1.Node, want NodeWant) ([]corev1.Taint, bool, []string) 
 	for _, t := range want.Taints {
 		wanted[taintID(t.Key, t.Effect)] = t
 	}
-	owned := recorded(n, TaintsAnnotation, want.OwnedTaints)
+	owned := mergeAnnotation(n, TaintsAnnotation, want.OwnedTaints)
 	var out []corev1.Taint
 	var said []string
 	seen := map[string]bool{}
@@ -285,8 +285,8 @@ func diffTaints(n *corev1.Node, want NodeWant) ([]corev1.Taint, bool, []string) 
 	return out, len(said) > 0, said
 }
 
-// recorded returns the items of an annotation and more, sorted, each once.
-func recorded(n *corev1.Node, annotation string, more []string) []string {
+// mergeAnnotation returns the items of an annotation and more, sorted, each once.
+func mergeAnnotation(n *corev1.Node, annotation string, more []string) []string {
 	out := slices.Clone(more)
 	if s := n.Annotations[annotation]; s != "" {
 		out = append(out, strings.Split(s, ",")...)

@@ -30,7 +30,7 @@ func (c *Client) Forgotten(ctx context.Context) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading policy %s: %w", ForgottenPolicy, c.words(err))
+		return nil, fmt.Errorf("reading policy %s: %w", ForgottenPolicy, c.describeError(err))
 	}
 	ids := strings.Split(u.GetAnnotations()[forgottenAnnotation], ",")
 	slices.Sort(ids)

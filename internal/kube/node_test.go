@@ -116,7 +116,7 @@ func TestPatchNode(t *testing.T) {
 		call{request: "GET " + path, answer: strings.Replace(was, `"5"`, `"6"`, 1)},
 		call{request: "PATCH " + path + "?fieldManager=slipway", body: `"resourceVersion":"6"`, answer: was},
 	)
-	c := f.client()
+	c := f.newClient()
 	changes, err := c.PatchNode(t.Context(), "n", NodeWant{Taints: []v1alpha1.Taint{{Key: "a", Effect: "NoSchedule"}}})
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func Objects(manifests []byte) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading manifests, document %d: %w", n, err)
 		}
-		objs, err := decode(doc)
+		objs, err := decodeDocument(doc)
 		if err != nil {
 			return nil, fmt.Errorf("reading manifests, document %d: %w", n, err)
 		}
@@ -43,8 +43,8 @@ func (c *Client) Objects(manifests []byte) ([]*unstructured.Unstructured, error)
 	return Objects(manifests)
 }
 
-// decode reads one document.
-func decode(doc []byte) ([]*unstructured.Unstructured, error) {
+// decodeDocument reads one document.
+func decodeDocument(doc []byte) ([]*unstructured.Unstructured, error) {
 	raw, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func decode(doc []byte) ([]*unstructured.Unstructured, error) {
 		return nil, errors.New("this is not a Kubernetes object: its kind is missing or invalid")
 	}
 	if !u.IsList() {
-		return []*unstructured.Unstructured{u}, whole(u)
+		return []*unstructured.Unstructured{u}, checkComplete(u)
 	}
 	list, err := u.ToList()
 	if err != nil {
@@ -67,15 +67,15 @@ func decode(doc []byte) ([]*unstructured.Unstructured, error) {
 	out := make([]*unstructured.Unstructured, len(list.Items))
 	for i := range list.Items {
 		out[i] = &list.Items[i]
-		if err := whole(out[i]); err != nil {
+		if err := checkComplete(out[i]); err != nil {
 			return nil, fmt.Errorf("item %d: %w", i, err)
 		}
 	}
 	return out, nil
 }
 
-// whole returns an error if an object cannot be applied.
-func whole(u *unstructured.Unstructured) error {
+// checkComplete returns an error if an object cannot be applied.
+func checkComplete(u *unstructured.Unstructured) error {
 	for _, field := range []string{"name", "namespace"} {
 		// In YAML, an unquoted n, yes or 1 is not text.
 		if _, _, err := unstructured.NestedString(u.Object, "metadata", field); err != nil {
@@ -97,23 +97,23 @@ func whole(u *unstructured.Unstructured) error {
 			return fmt.Errorf("%.80q cannot name a %s or its namespace", name, u.GetKind())
 		}
 	}
-	return errors.Join(texts(u, "labels"), texts(u, "annotations"))
+	return errors.Join(checkStringValues(u, "labels"), checkStringValues(u, "annotations"))
 }
 
 // maxName is the maximum length of an object's name, in bytes.
 const maxName = 253
 
-// texts returns an error if a label or annotation is not text: such a value would hide all
+// checkStringValues returns an error if a label or annotation is not text: such a value would hide all
 // others, including Helm hooks.
-func texts(u *unstructured.Unstructured, field string) error {
+func checkStringValues(u *unstructured.Unstructured, field string) error {
 	value, _, _ := unstructured.NestedFieldNoCopy(u.Object, "metadata", field)
 	all, ok := value.(map[string]any)
 	if !ok && value != nil {
-		return fmt.Errorf("metadata.%s of %s is not a mapping of names to text", field, target(u))
+		return fmt.Errorf("metadata.%s of %s is not a mapping of names to text", field, objectName(u))
 	}
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		if _, ok := all[key].(string); !ok {
-			return fmt.Errorf("%q in metadata.%s of %s is not text; put its value in quotes", key, field, target(u))
+			return fmt.Errorf("%q in metadata.%s of %s is not text; put its value in quotes", key, field, objectName(u))
 		}
 	}
 	return nil

@@ -75,17 +75,17 @@ func TestObjects(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", tt.reason, err)
 			}
-			if diff := cmp.Diff(tt.want, targets(objs)); diff != "" {
+			if diff := cmp.Diff(tt.want, objectNames(objs)); diff != "" {
 				t.Errorf("%s: -want +got\n%s", tt.reason, diff)
 			}
 		})
 	}
 }
 
-func targets(objs []*unstructured.Unstructured) []string {
+func objectNames(objs []*unstructured.Unstructured) []string {
 	var out []string
 	for _, o := range objs {
-		out = append(out, target(o))
+		out = append(out, objectName(o))
 	}
 	return out
 }
@@ -102,10 +102,10 @@ func FuzzObjects(f *testing.F) {
 			return
 		}
 		for _, o := range objs {
-			if err := whole(o); err != nil {
+			if err := checkComplete(o); err != nil {
 				t.Errorf("decoded, though %v", err)
 			}
-			if _, err := change(nil, o); err != nil {
+			if _, err := compareObjects(nil, o); err != nil {
 				t.Errorf("cannot be shown: %v", err)
 			}
 		}
@@ -128,10 +128,10 @@ func TestOrdered(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{"Namespace ns", "CustomResourceDefinition d", "Thing t", "ConfigMap ns/c", "Namespace foreign"}
-	if diff := cmp.Diff(want, targets(ordered(objs))); diff != "" {
+	if diff := cmp.Diff(want, objectNames(sortByDependency(objs))); diff != "" {
 		t.Errorf("what others need comes first, the rest stays in order: -want +got\n%s", diff)
 	}
-	if target(objs[0]) != "Thing t" {
+	if objectName(objs[0]) != "Thing t" {
 		t.Error("the caller's list was reordered")
 	}
 }

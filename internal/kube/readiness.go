@@ -63,13 +63,13 @@ const (
 func (c *Client) Counted(ctx context.Context) (Counted, error) {
 	text, err := c.rest.Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
-		return Counted{}, fmt.Errorf("reading the API server's metrics: %w", c.words(err))
+		return Counted{}, fmt.Errorf("reading the API server's metrics: %w", c.describeError(err))
 	}
-	return counted(text), nil
+	return parseAPIMetrics(text), nil
 }
 
-// counted parses the metrics. A subresource is reported as its resource.
-func counted(metrics []byte) (out Counted) {
+// parseAPIMetrics parses the metrics. A subresource is reported as its resource.
+func parseAPIMetrics(metrics []byte) (out Counted) {
 	lines := bufio.NewScanner(bytes.NewReader(metrics))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -80,13 +80,13 @@ func counted(metrics []byte) (out Counted) {
 		}
 		switch name {
 		case deprecatedMetric:
-			of := labelled(labels)
+			of := parseLabels(labels)
 			d := DeprecatedAPI{Resource: of["resource"], Group: of["group"], Version: of["version"], Removed: of["removed_release"]}
 			if d.Removed != "" && !slices.Contains(out.Deprecated, d) {
 				out.Deprecated = append(out.Deprecated, d)
 			}
 		case passedOverMetric, refusedMetric:
-			of := labelled(labels)
+			of := parseLabels(labels)
 			f := FailedCall{Webhook: of["name"], Mutates: of["type"] == "admit", Refused: name == refusedMetric}
 			if f.Refused && of["error_type"] != "calling_webhook_error" { // the webhook was called and refused the request
 				continue
@@ -100,8 +100,8 @@ func counted(metrics []byte) (out Counted) {
 	return out
 }
 
-// labelled returns the labels of a metric by name.
-func labelled(labels string) map[string]string {
+// parseLabels returns the labels of a metric by name.
+func parseLabels(labels string) map[string]string {
 	of := map[string]string{}
 	for pair := range strings.SplitSeq(labels, ",") {
 		name, text, _ := strings.Cut(pair, "=")
@@ -113,7 +113,7 @@ func labelled(labels string) map[string]string {
 // HeldBudgets returns the disruption budgets that currently allow no eviction and cover
 // pods on one of the nodes, as "namespace/name: reason".
 func (c *Client) HeldBudgets(ctx context.Context, nodes []string) ([]string, error) {
-	now, ever, err := c.held(ctx, nodes)
+	now, ever, err := c.budgetsWithoutEvictions(ctx, nodes)
 	out := slices.Concat(now, ever)
 	slices.Sort(out)
 	return out, err
@@ -123,8 +123,8 @@ func (c *Client) HeldBudgets(ctx context.Context, nodes []string) ([]string, err
 // progress, which may be nil, is called with what is still missing, once for each change.
 // Only ctx limits the time.
 func (c *Client) WaitBudgets(ctx context.Context, nodes []string, progress func(string)) error {
-	err := c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
-		now, _, err := c.held(ctx, nodes)
+	err := c.Until(ctx, withProgress(progress, func(ctx context.Context) (string, error) {
+		now, _, err := c.budgetsWithoutEvictions(ctx, nodes)
 		return strings.Join(now, "; "), err
 	}))
 	if err != nil {
@@ -133,16 +133,16 @@ func (c *Client) WaitBudgets(ctx context.Context, nodes []string, progress func(
 	return nil
 }
 
-// held returns these budgets: now has those that allow no eviction because of the current
+// budgetsWithoutEvictions returns these budgets: now has those that allow no eviction because of the current
 // state of their pods, ever has those that never allow one.
-func (c *Client) held(ctx context.Context, nodes []string) (now, ever []string, err error) {
-	all, err := c.budgets(ctx)
+func (c *Client) budgetsWithoutEvictions(ctx context.Context, nodes []string) (now, ever []string, err error) {
+	all, err := c.listBudgets(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	var leave []corev1.Pod
 	for _, n := range nodes {
-		some, err := c.evictable(ctx, n)
+		some, err := c.podsToEvict(ctx, n)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -151,11 +151,11 @@ func (c *Client) held(ctx context.Context, nodes []string) (now, ever []string, 
 	for i := range all {
 		b := &all[i]
 		if b.Status.DisruptionsAllowed > 0 || b.Status.ExpectedPods == 0 ||
-			!slices.ContainsFunc(leave, func(p corev1.Pod) bool { return holds(b, &p) }) {
+			!slices.ContainsFunc(leave, func(p corev1.Pod) bool { return coversPod(b, &p) }) {
 			continue
 		}
 		name := b.Namespace + "/" + b.Name + ": "
-		if never(b) {
+		if allowsNoEviction(b) {
 			ever = append(ever, name+budgetText(b))
 			continue
 		}
@@ -184,7 +184,7 @@ func Takes(n, from *corev1.Node) bool {
 func (c *Client) NoRoom(ctx context.Context, all []corev1.Node, leave []string) (out []string, err error) {
 	list, err := c.dynamic.Resource(pods).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing pods: %w", c.words(err))
+		return nil, fmt.Errorf("listing pods: %w", c.describeError(err))
 	}
 	used, goes := map[string]corev1.ResourceList{}, map[string]corev1.ResourceList{}
 	for i := range list.Items {
@@ -195,9 +195,9 @@ func (c *Client) NoRoom(ctx context.Context, all []corev1.Node, leave []string) 
 		if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		used[p.Spec.NodeName] = plus(used[p.Spec.NodeName], requests(p))
-		if leaves(p) {
-			goes[p.Spec.NodeName] = plus(goes[p.Spec.NodeName], requests(p))
+		used[p.Spec.NodeName] = addResources(used[p.Spec.NodeName], podRequests(p))
+		if isEvicted(p) {
+			goes[p.Spec.NodeName] = addResources(goes[p.Spec.NodeName], podRequests(p))
 		}
 	}
 	for i := range all {
@@ -207,7 +207,7 @@ func (c *Client) NoRoom(ctx context.Context, all []corev1.Node, leave []string) 
 		free := corev1.ResourceList{}
 		for j := range all {
 			if Takes(&all[j], &all[i]) {
-				free = plus(free, minus(all[j].Status.Allocatable, used[all[j].Name]))
+				free = addResources(free, subtractResources(all[j].Status.Allocatable, used[all[j].Name]))
 			}
 		}
 		for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
@@ -220,19 +220,19 @@ func (c *Client) NoRoom(ctx context.Context, all []corev1.Node, leave []string) 
 	return out, nil
 }
 
-// requests returns the resource requests of a pod: the maximum of the requests while it
+// podRequests returns the resource requests of a pod: the maximum of the requests while it
 // runs and while it starts.
-func requests(p *corev1.Pod) corev1.ResourceList {
-	runs, starts := plus(nil, p.Spec.Overhead), []corev1.ResourceList(nil)
+func podRequests(p *corev1.Pod) corev1.ResourceList {
+	runs, starts := addResources(nil, p.Spec.Overhead), []corev1.ResourceList(nil)
 	for _, c := range p.Spec.Containers {
-		runs = plus(runs, c.Resources.Requests)
+		runs = addResources(runs, c.Resources.Requests)
 	}
 	for _, c := range p.Spec.InitContainers {
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			runs = plus(runs, c.Resources.Requests)
+			runs = addResources(runs, c.Resources.Requests)
 			continue
 		}
-		starts = append(starts, plus(p.Spec.Overhead, c.Resources.Requests))
+		starts = append(starts, addResources(p.Spec.Overhead, c.Resources.Requests))
 	}
 	for _, s := range starts {
 		for r, q := range s {
@@ -244,9 +244,9 @@ func requests(p *corev1.Pod) corev1.ResourceList {
 	return runs
 }
 
-// plus returns the sum of two resource lists; minus the difference, without negative
+// addResources returns the sum of two resource lists; minus the difference, without negative
 // values.
-func plus(a, b corev1.ResourceList) corev1.ResourceList {
+func addResources(a, b corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, list := range []corev1.ResourceList{a, b} {
 		for r, q := range list {
@@ -258,7 +258,7 @@ func plus(a, b corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-func minus(a, b corev1.ResourceList) corev1.ResourceList {
+func subtractResources(a, b corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for r, q := range a {
 		left := q.DeepCopy()
@@ -297,7 +297,7 @@ func (c *Client) Webhooks(ctx context.Context) (out []Webhook, err error) {
 	for _, kind := range []schema.GroupVersionResource{validating, mutating} {
 		list, err := c.dynamic.Resource(kind).List(ctx, metav1.ListOptions{})
 		if err != nil {
-			return nil, fmt.Errorf("listing %s: %w", kind.Resource, c.words(err))
+			return nil, fmt.Errorf("listing %s: %w", kind.Resource, c.describeError(err))
 		}
 		for i := range list.Items {
 			some, err := c.webhooksIn(ctx, &list.Items[i])
@@ -347,7 +347,7 @@ func (c *Client) anyReady(ctx context.Context, namespace, service string) (bool,
 	list, err := c.dynamic.Resource(slicesOf).Namespace(namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
 	if err != nil {
-		return false, fmt.Errorf("listing the endpoints of Service %s/%s: %w", namespace, service, c.words(err))
+		return false, fmt.Errorf("listing the endpoints of Service %s/%s: %w", namespace, service, c.describeError(err))
 	}
 	for i := range list.Items {
 		s := &discoveryv1.EndpointSlice{}
@@ -374,7 +374,7 @@ func (c *Client) OfKind(ctx context.Context, resource string) (out []string, err
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listing %s: %w", resource, c.words(err))
+		return nil, fmt.Errorf("listing %s: %w", resource, c.describeError(err))
 	}
 	for _, item := range list.Items {
 		name := item.GetName()

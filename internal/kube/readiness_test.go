@@ -28,7 +28,7 @@ apiserver_request_total{code="200"} 12
 
 func TestCounted(t *testing.T) {
 	f := newFakeAPI(t, call{request: "GET /metrics", answer: someMetrics})
-	got, err := f.client().Counted(t.Context())
+	got, err := f.newClient().Counted(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestCounted(t *testing.T) {
 }
 
 func TestHeldBudgets(t *testing.T) {
-	f := newFakeAPI(t, call{request: listBudgets, answer: items(
+	f := newFakeAPI(t, call{request: listBudgets, answer: listJSON(
 		aBudget("free", "a", `"minAvailable":1`, `"expectedPods":2,"desiredHealthy":1,"currentHealthy":2,"disruptionsAllowed":1`),
 		aBudget("empty", "b", `"minAvailable":1`, `"expectedPods":0`),
 		aBudget("ill", "c", `"minAvailable":1`, `"expectedPods":2,"desiredHealthy":1,"currentHealthy":1`),
@@ -53,9 +53,9 @@ func TestHeldBudgets(t *testing.T) {
 		aBudget("elsewhere", "on-other-nodes", `"maxUnavailable":0`, `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`),
 		aBudget("every", "proxy", `"maxUnavailable":0`, `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`),
 	)}, call{request: listPods,
-		answer: items(aPod("a", "ReplicaSet", ""), aPod("b", "ReplicaSet", ""), aPod("c", "ReplicaSet", ""),
+		answer: listJSON(aPod("a", "ReplicaSet", ""), aPod("b", "ReplicaSet", ""), aPod("c", "ReplicaSet", ""),
 			aPod("d", "ReplicaSet", ""), aPod("proxy", "DaemonSet", ""))})
-	got, err := f.client().HeldBudgets(t.Context(), []string{"w1"})
+	got, err := f.newClient().HeldBudgets(t.Context(), []string{"w1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,14 +68,14 @@ func TestHeldBudgets(t *testing.T) {
 // are is not.
 func TestWaitBudgets(t *testing.T) {
 	const never = `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`
-	pods := call{request: listPods, answer: items(aPod("c", "ReplicaSet", ""), aPod("d", "ReplicaSet", ""))}
+	pods := call{request: listPods, answer: listJSON(aPod("c", "ReplicaSet", ""), aPod("d", "ReplicaSet", ""))}
 	is := func(status string) call {
 		return call{request: listBudgets,
-			answer: items(aBudget("ill", "c", `"minAvailable":1`, status), aBudget("never", "d", `"maxUnavailable":0`, never))}
+			answer: listJSON(aBudget("ill", "c", `"minAvailable":1`, status), aBudget("never", "d", `"maxUnavailable":0`, never))}
 	}
 	ill, well := is(`"expectedPods":2,"desiredHealthy":1,"currentHealthy":1`), is(`"expectedPods":2,"desiredHealthy":1,"currentHealthy":2,"disruptionsAllowed":1`)
 	f := newFakeAPI(t, ill, pods, call{request: listBudgets, status: 503}, ill, pods, well, pods, ill, pods)
-	c := f.client()
+	c := f.newClient()
 	var said []string
 	if err := c.WaitBudgets(t.Context(), []string{"w1"}, func(s string) { said = append(said, s) }); err != nil {
 		t.Fatal(err)
@@ -108,14 +108,14 @@ func TestNoRoom(t *testing.T) {
 	all := []corev1.Node{
 		node("cp1", "2", corev1.Taint{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule}), node("w1", "2500m"), node("w2", "1"),
 	}
-	f := newFakeAPI(t, call{request: "GET /api/v1/pods", answer: items(
+	f := newFakeAPI(t, call{request: "GET /api/v1/pods", answer: listJSON(
 		pod("web", "ReplicaSet", "w1", "Running", `"cpu":"500m"`, `"cpu":"700m"`),
 		pod("proxy", "DaemonSet", "w1", "Running", `"cpu":"1"`, ""),
 		pod("ended", "Job", "w1", "Succeeded", `"cpu":"2"`, ""),
 		pod("db", "StatefulSet", "w2", "Running", `"cpu":"400m"`, ""),
 		pod("waits", "ReplicaSet", "", "Pending", `"cpu":"4"`, ""),
 	)})
-	got, err := f.client().NoRoom(t.Context(), all, []string{"w1", "w2"})
+	got, err := f.newClient().NoRoom(t.Context(), all, []string{"w1", "w2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,14 +133,14 @@ func TestWebhooks(t *testing.T) {
 	}
 	const admission = "GET /apis/admissionregistration.k8s.io/v1/"
 	f := newFakeAPI(t,
-		call{request: admission + "validatingwebhookconfigurations", answer: items(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":"v"},"webhooks":[` +
+		call{request: admission + "validatingwebhookconfigurations", answer: listJSON(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":"v"},"webhooks":[` +
 			hook("well", "", "well") + "," + hook("ill", "", "ill") + "," + hook("never-mind", `,"failurePolicy":"Ignore"`, "ill") + `,{"name":"url","clientConfig":{"url":"https://example.com"}}]}`)},
-		call{request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dwell", answer: items(slice("true"))},
-		call{request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dill", answer: items(slice("false"))},
-		call{request: admission + "mutatingwebhookconfigurations", answer: items(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"m"},"webhooks":[` +
+		call{request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dwell", answer: listJSON(slice("true"))},
+		call{request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dill", answer: listJSON(slice("false"))},
+		call{request: admission + "mutatingwebhookconfigurations", answer: listJSON(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"m"},"webhooks":[` +
 			hook("well", `,"failurePolicy":"Ignore"`, "ill") + `]}`)},
 	)
-	got, err := f.client().Webhooks(t.Context())
+	got, err := f.newClient().Webhooks(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,10 +162,10 @@ func TestWebhooks(t *testing.T) {
 func TestOfKind(t *testing.T) {
 	const path = "GET /apis/storagemigration.k8s.io/v1/storageversionmigrations"
 	f := newFakeAPI(t,
-		call{request: path, answer: items(`{"apiVersion":"storagemigration.k8s.io/v1","kind":"StorageVersionMigration","metadata":{"name":"m"}}`)},
+		call{request: path, answer: listJSON(`{"apiVersion":"storagemigration.k8s.io/v1","kind":"StorageVersionMigration","metadata":{"name":"m"}}`)},
 		call{request: path, status: 404},
 	)
-	c := f.client()
+	c := f.newClient()
 	got, err := c.OfKind(t.Context(), "storagemigration.k8s.io/v1/storageversionmigrations")
 	if d := cmp.Diff([]string{"m"}, got); d != "" || err != nil {
 		t.Errorf("(-want +got):\n%s %v", d, err)
@@ -186,7 +186,7 @@ func TestImage(t *testing.T) {
 		call{request: "PATCH " + path, body: `"containers":[{"image":"c:1","name":"coredns"}]`, answer: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"coredns"}}`},
 		call{request: "GET /apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy", answer: `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"kube-proxy"},"spec":{"template":{"spec":{"containers":[{"name":"kube-proxy","image":"p:2"}]}}}}`},
 	)
-	c := f.client()
+	c := f.newClient()
 	if is, err := c.Image(t.Context(), "Deployment", "kube-system", "coredns", "coredns"); is != "c:2" || err != nil {
 		t.Errorf("it is %q, %v", is, err)
 	}

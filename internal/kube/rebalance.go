@@ -31,13 +31,13 @@ type placement struct {
 	put      time.Time // the time when the last pod was scheduled
 }
 
-func (c *Client) placement(ctx context.Context, w Spreading) (p placement, err error) {
+func (c *Client) readPlacement(ctx context.Context, w Spreading) (p placement, err error) {
 	if p.replicas, err = c.Replicas(ctx, w.Namespace, w.Deployment); err != nil || p.replicas == 0 {
 		return p, err
 	}
 	list, err := c.dynamic.Resource(pods).Namespace(w.Namespace).List(ctx, metav1.ListOptions{LabelSelector: w.Selector})
 	if err != nil {
-		return p, fmt.Errorf("listing the pods %s: %w", w.Selector, c.words(err))
+		return p, fmt.Errorf("listing the pods %s: %w", w.Selector, c.describeError(err))
 	}
 	for i := range list.Items {
 		var pod corev1.Pod
@@ -74,13 +74,13 @@ func podCondition(p *corev1.Pod, kind corev1.PodConditionType) corev1.PodConditi
 // another node. A node that was only down does not count: otherwise an operation that
 // restarts its kubelet would have to do more than its plan.
 func (c *Client) Crowded(ctx context.Context, w Spreading, joined string) (bool, error) {
-	more, err := c.crowd(ctx, w, joined)
+	more, err := c.podsToMove(ctx, w, joined)
 	return len(more) > 0, err
 }
 
-// crowd returns the pods that must move: all but one, if they are Crowded.
-func (c *Client) crowd(ctx context.Context, w Spreading, joined string) ([]corev1.Pod, error) {
-	p, err := c.placement(ctx, w)
+// podsToMove returns the pods that must move: all but one, if they are Crowded.
+func (c *Client) podsToMove(ctx context.Context, w Spreading, joined string) ([]corev1.Pod, error) {
+	p, err := c.readPlacement(ctx, w)
 	if err != nil || p.replicas < 2 || len(p.nodes) != 1 || len(p.pods) < 2 {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func takesPods(n *corev1.Node) bool {
 // Spread deletes the pods that must move if they are Crowded, and waits until others are
 // ready in their place. It does not wait for the end of the deleted pods.
 func (c *Client) Spread(ctx context.Context, w Spreading, joined string, progress func(string)) error {
-	old, err := c.crowd(ctx, w, joined)
+	old, err := c.podsToMove(ctx, w, joined)
 	if err != nil || len(old) == 0 {
 		return err
 	}
@@ -114,11 +114,11 @@ func (c *Client) Spread(ctx context.Context, w Spreading, joined string, progres
 		name, uid := old[i].Name, old[i].UID
 		err := r.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 		if err != nil && !isNotFound(err) {
-			return fmt.Errorf("deleting pod %s/%s: %w", w.Namespace, name, c.words(err))
+			return fmt.Errorf("deleting pod %s/%s: %w", w.Namespace, name, c.describeError(err))
 		}
 	}
-	err = c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
-		p, err := c.placement(ctx, w)
+	err = c.Until(ctx, withProgress(progress, func(ctx context.Context) (string, error) {
+		p, err := c.readPlacement(ctx, w)
 		var ready int64
 		for i := range p.pods {
 			if podCondition(&p.pods[i], corev1.PodReady).Status == corev1.ConditionTrue {

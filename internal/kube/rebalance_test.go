@@ -26,9 +26,9 @@ func spreadCalls(replicas int, pods, nodes []string) []call {
 	out := []call{{
 		request: "GET /apis/apps/v1/namespaces/ns/deployments/dns",
 		answer:  fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"dns"},"spec":{"replicas":%d}}`, replicas),
-	}, {request: "GET /api/v1/namespaces/ns/pods?labelSelector=app%3Ddns", answer: items(pods...)}}
+	}, {request: "GET /api/v1/namespaces/ns/pods?labelSelector=app%3Ddns", answer: listJSON(pods...)}}
 	if nodes != nil {
-		out = append(out, call{request: "GET /api/v1/nodes", answer: items(nodes...)})
+		out = append(out, call{request: "GET /api/v1/nodes", answer: listJSON(nodes...)})
 	}
 	return out
 }
@@ -89,7 +89,7 @@ func TestSpread(t *testing.T) {
 					spreadCalls(2, after, nil), spreadCalls(2, append(after[:2:2], spreadPod("c", "w1", "", "False")), nil),
 					spreadCalls(2, append(after[:2:2], pod("c", "w1", "")), nil))...)
 			}
-			c := newFakeAPI(t, calls...).client()
+			c := newFakeAPI(t, calls...).newClient()
 			if got, err := c.Crowded(t.Context(), spreading, tc.joined); err != nil || got != tc.moves {
 				t.Errorf("%s: crowded: %v, %v; want %v", tc.reason, got, err, tc.moves)
 			}
@@ -98,7 +98,7 @@ func TestSpread(t *testing.T) {
 			}
 		})
 	}
-	c := newFakeAPI(t, call{request: "GET /apis/apps/v1/namespaces/ns/deployments/dns", status: 404}).client()
+	c := newFakeAPI(t, call{request: "GET /apis/apps/v1/namespaces/ns/deployments/dns", status: 404}).newClient()
 	if got, err := c.Crowded(t.Context(), spreading, "w1"); err != nil || got {
 		t.Errorf("without a Deployment: %v, %v", got, err)
 	}

@@ -32,12 +32,12 @@ func (c *Client) Rewrite(ctx context.Context, resource string, done func(n int))
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("listing %s: %w", resource, c.words(err))
+			return fmt.Errorf("listing %s: %w", resource, c.describeError(err))
 		}
 		g, each := errgroup.WithContext(ctx)
 		g.SetLimit(rewriters)
 		for i := range list.Items {
-			g.Go(func() error { return c.rewrite(each, resource, &list.Items[i]) })
+			g.Go(func() error { return c.rewriteObject(each, resource, &list.Items[i]) })
 		}
 		if err := g.Wait(); err != nil {
 			return err
@@ -50,7 +50,7 @@ func (c *Client) Rewrite(ctx context.Context, resource string, done func(n int))
 	}
 }
 
-func (c *Client) rewrite(ctx context.Context, resource string, o *unstructured.Unstructured) error {
+func (c *Client) rewriteObject(ctx context.Context, resource string, o *unstructured.Unstructured) error {
 	of := c.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource})
 	var err error
 	if ns := o.GetNamespace(); ns != "" {

@@ -29,8 +29,8 @@ type Workload struct {
 // String returns the workload for users: "Deployment default/web".
 func (w Workload) String() string { return w.Kind + " " + w.Namespace + "/" + w.Name }
 
-// Restarts reports whether it can be restarted, which creates new pods.
-func (w Workload) Restarts() bool {
+// CanRestart reports whether it can be restarted, which creates new pods.
+func (w Workload) CanRestart() bool {
 	return slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet"}, w.Kind)
 }
 
@@ -40,19 +40,19 @@ type Holders func(ctx context.Context, before time.Time) ([]Workload, error)
 
 // HoldTokens finds workloads that hold service account tokens. It is a Holders function.
 func (c *Client) HoldTokens(ctx context.Context, before time.Time) ([]Workload, error) {
-	return c.older(ctx, before, holdsToken)
+	return c.workloadsBefore(ctx, before, holdsToken)
 }
 
 // HoldAuthorities finds workloads that hold the CA of the API servers: it comes with each
 // token, and some pods have it without a token. It is a Holders function.
 func (c *Client) HoldAuthorities(ctx context.Context, before time.Time) ([]Workload, error) {
-	return c.older(ctx, before, func(p *corev1.Pod) bool { return holdsToken(p) || holdsRootCA(p) })
+	return c.workloadsBefore(ctx, before, func(p *corev1.Pod) bool { return holdsToken(p) || holdsRootCA(p) })
 }
 
-func (c *Client) older(ctx context.Context, before time.Time, holds func(*corev1.Pod) bool) ([]Workload, error) {
+func (c *Client) workloadsBefore(ctx context.Context, before time.Time, holds func(*corev1.Pod) bool) ([]Workload, error) {
 	list, err := c.dynamic.Resource(pods).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing pods: %w", c.words(err))
+		return nil, fmt.Errorf("listing pods: %w", c.describeError(err))
 	}
 	var out []Workload
 	for i := range list.Items {
@@ -64,7 +64,7 @@ func (c *Client) older(ctx context.Context, before time.Time, holds func(*corev1
 		if ended || !p.CreationTimestamp.Time.Before(before) || !holds(p) {
 			continue
 		}
-		w, err := c.workload(ctx, p)
+		w, err := c.workloadOf(ctx, p)
 		if err != nil {
 			return nil, err
 		}
@@ -102,8 +102,8 @@ func holdsRootCA(p *corev1.Pod) bool {
 	})
 }
 
-// workload returns the workload of a pod.
-func (c *Client) workload(ctx context.Context, p *corev1.Pod) (Workload, error) {
+// workloadOf returns the workload of a pod.
+func (c *Client) workloadOf(ctx context.Context, p *corev1.Pod) (Workload, error) {
 	of := metav1.GetControllerOf(p)
 	if of == nil {
 		return Workload{"Pod", p.Namespace, p.Name}, nil
@@ -119,7 +119,7 @@ func (c *Client) workload(ctx context.Context, p *corev1.Pod) (Workload, error) 
 			return Workload{of.Kind, p.Namespace, of.Name}, nil
 		}
 		if err != nil {
-			return Workload{}, fmt.Errorf("reading ReplicaSet %s/%s: %w", p.Namespace, of.Name, c.words(err))
+			return Workload{}, fmt.Errorf("reading ReplicaSet %s/%s: %w", p.Namespace, of.Name, c.describeError(err))
 		}
 		if up := metav1.GetControllerOf(rs); up != nil {
 			of = up
@@ -132,15 +132,15 @@ func (c *Client) workload(ctx context.Context, p *corev1.Pod) (Workload, error) 
 // Deployment, StatefulSet or DaemonSet that is not paused, not deleted, and does not have
 // the update strategy OnDelete.
 func (c *Client) Rolls(ctx context.Context, w Workload) (bool, error) {
-	if !w.Restarts() {
+	if !w.CanRestart() {
 		return false, nil
 	}
-	u, err := c.dynamic.Resource(w.resource()).Namespace(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
+	u, err := c.dynamic.Resource(w.resourceOf()).Namespace(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
 	if isNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading %s: %w", w, c.words(err))
+		return false, fmt.Errorf("reading %s: %w", w, c.describeError(err))
 	}
 	if u.GetDeletionTimestamp() != nil {
 		return false, nil
@@ -156,20 +156,20 @@ func (c *Client) Rolls(ctx context.Context, w Workload) (bool, error) {
 // Deleted reports whether a workload was deleted: it does not exist, or is being deleted.
 // For unknown kinds it returns false.
 func (c *Client) Deleted(ctx context.Context, w Workload) (bool, error) {
-	if !w.Restarts() && !slices.Contains([]string{"ReplicaSet", "Job", "Pod"}, w.Kind) {
+	if !w.CanRestart() && !slices.Contains([]string{"ReplicaSet", "Job", "Pod"}, w.Kind) {
 		return false, nil
 	}
-	u, err := c.dynamic.Resource(w.resource()).Namespace(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
+	u, err := c.dynamic.Resource(w.resourceOf()).Namespace(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
 	if isNotFound(err) {
 		return true, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("checking whether %s was deleted: %w", w, c.words(err))
+		return false, fmt.Errorf("checking whether %s was deleted: %w", w, c.describeError(err))
 	}
 	return u.GetDeletionTimestamp() != nil, nil
 }
 
-func (w Workload) resource() schema.GroupVersionResource {
+func (w Workload) resourceOf() schema.GroupVersionResource {
 	group := "apps"
 	switch w.Kind {
 	case "Job":
@@ -183,7 +183,7 @@ func (w Workload) resource() schema.GroupVersionResource {
 // Restart restarts a workload with its rollout strategy, unless it was already restarted
 // for this time.
 func (c *Client) Restart(ctx context.Context, w Workload, at time.Time) error {
-	return c.annotate(ctx, w, restartedAt, at.UTC().Format(time.RFC3339))
+	return c.annotateTemplate(ctx, w, restartedAt, at.UTC().Format(time.RFC3339))
 }
 
 // restartedFor is the annotation with the settings for which a workload was restarted; it
@@ -193,33 +193,33 @@ const restartedFor = "slipway.dev/restarted-for"
 // RestartFor restarts a workload with its rollout strategy, unless it was already restarted
 // for these settings.
 func (c *Client) RestartFor(ctx context.Context, w Workload, settings string) error {
-	return c.annotate(ctx, w, restartedFor, settings)
+	return c.annotateTemplate(ctx, w, restartedFor, settings)
 }
 
 // RestartedFor returns the settings of the latest RestartFor, "" if there was none.
 func (c *Client) RestartedFor(ctx context.Context, w Workload) (string, error) {
-	u, err := c.dynamic.Resource(w.resource()).Namespace(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
+	u, err := c.dynamic.Resource(w.resourceOf()).Namespace(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
 	if isNotFound(err) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("reading %s: %w", w, c.words(err))
+		return "", fmt.Errorf("reading %s: %w", w, c.describeError(err))
 	}
 	settings, _, err := unstructured.NestedString(u.Object, "spec", "template", "metadata", "annotations", restartedFor)
 	return settings, err
 }
 
-// annotate sets an annotation of the pod template of a workload, which creates new pods.
-func (c *Client) annotate(ctx context.Context, w Workload, key, value string) error {
+// annotateTemplate sets an annotation of the pod template of a workload, which creates new pods.
+func (c *Client) annotateTemplate(ctx context.Context, w Workload, key, value string) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
 		"annotations": map[string]string{key: value},
 	}}}})
 	if err != nil {
 		return err
 	}
-	if _, err := c.dynamic.Resource(w.resource()).Namespace(w.Namespace).Patch(ctx, w.Name, types.MergePatchType,
+	if _, err := c.dynamic.Resource(w.resourceOf()).Namespace(w.Namespace).Patch(ctx, w.Name, types.MergePatchType,
 		patch, metav1.PatchOptions{FieldManager: FieldManager}); err != nil {
-		return fmt.Errorf("restarting %s: %w", w, c.words(err))
+		return fmt.Errorf("restarting %s: %w", w, c.describeError(err))
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func (c *Client) annotate(ctx context.Context, w Workload, key, value string) er
 // WaitOlderGone waits until a workload has no more holders from before a time: terminating
 // pods still use their old data. Only ctx limits the time.
 func (c *Client) WaitOlderGone(ctx context.Context, w Workload, holders Holders, before time.Time, progress func(string)) error {
-	err := c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
+	err := c.Until(ctx, withProgress(progress, func(ctx context.Context) (string, error) {
 		older, err := holders(ctx, before)
 		if err == nil && slices.Contains(older, w) {
 			return "older pods have not terminated", nil
@@ -252,7 +252,7 @@ func (c *Client) TokenSecrets(ctx context.Context) ([]TokenSecret, error) {
 	list, err := c.dynamic.Resource(secrets).List(ctx,
 		metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeServiceAccountToken)})
 	if err != nil {
-		return nil, fmt.Errorf("listing service account tokens: %w", c.words(err))
+		return nil, fmt.Errorf("listing service account tokens: %w", c.describeError(err))
 	}
 	var out []TokenSecret
 	for i := range list.Items {

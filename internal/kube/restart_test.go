@@ -49,7 +49,7 @@ func TestHoldTokens(t *testing.T) {
 		call{request: replicaSet, answer: web},
 		call{request: replicaSet, answer: web},
 	)
-	got, err := f.client().HoldTokens(t.Context(), switched)
+	got, err := f.newClient().HoldTokens(t.Context(), switched)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestHoldAuthorities(t *testing.T) {
 		pod("g-another",
 			`{"volumes":[{"name":"v","configMap":{"name":"other"}}],"containers":[{"name":"c","env":[{"name":"CA","value":"kube-root-ca.crt"}]}]}`),
 	)})
-	got, err := f.client().HoldAuthorities(t.Context(), switched)
+	got, err := f.newClient().HoldAuthorities(t.Context(), switched)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestHoldTokensReplicaSetGone(t *testing.T) {
 			call{request: "GET /api/v1/pods", answer: podsOf(hashed(hash))},
 			call{request: "GET /apis/apps/v1/namespaces/n/replicasets/web-6f", answer: gone, status: 404},
 		)
-		got, err := f.client().HoldTokens(t.Context(), switched)
+		got, err := f.newClient().HoldTokens(t.Context(), switched)
 		if fmt.Sprint(got) != want || err != nil {
 			t.Errorf("%q: %v, %v", hash, got, err)
 		}
@@ -130,7 +130,7 @@ func TestRolls(t *testing.T) {
 			if tc.spec != "" {
 				calls = []call{looksAt("/apis/apps/v1/namespaces/n/"+strings.ToLower(tc.workload.Kind)+"s/x", tc.workload.Kind, tc.spec)}
 			}
-			if got, err := newFakeAPI(t, calls...).client().Rolls(t.Context(), tc.workload); err != nil || got != tc.want {
+			if got, err := newFakeAPI(t, calls...).newClient().Rolls(t.Context(), tc.workload); err != nil || got != tc.want {
 				t.Errorf("%t: %v", got, err)
 			}
 		})
@@ -168,7 +168,7 @@ func TestDeleted(t *testing.T) {
 				if tc.at != "" {
 					calls = []call{looksAt(tc.at, tc.kind, is)}
 				}
-				got, err := newFakeAPI(t, calls...).client().Deleted(t.Context(), Workload{tc.kind, "n", "x"})
+				got, err := newFakeAPI(t, calls...).newClient().Deleted(t.Context(), Workload{tc.kind, "n", "x"})
 				if err != nil || got != (want && tc.at != "") {
 					t.Errorf("%t: %v", got, err)
 				}
@@ -187,7 +187,7 @@ func TestRestart(t *testing.T) {
 		call{request: "GET /api/v1/pods", answer: podsOf(tokenPod("agent-a", "DaemonSet", "agent", "Running", -time.Minute, true))},
 		call{request: "GET /api/v1/pods", answer: podsOf(tokenPod("agent-b", "DaemonSet", "agent", "Running", time.Minute, true))},
 	)
-	c := f.client()
+	c := f.newClient()
 	if err := c.Restart(t.Context(), w, switched); err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestTokenSecrets(t *testing.T) {
 		request: "GET /api/v1/secrets?fieldSelector=type%3Dkubernetes.io%2Fservice-account-token",
 		answer:  `{"kind":"SecretList","apiVersion":"v1","items":[` + secret("z", "a") + "," + secret("b", "c") + "," + secret("b", "a") + `]}`,
 	})
-	got, err := f.client().TokenSecrets(t.Context())
+	got, err := f.newClient().TokenSecrets(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// patient repeats requests without a response, because the operation itself restarts API
+// retryTransport repeats requests without a response, because the operation itself restarts API
 // servers. It sends a request that creates an object only once, because it is unknown
 // whether the first one had an effect.
 //
@@ -15,7 +15,7 @@ import (
 // rules, and refuses requests that it will allow later. Some report at that time that they
 // are ready (github.com/kubernetes/kubernetes/issues/121635). So patient accepts a refusal
 // only if it continues for some seconds after the server is ready.
-type patient struct {
+type retryTransport struct {
 	next  http.RoundTripper
 	limit time.Duration
 	every time.Duration
@@ -24,7 +24,7 @@ type patient struct {
 // believed is how many times a refusal is checked again, each after every.
 const believed = 5
 
-func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
+func (p retryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, ready := req.Context(), 0 // how often it was ready and refused
 	for end := time.Now().Add(p.limit); ; {
 		res, err := p.next.RoundTrip(req)
@@ -37,7 +37,7 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 		case err != nil && req.Method == http.MethodPost:
 			return res, err
 		}
-		if refused && p.ready(ctx, req) {
+		if refused && p.isServerReady(ctx, req) {
 			ready++
 		} else {
 			ready = 0
@@ -50,7 +50,7 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 		case <-timer.C:
 		}
 		if refused {
-			drop(res)
+			drainBody(res)
 		}
 		again := req.Clone(ctx)
 		if req.GetBody != nil {
@@ -62,9 +62,9 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// ready reports whether the API server of a request is ready. A server without /readyz
+// isServerReady reports whether the API server of a request is ready. A server without /readyz
 // counts as ready.
-func (p patient) ready(ctx context.Context, of *http.Request) bool {
+func (p retryTransport) isServerReady(ctx context.Context, of *http.Request) bool {
 	u := *of.URL
 	u.Path, u.RawQuery = "/readyz", ""
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
@@ -79,12 +79,12 @@ func (p patient) ready(ctx context.Context, of *http.Request) bool {
 	if err != nil {
 		return false
 	}
-	drop(res)
+	drainBody(res)
 	return res.StatusCode < http.StatusInternalServerError
 }
 
-// drop frees a connection for the next request.
-func drop(res *http.Response) {
+// drainBody frees a connection for the next request.
+func drainBody(res *http.Response) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10))
 	_ = res.Body.Close() // nothing was written
 }

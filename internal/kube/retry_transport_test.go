@@ -48,7 +48,7 @@ func TestPatient(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				res, err := patient{next: server, limit: 10 * time.Second, every: time.Second}.RoundTrip(req)
+				res, err := retryTransport{next: server, limit: 10 * time.Second, every: time.Second}.RoundTrip(req)
 				if res != nil {
 					defer res.Body.Close()
 				}
@@ -102,7 +102,7 @@ func TestPatientWithOneThatWakes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				res, err := patient{next: &server, limit: 10 * time.Second, every: time.Second}.RoundTrip(req)
+				res, err := retryTransport{next: &server, limit: 10 * time.Second, every: time.Second}.RoundTrip(req)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -13,7 +13,7 @@ import (
 func (c *Client) Revision(ctx context.Context) (int64, error) {
 	list, err := c.dynamic.Resource(nodes).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return 0, fmt.Errorf("reading the revision: %w", c.words(err))
+		return 0, fmt.Errorf("reading the revision: %w", c.describeError(err))
 	}
 	revision, err := strconv.ParseInt(list.GetResourceVersion(), 10, 64)
 	if err != nil {

@@ -39,7 +39,7 @@ func (c *Client) PutBootstrapToken(ctx context.Context, t BootstrapToken) error 
 	}}
 	_, err := c.dynamic.Resource(secrets).Namespace(metav1.NamespaceSystem).Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager})
 	if err != nil {
-		return c.words(err)
+		return c.describeError(err)
 	}
 	return nil
 }
@@ -49,7 +49,7 @@ func (c *Client) BootstrapTokens(ctx context.Context, description string) ([]str
 	list, err := c.dynamic.Resource(secrets).Namespace(metav1.NamespaceSystem).List(ctx,
 		metav1.ListOptions{FieldSelector: "type=" + tokenType})
 	if err != nil {
-		return nil, c.words(err)
+		return nil, c.describeError(err)
 	}
 	var ids []string
 	for _, u := range list.Items {
@@ -68,7 +68,7 @@ func (c *Client) BootstrapTokens(ctx context.Context, description string) ([]str
 func (c *Client) DeleteBootstrapToken(ctx context.Context, id string) error {
 	err := c.dynamic.Resource(secrets).Namespace(metav1.NamespaceSystem).Delete(ctx, "bootstrap-token-"+id, metav1.DeleteOptions{})
 	if err != nil && !isNotFound(err) {
-		return c.words(err)
+		return c.describeError(err)
 	}
 	return nil
 }

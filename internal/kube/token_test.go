@@ -28,7 +28,7 @@ func TestBootstrapTokens(t *testing.T) {
 		call{request: "DELETE " + path + "/bootstrap-token-abcdef", answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`},
 		call{request: "DELETE " + path + "/bootstrap-token-abcdef", status: 404},
 	)
-	c := f.client()
+	c := f.newClient()
 	token := BootstrapToken{ID: "abcdef", Secret: "0123456789abcdef", Description: "ours", Validity: time.Hour}
 	if err := c.PutBootstrapToken(t.Context(), token); err != nil {
 		t.Fatal(err)

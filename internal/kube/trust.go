@@ -29,19 +29,20 @@ var maySay = []schema.GroupVersionResource{
 // true: "ConfigMap default/trust", sorted. It ignores kinds that the API server does not
 // serve.
 func (c *Client) Saying(ctx context.Context, says func(text []byte) bool) ([]string, error) {
-	return c.saying(ctx, maySay, says)
+	return c.objectsWithText(ctx, maySay, says)
 }
 
 // Keeping is Saying for ConfigMaps and Secrets only: the other kinds contain trusted CAs,
 // but no certificates that a client or server presents.
 func (c *Client) Keeping(ctx context.Context, says func(text []byte) bool) ([]string, error) {
-	return c.saying(ctx, []schema.GroupVersionResource{configMaps, secrets}, says)
+	return c.objectsWithText(ctx, []schema.GroupVersionResource{configMaps, secrets}, says)
 }
 
-func (c *Client) saying(ctx context.Context, kinds []schema.GroupVersionResource, says func(text []byte) bool) (out []string, err error) {
+func (c *Client) objectsWithText(ctx context.Context, kinds []schema.GroupVersionResource,
+	says func(text []byte) bool) (out []string, err error) {
 	for _, kind := range kinds {
-		err := c.each(ctx, kind, func(u *unstructured.Unstructured) error {
-			of := target(u)
+		err := c.forEachObject(ctx, kind, func(u *unstructured.Unstructured) error {
+			of := objectName(u)
 			unstructured.RemoveNestedField(u.Object, "metadata")
 			if anyText(u.Object, says) {
 				out = append(out, of)
@@ -77,16 +78,16 @@ func anyText(value any, says func([]byte) bool) bool {
 	return false
 }
 
-// each calls do for all objects of a resource, page by page. It ignores a resource that the
+// forEachObject calls do for all objects of a resource, page by page. It ignores a resource that the
 // API server does not serve.
-func (c *Client) each(ctx context.Context, kind schema.GroupVersionResource, do func(*unstructured.Unstructured) error) error {
+func (c *Client) forEachObject(ctx context.Context, kind schema.GroupVersionResource, do func(*unstructured.Unstructured) error) error {
 	for more := ""; ; {
 		list, err := c.dynamic.Resource(kind).List(ctx, metav1.ListOptions{Limit: lookedAtOnce, Continue: more})
 		if isNotFound(err) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("listing %s: %w", kind.Resource, c.words(err))
+			return fmt.Errorf("listing %s: %w", kind.Resource, c.describeError(err))
 		}
 		for i := range list.Items {
 			if err := do(&list.Items[i]); err != nil {
@@ -102,7 +103,7 @@ func (c *Client) each(ctx context.Context, kind schema.GroupVersionResource, do 
 // WaitRootCAs waits until the controller manager has written the wanted CA to every
 // namespace and to every service account token in a Secret. Only ctx limits the time.
 func (c *Client) WaitRootCAs(ctx context.Context, wanted func(text []byte) bool, progress func(string)) error {
-	err := c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
+	err := c.Until(ctx, withProgress(progress, func(ctx context.Context) (string, error) {
 		other, err := c.OtherRootCAs(ctx, wanted)
 		if err == nil && len(other) > 0 {
 			return fmt.Sprintf("the controller manager has not updated %s and %d others yet", other[0], len(other)-1), nil
@@ -119,7 +120,7 @@ func (c *Client) WaitRootCAs(ctx context.Context, wanted func(text []byte) bool,
 func (c *Client) OtherRootCAs(ctx context.Context, wanted func(text []byte) bool) (out []string, err error) {
 	list, err := c.dynamic.Resource(configMaps).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + rootCA})
 	if err != nil {
-		return nil, fmt.Errorf("listing ConfigMaps: %w", c.words(err))
+		return nil, fmt.Errorf("listing ConfigMaps: %w", c.describeError(err))
 	}
 	for i := range list.Items {
 		cm := &corev1.ConfigMap{}

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func says(text []byte) bool { return string(text) == "the old one" }
+func isOldText(text []byte) bool { return string(text) == "the old one" }
 
 // TestSaying: what holds a text is found wherever it stands in it, encoded or not;
 // what an API server does not serve has none, and a list comes in parts.
@@ -35,7 +35,7 @@ func TestSaying(t *testing.T) {
 			answer: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`},
 		call{request: "GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=200", answer: list("")},
 	)
-	got, err := f.client().Saying(t.Context(), says)
+	got, err := f.newClient().Saying(t.Context(), isOldText)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,11 +49,11 @@ func TestSaying(t *testing.T) {
 func TestKeeping(t *testing.T) {
 	f := newFakeAPI(t,
 		call{request: "GET /api/v1/configmaps?limit=200",
-			answer: items(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"has","namespace":"n"},"data":{"z":"the old one"}}`)},
+			answer: listJSON(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"has","namespace":"n"},"data":{"z":"the old one"}}`)},
 		call{request: "GET /api/v1/secrets?limit=200",
-			answer: items(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"kept","namespace":"n"},"data":{"tls.crt":"dGhlIG9sZCBvbmU="}}`)},
+			answer: listJSON(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"kept","namespace":"n"},"data":{"tls.crt":"dGhlIG9sZCBvbmU="}}`)},
 	)
-	got, err := f.client().Keeping(t.Context(), says)
+	got, err := f.newClient().Keeping(t.Context(), isOldText)
 	if diff := cmp.Diff([]string{"ConfigMap n/has", "Secret n/kept"}, got); diff != "" || err != nil {
 		t.Errorf("%v, -want +got\n%s", err, diff)
 	}
@@ -74,7 +74,7 @@ func TestWaitRootCAs(t *testing.T) {
 	const wanted = "dGhlIG9sZCBvbmU="
 	f := newFakeAPI(t, maps("another"), tokens(wanted), maps("the old one"), tokens("YW5vdGhlcg=="), maps("the old one"), tokens(wanted))
 	var said []string
-	if err := f.client().WaitRootCAs(t.Context(), says, func(s string) { said = append(said, s) }); err != nil {
+	if err := f.newClient().WaitRootCAs(t.Context(), isOldText, func(s string) { said = append(said, s) }); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"the controller manager has not updated ConfigMap a/kube-root-ca.crt and 0 others yet",

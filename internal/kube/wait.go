@@ -20,7 +20,7 @@ import (
 // started. progress, which may be nil, is called with what is still missing, once for each
 // change. Only ctx limits the time; the error then has what the node lacks.
 func (c *Client) WaitNodeReady(ctx context.Context, name string, started time.Time, progress func(string)) error {
-	err := c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
+	err := c.Until(ctx, withProgress(progress, func(ctx context.Context) (string, error) {
 		n, err := c.Node(ctx, name)
 		switch {
 		case err != nil:
@@ -49,11 +49,11 @@ func (c *Client) WaitNodeReady(ctx context.Context, name string, started time.Ti
 // still missing, once for each change. Only ctx limits the time: a Deployment can become
 // ready even after its progress deadline, when the cause is fixed.
 func (c *Client) WaitRollout(ctx context.Context, kind, namespace, name string, progress func(string)) error {
-	look, err := c.rollout(kind, namespace, name)
+	look, err := c.rolloutCheck(kind, namespace, name)
 	if err != nil {
 		return err
 	}
-	if err := c.Until(ctx, told(progress, look)); err != nil {
+	if err := c.Until(ctx, withProgress(progress, look)); err != nil {
 		return fmt.Errorf("waiting for %s %s/%s: %w", kind, namespace, name, err)
 	}
 	return nil
@@ -62,31 +62,31 @@ func (c *Client) WaitRollout(ctx context.Context, kind, namespace, name string, 
 // RolloutPending returns what the rollout of a Deployment, DaemonSet or StatefulSet still
 // lacks, "" if it is complete.
 func (c *Client) RolloutPending(ctx context.Context, kind, namespace, name string) (string, error) {
-	look, err := c.rollout(kind, namespace, name)
+	look, err := c.rolloutCheck(kind, namespace, name)
 	if err != nil {
 		return "", err
 	}
 	missing, err := look(ctx)
 	if err != nil {
-		return "", fmt.Errorf("reading %s %s/%s: %w", kind, namespace, name, c.words(err))
+		return "", fmt.Errorf("reading %s %s/%s: %w", kind, namespace, name, c.describeError(err))
 	}
 	return missing, nil
 }
 
-func (c *Client) rollout(kind, namespace, name string) (func(context.Context) (string, error), error) {
+func (c *Client) rolloutCheck(kind, namespace, name string) (func(context.Context) (string, error), error) {
 	switch kind {
 	case "Deployment":
-		return func(ctx context.Context) (string, error) { return c.deployment(ctx, namespace, name) }, nil
+		return func(ctx context.Context) (string, error) { return c.deploymentPending(ctx, namespace, name) }, nil
 	case "DaemonSet":
-		return func(ctx context.Context) (string, error) { return c.daemonSet(ctx, namespace, name) }, nil
+		return func(ctx context.Context) (string, error) { return c.daemonSetPending(ctx, namespace, name) }, nil
 	case "StatefulSet":
-		return func(ctx context.Context) (string, error) { return c.statefulSet(ctx, namespace, name) }, nil
+		return func(ctx context.Context) (string, error) { return c.statefulSetPending(ctx, namespace, name) }, nil
 	}
 	return nil, fmt.Errorf("%s %s/%s: only a Deployment, a DaemonSet or a StatefulSet has a rollout", kind, namespace, name)
 }
 
-// told calls progress with what is missing, whenever that changes.
-func told(progress func(string), look func(context.Context) (string, error)) func(context.Context) (string, error) {
+// withProgress calls progress with what is missing, whenever that changes.
+func withProgress(progress func(string), look func(context.Context) (string, error)) func(context.Context) (string, error) {
 	last := ""
 	return func(ctx context.Context) (string, error) {
 		missing, err := look(ctx)
@@ -98,9 +98,9 @@ func told(progress func(string), look func(context.Context) (string, error)) fun
 	}
 }
 
-func (c *Client) deployment(ctx context.Context, namespace, name string) (string, error) {
+func (c *Client) deploymentPending(ctx context.Context, namespace, name string) (string, error) {
 	d := &appsv1.Deployment{}
-	if err := c.get(ctx, "deployments", namespace, name, d); err != nil {
+	if err := c.getObject(ctx, "deployments", namespace, name, d); err != nil {
 		return "", err
 	}
 	want := int32(1)
@@ -117,12 +117,12 @@ func (c *Client) deployment(ctx context.Context, namespace, name string) (string
 	case s.Replicas > want:
 		return "old pods still exist", nil
 	}
-	return c.unseen(ctx, namespace, d.Spec.Selector, want)
+	return c.podsNotCounted(ctx, namespace, d.Spec.Selector, want)
 }
 
-func (c *Client) daemonSet(ctx context.Context, namespace, name string) (string, error) {
+func (c *Client) daemonSetPending(ctx context.Context, namespace, name string) (string, error) {
 	d := &appsv1.DaemonSet{}
-	if err := c.get(ctx, "daemonsets", namespace, name, d); err != nil {
+	if err := c.getObject(ctx, "daemonsets", namespace, name, d); err != nil {
 		return "", err
 	}
 	s, want := d.Status, d.Status.DesiredNumberScheduled
@@ -133,12 +133,12 @@ func (c *Client) daemonSet(ctx context.Context, namespace, name string) (string,
 		return fmt.Sprintf("%d of %d pods are available%s", min(s.UpdatedNumberScheduled, s.NumberAvailable), want,
 			c.podTrouble(ctx, namespace, d.Spec.Selector)), nil
 	}
-	return c.unseen(ctx, namespace, d.Spec.Selector, want)
+	return c.podsNotCounted(ctx, namespace, d.Spec.Selector, want)
 }
 
-func (c *Client) statefulSet(ctx context.Context, namespace, name string) (string, error) {
+func (c *Client) statefulSetPending(ctx context.Context, namespace, name string) (string, error) {
 	d := &appsv1.StatefulSet{}
-	if err := c.get(ctx, "statefulsets", namespace, name, d); err != nil {
+	if err := c.getObject(ctx, "statefulsets", namespace, name, d); err != nil {
 		return "", err
 	}
 	want := int32(1)
@@ -157,10 +157,10 @@ func (c *Client) statefulSet(ctx context.Context, namespace, name string) (strin
 		return fmt.Sprintf("%d of %d pods are available%s", min(updated, s.AvailableReplicas), want,
 			c.podTrouble(ctx, namespace, d.Spec.Selector)), nil
 	}
-	return c.unseen(ctx, namespace, d.Spec.Selector, want)
+	return c.podsNotCounted(ctx, namespace, d.Spec.Selector, want)
 }
 
-func (c *Client) get(ctx context.Context, resource, namespace, name string, into any) error {
+func (c *Client) getObject(ctx context.Context, resource, namespace, name string, into any) error {
 	gvr := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}
 	u, err := c.dynamic.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -169,19 +169,19 @@ func (c *Client) get(ctx context.Context, resource, namespace, name string, into
 	return fromUnstructured(u, into)
 }
 
-// unseen returns which pods are missing although a controller has counted them: it may
+// podsNotCounted returns which pods are missing although a controller has counted them: it may
 // have been down, or have just started, while pods were lost with their node.
-func (c *Client) unseen(ctx context.Context, namespace string, selector *metav1.LabelSelector, counted int32) (string, error) {
+func (c *Client) podsNotCounted(ctx context.Context, namespace string, selector *metav1.LabelSelector, counted int32) (string, error) {
 	if counted == 0 {
 		return "", nil
 	}
-	list, err := c.selected(ctx, namespace, selector)
+	list, err := c.selectedPods(ctx, namespace, selector)
 	if err != nil {
 		return "", err
 	}
 	ready := int32(0)
 	for i := range list {
-		if p := &list[i]; p.GetDeletionTimestamp() == nil && condition(p, string(corev1.PodReady)) == "True" {
+		if p := &list[i]; p.GetDeletionTimestamp() == nil && conditionStatus(p, string(corev1.PodReady)) == "True" {
 			ready++
 		}
 	}
@@ -191,8 +191,8 @@ func (c *Client) unseen(ctx context.Context, namespace string, selector *metav1.
 	return "", nil
 }
 
-// selected returns the pods of a namespace that belong to a workload.
-func (c *Client) selected(ctx context.Context, namespace string, selector *metav1.LabelSelector) ([]unstructured.Unstructured, error) {
+// selectedPods returns the pods of a namespace that belong to a workload.
+func (c *Client) selectedPods(ctx context.Context, namespace string, selector *metav1.LabelSelector) ([]unstructured.Unstructured, error) {
 	sel, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func (c *Client) selected(ctx context.Context, namespace string, selector *metav
 
 // podTrouble returns the first problem of a pod, as "; pod x: …", or "".
 func (c *Client) podTrouble(ctx context.Context, namespace string, selector *metav1.LabelSelector) string {
-	list, err := c.selected(ctx, namespace, selector)
+	list, err := c.selectedPods(ctx, namespace, selector)
 	if err != nil {
 		return ""
 	}
@@ -246,12 +246,12 @@ func holdUp(p *corev1.Pod) string {
 // Image returns the image of a container of a Deployment or DaemonSet, "" if there is none.
 func (c *Client) Image(ctx context.Context, kind, namespace, name, container string) (string, error) {
 	d := &appsv1.Deployment{} // these fields are the same in a DaemonSet
-	err := c.get(ctx, strings.ToLower(kind)+"s", namespace, name, d)
+	err := c.getObject(ctx, strings.ToLower(kind)+"s", namespace, name, d)
 	if isNotFound(err) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("reading %s %s/%s: %w", kind, namespace, name, c.words(err))
+		return "", fmt.Errorf("reading %s %s/%s: %w", kind, namespace, name, c.describeError(err))
 	}
 	for _, has := range d.Spec.Template.Spec.Containers {
 		if has.Name == container {
@@ -272,7 +272,7 @@ func (c *Client) SetImage(ctx context.Context, kind, namespace, name, container,
 	resource := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: strings.ToLower(kind) + "s"}
 	if _, err := c.dynamic.Resource(resource).Namespace(namespace).Patch(ctx, name, types.StrategicMergePatchType,
 		patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("setting the image of %s %s/%s to %s: %w", kind, namespace, name, image, c.words(err))
+		return fmt.Errorf("setting the image of %s %s/%s to %s: %w", kind, namespace, name, image, c.describeError(err))
 	}
 	return nil
 }

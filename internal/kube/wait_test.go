@@ -32,7 +32,7 @@ func TestWaitNodeReady(t *testing.T) {
 		call{request: get, answer: node("True", "", after)},
 		call{request: get, status: 403, answer: statusAnswer(403, "nodes is forbidden")},
 	)
-	c := f.client()
+	c := f.newClient()
 	var said []string
 	// A node tells whole seconds.
 	started := time.Date(2026, 1, 2, 3, 4, 7, 900e6, time.UTC)
@@ -49,7 +49,7 @@ func TestWaitNodeReady(t *testing.T) {
 
 func TestWaitEndsWithContext(t *testing.T) {
 	f := newFakeAPI(t, call{request: "GET /api/v1/nodes/a", status: 404, answer: statusAnswer(404, "no such node")})
-	c := f.client()
+	c := f.newClient()
 	c.first, c.interval = time.Hour, time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -151,7 +151,7 @@ func TestWaitRollout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeAPI(t, tt.calls...)
 			var said []string
-			err := f.client().WaitRollout(t.Context(), tt.kind, "n", "d", func(s string) { said = append(said, s) })
+			err := f.newClient().WaitRollout(t.Context(), tt.kind, "n", "d", func(s string) { said = append(said, s) })
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
 				t.Errorf("%s: error is %v, want %q", tt.reason, err, tt.err)
 			}

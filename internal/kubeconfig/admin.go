@@ -84,11 +84,11 @@ func ParseAdmin(text []byte) (Admin, error) {
 	if len(f.Clusters) != 1 || len(f.Contexts) != 1 || len(f.Users) != 1 {
 		return Admin{}, errors.New("it must have one cluster, one user and one context")
 	}
-	return f.current()
+	return f.currentAdmin()
 }
 
-// current returns the cluster and the user of the current context.
-func (f file) current() (Admin, error) {
+// currentAdmin returns the cluster and the user of the current context.
+func (f file) currentAdmin() (Admin, error) {
 	if f.Kind != "Config" || f.APIVersion != "v1" {
 		return Admin{}, errors.New("it is not a Config of version v1")
 	}
@@ -109,11 +109,11 @@ func (f file) current() (Admin, error) {
 			a.Certificate, a.Key = u.User.Certificate, u.User.Key
 		}
 	}
-	return a, a.check()
+	return a, a.checkUsable()
 }
 
-// check refuses an Admin with which the API cannot be used safely.
-func (a Admin) check() error {
+// checkUsable refuses an Admin with which the API cannot be used safely.
+func (a Admin) checkUsable() error {
 	u, err := url.Parse(a.Server)
 	switch {
 	case a.Cluster == "" || a.Server == "":
@@ -130,7 +130,7 @@ func (a Admin) check() error {
 
 // Bytes returns the kubeconfig as YAML.
 func (a Admin) Bytes() ([]byte, error) {
-	if err := a.check(); err != nil {
+	if err := a.checkUsable(); err != nil {
 		return nil, fmt.Errorf("writing the admin kubeconfig: %w", err)
 	}
 	context := adminUser + "@" + a.Cluster
@@ -151,7 +151,7 @@ func RecordedCA(text []byte) []byte {
 	if yaml.Unmarshal(text, &f) != nil {
 		return nil
 	}
-	a, _ := f.current() // only the CA counts
+	a, _ := f.currentAdmin() // only the CA counts
 	if _, err := pki.Authorities(a.CA); err != nil {
 		return nil
 	}

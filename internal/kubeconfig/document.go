@@ -28,7 +28,9 @@ type entry struct {
 	user      *yaml.Node
 }
 
-func names(cluster string) entry { return entry{context: cluster, entryName: "slipway-" + cluster} }
+func entryNames(cluster string) entry {
+	return entry{context: cluster, entryName: "slipway-" + cluster}
+}
 
 // A document is a kubeconfig as YAML nodes, so that the parts of others stay as written.
 type document struct {
@@ -46,8 +48,8 @@ func newDocument() *document {
 	return &document{node: yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{root}}, root: root, compact: true}
 }
 
-// parse reads a kubeconfig. An empty one is treated as a new one.
-func parse(data []byte) (*document, error) {
+// parseDocument reads a kubeconfig. An empty one is treated as a new one.
+func parseDocument(data []byte) (*document, error) {
 	d := &document{compact: true}
 	if !utf8.Valid(data) {
 		return nil, errors.New("it is not UTF-8 text")
@@ -68,7 +70,7 @@ func parse(data []byte) (*document, error) {
 	if d.root.Kind != yaml.MappingNode {
 		return nil, errors.New("it is not a mapping")
 	}
-	if kind := d.text("kind"); kind != "" && kind != "Config" {
+	if kind := d.topLevelText("kind"); kind != "" && kind != "Config" {
 		return nil, fmt.Errorf("its kind is %q", kind)
 	}
 	return d, d.checkLists()
@@ -113,7 +115,7 @@ func aliasIn(n *yaml.Node) *yaml.Node {
 	return nil
 }
 
-func (d *document) bytes() ([]byte, error) {
+func (d *document) encodeDocument() ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
@@ -126,13 +128,13 @@ func (d *document) bytes() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-func (d *document) text(key string) string { return textOf(d.root, key) }
+func (d *document) topLevelText(key string) string { return textOf(d.root, key) }
 
 func (d *document) setText(key, value string) { setField(d.root, key, textNode(value)) }
 
-// find returns the item with a name in one of the lists, or nil.
-func (d *document) find(list, name string) *yaml.Node {
-	items := field(d.root, list)
+// findItem returns the item with a name in one of the lists, or nil.
+func (d *document) findItem(list, name string) *yaml.Node {
+	items := fieldOf(d.root, list)
 	if items == nil || name == "" {
 		return nil
 	}
@@ -144,9 +146,9 @@ func (d *document) find(list, name string) *yaml.Node {
 	return nil
 }
 
-func (d *document) put(e entry) {
+func (d *document) putEntry(e entry) {
 	context := &yaml.Node{Kind: yaml.MappingNode}
-	if old := field(d.find(keyContexts, e.context), "context"); textOf(old, "cluster") == e.entryName {
+	if old := fieldOf(d.findItem(keyContexts, e.context), "context"); textOf(old, "cluster") == e.entryName {
 		context = old // the user's namespace stays
 	}
 	setField(context, "cluster", textNode(e.entryName))
@@ -158,10 +160,10 @@ func (d *document) put(e entry) {
 
 func (d *document) putItem(list, name, key string, value *yaml.Node) {
 	json := d.root.Style&yaml.FlowStyle != 0
-	item := d.find(list, name)
+	item := d.findItem(list, name)
 	if item == nil {
 		item = &yaml.Node{Kind: yaml.MappingNode}
-		items := d.list(list)
+		items := d.getOrAddList(list)
 		if len(items.Content) == 0 && !json {
 			items.Style = 0 // "[]" becomes a list of lines
 		}
@@ -170,39 +172,39 @@ func (d *document) putItem(list, name, key string, value *yaml.Node) {
 	setField(item, key, value)
 	setField(item, "name", textNode(name))
 	if json {
-		quote(item)
+		quoteNode(item)
 	}
 }
 
-// list returns one of the lists, and adds it if there is none.
-func (d *document) list(key string) *yaml.Node {
-	if items := field(d.root, key); items != nil && items.Kind == yaml.SequenceNode {
+// getOrAddList returns one of the lists, and adds it if there is none.
+func (d *document) getOrAddList(key string) *yaml.Node {
+	if items := fieldOf(d.root, key); items != nil && items.Kind == yaml.SequenceNode {
 		return items
 	}
 	setField(d.root, key, &yaml.Node{Kind: yaml.SequenceNode})
-	return field(d.root, key)
+	return fieldOf(d.root, key)
 }
 
-// quote keeps a JSON file valid JSON.
-func quote(n *yaml.Node) {
+// quoteNode keeps a JSON file valid JSON.
+func quoteNode(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	for _, child := range n.Content {
-		quote(child)
+		quoteNode(child)
 	}
 }
 
-// remove removes the items of e, and every context that refers to them.
-func (d *document) remove(e entry) {
+// removeEntry removes the items of e, and every context that refers to them.
+func (d *document) removeEntry(e entry) {
 	named := func(item *yaml.Node) bool { return textOf(item, "name") == e.entryName }
 	d.removeItems(keyClusters, named)
 	d.removeItems(keyUsers, named)
 	d.removeItems(keyContexts, func(item *yaml.Node) bool {
-		if textOf(field(item, "context"), "cluster") != e.entryName {
+		if textOf(fieldOf(item, "context"), "cluster") != e.entryName {
 			return false
 		}
-		if d.text(keyCurrent) == textOf(item, "name") {
+		if d.topLevelText(keyCurrent) == textOf(item, "name") {
 			d.setText(keyCurrent, "")
 		}
 		return true
@@ -210,7 +212,7 @@ func (d *document) remove(e entry) {
 }
 
 func (d *document) removeItems(list string, which func(*yaml.Node) bool) {
-	items := field(d.root, list)
+	items := fieldOf(d.root, list)
 	if items == nil {
 		return
 	}
@@ -222,14 +224,14 @@ func (d *document) removeItems(list string, which func(*yaml.Node) bool) {
 
 func sameServer(a, b *yaml.Node) bool { return textOf(a, "server") == textOf(b, "server") }
 
-func sameAuthority(a, b *yaml.Node) bool { return authority(a) == authority(b) && authority(a) != "" }
+func sameAuthority(a, b *yaml.Node) bool { return clusterCA(a) == clusterCA(b) && clusterCA(a) != "" }
 
-func authority(cluster *yaml.Node) string {
+func clusterCA(cluster *yaml.Node) string {
 	return strings.Join(strings.Fields(textOf(cluster, "certificate-authority-data")), "")
 }
 
-// field returns a value of a mapping, or nil.
-func field(mapping *yaml.Node, key string) *yaml.Node {
+// fieldOf returns a value of a mapping, or nil.
+func fieldOf(mapping *yaml.Node, key string) *yaml.Node {
 	if mapping == nil || mapping.Kind != yaml.MappingNode {
 		return nil
 	}
@@ -242,7 +244,7 @@ func field(mapping *yaml.Node, key string) *yaml.Node {
 }
 
 func textOf(mapping *yaml.Node, key string) string {
-	if n := field(mapping, key); n != nil && n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
+	if n := fieldOf(mapping, key); n != nil && n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
 		return n.Value
 	}
 	return ""
@@ -266,8 +268,8 @@ func setField(mapping *yaml.Node, key string, value *yaml.Node) {
 	mapping.Content = append(mapping.Content, textNode(key), value)
 }
 
-// mapping returns a mapping of keys and values; empty values are left out.
-func mapping(fields ...string) *yaml.Node {
+// newMapping returns a mapping of keys and values; empty values are left out.
+func newMapping(fields ...string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	for i := 0; i+1 < len(fields); i += 2 {
 		if fields[i+1] != "" {

@@ -45,15 +45,15 @@ type place struct {
 	name string
 }
 
-// open opens the directory of a kubeconfig, and creates it if it does not exist. A link
+// openPlace opens the directory of a kubeconfig, and creates it if it does not exist. A link
 // stays a link; its target is used. As root, links of a user may only lead to directories
 // of that user. The caller closes the place.
-func open(path string, to *fileowner.Owner) (*place, error) {
+func openPlace(path string, to *fileowner.Owner) (*place, error) {
 	dir, name, err := to.MakeParent(path, 0o700)
 	var foreign *fileowner.ForeignError
 	switch {
 	case errors.As(err, &foreign):
-		return nil, refusal(idForeign, path, foreign.Error(), "set KUBECONFIG to the file that the link leads to, or remove the link")
+		return nil, newRefusal(idForeign, path, foreign.Error(), "set KUBECONFIG to the file that the link leads to, or remove the link")
 	case err != nil:
 		return nil, fmt.Errorf("opening the kubeconfig's directory: %w", err)
 	}
@@ -62,14 +62,14 @@ func open(path string, to *fileowner.Owner) (*place, error) {
 
 func (p *place) close() error { return p.dir.Close() }
 
-// read returns the content; nil if there is no file.
-func (p *place) read() ([]byte, error) {
+// readContent returns the content; nil if there is no file.
+func (p *place) readContent() ([]byte, error) {
 	info, err := p.dir.Lstat(p.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err == nil && !info.Mode().IsRegular() {
-		err = irregular(p.path)
+		err = notRegularError(p.path)
 	}
 	if err != nil {
 		return nil, err
@@ -82,16 +82,16 @@ func (p *place) read() ([]byte, error) {
 	return bounded.ReadAll(opened, bounded.Config)
 }
 
-// replace writes the file atomically with mode 0600. An existing file keeps its owner; a
+// replaceFile writes the file atomically with mode 0600. An existing file keeps its owner; a
 // new one gets the given owner.
-func (p *place) replace(data []byte, to *fileowner.Owner) error {
-	if err := p.write(data, to); err != nil {
+func (p *place) replaceFile(data []byte, to *fileowner.Owner) error {
+	if err := p.writeFile(data, to); err != nil {
 		return fmt.Errorf("writing the kubeconfig: %w", err)
 	}
 	return nil
 }
 
-func (p *place) write(data []byte, to *fileowner.Owner) error {
+func (p *place) writeFile(data []byte, to *fileowner.Owner) error {
 	if info, err := p.dir.Lstat(p.name); err == nil {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
 			to = &fileowner.Owner{UID: int(st.Uid), GID: int(st.Gid)}
@@ -119,16 +119,16 @@ func (p *place) write(data []byte, to *fileowner.Owner) error {
 // lockWait is how long another program may lock a kubeconfig; edits take milliseconds.
 const lockWait = 10 * time.Second
 
-// lock excludes other edits of the file: edits by Slipway with a lock on the directory,
+// lockFile excludes other edits of the file: edits by Slipway with a lock on the directory,
 // which ends with the process, and edits by kubectl with kubectl's lock file.
-func (p *place) lock(ctx context.Context) (unlock func() error, err error) {
+func (p *place) lockFile(ctx context.Context) (unlock func() error, err error) {
 	dir, err := p.dir.Open(".")
 	if err != nil {
 		return nil, fmt.Errorf("locking the kubeconfig: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
-	err = poll(ctx, func() (bool, error) {
+	err = pollUntil(ctx, func() (bool, error) {
 		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
 			return false, nil
@@ -137,12 +137,12 @@ func (p *place) lock(ctx context.Context) (unlock func() error, err error) {
 	})
 	kubectlLock := p.name + ".lock"
 	if err == nil {
-		err = poll(ctx, func() (bool, error) { return takeKubectlLock(p.dir, kubectlLock) })
+		err = pollUntil(ctx, func() (bool, error) { return takeKubectlLock(p.dir, kubectlLock) })
 	}
 	if err != nil {
 		_ = dir.Close() // the first error is the cause
 		if errors.Is(err, context.DeadlineExceeded) {
-			return nil, refusal(idLocked, p.path, "another program has locked the file for "+lockWait.String(),
+			return nil, newRefusal(idLocked, p.path, "another program has locked the file for "+lockWait.String(),
 				"if no such program is running, remove "+filepath.Join(p.dir.Name(), kubectlLock))
 		}
 		return nil, fmt.Errorf("locking the kubeconfig: %w", err)
@@ -167,8 +167,8 @@ func takeKubectlLock(dir *os.Root, name string) (bool, error) {
 	return false, nil
 }
 
-// poll calls try until it is done, fails, or ctx ends.
-func poll(ctx context.Context, try func() (bool, error)) error {
+// pollUntil calls try until it is done, fails, or ctx ends.
+func pollUntil(ctx context.Context, try func() (bool, error)) error {
 	for {
 		if done, err := try(); done || err != nil {
 			return err

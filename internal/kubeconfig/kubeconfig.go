@@ -43,7 +43,7 @@ type Access struct {
 
 // Check returns a diag.List if Admin cannot be used.
 func (a Access) Check() error {
-	_, err := a.entry()
+	_, err := a.toEntry()
 	return err
 }
 
@@ -61,18 +61,18 @@ type MergeOptions struct {
 // another cluster, Merge returns a diag.List unless opts.Replace is set: their owner would
 // lose the access to that cluster.
 func Merge(ctx context.Context, path string, access Access, opts MergeOptions, to *fileowner.Owner) error {
-	entry, err := access.entry()
+	entry, err := access.toEntry()
 	if err != nil {
 		return err
 	}
-	return edit(ctx, path, to, func(d *document) error {
+	return editFile(ctx, path, to, func(d *document) error {
 		if !opts.Replace {
-			if err := d.conflict(path, entry); err != nil {
+			if err := d.checkConflict(path, entry); err != nil {
 				return err
 			}
 		}
-		d.put(entry)
-		if opts.Use || d.text(keyCurrent) == "" {
+		d.putEntry(entry)
+		if opts.Use || d.topLevelText(keyCurrent) == "" {
 			d.setText(keyCurrent, entry.context)
 		}
 		return nil
@@ -87,16 +87,16 @@ func Remove(ctx context.Context, path string, access Access, to *fileowner.Owner
 	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
 		return nil
 	}
-	entry := names(access.Cluster)
+	entry := entryNames(access.Cluster)
 	if len(access.Admin) > 0 {
 		var err error
-		if entry, err = access.entry(); err != nil {
+		if entry, err = access.toEntry(); err != nil {
 			return err
 		}
 	}
-	return edit(ctx, path, to, func(d *document) error {
-		if len(access.Admin) == 0 || d.stranger(entry) == nil {
-			d.remove(entry)
+	return editFile(ctx, path, to, func(d *document) error {
+		if len(access.Admin) == 0 || d.findOtherCluster(entry) == nil {
+			d.removeEntry(entry)
 		}
 		return nil
 	})
@@ -104,38 +104,38 @@ func Remove(ctx context.Context, path string, access Access, to *fileowner.Owner
 
 // Write writes a kubeconfig with only this access to path, and replaces an existing file.
 func Write(path string, access Access, to *fileowner.Owner) error {
-	entry, err := access.entry()
+	entry, err := access.toEntry()
 	if err != nil {
 		return err
 	}
-	if err := regular(path); err != nil {
+	if err := checkRegular(path); err != nil {
 		return err
 	}
 	d := newDocument()
-	d.put(entry)
+	d.putEntry(entry)
 	d.setText(keyCurrent, entry.context)
-	data, err := d.bytes()
+	data, err := d.encodeDocument()
 	if err != nil {
 		return err
 	}
-	p, err := open(path, to)
+	p, err := openPlace(path, to)
 	if err != nil {
 		return err
 	}
-	return errors.Join(p.replace(data, to), p.close())
+	return errors.Join(p.replaceFile(data, to), p.close())
 }
 
-// edit changes the file at path under its lock. If nothing changes, it does not write the
+// editFile changes the file at path under its lock. If nothing changes, it does not write the
 // file.
-func edit(ctx context.Context, path string, to *fileowner.Owner, change func(*document) error) error {
-	if err := regular(path); err != nil {
+func editFile(ctx context.Context, path string, to *fileowner.Owner, change func(*document) error) error {
+	if err := checkRegular(path); err != nil {
 		return err
 	}
-	p, err := open(path, to)
+	p, err := openPlace(path, to)
 	if err != nil {
 		return err
 	}
-	unlock, err := p.lock(ctx)
+	unlock, err := p.lockFile(ctx)
 	if err != nil {
 		return errors.Join(err, p.close())
 	}
@@ -143,54 +143,54 @@ func edit(ctx context.Context, path string, to *fileowner.Owner, change func(*do
 }
 
 func editLocked(p *place, to *fileowner.Owner, change func(*document) error) error {
-	data, err := p.read()
+	data, err := p.readContent()
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	d, err := parse(data)
+	d, err := parseDocument(data)
 	if err != nil {
-		return refusal(idInvalid, p.path, "this is not a kubeconfig: "+err.Error(),
+		return newRefusal(idInvalid, p.path, "this is not a kubeconfig: "+err.Error(),
 			"fix the file, or choose another file with KUBECONFIG or --out")
 	}
-	before, err := d.bytes()
+	before, err := d.encodeDocument()
 	if err != nil {
 		return err
 	}
 	if err := change(d); err != nil {
 		return err
 	}
-	after, err := d.bytes()
+	after, err := d.encodeDocument()
 	if err != nil {
 		return err
 	}
 	if len(data) > 0 && string(before) == string(after) {
 		return nil
 	}
-	return p.replace(after, to)
+	return p.replaceFile(after, to)
 }
 
-// regular refuses a path that exists and is not a regular file: a device or a pipe would
+// checkRegular refuses a path that exists and is not a regular file: a device or a pipe would
 // be replaced by a file, for all users of this machine.
-func regular(path string) error {
+func checkRegular(path string) error {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().IsRegular() {
 		return nil // a file that cannot be examined cannot be written either, which reports the error
 	}
-	return irregular(path)
+	return notRegularError(path)
 }
 
-func irregular(path string) error {
-	return refusal(idInvalid, path, "this is not a file that can hold a kubeconfig",
+func notRegularError(path string) error {
+	return newRefusal(idInvalid, path, "this is not a file that can hold a kubeconfig",
 		"choose another file with KUBECONFIG or --out; without --out and --merge the kubeconfig is printed")
 }
 
-func refusal(id, path, message, hint string) error {
+func newRefusal(id, path, message, hint string) error {
 	return diag.List{{ID: id, Severity: diag.Error, File: path, Message: message, Hint: hint}}
 }
 
-// entry returns the access as items of a kubeconfig.
-func (a Access) entry() (entry, error) {
-	out := names(a.Cluster)
+// toEntry returns the access as items of a kubeconfig.
+func (a Access) toEntry() (entry, error) {
+	out := entryNames(a.Cluster)
 	out.context = cmp.Or(a.Context, out.context)
 	damaged := func(why string) error {
 		return diag.List{{
@@ -202,25 +202,25 @@ func (a Access) entry() (entry, error) {
 	if err != nil {
 		return out, damaged(err.Error())
 	}
-	out.cluster = mapping(
+	out.cluster = newMapping(
 		"certificate-authority-data", base64.StdEncoding.EncodeToString(admin.CA),
 		"server", cmp.Or(a.Server, admin.Server), "tls-server-name", admin.TLSServerName)
-	out.user = mapping(
+	out.user = newMapping(
 		"client-certificate-data", base64.StdEncoding.EncodeToString(admin.Certificate),
 		"client-key-data", base64.StdEncoding.EncodeToString(admin.Key))
 	return out, nil
 }
 
-// conflict returns an error if d has entries with the names of e that lead to another
+// checkConflict returns an error if d has entries with the names of e that lead to another
 // cluster.
-func (d *document) conflict(path string, e entry) error {
+func (d *document) checkConflict(path string, e entry) error {
 	var found []string
-	if old := d.stranger(e); old != nil {
+	if old := d.findOtherCluster(e); old != nil {
 		found = append(found, "its cluster entry "+strconv.Quote(e.entryName)+" leads to "+textOf(old, "server"))
 	}
-	context := field(d.find(keyContexts, e.context), "context")
+	context := fieldOf(d.findItem(keyContexts, e.context), "context")
 	if name := textOf(context, "cluster"); context != nil && name != e.entryName {
-		other := field(d.find(keyClusters, name), "cluster")
+		other := fieldOf(d.findItem(keyClusters, name), "cluster")
 		if other == nil || !sameServer(other, e.cluster) || !sameAuthority(other, e.cluster) {
 			leads := " leads to " + textOf(other, "server")
 			if textOf(other, "server") == "" {
@@ -232,15 +232,15 @@ func (d *document) conflict(path string, e entry) error {
 	if len(found) == 0 {
 		return nil
 	}
-	return refusal(idConflict, path, strings.Join(found, ", and ")+"; this cluster is at "+textOf(e.cluster, "server"),
+	return newRefusal(idConflict, path, strings.Join(found, ", and ")+"; this cluster is at "+textOf(e.cluster, "server"),
 		"rename the old one (kubectl config rename-context), or write this one to a separate file "+
 			"(slipway kubeconfig "+e.context+" --out FILE)")
 }
 
-// stranger returns the cluster entry that has the name of e but is another cluster, or nil.
+// findOtherCluster returns the cluster entry that has the name of e but is another cluster, or nil.
 // An entry with the same server or the same CA is the same cluster, recreated or moved.
-func (d *document) stranger(e entry) *yaml.Node {
-	old := field(d.find(keyClusters, e.entryName), "cluster")
+func (d *document) findOtherCluster(e entry) *yaml.Node {
+	old := fieldOf(d.findItem(keyClusters, e.entryName), "cluster")
 	if old == nil || sameServer(old, e.cluster) || sameAuthority(old, e.cluster) {
 		return nil
 	}

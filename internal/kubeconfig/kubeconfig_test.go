@@ -20,7 +20,7 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-func admin(server, ca string) []byte {
+func adminKubeconfig(server, ca string) []byte {
 	return []byte(`apiVersion: v1
 clusters:
 - cluster:
@@ -42,11 +42,11 @@ users:
 `)
 }
 
-func prod() Access {
-	return Access{Cluster: "prod", Admin: admin("https://10.0.0.11:6443", "UFJPRA==")}
+func prodAccess() Access {
+	return Access{Cluster: "prod", Admin: adminKubeconfig("https://10.0.0.11:6443", "UFJPRA==")}
 }
 
-func read(t *testing.T, name string) string {
+func readGolden(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -65,20 +65,20 @@ func TestMergeAndRemove(t *testing.T) {
 	for _, name := range files {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "config")
-			before := read(t, name)
+			before := readGolden(t, name)
 			if err := os.WriteFile(path, []byte(before), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); err != nil {
+			if err := Merge(t.Context(), path, prodAccess(), MergeOptions{}, nil); err != nil {
 				t.Fatal(err)
 			}
-			after := read(t, path)
+			after := readGolden(t, path)
 			golden.Check(t, strings.TrimSuffix(name, ".yaml")+".golden", after)
 			sameWhenRepeated(t, path, after)
-			if err := Remove(t.Context(), path, prod(), nil); err != nil {
+			if err := Remove(t.Context(), path, prodAccess(), nil); err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(before, read(t, path)); d != "" && !strings.Contains(name, "null") {
+			if d := cmp.Diff(before, readGolden(t, path)); d != "" && !strings.Contains(name, "null") {
 				t.Errorf("removing does not bring the file back (-before +after):\n%s", d)
 			}
 		})
@@ -91,14 +91,14 @@ func sameWhenRepeated(t *testing.T, path, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); err != nil {
+	if err := Merge(t.Context(), path, prodAccess(), MergeOptions{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	now, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !os.SameFile(old, now) || read(t, path) != text {
+	if !os.SameFile(old, now) || readGolden(t, path) != text {
 		t.Error("merging again wrote the file again")
 	}
 	if now.Mode().Perm() != 0o600 {
@@ -113,12 +113,12 @@ func sameWhenRepeated(t *testing.T, path, text string) {
 
 func TestMergeNew(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "dir", "config")
-	if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); err != nil {
+	if err := Merge(t.Context(), path, prodAccess(), MergeOptions{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	want := strings.NewReplacer("kubernetes-admin@kubernetes", "prod", "kubernetes-admin", "slipway-prod",
-		"kubernetes", "slipway-prod").Replace(string(prod().Admin))
-	got := read(t, path)
+		"kubernetes", "slipway-prod").Replace(string(prodAccess().Admin))
+	got := readGolden(t, path)
 	for _, line := range strings.Split(strings.TrimSpace(want), "\n") {
 		if !strings.Contains(got, strings.TrimLeft(line, "- ")) {
 			t.Errorf("%q is missing in\n%s", line, got)
@@ -133,15 +133,15 @@ func TestMergeNew(t *testing.T) {
 func TestCurrentContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	current := func() string {
-		return regexp.MustCompile(`(?m)^current-context: (.*)$`).FindStringSubmatch(read(t, path))[1]
+		return regexp.MustCompile(`(?m)^current-context: (.*)$`).FindStringSubmatch(readGolden(t, path))[1]
 	}
-	edge := Access{Cluster: "edge", Admin: admin("https://10.0.0.99:6443", "RURHRQ==")}
+	edge := Access{Cluster: "edge", Admin: adminKubeconfig("https://10.0.0.99:6443", "RURHRQ==")}
 	for _, step := range []struct {
 		reason string
 		do     func() error
 		want   string
 	}{
-		{"the first becomes the current one", func() error { return Merge(t.Context(), path, prod(), MergeOptions{}, nil) }, "prod"},
+		{"the first becomes the current one", func() error { return Merge(t.Context(), path, prodAccess(), MergeOptions{}, nil) }, "prod"},
 		{"a second does not", func() error { return Merge(t.Context(), path, edge, MergeOptions{}, nil) }, "prod"},
 		{"unless asked", func() error { return Merge(t.Context(), path, edge, MergeOptions{Use: true}, nil) }, "edge"},
 		{"removing another leaves it", func() error { return Remove(t.Context(), path, Access{Cluster: "prod"}, nil) }, "edge"},
@@ -182,7 +182,7 @@ func TestConflicts(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tc.file), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			err := Merge(t.Context(), path, prod(), MergeOptions{}, nil)
+			err := Merge(t.Context(), path, prodAccess(), MergeOptions{}, nil)
 			var list diag.List
 			if (err != nil) != tc.conflict || tc.conflict && (!errors.As(err, &list) || list[0].ID != idConflict || list[0].Hint == "") {
 				t.Fatalf("got %v: %s", err, tc.reason)
@@ -190,14 +190,14 @@ func TestConflicts(t *testing.T) {
 			if !tc.conflict {
 				return
 			}
-			if read(t, path) != tc.file {
+			if readGolden(t, path) != tc.file {
 				t.Error("a refused merge changed the file")
 			}
-			if err := Remove(t.Context(), path, prod(), nil); err != nil || tc.name == "namesake" && read(t, path) != tc.file {
-				t.Errorf("removing takes the other cluster's entries: %v\n%s", err, read(t, path))
+			if err := Remove(t.Context(), path, prodAccess(), nil); err != nil || tc.name == "namesake" && readGolden(t, path) != tc.file {
+				t.Errorf("removing takes the other cluster's entries: %v\n%s", err, readGolden(t, path))
 			}
-			if err := Merge(t.Context(), path, prod(), MergeOptions{Replace: true}, nil); err != nil ||
-				!strings.Contains(read(t, path), "10.0.0.11") {
+			if err := Merge(t.Context(), path, prodAccess(), MergeOptions{Replace: true}, nil); err != nil ||
+				!strings.Contains(readGolden(t, path), "10.0.0.11") {
 				t.Errorf("replacing: %v", err)
 			}
 		})
@@ -216,9 +216,9 @@ func TestInvalid(t *testing.T) {
 				t.Fatal(err)
 			}
 			var list diag.List
-			if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); !errors.As(err, &list) || list[0].ID != idInvalid ||
-				read(t, path) != text {
-				t.Errorf("got %v, and the file is %q", err, read(t, path))
+			if err := Merge(t.Context(), path, prodAccess(), MergeOptions{}, nil); !errors.As(err, &list) || list[0].ID != idInvalid ||
+				readGolden(t, path) != text {
+				t.Errorf("got %v, and the file is %q", err, readGolden(t, path))
 			}
 		})
 	}
@@ -241,13 +241,13 @@ func TestNoFile(t *testing.T) {
 	for name, path := range map[string]string{"a directory": dir, "a pipe": pipe, "a link to a pipe": link} {
 		t.Run(name, func(t *testing.T) {
 			var list diag.List
-			if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); !errors.As(err, &list) || list[0].ID != idInvalid {
+			if err := Merge(t.Context(), path, prodAccess(), MergeOptions{}, nil); !errors.As(err, &list) || list[0].ID != idInvalid {
 				t.Errorf("merging: %v", err)
 			}
-			if err := Write(path, prod(), nil); !errors.As(err, &list) || list[0].ID != idInvalid {
+			if err := Write(path, prodAccess(), nil); !errors.As(err, &list) || list[0].ID != idInvalid {
 				t.Errorf("writing: %v", err)
 			}
-			if err := Remove(t.Context(), path, prod(), nil); err != nil {
+			if err := Remove(t.Context(), path, prodAccess(), nil); err != nil {
 				t.Errorf("removing from what holds nothing: %v", err)
 			}
 		})
@@ -268,7 +268,7 @@ func TestLinksAndOwners(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
-	if err := Merge(t.Context(), link, prod(), MergeOptions{}, to); err != nil {
+	if err := Merge(t.Context(), link, prodAccess(), MergeOptions{}, to); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Lstat(link)
@@ -280,7 +280,7 @@ func TestLinksAndOwners(t *testing.T) {
 			t.Errorf("%s belongs to %d:%d, want %d:%d", name, uid, gid, to.UID, to.GID)
 		}
 	}
-	if err := Remove(t.Context(), link, prod(), nil); err != nil {
+	if err := Remove(t.Context(), link, prodAccess(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if uid, gid := ownerOf(t, target); uid != to.UID || gid != to.GID {
@@ -289,7 +289,7 @@ func TestLinksAndOwners(t *testing.T) {
 	if err := os.Symlink("loop", filepath.Join(dir, "loop")); err != nil {
 		t.Fatal(err)
 	}
-	if err := Merge(t.Context(), filepath.Join(dir, "loop"), prod(), MergeOptions{}, nil); err == nil {
+	if err := Merge(t.Context(), filepath.Join(dir, "loop"), prodAccess(), MergeOptions{}, nil); err == nil {
 		t.Error("a loop of links was followed")
 	}
 }
@@ -299,15 +299,15 @@ func TestConcurrentMerges(t *testing.T) {
 	var group sync.WaitGroup
 	for _, name := range strings.Fields("a b c d e f g h") {
 		group.Go(func() {
-			if err := Merge(t.Context(), path, Access{Cluster: name, Admin: admin("https://10.0.0.1:6443", "QQ==")},
+			if err := Merge(t.Context(), path, Access{Cluster: name, Admin: adminKubeconfig("https://10.0.0.1:6443", "QQ==")},
 				MergeOptions{}, nil); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	group.Wait()
-	if n := strings.Count(read(t, path), "cluster: slipway-"); n != 8 {
-		t.Errorf("%d of 8 merges are there:\n%s", n, read(t, path))
+	if n := strings.Count(readGolden(t, path), "cluster: slipway-"); n != 8 {
+		t.Errorf("%d of 8 merges are there:\n%s", n, readGolden(t, path))
 	}
 }
 
@@ -316,7 +316,7 @@ func TestLocks(t *testing.T) {
 	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); err != nil {
+	if err := Merge(t.Context(), path, prodAccess(), MergeOptions{}, nil); err != nil {
 		t.Errorf("a lock that a dead process of ours left: %v", err)
 	}
 	if err := os.WriteFile(path+".lock", nil, 0); err != nil {
@@ -324,7 +324,7 @@ func TestLocks(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Merge(ctx, path, prod(), MergeOptions{Use: true}, nil); !errors.Is(err, context.Canceled) {
+	if err := Merge(ctx, path, prodAccess(), MergeOptions{Use: true}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("kubectl's lock was not respected, or not given up: %v", err)
 	}
 	if _, err := os.Lstat(path + ".lock"); err != nil {
@@ -334,12 +334,12 @@ func TestLocks(t *testing.T) {
 
 func TestWriteAndServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "apart")
-	access := prod()
+	access := prodAccess()
 	access.Server = "https://203.0.113.7:6443"
 	if err := Write(path, access, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(t, path); !strings.Contains(got, access.Server) || strings.Contains(got, "10.0.0.11") ||
+	if got := readGolden(t, path); !strings.Contains(got, access.Server) || strings.Contains(got, "10.0.0.11") ||
 		!strings.Contains(got, "current-context: prod") {
 		t.Errorf("written apart:\n%s", got)
 	}
@@ -373,25 +373,25 @@ func FuzzMerge(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	access, err := prod().entry()
+	access, err := prodAccess().toEntry()
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d, err := parse(data)
+		d, err := parseDocument(data)
 		if err != nil {
 			return
 		}
-		d.put(access)
-		text, err := d.bytes()
+		d.putEntry(access)
+		text, err := d.encodeDocument()
 		if err != nil {
 			return
 		}
-		again, err := parse(text)
+		again, err := parseDocument(text)
 		if err != nil {
 			t.Fatalf("what is written cannot be read: %v\n%s", err, text)
 		}
-		if textOf(field(again.find(keyClusters, access.entryName), "cluster"), "server") == "" {
+		if textOf(fieldOf(again.findItem(keyClusters, access.entryName), "cluster"), "server") == "" {
 			t.Fatalf("the entry is not there:\n%s", text)
 		}
 	})

@@ -44,7 +44,7 @@ func TestLinksOfTheOwner(t *testing.T) {
 				to.Give(path("dotfiles"), path(".kube"), path(".kube", "config"))); err != nil {
 				t.Fatal(err)
 			}
-			at, err := open(path(".kube", "config"), to)
+			at, err := openPlace(path(".kube", "config"), to)
 			var list diag.List
 			if tt.refused != (errors.As(err, &list) && list[0].ID == idForeign) {
 				t.Errorf("error %v", err)
@@ -66,7 +66,7 @@ func TestLinksOfTheOwner(t *testing.T) {
 func TestSwaps(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
-	access := Access{Cluster: "prod", Admin: admin("https://10.0.0.1:6443", "Y2E=")}
+	access := Access{Cluster: "prod", Admin: adminKubeconfig("https://10.0.0.1:6443", "Y2E=")}
 	for _, tt := range []struct {
 		name string
 		swap func(kube, etc string) error
@@ -128,18 +128,18 @@ func TestSwapUnderTheLock(t *testing.T) {
 	if err := errors.Join(os.Mkdir(kube, 0o755), os.Mkdir(etc, 0o755), to.Give(kube)); err != nil {
 		t.Fatal(err)
 	}
-	at, err := open(filepath.Join(kube, "config"), to)
+	at, err := openPlace(filepath.Join(kube, "config"), to)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.Rename(kube, kube+".was"), os.Symlink(etc, kube), to.Give(kube)); err != nil {
 		t.Fatal(err)
 	}
-	unlock, err := at.lock(t.Context())
+	unlock, err := at.lockFile(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(at.replace([]byte("kind: Config\n"), to), unlock(), at.close()); err != nil {
+	if err := errors.Join(at.replaceFile([]byte("kind: Config\n"), to), unlock(), at.close()); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(etc); err != nil || len(left) > 0 {

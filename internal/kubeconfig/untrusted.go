@@ -39,13 +39,13 @@ func (u Untrusted) Verify(known []byte) (Admin, error) {
 	if err := yaml.Unmarshal(u.Text, &f); err != nil { // every other field is dropped
 		return Admin{}, errors.New("it is not a kubeconfig") // the original error would quote the file
 	}
-	from, err := f.current()
+	from, err := f.currentAdmin()
 	if err != nil {
 		return Admin{}, err
 	}
 	cas := u.CAs
 	if len(cas) == 0 {
-		if cas, err = trusted(from.CA, known); err != nil {
+		if cas, err = trustedCAs(from.CA, known); err != nil {
 			return Admin{}, err
 		}
 	}
@@ -75,9 +75,9 @@ func keyOf(cert *x509.Certificate, text []byte) []byte {
 	return nil
 }
 
-// trusted returns those of the CAs that known contains or has signed; without
+// trustedCAs returns those of the CAs that known contains or has signed; without
 // known, all of them.
-func trusted(cas, known []byte) ([]byte, error) {
+func trustedCAs(cas, known []byte) ([]byte, error) {
 	theirs, err := pki.Authorities(cas)
 	if err != nil {
 		return nil, fmt.Errorf("reading its CA: %w", err)

@@ -92,13 +92,13 @@ func TestVerify(t *testing.T) {
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
-			sound(t, got)
+			wantUsableAdmin(t, got)
 		})
 	}
 }
 
-// sound holds an Admin from a host against what is promised of it.
-func sound(t *testing.T, a Admin) {
+// wantUsableAdmin holds an Admin from a host against what is promised of it.
+func wantUsableAdmin(t *testing.T, a Admin) {
 	t.Helper()
 	if a.Cluster != "" || a.Server != "" || a.TLSServerName != "" {
 		t.Errorf("the host has chosen a name or a server: %+v", a)
@@ -190,7 +190,7 @@ func FuzzVerify(f *testing.F) {
 		if err != nil {
 			return
 		}
-		sound(t, a)
+		wantUsableAdmin(t, a)
 		if string(a.CA) != string(known) {
 			t.Errorf("the CA is another:\n%s", a.CA)
 		}

@@ -61,9 +61,9 @@ func Approval() map[string]any {
 	}
 }
 
-// Of reports whether the kubelet of a node has made the request, according to the
+// IsFromNode reports whether the kubelet of a node has made the request, according to the
 // API server.
-func (r Request) Of(node string) bool { return r.Spec.Username == userPrefix+node }
+func (r Request) IsFromNode(node string) bool { return r.Spec.Username == userPrefix+node }
 
 // Check returns why a request must not be approved, or nil. It can be approved if the
 // kubelet of one of the nodes requests a serving certificate with its own name and
@@ -72,25 +72,25 @@ func Check(r Request, nodes []op.KubeletIdentity) error {
 	if r.Spec.SignerName != Signer {
 		return fmt.Errorf("the signer is %q", r.Spec.SignerName)
 	}
-	at := slices.IndexFunc(nodes, func(n op.KubeletIdentity) bool { return r.Of(n.Name) })
+	at := slices.IndexFunc(nodes, func(n op.KubeletIdentity) bool { return r.IsFromNode(n.Name) })
 	if at < 0 {
 		return fmt.Errorf("%q is not a node of the cluster", r.Spec.Username)
 	}
 	if !slices.Contains(r.Spec.Groups, group) {
 		return errors.New("the requester is not in group " + group)
 	}
-	if err := usages(r.Spec.Usages); err != nil {
+	if err := checkUsages(r.Spec.Usages); err != nil {
 		return err
 	}
 	c, err := pki.ParseRequest(r.Spec.Request)
 	if err != nil {
 		return fmt.Errorf("reading the request: %w", err)
 	}
-	return compare(nodes[at], c)
+	return compareCertificate(nodes[at], c)
 }
 
-// compare returns why the requested certificate does not match a node, or nil.
-func compare(n op.KubeletIdentity, c *x509.CertificateRequest) error {
+// compareCertificate returns why the requested certificate does not match a node, or nil.
+func compareCertificate(n op.KubeletIdentity, c *x509.CertificateRequest) error {
 	if s := c.Subject; s.CommonName != userPrefix+n.Name || !slices.Equal(s.Organization, []string{group}) || len(s.Names) != 2 {
 		return fmt.Errorf("the subject is %q", s.String())
 	}
@@ -123,8 +123,8 @@ func compare(n op.KubeletIdentity, c *x509.CertificateRequest) error {
 	return nil
 }
 
-// usages accepts the usages of a serving certificate.
-func usages(list []string) error {
+// checkUsages accepts the usages of a serving certificate.
+func checkUsages(list []string) error {
 	required := map[string]bool{"digital signature": false, "server auth": false}
 	for _, u := range list {
 		if _, ok := required[u]; ok {

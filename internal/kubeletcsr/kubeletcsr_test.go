@@ -34,8 +34,8 @@ type draft struct {
 	pem      func([]byte) []byte
 }
 
-// honest is what a kubelet of Kubernetes 1.35 to 1.37 asks for.
-func honest(t *testing.T) *draft {
+// newServingDraft is what a kubelet of Kubernetes 1.35 to 1.37 asks for.
+func newServingDraft(t *testing.T) *draft {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func honest(t *testing.T) *draft {
 	return d
 }
 
-func (d *draft) make(t *testing.T) Request {
+func (d *draft) toRequest(t *testing.T) Request {
 	t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, &d.template, d.key)
 	if err != nil {
@@ -172,9 +172,9 @@ func TestCheck(t *testing.T) {
 		}, "reading the request"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := honest(t)
+			d := newServingDraft(t)
 			tc.change(d)
-			err := Check(d.make(t), nodes)
+			err := Check(d.toRequest(t), nodes)
 			switch {
 			case tc.want == "" && err != nil:
 				t.Errorf("%s: %v", tc.reason, err)

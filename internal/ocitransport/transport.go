@@ -64,7 +64,7 @@ type guard struct {
 // RoundTrip sends a request if the policy allows it.
 func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	plain := r.URL.Scheme != "https"
-	if plain && !g.Insecure && !Loopback(r.URL.Hostname()) {
+	if plain && !g.Insecure && !IsLoopback(r.URL.Hostname()) {
 		return nil, fmt.Errorf("%s: %w", r.URL.Host, ErrPlain)
 	}
 	next := g.next
@@ -174,9 +174,9 @@ func sameHost(u *url.URL, registry string) bool {
 	return strings.EqualFold(u.Hostname(), own.Hostname())
 }
 
-// Loopback reports whether a host, without its port, is this machine by its loopback
+// IsLoopback reports whether a host, without its port, is this machine by its loopback
 // address or by the name localhost. Names below localhost do not count: a DNS server can
 // resolve them to any address.
-func Loopback(host string) bool {
+func IsLoopback(host string) bool {
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }

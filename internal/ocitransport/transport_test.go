@@ -34,13 +34,13 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	return n.answer(r)
 }
 
-func (n *network) all() []string {
+func (n *network) allRequests() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.sent
 }
 
-func response(r *http.Request, status int, challenge, body string) *http.Response {
+func newResponse(r *http.Request, status int, challenge, body string) *http.Response {
 	h := http.Header{}
 	if challenge != "" {
 		h.Set("WWW-Authenticate", challenge)
@@ -48,9 +48,9 @@ func response(r *http.Request, status int, challenge, body string) *http.Respons
 	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(body)), Request: r}
 }
 
-// get asks a registry for a manifest, as a pull does, with a password or a
+// getManifest asks a registry for a manifest, as a pull does, with a password or a
 // refresh token.
-func get(t *testing.T, g *guard, auth authn.AuthConfig) error {
+func getManifest(t *testing.T, g *guard, auth authn.AuthConfig) error {
 	t.Helper()
 	ref, err := name.ParseReference(g.Registry + "/slipway/bundle:v1")
 	if err != nil {
@@ -79,17 +79,17 @@ func TestNoPlainHTTP(t *testing.T) {
 			n := &network{answer: func(r *http.Request) (*http.Response, error) {
 				switch {
 				case r.URL.Host == "evil.example":
-					return response(r, http.StatusOK, "", `{"token":"x"}`), nil
+					return newResponse(r, http.StatusOK, "", `{"token":"x"}`), nil
 				case r.URL.Scheme == "http":
-					return response(r, http.StatusUnauthorized, `Bearer realm="https://evil.example/t",service="x"`, ""), nil
+					return newResponse(r, http.StatusUnauthorized, `Bearer realm="https://evil.example/t",service="x"`, ""), nil
 				}
 				return nil, errors.New("no TLS today")
 			}}
-			err := get(t, &guard{Options: Options{Registry: registry}, next: n, verified: n}, authn.AuthConfig{Username: "u", Password: "p"})
+			err := getManifest(t, &guard{Options: Options{Registry: registry}, next: n, verified: n}, authn.AuthConfig{Username: "u", Password: "p"})
 			if err == nil {
 				t.Error("it succeeded")
 			}
-			for _, line := range n.all() {
+			for _, line := range n.allRequests() {
 				if line != "https://"+registry {
 					t.Errorf("sent: %s", line)
 				}
@@ -113,7 +113,7 @@ func TestPlainHTTPAllowed(t *testing.T) {
 		"http://localhost.evil.com/": {false, true},
 	} {
 		for _, insecure := range []bool{false, true} {
-			n := &network{answer: func(r *http.Request) (*http.Response, error) { return response(r, http.StatusOK, "", ""), nil }}
+			n := &network{answer: func(r *http.Request) (*http.Response, error) { return newResponse(r, http.StatusOK, "", ""), nil }}
 			u, err := url.Parse(address)
 			if err != nil {
 				t.Fatal(err)
@@ -124,8 +124,8 @@ func TestPlainHTTPAllowed(t *testing.T) {
 				res.Body.Close()
 			}
 			allowed := want.byDefault || insecure && want.insecure
-			if (err == nil) != allowed || (len(n.all()) == 1) != allowed || err != nil && !errors.Is(err, ErrPlain) {
-				t.Errorf("%s, insecure %v: sent %v, %v", address, insecure, n.all(), err)
+			if (err == nil) != allowed || (len(n.allRequests()) == 1) != allowed || err != nil && !errors.Is(err, ErrPlain) {
+				t.Errorf("%s, insecure %v: sent %v, %v", address, insecure, n.allRequests(), err)
 			}
 		}
 	}
@@ -195,29 +195,29 @@ func TestTokenService(t *testing.T) {
 				n := &network{answer: func(r *http.Request) (*http.Response, error) {
 					switch {
 					case r.URL.Path == issuer.Path:
-						return response(r, http.StatusOK, "", `{"token":"issued"}`), nil
+						return newResponse(r, http.StatusOK, "", `{"token":"issued"}`), nil
 					case r.URL.Scheme == "https" && tt.plain:
 						return nil, errors.New("no TLS here")
 					case r.Header.Get("Authorization") == "Bearer issued":
-						return response(r, http.StatusNotFound, "", ""), nil
+						return newResponse(r, http.StatusNotFound, "", ""), nil
 					}
-					return response(r, http.StatusUnauthorized, `Bearer realm="`+tt.realm+`",service="x"`, ""), nil
+					return newResponse(r, http.StatusUnauthorized, `Bearer realm="`+tt.realm+`",service="x"`, ""), nil
 				}}
 				g := &guard{Options: Options{Registry: tt.registry, Insecure: tt.insecure, Named: tt.named}, next: n, verified: n}
 				if tt.insecure {
 					err = getInsecure(t, g, auth)
 				} else {
-					err = get(t, g, auth)
+					err = getManifest(t, g, auth)
 				}
 				if err == nil {
 					t.Error("there is no such manifest, and no error")
 				}
 				got := false
-				for _, line := range n.all() {
+				for _, line := range n.allRequests() {
 					got = got || line == issuer.Scheme+"://"+issuer.Host+" with credentials"
 				}
 				if got != tt.allowed {
-					t.Errorf("credentials sent: %v, want %v: %v; %v", got, tt.allowed, n.all(), err)
+					t.Errorf("credentials sent: %v, want %v: %v; %v", got, tt.allowed, n.allRequests(), err)
 				}
 			})
 		}
@@ -238,7 +238,7 @@ func getInsecure(t *testing.T, g *guard, auth authn.AuthConfig) error {
 // its tokens must still show a valid certificate.
 func TestVerifiedElsewhere(t *testing.T) {
 	var lax, verified network
-	ok := func(r *http.Request) (*http.Response, error) { return response(r, http.StatusOK, "", ""), nil }
+	ok := func(r *http.Request) (*http.Response, error) { return newResponse(r, http.StatusOK, "", ""), nil }
 	lax.answer, verified.answer = ok, ok
 	g := &guard{Options: Options{Registry: "docker.io", Insecure: true}, next: &lax, verified: &verified}
 	for _, address := range []string{"https://auth.docker.io/token", "https://docker.io/v2/"} {
@@ -253,10 +253,10 @@ func TestVerifiedElsewhere(t *testing.T) {
 		}
 		res.Body.Close()
 	}
-	if diff := cmp.Diff([]string{"https://auth.docker.io with credentials"}, verified.all()); diff != "" {
+	if diff := cmp.Diff([]string{"https://auth.docker.io with credentials"}, verified.allRequests()); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"https://docker.io with credentials"}, lax.all()); diff != "" {
+	if diff := cmp.Diff([]string{"https://docker.io with credentials"}, lax.allRequests()); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -33,7 +33,7 @@ func (p Process) Alive() bool {
 // this process. The error is os.ErrProcessDone if the process has ended, and
 // ErrOtherProgram if it runs another program.
 func (p Process) StopSame() error {
-	return p.stop(func() error {
+	return p.stopIf(func() error {
 		same, err := runsThis(p.PID)
 		if err != nil {
 			return fmt.Errorf("looking at process %d: %w", p.PID, err)

@@ -28,7 +28,7 @@ func Find(pid int) (Process, error) {
 	return Process{PID: pid, Start: uint64(start.Sec)*1e6 + uint64(start.Usec)}, nil
 }
 
-func (p Process) stop(check func() error) error {
+func (p Process) stopIf(check func() error) error {
 	if !p.Alive() {
 		return os.ErrProcessDone
 	}

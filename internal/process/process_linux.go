@@ -47,11 +47,11 @@ func parseStat(s string) (start uint64, state string, err error) {
 // Signal sends a signal to this process, and to no other one that got its
 // number since; it reports whether the process was there.
 func (p Process) Signal(sig unix.Signal) bool {
-	return p.pinned(func(fd int) error { return unix.PidfdSendSignal(fd, sig, nil, 0) }) == nil
+	return p.withPidfd(func(fd int) error { return unix.PidfdSendSignal(fd, sig, nil, 0) }) == nil
 }
 
-func (p Process) stop(check func() error) error {
-	err := p.pinned(func(fd int) error {
+func (p Process) stopIf(check func() error) error {
+	err := p.withPidfd(func(fd int) error {
 		if err := check(); err != nil {
 			return err
 		}
@@ -63,9 +63,9 @@ func (p Process) stop(check func() error) error {
 	return err
 }
 
-// pinned calls f with a descriptor of the process, which keeps its number from
+// withPidfd calls f with a descriptor of the process, which keeps its number from
 // being used again.
-func (p Process) pinned(f func(fd int) error) error {
+func (p Process) withPidfd(f func(fd int) error) error {
 	if p.PID <= 0 {
 		return os.ErrProcessDone
 	}

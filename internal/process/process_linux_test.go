@@ -27,8 +27,8 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// start runs a program until the test ends.
-func start(t *testing.T, program string, args ...string) Process {
+// startProgram runs a program until the test ends.
+func startProgram(t *testing.T, program string, args ...string) Process {
 	t.Helper()
 	cmd := exec.Command(program, args...)
 	in, err := cmd.StdinPipe() // a program that reads it ends with the test
@@ -54,7 +54,7 @@ func start(t *testing.T, program string, args ...string) Process {
 }
 
 func TestSignal(t *testing.T) {
-	p := start(t, "cat")
+	p := startProgram(t, "cat")
 	other := Process{PID: p.PID, Start: p.Start + 1}
 	if other.Alive() || other.Signal(syscall.SIGKILL) {
 		t.Error("a process with another start time was taken for this one")
@@ -77,7 +77,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestStopSame(t *testing.T) {
-	p := start(t, "cat")
+	p := startProgram(t, "cat")
 	if err := p.StopSame(); !errors.Is(err, ErrOtherProgram) {
 		t.Errorf("another program: error %v, want ErrOtherProgram", err)
 	}
@@ -89,7 +89,7 @@ func TestStopSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PROCESS_TEST_WAIT", "yes")
-	p = start(t, exe)
+	p = startProgram(t, exe)
 	if err := (Process{PID: p.PID, Start: p.Start + 1}).StopSame(); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("another start time: error %v, want os.ErrProcessDone", err)
 	}

@@ -15,9 +15,9 @@ import (
 	"slipway.dev/slipway/internal/fsync"
 )
 
-// in calls f with the parent directory of a path, and the last name.
-func in(path string, follow bool, f func(dir *os.Root, name string) error) error {
-	dir, rest, err := reach(path, follow)
+// withParent calls f with the parent directory of a path, and the last name.
+func withParent(path string, follow bool, f func(dir *os.Root, name string) error) error {
+	dir, rest, err := reachPath(path, follow)
 	if err != nil {
 		return err
 	}
@@ -25,30 +25,30 @@ func in(path string, follow bool, f func(dir *os.Root, name string) error) error
 	if len(rest) > 1 {
 		return &fs.PathError{Op: "open", Path: path, Err: syscall.ENOENT}
 	}
-	return named(path, f(dir, rest[0]))
+	return withPath(path, f(dir, rest[0]))
 }
 
 // Stat is os.Stat.
 func Stat(path string) (info fs.FileInfo, err error) {
-	err = in(path, true, func(dir *os.Root, name string) error { info, err = dir.Lstat(name); return err })
+	err = withParent(path, true, func(dir *os.Root, name string) error { info, err = dir.Lstat(name); return err })
 	return info, err
 }
 
 // Lstat is os.Lstat.
 func Lstat(path string) (info fs.FileInfo, err error) {
-	err = in(path, false, func(dir *os.Root, name string) error { info, err = dir.Lstat(name); return err })
+	err = withParent(path, false, func(dir *os.Root, name string) error { info, err = dir.Lstat(name); return err })
 	return info, err
 }
 
 // Readlink is os.Readlink.
 func Readlink(path string) (target string, err error) {
-	err = in(path, false, func(dir *os.Root, name string) error { target, err = dir.Readlink(name); return err })
+	err = withParent(path, false, func(dir *os.Root, name string) error { target, err = dir.Readlink(name); return err })
 	return target, err
 }
 
-// Resolve returns the target of a path as a path without links; the target can be
+// ResolveLinks returns the target of a path as a path without links; the target can be
 // missing.
-func Resolve(path string) (string, error) {
+func ResolveLinks(path string) (string, error) {
 	dir, rest, err := Reach(path)
 	if err != nil {
 		return "", err
@@ -59,13 +59,13 @@ func Resolve(path string) (string, error) {
 
 // OpenRoot is os.OpenRoot. It does not wait for a pipe.
 func OpenRoot(path string) (root *os.Root, err error) {
-	err = in(path, true, func(dir *os.Root, name string) error {
+	err = withParent(path, true, func(dir *os.Root, name string) error {
 		info, err := dir.Lstat(name)
 		if err == nil && !info.IsDir() {
 			err = &fs.PathError{Op: "open", Path: path, Err: syscall.ENOTDIR}
 		}
 		if err == nil {
-			root, _, err = enter(dir, name, info)
+			root, _, err = enterDir(dir, name, info)
 		}
 		return err
 	})
@@ -79,7 +79,7 @@ func ReadDir(path string) ([]fs.DirEntry, error) {
 		return nil, err
 	}
 	entries, err := fs.ReadDir(root.FS(), ".")
-	return entries, named(path, errors.Join(err, root.Close()))
+	return entries, withPath(path, errors.Join(err, root.Close()))
 }
 
 // Open opens a regular file to read. It does not wait for a pipe.
@@ -88,7 +88,7 @@ func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY, 0)
 // OpenFile is os.OpenFile for regular files. To write, root does not open a file with a
 // second name (a hard link), which can be a file elsewhere.
 func OpenFile(path string, flag int, perm fs.FileMode) (f *os.File, err error) {
-	err = in(path, flag&os.O_EXCL == 0, func(dir *os.Root, name string) error {
+	err = withParent(path, flag&os.O_EXCL == 0, func(dir *os.Root, name string) error {
 		if flag&os.O_CREATE != 0 {
 			if f, err = dir.OpenFile(name, flag|os.O_EXCL, perm); err == nil || flag&os.O_EXCL != 0 || !errors.Is(err, fs.ErrExist) {
 				return err
@@ -117,7 +117,7 @@ func openThere(dir *os.Root, name string, flag int) (*os.File, error) {
 	if err == nil && !os.SameFile(there, info) {
 		err = &ForeignError{path, "changed while it was opened"}
 	}
-	if writes := flag&(os.O_WRONLY|os.O_RDWR) != 0; err == nil && writes && os.Geteuid() == 0 && names(info) != 1 {
+	if writes := flag&(os.O_WRONLY|os.O_RDWR) != 0; err == nil && writes && os.Geteuid() == 0 && linkCount(info) != 1 {
 		err = &ForeignError{path, "has a second name (a hard link)"}
 	}
 	if err == nil && flag&os.O_TRUNC != 0 {
@@ -129,8 +129,8 @@ func openThere(dir *os.Root, name string, flag int) (*os.File, error) {
 	return f, nil
 }
 
-// names returns how many names a file has.
-func names(info fs.FileInfo) uint64 {
+// linkCount returns how many names a file has.
+func linkCount(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Nlink) //nolint:unconvert // it has another type on other systems
 	}
@@ -154,7 +154,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 
 // WriteFile replaces a file atomically. A crash of the machine can leave it empty.
 func WriteFile(path string, data []byte, perm fs.FileMode) error {
-	return in(path, true, func(dir *os.Root, name string) error {
+	return withParent(path, true, func(dir *os.Root, name string) error {
 		f, err := createTemp(dir, ".new-*")
 		if err != nil {
 			return err
@@ -179,19 +179,19 @@ func CreateTemp(dir, pattern string) (f *os.File, err error) {
 	}
 	defer func() { _ = root.Close() }() // it is a directory: nothing is lost
 	f, err = createTemp(root, pattern)
-	return f, named(dir, err)
+	return f, withPath(dir, err)
 }
 
 func createTemp(root *os.Root, pattern string) (*os.File, error) {
-	return root.OpenFile(temporary(pattern), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	return root.OpenFile(temporaryName(pattern), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-func temporary(pattern string) string { return strings.Replace(pattern, "*", rand.Text(), 1) }
+func temporaryName(pattern string) string { return strings.Replace(pattern, "*", rand.Text(), 1) }
 
 // MkdirTemp is os.MkdirTemp with a mode, whatever the umask.
 func MkdirTemp(dir, pattern string, perm fs.FileMode) (path string, err error) {
-	path = filepath.Join(dir, temporary(pattern))
-	return path, in(path, false, func(dir *os.Root, name string) error {
+	path = filepath.Join(dir, temporaryName(pattern))
+	return path, withParent(path, false, func(dir *os.Root, name string) error {
 		if err := dir.Mkdir(name, 0o700); err != nil {
 			return err
 		}
@@ -205,7 +205,7 @@ func MkdirTemp(dir, pattern string, perm fs.FileMode) (path string, err error) {
 
 // MkdirAll is os.MkdirAll.
 func MkdirAll(path string, perm fs.FileMode) error {
-	dir, rest, err := reach(path, true)
+	dir, rest, err := reachPath(path, true)
 	for err == nil && len(rest) > 0 {
 		var next *os.Root
 		if err = dir.Mkdir(rest[0], perm); err == nil || errors.Is(err, fs.ErrExist) {
@@ -217,7 +217,7 @@ func MkdirAll(path string, perm fs.FileMode) error {
 	if dir != nil {
 		err = errors.Join(err, dir.Close())
 	}
-	return named(path, err)
+	return withPath(path, err)
 }
 
 func enterMade(dir *os.Root, name string) (*os.Root, error) {
@@ -228,23 +228,23 @@ func enterMade(dir *os.Root, name string) (*os.Root, error) {
 	if !info.IsDir() {
 		return nil, &fs.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
 	}
-	next, _, err := enter(dir, name, info)
+	next, _, err := enterDir(dir, name, info)
 	return next, err
 }
 
 // Mkdir is os.Mkdir.
 func Mkdir(path string, perm fs.FileMode) error {
-	return in(path, false, func(dir *os.Root, name string) error { return dir.Mkdir(name, perm) })
+	return withParent(path, false, func(dir *os.Root, name string) error { return dir.Mkdir(name, perm) })
 }
 
 // Remove is os.Remove.
 func Remove(path string) error {
-	return in(path, false, func(dir *os.Root, name string) error { return dir.Remove(name) })
+	return withParent(path, false, func(dir *os.Root, name string) error { return dir.Remove(name) })
 }
 
 // RemoveAll is os.RemoveAll.
 func RemoveAll(path string) error {
-	err := in(path, false, func(dir *os.Root, name string) error { return dir.RemoveAll(name) })
+	err := withParent(path, false, func(dir *os.Root, name string) error { return dir.RemoveAll(name) })
 	if errors.Is(err, fs.ErrNotExist) { // of a directory above
 		return nil
 	}
@@ -253,20 +253,20 @@ func RemoveAll(path string) error {
 
 // Symlink is os.Symlink.
 func Symlink(target, path string) error {
-	return in(path, false, func(dir *os.Root, name string) error { return dir.Symlink(target, name) })
+	return withParent(path, false, func(dir *os.Root, name string) error { return dir.Symlink(target, name) })
 }
 
 // Link is os.Link.
 func Link(from, to string) error {
-	return both(from, to, func(dir *os.Root, old string, todir *os.Root, name string) error {
-		return at(dir, todir, func(fd, tofd int) error { return unix.Linkat(fd, old, tofd, name, 0) })
+	return withParents(from, to, func(dir *os.Root, old string, todir *os.Root, name string) error {
+		return withDescriptors(dir, todir, func(fd, tofd int) error { return unix.Linkat(fd, old, tofd, name, 0) })
 	})
 }
 
 // Rename is os.Rename.
 func Rename(from, to string) error {
-	return both(from, to, func(dir *os.Root, old string, todir *os.Root, name string) error {
-		return at(dir, todir, func(fd, tofd int) error { return unix.Renameat(fd, old, tofd, name) })
+	return withParents(from, to, func(dir *os.Root, old string, todir *os.Root, name string) error {
+		return withDescriptors(dir, todir, func(fd, tofd int) error { return unix.Renameat(fd, old, tofd, name) })
 	})
 }
 
@@ -277,28 +277,28 @@ func RenameSynced(from, to string) error {
 		return err
 	}
 	if filepath.Dir(from) != filepath.Dir(to) {
-		if err := Sync(filepath.Dir(from)); err != nil {
+		if err := SyncDir(filepath.Dir(from)); err != nil {
 			return err
 		}
 	}
-	return Sync(filepath.Dir(to))
+	return SyncDir(filepath.Dir(to))
 }
 
-// Sync writes the names in a directory to disk.
-func Sync(dir string) error {
-	return opened(dir, func(root *os.Root) error { return fsync.Root(root, ".") })
+// SyncDir writes the names in a directory to disk.
+func SyncDir(dir string) error {
+	return withRoot(dir, func(root *os.Root) error { return fsync.Root(root, ".") })
 }
 
 // SyncFiles writes the files in a directory and their names to disk.
-func SyncFiles(dir string) error { return opened(dir, fsync.Files) }
+func SyncFiles(dir string) error { return withRoot(dir, fsync.SyncFiles) }
 
-// opened calls f with an open directory.
-func opened(dir string, f func(*os.Root) error) error {
+// withRoot calls f with an open directory.
+func withRoot(dir string, f func(*os.Root) error) error {
 	root, err := OpenRoot(dir)
 	if err != nil {
 		return err
 	}
-	return named(dir, errors.Join(f(root), root.Close()))
+	return withPath(dir, errors.Join(f(root), root.Close()))
 }
 
 // Commit writes the content of a new file to disk, closes the file and renames
@@ -310,11 +310,11 @@ func Commit(f *os.File, to string) error {
 	return RenameSynced(f.Name(), to)
 }
 
-// both is in for two paths, neither of which is followed.
-func both(from, to string, f func(dir *os.Root, old string, todir *os.Root, name string) error) error {
-	return in(from, false, func(dir *os.Root, old string) error {
+// withParents is in for two paths, neither of which is followed.
+func withParents(from, to string, f func(dir *os.Root, old string, todir *os.Root, name string) error) error {
+	return withParent(from, false, func(dir *os.Root, old string) error {
 		var failed error // of f: it also concerns the first path
-		err := in(to, false, func(todir *os.Root, name string) error {
+		err := withParent(to, false, func(todir *os.Root, name string) error {
 			failed = f(dir, old, todir, name)
 			return nil
 		})
@@ -325,8 +325,8 @@ func both(from, to string, f func(dir *os.Root, old string, todir *os.Root, name
 	})
 }
 
-// at calls f with the descriptors of two directories.
-func at(dir, todir *os.Root, f func(fd, tofd int) error) error {
+// withDescriptors calls f with the descriptors of two directories.
+func withDescriptors(dir, todir *os.Root, f func(fd, tofd int) error) error {
 	from, err := dir.Open(".")
 	if err != nil {
 		return err
@@ -343,10 +343,10 @@ func at(dir, todir *os.Root, f func(fd, tofd int) error) error {
 // Lchown is os.Lchown. Root does not give away a file with a second name (a hard link),
 // which can be a file elsewhere.
 func Lchown(path string, uid, gid int) error {
-	return in(path, false, func(dir *os.Root, name string) error { return give(dir, name, uid, gid) })
+	return withParent(path, false, func(dir *os.Root, name string) error { return changeOwner(dir, name, uid, gid) })
 }
 
-func give(dir *os.Root, name string, uid, gid int) error {
+func changeOwner(dir *os.Root, name string, uid, gid int) error {
 	info, err := dir.Lstat(name)
 	if err != nil {
 		return err
@@ -359,7 +359,7 @@ func give(dir *os.Root, name string, uid, gid int) error {
 		return err
 	}
 	info, err = f.Stat()
-	if err == nil && names(info) != 1 {
+	if err == nil && linkCount(info) != 1 {
 		err = &ForeignError{filepath.Join(dir.Name(), name), "has a second name (a hard link)"}
 	}
 	if err == nil {
@@ -371,7 +371,7 @@ func give(dir *os.Root, name string, uid, gid int) error {
 // RootOnly reports whether an existing file and all its parent directories belong to
 // root, and no other user can write to them.
 func RootOnly(path string) bool {
-	path, err := Resolve(path)
+	path, err := ResolveLinks(path)
 	if err != nil {
 		return false
 	}

@@ -33,10 +33,10 @@ const maxLinks = 40
 // last directory and returns the remaining names: at least one, of which only the last
 // may exist. The caller closes the directory.
 func Reach(path string) (dir *os.Root, rest []string, err error) {
-	return reach(path, true)
+	return reachPath(path, true)
 }
 
-func reach(path string, follow bool) (*os.Root, []string, error) {
+func reachPath(path string, follow bool) (*os.Root, []string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, nil, err
@@ -45,15 +45,15 @@ func reach(path string, follow bool) (*os.Root, []string, error) {
 		return reachAsUser(abs, follow)
 	}
 	w := walk{path: abs}
-	err = w.restart(abs)
+	err = w.restartAt(abs)
 	for done := false; !done && err == nil; {
-		done, err = w.step(follow)
+		done, err = w.stepInto(follow)
 	}
 	if err == nil {
-		err = w.arrive()
+		err = w.checkArrival()
 	}
 	if err != nil {
-		return nil, nil, named(path, errors.Join(err, w.close()))
+		return nil, nil, withPath(path, errors.Join(err, w.closeDirs()))
 	}
 	return w.at, w.rest, nil
 }
@@ -108,17 +108,17 @@ type link struct {
 	rest int // how many names remain at its end
 }
 
-func (w *walk) close() error {
+func (w *walk) closeDirs() error {
 	if w.at == nil {
 		return nil
 	}
 	return w.at.Close()
 }
 
-// restart begins again with another path.
-func (w *walk) restart(path string) error {
+// restartAt begins again with another path.
+func (w *walk) restartAt(path string) error {
 	root, err := os.OpenRoot("/")
-	if err := errors.Join(err, w.close()); err != nil {
+	if err := errors.Join(err, w.closeDirs()); err != nil {
 		return err
 	}
 	w.at, w.done = root, nil
@@ -129,8 +129,8 @@ func (w *walk) restart(path string) error {
 	return nil
 }
 
-// step follows one name and reports whether the end is reached.
-func (w *walk) step(follow bool) (done bool, err error) {
+// stepInto follows one name and reports whether the end is reached.
+func (w *walk) stepInto(follow bool) (done bool, err error) {
 	name, last := w.rest[0], len(w.rest) == 1
 	info, err := w.at.Lstat(name)
 	switch {
@@ -139,11 +139,11 @@ func (w *walk) step(follow bool) (done bool, err error) {
 	case err != nil:
 		return false, err
 	case isLink(info):
-		return false, w.follow(name, info)
+		return false, w.followLink(name, info)
 	case !info.IsDir():
 		return false, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOTDIR}
 	}
-	next, opened, err := enter(w.at, name, info)
+	next, opened, err := enterDir(w.at, name, info)
 	if err != nil {
 		return false, err
 	}
@@ -151,15 +151,15 @@ func (w *walk) step(follow bool) (done bool, err error) {
 	w.at, w.done, w.rest = next, append(w.done, name), w.rest[1:]
 	w.links = slices.DeleteFunc(w.links, func(l link) bool {
 		if l.rest == len(w.rest) && err == nil {
-			err = l.check(opened)
+			err = l.checkTarget(opened)
 		}
 		return l.rest == len(w.rest)
 	})
 	return false, err
 }
 
-// enter opens a directory that was checked.
-func enter(at *os.Root, name string, looked fs.FileInfo) (*os.Root, fs.FileInfo, error) {
+// enterDir opens a directory that was checked.
+func enterDir(at *os.Root, name string, looked fs.FileInfo) (*os.Root, fs.FileInfo, error) {
 	next, err := at.OpenRoot(name)
 	if err != nil {
 		return nil, nil, err
@@ -174,9 +174,9 @@ func enter(at *os.Root, name string, looked fs.FileInfo) (*os.Root, fs.FileInfo,
 	return next, opened, nil
 }
 
-// follow continues with the target of a link. A link of root in a directory of a user
+// followLink continues with the target of a link. A link of root in a directory of a user
 // counts as the user's, who may have moved it there.
-func (w *walk) follow(name string, info fs.FileInfo) error {
+func (w *walk) followLink(name string, info fs.FileInfo) error {
 	if w.count++; w.count > maxLinks {
 		return &fs.PathError{Op: "open", Path: name, Err: syscall.ELOOP}
 	}
@@ -198,12 +198,12 @@ func (w *walk) follow(name string, info fs.FileInfo) error {
 	if !filepath.IsAbs(target) {
 		target = "/" + filepath.Join(append(slices.Clone(w.done), target)...)
 	}
-	return w.restart(filepath.Join(append([]string{target}, w.rest[1:]...)...))
+	return w.restartAt(filepath.Join(append([]string{target}, w.rest[1:]...)...))
 }
 
-// arrive checks the links that end at the end of the walk. The last name can be a
+// checkArrival checks the links that end at the end of the walk. The last name can be a
 // directory of the user itself.
-func (w *walk) arrive() error {
+func (w *walk) checkArrival() error {
 	if len(w.links) == 0 {
 		return nil
 	}
@@ -216,15 +216,15 @@ func (w *walk) arrive() error {
 		if err == nil && len(w.rest) == 1 && end.IsDir() && uidOf(end) == l.uid {
 			continue
 		}
-		if err := l.check(in); err != nil {
+		if err := l.checkTarget(in); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// check rejects a link that does not lead to a directory of its user.
-func (l link) check(dir fs.FileInfo) error {
+// checkTarget rejects a link that does not lead to a directory of its user.
+func (l link) checkTarget(dir fs.FileInfo) error {
 	if uidOf(dir) == l.uid {
 		return nil
 	}
@@ -241,8 +241,8 @@ func uidOf(info fs.FileInfo) int {
 	return -1
 }
 
-// named adds the whole path to errors of an os.Root, which only know the name in it.
-func named(path string, err error) error {
+// withPath adds the whole path to errors of an os.Root, which only know the name in it.
+func withPath(path string, err error) error {
 	var p *fs.PathError
 	var l *os.LinkError
 	switch {

@@ -27,59 +27,59 @@ func newWorld(t *testing.T) world {
 	t.Helper()
 	requireroot.Need(t, "giving files to others")
 	w := world{t, t.TempDir()}
-	w.mkdir("home", user)
-	w.mkdir("home/cache", user)
-	w.mkdir("home/disk", user)
-	w.mkdir("etc", 0)
-	w.mkdir("etc/below", user)
-	w.mkdir("other", other)
-	w.write("etc/shadow", "root:x\n", 0)
-	w.write("home/cache/file", "mine\n", user)
+	w.makeDir("home", user)
+	w.makeDir("home/cache", user)
+	w.makeDir("home/disk", user)
+	w.makeDir("etc", 0)
+	w.makeDir("etc/below", user)
+	w.makeDir("other", other)
+	w.writeFile("etc/shadow", "root:x\n", 0)
+	w.writeFile("home/cache/file", "mine\n", user)
 	return w
 }
 
-func (w world) path(name string) string { return filepath.Join(w.dir, name) }
+func (w world) pathOf(name string) string { return filepath.Join(w.dir, name) }
 
-func (w world) must(err error) {
+func (w world) noError(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w world) mkdir(name string, uid int) {
+func (w world) makeDir(name string, uid int) {
 	w.t.Helper()
-	w.must(errors.Join(os.MkdirAll(w.path(name), 0o755), os.Chown(w.path(name), uid, uid)))
+	w.noError(errors.Join(os.MkdirAll(w.pathOf(name), 0o755), os.Chown(w.pathOf(name), uid, uid)))
 }
 
-func (w world) write(name, text string, uid int) {
+func (w world) writeFile(name, text string, uid int) {
 	w.t.Helper()
-	w.must(errors.Join(os.WriteFile(w.path(name), []byte(text), 0o600), os.Chown(w.path(name), uid, uid)))
+	w.noError(errors.Join(os.WriteFile(w.pathOf(name), []byte(text), 0o600), os.Chown(w.pathOf(name), uid, uid)))
 }
 
-// link puts a link of a user in the place of what is there. The target is a path
+// makeLink puts a link of a user in the place of what is there. The target is a path
 // of the world, or relative if it begins with "./".
-func (w world) link(name, target string, uid int) {
+func (w world) makeLink(name, target string, uid int) {
 	w.t.Helper()
 	if !strings.HasPrefix(target, "./") {
-		target = w.path(target)
+		target = w.pathOf(target)
 	}
-	w.must(errors.Join(os.RemoveAll(w.path(name)), os.Symlink(target, w.path(name)), os.Lchown(w.path(name), uid, uid)))
+	w.noError(errors.Join(os.RemoveAll(w.pathOf(name)), os.Symlink(target, w.pathOf(name)), os.Lchown(w.pathOf(name), uid, uid)))
 }
 
-// listing is what root and others have: modes, owners and content.
-func (w world) listing() map[string]string {
+// listFiles is what root and others have: modes, owners and content.
+func (w world) listFiles() map[string]string {
 	w.t.Helper()
 	all := map[string]string{}
 	for _, top := range []string{"etc", "other"} {
-		w.must(filepath.WalkDir(w.path(top), func(path string, _ fs.DirEntry, err error) error {
-			w.must(err)
+		w.noError(filepath.WalkDir(w.pathOf(top), func(path string, _ fs.DirEntry, err error) error {
+			w.noError(err)
 			info, err := os.Lstat(path)
-			w.must(err)
+			w.noError(err)
 			text := ""
 			if info.Mode().IsRegular() {
 				b, err := os.ReadFile(path)
-				w.must(err)
+				w.noError(err)
 				text = string(b)
 			}
 			all[path] = info.Mode().String() + " " + string(rune('0'+uidOf(info)%10)) + text
@@ -89,7 +89,7 @@ func (w world) listing() map[string]string {
 	return all
 }
 
-func wants(t *testing.T, err, want error) {
+func wantError(t *testing.T, err, want error) {
 	t.Helper()
 	var foreign *ForeignError
 	switch {
@@ -116,34 +116,35 @@ func TestReach(t *testing.T) {
 		{"in a missing directory", "home/none/file", nil, fs.ErrNotExist},
 		{"below a file", "home/cache/file/x", nil, syscall.ENOTDIR},
 		{"root's by name", "etc/shadow", nil, nil},
-		{"a link to a file of root's", "home/cache/file", func(w world) { w.link("home/cache/file", "etc/shadow", user) }, foreign},
-		{"a directory that is a link", "home/cache/shadow", func(w world) { w.link("home/cache", "etc", user) }, foreign},
-		{"a directory above that is a link", "home/cache/below/x", func(w world) { w.link("home/cache", "etc", user) }, foreign},
-		{"a link of root's that the user has moved", "home/cache/shadow", func(w world) { w.link("home/cache", "etc", 0) }, foreign},
-		{"to another user's", "home/cache/x", func(w world) { w.link("home/cache", "other", user) }, foreign},
-		{"link after link", "home/cache/shadow", func(w world) { w.link("home/mid", "etc", user); w.link("home/cache", "./mid", user) }, foreign},
-		{"to nothing in a directory of root's", "home/cache/file", func(w world) { w.link("home/cache/file", "etc/new", user) }, foreign},
-		{"to a directory that would be made", "home/cache/file", func(w world) { w.link("home/cache", "etc/new/x", user) }, foreign},
-		{"to itself", "home/cache/file", func(w world) { w.link("home/cache", "./cache", user) }, syscall.ELOOP},
+		{"a link to a file of root's", "home/cache/file", func(w world) { w.makeLink("home/cache/file", "etc/shadow", user) }, foreign},
+		{"a directory that is a link", "home/cache/shadow", func(w world) { w.makeLink("home/cache", "etc", user) }, foreign},
+		{"a directory above that is a link", "home/cache/below/x", func(w world) { w.makeLink("home/cache", "etc", user) }, foreign},
+		{"a link of root's that the user has moved", "home/cache/shadow", func(w world) { w.makeLink("home/cache", "etc", 0) }, foreign},
+		{"to another user's", "home/cache/x", func(w world) { w.makeLink("home/cache", "other", user) }, foreign},
+		{"link after link", "home/cache/shadow",
+			func(w world) { w.makeLink("home/mid", "etc", user); w.makeLink("home/cache", "./mid", user) }, foreign},
+		{"to nothing in a directory of root's", "home/cache/file", func(w world) { w.makeLink("home/cache/file", "etc/new", user) }, foreign},
+		{"to a directory that would be made", "home/cache/file", func(w world) { w.makeLink("home/cache", "etc/new/x", user) }, foreign},
+		{"to itself", "home/cache/file", func(w world) { w.makeLink("home/cache", "./cache", user) }, syscall.ELOOP},
 		{"to another disk of the user's", "home/cache/file", func(w world) {
-			w.link("home/cache", "home/disk", user)
-			w.write("home/disk/file", "", user)
+			w.makeLink("home/cache", "home/disk", user)
+			w.writeFile("home/disk/file", "", user)
 		}, nil},
 		{"to a directory of root's below the user's", "home/cache/in/file", func(w world) {
-			w.link("home/cache", "home/disk", user)
-			w.mkdir("home/disk/in", 0)
-			w.write("home/disk/in/file", "", 0)
+			w.makeLink("home/cache", "home/disk", user)
+			w.makeDir("home/disk/in", 0)
+			w.writeFile("home/disk/in/file", "", 0)
 		}, nil},
-		{"to the user's own directory in root's", "home/cache", func(w world) { w.link("home/cache", "etc/below", user) }, nil},
-		{"a link of root's in a directory of root's", "system/shadow", func(w world) { w.link("system", "etc", 0) }, nil},
+		{"to the user's own directory in root's", "home/cache", func(w world) { w.makeLink("home/cache", "etc/below", user) }, nil},
+		{"a link of root's in a directory of root's", "system/shadow", func(w world) { w.makeLink("system", "etc", 0) }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
 			if tt.plant != nil {
 				tt.plant(w)
 			}
-			_, err := Stat(w.path(tt.path))
-			wants(t, err, tt.want)
+			_, err := Stat(w.pathOf(tt.path))
+			wantError(t, err, tt.want)
 		})
 	}
 }
@@ -175,34 +176,34 @@ func TestSwaps(t *testing.T) {
 		"remove":      func(_ world, path string) error { return Remove(path) },
 		"remove all":  func(_ world, path string) error { return RemoveAll(path) },
 		"symlink":     func(_ world, path string) error { return Symlink("x", path+".link") },
-		"link there":  func(w world, path string) error { return Link(w.path("home/mine"), path+".new") },
-		"link from":   func(w world, path string) error { return Link(path, w.path("home/new")) },
-		"move there":  func(w world, path string) error { return Rename(w.path("home/mine"), path) },
-		"move away":   func(w world, path string) error { return Rename(path, w.path("home/new")) },
+		"link there":  func(w world, path string) error { return Link(w.pathOf("home/mine"), path+".new") },
+		"link from":   func(w world, path string) error { return Link(path, w.pathOf("home/new")) },
+		"move there":  func(w world, path string) error { return Rename(w.pathOf("home/mine"), path) },
+		"move away":   func(w world, path string) error { return Rename(path, w.pathOf("home/new")) },
 		"give":        func(_ world, path string) error { return Lchown(path, user, user) },
 		"stat":        func(_ world, path string) error { _, err := Stat(path); return err },
 	} {
 		for place, swap := range map[string]func(w world){
-			"the directory": func(w world) { w.link("home/cache", "etc", user) },
+			"the directory": func(w world) { w.makeLink("home/cache", "etc", user) },
 			"one above": func(w world) {
-				w.mkdir("etc/cache", 0)
-				w.write("etc/cache/shadow", "", 0)
-				w.link("home", "etc", user)
+				w.makeDir("etc/cache", 0)
+				w.writeFile("etc/cache/shadow", "", 0)
+				w.makeLink("home", "etc", user)
 			},
-			"the file":    func(w world) { w.link("home/cache/shadow", "etc/shadow", user) },
-			"a hard link": func(w world) { w.must(os.Link(w.path("etc/shadow"), w.path("home/cache/shadow"))) },
+			"the file":    func(w world) { w.makeLink("home/cache/shadow", "etc/shadow", user) },
+			"a hard link": func(w world) { w.noError(os.Link(w.pathOf("etc/shadow"), w.pathOf("home/cache/shadow"))) },
 		} {
 			t.Run(name+", "+place, func(t *testing.T) {
 				w := newWorld(t)
-				w.write("home/mine", "mine\n", user)
+				w.writeFile("home/mine", "mine\n", user)
 				swap(w)
-				before := w.listing()
-				err := do(w, w.path("home/cache/shadow"))
-				if d := cmp.Diff(before, w.listing()); d != "" {
+				before := w.listFiles()
+				err := do(w, w.pathOf("home/cache/shadow"))
+				if d := cmp.Diff(before, w.listFiles()); d != "" {
 					t.Errorf("files of others (-before +after), error %v:\n%s", err, d)
 				}
 				if place != "the file" && place != "a hard link" {
-					wants(t, err, &ForeignError{})
+					wantError(t, err, &ForeignError{})
 				}
 			})
 		}
@@ -271,7 +272,8 @@ func TestAsBefore(t *testing.T) {
 
 func TestRootOnly(t *testing.T) {
 	w := newWorld(t)
-	for path, want := range map[string]bool{"/": true, "/proc/version": true, w.path("etc/shadow"): false, w.path("home/cache/file"): false} {
+	for path, want := range map[string]bool{"/": true, "/proc/version": true, w.pathOf("etc/shadow"): false,
+		w.pathOf("home/cache/file"): false} {
 		if got := RootOnly(path); got != want {
 			t.Errorf("%s: %t, want %t", path, got, want)
 		}

@@ -52,32 +52,32 @@ func IDOf(authority string) string { return authority[:min(len(authority), idDig
 // String returns the file name.
 func (n Name) String() string {
 	if n.Tag != "" {
-		return n.untagged() + "_" + n.Tag + extension
+		return n.tagInput() + "_" + n.Tag + extension
 	}
-	return n.untagged() + extension
+	return n.tagInput() + extension
 }
 
 const extension = ".tar.age"
 
-// untagged returns the input of the tag.
-func (n Name) untagged() string {
-	return fmt.Sprintf("%s%s_%d", n.owner(), n.Taken.UTC().Format(takenFormat), n.Revision)
+// tagInput returns the input of the tag.
+func (n Name) tagInput() string {
+	return fmt.Sprintf("%s%s_%d", n.ownerPrefix(), n.Taken.UTC().Format(takenFormat), n.Revision)
 }
 
 // Tagged returns the name with its tag.
 func (n Name) Tagged(by Tagger) Name {
-	n.Tag = by.Tag(n.untagged())
+	n.Tag = by.Tag(n.tagInput())
 	return n
 }
 
 // Verified reports whether the name was chosen by a holder of the key. It says nothing
 // about the content: anyone who can write to a target can replace the file.
 func (n Name) Verified(by Tagger) bool {
-	return n.Tag != "" && hmac.Equal([]byte(n.Tag), []byte(by.Tag(n.untagged())))
+	return n.Tag != "" && hmac.Equal([]byte(n.Tag), []byte(by.Tag(n.tagInput())))
 }
 
-// owner returns the common prefix of all copies of the same host.
-func (n Name) owner() string { return fmt.Sprintf("%s_%s_%s_", n.Cluster, n.ID, n.Host) }
+// ownerPrefix returns the common prefix of all copies of the same host.
+func (n Name) ownerPrefix() string { return fmt.Sprintf("%s_%s_%s_", n.Cluster, n.ID, n.Host) }
 
 var names = regexp.MustCompile(`^([a-z0-9-]+)_([0-9a-f]{12})_([a-z0-9.-]+)_([0-9]{8}-[0-9]{6})_([0-9]+)(?:_([0-9a-f]{20}))?\.tar\.age$`)
 
@@ -94,9 +94,9 @@ func Parse(file string) (n Name, ok bool) {
 	return n, err == nil && errRevision == nil && n.String() == file
 }
 
-// same reports whether two names belong to the same host of the same cluster.
-func (n Name) same(other Name) bool {
-	return n.owner() == other.owner()
+// hasSameOwner reports whether two names belong to the same host of the same cluster.
+func (n Name) hasSameOwner(other Name) bool {
+	return n.ownerPrefix() == other.ownerPrefix()
 }
 
 // A File is a file at a target.
@@ -131,9 +131,9 @@ type Target interface {
 func Open(ctx context.Context, to op.CopyTarget, secret []byte) (Target, error) {
 	switch {
 	case to.SSH != nil:
-		return dial(ctx, *to.SSH, secret)
+		return dialSSH(ctx, *to.SSH, secret)
 	case to.S3 != nil:
-		return storage(*to.S3, secret)
+		return openS3(*to.S3, secret)
 	}
 	return nil, fmt.Errorf("target %s cannot be opened from this machine", to.Name)
 }
@@ -151,31 +151,31 @@ type Sent struct {
 // reduced, and after it. Copies that cannot be removed do not prevent the new copy. Only
 // names that by verifies count; a host without a key (nil) counts all of its copies.
 func Send(ctx context.Context, to Target, name Name, by Tagger, keep int, write func(io.Writer) error) (out Sent, err error) {
-	files, err := to.List(ctx, name.owner())
+	files, err := to.List(ctx, name.ownerPrefix())
 	if err != nil {
 		return out, fmt.Errorf("listing the target: %w", err)
 	}
-	cut := tidy(ctx, to, name, files)
+	cut := removeIncomplete(ctx, to, name, files)
 	r := retention{to: to, name: name, by: by, keep: max(keep, 1)}
-	before, full := r.before(ctx)
+	before, full := r.removeBeforeCopy(ctx)
 	if err := to.Put(ctx, name.String(), write); err != nil {
 		return out, errors.Join(err, cut, full)
 	}
-	left, stays := r.after(ctx)
+	left, stays := r.removeAfterCopy(ctx)
 	if stays != nil && left == 0 { // the copies could not be listed
 		left = before + 1
 	}
 	return Sent{left, errors.Join(cut, stays)}, nil
 }
 
-// tidy removes incomplete files of the same host.
-func tidy(ctx context.Context, to Target, name Name, files []File) (err error) {
+// removeIncomplete removes incomplete files of the same host.
+func removeIncomplete(ctx context.Context, to Target, name Name, files []File) (err error) {
 	for _, f := range files {
 		part := parts.FindStringSubmatch(f.Name)
 		if part == nil {
 			continue
 		}
-		if n, ok := Parse(part[1]); ok && n.same(name) {
+		if n, ok := Parse(part[1]); ok && n.hasSameOwner(name) {
 			err = errors.Join(err, to.Remove(ctx, f.Name))
 		}
 	}
@@ -211,12 +211,12 @@ func Among(files []File, chosen func(Name) bool) (out []Copy) {
 			out = append(out, Copy{n, f})
 		}
 	}
-	return ordered(out, Newer)
+	return sortCopies(out, Newer)
 }
 
-// ordered sorts pointers, because the compiler shares that code between types, which keeps
+// sortCopies sorts pointers, because the compiler shares that code between types, which keeps
 // the node helper small.
-func ordered(list []Copy, order func(a, b Copy) int) (out []Copy) {
+func sortCopies(list []Copy, order func(a, b Copy) int) (out []Copy) {
 	all := make([]*Copy, 0, len(list))
 	for i := range list {
 		all = append(all, &list[i])
@@ -253,7 +253,7 @@ type counter struct {
 	}
 }
 
-func counting(to io.Writer) *counter { return &counter{to: to, sum: sha256.New()} }
+func newCounter(to io.Writer) *counter { return &counter{to: to, sum: sha256.New()} }
 
 func (c *counter) Write(p []byte) (int, error) {
 	n, err := c.to.Write(p)
@@ -264,18 +264,18 @@ func (c *counter) Write(p []byte) (int, error) {
 
 // readBack returns an error if a file differs from the written data.
 func (c *counter) readBack(f io.ReadSeeker) error {
-	back := counting(io.Discard)
+	back := newCounter(io.Discard)
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
 	if _, err := io.Copy(back, f); err != nil {
 		return err
 	}
-	return c.compare(back)
+	return c.compareReadBack(back)
 }
 
-// compare returns an error if the data that was read back differs from the written data.
-func (c *counter) compare(back *counter) error {
+// compareReadBack returns an error if the data that was read back differs from the written data.
+func (c *counter) compareReadBack(back *counter) error {
 	if c.bytes != back.bytes || hex.EncodeToString(c.sum.Sum(nil)) != hex.EncodeToString(back.sum.Sum(nil)) {
 		return fmt.Errorf("the file at the target differs from the written data: read %d bytes, wrote %d", back.bytes, c.bytes)
 	}

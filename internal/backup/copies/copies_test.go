@@ -25,13 +25,13 @@ import (
 
 const id = "0123456789ab"
 
-func name(host string, day int) copies.Name {
+func copyName(host string, day int) copies.Name {
 	return copies.Name{Cluster: "prod", ID: id, Host: host, Taken: time.Date(2026, 11, day, 18, 0, 7, 0, time.UTC),
 		Revision: 4700 + int64(day)}
 }
 
-// targets are all kinds, each with the directory where its files are.
-func targets(t *testing.T) map[string]func(*testing.T) (copies.Target, string) {
+// newTargets are all kinds, each with the directory where its files are.
+func newTargets(t *testing.T) map[string]func(*testing.T) (copies.Target, string) {
 	t.Helper()
 	return map[string]func(*testing.T) (copies.Target, string){
 		"directory": func(t *testing.T) (copies.Target, string) {
@@ -44,16 +44,16 @@ func targets(t *testing.T) map[string]func(*testing.T) (copies.Target, string) {
 		},
 		"ssh": func(t *testing.T) (copies.Target, string) {
 			m := copiestest.Listen(t)
-			return opened(t.Context(), t, m), m.Dir
+			return openMachine(t.Context(), t, m), m.Dir
 		},
 		"s3": func(t *testing.T) (copies.Target, string) {
 			s := copiestest.ListenS3(t)
-			return stored(t, s), s.Dir
+			return openStorage(t, s), s.Dir
 		},
 	}
 }
 
-func opened(ctx context.Context, t *testing.T, m *copiestest.Machine) copies.Target {
+func openMachine(ctx context.Context, t *testing.T, m *copiestest.Machine) copies.Target {
 	t.Helper()
 	to, err := copies.Open(ctx, op.CopyTarget{Name: "nas", SSH: &m.To}, m.Key)
 	if err != nil {
@@ -67,11 +67,11 @@ func opened(ctx context.Context, t *testing.T, m *copiestest.Machine) copies.Tar
 	return to
 }
 
-func writes(content []byte) func(io.Writer) error {
+func writeContent(content []byte) func(io.Writer) error {
 	return func(w io.Writer) error { _, err := w.Write(content); return err }
 }
 
-func files(t *testing.T, dir string) string {
+func listFiles(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -85,7 +85,7 @@ func files(t *testing.T, dir string) string {
 }
 
 func TestName(t *testing.T) {
-	n := name("cp-1.example", 20)
+	n := copyName("cp-1.example", 20)
 	if got, ok := copies.Parse(n.String()); !ok || got != n || n.String() != "prod_0123456789ab_cp-1.example_20261120-180007_4720.tar.age" {
 		t.Errorf("%s is read as %+v, %t", n, got, ok)
 	}
@@ -102,7 +102,7 @@ func TestName(t *testing.T) {
 func TestAmongSizes(t *testing.T) {
 	var files []copies.File
 	for i, bytes := range []int64{5, -5, math.MaxInt64, 0, 1 << 30} {
-		files = append(files, copies.File{Name: name("cp1", i).String(), Bytes: bytes})
+		files = append(files, copies.File{Name: copyName("cp1", i).String(), Bytes: bytes})
 	}
 	var got []int64
 	for _, c := range copies.Among(files, func(copies.Name) bool { return true }) {
@@ -116,31 +116,31 @@ func TestAmongSizes(t *testing.T) {
 // What is beyond the number goes, the oldest first: of the same host of the same
 // cluster, and nothing else. What was cut off goes with the next.
 func TestSend(t *testing.T) {
-	for kind, open := range targets(t) {
+	for kind, open := range newTargets(t) {
 		t.Run(kind, func(t *testing.T) {
 			to, dir := open(t)
-			other := name("cp1", 1)
+			other := copyName("cp1", 1)
 			other.ID = "ba9876543210"
-			foreign := []string{"notes.txt", other.String(), name("cp2", 1).String(),
-				"." + name("cp2", 2).String() + ".part", "prod-20200101-000000.tar.age"}
-			for _, f := range append(foreign, "."+name("cp1", 2).String()+".part", "."+name("cp1", 2).String()+".ABCDEFGH.part") {
+			foreign := []string{"notes.txt", other.String(), copyName("cp2", 1).String(),
+				"." + copyName("cp2", 2).String() + ".part", "prod-20200101-000000.tar.age"}
+			for _, f := range append(foreign, "."+copyName("cp1", 2).String()+".part", "."+copyName("cp1", 2).String()+".ABCDEFGH.part") {
 				if err := os.WriteFile(filepath.Join(dir, f), []byte("x"), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := os.Mkdir(filepath.Join(dir, name("cp1", 3).String()), 0o700); err != nil {
+			if err := os.Mkdir(filepath.Join(dir, copyName("cp1", 3).String()), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			foreign = append(foreign, name("cp1", 3).String())
+			foreign = append(foreign, copyName("cp1", 3).String())
 			big := bytes.Repeat([]byte("0123456789abcde\n"), 300_000)
 			for day := range 4 {
-				sent, err := copies.Send(t.Context(), to, name("cp1", 10+day), nil, 2, writes(big))
+				sent, err := copies.Send(t.Context(), to, copyName("cp1", 10+day), nil, 2, writeContent(big))
 				if err != nil || sent != (copies.Sent{Left: min(day+1, 2)}) {
 					t.Fatalf("%+v, %v", sent, err)
 				}
 			}
-			got := files(t, dir)
-			for _, want := range append(foreign, name("cp1", 13).String(), name("cp1", 12).String()) {
+			got := listFiles(t, dir)
+			for _, want := range append(foreign, copyName("cp1", 13).String(), copyName("cp1", 12).String()) {
 				if !strings.Contains(got, want) {
 					t.Errorf("%s is gone: %s", want, got)
 				}
@@ -149,11 +149,11 @@ func TestSend(t *testing.T) {
 				t.Errorf("there are %d: %s", n, got)
 			}
 			var back bytes.Buffer
-			if err := to.Fetch(t.Context(), name("cp1", 13).String(), &back); err != nil || !bytes.Equal(back.Bytes(), big) {
+			if err := to.Fetch(t.Context(), copyName("cp1", 13).String(), &back); err != nil || !bytes.Equal(back.Bytes(), big) {
 				t.Errorf("%d bytes come back, %v", back.Len(), err)
 			}
 			own, err := copies.Own(t.Context(), to, "", func(n copies.Name) bool { return n.ID == id })
-			if err != nil || len(own) != 3 || own[0].Name != name("cp1", 13) || own[0].Bytes != int64(len(big)) {
+			if err != nil || len(own) != 3 || own[0].Name != copyName("cp1", 13) || own[0].Bytes != int64(len(big)) {
 				t.Errorf("%+v, %v", own, err)
 			}
 		})
@@ -163,21 +163,21 @@ func TestSend(t *testing.T) {
 // What a clock says that was ahead, or is behind now, has nothing be removed that is
 // newer, nor be taken for the newest.
 func TestSendClocks(t *testing.T) {
-	for kind, open := range targets(t) {
+	for kind, open := range newTargets(t) {
 		t.Run(kind, func(t *testing.T) {
 			to, dir := open(t)
 			of := func(day int, revision int64) copies.Name {
-				n := name("cp1", day)
+				n := copyName("cp1", day)
 				n.Revision = revision
 				return n
 			}
 			var newest copies.Name
 			for _, newest = range []copies.Name{of(28, 4701), of(27, 4702), of(1, 4703), of(2, 4704), of(2, 4705)} {
-				if _, err := copies.Send(t.Context(), to, newest, nil, 2, writes(nil)); err != nil {
+				if _, err := copies.Send(t.Context(), to, newest, nil, 2, writeContent(nil)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if got, want := files(t, dir), of(2, 4704).String()+" "+newest.String(); got != want {
+			if got, want := listFiles(t, dir), of(2, 4704).String()+" "+newest.String(); got != want {
 				t.Errorf("there are %s, want %s", got, want)
 			}
 			own, err := copies.Own(t.Context(), to, "", func(copies.Name) bool { return true })
@@ -186,9 +186,9 @@ func TestSendClocks(t *testing.T) {
 			}
 			// Etcd was made anew, and counts from the first again.
 			anew := of(3, 7)
-			if sent, err := copies.Send(t.Context(), to, anew, nil, 2, writes(nil)); err != nil || sent != (copies.Sent{Left: 2}) ||
-				!strings.Contains(files(t, dir), anew.String()) {
-				t.Errorf("%+v, %v: %s", sent, err, files(t, dir))
+			if sent, err := copies.Send(t.Context(), to, anew, nil, 2, writeContent(nil)); err != nil || sent != (copies.Sent{Left: 2}) ||
+				!strings.Contains(listFiles(t, dir), anew.String()) {
+				t.Errorf("%+v, %v: %s", sent, err, listFiles(t, dir))
 			}
 		})
 	}
@@ -216,18 +216,19 @@ func TestSendFull(t *testing.T) {
 	}
 	to := full{d, dir}
 	for day := range 3 {
-		if _, err := copies.Send(t.Context(), to, name("cp1", 1+day), nil, 3, writes(nil)); err != nil {
+		if _, err := copies.Send(t.Context(), to, copyName("cp1", 1+day), nil, 3, writeContent(nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := copies.Send(t.Context(), to, name("cp1", 4), nil, 3, writes(nil)); err == nil || len(strings.Fields(files(t, dir))) != 3 {
-		t.Errorf("%v; there is %s: what there was is to stay until there is a new one", err, files(t, dir))
+	if _, err := copies.Send(t.Context(), to, copyName("cp1", 4), nil, 3, writeContent(nil)); err == nil ||
+		len(strings.Fields(listFiles(t, dir))) != 3 {
+		t.Errorf("%v; there is %s: what there was is to stay until there is a new one", err, listFiles(t, dir))
 	}
-	if sent, err := copies.Send(t.Context(), to, name("cp1", 4), nil, 2, writes(nil)); err != nil || sent != (copies.Sent{Left: 2}) {
+	if sent, err := copies.Send(t.Context(), to, copyName("cp1", 4), nil, 2, writeContent(nil)); err != nil || sent != (copies.Sent{Left: 2}) {
 		t.Errorf("%+v, %v", sent, err)
 	}
-	if want := name("cp1", 3).String() + " " + name("cp1", 4).String(); files(t, dir) != want {
-		t.Errorf("there is %s", files(t, dir))
+	if want := copyName("cp1", 3).String() + " " + copyName("cp1", 4).String(); listFiles(t, dir) != want {
+		t.Errorf("there is %s", listFiles(t, dir))
 	}
 }
 
@@ -246,7 +247,7 @@ func (s stuck) Remove(ctx context.Context, name string) error {
 
 // What cannot be removed keeps no new copy from being there, nor anything else from going.
 func TestSendStuck(t *testing.T) {
-	part := "." + name("cp1", 1).String() + ".part"
+	part := "." + copyName("cp1", 1).String() + ".part"
 	for _, tc := range []struct {
 		name, reason string
 		stuck        []string
@@ -254,9 +255,9 @@ func TestSendStuck(t *testing.T) {
 		want         string // is there afterwards, besides the new one
 	}{
 		{"nothing", "all that is to go goes", nil, 2, "3"},
-		{"the oldest", "the one after it goes all the same", []string{name("cp1", 1).String()}, 3, "1 3"},
+		{"the oldest", "the one after it goes all the same", []string{copyName("cp1", 1).String()}, 3, "1 3"},
 		{"what was cut off", "the oldest go all the same", []string{part}, 2, "part 3"},
-		{"all of it", "there is a new one", []string{part, name("cp1", 1).String(), name("cp1", 2).String()}, 4, "part 1 2 3"},
+		{"all of it", "there is a new one", []string{part, copyName("cp1", 1).String(), copyName("cp1", 2).String()}, 4, "part 1 2 3"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -266,7 +267,7 @@ func TestSendStuck(t *testing.T) {
 			}
 			was := map[string]string{part: "part"}
 			for day := 1; day <= 3; day++ {
-				was[name("cp1", day).String()] = strconv.Itoa(day)
+				was[copyName("cp1", day).String()] = strconv.Itoa(day)
 			}
 			old := time.Now().Add(-time.Hour) // of all, which says nothing of their order
 			for file := range was {
@@ -277,7 +278,7 @@ func TestSendStuck(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			sent, err := copies.Send(t.Context(), stuck{d, tc.stuck}, name("cp1", 4), nil, 2, writes([]byte("new")))
+			sent, err := copies.Send(t.Context(), stuck{d, tc.stuck}, copyName("cp1", 4), nil, 2, writeContent([]byte("new")))
 			if err != nil || sent.Left != tc.left || (sent.Unremoved != nil) != (len(tc.stuck) > 0) {
 				t.Errorf("%s: %+v, %v", tc.reason, sent, err)
 			}
@@ -287,14 +288,14 @@ func TestSendStuck(t *testing.T) {
 				}
 			}
 			var got []string
-			for _, file := range strings.Fields(files(t, dir)) {
+			for _, file := range strings.Fields(listFiles(t, dir)) {
 				got = append(got, was[file])
 			}
 			if got := strings.Join(got, " "); got != tc.want+" " {
 				t.Errorf("there is %q: %s", got, tc.reason)
 			}
 			// A place without room says what would have made some.
-			_, err = copies.Send(t.Context(), stuck{full{d, dir}, tc.stuck}, name("cp1", 5), nil, 1, writes(nil))
+			_, err = copies.Send(t.Context(), stuck{full{d, dir}, tc.stuck}, copyName("cp1", 5), nil, 1, writeContent(nil))
 			if (err != nil) != (len(tc.stuck) > 1) ||
 				err != nil && (!strings.Contains(err.Error(), "no space") || !strings.Contains(err.Error(), "is locked")) {
 				t.Errorf("full: %v", err)
@@ -305,22 +306,22 @@ func TestSendStuck(t *testing.T) {
 
 // A copy is there whole or not at all, and what there was stays.
 func TestSendFails(t *testing.T) {
-	for kind, open := range targets(t) {
+	for kind, open := range newTargets(t) {
 		t.Run(kind, func(t *testing.T) {
 			to, dir := open(t)
-			if _, err := copies.Send(t.Context(), to, name("cp1", 1), nil, 1, writes([]byte("one"))); err != nil {
+			if _, err := copies.Send(t.Context(), to, copyName("cp1", 1), nil, 1, writeContent([]byte("one"))); err != nil {
 				t.Fatal(err)
 			}
 			broken := errors.New("the snapshot is damaged")
-			_, err := copies.Send(t.Context(), to, name("cp1", 2), nil, 1, func(w io.Writer) error {
+			_, err := copies.Send(t.Context(), to, copyName("cp1", 2), nil, 1, func(w io.Writer) error {
 				_, err := w.Write(bytes.Repeat([]byte("x"), 2<<20))
 				return errors.Join(err, broken)
 			})
-			if !errors.Is(err, broken) || files(t, dir) != name("cp1", 1).String() {
-				t.Errorf("%v; there is %s", err, files(t, dir))
+			if !errors.Is(err, broken) || listFiles(t, dir) != copyName("cp1", 1).String() {
+				t.Errorf("%v; there is %s", err, listFiles(t, dir))
 			}
 			// Somebody else writes to it meanwhile: it is not what was written.
-			_, err = copies.Send(t.Context(), to, name("cp1", 2), nil, 1, func(w io.Writer) error {
+			_, err = copies.Send(t.Context(), to, copyName("cp1", 2), nil, 1, func(w io.Writer) error {
 				if _, err := w.Write(bytes.Repeat([]byte("x"), 9<<20)); err != nil {
 					return err
 				}
@@ -335,13 +336,13 @@ func TestSendFails(t *testing.T) {
 				_, err = f.WriteAt([]byte("y"), 100)
 				return errors.Join(err, f.Close())
 			})
-			if err == nil || !strings.Contains(err.Error(), "differs from the written data") || files(t, dir) != name("cp1", 1).String() {
-				t.Errorf("%v; there is %s", err, files(t, dir))
+			if err == nil || !strings.Contains(err.Error(), "differs from the written data") || listFiles(t, dir) != copyName("cp1", 1).String() {
+				t.Errorf("%v; there is %s", err, listFiles(t, dir))
 			}
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := copies.Send(t.Context(), to, name("cp1", 2), nil, 1, writes(nil)); err == nil {
+			if _, err := copies.Send(t.Context(), to, copyName("cp1", 2), nil, 1, writeContent(nil)); err == nil {
 				t.Error("a copy went to where nothing is")
 			}
 		})
@@ -389,21 +390,21 @@ func TestOpen(t *testing.T) {
 func TestHangs(t *testing.T) {
 	m := copiestest.Listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	to := opened(ctx, t, m)
-	_, err := copies.Send(ctx, to, name("cp1", 1), nil, 1, func(w io.Writer) error {
+	to := openMachine(ctx, t, m)
+	_, err := copies.Send(ctx, to, copyName("cp1", 1), nil, 1, func(w io.Writer) error {
 		cancel()
 		_, err := w.Write(bytes.Repeat([]byte("x"), 4<<20))
 		return err
 	})
-	if err == nil || strings.Contains(files(t, m.Dir), " ") {
-		t.Errorf("%v; there is %s", err, files(t, m.Dir))
+	if err == nil || strings.Contains(listFiles(t, m.Dir), " ") {
+		t.Errorf("%v; there is %s", err, listFiles(t, m.Dir))
 	}
 }
 
 // What somebody has put in the way is neither written to nor waited for.
 func TestPlanted(t *testing.T) {
 	for _, kind := range []string{"directory", "ssh"} { // where there are links and pipes
-		open := targets(t)[kind]
+		open := newTargets(t)[kind]
 		for what, plant := range map[string]func(victim, at string) error{
 			"link": os.Symlink,
 			"pipe": func(_, at string) error { return unix.Mkfifo(at, 0o600) },
@@ -414,12 +415,12 @@ func TestPlanted(t *testing.T) {
 				if err := os.WriteFile(victim, []byte("canary"), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				for _, at := range []string{"." + name("cp1", 1).String() + ".part", name("cp1", 1).String(), name("cp1", 2).String()} {
+				for _, at := range []string{"." + copyName("cp1", 1).String() + ".part", copyName("cp1", 1).String(), copyName("cp1", 2).String()} {
 					if err := plant(victim, filepath.Join(dir, at)); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if _, err := copies.Send(t.Context(), to, name("cp1", 1), nil, 1, writes([]byte("one"))); err != nil {
+				if _, err := copies.Send(t.Context(), to, copyName("cp1", 1), nil, 1, writeContent([]byte("one"))); err != nil {
 					t.Error(err)
 				}
 				if got, err := os.ReadFile(victim); err != nil || string(got) != "canary" {
@@ -429,7 +430,7 @@ func TestPlanted(t *testing.T) {
 					return
 				}
 				var got bytes.Buffer
-				if err := to.Fetch(t.Context(), name("cp1", 2).String(), &got); err == nil || got.Len() > 0 {
+				if err := to.Fetch(t.Context(), copyName("cp1", 2).String(), &got); err == nil || got.Len() > 0 {
 					t.Errorf("%q was fetched, %v", got.String(), err)
 				}
 			})

@@ -76,7 +76,7 @@ func (d directory) Put(ctx context.Context, name string, write func(io.Writer) e
 			err = errors.Join(err, d.Remove(ctx, filepath.Base(part)))
 		}
 	}()
-	wrote := counting(f)
+	wrote := newCounter(f)
 	err = errors.Join(write(wrote), f.Sync())
 	if err == nil {
 		err = wrote.readBack(f)

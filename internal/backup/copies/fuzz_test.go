@@ -12,10 +12,10 @@ import (
 // FuzzAmong reads a listing that anybody may have written, one name a line: each copy has
 // one spelling, leads to no other directory, and is not verified without its key.
 func FuzzAmong(f *testing.F) {
-	f.Add("notes.txt\n" + name("cp1", 1).String() + "\n" + of(2, ours).String())
-	f.Add(of(3, "theirs").String() + "\n." + of(3, ours).String() + ".part")
+	f.Add("notes.txt\n" + copyName("cp1", 1).String() + "\n" + taggedName(2, ours).String())
+	f.Add(taggedName(3, "theirs").String() + "\n." + taggedName(3, ours).String() + ".part")
 	f.Add("prod_0123456789ab_cp1_20261120-180007_9223372036854775808.tar.age\nprod_0123456789ab_.._20261120-180007_1.tar.age")
-	known := []string{of(2, ours).String()}
+	known := []string{taggedName(2, ours).String()}
 	f.Fuzz(func(t *testing.T, listing string) {
 		var files []copies.File
 		for line := range strings.SplitSeq(listing, "\n") {

@@ -19,24 +19,24 @@ type retention struct {
 	keep int
 }
 
-// before removes copies before the new one, if there are more than the number to keep.
-func (r retention) before(ctx context.Context) (left int, err error) {
-	return r.remove(ctx, func(n Name) bool { return n != r.name })
+// removeBeforeCopy removes copies before the new one, if there are more than the number to keep.
+func (r retention) removeBeforeCopy(ctx context.Context) (left int, err error) {
+	return r.removeExcess(ctx, func(n Name) bool { return n != r.name })
 }
 
-// after removes copies beyond the number after the new one.
-func (r retention) after(ctx context.Context) (left int, err error) {
-	return r.remove(ctx, func(Name) bool { return true })
+// removeAfterCopy removes copies beyond the number after the new one.
+func (r retention) removeAfterCopy(ctx context.Context) (left int, err error) {
+	return r.removeExcess(ctx, func(Name) bool { return true })
 }
 
-// remove removes copies beyond the number, and returns how many remain that count.
-func (r retention) remove(ctx context.Context, chosen func(Name) bool) (left int, err error) {
-	own, err := Own(ctx, r.to, r.name.owner(), func(n Name) bool { return n.same(r.name) && chosen(n) })
+// removeExcess removes copies beyond the number, and returns how many remain that count.
+func (r retention) removeExcess(ctx context.Context, chosen func(Name) bool) (left int, err error) {
+	own, err := Own(ctx, r.to, r.name.ownerPrefix(), func(n Name) bool { return n.hasSameOwner(r.name) && chosen(n) })
 	if err != nil {
 		return 0, err
 	}
-	own = ordered(own, func(a, b Copy) int { return cmp.Or(r.last(a)-r.last(b), Newer(a, b)) })
-	for left < len(own) && r.counts(own[left].Name) {
+	own = sortCopies(own, func(a, b Copy) int { return cmp.Or(r.rankCopy(a)-r.rankCopy(b), Newer(a, b)) })
+	for left < len(own) && r.isCounted(own[left].Name) {
 		left++
 	}
 	if left < r.keep {
@@ -45,7 +45,7 @@ func (r retention) remove(ctx context.Context, chosen func(Name) bool) (left int
 	kept := own[:r.keep]
 	var newer []string
 	for _, c := range own[r.keep:] {
-		switch counts := r.counts(c.Name); {
+		switch counts := r.isCounted(c.Name); {
 		case newerThanKept(c, kept):
 			if counts {
 				newer = append(newer, c.File.Name)
@@ -69,19 +69,19 @@ func (r retention) remove(ctx context.Context, chosen func(Name) bool) (left int
 	return left, err
 }
 
-// last ranks the new copy first, then copies that count, then the others.
-func (r retention) last(c Copy) int {
+// rankCopy ranks the new copy first, then copies that count, then the others.
+func (r retention) rankCopy(c Copy) int {
 	switch {
 	case c.Name == r.name:
 		return 0
-	case r.counts(c.Name):
+	case r.isCounted(c.Name):
 		return 1
 	}
 	return 2
 }
 
-// counts reports whether a name counts towards the number to keep.
-func (r retention) counts(n Name) bool { return n == r.name || r.by == nil || n.Verified(r.by) }
+// isCounted reports whether a name counts towards the number to keep.
+func (r retention) isCounted(n Name) bool { return n == r.name || r.by == nil || n.Verified(r.by) }
 
 // newerThanKept reports whether a copy was written after one of the kept copies, by the
 // target's clock. Unknown times are not compared.

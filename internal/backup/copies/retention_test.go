@@ -27,11 +27,11 @@ func (k tagger) Tag(name string) string {
 
 const ours tagger = "ours"
 
-// of is a name of cp1's with a tag.
-func of(day int, by tagger) copies.Name { return name("cp1", day).Tagged(by) }
+// taggedName is a name of cp1's with a tag.
+func taggedName(day int, by tagger) copies.Name { return copyName("cp1", day).Tagged(by) }
 
 func TestNameTagged(t *testing.T) {
-	n := of(20, ours)
+	n := taggedName(20, ours)
 	got, ok := copies.Parse(n.String())
 	if !ok || got != n || !got.Verified(ours) || got.Verified(tagger("theirs")) {
 		t.Errorf("%s is read as %+v, %t", n, got, ok)
@@ -60,7 +60,7 @@ func TestNameTagged(t *testing.T) {
 // says; nor does a clock.
 func TestRetention(t *testing.T) {
 	planted := func(day int) copies.Name {
-		n := name("cp1", day)
+		n := copyName("cp1", day)
 		n.Revision = 1<<62 + int64(day)
 		return n
 	}
@@ -76,16 +76,19 @@ func TestRetention(t *testing.T) {
 		gone  []copies.Name
 		told  string
 	}{
-		{"nothing is beyond the number", []file{{of(1, ours), time.Hour}}, nil, ""},
-		{"the oldest goes", []file{{of(1, ours), 2 * time.Hour}, {of(2, ours), time.Hour}}, []copies.Name{of(1, ours)}, ""},
+		{"nothing is beyond the number", []file{{taggedName(1, ours), time.Hour}}, nil, ""},
+		{"the oldest goes", []file{{taggedName(1, ours), 2 * time.Hour}, {taggedName(2, ours), time.Hour}},
+			[]copies.Name{taggedName(1, ours)}, ""},
 		{"planted names do not count",
-			[]file{{of(1, ours), time.Hour}, {planted(1), time.Minute}, {planted(2), time.Minute}, {forged, time.Minute}}, nil, ""},
-		{"a planted name that is older goes", []file{{of(1, ours), time.Hour}, {planted(1), 2 * time.Hour}}, []copies.Name{planted(1)}, ""},
+			[]file{{taggedName(1, ours), time.Hour}, {planted(1), time.Minute}, {planted(2), time.Minute}, {forged, time.Minute}}, nil, ""},
+		{"a planted name that is older goes", []file{{taggedName(1, ours), time.Hour}, {planted(1), 2 * time.Hour}},
+			[]copies.Name{planted(1)}, ""},
 		{"names from before there were tags go when enough have some",
-			[]file{{name("cp1", 1), 3 * time.Hour}, {of(2, ours), time.Hour}}, []copies.Name{name("cp1", 1)}, ""},
-		{"and stay until then", []file{{name("cp1", 1), 3 * time.Hour}, {name("cp1", 2), 2 * time.Hour}}, nil, ""},
-		{"an old name that was written again is told", []file{{of(1, ours), time.Minute}, {of(2, ours), time.Hour}}, nil, of(1, ours).String()},
-		{"another host's stays", []file{{name("cp2", 1).Tagged(ours), 3 * time.Hour}, {of(2, ours), time.Hour}}, nil, ""},
+			[]file{{copyName("cp1", 1), 3 * time.Hour}, {taggedName(2, ours), time.Hour}}, []copies.Name{copyName("cp1", 1)}, ""},
+		{"and stay until then", []file{{copyName("cp1", 1), 3 * time.Hour}, {copyName("cp1", 2), 2 * time.Hour}}, nil, ""},
+		{"an old name that was written again is told",
+			[]file{{taggedName(1, ours), time.Minute}, {taggedName(2, ours), time.Hour}}, nil, taggedName(1, ours).String()},
+		{"another host's stays", []file{{copyName("cp2", 1).Tagged(ours), 3 * time.Hour}, {taggedName(2, ours), time.Hour}}, nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir, now := t.TempDir(), time.Now()
@@ -93,7 +96,7 @@ func TestRetention(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := []string{of(10, ours).String()}
+			want := []string{taggedName(10, ours).String()}
 			for _, f := range tc.there {
 				at := filepath.Join(dir, f.name.String())
 				if err := os.WriteFile(at, nil, 0o600); err != nil {
@@ -106,12 +109,12 @@ func TestRetention(t *testing.T) {
 					want = append(want, f.name.String())
 				}
 			}
-			sent, err := copies.Send(t.Context(), d, of(10, ours), ours, 2, writes(nil))
+			sent, err := copies.Send(t.Context(), d, taggedName(10, ours), ours, 2, writeContent(nil))
 			if err != nil || (sent.Unremoved != nil) != (tc.told != "") || tc.told != "" && !strings.Contains(sent.Unremoved.Error(), tc.told) {
 				t.Errorf("%+v, %v, want %q", sent, err, tc.told)
 			}
 			slices.Sort(want)
-			if d := cmp.Diff(want, strings.Fields(files(t, dir))); d != "" {
+			if d := cmp.Diff(want, strings.Fields(listFiles(t, dir))); d != "" {
 				t.Errorf("files (-want +got):\n%s", d)
 			}
 		})
@@ -120,10 +123,10 @@ func TestRetention(t *testing.T) {
 
 // Each target says when a file was written.
 func TestModified(t *testing.T) {
-	for kind, open := range targets(t) {
+	for kind, open := range newTargets(t) {
 		t.Run(kind, func(t *testing.T) {
 			to, _ := open(t)
-			if _, err := copies.Send(t.Context(), to, of(1, ours), ours, 2, writes([]byte("one"))); err != nil {
+			if _, err := copies.Send(t.Context(), to, taggedName(1, ours), ours, 2, writeContent([]byte("one"))); err != nil {
 				t.Fatal(err)
 			}
 			all, err := to.List(t.Context(), "")

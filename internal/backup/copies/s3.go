@@ -57,8 +57,8 @@ type bucket struct {
 	to        op.CopyS3
 }
 
-// storage returns the target for S3 storage. It does not connect yet.
-func storage(to op.CopyS3, secret []byte) (Target, error) {
+// openS3 returns the target for S3 storage. It does not connect yet.
+func openS3(to op.CopyS3, secret []byte) (Target, error) {
 	var login S3Login
 	if json.Unmarshal(secret, &login) != nil {
 		return nil, errors.New("the saved S3 credentials are damaged") // the cause might quote them
@@ -106,15 +106,15 @@ func (b *bucket) Close() error {
 	return nil
 }
 
-// below returns the prefix of the keys of copies.
-func (b *bucket) below() string {
+// keyPrefix returns the prefix of the keys of copies.
+func (b *bucket) keyPrefix() string {
 	if b.to.Prefix == "" {
 		return ""
 	}
 	return b.to.Prefix + "/"
 }
 
-func (b *bucket) key(name string) string { return b.below() + path.Base(name) }
+func (b *bucket) keyOf(name string) string { return b.keyPrefix() + path.Base(name) }
 
 // List returns the files below the prefix whose names have a prefix. An incomplete upload
 // is listed with the name of a part.
@@ -124,21 +124,22 @@ func (b *bucket) List(ctx context.Context, begin string) (out []File, err error)
 	listed := 0
 	add := func(key string, bytes int64, modified time.Time, named func(string) string, failed error) {
 		if listed++; failed != nil {
-			err = cmp.Or(err, b.plain(failed))
+			err = cmp.Or(err, b.plainError(failed))
 		} else if listed > maxListed {
-			err = cmp.Or(err, fmt.Errorf("bucket %s at %s: more than %d keys begin with %q", b.to.Bucket, b.to.Endpoint, maxListed, b.below()+begin))
+			err = cmp.Or(err,
+				fmt.Errorf("bucket %s at %s: more than %d keys begin with %q", b.to.Bucket, b.to.Endpoint, maxListed, b.keyPrefix()+begin))
 			cancel()
-		} else if name := strings.TrimPrefix(key, b.below()); name != "" && !strings.Contains(name, "/") {
+		} else if name := strings.TrimPrefix(key, b.keyPrefix()); name != "" && !strings.Contains(name, "/") {
 			out = append(out, File{Name: named(name), Bytes: bytes, Modified: modified.UTC()})
 		}
 	}
-	for o := range b.s3.Client.ListObjects(ctx, b.to.Bucket, minio.ListObjectsOptions{Prefix: b.below() + begin}) {
+	for o := range b.s3.Client.ListObjects(ctx, b.to.Bucket, minio.ListObjectsOptions{Prefix: b.keyPrefix() + begin}) {
 		add(o.Key, o.Size, o.LastModified, func(name string) string { return name }, o.Err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	for o := range b.s3.ListIncompleteUploads(ctx, b.to.Bucket, b.below()+begin, false) {
+	for o := range b.s3.ListIncompleteUploads(ctx, b.to.Bucket, b.keyPrefix()+begin, false) {
 		add(o.Key, o.Size, o.Initiated, partOf, o.Err)
 	}
 	if err != nil {
@@ -148,9 +149,9 @@ func (b *bucket) List(ctx context.Context, begin string) (out []File, err error)
 }
 
 func (b *bucket) Fetch(ctx context.Context, name string, to io.Writer) (err error) {
-	body, _, _, err := b.s3.GetObject(ctx, b.to.Bucket, b.key(name), minio.GetObjectOptions{})
+	body, _, _, err := b.s3.GetObject(ctx, b.to.Bucket, b.keyOf(name), minio.GetObjectOptions{})
 	if err != nil {
-		return b.plain(err)
+		return b.plainError(err)
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
 	_, err = io.Copy(to, body)
@@ -161,7 +162,7 @@ func (b *bucket) Fetch(ctx context.Context, name string, to io.Writer) (err erro
 // removed again if it differs from the written data.
 func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) error) (err error) {
 	from, pipe := io.Pipe()
-	wrote := counting(pipe)
+	wrote := newCounter(pipe)
 	written := make(chan error, 1)
 	go func() {
 		err := write(wrote)
@@ -176,18 +177,18 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 			_ = b.Remove(rest, partOf(name)) // the next copy tries again
 		}
 	}()
-	id, parts, err := b.upload(ctx, b.key(name), from)
+	id, parts, err := b.uploadParts(ctx, b.keyOf(name), from)
 	_ = from.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // the writer gets this error
 	// A writer's error may look like the end of the content, so it is taken before the
 	// upload is completed.
 	if failed := <-written; err != nil || failed != nil {
-		return cmp.Or(cause(failed, err), b.plain(err))
+		return cmp.Or(uploadCause(failed, err), b.plainError(err))
 	}
-	if _, err := b.s3.CompleteMultipartUpload(ctx, b.to.Bucket, b.key(name), id, parts, uploadOptions); err != nil {
-		return b.plain(err)
+	if _, err := b.s3.CompleteMultipartUpload(ctx, b.to.Bucket, b.keyOf(name), id, parts, uploadOptions); err != nil {
+		return b.plainError(err)
 	}
-	back := counting(io.Discard)
-	if err := errors.Join(b.Fetch(ctx, name, back), wrote.compare(back)); err != nil {
+	back := newCounter(io.Discard)
+	if err := errors.Join(b.Fetch(ctx, name, back), wrote.compareReadBack(back)); err != nil {
 		rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTime)
 		defer cancel()
 		return errors.Join(err, b.Remove(rest, name))
@@ -198,10 +199,10 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 // uploadOptions are the options of each upload.
 var uploadOptions = minio.PutObjectOptions{ContentType: "application/octet-stream", SendContentMd5: true}
 
-// upload sends the data of from in parts, and returns the upload's id and parts. It does
+// uploadParts sends the data of from in parts, and returns the upload's id and parts. It does
 // not complete the upload. It does not use the library's loops for other kinds of uploads,
 // to keep the node helper small.
-func (b *bucket) upload(ctx context.Context, key string, from io.Reader) (id string, parts []minio.CompletePart, err error) {
+func (b *bucket) uploadParts(ctx context.Context, key string, from io.Reader) (id string, parts []minio.CompletePart, err error) {
 	id, err = b.s3.NewMultipartUpload(ctx, b.to.Bucket, key, uploadOptions)
 	if err != nil {
 		return "", nil, err
@@ -232,8 +233,8 @@ func (b *bucket) upload(ctx context.Context, key string, from io.Reader) (id str
 	}
 }
 
-// cause returns the write error, unless the failed upload caused it.
-func cause(written, sent error) error {
+// uploadCause returns the write error, unless the failed upload caused it.
+func uploadCause(written, sent error) error {
 	if errors.Is(written, sent) {
 		return nil
 	}
@@ -243,13 +244,13 @@ func cause(written, sent error) error {
 // Remove removes a key. For the name of a part, it removes the incomplete upload.
 func (b *bucket) Remove(ctx context.Context, name string) error {
 	if whole, ok := strings.CutSuffix(name, ".part"); ok {
-		return b.plain(b.s3.RemoveIncompleteUpload(ctx, b.to.Bucket, b.key(strings.TrimPrefix(whole, "."))))
+		return b.plainError(b.s3.RemoveIncompleteUpload(ctx, b.to.Bucket, b.keyOf(strings.TrimPrefix(whole, "."))))
 	}
-	return b.plain(b.s3.RemoveObject(ctx, b.to.Bucket, b.key(name), minio.RemoveObjectOptions{}))
+	return b.plainError(b.s3.RemoveObject(ctx, b.to.Bucket, b.keyOf(name), minio.RemoveObjectOptions{}))
 }
 
-// plain replaces an error code of the storage with a plain message.
-func (b *bucket) plain(err error) error {
+// plainError replaces an error code of the storage with a plain message.
+func (b *bucket) plainError(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -20,7 +20,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-func stored(t *testing.T, s *copiestest.Storage) copies.Target {
+func openStorage(t *testing.T, s *copiestest.Storage) copies.Target {
 	t.Helper()
 	secret, err := copies.S3Login{AccessKey: s.AccessKey, SecretKey: s.SecretKey, Authorities: s.Authority}.Secret()
 	if err != nil {
@@ -79,13 +79,13 @@ func TestStorageFails(t *testing.T) {
 			}
 			target, err := copies.Open(t.Context(), op.CopyTarget{Name: "s3", S3: &to}, secret)
 			if err == nil {
-				_, err = copies.Send(t.Context(), target, name("cp1", 1), nil, 3, writes([]byte("one")))
+				_, err = copies.Send(t.Context(), target, copyName("cp1", 1), nil, 3, writeContent([]byte("one")))
 			}
 			if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: %v, want %q", tc.reason, err, tc.want)
 			}
-			if err != nil && (strings.Contains(strings.ToLower(err.Error()), "canary") || files(t, s.Dir) != "") {
-				t.Errorf("%v; there is %s", err, files(t, s.Dir))
+			if err != nil && (strings.Contains(strings.ToLower(err.Error()), "canary") || listFiles(t, s.Dir) != "") {
+				t.Errorf("%v; there is %s", err, listFiles(t, s.Dir))
 			}
 		})
 	}
@@ -98,9 +98,9 @@ func TestStorageFails(t *testing.T) {
 // Keys of a prefix that begins likewise, and further below, are others'.
 func TestStorageNeighbours(t *testing.T) {
 	s := copiestest.ListenS3(t)
-	to := stored(t, s)
-	others := []string{"etcd/prod-2/" + name("cp1", 1).String(), "etcd/prod/old/" + name("cp1", 1).String(),
-		name("cp1", 1).String(), "etcd/prod-2/." + name("cp1", 1).String() + ".part"}
+	to := openStorage(t, s)
+	others := []string{"etcd/prod-2/" + copyName("cp1", 1).String(), "etcd/prod/old/" + copyName("cp1", 1).String(),
+		copyName("cp1", 1).String(), "etcd/prod-2/." + copyName("cp1", 1).String() + ".part"}
 	root := filepath.Dir(filepath.Dir(s.Dir))
 	for _, key := range others {
 		file := filepath.Join(root, key)
@@ -112,7 +112,7 @@ func TestStorageNeighbours(t *testing.T) {
 		}
 	}
 	for day := range 9 {
-		if sent, err := copies.Send(t.Context(), to, name("cp1", 10+day), nil, 5, writes([]byte("one"))); err != nil ||
+		if sent, err := copies.Send(t.Context(), to, copyName("cp1", 10+day), nil, 5, writeContent([]byte("one"))); err != nil ||
 			sent.Left != min(day+1, 5) {
 			t.Fatalf("%+v, %v", sent, err)
 		}
@@ -130,20 +130,21 @@ func TestStorageNeighbours(t *testing.T) {
 // Storage that hangs is given up when the time is over, and an upload with it.
 func TestStorageHangs(t *testing.T) {
 	s := copiestest.ListenS3(t)
-	to := stored(t, s)
+	to := openStorage(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := copies.Send(ctx, to, name("cp1", 1), nil, 1, func(w io.Writer) error {
+	_, err := copies.Send(ctx, to, copyName("cp1", 1), nil, 1, func(w io.Writer) error {
 		cancel()
 		_, err := w.Write(bytes.Repeat([]byte("x"), 40<<20))
 		return err
 	})
-	if err == nil || files(t, s.Dir) != "" {
-		t.Errorf("%v; there is %s", err, files(t, s.Dir))
+	if err == nil || listFiles(t, s.Dir) != "" {
+		t.Errorf("%v; there is %s", err, listFiles(t, s.Dir))
 	}
 	s.Hangs.Store(true)
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := copies.Send(ctx, to, name("cp1", 1), nil, 1, writes(nil)); err == nil || !strings.Contains(err.Error(), "deadline") {
+	if _, err := copies.Send(ctx, to, copyName("cp1", 1), nil, 1, writeContent(nil)); err == nil ||
+		!strings.Contains(err.Error(), "deadline") {
 		t.Errorf("%v", err)
 	}
 }
@@ -169,11 +170,11 @@ func TestStorageWriterFails(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := copiestest.ListenS3(t)
-			to := stored(t, s)
-			if _, err := copies.Send(t.Context(), to, name("cp1", 1), nil, 1, writes([]byte("older"))); err != nil {
+			to := openStorage(t, s)
+			if _, err := copies.Send(t.Context(), to, copyName("cp1", 1), nil, 1, writeContent([]byte("older"))); err != nil {
 				t.Fatal(err)
 			}
-			_, err := copies.Send(t.Context(), to, name("cp1", 2), nil, 1, func(w io.Writer) error {
+			_, err := copies.Send(t.Context(), to, copyName("cp1", 2), nil, 1, func(w io.Writer) error {
 				if _, err := w.Write(bytes.Repeat([]byte("x"), tc.bytes)); err != nil {
 					return err
 				}
@@ -185,7 +186,7 @@ func TestStorageWriterFails(t *testing.T) {
 			if n := s.Completed.Load(); n != 1 {
 				t.Errorf("%s: %d uploads were completed, want that of the older copy alone", tc.reason, n)
 			}
-			if d := cmp.Diff(name("cp1", 1).String(), files(t, s.Dir)); d != "" {
+			if d := cmp.Diff(copyName("cp1", 1).String(), listFiles(t, s.Dir)); d != "" {
 				t.Errorf("%s: files (-want +got):\n%s", tc.reason, d)
 			}
 		})
@@ -199,10 +200,10 @@ func TestStorageEndless(t *testing.T) {
 	s.Endless.Store(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if _, err := stored(t, s).List(ctx, ""); err == nil || !strings.Contains(err.Error(), "more than 20000 keys") {
+	if _, err := openStorage(t, s).List(ctx, ""); err == nil || !strings.Contains(err.Error(), "more than 20000 keys") {
 		t.Errorf("%v", err)
 	}
-	if _, err := copies.Send(ctx, stored(t, s), name("cp1", 1), nil, 1, writes(nil)); err != nil {
+	if _, err := copies.Send(ctx, openStorage(t, s), copyName("cp1", 1), nil, 1, writeContent(nil)); err != nil {
 		t.Errorf("%v", err)
 	}
 }

@@ -52,9 +52,9 @@ var keyKinds = [][]string{
 // errOtherKey means that a machine presents another host key than the pinned one.
 var errOtherKey = errors.New("another host key")
 
-// dial connects to a machine with a pinned host key. A machine has several host keys and
+// dialSSH connects to a machine with a pinned host key. A machine has several host keys and
 // presents the one of the requested kind, so dial tries each possible kind.
-func dial(ctx context.Context, to op.CopySSH, key []byte) (Target, error) {
+func dialSSH(ctx context.Context, to op.CopySSH, key []byte) (Target, error) {
 	signer, err := ssh.ParsePrivateKey(append(bytes.TrimSpace(key), '\n'))
 	if err != nil {
 		return nil, errors.New("the private key cannot be used: " + strings.TrimPrefix(err.Error(), "ssh: "))
@@ -65,14 +65,14 @@ func dial(ctx context.Context, to op.CopySSH, key []byte) (Target, error) {
 		config := &ssh.ClientConfig{
 			User: to.User, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyAlgorithms: kinds, Timeout: dialTime,
 			HostKeyCallback: func(_ string, _ net.Addr, shows ssh.PublicKey) error {
-				if pinned(to.HostKey, shows) {
+				if isPinned(to.HostKey, shows) {
 					return nil
 				}
 				shown = append(shown, shows.Type()+" "+ssh.FingerprintSHA256(shows))
 				return errOtherKey
 			},
 		}
-		m, err := login(ctx, at, config, to.Directory)
+		m, err := openSFTP(ctx, at, config, to.Directory)
 		var none *ssh.AlgorithmNegotiationError
 		if err == nil || !errors.Is(err, errOtherKey) && !errors.As(err, &none) {
 			return m, err
@@ -93,8 +93,8 @@ func kindsOf(want string) [][]string {
 	})
 }
 
-// pinned reports whether a key is the pinned one.
-func pinned(want string, is ssh.PublicKey) bool {
+// isPinned reports whether a key is the pinned one.
+func isPinned(want string, is ssh.PublicKey) bool {
 	if strings.HasPrefix(want, "SHA256:") {
 		return ssh.FingerprintSHA256(is) == strings.TrimRight(want, "=")
 	}
@@ -102,7 +102,7 @@ func pinned(want string, is ssh.PublicKey) bool {
 	return err == nil && bytes.Equal(key.Marshal(), is.Marshal())
 }
 
-func login(ctx context.Context, at string, config *ssh.ClientConfig, dir string) (Target, error) {
+func openSFTP(ctx context.Context, at string, config *ssh.ClientConfig, dir string) (Target, error) {
 	dialer := net.Dialer{Timeout: dialTime}
 	raw, err := dialer.DialContext(ctx, "tcp", at)
 	if err != nil {
@@ -155,7 +155,7 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-func (m *machine) at(name string) string { return path.Join(m.dir, path.Base(name)) }
+func (m *machine) pathOf(name string) string { return path.Join(m.dir, path.Base(name)) }
 
 func (m *machine) List(ctx context.Context, _ string) (out []File, err error) {
 	infos, err := m.sftp.ReadDirContext(ctx, m.dir)
@@ -171,9 +171,9 @@ func (m *machine) List(ctx context.Context, _ string) (out []File, err error) {
 }
 
 func (m *machine) Fetch(_ context.Context, name string, to io.Writer) (err error) {
-	f, err := m.sftp.Open(m.at(name))
+	f, err := m.sftp.Open(m.pathOf(name))
 	if err != nil {
-		return fmt.Errorf("%s: %w", m.at(name), err)
+		return fmt.Errorf("%s: %w", m.pathOf(name), err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	_, err = f.WriteTo(to)
@@ -182,16 +182,16 @@ func (m *machine) Fetch(_ context.Context, name string, to io.Writer) (err error
 
 func (m *machine) Put(ctx context.Context, name string, write func(io.Writer) error) (err error) {
 	part := ownPart(name)
-	f, err := m.sftp.OpenFile(m.at(part), os.O_RDWR|os.O_CREATE|os.O_EXCL)
+	f, err := m.sftp.OpenFile(m.pathOf(part), os.O_RDWR|os.O_CREATE|os.O_EXCL)
 	if err != nil {
-		return fmt.Errorf("writing %s: %w", m.at(part), err)
+		return fmt.Errorf("writing %s: %w", m.pathOf(part), err)
 	}
 	defer func() {
 		if err != nil && ctx.Err() == nil {
 			err = errors.Join(err, m.Remove(ctx, part))
 		}
 	}()
-	wrote := counting(f)
+	wrote := newCounter(f)
 	many := bufio.NewWriterSize(wrote, chunk)
 	err = errors.Join(write(many), many.Flush())
 	if _, can := m.sftp.HasExtension("fsync@openssh.com"); can && err == nil {
@@ -200,18 +200,18 @@ func (m *machine) Put(ctx context.Context, name string, write func(io.Writer) er
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	back := counting(io.Discard)
-	if err := errors.Join(m.Fetch(ctx, part, back), wrote.compare(back)); err != nil {
+	back := newCounter(io.Discard)
+	if err := errors.Join(m.Fetch(ctx, part, back), wrote.compareReadBack(back)); err != nil {
 		return err
 	}
 	if _, can := m.sftp.HasExtension("posix-rename@openssh.com"); can {
-		return m.sftp.PosixRename(m.at(part), m.at(name))
+		return m.sftp.PosixRename(m.pathOf(part), m.pathOf(name))
 	}
-	return m.sftp.Rename(m.at(part), m.at(name))
+	return m.sftp.Rename(m.pathOf(part), m.pathOf(name))
 }
 
 func (m *machine) Remove(_ context.Context, name string) error {
-	if err := m.sftp.Remove(m.at(name)); !errors.Is(err, fs.ErrNotExist) {
+	if err := m.sftp.Remove(m.pathOf(name)); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

@@ -50,7 +50,7 @@ func Snapshot(file string) (s backup.Snapshot, err error) {
 
 // Open is Snapshot for an open file, which may be unlinked.
 func Open(f *os.File) (s backup.Snapshot, err error) {
-	if s.Bytes, s.SHA256, err = whole(f); err != nil {
+	if s.Bytes, s.SHA256, err = verifyChecksum(f); err != nil {
 		return s, err
 	}
 	// The database is mapped into memory, and a damaged page can refer to any address:
@@ -58,7 +58,7 @@ func Open(f *os.File) (s backup.Snapshot, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = damaged("the snapshot's database is damaged: %v", r)
+			err = damagedError("the snapshot's database is damaged: %v", r)
 		}
 	}()
 	db, err := bolt.Open(f.Name(), 0o400,
@@ -67,34 +67,34 @@ func Open(f *os.File) (s backup.Snapshot, err error) {
 			return os.NewFile(uintptr(again), f.Name()), err
 		}})
 	if err != nil {
-		return s, damaged("the snapshot does not contain an etcd database: %v", err)
+		return s, damagedError("the snapshot does not contain an etcd database: %v", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	err = db.View(func(tx *bolt.Tx) error {
 		if err := checkTree(f, s.Bytes-sha256.Size, int64(db.Info().PageSize), uint64(tx.Cursor().Bucket().Root())); err != nil {
 			return err
 		}
-		return read(tx, &s)
+		return readDatabase(tx, &s)
 	})
 	if err != nil {
-		return s, damaged("the snapshot's database is damaged: %v", err)
+		return s, damagedError("the snapshot's database is damaged: %v", err)
 	}
 	return s, nil
 }
 
-func damaged(msg string, args ...any) error {
+func damagedError(msg string, args ...any) error {
 	return &backup.Error{Reason: backup.Damaged, Message: fmt.Sprintf(msg, args...)}
 }
 
-// whole verifies the checksum at the end of a snapshot, and returns the size and the
+// verifyChecksum verifies the checksum at the end of a snapshot, and returns the size and the
 // checksum of the whole file.
-func whole(f *os.File) (size int64, digest string, err error) {
+func verifyChecksum(f *os.File) (size int64, digest string, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, "", err
 	}
 	if size = info.Size(); size%sector != sha256.Size {
-		return size, "", damaged("the file of %d bytes is incomplete or not an etcd snapshot", size)
+		return size, "", damagedError("the file of %d bytes is incomplete or not an etcd snapshot", size)
 	}
 	from := io.NewSectionReader(f, 0, size)
 	all, db := sha256.New(), sha256.New()
@@ -106,16 +106,16 @@ func whole(f *os.File) (size int64, digest string, err error) {
 		return size, "", err
 	}
 	if !bytes.Equal(trailer, db.Sum(nil)) {
-		return size, "", damaged("the snapshot is damaged: its checksum does not match")
+		return size, "", damagedError("the snapshot is damaged: its checksum does not match")
 	}
 	_, _ = all.Write(trailer) // never fails
 	return size, hex.EncodeToString(all.Sum(nil)), nil
 }
 
-// read computes the hash of the database, finds the last revision, and counts its keys.
+// readDatabase computes the hash of the database, finds the last revision, and counts its keys.
 // After a restore that raised the revision, etcdutl counts one key more, because it adds a
 // revision without a key.
-func read(tx *bolt.Tx, s *backup.Snapshot) error {
+func readDatabase(tx *bolt.Tx, s *backup.Snapshot) error {
 	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	there := map[string]struct{}{}
 	err := tx.ForEach(func(name []byte, b *bolt.Bucket) error {

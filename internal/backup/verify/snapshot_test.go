@@ -16,20 +16,20 @@ import (
 	"slipway.dev/slipway/internal/backup"
 )
 
-// snapshot makes one as etcd sends it: a database with some revisions, and its
+// makeSnapshot makes one as etcd sends it: a database with some revisions, and its
 // checksum at the end.
-func snapshot(t *testing.T, revisions int) string {
+func makeSnapshot(t *testing.T, revisions int) string {
 	t.Helper()
 	return snapshotOf(t, func(b *bolt.Bucket) (err error) {
 		for i := range revisions {
-			err = errors.Join(err, b.Put(binary.BigEndian.AppendUint64(nil, uint64(i+1)), revision(strconv.Itoa(i))))
+			err = errors.Join(err, b.Put(binary.BigEndian.AppendUint64(nil, uint64(i+1)), revisionValue(strconv.Itoa(i))))
 		}
 		return err
 	})
 }
 
-// revision is what is kept of a key that was written.
-func revision(key string) []byte {
+// revisionValue is what is kept of a key that was written.
+func revisionValue(key string) []byte {
 	raw := protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), 7) // when it was created
 	return protowire.AppendString(protowire.AppendTag(raw, keyField, protowire.BytesType), key)
 }
@@ -68,7 +68,7 @@ func snapshotOf(t *testing.T, fill func(*bolt.Bucket) error) string {
 }
 
 func TestSnapshot(t *testing.T) {
-	file := snapshot(t, 41)
+	file := makeSnapshot(t, 41)
 	got, err := Snapshot(file)
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestSnapshot(t *testing.T) {
 	if got.Revision != 41 || got.Hash == 0 || len(got.SHA256) != 64 || got.Bytes%sector != sha256.Size {
 		t.Errorf("%+v", got)
 	}
-	again, err := Snapshot(snapshot(t, 42))
+	again, err := Snapshot(makeSnapshot(t, 42))
 	if err != nil || again.Hash == got.Hash {
 		t.Errorf("another snapshot has the same hash: %+v, %v", again, err)
 	}
@@ -88,10 +88,10 @@ func TestSnapshot(t *testing.T) {
 		"cut off":         raw[:len(raw)-100],
 		"cut at a page":   raw[:len(raw)-sha256.Size-4096],
 		"its end is gone": raw[:len(raw)-sha256.Size],
-		"one bit":         flipped(raw, len(raw)/2),
-		"its checksum":    flipped(raw, len(raw)-1),
+		"one bit":         flipByte(raw, len(raw)/2),
+		"its checksum":    flipByte(raw, len(raw)-1),
 		"nothing":         {},
-		"no database":     signed(bytes.Repeat([]byte("x"), 4*sector)),
+		"no database":     appendChecksum(bytes.Repeat([]byte("x"), 4*sector)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := filepath.Join(t.TempDir(), "bad.db")
@@ -110,8 +110,8 @@ func TestSnapshotCountsKeys(t *testing.T) {
 	}
 	got, err := Snapshot(snapshotOf(t, func(b *bolt.Bucket) error {
 		return errors.Join(
-			b.Put(at(2), revision("kept")), b.Put(at(3), revision("gone")), b.Put(at(4), revision("kept")),
-			b.Put(at(5, 't'), revision("gone")), b.Put(at(6), revision("other")),
+			b.Put(at(2), revisionValue("kept")), b.Put(at(3), revisionValue("gone")), b.Put(at(4), revisionValue("kept")),
+			b.Put(at(5, 't'), revisionValue("gone")), b.Put(at(6), revisionValue("other")),
 			b.Put(at(1_000_000_006), nil), // a restore has raised the revision
 		)
 	}))
@@ -125,7 +125,7 @@ func TestSnapshotCountsKeys(t *testing.T) {
 // TestSnapshotOfHostilePages: a set comes from anywhere, and its checksums are whoever's
 // who wrote it.
 func TestSnapshotOfHostilePages(t *testing.T) {
-	raw, err := os.ReadFile(snapshot(t, 2000))
+	raw, err := os.ReadFile(makeSnapshot(t, 2000))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestSnapshotOfHostilePages(t *testing.T) {
 				}
 			}
 			file := filepath.Join(t.TempDir(), "bad.db")
-			if err := os.WriteFile(file, signed(bad), 0o600); err != nil {
+			if err := os.WriteFile(file, appendChecksum(bad), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			_, err := Snapshot(file)
@@ -187,13 +187,13 @@ func TestSnapshotOfHostilePages(t *testing.T) {
 	}
 }
 
-func flipped(raw []byte, at int) []byte {
+func flipByte(raw []byte, at int) []byte {
 	out := bytes.Clone(raw)
 	out[at] ^= 1
 	return out
 }
 
-func signed(raw []byte) []byte {
+func appendChecksum(raw []byte) []byte {
 	end := sha256.Sum256(raw)
 	return append(raw, end[:]...)
 }

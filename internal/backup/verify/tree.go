@@ -40,20 +40,20 @@ func checkTree(f io.ReaderAt, bytes, pageSize int64, root uint64) error {
 	for len(t.ahead) > 0 {
 		id := t.ahead[len(t.ahead)-1]
 		t.ahead = t.ahead[:len(t.ahead)-1]
-		if err := t.page(id); err != nil {
+		if err := t.checkPage(id); err != nil {
 			return fmt.Errorf("page %d: %w", id, err)
 		}
 	}
 	return nil
 }
 
-func (t *tree) page(id uint64) error {
+func (t *tree) checkPage(id uint64) error {
 	all := uint64(len(t.seen))
 	if id >= all {
 		return fmt.Errorf("it does not exist: there are %d pages", all)
 	}
 	at := int64(id) * t.size
-	head, err := t.read(at, headBytes, t.size)
+	head, err := t.readBytes(at, headBytes, t.size)
 	if err != nil {
 		return err
 	}
@@ -67,12 +67,12 @@ func (t *tree) page(id uint64) error {
 		}
 		t.seen[n] = true
 	}
-	return t.node(at, t.size*int64(1+more), false)
+	return t.checkNode(at, t.size*int64(1+more), false)
 }
 
-// node checks the elements of a page, or of a bucket within a page.
-func (t *tree) node(at, length int64, within bool) error {
-	head, err := t.read(at, headBytes, length)
+// checkNode checks the elements of a page, or of a bucket within a page.
+func (t *tree) checkNode(at, length int64, within bool) error {
+	head, err := t.readBytes(at, headBytes, length)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (t *tree) node(at, length int64, within bool) error {
 	if kind != leafPage && (kind != branchPage || within || count == 0) {
 		return fmt.Errorf("it has kind %d with %d elements", kind, count)
 	}
-	raw, err := t.read(at, headBytes+count*elementBytes, length)
+	raw, err := t.readBytes(at, headBytes+count*elementBytes, length)
 	if err != nil {
 		return err
 	}
@@ -103,16 +103,16 @@ func (t *tree) node(at, length int64, within bool) error {
 		if within {
 			return errors.New("it has a bucket within an inline bucket")
 		}
-		if err := t.bucket(at+value, valueBytes); err != nil {
+		if err := t.checkBucket(at+value, valueBytes); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// bucket queues the root page of a bucket, or checks the page in its value.
-func (t *tree) bucket(at, length int64) error {
-	head, err := t.read(at, bucketBytes, length)
+// checkBucket queues the root page of a bucket, or checks the page in its value.
+func (t *tree) checkBucket(at, length int64) error {
+	head, err := t.readBytes(at, bucketBytes, length)
 	if err != nil {
 		return err
 	}
@@ -120,11 +120,11 @@ func (t *tree) bucket(at, length int64) error {
 		t.ahead = append(t.ahead, root)
 		return nil
 	}
-	return t.node(at+bucketBytes, length-bucketBytes, true)
+	return t.checkNode(at+bucketBytes, length-bucketBytes, true)
 }
 
-// read returns n bytes from at, which must fit into length.
-func (t *tree) read(at, n, length int64) ([]byte, error) {
+// readBytes returns n bytes from at, which must fit into length.
+func (t *tree) readBytes(at, n, length int64) ([]byte, error) {
 	if n > length {
 		return nil, fmt.Errorf("%d bytes are needed, but there are only %d", n, length)
 	}

@@ -56,7 +56,7 @@ func NewSite(t testing.TB, more ...string) *Site {
 		t.Fatal(err)
 	}
 	s := &Site{Release: r, files: map[string][]byte{}}
-	web := httptest.NewServer(http.HandlerFunc(s.serve))
+	web := httptest.NewServer(http.HandlerFunc(s.serveFile))
 	reg := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo))))
 	s.servers = []*httptest.Server{web, reg}
 	s.URL, s.Registry = web.URL, strings.TrimPrefix(reg.URL, "http://")
@@ -74,10 +74,10 @@ func NewSite(t testing.TB, more ...string) *Site {
 // Add serves a release.
 func (s *Site) Add(t testing.TB, r release.Release) {
 	for _, arch := range bundle.Arches {
-		s.releases(r, arch)
+		s.addReleaseFiles(r, arch)
 	}
 	for short, ref := range r.ImageRefs() {
-		s.push(t, short, cmp.Or(r.Upstream[short], ref))
+		s.pushImage(t, short, cmp.Or(r.Upstream[short], ref))
 	}
 }
 
@@ -100,8 +100,8 @@ func (s *Site) Close() {
 	s.servers = nil
 }
 
-// Set replaces what is served at a path; nil removes it.
-func (s *Site) Set(path string, content []byte) {
+// SetFile replaces what is served at a path; nil removes it.
+func (s *Site) SetFile(path string, content []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.files[path] = content; content == nil {
@@ -109,7 +109,7 @@ func (s *Site) Set(path string, content []byte) {
 	}
 }
 
-func (s *Site) serve(w http.ResponseWriter, r *http.Request) {
+func (s *Site) serveFile(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	content, ok := s.files[r.URL.Path]
 	s.mu.Unlock()
@@ -147,27 +147,27 @@ func Build(t testing.TB, arches ...string) *bundle.Bundle {
 	return b
 }
 
-// program is a stand-in for one.
-func program(name, version, arch string) []byte {
+// fakeProgram is a stand-in for one.
+func fakeProgram(name, version, arch string) []byte {
 	return []byte("#!/bin/sh\necho " + name + " " + version + " " + arch + "\n")
 }
 
-func (s *Site) releases(r release.Release, arch string) {
+func (s *Site) addReleaseFiles(r release.Release, arch string) {
 	k8s := strings.TrimPrefix(r.Kubernetes, "v")
 	dir := func(site, version string) string { return "/" + site + "/" + version + "/" + arch + "/" }
 	for _, p := range []string{"kubeadm", "kubectl", "kubelet"} {
-		s.put(dir("kubernetes", k8s), p, p+".sha256", program(p, k8s, arch), true)
+		s.putFile(dir("kubernetes", k8s), p, p+".sha256", fakeProgram(p, k8s, arch), true)
 	}
 	archive := func(site, version, file, sums, prefix string, programs ...string) {
 		members := map[string][]byte{}
 		for _, p := range programs {
-			members[prefix+p] = program(p, version, arch)
+			members[prefix+p] = fakeProgram(p, version, arch)
 		}
-		s.put(dir(site, version), file, sums, targz(members), false)
+		s.putFile(dir(site, version), file, sums, packTarGz(members), false)
 	}
 	file := fmt.Sprintf("containerd-%s-linux-%s.tar.gz", r.Containerd, arch)
 	archive("containerd", r.Containerd, file, file+".sha256sum", "bin/", "containerd", "containerd-shim-runc-v2", "ctr", "containerd-stress")
-	s.put(dir("runc", r.Runc), "runc."+arch, "runc.sha256sum", program("runc", r.Runc, arch), false)
+	s.putFile(dir("runc", r.Runc), "runc."+arch, "runc.sha256sum", fakeProgram("runc", r.Runc, arch), false)
 	file = fmt.Sprintf("crictl-v%s-linux-%s.tar.gz", r.CRITools, arch)
 	archive("crictl", r.CRITools, file, file+".sha256", "", "crictl")
 	for _, v := range []string{r.CNIPlugins, r.FlannelCNI} {
@@ -199,19 +199,19 @@ func (s *Site) Sums() string {
 	return text
 }
 
-// put serves a file and its checksum: alone, or in a list.
-func (s *Site) put(dir, file, sums string, content []byte, alone bool) {
+// putFile serves a file and its checksum: alone, or in a list.
+func (s *Site) putFile(dir, file, sums string, content []byte, alone bool) {
 	sum := sha256.Sum256(content)
 	text := hex.EncodeToString(sum[:])
 	if !alone {
 		text = strings.Repeat("0", 64) + "  another-file\n" + text + "  " + file + "\n"
 	}
-	s.Set(dir+file, content)
-	s.Set(dir+sums, []byte(text))
+	s.SetFile(dir+file, content)
+	s.SetFile(dir+sums, []byte(text))
 }
 
-// targz makes an archive. Writing to memory does not fail.
-func targz(members map[string][]byte) []byte {
+// packTarGz makes an archive. Writing to memory does not fail.
+func packTarGz(members map[string][]byte) []byte {
 	var b bytes.Buffer
 	zw := gzip.NewWriter(&b)
 	tw := tar.NewWriter(zw)
@@ -223,17 +223,17 @@ func targz(members map[string][]byte) []byte {
 	return b.Bytes()
 }
 
-// push puts a tiny image for both architectures into the registry.
-func (s *Site) push(t testing.TB, short, ref string) {
+// pushImage puts a tiny image for both architectures into the registry.
+func (s *Site) pushImage(t testing.TB, short, ref string) {
 	t.Helper()
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range bundle.Arches {
-		members := map[string][]byte{short: program(short, ref, arch)}
+		members := map[string][]byte{short: fakeProgram(short, ref, arch)}
 		if short == "kube-proxy" {
-			members["usr/sbin/nft"] = program("nft", ref, arch)
-			members["lib/"+strings.TrimPrefix(source.LibDir(arch), "usr/lib/")+"/"+loaders[arch]] = program("ld.so", ref, arch)
+			members["usr/sbin/nft"] = fakeProgram("nft", ref, arch)
+			members["lib/"+strings.TrimPrefix(source.LibDir(arch), "usr/lib/")+"/"+loaders[arch]] = fakeProgram("ld.so", ref, arch)
 		}
-		data := targz(members)
+		data := packTarGz(members)
 		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil })
 		if err != nil {
 			t.Fatal(err)

@@ -34,15 +34,15 @@ type Registry struct {
 	listed, crowd []json.RawMessage
 }
 
-// Crowd puts n copies of the signatures that were listed last before all others.
-func (r *Registry) Crowd(n int) {
+// CrowdSignatures puts n copies of the signatures that were listed last before all others.
+func (r *Registry) CrowdSignatures(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.crowd = slices.Repeat(r.listed, n)
 }
 
-// referrers answers which manifests refer to one.
-func (r *Registry) referrers(w http.ResponseWriter, req *http.Request, handler http.Handler) {
+// serveReferrers answers which manifests refer to one.
+func (r *Registry) serveReferrers(w http.ResponseWriter, req *http.Request, handler http.Handler) {
 	rec := httptest.NewRecorder()
 	handler.ServeHTTP(rec, req)
 	var index map[string]json.RawMessage
@@ -81,7 +81,7 @@ func NewRegistry(t testing.TB, referrers bool) *Registry {
 			r.Fetches.Add(1)
 		}
 		if referrers && strings.Contains(req.URL.Path, "/referrers/") {
-			r.referrers(w, req, handler)
+			r.serveReferrers(w, req, handler)
 			return
 		}
 		handler.ServeHTTP(w, req)

@@ -27,7 +27,7 @@ const maxIndex = 1 << 20
 // Pack writes the layout as a zstd-compressed tar whose bytes depend on the
 // content alone.
 func (d Dir) Pack(ctx context.Context, w io.Writer) error {
-	root, err := d.Root()
+	root, err := d.ReadRoot()
 	if err != nil {
 		return err
 	}
@@ -139,10 +139,10 @@ func (d Dir) unpackOne(tr io.Reader, h *tar.Header) error {
 	case h.Typeflag != tar.TypeReg:
 		return fmt.Errorf("%w: %q is not a regular file", ErrArchive, h.Name)
 	case isBlob:
-		if err := room(string(d), min(h.Size, maxBlob)); err != nil {
+		if err := checkSpace(string(d), min(h.Size, maxBlob)); err != nil {
 			return err
 		}
-		err := d.Add("sha256:"+sum, tr)
+		err := d.AddBlob("sha256:"+sum, tr)
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return fmt.Errorf("%w: it ends inside blob %s", ErrArchive, sum)
 		}
@@ -154,7 +154,7 @@ func (d Dir) unpackOne(tr io.Reader, h *tar.Header) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrArchive, err)
 		}
-		return d.write(indexName, data)
+		return d.writeFile(indexName, data)
 	}
 	return fmt.Errorf("%w: %q does not belong in a layout", ErrArchive, h.Name)
 }

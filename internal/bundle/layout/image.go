@@ -54,7 +54,7 @@ func joinCorrupt(err error) error {
 
 func (d Dir) addLayer(img v1.Image, desc v1.Descriptor) error {
 	digest := desc.Digest.String()
-	if has, err := d.Has(digest); has || err != nil {
+	if has, err := d.HasBlob(digest); has || err != nil {
 		return err
 	}
 	l, err := img.LayerByDigest(desc.Digest)
@@ -69,13 +69,13 @@ func (d Dir) addLayer(img v1.Image, desc v1.Descriptor) error {
 		return err
 	}
 	defer r.Close()
-	return d.Add(digest, r)
+	return d.AddBlob(digest, r)
 }
 
-// Image reads the image whose manifest has the given digest. Blobs are not
+// ReadImage reads the image whose manifest has the given digest. Blobs are not
 // verified before they are read.
-func (d Dir) Image(manifest string) (v1.Image, error) {
-	raw, err := d.Read(manifest, maxImageManifest)
+func (d Dir) ReadImage(manifest string) (v1.Image, error) {
+	raw, err := d.ReadBlob(manifest, maxImageManifest)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ type stored struct {
 func (s stored) RawManifest() ([]byte, error)        { return s.raw, nil }
 func (s stored) MediaType() (types.MediaType, error) { return s.manifest.MediaType, nil }
 func (s stored) RawConfigFile() ([]byte, error) {
-	return s.dir.Read(s.manifest.Config.Digest.String(), maxImageManifest)
+	return s.dir.ReadBlob(s.manifest.Config.Digest.String(), maxImageManifest)
 }
 
 func (s stored) LayerByDigest(h v1.Hash) (partial.CompressedLayer, error) {
@@ -120,12 +120,12 @@ func (l storedLayer) Digest() (v1.Hash, error)            { return l.desc.Digest
 func (l storedLayer) Size() (int64, error)                { return l.desc.Size, nil }
 func (l storedLayer) MediaType() (types.MediaType, error) { return l.desc.MediaType, nil }
 func (l storedLayer) Compressed() (io.ReadCloser, error) {
-	return l.dir.Open(l.desc.Digest.String(), 0)
+	return l.dir.OpenBlob(l.desc.Digest.String(), 0)
 }
 
-// Index reads the index that has the given digest.
-func (d Dir) Index(index v1.Descriptor) (v1.ImageIndex, error) {
-	raw, err := d.Read(index.Digest.String(), maxImageManifest)
+// ReadIndex reads the index that has the given digest.
+func (d Dir) ReadIndex(index v1.Descriptor) (v1.ImageIndex, error) {
+	raw, err := d.ReadBlob(index.Digest.String(), maxImageManifest)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (s storedIndex) Digest() (v1.Hash, error)                  { return s.is.Di
 func (s storedIndex) Size() (int64, error)                      { return int64(len(s.raw)), nil }
 func (s storedIndex) RawManifest() ([]byte, error)              { return s.raw, nil }
 func (s storedIndex) IndexManifest() (*v1.IndexManifest, error) { return s.manifest, nil }
-func (s storedIndex) Image(h v1.Hash) (v1.Image, error)         { return s.dir.Image(h.String()) }
+func (s storedIndex) Image(h v1.Hash) (v1.Image, error)         { return s.dir.ReadImage(h.String()) }
 func (s storedIndex) ImageIndex(h v1.Hash) (v1.ImageIndex, error) {
 	return nil, fmt.Errorf("the index has no index %s", h)
 }

@@ -42,8 +42,8 @@ var ErrForm = errors.New("not a valid OCI image layout")
 // Dir is the directory of an OCI image layout.
 type Dir string
 
-// Is says whether dir is an OCI image layout.
-func Is(dir string) bool {
+// IsLayout says whether dir is an OCI image layout.
+func IsLayout(dir string) bool {
 	_, err := safefile.Stat(filepath.Join(dir, marker))
 	return err == nil
 }
@@ -54,14 +54,14 @@ func Create(dir string) (Dir, error) {
 	if err := safefile.MkdirAll(blobs, 0o755); err != nil {
 		return "", err
 	}
-	if Is(dir) {
+	if IsLayout(dir) {
 		return d, nil
 	}
-	return d, errors.Join(safefile.Sync(filepath.Dir(blobs)), d.write(marker, []byte(markerText)))
+	return d, errors.Join(safefile.SyncDir(filepath.Dir(blobs)), d.writeFile(marker, []byte(markerText)))
 }
 
-// write replaces a file of the layout's own, whole or not at all.
-func (d Dir) write(name string, data []byte) error {
+// writeFile replaces a file of the layout's own, whole or not at all.
+func (d Dir) writeFile(name string, data []byte) error {
 	tmp, err := safefile.CreateTemp(string(d), ".new-*")
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (d Dir) write(name string, data []byte) error {
 	return safefile.Commit(tmp, filepath.Join(string(d), name))
 }
 
-func (d Dir) path(digest string) (string, error) {
+func (d Dir) blobPath(digest string) (string, error) {
 	sum, ok := strings.CutPrefix(digest, "sha256:")
 	if !ok || !hexForm.MatchString(sum) {
 		return "", fmt.Errorf("%q is not a sha256 digest: %w", digest, ErrForm)
@@ -83,9 +83,9 @@ func (d Dir) path(digest string) (string, error) {
 	return filepath.Join(string(d), blobDir, sum), nil
 }
 
-// Open opens the blob at offset.
-func (d Dir) Open(digest string, offset int64) (io.ReadCloser, error) {
-	p, err := d.path(digest)
+// OpenBlob opens the blob at offset.
+func (d Dir) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
+	p, err := d.blobPath(digest)
 	if err != nil {
 		return nil, err
 	}
@@ -100,9 +100,9 @@ func (d Dir) Open(digest string, offset int64) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// Read reads a blob of at most limit bytes and verifies it.
-func (d Dir) Read(digest string, limit int64) ([]byte, error) {
-	f, err := d.Open(digest, 0)
+// ReadBlob reads a blob of at most limit bytes and verifies it.
+func (d Dir) ReadBlob(digest string, limit int64) ([]byte, error) {
+	f, err := d.OpenBlob(digest, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -114,15 +114,15 @@ func (d Dir) Read(digest string, limit int64) ([]byte, error) {
 	if int64(len(data)) > limit {
 		return nil, fmt.Errorf("blob %s is larger than %d bytes: %w", digest, limit, ErrForm)
 	}
-	if Digest(data) != digest {
+	if DigestOf(data) != digest {
 		return nil, fmt.Errorf("blob %s: %w", digest, ErrCorrupt)
 	}
 	return data, nil
 }
 
-// Size is the size of a blob in bytes.
-func (d Dir) Size(digest string) (int64, error) {
-	p, err := d.path(digest)
+// BlobSize is the size of a blob in bytes.
+func (d Dir) BlobSize(digest string) (int64, error) {
+	p, err := d.blobPath(digest)
 	if err != nil {
 		return 0, err
 	}
@@ -133,9 +133,9 @@ func (d Dir) Size(digest string) (int64, error) {
 	return fi.Size(), nil
 }
 
-// Verify reads the whole blob and compares it with its digest.
-func (d Dir) Verify(digest string) error {
-	f, err := d.Open(digest, 0)
+// VerifyBlob reads the whole blob and compares it with its digest.
+func (d Dir) VerifyBlob(digest string) error {
+	f, err := d.OpenBlob(digest, 0)
 	if err != nil {
 		return err
 	}
@@ -150,8 +150,8 @@ func (d Dir) Verify(digest string) error {
 	return nil
 }
 
-// Strangers are files below the blob directory that no digest in known names.
-func (d Dir) Strangers(known map[string]bool) ([]string, error) {
+// UnknownFiles are files below the blob directory that no digest in known names.
+func (d Dir) UnknownFiles(known map[string]bool) ([]string, error) {
 	entries, err := safefile.ReadDir(filepath.Join(string(d), blobDir))
 	if err != nil {
 		return nil, err
@@ -165,26 +165,26 @@ func (d Dir) Strangers(known map[string]bool) ([]string, error) {
 	return out, nil
 }
 
-// Digest is the digest of data.
-func Digest(data []byte) string {
+// DigestOf is the digest of data.
+func DigestOf(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // AddBytes stores data and answers with its digest.
 func (d Dir) AddBytes(data []byte) (string, error) {
-	digest := Digest(data)
-	return digest, d.Add(digest, bytes.NewReader(data))
+	digest := DigestOf(data)
+	return digest, d.AddBlob(digest, bytes.NewReader(data))
 }
 
 // AddFile stores the file at path, by a hard link where the file system allows
 // it. The caller vouches for the digest and never writes to the file again.
 func (d Dir) AddFile(digest, path string) error {
-	dst, err := d.path(digest)
+	dst, err := d.blobPath(digest)
 	if err != nil {
 		return err
 	}
-	if has, err := d.Has(digest); has || err != nil {
+	if has, err := d.HasBlob(digest); has || err != nil {
 		return err
 	}
 	if err := safefile.Link(path, dst); err == nil || errors.Is(err, fs.ErrExist) {
@@ -195,13 +195,13 @@ func (d Dir) AddFile(digest, path string) error {
 		return err
 	}
 	defer f.Close()
-	return d.Add(digest, f)
+	return d.AddBlob(digest, f)
 }
 
-// Has reports whether the layout has a blob, after reading it. A damaged blob is
+// HasBlob reports whether the layout has a blob, after reading it. A damaged blob is
 // removed, so that it can be added again: a crash may have left zeros in it.
-func (d Dir) Has(digest string) (bool, error) {
-	switch err := d.Verify(digest); {
+func (d Dir) HasBlob(digest string) (bool, error) {
+	switch err := d.VerifyBlob(digest); {
 	case err == nil:
 		return true, nil
 	case errors.Is(err, fs.ErrNotExist):
@@ -209,7 +209,7 @@ func (d Dir) Has(digest string) (bool, error) {
 	case !errors.Is(err, ErrCorrupt):
 		return false, err
 	}
-	p, err := d.path(digest)
+	p, err := d.blobPath(digest)
 	if err != nil {
 		return false, err
 	}
@@ -219,14 +219,14 @@ func (d Dir) Has(digest string) (bool, error) {
 	return false, nil
 }
 
-// Add stores what r reads under digest, and refuses anything else. r is not read
+// AddBlob stores what r reads under digest, and refuses anything else. r is not read
 // if the blob is there.
-func (d Dir) Add(digest string, r io.Reader) error {
-	dst, err := d.path(digest)
+func (d Dir) AddBlob(digest string, r io.Reader) error {
+	dst, err := d.blobPath(digest)
 	if err != nil {
 		return err
 	}
-	if has, err := d.Has(digest); has || err != nil {
+	if has, err := d.HasBlob(digest); has || err != nil {
 		return err
 	}
 	tmp, err := safefile.CreateTemp(filepath.Dir(dst), ".blob-*")
@@ -236,7 +236,7 @@ func (d Dir) Add(digest string, r io.Reader) error {
 	defer func() { _ = safefile.Remove(tmp.Name()) }() // it has another name by then
 	defer tmp.Close()
 	h := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(&roomy{to: tmp}, h), r); err != nil {
+	if _, err := io.Copy(io.MultiWriter(&spaceChecker{to: tmp}, h), r); err != nil {
 		return err
 	}
 	if "sha256:"+hex.EncodeToString(h.Sum(nil)) != digest {
@@ -257,15 +257,15 @@ const (
 	step = 16 << 20
 )
 
-// roomy writes to a file as long as its disk has room: what comes may be without end.
-type roomy struct {
+// spaceChecker writes to a file as long as its disk has room: what comes may be without end.
+type spaceChecker struct {
 	to   *os.File
 	left int64 // of the room that was seen
 }
 
-func (r *roomy) Write(p []byte) (int, error) {
+func (r *spaceChecker) Write(p []byte) (int, error) {
 	if r.left -= int64(len(p)); r.left < 0 {
-		if err := room(filepath.Dir(r.to.Name()), step); err != nil {
+		if err := checkSpace(filepath.Dir(r.to.Name()), step); err != nil {
 			return 0, err
 		}
 		r.left = step
@@ -273,8 +273,8 @@ func (r *roomy) Write(p []byte) (int, error) {
 	return r.to.Write(p)
 }
 
-// room refuses what the disk of a directory has no room for.
-func room(dir string, bytes int64) error {
+// checkSpace refuses what the disk of a directory has no room for.
+func checkSpace(dir string, bytes int64) error {
 	if err := transfer.Room(dir, bytes+spare); err != nil {
 		return fmt.Errorf("%w: %w", syscall.ENOSPC, err)
 	}
@@ -288,7 +288,7 @@ func (d Dir) SetRoot(root v1.Descriptor) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(safefile.SyncFiles(filepath.Join(string(d), blobDir)), d.write(indexName, data))
+	return errors.Join(safefile.SyncFiles(filepath.Join(string(d), blobDir)), d.writeFile(indexName, data))
 }
 
 func indexOf(root v1.Descriptor) ([]byte, error) {
@@ -299,8 +299,8 @@ func indexOf(root v1.Descriptor) ([]byte, error) {
 	})
 }
 
-// Root reads the one entry of index.json.
-func (d Dir) Root() (v1.Descriptor, error) {
+// ReadRoot reads the one entry of index.json.
+func (d Dir) ReadRoot() (v1.Descriptor, error) {
 	f, err := safefile.Open(filepath.Join(string(d), indexName))
 	if err != nil {
 		return v1.Descriptor{}, err
@@ -328,10 +328,10 @@ func parseRoot(data []byte) (v1.Descriptor, error) {
 	return root, nil
 }
 
-// Lend gives a blob to another layout, by a hard link where the file system
+// LendBlob gives a blob to another layout, by a hard link where the file system
 // allows it.
-func (d Dir) Lend(digest string, to Dir) error {
-	path, err := d.path(digest)
+func (d Dir) LendBlob(digest string, to Dir) error {
+	path, err := d.blobPath(digest)
 	if err != nil {
 		return err
 	}

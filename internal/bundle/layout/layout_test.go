@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/internal/bundle/layout"
 )
 
-func archive(t testing.TB, members ...*tar.Header) []byte {
+func tarArchive(t testing.TB, members ...*tar.Header) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	zw, err := zstd.NewWriter(&b)
@@ -46,16 +46,16 @@ func TestUnpackRefuses(t *testing.T) {
 		want   error
 	}{
 		"outside": {"a member must not leave the directory",
-			archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "../../x", Size: 1}), layout.ErrArchive},
+			tarArchive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "../../x", Size: 1}), layout.ErrArchive},
 		"absolute": {"nor name the root",
-			archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "/etc/passwd", Size: 1}), layout.ErrArchive},
+			tarArchive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "/etc/passwd", Size: 1}), layout.ErrArchive},
 		"blob's name": {"a blob is named by its digest",
-			archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "blobs/sha256/../x", Size: 1}), nil},
+			tarArchive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "blobs/sha256/../x", Size: 1}), nil},
 		"link": {"links lead elsewhere",
-			archive(t, index, &tar.Header{Typeflag: tar.TypeSymlink, Name: "blobs/sha256/" + zeros, Linkname: "/etc/passwd"}), layout.ErrArchive},
+			tarArchive(t, index, &tar.Header{Typeflag: tar.TypeSymlink, Name: "blobs/sha256/" + zeros, Linkname: "/etc/passwd"}), layout.ErrArchive},
 		"wrong blob": {"every blob is verified",
-			archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "blobs/sha256/" + zeros, Size: 1}), layout.ErrCorrupt},
-		"no index": {"without it nothing is found", archive(t), layout.ErrArchive},
+			tarArchive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "blobs/sha256/" + zeros, Size: 1}), layout.ErrCorrupt},
+		"no index": {"without it nothing is found", tarArchive(t), layout.ErrArchive},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestUnpackWhatHasNoRoom(t *testing.T) {
 }
 
 func FuzzUnpack(f *testing.F) {
-	f.Add(archive(f, &tar.Header{Typeflag: tar.TypeReg, Name: "index.json", Size: 1}))
+	f.Add(tarArchive(f, &tar.Header{Typeflag: tar.TypeReg, Name: "index.json", Size: 1}))
 	f.Add([]byte("\x28\xb5\x2f\xfd"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, err := layout.Unpack(t.Context(), bytes.NewReader(data), t.TempDir())
@@ -106,17 +106,17 @@ func TestBlobs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := d.Read(digest, 5); err != nil || string(got) != "hello" {
+	if got, err := d.ReadBlob(digest, 5); err != nil || string(got) != "hello" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if _, err := d.Read(digest, 4); err == nil {
+	if _, err := d.ReadBlob(digest, 4); err == nil {
 		t.Error("a blob above the limit was read")
 	}
-	if err := d.Add(layout.Digest([]byte("other")), strings.NewReader("hello")); !errors.Is(err, layout.ErrCorrupt) {
+	if err := d.AddBlob(layout.DigestOf([]byte("other")), strings.NewReader("hello")); !errors.Is(err, layout.ErrCorrupt) {
 		t.Errorf("content under a wrong digest: %v", err)
 	}
 	for _, bad := range []string{"", "sha256:", "sha512:" + strings.Repeat("0", 64), "sha256:../../" + strings.Repeat("0", 58)} {
-		if _, err := d.Open(bad, 0); err == nil {
+		if _, err := d.OpenBlob(bad, 0); err == nil {
 			t.Errorf("digest %q was opened", bad)
 		}
 	}

@@ -33,7 +33,7 @@ func (s *swapping) Read(p []byte) (int, error) {
 // arrives, and before each other step: root writes nothing where it leads.
 func TestSwapWhileABlobIsWritten(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
-	digest := layout.Digest([]byte("new"))
+	digest := layout.DigestOf([]byte("new"))
 	h, err := v1.NewHash(digest)
 	if err != nil {
 		t.Fatal(err)
@@ -42,19 +42,21 @@ func TestSwapWhileABlobIsWritten(t *testing.T) {
 		return func(d layout.Dir, swap func()) error { swap(); return do(d) }
 	}
 	for name, do := range map[string]func(d layout.Dir, swap func()) error{
-		"blob":    func(d layout.Dir, swap func()) error { return d.Add(digest, &swapping{strings.NewReader("new"), swap}) },
+		"blob": func(d layout.Dir, swap func()) error {
+			return d.AddBlob(digest, &swapping{strings.NewReader("new"), swap})
+		},
 		"file":    at(func(d layout.Dir) error { return d.AddFile(digest, filepath.Join(string(d), "..", "new")) }),
 		"bytes":   at(func(d layout.Dir) error { _, err := d.AddBytes([]byte("new")); return err }),
 		"root":    at(func(d layout.Dir) error { return d.SetRoot(v1.Descriptor{Digest: h, Size: 3}) }),
-		"read":    at(func(d layout.Dir) error { _, err := d.Read(layout.Digest([]byte("there")), 100); return err }),
-		"damaged": at(func(d layout.Dir) error { _, err := d.Has(layout.Digest([]byte("precious"))); return err }),
-		"list":    at(func(d layout.Dir) error { _, err := d.Strangers(nil); return err }),
+		"read":    at(func(d layout.Dir) error { _, err := d.ReadBlob(layout.DigestOf([]byte("there")), 100); return err }),
+		"damaged": at(func(d layout.Dir) error { _, err := d.HasBlob(layout.DigestOf([]byte("precious"))); return err }),
+		"list":    at(func(d layout.Dir) error { _, err := d.UnknownFiles(nil); return err }),
 		"pack":    at(func(d layout.Dir) error { return d.PackAs(t.Context(), &bytes.Buffer{}, v1.Descriptor{}, nil) }),
 		"unpack": at(func(d layout.Dir) error {
 			_, err := layout.Unpack(t.Context(), bytes.NewReader(nil), string(d))
 			return err
 		}),
-		"lend":     at(func(d layout.Dir) error { return d.Lend(layout.Digest([]byte("there")), d) }),
+		"lend":     at(func(d layout.Dir) error { return d.LendBlob(layout.DigestOf([]byte("there")), d) }),
 		"creation": at(func(d layout.Dir) error { _, err := layout.Create(string(d)); return err }),
 	} {
 		for _, place := range []string{"blobs/sha256", "blobs", "."} {
@@ -68,14 +70,14 @@ func TestSwapWhileABlobIsWritten(t *testing.T) {
 				if _, err := d.AddBytes([]byte("there")); err != nil {
 					t.Fatal(err)
 				}
-				file := strings.TrimPrefix(layout.Digest([]byte("precious")), "sha256:")
+				file := strings.TrimPrefix(layout.DigestOf([]byte("precious")), "sha256:")
 				for _, below := range []string{".", "sha256", "blobs/sha256"} {
 					if err := errors.Join(os.MkdirAll(filepath.Join(others, below), 0o755),
 						os.WriteFile(filepath.Join(others, below, file), []byte("root:x\n"), 0o600)); err != nil {
 						t.Fatal(err)
 					}
 				}
-				before := names(t, others)
+				before := filesBelow(t, others)
 				err = do(d, func() {
 					path := filepath.Clean(filepath.Join(dir, place))
 					if err := errors.Join(os.WriteFile(filepath.Join(top, "home", "new"), []byte("new"), 0o600),
@@ -86,7 +88,7 @@ func TestSwapWhileABlobIsWritten(t *testing.T) {
 				if err == nil && name != "root" && name != "pack" && name != "creation" {
 					t.Error("no error")
 				}
-				if after := names(t, others); after != before {
+				if after := filesBelow(t, others); after != before {
 					t.Errorf("others have %s, and had %s (%v)", after, before, err)
 				}
 			})
@@ -94,8 +96,8 @@ func TestSwapWhileABlobIsWritten(t *testing.T) {
 	}
 }
 
-// names are the files and directories below a directory.
-func names(t *testing.T, dir string) string {
+// filesBelow are the files and directories below a directory.
+func filesBelow(t *testing.T, dir string) string {
 	t.Helper()
 	var all []string
 	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {

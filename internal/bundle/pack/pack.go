@@ -57,7 +57,7 @@ func Write(ctx context.Context, dst string, members []Member) (File, error) {
 	}
 	defer func() { _ = safefile.Remove(tmp.Name()) }() // it has another name by then
 	defer tmp.Close()
-	f, err := write(ctx, tmp, members)
+	f, err := writeArchive(ctx, tmp, members)
 	if err != nil {
 		return File{}, fmt.Errorf("packing %s: %w", filepath.Base(dst), err)
 	}
@@ -79,10 +79,10 @@ func (c *counter) Write(p []byte) (int, error) {
 	return c.Hash.Write(p)
 }
 
-func (c *counter) digest() string { return "sha256:" + hex.EncodeToString(c.Sum(nil)) }
+func (c *counter) digestText() string { return "sha256:" + hex.EncodeToString(c.Sum(nil)) }
 
-func write(ctx context.Context, w io.Writer, members []Member) (File, error) {
-	members, err := complete(members)
+func writeArchive(ctx context.Context, w io.Writer, members []Member) (File, error) {
+	members, err := addDirectories(members)
 	if err != nil {
 		return File{}, err
 	}
@@ -97,7 +97,7 @@ func write(ctx context.Context, w io.Writer, members []Member) (File, error) {
 		if err := ctx.Err(); err != nil {
 			return File{}, err
 		}
-		if err := add(tw, m); err != nil {
+		if err := addMember(tw, m); err != nil {
 			return File{}, fmt.Errorf("%s: %w", m.Name, err)
 		}
 		if !m.Dir {
@@ -107,12 +107,12 @@ func write(ctx context.Context, w io.Writer, members []Member) (File, error) {
 	if err := errors.Join(tw.Close(), zw.Close()); err != nil {
 		return File{}, err
 	}
-	f.Digest, f.DiffID, f.Size = packed.digest(), plain.digest(), packed.n
+	f.Digest, f.DiffID, f.Size = packed.digestText(), plain.digestText(), packed.n
 	return f, nil
 }
 
-// complete sorts members and adds the directories they stand in.
-func complete(members []Member) ([]Member, error) {
+// addDirectories sorts members and adds the directories they stand in.
+func addDirectories(members []Member) ([]Member, error) {
 	byName := map[string]Member{}
 	for _, m := range members {
 		m.Name = strings.Trim(m.Name, "/")
@@ -141,7 +141,7 @@ func complete(members []Member) ([]Member, error) {
 	return out, nil
 }
 
-func add(tw *tar.Writer, m Member) error {
+func addMember(tw *tar.Writer, m Member) error {
 	h := &tar.Header{Name: m.Name, Mode: int64(cmp.Or(m.Mode.Perm(), 0o755)), Format: tar.FormatPAX}
 	if m.Sticky {
 		h.Mode |= 0o1000

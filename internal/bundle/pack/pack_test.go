@@ -46,7 +46,7 @@ func TestWrite(t *testing.T) {
 		"etc/ 0755 ", "etc/passwd 0644 root", "tmp/ 01777 ", "usr/ 0755 ", "usr/local/ 0755 ", "usr/local/bin/ 0755 ",
 		"usr/local/bin/kube 0755 program", "usr/local/bin/kubelet 0777 -> kube",
 	}
-	if diff := cmp.Diff(want, list(t, filepath.Join(dir, "a.tar.gz"))); diff != "" {
+	if diff := cmp.Diff(want, listArchive(t, filepath.Join(dir, "a.tar.gz"))); diff != "" {
 		t.Errorf("members (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"etc/passwd", "usr/local/bin/kube", "usr/local/bin/kubelet"}, first.Members); diff != "" {
@@ -54,8 +54,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// list reads a tar; it wants no time, no owner, and an end.
-func list(t *testing.T, path string) []string {
+// listArchive reads a tar; it wants no time, no owner, and an end.
+func listArchive(t *testing.T, path string) []string {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -82,7 +82,7 @@ func list(t *testing.T, path string) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		line := h.Name + " 0" + strings.TrimLeft(string(octal(h.Mode)), "0") + " " + string(content)
+		line := h.Name + " 0" + strings.TrimLeft(string(octalField(h.Mode)), "0") + " " + string(content)
 		if h.Linkname != "" {
 			line = strings.TrimSpace(line) + " -> " + h.Linkname
 		}
@@ -90,7 +90,7 @@ func list(t *testing.T, path string) []string {
 	}
 }
 
-func octal(n int64) []byte {
+func octalField(n int64) []byte {
 	var b []byte
 	for ; n > 0; n /= 8 {
 		b = append([]byte{byte('0' + n%8)}, b...)

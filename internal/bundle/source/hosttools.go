@@ -22,9 +22,9 @@ func LibDir(arch string) string {
 	return "usr/lib/" + map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[arch]
 }
 
-// Merged maps a name below /bin, /sbin, /lib or /lib64 to where a merged /usr
+// MergedPath maps a name below /bin, /sbin, /lib or /lib64 to where a merged /usr
 // has it, and takes the leading slash off.
-func Merged(name string) string {
+func MergedPath(name string) string {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	first, _, _ := strings.Cut(name, "/")
 	if slices.Contains([]string{"bin", "sbin", "lib", "lib64"}, first) {
@@ -33,13 +33,13 @@ func Merged(name string) string {
 	return name
 }
 
-// Relative is the target of a symbolic link at name that does not leave the
+// RelativeLink is the target of a symbolic link at name that does not leave the
 // tree it stands in: an absolute one becomes relative.
-func Relative(name, target string) string {
+func RelativeLink(name, target string) string {
 	if !path.IsAbs(target) {
 		return target
 	}
-	return strings.Repeat("../", strings.Count(name, "/")) + Merged(target)
+	return strings.Repeat("../", strings.Count(name, "/")) + MergedPath(target)
 }
 
 // MergedLinks are the links of a merged /usr, and the directories that programs
@@ -60,16 +60,16 @@ func MergedLinks() []pack.Member {
 // a host. Loader is the dynamic loader's name in the tree.
 func HostTools(arch, loader string) []pack.Member {
 	out := append(MergedLinks(),
-		pack.Member{Name: "host/nft", Content: script(LibDir(arch), loader, "nft", "")})
+		pack.Member{Name: "host/nft", Content: wrapperScript(LibDir(arch), loader, "nft", "")})
 	for _, name := range IPTablesNames() {
-		out = append(out, pack.Member{Name: "host/" + name, Content: script(LibDir(arch), loader, "xtables-nft-multi", " "+name)})
+		out = append(out, pack.Member{Name: "host/" + name, Content: wrapperScript(LibDir(arch), loader, "xtables-nft-multi", " "+name)})
 	}
 	return out
 }
 
-// script runs a program of the tree, wherever that is, with the tree's own
+// wrapperScript runs a program of the tree, wherever that is, with the tree's own
 // loader and libraries: a host may have others, or older ones, or none.
-func script(lib, loader, program, name string) []byte {
+func wrapperScript(lib, loader, program, name string) []byte {
 	return []byte(`#!/bin/sh
 self=$(readlink -f "$0")
 root=${self%/host/*}

@@ -52,8 +52,8 @@ type Request struct {
 	Report func(Progress)
 }
 
-// Tell reports progress if anyone listens.
-func (r Request) Tell(p Progress) {
+// ReportProgress reports progress if anyone listens.
+func (r Request) ReportProgress(p Progress) {
 	if r.Report != nil {
 		r.Report(p)
 	}
@@ -96,8 +96,8 @@ type Parts struct {
 	Origins    []Origin
 }
 
-// Add takes over other's parts.
-func (p *Parts) Add(other Parts) {
+// Append takes over other's parts.
+func (p *Parts) Append(other Parts) {
 	p.Components = append(p.Components, other.Components...)
 	p.Images = append(p.Images, other.Images...)
 	p.Origins = append(p.Origins, other.Origins...)

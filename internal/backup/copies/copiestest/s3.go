@@ -76,9 +76,9 @@ func (s *Storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		return
 	}
-	code := s.refusal(r)
+	code := s.refusalReason(r)
 	if code == "" && err == nil {
-		code, err = s.answer(w, r, body)
+		code, err = s.handleRequest(w, r, body)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -100,9 +100,9 @@ func (s *Storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refusal returns the reason why a request is refused, by signature version 4 as Amazon
+// refusalReason returns the reason why a request is refused, by signature version 4 as Amazon
 // describes it.
-func (s *Storage) refusal(r *http.Request) string {
+func (s *Storage) refusalReason(r *http.Request) string {
 	taken, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
 	if err != nil || time.Since(taken).Abs()+time.Duration(s.Ahead.Load()) > 15*time.Minute {
 		return "RequestTimeTooSkewed"
@@ -131,23 +131,23 @@ func (s *Storage) refusal(r *http.Request) string {
 	sum := sha256.Sum256([]byte(canonical))
 	key := []byte("AWS4" + s.SecretKey)
 	for _, part := range []string{day, s.To.Region, "s3", "aws4_request"} {
-		key = sign(key, part)
+		key = signText(key, part)
 	}
 	text := strings.Join([]string{"AWS4-HMAC-SHA256", r.Header.Get("X-Amz-Date"), scope, hex.EncodeToString(sum[:])}, "\n")
-	if hex.EncodeToString(sign(key, text)) != fields["Signature"] {
+	if hex.EncodeToString(signText(key, text)) != fields["Signature"] {
 		return "SignatureDoesNotMatch"
 	}
 	return ""
 }
 
-func sign(key []byte, text string) []byte {
+func signText(key []byte, text string) []byte {
 	h := hmac.New(sha256.New, key)
 	_, _ = h.Write([]byte(text)) // never fails
 	return h.Sum(nil)
 }
 
-// answer handles a request. It returns the error code of a request that it does not handle.
-func (s *Storage) answer(w http.ResponseWriter, r *http.Request, body []byte) (code string, err error) {
+// handleRequest handles a request. It returns the error code of a request that it does not handle.
+func (s *Storage) handleRequest(w http.ResponseWriter, r *http.Request, body []byte) (code string, err error) {
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if bucket != s.To.Bucket {
 		return "NoSuchBucket", nil
@@ -157,9 +157,9 @@ func (s *Storage) answer(w http.ResponseWriter, r *http.Request, body []byte) (c
 	part := filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".part")
 	switch does := r.Method; {
 	case does == http.MethodGet && key == "" && q.Get("list-type") == "2":
-		return "", s.list(w, q)
+		return "", s.sendKeys(w, q)
 	case does == http.MethodGet && key == "" && q.Has("uploads"):
-		return "", s.uploads(w, q)
+		return "", s.sendUploads(w, q)
 	case does == http.MethodGet && key != "":
 		text, err := os.ReadFile(file)
 		if err == nil {
@@ -173,9 +173,9 @@ func (s *Storage) answer(w http.ResponseWriter, r *http.Request, body []byte) (c
 		}
 		return "", answerXML(w, "InitiateMultipartUploadResult", "<UploadId>one</UploadId>")
 	case does == http.MethodPut && q.Has("partNumber"):
-		return s.part(w, r, part, body)
+		return s.addPart(w, r, part, body)
 	case does == http.MethodPost && q.Get("uploadId") == "one":
-		return "", s.complete(w, key, file, part)
+		return "", s.completeUpload(w, key, file, part)
 	case does == http.MethodDelete && q.Get("uploadId") == "one":
 		file = part
 		fallthrough
@@ -189,8 +189,8 @@ func (s *Storage) answer(w http.ResponseWriter, r *http.Request, body []byte) (c
 	return "NotImplemented", nil
 }
 
-// part adds a part to an upload.
-func (s *Storage) part(w http.ResponseWriter, r *http.Request, part string, body []byte) (code string, err error) {
+// addPart adds a part to an upload.
+func (s *Storage) addPart(w http.ResponseWriter, r *http.Request, part string, body []byte) (code string, err error) {
 	sum := md5.Sum(body) //nolint:gosec // the sum that S3 has
 	if r.Header.Get("Content-Md5") != base64.StdEncoding.EncodeToString(sum[:]) {
 		return "BadDigest", nil
@@ -204,7 +204,7 @@ func (s *Storage) part(w http.ResponseWriter, r *http.Request, part string, body
 	return "", errors.Join(err, f.Close())
 }
 
-func (s *Storage) complete(w http.ResponseWriter, key, file, part string) error {
+func (s *Storage) completeUpload(w http.ResponseWriter, key, file, part string) error {
 	s.Completed.Add(1)
 	if s.Truncates.Load() {
 		text, err := os.ReadFile(part)
@@ -221,8 +221,8 @@ func (s *Storage) complete(w http.ResponseWriter, key, file, part string) error 
 	return answerXML(w, "CompleteMultipartUploadResult", "<Bucket>"+s.To.Bucket+"</Bucket><Key>"+key+"</Key><ETag>x-1</ETag>")
 }
 
-// keys returns the keys with a prefix, as files, or the incomplete uploads if requested.
-func (s *Storage) keys(prefix string, uploads bool) (keys []string, files map[string]fs.FileInfo, err error) {
+// listKeys returns the keys with a prefix, as files, or the incomplete uploads if requested.
+func (s *Storage) listKeys(prefix string, uploads bool) (keys []string, files map[string]fs.FileInfo, err error) {
 	files = map[string]fs.FileInfo{}
 	if _, err := os.Stat(s.Dir); err != nil {
 		return nil, nil, err
@@ -249,9 +249,9 @@ func (s *Storage) keys(prefix string, uploads bool) (keys []string, files map[st
 	return keys, files, err
 }
 
-// list sends a page of keys. Keys in deeper directories are grouped by directory.
-func (s *Storage) list(w http.ResponseWriter, q url.Values) error {
-	keys, files, err := s.keys(q.Get("prefix"), false)
+// sendKeys sends a page of keys. Keys in deeper directories are grouped by directory.
+func (s *Storage) sendKeys(w http.ResponseWriter, q url.Values) error {
+	keys, files, err := s.listKeys(q.Get("prefix"), false)
 	if err != nil {
 		return err
 	}
@@ -280,8 +280,8 @@ func (s *Storage) list(w http.ResponseWriter, q url.Values) error {
 	return answerXML(w, "ListBucketResult", fmt.Sprintf("<IsTruncated>%t</IsTruncated>%s", end < len(keys), out))
 }
 
-func (s *Storage) uploads(w http.ResponseWriter, q url.Values) error {
-	keys, _, err := s.keys(q.Get("prefix"), true)
+func (s *Storage) sendUploads(w http.ResponseWriter, q url.Values) error {
+	keys, _, err := s.listKeys(q.Get("prefix"), true)
 	out := "<IsTruncated>false</IsTruncated>"
 	for _, key := range keys {
 		out += "<Upload><Key>" + key + "</Key><UploadId>one</UploadId></Upload>"

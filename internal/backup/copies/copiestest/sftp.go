@@ -27,8 +27,8 @@ type Machine struct {
 	Dir string
 }
 
-// key generates a private key as text.
-func key(t *testing.T) (ssh.Signer, []byte) {
+// newKey generates a private key as text.
+func newKey(t *testing.T) (ssh.Signer, []byte) {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -48,8 +48,8 @@ func key(t *testing.T) (ssh.Signer, []byte) {
 // Listen starts a machine for the duration of a test.
 func Listen(t *testing.T) *Machine {
 	t.Helper()
-	host, _ := key(t)
-	user, text := key(t)
+	host, _ := newKey(t)
+	user, text := newKey(t)
 	config := &ssh.ServerConfig{PublicKeyCallback: func(c ssh.ConnMetadata, k ssh.PublicKey) (*ssh.Permissions, error) {
 		if c.User() != "keeper" || string(k.Marshal()) != string(user.PublicKey().Marshal()) {
 			return nil, errors.New("unknown")
@@ -62,10 +62,10 @@ func Listen(t *testing.T) *Machine {
 		t.Fatal(err)
 	}
 	s := &server{t: t, config: config}
-	s.all.Go(func() { s.accept(l) })
+	s.all.Go(func() { s.acceptConns(l) })
 	t.Cleanup(func() {
 		_ = l.Close() // that ends accept
-		s.end()
+		s.closeAll()
 	})
 	dir := t.TempDir()
 	return &Machine{Key: text, Dir: dir, To: op.CopySSH{
@@ -82,7 +82,7 @@ type server struct {
 	open   []net.Conn
 }
 
-func (s *server) end() {
+func (s *server) closeAll() {
 	s.mu.Lock()
 	for _, c := range s.open {
 		_ = c.Close() // it may be closed
@@ -91,7 +91,7 @@ func (s *server) end() {
 	s.all.Wait()
 }
 
-func (s *server) accept(l net.Listener) {
+func (s *server) acceptConns(l net.Listener) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -100,12 +100,12 @@ func (s *server) accept(l net.Listener) {
 		s.mu.Lock()
 		s.open = append(s.open, c)
 		s.mu.Unlock()
-		s.all.Go(func() { s.serve(c) })
+		s.all.Go(func() { s.serveConn(c) })
 	}
 }
 
-// serve serves one connection with SFTP only.
-func (s *server) serve(c net.Conn) {
+// serveConn serves one connection with SFTP only.
+func (s *server) serveConn(c net.Conn) {
 	conn, channels, requests, err := ssh.NewServerConn(c, s.config)
 	if err != nil {
 		return // the client reports the error
@@ -122,14 +122,14 @@ func (s *server) serve(c net.Conn) {
 				is := r.Type == "subsystem" && strings.HasSuffix(string(r.Payload), "sftp")
 				_ = r.Reply(is, nil) // else the connection is gone
 				if is {
-					s.all.Go(func() { s.sftp(ch) })
+					s.all.Go(func() { s.serveSFTP(ch) })
 				}
 			}
 		})
 	}
 }
 
-func (s *server) sftp(ch ssh.Channel) {
+func (s *server) serveSFTP(ch ssh.Channel) {
 	srv, err := sftp.NewServer(ch)
 	if err == nil {
 		err = errors.Join(srv.Serve(), srv.Close())

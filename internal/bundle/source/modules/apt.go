@@ -51,9 +51,9 @@ func newDebs(cache, arch string, as *fileowner.Owner) (d *debs, remove func() er
 	return &debs{dir: dir, arch: arch, sandboxed: true}, func() error { return safefile.RemoveAll(dir) }, nil
 }
 
-// options are apt's, on top of the host's configuration. An empty status file
+// aptOptions are apt's, on top of the host's configuration. An empty status file
 // makes it fetch every dependency, whatever the host has installed.
-func (d *debs) options() []string {
+func (d *debs) aptOptions() []string {
 	o := []string{}
 	for _, kv := range []string{
 		"Dir::State=" + filepath.Join(d.dir, "state"),
@@ -80,15 +80,15 @@ const hooks = "#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke
 func aptTools() error {
 	for _, tool := range []string{"apt-get", "dpkg-deb"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return problem(IDNoApt, "build on Debian or Ubuntu, or with --source upstream",
+			return newProblem(IDNoApt, "build on Debian or Ubuntu, or with --source upstream",
 				"the packet filter programs need Debian packages: %v", err)
 		}
 	}
 	return nil
 }
 
-// update fetches apt's lists, once in a run. d.mu is held.
-func (d *debs) update(ctx context.Context, tell func(source.Progress)) error {
+// updateLists fetches apt's lists, once in a run. d.mu is held.
+func (d *debs) updateLists(ctx context.Context, tell func(source.Progress)) error {
 	if d.fresh {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (d *debs) update(ctx context.Context, tell func(source.Progress)) error {
 		return err
 	}
 	tell(source.Progress{Phase: source.Fetching, Message: "Debian's package lists"})
-	if err := d.apt(ctx, "update", "--error-on=any"); err != nil {
+	if err := d.runApt(ctx, "update", "--error-on=any"); err != nil {
 		return err
 	}
 	d.fresh = true
@@ -133,13 +133,13 @@ func (d *debs) makeDirs() error {
 	return nil
 }
 
-func (d *debs) apt(ctx context.Context, args ...string) error {
-	argv := slices.Concat([]string{"apt-get", "-q", "-y"}, d.options(), args)
-	err := run(ctx,
+func (d *debs) runApt(ctx context.Context, args ...string) error {
+	argv := slices.Concat([]string{"apt-get", "-q", "-y"}, d.aptOptions(), args)
+	err := runCommand(ctx,
 		command{argv: argv, dir: d.dir, as: d.as, env: append(d.as.Environ(os.Environ()), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")})
 	var failed *runError
 	if errors.As(err, &failed) {
-		return silent(problem(IDPackages,
+		return sourceSilent(newProblem(IDPackages,
 			"check the network and the apt sources for architecture "+d.arch+", or build with --source upstream",
 			"fetching Debian packages for %s: %v", d.arch, failed))
 	}
@@ -154,7 +154,7 @@ type debTree struct {
 	used     map[string]bool   // packages that something was taken from
 }
 
-func (t *debTree) use(packages ...string) {
+func (t *debTree) markUsed(packages ...string) {
 	for _, p := range packages {
 		t.used[p] = true
 	}
@@ -164,8 +164,8 @@ func newDebTree(dir string) *debTree {
 	return &debTree{dir: dir, from: map[string]string{}, used: map[string]bool{}}
 }
 
-// origins are the packages that something was taken from.
-func (t *debTree) origins(component string) []source.Origin {
+// usedOrigins are the packages that something was taken from.
+func (t *debTree) usedOrigins(component string) []source.Origin {
 	var out []source.Origin
 	for _, o := range t.packages {
 		if t.used[o.Name] {
@@ -176,12 +176,12 @@ func (t *debTree) origins(component string) []source.Origin {
 	return out
 }
 
-// tree fetches packages with all they depend on and unpacks them into dir.
-func (d *debs) tree(ctx context.Context, packages []string, dir string, tell func(source.Progress)) (*debTree, error) {
+// unpackPackages fetches packages with all they depend on and unpacks them into dir.
+func (d *debs) unpackPackages(ctx context.Context, packages []string, dir string, tell func(source.Progress)) (*debTree, error) {
 	if err := d.as.MakeDir(dir, 0o755); err != nil {
 		return nil, err
 	}
-	archives, err := d.download(ctx, packages, tell)
+	archives, err := d.downloadPackages(ctx, packages, tell)
 	if archives != "" {
 		defer func() { _ = safefile.RemoveAll(archives) }() // it is gone already, if all went well
 	}
@@ -197,18 +197,18 @@ func (d *debs) tree(ctx context.Context, packages []string, dir string, tell fun
 		if filepath.Ext(f.Name()) != ".deb" {
 			continue
 		}
-		if err := t.add(ctx, filepath.Join(archives, f.Name()), d.as); err != nil {
+		if err := t.addPackage(ctx, filepath.Join(archives, f.Name()), d.as); err != nil {
 			return nil, fmt.Errorf("unpacking %s: %w", f.Name(), err)
 		}
 	}
 	return t, errors.Join(safefile.RemoveAll(archives), d.as.GiveTree(dir))
 }
 
-// download fetches packages with all they depend on, as files in a directory.
-func (d *debs) download(ctx context.Context, packages []string, tell func(source.Progress)) (archives string, err error) {
+// downloadPackages fetches packages with all they depend on, as files in a directory.
+func (d *debs) downloadPackages(ctx context.Context, packages []string, tell func(source.Progress)) (archives string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.update(ctx, tell); err != nil {
+	if err := d.updateLists(ctx, tell); err != nil {
 		return "", err
 	}
 	// apt's own user has to enter it, whatever the umask.
@@ -220,11 +220,11 @@ func (d *debs) download(ctx context.Context, packages []string, tell func(source
 	}
 	tell(source.Progress{Phase: source.Fetching, Message: "Debian packages " + strings.Join(packages, ", ")})
 	args := slices.Concat([]string{"-o", "Dir::Cache::archives=" + archives, "install", "--download-only"}, packages)
-	return archives, d.apt(ctx, args...)
+	return archives, d.runApt(ctx, args...)
 }
 
-// add unpacks one package, which dpkg-deb reads as a user.
-func (t *debTree) add(ctx context.Context, deb string, as *fileowner.Owner) error {
+// addPackage unpacks one package, which dpkg-deb reads as a user.
+func (t *debTree) addPackage(ctx context.Context, deb string, as *fileowner.Owner) error {
 	sum, err := hashFile(deb)
 	if err != nil {
 		return err
@@ -238,18 +238,18 @@ func (t *debTree) add(ctx context.Context, deb string, as *fileowner.Owner) erro
 	pr, pw := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := t.unpack(part[0], pr)
+		err := t.unpackFiles(part[0], pr)
 		pr.CloseWithError(err)
 		done <- err
 	}()
-	err = run(ctx, command{argv: []string{"dpkg-deb", "--fsys-tarfile", deb}, dir: t.dir, as: as, env: os.Environ(), stdout: pw})
+	err = runCommand(ctx, command{argv: []string{"dpkg-deb", "--fsys-tarfile", deb}, dir: t.dir, as: as, env: os.Environ(), stdout: pw})
 	pw.Close()
 	return errors.Join(<-done, err)
 }
 
-// unpack writes the files of a package below the tree's directory. Links that a
+// unpackFiles writes the files of a package below the tree's directory. Links that a
 // package makes do not lead others out of it.
-func (t *debTree) unpack(pkg string, r io.Reader) error {
+func (t *debTree) unpackFiles(pkg string, r io.Reader) error {
 	root, err := safefile.OpenRoot(t.dir)
 	if err != nil {
 		return err
@@ -272,7 +272,7 @@ func (t *debTree) unpack(pkg string, r io.Reader) error {
 }
 
 func (t *debTree) unpackOne(root *os.Root, pkg string, h *tar.Header, r io.Reader) error {
-	name := source.Merged(h.Name)
+	name := source.MergedPath(h.Name)
 	if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeSymlink && h.Typeflag != tar.TypeLink || !fs.ValidPath(name) {
 		return nil
 	}
@@ -282,9 +282,9 @@ func (t *debTree) unpackOne(root *os.Root, pkg string, h *tar.Header, r io.Reade
 	t.from[name] = pkg
 	switch h.Typeflag {
 	case tar.TypeSymlink:
-		return root.Symlink(source.Relative(name, h.Linkname), name)
+		return root.Symlink(source.RelativeLink(name, h.Linkname), name)
 	case tar.TypeLink:
-		return root.Link(source.Merged(h.Linkname), name)
+		return root.Link(source.MergedPath(h.Linkname), name)
 	}
 	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fs.FileMode(h.Mode).Perm()|0o200)
 	if err != nil {
@@ -307,8 +307,8 @@ func hashFile(name string) (string, error) {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// concatenated is the content of files, in order, each ending in a newline.
-func concatenated(names []string) ([]byte, error) {
+// concatFiles is the content of files, in order, each ending in a newline.
+func concatFiles(names []string) ([]byte, error) {
 	var out bytes.Buffer
 	for _, n := range names {
 		data, err := safefile.ReadFile(n, bounded.Argument)

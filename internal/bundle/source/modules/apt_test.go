@@ -27,7 +27,7 @@ func TestAptSandbox(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if off := slices.Contains(d.options(), "APT::Sandbox::User="); off == root {
+		if off := slices.Contains(d.aptOptions(), "APT::Sandbox::User="); off == root {
 			t.Errorf("root %v: apt's own user is switched off: %v", root, off)
 		}
 		if info, err := os.Stat(d.dir); root && (err != nil || info.Mode().Perm()&0o001 == 0) {
@@ -46,7 +46,7 @@ func TestAptSandbox(t *testing.T) {
 func TestAptSandbox_UnderAnyUmask(t *testing.T) {
 	requireroot.Need(t, "only root has apt fetch as its own user")
 	tools := t.TempDir()
-	write(t, filepath.Join(tools, "apt-get"), "#!/bin/sh\n")
+	writeTestFile(t, filepath.Join(tools, "apt-get"), "#!/bin/sh\n")
 	if err := os.Chmod(filepath.Join(tools, "apt-get"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestAptSandbox_UnderAnyUmask(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if err := d.update(t.Context(), func(source.Progress) {}); err != nil {
+	if err := d.updateLists(t.Context(), func(source.Progress) {}); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]os.FileMode{}
@@ -89,28 +89,28 @@ func TestAptTree(t *testing.T) {
 		os.MkdirAll(filepath.Join(tools, "hello/usr/share"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(tools, "hello/DEBIAN/control"),
+	writeTestFile(t, filepath.Join(tools, "hello/DEBIAN/control"),
 		"Package: hello\nVersion: 1\nArchitecture: all\nMaintainer: nobody\nDescription: none\n")
-	write(t, filepath.Join(tools, "hello/usr/share/hello"), "hello\n")
+	writeTestFile(t, filepath.Join(tools, "hello/usr/share/hello"), "hello\n")
 	if out, err := exec.Command("dpkg-deb", "--build", filepath.Join(tools, "hello"), deb).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	write(t, filepath.Join(tools, "apt-get"),
+	writeTestFile(t, filepath.Join(tools, "apt-get"),
 		"#!/bin/sh\nset -e\nfor a; do case $a in\nDir::Cache::archives=*) to=${a#*=} ;;\ninstall) cp "+deb+" $to ;;\nesac; done\n")
 	if err := os.Chmod(filepath.Join(tools, "apt-get"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	open(t, tools, nil)
+	openToUser(t, tools, nil)
 	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
 	for _, as := range []*fileowner.Owner{nil, {UID: 12345, GID: 12346}} {
 		cache := t.TempDir()
-		open(t, cache, as)
+		openToUser(t, cache, as)
 		d, remove, err := newDebs(cache, "amd64", as)
 		if err != nil {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(cache, "scratch", "sysroot")
-		if _, err := d.tree(t.Context(), []string{"hello"}, dir, func(source.Progress) {}); err != nil {
+		if _, err := d.unpackPackages(t.Context(), []string{"hello"}, dir, func(source.Progress) {}); err != nil {
 			t.Errorf("as %v: %v", as, err)
 		}
 		if got, err := os.ReadFile(filepath.Join(dir, "usr/share/hello")); string(got) != "hello\n" {

@@ -28,9 +28,9 @@ type question struct {
 // askTimeout bounds a program's answer.
 const askTimeout = 30 * time.Second
 
-// ask puts the questions to the programs, where this machine can run them. A
+// askPrograms puts the questions to the programs, where this machine can run them. A
 // program's exit status does not count: a CNI plugin without work fails.
-func (j *job) ask(ctx context.Context, members []pack.Member) error {
+func (j *job) askPrograms(ctx context.Context, members []pack.Member) error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != j.arch {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (j *job) askOne(ctx context.Context, path string, q question) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	var out, talk bytes.Buffer
-	err := run(ctx, command{
+	err := runCommand(ctx, command{
 		path: path, argv: q.args, dir: j.scratch, as: j.tool.as, stdout: &out,
 		env:  []string{"PATH=" + os.Getenv("PATH"), "HOME=" + j.scratch},
 		line: func(l string) { talk.WriteString(l + "\n") },
@@ -64,7 +64,7 @@ func (j *job) askOne(ctx context.Context, path string, q question) error {
 	answer := out.String() + talk.String()
 	for _, w := range q.want {
 		if !strings.Contains(answer, w) {
-			return problem(IDWrongVersion, "report this error and the line above as a bug; the program was not kept",
+			return newProblem(IDWrongVersion, "report this error and the line above as a bug; the program was not kept",
 				"%s printed %q for %q (%v), expected %q in it", filepath.Base(q.member), strings.TrimSpace(answer), strings.Join(q.args, " "), err, w)
 		}
 	}

@@ -43,13 +43,13 @@ type goMod struct {
 // downloaded is the go tool's answer about one module.
 type downloaded struct{ GoMod, Dir, Error string }
 
-// download fetches a module ("path@version"), verified.
-func (j *job) download(ctx context.Context, mod string) (downloaded, error) {
+// downloadModule fetches a module ("path@version"), verified.
+func (j *job) downloadModule(ctx context.Context, mod string) (downloaded, error) {
 	var out bytes.Buffer
 	var d downloaded
-	err := run(ctx, command{
+	err := runCommand(ctx, command{
 		argv: []string{"go", "mod", "download", "-json", mod}, dir: j.scratch, env: j.tool.env, as: j.tool.as, stdout: &out,
-		line: func(l string) { j.tell(source.Progress{Phase: source.Fetching, Message: l}) },
+		line: func(l string) { j.reportProgress(source.Progress{Phase: source.Fetching, Message: l}) },
 	})
 	if e := json.Unmarshal(out.Bytes(), &d); e == nil && d.Error != "" {
 		return d, fetchError(mod, &runError{argv: []string{"go"}, tail: []string{d.Error}, err: errors.New("the module is not available")})
@@ -61,7 +61,7 @@ func (j *job) download(ctx context.Context, mod string) (downloaded, error) {
 func (j *job) goMod(ctx context.Context, m module, dir string) error {
 	text := "module slipway.build/" + j.unit.Name + "\n"
 	if m.Primary != "" {
-		d, err := j.download(ctx, m.Primary)
+		d, err := j.downloadModule(ctx, m.Primary)
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (j *job) goMod(ctx context.Context, m module, dir string) error {
 		if m.ModFile != "" {
 			file = filepath.Join(d.Dir, m.ModFile)
 		}
-		if err := run(ctx,
+		if err := runCommand(ctx,
 			command{argv: []string{"go", "mod", "edit", "-json", file}, dir: j.scratch, env: j.tool.env, as: j.tool.as, stdout: &out}); err != nil {
 			return fmt.Errorf("reading the go.mod of %s: %w", m.Primary, err)
 		}
@@ -81,14 +81,14 @@ func (j *job) goMod(ctx context.Context, m module, dir string) error {
 		if err := json.Unmarshal(out.Bytes(), &theirs); err != nil {
 			return fmt.Errorf("reading the go.mod of %s: %w", m.Primary, err)
 		}
-		text += directives(m, theirs)
+		text += goModDirectives(m, theirs)
 	} else {
 		text += "\ngo 1.26\n"
 	}
 	return safefile.WriteFile(filepath.Join(dir, "go.mod"), []byte(text), 0o644)
 }
 
-func directives(m module, theirs goMod) string {
+func goModDirectives(m module, theirs goMod) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\ngo %s\n\n", theirs.Go)
 	for _, d := range theirs.GoDebug {
@@ -144,7 +144,7 @@ func (j *job) sameComponents(m module, dir string) error {
 	if len(differ) == 0 {
 		return nil
 	}
-	return problem(IDOtherRelease,
+	return newProblem(IDOtherRelease,
 		"set these under minors, components in $SLIPWAY_HOME/releases.yaml: "+strings.Join(differ, ", "),
 		"kubeadm %s expects images that differ from the release catalogue: %s", j.release.Kubernetes, strings.Join(differ, ", "))
 }
@@ -173,8 +173,8 @@ func kubeadmConstants(file string) (map[string]string, error) {
 	return out, nil
 }
 
-// compile builds a module's programs and answers with them as members.
-func (j *job) compile(ctx context.Context, index int, m module) ([]pack.Member, []source.Origin, error) {
+// compileModule builds a module's programs and answers with them as members.
+func (j *job) compileModule(ctx context.Context, index int, m module) ([]pack.Member, []source.Origin, error) {
 	dir := filepath.Join(j.scratch, strconv.Itoa(index))
 	if err := writeFiles(dir, m.Files); err != nil {
 		return nil, nil, err
@@ -199,7 +199,7 @@ func (j *job) compile(ctx context.Context, index int, m module) ([]pack.Member, 
 		if len(b.pkgs) == 0 {
 			continue
 		}
-		total, err := j.list(ctx, m, dir, env, append(b.list, b.pkgs...))
+		total, err := j.fetchDependencies(ctx, m, dir, env, append(b.list, b.pkgs...))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -207,11 +207,11 @@ func (j *job) compile(ctx context.Context, index int, m module) ([]pack.Member, 
 			return nil, nil, err
 		}
 	}
-	members, origins, err := j.collect(m, out)
+	members, origins, err := j.collectPrograms(m, out)
 	if err != nil || len(m.Data) == 0 {
 		return members, origins, err
 	}
-	d, err := j.download(ctx, m.Primary)
+	d, err := j.downloadModule(ctx, m.Primary)
 	for file, member := range m.Data {
 		members = append(members, pack.Member{Name: member, Path: filepath.Join(d.Dir, file), Mode: 0o644})
 	}
@@ -226,29 +226,29 @@ func (j *job) goBuild(ctx context.Context, c command, total int64) error {
 	}
 	defer j.turn.Release(1)
 	var built int64
-	j.tell(source.Progress{Phase: source.Compiling, Total: total, Unit: "packages"})
+	j.reportProgress(source.Progress{Phase: source.Compiling, Total: total, Unit: "packages"})
 	c.line = func(l string) {
 		if strings.ContainsAny(l, " #") {
 			return // a warning of the C compiler's, not a package
 		}
 		built++
-		j.tell(source.Progress{Phase: source.Compiling, Done: min(built, total), Total: total, Unit: "packages", Message: l})
+		j.reportProgress(source.Progress{Phase: source.Compiling, Done: min(built, total), Total: total, Unit: "packages", Message: l})
 	}
-	err := run(ctx, c)
+	err := runCommand(ctx, c)
 	var failed *runError
 	if errors.As(err, &failed) {
-		return problem(IDCompile, "free memory or disk space if either ran out; compiled parts are kept for the next build",
+		return newProblem(IDCompile, "free memory or disk space if either ran out; compiled parts are kept for the next build",
 			"compiling %s: %v", j.label(), failed)
 	}
 	return err
 }
 
-// list resolves and fetches all that the packages need, and counts it.
-func (j *job) list(ctx context.Context, m module, dir string, env, pkgs []string) (int64, error) {
+// fetchDependencies resolves and fetches all that the packages need, and counts it.
+func (j *job) fetchDependencies(ctx context.Context, m module, dir string, env, pkgs []string) (int64, error) {
 	var out bytes.Buffer
 	argv := slices.Concat([]string{"go", "list", "-mod=mod", "-deps", "-tags", m.Tags, "-f", "{{.ImportPath}}"}, pkgs)
-	err := run(ctx, command{argv: argv, dir: dir, env: env, as: j.tool.as, stdout: &out, line: func(l string) {
-		j.tell(source.Progress{Phase: source.Fetching, Message: strings.TrimPrefix(l, "go: ")})
+	err := runCommand(ctx, command{argv: argv, dir: dir, env: env, as: j.tool.as, stdout: &out, line: func(l string) {
+		j.reportProgress(source.Progress{Phase: source.Fetching, Message: strings.TrimPrefix(l, "go: ")})
 	}})
 	return int64(bytes.Count(out.Bytes(), []byte("\n"))), fetchError(j.label(), err)
 }
@@ -256,11 +256,11 @@ func (j *job) list(ctx context.Context, m module, dir string, env, pkgs []string
 // buildEnv is the environment of a build; for cgo it has the C compiler and
 // the headers and libraries of the module's Debian packages.
 func (j *job) buildEnv(ctx context.Context, m module) ([]string, error) {
-	env := append(slices.Clone(j.tool.env), platform(j.arch)...)
+	env := append(slices.Clone(j.tool.env), platformEnv(j.arch)...)
 	if !m.CGO {
 		return env, nil
 	}
-	cc, err := compilers(j.arch, j.unit.Name)
+	cc, err := findCompilers(j.arch, j.unit.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -268,33 +268,33 @@ func (j *job) buildEnv(ctx context.Context, m module) ([]string, error) {
 	if len(m.Sysroot) == 0 {
 		return env, nil
 	}
-	tree, err := j.debs.tree(ctx, m.Sysroot, filepath.Join(j.scratch, "sysroot"), j.tell)
+	tree, err := j.debs.unpackPackages(ctx, m.Sysroot, filepath.Join(j.scratch, "sysroot"), j.reportProgress)
 	if err != nil {
 		return nil, err
 	}
-	tree.use(m.Sysroot...)
-	j.origins = append(j.origins, tree.origins(j.unit.Name)...)
+	tree.markUsed(m.Sysroot...)
+	j.origins = append(j.origins, tree.usedOrigins(j.unit.Name)...)
 	return append(env,
 		"PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1", "PKG_CONFIG_ALLOW_SYSTEM_LIBS=1",
 		"PKG_CONFIG_SYSROOT_DIR="+tree.dir,
 		"PKG_CONFIG_LIBDIR="+filepath.Join(tree.dir, source.LibDir(j.arch), "pkgconfig")), nil
 }
 
-// collect turns built programs into members, and their build information into
+// collectPrograms turns built programs into members, and their build information into
 // origins: each module with the sum that was verified.
-func (j *job) collect(m module, out string) ([]pack.Member, []source.Origin, error) {
+func (j *job) collectPrograms(m module, out string) ([]pack.Member, []source.Origin, error) {
 	var members []pack.Member
 	origins := []source.Origin{{For: j.unit.Name, Kind: "tool", Name: "go", Version: j.tool.version}}
 	files := map[string]string{}
 	for pkg, member := range m.Programs {
-		name := binary(pkg)
+		name := binaryName(pkg)
 		if pkg == "." {
 			name = path.Base(j.unit.Name)
 		}
 		files[name] = member
 	}
 	for pkg, member := range m.Tests {
-		files[binary(pkg)+".test"] = member
+		files[binaryName(pkg)+".test"] = member
 	}
 	for name, member := range files {
 		file := filepath.Join(out, name)

@@ -25,7 +25,7 @@ func NewConformance(o Options) *Source {
 // conformanceUnits returns what the conformance tests of a release are made of.
 func conformanceUnits(r release.Release) map[string]unit {
 	// The tests compare the version that they were built with to the server's.
-	kube := kubernetes(r).Modules[0]
+	kube := kubernetesUnit(r).Modules[0]
 	kube.Files, kube.Programs = nil, nil
 	kube.Instead = map[string]string{}
 	maps.Copy(kube.Instead, r.Modules)
@@ -63,11 +63,11 @@ func conformanceUnits(r release.Release) map[string]unit {
 		m.Programs = map[string]string{"k8s.io/sample-apiserver": "sample-apiserver"}
 	})
 	sample.Questions = []question{{"sample-apiserver", []string{"sample-apiserver", "--help"}, []string{"--etcd-servers"}}}
-	webserver := own("webserver", "webserver", "1", webserverMain)
+	webserver := ownProgram("webserver", "webserver", "1", webserverMain)
 	webserver.Content = map[string]string{webserverDir + "/index.html": "<html><body>A stand-in for another web server.</body></html>\n"}
 	webserver.Questions = []question{{"webserver", []string{"webserver"}, []string{"usage"}}}
 	out := map[string]unit{}
-	for _, u := range []unit{tests, agnhost, sample, testtools(), busybox(), webserver, base()} {
+	for _, u := range []unit{tests, agnhost, sample, testToolsUnit(), busyboxUnit(), webserver, baseUnit()} {
 		out[u.Name] = u
 	}
 	return out
@@ -81,8 +81,8 @@ func testModules(version string) map[string]string {
 	}[version]
 }
 
-// testtools returns the shell and the network tools that tests call in their images.
-func testtools() unit {
+// testToolsUnit returns the shell and the network tools that tests call in their images.
+func testToolsUnit() unit {
 	u := unit{
 		Name: "testtools", Version: "1",
 		Licence: "Apache-2.0 AND BSD-3-Clause AND curl AND GPL-2.0-only AND GPL-2.0-or-later AND GPL-3.0-or-later AND " +
@@ -105,8 +105,8 @@ func testtools() unit {
 	return u
 }
 
-// busybox returns the links by which the shell and nc of an image are busybox's.
-func busybox() unit {
+// busyboxUnit returns the links by which the shell and nc of an image are busybox's.
+func busyboxUnit() unit {
 	return unit{
 		Name: "busybox", Version: "1", Licence: "GPL-2.0-only",
 		Links: map[string]string{"usr/bin/sh": "busybox", "usr/bin/nc": "busybox"},

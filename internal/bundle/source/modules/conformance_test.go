@@ -19,9 +19,9 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// tested is a module with a program, tests that are told its version, and data.
-func tested() map[string]map[string]string {
-	mods := hello("v1.1.0")
+// testedModule is a module with a program, tests that are told its version, and data.
+func testedModule() map[string]map[string]string {
+	mods := helloModule("v1.1.0")
 	mods["example.com/hello@v1.1.0"]["check/check_test.go"] = `package check
 
 import (
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 // A unit may hold tests, which are compiled and asked like programs, files of the
 // module, and small files of ours.
 func TestPartsOfTests(t *testing.T) {
-	env := environ(t, proxy(t, tested()))
+	env := testEnviron(t, newModuleProxy(t, testedModule()))
 	s := helloSource(t.TempDir(), env, "hello 1.1.0")
 	s.images[0].cmd = []string{"world"}
 	s.recipes = func(release.Release) map[string]unit {
@@ -66,7 +66,7 @@ func TestPartsOfTests(t *testing.T) {
 		slices.Sorted(slices.Values(parts.Components[0].File.Members))); diff != "" {
 		t.Errorf("members (-want +got):\n%s", diff)
 	}
-	texts := contents(t, parts.Components[0].File.Path)
+	texts := archiveFiles(t, parts.Components[0].File.Path)
 	if diff := cmp.Diff(map[string]string{"etc/key": "a key\n", "etc/motd": "welcome\n"},
 		map[string]string{"etc/key": texts["etc/key"], "etc/motd": texts["etc/motd"]}); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
@@ -77,8 +77,8 @@ func TestPartsOfTests(t *testing.T) {
 	}
 }
 
-// contents returns the files of a gzip'd tar by name.
-func contents(t *testing.T, file string) map[string]string {
+// archiveFiles returns the files of a gzip'd tar by name.
+func archiveFiles(t *testing.T, file string) map[string]string {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
@@ -117,7 +117,7 @@ func TestConformanceHasItsUnits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, normal := conformanceUnits(r), units(r)
+		all, normal := conformanceUnits(r), unitsOf(r)
 		used := map[string]bool{ConformanceTests: true}
 		for _, i := range conformanceImages() {
 			for _, l := range i.layers {
@@ -138,7 +138,7 @@ func TestConformanceHasItsUnits(t *testing.T) {
 				t.Errorf("%s: bundles have %s, too", version, name)
 			}
 			for _, m := range u.Modules {
-				if want := normal["kubernetes"].Modules[0].Instead; !contains(m.Instead, want) && m.Primary != "" {
+				if want := normal["kubernetes"].Modules[0].Instead; !containsAll(m.Instead, want) && m.Primary != "" {
 					t.Errorf("%s: %s is made with %v, and Kubernetes with %v", version, name, m.Instead, want)
 				}
 				if strings.HasPrefix(m.Primary, "k8s.io/kubernetes@") &&
@@ -155,8 +155,8 @@ func TestConformanceHasItsUnits(t *testing.T) {
 	}
 }
 
-// contains reports whether a map has all entries of another.
-func contains(all, some map[string]string) bool {
+// containsAll reports whether a map has all entries of another.
+func containsAll(all, some map[string]string) bool {
 	for key, value := range some {
 		if all[key] != value {
 			return false

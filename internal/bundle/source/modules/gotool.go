@@ -36,12 +36,12 @@ const (
 	IDOtherRelease = "release-components-differ"
 )
 
-func problem(id, hint, format string, args ...any) diag.List {
+func newProblem(id, hint, format string, args ...any) diag.List {
 	return diag.List{{ID: id, Severity: diag.Error, Message: fmt.Sprintf(format, args...), Hint: hint}}
 }
 
-// silent marks a diagnostic as a source that does not answer.
-func silent(d diag.List) error { return &silentError{d} }
+// sourceSilent marks a diagnostic as a source that does not answer.
+func sourceSilent(d diag.List) error { return &silentError{d} }
 
 type silentError struct{ diag.List }
 
@@ -66,30 +66,30 @@ func newGoTool(ctx context.Context, environ []string, as *fileowner.Owner, unche
 	}
 	environ = as.Environ(environ)
 	if _, err := exec.LookPath("go"); err != nil {
-		return nil, problem(IDNoGo, "install Go 1.26 or newer, or build with --source upstream",
+		return nil, newProblem(IDNoGo, "install Go 1.26 or newer, or build with --source upstream",
 			"compiling from modules needs the go tool: %v", err)
 	}
 	var out bytes.Buffer
-	err := run(ctx,
+	err := runCommand(ctx,
 		command{argv: []string{"go", "env", "-json", "GOVERSION", "GOPROXY", "GOSUMDB", "GOFLAGS", "GOMODCACHE", "GOCACHE",
 			"GOTOOLCHAIN", "GOROOT"}, dir: os.TempDir(), env: append(slices.Clone(environ), "GOWORK=off"), as: as, stdout: &out})
 	if err != nil {
-		return nil, problem(IDNoGo, "run `go env`, and fix the problem that it reports", "reading the settings of the go tool: %v", err)
+		return nil, newProblem(IDNoGo, "run `go env`, and fix the problem that it reports", "reading the settings of the go tool: %v", err)
 	}
 	var e goEnv
 	if err := json.Unmarshal(out.Bytes(), &e); err != nil {
 		return nil, fmt.Errorf("parsing the go tool's settings: %w", err)
 	}
 	if !unchecked {
-		if err := checked(e, environ); err != nil {
+		if err := checkGoEnv(e, environ); err != nil {
 			return nil, err
 		}
 	}
 	return &goTool{version: e.GOVERSION, as: as, env: cleanEnv(environ, e)}, nil
 }
 
-// checked refuses settings that keep modules from being verified.
-func checked(e goEnv, environ []string) error {
+// checkGoEnv refuses settings that keep modules from being verified.
+func checkGoEnv(e goEnv, environ []string) error {
 	bad := ""
 	switch {
 	case e.GOSUMDB == "off":
@@ -105,7 +105,7 @@ func checked(e goEnv, environ []string) error {
 	if bad == "" {
 		return nil
 	}
-	return problem(IDUnchecked, "unset this variable: modules in a bundle must be verified with the Go checksum database",
+	return newProblem(IDUnchecked, "unset this variable: modules in a bundle must be verified with the Go checksum database",
 		"%s disables the verification of modules", bad)
 }
 
@@ -122,7 +122,7 @@ func cleanEnv(environ []string, e goEnv) []string {
 	}
 	return append(env,
 		"GOENV=off", "GOWORK=off", "GOFLAGS=", "GO111MODULE=on", "LC_ALL=C",
-		"GOPROXY="+proxies(e.GOPROXY), "GOSUMDB="+e.GOSUMDB,
+		"GOPROXY="+proxiesOnly(e.GOPROXY), "GOSUMDB="+e.GOSUMDB,
 		"GOMODCACHE="+e.GOMODCACHE, "GOCACHE="+e.GOCACHE,
 		"GOTOOLCHAIN="+e.GOTOOLCHAIN, "GOROOT="+e.GOROOT,
 		// Compilers are done in four fifths of the time when they collect
@@ -131,9 +131,9 @@ func cleanEnv(environ []string, e goEnv) []string {
 	)
 }
 
-// proxies leaves "direct" out where there is a proxy: modules come from there
+// proxiesOnly leaves "direct" out where there is a proxy: modules come from there
 // and from no repository.
-func proxies(list string) string {
+func proxiesOnly(list string) string {
 	kept := strings.FieldsFunc(strings.ReplaceAll(list, "direct", ""), func(r rune) bool { return r == ',' || r == '|' })
 	if len(kept) == 0 {
 		return list
@@ -141,8 +141,8 @@ func proxies(list string) string {
 	return strings.Join(kept, ",")
 }
 
-// platform are the variables of a build for an architecture.
-func platform(arch string) []string {
+// platformEnv are the variables of a build for an architecture.
+func platformEnv(arch string) []string {
 	return []string{"GOOS=linux", "GOARCH=" + arch, "GOAMD64=v1", "GOARM64=v8.0", "CGO_ENABLED=0"}
 }
 
@@ -179,8 +179,8 @@ func (e *runError) Error() string {
 
 func (e *runError) Unwrap() error { return e.err }
 
-// run runs a command to its end. Cancelling ctx kills it with its children.
-func run(ctx context.Context, c command) error {
+// runCommand runs a command to its end. Cancelling ctx kills it with its children.
+func runCommand(ctx context.Context, c command) error {
 	cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
 	if c.path != "" {
 		cmd.Path, cmd.Err = c.path, nil
@@ -192,7 +192,7 @@ func run(ctx context.Context, c command) error {
 	stderr := &lines{each: c.line}
 	cmd.Stderr = stderr
 	err := cmd.Run()
-	stderr.flush()
+	stderr.flushLine()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -216,19 +216,19 @@ func (l *lines) Write(p []byte) (int, error) {
 		if n == 0 || err != nil {
 			return len(p), nil
 		}
-		l.add(string(line))
+		l.addLine(string(line))
 		l.part = l.part[n:]
 	}
 }
 
-func (l *lines) flush() {
+func (l *lines) flushLine() {
 	if len(l.part) > 0 {
-		l.add(string(l.part))
+		l.addLine(string(l.part))
 		l.part = nil
 	}
 }
 
-func (l *lines) add(line string) {
+func (l *lines) addLine(line string) {
 	if l.tail = append(l.tail, line); len(l.tail) > tailLines {
 		l.tail = l.tail[1:]
 	}
@@ -244,23 +244,23 @@ func fetchError(what string, err error) error {
 		return err
 	}
 	if text := strings.Join(r.tail, "\n"); strings.Contains(text, "SECURITY ERROR") || strings.Contains(text, "checksum mismatch") {
-		return problem(IDChecksum, "do not use this module proxy; if the local copy is damaged, run `go clean -modcache`",
+		return newProblem(IDChecksum, "do not use this module proxy; if the local copy is damaged, run `go clean -modcache`",
 			"%s: content from the module proxy does not match the checksum database: %v", what, err)
 	}
-	return silent(problem(IDFetch,
+	return sourceSilent(newProblem(IDFetch,
 		"check the network and GOPROXY; some versions are not available as a module: docs/guide/bundle.md",
 		"fetching the modules of %s: %v", what, err))
 }
 
-// compilers finds the C compiler for an architecture, and pkg-config.
-func compilers(arch, what string) (cc string, err error) {
+// findCompilers finds the C compiler for an architecture, and pkg-config.
+func findCompilers(arch, what string) (cc string, err error) {
 	triple := path.Base(source.LibDir(arch))
 	cc, packages := "gcc", []string{"gcc", "libc6-dev"}
 	if arch != runtime.GOARCH {
 		cc, packages = triple+"-gcc", []string{"gcc-" + strings.ReplaceAll(triple, "_", "-")}
 	}
 	if runtime.GOOS != "linux" {
-		return "", problem(IDNoCompiler, "build on Linux, or with --source upstream", "%s needs a C compiler for Linux", what)
+		return "", newProblem(IDNoCompiler, "build on Linux, or with --source upstream", "%s needs a C compiler for Linux", what)
 	}
 	var missing []string
 	if _, err := exec.LookPath(cc); err != nil {
@@ -270,7 +270,7 @@ func compilers(arch, what string) (cc string, err error) {
 		missing = append(missing, "pkg-config")
 	}
 	if len(missing) > 0 {
-		return "", problem(IDNoCompiler, "apt-get install "+strings.Join(missing, " "),
+		return "", newProblem(IDNoCompiler, "apt-get install "+strings.Join(missing, " "),
 			"%s for linux/%s is compiled with cgo, and its build tools are missing", what, arch)
 	}
 	return cc, nil

@@ -51,8 +51,8 @@ func imageList() []image {
 
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// make puts an image together. It has no time in it.
-func (i image) make(arch string, have map[string]built) (v1.Image, error) {
+// makeImage puts an image together. It has no time in it.
+func (i image) makeImage(arch string, have map[string]built) (v1.Image, error) {
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, name := range i.layers {
 		b, ok := have[name]
@@ -79,12 +79,12 @@ func (i image) make(arch string, have map[string]built) (v1.Image, error) {
 	return mutate.ConfigFile(img, cf)
 }
 
-// images makes all images of an architecture from its units.
-func (r *runner) images(arch string, have map[string]built) ([]source.Image, error) {
+// makeImages makes all images of an architecture from its units.
+func (r *runner) makeImages(arch string, have map[string]built) ([]source.Image, error) {
 	refs := r.request.Release.ImageRefs()
 	var out []source.Image
 	for _, i := range r.source.images {
-		img, err := i.make(arch, have)
+		img, err := i.makeImage(arch, have)
 		if err != nil {
 			return nil, fmt.Errorf("creating image %s: %w", i.name, err)
 		}
@@ -95,14 +95,15 @@ func (r *runner) images(arch string, have map[string]built) ([]source.Image, err
 			licence += " AND " + r.units[l].Licence
 		}
 		out = append(out,
-			source.Image{Name: i.name, Version: have[name].version(last), Arch: arch, Licence: spdx(licence), Ref: refs[i.name], Image: img})
+			source.Image{Name: i.name, Version: have[name].versionOf(last), Arch: arch, Licence: joinLicences(licence),
+				Ref: refs[i.name], Image: img})
 	}
 	return out, nil
 }
 
-// version is that of the program in a unit: if it comes from a Debian package,
+// versionOf is that of the program in a unit: if it comes from a Debian package,
 // the package's, which is known when it has been fetched.
-func (b built) version(u unit) string {
+func (b built) versionOf(u unit) string {
 	if u.Pick != pickNamed {
 		return u.Version
 	}

@@ -43,76 +43,76 @@ type job struct {
 
 func (j *job) label() string { return j.unit.Name + " " + j.unit.Version + " linux/" + j.arch }
 
-func (j *job) tell(p source.Progress) {
+func (j *job) reportProgress(p source.Progress) {
 	p.Component = j.label()
 	p.Elapsed = time.Since(j.started)
 	j.report(p)
 }
 
-func (j *job) dir(key string) string {
+func (j *job) cacheDir(key string) string {
 	return filepath.Join(j.cache, "components", j.unit.Name+"-"+key[:16])
 }
 
-// load finds the unit in the cache and verifies it. What is damaged counts as
+// loadCached finds the unit in the cache and verifies it. What is damaged counts as
 // not there.
-func (j *job) load(key string) (built, bool) {
+func (j *job) loadCached(key string) (built, bool) {
 	var b built
-	data, err := safefile.ReadFile(filepath.Join(j.dir(key), "component.json"), bounded.Record)
+	data, err := safefile.ReadFile(filepath.Join(j.cacheDir(key), "component.json"), bounded.Record)
 	if err != nil || json.Unmarshal(data, &b) != nil {
 		return built{}, false
 	}
-	b.File.Path = filepath.Join(j.dir(key), j.unit.Name+".tar.gz")
+	b.File.Path = filepath.Join(j.cacheDir(key), j.unit.Name+".tar.gz")
 	digest, err := hashFile(b.File.Path)
 	return b, err == nil && digest == b.File.Digest
 }
 
-// cached says, from its size alone, whether the unit is in the cache.
-func (j *job) cached(key string) bool {
+// isCached says, from its size alone, whether the unit is in the cache.
+func (j *job) isCached(key string) bool {
 	var b built
-	data, err := safefile.ReadFile(filepath.Join(j.dir(key), "component.json"), bounded.Record)
+	data, err := safefile.ReadFile(filepath.Join(j.cacheDir(key), "component.json"), bounded.Record)
 	if err != nil || json.Unmarshal(data, &b) != nil {
 		return false
 	}
-	fi, err := safefile.Stat(filepath.Join(j.dir(key), j.unit.Name+".tar.gz"))
+	fi, err := safefile.Stat(filepath.Join(j.cacheDir(key), j.unit.Name+".tar.gz"))
 	return err == nil && fi.Size() == b.File.Size
 }
 
-// get takes the unit from the cache, or builds it and puts it there.
-func (j *job) get(ctx context.Context) (built, error) {
-	key, err := j.unit.key(j.arch, j.tool.version)
+// getUnit takes the unit from the cache, or builds it and puts it there.
+func (j *job) getUnit(ctx context.Context) (built, error) {
+	key, err := j.unit.cacheKey(j.arch, j.tool.version)
 	if err != nil {
 		return built{}, err
 	}
-	if b, ok := j.load(key); ok {
-		j.tell(source.Progress{Phase: source.Cached})
+	if b, ok := j.loadCached(key); ok {
+		j.reportProgress(source.Progress{Phase: source.Cached})
 		return b, nil
 	}
 	j.scratch = filepath.Join(j.cache, "modules", j.unit.Name+"-"+key[:16])
 	if err := safefile.MkdirAll(filepath.Dir(j.scratch), 0o755); err != nil {
 		return built{}, err
 	}
-	unlock, err := j.lock(ctx)
+	unlock, err := j.lockUnit(ctx)
 	if err != nil {
 		return built{}, fmt.Errorf("locking the build of %s: %w", j.label(), err)
 	}
 	defer unlock()
-	if b, ok := j.load(key); ok { // another process has built it meanwhile
-		j.tell(source.Progress{Phase: source.Cached})
+	if b, ok := j.loadCached(key); ok { // another process has built it meanwhile
+		j.reportProgress(source.Progress{Phase: source.Cached})
 		return b, nil
 	}
-	b, err := j.build(ctx, key)
+	b, err := j.buildUnit(ctx, key)
 	if err != nil {
 		return built{}, err
 	}
-	j.tell(source.Progress{Phase: source.Done, Done: b.File.Size, Total: b.File.Size, Unit: "bytes"})
+	j.reportProgress(source.Progress{Phase: source.Done, Done: b.File.Size, Total: b.File.Size, Unit: "bytes"})
 	return b, safefile.RemoveAll(j.scratch)
 }
 
 // lockPoll is how often a build that another process is doing is looked at.
 const lockPoll = 500 * time.Millisecond
 
-// lock keeps two processes from building the same unit at once.
-func (j *job) lock(ctx context.Context) (unlock func(), err error) {
+// lockUnit keeps two processes from building the same unit at once.
+func (j *job) lockUnit(ctx context.Context) (unlock func(), err error) {
 	f, err := safefile.OpenFile(j.scratch+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
@@ -131,12 +131,12 @@ func (j *job) lock(ctx context.Context) (unlock func(), err error) {
 		case <-ctx.Done():
 			return nil, errors.Join(ctx.Err(), f.Close())
 		case <-t.C:
-			j.tell(source.Progress{Phase: source.Compiling, Message: "waiting for another process that builds the same bundle"})
+			j.reportProgress(source.Progress{Phase: source.Compiling, Message: "waiting for another process that builds the same bundle"})
 		}
 	}
 }
 
-func (j *job) build(ctx context.Context, key string) (built, error) {
+func (j *job) buildUnit(ctx context.Context, key string) (built, error) {
 	// What an interrupted build left is of no use: the go tool keeps what it
 	// compiled and fetched in its own caches.
 	if err := safefile.RemoveAll(j.scratch); err != nil {
@@ -145,7 +145,7 @@ func (j *job) build(ctx context.Context, key string) (built, error) {
 	if err := j.tool.as.MakeDir(j.scratch, 0o755); err != nil {
 		return built{}, err
 	}
-	members, err := j.members(ctx)
+	members, err := j.makeMembers(ctx)
 	if err != nil {
 		return built{}, err
 	}
@@ -155,7 +155,7 @@ func (j *job) build(ctx context.Context, key string) (built, error) {
 	for name, text := range j.unit.Content {
 		members = append(members, pack.Member{Name: name, Content: []byte(text), Mode: 0o644})
 	}
-	j.tell(source.Progress{Phase: source.Packing})
+	j.reportProgress(source.Progress{Phase: source.Packing})
 	out := filepath.Join(j.scratch, "packed")
 	if err := safefile.MkdirAll(out, 0o755); err != nil {
 		return built{}, err
@@ -172,38 +172,38 @@ func (j *job) build(ctx context.Context, key string) (built, error) {
 	if err := safefile.WriteFile(filepath.Join(out, "component.json"), data, 0o644); err != nil {
 		return built{}, err
 	}
-	b.File.Path = filepath.Join(j.dir(key), j.unit.Name+".tar.gz")
-	return b, replace(out, j.dir(key))
+	b.File.Path = filepath.Join(j.cacheDir(key), j.unit.Name+".tar.gz")
+	return b, replaceDir(out, j.cacheDir(key))
 }
 
-// members are what the unit is made of, built or unpacked.
-func (j *job) members(ctx context.Context) ([]pack.Member, error) {
+// makeMembers are what the unit is made of, built or unpacked.
+func (j *job) makeMembers(ctx context.Context) ([]pack.Member, error) {
 	var members []pack.Member
 	for i, m := range j.unit.Modules {
-		got, origins, err := j.compile(ctx, i, m)
+		got, origins, err := j.compileModule(ctx, i, m)
 		if err != nil {
 			return nil, err
 		}
 		members = append(members, got...)
 		j.origins = append(j.origins, origins...)
 	}
-	if err := j.ask(ctx, members); err != nil {
+	if err := j.askPrograms(ctx, members); err != nil {
 		return nil, err
 	}
 	if len(j.unit.Packages) == 0 {
 		return members, nil
 	}
-	tree, err := j.debs.tree(ctx, j.unit.Packages, filepath.Join(j.scratch, "root"), j.tell)
+	tree, err := j.debs.unpackPackages(ctx, j.unit.Packages, filepath.Join(j.scratch, "root"), j.reportProgress)
 	if err != nil {
 		return nil, err
 	}
-	got, err := tree.pick(j.unit, j.arch)
-	j.origins = append(j.origins, tree.origins(j.unit.Name)...)
+	got, err := tree.pickMembers(j.unit, j.arch)
+	j.origins = append(j.origins, tree.usedOrigins(j.unit.Name)...)
 	return append(members, got...), err
 }
 
-// replace moves a directory into place; what was there is damaged.
-func replace(from, to string) error {
+// replaceDir moves a directory into place; what was there is damaged.
+func replaceDir(from, to string) error {
 	if err := safefile.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}

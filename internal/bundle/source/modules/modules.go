@@ -42,7 +42,7 @@ type Source struct {
 }
 
 // New makes a source.
-func New(o Options) *Source { return &Source{opts: o, recipes: units, images: imageList()} }
+func New(o Options) *Source { return &Source{opts: o, recipes: unitsOf, images: imageList()} }
 
 // buildOrder has the longest builds first; components are those for hosts.
 var (
@@ -66,14 +66,14 @@ type runner struct {
 	telling sync.Mutex
 }
 
-// tell reports progress, one call at a time.
-func (r *runner) tell(p source.Progress) {
+// reportProgress reports progress, one call at a time.
+func (r *runner) reportProgress(p source.Progress) {
 	r.telling.Lock()
 	defer r.telling.Unlock()
-	r.request.Tell(p)
+	r.request.ReportProgress(p)
 }
 
-func (s *Source) runner(ctx context.Context, r source.Request) (*runner, error) {
+func (s *Source) newRunner(ctx context.Context, r source.Request) (*runner, error) {
 	tool, err := newGoTool(ctx, s.opts.Environ, s.opts.Owner.Runs(s.opts.Cache), s.unchecked)
 	if err != nil {
 		return nil, err
@@ -88,22 +88,22 @@ func (s *Source) runner(ctx context.Context, r source.Request) (*runner, error) 
 
 // Probe says whether the go tool is there and verifies modules.
 func (s *Source) Probe(ctx context.Context, r source.Request) error {
-	_, err := s.runner(ctx, r)
+	_, err := s.newRunner(ctx, r)
 	return err
 }
 
 // Ready says whether all components are in the cache.
 func (s *Source) Ready(ctx context.Context, r source.Request) bool {
-	run, err := s.runner(ctx, r)
+	run, err := s.newRunner(ctx, r)
 	if err != nil {
 		return false
 	}
-	missing, err := run.missing()
+	missing, err := run.missingJobs()
 	return err == nil && len(missing) == 0
 }
 
-// missing are the jobs whose units the cache lacks.
-func (r *runner) missing() ([]*job, error) {
+// missingJobs are the jobs whose units the cache lacks.
+func (r *runner) missingJobs() ([]*job, error) {
 	var out []*job
 	for _, arch := range r.request.Arches {
 		for _, name := range buildOrder {
@@ -111,11 +111,11 @@ func (r *runner) missing() ([]*job, error) {
 			if !ok {
 				continue
 			}
-			key, err := u.key(arch, r.tool.version)
+			key, err := u.cacheKey(arch, r.tool.version)
 			if err != nil {
 				return nil, err
 			}
-			if j := r.job(u, arch, nil); !j.cached(key) {
+			if j := r.newJob(u, arch, nil); !j.isCached(key) {
 				out = append(out, j)
 			}
 		}
@@ -126,7 +126,7 @@ func (r *runner) missing() ([]*job, error) {
 // checkTools finds out before anything is compiled, which takes minutes,
 // whether the compilers and apt are there for all that is missing.
 func (r *runner) checkTools() error {
-	jobs, err := r.missing()
+	jobs, err := r.missingJobs()
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (r *runner) checkTools() error {
 		apt := len(j.unit.Packages) > 0
 		for _, m := range j.unit.Modules {
 			if m.CGO {
-				if _, err := compilers(j.arch, j.unit.Name); err != nil {
+				if _, err := findCompilers(j.arch, j.unit.Name); err != nil {
 					return err
 				}
 			}
@@ -149,16 +149,16 @@ func (r *runner) checkTools() error {
 	return nil
 }
 
-func (r *runner) job(u unit, arch string, d *debs) *job {
+func (r *runner) newJob(u unit, arch string, d *debs) *job {
 	return &job{
 		unit: u, arch: arch, release: r.request.Release, cache: r.source.opts.Cache,
-		tool: r.tool, debs: d, turn: r.turn, started: time.Now(), report: r.tell,
+		tool: r.tool, debs: d, turn: r.turn, started: time.Now(), report: r.reportProgress,
 	}
 }
 
 // Parts compiles everything, and takes from the cache what was compiled before.
 func (s *Source) Parts(ctx context.Context, req source.Request) (source.Parts, error) {
-	r, err := s.runner(ctx, req)
+	r, err := s.newRunner(ctx, req)
 	if err != nil {
 		return source.Parts{}, err
 	}
@@ -166,17 +166,17 @@ func (s *Source) Parts(ctx context.Context, req source.Request) (source.Parts, e
 		return source.Parts{}, err
 	}
 	for _, path := range slices.Sorted(maps.Keys(req.Release.Modules)) {
-		req.Tell(source.Progress{Phase: source.Note,
+		req.ReportProgress(source.Progress{Phase: source.Note,
 			Message: fmt.Sprintf("Kubernetes %s is compiled with %s %s, because its own version of that module is not available",
 				req.Release.Kubernetes, path, req.Release.Modules[path])})
 	}
 	var parts source.Parts
 	for _, arch := range req.Arches {
-		got, err := r.parts(ctx, arch)
+		got, err := r.buildParts(ctx, arch)
 		if err != nil {
 			return source.Parts{}, err
 		}
-		parts.Add(got)
+		parts.Append(got)
 	}
 	return parts, nil
 }
@@ -185,7 +185,7 @@ func (s *Source) Parts(ctx context.Context, req source.Request) (source.Parts, e
 // are fetched, or packed.
 const ahead = 3
 
-func (r *runner) parts(ctx context.Context, arch string) (source.Parts, error) {
+func (r *runner) buildParts(ctx context.Context, arch string) (source.Parts, error) {
 	names := slices.DeleteFunc(slices.Clone(buildOrder), func(name string) bool { _, ok := r.units[name]; return !ok })
 	made := make([]built, len(names))
 	d, remove, err := newDebs(r.source.opts.Cache, arch, r.tool.as)
@@ -197,7 +197,7 @@ func (r *runner) parts(ctx context.Context, arch string) (source.Parts, error) {
 	g.SetLimit(ahead)
 	for i, name := range names {
 		g.Go(func() (err error) {
-			made[i], err = r.job(r.units[name], arch, d).get(ctx)
+			made[i], err = r.newJob(r.units[name], arch, d).getUnit(ctx)
 			return err
 		})
 	}
@@ -215,12 +215,12 @@ func (r *runner) parts(ctx context.Context, arch string) (source.Parts, error) {
 				source.Component{Name: name, Version: u.Version, Arch: arch, Licence: u.Licence, File: b.File})
 		}
 	}
-	parts.Images, err = r.images(arch, have)
+	parts.Images, err = r.makeImages(arch, have)
 	return parts, err
 }
 
-// spdx joins licences, each once.
-func spdx(expression string) string {
+// joinLicences joins licences, each once.
+func joinLicences(expression string) string {
 	terms := strings.Split(expression, " AND ")
 	slices.Sort(terms)
 	return strings.Join(slices.Compact(terms), " AND ")

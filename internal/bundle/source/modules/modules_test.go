@@ -19,8 +19,8 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// proxy makes a module proxy of files: module@version → file → content.
-func proxy(t *testing.T, mods map[string]map[string]string) string {
+// newModuleProxy makes a module proxy of files: module@version → file → content.
+func newModuleProxy(t *testing.T, mods map[string]map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for mod, files := range mods {
@@ -29,8 +29,8 @@ func proxy(t *testing.T, mods map[string]map[string]string) string {
 		if err := os.MkdirAll(at, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(at, version+".info"), `{"Version":"`+version+`"}`)
-		write(t, filepath.Join(at, version+".mod"), files["go.mod"])
+		writeTestFile(t, filepath.Join(at, version+".info"), `{"Version":"`+version+`"}`)
+		writeTestFile(t, filepath.Join(at, version+".mod"), files["go.mod"])
 		f, err := os.Create(filepath.Join(at, version+".zip"))
 		if err != nil {
 			t.Fatal(err)
@@ -52,16 +52,16 @@ func proxy(t *testing.T, mods map[string]map[string]string) string {
 	return "file://" + dir
 }
 
-func write(t *testing.T, path, text string) {
+func writeTestFile(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// hello is a component like Kubernetes: its go.mod replaces a module by a
+// helloModule is a component like Kubernetes: its go.mod replaces a module by a
 // directory that the proxy does not have.
-func hello(version string) map[string]map[string]string {
+func helloModule(version string) map[string]map[string]string {
 	return map[string]map[string]string{
 		"example.com/hello@" + version: {
 			"go.mod": "module example.com/hello\n\ngo 1.26\n\nrequire example.com/words v0.0.0\n\nreplace " +
@@ -89,8 +89,8 @@ func helloUnit(want string) unit {
 	}
 }
 
-// environ is the test's environment with a module proxy and cache of its own.
-func environ(t *testing.T, goproxy string) []string {
+// testEnviron is the test's environment with a module proxy and cache of its own.
+func testEnviron(t *testing.T, goproxy string) []string {
 	cache := t.TempDir()
 	t.Cleanup(func() { // the go tool makes it read-only
 		filepath.WalkDir(cache, func(p string, _ fs.DirEntry, _ error) error { return os.Chmod(p, 0o755) })
@@ -107,7 +107,7 @@ func helloSource(cache string, env []string, want string) *Source {
 }
 
 func TestParts(t *testing.T) {
-	env := environ(t, proxy(t, hello("v1.1.0")))
+	env := testEnviron(t, newModuleProxy(t, helloModule("v1.1.0")))
 	cache := t.TempDir()
 	var phases []source.Phase
 	req := source.Request{Arches: []string{runtime.GOARCH}, Report: func(p source.Progress) {
@@ -160,7 +160,7 @@ func TestParts(t *testing.T) {
 // Several units are worked on at once: what is said comes one call at a time,
 // parts are in the order of the build, and the one that fails is named.
 func TestPartsAtOnce(t *testing.T) {
-	env := environ(t, proxy(t, hello("v1.1.0")))
+	env := testEnviron(t, newModuleProxy(t, helloModule("v1.1.0")))
 	cache, last := t.TempDir(), "hello 2.0.0"
 	telling, done := 0, 0
 	req := source.Request{Arches: []string{runtime.GOARCH}, Report: func(p source.Progress) {
@@ -183,7 +183,7 @@ func TestPartsAtOnce(t *testing.T) {
 		all["cni-plugins"].Questions[0].want[0] = last
 		return all
 	}
-	if _, err := s.Parts(t.Context(), req); id(err) != IDWrongVersion || !strings.Contains(err.Error(), "hello 2.0.0") {
+	if _, err := s.Parts(t.Context(), req); diagnosticID(err) != IDWrongVersion || !strings.Contains(err.Error(), "hello 2.0.0") {
 		t.Errorf("got %v", err)
 	}
 	last, req.Docker = "hello 1.1.0", true
@@ -206,7 +206,7 @@ func TestPartsAtOnce(t *testing.T) {
 
 // TestPartsAreDeterministic builds in two caches and damages one.
 func TestPartsAreDeterministic(t *testing.T) {
-	env := environ(t, proxy(t, hello("v1.1.0")))
+	env := testEnviron(t, newModuleProxy(t, helloModule("v1.1.0")))
 	req := source.Request{Arches: []string{runtime.GOARCH}}
 	var digests []string
 	cache := t.TempDir()
@@ -229,7 +229,7 @@ func TestPartsAreDeterministic(t *testing.T) {
 	}
 }
 
-func id(err error) string {
+func diagnosticID(err error) string {
 	var l diag.List
 	if !errors.As(err, &l) || len(l) == 0 {
 		return ""
@@ -238,7 +238,7 @@ func id(err error) string {
 }
 
 func TestPartsFail(t *testing.T) {
-	broken := hello("v1.1.0")
+	broken := helloModule("v1.1.0")
 	broken["example.com/words@v0.1.0"]["words.go"] = "package words\n\nconst Hello = 1 + \"a\"\n"
 	tests := map[string]struct {
 		reason string
@@ -247,16 +247,16 @@ func TestPartsFail(t *testing.T) {
 		id     string
 		silent bool
 	}{
-		"no such version":  {"a version the proxy lacks", hello("v1.0.0"), "hello", IDFetch, true},
+		"no such version":  {"a version the proxy lacks", helloModule("v1.0.0"), "hello", IDFetch, true},
 		"does not compile": {"the compiler's words are shown", broken, "hello", IDCompile, false},
-		"wrong version":    {"a program must be what it is taken for", hello("v1.1.0"), "hello 2.0.0", IDWrongVersion, false},
+		"wrong version":    {"a program must be what it is taken for", helloModule("v1.1.0"), "hello 2.0.0", IDWrongVersion, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			cache := t.TempDir()
-			_, err := helloSource(cache, environ(t, proxy(t, tt.proxy)), tt.want).Parts(t.Context(),
+			_, err := helloSource(cache, testEnviron(t, newModuleProxy(t, tt.proxy)), tt.want).Parts(t.Context(),
 				source.Request{Arches: []string{runtime.GOARCH}})
-			if id(err) != tt.id || errors.Is(err, source.ErrSilent) != tt.silent {
+			if diagnosticID(err) != tt.id || errors.Is(err, source.ErrSilent) != tt.silent {
 				t.Errorf("%s: got %v", tt.reason, err)
 			}
 			if left, _ := os.ReadDir(filepath.Join(cache, "components")); len(left) > 0 {
@@ -282,22 +282,22 @@ func TestMissingCompiler(t *testing.T) {
 	t.Setenv("PATH", path)
 	u := helloUnit("hello")
 	u.Modules[0].CGO = true
-	s := helloSource(t.TempDir(), environ(t, "off"), "")
+	s := helloSource(t.TempDir(), testEnviron(t, "off"), "")
 	s.recipes = func(release.Release) map[string]unit { return map[string]unit{"kubernetes": u} }
-	for arch, hint := range map[string]string{runtime.GOARCH: "gcc libc6-dev pkg-config", foreign(): "linux-gnu pkg-config"} {
+	for arch, hint := range map[string]string{runtime.GOARCH: "gcc libc6-dev pkg-config", foreignArch(): "linux-gnu pkg-config"} {
 		_, err := s.Parts(t.Context(), source.Request{Arches: []string{arch}})
-		if id(err) != IDNoCompiler || !strings.Contains(err.Error(), hint) {
+		if diagnosticID(err) != IDNoCompiler || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%s: got %v", arch, err)
 		}
 	}
 	u.Modules, u.Packages = nil, []string{"nftables"}
-	if _, err := s.Parts(t.Context(), source.Request{Arches: []string{runtime.GOARCH}}); id(err) != IDNoApt {
+	if _, err := s.Parts(t.Context(), source.Request{Arches: []string{runtime.GOARCH}}); diagnosticID(err) != IDNoApt {
 		t.Errorf("without apt: got %v", err)
 	}
 }
 
-// foreign is an architecture that this machine does not have.
-func foreign() string {
+// foreignArch is an architecture that this machine does not have.
+func foreignArch() string {
 	if runtime.GOARCH == "arm64" {
 		return "amd64"
 	}
@@ -319,9 +319,9 @@ func TestChecksumsMustBeOn(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			env := append(environ(t, "off"), "GOSUMDB=sum.golang.org", tt.set)
+			env := append(testEnviron(t, "off"), "GOSUMDB=sum.golang.org", tt.set)
 			tool, err := newGoTool(t.Context(), env, nil, false)
-			if (id(err) == IDUnchecked) != tt.refused {
+			if (diagnosticID(err) == IDUnchecked) != tt.refused {
 				t.Fatalf("%s: got %v", tt.reason, err)
 			}
 			if tt.refused {
@@ -346,7 +346,7 @@ func TestProxies(t *testing.T) {
 		"https://a.example,direct": "https://a.example", "direct": "direct", "off": "off",
 		"https://a.example|https://b.example|direct": "https://a.example,https://b.example",
 	} {
-		if got := proxies(in); got != want {
+		if got := proxiesOnly(in); got != want {
 			t.Errorf("%q gives %q, want %q", in, got, want)
 		}
 	}
@@ -380,7 +380,7 @@ replace k8s.io/mount-utils => k8s.io/mount-utils v0.37.0
 replace example.com/a => example.com/fork v1.0.0
 replace example.com/c => ./stub
 `
-	if diff := cmp.Diff(want, directives(m, theirs)); diff != "" {
+	if diff := cmp.Diff(want, goModDirectives(m, theirs)); diff != "" {
 		t.Errorf("with staging (-want +got):\n%s", diff)
 	}
 
@@ -389,11 +389,11 @@ replace example.com/c => ./stub
 	theirs.Require = append(theirs.Require, struct{ Path, Version string }{"example.com/d", "v1.4.0"})
 	m = module{Primary: "example.com/e@v28.5.2+incompatible"}
 	want = "\ngo 1.24.0\n\nrequire example.com/e v28.5.2+incompatible\n"
-	if diff := cmp.Diff(want, directives(m, theirs)); diff != "" {
+	if diff := cmp.Diff(want, goModDirectives(m, theirs)); diff != "" {
 		t.Errorf("with a go.mod (-want +got):\n%s", diff)
 	}
 	m.ModFile = "vendor.mod"
-	if diff := cmp.Diff(want+"require example.com/d v1.4.0\n", directives(m, theirs)); diff != "" {
+	if diff := cmp.Diff(want+"require example.com/d v1.4.0\n", goModDirectives(m, theirs)); diff != "" {
 		t.Errorf("without (-want +got):\n%s", diff)
 	}
 }
@@ -403,7 +403,7 @@ func TestSameComponents(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "cmd/kubeadm/app/constants"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "cmd/kubeadm/app/constants/constants.go"),
+	writeTestFile(t, filepath.Join(dir, "cmd/kubeadm/app/constants/constants.go"),
 		"package constants\n\nconst (\n\tDefaultEtcdVersion = \"3.7.1-0\"\n\tCoreDNSVersion = \"v1.14.6\"\n)\n\nconst "+
 			"PauseVersion = \"3.10.2\"\n")
 	m := module{Primary: "k8s.io/kubernetes@v1.37.9"}
@@ -413,7 +413,7 @@ func TestSameComponents(t *testing.T) {
 	}
 	r.EtcdImage = "3.7.0-0"
 	err := (&job{release: r}).sameComponents(m, dir)
-	if id(err) != IDOtherRelease || !strings.Contains(err.Error(), `etcdImage: "3.7.1-0"`) {
+	if diagnosticID(err) != IDOtherRelease || !strings.Contains(err.Error(), `etcdImage: "3.7.1-0"`) {
 		t.Errorf("another etcd: %v", err)
 	}
 }
@@ -422,7 +422,7 @@ func TestSameComponents(t *testing.T) {
 func TestKeys(t *testing.T) {
 	base := helloUnit("hello")
 	key := func(u unit, arch, goVersion string) string {
-		k, err := u.key(arch, goVersion)
+		k, err := u.cacheKey(arch, goVersion)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -456,7 +456,7 @@ func TestEveryImageAndQuestionHasItsUnit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := units(r)
+		all := unitsOf(r)
 		for name, u := range all {
 			if u.Name != name || u.Licence == "" || !slices.Contains(buildOrder, name) {
 				t.Errorf("%s: unit %q, licence %q, in the build order: %v", name, u.Name, u.Licence, slices.Contains(buildOrder, name))
@@ -507,7 +507,7 @@ func TestKubeadmIsAskedForItsOwnImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, q := range units(r)["kubernetes"].Questions {
+	for _, q := range unitsOf(r)["kubernetes"].Questions {
 		if q.args[0] == "kubeadm" && q.args[1] == "config" {
 			got = append(got, q.want...)
 		}

@@ -29,17 +29,17 @@ const (
 // containers copy files, and a person may want to look around.
 var busyboxNames = []string{"cat", "cp", "ls", "mkdir", "mv", "rm", "sh", "sleep"}
 
-// pick selects the members of a tar from a tree.
-func (t *debTree) pick(u unit, arch string) ([]pack.Member, error) {
+// pickMembers selects the members of a tar from a tree.
+func (t *debTree) pickMembers(u unit, arch string) ([]pack.Member, error) {
 	c := closure{tree: t, lib: source.LibDir(arch), members: map[string]pack.Member{}}
 	switch u.Pick {
 	case pickBase:
 		return t.baseFiles()
 	case pickNamed:
-		return c.named(u)
+		return c.pickNamed(u)
 	}
 	for _, prog := range []string{"usr/sbin/nft", "usr/sbin/xtables-nft-multi", "usr/sbin/xtables-legacy-multi"} {
-		if err := c.add(prog); err != nil {
+		if err := c.addELF(prog); err != nil {
 			return nil, err
 		}
 	}
@@ -48,19 +48,19 @@ func (t *debTree) pick(u unit, arch string) ([]pack.Member, error) {
 		return nil, fmt.Errorf("no xtables plugins in the iptables package: %w", err)
 	}
 	for _, so := range plugins {
-		if err := c.add(c.lib + "/xtables/" + filepath.Base(so)); err != nil {
+		if err := c.addELF(c.lib + "/xtables/" + filepath.Base(so)); err != nil {
 			return nil, err
 		}
 	}
-	t.use("busybox-static")
-	c.copyrights()
-	return slices.Concat(c.list(), links(t.dir), source.HostTools(arch, c.interp)), nil
+	t.markUsed("busybox-static")
+	c.addCopyrights()
+	return slices.Concat(c.listMembers(), programLinks(t.dir), source.HostTools(arch, c.interp)), nil
 }
 
-// named takes programs and what they load, to be run in a root of their own.
-func (c *closure) named(u unit) ([]pack.Member, error) {
+// pickNamed takes programs and what they load, to be run in a root of their own.
+func (c *closure) pickNamed(u unit) ([]pack.Member, error) {
 	for _, p := range u.Take {
-		if err := c.add(p); err != nil {
+		if err := c.addELF(p); err != nil {
 			return nil, err
 		}
 	}
@@ -77,12 +77,12 @@ func (c *closure) named(u unit) ([]pack.Member, error) {
 			c.members[name] = pack.Member{Name: name, Path: f, Mode: 0o644}
 		}
 	}
-	c.copyrights()
-	return append(c.list(), source.MergedLinks()...), nil
+	c.addCopyrights()
+	return append(c.listMembers(), source.MergedLinks()...), nil
 }
 
-// links are the names programs are called by.
-func links(dir string) []pack.Member {
+// programLinks are the names programs are called by.
+func programLinks(dir string) []pack.Member {
 	out := []pack.Member{{Name: "usr/bin/busybox", Path: filepath.Join(dir, "usr/bin/busybox")}}
 	for _, name := range source.IPTablesNames() {
 		out = append(out, pack.Member{Name: "usr/sbin/" + name, Link: "xtables-nft-multi"})
@@ -101,7 +101,7 @@ type closure struct {
 	members map[string]pack.Member
 }
 
-func (c *closure) list() []pack.Member {
+func (c *closure) listMembers() []pack.Member {
 	out := make([]pack.Member, 0, len(c.members))
 	for _, m := range c.members {
 		out = append(out, m)
@@ -109,12 +109,12 @@ func (c *closure) list() []pack.Member {
 	return out
 }
 
-// add takes an ELF file and what it needs.
-func (c *closure) add(name string) error {
+// addELF takes an ELF file and what it needs.
+func (c *closure) addELF(name string) error {
 	if _, ok := c.members[name]; ok {
 		return nil
 	}
-	real, err := c.real(name)
+	real, err := c.resolveLinks(name)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (c *closure) add(name string) error {
 		return fmt.Errorf("reading %s: %w", name, err)
 	}
 	for _, soname := range needs {
-		if err := c.add(c.lib + "/" + soname); err != nil {
+		if err := c.addELF(c.lib + "/" + soname); err != nil {
 			return fmt.Errorf("%s needs %s: %w", name, soname, err)
 		}
 	}
@@ -151,9 +151,9 @@ func (c *closure) addInterpreter(f *elf.File) error {
 		if _, err := p.ReadAt(data, 0); err != nil {
 			return err
 		}
-		name := source.Merged(strings.TrimRight(string(data), "\x00"))
+		name := source.MergedPath(strings.TrimRight(string(data), "\x00"))
 		target := c.lib + "/" + path.Base(name)
-		if err := c.add(target); err != nil {
+		if err := c.addELF(target); err != nil {
 			return err
 		}
 		c.interp = target
@@ -169,8 +169,8 @@ func (c *closure) addInterpreter(f *elf.File) error {
 	return nil
 }
 
-// real follows links inside the tree.
-func (c *closure) real(name string) (string, error) {
+// resolveLinks follows links inside the tree.
+func (c *closure) resolveLinks(name string) (string, error) {
 	for range 8 {
 		fi, err := safefile.Lstat(filepath.Join(c.tree.dir, name))
 		if err != nil {
@@ -183,16 +183,16 @@ func (c *closure) real(name string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		name = source.Merged(path.Join(path.Dir(name), to))
+		name = source.MergedPath(path.Join(path.Dir(name), to))
 	}
 	return "", fmt.Errorf("%s: too many links", name)
 }
 
-// copyrights takes the licences of the packages that something came from.
-func (c *closure) copyrights() {
+// addCopyrights takes the licences of the packages that something came from.
+func (c *closure) addCopyrights() {
 	for name := range c.members {
-		if real, err := c.real(name); err == nil {
-			c.tree.use(c.tree.from[real])
+		if real, err := c.resolveLinks(name); err == nil {
+			c.tree.markUsed(c.tree.from[real])
 		}
 	}
 	for _, p := range slices.Sorted(maps.Keys(c.tree.used)) {
@@ -217,11 +217,11 @@ func (t *debTree) baseFiles() ([]pack.Member, error) {
 		return nil, errors.Join(errors.New("the ca-certificates package has no certificates"), err)
 	}
 	slices.Sort(certs)
-	bundle, err := concatenated(certs)
+	bundle, err := concatFiles(certs)
 	if err != nil {
 		return nil, err
 	}
-	t.use("ca-certificates")
+	t.markUsed("ca-certificates")
 	text := func(name, content string) pack.Member {
 		return pack.Member{Name: name, Content: []byte(content), Mode: 0o644}
 	}

@@ -18,8 +18,8 @@ import (
 	"slipway.dev/slipway/internal/bundle/source"
 )
 
-// tree unpacks a tar as if it were a package.
-func tree(t *testing.T, members ...tar.Header) *debTree {
+// newTestTree unpacks a tar as if it were a package.
+func newTestTree(t *testing.T, members ...tar.Header) *debTree {
 	t.Helper()
 	var b bytes.Buffer
 	tw := tar.NewWriter(&b)
@@ -39,14 +39,14 @@ func tree(t *testing.T, members ...tar.Header) *debTree {
 		t.Fatal(err)
 	}
 	d := newDebTree(t.TempDir())
-	if err := d.unpack("pkg", &b); err != nil {
+	if err := d.unpackFiles("pkg", &b); err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
 func TestUnpackStaysInside(t *testing.T) {
-	d := tree(t,
+	d := newTestTree(t,
 		tar.Header{Typeflag: tar.TypeReg, Name: "./lib/x86_64-linux-gnu/libc.so.6"},
 		tar.Header{Typeflag: tar.TypeSymlink, Name: "./lib64/ld.so", Linkname: "/lib/x86_64-linux-gnu/libc.so.6"},
 		tar.Header{Typeflag: tar.TypeReg, Name: "../../outside"},
@@ -84,7 +84,7 @@ func TestUnpackAlongLinks(t *testing.T) {
 			if err := errors.Join(err, w.Close()); err != nil {
 				t.Fatal(err)
 			}
-			if err := d.unpack("pkg", &b); err == nil {
+			if err := d.unpackFiles("pkg", &b); err == nil {
 				t.Error("it was unpacked")
 			}
 			if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
@@ -95,11 +95,11 @@ func TestUnpackAlongLinks(t *testing.T) {
 }
 
 func TestBaseFiles(t *testing.T) {
-	d := tree(t,
+	d := newTestTree(t,
 		tar.Header{Typeflag: tar.TypeReg, Name: "./usr/share/ca-certificates/mozilla/b.crt"},
 		tar.Header{Typeflag: tar.TypeReg, Name: "./usr/share/ca-certificates/mozilla/a.crt"},
 	)
-	members, err := d.pick(base(), "amd64")
+	members, err := d.pickMembers(baseUnit(), "amd64")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestBaseFiles(t *testing.T) {
 	if got := string(members[i].Content); got != want {
 		t.Errorf("certificates: %q, want them sorted", got)
 	}
-	if _, err := tree(t).pick(base(), "amd64"); err == nil {
+	if _, err := newTestTree(t).pickMembers(baseUnit(), "amd64"); err == nil {
 		t.Error("no certificates, and no error")
 	}
 }
@@ -122,13 +122,14 @@ func TestClosure(t *testing.T) {
 	}
 	c := closure{tree: &debTree{dir: "/", from: map[string]string{}, used: map[string]bool{}},
 		lib: source.LibDir(runtime.GOARCH), members: map[string]pack.Member{}}
-	if err := c.add(strings.TrimPrefix(real, "/")); err != nil {
+	if err := c.addELF(strings.TrimPrefix(real, "/")); err != nil {
 		t.Fatal(err)
 	}
 	if c.interp == "" || len(c.members) < 3 {
 		t.Fatalf("loader %q, %d members", c.interp, len(c.members))
 	}
-	f, err := pack.Write(t.Context(), filepath.Join(t.TempDir(), "t.tar.gz"), append(c.list(), source.HostTools(runtime.GOARCH, c.interp)...))
+	f, err := pack.Write(t.Context(), filepath.Join(t.TempDir(), "t.tar.gz"),
+		append(c.listMembers(), source.HostTools(runtime.GOARCH, c.interp)...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,10 +143,10 @@ func TestClosure(t *testing.T) {
 		t.Errorf("it answers %q, %v", out, err)
 	}
 	none := closure{tree: c.tree, lib: c.lib, members: map[string]pack.Member{}}
-	if _, err := none.named(unit{Take: []string{"usr/bin/none"}}); err == nil {
+	if _, err := none.pickNamed(unit{Take: []string{"usr/bin/none"}}); err == nil {
 		t.Error("an image's program that is not there was taken")
 	}
-	if err := c.add("usr/bin/none"); err == nil {
+	if err := c.addELF("usr/bin/none"); err == nil {
 		t.Error("a program that is not there was added")
 	}
 }
@@ -159,7 +160,8 @@ func TestNamedPrograms(t *testing.T) {
 	}
 	real = strings.TrimPrefix(real, "/")
 	d := &debTree{dir: "/", from: map[string]string{real: "coreutils"}, used: map[string]bool{}}
-	members, err := d.pick(unit{Pick: pickNamed, Take: []string{real}, Data: []string{"etc/host*name", "etc/nothing-*"}}, runtime.GOARCH)
+	members, err := d.pickMembers(unit{Pick: pickNamed, Take: []string{real}, Data: []string{"etc/host*name", "etc/nothing-*"}},
+		runtime.GOARCH)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,11 +191,11 @@ func TestVersionOfAPackage(t *testing.T) {
 		unit   unit
 		want   string
 	}{
-		"package": {"what Debian has, not how we pack it", haproxy("1"), "2.6.12-1"},
-		"tools":   {"many packages have no one version", nettools(), "1"},
-		"module":  {"compiled: the catalogue's", etcd("3.7.0"), "3.7.0"},
+		"package": {"what Debian has, not how we pack it", haproxyUnit("1"), "2.6.12-1"},
+		"tools":   {"many packages have no one version", netToolsUnit(), "1"},
+		"module":  {"compiled: the catalogue's", etcdUnit("3.7.0"), "3.7.0"},
 	} {
-		if got := b.version(tt.unit); got != tt.want {
+		if got := b.versionOf(tt.unit); got != tt.want {
 			t.Errorf("%s: %s: got %q", name, tt.reason, got)
 		}
 	}

@@ -69,8 +69,8 @@ type module struct {
 	Data map[string]string `json:",omitempty"`
 }
 
-// key identifies the unit's content for an architecture and a Go version.
-func (u unit) key(arch, goVersion string) (string, error) {
+// cacheKey identifies the unit's content for an architecture and a Go version.
+func (u unit) cacheKey(arch, goVersion string) (string, error) {
 	data, err := json.Marshal(struct {
 		Format   int
 		Unit     unit
@@ -85,8 +85,8 @@ func (u unit) key(arch, goVersion string) (string, error) {
 
 var majorSuffix = regexp.MustCompile(`^v[0-9]+$`)
 
-// binary is the name that the go tool gives the program of a main package.
-func binary(pkg string) string {
+// binaryName is the name that the go tool gives the program of a main package.
+func binaryName(pkg string) string {
 	if base := path.Base(pkg); !majorSuffix.MatchString(base) {
 		return base
 	}

@@ -38,14 +38,14 @@ func kubernetesPrograms() []string {
 	return []string{"kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubeadm", "kubectl", "kubelet"}
 }
 
-// units are everything built for a release. Their order is that of the build:
+// unitsOf are everything built for a release. Their order is that of the build:
 // the longest first.
-func units(r release.Release) map[string]unit {
+func unitsOf(r release.Release) map[string]unit {
 	out := map[string]unit{}
 	for _, u := range []unit{
-		kubernetes(r), containerd(r), etcd(r.Etcd), flannel(r.Flannel),
-		cniPlugins(r.CNIPlugins, r.FlannelCNI), nettools(), base(),
-		haproxy(r.HAProxy), keepalived(r.Keepalived), updater(r.Updater),
+		kubernetesUnit(r), containerdUnit(r), etcdUnit(r.Etcd), flannelUnit(r.Flannel),
+		cniPlugins(r.CNIPlugins, r.FlannelCNI), netToolsUnit(), baseUnit(),
+		haproxyUnit(r.HAProxy), keepalivedUnit(r.Keepalived), updaterUnit(r.Updater),
 		{
 			Name: "coredns", Version: r.CoreDNS, Licence: apache,
 			Modules: []module{{
@@ -62,17 +62,18 @@ func units(r release.Release) map[string]unit {
 				Programs: map[string]string{"sigs.k8s.io/cri-tools/cmd/crictl": bin + "crictl"},
 			}},
 		},
-		docker(r.Docker.Engine), criDockerd(r.Docker.CRIDockerd), metricsServer(r.MetricsServer), localPath(r.LocalPath), registry(r.Registry),
-		own("pause", "pause", r.Pause, images.Pause), own("echo", "echo", r.Echo, images.Echo),
-		own("probe", "usr/bin/probe", "1", images.Probe),
+		dockerUnit(r.Docker.Engine), criDockerd(r.Docker.CRIDockerd), metricsServer(r.MetricsServer),
+		localPath(r.LocalPath), registryUnit(r.Registry),
+		ownProgram("pause", "pause", r.Pause, images.Pause), ownProgram("echo", "echo", r.Echo, images.Echo),
+		ownProgram("probe", "usr/bin/probe", "1", images.Probe),
 	} {
 		out[u.Name] = u
 	}
 	return withQuestions(r, out)
 }
 
-// own is a program of ours that needs the standard library alone.
-func own(name, member, version, main string) unit {
+// ownProgram is a program of ours that needs the standard library alone.
+func ownProgram(name, member, version, main string) unit {
 	return unit{
 		Name: name, Version: version, Licence: apache,
 		Modules: []module{{
@@ -88,22 +89,22 @@ func own(name, member, version, main string) unit {
 // to APIs that are the same in all releases, and so is built once for all.
 const clientGo = "v0.37.1"
 
-// updater is a program of ours that needs a client of the Kubernetes API. It is
+// updaterUnit is a program of ours that needs a client of the Kubernetes API. It is
 // not in the program that all of Kubernetes is in: a change of it must not
 // change the kubelet of every host.
-func updater(version string) unit {
+func updaterUnit(version string) unit {
 	return unit{
 		Name: "apiserver-updater", Version: version, Licence: apache,
 		Modules: []module{{
 			Primary:  "k8s.io/client-go@" + clientGo,
-			Files:    images.Updater(),
+			Files:    images.UpdaterSources(),
 			LDFlags:  strip + " -X main.version=" + version,
 			Programs: map[string]string{".": "apiserver-updater"},
 		}},
 	}
 }
 
-func kubernetes(r release.Release) unit {
+func kubernetesUnit(r release.Release) unit {
 	version := r.Kubernetes
 	number := strings.Split(strings.TrimPrefix(version, "v"), ".")
 	flags := strip
@@ -130,7 +131,7 @@ func kubernetes(r release.Release) unit {
 	return u
 }
 
-func containerd(r release.Release) unit {
+func containerdUnit(r release.Release) unit {
 	const pkg = "github.com/containerd/containerd/v2"
 	return unit{
 		Name: "containerd", Version: r.Containerd,
@@ -156,9 +157,9 @@ func containerd(r release.Release) unit {
 	}
 }
 
-// docker is Docker's engine alone: containers are run by the containerd and the
+// dockerUnit is Docker's engine alone: containers are run by the containerd and the
 // runc of all clusters. It has no go.mod yet; vendor.mod is to become that.
-func docker(version string) unit {
+func dockerUnit(version string) unit {
 	const pkg = "github.com/docker/docker"
 	return unit{
 		Name: "docker", Version: version, Licence: apache,
@@ -184,7 +185,7 @@ func criDockerd(version string) unit {
 	}
 }
 
-func etcd(version string) unit {
+func etcdUnit(version string) unit {
 	v := "/v3@v" + version
 	return unit{
 		Name: "etcd", Version: version, Licence: apache,
@@ -225,9 +226,9 @@ func localPath(version string) unit {
 	}
 }
 
-// registry keeps images in files and lets in whom a file knows, and no more: what
+// registryUnit keeps images in files and lets in whom a file knows, and no more: what
 // else its project has is for others' clouds.
-func registry(version string) unit {
+func registryUnit(version string) unit {
 	const pkg = "github.com/distribution/distribution/v3"
 	return unit{
 		Name: "registry", Version: version, Licence: apache,
@@ -250,7 +251,7 @@ func cniPlugins(version, flannelCNI string) unit {
 	for _, p := range []string{"main/bridge", "main/loopback", "main/ptp", "ipam/host-local", "meta/portmap",
 		"meta/bandwidth", "meta/firewall"} {
 		pkg := mod + "/plugins/" + p
-		m.Programs[pkg] = cniBin + binary(pkg)
+		m.Programs[pkg] = cniBin + binaryName(pkg)
 	}
 	return unit{
 		Name: "cni-plugins", Version: version, Licence: apache,
@@ -263,7 +264,7 @@ func cniPlugins(version, flannelCNI string) unit {
 	}
 }
 
-func flannel(version string) unit {
+func flannelUnit(version string) unit {
 	const (
 		pkg   = "github.com/flannel-io/flannel"
 		cloud = "github.com/tencentcloud/tencentcloud-sdk-go/tencentcloud/"
@@ -292,9 +293,9 @@ func flannel(version string) unit {
 	}
 }
 
-// nettools are the packet filter programs of kube-proxy's and flannel's
+// netToolsUnit are the packet filter programs of kube-proxy's and flannel's
 // images, with every library; hosts can run them too (see wrapper).
-func nettools() unit {
+func netToolsUnit() unit {
 	return unit{
 		Name: "nettools", Version: "1",
 		Licence:  "GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later",
@@ -303,9 +304,9 @@ func nettools() unit {
 	}
 }
 
-// haproxy is the load balancer in front of the API servers, with the libraries
+// haproxyUnit is the load balancer in front of the API servers, with the libraries
 // it is linked with.
-func haproxy(version string) unit {
+func haproxyUnit(version string) unit {
 	return unit{
 		Name: "haproxy", Version: version,
 		Licence: "Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND GPL-2.0-or-later AND GPL-3.0-or-later WITH " +
@@ -316,8 +317,8 @@ func haproxy(version string) unit {
 	}
 }
 
-// keepalived moves a virtual address between hosts by VRRP.
-func keepalived(version string) unit {
+// keepalivedUnit moves a virtual address between hosts by VRRP.
+func keepalivedUnit(version string) unit {
 	return unit{
 		Name: "keepalived", Version: version,
 		Licence: "Apache-2.0 AND (Artistic-1.0-Perl OR GPL-1.0-or-later) AND BSD-2-Clause AND BSD-3-Clause AND " +
@@ -330,8 +331,8 @@ func keepalived(version string) unit {
 	}
 }
 
-// base is what every image has.
-func base() unit {
+// baseUnit is what every image has.
+func baseUnit() unit {
 	return unit{
 		Name: "base", Version: "2", Licence: "Apache-2.0 AND MPL-2.0",
 		Packages: []string{"ca-certificates"},

@@ -91,8 +91,8 @@ func settingsTable(t *testing.T, r release.Release) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unit := kubernetes(r)
-	kube, store := unit.Modules[0], etcd(r.Etcd).Modules[0]
+	unit := kubernetesUnit(r)
+	kube, store := unit.Modules[0], etcdUnit(r.Etcd).Modules[0]
 	kube.Files, kube.Programs = map[string]string{"show/show.go": settingsShow}, map[string]string{}
 	for name, main := range settingsPrograms() {
 		kube.Files[name+"/main.go"], kube.Programs["./"+name] = main, name
@@ -105,7 +105,7 @@ func settingsTable(t *testing.T, r release.Release) string {
 	}
 	var programs []pack.Member
 	for i, m := range []module{kube, store} {
-		members, _, err := j.compile(t.Context(), i, m)
+		members, _, err := j.compileModule(t.Context(), i, m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func settingsTable(t *testing.T, r release.Release) string {
 // settingsOf are the lines that a program prints. etcd prints its help, too.
 func settingsOf(t *testing.T, program pack.Member) []string {
 	var out bytes.Buffer
-	if err := run(t.Context(), command{path: program.Path, argv: []string{program.Name}, env: os.Environ(), stdout: &out}); err != nil {
+	if err := runCommand(t.Context(), command{path: program.Path, argv: []string{program.Name}, env: os.Environ(), stdout: &out}); err != nil {
 		t.Fatal(err)
 	}
 	lines := map[string]bool{}

@@ -15,8 +15,8 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// open makes a directory of a test one that other users reach, and gives it away.
-func open(t *testing.T, dir string, to *fileowner.Owner) {
+// openToUser makes a directory of a test one that other users reach, and gives it away.
+func openToUser(t *testing.T, dir string, to *fileowner.Owner) {
 	t.Helper()
 	for up := dir; up != os.TempDir() && up != "/"; up = filepath.Dir(up) {
 		if err := os.Chmod(up, 0o755); err != nil {
@@ -35,7 +35,7 @@ func TestPartsUnderSudo(t *testing.T) {
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	modules := t.TempDir()
 	cache, gocache, home := t.TempDir(), t.TempDir(), t.TempDir()
-	mods := hello("v1.1.0")
+	mods := helloModule("v1.1.0")
 	// It says who it is, without the packages that take long to compile.
 	mods["example.com/hello@v1.1.0"]["cmd/hello/main.go"] = `package main
 
@@ -49,11 +49,11 @@ var version = "unknown"
 
 func main() { println(words.Hello, version, "as", syscall.Getuid(), syscall.Getgid()) }
 `
-	at := proxy(t, mods)
+	at := newModuleProxy(t, mods)
 	for _, dir := range []string{modules, cache, gocache, home} {
-		open(t, dir, to)
+		openToUser(t, dir, to)
 	}
-	open(t, at[len("file://"):], nil)
+	openToUser(t, at[len("file://"):], nil)
 	t.Cleanup(func() { // the go tool makes it read-only
 		_ = filepath.WalkDir(modules, func(p string, _ fs.DirEntry, _ error) error { return os.Chmod(p, 0o755) })
 	})
@@ -100,11 +100,12 @@ func TestScratchThatIsALink(t *testing.T) {
 		var err error
 		switch place {
 		case "modules":
-			_, err = j.get(t.Context())
+			_, err = j.getUnit(t.Context())
 		case "components":
-			err = errors.Join(os.Mkdir(filepath.Join(cache, "made"), 0o755), replace(filepath.Join(cache, "made"), j.dir("0123456789abcdef")))
+			err = errors.Join(os.Mkdir(filepath.Join(cache, "made"), 0o755),
+				replaceDir(filepath.Join(cache, "made"), j.cacheDir("0123456789abcdef")))
 		case "apt":
-			err = d.update(t.Context(), func(source.Progress) {})
+			err = d.updateLists(t.Context(), func(source.Progress) {})
 		}
 		var foreign *fileowner.ForeignError
 		if !errors.As(err, &foreign) {
@@ -121,15 +122,15 @@ func TestAptUnderSudo(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	tools, cache := t.TempDir(), t.TempDir()
-	write(t, filepath.Join(tools, "apt-get"), "#!/bin/sh\nset -e\ntest $(id -u) = 12345\ntouch state/lists/x cache/archives/x log/x\n")
+	writeTestFile(t, filepath.Join(tools, "apt-get"), "#!/bin/sh\nset -e\ntest $(id -u) = 12345\ntouch state/lists/x cache/archives/x log/x\n")
 	if err := os.Chmod(filepath.Join(tools, "apt-get"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	open(t, tools, nil)
-	open(t, cache, to)
+	openToUser(t, tools, nil)
+	openToUser(t, cache, to)
 	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
 	d := &debs{dir: filepath.Join(cache, "apt", "amd64"), arch: "amd64", as: to}
-	if err := d.update(t.Context(), func(source.Progress) {}); err != nil {
+	if err := d.updateLists(t.Context(), func(source.Progress) {}); err != nil {
 		t.Error(err)
 	}
 }
@@ -142,7 +143,7 @@ func TestKubeadmConstants_OfAForeignFile(t *testing.T) {
 	dir := t.TempDir()
 	cache, secret := filepath.Join(dir, "cache"), filepath.Join(dir, "secret.go")
 	link, large := filepath.Join(cache, "link.go"), filepath.Join(cache, "large.go")
-	write(t, secret, "package secret\n")
+	writeTestFile(t, secret, "package secret\n")
 	if err := errors.Join(os.Mkdir(cache, 0o755), os.Symlink(secret, link), os.WriteFile(large, nil, 0o644),
 		os.Truncate(large, bounded.Argument+1), to.Give(cache, link, large)); err != nil {
 		t.Fatal(err)

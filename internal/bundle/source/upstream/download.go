@@ -42,8 +42,8 @@ type silentError struct {
 func (e *silentError) Error() string   { return e.List.Error() }
 func (e *silentError) Unwrap() []error { return []error{source.ErrSilent, e.List, e.cause} }
 
-func unanswered(url string, err error) error {
-	return &silentError{problem(IDDownload, "check the network, add --mirror, or build with --source modules",
+func unansweredError(url string, err error) error {
+	return &silentError{newProblem(IDDownload, "check the network, add --mirror, or build with --source modules",
 		"downloading %s: %v", url, err), err}
 }
 
@@ -61,22 +61,22 @@ type download struct {
 	path, sum string
 }
 
-// remembered is where the checksum of a URL is kept: what is released under a
+// checksumPath is where the checksum of a URL is kept: what is released under a
 // URL does not change, so a file that is there needs no network.
-func (d *downloader) remembered(url string) string {
+func (d *downloader) checksumPath(url string) string {
 	h := sha256.Sum256([]byte(url))
 	return filepath.Join(d.dir, "urls", hex.EncodeToString(h[:]))
 }
 
-// have finds a URL's file in the cache and verifies it.
-func (d *downloader) have(url string) (download, bool) {
-	data, err := safefile.ReadFile(d.remembered(url), bounded.Word)
+// findCached finds a URL's file in the cache and verifies it.
+func (d *downloader) findCached(url string) (download, bool) {
+	data, err := safefile.ReadFile(d.checksumPath(url), bounded.Word)
 	if err != nil {
 		return download{}, false
 	}
 	sum := strings.TrimSpace(string(data))
 	path := filepath.Join(d.dir, sum)
-	return download{path, sum}, sumForm.MatchString(sum) && verify(path, sum) == nil
+	return download{path, sum}, sumForm.MatchString(sum) && verifyFile(path, sum) == nil
 }
 
 var (
@@ -84,7 +84,7 @@ var (
 	errWrong = errors.New("wrong checksum")
 )
 
-func verify(path, sum string) error {
+func verifyFile(path, sum string) error {
 	f, err := safefile.Open(path)
 	if err != nil {
 		return err
@@ -100,53 +100,53 @@ func verify(path, sum string) error {
 	return nil
 }
 
-// get answers with the file at url, whose checksum is published at sumsURL.
-func (d *downloader) get(ctx context.Context, url, sumsURL string, tell func(source.Progress)) (download, error) {
-	if got, ok := d.have(url); ok {
+// getPublished answers with the file at url, whose checksum is published at sumsURL.
+func (d *downloader) getPublished(ctx context.Context, url, sumsURL string, tell func(source.Progress)) (download, error) {
+	if got, ok := d.findCached(url); ok {
 		return got, nil
 	}
-	sum, err := d.checksum(ctx, url, sumsURL)
+	sum, err := d.readChecksum(ctx, url, sumsURL)
 	if err != nil {
 		return download{}, err
 	}
-	return d.known(ctx, url, sum, tell)
+	return d.getKnown(ctx, url, sum, tell)
 }
 
-// known answers with the file at url, whose checksum is known.
-func (d *downloader) known(ctx context.Context, url, sum string, tell func(source.Progress)) (download, error) {
+// getKnown answers with the file at url, whose checksum is known.
+func (d *downloader) getKnown(ctx context.Context, url, sum string, tell func(source.Progress)) (download, error) {
 	if err := safefile.MkdirAll(filepath.Join(d.dir, "urls"), 0o755); err != nil {
 		return download{}, err
 	}
 	path := filepath.Join(d.dir, sum)
-	if verify(path, sum) != nil {
-		if err := d.fetch(ctx, url, path, sum, tell); err != nil {
+	if verifyFile(path, sum) != nil {
+		if err := d.fetchFile(ctx, url, path, sum, tell); err != nil {
 			return download{}, err
 		}
 	}
-	return download{path, sum}, safefile.WriteFile(d.remembered(url), []byte(sum+"\n"), 0o644)
+	return download{path, sum}, safefile.WriteFile(d.checksumPath(url), []byte(sum+"\n"), 0o644)
 }
 
-// checksum reads the published checksum of a file.
-func (d *downloader) checksum(ctx context.Context, url, sumsURL string) (string, error) {
+// readChecksum reads the published checksum of a file.
+func (d *downloader) readChecksum(ctx context.Context, url, sumsURL string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, sumsURL, nil)
 	if err != nil {
 		return "", err
 	}
 	resp, err := d.client.Do(req)
 	if err != nil {
-		return "", unanswered(sumsURL, err)
+		return "", unansweredError(sumsURL, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return "", unanswered(sumsURL, errors.New(resp.Status))
+		return "", unansweredError(sumsURL, errors.New(resp.Status))
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxSums))
 	if err != nil {
-		return "", unanswered(sumsURL, err)
+		return "", unansweredError(sumsURL, err)
 	}
 	sum, ok := findSum(string(data), url[strings.LastIndex(url, "/")+1:])
 	if !ok {
-		return "", problem(IDNoChecksum,
+		return "", newProblem(IDNoChecksum,
 			"choose another mirror, or use --source modules: Slipway does not use files without a published checksum",
 			"%s has no checksum for %s", sumsURL, url)
 	}
@@ -168,16 +168,16 @@ func findSum(text, file string) (string, bool) {
 	return "", false
 }
 
-// fetch downloads url to path. A broken connection is taken up where it broke,
+// fetchFile downloads url to path. A broken connection is taken up where it broke,
 // now or in a later run.
-func (d *downloader) fetch(ctx context.Context, url, path, sum string, tell func(source.Progress)) error {
+func (d *downloader) fetchFile(ctx context.Context, url, path, sum string, tell func(source.Progress)) error {
 	part := path + ".part"
 	delay, clean := d.delay, false
 	for left := attempts; ; left-- {
 		before := fileSize(part)
-		err := d.resume(ctx, url, part, before, tell)
+		err := d.resumeDownload(ctx, url, part, before, tell)
 		if err == nil {
-			err = verify(part, sum)
+			err = verifyFile(part, sum)
 		}
 		switch {
 		case err == nil:
@@ -193,11 +193,11 @@ func (d *downloader) fetch(ctx context.Context, url, path, sum string, tell func
 				return err
 			}
 			if clean || before == 0 {
-				return problem(IDChecksum, "choose another mirror, or use --source modules: the file or the mirror is damaged", "%s: %v", url, err)
+				return newProblem(IDChecksum, "choose another mirror, or use --source modules: the file or the mirror is damaged", "%s: %v", url, err)
 			}
 			clean = true
 		case left <= 0:
-			return unanswered(url, err)
+			return unansweredError(url, err)
 		case fileSize(part) > before:
 			left, delay = attempts, d.delay
 		}
@@ -218,8 +218,8 @@ func fileSize(path string) int64 {
 	return fi.Size()
 }
 
-// resume appends to part what the server has from offset on.
-func (d *downloader) resume(ctx context.Context, url, part string, offset int64, tell func(source.Progress)) error {
+// resumeDownload appends to part what the server has from offset on.
+func (d *downloader) resumeDownload(ctx context.Context, url, part string, offset int64, tell func(source.Progress)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle := time.AfterFunc(stall, func() { cancel(fmt.Errorf("no data received for %s", stall)) })

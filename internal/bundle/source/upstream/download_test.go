@@ -35,7 +35,7 @@ type server struct {
 	ranges []string
 }
 
-func serve(t *testing.T, sums string, ways ...func(http.ResponseWriter, *http.Request)) *server {
+func serveContent(t *testing.T, sums string, ways ...func(http.ResponseWriter, *http.Request)) *server {
 	s := &server{ways: ways}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/file.sum", func(w http.ResponseWriter, _ *http.Request) {
@@ -60,25 +60,25 @@ func serve(t *testing.T, sums string, ways ...func(http.ResponseWriter, *http.Re
 	return s
 }
 
-func offset(r *http.Request) int {
+func rangeStart(r *http.Request) int {
 	var n int
 	fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &n)
 	return n
 }
 
-// whole answers with what is asked for.
-func whole(w http.ResponseWriter, r *http.Request) { ranged(w, r, content, len(content)) }
+// sendWhole answers with what is asked for.
+func sendWhole(w http.ResponseWriter, r *http.Request) { sendRange(w, r, content, len(content)) }
 
-// breaks answers with n bytes and cuts the connection.
-func breaks(n int) func(http.ResponseWriter, *http.Request) {
+// breakAfter answers with n bytes and cuts the connection.
+func breakAfter(n int) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ranged(w, r, content, n)
+		sendRange(w, r, content, n)
 		panic(http.ErrAbortHandler)
 	}
 }
 
-func ranged(w http.ResponseWriter, r *http.Request, data []byte, n int) {
-	from := offset(r)
+func sendRange(w http.ResponseWriter, r *http.Request, data []byte, n int) {
+	from := rangeStart(r)
 	if from >= len(data) {
 		w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
 		return
@@ -93,15 +93,15 @@ func ranged(w http.ResponseWriter, r *http.Request, data []byte, n int) {
 	}
 }
 
-// deaf answers with all of it, whatever the range.
-func deaf(w http.ResponseWriter, _ *http.Request) { w.Write(content) }
+// ignoreRange answers with all of it, whatever the range.
+func ignoreRange(w http.ResponseWriter, _ *http.Request) { w.Write(content) }
 
-// damaged answers with other bytes.
-func damaged(w http.ResponseWriter, r *http.Request) {
-	ranged(w, r, bytes.ToUpper(content), len(content))
+// sendDamaged answers with other bytes.
+func sendDamaged(w http.ResponseWriter, r *http.Request) {
+	sendRange(w, r, bytes.ToUpper(content), len(content))
 }
 
-func status(code int) func(http.ResponseWriter, *http.Request) {
+func sendStatus(code int) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
@@ -116,33 +116,33 @@ func TestGet(t *testing.T) {
 		id     string
 		silent bool
 	}{
-		"plain": {"one request", sum, []way{whole}, nil, []string{""}, "", false},
+		"plain": {"one request", sum, []way{sendWhole}, nil, []string{""}, "", false},
 		"in a list": {"as sha256sum writes it", strings.Repeat("0", 64) + "  other\n" + sum + " *file\n",
-			[]way{whole}, nil, []string{""}, "", false},
-		"resumed": {"where the connection broke", sum, []way{breaks(4096), breaks(4096), whole},
+			[]way{sendWhole}, nil, []string{""}, "", false},
+		"resumed": {"where the connection broke", sum, []way{breakAfter(4096), breakAfter(4096), sendWhole},
 			nil, []string{"", "bytes=4096-", "bytes=8192-"}, "", false},
-		"earlier run":   {"what an earlier run left is used", sum, []way{whole}, content[:1000], []string{"bytes=1000-"}, "", false},
-		"no ranges":     {"a server that starts anew is understood", sum, []way{deaf}, content[:1000], []string{"bytes=1000-"}, "", false},
-		"all was there": {"only the last step was missing", sum, []way{whole}, content, []string{"bytes=65536-"}, "", false},
-		"wrong part": {"of another file: once more from the start", sum, []way{whole}, []byte("rubbish"),
+		"earlier run":   {"what an earlier run left is used", sum, []way{sendWhole}, content[:1000], []string{"bytes=1000-"}, "", false},
+		"no ranges":     {"a server that starts anew is understood", sum, []way{ignoreRange}, content[:1000], []string{"bytes=1000-"}, "", false},
+		"all was there": {"only the last step was missing", sum, []way{sendWhole}, content, []string{"bytes=65536-"}, "", false},
+		"wrong part": {"of another file: once more from the start", sum, []way{sendWhole}, []byte("rubbish"),
 			[]string{"bytes=7-", ""}, "", false},
-		"busy":             {"an error that passes", sum, []way{status(503), whole}, nil, []string{"", ""}, "", false},
-		"damaged":          {"never used", sum, []way{damaged}, nil, []string{""}, IDChecksum, false},
+		"busy":             {"an error that passes", sum, []way{sendStatus(503), sendWhole}, nil, []string{"", ""}, "", false},
+		"damaged":          {"never used", sum, []way{sendDamaged}, nil, []string{""}, IDChecksum, false},
 		"no checksum":      {"no checksum, no use", "", nil, nil, nil, IDDownload, true},
 		"another checksum": {"one of another file is none", sum + "  other\n" + sum + "  another\n", nil, nil, nil, IDNoChecksum, false},
-		"gone": {"six tries, then the site counts as silent", sum, []way{status(404)}, nil,
+		"gone": {"six tries, then the site counts as silent", sum, []way{sendStatus(404)}, nil,
 			[]string{"", "", "", "", "", ""}, IDDownload, true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := serve(t, tt.sums, tt.ways...)
+			s := serveContent(t, tt.sums, tt.ways...)
 			d := &downloader{client: s.Client(), dir: t.TempDir(), delay: time.Microsecond}
 			if tt.part != nil {
 				if err := os.WriteFile(filepath.Join(d.dir, sum+".part"), tt.part, 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
-			got, err := d.get(t.Context(), s.URL+"/file", s.URL+"/file.sum", func(source.Progress) {})
+			got, err := d.getPublished(t.Context(), s.URL+"/file", s.URL+"/file.sum", func(source.Progress) {})
 			if !slices.Equal(s.ranges, tt.ranges) {
 				t.Errorf("%s: ranges %q, want %q", tt.reason, s.ranges, tt.ranges)
 			}
@@ -151,7 +151,7 @@ func TestGet(t *testing.T) {
 				if !errors.As(err, &l) || l[0].ID != tt.id || errors.Is(err, source.ErrSilent) != tt.silent {
 					t.Errorf("%s: got %v", tt.reason, err)
 				}
-				if _, ok := d.have(s.URL + "/file"); ok {
+				if _, ok := d.findCached(s.URL + "/file"); ok {
 					t.Errorf("%s: it counts as downloaded", tt.reason)
 				}
 				return
@@ -163,7 +163,7 @@ func TestGet(t *testing.T) {
 				t.Errorf("%s: %d bytes, %v", tt.reason, len(data), err)
 			}
 			s.Close()
-			if _, err := d.get(t.Context(), s.URL+"/file", s.URL+"/file.sum", func(source.Progress) {}); err != nil {
+			if _, err := d.getPublished(t.Context(), s.URL+"/file", s.URL+"/file.sum", func(source.Progress) {}); err != nil {
 				t.Errorf("%s: again, without the server: %v", tt.reason, err)
 			}
 		})
@@ -172,13 +172,13 @@ func TestGet(t *testing.T) {
 
 func TestGetCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	s := serve(t, sum, func(w http.ResponseWriter, r *http.Request) {
-		ranged(w, r, content, 10)
+	s := serveContent(t, sum, func(w http.ResponseWriter, r *http.Request) {
+		sendRange(w, r, content, 10)
 		cancel()
 		<-r.Context().Done()
 	})
 	d := &downloader{client: s.Client(), dir: t.TempDir(), delay: time.Hour}
-	_, err := d.get(ctx, s.URL+"/file", s.URL+"/file.sum", func(source.Progress) {})
+	_, err := d.getPublished(ctx, s.URL+"/file", s.URL+"/file.sum", func(source.Progress) {})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
@@ -186,14 +186,14 @@ func TestGetCancelled(t *testing.T) {
 
 // TestDamagedCache: a file that has changed in the cache is fetched again.
 func TestDamagedCache(t *testing.T) {
-	s := serve(t, sum, whole)
+	s := serveContent(t, sum, sendWhole)
 	d := &downloader{client: s.Client(), dir: t.TempDir(), delay: time.Microsecond}
 	for range 2 {
-		got, err := d.get(t.Context(), s.URL+"/file", s.URL+"/file.sum", func(source.Progress) {})
+		got, err := d.getPublished(t.Context(), s.URL+"/file", s.URL+"/file.sum", func(source.Progress) {})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := verify(got.path, sum); err != nil {
+		if err := verifyFile(got.path, sum); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(got.path, []byte("damage"), 0o644); err != nil {
@@ -218,11 +218,11 @@ func TestSites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := s.url("kubernetes", "1.37.1", "arm64",
+	if got, want := s.fileURL("kubernetes", "1.37.1", "arm64",
 		"kubelet"), "https://dl.k8s.io/release/v1.37.1/bin/linux/arm64/kubelet"; got != want {
 		t.Errorf("official: %s", got)
 	}
-	if got := s.image("registry.k8s.io/coredns/coredns:v1.14.6"); got != "registry.k8s.io/coredns/coredns:v1.14.6" {
+	if got := s.pullReference("registry.k8s.io/coredns/coredns:v1.14.6"); got != "registry.k8s.io/coredns/coredns:v1.14.6" {
 		t.Errorf("official image: %s", got)
 	}
 	f, err := readSites()
@@ -237,7 +237,7 @@ func TestSites(t *testing.T) {
 		if m["kubernetes"] == s["kubernetes"] {
 			t.Errorf("%s: the same as the official site", mirror)
 		}
-		if got := m.image("ghcr.io/flannel-io/flannel:v1"); got != "mirror.example/ghcr/flannel-io/flannel:v1" {
+		if got := m.pullReference("ghcr.io/flannel-io/flannel:v1"); got != "mirror.example/ghcr/flannel-io/flannel:v1" {
 			t.Errorf("%s with a site replaced: %s", mirror, got)
 		}
 		for name := range f.Mirrors[mirror] {

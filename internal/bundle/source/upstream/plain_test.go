@@ -22,7 +22,7 @@ func TestPlainSites(t *testing.T) {
 		"TLS":                {Options{Sites: map[string]string{"runc": "https://10.0.0.1/{version}/{file}"}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := tt.options.Check(); (err == nil) != tt.ok {
+			if err := tt.options.CheckSites(); (err == nil) != tt.ok {
 				t.Error(err)
 			}
 		})
@@ -36,7 +36,7 @@ func TestPlainRedirect(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	files := New(Options{}, t.TempDir()).files
-	_, err := files.checksum(t.Context(), s.URL+"/file", s.URL+"/file.sum")
+	_, err := files.readChecksum(t.Context(), s.URL+"/file", s.URL+"/file.sum")
 	if err == nil || !strings.Contains(err.Error(), "plain HTTP") {
 		t.Error(err)
 	}

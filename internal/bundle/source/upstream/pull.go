@@ -32,14 +32,14 @@ type puller struct {
 	insecure bool // as Options.Insecure
 }
 
-func (p *puller) remembered(ref, arch string) string {
+func (p *puller) recordPath(ref, arch string) string {
 	h := sha256.Sum256([]byte(ref + " " + arch))
 	return filepath.Join(p.dir, "refs", hex.EncodeToString(h[:]))
 }
 
-// have finds an image in the cache, whole.
-func (p *puller) have(ref, arch string) (v1.Image, bool) {
-	data, err := safefile.ReadFile(p.remembered(ref, arch), bounded.Word)
+// findCached finds an image in the cache, whole.
+func (p *puller) findCached(ref, arch string) (v1.Image, bool) {
+	data, err := safefile.ReadFile(p.recordPath(ref, arch), bounded.Word)
 	if err != nil {
 		return nil, false
 	}
@@ -47,14 +47,14 @@ func (p *puller) have(ref, arch string) (v1.Image, bool) {
 	if err != nil {
 		return nil, false
 	}
-	img, err := p.open(h)
+	img, err := p.openCached(h)
 	return img, err == nil
 }
 
-// open opens an image of the cache and verifies all its blobs.
-func (p *puller) open(h v1.Hash) (v1.Image, error) {
+// openCached opens an image of the cache and verifies all its blobs.
+func (p *puller) openCached(h v1.Hash) (v1.Image, error) {
 	d := layout.Dir(p.dir)
-	img, err := d.Image(h.String())
+	img, err := d.ReadImage(h.String())
 	if err != nil {
 		return nil, err
 	}
@@ -63,17 +63,17 @@ func (p *puller) open(h v1.Hash) (v1.Image, error) {
 		return nil, err
 	}
 	for _, b := range append(m.Layers, m.Config) {
-		if err := d.Verify(b.Digest.String()); err != nil {
+		if err := d.VerifyBlob(b.Digest.String()); err != nil {
 			return nil, err
 		}
 	}
 	return img, nil
 }
 
-// get answers with an image for an architecture. Registry is the reference it
+// getImage answers with an image for an architecture. Registry is the reference it
 // is pulled from, ref the one it has.
-func (p *puller) get(ctx context.Context, ref, registry, arch string, tell func(source.Progress)) (v1.Image, error) {
-	if img, ok := p.have(ref, arch); ok {
+func (p *puller) getImage(ctx context.Context, ref, registry, arch string, tell func(source.Progress)) (v1.Image, error) {
+	if img, ok := p.findCached(ref, arch); ok {
 		return img, nil
 	}
 	tell(source.Progress{Phase: source.Fetching, Message: registry})
@@ -87,8 +87,8 @@ func (p *puller) get(ctx context.Context, ref, registry, arch string, tell func(
 	}
 	var h v1.Hash
 	for left := attempts; ; left-- {
-		h, err = p.pull(ctx, r, arch)
-		if err == nil || ctx.Err() != nil || left <= 0 || !again(err) {
+		h, err = p.pullImage(ctx, r, arch)
+		if err == nil || ctx.Err() != nil || left <= 0 || !isRetryable(err) {
 			break
 		}
 	}
@@ -98,23 +98,23 @@ func (p *puller) get(ctx context.Context, ref, registry, arch string, tell func(
 		return nil, err
 	case err != nil:
 		return nil,
-			&silentError{problem(IDPull, "check the network, add --mirror, or build with --source modules",
+			&silentError{newProblem(IDPull, "check the network, add --mirror, or build with --source modules",
 				"pulling %s for %s: %v", registry, arch, err), err}
 	}
-	if err := safefile.WriteFile(p.remembered(ref, arch), []byte(h.String()+"\n"), 0o644); err != nil {
+	if err := safefile.WriteFile(p.recordPath(ref, arch), []byte(h.String()+"\n"), 0o644); err != nil {
 		return nil, err
 	}
-	return p.open(h)
+	return p.openCached(h)
 }
 
-// again says whether pulling once more may help: blobs that came whole are
+// isRetryable says whether pulling once more may help: blobs that came whole are
 // kept, so it goes on where it broke.
-func again(err error) bool {
+func isRetryable(err error) bool {
 	var t *transport.Error
 	return !errors.As(err, new(*safefile.ForeignError)) && (!errors.As(err, &t) || t.Temporary())
 }
 
-func (p *puller) pull(ctx context.Context, r name.Reference, arch string) (v1.Hash, error) {
+func (p *puller) pullImage(ctx context.Context, r name.Reference, arch string) (v1.Hash, error) {
 	transport, err := ocitransport.New(ocitransport.Options{
 		Registry: r.Context().RegistryStr(), Insecure: p.insecure, Named: ocitransport.NamedIn(authn.DefaultKeychain),
 	})
@@ -145,9 +145,9 @@ func (p *puller) pull(ctx context.Context, r name.Reference, arch string) (v1.Ha
 	return desc.Digest, err
 }
 
-// missing says whether a registry answered that it has no such image, or there
+// isMissing says whether a registry answered that it has no such image, or there
 // is no such registry.
-func missing(err error) bool {
+func isMissing(err error) bool {
 	var t *transport.Error
 	var dns *net.DNSError
 	return errors.As(err, &t) && t.StatusCode == http.StatusNotFound || errors.As(err, &dns) && dns.IsNotFound

@@ -30,7 +30,7 @@ const (
 	IDPull       = "image-pull-failed"
 )
 
-func problem(id, hint, format string, args ...any) diag.List {
+func newProblem(id, hint, format string, args ...any) diag.List {
 	return diag.List{{ID: id, Severity: diag.Error, Message: fmt.Sprintf(format, args...), Hint: hint}}
 }
 
@@ -60,46 +60,46 @@ func newSites(o Options) (sites, error) {
 	if o.Mirror != "" {
 		m, ok := f.Mirrors[o.Mirror]
 		if !ok {
-			return nil, problem(IDSite, "use one of "+strings.Join(slices.Sorted(maps.Keys(f.Mirrors)), ", "), "%q is not a mirror", o.Mirror)
+			return nil, newProblem(IDSite, "use one of "+strings.Join(slices.Sorted(maps.Keys(f.Mirrors)), ", "), "%q is not a mirror", o.Mirror)
 		}
 		maps.Copy(s, m)
 	}
 	for name, value := range o.Sites {
 		if _, ok := s[name]; !ok {
-			return nil, problem(IDSite, "use one of "+strings.Join(slices.Sorted(maps.Keys(s)), ", "), "%q is not an upstream site", name)
+			return nil, newProblem(IDSite, "use one of "+strings.Join(slices.Sorted(maps.Keys(s)), ", "), "%q is not an upstream site", name)
 		}
 		s[name] = value
 	}
 	return s, nil
 }
 
-// Check refuses unknown names of mirrors and sites, and sites over plain HTTP:
+// CheckSites refuses unknown names of mirrors and sites, and sites over plain HTTP:
 // the published checksums come from the same site.
-func (o Options) Check() error {
+func (o Options) CheckSites() error {
 	s, err := newSites(o)
 	if err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(s)) {
-		u, err := url.Parse(s.url(name, "", "", ""))
-		if err == nil && o.plain(u) {
-			return problem(IDSite, "use an https:// URL, or add --insecure",
+		u, err := url.Parse(s.fileURL(name, "", "", ""))
+		if err == nil && o.isPlainHTTP(u) {
+			return newProblem(IDSite, "use an https:// URL, or add --insecure",
 				"site %s uses plain HTTP, also for its checksums: anyone on the network path can replace both", name)
 		}
 	}
 	return nil
 }
 
-// plain reports whether a URL is over plain HTTP to another machine, and the
+// isPlainHTTP reports whether a URL is over plain HTTP to another machine, and the
 // user has not allowed that.
-func (o Options) plain(u *url.URL) bool {
-	return u.Scheme == "http" && !o.Insecure && !ocitransport.Loopback(u.Hostname())
+func (o Options) isPlainHTTP(u *url.URL) bool {
+	return u.Scheme == "http" && !o.Insecure && !ocitransport.IsLoopback(u.Hostname())
 }
 
-// redirect is the policy of the client: a redirect does not lead to plain HTTP.
-func (o Options) redirect(next *http.Request, via []*http.Request) error {
+// checkRedirect is the policy of the client: a redirect does not lead to plain HTTP.
+func (o Options) checkRedirect(next *http.Request, via []*http.Request) error {
 	switch {
-	case o.plain(next.URL):
+	case o.isPlainHTTP(next.URL):
 		return fmt.Errorf("redirect to plain HTTP: %w", ocitransport.ErrPlain)
 	case len(via) >= maxRedirects:
 		return errors.New("too many redirects")
@@ -113,14 +113,14 @@ const maxRedirects = 10
 // machines are the kernel's words for architectures.
 var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
-// url fills in a site's template.
-func (s sites) url(site, version, arch, file string) string {
+// fileURL fills in a site's template.
+func (s sites) fileURL(site, version, arch, file string) string {
 	return strings.NewReplacer("{version}", version, "{arch}", arch, "{machine}", machines[arch], "{file}", file).Replace(s[site])
 }
 
-// image is where to pull an image from: its reference with the registry
+// pullReference is where to pull an image from: its reference with the registry
 // replaced.
-func (s sites) image(ref string) string {
+func (s sites) pullReference(ref string) string {
 	host, rest, _ := strings.Cut(ref, "/")
 	if site, ok := s[host]; ok {
 		host = site
@@ -176,9 +176,9 @@ func componentList(r release.Release, arch string) []component {
 			{site: "crictl", version: r.CRITools, file: crictl, sums: crictl + ".sha256", members: map[string]string{"crictl": bin + "crictl"}},
 		}},
 		{name: "cni-plugins", version: r.CNIPlugins, licence: apache, items: []item{
-			plugins(r.CNIPlugins, arch, "bridge", "loopback", "ptp", "host-local", "portmap", "bandwidth", "firewall"),
+			pluginsItem(r.CNIPlugins, arch, "bridge", "loopback", "ptp", "host-local", "portmap", "bandwidth", "firewall"),
 			// The flannel plugin was part of this release until 1.0.
-			plugins(r.FlannelCNI, arch, "flannel"),
+			pluginsItem(r.FlannelCNI, arch, "flannel"),
 		}},
 		{name: "etcd", version: r.Etcd, licence: apache, items: []item{
 			{site: "etcd", version: r.Etcd, file: etcd + ".tar.gz", sums: "SHA256SUMS", members: map[string]string{
@@ -208,8 +208,8 @@ func dockerList(r release.Release, arch string) []component {
 	}
 }
 
-// wanted is what a request asks for, for an architecture.
-func wanted(r source.Request, arch string) []component {
+// wantedComponents is what a request asks for, for an architecture.
+func wantedComponents(r source.Request, arch string) []component {
 	list := componentList(r.Release, arch)
 	if r.Docker {
 		list = append(list, dockerList(r.Release, arch)...)
@@ -217,14 +217,14 @@ func wanted(r source.Request, arch string) []component {
 	return list
 }
 
-// unsummed refuses files that nobody has named a checksum of, before any is
+// requireChecksums refuses files that nobody has named a checksum of, before any is
 // downloaded.
-func unsummed(r source.Request) error {
+func requireChecksums(r source.Request) error {
 	for _, arch := range r.Arches {
-		for _, c := range wanted(r, arch) {
+		for _, c := range wantedComponents(r, arch) {
 			for _, i := range c.items {
 				if i.sums == "" && !sumForm.MatchString(i.sum) {
-					return problem(IDNoChecksum,
+					return newProblem(IDNoChecksum,
 						fmt.Sprintf("get the SHA-256 checksum from a trusted source, and set docker.sums[%q] to it in $SLIPWAY_HOME/releases.yaml",
 							arch+"/"+i.file),
 						"%s %s is published without a checksum, and the release catalogue has no checksum of %s for %s", c.name, i.version, i.file, arch)
@@ -235,7 +235,7 @@ func unsummed(r source.Request) error {
 	return nil
 }
 
-func plugins(version, arch string, names ...string) item {
+func pluginsItem(version, arch string, names ...string) item {
 	file := fmt.Sprintf("cni-plugins-linux-%s-v%s.tgz", arch, version)
 	i := item{site: "cni-plugins", version: version, file: file, sums: file + ".sha256", members: map[string]string{}}
 	for _, n := range names {

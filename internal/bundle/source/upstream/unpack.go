@@ -21,9 +21,9 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// extract writes the wanted members of a gzip'd tar below dir and answers with
+// extractMembers writes the wanted members of a gzip'd tar below dir and answers with
 // them as members under their new names.
-func extract(ctx context.Context, archive, dir string, want map[string]string) ([]pack.Member, error) {
+func extractMembers(ctx context.Context, archive, dir string, want map[string]string) ([]pack.Member, error) {
 	f, err := safefile.Open(archive)
 	if err != nil {
 		return nil, err
@@ -103,15 +103,15 @@ func netTools(ctx context.Context, img v1.Image, arch, dir string) ([]pack.Membe
 
 // netTool takes one member of the image, if it is a program or a library.
 func netTool(h *tar.Header, r io.Reader, dir string, members map[string]pack.Member) error {
-	name := source.Merged(h.Name)
+	name := source.MergedPath(h.Name)
 	if !fs.ValidPath(name) || !strings.HasPrefix(name, "usr/sbin/") && !strings.HasPrefix(name, "usr/lib") {
 		return nil
 	}
 	switch h.Typeflag {
 	case tar.TypeSymlink:
-		members[name] = pack.Member{Name: name, Link: source.Relative(name, h.Linkname)}
+		members[name] = pack.Member{Name: name, Link: source.RelativeLink(name, h.Linkname)}
 	case tar.TypeLink:
-		if m, ok := members[source.Merged(h.Linkname)]; ok {
+		if m, ok := members[source.MergedPath(h.Linkname)]; ok {
 			m.Name = name
 			members[name] = m
 		}

@@ -69,7 +69,7 @@ func New(o Options, cache string) *Source {
 	dir := filepath.Join(cache, "downloads")
 	return &Source{
 		opts: o, cache: cache,
-		files: &downloader{client: &http.Client{Transport: transport, CheckRedirect: o.redirect},
+		files: &downloader{client: &http.Client{Transport: transport, CheckRedirect: o.checkRedirect},
 			dir: filepath.Join(dir, "files"), delay: retryDelay},
 		pulls: &puller{dir: filepath.Join(dir, "images"), insecure: o.Insecure},
 	}
@@ -84,18 +84,18 @@ func (s *Source) Probe(ctx context.Context, r source.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	first := componentList(r.Release, r.Arches[0])[0].items[0]
-	url := sites.url(first.site, first.version, r.Arches[0], first.sums)
+	url := sites.fileURL(first.site, first.version, r.Arches[0], first.sums)
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
 	if err != nil {
 		return err
 	}
 	resp, err := s.files.client.Do(req)
 	if err != nil {
-		return unanswered(url, err)
+		return unansweredError(url, err)
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return unanswered(url, errors.New(resp.Status))
+		return unansweredError(url, errors.New(resp.Status))
 	}
 	return nil
 }
@@ -107,15 +107,15 @@ func (s *Source) Ready(_ context.Context, r source.Request) bool {
 		return false
 	}
 	for _, arch := range r.Arches {
-		for _, c := range wanted(r, arch) {
+		for _, c := range wantedComponents(r, arch) {
 			for _, i := range c.items {
-				if _, ok := s.files.have(sites.url(i.site, i.version, arch, i.file)); !ok {
+				if _, ok := s.files.findCached(sites.fileURL(i.site, i.version, arch, i.file)); !ok {
 					return false
 				}
 			}
 		}
 		for name, ref := range r.Release.ImageRefs() {
-			if _, ok := s.pulls.have(cmp.Or(r.Release.Upstream[name], ref), arch); !ok && needed(name) {
+			if _, ok := s.pulls.findCached(cmp.Or(r.Release.Upstream[name], ref), arch); !ok && isAlwaysNeeded(name) {
 				return false
 			}
 		}
@@ -123,9 +123,9 @@ func (s *Source) Ready(_ context.Context, r source.Request) bool {
 	return true
 }
 
-// needed says whether a cluster may need the image without having asked for
+// isAlwaysNeeded says whether a cluster may need the image without having asked for
 // anything. A bundle without one of the others serves those that do not.
-func needed(image string) bool {
+func isAlwaysNeeded(image string) bool {
 	return !slices.Contains([]string{"echo", "haproxy", "keepalived", "apiserver-updater", "kube-vip", "metrics-server", "local-path"}, image)
 }
 
@@ -135,7 +135,7 @@ func (s *Source) Parts(ctx context.Context, r source.Request) (source.Parts, err
 	if err != nil {
 		return source.Parts{}, err
 	}
-	if err := unsummed(r); err != nil {
+	if err := requireChecksums(r); err != nil {
 		return source.Parts{}, err
 	}
 	if err := safefile.MkdirAll(s.cache, 0o755); err != nil {
@@ -149,11 +149,11 @@ func (s *Source) Parts(ctx context.Context, r source.Request) (source.Parts, err
 	var parts source.Parts
 	for _, arch := range r.Arches {
 		run := &runner{Source: s, sites: sites, request: r, arch: arch, scratch: filepath.Join(scratch, arch)}
-		got, err := run.parts(ctx)
+		got, err := run.downloadParts(ctx)
 		if err != nil {
 			return source.Parts{}, err
 		}
-		parts.Add(got)
+		parts.Append(got)
 	}
 	return parts, nil
 }
@@ -168,26 +168,26 @@ type runner struct {
 	origins []source.Origin
 }
 
-// teller reports what is done for a component.
-func (r *runner) teller(name string) func(source.Progress) {
+// progressFor reports what is done for a component.
+func (r *runner) progressFor(name string) func(source.Progress) {
 	started := time.Now()
 	return func(p source.Progress) {
 		p.Component = name + " linux/" + r.arch
 		p.Elapsed = time.Since(started)
-		r.request.Tell(p)
+		r.request.ReportProgress(p)
 	}
 }
 
-func (r *runner) parts(ctx context.Context) (source.Parts, error) {
+func (r *runner) downloadParts(ctx context.Context) (source.Parts, error) {
 	var parts source.Parts
-	for _, c := range wanted(r.request, r.arch) {
-		got, err := r.component(ctx, c)
+	for _, c := range wantedComponents(r.request, r.arch) {
+		got, err := r.downloadComponent(ctx, c)
 		if err != nil {
 			return source.Parts{}, err
 		}
 		parts.Components = append(parts.Components, got)
 	}
-	images, err := r.images(ctx)
+	images, err := r.pullImages(ctx)
 	if err != nil {
 		return source.Parts{}, err
 	}
@@ -202,26 +202,26 @@ func (r *runner) parts(ctx context.Context) (source.Parts, error) {
 	return parts, nil
 }
 
-func (r *runner) component(ctx context.Context, c component) (source.Component, error) {
-	tell := r.teller(c.name + " " + c.version)
+func (r *runner) downloadComponent(ctx context.Context, c component) (source.Component, error) {
+	tell := r.progressFor(c.name + " " + c.version)
 	var files []download
 	for _, i := range c.items {
-		url := r.sites.url(i.site, i.version, r.arch, i.file)
-		got, err := r.file(ctx, i, url, tell)
+		url := r.sites.fileURL(i.site, i.version, r.arch, i.file)
+		got, err := r.downloadFile(ctx, i, url, tell)
 		if err != nil {
 			return source.Component{}, err
 		}
 		files = append(files, got)
 		r.origins = append(r.origins, source.Origin{For: c.name, Kind: "file", Name: url, Version: i.version, Sum: "sha256:" + got.sum})
 	}
-	return r.pack(ctx, c, fmt.Sprint(files, c.items), tell, func() ([]pack.Member, error) {
+	return r.packComponent(ctx, c, fmt.Sprint(files, c.items), tell, func() ([]pack.Member, error) {
 		var members []pack.Member
 		for n, i := range c.items {
 			if len(i.members) == 0 {
 				members = append(members, pack.Member{Name: i.program, Path: files[n].path})
 				continue
 			}
-			unpacked, err := extract(ctx, files[n].path, filepath.Join(r.scratch, fmt.Sprintf("%s-%d", c.name, n)), i.members)
+			unpacked, err := extractMembers(ctx, files[n].path, filepath.Join(r.scratch, fmt.Sprintf("%s-%d", c.name, n)), i.members)
 			if err != nil {
 				return nil, fmt.Errorf("unpacking %s: %w", i.file, err)
 			}
@@ -231,23 +231,23 @@ func (r *runner) component(ctx context.Context, c component) (source.Component, 
 	})
 }
 
-// file downloads one, whose checksum is published or known.
-func (r *runner) file(ctx context.Context, i item, url string, tell func(source.Progress)) (download, error) {
+// downloadFile downloads one, whose checksum is published or known.
+func (r *runner) downloadFile(ctx context.Context, i item, url string, tell func(source.Progress)) (download, error) {
 	if i.sums == "" {
-		return r.files.known(ctx, url, i.sum, tell)
+		return r.files.getKnown(ctx, url, i.sum, tell)
 	}
-	return r.files.get(ctx, url, r.sites.url(i.site, i.version, r.arch, i.sums), tell)
+	return r.files.getPublished(ctx, url, r.sites.fileURL(i.site, i.version, r.arch, i.sums), tell)
 }
 
-// pack makes a component's file from members, unless the cache has the one
+// packComponent makes a component's file from members, unless the cache has the one
 // that was made from the same content.
-func (r *runner) pack(ctx context.Context, c component, content string, tell func(source.Progress),
+func (r *runner) packComponent(ctx context.Context, c component, content string, tell func(source.Progress),
 	members func() ([]pack.Member, error)) (source.Component, error) {
 	sum := sha256.Sum256([]byte(content))
 	dir := filepath.Join(r.cache, "downloads", "components")
 	name := filepath.Join(dir, c.name+"-"+hex.EncodeToString(sum[:8]))
 	out := source.Component{Name: c.name, Version: c.version, Arch: r.arch, Licence: c.licence}
-	if f, ok := packed(name); ok {
+	if f, ok := findPacked(name); ok {
 		tell(source.Progress{Phase: source.Cached})
 		out.File = f
 		return out, nil
@@ -276,15 +276,15 @@ func (r *runner) pack(ctx context.Context, c component, content string, tell fun
 	return out, nil
 }
 
-// packed finds a component's file in the cache, whole.
-func packed(name string) (pack.File, bool) {
+// findPacked finds a component's file in the cache, whole.
+func findPacked(name string) (pack.File, bool) {
 	var f pack.File
 	data, err := safefile.ReadFile(name+".json", bounded.Record)
 	if err != nil || json.Unmarshal(data, &f) != nil {
 		return pack.File{}, false
 	}
 	f.Path = name + ".tar.gz"
-	return f, verify(f.Path, strings.TrimPrefix(f.Digest, "sha256:")) == nil
+	return f, verifyFile(f.Path, strings.TrimPrefix(f.Digest, "sha256:")) == nil
 }
 
 func (r *runner) netTools(ctx context.Context, proxy v1.Image) (source.Component, error) {
@@ -293,21 +293,21 @@ func (r *runner) netTools(ctx context.Context, proxy v1.Image) (source.Component
 		return source.Component{}, err
 	}
 	c := component{name: "nettools", version: r.request.Release.Kubernetes, licence: "GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later"}
-	return r.pack(ctx, c, digest.String(), r.teller(c.name+" "+c.version), func() ([]pack.Member, error) {
+	return r.packComponent(ctx, c, digest.String(), r.progressFor(c.name+" "+c.version), func() ([]pack.Member, error) {
 		return netTools(ctx, proxy, r.arch, filepath.Join(r.scratch, "nettools"))
 	})
 }
 
-func (r *runner) images(ctx context.Context) ([]source.Image, error) {
+func (r *runner) pullImages(ctx context.Context) ([]source.Image, error) {
 	var out []source.Image
 	refs := r.request.Release.ImageRefs()
 	for _, name := range slices.Sorted(maps.Keys(refs)) {
 		ref := refs[name]
-		tell := r.teller("image " + name)
+		tell := r.progressFor("image " + name)
 		from := cmp.Or(r.request.Release.Upstream[name], ref)
-		img, err := r.pulls.get(ctx, from, r.sites.image(from), r.arch, tell)
-		if !needed(name) && missing(err) {
-			r.request.Tell(source.Progress{Phase: source.Note,
+		img, err := r.pulls.getImage(ctx, from, r.sites.pullReference(from), r.arch, tell)
+		if !isAlwaysNeeded(name) && isMissing(err) {
+			r.request.ReportProgress(source.Progress{Phase: source.Note,
 				Message: fmt.Sprintf("no registry has %s: the bundle is built without it, for clusters that do not need %s", from, name)})
 			continue
 		}
@@ -319,17 +319,17 @@ func (r *runner) images(ctx context.Context) ([]source.Image, error) {
 			return nil, err
 		}
 		tell(source.Progress{Phase: source.Done})
-		r.origins = append(r.origins, source.Origin{For: name, Kind: "image", Name: r.sites.image(from), Sum: h.String()})
+		r.origins = append(r.origins, source.Origin{For: name, Kind: "image", Name: r.sites.pullReference(from), Sum: h.String()})
 		_, version, _ := strings.Cut(from[strings.LastIndex(from, "/"):], ":")
 		out = append(out,
-			source.Image{Name: name, Version: strings.TrimPrefix(version, "v"), Arch: r.arch, Licence: licence(name), Ref: ref, Image: img})
+			source.Image{Name: name, Version: strings.TrimPrefix(version, "v"), Arch: r.arch, Licence: imageLicence(name), Ref: ref, Image: img})
 	}
 	return out, nil
 }
 
-// licence is what an official image is under: its program's, and that of the
+// imageLicence is what an official image is under: its program's, and that of the
 // system it brings along.
-func licence(image string) string {
+func imageLicence(image string) string {
 	switch image {
 	case "kube-proxy", "flannel":
 		return "Apache-2.0 AND GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later"
