@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestUpdaterIsWhole: a file that is not handed over is missed only when a
+// TestUpdaterSources_HasAllFiles: a file that is not handed over is missed only when a
 // bundle is built.
-func TestUpdaterIsWhole(t *testing.T) {
+func TestUpdaterSources_HasAllFiles(t *testing.T) {
 	files, err := filepath.Glob("updater/*.go")
 	if err != nil {
 		t.Fatal(err)

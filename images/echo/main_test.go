@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestRun(t *testing.T) {
+func TestRunCommand_ServesAndRequestsHostname(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)

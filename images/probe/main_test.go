@@ -14,7 +14,7 @@ func answerWith(code int) http.HandlerFunc {
 	}
 }
 
-func TestRun(t *testing.T) {
+func TestProbeServer_ReportsWhetherServerResponds(t *testing.T) {
 	gone := httptest.NewServer(answerWith(http.StatusOK))
 	gone.Close()
 	tests := map[string]struct {
@@ -45,8 +45,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestSilentServer: one that takes the connection and says nothing is dead.
-func TestSilentServer(t *testing.T) {
+// TestProbeServer_FailsIfServerStaysSilent: one that takes the connection and says nothing is dead.
+func TestProbeServer_FailsIfServerStaysSilent(t *testing.T) {
 	hold := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
 	defer srv.Close()

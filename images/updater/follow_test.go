@@ -103,7 +103,7 @@ type slicesAPI interface {
 	Get(context.Context, string, metav1.GetOptions) (*discoveryv1.EndpointSlice, error)
 }
 
-func TestFollow(t *testing.T) {
+func TestFollow_KeepsSlicesEqualToSource(t *testing.T) {
 	type api struct{ source, target slicesAPI }
 	update := func(t *testing.T, a slicesAPI, s *discoveryv1.EndpointSlice) {
 		if _, err := a.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
@@ -223,8 +223,8 @@ func createSlice(t *testing.T, a slicesAPI, s *discoveryv1.EndpointSlice) {
 	}
 }
 
-// TestUnchangedIsNotWritten: events that change nothing cost no write.
-func TestUnchangedIsNotWritten(t *testing.T) {
+// TestFollow_WritesNothingIfUnchanged: events that change nothing cost no write.
+func TestFollow_WritesNothingIfUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"))
 		stop := startInstance(t, client, "a")
@@ -249,8 +249,8 @@ func TestUnchangedIsNotWritten(t *testing.T) {
 	})
 }
 
-// TestTriesAgain: an API server that fails is asked again, without an event.
-func TestTriesAgain(t *testing.T) {
+// TestFollow_RetriesAfterFailureWithoutEvent: an API server that fails is asked again, without an event.
+func TestFollow_RetriesAfterFailureWithoutEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"))
 		failures := 5

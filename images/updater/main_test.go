@@ -27,9 +27,9 @@ func leaseHolder(t *testing.T, client kubernetes.Interface) string {
 	return *l.Spec.HolderIdentity
 }
 
-// TestOneLeads: of two instances one works; when it ends, it hands over, and
+// TestRun_LetsOnlyOneInstanceLead: of two instances one works; when it ends, it hands over, and
 // the other goes on.
-func TestOneLeads(t *testing.T) {
+func TestRun_LetsOnlyOneInstanceLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"))
 		stopA := startInstance(t, client, "a")
@@ -56,9 +56,9 @@ func TestOneLeads(t *testing.T) {
 	})
 }
 
-// TestDeadLeaderIsReplaced: one that vanished without handing over is waited
+// TestRun_ReplacesDeadLeaderAfterLeaseExpires: one that vanished without handing over is waited
 // for as long as it might still write, and no longer.
-func TestDeadLeaderIsReplaced(t *testing.T) {
+func TestRun_ReplacesDeadLeaderAfterLeaseExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dead, seconds, now := "dead", int32(leaseDuration/time.Second), metav1.NowMicro()
 		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"), &coordinationv1.Lease{
@@ -80,8 +80,8 @@ func TestDeadLeaderIsReplaced(t *testing.T) {
 	})
 }
 
-// TestLostLeaseEnds: who cannot renew the lease stops before another may lead.
-func TestLostLeaseEnds(t *testing.T) {
+// TestRun_StopsBeforeLostLeaseExpires: who cannot renew the lease stops before another may lead.
+func TestRun_StopsBeforeLostLeaseExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"))
 		var cut atomic.Bool
@@ -105,7 +105,7 @@ func TestLostLeaseEnds(t *testing.T) {
 	})
 }
 
-func TestSettingsAreNeeded(t *testing.T) {
+func TestInCluster_RequiresSettings(t *testing.T) {
 	full := map[string]string{"NAMESPACE": "kube-system", "SERVICE": "api", "POD_NAME": "a"}
 	for missing := range full {
 		getenv := func(name string) string {

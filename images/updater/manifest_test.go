@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestManifestLimitsWhatIsWritten: a slice with the label of another Service answers for
+// TestManifest_LimitsWritesToOwnSlices: a slice with the label of another Service answers for
 // that one, and a role does not limit labels, nor the names of what is created.
-func TestManifestLimitsWhatIsWritten(t *testing.T) {
+func TestManifest_LimitsWritesToOwnSlices(t *testing.T) {
 	var policy admissionv1.ValidatingAdmissionPolicy
 	var binding admissionv1.ValidatingAdmissionPolicyBinding
 	for _, doc := range manifestDocuments(t) {
@@ -81,9 +81,9 @@ func manifestDocuments(t *testing.T) (docs [][]byte) {
 	return docs
 }
 
-// TestManifestGivesWhatIsNeeded: the rights are those that the program uses, on
+// TestManifest_GrantsOnlyNeededRights: the rights are those that the program uses, on
 // the objects it names, in two namespaces, and nobody else gets them.
-func TestManifestGivesWhatIsNeeded(t *testing.T) {
+func TestManifest_GrantsOnlyNeededRights(t *testing.T) {
 	kinds := map[string]bool{}
 	got := map[string][]rbacv1.PolicyRule{}
 	for _, doc := range manifestDocuments(t) {

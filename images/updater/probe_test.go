@@ -51,7 +51,7 @@ func (s *servers) killServers(dead ...string) {
 
 // An API server that does not answer is left out long before its peers notice,
 // and is back as soon as it answers; when none does, all stay.
-func TestSilentServers(t *testing.T) {
+func TestProbe_RemovesSilentServersUnlessAllAreSilent(t *testing.T) {
 	const noticed = (silences+1)*max(probeEvery, probeTime) + time.Second
 	for name, hang := range map[string]bool{"refused": false, "switched off": true} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestSilentServers(t *testing.T) {
 
 // Who takes over does not lead to a server that it has never heard of, and that
 // is dead: the one on its predecessor's machine.
-func TestSilentFromTheBeginning(t *testing.T) {
+func TestProbe_RemovesNewSilentServerAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1", "10.0.0.2"))
 		s := &servers{dead: []string{"10.0.0.1:6443"}, hang: true}
@@ -112,7 +112,7 @@ func TestSilentFromTheBeginning(t *testing.T) {
 	})
 }
 
-func TestReadyz(t *testing.T) {
+func TestReadyzProbe_AcceptsForbiddenAsAnswer(t *testing.T) {
 	status := http.StatusOK
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" || r.Header.Get("Authorization") != "" {

@@ -128,7 +128,7 @@ func refNames(a Addon) (out []string) {
 	return out
 }
 
-func TestManifests(t *testing.T) {
+func TestLoad_ReadsManifestsInOrder(t *testing.T) {
 	dir := writeTree(t, map[string]string{
 		"b.yaml":   fmt.Sprintf(configMap, "b") + "---\n" + fmt.Sprintf(configMap, "{{ kept }}"),
 		"a.json":   `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "uid": "x"}, "status": {}}]}`,
@@ -159,7 +159,7 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-func TestChart(t *testing.T) {
+func TestLoad_RendersChart(t *testing.T) {
 	dir := writeTree(t, webChart(nil))
 	values := filepath.Join(writeTree(t, map[string]string{"v.yaml": "replicas: 2\nname: file\n"}), "v.yaml")
 	a := v1alpha1.Addon{Name: "front", Namespace: "front", Chart: &v1alpha1.Chart{Path: dir},
@@ -201,7 +201,7 @@ func TestChart(t *testing.T) {
 }
 
 // What is wrong is named, with the file or the template, and all at once.
-func TestRefused(t *testing.T) {
+func TestLoad_NamesFileOfEachProblem(t *testing.T) {
 	chart := func(more map[string]string) v1alpha1.Addon {
 		return v1alpha1.Addon{Name: "web", Chart: &v1alpha1.Chart{Path: writeTree(t, webChart(more))}}
 	}
@@ -283,7 +283,7 @@ func TestRefused(t *testing.T) {
 
 // Hooks around deletion are kept apart from what is applied; those that are not run
 // are named.
-func TestHooksAroundDeletion(t *testing.T) {
+func TestLoad_SeparatesDeleteHooksFromObjects(t *testing.T) {
 	job := func(name, annotations string) string {
 		return "apiVersion: batch/v1\nkind: Job\nmetadata: {name: " + name + ", annotations: {" + annotations + "}}\n---\n"
 	}
@@ -364,7 +364,7 @@ func TestHooksAroundDeletion(t *testing.T) {
 }
 
 // Hooks that the cluster has no room for are refused before it is touched.
-func TestHooksTooLarge(t *testing.T) {
+func TestLoad_RefusesHooksTooLargeForSecret(t *testing.T) {
 	noise := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{}).Read(noise)
 	_, _, err := loadAddons(t, v1alpha1.Addon{Name: "web", Chart: &v1alpha1.Chart{Path: writeTree(t, webChart(map[string]string{
@@ -407,7 +407,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-func TestDownload(t *testing.T) {
+func TestLoad_DownloadsAgainUnlessPinned(t *testing.T) {
 	s := newSite(t)
 	s.files["/a.yaml"] = fmt.Appendf(nil, configMap, "a")
 	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1"}
@@ -452,7 +452,7 @@ func TestDownload(t *testing.T) {
 	}
 }
 
-func TestRepository(t *testing.T) {
+func TestLoad_DownloadsChartVersionOnce(t *testing.T) {
 	s := newSite(t)
 	text := chartArchive(t, "web", webChart(nil))
 	s.files["/x/charts/web-1.2.3.tgz"] = text
@@ -497,9 +497,9 @@ func TestRepository(t *testing.T) {
 	}
 }
 
-// TestRepositoryGivesNoChart: what a proxy answers in its stead, or half of it, is not
+// TestLoad_DoesNotKeepInvalidChartFromRepository: what a proxy answers in its stead, or half of it, is not
 // kept; nor is a copy that was kept believed for ever.
-func TestRepositoryGivesNoChart(t *testing.T) {
+func TestLoad_DoesNotKeepInvalidChartFromRepository(t *testing.T) {
 	s := newSite(t)
 	text := chartArchive(t, "web", webChart(nil))
 	s.files["/index.yaml"] = []byte("entries: {web: [{version: 1.2.3, urls: [web.tgz]}]}")
@@ -523,8 +523,8 @@ func TestRepositoryGivesNoChart(t *testing.T) {
 	}
 }
 
-// TestRegistryGivesTooMuch: a layer that is too large is not cut off in silence.
-func TestRegistryGivesTooMuch(t *testing.T) {
+// TestLoad_RefusesOversizedLayer: a layer that is too large is not cut off in silence.
+func TestLoad_RefusesOversizedLayer(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(discardLogger(t))))
 	t.Cleanup(server.Close)
 	host := strings.TrimPrefix(server.URL, "http://")
@@ -547,7 +547,7 @@ func TestRegistryGivesTooMuch(t *testing.T) {
 	}
 }
 
-func TestRegistry(t *testing.T) {
+func TestLoad_PullsChartFromRegistry(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(discardLogger(t))))
 	t.Cleanup(server.Close)
 	host := strings.TrimPrefix(server.URL, "http://")
@@ -584,8 +584,8 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// TestRegistryLogin asks a registry in the way that it is to be spoken to.
-func TestRegistryLogin(t *testing.T) {
+// TestLoad_SendsRegistryCredentials asks a registry in the way that it is to be spoken to.
+func TestLoad_SendsRegistryCredentials(t *testing.T) {
 	store := registry.New(registry.Logger(discardLogger(t)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if u, p, _ := r.BasicAuth(); u+":"+p != "me:word" {
@@ -625,7 +625,7 @@ func TestRegistryLogin(t *testing.T) {
 }
 
 // The bundle's add-ons, as they are without settings and with all of them.
-func TestBundled(t *testing.T) {
+func TestLoad_RendersBundledAddons(t *testing.T) {
 	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1",
 		Images: map[string]string{"metrics-server": "example.com/metrics-server:v1",
 			"local-path": "example.com/local-path:v1", "flannel": "example.com/flannel:v1"}}

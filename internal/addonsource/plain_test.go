@@ -9,9 +9,9 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// TestPlainHTTP refuses content that somebody on the path could replace, before
+// TestLoad_RefusesUnpinnedPlainHTTP refuses content that somebody on the path could replace, before
 // anything is asked for it.
-func TestPlainHTTP(t *testing.T) {
+func TestLoad_RefusesUnpinnedPlainHTTP(t *testing.T) {
 	const elsewhere = "http://plain.example.com"
 	index := "entries: {web: [{version: 1.2.3, urls: ['" + elsewhere + "/web.tgz'], digest: DIGEST}]}"
 	answers := map[string]string{

@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-func TestServingCert(t *testing.T) {
+func TestRenewalReason_FindsWhyCertificateMustBeRenewed(t *testing.T) {
 	s := Serving{Namespace: "kube-system", Secret: "api-tls", APIService: "v1.example.com", Name: "api.kube-system.svc"}
 	now := time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
 	made := func(s Serving, at time.Time, before ServingCert) ServingCert {
@@ -61,7 +61,7 @@ func TestServingCert(t *testing.T) {
 	}
 }
 
-func TestWithServingCert(t *testing.T) {
+func TestWithServingCert_PutsCertificateIntoObjects(t *testing.T) {
 	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1",
 		Images: map[string]string{"metrics-server": "example.com/metrics-server:v1"}, VerifiedKubelets: true}
 	list, _, err := l.Load(t.Context(), []v1alpha1.Addon{{Name: "metrics-server"}})

@@ -67,7 +67,7 @@ func writeTestSet(t *testing.T, recipients ...age.Recipient) (file string, set *
 
 // A set of keys alone is one like others; what has a snapshot, and says it has none, is
 // not whole.
-func TestKeysOnly(t *testing.T) {
+func TestRead_RefusesSnapshotInKeysOnlySet(t *testing.T) {
 	set := &Set{Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1",
 		EtcdType: "external", Authority: "a"}
 	small := []Content{{ClusterName, []byte("kind: Cluster\n")}, {HostFile("/etc/kubernetes/pki/ca.key"), []byte("canary-key")}}
@@ -99,7 +99,7 @@ func TestKeysOnly(t *testing.T) {
 	wantReason(t, whole.checkHeader(), Damaged)
 }
 
-func TestWriteAndRead(t *testing.T) {
+func TestWrite_WritesSetThatReadReturns(t *testing.T) {
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestWriteAndRead(t *testing.T) {
 
 // A set never takes the place of anything, and leaves nothing of itself when it
 // cannot be written.
-func TestWriteRefuses(t *testing.T) {
+func TestWrite_LeavesNothingAfterFailure(t *testing.T) {
 	file, set, small := writeTestSet(t)
 	before, err := os.ReadFile(file)
 	if err != nil {
@@ -213,7 +213,7 @@ func sparseHeader(name string, bytes int64) []byte {
 }
 
 // What is short and long when it is read fills the disk that it is unpacked to.
-func TestReadSparse(t *testing.T) {
+func TestRead_RefusesSparseMembers(t *testing.T) {
 	for _, size := range []int64{1000, 1 << 20, 1 << 42} {
 		nothing := make([]byte, min(size, 1<<20))
 		set := &Set{Format: format, Cluster: "prod", Snapshot: Snapshot{Bytes: size, SHA256: digestOf(nothing)}}
@@ -253,7 +253,7 @@ func (f *full) Write(p []byte) (int, error) {
 }
 
 // What has a set's name and is no file is not waited for.
-func TestReadWhatIsNoFile(t *testing.T) {
+func TestRead_DoesNotWaitForPipe(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "prod-20261120-180000.tar")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
@@ -268,7 +268,7 @@ func TestReadWhatIsNoFile(t *testing.T) {
 }
 
 // What was cut off or changed anywhere is no set.
-func TestReadDamaged(t *testing.T) {
+func TestRead_RefusesDamagedSets(t *testing.T) {
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +304,7 @@ func inHeader(raw []byte, at int) bool {
 	return bytes.Equal(raw[at/block*block+257:at/block*block+262], []byte("ustar"))
 }
 
-func TestPlaced(t *testing.T) {
+func TestParseFileName_ReadsNamesOfFileName(t *testing.T) {
 	taken := time.Date(2026, 11, 20, 18, 0, 7, 0, time.UTC)
 	for _, encrypted := range []bool{false, true} {
 		cluster, at, sealed, ok := Placed(Place("a-b-1", taken, encrypted))

@@ -30,7 +30,7 @@ func signingKey(t testing.TB) *SigningKey {
 
 // A signed set is verified by the public half of the key that signed it, and by no
 // other; one without a signature by none.
-func TestSigned(t *testing.T) {
+func TestIsSignerOf_AcceptsOnlyMatchingKey(t *testing.T) {
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func errOf(_ int, err error) error { return err }
 
 // No byte of the head can be changed: it has the hashes of all other files. What is
 // refused by its head is not read any further.
-func TestSignedForged(t *testing.T) {
+func TestRead_RefusesForgedHeader(t *testing.T) {
 	key := signingKey(t)
 	_, set, small := writeTestSet(t)
 	file := filepath.Join(t.TempDir(), "set.tar")
@@ -155,7 +155,7 @@ func TestSignedForged(t *testing.T) {
 	}
 }
 
-func TestSigningKey(t *testing.T) {
+func TestParseSigningKey_ReadsOwnKeysOnly(t *testing.T) {
 	key := signingKey(t)
 	if got, err := ParsePublicKey(" " + key.Public().String() + "\n"); err != nil || got != key.Public() {
 		t.Errorf("%v is read as %v, %v", key.Public(), got, err)

@@ -11,7 +11,7 @@ import (
 	"testing/iotest"
 )
 
-func TestReadAll(t *testing.T) {
+func TestReadAll_RefusesMoreThanLimit(t *testing.T) {
 	broken := errors.New("broken")
 	tests := []struct {
 		name, text string
@@ -39,7 +39,7 @@ func TestReadAll(t *testing.T) {
 	}
 }
 
-func TestReadFile(t *testing.T) {
+func TestReadFile_RefusesLargeAndIrregularFiles(t *testing.T) {
 	dir := t.TempDir()
 	file, pipe, sparse := filepath.Join(dir, "file"), filepath.Join(dir, "pipe"), filepath.Join(dir, "sparse")
 	if err := errors.Join(os.WriteFile(file, []byte("text"), 0o600), os.WriteFile(sparse, nil, 0o600),

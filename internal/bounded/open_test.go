@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestOpen(t *testing.T) {
+func TestOpen_RefusesIrregularFiles(t *testing.T) {
 	dir := t.TempDir()
 	file, pipe, link := filepath.Join(dir, "file"), filepath.Join(dir, "pipe"), filepath.Join(dir, "link")
 	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {

@@ -51,7 +51,7 @@ func siteOptions(t *testing.T, s *bundletest.Site) bundle.BuildOptions {
 	}
 }
 
-func TestBuildHoldsEverything(t *testing.T) {
+func TestBuild_HasAllComponentsAndImages(t *testing.T) {
 	b := bundletest.Build(t, "amd64", "arm64")
 	if err := b.Verify(t.Context()); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestBuildHoldsEverything(t *testing.T) {
 	}
 }
 
-func TestWhatABundleLacks(t *testing.T) {
+func TestBundle_NamesWhatIsMissing(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	_, err := b.Component("kubernetes", "arm64")
 	if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDArchMissing}) {
@@ -103,9 +103,9 @@ func TestWhatABundleLacks(t *testing.T) {
 	}
 }
 
-// TestRemedyOfAMissingImage: a bundle from before an image was in bundles
+// TestImage_NamesBuildThatHasMissingImage: a bundle from before an image was in bundles
 // opens and serves the rest; for that image it names a build that has it.
-func TestRemedyOfAMissingImage(t *testing.T) {
+func TestImage_NamesBuildThatHasMissingImage(t *testing.T) {
 	catalogue := bundletest.Catalogue(t)
 	site := bundletest.NewSite(t)
 	options := site.Options()
@@ -140,9 +140,9 @@ func TestRemedyOfAMissingImage(t *testing.T) {
 	}
 }
 
-// TestOwnNameOfAnUpstreamImage: clusters know it by a name of Slipway's, from
+// TestImage_UsesSlipwayNameAndRecordsOrigin: clusters know it by a name of Slipway's, from
 // whichever source; what it is and where it came from is told.
-func TestOwnNameOfAnUpstreamImage(t *testing.T) {
+func TestImage_UsesSlipwayNameAndRecordsOrigin(t *testing.T) {
 	m := bundletest.Build(t, "amd64").Manifest()
 	i := slices.IndexFunc(m.Images, func(i bundle.Image) bool { return i.Name == "haproxy" })
 	o := slices.IndexFunc(m.Origins, func(o source.Origin) bool { return o.For == "haproxy" })
@@ -159,9 +159,9 @@ func TestOwnNameOfAnUpstreamImage(t *testing.T) {
 	}
 }
 
-// TestBuildIsDeterministic: the same content gives the same bytes, whatever
+// TestBuild_GivesSameBytesForSameContent: the same content gives the same bytes, whatever
 // the cache and the order.
-func TestBuildIsDeterministic(t *testing.T) {
+func TestBuild_GivesSameBytesForSameContent(t *testing.T) {
 	s := bundletest.NewSite(t)
 	var digests []string
 	var archives [][]byte
@@ -183,7 +183,7 @@ func TestBuildIsDeterministic(t *testing.T) {
 	}
 }
 
-func TestOpenEveryForm(t *testing.T) {
+func TestOpen_AcceptsEveryForm(t *testing.T) {
 	s := bundletest.NewSite(t)
 	o := siteOptions(t, s)
 	dir := t.TempDir()
@@ -247,8 +247,8 @@ func pushBundle(t *testing.T, b *bundle.Bundle, ref string) {
 	}
 }
 
-// TestCorruption damages a bundle in every way and wants it noticed.
-func TestCorruption(t *testing.T) {
+// TestVerify_DetectsEveryDamage damages a bundle in every way and wants it noticed.
+func TestVerify_DetectsEveryDamage(t *testing.T) {
 	s := bundletest.NewSite(t)
 	o := siteOptions(t, s)
 	pristine, err := bundle.Build(t.Context(), o)
@@ -346,7 +346,7 @@ func TestCorruption(t *testing.T) {
 	}
 }
 
-func TestVerifyListsAllFaults(t *testing.T) {
+func TestVerify_ListsAllFaults(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	for _, name := range []string{"crictl", "etcd"} {
 		c, err := b.Component(name, "amd64")
@@ -363,7 +363,7 @@ func TestVerifyListsAllFaults(t *testing.T) {
 	}
 }
 
-func TestOpenWhatIsNoBundle(t *testing.T) {
+func TestOpen_RefusesOtherContent(t *testing.T) {
 	s := bundletest.NewSite(t)
 	o := siteOptions(t, s)
 	o.Out = filepath.Join(t.TempDir(), "b.tar.zst")
@@ -416,7 +416,7 @@ func TestOpenWhatIsNoBundle(t *testing.T) {
 	}
 }
 
-func TestSilentSourceTakesTheCache(t *testing.T) {
+func TestBuild_UsesCacheIfSourceIsSilent(t *testing.T) {
 	s := bundletest.NewSite(t)
 	o := siteOptions(t, s)
 	want, err := bundle.Build(t.Context(), o)
@@ -447,7 +447,7 @@ func TestSilentSourceTakesTheCache(t *testing.T) {
 	}
 }
 
-func TestBuildAgainNeedsNoNetwork(t *testing.T) {
+func TestBuild_NeedsNoNetworkTheSecondTime(t *testing.T) {
 	s := bundletest.NewSite(t)
 	o := siteOptions(t, s)
 	want, err := bundle.Build(t.Context(), o)
@@ -466,7 +466,7 @@ func TestBuildAgainNeedsNoNetwork(t *testing.T) {
 	}
 }
 
-func TestEstimateAndCached(t *testing.T) {
+func TestEstimate_IsZeroForCachedBundle(t *testing.T) {
 	s := bundletest.NewSite(t)
 	o := siteOptions(t, s)
 	o.Source = bundle.Auto
@@ -497,7 +497,7 @@ func TestEstimateAndCached(t *testing.T) {
 	}
 }
 
-func TestBuildRefuses(t *testing.T) {
+func TestBuild_RefusesInvalidOptions(t *testing.T) {
 	base := siteOptions(t, bundletest.NewSite(t))
 	tests := map[string]struct {
 		change func(*bundle.BuildOptions)
@@ -523,7 +523,7 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
-func TestDockerIsInABundleThatIsAskedForIt(t *testing.T) {
+func TestBuild_AddsDockerOnlyIfRequested(t *testing.T) {
 	site := bundletest.NewSite(t)
 	o := bundle.BuildOptions{
 		Arches: []string{"amd64", "arm64"}, Source: bundle.Upstream, Cache: t.TempDir(),

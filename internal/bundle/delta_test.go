@@ -28,7 +28,7 @@ func twoVersions(t *testing.T) (old, next *bundle.Bundle) {
 	return build("v1.36.4"), build("v1.37.1")
 }
 
-func TestDelta(t *testing.T) {
+func TestWriteDelta_HasOnlyNewContent(t *testing.T) {
 	old, next := twoVersions(t)
 	private, public := newTestKeys(t)
 	if _, err := bundle.Sign(t.Context(), next.Path(), t.TempDir(), private, bundle.Registry{}, time.Now()); err != nil {
@@ -74,9 +74,9 @@ func TestDelta(t *testing.T) {
 	}
 }
 
-// TestDeltaOnDamagedGround: a blob of the cache that is not what it was is not
+// TestImport_RefusesDeltaOnDamagedBlob: a blob of the cache that is not what it was is not
 // built upon.
-func TestDeltaOnDamagedGround(t *testing.T) {
+func TestImport_RefusesDeltaOnDamagedBlob(t *testing.T) {
 	old, next := twoVersions(t)
 	out := filepath.Join(t.TempDir(), "delta.tar.zst")
 	if _, err := bundle.Delta(t.Context(), old, next, out); err != nil {
@@ -104,7 +104,7 @@ func TestDeltaOnDamagedGround(t *testing.T) {
 	}
 }
 
-func TestDeltaRefuses(t *testing.T) {
+func TestWriteDelta_RefusesInvalidInput(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	for _, out := range []string{t.TempDir(), t.TempDir() + "/"} {
 		_, err := bundle.Delta(t.Context(), b, b, out)

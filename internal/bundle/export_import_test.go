@@ -44,7 +44,7 @@ func wantSameBundle(t *testing.T, want, got *bundle.Bundle, cache string) {
 	}
 }
 
-func TestExportImport(t *testing.T) {
+func TestExportImport_KeepsContent(t *testing.T) {
 	want := bundletest.Build(t, "amd64", "arm64")
 	dir := t.TempDir()
 	for name, out := range map[string]string{"file": filepath.Join(dir, "sub", "b.tar.zst"), "directory": filepath.Join(dir, "d") + "/"} {
@@ -82,9 +82,9 @@ func TestExportImport(t *testing.T) {
 	}
 }
 
-// TestImportRefuses: what is not whole leaves nothing behind, wherever its
+// TestImport_LeavesNothingOfInvalidBundle: what is not whole leaves nothing behind, wherever its
 // fault is.
-func TestImportRefuses(t *testing.T) {
+func TestImport_LeavesNothingOfInvalidBundle(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	dir := t.TempDir()
 	whole := filepath.Join(dir, "b.tar.zst")
@@ -134,10 +134,10 @@ func TestImportRefuses(t *testing.T) {
 	}
 }
 
-// TestImportKeepsToItsCache: a bundle's version and architectures become the name of a
+// TestImport_RefusesNamesOutsideCache: a bundle's version and architectures become the name of a
 // link, which is to lead to no place outside of the cache, and what has nothing in it
 // is not to take the place of what has.
-func TestImportKeepsToItsCache(t *testing.T) {
+func TestImport_RefusesNamesOutsideCache(t *testing.T) {
 	for name, config := range map[string]string{
 		"architecture": `{"schemaVersion":1,"kubernetes":"v1.37.1","arches":["a/../../../victim"],"source":"modules"}`,
 		"version":      `{"schemaVersion":1,"kubernetes":"../../victim","arches":["amd64"],"source":"modules"}`,
@@ -193,7 +193,7 @@ func craftBundle(t *testing.T, config string) string {
 	return string(d)
 }
 
-func TestPushPull(t *testing.T) {
+func TestPushPull_KeepsContent(t *testing.T) {
 	want := bundletest.Build(t, "amd64", "arm64")
 	for name, referrers := range map[string]bool{"referrers": true, "by tag": false} {
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +233,7 @@ func TestPushPull(t *testing.T) {
 	}
 }
 
-func TestPushPullRefuse(t *testing.T) {
+func TestPushPull_RefusesInvalidReferences(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	reg := bundletest.NewRegistry(t, true)
 	ref := reg.Host + "/slipway/bundle:v1"
@@ -309,7 +309,7 @@ func TestPushPullRefuse(t *testing.T) {
 	}
 }
 
-func TestPushRefusesWhatIsDamaged(t *testing.T) {
+func TestPush_RefusesDamagedBundle(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	c, err := b.Component("etcd", "amd64")
 	if err != nil {

@@ -86,9 +86,9 @@ func loginFile(t *testing.T, at string) string {
 	return file
 }
 
-// TestExtraImages are in the bundle for each architecture, by the digest that their
+// TestBuild_AddsExtraImagesForEachArchitecture are in the bundle for each architecture, by the digest that their
 // registry knows them by, and need no registry the second time.
-func TestExtraImages(t *testing.T) {
+func TestBuild_AddsExtraImagesForEachArchitecture(t *testing.T) {
 	at, srv := aSite(t)
 	app, tool := at+"/team/app:v1", at+"/team/tool:v2"
 	digest := pushTestImage(t, app, "amd64", "arm64", "s390x")
@@ -137,8 +137,8 @@ func TestExtraImages(t *testing.T) {
 	}
 }
 
-// TestExtraRefused names what cannot be had, and keeps nothing.
-func TestExtraRefused(t *testing.T) {
+// TestBuild_NamesExtraImagesThatCannotBePulled names what cannot be had, and keeps nothing.
+func TestBuild_NamesExtraImagesThatCannotBePulled(t *testing.T) {
 	at, _ := aSite(t)
 	only := at + "/team/app:v1"
 	pushTestImage(t, only, "arm64")
@@ -170,9 +170,9 @@ func TestExtraRefused(t *testing.T) {
 	}
 }
 
-// TestWanted: what create manifest writes is read, and what is wrong with a file is
+// TestManifestRequest_ReportsEveryProblem: what create manifest writes is read, and what is wrong with a file is
 // said, all of it.
-func TestWanted(t *testing.T) {
+func TestManifestRequest_ReportsEveryProblem(t *testing.T) {
 	r, err := bundletest.Catalogue(t).Resolve("")
 	if err != nil {
 		t.Fatal(err)
@@ -221,9 +221,9 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-// TestWantedComponents takes another version of a program, and none of what images
+// TestManifestRequest_ReplacesProgramVersions takes another version of a program, and none of what images
 // are called by.
-func TestWantedComponents(t *testing.T) {
+func TestManifestRequest_ReplacesProgramVersions(t *testing.T) {
 	o := bundle.BuildOptions{Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: t.TempDir(),
 		Releases: bundletest.Catalogue(t), Upstream: bundletest.NewSite(t).Options()}
 	o.Components = release.Components{CoreDNS: "9.9.9"}

@@ -33,9 +33,9 @@ func zeroBlobs(t *testing.T, dir string) {
 	}
 }
 
-// TestDamagedCacheHeals: whoever fetches or builds a bundle gets it whole, and the
+// TestBuild_ReplacesDamagedCacheContent: whoever fetches or builds a bundle gets it whole, and the
 // cache has it whole afterwards.
-func TestDamagedCacheHeals(t *testing.T) {
+func TestBuild_ReplacesDamagedCacheContent(t *testing.T) {
 	s := bundletest.NewSite(t)
 	reg := bundletest.NewRegistry(t, true)
 	first := siteOptions(t, s)
@@ -101,9 +101,9 @@ func TestDamagedCacheHeals(t *testing.T) {
 	}
 }
 
-// TestDamagedBundleOffline: a damaged bundle in the cache is no replacement for a
+// TestBuild_DoesNotUseDamagedBundleOffline: a damaged bundle in the cache is no replacement for a
 // source that does not answer.
-func TestDamagedBundleOffline(t *testing.T) {
+func TestBuild_DoesNotUseDamagedBundleOffline(t *testing.T) {
 	s := bundletest.NewSite(t)
 	o := siteOptions(t, s)
 	b, err := bundle.Build(t.Context(), o)

@@ -110,10 +110,10 @@ func callersCache(t *testing.T) string {
 	return cache
 }
 
-// TestLinksInTheCache puts a link in the place of each directory of a cache, before
+// TestCommands_ChangeNothingThroughCacheLinks puts a link in the place of each directory of a cache, before
 // a command and between two commands that work on it as root: nothing elsewhere is
 // changed, removed or given away.
-func TestLinksInTheCache(t *testing.T) {
+func TestCommands_ChangeNothingThroughCacheLinks(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	s := bundletest.NewSite(t)
 	reg := bundletest.NewRegistry(t, true)
@@ -172,8 +172,8 @@ func TestLinksInTheCache(t *testing.T) {
 	}
 }
 
-// TestLinkWhereABundleIs: a signature is written through no link.
-func TestLinkWhereABundleIs(t *testing.T) {
+// TestSign_WritesNothingThroughLink: a signature is written through no link.
+func TestSign_WritesNothingThroughLink(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	b, key := bundletest.Build(t, "amd64"), signingKey(t)
 	v, cache := newVictim(t), callersCache(t)
@@ -196,9 +196,9 @@ func TestLinkWhereABundleIs(t *testing.T) {
 	v.wantUnharmed()
 }
 
-// TestLinksWhileABundleIsBuilt exchanges each directory of the cache at each step
+// TestBuild_ChangesNothingThroughPlantedLinks exchanges each directory of the cache at each step
 // that a build reports.
-func TestLinksWhileABundleIsBuilt(t *testing.T) {
+func TestBuild_ChangesNothingThroughPlantedLinks(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	s := bundletest.NewSite(t)
 	steps := 0
@@ -230,9 +230,9 @@ func TestLinksWhileABundleIsBuilt(t *testing.T) {
 	}
 }
 
-// TestLinksOfACommandLine: a bundle that a user names is read through the user's
+// TestOpen_ReadsUserLinksButNeverWritesThroughThem: a bundle that a user names is read through the user's
 // links, and written through none that leads to a directory of others.
-func TestLinksOfACommandLine(t *testing.T) {
+func TestOpen_ReadsUserLinksButNeverWritesThroughThem(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	b := bundletest.Build(t, "amd64")
 	dir := t.TempDir()

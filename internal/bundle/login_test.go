@@ -11,9 +11,9 @@ import (
 	"slipway.dev/slipway/internal/secret"
 )
 
-// TestLogin opens a bundle in a registry with the credentials and the authority of
+// TestOpen_UsesCredentialsAndCAOfRegistry opens a bundle in a registry with the credentials and the authority of
 // that registry, as a cluster's file has them.
-func TestLogin(t *testing.T) {
+func TestOpen_UsesCredentialsAndCAOfRegistry(t *testing.T) {
 	want := bundletest.Build(t, "amd64")
 	reg := bundletest.NewRegistry(t, true)
 	ref := reg.Host + "/slipway/bundle:v1"

@@ -26,7 +26,7 @@ func someConfig(change string, to string) []byte {
 	return []byte(strings.Replace(text, change, to, 1))
 }
 
-func TestParseManifest(t *testing.T) {
+func TestParseManifest_RefusesInvalidManifests(t *testing.T) {
 	tests := map[string]struct{ reason, change, to, err string }{
 		"good":           {"what a build writes", "", "", ""},
 		"newer":          {"another schema may mean other things", `"schemaVersion":1`, `"schemaVersion":2`, "schema version 2"},
@@ -85,7 +85,7 @@ func FuzzParseManifest(f *testing.F) {
 	})
 }
 
-func TestExplainDiskFull(t *testing.T) {
+func TestExplainError_RecognisesFullDisk(t *testing.T) {
 	err := explainError("/var/bundle", &syscallError{syscall.ENOSPC})
 	if !strings.Contains(err.Error(), IDDiskFull) {
 		t.Errorf("got %v", err)

@@ -8,7 +8,7 @@ import (
 	"slipway.dev/slipway/internal/bundle/bundletest"
 )
 
-func TestMerge(t *testing.T) {
+func TestMerge_EqualsJointBuild(t *testing.T) {
 	site := bundletest.NewSite(t, "v1.36.4")
 	build := func(version string, arches ...string) *bundle.Bundle {
 		o := siteOptions(t, site)

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestNamedHosts lists whose tokens a user has agreed to: those of hosts in the
+// TestNamedHosts_ListsHostsOfCredentialsAndCluster lists whose tokens a user has agreed to: those of hosts in the
 // credentials file, and in the file of a cluster.
-func TestNamedHosts(t *testing.T) {
+func TestNamedHosts_ListsHostsOfCredentialsAndCluster(t *testing.T) {
 	write := func(dir, text string) string {
 		path := filepath.Join(dir, "config.json")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

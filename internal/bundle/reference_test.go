@@ -2,8 +2,8 @@ package bundle
 
 import "testing"
 
-// TestReference: what begins with a host is in a registry.
-func TestReference(t *testing.T) {
+// TestParseReference_RequiresHost: what begins with a host is in a registry.
+func TestParseReference_RequiresHost(t *testing.T) {
 	for path, want := range map[string]string{
 		"registry.example.com/slipway:v1": "registry.example.com/slipway:v1",
 		"localhost:5000/slipway:v1":       "localhost:5000/slipway:v1",

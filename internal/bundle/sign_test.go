@@ -39,7 +39,7 @@ func newTestKeys(t *testing.T) (bundle.SigningKey, bundle.Key) {
 }
 
 // A device has no end, and is no key, manifest, credentials or certificate.
-func TestNamedDevices(t *testing.T) {
+func TestBundle_RefusesDevicesAsFiles(t *testing.T) {
 	const device = "/dev/zero"
 	_, err := bundle.ReadKey(device)
 	_, signingErr := bundle.ReadSigningKey(device)
@@ -53,7 +53,7 @@ func TestNamedDevices(t *testing.T) {
 	}
 }
 
-func TestKeygenLeavesNoHalfOfAPair(t *testing.T) {
+func TestGenerateKey_LeavesNoHalfPair(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink("nowhere/x", filepath.Join(dir, "half.pub")); err != nil { // nothing can be written through it
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestKeygenLeavesNoHalfOfAPair(t *testing.T) {
 	}
 }
 
-func TestKeygen(t *testing.T) {
+func TestGenerateKey_WritesPrivateAndPublicKey(t *testing.T) {
 	prefix := filepath.Join(t.TempDir(), "k")
 	if _, err := bundle.Keygen(prefix); err != nil {
 		t.Fatal(err)
@@ -111,9 +111,9 @@ func TestKeygen(t *testing.T) {
 	}
 }
 
-// TestSignEveryForm: a signature goes wherever the bundle goes, and changes
+// TestSign_SignsEveryFormOfBundle: a signature goes wherever the bundle goes, and changes
 // nothing of it.
-func TestSignEveryForm(t *testing.T) {
+func TestSign_SignsEveryFormOfBundle(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	private, public := newTestKeys(t)
 	_, stranger := newTestKeys(t)
@@ -183,8 +183,8 @@ func TestSignEveryForm(t *testing.T) {
 	}
 }
 
-// TestSignatureOfAnother: a signature is of one content, whoever moves it.
-func TestSignatureOfAnother(t *testing.T) {
+// TestSign_IsValidForOneContentOnly: a signature is of one content, whoever moves it.
+func TestSign_IsValidForOneContentOnly(t *testing.T) {
 	one, two := bundletest.Build(t, "amd64"), bundletest.Build(t, "arm64")
 	private, public := newTestKeys(t)
 	if _, err := bundle.Sign(t.Context(), one.Path(), t.TempDir(), private, bundle.Registry{}, time.Now()); err != nil {
@@ -223,9 +223,9 @@ func TestSignatureOfAnother(t *testing.T) {
 	}
 }
 
-// TestSignatureReachesTheCache: the same content, imported before it was
+// TestImport_AddsSignatureToCachedBundle: the same content, imported before it was
 // signed, is signed afterwards.
-func TestSignatureReachesTheCache(t *testing.T) {
+func TestImport_AddsSignatureToCachedBundle(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	private, public := newTestKeys(t)
 	cache := t.TempDir()
@@ -243,7 +243,7 @@ func TestSignatureReachesTheCache(t *testing.T) {
 	}
 }
 
-func TestKeysThatAreNone(t *testing.T) {
+func TestParseKey_RefusesInvalidKeys(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(dir, name)
@@ -280,9 +280,9 @@ func TestKeysThatAreNone(t *testing.T) {
 	}
 }
 
-// TestOpen_FindsTheSignatureOfAKey: a registry may have any number of signatures of
+// TestOpen_FindsSignatureAmongMany: a registry may have any number of signatures of
 // strangers before the good one.
-func TestOpen_FindsTheSignatureOfAKey(t *testing.T) {
+func TestOpen_FindsSignatureAmongMany(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	private, public := newTestKeys(t)
 	stranger, _ := newTestKeys(t)

@@ -35,7 +35,7 @@ func bogusSignatures(n int) (lines []string) {
 	return lines
 }
 
-func TestCheckSigned(t *testing.T) {
+func TestCheckSigned_AcceptsOnlyGivenKeys(t *testing.T) {
 	private, key := pairOf(1)
 	_, other := pairOf(2)
 	good := newSignature(private, ofDigest, ofBundle, signedAt).String()
@@ -86,9 +86,9 @@ func errorID(err error) string {
 	return strings.TrimSuffix(line[strings.LastIndex(line, "[")+1:], "]")
 }
 
-// TestJoined: annotations that others bring neither replace good signatures nor
+// TestMergeAnnotations_KeepsValidSignatures: annotations that others bring neither replace good signatures nor
 // crowd them out.
-func TestJoined(t *testing.T) {
+func TestMergeAnnotations_KeepsValidSignatures(t *testing.T) {
 	private, key := pairOf(1)
 	note := annotationSignature + key.Name()
 	good := newSignature(private, ofDigest, ofBundle, signedAt).String()
@@ -133,7 +133,7 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-func TestParseSince(t *testing.T) {
+func TestParseSince_ReadsDates(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "0001-01-01T00:00:00Z", "2026-11-26": "2026-11-26T00:00:00Z", "2026-11-26T08:00:00+02:00": "2026-11-26T06:00:00Z",
 		"yesterday": "", "1h": "",

@@ -14,7 +14,7 @@ import (
 
 // Of a version that a catalogue does not have, a bundle says which components it
 // has; those of no version of their own are as in the newest minor.
-func TestBeyond(t *testing.T) {
+func TestExtendCatalogue_ReadsVersionsFromBundle(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	cache := filepath.Dir(filepath.Dir(b.Path()))
 	want, err := bundletest.Catalogue(t).Resolve(b.Manifest().Kubernetes)

@@ -6,7 +6,7 @@ import (
 	"slipway.dev/slipway/internal/bytesize"
 )
 
-func TestBytes(t *testing.T) {
+func TestFormat_RoundsDown(t *testing.T) {
 	tests := map[string]struct {
 		n    int64
 		want string

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestText(t *testing.T) {
+func TestText_KeepsBytesInJSON(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		text Text
@@ -39,7 +39,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-func TestLists(t *testing.T) {
+func TestToTexts_ConvertsBothWays(t *testing.T) {
 	for _, list := range [][]string{nil, {}, {"a", "\xff"}} {
 		if diff := cmp.Diff(list, Strings(Texts(list))); diff != "" {
 			t.Error(diff)

@@ -29,7 +29,7 @@ func ownerOf(t *testing.T, path string) Owner {
 	return Owner{UID: int(st.Uid), GID: int(st.Gid)}
 }
 
-func TestMakeDir(t *testing.T) {
+func TestMakeDir_GivesNewDirectoriesToOwner(t *testing.T) {
 	dir, to := t.TempDir(), testOwner(t)
 	before := ownerOf(t, dir)
 	if err := to.MakeDir(filepath.Join(dir, "a", "b"), 0o755); err != nil {
@@ -48,7 +48,7 @@ func TestMakeDir(t *testing.T) {
 	}
 }
 
-func TestGiveTree(t *testing.T) {
+func TestGiveTree_GivesOnlyFilesOfRoot(t *testing.T) {
 	dir, to := t.TempDir(), testOwner(t)
 	outside := filepath.Join(dir, "outside")
 	tree := filepath.Join(dir, "tree")
@@ -88,7 +88,7 @@ func TestGiveTree(t *testing.T) {
 	}
 }
 
-func TestHolds(t *testing.T) {
+func TestCanTake_RefusesDirectoriesOfOthers(t *testing.T) {
 	to, other := testOwner(t), &Owner{UID: 54321, GID: 54321}
 	dir := t.TempDir()
 	path := func(elem ...string) string { return filepath.Join(append([]string{dir}, elem...)...) }

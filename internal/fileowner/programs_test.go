@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestCredential(t *testing.T) {
+func TestCredential_ReturnsIDsAndGroups(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		as   *Owner
@@ -25,7 +25,7 @@ func TestCredential(t *testing.T) {
 	}
 }
 
-func TestEnviron(t *testing.T) {
+func TestEnviron_SetsHomeOfOwner(t *testing.T) {
 	env := []string{"HOME=/root", "PATH=/bin"}
 	for _, tt := range []struct {
 		name string
@@ -42,7 +42,7 @@ func TestEnviron(t *testing.T) {
 	}
 }
 
-func TestRuns(t *testing.T) {
+func TestProgramUser_IsRootOnlyWhereOnlyRootWrites(t *testing.T) {
 	to, dir := testOwner(t), t.TempDir()
 	theirs, roots := filepath.Join(dir, "theirs"), filepath.Join(dir, "theirs", "roots")
 	if err := errors.Join(os.MkdirAll(roots, 0o755), to.Give(theirs)); err != nil {

@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-func TestReplaceFileOnAFullDisk(t *testing.T) {
+func TestReplaceFile_KeepsOldFileIfDiskIsFull(t *testing.T) {
 	requireroot.Need(t, "mounting a small disk")
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestOpenRoot(t *testing.T) {
+func TestOpenRoot_RefusesLinksToForeignDirectories(t *testing.T) {
 	to, other := testOwner(t), &Owner{UID: 54321, GID: 54321}
 	dir := t.TempDir()
 	path := func(elem ...string) string { return filepath.Join(append([]string{dir}, elem...)...) }
@@ -65,7 +65,7 @@ func wantOrForeign(t *testing.T, err, want error) {
 	}
 }
 
-func TestMakeRootThroughALink(t *testing.T) {
+func TestMakeRoot_CreatesNothingThroughLink(t *testing.T) {
 	to, dir := testOwner(t), t.TempDir()
 	home, etc := filepath.Join(dir, "home"), filepath.Join(dir, "etc")
 	if err := errors.Join(
@@ -81,7 +81,7 @@ func TestMakeRootThroughALink(t *testing.T) {
 	}
 }
 
-func TestOpenFile(t *testing.T) {
+func TestOpenFile_RefusesForeignAndIrregularFiles(t *testing.T) {
 	to, other := testOwner(t), &Owner{UID: 54321, GID: 54321}
 	for _, tt := range []struct {
 		name  string
@@ -131,7 +131,7 @@ func TestOpenFile(t *testing.T) {
 	}
 }
 
-func TestReplaceFile(t *testing.T) {
+func TestReplaceFile_KeepsModeAndOwner(t *testing.T) {
 	to := testOwner(t)
 	dir := t.TempDir()
 	file, link, shadow := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "shadow")
@@ -162,7 +162,7 @@ func TestReplaceFile(t *testing.T) {
 	}
 }
 
-func TestCheckLinks(t *testing.T) {
+func TestCheckLinks_RefusesLinksToForeignDirectories(t *testing.T) {
 	to := testOwner(t)
 	for _, tt := range []struct {
 		name, link, target string
@@ -198,9 +198,9 @@ func TestCheckLinks(t *testing.T) {
 	}
 }
 
-// TestGiveThroughALink: a directory that has become a link since the file was
+// TestGiveFiles_GivesNothingThroughLink: a directory that has become a link since the file was
 // written leads root to no file of others.
-func TestGiveThroughALink(t *testing.T) {
+func TestGiveFiles_GivesNothingThroughLink(t *testing.T) {
 	to, dir := testOwner(t), t.TempDir()
 	home, etc := filepath.Join(dir, "home"), filepath.Join(dir, "etc")
 	shadow := filepath.Join(etc, "shadow")

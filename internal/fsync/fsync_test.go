@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestCommit(t *testing.T) {
+func TestCommit_RenamesAndClosesFile(t *testing.T) {
 	dir := t.TempDir()
 	to := filepath.Join(dir, "file")
 	for _, text := range []string{"old", "new"} {
@@ -32,7 +32,7 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-func TestFiles(t *testing.T) {
+func TestSyncFiles_SyncsFilesOfDirectory(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "dir"), 0o700), os.Symlink("nowhere", filepath.Join(dir, "link"))); err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-func TestRename(t *testing.T) {
+func TestRename_ReturnsErrorIfSourceIsMissing(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "a"), filepath.Join(dir, "b", "a")
 	if err := errors.Join(os.Mkdir(from, 0o700), os.Mkdir(filepath.Dir(to), 0o700)); err != nil {
@@ -71,7 +71,7 @@ func TestRename(t *testing.T) {
 	}
 }
 
-func TestDir(t *testing.T) {
+func TestSyncDir_IgnoresFileSystemsWithoutSync(t *testing.T) {
 	for path, want := range map[string]error{t.TempDir(): nil, "/proc": nil, "/nonexistent": fs.ErrNotExist} {
 		if err := Dir(path); !errors.Is(err, want) {
 			t.Errorf("%s: %v", path, err)
@@ -79,7 +79,7 @@ func TestDir(t *testing.T) {
 	}
 }
 
-func TestRoot(t *testing.T) {
+func TestSyncDirIn_SyncsDirectoryBelowRoot(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "in"), 0o700); err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ const (
 "spec":{"group":"a.dev","names":{"kind":"Thing"},"versions":[{"name":"v1","served":true},{"name":"v0","served":false}]}`
 )
 
-func TestApply(t *testing.T) {
+func TestApplyObjects_SendsNamespacesAndDefinitionsFirst(t *testing.T) {
 	f := newFakeAPI(t,
 		call{request: "GET /api/v1", answer: coreKinds},
 		call{request: "PATCH " + nsPath + asSlipway, body: `"kind":"Namespace"`, answer: `{"apiVersion":"v1","kind":"Namespace"}`},
@@ -60,7 +60,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-func TestDiff(t *testing.T) {
+func TestDiffObjects_ReturnsChangesOfDryRun(t *testing.T) {
 	live := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"default","resourceVersion":"1"},"data":{"x":"1"}}`
 	f := newFakeAPI(t,
 		call{request: "GET /apis/a.dev/v1", status: 404},
@@ -93,7 +93,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-func TestDelete(t *testing.T) {
+func TestDeleteObjects_DeletesInReverseOrderAndWaits(t *testing.T) {
 	f := newFakeAPI(t,
 		call{request: "GET /api/v1", answer: coreKinds},
 		call{request: "DELETE " + mapPath, body: `"propagationPolicy":"Background"`, status: 404},

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestNewRefuses(t *testing.T) {
+func TestNew_RefusesUnsafeKubeconfigs(t *testing.T) {
 	tests := map[string]struct {
 		reason        string
 		cluster, user string
@@ -65,7 +65,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-func TestDialAndVerification(t *testing.T) {
+func TestNew_DialsOverrideAndVerifiesServerCertificate(t *testing.T) {
 	f := newFakeAPI(t, call{request: "GET /readyz", answer: "ok"})
 	if err := f.newClient().Healthy(t.Context()); err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func wantReason(t *testing.T, err error, want Reason) {
 	}
 }
 
-func TestWords(t *testing.T) {
+func TestDescribeError_GivesReasonAndPlainMessage(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		status int
@@ -137,7 +137,7 @@ func TestWords(t *testing.T) {
 	})
 }
 
-func TestConfigMap(t *testing.T) {
+func TestConfigMap_ReturnsNilIfMissing(t *testing.T) {
 	const path = "GET /api/v1/namespaces/kube-system/configmaps/x"
 	f := newFakeAPI(t,
 		call{request: path, status: 404},

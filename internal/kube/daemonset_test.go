@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestDaemonSets(t *testing.T) {
+func TestDaemonSets_ReturnsErrorIfListIsForbidden(t *testing.T) {
 	f := newFakeAPI(
 		t,
 		call{request: "GET /apis/apps/v1/daemonsets", answer: `{"kind":"DaemonSetList","apiVersion":"apps/v1","items":[

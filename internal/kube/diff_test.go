@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-func TestChange(t *testing.T) {
+func TestCompareObjects_IgnoresServerFields(t *testing.T) {
 	tests := map[string]struct {
 		reason    string
 		was, will string
@@ -70,9 +70,9 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// TestNoSecretInDiffs plants a value in every place of a secret that can hold
+// TestCompareObjects_HidesSecretValues plants a value in every place of a secret that can hold
 // one.
-func TestNoSecretInDiffs(t *testing.T) {
+func TestCompareObjects_HidesSecretValues(t *testing.T) {
 	const canary = "Y2FuYXJ5LWNhbmFyeQ"
 	for name, manifest := range map[string]string{
 		"data":         `{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {x: CANARY}}`,

@@ -38,7 +38,7 @@ func aBudget(name, app, spec, status string) string {
 		`"spec":{"selector":{"matchLabels":{"app":%q}},%s},"status":{%s}}`, name, app, spec, status)
 }
 
-func TestUndrained(t *testing.T) {
+func TestPodsToDrain_ListsEvictableAndBlockedPods(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason  string
 		node          string
@@ -125,7 +125,7 @@ func TestUndrained(t *testing.T) {
 
 const evictWeb = "POST /api/v1/namespaces/ns/pods/web/eviction"
 
-func TestDrain(t *testing.T) {
+func TestDrainNode_EvictsPodsAndWaitsUntilGone(t *testing.T) {
 	web := listJSON(aPod("web", "ReplicaSet", ""))
 	going := listJSON(aPod("web", "ReplicaSet", `,"deletionTimestamp":"2026-11-21T00:00:00Z"`))
 	f := newFakeAPI(t,
@@ -145,7 +145,7 @@ func TestDrain(t *testing.T) {
 
 // A budget that holds a pod is respected, however often one asks; in the end
 // the error says what is held, and by what.
-func TestDrainHeld(t *testing.T) {
+func TestDrainNode_NamesBudgetThatRefusesEviction(t *testing.T) {
 	held := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","code":429,"message":"Cannot evict pod.",` +
 		`"details":{"causes":[{"reason":"DisruptionBudget","message":"The disruption budget b needs 2 healthy pods and has 2 currently"}]}}`
 	f := newFakeAPI(t,
@@ -165,7 +165,7 @@ func TestDrainHeld(t *testing.T) {
 
 // A pod that nobody makes again, and that came after the check, stops a drain before
 // anything is asked to go, and each time it looks: the server would evict it.
-func TestDrainBlocked(t *testing.T) {
+func TestDrainNode_EvictsNothingIfPodIsBlocked(t *testing.T) {
 	web, mine := aPod("web", "ReplicaSet", ""), aPod("mine", "", "")
 	stays := []string{
 		aPod("proxy", "DaemonSet", ""), aPod("etcd", "Node", `,"annotations":{"kubernetes.io/config.mirror":"x"}`),
@@ -221,7 +221,7 @@ func TestDrainBlocked(t *testing.T) {
 }
 
 // With force, what cannot be evicted is deleted, and nothing else.
-func TestDrainForced(t *testing.T) {
+func TestDrainNode_DeletesBlockedPodsWithForce(t *testing.T) {
 	f := newFakeAPI(t,
 		call{request: listPods, answer: listJSON(aPod("mine", "", ""), aPod("web", "ReplicaSet", ""))},
 		call{request: listBudgets, answer: nothing},
@@ -237,7 +237,7 @@ func TestDrainForced(t *testing.T) {
 
 // A node that was cordoned to leave and stays after all is opened again; one
 // that a user has cordoned is not.
-func TestCordonAndBack(t *testing.T) {
+func TestNodeDiff_UncordonsNodeThatSlipwayCordoned(t *testing.T) {
 	patched := `{"apiVersion":"v1","kind":"Node","metadata":{"name":"w1"},"spec":{"unschedulable":true}}`
 	f := newFakeAPI(t,
 		call{request: "GET /api/v1/nodes/w1", answer: `{"apiVersion":"v1","kind":"Node","metadata":{"name":"w1"},"spec":{}}`},
@@ -268,7 +268,7 @@ func TestCordonAndBack(t *testing.T) {
 
 // Pods of a node that is gone are deleted at once, all of them; one that was
 // made anew by its name meanwhile is not.
-func TestDeletePods(t *testing.T) {
+func TestDeletePods_KeepsPodsThatWereRecreated(t *testing.T) {
 	const at = "DELETE /api/v1/namespaces/ns/pods/"
 	answer := func(code int, reason string) string {
 		return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q}`, code, reason)

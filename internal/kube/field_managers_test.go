@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestWriters(t *testing.T) {
+func TestFindFieldManagers_ReturnsManagersOfKey(t *testing.T) {
 	const path = "GET /api/v1/namespaces/kube-system/configmaps/kubelet-config"
 	object := func(data, managers string) string {
 		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kubelet-config","managedFields":[` + managers + `]},"data":{` +
@@ -46,7 +46,7 @@ func TestWriters(t *testing.T) {
 	}
 }
 
-func TestReplicas(t *testing.T) {
+func TestGetReplicas_ReturnsZeroIfDeploymentIsMissing(t *testing.T) {
 	const path = "GET /apis/apps/v1/namespaces/kube-system/deployments/coredns"
 	f := newFakeAPI(t,
 		call{request: path, status: 404},

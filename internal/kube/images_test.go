@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestPodImages(t *testing.T) {
+func TestPodImages_ReturnsImagesOfAllContainers(t *testing.T) {
 	f := newFakeAPI(
 		t,
 		call{request: "GET /api/v1/pods", answer: `{"kind":"PodList","apiVersion":"v1","items":[

@@ -18,9 +18,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestApproveServing: of the pending requests of one kubelet those are approved that it
+// TestApproveServing_ApprovesOnlyAllowedRequestsOfKubelet: of the pending requests of one kubelet those are approved that it
 // may make, as they were read.
-func TestApproveServing(t *testing.T) {
+func TestApproveServing_ApprovesOnlyAllowedRequestsOfKubelet(t *testing.T) {
 	const path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -23,7 +23,7 @@ func decodeObject(t *testing.T, text string) *unstructured.Unstructured {
 }
 
 // What is deleted is the very object that was looked at.
-func TestDeleteLive(t *testing.T) {
+func TestDeleteLive_DeletesOnlyTheObjectThatWasRead(t *testing.T) {
 	const at = "/api/v1/namespaces/n/configmaps/a"
 	c := newFakeAPI(t,
 		call{request: "GET /api/v1", answer: mapKinds}, call{request: "GET " + at, answer: aMap},
@@ -53,7 +53,7 @@ func TestDeleteLive(t *testing.T) {
 
 // Jobs are waited for until they are done, pods until they are ready or done; of
 // what fails nothing more is to come.
-func TestWaitSettled(t *testing.T) {
+func TestWaitSettled_WaitsByKindAndFailsWithFailedObjects(t *testing.T) {
 	kinds := map[string]string{
 		"/apis/batch/v1":                  `{"resources": [{"name": "jobs", "kind": "Job", "namespaced": true}]}`,
 		"/api/v1":                         mapKinds,

@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-func TestNodeDiff(t *testing.T) {
+func TestNodeDiff_ChangesOnlyOwnLabelsAndTaints(t *testing.T) {
 	node := func(labels, notes map[string]string, taints ...corev1.Taint) *corev1.Node {
 		return &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "5", Labels: labels, Annotations: notes},
@@ -106,7 +106,7 @@ func TestNodeDiff(t *testing.T) {
 	}
 }
 
-func TestPatchNode(t *testing.T) {
+func TestPatchNode_SendsPatchOfOwnFields(t *testing.T) {
 	const path = "/api/v1/nodes/n"
 	was := `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","resourceVersion":"5"}}`
 	f := newFakeAPI(t,
@@ -126,7 +126,7 @@ func TestPatchNode(t *testing.T) {
 	}
 }
 
-func TestState(t *testing.T) {
+func TestNodeStateOf_ReadsConditionsAndTaints(t *testing.T) {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}},
 		Spec:       corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{Key: "k", Value: "v", Effect: "NoSchedule"}}},

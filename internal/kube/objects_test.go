@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-func TestObjects(t *testing.T) {
+func TestDecodeObjects_ReadsOrRefusesManifests(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		in     string
@@ -112,7 +112,7 @@ func FuzzObjects(f *testing.F) {
 	})
 }
 
-func TestOrdered(t *testing.T) {
+func TestSortByDependency_PutsNamespacesAndDefinitionsFirst(t *testing.T) {
 	objs, err := Objects([]byte(`
 {apiVersion: a.dev/v1, kind: Thing, metadata: {name: t}}
 ---
@@ -136,8 +136,8 @@ func TestOrdered(t *testing.T) {
 	}
 }
 
-// TestObjectsQuotesNothing: what is no object may be a Secret all the same.
-func TestObjectsQuotesNothing(t *testing.T) {
+// TestDecodeObjects_KeepsContentOutOfErrors: what is no object may be a Secret all the same.
+func TestDecodeObjects_KeepsContentOutOfErrors(t *testing.T) {
 	for _, text := range []string{"apiVersion: v1\nstringData: {password: hunter2}\n", "hunter2: hunter2\n",
 		"kind: {hunter2: hunter2}\napiVersion: v1\n"} {
 		_, err := Objects([]byte(text))

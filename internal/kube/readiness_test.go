@@ -26,7 +26,7 @@ apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",n
 apiserver_request_total{code="200"} 12
 `
 
-func TestCounted(t *testing.T) {
+func TestParseAPIMetrics_ReturnsDeprecatedAPIsAndFailedCalls(t *testing.T) {
 	f := newFakeAPI(t, call{request: "GET /metrics", answer: someMetrics})
 	got, err := f.newClient().Counted(t.Context())
 	if err != nil {
@@ -44,7 +44,7 @@ func TestCounted(t *testing.T) {
 	}
 }
 
-func TestHeldBudgets(t *testing.T) {
+func TestListBlockingBudgets_ReturnsBudgetsOfPodsOnNodes(t *testing.T) {
 	f := newFakeAPI(t, call{request: listBudgets, answer: listJSON(
 		aBudget("free", "a", `"minAvailable":1`, `"expectedPods":2,"desiredHealthy":1,"currentHealthy":2,"disruptionsAllowed":1`),
 		aBudget("empty", "b", `"minAvailable":1`, `"expectedPods":0`),
@@ -66,7 +66,7 @@ func TestHeldBudgets(t *testing.T) {
 
 // What holds because pods are not healthy yet is waited for, and what holds however they
 // are is not.
-func TestWaitBudgets(t *testing.T) {
+func TestWaitBudgets_IgnoresBudgetsThatNeverAllowEviction(t *testing.T) {
 	const never = `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`
 	pods := call{request: listPods, answer: listJSON(aPod("c", "ReplicaSet", ""), aPod("d", "ReplicaSet", ""))}
 	is := func(status string) call {
@@ -89,7 +89,7 @@ func TestWaitBudgets(t *testing.T) {
 	wantReason(t, c.WaitBudgets(ctx, []string{"w1"}, func(string) { cancel() }), ReasonTimeout)
 }
 
-func TestNoRoom(t *testing.T) {
+func TestInsufficientCapacity_ReturnsNodesWhosePodsDoNotFit(t *testing.T) {
 	node := func(name, cpu string, taints ...corev1.Taint) corev1.Node {
 		return corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: taints},
@@ -124,7 +124,7 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-func TestWebhooks(t *testing.T) {
+func TestListWebhooks_ReportsWhetherServicesAreReady(t *testing.T) {
 	hook := func(name, policy, service string) string {
 		return `{"name":"` + name + `"` + policy + `,"clientConfig":{"service":{"namespace":"ns","name":"` + service + `"}}}`
 	}
@@ -159,7 +159,7 @@ func TestWebhooks(t *testing.T) {
 	}
 }
 
-func TestOfKind(t *testing.T) {
+func TestListNames_ReturnsNoneIfKindIsNotServed(t *testing.T) {
 	const path = "GET /apis/storagemigration.k8s.io/v1/storageversionmigrations"
 	f := newFakeAPI(t,
 		call{request: path, answer: listJSON(`{"apiVersion":"storagemigration.k8s.io/v1","kind":"StorageVersionMigration","metadata":{"name":"m"}}`)},
@@ -178,7 +178,7 @@ func TestOfKind(t *testing.T) {
 	}
 }
 
-func TestImage(t *testing.T) {
+func TestSetImage_ChangesImageOfContainer(t *testing.T) {
 	const path = "/apis/apps/v1/namespaces/kube-system/deployments/coredns"
 	f := newFakeAPI(t,
 		call{request: "GET " + path, answer: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"coredns"},"spec":{"template":{"spec":{"containers":[{"name":"coredns","image":"c:2"}]}}}}`},

@@ -45,7 +45,7 @@ const (
 	spreadTheirs   = `"taints":[{"key":"theirs","effect":"NoExecute"}]`
 )
 
-func TestSpread(t *testing.T) {
+func TestSpreadPods_MovesPodsOnlyIfAnotherNodeAcceptsThem(t *testing.T) {
 	pod := func(name, node, more string) string { return spreadPod(name, node, more, "True") }
 	node := func(name, at, spec string) string { return spreadNode(name, at, spec, "True") }
 	together := []string{pod("a", "cp1", ""), pod("b", "cp1", "")}

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestRewrite(t *testing.T) {
+func TestRewriteObjects_WritesEveryObjectUnchanged(t *testing.T) {
 	const all = "/api/v1/secrets"
 	item := func(name string) string {
 		return `{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"web","name":"` + name +

@@ -30,9 +30,9 @@ func podsOf(pods ...string) string {
 	return `{"kind":"PodList","apiVersion":"v1","items":[` + strings.Join(pods, ",") + `]}`
 }
 
-// TestHoldTokens: what runs, is older, and holds a token is named by what makes it
+// TestFindTokenHolders_ReturnsWorkloadsOfOlderPods: what runs, is older, and holds a token is named by what makes it
 // anew, each once.
-func TestHoldTokens(t *testing.T) {
+func TestFindTokenHolders_ReturnsWorkloadsOfOlderPods(t *testing.T) {
 	const replicaSet = "GET /apis/apps/v1/namespaces/n/replicasets/web-1"
 	web := `{"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{"name":"web-1","namespace":"n","ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"w","controller":true}]}}`
 	f := newFakeAPI(t,
@@ -59,9 +59,9 @@ func TestHoldTokens(t *testing.T) {
 	}
 }
 
-// TestHoldAuthorities: what pods know the API servers by they have with a token, or from
+// TestFindCAHolders_FindsEveryWayToMountTheCA: what pods know the API servers by they have with a token, or from
 // the ConfigMap alone, in whatever way.
-func TestHoldAuthorities(t *testing.T) {
+func TestFindCAHolders_FindsEveryWayToMountTheCA(t *testing.T) {
 	pod := func(name, spec string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"n","creationTimestamp":%q},"spec":%s}`,
 			name, switched.Add(-time.Minute).Format(time.RFC3339), spec)
@@ -89,9 +89,9 @@ func TestHoldAuthorities(t *testing.T) {
 	}
 }
 
-// TestHoldTokensReplicaSetGone: a Deployment that keeps no older ReplicaSet has pods that
+// TestFindTokenHolders_ResolvesDeploymentOfDeletedReplicaSet: a Deployment that keeps no older ReplicaSet has pods that
 // are ending, and whose ReplicaSet is gone; of one that was made by hand they are its own.
-func TestHoldTokensReplicaSetGone(t *testing.T) {
+func TestFindTokenHolders_ResolvesDeploymentOfDeletedReplicaSet(t *testing.T) {
 	const gone = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`
 	hashed := func(hash string) string {
 		return strings.Replace(tokenPod("web-6f-a", "ReplicaSet", "web-6f", "Running", -time.Minute, true),
@@ -109,8 +109,8 @@ func TestHoldTokensReplicaSetGone(t *testing.T) {
 	}
 }
 
-// TestRolls: what is paused, or waits for somebody, makes no other pods.
-func TestRolls(t *testing.T) {
+// TestRollsOnRestart_IsFalseIfPausedOrManual: what is paused, or waits for somebody, makes no other pods.
+func TestRollsOnRestart_IsFalseIfPausedOrManual(t *testing.T) {
 	for name, tc := range map[string]struct {
 		workload Workload
 		spec     string
@@ -149,9 +149,9 @@ func looksAt(path, kind, is string) call {
 	return call{request: "GET " + path, answer: fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{%s},"spec":%s}`, kind, meta, is)}
 }
 
-// TestDeleted: what makes pods, or is one, was deleted, and is gone or on its way; of
+// TestIsDeleted_IsTrueIfGoneOrTerminating: what makes pods, or is one, was deleted, and is gone or on its way; of
 // what others have made of their own nobody knows.
-func TestDeleted(t *testing.T) {
+func TestIsDeleted_IsTrueIfGoneOrTerminating(t *testing.T) {
 	const apps = "/apis/apps/v1/namespaces/n/"
 	for _, tc := range []struct{ kind, at string }{
 		{"Deployment", apps + "deployments/x"},
@@ -177,8 +177,8 @@ func TestDeleted(t *testing.T) {
 	}
 }
 
-// TestRestart: it is told for which moment, and older pods that end are waited for.
-func TestRestart(t *testing.T) {
+// TestRestartWorkload_RestartsOncePerTime: it is told for which moment, and older pods that end are waited for.
+func TestRestartWorkload_RestartsOncePerTime(t *testing.T) {
 	w := Workload{"DaemonSet", "n", "agent"}
 	f := newFakeAPI(t,
 		call{request: "PATCH /apis/apps/v1/namespaces/n/daemonsets/agent?fieldManager=slipway",
@@ -200,8 +200,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestTokenSecrets: tokens that do not end are all told of, sorted.
-func TestTokenSecrets(t *testing.T) {
+// TestTokenSecrets_ReturnsAllSorted: tokens that do not end are all told of, sorted.
+func TestTokenSecrets_ReturnsAllSorted(t *testing.T) {
 	secret := func(namespace, name string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":%q,"name":%q},"data":{"token":%q,"ca.crt":"Y2E="}}`,
 			namespace, name, base64.StdEncoding.EncodeToString([]byte("t-"+name)))

@@ -29,7 +29,7 @@ func (a *away) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 }
 
-func TestPatient(t *testing.T) {
+func TestRetryTransport_RepeatsSafeRequestsUntilServerResponds(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, method string
 		away                 time.Duration
@@ -80,7 +80,7 @@ func (w *waking) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Body: http.NoBody}, nil
 }
 
-func TestPatientWithOneThatWakes(t *testing.T) {
+func TestRetryTransport_RepeatsRefusedRequestsUntilServerIsReady(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, method string
 		server               waking

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestBootstrapTokens(t *testing.T) {
+func TestBootstrapTokens_ReturnsOnlyTokensOfSlipway(t *testing.T) {
 	const path = "/api/v1/namespaces/kube-system/secrets"
 	data := func(key, value string) string {
 		return fmt.Sprintf("%q:%q", key, base64.StdEncoding.EncodeToString([]byte(value)))

@@ -10,9 +10,9 @@ import (
 
 func isOldText(text []byte) bool { return string(text) == "the old one" }
 
-// TestSaying: what holds a text is found wherever it stands in it, encoded or not;
+// TestFindObjectsWithText_FindsPlainAndEncodedText: what holds a text is found wherever it stands in it, encoded or not;
 // what an API server does not serve has none, and a list comes in parts.
-func TestSaying(t *testing.T) {
+func TestFindObjectsWithText_FindsPlainAndEncodedText(t *testing.T) {
 	one := func(kind, name, rest string) string {
 		return `{"apiVersion":"v1","kind":"` + kind + `","metadata":{"name":"` + name +
 			`","namespace":"n","annotations":{"a":"the old one"}},` + rest + `}`
@@ -45,8 +45,8 @@ func TestSaying(t *testing.T) {
 	}
 }
 
-// TestKeeping: what is kept to be shown is looked for in ConfigMaps and Secrets alone.
-func TestKeeping(t *testing.T) {
+// TestFindConfigWithText_ReadsOnlyConfigMapsAndSecrets: what is kept to be shown is looked for in ConfigMaps and Secrets alone.
+func TestFindConfigWithText_ReadsOnlyConfigMapsAndSecrets(t *testing.T) {
 	f := newFakeAPI(t,
 		call{request: "GET /api/v1/configmaps?limit=200",
 			answer: listJSON(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"has","namespace":"n"},"data":{"z":"the old one"}}`)},
@@ -59,8 +59,8 @@ func TestKeeping(t *testing.T) {
 	}
 }
 
-// TestWaitRootCAs: namespaces and tokens that are kept are waited for, and told of.
-func TestWaitRootCAs(t *testing.T) {
+// TestWaitRootCAs_WaitsForNamespacesAndTokenSecrets: namespaces and tokens that are kept are waited for, and told of.
+func TestWaitRootCAs_WaitsForNamespacesAndTokenSecrets(t *testing.T) {
 	maps := func(text string) call {
 		return call{request: "GET /api/v1/configmaps?fieldSelector=metadata.name%3Dkube-root-ca.crt",
 			answer: `{"kind":"ConfigMapList","apiVersion":"v1","items":[

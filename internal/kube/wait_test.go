@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestWaitNodeReady(t *testing.T) {
+func TestWaitNodeReady_ReportsEachChangeOnce(t *testing.T) {
 	node := func(ready, message, at string) string {
 		return `{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"},"status":{"conditions":[{"type":"Ready","status":"` + ready +
 			`","message":"` + message + `","lastHeartbeatTime":"` + at + `"}]}}`
@@ -47,7 +47,7 @@ func TestWaitNodeReady(t *testing.T) {
 	wantReason(t, c.WaitNodeReady(t.Context(), "a", started, nil), ReasonForbidden)
 }
 
-func TestWaitEndsWithContext(t *testing.T) {
+func TestWaitNodeReady_ReturnsMissingPartWhenContextEnds(t *testing.T) {
 	f := newFakeAPI(t, call{request: "GET /api/v1/nodes/a", status: 404, answer: statusAnswer(404, "no such node")})
 	c := f.newClient()
 	c.first, c.interval = time.Hour, time.Hour
@@ -60,7 +60,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 	}
 }
 
-func TestWaitRollout(t *testing.T) {
+func TestWaitRollout_WaitsUntilWorkloadIsRolledOut(t *testing.T) {
 	const (
 		deployment = "GET /apis/apps/v1/namespaces/n/deployments/d"
 		daemonSet  = "GET /apis/apps/v1/namespaces/n/daemonsets/d"

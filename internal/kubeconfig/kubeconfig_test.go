@@ -55,9 +55,9 @@ func readGolden(t *testing.T, name string) string {
 	return string(data)
 }
 
-// TestMergeAndRemove runs over testdata/*.yaml: the golden file is after the
+// TestMergeAndRemove_RestoresOriginalFile runs over testdata/*.yaml: the golden file is after the
 // merge, and removing brings the file back.
-func TestMergeAndRemove(t *testing.T) {
+func TestMergeAndRemove_RestoresOriginalFile(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no files", err)
@@ -111,7 +111,7 @@ func sameWhenRepeated(t *testing.T, path, text string) {
 	}
 }
 
-func TestMergeNew(t *testing.T) {
+func TestMerge_CreatesFileWithPrivateDirectory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "dir", "config")
 	if err := Merge(t.Context(), path, prodAccess(), MergeOptions{}, nil); err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestMergeNew(t *testing.T) {
 	}
 }
 
-func TestCurrentContext(t *testing.T) {
+func TestMerge_SetsCurrentContextOnlyIfEmptyOrRequested(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	current := func() string {
 		return regexp.MustCompile(`(?m)^current-context: (.*)$`).FindStringSubmatch(readGolden(t, path))[1]
@@ -159,7 +159,7 @@ func TestCurrentContext(t *testing.T) {
 	}
 }
 
-func TestConflicts(t *testing.T) {
+func TestMerge_RefusesEntriesOfOtherClusters(t *testing.T) {
 	entry := func(name, server, ca string) string {
 		return "clusters:\n- cluster: {server: '" + server + "', certificate-authority-data: " + ca + "}\n  name: " + name +
 			"\ncontexts:\n- context: {cluster: " + name + ", user: u, namespace: mine}\n  name: prod\n"
@@ -204,7 +204,7 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-func TestInvalid(t *testing.T) {
+func TestMerge_LeavesInvalidFilesUnchanged(t *testing.T) {
 	for name, text := range map[string]string{
 		"syntax": "a: b: c", "a list": "- a", "two documents": "a: b\n---\nc: d\n", "clusters": "clusters: {a: b}\n",
 		"another kind": "apiVersion: v1\nkind: Pod\n", "no text": "\xff\xfe",
@@ -229,7 +229,7 @@ func TestInvalid(t *testing.T) {
 }
 
 // Root that replaces /dev/null takes it from the whole machine.
-func TestNoFile(t *testing.T) {
+func TestMerge_LeavesDevicesAndPipesInPlace(t *testing.T) {
 	dir := t.TempDir()
 	pipe, link := filepath.Join(dir, "pipe"), filepath.Join(dir, "link")
 	if err := unix.Mkfifo(pipe, 0o666); err != nil {
@@ -260,7 +260,7 @@ func TestNoFile(t *testing.T) {
 	}
 }
 
-func TestLinksAndOwners(t *testing.T) {
+func TestMerge_KeepsLinksAndFileOwners(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	dir := t.TempDir()
 	target, link := filepath.Join(dir, "dotfiles", "config"), filepath.Join(dir, "config")
@@ -294,7 +294,7 @@ func TestLinksAndOwners(t *testing.T) {
 	}
 }
 
-func TestConcurrentMerges(t *testing.T) {
+func TestMerge_KeepsAllConcurrentMerges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	var group sync.WaitGroup
 	for _, name := range strings.Fields("a b c d e f g h") {
@@ -311,7 +311,7 @@ func TestConcurrentMerges(t *testing.T) {
 	}
 }
 
-func TestLocks(t *testing.T) {
+func TestMerge_RespectsLockOfKubectl(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -332,7 +332,7 @@ func TestLocks(t *testing.T) {
 	}
 }
 
-func TestWriteAndServer(t *testing.T) {
+func TestWrite_WritesOnlyGivenAccess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "apart")
 	access := prodAccess()
 	access.Server = "https://203.0.113.7:6443"
@@ -345,7 +345,7 @@ func TestWriteAndServer(t *testing.T) {
 	}
 }
 
-func TestPath(t *testing.T) {
+func TestDefaultPath_FollowsKubeconfigVariable(t *testing.T) {
 	dir := t.TempDir()
 	there := filepath.Join(dir, "there")
 	if err := os.WriteFile(there, nil, 0o600); err != nil {

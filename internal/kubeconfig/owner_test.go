@@ -22,9 +22,9 @@ func ownerOf(t *testing.T, name string) (uid, gid int) {
 	return int(st.Uid), int(st.Gid)
 }
 
-// TestLinksOfTheOwner: on behalf of a user, root writes no file that a link of
+// TestMerge_RefusesUserLinksToForeignDirectories: on behalf of a user, root writes no file that a link of
 // the user leads to in a directory of another one.
-func TestLinksOfTheOwner(t *testing.T) {
+func TestMerge_RefusesUserLinksToForeignDirectories(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	for _, tt := range []struct {
@@ -61,9 +61,9 @@ func TestLinksOfTheOwner(t *testing.T) {
 	}
 }
 
-// TestSwaps puts a link in the place of the directory or the file of a user while
+// TestMerge_DoesNotFollowLinksThatReplaceFiles puts a link in the place of the directory or the file of a user while
 // root works on it: nothing elsewhere is read, changed or removed.
-func TestSwaps(t *testing.T) {
+func TestMerge_DoesNotFollowLinksThatReplaceFiles(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	access := Access{Cluster: "prod", Admin: adminKubeconfig("https://10.0.0.1:6443", "Y2E=")}
@@ -118,9 +118,9 @@ func TestSwaps(t *testing.T) {
 	}
 }
 
-// TestSwapUnderTheLock: a place that is open stays the same when its directory
+// TestOpenPlace_KeepsDirectoryThatBecomesLink: a place that is open stays the same when its directory
 // becomes a link.
-func TestSwapUnderTheLock(t *testing.T) {
+func TestOpenPlace_KeepsDirectoryThatBecomesLink(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	dir := t.TempDir()

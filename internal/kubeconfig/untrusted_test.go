@@ -19,9 +19,9 @@ var (
 	ends   = begins.AddDate(1, 0, 0)
 )
 
-// TestVerify: root on a control plane writes what it likes into its kubeconfig.
+// TestVerify_AcceptsOnlyCertificatesOfRecordedCA: root on a control plane writes what it likes into its kubeconfig.
 // Only certificates of the recorded CA come out.
-func TestVerify(t *testing.T) {
+func TestVerify_AcceptsOnlyCertificatesOfRecordedCA(t *testing.T) {
 	ca, other := pkitest.NewAuthority(t, "kubernetes", begins, ends), pkitest.NewAuthority(t, "kubernetes", begins, ends)
 	renewed := ca.Renew(t, ends.AddDate(1, 0, 0))
 	cert, key := ca.Issue(t, "kubernetes-admin", ends)
@@ -125,9 +125,9 @@ func wantUsableAdmin(t *testing.T, a Admin) {
 	}
 }
 
-// TestParseAdmin: only what Slipway itself writes is saved, merged, or given to
+// TestParseAdmin_AcceptsOnlyFilesThatSlipwayWrites: only what Slipway itself writes is saved, merged, or given to
 // kubectl.
-func TestParseAdmin(t *testing.T) {
+func TestParseAdmin_AcceptsOnlyFilesThatSlipwayWrites(t *testing.T) {
 	text, err := Admin{Cluster: "prod", Server: "https://192.0.2.11:6443", TLSServerName: "api.prod.internal",
 		CA: []byte("a"), Certificate: []byte("b"), Key: []byte("c")}.Bytes()
 	if err != nil {

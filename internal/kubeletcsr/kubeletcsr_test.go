@@ -63,7 +63,7 @@ func (d *draft) toRequest(t *testing.T) Request {
 	return d.request
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckRequest_AcceptsOnlyServingRequestsOfNode(t *testing.T) {
 	weak, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestPending(t *testing.T) {
+func TestIsPending_IsFalseAfterDecision(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, text string
 		want               bool

@@ -60,9 +60,9 @@ func getManifest(t *testing.T, g *guard, auth authn.AuthConfig) error {
 	return err
 }
 
-// TestNoPlainHTTP has TLS fail for every form of an address, as somebody on the
+// TestGuard_NeverFallsBackToPlainHTTP has TLS fail for every form of an address, as somebody on the
 // path can make it fail, and plain HTTP answer with a challenge.
-func TestNoPlainHTTP(t *testing.T) {
+func TestGuard_NeverFallsBackToPlainHTTP(t *testing.T) {
 	for name, registry := range map[string]string{
 		"10/8":           "10.1.2.3:5000",
 		"172.16/12":      "172.20.0.9:5000",
@@ -98,8 +98,8 @@ func TestNoPlainHTTP(t *testing.T) {
 	}
 }
 
-// TestPlainHTTPAllowed lists where plain HTTP may go, and where it may not.
-func TestPlainHTTPAllowed(t *testing.T) {
+// TestGuard_AllowsPlainHTTPOnlyWherePermitted lists where plain HTTP may go, and where it may not.
+func TestGuard_AllowsPlainHTTPOnlyWherePermitted(t *testing.T) {
 	for address, want := range map[string]struct{ byDefault, insecure bool }{
 		"http://127.0.0.1:5000/v2/":  {true, true},
 		"http://127.9.9.9/v2/":       {true, true},
@@ -131,9 +131,9 @@ func TestPlainHTTPAllowed(t *testing.T) {
 	}
 }
 
-// TestTokenService sends passwords and refresh tokens to the token service of
+// TestGuard_SendsCredentialsOnlyToOwnTokenService sends passwords and refresh tokens to the token service of
 // the registry alone.
-func TestTokenService(t *testing.T) {
+func TestGuard_SendsCredentialsOnlyToOwnTokenService(t *testing.T) {
 	named := func(host string) bool { return host == "gitlab.example.com" }
 	for name, tt := range map[string]struct {
 		registry, realm string
@@ -234,9 +234,9 @@ func getInsecure(t *testing.T, g *guard, auth authn.AuthConfig) error {
 	return err
 }
 
-// TestVerifiedElsewhere: --insecure is about the registry. The host that issues
+// TestGuard_VerifiesTokenServiceOfInsecureRegistry: --insecure is about the registry. The host that issues
 // its tokens must still show a valid certificate.
-func TestVerifiedElsewhere(t *testing.T) {
+func TestGuard_VerifiesTokenServiceOfInsecureRegistry(t *testing.T) {
 	var lax, verified network
 	ok := func(r *http.Request) (*http.Response, error) { return newResponse(r, http.StatusOK, "", ""), nil }
 	lax.answer, verified.answer = ok, ok

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestParseStat(t *testing.T) {
+func TestParseStat_HandlesSpacesAndParentheses(t *testing.T) {
 	const rest = " S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 100 200"
 	for name, s := range map[string]string{
 		"plain":       "12 (sshd)" + rest,
@@ -53,7 +53,7 @@ func startProgram(t *testing.T, program string, args ...string) Process {
 	return p
 }
 
-func TestSignal(t *testing.T) {
+func TestSignal_RefusesOtherStartTime(t *testing.T) {
 	p := startProgram(t, "cat")
 	other := Process{PID: p.PID, Start: p.Start + 1}
 	if other.Alive() || other.Signal(syscall.SIGKILL) {
@@ -76,7 +76,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestStopSame(t *testing.T) {
+func TestStopSame_StopsOnlySameProgram(t *testing.T) {
 	p := startProgram(t, "cat")
 	if err := p.StopSame(); !errors.Is(err, ErrOtherProgram) {
 		t.Errorf("another program: error %v, want ErrOtherProgram", err)

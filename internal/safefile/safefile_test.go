@@ -104,7 +104,7 @@ func wantError(t *testing.T, err, want error) {
 	}
 }
 
-func TestReach(t *testing.T) {
+func TestReach_RefusesUserLinksToForeignFiles(t *testing.T) {
 	foreign := &ForeignError{}
 	for _, tt := range []struct {
 		name, path string
@@ -149,9 +149,9 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestSwaps puts a link in the place of a directory or a file of the user's:
+// TestFunctions_DoNotFollowPlantedLinks puts a link in the place of a directory or a file of the user's:
 // nothing that root does then reads, changes, removes or gives away what others have.
-func TestSwaps(t *testing.T) {
+func TestFunctions_DoNotFollowPlantedLinks(t *testing.T) {
 	for name, do := range map[string]func(w world, path string) error{
 		"open":     func(_ world, path string) error { _, err := Open(path); return err },
 		"read":     func(_ world, path string) error { _, err := ReadFile(path, 100); return err },
@@ -210,8 +210,8 @@ func TestSwaps(t *testing.T) {
 	}
 }
 
-// TestAsBefore: without links, the functions do what those of package os do.
-func TestAsBefore(t *testing.T) {
+// TestFunctions_BehaveLikePackageOS: without links, the functions do what those of package os do.
+func TestFunctions_BehaveLikePackageOS(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	must := func(err error) {
@@ -270,7 +270,7 @@ func TestAsBefore(t *testing.T) {
 	}
 }
 
-func TestRootOnly(t *testing.T) {
+func TestRootOnly_IsFalseIfOthersCanWrite(t *testing.T) {
 	w := newWorld(t)
 	for path, want := range map[string]bool{"/": true, "/proc/version": true, w.pathOf("etc/shadow"): false,
 		w.pathOf("home/cache/file"): false} {

@@ -84,7 +84,7 @@ func listFiles(t *testing.T, dir string) string {
 	return strings.Join(all, " ")
 }
 
-func TestName(t *testing.T) {
+func TestParseName_ReadsOnlyNamesOfString(t *testing.T) {
 	n := copyName("cp-1.example", 20)
 	if got, ok := copies.Parse(n.String()); !ok || got != n || n.String() != "prod_0123456789ab_cp-1.example_20261120-180007_4720.tar.age" {
 		t.Errorf("%s is read as %+v, %t", n, got, ok)
@@ -99,7 +99,7 @@ func TestName(t *testing.T) {
 }
 
 // What lists copies may be anybody's: sizes that no copy has are not summed up.
-func TestAmongSizes(t *testing.T) {
+func TestSelectCopies_IgnoresImpossibleSizes(t *testing.T) {
 	var files []copies.File
 	for i, bytes := range []int64{5, -5, math.MaxInt64, 0, 1 << 30} {
 		files = append(files, copies.File{Name: copyName("cp1", i).String(), Bytes: bytes})
@@ -115,7 +115,7 @@ func TestAmongSizes(t *testing.T) {
 
 // What is beyond the number goes, the oldest first: of the same host of the same
 // cluster, and nothing else. What was cut off goes with the next.
-func TestSend(t *testing.T) {
+func TestSendCopy_RemovesOldestCopiesOfSameHost(t *testing.T) {
 	for kind, open := range newTargets(t) {
 		t.Run(kind, func(t *testing.T) {
 			to, dir := open(t)
@@ -162,7 +162,7 @@ func TestSend(t *testing.T) {
 
 // What a clock says that was ahead, or is behind now, has nothing be removed that is
 // newer, nor be taken for the newest.
-func TestSendClocks(t *testing.T) {
+func TestSendCopy_KeepsNewestCopyDespiteWrongClock(t *testing.T) {
 	for kind, open := range newTargets(t) {
 		t.Run(kind, func(t *testing.T) {
 			to, dir := open(t)
@@ -208,7 +208,7 @@ func (f full) Put(ctx context.Context, name string, write func(io.Writer) error)
 }
 
 // A target that is full has room again when fewer are to be kept.
-func TestSendFull(t *testing.T) {
+func TestSendCopy_RemovesCopiesFirstIfTargetIsFull(t *testing.T) {
 	dir := t.TempDir()
 	d, err := copies.Directory(dir)
 	if err != nil {
@@ -246,7 +246,7 @@ func (s stuck) Remove(ctx context.Context, name string) error {
 }
 
 // What cannot be removed keeps no new copy from being there, nor anything else from going.
-func TestSendStuck(t *testing.T) {
+func TestSendCopy_ContinuesIfRemovalFails(t *testing.T) {
 	part := "." + copyName("cp1", 1).String() + ".part"
 	for _, tc := range []struct {
 		name, reason string
@@ -305,7 +305,7 @@ func TestSendStuck(t *testing.T) {
 }
 
 // A copy is there whole or not at all, and what there was stays.
-func TestSendFails(t *testing.T) {
+func TestSendCopy_LeavesOldCopiesAfterFailure(t *testing.T) {
 	for kind, open := range newTargets(t) {
 		t.Run(kind, func(t *testing.T) {
 			to, dir := open(t)
@@ -350,7 +350,7 @@ func TestSendFails(t *testing.T) {
 }
 
 // A machine is the one that is meant, or nothing is told it.
-func TestOpen(t *testing.T) {
+func TestOpen_VerifiesHostKey(t *testing.T) {
 	m, other := copiestest.Listen(t), copiestest.Listen(t)
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(m.To.HostKey))
 	if err != nil {
@@ -387,7 +387,7 @@ func TestOpen(t *testing.T) {
 }
 
 // A machine that hangs is given up when the time is over.
-func TestHangs(t *testing.T) {
+func TestSendCopy_EndsWhenMachineHangs(t *testing.T) {
 	m := copiestest.Listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	to := openMachine(ctx, t, m)
@@ -402,7 +402,7 @@ func TestHangs(t *testing.T) {
 }
 
 // What somebody has put in the way is neither written to nor waited for.
-func TestPlanted(t *testing.T) {
+func TestTarget_DoesNotFollowPlantedLinksOrPipes(t *testing.T) {
 	for _, kind := range []string{"directory", "ssh"} { // where there are links and pipes
 		open := newTargets(t)[kind]
 		for what, plant := range map[string]func(victim, at string) error{
@@ -438,7 +438,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-func TestDirectory(t *testing.T) {
+func TestOpenDirectory_RefusesOtherFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

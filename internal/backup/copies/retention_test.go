@@ -30,7 +30,7 @@ const ours tagger = "ours"
 // taggedName is a name of cp1's with a tag.
 func taggedName(day int, by tagger) copies.Name { return copyName("cp1", day).Tagged(by) }
 
-func TestNameTagged(t *testing.T) {
+func TestWithTag_IsVerifiedOnlyBySameKey(t *testing.T) {
 	n := taggedName(20, ours)
 	got, ok := copies.Parse(n.String())
 	if !ok || got != n || !got.Verified(ours) || got.Verified(tagger("theirs")) {
@@ -58,7 +58,7 @@ func TestNameTagged(t *testing.T) {
 
 // What somebody has put there does not have real copies be removed, whatever its name
 // says; nor does a clock.
-func TestRetention(t *testing.T) {
+func TestSendCopy_CountsOnlyVerifiedCopies(t *testing.T) {
 	planted := func(day int) copies.Name {
 		n := copyName("cp1", day)
 		n.Revision = 1<<62 + int64(day)
@@ -122,7 +122,7 @@ func TestRetention(t *testing.T) {
 }
 
 // Each target says when a file was written.
-func TestModified(t *testing.T) {
+func TestList_ReturnsModificationTimes(t *testing.T) {
 	for kind, open := range newTargets(t) {
 		t.Run(kind, func(t *testing.T) {
 			to, _ := open(t)

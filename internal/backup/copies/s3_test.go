@@ -39,7 +39,7 @@ func openStorage(t *testing.T, s *copiestest.Storage) copies.Target {
 }
 
 // What fails is said in words, without the keys, and leaves nothing.
-func TestStorageFails(t *testing.T) {
+func TestS3_LeavesNothingAfterFailure(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		do           func(*copiestest.Storage, *op.CopyS3, *copies.S3Login)
@@ -96,7 +96,7 @@ func TestStorageFails(t *testing.T) {
 }
 
 // Keys of a prefix that begins likewise, and further below, are others'.
-func TestStorageNeighbours(t *testing.T) {
+func TestS3_IgnoresKeysOfOtherPrefixes(t *testing.T) {
 	s := copiestest.ListenS3(t)
 	to := openStorage(t, s)
 	others := []string{"etcd/prod-2/" + copyName("cp1", 1).String(), "etcd/prod/old/" + copyName("cp1", 1).String(),
@@ -128,7 +128,7 @@ func TestStorageNeighbours(t *testing.T) {
 }
 
 // Storage that hangs is given up when the time is over, and an upload with it.
-func TestStorageHangs(t *testing.T) {
+func TestS3_EndsWhenStorageHangs(t *testing.T) {
 	s := copiestest.ListenS3(t)
 	to := openStorage(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -149,9 +149,9 @@ func TestStorageHangs(t *testing.T) {
 	}
 }
 
-// TestStorageWriterFails: an upload whose writer fails is aborted, however much was sent
+// TestS3_AbortsUploadIfWriterFails: an upload whose writer fails is aborted, however much was sent
 // and whatever the error wraps.
-func TestStorageWriterFails(t *testing.T) {
+func TestS3_AbortsUploadIfWriterFails(t *testing.T) {
 	const part = 8 << 20
 	short := fmt.Errorf("writing snapshot.db of the set: %w", io.ErrUnexpectedEOF)
 	for _, tc := range []struct {
@@ -195,7 +195,7 @@ func TestStorageWriterFails(t *testing.T) {
 
 // Storage that lists without end is not listened to without end; others' keys keep no copy
 // from being there.
-func TestStorageEndless(t *testing.T) {
+func TestS3_LimitsEndlessListing(t *testing.T) {
 	s := copiestest.ListenS3(t)
 	s.Endless.Store(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

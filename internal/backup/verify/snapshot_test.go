@@ -67,7 +67,7 @@ func snapshotOf(t *testing.T, fill func(*bolt.Bucket) error) string {
 	return file
 }
 
-func TestSnapshot(t *testing.T) {
+func TestSnapshot_DescribesSnapshotOrReportsDamage(t *testing.T) {
 	file := makeSnapshot(t, 41)
 	got, err := Snapshot(file)
 	if err != nil {
@@ -104,7 +104,7 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-func TestSnapshotCountsKeys(t *testing.T) {
+func TestSnapshot_CountsKeysLikeEtcdutl(t *testing.T) {
 	at := func(main uint64, mark ...byte) []byte {
 		return append(binary.BigEndian.AppendUint64(append(binary.BigEndian.AppendUint64(nil, main), '_'), 0), mark...)
 	}
@@ -122,9 +122,9 @@ func TestSnapshotCountsKeys(t *testing.T) {
 	wantDamaged(t, err)
 }
 
-// TestSnapshotOfHostilePages: a set comes from anywhere, and its checksums are whoever's
+// TestSnapshot_RefusesHostilePages: a set comes from anywhere, and its checksums are whoever's
 // who wrote it.
-func TestSnapshotOfHostilePages(t *testing.T) {
+func TestSnapshot_RefusesHostilePages(t *testing.T) {
 	raw, err := os.ReadFile(makeSnapshot(t, 2000))
 	if err != nil {
 		t.Fatal(err)

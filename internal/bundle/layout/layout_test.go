@@ -37,7 +37,7 @@ func tarArchive(t testing.TB, members ...*tar.Header) []byte {
 	return b.Bytes()
 }
 
-func TestUnpackRefuses(t *testing.T) {
+func TestUnpack_RefusesInvalidArchives(t *testing.T) {
 	zeros := strings.Repeat("0", 64)
 	index := &tar.Header{Typeflag: tar.TypeReg, Name: "index.json", Size: 1}
 	tests := map[string]struct {
@@ -67,9 +67,9 @@ func TestUnpackRefuses(t *testing.T) {
 	}
 }
 
-// TestUnpackWhatHasNoRoom: a short file may say that it has a blob larger than any disk,
+// TestUnpack_RefusesBlobLargerThanDisk: a short file may say that it has a blob larger than any disk,
 // which is refused before the disk is full.
-func TestUnpackWhatHasNoRoom(t *testing.T) {
+func TestUnpack_RefusesBlobLargerThanDisk(t *testing.T) {
 	for _, size := range []int64{1 << 50, math.MaxInt64 - 511} {
 		var b bytes.Buffer
 		zw, err := zstd.NewWriter(&b)
@@ -97,7 +97,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-func TestBlobs(t *testing.T) {
+func TestAddBlob_StoresOnlyMatchingContent(t *testing.T) {
 	d, err := layout.Create(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

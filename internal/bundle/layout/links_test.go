@@ -29,9 +29,9 @@ func (s *swapping) Read(p []byte) (int, error) {
 	return s.Reader.Read(p)
 }
 
-// TestSwapWhileABlobIsWritten puts a link in the place of a directory while a blob
+// TestAddBlob_WritesNothingThroughPlantedLink puts a link in the place of a directory while a blob
 // arrives, and before each other step: root writes nothing where it leads.
-func TestSwapWhileABlobIsWritten(t *testing.T) {
+func TestAddBlob_WritesNothingThroughPlantedLink(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	digest := layout.DigestOf([]byte("new"))
 	h, err := v1.NewHash(digest)

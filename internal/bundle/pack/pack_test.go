@@ -17,7 +17,7 @@ import (
 	"slipway.dev/slipway/internal/bundle/pack"
 )
 
-func TestWrite(t *testing.T) {
+func TestWrite_IsDeterministic(t *testing.T) {
 	dir := t.TempDir()
 	prog := filepath.Join(dir, "prog")
 	if err := os.WriteFile(prog, []byte("program"), 0o600); err != nil {
@@ -98,7 +98,7 @@ func octalField(n int64) []byte {
 	return b
 }
 
-func TestWriteRefuses(t *testing.T) {
+func TestWrite_RefusesInvalidMembers(t *testing.T) {
 	for name, members := range map[string][]pack.Member{
 		"a name that leaves": {{Name: "../x", Content: []byte("x")}},
 		"no name":            {{Name: "", Content: []byte("x")}},

@@ -16,9 +16,9 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestAptSandbox has apt fetch as its own user for root, where that user can enter, and as
+// TestAptSandbox_UsesAptUserOnlyForRoot has apt fetch as its own user for root, where that user can enter, and as
 // the caller for everybody else.
-func TestAptSandbox(t *testing.T) {
+func TestAptSandbox_UsesAptUserOnlyForRoot(t *testing.T) {
 	cache := t.TempDir()
 	requireroot.Need(t, "only root has apt fetch as its own user")
 	for _, as := range []*fileowner.Owner{nil, {UID: 1000, GID: 1000}} {
@@ -79,9 +79,9 @@ func TestAptSandbox_UnderAnyUmask(t *testing.T) {
 	}
 }
 
-// TestAptTree unpacks what apt has fetched into a directory that is not there yet, as root
+// TestUnpackPackages_CreatesMissingDirectory unpacks what apt has fetched into a directory that is not there yet, as root
 // and as the caller.
-func TestAptTree(t *testing.T) {
+func TestUnpackPackages_CreatesMissingDirectory(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	tools := t.TempDir()
 	deb := filepath.Join(tools, "hello_1_all.deb")

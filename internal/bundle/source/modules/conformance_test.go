@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 
 // A unit may hold tests, which are compiled and asked like programs, files of the
 // module, and small files of ours.
-func TestPartsOfTests(t *testing.T) {
+func TestParts_BuildsTestsAndData(t *testing.T) {
 	env := testEnviron(t, newModuleProxy(t, testedModule()))
 	s := helloSource(t.TempDir(), env, "hello 1.1.0")
 	s.images[0].cmd = []string{"world"}
@@ -107,7 +107,7 @@ func archiveFiles(t *testing.T, file string) map[string]string {
 }
 
 // The tests and their images can be made for every release, and no bundle has them.
-func TestConformanceHasItsUnits(t *testing.T) {
+func TestConformance_HasUnitsForEveryRelease(t *testing.T) {
 	c, err := release.Load("")
 	if err != nil {
 		t.Fatal(err)

@@ -106,7 +106,7 @@ func helloSource(cache string, env []string, want string) *Source {
 	return s
 }
 
-func TestParts(t *testing.T) {
+func TestParts_CompilesProgramsAndImages(t *testing.T) {
 	env := testEnviron(t, newModuleProxy(t, helloModule("v1.1.0")))
 	cache := t.TempDir()
 	var phases []source.Phase
@@ -159,7 +159,7 @@ func TestParts(t *testing.T) {
 
 // Several units are worked on at once: what is said comes one call at a time,
 // parts are in the order of the build, and the one that fails is named.
-func TestPartsAtOnce(t *testing.T) {
+func TestParts_ReportsConcurrentUnitsInOrder(t *testing.T) {
 	env := testEnviron(t, newModuleProxy(t, helloModule("v1.1.0")))
 	cache, last := t.TempDir(), "hello 2.0.0"
 	telling, done := 0, 0
@@ -204,8 +204,8 @@ func TestPartsAtOnce(t *testing.T) {
 	}
 }
 
-// TestPartsAreDeterministic builds in two caches and damages one.
-func TestPartsAreDeterministic(t *testing.T) {
+// TestParts_GivesSameBytesInTwoCaches builds in two caches and damages one.
+func TestParts_GivesSameBytesInTwoCaches(t *testing.T) {
 	env := testEnviron(t, newModuleProxy(t, helloModule("v1.1.0")))
 	req := source.Request{Arches: []string{runtime.GOARCH}}
 	var digests []string
@@ -237,7 +237,7 @@ func diagnosticID(err error) string {
 	return l[0].ID
 }
 
-func TestPartsFail(t *testing.T) {
+func TestParts_ReportsCauseOfFailure(t *testing.T) {
 	broken := helloModule("v1.1.0")
 	broken["example.com/words@v0.1.0"]["words.go"] = "package words\n\nconst Hello = 1 + \"a\"\n"
 	tests := map[string]struct {
@@ -266,8 +266,8 @@ func TestPartsFail(t *testing.T) {
 	}
 }
 
-// TestMissingCompiler: what is missing is said before anything is compiled.
-func TestMissingCompiler(t *testing.T) {
+// TestParts_ReportsMissingCompilerFirst: what is missing is said before anything is compiled.
+func TestParts_ReportsMissingCompilerFirst(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Fatal("compiling what goes into a bundle: run the tests on Linux")
 	}
@@ -304,7 +304,7 @@ func foreignArch() string {
 	return "arm64"
 }
 
-func TestChecksumsMustBeOn(t *testing.T) {
+func TestCheckGoEnv_RequiresChecksums(t *testing.T) {
 	tests := map[string]struct {
 		reason, set string
 		refused     bool
@@ -341,7 +341,7 @@ func TestChecksumsMustBeOn(t *testing.T) {
 	}
 }
 
-func TestProxies(t *testing.T) {
+func TestProxiesOnly_RemovesDirect(t *testing.T) {
 	for in, want := range map[string]string{
 		"https://a.example,direct": "https://a.example", "direct": "direct", "off": "off",
 		"https://a.example|https://b.example|direct": "https://a.example,https://b.example",
@@ -352,7 +352,7 @@ func TestProxies(t *testing.T) {
 	}
 }
 
-func TestDirectives(t *testing.T) {
+func TestGoModDirectives_KeepsReplacements(t *testing.T) {
 	var theirs goMod
 	theirs.Go = "1.26.0"
 	theirs.GoDebug = []struct{ Key, Value string }{{"default", "go1.26"}}
@@ -398,7 +398,7 @@ replace example.com/c => ./stub
 	}
 }
 
-func TestSameComponents(t *testing.T) {
+func TestUnitsOf_MatchesComponentsOfUpstream(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "cmd/kubeadm/app/constants"), 0o755); err != nil {
 		t.Fatal(err)
@@ -418,8 +418,8 @@ func TestSameComponents(t *testing.T) {
 	}
 }
 
-// TestKeys: whatever decides the content decides the key.
-func TestKeys(t *testing.T) {
+// TestCacheKey_ChangesWithContent: whatever decides the content decides the key.
+func TestCacheKey_ChangesWithContent(t *testing.T) {
 	base := helloUnit("hello")
 	key := func(u unit, arch, goVersion string) string {
 		k, err := u.cacheKey(arch, goVersion)
@@ -446,7 +446,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestEveryImageAndQuestionHasItsUnit(t *testing.T) {
+func TestUnitsOf_HasUnitForEveryImageAndQuestion(t *testing.T) {
 	c, err := release.Load("")
 	if err != nil {
 		t.Fatal(err)
@@ -495,9 +495,9 @@ func TestEveryImageAndQuestionHasItsUnit(t *testing.T) {
 	}
 }
 
-// TestKubeadmIsAskedForItsOwnImages: it knows nothing of the others that are in the
+// TestAskPrograms_ComparesOnlyImagesOfKubeadm: it knows nothing of the others that are in the
 // same registry, and a program that lacks an answer is not kept.
-func TestKubeadmIsAskedForItsOwnImages(t *testing.T) {
+func TestAskPrograms_ComparesOnlyImagesOfKubeadm(t *testing.T) {
 	c, err := release.Load("")
 	if err != nil {
 		t.Fatal(err)
@@ -524,9 +524,9 @@ func TestKubeadmIsAskedForItsOwnImages(t *testing.T) {
 	}
 }
 
-// TestUpdaterIsBuiltAsTested: its package's tests ran with the client-go of our
+// TestUpdaterUnit_UsesVersionsOfGoMod: its package's tests ran with the client-go of our
 // own go.mod.
-func TestUpdaterIsBuiltAsTested(t *testing.T) {
+func TestUpdaterUnit_UsesVersionsOfGoMod(t *testing.T) {
 	data, err := os.ReadFile("../../../../go.mod")
 	if err != nil {
 		t.Fatal(err)

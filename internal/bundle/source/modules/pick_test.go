@@ -45,7 +45,7 @@ func newTestTree(t *testing.T, members ...tar.Header) *debTree {
 	return d
 }
 
-func TestUnpackStaysInside(t *testing.T) {
+func TestUnpackFiles_StaysInsideTree(t *testing.T) {
 	d := newTestTree(t,
 		tar.Header{Typeflag: tar.TypeReg, Name: "./lib/x86_64-linux-gnu/libc.so.6"},
 		tar.Header{Typeflag: tar.TypeSymlink, Name: "./lib64/ld.so", Linkname: "/lib/x86_64-linux-gnu/libc.so.6"},
@@ -67,9 +67,9 @@ func TestUnpackStaysInside(t *testing.T) {
 	}
 }
 
-// TestUnpackAlongLinks: a package that makes a link does not have another package
+// TestUnpackFiles_DoesNotFollowLinksOutside: a package that makes a link does not have another package
 // write outside.
-func TestUnpackAlongLinks(t *testing.T) {
+func TestUnpackFiles_DoesNotFollowLinksOutside(t *testing.T) {
 	outside := t.TempDir()
 	for name, link := range map[string]string{"absolute": outside, "relative": strings.Repeat("../", 20) + outside[1:]} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestUnpackAlongLinks(t *testing.T) {
 	}
 }
 
-func TestBaseFiles(t *testing.T) {
+func TestBaseUnit_HasUsersAndCertificates(t *testing.T) {
 	d := newTestTree(t,
 		tar.Header{Typeflag: tar.TypeReg, Name: "./usr/share/ca-certificates/mozilla/b.crt"},
 		tar.Header{Typeflag: tar.TypeReg, Name: "./usr/share/ca-certificates/mozilla/a.crt"},
@@ -113,9 +113,9 @@ func TestBaseFiles(t *testing.T) {
 	}
 }
 
-// TestClosure follows a real program's libraries on this machine: with them
+// TestClosure_HasEveryLibraryOfProgram follows a real program's libraries on this machine: with them
 // and their loader alone it must run in a directory of its own.
-func TestClosure(t *testing.T) {
+func TestClosure_HasEveryLibraryOfProgram(t *testing.T) {
 	real, err := filepath.EvalSymlinks("/usr/bin/env")
 	if err != nil {
 		t.Fatal(err)
@@ -151,9 +151,9 @@ func TestClosure(t *testing.T) {
 	}
 }
 
-// TestNamedPrograms: an image's root has the program, its files that are there,
+// TestPickNamed_AddsLibrariesLoaderAndLicences: an image's root has the program, its files that are there,
 // the loader where the program looks for it, and the licence of every package something is from.
-func TestNamedPrograms(t *testing.T) {
+func TestPickNamed_AddsLibrariesLoaderAndLicences(t *testing.T) {
 	real, err := filepath.EvalSymlinks("/usr/bin/env")
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestNamedPrograms(t *testing.T) {
 	}
 }
 
-func TestVersionOfAPackage(t *testing.T) {
+func TestVersionOf_UsesDebianPackageVersion(t *testing.T) {
 	b := built{Origins: []source.Origin{{Kind: "package", Name: "libc6", Version: "2.36"},
 		{Kind: "package", Name: "haproxy", Version: "2.6.12-1"}}}
 	for name, tt := range map[string]struct {

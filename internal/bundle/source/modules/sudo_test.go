@@ -28,9 +28,9 @@ func openToUser(t *testing.T, dir string, to *fileowner.Owner) {
 	}
 }
 
-// TestPartsUnderSudo: compilers, and the programs that they make, run as the
+// TestParts_RunsCompilersAsCallerUnderSudo: compilers, and the programs that they make, run as the
 // caller, and as root only in a cache where nobody else can write.
-func TestPartsUnderSudo(t *testing.T) {
+func TestParts_RunsCompilersAsCallerUnderSudo(t *testing.T) {
 	requireroot.Need(t, "running programs as others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	modules := t.TempDir()
@@ -84,8 +84,8 @@ func main() { println(words.Hello, version, "as", syscall.Getuid(), syscall.Getg
 	}
 }
 
-// TestScratchThatIsALink: root builds nothing where a link of the caller's leads.
-func TestScratchThatIsALink(t *testing.T) {
+// TestParts_RefusesLinkAsBuildDirectory: root builds nothing where a link of the caller's leads.
+func TestParts_RefusesLinkAsBuildDirectory(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	for _, place := range []string{"modules", "components", "apt"} {
@@ -117,8 +117,8 @@ func TestScratchThatIsALink(t *testing.T) {
 	}
 }
 
-// TestAptUnderSudo: apt gets directories that it can write to as the caller.
-func TestAptUnderSudo(t *testing.T) {
+// TestApt_GetsWritableDirectoriesUnderSudo: apt gets directories that it can write to as the caller.
+func TestApt_GetsWritableDirectoriesUnderSudo(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	tools, cache := t.TempDir(), t.TempDir()
@@ -135,9 +135,9 @@ func TestAptUnderSudo(t *testing.T) {
 	}
 }
 
-// TestKubeadmConstants_OfAForeignFile reads no file that the caller has put in the place
+// TestKubeadmConstants_RefusesFileOfCaller reads no file that the caller has put in the place
 // of kubeadm's.
-func TestKubeadmConstants_OfAForeignFile(t *testing.T) {
+func TestKubeadmConstants_RefusesFileOfCaller(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	dir := t.TempDir()

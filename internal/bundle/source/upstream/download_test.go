@@ -105,7 +105,7 @@ func sendStatus(code int) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-func TestGet(t *testing.T) {
+func TestGetPublished_ResumesAndVerifiesDownloads(t *testing.T) {
 	type way = func(http.ResponseWriter, *http.Request)
 	tests := map[string]struct {
 		reason string
@@ -170,7 +170,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-func TestGetCancelled(t *testing.T) {
+func TestGetPublished_StopsWhenCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := serveContent(t, sum, func(w http.ResponseWriter, r *http.Request) {
 		sendRange(w, r, content, 10)
@@ -184,8 +184,8 @@ func TestGetCancelled(t *testing.T) {
 	}
 }
 
-// TestDamagedCache: a file that has changed in the cache is fetched again.
-func TestDamagedCache(t *testing.T) {
+// TestGetPublished_FetchesDamagedFileAgain: a file that has changed in the cache is fetched again.
+func TestGetPublished_FetchesDamagedFileAgain(t *testing.T) {
 	s := serveContent(t, sum, sendWhole)
 	d := &downloader{client: s.Client(), dir: t.TempDir(), delay: time.Microsecond}
 	for range 2 {
@@ -213,7 +213,7 @@ func FuzzFindSum(f *testing.F) {
 	})
 }
 
-func TestSites(t *testing.T) {
+func TestCheckSites_RefusesUnknownAndPlainSites(t *testing.T) {
 	s, err := newSites(Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestPlainSites: the checksums come from the same site, so they protect nothing
+// TestCheckSites_RefusesPlainHTTP: the checksums come from the same site, so they protect nothing
 // on a site over plain HTTP.
-func TestPlainSites(t *testing.T) {
+func TestCheckSites_RefusesPlainHTTP(t *testing.T) {
 	for name, tt := range map[string]struct {
 		options Options
 		ok      bool
@@ -29,8 +29,8 @@ func TestPlainSites(t *testing.T) {
 	}
 }
 
-// TestPlainRedirect: a site does not lead elsewhere over plain HTTP.
-func TestPlainRedirect(t *testing.T) {
+// TestCheckRedirect_RefusesPlainHTTP: a site does not lead elsewhere over plain HTTP.
+func TestCheckRedirect_RefusesPlainHTTP(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://plain.example.com/file", http.StatusFound)
 	}))
