@@ -14,7 +14,7 @@ var Echo string
 //go:embed pause/main.go
 var Pause string
 
-// Probe is the source of a program that asks whether a server is alive.
+// Probe is the source of a program that checks whether a server is alive.
 //
 //go:embed probe/main.go
 var Probe string
@@ -28,7 +28,7 @@ var (
 	updaterProbe string
 )
 
-// UpdaterSources are the sources of apiserver-updater by file name.
+// UpdaterSources returns the sources of apiserver-updater by file name.
 func UpdaterSources() map[string]string {
 	return map[string]string{"main.go": updaterMain, "follow.go": updaterFollow, "probe.go": updaterProbe}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestUpdaterSources_HasAllFiles: a file that is not handed over is missed only when a
+// TestUpdaterSources_HasAllFiles: without this test, a missing file shows only when a
 // bundle is built.
 func TestUpdaterSources_HasAllFiles(t *testing.T) {
 	files, err := filepath.Glob("updater/*.go")

@@ -1,8 +1,8 @@
-// Echo is a small HTTP server and client for trying a cluster: the server
-// answers with its host name, the client asks and exits 0 on an answer.
+// Echo is a small HTTP server and client for trying a cluster. The server responds with
+// its host name. The client sends a request and exits with 0 if it receives a response.
 //
-//	echo [serve]        answer on :8080 until SIGTERM ($ADDRESS names another)
-//	echo get URL        print the answer's body
+//	echo [serve]        serve on :8080 until SIGTERM ($ADDRESS sets another address)
+//	echo get URL        print the body of the response
 //	echo resolve NAME   print the addresses of a DNS name
 //	echo sleep          do nothing until SIGTERM
 package main
@@ -65,7 +65,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer) error {
 	return errors.New("usage: echo [serve | get URL | resolve NAME | sleep | version]")
 }
 
-// replyHostname answers every request with the host's name.
+// replyHostname responds to every request with the host's name.
 func replyHostname(w http.ResponseWriter, _ *http.Request) {
 	name, err := os.Hostname()
 	if err != nil {

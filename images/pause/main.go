@@ -27,7 +27,8 @@ func main() {
 	}
 }
 
-// reapChildren waits for every child that has ended: one signal may stand for many.
+// reapChildren waits for every child that has ended. One signal may stand for several
+// children.
 func reapChildren() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

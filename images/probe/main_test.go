@@ -45,7 +45,8 @@ func TestProbeServer_ReportsWhetherServerResponds(t *testing.T) {
 	}
 }
 
-// TestProbeServer_FailsIfServerStaysSilent: one that takes the connection and says nothing is dead.
+// TestProbeServer_FailsIfServerStaysSilent: a server that accepts the connection but
+// sends nothing is dead.
 func TestProbeServer_FailsIfServerStaysSilent(t *testing.T) {
 	hold := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))

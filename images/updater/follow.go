@@ -28,29 +28,29 @@ import (
 )
 
 const (
-	// managedBy marks the slices as this program's: Kubernetes' own
-	// controllers leave them alone.
+	// managedBy marks the slices as managed by this program. Kubernetes' own controllers
+	// then do not change them.
 	managedBy = "apiserver-updater.slipway.dev"
-	// sourceNamespace and sourceService are where API servers announce
-	// themselves, and leave when they die.
+	// sourceNamespace and sourceService name the Service in which API servers register,
+	// and from which they are removed when they stop.
 	sourceNamespace = "default"
 	sourceService   = "kubernetes"
 	// resync is how often everything is compared without an event.
 	resync = 5 * time.Minute
 )
 
-// addressFamilies are the address types that are followed, each in a slice of its own.
+// addressFamilies returns the address types that are followed. Each has a separate slice.
 func addressFamilies() []discoveryv1.AddressType {
 	return []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
 }
 
-// sliceName is that of the slice of a family: the roles name it too.
+// sliceName returns the name of the slice of a family. The RBAC roles contain the same
+// name.
 func sliceName(service string, family discoveryv1.AddressType) string {
 	return service + "-" + strings.ToLower(string(family))
 }
 
-// A follower keeps the slices of a Service like those of the Service
-// kubernetes.
+// A follower keeps the slices of a Service equal to the slices of the Service kubernetes.
 type follower struct {
 	client kubernetes.Interface
 	settings
@@ -60,9 +60,8 @@ type follower struct {
 	prober         prober
 }
 
-// followEndpoints works until ctx is done. Whatever happens to the source's slices, to
-// the target's, or to an API server, everything is compared anew; what fails is
-// tried again, ever more slowly.
+// followEndpoints works until ctx is done. Each event in the source slices or the target
+// slices starts a full comparison. After a failure it retries with increasing delays.
 func (f *follower) followEndpoints(ctx context.Context) error {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	source, err := f.watchSlices(sourceNamespace, sourceService, queue)
@@ -113,7 +112,7 @@ func (f *follower) followEndpoints(ctx context.Context) error {
 	}
 }
 
-// probeServers asks all API servers that are announced; see prober.probeAll.
+// probeServers probes all registered API servers; see prober.probeAll.
 func (f *follower) probeServers(ctx context.Context) bool {
 	source, err := f.source.List(ofService(sourceService))
 	if err != nil {
@@ -130,7 +129,7 @@ func (f *follower) probeServers(ctx context.Context) bool {
 	return f.prober.probeAll(ctx, f.ask, servers)
 }
 
-// serverAddress is where an API server is asked.
+// serverAddress returns the address of an API server, as "host:port".
 func serverAddress(e discoveryv1.Endpoint, ports []discoveryv1.EndpointPort) string {
 	return net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*ports[0].Port)))
 }
@@ -154,7 +153,7 @@ func ofService(service string) labels.Selector {
 	return labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service})
 }
 
-// syncSlices compares both families and puts right what differs.
+// syncSlices compares the slices of both families and corrects differences.
 func (f *follower) syncSlices(ctx context.Context) error {
 	source, err := f.source.List(ofService(sourceService))
 	if err != nil {
@@ -164,13 +163,13 @@ func (f *follower) syncSlices(ctx context.Context) error {
 	for _, family := range addressFamilies() {
 		endpoints, ports := mergeEndpoints(source, family)
 		if len(endpoints) == 0 {
-			// No address, or none of this family: what was last known
-			// may be reachable still, and nothing surely is not.
+			// The source has no address of this family. The last known addresses may
+			// still work, and an empty slice cannot.
 			continue
 		}
 		answering := slices.DeleteFunc(slices.Clone(endpoints),
 			func(e discoveryv1.Endpoint) bool { return !f.prober.isAnswering(serverAddress(e, ports)) })
-		if len(answering) > 0 { // else they are as good as each other
+		if len(answering) > 0 { // if no server responds, keep all of them
 			endpoints = answering
 		}
 		want := f.newSlice(family, endpoints, ports)
@@ -181,9 +180,9 @@ func (f *follower) syncSlices(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// mergeEndpoints takes the ready addresses of a family out of slices, sorted. The ports
-// are those of the first slice by name; one with other ports, or none, does not
-// count.
+// mergeEndpoints returns the ready addresses of a family, sorted, and their ports. The
+// ports come from the first slice by name. Slices with other ports or without ports are
+// ignored.
 func mergeEndpoints(from []*discoveryv1.EndpointSlice, family discoveryv1.AddressType) ([]discoveryv1.Endpoint,
 	[]discoveryv1.EndpointPort) {
 	byName := slices.SortedFunc(slices.Values(from), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
@@ -223,7 +222,7 @@ func (f *follower) newSlice(family discoveryv1.AddressType, endpoints []discover
 	}
 }
 
-// putSlice makes a slice what it must be.
+// putSlice creates, replaces or updates a slice so that it equals want.
 func (f *follower) putSlice(ctx context.Context, want *discoveryv1.EndpointSlice) error {
 	api := f.client.DiscoveryV1().EndpointSlices(f.namespace)
 	have, err := f.target.Get(want.Name)
@@ -233,14 +232,14 @@ func (f *follower) putSlice(ctx context.Context, want *discoveryv1.EndpointSlice
 			f.logChange("created", want, err)
 			return err
 		}
-		// The watch sees slices with our label alone: somebody took it off.
+		// The watch selects slices by our label, so this slice has lost its label.
 		have, err = api.Get(ctx, want.Name, metav1.GetOptions{})
 	}
 	if err != nil {
 		return err
 	}
 	if have.AddressType != want.AddressType {
-		// It cannot be changed.
+		// The address type of a slice is immutable.
 		if err := api.Delete(ctx, want.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(have.UID))}); err != nil {
 			return err
 		}
@@ -257,7 +256,7 @@ func (f *follower) putSlice(ctx context.Context, want *discoveryv1.EndpointSlice
 	if equality.Semantic.DeepEqual(have, now) {
 		return nil
 	}
-	// It is of the version that was compared, or the API refuses it.
+	// The API server refuses the update if the slice has changed since the comparison.
 	_, err = api.Update(ctx, now, metav1.UpdateOptions{})
 	f.logChange("updated", now, err)
 	return err
@@ -265,7 +264,7 @@ func (f *follower) putSlice(ctx context.Context, want *discoveryv1.EndpointSlice
 
 func (f *follower) logChange(what string, s *discoveryv1.EndpointSlice, err error) {
 	if err != nil {
-		return // the caller does
+		return // the caller logs the error
 	}
 	var addresses []string
 	for _, e := range s.Endpoints {

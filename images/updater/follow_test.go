@@ -26,7 +26,7 @@ const (
 // causes is done: far less than until the next comparison without one.
 const settle = 10 * time.Second
 
-// sourceSlice is a slice of the Service kubernetes.
+// sourceSlice returns a slice of the Service kubernetes.
 func sourceSlice(name string, family discoveryv1.AddressType, port int32, addresses ...string) *discoveryv1.EndpointSlice {
 	portName := "https"
 	s := &discoveryv1.EndpointSlice{
@@ -46,7 +46,8 @@ func notReady(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// targetContents is what the target's slices hold: name → addresses, ports and labels.
+// targetContents returns the content of the target's slices: name → addresses, ports and
+// labels.
 func targetContents(t *testing.T, client kubernetes.Interface) map[string][]string {
 	t.Helper()
 	list, err := client.DiscoveryV1().EndpointSlices("kube-system").List(t.Context(), metav1.ListOptions{})
@@ -95,7 +96,7 @@ func slicesIn(client kubernetes.Interface, namespace string) slicesAPI {
 	return client.DiscoveryV1().EndpointSlices(namespace)
 }
 
-// slicesAPI is what the tests change slices with.
+// slicesAPI is the part of the API with which the tests change slices.
 type slicesAPI interface {
 	Create(context.Context, *discoveryv1.EndpointSlice, metav1.CreateOptions) (*discoveryv1.EndpointSlice, error)
 	Update(context.Context, *discoveryv1.EndpointSlice, metav1.UpdateOptions) (*discoveryv1.EndpointSlice, error)
@@ -115,7 +116,7 @@ func TestFollow_KeepsSlicesEqualToSource(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// change alters the target's slice, as somebody might.
+	// change alters the target's slice, as another client of the API might.
 	change := func(t *testing.T, a slicesAPI, with func(*discoveryv1.EndpointSlice)) {
 		s, err := a.Get(t.Context(), "api-ipv4", metav1.GetOptions{})
 		if err != nil {
@@ -175,8 +176,8 @@ func TestFollow_KeepsSlicesEqualToSource(t *testing.T) {
 		}, both},
 		"label taken off": {"the watch no longer sees it", []runtime.Object{first}, func(t *testing.T, a api) {
 			change(t, a.target, func(s *discoveryv1.EndpointSlice) { s.Labels = nil })
-			// The fake's watch knows no selectors: the real one tells of
-			// a deletion, and so any event will do.
+			// The fake's watch ignores selectors. The real watch reports a deletion here,
+			// so the test sends another event instead.
 			update(t, a.source, sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"))
 		}, one},
 		"another family in its place": {"a family cannot be changed: it is made anew", []runtime.Object{first}, func(t *testing.T, a api) {
@@ -232,7 +233,7 @@ func TestFollow_WritesNothingIfUnchanged(t *testing.T) {
 		if len(targetContents(t, client)) != 1 {
 			t.Error("the slice was not made")
 		}
-		client.ClearActions() // it may have tried to make it twice: its watch tells of it a little later
+		client.ClearActions() // the watch reports the new slice late, so there may be a second create
 		time.Sleep(2*resync + settle)
 		writes := 0
 		for _, a := range client.Actions() {

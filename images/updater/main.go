@@ -1,10 +1,10 @@
-// Apiserver-updater gives a Service of its own the endpoints of the Service
-// kubernetes, but for those that do not answer: a cluster IP of the user's choice
-// for the API servers. Of several instances the one that holds a Lease works.
+// Apiserver-updater gives a separate Service the endpoints of the Service kubernetes,
+// except API servers that do not respond. The Service provides a cluster IP of the user's
+// choice for the API servers. Only the instance that holds a Lease works.
 //
-// The environment says: NAMESPACE and SERVICE, whose endpoints they are, and
-// POD_NAME, by which instances are told apart. KUBERNETES_SERVICE_HOST and
-// KUBERNETES_SERVICE_PORT are those of any pod, or name a nearer API server.
+// The environment sets NAMESPACE and SERVICE, which name the target Service, and
+// POD_NAME, which identifies the instance. KUBERNETES_SERVICE_HOST and
+// KUBERNETES_SERVICE_PORT have the values of any pod, or name a nearer API server.
 package main
 
 import (
@@ -28,11 +28,11 @@ import (
 // version is set by the linker.
 var version = "unknown"
 
-// leaseName is that of the Lease, in the Service's namespace.
+// leaseName is the name of the Lease, in the Service's namespace.
 const leaseName = "apiserver-updater"
 
-// Another instance takes over at most leaseDuration after the last sign of the
-// leader's; the leader stops before that, after renewDeadline.
+// Another instance takes over at most leaseDuration after the leader's last renewal. The
+// leader stops earlier, after renewDeadline.
 const (
 	leaseDuration = 10 * time.Second
 	renewDeadline = 7 * time.Second
@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// inCluster works until ctx is done, as a pod of the cluster.
+// inCluster runs as a pod of the cluster until ctx is done.
 func inCluster(ctx context.Context, getenv func(string) string, log *slog.Logger) error {
 	s := settings{namespace: getenv("NAMESPACE"), service: getenv("SERVICE"), identity: getenv("POD_NAME")}
 	if s.namespace == "" || s.service == "" || s.identity == "" {
@@ -76,16 +76,15 @@ func inCluster(ctx context.Context, getenv func(string) string, log *slog.Logger
 	return run(ctx, client, s, log)
 }
 
-// settings say what this instance works on, and who it is.
+// settings has the target Service and the identity of this instance.
 type settings struct {
 	namespace, service, identity string
-	// ask asks an API server, at "host:port", whether it is ready.
+	// ask probes an API server at "host:port".
 	ask func(ctx context.Context, server string) error
 }
 
-// run waits for the Lease and follows the endpoints until ctx is done, which is
-// no error, or the Lease is lost, which is: to begin again is to be started
-// again, with nothing left of before.
+// run waits for the Lease and then follows the endpoints. It returns nil when ctx is
+// done, and an error when the Lease is lost. The program then restarts without any state.
 func run(ctx context.Context, client kubernetes.Interface, s settings, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// leaseHolder is who holds the lease.
+// leaseHolder returns the identity of the instance that holds the lease.
 func leaseHolder(t *testing.T, client kubernetes.Interface) string {
 	t.Helper()
 	l, err := client.CoordinationV1().Leases("kube-system").Get(t.Context(), leaseName, metav1.GetOptions{})
@@ -27,8 +27,8 @@ func leaseHolder(t *testing.T, client kubernetes.Interface) string {
 	return *l.Spec.HolderIdentity
 }
 
-// TestRun_LetsOnlyOneInstanceLead: of two instances one works; when it ends, it hands over, and
-// the other goes on.
+// TestRun_LetsOnlyOneInstanceLead: one of two instances works. When it ends, it releases
+// the lease, and the other instance takes over.
 func TestRun_LetsOnlyOneInstanceLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"))
@@ -56,8 +56,8 @@ func TestRun_LetsOnlyOneInstanceLead(t *testing.T) {
 	})
 }
 
-// TestRun_ReplacesDeadLeaderAfterLeaseExpires: one that vanished without handing over is waited
-// for as long as it might still write, and no longer.
+// TestRun_ReplacesDeadLeaderAfterLeaseExpires: an instance waits until a leader that
+// vanished can no longer write, and not longer.
 func TestRun_ReplacesDeadLeaderAfterLeaseExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dead, seconds, now := "dead", int32(leaseDuration/time.Second), metav1.NowMicro()
@@ -80,7 +80,8 @@ func TestRun_ReplacesDeadLeaderAfterLeaseExpires(t *testing.T) {
 	})
 }
 
-// TestRun_StopsBeforeLostLeaseExpires: who cannot renew the lease stops before another may lead.
+// TestRun_StopsBeforeLostLeaseExpires: a leader that cannot renew its lease stops before
+// another instance can lead.
 func TestRun_StopsBeforeLostLeaseExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"))

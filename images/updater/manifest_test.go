@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestManifest_LimitsWritesToOwnSlices: a slice with the label of another Service answers for
-// that one, and a role does not limit labels, nor the names of what is created.
+// TestManifest_LimitsWritesToOwnSlices: a slice with the label of another Service counts
+// for that Service, and a role can limit neither labels nor the names of new objects.
 func TestManifest_LimitsWritesToOwnSlices(t *testing.T) {
 	var policy admissionv1.ValidatingAdmissionPolicy
 	var binding admissionv1.ValidatingAdmissionPolicyBinding
@@ -68,7 +68,7 @@ func TestManifest_LimitsWritesToOwnSlices(t *testing.T) {
 	}
 }
 
-// manifestDocuments are the manifest's.
+// manifestDocuments returns the documents of the manifest.
 func manifestDocuments(t *testing.T) (docs [][]byte) {
 	t.Helper()
 	data, err := os.ReadFile("../../internal/module/endpoint/templates/updater.yaml")
@@ -81,8 +81,8 @@ func manifestDocuments(t *testing.T) (docs [][]byte) {
 	return docs
 }
 
-// TestManifest_GrantsOnlyNeededRights: the rights are those that the program uses, on
-// the objects it names, in two namespaces, and nobody else gets them.
+// TestManifest_GrantsOnlyNeededRights: only the service account of the program gets
+// rights, and only the rights that the program uses, on its objects in two namespaces.
 func TestManifest_GrantsOnlyNeededRights(t *testing.T) {
 	kinds := map[string]bool{}
 	got := map[string][]rbacv1.PolicyRule{}

@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// An API server that died without a word is announced until its lease in etcd
-// has ended and another API server has noticed, up to 25 seconds in all: one that
-// does not answer is left out before that.
+// An API server that fails without deregistering remains registered for up to 25 seconds,
+// until its lease in etcd ends and another API server notices. The prober removes a
+// server that does not respond earlier than that.
 const (
-	// probeEvery is how often each API server is asked.
+	// probeEvery is the interval between probes of each API server.
 	probeEvery = 2 * time.Second
-	// probeTime bounds how long it may take to answer.
+	// probeTime limits the time for a response.
 	probeTime = 2 * time.Second
-	// silences is how often in a row it has not answered when it is left out.
-	// One that this instance has never heard of is left out at once.
+	// silences is the number of failed probes in a row after which a server is removed. A
+	// server that this instance has not seen before is removed after one failed probe.
 	silences = 2
 )
 
-// A prober knows which API servers do not answer.
+// A prober records which API servers do not respond.
 type prober struct {
 	mu     sync.Mutex
-	silent map[string]int // server → how often in a row it has not answered
+	silent map[string]int // server → number of failed probes in a row
 }
 
-// probeAll asks all servers, at once, and says whether one of them counts as silent
-// that did not before, or no longer does.
+// probeAll probes all servers concurrently. It reports whether a server has become silent
+// or is no longer silent.
 func (p *prober) probeAll(ctx context.Context, ask func(ctx context.Context, server string) error, servers []string) (changed bool) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -59,17 +59,17 @@ func (p *prober) probeAll(ctx context.Context, ask func(ctx context.Context, ser
 	return changed
 }
 
-// isAnswering says that nothing is known against a server.
+// isAnswering reports whether a server does not count as silent.
 func (p *prober) isAnswering(server string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.silent[server] < silences
 }
 
-// readyzProbe asks an API server whether it is ready. To be told that one may not ask
-// is an answer.
+// readyzProbe returns a function that requests /readyz from an API server. Each status
+// below 500 counts as a response, also a refusal of the request.
 func readyzProbe(trust *tls.Config) func(context.Context, string) error {
-	// Each time by a new connection: what is open may lead to a dead machine.
+	// Each probe uses a new connection, because an open one may lead to a dead machine.
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true}}
 	return func(ctx context.Context, server string) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+server+"/readyz", http.NoBody)

@@ -23,7 +23,7 @@ import (
 
 func everybodyAnswers(context.Context, string) error { return nil }
 
-// servers are API servers of which some are dead.
+// servers holds API servers, of which some are dead.
 type servers struct {
 	mu   sync.Mutex
 	dead []string
@@ -49,8 +49,8 @@ func (s *servers) killServers(dead ...string) {
 	s.dead = dead
 }
 
-// An API server that does not answer is left out long before its peers notice,
-// and is back as soon as it answers; when none does, all stay.
+// A silent API server is removed long before its peers notice, and returns as soon as it
+// responds. If no server responds, all are kept.
 func TestProbe_RemovesSilentServersUnlessAllAreSilent(t *testing.T) {
 	const noticed = (silences+1)*max(probeEvery, probeTime) + time.Second
 	for name, hang := range map[string]bool{"refused": false, "switched off": true} {
@@ -88,8 +88,8 @@ func TestProbe_RemovesSilentServersUnlessAllAreSilent(t *testing.T) {
 	}
 }
 
-// Who takes over does not lead to a server that it has never heard of, and that
-// is dead: the one on its predecessor's machine.
+// A new leader does not use a dead server that it has not seen before, such as the one on
+// the machine of the previous leader.
 func TestProbe_RemovesNewSilentServerAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1", "10.0.0.2"))
@@ -99,7 +99,7 @@ func TestProbe_RemovesNewSilentServerAtOnce(t *testing.T) {
 		if got := targetContents(t, client)["api-ipv4"]; len(got) == 0 || got[0] != "10.0.0.2" {
 			t.Errorf("the first thing it writes is %v", got)
 		}
-		// One that comes while it works counts until it is known not to answer.
+		// A server that registers later counts until its probes fail.
 		s.killServers("10.0.0.1:6443", "10.0.0.3:6443")
 		if _, err := slicesIn(client, "default").Update(t.Context(),
 			sourceSlice("kubernetes", ipv4, 6443, "10.0.0.2", "10.0.0.3"), metav1.UpdateOptions{}); err != nil {

@@ -114,7 +114,7 @@ func loadAddons(t *testing.T, list ...v1alpha1.Addon) ([]Addon, diag.List, error
 	return Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1"}.Load(t.Context(), list)
 }
 
-// refNames are what an add-on has, for a table.
+// refNames returns the objects and hooks of an add-on as text, for tables.
 func refNames(a Addon) (out []string) {
 	if a.Namespace != nil {
 		out = append(out, "("+RefOf(a.Namespace).String()+")")
@@ -200,7 +200,7 @@ func TestLoad_RendersChart(t *testing.T) {
 	}
 }
 
-// What is wrong is named, with the file or the template, and all at once.
+// Load reports all problems at once, each with its file or template.
 func TestLoad_NamesFileOfEachProblem(t *testing.T) {
 	chart := func(more map[string]string) v1alpha1.Addon {
 		return v1alpha1.Addon{Name: "web", Chart: &v1alpha1.Chart{Path: writeTree(t, webChart(more))}}
@@ -213,7 +213,7 @@ func TestLoad_NamesFileOfEachProblem(t *testing.T) {
 	pinned := file("a.yaml", "")
 	pinned.Manifests = nil
 	pinned.Chart = &v1alpha1.Chart{Path: filepath.Join(writeTree(t, map[string]string{"c.tgz": "x"}), "c.tgz"), Digest: digestOf([]byte("y"))}
-	others := t.TempDir() // what cannot be read in it is not what is wrong
+	others := t.TempDir() // it has an unreadable link, which is not the problem
 	if err := os.Symlink("nowhere", filepath.Join(others, "a")); err != nil {
 		t.Fatal(err)
 	}
@@ -281,8 +281,8 @@ func TestLoad_NamesFileOfEachProblem(t *testing.T) {
 	}
 }
 
-// Hooks around deletion are kept apart from what is applied; those that are not run
-// are named.
+// Hooks that run around deletion are separate from the applied objects. A warning names
+// each hook that is not run.
 func TestLoad_SeparatesDeleteHooksFromObjects(t *testing.T) {
 	job := func(name, annotations string) string {
 		return "apiVersion: batch/v1\nkind: Job\nmetadata: {name: " + name + ", annotations: {" + annotations + "}}\n---\n"
@@ -363,7 +363,7 @@ func TestLoad_SeparatesDeleteHooksFromObjects(t *testing.T) {
 	})
 }
 
-// Hooks that the cluster has no room for are refused before it is touched.
+// Load refuses hooks that do not fit into a Secret before it changes the cluster.
 func TestLoad_RefusesHooksTooLargeForSecret(t *testing.T) {
 	noise := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{}).Read(noise)
@@ -497,8 +497,8 @@ func TestLoad_DownloadsChartVersionOnce(t *testing.T) {
 	}
 }
 
-// TestLoad_DoesNotKeepInvalidChartFromRepository: what a proxy answers in its stead, or half of it, is not
-// kept; nor is a copy that was kept believed for ever.
+// TestLoad_DoesNotKeepInvalidChartFromRepository: an error page of a proxy and a partial
+// archive are not kept in the cache. A damaged copy in the cache is replaced.
 func TestLoad_DoesNotKeepInvalidChartFromRepository(t *testing.T) {
 	s := newSite(t)
 	text := chartArchive(t, "web", webChart(nil))
@@ -523,7 +523,8 @@ func TestLoad_DoesNotKeepInvalidChartFromRepository(t *testing.T) {
 	}
 }
 
-// TestLoad_RefusesOversizedLayer: a layer that is too large is not cut off in silence.
+// TestLoad_RefusesOversizedLayer: a layer above the limit is an error and is not
+// truncated.
 func TestLoad_RefusesOversizedLayer(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(discardLogger(t))))
 	t.Cleanup(server.Close)
@@ -584,7 +585,8 @@ func TestLoad_PullsChartFromRegistry(t *testing.T) {
 	}
 }
 
-// TestLoad_SendsRegistryCredentials asks a registry in the way that it is to be spoken to.
+// TestLoad_SendsRegistryCredentials pulls from a registry with the credentials and
+// options of the cluster file.
 func TestLoad_SendsRegistryCredentials(t *testing.T) {
 	store := registry.New(registry.Logger(discardLogger(t)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -608,7 +610,7 @@ func TestLoad_SendsRegistryCredentials(t *testing.T) {
 	if err := remote.Write(ref, img, remote.WithAuth(&authn.Basic{Username: "me", Password: "word"})); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("DOCKER_CONFIG", t.TempDir()) // nobody's
+	t.Setenv("DOCKER_CONFIG", t.TempDir()) // without credentials
 	list := []v1alpha1.Addon{{Name: "web", Chart: &v1alpha1.Chart{Repository: "oci://" + host + "/charts", Name: "web", Version: "1.2.3"}}}
 	asked := ""
 	for word, ok := range map[string]bool{"word": true, "other": false} {

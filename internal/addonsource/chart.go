@@ -222,8 +222,8 @@ var kindOrder = []string{
 	"StatefulSet", "Job", "CronJob", "IngressClass", "Ingress", "APIService", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
 }
 
-// installOrder returns the position of an object; unknown kinds, also those that the chart
-// defines, come last.
+// installOrder returns the position of an object. Unknown kinds, including kinds that the
+// chart defines, come last.
 func installOrder(o *unstructured.Unstructured) int {
 	if i := slices.Index(kindOrder, o.GetKind()); i >= 0 {
 		return i

@@ -9,8 +9,8 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// TestLoad_RefusesUnpinnedPlainHTTP refuses content that somebody on the path could replace, before
-// anything is asked for it.
+// TestLoad_RefusesUnpinnedPlainHTTP: content that an attacker on the network path could
+// replace is refused before any request.
 func TestLoad_RefusesUnpinnedPlainHTTP(t *testing.T) {
 	const elsewhere = "http://plain.example.com"
 	index := "entries: {web: [{version: 1.2.3, urls: ['" + elsewhere + "/web.tgz'], digest: DIGEST}]}"

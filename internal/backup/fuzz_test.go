@@ -10,8 +10,8 @@ import (
 	"filippo.io/age"
 )
 
-// FuzzRead reads sets that anybody may have written: it ends without a panic, takes no
-// more from a set than its file has, and what it takes for signed was signed.
+// FuzzRead reads sets from an attacker: it ends without a panic, never reads more from a
+// set than its file has, and reports only signed sets as signed.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("kind: Cluster\n"))
@@ -76,7 +76,8 @@ func aSet(f *testing.F, by Keys) []byte {
 	return out.Bytes()
 }
 
-// FuzzPlaced reads names of files: what is taken for a set's name is written the same way.
+// FuzzPlaced parses file names: each accepted name is written in the same way by
+// FileName.
 func FuzzPlaced(f *testing.F) {
 	for _, name := range []string{"prod-20261120-180007.tar", "a-b-1-20261120-180007.tar.age",
 		"prod-20269920-180007.tar", "../prod-20261120-180007.tar"} {

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fakeSnapshot is a file of some size that stands in for one of etcd's.
+// fakeSnapshot writes a file of a given size that stands in for an etcd snapshot.
 func fakeSnapshot(t *testing.T, bytes int) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), SnapshotName)
@@ -46,7 +46,7 @@ func wantReason(t *testing.T, err error, want Reason) {
 	}
 }
 
-// writeTestSet is a set in a file.
+// writeTestSet writes a set to a file.
 func writeTestSet(t *testing.T, recipients ...age.Recipient) (file string, set *Set, small []Content) {
 	t.Helper()
 	db := fakeSnapshot(t, 20_000)
@@ -65,8 +65,8 @@ func writeTestSet(t *testing.T, recipients ...age.Recipient) (file string, set *
 	return file, set, small
 }
 
-// A set of keys alone is one like others; what has a snapshot, and says it has none, is
-// not whole.
+// A set with keys only is read like other sets. If it contains a snapshot although its
+// header lists none, it is refused.
 func TestRead_RefusesSnapshotInKeysOnlySet(t *testing.T) {
 	set := &Set{Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1",
 		EtcdType: "external", Authority: "a"}
@@ -159,8 +159,7 @@ func TestWrite_WritesSetThatReadReturns(t *testing.T) {
 	}
 }
 
-// A set never takes the place of anything, and leaves nothing of itself when it
-// cannot be written.
+// Write never replaces a file, and leaves no file behind after a failure.
 func TestWrite_LeavesNothingAfterFailure(t *testing.T) {
 	file, set, small := writeTestSet(t)
 	before, err := os.ReadFile(file)
@@ -187,8 +186,8 @@ func TestWrite_LeavesNothingAfterFailure(t *testing.T) {
 	}
 }
 
-// sparseHeader is the header of a member in the way of GNU that is nothing, and of some bytes
-// when it is read.
+// sparseHeader returns the GNU header of a sparse member, which has no content in the
+// archive and the given size when it is read.
 func sparseHeader(name string, bytes int64) []byte {
 	h := make([]byte, 512)
 	number := func(at int, n int64) {
@@ -199,9 +198,9 @@ func sparseHeader(name string, bytes int64) []byte {
 	for _, at := range []int{100, 108, 116} {
 		copy(h[at:], "0000600")
 	}
-	copy(h[124:], "00000000000\x0000000000000\x00        S") // no bytes of its own
+	copy(h[124:], "00000000000\x0000000000000\x00        S") // the member has no content
 	copy(h[257:], "ustar  ")
-	number(386, bytes) // it goes on there, with nothing
+	number(386, bytes) // offset and length of the only, empty part
 	number(398, 0)
 	number(483, bytes)
 	sum := 0
@@ -212,7 +211,8 @@ func sparseHeader(name string, bytes int64) []byte {
 	return h
 }
 
-// What is short and long when it is read fills the disk that it is unpacked to.
+// A sparse member is short in the archive and long when it is read, so it could fill the
+// disk.
 func TestRead_RefusesSparseMembers(t *testing.T) {
 	for _, size := range []int64{1000, 1 << 20, 1 << 42} {
 		nothing := make([]byte, min(size, 1<<20))
@@ -252,7 +252,7 @@ func (f *full) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// What has a set's name and is no file is not waited for.
+// Read does not wait for a pipe that has the name of a set.
 func TestRead_DoesNotWaitForPipe(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "prod-20261120-180000.tar")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -267,7 +267,7 @@ func TestRead_DoesNotWaitForPipe(t *testing.T) {
 	}
 }
 
-// What was cut off or changed anywhere is no set.
+// A set that was truncated or changed anywhere is refused.
 func TestRead_RefusesDamagedSets(t *testing.T) {
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -297,8 +297,9 @@ func TestRead_RefusesDamagedSets(t *testing.T) {
 	}
 }
 
-// inHeader says that a place is in what a tar says of a file beside its name and
-// size, such as its time: nothing goes by that, nor by the padding between files.
+// inHeader reports whether a position is in a part of a tar header other than the name
+// and the size, such as the time. Nothing depends on that part, or on the padding between
+// files.
 func inHeader(raw []byte, at int) bool {
 	const block = 512
 	return bytes.Equal(raw[at/block*block+257:at/block*block+262], []byte("ustar"))

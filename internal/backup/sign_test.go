@@ -28,8 +28,8 @@ func signingKey(t testing.TB) *SigningKey {
 	return key
 }
 
-// A signed set is verified by the public half of the key that signed it, and by no
-// other; one without a signature by none.
+// A signed set is verified by the public key of its signer and by no other key. A set
+// without a signature is verified by no key.
 func TestIsSignerOf_AcceptsOnlyMatchingKey(t *testing.T) {
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -71,8 +71,8 @@ func TestIsSignerOf_AcceptsOnlyMatchingKey(t *testing.T) {
 	}
 }
 
-// replaceHeader is a signed set whose head is changed while its signature is kept, as an
-// attacker would do it who has no key.
+// replaceHeader changes the header of a signed set and keeps the signature, as an
+// attacker without the key would.
 func replaceHeader(t *testing.T, file string, change func(*Set)) string {
 	t.Helper()
 	in, err := os.Open(file)
@@ -115,8 +115,8 @@ func replaceHeader(t *testing.T, file string, change func(*Set)) string {
 
 func errOf(_ int, err error) error { return err }
 
-// No byte of the head can be changed: it has the hashes of all other files. What is
-// refused by its head is not read any further.
+// No byte of the header can be changed, because the header has the hashes of all other
+// files. After a refused header, nothing more is read.
 func TestRead_RefusesForgedHeader(t *testing.T) {
 	key := signingKey(t)
 	_, set, small := writeTestSet(t)

@@ -1,9 +1,9 @@
 package bounded
 
-// The limits of what is read whole, by what it is. Each is several times what the
-// largest real one has.
+// These are the limits for content that is read whole, by kind of content. Each is
+// several times the size of the largest real content.
 const (
-	// Evidence is how much of an answer is read that is only shown to people.
+	// Evidence is the limit for responses that are only shown to people.
 	Evidence = 4 << 10
 	// Word is for files with one value: an id, a name, a number.
 	Word = 64 << 10

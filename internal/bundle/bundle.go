@@ -263,8 +263,8 @@ func (b *Bundle) faultAt(text string) diag.Diagnostic {
 	return newProblem(IDCorrupt, "copy or build the bundle again", "%s: %s", b.dir, text)[0]
 }
 
-// findDamaged reads every blob and returns those that differ from their digests. The error is
-// the error of ctx.
+// findDamaged reads every blob and returns the blobs that differ from their digests. The
+// error is the error of ctx.
 func (b *Bundle) findDamaged(ctx context.Context) (faults diag.List, err error) {
 	for digest, size := range b.blobSizes() {
 		if err := ctx.Err(); err != nil {

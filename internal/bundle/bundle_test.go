@@ -27,7 +27,7 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// diagnosticIDs are the diagnostics in an error.
+// diagnosticIDs returns the ids of the diagnostics in an error.
 func diagnosticIDs(t *testing.T, err error) []string {
 	t.Helper()
 	var l diag.List
@@ -103,13 +103,15 @@ func TestBundle_NamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestImage_NamesBuildThatHasMissingImage: a bundle from before an image was in bundles
-// opens and serves the rest; for that image it names a build that has it.
+// TestImage_NamesBuildThatHasMissingImage: a bundle from a time before an image was added
+// opens and has the other images. For the missing image, the hint names a build that adds
+// it.
 func TestImage_NamesBuildThatHasMissingImage(t *testing.T) {
 	catalogue := bundletest.Catalogue(t)
 	site := bundletest.NewSite(t)
 	options := site.Options()
-	// Registries that have none of them: what is not needed is left out.
+	// These registries have none of the images, so images that are not needed are left
+	// out.
 	options.Sites["docker.io"] = site.Registry + "/nowhere"
 	options.Sites["slipway.dev"] = "no-such-registry.invalid"
 	var notes []string
@@ -140,8 +142,8 @@ func TestImage_NamesBuildThatHasMissingImage(t *testing.T) {
 	}
 }
 
-// TestImage_UsesSlipwayNameAndRecordsOrigin: clusters know it by a name of Slipway's, from
-// whichever source; what it is and where it came from is told.
+// TestImage_UsesSlipwayNameAndRecordsOrigin: clusters use Slipway's own name of an image
+// for each source. The bundle records the image and its origin.
 func TestImage_UsesSlipwayNameAndRecordsOrigin(t *testing.T) {
 	m := bundletest.Build(t, "amd64").Manifest()
 	i := slices.IndexFunc(m.Images, func(i bundle.Image) bool { return i.Name == "haproxy" })
@@ -159,8 +161,8 @@ func TestImage_UsesSlipwayNameAndRecordsOrigin(t *testing.T) {
 	}
 }
 
-// TestBuild_GivesSameBytesForSameContent: the same content gives the same bytes, whatever
-// the cache and the order.
+// TestBuild_GivesSameBytesForSameContent: the same content gives the same bytes, for any
+// cache and any order.
 func TestBuild_GivesSameBytesForSameContent(t *testing.T) {
 	s := bundletest.NewSite(t)
 	var digests []string
@@ -223,7 +225,7 @@ func TestOpen_AcceptsEveryForm(t *testing.T) {
 	}
 }
 
-// pushBundle pushes a bundle as any tool would: its index and all that it names.
+// pushBundle pushes a bundle as any other tool would: its index and all parts of it.
 func pushBundle(t *testing.T, b *bundle.Bundle, ref string) {
 	t.Helper()
 	root, err := layout.ImageIndexFromPath(b.Path())
@@ -247,7 +249,8 @@ func pushBundle(t *testing.T, b *bundle.Bundle, ref string) {
 	}
 }
 
-// TestVerify_DetectsEveryDamage damages a bundle in every way and wants it noticed.
+// TestVerify_DetectsEveryDamage damages a bundle in every way and expects an error each
+// time.
 func TestVerify_DetectsEveryDamage(t *testing.T) {
 	s := bundletest.NewSite(t)
 	o := siteOptions(t, s)
@@ -573,7 +576,7 @@ func TestBuild_AddsDockerOnlyIfRequested(t *testing.T) {
 		t.Errorf("the one in the cache is not taken: %v", err)
 	}
 
-	// What was downloaded once is believed no more than a download is.
+	// A cached download is verified like a new one.
 	site.SetFile("/docker/"+"28.5.2/amd64/docker-28.5.2.tgz", []byte("another"))
 	o.Cache, o.Source = t.TempDir(), bundle.Upstream
 	if _, err := bundle.Build(t.Context(), o); diagnosticIDs(t, err)[0] != upstream.IDChecksum {

@@ -74,8 +74,8 @@ func TestWriteDelta_HasOnlyNewContent(t *testing.T) {
 	}
 }
 
-// TestImport_RefusesDeltaOnDamagedBlob: a blob of the cache that is not what it was is not
-// built upon.
+// TestImport_RefusesDeltaOnDamagedBlob: a blob in the cache that has changed is not used
+// for the new bundle.
 func TestImport_RefusesDeltaOnDamagedBlob(t *testing.T) {
 	old, next := twoVersions(t)
 	out := filepath.Join(t.TempDir(), "delta.tar.zst")

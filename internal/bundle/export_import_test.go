@@ -18,7 +18,7 @@ import (
 	"slipway.dev/slipway/internal/bundle/layout"
 )
 
-// cacheEntries are the bundles in a cache, and whatever else is beside them.
+// cacheEntries returns the bundles in a cache, and any other entries next to them.
 func cacheEntries(t *testing.T, cache string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(cache, "bundles"))
@@ -32,7 +32,8 @@ func cacheEntries(t *testing.T, cache string) []string {
 	return out
 }
 
-// wantSameBundle wants a whole bundle, found in the cache by its version.
+// wantSameBundle checks that a bundle is complete and that the cache has it under its
+// version.
 func wantSameBundle(t *testing.T, want, got *bundle.Bundle, cache string) {
 	t.Helper()
 	if err := got.Verify(t.Context()); err != nil {
@@ -82,8 +83,8 @@ func TestExportImport_KeepsContent(t *testing.T) {
 	}
 }
 
-// TestImport_LeavesNothingOfInvalidBundle: what is not whole leaves nothing behind, wherever its
-// fault is.
+// TestImport_LeavesNothingOfInvalidBundle: an incomplete or damaged bundle leaves nothing
+// behind, wherever its fault is.
 func TestImport_LeavesNothingOfInvalidBundle(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	dir := t.TempDir()
@@ -134,9 +135,9 @@ func TestImport_LeavesNothingOfInvalidBundle(t *testing.T) {
 	}
 }
 
-// TestImport_RefusesNamesOutsideCache: a bundle's version and architectures become the name of a
-// link, which is to lead to no place outside of the cache, and what has nothing in it
-// is not to take the place of what has.
+// TestImport_RefusesNamesOutsideCache: the version and architectures of a bundle become
+// the name of a link, which must stay inside the cache. An empty bundle must not replace
+// one with content.
 func TestImport_RefusesNamesOutsideCache(t *testing.T) {
 	for name, config := range map[string]string{
 		"architecture": `{"schemaVersion":1,"kubernetes":"v1.37.1","arches":["a/../../../victim"],"source":"modules"}`,
@@ -160,7 +161,7 @@ func TestImport_RefusesNamesOutsideCache(t *testing.T) {
 	}
 }
 
-// craftBundle is the directory of a bundle with a config, and nothing else in it.
+// craftBundle writes the directory of a bundle that has only a config.
 func craftBundle(t *testing.T, config string) string {
 	t.Helper()
 	d, err := layout.Create(t.TempDir())

@@ -50,7 +50,7 @@ func digestOf(text []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// pushTestImage an image for these architectures, and answers the digest of it.
+// pushTestImage pushes an image for these architectures, and returns its digest.
 func pushTestImage(t *testing.T, ref string, arches ...string) string {
 	t.Helper()
 	tag, err := name.NewTag(ref)
@@ -86,8 +86,8 @@ func loginFile(t *testing.T, at string) string {
 	return file
 }
 
-// TestBuild_AddsExtraImagesForEachArchitecture are in the bundle for each architecture, by the digest that their
-// registry knows them by, and need no registry the second time.
+// TestBuild_AddsExtraImagesForEachArchitecture: the images have the digests of their
+// registry, and the second build needs no registry.
 func TestBuild_AddsExtraImagesForEachArchitecture(t *testing.T) {
 	at, srv := aSite(t)
 	app, tool := at+"/team/app:v1", at+"/team/tool:v2"
@@ -137,7 +137,8 @@ func TestBuild_AddsExtraImagesForEachArchitecture(t *testing.T) {
 	}
 }
 
-// TestBuild_NamesExtraImagesThatCannotBePulled names what cannot be had, and keeps nothing.
+// TestBuild_NamesExtraImagesThatCannotBePulled: the error names each image that cannot be
+// pulled, and nothing is kept.
 func TestBuild_NamesExtraImagesThatCannotBePulled(t *testing.T) {
 	at, _ := aSite(t)
 	only := at + "/team/app:v1"
@@ -170,8 +171,8 @@ func TestBuild_NamesExtraImagesThatCannotBePulled(t *testing.T) {
 	}
 }
 
-// TestManifestRequest_ReportsEveryProblem: what create manifest writes is read, and what is wrong with a file is
-// said, all of it.
+// TestManifestRequest_ReportsEveryProblem: the output of create manifest can be read, and
+// all problems of a file are reported together.
 func TestManifestRequest_ReportsEveryProblem(t *testing.T) {
 	r, err := bundletest.Catalogue(t).Resolve("")
 	if err != nil {
@@ -221,8 +222,8 @@ func TestManifestRequest_ReportsEveryProblem(t *testing.T) {
 	}
 }
 
-// TestManifestRequest_ReplacesProgramVersions takes another version of a program, and none of what images
-// are called by.
+// TestManifestRequest_ReplacesProgramVersions: a file can replace the version of a
+// program, but not the versions in image names.
 func TestManifestRequest_ReplacesProgramVersions(t *testing.T) {
 	o := bundle.BuildOptions{Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: t.TempDir(),
 		Releases: bundletest.Catalogue(t), Upstream: bundletest.NewSite(t).Options()}

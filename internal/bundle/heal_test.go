@@ -13,8 +13,8 @@ import (
 	"slipway.dev/slipway/internal/bundle/source"
 )
 
-// zeroBlobs overwrites every blob of at least some bytes below a directory with zeros,
-// as a power loss may: the sizes stay the same.
+// zeroBlobs overwrites every blob of at least the given size below a directory with
+// zeros, as a power loss can. The sizes do not change.
 func zeroBlobs(t *testing.T, dir string) {
 	t.Helper()
 	blobs, err := filepath.Glob(filepath.Join(dir, "blobs", "sha256", "*"))
@@ -33,8 +33,8 @@ func zeroBlobs(t *testing.T, dir string) {
 	}
 }
 
-// TestBuild_ReplacesDamagedCacheContent: whoever fetches or builds a bundle gets it whole, and the
-// cache has it whole afterwards.
+// TestBuild_ReplacesDamagedCacheContent: fetching or building a bundle always gives a
+// complete one, and repairs the cache.
 func TestBuild_ReplacesDamagedCacheContent(t *testing.T) {
 	s := bundletest.NewSite(t)
 	reg := bundletest.NewRegistry(t, true)
@@ -101,8 +101,8 @@ func TestBuild_ReplacesDamagedCacheContent(t *testing.T) {
 	}
 }
 
-// TestBuild_DoesNotUseDamagedBundleOffline: a damaged bundle in the cache is no replacement for a
-// source that does not answer.
+// TestBuild_DoesNotUseDamagedBundleOffline: a damaged bundle in the cache does not
+// replace a source that does not respond.
 func TestBuild_DoesNotUseDamagedBundleOffline(t *testing.T) {
 	s := bundletest.NewSite(t)
 	o := siteOptions(t, s)

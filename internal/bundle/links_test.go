@@ -21,7 +21,7 @@ import (
 // caller is the user in whose cache root works in these tests.
 const caller = 12345
 
-// places are directories of a cache that a caller can exchange.
+// places are the directories of a cache that a caller can replace.
 var places = []string{".", "bundles", "downloads", "downloads/files", "downloads/images", "downloads/components"}
 
 // A victim is a directory of root's that has what a cache has, and files that
@@ -46,7 +46,7 @@ func newVictim(t *testing.T) *victim {
 	return v
 }
 
-// listFiles is what is there: modes, owners and content.
+// listFiles returns the files of the victim: modes, owners and content.
 func (v *victim) listFiles() map[string]string {
 	all := map[string]string{}
 	err := filepath.WalkDir(v.dir, func(path string, _ fs.DirEntry, err error) error {
@@ -79,8 +79,8 @@ func (v *victim) wantUnharmed() {
 	}
 }
 
-// swapForLink puts a link of the caller to the same directory of the victim in the place
-// of a directory of the cache.
+// swapForLink replaces a directory of the cache with a link of the caller to the same
+// directory of the victim.
 func (v *victim) swapForLink(cache, place string) error {
 	path := filepath.Join(cache, place)
 	if _, err := os.Lstat(path); err == nil {
@@ -110,8 +110,8 @@ func callersCache(t *testing.T) string {
 	return cache
 }
 
-// TestCommands_ChangeNothingThroughCacheLinks puts a link in the place of each directory of a cache, before
-// a command and between two commands that work on it as root: nothing elsewhere is
+// TestCommands_ChangeNothingThroughCacheLinks replaces each directory of a cache with a
+// link, before a command and between two commands that run as root. Nothing elsewhere is
 // changed, removed or given away.
 func TestCommands_ChangeNothingThroughCacheLinks(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
@@ -172,7 +172,7 @@ func TestCommands_ChangeNothingThroughCacheLinks(t *testing.T) {
 	}
 }
 
-// TestSign_WritesNothingThroughLink: a signature is written through no link.
+// TestSign_WritesNothingThroughLink: a signature is not written through a link.
 func TestSign_WritesNothingThroughLink(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	b, key := bundletest.Build(t, "amd64"), signingKey(t)
@@ -196,8 +196,8 @@ func TestSign_WritesNothingThroughLink(t *testing.T) {
 	v.wantUnharmed()
 }
 
-// TestBuild_ChangesNothingThroughPlantedLinks exchanges each directory of the cache at each step
-// that a build reports.
+// TestBuild_ChangesNothingThroughPlantedLinks replaces each directory of the cache at
+// each step that a build reports.
 func TestBuild_ChangesNothingThroughPlantedLinks(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	s := bundletest.NewSite(t)
@@ -230,8 +230,9 @@ func TestBuild_ChangesNothingThroughPlantedLinks(t *testing.T) {
 	}
 }
 
-// TestOpen_ReadsUserLinksButNeverWritesThroughThem: a bundle that a user names is read through the user's
-// links, and written through none that leads to a directory of others.
+// TestOpen_ReadsUserLinksButNeverWritesThroughThem: a bundle that a user names is read
+// through the user's links, but nothing is written through a link to a directory of
+// others.
 func TestOpen_ReadsUserLinksButNeverWritesThroughThem(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	b := bundletest.Build(t, "amd64")

@@ -11,8 +11,8 @@ import (
 	"slipway.dev/slipway/internal/secret"
 )
 
-// TestOpen_UsesCredentialsAndCAOfRegistry opens a bundle in a registry with the credentials and the authority of
-// that registry, as a cluster's file has them.
+// TestOpen_UsesCredentialsAndCAOfRegistry opens a bundle in a registry with the
+// credentials and the CA of that registry, as in a cluster file.
 func TestOpen_UsesCredentialsAndCAOfRegistry(t *testing.T) {
 	want := bundletest.Build(t, "amd64")
 	reg := bundletest.NewRegistry(t, true)
@@ -20,7 +20,7 @@ func TestOpen_UsesCredentialsAndCAOfRegistry(t *testing.T) {
 	if _, err := bundle.Push(t.Context(), want, ref, reg.At); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("DOCKER_CONFIG", t.TempDir()) // nobody's
+	t.Setenv("DOCKER_CONFIG", t.TempDir()) // without credentials
 	good := bundle.Login{Registry: reg.Host, Username: "carrier", Password: secret.New("s3cret-of-the-registry"), CA: reg.At.CA}
 	with := func(change func(*bundle.Login)) bundle.Registry {
 		l := good

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestNamedHosts_ListsHostsOfCredentialsAndCluster lists whose tokens a user has agreed to: those of hosts in the
-// credentials file, and in the file of a cluster.
+// TestNamedHosts_ListsHostsOfCredentialsAndCluster lists the hosts whose token services a
+// user has accepted: the hosts in the credentials file and in the cluster file.
 func TestNamedHosts_ListsHostsOfCredentialsAndCluster(t *testing.T) {
 	write := func(dir, text string) string {
 		path := filepath.Join(dir, "config.json")

@@ -2,7 +2,8 @@ package bundle
 
 import "testing"
 
-// TestParseReference_RequiresHost: what begins with a host is in a registry.
+// TestParseReference_RequiresHost: a path that begins with a host is a reference in a
+// registry.
 func TestParseReference_RequiresHost(t *testing.T) {
 	for path, want := range map[string]string{
 		"registry.example.com/slipway:v1": "registry.example.com/slipway:v1",

@@ -31,7 +31,7 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// A Key is a public key for signatures of bundles. The zero value is no key.
+// A Key is a public key for signatures of bundles. The zero value is not a valid key.
 type Key struct {
 	public string
 	since  time.Time

@@ -38,7 +38,7 @@ func newTestKeys(t *testing.T) (bundle.SigningKey, bundle.Key) {
 	return private, public
 }
 
-// A device has no end, and is no key, manifest, credentials or certificate.
+// A device is endless, and cannot be a key, manifest, credentials file or certificate.
 func TestBundle_RefusesDevicesAsFiles(t *testing.T) {
 	const device = "/dev/zero"
 	_, err := bundle.ReadKey(device)
@@ -111,8 +111,8 @@ func TestGenerateKey_WritesPrivateAndPublicKey(t *testing.T) {
 	}
 }
 
-// TestSign_SignsEveryFormOfBundle: a signature goes wherever the bundle goes, and changes
-// nothing of it.
+// TestSign_SignsEveryFormOfBundle: a signature is part of each form of a bundle and does
+// not change its content.
 func TestSign_SignsEveryFormOfBundle(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	private, public := newTestKeys(t)
@@ -183,7 +183,8 @@ func TestSign_SignsEveryFormOfBundle(t *testing.T) {
 	}
 }
 
-// TestSign_IsValidForOneContentOnly: a signature is of one content, whoever moves it.
+// TestSign_IsValidForOneContentOnly: a signature is valid for one content only, also if a
+// user copies it to another bundle.
 func TestSign_IsValidForOneContentOnly(t *testing.T) {
 	one, two := bundletest.Build(t, "amd64"), bundletest.Build(t, "arm64")
 	private, public := newTestKeys(t)
@@ -223,8 +224,8 @@ func TestSign_IsValidForOneContentOnly(t *testing.T) {
 	}
 }
 
-// TestImport_AddsSignatureToCachedBundle: the same content, imported before it was
-// signed, is signed afterwards.
+// TestImport_AddsSignatureToCachedBundle: a bundle in the cache without a signature gets
+// it when a signed copy is imported.
 func TestImport_AddsSignatureToCachedBundle(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	private, public := newTestKeys(t)
@@ -280,8 +281,8 @@ func TestParseKey_RefusesInvalidKeys(t *testing.T) {
 	}
 }
 
-// TestOpen_FindsSignatureAmongMany: a registry may have any number of signatures of
-// strangers before the good one.
+// TestOpen_FindsSignatureAmongMany: a registry may return any number of foreign
+// signatures before the valid one.
 func TestOpen_FindsSignatureAmongMany(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	private, public := newTestKeys(t)

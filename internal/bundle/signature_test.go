@@ -26,7 +26,7 @@ func pairOf(seed byte) (ed25519.PrivateKey, Key) {
 	return private, Key{public: string(public)}
 }
 
-// bogusSignatures are signatures that verify with no key.
+// bogusSignatures returns signatures that no key verifies.
 func bogusSignatures(n int) (lines []string) {
 	for i := range n {
 		made := signedAt.Add(time.Duration(i) * time.Second).Format(time.RFC3339)
@@ -86,8 +86,8 @@ func errorID(err error) string {
 	return strings.TrimSuffix(line[strings.LastIndex(line, "[")+1:], "]")
 }
 
-// TestMergeAnnotations_KeepsValidSignatures: annotations that others bring neither replace good signatures nor
-// crowd them out.
+// TestMergeAnnotations_KeepsValidSignatures: annotations from others neither replace nor
+// displace valid signatures.
 func TestMergeAnnotations_KeepsValidSignatures(t *testing.T) {
 	private, key := pairOf(1)
 	note := annotationSignature + key.Name()
@@ -148,8 +148,7 @@ func TestParseSince_ReadsDates(t *testing.T) {
 	}
 }
 
-// FuzzSignature: each signature has one text, and nothing but what was signed
-// verifies.
+// FuzzSignature: each signature has one text form, and only the signed content verifies.
 func FuzzSignature(f *testing.F) {
 	private, key := pairOf(1)
 	good := newSignature(private, ofDigest, ofBundle, signedAt).String()

@@ -12,8 +12,8 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// Of a version that a catalogue does not have, a bundle says which components it
-// has; those of no version of their own are as in the newest minor.
+// For a version that is not in the catalogue, the bundle gives its component versions.
+// Components without a recorded version are as in the newest minor.
 func TestExtendCatalogue_ReadsVersionsFromBundle(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	cache := filepath.Dir(filepath.Dir(b.Path()))

@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// Bytes is n rounded down, with a digit after the point if that is not 0:
-// "700 B", "19.5 GiB", "20 GiB". What is less than a round number of them never
-// looks like it, as what a host has beside what it needs.
+// Bytes returns a size as text, rounded down, with one digit after the point unless it is
+// 0: "700 B", "19.5 GiB", "20 GiB". Because it rounds down, a free size just below a
+// requirement never looks equal to it.
 func Bytes[T int | int64 | uint64](n T) string {
 	v, units := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	for v >= 1024 && len(units) > 1 {

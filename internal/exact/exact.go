@@ -1,6 +1,6 @@
-// Package exact keeps text byte for byte in JSON. A file's name, a link's target or a
-// program's argument may have any bytes, and package encoding/json replaces those that
-// are not UTF-8.
+// Package exact keeps text byte for byte in JSON. The name of a file, the target of a
+// link and the argument of a program can contain any bytes, and package encoding/json
+// replaces bytes that are not UTF-8.
 package exact
 
 import (

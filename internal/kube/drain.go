@@ -27,7 +27,7 @@ var budgets = schema.GroupVersionResource{Group: "policy", Version: "v1", Resour
 // evictAgain is the pause before a refused eviction is repeated.
 const evictAgain = 5 * time.Second
 
-// Draining is what a drain of a node still has to do. The zero value means that the node is
+// Draining holds the remaining steps of a drain. The zero value means that the node is
 // drained.
 type Draining struct {
 	// Cordon reports whether the node is not cordoned yet.

@@ -143,8 +143,8 @@ func TestDrainNode_EvictsPodsAndWaitsUntilGone(t *testing.T) {
 	}
 }
 
-// A budget that holds a pod is respected, however often one asks; in the end
-// the error says what is held, and by what.
+// A drain respects a budget that refuses an eviction, and retries. When the time is over,
+// the error names the pod and the budget.
 func TestDrainNode_NamesBudgetThatRefusesEviction(t *testing.T) {
 	held := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","code":429,"message":"Cannot evict pod.",` +
 		`"details":{"causes":[{"reason":"DisruptionBudget","message":"The disruption budget b needs 2 healthy pods and has 2 currently"}]}}`
@@ -163,8 +163,8 @@ func TestDrainNode_NamesBudgetThatRefusesEviction(t *testing.T) {
 	}
 }
 
-// A pod that nobody makes again, and that came after the check, stops a drain before
-// anything is asked to go, and each time it looks: the server would evict it.
+// A pod without a controller stops a drain before the first eviction, and again at each
+// later check: the API server would evict such a pod.
 func TestDrainNode_EvictsNothingIfPodIsBlocked(t *testing.T) {
 	web, mine := aPod("web", "ReplicaSet", ""), aPod("mine", "", "")
 	stays := []string{
@@ -220,7 +220,7 @@ func TestDrainNode_EvictsNothingIfPodIsBlocked(t *testing.T) {
 	}
 }
 
-// With force, what cannot be evicted is deleted, and nothing else.
+// With force, a drain deletes pods that cannot be evicted, and no others.
 func TestDrainNode_DeletesBlockedPodsWithForce(t *testing.T) {
 	f := newFakeAPI(t,
 		call{request: listPods, answer: listJSON(aPod("mine", "", ""), aPod("web", "ReplicaSet", ""))},
@@ -235,8 +235,8 @@ func TestDrainNode_DeletesBlockedPodsWithForce(t *testing.T) {
 	}
 }
 
-// A node that was cordoned to leave and stays after all is opened again; one
-// that a user has cordoned is not.
+// A node that Slipway cordoned for removal is uncordoned if it remains in the cluster. A
+// node that a user cordoned is not.
 func TestNodeDiff_UncordonsNodeThatSlipwayCordoned(t *testing.T) {
 	patched := `{"apiVersion":"v1","kind":"Node","metadata":{"name":"w1"},"spec":{"unschedulable":true}}`
 	f := newFakeAPI(t,
@@ -266,8 +266,8 @@ func TestNodeDiff_UncordonsNodeThatSlipwayCordoned(t *testing.T) {
 	}
 }
 
-// Pods of a node that is gone are deleted at once, all of them; one that was
-// made anew by its name meanwhile is not.
+// All pods of a node that no longer exists are deleted at once. A new pod with the same
+// name is kept.
 func TestDeletePods_KeepsPodsThatWereRecreated(t *testing.T) {
 	const at = "DELETE /api/v1/namespaces/ns/pods/"
 	answer := func(code int, reason string) string {

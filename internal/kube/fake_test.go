@@ -36,7 +36,7 @@ type fakeAPI struct {
 func newFakeAPI(t *testing.T, calls ...call) *fakeAPI {
 	f := &fakeAPI{t: t, calls: calls}
 	f.server = httptest.NewUnstartedServer(f)
-	f.server.Config.ErrorLog = log.New(io.Discard, "", 0) // a client that refuses us is a case of ours
+	f.server.Config.ErrorLog = log.New(io.Discard, "", 0) // some tests expect the client to refuse the server
 	f.server.StartTLS()
 	t.Cleanup(func() {
 		f.server.Close()

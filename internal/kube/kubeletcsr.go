@@ -17,9 +17,9 @@ import (
 var signingRequests = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"}
 
 // ApproveServing approves the pending requests of one kubelet for a serving certificate.
-// Requests that the kubelet may not make stay pending, and refused has the reasons. It
-// approves only what it has read: the API server rejects the approval of a request that was
-// changed or recreated since then.
+// Requests that are not allowed remain pending, and refused has the reasons. A request
+// that changed or was recreated after it was read is not approved: the API server rejects
+// that approval.
 func (c *Client) ApproveServing(ctx context.Context, kubelet op.KubeletIdentity) (approved, refused []string, err error) {
 	for more := ""; ; {
 		list, err := c.dynamic.Resource(signingRequests).List(ctx, metav1.ListOptions{

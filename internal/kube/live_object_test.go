@@ -22,7 +22,7 @@ func decodeObject(t *testing.T, text string) *unstructured.Unstructured {
 	return objs[0]
 }
 
-// What is deleted is the very object that was looked at.
+// DeleteLive deletes exactly the object that was read.
 func TestDeleteLive_DeletesOnlyTheObjectThatWasRead(t *testing.T) {
 	const at = "/api/v1/namespaces/n/configmaps/a"
 	c := newFakeAPI(t,
@@ -51,8 +51,8 @@ func TestDeleteLive_DeletesOnlyTheObjectThatWasRead(t *testing.T) {
 	}
 }
 
-// Jobs are waited for until they are done, pods until they are ready or done; of
-// what fails nothing more is to come.
+// WaitSettled waits until a Job is complete and a pod is ready or complete. It returns an
+// error for an object that has failed.
 func TestWaitSettled_WaitsByKindAndFailsWithFailedObjects(t *testing.T) {
 	kinds := map[string]string{
 		"/apis/batch/v1":                  `{"resources": [{"name": "jobs", "kind": "Job", "namespaced": true}]}`,

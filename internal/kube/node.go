@@ -188,7 +188,7 @@ func NodeDiff(n *corev1.Node, want NodeWant) (patch []byte, changes []string) {
 
 	spec := map[string]any{}
 	if Cordoned(n) {
-		// The node was to leave but stays.
+		// The node was to be removed but remains.
 		notes[LeavingAnnotation], spec["unschedulable"] = nil, nil
 		changes = append(changes, "uncordon")
 	}

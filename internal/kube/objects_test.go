@@ -136,7 +136,8 @@ func TestSortByDependency_PutsNamespacesAndDefinitionsFirst(t *testing.T) {
 	}
 }
 
-// TestDecodeObjects_KeepsContentOutOfErrors: what is no object may be a Secret all the same.
+// TestDecodeObjects_KeepsContentOutOfErrors: text that is not an object can still be part
+// of a Secret.
 func TestDecodeObjects_KeepsContentOutOfErrors(t *testing.T) {
 	for _, text := range []string{"apiVersion: v1\nstringData: {password: hunter2}\n", "hunter2: hunter2\n",
 		"kind: {hunter2: hunter2}\napiVersion: v1\n"} {

@@ -133,8 +133,9 @@ func (c *Client) WaitBudgets(ctx context.Context, nodes []string, progress func(
 	return nil
 }
 
-// budgetsWithoutEvictions returns these budgets: now has those that allow no eviction because of the current
-// state of their pods, ever has those that never allow one.
+// budgetsWithoutEvictions returns these budgets in two lists: now has budgets that allow
+// no eviction in the current state of their pods, and ever has budgets that never allow
+// one.
 func (c *Client) budgetsWithoutEvictions(ctx context.Context, nodes []string) (now, ever []string, err error) {
 	all, err := c.listBudgets(ctx)
 	if err != nil {

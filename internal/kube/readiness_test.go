@@ -64,8 +64,8 @@ func TestListBlockingBudgets_ReturnsBudgetsOfPodsOnNodes(t *testing.T) {
 	}
 }
 
-// What holds because pods are not healthy yet is waited for, and what holds however they
-// are is not.
+// WaitBudgets waits for budgets that refuse evictions because pods are not healthy yet.
+// It does not wait for budgets that never allow an eviction.
 func TestWaitBudgets_IgnoresBudgetsThatNeverAllowEviction(t *testing.T) {
 	const never = `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`
 	pods := call{request: listPods, answer: listJSON(aPod("c", "ReplicaSet", ""), aPod("d", "ReplicaSet", ""))}

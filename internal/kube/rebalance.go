@@ -22,8 +22,8 @@ type Spreading struct {
 	Selector string
 }
 
-// placement is where the pods of a Deployment run. Pods without a node, and pods that end or
-// have ended, do not count.
+// placement holds the pods of a Deployment and their nodes. Pods without a node, and pods
+// that terminate or have ended, do not count.
 type placement struct {
 	replicas int64 // wanted by the Deployment; 0 if there is no Deployment
 	pods     []corev1.Pod

@@ -30,8 +30,8 @@ func podsOf(pods ...string) string {
 	return `{"kind":"PodList","apiVersion":"v1","items":[` + strings.Join(pods, ",") + `]}`
 }
 
-// TestFindTokenHolders_ReturnsWorkloadsOfOlderPods: what runs, is older, and holds a token is named by what makes it
-// anew, each once.
+// TestFindTokenHolders_ReturnsWorkloadsOfOlderPods: each running pod that is older and
+// has a token is reported by the workload that recreates it, once.
 func TestFindTokenHolders_ReturnsWorkloadsOfOlderPods(t *testing.T) {
 	const replicaSet = "GET /apis/apps/v1/namespaces/n/replicasets/web-1"
 	web := `{"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{"name":"web-1","namespace":"n","ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"w","controller":true}]}}`
@@ -59,8 +59,8 @@ func TestFindTokenHolders_ReturnsWorkloadsOfOlderPods(t *testing.T) {
 	}
 }
 
-// TestFindCAHolders_FindsEveryWayToMountTheCA: what pods know the API servers by they have with a token, or from
-// the ConfigMap alone, in whatever way.
+// TestFindCAHolders_FindsEveryWayToMountTheCA: a pod has the CA of the API servers with
+// its token, or from the ConfigMap alone, in a volume or a variable.
 func TestFindCAHolders_FindsEveryWayToMountTheCA(t *testing.T) {
 	pod := func(name, spec string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"n","creationTimestamp":%q},"spec":%s}`,
@@ -89,8 +89,9 @@ func TestFindCAHolders_FindsEveryWayToMountTheCA(t *testing.T) {
 	}
 }
 
-// TestFindTokenHolders_ResolvesDeploymentOfDeletedReplicaSet: a Deployment that keeps no older ReplicaSet has pods that
-// are ending, and whose ReplicaSet is gone; of one that was made by hand they are its own.
+// TestFindTokenHolders_ResolvesDeploymentOfDeletedReplicaSet: a Deployment that keeps no
+// older ReplicaSets can have terminating pods whose ReplicaSet no longer exists. Pods of
+// a ReplicaSet that a user created belong to that ReplicaSet.
 func TestFindTokenHolders_ResolvesDeploymentOfDeletedReplicaSet(t *testing.T) {
 	const gone = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`
 	hashed := func(hash string) string {
@@ -109,7 +110,8 @@ func TestFindTokenHolders_ResolvesDeploymentOfDeletedReplicaSet(t *testing.T) {
 	}
 }
 
-// TestRollsOnRestart_IsFalseIfPausedOrManual: what is paused, or waits for somebody, makes no other pods.
+// TestRollsOnRestart_IsFalseIfPausedOrManual: a workload that is paused, or updates its
+// pods only on deletion, creates no new pods.
 func TestRollsOnRestart_IsFalseIfPausedOrManual(t *testing.T) {
 	for name, tc := range map[string]struct {
 		workload Workload
@@ -137,7 +139,8 @@ func TestRollsOnRestart_IsFalseIfPausedOrManual(t *testing.T) {
 	}
 }
 
-// looksAt asks for an object that is there with a spec, is gone, or is ending.
+// looksAt returns the request for an object that exists with a spec, does not exist, or
+// is terminating.
 func looksAt(path, kind, is string) call {
 	meta := `"name":"x","namespace":"n"`
 	switch is {
@@ -149,8 +152,8 @@ func looksAt(path, kind, is string) call {
 	return call{request: "GET " + path, answer: fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{%s},"spec":%s}`, kind, meta, is)}
 }
 
-// TestIsDeleted_IsTrueIfGoneOrTerminating: what makes pods, or is one, was deleted, and is gone or on its way; of
-// what others have made of their own nobody knows.
+// TestIsDeleted_IsTrueIfGoneOrTerminating: a workload or a bare pod is deleted if it does
+// not exist or is terminating. For custom kinds the answer is false.
 func TestIsDeleted_IsTrueIfGoneOrTerminating(t *testing.T) {
 	const apps = "/apis/apps/v1/namespaces/n/"
 	for _, tc := range []struct{ kind, at string }{
@@ -177,8 +180,9 @@ func TestIsDeleted_IsTrueIfGoneOrTerminating(t *testing.T) {
 	}
 }
 
-// TestRestartWorkload_RestartsOncePerTime: it is told for which moment, and older pods that end are waited for.
-func TestRestartWorkload_RestartsOncePerTime(t *testing.T) {
+// TestRestartWorkload_RestartsForTimeAndWaitsForOlderPods: the restart has the given
+// time, and the wait ends when the older pods are gone.
+func TestRestartWorkload_RestartsForTimeAndWaitsForOlderPods(t *testing.T) {
 	w := Workload{"DaemonSet", "n", "agent"}
 	f := newFakeAPI(t,
 		call{request: "PATCH /apis/apps/v1/namespaces/n/daemonsets/agent?fieldManager=slipway",
@@ -200,7 +204,7 @@ func TestRestartWorkload_RestartsOncePerTime(t *testing.T) {
 	}
 }
 
-// TestTokenSecrets_ReturnsAllSorted: tokens that do not end are all told of, sorted.
+// TestTokenSecrets_ReturnsAllSorted: tokens without an expiry are all returned, sorted.
 func TestTokenSecrets_ReturnsAllSorted(t *testing.T) {
 	secret := func(namespace, name string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":%q,"name":%q},"data":{"token":%q,"ca.crt":"Y2E="}}`,

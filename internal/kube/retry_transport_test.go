@@ -64,8 +64,9 @@ func TestRetryTransport_RepeatsSafeRequestsUntilServerResponds(t *testing.T) {
 type waking struct {
 	ready time.Time
 	asked int
-	never bool // who asks may not
-	// late is how long it refuses after it has said that it is ready.
+	never bool // the client has no permission
+	// late is the time for which it still refuses requests after it reports that it is
+	// ready.
 	late time.Duration
 }
 

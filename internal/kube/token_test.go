@@ -41,7 +41,7 @@ func TestBootstrapTokens_ReturnsOnlyTokensOfSlipway(t *testing.T) {
 	if diff := cmp.Diff([]string{"abcdef"}, ids); diff != "" {
 		t.Errorf("tokens of others are not ours: -want +got\n%s", diff)
 	}
-	for range 2 { // one that is gone is no error
+	for range 2 { // a missing token is not an error
 		if err := c.DeleteBootstrapToken(t.Context(), "abcdef"); err != nil {
 			t.Error(err)
 		}

@@ -10,8 +10,9 @@ import (
 
 func isOldText(text []byte) bool { return string(text) == "the old one" }
 
-// TestFindObjectsWithText_FindsPlainAndEncodedText: what holds a text is found wherever it stands in it, encoded or not;
-// what an API server does not serve has none, and a list comes in parts.
+// TestFindObjectsWithText_FindsPlainAndEncodedText: a text is found anywhere in an
+// object, plain or base64-encoded. Kinds that the API server does not serve are skipped,
+// and lists are read page by page.
 func TestFindObjectsWithText_FindsPlainAndEncodedText(t *testing.T) {
 	one := func(kind, name, rest string) string {
 		return `{"apiVersion":"v1","kind":"` + kind + `","metadata":{"name":"` + name +
@@ -45,7 +46,8 @@ func TestFindObjectsWithText_FindsPlainAndEncodedText(t *testing.T) {
 	}
 }
 
-// TestFindConfigWithText_ReadsOnlyConfigMapsAndSecrets: what is kept to be shown is looked for in ConfigMaps and Secrets alone.
+// TestFindConfigWithText_ReadsOnlyConfigMapsAndSecrets: certificates that clients and
+// servers present are searched only in ConfigMaps and Secrets.
 func TestFindConfigWithText_ReadsOnlyConfigMapsAndSecrets(t *testing.T) {
 	f := newFakeAPI(t,
 		call{request: "GET /api/v1/configmaps?limit=200",
@@ -59,7 +61,8 @@ func TestFindConfigWithText_ReadsOnlyConfigMapsAndSecrets(t *testing.T) {
 	}
 }
 
-// TestWaitRootCAs_WaitsForNamespacesAndTokenSecrets: namespaces and tokens that are kept are waited for, and told of.
+// TestWaitRootCAs_WaitsForNamespacesAndTokenSecrets: it waits for the ConfigMap of each
+// namespace and for each token in a Secret, and reports the missing ones.
 func TestWaitRootCAs_WaitsForNamespacesAndTokenSecrets(t *testing.T) {
 	maps := func(text string) call {
 		return call{request: "GET /api/v1/configmaps?fieldSelector=metadata.name%3Dkube-root-ca.crt",

@@ -149,7 +149,7 @@ func (d *document) findItem(list, name string) *yaml.Node {
 func (d *document) putEntry(e entry) {
 	context := &yaml.Node{Kind: yaml.MappingNode}
 	if old := fieldOf(d.findItem(keyContexts, e.context), "context"); textOf(old, "cluster") == e.entryName {
-		context = old // the user's namespace stays
+		context = old // keeps the user's namespace
 	}
 	setField(context, "cluster", textNode(e.entryName))
 	setField(context, "user", textNode(e.entryName))

@@ -45,9 +45,9 @@ type place struct {
 	name string
 }
 
-// openPlace opens the directory of a kubeconfig, and creates it if it does not exist. A link
-// stays a link; its target is used. As root, links of a user may only lead to directories
-// of that user. The caller closes the place.
+// openPlace opens the directory of a kubeconfig, and creates it if it does not exist. A
+// link is kept, and its target is used. As root, links of a user may only lead to
+// directories of that user. The caller closes the place.
 func openPlace(path string, to *fileowner.Owner) (*place, error) {
 	dir, name, err := to.MakeParent(path, 0o700)
 	var foreign *fileowner.ForeignError

@@ -55,8 +55,8 @@ func readGolden(t *testing.T, name string) string {
 	return string(data)
 }
 
-// TestMergeAndRemove_RestoresOriginalFile runs over testdata/*.yaml: the golden file is after the
-// merge, and removing brings the file back.
+// TestMergeAndRemove_RestoresOriginalFile runs over testdata/*.yaml: the golden file is
+// the result of the merge, and removing the entries restores the original file.
 func TestMergeAndRemove_RestoresOriginalFile(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -228,7 +228,7 @@ func TestMerge_LeavesInvalidFilesUnchanged(t *testing.T) {
 	}
 }
 
-// Root that replaces /dev/null takes it from the whole machine.
+// If root replaced /dev/null, the whole machine would lose it.
 func TestMerge_LeavesDevicesAndPipesInPlace(t *testing.T) {
 	dir := t.TempDir()
 	pipe, link := filepath.Join(dir, "pipe"), filepath.Join(dir, "link")

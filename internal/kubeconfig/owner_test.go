@@ -22,8 +22,8 @@ func ownerOf(t *testing.T, name string) (uid, gid int) {
 	return int(st.Uid), int(st.Gid)
 }
 
-// TestMerge_RefusesUserLinksToForeignDirectories: on behalf of a user, root writes no file that a link of
-// the user leads to in a directory of another one.
+// TestMerge_RefusesUserLinksToForeignDirectories: on behalf of a user, root writes no
+// file if a link of that user leads to a directory of another user.
 func TestMerge_RefusesUserLinksToForeignDirectories(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
@@ -61,8 +61,9 @@ func TestMerge_RefusesUserLinksToForeignDirectories(t *testing.T) {
 	}
 }
 
-// TestMerge_DoesNotFollowLinksThatReplaceFiles puts a link in the place of the directory or the file of a user while
-// root works on it: nothing elsewhere is read, changed or removed.
+// TestMerge_DoesNotFollowLinksThatReplaceFiles replaces the directory or the file of a
+// user with a link while root works on it. Root reads, changes and removes nothing
+// elsewhere.
 func TestMerge_DoesNotFollowLinksThatReplaceFiles(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
@@ -118,8 +119,8 @@ func TestMerge_DoesNotFollowLinksThatReplaceFiles(t *testing.T) {
 	}
 }
 
-// TestOpenPlace_KeepsDirectoryThatBecomesLink: a place that is open stays the same when its directory
-// becomes a link.
+// TestOpenPlace_KeepsDirectoryThatBecomesLink: an open place keeps its directory when a
+// link replaces that directory.
 func TestOpenPlace_KeepsDirectoryThatBecomesLink(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}

@@ -12,14 +12,13 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// An Untrusted is a kubeconfig as a host has it. Root on that host decides what
-// is in it, so only Verify reads it.
+// An Untrusted holds the kubeconfig of a host. Root on that host controls its content, so
+// only Verify reads it.
 type Untrusted struct {
 	// Text is the file; nil if there is none.
 	Text []byte
-	// CAs are the CA certificates, in PEM form, that this manager has told the
-	// cluster to trust, during a CA rotation. They take the place of those in
-	// Text.
+	// CAs are the CA certificates, in PEM form, that the cluster trusts during a CA
+	// rotation. They replace the CA certificates in Text.
 	CAs []byte
 }
 
@@ -75,8 +74,8 @@ func keyOf(cert *x509.Certificate, text []byte) []byte {
 	return nil
 }
 
-// trustedCAs returns those of the CAs that known contains or has signed; without
-// known, all of them.
+// trustedCAs returns the CAs that known contains or has signed. Without known, it returns
+// all CAs.
 func trustedCAs(cas, known []byte) ([]byte, error) {
 	theirs, err := pki.Authorities(cas)
 	if err != nil {

@@ -19,8 +19,8 @@ var (
 	ends   = begins.AddDate(1, 0, 0)
 )
 
-// TestVerify_AcceptsOnlyCertificatesOfRecordedCA: root on a control plane writes what it likes into its kubeconfig.
-// Only certificates of the recorded CA come out.
+// TestVerify_AcceptsOnlyCertificatesOfRecordedCA: root on a control plane can write
+// anything into its kubeconfig, but Verify returns only certificates of the recorded CA.
 func TestVerify_AcceptsOnlyCertificatesOfRecordedCA(t *testing.T) {
 	ca, other := pkitest.NewAuthority(t, "kubernetes", begins, ends), pkitest.NewAuthority(t, "kubernetes", begins, ends)
 	renewed := ca.Renew(t, ends.AddDate(1, 0, 0))
@@ -97,7 +97,7 @@ func TestVerify_AcceptsOnlyCertificatesOfRecordedCA(t *testing.T) {
 	}
 }
 
-// wantUsableAdmin holds an Admin from a host against what is promised of it.
+// wantUsableAdmin checks that an Admin from a host keeps the promises of Verify.
 func wantUsableAdmin(t *testing.T, a Admin) {
 	t.Helper()
 	if a.Cluster != "" || a.Server != "" || a.TLSServerName != "" {
@@ -125,8 +125,8 @@ func wantUsableAdmin(t *testing.T, a Admin) {
 	}
 }
 
-// TestParseAdmin_AcceptsOnlyFilesThatSlipwayWrites: only what Slipway itself writes is saved, merged, or given to
-// kubectl.
+// TestParseAdmin_AcceptsOnlyFilesThatSlipwayWrites: Slipway saves and merges only its own
+// form of a kubeconfig, and passes only that form to kubectl.
 func TestParseAdmin_AcceptsOnlyFilesThatSlipwayWrites(t *testing.T) {
 	text, err := Admin{Cluster: "prod", Server: "https://192.0.2.11:6443", TLSServerName: "api.prod.internal",
 		CA: []byte("a"), Certificate: []byte("b"), Key: []byte("c")}.Bytes()
@@ -177,9 +177,8 @@ func TestParseAdmin_AcceptsOnlyFilesThatSlipwayWrites(t *testing.T) {
 	}
 }
 
-// FuzzVerify: whatever a host has as its kubeconfig is refused, or gives a
-// certificate of the recorded CA and nothing else. The corpus in testdata has
-// a CA that is recorded here.
+// FuzzVerify: each kubeconfig of a host is refused, or gives a certificate of the
+// recorded CA and nothing else. The corpus in testdata has a CA that is recorded here.
 func FuzzVerify(f *testing.F) {
 	known, err := os.ReadFile("testdata/ca.crt")
 	if err != nil {

@@ -34,7 +34,7 @@ type draft struct {
 	pem      func([]byte) []byte
 }
 
-// newServingDraft is what a kubelet of Kubernetes 1.35 to 1.37 asks for.
+// newServingDraft returns the request of a kubelet of Kubernetes 1.35 to 1.37.
 func newServingDraft(t *testing.T) *draft {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -84,7 +84,7 @@ func TestCheckRequest_AcceptsOnlyServingRequestsOfNode(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		change       func(*draft)
-		want         string // a part of the error, "" is none
+		want         string // a part of the error, "" if no error is expected
 	}{
 		{"as a kubelet asks", "the normal case", func(*draft) {}, ""},
 		{"an address alone", "a kubelet need not ask for its name", func(d *draft) { d.template.DNSNames = nil }, ""},

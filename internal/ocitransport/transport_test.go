@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// network answers requests without a connection and records them.
+// network responds to requests without a connection, and records them.
 type network struct {
 	answer func(*http.Request) (*http.Response, error)
 
@@ -48,7 +48,7 @@ func newResponse(r *http.Request, status int, challenge, body string) *http.Resp
 	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(body)), Request: r}
 }
 
-// getManifest asks a registry for a manifest, as a pull does, with a password or a
+// getManifest requests a manifest from a registry, as a pull does, with a password or a
 // refresh token.
 func getManifest(t *testing.T, g *guard, auth authn.AuthConfig) error {
 	t.Helper()
@@ -60,8 +60,9 @@ func getManifest(t *testing.T, g *guard, auth authn.AuthConfig) error {
 	return err
 }
 
-// TestGuard_NeverFallsBackToPlainHTTP has TLS fail for every form of an address, as somebody on the
-// path can make it fail, and plain HTTP answer with a challenge.
+// TestGuard_NeverFallsBackToPlainHTTP: TLS fails for every form of an address, as an
+// attacker on the network path can make it fail, and plain HTTP responds with a
+// challenge.
 func TestGuard_NeverFallsBackToPlainHTTP(t *testing.T) {
 	for name, registry := range map[string]string{
 		"10/8":           "10.1.2.3:5000",
@@ -98,7 +99,8 @@ func TestGuard_NeverFallsBackToPlainHTTP(t *testing.T) {
 	}
 }
 
-// TestGuard_AllowsPlainHTTPOnlyWherePermitted lists where plain HTTP may go, and where it may not.
+// TestGuard_AllowsPlainHTTPOnlyWherePermitted lists the addresses that may be requested
+// over plain HTTP, and addresses that may not.
 func TestGuard_AllowsPlainHTTPOnlyWherePermitted(t *testing.T) {
 	for address, want := range map[string]struct{ byDefault, insecure bool }{
 		"http://127.0.0.1:5000/v2/":  {true, true},

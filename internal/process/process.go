@@ -8,8 +8,8 @@ import (
 	"fmt"
 )
 
-// A Process identifies a process for good: a number that is used again does
-// not have the same start time.
+// A Process identifies a process permanently. Two processes with the same number differ
+// in their start times.
 type Process struct {
 	PID int `json:"pid"`
 	// Start is in clock ticks since the host booted; on macOS, in

@@ -67,7 +67,7 @@ func TestSignal_RefusesOtherStartTime(t *testing.T) {
 	}
 }
 
-// TestMain runs as another process of this same program where it is told to.
+// TestMain runs as another process of this program if its environment requests that.
 func TestMain(m *testing.M) {
 	if os.Getenv("PROCESS_TEST_WAIT") != "" {
 		_, _ = os.Stdin.Read(make([]byte, 1))

@@ -57,8 +57,8 @@ func (w world) writeFile(name, text string, uid int) {
 	w.noError(errors.Join(os.WriteFile(w.pathOf(name), []byte(text), 0o600), os.Chown(w.pathOf(name), uid, uid)))
 }
 
-// makeLink puts a link of a user in the place of what is there. The target is a path
-// of the world, or relative if it begins with "./".
+// makeLink replaces a file or directory with a link of a user. The target is a path of
+// the world, or relative if it begins with "./".
 func (w world) makeLink(name, target string, uid int) {
 	w.t.Helper()
 	if !strings.HasPrefix(target, "./") {
@@ -67,7 +67,7 @@ func (w world) makeLink(name, target string, uid int) {
 	w.noError(errors.Join(os.RemoveAll(w.pathOf(name)), os.Symlink(target, w.pathOf(name)), os.Lchown(w.pathOf(name), uid, uid)))
 }
 
-// listFiles is what root and others have: modes, owners and content.
+// listFiles returns the files of root and of other users: modes, owners and content.
 func (w world) listFiles() map[string]string {
 	w.t.Helper()
 	all := map[string]string{}
@@ -149,8 +149,8 @@ func TestReach_RefusesUserLinksToForeignFiles(t *testing.T) {
 	}
 }
 
-// TestFunctions_DoNotFollowPlantedLinks puts a link in the place of a directory or a file of the user's:
-// nothing that root does then reads, changes, removes or gives away what others have.
+// TestFunctions_DoNotFollowPlantedLinks replaces a directory or a file of the user with a
+// link. Root then reads, changes, removes and gives away no files of others.
 func TestFunctions_DoNotFollowPlantedLinks(t *testing.T) {
 	for name, do := range map[string]func(w world, path string) error{
 		"open":     func(_ world, path string) error { _, err := Open(path); return err },
@@ -210,7 +210,8 @@ func TestFunctions_DoNotFollowPlantedLinks(t *testing.T) {
 	}
 }
 
-// TestFunctions_BehaveLikePackageOS: without links, the functions do what those of package os do.
+// TestFunctions_BehaveLikePackageOS: without links, the functions behave like the
+// functions of package os.
 func TestFunctions_BehaveLikePackageOS(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }

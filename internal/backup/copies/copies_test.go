@@ -30,7 +30,7 @@ func copyName(host string, day int) copies.Name {
 		Revision: 4700 + int64(day)}
 }
 
-// newTargets are all kinds, each with the directory where its files are.
+// newTargets returns a target of each kind with the directory of its files.
 func newTargets(t *testing.T) map[string]func(*testing.T) (copies.Target, string) {
 	t.Helper()
 	return map[string]func(*testing.T) (copies.Target, string){
@@ -98,7 +98,8 @@ func TestParseName_ReadsOnlyNamesOfString(t *testing.T) {
 	}
 }
 
-// What lists copies may be anybody's: sizes that no copy has are not summed up.
+// Another user may control the listing of a target, so sizes that no copy has are not
+// added.
 func TestSelectCopies_IgnoresImpossibleSizes(t *testing.T) {
 	var files []copies.File
 	for i, bytes := range []int64{5, -5, math.MaxInt64, 0, 1 << 30} {
@@ -113,8 +114,8 @@ func TestSelectCopies_IgnoresImpossibleSizes(t *testing.T) {
 	}
 }
 
-// What is beyond the number goes, the oldest first: of the same host of the same
-// cluster, and nothing else. What was cut off goes with the next.
+// SendCopy removes the oldest copies beyond the number to keep, only of the same host of
+// the same cluster. It also removes an incomplete copy.
 func TestSendCopy_RemovesOldestCopiesOfSameHost(t *testing.T) {
 	for kind, open := range newTargets(t) {
 		t.Run(kind, func(t *testing.T) {
@@ -160,8 +161,8 @@ func TestSendCopy_RemovesOldestCopiesOfSameHost(t *testing.T) {
 	}
 }
 
-// What a clock says that was ahead, or is behind now, has nothing be removed that is
-// newer, nor be taken for the newest.
+// A clock that was ahead or is behind does not remove a newer copy, and its copy does not
+// count as the newest.
 func TestSendCopy_KeepsNewestCopyDespiteWrongClock(t *testing.T) {
 	for kind, open := range newTargets(t) {
 		t.Run(kind, func(t *testing.T) {
@@ -184,7 +185,7 @@ func TestSendCopy_KeepsNewestCopyDespiteWrongClock(t *testing.T) {
 			if err != nil || len(own) != 2 || own[0].Name != newest {
 				t.Errorf("the newest is the first of %+v, %v", own, err)
 			}
-			// Etcd was made anew, and counts from the first again.
+			// Etcd was recreated, so its revision starts again.
 			anew := of(3, 7)
 			if sent, err := copies.Send(t.Context(), to, anew, nil, 2, writeContent(nil)); err != nil || sent != (copies.Sent{Left: 2}) ||
 				!strings.Contains(listFiles(t, dir), anew.String()) {
@@ -207,7 +208,7 @@ func (f full) Put(ctx context.Context, name string, write func(io.Writer) error)
 	return f.Target.Put(ctx, name, write)
 }
 
-// A target that is full has room again when fewer are to be kept.
+// A full target has space again if fewer copies are to be kept.
 func TestSendCopy_RemovesCopiesFirstIfTargetIsFull(t *testing.T) {
 	dir := t.TempDir()
 	d, err := copies.Directory(dir)
@@ -245,7 +246,8 @@ func (s stuck) Remove(ctx context.Context, name string) error {
 	return s.Target.Remove(ctx, name)
 }
 
-// What cannot be removed keeps no new copy from being there, nor anything else from going.
+// A copy that cannot be removed prevents neither the new copy nor the removal of other
+// copies.
 func TestSendCopy_ContinuesIfRemovalFails(t *testing.T) {
 	part := "." + copyName("cp1", 1).String() + ".part"
 	for _, tc := range []struct {
@@ -294,7 +296,8 @@ func TestSendCopy_ContinuesIfRemovalFails(t *testing.T) {
 			if got := strings.Join(got, " "); got != tc.want+" " {
 				t.Errorf("there is %q: %s", got, tc.reason)
 			}
-			// A place without room says what would have made some.
+			// If the target is full, the error names the copies whose removal would have
+			// freed space.
 			_, err = copies.Send(t.Context(), stuck{full{d, dir}, tc.stuck}, copyName("cp1", 5), nil, 1, writeContent(nil))
 			if (err != nil) != (len(tc.stuck) > 1) ||
 				err != nil && (!strings.Contains(err.Error(), "no space") || !strings.Contains(err.Error(), "is locked")) {
@@ -304,7 +307,7 @@ func TestSendCopy_ContinuesIfRemovalFails(t *testing.T) {
 	}
 }
 
-// A copy is there whole or not at all, and what there was stays.
+// A copy is complete or does not exist, and earlier copies are kept.
 func TestSendCopy_LeavesOldCopiesAfterFailure(t *testing.T) {
 	for kind, open := range newTargets(t) {
 		t.Run(kind, func(t *testing.T) {
@@ -320,7 +323,8 @@ func TestSendCopy_LeavesOldCopiesAfterFailure(t *testing.T) {
 			if !errors.Is(err, broken) || listFiles(t, dir) != copyName("cp1", 1).String() {
 				t.Errorf("%v; there is %s", err, listFiles(t, dir))
 			}
-			// Somebody else writes to it meanwhile: it is not what was written.
+			// Another process changes the file meanwhile, so it differs from the written
+			// data.
 			_, err = copies.Send(t.Context(), to, copyName("cp1", 2), nil, 1, func(w io.Writer) error {
 				if _, err := w.Write(bytes.Repeat([]byte("x"), 9<<20)); err != nil {
 					return err
@@ -349,7 +353,7 @@ func TestSendCopy_LeavesOldCopiesAfterFailure(t *testing.T) {
 	}
 }
 
-// A machine is the one that is meant, or nothing is told it.
+// Nothing is sent to a machine with another host key.
 func TestOpen_VerifiesHostKey(t *testing.T) {
 	m, other := copiestest.Listen(t), copiestest.Listen(t)
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(m.To.HostKey))
@@ -386,7 +390,7 @@ func TestOpen_VerifiesHostKey(t *testing.T) {
 	}
 }
 
-// A machine that hangs is given up when the time is over.
+// SendCopy ends with its context if the machine hangs.
 func TestSendCopy_EndsWhenMachineHangs(t *testing.T) {
 	m := copiestest.Listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -401,7 +405,8 @@ func TestSendCopy_EndsWhenMachineHangs(t *testing.T) {
 	}
 }
 
-// What somebody has put in the way is neither written to nor waited for.
+// A link or a pipe that another user has put in place of a copy is not followed and does
+// not block.
 func TestTarget_DoesNotFollowPlantedLinksOrPipes(t *testing.T) {
 	for _, kind := range []string{"directory", "ssh"} { // where there are links and pipes
 		open := newTargets(t)[kind]
@@ -426,7 +431,7 @@ func TestTarget_DoesNotFollowPlantedLinksOrPipes(t *testing.T) {
 				if got, err := os.ReadFile(victim); err != nil || string(got) != "canary" {
 					t.Errorf("what the link leads to is %q, %v", got, err)
 				}
-				if kind != "directory" { // a machine follows what is there with the rights of its user
+				if kind != "directory" { // a machine follows links with the rights of its user
 					return
 				}
 				var got bytes.Buffer

@@ -9,8 +9,8 @@ import (
 	"slipway.dev/slipway/internal/backup/copies"
 )
 
-// FuzzAmong reads a listing that anybody may have written, one name a line: each copy has
-// one spelling, leads to no other directory, and is not verified without its key.
+// FuzzAmong reads a listing from an attacker, one name a line: each copy has one
+// spelling, is in the same directory, and is verified only with its key.
 func FuzzAmong(f *testing.F) {
 	f.Add("notes.txt\n" + copyName("cp1", 1).String() + "\n" + taggedName(2, ours).String())
 	f.Add(taggedName(3, "theirs").String() + "\n." + taggedName(3, ours).String() + ".part")

@@ -27,7 +27,7 @@ func (k tagger) Tag(name string) string {
 
 const ours tagger = "ours"
 
-// taggedName is a name of cp1's with a tag.
+// taggedName returns a name of host cp1 with a tag.
 func taggedName(day int, by tagger) copies.Name { return copyName("cp1", day).Tagged(by) }
 
 func TestWithTag_IsVerifiedOnlyBySameKey(t *testing.T) {
@@ -56,8 +56,8 @@ func TestWithTag_IsVerifiedOnlyBySameKey(t *testing.T) {
 	}
 }
 
-// What somebody has put there does not have real copies be removed, whatever its name
-// says; nor does a clock.
+// Files that another user has put on a target, with any name, do not cause the removal of
+// real copies. A wrong clock does not either.
 func TestSendCopy_CountsOnlyVerifiedCopies(t *testing.T) {
 	planted := func(day int) copies.Name {
 		n := copyName("cp1", day)
@@ -121,7 +121,7 @@ func TestSendCopy_CountsOnlyVerifiedCopies(t *testing.T) {
 	}
 }
 
-// Each target says when a file was written.
+// Each target returns the time at which a file was written.
 func TestList_ReturnsModificationTimes(t *testing.T) {
 	for kind, open := range newTargets(t) {
 		t.Run(kind, func(t *testing.T) {

@@ -38,7 +38,8 @@ func openStorage(t *testing.T, s *copiestest.Storage) copies.Target {
 	return to
 }
 
-// What fails is said in words, without the keys, and leaves nothing.
+// Errors are in plain words and without the access keys, and nothing is left in the
+// storage.
 func TestS3_LeavesNothingAfterFailure(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
@@ -95,7 +96,7 @@ func TestS3_LeavesNothingAfterFailure(t *testing.T) {
 	}
 }
 
-// Keys of a prefix that begins likewise, and further below, are others'.
+// Keys with a longer prefix or in deeper directories belong to others.
 func TestS3_IgnoresKeysOfOtherPrefixes(t *testing.T) {
 	s := copiestest.ListenS3(t)
 	to := openStorage(t, s)
@@ -127,7 +128,7 @@ func TestS3_IgnoresKeysOfOtherPrefixes(t *testing.T) {
 	}
 }
 
-// Storage that hangs is given up when the time is over, and an upload with it.
+// SendCopy ends with its context if the storage hangs, and the upload is aborted.
 func TestS3_EndsWhenStorageHangs(t *testing.T) {
 	s := copiestest.ListenS3(t)
 	to := openStorage(t, s)
@@ -149,8 +150,8 @@ func TestS3_EndsWhenStorageHangs(t *testing.T) {
 	}
 }
 
-// TestS3_AbortsUploadIfWriterFails: an upload whose writer fails is aborted, however much was sent
-// and whatever the error wraps.
+// TestS3_AbortsUploadIfWriterFails: an upload whose writer fails is aborted, for any
+// amount of data and any wrapped error.
 func TestS3_AbortsUploadIfWriterFails(t *testing.T) {
 	const part = 8 << 20
 	short := fmt.Errorf("writing snapshot.db of the set: %w", io.ErrUnexpectedEOF)
@@ -193,8 +194,7 @@ func TestS3_AbortsUploadIfWriterFails(t *testing.T) {
 	}
 }
 
-// Storage that lists without end is not listened to without end; others' keys keep no copy
-// from being there.
+// An endless listing is not read forever. Keys of others do not prevent a copy.
 func TestS3_LimitsEndlessListing(t *testing.T) {
 	s := copiestest.ListenS3(t)
 	s.Endless.Store(true)

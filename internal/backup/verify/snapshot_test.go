@@ -16,8 +16,8 @@ import (
 	"slipway.dev/slipway/internal/backup"
 )
 
-// makeSnapshot makes one as etcd sends it: a database with some revisions, and its
-// checksum at the end.
+// makeSnapshot writes a snapshot as etcd sends it: a database with some revisions, and
+// its checksum at the end.
 func makeSnapshot(t *testing.T, revisions int) string {
 	t.Helper()
 	return snapshotOf(t, func(b *bolt.Bucket) (err error) {
@@ -28,7 +28,7 @@ func makeSnapshot(t *testing.T, revisions int) string {
 	})
 }
 
-// revisionValue is what is kept of a key that was written.
+// revisionValue returns the stored value of one revision of a key.
 func revisionValue(key string) []byte {
 	raw := protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), 7) // when it was created
 	return protowire.AppendString(protowire.AppendTag(raw, keyField, protowire.BytesType), key)
@@ -122,8 +122,8 @@ func TestSnapshot_CountsKeysLikeEtcdutl(t *testing.T) {
 	wantDamaged(t, err)
 }
 
-// TestSnapshot_RefusesHostilePages: a set comes from anywhere, and its checksums are whoever's
-// who wrote it.
+// TestSnapshot_RefusesHostilePages: a set can come from anywhere, and its writer also
+// wrote its checksums.
 func TestSnapshot_RefusesHostilePages(t *testing.T) {
 	raw, err := os.ReadFile(makeSnapshot(t, 2000))
 	if err != nil {

@@ -41,7 +41,7 @@ type Site struct {
 	URL, Registry string
 
 	mu sync.Mutex
-	// files are what the release site serves, by path.
+	// files has the files of the release site, by path.
 	files map[string][]byte
 
 	servers []*httptest.Server
@@ -81,7 +81,7 @@ func (s *Site) Add(t testing.TB, r release.Release) {
 	}
 }
 
-// Catalogue is the embedded release catalogue.
+// Catalogue returns the embedded release catalogue.
 func Catalogue(t testing.TB) *release.Catalogue {
 	t.Helper()
 	c, err := release.Load("")
@@ -91,7 +91,7 @@ func Catalogue(t testing.TB) *release.Catalogue {
 	return c
 }
 
-// Close stops the servers: the site is silent from then on.
+// Close stops the servers: the site does not respond afterwards.
 func (s *Site) Close() {
 	for _, srv := range s.servers {
 		srv.CloseClientConnections()
@@ -100,7 +100,7 @@ func (s *Site) Close() {
 	s.servers = nil
 }
 
-// SetFile replaces what is served at a path; nil removes it.
+// SetFile replaces the file at a path; nil removes it.
 func (s *Site) SetFile(path string, content []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *Site) serveFile(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Options are where the source upstream finds the site.
+// Options returns the options with which the source upstream finds the site.
 func (s *Site) Options() upstream.Options {
 	sites := map[string]string{}
 	for _, name := range []string{"kubernetes", "containerd", "runc", "crictl", "cni-plugins", "etcd", "registry", "docker", "cri-dockerd"} {
@@ -134,7 +134,7 @@ func (s *Site) Options() upstream.Options {
 	return upstream.Options{Sites: sites}
 }
 
-// Build makes a bundle from a site, in a cache of the test's own.
+// Build builds a bundle from a site, in a separate cache for the test.
 func Build(t testing.TB, arches ...string) *bundle.Bundle {
 	t.Helper()
 	b, err := bundle.Build(t.Context(), bundle.BuildOptions{
@@ -147,7 +147,7 @@ func Build(t testing.TB, arches ...string) *bundle.Bundle {
 	return b
 }
 
-// fakeProgram is a stand-in for one.
+// fakeProgram returns the content of a file that stands in for a program.
 func fakeProgram(name, version, arch string) []byte {
 	return []byte("#!/bin/sh\necho " + name + " " + version + " " + arch + "\n")
 }
@@ -185,7 +185,8 @@ func (s *Site) addReleaseFiles(r release.Release, arch string) {
 	archive("etcd", r.Etcd, top+".tar.gz", "SHA256SUMS", top+"/", "etcd", "etcdctl", "etcdutl")
 }
 
-// Sums is a release catalogue's table of Docker's files as the site has them.
+// Sums returns the checksums of the site's Docker files as a table of a release
+// catalogue.
 func (s *Site) Sums() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

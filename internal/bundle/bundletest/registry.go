@@ -29,19 +29,19 @@ type Registry struct {
 	Uploads, Fetches atomic.Int64
 
 	mu sync.Mutex
-	// listed is what referred to a manifest when that was asked for last, and crowd is
-	// what comes before all of it.
+	// listed has the referrers in the last response about a manifest. crowd has the
+	// referrers that are listed before all others.
 	listed, crowd []json.RawMessage
 }
 
-// CrowdSignatures puts n copies of the signatures that were listed last before all others.
+// CrowdSignatures puts n copies of the last listed signatures before all others.
 func (r *Registry) CrowdSignatures(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.crowd = slices.Repeat(r.listed, n)
 }
 
-// serveReferrers answers which manifests refer to one.
+// serveReferrers returns the manifests that refer to a manifest.
 func (r *Registry) serveReferrers(w http.ResponseWriter, req *http.Request, handler http.Handler) {
 	rec := httptest.NewRecorder()
 	handler.ServeHTTP(rec, req)
@@ -62,8 +62,8 @@ func (r *Registry) serveReferrers(w http.ResponseWriter, req *http.Request, hand
 
 const user, password = "carrier", "s3cret-of-the-registry"
 
-// NewRegistry serves an empty registry until the test ends. referrers says
-// whether it knows what refers to a manifest; else that is kept under a tag.
+// NewRegistry serves an empty registry until the test ends. referrers reports whether it
+// has the referrers API; otherwise clients keep referrers under a tag.
 func NewRegistry(t testing.TB, referrers bool) *Registry {
 	t.Helper()
 	handler := registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)), registry.WithReferrersSupport(referrers))

@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// ErrArchive is a file that is no archive of a layout, or is cut short.
+// ErrArchive is the error for a file that is not a complete archive of a layout.
 var ErrArchive = errors.New("not a complete .tar.zst archive of an OCI image layout")
 
 // maxBlob is more than any disk has, in bytes.
@@ -34,8 +34,8 @@ func (d Dir) Pack(ctx context.Context, w io.Writer) error {
 	return d.PackAs(ctx, w, root, nil)
 }
 
-// PackAs writes the layout as Pack does, with what root says of its root, and
-// without the blobs of some digests.
+// PackAs writes the layout as Pack does, but with the given root entry, and without the
+// given blobs.
 func (d Dir) PackAs(ctx context.Context, w io.Writer, root v1.Descriptor, without map[string]bool) error {
 	index, err := indexOf(root)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// FuzzRoot: what is read of an index.json is written as the same.
+// FuzzRoot: an index.json that is read is written with the same content.
 func FuzzRoot(f *testing.F) {
 	f.Add([]byte(`{"schemaVersion":2,"manifests":[{"mediaType":"application/vnd.oci.image.index.v1+json","size":7,"digest":"sha256:` +
 		string(bytes.Repeat([]byte("a"), 64)) + `","annotations":{"dev.slipway.base":"x"}}]}`))

@@ -42,7 +42,7 @@ var ErrForm = errors.New("not a valid OCI image layout")
 // Dir is the directory of an OCI image layout.
 type Dir string
 
-// IsLayout says whether dir is an OCI image layout.
+// IsLayout reports whether dir is an OCI image layout.
 func IsLayout(dir string) bool {
 	_, err := safefile.Stat(filepath.Join(dir, marker))
 	return err == nil
@@ -60,7 +60,7 @@ func Create(dir string) (Dir, error) {
 	return d, errors.Join(safefile.SyncDir(filepath.Dir(blobs)), d.writeFile(marker, []byte(markerText)))
 }
 
-// writeFile replaces a file of the layout's own, whole or not at all.
+// writeFile replaces a file of the layout atomically.
 func (d Dir) writeFile(name string, data []byte) error {
 	tmp, err := safefile.CreateTemp(string(d), ".new-*")
 	if err != nil {
@@ -120,7 +120,7 @@ func (d Dir) ReadBlob(digest string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// BlobSize is the size of a blob in bytes.
+// BlobSize returns the size of a blob in bytes.
 func (d Dir) BlobSize(digest string) (int64, error) {
 	p, err := d.blobPath(digest)
 	if err != nil {
@@ -150,7 +150,7 @@ func (d Dir) VerifyBlob(digest string) error {
 	return nil
 }
 
-// UnknownFiles are files below the blob directory that no digest in known names.
+// UnknownFiles returns the files below the blob directory whose digests are not in known.
 func (d Dir) UnknownFiles(known map[string]bool) ([]string, error) {
 	entries, err := safefile.ReadDir(filepath.Join(string(d), blobDir))
 	if err != nil {
@@ -165,13 +165,13 @@ func (d Dir) UnknownFiles(known map[string]bool) ([]string, error) {
 	return out, nil
 }
 
-// DigestOf is the digest of data.
+// DigestOf returns the digest of data.
 func DigestOf(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// AddBytes stores data and answers with its digest.
+// AddBytes stores data and returns its digest.
 func (d Dir) AddBytes(data []byte) (string, error) {
 	digest := DigestOf(data)
 	return digest, d.AddBlob(digest, bytes.NewReader(data))
@@ -245,19 +245,20 @@ func (d Dir) AddBlob(digest string, r io.Reader) error {
 	if err := errors.Join(tmp.Chmod(0o644), tmp.Close()); err != nil {
 		return err
 	}
-	// SetRoot and Unpack sync all blobs at once; caches without a root verify what
-	// they have.
+	// SetRoot and Unpack sync all blobs at once. Caches without a root verify their blobs
+	// before use.
 	return safefile.Rename(tmp.Name(), dst)
 }
 
 const (
-	// spare is what is left free on a disk, in bytes.
+	// spare is the space that must remain free on a disk, in bytes.
 	spare = 64 << 20
 	// step is how much is written before the disk is looked at again, in bytes.
 	step = 16 << 20
 )
 
-// spaceChecker writes to a file as long as its disk has room: what comes may be without end.
+// spaceChecker writes to a file while its disk has space, because the input may be
+// endless.
 type spaceChecker struct {
 	to   *os.File
 	left int64 // of the room that was seen
@@ -273,7 +274,8 @@ func (r *spaceChecker) Write(p []byte) (int, error) {
 	return r.to.Write(p)
 }
 
-// checkSpace refuses what the disk of a directory has no room for.
+// checkSpace returns an error if the disk of a directory has no space for the given
+// bytes.
 func checkSpace(dir string, bytes int64) error {
 	if err := transfer.Room(dir, bytes+spare); err != nil {
 		return fmt.Errorf("%w: %w", syscall.ENOSPC, err)

@@ -67,8 +67,8 @@ func TestUnpack_RefusesInvalidArchives(t *testing.T) {
 	}
 }
 
-// TestUnpack_RefusesBlobLargerThanDisk: a short file may say that it has a blob larger than any disk,
-// which is refused before the disk is full.
+// TestUnpack_RefusesBlobLargerThanDisk: a short file can announce a blob larger than any
+// disk, which is refused before the disk is full.
 func TestUnpack_RefusesBlobLargerThanDisk(t *testing.T) {
 	for _, size := range []int64{1 << 50, math.MaxInt64 - 511} {
 		var b bytes.Buffer

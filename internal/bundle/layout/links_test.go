@@ -29,8 +29,9 @@ func (s *swapping) Read(p []byte) (int, error) {
 	return s.Reader.Read(p)
 }
 
-// TestAddBlob_WritesNothingThroughPlantedLink puts a link in the place of a directory while a blob
-// arrives, and before each other step: root writes nothing where it leads.
+// TestAddBlob_WritesNothingThroughPlantedLink replaces a directory with a link while a
+// blob arrives, and before each other step. Root writes nothing to the target of the
+// link.
 func TestAddBlob_WritesNothingThroughPlantedLink(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	digest := layout.DigestOf([]byte("new"))
@@ -96,7 +97,7 @@ func TestAddBlob_WritesNothingThroughPlantedLink(t *testing.T) {
 	}
 }
 
-// filesBelow are the files and directories below a directory.
+// filesBelow returns the files and directories below a directory.
 func filesBelow(t *testing.T, dir string) string {
 	t.Helper()
 	var all []string

@@ -15,16 +15,16 @@ type Layer struct{ File }
 
 var _ v1.Layer = Layer{}
 
-// Digest is that of the compressed layer.
+// Digest returns the digest of the compressed layer.
 func (l Layer) Digest() (v1.Hash, error) { return v1.NewHash(l.File.Digest) }
 
 // DiffID is the digest of the tar in it.
 func (l Layer) DiffID() (v1.Hash, error) { return v1.NewHash(l.File.DiffID) }
 
-// Compressed opens the file.
+// Compressed opens the compressed layer.
 func (l Layer) Compressed() (io.ReadCloser, error) { return safefile.Open(l.Path) }
 
-// Uncompressed opens the tar in it.
+// Uncompressed opens the tar in the layer.
 func (l Layer) Uncompressed() (io.ReadCloser, error) {
 	f, err := safefile.Open(l.Path)
 	if err != nil {
@@ -41,11 +41,11 @@ func (l Layer) Uncompressed() (io.ReadCloser, error) {
 	}{zr, f}, nil
 }
 
-// Size is that of the compressed layer, in bytes.
+// Size returns the size of the compressed layer, in bytes.
 func (l Layer) Size() (int64, error) { return l.File.Size, nil }
 
-// MediaType is that of a gzip'd OCI layer.
+// MediaType returns the type of a compressed OCI layer.
 func (l Layer) MediaType() (types.MediaType, error) { return types.OCILayer, nil }
 
-// DiskPath is where the compressed layer is.
+// DiskPath returns the path of the compressed layer.
 func (l Layer) DiskPath() string { return l.Path }

@@ -48,8 +48,8 @@ type File struct {
 	Members []string `json:"members"`
 }
 
-// Write writes members to a gzip'd tar at dst, replacing it only when the new
-// one is whole.
+// Write writes members to a compressed tar at dst. It replaces dst only when the new file
+// is complete.
 func Write(ctx context.Context, dst string, members []Member) (File, error) {
 	tmp, err := safefile.CreateTemp(filepath.Dir(dst), ".pack-*")
 	if err != nil {
@@ -111,7 +111,7 @@ func writeArchive(ctx context.Context, w io.Writer, members []Member) (File, err
 	return f, nil
 }
 
-// addDirectories sorts members and adds the directories they stand in.
+// addDirectories sorts members and adds their parent directories.
 func addDirectories(members []Member) ([]Member, error) {
 	byName := map[string]Member{}
 	for _, m := range members {

@@ -12,18 +12,18 @@ import (
 // they load. Container images have it as a layer; a host unpacks it anywhere
 // and runs the scripts in its directory "host".
 
-// IPTablesNames are what the multi-call program of iptables can be called.
+// IPTablesNames returns the names under which the multi-call program of iptables can run.
 func IPTablesNames() []string {
 	return []string{"iptables", "iptables-restore", "iptables-save", "ip6tables", "ip6tables-restore", "ip6tables-save"}
 }
 
-// LibDir is where Debian keeps the libraries of an architecture.
+// LibDir returns the directory in which Debian keeps the libraries of an architecture.
 func LibDir(arch string) string {
 	return "usr/lib/" + map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[arch]
 }
 
-// MergedPath maps a name below /bin, /sbin, /lib or /lib64 to where a merged /usr
-// has it, and takes the leading slash off.
+// MergedPath returns the path of a file in a merged /usr, for a name below /bin, /sbin,
+// /lib or /lib64, without the leading slash.
 func MergedPath(name string) string {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	first, _, _ := strings.Cut(name, "/")
@@ -33,8 +33,8 @@ func MergedPath(name string) string {
 	return name
 }
 
-// RelativeLink is the target of a symbolic link at name that does not leave the
-// tree it stands in: an absolute one becomes relative.
+// RelativeLink returns a target for a symbolic link at name that stays inside its tree:
+// an absolute target becomes relative.
 func RelativeLink(name, target string) string {
 	if !path.IsAbs(target) {
 		return target
@@ -67,8 +67,8 @@ func HostTools(arch, loader string) []pack.Member {
 	return out
 }
 
-// wrapperScript runs a program of the tree, wherever that is, with the tree's own
-// loader and libraries: a host may have others, or older ones, or none.
+// wrapperScript returns a script that runs a program of the tree at any place, with the
+// tree's own loader and libraries. The host may have other or older ones, or none.
 func wrapperScript(lib, loader, program, name string) []byte {
 	return []byte(`#!/bin/sh
 self=$(readlink -f "$0")

@@ -1,5 +1,5 @@
-// Package source is what the sources of a bundle have in common: what they are
-// asked for, and what they hand over.
+// Package source has the types that the sources of a bundle share: their requests and
+// their results.
 package source
 
 import (
@@ -16,7 +16,7 @@ import (
 // It does not cover content whose checksum is wrong.
 var ErrSilent = errors.New("the source does not answer")
 
-// A Phase is what is being done for a component.
+// A Phase is the current step of the work on a component.
 type Phase string
 
 // The phases.
@@ -29,7 +29,7 @@ const (
 	Note      Phase = "note" // something to tell about the build as a whole
 )
 
-// Progress is what a build is doing.
+// Progress describes the current step of a build.
 type Progress struct {
 	// Component is such as "kubernetes linux/amd64".
 	Component string
@@ -42,17 +42,17 @@ type Progress struct {
 	Elapsed time.Duration
 }
 
-// A Request is what a source is asked for.
+// A Request describes the content that a source must provide.
 type Request struct {
 	Release release.Release
 	Arches  []string
-	// Docker asks for what runtime docker needs besides.
+	// Docker requests the additional components of runtime docker.
 	Docker bool
-	// Report takes progress, one call at a time; nil is fine.
+	// Report is called with progress, one call at a time; it may be nil.
 	Report func(Progress)
 }
 
-// ReportProgress reports progress if anyone listens.
+// ReportProgress calls Report if it is set.
 func (r Request) ReportProgress(p Progress) {
 	if r.Report != nil {
 		r.Report(p)
@@ -77,26 +77,25 @@ type Component struct {
 	File                         pack.File
 }
 
-// An Image is a container image. Its layers may be pack.Layers, which are
-// taken over without copying.
+// An Image is a container image. Layers of type pack.Layer are used without copying.
 type Image struct {
 	Name, Version, Arch, Licence string
 	Ref                          string
 	Image                        v1.Image
-	// Extra says that a manifest names it; Index is then what its registry says of
-	// its architectures, if it has several.
+	// Extra reports whether a manifest names the image. Index is then the registry's list
+	// of its architectures, if it has several.
 	Extra bool
 	Index []byte
 }
 
-// Parts are what a bundle is made of.
+// Parts holds the parts of a bundle.
 type Parts struct {
 	Components []Component
 	Images     []Image
 	Origins    []Origin
 }
 
-// Append takes over other's parts.
+// Append adds the parts of other.
 func (p *Parts) Append(other Parts) {
 	p.Components = append(p.Components, other.Components...)
 	p.Images = append(p.Images, other.Images...)

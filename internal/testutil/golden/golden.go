@@ -1,5 +1,5 @@
-// Package golden holds what tests get against files that somebody has looked
-// at. `go test PACKAGE -update` writes the files anew.
+// Package golden compares the results of tests with files that a person has reviewed. `go
+// test PACKAGE -update` writes the files again.
 package golden
 
 import (
@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write the goldens anew")
 
-// Check wants got in the file at path.
+// Check fails the test if got differs from the file at path.
 func Check[Text ~string | ~[]byte](t *testing.T, path string, got Text) {
 	t.Helper()
 	if *update {

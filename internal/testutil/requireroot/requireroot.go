@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// Need fails a test that root has to run, on Linux, and says why and what to
-// do. It skips nothing: a test that did not run would pass for one that did.
+// Need fails a test that needs root on Linux if it does not have that, with the reason
+// and the remedy. It does not skip the test: a test that did not run would count as
+// passed.
 func Need(t testing.TB, why string) {
 	t.Helper()
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {

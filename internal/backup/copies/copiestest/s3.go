@@ -69,7 +69,7 @@ func ListenS3(t *testing.T) *Storage {
 	return s
 }
 
-// ServeHTTP serves requests, and refuses those without a valid signature.
+// ServeHTTP serves requests, and refuses requests without a valid signature.
 func (s *Storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if s.Hangs.Load() {

@@ -23,27 +23,28 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// debs fetches Debian packages for one architecture with the host's own apt:
-// its sources and keys, so every package is verified by apt, but directories
-// of our own, so that nothing on the host changes and no root is needed.
+// debs fetches Debian packages for one architecture with the host's apt. It uses the
+// host's package sources and keys, so apt verifies every package. It uses separate
+// directories, so it changes nothing on the host and needs no root.
 type debs struct {
 	dir  string // of apt's lists and caches
 	arch string
-	as   *fileowner.Owner // who runs apt; nil is whoever runs this program
-	// sandboxed has apt fetch as its own user, which is what it does for root.
+	as   *fileowner.Owner // the user that runs apt; nil is the current user
+	// sandboxed reports whether apt fetches as its own user, which it does for root.
 	sandboxed bool
 
 	mu    sync.Mutex // held while apt works
 	fresh bool       // the lists were updated in this run
 }
 
-// newDebs has apt work in a directory of the cache; for root, in one for the time being
-// that apt's own user can enter: what parses answers from the network is not root.
+// newDebs returns a debs that works in a directory of the cache. For root, it uses a
+// temporary directory that apt's own user can enter, so that root does not parse
+// responses from the network.
 func newDebs(cache, arch string, as *fileowner.Owner) (d *debs, remove func() error, err error) {
 	if as != nil || os.Geteuid() != 0 {
 		return &debs{dir: filepath.Join(cache, "apt", arch), arch: arch, as: as}, func() error { return nil }, nil
 	}
-	// Without entering it, apt's user writes nothing.
+	// apt's user can only write if it can enter the directory.
 	dir, err := safefile.MkdirTemp(os.TempDir(), "slipway-apt-*", 0o711)
 	if err != nil {
 		return nil, nil, err
@@ -51,8 +52,8 @@ func newDebs(cache, arch string, as *fileowner.Owner) (d *debs, remove func() er
 	return &debs{dir: dir, arch: arch, sandboxed: true}, func() error { return safefile.RemoveAll(dir) }, nil
 }
 
-// aptOptions are apt's, on top of the host's configuration. An empty status file
-// makes it fetch every dependency, whatever the host has installed.
+// aptOptions returns the options of apt, in addition to the host's configuration. With an
+// empty status file, apt fetches every dependency, even if the host has installed it.
 func (d *debs) aptOptions() []string {
 	o := []string{}
 	for _, kv := range []string{
@@ -66,17 +67,17 @@ func (d *debs) aptOptions() []string {
 	} {
 		o = append(o, "-o", kv)
 	}
-	if !d.sandboxed { // who is not root cannot become another
+	if !d.sandboxed { // only root can change the user
 		o = append(o, "-o", "APT::Sandbox::User=")
 	}
 	return append(o, "-c", filepath.Join(d.dir, "hooks.conf"))
 }
 
-// hooks switches off what distributions hang onto apt.
+// hooks turns off the hooks that distributions add to apt.
 const hooks = "#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n#clear " +
 	"APT::Update::Pre-Invoke;\n#clear DPkg::Post-Invoke;\n#clear DPkg::Pre-Install-Pkgs;\n"
 
-// aptTools says whether this machine has apt.
+// aptTools returns an error if this machine does not have apt.
 func aptTools() error {
 	for _, tool := range []string{"apt-get", "dpkg-deb"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -87,7 +88,7 @@ func aptTools() error {
 	return nil
 }
 
-// updateLists fetches apt's lists, once in a run. d.mu is held.
+// updateLists fetches the package lists, once in a run. The caller holds d.mu.
 func (d *debs) updateLists(ctx context.Context, tell func(source.Progress)) error {
 	if d.fresh {
 		return nil
@@ -164,7 +165,7 @@ func newDebTree(dir string) *debTree {
 	return &debTree{dir: dir, from: map[string]string{}, used: map[string]bool{}}
 }
 
-// usedOrigins are the packages that something was taken from.
+// usedOrigins returns the packages from which a component has files.
 func (t *debTree) usedOrigins(component string) []source.Origin {
 	var out []source.Origin
 	for _, o := range t.packages {
@@ -176,7 +177,7 @@ func (t *debTree) usedOrigins(component string) []source.Origin {
 	return out
 }
 
-// unpackPackages fetches packages with all they depend on and unpacks them into dir.
+// unpackPackages fetches packages and all their dependencies, and unpacks them into dir.
 func (d *debs) unpackPackages(ctx context.Context, packages []string, dir string, tell func(source.Progress)) (*debTree, error) {
 	if err := d.as.MakeDir(dir, 0o755); err != nil {
 		return nil, err
@@ -204,7 +205,7 @@ func (d *debs) unpackPackages(ctx context.Context, packages []string, dir string
 	return t, errors.Join(safefile.RemoveAll(archives), d.as.GiveTree(dir))
 }
 
-// downloadPackages fetches packages with all they depend on, as files in a directory.
+// downloadPackages fetches packages and all their dependencies, as files in a directory.
 func (d *debs) downloadPackages(ctx context.Context, packages []string, tell func(source.Progress)) (archives string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -223,7 +224,7 @@ func (d *debs) downloadPackages(ctx context.Context, packages []string, tell fun
 	return archives, d.runApt(ctx, args...)
 }
 
-// addPackage unpacks one package, which dpkg-deb reads as a user.
+// addPackage unpacks one package, which dpkg-deb reads as an unprivileged user.
 func (t *debTree) addPackage(ctx context.Context, deb string, as *fileowner.Owner) error {
 	sum, err := hashFile(deb)
 	if err != nil {
@@ -247,8 +248,8 @@ func (t *debTree) addPackage(ctx context.Context, deb string, as *fileowner.Owne
 	return errors.Join(<-done, err)
 }
 
-// unpackFiles writes the files of a package below the tree's directory. Links that a
-// package makes do not lead others out of it.
+// unpackFiles writes the files of a package below the tree's directory. Links of a
+// package cannot lead other packages out of that directory.
 func (t *debTree) unpackFiles(pkg string, r io.Reader) error {
 	root, err := safefile.OpenRoot(t.dir)
 	if err != nil {
@@ -307,7 +308,7 @@ func hashFile(name string) (string, error) {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// concatFiles is the content of files, in order, each ending in a newline.
+// concatFiles returns the content of files, in order, each ending in a newline.
 func concatFiles(names []string) ([]byte, error) {
 	var out bytes.Buffer
 	for _, n := range names {

@@ -16,8 +16,8 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestAptSandbox_UsesAptUserOnlyForRoot has apt fetch as its own user for root, where that user can enter, and as
-// the caller for everybody else.
+// TestAptSandbox_UsesAptUserOnlyForRoot: for root, apt fetches as its own user if that
+// user can enter the directory. For others, it fetches as the caller.
 func TestAptSandbox_UsesAptUserOnlyForRoot(t *testing.T) {
 	cache := t.TempDir()
 	requireroot.Need(t, "only root has apt fetch as its own user")
@@ -42,7 +42,8 @@ func TestAptSandbox_UsesAptUserOnlyForRoot(t *testing.T) {
 	}
 }
 
-// TestAptSandbox_UnderAnyUmask has apt's own user reach the directories that apt gives it.
+// TestAptSandbox_UnderAnyUmask: apt's own user can enter the directories for apt under
+// any umask.
 func TestAptSandbox_UnderAnyUmask(t *testing.T) {
 	requireroot.Need(t, "only root has apt fetch as its own user")
 	tools := t.TempDir()
@@ -79,8 +80,8 @@ func TestAptSandbox_UnderAnyUmask(t *testing.T) {
 	}
 }
 
-// TestUnpackPackages_CreatesMissingDirectory unpacks what apt has fetched into a directory that is not there yet, as root
-// and as the caller.
+// TestUnpackPackages_CreatesMissingDirectory unpacks fetched packages into a directory
+// that does not exist yet, as root and as the caller.
 func TestUnpackPackages_CreatesMissingDirectory(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	tools := t.TempDir()

@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// IDWrongVersion is a program that says that it is of another version.
+// IDWrongVersion is a program that reports another version than expected.
 const IDWrongVersion = "program-version-differs"
 
 // A question is put to a program once it is built: its version, for one.
@@ -25,11 +25,11 @@ type question struct {
 	want   []string // all must be in what it prints
 }
 
-// askTimeout bounds a program's answer.
+// askTimeout limits the time for the response of a program.
 const askTimeout = 30 * time.Second
 
-// askPrograms puts the questions to the programs, where this machine can run them. A
-// program's exit status does not count: a CNI plugin without work fails.
+// askPrograms runs the programs with their questions, if this machine can run them. It
+// ignores the exit status, because a CNI plugin without input fails.
 func (j *job) askPrograms(ctx context.Context, members []pack.Member) error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != j.arch {
 		return nil
@@ -71,8 +71,8 @@ func (j *job) askOne(ctx context.Context, path string, q question) error {
 	return nil
 }
 
-// kubeadmImages are those of a release's images that kubeadm knows. There are
-// others in the same registry.
+// kubeadmImages returns the images of a release that kubeadm lists. The same registry
+// also has other images.
 func kubeadmImages() []string {
 	return []string{"coredns", "etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "pause"}
 }

@@ -24,8 +24,8 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// A goMod is what is taken over from a module's own go.mod: it would hold if
-// its programs were built in its repository.
+// A goMod holds the directives that are copied from a module's go.mod: they would apply
+// if its programs were built in its repository.
 type goMod struct {
 	Go      string
 	GoDebug []struct{ Key, Value string }
@@ -33,14 +33,14 @@ type goMod struct {
 		Old, New struct{ Path, Version string }
 	}
 	Exclude []struct{ Path, Version string }
-	// Require is taken over from a ModFile alone: what a go.mod requires, those
-	// know who require its module.
+	// Require is copied only from a ModFile. The go tool reads the requirements of a
+	// go.mod when it resolves the module.
 	Require []struct {
 		Path, Version string
 	}
 }
 
-// downloaded is the go tool's answer about one module.
+// downloaded is the output of the go tool for one module.
 type downloaded struct{ GoMod, Dir, Error string }
 
 // downloadModule fetches a module ("path@version"), verified.
@@ -173,7 +173,7 @@ func kubeadmConstants(file string) (map[string]string, error) {
 	return out, nil
 }
 
-// compileModule builds a module's programs and answers with them as members.
+// compileModule builds the programs of a module and returns them as members.
 func (j *job) compileModule(ctx context.Context, index int, m module) ([]pack.Member, []source.Origin, error) {
 	dir := filepath.Join(j.scratch, strconv.Itoa(index))
 	if err := writeFiles(dir, m.Files); err != nil {
@@ -243,7 +243,8 @@ func (j *job) goBuild(ctx context.Context, c command, total int64) error {
 	return err
 }
 
-// fetchDependencies resolves and fetches all that the packages need, and counts it.
+// fetchDependencies resolves and fetches all dependencies of the packages, and returns
+// their number.
 func (j *job) fetchDependencies(ctx context.Context, m module, dir string, env, pkgs []string) (int64, error) {
 	var out bytes.Buffer
 	argv := slices.Concat([]string{"go", "list", "-mod=mod", "-deps", "-tags", m.Tags, "-f", "{{.ImportPath}}"}, pkgs)
@@ -280,8 +281,8 @@ func (j *job) buildEnv(ctx context.Context, m module) ([]string, error) {
 		"PKG_CONFIG_LIBDIR="+filepath.Join(tree.dir, source.LibDir(j.arch), "pkgconfig")), nil
 }
 
-// collectPrograms turns built programs into members, and their build information into
-// origins: each module with the sum that was verified.
+// collectPrograms returns the built programs as members, and their build information as
+// origins: each module with its verified checksum.
 func (j *job) collectPrograms(m module, out string) ([]pack.Member, []source.Origin, error) {
 	var members []pack.Member
 	origins := []source.Origin{{For: j.unit.Name, Kind: "tool", Name: "go", Version: j.tool.version}}

@@ -81,7 +81,7 @@ func testModules(version string) map[string]string {
 	}[version]
 }
 
-// testToolsUnit returns the shell and the network tools that tests call in their images.
+// testToolsUnit returns the shell and the network tools that tests run in their images.
 func testToolsUnit() unit {
 	u := unit{
 		Name: "testtools", Version: "1",
@@ -105,7 +105,7 @@ func testToolsUnit() unit {
 	return u
 }
 
-// busyboxUnit returns the links by which the shell and nc of an image are busybox's.
+// busyboxUnit returns the links to busybox for the shell and nc of an image.
 func busyboxUnit() unit {
 	return unit{
 		Name: "busybox", Version: "1", Licence: "GPL-2.0-only",
@@ -120,15 +120,15 @@ const applets = `[ [[ awk base64 basename cat chgrp chmod chown clear cmp cp cut
 	sha256sum sleep sort stat stty sync tail tar tee telnet test time timeout top touch tr traceroute true tty umount uname
 	uniq uptime vi watch wc wget which whoami xargs yes`
 
-// webserverDir is where nginx, which webserver stands in for, has its files.
+// webserverDir is the directory of nginx for its files; webserver replaces nginx.
 const webserverDir = "usr/share/nginx/html"
 
-// conformanceImages are the images that conformance tests run, without those that a
-// bundle contains. Their names are the last part of the names that tests use.
+// conformanceImages returns the images that conformance tests run, except the images that
+// a bundle contains. Each name is the last part of the name that tests use.
 func conformanceImages() []image {
 	shell := []string{"base", "testtools"}
 	return []image{
-		// Its dig and its resolver are glibc's, where the original has those of musl.
+		// Its dig and its resolver use glibc; the original image uses musl.
 		{name: "agnhost", layers: []string{"base", "testtools", "agnhost"}, entrypoint: []string{"/agnhost"}, cmd: []string{"pause"}},
 		{name: "sample-apiserver", layers: []string{"base", "sample-apiserver"}, entrypoint: []string{"/sample-apiserver"}},
 		{name: "busybox", layers: []string{"base", "testtools", "busybox"}, cmd: []string{"sh"}},

@@ -19,7 +19,7 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// testedModule is a module with a program, tests that are told its version, and data.
+// testedModule returns a module with a program, tests that get its version, and data.
 func testedModule() map[string]map[string]string {
 	mods := helloModule("v1.1.0")
 	mods["example.com/hello@v1.1.0"]["check/check_test.go"] = `package check
@@ -43,8 +43,8 @@ func TestMain(m *testing.M) {
 	return mods
 }
 
-// A unit may hold tests, which are compiled and asked like programs, files of the
-// module, and small files of ours.
+// A unit can contain tests, which are compiled and run like programs, files of the
+// module, and small embedded files.
 func TestParts_BuildsTestsAndData(t *testing.T) {
 	env := testEnviron(t, newModuleProxy(t, testedModule()))
 	s := helloSource(t.TempDir(), env, "hello 1.1.0")
@@ -106,7 +106,7 @@ func archiveFiles(t *testing.T, file string) map[string]string {
 	}
 }
 
-// The tests and their images can be made for every release, and no bundle has them.
+// The tests and their images can be built for every release, and no bundle contains them.
 func TestConformance_HasUnitsForEveryRelease(t *testing.T) {
 	c, err := release.Load("")
 	if err != nil {

@@ -40,7 +40,7 @@ func newProblem(id, hint, format string, args ...any) diag.List {
 	return diag.List{{ID: id, Severity: diag.Error, Message: fmt.Sprintf(format, args...), Hint: hint}}
 }
 
-// sourceSilent marks a diagnostic as a source that does not answer.
+// sourceSilent marks a diagnostic as the error of a source that does not respond.
 func sourceSilent(d diag.List) error { return &silentError{d} }
 
 type silentError struct{ diag.List }
@@ -48,18 +48,18 @@ type silentError struct{ diag.List }
 func (e *silentError) Error() string   { return e.List.Error() }
 func (e *silentError) Unwrap() []error { return []error{source.ErrSilent, e.List} }
 
-// A goTool runs the go tool in an environment of our own: checksums on,
-// nothing private, and no flags that would change what is built.
+// A goTool runs the go tool in a controlled environment: with checksum verification,
+// without private modules, and without flags that change the result.
 type goTool struct {
 	env     []string
 	version string           // "go1.26.8"
-	as      *fileowner.Owner // who runs it; nil is whoever runs this program
+	as      *fileowner.Owner // the user that runs it; nil is the current user
 }
 
 type goEnv struct{ GOVERSION, GOPROXY, GOSUMDB, GOFLAGS, GOMODCACHE, GOCACHE, GOTOOLCHAIN, GOROOT string }
 
-// newGoTool asks the go tool for its settings and refuses those that switch
-// checksum verification off. Only a test passes unchecked.
+// newGoTool reads the settings of the go tool, and refuses settings that turn checksum
+// verification off. Only tests pass unchecked.
 func newGoTool(ctx context.Context, environ []string, as *fileowner.Owner, unchecked bool) (*goTool, error) {
 	if environ == nil {
 		environ = os.Environ()
@@ -88,7 +88,7 @@ func newGoTool(ctx context.Context, environ []string, as *fileowner.Owner, unche
 	return &goTool{version: e.GOVERSION, as: as, env: cleanEnv(environ, e)}, nil
 }
 
-// checkGoEnv refuses settings that keep modules from being verified.
+// checkGoEnv refuses settings that disable the verification of modules.
 func checkGoEnv(e goEnv, environ []string) error {
 	bad := ""
 	switch {
@@ -109,8 +109,8 @@ func checkGoEnv(e goEnv, environ []string) error {
 		"%s disables the verification of modules", bad)
 }
 
-// cleanEnv keeps of the user's Go settings only where modules come from and
-// where they are kept. GONOSUMDB, GOPRIVATE and the like are gone with GOENV.
+// cleanEnv keeps only the user's Go settings for the sources and the storage of modules.
+// GOENV=off removes GONOSUMDB, GOPRIVATE and similar settings.
 func cleanEnv(environ []string, e goEnv) []string {
 	var env []string
 	for _, kv := range environ {
@@ -125,13 +125,13 @@ func cleanEnv(environ []string, e goEnv) []string {
 		"GOPROXY="+proxiesOnly(e.GOPROXY), "GOSUMDB="+e.GOSUMDB,
 		"GOMODCACHE="+e.GOMODCACHE, "GOCACHE="+e.GOCACHE,
 		"GOTOOLCHAIN="+e.GOTOOLCHAIN, "GOROOT="+e.GOROOT,
-		// Compilers are done in four fifths of the time when they collect
-		// garbage less often; they take up to a gigabyte each then.
+		// With less frequent garbage collection, compilers finish in four fifths of the
+		// time. They then use up to a gigabyte each.
 		"GOGC=400", "GOMEMLIMIT=4GiB",
 	)
 }
 
-// proxiesOnly leaves "direct" out where there is a proxy: modules come from there
+// proxiesOnly removes "direct" if there is a proxy, so that modules come from the proxy
 // and from no repository.
 func proxiesOnly(list string) string {
 	kept := strings.FieldsFunc(strings.ReplaceAll(list, "direct", ""), func(r rune) bool { return r == ',' || r == '|' })
@@ -141,7 +141,7 @@ func proxiesOnly(list string) string {
 	return strings.Join(kept, ",")
 }
 
-// platformEnv are the variables of a build for an architecture.
+// platformEnv returns the variables of a build for an architecture.
 func platformEnv(arch string) []string {
 	return []string{"GOOS=linux", "GOARCH=" + arch, "GOAMD64=v1", "GOARM64=v8.0", "CGO_ENABLED=0"}
 }
@@ -153,7 +153,7 @@ type command struct {
 	argv []string
 	dir  string
 	env  []string
-	// as runs it; nil is whoever runs this program.
+	// as is the user that runs it; nil is the current user.
 	as     *fileowner.Owner
 	stdout io.Writer
 	// line takes each line of stderr as it comes.
@@ -163,7 +163,7 @@ type command struct {
 // killDelay is how long a cancelled program's children may hold its pipes.
 const killDelay = 5 * time.Second
 
-// tailLines is how much of a failed program's stderr is told.
+// tailLines is the number of stderr lines of a failed program that are reported.
 const tailLines = 20
 
 // A runError is a program that failed, with the end of its stderr.
@@ -179,7 +179,8 @@ func (e *runError) Error() string {
 
 func (e *runError) Unwrap() error { return e.err }
 
-// runCommand runs a command to its end. Cancelling ctx kills it with its children.
+// runCommand runs a command to its end. Cancelling ctx kills the command and its
+// children.
 func runCommand(ctx context.Context, c command) error {
 	cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
 	if c.path != "" {

@@ -13,19 +13,19 @@ import (
 	"slipway.dev/slipway/internal/bundle/source"
 )
 
-// An image is made of units, each one layer; layers are shared.
+// An image consists of units, each of which is one layer. Images share layers.
 type image struct {
 	name string
-	// layers are units' names, lowest first; the last gives the version.
+	// layers are the names of units, lowest first. The last unit gives the version.
 	layers     []string
 	entrypoint []string
-	// cmd are the arguments where a pod gives none.
+	// cmd has the arguments for pods that give none.
 	cmd  []string
 	user string
 }
 
-// imageList are the images of every release. One of a release's is not among
-// them: kube-vip, whose module cannot be had with a checksum.
+// imageList returns the images of every release, except kube-vip: its module has no
+// checksum.
 func imageList() []image {
 	list := []image{
 		{name: "etcd", layers: []string{"base", "etcd"}, entrypoint: []string{"/usr/local/bin/etcd"}},
@@ -51,7 +51,7 @@ func imageList() []image {
 
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// makeImage puts an image together. It has no time in it.
+// makeImage assembles an image. The image contains no time.
 func (i image) makeImage(arch string, have map[string]built) (v1.Image, error) {
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, name := range i.layers {
@@ -79,7 +79,7 @@ func (i image) makeImage(arch string, have map[string]built) (v1.Image, error) {
 	return mutate.ConfigFile(img, cf)
 }
 
-// makeImages makes all images of an architecture from its units.
+// makeImages assembles all images of an architecture from their units.
 func (r *runner) makeImages(arch string, have map[string]built) ([]source.Image, error) {
 	refs := r.request.Release.ImageRefs()
 	var out []source.Image
@@ -101,8 +101,8 @@ func (r *runner) makeImages(arch string, have map[string]built) ([]source.Image,
 	return out, nil
 }
 
-// versionOf is that of the program in a unit: if it comes from a Debian package,
-// the package's, which is known when it has been fetched.
+// versionOf returns the version of the program in a unit. For a program from a Debian
+// package, it is the version of the package, which is known after the download.
 func (b built) versionOf(u unit) string {
 	if u.Pick != pickNamed {
 		return u.Version

@@ -20,13 +20,13 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// A built unit, as it is in the cache.
+// built holds a built unit in the cache.
 type built struct {
 	File    pack.File       `json:"file"`
 	Origins []source.Origin `json:"origins"`
 }
 
-// A job is the building of one unit for one architecture.
+// A job builds one unit for one architecture.
 type job struct {
 	unit    unit
 	arch    string
@@ -53,8 +53,8 @@ func (j *job) cacheDir(key string) string {
 	return filepath.Join(j.cache, "components", j.unit.Name+"-"+key[:16])
 }
 
-// loadCached finds the unit in the cache and verifies it. What is damaged counts as
-// not there.
+// loadCached finds the unit in the cache and verifies it. A damaged unit counts as
+// missing.
 func (j *job) loadCached(key string) (built, bool) {
 	var b built
 	data, err := safefile.ReadFile(filepath.Join(j.cacheDir(key), "component.json"), bounded.Record)
@@ -66,7 +66,7 @@ func (j *job) loadCached(key string) (built, bool) {
 	return b, err == nil && digest == b.File.Digest
 }
 
-// isCached says, from its size alone, whether the unit is in the cache.
+// isCached reports whether the unit is in the cache, by its size only.
 func (j *job) isCached(key string) bool {
 	var b built
 	data, err := safefile.ReadFile(filepath.Join(j.cacheDir(key), "component.json"), bounded.Record)
@@ -77,7 +77,7 @@ func (j *job) isCached(key string) bool {
 	return err == nil && fi.Size() == b.File.Size
 }
 
-// getUnit takes the unit from the cache, or builds it and puts it there.
+// getUnit returns the unit from the cache, or builds and caches it.
 func (j *job) getUnit(ctx context.Context) (built, error) {
 	key, err := j.unit.cacheKey(j.arch, j.tool.version)
 	if err != nil {
@@ -111,7 +111,7 @@ func (j *job) getUnit(ctx context.Context) (built, error) {
 // lockPoll is how often a build that another process is doing is looked at.
 const lockPoll = 500 * time.Millisecond
 
-// lockUnit keeps two processes from building the same unit at once.
+// lockUnit prevents two processes from building the same unit concurrently.
 func (j *job) lockUnit(ctx context.Context) (unlock func(), err error) {
 	f, err := safefile.OpenFile(j.scratch+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -137,8 +137,8 @@ func (j *job) lockUnit(ctx context.Context) (unlock func(), err error) {
 }
 
 func (j *job) buildUnit(ctx context.Context, key string) (built, error) {
-	// What an interrupted build left is of no use: the go tool keeps what it
-	// compiled and fetched in its own caches.
+	// The remains of an interrupted build are useless: the go tool keeps compiled and
+	// fetched files in its own caches.
 	if err := safefile.RemoveAll(j.scratch); err != nil {
 		return built{}, err
 	}
@@ -176,7 +176,7 @@ func (j *job) buildUnit(ctx context.Context, key string) (built, error) {
 	return b, replaceDir(out, j.cacheDir(key))
 }
 
-// makeMembers are what the unit is made of, built or unpacked.
+// makeMembers builds or unpacks the members of the unit.
 func (j *job) makeMembers(ctx context.Context) ([]pack.Member, error) {
 	var members []pack.Member
 	for i, m := range j.unit.Modules {
@@ -202,7 +202,8 @@ func (j *job) makeMembers(ctx context.Context) ([]pack.Member, error) {
 	return append(members, got...), err
 }
 
-// replaceDir moves a directory into place; what was there is damaged.
+// replaceDir moves a directory into place. An existing directory there is damaged, and is
+// removed.
 func replaceDir(from, to string) error {
 	if err := safefile.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err

@@ -1,7 +1,7 @@
-// Package modules makes the parts of a bundle from Go modules, with the go
-// tool: every module is verified by the Go checksum database, and nothing is
-// downloaded from a release site. Packet filter programs, the load balancer,
-// keepalived and their libraries are taken from Debian packages, by apt.
+// Package modules builds the parts of a bundle from Go modules, with the go tool. The Go
+// checksum database verifies every module, and nothing is downloaded from a release site.
+// Packet filter programs, the load balancer, keepalived and their libraries come from
+// Debian packages, through apt.
 package modules
 
 import (
@@ -21,30 +21,31 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// Options say where things are kept and which environment the go tool gets.
+// Options sets the directories of a source and the environment of the go tool.
 type Options struct {
 	// Cache is the directory for scratch modules and finished components.
 	Cache string
-	// Environ is the environment of the go tool; nil is the process's own.
+	// Environ is the environment of the go tool; nil means the environment of this
+	// process.
 	Environ []string
-	// Owner is whose the cache is to be: under sudo, the caller.
+	// Owner is the owner of the cache: under sudo, the caller.
 	Owner *fileowner.Owner
 }
 
 // A Source compiles components from Go modules.
 type Source struct {
 	opts Options
-	// unchecked lets a test serve modules that no database knows.
+	// unchecked lets a test serve modules that are not in the checksum database.
 	unchecked bool
-	// recipes says what to build; a test builds something small.
+	// recipes returns the units to build; a test sets small ones.
 	recipes func(release.Release) map[string]unit
 	images  []image
 }
 
-// New makes a source.
+// New returns a source.
 func New(o Options) *Source { return &Source{opts: o, recipes: unitsOf, images: imageList()} }
 
-// buildOrder has the longest builds first; components are those for hosts.
+// buildOrder lists the longest builds first. components lists the units for hosts.
 var (
 	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "docker", "cri-dockerd", "registry",
 		"crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "metrics-server", "local-path",
@@ -53,14 +54,14 @@ var (
 		"cni-plugins", "nettools", "conformance"}
 )
 
-// A runner is one request being worked on.
+// A runner processes one request.
 type runner struct {
 	source  *Source
 	request source.Request
 	units   map[string]unit
 	tool    *goTool
-	// turn is held by the one job that compiles, which takes all processors
-	// and gigabytes of memory.
+	// turn is held by the job that compiles. A compilation uses all processors and
+	// gigabytes of memory, so only one runs.
 	turn *semaphore.Weighted
 
 	telling sync.Mutex
@@ -86,13 +87,13 @@ func (s *Source) newRunner(ctx context.Context, r source.Request) (*runner, erro
 	return &runner{source: s, request: r, units: all, tool: tool, turn: semaphore.NewWeighted(1)}, nil
 }
 
-// Probe says whether the go tool is there and verifies modules.
+// Probe returns an error if the go tool is missing or does not verify modules.
 func (s *Source) Probe(ctx context.Context, r source.Request) error {
 	_, err := s.newRunner(ctx, r)
 	return err
 }
 
-// Ready says whether all components are in the cache.
+// Ready reports whether all components are in the cache.
 func (s *Source) Ready(ctx context.Context, r source.Request) bool {
 	run, err := s.newRunner(ctx, r)
 	if err != nil {
@@ -102,7 +103,7 @@ func (s *Source) Ready(ctx context.Context, r source.Request) bool {
 	return err == nil && len(missing) == 0
 }
 
-// missingJobs are the jobs whose units the cache lacks.
+// missingJobs returns the jobs whose units are not in the cache.
 func (r *runner) missingJobs() ([]*job, error) {
 	var out []*job
 	for _, arch := range r.request.Arches {
@@ -156,7 +157,7 @@ func (r *runner) newJob(u unit, arch string, d *debs) *job {
 	}
 }
 
-// Parts compiles everything, and takes from the cache what was compiled before.
+// Parts compiles everything that is not in the cache.
 func (s *Source) Parts(ctx context.Context, req source.Request) (source.Parts, error) {
 	r, err := s.newRunner(ctx, req)
 	if err != nil {
@@ -219,7 +220,7 @@ func (r *runner) buildParts(ctx context.Context, arch string) (source.Parts, err
 	return parts, err
 }
 
-// joinLicences joins licences, each once.
+// joinLicences joins SPDX expressions, each licence once.
 func joinLicences(expression string) string {
 	terms := strings.Split(expression, " AND ")
 	slices.Sort(terms)

@@ -19,7 +19,7 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// newModuleProxy makes a module proxy of files: module@version → file → content.
+// newModuleProxy creates a module proxy from files: module@version → file → content.
 func newModuleProxy(t *testing.T, mods map[string]map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -59,7 +59,7 @@ func writeTestFile(t *testing.T, path, text string) {
 	}
 }
 
-// helloModule is a component like Kubernetes: its go.mod replaces a module by a
+// helloModule returns a component like Kubernetes: its go.mod replaces a module with a
 // directory that the proxy does not have.
 func helloModule(version string) map[string]map[string]string {
 	return map[string]map[string]string{
@@ -89,7 +89,7 @@ func helloUnit(want string) unit {
 	}
 }
 
-// testEnviron is the test's environment with a module proxy and cache of its own.
+// testEnviron returns the test's environment with a separate module proxy and cache.
 func testEnviron(t *testing.T, goproxy string) []string {
 	cache := t.TempDir()
 	t.Cleanup(func() { // the go tool makes it read-only
@@ -157,8 +157,8 @@ func TestParts_CompilesProgramsAndImages(t *testing.T) {
 	}
 }
 
-// Several units are worked on at once: what is said comes one call at a time,
-// parts are in the order of the build, and the one that fails is named.
+// Several units are built concurrently. Reports come one call at a time, parts are in
+// build order, and the error names the failed unit.
 func TestParts_ReportsConcurrentUnitsInOrder(t *testing.T) {
 	env := testEnviron(t, newModuleProxy(t, helloModule("v1.1.0")))
 	cache, last := t.TempDir(), "hello 2.0.0"
@@ -266,7 +266,8 @@ func TestParts_ReportsCauseOfFailure(t *testing.T) {
 	}
 }
 
-// TestParts_ReportsMissingCompilerFirst: what is missing is said before anything is compiled.
+// TestParts_ReportsMissingCompilerFirst: a missing compiler is reported before anything
+// is compiled.
 func TestParts_ReportsMissingCompilerFirst(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Fatal("compiling what goes into a bundle: run the tests on Linux")
@@ -296,7 +297,7 @@ func TestParts_ReportsMissingCompilerFirst(t *testing.T) {
 	}
 }
 
-// foreignArch is an architecture that this machine does not have.
+// foreignArch returns an architecture that differs from this machine's.
 func foreignArch() string {
 	if runtime.GOARCH == "arm64" {
 		return "amd64"
@@ -384,7 +385,7 @@ replace example.com/c => ./stub
 		t.Errorf("with staging (-want +got):\n%s", diff)
 	}
 
-	// What a go.mod requires is known to the go tool; what another file does is not.
+	// The go tool reads the requirements of a go.mod, but not of another file.
 	theirs = goMod{Go: "1.24.0"}
 	theirs.Require = append(theirs.Require, struct{ Path, Version string }{"example.com/d", "v1.4.0"})
 	m = module{Primary: "example.com/e@v28.5.2+incompatible"}
@@ -418,7 +419,8 @@ func TestUnitsOf_MatchesComponentsOfUpstream(t *testing.T) {
 	}
 }
 
-// TestCacheKey_ChangesWithContent: whatever decides the content decides the key.
+// TestCacheKey_ChangesWithContent: each input that changes the content also changes the
+// key.
 func TestCacheKey_ChangesWithContent(t *testing.T) {
 	base := helloUnit("hello")
 	key := func(u unit, arch, goVersion string) string {
@@ -495,8 +497,8 @@ func TestUnitsOf_HasUnitForEveryImageAndQuestion(t *testing.T) {
 	}
 }
 
-// TestAskPrograms_ComparesOnlyImagesOfKubeadm: it knows nothing of the others that are in the
-// same registry, and a program that lacks an answer is not kept.
+// TestAskPrograms_ComparesOnlyImagesOfKubeadm: kubeadm does not list the other images in
+// the same registry. A program with an incomplete output is not kept.
 func TestAskPrograms_ComparesOnlyImagesOfKubeadm(t *testing.T) {
 	c, err := release.Load("")
 	if err != nil {
@@ -524,8 +526,8 @@ func TestAskPrograms_ComparesOnlyImagesOfKubeadm(t *testing.T) {
 	}
 }
 
-// TestUpdaterUnit_UsesVersionsOfGoMod: its package's tests ran with the client-go of our
-// own go.mod.
+// TestUpdaterUnit_UsesVersionsOfGoMod: the tests of the updater ran with the client-go
+// version in the go.mod of this repository.
 func TestUpdaterUnit_UsesVersionsOfGoMod(t *testing.T) {
 	data, err := os.ReadFile("../../../../go.mod")
 	if err != nil {

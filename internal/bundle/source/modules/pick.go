@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// A picker says what to take from unpacked Debian packages.
+// A picker selects files of unpacked Debian packages.
 type picker string
 
 const (
@@ -57,7 +57,8 @@ func (t *debTree) pickMembers(u unit, arch string) ([]pack.Member, error) {
 	return slices.Concat(c.listMembers(), programLinks(t.dir), source.HostTools(arch, c.interp)), nil
 }
 
-// pickNamed takes programs and what they load, to be run in a root of their own.
+// pickNamed selects programs and the files that they load, to be run in a separate root
+// directory.
 func (c *closure) pickNamed(u unit) ([]pack.Member, error) {
 	for _, p := range u.Take {
 		if err := c.addELF(p); err != nil {
@@ -81,7 +82,7 @@ func (c *closure) pickNamed(u unit) ([]pack.Member, error) {
 	return append(c.listMembers(), source.MergedLinks()...), nil
 }
 
-// programLinks are the names programs are called by.
+// programLinks returns the names under which programs are called.
 func programLinks(dir string) []pack.Member {
 	out := []pack.Member{{Name: "usr/bin/busybox", Path: filepath.Join(dir, "usr/bin/busybox")}}
 	for _, name := range source.IPTablesNames() {
@@ -109,7 +110,7 @@ func (c *closure) listMembers() []pack.Member {
 	return out
 }
 
-// addELF takes an ELF file and what it needs.
+// addELF adds an ELF file and its dependencies.
 func (c *closure) addELF(name string) error {
 	if _, ok := c.members[name]; ok {
 		return nil
@@ -188,7 +189,7 @@ func (c *closure) resolveLinks(name string) (string, error) {
 	return "", fmt.Errorf("%s: too many links", name)
 }
 
-// addCopyrights takes the licences of the packages that something came from.
+// addCopyrights adds the licences of the packages of all added files.
 func (c *closure) addCopyrights() {
 	for name := range c.members {
 		if real, err := c.resolveLinks(name); err == nil {
@@ -204,13 +205,12 @@ func (c *closure) addCopyrights() {
 	}
 }
 
-// protocols are the names by which nft tells of protocols. kube-proxy reads again
-// what it has written before it was restarted: without names it would take its own
-// rules for another's, and remove them.
+// protocols has the names of protocols for nft. After a restart, kube-proxy reads its own
+// rules again: without the names, it would treat them as foreign rules and remove them.
 const protocols = "icmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6-icmp 58 IPv6-ICMP\nsctp 132 SCTP\n"
 
-// baseFiles are what programs in an image expect of any system: users, a
-// temporary directory, certificate authorities, names of protocols.
+// baseFiles returns the files that programs in an image expect of any system: users, a
+// temporary directory, CA certificates, names of protocols.
 func (t *debTree) baseFiles() ([]pack.Member, error) {
 	certs, err := filepath.Glob(filepath.Join(t.dir, "usr/share/ca-certificates/*/*.crt"))
 	if err != nil || len(certs) == 0 {

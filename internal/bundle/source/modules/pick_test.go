@@ -67,8 +67,8 @@ func TestUnpackFiles_StaysInsideTree(t *testing.T) {
 	}
 }
 
-// TestUnpackFiles_DoesNotFollowLinksOutside: a package that makes a link does not have another package
-// write outside.
+// TestUnpackFiles_DoesNotFollowLinksOutside: a link of one package does not make another
+// package write outside of the tree.
 func TestUnpackFiles_DoesNotFollowLinksOutside(t *testing.T) {
 	outside := t.TempDir()
 	for name, link := range map[string]string{"absolute": outside, "relative": strings.Repeat("../", 20) + outside[1:]} {
@@ -113,8 +113,9 @@ func TestBaseUnit_HasUsersAndCertificates(t *testing.T) {
 	}
 }
 
-// TestClosure_HasEveryLibraryOfProgram follows a real program's libraries on this machine: with them
-// and their loader alone it must run in a directory of its own.
+// TestClosure_HasEveryLibraryOfProgram follows the libraries of a real program on this
+// machine. The program must run in a separate directory with only these libraries and
+// their loader.
 func TestClosure_HasEveryLibraryOfProgram(t *testing.T) {
 	real, err := filepath.EvalSymlinks("/usr/bin/env")
 	if err != nil {
@@ -151,8 +152,9 @@ func TestClosure_HasEveryLibraryOfProgram(t *testing.T) {
 	}
 }
 
-// TestPickNamed_AddsLibrariesLoaderAndLicences: an image's root has the program, its files that are there,
-// the loader where the program looks for it, and the licence of every package something is from.
+// TestPickNamed_AddsLibrariesLoaderAndLicences: the root of an image has the program, its
+// existing files, the loader at the expected path, and the licence of every package with
+// a file in it.
 func TestPickNamed_AddsLibrariesLoaderAndLicences(t *testing.T) {
 	real, err := filepath.EvalSymlinks("/usr/bin/env")
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"regexp"
 )
 
-// format is part of every key: raise it when the way of building changes so
-// that what is cached must be built again.
+// format is part of every key. Raise it if the build changes so that cached units must be
+// built again.
 const format = 2
 
-// A unit is what is built and kept as a whole: one gzip'd tar. All that
-// decides its content is in it, so its digest is the key in the cache.
+// A unit is built and cached as a whole: one compressed tar. It holds everything that
+// determines its content, so its digest is the key in the cache.
 type unit struct {
 	Name    string
 	Version string
@@ -22,36 +22,36 @@ type unit struct {
 	Modules []module `json:",omitempty"`
 	// Links are symbolic links in the tar, by name.
 	Links map[string]string `json:",omitempty"`
-	// Packages are Debian packages, and Pick says what to take from them.
+	// Packages are Debian packages, and Pick selects files of them.
 	Packages []string `json:",omitempty"`
 	Pick     picker   `json:",omitempty"`
-	// Take are the programs that pickNamed takes, and Data patterns of other
-	// files, which one release of Debian may have and another not.
+	// Take lists the programs that pickNamed selects. Data has patterns of other files,
+	// which may exist in only some Debian releases.
 	Take []string `json:",omitempty"`
 	Data []string `json:",omitempty"`
 	// Content are small files in the tar, by name.
 	Content map[string]string `json:",omitempty"`
-	// Questions check the programs; they change nothing in them.
+	// Questions check the programs and do not change them.
 	Questions []question `json:"-"`
 }
 
 // A module is a scratch Go module that programs are compiled in.
 type module struct {
-	// Primary is the module whose go.mod gives the Go version, the debug
-	// settings, replacements and exclusions: "k8s.io/kubernetes@v1.37.1".
-	// Without one the module has the sources in Files and nothing else.
+	// Primary is the module whose go.mod gives the Go version, the debug settings,
+	// replacements and exclusions: "k8s.io/kubernetes@v1.37.1". Without it, the module
+	// has only the sources in Files.
 	Primary string `json:",omitempty"`
-	// ModFile is where Primary, which has no go.mod, says what it is built
-	// with, in the form of one.
+	// ModFile is a file of Primary in the format of a go.mod. It is used if Primary has
+	// no go.mod.
 	ModFile string `json:",omitempty"`
-	// Require are further modules: "path@version".
+	// Require lists additional modules: "path@version".
 	Require []string `json:",omitempty"`
 	// Replace maps a module to a directory among Files.
 	Replace map[string]string `json:",omitempty"`
-	// Staging is the version of modules that Primary replaces by
-	// directories of its own repository; "" leaves their required version.
+	// Staging is the version of modules that Primary replaces with directories of its
+	// repository; "" keeps their required version.
 	Staging string `json:",omitempty"`
-	// Instead maps a module of Staging to the version that stands in for it.
+	// Instead maps a module of Staging to the version that replaces it.
 	Instead map[string]string `json:",omitempty"`
 	// Files are sources by name.
 	Files map[string]string `json:",omitempty"`
@@ -69,7 +69,7 @@ type module struct {
 	Data map[string]string `json:",omitempty"`
 }
 
-// cacheKey identifies the unit's content for an architecture and a Go version.
+// cacheKey returns the key of the unit's content for an architecture and a Go version.
 func (u unit) cacheKey(arch, goVersion string) (string, error) {
 	data, err := json.Marshal(struct {
 		Format   int
@@ -85,7 +85,7 @@ func (u unit) cacheKey(arch, goVersion string) (string, error) {
 
 var majorSuffix = regexp.MustCompile(`^v[0-9]+$`)
 
-// binaryName is the name that the go tool gives the program of a main package.
+// binaryName returns the name that the go tool gives to the program of a main package.
 func binaryName(pkg string) string {
 	if base := path.Base(pkg); !majorSuffix.MatchString(base) {
 		return base

@@ -26,20 +26,19 @@ const (
 	apache = "Apache-2.0"
 	bin    = "usr/local/bin/"
 	cniBin = "opt/cni/bin/"
-	// strip leaves symbol tables out.
+	// strip omits symbol tables.
 	strip  = "-s -w"
 	static = " -linkmode external -extldflags -static"
-	// multicall is the program that all Kubernetes programs are links to.
+	// multicall is the program to which all Kubernetes programs link.
 	multicall = "kube"
 )
 
-// kubernetesPrograms are what the multi-call program can be.
+// kubernetesPrograms returns the names under which the multi-call program runs.
 func kubernetesPrograms() []string {
 	return []string{"kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubeadm", "kubectl", "kubelet"}
 }
 
-// unitsOf are everything built for a release. Their order is that of the build:
-// the longest first.
+// unitsOf returns all units of a release by name.
 func unitsOf(r release.Release) map[string]unit {
 	out := map[string]unit{}
 	for _, u := range []unit{
@@ -72,7 +71,7 @@ func unitsOf(r release.Release) map[string]unit {
 	return withQuestions(r, out)
 }
 
-// ownProgram is a program of ours that needs the standard library alone.
+// ownProgram returns the unit of a Slipway program that needs only the standard library.
 func ownProgram(name, member, version, main string) unit {
 	return unit{
 		Name: name, Version: version, Licence: apache,
@@ -84,14 +83,14 @@ func ownProgram(name, member, version, main string) unit {
 	}
 }
 
-// clientGo is the version that apiserver-updater is compiled against, whatever
-// the cluster's is: that of our own go.mod, with which it is tested. It speaks
-// to APIs that are the same in all releases, and so is built once for all.
+// clientGo is the client-go version of apiserver-updater for every cluster version. It
+// equals the version in this repository's go.mod, with which the program is tested. The
+// APIs that it uses are the same in all releases, so it is built once for all.
 const clientGo = "v0.37.1"
 
-// updaterUnit is a program of ours that needs a client of the Kubernetes API. It is
-// not in the program that all of Kubernetes is in: a change of it must not
-// change the kubelet of every host.
+// updaterUnit returns the unit of apiserver-updater, which needs a client of the
+// Kubernetes API. It is not part of the multi-call program, so that a change of it does
+// not change the kubelet of every host.
 func updaterUnit(version string) unit {
 	return unit{
 		Name: "apiserver-updater", Version: version, Licence: apache,
@@ -157,8 +156,9 @@ func containerdUnit(r release.Release) unit {
 	}
 }
 
-// dockerUnit is Docker's engine alone: containers are run by the containerd and the
-// runc of all clusters. It has no go.mod yet; vendor.mod is to become that.
+// dockerUnit returns the unit of Docker's engine only: the containerd and the runc of all
+// clusters run the containers. The engine has no go.mod yet, but a vendor.mod in the same
+// format.
 func dockerUnit(version string) unit {
 	const pkg = "github.com/docker/docker"
 	return unit{
@@ -172,7 +172,8 @@ func dockerUnit(version string) unit {
 	}
 }
 
-// criDockerd has the kubelet use Docker's engine.
+// criDockerd returns the unit of cri-dockerd, which connects the kubelet to Docker's
+// engine.
 func criDockerd(version string) unit {
 	const pkg = "github.com/Mirantis/cri-dockerd"
 	return unit{
@@ -226,8 +227,8 @@ func localPath(version string) unit {
 	}
 }
 
-// registryUnit keeps images in files and lets in whom a file knows, and no more: what
-// else its project has is for others' clouds.
+// registryUnit returns the unit of a registry that keeps images in files and reads users
+// from a file. It omits the storage and authentication drivers for clouds.
 func registryUnit(version string) unit {
 	const pkg = "github.com/distribution/distribution/v3"
 	return unit{
@@ -293,8 +294,8 @@ func flannelUnit(version string) unit {
 	}
 }
 
-// netToolsUnit are the packet filter programs of kube-proxy's and flannel's
-// images, with every library; hosts can run them too (see wrapper).
+// netToolsUnit returns the packet filter programs of kube-proxy's and flannel's images,
+// with all libraries. Hosts can run them too (see wrapper).
 func netToolsUnit() unit {
 	return unit{
 		Name: "nettools", Version: "1",
@@ -304,8 +305,7 @@ func netToolsUnit() unit {
 	}
 }
 
-// haproxyUnit is the load balancer in front of the API servers, with the libraries
-// it is linked with.
+// haproxyUnit returns the load balancer for the API servers, with its libraries.
 func haproxyUnit(version string) unit {
 	return unit{
 		Name: "haproxy", Version: version,
@@ -317,7 +317,7 @@ func haproxyUnit(version string) unit {
 	}
 }
 
-// keepalivedUnit moves a virtual address between hosts by VRRP.
+// keepalivedUnit returns keepalived, which moves a virtual address between hosts by VRRP.
 func keepalivedUnit(version string) unit {
 	return unit{
 		Name: "keepalived", Version: version,
@@ -331,7 +331,7 @@ func keepalivedUnit(version string) unit {
 	}
 }
 
-// baseUnit is what every image has.
+// baseUnit returns the files that every image has.
 func baseUnit() unit {
 	return unit{
 		Name: "base", Version: "2", Licence: "Apache-2.0 AND MPL-2.0",

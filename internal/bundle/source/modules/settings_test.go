@@ -56,8 +56,8 @@ func settingsPrograms() map[string]string {
 }
 
 // TestSettings compares the tables of package settings with the programs of the newest
-// listed patch of each minor, compiled as those of a bundle. It needs the module proxy,
-// and up to twenty minutes for a minor, and so has a build tag:
+// listed patch of each minor, compiled as for a bundle. It needs the module proxy, and up
+// to twenty minutes for a minor, so it has a build tag:
 //
 //	SLIPWAY_SETTINGS=1.37 go test -tags long -timeout 60m -run '^TestSettings$' ./internal/bundle/source/modules -update
 //

@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// openToUser makes a directory of a test one that other users reach, and gives it away.
+// openToUser makes a directory of a test reachable for other users, and gives it to one.
 func openToUser(t *testing.T, dir string, to *fileowner.Owner) {
 	t.Helper()
 	for up := dir; up != os.TempDir() && up != "/"; up = filepath.Dir(up) {
@@ -28,15 +28,15 @@ func openToUser(t *testing.T, dir string, to *fileowner.Owner) {
 	}
 }
 
-// TestParts_RunsCompilersAsCallerUnderSudo: compilers, and the programs that they make, run as the
-// caller, and as root only in a cache where nobody else can write.
+// TestParts_RunsCompilersAsCallerUnderSudo: compilers and the programs that they build
+// run as the caller. They run as root only if no other user can write to the cache.
 func TestParts_RunsCompilersAsCallerUnderSudo(t *testing.T) {
 	requireroot.Need(t, "running programs as others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	modules := t.TempDir()
 	cache, gocache, home := t.TempDir(), t.TempDir(), t.TempDir()
 	mods := helloModule("v1.1.0")
-	// It says who it is, without the packages that take long to compile.
+	// The program prints its user, without packages that take long to compile.
 	mods["example.com/hello@v1.1.0"]["cmd/hello/main.go"] = `package main
 
 import (
@@ -84,7 +84,8 @@ func main() { println(words.Hello, version, "as", syscall.Getuid(), syscall.Getg
 	}
 }
 
-// TestParts_RefusesLinkAsBuildDirectory: root builds nothing where a link of the caller's leads.
+// TestParts_RefusesLinkAsBuildDirectory: root builds nothing in the target of a link of
+// the caller.
 func TestParts_RefusesLinkAsBuildDirectory(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
@@ -117,7 +118,8 @@ func TestParts_RefusesLinkAsBuildDirectory(t *testing.T) {
 	}
 }
 
-// TestApt_GetsWritableDirectoriesUnderSudo: apt gets directories that it can write to as the caller.
+// TestApt_GetsWritableDirectoriesUnderSudo: as the caller, apt can write to its
+// directories.
 func TestApt_GetsWritableDirectoriesUnderSudo(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
@@ -135,8 +137,8 @@ func TestApt_GetsWritableDirectoriesUnderSudo(t *testing.T) {
 	}
 }
 
-// TestKubeadmConstants_RefusesFileOfCaller reads no file that the caller has put in the place
-// of kubeadm's.
+// TestKubeadmConstants_RefusesFileOfCaller: a file with which the caller has replaced the
+// file of kubeadm is not read.
 func TestKubeadmConstants_RefusesFileOfCaller(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}

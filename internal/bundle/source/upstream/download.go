@@ -47,8 +47,8 @@ func unansweredError(url string, err error) error {
 		"downloading %s: %v", url, err), err}
 }
 
-// A downloader keeps verified files by checksum, and unfinished ones to be
-// taken up again.
+// A downloader keeps verified files by checksum, and incomplete files so that they can be
+// resumed.
 type downloader struct {
 	client *http.Client
 	dir    string
@@ -61,14 +61,14 @@ type download struct {
 	path, sum string
 }
 
-// checksumPath is where the checksum of a URL is kept: what is released under a
-// URL does not change, so a file that is there needs no network.
+// checksumPath returns the path of the saved checksum of a URL. The content of a released
+// URL does not change, so an existing file needs no network.
 func (d *downloader) checksumPath(url string) string {
 	h := sha256.Sum256([]byte(url))
 	return filepath.Join(d.dir, "urls", hex.EncodeToString(h[:]))
 }
 
-// findCached finds a URL's file in the cache and verifies it.
+// findCached returns the file of a URL from the cache, verified.
 func (d *downloader) findCached(url string) (download, bool) {
 	data, err := safefile.ReadFile(d.checksumPath(url), bounded.Word)
 	if err != nil {
@@ -100,7 +100,7 @@ func verifyFile(path, sum string) error {
 	return nil
 }
 
-// getPublished answers with the file at url, whose checksum is published at sumsURL.
+// getPublished returns the file at url. Its checksum is published at sumsURL.
 func (d *downloader) getPublished(ctx context.Context, url, sumsURL string, tell func(source.Progress)) (download, error) {
 	if got, ok := d.findCached(url); ok {
 		return got, nil
@@ -112,7 +112,7 @@ func (d *downloader) getPublished(ctx context.Context, url, sumsURL string, tell
 	return d.getKnown(ctx, url, sum, tell)
 }
 
-// getKnown answers with the file at url, whose checksum is known.
+// getKnown returns the file at url. Its checksum is known.
 func (d *downloader) getKnown(ctx context.Context, url, sum string, tell func(source.Progress)) (download, error) {
 	if err := safefile.MkdirAll(filepath.Join(d.dir, "urls"), 0o755); err != nil {
 		return download{}, err
@@ -168,8 +168,7 @@ func findSum(text, file string) (string, bool) {
 	return "", false
 }
 
-// fetchFile downloads url to path. A broken connection is taken up where it broke,
-// now or in a later run.
+// fetchFile downloads url to path. A broken download is resumed, now or in a later run.
 func (d *downloader) fetchFile(ctx context.Context, url, path, sum string, tell func(source.Progress)) error {
 	part := path + ".part"
 	delay, clean := d.delay, false
@@ -187,8 +186,7 @@ func (d *downloader) fetchFile(ctx context.Context, url, path, sum string, tell 
 		case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.As(err, new(*safefile.ForeignError)):
 			return err
 		case errors.Is(err, errWrong):
-			// What an earlier run left may be of another file: once more
-			// from the start.
+			// The rest of an earlier run may belong to another file, so start again.
 			if err := safefile.Remove(part); err != nil {
 				return err
 			}
@@ -218,7 +216,7 @@ func fileSize(path string) int64 {
 	return fi.Size()
 }
 
-// resumeDownload appends to part what the server has from offset on.
+// resumeDownload appends the server's content from offset on to part.
 func (d *downloader) resumeDownload(ctx context.Context, url, part string, offset int64, tell func(source.Progress)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -244,8 +242,7 @@ func (d *downloader) resumeDownload(ctx context.Context, url, part string, offse
 		flags |= os.O_TRUNC
 		offset = 0
 	case http.StatusRequestedRangeNotSatisfiable:
-		// Nothing is left to fetch, or the part is longer than the file:
-		// its checksum tells.
+		// The part is complete, or is longer than the file. The checksum shows which.
 		return nil
 	default:
 		return errors.New(resp.Status)

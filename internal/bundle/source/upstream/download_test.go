@@ -66,10 +66,10 @@ func rangeStart(r *http.Request) int {
 	return n
 }
 
-// sendWhole answers with what is asked for.
+// sendWhole sends the requested range.
 func sendWhole(w http.ResponseWriter, r *http.Request) { sendRange(w, r, content, len(content)) }
 
-// breakAfter answers with n bytes and cuts the connection.
+// breakAfter sends n bytes and closes the connection.
 func breakAfter(n int) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		sendRange(w, r, content, n)
@@ -93,10 +93,10 @@ func sendRange(w http.ResponseWriter, r *http.Request, data []byte, n int) {
 	}
 }
 
-// ignoreRange answers with all of it, whatever the range.
+// ignoreRange sends the whole content for any range.
 func ignoreRange(w http.ResponseWriter, _ *http.Request) { w.Write(content) }
 
-// sendDamaged answers with other bytes.
+// sendDamaged sends other bytes.
 func sendDamaged(w http.ResponseWriter, r *http.Request) {
 	sendRange(w, r, bytes.ToUpper(content), len(content))
 }
@@ -184,7 +184,8 @@ func TestGetPublished_StopsWhenCancelled(t *testing.T) {
 	}
 }
 
-// TestGetPublished_FetchesDamagedFileAgain: a file that has changed in the cache is fetched again.
+// TestGetPublished_FetchesDamagedFileAgain: a file that has changed in the cache is
+// downloaded again.
 func TestGetPublished_FetchesDamagedFileAgain(t *testing.T) {
 	s := serveContent(t, sum, sendWhole)
 	d := &downloader{client: s.Client(), dir: t.TempDir(), delay: time.Microsecond}

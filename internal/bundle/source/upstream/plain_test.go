@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestCheckSites_RefusesPlainHTTP: the checksums come from the same site, so they protect nothing
-// on a site over plain HTTP.
+// TestCheckSites_RefusesPlainHTTP: the checksums come from the same site, so they do not
+// protect the files of a plain HTTP site.
 func TestCheckSites_RefusesPlainHTTP(t *testing.T) {
 	for name, tt := range map[string]struct {
 		options Options
@@ -29,7 +29,7 @@ func TestCheckSites_RefusesPlainHTTP(t *testing.T) {
 	}
 }
 
-// TestCheckRedirect_RefusesPlainHTTP: a site does not lead elsewhere over plain HTTP.
+// TestCheckRedirect_RefusesPlainHTTP: a site cannot redirect to plain HTTP.
 func TestCheckRedirect_RefusesPlainHTTP(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://plain.example.com/file", http.StatusFound)

@@ -25,8 +25,8 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// A puller keeps images in a layout in the cache. What a release's tag names
-// does not change: an image that is there needs no network.
+// A puller keeps images in a layout in the cache. The image of a release's tag does not
+// change, so a cached image needs no network.
 type puller struct {
 	dir      string
 	insecure bool // as Options.Insecure
@@ -37,7 +37,7 @@ func (p *puller) recordPath(ref, arch string) string {
 	return filepath.Join(p.dir, "refs", hex.EncodeToString(h[:]))
 }
 
-// findCached finds an image in the cache, whole.
+// findCached returns an image from the cache, if it is complete.
 func (p *puller) findCached(ref, arch string) (v1.Image, bool) {
 	data, err := safefile.ReadFile(p.recordPath(ref, arch), bounded.Word)
 	if err != nil {
@@ -70,8 +70,8 @@ func (p *puller) openCached(h v1.Hash) (v1.Image, error) {
 	return img, nil
 }
 
-// getImage answers with an image for an architecture. Registry is the reference it
-// is pulled from, ref the one it has.
+// getImage returns an image for an architecture. registry is the reference from which it
+// is pulled, ref the reference that it gets.
 func (p *puller) getImage(ctx context.Context, ref, registry, arch string, tell func(source.Progress)) (v1.Image, error) {
 	if img, ok := p.findCached(ref, arch); ok {
 		return img, nil
@@ -107,8 +107,8 @@ func (p *puller) getImage(ctx context.Context, ref, registry, arch string, tell 
 	return p.openCached(h)
 }
 
-// isRetryable says whether pulling once more may help: blobs that came whole are
-// kept, so it goes on where it broke.
+// isRetryable reports whether another attempt can succeed. Complete blobs are kept, so
+// the pull is resumed.
 func isRetryable(err error) bool {
 	var t *transport.Error
 	return !errors.As(err, new(*safefile.ForeignError)) && (!errors.As(err, &t) || t.Temporary())
@@ -145,8 +145,7 @@ func (p *puller) pullImage(ctx context.Context, r name.Reference, arch string) (
 	return desc.Digest, err
 }
 
-// isMissing says whether a registry answered that it has no such image, or there
-// is no such registry.
+// isMissing reports whether the registry does not have the image, or does not exist.
 func isMissing(err error) bool {
 	var t *transport.Error
 	var dns *net.DNSError

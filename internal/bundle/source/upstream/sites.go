@@ -73,8 +73,8 @@ func newSites(o Options) (sites, error) {
 	return s, nil
 }
 
-// CheckSites refuses unknown names of mirrors and sites, and sites over plain HTTP:
-// the published checksums come from the same site.
+// CheckSites refuses unknown names of mirrors and sites, and sites over plain HTTP,
+// because the published checksums come from the same site.
 func (o Options) CheckSites() error {
 	s, err := newSites(o)
 	if err != nil {
@@ -96,7 +96,8 @@ func (o Options) isPlainHTTP(u *url.URL) bool {
 	return u.Scheme == "http" && !o.Insecure && !ocitransport.IsLoopback(u.Hostname())
 }
 
-// checkRedirect is the policy of the client: a redirect does not lead to plain HTTP.
+// checkRedirect is the redirect policy of the client: a redirect must not lead to plain
+// HTTP.
 func (o Options) checkRedirect(next *http.Request, via []*http.Request) error {
 	switch {
 	case o.isPlainHTTP(next.URL):
@@ -113,13 +114,13 @@ const maxRedirects = 10
 // machines are the kernel's words for architectures.
 var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
-// fileURL fills in a site's template.
+// fileURL returns the URL of a file by the template of its site.
 func (s sites) fileURL(site, version, arch, file string) string {
 	return strings.NewReplacer("{version}", version, "{arch}", arch, "{machine}", machines[arch], "{file}", file).Replace(s[site])
 }
 
-// pullReference is where to pull an image from: its reference with the registry
-// replaced.
+// pullReference returns the reference from which an image is pulled: its reference with
+// the registry replaced.
 func (s sites) pullReference(ref string) string {
 	host, rest, _ := strings.Cut(ref, "/")
 	if site, ok := s[host]; ok {
@@ -131,7 +132,7 @@ func (s sites) pullReference(ref string) string {
 // An item is one file to download.
 type item struct {
 	site, version, file string
-	// sums is the file with its checksum, beside it.
+	// sums is the checksum file, in the same directory.
 	sums string
 	// sum is the file's SHA-256 itself, where no project publishes one.
 	sum string
@@ -153,7 +154,7 @@ const (
 	apache = "Apache-2.0"
 )
 
-// componentList is what hosts need, as official releases have it.
+// componentList returns the components for hosts, as official releases publish them.
 func componentList(r release.Release, arch string) []component {
 	k8s := component{name: "kubernetes", version: r.Kubernetes, licence: apache}
 	for _, p := range []string{"kubeadm", "kubectl", "kubelet"} {
@@ -192,7 +193,7 @@ func componentList(r release.Release, arch string) []component {
 	}
 }
 
-// dockerList is what hosts need besides for runtime docker.
+// dockerList returns the additional components for runtime docker.
 func dockerList(r release.Release, arch string) []component {
 	engine := fmt.Sprintf("docker-%s.tgz", r.Docker.Engine)
 	cri := fmt.Sprintf("cri-dockerd-%s.%s.tgz", r.Docker.CRIDockerd, arch)
@@ -208,7 +209,7 @@ func dockerList(r release.Release, arch string) []component {
 	}
 }
 
-// wantedComponents is what a request asks for, for an architecture.
+// wantedComponents returns the components of a request, for an architecture.
 func wantedComponents(r source.Request, arch string) []component {
 	list := componentList(r.Release, arch)
 	if r.Docker {
@@ -217,8 +218,7 @@ func wantedComponents(r source.Request, arch string) []component {
 	return list
 }
 
-// requireChecksums refuses files that nobody has named a checksum of, before any is
-// downloaded.
+// requireChecksums refuses files without a known checksum, before any file is downloaded.
 func requireChecksums(r source.Request) error {
 	for _, arch := range r.Arches {
 		for _, c := range wantedComponents(r, arch) {

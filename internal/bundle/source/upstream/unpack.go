@@ -21,8 +21,8 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// extractMembers writes the wanted members of a gzip'd tar below dir and answers with
-// them as members under their new names.
+// extractMembers writes the wanted members of a compressed tar below dir, and returns
+// them as members with their new names.
 func extractMembers(ctx context.Context, archive, dir string, want map[string]string) ([]pack.Member, error) {
 	f, err := safefile.Open(archive)
 	if err != nil {

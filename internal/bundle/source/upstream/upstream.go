@@ -26,7 +26,7 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// Options say where releases and images are downloaded from.
+// Options sets the sites and registries for downloads.
 type Options struct {
 	// Mirror is a preset: "" for the official sites, "cn" for mirrors in
 	// China.
@@ -38,7 +38,7 @@ type Options struct {
 	Insecure bool
 }
 
-// Mirrors are the presets by name.
+// Mirrors returns the names of the presets.
 func Mirrors() []string { return []string{"cn"} }
 
 // A Source downloads.
@@ -57,7 +57,7 @@ const (
 	retryDelay = time.Second
 )
 
-// New makes a source that keeps downloads below cache.
+// New returns a source that keeps downloads below cache.
 func New(o Options, cache string) *Source {
 	transport := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -75,7 +75,7 @@ func New(o Options, cache string) *Source {
 	}
 }
 
-// Probe says whether the release site answers, within three seconds.
+// Probe returns an error if the release site does not respond within three seconds.
 func (s *Source) Probe(ctx context.Context, r source.Request) error {
 	sites, err := newSites(s.opts)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Source) Probe(ctx context.Context, r source.Request) error {
 	return nil
 }
 
-// Ready says whether everything has been downloaded already.
+// Ready reports whether everything is in the cache.
 func (s *Source) Ready(_ context.Context, r source.Request) bool {
 	sites, err := newSites(s.opts)
 	if err != nil {
@@ -123,8 +123,8 @@ func (s *Source) Ready(_ context.Context, r source.Request) bool {
 	return true
 }
 
-// isAlwaysNeeded says whether a cluster may need the image without having asked for
-// anything. A bundle without one of the others serves those that do not.
+// isAlwaysNeeded reports whether a cluster may need the image by default. A bundle
+// without another image serves clusters that do not request it.
 func isAlwaysNeeded(image string) bool {
 	return !slices.Contains([]string{"echo", "haproxy", "keepalived", "apiserver-updater", "kube-vip", "metrics-server", "local-path"}, image)
 }
@@ -168,7 +168,7 @@ type runner struct {
 	origins []source.Origin
 }
 
-// progressFor reports what is done for a component.
+// progressFor returns a function that reports the progress of a component.
 func (r *runner) progressFor(name string) func(source.Progress) {
 	started := time.Now()
 	return func(p source.Progress) {
@@ -231,7 +231,7 @@ func (r *runner) downloadComponent(ctx context.Context, c component) (source.Com
 	})
 }
 
-// downloadFile downloads one, whose checksum is published or known.
+// downloadFile downloads a file whose checksum is published or known.
 func (r *runner) downloadFile(ctx context.Context, i item, url string, tell func(source.Progress)) (download, error) {
 	if i.sums == "" {
 		return r.files.getKnown(ctx, url, i.sum, tell)
@@ -239,8 +239,8 @@ func (r *runner) downloadFile(ctx context.Context, i item, url string, tell func
 	return r.files.getPublished(ctx, url, r.sites.fileURL(i.site, i.version, r.arch, i.sums), tell)
 }
 
-// packComponent makes a component's file from members, unless the cache has the one
-// that was made from the same content.
+// packComponent packs a component's file from members, unless the cache has the file for
+// the same content.
 func (r *runner) packComponent(ctx context.Context, c component, content string, tell func(source.Progress),
 	members func() ([]pack.Member, error)) (source.Component, error) {
 	sum := sha256.Sum256([]byte(content))
@@ -276,7 +276,7 @@ func (r *runner) packComponent(ctx context.Context, c component, content string,
 	return out, nil
 }
 
-// findPacked finds a component's file in the cache, whole.
+// findPacked returns a component's file from the cache, if it is complete.
 func findPacked(name string) (pack.File, bool) {
 	var f pack.File
 	data, err := safefile.ReadFile(name+".json", bounded.Record)
@@ -327,8 +327,8 @@ func (r *runner) pullImages(ctx context.Context) ([]source.Image, error) {
 	return out, nil
 }
 
-// imageLicence is what an official image is under: its program's, and that of the
-// system it brings along.
+// imageLicence returns the licence of an official image: the licences of its program and
+// of its base system.
 func imageLicence(image string) string {
 	switch image {
 	case "kube-proxy", "flannel":
