@@ -86,11 +86,13 @@ spec: {replicas: {{ .Values.replicas }}}
 ---
 apiVersion: v1
 kind: Service
-metadata: {name: {{ .Values.name }}, annotations: {kube: "{{ .Capabilities.KubeVersion.Version }}", crd: "{{ .Capabilities.APIVersions.Has "example.com/v1/Thing" }}", more: "{{ keys .Values.more | sortAlpha }}"}}
+metadata: {name: {{ .Values.name }}, annotations: {kube: "{{ .Capabilities.KubeVersion.Version }}", ` +
+			`crd: "{{ .Capabilities.APIVersions.Has "example.com/v1/Thing" }}", more: "{{ keys .Values.more | sortAlpha }}"}}
 `,
 		"templates/hook.yaml": `apiVersion: batch/v1
 kind: Job
-metadata: {name: migrate, annotations: {helm.sh/hook: "pre-install, pre-upgrade", helm.sh/hook-weight: "5", helm.sh/hook-delete-policy: hook-succeeded}}
+metadata: {name: migrate, annotations: {helm.sh/hook: "pre-install, pre-upgrade", helm.sh/hook-weight: "5", ` +
+			`helm.sh/hook-delete-policy: hook-succeeded}}
 ---
 apiVersion: v1
 kind: Pod
@@ -130,8 +132,9 @@ func refNames(a Addon) (out []string) {
 
 func TestLoad_ReadsManifestsInOrder(t *testing.T) {
 	dir := writeTree(t, map[string]string{
-		"b.yaml":   fmt.Sprintf(configMap, "b") + "---\n" + fmt.Sprintf(configMap, "{{ kept }}"),
-		"a.json":   `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "uid": "x"}, "status": {}}]}`,
+		"b.yaml": fmt.Sprintf(configMap, "b") + "---\n" + fmt.Sprintf(configMap, "{{ kept }}"),
+		"a.json": `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Namespace", ` +
+			`"metadata": {"name": "shop", "uid": "x"}, "status": {}}]}`,
 		"c/d.yaml": fmt.Sprintf(configMap, "d"), "README.md": "no",
 	})
 	got, warnings, err := loadAddons(t,

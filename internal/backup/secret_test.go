@@ -54,7 +54,7 @@ func encryptionOf(t *testing.T, provider string, secret []byte) *Encryption {
 	return e
 }
 
-func TestReadEncryption_DecryptsEveryProvider(t *testing.T) {
+func TestDecryptValue_DecryptsEveryProvider(t *testing.T) {
 	secret, other := bytes.Repeat([]byte{3}, 32), bytes.Repeat([]byte{4}, 32)
 	for _, provider := range []string{"aescbc", "aesgcm", "secretbox"} {
 		for _, plain := range []string{"k8s\x00a Secret", "0123456789abcdef"} {

@@ -155,7 +155,7 @@ func TestRead_RefusesForgedHeader(t *testing.T) {
 	}
 }
 
-func TestParseSigningKey_ReadsOwnKeysOnly(t *testing.T) {
+func TestSigningKey_RefusesInvalidKeys(t *testing.T) {
 	key := signingKey(t)
 	if got, err := ParsePublicKey(" " + key.Public().String() + "\n"); err != nil || got != key.Public() {
 		t.Errorf("%v is read as %v, %v", key.Public(), got, err)

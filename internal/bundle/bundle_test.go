@@ -469,7 +469,7 @@ func TestBuild_NeedsNoNetworkTheSecondTime(t *testing.T) {
 	}
 }
 
-func TestEstimate_IsZeroForCachedBundle(t *testing.T) {
+func TestEstimateBuild_ReportsCachedBundle(t *testing.T) {
 	s := bundletest.NewSite(t)
 	o := siteOptions(t, s)
 	o.Source = bundle.Auto

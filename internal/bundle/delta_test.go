@@ -104,7 +104,7 @@ func TestImport_RefusesDeltaOnDamagedBlob(t *testing.T) {
 	}
 }
 
-func TestWriteDelta_RefusesInvalidInput(t *testing.T) {
+func TestWriteDelta_RefusesDirectoryAsOutput(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	for _, out := range []string{t.TempDir(), t.TempDir() + "/"} {
 		_, err := bundle.Delta(t.Context(), b, b, out)

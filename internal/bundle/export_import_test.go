@@ -234,7 +234,7 @@ func TestPushPull_KeepsContent(t *testing.T) {
 	}
 }
 
-func TestPushPull_RefusesInvalidReferences(t *testing.T) {
+func TestPushPull_ReportsRegistryProblems(t *testing.T) {
 	b := bundletest.Build(t, "amd64")
 	reg := bundletest.NewRegistry(t, true)
 	ref := reg.Host + "/slipway/bundle:v1"

@@ -230,10 +230,10 @@ func TestBuild_ChangesNothingThroughPlantedLinks(t *testing.T) {
 	}
 }
 
-// TestOpen_ReadsUserLinksButNeverWritesThroughThem: a bundle that a user names is read
+// TestCommands_WriteNothingThroughUserLinksToForeignDirectories: a bundle that a user names is read
 // through the user's links, but nothing is written through a link to a directory of
 // others.
-func TestOpen_ReadsUserLinksButNeverWritesThroughThem(t *testing.T) {
+func TestCommands_WriteNothingThroughUserLinksToForeignDirectories(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	b := bundletest.Build(t, "amd64")
 	dir := t.TempDir()

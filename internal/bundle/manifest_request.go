@@ -172,7 +172,8 @@ func (w Wanted) applyVersions(r release.Release) (release.Release, error) {
 	with := r
 	with.Components = w.Components.Over(r.Components)
 	free := r
-	free.Containerd, free.Runc, free.CRITools, free.CNIPlugins, free.FlannelCNI, free.Registry = with.Containerd, with.Runc, with.CRITools, with.CNIPlugins, with.FlannelCNI, with.Registry
+	free.Containerd, free.Runc, free.CRITools = with.Containerd, with.Runc, with.CRITools
+	free.CNIPlugins, free.FlannelCNI, free.Registry = with.CNIPlugins, with.FlannelCNI, with.Registry
 	if free.Components == with.Components {
 		return with, nil
 	}

@@ -142,7 +142,8 @@ func TestConfigMap_ReturnsNilIfMissing(t *testing.T) {
 	f := newFakeAPI(t,
 		call{request: path, status: 404},
 		call{request: path,
-			answer: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"kube-system","resourceVersion":"7"},"data":{"a":"1"}}`},
+			answer: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"kube-system","resourceVersion":"7"},` +
+				`"data":{"a":"1"}}`},
 	)
 	c := f.newClient()
 	cm, err := c.ConfigMap(t.Context(), "kube-system", "x")

@@ -16,7 +16,8 @@ func TestCompareObjects_IgnoresServerFields(t *testing.T) {
 	}{
 		"same but for the server's fields": {
 			"what the server keeps in an object is no change",
-			`{apiVersion: v1, kind: ConfigMap, metadata: {name: a, resourceVersion: "1", uid: x, generation: 1, managedFields: [], annotations: {deployment.kubernetes.io/revision: "1"}}, status: {a: 1}}`,
+			`{apiVersion: v1, kind: ConfigMap, metadata: {name: a, resourceVersion: "1", uid: x, generation: 1, managedFields: [], ` +
+				`annotations: {deployment.kubernetes.io/revision: "1"}}, status: {a: 1}}`,
 			`{apiVersion: v1, kind: ConfigMap, metadata: {name: a, resourceVersion: "1", generation: 2}}`,
 			nil,
 		},
@@ -75,11 +76,12 @@ func TestCompareObjects_IgnoresServerFields(t *testing.T) {
 func TestCompareObjects_HidesSecretValues(t *testing.T) {
 	const canary = "Y2FuYXJ5LWNhbmFyeQ"
 	for name, manifest := range map[string]string{
-		"data":         `{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {x: CANARY}}`,
-		"stringData":   `{apiVersion: v1, kind: Secret, metadata: {name: a}, stringData: {x: CANARY}}`,
-		"not a map":    `{apiVersion: v1, kind: Secret, metadata: {name: a}, data: CANARY}`,
-		"list":         `{apiVersion: v1, kind: Secret, metadata: {name: a}, data: [CANARY]}`,
-		"last applied": `{apiVersion: v1, kind: Secret, metadata: {name: a, annotations: {kubectl.kubernetes.io/last-applied-configuration: CANARY}}}`,
+		"data":       `{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {x: CANARY}}`,
+		"stringData": `{apiVersion: v1, kind: Secret, metadata: {name: a}, stringData: {x: CANARY}}`,
+		"not a map":  `{apiVersion: v1, kind: Secret, metadata: {name: a}, data: CANARY}`,
+		"list":       `{apiVersion: v1, kind: Secret, metadata: {name: a}, data: [CANARY]}`,
+		"last applied": `{apiVersion: v1, kind: Secret, metadata: {name: a, ` +
+			`annotations: {kubectl.kubernetes.io/last-applied-configuration: CANARY}}}`,
 	} {
 		obj := decodeObjects(t, strings.ReplaceAll(manifest, "CANARY", canary))[0]
 		empty := decodeObjects(t, `{apiVersion: v1, kind: Secret, metadata: {name: a, labels: {a: b}}}`)[0]

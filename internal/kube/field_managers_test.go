@@ -46,7 +46,7 @@ func TestFindFieldManagers_ReturnsManagersOfKey(t *testing.T) {
 	}
 }
 
-func TestGetReplicas_ReturnsZeroIfDeploymentIsMissing(t *testing.T) {
+func TestGetReplicas_ReturnsWantedNumberOrZero(t *testing.T) {
 	const path = "GET /apis/apps/v1/namespaces/kube-system/deployments/coredns"
 	f := newFakeAPI(t,
 		call{request: path, status: 404},

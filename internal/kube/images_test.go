@@ -6,11 +6,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestPodImages_ReturnsImagesOfAllContainers(t *testing.T) {
+func TestPodImages_ReturnsEachImageOnce(t *testing.T) {
 	f := newFakeAPI(
 		t,
 		call{request: "GET /api/v1/pods", answer: `{"kind":"PodList","apiVersion":"v1","items":[
-			{"metadata":{"namespace":"a","name":"one"},"spec":{"initContainers":[{"name":"i","image":"busybox"}],"containers":[{"name":"c","image":"nginx:1.29"}]},
+			{"metadata":{"namespace":"a","name":"one"},"spec":{"initContainers":[{"name":"i","image":"busybox"}],` +
+			`"containers":[{"name":"c","image":"nginx:1.29"}]},
 			 "status":{"containerStatuses":[{"name":"c","imageID":"docker.io/library/nginx@sha256:1"}]}},
 			{"metadata":{"namespace":"a","name":"two"},"spec":{"containers":[{"name":"c","image":"nginx:1.29"}]},
 			 "status":{"containerStatuses":[{"name":"c","imageID":""}]}}]}`},

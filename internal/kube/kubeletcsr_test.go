@@ -35,19 +35,24 @@ func TestApproveServing_ApprovesOnlyAllowedRequestsOfKubelet(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
-		return fmt.Sprintf(`{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{"name":%q,"resourceVersion":"7"},`+
+		return fmt.Sprintf(`{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{"name":%q,`+
+			`"resourceVersion":"7"},`+
 
-			`"spec":{"request":%q,"signerName":"kubernetes.io/kubelet-serving","username":"system:node:%s","groups":["system:nodes"],"usages":["digital signature","server auth"]},"status":%s}`,
+			`"spec":{"request":%q,"signerName":"kubernetes.io/kubelet-serving","username":"system:node:%s","groups":["system:nodes"],`+
+			`"usages":["digital signature","server auth"]},"status":%s}`,
 			name, text, node, status)
 	}
 	list := func(more string, items ...string) string {
-		return `{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequestList","metadata":{"continue":"` + more + `"},"items":[` + strings.Join(items, ",") + "]}"
+		return `{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequestList","metadata":{"continue":"` + more + `"},` +
+			`"items":[` + strings.Join(items, ",") + "]}"
 	}
 	query := "fieldSelector=spec.signerName%3Dkubernetes.io%2Fkubelet-serving&limit=50"
 	first := call{request: "GET " + path + "?" + query, answer: list("next", request("bad", "w1", "192.0.2.11", "{}"),
 		request("denied", "w1", "192.0.2.12", `{"conditions":[{"type":"Denied","status":"True"}]}`))}
-	asks := call{request: "GET " + path + "?continue=next&" + query, answer: list("", request("good", "w1", "192.0.2.12", "{}"), request("others", "w2", "192.0.2.13", "{}"))}
-	approves := call{request: "PUT " + path + "/good/approval?fieldManager=slipway", body: `"resourceVersion":"7"`, answer: request("good", "w1", "192.0.2.12", "{}")}
+	asks := call{request: "GET " + path + "?continue=next&" + query,
+		answer: list("", request("good", "w1", "192.0.2.12", "{}"), request("others", "w2", "192.0.2.13", "{}"))}
+	approves := call{request: "PUT " + path + "/good/approval?fieldManager=slipway", body: `"resourceVersion":"7"`,
+		answer: request("good", "w1", "192.0.2.12", "{}")}
 	gone, changed := approves, approves
 	gone.status, gone.answer, changed.status, changed.answer = 404, "", 409, ""
 	approves.body = `"type":"Approved"`

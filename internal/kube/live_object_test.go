@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	mapKinds = `{"resources": [{"name": "configmaps", "kind": "ConfigMap", "namespaced": true}, {"name": "pods", "kind": "Pod", "namespaced": true}]}`
-	aMap     = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n", "uid": "u-1", "labels": {"x": "y"}}}`
+	mapKinds = `{"resources": [{"name": "configmaps", "kind": "ConfigMap", "namespaced": true}, {"name": "pods", "kind": "Pod", ` +
+		`"namespaced": true}]}`
+	aMap = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n", "uid": "u-1", "labels": {"x": "y"}}}`
 )
 
 func decodeObject(t *testing.T, text string) *unstructured.Unstructured {

@@ -68,7 +68,8 @@ func TestNodeDiff_ChangesOnlyOwnLabelsAndTaints(t *testing.T) {
 			"the list is replaced as a whole, so the patch holds for this version alone",
 			node(nil, nil, foreign),
 			NodeWant{Taints: []v1alpha1.Taint{gpu, gpu}},
-			`{"metadata":{"annotations":{"slipway.dev/taints":"gpu:NoSchedule,gpu:NoSchedule"},"resourceVersion":"5"},"spec":{"taints":[{"key":"node.kubernetes.io/not-ready","effect":"NoExecute"},{"key":"gpu","value":"1","effect":"NoSchedule"}]}}`,
+			`{"metadata":{"annotations":{"slipway.dev/taints":"gpu:NoSchedule,gpu:NoSchedule"},"resourceVersion":"5"},` +
+				`"spec":{"taints":[{"key":"node.kubernetes.io/not-ready","effect":"NoExecute"},{"key":"gpu","value":"1","effect":"NoSchedule"}]}}`,
 			[]string{"taint gpu=1:NoSchedule", "annotation slipway.dev/taints=gpu:NoSchedule,gpu:NoSchedule"},
 		},
 		"taint changed": {
@@ -106,7 +107,7 @@ func TestNodeDiff_ChangesOnlyOwnLabelsAndTaints(t *testing.T) {
 	}
 }
 
-func TestPatchNode_SendsPatchOfOwnFields(t *testing.T) {
+func TestPatchNode_RetriesAfterConflictAndMissingNode(t *testing.T) {
 	const path = "/api/v1/nodes/n"
 	was := `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","resourceVersion":"5"}}`
 	f := newFakeAPI(t,

@@ -14,15 +14,21 @@ import (
 
 const someMetrics = `# HELP apiserver_requested_deprecated_apis [STABLE] Gauge of deprecated APIs that have been requested
 # TYPE apiserver_requested_deprecated_apis gauge
-apiserver_requested_deprecated_apis{group="resource.k8s.io",removed_release="1.38",resource="resourceclaims",subresource="",version="v1beta1"} 1
-apiserver_requested_deprecated_apis{group="resource.k8s.io",removed_release="1.38",resource="resourceclaims",subresource="status",version="v1beta1"} 1
+apiserver_requested_deprecated_apis{group="resource.k8s.io",removed_release="1.38",resource="resourceclaims",subresource="",` +
+	`version="v1beta1"} 1
+apiserver_requested_deprecated_apis{group="resource.k8s.io",removed_release="1.38",resource="resourceclaims",` +
+	`subresource="status",version="v1beta1"} 1
 apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints",subresource="",version="v1"} 1
 apiserver_requested_deprecated_apis{group="x",removed_release="1.38",resource="ys",subresource="",version="v1"} 0
 apiserver_admission_webhook_fail_open_count{name="may.guard.io",type="validating"} 3
-apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="pods.guard.io",operation="CREATE",rejection_code="0",type="admit"} 1
-apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="pods.guard.io",operation="UPDATE",rejection_code="0",type="admit"} 2
-apiserver_admission_webhook_rejection_count{error_type="no_error",name="strict.guard.io",operation="CREATE",rejection_code="403",type="validating"} 7
-apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="well.guard.io",operation="CREATE",rejection_code="0",type="validating"} 0
+apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="pods.guard.io",operation="CREATE",` +
+	`rejection_code="0",type="admit"} 1
+apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="pods.guard.io",operation="UPDATE",` +
+	`rejection_code="0",type="admit"} 2
+apiserver_admission_webhook_rejection_count{error_type="no_error",name="strict.guard.io",operation="CREATE",rejection_code="403",` +
+	`type="validating"} 7
+apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="well.guard.io",operation="CREATE",` +
+	`rejection_code="0",type="validating"} 0
 apiserver_request_total{code="200"} 12
 `
 
@@ -73,7 +79,8 @@ func TestWaitBudgets_IgnoresBudgetsThatNeverAllowEviction(t *testing.T) {
 		return call{request: listBudgets,
 			answer: listJSON(aBudget("ill", "c", `"minAvailable":1`, status), aBudget("never", "d", `"maxUnavailable":0`, never))}
 	}
-	ill, well := is(`"expectedPods":2,"desiredHealthy":1,"currentHealthy":1`), is(`"expectedPods":2,"desiredHealthy":1,"currentHealthy":2,"disruptionsAllowed":1`)
+	ill, well := is(`"expectedPods":2,"desiredHealthy":1,"currentHealthy":1`), is(`"expectedPods":2,"desiredHealthy":1,`+
+		`"currentHealthy":2,"disruptionsAllowed":1`)
 	f := newFakeAPI(t, ill, pods, call{request: listBudgets, status: 503}, ill, pods, well, pods, ill, pods)
 	c := f.newClient()
 	var said []string
@@ -100,13 +107,16 @@ func TestInsufficientCapacity_ReturnsNodesWhosePodsDoNotFit(t *testing.T) {
 		}
 	}
 	pod := func(name, owner, on, phase, requests, starts string) string {
-		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"ns","ownerReferences":[{"apiVersion":"apps/v1","kind":%q,"name":"o","uid":"u","controller":true}]},`+
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"ns",`+
+			`"ownerReferences":[{"apiVersion":"apps/v1","kind":%q,"name":"o","uid":"u","controller":true}]},`+
 
-			`"spec":{"nodeName":%q,"containers":[{"name":"c","resources":{"requests":{%s}}}],"initContainers":[{"name":"i","resources":{"requests":{%s}}}]},"status":{"phase":%q}}`,
+			`"spec":{"nodeName":%q,"containers":[{"name":"c","resources":{"requests":{%s}}}],"initContainers":[{"name":"i",`+
+			`"resources":{"requests":{%s}}}]},"status":{"phase":%q}}`,
 			name, owner, on, requests, starts, phase)
 	}
 	all := []corev1.Node{
-		node("cp1", "2", corev1.Taint{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule}), node("w1", "2500m"), node("w2", "1"),
+		node("cp1", "2", corev1.Taint{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule}),
+		node("w1", "2500m"), node("w2", "1"),
 	}
 	f := newFakeAPI(t, call{request: "GET /api/v1/pods", answer: listJSON(
 		pod("web", "ReplicaSet", "w1", "Running", `"cpu":"500m"`, `"cpu":"700m"`),
@@ -129,15 +139,21 @@ func TestListWebhooks_ReportsWhetherServicesAreReady(t *testing.T) {
 		return `{"name":"` + name + `"` + policy + `,"clientConfig":{"service":{"namespace":"ns","name":"` + service + `"}}}`
 	}
 	slice := func(ready string) string {
-		return `{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","metadata":{"name":"s","namespace":"ns"},"endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":` + ready + `}}]}`
+		return `{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","metadata":{"name":"s","namespace":"ns"},` +
+			`"endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":` + ready + `}}]}`
 	}
 	const admission = "GET /apis/admissionregistration.k8s.io/v1/"
 	f := newFakeAPI(t,
-		call{request: admission + "validatingwebhookconfigurations", answer: listJSON(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":"v"},"webhooks":[` +
-			hook("well", "", "well") + "," + hook("ill", "", "ill") + "," + hook("never-mind", `,"failurePolicy":"Ignore"`, "ill") + `,{"name":"url","clientConfig":{"url":"https://example.com"}}]}`)},
-		call{request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dwell", answer: listJSON(slice("true"))},
-		call{request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dill", answer: listJSON(slice("false"))},
-		call{request: admission + "mutatingwebhookconfigurations", answer: listJSON(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"m"},"webhooks":[` +
+		call{request: admission + "validatingwebhookconfigurations", answer: listJSON(`{"apiVersion":"admissionregistration.k8s.io/v1",` +
+			`"kind":"ValidatingWebhookConfiguration","metadata":{"name":"v"},"webhooks":[` +
+			hook("well", "", "well") + "," + hook("ill", "", "ill") + "," + hook("never-mind", `,"failurePolicy":"Ignore"`, "ill") + `,` +
+			`{"name":"url","clientConfig":{"url":"https://example.com"}}]}`)},
+		call{request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dwell",
+			answer: listJSON(slice("true"))},
+		call{request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dill",
+			answer: listJSON(slice("false"))},
+		call{request: admission + "mutatingwebhookconfigurations", answer: listJSON(`{"apiVersion":"admissionregistration.k8s.io/v1",` +
+			`"kind":"MutatingWebhookConfiguration","metadata":{"name":"m"},"webhooks":[` +
 			hook("well", `,"failurePolicy":"Ignore"`, "ill") + `]}`)},
 	)
 	got, err := f.newClient().Webhooks(t.Context())
@@ -162,7 +178,8 @@ func TestListWebhooks_ReportsWhetherServicesAreReady(t *testing.T) {
 func TestListNames_ReturnsNoneIfKindIsNotServed(t *testing.T) {
 	const path = "GET /apis/storagemigration.k8s.io/v1/storageversionmigrations"
 	f := newFakeAPI(t,
-		call{request: path, answer: listJSON(`{"apiVersion":"storagemigration.k8s.io/v1","kind":"StorageVersionMigration","metadata":{"name":"m"}}`)},
+		call{request: path, answer: listJSON(`{"apiVersion":"storagemigration.k8s.io/v1","kind":"StorageVersionMigration",` +
+			`"metadata":{"name":"m"}}`)},
 		call{request: path, status: 404},
 	)
 	c := f.newClient()
@@ -181,10 +198,14 @@ func TestListNames_ReturnsNoneIfKindIsNotServed(t *testing.T) {
 func TestSetImage_ChangesImageOfContainer(t *testing.T) {
 	const path = "/apis/apps/v1/namespaces/kube-system/deployments/coredns"
 	f := newFakeAPI(t,
-		call{request: "GET " + path, answer: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"coredns"},"spec":{"template":{"spec":{"containers":[{"name":"coredns","image":"c:2"}]}}}}`},
+		call{request: "GET " + path, answer: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"coredns"},` +
+			`"spec":{"template":{"spec":{"containers":[{"name":"coredns","image":"c:2"}]}}}}`},
 		call{request: "GET " + path, status: 404},
-		call{request: "PATCH " + path, body: `"containers":[{"image":"c:1","name":"coredns"}]`, answer: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"coredns"}}`},
-		call{request: "GET /apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy", answer: `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"kube-proxy"},"spec":{"template":{"spec":{"containers":[{"name":"kube-proxy","image":"p:2"}]}}}}`},
+		call{request: "PATCH " + path, body: `"containers":[{"image":"c:1","name":"coredns"}]`, answer: `{"apiVersion":"apps/v1",` +
+			`"kind":"Deployment","metadata":{"name":"coredns"}}`},
+		call{request: "GET /apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy", answer: `{"apiVersion":"apps/v1",` +
+			`"kind":"DaemonSet","metadata":{"name":"kube-proxy"},"spec":{"template":{"spec":{"containers":[{"name":"kube-proxy",` +
+			`"image":"p:2"}]}}}}`},
 	)
 	c := f.newClient()
 	if is, err := c.Image(t.Context(), "Deployment", "kube-system", "coredns", "coredns"); is != "c:2" || err != nil {

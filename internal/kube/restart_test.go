@@ -22,7 +22,8 @@ func tokenPod(name, ownerKind, ownerName, phase string, made time.Duration, toke
 	if token {
 		volume = `{"name":"v","projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}}`
 	}
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"n","creationTimestamp":%q%s},"spec":{"volumes":[%s]},"status":{"phase":%q}}`,
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"n","creationTimestamp":%q%s},`+
+		`"spec":{"volumes":[%s]},"status":{"phase":%q}}`,
 		name, switched.Add(made).Format(time.RFC3339), owner, volume, phase)
 }
 
@@ -34,7 +35,8 @@ func podsOf(pods ...string) string {
 // has a token is reported by the workload that recreates it, once.
 func TestFindTokenHolders_ReturnsWorkloadsOfOlderPods(t *testing.T) {
 	const replicaSet = "GET /apis/apps/v1/namespaces/n/replicasets/web-1"
-	web := `{"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{"name":"web-1","namespace":"n","ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"w","controller":true}]}}`
+	web := `{"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{"name":"web-1","namespace":"n",` +
+		`"ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"w","controller":true}]}}`
 	f := newFakeAPI(t,
 		call{request: "GET /api/v1/pods", answer: podsOf(
 			tokenPod("web-1-a", "ReplicaSet", "web-1", "Running", -time.Minute, true),

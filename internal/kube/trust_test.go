@@ -53,7 +53,8 @@ func TestFindConfigWithText_ReadsOnlyConfigMapsAndSecrets(t *testing.T) {
 		call{request: "GET /api/v1/configmaps?limit=200",
 			answer: listJSON(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"has","namespace":"n"},"data":{"z":"the old one"}}`)},
 		call{request: "GET /api/v1/secrets?limit=200",
-			answer: listJSON(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"kept","namespace":"n"},"data":{"tls.crt":"dGhlIG9sZCBvbmU="}}`)},
+			answer: listJSON(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"kept","namespace":"n"},` +
+				`"data":{"tls.crt":"dGhlIG9sZCBvbmU="}}`)},
 	)
 	got, err := f.newClient().Keeping(t.Context(), isOldText)
 	if diff := cmp.Diff([]string{"ConfigMap n/has", "Secret n/kept"}, got); diff != "" || err != nil {

@@ -68,8 +68,10 @@ func TestWaitRollout_WaitsUntilWorkloadIsRolledOut(t *testing.T) {
 		meta       = `"metadata":{"name":"d","generation":2},"spec":{"replicas":2,"selector":{"matchLabels":{"app":"d"}}}`
 		noPods     = `{"kind":"PodList","apiVersion":"v1","items":[]}`
 		badPod     = `{"kind":"PodList","apiVersion":"v1","items":[
-{"apiVersion":"v1","kind":"Pod","metadata":{"name":"d-0"},"status":{"containerStatuses":[{"name":"c","state":{"waiting":{"reason":"ContainerCreating"}}}]}},
-{"apiVersion":"v1","kind":"Pod","metadata":{"name":"d-1"},"status":{"containerStatuses":[{"name":"c","state":{"waiting":{"reason":"ErrImagePull","message":"no such image"}}}]}}]}`
+{"apiVersion":"v1","kind":"Pod","metadata":{"name":"d-0"},"status":{"containerStatuses":[{"name":"c",` +
+			`"state":{"waiting":{"reason":"ContainerCreating"}}}]}},
+{"apiVersion":"v1","kind":"Pod","metadata":{"name":"d-1"},"status":{"containerStatuses":[{"name":"c",` +
+			`"state":{"waiting":{"reason":"ErrImagePull","message":"no such image"}}}]}}]}`
 	)
 	of := func(ready ...string) string {
 		var list []string
@@ -111,7 +113,8 @@ func TestWaitRollout_WaitsUntilWorkloadIsRolledOut(t *testing.T) {
 			"what held it up may have been mended", "Deployment",
 			[]call{
 				{request: deployment,
-					answer: d(`{"observedGeneration":2,"conditions":[{"type":"Progressing","status":"False","reason":"ProgressDeadlineExceeded","message":"timed out"}]}`)},
+					answer: d(`{"observedGeneration":2,"conditions":[{"type":"Progressing","status":"False","reason":"ProgressDeadlineExceeded",` +
+						`"message":"timed out"}]}`)},
 				{request: podList, answer: badPod},
 				{request: deployment, answer: d(`{"observedGeneration":2,"replicas":2,"updatedReplicas":2,"availableReplicas":2}`)},
 				{request: podList, answer: of(ready, ready)},

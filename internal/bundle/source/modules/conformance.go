@@ -55,8 +55,9 @@ func conformanceUnits(r release.Release) map[string]unit {
 	agnhost.Links = map[string]string{"agnhost-2": "agnhost"} // some tests tell the two names apart
 	agnhost.Content = map[string]string{
 		"uploads/.keep": "",
-		"etc/passwd":    "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/sbin/nologin\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n",
-		"etc/group":     "root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n",
+		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n" +
+			"user-defined-in-image:x:1000:1000::/:/bin/sh\n",
+		"etc/group": "root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n",
 	}
 	agnhost.Questions = []question{{"agnhost", []string{"agnhost", "--help"}, []string{"netexec"}}}
 	sample := of("sample-apiserver", apache, func(m *module) {

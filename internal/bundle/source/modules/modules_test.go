@@ -399,7 +399,7 @@ replace example.com/c => ./stub
 	}
 }
 
-func TestUnitsOf_MatchesComponentsOfUpstream(t *testing.T) {
+func TestSameComponents_RefusesOtherKubeadmConstants(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "cmd/kubeadm/app/constants"), 0o755); err != nil {
 		t.Fatal(err)

@@ -94,7 +94,7 @@ func TestUnpackFiles_DoesNotFollowLinksOutside(t *testing.T) {
 	}
 }
 
-func TestBaseUnit_HasUsersAndCertificates(t *testing.T) {
+func TestBaseFiles_ListsCertificatesSorted(t *testing.T) {
 	d := newTestTree(t,
 		tar.Header{Typeflag: tar.TypeReg, Name: "./usr/share/ca-certificates/mozilla/b.crt"},
 		tar.Header{Typeflag: tar.TypeReg, Name: "./usr/share/ca-certificates/mozilla/a.crt"},

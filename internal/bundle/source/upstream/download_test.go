@@ -214,7 +214,7 @@ func FuzzFindSum(f *testing.F) {
 	})
 }
 
-func TestCheckSites_RefusesUnknownAndPlainSites(t *testing.T) {
+func TestNewSites_UsesOfficialSitesUnlessMirrored(t *testing.T) {
 	s, err := newSites(Options{})
 	if err != nil {
 		t.Fatal(err)
