@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // Copy returns a deep copy of c.
@@ -108,6 +109,16 @@ func Marshal(c *v1alpha1.Cluster) ([]byte, error) {
 	delete(object, "status")
 	pruneEmpty(object)
 	return yaml.Marshal(object)
+}
+
+// MarshalCommented writes c like Marshal, with its fields in the order of the API types,
+// and with comments.
+func MarshalCommented(c *v1alpha1.Cluster, comments yamlfile.Comments) ([]byte, error) {
+	plain, err := Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	return yamlfile.AddComments(plain, reflect.TypeFor[v1alpha1.Cluster](), comments)
 }
 
 // pruneEmpty removes the empty mappings and nulls of Go structs. In the configuration of

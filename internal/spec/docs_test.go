@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // TestClusterPage wants every field of a Cluster in docs/spec/cluster.md, as
@@ -61,8 +62,8 @@ func fieldPaths(t reflect.Type, path string) []string {
 		return nil
 	}
 	var out []string
-	for name, at := range fieldsOf(t) {
-		child := joinPath(path, name)
+	for name, at := range yamlfile.FieldsOf(t) {
+		child := yamlfile.JoinPath(path, name)
 		f := t.FieldByIndex(at).Type
 		suffix := ""
 		for f.Kind() == reflect.Slice {

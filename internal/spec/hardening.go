@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // AuthenticationFile configures which anonymous requests a hardened API server accepts.
@@ -105,12 +106,12 @@ func (v *validator) hardening() {
 	} {
 		for _, name := range sortedKeys(part.theirs) {
 			if ours, ok := part.ours[name]; ok && ours != part.theirs[name] {
-				told(keyed(part.path, name), part.theirs[name])
+				told(yamlfile.KeyPath(part.path, name), part.theirs[name])
 			}
 		}
 	}
 	if name := overrulesAuthentication(k.APIServer.ExtraArgs); name != "" && name != authenticationFlag {
-		told(keyed(pathArguments, name), k.APIServer.ExtraArgs[name])
+		told(yamlfile.KeyPath(pathArguments, name), k.APIServer.ExtraArgs[name])
 	}
 	for _, name := range sortedKeys(k.Kubelet.Config) {
 		if _, ok := all.Kubelet[name]; ok {

@@ -1,17 +1,14 @@
 package spec
 
+import "slipway.dev/slipway/internal/spec/yamlfile"
+
 // The diagnostics of a cluster file. Each has an entry in docs/guide/errors.md; scripts
 // can depend on them, so they never change.
 const (
-	// Reading.
-	idSyntax            = "yaml-syntax"
-	idTooLarge          = "yaml-too-large"
-	idEmptyFile         = "empty-file"
+	// Reading; package yamlfile has the ids of the YAML format.
 	idMultipleDocuments = "multiple-documents"
 	idUnknownKind       = "unknown-kind"
-	idUnknownField      = "unknown-field"
-	idWrongType         = "wrong-type"
-	idDuplicateKey      = "duplicate-key"
+	idWrongType         = yamlfile.IDWrongType
 
 	// Values of any field.
 	idMissingField      = "missing-field"

@@ -4,10 +4,7 @@
 package spec
 
 import (
-	"bytes"
-	"errors"
-	"io"
-	"regexp"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -15,6 +12,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // Kind is the kind of a cluster file.
@@ -44,7 +42,7 @@ type Loaded struct {
 	// Warnings lists the diagnostics with which the file is still accepted.
 	Warnings diag.List
 
-	positions positions
+	positions yamlfile.Positions
 }
 
 // Load calls Loader.Load of the zero Loader.
@@ -55,15 +53,15 @@ func Load(file string, data []byte) (*Loaded, error) { return Loader{}.Load(file
 // reads no other file. Missing fields get their defaults, except the endpoint mode and
 // the kubelet configuration, which an existing cluster can keep.
 func (l Loader) Load(file string, data []byte) (*Loaded, error) {
-	d := &decoder{file: file, positions: positions{}}
+	d := &yamlfile.Decoder{File: file, Positions: yamlfile.Positions{}, FieldParents: clusterFieldParents}
 	c := &v1alpha1.Cluster{}
-	if root := d.document(data); root != nil {
-		d.cluster(root, c)
+	if root := readDocument(d, data); root != nil {
+		decodeCluster(d, root, c)
 	}
 	c.Status = v1alpha1.ClusterStatus{} // past state; files from "get -o yaml" have it
-	loaded := &Loaded{Cluster: c, Source: data, File: file, positions: d.positions}
-	all := d.diags
-	if !d.unreadable {
+	loaded := &Loaded{Cluster: c, Source: data, File: file, positions: d.Positions}
+	all := d.Problems
+	if !d.Unreadable {
 		said := Copy(c).Spec
 		Default(c, DefaultOptions{KubernetesVersion: l.KubernetesVersion})
 		options := ValidateOptions{Supported: l.Supported}
@@ -74,7 +72,7 @@ func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 		if l.Files != nil {
 			found = append(found, CheckFiles(c, *l.Files)...)
 		}
-		all = append(all, loaded.Place(d.withoutEchoes(found))...)
+		all = append(all, loaded.Place(d.DropEchoes(found))...)
 		// An existing cluster can keep its settings.
 		c.Spec.ControlPlaneEndpoint.Mode = said.ControlPlaneEndpoint.Mode
 		c.Spec.Kubernetes.Kubelet.Config = said.Kubernetes.Kubelet.Config
@@ -90,8 +88,8 @@ func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 // Position returns the place of the field at path, from 1: the field itself, or its
 // parent if the field is not written; 0, 0 for a path outside the file.
 func (l *Loaded) Position(path string) (line, col int) {
-	p := l.positions.of(path)
-	return p.line, p.column
+	p := l.positions.At(path)
+	return p.Line, p.Column
 }
 
 // Place adds file, line and column to diagnostics.
@@ -105,88 +103,37 @@ func (l *Loaded) Place(list diag.List) diag.List {
 	return out
 }
 
-// A position is a place in the file, from 1.
-type position struct{ line, column int }
-
-type positions map[string]position
-
-// of falls back to the nearest parent that is in the file.
-func (p positions) of(path string) position {
-	for {
-		if at, ok := p[path]; ok || path == "" {
-			return at
-		}
-		path = parentPath(path)
-	}
-}
-
-// parentPath removes the last field, index or [key].
-func parentPath(path string) string {
-	if strings.HasSuffix(path, "]") {
-		if i := strings.LastIndex(path, "["); i >= 0 {
-			return path[:i]
-		}
-	}
-	return path[:max(strings.LastIndex(path, "."), 0)]
-}
-
-// document returns the only non-empty document, or nil with diagnostics that explain why.
-func (d *decoder) document(data []byte) *yaml.Node {
-	docs, problem := documents(d.file, data)
+// readDocument returns the only non-empty document, or nil with diagnostics that explain why.
+func readDocument(d *yamlfile.Decoder, data []byte) *yaml.Node {
+	docs, problem := yamlfile.ReadDocuments(d.File, data)
 	switch {
 	case problem != nil:
-		d.unreadable = true
-		d.diags = append(d.diags, *problem)
+		d.Unreadable = true
+		d.Problems = append(d.Problems, *problem)
 		return nil
 	case len(docs) > 1:
-		d.unreadable = true
-		d.report(docs[1], "", idMultipleDocuments, "a second document begins here, but a cluster file has only one Cluster",
+		d.Unreadable = true
+		d.Report(docs[1], "", idMultipleDocuments, "a second document begins here, but a cluster file has only one Cluster",
 			"write each cluster to its own file")
 		return nil
 	}
 	return docs[0].Content[0]
 }
 
-// documents returns the non-empty documents of a file, at least one, or a diagnostic.
-func documents(file string, data []byte) ([]*yaml.Node, *diag.Diagnostic) {
-	var found []*yaml.Node
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	for {
-		var doc yaml.Node
-		err := dec.Decode(&doc)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			problem := syntaxError(file, data, err)
-			return nil, &problem
-		}
-		if len(doc.Content) > 0 && doc.Content[0].ShortTag() != "!!null" {
-			found = append(found, &doc)
-		}
-	}
-	if len(found) == 0 {
-		return nil, &diag.Diagnostic{
-			ID: idEmptyFile, Severity: diag.Error, File: file,
-			Message: "the file is empty", Hint: "run 'slipway create config' to write a complete file",
-		}
-	}
-	return found, nil
-}
-
-// cluster decodes a document of kind Cluster. Another kind gets only that one diagnostic,
+// decodeCluster decodes a document of kind Cluster. Another kind gets only that one diagnostic,
 // because its fields are unknown.
-func (d *decoder) cluster(root *yaml.Node, c *v1alpha1.Cluster) {
-	if root.Kind == yaml.MappingNode && !d.isCluster(root) {
-		d.unreadable = true
+func decodeCluster(d *yamlfile.Decoder, root *yaml.Node, c *v1alpha1.Cluster) {
+	if root.Kind == yaml.MappingNode && !checkKind(d, root) {
+		d.Unreadable = true
 		return
 	}
-	d.unreadable = root.Kind != yaml.MappingNode
-	d.decode(root, c)
+	d.Unreadable = root.Kind != yaml.MappingNode
+	d.Decode(root, c)
 }
 
-// isCluster compares apiVersion and kind; if they are missing, Validate reports it.
-func (d *decoder) isCluster(root *yaml.Node) bool {
+// checkKind reports whether apiVersion and kind are those of a Cluster. If they are missing,
+// Validate reports it.
+func checkKind(d *yamlfile.Decoder, root *yaml.Node) bool {
 	ok := true
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, value := root.Content[i].Value, root.Content[i+1]
@@ -196,35 +143,14 @@ func (d *decoder) isCluster(root *yaml.Node) bool {
 			if strings.HasPrefix(value.Value, "kubekey.kubesphere.io/") {
 				hint = "convert this KubeKey file: slipway convert -f FILE"
 			}
-			d.report(value, key, idUnknownKind, "found "+strconv.Quote(value.Value)+", expected "+strconv.Quote(want), hint)
+			d.Report(value, key, idUnknownKind, "found "+strconv.Quote(value.Value)+", expected "+strconv.Quote(want), hint)
 			ok = false
 		}
 	}
 	return ok
 }
 
-var syntaxLine = regexp.MustCompile(`line (\d+): `)
-
-// syntaxError adds a place to an error of the YAML parser, which has only a line.
-func syntaxError(file string, data []byte, err error) diag.Diagnostic {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	out := diag.Diagnostic{
-		ID: idSyntax, Severity: diag.Error, File: file,
-		Hint: "check the indentation, colons and quotes on this line and above it",
-	}
-	if m := syntaxLine.FindStringSubmatch(text); m != nil {
-		out.Line, _ = strconv.Atoi(m[1]) // digits by the expression
-		text = strings.Replace(text, m[0], "", 1)
-	}
-	out.Message = "the file is not valid YAML: " + text
-	lines := strings.Split(string(data), "\n")
-	if out.Line > 0 && out.Line <= len(lines) {
-		line := lines[out.Line-1]
-		plain := strings.TrimLeft(line, " \t")
-		out.Column = len(line) - len(plain) + 1
-		if strings.Contains(line[:out.Column-1], "\t") {
-			out.Hint = "use spaces to indent: YAML does not allow tabs"
-		}
-	}
-	return out
+// clusterFieldParents returns the places in a cluster file for fields with a name.
+func clusterFieldParents(name string) []string {
+	return yamlfile.FindFieldParents(reflect.TypeFor[v1alpha1.ClusterSpec](), "spec", name)
 }

@@ -14,6 +14,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // Defaults of the registry on one of the hosts.
@@ -116,7 +117,7 @@ func (v *validator) privateRegistry() {
 	}
 	v.port(pathPrivate+".port", p.Port)
 	for i, name := range p.Names {
-		if at := indexed(pathPrivate+".names", i); len(validation.IsDNS1123Subdomain(name)) > 0 {
+		if at := yamlfile.IndexPath(pathPrivate+".names", i); len(validation.IsDNS1123Subdomain(name)) > 0 {
 			v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is not a DNS name",
 				"write a name such as registry.example.com; addresses are added automatically")
 		}
@@ -132,7 +133,7 @@ func (v *validator) privateRegistry() {
 			strconv.Quote(p.Username)+" is not a valid user name for a registry", "write ASCII characters without spaces and colons")
 	}
 	for i, name := range p.MirrorOf {
-		v.registryOfImages(indexed(pathPrivate+".mirrorOf", i), name)
+		v.registryOfImages(yamlfile.IndexPath(pathPrivate+".mirrorOf", i), name)
 	}
 	v.warnRepeated(pathPrivate+".mirrorOf", p.MirrorOf, registryMeaning)
 	v.warnRepeated(pathPrivate+".names", p.Names, addressMeaning)
@@ -145,7 +146,7 @@ func (v *validator) privateRegistry() {
 			"leave the field out: Slipway creates a CA, and nodes trust it")
 	}
 	if i := slices.IndexFunc(v.c.Spec.Registry.Auths, func(a v1alpha1.RegistryAuth) bool { return a.Registry == RegistryName(v.c) }); i >= 0 {
-		v.refuse(idConflictingFields, indexed("spec.registry.auths", i),
+		v.refuse(idConflictingFields, yamlfile.IndexPath("spec.registry.auths", i),
 			"nodes already have the login for the cluster's own registry", "leave the entry out; set its user and password at "+pathPrivate)
 	}
 }
@@ -153,7 +154,7 @@ func (v *validator) privateRegistry() {
 // registryRole returns the path of the role registry of a host.
 func (v *validator) registryRole(h v1alpha1.Host) string {
 	at := slices.IndexFunc(v.c.Spec.Hosts, func(other v1alpha1.Host) bool { return other.Name == h.Name })
-	return indexed(indexed("spec.hosts", at)+".roles", slices.Index(h.Roles, v1alpha1.RoleRegistry))
+	return yamlfile.IndexPath(yamlfile.IndexPath("spec.hosts", at)+".roles", slices.Index(h.Roles, v1alpha1.RoleRegistry))
 }
 
 func unfitForUnit(c rune) bool {
@@ -207,7 +208,7 @@ func (v *validator) sameRegistry(old *v1alpha1.Cluster) {
 	for i, h := range v.c.Spec.Hosts {
 		at := slices.IndexFunc(old.Spec.Hosts, func(was v1alpha1.Host) bool { return was.Name == h.Name })
 		if at >= 0 && HasRole(old.Spec.Hosts[at], v1alpha1.RoleRegistry) && !HasRole(h, v1alpha1.RoleRegistry) {
-			v.refuse(idRolesFixed, indexed("spec.hosts", i)+".roles",
+			v.refuse(idRolesFixed, yamlfile.IndexPath("spec.hosts", i)+".roles",
 				h.Name+" holds the registry and all images pushed to it; the role cannot be removed while the host is in the cluster",
 				"write the role registry; or remove the host, and add it again without the role: the same apply can give the role to another host")
 		}

@@ -13,6 +13,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 	"slipway.dev/slipway/internal/testutil/golden"
 )
 
@@ -179,7 +180,7 @@ func wholeExample(text string) string {
 	switch {
 	case strings.Contains(text, "kind: Cluster\n"):
 		return text
-	case first != "spec" && fieldsOf(reflect.TypeFor[v1alpha1.ClusterSpec]())[first] == nil:
+	case first != "spec" && yamlfile.FieldsOf(reflect.TypeFor[v1alpha1.ClusterSpec]())[first] == nil:
 		return ""
 	case first != "spec":
 		text = "spec:\n  " + strings.TrimRight(strings.ReplaceAll(text, "\n", "\n  "), " ")

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // changeable are the sections of a description whose settings may change.
@@ -80,7 +81,7 @@ func TestSettingsChange(t *testing.T) {
 		for _, name := range strings.Split(strings.TrimSuffix(strings.TrimPrefix(path, "spec."), "[]"), ".") {
 			at = reflect.Indirect(at)
 			name, listed := strings.CutSuffix(name, "[]")
-			at = at.FieldByIndex(fieldsOf(at.Type())[name])
+			at = at.FieldByIndex(yamlfile.FieldsOf(at.Type())[name])
 			if listed { // another one, with this field
 				at.Set(reflect.MakeSlice(at.Type(), 1, 1))
 				at = at.Index(0)

@@ -79,12 +79,12 @@ func (v *validator) oneOf(path, value string, known, toCome []string) {
 	case slices.Contains(toCome, value):
 		v.refuse(idNotSupportedYet, path, strconv.Quote(value)+" is not supported yet", "use "+orList(known))
 	default:
-		v.refuse(idUnknownValue, path, "there is no "+strconv.Quote(value)+" here", suggest(value, known))
+		v.refuse(idUnknownValue, path, "there is no "+strconv.Quote(value)+" here", Suggest(value, known))
 	}
 }
 
-// suggest returns a hint with a similar word, else with all words.
-func suggest(word string, known []string) string {
+// Suggest returns a hint for an unknown word: a similar word, else all known words.
+func Suggest(word string, known []string) string {
 	if hint := diag.DidYouMean(word, known); hint != "" {
 		return hint
 	}
@@ -155,12 +155,6 @@ const (
 	proxyNone         = "none"
 	dockerHub         = "docker.io"
 )
-
-// indexed is "path[i]".
-func indexed(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
-
-// keyed is "path[key]".
-func keyed(path, key string) string { return path + "[" + key + "]" }
 
 // sortedKeys makes the order of diagnostics deterministic.
 func sortedKeys[T any](m map[string]T) []string {

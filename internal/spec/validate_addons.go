@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // BundledAddons returns the add-ons that need neither manifests nor a chart, only their
@@ -46,11 +47,11 @@ const maxAddonName = 40
 func (v *validator) addons() {
 	names := map[string]int{}
 	for i, a := range v.c.Spec.Addons {
-		path := indexed("spec.addons", i)
+		path := yamlfile.IndexPath("spec.addons", i)
 		v.addonName(a, path+".name", i, names)
 		v.addonSource(a, path)
 		for m, file := range a.Manifests {
-			v.manifest(indexed(path+".manifests", m), file)
+			v.manifest(yamlfile.IndexPath(path+".manifests", m), file)
 		}
 		v.warnRepeated(path+".manifests", a.Manifests, strings.TrimSpace)
 		if a.Chart != nil {
@@ -58,7 +59,7 @@ func (v *validator) addons() {
 		}
 		for m, minor := range a.Kubernetes {
 			if !minorSyntax.MatchString(minor) {
-				v.refuse(idInvalidVersion, indexed(path+".kubernetes", m),
+				v.refuse(idInvalidVersion, yamlfile.IndexPath(path+".kubernetes", m),
 					strconv.Quote(minor)+" is not a minor version of Kubernetes", `write it as "1.37", in quotes`)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/release/settings"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 const (
@@ -77,10 +78,10 @@ func (v *validator) components() {
 				continue
 			}
 			if len(v.c.Spec.Kubernetes.FeatureGates) > 0 && of.component != settings.Kubelet { // the kubelet uses both
-				v.refuse(idConflictingFields, keyed(of.path, name), of.component+" would use these feature gates, and none from "+pathGates,
+				v.refuse(idConflictingFields, yamlfile.KeyPath(of.path, name), of.component+" would use these feature gates, and none from "+pathGates,
 					"write all feature gates at "+pathGates+", or all of them here")
 			}
-			c.gatesOf(keyed(of.path, name), of.component, of.args[name])
+			c.gatesOf(yamlfile.KeyPath(of.path, name), of.component, of.args[name])
 		}
 	}
 	every := []string{settings.APIServer, settings.ControllerManager, settings.Scheduler, settings.Kubelet}
@@ -89,13 +90,13 @@ func (v *validator) components() {
 	}
 	for _, name := range sortedKeys(v.c.Spec.Kubernetes.FeatureGates) {
 		if featureGate.MatchString(name) {
-			c.gate(keyed(pathGates, name), name, v.c.Spec.Kubernetes.FeatureGates[name], every)
+			c.gate(yamlfile.KeyPath(pathGates, name), name, v.c.Spec.Kubernetes.FeatureGates[name], every)
 		}
 	}
 	gates, _ := v.c.Spec.Kubernetes.Kubelet.Config[kubeletGates].(map[string]any)
 	for _, name := range sortedKeys(gates) {
 		if value, ok := gates[name].(bool); ok {
-			c.gate(keyed(keyed(kubeletPath+".config", kubeletGates), name), name, value, []string{settings.Kubelet})
+			c.gate(yamlfile.KeyPath(yamlfile.KeyPath(kubeletPath+".config", kubeletGates), name), name, value, []string{settings.Kubelet})
 		}
 	}
 }
@@ -145,7 +146,7 @@ func (c componentChecker) program(component string) string {
 }
 
 func (c componentChecker) flag(of componentArgs, name string) {
-	at := keyed(of.path, name)
+	at := yamlfile.KeyPath(of.path, name)
 	kind, ok := c.Flag(of.component, name)
 	has := func(t settings.Table) bool { _, ok := t.Flag(of.component, name); return ok }
 	switch {

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // Settings that move data of a node away from the directory in which Slipway checks the
@@ -23,12 +24,12 @@ const rootPath = "root_path"
 func (v *validator) dataDirs(k v1alpha1.KubeletSettings) {
 	for _, flag := range sortedKeys(k.ExtraArgs) {
 		if dir := kubeletDirFlags[flag]; dir != "" && k.ExtraArgs[flag] != dir {
-			v.refuse(idConflictingFields, keyed("spec.kubernetes.kubelet.extraArgs", flag), movedFrom(flag, dir), mountAt(dir))
+			v.refuse(idConflictingFields, yamlfile.KeyPath("spec.kubernetes.kubelet.extraArgs", flag), movedFrom(flag, dir), mountAt(dir))
 		}
 	}
 	for _, field := range sortedKeys(k.Config) {
 		if dir := kubeletDirs[field]; dir != "" && k.Config[field] != dir {
-			v.refuse(idConflictingFields, keyed("spec.kubernetes.kubelet.config", field), movedFrom(field, dir), mountAt(dir))
+			v.refuse(idConflictingFields, yamlfile.KeyPath("spec.kubernetes.kubelet.config", field), movedFrom(field, dir), mountAt(dir))
 		}
 	}
 }

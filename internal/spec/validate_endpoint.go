@@ -10,6 +10,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // How kube-vip announces its address.
@@ -173,7 +174,7 @@ func (v *validator) kubeVIP(e v1alpha1.ControlPlaneEndpoint, path string) {
 	v.autonomousSystem(path+".bgp.as", k.BGP.AS)
 	peers := entries{}
 	for i, peer := range k.BGP.Peers {
-		at := indexed(path+".bgp.peers", i)
+		at := yamlfile.IndexPath(path+".bgp.peers", i)
 		v.repeated(diag.Error, peers, at+".address", addressMeaning(peer.Address), peer.Address)
 		if _, err := netip.ParseAddr(peer.Address); err != nil {
 			v.refuse(idInvalidAddress, at+".address", strconv.Quote(peer.Address)+" is not an IP address", "")

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // maxHostName is the kernel's limit of a host name, minus one.
@@ -23,7 +24,7 @@ func (v *validator) hosts() {
 		return
 	}
 	for i, h := range hosts {
-		path := indexed("spec.hosts", i)
+		path := yamlfile.IndexPath("spec.hosts", i)
 		v.hostName(h, path)
 		v.addresses(h, path)
 		v.roles(h, path)
@@ -151,7 +152,7 @@ func (v *validator) roles(h v1alpha1.Host, path string) {
 	}
 	seen := map[v1alpha1.Role]bool{}
 	for i, role := range h.Roles {
-		at := indexed(path, i)
+		at := yamlfile.IndexPath(path, i)
 		switch role {
 		case v1alpha1.RoleControlPlane, v1alpha1.RoleWorker, v1alpha1.RoleRegistry: // see privateRegistry
 		case v1alpha1.RoleEtcd:
@@ -159,7 +160,7 @@ func (v *validator) roles(h v1alpha1.Host, path string) {
 		case "master", "controlplane", "control_plane":
 			v.refuse(idUnknownRole, at, "there is no role "+strconv.Quote(string(role)), "did you mean control-plane?")
 		default:
-			v.refuse(idUnknownRole, at, "there is no role "+strconv.Quote(string(role)), suggest(string(role), known))
+			v.refuse(idUnknownRole, at, "there is no role "+strconv.Quote(string(role)), Suggest(string(role), known))
 		}
 		if seen[role] {
 			v.refuse(idDuplicateName, at, "the role "+string(role)+" is given more than once", "keep one of the two")
@@ -204,7 +205,7 @@ func labelValue(value string) bool { return len(validation.IsValidLabelValue(val
 func (v *validator) labels(h v1alpha1.Host, path string) {
 	path += ".labels"
 	for _, key := range sortedKeys(h.Labels) {
-		at := keyed(path, key)
+		at := yamlfile.KeyPath(path, key)
 		if !labelKey(key) {
 			v.refuse(idInvalidLabel, at, strconv.Quote(key)+" is not a valid label key", keyHint)
 		}
@@ -221,7 +222,7 @@ func (v *validator) labels(h v1alpha1.Host, path string) {
 func (v *validator) taints(h v1alpha1.Host, path string) {
 	seen := map[string]bool{}
 	for i, t := range h.Taints {
-		at := indexed(path+".taints", i)
+		at := yamlfile.IndexPath(path+".taints", i)
 		if !v.missing(at+".key", t.Key, keyHint) && !labelKey(t.Key) {
 			v.refuse(idInvalidTaint, at+".key", strconv.Quote(t.Key)+" is not a valid taint key", keyHint)
 		}
@@ -253,7 +254,7 @@ func (v *validator) unique() {
 		seen[key] = i
 	}
 	for i, h := range v.c.Spec.Hosts {
-		path := indexed("spec.hosts", i)
+		path := yamlfile.IndexPath("spec.hosts", i)
 		once(idDuplicateName, path+".name", "the name "+h.Name, i, names, h.Name, "give each host its own name")
 		shared := "set ssh.port and internalAddress for each host if several hosts share an address"
 		once(idDuplicateAddress, path+".address", "the address "+loginText(v.c, h), i, logins, loginKey(v.c, h), shared)

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // kubeletFieldsData is made by hack/kubelet-fields.
@@ -76,7 +77,7 @@ func (v *validator) kubeletConfig(path string, config map[string]any) {
 	c := kubeletChecker{validator: v, known: readKubeletFields(), minor: minor}
 	for _, key := range []string{"apiVersion", "kind"} {
 		if _, ok := config[key]; ok {
-			v.refuse(idUnknownKubelet, keyed(path, key), key+" cannot be set here", "leave the field out: Slipway writes it")
+			v.refuse(idUnknownKubelet, yamlfile.KeyPath(path, key), key+" cannot be set here", "leave the field out: Slipway writes it")
 		}
 	}
 	c.object(path, "", config)
@@ -92,7 +93,7 @@ type kubeletChecker struct {
 func (c kubeletChecker) object(path, prefix string, object map[string]any) {
 	for _, key := range sortedKeys(object) {
 		f, known := c.known.fields[prefix+key]
-		at := keyed(path, key)
+		at := yamlfile.KeyPath(path, key)
 		switch {
 		case prefix == "" && slices.Contains([]string{"apiVersion", "kind"}, key):
 		case !known:
@@ -138,7 +139,7 @@ func (c kubeletChecker) value(at, path, kind string, x any) {
 			c.wrong(at, reflect.TypeFor[[]any](), x)
 		}
 		for i, item := range list {
-			c.value(indexed(at, i), path+"[]", inner, item)
+			c.value(yamlfile.IndexPath(at, i), path+"[]", inner, item)
 		}
 		return
 	}
@@ -148,7 +149,7 @@ func (c kubeletChecker) value(at, path, kind string, x any) {
 			c.wrong(at, reflect.TypeFor[map[string]any](), x)
 		}
 		for _, key := range sortedKeys(object) {
-			c.value(keyed(at, key), path+"{}", inner, object[key])
+			c.value(yamlfile.KeyPath(at, key), path+"{}", inner, object[key])
 		}
 		return
 	}
@@ -240,19 +241,19 @@ func asNumber(x any) (float64, bool) {
 
 // wrong reports the found and the expected type, and how to write the value.
 func (c kubeletChecker) wrong(at string, t reflect.Type, x any) {
-	want, hint := wanted(t)
+	want, hint := yamlfile.ExpectedType(t)
 	if _, ok := asNumber(x); ok && t.Kind() == reflect.String {
 		hint = fmt.Sprintf("put it in quotes: \"%v\"", x)
 	}
 	if text, ok := x.(string); ok && t.Kind() == reflect.Slice {
 		hint = "write a list: [" + text + "]"
-	} else if ok && unquoted(text, t) != "" {
-		hint = unquoted(text, t)
+	} else if ok && yamlfile.QuotedHint(text, t) != "" {
+		hint = yamlfile.QuotedHint(text, t)
 	}
 	c.refuse(idWrongType, at, "found "+foundValue(x)+", expected "+want, hint)
 }
 
-// foundValue is foundName for a decoded value.
+// foundValue describes a decoded value for people.
 func foundValue(x any) string {
 	name := "a number"
 	switch x.(type) {

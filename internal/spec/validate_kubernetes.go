@@ -13,6 +13,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 func (v *validator) domain(path, name string) {
@@ -45,7 +46,7 @@ func (v *validator) kubernetes() {
 	v.certSANs(path)
 	for _, gate := range sortedKeys(k.FeatureGates) {
 		if !featureGate.MatchString(gate) {
-			v.refuse(idInvalidValue, keyed(path+".featureGates", gate),
+			v.refuse(idInvalidValue, yamlfile.KeyPath(path+".featureGates", gate),
 				strconv.Quote(gate)+" is not a valid feature gate name", "write the gate like InPlacePodVerticalScaling")
 		}
 	}
@@ -95,7 +96,8 @@ func (v *validator) certSANs(path string) {
 		_, err := netip.ParseAddr(name)
 		wild := strings.TrimPrefix(name, "*.")
 		if err != nil && len(validation.IsDNS1123Subdomain(wild)) > 0 {
-			v.refuse(idInvalidAddress, indexed(path+".apiServer.certSANs", i), strconv.Quote(name)+" is neither an IP address nor a DNS name", "")
+			v.refuse(idInvalidAddress, yamlfile.IndexPath(path+".apiServer.certSANs", i),
+				strconv.Quote(name)+" is neither an IP address nor a DNS name", "")
 		}
 	}
 	for _, other := range []struct {
@@ -113,7 +115,7 @@ func (v *validator) certSANs(path string) {
 func (v *validator) extraArgs(path string, args map[string]string) {
 	for _, key := range sortedKeys(args) {
 		if strings.ContainsFunc(args[key], unicode.IsControl) {
-			v.refuse(idInvalidArgument, keyed(path, key), "the value has a line break or another control character",
+			v.refuse(idInvalidArgument, yamlfile.KeyPath(path, key), "the value has a line break or another control character",
 				"write the argument as one line of text")
 		}
 		if argumentSyntax.MatchString(key) {
@@ -123,6 +125,6 @@ func (v *validator) extraArgs(path string, args map[string]string) {
 		if bare := strings.TrimLeft(key, "-"); bare != key && argumentSyntax.MatchString(bare) {
 			hint = "remove the leading dashes: " + bare
 		}
-		v.refuse(idInvalidArgument, keyed(path, key), strconv.Quote(key)+" is not a valid argument name", hint)
+		v.refuse(idInvalidArgument, yamlfile.KeyPath(path, key), strconv.Quote(key)+" is not a valid argument name", hint)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // Limits of Kubernetes: the API server accepts at most 20 bits of service addresses,
@@ -56,7 +57,7 @@ type cidr struct {
 func (v *validator) cidrs(path string, list []string) []cidr {
 	var out []cidr
 	for i, text := range list {
-		at := indexed(path, i)
+		at := yamlfile.IndexPath(path, i)
 		p, err := netip.ParsePrefix(text)
 		switch {
 		case err != nil:
@@ -144,7 +145,7 @@ func (v *validator) nodeMask(p cidr, dual bool) int {
 	}
 	bits, err := strconv.Atoi(text)
 	if err != nil || bits < 1 || bits > p.Addr().BitLen() {
-		v.refuse(idCIDRSize, keyed(controllerArgsPath, name),
+		v.refuse(idCIDRSize, yamlfile.KeyPath(controllerArgsPath, name),
 			strconv.Quote(text)+" is not a valid mask size for a node's range", fmt.Sprintf("write a number such as %d", mask))
 		return 0
 	}
@@ -162,14 +163,14 @@ func (v *validator) nodeMasks(pods []cidr) {
 		has := slices.ContainsFunc(pods, func(p cidr) bool { return p.Addr().Is6() == (family == "-ipv6") })
 		switch _, ok := args[name]; {
 		case ok && plain:
-			v.refuse(idConflictingFields, keyed(controllerArgsPath, name),
+			v.refuse(idConflictingFields, yamlfile.KeyPath(controllerArgsPath, name),
 				"the controller manager does not accept it together with "+nodeMaskArgument, "leave out "+nodeMaskArgument)
 		case ok && !has:
-			v.refuse(idConflictingFields, keyed(controllerArgsPath, name), "the pods have no range of this IP version", "leave it out")
+			v.refuse(idConflictingFields, yamlfile.KeyPath(controllerArgsPath, name), "the pods have no range of this IP version", "leave it out")
 		}
 	}
 	if plain && len(pods) == 2 {
-		v.refuse(idConflictingFields, keyed(controllerArgsPath, nodeMaskArgument),
+		v.refuse(idConflictingFields, yamlfile.KeyPath(controllerArgsPath, nodeMaskArgument),
 			"the controller manager does not accept it for two ranges", "write "+nodeMaskArgument+"-ipv4 and "+nodeMaskArgument+"-ipv6")
 	}
 }
@@ -221,7 +222,7 @@ func (v *validator) families(pods, services []cidr) {
 	for i, h := range v.c.Spec.Hosts {
 		ip, err := netip.ParseAddr(h.InternalAddress)
 		if err == nil && ip.Unmap().Is4() != pods[0].Addr().Is4() {
-			v.refuse(idIPFamilies, indexed("spec.hosts", i)+".internalAddress",
+			v.refuse(idIPFamilies, yamlfile.IndexPath("spec.hosts", i)+".internalAddress",
 				h.InternalAddress+" is "+ipVersion(ip)+", but the primary IP version of the pods is "+ipVersion(pods[0].Addr()),
 				"give hosts addresses of the same version as the first pod range")
 		}
@@ -257,7 +258,7 @@ func (v *validator) overlap(ranges []cidr, what string) {
 				if err != nil || !r.Contains(ip.Unmap()) || f.name == "internalAddress" && h.Address == h.InternalAddress {
 					continue
 				}
-				v.refuse(idCIDROverlap, indexed("spec.hosts", i)+"."+f.name,
+				v.refuse(idCIDROverlap, yamlfile.IndexPath("spec.hosts", i)+"."+f.name,
 					fmt.Sprintf("%s is in the range of the %s, %s", f.value, what, r), "use a range for the "+what+" that contains no host")
 			}
 		}

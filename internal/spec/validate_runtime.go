@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // Docker reports whether a cluster uses Docker as its container runtime.
@@ -22,7 +23,7 @@ func (v *validator) containerRuntime() {
 	}
 	r := v.c.Spec.Registry
 	for i, a := range r.Auths {
-		switch at := indexed("spec.registry.auths", i) + ".username"; {
+		switch at := yamlfile.IndexPath("spec.registry.auths", i) + ".username"; {
 		case a.Username == "":
 		case a.Registry == dockerHub && len(r.Mirrors[dockerHub]) > 0:
 			v.refuse(idDockerAuth, at, "Docker would send this password to the mirrors of docker.io as well",
@@ -36,7 +37,7 @@ func (v *validator) containerRuntime() {
 			"remove the field, and use the registry's address in image names; or write type: containerd at spec.containerRuntime")
 	}
 	for _, name := range sortedKeys(r.Mirrors) {
-		at := keyed("spec.registry.mirrors", name)
+		at := yamlfile.KeyPath("spec.registry.mirrors", name)
 		if name != dockerHub {
 			v.refuse(idDockerMirror, at, "Docker supports mirrors only for docker.io: it would never use the mirrors of "+name,
 				"remove the mirrors, and use the mirror's address in image names; or write type: containerd at spec.containerRuntime")
@@ -44,7 +45,7 @@ func (v *validator) containerRuntime() {
 		}
 		for i, mirror := range r.Mirrors[name] {
 			if u, err := url.Parse(mirror); err == nil && strings.Trim(u.Path, "/") != "" {
-				v.refuse(idDockerMirror, indexed(at, i), "Docker does not support a mirror with a path: "+strconv.Quote(mirror),
+				v.refuse(idDockerMirror, yamlfile.IndexPath(at, i), "Docker does not support a mirror with a path: "+strconv.Quote(mirror),
 					"write only the scheme and the host; or write type: containerd at spec.containerRuntime")
 			}
 		}

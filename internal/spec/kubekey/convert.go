@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 const (
@@ -108,8 +109,8 @@ func Convert(data []byte, o Options) (*Result, error) {
 type conversion struct {
 	o       Options
 	in      cluster
-	at      *spec.ForeignDocument
-	others  []spec.ForeignDocument
+	at      *yamlfile.ExternalDocument
+	others  []yamlfile.ExternalDocument
 	reading diag.List
 	// refused has the attempts that validation has rejected, with the reason.
 	refused map[string]diag.Diagnostic
@@ -117,7 +118,7 @@ type conversion struct {
 	// The following fields are reset in each round.
 	out      *v1alpha1.Cluster
 	found    diag.List
-	comments spec.Comments
+	comments yamlfile.Comments
 	scripts  map[string][]byte
 	origins  []origin
 	// variables are the names of variables for passwords.
@@ -143,7 +144,7 @@ func (c *conversion) begin() {
 	c.out = &v1alpha1.Cluster{}
 	c.out.APIVersion, c.out.Kind = v1alpha1.APIVersion, spec.Kind
 	c.found, c.origins, c.variables = nil, nil, nil
-	c.comments = spec.Comments{}
+	c.comments = yamlfile.Comments{}
 	c.scripts = map[string][]byte{}
 	c.comments.Add("", "Converted from a KubeKey file"+fileText(c.o.File)+" by 'slipway convert'.")
 }
@@ -157,7 +158,7 @@ func fileText(file string) string {
 
 // read finds the cluster among the documents.
 func (c *conversion) read(data []byte) error {
-	f, err := spec.ReadForeign(c.o.File, data)
+	f, err := yamlfile.ReadExternalFile(c.o.File, data)
 	if err != nil {
 		return err
 	}
@@ -205,7 +206,7 @@ func placesOf(path string) []string {
 				continue
 			}
 			place := strings.TrimSuffix(strings.Join(strings.Split(field, ".")[:at+1], "."), "[]")
-			if place != spec.FieldPath(path) && !slices.Contains(out, place) {
+			if place != yamlfile.DocumentedPath(path) && !slices.Contains(out, place) {
 				out = append(out, place)
 			}
 		}
@@ -347,7 +348,7 @@ func (c *conversion) judge() (again bool) {
 func (c *conversion) origin(path string) origin {
 	var best origin
 	for _, o := range c.origins {
-		if (spec.Within(path, o.to) || spec.Within(o.to, path)) && (best.to == "" || closer(o.to, best.to, path)) {
+		if (yamlfile.IsWithin(path, o.to) || yamlfile.IsWithin(o.to, path)) && (best.to == "" || closer(o.to, best.to, path)) {
 			best = o
 		}
 	}
@@ -357,7 +358,7 @@ func (c *conversion) origin(path string) origin {
 // closer reports whether a is closer to path than b: the longest parent of path, else the
 // first field in path.
 func closer(a, b, path string) bool {
-	aHolds, bHolds := spec.Within(path, a), spec.Within(path, b)
+	aHolds, bHolds := yamlfile.IsWithin(path, a), yamlfile.IsWithin(path, b)
 	if aHolds != bHolds {
 		return aHolds
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // leaves are the paths below t that fields has to name, themselves or with
@@ -133,7 +133,7 @@ func TestNotMapped(t *testing.T) {
 				if !errors.As(err, &said) && err == nil {
 					said = r.Warnings
 				}
-				i := slices.IndexFunc(said, func(d diag.Diagnostic) bool { return spec.FieldPath(d.Path) == name && d.Message == f.text })
+				i := slices.IndexFunc(said, func(d diag.Diagnostic) bool { return yamlfile.DocumentedPath(d.Path) == name && d.Message == f.text })
 				switch {
 				case tc.named && i < 0:
 					t.Fatalf("%s is not named: %v", fragment, said)

@@ -241,7 +241,7 @@ func (c *conversion) dropEtcd(groups map[string][]member) bool {
 			name: attemptEtcd, from: from, near: "spec.etcd", chosen: t != "" || apart,
 			instead: "etcd runs in pods on the control planes, type stacked",
 		}
-		if !c.at.Written(from) {
+		if !c.at.IsWritten(from) {
 			a.from = "spec.roleGroups[etcd]"
 		}
 		if apart {

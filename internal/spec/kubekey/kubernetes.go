@@ -12,6 +12,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // KubeKey's defaults that differ from Slipway's.
@@ -462,8 +463,8 @@ func (c *conversion) externalEtcd() bool {
 	}
 	for _, name := range sortedKeys(fields) {
 		from := strings.TrimSuffix(name, "[]")
-		ours := from == "spec.etcd.type" || spec.Within(from, path)
-		if spec.Within(from, "spec.etcd") && !ours && fields[name].fate == mapped && c.at.Written(from) {
+		ours := from == "spec.etcd.type" || yamlfile.IsWithin(from, path)
+		if yamlfile.IsWithin(from, "spec.etcd") && !ours && fields[name].fate == mapped && c.at.IsWritten(from) {
 			c.drop(from, "KubeKey does not start an etcd of type external, so this field has no effect")
 		}
 	}

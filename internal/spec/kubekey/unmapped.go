@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // rest reports every field that is written and not mapped, according to the table. An
@@ -15,7 +15,7 @@ func (c *conversion) rest() {
 }
 
 func (c *conversion) visit(v reflect.Value, path string) {
-	if f, ok := fields[spec.FieldPath(path)]; ok {
+	if f, ok := fields[yamlfile.DocumentedPath(path)]; ok {
 		if path == "status" || f.fate == mapped || empty(v) {
 			return
 		}
@@ -76,7 +76,7 @@ func empty(v reflect.Value) bool {
 func near(path string) string {
 	for _, section := range []string{"spec.hosts", "spec.etcd", "spec.dns", "spec.kubernetes", "spec.network",
 		"spec.registry", "spec.system"} {
-		if spec.Within(path, section) {
+		if yamlfile.IsWithin(path, section) {
 			return section
 		}
 	}

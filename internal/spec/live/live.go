@@ -18,6 +18,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // idNotAsItIs: the cluster has a setting that a cluster file cannot express, or not yet.
@@ -63,7 +64,7 @@ type Description struct {
 // Describe writes the file. A setting that it cannot express is a warning and a comment;
 // an error is a state that no kubeadm cluster has.
 func Describe(s State, o Options) (*Description, error) {
-	d := &describer{s: s, o: o, out: &v1alpha1.Cluster{}, comments: spec.Comments{}}
+	d := &describer{s: s, o: o, out: &v1alpha1.Cluster{}, comments: yamlfile.Comments{}}
 	d.out.APIVersion, d.out.Kind = v1alpha1.APIVersion, spec.Kind
 	d.comments.Add("", "Generated from a running cluster by 'slipway create config --from-cluster'.")
 	if err := d.parse(); err != nil {
@@ -95,7 +96,7 @@ type describer struct {
 	conf     clusterConfiguration
 	record   *v1alpha1.Cluster
 	out      *v1alpha1.Cluster
-	comments spec.Comments
+	comments yamlfile.Comments
 	found    diag.List
 }
 

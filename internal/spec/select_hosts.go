@@ -164,7 +164,7 @@ func chooseHost(c *v1alpha1.Cluster, name string, chosen []bool) diag.List {
 	at := hostsCalled(c, name)
 	switch len(at) {
 	case 0:
-		return selectorError(idUnknownHost, "there is no host "+strconv.Quote(name), suggest(name, hostNames(c)))
+		return selectorError(idUnknownHost, "there is no host "+strconv.Quote(name), Suggest(name, hostNames(c)))
 	case 1:
 		chosen[at[0]] = true
 		return nil

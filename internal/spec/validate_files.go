@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/secret"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // maxKeyBytes limits a key file; the largest real ones have about 13 KB.
@@ -126,7 +127,7 @@ func fileFields(c *v1alpha1.Cluster) []fileField {
 		}
 	})
 	for i := range c.Spec.Registry.Auths {
-		a, path := &c.Spec.Registry.Auths[i], indexed("spec.registry.auths", i)
+		a, path := &c.Spec.Registry.Auths[i], yamlfile.IndexPath("spec.registry.auths", i)
 		source(path+".passwordFrom", a.PasswordFrom)
 		add(path+".caFile", &a.CAFile)
 	}
@@ -140,10 +141,10 @@ func fileFields(c *v1alpha1.Cluster) []fileField {
 		add(pathAuditPolicy, &a.PolicyFile)
 	}
 	for i := range c.Spec.Hooks {
-		h, path := &c.Spec.Hooks[i], indexed("spec.hooks", i)
+		h, path := &c.Spec.Hooks[i], yamlfile.IndexPath("spec.hooks", i)
 		add(path+".script", &h.Script)
 		for m := range h.Materials {
-			add(indexed(path+".materials", m), &h.Materials[m])
+			add(yamlfile.IndexPath(path+".materials", m), &h.Materials[m])
 		}
 	}
 	addonFiles(c, add)
@@ -152,17 +153,17 @@ func fileFields(c *v1alpha1.Cluster) []fileField {
 
 func addonFiles(c *v1alpha1.Cluster, add func(path string, value *string)) {
 	for i := range c.Spec.Addons {
-		a, path := &c.Spec.Addons[i], indexed("spec.addons", i)
+		a, path := &c.Spec.Addons[i], yamlfile.IndexPath("spec.addons", i)
 		for m := range a.Manifests {
 			if !IsURL(a.Manifests[m]) {
-				add(indexed(path+".manifests", m), &a.Manifests[m])
+				add(yamlfile.IndexPath(path+".manifests", m), &a.Manifests[m])
 			}
 		}
 		if a.Chart != nil {
 			add(path+".chart.path", &a.Chart.Path)
 		}
 		for m := range a.ValuesFiles {
-			add(indexed(path+".valuesFiles", m), &a.ValuesFiles[m])
+			add(yamlfile.IndexPath(path+".valuesFiles", m), &a.ValuesFiles[m])
 		}
 	}
 }
@@ -170,7 +171,7 @@ func addonFiles(c *v1alpha1.Cluster, add func(path string, value *string)) {
 func eachSSH(c *v1alpha1.Cluster, do func(path string, s *v1alpha1.SSH)) {
 	do("spec.ssh", &c.Spec.SSH)
 	for i := range c.Spec.Hosts {
-		do(indexed("spec.hosts", i)+".ssh", &c.Spec.Hosts[i].SSH)
+		do(yamlfile.IndexPath("spec.hosts", i)+".ssh", &c.Spec.Hosts[i].SSH)
 	}
 }
 
@@ -215,7 +216,7 @@ func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 // registryFiles checks the credentials and CAs of registries.
 func (v *validator) registryFiles(p Paths) {
 	for i, a := range v.c.Spec.Registry.Auths {
-		path := indexed("spec.registry.auths", i)
+		path := yamlfile.IndexPath("spec.registry.auths", i)
 		v.secretFrom(path+".passwordFrom", a.PasswordFrom, p)
 		v.certificates(path+".caFile", v.content(path+".caFile", a.CAFile, p, false), p.Resolve(a.CAFile), p.now())
 	}

@@ -10,6 +10,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // Immutable finds the differences between an existing cluster and its new file that
@@ -200,7 +201,7 @@ func (v *validator) sameHosts(old, new []v1alpha1.Host) {
 	}
 	for i, h := range new {
 		if was, ok := before[h.Name]; ok && !sameRoles(was, h) {
-			v.refuse(idRolesFixed, indexed("spec.hosts", i)+".roles", "the roles of "+h.Name+" cannot change while it is in the cluster",
+			v.refuse(idRolesFixed, yamlfile.IndexPath("spec.hosts", i)+".roles", "the roles of "+h.Name+" cannot change while it is in the cluster",
 				"write the current roles; or remove the node ('slipway delete node "+h.Name+"') and add it again with the new roles")
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // entries maps the canonical form of the entries of one list or mapping so far to their
@@ -39,7 +40,7 @@ func (v *validator) repeated(severity diag.Severity, before entries, at, meaning
 func (v *validator) warnRepeated(at string, list []string, meaning func(string) string) {
 	before := entries{}
 	for i, written := range list {
-		v.repeated(diag.Warning, before, indexed(at, i), meaning(written), written)
+		v.repeated(diag.Warning, before, yamlfile.IndexPath(at, i), meaning(written), written)
 	}
 }
 

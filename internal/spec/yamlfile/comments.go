@@ -1,15 +1,14 @@
-package spec
+package yamlfile
 
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"slipway.dev/slipway/api/v1alpha1"
 )
 
 // Comments maps the path of a field to comment lines above it: "spec.hosts[0].ssh". A
@@ -26,28 +25,24 @@ func (c Comments) Add(path, text string) {
 // commentWidth is the line width of comments, without indentation.
 const commentWidth = 76
 
-// MarshalCommented writes c like Marshal, with its fields in the order of the API types,
-// and with comments.
-func MarshalCommented(c *v1alpha1.Cluster, comments Comments) ([]byte, error) {
-	plain, err := Marshal(c)
-	if err != nil {
-		return nil, err
-	}
+// AddComments adds comments to a document of a Go type, and sorts its fields in the order
+// of the type.
+func AddComments(plain []byte, t reflect.Type, comments Comments) ([]byte, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(plain, &doc); err != nil {
 		return nil, fmt.Errorf("reading the generated file: %w", err)
 	}
 	root := doc.Content[0]
 	w := &commenter{at: map[string]*yaml.Node{"": &doc}}
-	w.visit(root, reflect.TypeFor[v1alpha1.Cluster](), "")
-	for _, path := range sortedKeys(comments) {
+	w.visitNode(root, t, "")
+	for _, path := range slices.Sorted(maps.Keys(comments)) {
 		place := path
 		for w.at[place] == nil {
 			place = parentPath(place)
 		}
 		var lines []string
 		for _, text := range comments[path] {
-			lines = append(lines, wrap(text, commentWidth)...)
+			lines = append(lines, wrapComment(text, commentWidth)...)
 		}
 		if n := w.at[place]; n.HeadComment == "" {
 			n.HeadComment = strings.Join(lines, "\n")
@@ -64,8 +59,8 @@ func MarshalCommented(c *v1alpha1.Cluster, comments Comments) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// wrap breaks a text into lines of a comment.
-func wrap(text string, width int) []string {
+// wrapComment breaks a text into lines of a comment.
+func wrapComment(text string, width int) []string {
 	var lines []string
 	line := "#"
 	for _, word := range strings.Fields(text) {
@@ -80,42 +75,42 @@ func wrap(text string, width int) []string {
 // A commenter sorts the fields of a document and finds the node for each comment.
 type commenter struct{ at map[string]*yaml.Node }
 
-func (w *commenter) visit(n *yaml.Node, t reflect.Type, path string) {
+func (w *commenter) visitNode(n *yaml.Node, t reflect.Type, path string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	switch {
 	case n.Kind == yaml.SequenceNode && t.Kind() == reflect.Slice:
-		if scalars(n) {
+		if isShortList(n) {
 			n.Style = yaml.FlowStyle
 		}
 		for i, item := range n.Content {
-			child := indexed(path, i)
+			child := IndexPath(path, i)
 			w.at[child] = item
-			w.visit(item, t.Elem(), child)
+			w.visitNode(item, t.Elem(), child)
 		}
 	case n.Kind == yaml.MappingNode && t.Kind() == reflect.Struct:
 		sortFields(n, t)
-		fields := fieldsOf(t)
+		fields := FieldsOf(t)
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			child := joinPath(path, n.Content[i].Value)
+			child := JoinPath(path, n.Content[i].Value)
 			w.at[child] = n.Content[i]
 			if at, ok := fields[n.Content[i].Value]; ok {
-				w.visit(n.Content[i+1], t.FieldByIndex(at).Type, child)
+				w.visitNode(n.Content[i+1], t.FieldByIndex(at).Type, child)
 			}
 		}
 	case n.Kind == yaml.MappingNode && t.Kind() == reflect.Map:
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			child := keyed(path, n.Content[i].Value)
+			child := KeyPath(path, n.Content[i].Value)
 			w.at[child] = n.Content[i]
-			w.visit(n.Content[i+1], t.Elem(), child)
+			w.visitNode(n.Content[i+1], t.Elem(), child)
 		}
 	}
 }
 
-// scalars reports whether a list is short and has only scalars, so that it fits on a
+// isShortList reports whether a list is short and has only scalars, so that it fits on a
 // line.
-func scalars(n *yaml.Node) bool {
+func isShortList(n *yaml.Node) bool {
 	size := 0
 	for _, item := range n.Content {
 		if item.Kind != yaml.ScalarNode {
@@ -129,7 +124,7 @@ func scalars(n *yaml.Node) bool {
 // sortFields sorts the entries of a mapping in the order of the struct's fields.
 func sortFields(n *yaml.Node, t reflect.Type) {
 	order := map[string]int{"metadata": -1}
-	rank(t, order)
+	rankFields(t, order)
 	type pair struct{ key, value *yaml.Node }
 	var pairs []pair
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -142,9 +137,9 @@ func sortFields(n *yaml.Node, t reflect.Type) {
 	}
 }
 
-// rank numbers the fields of a struct; those of inlined structs, such as kind
+// rankFields numbers the fields of a struct; those of inlined structs, such as kind
 // and apiVersion, come first.
-func rank(t reflect.Type, order map[string]int) {
+func rankFields(t reflect.Type, order map[string]int) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 const (
@@ -96,7 +97,7 @@ func policyProblem(data []byte) string {
 	}
 	levels := []string{"None", "Metadata", "Request", "RequestResponse"}
 	for i, r := range policy.Rules {
-		at := indexed("rules", i)
+		at := yamlfile.IndexPath("rules", i)
 		if !slices.Contains(levels, r.Level) {
 			return at + ".level is " + strconv.Quote(r.Level) + ": use " + orList(levels)
 		}
@@ -114,7 +115,7 @@ func stageProblem(at string, stages []string) string {
 	known := []string{"RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"}
 	for i, s := range stages {
 		if !slices.Contains(known, s) {
-			return indexed(at, i) + " is " + strconv.Quote(s) + ": use " + orList(known)
+			return yamlfile.IndexPath(at, i) + " is " + strconv.Quote(s) + ": use " + orList(known)
 		}
 	}
 	return ""

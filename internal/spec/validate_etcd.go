@@ -17,6 +17,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // The types of etcd.
@@ -77,7 +78,7 @@ func (v *validator) ownArgs(args map[string]string) {
 			"cert-file", "key-file", "trusted-ca-file", "client-cert-auth", "auto-tls",
 			"peer-cert-file", "peer-key-file", "peer-trusted-ca-file", "peer-client-cert-auth", "peer-auto-tls",
 		}, key) {
-			v.refuse(idConflictingFields, keyed(pathEtcdArgs, key),
+			v.refuse(idConflictingFields, yamlfile.KeyPath(pathEtcdArgs, key),
 				key+" is set by Slipway for join, restore and rescue; another value could recreate a member or separate it from the cluster",
 				"leave it out")
 		}
@@ -116,7 +117,7 @@ func (v *validator) external(e *v1alpha1.ExternalEtcd) {
 	}
 	before := entries{}
 	for i, endpoint := range e.Endpoints {
-		at := indexed(pathExternal+".endpoints", i)
+		at := yamlfile.IndexPath(pathExternal+".endpoints", i)
 		if problem, hint := endpointProblem(endpoint); problem != "" {
 			v.refuse(idInvalidAddress, at, quoteAddress(endpoint)+" "+problem, hint)
 		}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 // The encryption providers of API servers.
@@ -39,7 +40,7 @@ func (v *validator) encryption(e *v1alpha1.Encryption) {
 	args := v.c.Spec.Kubernetes.APIServer.ExtraArgs
 	if e == nil {
 		if args[EncryptionFlag] == EncryptionFile {
-			v.refuse(IDEncryptionForeign, keyed(pathArguments, EncryptionFlag),
+			v.refuse(IDEncryptionForeign, yamlfile.KeyPath(pathArguments, EncryptionFlag),
 				EncryptionFile+" is managed by Slipway, and Slipway would remove it", "write "+pathEncryption+" instead")
 		}
 		return
@@ -58,7 +59,7 @@ func (v *validator) encryption(e *v1alpha1.Encryption) {
 			"write 1 or more, or leave the field out")
 	}
 	for i, r := range e.Resources {
-		at := indexed(pathEncryption+".resources", i)
+		at := yamlfile.IndexPath(pathEncryption+".resources", i)
 		if !slices.Contains(encryptable(), r) {
 			v.refuse(idEncryptionResource, at, strconv.Quote(r)+" cannot be encrypted by this setting", "use "+orList(encryptable()))
 		} else if slices.Contains(e.Resources[:i], r) {
@@ -67,7 +68,7 @@ func (v *validator) encryption(e *v1alpha1.Encryption) {
 	}
 	for _, flag := range []string{EncryptionFlag, EncryptionFlag + "-automatic-reload"} {
 		if _, own := args[flag]; own {
-			v.refuse(IDEncryptionForeign, keyed(pathArguments, flag),
+			v.refuse(IDEncryptionForeign, yamlfile.KeyPath(pathArguments, flag),
 				"an API server cannot use your encryption configuration and Slipway's at the same time",
 				"remove the argument or "+pathEncryption+"; before you remove your own configuration, decrypt the data with it")
 		}

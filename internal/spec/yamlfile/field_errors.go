@@ -1,6 +1,7 @@
-package spec
+package yamlfile
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -9,13 +10,12 @@ import (
 	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 )
 
-// fieldsOf returns the fields of a struct by their JSON names, with the fields of inlined
+// FieldsOf returns the fields of a struct by their JSON names, with the fields of inlined
 // structs.
-func fieldsOf(t reflect.Type) map[string][]int {
+func FieldsOf(t reflect.Type) map[string][]int {
 	out := map[string][]int{}
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -23,7 +23,7 @@ func fieldsOf(t reflect.Type) map[string][]int {
 		switch {
 		case name == "-" || !f.IsExported():
 		case name == "" && strings.Contains(options, "inline"):
-			for inner, at := range fieldsOf(f.Type) {
+			for inner, at := range FieldsOf(f.Type) {
 				out[inner] = append([]int{i}, at...)
 			}
 		case name != "":
@@ -33,9 +33,9 @@ func fieldsOf(t reflect.Type) map[string][]int {
 	return out
 }
 
-// foldedField finds a field whose name differs only in case.
-func foldedField(fields map[string][]int, key string) (name string, at []int, ok bool) {
-	for _, name := range sortedKeys(fields) {
+// findFieldFold finds a field whose name differs only in case.
+func findFieldFold(fields map[string][]int, key string) (name string, at []int, ok bool) {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if strings.EqualFold(name, key) {
 			return name, fields[name], true
 		}
@@ -45,38 +45,31 @@ func foldedField(fields map[string][]int, key string) (name string, at []int, ok
 
 func fieldNames(t reflect.Type) []string {
 	var out []string
-	for name := range fieldsOf(t) {
+	for name := range FieldsOf(t) {
 		out = append(out, name)
 	}
 	slices.Sort(out)
 	return out
 }
 
-func joinPath(path, name string) string {
-	if path == "" {
-		return name
-	}
-	return path + "." + name
-}
-
 // childPath returns the path of a key in a struct or a map.
 func childPath(t reflect.Type, path, key string) string {
 	if t.Kind() == reflect.Struct {
-		return joinPath(path, key)
+		return JoinPath(path, key)
 	}
-	return keyed(path, key)
+	return KeyPath(path, key)
 }
 
-// unknownField suggests a sibling with a similar name, else the place in the file for a
+// reportUnknownField suggests a sibling with a similar name, else the place in the file for a
 // field with this name. The sibling is marked as broken, so that it is not also reported
 // as missing.
-func (d *decoder) unknownField(key *yaml.Node, t reflect.Type, path string) {
+func (d *Decoder) reportUnknownField(key *yaml.Node, t reflect.Type, path string) {
 	hint := ""
 	near := diag.Near(key.Value, fieldNames(t))
 	if len(near) > 0 {
 		hint = diag.DidYouMean(key.Value, fieldNames(t))
-		d.broken = append(d.broken, joinPath(path, near[0]))
-	} else if places := placesOf(key.Value); len(places) > 0 && !d.foreign {
+		d.broken = append(d.broken, JoinPath(path, near[0]))
+	} else if places := d.parentsOf(key.Value); len(places) > 0 {
 		hint = "move it under " + strings.Join(places, " or ")
 	} else if len(fieldNames(t)) <= 12 {
 		hint = "use one of these fields: " + strings.Join(fieldNames(t), ", ")
@@ -85,12 +78,19 @@ func (d *decoder) unknownField(key *yaml.Node, t reflect.Type, path string) {
 	if where == "" {
 		where = "the file"
 	}
-	d.report(key, joinPath(path, key.Value), idUnknownField, "there is no field "+strconv.Quote(key.Value)+" in "+where, hint)
+	d.Report(key, JoinPath(path, key.Value), idUnknownField, "there is no field "+strconv.Quote(key.Value)+" in "+where, hint)
 }
 
-// placesOf returns the parents of the fields with a name in a Cluster's spec and
-// metadata, at most three.
-func placesOf(name string) []string {
+func (d *Decoder) parentsOf(field string) []string {
+	if d.FieldParents == nil {
+		return nil
+	}
+	return d.FieldParents(field)
+}
+
+// FindFieldParents returns the parents of the fields with a name in a struct at path, at
+// most three. It searches the types of the struct's package only.
+func FindFieldParents(root reflect.Type, path, name string) []string {
 	var out []string
 	var walk func(t reflect.Type, path string)
 	walk = func(t reflect.Type, path string) {
@@ -100,24 +100,24 @@ func placesOf(name string) []string {
 			}
 			t = t.Elem()
 		}
-		if t.Kind() != reflect.Struct || t.PkgPath() != reflect.TypeFor[v1alpha1.Cluster]().PkgPath() {
+		if t.Kind() != reflect.Struct || t.PkgPath() != root.PkgPath() {
 			return
 		}
 		for _, field := range fieldNames(t) {
 			if field == name {
 				out = append(out, path)
 			}
-			walk(t.FieldByIndex(fieldsOf(t)[field]).Type, joinPath(path, field))
+			walk(t.FieldByIndex(FieldsOf(t)[field]).Type, JoinPath(path, field))
 		}
 	}
-	walk(reflect.TypeFor[v1alpha1.ClusterSpec](), "spec")
+	walk(root, path)
 	return out[:min(len(out), 3)]
 }
 
-// wrongType reports the found and the expected type, and how to write the value.
-func (d *decoder) wrongType(n *yaml.Node, t reflect.Type, path string) {
-	want, hint := wanted(t)
-	found := foundName(n, path)
+// reportWrongType reports the found and the expected type, and how to write the value.
+func (d *Decoder) reportWrongType(n *yaml.Node, t reflect.Type, path string) {
+	want, hint := ExpectedType(t)
+	found := describeNode(n, path)
 	scalar := n.Kind == yaml.ScalarNode
 	switch {
 	case holdsSecret(path):
@@ -126,17 +126,17 @@ func (d *decoder) wrongType(n *yaml.Node, t reflect.Type, path string) {
 		hint = "put it in quotes: \"" + n.Value + "\""
 	case scalar && t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
 		hint = "write a list: [" + n.Value + "]"
-	case scalar && unquoted(n.Value, t) != "":
-		hint = unquoted(n.Value, t)
+	case scalar && QuotedHint(n.Value, t) != "":
+		hint = QuotedHint(n.Value, t)
 	case n.Kind == yaml.MappingNode && t.Kind() == reflect.Slice:
 		hint = "begin each item with '- '"
 	}
-	d.report(n, path, idWrongType, "found "+found+", expected "+want, hint)
+	d.Report(n, path, IDWrongType, "found "+found+", expected "+want, hint)
 }
 
-// unquoted returns a hint for a number or a boolean that is written as text, "" for other
+// QuotedHint returns a hint for a number or a boolean that is written as text, "" for other
 // texts.
-func unquoted(text string, t reflect.Type) string {
+func QuotedHint(text string, t reflect.Type) string {
 	switch lower := strings.ToLower(text); t.Kind() {
 	case reflect.Bool:
 		switch {
@@ -155,7 +155,8 @@ func unquoted(text string, t reflect.Type) string {
 	return ""
 }
 
-func wanted(t reflect.Type) (want, hint string) {
+// ExpectedType returns the name of a type for people, and a hint how to write a value.
+func ExpectedType(t reflect.Type) (want, hint string) {
 	if t == reflect.TypeFor[metav1.Duration]() {
 		return "a duration", "write a number and a unit, h, m or s: 90s, 10m, 8760h (a year)"
 	}
@@ -184,7 +185,7 @@ func holdsSecret(path string) bool {
 	return strings.HasSuffix(path, ".password") || strings.HasSuffix(path, ".privateKey")
 }
 
-func foundName(n *yaml.Node, path string) string {
+func describeNode(n *yaml.Node, path string) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "a mapping"

@@ -16,6 +16,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/secret"
+	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 const (
@@ -69,7 +70,7 @@ func (v *validator) backup(e v1alpha1.Etcd) {
 			if strings.Contains(strings.ToUpper(r), "AGE-SECRET-KEY-") {
 				what = "the private key, which decrypts backup sets," // is never printed
 			}
-			v.refuse(idInvalidRecipient, indexed(pathRecipients, i), what+" is not a valid recipient",
+			v.refuse(idInvalidRecipient, yamlfile.IndexPath(pathRecipients, i), what+" is not a valid recipient",
 				"create a key with age-keygen, and write the public key that it prints: age1…")
 		}
 	}
@@ -114,7 +115,7 @@ func eachCopy(c *v1alpha1.Cluster, do func(path string, to *v1alpha1.EtcdCopy)) 
 		return
 	}
 	for i := range c.Spec.Etcd.Backup.Copies {
-		do(indexed(pathBackup+".copies", i), &c.Spec.Etcd.Backup.Copies[i])
+		do(yamlfile.IndexPath(pathBackup+".copies", i), &c.Spec.Etcd.Backup.Copies[i])
 	}
 }
 
