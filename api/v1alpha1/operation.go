@@ -15,7 +15,7 @@ type Operation struct {
 
 // OperationSpec describes the requested operation.
 type OperationSpec struct {
-	Cluster    string `json:"cluster"`
+	Cluster string `json:"cluster"`
 	// create, apply, add-nodes, delete-nodes, forget-nodes, upgrade, rollback-upgrade, delete,
 	// rollback, init-os, init-registry, renew-certs, rotate-ca, etcd-defrag, etcd-restore, etcd-rescue
 	Type       string `json:"type"`

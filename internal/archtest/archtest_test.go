@@ -34,7 +34,7 @@ var platforms = []string{"linux", "darwin"}
 func TestImports(t *testing.T) {
 	for _, goos := range platforms {
 		t.Run(goos, func(t *testing.T) {
-			for _, problem := range check(list(t, goos), rules, fences, goos == "linux") {
+			for _, problem := range checkImports(listPackages(t, goos), rules, fences, goos == "linux") {
 				t.Error(problem)
 			}
 		})
@@ -42,10 +42,10 @@ func TestImports(t *testing.T) {
 }
 
 func TestClosures(t *testing.T) {
-	pkgs := list(t, "linux")
+	pkgs := listPackages(t, "linux")
 	for _, c := range closures {
 		t.Run(c.of, func(t *testing.T) {
-			for _, problem := range c.check(pkgs) {
+			for _, problem := range c.checkClosure(pkgs) {
 				t.Error(problem)
 			}
 		})
@@ -75,9 +75,9 @@ func TestNodeHelperSize(t *testing.T) {
 	}
 }
 
-// list asks the go command for every package of the module and its
+// listPackages asks the go command for every package of the module and its
 // dependencies, as built for goos.
-func list(t *testing.T, goos string) map[string]listed {
+func listPackages(t *testing.T, goos string) map[string]listed {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-e", "-deps", "-json=ImportPath,Imports,Deps,Standard", "./...")
 	cmd.Dir = "../.."
@@ -101,9 +101,9 @@ func list(t *testing.T, goos string) map[string]listed {
 	}
 }
 
-// check returns all imports of pkgs that break the rules. If complete is true,
+// checkImports returns all imports of pkgs that break the rules. If complete is true,
 // pkgs holds all packages, and a rule for a missing package is a problem too.
-func check(pkgs map[string]listed, rules []rule, fences []fence, complete bool) []string {
+func checkImports(pkgs map[string]listed, rules []rule, fences []fence, complete bool) []string {
 	var problems []string
 	byPath := map[string]rule{}
 	for _, r := range rules {
@@ -120,26 +120,26 @@ func check(pkgs map[string]listed, rules []rule, fences []fence, complete bool) 
 			continue
 		}
 		for _, imp := range pkgs[path].Imports {
-			if to, ours := inModule(imp); ours && !allowed(r, to, byPath) {
+			if to, ours := inModule(imp); ours && !isAllowed(r, to, byPath) {
 				problems = append(problems, fmt.Sprintf("%s imports %s, which it may not (%s)", name, to, r.why))
 			}
 			for _, f := range fences {
-				if covers(f.imported, imp) && !slices.ContainsFunc(f.only, func(in string) bool { return covers(in, name) }) {
+				if coversPath(f.imported, imp) && !slices.ContainsFunc(f.only, func(in string) bool { return coversPath(in, name) }) {
 					problems = append(problems, fmt.Sprintf("%s imports %s, which only %v may: %s", name, imp, f.only, f.why))
 				}
 			}
 		}
 	}
 	if complete {
-		problems = append(problems, stale(pkgs, rules, fences)...)
+		problems = append(problems, staleRules(pkgs, rules, fences)...)
 	}
 	return problems
 }
 
-// allowed reports whether a package under rule r may import the package to of
+// isAllowed reports whether a package under rule r may import the package to of
 // this module.
-func allowed(r rule, to string, byPath map[string]rule) bool {
-	if slices.ContainsFunc(r.may, func(m string) bool { return covers(m, to) }) {
+func isAllowed(r rule, to string, byPath map[string]rule) bool {
+	if slices.ContainsFunc(r.may, func(m string) bool { return coversPath(m, to) }) {
 		return true
 	}
 	if r.exactly {
@@ -152,12 +152,12 @@ func allowed(r rule, to string, byPath map[string]rule) bool {
 	return ok && target.layer < r.layer && !target.exactly
 }
 
-// stale returns the rules for packages that no longer exist.
-func stale(pkgs map[string]listed, rules []rule, fences []fence) []string {
+// staleRules returns the rules for packages that no longer exist.
+func staleRules(pkgs map[string]listed, rules []rule, fences []fence) []string {
 	var problems []string
 	exists := func(pattern string) bool {
 		for path := range pkgs {
-			if name, ours := inModule(path); ours && covers(pattern, name) {
+			if name, ours := inModule(path); ours && coversPath(pattern, name) {
 				return true
 			}
 		}
@@ -180,8 +180,8 @@ func stale(pkgs map[string]listed, rules []rule, fences []fence) []string {
 	return problems
 }
 
-// check returns the forbidden packages that the program or package links.
-func (c closure) check(pkgs map[string]listed) []string {
+// checkClosure returns the forbidden packages that the program or package links.
+func (c closure) checkClosure(pkgs map[string]listed) []string {
 	p, ok := pkgs[module+"/"+c.of]
 	if !ok {
 		return []string{fmt.Sprintf("the closure of %s: it does not exist", c.of)}
@@ -196,15 +196,15 @@ func (c closure) check(pkgs map[string]listed) []string {
 			continue
 		}
 		name, _ := inModule(dep)
-		if !slices.ContainsFunc(c.may, func(m string) bool { return covers(m, name) }) {
+		if !slices.ContainsFunc(c.may, func(m string) bool { return coversPath(m, name) }) {
 			problems = append(problems, fmt.Sprintf("%s links %s, which it may not: %s", c.of, name, c.why))
 		}
 	}
 	return problems
 }
 
-// covers reports whether path is pattern, or below it if pattern ends in "/...".
-func covers(pattern, path string) bool {
+// coversPath reports whether path is pattern, or below it if pattern ends in "/...".
+func coversPath(pattern, path string) bool {
 	if dir, ok := strings.CutSuffix(pattern, "/..."); ok {
 		return path == dir || strings.HasPrefix(path, dir+"/")
 	}

@@ -56,15 +56,15 @@ func parseBaseline(content string) (baseline, error) {
 			numbers[group] = n
 		}
 		if earlier, twice := out[fields[0]]; twice {
-			numbers = lower(earlier, numbers)
+			numbers = lowerNumbers(earlier, numbers)
 		}
 		out[fields[0]] = numbers
 	}
 	return out, nil
 }
 
-// lower returns the lower number of each group. A missing group is 0.
-func lower(a, b map[string]int) map[string]int {
+// lowerNumbers returns the lower number of each group. A missing group is 0.
+func lowerNumbers(a, b map[string]int) map[string]int {
 	out := map[string]int{}
 	for group := range a {
 		if n := min(a[group], b[group]); n > 0 {
@@ -92,9 +92,9 @@ func (b baseline) String() string {
 	return out.String()
 }
 
-// compare returns the numbers that are higher now than in the baseline, and
+// compareWith returns the numbers that are higher now than in the baseline, and
 // the lower ones.
-func (b baseline) compare(now baseline) (risen, fallen []string) {
+func (b baseline) compareWith(now baseline) (risen, fallen []string) {
 	all := maps.Clone(b)
 	maps.Copy(all, now)
 	for _, where := range slices.Sorted(maps.Keys(all)) {
@@ -115,10 +115,10 @@ func (b baseline) compare(now baseline) (risen, fallen []string) {
 	return risen, fallen
 }
 
-// ratchet returns what is wrong with the baseline in path, given what the
+// checkRatchet returns what is wrong with the baseline in path, given what the
 // tree has now. With update it writes lower numbers, and all numbers if there
 // is no file yet.
-func ratchet(path string, now baseline, update bool) ([]string, error) {
+func checkRatchet(path string, now baseline, update bool) ([]string, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && update {
 		return nil, os.WriteFile(path, []byte(now.String()), 0o644)
@@ -130,7 +130,7 @@ func ratchet(path string, now baseline, update bool) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	risen, fallen := was.compare(now)
+	risen, fallen := was.compareWith(now)
 	var problems []string
 	for _, line := range risen {
 		where, rest, _ := strings.Cut(line, ":")
@@ -153,7 +153,7 @@ func ratchet(path string, now baseline, update bool) ([]string, error) {
 func checkBaseline(t *testing.T, name string, findings map[string][]finding) {
 	t.Helper()
 	path := filepath.Join(*treeFlag, "internal/archtest/testdata", name)
-	problems, err := ratchet(path, countFindings(findings), *updateFlag)
+	problems, err := checkRatchet(path, countFindings(findings), *updateFlag)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func TestCheck(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			path := module + "/" + tt.pkg
-			got := check(map[string]listed{path: {ImportPath: path, Imports: tt.imports}}, law, walls, false)
+			got := checkImports(map[string]listed{path: {ImportPath: path, Imports: tt.imports}}, law, walls, false)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("%s: (-want +got)\n%s", tt.reason, diff)
 			}
@@ -46,7 +46,7 @@ func TestCheck(t *testing.T) {
 
 func TestCheckFindsStaleRules(t *testing.T) {
 	path := module + "/here"
-	got := check(map[string]listed{path: {ImportPath: path}},
+	got := checkImports(map[string]listed{path: {ImportPath: path}},
 		[]rule{{pkg: "here", may: []string{"gone"}}, {pkg: "away"}}, []fence{{"x", []string{"lost/..."}, ""}}, true)
 	want := []string{
 		"the rule for here names gone, which does not exist",

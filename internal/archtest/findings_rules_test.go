@@ -17,13 +17,13 @@ import (
 func TestWordRules(t *testing.T) {
 	for _, r := range slices.Concat(avoid, terms, commentWords) {
 		t.Run(r.name, func(t *testing.T) {
-			if len(r.matches(r.hit)) == 0 {
+			if len(r.findMatches(r.hit)) == 0 {
 				t.Errorf("the rule does not find %q", r.hit)
 			}
-			if len(r.matches(strings.ReplaceAll(r.hit, " ", "\n  "))) == 0 {
+			if len(r.findMatches(strings.ReplaceAll(r.hit, " ", "\n  "))) == 0 {
 				t.Errorf("the rule does not find %q across lines", r.hit)
 			}
-			if found := r.matches(r.allowed); len(found) > 0 {
+			if found := r.findMatches(r.allowed); len(found) > 0 {
 				t.Errorf("the rule finds %q in %q", r.allowed[found[0][0]:found[0][1]], r.allowed)
 			}
 			if r.instead == "" {
@@ -206,7 +206,7 @@ func TestSelected(t *testing.T) {
 		{"all", "docs/guide/upgrade.md", true},
 	}
 	for _, tt := range tests {
-		if got := selected(tt.where, tt.show); got != tt.want {
+		if got := isSelected(tt.where, tt.show); got != tt.want {
 			t.Errorf("-show %s selects %s: %t; want %t", tt.show, tt.where, got, tt.want)
 		}
 	}
@@ -255,7 +255,7 @@ func TestRatchet(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			problems, err := ratchet(path, now, tt.update)
+			problems, err := checkRatchet(path, now, tt.update)
 			if err != nil {
 				problems = append(problems, err.Error())
 			}

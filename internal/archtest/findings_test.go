@@ -56,7 +56,7 @@ func languageFindings(tree *sourceTree) map[string][]finding {
 	out := map[string][]finding{}
 	for where, texts := range textsOf(tree) {
 		for _, t := range texts {
-			out[where] = append(out[where], t.findings()...)
+			out[where] = append(out[where], t.findProblems()...)
 		}
 		slices.SortStableFunc(out[where], func(a, b finding) int { return cmp.Or(cmp.Compare(a.file, b.file), a.line-b.line) })
 	}
@@ -66,7 +66,7 @@ func languageFindings(tree *sourceTree) map[string][]finding {
 // textsOf returns the prose of the tree, by package or Markdown file.
 func textsOf(tree *sourceTree) map[string][]text {
 	out := map[string][]text{}
-	params, declared := parametersOf(tree.files), identifiers(tree.files)
+	params, declared := parametersOf(tree.files), declaredNames(tree.files)
 	for _, f := range tree.files {
 		if f.generated {
 			continue
@@ -82,8 +82,8 @@ func textsOf(tree *sourceTree) map[string][]text {
 	return out
 }
 
-// findings returns what is wrong with the text.
-func (t text) findings() []finding {
+// findProblems returns what is wrong with the text.
+func (t text) findProblems() []finding {
 	words, long := groupWords, maxWords
 	other := groupTerms
 	var out []finding
@@ -100,10 +100,10 @@ func (t text) findings() []finding {
 		long = 0
 	case kindMessage:
 	}
-	out = append(out, t.phrases(avoid, words)...)
-	out = append(out, t.phrases(terms, other)...)
+	out = append(out, t.findPhrases(avoid, words)...)
+	out = append(out, t.findPhrases(terms, other)...)
 	if t.kind == kindComment || t.kind == kindTest {
-		out = append(out, t.phrases(commentWords, words)...)
+		out = append(out, t.findPhrases(commentWords, words)...)
 	}
 	if long > 0 {
 		out = append(out, t.longSentences(long)...)
@@ -111,22 +111,22 @@ func (t text) findings() []finding {
 	return out
 }
 
-func (t text) phrases(rules []wordRule, group string) []finding {
+func (t text) findPhrases(rules []wordRule, group string) []finding {
 	var out []finding
 	for _, r := range rules {
-		for _, at := range r.matches(t.body) {
+		for _, at := range r.findMatches(t.body) {
 			if t.isIdentifier(at) {
 				continue
 			}
-			from, to := around(t.body, at)
-			out = append(out, finding{t.file, t.at(at[0]), group, r.name, t.body[from:to], r.instead})
+			from, to := widenHit(t.body, at)
+			out = append(out, finding{t.file, t.lineAt(at[0]), group, r.name, t.body[from:to], r.instead})
 		}
 	}
 	return out
 }
 
-// around widens a hit so that a reader recognizes the sentence.
-func around(body string, at [2]int) (from, to int) {
+// widenHit widens a hit so that a reader recognizes the sentence.
+func widenHit(body string, at [2]int) (from, to int) {
 	const margin = 40
 	from, to = max(0, at[0]-margin), min(len(body), max(at[1], min(at[1]+margin, at[0]+2*margin)))
 	for from > 0 && !utf8.RuneStart(body[from]) {
@@ -166,10 +166,10 @@ func (t text) longSentences(limit int) []finding {
 	check := func(to int) {
 		sentence := t.body[from:to]
 		if n := len(strings.Fields(sentence)); n > limit {
-			out = append(out, finding{t.file, t.at(from), groupLength, "length", sentence, fmt.Sprintf("%d words; the limit is %d", n, limit)})
+			out = append(out, finding{t.file, t.lineAt(from), groupLength, "length", sentence, fmt.Sprintf("%d words; the limit is %d", n, limit)})
 		}
 		if t.kind != kindCell && strings.Count(sentence, ";") > 1 {
-			out = append(out, finding{t.file, t.at(from), groupLength, "semicolons", sentence, "one semicolon in a sentence"})
+			out = append(out, finding{t.file, t.lineAt(from), groupLength, "semicolons", sentence, "one semicolon in a sentence"})
 		}
 	}
 	for _, at := range sentenceEnd.FindAllStringIndex(t.body, -1) {

@@ -36,7 +36,7 @@ func TestLanguageShow(t *testing.T) {
 	}
 	count, places := 0, 0
 	for _, where := range slices.Sorted(maps.Keys(findings)) {
-		if !selected(where, *showFlag) {
+		if !isSelected(where, *showFlag) {
 			continue
 		}
 		places++
@@ -53,11 +53,11 @@ func TestLanguageShow(t *testing.T) {
 	}
 }
 
-// selected reports whether the value of -show names a package or file.
-func selected(where, show string) bool {
+// isSelected reports whether the value of -show names a package or file.
+func isSelected(where, show string) bool {
 	return slices.ContainsFunc(strings.Split(show, ","), func(pattern string) bool {
 		pattern = strings.TrimPrefix(path.Clean(pattern), "./")
-		return pattern == "all" || covers(pattern, where)
+		return pattern == "all" || coversPath(pattern, where)
 	})
 }
 

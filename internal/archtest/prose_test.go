@@ -35,8 +35,8 @@ type text struct {
 	declared map[string]bool
 }
 
-// at returns the line in the file of a byte of the text.
-func (t text) at(offset int) int {
+// lineAt returns the line in the file of a byte of the text.
+func (t text) lineAt(offset int) int {
 	if !t.wraps {
 		return t.line
 	}
@@ -90,7 +90,7 @@ func stringsOf(f *goFile, params parameters) []text {
 			return true
 		}
 		kind, visible := placeOf(f, params, stack)
-		t := text{kind: kind, file: f.name, line: f.line(e.Pos()), body: flatten(e), wraps: isRaw(e)}
+		t := text{kind: kind, file: f.name, line: f.lineOf(e.Pos()), body: flattenExpr(e), wraps: isRaw(e)}
 		if visible && t.isProse() {
 			out = append(out, t)
 		}
@@ -125,8 +125,8 @@ func isRaw(e ast.Expr) bool {
 
 var verbs = regexp.MustCompile(`%[-+# 0]*(?:\[\d+\])?[*\d]*(?:\.[*\d]+)?[a-zA-Z]`)
 
-// flatten returns the text of e, with X for each part that is not a literal.
-func flatten(e ast.Expr) string {
+// flattenExpr returns the text of e, with X for each part that is not a literal.
+func flattenExpr(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
 		if e.Kind == token.STRING {
@@ -138,10 +138,10 @@ func flatten(e ast.Expr) string {
 		}
 	case *ast.BinaryExpr:
 		if isText(e) {
-			return flatten(e.X) + flatten(e.Y)
+			return flattenExpr(e.X) + flattenExpr(e.Y)
 		}
 	case *ast.ParenExpr:
-		return flatten(e.X)
+		return flattenExpr(e.X)
 	}
 	return "X"
 }
@@ -196,7 +196,7 @@ func placeOf(f *goFile, params parameters, stack []ast.Node) (textKind, bool) {
 			}
 			return kindMessage, true
 		case *ast.CallExpr:
-			return argument(f, params, parent, node)
+			return argumentKind(f, params, parent, node)
 		case *ast.ParenExpr:
 			node = parent
 		default:
@@ -206,8 +206,8 @@ func placeOf(f *goFile, params parameters, stack []ast.Node) (textKind, bool) {
 	return kindMessage, true
 }
 
-// argument returns the kind of the text that a call has as an argument.
-func argument(f *goFile, params parameters, call *ast.CallExpr, node ast.Node) (textKind, bool) {
+// argumentKind returns the kind of the text that a call has as an argument.
+func argumentKind(f *goFile, params parameters, call *ast.CallExpr, node ast.Node) (textKind, bool) {
 	name := nameOf(call.Fun)
 	pkg, _, _ := strings.Cut(name, ".")
 	if readers[name] || readers[pkg] || comparing.MatchString(name) {
@@ -278,9 +278,9 @@ func nameOf(e ast.Expr) string {
 
 var directive = regexp.MustCompile(`^//(?:[a-z]+:|nolint|\+build|line )`)
 
-// identifiers returns the names that the files of each directory declare:
+// declaredNames returns the names that the files of each directory declare:
 // functions, types, fields, variables and constants.
-func identifiers(files []*goFile) map[string]map[string]bool {
+func declaredNames(files []*goFile) map[string]map[string]bool {
 	out := map[string]map[string]bool{}
 	for _, f := range files {
 		if out[f.dir] == nil {
@@ -338,7 +338,7 @@ func commentsOf(f *goFile, declared map[string]bool) []text {
 		trimmed := strings.TrimLeft(body, " \t\n")
 		skipped := strings.Count(body[:len(body)-len(trimmed)], "\n")
 		if trimmed != "" {
-			out = append(out, text{kind: kind, file: f.name, line: f.line(group.Pos()) + skipped, body: trimmed, wraps: true, declared: declared})
+			out = append(out, text{kind: kind, file: f.name, line: f.lineOf(group.Pos()) + skipped, body: trimmed, wraps: true, declared: declared})
 		}
 	}
 	return out

@@ -41,7 +41,7 @@ func sizeFindings(tree *sourceTree) map[string][]finding {
 		if f.test {
 			continue
 		}
-		lines[f.dir] += len(f.lines())
+		lines[f.dir] += len(f.splitLines())
 		if methods[f.dir] == nil {
 			methods[f.dir] = map[string]map[string]bool{}
 		}
@@ -70,7 +70,7 @@ func sizeFindings(tree *sourceTree) map[string][]finding {
 
 func longLines(f *goFile) []finding {
 	var out []finding
-	for i, line := range f.lines() {
+	for i, line := range f.splitLines() {
 		if n := utf8.RuneCount(line); n > maxLine {
 			out = append(out, finding{
 				file: f.name, line: i + 1, group: groupLongLines, rule: "long-line", text: string([]rune(string(line))[:60]),

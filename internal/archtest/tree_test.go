@@ -82,12 +82,12 @@ func loadTree(root fs.FS) (*sourceTree, error) {
 	var g errgroup.Group
 	g.SetLimit(4)
 	for _, f := range tree.files {
-		g.Go(func() error { return f.parse(root) })
+		g.Go(func() error { return f.parseFile(root) })
 	}
 	return tree, g.Wait()
 }
 
-func (f *goFile) parse(root fs.FS) error {
+func (f *goFile) parseFile(root fs.FS) error {
 	source, err := fs.ReadFile(root, f.name)
 	if err != nil {
 		return err
@@ -108,9 +108,9 @@ func onlyForTests(dir string) bool {
 		slices.Contains([]string{"internal/testutil/golden", "internal/testutil/requireroot", "internal/store/conformance"}, dir)
 }
 
-func (f *goFile) line(p token.Pos) int { return f.fset.PositionFor(p, false).Line }
+func (f *goFile) lineOf(p token.Pos) int { return f.fset.PositionFor(p, false).Line }
 
-// lines returns the lines of the file without their line ends.
-func (f *goFile) lines() [][]byte {
+// splitLines returns the lines of the file without their line ends.
+func (f *goFile) splitLines() [][]byte {
 	return bytes.Split(bytes.TrimSuffix(f.source, []byte("\n")), []byte("\n"))
 }

@@ -28,7 +28,7 @@ const (
 )
 
 // avoid lists the phrases that users, and readers of comments, must not meet.
-var avoid = compiled([]wordRule{
+var avoid = compileRules([]wordRule{
 	{
 		name:    "is-no",
 		pattern: `(?:\b(?:there|here) )?` + toBe + ` (?:no|none)\b(?: \w+)?`,
@@ -38,14 +38,14 @@ var avoid = compiled([]wordRule{
 	},
 	{
 		name: "that-of",
-		pattern: either(`\b(?:that|those) of\b`, `\bones? of before\b`,
+		pattern: joinAlternatives(`\b(?:that|those) of\b`, `\bones? of before\b`,
 			`\bthose (?:that|who|which|whose|in|on|for|with|without|from|before|after|there|here|at|by|to)\b`),
 		instead: "repeat the noun",
 		hit:     "the key is newer than that of the host", allowed: "the key of that host",
 	},
 	{
 		name: "free-relative",
-		pattern: `\bwhat ` + either(
+		pattern: `\bwhat ` + joinAlternatives(
 			`others?|another|somebody|nobody|anybody|one|comes?|came|goes|went|stands|stood|lies|lay|runs|ran|cannot|can|may|hosts?|has|had|have|of`,
 			`(?:is|was|are|were) (?:there|here|not|no|in|on|at|of|before|after|left|kept|new|old|seen|said|told|held)`,
 			`it (?:has|had|holds|held|keeps|kept|knew|knows|was|is)`, `they (?:have|had|are|were|know)`) + `\b`,
@@ -61,9 +61,9 @@ var avoid = compiled([]wordRule{
 	},
 	{
 		name: "who",
-		pattern: either(
+		pattern: joinAlternatives(
 			`(?:^|[;:(] ?|\b(?:and|or|by|of|to|for|than|if|but|only|not|from|that|with|as|asks|says|knows|when|before|after|until) )who `+
-				either(`is|has|had|was|may|can|could|does|did|runs?|reads?|holds?|asks?|uses?|used|calls|called|wrote|writes`,
+				joinAlternatives(`is|has|had|was|may|can|could|does|did|runs?|reads?|holds?|asks?|uses?|used|calls|called|wrote|writes`,
 					`gets|gives|comes|came|looks?|wants?|waits?|logs?|it|the|a`)+`\b`, `\bwhoever\b`),
 		instead: `name the person or program: "the user", "clients", "anyone who"`,
 		hit:     "readable for all, and who asks the API trusts it", allowed: "users who ask",
@@ -91,7 +91,7 @@ var avoid = compiled([]wordRule{
 	},
 	{
 		name:    "take-back",
-		pattern: either(takes, goes, `\b(?:put|puts|putting|give|gives|gave|given|bring|brings|brought)`) + ` ` + fewWords + `back\b`,
+		pattern: joinAlternatives(takes, goes, `\b(?:put|puts|putting|give|gives|gave|given|bring|brings|brought)`) + ` ` + fewWords + `back\b`,
 		instead: `"roll back", "restore", "reset"`,
 		hit:     "rollback takes it back", allowed: "rolls the upgrade back",
 	},
@@ -102,7 +102,7 @@ var avoid = compiled([]wordRule{
 	},
 	{
 		name:    "told",
-		pattern: either(toBe+` (?:not |\w+ly )?told\b`, `\btold (?:of|what|that|how|which|so)\b`, `\b(?:tells?|telling) of\b`),
+		pattern: joinAlternatives(toBe+` (?:not |\w+ly )?told\b`, `\btold (?:of|what|that|how|which|so)\b`, `\b(?:tells?|telling) of\b`),
 		instead: `"is reported", "is printed"`,
 		hit:     "the user is told", allowed: "tell the kubelet to restart",
 	},
@@ -141,7 +141,7 @@ var avoid = compiled([]wordRule{
 	{
 		name:    "have-be",
 		pattern: `\b(?:have|has|having|had) (?:[^\s.,;:]+ ){1,5}be [a-z]+`,
-		unless: either(`\b(?:to|can|cannot|could|must|may|might|will|would|should|shall|not|and|or|that|never|which|it|they|what) be\b`,
+		unless: joinAlternatives(`\b(?:to|can|cannot|could|must|may|might|will|would|should|shall|not|and|or|that|never|which|it|they|what) be\b`,
 			`^\w+ to `),
 		instead: `"make X Y", "set", "cause"`,
 		hit:     "have the pods be healthy", allowed: "hosts have to be reachable",
@@ -149,7 +149,7 @@ var avoid = compiled([]wordRule{
 	{
 		name: "have-do",
 		pattern: `\b(?:have|has|having) (?:the|a|an|its|their|each|every|all|them|it) (?:[\w'-]+ ){0,2}` +
-			either(`ask|run|make|start|stop|go|use|take|read|write|serve|wait|know|trust|renew|give|look|begin`) + `\b`,
+			joinAlternatives(`ask|run|make|start|stop|go|use|take|read|write|serve|wait|know|trust|renew|give|look|begin`) + `\b`,
 		unless:  `\b(?:to|not|and|or) \w+$`,
 		instead: `"make X do Y", "let", "cause"`,
 		hit:     "have the kubelet ask for credentials", allowed: "the hosts have a runtime",
@@ -173,7 +173,7 @@ var avoid = compiled([]wordRule{
 	},
 	{
 		name: "inverted",
-		pattern: either(`(?:^|[.!?] )(?-i:Told) of `+toBe,
+		pattern: joinAlternatives(`(?:^|[.!?] )(?-i:Told) of `+toBe,
 			`[.!?] (?-i:Told|Said|Asked|Shown|Kept|Left|Made|Written|Read|Taken|Given|Known|Meant|Counted|Refused|Removed|Restored) `+toBe,
 			`(?:^|[.!?] )(?-i:Was|Were|Had|Should) (?:the|a|an|it|its|one|they|this|that|no|all) [^.?!]*,`),
 		instead: "subject, verb, object",
@@ -202,7 +202,7 @@ var avoid = compiled([]wordRule{
 })
 
 // terms lists words that have a standard word.
-var terms = compiled([]wordRule{
+var terms = compileRules([]wordRule{
 	{
 		name: "authority", pattern: `(?:\b\w+ )?\bauthorit(?:y|ies)\b`, unless: `certificat(?:e|ion) authorit`,
 		instead: `"CA"`,
@@ -261,10 +261,10 @@ var terms = compiled([]wordRule{
 })
 
 // commentWords lists phrases that only comments must not have.
-var commentWords = compiled([]wordRule{
+var commentWords = compileRules([]wordRule{
 	{
 		name: "answers",
-		pattern: either(`^[\w.]+ answers\b`,
+		pattern: joinAlternatives(`^[\w.]+ answers\b`,
 			`\banswers (?:the|a|an|whether|what|which|how|every|all|those|everything|nil|true|false|it|whom|who|with)\b`),
 		instead: `"returns", "reports whether", "responds to"`,
 		hit:     "allowed answers the rules", allowed: "wait until the API answers",
@@ -276,26 +276,26 @@ var commentWords = compiled([]wordRule{
 	},
 })
 
-func compiled(rules []wordRule) []wordRule {
+func compileRules(rules []wordRule) []wordRule {
 	for i := range rules {
-		rules[i].find = phrase(rules[i].pattern)
+		rules[i].find = compilePhrase(rules[i].pattern)
 		if rules[i].unless != "" {
-			rules[i].except = phrase(rules[i].unless)
+			rules[i].except = compilePhrase(rules[i].unless)
 		}
 	}
 	return rules
 }
 
-func either(patterns ...string) string { return "(?:" + strings.Join(patterns, "|") + ")" }
+func joinAlternatives(patterns ...string) string { return "(?:" + strings.Join(patterns, "|") + ")" }
 
-// phrase compiles a pattern of a wordRule.
-func phrase(pattern string) *regexp.Regexp {
+// compilePhrase compiles a pattern of a wordRule.
+func compilePhrase(pattern string) *regexp.Regexp {
 	return regexp.MustCompile("(?i)" + strings.NewReplacer(" ?", `\s*`, " ", `\s+`).Replace(pattern))
 }
 
-// matches returns the start and end of each place in text that breaks the
+// findMatches returns the start and end of each place in text that breaks the
 // rule.
-func (r wordRule) matches(text string) [][2]int {
+func (r wordRule) findMatches(text string) [][2]int {
 	var found [][2]int
 	for _, at := range r.find.FindAllStringIndex(text, -1) {
 		if r.except == nil || !r.except.MatchString(text[at[0]:at[1]]) {

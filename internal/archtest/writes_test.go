@@ -17,7 +17,7 @@ var byPath = []string{
 func TestCacheIsWrittenSafely(t *testing.T) {
 	trees := []string{"internal/addonsource/...", "internal/bundle/...", "internal/kubeconfig/...", "internal/fileowner/..."}
 	for _, f := range theTree(t).files {
-		if f.test || !slices.ContainsFunc(trees, func(tree string) bool { return covers(tree, f.dir) }) {
+		if f.test || !slices.ContainsFunc(trees, func(tree string) bool { return coversPath(tree, f.dir) }) {
 			continue
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {

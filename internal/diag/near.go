@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Near returns the known words that word may be a misspelling of, the nearest first, at
+// NearestWords returns the known words that word may be a misspelling of, the nearest first, at
 // most three: words that differ only in case or punctuation, or in about a third of their
 // letters.
-func Near(word string, known []string) []string {
+func NearestWords(word string, known []string) []string {
 	type candidate struct {
 		word     string
 		distance int
@@ -18,7 +18,7 @@ func Near(word string, known []string) []string {
 	var found []candidate
 	for _, k := range known {
 		other := plainWord(k)
-		d := distance(plain, other)
+		d := editDistance(plain, other)
 		if d <= max(len(plain), len(other))/3 {
 			found = append(found, candidate{k, d})
 		}
@@ -37,7 +37,7 @@ func Near(word string, known []string) []string {
 
 // DidYouMean returns a hint with the words near to word, or "" if there are none.
 func DidYouMean(word string, known []string) string {
-	near := Near(word, known)
+	near := NearestWords(word, known)
 	if len(near) == 0 {
 		return ""
 	}
@@ -48,9 +48,9 @@ func plainWord(s string) string {
 	return strings.NewReplacer("-", "", "_", "", ".", "", " ", "").Replace(strings.ToLower(s))
 }
 
-// distance counts the letters to insert, remove, change or swap with their
+// editDistance counts the letters to insert, remove, change or swap with their
 // neighbour (optimal string alignment). Words beyond 64 letters are far.
-func distance(a, b string) int {
+func editDistance(a, b string) int {
 	const far = 1 << 10
 	if len(a) > 64 || len(b) > 64 {
 		return far

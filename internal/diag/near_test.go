@@ -21,7 +21,7 @@ func TestNear(t *testing.T) {
 		{"nothing close to empty", "an empty word is not a misspelling", "", []string{"a"}, []string{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if d := cmp.Diff(tc.want, diag.Near(tc.word, tc.known)); d != "" {
+			if d := cmp.Diff(tc.want, diag.NearestWords(tc.word, tc.known)); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}
 		})

@@ -35,7 +35,7 @@ func TestErrorsPage(t *testing.T) {
 		}
 	}
 	slices.Sort(documented)
-	if d := cmp.Diff(ids(t), documented); d != "" {
+	if d := cmp.Diff(listIDs(t), documented); d != "" {
 		t.Errorf("ids of the code and of docs/guide/errors.md differ (-code +page):\n%s", d)
 	}
 }
@@ -47,10 +47,10 @@ var (
 	form = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 )
 
-// ids are those of all packages: string constants called id… or ID…, and
+// listIDs are those of all packages: string constants called id… or ID…, and
 // those of type Reason that have the form, the reasons why a host cannot be
 // used.
-func ids(t *testing.T) []string {
+func listIDs(t *testing.T) []string {
 	t.Helper()
 	found := map[string]bool{}
 	for _, tree := range []string{"../../internal", "../../cmd"} {
@@ -63,10 +63,10 @@ func ids(t *testing.T) []string {
 				return err
 			}
 			ast.Inspect(file, func(n ast.Node) bool {
-				for _, id := range constants(n) {
+				for _, id := range declaredIDs(n) {
 					found[id] = true
 				}
-				if id := loose(n); id != "" {
+				if id := inlineID(n); id != "" {
 					t.Errorf("%s: the id %s is no constant", path, id)
 				}
 				return true
@@ -80,24 +80,24 @@ func ids(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// constants are the ids that a declaration makes.
-func constants(n ast.Node) (out []string) {
+// declaredIDs are the ids that a declaration makes.
+func declaredIDs(n ast.Node) (out []string) {
 	v, ok := n.(*ast.ValueSpec)
 	if !ok {
 		return nil
 	}
 	of, _ := v.Type.(*ast.Ident)
 	for i, value := range v.Values {
-		reason := of != nil && of.Name == "Reason" && form.MatchString(text(value))
-		if id := text(value); id != "" && (isID.MatchString(v.Names[i].Name) || reason) {
+		reason := of != nil && of.Name == "Reason" && form.MatchString(literalText(value))
+		if id := literalText(value); id != "" && (isID.MatchString(v.Names[i].Name) || reason) {
 			out = append(out, id)
 		}
 	}
 	return out
 }
 
-// loose is the id of a diagnostic that is written where it is made.
-func loose(n ast.Node) string {
+// inlineID is the id of a diagnostic that is written where it is made.
+func inlineID(n ast.Node) string {
 	lit, ok := n.(*ast.CompositeLit)
 	if !ok {
 		return ""
@@ -113,11 +113,11 @@ func loose(n ast.Node) string {
 	if fields["Severity"] == nil {
 		return ""
 	}
-	return text(fields["ID"])
+	return literalText(fields["ID"])
 }
 
-// text is the value of a string literal, else "".
-func text(e ast.Expr) string {
+// literalText is the value of a string literal, else "".
+func literalText(e ast.Expr) string {
 	lit, ok := e.(*ast.BasicLit)
 	if !ok || lit.Kind != token.STRING {
 		return ""

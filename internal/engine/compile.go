@@ -49,8 +49,8 @@ const (
 	applying phase = true
 )
 
-func compile(p Pipeline, hosts []*Host, ph phase, planned map[string]*declaration) (*program, error) {
-	providers, err := verify(p)
+func compileProgram(p Pipeline, hosts []*Host, ph phase, planned map[string]*declaration) (*program, error) {
+	providers, err := verifyPipeline(p)
 	if err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", p.Kind, err)
 	}
@@ -60,14 +60,14 @@ func compile(p Pipeline, hosts []*Host, ph phase, planned map[string]*declaratio
 		m := &p.Modules[mi]
 		from := len(b.order)
 		for ti := range m.Tasks {
-			b.add(m.Name, &m.Tasks[ti], ph)
+			b.addTask(m.Name, &m.Tasks[ti], ph)
 		}
 		if m.Waves != nil && ph == applying {
-			b.waves(m, b.order[from:], planned)
+			b.connectWaves(m, b.order[from:], planned)
 		}
 	}
-	b.connect(ph)
-	if _, err := b.Order(); err != nil {
+	b.connectSteps(ph)
+	if _, err := b.SortNodes(); err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", p.Kind, err)
 	}
 	return b.program, nil
@@ -81,34 +81,34 @@ type builder struct {
 	managers []int
 }
 
-func (b *builder) node(name string, s *step) int {
-	n := b.Add(name)
+func (b *builder) addNode(name string, s *step) int {
+	n := b.AddNode(name)
 	b.steps = append(b.steps, s)
 	return n
 }
 
-// add lays out one task over its hosts.
-func (b *builder) add(module string, t *Task, ph phase) {
+// addTask lays out one task over its hosts.
+func (b *builder) addTask(module string, t *Task, ph phase) {
 	gate := -1
 	if t.Barrier && ph == applying {
-		gate = b.node("barrier before "+t.ID, nil)
+		gate = b.addNode("barrier before "+t.ID, nil)
 		for _, n := range b.last {
-			b.Edge(n, gate)
+			b.AddEdge(n, gate)
 		}
 		for _, n := range b.managers {
-			b.Edge(n, gate)
+			b.AddEdge(n, gate)
 		}
 	}
 	var nodes []int
 	place := func(h *Host) {
 		s := &step{module: module, task: t, host: h}
-		n := b.node(t.ID+" on "+s.hostName(), s)
+		n := b.addNode(t.ID+" on "+s.hostName(), s)
 		if gate >= 0 {
-			b.Edge(gate, n)
+			b.AddEdge(gate, n)
 		}
 		if h != nil { // the manager has no lane: its tasks name what they wait for
 			if prev, ok := b.last[h.Name]; ok {
-				b.Edge(prev, n)
+				b.AddEdge(prev, n)
 			}
 			b.last[h.Name] = n
 		}
@@ -125,18 +125,18 @@ func (b *builder) add(module string, t *Task, ph phase) {
 			}
 		}
 	}
-	joint := b.node("end of "+t.ID, nil)
+	joint := b.addNode("end of "+t.ID, nil)
 	for _, n := range nodes {
-		b.Edge(n, joint)
+		b.AddEdge(n, joint)
 	}
 	b.joints[t.ID] = joint
 }
 
-// waves makes the hosts of a module wait for the hosts of earlier waves.
-func (b *builder) waves(m *Module, steps []int, planned map[string]*declaration) {
+// connectWaves makes the hosts of a module wait for the hosts of earlier waves.
+func (b *builder) connectWaves(m *Module, steps []int, planned map[string]*declaration) {
 	changing := map[string]bool{}
 	for _, n := range steps {
-		if planned[key(b.steps[n])] != nil {
+		if planned[stepKey(b.steps[n])] != nil {
 			changing[b.steps[n].hostName()] = true
 		}
 	}
@@ -150,24 +150,24 @@ func (b *builder) waves(m *Module, steps []int, planned map[string]*declaration)
 	}
 	through := -1
 	for _, wave := range slices.Sorted(maps.Keys(of)) {
-		next := b.node(fmt.Sprintf("wave %d of %s", wave, m.Name), nil)
+		next := b.addNode(fmt.Sprintf("wave %d of %s", wave, m.Name), nil)
 		b.strict[next], b.pauses[next] = true, m.Pause != nil && m.Pause(wave)
 		for _, n := range of[wave] {
 			if through >= 0 {
-				b.Edge(through, n)
+				b.AddEdge(through, n)
 			}
-			b.Edge(n, next)
+			b.AddEdge(n, next)
 		}
 		if through >= 0 { // a wave without planned steps must still wait for the earlier waves
-			b.Edge(through, next)
+			b.AddEdge(through, next)
 		}
 		through = next
 	}
 }
 
-// connect adds edges to steps from the tasks they need and from the providers of their
+// connectSteps adds edges to steps from the tasks they need and from the providers of their
 // values on other lanes. A value of the same lane is already in order.
-func (b *builder) connect(ph phase) {
+func (b *builder) connectSteps(ph phase) {
 	all := map[string]int{}
 	for _, n := range b.order {
 		t := b.steps[n].task
@@ -177,12 +177,12 @@ func (b *builder) connect(ph phase) {
 				if t.NeedsAll {
 					joint = b.allOf(need, all)
 				}
-				b.Edge(joint, n)
+				b.AddEdge(joint, n)
 			}
 		}
 		for _, k := range t.Consumes {
 			if !k.perHost {
-				b.Edge(b.joints[b.providers[k.name]], n)
+				b.AddEdge(b.joints[b.providers[k.name]], n)
 			}
 		}
 	}
@@ -193,17 +193,17 @@ func (b *builder) allOf(task string, made map[string]int) int {
 	if n, ok := made[task]; ok {
 		return n
 	}
-	n := b.node("all of "+task, nil)
-	for _, step := range b.Prev(b.joints[task]) {
-		b.Edge(step, n)
+	n := b.addNode("all of "+task, nil)
+	for _, step := range b.Predecessors(b.joints[task]) {
+		b.AddEdge(step, n)
 	}
 	b.strict[n], made[task] = true, n
 	return n
 }
 
-// verify checks a pipeline independently of the hosts, and returns which task provides
+// verifyPipeline checks a pipeline independently of the hosts, and returns which task provides
 // which key.
-func verify(p Pipeline) (map[string]string, error) {
+func verifyPipeline(p Pipeline) (map[string]string, error) {
 	var errs []error
 	ids := map[string]bool{}
 	providers := map[string]string{}
@@ -212,7 +212,7 @@ func verify(p Pipeline) (map[string]string, error) {
 			errs = append(errs, fmt.Errorf("module %s runs in waves and cannot have tasks on the manager", m.Name))
 		}
 	}
-	each(p, func(t *Task) {
+	eachTask(p, func(t *Task) {
 		if ids[t.ID] {
 			errs = append(errs, fmt.Errorf("duplicate task id %q", t.ID))
 		}
@@ -238,7 +238,7 @@ func verify(p Pipeline) (map[string]string, error) {
 			}
 		}
 	})
-	each(p, func(t *Task) {
+	eachTask(p, func(t *Task) {
 		for _, n := range t.Needs {
 			if !ids[n] {
 				errs = append(errs, fmt.Errorf("task %s needs %q, which is not in the pipeline", t.ID, n))
@@ -253,7 +253,7 @@ func verify(p Pipeline) (map[string]string, error) {
 	return providers, errors.Join(errs...)
 }
 
-func each(p Pipeline, fn func(*Task)) {
+func eachTask(p Pipeline, fn func(*Task)) {
 	for mi := range p.Modules {
 		for ti := range p.Modules[mi].Tasks {
 			fn(&p.Modules[mi].Tasks[ti])

@@ -18,7 +18,7 @@ type dirty struct {
 
 func newDirty() *dirty { return &dirty{paths: map[string]map[string]bool{}} }
 
-func (d *dirty) add(host string, o op.Op) {
+func (d *dirty) addRemoved(host string, o op.Op) {
 	if d == nil {
 		return
 	}
@@ -60,12 +60,12 @@ func (d *dirty) add(host string, o op.Op) {
 	}
 }
 
-// judge marks an unchanged operation as changed if an earlier step removes its object, or
+// markChanged marks an unchanged operation as changed if an earlier step removes its object, or
 // changes a file that it depends on.
-func (d *dirty) judge(host string, o op.Op, res *op.Result) {
-	if again := d.again(host, o); again != "" {
+func (d *dirty) markChanged(host string, o op.Op, res *op.Result) {
+	if again := d.neededAgain(host, o); again != "" {
 		res.Status, res.Summary = op.Changed, again
-	} else if by := d.touches(host, o); by != "" {
+	} else if by := d.changedFileOf(host, o); by != "" {
 		res.Status, res.Summary = op.Changed, by+" changes"
 		if u, ok := o.(op.Unit); ok {
 			res.Summary = "restart: " + res.Summary
@@ -76,9 +76,9 @@ func (d *dirty) judge(host string, o op.Op, res *op.Result) {
 	}
 }
 
-// again returns what must be done again because an earlier reset stops or removes the
+// neededAgain returns what must be done again because an earlier reset stops or removes the
 // object; "" if nothing.
-func (d *dirty) again(host string, o op.Op) string {
+func (d *dirty) neededAgain(host string, o op.Op) string {
 	if d == nil {
 		return ""
 	}
@@ -97,8 +97,8 @@ func (d *dirty) again(host string, o op.Op) string {
 	return ""
 }
 
-// touches returns the first file that an operation depends on and that will change.
-func (d *dirty) touches(host string, o op.Op) string {
+// changedFileOf returns the first file that an operation depends on and that will change.
+func (d *dirty) changedFileOf(host string, o op.Op) string {
 	if d == nil {
 		return ""
 	}

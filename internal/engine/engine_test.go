@@ -20,9 +20,10 @@ import (
 
 func TestPlanThenNothing(t *testing.T) {
 	w := newWorld("a", "b")
-	p := tasks(Task{ID: "t.one", Title: "one", Ops: file("/one", "1")}, Task{ID: "t.two", Title: "two", On: only("b"), Ops: file("/two", "2")})
+	p := pipelineOf(Task{ID: "t.one", Title: "one", Ops: fileOps("/one", "1")},
+		Task{ID: "t.two", Title: "two", On: onlyHost("b"), Ops: fileOps("/two", "2")})
 	var got []string
-	for _, s := range w.plan(t, p) {
+	for _, s := range w.planSteps(t, p) {
 		got = append(got, s.Task+"@"+s.Host+" "+string(s.State))
 	}
 	if d := cmp.Diff([]string{"t.one@a change", "t.one@b change", "t.two@b change"}, got); d != "" {
@@ -31,10 +32,10 @@ func TestPlanThenNothing(t *testing.T) {
 	if n := len(w.fakes["a"].files); n != 0 {
 		t.Errorf("planning wrote %d files", n)
 	}
-	if res := w.apply(t, p); res.Changed != 3 || len(res.Failures) > 0 {
+	if res := w.planAndApply(t, p); res.Changed != 3 || len(res.Failures) > 0 {
 		t.Errorf("apply: %+v", res)
 	}
-	if steps := w.plan(t, p); len(steps) != 0 {
+	if steps := w.planSteps(t, p); len(steps) != 0 {
 		t.Errorf("after applying there is still something to do: %+v", steps)
 	}
 }
@@ -55,15 +56,15 @@ func TestKnobs(t *testing.T) {
 			reason: "a host that does not want a task is skipped, and goes on",
 			hosts:  []string{"a", "b"},
 			tasks: []Task{
-				{ID: "t.x", When: func(s *Scope) bool { return s.Host().Name == "a" }, Ops: file("/x", "")},
-				{ID: "t.y", Ops: file("/y", "")},
+				{ID: "t.x", When: func(s *Scope) bool { return s.Host().Name == "a" }, Ops: fileOps("/x", "")},
+				{ID: "t.y", Ops: fileOps("/y", "")},
 			},
 			want: map[string]event.Outcome{"t.x@a": "changed", "t.x@b": "skipped", "t.y@a": "changed", "t.y@b": "changed"},
 		},
 		"failure stops its lane alone": {
 			reason:  "another host's work that does not need the failed one is kept",
 			hosts:   []string{"a", "b"},
-			tasks:   []Task{{ID: "t.x", Ops: exec("x")}, {ID: "t.y", Ops: file("/y", "")}},
+			tasks:   []Task{{ID: "t.x", Ops: execOps("x")}, {ID: "t.y", Ops: fileOps("/y", "")}},
 			exec:    func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
 			want:    map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "changed"},
 			skipped: []string{"a"},
@@ -71,7 +72,7 @@ func TestKnobs(t *testing.T) {
 		"needs": {
 			reason:  "a task that needs one on all hosts does not run when it failed on one",
 			hosts:   []string{"a", "b"},
-			tasks:   []Task{{ID: "t.x", Ops: exec("x")}, {ID: "t.y", Needs: []string{"t.x"}, Ops: file("/y", "")}},
+			tasks:   []Task{{ID: "t.x", Ops: execOps("x")}, {ID: "t.y", Needs: []string{"t.x"}, Ops: fileOps("/y", "")}},
 			exec:    func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
 			want:    map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "skipped"},
 			skipped: []string{"a", "b"},
@@ -79,7 +80,7 @@ func TestKnobs(t *testing.T) {
 		"ignore errors": {
 			reason:  "with --ignore-errors the others finish",
 			hosts:   []string{"a", "b"},
-			tasks:   []Task{{ID: "t.x", Ops: exec("x")}, {ID: "t.y", Needs: []string{"t.x"}, Ops: file("/y", "")}},
+			tasks:   []Task{{ID: "t.x", Ops: execOps("x")}, {ID: "t.y", Needs: []string{"t.x"}, Ops: fileOps("/y", "")}},
 			exec:    func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
 			tune:    func(r *Run) { r.IgnoreErrors = true },
 			want:    map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "changed"},
@@ -89,9 +90,9 @@ func TestKnobs(t *testing.T) {
 			reason: "a task that takes something away waits for those that failed, whatever is ignored",
 			hosts:  []string{"a", "b"},
 			tasks: []Task{
-				{ID: "t.x", Ops: exec("x")},
-				{ID: "t.y", Needs: []string{"t.x"}, Ops: file("/y", "")},
-				{ID: "t.z", Needs: []string{"t.y"}, NeedsAll: true, Ops: file("/z", "")},
+				{ID: "t.x", Ops: execOps("x")},
+				{ID: "t.y", Needs: []string{"t.x"}, Ops: fileOps("/y", "")},
+				{ID: "t.z", Needs: []string{"t.y"}, NeedsAll: true, Ops: fileOps("/z", "")},
 			},
 			exec: func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
 			tune: func(r *Run) { r.IgnoreErrors = true },
@@ -104,9 +105,9 @@ func TestKnobs(t *testing.T) {
 			reason: "what is not there need not be kept for anybody",
 			hosts:  []string{"a", "b"},
 			tasks: []Task{
-				{ID: "t.x", Ops: exec("x")},
+				{ID: "t.x", Ops: execOps("x")},
 				{ID: "t.y", Needs: []string{"t.x"}, NeedsAll: true, Ops: func(*Scope) (op.List, error) { return nil, nil }},
-				{ID: "t.z", Ops: file("/z", "")},
+				{ID: "t.z", Ops: fileOps("/z", "")},
 			},
 			exec: func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
 			tune: func(r *Run) { r.IgnoreErrors = true },
@@ -118,9 +119,9 @@ func TestKnobs(t *testing.T) {
 			reason: "an error that a task may have is none",
 			hosts:  []string{"a", "b"},
 			tasks: []Task{
-				{ID: "t.x", IgnoreError: true, Ops: exec("x")},
-				{ID: "t.y", Needs: []string{"t.x"}, NeedsAll: true, Ops: file("/y", "")},
-				{ID: "t.z", Needs: []string{"t.x"}, NeedsAll: true, Ops: file("/z", "")},
+				{ID: "t.x", IgnoreError: true, Ops: execOps("x")},
+				{ID: "t.y", Needs: []string{"t.x"}, NeedsAll: true, Ops: fileOps("/y", "")},
+				{ID: "t.z", Needs: []string{"t.x"}, NeedsAll: true, Ops: fileOps("/z", "")},
 			},
 			exec: func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
 			want: map[string]event.Outcome{
@@ -130,14 +131,14 @@ func TestKnobs(t *testing.T) {
 		"ignore error of a task": {
 			reason: "a task may say that its failure does not matter",
 			hosts:  []string{"a"},
-			tasks:  []Task{{ID: "t.x", IgnoreError: true, Ops: exec("x")}, {ID: "t.y", Ops: file("/y", "")}},
+			tasks:  []Task{{ID: "t.x", IgnoreError: true, Ops: execOps("x")}, {ID: "t.y", Ops: fileOps("/y", "")}},
 			exec:   func(int, string, string) error { return boom },
 			want:   map[string]event.Outcome{"t.x@a": "ignored", "t.y@a": "changed"},
 		},
 		"retry": {
 			reason: "a task that fails twice succeeds at the third attempt",
 			hosts:  []string{"a"},
-			tasks:  []Task{{ID: "t.x", Retry: Retry{Attempts: 3, Delay: time.Hour}, Ops: exec("x")}},
+			tasks:  []Task{{ID: "t.x", Retry: Retry{Attempts: 3, Delay: time.Hour}, Ops: execOps("x")}},
 			exec: func(calls int, _, _ string) error {
 				if calls < 3 {
 					return boom
@@ -149,7 +150,7 @@ func TestKnobs(t *testing.T) {
 		"no retry by default": {
 			reason: "the zero value is one attempt",
 			hosts:  []string{"a"},
-			tasks:  []Task{{ID: "t.x", Ops: exec("x")}},
+			tasks:  []Task{{ID: "t.x", Ops: execOps("x")}},
 			exec: func(calls int, _, _ string) error {
 				if calls < 2 {
 					return boom
@@ -161,21 +162,21 @@ func TestKnobs(t *testing.T) {
 		"max unavailable": {
 			reason: "after one failure no further host is begun",
 			hosts:  []string{"a", "b", "c"},
-			tasks:  []Task{{ID: "t.x", Rollout: Rollout{MaxParallel: "1", MaxUnavailable: "1"}, Ops: exec("x")}},
+			tasks:  []Task{{ID: "t.x", Rollout: Rollout{MaxParallel: "1", MaxUnavailable: "1"}, Ops: execOps("x")}},
 			exec:   func(int, string, string) error { return boom },
 			want:   nil, // the first host is not defined; see below
 		},
 		"once": {
 			reason: "a script that succeeded before is not repeated",
 			hosts:  []string{"a", "b"},
-			tasks:  []Task{{ID: "t.x", Once: true, Ops: exec("x")}},
+			tasks:  []Task{{ID: "t.x", Once: true, Ops: execOps("x")}},
 			tune:   func(r *Run) { r.Done = map[string]bool{"t.x@a": true} },
 			want:   map[string]event.Outcome{"t.x@a": "skipped", "t.x@b": "changed"},
 		},
 		"once, on a host that was installed anew": {
 			reason: "what the script did there is gone",
 			hosts:  []string{"a", "b"},
-			tasks:  []Task{{ID: "t.x", Once: true, Ops: exec("x")}},
+			tasks:  []Task{{ID: "t.x", Once: true, Ops: execOps("x")}},
 			tune: func(r *Run) {
 				r.Done = map[string]bool{"t.x@a": true, "t.x@b": true}
 				for _, h := range r.Hosts {
@@ -205,11 +206,11 @@ func TestKnobs(t *testing.T) {
 				if tune == nil {
 					tune = func(*Run) {}
 				}
-				res := w.apply(t, tasks(tc.tasks...), tune)
+				res := w.planAndApply(t, pipelineOf(tc.tasks...), tune)
 				if d := cmp.Diff(tc.skipped, res.Skipped); d != "" && name != "max unavailable" {
 					t.Errorf("%s: hosts with steps not tried: -want +got\n%s", tc.reason, d)
 				}
-				got := w.outcomes()
+				got := w.outcomesByStep()
 				if name == "max unavailable" {
 					count := map[event.Outcome]int{}
 					for _, o := range got {
@@ -232,9 +233,9 @@ func TestDelayAndBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("a")
 		w.fakes["a"].exec = func(context.Context, string) error { return errors.New("no") }
-		p := tasks(Task{ID: "t.x", Retry: Retry{Attempts: 4, Delay: time.Minute, Backoff: 2}, Ops: exec("x")})
+		p := pipelineOf(Task{ID: "t.x", Retry: Retry{Attempts: 4, Delay: time.Minute, Backoff: 2}, Ops: execOps("x")})
 		start := time.Now()
-		w.apply(t, p)
+		w.planAndApply(t, p)
 		if got := time.Since(start); got != 7*time.Minute {
 			t.Errorf("four attempts, one, two and four minutes apart, took %s", got)
 		}
@@ -250,7 +251,7 @@ func TestTimeoutEndsTheCommand(t *testing.T) {
 			ended = true
 			return ctx.Err()
 		}
-		res := w.apply(t, tasks(Task{ID: "t.x", Timeout: time.Minute, Ops: exec("x")}))
+		res := w.planAndApply(t, pipelineOf(Task{ID: "t.x", Timeout: time.Minute, Ops: execOps("x")}))
 		if len(res.Failures) != 1 || res.Failures[0].Reason != "Timeout" || !ended {
 			t.Errorf("failures %+v, command ended: %t", res.Failures, ended)
 		}
@@ -261,19 +262,19 @@ func TestUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("a")
 		looks := 0
-		p := tasks(Task{
-			ID: "t.x", Ops: file("/x", ""), Retry: Retry{Delay: time.Minute},
+		p := pipelineOf(Task{
+			ID: "t.x", Ops: fileOps("/x", ""), Retry: Retry{Delay: time.Minute},
 			Until: func(context.Context, *Scope) (bool, error) { looks++; return looks == 3, nil },
 		})
-		res := w.apply(t, p)
+		res := w.planAndApply(t, p)
 		if looks != 3 || res.Changed != 1 {
 			t.Errorf("looked %d times, %+v", looks, res)
 		}
-		never := tasks(Task{
-			ID: "t.y", Ops: file("/y", ""), Timeout: time.Hour, Retry: Retry{Delay: time.Minute},
+		never := pipelineOf(Task{
+			ID: "t.y", Ops: fileOps("/y", ""), Timeout: time.Hour, Retry: Retry{Delay: time.Minute},
 			Until: func(context.Context, *Scope) (bool, error) { return false, nil },
 		})
-		if res := w.apply(t, never); len(res.Failures) != 1 || res.Failures[0].Reason != "Timeout" {
+		if res := w.planAndApply(t, never); len(res.Failures) != 1 || res.Failures[0].Reason != "Timeout" {
 			t.Errorf("an until that never holds is bounded: %+v", res)
 		}
 	})
@@ -301,7 +302,7 @@ func TestMaxParallel(t *testing.T) {
 						return nil
 					}
 				}
-				w.apply(t, tasks(Task{ID: "t.x", Rollout: Rollout{MaxParallel: tc.bound}, Ops: exec("x")}))
+				w.planAndApply(t, pipelineOf(Task{ID: "t.x", Rollout: Rollout{MaxParallel: tc.bound}, Ops: execOps("x")}))
 				if most.Load() != tc.want {
 					t.Errorf("%d hosts at once, want %d", most.Load(), tc.want)
 				}
@@ -327,8 +328,8 @@ func TestRetryHoldsNoTurn(t *testing.T) {
 				return nil
 			}
 		}
-		res := w.apply(t,
-			tasks(Task{ID: "t.x", Rollout: Rollout{MaxParallel: "1"}, Retry: Retry{Attempts: 2, Delay: time.Second}, Ops: exec("x")}))
+		res := w.planAndApply(t,
+			pipelineOf(Task{ID: "t.x", Rollout: Rollout{MaxParallel: "1"}, Retry: Retry{Attempts: 2, Delay: time.Second}, Ops: execOps("x")}))
 		if len(res.Failures) > 0 {
 			t.Errorf("%+v", res.Failures)
 		}
@@ -346,14 +347,16 @@ func TestLanesNotLockstep(t *testing.T) {
 			}
 			return nil
 		}
-		w.apply(t, tasks(Task{ID: "t.x", Ops: exec("x")}, Task{ID: "t.y", Ops: exec("y")}))
+		w.planAndApply(t, pipelineOf(Task{ID: "t.x", Ops: execOps("x")}, Task{ID: "t.y", Ops: execOps("y")}))
 		if !fastDone.Before(slowDone) {
 			t.Error("the fast host waited for the slow one")
 		}
 		w = newWorld("slow", "fast")
 		w.fakes["slow"].exec = func(context.Context, string) error { time.Sleep(time.Hour); slowDone = time.Now(); return nil }
 		w.fakes["fast"].exec = func(context.Context, string) error { fastDone = time.Now(); return nil }
-		w.apply(t, tasks(Task{ID: "t.x", On: only("slow"), Ops: exec("x")}, Task{ID: "t.y", On: only("fast"), Barrier: true, Ops: exec("y")}))
+		w.planAndApply(t,
+			pipelineOf(Task{ID: "t.x", On: onlyHost("slow"), Ops: execOps("x")},
+				Task{ID: "t.y", On: onlyHost("fast"), Barrier: true, Ops: execOps("y")}))
 		if fastDone.Before(slowDone) {
 			t.Error("a barrier did not hold the fast host")
 		}
@@ -362,15 +365,15 @@ func TestLanesNotLockstep(t *testing.T) {
 
 func TestNote(t *testing.T) {
 	w := newWorld("a")
-	p := tasks(Task{ID: "t.x", Ops: file("/x", ""), After: func(_ context.Context, s *Scope, _ []op.Result) error {
+	p := pipelineOf(Task{ID: "t.x", Ops: fileOps("/x", ""), After: func(_ context.Context, s *Scope, _ []op.Result) error {
 		s.Note("%s stays", "/y")
 		return nil
 	}})
-	w.plan(t, p)
+	w.planSteps(t, p)
 	if len(w.events) != 0 {
 		t.Errorf("a plan tells nothing: %+v", w.events)
 	}
-	w.apply(t, p)
+	w.planAndApply(t, p)
 	var got []event.Event
 	for _, e := range w.events {
 		if e.Type == event.Note {
@@ -387,33 +390,33 @@ func TestNote(t *testing.T) {
 func TestValues(t *testing.T) {
 	token := NewKey("token", "(token)")
 	provider := Task{
-		ID: "t.make", On: only("a"), Provides: []KeyRef{token.Ref()}, Ops: exec("make"),
+		ID: "t.make", On: onlyHost("a"), Provides: []KeyRef{token.Ref()}, Ops: execOps("make"),
 		After: func(_ context.Context, s *Scope, _ []op.Result) error { Provide(s, token, "secret"); return nil },
 	}
-	consumer := Task{ID: "t.use", On: only("b"), Consumes: []KeyRef{token.Ref()}, Ops: func(s *Scope) (op.List, error) {
+	consumer := Task{ID: "t.use", On: onlyHost("b"), Consumes: []KeyRef{token.Ref()}, Ops: func(s *Scope) (op.List, error) {
 		return op.List{op.File{Path: "/token", Content: []byte(Get(s, token))}}, nil
 	}}
 	w := newWorld("a", "b")
-	steps := w.plan(t, tasks(provider, consumer))
+	steps := w.planSteps(t, pipelineOf(provider, consumer))
 	if len(steps) != 2 || steps[1].State != plan.Pending || steps[1].After != "t.make" {
 		t.Fatalf("a step whose value is not there yet is pending after its provider: %+v", steps)
 	}
-	w.apply(t, tasks(provider, consumer))
+	w.planAndApply(t, pipelineOf(provider, consumer))
 	if got := w.fakes["b"].files["/token"]; got != "secret" {
 		t.Errorf("the consumer wrote %q", got)
 	}
-	if steps := w.plan(t, tasks(provider, consumer)); len(steps) != 0 {
+	if steps := w.planSteps(t, pipelineOf(provider, consumer)); len(steps) != 0 {
 		t.Errorf("an unchanged provider provides its value: %+v", steps)
 	}
 	for name, p := range map[string]Pipeline{
-		"consumes":     tasks(consumer),
-		"needs":        tasks(Task{ID: "t.x", Needs: []string{"t.gone"}, Ops: file("/x", "")}),
-		"has no Needs": tasks(Task{ID: "t.x", NeedsAll: true, Ops: file("/x", "")}),
-		"duplicate":    tasks(Task{ID: "t.x", Ops: file("/x", "")}, Task{ID: "t.x", Ops: file("/x", "")}),
-		"cycle": tasks(Task{ID: "t.x", On: only("a"), Needs: []string{"t.y"}, Ops: file("/x", "")},
-			Task{ID: "t.y", On: only("a"), Ops: file("/x", "")}),
+		"consumes":     pipelineOf(consumer),
+		"needs":        pipelineOf(Task{ID: "t.x", Needs: []string{"t.gone"}, Ops: fileOps("/x", "")}),
+		"has no Needs": pipelineOf(Task{ID: "t.x", NeedsAll: true, Ops: fileOps("/x", "")}),
+		"duplicate":    pipelineOf(Task{ID: "t.x", Ops: fileOps("/x", "")}, Task{ID: "t.x", Ops: fileOps("/x", "")}),
+		"cycle": pipelineOf(Task{ID: "t.x", On: onlyHost("a"), Needs: []string{"t.y"}, Ops: fileOps("/x", "")},
+			Task{ID: "t.y", On: onlyHost("a"), Ops: fileOps("/x", "")}),
 	} {
-		if _, err := w.run().Apply(t.Context(), p, nil); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := w.newRun().Apply(t.Context(), p, nil); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: a pipeline that makes no sense must be refused before anything runs, got %v", name, err)
 		}
 	}
@@ -421,11 +424,11 @@ func TestValues(t *testing.T) {
 
 func TestOnlyWhatThePlanSays(t *testing.T) {
 	w := newWorld("a")
-	p := tasks(Task{ID: "t.x", Ops: file("/x", "1")})
-	w.fakes["a"].set("/x", "1")
-	steps := w.plan(t, p)
-	w.fakes["a"].set("/x", "drift")
-	res, err := w.run().Apply(t.Context(), p, steps)
+	p := pipelineOf(Task{ID: "t.x", Ops: fileOps("/x", "1")})
+	w.fakes["a"].setFile("/x", "1")
+	steps := w.planSteps(t, p)
+	w.fakes["a"].setFile("/x", "drift")
+	res, err := w.newRun().Apply(t.Context(), p, steps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -439,7 +442,7 @@ func TestOnlyWhatThePlanSays(t *testing.T) {
 func TestAgainAfterAReset(t *testing.T) {
 	w := newWorld("a")
 	yes := true
-	p := tasks(
+	p := pipelineOf(
 		Task{ID: "t.reset", Ops: func(*Scope) (op.List, error) {
 			return op.List{op.Reset{Units: []string{"x.service", "y.service"}, Paths: []string{"/var/lib/x"}}}, nil
 		}},
@@ -447,7 +450,7 @@ func TestAgainAfterAReset(t *testing.T) {
 			return op.List{op.Dir{Path: "/var/lib/x"}, op.Dir{Path: "/var/lib/z"},
 				op.Unit{Name: "x.service", Running: &yes}, op.Unit{Name: "y.service"}}, nil
 		}})
-	steps := w.plan(t, p)
+	steps := w.planSteps(t, p)
 	var said []string
 	for _, c := range steps[len(steps)-1].Changes {
 		said = append(said, c.Target+": "+c.Summary)
@@ -461,15 +464,15 @@ func TestAgainAfterAReset(t *testing.T) {
 // when the plan was made.
 func TestWaitsNeedNotBeInThePlan(t *testing.T) {
 	w := newWorld("a")
-	p := tasks(
+	p := pipelineOf(
 		Task{ID: "t.restart", Ops: func(*Scope) (op.List, error) { return op.List{op.Absent{Path: "/ready"}}, nil }},
 		Task{ID: "t.wait", Ops: func(*Scope) (op.List, error) { return op.List{op.Wait{Path: "/ready"}}, nil }})
-	w.fakes["a"].set("/ready", "")
-	steps := w.plan(t, p)
+	w.fakes["a"].setFile("/ready", "")
+	steps := w.planSteps(t, p)
 	if len(steps) != 1 {
 		t.Fatalf("planned %+v, want the restart alone", steps)
 	}
-	res, err := w.run().Apply(t.Context(), p, steps)
+	res, err := w.newRun().Apply(t.Context(), p, steps)
 	if err != nil || len(res.Failures) != 0 || len(w.fakes["a"].log) != 2 {
 		t.Errorf("a wait was refused: %v %+v %v", err, res, w.fakes["a"].log)
 	}
@@ -477,12 +480,12 @@ func TestWaitsNeedNotBeInThePlan(t *testing.T) {
 
 func TestChangeOfAFileReachesWhatDependsOnIt(t *testing.T) {
 	w := newWorld("a")
-	p := tasks(
-		Task{ID: "t.conf", Ops: file("/conf", "2")},
+	p := pipelineOf(
+		Task{ID: "t.conf", Ops: fileOps("/conf", "2")},
 		Task{ID: "t.unit", Ops: func(*Scope) (op.List, error) {
 			return op.List{op.Unit{Name: "x.service", RestartOn: []string{"/conf"}}}, nil
 		}})
-	steps := w.plan(t, p)
+	steps := w.planSteps(t, p)
 	if len(steps) != 2 || steps[1].Changes[0].Summary != "restart: /conf changes" {
 		t.Errorf("the restart that a change brings about is in the plan: %+v", steps)
 	}
@@ -493,17 +496,17 @@ func TestUndo(t *testing.T) {
 	away := func(path string) func(*Scope) (op.List, error) {
 		return func(*Scope) (op.List, error) { return op.List{op.Absent{Path: path}}, nil }
 	}
-	p := tasks(
-		Task{ID: "t.x", Title: "x", Ops: file("/x", "1"), Undo: away("/x")},
-		Task{ID: "t.stays", Title: "what needs no undoing", Ops: file("/stays", "1")},
-		Task{ID: "t.y", Title: "y", Ops: file("/y", "1"), Undo: away("/y")},
+	p := pipelineOf(
+		Task{ID: "t.x", Title: "x", Ops: fileOps("/x", "1"), Undo: away("/x")},
+		Task{ID: "t.stays", Title: "what needs no undoing", Ops: fileOps("/stays", "1")},
+		Task{ID: "t.y", Title: "y", Ops: fileOps("/y", "1"), Undo: away("/y")},
 	)
-	w.apply(t, p)
-	undo := Undo(p, map[string]bool{"t.x@a": true})
+	w.planAndApply(t, p)
+	undo := UndoPipeline(p, map[string]bool{"t.x@a": true})
 	if got := undo.Modules[0].Tasks; len(got) != 2 || got[0].ID != "undo.t.y" || got[1].ID != "undo.t.x" {
 		t.Errorf("taken back are %+v, want y and then x: the newest first", got)
 	}
-	w.apply(t, undo)
+	w.planAndApply(t, undo)
 	_, a := w.fakes["a"].files["/x"]
 	_, b := w.fakes["b"].files["/x"]
 	if a || !b {
@@ -523,14 +526,14 @@ func TestCancelStopsCleanly(t *testing.T) {
 			time.Sleep(time.Minute)
 			return ctx.Err()
 		}
-		p := tasks(whole, Task{ID: "t.next", Ops: file("/next", "")})
-		steps := w.plan(t, p)
-		res, err := w.run().Apply(ctx, p, steps)
+		p := pipelineOf(whole, Task{ID: "t.next", Ops: fileOps("/next", "")})
+		steps := w.planSteps(t, p)
+		res, err := w.newRun().Apply(ctx, p, steps)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := map[string]event.Outcome{"t.whole@a": "changed", "t.next@a": "cancelled"}
-		if d := cmp.Diff(want, w.outcomes()); d != "" || !res.Cancelled {
+		if d := cmp.Diff(want, w.outcomesByStep()); d != "" || !res.Cancelled {
 			t.Errorf("what must not be cut is waited for, the rest is not begun: %+v\n%s", res, d)
 		}
 	})
@@ -538,9 +541,9 @@ func TestCancelStopsCleanly(t *testing.T) {
 
 func TestJournalFailureStops(t *testing.T) {
 	w := newWorld("a")
-	p := tasks(Task{ID: "t.x", Ops: file("/x", "")}, Task{ID: "t.y", Ops: file("/y", "")})
-	steps := w.plan(t, p)
-	r := w.run()
+	p := pipelineOf(Task{ID: "t.x", Ops: fileOps("/x", "")}, Task{ID: "t.y", Ops: fileOps("/y", "")})
+	steps := w.planSteps(t, p)
+	r := w.newRun()
 	r.Emit = func(event.Event) error { return errors.New("disk full") }
 	if _, err := r.Apply(t.Context(), p, steps); err == nil || !strings.Contains(err.Error(), "disk full") {
 		t.Errorf("error %v", err)
@@ -553,7 +556,7 @@ func TestJournalFailureStops(t *testing.T) {
 func TestRemedies(t *testing.T) {
 	for reason, want := range map[string]bool{"DiskFull": true, "BlobCorrupt": true, op.IDLedgerLost: true,
 		op.ReasonEtcdDataLost: true, op.ReasonEtcdBusy: true, op.ReasonNotServing: true, op.IDEtcdNameTaken: true, "CommandFailed": false} {
-		f := explain(fmt.Errorf("applying x: %w", &op.Error{Reason: reason, Message: "m"}))
+		f := explainFailure(fmt.Errorf("applying x: %w", &op.Error{Reason: reason, Message: "m"}))
 		if f.Reason != reason || f.Message != "m" || (f.Remedy != "") != want {
 			t.Errorf("%s: %+v", reason, f)
 		}
@@ -566,12 +569,12 @@ func TestAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("slow", "fast")
 		w.fakes["slow"].exec = func(context.Context, string) error { time.Sleep(time.Hour); return nil }
-		w.fakes["slow"].set("/idle", "x")
-		w.fakes["fast"].set("/idle", "x")
-		w.apply(t, tasks(
-			Task{ID: "t.x", Ops: exec("x")},
-			Task{ID: "t.idle", Ops: file("/idle", "x")},
-			Task{ID: "t.y", Barrier: true, On: only("fast"), Ops: exec("y")},
+		w.fakes["slow"].setFile("/idle", "x")
+		w.fakes["fast"].setFile("/idle", "x")
+		w.planAndApply(t, pipelineOf(
+			Task{ID: "t.x", Ops: execOps("x")},
+			Task{ID: "t.idle", Ops: fileOps("/idle", "x")},
+			Task{ID: "t.y", Barrier: true, On: onlyHost("fast"), Ops: execOps("y")},
 		))
 		got := map[string]string{}
 		for _, e := range w.events {

@@ -96,7 +96,7 @@ func (f *fakeHost) Apply(ctx context.Context, b remote.Batch, _ func(remote.Prog
 		f.mu.Unlock()
 		switch o := o.(type) {
 		case op.File:
-			f.set(o.Path, string(o.Content))
+			f.setFile(o.Path, string(o.Content))
 		case op.Absent:
 			f.mu.Lock()
 			delete(f.files, o.Path)
@@ -107,7 +107,7 @@ func (f *fakeHost) Apply(ctx context.Context, b remote.Batch, _ func(remote.Prog
 			f.mu.Unlock()
 		case op.Reset:
 			for _, what := range append(append([]string{""}, o.Units...), o.Paths...) {
-				f.set(strings.TrimSpace("reset "+what), "")
+				f.setFile(strings.TrimSpace("reset "+what), "")
 			}
 		case op.Exec:
 			if err := f.exec(ctx, o.Name); err != nil {
@@ -116,14 +116,14 @@ func (f *fakeHost) Apply(ctx context.Context, b remote.Batch, _ func(remote.Prog
 				return results[:i+1], nil
 			}
 			for _, c := range o.Creates {
-				f.set(c, "made")
+				f.setFile(c, "made")
 			}
 		}
 	}
 	return results, nil
 }
 
-func (f *fakeHost) set(path, content string) {
+func (f *fakeHost) setFile(path, content string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.files[path] = content
@@ -147,7 +147,7 @@ func newWorld(names ...string) *world {
 	return w
 }
 
-func (w *world) run() *Run {
+func (w *world) newRun() *Run {
 	return &Run{Hosts: w.hosts, Operation: "op-1", Cluster: "test", Emit: func(e event.Event) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -157,11 +157,11 @@ func (w *world) run() *Run {
 	}}
 }
 
-// apply plans and applies.
-func (w *world) apply(t *testing.T, p Pipeline, tune ...func(*Run)) *Result {
+// planAndApply plans and applies.
+func (w *world) planAndApply(t *testing.T, p Pipeline, tune ...func(*Run)) *Result {
 	t.Helper()
-	steps := w.plan(t, p)
-	r := w.run()
+	steps := w.planSteps(t, p)
+	r := w.newRun()
 	for _, f := range tune {
 		f(r)
 	}
@@ -172,9 +172,9 @@ func (w *world) apply(t *testing.T, p Pipeline, tune ...func(*Run)) *Result {
 	return res
 }
 
-func (w *world) plan(t *testing.T, p Pipeline) []plan.Step {
+func (w *world) planSteps(t *testing.T, p Pipeline) []plan.Step {
 	t.Helper()
-	res, err := w.run().Check(t.Context(), p)
+	res, err := w.newRun().Check(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,8 +184,8 @@ func (w *world) plan(t *testing.T, p Pipeline) []plan.Step {
 	return res.Steps
 }
 
-// outcomes returns the outcomes of steps: "task@host" → outcome.
-func (w *world) outcomes() map[string]event.Outcome {
+// outcomesByStep returns the outcomes of steps: "task@host" → outcome.
+func (w *world) outcomesByStep() map[string]event.Outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := map[string]event.Outcome{}
@@ -197,20 +197,20 @@ func (w *world) outcomes() map[string]event.Outcome {
 	return out
 }
 
-func tasks(list ...Task) Pipeline {
+func pipelineOf(list ...Task) Pipeline {
 	return Pipeline{Kind: "test", Modules: []Module{{Name: "m", Tasks: list}}}
 }
 
-func file(path, content string) func(*Scope) (op.List, error) {
+func fileOps(path, content string) func(*Scope) (op.List, error) {
 	return func(*Scope) (op.List, error) {
 		return op.List{op.File{Path: path, Content: []byte(content)}}, nil
 	}
 }
 
-func exec(name string) func(*Scope) (op.List, error) {
+func execOps(name string) func(*Scope) (op.List, error) {
 	return func(*Scope) (op.List, error) {
 		return op.List{op.Exec{Name: name, Argv: []string{name}, Creates: []string{"/done/" + name}}}, nil
 	}
 }
 
-func only(name string) func(*Host) bool { return func(h *Host) bool { return h.Name == name } }
+func onlyHost(name string) func(*Host) bool { return func(h *Host) bool { return h.Name == name } }

@@ -60,7 +60,7 @@ type Result struct {
 // Check returns the steps that a pipeline would do. It changes nothing. It returns an
 // error for an invalid pipeline; hosts that cannot be checked are Failures.
 func (r *Run) Check(ctx context.Context, p Pipeline) (*Result, error) {
-	prog, err := compile(p, r.Hosts, checking, nil)
+	prog, err := compileProgram(p, r.Hosts, checking, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -70,24 +70,24 @@ func (r *Run) Check(ctx context.Context, p Pipeline) (*Result, error) {
 	w.do = func(ctx context.Context, n int, s *step) outcome {
 		ctx, cancel := context.WithTimeoutCause(ctx, checkTime, &timeoutError{after: checkTime})
 		defer cancel()
-		c, err := r.check(ctx, s, dirty)
+		c, err := r.checkStep(ctx, s, dirty)
 		if err != nil {
-			return failed(because(ctx, err))
+			return failedOutcome(preferCause(ctx, err))
 		}
 		if c.step.State != "" {
 			c.step.After = prog.providers[c.step.After]
 			found[n] = &c.step
 			return outcome{state: event.Changed}
 		}
-		if err := r.after(ctx, s, c); err != nil {
-			return failed(err)
+		if err := r.provideUnchanged(ctx, s, c); err != nil {
+			return failedOutcome(err)
 		}
 		return outcome{state: event.Unchanged}
 	}
-	if err := w.walk(ctx); err != nil {
+	if err := w.walkGraph(ctx); err != nil {
 		return nil, err
 	}
-	res := w.result()
+	res := w.makeResult()
 	for _, n := range prog.order {
 		if found[n] != nil {
 			res.Steps = append(res.Steps, *found[n])
@@ -99,8 +99,8 @@ func (r *Run) Check(ctx context.Context, p Pipeline) (*Result, error) {
 // Apply runs a pipeline. Each step is checked again immediately before, and may do only
 // what the plan declares for it.
 func (r *Run) Apply(ctx context.Context, p Pipeline, planned []plan.Step) (*Result, error) {
-	declared := declare(planned)
-	prog, err := compile(p, r.Hosts, applying, declared)
+	declared := declareSteps(planned)
+	prog, err := compileProgram(p, r.Hosts, applying, declared)
 	if err != nil {
 		return nil, err
 	}
@@ -111,27 +111,27 @@ func (r *Run) Apply(ctx context.Context, p Pipeline, planned []plan.Step) (*Resu
 	if err != nil {
 		return nil, err
 	}
-	w.idle = func(s *step) bool { return declared[key(s)] == nil }
+	w.idle = func(s *step) bool { return declared[stepKey(s)] == nil }
 	w.do = func(ctx context.Context, n int, s *step) outcome {
-		return r.attempt(ctx, s, gates[s.task.ID], declared[key(s)], stop)
+		return r.attemptStep(ctx, s, gates[s.task.ID], declared[stepKey(s)], stop)
 	}
 	w.finished = func(n int, s *step, o outcome) {
-		r.emit(stop,
+		r.emitEvent(stop,
 			event.Event{Type: event.StepFinished, After: w.after[n], Outcome: o.state, Failure: o.failure,
 				Changes: o.changes, Message: o.message}, s)
 	}
-	if err := w.walk(ctx); err != nil {
+	if err := w.walkGraph(ctx); err != nil {
 		return nil, err
 	}
-	res := w.result()
+	res := w.makeResult()
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return res, cause
 	}
 	return res, nil
 }
 
-// emit records an event of a step. If the event cannot be recorded, the run stops.
-func (r *Run) emit(stop context.CancelCauseFunc, e event.Event, s *step) {
+// emitEvent records an event of a step. If the event cannot be recorded, the run stops.
+func (r *Run) emitEvent(stop context.CancelCauseFunc, e event.Event, s *step) {
 	e.Operation, e.Cluster = r.Operation, r.Cluster
 	if s != nil {
 		e.Module, e.Task, e.Title, e.Host = s.module, s.task.ID, s.task.Title, s.hostName()
@@ -144,8 +144,8 @@ func (r *Run) emit(stop context.CancelCauseFunc, e event.Event, s *step) {
 	}
 }
 
-// key returns the name of a step in Done and in the declared changes.
-func key(s *step) string { return s.task.ID + "@" + s.hostName() }
+// stepKey returns the name of a step in Done and in the declared changes.
+func stepKey(s *step) string { return s.task.ID + "@" + s.hostName() }
 
 // outcome is the result of a step.
 type outcome struct {
@@ -157,8 +157,8 @@ type outcome struct {
 	blocks bool
 }
 
-func failed(err error) outcome {
-	return outcome{state: event.Failed, failure: explain(err), blocks: true}
+func failedOutcome(err error) outcome {
+	return outcome{state: event.Failed, failure: explainFailure(err), blocks: true}
 }
 
 // walk is a pass over a program. It decides which steps may run.
@@ -184,15 +184,15 @@ func newWalk(r *Run, p *program) *walk {
 	return &walk{run: r, prog: p, after: make([]string, p.Len()), outcomes: make([]outcome, p.Len()), ended: make([]int, p.Len())}
 }
 
-func (w *walk) walk(ctx context.Context) error {
+func (w *walk) walkGraph(ctx context.Context) error {
 	return w.prog.Walk(ctx, func(ctx context.Context, n int) {
 		s := w.prog.steps[n]
-		w.after[n] = w.last(n)
+		w.after[n] = w.lastPredecessor(n)
 		if s == nil {
-			w.set(n, w.join(n))
+			w.setOutcome(n, w.joinOutcomes(n))
 			return
 		}
-		o, stopped := w.before(n)
+		o, stopped := w.checkPredecessors(n)
 		switch {
 		case stopped:
 		case ctx.Err() != nil:
@@ -201,26 +201,26 @@ func (w *walk) walk(ctx context.Context) error {
 			o = w.do(ctx, n, s)
 			o.blocks = o.state == event.Failed || o.state == event.Cancelled || o.state == event.Skipped && o.failure != nil
 		}
-		w.set(n, o)
+		w.setOutcome(n, o)
 		if w.finished != nil {
 			w.finished(n, s, o)
 		}
 	})
 }
 
-func (w *walk) set(n int, o outcome) {
+func (w *walk) setOutcome(n int, o outcome) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.count++
 	w.outcomes[n], w.ended[n] = o, w.count
 }
 
-// last returns the key of the predecessor of a node that ended last; "" if there is none.
-func (w *walk) last(n int) string {
+// lastPredecessor returns the key of the predecessor of a node that ended last; "" if there is none.
+func (w *walk) lastPredecessor(n int) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	latest := -1
-	for _, p := range w.prog.Prev(n) {
+	for _, p := range w.prog.Predecessors(n) {
 		if latest < 0 || w.ended[p] > w.ended[latest] {
 			latest = p
 		}
@@ -231,22 +231,22 @@ func (w *walk) last(n int) string {
 	case w.prog.steps[latest] == nil:
 		return w.after[latest]
 	}
-	return key(w.prog.steps[latest])
+	return stepKey(w.prog.steps[latest])
 }
 
-func (w *walk) get(n int) outcome {
+func (w *walk) outcomeOf(n int) outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.outcomes[n]
 }
 
-// before checks the predecessors of a step: the first one that blocks causes the step to
+// checkPredecessors checks the predecessors of a step: the first one that blocks causes the step to
 // be skipped. A step that has nothing to do and waits for all hosts blocks nothing if
 // errors are ignored.
-func (w *walk) before(n int) (outcome, bool) {
+func (w *walk) checkPredecessors(n int) (outcome, bool) {
 	idle := false
-	for _, p := range w.prog.Prev(n) {
-		o := w.get(p)
+	for _, p := range w.prog.Predecessors(n) {
+		o := w.outcomeOf(p)
 		if !o.blocks {
 			continue
 		}
@@ -258,39 +258,39 @@ func (w *walk) before(n int) (outcome, bool) {
 			return outcome{state: o.state, blocks: true}, true
 		}
 		return outcome{state: event.Skipped, blocks: true, failure: &event.Failure{
-			Reason: "Skipped", Message: "a required step failed", CausedBy: w.cause(p, o),
+			Reason: "Skipped", Message: "a required step failed", CausedBy: w.failedStepOf(p, o),
 		}}, true
 	}
 	return outcome{state: event.Skipped}, idle
 }
 
-// cause returns the key of the failed step that blocks a node.
-func (w *walk) cause(n int, o outcome) string {
+// failedStepOf returns the key of the failed step that blocks a node.
+func (w *walk) failedStepOf(n int, o outcome) string {
 	if o.failure != nil && o.failure.CausedBy != "" {
 		return o.failure.CausedBy
 	}
 	if s := w.prog.steps[n]; s != nil {
-		return key(s)
+		return stepKey(s)
 	}
 	return ""
 }
 
-// join returns the outcome of a whole task. Without IgnoreErrors, one failed host blocks
+// joinOutcomes returns the outcome of a whole task. Without IgnoreErrors, one failed host blocks
 // dependent steps. With it, only the failure of all hosts does, unless the joint is
 // strict.
-func (w *walk) join(n int) outcome {
+func (w *walk) joinOutcomes(n int) outcome {
 	var first *outcome
 	var cause string
 	ok, changed := 0, false
-	for _, p := range w.prog.Prev(n) {
-		o := w.get(p)
+	for _, p := range w.prog.Predecessors(n) {
+		o := w.outcomeOf(p)
 		changed = changed || o.state == event.Changed
 		if !o.blocks {
 			ok++
 			continue
 		}
 		if first == nil {
-			first, cause = &o, w.cause(p, o)
+			first, cause = &o, w.failedStepOf(p, o)
 		}
 	}
 	if first == nil && w.prog.pauses[n] && changed {
@@ -305,7 +305,7 @@ func (w *walk) join(n int) outcome {
 	return outcome{state: event.Failed, blocks: true, failure: &event.Failure{Reason: "Skipped", CausedBy: cause}}
 }
 
-func (w *walk) result() *Result {
+func (w *walk) makeResult() *Result {
 	res := &Result{}
 	for _, n := range w.prog.order {
 		o, s := w.outcomes[n], w.prog.steps[n]
@@ -364,8 +364,8 @@ func newGates(p *program) (map[string]*gate, error) {
 	return gates, nil
 }
 
-// enter waits for a slot. blocked is the failure that closed the gate.
-func (g *gate) enter(ctx context.Context) (blocked string, err error) {
+// waitForSlot waits for a slot. blocked is the failure that closed the gate.
+func (g *gate) waitForSlot(ctx context.Context) (blocked string, err error) {
 	if g.slots != nil {
 		select {
 		case g.slots <- struct{}{}:
@@ -376,22 +376,22 @@ func (g *gate) enter(ctx context.Context) (blocked string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.max > 0 && g.failed >= g.max {
-		g.leave()
+		g.releaseSlot()
 		return g.first, nil
 	}
 	return "", nil
 }
 
-// leave releases the slot.
-func (g *gate) leave() {
+// releaseSlot releases the slot.
+func (g *gate) releaseSlot() {
 	if g.slots != nil {
 		<-g.slots
 	}
 }
 
-// fail counts a host that failed. It must be called before leave, so that the next host
+// countFailure counts a host that failed. It must be called before leave, so that the next host
 // sees the failure.
-func (g *gate) fail(by string) {
+func (g *gate) countFailure(by string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.failed++; g.failed == 1 {
@@ -399,8 +399,8 @@ func (g *gate) fail(by string) {
 	}
 }
 
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
+// pauseFor waits, unless ctx ends first.
+func pauseFor(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

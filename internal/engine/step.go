@@ -23,21 +23,21 @@ type checked struct {
 	scope   *Scope
 }
 
-func (r *Run) scope(s *step) *Scope { return &Scope{run: r, step: s} }
+func (r *Run) newScope(s *step) *Scope { return &Scope{run: r, step: s} }
 
-// done reports whether a step succeeded earlier and must not be repeated. On a host
+// isDone reports whether a step succeeded earlier and must not be repeated. On a host
 // without a ledger nothing is done: the host was reinstalled.
-func (r *Run) done(s *step) bool {
+func (r *Run) isDone(s *step) bool {
 	there := s.host == nil || s.host.Facts == nil || s.host.Facts.Ledger
-	return s.task.Once && r.Done[key(s)] && there
+	return s.task.Once && r.Done[stepKey(s)] && there
 }
 
-// check returns what a step would do.
-func (r *Run) check(ctx context.Context, s *step, dirty *dirty) (*checked, error) {
-	sc := r.scope(s)
+// checkStep returns what a step would do.
+func (r *Run) checkStep(ctx context.Context, s *step, dirty *dirty) (*checked, error) {
+	sc := r.newScope(s)
 	t := s.task
 	c := &checked{scope: sc, step: plan.Step{Module: s.module, Task: t.ID, Title: t.Title, Host: s.hostName()}}
-	if t.When != nil && !t.When(sc) || r.done(s) {
+	if t.When != nil && !t.When(sc) || r.isDone(s) {
 		c.skipped = true
 		return c, sc.err
 	}
@@ -86,13 +86,13 @@ func (r *Run) checkOps(ctx context.Context, c *checked, dirty *dirty) error {
 			return res.Error
 		}
 		if res.Status == op.Unchanged {
-			dirty.judge(sc.step.hostName(), list[i], &res)
+			dirty.markChanged(sc.step.hostName(), list[i], &res)
 		}
 		if res.Status != op.Changed {
 			continue
 		}
-		dirty.add(sc.step.hostName(), list[i])
-		uncheckable = uncheckable && unchecked(list[i])
+		dirty.addRemoved(sc.step.hostName(), list[i])
+		uncheckable = uncheckable && hasNoGuard(list[i])
 		c.step.Changes = append(c.step.Changes, plan.OpChange{Kind: res.Kind, Target: res.Target, Summary: res.Summary, Diff: res.Diff})
 	}
 	switch {
@@ -110,30 +110,30 @@ func (r *Run) checkOps(ctx context.Context, c *checked, dirty *dirty) error {
 	return nil
 }
 
-// unchecked reports whether an operation has no guard, so that it always runs.
-func unchecked(o op.Op) bool {
+// hasNoGuard reports whether an operation has no guard, so that it always runs.
+func hasNoGuard(o op.Op) bool {
 	e, ok := o.(op.Exec)
 	return ok && len(e.Creates) == 0 && len(e.Unless) == 0 && len(e.Inputs) == 0
 }
 
-// after lets an unchanged step provide its values.
-func (r *Run) after(ctx context.Context, s *step, c *checked) error {
+// provideUnchanged lets an unchanged step provide its values.
+func (r *Run) provideUnchanged(ctx context.Context, s *step, c *checked) error {
 	if s.task.After == nil || c.skipped || c.scope.pending != "" {
 		return nil
 	}
 	return errors.Join(s.task.After(ctx, c.scope, c.results), c.scope.err)
 }
 
-// attempt applies a step, as often as its task allows. It holds no slot while it waits for
+// attemptStep applies a step, as often as its task allows. It holds no slot while it waits for
 // the next attempt, because the failure may depend on a host that waits for a slot.
-func (r *Run) attempt(ctx context.Context, s *step, g *gate, allowed *declaration, stop context.CancelCauseFunc) outcome {
+func (r *Run) attemptStep(ctx context.Context, s *step, g *gate, allowed *declaration, stop context.CancelCauseFunc) outcome {
 	t := s.task
-	if t.When != nil && !t.When(r.scope(s)) || r.done(s) {
+	if t.When != nil && !t.When(r.newScope(s)) || r.isDone(s) {
 		return outcome{state: event.Skipped}
 	}
 	delay := t.Retry.Delay
 	for try := 1; ; try++ {
-		blocked, err := g.enter(ctx)
+		blocked, err := g.waitForSlot(ctx)
 		if err != nil {
 			return outcome{state: event.Cancelled}
 		}
@@ -142,18 +142,18 @@ func (r *Run) attempt(ctx context.Context, s *step, g *gate, allowed *declaratio
 				failure: &event.Failure{Reason: "Skipped", Message: "too many hosts failed in this task", CausedBy: blocked}}
 		}
 		if try == 1 {
-			r.emit(stop, event.Event{Type: event.StepStarted}, s)
+			r.emitEvent(stop, event.Event{Type: event.StepStarted}, s)
 		}
-		o, again := r.try(ctx, s, try, allowed, stop)
+		o, again := r.tryOnce(ctx, s, try, allowed, stop)
 		if o.state == event.Failed {
-			g.fail(t.ID + " on " + s.hostName())
+			g.countFailure(t.ID + " on " + s.hostName())
 		}
-		g.leave()
+		g.releaseSlot()
 		if again == nil {
 			return o
 		}
-		r.emit(stop, event.Event{Type: event.StepRetry, Attempt: try, Message: again.Error()}, s)
-		if pause(ctx, delay) != nil {
+		r.emitEvent(stop, event.Event{Type: event.StepRetry, Attempt: try, Message: again.Error()}, s)
+		if pauseFor(ctx, delay) != nil {
 			return outcome{state: event.Cancelled}
 		}
 		if t.Retry.Backoff > 0 {
@@ -162,25 +162,25 @@ func (r *Run) attempt(ctx context.Context, s *step, g *gate, allowed *declaratio
 	}
 }
 
-// try makes one attempt. again is the reason for another attempt.
-func (r *Run) try(ctx context.Context, s *step, try int, allowed *declaration, stop context.CancelCauseFunc) (o outcome, again error) {
+// tryOnce makes one attempt. again is the reason for another attempt.
+func (r *Run) tryOnce(ctx context.Context, s *step, try int, allowed *declaration, stop context.CancelCauseFunc) (o outcome, again error) {
 	t := s.task
-	o, err := r.once(ctx, s, allowed, stop)
+	o, err := r.checkAndApply(ctx, s, allowed, stop)
 	switch {
 	case err == nil:
 		return o, nil
 	case ctx.Err() != nil:
 		return outcome{state: event.Cancelled, message: err.Error()}, nil
-	case try < t.Retry.Attempts && !final(err):
+	case try < t.Retry.Attempts && !isFinal(err):
 		return outcome{}, err
 	case t.IgnoreError:
-		return outcome{state: event.Ignored, failure: explain(err)}, nil
+		return outcome{state: event.Ignored, failure: explainFailure(err)}, nil
 	}
-	return failed(err), nil
+	return failedOutcome(err), nil
 }
 
-// once checks and applies a step within its time limit.
-func (r *Run) once(parent context.Context, s *step, allowed *declaration, stop context.CancelCauseFunc) (outcome, error) {
+// checkAndApply checks and applies a step within its time limit.
+func (r *Run) checkAndApply(parent context.Context, s *step, allowed *declaration, stop context.CancelCauseFunc) (outcome, error) {
 	t := s.task
 	limit := t.Timeout
 	if limit == 0 {
@@ -190,21 +190,21 @@ func (r *Run) once(parent context.Context, s *step, allowed *declaration, stop c
 	defer cancel()
 	o := outcome{state: event.Unchanged}
 	for {
-		c, err := r.check(ctx, s, nil)
+		c, err := r.checkStep(ctx, s, nil)
 		if err != nil {
-			return o, because(ctx, err)
+			return o, preferCause(ctx, err)
 		}
-		c.scope.emit = func(e event.Event) { r.emit(stop, e, s) }
+		c.scope.emit = func(e event.Event) { r.emitEvent(stop, e, s) }
 		results := c.results
 		if c.step.State != "" {
 			if c.scope.pending != "" {
 				return o, fmt.Errorf("%q has no value: its provider did not run", c.scope.pending)
 			}
-			if err := allowed.permit(c.step); err != nil {
+			if err := allowed.permitStep(c.step); err != nil {
 				return o, err
 			}
-			if results, err = r.perform(ctx, limit, c, stop); err != nil {
-				return o, because(ctx, err)
+			if results, err = r.applyChanges(ctx, limit, c, stop); err != nil {
+				return o, preferCause(ctx, err)
 			}
 			o.state = event.Changed
 			o.changes = eventChanges(c.step.Changes)
@@ -212,23 +212,23 @@ func (r *Run) once(parent context.Context, s *step, allowed *declaration, stop c
 		done := true
 		if t.Until != nil {
 			if done, err = t.Until(ctx, c.scope); err != nil {
-				return o, because(ctx, err)
+				return o, preferCause(ctx, err)
 			}
 		}
 		if done {
 			if t.After != nil && !c.skipped {
 				err = t.After(ctx, c.scope, results)
 			}
-			return o, because(ctx, errors.Join(err, c.scope.err))
+			return o, preferCause(ctx, errors.Join(err, c.scope.err))
 		}
-		if err := pause(ctx, max(t.Retry.Delay, 100*time.Millisecond)); err != nil {
-			return o, because(ctx, err)
+		if err := pauseFor(ctx, max(t.Retry.Delay, 100*time.Millisecond)); err != nil {
+			return o, preferCause(ctx, err)
 		}
 	}
 }
 
-// perform applies the changes of a step.
-func (r *Run) perform(ctx context.Context, limit time.Duration, c *checked, stop context.CancelCauseFunc) ([]op.Result, error) {
+// applyChanges applies the changes of a step.
+func (r *Run) applyChanges(ctx context.Context, limit time.Duration, c *checked, stop context.CancelCauseFunc) ([]op.Result, error) {
 	s := c.scope.step
 	if s.task.Run != nil {
 		return nil, s.task.Run.Apply(ctx, c.scope)
@@ -247,7 +247,7 @@ func (r *Run) perform(ctx context.Context, limit time.Duration, c *checked, stop
 		if len(p.Output) > 0 {
 			e = event.Event{Type: event.StepOutput, Message: string(p.Output)}
 		}
-		r.emit(stop, e, s)
+		r.emitEvent(stop, e, s)
 	})
 	if err != nil {
 		return nil, err
@@ -268,9 +268,9 @@ func eventChanges(in []plan.OpChange) []event.Change {
 	return out
 }
 
-// because prefers the cause of the context, such as a timeout, over the error that it led
+// preferCause prefers the cause of the context, such as a timeout, over the error that it led
 // to.
-func because(ctx context.Context, err error) error {
+func preferCause(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -285,16 +285,16 @@ type timeoutError struct{ after time.Duration }
 
 func (e *timeoutError) Error() string { return fmt.Sprintf("timed out after %s", e.after) }
 
-// final reports whether another attempt cannot help.
-func final(err error) bool {
+// isFinal reports whether another attempt cannot help.
+func isFinal(err error) bool {
 	var stale *staleError
 	var oe *op.Error
 	return errors.As(err, &stale) ||
 		errors.As(err, &oe) && slices.Contains([]string{"Fenced", op.ReasonNotServing, op.ReasonUnhealthy}, oe.Reason)
 }
 
-// explain converts an error into a failure for the user.
-func explain(err error) *event.Failure {
+// explainFailure converts an error into a failure for the user.
+func explainFailure(err error) *event.Failure {
 	f := &event.Failure{Reason: "Error", Message: err.Error()}
 	var (
 		oe    *op.Error
@@ -307,7 +307,7 @@ func explain(err error) *event.Failure {
 	case errors.As(err, &late):
 		f.Reason = "Timeout"
 	case errors.As(err, &oe):
-		f.Reason, f.Message, f.Detail, f.Remedy = oe.Reason, oe.Message, oe.Detail, remedy(oe.Reason)
+		f.Reason, f.Message, f.Detail, f.Remedy = oe.Reason, oe.Message, oe.Detail, remedyFor(oe.Reason)
 	case errors.As(err, &re):
 		f.Reason, f.Message, f.Remedy = string(re.Reason), re.Cause, re.Remedy
 	case errors.As(err, &stale):
@@ -320,8 +320,8 @@ func explain(err error) *event.Failure {
 	return f
 }
 
-// remedy returns the hint for failures that have the same remedy wherever they occur.
-func remedy(reason string) string {
+// remedyFor returns the hint for failures that have the same remedy wherever they occur.
+func remedyFor(reason string) string {
 	switch reason {
 	case op.IDEtcdQuorum:
 		return "start the members that do not answer, or remove them first, one at a time: slipway delete node NAME --forget"
@@ -365,7 +365,7 @@ type declaration struct {
 	changes map[string]bool
 }
 
-func declare(steps []plan.Step) map[string]*declaration {
+func declareSteps(steps []plan.Step) map[string]*declaration {
 	out := map[string]*declaration{}
 	for _, s := range steps {
 		d := &declaration{any: s.State == plan.Uncheckable, changes: map[string]bool{}}
@@ -377,9 +377,9 @@ func declare(steps []plan.Step) map[string]*declaration {
 	return out
 }
 
-// permit returns an error if a step would do more than was declared. Waits always pass:
+// permitStep returns an error if a step would do more than was declared. Waits always pass:
 // they change nothing, and an earlier declared step may have stopped their target.
-func (d *declaration) permit(s plan.Step) error {
+func (d *declaration) permitStep(s plan.Step) error {
 	for _, c := range s.Changes {
 		if c.Kind == op.KindWait || c.Kind == op.KindServing {
 			continue

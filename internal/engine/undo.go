@@ -2,12 +2,12 @@ package engine
 
 import "slices"
 
-// Undo returns the pipeline that reverts steps of p: for each task that has an Undo,
+// UndoPipeline returns the pipeline that reverts steps of p: for each task that has an Undo,
 // newest first, on the hosts in changed ("task@host"). The pipeline is planned, shown and
 // applied like any other.
-func Undo(p Pipeline, changed map[string]bool) Pipeline {
+func UndoPipeline(p Pipeline, changed map[string]bool) Pipeline {
 	m := Module{Name: "undo"}
-	each(p, func(t *Task) {
+	eachTask(p, func(t *Task) {
 		if t.Undo == nil {
 			return
 		}

@@ -40,7 +40,7 @@ type values struct {
 	m  map[string]any
 }
 
-func (v *values) set(key string, val any) {
+func (v *values) setValue(key string, val any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.m == nil {
@@ -49,7 +49,7 @@ func (v *values) set(key string, val any) {
 	v.m[key] = val
 }
 
-func (v *values) get(key string) (any, bool) {
+func (v *values) valueOf(key string) (any, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	val, ok := v.m[key]
@@ -100,11 +100,11 @@ func (s *Scope) Note(format string, args ...any) {
 // the key, and the step counts as pending. A key that the task does not declare in
 // Consumes fails the step.
 func Get[T any](s *Scope, k Key[T]) T {
-	if !declares(s.step.task.Consumes, k.name) {
-		s.fail(fmt.Errorf("task %s reads %q without declaring it", s.step.task.ID, k.name))
+	if !containsKey(s.step.task.Consumes, k.name) {
+		s.failWith(fmt.Errorf("task %s reads %q without declaring it", s.step.task.ID, k.name))
 		return k.unknown
 	}
-	val, ok := s.run.values.get(s.key(k.Ref()))
+	val, ok := s.run.values.valueOf(s.taskKey(k.Ref()))
 	if !ok {
 		if s.pending == "" {
 			s.pending = k.name
@@ -116,36 +116,36 @@ func Get[T any](s *Scope, k Key[T]) T {
 
 // Known reports whether a key has a value. It does not make the step pending.
 func Known[T any](s *Scope, k Key[T]) bool {
-	if !declares(s.step.task.Consumes, k.name) {
-		s.fail(fmt.Errorf("task %s reads %q without declaring it", s.step.task.ID, k.name))
+	if !containsKey(s.step.task.Consumes, k.name) {
+		s.failWith(fmt.Errorf("task %s reads %q without declaring it", s.step.task.ID, k.name))
 	}
-	_, ok := s.run.values.get(s.key(k.Ref()))
+	_, ok := s.run.values.valueOf(s.taskKey(k.Ref()))
 	return ok
 }
 
 // Provide sets a value. The key must be in the task's Provides.
 func Provide[T any](s *Scope, k Key[T], v T) {
-	if !declares(s.step.task.Provides, k.name) {
-		s.fail(fmt.Errorf("task %s provides %q without declaring it", s.step.task.ID, k.name))
+	if !containsKey(s.step.task.Provides, k.name) {
+		s.failWith(fmt.Errorf("task %s provides %q without declaring it", s.step.task.ID, k.name))
 		return
 	}
-	s.run.values.set(s.key(k.Ref()), v)
+	s.run.values.setValue(s.taskKey(k.Ref()), v)
 }
 
-func (s *Scope) key(k KeyRef) string {
+func (s *Scope) taskKey(k KeyRef) string {
 	if k.perHost && s.step.host != nil {
 		return k.name + "@" + s.step.host.Name
 	}
 	return k.name
 }
 
-func (s *Scope) fail(err error) {
+func (s *Scope) failWith(err error) {
 	if s.err == nil {
 		s.err = err
 	}
 }
 
-func declares(refs []KeyRef, name string) bool {
+func containsKey(refs []KeyRef, name string) bool {
 	for _, r := range refs {
 		if r.name == name {
 			return true

@@ -15,14 +15,14 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// waved is a module of two tasks with a wave for each first letter of host names.
-func waved(pause func(int) bool) Pipeline {
+// pipelineInWaves is a module of two tasks with a wave for each first letter of host names.
+func pipelineInWaves(pause func(int) bool) Pipeline {
 	return Pipeline{Kind: "test", Modules: []Module{
 		{
 			Name: "waves", Pause: pause, Waves: func(h *Host) int { return int(h.Name[0]) },
-			Tasks: []Task{{ID: "t.x", Ops: exec("x")}, {ID: "t.y", Ops: exec("y")}},
+			Tasks: []Task{{ID: "t.x", Ops: execOps("x")}, {ID: "t.y", Ops: execOps("y")}},
 		},
-		{Name: "after", Tasks: []Task{{ID: "t.z", Needs: []string{"t.y"}, NeedsAll: true, Ops: exec("z")}}},
+		{Name: "after", Tasks: []Task{{ID: "t.z", Needs: []string{"t.y"}, NeedsAll: true, Ops: execOps("z")}}},
 	}}
 }
 
@@ -78,7 +78,7 @@ func TestWaves(t *testing.T) {
 						return nil
 					}
 				}
-				res := w.apply(t, waved(tc.pause), tc.tune...)
+				res := w.planAndApply(t, pipelineInWaves(tc.pause), tc.tune...)
 				var order [][]string
 				for at := time.Duration(0); len(got[at]) > 0; at += time.Second {
 					order = append(order, slices.Sorted(slices.Values(got[at])))
@@ -106,16 +106,16 @@ func TestWaves(t *testing.T) {
 // A resumed run does not stop again after waves that were completed earlier.
 func TestPauseIsPassedWhenNothingWasDone(t *testing.T) {
 	w := newWorld("a1", "b1")
-	p := waved(func(wave int) bool { return wave == 'a' })
-	p.Modules[0].Tasks = []Task{{ID: "t.x", Ops: file("/x", "")}}
+	p := pipelineInWaves(func(wave int) bool { return wave == 'a' })
+	p.Modules[0].Tasks = []Task{{ID: "t.x", Ops: fileOps("/x", "")}}
 	p.Modules = p.Modules[:1]
-	if res := w.apply(t, p); !res.Paused {
+	if res := w.planAndApply(t, p); !res.Paused {
 		t.Fatalf("%+v: want it to stop behind the first wave", res)
 	}
 	if _, ok := w.fakes["b1"].files["/x"]; ok {
 		t.Fatal("the second wave has begun")
 	}
-	if res := w.apply(t, p); res.Paused || len(res.Failures) > 0 {
+	if res := w.planAndApply(t, p); res.Paused || len(res.Failures) > 0 {
 		t.Fatalf("%+v: want it to go on to the end", res)
 	}
 	if _, ok := w.fakes["b1"].files["/x"]; !ok {
@@ -124,9 +124,9 @@ func TestPauseIsPassedWhenNothingWasDone(t *testing.T) {
 }
 
 func TestNoManagerInWaves(t *testing.T) {
-	p := waved(nil)
+	p := pipelineInWaves(nil)
 	p.Modules[0].Tasks = append(p.Modules[0].Tasks, Task{ID: "t.m", Manager: true, Run: &Action{}})
-	if _, err := compile(p, nil, applying, nil); err == nil {
+	if _, err := compileProgram(p, nil, applying, nil); err == nil {
 		t.Error("want an error")
 	}
 }
@@ -134,7 +134,7 @@ func TestNoManagerInWaves(t *testing.T) {
 // Hosts outside of the waves, or without planned steps, do not block others and are not
 // blocked.
 func TestOutOfWaves(t *testing.T) {
-	p := waved(nil)
+	p := pipelineInWaves(nil)
 	waves := p.Modules[0].Waves
 	p.Modules[0].Waves = func(h *Host) int {
 		if h.Name == "n1" {
@@ -147,7 +147,7 @@ func TestOutOfWaves(t *testing.T) {
 	for _, name := range []string{"a1", "b1", "c1", "n1"} {
 		hosts = append(hosts, &Host{Host: v1alpha1.Host{Name: name}})
 	}
-	prog, err := compile(p, hosts, applying,
+	prog, err := compileProgram(p, hosts, applying,
 		map[string]*declaration{"t.x@a1": {}, "t.y@c1": {}, "t.x@n1": {}})
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestOutOfWaves(t *testing.T) {
 	waits := map[string][]string{}
 	for _, n := range prog.order {
 		s := prog.steps[n]
-		for _, before := range prog.Prev(n) {
+		for _, before := range prog.Predecessors(n) {
 			if s.task.ID == "t.x" && prog.steps[before] == nil {
 				waits[s.hostName()] = append(waits[s.hostName()], "a wave")
 			}

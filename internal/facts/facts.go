@@ -96,8 +96,8 @@ func Digest(hosts []Host) string {
 		if f := h.Facts; f != nil {
 			list[i] = stable{
 				Name: h.Spec.Name, Known: true, MachineID: f.MachineID, Arch: f.Arch, OS: f.OS.ID,
-				Cgroup: f.CgroupVersion, Controllers: sorted(f.CgroupControllers),
-				Resource: f.ResourceCapability, Features: sorted(f.KernelFeatures),
+				Cgroup: f.CgroupVersion, Controllers: sortedCopy(f.CgroupControllers),
+				Resource: f.ResourceCapability, Features: sortedCopy(f.KernelFeatures),
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func Digest(hosts []Host) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-func sorted(in []string) []string {
+func sortedCopy(in []string) []string {
 	out := slices.Clone(in)
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -16,16 +16,16 @@ type Graph struct {
 	prev  [][]int
 }
 
-// Add adds a node and answers its number. The name is for error messages.
-func (g *Graph) Add(name string) int {
+// AddNode adds a node and answers its number. The name is for error messages.
+func (g *Graph) AddNode(name string) int {
 	g.names = append(g.names, name)
 	g.next = append(g.next, nil)
 	g.prev = append(g.prev, nil)
 	return len(g.names) - 1
 }
 
-// Edge has node to wait for node from.
-func (g *Graph) Edge(from, to int) {
+// AddEdge has node to wait for node from.
+func (g *Graph) AddEdge(from, to int) {
 	g.next[from] = append(g.next[from], to)
 	g.prev[to] = append(g.prev[to], from)
 }
@@ -33,13 +33,13 @@ func (g *Graph) Edge(from, to int) {
 // Len is the number of nodes.
 func (g *Graph) Len() int { return len(g.names) }
 
-// Prev are the nodes that node waits for.
-func (g *Graph) Prev(node int) []int { return g.prev[node] }
+// Predecessors are the nodes that node waits for.
+func (g *Graph) Predecessors(node int) []int { return g.prev[node] }
 
-// Order answers the nodes in an order in which each comes after those it
+// SortNodes answers the nodes in an order in which each comes after those it
 // waits for; nodes that are free come by number. A cycle is an error that
 // names its members.
-func (g *Graph) Order() ([]int, error) {
+func (g *Graph) SortNodes() ([]int, error) {
 	waits := make([]int, g.Len())
 	for _, tos := range g.next {
 		for _, to := range tos {
@@ -65,11 +65,11 @@ func (g *Graph) Order() ([]int, error) {
 	if len(order) == g.Len() {
 		return order, nil
 	}
-	return nil, fmt.Errorf("a cycle: %v", g.cycle(waits))
+	return nil, fmt.Errorf("a cycle: %v", g.findCycle(waits))
 }
 
-// cycle answers the names of one cycle among nodes that still wait.
-func (g *Graph) cycle(waits []int) []string {
+// findCycle answers the names of one cycle among nodes that still wait.
+func (g *Graph) findCycle(waits []int) []string {
 	at := -1
 	for n, w := range waits {
 		if w > 0 {
@@ -103,7 +103,7 @@ func (g *Graph) cycle(waits []int) []string {
 // a failed predecessor means to it; after ctx is done it is still called, so
 // that every node has an outcome. The graph must have no cycle.
 func (g *Graph) Walk(ctx context.Context, fn func(ctx context.Context, node int)) error {
-	if _, err := g.Order(); err != nil {
+	if _, err := g.SortNodes(); err != nil {
 		return err
 	}
 	var (

@@ -26,12 +26,12 @@ func TestOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var g Graph
 			for i := range tc.nodes {
-				g.Add(string(rune('a' + i)))
+				g.AddNode(string(rune('a' + i)))
 			}
 			for _, e := range tc.edges {
-				g.Edge(e[0], e[1])
+				g.AddEdge(e[0], e[1])
 			}
-			got, err := g.Order()
+			got, err := g.SortNodes()
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
 					t.Fatalf("%s: error %v, want %q", tc.reason, err, tc.err)
@@ -53,16 +53,16 @@ func TestWalkKeepsOrder(t *testing.T) {
 	const lanes, steps = 20, 10
 	for l := range lanes {
 		for s := range steps {
-			n := g.Add("")
+			n := g.AddNode("")
 			if s > 0 {
-				g.Edge(n-1, n)
+				g.AddEdge(n-1, n)
 			}
 			_ = l
 		}
 	}
-	last := g.Add("join")
+	last := g.AddNode("join")
 	for l := range lanes {
-		g.Edge(l*steps+steps-1, last)
+		g.AddEdge(l*steps+steps-1, last)
 	}
 	var mu sync.Mutex
 	at := map[int]int{}
@@ -77,7 +77,7 @@ func TestWalkKeepsOrder(t *testing.T) {
 		t.Fatalf("%d of %d nodes ran", len(at), g.Len())
 	}
 	for n := range g.Len() {
-		for _, p := range g.Prev(n) {
+		for _, p := range g.Predecessors(n) {
 			if at[p] > at[n] {
 				t.Errorf("node %d ran before %d, which it waits for", n, p)
 			}

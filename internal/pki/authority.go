@@ -62,7 +62,7 @@ func Bundle(list ...Authority) []byte {
 // subject, and that has not expired at a time: in PEM form, or as a certificate of a user
 // of a kubeconfig. Text that cannot be read has none.
 func (a Authority) HasSigned(text []byte, now time.Time) bool {
-	shown := certificates(text)
+	shown := parseCertificates(text)
 	if len(shown) == 0 {
 		return false
 	}
@@ -76,8 +76,8 @@ func (a Authority) HasSigned(text []byte, now time.Time) bool {
 // shownByUser returns the certificates of the users of a kubeconfig, in any format.
 var shownByUser = regexp.MustCompile(`client-certificate-data["']?:\s*["']?([A-Za-z0-9+/=]+)`)
 
-// certificates returns the readable certificates in a text.
-func certificates(text []byte) (out []*x509.Certificate) {
+// parseCertificates returns the readable certificates in a text.
+func parseCertificates(text []byte) (out []*x509.Certificate) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == pemCertificate {
 			out = append(out, cert)
@@ -85,7 +85,7 @@ func certificates(text []byte) (out []*x509.Certificate) {
 	}
 	for _, found := range shownByUser.FindAllSubmatch(text, -1) {
 		if inner, err := base64.StdEncoding.DecodeString(string(found[1])); err == nil {
-			out = append(out, certificates(inner)...)
+			out = append(out, parseCertificates(inner)...)
 		}
 	}
 	return out

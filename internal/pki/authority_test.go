@@ -17,7 +17,7 @@ func authority(t *testing.T) *pkitest.Authority {
 	return pkitest.NewAuthority(t, "front-proxy-ca", now.Add(-year), now.Add(9*year))
 }
 
-func read(t *testing.T, text string) []pki.Authority {
+func parseBundle(t *testing.T, text string) []pki.Authority {
 	t.Helper()
 	list, err := pki.Authorities([]byte(text))
 	if err != nil {
@@ -30,14 +30,14 @@ func read(t *testing.T, text string) []pki.Authority {
 // name are told from each other.
 func TestAuthorities(t *testing.T) {
 	one, two := authority(t), authority(t)
-	both := read(t, "what it is for\n"+one.Cert+one.Key+two.Cert+one.Cert)
+	both := parseBundle(t, "what it is for\n"+one.Cert+one.Key+two.Cert+one.Cert)
 	if len(both) != 3 || both[0].ID != both[2].ID || both[0].ID == both[1].ID {
 		t.Fatalf("%d of them: %v", len(both), both)
 	}
 	if diff := cmp.Diff(one.Cert+two.Cert, string(pki.Bundle(both...))); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	if !pki.Trusts(both, read(t, two.Cert)[0].ID) || pki.Trusts(both[:1], both[1].ID) || pki.Trusts(nil, "") {
+	if !pki.Trusts(both, parseBundle(t, two.Cert)[0].ID) || pki.Trusts(both[:1], both[1].ID) || pki.Trusts(nil, "") {
 		t.Error("it is not known what is trusted")
 	}
 	for name, bad := range map[string]string{
@@ -81,7 +81,7 @@ func TestHasSigned(t *testing.T) {
 		{"nothing", "", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := read(t, old.Cert)[0].HasSigned([]byte(tc.text), now); got != tc.want {
+			if got := parseBundle(t, old.Cert)[0].HasSigned([]byte(tc.text), now); got != tc.want {
 				t.Errorf("it is %t", got)
 			}
 		})
@@ -93,26 +93,26 @@ func TestHasSigned(t *testing.T) {
 func TestRenewForeign(t *testing.T) {
 	for name, o := range forms {
 		t.Run(name, func(t *testing.T) {
-			d := host(t)
+			d := newDisk(t)
 			o.Due = op.DueForeign
-			if why, err := d.renew(t, o, now); why != "" || err != nil {
+			if why, err := d.renewIfDue(t, o, now); why != "" || err != nil {
 				t.Fatalf("what its authority has signed is due: %q, %v", why, err)
 			}
-			was, old := certificate(t, d[o.Path]), d["ca.crt"]
+			was, old := certificateIn(t, d[o.Path]), d["ca.crt"]
 			next := pkitest.NewAuthority(t, "kubernetes", now, now.Add(10*year))
 			d["ca.crt"], d["ca.key"] = next.Cert+old, next.Key
-			if why, err := d.renew(t, o, now); err != nil || !strings.Contains(why, "its CA has changed") {
+			if why, err := d.renewIfDue(t, o, now); err != nil || !strings.Contains(why, "its CA has changed") {
 				t.Fatalf("why %q: %v", why, err)
 			}
-			is := certificate(t, d[o.Path])
-			ca := certificate(t, next.Cert)
+			is := certificateIn(t, d[o.Path])
+			ca := certificateIn(t, next.Cert)
 			if err := is.CheckSignatureFrom(ca); err != nil {
 				t.Error(err)
 			}
 			if string(is.RawSubjectPublicKeyInfo) != string(was.RawSubjectPublicKeyInfo) || string(is.RawSubject) != string(was.RawSubject) {
 				t.Error("it is for somebody else")
 			}
-			if why, err := d.renew(t, o, now); why != "" || err != nil {
+			if why, err := d.renewIfDue(t, o, now); why != "" || err != nil {
 				t.Errorf("it is due again: %q, %v", why, err)
 			}
 		})

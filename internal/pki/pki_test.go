@@ -35,16 +35,16 @@ const (
 // disk is files by path.
 type disk map[string]string
 
-func (d disk) read(path string) ([]byte, error) { return []byte(d[path]), nil }
+func (d disk) readFile(path string) ([]byte, error) { return []byte(d[path]), nil }
 
-// renew does what is due, and answers why it was.
-func (d disk) renew(t *testing.T, o op.Renewal, at time.Time) (string, error) {
+// renewIfDue does what is due, and answers why it was.
+func (d disk) renewIfDue(t *testing.T, o op.Renewal, at time.Time) (string, error) {
 	t.Helper()
-	why, err := pki.Due(d.read, o, at)
+	why, err := pki.Due(d.readFile, o, at)
 	if err != nil || why == "" {
 		return why, err
 	}
-	files, err := pki.Renew(d.read, o, at)
+	files, err := pki.Renew(d.readFile, o, at)
 	if err != nil {
 		return why, err
 	}
@@ -54,9 +54,9 @@ func (d disk) renew(t *testing.T, o op.Renewal, at time.Time) (string, error) {
 	return why, nil
 }
 
-// host has a certificate in each form, all made a year ago for a year but ten
+// newDisk has a certificate in each form, all made a year ago for a year but ten
 // days.
-func host(t *testing.T) disk {
+func newDisk(t *testing.T) disk {
 	begins, ends := now.Add(-year+10*day), now.Add(10*day)
 	ca := pkitest.NewAuthority(t, "kubernetes", begins, begins.Add(10*year))
 	d := disk{"ca.crt": ca.Cert, "ca.key": ca.Key}
@@ -68,13 +68,13 @@ func host(t *testing.T) disk {
 	return d
 }
 
-func renewal(path, key string) op.Renewal {
+func renewalOf(path, key string) op.Renewal {
 	return op.Renewal{CertificateFile: op.CertificateFile{Path: path, Key: key, CA: "ca.crt"}, CAKey: "ca.key",
 		ValiditySeconds: int64(year / time.Second)}
 }
 
 var forms = map[string]op.Renewal{
-	"a pair": renewal("pair.crt", "pair.key"), "one file": renewal("both.pem", ""), "a kubeconfig": renewal("admin.conf", ""),
+	"a pair": renewalOf("pair.crt", "pair.key"), "one file": renewalOf("both.pem", ""), "a kubeconfig": renewalOf("admin.conf", ""),
 }
 
 // Renewed, a certificate is the same but for its time, in one file, with the
@@ -82,11 +82,11 @@ var forms = map[string]op.Renewal{
 func TestRenew(t *testing.T) {
 	for name, o := range forms {
 		t.Run(name, func(t *testing.T) {
-			d := host(t)
+			d := newDisk(t)
 			before := maps.Clone(d)
-			was := pki.State(d.read, o.CertificateFile)
-			old := certificate(t, d[o.Path])
-			if why, err := d.renew(t, o, now); err != nil || !strings.Contains(why, "expires soon") {
+			was := pki.State(d.readFile, o.CertificateFile)
+			old := certificateIn(t, d[o.Path])
+			if why, err := d.renewIfDue(t, o, now); err != nil || !strings.Contains(why, "expires soon") {
 				t.Fatalf("why %q: %v", why, err)
 			}
 			for path, text := range before {
@@ -94,7 +94,7 @@ func TestRenew(t *testing.T) {
 					t.Errorf("%s changed: %t", path, d[path] != text)
 				}
 			}
-			is := certificate(t, d[o.Path])
+			is := certificateIn(t, d[o.Path])
 			if is.NotAfter != now.Add(year) || is.SerialNumber.Cmp(old.SerialNumber) == 0 {
 				t.Errorf("it ends %s, with the number %s", is.NotAfter, is.SerialNumber)
 			}
@@ -110,22 +110,22 @@ func TestRenew(t *testing.T) {
 			}
 			want := was
 			want.Begins, want.Ends = is.NotBefore, is.NotAfter
-			if d := cmp.Diff(want, pki.State(d.read, o.CertificateFile)); d != "" {
+			if d := cmp.Diff(want, pki.State(d.readFile, o.CertificateFile)); d != "" {
 				t.Errorf("its state (-want +got):\n%s", d)
 			}
-			if why, err := pki.Due(d.read, o, now.Add(time.Hour)); why != "" || err != nil {
+			if why, err := pki.Due(d.readFile, o, now.Add(time.Hour)); why != "" || err != nil {
 				t.Errorf("it is due again: %q, %v", why, err)
 			}
 		})
 	}
 }
 
-// certificate is that in a file of any form.
-func certificate(t *testing.T, text string) *x509.Certificate {
+// certificateIn is that in a file of any form.
+func certificateIn(t *testing.T, text string) *x509.Certificate {
 	t.Helper()
 	if _, value, ok := strings.Cut(text, "client-certificate-data: "); ok {
 		value, _, _ = strings.Cut(value, "\n")
-		text = decode(t, value)
+		text = decodeBase64(t, value)
 	}
 	c, err := pki.Certificate([]byte(text))
 	if err != nil {
@@ -141,11 +141,11 @@ func TestRenewLostKey(t *testing.T) {
 		"another": func(d disk) { d["pair.key"] = d["ca.key"] },
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := host(t)
+			d := newDisk(t)
 			o := forms["a pair"]
 			o.WithinSeconds = 60
 			change(d)
-			if why, err := d.renew(t, o, now); err != nil || why != "renew: its key has changed or is missing" {
+			if why, err := d.renewIfDue(t, o, now); err != nil || why != "renew: its key has changed or is missing" {
 				t.Fatalf("why %q: %v", why, err)
 			}
 			if _, err := tls.X509KeyPair([]byte(d["pair.crt"]), []byte(d["pair.key"])); err != nil {
@@ -201,10 +201,10 @@ func TestDue(t *testing.T) {
 		}, 9 * day, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := host(t)
+			d := newDisk(t)
 			o := forms["a pair"]
 			tc.change(d, &o)
-			why, err := pki.Due(d.read, o, now.Add(tc.after))
+			why, err := pki.Due(d.readFile, o, now.Add(tc.after))
 			said := ""
 			var oe *op.Error
 			if errors.As(err, &oe) {
@@ -221,21 +221,21 @@ func TestDue(t *testing.T) {
 
 // It is never valid for longer than its authority.
 func TestRenewUnderShortAuthority(t *testing.T) {
-	d := host(t)
+	d := newDisk(t)
 	o := forms["a pair"]
 	o.ValiditySeconds = int64(100 * year / time.Second)
-	if _, err := d.renew(t, o, now); err != nil {
+	if _, err := d.renewIfDue(t, o, now); err != nil {
 		t.Fatal(err)
 	}
-	if is, ca := certificate(t, d["pair.crt"]), certificate(t, d["ca.crt"]); is.NotAfter != ca.NotAfter {
+	if is, ca := certificateIn(t, d["pair.crt"]), certificateIn(t, d["ca.crt"]); is.NotAfter != ca.NotAfter {
 		t.Errorf("it ends %s, its authority %s", is.NotAfter, ca.NotAfter)
 	}
 }
 
 func TestState(t *testing.T) {
-	d := host(t)
+	d := newDisk(t)
 	other := pkitest.NewAuthority(t, "other", now, now.Add(year))
-	ca := certificate(t, d["ca.crt"])
+	ca := certificateIn(t, d["ca.crt"])
 	good := op.CertificateState{Path: "pair.crt", Subject: "kube-apiserver", Issuer: "kubernetes",
 		Begins: ca.NotBefore, Ends: now.Add(10 * day)}
 	for _, tc := range []struct {
@@ -282,14 +282,14 @@ func TestState(t *testing.T) {
 			tc.change(on)
 			want := good
 			tc.want(&want)
-			if diff := cmp.Diff(want, pki.State(on.read, tc.file)); diff != "" {
+			if diff := cmp.Diff(want, pki.State(on.readFile, tc.file)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func decode(t *testing.T, value string) string {
+func decodeBase64(t *testing.T, value string) string {
 	t.Helper()
 	raw, err := base64.StdEncoding.DecodeString(value)
 	if err != nil {
@@ -353,10 +353,10 @@ func TestKeyForms(t *testing.T) {
 				t.Fatal(err)
 			}
 			d["ca.crt"], d["pair.crt"], d["pair.key"] = string(ca), string(text), tc.text
-			if why, err := d.renew(t, renewal("pair.crt", "pair.key"), now.Add(23*time.Hour)); err != nil || why == "" {
+			if why, err := d.renewIfDue(t, renewalOf("pair.crt", "pair.key"), now.Add(23*time.Hour)); err != nil || why == "" {
 				t.Fatalf("why %q: %v", why, err)
 			}
-			if err := certificate(t, d["pair.crt"]).CheckSignatureFrom(parsed); err != nil {
+			if err := certificateIn(t, d["pair.crt"]).CheckSignatureFrom(parsed); err != nil {
 				t.Error(err)
 			}
 		})

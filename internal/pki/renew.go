@@ -39,7 +39,7 @@ type File struct {
 // error, an *op.Error if it has its own reason, explains why it cannot be renewed
 // although it is due.
 func Due(read Read, o op.Renewal, now time.Time) (string, error) {
-	p, err := find(read, o.CertificateFile)
+	p, err := findPair(read, o.CertificateFile)
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", o.Path, err)
 	}
@@ -47,14 +47,14 @@ func Due(read Read, o op.Renewal, now time.Time) (string, error) {
 		return "", nil
 	}
 	if o.Remade && o.Due != op.DueForeign {
-		return due(o, p, time.Time{}, now), nil
+		return pairRenewalReason(o, p, time.Time{}, now), nil
 	}
 	ca, err := authority(read, o.CA)
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", o.CA, err)
 	}
 	foreign := p.cert.CheckSignatureFrom(ca) != nil
-	why := due(o, p, ca.NotAfter, now)
+	why := pairRenewalReason(o, p, ca.NotAfter, now)
 	if o.Due == op.DueForeign {
 		if why = ""; foreign {
 			why = "sign: its CA has changed"
@@ -71,13 +71,13 @@ func Due(read Read, o op.Renewal, now time.Time) (string, error) {
 		return "", &op.Error{Reason: op.IDAuthorityExpired,
 			Message: fmt.Sprintf("%s is due for renewal (%s), but its CA in %s has expired", o.Path, why, o.CA)}
 	}
-	_, err = signer(read, o, ca)
+	_, err = readSigner(read, o, ca)
 	return why, err
 }
 
-// due returns the reason to renew an existing pair. end is the end of its CA, if known.
-func due(o op.Renewal, p pair, end, now time.Time) string {
-	w := Wish{Validity: seconds(o.ValiditySeconds), Due: o.Due, Within: seconds(o.WithinSeconds)}
+// pairRenewalReason returns the reason to renew an existing pair. end is the end of its CA, if known.
+func pairRenewalReason(o op.Renewal, p pair, end, now time.Time) string {
+	w := Wish{Validity: secondsToDuration(o.ValiditySeconds), Due: o.Due, Within: secondsToDuration(o.WithinSeconds)}
 	why := w.Unmet(p.cert, end, now)
 	if why == "" && o.Due != op.DueExpired && !Belong(p.cert, p.key) {
 		return "renew: its key has changed or is missing"
@@ -85,7 +85,7 @@ func due(o op.Renewal, p pair, end, now time.Time) string {
 	return why
 }
 
-func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
+func secondsToDuration(n int64) time.Duration { return time.Duration(n) * time.Second }
 
 // A Wish is the wanted validity of a certificate, and the time of its renewal.
 type Wish struct {
@@ -128,8 +128,8 @@ func (w Wish) Unmet(cert *x509.Certificate, authority, now time.Time) string {
 	return "renew: it expires soon or has expired"
 }
 
-// signer returns the key of the CA.
-func signer(read Read, o op.Renewal, ca *x509.Certificate) (crypto.Signer, error) {
+// readSigner returns the key of the CA.
+func readSigner(read Read, o op.Renewal, ca *x509.Certificate) (crypto.Signer, error) {
 	text, err := read(o.CAKey)
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func signer(read Read, o op.Renewal, ca *x509.Certificate) (crypto.Signer, error
 
 // Renew renews a certificate that is due: it returns the files to write, in this order.
 func Renew(read Read, o op.Renewal, now time.Time) ([]File, error) {
-	p, err := find(read, o.CertificateFile)
+	p, err := findPair(read, o.CertificateFile)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func Renew(read Read, o op.Renewal, now time.Time) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	caKey, err := signer(read, o, ca)
+	caKey, err := readSigner(read, o, ca)
 	if err != nil {
 		return nil, err
 	}
@@ -175,13 +175,13 @@ func Renew(read Read, o op.Renewal, now time.Time) ([]File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("signing %s: %w", o.Path, err)
 	}
-	return files(o.CertificateFile, p.text, text, newKey), nil
+	return certificateFiles(o.CertificateFile, p.text, text, newKey), nil
 }
 
-// files returns the files for a certificate, and for its key if it has changed. A
+// certificateFiles returns the files for a certificate, and for its key if it has changed. A
 // separate key file is written first: after a crash, a certificate without its key would
 // be useless, but not a key without its certificate.
-func files(f op.CertificateFile, text, cert, key []byte) (out []File) {
+func certificateFiles(f op.CertificateFile, text, cert, key []byte) (out []File) {
 	if f.Key != "" {
 		if key != nil {
 			out = append(out, File{f.Key, key, true})

@@ -35,7 +35,7 @@ func Template(o op.Certificate, now time.Time) (*x509.Certificate, error) {
 	}
 	c := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: o.CommonName},
-		NotBefore: now.Add(-backdate), NotAfter: now.Add(seconds(o.ValiditySeconds)),
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(secondsToDuration(o.ValiditySeconds)),
 		KeyUsage: x509.KeyUsageDigitalSignature, BasicConstraintsValid: true,
 	}
 	if o.Authority {
@@ -129,7 +129,7 @@ func ParseRequest(text []byte) (*x509.CertificateRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := strong(req.PublicKey); err != nil { // first: a signature of a huge key takes long to check
+	if err := checkKeyStrength(req.PublicKey); err != nil { // first: a signature of a huge key takes long to check
 		return nil, err
 	}
 	if err := req.CheckSignature(); err != nil {
@@ -138,8 +138,8 @@ func ParseRequest(text []byte) (*x509.CertificateRequest, error) {
 	return req, nil
 }
 
-// strong rejects keys for which no certificate may be issued.
-func strong(key crypto.PublicKey) error {
+// checkKeyStrength rejects keys for which no certificate may be issued.
+func checkKeyStrength(key crypto.PublicKey) error {
 	switch k := key.(type) {
 	case *ecdsa.PublicKey:
 		if !slices.Contains([]elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()}, k.Curve) {

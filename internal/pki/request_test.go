@@ -26,8 +26,8 @@ import (
 
 var signTime = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// wanted is what a control plane is to have.
-func wanted(ca *pkitest.Authority) op.Certificate {
+// wantedCertificate is what a control plane is to have.
+func wantedCertificate(ca *pkitest.Authority) op.Certificate {
 	return op.Certificate{
 		Cert: "/pki/client.crt", Key: "/pki/client.key", CA: []byte(ca.Cert), CommonName: "kube-apiserver-etcd-client",
 		Client: true, ValiditySeconds: 3600,
@@ -38,7 +38,7 @@ func signingCA(t *testing.T) *pkitest.Authority {
 	return pkitest.NewAuthority(t, "etcd-ca", signTime.AddDate(-1, 0, 0), signTime.AddDate(1, 0, 0))
 }
 
-func request(t *testing.T, template *x509.CertificateRequest, key crypto.Signer) []byte {
+func signRequest(t *testing.T, template *x509.CertificateRequest, key crypto.Signer) []byte {
 	t.Helper()
 	raw, err := x509.CreateCertificateRequest(rand.Reader, template, key)
 	if err != nil {
@@ -80,7 +80,7 @@ func TestSignRequest_TakesTheKeyAlone(t *testing.T) {
 		"extensions": {"it would be a CA, or a server", x509.CertificateRequest{ExtraExtensions: []pkix.Extension{isCA, serves}}, key},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text, err := pki.SignRequest(request(t, &tc.request, tc.key), wanted(ca), []byte(ca.Key), signTime)
+			text, err := pki.SignRequest(signRequest(t, &tc.request, tc.key), wantedCertificate(ca), []byte(ca.Key), signTime)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +117,7 @@ func TestSignRequest_TakesTheKeyAlone(t *testing.T) {
 // TestSignRequest_Refuses what nothing may be issued for.
 func TestSignRequest_Refuses(t *testing.T) {
 	ca := signingCA(t)
-	good := request(t, &x509.CertificateRequest{}, newKey(t))
+	good := signRequest(t, &x509.CertificateRequest{}, newKey(t))
 	weakCurve, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -139,8 +139,8 @@ func TestSignRequest_Refuses(t *testing.T) {
 		change  func(*op.Certificate)
 		want    string
 	}{
-		"weak curve":       {"it can be broken", request(t, &x509.CertificateRequest{}, weakCurve), nil, "P-224"},
-		"short RSA key":    {"it can be broken", request(t, &x509.CertificateRequest{}, short), nil, "1024 bits"},
+		"weak curve":       {"it can be broken", signRequest(t, &x509.CertificateRequest{}, weakCurve), nil, "P-224"},
+		"short RSA key":    {"it can be broken", signRequest(t, &x509.CertificateRequest{}, short), nil, "1024 bits"},
 		"broken signature": {"who sent it may not have the key", broken(), nil, "does not match its key"},
 		"a certificate":    {"it is not a request", []byte(ca.Cert), nil, "exactly one certificate request"},
 		"nothing":          {"the host sent nothing", nil, nil, "exactly one certificate request"},
@@ -151,7 +151,7 @@ func TestSignRequest_Refuses(t *testing.T) {
 		"no validity": {"it would be worth nothing", good, func(o *op.Certificate) { o.ValiditySeconds = 0 }, "needs a name and a validity"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := wanted(ca)
+			o := wantedCertificate(ca)
 			if tc.change != nil {
 				tc.change(&o)
 			}
@@ -181,7 +181,7 @@ func FuzzSignRequest(f *testing.F) {
 	f.Add(seed)
 	f.Add([]byte(ca.Cert))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		signed, err := pki.SignRequest(text, wanted(ca), []byte(ca.Key), signTime)
+		signed, err := pki.SignRequest(text, wantedCertificate(ca), []byte(ca.Key), signTime)
 		if err != nil {
 			return
 		}

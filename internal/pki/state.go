@@ -20,9 +20,9 @@ type pair struct {
 	key  crypto.Signer // nil if it is missing or cannot be read
 }
 
-// find reads a certificate and its key. Without the certificate the pair is empty, also
+// findPair reads a certificate and its key. Without the certificate the pair is empty, also
 // for a kubeconfig that names files instead.
-func find(read Read, f op.CertificateFile) (p pair, err error) {
+func findPair(read Read, f op.CertificateFile) (p pair, err error) {
 	if p.text, err = read(f.Path); err != nil || len(p.text) == 0 {
 		return p, err
 	}
@@ -53,7 +53,7 @@ func find(read Read, f op.CertificateFile) (p pair, err error) {
 // State returns the state of a certificate on a host.
 func State(read Read, f op.CertificateFile) op.CertificateState {
 	s := op.CertificateState{Path: f.Path}
-	p, err := find(read, f)
+	p, err := findPair(read, f)
 	switch {
 	case err != nil:
 		s.Problem = err.Error()

@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/internal/testutil/golden"
 )
 
-func sample() *Plan {
+func samplePlan() *Plan {
 	p := &Plan{
 		Cluster: "prod", Operation: "create",
 		SpecDigest: "sha256:s", BundleDigest: "sha256:b", FactsDigest: "sha256:f",
@@ -56,7 +56,7 @@ func sample() *Plan {
 	return p
 }
 
-func sealed(t *testing.T, p *Plan) *Plan {
+func sealPlan(t *testing.T, p *Plan) *Plan {
 	t.Helper()
 	if err := p.Seal(); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func sealed(t *testing.T, p *Plan) *Plan {
 
 func TestText(t *testing.T) {
 	var full, brief bytes.Buffer
-	p := sealed(t, sample())
+	p := sealPlan(t, samplePlan())
 	if err := errors.Join(p.Text(&full), p.Brief(&brief)); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestMark(t *testing.T) {
 }
 
 func TestSealIsDeterministic(t *testing.T) {
-	a, b := sealed(t, sample()), sealed(t, sample())
+	a, b := sealPlan(t, samplePlan()), sealPlan(t, samplePlan())
 	first, err1 := a.Encode()
 	second, err2 := b.Encode()
 	if err := errors.Join(err1, err2); err != nil {
@@ -165,18 +165,18 @@ func TestSealIsDeterministic(t *testing.T) {
 	if !bytes.Equal(first, second) {
 		t.Error("two encodings of the same plan differ")
 	}
-	if again := sealed(t, a).Digest; again != b.Digest {
+	if again := sealPlan(t, a).Digest; again != b.Digest {
 		t.Errorf("sealing again: %s, want %s", again, b.Digest)
 	}
 	b.Spec = []byte("{ }")
-	if sealed(t, b).Digest == a.Digest {
+	if sealPlan(t, b).Digest == a.Digest {
 		t.Error("the digest does not cover the spec")
 	}
 	golden.Check(t, "testdata/plan.json", first)
 }
 
 func TestDecode(t *testing.T) {
-	good, err := sealed(t, sample()).Encode()
+	good, err := sealPlan(t, samplePlan()).Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,10 +184,10 @@ func TestDecode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(sealed(t, sample()), got); d != "" {
+	if d := cmp.Diff(sealPlan(t, samplePlan()), got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	empty, err := sealed(t, &Plan{Cluster: "prod", Operation: "apply"}).Encode()
+	empty, err := sealPlan(t, &Plan{Cluster: "prod", Operation: "apply"}).Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,17 +227,17 @@ func TestDecode(t *testing.T) {
 }
 
 func TestDiff(t *testing.T) {
-	a, b := sealed(t, sample()), sample()
+	a, b := sealPlan(t, samplePlan()), samplePlan()
 	if d := Diff(a, a); d != "" {
 		t.Errorf("a plan and itself: %s", d)
 	}
 	b.Steps[0].Changes[0].Target = "/etc/sysctl.d/99-other.conf"
 	b.FactsDigest = "sha256:g"
-	golden.Check(t, "testdata/diff.golden", Diff(a, sealed(t, b)))
+	golden.Check(t, "testdata/diff.golden", Diff(a, sealPlan(t, b)))
 }
 
 func FuzzDecode(f *testing.F) {
-	p := sample()
+	p := samplePlan()
 	if err := p.Seal(); err != nil {
 		f.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := p.digest(); err != nil || again != p.Digest {
+		if again, err := p.computeDigest(); err != nil || again != p.Digest {
 			t.Errorf("accepted a plan whose digest is %s, not %s (%v)", again, p.Digest, err)
 		}
 	})

@@ -33,7 +33,7 @@ func (p *Plan) Seal() error {
 	if p.Steps == nil {
 		p.Steps = []Step{} // a plan without steps has an empty list, not null
 	}
-	d, err := p.digest()
+	d, err := p.computeDigest()
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (p *Plan) Seal() error {
 	return nil
 }
 
-func (p *Plan) digest() (string, error) {
+func (p *Plan) computeDigest() (string, error) {
 	open := *p
 	open.Digest = ""
 	b, err := json.Marshal(&open)
@@ -86,7 +86,7 @@ func Decode(data []byte) (*Plan, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, ErrDamaged
 	}
-	d, err := p.digest()
+	d, err := p.computeDigest()
 	if err != nil {
 		return nil, err
 	}

@@ -50,12 +50,12 @@ type group struct {
 
 // Text writes the plan for the user, by module and task: hosts with the same changes
 // together, diffs of existing files, and totals. The same plan gives the same text.
-func (p *Plan) Text(w io.Writer) error { return p.text(w, true) }
+func (p *Plan) Text(w io.Writer) error { return p.writeText(w, true) }
 
 // Brief is Text without the individual changes.
-func (p *Plan) Brief(w io.Writer) error { return p.text(w, false) }
+func (p *Plan) Brief(w io.Writer) error { return p.writeText(w, false) }
 
-func (p *Plan) text(w io.Writer, changes bool) error {
+func (p *Plan) writeText(w io.Writer, changes bool) error {
 	b := bufio.NewWriter(w)
 	if p.Empty() {
 		is := "is up to date"
@@ -70,12 +70,12 @@ func (p *Plan) text(w io.Writer, changes bool) error {
 		fmt.Fprintf(b, "Bundle: %s\n", p.Bundle)
 	}
 	module := ""
-	for _, g := range p.groups(changes) {
+	for _, g := range p.groupSteps(changes) {
 		if g.Module != module {
 			module = g.Module
 			fmt.Fprintf(b, "\n%s\n", module)
 		}
-		g.write(b, changes)
+		g.writeGroup(b, changes)
 	}
 	if p.Operation == "upgrade" {
 		fmt.Fprintf(b, "\nYou can run 'slipway rollback %s' until the upgrade completes. A completed upgrade cannot be rolled back.\n"+
@@ -88,7 +88,7 @@ func (p *Plan) text(w io.Writer, changes bool) error {
 		}
 	}
 	if len(p.Steps) > 0 {
-		fmt.Fprintf(b, "\n%s\n", p.Totals())
+		fmt.Fprintf(b, "\n%s\n", p.TotalsLine())
 	}
 	return b.Flush()
 }
@@ -148,17 +148,17 @@ func (n *BundleNote) String() string {
 	return b.String()
 }
 
-// groups returns the steps, grouped by task and by what they do (including their changes,
+// groupSteps returns the steps, grouped by task and by what they do (including their changes,
 // if these are shown). Steps of one task may be far apart in the plan; they are shown
 // together at the first of them.
-func (p *Plan) groups(changes bool) []group {
+func (p *Plan) groupSteps(changes bool) []group {
 	var tasks []string
 	byTask := map[string][]group{}
 	for _, s := range p.Steps {
 		if byTask[s.Task] == nil {
 			tasks = append(tasks, s.Task)
 		}
-		byTask[s.Task] = fold(byTask[s.Task], s, changes)
+		byTask[s.Task] = addToGroup(byTask[s.Task], s, changes)
 	}
 	var out []group
 	for _, t := range tasks {
@@ -167,8 +167,8 @@ func (p *Plan) groups(changes bool) []group {
 	return out
 }
 
-// fold adds a step to the group that does the same, or to a new group.
-func fold(groups []group, s Step, changes bool) []group {
+// addToGroup adds a step to the group that does the same, or to a new group.
+func addToGroup(groups []group, s Step, changes bool) []group {
 	for i := range groups {
 		g := &groups[i]
 		if g.State == s.State && g.After == s.After && (!changes || slices.Equal(g.Changes, s.Changes)) {
@@ -179,8 +179,8 @@ func fold(groups []group, s Step, changes bool) []group {
 	return append(groups, group{Step: s, hosts: []string{s.Host}})
 }
 
-func (g group) write(b *bufio.Writer, changes bool) {
-	fmt.Fprintf(b, "  %s%s", g.Title, on(g.hosts))
+func (g group) writeGroup(b *bufio.Writer, changes bool) {
+	fmt.Fprintf(b, "  %s%s", g.Title, onHosts(g.hosts))
 	switch g.State {
 	case Pending:
 		fmt.Fprintf(b, "  (known after %s)", g.After)
@@ -206,8 +206,8 @@ func (g group) write(b *bufio.Writer, changes bool) {
 	}
 }
 
-// on returns " on w1, w2"; "" for the manager.
-func on(hosts []string) string {
+// onHosts returns " on w1, w2"; "" for the manager.
+func onHosts(hosts []string) string {
 	if len(hosts) == 1 && hosts[0] == "" {
 		return ""
 	}
@@ -217,9 +217,9 @@ func on(hosts []string) string {
 	return " on " + strings.Join(hosts, ", ")
 }
 
-// Totals returns one line: "12 tasks on 3 hosts: 30 to create, 4 to change, 2 to remove, 1
+// TotalsLine returns one line: "12 tasks on 3 hosts: 30 to create, 4 to change, 2 to remove, 1
 // known later".
-func (p *Plan) Totals() string {
+func (p *Plan) TotalsLine() string {
 	tasks, hosts := map[string]bool{}, map[string]bool{}
 	marks := map[Mark]int{}
 	later := 0
@@ -247,9 +247,9 @@ func (p *Plan) Totals() string {
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
 		}
 	}
-	line := count(len(tasks), "task")
+	line := countText(len(tasks), "task")
 	if len(hosts) > 0 {
-		line += " on " + count(len(hosts), "host")
+		line += " on " + countText(len(hosts), "host")
 	}
 	if len(parts) > 0 {
 		line += ": " + strings.Join(parts, ", ")
@@ -257,7 +257,7 @@ func (p *Plan) Totals() string {
 	return line
 }
 
-func count(n int, what string) string {
+func countText(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
@@ -267,11 +267,11 @@ func count(n int, what string) string {
 // Diff returns the difference of two plans, as a unified diff of their texts and input
 // digests; "" if they are the same.
 func Diff(a, b *Plan) string {
-	return string(diff.Diff("saved", a.whole(), "now", b.whole()))
+	return string(diff.Diff("saved", a.digestedContent(), "now", b.digestedContent()))
 }
 
-// whole returns everything that the digest covers, for a comparison.
-func (p *Plan) whole() []byte {
+// digestedContent returns everything that the digest covers, for a comparison.
+func (p *Plan) digestedContent() []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "spec %s\nbundle %s\nfacts %s\n", p.SpecDigest, p.BundleDigest, p.FactsDigest)
 	_ = p.Text(&b) // a strings.Builder takes everything

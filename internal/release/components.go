@@ -1,7 +1,7 @@
 package release
 
-// fields returns the name of each component in the catalogue with its value.
-func (c *Components) fields() []struct {
+// namedFields returns the name of each component in the catalogue with its value.
+func (c *Components) namedFields() []struct {
 	name  string
 	value *string
 } {
@@ -31,12 +31,12 @@ func (c *Components) fields() []struct {
 }
 
 // Over fills components that c does not name from other, and changes neither.
-func (c Components) Over(other Components) Components { return c.or(other) }
+func (c Components) Over(other Components) Components { return c.fillFrom(other) }
 
-// or fills components that c does not name from other.
-func (c Components) or(other Components) Components {
-	theirs := other.fields()
-	for i, f := range c.fields() {
+// fillFrom fills components that c does not name from other.
+func (c Components) fillFrom(other Components) Components {
+	theirs := other.namedFields()
+	for i, f := range c.namedFields() {
 		if *f.value == "" {
 			*f.value = *theirs[i].value
 		}
@@ -44,9 +44,9 @@ func (c Components) or(other Components) Components {
 	return c
 }
 
-func (c Components) missing() []string {
+func (c Components) missingNames() []string {
 	var out []string
-	for _, f := range c.fields() {
+	for _, f := range c.namedFields() {
 		if *f.value == "" {
 			out = append(out, f.name)
 		}

@@ -69,8 +69,8 @@ type Docker struct {
 	Sums map[string]string `json:"-" yaml:"sums"`
 }
 
-// over returns d, with values that d does not name from other.
-func (d Docker) over(other Docker) Docker {
+// overlaidOn returns d, with values that d does not name from other.
+func (d Docker) overlaidOn(other Docker) Docker {
 	sums := map[string]string{}
 	maps.Copy(sums, other.Sums)
 	maps.Copy(sums, d.Sums)
@@ -165,7 +165,7 @@ type minor struct {
 // path, or a missing file, overrides nothing.
 func Load(overridePath string) (*Catalogue, error) {
 	c := &Catalogue{}
-	if err := c.merge(embedded); err != nil {
+	if err := c.mergeData(embedded); err != nil {
 		return nil, fmt.Errorf("reading the embedded release catalogue: %w", err)
 	}
 	if overridePath == "" {
@@ -176,7 +176,7 @@ func Load(overridePath string) (*Catalogue, error) {
 		return c, nil
 	}
 	if err == nil {
-		err = c.merge(data)
+		err = c.mergeData(data)
 	}
 	if err != nil {
 		return nil, diag.List{{
@@ -191,15 +191,15 @@ func Load(overridePath string) (*Catalogue, error) {
 // Parse reads a complete catalogue, without merging it over another one.
 func Parse(data []byte) (*Catalogue, error) {
 	c := &Catalogue{}
-	return c, c.merge(data)
+	return c, c.mergeData(data)
 }
 
 // With returns c with a version that a bundle has, and its components. The version is
 // only added if its minor comes after all listed ones: for the others, c has the
 // components.
 func (c *Catalogue) With(version string, has Components) *Catalogue {
-	v, err := parse(version)
-	newest, _ := c.newest()
+	v, err := parseVersion(version)
+	newest, _ := c.newestMinor()
 	if err != nil || !Newer(minorOf(v)+".0", newest+".0") {
 		return c
 	}
@@ -209,7 +209,7 @@ func (c *Catalogue) With(version string, has Components) *Catalogue {
 	return &Catalogue{file: c.file, beyond: more}
 }
 
-func (c *Catalogue) merge(data []byte) error {
+func (c *Catalogue) mergeData(data []byte) error {
 	var over file
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	dec.KnownFields(true)
@@ -223,8 +223,8 @@ func (c *Catalogue) merge(data []byte) error {
 	if over.KubeletSkew != 0 {
 		f.KubeletSkew = over.KubeletSkew
 	}
-	f.Components = over.Components.or(f.Components)
-	f.Docker = over.Docker.over(f.Docker)
+	f.Components = over.Components.fillFrom(f.Components)
+	f.Docker = over.Docker.overlaidOn(f.Docker)
 	if f.Upstream == nil {
 		f.Upstream = map[string]string{}
 	}
@@ -237,15 +237,15 @@ func (c *Catalogue) merge(data []byte) error {
 			return fmt.Errorf("minors: %q does not have the form \"1.37\"", name)
 		}
 		for _, v := range slices.Concat(m.Versions, slices.Collect(maps.Keys(m.Modules))) {
-			if p, err := parse(v); err != nil || minorOf(p) != name || v != "v"+p.String() {
+			if p, err := parseVersion(v); err != nil || minorOf(p) != name || v != "v"+p.String() {
 				return fmt.Errorf("minors: %q is not a version of %s such as \"v%s.3\"", v, name, name)
 			}
 		}
 		old := f.Minors[name]
 		old.Versions = append(slices.Clone(old.Versions), m.Versions...)
-		slices.SortFunc(old.Versions, compare)
+		slices.SortFunc(old.Versions, compareVersions)
 		old.Versions = slices.Compact(old.Versions)
-		old.Components = m.Components.or(old.Components)
+		old.Components = m.Components.fillFrom(old.Components)
 		old.Adds = append(slices.Clone(old.Adds), m.Adds...)
 		modules := map[string]map[string]string{}
 		maps.Copy(modules, old.Modules)
@@ -266,7 +266,7 @@ func (c *Catalogue) Supported() []string {
 	for _, m := range c.file.Minors {
 		out = append(out, m.Versions...)
 	}
-	slices.SortFunc(out, compare)
+	slices.SortFunc(out, compareVersions)
 	return out
 }
 
@@ -283,17 +283,17 @@ func (c *Catalogue) Resolve(version string) (Release, error) {
 	if m, ok := c.file.Minors[strings.TrimPrefix(version, "v")]; ok && len(m.Versions) > 0 {
 		version = m.Versions[len(m.Versions)-1]
 	}
-	v, err := parse(version)
+	v, err := parseVersion(version)
 	if err != nil {
-		return Release{}, c.unsupported(asked, "is not a Kubernetes version")
+		return Release{}, c.unsupportedError(asked, "is not a Kubernetes version")
 	}
 	name := "v" + v.String()
 	m, ok := c.file.Minors[minorOf(v)]
 	if has, bundled := c.beyond[name]; !ok && bundled {
-		_, last := c.newest()
-		m = minor{Components: has.or(last.Components)}
+		_, last := c.newestMinor()
+		m = minor{Components: has.fillFrom(last.Components)}
 	} else if !ok {
-		return Release{}, c.unsupported(asked, "is not supported by this Slipway")
+		return Release{}, c.unsupportedError(asked, "is not supported by this Slipway")
 	}
 	r := Release{
 		Kubernetes: name,
@@ -303,9 +303,9 @@ func (c *Catalogue) Resolve(version string) (Release, error) {
 		Upstream:   c.file.Upstream,
 		Adds:       m.Adds,
 		Docker:     c.file.Docker,
-		Components: m.Components.or(c.file.Components),
+		Components: m.Components.fillFrom(c.file.Components),
 	}
-	if missing := r.Components.missing(); len(missing) > 0 {
+	if missing := r.Components.missingNames(); len(missing) > 0 {
 		return Release{}, diag.List{{
 			ID: IDCatalogue, Severity: diag.Error,
 			Message: fmt.Sprintf("the release catalogue has no version of %s for Kubernetes %s", strings.Join(missing, ", "), name),
@@ -315,8 +315,8 @@ func (c *Catalogue) Resolve(version string) (Release, error) {
 	return r, nil
 }
 
-// newest returns the newest listed minor.
-func (c *Catalogue) newest() (name string, m minor) {
+// newestMinor returns the newest listed minor.
+func (c *Catalogue) newestMinor() (name string, m minor) {
 	for n := range c.file.Minors {
 		if name == "" || Newer(n+".0", name+".0") {
 			name = n
@@ -325,24 +325,24 @@ func (c *Catalogue) newest() (name string, m minor) {
 	return name, c.file.Minors[name]
 }
 
-func (c *Catalogue) unsupported(version, why string) error {
+func (c *Catalogue) unsupportedError(version, why string) error {
 	return diag.List{{
 		ID: IDUnsupported, Severity: diag.Error,
 		Message: fmt.Sprintf("%q %s", version, why),
-		Hint:    c.ways(),
+		Hint:    c.versionHint(),
 	}}
 }
 
-// ways returns the hint about how to get a version.
-func (c *Catalogue) ways() string {
+// versionHint returns the hint about how to get a version.
+func (c *Catalogue) versionHint() string {
 	return "supported: " + strings.Join(c.Supported(), ", ") +
 		" and other patch versions of these minors. For a version that only a bundle has: run `slipway bundle import " +
 		"FILE`, or name the bundle with --bundle or spec.bundle. To add a minor: write all its components to " +
 		"$SLIPWAY_HOME/releases.yaml (docs/guide/bundle.md#versions)"
 }
 
-// parse accepts a full release version with or without "v".
-func parse(version string) (*semver.Version, error) {
+// parseVersion accepts a full release version with or without "v".
+func parseVersion(version string) (*semver.Version, error) {
 	v, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v"))
 	if err == nil && v.Metadata() != "" {
 		err = errors.New("a Kubernetes version cannot have build metadata")
@@ -352,10 +352,10 @@ func parse(version string) (*semver.Version, error) {
 
 func minorOf(v *semver.Version) string { return fmt.Sprintf("%d.%d", v.Major(), v.Minor()) }
 
-// compare orders valid versions.
-func compare(a, b string) int {
-	x, errX := parse(a)
-	y, errY := parse(b)
+// compareVersions orders valid versions.
+func compareVersions(a, b string) int {
+	x, errX := parseVersion(a)
+	y, errY := parseVersion(b)
 	if errX != nil || errY != nil {
 		return strings.Compare(a, b)
 	}

@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-func load(t *testing.T, override string) (*release.Catalogue, error) {
+func loadCatalogue(t *testing.T, override string) (*release.Catalogue, error) {
 	t.Helper()
 	if override == "" {
 		return release.Load("")
@@ -26,7 +26,7 @@ func load(t *testing.T, override string) (*release.Catalogue, error) {
 	return release.Load(path)
 }
 
-func id(err error) string {
+func idOf(err error) string {
 	var l diag.List
 	if !errors.As(err, &l) || len(l) == 0 {
 		return ""
@@ -58,12 +58,12 @@ func TestResolve(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			c, err := load(t, tt.override)
+			c, err := loadCatalogue(t, tt.override)
 			if err != nil {
 				t.Fatal(err)
 			}
 			r, err := c.Resolve(tt.version)
-			if id(err) != tt.id {
+			if idOf(err) != tt.id {
 				t.Fatalf("%s: got %v, want id %q", tt.reason, err, tt.id)
 			}
 			if tt.id == release.IDUnsupported && !strings.Contains(err.Error(), "$SLIPWAY_HOME/releases.yaml") {
@@ -80,7 +80,7 @@ func TestResolve(t *testing.T) {
 // A bundle's version of a later minor takes what the bundle names, and the rest of
 // the newest minor. What is listed stays as it is.
 func TestWith(t *testing.T) {
-	known, err := load(t, "")
+	known, err := loadCatalogue(t, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,12 +98,12 @@ func TestWith(t *testing.T) {
 		{"v1.12.3", "", "", release.IDUnsupported, false},
 	} {
 		r, err := c.Resolve(tt.version)
-		if id(err) != tt.id || r.Etcd != tt.etcd || r.CoreDNS != tt.coredns || r.Beyond != tt.beyond ||
+		if idOf(err) != tt.id || r.Etcd != tt.etcd || r.CoreDNS != tt.coredns || r.Beyond != tt.beyond ||
 			r.Beyond && (r.Known || len(r.Adds) > 0 || r.Pause == "") {
 			t.Errorf("%s is %+v, %v", tt.version, r, err)
 		}
 	}
-	if _, err := known.Resolve("v1.38.0"); id(err) != release.IDUnsupported || !strings.Contains(err.Error(), "slipway bundle import") {
+	if _, err := known.Resolve("v1.38.0"); idOf(err) != release.IDUnsupported || !strings.Contains(err.Error(), "slipway bundle import") {
 		t.Errorf("it is known without a bundle, or how to have it is not said: %v", err)
 	}
 	for _, tt := range []struct {
@@ -116,7 +116,7 @@ func TestWith(t *testing.T) {
 		{"v1.37.1", "v1.40.0", nil, release.IDUpgradePath},
 		{"v1.38.0", "v1.37.1", nil, release.IDUpgradePath},
 	} {
-		if got, err := c.UpgradePath(tt.from, tt.to); id(err) != tt.id || !slices.Equal(got, tt.want) {
+		if got, err := c.UpgradePath(tt.from, tt.to); idOf(err) != tt.id || !slices.Equal(got, tt.want) {
 			t.Errorf("from %s to %s it goes over %v, %v", tt.from, tt.to, got, err)
 		}
 	}
@@ -139,7 +139,7 @@ func TestLoadRefuses(t *testing.T) {
 		"foreign modules": "minors: {\"1.37\": {modules: {v1.36.9: {k8s.io/api: v0.36.8}}}}",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := load(t, text); id(err) != release.IDCatalogue {
+			if _, err := loadCatalogue(t, text); idOf(err) != release.IDCatalogue {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -150,7 +150,7 @@ func TestLoadRefuses(t *testing.T) {
 }
 
 func TestSupportedAndRefs(t *testing.T) {
-	c, err := load(t, "")
+	c, err := loadCatalogue(t, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestSupportedAndRefs(t *testing.T) {
 }
 
 func TestModules(t *testing.T) {
-	c, err := load(t, `minors: {"1.35": {versions: [v1.35.9], modules: {v1.35.9: {k8s.io/api: v0.35.8}}}}`)
+	c, err := loadCatalogue(t, `minors: {"1.35": {versions: [v1.35.9], modules: {v1.35.9: {k8s.io/api: v0.35.8}}}}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,14 +232,14 @@ func TestUpgradePath(t *testing.T) {
 		"downgrade":  {"Kubernetes does not", "v1.37.1", "v1.36.4", nil, release.IDUpgradePath},
 		"nonsense":   {"a cluster's version is input too", "x", "v1.36.4", nil, release.IDUnsupported},
 	}
-	c, err := load(t, "")
+	c, err := loadCatalogue(t, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, err := c.UpgradePath(tt.from, tt.to)
-			if id(err) != tt.id {
+			if idOf(err) != tt.id {
 				t.Fatalf("%s: got %v, want id %q", tt.reason, err, tt.id)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -266,7 +266,7 @@ func TestMinors(t *testing.T) {
 			t.Errorf("%s is of %q: %t", tc.version, tc.minor, got)
 		}
 	}
-	c, err := load(t, `minors: {"1.37": {adds: [example.com/v1/things]}}`)
+	c, err := loadCatalogue(t, `minors: {"1.37": {adds: [example.com/v1/things]}}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := c.Resolve(version); err != nil && id(err) == "" {
+		if _, err := c.Resolve(version); err != nil && idOf(err) == "" {
 			t.Errorf("an error without a diagnostic: %v", err)
 		}
 		c.Supported()

@@ -20,16 +20,16 @@ func (c *Catalogue) UpgradePath(from, to string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, errA := parse(from)
-	b, errB := parse(target.Kubernetes)
+	a, errA := parseVersion(from)
+	b, errB := parseVersion(target.Kubernetes)
 	if errA != nil || errB != nil {
-		return nil, c.unsupported(from, "is not a Kubernetes version")
+		return nil, c.unsupportedError(from, "is not a Kubernetes version")
 	}
 	refuse := func(why string) ([]string, error) {
 		return nil, diag.List{{
 			ID: IDUpgradePath, Severity: diag.Error,
 			Message: fmt.Sprintf("cannot upgrade from %s to %s: %s", from, target.Kubernetes, why),
-			Hint:    c.ways(),
+			Hint:    c.versionHint(),
 		}}
 	}
 	switch {
@@ -42,7 +42,7 @@ func (c *Catalogue) UpgradePath(from, to string) ([]string, error) {
 	}
 	var path []string
 	for minor := a.Minor() + 1; minor < b.Minor(); minor++ {
-		through := c.through(fmt.Sprintf("%d.%d", a.Major(), minor))
+		through := c.intermediateVersion(fmt.Sprintf("%d.%d", a.Major(), minor))
 		if through == "" {
 			return refuse(fmt.Sprintf("the upgrade must pass through %d.%d, which is not supported", a.Major(), minor))
 		}
@@ -51,12 +51,12 @@ func (c *Catalogue) UpgradePath(from, to string) ([]string, error) {
 	return append(path, target.Kubernetes), nil
 }
 
-// through returns the version that an upgrade uses for a minor in between, "" if there is
+// intermediateVersion returns the version that an upgrade uses for a minor in between, "" if there is
 // none.
-func (c *Catalogue) through(minor string) string {
+func (c *Catalogue) intermediateVersion(minor string) string {
 	of := c.file.Minors[minor].Versions
 	if len(of) == 0 {
-		of = slices.SortedFunc(maps.Keys(c.beyond), compare)
+		of = slices.SortedFunc(maps.Keys(c.beyond), compareVersions)
 		of = slices.DeleteFunc(of, func(v string) bool { return !SameMinor(v, minor+".0") })
 	}
 	if len(of) == 0 {
@@ -68,8 +68,8 @@ func (c *Catalogue) through(minor string) string {
 // Behind returns how many minor versions one version is older than another; 0 if it is
 // not older, or if one of them is not a version.
 func Behind(version, of string) int {
-	x, errX := parse(version)
-	y, errY := parse(of)
+	x, errX := parseVersion(version)
+	y, errY := parseVersion(of)
 	if errX != nil || errY != nil || x.Major() != y.Major() || x.Minor() > y.Minor() {
 		return 0
 	}
@@ -78,17 +78,17 @@ func Behind(version, of string) int {
 
 // Reached reports whether a version belongs to a minor ("1.37"), or to a later one.
 func Reached(minor, version string) bool {
-	m, errM := parse(minor + ".0")
-	v, errV := parse(version)
+	m, errM := parseVersion(minor + ".0")
+	v, errV := parseVersion(version)
 	return errM == nil && errV == nil && !v.LessThan(m)
 }
 
 // Newer reports whether one version is newer than another.
-func Newer(a, b string) bool { return compare(a, b) > 0 }
+func Newer(a, b string) bool { return compareVersions(a, b) > 0 }
 
 // SameMinor reports whether two versions have the same minor.
 func SameMinor(a, b string) bool {
-	x, errX := parse(a)
-	y, errY := parse(b)
+	x, errX := parseVersion(a)
+	y, errY := parseVersion(b)
 	return errX == nil && errY == nil && minorOf(x) == minorOf(y)
 }

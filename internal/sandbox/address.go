@@ -25,7 +25,7 @@ func freeRange(pool netip.Prefix, used []netip.Prefix) (netip.Prefix, error) {
 			return p, nil
 		}
 	}
-	return netip.Prefix{}, refuse(IDRangeTaken,
+	return netip.Prefix{}, refuseWith(IDRangeTaken,
 		fmt.Sprintf("every /%d in %s is in use", rangeBits, pool),
 		"delete a sandbox, or use another network with --range")
 }
@@ -48,8 +48,8 @@ func nextRange(a netip.Addr) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(n >> 16), byte(n >> 8), byte(n), 0})
 }
 
-// nth returns the address with this last byte.
-func nth(p netip.Prefix, n int) netip.Addr {
+// nthAddress returns the address with this last byte.
+func nthAddress(p netip.Prefix, n int) netip.Addr {
 	b := p.Addr().As4()
 	b[3] = byte(n)
 	return netip.AddrFrom4(b)

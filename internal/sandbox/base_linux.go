@@ -24,7 +24,7 @@ func baseImage(ctx context.Context, o Options) (string, error) {
 		return "", err
 	}
 	r := newRecipe(suite, runtime.GOARCH)
-	digest, err := r.digest()
+	digest, err := r.treeDigest()
 	if err != nil {
 		return "", err
 	}
@@ -33,7 +33,7 @@ func baseImage(ctx context.Context, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir := pinned(fd)
+	dir := pinnedPath(fd)
 	image := filepath.Join(dir, "disk-"+strconv.FormatInt(o.Disk>>20, 10)+".ext4")
 	lock, err := lockPath(ctx, filepath.Join(dir, "lock"))
 	if err != nil {
@@ -43,7 +43,7 @@ func baseImage(ctx context.Context, o Options) (string, error) {
 	if _, err := os.Stat(image); err == nil {
 		return image, nil
 	}
-	if err := sweep(dir); err != nil {
+	if err := removeIncomplete(dir); err != nil {
 		return "", fmt.Errorf("removing the remains of a killed program: %w", err)
 	}
 	tree := filepath.Join(dir, "tree")
@@ -60,8 +60,8 @@ func baseImage(ctx context.Context, o Options) (string, error) {
 	return image, nil
 }
 
-// sweep removes incomplete files. The caller must hold the lock of the directory.
-func sweep(dir string) error {
+// removeIncomplete removes incomplete files. The caller must hold the lock of the directory.
+func removeIncomplete(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), tmpPrefix) {
@@ -77,7 +77,7 @@ func lockPath(ctx context.Context, path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = poll(ctx, 100*time.Millisecond, func() (bool, error) {
+	err = pollUntil(ctx, 100*time.Millisecond, func() (bool, error) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return false, nil
@@ -105,7 +105,7 @@ func hostSuite() (string, error) {
 		values[k] = strings.Trim(v, `"`)
 	}
 	if id := values["ID"]; (id != "debian" && id != "ubuntu") || values["VERSION_CODENAME"] == "" {
-		return "", refuse(IDHostSystem, "machines are built from Debian or Ubuntu packages, but this host runs "+values["PRETTY_NAME"],
+		return "", refuseWith(IDHostSystem, "machines are built from Debian or Ubuntu packages, but this host runs "+values["PRETTY_NAME"],
 			"use a Debian or Ubuntu host, or a virtual machine that runs one")
 	}
 	return values["VERSION_CODENAME"], nil
@@ -128,7 +128,7 @@ func makeTree(ctx context.Context, r recipe, tree, shown string) error {
 	if m := hostMirror(ctx, r.Suite); m != "" {
 		args = append(args, m)
 	}
-	if err := debootstrap(ctx, tree+".log", filepath.Join(shown, "tree.log"), args); err != nil {
+	if err := runDebootstrap(ctx, tree+".log", filepath.Join(shown, "tree.log"), args); err != nil {
 		return err
 	}
 	if err := tidyTree(r, tmp); err != nil {
@@ -142,22 +142,22 @@ func installDebootstrap(ctx context.Context) error {
 		return nil
 	}
 	const hint = "apt-get install -y debootstrap"
-	if _, err := run(ctx, "", "apt-get", "install", "-y", "-qq", "debootstrap"); err == nil {
+	if _, err := runProgram(ctx, "", "apt-get", "install", "-y", "-qq", "debootstrap"); err == nil {
 		return nil
 	}
-	_, err := run(ctx, "", "apt-get", "update", "-qq")
+	_, err := runProgram(ctx, "", "apt-get", "update", "-qq")
 	if err == nil {
-		_, err = run(ctx, "", "apt-get", "install", "-y", "-qq", "debootstrap")
+		_, err = runProgram(ctx, "", "apt-get", "install", "-y", "-qq", "debootstrap")
 	}
 	if err != nil {
-		return refuse(IDMissingProgram, "debootstrap is not installed, and its installation failed: "+err.Error(), hint)
+		return refuseWith(IDMissingProgram, "debootstrap is not installed, and its installation failed: "+err.Error(), hint)
 	}
 	return nil
 }
 
-// debootstrap runs it in separate namespaces: everything that it mounts and starts ends
+// runDebootstrap runs it in separate namespaces: everything that it mounts and starts ends
 // with it.
-func debootstrap(ctx context.Context, log, shown string, args []string) error {
+func runDebootstrap(ctx context.Context, log, shown string, args []string) error {
 	out, err := os.Create(log)
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func debootstrap(ctx context.Context, log, shown string, args []string) error {
 // hostMirror returns the source of this host's own packages; "" leaves the choice to
 // debootstrap.
 func hostMirror(ctx context.Context, suite string) string {
-	out, err := run(ctx, "", "apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)", "Created-By: Packages")
+	out, err := runProgram(ctx, "", "apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)", "Created-By: Packages")
 	if err != nil {
 		return ""
 	}
@@ -250,7 +250,7 @@ func makeImage(ctx context.Context, tree, image string, size int64) error {
 	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
 		return err
 	}
-	_, err = run(ctx, "", "mkfs.ext4", "-q", "-F", "-d", tree, "-m", "0",
+	_, err = runProgram(ctx, "", "mkfs.ext4", "-q", "-F", "-d", tree, "-m", "0",
 		"-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", "-J", "size=64", tmp)
 	if err != nil {
 		return errors.Join(err, os.Remove(tmp))

@@ -44,12 +44,12 @@ func Boot(ctx context.Context, in io.Reader, failed *os.File) error {
 	// Some of the following settings apply only to this thread, and exec keeps them.
 	runtime.LockOSThread()
 	unix.CloseOnExec(int(failed.Fd()))
-	err := boot(ctx, in)
+	err := bootMachine(ctx, in)
 	_, _ = io.WriteString(failed, err.Error()) // the supervisor may be gone
 	return err
 }
 
-func boot(ctx context.Context, in io.Reader) error {
+func bootMachine(ctx context.Context, in io.Reader) error {
 	var c bootConfig
 	if err := json.NewDecoder(in).Decode(&c); err != nil {
 		return fmt.Errorf("reading the boot configuration: %w", err)
@@ -61,10 +61,10 @@ func boot(ctx context.Context, in io.Reader) error {
 	if err := mountDisk(c.Disk, c.Root); err != nil {
 		return err
 	}
-	if err := personalise(c); err != nil {
+	if err := writeMachineFiles(c); err != nil {
 		return fmt.Errorf("writing the files of the machine: %w", err)
 	}
-	if _, err := run(ctx, c.Network, "ip", "-batch", "-"); err != nil {
+	if _, err := runProgram(ctx, c.Network, "ip", "-batch", "-"); err != nil {
 		return fmt.Errorf("setting up the network: %w", err)
 	}
 	if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
@@ -82,7 +82,7 @@ func boot(ctx context.Context, in io.Reader) error {
 			return err
 		}
 	}
-	if err := pivot(c.Root); err != nil {
+	if err := pivotRoot(c.Root); err != nil {
 		return fmt.Errorf("entering the machine's disk: %w", err)
 	}
 	if modules == "" {
@@ -93,8 +93,8 @@ func boot(ctx context.Context, in io.Reader) error {
 	return becomeInit()
 }
 
-// personalise writes the files that differ between machines, at the first boot.
-func personalise(c bootConfig) error {
+// writeMachineFiles writes the files that differ between machines, at the first boot.
+func writeMachineFiles(c bootConfig) error {
 	id := filepath.Join(c.Root, "etc/machine-id")
 	if b, err := os.ReadFile(id); err == nil && len(b) > 0 {
 		return nil
@@ -107,8 +107,8 @@ func personalise(c bootConfig) error {
 	return writeFile(id, []byte(c.MachineID+"\n"), 0o444)
 }
 
-// pivot makes dir the root and unmounts the host's files.
-func pivot(dir string) error {
+// pivotRoot makes dir the root and unmounts the host's files.
+func pivotRoot(dir string) error {
 	if err := os.Chdir(dir); err != nil {
 		return err
 	}

@@ -15,8 +15,8 @@ type hierarchy struct {
 	Options string `json:"options,omitempty"`
 }
 
-// dir returns the name of the directory below /sys/fs/cgroup in a machine.
-func (h hierarchy) dir() string { return strings.TrimPrefix(h.Options, "name=") }
+// dirName returns the name of the directory below /sys/fs/cgroup in a machine.
+func (h hierarchy) dirName() string { return strings.TrimPrefix(h.Options, "name=") }
 
 // mountOptions returns the options of mount(2).
 func (h hierarchy) mountOptions() string {

@@ -28,21 +28,21 @@ func findCgroups(id string) (cgroups, error) {
 	}
 	c := cgroups{hierarchies: parseHierarchies(string(b)), name: "slipway-" + id}
 	if len(c.hierarchies) == 0 {
-		return cgroups{}, refuse(IDNoCgroups, "no cgroup tree is mounted on this host",
+		return cgroups{}, refuseWith(IDNoCgroups, "no cgroup tree is mounted on this host",
 			"mount -t cgroup2 cgroup2 /sys/fs/cgroup")
 	}
 	named := slices.ContainsFunc(c.hierarchies, func(h hierarchy) bool { return h.Options == "name=systemd" })
-	if !c.v2() && !named {
-		return cgroups{}, refuse(IDNoCgroups, "cgroup v1 without the tree that systemd needs",
+	if !c.isV2() && !named {
+		return cgroups{}, refuseWith(IDNoCgroups, "cgroup v1 without the tree that systemd needs",
 			"mkdir /sys/fs/cgroup/systemd && mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd")
 	}
 	return c, nil
 }
 
-func (c cgroups) v2() bool { return c.hierarchies[0].Options == "" }
+func (c cgroups) isV2() bool { return c.hierarchies[0].Options == "" }
 
-// join creates a part of the subtree and moves a process there, with all its threads.
-func (c cgroups) join(part string, pid int) error {
+// joinPart creates a part of the subtree and moves a process there, with all its threads.
+func (c cgroups) joinPart(part string, pid int) error {
 	for _, h := range c.hierarchies {
 		dir := filepath.Join(h.Mount, c.name)
 		if err := c.makeDir(h.Mount, dir); err != nil {
@@ -61,7 +61,7 @@ func (c cgroups) join(part string, pid int) error {
 
 // makeDir creates a cgroup that processes can join, with its controllers enabled.
 func (c cgroups) makeDir(parent, dir string) error {
-	if c.v2() {
+	if c.isV2() {
 		if err := enableControllers(parent); err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (c cgroups) makeDir(parent, dir string) error {
 	// A new cpuset of v1 is empty, and no process can join it.
 	for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
 		b, err := os.ReadFile(filepath.Join(parent, f))
-		if c.v2() || errors.Is(err, fs.ErrNotExist) {
+		if c.isV2() || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err == nil {
@@ -107,11 +107,11 @@ func enableControllers(dir string) error {
 	return nil
 }
 
-// processes returns all processes in a part of the subtree; "" is the whole subtree.
-func (c cgroups) processes(part string) []int {
+// listProcesses returns all processes in a part of the subtree; "" is the whole subtree.
+func (c cgroups) listProcesses(part string) []int {
 	var pids []int
 	for _, h := range c.hierarchies {
-		for _, dir := range subtree(filepath.Join(h.Mount, c.name, part)) {
+		for _, dir := range listSubtree(filepath.Join(h.Mount, c.name, part)) {
 			b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 			if err != nil {
 				continue // removed meanwhile
@@ -127,11 +127,11 @@ func (c cgroups) processes(part string) []int {
 	return slices.Compact(pids)
 }
 
-// remove removes the empty cgroups of a part; "" is the whole subtree.
-func (c cgroups) remove(part string) error {
+// removePart removes the empty cgroups of a part; "" is the whole subtree.
+func (c cgroups) removePart(part string) error {
 	var errs []error
 	for _, h := range c.hierarchies {
-		dirs := subtree(filepath.Join(h.Mount, c.name, part))
+		dirs := listSubtree(filepath.Join(h.Mount, c.name, part))
 		slices.Reverse(dirs)
 		for _, d := range dirs {
 			if err := os.Remove(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -142,9 +142,9 @@ func (c cgroups) remove(part string) error {
 	return errors.Join(errs...)
 }
 
-// subtree lists a directory and its descendants, parents first. Directories that
+// listSubtree lists a directory and its descendants, parents first. Directories that
 // disappear meanwhile are left out.
-func subtree(root string) []string {
+func listSubtree(root string) []string {
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return nil
@@ -152,14 +152,14 @@ func subtree(root string) []string {
 	dirs := []string{root}
 	for _, e := range entries {
 		if e.IsDir() {
-			dirs = append(dirs, subtree(filepath.Join(root, e.Name()))...)
+			dirs = append(dirs, listSubtree(filepath.Join(root, e.Name()))...)
 		}
 	}
 	return dirs
 }
 
-// holds reports whether a process is in a part of the subtree, in any tree.
-func (c cgroups) holds(part string, pid int) bool {
+// holdsProcess reports whether a process is in a part of the subtree, in any tree.
+func (c cgroups) holdsProcess(part string, pid int) bool {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
 	if err != nil {
 		return false

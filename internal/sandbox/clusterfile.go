@@ -31,7 +31,7 @@ type clusterHost struct {
 	Name, Address, Role, HostKey string
 }
 
-func (c clusterFile) render() ([]byte, error) {
+func (c clusterFile) renderYAML() ([]byte, error) {
 	t, err := template.ParseFS(clusterTemplate, "templates/cluster.yaml.tmpl")
 	if err != nil {
 		return nil, err
@@ -47,19 +47,19 @@ func (c clusterFile) render() ([]byte, error) {
 func readHosts(path string) ([]v1alpha1.Host, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, refuse(IDBadFile, err.Error(), "name a cluster file")
+		return nil, refuseWith(IDBadFile, err.Error(), "name a cluster file")
 	}
 	var c v1alpha1.Cluster
 	if err := yamlk8s.Unmarshal(b, &c); err != nil {
-		return nil, refuse(IDBadFile, path+": "+err.Error(), "run 'slipway create config' to write a cluster file")
+		return nil, refuseWith(IDBadFile, path+": "+err.Error(), "run 'slipway create config' to write a cluster file")
 	}
 	if len(c.Spec.Hosts) == 0 {
-		return nil, refuse(IDBadFile, path+" has no hosts under spec.hosts", "run 'slipway create config' to write a cluster file")
+		return nil, refuseWith(IDBadFile, path+" has no hosts under spec.hosts", "run 'slipway create config' to write a cluster file")
 	}
 	seen := map[string]bool{}
 	for _, h := range c.Spec.Hosts {
 		if !nameRE.MatchString(h.Name) || seen[h.Name] {
-			return nil, refuse(IDBadFile, fmt.Sprintf("%s: a machine cannot be named %q", path, h.Name),
+			return nil, refuseWith(IDBadFile, fmt.Sprintf("%s: a machine cannot be named %q", path, h.Name),
 				"give each host a unique name: up to 40 lower-case letters, digits and hyphens, with a letter first")
 		}
 		seen[h.Name] = true
@@ -98,25 +98,25 @@ func rewriteHosts(text []byte, c clusterFile) ([]byte, error) {
 	if len(doc.Content) == 0 {
 		return nil, errors.New("an empty file")
 	}
-	spec := child(doc.Content[0], "spec")
-	hosts := child(spec, "hosts")
+	spec := childNode(doc.Content[0], "spec")
+	hosts := childNode(spec, "hosts")
 	if hosts == nil || len(hosts.Content) != len(c.Hosts) {
 		return nil, errors.New("spec.hosts has changed in the meantime")
 	}
 	for i, h := range c.Hosts {
 		node := hosts.Content[i]
-		drop(node, "internalAddress")
-		set(node, "address", scalar(h.Address))
-		set(node, "ssh", mapping("user", "root", "port", "22", "privateKeyFile", c.KeyFile, "hostKey", h.HostKey))
+		dropKey(node, "internalAddress")
+		setKey(node, "address", scalarNode(h.Address))
+		setKey(node, "ssh", mappingNode("user", "root", "port", "22", "privateKeyFile", c.KeyFile, "hostKey", h.HostKey))
 	}
-	setIn(doc.Content[0], scalar(c.Name), "metadata", "name")
+	setIn(doc.Content[0], scalarNode(c.Name), "metadata", "name")
 	// The login of the real hosts does not apply.
-	drop(spec, "ssh")
+	dropKey(spec, "ssh")
 	if c.Kubernetes != "" {
-		setIn(spec, scalar(c.Kubernetes), "kubernetes", "version")
+		setIn(spec, scalarNode(c.Kubernetes), "kubernetes", "version")
 	}
 	if c.CgroupV1 {
-		setIn(spec, scalar("false"), "kubernetes", "kubelet", "config", "failCgroupV1")
+		setIn(spec, scalarNode("false"), "kubernetes", "kubelet", "config", "failCgroupV1")
 	}
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
@@ -127,7 +127,7 @@ func rewriteHosts(text []byte, c clusterFile) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-func child(n *yaml.Node, key string) *yaml.Node {
+func childNode(n *yaml.Node, key string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil
 	}
@@ -139,7 +139,7 @@ func child(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-func drop(n *yaml.Node, key string) {
+func dropKey(n *yaml.Node, key string) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
 			n.Content = append(n.Content[:i], n.Content[i+2:]...)
@@ -148,34 +148,34 @@ func drop(n *yaml.Node, key string) {
 	}
 }
 
-func set(n *yaml.Node, key string, value *yaml.Node) {
+func setKey(n *yaml.Node, key string, value *yaml.Node) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
 			n.Content[i+1] = value
 			return
 		}
 	}
-	n.Content = append(n.Content, scalar(key), value)
+	n.Content = append(n.Content, scalarNode(key), value)
 }
 
 func setIn(n *yaml.Node, value *yaml.Node, path ...string) {
 	for _, key := range path[:len(path)-1] {
-		next := child(n, key)
+		next := childNode(n, key)
 		if next == nil || next.Kind != yaml.MappingNode {
 			next = &yaml.Node{Kind: yaml.MappingNode}
-			set(n, key, next)
+			setKey(n, key, next)
 		}
 		n = next
 	}
-	set(n, path[len(path)-1], value)
+	setKey(n, path[len(path)-1], value)
 }
 
-func scalar(v string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: v} }
+func scalarNode(v string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: v} }
 
-func mapping(pairs ...string) *yaml.Node {
+func mappingNode(pairs ...string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	for _, v := range pairs {
-		n.Content = append(n.Content, scalar(v))
+		n.Content = append(n.Content, scalarNode(v))
 	}
 	return n
 }

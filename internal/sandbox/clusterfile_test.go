@@ -13,7 +13,7 @@ import (
 	"slipway.dev/slipway/internal/testutil/golden"
 )
 
-func demo() clusterFile {
+func demoFile() clusterFile {
 	return clusterFile{
 		Name: "dev", KeyFile: "/home/me/it's here/id_ed25519",
 		Hosts: []clusterHost{
@@ -24,9 +24,9 @@ func demo() clusterFile {
 }
 
 func TestClusterFile(t *testing.T) {
-	full := demo()
+	full := demoFile()
 	full.Kubernetes, full.CgroupV1 = "v1.37.1", true
-	v1 := demo()
+	v1 := demoFile()
 	v1.CgroupV1 = true
 	theirs, err := os.ReadFile("testdata/theirs.yaml")
 	if err != nil {
@@ -36,9 +36,9 @@ func TestClusterFile(t *testing.T) {
 		reason string
 		render func() ([]byte, error)
 	}{
-		"plain":   {"cgroup v2 needs no settings", demo().render},
-		"v1":      {"the kubelet refuses cgroup v1 unless told", v1.render},
-		"full":    {"a version is named", full.render},
+		"plain":   {"cgroup v2 needs no settings", demoFile().renderYAML},
+		"v1":      {"the kubelet refuses cgroup v1 unless told", v1.renderYAML},
+		"full":    {"a version is named", full.renderYAML},
 		"rewrite": {"what is not about reaching hosts stays, comments too", func() ([]byte, error) { return rewriteHosts(theirs, full) }},
 	}
 	for name, tt := range tests {

@@ -35,7 +35,7 @@ func Create(ctx context.Context, o Options) (_ *Sandbox, err error) {
 		return nil, err
 	}
 	c := &creation{Options: o}
-	if err := c.check(); err != nil {
+	if err := c.checkOptions(); err != nil {
 		return nil, err
 	}
 	image, err := baseImage(ctx, o)
@@ -48,16 +48,16 @@ func Create(ctx context.Context, o Options) (_ *Sandbox, err error) {
 			err = fmt.Errorf("creating sandbox %s: %w", o.Name, ctx.Err())
 		}
 		if err != nil {
-			err = errors.Join(err, c.undo(ctx))
+			err = errors.Join(err, c.undoCreation(ctx))
 		}
 	}()
-	s, err := c.make(ctx)
+	s, err := c.makeSandbox(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("creating sandbox %s: %w", o.Name, err)
 	}
 	o.Progress("Starting the machines")
-	err = s.each(ctx, func(ctx context.Context, m *Machine) error {
-		if err := copySparse(m.path(diskFile), image); err != nil {
+	err = s.eachMachine(ctx, func(ctx context.Context, m *Machine) error {
+		if err := copySparse(m.filePath(diskFile), image); err != nil {
 			return fmt.Errorf("creating its disk: %w", err)
 		}
 		return m.Start(ctx)
@@ -82,10 +82,10 @@ type creation struct {
 	wrote  bool // the cluster file
 }
 
-// check rejects options that cannot work, before anything is changed.
-func (c *creation) check() error {
+// checkOptions rejects options that cannot work, before anything is changed.
+func (c *creation) checkOptions() error {
 	if os.Geteuid() != 0 {
-		return refuse(IDNeedsRoot, "creating machines needs root", "run it with sudo")
+		return refuseWith(IDNeedsRoot, "creating machines needs root", "run it with sudo")
 	}
 	if err := needPrograms("ip", "mkfs.ext4"); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (c *creation) check() error {
 		return err
 	}
 	if _, err := os.Lstat(c.Out); err == nil {
-		return refuse(IDOutputExists, c.Out+" already exists", "use another file with --out, or remove this file")
+		return refuseWith(IDOutputExists, c.Out+" already exists", "use another file with --out, or remove this file")
 	}
 	if err := c.checkNames(); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (c *creation) checkNames() error {
 			return err
 		}
 		if c.hosts = hosts; len(hosts) > maxMachines {
-			return refuse(IDBadNumber, fmt.Sprintf("%s has %d hosts", c.From, len(hosts)),
+			return refuseWith(IDBadNumber, fmt.Sprintf("%s has %d hosts", c.From, len(hosts)),
 				fmt.Sprintf("use 1 to %d hosts for a sandbox", maxMachines))
 		}
 		if c.text, err = os.ReadFile(c.From); err != nil {
@@ -132,18 +132,18 @@ func (c *creation) checkNames() error {
 	if _, err := os.Lstat(filepath.Join(c.Home, "sandboxes", c.Name)); err == nil {
 		return nameTaken(c.Name)
 	}
-	if _, err := os.Lstat(c.dir()); err == nil {
-		return refuse(IDNameTaken, c.dir()+" already exists", "use another directory with --dir")
+	if _, err := os.Lstat(c.sandboxDir()); err == nil {
+		return refuseWith(IDNameTaken, c.sandboxDir()+" already exists", "use another directory with --dir")
 	}
 	return nil
 }
 
 func nameTaken(name string) error {
-	return refuse(IDNameTaken, fmt.Sprintf("a sandbox named %q already exists", name),
+	return refuseWith(IDNameTaken, fmt.Sprintf("a sandbox named %q already exists", name),
 		"choose another name, or: slipway sandbox delete "+name)
 }
 
-func (c *creation) dir() string {
+func (c *creation) sandboxDir() string {
 	if c.Dir != "" {
 		return filepath.Join(c.Dir, c.Name)
 	}
@@ -155,25 +155,25 @@ func (c *creation) checkSpace() error {
 	for _, need := range []struct {
 		dir   string
 		bytes int64
-	}{{c.Cache, baseSpace}, {filepath.Dir(c.dir()), int64(n) * machineSpace}} {
+	}{{c.Cache, baseSpace}, {filepath.Dir(c.sandboxDir()), int64(n) * machineSpace}} {
 		if err := c.Owner.MakeDir(need.dir, 0o755); err != nil {
-			return fmt.Errorf("creating a directory: %w", foreign(err, "use another place with --dir, SLIPWAY_HOME or SLIPWAY_CACHE"))
+			return fmt.Errorf("creating a directory: %w", foreignDirError(err, "use another place with --dir, SLIPWAY_HOME or SLIPWAY_CACHE"))
 		}
 		free, err := freeBytes(need.dir)
 		if err != nil {
 			return err
 		}
 		if free < need.bytes {
-			return refuse(IDNoSpace, fmt.Sprintf("%s has %d MiB of free space, but %d MiB are needed", need.dir, free>>20, need.bytes>>20),
+			return refuseWith(IDNoSpace, fmt.Sprintf("%s has %d MiB of free space, but %d MiB are needed", need.dir, free>>20, need.bytes>>20),
 				"free disk space, or use another place with --dir or SLIPWAY_CACHE")
 		}
 	}
 	return nil
 }
 
-// make claims the names and the range and writes everything except the disks.
-func (c *creation) make(ctx context.Context) (*Sandbox, error) {
-	dir, err := filepath.Abs(c.dir())
+// makeSandbox claims the names and the range and writes everything except the disks.
+func (c *creation) makeSandbox(ctx context.Context) (*Sandbox, error) {
+	dir, err := filepath.Abs(c.sandboxDir())
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (c *creation) make(ctx context.Context) (*Sandbox, error) {
 	s := &Sandbox{dir: dir, fd: fd, program: c.Program,
 		spec: spec{Version: specVersion, Name: c.Name, Created: time.Now().UTC(), Pool: c.Pool.Masked(), Internet: c.Internet}}
 	c.made = s
-	if err := s.save(); err != nil {
+	if err := s.saveState(); err != nil {
 		return nil, err
 	}
 	if s.program == "" {
@@ -204,8 +204,8 @@ func (c *creation) make(ctx context.Context) (*Sandbox, error) {
 	}
 	s.spec.AuthorizedKey = key.Public + " " + c.Name
 	err = errors.Join(
-		os.WriteFile(s.path(keyFile), key.Private, 0o600),
-		os.WriteFile(s.path(keyFile+".pub"), []byte(s.spec.AuthorizedKey+"\n"), 0o644),
+		os.WriteFile(s.filePath(keyFile), key.Private, 0o600),
+		os.WriteFile(s.filePath(keyFile+".pub"), []byte(s.spec.AuthorizedKey+"\n"), 0o644),
 	)
 	if err != nil {
 		return nil, err
@@ -220,10 +220,10 @@ func (c *creation) make(ctx context.Context) (*Sandbox, error) {
 		}
 		known = fmt.Appendf(known, "%s,%s %s\n", m.Address, m.Name, s.spec.Machines[i].HostKey)
 	}
-	if err := os.WriteFile(s.path(knownHostsFile), known, 0o644); err != nil {
+	if err := os.WriteFile(s.filePath(knownHostsFile), known, 0o644); err != nil {
 		return nil, err
 	}
-	return s, errors.Join(s.save(), c.Owner.Give(s.path(keyFile)))
+	return s, errors.Join(s.saveState(), c.Owner.Give(s.filePath(keyFile)))
 }
 
 // makeDir creates the directory of the sandbox and opens it. It belongs to root; the
@@ -231,7 +231,7 @@ func (c *creation) make(ctx context.Context) (*Sandbox, error) {
 func (c *creation) makeDir(dir string) (int, error) {
 	parent, err := c.Owner.MakeRoot(filepath.Dir(dir), 0o755)
 	if err != nil {
-		return -1, foreign(err, "use another place with --dir")
+		return -1, foreignDirError(err, "use another place with --dir")
 	}
 	defer parent.Close()
 	if err := parent.Mkdir(c.Name, 0o755); err != nil {
@@ -244,14 +244,14 @@ func (c *creation) makeDir(dir string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	return fd, os.Chmod(pinned(fd), 0o755) // whatever the umask
+	return fd, os.Chmod(pinnedPath(fd), 0o755) // whatever the umask
 }
 
 // linkHome links the sandbox into Home, where it is found.
 func (c *creation) linkHome(dir string) error {
 	home, err := c.Owner.MakeRoot(filepath.Join(c.Home, "sandboxes"), 0o755)
 	if err != nil {
-		return foreign(err, "use another directory with SLIPWAY_HOME")
+		return foreignDirError(err, "use another directory with SLIPWAY_HOME")
 	}
 	defer home.Close()
 	if err := home.Symlink(dir, c.Name); err != nil {
@@ -290,16 +290,16 @@ func (c *creation) takeRange(ctx context.Context, s *Sandbox) error {
 			if s.spec.Range, err = freeRange(s.spec.Pool, used); err != nil {
 				return err
 			}
-			for i, name := range c.names() {
-				s.spec.Machines = append(s.spec.Machines, machineSpec{Name: name, Address: nth(s.spec.Range, i+2)})
+			for i, name := range c.machineNames() {
+				s.spec.Machines = append(s.spec.Machines, machineSpec{Name: name, Address: nthAddress(s.spec.Range, i+2)})
 			}
 		}
 		// Written before the claim, so that delete knows what to release.
-		return errors.Join(s.save(), host.claim(s.lan().id(), s.dir))
+		return errors.Join(s.saveState(), host.claimRange(s.network().rangeID(), s.dir))
 	})
 }
 
-func (c *creation) names() []string {
+func (c *creation) machineNames() []string {
 	var names []string
 	for _, h := range c.hosts {
 		names = append(names, h.Name)
@@ -320,7 +320,7 @@ func (c *creation) makeMachine(s *Sandbox, m machineSpec) (machineSpec, error) {
 		return m, err
 	}
 	m.HostKey, m.MachineID, m.Disk = key.Public, hex.EncodeToString(id[:]), c.Disk
-	dir := s.path(m.Name)
+	dir := s.filePath(m.Name)
 	return m, errors.Join(
 		os.Mkdir(dir, 0o755),
 		os.Mkdir(filepath.Join(dir, rootDir), 0o755),
@@ -329,11 +329,11 @@ func (c *creation) makeMachine(s *Sandbox, m machineSpec) (machineSpec, error) {
 }
 
 func (c *creation) writeClusterFile(s *Sandbox) (err error) {
-	groups, err := s.cgroups()
+	groups, err := s.openCgroups()
 	if err != nil {
 		return err
 	}
-	file := clusterFile{Name: c.Name, Kubernetes: c.Kubernetes, KeyFile: s.PrivateKeyFile(), CgroupV1: !groups.v2()}
+	file := clusterFile{Name: c.Name, Kubernetes: c.Kubernetes, KeyFile: s.PrivateKeyFile(), CgroupV1: !groups.isV2()}
 	for i, m := range s.spec.Machines {
 		role := v1alpha1.RoleWorker
 		if i < c.ControlPlanes {
@@ -341,7 +341,7 @@ func (c *creation) writeClusterFile(s *Sandbox) (err error) {
 		}
 		file.Hosts = append(file.Hosts, clusterHost{Name: m.Name, Address: m.Address.String(), Role: string(role), HostKey: m.HostKey})
 	}
-	text, err := file.render()
+	text, err := file.renderYAML()
 	if c.From != "" {
 		text, err = rewriteHosts(c.text, file)
 	}
@@ -360,8 +360,8 @@ func (c *creation) writeClusterFile(s *Sandbox) (err error) {
 	return errors.Join(err, f.Close())
 }
 
-// undo removes everything that was created; the context may have ended.
-func (c *creation) undo(ctx context.Context) error {
+// undoCreation removes everything that was created; the context may have ended.
+func (c *creation) undoCreation(ctx context.Context) error {
 	if c.made == nil {
 		return nil
 	}
@@ -374,5 +374,5 @@ func (c *creation) undo(ctx context.Context) error {
 	if c.linked {
 		errs = append(errs, c.made.unlinkHome(c.Home))
 	}
-	return errors.Join(append(errs, c.made.destroy(ctx))...)
+	return errors.Join(append(errs, c.made.destroyAll(ctx))...)
 }

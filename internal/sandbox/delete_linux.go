@@ -23,19 +23,19 @@ const deleteTimeout = time.Minute
 // docs/adr/0002-sandbox-range.md.
 func (s *Sandbox) Delete(ctx context.Context, home string) error {
 	if os.Geteuid() != 0 {
-		return refuse(IDNeedsRoot, "removing machines needs root", "run it with sudo")
+		return refuseWith(IDNeedsRoot, "removing machines needs root", "run it with sudo")
 	}
-	if err := s.destroy(ctx); err != nil {
+	if err := s.destroyAll(ctx); err != nil {
 		return fmt.Errorf("deleting sandbox %s: %w", s.Name(), err)
 	}
 	return s.unlinkHome(home) // there is a link if --dir put it elsewhere
 }
 
-func (s *Sandbox) destroy(ctx context.Context) error {
+func (s *Sandbox) destroyAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, deleteTimeout, errors.New("some processes do not stop"))
 	defer cancel()
 	if s.spec.Range.IsValid() {
-		if err := s.release(ctx); err != nil {
+		if err := s.releaseResources(ctx); err != nil {
 			return err
 		}
 	}
@@ -43,14 +43,14 @@ func (s *Sandbox) destroy(ctx context.Context) error {
 	return s.removeFiles()
 }
 
-// release stops everything that runs and releases the resources of the host. It uses the
+// releaseResources stops everything that runs and releases the resources of the host. It uses the
 // actual state, not the recorded one.
-func (s *Sandbox) release(ctx context.Context) error {
-	groups, err := s.cgroups()
+func (s *Sandbox) releaseResources(ctx context.Context) error {
+	groups, err := s.openCgroups()
 	if err != nil {
 		return err
 	}
-	locks, err := s.seize(ctx, groups)
+	locks, err := s.seizeLocks(ctx, groups)
 	defer func() {
 		for _, f := range locks {
 			f.Close()
@@ -63,19 +63,19 @@ func (s *Sandbox) release(ctx context.Context) error {
 		return err
 	}
 	return withHost(ctx, func(host *hostState) error {
-		err := errors.Join(groups.remove(""), s.lan().down(ctx, host))
+		err := errors.Join(groups.removePart(""), s.network().takeDown(ctx, host))
 		if err == nil {
-			delete(host.Claims, s.lan().id())
+			delete(host.Claims, s.network().rangeID())
 		}
 		return err
 	})
 }
 
-// seize kills all processes of the sandbox and takes the lock of every supervisor, so
+// seizeLocks kills all processes of the sandbox and takes the lock of every supervisor, so
 // that none that is just starting continues afterwards.
-func (s *Sandbox) seize(ctx context.Context, groups cgroups) (locks []*os.File, err error) {
+func (s *Sandbox) seizeLocks(ctx context.Context, groups cgroups) (locks []*os.File, err error) {
 	waiting := s.Machines()
-	err = poll(ctx, 10*time.Millisecond, func() (bool, error) {
+	err = pollUntil(ctx, 10*time.Millisecond, func() (bool, error) {
 		// Supervisors first, because they would start machines again.
 		for _, part := range []string{supervisorCgroup, ""} {
 			if left := killAll(groups, part); left > 0 {
@@ -83,7 +83,7 @@ func (s *Sandbox) seize(ctx context.Context, groups cgroups) (locks []*os.File, 
 			}
 		}
 		waiting = slices.DeleteFunc(waiting, func(m *Machine) bool {
-			f, err := os.OpenFile(m.path(lockFile), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+			f, err := os.OpenFile(m.filePath(lockFile), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 			if errors.Is(err, fs.ErrNotExist) {
 				return true // its directory does not exist yet, or is gone
 			}
@@ -101,11 +101,11 @@ func (s *Sandbox) seize(ctx context.Context, groups cgroups) (locks []*os.File, 
 
 // killAll kills all processes of a part; it returns their number.
 func killAll(groups cgroups, part string) int {
-	pids := groups.processes(part)
+	pids := groups.listProcesses(part)
 	for _, pid := range pids {
 		// The PID comes from the cgroup; a moment later the kernel reports whether it
 		// still is that process.
-		if p, err := process.Find(pid); err == nil && groups.holds(part, pid) {
+		if p, err := process.Find(pid); err == nil && groups.holdsProcess(part, pid) {
 			p.Signal(unix.SIGKILL)
 		}
 	}
@@ -115,14 +115,14 @@ func killAll(groups cgroups, part string) int {
 // waitUnmounted waits until the kernel has released the disks, some time after the last
 // process.
 func (s *Sandbox) waitUnmounted(ctx context.Context) error {
-	return poll(ctx, 10*time.Millisecond, func() (bool, error) {
+	return pollUntil(ctx, 10*time.Millisecond, func() (bool, error) {
 		backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 		if err != nil {
 			return false, err
 		}
 		for _, f := range backing {
 			b, err := os.ReadFile(f)
-			if err == nil && inside(s.dir, string(b)) {
+			if err == nil && isInside(s.dir, string(b)) {
 				return false, nil
 			}
 		}
@@ -130,7 +130,7 @@ func (s *Sandbox) waitUnmounted(ctx context.Context) error {
 	})
 }
 
-// inside reports whether a path is below dir.
-func inside(dir, path string) bool {
+// isInside reports whether a path is below dir.
+func isInside(dir, path string) bool {
 	return len(path) > len(dir) && path[:len(dir)+1] == dir+"/"
 }

@@ -48,33 +48,33 @@ func openIn(root *os.Root, name string) (int, error) {
 	return openDir(int(dir.Fd()), name, filepath.Join(root.Name(), name))
 }
 
-// pinned returns the path of an open directory, also for child programs: it remains the
+// pinnedPath returns the path of an open directory, also for child programs: it remains the
 // same directory when another one gets its name.
-func pinned(fd int) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd) }
+func pinnedPath(fd int) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd) }
 
-// path returns the path of a file of the sandbox.
-func (s *Sandbox) path(elem ...string) string {
-	return filepath.Join(append([]string{pinned(s.fd)}, elem...)...)
+// filePath returns the path of a file of the sandbox.
+func (s *Sandbox) filePath(elem ...string) string {
+	return filepath.Join(append([]string{pinnedPath(s.fd)}, elem...)...)
 }
 
-// foreign converts the error for a directory that root does not use.
-func foreign(err error, hint string) error {
+// foreignDirError converts the error for a directory that root does not use.
+func foreignDirError(err error, hint string) error {
 	var f *fileowner.ForeignError
 	if errors.As(err, &f) {
-		return refuse(IDForeign, f.Error(), hint)
+		return refuseWith(IDForeign, f.Error(), hint)
 	}
 	return err
 }
 
-// load opens a sandbox by its directory, which must not be a link.
-func load(dir string) (*Sandbox, error) {
+// loadSandbox opens a sandbox by its directory, which must not be a link.
+func loadSandbox(dir string) (*Sandbox, error) {
 	fd, err := openDir(unix.AT_FDCWD, dir, dir)
 	if err != nil {
-		return nil, foreign(err,
+		return nil, foreignDirError(err,
 			"move it away; if an earlier version of Slipway created it, run: sudo chown root: "+dir+" "+filepath.Join(dir, specFile))
 	}
 	s := &Sandbox{dir: dir, fd: fd}
-	if err := s.read(); err != nil {
+	if err := s.readState(); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	if s.program, err = os.Executable(); err != nil {
@@ -83,17 +83,17 @@ func load(dir string) (*Sandbox, error) {
 	return s, nil
 }
 
-// read reads the state file of a sandbox, which must be as create writes it.
-func (s *Sandbox) read() error {
+// readState reads the state file of a sandbox, which must be as create writes it.
+func (s *Sandbox) readState() error {
 	name := filepath.Base(s.dir)
 	notOne := func(why string) error {
-		return refuse(IDForeign, s.dir+" is not a sandbox: "+why, "move it away")
+		return refuseWith(IDForeign, s.dir+" is not a sandbox: "+why, "move it away")
 	}
-	info, err := os.Lstat(s.path(specFile))
+	info, err := os.Lstat(s.filePath(specFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		// A creation that was killed in its first moments only has a name.
-		if empty, err := s.empty(); err != nil || !empty {
+		if empty, err := s.isEmpty(); err != nil || !empty {
 			return errors.Join(err, notOne("it has no "+specFile))
 		}
 		s.spec = spec{Version: specVersion, Name: name}
@@ -101,25 +101,25 @@ func (s *Sandbox) read() error {
 		return &fs.PathError{Op: "stat", Path: filepath.Join(s.dir, specFile), Err: errors.Unwrap(err)}
 	case !info.Mode().IsRegular():
 		return notOne(specFile + " is not a regular file")
-	case os.Geteuid() == 0 && !fileowner.IsRoots(s.path(specFile)):
+	case os.Geteuid() == 0 && !fileowner.IsRoots(s.filePath(specFile)):
 		return notOne(specFile + " does not belong to root")
 	default:
-		if err := readJSON(s.path(specFile), &s.spec); err != nil {
+		if err := readJSON(s.filePath(specFile), &s.spec); err != nil {
 			return fmt.Errorf("sandbox %s: %w", name, err)
 		}
 	}
 	if s.spec.Name != name {
 		return notOne(fmt.Sprintf("its state file belongs to a sandbox named %q", s.spec.Name))
 	}
-	if err := s.spec.check(); err != nil {
+	if err := s.spec.checkSpec(); err != nil {
 		return notOne(err.Error())
 	}
 	return nil
 }
 
-// empty reports whether a sandbox has no files except temporary ones of a killed program.
-func (s *Sandbox) empty() (bool, error) {
-	entries, err := os.ReadDir(s.path())
+// isEmpty reports whether a sandbox has no files except temporary ones of a killed program.
+func (s *Sandbox) isEmpty() (bool, error) {
+	entries, err := os.ReadDir(s.filePath())
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), tmpPrefix) {
 			return false, err
@@ -130,12 +130,12 @@ func (s *Sandbox) empty() (bool, error) {
 
 // removeFiles removes all files of the sandbox, and its directory last.
 func (s *Sandbox) removeFiles() error {
-	entries, err := os.ReadDir(s.path())
+	entries, err := os.ReadDir(s.filePath())
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if err := os.RemoveAll(s.path(e.Name())); err != nil {
+		if err := os.RemoveAll(s.filePath(e.Name())); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (s *Sandbox) unlinkHome(home string) error {
 func baseDir(of *fileowner.Owner, cache, name string) (fd int, err error) {
 	root, err := of.MakeRoot(cache, 0o755)
 	if err != nil {
-		return -1, fmt.Errorf("creating the cache: %w", foreign(err, "use another directory with SLIPWAY_CACHE"))
+		return -1, fmt.Errorf("creating the cache: %w", foreignDirError(err, "use another directory with SLIPWAY_CACHE"))
 	}
 	defer root.Close()
 	at, err := ownBase(root)
@@ -179,7 +179,7 @@ func baseDir(of *fileowner.Owner, cache, name string) (fd int, err error) {
 		return -1, fmt.Errorf("creating the cache: %w", err)
 	}
 	fd, err = openDir(at, name, filepath.Join(cache, baseName, name))
-	return fd, foreign(err, "remove it")
+	return fd, foreignDirError(err, "remove it")
 }
 
 // baseName is the directory of base systems in the cache.
@@ -195,5 +195,5 @@ func ownBase(cache *os.Root) (int, error) {
 		return -1, fmt.Errorf("creating the cache: %w", err)
 	}
 	fd, err := openIn(cache, baseName)
-	return fd, foreign(err, "remove it")
+	return fd, foreignDirError(err, "remove it")
 }

@@ -19,15 +19,15 @@ import (
 
 var caller = &fileowner.Owner{UID: 12345, GID: 12346}
 
-func must(t *testing.T, err error) {
+func requireNoError(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// whole is a record as create writes it.
-func whole(name string) spec {
+// wholeSpec is a record as create writes it.
+func wholeSpec(name string) spec {
 	key := "ssh-ed25519 " + strings.Repeat("A", 68)
 	return spec{
 		Version: specVersion, Name: name, Pool: defaultPool, Range: netip.MustParsePrefix("198.18.3.0/24"), AuthorizedKey: key + " " + name,
@@ -37,16 +37,16 @@ func whole(name string) spec {
 	}
 }
 
-func record(t *testing.T, dir string, s spec) {
+func writeState(t *testing.T, dir string, s spec) {
 	t.Helper()
 	b, err := json.Marshal(s)
-	must(t, errors.Join(err, os.WriteFile(filepath.Join(dir, specFile), b, 0o644)))
+	requireNoError(t, errors.Join(err, os.WriteFile(filepath.Join(dir, specFile), b, 0o644)))
 }
 
-// names are all files below a directory.
-func names(t *testing.T, dir string) (all []string) {
+// listFiles are all files below a directory.
+func listFiles(t *testing.T, dir string) (all []string) {
 	t.Helper()
-	must(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+	requireNoError(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		all = append(all, path)
 		return err
 	}))
@@ -61,62 +61,62 @@ func TestOpenForeign(t *testing.T) {
 		name  string
 		plant func(t *testing.T, etc, dir string) // dir is not there yet
 	}{
-		{"a link to a system directory", func(t *testing.T, etc, dir string) { must(t, os.Symlink(etc, dir)) }},
+		{"a link to a system directory", func(t *testing.T, etc, dir string) { requireNoError(t, os.Symlink(etc, dir)) }},
 		{"a directory without a record", func(t *testing.T, _, dir string) {
-			must(t, errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "f"), nil, 0o600)))
+			requireNoError(t, errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "f"), nil, 0o600)))
 		}},
 		{"a directory of the caller's", func(t *testing.T, _, dir string) {
-			must(t, os.Mkdir(dir, 0o755))
-			record(t, dir, whole("foo"))
-			must(t, caller.Give(dir))
+			requireNoError(t, os.Mkdir(dir, 0o755))
+			writeState(t, dir, wholeSpec("foo"))
+			requireNoError(t, caller.Give(dir))
 		}},
 		{"a directory that others can write to", func(t *testing.T, _, dir string) {
-			must(t, os.Mkdir(dir, 0o755))
-			record(t, dir, whole("foo"))
-			must(t, os.Chmod(dir, 0o777))
+			requireNoError(t, os.Mkdir(dir, 0o755))
+			writeState(t, dir, wholeSpec("foo"))
+			requireNoError(t, os.Chmod(dir, 0o777))
 		}},
 		{"a record of the caller's", func(t *testing.T, _, dir string) {
-			must(t, os.Mkdir(dir, 0o755))
-			record(t, dir, whole("foo"))
-			must(t, caller.Give(filepath.Join(dir, specFile)))
+			requireNoError(t, os.Mkdir(dir, 0o755))
+			writeState(t, dir, wholeSpec("foo"))
+			requireNoError(t, caller.Give(filepath.Join(dir, specFile)))
 		}},
 		{"a link for a record", func(t *testing.T, etc, dir string) {
-			must(t, os.Mkdir(dir, 0o755))
-			record(t, etc, whole("foo"))
-			must(t, os.Symlink(filepath.Join(etc, specFile), filepath.Join(dir, specFile)))
+			requireNoError(t, os.Mkdir(dir, 0o755))
+			writeState(t, etc, wholeSpec("foo"))
+			requireNoError(t, os.Symlink(filepath.Join(etc, specFile), filepath.Join(dir, specFile)))
 		}},
 		{"a link to another sandbox", func(t *testing.T, etc, dir string) {
 			other := filepath.Join(etc, "other")
-			must(t, os.Mkdir(other, 0o755))
-			record(t, other, whole("other"))
-			must(t, os.Symlink(other, dir))
+			requireNoError(t, os.Mkdir(other, 0o755))
+			writeState(t, other, wholeSpec("other"))
+			requireNoError(t, os.Symlink(other, dir))
 		}},
 		{"a record of another name", func(t *testing.T, _, dir string) {
-			must(t, os.Mkdir(dir, 0o755))
-			record(t, dir, whole("other"))
+			requireNoError(t, os.Mkdir(dir, 0o755))
+			writeState(t, dir, wholeSpec("other"))
 		}},
 		{"a machine outside", func(t *testing.T, _, dir string) {
-			must(t, os.Mkdir(dir, 0o755))
-			s := whole("foo")
+			requireNoError(t, os.Mkdir(dir, 0o755))
+			s := wholeSpec("foo")
 			s.Machines[0].Name = "../../../etc/cron.d"
-			record(t, dir, s)
+			writeState(t, dir, s)
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			top := t.TempDir()
 			etc, home := filepath.Join(top, "etc"), filepath.Join(top, "home")
-			must(t,
+			requireNoError(t,
 				errors.Join(os.MkdirAll(filepath.Join(home, "sandboxes"), 0o755), os.Mkdir(etc, 0o755),
 					os.WriteFile(filepath.Join(etc, "passwd"), nil, 0o600)))
-			must(t, caller.Give(home, filepath.Join(home, "sandboxes")))
+			requireNoError(t, caller.Give(home, filepath.Join(home, "sandboxes")))
 			tt.plant(t, etc, filepath.Join(home, "sandboxes", "foo"))
-			before := names(t, top)
+			before := listFiles(t, top)
 			_, err := Open(home, "foo")
 			var list diag.List
 			if !errors.As(err, &list) || list[0].ID != IDForeign || list[0].Hint == "" {
 				t.Errorf("error %v, want %s with a remedy", err, IDForeign)
 			}
-			if d := cmp.Diff(before, names(t, top)); d != "" {
+			if d := cmp.Diff(before, listFiles(t, top)); d != "" {
 				t.Errorf("files (-before +after):\n%s", d)
 			}
 		})
@@ -128,24 +128,24 @@ func TestRemoveFiles(t *testing.T) {
 	top := t.TempDir()
 	home, disk := filepath.Join(top, "home"), filepath.Join(top, "disk")
 	dir := filepath.Join(disk, "foo")
-	must(t, errors.Join(os.MkdirAll(filepath.Join(home, "sandboxes"), 0o755), os.MkdirAll(filepath.Join(dir, "foo-1"), 0o755)))
-	record(t, dir, whole("foo"))
-	must(t,
+	requireNoError(t, errors.Join(os.MkdirAll(filepath.Join(home, "sandboxes"), 0o755), os.MkdirAll(filepath.Join(dir, "foo-1"), 0o755)))
+	writeState(t, dir, wholeSpec("foo"))
+	requireNoError(t,
 		errors.Join(os.Symlink(dir, filepath.Join(home, "sandboxes", "foo")), os.WriteFile(filepath.Join(home, "sandboxes", "bar"), nil, 0o600)))
 	s, err := Open(home, "foo")
-	must(t, err)
-	must(t, errors.Join(s.removeFiles(), s.unlinkHome(home)))
+	requireNoError(t, err)
+	requireNoError(t, errors.Join(s.removeFiles(), s.unlinkHome(home)))
 	want := []string{top, disk, home, filepath.Join(home, "sandboxes"), filepath.Join(home, "sandboxes", "bar")}
-	if d := cmp.Diff(want, names(t, top)); d != "" {
+	if d := cmp.Diff(want, listFiles(t, top)); d != "" {
 		t.Errorf("files (-want +got):\n%s", d)
 	}
 	// Of a creation that was killed in its first moments.
 	dir = filepath.Join(home, "sandboxes", "half")
-	must(t, errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, tmpPrefix+"1"), nil, 0o600)))
+	requireNoError(t, errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, tmpPrefix+"1"), nil, 0o600)))
 	s, err = Open(home, "half")
-	must(t, err)
-	must(t, errors.Join(s.removeFiles(), s.unlinkHome(home)))
-	if d := cmp.Diff(want, names(t, top)); d != "" {
+	requireNoError(t, err)
+	requireNoError(t, errors.Join(s.removeFiles(), s.unlinkHome(home)))
+	if d := cmp.Diff(want, listFiles(t, top)); d != "" {
 		t.Errorf("files (-want +got):\n%s", d)
 	}
 }
@@ -154,11 +154,11 @@ func TestMakeDir(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	top := t.TempDir()
 	home, etc := filepath.Join(top, "home"), filepath.Join(top, "etc")
-	must(t, errors.Join(os.Mkdir(home, 0o755), os.Mkdir(etc, 0o755), os.Symlink(etc, filepath.Join(home, "sandboxes"))))
-	must(t, caller.Give(home, filepath.Join(home, "sandboxes")))
+	requireNoError(t, errors.Join(os.Mkdir(home, 0o755), os.Mkdir(etc, 0o755), os.Symlink(etc, filepath.Join(home, "sandboxes"))))
+	requireNoError(t, caller.Give(home, filepath.Join(home, "sandboxes")))
 	c := &creation{Options: Options{Home: home, Name: "foo", Owner: caller}}
 	var list diag.List
-	if _, err := c.makeDir(c.dir()); !errors.As(err, &list) || list[0].ID != IDForeign {
+	if _, err := c.makeDir(c.sandboxDir()); !errors.As(err, &list) || list[0].ID != IDForeign {
 		t.Errorf("error %v, want %s", err, IDForeign)
 	}
 	if left, err := os.ReadDir(etc); err != nil || len(left) > 0 {
@@ -170,20 +170,20 @@ func TestBaseDir(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	top := t.TempDir()
 	cache, etc := filepath.Join(top, "cache"), filepath.Join(top, "etc")
-	must(t, errors.Join(os.Mkdir(cache, 0o755), os.MkdirAll(filepath.Join(etc, "v1"), 0o755), caller.Give(cache)))
+	requireNoError(t, errors.Join(os.Mkdir(cache, 0o755), os.MkdirAll(filepath.Join(etc, "v1"), 0o755), caller.Give(cache)))
 	fd, err := baseDir(caller, cache, "v1")
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(pinned(fd), "disk"), nil, 0o600))
-	must(t, caller.Give(filepath.Join(cache, baseName))) // as an earlier version did
+	requireNoError(t, err)
+	requireNoError(t, os.WriteFile(filepath.Join(pinnedPath(fd), "disk"), nil, 0o600))
+	requireNoError(t, caller.Give(filepath.Join(cache, baseName))) // as an earlier version did
 	fd, err = baseDir(caller, cache, "v1")
-	must(t, err)
-	if _, err := os.Stat(filepath.Join(pinned(fd), "disk")); err != nil {
+	requireNoError(t, err)
+	if _, err := os.Stat(filepath.Join(pinnedPath(fd), "disk")); err != nil {
 		t.Errorf("the base system is not found again: %v", err)
 	}
 	if !fileowner.IsRoots(filepath.Join(cache, baseName)) {
 		t.Error("the directory of base systems is not root's")
 	}
-	must(t, errors.Join(os.RemoveAll(filepath.Join(cache, baseName)), os.Symlink(etc, filepath.Join(cache, baseName))))
+	requireNoError(t, errors.Join(os.RemoveAll(filepath.Join(cache, baseName)), os.Symlink(etc, filepath.Join(cache, baseName))))
 	if fd, err := baseDir(caller, cache, "v1"); err == nil {
 		t.Errorf("a link is taken for the base system: %d", fd)
 	}
@@ -219,9 +219,9 @@ func TestSpecCheck(t *testing.T) {
 		{"a machine twice", func(s *spec) { s.Machines = append(s.Machines, s.Machines[0]) }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := whole("foo")
+			s := wholeSpec("foo")
 			tt.change(&s)
-			if err := s.check(); (err == nil) != tt.ok {
+			if err := s.checkSpec(); (err == nil) != tt.ok {
 				t.Errorf("error %v", err)
 			}
 		})

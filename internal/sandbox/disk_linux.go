@@ -109,7 +109,7 @@ func attachLoop(image string) (*os.File, error) {
 func openLoopControl() (*os.File, error) {
 	f, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
-		return nil, refuse(IDNoLoop, "this host has no loop devices: "+err.Error(),
+		return nil, refuseWith(IDNoLoop, "this host has no loop devices: "+err.Error(),
 			"run modprobe loop; in a container, pass /dev/loop-control and the loop devices to it")
 	}
 	return f, nil

@@ -64,7 +64,7 @@ func TestDiskShrinks(t *testing.T) {
 			func() error { // the kernel gives room back soon, and not at once
 				ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Second, errors.New("nothing is given back"))
 				defer cancel()
-				return poll(ctx, 20*time.Millisecond, func() (bool, error) { return used() < full-60<<20, nil })
+				return pollUntil(ctx, 20*time.Millisecond, func() (bool, error) { return used() < full-60<<20, nil })
 			},
 			func() error { return unix.Unmount(root, 0) },
 		} {

@@ -31,7 +31,7 @@ const execCgroup = "exec"
 func (m *Machine) Exec(ctx context.Context, argv []string, stdio Stdio) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio.In, stdio.Out, stdio.Err
-	if err := m.enter(cmd, func() error { return startIn(cmd, argv[0]) }); err != nil {
+	if err := m.enterNamespaces(cmd, func() error { return startIn(cmd, argv[0]) }); err != nil {
 		return err
 	}
 	return cmd.Wait()
@@ -67,21 +67,21 @@ func startIn(cmd *exec.Cmd, name string) error {
 	return err
 }
 
-// enter runs f, which starts cmd, on a thread in the machine's namespaces and cgroups,
+// enterNamespaces runs f, which starts cmd, on a thread in the machine's namespaces and cgroups,
 // which cmd inherits.
-func (m *Machine) enter(cmd *exec.Cmd, f func() error) error {
-	s, err := m.state()
+func (m *Machine) enterNamespaces(cmd *exec.Cmd, f func() error) error {
+	s, err := m.readState()
 	if err != nil {
 		return err
 	}
 	if !s.Init.Alive() {
-		return refuse(IDMachineOff, "machine "+m.Name()+" is not running", "slipway sandbox start "+m.Name())
+		return refuseWith(IDMachineOff, "machine "+m.Name()+" is not running", "slipway sandbox start "+m.Name())
 	}
-	groups, err := m.sandbox.cgroups()
+	groups, err := m.sandbox.openCgroups()
 	if err != nil {
 		return err
 	}
-	if groups.v2() {
+	if groups.isV2() {
 		leaf, err := groups.openLeaf(m.Name())
 		if err != nil {
 			return err
@@ -94,7 +94,7 @@ func (m *Machine) enter(cmd *exec.Cmd, f func() error) error {
 		// Never unlocked: the thread ends with the goroutine.
 		runtime.LockOSThread()
 		var err error
-		if !groups.v2() {
+		if !groups.isV2() {
 			err = groups.joinThread(m.Name())
 		}
 		if err == nil {

@@ -68,7 +68,7 @@ func withHost(ctx context.Context, f func(*hostState) error) (err error) {
 func lockHost(ctx context.Context) (*os.File, error) {
 	path := filepath.Join(hostDir, "lock")
 	var held *os.File
-	err := poll(ctx, 5*time.Millisecond, func() (bool, error) {
+	err := pollUntil(ctx, 5*time.Millisecond, func() (bool, error) {
 		if err := os.MkdirAll(hostDir, 0o755); err != nil {
 			return false, err
 		}
@@ -94,8 +94,8 @@ func samePath(f *os.File, path string) bool {
 	return errA == nil && errB == nil && os.SameFile(a, b)
 }
 
-// raise ensures that a numeric kernel setting is at least want, for a holder.
-func (s *hostState) raise(path string, want int, holder string) error {
+// raiseSetting ensures that a numeric kernel setting is at least want, for a holder.
+func (s *hostState) raiseSetting(path string, want int, holder string) error {
 	if have := s.Settings[path]; have != nil {
 		if !slices.Contains(have.Holders, holder) {
 			have.Holders = append(have.Holders, holder)
@@ -119,9 +119,9 @@ func (s *hostState) raise(path string, want int, holder string) error {
 	return os.WriteFile(file, []byte(strconv.Itoa(want)), 0)
 }
 
-// release restores settings without a holder. A setting that was changed by other
+// releaseSettings restores settings without a holder. A setting that was changed by other
 // software since is kept.
-func (s *hostState) release(holder string) error {
+func (s *hostState) releaseSettings(holder string) error {
 	var errs []error
 	for path, have := range s.Settings {
 		have.Holders = slices.DeleteFunc(have.Holders, func(h string) bool { return h == holder })
@@ -141,10 +141,10 @@ func (s *hostState) release(holder string) error {
 	return errors.Join(errs...)
 }
 
-// claim claims a range for a sandbox.
-func (s *hostState) claim(id, dir string) error {
+// claimRange claims a range for a sandbox.
+func (s *hostState) claimRange(id, dir string) error {
 	if other := s.Claims[id]; other != "" && other != dir {
-		return refuse(IDRangeTaken, "this sandbox uses the same range as the sandbox in "+other,
+		return refuseWith(IDRangeTaken, "this sandbox uses the same range as the sandbox in "+other,
 			"delete one of the two sandboxes")
 	}
 	s.Claims[id] = dir

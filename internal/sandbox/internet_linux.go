@@ -16,7 +16,7 @@ import (
 //go:embed templates/internet.nft.tmpl
 var internetTemplate embed.FS
 
-func (l lan) table() string { return "slipway-" + l.id() }
+func (l lan) tableName() string { return "slipway-" + l.rangeID() }
 
 // addInternet gives the machines internet access with the host's address. Only the two
 // links forward packets; the host does not become a router.
@@ -26,7 +26,7 @@ func (l lan) addInternet(ctx context.Context, host *hostState) error {
 		return err
 	}
 	forward := "net/ipv4/conf/" + uplink + "/forwarding"
-	if err := host.raise(forward, 1, l.id()); err != nil {
+	if err := host.raiseSetting(forward, 1, l.rangeID()); err != nil {
 		return fmt.Errorf("forwarding packets of %s: %w", uplink, err)
 	}
 	// A host that was not a router does not become one for others.
@@ -34,11 +34,11 @@ func (l lan) addInternet(ctx context.Context, host *hostState) error {
 	if err != nil {
 		return err
 	}
-	rules, err := l.internetRules(uplink, host.Settings[forward] != nil, resolvers(conf))
+	rules, err := l.internetRules(uplink, host.Settings[forward] != nil, parseResolvers(conf))
 	if err != nil {
 		return err
 	}
-	_, err = run(ctx, rules, "nft", "-f", "-")
+	_, err = runProgram(ctx, rules, "nft", "-f", "-")
 	return err
 }
 
@@ -52,7 +52,7 @@ func (l lan) internetRules(uplink string, guard bool, resolvers []netip.Addr) (s
 	}
 	var rules strings.Builder
 	err = t.Execute(&rules, map[string]any{
-		"Table": l.table(), "Bridge": l.bridge(), "Range": l.prefix.String(), "Uplink": uplink, "Guard": guard, "Resolvers": resolvers,
+		"Table": l.tableName(), "Bridge": l.bridgeName(), "Range": l.prefix.String(), "Uplink": uplink, "Guard": guard, "Resolvers": resolvers,
 	})
 	return rules.String(), err
 }
@@ -70,11 +70,11 @@ func hostResolvConf() ([]byte, error) {
 			return nil, err
 		}
 	}
-	return nil, refuse(IDNoInternet, "this host has no /etc/resolv.conf", "run the command without --internet")
+	return nil, refuseWith(IDNoInternet, "this host has no /etc/resolv.conf", "run the command without --internet")
 }
 
-// resolvers returns the IPv4 resolvers in a resolv.conf.
-func resolvers(conf []byte) (all []netip.Addr) {
+// parseResolvers returns the IPv4 resolvers in a resolv.conf.
+func parseResolvers(conf []byte) (all []netip.Addr) {
 	for line := range strings.Lines(string(conf)) {
 		words := strings.Fields(line)
 		if len(words) < 2 || words[0] != "nameserver" {
@@ -91,8 +91,8 @@ func (l lan) removeInternet(ctx context.Context) error {
 	if _, err := exec.LookPath("nft"); err != nil || !l.internet {
 		return nil
 	}
-	_, err := run(ctx, "", "nft", "delete", "table", "ip", l.table())
-	if _, gone := run(ctx, "", "nft", "list", "table", "ip", l.table()); gone != nil {
+	_, err := runProgram(ctx, "", "nft", "delete", "table", "ip", l.tableName())
+	if _, gone := runProgram(ctx, "", "nft", "list", "table", "ip", l.tableName()); gone != nil {
 		return nil
 	}
 	return err
@@ -100,7 +100,7 @@ func (l lan) removeInternet(ctx context.Context) error {
 
 // defaultLink returns the link of the host's default route.
 func defaultLink(ctx context.Context) (string, error) {
-	out, err := run(ctx, "", "ip", "-4", "route", "show", "default")
+	out, err := runProgram(ctx, "", "ip", "-4", "route", "show", "default")
 	if err != nil {
 		return "", err
 	}
@@ -110,5 +110,5 @@ func defaultLink(ctx context.Context) (string, error) {
 			return words[i+1], nil
 		}
 	}
-	return "", refuse(IDNoInternet, "this host has no default route", "run the command without --internet")
+	return "", refuseWith(IDNoInternet, "this host has no default route", "run the command without --internet")
 }

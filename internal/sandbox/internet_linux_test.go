@@ -24,7 +24,7 @@ var internetLAN = lan{pool: netip.MustParsePrefix("198.18.0.0/16"), prefix: neti
 func TestInternetRules(t *testing.T) {
 	for file, guard := range map[string]bool{"internet": true, "internet-router": false} {
 		rules, err := internetLAN.internetRules("eth0",
-			guard, resolvers([]byte("nameserver ::1\nnameserver 127.0.0.53\n# nameserver 8.8.8.8\nnameserver 192.168.1.1 # router\n")))
+			guard, parseResolvers([]byte("nameserver ::1\nnameserver 127.0.0.53\n# nameserver 8.8.8.8\nnameserver 192.168.1.1 # router\n")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func ownHost(forwards string) error {
 			return err
 		}
 	}
-	return commands("netns add outside",
+	return runIPCommands("netns add outside",
 		"link set lo up", "link add wan0 type veth peer name eth0 netns outside",
 		"addr add "+uplinkAddress+"/24 dev wan0", "link set wan0 up", "route add default via "+outsideAddress,
 		"-n outside addr add "+outsideAddress+"/24 dev eth0", "-n outside link set eth0 up",
@@ -86,10 +86,10 @@ func ownHost(forwards string) error {
 		"-n outside route add "+internetLAN.prefix.String()+" via "+uplinkAddress)
 }
 
-// commands runs ip with each line.
-func commands(lines ...string) error {
+// runIPCommands runs ip with each line.
+func runIPCommands(lines ...string) error {
 	for _, line := range lines {
-		if _, err := run(context.Background(), "", "ip", strings.Fields(line)...); err != nil {
+		if _, err := runProgram(context.Background(), "", "ip", strings.Fields(line)...); err != nil {
 			return err
 		}
 	}
@@ -102,16 +102,18 @@ func testInternet(t *testing.T, l lan) {
 		t.Error(err)
 	}
 	before := hostNow(t)
-	up := func() error { return withHost(t.Context(), func(h *hostState) error { return l.up(t.Context(), h) }) }
+	up := func() error {
+		return withHost(t.Context(), func(h *hostState) error { return l.bringUp(t.Context(), h) })
+	}
 	if err := up(); err != nil {
 		t.Error(err)
 		return
 	}
-	link := l.link(netip.MustParseAddr(machineAddress))
-	err := commands("netns add machine", "link add "+link+" type veth peer name eth0 netns machine",
-		"link set "+link+" master "+l.bridge()+" up",
+	link := l.linkName(netip.MustParseAddr(machineAddress))
+	err := runIPCommands("netns add machine", "link add "+link+" type veth peer name eth0 netns machine",
+		"link set "+link+" master "+l.bridgeName()+" up",
 		"-n machine addr add "+machineAddress+"/24 dev eth0", "-n machine link set eth0 up",
-		"-n machine route add default via "+l.gateway().String())
+		"-n machine route add default via "+l.gatewayAddress().String())
 	if err != nil {
 		t.Error(err)
 		return
@@ -134,13 +136,15 @@ func testInternet(t *testing.T, l lan) {
 			t.Errorf("a machine reaches %s, as %s", address, from)
 		}
 	}
-	if from, err := seenFrom(t, "", "machine", machineAddress); from != l.gateway().String() {
+	if from, err := seenFrom(t, "", "machine", machineAddress); from != l.gatewayAddress().String() {
 		t.Errorf("the host is seen by a machine as %q (%v)", from, err)
 	}
 	if from, err := seenFrom(t, "outside", "machine", machineAddress); err == nil {
 		t.Errorf("%s outside reaches a machine", from)
 	}
-	down := func() error { return withHost(t.Context(), func(h *hostState) error { return l.down(t.Context(), h) }) }
+	down := func() error {
+		return withHost(t.Context(), func(h *hostState) error { return l.takeDown(t.Context(), h) })
+	}
 	for range 2 { // the second time there is nothing to do
 		if err := down(); err != nil {
 			t.Error(err)
@@ -156,7 +160,7 @@ func testInternet(t *testing.T, l lan) {
 func seenFrom(t *testing.T, client, server, address string) (string, error) {
 	var l net.Listener
 	var err error
-	within(t, server, func() { l, err = net.Listen("tcp", net.JoinHostPort(address, "0")) })
+	withinNetwork(t, server, func() { l, err = net.Listen("tcp", net.JoinHostPort(address, "0")) })
 	if err != nil {
 		return "", err
 	}
@@ -166,7 +170,7 @@ func seenFrom(t *testing.T, client, server, address string) (string, error) {
 		patience = 500 * time.Millisecond // what is dropped is not answered
 	}
 	var c net.Conn
-	within(t, client, func() { c, err = net.DialTimeout("tcp", l.Addr().String(), patience) })
+	withinNetwork(t, client, func() { c, err = net.DialTimeout("tcp", l.Addr().String(), patience) })
 	if err != nil {
 		return "", err
 	}
@@ -180,8 +184,8 @@ func seenFrom(t *testing.T, client, server, address string) (string, error) {
 	return from, err
 }
 
-// within runs f in a network called so: the sockets that it opens stay there.
-func within(t *testing.T, network string, f func()) {
+// withinNetwork runs f in a network called so: the sockets that it opens stay there.
+func withinNetwork(t *testing.T, network string, f func()) {
 	if network == "" {
 		f()
 		return
@@ -217,7 +221,7 @@ func hostNow(t *testing.T) map[string]string {
 	}
 	for _, line := range []string{"nft list ruleset", "ip route", "ip rule"} {
 		words := strings.Fields(line)
-		text, rerr := run(context.Background(), "", words[0], words[1:]...)
+		text, rerr := runProgram(context.Background(), "", words[0], words[1:]...)
 		// The kernel takes its time to see that there is somebody at the
 		// other end.
 		out[line], err = strings.ReplaceAll(text, "linkdown ", ""), errors.Join(err, rerr)

@@ -64,17 +64,17 @@ func (m *Machine) Sandbox() *Sandbox { return m.sandbox }
 // LogFile returns the log of its supervisor.
 func (m *Machine) LogFile() string { return filepath.Join(m.sandbox.dir, m.spec.Name, logFile) }
 
-func (m *Machine) path(name string) string { return m.sandbox.path(m.spec.Name, name) }
+func (m *Machine) filePath(name string) string { return m.sandbox.filePath(m.spec.Name, name) }
 
-func (m *Machine) state() (runState, error) {
+func (m *Machine) readState() (runState, error) {
 	var s runState
-	err := readJSON(m.path(stateFile), &s)
+	err := readJSON(m.filePath(stateFile), &s)
 	return s, err
 }
 
 // Status returns the actual state, independent of records.
 func (m *Machine) Status() (Status, error) {
-	s, err := m.state()
+	s, err := m.readState()
 	if err != nil {
 		return Status{}, err
 	}
@@ -82,7 +82,7 @@ func (m *Machine) Status() (Status, error) {
 	if st.Running {
 		st.PID = s.Init.PID
 	}
-	if info, err := os.Stat(m.path(diskFile)); err == nil {
+	if info, err := os.Stat(m.filePath(diskFile)); err == nil {
 		if sys, ok := info.Sys().(*syscall.Stat_t); ok {
 			st.DiskUsed = sys.Blocks * 512
 		}
@@ -91,7 +91,7 @@ func (m *Machine) Status() (Status, error) {
 }
 
 func (m *Machine) isCut() bool {
-	_, err := os.Stat(m.path(cutFile))
+	_, err := os.Stat(m.filePath(cutFile))
 	return err == nil
 }
 
@@ -100,7 +100,7 @@ func (m *Machine) isCut() bool {
 func (m *Machine) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the machine does not start; see "+m.LogFile()))
 	defer cancel()
-	s, err := m.state()
+	s, err := m.readState()
 	if err != nil {
 		return err
 	}
@@ -118,19 +118,19 @@ func (m *Machine) Start(ctx context.Context) error {
 
 // prepareHost creates the host's side of the network, if it is missing.
 func (m *Machine) prepareHost(ctx context.Context) error {
-	l := m.sandbox.lan()
+	l := m.sandbox.network()
 	return withHost(ctx, func(host *hostState) error {
-		if err := host.claim(l.id(), m.sandbox.dir); err != nil {
+		if err := host.claimRange(l.rangeID(), m.sandbox.dir); err != nil {
 			return err
 		}
-		return l.up(ctx, host)
+		return l.bringUp(ctx, host)
 	})
 }
 
 // startSupervisor starts the supervisor process of the machine, independent of this one:
 // a new session, no terminal, no environment. It returns when the machine has an init.
 func (m *Machine) startSupervisor(ctx context.Context) error {
-	log, err := os.OpenFile(m.path(logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	log, err := os.OpenFile(m.filePath(logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
@@ -174,11 +174,11 @@ func (m *Machine) startSupervisor(ctx context.Context) error {
 // waitReady waits until sshd responds; for a machine with a pulled cable it does not
 // wait.
 func (m *Machine) waitReady(ctx context.Context) error {
-	return poll(ctx, 30*time.Millisecond, func() (bool, error) {
+	return pollUntil(ctx, 30*time.Millisecond, func() (bool, error) {
 		if m.isCut() {
 			return true, nil
 		}
-		if s, err := m.state(); err != nil || !(s.Init.Alive() || s.Supervisor.Alive()) {
+		if s, err := m.readState(); err != nil || !(s.Init.Alive() || s.Supervisor.Alive()) {
 			return false, errors.Join(err, errors.New("the machine stopped while it started; see "+m.LogFile()))
 		}
 		d := net.Dialer{Timeout: time.Second}
@@ -198,7 +198,7 @@ func (m *Machine) waitReady(ctx context.Context) error {
 // Stop powers the machine off; after 30 s it is killed. It does nothing for a machine
 // that is off.
 func (m *Machine) Stop(ctx context.Context) error {
-	s, err := m.state()
+	s, err := m.readState()
 	if err != nil {
 		return err
 	}
@@ -216,13 +216,13 @@ func (m *Machine) Stop(ctx context.Context) error {
 // Kill ends the machine like a power failure: its link is removed first, so that its
 // peers receive nothing.
 func (m *Machine) Kill(ctx context.Context) error {
-	l := m.sandbox.lan()
+	l := m.sandbox.network()
 	if err := l.setCable(ctx, m.spec.Address, "down"); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, killTimeout, errors.New("the machine does not stop"))
 	defer cancel()
-	s, err := m.state()
+	s, err := m.readState()
 	if err != nil {
 		return err
 	}
@@ -232,25 +232,25 @@ func (m *Machine) Kill(ctx context.Context) error {
 
 // waitOff waits until a machine is off, and cleans up if it has no supervisor.
 func (m *Machine) waitOff(ctx context.Context, s runState) error {
-	err := poll(ctx, 10*time.Millisecond, func() (bool, error) {
+	err := pollUntil(ctx, 10*time.Millisecond, func() (bool, error) {
 		return !s.Init.Alive() && !s.Supervisor.Alive(), nil
 	})
 	if err != nil {
 		return err
 	}
-	return m.tidy(ctx)
+	return m.removeLeftovers(ctx)
 }
 
-// tidy removes what a machine that is off may have left on the host.
-func (m *Machine) tidy(ctx context.Context) error {
-	groups, err := m.sandbox.cgroups()
+// removeLeftovers removes what a machine that is off may have left on the host.
+func (m *Machine) removeLeftovers(ctx context.Context) error {
+	groups, err := m.sandbox.openCgroups()
 	if err != nil {
 		return err
 	}
 	return errors.Join(
-		m.sandbox.lan().unplug(ctx, m.spec.Address),
-		groups.remove(m.spec.Name),
-		removeIfThere(m.path(stateFile)),
+		m.sandbox.network().unplugMachine(ctx, m.spec.Address),
+		groups.removePart(m.spec.Name),
+		removeIfThere(m.filePath(stateFile)),
 	)
 }
 
@@ -258,7 +258,7 @@ func (m *Machine) tidy(ctx context.Context) error {
 func (m *Machine) Reboot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the machine does not restart; see "+m.LogFile()))
 	defer cancel()
-	before, err := m.state()
+	before, err := m.readState()
 	if err != nil {
 		return err
 	}
@@ -266,8 +266,8 @@ func (m *Machine) Reboot(ctx context.Context) error {
 		return errors.Join(m.Stop(ctx), m.Start(ctx))
 	}
 	before.Init.Signal(signalReboot)
-	err = poll(ctx, 20*time.Millisecond, func() (bool, error) {
-		now, err := m.state()
+	err = pollUntil(ctx, 20*time.Millisecond, func() (bool, error) {
+		now, err := m.readState()
 		if err == nil && !before.Supervisor.Alive() {
 			err = errors.New("the machine stopped; see " + m.LogFile())
 		}
@@ -281,18 +281,18 @@ func (m *Machine) Reboot(ctx context.Context) error {
 
 // Cut pulls the machine's cable. It stays pulled, also after reboots, until Heal.
 func (m *Machine) Cut(ctx context.Context) error {
-	if err := os.WriteFile(m.path(cutFile), nil, 0o600); err != nil {
+	if err := os.WriteFile(m.filePath(cutFile), nil, 0o600); err != nil {
 		return err
 	}
-	return m.sandbox.lan().setCable(ctx, m.spec.Address, "down")
+	return m.sandbox.network().setCable(ctx, m.spec.Address, "down")
 }
 
 // Heal reconnects the cable.
 func (m *Machine) Heal(ctx context.Context) error {
-	if err := removeIfThere(m.path(cutFile)); err != nil {
+	if err := removeIfThere(m.filePath(cutFile)); err != nil {
 		return err
 	}
-	return m.sandbox.lan().setCable(ctx, m.spec.Address, "up")
+	return m.sandbox.network().setCable(ctx, m.spec.Address, "up")
 }
 
 func removeIfThere(path string) error {

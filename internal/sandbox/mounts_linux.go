@@ -46,7 +46,7 @@ func mountAt(kind, dir string, flags uintptr, options string) error {
 	return nil
 }
 
-func bind(from, to string) error {
+func bindMount(from, to string) error {
 	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
 		return &fs.PathError{Op: "bind " + from, Path: to, Err: err}
 	}
@@ -54,7 +54,7 @@ func bind(from, to string) error {
 }
 
 func bindReadOnly(from, to string) error {
-	if err := bind(from, to); err != nil {
+	if err := bindMount(from, to); err != nil {
 		return err
 	}
 	return unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
@@ -89,12 +89,12 @@ func mountCgroups(root string, hierarchies []hierarchy) error {
 		return err
 	}
 	for _, h := range hierarchies {
-		if err := mountAt("cgroup", filepath.Join(top, h.dir()), 0, h.mountOptions()); err != nil {
+		if err := mountAt("cgroup", filepath.Join(top, h.dirName()), 0, h.mountOptions()); err != nil {
 			return err
 		}
-		if strings.Contains(h.dir(), ",") {
-			for name := range strings.SplitSeq(h.dir(), ",") {
-				if err := os.Symlink(h.dir(), filepath.Join(top, name)); err != nil {
+		if strings.Contains(h.dirName(), ",") {
+			for name := range strings.SplitSeq(h.dirName(), ",") {
+				if err := os.Symlink(h.dirName(), filepath.Join(top, name)); err != nil {
 					return err
 				}
 			}
@@ -160,7 +160,7 @@ func mountProc(c bootConfig) error {
 		return err
 	}
 	network := filepath.Join(sys, "net")
-	if err := bind(network, network); err != nil {
+	if err := bindMount(network, network); err != nil {
 		return err
 	}
 	// A bind mount inherits read-only.
@@ -184,10 +184,10 @@ func mountProc(c bootConfig) error {
 		return nil
 	}
 	file := filepath.Join(c.Root, "run/product_uuid")
-	if err := writeFile(file, []byte(uuid(c.MachineID)+"\n"), 0o444); err != nil {
+	if err := writeFile(file, []byte(formatUUID(c.MachineID)+"\n"), 0o444); err != nil {
 		return err
 	}
-	return bind(file, product)
+	return bindMount(file, product)
 }
 
 // realSettings are the settings below vm, kernel and fs that belong to a namespace of the
@@ -238,19 +238,19 @@ func copySetting(from, to, rel string) error {
 		if _, err := rand.Read(b[:]); err != nil {
 			return err
 		}
-		value = []byte(uuid(fmt.Sprintf("%x", b)) + "\n")
+		value = []byte(formatUUID(fmt.Sprintf("%x", b)) + "\n")
 	}
 	if err := os.WriteFile(to, value, info.Mode().Perm()); err != nil {
 		return err
 	}
 	if slices.Contains(realSettings, rel) {
-		return bind(from, to)
+		return bindMount(from, to)
 	}
 	return nil
 }
 
-// uuid formats 32 hexadecimal digits as the kernel does.
-func uuid(hex string) string {
+// formatUUID formats 32 hexadecimal digits as the kernel does.
+func formatUUID(hex string) string {
 	return strings.Join([]string{hex[:8], hex[8:12], hex[12:16], hex[16:20], hex[20:]}, "-")
 }
 

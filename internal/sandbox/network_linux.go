@@ -23,27 +23,27 @@ type lan struct {
 	internet     bool
 }
 
-func (l lan) id() string          { return rangeID(l.prefix) }
-func (l lan) bridge() string      { return "slw-" + l.id() }
-func (l lan) gateway() netip.Addr { return nth(l.prefix, 1) }
+func (l lan) rangeID() string            { return rangeID(l.prefix) }
+func (l lan) bridgeName() string         { return "slw-" + l.rangeID() }
+func (l lan) gatewayAddress() netip.Addr { return nthAddress(l.prefix, 1) }
 
-// link returns the host's end of a machine's cable.
-func (l lan) link(a netip.Addr) string {
-	return fmt.Sprintf("%s-%d", l.bridge(), a.As4()[3])
+// linkName returns the host's end of a machine's cable.
+func (l lan) linkName(a netip.Addr) string {
+	return fmt.Sprintf("%s-%d", l.bridgeName(), a.As4()[3])
 }
 
-// up creates everything that is missing; the host may have booted since.
-func (l lan) up(ctx context.Context, host *hostState) error {
+// bringUp creates everything that is missing; the host may have booted since.
+func (l lan) bringUp(ctx context.Context, host *hostState) error {
 	if err := l.keepPackets(ctx); err != nil {
 		return err
 	}
-	if err := host.raise("fs/inotify/max_user_instances", 8192, l.id()); err != nil {
+	if err := host.raiseSetting("fs/inotify/max_user_instances", 8192, l.rangeID()); err != nil {
 		return fmt.Errorf("raising a limit: %w", err)
 	}
-	if err := host.raise("fs/inotify/max_user_watches", 524288, l.id()); err != nil {
+	if err := host.raiseSetting("fs/inotify/max_user_watches", 524288, l.rangeID()); err != nil {
 		return fmt.Errorf("raising a limit: %w", err)
 	}
-	if !hasLink(l.bridge()) {
+	if !hasLink(l.bridgeName()) {
 		if err := l.addBridge(ctx); err != nil {
 			return errors.Join(err, l.removeBridge(ctx))
 		}
@@ -57,43 +57,43 @@ func (l lan) up(ctx context.Context, host *hostState) error {
 	}
 	// A host that rejects forwarding tells a machine so at once; without this setting the
 	// machine waits. The setting disappears with the bridge.
-	return os.WriteFile("/proc/sys/net/ipv4/conf/"+l.bridge()+"/forwarding", []byte("1"), 0)
+	return os.WriteFile("/proc/sys/net/ipv4/conf/"+l.bridgeName()+"/forwarding", []byte("1"), 0)
 }
 
 // keepPackets adds a route that drops packets for the pool on this host, whatever else is
 // up. Every other route to the same network has precedence: the route of the bridge, if
 // the sandbox uses the whole pool, and the host's own.
 func (l lan) keepPackets(ctx context.Context) error {
-	_, err := run(ctx, "", "ip", "route", "replace", "unreachable", l.pool.String(), "metric", lastMetric)
+	_, err := runProgram(ctx, "", "ip", "route", "replace", "unreachable", l.pool.String(), "metric", lastMetric)
 	return err
 }
 
 func (l lan) addBridge(ctx context.Context) error {
 	lines := []string{
-		fmt.Sprintf("link add %s address %s type bridge", l.bridge(), macOf(l.gateway())),
-		fmt.Sprintf("link set %s addrgenmode none", l.bridge()),
-		fmt.Sprintf("addr add %s/%d dev %s", l.gateway(), rangeBits, l.bridge()),
-		fmt.Sprintf("link set %s up", l.bridge()),
+		fmt.Sprintf("link add %s address %s type bridge", l.bridgeName(), macOf(l.gatewayAddress())),
+		fmt.Sprintf("link set %s addrgenmode none", l.bridgeName()),
+		fmt.Sprintf("addr add %s/%d dev %s", l.gatewayAddress(), rangeBits, l.bridgeName()),
+		fmt.Sprintf("link set %s up", l.bridgeName()),
 	}
-	_, err := run(ctx, strings.Join(lines, "\n"), "ip", "-batch", "-")
+	_, err := runProgram(ctx, strings.Join(lines, "\n"), "ip", "-batch", "-")
 	return err
 }
 
 // addRule prevents the host from forwarding these packets.
 func (l lan) addRule(ctx context.Context) error {
-	rules, err := run(ctx, "", "ip", "rule", "show", "iif", l.bridge())
-	if err != nil || strings.Contains(rules, l.bridge()) {
+	rules, err := runProgram(ctx, "", "ip", "rule", "show", "iif", l.bridgeName())
+	if err != nil || strings.Contains(rules, l.bridgeName()) {
 		return err
 	}
-	_, err = run(ctx, "", "ip", "rule", "add", "priority", rulePriority, "iif", l.bridge(), "unreachable")
+	_, err = runProgram(ctx, "", "ip", "rule", "add", "priority", rulePriority, "iif", l.bridgeName(), "unreachable")
 	return err
 }
 
-// plug connects a machine: the other end becomes eth0 in the network namespace of the
+// plugMachine connects a machine: the other end becomes eth0 in the network namespace of the
 // process.
-func (l lan) plug(ctx context.Context, a netip.Addr, pid int, cut bool) error {
+func (l lan) plugMachine(ctx context.Context, a netip.Addr, pid int, cut bool) error {
 	// The kernel removes the old link some time after its namespace.
-	if err := l.unplug(ctx, a); err != nil {
+	if err := l.unplugMachine(ctx, a); err != nil {
 		return err
 	}
 	state := "up"
@@ -101,20 +101,20 @@ func (l lan) plug(ctx context.Context, a netip.Addr, pid int, cut bool) error {
 		state = "down"
 	}
 	lines := []string{
-		fmt.Sprintf("link add %s type veth peer name eth0 address %s netns %d", l.link(a), macOf(a), pid),
-		fmt.Sprintf("link set %s addrgenmode none", l.link(a)),
-		fmt.Sprintf("link set %s master %s %s", l.link(a), l.bridge(), state),
+		fmt.Sprintf("link add %s type veth peer name eth0 address %s netns %d", l.linkName(a), macOf(a), pid),
+		fmt.Sprintf("link set %s addrgenmode none", l.linkName(a)),
+		fmt.Sprintf("link set %s master %s %s", l.linkName(a), l.bridgeName(), state),
 	}
-	_, err := run(ctx, strings.Join(lines, "\n"), "ip", "-batch", "-")
+	_, err := runProgram(ctx, strings.Join(lines, "\n"), "ip", "-batch", "-")
 	return err
 }
 
-func (l lan) unplug(ctx context.Context, a netip.Addr) error {
-	if !hasLink(l.link(a)) {
+func (l lan) unplugMachine(ctx context.Context, a netip.Addr) error {
+	if !hasLink(l.linkName(a)) {
 		return nil
 	}
-	_, err := run(ctx, "", "ip", "link", "del", l.link(a))
-	if !hasLink(l.link(a)) {
+	_, err := runProgram(ctx, "", "ip", "link", "del", l.linkName(a))
+	if !hasLink(l.linkName(a)) {
 		return nil
 	}
 	return err
@@ -122,30 +122,30 @@ func (l lan) unplug(ctx context.Context, a netip.Addr) error {
 
 // setCable pulls or reconnects a machine's cable, if there is one.
 func (l lan) setCable(ctx context.Context, a netip.Addr, state string) error {
-	if !hasLink(l.link(a)) {
+	if !hasLink(l.linkName(a)) {
 		return nil
 	}
-	_, err := run(ctx, "", "ip", "link", "set", l.link(a), state)
+	_, err := runProgram(ctx, "", "ip", "link", "set", l.linkName(a), state)
 	return err
 }
 
-// inside returns the commands for the machine's side, for ip -batch.
-func (l lan) inside(a netip.Addr) string {
+// insideCommands returns the commands for the machine's side, for ip -batch.
+func (l lan) insideCommands(a netip.Addr) string {
 	return strings.Join([]string{
 		"link set lo up",
 		fmt.Sprintf("addr add %s/%d dev eth0", a, rangeBits),
 		"link set eth0 up",
-		fmt.Sprintf("route add default via %s", l.gateway()),
+		fmt.Sprintf("route add default via %s", l.gatewayAddress()),
 	}, "\n")
 }
 
-// down removes everything except the route that keeps stray packets on the host.
-func (l lan) down(ctx context.Context, host *hostState) error {
+// takeDown removes everything except the route that keeps stray packets on the host.
+func (l lan) takeDown(ctx context.Context, host *hostState) error {
 	errs := []error{l.removeBridge(ctx), l.removeInternet(ctx)}
 	for {
-		rules, err := run(ctx, "", "ip", "rule", "show", "iif", l.bridge())
-		if err == nil && strings.Contains(rules, l.bridge()) {
-			_, err = run(ctx, "", "ip", "rule", "del", "iif", l.bridge(), "unreachable")
+		rules, err := runProgram(ctx, "", "ip", "rule", "show", "iif", l.bridgeName())
+		if err == nil && strings.Contains(rules, l.bridgeName()) {
+			_, err = runProgram(ctx, "", "ip", "rule", "del", "iif", l.bridgeName(), "unreachable")
 		} else {
 			errs = append(errs, err)
 			break
@@ -155,7 +155,7 @@ func (l lan) down(ctx context.Context, host *hostState) error {
 			break
 		}
 	}
-	return errors.Join(append(errs, host.release(l.id()))...)
+	return errors.Join(append(errs, host.releaseSettings(l.rangeID()))...)
 }
 
 func (l lan) removeBridge(ctx context.Context) error {
@@ -165,11 +165,11 @@ func (l lan) removeBridge(ctx context.Context) error {
 	}
 	var errs []error
 	for _, link := range links {
-		if link.Name != l.bridge() && !strings.HasPrefix(link.Name, l.bridge()+"-") {
+		if link.Name != l.bridgeName() && !strings.HasPrefix(link.Name, l.bridgeName()+"-") {
 			continue
 		}
 		// The kernel may be faster, if the other end is gone.
-		if _, err := run(ctx, "", "ip", "link", "del", link.Name); hasLink(link.Name) {
+		if _, err := runProgram(ctx, "", "ip", "link", "del", link.Name); hasLink(link.Name) {
 			errs = append(errs, err)
 		}
 	}
@@ -193,7 +193,7 @@ func usedRanges(ctx context.Context) ([]netip.Prefix, error) {
 			used = append(used, p.Masked())
 		}
 	}
-	routes, err := run(ctx, "", "ip", "-4", "route", "show", "table", "main", "type", "unicast")
+	routes, err := runProgram(ctx, "", "ip", "-4", "route", "show", "table", "main", "type", "unicast")
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func TestRoutes(t *testing.T) {
 func testRoutes(t *testing.T, l lan) {
 	ctx := t.Context()
 	leads := func(when, want string) {
-		got, err := run(ctx, "", "ip", "route", "get", "198.18.7.2")
+		got, err := runProgram(ctx, "", "ip", "route", "get", "198.18.7.2")
 		if err != nil {
 			got = err.Error()
 		}

@@ -57,23 +57,23 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	var list diag.List
 	if !nameRE.MatchString(o.Name) {
-		list = append(list, problem(IDBadName, fmt.Sprintf("%q is not a valid sandbox name", o.Name),
+		list = append(list, newProblem(IDBadName, fmt.Sprintf("%q is not a valid sandbox name", o.Name),
 			"use up to 40 lower-case letters, digits and hyphens, with a letter first"))
 	}
 	if o.Machines < 1 || o.Machines > maxMachines {
-		list = append(list, problem(IDBadNumber, fmt.Sprintf("a sandbox cannot have %d machines", o.Machines),
+		list = append(list, newProblem(IDBadNumber, fmt.Sprintf("a sandbox cannot have %d machines", o.Machines),
 			fmt.Sprintf("use 1 to %d machines for a sandbox", maxMachines)))
 	}
 	if o.From == "" && (o.ControlPlanes < 1 || o.ControlPlanes > o.Machines) {
-		list = append(list, problem(IDBadNumber, fmt.Sprintf("%d machines cannot provide %d control planes", o.Machines, o.ControlPlanes),
+		list = append(list, newProblem(IDBadNumber, fmt.Sprintf("%d machines cannot provide %d control planes", o.Machines, o.ControlPlanes),
 			"use at least one control plane, and not more control planes than machines"))
 	}
 	if o.Disk < minDisk {
-		list = append(list, problem(IDBadNumber, fmt.Sprintf("a disk of %d MiB is too small", o.Disk>>20),
+		list = append(list, newProblem(IDBadNumber, fmt.Sprintf("a disk of %d MiB is too small", o.Disk>>20),
 			fmt.Sprintf("use at least %d MiB", minDisk>>20)))
 	}
 	if p := poolProblem(o.Pool); p != "" {
-		list = append(list, problem(IDBadRange, p, "use an IPv4 network from /8 to /24"))
+		list = append(list, newProblem(IDBadRange, p, "use an IPv4 network from /8 to /24"))
 	}
 	return o, list.Err()
 }

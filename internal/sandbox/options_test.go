@@ -60,8 +60,8 @@ func TestOptions(t *testing.T) {
 }
 
 func TestRecipeDigest(t *testing.T) {
-	a, errA := newRecipe("bookworm", "amd64").digest()
-	b, errB := newRecipe("trixie", "amd64").digest()
+	a, errA := newRecipe("bookworm", "amd64").treeDigest()
+	b, errB := newRecipe("trixie", "amd64").treeDigest()
 	if errA != nil || errB != nil || a == b {
 		t.Errorf("got %s and %s, %v, %v: other trees must have other names", a, b, errA, errB)
 	}

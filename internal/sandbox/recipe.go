@@ -50,8 +50,8 @@ func newRecipe(suite, arch string) recipe {
 	}
 }
 
-// digest identifies the tree.
-func (r recipe) digest() (string, error) {
+// treeDigest identifies the tree.
+func (r recipe) treeDigest() (string, error) {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return "", err

@@ -29,12 +29,12 @@ const (
 	IDMachineOff     = "machine-off"
 )
 
-// refuse returns a problem that the user can fix; nothing was changed.
-func refuse(id, message, hint string) error {
-	return diag.List{problem(id, message, hint)}
+// refuseWith returns a problem that the user can fix; nothing was changed.
+func refuseWith(id, message, hint string) error {
+	return diag.List{newProblem(id, message, hint)}
 }
 
-func problem(id, message, hint string) diag.Diagnostic {
+func newProblem(id, message, hint string) diag.Diagnostic {
 	return diag.Diagnostic{ID: id, Severity: diag.Error, Message: message, Hint: hint}
 }
 

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// run runs a program of the host; the error has its output.
-func run(ctx context.Context, stdin string, name string, args ...string) (string, error) {
+// runProgram runs a program of the host; the error has its output.
+func runProgram(ctx context.Context, stdin string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, talk bytes.Buffer
@@ -34,7 +34,7 @@ var packageOf = map[string]string{
 }
 
 func missingProgram(name string) error {
-	return refuse(IDMissingProgram, name+" is not installed",
+	return refuseWith(IDMissingProgram, name+" is not installed",
 		"apt-get install -y "+packageOf[name])
 }
 
@@ -53,12 +53,12 @@ func needPrograms(names ...string) error {
 	for i, n := range missing {
 		packages[i] = packageOf[n]
 	}
-	return refuse(IDMissingProgram, strings.Join(missing, ", ")+": not installed",
+	return refuseWith(IDMissingProgram, strings.Join(missing, ", ")+": not installed",
 		"apt-get install -y "+strings.Join(packages, " "))
 }
 
-// poll calls ask until it returns true or an error, or the context ends.
-func poll(ctx context.Context, every time.Duration, done func() (bool, error)) error {
+// pollUntil calls ask until it returns true or an error, or the context ends.
+func pollUntil(ctx context.Context, every time.Duration, done func() (bool, error)) error {
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {

@@ -36,9 +36,9 @@ func Open(home, name string) (*Sandbox, error) {
 	if err != nil {
 		return nil, unknownSandbox(home, name)
 	}
-	s, err := load(dir)
+	s, err := loadSandbox(dir)
 	if err == nil && s.Name() != name {
-		return nil, refuse(IDForeign,
+		return nil, refuseWith(IDForeign,
 			fmt.Sprintf("%s is a link to a sandbox named %q", filepath.Join(home, "sandboxes", name), s.Name()), "remove the link")
 	}
 	return s, err
@@ -54,7 +54,7 @@ func unknownSandbox(home, name string) error {
 	if len(names) > 0 {
 		hint = "use one of: " + strings.Join(names, ", ")
 	}
-	return refuse(IDUnknown, fmt.Sprintf("no sandbox is named %q", name), hint)
+	return refuseWith(IDUnknown, fmt.Sprintf("no sandbox is named %q", name), hint)
 }
 
 // List returns all sandboxes in home, sorted by name.
@@ -72,7 +72,7 @@ func List(home string) ([]*Sandbox, error) {
 		if err != nil {
 			continue
 		}
-		s, err := load(dir)
+		s, err := loadSandbox(dir)
 		if err != nil {
 			return nil, fmt.Errorf("listing sandboxes: %w", err)
 		}
@@ -89,7 +89,7 @@ func FindMachine(home, name string) (*Machine, error) {
 		if err != nil {
 			return nil, err
 		}
-		return s.Machine(m)
+		return s.FindMachine(m)
 	}
 	all, err := List(home)
 	if err != nil {
@@ -113,9 +113,9 @@ func FindMachine(home, name string) (*Machine, error) {
 		if len(names) > 0 {
 			hint = "use one of: " + strings.Join(names, ", ")
 		}
-		return nil, refuse(IDMachineUnknown, fmt.Sprintf("no machine is named %q", name), hint)
+		return nil, refuseWith(IDMachineUnknown, fmt.Sprintf("no machine is named %q", name), hint)
 	default:
-		return nil, refuse(IDMachineUnknown, fmt.Sprintf("%d sandboxes have a machine named %q", len(found), name),
+		return nil, refuseWith(IDMachineUnknown, fmt.Sprintf("%d sandboxes have a machine named %q", len(found), name),
 			fmt.Sprintf("use the full name: %s/%s", found[0].sandbox.Name(), name))
 	}
 }
@@ -141,18 +141,18 @@ func (s *Sandbox) Machines() []*Machine {
 	return all
 }
 
-// Machine returns the machine with that name.
-func (s *Sandbox) Machine(name string) (*Machine, error) {
+// FindMachine returns the machine with that name.
+func (s *Sandbox) FindMachine(name string) (*Machine, error) {
 	i := slices.IndexFunc(s.spec.Machines, func(m machineSpec) bool { return m.Name == name })
 	if i < 0 {
-		return nil, refuse(IDMachineUnknown, fmt.Sprintf("sandbox %s has no machine %q", s.Name(), name),
+		return nil, refuseWith(IDMachineUnknown, fmt.Sprintf("sandbox %s has no machine %q", s.Name(), name),
 			"run 'slipway sandbox list'")
 	}
 	return &Machine{sandbox: s, spec: s.spec.Machines[i]}, nil
 }
 
-// each calls f for all machines concurrently and joins the errors.
-func (s *Sandbox) each(ctx context.Context, f func(context.Context, *Machine) error) error {
+// eachMachine calls f for all machines concurrently and joins the errors.
+func (s *Sandbox) eachMachine(ctx context.Context, f func(context.Context, *Machine) error) error {
 	machines := s.Machines()
 	errs := make([]error, len(machines))
 	var wg sync.WaitGroup
@@ -169,18 +169,18 @@ func (s *Sandbox) each(ctx context.Context, f func(context.Context, *Machine) er
 
 // Start starts every machine that is off, and waits for their sshd.
 func (s *Sandbox) Start(ctx context.Context) error {
-	return s.each(ctx, func(ctx context.Context, m *Machine) error { return m.Start(ctx) })
+	return s.eachMachine(ctx, func(ctx context.Context, m *Machine) error { return m.Start(ctx) })
 }
 
 // Stop powers every machine off.
 func (s *Sandbox) Stop(ctx context.Context) error {
-	return s.each(ctx, func(ctx context.Context, m *Machine) error { return m.Stop(ctx) })
+	return s.eachMachine(ctx, func(ctx context.Context, m *Machine) error { return m.Stop(ctx) })
 }
 
-func (s *Sandbox) save() error { return writeJSON(s.path(specFile), s.spec) }
+func (s *Sandbox) saveState() error { return writeJSON(s.filePath(specFile), s.spec) }
 
-func (s *Sandbox) lan() lan {
+func (s *Sandbox) network() lan {
 	return lan{pool: s.spec.Pool, prefix: s.spec.Range, internet: s.spec.Internet}
 }
 
-func (s *Sandbox) cgroups() (cgroups, error) { return findCgroups(s.lan().id()) }
+func (s *Sandbox) openCgroups() (cgroups, error) { return findCgroups(s.network().rangeID()) }

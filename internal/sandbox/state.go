@@ -68,9 +68,9 @@ var (
 	publicKeyRE = regexp.MustCompile(`^ssh-ed25519 [A-Za-z0-9+/]+=*$`)
 )
 
-// check checks a state file by the rules of create: its names become paths, and root
+// checkSpec checks a state file by the rules of create: its names become paths, and root
 // works there.
-func (s spec) check() error {
+func (s spec) checkSpec() error {
 	key, comment, _ := strings.Cut(strings.TrimPrefix(s.AuthorizedKey, "ssh-ed25519 "), " ")
 	switch {
 	case s.Version != specVersion:
@@ -90,7 +90,7 @@ func (s spec) check() error {
 	}
 	names, addresses := map[string]bool{}, map[netip.Addr]bool{}
 	for _, m := range s.Machines {
-		if err := m.check(s.Range); err != nil {
+		if err := m.checkSpec(s.Range); err != nil {
 			return fmt.Errorf("machine %q: %w", m.Name, err)
 		}
 		if names[m.Name] || addresses[m.Address] {
@@ -101,7 +101,7 @@ func (s spec) check() error {
 	return nil
 }
 
-func (m machineSpec) check(in netip.Prefix) error {
+func (m machineSpec) checkSpec(in netip.Prefix) error {
 	switch made := m.HostKey != ""; {
 	case !nameRE.MatchString(m.Name):
 		return errors.New("the name is invalid")

@@ -28,7 +28,7 @@ import (
 func Supervise(ctx context.Context, dir, name string, log *slog.Logger, ready *os.File) error {
 	unix.CloseOnExec(int(ready.Fd()))
 	defer ready.Close()
-	err := supervise(ctx, dir, name, log, func() error {
+	err := runSupervisor(ctx, dir, name, log, func() error {
 		_, err := io.WriteString(ready, "ok")
 		return errors.Join(err, ready.Close())
 	})
@@ -38,8 +38,8 @@ func Supervise(ctx context.Context, dir, name string, log *slog.Logger, ready *o
 	return err
 }
 
-func supervise(ctx context.Context, dir, name string, log *slog.Logger, started func() error) error {
-	s, err := load(dir)
+func runSupervisor(ctx context.Context, dir, name string, log *slog.Logger, started func() error) error {
+	s, err := loadSandbox(dir)
 	if err != nil {
 		return err
 	}
@@ -47,26 +47,26 @@ func supervise(ctx context.Context, dir, name string, log *slog.Logger, started 
 	if err := unix.Fchdir(s.fd); err != nil {
 		return fmt.Errorf("entering %s: %w", dir, err)
 	}
-	m, err := s.Machine(name)
+	m, err := s.FindMachine(name)
 	if err != nil {
 		return err
 	}
-	lock, err := m.lock(ctx)
+	lock, err := m.lockSupervisor(ctx)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	groups, err := s.cgroups()
+	groups, err := s.openCgroups()
 	if err != nil {
 		return err
 	}
-	if err := groups.join(supervisorCgroup, os.Getpid()); err != nil {
+	if err := groups.joinPart(supervisorCgroup, os.Getpid()); err != nil {
 		return err
 	}
 	// The network of the sandbox is kept; its cable is not. Whatever ended this, the
 	// remains of the machine are removed.
 	defer func() {
-		if err := m.tidy(context.WithoutCancel(ctx)); err != nil {
+		if err := m.removeLeftovers(context.WithoutCancel(ctx)); err != nil {
 			log.Error("removing the remains of the machine", "error", err)
 		}
 	}()
@@ -75,13 +75,13 @@ func supervise(ctx context.Context, dir, name string, log *slog.Logger, started 
 		return err
 	}
 	for state := (runState{Supervisor: self}); ; {
-		init, err := m.boot(ctx, groups)
+		init, err := m.bootInit(ctx, groups)
 		if err != nil {
 			return err
 		}
 		state.Boots++
 		if state.Init, err = process.Find(init.Process.Pid); err == nil {
-			err = writeJSON(m.path(stateFile), state)
+			err = writeJSON(m.filePath(stateFile), state)
 		}
 		if err == nil && state.Boots == 1 {
 			err = started()
@@ -95,23 +95,23 @@ func supervise(ctx context.Context, dir, name string, log *slog.Logger, started 
 		if !again || ctx.Err() != nil {
 			return nil
 		}
-		if err := groups.remove(name); err != nil {
+		if err := groups.removePart(name); err != nil {
 			log.Warn("removing cgroups", "error", err)
 		}
 	}
 }
 
-// lock makes this the only supervisor of the machine, as long as it runs. It waits for
+// lockSupervisor makes this the only supervisor of the machine, as long as it runs. It waits for
 // one that is about to end.
-func (m *Machine) lock(ctx context.Context) (*os.File, error) {
+func (m *Machine) lockSupervisor(ctx context.Context) (*os.File, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("another process controls this machine"))
 	defer cancel()
-	f, err := lockPath(ctx, m.path(lockFile))
+	f, err := lockPath(ctx, m.filePath(lockFile))
 	if err != nil {
 		return nil, err
 	}
 	// A machine without its supervisor may still be running.
-	if s, err := m.state(); err != nil || s.Init.Alive() {
+	if s, err := m.readState(); err != nil || s.Init.Alive() {
 		return nil, errors.Join(errors.New("the machine is already running"), err, f.Close())
 	}
 	return f, nil
@@ -147,9 +147,9 @@ func waitInit(ctx context.Context, init *exec.Cmd, p process.Process) (again boo
 	return false, init.ProcessState.String()
 }
 
-// boot starts a machine's first process in new namespaces, puts it into its cgroups,
+// bootInit starts a machine's first process in new namespaces, puts it into its cgroups,
 // connects it, and returns when it has become systemd.
-func (m *Machine) boot(ctx context.Context, groups cgroups) (_ *exec.Cmd, err error) {
+func (m *Machine) bootInit(ctx context.Context, groups cgroups) (_ *exec.Cmd, err error) {
 	config, err := m.bootConfig(groups)
 	if err != nil {
 		return nil, err
@@ -184,10 +184,10 @@ func (m *Machine) boot(ctx context.Context, groups cgroups) (_ *exec.Cmd, err er
 			err = errors.Join(err, ignoreExit(cmd.Process.Kill()), ignoreExit(cmd.Wait()))
 		}
 	}()
-	if err := groups.join(m.spec.Name, cmd.Process.Pid); err != nil {
+	if err := groups.joinPart(m.spec.Name, cmd.Process.Pid); err != nil {
 		return nil, err
 	}
-	if err := m.sandbox.lan().plug(ctx, m.spec.Address, cmd.Process.Pid, m.isCut()); err != nil {
+	if err := m.sandbox.network().plugMachine(ctx, m.spec.Address, cmd.Process.Pid, m.isCut()); err != nil {
 		return nil, err
 	}
 	// Only now does it continue.
@@ -214,7 +214,7 @@ func ignoreExit(err error) error {
 }
 
 func (m *Machine) bootConfig(groups cgroups) ([]byte, error) {
-	key, err := os.ReadFile(m.path(hostKeyFile))
+	key, err := os.ReadFile(m.filePath(hostKeyFile))
 	if err != nil {
 		return nil, err
 	}
@@ -222,10 +222,10 @@ func (m *Machine) bootConfig(groups cgroups) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := m.sandbox.lan()
+	l := m.sandbox.network()
 	return json.Marshal(bootConfig{
 		Hostname: m.spec.Name, Disk: filepath.Join(m.spec.Name, diskFile), Root: filepath.Join(m.spec.Name, rootDir),
-		Network: l.inside(m.spec.Address), Hierarchies: groups.hierarchies,
+		Network: l.insideCommands(m.spec.Address), Hierarchies: groups.hierarchies,
 		MachineID: m.spec.MachineID,
 		Files: []bootFile{
 			{"etc/hostname", 0o644, []byte(m.spec.Name + "\n")},
@@ -244,7 +244,7 @@ func (m *Machine) bootConfig(groups cgroups) ([]byte, error) {
 // programs that want a server named have one.
 func (s *Sandbox) resolvConf() ([]byte, error) {
 	if !s.spec.Internet {
-		return fmt.Appendf(nil, "nameserver %s\n", s.lan().gateway()), nil
+		return fmt.Appendf(nil, "nameserver %s\n", s.network().gatewayAddress()), nil
 	}
 	return hostResolvConf()
 }

@@ -17,7 +17,7 @@ import (
 func (m *Machine) ExecTerminal(ctx context.Context, argv []string, tty *os.File) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var master *os.File
-	err := m.enter(cmd, func() error {
+	err := m.enterNamespaces(cmd, func() error {
 		var slave *os.File
 		var err error
 		if master, slave, err = openTerminal(); err != nil {
@@ -43,13 +43,13 @@ func (m *Machine) ExecTerminal(ctx context.Context, argv []string, tty *os.File)
 		return errors.Join(err, master.Close(), cmd.Process.Kill(), ignoreExit(cmd.Wait()))
 	}
 	defer restore()
-	relay(master, tty)
+	relayTerminal(master, tty)
 	return cmd.Wait()
 }
 
-// relay copies both ways until the program and all that hold its terminal
+// relayTerminal copies both ways until the program and all that hold its terminal
 // have ended.
-func relay(master, tty *os.File) {
+func relayTerminal(master, tty *os.File) {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, unix.SIGWINCH)
 	go func() {

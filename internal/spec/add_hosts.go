@@ -44,7 +44,7 @@ func AddHosts(c *v1alpha1.Cluster, flags []HostFlag) (names []string, err error)
 			problems = append(problems, hostKnown(c, *is, h))
 			continue
 		}
-		replace(c, is, h)
+		replaceMachine(c, is, h)
 		names = append(names, is.Name)
 	}
 	settings := Copy(c).Spec.Kubernetes
@@ -67,9 +67,9 @@ func hostKnown(c *v1alpha1.Cluster, is, flag v1alpha1.Host) diag.Diagnostic {
 	return d
 }
 
-// replace replaces the machine of a host: settings of the old machine only, such as its
+// replaceMachine replaces the machine of a host: settings of the old machine only, such as its
 // host key, are removed. The same machine is not changed.
-func replace(c *v1alpha1.Cluster, is *v1alpha1.Host, by v1alpha1.Host) {
+func replaceMachine(c *v1alpha1.Cluster, is *v1alpha1.Host, by v1alpha1.Host) {
 	by.SSH.Bastion = is.SSH.Bastion // its network has no other access
 	if loginKey(c, *is) == loginKey(c, by) {
 		return

@@ -31,7 +31,7 @@ func TestBundle(t *testing.T) {
 		c := &v1alpha1.Cluster{}
 		c.Spec.Bundle = bundle
 		v := &validator{c: c}
-		v.bundle()
+		v.checkBundle()
 		got := ""
 		for _, d := range v.found {
 			got += d.Message + "; " + d.Hint

@@ -14,9 +14,9 @@ import (
 	"slipway.dev/slipway/internal/testutil/golden"
 )
 
-func load(t *testing.T, name string) *v1alpha1.Cluster {
+func loadTestdata(t *testing.T, name string) *v1alpha1.Cluster {
 	t.Helper()
-	loaded, err := loader.Load(name, []byte(read(t, "testdata/accepted/"+name+".yaml")))
+	loaded, err := loader.Load(name, []byte(readPage(t, "testdata/accepted/"+name+".yaml")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func load(t *testing.T, name string) *v1alpha1.Cluster {
 
 func TestDefaultIsIdempotent(t *testing.T) {
 	for _, name := range []string{"minimal", "aliases", "everything"} {
-		c := load(t, name)
+		c := loadTestdata(t, name)
 		Default(c, DefaultOptions{}) // the endpoint's mode is left to it
 		again := Copy(c)
 		Default(again, DefaultOptions{KubernetesVersion: "v1.0.0"})
@@ -36,7 +36,7 @@ func TestDefaultIsIdempotent(t *testing.T) {
 }
 
 func TestCopySharesNothing(t *testing.T) {
-	c := load(t, "everything")
+	c := loadTestdata(t, "everything")
 	before, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestCopySharesNothing(t *testing.T) {
 }
 
 func TestDigest(t *testing.T) {
-	c := load(t, "everything")
+	c := loadTestdata(t, "everything")
 	data, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestDigest(t *testing.T) {
 }
 
 func TestRedacted(t *testing.T) {
-	c := load(t, "everything")
+	c := loadTestdata(t, "everything")
 	c.Spec.Hosts[1].SSH.Password = "hunter2"
 	c.Annotations = map[string]string{lastApplied: `{"password":"hunter2"}`, "kept": "yes"}
 	data, err := json.Marshal(Redacted(c))
@@ -215,12 +215,12 @@ func TestSelect(t *testing.T) {
 		{"node[0:999999999]", "bounded", "",
 			"the range \"node[0:999999999]\" is empty or has more than 10000 names [invalid-selector]\n    hint: write a range as node[2:10]"},
 	} {
-		t.Run(tc.selector, func(t *testing.T) { selects(t, c, tc.selector, tc.reason, tc.want, tc.err) })
+		t.Run(tc.selector, func(t *testing.T) { checkSelector(t, c, tc.selector, tc.reason, tc.want, tc.err) })
 	}
 }
 
-// selects wants a selector to choose hosts by these names, or to be refused.
-func selects(t *testing.T, c *v1alpha1.Cluster, selector, reason, want, refusal string) {
+// checkSelector wants a selector to choose hosts by these names, or to be refused.
+func checkSelector(t *testing.T, c *v1alpha1.Cluster, selector, reason, want, refusal string) {
 	t.Helper()
 	hosts, err := Select(c, selector)
 	var names []string
@@ -257,12 +257,12 @@ func TestSelectAmbiguous(t *testing.T) {
 		{"10.1.0.9", "a host with one address is one", "alone", ""},
 		{"b", "a name is a host's own, whatever others are reached at", "b", ""},
 	} {
-		t.Run(tc.selector, func(t *testing.T) { selects(t, c, tc.selector, tc.reason, tc.want, tc.err) })
+		t.Run(tc.selector, func(t *testing.T) { checkSelector(t, c, tc.selector, tc.reason, tc.want, tc.err) })
 	}
 }
 
 func TestImmutable(t *testing.T) {
-	old := load(t, "everything")
+	old := loadTestdata(t, "everything")
 	new := Copy(old)
 	if found := Immutable(old, new); len(found) > 0 {
 		t.Errorf("nothing changed, yet: %v", found)
@@ -390,7 +390,7 @@ func TestDocker(t *testing.T) {
 			[]v1alpha1.RegistryAuth{hub}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := load(t, "everything")
+			c := loadTestdata(t, "everything")
 			c.Spec.ContainerRuntime.Type, c.Spec.Registry.Mirrors, c.Spec.Registry.Auths = "docker", tc.mirrors, tc.auths
 			if name == "containerd's own" {
 				c.Spec.ContainerRuntime.Type = "containerd"
@@ -419,7 +419,7 @@ func TestHostNames(t *testing.T) {
 		"a.-b":      `"a.-b" is not a valid node name: only a-z, 0-9, '-' and '.' are allowed, and each part between dots begins and ends with a letter or digit`,
 	} {
 		v := &validator{c: &v1alpha1.Cluster{}}
-		v.hostName(v1alpha1.Host{Name: name}, "spec.hosts[0]")
+		v.checkHostName(v1alpha1.Host{Name: name}, "spec.hosts[0]")
 		got := ""
 		for _, d := range v.found {
 			got += d.Message
@@ -435,7 +435,7 @@ func TestSecretVariable(t *testing.T) {
 	for env, hint := range map[string]string{"PASS": "", "$PASS": "write only the name: env: PASS",
 		"${PASS}": "write only the name: env: PASS"} {
 		v := &validator{c: &v1alpha1.Cluster{}}
-		v.secretSource(&v1alpha1.SecretSource{Env: env}, "spec.ssh.passwordFrom")
+		v.checkSecretSource(&v1alpha1.SecretSource{Env: env}, "spec.ssh.passwordFrom")
 		got := ""
 		for _, d := range v.found {
 			got += d.Hint

@@ -210,21 +210,21 @@ func MergeSSH(defaults, host v1alpha1.SSH) v1alpha1.SSH {
 	if host.Agent != nil && *host.Agent {
 		base.PrivateKeyFile, base.PassphraseFrom, base.Password, base.PasswordFrom = "", nil, "", nil
 	}
-	override(&base.User, host.User)
-	override(&base.Port, host.Port)
-	override(&base.PrivateKeyFile, host.PrivateKeyFile)
-	override(&base.PassphraseFrom, host.PassphraseFrom)
-	override(&base.Password, host.Password)
-	override(&base.PasswordFrom, host.PasswordFrom)
-	override(&base.Agent, host.Agent)
-	override(&base.Sudo, host.Sudo)
-	override(&base.SudoPasswordFrom, host.SudoPasswordFrom)
-	override(&base.Bastion, host.Bastion)
-	override(&base.HostKey, host.HostKey)
+	overrideIfSet(&base.User, host.User)
+	overrideIfSet(&base.Port, host.Port)
+	overrideIfSet(&base.PrivateKeyFile, host.PrivateKeyFile)
+	overrideIfSet(&base.PassphraseFrom, host.PassphraseFrom)
+	overrideIfSet(&base.Password, host.Password)
+	overrideIfSet(&base.PasswordFrom, host.PasswordFrom)
+	overrideIfSet(&base.Agent, host.Agent)
+	overrideIfSet(&base.Sudo, host.Sudo)
+	overrideIfSet(&base.SudoPasswordFrom, host.SudoPasswordFrom)
+	overrideIfSet(&base.Bastion, host.Bastion)
+	overrideIfSet(&base.HostKey, host.HostKey)
 	return base
 }
 
-func override[T comparable](field *T, value T) {
+func overrideIfSet[T comparable](field *T, value T) {
 	var zero T
 	if value != zero {
 		*field = value

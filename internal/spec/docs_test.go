@@ -19,13 +19,13 @@ import (
 func TestClusterPage(t *testing.T) {
 	var documented []string
 	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
-	for _, m := range row.FindAllStringSubmatch(read(t, "../../docs/spec/cluster.md"), -1) {
+	for _, m := range row.FindAllStringSubmatch(readPage(t, "../../docs/spec/cluster.md"), -1) {
 		documented = append(documented, m[1])
 	}
 	want := append(fieldPaths(reflect.TypeFor[v1alpha1.ClusterSpec](), "spec"),
 		fieldPaths(reflect.TypeFor[v1alpha1.ClusterStatus](), "status")...)
 	want = append(want, "apiVersion", "kind", "metadata.name", "metadata.labels", "metadata.annotations")
-	if d := cmp.Diff(sorted(want), sorted(documented)); d != "" {
+	if d := cmp.Diff(sortedCopy(want), sortedCopy(documented)); d != "" {
 		t.Errorf("fields of the types and of docs/spec/cluster.md differ (-types +page):\n%s", d)
 	}
 }
@@ -34,7 +34,7 @@ func TestClusterPage(t *testing.T) {
 // many cells as the header of the table: otherwise a description is in a wrong column.
 func TestClusterPageColumns(t *testing.T) {
 	want := 0
-	for i, line := range strings.Split(read(t, "../../docs/spec/cluster.md"), "\n") {
+	for i, line := range strings.Split(readPage(t, "../../docs/spec/cluster.md"), "\n") {
 		cells := strings.Count(line, "|")
 		if !strings.HasPrefix(line, "|") {
 			want = 0
@@ -75,12 +75,12 @@ func fieldPaths(t reflect.Type, path string) []string {
 	return out
 }
 
-func sorted(list []string) []string {
+func sortedCopy(list []string) []string {
 	slices.Sort(list)
 	return list
 }
 
-func read(t *testing.T, name string) string {
+func readPage(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(name)
 	if err != nil {

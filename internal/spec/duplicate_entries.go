@@ -16,9 +16,9 @@ import (
 // spelling: a registry, address or parameter has several spellings.
 type entries map[string]string
 
-// repeated reports an entry with the same canonical form as an earlier one. An entry
+// checkRepeated reports an entry with the same canonical form as an earlier one. An entry
 // without a canonical form is invalid, and another check reports it.
-func (v *validator) repeated(severity diag.Severity, before entries, at, meaning, written string) {
+func (v *validator) checkRepeated(severity diag.Severity, before entries, at, meaning, written string) {
 	first, seen := before[meaning]
 	switch {
 	case meaning == "":
@@ -40,7 +40,7 @@ func (v *validator) repeated(severity diag.Severity, before entries, at, meaning
 func (v *validator) warnRepeated(at string, list []string, meaning func(string) string) {
 	before := entries{}
 	for i, written := range list {
-		v.repeated(diag.Warning, before, yamlfile.IndexPath(at, i), meaning(written), written)
+		v.checkRepeated(diag.Warning, before, yamlfile.IndexPath(at, i), meaning(written), written)
 	}
 }
 
@@ -96,8 +96,8 @@ var dockerHubNames = []string{
 	"registry.hub.docker.com", "www.docker.com",
 }
 
-// registryOfImages checks the name of a registry in image names.
-func (v *validator) registryOfImages(at, name string) {
+// checkImageRegistry checks the name of a registry in image names.
+func (v *validator) checkImageRegistry(at, name string) {
 	switch {
 	case !registryName(name):
 		v.refuse(idInvalidAddress, at, quoteAddress(name)+" is not the name of a registry", registryHint(name))

@@ -31,7 +31,7 @@ func Harden(c *v1alpha1.Cluster) Hardened {
 	if !k.Hardening {
 		return Hardened{}
 	}
-	h := profile()
+	h := hardeningProfile()
 	if overrulesAuthentication(k.APIServer.ExtraArgs) != "" {
 		delete(h.APIServer, authenticationFlag)
 	}
@@ -48,9 +48,9 @@ func Harden(c *v1alpha1.Cluster) Hardened {
 	return h
 }
 
-// profile returns all settings of the profile. It has cipher suites with forward secrecy
+// hardeningProfile returns all settings of the profile. It has cipher suites with forward secrecy
 // that are not known to be weak.
-func profile() Hardened {
+func hardeningProfile() Hardened {
 	suites := []string{
 		"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
 		"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
@@ -85,14 +85,14 @@ func overrulesAuthentication(args map[string]string) string {
 	return ""
 }
 
-// hardening reports which settings of the user override the profile.
-func (v *validator) hardening() {
+// warnHardeningOverrides reports which settings of the user override the profile.
+func (v *validator) warnHardeningOverrides() {
 	k := v.c.Spec.Kubernetes
 	if !k.Hardening {
 		return
 	}
 	const path = "spec.kubernetes"
-	all := profile()
+	all := hardeningProfile()
 	told := func(at string, value any) {
 		v.warn(idHardeningOverruled, at, fmt.Sprintf("this value (%v) overrides the hardening profile", value), "remove it if you do not need it")
 	}

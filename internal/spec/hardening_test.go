@@ -42,7 +42,7 @@ func TestHardening(t *testing.T) {
 			c := &v1alpha1.Cluster{}
 			c.Spec.Kubernetes.Hardening = true
 			tc.change(&c.Spec.Kubernetes)
-			h, all := Harden(c), profile()
+			h, all := Harden(c), hardeningProfile()
 			var gone, told []string
 			for _, name := range sortedKeys(all.APIServer) {
 				if _, ok := h.APIServer[name]; !ok {

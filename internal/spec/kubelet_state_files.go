@@ -32,16 +32,16 @@ var kubeletStates = []kubeletState{
 // settings does not start, if a kubelet with the old settings wrote them.
 func OutdatedKubeletStates(was, now v1alpha1.KubeletSettings) (files []string) {
 	for _, s := range kubeletStates {
-		policy := s.policy(now)
-		if policy != s.policy(was) || policy != s.without && !equalJSON(s.alsoDependOn(was), s.alsoDependOn(now)) {
+		policy := s.policyInForce(now)
+		if policy != s.policyInForce(was) || policy != s.without && !equalJSON(s.alsoDependOn(was), s.alsoDependOn(now)) {
 			files = append(files, s.file)
 		}
 	}
 	return files
 }
 
-// policy returns the policy in force: a flag has precedence over a field.
-func (s kubeletState) policy(k v1alpha1.KubeletSettings) string {
+// policyInForce returns the policy in force: a flag has precedence over a field.
+func (s kubeletState) policyInForce(k v1alpha1.KubeletSettings) string {
 	policy := k.ExtraArgs[s.flag]
 	if policy == "" {
 		policy, _ = k.Config[s.field].(string)
@@ -71,13 +71,13 @@ func reservedCPUs(k v1alpha1.KubeletSettings) any {
 	if list != "" { // it has precedence over numbers
 		return []any{strict, list}
 	}
-	sum := cpus(k, "kubeReserved", "kube-reserved")
-	sum.Add(cpus(k, "systemReserved", "system-reserved"))
+	sum := reservedQuantity(k, "kubeReserved", "kube-reserved")
+	sum.Add(reservedQuantity(k, "systemReserved", "system-reserved"))
 	return []any{strict, sum.Value()} // whole CPUs, rounded up as the kubelet does
 }
 
-// cpus returns the CPUs that a field or a flag reserves.
-func cpus(k v1alpha1.KubeletSettings, field, flag string) resource.Quantity {
+// reservedQuantity returns the CPUs that a field or a flag reserves.
+func reservedQuantity(k v1alpha1.KubeletSettings, field, flag string) resource.Quantity {
 	reserved, _ := k.Config[field].(map[string]any)
 	text := ""
 	if cpu, ok := reserved["cpu"]; ok {

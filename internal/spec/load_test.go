@@ -13,8 +13,8 @@ import (
 	"slipway.dev/slipway/internal/testutil/golden"
 )
 
-// supported stands for the release catalogue.
-func supported(version string) error {
+// fakeSupported stands for the release catalogue.
+func fakeSupported(version string) error {
 	if strings.HasPrefix(version, "v1.20.") {
 		return errors.New("Kubernetes v1.20 is too old; v1.35 to v1.37 are supported")
 	}
@@ -24,7 +24,7 @@ func supported(version string) error {
 	return nil
 }
 
-var loader = Loader{KubernetesVersion: "v1.37.1", Supported: supported}
+var loader = Loader{KubernetesVersion: "v1.37.1", Supported: fakeSupported}
 
 // TestLoad compares what is said about files in testdata/refused, and what
 // comes of those in testdata/accepted, with golden files.
@@ -35,7 +35,7 @@ func TestLoad(t *testing.T) {
 	}
 	for _, name := range files {
 		t.Run(strings.TrimPrefix(strings.TrimSuffix(name, ".yaml"), "testdata/"), func(t *testing.T) {
-			data := []byte(read(t, name))
+			data := []byte(readPage(t, name))
 			loaded, err := loader.Load(filepath.Base(name), data)
 			var got string
 			if strings.Contains(name, "refused") {

@@ -97,8 +97,8 @@ func setRegistryDefaults(c *v1alpha1.Cluster) {
 	}
 }
 
-// privateRegistry checks the registry on a host.
-func (v *validator) privateRegistry() {
+// checkPrivateRegistry checks the registry on a host.
+func (v *validator) checkPrivateRegistry() {
 	p, hosts := v.c.Spec.Registry.Private, HostsWithRole(v.c, v1alpha1.RoleRegistry)
 	switch {
 	case p == nil && len(hosts) == 0:
@@ -108,14 +108,14 @@ func (v *validator) privateRegistry() {
 			"give the role to one host: roles: [registry]; or leave this section out")
 		return
 	case len(hosts) > 1:
-		v.refuse(idOneRegistry, v.registryRole(hosts[1]),
+		v.refuse(idOneRegistry, v.checkRegistryRole(hosts[1]),
 			fmt.Sprintf("%d hosts have the role registry, but a cluster has only one registry: %s and %s", len(hosts),
 				hosts[0].Name, hosts[1].Name), "remove the role from the other hosts")
 	}
 	if p == nil {
 		return // Default sets it
 	}
-	v.port(pathPrivate+".port", p.Port)
+	v.checkPort(pathPrivate+".port", p.Port)
 	for i, name := range p.Names {
 		if at := yamlfile.IndexPath(pathPrivate+".names", i); len(validation.IsDNS1123Subdomain(name)) > 0 {
 			v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is not a DNS name",
@@ -127,13 +127,13 @@ func (v *validator) privateRegistry() {
 		v.refuse(idInvalidValue, pathPrivate+".directory", strconv.Quote(d)+" cannot be the registry's directory",
 			"write an absolute path of letters, digits, '.', '_' and '-', at least two levels deep; only the registry may use this directory")
 	}
-	v.secretSource(p.PasswordFrom, pathPrivate+".passwordFrom")
+	v.checkSecretSource(p.PasswordFrom, pathPrivate+".passwordFrom")
 	if strings.ContainsFunc(p.Username, func(c rune) bool { return c == ':' || c <= ' ' || c > '~' }) {
 		v.refuse(idInvalidValue, pathPrivate+".username",
 			strconv.Quote(p.Username)+" is not a valid user name for a registry", "write ASCII characters without spaces and colons")
 	}
 	for i, name := range p.MirrorOf {
-		v.registryOfImages(yamlfile.IndexPath(pathPrivate+".mirrorOf", i), name)
+		v.checkImageRegistry(yamlfile.IndexPath(pathPrivate+".mirrorOf", i), name)
 	}
 	v.warnRepeated(pathPrivate+".mirrorOf", p.MirrorOf, registryMeaning)
 	v.warnRepeated(pathPrivate+".names", p.Names, addressMeaning)
@@ -151,8 +151,8 @@ func (v *validator) privateRegistry() {
 	}
 }
 
-// registryRole returns the path of the role registry of a host.
-func (v *validator) registryRole(h v1alpha1.Host) string {
+// checkRegistryRole returns the path of the role registry of a host.
+func (v *validator) checkRegistryRole(h v1alpha1.Host) string {
 	at := slices.IndexFunc(v.c.Spec.Hosts, func(other v1alpha1.Host) bool { return other.Name == h.Name })
 	return yamlfile.IndexPath(yamlfile.IndexPath("spec.hosts", at)+".roles", slices.Index(h.Roles, v1alpha1.RoleRegistry))
 }
@@ -161,17 +161,17 @@ func unfitForUnit(c rune) bool {
 	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("/._-", c))
 }
 
-// privateFiles checks the registry's password, certificate and key.
-func (v *validator) privateFiles(p Paths) {
+// checkPrivateRegistryFiles checks the registry's password, certificate and key.
+func (v *validator) checkPrivateRegistryFiles(p Paths) {
 	r := v.c.Spec.Registry.Private
 	if r == nil {
 		return
 	}
-	v.secretFrom(pathPrivate+".passwordFrom", r.PasswordFrom, p)
-	v.certificates(pathPrivate+".caFile", v.content(pathPrivate+".caFile", r.CAFile, p, false), p.Resolve(r.CAFile), p.now())
-	cert := v.content(pathPrivate+".certFile", r.CertFile, p, false)
-	v.certificates(pathPrivate+".certFile", cert, p.Resolve(r.CertFile), p.now())
-	key := v.content(pathPrivate+".keyFile", r.KeyFile, p, true)
+	v.checkSecretFrom(pathPrivate+".passwordFrom", r.PasswordFrom, p)
+	v.checkCertificates(pathPrivate+".caFile", v.readContent(pathPrivate+".caFile", r.CAFile, p, false), p.Resolve(r.CAFile), p.now())
+	cert := v.readContent(pathPrivate+".certFile", r.CertFile, p, false)
+	v.checkCertificates(pathPrivate+".certFile", cert, p.Resolve(r.CertFile), p.now())
+	key := v.readContent(pathPrivate+".keyFile", r.KeyFile, p, true)
 	if cert == nil || key == nil {
 		return
 	}
@@ -195,15 +195,15 @@ func (v *validator) privateFiles(p Paths) {
 // RegistryChange rejects changes of a cluster's own registry that are not possible.
 func RegistryChange(old, new *v1alpha1.Cluster) diag.List {
 	v := &validator{c: new}
-	v.sameRegistry(old)
+	v.checkSameRegistry(old)
 	return v.found
 }
 
-// sameRegistry rejects changes that would leave images behind.
-func (v *validator) sameRegistry(old *v1alpha1.Cluster) {
+// checkSameRegistry rejects changes that would leave images behind.
+func (v *validator) checkSameRegistry(old *v1alpha1.Cluster) {
 	o, n := old.Spec.Registry.Private, v.c.Spec.Registry.Private
 	if o != nil && n != nil {
-		v.fixed(pathPrivate+".directory", o.Directory, n.Directory)
+		v.checkFixed(pathPrivate+".directory", o.Directory, n.Directory)
 	}
 	for i, h := range v.c.Spec.Hosts {
 		at := slices.IndexFunc(old.Spec.Hosts, func(was v1alpha1.Host) bool { return was.Name == h.Name })

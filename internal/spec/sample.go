@@ -175,7 +175,7 @@ func (h *HostFlag) setItem(flag, item string) error {
 	case pair:
 		return hostFlagError(idInvalidHostFlag, flag, "has an unknown part "+strconv.Quote(item), hostFlagForm)
 	case !slices.Contains(roles, item):
-		return hostFlagError(idUnknownRole, flag, "has an unknown role "+strconv.Quote(item), Suggest(item, roles))
+		return hostFlagError(idUnknownRole, flag, "has an unknown role "+strconv.Quote(item), SuggestWord(item, roles))
 	case slices.Contains(h.Roles, v1alpha1.Role(item)):
 		return hostFlagError(idInvalidHostFlag, flag, "names the role "+item+" twice", "keep one of them")
 	default:

@@ -153,7 +153,7 @@ func TestDocumentedExamples(t *testing.T) {
 	block := regexp.MustCompile("(?ms)^( *)```yaml\n(.*?)```") // a block of a numbered step is indented
 	loaded := map[string]int{}
 	for _, page := range pages {
-		for _, e := range block.FindAllStringSubmatch(read(t, page), -1) {
+		for _, e := range block.FindAllStringSubmatch(readPage(t, page), -1) {
 			text := wholeExample(strings.ReplaceAll("\n"+e[2], "\n"+e[1], "\n")[1:])
 			if text == "" {
 				continue

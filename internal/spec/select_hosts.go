@@ -36,7 +36,7 @@ func SelectSome(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, diag.Lis
 	var problems diag.List
 	for term := range strings.SplitSeq(selector, ",") {
 		term = strings.TrimSpace(term)
-		problems = append(problems, choose(c, term, chosen)...)
+		problems = append(problems, chooseTerm(c, term, chosen)...)
 	}
 	var out []v1alpha1.Host
 	for i, h := range c.Spec.Hosts {
@@ -47,7 +47,7 @@ func SelectSome(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, diag.Lis
 	return out, problems
 }
 
-func choose(c *v1alpha1.Cluster, term string, chosen []bool) diag.List {
+func chooseTerm(c *v1alpha1.Cluster, term string, chosen []bool) diag.List {
 	if key, value, ok := strings.Cut(term, "="); ok {
 		return chooseRole(c, key, value, chosen)
 	}
@@ -57,7 +57,7 @@ func choose(c *v1alpha1.Cluster, term string, chosen []bool) diag.List {
 		}
 		return nil
 	}
-	if pattern, ok := glob(term); ok {
+	if pattern, ok := globPattern(term); ok {
 		return choosePattern(c, pattern, chosen)
 	}
 	names, problem := expandRange(inBrackets(term))
@@ -105,11 +105,11 @@ func chooseRole(c *v1alpha1.Cluster, key, value string, chosen []bool) diag.List
 			roles = append(roles, string(r))
 		}
 	}
-	return selectorError(idUnknownHost, "no host has the role "+strconv.Quote(value), diag.DidYouMean(value, unique(roles)))
+	return selectorError(idUnknownHost, "no host has the role "+strconv.Quote(value), diag.DidYouMean(value, uniqueWords(roles)))
 }
 
-// glob reports whether a term is a pattern. Brackets belong to ranges and addresses.
-func glob(term string) (string, bool) {
+// globPattern reports whether a term is a pattern. Brackets belong to ranges and addresses.
+func globPattern(term string) (string, bool) {
 	return term, strings.ContainsAny(term, "*?") && !strings.ContainsAny(term, "[]\\")
 }
 
@@ -123,11 +123,11 @@ func choosePattern(c *v1alpha1.Cluster, pattern string, chosen []bool) diag.List
 	if found {
 		return nil
 	}
-	return selectorError(idUnknownHost, "no host name matches "+strconv.Quote(pattern), "use one of these hosts: "+few(hostNames(c)))
+	return selectorError(idUnknownHost, "no host name matches "+strconv.Quote(pattern), "use one of these hosts: "+listFew(hostNames(c)))
 }
 
-// few lists the first of many names.
-func few(names []string) string {
+// listFew lists the first of many names.
+func listFew(names []string) string {
 	if len(names) > 8 {
 		return strings.Join(names[:8], ", ") + ", …"
 	}
@@ -164,7 +164,7 @@ func chooseHost(c *v1alpha1.Cluster, name string, chosen []bool) diag.List {
 	at := hostsCalled(c, name)
 	switch len(at) {
 	case 0:
-		return selectorError(idUnknownHost, "there is no host "+strconv.Quote(name), Suggest(name, hostNames(c)))
+		return selectorError(idUnknownHost, "there is no host "+strconv.Quote(name), SuggestWord(name, hostNames(c)))
 	case 1:
 		chosen[at[0]] = true
 		return nil
@@ -173,7 +173,7 @@ func chooseHost(c *v1alpha1.Cluster, name string, chosen []bool) diag.List {
 	for _, i := range at {
 		several = append(several, c.Spec.Hosts[i].Name)
 	}
-	return selectorError(idAmbiguousHost, name+" is the address of several hosts: "+few(several), "use a host name")
+	return selectorError(idAmbiguousHost, name+" is the address of several hosts: "+listFew(several), "use a host name")
 }
 
 // hostsCalled returns the host with a name, else the hosts at an address: it can be the
@@ -199,7 +199,7 @@ func hostNames(c *v1alpha1.Cluster) []string {
 	return out
 }
 
-func unique(words []string) []string {
+func uniqueWords(words []string) []string {
 	set := map[string]bool{}
 	for _, w := range words {
 		set[w] = true

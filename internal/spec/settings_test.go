@@ -18,12 +18,12 @@ import (
 // changeable are the sections of a description whose settings may change.
 var changeable = []string{"kubernetes", "etcd", "containerRuntime", "registry", "system"}
 
-// classes are what docs/guide/settings.md says of each field that it restarts.
-func classes(t *testing.T) map[string]string {
+// documentedClasses are what docs/guide/settings.md says of each field that it restarts.
+func documentedClasses(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	row := regexp.MustCompile("(?m)^\\| `(spec[^`]+)` \\| ([^|]+) \\|")
-	for _, m := range row.FindAllStringSubmatch(read(t, "../../docs/guide/settings.md"), -1) {
+	for _, m := range row.FindAllStringSubmatch(readPage(t, "../../docs/guide/settings.md"), -1) {
 		if out[m[1]] != "" {
 			t.Errorf("%s stands twice", m[1])
 		}
@@ -32,8 +32,8 @@ func classes(t *testing.T) map[string]string {
 	return out
 }
 
-// leaves are the fields of those sections that have no fields of their own.
-func leaves() (out []string) {
+// leafSections are the fields of those sections that have no fields of their own.
+func leafSections() (out []string) {
 	all := fieldPaths(reflect.TypeFor[v1alpha1.ClusterSpec](), "spec")
 	for _, path := range all {
 		section, _, _ := strings.Cut(strings.TrimPrefix(path, "spec."), ".")
@@ -48,7 +48,7 @@ func leaves() (out []string) {
 // TestSettingsPage wants every field of these sections in one of the classes: who
 // adds one says what a change of it does to a cluster that runs.
 func TestSettingsPage(t *testing.T) {
-	is := classes(t)
+	is := documentedClasses(t)
 	var documented []string
 	known := []string{"kubelet", "containerd", "etcd", "API server", "control plane", "node", "kube-proxy", "nothing", "fixed", "not yet"}
 	for path, class := range is {
@@ -59,7 +59,7 @@ func TestSettingsPage(t *testing.T) {
 			}
 		}
 	}
-	if d := cmp.Diff(sorted(leaves()), sorted(documented)); d != "" {
+	if d := cmp.Diff(sortedCopy(leafSections()), sortedCopy(documented)); d != "" {
 		t.Errorf("fields of the types and of docs/guide/settings.md differ (-types +page):\n%s", d)
 	}
 }
@@ -67,7 +67,7 @@ func TestSettingsPage(t *testing.T) {
 // TestSettingsChange changes each field: what is refused is what the page says
 // cannot be changed.
 func TestSettingsChange(t *testing.T) {
-	for path, class := range classes(t) {
+	for path, class := range documentedClasses(t) {
 		old := &v1alpha1.Cluster{}
 		old.Name = "prod"
 		if strings.HasPrefix(path, "spec.etcd.external") {
@@ -90,7 +90,7 @@ func TestSettingsChange(t *testing.T) {
 				at.Set(reflect.New(at.Type().Elem()))
 			}
 		}
-		other(t, path, at)
+		changeValue(t, path, at)
 		found := Immutable(old, wanted)
 		if cannot := class == "fixed" || class == "not yet"; cannot != (len(found) > 0) {
 			t.Errorf("%s restarts %s; a change of it is refused by %v", path, class, found)
@@ -98,8 +98,8 @@ func TestSettingsChange(t *testing.T) {
 	}
 }
 
-// other gives a field another value.
-func other(t *testing.T, path string, v reflect.Value) {
+// changeValue gives a field another value.
+func changeValue(t *testing.T, path string, v reflect.Value) {
 	t.Helper()
 	switch to := v.Interface().(type) {
 	case *metav1.Duration:

@@ -31,21 +31,21 @@ type ValidateOptions struct {
 // lines.
 func Validate(c *v1alpha1.Cluster, opts ValidateOptions) diag.List {
 	v := &validator{c: c, supported: opts.Supported, recorded: opts.Recorded}
-	v.header()
-	v.ssh(c.Spec.SSH, v1alpha1.SSH{}, "spec.ssh")
-	v.hosts()
-	v.endpoint()
-	v.kubernetes()
-	v.etcd()
-	v.containerRuntime()
-	v.network()
-	v.registry()
-	v.bundle()
-	v.bundleKeys()
-	v.dns()
-	v.system()
-	v.hooks()
-	v.addons()
+	v.checkHeader()
+	v.checkSSH(c.Spec.SSH, v1alpha1.SSH{}, "spec.ssh")
+	v.checkHosts()
+	v.checkEndpoint()
+	v.checkKubernetes()
+	v.checkEtcd()
+	v.checkContainerRuntime()
+	v.checkNetwork()
+	v.checkRegistry()
+	v.checkBundle()
+	v.checkBundleKeys()
+	v.checkDNS()
+	v.checkSystem()
+	v.checkHooks()
+	v.checkAddons()
 	return v.found
 }
 
@@ -64,27 +64,27 @@ func (v *validator) warn(id, path, message, hint string) {
 	v.found = append(v.found, diag.Diagnostic{ID: id, Severity: diag.Warning, Path: path, Message: message, Hint: hint})
 }
 
-// missing reports an empty field and returns whether it is empty.
-func (v *validator) missing(path, value, hint string) bool {
+// requireText reports an empty field and returns whether it is empty.
+func (v *validator) requireText(path, value, hint string) bool {
 	if value == "" {
 		v.refuse(idMissingField, path, "this field is required", hint)
 	}
 	return value == ""
 }
 
-// oneOf checks a word from a list; words for future values get another message.
-func (v *validator) oneOf(path, value string, known, toCome []string) {
+// checkOneOf checks a word from a list; words for future values get another message.
+func (v *validator) checkOneOf(path, value string, known, toCome []string) {
 	switch {
 	case value == "" || slices.Contains(known, value):
 	case slices.Contains(toCome, value):
 		v.refuse(idNotSupportedYet, path, strconv.Quote(value)+" is not supported yet", "use "+orList(known))
 	default:
-		v.refuse(idUnknownValue, path, "there is no "+strconv.Quote(value)+" here", Suggest(value, known))
+		v.refuse(idUnknownValue, path, "there is no "+strconv.Quote(value)+" here", SuggestWord(value, known))
 	}
 }
 
-// Suggest returns a hint for an unknown word: a similar word, else all known words.
-func Suggest(word string, known []string) string {
+// SuggestWord returns a hint for an unknown word: a similar word, else all known words.
+func SuggestWord(word string, known []string) string {
 	if hint := diag.DidYouMean(word, known); hint != "" {
 		return hint
 	}
@@ -98,13 +98,13 @@ func orList(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-func (v *validator) port(path string, port int) {
+func (v *validator) checkPort(path string, port int) {
 	if port < 0 || port > 65535 {
 		v.refuse(idInvalidPort, path, strconv.Itoa(port)+" is not a port", "use a port from 1 to 65535")
 	}
 }
 
-func (v *validator) positive(path string, d *metav1.Duration) bool {
+func (v *validator) checkPositive(path string, d *metav1.Duration) bool {
 	if d != nil && d.Duration <= 0 {
 		v.refuse(idInvalidDuration, path, d.Duration.String()+" is not a positive duration", "write a duration above zero, such as 10m")
 		return false
@@ -112,15 +112,15 @@ func (v *validator) positive(path string, d *metav1.Duration) bool {
 	return true
 }
 
-func (v *validator) header() {
+func (v *validator) checkHeader() {
 	c := v.c
-	if !v.missing("apiVersion", c.APIVersion, "write 'apiVersion: "+v1alpha1.APIVersion+"'") && c.APIVersion != v1alpha1.APIVersion {
+	if !v.requireText("apiVersion", c.APIVersion, "write 'apiVersion: "+v1alpha1.APIVersion+"'") && c.APIVersion != v1alpha1.APIVersion {
 		v.refuse(idUnknownKind, "apiVersion", "found "+strconv.Quote(c.APIVersion)+", but a cluster has "+strconv.Quote(v1alpha1.APIVersion), "")
 	}
-	if !v.missing("kind", c.Kind, "write 'kind: "+Kind+"'") && c.Kind != Kind {
+	if !v.requireText("kind", c.Kind, "write 'kind: "+Kind+"'") && c.Kind != Kind {
 		v.refuse(idUnknownKind, "kind", "found "+strconv.Quote(c.Kind)+", but a cluster has "+strconv.Quote(Kind), "")
 	}
-	if v.missing("metadata.name", c.Name, "write a cluster name: 'metadata: {name: prod}'") {
+	if v.requireText("metadata.name", c.Name, "write a cluster name: 'metadata: {name: prod}'") {
 		return
 	}
 	if problems := NameProblems(c.Name); len(problems) > 0 {

@@ -44,18 +44,18 @@ var (
 // maxAddonName leaves room for names that contain it.
 const maxAddonName = 40
 
-func (v *validator) addons() {
+func (v *validator) checkAddons() {
 	names := map[string]int{}
 	for i, a := range v.c.Spec.Addons {
 		path := yamlfile.IndexPath("spec.addons", i)
-		v.addonName(a, path+".name", i, names)
-		v.addonSource(a, path)
+		v.checkAddonName(a, path+".name", i, names)
+		v.checkAddonSource(a, path)
 		for m, file := range a.Manifests {
-			v.manifest(yamlfile.IndexPath(path+".manifests", m), file)
+			v.checkManifest(yamlfile.IndexPath(path+".manifests", m), file)
 		}
 		v.warnRepeated(path+".manifests", a.Manifests, strings.TrimSpace)
 		if a.Chart != nil {
-			v.chart(path+".chart", *a.Chart)
+			v.checkChart(path+".chart", *a.Chart)
 		}
 		for m, minor := range a.Kubernetes {
 			if !minorSyntax.MatchString(minor) {
@@ -68,15 +68,15 @@ func (v *validator) addons() {
 				strconv.Quote(a.Namespace)+
 					" is not a valid namespace: only a-z, 0-9 and '-' are allowed, with a letter or digit first and last", didYouMeanName(a.Namespace))
 		}
-		v.positive(path+".timeout", a.Timeout)
+		v.checkPositive(path+".timeout", a.Timeout)
 		if a.Retries < 0 || a.Retries > 10 {
 			v.refuse(idInvalidValue, path+".retries", fmt.Sprintf("%d is not a valid number of retries", a.Retries), "use 0 to 10")
 		}
 	}
 }
 
-func (v *validator) addonName(a v1alpha1.Addon, path string, i int, names map[string]int) {
-	if v.missing(path, a.Name, "write a name: the cluster identifies the add-on by its name") {
+func (v *validator) checkAddonName(a v1alpha1.Addon, path string, i int, names map[string]int) {
+	if v.requireText(path, a.Name, "write a name: the cluster identifies the add-on by its name") {
 		return
 	}
 	if len(validation.IsDNS1123Label(a.Name)) > 0 || len(a.Name) > maxAddonName {
@@ -93,8 +93,8 @@ func (v *validator) addonName(a v1alpha1.Addon, path string, i int, names map[st
 	names[a.Name] = i
 }
 
-// addonSource requires exactly one source for an add-on.
-func (v *validator) addonSource(a v1alpha1.Addon, path string) {
+// checkAddonSource requires exactly one source for an add-on.
+func (v *validator) checkAddonSource(a v1alpha1.Addon, path string) {
 	bundled := slices.Contains(BundledAddons(), a.Name)
 	switch {
 	case len(a.Manifests) > 0 && a.Chart != nil:
@@ -113,17 +113,17 @@ func (v *validator) addonSource(a v1alpha1.Addon, path string) {
 	}
 }
 
-func (v *validator) manifest(path, name string) {
-	if v.missing(path, name, "write a file, a directory or a URL") {
+func (v *validator) checkManifest(path, name string) {
+	if v.requireText(path, name, "write a file, a directory or a URL") {
 		return
 	}
 	if address, digest := Pinned(name); IsURL(name) {
-		v.address(path, address, digest, address+"@sha256:…")
+		v.checkDownloadURL(path, address, digest, address+"@sha256:…")
 	}
 }
 
-// address checks a URL of a download; pinned is the form with a checksum, for the hint.
-func (v *validator) address(path, address, digest, pinned string) {
+// checkDownloadURL checks a URL of a download; pinned is the form with a checksum, for the hint.
+func (v *validator) checkDownloadURL(path, address, digest, pinned string) {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Host == "":
@@ -146,7 +146,7 @@ func thisMachine(host string) bool {
 	return host == localhost || err == nil && ip.Unmap().IsLoopback()
 }
 
-func (v *validator) chart(path string, c v1alpha1.Chart) {
+func (v *validator) checkChart(path string, c v1alpha1.Chart) {
 	if c.Digest != "" && !digestSyntax.MatchString(c.Digest) {
 		v.refuse(idInvalidValue, path+".digest", strconv.Quote(c.Digest)+" is not a checksum", "write sha256: and 64 hexadecimal digits")
 	}
@@ -158,7 +158,7 @@ func (v *validator) chart(path string, c v1alpha1.Chart) {
 		v.refuse(idInvalidValue, path+".path", "path must be a directory or an archive on this machine",
 			"move this value to repository, and add name and version")
 	case c.Path != "":
-	case v.missing(path+".repository", c.Repository, "set the repository, or the path of a directory or an archive"):
+	case v.requireText(path+".repository", c.Repository, "set the repository, or the path of a directory or an archive"):
 	case IsOCI(c.Repository):
 		if u, err := url.Parse(c.Repository); err != nil || u.Host == "" || u.User != nil {
 			v.refuse(idInvalidAddress, path+".repository", strconv.Quote(c.Repository)+" is not a path in a registry",
@@ -168,10 +168,10 @@ func (v *validator) chart(path string, c v1alpha1.Chart) {
 		v.refuse(idInvalidAddress, path+".repository", strconv.Quote(c.Repository)+" is not a repository",
 			"write it as https://HOST/PATH or oci://HOST/PATH; for a chart on this machine use path")
 	default:
-		v.address(path+".repository", c.Repository, c.Digest, "digest: sha256:…")
+		v.checkDownloadURL(path+".repository", c.Repository, c.Digest, "digest: sha256:…")
 	}
 	if c.Path == "" {
-		v.missing(path+".name", c.Name, "write the name of the chart")
-		v.missing(path+".version", c.Version, "write one exact version from the repository, so that Slipway applies what it planned")
+		v.requireText(path+".name", c.Name, "write the name of the chart")
+		v.requireText(path+".version", c.Version, "write one exact version from the repository, so that Slipway applies what it planned")
 	}
 }

@@ -17,8 +17,8 @@ const (
 	auditAPI        = "audit.k8s.io/v1"
 )
 
-// audit rejects invalid numbers.
-func (v *validator) audit(a *v1alpha1.Audit) {
+// checkAudit rejects invalid numbers.
+func (v *validator) checkAudit(a *v1alpha1.Audit) {
 	if a == nil {
 		return
 	}
@@ -37,13 +37,13 @@ func (v *validator) audit(a *v1alpha1.Audit) {
 	}
 }
 
-// auditPolicy checks the user's policy: with an error in it, no API server would start.
-func (v *validator) auditPolicy(p Paths) {
+// checkAuditPolicy checks the user's policy: with an error in it, no API server would start.
+func (v *validator) checkAuditPolicy(p Paths) {
 	a := v.c.Spec.Kubernetes.Audit
 	if a == nil || a.PolicyFile == "" {
 		return
 	}
-	data, name := v.content(pathAuditPolicy, a.PolicyFile, p, false), p.Resolve(a.PolicyFile)
+	data, name := v.readContent(pathAuditPolicy, a.PolicyFile, p, false), p.Resolve(a.PolicyFile)
 	if data == nil {
 		return
 	}

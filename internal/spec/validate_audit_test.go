@@ -12,7 +12,7 @@ import (
 
 func TestAuditPolicy(t *testing.T) {
 	const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
-	ours := read(t, "../module/kubeadm/templates/audit-policy.yaml")
+	ours := readPage(t, "../module/kubeadm/templates/audit-policy.yaml")
 	for _, tc := range []struct{ name, policy, want string }{
 		{"ours", ours, ""},
 		{"one rule", head + "rules: [{level: Metadata}]", ""},

@@ -46,8 +46,8 @@ func setBackupDefaults(b *v1alpha1.EtcdBackup) {
 	}
 }
 
-// backup checks the settings of automatic snapshots.
-func (v *validator) backup(e v1alpha1.Etcd) {
+// checkBackup checks the settings of automatic snapshots.
+func (v *validator) checkBackup(e v1alpha1.Etcd) {
 	b := e.Backup
 	if b == nil {
 		return
@@ -61,8 +61,8 @@ func (v *validator) backup(e v1alpha1.Etcd) {
 		v.refuse(idInvalidDuration, pathBackup+".every", b.Every.Duration.String()+" is too short for a snapshot interval",
 			"write a duration of at least "+minBackupEvery.String()+", such as 6h")
 	}
-	v.keeps(pathBackup+".keep", b.Keep)
-	v.drills(*b)
+	v.checkKeep(pathBackup+".keep", b.Keep)
+	v.checkRestoreTests(*b)
 	v.warnRepeated(pathRecipients, b.Recipients, recipientMeaning)
 	for i, r := range b.Recipients {
 		if keys, err := age.ParseRecipients(strings.NewReader(r)); err != nil || len(keys) != 1 {
@@ -74,7 +74,7 @@ func (v *validator) backup(e v1alpha1.Etcd) {
 				"create a key with age-keygen, and write the public key that it prints: age1…")
 		}
 	}
-	v.copies(e)
+	v.checkCopies(e)
 }
 
 // recipientMeaning returns the public key of a recipient. A private key is not returned,
@@ -86,8 +86,8 @@ func recipientMeaning(key string) string {
 	return ""
 }
 
-// drills checks the interval of restore tests.
-func (v *validator) drills(b v1alpha1.EtcdBackup) {
+// checkRestoreTests checks the interval of restore tests.
+func (v *validator) checkRestoreTests(b v1alpha1.EtcdBackup) {
 	if b.DrillEvery == nil || b.DrillEvery.Duration == 0 {
 		return
 	}
@@ -102,7 +102,7 @@ func (v *validator) drills(b v1alpha1.EtcdBackup) {
 	}
 }
 
-func (v *validator) keeps(path string, keep int) {
+func (v *validator) checkKeep(path string, keep int) {
 	if keep < 0 || keep > maxBackupKeep {
 		v.refuse(idInvalidValue, path, fmt.Sprintf("%d is not between 1 and %d", keep, maxBackupKeep),
 			"write the number of snapshots that each etcd host keeps, such as 8")
@@ -119,10 +119,10 @@ func eachCopy(c *v1alpha1.Cluster, do func(path string, to *v1alpha1.EtcdCopy)) 
 	}
 }
 
-// Whole returns an error for the saved state of a cluster that lacks a part which
+// CheckSavedState returns an error for the saved state of a cluster that lacks a part which
 // validation has required: code that reads it relies on this. It checks nothing else,
 // because the rules may have become stricter since.
-func Whole(c *v1alpha1.Cluster) error {
+func CheckSavedState(c *v1alpha1.Cluster) error {
 	var list error
 	eachCopy(c, func(path string, to *v1alpha1.EtcdCopy) {
 		if to.Directory == "" && to.SSH == nil && to.S3 == nil || to.SSH != nil && to.SSH.PrivateKeyFrom == nil ||
@@ -133,8 +133,8 @@ func Whole(c *v1alpha1.Cluster) error {
 	return list
 }
 
-// copies checks the copy targets.
-func (v *validator) copies(e v1alpha1.Etcd) {
+// checkCopies checks the copy targets.
+func (v *validator) checkCopies(e v1alpha1.Etcd) {
 	if len(e.Backup.Copies) > 0 && len(e.Backup.Recipients) == 0 {
 		v.refuse(idMissingField, pathRecipients, "copies contain the keys of the cluster and leave its hosts: they must be encrypted",
 			"create a key with age-keygen, keep it outside the cluster, and write its public key: recipients: [age1…]")
@@ -149,7 +149,7 @@ func (v *validator) copies(e v1alpha1.Etcd) {
 	var names []string
 	places := map[string]string{}
 	eachCopy(v.c, func(path string, to *v1alpha1.EtcdCopy) {
-		if !v.missing(path+".name", to.Name, "write a name that is unique in this list, such as nas") {
+		if !v.requireText(path+".name", to.Name, "write a name that is unique in this list, such as nas") {
 			switch {
 			case len(validation.IsDNS1123Label(to.Name)) > 0:
 				v.refuse(idInvalidName, path+".name",
@@ -161,8 +161,8 @@ func (v *validator) copies(e v1alpha1.Etcd) {
 			}
 			names = append(names, to.Name)
 		}
-		v.keeps(path+".keep", to.Keep)
-		v.copyTo(path, *to)
+		v.checkKeep(path+".keep", to.Keep)
+		v.checkCopyTarget(path, *to)
 		at, field := placeOf(*to)
 		switch other := places[at]; {
 		case at == "":
@@ -190,8 +190,8 @@ func placeOf(to v1alpha1.EtcdCopy) (at, field string) {
 	return "", ""
 }
 
-// copyTo checks one copy target.
-func (v *validator) copyTo(at string, to v1alpha1.EtcdCopy) {
+// checkCopyTarget checks one copy target.
+func (v *validator) checkCopyTarget(at string, to v1alpha1.EtcdCopy) {
 	var given []string
 	if to.Directory != "" {
 		given = append(given, "directory")
@@ -209,24 +209,24 @@ func (v *validator) copyTo(at string, to v1alpha1.EtcdCopy) {
 		v.refuse(idConflictingFields, at+"."+given[1], strings.Join(given, " and ")+" are given",
 			"keep one of them, and move the others to separate list entries")
 	case to.SSH != nil:
-		v.copyBySSH(at+".ssh", *to.SSH)
+		v.checkSSHCopy(at+".ssh", *to.SSH)
 	case to.S3 != nil:
-		v.copyToS3(at+".s3", *to.S3)
+		v.checkS3Copy(at+".s3", *to.S3)
 	case !path.IsAbs(to.Directory) || path.Clean(to.Directory) != to.Directory || to.Directory == "/":
 		v.refuse(idInvalidValue, at+".directory", strconv.Quote(to.Directory)+" is not a valid mount point",
 			"write an absolute path without '.' and '..', such as /mnt/backups")
 	}
 }
 
-func (v *validator) copyBySSH(at string, to v1alpha1.SSHCopy) {
-	if !v.missing(at+".address", to.Address, "write the name or address of the backup server") {
+func (v *validator) checkSSHCopy(at string, to v1alpha1.SSHCopy) {
+	if !v.requireText(at+".address", to.Address, "write the name or address of the backup server") {
 		if hint, ok := hostAddress(to.Address); !ok {
 			v.refuse(idInvalidAddress, at+".address", quoteAddress(to.Address)+" is neither an IP address nor a host name", hint)
 		}
 	}
-	v.missing(at+".user", to.User, "write the user for the login on the backup server")
-	v.login(to.User, to.Port, at)
-	if !v.missing(at+".directory", to.Directory, "write a directory on the backup server, such as /srv/backups") &&
+	v.requireText(at+".user", to.User, "write the user for the login on the backup server")
+	v.checkLogin(to.User, to.Port, at)
+	if !v.requireText(at+".directory", to.Directory, "write a directory on the backup server, such as /srv/backups") &&
 		strings.ContainsRune(to.Directory, 0) {
 		v.refuse(idInvalidValue, at+".directory", strconv.Quote(to.Directory)+" is not a valid directory", "write a path such as /srv/backups")
 	}
@@ -234,23 +234,23 @@ func (v *validator) copyBySSH(at string, to v1alpha1.SSHCopy) {
 		v.refuse(idMissingField, at+".privateKeyFrom", "this field is required",
 			"give a private key without a passphrase that is used only for this purpose: Slipway stores the key on the etcd hosts")
 	}
-	v.secretSource(to.PrivateKeyFrom, at+".privateKeyFrom")
-	v.missing(at+".hostKey", to.HostKey,
+	v.checkSecretSource(to.PrivateKeyFrom, at+".privateKeyFrom")
+	v.requireText(at+".hostKey", to.HostKey,
 		"run `ssh-keyscan ADDRESS`, compare the key on the backup server, and write the key type and the key from the output")
-	v.hostKey(to.HostKey, at+".hostKey")
+	v.checkHostKey(to.HostKey, at+".hostKey")
 }
 
-// copyFiles checks the credentials for the copy targets.
-func (v *validator) copyFiles(p Paths) {
+// checkCopyFiles checks the credentials for the copy targets.
+func (v *validator) checkCopyFiles(p Paths) {
 	eachCopy(v.c, func(path string, to *v1alpha1.EtcdCopy) {
 		if to.S3 != nil {
-			v.s3Files(path+".s3", *to.S3, p)
+			v.checkS3Files(path+".s3", *to.S3, p)
 		}
 		if to.SSH == nil || to.SSH.PrivateKeyFrom == nil {
 			return
 		}
 		at, from := path+".ssh.privateKeyFrom", *to.SSH.PrivateKeyFrom
-		v.secretFrom(at, &from, p)
+		v.checkSecretFrom(at, &from, p)
 		from.File = p.Resolve(from.File)
 		if info, err := os.Stat(from.File); err == nil && !info.Mode().IsRegular() {
 			return // a pipe returns its secret only once

@@ -32,9 +32,9 @@ var (
 	keyPrefix  = regexp.MustCompile(`^[A-Za-z0-9._/-]{0,500}$`)
 )
 
-// copyToS3 checks storage settings.
-func (v *validator) copyToS3(at string, to v1alpha1.S3Copy) {
-	if !v.missing(at+".endpoint", to.Endpoint, "write the address of the storage, such as https://s3.example.com:9000") {
+// checkS3Copy checks storage settings.
+func (v *validator) checkS3Copy(at string, to v1alpha1.S3Copy) {
+	if !v.requireText(at+".endpoint", to.Endpoint, "write the address of the storage, such as https://s3.example.com:9000") {
 		if problem, hint := storageProblem(to.Endpoint); problem != "" {
 			v.refuse(idInvalidAddress, at+".endpoint", quoteAddress(to.Endpoint)+" "+problem, hint)
 		}
@@ -43,7 +43,7 @@ func (v *validator) copyToS3(at string, to v1alpha1.S3Copy) {
 		v.refuse(idInvalidValue, at+".region", strconv.Quote(to.Region)+" is not a valid region",
 			"write the name of the region, such as eu-central-1, or leave the field out")
 	}
-	if !v.missing(at+".bucket", to.Bucket, "write the name of an existing bucket") &&
+	if !v.requireText(at+".bucket", to.Bucket, "write the name of an existing bucket") &&
 		(!bucketName.MatchString(to.Bucket) || strings.Contains(to.Bucket, "..") || net.ParseIP(to.Bucket) != nil) {
 		v.refuse(idInvalidValue, at+".bucket", strconv.Quote(to.Bucket)+" is not a valid bucket name",
 			"write 3 to 63 of a-z, 0-9, '-' and '.', such as prod-backups")
@@ -62,7 +62,7 @@ func (v *validator) copyToS3(at string, to v1alpha1.S3Copy) {
 			v.refuse(idMissingField, at+key.field, "this field is required",
 				"give a key that is used only for this purpose: Slipway stores the key on the etcd hosts")
 		}
-		v.secretSource(key.from, at+key.field)
+		v.checkSecretSource(key.from, at+key.field)
 	}
 }
 
@@ -97,11 +97,11 @@ func storageAt(endpoint string) string {
 	return strings.ToLower(net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")))
 }
 
-// s3Files checks the files and credentials for storage.
-func (v *validator) s3Files(at string, to v1alpha1.S3Copy, p Paths) {
-	v.secretFrom(at+".accessKeyFrom", to.AccessKeyFrom, p)
-	v.secretFrom(at+".secretKeyFrom", to.SecretKeyFrom, p)
+// checkS3Files checks the files and credentials for storage.
+func (v *validator) checkS3Files(at string, to v1alpha1.S3Copy, p Paths) {
+	v.checkSecretFrom(at+".accessKeyFrom", to.AccessKeyFrom, p)
+	v.checkSecretFrom(at+".secretKeyFrom", to.SecretKeyFrom, p)
 	if to.CAFile != "" {
-		v.certificates(at+".caFile", v.content(at+".caFile", to.CAFile, p, false), p.Resolve(to.CAFile), p.now())
+		v.checkCertificates(at+".caFile", v.readContent(at+".caFile", to.CAFile, p, false), p.Resolve(to.CAFile), p.now())
 	}
 }

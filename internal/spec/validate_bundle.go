@@ -8,9 +8,9 @@ import (
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
-// bundle rejects a value that is neither a path nor a reference to a registry, which
+// checkBundle rejects a value that is neither a path nor a reference to a registry, which
 // begins with a host and ends with a tag or a digest.
-func (v *validator) bundle() {
+func (v *validator) checkBundle() {
 	b := v.c.Spec.Bundle
 	if b == "" || IsBundlePath(b) {
 		return
@@ -30,9 +30,9 @@ func (v *validator) bundle() {
 	}
 }
 
-// bundleKeys requires the form that package bundle reads. An invalid value is not
+// checkBundleKeys requires the form that package bundle reads. An invalid value is not
 // printed, because it can be a private key.
-func (v *validator) bundleKeys() {
+func (v *validator) checkBundleKeys() {
 	v.warnRepeated("spec.bundleKeys", v.c.Spec.BundleKeys, func(key string) string {
 		if !strings.HasPrefix(key, "ed25519:") {
 			return ""

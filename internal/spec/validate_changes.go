@@ -21,33 +21,33 @@ import (
 func Immutable(old, new *v1alpha1.Cluster, halfway ...*v1alpha1.Cluster) diag.List {
 	v := &validator{c: new}
 	o, n := old.Spec, new.Spec
-	v.fixed("metadata.name", old.Name, new.Name)
-	v.fixedList("spec.network.podCIDR", o.Network.PodCIDR, n.Network.PodCIDR)
-	v.fixedList("spec.network.serviceCIDR", o.Network.ServiceCIDR, n.Network.ServiceCIDR)
-	v.fixed("spec.network.plugin", o.Network.Plugin, n.Network.Plugin)
-	v.fixed("spec.kubernetes.dnsDomain", o.Kubernetes.DNSDomain, n.Kubernetes.DNSDomain)
-	v.fixed("spec.etcd.type", o.Etcd.Type, n.Etcd.Type)
-	v.sameEtcd(o.Etcd.External, n.Etcd.External)
-	v.keepsMembers(old)
-	v.fixed("spec.controlPlaneEndpoint.domain", o.ControlPlaneEndpoint.Domain, n.ControlPlaneEndpoint.Domain)
-	v.fixed("spec.controlPlaneEndpoint.port", strconv.Itoa(o.ControlPlaneEndpoint.Port), strconv.Itoa(n.ControlPlaneEndpoint.Port))
-	v.endpointChanges(o.ControlPlaneEndpoint, halfway)
-	v.balancerLeaves(old)
+	v.checkFixed("metadata.name", old.Name, new.Name)
+	v.checkFixedList("spec.network.podCIDR", o.Network.PodCIDR, n.Network.PodCIDR)
+	v.checkFixedList("spec.network.serviceCIDR", o.Network.ServiceCIDR, n.Network.ServiceCIDR)
+	v.checkFixed("spec.network.plugin", o.Network.Plugin, n.Network.Plugin)
+	v.checkFixed("spec.kubernetes.dnsDomain", o.Kubernetes.DNSDomain, n.Kubernetes.DNSDomain)
+	v.checkFixed("spec.etcd.type", o.Etcd.Type, n.Etcd.Type)
+	v.checkSameEtcd(o.Etcd.External, n.Etcd.External)
+	v.checkKeepsMembers(old)
+	v.checkFixed("spec.controlPlaneEndpoint.domain", o.ControlPlaneEndpoint.Domain, n.ControlPlaneEndpoint.Domain)
+	v.checkFixed("spec.controlPlaneEndpoint.port", strconv.Itoa(o.ControlPlaneEndpoint.Port), strconv.Itoa(n.ControlPlaneEndpoint.Port))
+	v.checkEndpointChanges(o.ControlPlaneEndpoint, halfway)
+	v.checkBalancerLeaves(old)
 	if o.Kubernetes.Version != n.Kubernetes.Version {
 		v.refuse(idNotSupportedYet, "spec.kubernetes.version",
 			"the cluster runs Kubernetes "+o.Kubernetes.Version+", and apply cannot change that to "+n.Kubernetes.Version,
 			"to upgrade, run 'slipway upgrade "+old.Name+" --to "+n.Kubernetes.Version+"'; otherwise write "+o.Kubernetes.Version)
 	}
-	v.proxyChanges(o.Kubernetes.ProxyMode, halfway)
-	v.sameHosts(o.Hosts, n.Hosts)
-	v.sameRegistry(old)
-	v.sameCgroups(o.ContainerRuntime)
+	v.checkProxyChanges(o.Kubernetes.ProxyMode, halfway)
+	v.checkSameHosts(o.Hosts, n.Hosts)
+	v.checkSameRegistry(old)
+	v.checkSameCgroups(o.ContainerRuntime)
 	return v.found
 }
 
-// endpointChanges rejects endpoints that cannot follow one of the endpoints that hosts
+// checkEndpointChanges rejects endpoints that cannot follow one of the endpoints that hosts
 // may have. A change back to the first is always possible, because nodes have used it.
-func (v *validator) endpointChanges(recorded v1alpha1.ControlPlaneEndpoint, halfway []*v1alpha1.Cluster) {
+func (v *validator) checkEndpointChanges(recorded v1alpha1.ControlPlaneEndpoint, halfway []*v1alpha1.Cluster) {
 	n := v.c.Spec.ControlPlaneEndpoint
 	var ways []v1alpha1.ControlPlaneEndpoint
 	for _, c := range halfway {
@@ -57,43 +57,43 @@ func (v *validator) endpointChanges(recorded v1alpha1.ControlPlaneEndpoint, half
 		return
 	}
 	before := len(v.found)
-	if v.endpointChange(recorded, n); len(v.found) > before {
+	if v.checkEndpointChange(recorded, n); len(v.found) > before {
 		return
 	}
 	for _, way := range ways {
-		if v.endpointChange(way, n); len(v.found) > before {
+		if v.checkEndpointChange(way, n); len(v.found) > before {
 			for i := range v.found[before:] {
 				d := &v.found[before+i]
-				d.Message += "; the change from " + difference(way, recorded) + " is not complete"
+				d.Message += "; the change from " + describeDifference(way, recorded) + " is not complete"
 				// The latest operation may be a different one: a resume does not complete
 				// this change then.
-				d.Hint = "complete the first change: write " + written(recorded) + ", and apply it; or roll it back: write " +
-					written(ways[0]) + ", and apply it"
+				d.Hint = "complete the first change: write " + formatEndpoint(recorded) + ", and apply it; or roll it back: write " +
+					formatEndpoint(ways[0]) + ", and apply it"
 			}
 			return
 		}
 	}
 }
 
-// difference describes the difference between two endpoints.
-func difference(a, b v1alpha1.ControlPlaneEndpoint) string {
+// describeDifference describes the difference between two endpoints.
+func describeDifference(a, b v1alpha1.ControlPlaneEndpoint) string {
 	if a.Mode != b.Mode {
 		return fmt.Sprintf("mode %s to %s", a.Mode, b.Mode)
 	}
 	return "address " + cmp.Or(a.Address, "none") + " to " + cmp.Or(b.Address, "none")
 }
 
-// written returns an endpoint in the form of a cluster file.
-func written(ep v1alpha1.ControlPlaneEndpoint) string {
+// formatEndpoint returns an endpoint in the form of a cluster file.
+func formatEndpoint(ep v1alpha1.ControlPlaneEndpoint) string {
 	if ep.Address == "" {
 		return fmt.Sprintf("mode: %s without an address", ep.Mode)
 	}
 	return fmt.Sprintf("mode: %s with address: %s", ep.Mode, ep.Address)
 }
 
-// endpointChange rejects endpoint changes that cannot be tested before the old endpoint
+// checkEndpointChange rejects endpoint changes that cannot be tested before the old endpoint
 // is removed.
-func (v *validator) endpointChange(o, n v1alpha1.ControlPlaneEndpoint) {
+func (v *validator) checkEndpointChange(o, n v1alpha1.ControlPlaneEndpoint) {
 	const path = "spec.controlPlaneEndpoint"
 	const between = "; or change to haproxy first: write mode: haproxy without an address, apply it, and then apply this change"
 	switch {
@@ -126,9 +126,9 @@ func (v *validator) endpointChange(o, n v1alpha1.ControlPlaneEndpoint) {
 	}
 }
 
-// balancerLeaves rejects the removal of a control plane whose own address workers use as
+// checkBalancerLeaves rejects the removal of a control plane whose own address workers use as
 // the address of the load balancer.
-func (v *validator) balancerLeaves(old *v1alpha1.Cluster) {
+func (v *validator) checkBalancerLeaves(old *v1alpha1.Cluster) {
 	ep := v.c.Spec.ControlPlaneEndpoint
 	at := func(h v1alpha1.Host) bool {
 		return slices.Contains([]string{canonicalIP(h.Address), canonicalIP(h.InternalAddress)}, canonicalIP(ep.Address))
@@ -146,24 +146,24 @@ func (v *validator) balancerLeaves(old *v1alpha1.Cluster) {
 	}
 }
 
-// proxyChanges rejects a mode of kube-proxy that cannot follow the saved one, or one that
+// checkProxyChanges rejects a mode of kube-proxy that cannot follow the saved one, or one that
 // nodes may still have.
-func (v *validator) proxyChanges(recorded string, halfway []*v1alpha1.Cluster) {
+func (v *validator) checkProxyChanges(recorded string, halfway []*v1alpha1.Cluster) {
 	before := len(v.found)
-	v.proxyChange(recorded, v.c.Spec.Kubernetes.ProxyMode)
+	v.checkProxyChange(recorded, v.c.Spec.Kubernetes.ProxyMode)
 	for _, c := range halfway {
 		if len(v.found) > before {
 			return
 		}
-		v.proxyChange(c.Spec.Kubernetes.ProxyMode, v.c.Spec.Kubernetes.ProxyMode)
+		v.checkProxyChange(c.Spec.Kubernetes.ProxyMode, v.c.Spec.Kubernetes.ProxyMode)
 	}
 }
 
-// proxyChange rejects changes of the kube-proxy mode that would leave rules of the old
+// checkProxyChange rejects changes of the kube-proxy mode that would leave rules of the old
 // mode on nodes. kube-proxy removes these rules at its start, except iptables rules,
 // which ipvs uses as well (platformCleanup in its server_linux.go), and not when it is
 // removed. So adding kube-proxy to a cluster without it could not be rolled back.
-func (v *validator) proxyChange(old, new string) {
+func (v *validator) checkProxyChange(old, new string) {
 	const path = "spec.kubernetes.proxyMode"
 	switch {
 	case old == new || old == "":
@@ -178,7 +178,7 @@ func (v *validator) proxyChange(old, new string) {
 	}
 }
 
-func (v *validator) fixed(path, old, new string) {
+func (v *validator) checkFixed(path, old, new string) {
 	if old != new {
 		v.refuse(idImmutableField, path,
 			"this field cannot change while the cluster exists: it is "+strconv.Quote(old)+", but the file has "+strconv.Quote(new),
@@ -186,15 +186,15 @@ func (v *validator) fixed(path, old, new string) {
 	}
 }
 
-func (v *validator) fixedList(path string, old, new []string) {
+func (v *validator) checkFixedList(path string, old, new []string) {
 	if !slices.Equal(old, new) {
-		v.fixed(path, strings.Join(old, ","), strings.Join(new, ","))
+		v.checkFixed(path, strings.Join(old, ","), strings.Join(new, ","))
 	}
 }
 
-// sameHosts matches hosts by name. Hosts can be added, removed and replaced by another
+// checkSameHosts matches hosts by name. Hosts can be added, removed and replaced by another
 // machine; only the roles of a host cannot change.
-func (v *validator) sameHosts(old, new []v1alpha1.Host) {
+func (v *validator) checkSameHosts(old, new []v1alpha1.Host) {
 	before := map[string]v1alpha1.Host{}
 	for _, h := range old {
 		before[h.Name] = h

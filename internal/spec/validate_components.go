@@ -28,8 +28,8 @@ func ComponentSettings(c *v1alpha1.Cluster, version string) diag.List {
 	c = Copy(c)
 	c.Spec.Kubernetes.Version = version
 	v := &validator{c: c}
-	v.components()
-	v.kubeletConfig(kubeletPath+".config", c.Spec.Kubernetes.Kubelet.Config)
+	v.checkComponents()
+	v.checkKubeletConfig(kubeletPath+".config", c.Spec.Kubernetes.Kubelet.Config)
 	return v.found
 }
 
@@ -39,7 +39,7 @@ type componentArgs struct {
 	args            map[string]string
 }
 
-func (v *validator) componentArgs() []componentArgs {
+func (v *validator) listComponentArgs() []componentArgs {
 	k := v.c.Spec.Kubernetes
 	return []componentArgs{
 		{settings.APIServer, pathArguments, k.APIServer.ExtraArgs},
@@ -50,11 +50,11 @@ func (v *validator) componentArgs() []componentArgs {
 	}
 }
 
-// components checks flags and feature gates against the version. A minor version after
+// checkComponents checks flags and feature gates against the version. A minor version after
 // all known ones is checked against the newest known one, with warnings.
-func (v *validator) components() {
+func (v *validator) checkComponents() {
 	version := v.c.Spec.Kubernetes.Version
-	tables, err := settings.Tables()
+	tables, err := settings.ReadTables()
 	if err != nil {
 		v.refuse(idInvalidVersion, "spec.kubernetes.version", err.Error(), "") // a test reads them all
 		return
@@ -64,24 +64,24 @@ func (v *validator) components() {
 		return
 	}
 	at := slices.IndexFunc(tables, func(t settings.Table) bool { return t.Minor() == minor[1]+"."+minor[2] })
-	if newest := len(tables) - 1; at < 0 && tables[newest].Newer(version) {
+	if newest := len(tables) - 1; at < 0 && tables[newest].IsOlderThan(version) {
 		at = newest
 	}
 	if at < 0 {
 		return // older than all supported versions
 	}
 	c := componentChecker{validator: v, Table: tables[at], all: tables}
-	for _, of := range v.componentArgs() {
+	for _, of := range v.listComponentArgs() {
 		for _, name := range sortedKeys(of.args) {
 			if name != gatesFlag || of.component == settings.Etcd { // etcd has separate gates
-				c.flag(of, name)
+				c.checkFlag(of, name)
 				continue
 			}
 			if len(v.c.Spec.Kubernetes.FeatureGates) > 0 && of.component != settings.Kubelet { // the kubelet uses both
 				v.refuse(idConflictingFields, yamlfile.KeyPath(of.path, name), of.component+" would use these feature gates, and none from "+pathGates,
 					"write all feature gates at "+pathGates+", or all of them here")
 			}
-			c.gatesOf(yamlfile.KeyPath(of.path, name), of.component, of.args[name])
+			c.checkGatesOf(yamlfile.KeyPath(of.path, name), of.component, of.args[name])
 		}
 	}
 	every := []string{settings.APIServer, settings.ControllerManager, settings.Scheduler, settings.Kubelet}
@@ -90,13 +90,13 @@ func (v *validator) components() {
 	}
 	for _, name := range sortedKeys(v.c.Spec.Kubernetes.FeatureGates) {
 		if featureGate.MatchString(name) {
-			c.gate(yamlfile.KeyPath(pathGates, name), name, v.c.Spec.Kubernetes.FeatureGates[name], every)
+			c.checkGate(yamlfile.KeyPath(pathGates, name), name, v.c.Spec.Kubernetes.FeatureGates[name], every)
 		}
 	}
 	gates, _ := v.c.Spec.Kubernetes.Kubelet.Config[kubeletGates].(map[string]any)
 	for _, name := range sortedKeys(gates) {
 		if value, ok := gates[name].(bool); ok {
-			c.gate(yamlfile.KeyPath(yamlfile.KeyPath(kubeletPath+".config", kubeletGates), name), name, value, []string{settings.Kubelet})
+			c.checkGate(yamlfile.KeyPath(yamlfile.KeyPath(kubeletPath+".config", kubeletGates), name), name, value, []string{settings.Kubelet})
 		}
 	}
 }
@@ -108,15 +108,15 @@ type componentChecker struct {
 	all []settings.Table
 }
 
-// unknown reports a setting that the version does not have. A version that is newer than
+// reportUnknown reports a setting that the version does not have. A version that is newer than
 // the table can have it, unless an earlier minor version had it.
-func (c componentChecker) unknown(id, at, message string, has func(settings.Table) bool, near string) {
+func (c componentChecker) reportUnknown(id, at, message string, has func(settings.Table) bool, near string) {
 	var others []string
 	before := false
 	for _, t := range c.all {
 		if has(t) {
 			others = append(others, "v"+t.Minor())
-			before = before || !c.Newer(t.Kubernetes)
+			before = before || !c.IsOlderThan(t.Kubernetes)
 		}
 	}
 	hint := "leave it out"
@@ -130,31 +130,31 @@ func (c componentChecker) unknown(id, at, message string, has func(settings.Tabl
 	case near != "":
 		hint = near
 	}
-	if version := c.c.Spec.Kubernetes.Version; c.Newer(version) && !before {
+	if version := c.c.Spec.Kubernetes.Version; c.IsOlderThan(version) && !before {
 		c.warn(id, at, message+" in the versions known to this Slipway; the newest one is "+c.Kubernetes, hint)
 		return
 	}
 	c.refuse(id, at, message, hint)
 }
 
-// program returns a component with its version, for people.
-func (c componentChecker) program(component string) string {
+// programVersion returns a component with its version, for people.
+func (c componentChecker) programVersion(component string) string {
 	if component == settings.Etcd {
 		return "etcd " + c.Etcd
 	}
 	return component + " " + c.c.Spec.Kubernetes.Version
 }
 
-func (c componentChecker) flag(of componentArgs, name string) {
+func (c componentChecker) checkFlag(of componentArgs, name string) {
 	at := yamlfile.KeyPath(of.path, name)
-	kind, ok := c.Flag(of.component, name)
-	has := func(t settings.Table) bool { _, ok := t.Flag(of.component, name); return ok }
+	kind, ok := c.FlagType(of.component, name)
+	has := func(t settings.Table) bool { _, ok := t.FlagType(of.component, name); return ok }
 	switch {
 	case !argumentSyntax.MatchString(name): // already rejected
 	case !ok:
-		near := diag.DidYouMean(name, c.Flags(of.component))
-		c.unknown(idUnknownArgument, at, c.program(of.component)+" has no flag --"+name, has, near)
-	case !flagValue(kind, of.args[name]):
+		near := diag.DidYouMean(name, c.FlagNames(of.component))
+		c.reportUnknown(idUnknownArgument, at, c.programVersion(of.component)+" has no flag --"+name, has, near)
+	case !isFlagValue(kind, of.args[name]):
 		message := fmt.Sprintf("%q is not a value of --%s, which is of type %s", of.args[name], name, kind)
 		c.refuse(idInvalidArgument, at, message, map[string]string{
 			"bool": "write \"true\" or \"false\"", "duration": "write a number and a unit (h, m or s): 90s, 10m",
@@ -162,8 +162,8 @@ func (c componentChecker) flag(of componentArgs, name string) {
 	}
 }
 
-// flagValue reports whether a flag accepts a value, as far as its type shows.
-func flagValue(kind, value string) bool {
+// isFlagValue reports whether a flag accepts a value, as far as its type shows.
+func isFlagValue(kind, value string) bool {
 	var err error
 	switch kind {
 	case "bool":
@@ -180,9 +180,9 @@ func flagValue(kind, value string) bool {
 	return err == nil
 }
 
-// gatesOf checks the value of a component's flag: "A=true,B=false", each optionally with
+// checkGatesOf checks the value of a component's flag: "A=true,B=false", each optionally with
 // the prefix "kube:".
-func (c componentChecker) gatesOf(at, component, text string) {
+func (c componentChecker) checkGatesOf(at, component, text string) {
 	for pair := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(pair), "kube:"), "=")
 		on, err := strconv.ParseBool(strings.TrimSpace(value))
@@ -192,23 +192,23 @@ func (c componentChecker) gatesOf(at, component, text string) {
 			c.refuse(idInvalidArgument, at, strconv.Quote(pair)+" is not a feature gate setting",
 				"write NAME=true or NAME=false, separated by commas")
 		default:
-			c.gate(at, name, on, []string{component})
+			c.checkGate(at, name, on, []string{component})
 		}
 	}
 }
 
-// gate checks a feature gate of components.
-func (c componentChecker) gate(at, name string, value bool, components []string) {
+// checkGate checks a feature gate of components.
+func (c componentChecker) checkGate(at, name string, value bool, components []string) {
 	gate, ok := c.Gates[name]
 	if !ok {
 		has := func(t settings.Table) bool { _, ok := t.Gates[name]; return ok }
 		near := diag.DidYouMean(name, slices.Sorted(maps.Keys(c.Gates)))
-		c.unknown(idFeatureGate, at, "Kubernetes "+c.c.Spec.Kubernetes.Version+" has no feature gate "+strconv.Quote(name), has, near)
+		c.reportUnknown(idFeatureGate, at, "Kubernetes "+c.c.Spec.Kubernetes.Version+" has no feature gate "+strconv.Quote(name), has, near)
 		return
 	}
 	for _, component := range components {
-		if !gate.Known(component) {
-			c.refuse(idFeatureGate, at, c.program(component)+" has no feature gate "+strconv.Quote(name)+", and would not start",
+		if !gate.IsKnownTo(component) {
+			c.refuse(idFeatureGate, at, c.programVersion(component)+" has no feature gate "+strconv.Quote(name)+", and would not start",
 				"set the gate only for the components that have it: kubelet.config.featureGates, or feature-gates in extraArgs")
 			return
 		}

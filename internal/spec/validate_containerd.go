@@ -50,9 +50,9 @@ var oldPlugins = map[string]string{
 	"linux": "", "aufs": "",
 }
 
-// containerdConfig parses the settings as containerd does, and rejects settings with
+// checkContainerdConfig parses the settings as containerd does, and rejects settings with
 // which containerd would not start, and settings that it would ignore without an error.
-func (v *validator) containerdConfig() {
+func (v *validator) checkContainerdConfig() {
 	text := v.c.Spec.ContainerRuntime.Config
 	var settings map[string]any
 	if _, err := toml.Decode(text, &settings); err != nil {
@@ -70,18 +70,18 @@ func (v *validator) containerdConfig() {
 		if version != int64(3) {
 			hint += ", and write settings of version 3"
 		}
-		c.refuse(c.line("version", ""), "version is not allowed here: Slipway writes version = 3", hint)
+		c.refuse(c.findLine("version", ""), "version is not allowed here: Slipway writes version = 3", hint)
 	}
-	c.dataDirs(settings)
+	c.checkDataDirs(settings)
 	plugins, _ := settings["plugins"].(map[string]any)
 	for _, name := range sortedKeys(plugins) {
 		keys, _ := plugins[name].(map[string]any)
-		c.plugin(name, keys)
+		c.checkPlugin(name, keys)
 	}
 	disabled, _ := settings["disabled_plugins"].([]any)
 	for _, name := range disabled {
 		if name, _ := name.(string); !Docker(v.c) && slices.Contains([]string{"cri", criServer, criRuntime, criImages}, name) {
-			c.refuse(c.line("disabled_plugins", ""), "plugin "+name+" cannot be disabled: the kubelet needs it to run containers",
+			c.refuse(c.findLine("disabled_plugins", ""), "plugin "+name+" cannot be disabled: the kubelet needs it to run containers",
 				"remove the plugin from disabled_plugins")
 		}
 	}
@@ -100,9 +100,9 @@ func (c containerdChecker) refuse(line int, message, hint string) {
 	c.validator.refuse(idInvalidValue, pathContainerd, message, hint)
 }
 
-// line returns the first line that contains a word followed by another word; 0 if there
+// findLine returns the first line that contains a word followed by another word; 0 if there
 // is none. TOML has several spellings for a key, so the line is only a help.
-func (c containerdChecker) line(word, then string) int {
+func (c containerdChecker) findLine(word, then string) int {
 	has := regexp.MustCompile(`(^|[^\w-])` + regexp.QuoteMeta(word) + `($|[^\w-])(.*\b` + regexp.QuoteMeta(then) + `\b)?`)
 	first := 0
 	for i, text := range strings.Split(c.text, "\n") {
@@ -119,15 +119,15 @@ func (c containerdChecker) line(word, then string) int {
 	return first
 }
 
-// plugin checks the name of a plugin, and that its settings do not belong to another
+// checkPlugin checks the name of a plugin, and that its settings do not belong to another
 // plugin.
-func (c containerdChecker) plugin(name string, keys map[string]any) {
+func (c containerdChecker) checkPlugin(name string, keys map[string]any) {
 	if instead, old := oldPlugins[name]; old || !strings.HasPrefix(name, "io.containerd.") {
 		hint := "leave the section out"
 		if instead != "" {
 			hint = "write it as [plugins." + strconv.Quote(instead) + "]"
 		}
-		c.refuse(c.line(name, ""), "containerd has no plugin "+name+" in version 3 of its settings, and would ignore the section", hint)
+		c.refuse(c.findLine(name, ""), "containerd has no plugin "+name+" in version 3 of its settings, and would ignore the section", hint)
 		return
 	}
 	if !slices.Contains([]string{criServer, criRuntime, criImages}, name) {
@@ -136,7 +136,7 @@ func (c containerdChecker) plugin(name string, keys map[string]any) {
 	for _, key := range sortedKeys(keys) {
 		below, _ := keys[key].(map[string]any)
 		if key == "registry" && (below["mirrors"] != nil || below["configs"] != nil || below["auths"] != nil) {
-			c.refuse(c.line(name, key),
+			c.refuse(c.findLine(name, key),
 				"registry mirrors and logins are not allowed here: containerd would not start, or would ignore them",
 				"set them in spec.registry")
 			continue
@@ -148,7 +148,7 @@ func (c containerdChecker) plugin(name string, keys map[string]any) {
 		if key == "containerd" && name != criImages { // some of its settings have moved to other plugins
 			for _, key := range []string{"snapshotter", "disable_snapshot_annotations", "discard_unpacked_layers"} {
 				if below[key] != nil {
-					c.moved(name, "containerd", "containerd."+key, criImages, key)
+					c.refuseMoved(name, "containerd", "containerd."+key, criImages, key)
 				}
 			}
 		}
@@ -157,13 +157,13 @@ func (c containerdChecker) plugin(name string, keys map[string]any) {
 			if key == "sandbox_image" {
 				to = "pinned_images.sandbox"
 			}
-			c.moved(name, key, key, owner, to)
+			c.refuseMoved(name, key, key, owner, to)
 		}
 	}
 }
 
-// moved rejects a setting that another plugin has.
-func (c containerdChecker) moved(name, near, key, owner, to string) {
-	c.refuse(c.line(name, near), "plugin "+name+" has no setting "+key+" in version 3 of containerd's settings, and would ignore it",
+// refuseMoved rejects a setting that another plugin has.
+func (c containerdChecker) refuseMoved(name, near, key, owner, to string) {
+	c.refuse(c.findLine(name, near), "plugin "+name+" has no setting "+key+" in version 3 of containerd's settings, and would ignore it",
 		"write it as "+to+" in [plugins."+strconv.Quote(owner)+"]")
 }

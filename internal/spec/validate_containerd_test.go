@@ -88,7 +88,7 @@ func TestContainerdConfig(t *testing.T) {
 			c := &v1alpha1.Cluster{}
 			c.Spec.ContainerRuntime.Config = tc.config
 			v := &validator{c: c}
-			v.containerdConfig()
+			v.checkContainerdConfig()
 			var got []string
 			for _, d := range v.found {
 				got = append(got, strings.TrimSpace(d.Message+"; "+d.Hint))

@@ -19,9 +19,9 @@ var (
 // rootPath is the setting that moves the data of a containerd snapshotter.
 const rootPath = "root_path"
 
-// dataDirs rejects kubelet settings that move its data. Slipway would leave the data on
+// checkDataDirs rejects kubelet settings that move its data. Slipway would leave the data on
 // the host when it leaves the cluster, with the volumes of pods mounted.
-func (v *validator) dataDirs(k v1alpha1.KubeletSettings) {
+func (v *validator) checkDataDirs(k v1alpha1.KubeletSettings) {
 	for _, flag := range sortedKeys(k.ExtraArgs) {
 		if dir := kubeletDirFlags[flag]; dir != "" && k.ExtraArgs[flag] != dir {
 			v.refuse(idConflictingFields, yamlfile.KeyPath("spec.kubernetes.kubelet.extraArgs", flag), movedFrom(flag, dir), mountAt(dir))
@@ -34,11 +34,11 @@ func (v *validator) dataDirs(k v1alpha1.KubeletSettings) {
 	}
 }
 
-// dataDirs rejects the same settings of containerd.
-func (c containerdChecker) dataDirs(settings map[string]any) {
+// checkDataDirs rejects the same settings of containerd.
+func (c containerdChecker) checkDataDirs(settings map[string]any) {
 	for _, key := range sortedKeys(settings) {
 		if dir := containerdDirs[key]; dir != "" && settings[key] != dir {
-			c.refuse(c.line(key, ""), movedFrom(key, dir), mountAt(dir))
+			c.refuse(c.findLine(key, ""), movedFrom(key, dir), mountAt(dir))
 		}
 	}
 	plugins, _ := settings["plugins"].(map[string]any)
@@ -46,7 +46,7 @@ func (c containerdChecker) dataDirs(settings map[string]any) {
 		keys, _ := plugins[name].(map[string]any)
 		dir := containerdDirs["root"] + "/" + name
 		if moved, ok := keys[rootPath]; ok && strings.HasPrefix(name, "io.containerd.snapshotter.") && moved != dir {
-			c.refuse(c.line(rootPath, ""), movedFrom(rootPath, dir), mountAt(dir))
+			c.refuse(c.findLine(rootPath, ""), movedFrom(rootPath, dir), mountAt(dir))
 		}
 	}
 }

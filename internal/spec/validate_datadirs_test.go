@@ -40,8 +40,8 @@ func TestDataDirs(t *testing.T) {
 			c := &v1alpha1.Cluster{}
 			tc.change(&c.Spec)
 			v := &validator{c: c}
-			v.dataDirs(c.Spec.Kubernetes.Kubelet)
-			v.containerdConfig()
+			v.checkDataDirs(c.Spec.Kubernetes.Kubelet)
+			v.checkContainerdConfig()
 			var got []string
 			for _, d := range v.found {
 				got = append(got, d.Message)

@@ -29,14 +29,14 @@ const EncryptionFile = "/etc/kubernetes/slipway/encryption.yaml"
 // IDEncryptionForeign means that an API server uses an encryption configuration of the user.
 const IDEncryptionForeign = "encryption-foreign"
 
-// encryptable returns the resources that can be encrypted: resources in which users store
+// encryptableResources returns the resources that can be encrypted: resources in which users store
 // confidential data.
-func encryptable() []string {
+func encryptableResources() []string {
 	return []string{"secrets", "configmaps", "serviceaccounts", "persistentvolumes", "persistentvolumeclaims"}
 }
 
-// encryption rejects settings with which API servers would not encrypt, or not safely.
-func (v *validator) encryption(e *v1alpha1.Encryption) {
+// checkEncryption rejects settings with which API servers would not encrypt, or not safely.
+func (v *validator) checkEncryption(e *v1alpha1.Encryption) {
 	args := v.c.Spec.Kubernetes.APIServer.ExtraArgs
 	if e == nil {
 		if args[EncryptionFlag] == EncryptionFile {
@@ -60,8 +60,8 @@ func (v *validator) encryption(e *v1alpha1.Encryption) {
 	}
 	for i, r := range e.Resources {
 		at := yamlfile.IndexPath(pathEncryption+".resources", i)
-		if !slices.Contains(encryptable(), r) {
-			v.refuse(idEncryptionResource, at, strconv.Quote(r)+" cannot be encrypted by this setting", "use "+orList(encryptable()))
+		if !slices.Contains(encryptableResources(), r) {
+			v.refuse(idEncryptionResource, at, strconv.Quote(r)+" cannot be encrypted by this setting", "use "+orList(encryptableResources()))
 		} else if slices.Contains(e.Resources[:i], r) {
 			v.refuse(idEncryptionResource, at, r+" is listed more than once", "keep one of the two")
 		}

@@ -29,7 +29,7 @@ const (
 // configuration file.
 var interfaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}$`)
 
-func (v *validator) endpoint() {
+func (v *validator) checkEndpoint() {
 	e, path := v.c.Spec.ControlPlaneEndpoint, "spec.controlPlaneEndpoint"
 	controlPlanes := len(HostsWithRole(v.c, v1alpha1.RoleControlPlane))
 	if e.Mode == v1alpha1.EndpointNone && controlPlanes > 1 {
@@ -37,7 +37,7 @@ func (v *validator) endpoint() {
 			fmt.Sprintf("mode none cannot serve %d control planes: nodes would use only one of them", controlPlanes),
 			"use haproxy, or another mode that supports several control planes")
 	}
-	v.oneOf(path+".mode", string(e.Mode), []string{
+	v.checkOneOf(path+".mode", string(e.Mode), []string{
 		string(v1alpha1.EndpointNone), string(v1alpha1.EndpointExternal), string(v1alpha1.EndpointHAProxy),
 		string(v1alpha1.EndpointUpdater), string(v1alpha1.EndpointKeepalived), string(v1alpha1.EndpointKubeVIP),
 	}, nil)
@@ -49,7 +49,7 @@ func (v *validator) endpoint() {
 		v.refuse(idInvalidName, path+".domain", e.Domain+" is an address, but domain must be a name: hosts files cannot redirect an address",
 			"move the address to the field address; leave domain out for "+defaultDomain(v.c.Name))
 	} else if e.Domain != defaultDomain(v.c.Name) {
-		v.domain(path+".domain", e.Domain)
+		v.checkDomain(path+".domain", e.Domain)
 	}
 	for i, h := range v.c.Spec.Hosts {
 		if h.Name != "" && h.Name == e.Domain {
@@ -57,12 +57,12 @@ func (v *validator) endpoint() {
 				"use a separate name for the control plane")
 		}
 	}
-	v.endpointAddress(e, path)
-	v.port(path+".port", e.Port)
-	v.virtual(e, path)
+	v.checkEndpointAddress(e, path)
+	v.checkPort(path+".port", e.Port)
+	v.checkVirtualAddress(e, path)
 }
 
-func (v *validator) endpointAddress(e v1alpha1.ControlPlaneEndpoint, path string) {
+func (v *validator) checkEndpointAddress(e v1alpha1.ControlPlaneEndpoint, path string) {
 	path += ".address"
 	switch {
 	case e.Mode == v1alpha1.EndpointExternal && e.Address == "" && e.Domain == defaultDomain(v.c.Name):
@@ -82,12 +82,12 @@ func (v *validator) endpointAddress(e v1alpha1.ControlPlaneEndpoint, path string
 			v.refuse(idInvalidAddress, path, strconv.Quote(e.Address)+" is not an IP address", "write a name in the field domain")
 			return
 		}
-		v.apiAddress(e.Mode, ip, path)
+		v.checkAPIAddress(e.Mode, ip, path)
 	}
 }
 
-// apiAddress checks an address according to its future holder.
-func (v *validator) apiAddress(mode v1alpha1.EndpointMode, ip netip.Addr, path string) {
+// checkAPIAddress checks an address according to its future holder.
+func (v *validator) checkAPIAddress(mode v1alpha1.EndpointMode, ip netip.Addr, path string) {
 	nobodys := ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast()
 	switch {
 	case mode == v1alpha1.EndpointExternal && nobodys:
@@ -110,14 +110,14 @@ func (v *validator) apiAddress(mode v1alpha1.EndpointMode, ip netip.Addr, path s
 			}
 		}
 	case mode == v1alpha1.EndpointUpdater:
-		v.serviceAddress(ip, path)
+		v.checkServiceAddress(ip, path)
 	}
 }
 
-// serviceAddress requires an address that the API server does not assign to another
+// checkServiceAddress requires an address that the API server does not assign to another
 // Service: from the part of the range that it uses last, and not one of its own two
 // addresses.
-func (v *validator) serviceAddress(ip netip.Addr, path string) {
+func (v *validator) checkServiceAddress(ip netip.Addr, path string) {
 	band, ok := staticBand(v.c.Spec.Network.ServiceCIDR, ip.Is4())
 	if !ok {
 		v.refuse(idInvalidAddress, path, ip.String()+" is not in a range of spec.network.serviceCIDR",
@@ -131,8 +131,8 @@ func (v *validator) serviceAddress(ip netip.Addr, path string) {
 	}
 }
 
-// virtual checks the settings of an address that moves between control planes.
-func (v *validator) virtual(e v1alpha1.ControlPlaneEndpoint, path string) {
+// checkVirtualAddress checks the settings of an address that moves between control planes.
+func (v *validator) checkVirtualAddress(e v1alpha1.ControlPlaneEndpoint, path string) {
 	if e.Interface != "" && !HoldsAddress(e.Mode) {
 		v.refuse(idConflictingFields, path+".interface", "in mode "+string(e.Mode)+" control planes do not hold an address",
 			"leave the field out; only keepalived and kube-vip use it")
@@ -147,10 +147,10 @@ func (v *validator) virtual(e v1alpha1.ControlPlaneEndpoint, path string) {
 		v.refuse(idInvalidValue, path+".routerID", strconv.Itoa(e.RouterID)+" is not a valid router ID",
 			fmt.Sprintf("use %d to %d, and an ID that no other VRRP router on this network uses", minRouterID, maxRouterID))
 	}
-	v.kubeVIP(e, path)
+	v.checkKubeVIP(e, path)
 }
 
-func (v *validator) kubeVIP(e v1alpha1.ControlPlaneEndpoint, path string) {
+func (v *validator) checkKubeVIP(e v1alpha1.ControlPlaneEndpoint, path string) {
 	k := e.KubeVIP
 	path += ".kubeVIP"
 	if k == nil {
@@ -160,7 +160,7 @@ func (v *validator) kubeVIP(e v1alpha1.ControlPlaneEndpoint, path string) {
 		v.refuse(idConflictingFields, path, "kubeVIP is set, but the mode is "+string(e.Mode), "remove the settings, or use mode kube-vip")
 		return
 	}
-	v.oneOf(path+".announce", k.Announce, []string{AnnounceARP, AnnounceBGP}, nil)
+	v.checkOneOf(path+".announce", k.Announce, []string{AnnounceARP, AnnounceBGP}, nil)
 	switch {
 	case k.Announce == AnnounceBGP && (k.BGP == nil || len(k.BGP.Peers) == 0):
 		v.refuse(idMissingField, path+".bgp", "announce: bgp needs at least one BGP router", "write as, and peers with address and as")
@@ -171,19 +171,19 @@ func (v *validator) kubeVIP(e v1alpha1.ControlPlaneEndpoint, path string) {
 	if k.BGP == nil {
 		return
 	}
-	v.autonomousSystem(path+".bgp.as", k.BGP.AS)
+	v.checkAutonomousSystem(path+".bgp.as", k.BGP.AS)
 	peers := entries{}
 	for i, peer := range k.BGP.Peers {
 		at := yamlfile.IndexPath(path+".bgp.peers", i)
-		v.repeated(diag.Error, peers, at+".address", addressMeaning(peer.Address), peer.Address)
+		v.checkRepeated(diag.Error, peers, at+".address", addressMeaning(peer.Address), peer.Address)
 		if _, err := netip.ParseAddr(peer.Address); err != nil {
 			v.refuse(idInvalidAddress, at+".address", strconv.Quote(peer.Address)+" is not an IP address", "")
 		}
-		v.autonomousSystem(at+".as", peer.AS)
+		v.checkAutonomousSystem(at+".as", peer.AS)
 	}
 }
 
-func (v *validator) autonomousSystem(path string, as int) {
+func (v *validator) checkAutonomousSystem(path string, as int) {
 	if as < 1 || int64(as) > 1<<32-1 {
 		v.refuse(idInvalidValue, path, strconv.Itoa(as)+" is not a valid autonomous system number",
 			"use 1 to 4294967295; 64512 to 65534 are private")

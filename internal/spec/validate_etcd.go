@@ -43,15 +43,15 @@ func EtcdHosts(c *v1alpha1.Cluster) []v1alpha1.Host {
 	return HostsWithRole(c, v1alpha1.RoleEtcd)
 }
 
-func (v *validator) etcd() {
+func (v *validator) checkEtcd() {
 	e := v.c.Spec.Etcd
-	v.oneOf("spec.etcd.type", e.Type, []string{EtcdStacked, EtcdManaged, EtcdExternal}, nil)
-	v.extraArgs(pathEtcdArgs, e.ExtraArgs)
-	v.ownArgs(e.ExtraArgs)
+	v.checkOneOf("spec.etcd.type", e.Type, []string{EtcdStacked, EtcdManaged, EtcdExternal}, nil)
+	v.checkExtraArgs(pathEtcdArgs, e.ExtraArgs)
+	v.checkManagedEtcdArgs(e.ExtraArgs)
 	if e.Type == EtcdManaged {
-		v.members(len(EtcdHosts(v.c)))
+		v.checkMemberCount(len(EtcdHosts(v.c)))
 	}
-	v.backup(e)
+	v.checkBackup(e)
 	if e.Type != EtcdExternal {
 		if e.External != nil {
 			v.refuse(idConflictingFields, pathExternal, "this field is only for an external etcd, but spec.etcd.type is "+e.Type,
@@ -63,13 +63,13 @@ func (v *validator) etcd() {
 		v.refuse(idConflictingFields, pathEtcdArgs,
 			"Slipway does not start an external etcd, so these arguments have no effect", "leave them out")
 	}
-	v.external(e.External)
+	v.checkExternalEtcd(e.External)
 }
 
-// ownArgs rejects arguments for the identity, addresses, keys and data of an etcd member:
+// checkManagedEtcdArgs rejects arguments for the identity, addresses, keys and data of an etcd member:
 // join, restore and rescue depend on the values that Slipway sets, and with other values
 // a member would be recreated, or would be separated from the others.
-func (v *validator) ownArgs(args map[string]string) {
+func (v *validator) checkManagedEtcdArgs(args map[string]string) {
 	for _, key := range sortedKeys(args) {
 		own := slices.ContainsFunc([]string{"initial-cluster", "initial-advertise-", "listen-peer-", "listen-client-",
 			"advertise-", "discovery"}, func(p string) bool { return strings.HasPrefix(key, p) })
@@ -85,8 +85,8 @@ func (v *validator) ownArgs(args map[string]string) {
 	}
 }
 
-// members checks the number of hosts with etcd.
-func (v *validator) members(count int) {
+// checkMemberCount checks the number of hosts with etcd.
+func (v *validator) checkMemberCount(count int) {
 	switch {
 	case count == 0:
 		v.refuse(idNoEtcdHost, "spec.etcd.type", "no host has the role etcd", "give the role to an odd number of hosts: roles: [etcd]")
@@ -97,15 +97,15 @@ func (v *validator) members(count int) {
 	}
 }
 
-// etcdRole checks the role etcd of a host.
-func (v *validator) etcdRole(path string) {
+// checkEtcdRole checks the role etcd of a host.
+func (v *validator) checkEtcdRole(path string) {
 	if kind := v.c.Spec.Etcd.Type; kind == EtcdStacked || kind == EtcdExternal {
 		v.refuse(idConflictingFields, path, "the role etcd needs type managed, but spec.etcd.type is "+kind,
 			"write type: managed under spec.etcd, or remove the role")
 	}
 }
 
-func (v *validator) external(e *v1alpha1.ExternalEtcd) {
+func (v *validator) checkExternalEtcd(e *v1alpha1.ExternalEtcd) {
 	if e == nil {
 		v.refuse(idMissingField, pathExternal, "this field is required",
 			"write the endpoints of the external etcd, and the files caFile, certFile and keyFile")
@@ -121,11 +121,11 @@ func (v *validator) external(e *v1alpha1.ExternalEtcd) {
 		if problem, hint := endpointProblem(endpoint); problem != "" {
 			v.refuse(idInvalidAddress, at, quoteAddress(endpoint)+" "+problem, hint)
 		}
-		v.repeated(diag.Error, before, at, URLMeaning(endpoint), endpoint)
+		v.checkRepeated(diag.Error, before, at, URLMeaning(endpoint), endpoint)
 	}
-	v.missing(pathCAFile, e.CAFile, "write the path of the CA certificate that signed the member certificates")
-	v.missing(pathCertFile, e.CertFile, "write the path of a client certificate that the members accept")
-	v.missing(pathKeyFile, e.KeyFile, "write the path of the private key for certFile")
+	v.requireText(pathCAFile, e.CAFile, "write the path of the CA certificate that signed the member certificates")
+	v.requireText(pathCertFile, e.CertFile, "write the path of a client certificate that the members accept")
+	v.requireText(pathKeyFile, e.KeyFile, "write the path of the private key for certFile")
 }
 
 // endpointProblem returns why a client URL of etcd cannot be used.
@@ -150,9 +150,9 @@ func endpointProblem(text string) (problem, hint string) {
 	return "", ""
 }
 
-// sameEtcd rejects another etcd cluster than the one with the data of this cluster: each
+// checkSameEtcd rejects another etcd cluster than the one with the data of this cluster: each
 // change of endpoints must keep at least one, so that members can move.
-func (v *validator) sameEtcd(old, new *v1alpha1.ExternalEtcd) {
+func (v *validator) checkSameEtcd(old, new *v1alpha1.ExternalEtcd) {
 	if old == nil || new == nil || slices.ContainsFunc(new.Endpoints, func(e string) bool { return slices.Contains(old.Endpoints, e) }) {
 		return
 	}
@@ -161,9 +161,9 @@ func (v *validator) sameEtcd(old, new *v1alpha1.ExternalEtcd) {
 		"keep at least one current endpoint; when members move, change the other endpoints first")
 }
 
-// keepsMembers rejects etcd hosts that do not include any host with the data: each change
+// checkKeepsMembers rejects etcd hosts that do not include any host with the data: each change
 // must keep at least one.
-func (v *validator) keepsMembers(old *v1alpha1.Cluster) {
+func (v *validator) checkKeepsMembers(old *v1alpha1.Cluster) {
 	has := func(hosts []v1alpha1.Host, name string) bool {
 		return slices.ContainsFunc(hosts, func(h v1alpha1.Host) bool { return h.Name == name })
 	}
@@ -174,17 +174,17 @@ func (v *validator) keepsMembers(old *v1alpha1.Cluster) {
 	}
 }
 
-// externalFiles checks the credentials for an external etcd.
-func (v *validator) externalFiles(p Paths) {
+// checkExternalFiles checks the credentials for an external etcd.
+func (v *validator) checkExternalFiles(p Paths) {
 	e := v.c.Spec.Etcd.External
 	if e == nil {
 		return
 	}
 	now := p.now()
-	v.certificates(pathCAFile, v.content(pathCAFile, e.CAFile, p, false), p.Resolve(e.CAFile), now)
-	cert := v.content(pathCertFile, e.CertFile, p, false)
-	v.certificates(pathCertFile, cert, p.Resolve(e.CertFile), now)
-	key := v.content(pathKeyFile, e.KeyFile, p, true)
+	v.checkCertificates(pathCAFile, v.readContent(pathCAFile, e.CAFile, p, false), p.Resolve(e.CAFile), now)
+	cert := v.readContent(pathCertFile, e.CertFile, p, false)
+	v.checkCertificates(pathCertFile, cert, p.Resolve(e.CertFile), now)
+	key := v.readContent(pathKeyFile, e.KeyFile, p, true)
 	if cert == nil || key == nil {
 		return
 	}
@@ -195,26 +195,26 @@ func (v *validator) externalFiles(p Paths) {
 	}
 }
 
-// content reads a file of settings, certificates or a key; it returns nil if there is
+// readContent reads a file of settings, certificates or a key; it returns nil if there is
 // nothing to read.
-func (v *validator) content(path, name string, p Paths, private bool) []byte {
+func (v *validator) readContent(path, name string, p Paths, private bool) []byte {
 	if name == "" {
 		return nil
 	}
 	name = p.Resolve(name)
 	f, err := bounded.Open(name)
 	if err != nil {
-		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "check the path, which is relative to the cluster file")
+		v.refuse(idFileMissing, path, "the file cannot be read: "+errorReason(err, name), "check the path, which is relative to the cluster file")
 		return nil
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxContentBytes))
 	if err != nil {
-		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "")
+		v.refuse(idFileMissing, path, "the file cannot be read: "+errorReason(err, name), "")
 		return nil
 	}
 	if private {
-		v.private(path, name, f)
+		v.warnReadableSecret(path, name, f)
 	}
 	return data
 }
@@ -222,8 +222,8 @@ func (v *validator) content(path, name string, p Paths, private bool) []byte {
 // maxContentBytes limits such a file.
 const maxContentBytes = 1 << 20
 
-// certificates rejects a file without a certificate, or with one that is not valid now.
-func (v *validator) certificates(path string, data []byte, name string, now time.Time) {
+// checkCertificates rejects a file without a certificate, or with one that is not valid now.
+func (v *validator) checkCertificates(path string, data []byte, name string, now time.Time) {
 	if data == nil {
 		return
 	}
@@ -236,17 +236,17 @@ func (v *validator) certificates(path string, data []byte, name string, now time
 		switch {
 		case now.After(c.NotAfter):
 			v.refuse(idCertificate, path,
-				fmt.Sprintf("the certificate of %s in %s expired on %s", subject(c), name, c.NotAfter.UTC().Format(time.DateOnly)),
+				fmt.Sprintf("the certificate of %s in %s expired on %s", quoteSubject(c), name, c.NotAfter.UTC().Format(time.DateOnly)),
 				"renew the certificate at its issuer")
 		case now.Before(c.NotBefore):
 			v.refuse(idCertificate, path,
-				fmt.Sprintf("the certificate of %s in %s is not valid before %s", subject(c), name, c.NotBefore.UTC().Format(time.RFC3339)),
+				fmt.Sprintf("the certificate of %s in %s is not valid before %s", quoteSubject(c), name, c.NotBefore.UTC().Format(time.RFC3339)),
 				"check the clock of this machine")
 		}
 	}
 }
 
-func subject(c *x509.Certificate) string { return strconv.Quote(c.Subject.CommonName) }
+func quoteSubject(c *x509.Certificate) string { return strconv.Quote(c.Subject.CommonName) }
 
 func parseCertificates(data []byte) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate

@@ -19,9 +19,9 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// pair is a certificate that signs itself, valid for a day from begin, and its
+// selfSignedPair is a certificate that signs itself, valid for a day from begin, and its
 // key.
-func pair(t *testing.T, begin time.Time) (cert, key string) {
+func selfSignedPair(t *testing.T, begin time.Time) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -43,9 +43,9 @@ func pair(t *testing.T, begin time.Time) (cert, key string) {
 
 func TestExternalFiles(t *testing.T) {
 	now := time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
-	cert, key := pair(t, now.Add(-time.Hour))
-	old, oldKey := pair(t, now.Add(-25*time.Hour))
-	early, earlyKey := pair(t, now.Add(time.Hour))
+	cert, key := selfSignedPair(t, now.Add(-time.Hour))
+	old, oldKey := selfSignedPair(t, now.Add(-25*time.Hour))
+	early, earlyKey := selfSignedPair(t, now.Add(time.Hour))
 	for _, tc := range []struct {
 		name, reason  string
 		ca, cert, key string

@@ -181,49 +181,49 @@ func eachSSH(c *v1alpha1.Cluster, do func(path string, s *v1alpha1.SSH)) {
 func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 	v := &validator{c: c}
 	eachSSH(c, func(path string, s *v1alpha1.SSH) {
-		v.keyFile(path+".privateKeyFile", s.PrivateKeyFile, p, s.PassphraseFrom != nil)
-		v.secretFrom(path+".passphraseFrom", s.PassphraseFrom, p)
-		v.secretFrom(path+".passwordFrom", s.PasswordFrom, p)
-		v.secretFrom(path+".sudoPasswordFrom", s.SudoPasswordFrom, p)
+		v.checkKeyFile(path+".privateKeyFile", s.PrivateKeyFile, p, s.PassphraseFrom != nil)
+		v.checkSecretFrom(path+".passphraseFrom", s.PassphraseFrom, p)
+		v.checkSecretFrom(path+".passwordFrom", s.PasswordFrom, p)
+		v.checkSecretFrom(path+".sudoPasswordFrom", s.SudoPasswordFrom, p)
 		if b := s.Bastion; b != nil {
-			v.keyFile(path+".bastion.privateKeyFile", b.PrivateKeyFile, p, b.PassphraseFrom != nil)
-			v.secretFrom(path+".bastion.passphraseFrom", b.PassphraseFrom, p)
-			v.secretFrom(path+".bastion.passwordFrom", b.PasswordFrom, p)
+			v.checkKeyFile(path+".bastion.privateKeyFile", b.PrivateKeyFile, p, b.PassphraseFrom != nil)
+			v.checkSecretFrom(path+".bastion.passphraseFrom", b.PassphraseFrom, p)
+			v.checkSecretFrom(path+".bastion.passwordFrom", b.PasswordFrom, p)
 		}
 	})
 	for _, f := range fileFields(c) {
 		switch {
 		case strings.HasPrefix(f.path, "spec.hooks"), strings.Contains(f.path, ".valuesFiles["):
-			v.ordinaryFile(f.path, *f.value, p)
+			v.requireOrdinaryFile(f.path, *f.value, p)
 		case strings.HasPrefix(f.path, "spec.addons"):
-			v.present(f.path, *f.value, p)
+			v.requirePath(f.path, *f.value, p)
 		}
 	}
-	v.externalFiles(p)
-	v.copyFiles(p)
-	v.registryFiles(p)
-	v.privateFiles(p)
-	v.auditPolicy(p)
+	v.checkExternalFiles(p)
+	v.checkCopyFiles(p)
+	v.checkRegistryFiles(p)
+	v.checkPrivateRegistryFiles(p)
+	v.checkAuditPolicy(p)
 	if b := c.Spec.Bundle; IsBundlePath(b) {
 		if _, err := os.Stat(p.Resolve(b)); err != nil {
-			v.refuse(idFileMissing, "spec.bundle", "the bundle cannot be used: "+reason(err, p.Resolve(b)),
+			v.refuse(idFileMissing, "spec.bundle", "the bundle cannot be used: "+errorReason(err, p.Resolve(b)),
 				"run 'slipway bundle build' to create one, or leave the field out: Slipway then finds or builds the right bundle")
 		}
 	}
 	return v.found
 }
 
-// registryFiles checks the credentials and CAs of registries.
-func (v *validator) registryFiles(p Paths) {
+// checkRegistryFiles checks the credentials and CAs of registries.
+func (v *validator) checkRegistryFiles(p Paths) {
 	for i, a := range v.c.Spec.Registry.Auths {
 		path := yamlfile.IndexPath("spec.registry.auths", i)
-		v.secretFrom(path+".passwordFrom", a.PasswordFrom, p)
-		v.certificates(path+".caFile", v.content(path+".caFile", a.CAFile, p, false), p.Resolve(a.CAFile), p.now())
+		v.checkSecretFrom(path+".passwordFrom", a.PasswordFrom, p)
+		v.checkCertificates(path+".caFile", v.readContent(path+".caFile", a.CAFile, p, false), p.Resolve(a.CAFile), p.now())
 	}
 }
 
-// reason returns an error without the name that the message already has.
-func reason(err error, name string) string {
+// errorReason returns an error without the name that the message already has.
+func errorReason(err error, name string) string {
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) {
 		return name + ": " + pathError.Err.Error()
@@ -231,21 +231,21 @@ func reason(err error, name string) string {
 	return err.Error()
 }
 
-func (v *validator) keyFile(path, name string, p Paths, hasPassphrase bool) {
+func (v *validator) checkKeyFile(path, name string, p Paths, hasPassphrase bool) {
 	if name == "" {
 		return
 	}
 	name = p.Resolve(name)
 	f, err := bounded.Open(name)
 	if err != nil {
-		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+reason(err, name),
+		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+errorReason(err, name),
 			"use a private key that the hosts accept, or remove the field to use the agent and the default keys")
 		return
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxKeyBytes))
 	if err != nil {
-		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+reason(err, name), "")
+		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+errorReason(err, name), "")
 		return
 	}
 	encrypted, problem, hint := inspectKey(data)
@@ -257,11 +257,11 @@ func (v *validator) keyFile(path, name string, p Paths, hasPassphrase bool) {
 		v.warn(idKeyEncrypted, path, name+" is encrypted, and passphraseFrom is not set: the key can only be used through an agent",
 			"set passphraseFrom to a file or a variable, or run ssh-add")
 	}
-	v.private(path, name, f)
+	v.warnReadableSecret(path, name, f)
 }
 
-// private warns about a secret that other users of this machine can read.
-func (v *validator) private(path, name string, f *os.File) {
+// warnReadableSecret warns about a secret that other users of this machine can read.
+func (v *validator) warnReadableSecret(path, name string, f *os.File) {
 	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o077 != 0 {
 		v.warn(idFilePermissions, path, fmt.Sprintf("%s has mode %04o: other users can read it", name, info.Mode().Perm()), "chmod 600 "+name)
 	}
@@ -289,7 +289,7 @@ func inspectKey(data []byte) (encrypted bool, problem, hint string) {
 	return block.Type == "ENCRYPTED PRIVATE KEY" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED"), "", ""
 }
 
-func (v *validator) secretFrom(path string, src *v1alpha1.SecretSource, p Paths) {
+func (v *validator) checkSecretFrom(path string, src *v1alpha1.SecretSource, p Paths) {
 	if src == nil || (src.File == "") == (src.Env == "") {
 		return // secretSource reports it
 	}
@@ -303,38 +303,38 @@ func (v *validator) secretFrom(path string, src *v1alpha1.SecretSource, p Paths)
 		if found.Env != "" {
 			hint = "set the variable, and pass it through sudo: sudo --preserve-env=" + found.Env
 		}
-		v.refuse(idSecretUnreadable, path, "the secret cannot be read: "+reason(err, found.File), hint)
+		v.refuse(idSecretUnreadable, path, "the secret cannot be read: "+errorReason(err, found.File), hint)
 		return
 	}
 	if found.File == "" {
 		return
 	}
 	if f, err := os.Open(found.File); err == nil {
-		v.private(path+".file", found.File, f)
+		v.warnReadableSecret(path+".file", found.File, f)
 		_ = f.Close() // nothing was written
 	}
 }
 
-// present requires a file or a directory.
-func (v *validator) present(path, name string, p Paths) {
+// requirePath requires a file or a directory.
+func (v *validator) requirePath(path, name string, p Paths) {
 	if name == "" {
 		return
 	}
 	name = p.Resolve(name)
 	if _, err := os.Stat(name); err != nil {
-		v.refuse(idFileMissing, path, "the file or directory cannot be read: "+reason(err, name),
+		v.refuse(idFileMissing, path, "the file or directory cannot be read: "+errorReason(err, name),
 			"check the path, which is relative to the cluster file")
 	}
 }
 
-func (v *validator) ordinaryFile(path, name string, p Paths) {
+func (v *validator) requireOrdinaryFile(path, name string, p Paths) {
 	if name == "" {
 		return
 	}
 	name = p.Resolve(name)
 	f, err := bounded.Open(name)
 	if err != nil {
-		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name),
+		v.refuse(idFileMissing, path, "the file cannot be read: "+errorReason(err, name),
 			"check the path, which is relative to the cluster file; send a directory as an archive")
 		return
 	}

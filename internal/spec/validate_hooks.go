@@ -12,20 +12,20 @@ import (
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
-func (v *validator) hooks() {
+func (v *validator) checkHooks() {
 	names := map[string]int{}
 	for i, h := range v.c.Spec.Hooks {
 		path := yamlfile.IndexPath("spec.hooks", i)
-		v.hookName(h, path, i, names)
-		if !v.missing(path+".phase", string(h.Phase), "use "+orList(hookPhases())) {
-			v.oneOf(path+".phase", string(h.Phase), hookPhases(), nil)
+		v.checkHookName(h, path, i, names)
+		if !v.requireText(path+".phase", string(h.Phase), "use "+orList(hookPhases())) {
+			v.checkOneOf(path+".phase", string(h.Phase), hookPhases(), nil)
 		}
 		before := entries{}
 		for r, role := range h.Roles {
-			v.hookRole(yamlfile.IndexPath(path+".roles", r), role)
-			v.repeated(diag.Warning, before, yamlfile.IndexPath(path+".roles", r), string(role), string(role))
+			v.checkHookRole(yamlfile.IndexPath(path+".roles", r), role)
+			v.checkRepeated(diag.Warning, before, yamlfile.IndexPath(path+".roles", r), string(role), string(role))
 		}
-		if !v.missing(path+".script", h.Script, "write the path of the script, relative to the cluster file") &&
+		if !v.requireText(path+".script", h.Script, "write the path of the script, relative to the cluster file") &&
 			strings.Contains(h.Script, "\n") {
 			v.refuse(idInvalidValue, path+".script", "this is a script, but the path of its file is expected",
 				"save the script next to the cluster file, and write its path")
@@ -33,7 +33,7 @@ func (v *validator) hooks() {
 		base := map[string]bool{filepath.Base(h.Script): true}
 		for m, file := range h.Materials {
 			at := yamlfile.IndexPath(path+".materials", m)
-			if v.missing(at, file, "write the path of the file, relative to the cluster file") {
+			if v.requireText(at, file, "write the path of the file, relative to the cluster file") {
 				continue
 			}
 			if base[filepath.Base(file)] {
@@ -42,13 +42,13 @@ func (v *validator) hooks() {
 			}
 			base[filepath.Base(file)] = true
 		}
-		v.positive(path+".timeout", h.Timeout)
+		v.checkPositive(path+".timeout", h.Timeout)
 	}
 }
 
-func (v *validator) hookName(h v1alpha1.Hook, path string, i int, names map[string]int) {
+func (v *validator) checkHookName(h v1alpha1.Hook, path string, i int, names map[string]int) {
 	path += ".name"
-	if v.missing(path, h.Name, "write the name of the hook: logs and state use it") {
+	if v.requireText(path, h.Name, "write the name of the hook: logs and state use it") {
 		return
 	}
 	if len(validation.IsDNS1123Label(h.Name)) > 0 {
@@ -63,12 +63,12 @@ func (v *validator) hookName(h v1alpha1.Hook, path string, i int, names map[stri
 	names[h.Name] = i
 }
 
-func (v *validator) hookRole(path string, role v1alpha1.Role) {
+func (v *validator) checkHookRole(path string, role v1alpha1.Role) {
 	known := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker)}
 	switch role {
 	case v1alpha1.RoleControlPlane, v1alpha1.RoleWorker:
 	default:
-		v.refuse(idUnknownRole, path, "there is no role "+strconv.Quote(string(role)), Suggest(string(role), known))
+		v.refuse(idUnknownRole, path, "there is no role "+strconv.Quote(string(role)), SuggestWord(string(role), known))
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // maxHostName is the kernel's limit of a host name, minus one.
 const maxHostName = 63
 
-func (v *validator) hosts() {
+func (v *validator) checkHosts() {
 	hosts := v.c.Spec.Hosts
 	if len(hosts) == 0 {
 		v.refuse(idNoHosts, "spec.hosts", "a cluster needs at least one host",
@@ -25,21 +25,21 @@ func (v *validator) hosts() {
 	}
 	for i, h := range hosts {
 		path := yamlfile.IndexPath("spec.hosts", i)
-		v.hostName(h, path)
-		v.addresses(h, path)
-		v.roles(h, path)
-		v.oneOf(path+".arch", h.Arch, []string{"amd64", "arm64"}, nil)
-		v.labels(h, path)
-		v.taints(h, path)
-		v.ssh(h.SSH, v.c.Spec.SSH, path+".ssh")
+		v.checkHostName(h, path)
+		v.checkAddresses(h, path)
+		v.checkRoles(h, path)
+		v.checkOneOf(path+".arch", h.Arch, []string{"amd64", "arm64"}, nil)
+		v.checkLabels(h, path)
+		v.checkTaints(h, path)
+		v.checkSSH(h.SSH, v.c.Spec.SSH, path+".ssh")
 	}
-	v.unique()
-	v.controlPlanes()
+	v.checkUniqueHosts()
+	v.checkControlPlanes()
 }
 
-func (v *validator) hostName(h v1alpha1.Host, path string) {
+func (v *validator) checkHostName(h v1alpha1.Host, path string) {
 	path += ".name"
-	if v.missing(path, h.Name, "write the name of the node") {
+	if v.requireText(path, h.Name, "write the name of the node") {
 		return
 	}
 	switch {
@@ -82,9 +82,9 @@ func didYouMeanName(name string) string {
 	return "did you mean " + plain + "?"
 }
 
-func (v *validator) addresses(h v1alpha1.Host, path string) {
+func (v *validator) checkAddresses(h v1alpha1.Host, path string) {
 	at := path + ".address"
-	if !v.missing(at, h.Address, "write the name or address for SSH, or localhost") {
+	if !v.requireText(at, h.Address, "write the name or address for SSH, or localhost") {
 		if hint, ok := hostAddress(h.Address); !ok {
 			v.refuse(idInvalidAddress, at, quoteAddress(h.Address)+" is neither an IP address nor a host name", hint)
 		}
@@ -144,7 +144,7 @@ func looksLikeHostPort(address string) bool {
 	return ok && err == nil
 }
 
-func (v *validator) roles(h v1alpha1.Host, path string) {
+func (v *validator) checkRoles(h v1alpha1.Host, path string) {
 	path += ".roles"
 	known := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker), string(v1alpha1.RoleEtcd), string(v1alpha1.RoleRegistry)}
 	if len(h.Roles) == 0 {
@@ -156,11 +156,11 @@ func (v *validator) roles(h v1alpha1.Host, path string) {
 		switch role {
 		case v1alpha1.RoleControlPlane, v1alpha1.RoleWorker, v1alpha1.RoleRegistry: // see privateRegistry
 		case v1alpha1.RoleEtcd:
-			v.etcdRole(at)
+			v.checkEtcdRole(at)
 		case "master", "controlplane", "control_plane":
 			v.refuse(idUnknownRole, at, "there is no role "+strconv.Quote(string(role)), "did you mean control-plane?")
 		default:
-			v.refuse(idUnknownRole, at, "there is no role "+strconv.Quote(string(role)), Suggest(string(role), known))
+			v.refuse(idUnknownRole, at, "there is no role "+strconv.Quote(string(role)), SuggestWord(string(role), known))
 		}
 		if seen[role] {
 			v.refuse(idDuplicateName, at, "the role "+string(role)+" is given more than once", "keep one of the two")
@@ -202,7 +202,7 @@ const (
 func labelKey(key string) bool     { return len(validation.IsQualifiedName(key)) == 0 }
 func labelValue(value string) bool { return len(validation.IsValidLabelValue(value)) == 0 }
 
-func (v *validator) labels(h v1alpha1.Host, path string) {
+func (v *validator) checkLabels(h v1alpha1.Host, path string) {
 	path += ".labels"
 	for _, key := range sortedKeys(h.Labels) {
 		at := yamlfile.KeyPath(path, key)
@@ -219,18 +219,18 @@ func (v *validator) labels(h v1alpha1.Host, path string) {
 	}
 }
 
-func (v *validator) taints(h v1alpha1.Host, path string) {
+func (v *validator) checkTaints(h v1alpha1.Host, path string) {
 	seen := map[string]bool{}
 	for i, t := range h.Taints {
 		at := yamlfile.IndexPath(path+".taints", i)
-		if !v.missing(at+".key", t.Key, keyHint) && !labelKey(t.Key) {
+		if !v.requireText(at+".key", t.Key, keyHint) && !labelKey(t.Key) {
 			v.refuse(idInvalidTaint, at+".key", strconv.Quote(t.Key)+" is not a valid taint key", keyHint)
 		}
 		if !labelValue(t.Value) {
 			v.refuse(idInvalidTaint, at+".value", strconv.Quote(t.Value)+" is not a valid taint value", valueHint)
 		}
-		if !v.missing(at+".effect", t.Effect, "use NoSchedule, PreferNoSchedule or NoExecute") {
-			v.oneOf(at+".effect", t.Effect, []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}, nil)
+		if !v.requireText(at+".effect", t.Effect, "use NoSchedule, PreferNoSchedule or NoExecute") {
+			v.checkOneOf(at+".effect", t.Effect, []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}, nil)
 		}
 		if id := t.Key + ":" + t.Effect; seen[id] {
 			v.refuse(idInvalidTaint, at, "the taint "+id+" is given more than once", "keep one of the two")
@@ -240,8 +240,8 @@ func (v *validator) taints(h v1alpha1.Host, path string) {
 	}
 }
 
-// unique finds hosts that are the same machine, or would be the same node.
-func (v *validator) unique() {
+// checkUniqueHosts finds hosts that are the same machine, or would be the same node.
+func (v *validator) checkUniqueHosts() {
 	names, logins, internal := map[string]int{}, map[string]int{}, map[string]int{}
 	once := func(id, path, what string, i int, seen map[string]int, key, hint string) {
 		if key == "" {
@@ -288,7 +288,7 @@ func loginText(c *v1alpha1.Cluster, h v1alpha1.Host) string {
 	return h.Address
 }
 
-func (v *validator) controlPlanes() {
+func (v *validator) checkControlPlanes() {
 	switch count := len(HostsWithRole(v.c, v1alpha1.RoleControlPlane)); {
 	case count == 0:
 		v.refuse(idNoControlPlane, "spec.hosts", "no host has the role control-plane", "give the role to one of them: roles: [control-plane]")

@@ -52,8 +52,8 @@ func readKubeletFields() kubeletFields {
 	return out
 }
 
-// below returns the names of the fields in an object.
-func (k kubeletFields) below(path string) []string {
+// listFieldsBelow returns the names of the fields in an object.
+func (k kubeletFields) listFieldsBelow(path string) []string {
 	var out []string
 	for _, name := range sortedKeys(k.fields) {
 		if rest, ok := strings.CutPrefix(name, path); ok && !strings.ContainsAny(rest, ".[{") {
@@ -63,10 +63,10 @@ func (k kubeletFields) below(path string) []string {
 	return out
 }
 
-// kubeletConfig checks names and types: with an error in them no kubelet would start. It
+// checkKubeletConfig checks names and types: with an error in them no kubelet would start. It
 // rejects only values with which no kubelet starts; the kubelet itself decides about all
 // others.
-func (v *validator) kubeletConfig(path string, config map[string]any) {
+func (v *validator) checkKubeletConfig(path string, config map[string]any) {
 	if len(config) == 0 {
 		return
 	}
@@ -80,7 +80,7 @@ func (v *validator) kubeletConfig(path string, config map[string]any) {
 			v.refuse(idUnknownKubelet, yamlfile.KeyPath(path, key), key+" cannot be set here", "leave the field out: Slipway writes it")
 		}
 	}
-	c.object(path, "", config)
+	c.checkObject(path, "", config)
 }
 
 type kubeletChecker struct {
@@ -89,33 +89,33 @@ type kubeletChecker struct {
 	minor int
 }
 
-// object checks the keys of an object; prefix is the prefix of its field paths.
-func (c kubeletChecker) object(path, prefix string, object map[string]any) {
+// checkObject checks the keys of an object; prefix is the prefix of its field paths.
+func (c kubeletChecker) checkObject(path, prefix string, object map[string]any) {
 	for _, key := range sortedKeys(object) {
 		f, known := c.known.fields[prefix+key]
 		at := yamlfile.KeyPath(path, key)
 		switch {
 		case prefix == "" && slices.Contains([]string{"apiVersion", "kind"}, key):
 		case !known:
-			c.unknown(at, prefix, key)
+			c.reportUnknown(at, prefix, key)
 		case c.minor > 0 && c.minor < f.since:
 			c.refuse(idUnknownKubelet, at, fmt.Sprintf("%s needs Kubernetes v1.%d or later", key, f.since),
 				"leave the field out for "+c.c.Spec.Kubernetes.Version)
 		default:
-			c.value(at, prefix+key, f.kind, object[key])
+			c.checkValue(at, prefix+key, f.kind, object[key])
 		}
 	}
 }
 
-// unknown rejects a key, unless the kubelet is newer than all known versions: then it may
+// reportUnknown rejects a key, unless the kubelet is newer than all known versions: then it may
 // have the field.
-func (c kubeletChecker) unknown(at, prefix, key string) {
+func (c kubeletChecker) reportUnknown(at, prefix, key string) {
 	where := "KubeletConfiguration"
 	if prefix != "" {
 		where = strings.TrimSuffix(prefix, ".")
 	}
 	message := where + " has no field " + strconv.Quote(key)
-	names := c.known.below(prefix)
+	names := c.known.listFieldsBelow(prefix)
 	hint := diag.DidYouMean(key, names)
 	if hint == "" && len(names) <= 12 {
 		hint = "use one of these fields: " + strings.Join(names, ", ")
@@ -128,56 +128,56 @@ func (c kubeletChecker) unknown(at, prefix, key string) {
 	c.refuse(idUnknownKubelet, at, message, hint)
 }
 
-// value checks the type of a value. Null is the default of the kubelet.
-func (c kubeletChecker) value(at, path, kind string, x any) {
+// checkValue checks the type of a value. Null is the default of the kubelet.
+func (c kubeletChecker) checkValue(at, path, kind string, x any) {
 	if x == nil || kind == "any" {
 		return
 	}
 	if inner, ok := strings.CutPrefix(kind, "[]"); ok {
 		list, ok := x.([]any)
 		if !ok {
-			c.wrong(at, reflect.TypeFor[[]any](), x)
+			c.reportWrongType(at, reflect.TypeFor[[]any](), x)
 		}
 		for i, item := range list {
-			c.value(yamlfile.IndexPath(at, i), path+"[]", inner, item)
+			c.checkValue(yamlfile.IndexPath(at, i), path+"[]", inner, item)
 		}
 		return
 	}
 	object, isObject := x.(map[string]any)
 	if inner, ok := strings.CutPrefix(kind, "{}"); ok {
 		if !isObject {
-			c.wrong(at, reflect.TypeFor[map[string]any](), x)
+			c.reportWrongType(at, reflect.TypeFor[map[string]any](), x)
 		}
 		for _, key := range sortedKeys(object) {
-			c.value(yamlfile.KeyPath(at, key), path+"{}", inner, object[key])
+			c.checkValue(yamlfile.KeyPath(at, key), path+"{}", inner, object[key])
 		}
 		return
 	}
 	switch {
 	case kind == "object" && isObject:
-		c.object(at, path+".", object)
+		c.checkObject(at, path+".", object)
 	case kind == "object":
-		c.wrong(at, reflect.TypeFor[map[string]any](), x)
+		c.reportWrongType(at, reflect.TypeFor[map[string]any](), x)
 	default:
-		c.scalar(at, path, kind, x)
+		c.checkScalar(at, path, kind, x)
 	}
 }
 
-func (c kubeletChecker) scalar(at, path, kind string, x any) {
+func (c kubeletChecker) checkScalar(at, path, kind string, x any) {
 	text, isText := x.(string)
 	number, isNumber := asNumber(x)
 	switch kind {
 	case "string":
 		if !isText {
-			c.wrong(at, reflect.TypeFor[string](), x)
+			c.reportWrongType(at, reflect.TypeFor[string](), x)
 		}
 	case "bool":
 		if _, ok := x.(bool); !ok {
-			c.wrong(at, reflect.TypeFor[bool](), x)
+			c.reportWrongType(at, reflect.TypeFor[bool](), x)
 		}
 	case "duration":
 		if _, err := time.ParseDuration(text); !isText || err != nil {
-			c.wrong(at, reflect.TypeFor[metav1.Duration](), x)
+			c.reportWrongType(at, reflect.TypeFor[metav1.Duration](), x)
 		}
 	case "quantity":
 		if isText {
@@ -193,12 +193,12 @@ func (c kubeletChecker) scalar(at, path, kind string, x any) {
 			c.refuse(idWrongType, at, "found "+foundValue(x)+", expected a number", "remove the quotes")
 		}
 	default: // int32, uint32…
-		low, high := bounds(kind)
+		low, high := integerBounds(kind)
 		if r, ok := kubeletBounds()[path]; ok {
 			low, high = r[0], min(high, r[1])
 		}
 		if !isNumber || number != math.Trunc(number) {
-			c.wrong(at, reflect.TypeFor[int64](), x)
+			c.reportWrongType(at, reflect.TypeFor[int64](), x)
 		} else if number < low || number > high {
 			c.refuse(idWrongType, at, fmt.Sprintf("found %s, expected a number between %.0f and %.0f", foundValue(x), low, high), "")
 		}
@@ -220,8 +220,8 @@ func kubeletBounds() map[string][2]float64 {
 	}
 }
 
-// bounds returns the minimum and maximum of an integer type.
-func bounds(kind string) (low, high float64) {
+// integerBounds returns the minimum and maximum of an integer type.
+func integerBounds(kind string) (low, high float64) {
 	bits, _ := strconv.Atoi(strings.TrimLeft(kind, "uint")) // "int32"
 	if strings.HasPrefix(kind, "u") {
 		return 0, math.Exp2(float64(bits)) - 1
@@ -239,8 +239,8 @@ func asNumber(x any) (float64, bool) {
 	return 0, false
 }
 
-// wrong reports the found and the expected type, and how to write the value.
-func (c kubeletChecker) wrong(at string, t reflect.Type, x any) {
+// reportWrongType reports the found and the expected type, and how to write the value.
+func (c kubeletChecker) reportWrongType(at string, t reflect.Type, x any) {
 	want, hint := yamlfile.ExpectedType(t)
 	if _, ok := asNumber(x); ok && t.Kind() == reflect.String {
 		hint = fmt.Sprintf("put it in quotes: \"%v\"", x)

@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
-func (v *validator) domain(path, name string) {
+func (v *validator) checkDomain(path, name string) {
 	if len(validation.IsDNS1123Subdomain(name)) > 0 {
 		v.refuse(idInvalidName,
 			path, strconv.Quote(name)+" is not a DNS name: only a-z, 0-9, '-' and '.' are allowed, with a letter or digit first and last",
@@ -30,33 +30,33 @@ var (
 	argumentSyntax = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
 )
 
-func (v *validator) kubernetes() {
+func (v *validator) checkKubernetes() {
 	k, path := v.c.Spec.Kubernetes, "spec.kubernetes"
-	v.version(path+".version", k.Version)
+	v.checkVersion(path+".version", k.Version)
 	if k.DNSDomain != "" {
-		v.domain(path+".dnsDomain", k.DNSDomain)
+		v.checkDomain(path+".dnsDomain", k.DNSDomain)
 	}
-	v.oneOf(path+".proxyMode", k.ProxyMode, []string{proxyNFTables, proxyIPTables, proxyIPVS, proxyNone}, nil)
-	v.kubeletConfig(path+".kubelet.config", k.Kubelet.Config)
-	v.extraArgs(path+".kubelet.extraArgs", k.Kubelet.ExtraArgs)
-	v.dataDirs(k.Kubelet)
-	v.extraArgs(path+".apiServer.extraArgs", k.APIServer.ExtraArgs)
-	v.extraArgs(path+".controllerManager.extraArgs", k.ControllerManager.ExtraArgs)
-	v.extraArgs(path+".scheduler.extraArgs", k.Scheduler.ExtraArgs)
-	v.certSANs(path)
+	v.checkOneOf(path+".proxyMode", k.ProxyMode, []string{proxyNFTables, proxyIPTables, proxyIPVS, proxyNone}, nil)
+	v.checkKubeletConfig(path+".kubelet.config", k.Kubelet.Config)
+	v.checkExtraArgs(path+".kubelet.extraArgs", k.Kubelet.ExtraArgs)
+	v.checkDataDirs(k.Kubelet)
+	v.checkExtraArgs(path+".apiServer.extraArgs", k.APIServer.ExtraArgs)
+	v.checkExtraArgs(path+".controllerManager.extraArgs", k.ControllerManager.ExtraArgs)
+	v.checkExtraArgs(path+".scheduler.extraArgs", k.Scheduler.ExtraArgs)
+	v.checkCertSANs(path)
 	for _, gate := range sortedKeys(k.FeatureGates) {
 		if !featureGate.MatchString(gate) {
 			v.refuse(idInvalidValue, yamlfile.KeyPath(path+".featureGates", gate),
 				strconv.Quote(gate)+" is not a valid feature gate name", "write the gate like InPlacePodVerticalScaling")
 		}
 	}
-	v.components()
-	v.audit(k.Audit)
-	v.encryption(k.Encryption)
-	v.hardening()
+	v.checkComponents()
+	v.checkAudit(k.Audit)
+	v.checkEncryption(k.Encryption)
+	v.warnHardeningOverrides()
 	c := k.Certificates
-	ok := v.positive(path+".certificates.validity", c.Validity)
-	ok = v.positive(path+".certificates.caValidity", c.CAValidity) && ok
+	ok := v.checkPositive(path+".certificates.validity", c.Validity)
+	ok = v.checkPositive(path+".certificates.caValidity", c.CAValidity) && ok
 	if ok && c.Validity != nil && c.CAValidity != nil && c.CAValidity.Duration < c.Validity.Duration {
 		v.refuse(idInvalidDuration, path+".certificates.caValidity",
 			fmt.Sprintf("certificates would be valid for %s, longer than their CA (%s)", c.Validity.Duration, c.CAValidity.Duration),
@@ -64,7 +64,7 @@ func (v *validator) kubernetes() {
 	}
 }
 
-func (v *validator) version(path, version string) {
+func (v *validator) checkVersion(path, version string) {
 	if version == "" {
 		return
 	}
@@ -89,7 +89,7 @@ func (v *validator) version(path, version string) {
 	}
 }
 
-func (v *validator) certSANs(path string) {
+func (v *validator) checkCertSANs(path string) {
 	k := v.c.Spec.Kubernetes
 	v.warnRepeated(path+".apiServer.certSANs", k.APIServer.CertSANs, addressMeaning)
 	for i, name := range k.APIServer.CertSANs {
@@ -112,7 +112,7 @@ func (v *validator) certSANs(path string) {
 	}
 }
 
-func (v *validator) extraArgs(path string, args map[string]string) {
+func (v *validator) checkExtraArgs(path string, args map[string]string) {
 	for _, key := range sortedKeys(args) {
 		if strings.ContainsFunc(args[key], unicode.IsControl) {
 			v.refuse(idInvalidArgument, yamlfile.KeyPath(path, key), "the value has a line break or another control character",

@@ -24,24 +24,24 @@ const (
 	maxNodeMaskDiff    = 16
 )
 
-func (v *validator) network() {
+func (v *validator) checkNetwork() {
 	n, path := v.c.Spec.Network, "spec.network"
-	v.oneOf(path+".plugin", n.Plugin, []string{pluginFlannel, pluginNone}, []string{"calico", "cilium", "kube-ovn"})
-	v.flannel()
-	pods := v.cidrs(path+".podCIDR", n.PodCIDR)
-	services := v.cidrs(path+".serviceCIDR", n.ServiceCIDR)
-	v.podSizes(pods)
-	v.serviceSizes(services)
-	v.families(pods, services)
-	v.overlaps(pods, services)
+	v.checkOneOf(path+".plugin", n.Plugin, []string{pluginFlannel, pluginNone}, []string{"calico", "cilium", "kube-ovn"})
+	v.checkFlannel()
+	pods := v.parseCIDRs(path+".podCIDR", n.PodCIDR)
+	services := v.parseCIDRs(path+".serviceCIDR", n.ServiceCIDR)
+	v.checkPodSizes(pods)
+	v.checkServiceSizes(services)
+	v.checkIPFamilies(pods, services)
+	v.checkOverlaps(pods, services)
 }
 
-func (v *validator) flannel() {
+func (v *validator) checkFlannel() {
 	f, path := v.c.Spec.Network.Flannel, "spec.network.flannel"
 	if plugin := v.c.Spec.Network.Plugin; plugin == pluginNone && (f.Backend != "" || f.MTU != 0) {
 		v.refuse(idConflictingFields, path, `flannel has settings, but the plugin is "none"`, "remove the settings, or use plugin flannel")
 	}
-	v.oneOf(path+".backend", f.Backend, []string{backendVXLAN, backendHostGW}, nil)
+	v.checkOneOf(path+".backend", f.Backend, []string{backendVXLAN, backendHostGW}, nil)
 	if f.MTU != 0 && (f.MTU < 576 || f.MTU > 65535) {
 		v.refuse(idInvalidValue, path+".mtu", strconv.Itoa(f.MTU)+" is not an MTU", "use 576 to 65535, or 0 for the default of flannel")
 	}
@@ -53,8 +53,8 @@ type cidr struct {
 	path string
 }
 
-// cidrs parses a single range, or a pair of IPv4 and IPv6.
-func (v *validator) cidrs(path string, list []string) []cidr {
+// parseCIDRs parses a single range, or a pair of IPv4 and IPv6.
+func (v *validator) parseCIDRs(path string, list []string) []cidr {
 	var out []cidr
 	for i, text := range list {
 		at := yamlfile.IndexPath(path, i)
@@ -84,14 +84,14 @@ func (v *validator) cidrs(path string, list []string) []cidr {
 	return out
 }
 
-func (v *validator) podSizes(pods []cidr) {
-	v.nodeMasks(pods)
+func (v *validator) checkPodSizes(pods []cidr) {
+	v.checkNodeMasks(pods)
 	for _, p := range pods {
-		mask := v.nodeMask(p, len(pods) == 2)
+		mask := v.checkNodeMask(p, len(pods) == 2)
 		if mask == 0 {
 			continue
 		}
-		v.podAddresses(p, mask)
+		v.checkPodAddresses(p, mask)
 		hosts := len(v.c.Spec.Hosts)
 		switch diff := mask - p.Bits(); {
 		case diff < 0 || diff < maxNodeMaskDiff && 1<<diff < hosts:
@@ -104,9 +104,9 @@ func (v *validator) podSizes(pods []cidr) {
 	}
 }
 
-// podAddresses warns if a node can have more pods than its part of a range has addresses:
+// checkPodAddresses warns if a node can have more pods than its part of a range has addresses:
 // all except three, for the network, its bridge, and broadcasts.
-func (v *validator) podAddresses(p cidr, mask int) {
+func (v *validator) checkPodAddresses(p cidr, mask int) {
 	const reserved, usual = 3, 110
 	at := "spec.kubernetes.kubelet.config[maxPods]"
 	pods, ok := asNumber(v.c.Spec.Kubernetes.Kubelet.Config["maxPods"])
@@ -127,9 +127,9 @@ func (v *validator) podAddresses(p cidr, mask int) {
 			p.Addr().BitLen()-bitsFor(int(pods)+reserved)))
 }
 
-// nodeMask returns the mask size of each node's part of a pod range: the default of the
+// checkNodeMask returns the mask size of each node's part of a pod range: the default of the
 // controller manager, or its argument. 0 means that it is invalid.
-func (v *validator) nodeMask(p cidr, dual bool) int {
+func (v *validator) checkNodeMask(p cidr, dual bool) int {
 	mask, family := nodeMask4, "-ipv4"
 	if p.Addr().Is6() {
 		mask, family = nodeMask6, "-ipv6"
@@ -152,10 +152,10 @@ func (v *validator) nodeMask(p cidr, dual bool) int {
 	return bits
 }
 
-// nodeMasks rejects arguments with which the controller manager does not start: the one
+// checkNodeMasks rejects arguments with which the controller manager does not start: the one
 // without an IP version together with others or for two ranges, and those of an IP
 // version without a pod range.
-func (v *validator) nodeMasks(pods []cidr) {
+func (v *validator) checkNodeMasks(pods []cidr) {
 	args := v.c.Spec.Kubernetes.ControllerManager.ExtraArgs
 	_, plain := args[nodeMaskArgument]
 	for _, family := range []string{"-ipv4", "-ipv6"} {
@@ -184,7 +184,7 @@ func bitsFor(n int) int {
 	return bits
 }
 
-func (v *validator) serviceSizes(services []cidr) {
+func (v *validator) checkServiceSizes(services []cidr) {
 	for _, s := range services {
 		all := s.Addr().BitLen()
 		switch bits := all - s.Bits(); {
@@ -198,9 +198,9 @@ func (v *validator) serviceSizes(services []cidr) {
 	}
 }
 
-// families requires matching IP versions of pods, services and nodes: the versions of the
+// checkIPFamilies requires matching IP versions of pods, services and nodes: the versions of the
 // services need pods, and the first of them needs nodes.
-func (v *validator) families(pods, services []cidr) {
+func (v *validator) checkIPFamilies(pods, services []cidr) {
 	if len(pods) == 0 || len(services) == 0 {
 		return
 	}
@@ -236,8 +236,8 @@ func ipVersion(ip netip.Addr) string {
 	return "IPv6"
 }
 
-// overlaps finds addresses with two meanings.
-func (v *validator) overlaps(pods, services []cidr) {
+// checkOverlaps finds addresses with two meanings.
+func (v *validator) checkOverlaps(pods, services []cidr) {
 	for _, s := range services {
 		for _, p := range pods {
 			if s.Overlaps(p.Prefix) {
@@ -246,11 +246,11 @@ func (v *validator) overlaps(pods, services []cidr) {
 			}
 		}
 	}
-	v.overlap(pods, "pods")
-	v.overlap(services, "services")
+	v.checkOverlap(pods, "pods")
+	v.checkOverlap(services, "services")
 }
 
-func (v *validator) overlap(ranges []cidr, what string) {
+func (v *validator) checkOverlap(ranges []cidr, what string) {
 	for i, h := range v.c.Spec.Hosts {
 		for _, r := range ranges {
 			for _, f := range []struct{ name, value string }{{"address", h.Address}, {"internalAddress", h.InternalAddress}} {

@@ -11,13 +11,13 @@ import (
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
-func (v *validator) registry() {
+func (v *validator) checkRegistry() {
 	r, path := v.c.Spec.Registry, "spec.registry"
 	registries := entries{}
 	for _, name := range sortedKeys(r.Mirrors) {
 		at := yamlfile.KeyPath(path+".mirrors", name)
-		v.registryOfImages(at, name)
-		v.repeated(diag.Error, registries, at, registryMeaning(name), name)
+		v.checkImageRegistry(at, name)
+		v.checkRepeated(diag.Error, registries, at, registryMeaning(name), name)
 		if len(r.Mirrors[name]) == 0 {
 			v.refuse(idMissingField, at, "the list of mirrors is empty", "write a list of URLs, or leave the registry out")
 		}
@@ -26,25 +26,25 @@ func (v *validator) registry() {
 			if hint, ok := mirrorURL(mirror); !ok {
 				v.refuse(idInvalidValue, yamlfile.IndexPath(at, i), quoteAddress(mirror)+" is not a mirror URL", hint)
 			} else {
-				v.repeated(diag.Error, mirrors, yamlfile.IndexPath(at, i), URLMeaning(mirror), mirror)
+				v.checkRepeated(diag.Error, mirrors, yamlfile.IndexPath(at, i), URLMeaning(mirror), mirror)
 			}
 		}
 	}
 	for i, name := range r.Insecure {
-		v.registryOrMirror(r, yamlfile.IndexPath(path+".insecure", i), name)
+		v.checkRegistryOrMirror(r, yamlfile.IndexPath(path+".insecure", i), name)
 	}
 	v.warnRepeated(path+".insecure", r.Insecure, registryMeaning)
-	v.auths(r, path+".auths")
-	v.privateRegistry()
+	v.checkAuths(r, path+".auths")
+	v.checkPrivateRegistry()
 }
 
-// auths checks the credentials and CAs of registries.
-func (v *validator) auths(r v1alpha1.Registry, path string) {
+// checkAuths checks the credentials and CAs of registries.
+func (v *validator) checkAuths(r v1alpha1.Registry, path string) {
 	names := map[string]int{}
 	for i, a := range r.Auths {
 		at := yamlfile.IndexPath(path, i)
-		if !v.missing(at+".registry", a.Registry, "write host or host:port, such as registry.example.com:5000") {
-			v.registryOrMirror(r, at+".registry", a.Registry)
+		if !v.requireText(at+".registry", a.Registry, "write host or host:port, such as registry.example.com:5000") {
+			v.checkRegistryOrMirror(r, at+".registry", a.Registry)
 		}
 		if first, ok := names[registryMeaning(a.Registry)]; ok && a.Registry != "" {
 			v.refuse(idDuplicateName, at+".registry", "registry "+a.Registry+" is also used by auths["+strconv.Itoa(first)+"]", "keep one of them")
@@ -55,7 +55,7 @@ func (v *validator) auths(r v1alpha1.Registry, path string) {
 		case a.Username == "" && a.PasswordFrom == nil && a.CAFile == "":
 			v.refuse(idMissingField, at, "this registry has no settings", "write username and passwordFrom, or caFile, or leave it out")
 		case a.Username == "" && a.PasswordFrom != nil:
-			v.missing(at+".username", "", "write the user for this password")
+			v.requireText(at+".username", "", "write the user for this password")
 		case a.Username != "" && a.PasswordFrom == nil:
 			v.refuse(idMissingField, at+".passwordFrom", "this field is required",
 				"set a file or an environment variable: {file: registry.password}")
@@ -63,7 +63,7 @@ func (v *validator) auths(r v1alpha1.Registry, path string) {
 			v.refuse(idInvalidValue, at+".username",
 				strconv.Quote(a.Username)+" is not a valid user name: it has a colon or a control character", "")
 		}
-		v.secretSource(a.PasswordFrom, at+".passwordFrom")
+		v.checkSecretSource(a.PasswordFrom, at+".passwordFrom")
 		if a.CAFile != "" && insecure {
 			v.refuse(idConflictingFields, at+".caFile",
 				"registry "+a.Registry+" is listed as insecure, so its certificate is not verified",
@@ -76,11 +76,11 @@ func (v *validator) auths(r v1alpha1.Registry, path string) {
 	}
 }
 
-// registryOrMirror checks the name of a registry in image names, or of the host of a
+// checkRegistryOrMirror checks the name of a registry in image names, or of the host of a
 // mirror.
-func (v *validator) registryOrMirror(r v1alpha1.Registry, at, name string) {
+func (v *validator) checkRegistryOrMirror(r v1alpha1.Registry, at, name string) {
 	if len(mirrorsAt(r, name)) == 0 {
-		v.registryOfImages(at, name)
+		v.checkImageRegistry(at, name)
 	}
 }
 

@@ -12,12 +12,12 @@ import (
 // Docker reports whether a cluster uses Docker as its container runtime.
 func Docker(c *v1alpha1.Cluster) bool { return c.Spec.ContainerRuntime.Type == runtimeDocker }
 
-// containerRuntime rejects settings that the runtime would silently ignore: Docker
+// checkContainerRuntime rejects settings that the runtime would silently ignore: Docker
 // supports mirrors only for docker.io, only as a host, and sends them the login for
 // docker.io.
-func (v *validator) containerRuntime() {
-	v.oneOf("spec.containerRuntime.type", v.c.Spec.ContainerRuntime.Type, []string{runtimeContainerd, runtimeDocker}, nil)
-	v.containerdConfig()
+func (v *validator) checkContainerRuntime() {
+	v.checkOneOf("spec.containerRuntime.type", v.c.Spec.ContainerRuntime.Type, []string{runtimeContainerd, runtimeDocker}, nil)
+	v.checkContainerdConfig()
 	if !Docker(v.c) {
 		return
 	}

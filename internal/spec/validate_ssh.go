@@ -9,14 +9,14 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// ssh checks one set of settings, and its combination with the defaults.
-func (v *validator) ssh(s, defaults v1alpha1.SSH, path string) {
+// checkSSH checks one set of settings, and its combination with the defaults.
+func (v *validator) checkSSH(s, defaults v1alpha1.SSH, path string) {
 	merged := MergeSSH(defaults, s)
-	v.login(s.User, s.Port, path)
-	v.secretSource(s.PassphraseFrom, path+".passphraseFrom")
-	v.secretSource(s.PasswordFrom, path+".passwordFrom")
-	v.secretSource(s.SudoPasswordFrom, path+".sudoPasswordFrom")
-	v.hostKey(s.HostKey, path+".hostKey")
+	v.checkLogin(s.User, s.Port, path)
+	v.checkSecretSource(s.PassphraseFrom, path+".passphraseFrom")
+	v.checkSecretSource(s.PasswordFrom, path+".passwordFrom")
+	v.checkSecretSource(s.SudoPasswordFrom, path+".sudoPasswordFrom")
+	v.checkHostKey(s.HostKey, path+".hostKey")
 	if s.Password != "" {
 		v.warn(idInlinePassword, path+".password", "a password in the cluster file can be read by others",
 			"move the password to a file or a variable, and set passwordFrom to this file or variable")
@@ -29,16 +29,16 @@ func (v *validator) ssh(s, defaults v1alpha1.SSH, path string) {
 			"write the path of the private key in privateKeyFile")
 	}
 	if s.Agent != nil && *s.Agent {
-		v.agentAlone(s, path)
+		v.checkAgentOnly(s, path)
 	}
 	if b := s.Bastion; b != nil {
-		v.bastion(*b, path+".bastion")
+		v.checkBastion(*b, path+".bastion")
 	}
 }
 
-// agentAlone rejects other credentials together with the agent: it would be unclear which
+// checkAgentOnly rejects other credentials together with the agent: it would be unclear which
 // one is used.
-func (v *validator) agentAlone(s v1alpha1.SSH, path string) {
+func (v *validator) checkAgentOnly(s v1alpha1.SSH, path string) {
 	for _, other := range []struct {
 		name string
 		set  bool
@@ -49,30 +49,30 @@ func (v *validator) agentAlone(s v1alpha1.SSH, path string) {
 	}
 }
 
-func (v *validator) bastion(b v1alpha1.Bastion, path string) {
-	if !v.missing(path+".address", b.Address, "write the name or address of the bastion host") {
+func (v *validator) checkBastion(b v1alpha1.Bastion, path string) {
+	if !v.requireText(path+".address", b.Address, "write the name or address of the bastion host") {
 		if hint, ok := hostAddress(b.Address); !ok {
 			v.refuse(idInvalidAddress, path+".address", quoteAddress(b.Address)+" is neither an IP address nor a host name", hint)
 		}
 	}
-	v.login(b.User, b.Port, path)
-	v.secretSource(b.PassphraseFrom, path+".passphraseFrom")
-	v.secretSource(b.PasswordFrom, path+".passwordFrom")
-	v.hostKey(b.HostKey, path+".hostKey")
+	v.checkLogin(b.User, b.Port, path)
+	v.checkSecretSource(b.PassphraseFrom, path+".passphraseFrom")
+	v.checkSecretSource(b.PasswordFrom, path+".passwordFrom")
+	v.checkHostKey(b.HostKey, path+".hostKey")
 	if b.PassphraseFrom != nil && b.PrivateKeyFile == "" {
 		v.refuse(idConflictingFields, path+".passphraseFrom", "a passphrase needs privateKeyFile, which is not set",
 			"write the path of the private key in privateKeyFile")
 	}
 }
 
-func (v *validator) login(user string, port int, path string) {
+func (v *validator) checkLogin(user string, port int, path string) {
 	if strings.ContainsAny(user, " @:/") || strings.ContainsFunc(user, unicode.IsControl) {
 		v.refuse(idInvalidValue, path+".user", strconv.Quote(user)+" is not a user name", "write only the name, such as root")
 	}
-	v.port(path+".port", port)
+	v.checkPort(path+".port", port)
 }
 
-func (v *validator) secretSource(src *v1alpha1.SecretSource, path string) {
+func (v *validator) checkSecretSource(src *v1alpha1.SecretSource, path string) {
 	if src == nil {
 		return
 	}
@@ -87,8 +87,8 @@ func (v *validator) secretSource(src *v1alpha1.SecretSource, path string) {
 	}
 }
 
-// hostKey accepts the two forms that ssh-keygen and known_hosts use.
-func (v *validator) hostKey(key, path string) {
+// checkHostKey accepts the two forms that ssh-keygen and known_hosts use.
+func (v *validator) checkHostKey(key, path string) {
 	if key == "" {
 		return
 	}

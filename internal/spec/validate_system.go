@@ -13,7 +13,7 @@ import (
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
-func (v *validator) dns() {
+func (v *validator) checkDNS() {
 	d, path := v.c.Spec.DNS, "spec.dns"
 	for i, server := range d.Upstream {
 		_, addrErr := netip.ParseAddr(server)
@@ -27,7 +27,7 @@ func (v *validator) dns() {
 	addresses := entries{}
 	for _, address := range sortedKeys(d.Hosts) {
 		at := yamlfile.KeyPath(path+".hosts", address)
-		v.repeated(diag.Warning, addresses, at, addressMeaning(address), address)
+		v.checkRepeated(diag.Warning, addresses, at, addressMeaning(address), address)
 		v.warnRepeated(at, d.Hosts[address], addressMeaning)
 		if _, err := netip.ParseAddr(address); err != nil {
 			v.refuse(idInvalidAddress, at, strconv.Quote(address)+" is not an IP address", "write entries as address: [name, …]")
@@ -36,14 +36,14 @@ func (v *validator) dns() {
 			v.refuse(idMissingField, at, "no name is given for "+address, "write a list of names, or remove the address")
 		}
 		for i, name := range d.Hosts[address] {
-			v.domain(yamlfile.IndexPath(at, i), name)
+			v.checkDomain(yamlfile.IndexPath(at, i), name)
 		}
 	}
 }
 
 var sysctlName = regexp.MustCompile(`^[A-Za-z0-9_-]+([./][A-Za-z0-9_-]+)+$`)
 
-func (v *validator) system() {
+func (v *validator) checkSystem() {
 	s, path := v.c.Spec.System, "spec.system"
 	for i, server := range s.NTPServers {
 		if hint, ok := hostAddress(server); !ok {
@@ -65,12 +65,12 @@ func (v *validator) system() {
 	parameters := entries{}
 	for _, key := range sortedKeys(s.Sysctls) {
 		at := yamlfile.KeyPath(path+".sysctls", key)
-		v.repeated(diag.Error, parameters, at, SysctlName(key), key)
+		v.checkRepeated(diag.Error, parameters, at, SysctlName(key), key)
 		if !sysctlName.MatchString(key) {
 			v.refuse(idInvalidName, at, strconv.Quote(key)+" is not the name of a sysctl", "write a name such as net.core.somaxconn")
 			continue
 		}
-		v.sysctl(at, key, strings.TrimSpace(s.Sysctls[key]))
+		v.checkSysctl(at, key, strings.TrimSpace(s.Sysctls[key]))
 	}
 }
 
@@ -85,16 +85,16 @@ func sysctlNeeds() map[string]string {
 // sysctlTrees are the directories below /proc/sys.
 var sysctlTrees = []string{"abi", "crypto", "debug", "dev", "fs", "kernel", "net", "sunrpc", "user", "vm"}
 
-// sysctl checks a name and its value for errors that every kernel rejects, or with which
+// checkSysctl checks a name and its value for errors that every kernel rejects, or with which
 // no cluster works.
-func (v *validator) sysctl(at, key, value string) {
+func (v *validator) checkSysctl(at, key, value string) {
 	name := SysctlName(key)
 	tree, _, _ := strings.Cut(name, ".")
 	switch want := sysctlNeeds()[name]; {
 	case value == "" || strings.ContainsAny(value, "\r\n"):
 		v.refuse(idInvalidValue, at, "a sysctl value must be one line and not empty", "")
 	case !slices.Contains(sysctlTrees, tree):
-		v.refuse(idInvalidName, at, "the kernel has no parameters below "+strconv.Quote(tree), Suggest(tree, sysctlTrees))
+		v.refuse(idInvalidName, at, "the kernel has no parameters below "+strconv.Quote(tree), SuggestWord(tree, sysctlTrees))
 	case want != "" && value != want:
 		v.refuse(idInvalidValue, at, "without "+name+"="+want+" pods cannot reach each other", "leave the entry out: Slipway sets it")
 	}

@@ -19,8 +19,8 @@ const (
 
 var yes = answer{is: isYes}
 
-// and returns the answer for lines within both; at is the line of the inner one.
-func (a answer) and(inner tristate, at Place) answer {
+// andInner returns the answer for lines within both; at is the line of the inner one.
+func (a answer) andInner(inner tristate, at Place) answer {
 	switch {
 	case a.is == no || inner == no:
 		return answer{is: no}
@@ -32,37 +32,37 @@ func (a answer) and(inner tristate, at Place) answer {
 	return yes
 }
 
-func of(ok bool) tristate {
+func tristateOf(ok bool) tristate {
 	if ok {
 		return isYes
 	}
 	return no
 }
 
-// hosts reports whether the patterns of a Host line match the host: its given name and,
+// matchHosts reports whether the patterns of a Host line match the host: its given name and,
 // in the second pass, the name from HostName.
-func (r *reader) hosts(patterns []string) tristate {
+func (r *reader) matchHosts(patterns []string) tristate {
 	if r.final {
-		return of(listed(patterns, r.name()))
+		return tristateOf(matchesList(patterns, r.hostName()))
 	}
-	return of(listed(patterns, r.Host))
+	return tristateOf(matchesList(patterns, r.Host))
 }
 
-// name returns the host name from HostName, else the given one.
-func (r *reader) name() string {
-	name, err := Expand(r.settings.HostName, map[byte]string{'h': r.Host}, nil)
+// hostName returns the host name from HostName, else the given one.
+func (r *reader) hostName() string {
+	name, err := ExpandTokens(r.settings.HostName, map[byte]string{'h': r.Host}, nil)
 	if err != nil || name == "" {
 		return r.Host
 	}
 	return name
 }
 
-// listed reports whether a pattern matches and none excludes name.
-func listed(patterns []string, name string) bool {
+// matchesList reports whether a pattern matches and none excludes name.
+func matchesList(patterns []string, name string) bool {
 	found := false
 	for _, p := range patterns {
 		not := strings.HasPrefix(p, "!")
-		if wild(strings.TrimPrefix(p, "!"), name) {
+		if matchWildcard(strings.TrimPrefix(p, "!"), name) {
 			if not {
 				return false
 			}
@@ -72,8 +72,8 @@ func listed(patterns []string, name string) bool {
 	return found
 }
 
-// match evaluates a Match line: all its criteria have to be true.
-func (r *reader) match(args []string, at Place) (tristate, error) {
+// evaluateMatch evaluates a Match line: all its criteria have to be true.
+func (r *reader) evaluateMatch(args []string, at Place) (tristate, error) {
 	if len(args) == 1 && strings.EqualFold(args[0], "all") {
 		return isYes, nil
 	}
@@ -86,20 +86,20 @@ func (r *reader) match(args []string, at Place) (tristate, error) {
 		switch word {
 		case "all": // alone, or after these two
 			if i == 0 || i+1 < len(args) {
-				return no, fail(at, "Match all cannot be combined with other criteria")
+				return no, newError(at, "Match all cannot be combined with other criteria")
 			}
 			continue
 		case "canonical", "final":
 			r.wantFinal = r.wantFinal || word == "final"
-			is = of(r.final)
+			is = tristateOf(r.final)
 		default:
 			if !given {
 				if i++; i >= len(args) {
-					return no, fail(at, "a Match criterion has no value")
+					return no, newError(at, "a Match criterion has no value")
 				}
 				value = args[i]
 			}
-			is = r.criterion(word, value)
+			is = r.evaluateCriterion(word, value)
 		}
 		switch {
 		case is == unknown && result == isYes:
@@ -111,15 +111,15 @@ func (r *reader) match(args []string, at Place) (tristate, error) {
 	return result, nil
 }
 
-// criterion evaluates one criterion. A criterion that would run a program or use the
+// evaluateCriterion evaluates one criterion. A criterion that would run a program or use the
 // network is unknown.
-func (r *reader) criterion(word, value string) tristate {
+func (r *reader) evaluateCriterion(word, value string) tristate {
 	patterns := strings.Split(value, ",")
 	switch word {
 	case "host":
-		return of(listed(lower(patterns), strings.ToLower(r.name())))
+		return tristateOf(matchesList(lowerAll(patterns), strings.ToLower(r.hostName())))
 	case "originalhost":
-		return of(listed(lower(patterns), strings.ToLower(r.Host)))
+		return tristateOf(matchesList(lowerAll(patterns), strings.ToLower(r.Host)))
 	case "user":
 		user := r.User
 		if user == "" {
@@ -128,22 +128,22 @@ func (r *reader) criterion(word, value string) tristate {
 		if user == "" {
 			user = r.DefaultUser
 		}
-		return of(listed(patterns, user))
+		return tristateOf(matchesList(patterns, user))
 	case "localuser":
-		return of(listed(patterns, r.LocalUser))
+		return tristateOf(matchesList(patterns, r.LocalUser))
 	}
 	return unknown
 }
 
-func lower(list []string) (out []string) {
+func lowerAll(list []string) (out []string) {
 	for _, s := range list {
 		out = append(out, strings.ToLower(s))
 	}
 	return out
 }
 
-// wild matches only with * and ?.
-func wild(pattern, name string) bool {
+// matchWildcard matches only with * and ?.
+func matchWildcard(pattern, name string) bool {
 	star, mark := -1, 0
 	p, n := 0, 0
 	for n < len(name) {

@@ -7,9 +7,9 @@ import (
 
 const blank = " \t\r\f"
 
-// split takes a line apart: its keyword in lower case, and its values. A line
+// splitLine takes a line apart: its keyword in lower case, and its values. A line
 // without any has no keyword.
-func split(line string) (key string, args []string, err error) {
+func splitLine(line string) (key string, args []string, err error) {
 	line = strings.Trim(line, blank)
 	if line == "" || line[0] == '#' {
 		return "", nil, nil
@@ -24,16 +24,16 @@ func split(line string) (key string, args []string, err error) {
 	if key == "proxycommand" { // the rest of the line, whatever it is
 		return key, []string{rest}, nil
 	}
-	args, err = words(rest)
+	args, err = splitWords(rest)
 	if err != nil && !used[key] {
 		return key, nil, nil // what its words are does not matter
 	}
 	return key, args, err
 }
 
-// words are separated by blanks, with quotes as in ssh; a word that begins with
+// splitWords are separated by blanks, with quotes as in ssh; a word that begins with
 // # begins a comment.
-func words(text string) (out []string, err error) {
+func splitWords(text string) (out []string, err error) {
 	for {
 		text = strings.TrimLeft(text, blank)
 		if text == "" || text[0] == '#' {
@@ -44,7 +44,7 @@ func words(text string) (out []string, err error) {
 		for ; text != "" && (quote != 0 || !strings.ContainsRune(blank, rune(text[0]))); text = text[1:] {
 			c := text[0]
 			switch {
-			case c == '\\' && escapes(text, quote):
+			case c == '\\' && isEscape(text, quote):
 				word.WriteByte(text[1])
 				text = text[1:]
 			case quote == 0 && (c == '"' || c == '\''):
@@ -62,7 +62,7 @@ func words(text string) (out []string, err error) {
 	}
 }
 
-// escapes reports whether a backslash is for the byte after it.
-func escapes(text string, quote byte) bool {
+// isEscape reports whether a backslash is for the byte after it.
+func isEscape(text string, quote byte) bool {
 	return len(text) > 1 && (strings.IndexByte(`"'\`, text[1]) >= 0 || quote == 0 && text[1] == ' ')
 }

@@ -56,9 +56,9 @@ type Settings struct {
 	undecided map[string]Place
 }
 
-// Undecided returns the Match line that may set an option for this host, by its name in
+// UndecidedBy returns the Match line that may set an option for this host, by its name in
 // lower case. Such a line has a criterion that Slipway does not evaluate, such as exec.
-func (s *Settings) Undecided(option string) (Place, bool) {
+func (s *Settings) UndecidedBy(option string) (Place, bool) {
 	p, ok := s.undecided[option]
 	return p, ok
 }
@@ -68,13 +68,13 @@ const (
 	maxLines = 100_000 // of one lookup, over all files
 )
 
-// Lookup reads a file, and the files that it includes. A missing file has no settings.
-func Lookup(file string, q Query) (Settings, error) {
+// LookUpHost reads a file, and the files that it includes. A missing file has no settings.
+func LookUpHost(file string, q Query) (Settings, error) {
 	r := reader{Query: q, settings: Settings{undecided: map[string]Place{}}}
-	err := r.pass(file)
+	err := r.readPass(file)
 	if err == nil && r.wantFinal { // ssh also reads all of it once more
 		r.final = true
-		err = r.pass(file)
+		err = r.readPass(file)
 	}
 	return r.settings, err
 }
@@ -87,17 +87,17 @@ type reader struct {
 	lines     int
 }
 
-func (r *reader) pass(file string) error {
+func (r *reader) readPass(file string) error {
 	r.lines = 0
-	err := r.file(file, 0, yes)
+	err := r.readFile(file, 0, yes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
 }
 
-// file reads one file; active is the state of the line that includes it.
-func (r *reader) file(name string, depth int, active answer) error {
+// readFile reads one file; active is the state of the line that includes it.
+func (r *reader) readFile(name string, depth int, active answer) error {
 	raw, err := r.Read(name)
 	if err != nil {
 		return err
@@ -106,32 +106,32 @@ func (r *reader) file(name string, depth int, active answer) error {
 	for i, text := range strings.Split(string(raw), "\n") {
 		at := Place{File: name, Line: i + 1}
 		if r.lines++; r.lines > maxLines {
-			return fail(at, "the SSH configuration has more than %d lines", maxLines)
+			return newError(at, "the SSH configuration has more than %d lines", maxLines)
 		}
-		key, args, err := split(text)
+		key, args, err := splitLine(text)
 		switch {
 		case err != nil:
-			return fail(at, "%w", err)
+			return newError(at, "%w", err)
 		case key == "":
 			continue
 		case len(args) == 0 && used[key]:
-			return fail(at, "the keyword has no value")
+			return newError(at, "the keyword has no value")
 		}
 		switch key {
 		case "host":
-			within = active.and(r.hosts(args), at)
+			within = active.andInner(r.matchHosts(args), at)
 		case "match":
-			is, err := r.match(args, at)
+			is, err := r.evaluateMatch(args, at)
 			if err != nil {
 				return err
 			}
-			within = active.and(is, at)
+			within = active.andInner(is, at)
 		case "include":
-			if err := r.include(args, depth, within, at); err != nil {
+			if err := r.includeFiles(args, depth, within, at); err != nil {
 				return err
 			}
 		default:
-			r.set(key, args, within, at)
+			r.setOption(key, args, within, at)
 		}
 	}
 	return nil
@@ -146,8 +146,8 @@ var used = map[string]bool{
 // unused lists keywords that affect the login of ssh and that Slipway does not use.
 var unused = map[string]string{"certificatefile": "CertificateFile", "identityagent": "IdentityAgent"}
 
-// set keeps the first value of an option.
-func (r *reader) set(key string, args []string, active answer, at Place) {
+// setOption keeps the first value of an option.
+func (r *reader) setOption(key string, args []string, active answer, at Place) {
 	s := &r.settings
 	if name := unused[key]; name != "" && active.is == isYes && !hasValue(s.Unused, name) {
 		s.Unused = append(s.Unused, Value{name, at})
@@ -197,25 +197,25 @@ func hasValue(list []Value, text string) bool {
 	return false
 }
 
-// include reads the files that patterns name, in the order of their names.
-func (r *reader) include(patterns []string, depth int, active answer, at Place) error {
+// includeFiles reads the files that patterns name, in the order of their names.
+func (r *reader) includeFiles(patterns []string, depth int, active answer, at Place) error {
 	if depth+1 > maxDepth {
-		return fail(at, "Include is nested more than %d times", maxDepth)
+		return newError(at, "Include is nested more than %d times", maxDepth)
 	}
 	for _, p := range patterns {
-		path := Tilde(p, r.Home)
+		path := ExpandTilde(p, r.Home)
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(r.Home, ".ssh", path)
 		}
 		files, err := filepath.Glob(path)
 		if err != nil {
-			return fail(at, "Include has an invalid pattern")
+			return newError(at, "Include has an invalid pattern")
 		}
 		for _, file := range files {
 			if info, err := os.Stat(file); err == nil && info.IsDir() { // ssh finds no line in it
 				continue
 			}
-			err := r.file(file, depth+1, active)
+			err := r.readFile(file, depth+1, active)
 			if errors.Is(err, fs.ErrNotExist) { // an endless link; ssh ignores it as well
 				continue
 			}
@@ -227,30 +227,30 @@ func (r *reader) include(patterns []string, depth int, active answer, at Place) 
 	return nil
 }
 
-// Tilde expands a leading "~" to a home directory.
-func Tilde(path, home string) string {
+// ExpandTilde expands a leading "~" to a home directory.
+func ExpandTilde(path, home string) string {
 	if path == "~" || strings.HasPrefix(path, "~/") {
 		return filepath.Join(home, path[1:])
 	}
 	return path
 }
 
-// Expand replaces the tokens of a value, such as %h, and ${NAME} with getenv, which is
+// ExpandTokens replaces the tokens of a value, such as %h, and ${NAME} with getenv, which is
 // nil if ssh does not expand variables. Errors do not quote the value.
-func Expand(v Value, tokens map[byte]string, getenv func(string) (string, bool)) (string, error) {
+func ExpandTokens(v Value, tokens map[byte]string, getenv func(string) (string, bool)) (string, error) {
 	var out strings.Builder
 	for text := v.Text; text != ""; {
 		switch {
 		case text[0] == '%':
 			if len(text) < 2 {
-				return "", fail(v.From, "a single %% must be written as %%%%")
+				return "", newError(v.From, "a single %% must be written as %%%%")
 			}
 			by, known := tokens[text[1]]
 			if text[1] == '%' {
 				by, known = "%", true
 			}
 			if !known {
-				return "", fail(v.From, "Slipway does not expand the token %s", strconv.Quote(text[:2]))
+				return "", newError(v.From, "Slipway does not expand the token %s", strconv.Quote(text[:2]))
 			}
 			out.WriteString(by)
 			text = text[2:]
@@ -258,7 +258,7 @@ func Expand(v Value, tokens map[byte]string, getenv func(string) (string, bool))
 			name, rest, _ := strings.Cut(text[2:], "}")
 			by, set := getenv(name)
 			if !set {
-				return "", fail(v.From, "an environment variable is not set")
+				return "", newError(v.From, "an environment variable is not set")
 			}
 			out.WriteString(by)
 			text = rest
@@ -281,6 +281,6 @@ func (e *Error) Error() string { return e.At.String() + ": " + e.Err.Error() }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-func fail(at Place, format string, args ...any) error {
+func newError(at Place, format string, args ...any) error {
 	return &Error{At: at, Err: fmt.Errorf(format, args...)}
 }

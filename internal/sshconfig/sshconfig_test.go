@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// texts are the settings as words, without their places.
-func texts(s Settings) map[string]string {
+// settingTexts are the settings as words, without their places.
+func settingTexts(s Settings) map[string]string {
 	out := map[string]string{}
 	add := func(name string, values ...Value) {
 		var words []string
@@ -134,7 +134,7 @@ func TestLookup(t *testing.T) {
 					}
 					return raw, err
 				}}
-			got, err := Lookup(filepath.Join(q.Home, ".ssh/config"), q)
+			got, err := LookUpHost(filepath.Join(q.Home, ".ssh/config"), q)
 			if tc.fails != "" {
 				if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), root, ""), tc.fails) || strings.Contains(err.Error(), "secret\n") {
 					t.Errorf("%s: the error is %v, want %q", tc.reason, err, tc.fails)
@@ -144,7 +144,7 @@ func TestLookup(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(tc.want, texts(got)); d != "" {
+			if d := cmp.Diff(tc.want, settingTexts(got)); d != "" {
 				t.Errorf("%s:\n%s", tc.reason, d)
 			}
 		})
@@ -159,13 +159,13 @@ func TestUndecided(t *testing.T) {
 		"Match user root localnetwork 10.0.0.0/8\n HostName x\n" +
 		"Match host web1\n User b\n"
 	q := Query{Host: "web1", DefaultUser: "me", LocalUser: "me", Home: "/h", Read: func(string) ([]byte, error) { return []byte(config), nil }}
-	s, err := Lookup("c", q)
+	s, err := LookUpHost("c", q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
 	for _, option := range []string{"user", "port", "hostname"} {
-		if at, undecided := s.Undecided(option); undecided {
+		if at, undecided := s.UndecidedBy(option); undecided {
 			got[option] = at.String()
 		}
 	}
@@ -182,7 +182,7 @@ func TestExpand(t *testing.T) {
 		"%C": `f line 3: Slipway does not expand the token "%C"`, "100%": "f line 3: a single % must be written as %%",
 		"${UNSET}": "f line 3: an environment variable is not set",
 	} {
-		got, err := Expand(Value{text, Place{"f", 3}}, tokens, env)
+		got, err := ExpandTokens(Value{text, Place{"f", 3}}, tokens, env)
 		if err != nil {
 			got = err.Error()
 		}
@@ -240,16 +240,16 @@ func TestAsSSH(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := askSSH(t, config)
-		s, err := Lookup(config, Query{Host: "web1", DefaultUser: me.Username, LocalUser: me.Username, Home: dir, Read: os.ReadFile})
+		s, err := LookUpHost(config, Query{Host: "web1", DefaultUser: me.Username, LocalUser: me.Username, Home: dir, Read: os.ReadFile})
 		if err != nil {
 			t.Fatalf("%v in:\n%s", err, main)
 		}
-		name, err := Expand(s.HostName, map[byte]string{'h': "web1"}, nil)
+		name, err := ExpandTokens(s.HostName, map[byte]string{'h': "web1"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := map[string]string{"hostname": "web1", "user": me.Username, "port": "22"}
-		for key, value := range texts(s) {
+		for key, value := range settingTexts(s) {
 			got[key] = value
 		}
 		if name != "" {
@@ -307,7 +307,7 @@ func FuzzLookup(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, host string) {
 		reads := 0
 		q := Query{Host: host, LocalUser: "me", Home: "/nowhere", Read: func(string) ([]byte, error) { reads++; return []byte(text), nil }}
-		s, err := Lookup("config", q)
+		s, err := LookUpHost("config", q)
 		var at *Error
 		if err != nil && (!errors.As(err, &at) || at.At.Line < 1) {
 			t.Errorf("the error has no place: %v", err)

@@ -42,14 +42,14 @@ var moves = map[v1alpha1.Phase][]v1alpha1.Phase{
 // ended lists the phases after an operation.
 var ended = []v1alpha1.Phase{v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused}
 
-// Legal reports whether the phase of a cluster may change in this way.
-func Legal(from, to v1alpha1.Phase) bool {
+// IsLegalTransition reports whether the phase of a cluster may change in this way.
+func IsLegalTransition(from, to v1alpha1.Phase) bool {
 	return from == to || slices.Contains(moves[from], to)
 }
 
 // Move returns to, or an error if the transition is not legal.
 func Move(from, to v1alpha1.Phase) (v1alpha1.Phase, error) {
-	if !Legal(from, to) {
+	if !IsLegalTransition(from, to) {
 		return from, fmt.Errorf("a cluster cannot go from phase %q to %q", from, to)
 	}
 	return to, nil

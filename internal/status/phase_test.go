@@ -35,7 +35,7 @@ func TestMoves(t *testing.T) {
 	for _, from := range phases {
 		for _, to := range phases {
 			mark := ".  "
-			if Legal(from, to) {
+			if IsLegalTransition(from, to) {
 				mark = "x  "
 			}
 			got[from] += mark
@@ -74,7 +74,7 @@ func TestOperationsMoveLegally(t *testing.T) {
 			}
 			for _, o := range []event.Outcome{event.Succeeded, event.Failed, event.Partial, event.Cancelled} {
 				after := After(kind, o, during)
-				if !Legal(during, after) {
+				if !IsLegalTransition(during, after) {
 					t.Errorf("%s in %q, %s: cannot go to %q", kind, during, o, after)
 				}
 			}
@@ -82,7 +82,7 @@ func TestOperationsMoveLegally(t *testing.T) {
 	}
 	for _, p := range phases {
 		s := Settled(p)
-		if !Legal(p, s) || (p != Gone && !Legal(s, v1alpha1.PhaseDeleting)) {
+		if !IsLegalTransition(p, s) || (p != Gone && !IsLegalTransition(s, v1alpha1.PhaseDeleting)) {
 			t.Errorf("a cluster left in %q settles as %q: want a way on to Deleting", p, s)
 		}
 	}

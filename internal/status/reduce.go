@@ -67,7 +67,7 @@ func (r *Reducer) Emit(e event.Event) {
 			r.message = r.root
 		}
 	case event.StepStarted:
-		s := r.step(e)
+		s := r.stepOf(e)
 		s.running[e.Host] = true
 	case event.StepFinished:
 		r.stepFinished(e)
@@ -75,7 +75,7 @@ func (r *Reducer) Emit(e event.Event) {
 }
 
 func (r *Reducer) stepFinished(e event.Event) {
-	s := r.step(e)
+	s := r.stepOf(e)
 	delete(s.running, e.Host)
 	s.outcomes[e.Host] = e.Outcome
 	s.end = e.Time
@@ -97,7 +97,7 @@ func (r *Reducer) stepFinished(e event.Event) {
 	}
 }
 
-func (r *Reducer) step(e event.Event) *step {
+func (r *Reducer) stepOf(e event.Event) *step {
 	s := r.byTask[e.Task]
 	if s == nil {
 		s = &step{
@@ -120,23 +120,23 @@ func (r *Reducer) step(e event.Event) *step {
 func (r *Reducer) Status() v1alpha1.OperationStatus {
 	out := v1alpha1.OperationStatus{
 		Phase:     r.phase,
-		StartTime: stamp(r.start),
-		EndTime:   stamp(r.end),
+		StartTime: apiTime(r.start),
+		EndTime:   apiTime(r.end),
 		Message:   r.message,
 	}
 	if out.Phase == "" {
 		out.Phase = v1alpha1.OperationPending
 	}
 	for _, s := range r.steps {
-		out.Steps = append(out.Steps, s.status())
+		out.Steps = append(out.Steps, s.stepStatus())
 	}
 	return out
 }
 
-func (s *step) status() v1alpha1.OperationStep {
-	out := v1alpha1.OperationStep{Task: s.task, Title: s.title, StartTime: stamp(s.start)}
+func (s *step) stepStatus() v1alpha1.OperationStep {
+	out := v1alpha1.OperationStep{Task: s.task, Title: s.title, StartTime: apiTime(s.start)}
 	if len(s.running) == 0 {
-		out.EndTime = stamp(s.end)
+		out.EndTime = apiTime(s.end)
 	}
 	for _, o := range s.outcomes {
 		switch o {
@@ -168,8 +168,8 @@ func finalPhase(o event.Outcome) v1alpha1.OperationPhase {
 	return v1alpha1.OperationFailed
 }
 
-// stamp returns nil for the zero time. The times of the API have a resolution of seconds.
-func stamp(t time.Time) *metav1.Time {
+// apiTime returns nil for the zero time. The times of the API have a resolution of seconds.
+func apiTime(t time.Time) *metav1.Time {
 	if t.IsZero() {
 		return nil
 	}

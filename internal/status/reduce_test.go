@@ -13,26 +13,28 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-func at(s int) time.Time {
+func timeAt(s int) time.Time {
 	return time.Date(2026, 11, 20, 18, 15, s, 500, time.UTC)
 }
 
-func mt(s int) *metav1.Time {
-	return &metav1.Time{Time: at(s).Truncate(time.Second)}
+func apiTimeAt(s int) *metav1.Time {
+	return &metav1.Time{Time: timeAt(s).Truncate(time.Second)}
 }
 
-func started(s int) event.Event { return event.Event{Type: event.OperationStarted, Time: at(s)} }
-
-func finish(s int, o event.Outcome) event.Event {
-	return event.Event{Type: event.OperationFinished, Time: at(s), Outcome: o}
+func startedEvent(s int) event.Event {
+	return event.Event{Type: event.OperationStarted, Time: timeAt(s)}
 }
 
-func begin(s int, task, host string) event.Event {
-	return event.Event{Type: event.StepStarted, Time: at(s), Task: task, Title: "doing " + task, Host: host}
+func finishedEvent(s int, o event.Outcome) event.Event {
+	return event.Event{Type: event.OperationFinished, Time: timeAt(s), Outcome: o}
 }
 
-func end(s int, task, host string, o event.Outcome) event.Event {
-	e := event.Event{Type: event.StepFinished, Time: at(s), Task: task, Host: host, Outcome: o}
+func beginEvent(s int, task, host string) event.Event {
+	return event.Event{Type: event.StepStarted, Time: timeAt(s), Task: task, Title: "doing " + task, Host: host}
+}
+
+func endEvent(s int, task, host string, o event.Outcome) event.Event {
+	e := event.Event{Type: event.StepFinished, Time: timeAt(s), Task: task, Host: host, Outcome: o}
 	if o == event.Failed || o == event.Ignored {
 		e.Failure = &event.Failure{Reason: "DiskFull", Message: "no space left"}
 	}
@@ -52,83 +54,86 @@ func TestReduce(t *testing.T) {
 		},
 		{
 			name: "running", reason: "a step has no end while a host is at it",
-			events: []event.Event{started(0), begin(1, "a", "w1"), begin(1, "a", "w2"), end(2, "a", "w1", event.Changed)},
+			events: []event.Event{startedEvent(0), beginEvent(1, "a", "w1"), beginEvent(1, "a", "w2"), endEvent(2, "a", "w1", event.Changed)},
 			want: v1alpha1.OperationStatus{
-				Phase: v1alpha1.OperationRunning, StartTime: mt(0),
+				Phase: v1alpha1.OperationRunning, StartTime: apiTimeAt(0),
 				Steps: []v1alpha1.OperationStep{{
-					Task: "a", Title: "doing a", StartTime: mt(1), Hosts: v1alpha1.HostCounts{Changed: 1},
+					Task: "a", Title: "doing a", StartTime: apiTimeAt(1), Hosts: v1alpha1.HostCounts{Changed: 1},
 				}},
 			},
 		},
 		{
 			name: "succeeded", reason: "the plain case",
 			events: []event.Event{
-				started(0), begin(1, "a", "w1"), end(2, "a", "w1", event.Unchanged),
-				begin(2, "b", ""), end(3, "b", "", event.Changed), finish(4, event.Succeeded),
+				startedEvent(0), beginEvent(1, "a", "w1"), endEvent(2, "a", "w1", event.Unchanged),
+				beginEvent(2, "b", ""), endEvent(3, "b", "", event.Changed), finishedEvent(4, event.Succeeded),
 			},
 			want: v1alpha1.OperationStatus{
-				Phase: v1alpha1.OperationSucceeded, StartTime: mt(0), EndTime: mt(4),
+				Phase: v1alpha1.OperationSucceeded, StartTime: apiTimeAt(0), EndTime: apiTimeAt(4),
 				Steps: []v1alpha1.OperationStep{
-					{Task: "a", Title: "doing a", StartTime: mt(1), EndTime: mt(2), Hosts: v1alpha1.HostCounts{Done: 1}},
-					{Task: "b", Title: "doing b", StartTime: mt(2), EndTime: mt(3), Hosts: v1alpha1.HostCounts{Changed: 1}},
+					{Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(2), Hosts: v1alpha1.HostCounts{Done: 1}},
+					{Task: "b", Title: "doing b", StartTime: apiTimeAt(2), EndTime: apiTimeAt(3), Hosts: v1alpha1.HostCounts{Changed: 1}},
 				},
 			},
 		},
 		{
 			name: "failed", reason: "the message is the root cause; what depended on it is skipped",
 			events: []event.Event{
-				started(0), begin(1, "a", "w2"), end(2, "a", "w2", event.Failed),
+				startedEvent(0), beginEvent(1, "a", "w2"), endEvent(2, "a", "w2", event.Failed),
 				{
-					Type: event.StepFinished, Time: at(2), Task: "b", Host: "w2", Outcome: event.Skipped,
+					Type: event.StepFinished, Time: timeAt(2), Task: "b", Host: "w2", Outcome: event.Skipped,
 					Failure: &event.Failure{Reason: "Skipped", Message: "not reached", CausedBy: "a"},
 				},
-				finish(3, event.Failed),
+				finishedEvent(3, event.Failed),
 			},
 			want: v1alpha1.OperationStatus{
-				Phase: v1alpha1.OperationFailed, StartTime: mt(0), EndTime: mt(3), Message: "doing a: w2: no space left",
+				Phase: v1alpha1.OperationFailed, StartTime: apiTimeAt(0), EndTime: apiTimeAt(3), Message: "doing a: w2: no space left",
 				Steps: []v1alpha1.OperationStep{
-					{Task: "a", Title: "doing a", StartTime: mt(1), EndTime: mt(2), Hosts: v1alpha1.HostCounts{Failed: 1}, Failures: failure},
-					{Task: "b", StartTime: mt(2), EndTime: mt(2), Hosts: v1alpha1.HostCounts{Skipped: 1}},
+					{Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(2),
+						Hosts: v1alpha1.HostCounts{Failed: 1}, Failures: failure},
+					{Task: "b", StartTime: apiTimeAt(2), EndTime: apiTimeAt(2), Hosts: v1alpha1.HostCounts{Skipped: 1}},
 				},
 			},
 		},
 		{
 			name: "ignored", reason: "an ignored failure is counted and told, and is not the cause of anything",
-			events: []event.Event{started(0), begin(1, "a", "w2"), end(2, "a", "w2", event.Ignored), finish(3, event.Succeeded)},
+			events: []event.Event{startedEvent(0), beginEvent(1, "a", "w2"), endEvent(2, "a", "w2", event.Ignored),
+				finishedEvent(3, event.Succeeded)},
 			want: v1alpha1.OperationStatus{
-				Phase: v1alpha1.OperationSucceeded, StartTime: mt(0), EndTime: mt(3),
+				Phase: v1alpha1.OperationSucceeded, StartTime: apiTimeAt(0), EndTime: apiTimeAt(3),
 				Steps: []v1alpha1.OperationStep{
-					{Task: "a", Title: "doing a", StartTime: mt(1), EndTime: mt(2), Hosts: v1alpha1.HostCounts{Failed: 1}, Failures: failure},
+					{Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(2),
+						Hosts: v1alpha1.HostCounts{Failed: 1}, Failures: failure},
 				},
 			},
 		},
 		{
 			name: "partial", reason: "hosts were left behind: there is something to resume",
-			events: []event.Event{started(0), end(2, "a", "w2", event.Failed), finish(3, event.Partial)},
+			events: []event.Event{startedEvent(0), endEvent(2, "a", "w2", event.Failed), finishedEvent(3, event.Partial)},
 			want: v1alpha1.OperationStatus{
-				Phase: v1alpha1.OperationFailed, StartTime: mt(0), EndTime: mt(3), Message: "w2: no space left",
+				Phase: v1alpha1.OperationFailed, StartTime: apiTimeAt(0), EndTime: apiTimeAt(3), Message: "w2: no space left",
 				Steps: []v1alpha1.OperationStep{
-					{Task: "a", StartTime: mt(2), EndTime: mt(2), Hosts: v1alpha1.HostCounts{Failed: 1}, Failures: failure},
+					{Task: "a", StartTime: apiTimeAt(2), EndTime: apiTimeAt(2), Hosts: v1alpha1.HostCounts{Failed: 1}, Failures: failure},
 				},
 			},
 		},
 		{
 			name: "resumed", reason: "what a resume does again replaces what was known of the host",
 			events: []event.Event{
-				started(0), end(1, "a", "w2", event.Failed), begin(1, "a", "w1"), finish(2, event.Cancelled),
-				started(10), end(11, "a", "w2", event.Changed), finish(12, event.Succeeded),
+				startedEvent(0), endEvent(1, "a", "w2", event.Failed), beginEvent(1, "a", "w1"), finishedEvent(2, event.Cancelled),
+				startedEvent(10), endEvent(11, "a", "w2", event.Changed), finishedEvent(12, event.Succeeded),
 			},
 			want: v1alpha1.OperationStatus{
-				Phase: v1alpha1.OperationSucceeded, StartTime: mt(0), EndTime: mt(12),
+				Phase: v1alpha1.OperationSucceeded, StartTime: apiTimeAt(0), EndTime: apiTimeAt(12),
 				Steps: []v1alpha1.OperationStep{
-					{Task: "a", Title: "doing a", StartTime: mt(1), EndTime: mt(11), Hosts: v1alpha1.HostCounts{Changed: 1}},
+					{Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(11), Hosts: v1alpha1.HostCounts{Changed: 1}},
 				},
 			},
 		},
 		{
 			name: "cancelled", reason: "the phase says so",
-			events: []event.Event{started(0), finish(2, event.Cancelled)},
-			want:   v1alpha1.OperationStatus{Phase: v1alpha1.OperationCancelled, StartTime: mt(0), EndTime: mt(2)},
+			events: []event.Event{startedEvent(0), finishedEvent(2, event.Cancelled)},
+			want:   v1alpha1.OperationStatus{Phase: v1alpha1.OperationCancelled, StartTime: apiTimeAt(0), EndTime: apiTimeAt(2)},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -142,9 +147,9 @@ func TestReduce(t *testing.T) {
 
 func TestReduceIsBounded(t *testing.T) {
 	var r Reducer
-	r.Emit(started(0))
+	r.Emit(startedEvent(0))
 	for i := range 1000 {
-		r.Emit(end(1, "a", fmt.Sprintf("w%d", i), event.Failed))
+		r.Emit(endEvent(1, "a", fmt.Sprintf("w%d", i), event.Failed))
 	}
 	got := r.Status()
 	if n := len(got.Steps[0].Failures); n != maxFailures || got.Steps[0].Hosts.Failed != 1000 {

@@ -12,7 +12,7 @@ func (s *Store) Backups(cluster string) (string, error) {
 	if err := checkName(cluster); err != nil {
 		return "", fmt.Errorf("finding backups: %w", err)
 	}
-	return s.path("backups", cluster), nil
+	return s.joinHome("backups", cluster), nil
 }
 
 // MakeBackups creates that directory and returns its path.
@@ -21,7 +21,7 @@ func (s *Store) MakeBackups(cluster string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := s.mkdir(dir); err != nil {
+	if err := s.makeDir(dir); err != nil {
 		return "", fmt.Errorf("creating the backup directory: %w", err)
 	}
 	return dir, nil
@@ -30,7 +30,7 @@ func (s *Store) MakeBackups(cluster string) (string, error) {
 // BackedUp returns the names of the clusters that have backups, sorted. Some of them may
 // no longer be saved.
 func (s *Store) BackedUp() (names []string, err error) {
-	entries, err := s.readDir(s.path("backups"))
+	entries, err := s.readDir(s.joinHome("backups"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 func (s *Store) clusterPath(name string, elem ...string) string {
-	return s.path(append([]string{"clusters", name}, elem...)...)
+	return s.joinHome(append([]string{"clusters", name}, elem...)...)
 }
 
 // Cluster returns the saved spec of a cluster with its latest status, or ErrNotFound.
@@ -26,7 +26,7 @@ func (s *Store) Cluster(name string) (*v1alpha1.Cluster, error) {
 	if err := s.readJSON(path, c); err != nil {
 		return nil, fmt.Errorf("reading cluster %s: %w", name, err)
 	}
-	wrong := spec.Whole(c)
+	wrong := spec.CheckSavedState(c)
 	switch {
 	case c.Name != name:
 		wrong = fmt.Errorf("it belongs to cluster %q", c.Name)
@@ -34,7 +34,7 @@ func (s *Store) Cluster(name string) (*v1alpha1.Cluster, error) {
 		wrong = errors.New("its cluster has no hosts")
 	}
 	if wrong != nil {
-		return nil, fmt.Errorf("reading cluster %s: %w", name, damaged(path, wrong))
+		return nil, fmt.Errorf("reading cluster %s: %w", name, damagedFileError(path, wrong))
 	}
 	spec.Canonical(c) // earlier versions saved the spelling of the cluster file
 	if err := s.readJSON(s.clusterPath(name, "status.json"), &c.Status); err != nil && !errors.Is(err, ErrNotFound) {
@@ -53,11 +53,11 @@ type Source struct {
 // Source returns the cluster file that a cluster was made from, or ErrNotFound if it was
 // made without one.
 func (s *Store) Source(name string) (*Source, error) {
-	text, err := s.read(name, "source.yaml")
+	text, err := s.readClusterFile(name, "source.yaml")
 	if err != nil {
 		return nil, err
 	}
-	path, err := s.read(name, "source.path")
+	path, err := s.readClusterFile(name, "source.path")
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
@@ -66,9 +66,9 @@ func (s *Store) Source(name string) (*Source, error) {
 
 // KeepSource keeps the current cluster file for a rollback.
 func (s *Store) KeepSource(name string) error {
-	text, err := s.read(name, "source.yaml")
+	text, err := s.readClusterFile(name, "source.yaml")
 	if err == nil || errors.Is(err, ErrNotFound) {
-		err = s.put(name, "kept.yaml", text)
+		err = s.putFile(name, "kept.yaml", text)
 	}
 	if err != nil {
 		return fmt.Errorf("saving the file of cluster %s for a rollback: %w", name, err)
@@ -77,7 +77,7 @@ func (s *Store) KeepSource(name string) error {
 }
 
 // KeptSource returns the file that KeepSource kept, or ErrNotFound.
-func (s *Store) KeptSource(name string) ([]byte, error) { return s.read(name, "kept.yaml") }
+func (s *Store) KeptSource(name string) ([]byte, error) { return s.readClusterFile(name, "kept.yaml") }
 
 // SaveCluster saves a spec and its cluster file. A nil source keeps the saved file, and a
 // source without text removes it. The status is not saved.
@@ -85,7 +85,7 @@ func (s *Store) SaveCluster(c *v1alpha1.Cluster, source *Source) error {
 	if err := checkName(c.Name); err != nil {
 		return fmt.Errorf("saving cluster: %w", err)
 	}
-	if err := s.mkdir(s.clusterPath(c.Name)); err != nil {
+	if err := s.makeDir(s.clusterPath(c.Name)); err != nil {
 		return fmt.Errorf("saving cluster %s: %w", c.Name, err)
 	}
 	if source != nil {
@@ -93,7 +93,7 @@ func (s *Store) SaveCluster(c *v1alpha1.Cluster, source *Source) error {
 		if source.Path != "" {
 			path = []byte(source.Path + "\n")
 		}
-		if err := errors.Join(s.put(c.Name, "source.yaml", source.Text), s.put(c.Name, "source.path", path)); err != nil {
+		if err := errors.Join(s.putFile(c.Name, "source.yaml", source.Text), s.putFile(c.Name, "source.path", path)); err != nil {
 			return fmt.Errorf("saving the file of cluster %s: %w", c.Name, err)
 		}
 	}
@@ -110,7 +110,7 @@ func (s *Store) SaveStatus(name string, status v1alpha1.ClusterStatus) error {
 	if err := checkName(name); err != nil {
 		return fmt.Errorf("saving status: %w", err)
 	}
-	if err := s.mkdir(s.clusterPath(name)); err != nil {
+	if err := s.makeDir(s.clusterPath(name)); err != nil {
 		return fmt.Errorf("saving the status of cluster %s: %w", name, err)
 	}
 	if err := s.writeJSON(s.clusterPath(name, "status.json"), status); err != nil {
@@ -121,7 +121,7 @@ func (s *Store) SaveStatus(name string, status v1alpha1.ClusterStatus) error {
 
 // Clusters returns the names of the saved clusters, sorted.
 func (s *Store) Clusters() ([]string, error) {
-	entries, err := s.readDir(s.path("clusters"))
+	entries, err := s.readDir(s.joinHome("clusters"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listing clusters: %w", err)
 	}
@@ -130,7 +130,7 @@ func (s *Store) Clusters() ([]string, error) {
 		if checkName(e.Name()) != nil {
 			continue // for example a manual copy
 		}
-		if _, err := s.stat(s.clusterPath(e.Name(), "cluster.json")); err == nil {
+		if _, err := s.statFile(s.clusterPath(e.Name(), "cluster.json")); err == nil {
 			names = append(names, e.Name())
 		}
 	}
@@ -147,17 +147,17 @@ func (s *Store) SaveKubeconfig(name string, content []byte) error {
 	if _, err := kubeconfig.ParseAdmin(content); err != nil {
 		return fmt.Errorf("saving the kubeconfig of cluster %s: %w", name, err)
 	}
-	if err := s.mkdir(s.clusterPath(name)); err != nil {
+	if err := s.makeDir(s.clusterPath(name)); err != nil {
 		return fmt.Errorf("saving the kubeconfig of cluster %s: %w", name, err)
 	}
-	if err := s.write(s.KubeconfigPath(name), content); err != nil {
+	if err := s.writeFile(s.KubeconfigPath(name), content); err != nil {
 		return fmt.Errorf("saving the kubeconfig of cluster %s: %w", name, err)
 	}
 	return nil
 }
 
 // Kubeconfig returns the saved admin kubeconfig, or ErrNotFound.
-func (s *Store) Kubeconfig(name string) ([]byte, error) { return s.read(name, "kubeconfig") }
+func (s *Store) Kubeconfig(name string) ([]byte, error) { return s.readClusterFile(name, "kubeconfig") }
 
 // KubeconfigPath returns the path of the admin kubeconfig, which may not exist.
 func (s *Store) KubeconfigPath(name string) string { return s.clusterPath(name, "kubeconfig") }
@@ -172,7 +172,7 @@ func (s *Store) AnotherKubeconfig(name string, content []byte) (string, error) {
 	if _, err := kubeconfig.ParseAdmin(content); err != nil {
 		return "", fmt.Errorf("writing a kubeconfig of cluster %s: %w", name, err)
 	}
-	path, err := s.temp(s.KubeconfigPath(name), content)
+	path, err := s.writeTemp(s.KubeconfigPath(name), content)
 	if err != nil {
 		return "", fmt.Errorf("writing a kubeconfig of cluster %s: %w", name, err)
 	}
@@ -200,10 +200,10 @@ const FormerSigners = "backup-signers.pub"
 func (s *Store) AdoptBackupKey(name string, key []byte, former string) error {
 	list, err := s.Former(name)
 	if err == nil && !slices.Contains(list, former) {
-		err = s.write(s.clusterPath(name, FormerSigners), []byte(strings.Join(append(list, former), "\n")+"\n"))
+		err = s.writeFile(s.clusterPath(name, FormerSigners), []byte(strings.Join(append(list, former), "\n")+"\n"))
 	}
 	if err == nil { // last, because the former key counts until then
-		err = s.write(s.clusterPath(name, BackupKey), key)
+		err = s.writeFile(s.clusterPath(name, BackupKey), key)
 	}
 	if err != nil {
 		return fmt.Errorf("saving the backup signing key of cluster %s: %w", name, err)
@@ -213,7 +213,7 @@ func (s *Store) AdoptBackupKey(name string, key []byte, former string) error {
 
 // Former returns the public keys of FormerSigners.
 func (s *Store) Former(name string) ([]string, error) {
-	text, err := s.read(name, FormerSigners)
+	text, err := s.readClusterFile(name, FormerSigners)
 	if errors.Is(err, ErrNotFound) {
 		return nil, nil
 	}
@@ -224,26 +224,26 @@ func (s *Store) Former(name string) ([]string, error) {
 // once: concurrent callers all get the first content.
 func (s *Store) Made(name, file string, content func() ([]byte, error)) ([]byte, error) {
 	for range 2 {
-		if text, err := s.read(name, file); !errors.Is(err, ErrNotFound) {
+		if text, err := s.readClusterFile(name, file); !errors.Is(err, ErrNotFound) {
 			return text, err
 		}
 		text, err := content()
 		if err != nil {
 			return nil, err
 		}
-		if err := s.mkdir(s.clusterPath(name)); err != nil {
+		if err := s.makeDir(s.clusterPath(name)); err != nil {
 			return nil, fmt.Errorf("saving %s of cluster %s: %w", file, name, err)
 		}
-		if err := s.create(s.clusterPath(name, file), text); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := s.createFile(s.clusterPath(name, file), text); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, fmt.Errorf("saving %s of cluster %s: %w", file, name, err)
 		}
 	}
-	return s.read(name, file)
+	return s.readClusterFile(name, file)
 }
 
 // Kept returns a file of a cluster that Keep has written, nil if there is none.
 func (s *Store) Kept(name, file string) ([]byte, error) {
-	text, err := s.read(name, file)
+	text, err := s.readClusterFile(name, file)
 	if errors.Is(err, ErrNotFound) {
 		return nil, nil
 	}
@@ -255,9 +255,9 @@ func (s *Store) Keep(name, file string, content []byte) error {
 	if err := checkName(name); err != nil {
 		return fmt.Errorf("saving %s: %w", file, err)
 	}
-	err := s.mkdir(s.clusterPath(name))
+	err := s.makeDir(s.clusterPath(name))
 	if err == nil {
-		err = s.put(name, file, content)
+		err = s.putFile(name, file, content)
 	}
 	if err != nil {
 		return fmt.Errorf("saving %s of cluster %s: %w", file, name, err)
@@ -277,7 +277,7 @@ func (s *Store) RemoveCluster(name string) error {
 	}
 	// cluster.json is removed first: after a crash in between, the cluster is no longer
 	// listed, and a new cluster overwrites its remaining files.
-	err := s.remove(s.clusterPath(name, "cluster.json"))
+	err := s.removeFile(s.clusterPath(name, "cluster.json"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing cluster %s: %w", name, err)
 	}
@@ -289,25 +289,25 @@ func (s *Store) RemoveCluster(name string) error {
 			return fmt.Errorf("removing cluster %s: %w", name, err)
 		}
 	}
-	if err := s.syncDir(s.path("clusters")); !errors.Is(err, fs.ErrNotExist) {
+	if err := s.syncDir(s.joinHome("clusters")); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// put writes a file of a cluster, or removes it if there is no content.
-func (s *Store) put(name, file string, content []byte) error {
+// putFile writes a file of a cluster, or removes it if there is no content.
+func (s *Store) putFile(name, file string, content []byte) error {
 	if len(content) > 0 {
-		return s.write(s.clusterPath(name, file), content)
+		return s.writeFile(s.clusterPath(name, file), content)
 	}
-	if err := s.remove(s.clusterPath(name, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.removeFile(s.clusterPath(name, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// read returns a file of a cluster.
-func (s *Store) read(name, file string) ([]byte, error) {
+// readClusterFile returns a file of a cluster.
+func (s *Store) readClusterFile(name, file string) ([]byte, error) {
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", file, err)
 	}

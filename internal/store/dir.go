@@ -19,9 +19,9 @@ import (
 // of these directories.
 var apart = []string{"clusters", "operations", "backups"}
 
-// root opens the home ("") or a directory of apart, once. If making is false, a missing
+// openRoot opens the home ("") or a directory of apart, once. If making is false, a missing
 // directory is fs.ErrNotExist.
-func (s *Store) root(part string, making bool) (*os.Root, error) {
+func (s *Store) openRoot(part string, making bool) (*os.Root, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.roots[part]; r != nil {
@@ -31,7 +31,7 @@ func (s *Store) root(part string, making bool) (*os.Root, error) {
 	if making {
 		open = func(dir string) (*os.Root, error) { return s.owner.MakeRoot(dir, 0o700) }
 	}
-	r, err := open(s.path(part))
+	r, err := open(s.joinHome(part))
 	if err != nil {
 		return nil, err
 	}
@@ -39,8 +39,8 @@ func (s *Store) root(part string, making bool) (*os.Root, error) {
 	return r, nil
 }
 
-// at returns the root for a path of the store, and the path relative to it.
-func (s *Store) at(path string, making bool) (*os.Root, string, error) {
+// locatePath returns the root for a path of the store, and the path relative to it.
+func (s *Store) locatePath(path string, making bool) (*os.Root, string, error) {
 	rel, err := filepath.Rel(s.home, path)
 	if err != nil {
 		return nil, "", err
@@ -48,28 +48,28 @@ func (s *Store) at(path string, making bool) (*os.Root, string, error) {
 	part, rest, _ := strings.Cut(rel, "/")
 	for _, a := range apart {
 		if part == a {
-			root, err := s.root(part, making)
+			root, err := s.openRoot(part, making)
 			return root, filepath.Clean(rest), err
 		}
 	}
-	root, err := s.root("", making)
+	root, err := s.openRoot("", making)
 	return root, rel, err
 }
 
-// in calls f with the root of an existing path, and adds the full path to errors.
-func (s *Store) in(path string, f func(root *os.Root, name string) error) error {
-	return s.within(path, false, f)
+// withExisting calls f with the root of an existing path, and adds the full path to errors.
+func (s *Store) withExisting(path string, f func(root *os.Root, name string) error) error {
+	return s.withRoot(path, false, f)
 }
 
-func (s *Store) within(path string, making bool, f func(root *os.Root, name string) error) error {
-	root, name, err := s.at(path, making)
+func (s *Store) withRoot(path string, making bool, f func(root *os.Root, name string) error) error {
+	root, name, err := s.locatePath(path, making)
 	if err != nil {
 		return withPath(path, err)
 	}
 	if err := f(root, name); err != nil {
 		var errno syscall.Errno
 		if link := fileowner.LinkIn(root, name); link != "" && !errors.As(err, &errno) {
-			return foreign(&fileowner.ForeignError{Path: filepath.Join(root.Name(), link),
+			return foreignFileError(&fileowner.ForeignError{Path: filepath.Join(root.Name(), link),
 				Reason: "is a symbolic link that leads out of the directory"})
 		}
 		return withPath(path, err)
@@ -81,7 +81,7 @@ func (s *Store) within(path string, making bool, f func(root *os.Root, name stri
 func withPath(path string, err error) error {
 	var f *fileowner.ForeignError
 	if errors.As(err, &f) {
-		return foreign(f)
+		return foreignFileError(f)
 	}
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -90,9 +90,9 @@ func withPath(path string, err error) error {
 	return err
 }
 
-// mkdir creates a directory and its missing parents, sets their owner, and syncs them.
-func (s *Store) mkdir(dir string) error {
-	err := s.within(dir, true, func(root *os.Root, name string) error {
+// makeDir creates a directory and its missing parents, sets their owner, and syncs them.
+func (s *Store) makeDir(dir string) error {
+	err := s.withRoot(dir, true, func(root *os.Root, name string) error {
 		for i := range strings.Split(name, "/") {
 			if err := s.mkdirIn(root, filepath.Join(strings.Split(name, "/")[:i+1]...)); err != nil {
 				return err
@@ -100,7 +100,7 @@ func (s *Store) mkdir(dir string) error {
 		}
 		return nil
 	})
-	return unwritable(dir, err)
+	return addWriteHint(dir, err)
 }
 
 func (s *Store) mkdirIn(root *os.Root, name string) error {
@@ -125,7 +125,7 @@ func (s *Store) mkdirIn(root *os.Root, name string) error {
 }
 
 func (s *Store) readFile(path string) (b []byte, err error) {
-	err = s.in(path, func(root *os.Root, name string) error {
+	err = s.withExisting(path, func(root *os.Root, name string) error {
 		f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 		if err != nil {
 			return err
@@ -138,33 +138,33 @@ func (s *Store) readFile(path string) (b []byte, err error) {
 }
 
 func (s *Store) readDir(path string) (entries []fs.DirEntry, err error) {
-	err = s.in(path, func(root *os.Root, name string) error { entries, err = fs.ReadDir(root.FS(), name); return err })
+	err = s.withExisting(path, func(root *os.Root, name string) error { entries, err = fs.ReadDir(root.FS(), name); return err })
 	return entries, err
 }
 
-func (s *Store) stat(path string) (info fs.FileInfo, err error) {
-	err = s.in(path, func(root *os.Root, name string) error { info, err = root.Stat(name); return err })
+func (s *Store) statFile(path string) (info fs.FileInfo, err error) {
+	err = s.withExisting(path, func(root *os.Root, name string) error { info, err = root.Stat(name); return err })
 	return info, err
 }
 
-func (s *Store) open(path string) (f *os.File, err error) {
-	err = s.in(path, func(root *os.Root, name string) error { f, err = root.Open(name); return err })
+func (s *Store) openFile(path string) (f *os.File, err error) {
+	err = s.withExisting(path, func(root *os.Root, name string) error { f, err = root.Open(name); return err })
 	return f, err
 }
 
 // openOwn opens a file that the store appends to, and creates it if it does not exist;
 // see owner.OpenFile.
 func (s *Store) openOwn(path string) (f *os.File, err error) {
-	err = s.in(path, func(root *os.Root, name string) error { f, err = s.owner.OpenFile(root, name, 0); return err })
-	return f, unwritable(path, err)
+	err = s.withExisting(path, func(root *os.Root, name string) error { f, err = s.owner.OpenFile(root, name, 0); return err })
+	return f, addWriteHint(path, err)
 }
 
-func (s *Store) remove(path string) error {
-	return s.in(path, func(root *os.Root, name string) error { return root.Remove(name) })
+func (s *Store) removeFile(path string) error {
+	return s.withExisting(path, func(root *os.Root, name string) error { return root.Remove(name) })
 }
 
 func (s *Store) removeAll(path string) error {
-	err := s.in(path, func(root *os.Root, name string) error { return root.RemoveAll(name) })
+	err := s.withExisting(path, func(root *os.Root, name string) error { return root.RemoveAll(name) })
 	if errors.Is(err, fs.ErrNotExist) { // the parent directory is missing
 		return nil
 	}
@@ -172,11 +172,11 @@ func (s *Store) removeAll(path string) error {
 }
 
 // syncDir syncs a directory.
-func (s *Store) syncDir(dir string) error { return s.in(dir, fsync.Root) }
+func (s *Store) syncDir(dir string) error { return s.withExisting(dir, fsync.Root) }
 
 // renameIn is os.Rename within one directory.
 func (s *Store) renameIn(from, to string) error {
-	return s.in(from, func(root *os.Root, name string) error {
+	return s.withExisting(from, func(root *os.Root, name string) error {
 		return root.Rename(name, filepath.Join(filepath.Dir(name), filepath.Base(to)))
 	})
 }

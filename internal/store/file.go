@@ -14,10 +14,10 @@ import (
 // removes them.
 const tmpPrefix = ".tmp-"
 
-// temp writes content to a new file next to path, syncs it, and returns its path.
-func (s *Store) temp(path string, content []byte) (string, error) {
+// writeTemp writes content to a new file next to path, syncs it, and returns its path.
+func (s *Store) writeTemp(path string, content []byte) (string, error) {
 	path = filepath.Join(filepath.Dir(path), tmpPrefix+filepath.Base(path)+"-"+randomHex(6))
-	err := s.within(path, true, func(root *os.Root, name string) error {
+	err := s.withRoot(path, true, func(root *os.Root, name string) error {
 		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return err
@@ -37,28 +37,28 @@ func (s *Store) temp(path string, content []byte) (string, error) {
 	return path, err
 }
 
-// write replaces the file at path atomically. It is synced when write returns.
-func (s *Store) write(path string, content []byte) error {
-	name, err := s.temp(path, content)
+// writeFile replaces the file at path atomically. It is synced when write returns.
+func (s *Store) writeFile(path string, content []byte) error {
+	name, err := s.writeTemp(path, content)
 	if err == nil {
 		err = s.rename(name, path)
 	}
 	if err != nil {
-		return unwritable(path, err)
+		return addWriteHint(path, err)
 	}
 	return s.syncDir(filepath.Dir(path))
 }
 
-// create is write for a file that must not exist yet; otherwise it returns fs.ErrExist.
-func (s *Store) create(path string, content []byte) error {
-	temp, err := s.temp(path, content)
+// createFile is write for a file that must not exist yet; otherwise it returns fs.ErrExist.
+func (s *Store) createFile(path string, content []byte) error {
+	temp, err := s.writeTemp(path, content)
 	if err == nil {
-		err = s.in(temp, func(root *os.Root, name string) error {
+		err = s.withExisting(temp, func(root *os.Root, name string) error {
 			return errors.Join(root.Link(name, filepath.Join(filepath.Dir(name), filepath.Base(path))), root.Remove(name))
 		})
 	}
 	if err != nil {
-		return unwritable(path, err)
+		return addWriteHint(path, err)
 	}
 	return s.syncDir(filepath.Dir(path))
 }
@@ -68,7 +68,7 @@ func (s *Store) writeJSON(path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", filepath.Base(path), err)
 	}
-	return s.write(path, append(b, '\n'))
+	return s.writeFile(path, append(b, '\n'))
 }
 
 // readJSON decodes the file at path. A missing file is ErrNotFound.
@@ -81,20 +81,20 @@ func (s *Store) readJSON(path string, v any) error {
 		err = json.Unmarshal(b, v)
 	}
 	if err != nil {
-		return damaged(path, err)
+		return damagedFileError(path, err)
 	}
 	return nil
 }
 
-// sweep removes temporary files that a crash left in dir.
-func (s *Store) sweep(dir string) error {
+// removeTempFiles removes temporary files that a crash left in dir.
+func (s *Store) removeTempFiles(dir string) error {
 	entries, err := s.readDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), tmpPrefix) {
-			err = errors.Join(err, s.remove(filepath.Join(dir, e.Name())))
+			err = errors.Join(err, s.removeFile(filepath.Join(dir, e.Name())))
 		}
 	}
 	return err

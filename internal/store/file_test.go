@@ -19,58 +19,58 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-func named(name, bundle string) *v1alpha1.Cluster {
+func clusterNamed(name, bundle string) *v1alpha1.Cluster {
 	return &v1alpha1.Cluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       v1alpha1.ClusterSpec{Bundle: bundle, Hosts: []v1alpha1.Host{{Name: "a", Address: "10.0.0.11"}}},
 	}
 }
 
-func admin(t *testing.T) []byte {
+func adminKubeconfig(t *testing.T) []byte {
 	t.Helper()
 	text, err := kubeconfig.Admin{Cluster: "prod", Server: "https://10.0.0.11:6443", CA: []byte("a"),
 		Certificate: []byte("b"), Key: []byte("c")}.Bytes()
-	must(t, err)
+	requireNoError(t, err)
 	return text
 }
 
 // TestKubeconfigOfOthers: what can run programs, or send files away, is not kept.
 func TestKubeconfigOfOthers(t *testing.T) {
 	s, err := Open(t.TempDir())
-	must(t, err)
-	bad := append(admin(t), "extensions: []\n"...)
-	must(t, s.SaveKubeconfig("prod", admin(t)))
+	requireNoError(t, err)
+	bad := append(adminKubeconfig(t), "extensions: []\n"...)
+	requireNoError(t, s.SaveKubeconfig("prod", adminKubeconfig(t)))
 	if err := s.SaveKubeconfig("prod", bad); err == nil {
 		t.Error("it was saved")
 	}
 	if path, err := s.AnotherKubeconfig("prod", bad); err == nil {
 		t.Errorf("it was written: %s", path)
 	}
-	if text, err := s.Kubeconfig("prod"); err != nil || string(text) != string(admin(t)) {
+	if text, err := s.Kubeconfig("prod"); err != nil || string(text) != string(adminKubeconfig(t)) {
 		t.Errorf("the one on record: %s, %v", text, err)
 	}
 }
 
-// fill makes one of everything.
-func fill(t *testing.T, s *Store) {
+// fillStore makes one of everything.
+func fillStore(t *testing.T, s *Store) {
 	t.Helper()
 	id, err := s.ManagerID()
-	must(t, err)
-	must(t, s.SaveCluster(named("prod", ""), &Source{Text: []byte(id)}))
-	must(t, s.SaveStatus("prod", v1alpha1.ClusterStatus{}))
-	must(t, s.SaveKubeconfig("prod", admin(t)))
-	must(t, s.SetDefault("prod"))
+	requireNoError(t, err)
+	requireNoError(t, s.SaveCluster(clusterNamed("prod", ""), &Source{Text: []byte(id)}))
+	requireNoError(t, s.SaveStatus("prod", v1alpha1.ClusterStatus{}))
+	requireNoError(t, s.SaveKubeconfig("prod", adminKubeconfig(t)))
+	requireNoError(t, s.SetDefault("prod"))
 	_, err = s.KnownHosts()
-	must(t, err)
+	requireNoError(t, err)
 	l, err := s.Lock(t.Context(), "prod", Holder{})
-	must(t, err)
+	requireNoError(t, err)
 	o, err := s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
-	must(t, err)
+	requireNoError(t, err)
 	j, err := s.Journal(o.Name)
-	must(t, err)
-	must(t, j.Append(event.Event{Type: event.Note}))
-	must(t, j.Close())
-	must(t, l.Release())
+	requireNoError(t, err)
+	requireNoError(t, j.Append(event.Event{Type: event.Note}))
+	requireNoError(t, j.Close())
+	requireNoError(t, l.Release())
 }
 
 func TestModesAndOwner(t *testing.T) {
@@ -79,13 +79,13 @@ func TestModesAndOwner(t *testing.T) {
 	home := filepath.Join(top, "made", "on", "the", "way")
 	const uid, gid = 1000, 1001
 	s, err := Open(home, OwnedBy(uid, gid))
-	must(t, err)
-	fill(t, s)
+	requireNoError(t, err)
+	fillStore(t, s)
 	n := 0
-	must(t, filepath.WalkDir(filepath.Join(top, "made"), func(path string, d fs.DirEntry, err error) error {
-		must(t, err)
+	requireNoError(t, filepath.WalkDir(filepath.Join(top, "made"), func(path string, d fs.DirEntry, err error) error {
+		requireNoError(t, err)
 		info, err := d.Info()
-		must(t, err)
+		requireNoError(t, err)
 		n++
 		want := fs.FileMode(0o600)
 		if d.IsDir() {
@@ -107,12 +107,12 @@ func TestModesAndOwner(t *testing.T) {
 func TestRootKeepsTheHomesOwner(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	home := t.TempDir()
-	must(t, os.Chown(home, 1000, 1001))
+	requireNoError(t, os.Chown(home, 1000, 1001))
 	s, err := Open(home)
-	must(t, err)
-	must(t, s.SaveCluster(named("prod", ""), nil))
+	requireNoError(t, err)
+	requireNoError(t, s.SaveCluster(clusterNamed("prod", ""), nil))
 	info, err := os.Stat(filepath.Join(home, "clusters", "prod", "cluster.json"))
-	must(t, err)
+	requireNoError(t, err)
 	if st := info.Sys().(*syscall.Stat_t); st.Uid != 1000 || st.Gid != 1001 {
 		t.Errorf("owner %d:%d: a root shell has taken a user's records", st.Uid, st.Gid)
 	}
@@ -123,12 +123,12 @@ func TestRootKeepsTheHomesOwner(t *testing.T) {
 func TestRecordsOfOtherSpellings(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)
-	must(t, err)
-	must(t, s.SaveCluster(named("prod", ""), nil))
+	requireNoError(t, err)
+	requireNoError(t, s.SaveCluster(clusterNamed("prod", ""), nil))
 	record := `{"metadata": {"name": "prod"}, "spec": {"hosts": [{"name": "cp1", "address": "FD00:0::11", "roles": ["control-plane"]}]}}`
-	must(t, os.WriteFile(filepath.Join(home, "clusters", "prod", "cluster.json"), []byte(record), 0o600))
+	requireNoError(t, os.WriteFile(filepath.Join(home, "clusters", "prod", "cluster.json"), []byte(record), 0o600))
 	c, err := s.Cluster("prod")
-	must(t, err)
+	requireNoError(t, err)
 	if got := c.Spec.Hosts[0].Address; got != "fd00::11" {
 		t.Errorf("the host is at %q: it would be another than that of its file", got)
 	}
@@ -137,41 +137,41 @@ func TestRecordsOfOtherSpellings(t *testing.T) {
 func TestCrashBetweenWriteAndRename(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)
-	must(t, err)
-	must(t, s.SaveCluster(named("prod", "old"), nil))
+	requireNoError(t, err)
+	requireNoError(t, s.SaveCluster(clusterNamed("prod", "old"), nil))
 	crash := errors.New("crash")
 	s.rename = func(string, string) error { return crash }
-	if err := s.SaveCluster(named("prod", "new"), nil); !errors.Is(err, crash) {
+	if err := s.SaveCluster(clusterNamed("prod", "new"), nil); !errors.Is(err, crash) {
 		t.Fatalf("error %v, want the crash", err)
 	}
 
 	s, err = Open(home)
-	must(t, err)
+	requireNoError(t, err)
 	c, err := s.Cluster("prod")
-	must(t, err)
+	requireNoError(t, err)
 	if c.Spec.Bundle != "old" {
 		t.Errorf("bundle %q after the crash, want the old record whole", c.Spec.Bundle)
 	}
 	names, err := s.Clusters()
-	must(t, err)
+	requireNoError(t, err)
 	if len(names) != 1 {
 		t.Errorf("clusters %v", names)
 	}
 	l, err := s.Lock(t.Context(), "prod", Holder{})
-	must(t, err)
+	requireNoError(t, err)
 	entries, err := os.ReadDir(filepath.Join(home, "clusters", "prod"))
-	must(t, err)
+	requireNoError(t, err)
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), tmpPrefix) {
 			t.Errorf("%s is left after the next lock", e.Name())
 		}
 	}
-	must(t, l.Release())
+	requireNoError(t, l.Release())
 }
 
 func TestCrashBeforeTheOperationIsRecorded(t *testing.T) {
 	s, err := Open(t.TempDir())
-	must(t, err)
+	requireNoError(t, err)
 	crash := errors.New("crash")
 	n := 0
 	s.rename = func(from, to string) error {
@@ -185,7 +185,7 @@ func TestCrashBeforeTheOperationIsRecorded(t *testing.T) {
 		t.Fatalf("error %v, want the crash", err)
 	}
 	ops, err := s.Operations("")
-	must(t, err)
+	requireNoError(t, err)
 	if len(ops) != 0 {
 		t.Errorf("%d operations, want none: it never began", len(ops))
 	}
@@ -193,24 +193,24 @@ func TestCrashBeforeTheOperationIsRecorded(t *testing.T) {
 
 func TestJournalFailureIsFinal(t *testing.T) {
 	s, err := Open(t.TempDir())
-	must(t, err)
+	requireNoError(t, err)
 	o, err := s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
-	must(t, err)
+	requireNoError(t, err)
 	j, err := s.Journal(o.Name)
-	must(t, err)
+	requireNoError(t, err)
 	good := j.f
 	broken, err := os.Open(good.Name())
-	must(t, err)
+	requireNoError(t, err)
 	j.f = broken // opened for reading: every write fails
 	first := j.Append(event.Event{Type: event.Note})
 	j.f = good
 	if second := j.Append(event.Event{Type: event.Note}); first == nil || !errors.Is(second, first) {
 		t.Errorf("errors %v and then %v: want no event after a hole", first, second)
 	}
-	must(t, errors.Join(j.Close(), broken.Close()))
+	requireNoError(t, errors.Join(j.Close(), broken.Close()))
 }
 
-func must(t *testing.T, err error) {
+func requireNoError(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -221,14 +221,14 @@ func must(t *testing.T, err error) {
 // not the same one.
 func TestManagerIDOfACopy(t *testing.T) {
 	s, err := Open(t.TempDir())
-	must(t, err)
+	requireNoError(t, err)
 	id, err := s.ManagerID()
-	must(t, err)
-	raw, err := os.ReadFile(s.path("manager-id"))
-	must(t, err)
+	requireNoError(t, err)
+	raw, err := os.ReadFile(s.joinHome("manager-id"))
+	requireNoError(t, err)
 	other, err := Open(t.TempDir())
-	must(t, err)
-	must(t, os.WriteFile(other.path("manager-id"), raw, 0o600))
+	requireNoError(t, err)
+	requireNoError(t, os.WriteFile(other.joinHome("manager-id"), raw, 0o600))
 	if of, err := other.ManagerID(); err != nil || of == id {
 		t.Errorf("the copy is manager %s, as the original (%v)", of, err)
 	}

@@ -36,7 +36,7 @@ func (s *Store) BeginHold(name string) (process string, err error) {
 	}
 	process = randomHex(idBytes)
 	all = append(all, process)
-	err = s.mkdir(s.clusterPath(name))
+	err = s.makeDir(s.clusterPath(name))
 	if err == nil {
 		err = s.writeJSON(s.clusterPath(name, holdsFile), all[max(0, len(all)-mostHolds):])
 	}
@@ -57,7 +57,7 @@ func (s *Store) EndHold(name string, processes ...string) error {
 	if len(left) > 0 {
 		err = s.writeJSON(s.clusterPath(name, holdsFile), left)
 	} else {
-		err = s.put(name, holdsFile, nil)
+		err = s.putFile(name, holdsFile, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("removing the lock holders of cluster %s: %w", name, err)

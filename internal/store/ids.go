@@ -17,18 +17,18 @@ const (
 	idForeign    = "records-foreign"
 )
 
-// foreign returns the error for a file or directory in the state directory that root does
+// foreignFileError returns the error for a file or directory in the state directory that root does
 // not use on behalf of another user.
-func foreign(err *fileowner.ForeignError) error {
+func foreignFileError(err *fileowner.ForeignError) error {
 	return diag.List{{
 		ID: idForeign, Severity: diag.Error, Message: err.Error(),
 		Hint: "replace it with a file or directory of the user; or set SLIPWAY_HOME to another directory",
 	}}
 }
 
-// damaged returns the error for a file in the state directory that cannot be read. Its
+// damagedFileError returns the error for a file in the state directory that cannot be read. Its
 // content is not guessed.
-func damaged(path string, err error) error {
+func damagedFileError(path string, err error) error {
 	if errors.As(err, new(diag.List)) {
 		return err // the content is not the problem
 	}
@@ -46,9 +46,9 @@ func damaged(path string, err error) error {
 	return diag.List{d}
 }
 
-// unwritable adds a hint to errors for which nothing can be written. It returns any other
+// addWriteHint adds a hint to errors for which nothing can be written. It returns any other
 // error unchanged.
-func unwritable(path string, err error) error {
+func addWriteHint(path string, err error) error {
 	var remedy string
 	switch {
 	case err == nil:

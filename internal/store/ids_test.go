@@ -18,9 +18,9 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// told wants an error that people can do something about, and that names a
+// checkExplained wants an error that people can do something about, and that names a
 // file.
-func told(t *testing.T, what string, err error, id, file string) {
+func checkExplained(t *testing.T, what string, err error, id, file string) {
 	t.Helper()
 	var list diag.List
 	if !errors.As(err, &list) || list[0].ID != id || list[0].Hint == "" || !strings.Contains(list[0].Message, file) {
@@ -40,31 +40,31 @@ func TestDamaged(t *testing.T) {
 		read                func(*Store, string) error
 		lost                error // once the file is moved away
 	}{
-		{"cluster", "clusters/prod/cluster.json", garbage, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster", "clusters/prod/cluster.json", garbage, func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, ErrNotFound},
 		{"cluster that is no file", "clusters/prod/cluster.json", unreadable,
-			func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+			func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, ErrNotFound},
 		{"cluster with copies nowhere", "clusters/prod/cluster.json",
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault"}]}}}}`,
-			func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+			func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, ErrNotFound},
 		{"cluster with copies by no key", "clusters/prod/cluster.json",
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault","ssh":{}}]}}}}`,
-			func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+			func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, ErrNotFound},
 		{"cluster with copies by half a key", "clusters/prod/cluster.json",
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault","s3":{"accessKeyFrom":{"env":"A"}}}]}}}}`,
 			func(s *Store, _ string) error {
-				return second(s.Cluster("prod"))
+				return errorOf(s.Cluster("prod"))
 			}, ErrNotFound},
 		{"cluster of another name", "clusters/prod/cluster.json", `{"metadata":{"name":"other"},"spec":{"hosts":[{"name":"a"}]}}`,
-			func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+			func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, ErrNotFound},
 		{"cluster without hosts", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"}}`,
-			func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+			func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, ErrNotFound},
 		{"cluster that is null", "clusters/prod/cluster.json", "null",
-			func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
-		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, nil},
-		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return second(s.Operations("")) }, nil},
+			func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, ErrNotFound},
+		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, nil},
+		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return errorOf(s.Operations("")) }, nil},
 		{"operation that may be the latest", "OP/operation.json", garbage,
-			func(s *Store, _ string) error { return second(s.Operations("prod")) }, nil},
-		{"plan", "OP/plan.json", garbage, func(s *Store, id string) error { return second(s.Plan(id)) }, ErrNotFound},
+			func(s *Store, _ string) error { return errorOf(s.Operations("prod")) }, nil},
+		{"plan", "OP/plan.json", garbage, func(s *Store, id string) error { return errorOf(s.Plan(id)) }, ErrNotFound},
 		{
 			"journal, when it is read", "OP/journal.jsonl", `{"seq":1}` + "\n" + garbage + `{"seq":2}` + "\n",
 			func(s *Store, id string) error { return s.Read(id, func(event.Event) error { return nil }) }, nil,
@@ -86,31 +86,31 @@ func TestDamaged(t *testing.T) {
 			}, nil,
 		},
 		{"plan without a cluster", "OP/plan.json", `{"cluster":"prod"}`,
-			func(s *Store, id string) error { return second(s.Planned(id)) }, ErrNotFound},
+			func(s *Store, id string) error { return errorOf(s.Planned(id)) }, ErrNotFound},
 		{"plan for another cluster", "OP/plan.json", `{"cluster":"prod","spec":{"metadata":{"name":"other"}}}`,
-			func(s *Store, id string) error { return second(s.Planned(id)) }, ErrNotFound},
-		{"default that is no name", "default", "../x\n", func(s *Store, _ string) error { return second(s.Default()) }, nil},
-		{"default that is no file", "default", unreadable, func(s *Store, _ string) error { return second(s.Default()) }, nil},
-		{"manager id, empty", "manager-id", "\n", func(s *Store, _ string) error { return second(s.ManagerID()) }, nil},
-		{"manager id, cut short", "manager-id", "0a1b", func(s *Store, _ string) error { return second(s.ManagerID()) }, nil},
+			func(s *Store, id string) error { return errorOf(s.Planned(id)) }, ErrNotFound},
+		{"default that is no name", "default", "../x\n", func(s *Store, _ string) error { return errorOf(s.Default()) }, nil},
+		{"default that is no file", "default", unreadable, func(s *Store, _ string) error { return errorOf(s.Default()) }, nil},
+		{"manager id, empty", "manager-id", "\n", func(s *Store, _ string) error { return errorOf(s.ManagerID()) }, nil},
+		{"manager id, cut short", "manager-id", "0a1b", func(s *Store, _ string) error { return errorOf(s.ManagerID()) }, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			home := t.TempDir()
 			s, err := Open(home)
-			must(t, err)
-			fill(t, s)
+			requireNoError(t, err)
+			fillStore(t, s)
 			ops, err := s.Operations("prod")
-			must(t, err)
+			requireNoError(t, err)
 			id := ops[0].Name
 			file := filepath.Join(home, strings.Replace(tc.file, "OP", "operations/"+id, 1))
-			must(t, os.Remove(file))
+			requireNoError(t, os.Remove(file))
 			if tc.content == unreadable {
-				must(t, os.Mkdir(file, 0o700))
+				requireNoError(t, os.Mkdir(file, 0o700))
 			} else {
-				must(t, os.WriteFile(file, []byte(tc.content), 0o600))
+				requireNoError(t, os.WriteFile(file, []byte(tc.content), 0o600))
 			}
-			told(t, "damaged", tc.read(s, id), idDamaged, file)
-			must(t, os.Rename(file, file+".away"))
+			checkExplained(t, "damaged", tc.read(s, id), idDamaged, file)
+			requireNoError(t, os.Rename(file, file+".away"))
 			if err := tc.read(s, id); !errors.Is(err, tc.lost) {
 				t.Errorf("moved away: %v, want %v", err, tc.lost)
 			}
@@ -118,39 +118,39 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
+func errorOf[T any](_ T, err error) error { return err }
 
 // What a crash leaves of a record, or a person beside one, is none.
 func TestHalfARecord(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)
-	must(t, err)
-	fill(t, s)
+	requireNoError(t, err)
+	fillStore(t, s)
 	before, err := s.Operations("")
-	must(t, err)
+	requireNoError(t, err)
 	for _, file := range []string{
 		"clusters/half/source.yaml", "clusters/half/.tmp-cluster.json-0a1b2c", "clusters/prod.bak/cluster.json", "clusters/notes",
 		"operations/20261120-181502-create-0000/plan.json", "operations/20261120-181502-create-0001/.tmp-operation.json-0a",
 		"operations/x.bak/operation.json",
 	} {
-		must(t, os.MkdirAll(filepath.Dir(filepath.Join(home, file)), 0o700))
-		must(t, os.WriteFile(filepath.Join(home, file), []byte("{"), 0o600))
+		requireNoError(t, os.MkdirAll(filepath.Dir(filepath.Join(home, file)), 0o700))
+		requireNoError(t, os.WriteFile(filepath.Join(home, file), []byte("{"), 0o600))
 	}
 	names, err := s.Clusters()
-	must(t, err)
+	requireNoError(t, err)
 	if d := cmp.Diff([]string{"prod"}, names); d != "" {
 		t.Errorf("clusters (-want +got):\n%s", d)
 	}
 	after, err := s.Operations("")
-	must(t, err)
+	requireNoError(t, err)
 	if d := cmp.Diff(before, after); d != "" {
 		t.Errorf("operations (-before +after):\n%s", d)
 	}
 	if _, err := s.Cluster("half"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("half a cluster: %v", err)
 	}
-	must(t, s.SaveCluster(named("half", ""), nil)) // and can become a whole one
-	must(t, second(s.Cluster("half")))
+	requireNoError(t, s.SaveCluster(clusterNamed("half", ""), nil)) // and can become a whole one
+	requireNoError(t, errorOf(s.Cluster("half")))
 }
 
 // TestUnwritable is about disks that are full and directories that are not
@@ -160,37 +160,37 @@ func TestUnwritable(t *testing.T) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return // not Linux
 	}
-	must(t, err)
+	requireNoError(t, err)
 	home := t.TempDir()
 	s, err := Open(home)
-	must(t, err)
+	requireNoError(t, err)
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EACCES, syscall.EPERM} {
 		s.rename = func(from, to string) error { return &os.LinkError{Op: "rename", Old: from, New: to, Err: errno} }
-		err := s.SaveCluster(named("prod", ""), nil)
-		told(t, errno.Error(), err, idUnwritable, filepath.Join(home, "clusters/prod/cluster.json"))
+		err := s.SaveCluster(clusterNamed("prod", ""), nil)
+		checkExplained(t, errno.Error(), err, idUnwritable, filepath.Join(home, "clusters/prod/cluster.json"))
 		if strings.Count(err.Error(), home) != 1 {
 			t.Errorf("%v: names the file more than once", err)
 		}
 	}
 	s.rename = func(from, to string) error { return &os.LinkError{Op: "rename", Old: from, New: to, Err: syscall.EIO} }
 	var list diag.List
-	if err := s.SaveCluster(named("prod", ""), nil); errors.As(err, &list) || !errors.Is(err, syscall.EIO) {
+	if err := s.SaveCluster(clusterNamed("prod", ""), nil); errors.As(err, &list) || !errors.Is(err, syscall.EIO) {
 		t.Errorf("a disk that fails is no full one: %v", err)
 	}
 	s.rename = os.Rename
 
 	o, err := s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
-	must(t, err)
+	requireNoError(t, err)
 	j, err := s.Journal(o.Name)
-	must(t, err)
-	must(t, j.Append(event.Event{Type: event.Note}))
+	requireNoError(t, err)
+	requireNoError(t, j.Append(event.Event{Type: event.Note}))
 	good := j.f
 	j.f = full
-	told(t, "the journal", j.Append(event.Event{Type: event.Note}), idUnwritable, "/dev/full")
+	checkExplained(t, "the journal", j.Append(event.Event{Type: event.Note}), idUnwritable, "/dev/full")
 	j.f = good
-	told(t, "the journal, when there is room again", j.Append(event.Event{Type: event.Note}), idUnwritable, "/dev/full")
-	must(t, j.Close())
-	must(t, full.Close())
+	checkExplained(t, "the journal, when there is room again", j.Append(event.Event{Type: event.Note}), idUnwritable, "/dev/full")
+	requireNoError(t, j.Close())
+	requireNoError(t, full.Close())
 }
 
 // TestReadable: one damaged operation keeps nobody from seeing the others, and
@@ -198,39 +198,39 @@ func TestUnwritable(t *testing.T) {
 func TestReadable(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)
-	must(t, err)
-	fill(t, s)
+	requireNoError(t, err)
+	fillStore(t, s)
 	ops, err := s.Operations("")
-	must(t, err)
+	requireNoError(t, err)
 	file := filepath.Join(home, "operations", ops[0].Name, "operation.json")
-	must(t, os.WriteFile(file, []byte("{"), 0o600))
-	must(t, s.writeJSON(filepath.Join(filepath.Dir(file), "plan.json"), &plan.Plan{Cluster: "prod"}))
+	requireNoError(t, os.WriteFile(file, []byte("{"), 0o600))
+	requireNoError(t, s.writeJSON(filepath.Join(filepath.Dir(file), "plan.json"), &plan.Plan{Cluster: "prod"}))
 	got, bad, err := s.Readable("")
-	must(t, err)
+	requireNoError(t, err)
 	if d := cmp.Diff(append([]v1alpha1.Operation(nil), ops[1:]...), got); d != "" {
 		t.Errorf("the others (-want +got):\n%s", d)
 	}
-	told(t, "the damaged one", bad, idDamaged, file)
+	checkExplained(t, "the damaged one", bad, idDamaged, file)
 	for cluster, want := range map[string]int{ops[0].Spec.Cluster: 1, "other": 0} {
 		_, bad, err := s.Readable(cluster)
-		must(t, err)
+		requireNoError(t, err)
 		if len(bad) != want {
 			t.Errorf("cluster %s: %d damaged operations, want %d: its plan says whose it is", cluster, len(bad), want)
 		}
 	}
-	must(t, second(s.Operations("other")))
+	requireNoError(t, errorOf(s.Operations("other")))
 }
 
 // TestNoDirectory: a home that can be no directory is refused with a remedy.
 func TestNoDirectory(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	must(t, os.WriteFile(file, nil, 0o600))
-	must(t, os.Symlink(filepath.Join(dir, "gone", "away"), filepath.Join(dir, "dangling")))
+	requireNoError(t, os.WriteFile(file, nil, 0o600))
+	requireNoError(t, os.Symlink(filepath.Join(dir, "gone", "away"), filepath.Join(dir, "dangling")))
 	for name, home := range map[string]string{
 		"a file": file, "below a file": filepath.Join(file, "home"), "a device": os.DevNull, "a link to nothing": filepath.Join(dir, "dangling"),
 		"too long": filepath.Join(dir, strings.Repeat("x", 300)),
 	} {
-		told(t, name, second(Open(home)), idUnwritable, "")
+		checkExplained(t, name, errorOf(Open(home)), idUnwritable, "")
 	}
 }

@@ -44,7 +44,7 @@ func (s *Store) Journal(id string) (*Journal, error) {
 		return nil, fmt.Errorf("opening the journal of operation %s: %w", id, err)
 	}
 	j := &Journal{f: f}
-	end, err := scan(f, path, func(e event.Event) error { j.seq = max(j.seq, e.Seq); return nil })
+	end, err := scanEvents(f, path, func(e event.Event) error { j.seq = max(j.seq, e.Seq); return nil })
 	if err == nil {
 		err = f.Truncate(end)
 	}
@@ -80,15 +80,15 @@ func (j *Journal) Append(e event.Event) error {
 	if e.Seq == 0 {
 		e.Seq = j.seq + 1
 	}
-	if err := j.append(e); err != nil {
-		j.fail = fmt.Errorf("writing the journal: %w", unwritable(j.f.Name(), err))
+	if err := j.appendEvent(e); err != nil {
+		j.fail = fmt.Errorf("writing the journal: %w", addWriteHint(j.f.Name(), err))
 		return j.fail
 	}
 	j.seq = max(j.seq, e.Seq)
 	return nil
 }
 
-func (j *Journal) append(e event.Event) error {
+func (j *Journal) appendEvent(e event.Event) error {
 	line, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (s *Store) Read(id string, fn func(event.Event) error) error {
 		return err
 	}
 	defer f.Close()
-	if _, err = scan(f, f.Name(), fn); err != nil {
+	if _, err = scanEvents(f, f.Name(), fn); err != nil {
 		return fmt.Errorf("reading the journal of operation %s: %w", id, err)
 	}
 	return nil
@@ -141,7 +141,7 @@ func (s *Store) openJournal(id string) (*os.File, error) {
 	if _, err := s.Operation(id); err != nil {
 		return nil, err
 	}
-	f, err := s.open(s.operationPath(id, "journal.jsonl"))
+	f, err := s.openFile(s.operationPath(id, "journal.jsonl"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -208,13 +208,13 @@ func scanFrom(f *os.File, offset int64, fn func(event.Event) error) (int64, erro
 	if f == nil {
 		return 0, nil
 	}
-	return scan(io.NewSectionReader(f, offset, 1<<62-offset), f.Name(), fn)
+	return scanEvents(io.NewSectionReader(f, offset, 1<<62-offset), f.Name(), fn)
 }
 
-// scan calls fn for each event and returns the offset at which the last one ends. Invalid
+// scanEvents calls fn for each event and returns the offset at which the last one ends. Invalid
 // bytes after it are left by a crash. Invalid bytes before it mean that the file is
 // damaged.
-func scan(r io.Reader, file string, fn func(event.Event) error) (int64, error) {
+func scanEvents(r io.Reader, file string, fn func(event.Event) error) (int64, error) {
 	br := bufio.NewReaderSize(r, 1<<16)
 	var end, pos int64
 	var broken error
@@ -230,7 +230,7 @@ func scan(r io.Reader, file string, fn func(event.Event) error) (int64, error) {
 		var e event.Event
 		if err := json.Unmarshal(bytes.TrimRight(line, "\n"), &e); err != nil {
 			if broken == nil {
-				broken = damaged(file, fmt.Errorf("line %d: %w", n, err))
+				broken = damagedFileError(file, fmt.Errorf("line %d: %w", n, err))
 			}
 			continue
 		}

@@ -16,7 +16,7 @@ func FuzzJournal(f *testing.F) {
 	f.Add([]byte("{\"seq\":1}\n{\"se"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		read := func(data []byte) (end int64, seqs []int64, err error) {
-			end, err = scan(bytes.NewReader(data), "journal", func(e event.Event) error { seqs = append(seqs, e.Seq); return nil })
+			end, err = scanEvents(bytes.NewReader(data), "journal", func(e event.Event) error { seqs = append(seqs, e.Seq); return nil })
 			return end, seqs, err
 		}
 		end, first, err := read(data)

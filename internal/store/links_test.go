@@ -29,55 +29,56 @@ func TestLinks(t *testing.T) {
 		to   string // below the directory of others
 		do   func(s *Store, op string) error
 	}{
-		{"lock", "clusters/prod/lock", "shadow", func(s *Store, _ string) error { return second(s.Lock(t.Context(), "prod", Holder{})) }},
-		{"holder of the lock", "clusters/prod/lock", "shadow", func(s *Store, _ string) error { return second(s.Holder("prod")) }},
-		{"journal", "operations/OP/journal.jsonl", "shadow", func(s *Store, op string) error { return second(s.Journal(op)) }},
+		{"lock", "clusters/prod/lock", "shadow", func(s *Store, _ string) error { return errorOf(s.Lock(t.Context(), "prod", Holder{})) }},
+		{"holder of the lock", "clusters/prod/lock", "shadow", func(s *Store, _ string) error { return errorOf(s.Holder("prod")) }},
+		{"journal", "operations/OP/journal.jsonl", "shadow", func(s *Store, op string) error { return errorOf(s.Journal(op)) }},
 		{"journal that is read", "operations/OP/journal.jsonl", "shadow", func(s *Store, op string) error {
 			return s.Read(op, func(event.Event) error { return nil })
 		}},
-		{"source", "clusters/prod/source.yaml", "shadow", func(s *Store, _ string) error { return second(s.Source("prod")) }},
-		{"kubeconfig", "clusters/prod/kubeconfig", "shadow", func(s *Store, _ string) error { return second(s.Kubeconfig("prod")) }},
-		{"cluster", "clusters/prod", "etc", func(s *Store, _ string) error { return s.SaveCluster(named("prod", ""), nil) }},
+		{"source", "clusters/prod/source.yaml", "shadow", func(s *Store, _ string) error { return errorOf(s.Source("prod")) }},
+		{"kubeconfig", "clusters/prod/kubeconfig", "shadow", func(s *Store, _ string) error { return errorOf(s.Kubeconfig("prod")) }},
+		{"cluster", "clusters/prod", "etc", func(s *Store, _ string) error { return s.SaveCluster(clusterNamed("prod", ""), nil) }},
 		{"status", "clusters/prod", "etc", func(s *Store, _ string) error { return s.SaveStatus("prod", v1alpha1.ClusterStatus{}) }},
-		{"kubeconfig that is saved", "clusters/prod", "etc", func(s *Store, _ string) error { return s.SaveKubeconfig("prod", admin(t)) }},
+		{"kubeconfig that is saved", "clusters/prod", "etc",
+			func(s *Store, _ string) error { return s.SaveKubeconfig("prod", adminKubeconfig(t)) }},
 		{"removal", "clusters/prod", "etc", func(s *Store, _ string) error { return s.RemoveCluster("prod") }},
 		{"operations", "operations", "etc", func(s *Store, _ string) error {
-			return second(s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{}))
+			return errorOf(s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{}))
 		}},
-		{"operations that are listed", "operations", "etc", func(s *Store, _ string) error { return second(s.Operations("")) }},
-		{"clusters", "clusters", "etc", func(s *Store, _ string) error { return s.SaveCluster(named("lab", ""), nil) }},
-		{"backups", "backups", "etc", func(s *Store, _ string) error { return second(s.MakeBackups("prod")) }},
-		{"backups of a cluster", "backups/prod", "etc", func(s *Store, _ string) error { return second(s.MakeBackups("prod")) }},
-		{"default", "default", "shadow", func(s *Store, _ string) error { return second(s.Default()) }},
+		{"operations that are listed", "operations", "etc", func(s *Store, _ string) error { return errorOf(s.Operations("")) }},
+		{"clusters", "clusters", "etc", func(s *Store, _ string) error { return s.SaveCluster(clusterNamed("lab", ""), nil) }},
+		{"backups", "backups", "etc", func(s *Store, _ string) error { return errorOf(s.MakeBackups("prod")) }},
+		{"backups of a cluster", "backups/prod", "etc", func(s *Store, _ string) error { return errorOf(s.MakeBackups("prod")) }},
+		{"default", "default", "shadow", func(s *Store, _ string) error { return errorOf(s.Default()) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			top := t.TempDir()
 			home, others := filepath.Join(top, "home"), filepath.Join(top, "others")
 			s, err := Open(home, OwnedBy(uid, gid))
-			must(t, err)
-			fill(t, s)
-			must(t, second(s.MakeBackups("lab")))
+			requireNoError(t, err)
+			fillStore(t, s)
+			requireNoError(t, errorOf(s.MakeBackups("lab")))
 			ops, err := s.Operations("")
-			must(t, err)
+			requireNoError(t, err)
 			op := ops[0].Name
-			must(t, os.MkdirAll(filepath.Join(others, "etc"), 0o755))
-			must(t, os.WriteFile(filepath.Join(others, "shadow"), []byte("root:x\n"), 0o600))
-			must(t, os.WriteFile(filepath.Join(others, "etc", "passwd"), []byte("root\n"), 0o644))
+			requireNoError(t, os.MkdirAll(filepath.Join(others, "etc"), 0o755))
+			requireNoError(t, os.WriteFile(filepath.Join(others, "shadow"), []byte("root:x\n"), 0o600))
+			requireNoError(t, os.WriteFile(filepath.Join(others, "etc", "passwd"), []byte("root\n"), 0o644))
 			link := filepath.Join(home, tc.link)
 			if tc.link == "operations/OP/journal.jsonl" {
 				link = filepath.Join(home, "operations", op, "journal.jsonl")
 			}
-			must(t, os.RemoveAll(link))
-			must(t, os.Symlink(filepath.Join(others, tc.to), link))
-			must(t, os.Lchown(link, uid, gid))
-			before := listing(t, others)
+			requireNoError(t, os.RemoveAll(link))
+			requireNoError(t, os.Symlink(filepath.Join(others, tc.to), link))
+			requireNoError(t, os.Lchown(link, uid, gid))
+			before := listTree(t, others)
 			s, err = Open(home, OwnedBy(uid, gid))
-			must(t, err)
+			requireNoError(t, err)
 			var list diag.List
 			if err := tc.do(s, op); !errors.As(err, &list) || list[0].ID != idForeign || list[0].Hint == "" {
 				t.Errorf("error %v, want %s with a remedy", err, idForeign)
 			}
-			if d := cmp.Diff(before, listing(t, others)); d != "" {
+			if d := cmp.Diff(before, listTree(t, others)); d != "" {
 				t.Errorf("files of others (-before +after):\n%s", d)
 			}
 		})
@@ -90,19 +91,19 @@ func TestRecordsOnAnotherDisk(t *testing.T) {
 	top := t.TempDir()
 	home, disk := filepath.Join(top, "home"), filepath.Join(top, "disk")
 	for _, dir := range []string{home, disk, filepath.Join(disk, "clusters"), filepath.Join(disk, "backups")} {
-		must(t, os.Mkdir(dir, 0o700))
-		must(t, os.Chown(dir, 1000, 1001))
+		requireNoError(t, os.Mkdir(dir, 0o700))
+		requireNoError(t, os.Chown(dir, 1000, 1001))
 	}
 	for _, name := range []string{"clusters", "backups"} {
-		must(t, os.Symlink(filepath.Join(disk, name), filepath.Join(home, name)))
-		must(t, os.Lchown(filepath.Join(home, name), 1000, 1001))
+		requireNoError(t, os.Symlink(filepath.Join(disk, name), filepath.Join(home, name)))
+		requireNoError(t, os.Lchown(filepath.Join(home, name), 1000, 1001))
 	}
 	s, err := Open(home, OwnedBy(1000, 1001))
-	must(t, err)
-	fill(t, s)
-	must(t, second(s.MakeBackups("prod")))
+	requireNoError(t, err)
+	fillStore(t, s)
+	requireNoError(t, errorOf(s.MakeBackups("prod")))
 	for _, file := range []string{"clusters/prod/cluster.json", "backups/prod"} {
-		must(t, second(os.Stat(filepath.Join(disk, file))))
+		requireNoError(t, errorOf(os.Stat(filepath.Join(disk, file))))
 	}
 }
 
@@ -110,37 +111,37 @@ func TestRecordsOnAnotherDisk(t *testing.T) {
 func TestNothingToRead(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "none")
 	s, err := Open(home)
-	must(t, err)
+	requireNoError(t, err)
 	names, err := s.Clusters()
-	must(t, err)
+	requireNoError(t, err)
 	ops, err := s.Operations("")
-	must(t, err)
+	requireNoError(t, err)
 	if len(names)+len(ops) > 0 {
 		t.Errorf("clusters %v and operations %v of a home that is not there", names, ops)
 	}
 	if _, err := s.Cluster("prod"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("cluster: error %v, want ErrNotFound", err)
 	}
-	must(t, second(s.Holder("prod")))
-	must(t, second(s.Default()))
-	must(t, second(s.BackedUp()))
+	requireNoError(t, errorOf(s.Holder("prod")))
+	requireNoError(t, errorOf(s.Default()))
+	requireNoError(t, errorOf(s.BackedUp()))
 	if _, err := os.Stat(home); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("reading has made %s: %v", home, err)
 	}
 }
 
-// listing is what is below a directory: modes, owners and content.
-func listing(t *testing.T, dir string) map[string]string {
+// listTree is what is below a directory: modes, owners and content.
+func listTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		must(t, err)
+	requireNoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		requireNoError(t, err)
 		info, err := d.Info()
-		must(t, err)
+		requireNoError(t, err)
 		content := ""
 		if info.Mode().IsRegular() {
 			b, err := os.ReadFile(path)
-			must(t, err)
+			requireNoError(t, err)
 			content = string(b)
 		}
 		st := info.Sys().(*syscall.Stat_t)

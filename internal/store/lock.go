@@ -64,7 +64,7 @@ func (s *Store) Lock(ctx context.Context, name string, who Holder) (*Lock, error
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("locking cluster: %w", err)
 	}
-	who = who.filled()
+	who = who.withDefaults()
 	patience := time.NewTimer(lockPatience)
 	defer patience.Stop()
 	tick := time.NewTicker(lockInterval)
@@ -78,7 +78,7 @@ func (s *Store) Lock(ctx context.Context, name string, who Holder) (*Lock, error
 			if err := l.SetHolder(who); err != nil {
 				return nil, errors.Join(fmt.Errorf("locking cluster %s: %w", name, err), l.Release())
 			}
-			return l, s.sweep(s.clusterPath(name))
+			return l, s.removeTempFiles(s.clusterPath(name))
 		}
 		select {
 		case <-ctx.Done():
@@ -93,7 +93,7 @@ func (s *Store) Lock(ctx context.Context, name string, who Holder) (*Lock, error
 
 // tryLock returns nil if another process has the lock or has just removed its file.
 func (s *Store) tryLock(name string) (*Lock, error) {
-	if err := s.mkdir(s.clusterPath(name)); err != nil {
+	if err := s.makeDir(s.clusterPath(name)); err != nil {
 		return nil, err
 	}
 	path := s.clusterPath(name, "lock")
@@ -104,7 +104,7 @@ func (s *Store) tryLock(name string) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := lockFile(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = nil
 		}
@@ -113,7 +113,7 @@ func (s *Store) tryLock(name string) (*Lock, error) {
 	// The file may have been removed between open and flock: a lock on a file without a
 	// name excludes no other process.
 	have, err1 := f.Stat()
-	want, err2 := s.stat(path)
+	want, err2 := s.statFile(path)
 	if err1 != nil || err2 != nil || !os.SameFile(have, want) {
 		return nil, f.Close()
 	}
@@ -122,7 +122,7 @@ func (s *Store) tryLock(name string) (*Lock, error) {
 
 // SetHolder saves the holder of the lock, once the operation has an id.
 func (l *Lock) SetHolder(who Holder) error {
-	b, err := json.Marshal(who.filled())
+	b, err := json.Marshal(who.withDefaults())
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (l *Lock) SetHolder(who Holder) error {
 		return err
 	}
 	_, err = l.f.WriteAt(append(b, '\n'), 0)
-	return unwritable(l.f.Name(), err)
+	return addWriteHint(l.f.Name(), err)
 }
 
 // Release releases the lock.
@@ -145,7 +145,7 @@ func (s *Store) Holder(name string) (*Holder, error) {
 		return nil, fmt.Errorf("checking the lock: %w", err)
 	}
 	path := s.clusterPath(name, "lock")
-	f, err := s.open(path)
+	f, err := s.openFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -153,7 +153,7 @@ func (s *Store) Holder(name string) (*Holder, error) {
 		return nil, fmt.Errorf("checking the lock of cluster %s: %w", name, err)
 	}
 	defer f.Close()
-	switch err := flock(f, unix.LOCK_SH|unix.LOCK_NB); {
+	switch err := lockFile(f, unix.LOCK_SH|unix.LOCK_NB); {
 	case err == nil:
 		return nil, nil // closing the file releases it
 	case !errors.Is(err, unix.EWOULDBLOCK):
@@ -168,7 +168,7 @@ func (s *Store) Holder(name string) (*Holder, error) {
 
 // readHolder returns an empty Holder if none is written yet.
 func (s *Store) readHolder(path string) (Holder, error) {
-	f, err := s.open(path)
+	f, err := s.openFile(path)
 	if err != nil {
 		return Holder{}, err
 	}
@@ -185,9 +185,9 @@ func (s *Store) readHolder(path string) (Holder, error) {
 }
 
 // ThisProcess returns this process as a Holder.
-func ThisProcess() Holder { return Holder{}.filled() }
+func ThisProcess() Holder { return Holder{}.withDefaults() }
 
-func (h Holder) filled() Holder {
+func (h Holder) withDefaults() Holder {
 	if h.PID == 0 {
 		h.PID = os.Getpid()
 		if p, err := process.Find(h.PID); err == nil {
@@ -203,8 +203,8 @@ func (h Holder) filled() Holder {
 	return h
 }
 
-// flock is unix.Flock, repeated if a signal interrupts it.
-func flock(f *os.File, how int) error {
+// lockFile is unix.Flock, repeated if a signal interrupts it.
+func lockFile(f *os.File, how int) error {
 	for {
 		err := unix.Flock(int(f.Fd()), how)
 		if !errors.Is(err, unix.EINTR) {

@@ -23,11 +23,11 @@ func (s *Store) AddMerged(name, path string) error {
 	if !filepath.IsAbs(path) {
 		return fmt.Errorf("saving a merged kubeconfig of cluster %s: %q is not an absolute path", name, path)
 	}
-	if _, err := s.read(name, "cluster.json"); err != nil {
+	if _, err := s.readClusterFile(name, "cluster.json"); err != nil {
 		return fmt.Errorf("saving a merged kubeconfig: %w", err)
 	}
 	sum := sha256.Sum256([]byte(path))
-	if err := s.write(s.clusterPath(name, mergedPrefix+hex.EncodeToString(sum[:8])), []byte(path)); err != nil {
+	if err := s.writeFile(s.clusterPath(name, mergedPrefix+hex.EncodeToString(sum[:8])), []byte(path)); err != nil {
 		return fmt.Errorf("saving a merged kubeconfig of cluster %s: %w", name, err)
 	}
 	return nil
@@ -50,7 +50,7 @@ func (s *Store) Merged(name string) ([]string, error) {
 		if !strings.HasPrefix(e.Name(), mergedPrefix) {
 			continue
 		}
-		text, err := s.read(name, e.Name())
+		text, err := s.readClusterFile(name, e.Name())
 		if errors.Is(err, ErrNotFound) {
 			continue // removed in the meantime
 		}

@@ -8,13 +8,13 @@ import (
 
 func TestMerged(t *testing.T) {
 	s, err := Open(t.TempDir())
-	must(t, err)
+	requireNoError(t, err)
 	if err := s.AddMerged("prod", "/a"); err == nil {
 		t.Error("a kubeconfig of a cluster that is not recorded was noted")
 	}
-	must(t, s.SaveCluster(named("prod", ""), nil))
+	requireNoError(t, s.SaveCluster(clusterNamed("prod", ""), nil))
 	for _, path := range []string{"/b", "/a\nb", "/b"} {
-		must(t, s.AddMerged("prod", path))
+		requireNoError(t, s.AddMerged("prod", path))
 	}
 	if err := s.AddMerged("prod", "a"); err == nil {
 		t.Error("a relative path was noted")
@@ -23,7 +23,7 @@ func TestMerged(t *testing.T) {
 	if d := cmp.Diff([]string{"/a\nb", "/b"}, got); d != "" || err != nil {
 		t.Errorf("(-want +got): %v\n%s", err, d)
 	}
-	must(t, s.RemoveCluster("prod"))
+	requireNoError(t, s.RemoveCluster("prod"))
 	if got, err := s.Merged("prod"); len(got) > 0 || err != nil {
 		t.Errorf("after the cluster is removed: %v, %v", got, err)
 	}

@@ -34,7 +34,7 @@ func (e *AmbiguousError) Error() string {
 }
 
 func (s *Store) operationPath(id string, elem ...string) string {
-	return s.path(append([]string{"operations", id}, elem...)...)
+	return s.joinHome(append([]string{"operations", id}, elem...)...)
 }
 
 // stampFormat is the time at the beginning of an id.
@@ -70,7 +70,7 @@ func (s *Store) NewOperation(now time.Time, spec v1alpha1.OperationSpec, p *plan
 		Spec:   spec,
 		Status: v1alpha1.OperationStatus{Phase: v1alpha1.OperationPending},
 	}
-	if err := s.mkdir(s.operationPath(o.Name)); err != nil {
+	if err := s.makeDir(s.operationPath(o.Name)); err != nil {
 		return nil, fmt.Errorf("saving operation %s: %w", o.Name, err)
 	}
 	if err := s.writeJSON(s.operationPath(o.Name, "plan.json"), p); err != nil {
@@ -123,7 +123,7 @@ func (s *Store) Planned(id string) (*v1alpha1.Cluster, error) {
 	}
 	c, err := Described(p)
 	if err != nil {
-		return nil, fmt.Errorf("reading the plan of operation %s: %w", id, damaged(s.operationPath(id, "plan.json"), err))
+		return nil, fmt.Errorf("reading the plan of operation %s: %w", id, damagedFileError(s.operationPath(id, "plan.json"), err))
 	}
 	return c, nil
 }
@@ -203,7 +203,7 @@ func (s *Store) FindOperation(prefix string) (*v1alpha1.Operation, error) {
 // operationIDs returns all ids, newest first. Incomplete operations that a crash left are
 // not among them.
 func (s *Store) operationIDs() ([]string, error) {
-	entries, err := s.readDir(s.path("operations"))
+	entries, err := s.readDir(s.joinHome("operations"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listing operations: %w", err)
 	}
@@ -212,7 +212,7 @@ func (s *Store) operationIDs() ([]string, error) {
 		if checkName(e.Name()) != nil {
 			continue
 		}
-		if _, err := s.stat(s.operationPath(e.Name(), "operation.json")); err == nil {
+		if _, err := s.statFile(s.operationPath(e.Name(), "operation.json")); err == nil {
 			ids = append(ids, e.Name())
 		}
 	}

@@ -82,17 +82,17 @@ func Open(home string, opts ...Option) (*Store, error) {
 	if s.owner == nil && os.Geteuid() == 0 {
 		// In a root shell, a user's store still belongs to the user.
 		if s.owner, err = fileowner.Of(home); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("opening the store: %w", unwritable(home, err))
+			return nil, fmt.Errorf("opening the store: %w", addWriteHint(home, err))
 		}
 	}
-	_, err = s.root("", false)
+	_, err = s.openRoot("", false)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, there := os.Lstat(home); there != nil {
 			return s, nil
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("opening the store: %w", unwritable(home, withPath(home, err)))
+		return nil, fmt.Errorf("opening the store: %w", addWriteHint(home, withPath(home, err)))
 	}
 	return s, nil
 }
@@ -104,7 +104,7 @@ func (s *Store) Home() string { return s.home }
 // otherwise nil.
 func (s *Store) Owner() *fileowner.Owner { return s.owner }
 
-func (s *Store) path(elem ...string) string {
+func (s *Store) joinHome(elem ...string) string {
 	return filepath.Join(append([]string{s.home}, elem...)...)
 }
 
@@ -116,13 +116,13 @@ const idBytes = 16
 // shared store is another manager on another machine or at another path: hosts let a
 // manager take over its own lock immediately.
 func (s *Store) ManagerID() (string, error) {
-	file := s.path("manager-id")
+	file := s.joinHome("manager-id")
 	for range 2 {
 		switch b, err := s.readFile(file); {
 		case err == nil:
 			id := strings.TrimSpace(string(b))
 			if raw, err := hex.DecodeString(id); err != nil || len(raw) != idBytes {
-				return "", fmt.Errorf("reading the manager id: %w", damaged(file, errors.New("it does not contain a manager id")))
+				return "", fmt.Errorf("reading the manager id: %w", damagedFileError(file, errors.New("it does not contain a manager id")))
 			}
 			here, err := os.Hostname()
 			if err != nil {
@@ -135,7 +135,7 @@ func (s *Store) ManagerID() (string, error) {
 		}
 		// Two processes may get here at the same time: the first one creates the
 		// file, and then both read it.
-		if err := s.create(file, []byte(randomHex(idBytes)+"\n")); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := s.createFile(file, []byte(randomHex(idBytes)+"\n")); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", fmt.Errorf("creating the manager id: %w", err)
 		}
 	}
@@ -144,7 +144,7 @@ func (s *Store) ManagerID() (string, error) {
 
 // Default returns the cluster that SetDefault selected, or "".
 func (s *Store) Default() (string, error) {
-	file := s.path("default")
+	file := s.joinHome("default")
 	b, err := s.readFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -154,7 +154,7 @@ func (s *Store) Default() (string, error) {
 		err = checkName(name)
 	}
 	if err != nil {
-		return "", fmt.Errorf("reading the default cluster: %w", damaged(file, err))
+		return "", fmt.Errorf("reading the default cluster: %w", damagedFileError(file, err))
 	}
 	return name, nil
 }
@@ -163,7 +163,7 @@ func (s *Store) Default() (string, error) {
 // selection.
 func (s *Store) SetDefault(name string) error {
 	if name == "" {
-		if err := s.remove(s.path("default")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.removeFile(s.joinHome("default")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
@@ -171,17 +171,17 @@ func (s *Store) SetDefault(name string) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	return s.write(s.path("default"), []byte(name+"\n"))
+	return s.writeFile(s.joinHome("default"), []byte(name+"\n"))
 }
 
 // KnownHosts returns the path of the file with host keys. It creates an empty file, so
 // that the file belongs to the owner of the store when others append to it.
 func (s *Store) KnownHosts() (string, error) {
-	file := s.path("known_hosts")
+	file := s.joinHome("known_hosts")
 	if _, err := os.Lstat(file); err == nil {
 		return file, nil // the code that appends to it checks the file
 	}
-	if err := s.create(file, nil); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := s.createFile(file, nil); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("creating the known_hosts file: %w", err)
 	}
 	return file, nil

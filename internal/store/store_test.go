@@ -16,7 +16,7 @@ import (
 
 func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Subject {
-		return subject(t, filepath.Join(t.TempDir(), "home"))
+		return newSubject(t, filepath.Join(t.TempDir(), "home"))
 	})
 }
 
@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 // kernel gives the lock back.
 func TestKilledHolder(t *testing.T) {
 	if home := os.Getenv("STORE_TEST_HOLD"); home != "" {
-		l, err := open(t, home).Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
+		l, err := openStore(t, home).Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestKilledHolder(t *testing.T) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
 		t.Fatalf("the holder says %q, %v", line, err)
 	}
-	s := open(t, home)
+	s := openStore(t, home)
 	h, err := s.Holder("prod")
 	if err != nil || h == nil || h.PID != cmd.Process.Pid {
 		t.Errorf("holder %+v, %v: want process %d", h, err, cmd.Process.Pid)
@@ -67,8 +67,8 @@ func TestKilledHolder(t *testing.T) {
 	}
 }
 
-func subject(t *testing.T, home string) conformance.Subject {
-	s := open(t, home)
+func newSubject(t *testing.T, home string) conformance.Subject {
+	s := openStore(t, home)
 	return conformance.Subject{
 		Backend: s,
 		Lock: func(ctx context.Context, name string, who store.Holder) (func() error, error) {
@@ -79,7 +79,7 @@ func subject(t *testing.T, home string) conformance.Subject {
 			return l.Release, nil
 		},
 		Journal: func(id string) (conformance.Journal, error) { return s.Journal(id) },
-		Again:   func() conformance.Subject { return subject(t, home) },
+		Again:   func() conformance.Subject { return newSubject(t, home) },
 		Tear: func(id, bytes string) {
 			f, err := os.OpenFile(filepath.Join(home, "operations", id, "journal.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
 			if err != nil {
@@ -95,7 +95,7 @@ func subject(t *testing.T, home string) conformance.Subject {
 	}
 }
 
-func open(t *testing.T, home string, opts ...store.Option) *store.Store {
+func openStore(t *testing.T, home string, opts ...store.Option) *store.Store {
 	t.Helper()
 	s, err := store.Open(home, opts...)
 	if err != nil {

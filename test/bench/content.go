@@ -45,12 +45,12 @@ var images = map[string][]string{
 	"worker":        {"kube-proxy", "coredns", "pause", "flannel"},
 }
 
-// content takes the bundle apart into what the script wants: archives of
+// unpackBundle takes the bundle apart into what the script wants: archives of
 // programs and of images. It answers their directory; none of this is
 // measured.
-func (b bench) content(ctx context.Context, version string) (string, error) {
+func (b bench) unpackBundle(ctx context.Context, version string) (string, error) {
 	layout := filepath.Join(b.home, "bundle") + "/"
-	if _, _, err := b.slipway(ctx, "bundle", "build", "--kubernetes", version, "--out", layout); err != nil {
+	if _, _, err := b.runSlipway(ctx, "bundle", "build", "--kubernetes", version, "--out", layout); err != nil {
 		return "", err
 	}
 	list, err := exec.CommandContext(ctx, "bin/slipway", "bundle", "inspect", layout, "-o", "json").Output()

@@ -27,16 +27,16 @@ type shape struct{ controlPlanes, workers int }
 
 func (s shape) String() string { return fmt.Sprintf("%d+%d", s.controlPlanes, s.workers) }
 
-// target is what the ratio of Slipway's time to the script's is to be at most.
-func (s shape) target() float64 {
+// targetRatio is what the ratio of Slipway's time to the script's is to be at most.
+func (s shape) targetRatio() float64 {
 	if s.controlPlanes > 1 {
 		return 1.0
 	}
 	return 1.25
 }
 
-// shapes reads a list such as "1+2,3+2".
-func shapes(list string) (out []shape, err error) {
+// parseShapes reads a list such as "1+2,3+2".
+func parseShapes(list string) (out []shape, err error) {
 	for _, text := range strings.Split(list, ",") {
 		var s shape
 		if n, err := fmt.Sscanf(text, "%d+%d", &s.controlPlanes,
@@ -55,9 +55,9 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	which, err := shapes(*list)
+	which, err := parseShapes(*list)
 	if err == nil {
-		err = run(ctx, *rounds, *version, which)
+		err = runBenchmark(ctx, *rounds, *version, which)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -71,30 +71,30 @@ type figures struct {
 	peak                    []int64 // bytes
 }
 
-func run(ctx context.Context, rounds int, version string, which []shape) error {
+func runBenchmark(ctx context.Context, rounds int, version string, which []shape) error {
 	home, err := os.MkdirTemp("", "slipway-bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(home)
 	b := bench{home: home}
-	content, err := b.content(ctx, version)
+	content, err := b.unpackBundle(ctx, version)
 	if err != nil {
 		return fmt.Errorf("taking the bundle apart: %w", err)
 	}
 	for _, s := range which {
 		b.shape = s
-		f, err := b.rounds(ctx, rounds, content)
+		f, err := b.runRounds(ctx, rounds, content)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s, err)
 		}
-		f.print(version, s)
+		f.printFigures(version, s)
 	}
 	return nil
 }
 
-// rounds creates the cluster in turns by Slipway and by the script.
-func (b bench) rounds(ctx context.Context, n int, content string) (f figures, err error) {
+// runRounds creates the cluster in turns by Slipway and by the script.
+func (b bench) runRounds(ctx context.Context, n int, content string) (f figures, err error) {
 	for round := range n {
 		if err := b.roundSlipway(ctx, &f); err != nil {
 			return f, fmt.Errorf("round %d with slipway: %w", round+1, err)
@@ -103,19 +103,19 @@ func (b bench) rounds(ctx context.Context, n int, content string) (f figures, er
 			return f, fmt.Errorf("round %d with kubeadm: %w", round+1, err)
 		}
 		fmt.Printf("%s, round %d: slipway %s, kubeadm %s, again %s, peak %d MiB\n", b.shape, round+1,
-			seconds(f.slipway[round]), seconds(f.kubeadm[round]), seconds(f.again[round]), f.peak[round]>>20)
+			formatSeconds(f.slipway[round]), formatSeconds(f.kubeadm[round]), formatSeconds(f.again[round]), f.peak[round]>>20)
 	}
 	return f, nil
 }
 
-func (f figures) print(version string, s shape) {
-	slipway, kubeadm := median(f.slipway), median(f.kubeadm)
+func (f figures) printFigures(version string, s shape) {
+	slipway, kubeadm := medianOf(f.slipway), medianOf(f.kubeadm)
 	fmt.Printf("\nKubernetes %s, control planes + workers: %s, cold hosts, median of %d\n", version, s, len(f.slipway))
-	fmt.Printf("  %-34s %10s\n", "create, slipway", seconds(slipway))
-	fmt.Printf("  %-34s %10s\n", "create, kubeadm script", seconds(kubeadm))
-	fmt.Printf("  %-34s %10.2f  (target: at most %.2f)\n", "ratio", slipway.Seconds()/kubeadm.Seconds(), s.target())
-	fmt.Printf("  %-34s %10s  (target: at most 2 s)\n", "apply again, nothing changed", seconds(median(f.again)))
-	fmt.Printf("  %-34s %6d MiB  (target: at most 200 MB)\n\n", "peak memory of slipway", median(f.peak)>>20)
+	fmt.Printf("  %-34s %10s\n", "create, slipway", formatSeconds(slipway))
+	fmt.Printf("  %-34s %10s\n", "create, kubeadm script", formatSeconds(kubeadm))
+	fmt.Printf("  %-34s %10.2f  (target: at most %.2f)\n", "ratio", slipway.Seconds()/kubeadm.Seconds(), s.targetRatio())
+	fmt.Printf("  %-34s %10s  (target: at most 2 s)\n", "apply again, nothing changed", formatSeconds(medianOf(f.again)))
+	fmt.Printf("  %-34s %6d MiB  (target: at most 200 MB)\n\n", "peak memory of slipway", medianOf(f.peak)>>20)
 }
 
 // A bench runs programs with a Slipway state of its own.
@@ -126,16 +126,16 @@ type bench struct {
 
 // roundSlipway measures a create and an unchanged apply.
 func (b bench) roundSlipway(ctx context.Context, f *figures) error {
-	file, err := b.machines(ctx)
+	file, err := b.createMachines(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.remove()
-	create, peak, err := b.slipway(ctx, "create", "cluster", "-f", file, "--yes")
+	defer b.removeMachines()
+	create, peak, err := b.runSlipway(ctx, "create", "cluster", "-f", file, "--yes")
 	if err != nil {
 		return err
 	}
-	again, peakAgain, err := b.slipway(ctx, "apply", "-f", file, "--yes")
+	again, peakAgain, err := b.runSlipway(ctx, "apply", "-f", file, "--yes")
 	if err != nil {
 		return err
 	}
@@ -145,16 +145,16 @@ func (b bench) roundSlipway(ctx context.Context, f *figures) error {
 
 // roundKubeadm measures the script.
 func (b bench) roundKubeadm(ctx context.Context, content string, f *figures) error {
-	file, err := b.machines(ctx)
+	file, err := b.createMachines(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.remove()
+	defer b.removeMachines()
 	args, err := scriptArgs(file, content, b.shape.controlPlanes)
 	if err != nil {
 		return err
 	}
-	took, _, err := b.timed(exec.CommandContext(ctx, "test/bench/kubeadm.sh", args...))
+	took, _, err := b.runTimed(exec.CommandContext(ctx, "test/bench/kubeadm.sh", args...))
 	if err != nil {
 		return err
 	}
@@ -184,32 +184,32 @@ func scriptArgs(file, content string, controlPlanes int) ([]string, error) {
 	return args, nil
 }
 
-// machines makes fresh ones and answers their cluster file.
-func (b bench) machines(ctx context.Context) (string, error) {
+// createMachines makes fresh ones and answers their cluster file.
+func (b bench) createMachines(ctx context.Context) (string, error) {
 	file := filepath.Join(b.home, name+".yaml")
 	os.Remove(file) // an existing file is never overwritten
-	_, _, err := b.slipway(ctx, "sandbox", "create", name, "--machines", strconv.Itoa(b.shape.controlPlanes+b.shape.workers),
+	_, _, err := b.runSlipway(ctx, "sandbox", "create", name, "--machines", strconv.Itoa(b.shape.controlPlanes+b.shape.workers),
 		"--control-planes", strconv.Itoa(b.shape.controlPlanes), "--out", file)
 	return file, err
 }
 
-// remove deletes the machines, even after an interrupt, and what Slipway
+// removeMachines deletes the machines, even after an interrupt, and what Slipway
 // remembers of a cluster on them.
-func (b bench) remove() {
+func (b bench) removeMachines() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	if _, _, err := b.slipway(ctx, "sandbox", "delete", name, "--yes"); err != nil {
+	if _, _, err := b.runSlipway(ctx, "sandbox", "delete", name, "--yes"); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 	}
 	os.RemoveAll(filepath.Join(b.home, "slipway", "clusters"))
 }
 
-func (b bench) slipway(ctx context.Context, args ...string) (time.Duration, int64, error) {
-	return b.timed(exec.CommandContext(ctx, "bin/slipway", args...))
+func (b bench) runSlipway(ctx context.Context, args ...string) (time.Duration, int64, error) {
+	return b.runTimed(exec.CommandContext(ctx, "bin/slipway", args...))
 }
 
-// timed answers how long a program took and the most memory it had.
-func (b bench) timed(cmd *exec.Cmd) (time.Duration, int64, error) {
+// runTimed answers how long a program took and the most memory it had.
+func (b bench) runTimed(cmd *exec.Cmd) (time.Duration, int64, error) {
 	cmd.Env = append(os.Environ(), "HOME="+b.home, "SLIPWAY_HOME="+filepath.Join(b.home, "slipway"))
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -225,9 +225,9 @@ func (b bench) timed(cmd *exec.Cmd) (time.Duration, int64, error) {
 	return took, peak, nil
 }
 
-func median[T time.Duration | int64](values []T) T {
+func medianOf[T time.Duration | int64](values []T) T {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]
 }
 
-func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+func formatSeconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

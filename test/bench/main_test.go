@@ -10,7 +10,7 @@ func TestShapes(t *testing.T) {
 	for text, want := range map[string][]shape{
 		"1+2": {{1, 2}}, "1+2,3+2": {{1, 2}, {3, 2}}, "": nil, "3": nil, "0+2": nil, "1+0": nil, "1+2,": nil, "1+2x": nil, " 1+2": nil,
 	} {
-		got, err := shapes(text)
+		got, err := parseShapes(text)
 		if (err == nil) != (want != nil) {
 			t.Errorf("shapes(%q): error %v", text, err)
 		}

@@ -89,7 +89,7 @@ spec:
 func TestLongAddons(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-addons"
-	file := u.machines(t, name, 2)
+	file := u.createMachines(t, name, 2)
 	for path, text := range chartFiles() {
 		path = filepath.Join(u.home, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -109,82 +109,84 @@ func TestLongAddons(t *testing.T) {
 	with := func(list ...any) { editSpec(t, file, func(spec map[string]any) { spec["addons"] = list }) }
 
 	with(metrics, local, web(nil), shop)
-	if r := u.exits(t, 2, "create", "cluster", "-f", file, "--yes"); !strings.Contains(r.stderr, "web/templates/web.yaml") ||
+	if r := u.mustExit(t, 2, "create", "cluster", "-f", file, "--yes"); !strings.Contains(r.stderr, "web/templates/web.yaml") ||
 		!strings.Contains(r.stderr, "addon-render") {
-		t.Fatalf("a chart that cannot be rendered: %s", tail(r.stderr))
+		t.Fatalf("a chart that cannot be rendered: %s", textTail(r.stderr))
 	}
 	with(metrics, local, web(2), shop)
-	r := u.create(t, file)
+	r := u.createCluster(t, file)
 	t.Logf("figure: created with four add-ons in %.0f s", r.took.Seconds())
-	u.settles(t, file)
-	u.measured(t, name)
-	volumes := u.claimed(t, name)
+	u.waitForEmptyPlan(t, file)
+	u.waitForMetrics(t, name)
+	volumes := u.createClaim(t, name)
 
-	u.kubectl(t, name, "-n", "web", "scale", "deployment/web", "--replicas=0")
-	u.kubectl(t, name, "-n", "shop", "delete", "configmap/prices")
-	plan := u.exits(t, 4, "plan", "-f", file, "--exit-code").stdout
+	u.mustKubectl(t, name, "-n", "web", "scale", "deployment/web", "--replicas=0")
+	u.mustKubectl(t, name, "-n", "shop", "delete", "configmap/prices")
+	plan := u.mustExit(t, 4, "plan", "-f", file, "--exit-code").stdout
 	for _, says := range []string{"Deployment web/web", "-  replicas: 0", "ConfigMap shop/prices"} {
 		if !strings.Contains(plan, says) {
-			t.Errorf("the plan does not name %q:\n%s", says, tail(plan))
+			t.Errorf("the plan does not name %q:\n%s", says, textTail(plan))
 		}
 	}
-	u.exits(t, 0, "apply", "-f", file, "--yes")
-	u.unchanged(t, file)
-	if got := u.kubectl(t, name, "-n", "web", "get", "deployment/web", "-o", "jsonpath={.status.readyReplicas}"); got != "2" {
+	u.mustExit(t, 0, "apply", "-f", file, "--yes")
+	u.requireEmptyPlan(t, file)
+	if got := u.mustKubectl(t, name, "-n", "web", "get", "deployment/web", "-o", "jsonpath={.status.readyReplicas}"); got != "2" {
 		t.Errorf("the web has %q replicas, want 2", got)
 	}
 
 	with(metrics, local, web(1))
-	u.exits(t, 0, "apply", "-f", file, "--yes")
-	u.unchanged(t, file)
-	if got := u.kubectl(t, name, "get", "configmaps,services", "-n", "shop", "-l", "slipway.dev/addon",
+	u.mustExit(t, 0, "apply", "-f", file, "--yes")
+	u.requireEmptyPlan(t, file)
+	if got := u.mustKubectl(t, name, "get", "configmaps,services", "-n", "shop", "-l", "slipway.dev/addon",
 		"-o", "name"); strings.TrimSpace(got) != "" {
 		t.Errorf("of the shop there is still %s", got)
 	}
-	if got := u.kubectl(t, name, "-n", "default", "get", "things.example.com/one", "--ignore-not-found", "-o", "name") +
-		u.kubectl(t, name, "-n", "web", "get", "things.example.com/one", "-o", "jsonpath={.spec.replicas}"); got != "1" {
+	if got := u.mustKubectl(t, name, "-n", "default", "get", "things.example.com/one", "--ignore-not-found", "-o", "name") +
+		u.mustKubectl(t, name, "-n", "web", "get", "things.example.com/one", "-o", "jsonpath={.spec.replicas}"); got != "1" {
 		t.Errorf("the thing is %q", got)
 	}
 	with(metrics, local)
-	if r := u.exits(t, 2, "apply", "-f", file, "--yes"); !strings.Contains(r.stderr+r.stdout, "CustomResourceDefinition things.example.com") {
-		t.Errorf("a kind goes with leave alone: %s", tail(r.stdout+r.stderr))
+	if r := u.mustExit(t, 2, "apply", "-f", file, "--yes"); !strings.Contains(r.stderr+r.stdout,
+		"CustomResourceDefinition things.example.com") {
+		t.Errorf("a kind goes with leave alone: %s", textTail(r.stdout+r.stderr))
 	}
-	if r := u.exits(t, 1, "apply", "-f", file, "--yes", "--allow-removal"); !strings.Contains(r.stderr+r.stdout, "addon-hook-failed") {
-		t.Errorf("a hook around the deletion fails: %s", tail(r.stdout+r.stderr))
+	if r := u.mustExit(t, 1, "apply", "-f", file, "--yes", "--allow-removal"); !strings.Contains(r.stderr+r.stdout, "addon-hook-failed") {
+		t.Errorf("a hook around the deletion fails: %s", textTail(r.stdout+r.stderr))
 	}
-	if got := u.kubectl(t, name, "-n", "web", "get", "deployment/web", "-o", "jsonpath={.status.readyReplicas}"); got != "1" {
+	if got := u.mustKubectl(t, name, "-n", "web", "get", "deployment/web", "-o", "jsonpath={.status.readyReplicas}"); got != "1" {
 		t.Errorf("behind a hook that has failed the web has %q replicas, want 1", got)
 	}
-	u.inside(t, name+"-2", "touch", "/var/tmp/go")
-	u.exits(t, 0, "resume", name, "--yes")
-	u.unchanged(t, file)
-	if got := u.kubectl(t, name, "get", "jobs", "-n", "web", "-o", "name") +
-		u.kubectl(t, name, "get", "secrets", "-n", "kube-system", "-l", "slipway.dev/addon-inventory", "-o", "name"); got != "" {
+	u.mustExec(t, name+"-2", "touch", "/var/tmp/go")
+	u.mustExit(t, 0, "resume", name, "--yes")
+	u.requireEmptyPlan(t, file)
+	if got := u.mustKubectl(t, name, "get", "jobs", "-n", "web", "-o", "name") +
+		u.mustKubectl(t, name, "get", "secrets", "-n", "kube-system", "-l", "slipway.dev/addon-inventory", "-o", "name"); got != "" {
 		t.Errorf("of hooks there is still %s", got)
 	}
-	if got := u.kubectl(t, name, "get", "crd", "-o", "name"); strings.Contains(got, "things") {
+	if got := u.mustKubectl(t, name, "get", "crd", "-o", "name"); strings.Contains(got, "things") {
 		t.Errorf("kinds: %s", got)
 	}
-	u.released(t, name, volumes)
+	u.deleteClaim(t, name, volumes)
 }
 
-// measured waits until the use of both nodes is known.
-func (u *user) measured(t *testing.T, cluster string) {
+// waitForMetrics waits until the use of both nodes is known.
+func (u *user) waitForMetrics(t *testing.T, cluster string) {
 	t.Helper()
 	begin := time.Now()
 	eventually(t, 4*time.Minute, "nodes' use", func() error {
-		r := u.run(t, "kubectl", cluster, "--", "top", "nodes", "--no-headers")
+		r := u.runSlipway(t, "kubectl", cluster, "--", "top", "nodes", "--no-headers")
 		if r.code != 0 || strings.Count(r.stdout, "\n") != 2 || strings.Contains(r.stdout, "unknown") {
-			return errors.New(tail(r.stdout + r.stderr))
+			return errors.New(textTail(r.stdout + r.stderr))
 		}
 		return nil
 	})
-	args := u.kubectl(t, cluster, "-n", "kube-system", "get", "deployment/metrics-server", "-o",
+	args := u.mustKubectl(t, cluster, "-n", "kube-system", "get", "deployment/metrics-server", "-o",
 		"jsonpath={.spec.template.spec.containers[0].args}")
 	if strings.Contains(args, "insecure") || !strings.Contains(args, "--kubelet-certificate-authority=") {
 		t.Errorf("metrics-server does not verify kubelets: %s", args)
 	}
-	api := u.kubectl(t, cluster, "get", "apiservice/v1beta1.metrics.k8s.io", "-o", "jsonpath={.spec.insecureSkipTLSVerify} {.spec.caBundle}")
+	api := u.mustKubectl(t, cluster, "get", "apiservice/v1beta1.metrics.k8s.io",
+		"-o", "jsonpath={.spec.insecureSkipTLSVerify} {.spec.caBundle}")
 	if skips, bundle, _ := strings.Cut(api, " "); skips == "true" || bundle == "" {
 		t.Errorf("the API server does not verify metrics-server: %s", api)
 	}
@@ -193,30 +195,30 @@ func (u *user) measured(t *testing.T, cluster string) {
 
 const volumesDir = "/opt/local-path-provisioner"
 
-// claimed makes a claim, and a pod that writes to it, and answers on which machine
+// createClaim makes a claim, and a pod that writes to it, and answers on which machine
 // the volume is.
-func (u *user) claimed(t *testing.T, cluster string) string {
+func (u *user) createClaim(t *testing.T, cluster string) string {
 	t.Helper()
-	u.kubectl(t, cluster, "apply", "-f", filepath.Join(u.home, "claim.yaml"))
+	u.mustKubectl(t, cluster, "apply", "-f", filepath.Join(u.home, "claim.yaml"))
 	eventually(t, 3*time.Minute, "the pod to have written", func() error {
-		if got := u.kubectl(t, cluster, "get", "pod/writer", "-o", "jsonpath={.status.phase}"); got != "Succeeded" {
-			return errors.New(got + " " + tail(u.kubectl(t, cluster, "get", "events", "-A", "--sort-by=.lastTimestamp")))
+		if got := u.mustKubectl(t, cluster, "get", "pod/writer", "-o", "jsonpath={.status.phase}"); got != "Succeeded" {
+			return errors.New(got + " " + textTail(u.mustKubectl(t, cluster, "get", "events", "-A", "--sort-by=.lastTimestamp")))
 		}
 		return nil
 	})
-	node := u.kubectl(t, cluster, "get", "pod/writer", "-o", "jsonpath={.spec.nodeName}")
-	if got := u.inside(t, node, "sh", "-c", "cat "+volumesDir+"/*/word"); got != "written\n" {
+	node := u.mustKubectl(t, cluster, "get", "pod/writer", "-o", "jsonpath={.spec.nodeName}")
+	if got := u.mustExec(t, node, "sh", "-c", "cat "+volumesDir+"/*/word"); got != "written\n" {
 		t.Errorf("the volume on %s has %q", node, got)
 	}
 	return node
 }
 
-// released deletes the claim: its directory goes.
-func (u *user) released(t *testing.T, cluster, machine string) {
+// deleteClaim deletes the claim: its directory goes.
+func (u *user) deleteClaim(t *testing.T, cluster, machine string) {
 	t.Helper()
-	u.kubectl(t, cluster, "delete", "-f", filepath.Join(u.home, "claim.yaml"))
+	u.mustKubectl(t, cluster, "delete", "-f", filepath.Join(u.home, "claim.yaml"))
 	eventually(t, 2*time.Minute, "the volume's directory to be gone", func() error {
-		if got := u.inside(t, machine, "sh", "-c", "ls "+volumesDir); strings.TrimSpace(got) != "" {
+		if got := u.mustExec(t, machine, "sh", "-c", "ls "+volumesDir); strings.TrimSpace(got) != "" {
 			return errors.New(got)
 		}
 		return nil

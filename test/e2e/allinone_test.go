@@ -17,13 +17,13 @@ import (
 func TestAllInOne(t *testing.T) {
 	u := newUser(t)
 	const machine = "e2e-one-1"
-	u.machines(t, "e2e-one", 1)
-	before := u.snapshot(t, machine)
+	u.createMachines(t, "e2e-one", 1)
+	before := u.takeSnapshot(t, machine)
 
-	u.copyTo(t, machine, program(), "/root/slipway")
+	u.copyTo(t, machine, programPath(), "/root/slipway")
 	u.preparesOnly(t, machine)
 	bundle := filepath.Join(u.home, "bundle.tar.zst")
-	u.ok(t, "bundle", "build", "--kubernetes", kubernetes(), "--out", bundle)
+	u.mustRun(t, "bundle", "build", "--kubernetes", testedVersion(), "--out", bundle)
 	u.copyTo(t, machine, bundle, "/root/bundle.tar.zst")
 	manifest := "../../docs/guide/echo.yaml"
 	if _, err := os.Stat(manifest); err != nil {
@@ -31,10 +31,10 @@ func TestAllInOne(t *testing.T) {
 	}
 	u.copyTo(t, machine, manifest, "/root/echo.yaml")
 
-	u.inside(t, machine, "/root/slipway", "create", "cluster", "--yes", "--bundle", "/root/bundle.tar.zst")
-	name := strings.Fields(u.inside(t, machine, "/root/slipway", "get", "clusters", "--no-headers"))[0]
+	u.mustExec(t, machine, "/root/slipway", "create", "cluster", "--yes", "--bundle", "/root/bundle.tar.zst")
+	name := strings.Fields(u.mustExec(t, machine, "/root/slipway", "get", "clusters", "--no-headers"))[0]
 	kubectl := func(args ...string) string {
-		return u.inside(t, machine, append([]string{"/root/slipway", "kubectl", name, "--"}, args...)...)
+		return u.mustExec(t, machine, append([]string{"/root/slipway", "kubectl", name, "--"}, args...)...)
 	}
 	if out := kubectl("get", "nodes", "--no-headers"); !strings.Contains(out, " Ready ") || strings.Count(out, "\n") != 1 {
 		t.Errorf("want one node, Ready:\n%s", out)
@@ -43,16 +43,16 @@ func TestAllInOne(t *testing.T) {
 	kubectl("rollout", "status", "daemonset/echo", "--timeout=120s")
 	// kube-proxy takes a moment to learn of a new Service.
 	eventually(t, time.Minute, "the echo service answers", func() error {
-		r := u.run(t, "sandbox", "exec", machine, "--", "/root/slipway", "kubectl", name, "--", "exec",
+		r := u.runSlipway(t, "sandbox", "exec", machine, "--", "/root/slipway", "kubectl", name, "--", "exec",
 			"daemonset/echo", "--", "/echo", "get", "http://echo/")
 		if r.code != 0 || !strings.Contains(r.stdout, "echo-") {
-			return fmt.Errorf("exit code %d, answer %q: %s", r.code, r.stdout, tail(r.stderr))
+			return fmt.Errorf("exit code %d, answer %q: %s", r.code, r.stdout, textTail(r.stderr))
 		}
 		return nil
 	})
-	u.inside(t, machine, "/root/slipway", "delete", "cluster", name, "--yes", "--allow-removal")
-	u.inside(t, machine, "sh", "-c", "rm -rf /root/slipway /root/bundle.tar.zst /root/echo.yaml /root/.kube /root/.local /root/.cache")
-	same(t, machine+" before and after", "touched", before, u.snapshot(t, machine))
+	u.mustExec(t, machine, "/root/slipway", "delete", "cluster", name, "--yes", "--allow-removal")
+	u.mustExec(t, machine, "sh", "-c", "rm -rf /root/slipway /root/bundle.tar.zst /root/echo.yaml /root/.kube /root/.local /root/.cache")
+	requireSame(t, machine+" before and after", "touched", before, u.takeSnapshot(t, machine))
 }
 
 // preparesOnly has the machine prepare itself: its kernel and names are set
@@ -60,17 +60,17 @@ func TestAllInOne(t *testing.T) {
 // it, and its delete takes that back, too.
 func (u *user) preparesOnly(t *testing.T, machine string) {
 	t.Helper()
-	u.inside(t, machine, "/root/slipway", "init", "os", "--yes")
-	prepared := u.snapshot(t, machine)
+	u.mustExec(t, machine, "/root/slipway", "init", "os", "--yes")
+	prepared := u.takeSnapshot(t, machine)
 	maps.DeleteFunc(prepared, func(key string, _ entry) bool { return strings.HasPrefix(key, "file /var/lib/slipway") }) // the ledger
-	prepared.untouched(t, machine)
+	prepared.requireUntouched(t, machine)
 	for key, want := range map[string]string{"sysctl net.ipv4.ip_forward": "1", "sysctl vm.max_map_count": "262144"} {
 		if got := prepared[key].Content; got != want {
 			t.Errorf("%s is %q on a prepared machine, want %q", key, got, want)
 		}
 	}
-	u.inside(t, machine, "grep", "-q", "BEGIN slipway", "/etc/hosts")
-	if out := u.inside(t, machine, "/root/slipway", "get", "clusters", "--no-headers"); strings.Contains(out, machine) {
+	u.mustExec(t, machine, "grep", "-q", "BEGIN slipway", "/etc/hosts")
+	if out := u.mustExec(t, machine, "/root/slipway", "get", "clusters", "--no-headers"); strings.Contains(out, machine) {
 		t.Errorf("a machine that is prepared is listed as a cluster:\n%s", out)
 	}
 }

@@ -21,9 +21,9 @@ import (
 // one restore.
 func TestLongBackup(t *testing.T) {
 	b := newBalanced(t, "e2e-backup", 3, 2)
-	b.by(t, "haproxy")
-	b.create(t, b.file)
-	b.back(t)
+	b.setEndpoint(t, "haproxy")
+	b.createCluster(t, b.file)
+	b.waitForRecovery(t)
 	var many strings.Builder
 	for i := range 300 {
 		fmt.Fprintf(&many, "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept-%d}\ndata: {is: %q}\n", i, strings.Repeat("x", 2000))
@@ -32,19 +32,19 @@ func TestLongBackup(t *testing.T) {
 	if err := os.WriteFile(manifest, []byte(many.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.kubectl(t, b.name, "apply", "-f", manifest)
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.mustKubectl(t, b.name, "apply", "-f", manifest)
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
 
 	b.looksAtEtcd(t)
-	had := b.objects(t)
+	had := b.listObjects(t)
 	plain, sealed, key := b.backsUp(t)
 	b.refusesSets(t, plain, sealed)
-	b.kubectl(t, b.name, "create", "configmap", "later")
+	b.mustKubectl(t, b.name, "create", "configmap", "later")
 
 	t.Run("objects deleted", func(t *testing.T) {
-		b.kubectl(t, b.name, "delete", "-f", manifest, "--wait=false")
-		b.kubectl(t, b.name, "delete", "daemonset/echo", "service/echo")
-		r := b.exits(t, 0, "etcd", "restore", b.name, "--from", sealed, "--identity", key, "--yes")
+		b.mustKubectl(t, b.name, "delete", "-f", manifest, "--wait=false")
+		b.mustKubectl(t, b.name, "delete", "daemonset/echo", "service/echo")
+		r := b.mustExit(t, 0, "etcd", "restore", b.name, "--from", sealed, "--identity", key, "--yes")
 		t.Logf("figure: restored from an encrypted set in %.0f s", r.took.Seconds())
 		b.isBack(t, had)
 	})
@@ -53,24 +53,24 @@ func TestLongBackup(t *testing.T) {
 	}
 	t.Run("data destroyed, and the manager killed", func(t *testing.T) {
 		for _, m := range b.controlPlanes {
-			b.inside(t, m, "sh", "-c", "rm -rf /var/lib/etcd/member; pkill -KILL -x etcd; true")
+			b.mustExec(t, m, "sh", "-c", "rm -rf /var/lib/etcd/member; pkill -KILL -x etcd; true")
 		}
 		ms := newMoments()
 		for _, m := range b.controlPlanes {
 			for _, task := range []string{"prepare", "stop", "swap", "start", "kubelets"} {
-				ms.left = append(ms.left, after("restore."+task+"@"+m))
+				ms.left = append(ms.left, momentAfter("restore."+task+"@"+m))
 			}
 		}
 		begin, all := time.Now(), len(ms.left)
 		kills := b.killedAt(t, ms, b.name, "etcd", "restore", b.name, "--from", plain, "--yes")
 		if kills < all*2/3 {
-			t.Errorf("%d kills for %d moments; never came: %s", kills, all, strings.Join(ms.missing(), ", "))
+			t.Errorf("%d kills for %d moments; never came: %s", kills, all, strings.Join(ms.listMissing(), ", "))
 		}
 		t.Logf("figure: restored after the loss of all data, with %d kills, in %.0f s", kills, time.Since(begin).Seconds())
 		b.isBack(t, had)
 	})
 	if !t.Failed() {
-		b.gone(t)
+		b.deleteCluster(t)
 	}
 }
 
@@ -88,36 +88,36 @@ func (b *balanced) looksAtEtcd(t *testing.T) {
 			}
 		}
 	}
-	r := decode[report](t, b.exits(t, 0, "etcd", "health", b.name, "-o", "json").stdout)
+	r := decodeJSON[report](t, b.mustExit(t, 0, "etcd", "health", b.name, "-o", "json").stdout)
 	if r.Verdict != "healthy" || len(r.Etcd.Members) != 3 || r.Etcd.Members[0].DBBytes == 0 {
 		t.Errorf("etcd is %+v", r)
 	}
 	last := b.controlPlanes[2]
-	b.ok(t, "sandbox", "kill", last)
+	b.mustRun(t, "sandbox", "kill", last)
 	begin := time.Now()
-	r = decode[report](t, b.exits(t, 3, "etcd", "health", b.name, "-o", "json").stdout)
+	r = decodeJSON[report](t, b.mustExit(t, 3, "etcd", "health", b.name, "-o", "json").stdout)
 	t.Logf("figure: health without one of three hosts: %.1f s", time.Since(begin).Seconds())
 	for _, m := range r.Etcd.Members {
 		if m.Answers == (m.Name == last) {
 			t.Errorf("without %s: %+v", last, m)
 		}
 	}
-	refusedBy(t, b.exits(t, 2, "etcd", "defrag", b.name, "--yes"), last)
-	b.ok(t, "sandbox", "kill", b.controlPlanes[1])
-	if r := b.exits(t, 1, "etcd", "health", b.name); !strings.Contains(r.stdout, "is down") || !strings.Contains(r.stdout, last) {
+	refusedBy(t, b.mustExit(t, 2, "etcd", "defrag", b.name, "--yes"), last)
+	b.mustRun(t, "sandbox", "kill", b.controlPlanes[1])
+	if r := b.mustExit(t, 1, "etcd", "health", b.name); !strings.Contains(r.stdout, "is down") || !strings.Contains(r.stdout, last) {
 		t.Errorf("without a majority:\n%s", r.stdout)
 	}
 	for _, m := range b.controlPlanes[1:] {
-		b.ok(t, "sandbox", "start", m)
+		b.mustRun(t, "sandbox", "start", m)
 	}
 	eventually(t, 4*time.Minute, "all members", func() error {
-		if r := b.run(t, "etcd", "health", b.name); r.code != 0 {
-			return fmt.Errorf("exit code %d:\n%s", r.code, tail(r.stdout))
+		if r := b.runSlipway(t, "etcd", "health", b.name); r.code != 0 {
+			return fmt.Errorf("exit code %d:\n%s", r.code, textTail(r.stdout))
 		}
 		return nil
 	})
-	b.user.nodes(t, b.name, b.nodesOf()...)
-	t.Logf("defragmentation:\n%s", b.exits(t, 0, "etcd", "defrag", b.name, "--yes").stdout)
+	b.user.waitForNodes(t, b.name, b.nodesOf()...)
+	t.Logf("defragmentation:\n%s", b.mustExit(t, 0, "etcd", "defrag", b.name, "--yes").stdout)
 }
 
 // backsUp takes a plain set and one that is encrypted, and answers them and the
@@ -138,18 +138,18 @@ func (b *balanced) backsUp(t *testing.T) (plain, sealed, key string) {
 	if err := os.WriteFile(key, []byte(id.String()+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := b.exits(t, 0, "etcd", "snapshot", b.name, "-o", "json")
-	s := decode[set](t, r.stdout)
+	r := b.mustExit(t, 0, "etcd", "snapshot", b.name, "-o", "json")
+	s := decodeJSON[set](t, r.stdout)
 	t.Logf("figure: a backup of %d KiB in %.1f s", s.Snapshot.Bytes>>10, r.took.Seconds())
 	if s.Snapshot.Revision == 0 || s.Snapshot.Keys < 300 || len(s.Files) < 8 {
 		t.Errorf("the set is %+v", s)
 	}
-	b.exits(t, 0, "etcd", "snapshot", b.name, "--out", sealed, "--recipient", id.Recipient().String())
-	if list := decode[[]set](t, b.ok(t, "etcd", "snapshots", b.name, "-o", "json")); len(list) != 1 || list[0].File != s.File {
+	b.mustExit(t, 0, "etcd", "snapshot", b.name, "--out", sealed, "--recipient", id.Recipient().String())
+	if list := decodeJSON[[]set](t, b.mustRun(t, "etcd", "snapshots", b.name, "-o", "json")); len(list) != 1 || list[0].File != s.File {
 		t.Errorf("listed are %+v", list)
 	}
 	for _, m := range b.controlPlanes {
-		if left := b.inside(t, m, "sh", "-c", "ls /var/lib/slipway/snapshots 2>/dev/null; true"); left != "" {
+		if left := b.mustExec(t, m, "sh", "-c", "ls /var/lib/slipway/snapshots 2>/dev/null; true"); left != "" {
 			t.Errorf("%s still has %s", m, left)
 		}
 	}
@@ -170,17 +170,17 @@ func (b *balanced) refusesSets(t *testing.T, plain, sealed string) {
 		if err := os.WriteFile(file, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		refusedBy(t, b.exits(t, 2, "etcd", "restore", b.name, "--from", file, "--yes"), "[backup-damaged]")
+		refusedBy(t, b.mustExit(t, 2, "etcd", "restore", b.name, "--from", file, "--yes"), "[backup-damaged]")
 	}
-	refusedBy(t, b.exits(t, 2, "etcd", "restore", b.name, "--from", sealed, "--yes"), "[backup-encrypted]", "--identity")
-	refusedBy(t, b.exits(t, 2, "etcd", "restore", "--from", plain, "--yes"), "[removal-not-allowed]")
-	if r := b.exits(t, 0, "etcd", "health", b.name); !strings.Contains(r.stdout, "is healthy") {
+	refusedBy(t, b.mustExit(t, 2, "etcd", "restore", b.name, "--from", sealed, "--yes"), "[backup-encrypted]", "--identity")
+	refusedBy(t, b.mustExit(t, 2, "etcd", "restore", "--from", plain, "--yes"), "[removal-not-allowed]")
+	if r := b.mustExit(t, 0, "etcd", "health", b.name); !strings.Contains(r.stdout, "is healthy") {
 		t.Errorf("after refusals:\n%s", r.stdout)
 	}
 }
 
-// objects are those that stay as they are, by kind and name, with their ids.
-func (b *balanced) objects(t *testing.T) map[string]string {
+// listObjects are those that stay as they are, by kind and name, with their ids.
+func (b *balanced) listObjects(t *testing.T) map[string]string {
 	t.Helper()
 	type list struct {
 		Items []struct {
@@ -189,8 +189,8 @@ func (b *balanced) objects(t *testing.T) map[string]string {
 		}
 	}
 	out := map[string]string{}
-	for _, o := range decode[list](t,
-		b.kubectl(t, b.name, "get", "configmaps,services,serviceaccounts,deployments,daemonsets,clusterroles,nodes,namespaces",
+	for _, o := range decodeJSON[list](t,
+		b.mustKubectl(t, b.name, "get", "configmaps,services,serviceaccounts,deployments,daemonsets,clusterroles,nodes,namespaces",
 			"-A", "-o", "json")).Items {
 		out[o.Kind+" "+o.Metadata.Namespace+"/"+o.Metadata.Name] = o.Metadata.UID
 	}
@@ -201,8 +201,8 @@ func (b *balanced) objects(t *testing.T) map[string]string {
 // works: what is asked for now runs.
 func (b *balanced) isBack(t *testing.T, had map[string]string) {
 	t.Helper()
-	addresses := b.user.nodes(t, b.name, b.nodesOf()...)
-	is := b.objects(t)
+	addresses := b.user.waitForNodes(t, b.name, b.nodesOf()...)
+	is := b.listObjects(t)
 	for _, o := range slices.Sorted(maps.Keys(had)) {
 		if is[o] != had[o] {
 			t.Errorf("%s has the id %q, and had %q", o, is[o], had[o])
@@ -211,18 +211,18 @@ func (b *balanced) isBack(t *testing.T, had map[string]string) {
 	if _, ok := is["ConfigMap default/later"]; ok {
 		t.Error("what came after the backup is there")
 	}
-	if r := b.exits(t, 0, "etcd", "health", b.name); !strings.Contains(r.stdout, "is healthy") {
+	if r := b.mustExit(t, 0, "etcd", "health", b.name); !strings.Contains(r.stdout, "is healthy") {
 		t.Errorf("etcd afterwards:\n%s", r.stdout)
 	}
 	name := fmt.Sprintf("new-%d", time.Now().Unix())
-	image := b.kubectl(t, b.name, "get", "daemonset", "echo", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
-	b.kubectl(t, b.name, "create", "deployment", name, "--image="+image, "--replicas=3")
-	b.kubectl(t, b.name, "rollout", "status", "deployment/"+name, "--timeout=180s")
-	b.kubectl(t, b.name, "delete", "deployment", name)
-	b.kubectl(t, b.name, "rollout", "status", "daemonset/echo", "--timeout=180s")
-	b.smoke(t, b.name, addresses)
-	b.settles(t, b.file)
+	image := b.mustKubectl(t, b.name, "get", "daemonset", "echo", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
+	b.mustKubectl(t, b.name, "create", "deployment", name, "--image="+image, "--replicas=3")
+	b.mustKubectl(t, b.name, "rollout", "status", "deployment/"+name, "--timeout=180s")
+	b.mustKubectl(t, b.name, "delete", "deployment", name)
+	b.mustKubectl(t, b.name, "rollout", "status", "daemonset/echo", "--timeout=180s")
+	b.smokeTest(t, b.name, addresses)
+	b.waitForEmptyPlan(t, b.file)
 	for _, m := range b.controlPlanes {
-		b.inside(t, m, "sh", "-c", "ls -d /var/lib/etcd/before-*")
+		b.mustExec(t, m, "sh", "-c", "ls -d /var/lib/etcd/before-*")
 	}
 }

@@ -16,9 +16,9 @@ func TestLongBundle(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-bundle"
 	machine := name + "-1"
-	file := u.machines(t, name, 1)
-	u.ok(t, "bundle", "export", kubernetes(), "--out", "b.tar.zst")
-	u.ok(t, "bundle", "keygen", "release")
+	file := u.createMachines(t, name, 1)
+	u.mustRun(t, "bundle", "export", testedVersion(), "--out", "b.tar.zst")
+	u.mustRun(t, "bundle", "keygen", "release")
 
 	// From here on the site's own cache, which is empty.
 	before := u.env
@@ -38,22 +38,22 @@ func TestLongBundle(t *testing.T) {
 	}
 	refused := func(id string, args ...string) {
 		t.Helper()
-		if r := u.exits(t, 2, args...); !strings.Contains(r.stderr, "["+id+"]") {
-			t.Errorf("slipway %s does not say %s: %s", strings.Join(args, " "), id, tail(r.stderr))
+		if r := u.mustExit(t, 2, args...); !strings.Contains(r.stderr, "["+id+"]") {
+			t.Errorf("slipway %s does not say %s: %s", strings.Join(args, " "), id, textTail(r.stderr))
 		}
 	}
 	refused("bundle-unsigned", "create", "cluster", "-f", file, "--yes")
 	refused("bundle-unsigned", "create", "cluster", "-f", file, "--bundle", "b.tar.zst", "--yes")
 	refused("bundle-unsigned", "bundle", "import", "b.tar.zst", "--key", "release.pub")
-	u.snapshot(t, machine).untouched(t, machine)
+	u.takeSnapshot(t, machine).requireUntouched(t, machine)
 
-	u.ok(t, "bundle", "sign", "b.tar.zst", "--key", "release.key")
-	u.ok(t, "bundle", "import", "b.tar.zst", "--key", "release.pub")
+	u.mustRun(t, "bundle", "sign", "b.tar.zst", "--key", "release.key")
+	u.mustRun(t, "bundle", "import", "b.tar.zst", "--key", "release.pub")
 	if err := os.Remove(filepath.Join(u.home, "b.tar.zst")); err != nil {
 		t.Fatal(err)
 	}
-	u.create(t, file)
-	u.settles(t, file)
-	u.unchanged(t, file)
-	u.smoke(t, name, u.nodes(t, name, machine))
+	u.createCluster(t, file)
+	u.waitForEmptyPlan(t, file)
+	u.requireEmptyPlan(t, file)
+	u.smokeTest(t, name, u.waitForNodes(t, name, machine))
 }

@@ -15,19 +15,19 @@ type secrets map[string]string
 // canaries are what is looked for: for each secret, its forms.
 type canaries map[string][][]byte
 
-func (s secrets) canaries() canaries {
+func (s secrets) makeCanaries() canaries {
 	c := canaries{}
 	for name, secret := range s {
-		for _, form := range forms(secret) {
+		for _, form := range secretForms(secret) {
 			c[name] = append(c[name], []byte(form))
 		}
 	}
 	return c
 }
 
-// in answers the names of the secrets that are in data: raw, as base64 at any
+// findIn answers the names of the secrets that are in data: raw, as base64 at any
 // alignment, or as hex.
-func (c canaries) in(data []byte) []string {
+func (c canaries) findIn(data []byte) []string {
 	var names []string
 	for name, forms := range c {
 		if slices.ContainsFunc(forms, func(form []byte) bool { return bytes.Contains(data, form) }) {
@@ -37,11 +37,11 @@ func (c canaries) in(data []byte) []string {
 	return names
 }
 
-// forms are how a secret may be written down: raw, in hex, in base64 at any
+// secretForms are how a secret may be written down: raw, in hex, in base64 at any
 // alignment; and the same of its longest part that no quoting touches.
-func forms(secret string) []string {
+func secretForms(secret string) []string {
 	out := formsOf(secret)
-	if c := core(secret); c != secret && len(c) >= shortest {
+	if c := longestPart(secret); c != secret && len(c) >= shortest {
 		out = append(out, formsOf(c)...)
 	}
 	return out
@@ -52,7 +52,7 @@ const shortest = 12
 
 var unquoted = regexp.MustCompile(`[A-Za-z0-9-]+`)
 
-func core(secret string) (longest string) {
+func longestPart(secret string) (longest string) {
 	for _, part := range unquoted.FindAllString(secret, -1) {
 		if len(part) > len(longest) {
 			longest = part
@@ -72,9 +72,9 @@ func formsOf(secret string) []string {
 	return out
 }
 
-// middle is a line of a key in PEM, as it would be quoted; the first lines
+// middleLine is a line of a key in PEM, as it would be quoted; the first lines
 // hold its public half, which certificates do as well.
-func middle(key string) string {
+func middleLine(key string) string {
 	lines := strings.Split(strings.TrimSpace(key), "\n")
 	return lines[len(lines)/2]
 }

@@ -14,7 +14,7 @@ import (
 
 func TestCanaries(t *testing.T) {
 	const secret = "canary-Login-7f3a51'\"x $9"
-	c := secrets{"it": secret, "another": "canary-Other-000000"}.canaries()
+	c := secrets{"it": secret, "another": "canary-Other-000000"}.makeCanaries()
 	quoted, err := json.Marshal(secret)
 	if err != nil {
 		t.Fatal(err)
@@ -27,11 +27,11 @@ func TestCanaries(t *testing.T) {
 		"base64, by 1":   base64.RawURLEncoding.EncodeToString([]byte("a" + secret + "bc")),
 		"base64, by 2":   base64.StdEncoding.EncodeToString([]byte("ab" + secret + "c")),
 	} {
-		if got := c.in([]byte(text)); len(got) != 1 || got[0] != "it" {
+		if got := c.findIn([]byte(text)); len(got) != 1 || got[0] != "it" {
 			t.Errorf("%s: found %q in %s", name, got, text)
 		}
 	}
-	if got := c.in([]byte("canary-Login, canary")); len(got) > 0 {
+	if got := c.findIn([]byte("canary-Login, canary")); len(got) > 0 {
 		t.Errorf("found %q where there is nothing", got)
 	}
 }
@@ -42,13 +42,13 @@ func TestMiddleIsSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
-	c := secrets{"key": middle(string(text))}.canaries()
-	if got := c.in(text); len(got) != 1 {
+	c := secrets{"key": middleLine(string(text))}.makeCanaries()
+	if got := c.findIn(text); len(got) != 1 {
 		t.Errorf("the key's file holds %q", got)
 	}
 	public := x509.MarshalPKCS1PublicKey(&key.PublicKey)
 	for shift := range 3 {
-		if got := c.in([]byte(base64.StdEncoding.EncodeToString(append(make([]byte, shift), public...)))); len(got) > 0 {
+		if got := c.findIn([]byte(base64.StdEncoding.EncodeToString(append(make([]byte, shift), public...)))); len(got) > 0 {
 			t.Errorf("its public half holds %q", got)
 		}
 	}

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// valid writes into the file for how long certificates are made: those of the
+// setValidity writes into the file for how long certificates are made: those of the
 // nodes' kubelets as well, which the cluster signs; and whether hosts renew them.
-func (b *balanced) valid(t *testing.T, d time.Duration, byThemselves bool) {
+func (b *balanced) setValidity(t *testing.T, d time.Duration, byThemselves bool) {
 	t.Helper()
 	editSpec(t, b.file, func(spec map[string]any) {
-		kubernetes := child(spec, "kubernetes")
-		child(kubernetes, "certificates")["validity"] = d.String()
-		child(kubernetes, "certificates")["autoRenew"] = byThemselves
-		child(kubernetes, "controllerManager")["extraArgs"] = map[string]any{"cluster-signing-duration": d.String()}
+		kubernetes := childMap(spec, "kubernetes")
+		childMap(kubernetes, "certificates")["validity"] = d.String()
+		childMap(kubernetes, "certificates")["autoRenew"] = byThemselves
+		childMap(kubernetes, "controllerManager")["extraArgs"] = map[string]any{"cluster-signing-duration": d.String()}
 	})
 }
 
@@ -42,8 +42,8 @@ type checked struct {
 	} `json:"automatic"`
 }
 
-// others are those that are neither authorities nor a kubelet's own matter.
-func (c checked) others() (out []int) {
+// leafCertificates are those that are neither authorities nor a kubelet's own matter.
+func (c checked) leafCertificates() (out []int) {
 	for i, cert := range c.Certificates {
 		if !cert.CA && !cert.Rotates && cert.Name != "kubelet-serving" {
 			out = append(out, i)
@@ -52,10 +52,10 @@ func (c checked) others() (out []int) {
 	return out
 }
 
-// checks wants a look at the certificates to end with a code.
-func (b *balanced) checks(t *testing.T, code int) checked {
+// checkCertificates wants a look at the certificates to end with a code.
+func (b *balanced) checkCertificates(t *testing.T, code int) checked {
 	t.Helper()
-	return decode[checked](t, b.exits(t, code, "certs", "check", b.name, "-o", "json").stdout)
+	return decodeJSON[checked](t, b.mustExit(t, code, "certs", "check", b.name, "-o", "json").stdout)
 }
 
 // TestLongCertificates has a cluster's certificates be renewed that were really
@@ -64,42 +64,42 @@ func (b *balanced) checks(t *testing.T, code int) checked {
 func TestLongCertificates(t *testing.T) {
 	const validity = 7 * time.Minute
 	b := newBalanced(t, "e2e-certs", 3, 1)
-	b.by(t, "haproxy")
-	b.valid(t, validity, false)
-	b.create(t, b.file)
-	b.back(t)
-	made := b.checks(t, 0)
+	b.setEndpoint(t, "haproxy")
+	b.setValidity(t, validity, false)
+	b.createCluster(t, b.file)
+	b.waitForRecovery(t)
+	made := b.checkCertificates(t, 0)
 	if len(made.Certificates) < 3*13 {
 		t.Errorf("there are only %d certificates", len(made.Certificates))
 	}
 
-	w := b.writing(t, "renewing")
+	w := b.startWriter(t, "renewing")
 	eventually(t, validity, "all certificates are about to end", func() error {
-		now := decode[checked](t, b.run(t, "certs", "check", b.name, "-o", "json").stdout)
-		for _, i := range now.others() {
+		now := decodeJSON[checked](t, b.runSlipway(t, "certs", "check", b.name, "-o", "json").stdout)
+		for _, i := range now.leafCertificates() {
 			if c := now.Certificates[i]; !c.Due {
 				return fmt.Errorf("%s of %s is not", c.Name, c.Host)
 			}
 		}
 		return nil
 	})
-	r := b.exits(t, 0, "certs", "renew", b.name, "--yes")
+	r := b.mustExit(t, 0, "certs", "renew", b.name, "--yes")
 	t.Logf("figure: renewed in %.0f s", r.took.Seconds())
-	n, gap := w.stop(t)
+	n, gap := w.stopWriter(t)
 	if w.failures > 0 {
 		t.Errorf("%d requests failed", w.failures)
 	}
 	t.Logf("figure: %d writes acknowledged and none lost, %.1f s without one", n, gap.Seconds())
-	b.longer(t, made, b.checks(t, 0))
-	if again := b.ok(t, "certs", "renew", b.name, "--yes"); !strings.Contains(again, "othing to do") {
+	b.requireLaterEnds(t, made, b.checkCertificates(t, 0))
+	if again := b.mustRun(t, "certs", "renew", b.name, "--yes"); !strings.Contains(again, "othing to do") {
 		t.Errorf("renewed, there is something left to do:\n%s", again)
 	}
-	b.unchanged(t, b.file)
+	b.requireEmptyPlan(t, b.file)
 
-	b.kubectl(t, b.name, "create", "configmap", "kept", "--from-literal=a=b")
-	renewed := b.checks(t, 0)
+	b.mustKubectl(t, b.name, "create", "configmap", "kept", "--from-literal=a=b")
+	renewed := b.checkCertificates(t, 0)
 	for _, m := range b.nodesOf() {
-		b.ok(t, "sandbox", "stop", m)
+		b.mustRun(t, "sandbox", "stop", m)
 	}
 	last := time.Now().Add(validity) // a kubelet may have got another one until its machine stopped
 	eventually(t, validity+time.Minute, "certificates have ended", func() error {
@@ -109,31 +109,31 @@ func TestLongCertificates(t *testing.T) {
 		return nil
 	})
 	for _, m := range b.nodesOf() {
-		b.ok(t, "sandbox", "start", m)
+		b.mustRun(t, "sandbox", "start", m)
 	}
 	eventually(t, time.Minute, "the machines are back", func() error {
-		if r := b.run(t, "certs", "check", b.name, "-o", "json"); r.code != 4 || !strings.Contains(r.stdout, `"unasked": []`) {
-			return errors.New(tail(r.stdout))
+		if r := b.runSlipway(t, "certs", "check", b.name, "-o", "json"); r.code != 4 || !strings.Contains(r.stdout, `"unasked": []`) {
+			return errors.New(textTail(r.stdout))
 		}
 		return nil
 	})
-	if got := b.checks(t, 4); got.Verdict != "expired" {
+	if got := b.checkCertificates(t, 4); got.Verdict != "expired" {
 		t.Errorf("the verdict is %s", got.Verdict)
 	}
-	if r := b.run(t, "kubectl", b.name, "--", "--request-timeout=5s", "get", "nodes"); r.code == 0 {
+	if r := b.runSlipway(t, "kubectl", b.name, "--", "--request-timeout=5s", "get", "nodes"); r.code == 0 {
 		t.Error("the API answers, though nothing is valid any more")
 	}
-	r = b.exits(t, 0, "certs", "renew", b.name, "--yes")
+	r = b.mustExit(t, 0, "certs", "renew", b.name, "--yes")
 	t.Logf("figure: brought back in %.0f s", r.took.Seconds())
-	b.longer(t, renewed, b.checks(t, 0))
-	b.back(t)
-	b.reached(t)
-	if got := b.kubectl(t, b.name, "get", "configmap", "kept", "-o", "jsonpath={.data.a}"); got != "b" {
+	b.requireLaterEnds(t, renewed, b.checkCertificates(t, 0))
+	b.waitForRecovery(t)
+	b.requireReachableAPI(t)
+	if got := b.mustKubectl(t, b.name, "get", "configmap", "kept", "-o", "jsonpath={.data.a}"); got != "b" {
 		t.Errorf("what was written before is %q", got)
 	}
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	b.unchanged(t, b.file)
-	b.gone(t)
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
+	b.requireEmptyPlan(t, b.file)
+	b.deleteCluster(t)
 }
 
 // TestLongAutoRenew has hosts renew by themselves what was really made for
@@ -141,11 +141,11 @@ func TestLongCertificates(t *testing.T) {
 func TestLongAutoRenew(t *testing.T) {
 	const validity = 7 * time.Minute
 	b := newBalanced(t, "e2e-auto", 3, 1)
-	b.by(t, "haproxy")
-	b.valid(t, validity, true)
-	b.create(t, b.file)
-	b.back(t)
-	made := b.checks(t, 0)
+	b.setEndpoint(t, "haproxy")
+	b.setValidity(t, validity, true)
+	b.createCluster(t, b.file)
+	b.waitForRecovery(t)
+	made := b.checkCertificates(t, 0)
 	if len(made.Automatic) != 3 { // a worker's kubelet renews all that it has
 		t.Errorf("there are timers on %d hosts", len(made.Automatic))
 	}
@@ -154,13 +154,13 @@ func TestLongAutoRenew(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	}
-	b.unchanged(t, b.file)
+	b.requireEmptyPlan(t, b.file)
 
-	w := b.writing(t, "by-itself")
+	w := b.startWriter(t, "by-itself")
 	var now checked
 	renewed := map[string]map[string]bool{} // by host, over all runs: not all of one is due at once
 	eventually(t, validity, "the hosts have renewed their certificates", func() error {
-		now = decode[checked](t, b.run(t, "certs", "check", b.name, "-o", "json").stdout)
+		now = decodeJSON[checked](t, b.runSlipway(t, "certs", "check", b.name, "-o", "json").stdout)
 		for _, a := range now.Automatic {
 			if renewed[a.Host] == nil {
 				renewed[a.Host] = map[string]bool{}
@@ -170,10 +170,10 @@ func TestLongAutoRenew(t *testing.T) {
 			}
 		}
 		before := map[string]time.Time{}
-		for _, i := range made.others() {
+		for _, i := range made.leafCertificates() {
 			before[made.Certificates[i].Host+" "+made.Certificates[i].Name] = made.Certificates[i].Expires
 		}
-		for _, i := range now.others() {
+		for _, i := range now.leafCertificates() {
 			if c := now.Certificates[i]; !c.Expires.After(before[c.Host+" "+c.Name]) {
 				return fmt.Errorf("%s of %s ends %s", c.Name, c.Host, c.Expires)
 			}
@@ -185,7 +185,7 @@ func TestLongAutoRenew(t *testing.T) {
 		}
 		return nil
 	})
-	n, gap := w.stop(t)
+	n, gap := w.stopWriter(t)
 	if w.failures > 0 {
 		t.Errorf("%d requests failed", w.failures)
 	}
@@ -199,24 +199,24 @@ func TestLongAutoRenew(t *testing.T) {
 		}
 	}
 
-	b.ok(t, "apply", "-f", b.file, "--yes") // it takes over the administrator's new kubeconfig
-	b.unchanged(t, b.file)
+	b.mustRun(t, "apply", "-f", b.file, "--yes") // it takes over the administrator's new kubeconfig
+	b.requireEmptyPlan(t, b.file)
 	editSpec(t, b.file, func(spec map[string]any) {
-		child(child(spec, "kubernetes"), "certificates")["autoRenew"] = false
+		childMap(childMap(spec, "kubernetes"), "certificates")["autoRenew"] = false
 	})
-	b.exits(t, 0, "apply", "-f", b.file, "--yes")
-	b.unchanged(t, b.file)
+	b.mustExit(t, 0, "apply", "-f", b.file, "--yes")
+	b.requireEmptyPlan(t, b.file)
 	for _, m := range b.nodesOf() {
-		if r := b.run(t, "sandbox", "exec", m, "--", "test", "-e", "/etc/systemd/system/slipway-certs.timer"); r.code == 0 {
+		if r := b.runSlipway(t, "sandbox", "exec", m, "--", "test", "-e", "/etc/systemd/system/slipway-certs.timer"); r.code == 0 {
 			t.Errorf("%s has its timer yet", m)
 		}
 	}
-	b.gone(t)
+	b.deleteCluster(t)
 }
 
-// longer wants every certificate to end later than it did, but for authorities,
+// requireLaterEnds wants every certificate to end later than it did, but for authorities,
 // what renews itself, and what a kubelet has made for itself.
-func (b *balanced) longer(t *testing.T, before, after checked) {
+func (b *balanced) requireLaterEnds(t *testing.T, before, after checked) {
 	t.Helper()
 	was := map[string]time.Time{}
 	for _, c := range before.Certificates {

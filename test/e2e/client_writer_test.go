@@ -31,9 +31,9 @@ const (
 	clientSeen   = "/root/client.json"
 )
 
-func (b *balanced) writing(t *testing.T, label string) *writer {
+func (b *balanced) startWriter(t *testing.T, label string) *writer {
 	t.Helper()
-	return b.writingBy(t, label, b.inside(t, b.controlPlanes[0], "cat", "/etc/kubernetes/admin.conf"))
+	return b.writingBy(t, label, b.mustExec(t, b.controlPlanes[0], "cat", "/etc/kubernetes/admin.conf"))
 }
 
 // writingBy writes by a kubeconfig, which may name files of the worker.
@@ -45,25 +45,26 @@ func (b *balanced) writingBy(t *testing.T, label, content string) *writer {
 		t.Fatal(err)
 	}
 	b.copyTo(t, w.worker, kubeconfig, clientConfig)
-	b.copyTo(t, w.worker, b.client(t), clientBinary)
-	b.inside(t, w.worker, "rm", "-f", clientSeen)
+	b.copyTo(t, w.worker, b.buildClient(t), clientBinary)
+	b.mustExec(t, w.worker, "rm", "-f", clientSeen)
 	// When it is stopped it waits for its watch, which may be a while behind an API
 	// that was away.
-	b.inside(t, w.worker, "systemd-run", "--unit="+w.unit(), "--property=TimeoutStopSec=90", clientBinary, clientConfig, label, clientSeen)
+	b.mustExec(t, w.worker, "systemd-run", "--unit="+w.unitName(), "--property=TimeoutStopSec=90", clientBinary,
+		clientConfig, label, clientSeen)
 	// What happens before the first write leaves no gap between two.
 	eventually(t, 30*time.Second, "the writer has written", func() error {
-		if r := b.run(t, "sandbox", "exec", w.worker, "--", "test", "-s", clientSeen); r.code != 0 {
-			return errors.New(tail(b.run(t, "sandbox", "exec", w.worker, "--", "journalctl", "--unit="+w.unit(), "--lines=5").stdout))
+		if r := b.runSlipway(t, "sandbox", "exec", w.worker, "--", "test", "-s", clientSeen); r.code != 0 {
+			return errors.New(textTail(b.runSlipway(t, "sandbox", "exec", w.worker, "--", "journalctl", "--unit="+w.unitName(), "--lines=5").stdout))
 		}
 		return nil
 	})
 	return w
 }
 
-func (w *writer) unit() string { return "writer-" + w.label }
+func (w *writer) unitName() string { return "writer-" + w.label }
 
-// client is the program, which is compiled once for a user.
-func (u *user) client(t *testing.T) string {
+// buildClient is the program, which is compiled once for a user.
+func (u *user) buildClient(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(u.home, "client")
 	if _, err := os.Stat(binary); err == nil {
@@ -79,12 +80,12 @@ func (u *user) client(t *testing.T) string {
 	return binary
 }
 
-// stop ends the writer. Everything that was acknowledged is there, was there when
+// stopWriter ends the writer. Everything that was acknowledged is there, was there when
 // it was read, and was seen by the watch. It answers how many writes that are, and
 // the longest time without one.
-func (w *writer) stop(t *testing.T) (acknowledged int, gap time.Duration) {
+func (w *writer) stopWriter(t *testing.T) (acknowledged int, gap time.Duration) {
 	t.Helper()
-	w.b.inside(t, w.worker, "systemctl", "stop", w.unit())
+	w.b.mustExec(t, w.worker, "systemctl", "stop", w.unitName())
 	var seen struct {
 		Written, Unread, Unwatched []string
 		Read                       int
@@ -92,13 +93,13 @@ func (w *writer) stop(t *testing.T) (acknowledged int, gap time.Duration) {
 		Failures                   int
 		Failed                     []string
 	}
-	report := w.b.inside(t, w.worker, "cat", clientSeen)
+	report := w.b.mustExec(t, w.worker, "cat", clientSeen)
 	if err := json.Unmarshal([]byte(report), &seen); err != nil {
 		t.Fatalf("the writer says %q: %v", report, err)
 	}
 	w.failures = seen.Failures
 	there := map[string]bool{}
-	for name := range strings.FieldsSeq(w.b.kubectl(t, w.b.name, "get", "configmaps", "-o", "name")) {
+	for name := range strings.FieldsSeq(w.b.mustKubectl(t, w.b.name, "get", "configmaps", "-o", "name")) {
 		there[strings.TrimPrefix(name, "configmap/")] = true
 	}
 	for _, name := range seen.Written {

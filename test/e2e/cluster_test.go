@@ -26,42 +26,42 @@ type planned struct {
 
 type planChange struct{ Kind, Target, Summary, Diff string }
 
-// create makes a cluster of the file's hosts. It must succeed.
-func (u *user) create(t *testing.T, file string) result {
+// createCluster makes a cluster of the file's hosts. It must succeed.
+func (u *user) createCluster(t *testing.T, file string) result {
 	t.Helper()
-	return u.exits(t, 0, "create", "cluster", "-f", file, "--yes")
+	return u.mustExit(t, 0, "create", "cluster", "-f", file, "--yes")
 }
 
-// unchanged asserts that the cluster is as its file says: the plan is empty.
-func (u *user) unchanged(t *testing.T, file string) {
+// requireEmptyPlan asserts that the cluster is as its file says: the plan is empty.
+func (u *user) requireEmptyPlan(t *testing.T, file string) {
 	t.Helper()
-	r := u.run(t, "plan", "-f", file, "--exit-code", "-o", "json")
+	r := u.runSlipway(t, "plan", "-f", file, "--exit-code", "-o", "json")
 	if r.code == 0 {
 		return
 	}
 	if r.code != 4 {
-		t.Fatalf("plan ends with %d: %s", r.code, tail(r.stderr))
+		t.Fatalf("plan ends with %d: %s", r.code, textTail(r.stderr))
 	}
-	t.Errorf("the plan for an unchanged cluster is not empty: %+v", decode[planned](t, r.stdout).Steps)
+	t.Errorf("the plan for an unchanged cluster is not empty: %+v", decodeJSON[planned](t, r.stdout).Steps)
 }
 
-// settles waits until the cluster is as its file says: it serves before the last
+// waitForEmptyPlan waits until the cluster is as its file says: it serves before the last
 // of its parts is there, such as flannel on a worker.
-func (u *user) settles(t *testing.T, file string) {
+func (u *user) waitForEmptyPlan(t *testing.T, file string) {
 	t.Helper()
 	eventually(t, 3*time.Minute, "the cluster as its file describes it", func() error {
-		if r := u.run(t, "plan", "-f", file, "--exit-code"); r.code != 0 {
-			return errors.New(tail(r.stdout + r.stderr))
+		if r := u.runSlipway(t, "plan", "-f", file, "--exit-code"); r.code != 0 {
+			return errors.New(textTail(r.stdout + r.stderr))
 		}
 		return nil
 	})
 }
 
-// noticed waits until the cluster knows that a machine is off.
-func (u *user) noticed(t *testing.T, cluster, node string) {
+// waitForNotReady waits until the cluster knows that a machine is off.
+func (u *user) waitForNotReady(t *testing.T, cluster, node string) {
 	t.Helper()
 	eventually(t, 2*time.Minute, "the cluster to notice that "+node+" is off", func() error {
-		if got := u.kubectl(t, cluster, "get", "node", node, "--no-headers"); !strings.Contains(got, " NotReady ") {
+		if got := u.mustKubectl(t, cluster, "get", "node", node, "--no-headers"); !strings.Contains(got, " NotReady ") {
 			return fmt.Errorf("not yet: %s", got)
 		}
 		return nil
@@ -83,18 +83,18 @@ type nodeList struct {
 	}
 }
 
-// nodes waits until the cluster has exactly these nodes, all Ready, and
+// waitForNodes waits until the cluster has exactly these nodes, all Ready, and
 // answers their internal addresses by name.
-func (u *user) nodes(t *testing.T, cluster string, want ...string) map[string]string {
+func (u *user) waitForNodes(t *testing.T, cluster string, want ...string) map[string]string {
 	t.Helper()
 	slices.Sort(want)
 	addresses := map[string]string{}
 	eventually(t, 3*time.Minute, "nodes Ready", func() error {
-		list := decode[nodeList](t, u.kubectl(t, cluster, "get", "nodes", "-o", "json"))
+		list := decodeJSON[nodeList](t, u.mustKubectl(t, cluster, "get", "nodes", "-o", "json"))
 		var ready []string
 		for _, n := range list.Items {
-			if v := n.Status.NodeInfo.KubeletVersion; v != kubernetes() {
-				return fmt.Errorf("%s runs kubelet %s, want %s", n.Metadata.Name, v, kubernetes())
+			if v := n.Status.NodeInfo.KubeletVersion; v != testedVersion() {
+				return fmt.Errorf("%s runs kubelet %s, want %s", n.Metadata.Name, v, testedVersion())
 			}
 			for _, c := range n.Status.Conditions {
 				if c.Type == "Ready" && c.Status == "True" {
@@ -132,28 +132,28 @@ type podList struct {
 	}
 }
 
-// smoke shows that the cluster works, with an echo server on every node: pod
+// smokeTest shows that the cluster works, with an echo server on every node: pod
 // to pod across nodes, a ClusterIP, a name in DNS, a node port on each node.
-func (u *user) smoke(t *testing.T, cluster string, addresses map[string]string) {
+func (u *user) smokeTest(t *testing.T, cluster string, addresses map[string]string) {
 	t.Helper()
 	manifest, err := filepath.Abs("../../docs/guide/echo.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.kubectl(t, cluster, "apply", "-f", manifest)
-	u.kubectl(t, cluster, "rollout", "status", "daemonset/echo", "--timeout=120s")
-	pods := decode[podList](t, u.kubectl(t, cluster, "get", "pods", "-l", "app=echo", "-o", "json"))
+	u.mustKubectl(t, cluster, "apply", "-f", manifest)
+	u.mustKubectl(t, cluster, "rollout", "status", "daemonset/echo", "--timeout=120s")
+	pods := decodeJSON[podList](t, u.mustKubectl(t, cluster, "get", "pods", "-l", "app=echo", "-o", "json"))
 	if len(pods.Items) != len(addresses) {
 		t.Fatalf("%d echo pods on %d nodes", len(pods.Items), len(addresses))
 	}
-	clusterIP := u.kubectl(t, cluster, "get", "service", "echo", "-o", "jsonpath={.spec.clusterIP}")
+	clusterIP := u.mustKubectl(t, cluster, "get", "service", "echo", "-o", "jsonpath={.spec.clusterIP}")
 	for _, from := range pods.Items {
 		for _, to := range pods.Items {
-			u.answers(t, cluster, from.Metadata.Name, "http://"+to.Status.PodIP+":8080/", to.Metadata.Name)
+			u.requireAnswer(t, cluster, from.Metadata.Name, "http://"+to.Status.PodIP+":8080/", to.Metadata.Name)
 		}
-		u.answers(t, cluster, from.Metadata.Name, "http://"+clusterIP+"/", "echo-")
-		u.answers(t, cluster, from.Metadata.Name, "http://echo/", "echo-")
-		u.answers(t, cluster, from.Metadata.Name, "http://echo.default.svc.cluster.local/", "echo-")
+		u.requireAnswer(t, cluster, from.Metadata.Name, "http://"+clusterIP+"/", "echo-")
+		u.requireAnswer(t, cluster, from.Metadata.Name, "http://echo/", "echo-")
+		u.requireAnswer(t, cluster, from.Metadata.Name, "http://echo.default.svc.cluster.local/", "echo-")
 	}
 	for node, address := range addresses {
 		eventually(t, time.Minute, "node port on "+node, func() error { return httpGet("http://"+address+":30080/", "echo-") })
@@ -174,19 +174,19 @@ func (u *user) hostPort(t *testing.T, cluster, node, address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.kubectl(t, cluster, "run", name, "--image="+image, "--overrides="+string(pod))
-	u.kubectl(t, cluster, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=60s")
+	u.mustKubectl(t, cluster, "run", name, "--image="+image, "--overrides="+string(pod))
+	u.mustKubectl(t, cluster, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=60s")
 	eventually(t, time.Minute, "host port on "+node, func() error { return httpGet("http://"+address+":30081/", name) })
-	u.kubectl(t, cluster, "delete", "pod", name, "--now")
+	u.mustKubectl(t, cluster, "delete", "pod", name, "--now")
 }
 
-// answers asserts that a pod gets an answer from a URL that has a text in it.
-func (u *user) answers(t *testing.T, cluster, pod, url, want string) {
+// requireAnswer asserts that a pod gets an answer from a URL that has a text in it.
+func (u *user) requireAnswer(t *testing.T, cluster, pod, url, want string) {
 	t.Helper()
 	eventually(t, time.Minute, url+" from "+pod, func() error {
-		r := u.run(t, "kubectl", cluster, "--", "exec", pod, "--", "/echo", "get", url)
+		r := u.runSlipway(t, "kubectl", cluster, "--", "exec", pod, "--", "/echo", "get", url)
 		if r.code != 0 {
-			return fmt.Errorf("exit code %d: %s", r.code, tail(r.stderr))
+			return fmt.Errorf("exit code %d: %s", r.code, textTail(r.stderr))
 		}
 		if !strings.Contains(r.stdout, want) {
 			return fmt.Errorf("answer %q has no %q", r.stdout, want)
@@ -213,12 +213,12 @@ func httpGet(url, want string) error {
 	return nil
 }
 
-// A pulse is what would differ if anything had been restarted or rewritten:
+// A recordPulse is what would differ if anything had been restarted or rewritten:
 // containers, units' invocations, and the inodes and times of files.
-func (u *user) pulse(t *testing.T, cluster string, machines []string) map[string]string {
+func (u *user) recordPulse(t *testing.T, cluster string, machines []string) map[string]string {
 	t.Helper()
-	out := u.beats(t, machines)
-	pods := decode[podList](t, u.kubectl(t, cluster, "get", "pods", "-A", "-o", "json"))
+	out := u.recordMachinePulse(t, machines)
+	pods := decodeJSON[podList](t, u.mustKubectl(t, cluster, "get", "pods", "-A", "-o", "json"))
 	for _, p := range pods.Items {
 		for i, c := range p.Status.ContainerStatuses {
 			out[fmt.Sprintf("container %s/%s/%d", p.Metadata.Namespace, p.Metadata.Name, i)] = fmt.Sprint(c.ContainerID, c.RestartCount)
@@ -227,15 +227,15 @@ func (u *user) pulse(t *testing.T, cluster string, machines []string) map[string
 	return out
 }
 
-// beats is the pulse of the machines alone.
-func (u *user) beats(t *testing.T, machines []string) map[string]string {
+// recordMachinePulse is the pulse of the machines alone.
+func (u *user) recordMachinePulse(t *testing.T, machines []string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	const look = `for u in containerd docker cri-docker kubelet; do echo "$u $(systemctl show -p InvocationID --value $u)"; done
 find /etc /usr/local /opt /var/lib/slipway /var/lib/kubelet -xdev -type f ! -path '/var/lib/kubelet/pods/*' ! -path '*/blobs/*' ! -path '/var/lib/kubelet/*_state' \
   ! -path '*/lock*' ! -path '/var/lib/slipway/fence' -printf 'file %p %i %T@\n' 2>/dev/null; true`
 	for _, m := range machines {
-		for line := range strings.Lines(u.inside(t, m, "sh", "-c", look)) {
+		for line := range strings.Lines(u.mustExec(t, m, "sh", "-c", look)) {
 			text := strings.TrimSpace(line)
 			cut := strings.Index(text, " ")
 			if strings.HasPrefix(text, "file ") {

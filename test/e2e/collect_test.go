@@ -63,7 +63,7 @@ func (s snapshot) addFiles(root string) error {
 				return fs.SkipDir
 			}
 		}
-		e, err := describe(path)
+		e, err := describeFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -71,38 +71,38 @@ func (s snapshot) addFiles(root string) error {
 			return err
 		}
 		// Names with a time in them are told apart by their order.
-		name := "file " + timeless(path)
+		name := "file " + withoutTime(path)
 		for n := 2; s[name] != (entry{}); n++ {
-			name = fmt.Sprintf("file %s#%d", timeless(path), n)
+			name = fmt.Sprintf("file %s#%d", withoutTime(path), n)
 		}
 		s[name] = e
 		return nil
 	})
 }
 
-// describe answers a file's type, mode, owner, link target and extended
+// describeFile answers a file's type, mode, owner, link target and extended
 // attributes, and the digest of its content.
-func describe(path string) (entry, error) {
+func describeFile(path string) (entry, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return entry{}, err
 	}
 	st := info.Sys().(*syscall.Stat_t)
-	e := entry{Meta: fmt.Sprintf("%s %d:%d%s", info.Mode(), st.Uid, st.Gid, xattrs(path))}
+	e := entry{Meta: fmt.Sprintf("%s %d:%d%s", info.Mode(), st.Uid, st.Gid, readXattrs(path))}
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0:
 		e.Content, err = os.Readlink(path)
-		if t := timeless(e.Content); t != e.Content {
+		if t := withoutTime(e.Content); t != e.Content {
 			e.About = t
 		}
 	case info.Mode().IsRegular():
-		if e.Content, err = digest(path); errors.Is(err, unix.EINVAL) {
+		if e.Content, err = digestFile(path); errors.Is(err, unix.EINVAL) {
 			err = nil // a namespace, mounted as a file
 		}
 		if err == nil && hasMeaning(path) {
 			var content []byte
 			content, err = os.ReadFile(path)
-			e.About = about(path, content)
+			e.About = describeContent(path, content)
 		}
 	case info.Mode()&fs.ModeDevice != 0:
 		e.Content = fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
@@ -110,7 +110,7 @@ func describe(path string) (entry, error) {
 	return e, err
 }
 
-func digest(path string) (string, error) {
+func digestFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
@@ -124,7 +124,7 @@ func digest(path string) (string, error) {
 	return fmt.Sprintf("%d %s", n, hex.EncodeToString(h.Sum(nil))[:24]), nil
 }
 
-func xattrs(path string) string {
+func readXattrs(path string) string {
 	buf := make([]byte, 4096)
 	n, err := unix.Llistxattr(path, buf)
 	if err != nil || n == 0 {

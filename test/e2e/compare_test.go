@@ -23,8 +23,8 @@ type entry struct {
 	About   string `json:"about,omitempty"`
 }
 
-// text is an entry for people.
-func (e entry) text() string {
+// formatEntry is an entry for people.
+func (e entry) formatEntry() string {
 	if e.About != "" {
 		return e.Meta + " " + e.About
 	}
@@ -38,11 +38,11 @@ var ofKubernetes = regexp.MustCompile(`^(file|process|units|running|mount|link|n
 
 // diffStates lists what differs, one line each: "+ file /etc/x …" is new.
 func diffStates(before, after snapshot) []string {
-	return compare(before, after, nil)
+	return compareSnapshots(before, after, nil)
 }
 
-// compare lists the differences that no volatile entry allows.
-func compare(before, after snapshot, allow []volatile) []string {
+// compareSnapshots lists the differences that no volatile entry allows.
+func compareSnapshots(before, after snapshot, allow []volatile) []string {
 	keys := slices.Sorted(maps.Keys(before))
 	for key := range after {
 		if _, ok := before[key]; !ok {
@@ -54,14 +54,14 @@ func compare(before, after snapshot, allow []volatile) []string {
 	for _, key := range keys {
 		a, was := before[key]
 		b, is := after[key]
-		switch how := allowed(key, allow); {
-		case how == allowAll, was == is && how.equal(a, b):
+		switch how := findAllowance(key, allow); {
+		case how == allowAll, was == is && how.equalEntries(a, b):
 		case !is:
-			out = append(out, fmt.Sprintf("- %s %s", key, a.text()))
+			out = append(out, fmt.Sprintf("- %s %s", key, a.formatEntry()))
 		case !was:
-			out = append(out, fmt.Sprintf("+ %s %s", key, b.text()))
+			out = append(out, fmt.Sprintf("+ %s %s", key, b.formatEntry()))
 		default:
-			out = append(out, fmt.Sprintf("~ %s: %s → %s", key, a.text(), b.text()))
+			out = append(out, fmt.Sprintf("~ %s: %s → %s", key, a.formatEntry(), b.formatEntry()))
 		}
 	}
 	return out
@@ -80,8 +80,8 @@ const (
 
 var allowances = []allowance{allowNone, allowBytes, allowContent, allowAll}
 
-// equal compares what may not differ. Bytes without a meaning must be equal.
-func (how allowance) equal(a, b entry) bool {
+// equalEntries compares what may not differ. Bytes without a meaning must be equal.
+func (how allowance) equalEntries(a, b entry) bool {
 	switch {
 	case how == allowContent, how == allowBytes && a.About != "" && b.About != "":
 		a.Content, b.Content = "", ""
@@ -98,8 +98,8 @@ type volatile struct {
 	pattern *regexp.Regexp
 }
 
-// allowed is the widest allowance of those that match.
-func allowed(key string, list []volatile) allowance {
+// findAllowance is the widest allowance of those that match.
+func findAllowance(key string, list []volatile) allowance {
 	how := 0
 	for _, v := range list {
 		if v.pattern.MatchString(key) {
@@ -133,7 +133,7 @@ func readVolatile(t *testing.T, scope string) []volatile {
 			t.Fatalf("ignored_differences.txt:%d: want SCOPE all|content|bytes KIND PATTERN # reason", n)
 		}
 		if f[0] == scope || f[0] == "any" {
-			out = append(out, volatile{allowance(f[1]), glob(strings.Join(f[2:], " "))})
+			out = append(out, volatile{allowance(f[1]), compileGlob(strings.Join(f[2:], " "))})
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -142,9 +142,9 @@ func readVolatile(t *testing.T, scope string) []volatile {
 	return out
 }
 
-// glob is a pattern in which * stays within a path's element or a word and **
+// compileGlob is a pattern in which * stays within a path's element or a word and **
 // does not.
-func glob(pattern string) *regexp.Regexp {
+func compileGlob(pattern string) *regexp.Regexp {
 	text := regexp.QuoteMeta(pattern)
 	text = strings.ReplaceAll(text, `\*\*`, ".*")
 	text = strings.ReplaceAll(text, `\*`, "[^/ ]*")

@@ -25,22 +25,23 @@ func TestCompare(t *testing.T) {
 			"file /etc/a": file("0600", "1", ""), "file /etc/new": file("0644", "1", ""),
 			"file /etc/pki/ca.crt": file("0644", "1", "certificate of a"),
 		}, "", []string{"~ file /etc/a: 0644 1 → 0600 1", "- file /etc/gone 0644 1", "+ file /etc/new 0644 1"}},
-		{"content", "but not its mode", change(before, "file /etc/a", file("0600", "2", "")), "content /etc/a",
+		{"content", "but not its mode", changeEntry(before, "file /etc/a", file("0600", "2", "")), "content /etc/a",
 			[]string{"~ file /etc/a: 0644 1 → 0600 2"}},
-		{"content only", "its mode is the same", change(before, "file /etc/a", file("0644", "2", "")), "content /etc/a", nil},
+		{"content only", "its mode is the same", changeEntry(before, "file /etc/a", file("0644", "2", "")), "content /etc/a", nil},
 		{"content is there", "a file that may differ may not be missing",
 			snapshot{"file /etc/gone": before["file /etc/gone"], "file /etc/pki/ca.crt": before["file /etc/pki/ca.crt"]},
 			"content /etc/a", []string{"- file /etc/a 0644 1"}},
 		{"all", "it may be missing",
 			snapshot{"file /etc/gone": before["file /etc/gone"], "file /etc/pki/ca.crt": before["file /etc/pki/ca.crt"]}, "all /etc/*", nil},
-		{"bytes", "they mean the same", change(before, "file /etc/pki/ca.crt", file("0644", "2", "certificate of a")), "bytes /etc/pki/**", nil},
-		{"meaning", "they mean something else", change(before, "file /etc/pki/ca.crt", file("0644", "2", "certificate of b")),
+		{"bytes", "they mean the same", changeEntry(before, "file /etc/pki/ca.crt", file("0644", "2", "certificate of a")),
+			"bytes /etc/pki/**", nil},
+		{"meaning", "they mean something else", changeEntry(before, "file /etc/pki/ca.crt", file("0644", "2", "certificate of b")),
 			"bytes /etc/pki/**", []string{
 				"~ file /etc/pki/ca.crt: 0644 certificate of a → 0644 certificate of b",
 			}},
-		{"no meaning", "what cannot be read must be the same", change(before, "file /etc/a", file("0644", "2", "")),
+		{"no meaning", "what cannot be read must be the same", changeEntry(before, "file /etc/a", file("0644", "2", "")),
 			"bytes /etc/*", []string{"~ file /etc/a: 0644 1 → 0644 2"}},
-		{"nor now", "what can no longer be read neither", change(before, "file /etc/pki/ca.crt", file("0644", "2", "")),
+		{"nor now", "what can no longer be read neither", changeEntry(before, "file /etc/pki/ca.crt", file("0644", "2", "")),
 			"bytes /etc/pki/*", []string{
 				"~ file /etc/pki/ca.crt: 0644 certificate of a → 0644 2",
 			}},
@@ -49,9 +50,9 @@ func TestCompare(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var list []volatile
 			if how, pattern, ok := strings.Cut(tt.allow, " "); ok {
-				list = append(list, volatile{how: allowance(how), pattern: glob("file " + pattern)})
+				list = append(list, volatile{how: allowance(how), pattern: compileGlob("file " + pattern)})
 			}
-			if diff := cmp.Diff(tt.want, compare(before, tt.after, list)); diff != "" {
+			if diff := cmp.Diff(tt.want, compareSnapshots(before, tt.after, list)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
 			}
 		})
@@ -71,7 +72,7 @@ func TestGlob(t *testing.T) {
 		{"running a@*.service **", "running a@0.service loaded active", true},
 		{"running a@*.service **", "running a.service loaded active", false},
 	} {
-		if got := glob(tt.pattern).MatchString(tt.key); got != tt.want {
+		if got := compileGlob(tt.pattern).MatchString(tt.key); got != tt.want {
 			t.Errorf("%q matches %q: %t", tt.pattern, tt.key, got)
 		}
 	}
@@ -130,14 +131,14 @@ func TestVolatile(t *testing.T) {
 	} {
 		list := readVolatile(t, scope)
 		for key, want := range keys {
-			if got := allowed(key, list); got != want {
+			if got := findAllowance(key, list); got != want {
 				t.Errorf("%s: %q may differ in %q, want %q", scope, key, got, want)
 			}
 		}
 	}
 }
 
-func change(s snapshot, key string, to entry) snapshot {
+func changeEntry(s snapshot, key string, to entry) snapshot {
 	out := maps.Clone(s)
 	out[key] = to
 	return out

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// confined looks at the process of a service: who it is, that it has none of root's
+// requireConfined looks at the process of a service: who it is, that it has none of root's
 // capabilities and can get none, and that it cannot write to the system.
-func (u *user) confined(t *testing.T, machine, unit, account string) {
+func (u *user) requireConfined(t *testing.T, machine, unit, account string) {
 	t.Helper()
-	word := func(argv ...string) string { return strings.TrimSpace(u.inside(t, machine, argv...)) }
+	word := func(argv ...string) string { return strings.TrimSpace(u.mustExec(t, machine, argv...)) }
 	pid, id := word("systemctl", "show", "--property=MainPID", "--value", unit), word("id", "-u", account)
 	none := strings.Repeat("0", 16)
 	want := map[string]string{
@@ -50,11 +50,11 @@ func (b *balanced) updaterHeld(t *testing.T) {
 		if err := os.WriteFile(file, []byte(tc.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r := b.run(t, "kubectl", b.name, "--", "--as=system:serviceaccount:kube-system:apiserver-updater", tc.verb, "-f", file)
+		r := b.runSlipway(t, "kubectl", b.name, "--", "--as=system:serviceaccount:kube-system:apiserver-updater", tc.verb, "-f", file)
 		if r.code == 0 || !strings.Contains(r.stderr, "the apiserver-updater") {
-			t.Errorf("%s: %d, %s", tc.reason, r.code, tail(r.stdout+r.stderr))
+			t.Errorf("%s: %d, %s", tc.reason, r.code, textTail(r.stdout+r.stderr))
 		}
 	}
-	b.kubectl(t, b.name, "-n", "kube-system", "delete", "endpointslice", "apiserver-ipv4")
-	b.kubectl(t, b.name, "-n", "kube-system", "wait", "--for=create", "--timeout=60s", "endpointslice/apiserver-ipv4")
+	b.mustKubectl(t, b.name, "-n", "kube-system", "delete", "endpointslice", "apiserver-ipv4")
+	b.mustKubectl(t, b.name, "-n", "kube-system", "wait", "--for=create", "--timeout=60s", "endpointslice/apiserver-ipv4")
 }

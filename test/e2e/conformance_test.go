@@ -33,13 +33,13 @@ import (
 // Kubernetes' own conformance tests, by the group that owns them. Those of sig-node,
 // whose probes take minutes each, are in two parts.
 
-func TestLongConformanceNetwork(t *testing.T)      { conforms(t, "sig-network", 1, 1) }
-func TestLongConformanceApps(t *testing.T)         { conforms(t, "sig-apps", 1, 1) }
-func TestLongConformanceAuth(t *testing.T)         { conforms(t, "sig-auth", 1, 1) }
-func TestLongConformanceAPIMachinery(t *testing.T) { conforms(t, "sig-api-machinery", 1, 1) }
-func TestLongConformanceNode1(t *testing.T)        { conforms(t, "sig-node", 1, 2) }
-func TestLongConformanceNode2(t *testing.T)        { conforms(t, "sig-node", 2, 2) }
-func TestLongConformanceScheduling(t *testing.T)   { conforms(t, "sig-scheduling", 1, 1) }
+func TestLongConformanceNetwork(t *testing.T)      { runConformance(t, "sig-network", 1, 1) }
+func TestLongConformanceApps(t *testing.T)         { runConformance(t, "sig-apps", 1, 1) }
+func TestLongConformanceAuth(t *testing.T)         { runConformance(t, "sig-auth", 1, 1) }
+func TestLongConformanceAPIMachinery(t *testing.T) { runConformance(t, "sig-api-machinery", 1, 1) }
+func TestLongConformanceNode1(t *testing.T)        { runConformance(t, "sig-node", 1, 2) }
+func TestLongConformanceNode2(t *testing.T)        { runConformance(t, "sig-node", 2, 2) }
+func TestLongConformanceScheduling(t *testing.T)   { runConformance(t, "sig-scheduling", 1, 1) }
 
 const (
 	// conformanceProcs is how many tests run at once: they wait more than they compute.
@@ -48,32 +48,32 @@ const (
 	conformanceTime = 20 * time.Minute
 )
 
-// conforms runs one part of a group's conformance tests on a control plane and two
+// runConformance runs one part of a group's conformance tests on a control plane and two
 // workers. The images of the tests come from the cluster's own registry.
-func conforms(t *testing.T, sig string, part, parts int) {
+func runConformance(t *testing.T, sig string, part, parts int) {
 	u := newUser(t)
-	u.bundled(t, kubernetes())
+	u.prepareBundles(t, testedVersion())
 	begin := time.Now()
 	suite := buildSuite(t, filepath.Join(u.home, "conformance"))
 	t.Logf("the tests and their images are at hand after %.0f s", time.Since(begin).Seconds())
-	all, err := listedTests(suite.ask(t, "--list-conformance-tests"), sig)
+	all, err := listedTests(suite.askProgram(t, "--list-conformance-tests"), sig)
 	if err != nil {
 		t.Fatal(err)
 	}
 	chosen, left := chooseTests(all, part, parts)
 
 	cluster := "e2e-conf-" + strings.TrimPrefix(sig, "sig-")[:3]
-	file := u.machines(t, cluster, 3)
+	file := u.createMachines(t, cluster, 3)
 	var address string
 	editSpec(t, file, func(spec map[string]any) {
 		first := spec["hosts"].([]any)[0].(map[string]any)
 		first["roles"], address = append(first["roles"].([]any), "registry"), first["address"].(string)
 	})
-	u.create(t, file)
-	suite.push(t, u.ownRegistry(t, cluster, address+":5000"))
+	u.createCluster(t, file)
+	suite.pushImages(t, u.ownRegistry(t, cluster, address+":5000"))
 
 	begin = time.Now()
-	results := suite.run(t, u, cluster, chosen)
+	results := suite.runTests(t, u, cluster, chosen)
 	took := time.Since(begin)
 	for _, fault := range judgeTests(chosen, results) {
 		t.Error(fault)
@@ -84,7 +84,7 @@ func conforms(t *testing.T, sig string, part, parts int) {
 			passed++
 			continue
 		}
-		t.Logf("log of %s:\n%s", r.Name, tail(r.Log))
+		t.Logf("log of %s:\n%s", r.Name, textTail(r.Log))
 	}
 	t.Logf("figure: %s: %d of %d conformance tests ran in %.0f s, %d passed%s", sig, len(results), len(all),
 		took.Seconds(), passed, ofParts(part, parts))
@@ -92,8 +92,8 @@ func conforms(t *testing.T, sig string, part, parts int) {
 		t.Logf("figure: left out: %s: %s", l.name, l.reason)
 	}
 	u.nothingLeft(t, cluster)
-	u.settles(t, file)
-	u.exits(t, 0, "delete", "cluster", cluster, "--yes", "--allow-removal")
+	u.waitForEmptyPlan(t, file)
+	u.mustExit(t, 0, "delete", "cluster", cluster, "--yes", "--allow-removal")
 }
 
 func ofParts(part, parts int) string {
@@ -107,7 +107,7 @@ func ofParts(part, parts int) string {
 func (u *user) nothingLeft(t *testing.T, cluster string) {
 	t.Helper()
 	eventually(t, 3*time.Minute, "the tests' namespaces to be gone", func() error {
-		names := strings.Fields(u.kubectl(t, cluster, "get", "namespaces", "-l", "e2e-framework", "-o", "name"))
+		names := strings.Fields(u.mustKubectl(t, cluster, "get", "namespaces", "-l", "e2e-framework", "-o", "name"))
 		if len(names) > 0 {
 			return errors.New(strings.Join(names, " "))
 		}
@@ -128,7 +128,7 @@ func buildSuite(t *testing.T, dir string) *suite {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := catalogue.Resolve(kubernetes())
+	r, err := catalogue.Resolve(testedVersion())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,8 +189,8 @@ func unpackTar(file, dir string) error {
 	}
 }
 
-// ask returns what the test program prints about itself.
-func (s *suite) ask(t *testing.T, arg string) string {
+// askProgram returns what the test program prints about itself.
+func (s *suite) askProgram(t *testing.T, arg string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(s.dir, "e2e.test"), arg)
 	cmd.Dir = s.dir
@@ -198,17 +198,17 @@ func (s *suite) ask(t *testing.T, arg string) string {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("e2e.test %s: %v: %s", arg, err, tail(stderr.String()))
+		t.Fatalf("e2e.test %s: %v: %s", arg, err, textTail(stderr.String()))
 	}
 	return string(out)
 }
 
-// push puts the images into a registry, under the names that tests use.
-func (s *suite) push(t *testing.T, reg *ownRegistry) {
+// pushImages puts the images into a registry, under the names that tests use.
+func (s *suite) pushImages(t *testing.T, reg *ownRegistry) {
 	t.Helper()
 	options := []remote.Option{remote.WithContext(t.Context()), remote.WithTransport(reg.transport),
 		remote.WithAuth(&authn.Basic{Username: "slipway", Password: reg.word})}
-	for _, ref := range testImages(s.ask(t, "--list-images")) {
+	for _, ref := range testImages(s.askProgram(t, "--list-images")) {
 		base, _, _ := strings.Cut(path.Base(ref), ":")
 		image, ok := s.images[base]
 		if !ok {
@@ -234,11 +234,11 @@ func (s *suite) push(t *testing.T, reg *ownRegistry) {
 	}
 }
 
-// run runs tests on a cluster and returns what the report says of each.
-func (s *suite) run(t *testing.T, u *user, cluster string, tests []string) []testResult {
+// runTests runs tests on a cluster and returns what the report says of each.
+func (s *suite) runTests(t *testing.T, u *user, cluster string, tests []string) []testResult {
 	t.Helper()
 	config := filepath.Join(s.dir, "kubeconfig")
-	if err := os.WriteFile(config, []byte(u.ok(t, "kubeconfig", cluster)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(u.mustRun(t, "kubeconfig", cluster)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{
@@ -262,11 +262,11 @@ func (s *suite) run(t *testing.T, u *user, cluster string, tests []string) []tes
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	cmd.Env = append(os.Environ(), "HOME="+u.home, "KUBECONFIG=")
 	cmd.WaitDelay = time.Minute
-	ended := testPrograms.run(cmd) // the report says which tests failed
+	ended := testPrograms.runInGroup(cmd) // the report says which tests failed
 	text, err := os.ReadFile(filepath.Join(s.dir, "junit.xml"))
 	if err != nil {
 		out, _ := os.ReadFile(log.Name())
-		t.Fatalf("there is no report: %v (ginkgo: %v)\n%s", err, ended, tail(string(out)))
+		t.Fatalf("there is no report: %v (ginkgo: %v)\n%s", err, ended, textTail(string(out)))
 	}
 	results, err := readReport(text)
 	if err != nil {

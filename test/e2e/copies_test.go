@@ -24,7 +24,7 @@ func (u *user) listedCopies(t *testing.T, name string) map[string][]string {
 		}
 	}
 	out := map[string][]string{}
-	for _, to := range decode[report](t, u.run(t, "etcd", "snapshots", name, "--copies", "-o", "json").stdout).Targets {
+	for _, to := range decodeJSON[report](t, u.runSlipway(t, "etcd", "snapshots", name, "--copies", "-o", "json").stdout).Targets {
 		for _, c := range to.Copies {
 			out[to.Name] = append(out[to.Name], c.File)
 		}
@@ -39,24 +39,24 @@ func (u *user) listedCopies(t *testing.T, name string) map[string][]string {
 func TestLongCopies(t *testing.T) {
 	c := newCopied(t, "e2e-copies")
 	c.switchedOn(t)
-	c.begun(t)
-	t.Run("places that are down", c.down)
-	t.Run("storage that does not take them", c.refusing)
-	t.Run("restored from a copy", c.restored)
-	c.inside(t, c.cp, "systemctl", "stop", "slipway-backup.timer", "slipway-backup.service")
+	c.checkFirstCopies(t)
+	t.Run("places that are down", c.stopTargets)
+	t.Run("storage that does not take them", c.checkRefusingStorage)
+	t.Run("restored from a copy", c.restoreFromStorage)
+	c.mustExec(t, c.cp, "systemctl", "stop", "slipway-backup.timer", "slipway-backup.service")
 	kept := c.listedCopies(t, c.name)
-	objects, uploads := c.offsite.keys(t)
-	c.exits(t, 0, "delete", "cluster", c.name, "--yes")
-	if left := c.inside(t, c.cp, "sh", "-c", "ls -d /var/lib/slipway /etc/slipway 2>/dev/null; true"); left != "" {
+	objects, uploads := c.offsite.listKeys(t)
+	c.mustExit(t, 0, "delete", "cluster", c.name, "--yes")
+	if left := c.mustExec(t, c.cp, "sh", "-c", "ls -d /var/lib/slipway /etc/slipway 2>/dev/null; true"); left != "" {
 		t.Errorf("deleted, there is still %s", left)
 	}
 	for place, at := range map[string]string{"vault": c.vault, "nas": c.cp} {
 		dir := map[string]string{"vault": "/srv/copies", "nas": "/mnt/nas"}[place]
-		if there := c.inside(t, at, "ls", dir); len(kept[place]) == 0 || !strings.Contains(there, kept[place][0]) {
+		if there := c.mustExec(t, at, "ls", dir); len(kept[place]) == 0 || !strings.Contains(there, kept[place][0]) {
 			t.Errorf("%s has %s, and had %v", place, there, kept[place])
 		}
 	}
-	if err := c.offsite.has(t, slices.Collect(maps.Keys(objects)), uploads); err != nil {
+	if err := c.offsite.checkKeys(t, slices.Collect(maps.Keys(objects)), uploads); err != nil {
 		t.Errorf("deleted, %v", err)
 	}
 }
@@ -77,29 +77,29 @@ type copied struct {
 func newCopied(t *testing.T, name string) *copied {
 	t.Helper()
 	u := newUser(t)
-	c := &copied{user: u, name: name, cp: name + "-1", vault: name + "-2", file: u.machines(t, name, 2)}
+	c := &copied{user: u, name: name, cp: name + "-1", vault: name + "-2", file: u.createMachines(t, name, 2)}
 	editSpec(t, c.file, func(spec map[string]any) {
 		hosts := spec["hosts"].([]any)
 		c.ssh = hosts[1].(map[string]any)["ssh"].(map[string]any)
 		spec["hosts"] = hosts[:1]
 	})
 	c.offsite = u.serveStorage(t, c.vault)
-	u.create(t, c.file)
-	u.kubectl(t, name, "create", "configmap", "kept")
+	u.createCluster(t, c.file)
+	u.mustKubectl(t, name, "create", "configmap", "kept")
 	// A copy goes to storage in several parts.
 	large := filepath.Join(u.home, "large")
 	writeFile(t, large, strings.Repeat("0123456789abcdef", 900<<6))
 	for i := range 8 {
-		u.kubectl(t, name, "create", "configmap", fmt.Sprintf("large-%d", i), "--from-file="+large)
+		u.mustKubectl(t, name, "create", "configmap", fmt.Sprintf("large-%d", i), "--from-file="+large)
 	}
-	u.inside(t, c.vault, "sh", "-c", "mkdir /srv/copies && echo mine >/srv/copies/notes.txt")
+	u.mustExec(t, c.vault, "sh", "-c", "mkdir /srv/copies && echo mine >/srv/copies/notes.txt")
 	// A disk of others: what is in memory alone is refused.
-	u.inside(t, c.cp, "sh", "-c",
+	u.mustExec(t, c.cp, "sh", "-c",
 		"mkdir -p /mnt/disk /mnt/nas && mount -t tmpfs -o size=512m tmpfs /mnt/disk && d=/mnt/disk && mkdir $d/l $d/u "+
 			"$d/w && mount -t overlay -o lowerdir=$d/l,upperdir=$d/u,workdir=$d/w overlay /mnt/nas")
 	for _, key := range []string{"notes.txt", below + "/notes.txt", below + "-2/" + c.copyOf(1),
 		below + "/old/" + c.copyOf(1), below + "/" + c.copyOf(1)} {
-		c.offsite.leave(t, key, "mine")
+		c.offsite.putObject(t, key, "mine")
 		c.others = append(c.others, key)
 	}
 	var err error
@@ -117,8 +117,8 @@ func (c *copied) copyOf(revision int) string {
 	return fmt.Sprintf("%s_0123456789ab_%s_20200101-000000_%d.tar.age", c.name, c.cp, revision)
 }
 
-// apply has the file say where copies go, and the cluster be that way.
-func (c *copied) apply(t *testing.T) {
+// applyCopies has the file say where copies go, and the cluster be that way.
+func (c *copied) applyCopies(t *testing.T) {
 	t.Helper()
 	editSpec(t, c.file, func(spec map[string]any) {
 		spec["etcd"] = map[string]any{"backup": map[string]any{
@@ -126,37 +126,37 @@ func (c *copied) apply(t *testing.T) {
 			"copies": []any{
 				map[string]any{"name": "nas", "keep": 3, "directory": "/mnt/nas"},
 				map[string]any{"name": "vault", "ssh": map[string]any{
-					"address": c.list(t)[c.vault].Address, "user": "root", "directory": "/srv/copies",
-					"privateKeyFrom": map[string]any{"file": c.list(t)[c.vault].PrivateKeyFile}, "hostKey": c.ssh["hostKey"],
+					"address": c.listMachines(t)[c.vault].Address, "user": "root", "directory": "/srv/copies",
+					"privateKeyFrom": map[string]any{"file": c.listMachines(t)[c.vault].PrivateKeyFile}, "hostKey": c.ssh["hostKey"],
 				}},
 				map[string]any{"name": "offsite", "s3": c.offsite.spec},
 			},
 		}}
 	})
-	c.exits(t, 0, "apply", "-f", c.file, "--yes")
-	c.settles(t, c.file)
+	c.mustExit(t, 0, "apply", "-f", c.file, "--yes")
+	c.waitForEmptyPlan(t, c.file)
 }
 
-// takes has a snapshot be taken and copied now, whatever comes of it.
-func (c *copied) takes(t *testing.T) {
+// takeSnapshot has a snapshot be taken and copied now, whatever comes of it.
+func (c *copied) takeSnapshot(t *testing.T) {
 	t.Helper()
-	c.run(t, "sandbox", "exec", c.cp, "--", "systemctl", "start", "slipway-backup.service")
+	c.runSlipway(t, "sandbox", "exec", c.cp, "--", "systemctl", "start", "slipway-backup.service")
 }
 
 func (c *copied) switchedOn(t *testing.T) {
 	t.Helper()
-	c.apply(t)
+	c.applyCopies(t)
 	for _, key := range []string{"vault", "offsite"} {
-		if is := c.inside(t, c.cp, "stat", "-c", "%a %U", "/etc/slipway/backup/"+key+".key"); strings.TrimSpace(is) != "600 root" {
+		if is := c.mustExec(t, c.cp, "stat", "-c", "%a %U", "/etc/slipway/backup/"+key+".key"); strings.TrimSpace(is) != "600 root" {
 			t.Errorf("the key of %s is %s", key, is)
 		}
 	}
-	c.nowhere(t, copierWord)
+	c.requireSecretAbsent(t, copierWord)
 }
 
-// begun has four snapshots be copied, the first two by the timer: so many are left as
+// checkFirstCopies has four snapshots be copied, the first two by the timer: so many are left as
 // are kept, and what is others' stays.
-func (c *copied) begun(t *testing.T) {
+func (c *copied) checkFirstCopies(t *testing.T) {
 	t.Helper()
 	begun, seen := time.Now(), map[string]bool{}
 	copied := func(n int) func() error {
@@ -173,30 +173,31 @@ func (c *copied) begun(t *testing.T) {
 	eventually(t, 6*time.Minute, "two snapshots to be copied", copied(2))
 	t.Logf("figure: two snapshots, a minute apart, copied to three places, in %.0f s", time.Since(begun).Seconds())
 	for n := range 2 {
-		c.takes(t)
+		c.takeSnapshot(t)
 		eventually(t, 4*time.Minute, "another one to be", copied(3+n))
 	}
 	theirs := below + "/" + c.copyOf(2)
 	own := strings.Replace(theirs, "_0123456789ab_", "_"+strings.Split(slices.Collect(maps.Keys(seen))[0], "_")[1]+"_", 1)
-	c.offsite.begin(t, own)
-	c.offsite.begin(t, theirs)
-	c.takes(t) // what is in the file is kept, and what the host had begun is given up
+	c.offsite.beginUpload(t, own)
+	c.offsite.beginUpload(t, theirs)
+	c.takeSnapshot(t) // what is in the file is kept, and what the host had begun is given up
 	eventually(t, 2*time.Minute, "so many to be left as are kept", func() error {
 		all := c.listedCopies(t, c.name)
 		if len(all["vault"]) != 2 || len(all["offsite"]) != 2 || len(all["nas"]) != 3 || !slices.Equal(all["offsite"], all["vault"]) ||
 			!slices.Equal(all["offsite"], all["nas"][:2]) {
 			return fmt.Errorf("there are %v", all)
 		}
-		return c.offsite.has(t, append([]string{below + "/" + all["offsite"][0], below + "/" + all["offsite"][1]}, c.others...), []string{theirs})
+		return c.offsite.checkKeys(t,
+			append([]string{below + "/" + all["offsite"][0], below + "/" + all["offsite"][1]}, c.others...), []string{theirs})
 	})
-	if objects, _ := c.offsite.keys(t); slices.Max(slices.Collect(maps.Values(objects))) <= 8<<20 {
+	if objects, _ := c.offsite.listKeys(t); slices.Max(slices.Collect(maps.Values(objects))) <= 8<<20 {
 		t.Errorf("copies went in one part: %v", objects)
 	}
-	c.exits(t, 0, "etcd", "snapshots", c.name, "--hosts")
-	c.exits(t, 0, "etcd", "health", c.name)
+	c.mustExit(t, 0, "etcd", "snapshots", c.name, "--hosts")
+	c.mustExit(t, 0, "etcd", "health", c.name)
 	// The next copy may be on its way: until it is complete, there is one file more.
 	eventually(t, time.Minute, "two copies and the file of others", func() error {
-		if is := c.inside(t, c.vault, "sh", "-c",
+		if is := c.mustExec(t, c.vault, "sh", "-c",
 			"ls -A /srv/copies | wc -l; cat /srv/copies/notes.txt"); strings.Join(strings.Fields(is), " ") != "3 mine" {
 			return fmt.Errorf("there is %s", is)
 		}
@@ -204,12 +205,12 @@ func (c *copied) begun(t *testing.T) {
 	})
 }
 
-// down stops the other machine: SFTP and storage.
-func (c *copied) down(t *testing.T) {
-	c.inside(t, c.vault, "systemctl", "stop", "ssh.socket", "ssh.service", "storage.service")
-	before := c.scheduled(t, c.name).Hosts[0].Kept[0].Path
-	c.told(t, "vault has failed since", "offsite has failed since")
-	s := c.scheduled(t, c.name)
+// stopTargets stops the other machine: SFTP and storage.
+func (c *copied) stopTargets(t *testing.T) {
+	c.mustExec(t, c.vault, "systemctl", "stop", "ssh.socket", "ssh.service", "storage.service")
+	before := c.readSchedule(t, c.name).Hosts[0].Kept[0].Path
+	c.requireReported(t, "vault has failed since", "offsite has failed since")
+	s := c.readSchedule(t, c.name)
 	if s.Good || s.Hosts[0].Failed != "" || s.Hosts[0].Kept[0].Path == before {
 		t.Errorf("the snapshots are %+v", s)
 	}
@@ -217,41 +218,41 @@ func (c *copied) down(t *testing.T) {
 	if all := c.listedCopies(t, c.name); len(all["nas"]) != 3 || !strings.Contains(all["nas"][0], stamp) {
 		t.Errorf("the other place has %v, and the newest snapshot is of %s", all["nas"], stamp)
 	}
-	c.exits(t, 3, "etcd", "snapshots", c.name, "--copies")
-	c.inside(t, c.vault, "systemctl", "start", "ssh.service", "storage.service")
-	c.well(t)
+	c.mustExit(t, 3, "etcd", "snapshots", c.name, "--copies")
+	c.mustExec(t, c.vault, "systemctl", "start", "ssh.service", "storage.service")
+	c.requireHealthy(t)
 }
 
-// told wants what is wrong with copies to be said by `etcd health`.
-func (c *copied) told(t *testing.T, words ...string) {
+// requireReported wants what is wrong with copies to be said by `etcd health`.
+func (c *copied) requireReported(t *testing.T, words ...string) {
 	t.Helper()
 	eventually(t, 5*time.Minute, "it to be told", func() error {
-		r := c.run(t, "etcd", "health", c.name)
+		r := c.runSlipway(t, "etcd", "health", c.name)
 		for _, w := range append(words, "[backup-copy]") {
 			if r.code != 3 || !strings.Contains(r.stdout, w) {
-				return fmt.Errorf("exit code %d, without %q:\n%s", r.code, w, tail(r.stdout))
+				return fmt.Errorf("exit code %d, without %q:\n%s", r.code, w, textTail(r.stdout))
 			}
 		}
 		return nil
 	})
 }
 
-// well has the cluster be without anything to tell of.
-func (c *copied) well(t *testing.T) {
+// requireHealthy has the cluster be without anything to tell of.
+func (c *copied) requireHealthy(t *testing.T) {
 	t.Helper()
-	c.takes(t)
+	c.takeSnapshot(t)
 	eventually(t, 4*time.Minute, "etcd to be well", func() error {
-		if r := c.run(t, "etcd", "health", c.name); r.code != 0 {
-			return fmt.Errorf("exit code %d:\n%s", r.code, tail(r.stdout))
+		if r := c.runSlipway(t, "etcd", "health", c.name); r.code != 0 {
+			return fmt.Errorf("exit code %d:\n%s", r.code, textTail(r.stdout))
 		}
 		return nil
 	})
-	c.exits(t, 0, "etcd", "snapshots", c.name, "--copies")
+	c.mustExit(t, 0, "etcd", "snapshots", c.name, "--copies")
 }
 
-// refusing has storage refuse what is asked of it: the cause is told, where copies are
+// checkRefusingStorage has storage refuse what is asked of it: the cause is told, where copies are
 // made and where they are looked at, without the keys.
-func (c *copied) refusing(t *testing.T) {
+func (c *copied) checkRefusingStorage(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		do   func()
@@ -261,17 +262,17 @@ func (c *copied) refusing(t *testing.T) {
 			"the secret key does not belong to the access key (SignatureDoesNotMatch)"},
 		{"a login that it does not know", func() { writeFile(t, c.offsite.accessKey, "nobody") }, "unknown access key (InvalidAccessKeyId)"},
 		{"no such bucket", func() { c.offsite.spec["bucket"] = "nowhere" },
-			"bucket nowhere at https://" + c.list(t)[c.vault].Address + ":9000: the bucket does not exist (NoSuchBucket)"},
+			"bucket nowhere at https://" + c.listMachines(t)[c.vault].Address + ":9000: the bucket does not exist (NoSuchBucket)"},
 		{"a prefix of others", func() { c.offsite.spec["prefix"] = "etcd/others" },
 			"the access key does not have this permission (AccessDenied)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.do()
-			c.apply(t)
-			c.takes(t)
-			c.told(t, "offsite has failed since", tc.want)
+			c.applyCopies(t)
+			c.takeSnapshot(t)
+			c.requireReported(t, "offsite has failed since", tc.want)
 			// Whoever may not write may list: that is a matter of the bucket's rules.
-			if r := c.run(t, "etcd", "snapshots", c.name,
+			if r := c.runSlipway(t, "etcd", "snapshots", c.name,
 				"--copies"); tc.name != "a prefix of others" && (r.code != 3 || !strings.Contains(r.stdout, tc.want)) ||
 				strings.Contains(r.stdout, "another-word") {
 				t.Errorf("looking there ends with %d:\n%s", r.code, r.stdout)
@@ -281,25 +282,25 @@ func (c *copied) refusing(t *testing.T) {
 			c.offsite.spec["bucket"], c.offsite.spec["prefix"] = bucket, below
 		})
 	}
-	c.apply(t)
-	c.well(t)
+	c.applyCopies(t)
+	c.requireHealthy(t)
 }
 
-// restored has all data destroyed and restored from what is in storage.
-func (c *copied) restored(t *testing.T) {
-	c.inside(t, c.cp, "systemctl", "stop", "slipway-backup.timer")
-	c.kubectl(t, c.name, "delete", "configmap", "kept")
+// restoreFromStorage has all data destroyed and restored from what is in storage.
+func (c *copied) restoreFromStorage(t *testing.T) {
+	c.mustExec(t, c.cp, "systemctl", "stop", "slipway-backup.timer")
+	c.mustKubectl(t, c.name, "delete", "configmap", "kept")
 	for _, place := range []string{"nas", "vault"} {
-		c.exits(t, 0, "etcd", "snapshot", c.name, "--copy", place, "--out", filepath.Join(c.home, place+".tar.age"))
+		c.mustExit(t, 0, "etcd", "snapshot", c.name, "--copy", place, "--out", filepath.Join(c.home, place+".tar.age"))
 	}
-	set := decode[struct{ File string }](t, c.exits(t, 0, "etcd", "snapshot", c.name, "--copy", "offsite", "-o", "json").stdout).File
-	if text := c.exits(t, 0, "etcd", "drill", c.name, "--from", set, "--identity", c.identity).stdout; !strings.Contains(text, "is good") {
+	set := decodeJSON[struct{ File string }](t, c.mustExit(t, 0, "etcd", "snapshot", c.name, "--copy", "offsite", "-o", "json").stdout).File
+	if text := c.mustExit(t, 0, "etcd", "drill", c.name, "--from", set, "--identity", c.identity).stdout; !strings.Contains(text, "is good") {
 		t.Errorf("the drill says:\n%s", text)
 	}
-	c.inside(t, c.cp, "sh", "-c", "rm -rf /var/lib/etcd/member /var/lib/slipway/backups; pkill -KILL -x etcd; true")
-	r := c.exits(t, 0, "etcd", "restore", c.name, "--from", set, "--identity", c.identity, "--yes")
+	c.mustExec(t, c.cp, "sh", "-c", "rm -rf /var/lib/etcd/member /var/lib/slipway/backups; pkill -KILL -x etcd; true")
+	r := c.mustExit(t, 0, "etcd", "restore", c.name, "--from", set, "--identity", c.identity, "--yes")
 	t.Logf("figure: all data destroyed, restored from a copy in storage in %.0f s", r.took.Seconds())
-	c.kubectl(t, c.name, "get", "configmap", "kept")
-	c.exits(t, 0, "apply", "-f", c.file, "--yes")
-	c.settles(t, c.file)
+	c.mustKubectl(t, c.name, "get", "configmap", "kept")
+	c.mustExit(t, 0, "apply", "-f", c.file, "--yes")
+	c.waitForEmptyPlan(t, c.file)
 }

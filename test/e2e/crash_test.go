@@ -25,21 +25,21 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{user: newUser(t), name: siteName, machines: []string{siteName + "-1", siteName + "-2", siteName + "-3"}}
-	s.file = s.user.machines(t, s.name, len(s.machines), "--range", siteRange)
+	s.file = s.user.createMachines(t, s.name, len(s.machines), "--range", siteRange)
 	return s
 }
 
-// create is what a user types to have the cluster.
-func (s *site) create() []string {
+// createArgs is what a user types to have the cluster.
+func (s *site) createArgs() []string {
 	return []string{"create", "cluster", "-f", s.file, "--yes"}
 }
 
-// next is what a user types after a crash in the middle of args: resume if the
+// nextArgs is what a user types after a crash in the middle of args: resume if the
 // operation was recorded, the same again if the manager died before that, and
 // nothing if it had come to its end. was is the cluster's operation before it.
-func (u *user) next(t *testing.T, cluster, was string, args []string) []string {
+func (u *user) nextArgs(t *testing.T, cluster, was string, args []string) []string {
 	t.Helper()
-	switch o := u.latest(t, cluster); {
+	switch o := u.latestOperation(t, cluster); {
 	case o == nil || o.Metadata.Name == was:
 		return args
 	case o.Status.Phase == "Succeeded":
@@ -54,14 +54,14 @@ type recorded struct {
 	Status   struct{ Phase string }
 }
 
-// latest is a cluster's latest operation; nil is none.
-func (u *user) latest(t *testing.T, cluster string) *recorded {
+// latestOperation is a cluster's latest operation; nil is none.
+func (u *user) latestOperation(t *testing.T, cluster string) *recorded {
 	t.Helper()
 	type summary struct {
 		Name      string
 		Operation *recorded
 	}
-	for _, c := range decode[[]summary](t, u.ok(t, "get", "clusters", "-o", "json")) {
+	for _, c := range decodeJSON[[]summary](t, u.mustRun(t, "get", "clusters", "-o", "json")) {
 		if c.Name == cluster {
 			return c.Operation
 		}
@@ -72,7 +72,7 @@ func (u *user) latest(t *testing.T, cluster string) *recorded {
 // planOf is the plan of a cluster's latest operation, as it is recorded.
 func (u *user) planOf(t *testing.T, cluster string) planned {
 	t.Helper()
-	o := u.latest(t, cluster)
+	o := u.latestOperation(t, cluster)
 	if o == nil {
 		t.Fatalf("%s has no operation", cluster)
 	}
@@ -80,11 +80,11 @@ func (u *user) planOf(t *testing.T, cluster string) planned {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return decode[planned](t, string(data))
+	return decodeJSON[planned](t, string(data))
 }
 
-// journals are the files in which operations are recorded.
-func (u *user) journals(t *testing.T) []string {
+// listJournals are the files in which operations are recorded.
+func (u *user) listJournals(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(u.home, "slipway/operations/*/journal.jsonl"))
 	if err != nil {
@@ -93,12 +93,12 @@ func (u *user) journals(t *testing.T) []string {
 	return files
 }
 
-// journal is what happened since there were only these journals, as it is recorded:
+// readJournal is what happened since there were only these journals, as it is recorded:
 // more than was read of a manager that died.
-func (u *user) journal(t *testing.T, before []string) []happening {
+func (u *user) readJournal(t *testing.T, before []string) []happening {
 	t.Helper()
 	var all []happening
-	for _, file := range u.journals(t) {
+	for _, file := range u.listJournals(t) {
 		if slices.Contains(before, file) {
 			continue
 		}
@@ -123,18 +123,18 @@ type outcome struct {
 	run   []happening
 }
 
-// undisturbed makes the cluster without any trouble.
-func undisturbed(t *testing.T) outcome {
+// runUndisturbed makes the cluster without any trouble.
+func runUndisturbed(t *testing.T) outcome {
 	t.Helper()
 	var out outcome
 	t.Run("undisturbed", func(t *testing.T) {
 		s := newSite(t)
-		o := s.start(t, s.create()...)
-		out.run = o.rest()
-		if code := o.wait(); code != 0 {
-			t.Fatalf("create ends with %d:\n%s", code, tail(o.stderr.String()))
+		o := s.startOperation(t, s.createArgs()...)
+		out.run = o.readRest()
+		if code := o.waitForExit(); code != 0 {
+			t.Fatalf("create ends with %d:\n%s", code, textTail(o.stderr.String()))
 		}
-		out.hosts = s.look(t)
+		out.hosts = s.takeSnapshots(t)
 	})
 	if out.hosts == nil {
 		t.FailNow()
@@ -142,17 +142,17 @@ func undisturbed(t *testing.T) outcome {
 	return out
 }
 
-// look describes the machines of a cluster that has come to rest.
-func (s *site) look(t *testing.T) map[string]snapshot {
+// takeSnapshots describes the machines of a cluster that has come to rest.
+func (s *site) takeSnapshots(t *testing.T) map[string]snapshot {
 	t.Helper()
-	s.nodes(t, s.name, s.machines...)
+	s.waitForNodes(t, s.name, s.machines...)
 	for _, workload := range []string{"deployment/coredns", "daemonset/kube-proxy"} {
-		s.kubectl(t, s.name, "-n", "kube-system", "rollout", "status", workload, "--timeout=120s")
+		s.mustKubectl(t, s.name, "-n", "kube-system", "rollout", "status", workload, "--timeout=120s")
 	}
 	out := map[string]snapshot{}
 	for _, m := range s.machines {
-		s.inside(t, m, "sh", "-c", letGo)
-		out[m] = s.snapshot(t, m)
+		s.mustExec(t, m, "sh", "-c", letGo)
+		out[m] = s.takeSnapshot(t, m)
 	}
 	return out
 }
@@ -167,11 +167,11 @@ $ctr create --id e2e >/dev/null && $ctr delete --sync $($ctr ls -q) >/dev/null`
 // an empty plan, the same hosts file by file, a working cluster.
 func (s *site) sameCluster(t *testing.T, want outcome) {
 	t.Helper()
-	s.unchanged(t, s.file)
-	for m, got := range s.look(t) {
-		same(t, m+" of the undisturbed and of the disturbed cluster", "cluster", want.hosts[m], got)
+	s.requireEmptyPlan(t, s.file)
+	for m, got := range s.takeSnapshots(t) {
+		requireSame(t, m+" of the undisturbed and of the disturbed cluster", "cluster", want.hosts[m], got)
 	}
-	s.smoke(t, s.name, s.nodes(t, s.name, s.machines...))
+	s.smokeTest(t, s.name, s.waitForNodes(t, s.name, s.machines...))
 }
 
 // crashLimit is when a scenario of crashes that goes on is broken.
@@ -182,30 +182,30 @@ const crashLimit = 18 * time.Minute
 // answers how many managers died of it. No machine ever runs two kubeadm at once.
 func (u *user) killedAt(t *testing.T, ms *moments, cluster string, do ...string) (kills int) {
 	t.Helper()
-	watch := look(oneKubeadm)
-	defer watch.end(t)
-	begin, before, was := time.Now(), u.journals(t), ""
-	if o := u.latest(t, cluster); o != nil && o.Status.Phase == "Succeeded" {
+	watch := startWatch(oneKubeadm)
+	defer watch.endWatch(t)
+	begin, before, was := time.Now(), u.listJournals(t), ""
+	if o := u.latestOperation(t, cluster); o != nil && o.Status.Phase == "Succeeded" {
 		was = o.Metadata.Name
 	}
 	for args := do; args != nil; {
 		if time.Since(begin) > crashLimit {
-			t.Fatalf("no end after %s and %d kills; still to come: %s", crashLimit, kills, strings.Join(ms.missing(), ", "))
+			t.Fatalf("no end after %s and %d kills; still to come: %s", crashLimit, kills, strings.Join(ms.listMissing(), ", "))
 		}
-		o := u.start(t, args...)
-		m := o.until(ms)
+		o := u.startOperation(t, args...)
+		m := o.readUntil(ms)
 		if m == nil {
-			if code := o.wait(); code != 0 {
-				t.Fatalf("%s ends with %d (-1: it hung) after %d kills:\n%s", strings.Join(args, " "), code, kills, tail(o.stderr.String()))
+			if code := o.waitForExit(); code != 0 {
+				t.Fatalf("%s ends with %d (-1: it hung) after %d kills:\n%s", strings.Join(args, " "), code, kills, textTail(o.stderr.String()))
 			}
 			break
 		}
-		if o.kill() {
+		if o.killManager() {
 			kills++
 		}
-		ms.end(u.journal(t, before))
+		ms.endRun(u.readJournal(t, before))
 		t.Logf("kill %d, %.0f s after the beginning: %s", kills, time.Since(begin).Seconds(), m.name)
-		args = u.next(t, cluster, was, do)
+		args = u.nextArgs(t, cluster, was, do)
 	}
 	t.Logf("%d kills and the way to the end took %.0f s", kills, time.Since(begin).Seconds())
 	return kills
@@ -215,19 +215,19 @@ func (u *user) killedAt(t *testing.T, ms *moments, cluster string, do ...string)
 // inside a transfer, inside kubeadm's init and join.
 // TestLongCrashEveryBoundary takes all boundaries.
 func TestCrash(t *testing.T) {
-	want := undisturbed(t)
+	want := runUndisturbed(t)
 	ms := newMoments(inTransfer(), inPhase("kubeadm.init.certs", ""), inPhase("join.kubelet-start", ""))
-	all := boundaries(want.run)
+	all := listBoundaries(want.run)
 	for _, b := range fixedBoundaries {
 		if !slices.Contains(all, b.boundary) {
 			t.Fatalf("an undisturbed create has no boundary %q (%s); it has:\n  %s", b.boundary, b.reason, strings.Join(all, "\n  "))
 		}
-		ms.left = append(ms.left, after(b.boundary))
+		ms.left = append(ms.left, momentAfter(b.boundary))
 	}
 	t.Run("killed", func(t *testing.T) {
 		s := newSite(t)
 		all := len(ms.left)
-		kills := s.killedAt(t, ms, s.name, s.create()...)
+		kills := s.killedAt(t, ms, s.name, s.createArgs()...)
 		for _, m := range ms.left {
 			t.Errorf("never killed at, though it may have passed: %s", m.name)
 		}

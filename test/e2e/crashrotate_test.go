@@ -12,9 +12,9 @@ import (
 func TestLongCrashRotate(t *testing.T) {
 	t.Setenv("KUBERNETES", "v1.37.1")
 	b := newBalanced(t, "e2e-recrash", 1, 1)
-	b.bundled(t, "v1.37.1")
-	b.create(t, b.file)
-	b.back(t)
+	b.prepareBundles(t, "v1.37.1")
+	b.createCluster(t, b.file)
+	b.waitForRecovery(t)
 	begin, all, killed := time.Now(), 0, 0
 	for _, x := range []struct{ which, file string }{
 		{"service-account", "/etc/kubernetes/pki/sa.pub"},
@@ -22,7 +22,7 @@ func TestLongCrashRotate(t *testing.T) {
 		{"etcd", "/etc/kubernetes/pki/etcd/ca.crt"},
 		{"cluster", "/etc/kubernetes/pki/ca.crt"},
 	} {
-		before := b.inside(t, b.controlPlanes[0], "cat", x.file)
+		before := b.mustExec(t, b.controlPlanes[0], "cat", x.file)
 		moments, kills, missing := b.killedThroughout(t, "certs", "rotate-ca", b.name, "--which", x.which, "--yes")
 		all, killed = all+moments, killed+kills
 		// A kubelet that is let in by the time the manager dies is not asked again.
@@ -30,10 +30,10 @@ func TestLongCrashRotate(t *testing.T) {
 			t.Logf("never came: %s", name)
 		}
 		b.trustsOne(t, x.file, before)
-		b.checks(t, 0)
-		b.unchanged(t, b.file)
+		b.checkCertificates(t, 0)
+		b.requireEmptyPlan(t, b.file)
 	}
 	t.Logf("figure: four exchanges with %d moments and %d kills in %.0f s", all, killed, time.Since(begin).Seconds())
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	b.gone(t)
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
+	b.deleteCluster(t)
 }

@@ -20,27 +20,27 @@ func TestCreate(t *testing.T) {
 	const name = "e2e-create"
 	machines := []string{name + "-1", name + "-2", name + "-3"}
 	control := name + "-4"
-	file := u.machines(t, name, 4)
+	file := u.createMachines(t, name, 4)
 	editSpec(t, file, func(spec map[string]any) { spec["hosts"] = spec["hosts"].([]any)[:3] })
 	u.setUp(t, file)
 
 	before := map[string]snapshot{}
 	for _, m := range append(slices.Clone(machines), control) {
 		u.plantBefore(t, m)
-		before[m] = u.snapshot(t, m)
+		before[m] = u.takeSnapshot(t, m)
 	}
 
 	t.Run("plan", func(t *testing.T) { u.plansAndTouchesNothing(t, file, machines, before) })
 	if t.Failed() {
 		return
 	}
-	r := u.create(t, file)
+	r := u.createCluster(t, file)
 	t.Logf("figure: created in %.0f s, at most %d MiB", r.took.Seconds(), r.maxRSS>>20)
-	addresses := u.nodes(t, name, machines...)
+	addresses := u.waitForNodes(t, name, machines...)
 	for _, m := range machines {
 		u.takesOver(t, m)
 	}
-	t.Run("smoke", func(t *testing.T) { u.smoke(t, name, addresses) })
+	t.Run("smoke", func(t *testing.T) { u.smokeTest(t, name, addresses) })
 	t.Run("kubelets", func(t *testing.T) {
 		u.kubeletsServeSigned(t, name, addresses)
 		u.asksAgain(t, machines[0], machines[1])
@@ -58,52 +58,52 @@ func TestCreate(t *testing.T) {
 // restartsProxies has kube-proxy start anew on every node, where it finds what the
 // one before has set up: Services go on.
 func (u *user) restartsProxies(t *testing.T, cluster string, addresses map[string]string) {
-	u.kubectl(t, cluster, "rollout", "restart", "-n", "kube-system", "daemonset/kube-proxy")
-	u.kubectl(t, cluster, "rollout", "status", "-n", "kube-system", "daemonset/kube-proxy", "--timeout=120s")
-	u.smoke(t, cluster, addresses)
+	u.mustKubectl(t, cluster, "rollout", "restart", "-n", "kube-system", "daemonset/kube-proxy")
+	u.mustKubectl(t, cluster, "rollout", "status", "-n", "kube-system", "daemonset/kube-proxy", "--timeout=120s")
+	u.smokeTest(t, cluster, addresses)
 }
 
 // deletesAndRestores deletes the cluster: the machines are as they were before,
 // and like one that nobody has touched, but for what was put there meanwhile.
 func (u *user) deletesAndRestores(t *testing.T, cluster string, machines []string, control string, before map[string]snapshot) {
 	u.plantMeanwhile(t, machines[1])
-	r := u.exits(t, 0, "delete", "cluster", cluster, "--yes", "--allow-removal")
+	r := u.mustExit(t, 0, "delete", "cluster", cluster, "--yes", "--allow-removal")
 	u.keepsMeanwhile(t, machines[1], r.stdout+r.stderr)
-	untouchedAfter := u.snapshot(t, control)
-	same(t, control+", which nobody touched", "touched", before[control], untouchedAfter)
+	untouchedAfter := u.takeSnapshot(t, control)
+	requireSame(t, control+", which nobody touched", "touched", before[control], untouchedAfter)
 	for i, m := range machines {
 		hooks := "a note\n" + m + " postInstall\n"
 		if i > 0 { // a worker
 			hooks += m + " preDelete\n"
 		}
 		u.hooksRan(t, m, hooks)
-		u.inside(t, m, "rm", "/var/tmp/own-hook")
-		after := u.snapshot(t, m)
-		same(t, m+" before and after", "touched", before[m], after)
-		same(t, m+" and a machine never touched", "other", untouchedAfter, after)
+		u.mustExec(t, m, "rm", "/var/tmp/own-hook")
+		after := u.takeSnapshot(t, m)
+		requireSame(t, m+" before and after", "touched", before[m], after)
+		requireSame(t, m+" and a machine never touched", "other", untouchedAfter, after)
 	}
-	if out := u.ok(t, "get", "clusters"); strings.Contains(out, cluster) {
+	if out := u.mustRun(t, "get", "clusters"); strings.Contains(out, cluster) {
 		t.Errorf("the deleted cluster is still listed:\n%s", out)
 	}
 }
 
 // plansAndTouchesNothing plans twice: the same bytes, and hosts as before.
 func (u *user) plansAndTouchesNothing(t *testing.T, file string, machines []string, before map[string]snapshot) {
-	first := u.ok(t, "plan", "-f", file, "-o", "json")
-	if second := u.ok(t, "plan", "-f", file, "-o", "json"); first != second {
-		t.Errorf("two plans differ:\n%s\n%s", tail(first), tail(second))
+	first := u.mustRun(t, "plan", "-f", file, "-o", "json")
+	if second := u.mustRun(t, "plan", "-f", file, "-o", "json"); first != second {
+		t.Errorf("two plans differ:\n%s\n%s", textTail(first), textTail(second))
 	}
-	if p := decode[planned](t, first); len(p.Steps) == 0 || p.Digest == "" {
+	if p := decodeJSON[planned](t, first); len(p.Steps) == 0 || p.Digest == "" {
 		t.Errorf("a plan for fresh hosts has %d steps and digest %q", len(p.Steps), p.Digest)
 	}
 	for _, m := range machines {
-		same(t, m+" after planning", "touched", before[m], u.snapshot(t, m))
+		requireSame(t, m+" after planning", "touched", before[m], u.takeSnapshot(t, m))
 	}
 }
 
 // refusesSecondCreate creates what exists: refused, with what to do instead.
 func (u *user) refusesSecondCreate(t *testing.T, file string) {
-	r := u.exits(t, 2, "create", "cluster", "-f", file, "--yes")
+	r := u.mustExit(t, 2, "create", "cluster", "-f", file, "--yes")
 	if !strings.Contains(r.stderr, "slipway apply") {
 		t.Errorf("the refusal does not name `slipway apply`:\n%s", r.stderr)
 	}
@@ -112,11 +112,11 @@ func (u *user) refusesSecondCreate(t *testing.T, file string) {
 // appliesNothing applies an unchanged file: nothing restarts, no file is
 // written.
 func (u *user) appliesNothing(t *testing.T, cluster, file string, machines []string) {
-	u.unchanged(t, file)
-	before := u.pulse(t, cluster, machines)
-	r := u.exits(t, 0, "apply", "-f", file, "--yes")
+	u.requireEmptyPlan(t, file)
+	before := u.recordPulse(t, cluster, machines)
+	r := u.mustExit(t, 0, "apply", "-f", file, "--yes")
 	t.Logf("applied nothing in %s", r.took.Round(10*time.Millisecond))
-	stillBeats(t, "an unchanged apply", before, u.pulse(t, cluster, machines))
+	stillBeats(t, "an unchanged apply", before, u.recordPulse(t, cluster, machines))
 }
 
 // dropIn has the user's settings of a kubelet.
@@ -129,27 +129,27 @@ type planStep struct{ Task, Host, Kind, Target string }
 // and nothing else, saved it is applied once, and so are the hosts afterwards.
 func (u *user) changesExactly(t *testing.T, cluster, file string, machines []string) {
 	editSpec(t, file, func(spec map[string]any) {
-		kubernetes := child(spec, "kubernetes")
-		child(child(kubernetes, "kubelet"), "config")["maxPods"] = 77
+		kubernetes := childMap(spec, "kubernetes")
+		childMap(childMap(kubernetes, "kubelet"), "config")["maxPods"] = 77
 		host := spec["hosts"].([]any)[1].(map[string]any)
-		child(host, "labels")["example.com/zone"] = "east"
+		childMap(host, "labels")["example.com/zone"] = "east"
 	})
 	saved := filepath.Join(u.home, "plan.json")
-	u.plansExactly(t, u.exits(t, 4, "plan", "-f", file, "--exit-code", "-o", "json", "--out", saved).stdout, machines)
+	u.plansExactly(t, u.mustExit(t, 4, "plan", "-f", file, "--exit-code", "-o", "json", "--out", saved).stdout, machines)
 
-	before := u.pulse(t, cluster, machines)
-	u.exits(t, 0, "apply", "-f", saved, "--yes")
-	u.nodes(t, cluster, machines...)
-	if got := u.kubectl(t, cluster, "get", "node", machines[1], "-o", `jsonpath={.metadata.labels.example\.com/zone}`); got != "east" {
+	before := u.recordPulse(t, cluster, machines)
+	u.mustExit(t, 0, "apply", "-f", saved, "--yes")
+	u.waitForNodes(t, cluster, machines...)
+	if got := u.mustKubectl(t, cluster, "get", "node", machines[1], "-o", `jsonpath={.metadata.labels.example\.com/zone}`); got != "east" {
 		t.Errorf("label is %q, want east", got)
 	}
 	for _, m := range machines {
-		got := u.kubectl(t, cluster, "get", "--raw", "/api/v1/nodes/"+m+"/proxy/configz")
+		got := u.mustKubectl(t, cluster, "get", "--raw", "/api/v1/nodes/"+m+"/proxy/configz")
 		if !strings.Contains(got, `"maxPods":77`) {
 			t.Errorf("the kubelet of %s does not run with maxPods 77", m)
 		}
 	}
-	after := u.pulse(t, cluster, machines)
+	after := u.recordPulse(t, cluster, machines)
 	for _, m := range machines {
 		for _, changed := range []string{
 			"kubelet",                                          // its unit: it was restarted
@@ -167,9 +167,9 @@ func (u *user) changesExactly(t *testing.T, cluster, file string, machines []str
 		}
 	}
 	stillBeats(t, "a kubelet setting and a label", before, after)
-	u.unchanged(t, file)
-	if r := u.exits(t, 2, "apply", "-f", saved, "--yes"); !strings.Contains(r.stderr, "have changed since this plan was made") {
-		t.Errorf("a plan that was applied is refused for another reason:\n%s", tail(r.stderr))
+	u.requireEmptyPlan(t, file)
+	if r := u.mustExit(t, 2, "apply", "-f", saved, "--yes"); !strings.Contains(r.stderr, "have changed since this plan was made") {
+		t.Errorf("a plan that was applied is refused for another reason:\n%s", textTail(r.stderr))
 	}
 }
 
@@ -191,7 +191,7 @@ func (u *user) plansExactly(t *testing.T, text string, machines []string) {
 	}
 	var got []planStep
 	said := map[planStep][]string{}
-	for _, s := range decode[planned](t, text).Steps {
+	for _, s := range decodeJSON[planned](t, text).Steps {
 		for _, c := range s.Changes {
 			step := planStep{s.Task, s.Host, c.Kind, c.Target}
 			got = append(got, step)

@@ -9,17 +9,17 @@ import (
 	"testing"
 )
 
-// blob is where the cached bundle has a component.
-func (u *user) blob(t *testing.T, component string) string {
+// blobPath is where the cached bundle has a component.
+func (u *user) blobPath(t *testing.T, component string) string {
 	t.Helper()
 	type inspected struct {
 		Components []struct{ Name, Digest string }
 	}
-	for _, c := range decode[inspected](t, u.ok(t, "bundle", "inspect", kubernetes(), "-o", "json")).Components {
+	for _, c := range decodeJSON[inspected](t, u.mustRun(t, "bundle", "inspect", testedVersion(), "-o", "json")).Components {
 		if c.Name != component {
 			continue
 		}
-		blobs, err := filepath.Glob(filepath.Join(cacheDir(), "bundles", kubernetes()+"_*", "blobs", "sha256",
+		blobs, err := filepath.Glob(filepath.Join(cacheDir(), "bundles", testedVersion()+"_*", "blobs", "sha256",
 			strings.TrimPrefix(c.Digest, "sha256:")))
 		if err != nil || len(blobs) == 0 {
 			t.Fatalf("%s is not in the cache: %v", component, err)
@@ -34,11 +34,11 @@ func (u *user) blob(t *testing.T, component string) string {
 // should be.
 type damaged struct{ dir, original, copied string }
 
-// damage makes a damaged bundle that has all of the original but one
+// damageBundle makes a damaged bundle that has all of the original but one
 // component, which is still to be put there.
-func (u *user) damage(t *testing.T, component string) damaged {
+func (u *user) damageBundle(t *testing.T, component string) damaged {
 	t.Helper()
-	d := damaged{dir: filepath.Join(u.home, "damaged"), original: u.blob(t, component)}
+	d := damaged{dir: filepath.Join(u.home, "damaged"), original: u.blobPath(t, component)}
 	blobs := filepath.Join("blobs", "sha256")
 	d.copied = filepath.Join(d.dir, blobs, filepath.Base(d.original))
 	from := strings.TrimSuffix(d.original, filepath.Join(blobs, filepath.Base(d.original)))
@@ -61,8 +61,8 @@ func (u *user) damage(t *testing.T, component string) damaged {
 	return d
 }
 
-// put writes the component as change makes it of the original.
-func (d damaged) put(t *testing.T, change func(content []byte) []byte) {
+// putComponent writes the component as change makes it of the original.
+func (d damaged) putComponent(t *testing.T, change func(content []byte) []byte) {
 	t.Helper()
 	content, err := os.ReadFile(d.original)
 	if err == nil {
@@ -82,9 +82,9 @@ func (u *user) refusesBadHosts(t *testing.T, file string, machines []string, bef
 		t.Fatal(err)
 	}
 	editSpec(t, file, func(spec map[string]any) { spec["hosts"].([]any)[0].(map[string]any)["arch"] = "arm64" })
-	u.inside(t, machines[1], "systemd-run", "-q", "--unit=own-port", "/usr/sbin/sshd", "-D", "-o", "PidFile=none", "-p", "10250")
-	r := u.exits(t, 2, "create", "cluster", "-f", file, "--yes")
-	u.inside(t, machines[1], "systemctl", "stop", "own-port")
+	u.mustExec(t, machines[1], "systemd-run", "-q", "--unit=own-port", "/usr/sbin/sshd", "-D", "-o", "PidFile=none", "-p", "10250")
+	r := u.mustExit(t, 2, "create", "cluster", "-f", file, "--yes")
+	u.mustExec(t, machines[1], "systemctl", "stop", "own-port")
 	for machine, want := range map[string][]string{
 		machines[0]: {"wrong-architecture", "the host's architecture is amd64, but the cluster file has arm64", "write arch: amd64"},
 		machines[1]: {"port-in-use", "port 10250/tcp is in use by sshd; kubelet needs it", "stop the process, or move it to another port"},
@@ -94,7 +94,7 @@ func (u *user) refusesBadHosts(t *testing.T, file string, machines []string, bef
 		}
 	}
 	for _, m := range machines {
-		same(t, m+" after a refusal", "touched", before[m], u.snapshot(t, m))
+		requireSame(t, m+" after a refusal", "touched", before[m], u.takeSnapshot(t, m))
 	}
 	if err := os.WriteFile(file, good, 0o600); err != nil {
 		t.Fatal(err)
@@ -122,9 +122,9 @@ func toldTogether(text, machine string, want []string) bool {
 
 // refusesTruncated has a create meet a bundle that was cut short on its way.
 func (u *user) refusesTruncated(t *testing.T, file string, d damaged) {
-	d.put(t, func(content []byte) []byte { return content[:len(content)/2] })
+	d.putComponent(t, func(content []byte) []byte { return content[:len(content)/2] })
 	editSpec(t, file, func(spec map[string]any) { spec["bundle"] = d.dir })
-	r := u.exits(t, 2, "create", "cluster", "-f", file, "--yes")
+	r := u.mustExit(t, 2, "create", "cluster", "-f", file, "--yes")
 	for _, want := range []string{"bundle-corrupt", filepath.Base(d.original), "(etcd", "copy or build the bundle again"} {
 		if !strings.Contains(r.stderr, want) {
 			t.Errorf("the refusal of a truncated bundle does not say %q:\n%s", want, r.stderr)

@@ -15,28 +15,28 @@ func TestLongDocker(t *testing.T) {
 	u := newUser(t)
 	const cluster = "e2e-docker"
 	machines := []string{cluster + "-1", cluster + "-2"}
-	file := u.machines(t, cluster, len(machines))
-	u.bundledFor(t, "docker", kubernetes())
-	editSpec(t, file, func(spec map[string]any) { child(spec, "containerRuntime")["type"] = "docker" })
+	file := u.createMachines(t, cluster, len(machines))
+	u.bundledFor(t, "docker", testedVersion())
+	editSpec(t, file, func(spec map[string]any) { childMap(spec, "containerRuntime")["type"] = "docker" })
 	before := map[string]snapshot{}
 	for _, m := range machines {
-		before[m] = u.snapshot(t, m)
+		before[m] = u.takeSnapshot(t, m)
 	}
 
-	r := u.create(t, file)
+	r := u.createCluster(t, file)
 	t.Logf("figure: created in %.0f s", r.took.Seconds())
-	addresses := u.nodes(t, cluster, machines...)
+	addresses := u.waitForNodes(t, cluster, machines...)
 	u.runBy(t, cluster, "docker", len(machines))
-	t.Run("smoke", func(t *testing.T) { u.smoke(t, cluster, addresses) })
+	t.Run("smoke", func(t *testing.T) { u.smokeTest(t, cluster, addresses) })
 	t.Run("host port", func(t *testing.T) { u.hostPort(t, cluster, machines[1], addresses[machines[1]]) })
 	t.Run("logs", func(t *testing.T) { u.logsOf(t, cluster) })
 	t.Run("services, restarted", func(t *testing.T) { u.restartsProxies(t, cluster, addresses) })
 	t.Run("apply again", func(t *testing.T) { u.appliesNothing(t, cluster, file, machines) })
 	t.Run("Docker restarted", func(t *testing.T) { u.restartsDocker(t, cluster, machines, addresses) })
 
-	u.exits(t, 0, "delete", "cluster", cluster, "--yes", "--allow-removal")
+	u.mustExit(t, 0, "delete", "cluster", cluster, "--yes", "--allow-removal")
 	for m, was := range before {
-		same(t, m+" before and after", "touched", was, u.snapshot(t, m))
+		requireSame(t, m+" before and after", "touched", was, u.takeSnapshot(t, m))
 	}
 }
 
@@ -48,34 +48,34 @@ func TestLongDockerUpgrade(t *testing.T) {
 	t.Setenv("KUBERNETES", from)
 	b := newBalanced(t, "e2e-dockerup", 1, 1)
 	b.bundledFor(t, "docker", from, to)
-	editSpec(t, b.file, func(spec map[string]any) { child(spec, "containerRuntime")["type"] = "docker" })
-	b.create(t, b.file)
-	b.back(t)
+	editSpec(t, b.file, func(spec map[string]any) { childMap(spec, "containerRuntime")["type"] = "docker" })
+	b.createCluster(t, b.file)
+	b.waitForRecovery(t)
 
-	w := b.writing(t, "upgrading")
-	if r := b.within(t, 8*time.Minute, nil, "upgrade", b.name, "--to", to, "--pause-after", "canary", "--yes"); r.code != 0 {
-		t.Fatalf("an upgrade that stops behind the control plane ends with %d:\n%s", r.code, tail(r.stderr))
+	w := b.startWriter(t, "upgrading")
+	if r := b.runWithin(t, 8*time.Minute, nil, "upgrade", b.name, "--to", to, "--pause-after", "canary", "--yes"); r.code != 0 {
+		t.Fatalf("an upgrade that stops behind the control plane ends with %d:\n%s", r.code, textTail(r.stderr))
 	}
 	b.takesBack(t, "the control plane")
-	r := b.within(t, 10*time.Minute, nil, "upgrade", b.name, "--to", to, "--yes")
+	r := b.runWithin(t, 10*time.Minute, nil, "upgrade", b.name, "--to", to, "--yes")
 	if r.code != 0 {
-		t.Fatalf("the upgrade ends with %d:\n%s", r.code, tail(r.stderr))
+		t.Fatalf("the upgrade ends with %d:\n%s", r.code, textTail(r.stderr))
 	}
-	n, gap := w.stop(t)
+	n, gap := w.stopWriter(t)
 	t.Logf("figure: from %s to %s in %.0f s: %d writes acknowledged and none lost, %.1f s without one, which is what "+
 		"the only control plane takes",
 		from, to, r.took.Seconds(), n, gap.Seconds())
 	b.atVersion(t, to)
 	b.runBy(t, b.name, "docker", len(b.nodesOf()))
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
 	b.logsOf(t, b.name)
-	b.gone(t)
+	b.deleteCluster(t)
 }
 
 // runBy wants each of the nodes to say that a runtime runs its containers.
 func (u *user) runBy(t *testing.T, cluster, runtime string, nodes int) {
 	t.Helper()
-	got := strings.Fields(u.kubectl(t, cluster, "get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.containerRuntimeVersion}"))
+	got := strings.Fields(u.mustKubectl(t, cluster, "get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.containerRuntimeVersion}"))
 	if len(got) != nodes {
 		t.Errorf("%d nodes say what runs their containers, want %d", len(got), nodes)
 	}
@@ -88,7 +88,7 @@ func (u *user) runBy(t *testing.T, cluster, runtime string, nodes int) {
 
 // logsOf reads what a container has written, which the runtime keeps.
 func (u *user) logsOf(t *testing.T, cluster string) {
-	if got := u.kubectl(t, cluster, "logs", "-n", "kube-system", "-l", "k8s-app=kube-proxy", "--tail=-1"); strings.TrimSpace(got) == "" {
+	if got := u.mustKubectl(t, cluster, "logs", "-n", "kube-system", "-l", "k8s-app=kube-proxy", "--tail=-1"); strings.TrimSpace(got) == "" {
 		t.Error("kube-proxy has no log")
 	}
 }
@@ -96,11 +96,11 @@ func (u *user) logsOf(t *testing.T, cluster string) {
 // restartsDocker starts Docker anew on every machine: containers run on, and the
 // cluster serves.
 func (u *user) restartsDocker(t *testing.T, cluster string, machines []string, addresses map[string]string) {
-	before := u.pulse(t, cluster, nil)
+	before := u.recordPulse(t, cluster, nil)
 	for _, m := range machines {
-		u.inside(t, m, "systemctl", "restart", "docker.service")
+		u.mustExec(t, m, "systemctl", "restart", "docker.service")
 	}
-	u.nodes(t, cluster, machines...)
-	u.smoke(t, cluster, addresses)
-	stillBeats(t, "Docker, restarted", before, u.pulse(t, cluster, nil))
+	u.waitForNodes(t, cluster, machines...)
+	u.smokeTest(t, cluster, addresses)
+	stillBeats(t, "Docker, restarted", before, u.recordPulse(t, cluster, nil))
 }

@@ -16,9 +16,9 @@ import (
 func TestLongDockerRegistry(t *testing.T) {
 	u := newUser(t)
 	const cluster = "e2e-dockerreg"
-	file := u.machines(t, cluster, 3)
+	file := u.createMachines(t, cluster, 3)
 	nodes, machine := []string{cluster + "-1", cluster + "-2"}, cluster+"-3"
-	u.bundledFor(t, "docker", kubernetes())
+	u.bundledFor(t, "docker", testedVersion())
 	word := func(text string) {
 		if err := os.WriteFile(filepath.Join(u.home, "word"), []byte(text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -30,54 +30,54 @@ func TestLongDockerRegistry(t *testing.T) {
 		site = serveRegistry(t, hosts[0].(map[string]any)["address"].(string), u.home)
 		h := hosts[2].(map[string]any)
 		h["roles"], address = []any{"registry"}, h["address"].(string)
-		child(spec, "containerRuntime")["type"] = "docker"
+		childMap(spec, "containerRuntime")["type"] = "docker"
 		spec["registry"] = map[string]any{"auths": []any{map[string]any{
 			"registry": site, "username": pullUser, "passwordFrom": map[string]any{"file": "word"}, "caFile": "ca.crt",
 		}}}
 	})
 	before := map[string]snapshot{}
 	for _, m := range append(nodes, machine) {
-		before[m] = u.snapshot(t, m)
+		before[m] = u.takeSnapshot(t, m)
 	}
 	word(pullWord)
 
-	r := u.create(t, file)
+	r := u.createCluster(t, file)
 	t.Logf("figure: created with its registry in %.0f s", r.took.Seconds())
-	u.settles(t, file)
+	u.waitForEmptyPlan(t, file)
 	u.runBy(t, cluster, "docker", len(nodes))
 	own := u.ownRegistry(t, cluster, address+":5000")
-	own.copies(t, u.echoTag(t), own.host+"/team/app:v1")
-	u.pulls(t, cluster, "own", own.host+"/team/app:v1", nodes[1])
-	login := u.inside(t, nodes[0], "cat", "/var/lib/kubelet/config.json") // as `docker login` writes it
+	own.copyImage(t, u.echoTag(t), own.host+"/team/app:v1")
+	u.requirePulled(t, cluster, "own", own.host+"/team/app:v1", nodes[1])
+	login := u.mustExec(t, nodes[0], "cat", "/var/lib/kubelet/config.json") // as `docker login` writes it
 	if err := os.WriteFile(filepath.Join(u.home, "login.json"), []byte(login), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	u.ok(t, "bundle", "push", kubernetes(), site+"/slipway/bundle:v1", "--credentials", "login.json", "--ca", "ca.crt")
+	u.mustRun(t, "bundle", "push", testedVersion(), site+"/slipway/bundle:v1", "--credentials", "login.json", "--ca", "ca.crt")
 	image := site + "/slipway/bundle@" + u.echoDigest(t)
-	u.pulls(t, cluster, "theirs", image, nodes[0])
-	pulse := withoutKubelets(u.pulse(t, cluster, nodes))
+	u.requirePulled(t, cluster, "theirs", image, nodes[0])
+	pulse := withoutKubelets(u.recordPulse(t, cluster, nodes))
 
 	u.mistakesPassword(t, cluster, file, image, nodes[1], "unauthorized", word)
-	stillBeats(t, "changing a password", pulse, withoutKubelets(withoutPod(u.pulse(t, cluster, nodes), "again")))
+	stillBeats(t, "changing a password", pulse, withoutKubelets(withoutPod(u.recordPulse(t, cluster, nodes), "again")))
 
 	editSpec(t, file, func(spec map[string]any) { delete(spec, "registry") })
-	u.ok(t, "apply", "-f", file, "--yes")
-	u.unchanged(t, file)
-	if got := u.inside(t, nodes[1], "cat", "/var/lib/kubelet/config.json"); !strings.Contains(got, own.host) || strings.Contains(got, site) {
+	u.mustRun(t, "apply", "-f", file, "--yes")
+	u.requireEmptyPlan(t, file)
+	if got := u.mustExec(t, nodes[1], "cat", "/var/lib/kubelet/config.json"); !strings.Contains(got, own.host) || strings.Contains(got, site) {
 		t.Errorf("with the cluster's own registry alone the kubelet has %s", got)
 	}
-	u.pulls(t, cluster, "last", own.host+"/team/app:v1", nodes[0])
+	u.requirePulled(t, cluster, "last", own.host+"/team/app:v1", nodes[0])
 
-	u.exits(t, 0, "delete", "cluster", cluster, "--yes", "--allow-removal")
+	u.mustExit(t, 0, "delete", "cluster", cluster, "--yes", "--allow-removal")
 	for m, was := range before {
-		same(t, m+" before and after", "touched", was, u.snapshot(t, m))
+		requireSame(t, m+" before and after", "touched", was, u.takeSnapshot(t, m))
 	}
 	u.noWords(t)
 }
 
 // withoutKubelets are the containers of a pulse and what runs them.
 func withoutKubelets(pulse map[string]string) map[string]string {
-	out := containers(pulse)
+	out := containersOf(pulse)
 	for key := range out {
 		if strings.HasSuffix(key, " kubelet") {
 			delete(out, key)

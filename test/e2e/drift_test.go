@@ -27,37 +27,37 @@ func TestLongDrift(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-drift"
 	first, w1, w2 := name+"-1", name+"-2", name+"-3"
-	file := u.machines(t, name, 3)
-	u.create(t, file)
-	u.settles(t, file)
-	addresses := u.nodes(t, name, first, w1, w2)
-	u.smoke(t, name, addresses)
+	file := u.createMachines(t, name, 3)
+	u.createCluster(t, file)
+	u.waitForEmptyPlan(t, file)
+	addresses := u.waitForNodes(t, name, first, w1, w2)
+	u.smokeTest(t, name, addresses)
 
 	edits := handEdits(name, first, w1, w2)
 	for _, e := range edits {
 		if e.on == "" {
-			u.kubectl(t, name, e.argv...)
+			u.mustKubectl(t, name, e.argv...)
 		} else {
-			u.inside(t, e.on, append([]string{"sh", "-c"}, e.argv...)...)
+			u.mustExec(t, e.on, append([]string{"sh", "-c"}, e.argv...)...)
 		}
 	}
 	eventually(t, 3*time.Minute, "the API server to run as its manifest was changed", func() error {
-		r := u.run(t, "sandbox", "exec", first, "--", "pgrep", "-a", "kube-apiserver")
+		r := u.runSlipway(t, "sandbox", "exec", first, "--", "pgrep", "-a", "kube-apiserver")
 		if !strings.Contains(r.stdout, "--profiling=false") {
-			return errors.New(tail(r.stdout + r.stderr))
+			return errors.New(textTail(r.stdout + r.stderr))
 		}
-		if r := u.run(t, "kubectl", name, "--", "--request-timeout=5s", "get", "--raw=/readyz"); r.code != 0 {
-			return errors.New(tail(r.stderr))
+		if r := u.runSlipway(t, "kubectl", name, "--", "--request-timeout=5s", "get", "--raw=/readyz"); r.code != 0 {
+			return errors.New(textTail(r.stderr))
 		}
 		return nil
 	})
 
-	u.names(t, file, edits)
-	r := u.exits(t, 0, "apply", "-f", file, "--yes")
+	u.requireEditsInPlan(t, file, edits)
+	r := u.mustExit(t, 0, "apply", "-f", file, "--yes")
 	t.Logf("figure: %d edits by hand put right in %.0f s", len(edits), r.took.Seconds())
-	u.settles(t, file)
-	u.unchanged(t, file)
-	u.smoke(t, name, u.nodes(t, name, first, w1, w2))
+	u.waitForEmptyPlan(t, file)
+	u.requireEmptyPlan(t, file)
+	u.smokeTest(t, name, u.waitForNodes(t, name, first, w1, w2))
 	u.runsAgain(t, name, first, w1, w2)
 	u.staysTheirs(t, name, file, w1)
 }
@@ -122,11 +122,11 @@ func handEdits(name, first, w1, w2 string) []handEdit {
 	}
 }
 
-// names wants every edit in the plan for the file as it is.
-func (u *user) names(t *testing.T, file string, edits []handEdit) {
+// requireEditsInPlan wants every edit in the plan for the file as it is.
+func (u *user) requireEditsInPlan(t *testing.T, file string, edits []handEdit) {
 	t.Helper()
 	said := map[planStep]string{}
-	for _, s := range decode[planned](t, u.exits(t, 4, "plan", "-f", file, "--exit-code", "-o", "json").stdout).Steps {
+	for _, s := range decodeJSON[planned](t, u.mustExit(t, 4, "plan", "-f", file, "--exit-code", "-o", "json").stdout).Steps {
 		for _, c := range s.Changes {
 			said[planStep{s.Task, s.Host, c.Kind, c.Target}] += c.Summary + "\n" + c.Diff
 		}
@@ -142,18 +142,18 @@ func (u *user) names(t *testing.T, file string, edits []handEdit) {
 func (u *user) runsAgain(t *testing.T, name, first, w1, w2 string) {
 	t.Helper()
 	for _, program := range []string{"kube-apiserver", "etcd"} {
-		if got := u.inside(t, first, "pgrep", "-a", program); strings.Contains(got, "--profiling") ||
+		if got := u.mustExec(t, first, "pgrep", "-a", program); strings.Contains(got, "--profiling") ||
 			strings.Contains(got, "--max-request-bytes") {
 			t.Errorf("%s still runs as it was changed: %s", program, got)
 		}
 	}
-	u.inside(t, first, "pgrep", "kube-scheduler")
-	if got := u.kubectl(t, name, "get", "--raw", "/api/v1/nodes/"+w1+"/proxy/configz"); strings.Contains(got, `"maxPods":50`) {
+	u.mustExec(t, first, "pgrep", "kube-scheduler")
+	if got := u.mustKubectl(t, name, "get", "--raw", "/api/v1/nodes/"+w1+"/proxy/configz"); strings.Contains(got, `"maxPods":50`) {
 		t.Error("a kubelet still runs with the settings that it was given by hand")
 	}
-	u.inside(t, w1, "systemctl", "is-enabled", "kubelet")
-	u.inside(t, w2, "systemctl", "is-active", "kubelet")
-	if got := u.kubectl(t, name, "get", "configmap", "kubelet-config", "-n", "kube-system", "-o",
+	u.mustExec(t, w1, "systemctl", "is-enabled", "kubelet")
+	u.mustExec(t, w2, "systemctl", "is-active", "kubelet")
+	if got := u.mustKubectl(t, name, "get", "configmap", "kubelet-config", "-n", "kube-system", "-o",
 		"jsonpath={.data.kubelet}"); strings.Contains(got, "maxPods") || !strings.Contains(got, "cgroupDriver: systemd") {
 		t.Errorf("kubelets join by %q", got)
 	}
@@ -162,16 +162,16 @@ func (u *user) runsAgain(t *testing.T, name, first, w1, w2 string) {
 // staysTheirs changes what is for others to say: nothing is found.
 func (u *user) staysTheirs(t *testing.T, name, file, worker string) {
 	t.Helper()
-	u.kubectl(t, name, "scale", "deployment", "coredns", "-n", "kube-system", "--replicas=3")
-	u.kubectl(t, name, "rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=120s")
-	u.kubectl(t, name, "label", "node", worker, "example.com/theirs=yes")
-	u.kubectl(t, name, "annotate", "daemonset", "kube-proxy", "-n", "kube-system", "example.com/theirs=yes")
-	u.inside(t, worker, "sh", "-c",
+	u.mustKubectl(t, name, "scale", "deployment", "coredns", "-n", "kube-system", "--replicas=3")
+	u.mustKubectl(t, name, "rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=120s")
+	u.mustKubectl(t, name, "label", "node", worker, "example.com/theirs=yes")
+	u.mustKubectl(t, name, "annotate", "daemonset", "kube-proxy", "-n", "kube-system", "example.com/theirs=yes")
+	u.mustExec(t, worker, "sh", "-c",
 		"mkdir -p /etc/systemd/system/containerd.service.d; printf '[Service]\\nEnvironment=THEIRS=yes\\n' > "+
 			"/etc/systemd/system/containerd.service.d/theirs.conf; systemctl daemon-reload")
-	u.unchanged(t, file)
-	u.exits(t, 0, "apply", "-f", file, "--yes")
-	if got := strings.Fields(u.kubectl(t, name, "get", "deployment", "coredns", "-n", "kube-system", "-o",
+	u.requireEmptyPlan(t, file)
+	u.mustExit(t, 0, "apply", "-f", file, "--yes")
+	if got := strings.Fields(u.mustKubectl(t, name, "get", "deployment", "coredns", "-n", "kube-system", "-o",
 		"jsonpath={.spec.replicas}")); !slices.Equal(got, []string{"3"}) {
 		t.Errorf("there are %v of CoreDNS, want 3", got)
 	}

@@ -16,31 +16,31 @@ func TestLongEmptyEtcd(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-empty"
 	machine := name + "-1"
-	file := u.machines(t, name, 1)
-	u.create(t, file)
-	u.kubectl(t, name, "create", "configmap", "kept", "--from-literal=is=here")
+	file := u.createMachines(t, name, 1)
+	u.createCluster(t, file)
+	u.mustKubectl(t, name, "create", "configmap", "kept", "--from-literal=is=here")
 	// What no longer has a name is written to until the machine goes down.
-	u.inside(t, machine, "mv", "/var/lib/etcd/member", "/var/lib/etcd-disk")
-	u.ok(t, "sandbox", "reboot", machine)
+	u.mustExec(t, machine, "mv", "/var/lib/etcd/member", "/var/lib/etcd-disk")
+	u.mustRun(t, "sandbox", "reboot", machine)
 	eventually(t, time.Minute, "the kubelet to be kept from starting", func() error {
-		r := u.run(t, "sandbox", "exec", machine, "--", "journalctl", "-b", "-u", "kubelet", "--no-pager")
+		r := u.runSlipway(t, "sandbox", "exec", machine, "--", "journalctl", "-b", "-u", "kubelet", "--no-pager")
 		if strings.Count(r.stdout, "status=1/FAILURE") < 3 {
-			return errors.New(tail(r.stdout))
+			return errors.New(textTail(r.stdout))
 		}
 		return nil
 	})
-	if got := u.inside(t, machine, "sh", "-c", "ls /var/lib/etcd; pgrep -x etcd; true"); got != "" {
+	if got := u.mustExec(t, machine, "sh", "-c", "ls /var/lib/etcd; pgrep -x etcd; true"); got != "" {
 		t.Errorf("without its data there is %q", got)
 	}
-	refusedBy(t, u.exits(t, 2, "apply", "-f", file, "--yes"), "[etcd-data-lost]", "/var/lib/etcd")
+	refusedBy(t, u.mustExit(t, 2, "apply", "-f", file, "--yes"), "[etcd-data-lost]", "/var/lib/etcd")
 
-	u.inside(t, machine, "mv", "/var/lib/etcd-disk", "/var/lib/etcd/member")
+	u.mustExec(t, machine, "mv", "/var/lib/etcd-disk", "/var/lib/etcd/member")
 	eventually(t, 3*time.Minute, "what was in etcd", func() error {
-		r := u.run(t, "kubectl", name, "--", "--request-timeout=5s", "get", "configmap", "kept", "-o", "jsonpath={.data.is}")
+		r := u.runSlipway(t, "kubectl", name, "--", "--request-timeout=5s", "get", "configmap", "kept", "-o", "jsonpath={.data.is}")
 		if r.stdout != "here" {
-			return errors.New(tail(r.stdout + r.stderr))
+			return errors.New(textTail(r.stdout + r.stderr))
 		}
 		return nil
 	})
-	u.settles(t, file)
+	u.waitForEmptyPlan(t, file)
 }

@@ -24,29 +24,29 @@ const keysFile = "/etc/kubernetes/slipway/encryption.yaml"
 // too; etcd itself is asked each time.
 func TestLongEncryption(t *testing.T) {
 	b := newBalanced(t, "e2e-encrypt", 3, 1)
-	b.by(t, "haproxy")
+	b.setEndpoint(t, "haproxy")
 	editSpec(t, b.file, func(spec map[string]any) { // API servers are restarted a dozen times within minutes here
-		config := child(child(child(spec, "kubernetes"), "kubelet"), "config")
+		config := childMap(childMap(childMap(spec, "kubernetes"), "kubelet"), "config")
 		config["crashLoopBackOff"] = map[string]any{"maxContainerRestartPeriod": "5s"}
 	})
-	b.create(t, b.file)
-	b.back(t)
-	b.kubectl(t, b.name, "create", "secret", "generic", "before", "--from-literal=is=canary-before")
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	w := b.writing(t, "encrypting")
+	b.createCluster(t, b.file)
+	b.waitForRecovery(t)
+	b.mustKubectl(t, b.name, "create", "secret", "generic", "before", "--from-literal=is=canary-before")
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
+	w := b.startWriter(t, "encrypting")
 
 	seen := map[string]bool{}
-	b.encrypts(t, "switched on", map[string]any{"resources": []any{"secrets", "configmaps"}}, "k8s:enc:secretbox:v1:1-", seen)
-	b.kubectl(t, b.name, "create", "secret", "generic", "between", "--from-literal=is=canary-between")
+	b.applyEncryption(t, "switched on", map[string]any{"resources": []any{"secrets", "configmaps"}}, "k8s:enc:secretbox:v1:1-", seen)
+	b.mustKubectl(t, b.name, "create", "secret", "generic", "between", "--from-literal=is=canary-between")
 	b.drillsSecret(t)
 
 	b.hosts[b.spare].(map[string]any)["roles"] = []any{"control-plane"}
-	b.of(t, append(slices.Clone(b.controlPlanes), b.spare), b.workers)
-	r := b.exits(t, 0, "add", "nodes", "-f", b.file, "--yes")
+	b.setHosts(t, append(slices.Clone(b.controlPlanes), b.spare), b.workers)
+	r := b.mustExit(t, 0, "add", "nodes", "-f", b.file, "--yes")
 	t.Logf("figure: a control plane added in %.0f s", r.took.Seconds())
 	for _, m := range b.controlPlanes { // each by its own API server
 		// raw: it keeps no file of what there is
-		got := b.inside(t, m, "/usr/local/bin/kubectl", "--kubeconfig=/etc/kubernetes/admin.conf",
+		got := b.mustExec(t, m, "/usr/local/bin/kubectl", "--kubeconfig=/etc/kubernetes/admin.conf",
 			"--server=https://127.0.0.1:6443", "get", "--raw=/api/v1/namespaces/default/secrets")
 		for _, want := range []string{"canary-before", "canary-between"} {
 			if !strings.Contains(got, base64.StdEncoding.EncodeToString([]byte(want))) {
@@ -54,43 +54,43 @@ func TestLongEncryption(t *testing.T) {
 			}
 		}
 	}
-	b.hardens(t, true) // with the same apply
-	b.encrypts(t, "another key, and hardening", map[string]any{"resources": []any{"secrets", "configmaps"}, "generation": 2},
+	b.applyHardening(t, true) // with the same apply
+	b.applyEncryption(t, "another key, and hardening", map[string]any{"resources": []any{"secrets", "configmaps"}, "generation": 2},
 		"k8s:enc:secretbox:v1:2-", seen)
 	b.isHardened(t, true)
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	b.hardens(t, false)
-	b.encrypts(t, "switched off", nil, "", seen)
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
+	b.applyHardening(t, false)
+	b.applyEncryption(t, "switched off", nil, "", seen)
 	b.isHardened(t, false)
 
-	n, gap := w.stop(t)
+	n, gap := w.stopWriter(t)
 	t.Logf("figure: %d writes acknowledged and none lost, %d requests failed, %.1f s without a write", n, w.failures, gap.Seconds())
-	if got := b.kubectl(t, b.name, "get", "secret", "before", "-o",
+	if got := b.mustKubectl(t, b.name, "get", "secret", "before", "-o",
 		"jsonpath={.data.is}"); got != base64.StdEncoding.EncodeToString([]byte("canary-before")) {
 		t.Errorf("the Secret of before is %q", got)
 	}
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
 	b.keepsNone(t, seen)
 	if !t.Failed() {
-		b.gone(t)
+		b.deleteCluster(t)
 	}
 }
 
-// encrypts writes a setting into the file and applies it. Everything in etcd then
+// applyEncryption writes a setting into the file and applies it. Everything in etcd then
 // begins so, and control planes have one key, or none.
-func (b *balanced) encrypts(t *testing.T, what string, setting map[string]any, begins string, seen map[string]bool) {
+func (b *balanced) applyEncryption(t *testing.T, what string, setting map[string]any, begins string, seen map[string]bool) {
 	t.Helper()
 	editSpec(t, b.file, func(spec map[string]any) {
-		k := child(spec, "kubernetes")
+		k := childMap(spec, "kubernetes")
 		if delete(k, "encryption"); setting != nil {
 			k["encryption"] = setting
 		}
 	})
-	r := b.exits(t, 0, "apply", "-f", b.file, "--yes")
+	r := b.mustExit(t, 0, "apply", "-f", b.file, "--yes")
 	t.Logf("figure: %s in %.0f s", what, r.took.Seconds())
 	for _, resource := range []string{"secrets", "configmaps"} {
 		n := 0
-		for key, value := range b.stored(t, resource) {
+		for key, value := range b.storedValues(t, resource) {
 			if n++; begins == "" && strings.HasPrefix(value, "k8s:enc:") || !strings.HasPrefix(value, begins) {
 				t.Errorf("%s: %s begins with %q", what, key, value[:min(len(value), 30)])
 			}
@@ -98,7 +98,7 @@ func (b *balanced) encrypts(t *testing.T, what string, setting map[string]any, b
 		t.Logf("figure: %s: %d %s in etcd, all of them so", what, n, resource)
 	}
 	for _, m := range b.controlPlanes {
-		text := b.inside(t, m, "sh", "-c", `stat -c %a "$1" 2>/dev/null && cat "$1"; true`, "sh", keysFile)
+		text := b.mustExec(t, m, "sh", "-c", `stat -c %a "$1" 2>/dev/null && cat "$1"; true`, "sh", keysFile)
 		if setting == nil {
 			if text != "" {
 				t.Errorf("%s still has keys", m)
@@ -115,13 +115,13 @@ func (b *balanced) encrypts(t *testing.T, what string, setting map[string]any, b
 			}
 		}
 	}
-	b.inside(t, b.workers[0], "sh", "-c", "! test -e "+keysFile)
-	b.unchanged(t, b.file)
+	b.mustExec(t, b.workers[0], "sh", "-c", "! test -e "+keysFile)
+	b.requireEmptyPlan(t, b.file)
 }
 
-func (b *balanced) hardens(t *testing.T, on bool) {
+func (b *balanced) applyHardening(t *testing.T, on bool) {
 	t.Helper()
-	editSpec(t, b.file, func(spec map[string]any) { child(spec, "kubernetes")["hardening"] = on })
+	editSpec(t, b.file, func(spec map[string]any) { childMap(spec, "kubernetes")["hardening"] = on })
 }
 
 // isHardened asks every control plane as a stranger, who is told that it is alive
@@ -141,24 +141,24 @@ func (b *balanced) isHardened(t *testing.T, on bool) {
 				t.Errorf("%s: a stranger who asks %s is to be told: %t; it says %s", m, path, want, r.Status)
 			}
 		}
-		got := b.inside(t, m, "sh", "-c", "cat /etc/kubernetes/manifests/kube-*.yaml; ls /etc/kubernetes/slipway")
+		got := b.mustExec(t, m, "sh", "-c", "cat /etc/kubernetes/manifests/kube-*.yaml; ls /etc/kubernetes/slipway")
 		if strings.Count(got, "--profiling=false") != map[bool]int{true: 3}[on] || strings.Contains(got, "authentication.yaml") != on {
 			t.Errorf("%s: what runs there is not as hardening: %t wants it", m, on)
 		}
 	}
 	for _, m := range b.nodesOf() {
-		config := b.kubectl(t, b.name, "get", "--raw", "/api/v1/nodes/"+m+"/proxy/configz")
+		config := b.mustKubectl(t, b.name, "get", "--raw", "/api/v1/nodes/"+m+"/proxy/configz")
 		if strings.Contains(config, `"tlsMinVersion":"VersionTLS12"`) != on || strings.Contains(config, `"readOnlyPort":10255`) {
 			t.Errorf("the kubelet of %s goes by %s", m, config)
 		}
 	}
 }
 
-// stored are the values of a resource as etcd has them.
-func (b *balanced) stored(t *testing.T, resource string) map[string]string {
+// storedValues are the values of a resource as etcd has them.
+func (b *balanced) storedValues(t *testing.T, resource string) map[string]string {
 	t.Helper()
 	const pki = "/etc/kubernetes/pki/etcd/"
-	text := b.inside(t, b.controlPlanes[0], "/usr/local/bin/etcdctl", "--endpoints=https://127.0.0.1:2379", "--cacert="+pki+"ca.crt",
+	text := b.mustExec(t, b.controlPlanes[0], "/usr/local/bin/etcdctl", "--endpoints=https://127.0.0.1:2379", "--cacert="+pki+"ca.crt",
 		"--cert="+pki+"healthcheck-client.crt", "--key="+pki+"healthcheck-client.key", "get", "--prefix", "/registry/"+resource+"/", "-w", "json")
 	var all struct {
 		KVs []struct{ Key, Value []byte }
@@ -176,8 +176,8 @@ func (b *balanced) stored(t *testing.T, resource string) map[string]string {
 // drillsSecret has a drill decrypt a Secret by what is in the backup alone.
 func (b *balanced) drillsSecret(t *testing.T) {
 	t.Helper()
-	b.exits(t, 0, "etcd", "snapshot", b.name)
-	text := b.exits(t, 0, "etcd", "drill", b.name).stdout
+	b.mustExit(t, 0, "etcd", "snapshot", b.name)
+	text := b.mustExit(t, 0, "etcd", "drill", b.name).stdout
 	if !strings.Contains(text, "is good") || !strings.Contains(text, "secretbox, key 1-") {
 		t.Errorf("the drill says:\n%s", text)
 	}
@@ -208,7 +208,7 @@ func (b *balanced) keepsNone(t *testing.T, keys map[string]bool) {
 		t.Fatal(err)
 	}
 	for key := range keys {
-		if got := b.kubectl(t, b.name, "get", "configmaps", "-A", "-o", "json"); strings.Contains(got, key) {
+		if got := b.mustKubectl(t, b.name, "get", "configmaps", "-A", "-o", "json"); strings.Contains(got, key) {
 			t.Error("the cluster's records have a key in them")
 		}
 	}

@@ -36,7 +36,7 @@ type balanced struct {
 func newBalanced(t *testing.T, name string, controlPlanes, workers int) *balanced {
 	t.Helper()
 	b := &balanced{user: newUser(t), name: name, hosts: map[string]any{}, addresses: map[string]string{}, before: map[string]snapshot{}}
-	b.file = b.machines(t, name, controlPlanes+workers+1, "--control-planes", strconv.Itoa(controlPlanes))
+	b.file = b.createMachines(t, name, controlPlanes+workers+1, "--control-planes", strconv.Itoa(controlPlanes))
 	editSpec(t, b.file, func(spec map[string]any) {
 		for i, h := range spec["hosts"].([]any) {
 			host := h.(map[string]any)["name"].(string)
@@ -55,14 +55,14 @@ func newBalanced(t *testing.T, name string, controlPlanes, workers int) *balance
 	ip[3] = 200
 	b.virtual = netip.AddrFrom4(ip).String()
 	for m := range b.hosts {
-		b.before[m] = b.snapshot(t, m)
+		b.before[m] = b.takeSnapshot(t, m)
 	}
-	b.of(t, b.controlPlanes, b.workers)
+	b.setHosts(t, b.controlPlanes, b.workers)
 	return b
 }
 
-// of has the file name these hosts alone.
-func (b *balanced) of(t *testing.T, controlPlanes, workers []string) {
+// setHosts has the file name these hosts alone.
+func (b *balanced) setHosts(t *testing.T, controlPlanes, workers []string) {
 	t.Helper()
 	b.controlPlanes, b.workers = controlPlanes, workers
 	editSpec(t, b.file, func(spec map[string]any) {
@@ -78,8 +78,8 @@ func (b *balanced) nodesOf() []string {
 	return append(append([]string{}, b.controlPlanes...), b.workers...)
 }
 
-// by writes the endpoint into the file.
-func (b *balanced) by(t *testing.T, mode string) {
+// setEndpoint writes the endpoint into the file.
+func (b *balanced) setEndpoint(t *testing.T, mode string) {
 	t.Helper()
 	editSpec(t, b.file, func(spec map[string]any) {
 		ep := map[string]any{"mode": mode}
@@ -93,16 +93,16 @@ func (b *balanced) by(t *testing.T, mode string) {
 	})
 }
 
-// balance sets up a HAProxy on the machine that Slipway does not know: that of
+// setUpBalancer sets up a HAProxy on the machine that Slipway does not know: that of
 // the bundle's image, without a container.
-func (b *balanced) balance(t *testing.T) {
+func (b *balanced) setUpBalancer(t *testing.T) {
 	t.Helper()
 	machine := b.spare
-	b.inside(t, machine, "mkdir", "-p", "/opt/lb")
+	b.mustExec(t, machine, "mkdir", "-p", "/opt/lb")
 	for i, layer := range imageLayers(t, "slipway.dev/haproxy:1") {
 		archive := fmt.Sprintf("/opt/layer-%d.tar.gz", i)
 		b.copyTo(t, machine, layer, archive)
-		b.inside(t, machine, "tar", "-xzf", archive, "-C", "/opt/lb")
+		b.mustExec(t, machine, "tar", "-xzf", archive, "-C", "/opt/lb")
 	}
 	var servers strings.Builder
 	for _, cp := range b.controlPlanes {
@@ -127,10 +127,10 @@ backend api
 		t.Fatal(err)
 	}
 	b.copyTo(t, machine, config, "/opt/lb/lb.cfg")
-	b.inside(t, machine, "systemd-run", "--unit=lb", "--property=RootDirectory=/opt/lb", "/usr/sbin/haproxy", "-db", "-f", "/lb.cfg")
+	b.mustExec(t, machine, "systemd-run", "--unit=lb", "--property=RootDirectory=/opt/lb", "/usr/sbin/haproxy", "-db", "-f", "/lb.cfg")
 	eventually(t, 20*time.Second, "the load balancer listens", func() error {
-		if r := b.run(t, "sandbox", "exec", machine, "--", "sh", "-c", "ss -ltn | grep -q :6443"); r.code != 0 {
-			return errors.New(tail(r.stderr))
+		if r := b.runSlipway(t, "sandbox", "exec", machine, "--", "sh", "-c", "ss -ltn | grep -q :6443"); r.code != 0 {
+			return errors.New(textTail(r.stderr))
 		}
 		return nil
 	})
@@ -139,9 +139,9 @@ backend api
 // imageLayers are the files of an image's layers in the cached bundle.
 func imageLayers(t *testing.T, ref string) []string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(cacheDir(), "bundles", kubernetes()+"_*"))
+	found, err := filepath.Glob(filepath.Join(cacheDir(), "bundles", testedVersion()+"_*"))
 	if err != nil || len(found) != 1 {
-		t.Fatalf("there are %d bundles of %s in the cache: %v", len(found), kubernetes(), err)
+		t.Fatalf("there are %d bundles of %s in the cache: %v", len(found), testedVersion(), err)
 	}
 	blob := func(digest string) string {
 		return filepath.Join(found[0], "blobs", "sha256", strings.TrimPrefix(digest, "sha256:"))
@@ -176,28 +176,28 @@ func imageLayers(t *testing.T, ref string) []string {
 	return nil
 }
 
-// reached wants the API to answer through every worker's endpoint.
-func (b *balanced) reached(t *testing.T) {
+// requireReachableAPI wants the API to answer through every worker's endpoint.
+func (b *balanced) requireReachableAPI(t *testing.T) {
 	t.Helper()
 	for _, w := range b.workers {
 		eventually(t, longestGap, "the API through the endpoint of "+w, func() error {
-			if r := b.run(t, "sandbox", "exec", w, "--", "kubectl", "--kubeconfig=/etc/kubernetes/kubelet.conf",
+			if r := b.runSlipway(t, "sandbox", "exec", w, "--", "kubectl", "--kubeconfig=/etc/kubernetes/kubelet.conf",
 				"--request-timeout=5s", "get", "--raw=/api/v1/nodes/"+w); r.code != 0 {
-				return errors.New(tail(r.stderr))
+				return errors.New(textTail(r.stderr))
 			}
 			return nil
 		})
 	}
 }
 
-// loses kills each control plane in turn, and starts it again. A virtual address
+// killControlPlanes kills each control plane in turn, and starts it again. A virtual address
 // is lost at least once with its holder.
-func (b *balanced) loses(t *testing.T, mode string) {
+func (b *balanced) killControlPlanes(t *testing.T, mode string) {
 	holders := 0
 	for _, cp := range b.controlPlanes {
 		what := cp
 		if mode == "keepalived" {
-			holder, err := b.holder(t)
+			holder, err := b.addressHolder(t)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -206,24 +206,24 @@ func (b *balanced) loses(t *testing.T, mode string) {
 				holders++
 			}
 		}
-		w := b.writing(t, "without-"+cp)
-		b.ok(t, "sandbox", "kill", cp)
-		b.reached(t)
+		w := b.startWriter(t, "without-"+cp)
+		b.mustRun(t, "sandbox", "kill", cp)
+		b.requireReachableAPI(t)
 		eventually(t, 2*time.Minute, cp+" is noticed to be gone", func() error {
 			other := b.controlPlanes[0]
 			if cp == other {
 				other = b.controlPlanes[1]
 			}
-			out := b.run(t, "sandbox", "exec", other, "--", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf",
+			out := b.runSlipway(t, "sandbox", "exec", other, "--", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf",
 				"--cache-dir=/run/kubectl", "get", "nodes", "--no-headers").stdout
 			if strings.Count(out, " NotReady ") != 1 || strings.Count(out, " Ready ") != 4 {
 				return fmt.Errorf("want %s alone not to be ready:\n%s", cp, out)
 			}
 			return nil
 		})
-		b.ok(t, "sandbox", "start", cp)
-		b.back(t)
-		n, gap := w.stop(t)
+		b.mustRun(t, "sandbox", "start", cp)
+		b.waitForRecovery(t)
+		n, gap := w.stopWriter(t)
 		t.Logf("figure: %s killed: %d writes acknowledged and none lost, %.1f s without one", what, n, gap.Seconds())
 		if gap > longestGap {
 			t.Errorf("without %s nothing was written for %s", cp, gap)
@@ -234,65 +234,65 @@ func (b *balanced) loses(t *testing.T, mode string) {
 	}
 }
 
-// back wants all nodes ready, and etcd with all its votes.
-func (b *balanced) back(t *testing.T) {
+// waitForRecovery wants all nodes ready, and etcd with all its votes.
+func (b *balanced) waitForRecovery(t *testing.T) {
 	t.Helper()
 	eventually(t, 3*time.Minute, "the API of "+b.controlPlanes[0], func() error {
-		if r := b.run(t, "kubectl", b.name, "--", "--request-timeout=5s", "get", "--raw=/readyz"); r.code != 0 {
-			return errors.New(tail(r.stderr))
+		if r := b.runSlipway(t, "kubectl", b.name, "--", "--request-timeout=5s", "get", "--raw=/readyz"); r.code != 0 {
+			return errors.New(textTail(r.stderr))
 		}
 		return nil
 	})
-	b.user.nodes(t, b.name, b.nodesOf()...)
+	b.user.waitForNodes(t, b.name, b.nodesOf()...)
 	for _, cp := range b.controlPlanes {
-		b.voters(t, cp, b.controlPlanes...)
+		b.requireVoters(t, cp, b.controlPlanes...)
 	}
 }
 
-// rebooted reboots all machines at once.
-func (b *balanced) rebooted(t *testing.T) {
+// rebootAll reboots all machines at once.
+func (b *balanced) rebootAll(t *testing.T) {
 	begin := time.Now()
 	for _, m := range b.nodesOf() {
-		b.ok(t, "sandbox", "kill", m)
+		b.mustRun(t, "sandbox", "kill", m)
 	}
 	for _, m := range b.nodesOf() {
-		b.ok(t, "sandbox", "start", m)
+		b.mustRun(t, "sandbox", "start", m)
 	}
-	b.back(t)
-	b.reached(t)
+	b.waitForRecovery(t)
+	b.requireReachableAPI(t)
 	t.Logf("figure: all machines lost at once and started: back after %.0f s", time.Since(begin).Seconds())
-	b.settles(t, b.file)
+	b.waitForEmptyPlan(t, b.file)
 }
 
-// mode is the life of a cluster in a mode.
-func (b *balanced) mode(t *testing.T, mode string) {
+// runMode is the life of a cluster in a mode.
+func (b *balanced) runMode(t *testing.T, mode string) {
 	if mode == "external" {
-		b.balance(t)
+		b.setUpBalancer(t)
 	}
-	b.by(t, mode)
-	r := b.create(t, b.file)
+	b.setEndpoint(t, mode)
+	r := b.createCluster(t, b.file)
 	t.Logf("figure: created in %.0f s", r.took.Seconds())
-	b.back(t)
-	b.reached(t)
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	b.unchanged(t, b.file)
+	b.waitForRecovery(t)
+	b.requireReachableAPI(t)
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
+	b.requireEmptyPlan(t, b.file)
 	if mode == "updater" {
 		t.Run("with its token", b.updaterHeld)
 	}
 	if mode == "keepalived" {
 		t.Run("the holder's API server stops", func(t *testing.T) { b.givesUp(t) })
 	}
-	b.loses(t, mode)
-	t.Run("all rebooted", func(t *testing.T) { b.rebooted(t) })
-	b.gone(t)
+	b.killControlPlanes(t, mode)
+	t.Run("all rebooted", func(t *testing.T) { b.rebootAll(t) })
+	b.deleteCluster(t)
 }
 
-// holder is the control plane that holds the address; it must be one alone.
-func (b *balanced) holder(t *testing.T) (string, error) {
+// addressHolder is the control plane that holds the address; it must be one alone.
+func (b *balanced) addressHolder(t *testing.T) (string, error) {
 	t.Helper()
 	var holders []string
 	for _, cp := range b.controlPlanes {
-		if strings.Contains(b.inside(t, cp, "ip", "-o", "addr"), " "+b.virtual+"/32 ") {
+		if strings.Contains(b.mustExec(t, cp, "ip", "-o", "addr"), " "+b.virtual+"/32 ") {
 			holders = append(holders, cp)
 		}
 	}
@@ -305,63 +305,65 @@ func (b *balanced) holder(t *testing.T) (string, error) {
 // givesUp stops the API server beside the address, and nothing else: another
 // control plane takes the address.
 func (b *balanced) givesUp(t *testing.T) {
-	was, err := b.holder(t)
+	was, err := b.addressHolder(t)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.inside(t, was, "mv", "/etc/kubernetes/manifests/kube-apiserver.yaml", "/root/kube-apiserver.yaml")
+	b.mustExec(t, was, "mv", "/etc/kubernetes/manifests/kube-apiserver.yaml", "/root/kube-apiserver.yaml")
 	begin := time.Now()
 	eventually(t, longestGap, "another control plane holds the address", func() error {
-		is, err := b.holder(t)
+		is, err := b.addressHolder(t)
 		if err == nil && is == was {
 			err = fmt.Errorf("%s, whose API server is gone, still holds it", was)
 		}
 		return err
 	})
 	t.Logf("figure: the address left a control plane without API server after %.0f s", time.Since(begin).Seconds())
-	b.reached(t)
-	b.inside(t, was, "mv", "/root/kube-apiserver.yaml", "/etc/kubernetes/manifests/kube-apiserver.yaml")
-	b.back(t)
+	b.requireReachableAPI(t)
+	b.mustExec(t, was, "mv", "/root/kube-apiserver.yaml", "/etc/kubernetes/manifests/kube-apiserver.yaml")
+	b.waitForRecovery(t)
 }
 
-// gone deletes the cluster, after which the hosts are as before.
-func (b *balanced) gone(t *testing.T) {
+// deleteCluster deletes the cluster, after which the hosts are as before.
+func (b *balanced) deleteCluster(t *testing.T) {
 	for _, w := range b.workers[:1] {
-		b.inside(t, w, "rm", "-f", clientBinary, clientConfig, clientSeen)
+		b.mustExec(t, w, "rm", "-f", clientBinary, clientConfig, clientSeen)
 	}
-	b.exits(t, 0, "delete", "cluster", b.name, "--yes", "--allow-removal")
+	b.mustExit(t, 0, "delete", "cluster", b.name, "--yes", "--allow-removal")
 	for _, m := range b.nodesOf() {
-		same(t, m+" before and after", "touched", b.before[m], b.snapshot(t, m))
+		requireSame(t, m+" before and after", "touched", b.before[m], b.takeSnapshot(t, m))
 	}
 }
 
-func TestLongEndpointHAProxy(t *testing.T)    { newBalanced(t, "e2e-lb", 3, 2).mode(t, "haproxy") }
-func TestLongEndpointUpdater(t *testing.T)    { newBalanced(t, "e2e-lb", 3, 2).mode(t, "updater") }
-func TestLongEndpointKeepalived(t *testing.T) { newBalanced(t, "e2e-lb", 3, 2).mode(t, "keepalived") }
-func TestLongEndpointExternal(t *testing.T)   { newBalanced(t, "e2e-lb", 3, 2).mode(t, "external") }
+func TestLongEndpointHAProxy(t *testing.T) { newBalanced(t, "e2e-lb", 3, 2).runMode(t, "haproxy") }
+func TestLongEndpointUpdater(t *testing.T) { newBalanced(t, "e2e-lb", 3, 2).runMode(t, "updater") }
+func TestLongEndpointKeepalived(t *testing.T) {
+	newBalanced(t, "e2e-lb", 3, 2).runMode(t, "keepalived")
+}
+func TestLongEndpointExternal(t *testing.T) { newBalanced(t, "e2e-lb", 3, 2).runMode(t, "external") }
 
 // TestLongEndpointSwitches goes from mode to mode on a running cluster, with a
 // client that writes through a worker's endpoint all along.
 func TestLongEndpointSwitches(t *testing.T) {
 	b := newBalanced(t, "e2e-lb", 3, 2)
-	b.balance(t)
-	b.by(t, "haproxy")
-	b.create(t, b.file)
-	b.back(t)
+	b.setUpBalancer(t)
+	b.setEndpoint(t, "haproxy")
+	b.createCluster(t, b.file)
+	b.waitForRecovery(t)
 	for i, mode := range []string{"updater", "keepalived", "external", "haproxy"} {
-		w := b.writing(t, fmt.Sprintf("to-%s-%d", mode, i))
-		b.by(t, mode)
+		w := b.startWriter(t, fmt.Sprintf("to-%s-%d", mode, i))
+		b.setEndpoint(t, mode)
 		begin := time.Now()
-		r := b.exits(t, 0, "apply", "-f", b.file, "--yes")
-		b.reached(t)
-		b.unchanged(t, b.file)
-		n, gap := w.stop(t)
+		r := b.mustExit(t, 0, "apply", "-f", b.file, "--yes")
+		b.requireReachableAPI(t)
+		b.requireEmptyPlan(t, b.file)
+		n, gap := w.stopWriter(t)
 		t.Logf("figure: to %s in %.0f s: %d writes acknowledged and none lost, %.1f s without one", mode, r.took.Seconds(), n, gap.Seconds())
 		if gap > longestGap {
 			t.Errorf("on the way to %s nothing was written for %s", mode, gap)
 		}
 		t.Logf("%s: %s", mode, time.Since(begin).Round(time.Second))
-		b.back(t)
+		b.waitForRecovery(t)
 	}
-	b.gone(t)
+	b.deleteCluster(t)
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// etcdctl is a question to etcd on a machine that runs it as a service.
-func etcdctl(args ...string) []string {
+// etcdctlArgs is a question to etcd on a machine that runs it as a service.
+func etcdctlArgs(args ...string) []string {
 	const pki = "/etc/kubernetes/pki/etcd/"
 	return append([]string{
 		"etcdctl", "--endpoints=https://127.0.0.1:2379", "--cacert=" + pki + "ca.crt",
@@ -29,30 +29,30 @@ func TestLongManagedMembers(t *testing.T) {
 	roles(cp, "control-plane", "etcd")
 	roles(e[0], "etcd")
 	roles(e[1], "worker", "etcd")
-	editSpec(t, b.file, func(spec map[string]any) { child(spec, "etcd")["type"] = "managed" })
-	b.by(t, "haproxy")
-	b.of(t, []string{cp}, []string{w})
-	b.create(t, b.file)
+	editSpec(t, b.file, func(spec map[string]any) { childMap(spec, "etcd")["type"] = "managed" })
+	b.setEndpoint(t, "haproxy")
+	b.setHosts(t, []string{cp}, []string{w})
+	b.createCluster(t, b.file)
 	b.wellMembers(t, cp, []string{cp})
-	b.confined(t, cp, "etcd.service", "root")
-	writes := b.writing(t, "members")
+	b.requireConfined(t, cp, "etcd.service", "root")
+	writes := b.startWriter(t, "members")
 	for _, to := range []struct{ workers, nodes, members []string }{
 		{[]string{w, e[0], e[1]}, []string{cp, w, e[1]}, []string{cp, e[0], e[1]}},
 		{[]string{w, e[1]}, []string{cp, w, e[1]}, []string{cp, e[1]}},
 		{[]string{w}, []string{cp, w}, []string{cp}},
 	} {
 		had := b.nodesOf()
-		b.of(t, []string{cp}, to.workers)
-		r := b.exits(t, 0, "apply", "-f", b.file, "--yes", "--allow-removal")
+		b.setHosts(t, []string{cp}, to.workers)
+		r := b.mustExit(t, 0, "apply", "-f", b.file, "--yes", "--allow-removal")
 		t.Logf("figure: to %d members in %.0f s", len(to.members), r.took.Seconds())
-		b.user.nodes(t, b.name, to.nodes...)
+		b.user.waitForNodes(t, b.name, to.nodes...)
 		b.wellMembers(t, cp, to.members)
-		b.unchanged(t, b.file)
+		b.requireEmptyPlan(t, b.file)
 		b.asBefore(t, had)
 	}
-	n, gap := writes.stop(t)
+	n, gap := writes.stopWriter(t)
 	t.Logf("figure: %d writes acknowledged and none lost, %.1f s without one", n, gap.Seconds())
-	b.gone(t)
+	b.deleteCluster(t)
 }
 
 // TestLongManagedLost has members of an etcd that is a service die for good: one
@@ -64,19 +64,19 @@ func TestLongManagedLost(t *testing.T) {
 	for _, m := range append(slices.Clone(e), fresh, b.spare) {
 		b.hosts[m].(map[string]any)["roles"] = []any{"etcd"}
 	}
-	editSpec(t, b.file, func(spec map[string]any) { child(spec, "etcd")["type"] = "managed" })
-	b.by(t, "haproxy")
-	b.of(t, []string{cp}, append([]string{w}, e...))
-	r := b.create(t, b.file)
+	editSpec(t, b.file, func(spec map[string]any) { childMap(spec, "etcd")["type"] = "managed" })
+	b.setEndpoint(t, "haproxy")
+	b.setHosts(t, []string{cp}, append([]string{w}, e...))
+	r := b.createCluster(t, b.file)
 	t.Logf("figure: created in %.0f s", r.took.Seconds())
 	b.wellMembers(t, e[0], e)
-	writes := b.writing(t, "members")
+	writes := b.startWriter(t, "members")
 	// with wants these members and no others, and a cluster as its file says.
 	with := func(t *testing.T, ask string, members ...string) {
 		t.Helper()
 		b.wellMembers(t, ask, members)
-		b.user.nodes(t, b.name, cp, w)
-		b.unchanged(t, b.file)
+		b.user.waitForNodes(t, b.name, cp, w)
+		b.requireEmptyPlan(t, b.file)
 	}
 
 	for _, step := range []struct {
@@ -84,24 +84,24 @@ func TestLongManagedLost(t *testing.T) {
 		do   func(t *testing.T)
 	}{
 		{"given up", func(t *testing.T) {
-			b.ok(t, "sandbox", "kill", e[1])
-			refusedBy(t, b.exits(t, 2, "delete", "node", e[1], "--yes"), "[host-unreachable]", "--forget")
-			b.steady(t)
-			b.of(t, []string{cp}, []string{w, e[0], e[2]})
-			r := b.exits(t, 0, "delete", "node", e[1], "--yes", "--forget")
+			b.mustRun(t, "sandbox", "kill", e[1])
+			refusedBy(t, b.mustExit(t, 2, "delete", "node", e[1], "--yes"), "[host-unreachable]", "--forget")
+			b.waitForEtcdFailover(t)
+			b.setHosts(t, []string{cp}, []string{w, e[0], e[2]})
+			r := b.mustExit(t, 0, "delete", "node", e[1], "--yes", "--forget")
 			t.Logf("figure: a dead member given up in %.0f s", r.took.Seconds())
 			with(t, e[0], e[0], e[2])
 		}},
 		{"another machine", func(t *testing.T) {
-			b.of(t, []string{cp}, []string{w, e[0], e[2], fresh})
-			r := b.exits(t, 0, "add", "nodes", "-f", b.file, "--yes")
+			b.setHosts(t, []string{cp}, []string{w, e[0], e[2], fresh})
+			r := b.mustExit(t, 0, "add", "nodes", "-f", b.file, "--yes")
 			t.Logf("figure: another machine came in %.0f s", r.took.Seconds())
 			with(t, fresh, e[0], e[2], fresh)
 		}},
 		{"another machine under a name", func(t *testing.T) {
 			b.exchangesMember(t, e[2])
 			with(t, b.spare, e[0], e[2], fresh)
-			b.ok(t, "sandbox", "start", e[2]) // which is in nobody's list any more
+			b.mustRun(t, "sandbox", "start", e[2]) // which is in nobody's list any more
 			<-time.After(15 * time.Second)
 			with(t, e[0], e[0], e[2], fresh)
 		}},
@@ -111,11 +111,11 @@ func TestLongManagedLost(t *testing.T) {
 			return
 		}
 	}
-	n, gap := writes.stop(t)
+	n, gap := writes.stopWriter(t)
 	t.Logf("figure: %d writes acknowledged and none lost, %.1f s without one", n, gap.Seconds())
-	b.of(t, []string{cp}, []string{w, e[0], fresh}) // those that are called as their machines
-	b.gone(t)
-	same(t, b.spare+" before and after", "touched", b.before[b.spare], b.snapshot(t, b.spare))
+	b.setHosts(t, []string{cp}, []string{w, e[0], fresh}) // those that are called as their machines
+	b.deleteCluster(t)
+	requireSame(t, b.spare+" before and after", "touched", b.before[b.spare], b.takeSnapshot(t, b.spare))
 }
 
 // exchangesMember has the machine that nobody knows come in the place of another,
@@ -125,30 +125,30 @@ func (b *balanced) exchangesMember(t *testing.T, name string) {
 	other := maps.Clone(b.hosts[b.spare].(map[string]any))
 	other["name"] = name
 	b.hosts[name] = other
-	b.of(t, b.controlPlanes, b.workers)
-	refusedBy(t, b.exits(t, 2, "apply", "-f", b.file, "--yes"), "a member with this name runs at https://"+b.addresses[name]+":2380")
-	b.ok(t, "sandbox", "kill", name)
-	b.steady(t)
-	r := b.exits(t, 0, "apply", "-f", b.file, "--yes")
+	b.setHosts(t, b.controlPlanes, b.workers)
+	refusedBy(t, b.mustExit(t, 2, "apply", "-f", b.file, "--yes"), "a member with this name runs at https://"+b.addresses[name]+":2380")
+	b.mustRun(t, "sandbox", "kill", name)
+	b.waitForEtcdFailover(t)
+	r := b.mustExit(t, 0, "apply", "-f", b.file, "--yes")
 	t.Logf("figure: another machine came under the name of a dead one in %.0f s", r.took.Seconds())
 	is, was := "https://"+b.addresses[b.spare]+":2380", "https://"+b.addresses[name]+":2380"
-	if got := b.inside(t, b.spare, etcdctl("member", "list")...); !strings.Contains(got, is) || strings.Contains(got, was) {
+	if got := b.mustExec(t, b.spare, etcdctlArgs("member", "list")...); !strings.Contains(got, is) || strings.Contains(got, was) {
 		t.Errorf("want %s to be a member at %s, and not at %s:\n%s", name, is, was, got)
 	}
 }
 
-// steady waits until an API server has noticed that a member of its etcd is dead:
+// waitForEtcdFailover waits until an API server has noticed that a member of its etcd is dead:
 // until then it waits for that one now and then.
-func (b *balanced) steady(t *testing.T) {
+func (b *balanced) waitForEtcdFailover(t *testing.T) {
 	t.Helper()
 	answers := 0
 	eventually(t, 2*time.Minute, "the API without a member of etcd", func() error {
-		r := b.run(t, "kubectl", b.name, "--", "--request-timeout=5s", "get", "nodes,pods,configmaps,secrets,deployments,daemonsets", "-A")
+		r := b.runSlipway(t, "kubectl", b.name, "--", "--request-timeout=5s", "get", "nodes,pods,configmaps,secrets,deployments,daemonsets", "-A")
 		if answers++; r.code != 0 {
 			answers = 0
 		}
 		if answers < 5 {
-			return fmt.Errorf("%d answers one after the other; the last says %s", answers, tail(r.stderr))
+			return fmt.Errorf("%d answers one after the other; the last says %s", answers, textTail(r.stderr))
 		}
 		return nil
 	})
@@ -161,73 +161,74 @@ func TestLongManagedEtcd(t *testing.T) {
 	const name = "e2e-etcd"
 	machines := []string{name + "-1", name + "-2", name + "-3"}
 	alone := machines[1]
-	file := u.machines(t, name, 3)
+	file := u.createMachines(t, name, 3)
 	editSpec(t, file, func(spec map[string]any) {
-		child(spec, "etcd")["type"] = "managed"
+		childMap(spec, "etcd")["type"] = "managed"
 		for i, roles := range [][]any{{"control-plane", "etcd"}, {"etcd"}, {"worker", "etcd"}} {
 			spec["hosts"].([]any)[i].(map[string]any)["roles"] = roles
 		}
 	})
 	before := map[string]snapshot{}
 	for _, m := range machines {
-		before[m] = u.snapshot(t, m)
+		before[m] = u.takeSnapshot(t, m)
 	}
-	r := u.create(t, file)
+	r := u.createCluster(t, file)
 	t.Logf("figure: created in %.0f s", r.took.Seconds())
-	u.nodes(t, name, machines[0], machines[2])
+	u.waitForNodes(t, name, machines[0], machines[2])
 	u.wellMembers(t, alone, machines)
-	u.inside(t, alone, "sh", "-c",
+	u.mustExec(t, alone, "sh", "-c",
 		"! ls /usr/local/bin/kube* /usr/local/bin/containerd /etc/systemd/system/kubelet.service /var/lib/kubelet 2>/dev/null")
 	t.Run("keys", func(t *testing.T) { u.ownKeys(t, machines) })
-	t.Run("apply again", func(t *testing.T) { u.unchanged(t, file) })
+	t.Run("apply again", func(t *testing.T) { u.requireEmptyPlan(t, file) })
 	t.Run("a member is killed", func(t *testing.T) {
-		u.ok(t, "sandbox", "kill", alone)
-		u.writes(t, name, "without-"+alone)
-		u.ok(t, "sandbox", "start", alone)
+		u.mustRun(t, "sandbox", "kill", alone)
+		u.writeAndRead(t, name, "without-"+alone)
+		u.mustRun(t, "sandbox", "start", alone)
 		u.wellMembers(t, machines[0], machines)
-		u.unchanged(t, file)
+		u.requireEmptyPlan(t, file)
 	})
 	t.Run("a member loses its data", func(t *testing.T) {
-		u.inside(t, alone, "sh", "-c", "systemctl stop etcd && mv /var/lib/etcd/member /root/member && ! systemctl start etcd")
-		r := u.exits(t, 2, "apply", "-f", file, "--yes")
+		u.mustExec(t, alone, "sh", "-c", "systemctl stop etcd && mv /var/lib/etcd/member /root/member && ! systemctl start etcd")
+		r := u.mustExit(t, 2, "apply", "-f", file, "--yes")
 		if !strings.Contains(r.stderr, "etcd-data-lost") {
-			t.Errorf("apply is refused for another reason:\n%s", tail(r.stderr))
+			t.Errorf("apply is refused for another reason:\n%s", textTail(r.stderr))
 		}
-		u.inside(t, alone, "sh", "-c",
+		u.mustExec(t, alone, "sh", "-c",
 			"rm -rf /var/lib/etcd/member && mv /root/member /var/lib/etcd/member && systemctl reset-failed etcd && systemctl start etcd")
 		u.wellMembers(t, alone, machines)
 	})
 	t.Run("settings", func(t *testing.T) {
 		editSpec(t, file, func(spec map[string]any) {
-			child(spec, "etcd")["extraArgs"] = map[string]any{"heartbeat-interval": "150"}
+			childMap(spec, "etcd")["extraArgs"] = map[string]any{"heartbeat-interval": "150"}
 		})
-		u.exits(t, 0, "apply", "-f", file, "--yes")
+		u.mustExit(t, 0, "apply", "-f", file, "--yes")
 		u.wellMembers(t, alone, machines)
 		for _, m := range machines {
-			u.inside(t, m, "sh", "-c", `tr '\0' ' ' </proc/$(systemctl show -p MainPID --value etcd)/cmdline | grep -q -- --heartbeat-interval=150`)
+			u.mustExec(t, m, "sh", "-c",
+				`tr '\0' ' ' </proc/$(systemctl show -p MainPID --value etcd)/cmdline | grep -q -- --heartbeat-interval=150`)
 		}
-		u.writes(t, name, "with-other-settings")
-		u.unchanged(t, file)
+		u.writeAndRead(t, name, "with-other-settings")
+		u.requireEmptyPlan(t, file)
 	})
 	t.Run("another authority", func(t *testing.T) {
 		const ca = "/etc/kubernetes/pki/etcd/ca.crt"
-		old := u.inside(t, alone, "cat", ca)
-		r := u.exits(t, 0, "certs", "rotate-ca", name, "--which", "etcd", "--yes")
+		old := u.mustExec(t, alone, "cat", ca)
+		r := u.mustExit(t, 0, "certs", "rotate-ca", name, "--which", "etcd", "--yes")
 		t.Logf("figure: another authority of etcd in %.0f s", r.took.Seconds())
 		for _, m := range machines {
-			if now := u.inside(t, m, "cat", ca); now == old || strings.Count(now, "BEGIN") != 1 {
+			if now := u.mustExec(t, m, "cat", ca); now == old || strings.Count(now, "BEGIN") != 1 {
 				t.Errorf("%s trusts\n%s", m, now)
 			}
 		}
 		u.wellMembers(t, alone, machines)
 		u.ownKeys(t, machines)
-		u.writes(t, name, "under-another-authority")
-		u.unchanged(t, file)
+		u.writeAndRead(t, name, "under-another-authority")
+		u.requireEmptyPlan(t, file)
 	})
 	t.Run("snapshots", func(t *testing.T) { u.snapshotsOfAll(t, name, file, machines, alone) })
-	u.exits(t, 0, "delete", "cluster", name, "--yes", "--allow-removal")
+	u.mustExit(t, 0, "delete", "cluster", name, "--yes", "--allow-removal")
 	for _, m := range machines {
-		same(t, m+" before and after", "touched", before[m], u.snapshot(t, m))
+		requireSame(t, m+" before and after", "touched", before[m], u.takeSnapshot(t, m))
 	}
 }
 
@@ -242,12 +243,12 @@ func (u *user) wellMembers(t *testing.T, ask string, names []string) {
 		}
 	}
 	eventually(t, time.Minute, "every member of etcd", func() error {
-		r := u.run(t, append([]string{"sandbox", "exec", ask, "--"}, etcdctl("endpoint", "health", "--cluster")...)...)
+		r := u.runSlipway(t, append([]string{"sandbox", "exec", ask, "--"}, etcdctlArgs("endpoint", "health", "--cluster")...)...)
 		if r.code != 0 {
-			return fmt.Errorf("%s %s", tail(r.stdout), tail(r.stderr))
+			return fmt.Errorf("%s %s", textTail(r.stdout), textTail(r.stderr))
 		}
 		var have []string
-		for _, m := range decode[list](t, u.inside(t, ask, etcdctl("member", "list", "-w", "json")...)).Members {
+		for _, m := range decodeJSON[list](t, u.mustExec(t, ask, etcdctlArgs("member", "list", "-w", "json")...)).Members {
 			if !m.IsLearner {
 				have = append(have, m.Name)
 			}
@@ -263,7 +264,7 @@ func (u *user) wellMembers(t *testing.T, ask string, names []string) {
 func (u *user) ownKeys(t *testing.T, machines []string) {
 	seen := map[string]string{}
 	for _, m := range machines {
-		for line := range strings.Lines(u.inside(t, m, "sh", "-c",
+		for line := range strings.Lines(u.mustExec(t, m, "sh", "-c",
 			"cd /etc/kubernetes/pki && sha256sum etcd/*.key apiserver-etcd-client.key 2>/dev/null; true")) {
 			sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
 			if other, ok := seen[sum]; ok && file != "etcd/ca.key" {
@@ -277,17 +278,18 @@ func (u *user) ownKeys(t *testing.T, machines []string) {
 	}
 }
 
-// writes writes something into the cluster and reads it back.
-func (u *user) writes(t *testing.T, cluster, what string) {
+// writeAndRead writes something into the cluster and reads it back.
+func (u *user) writeAndRead(t *testing.T, cluster, what string) {
 	t.Helper()
 	begin := time.Now()
 	eventually(t, time.Minute, "a write", func() error {
-		if r := u.run(t, "kubectl", cluster, "--", "create", "configmap", what); r.code != 0 && !strings.Contains(r.stderr, "already exists") {
-			return fmt.Errorf("%s", tail(r.stderr))
+		if r := u.runSlipway(t, "kubectl", cluster, "--", "create", "configmap", what); r.code != 0 &&
+			!strings.Contains(r.stderr, "already exists") {
+			return fmt.Errorf("%s", textTail(r.stderr))
 		}
 		return nil
 	})
-	u.kubectl(t, cluster, "get", "configmap", what)
+	u.mustKubectl(t, cluster, "get", "configmap", what)
 	t.Logf("%s: written after %s", what, time.Since(begin).Round(100*time.Millisecond))
 }
 
@@ -296,12 +298,12 @@ func (u *user) writes(t *testing.T, cluster, what string) {
 func (u *user) snapshotsOfAll(t *testing.T, name, file string, machines []string, alone string) {
 	t.Helper()
 	editSpec(t, file, func(spec map[string]any) {
-		child(spec, "etcd")["backup"] = map[string]any{"every": "1m", "keep": 2}
+		childMap(spec, "etcd")["backup"] = map[string]any{"every": "1m", "keep": 2}
 	})
-	u.exits(t, 0, "apply", "-f", file, "--yes")
+	u.mustExit(t, 0, "apply", "-f", file, "--yes")
 	begun := time.Now()
 	eventually(t, 4*time.Minute, "every host to have taken a snapshot", func() error {
-		s := u.scheduled(t, name)
+		s := u.readSchedule(t, name)
 		for _, h := range s.Hosts {
 			if len(h.Kept) == 0 || h.Failed != "" {
 				return fmt.Errorf("it is %+v", s)
@@ -314,9 +316,9 @@ func (u *user) snapshotsOfAll(t *testing.T, name, file string, machines []string
 	})
 	t.Logf("figure: %d hosts, one of them with etcd alone, have each taken a snapshot by themselves after %.0f s",
 		len(machines), time.Since(begun).Seconds())
-	set := decode[struct{ File string }](t, u.exits(t, 0, "etcd", "snapshot", name, "--of", alone, "-o", "json").stdout).File
-	if text := u.exits(t, 0, "etcd", "drill", name, "--from", set).stdout; !strings.Contains(text, "is good") {
+	set := decodeJSON[struct{ File string }](t, u.mustExit(t, 0, "etcd", "snapshot", name, "--of", alone, "-o", "json").stdout).File
+	if text := u.mustExit(t, 0, "etcd", "drill", name, "--from", set).stdout; !strings.Contains(text, "is good") {
 		t.Errorf("the drill says:\n%s", text)
 	}
-	u.unchanged(t, file)
+	u.requireEmptyPlan(t, file)
 }

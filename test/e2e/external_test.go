@@ -28,7 +28,7 @@ func TestLongExternalEtcd(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-external"
 	machines, etcd := []string{name + "-1", name + "-2"}, name+"-3"
-	file := u.machines(t, name, 3)
+	file := u.createMachines(t, name, 3)
 	var address string
 	editSpec(t, file, func(spec map[string]any) {
 		hosts := spec["hosts"].([]any)
@@ -39,7 +39,7 @@ func TestLongExternalEtcd(t *testing.T) {
 	u.startByHand(t, etcd, address, pki)
 	before := map[string]snapshot{}
 	for _, m := range machines {
-		before[m] = u.snapshot(t, m)
+		before[m] = u.takeSnapshot(t, m)
 	}
 	with := func(endpoints ...any) {
 		editSpec(t, file, func(spec map[string]any) {
@@ -50,45 +50,45 @@ func TestLongExternalEtcd(t *testing.T) {
 		})
 	}
 	with("https://" + address + ":9")
-	if r := u.exits(t, 2, "create", "cluster", "-f", file, "--yes"); !strings.Contains(r.stderr, "etcd-unreachable") {
-		t.Errorf("refused for another reason than an etcd that is not there:\n%s", tail(r.stderr))
+	if r := u.mustExit(t, 2, "create", "cluster", "-f", file, "--yes"); !strings.Contains(r.stderr, "etcd-unreachable") {
+		t.Errorf("refused for another reason than an etcd that is not there:\n%s", textTail(r.stderr))
 	}
 	for _, m := range machines {
-		same(t, m+" after a refusal", "touched", before[m], u.snapshot(t, m))
+		requireSame(t, m+" after a refusal", "touched", before[m], u.takeSnapshot(t, m))
 	}
 	with("https://" + address + ":2379")
-	r := u.create(t, file)
+	r := u.createCluster(t, file)
 	t.Logf("figure: created in %.0f s", r.took.Seconds())
-	addresses := u.nodes(t, name, machines...)
-	if pods := u.kubectl(t, name, "-n", "kube-system", "get", "pods", "-o", "name"); strings.Contains(pods, "etcd") {
+	addresses := u.waitForNodes(t, name, machines...)
+	if pods := u.mustKubectl(t, name, "-n", "kube-system", "get", "pods", "-o", "name"); strings.Contains(pods, "etcd") {
 		t.Errorf("the cluster has an etcd of its own:\n%s", pods)
 	}
-	if keys := u.inside(t, etcd, byHand("get", "/registry/namespaces/default", "--keys-only")...); !strings.Contains(keys,
+	if keys := u.mustExec(t, etcd, byHand("get", "/registry/namespaces/default", "--keys-only")...); !strings.Contains(keys,
 		"/registry/namespaces/default") {
 		t.Errorf("the etcd does not hold the cluster: %q", keys)
 	}
-	u.smoke(t, name, addresses)
-	u.unchanged(t, file)
+	u.smokeTest(t, name, addresses)
+	u.requireEmptyPlan(t, file)
 	u.ownSecret(t, filepath.Join(pki, "client.key"))
 	t.Run("etcd stops", func(t *testing.T) {
-		u.inside(t, etcd, "systemctl", "stop", "foreign-etcd")
+		u.mustExec(t, etcd, "systemctl", "stop", "foreign-etcd")
 		eventually(t, time.Minute, "the API without its store fails", func() error {
-			if r := u.run(t, "kubectl", name, "--", "--request-timeout=5s", "create", "configmap", "lost"); r.code == 0 {
-				u.kubectl(t, name, "delete", "configmap", "lost")
+			if r := u.runSlipway(t, "kubectl", name, "--", "--request-timeout=5s", "create", "configmap", "lost"); r.code == 0 {
+				u.mustKubectl(t, name, "delete", "configmap", "lost")
 				return errors.New("it answers")
 			}
 			return nil
 		})
-		u.inside(t, etcd, "systemctl", "start", "foreign-etcd")
-		u.writes(t, name, "back")
-		u.nodes(t, name, machines...)
-		u.settles(t, file) // components that lost their leases restart
+		u.mustExec(t, etcd, "systemctl", "start", "foreign-etcd")
+		u.writeAndRead(t, name, "back")
+		u.waitForNodes(t, name, machines...)
+		u.waitForEmptyPlan(t, file) // components that lost their leases restart
 	})
-	u.exits(t, 0, "delete", "cluster", name, "--yes", "--allow-removal")
+	u.mustExit(t, 0, "delete", "cluster", name, "--yes", "--allow-removal")
 	for _, m := range machines {
-		same(t, m+" before and after", "touched", before[m], u.snapshot(t, m))
+		requireSame(t, m+" before and after", "touched", before[m], u.takeSnapshot(t, m))
 	}
-	u.inside(t, etcd, byHand("endpoint", "health")...)
+	u.mustExec(t, etcd, byHand("endpoint", "health")...)
 }
 
 // byHand is a question to the etcd, on its machine.
@@ -102,20 +102,20 @@ func byHand(args ...string) []string {
 // startByHand sets up an etcd of one member as a unit of its own.
 func (u *user) startByHand(t *testing.T, machine, address, pki string) {
 	t.Helper()
-	u.inside(t, machine, "mkdir", "-p", "/opt/foreign")
-	u.copyTo(t, machine, u.blob(t, "etcd"), "/opt/foreign/programs.tar.gz")
+	u.mustExec(t, machine, "mkdir", "-p", "/opt/foreign")
+	u.copyTo(t, machine, u.blobPath(t, "etcd"), "/opt/foreign/programs.tar.gz")
 	for _, f := range []string{"ca.crt", "server.crt", "server.key", "client.crt", "client.key"} {
 		u.copyTo(t, machine, filepath.Join(pki, f), "/opt/foreign/"+f)
 	}
-	u.inside(t, machine, "tar", "-xzf", "/opt/foreign/programs.tar.gz", "-C", "/opt/foreign", "--strip-components=3")
-	u.inside(t, machine, "sh", "-c", fmt.Sprintf(`cat >/etc/systemd/system/foreign-etcd.service <<END
+	u.mustExec(t, machine, "tar", "-xzf", "/opt/foreign/programs.tar.gz", "-C", "/opt/foreign", "--strip-components=3")
+	u.mustExec(t, machine, "sh", "-c", fmt.Sprintf(`cat >/etc/systemd/system/foreign-etcd.service <<END
 [Service]
 ExecStart=/opt/foreign/etcd --name=foreign --data-dir=/opt/foreign/data --listen-client-urls=https://0.0.0.0:2379 --advertise-client-urls=https://%s:2379 --client-cert-auth --trusted-ca-file=/opt/foreign/ca.crt --cert-file=/opt/foreign/server.crt --key-file=/opt/foreign/server.key
 END
 systemctl daemon-reload && systemctl start foreign-etcd`, address))
 	eventually(t, time.Minute, "the etcd made by hand", func() error {
-		if r := u.run(t, append([]string{"sandbox", "exec", machine, "--"}, byHand("endpoint", "health")...)...); r.code != 0 {
-			return errors.New(tail(r.stderr))
+		if r := u.runSlipway(t, append([]string{"sandbox", "exec", machine, "--"}, byHand("endpoint", "health")...)...); r.code != 0 {
+			return errors.New(textTail(r.stderr))
 		}
 		return nil
 	})
@@ -129,11 +129,11 @@ func (u *user) ownSecret(t *testing.T, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.nowhere(t, string(bytes.Split(raw, []byte("\n"))[1]))
+	u.requireSecretAbsent(t, string(bytes.Split(raw, []byte("\n"))[1]))
 }
 
-// nowhere wants a secret nowhere in the state of the user's Slipway.
-func (u *user) nowhere(t *testing.T, secret string) {
+// requireSecretAbsent wants a secret nowhere in the state of the user's Slipway.
+func (u *user) requireSecretAbsent(t *testing.T, secret string) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(u.home, "slipway"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && d.Name() == "sandboxes" {

@@ -31,14 +31,14 @@ type armed struct {
 	due        bool
 }
 
-// after is the end of a step.
-func after(boundary string) *moment {
-	return &moment{name: "after " + boundary, at: func(h happening) bool { return h.boundary() == boundary }}
+// momentAfter is the end of a step.
+func momentAfter(boundary string) *moment {
+	return &moment{name: "after " + boundary, at: func(h happening) bool { return h.boundaryName() == boundary }}
 }
 
 // inTransfer is the middle of a blob's way to a host.
 func inTransfer() *moment {
-	return &moment{name: "inside a blob transfer", at: happening.midway}
+	return &moment{name: "inside a blob transfer", at: happening.isTransferring}
 }
 
 // inPhase is the middle of a phase of kubeadm's, "kubeadm.init.certs" or
@@ -58,27 +58,27 @@ func inPhase(task, host string) *moment {
 		name += "@" + host
 	}
 	return &moment{name: name, program: program, at: func(h happening) bool {
-		return h.begins(task) && (host == "" || h.Host == host)
+		return h.beginsTask(task) && (host == "" || h.Host == host)
 	}}
 }
 
-// near notes an event: a moment may come near, come, or pass.
-func (m *moment) near(h happening, now time.Time) {
-	if m.armed != nil && m.program != nil && h.boundary() == m.armed.step {
+// noteEvent notes an event: a moment may come near, come, or pass.
+func (m *moment) noteEvent(h happening, now time.Time) {
+	if m.armed != nil && m.program != nil && h.boundaryName() == m.armed.step {
 		m.armed = nil // over before it was seen
 		return
 	}
 	at, latest := m.at(h), m.latest != nil && m.latest(h)
 	if m.armed == nil && (at || latest) {
-		m.armed = &armed{since: now, step: h.step(), host: h.Host}
+		m.armed = &armed{since: now, step: h.stepName(), host: h.Host}
 	}
 	if latest {
 		m.armed.due = true
 	}
 }
 
-// now says that the moment has come.
-func (m *moment) now(now time.Time, runs func(host string, program []string) bool) bool {
+// hasCome says that the moment has come.
+func (m *moment) hasCome(now time.Time, runs func(host string, program []string) bool) bool {
 	a := m.armed
 	switch {
 	case a == nil:
@@ -102,16 +102,16 @@ func newMoments(list ...*moment) *moments {
 	return &moments{left: slices.Clone(list), passed: map[string]bool{}}
 }
 
-// see notes an event.
-func (ms *moments) see(h happening, now time.Time) {
+// noteEvent notes an event.
+func (ms *moments) noteEvent(h happening, now time.Time) {
 	for _, m := range ms.left {
-		m.near(h, now)
+		m.noteEvent(h, now)
 	}
 }
 
-// take answers a moment that has come, if one has; it is no longer left.
-func (ms *moments) take(now time.Time, runs func(host string, program []string) bool) *moment {
-	i := slices.IndexFunc(ms.left, func(m *moment) bool { return m.now(now, runs) })
+// takeDue answers a moment that has come, if one has; it is no longer left.
+func (ms *moments) takeDue(now time.Time, runs func(host string, program []string) bool) *moment {
+	i := slices.IndexFunc(ms.left, func(m *moment) bool { return m.hasCome(now, runs) })
 	if i < 0 {
 		return nil
 	}
@@ -120,9 +120,9 @@ func (ms *moments) take(now time.Time, runs func(host string, program []string) 
 	return m
 }
 
-// end notes the end of a run and all that had happened by then: what came
+// endRun notes the end of a run and all that had happened by then: what came
 // while it ended has passed, if it is but an event.
-func (ms *moments) end(journal []happening) {
+func (ms *moments) endRun(journal []happening) {
 	for _, m := range ms.left {
 		m.armed = nil
 		for _, h := range journal {
@@ -133,8 +133,8 @@ func (ms *moments) end(journal []happening) {
 	}
 }
 
-// missing are the moments that never came.
-func (ms *moments) missing() []string {
+// listMissing are the moments that never came.
+func (ms *moments) listMissing() []string {
 	var names []string
 	for _, m := range ms.left {
 		if !ms.passed[m.name] {
@@ -144,24 +144,24 @@ func (ms *moments) missing() []string {
 	return names
 }
 
-// boundaries are those of a run, in order, each once.
-func boundaries(run []happening) []string {
+// listBoundaries are those of a run, in order, each once.
+func listBoundaries(run []happening) []string {
 	var out []string
 	for _, h := range run {
-		if b := h.boundary(); b != "" && !slices.Contains(out, b) {
+		if b := h.boundaryName(); b != "" && !slices.Contains(out, b) {
 			out = append(out, b)
 		}
 	}
 	return out
 }
 
-// instants are n random instants of an undisturbed run, spread over all of
+// randomInstants are n random instants of an undisturbed run, spread over all of
 // it. A run that is interrupted again and again is slower, so an instant is
 // told by how many steps had ended before it, and the time since the last.
-func instants(run []happening, random *rand.Rand, n int) []*moment {
+func randomInstants(run []happening, random *rand.Rand, n int) []*moment {
 	run = slices.DeleteFunc(slices.Clone(run), func(h happening) bool { return h.Time.IsZero() }) // the result
 	begin, length := run[0].Time, run[len(run)-1].Time.Sub(run[0].Time)
-	all := boundaries(run)
+	all := listBoundaries(run)
 	last, _, _ := strings.Cut(all[len(all)-1], "@")
 	seen := map[string]bool{} // in the runs to come
 	var out []*moment
@@ -172,30 +172,30 @@ func instants(run []happening, random *rand.Rand, n int) []*moment {
 			if h.Time.After(t) {
 				break
 			}
-			if h.boundary() != "" {
+			if h.boundaryName() != "" {
 				ended, since = ended+1, h.Time
 			}
 		}
 		out = append(out, &moment{
 			name: fmt.Sprintf("%.1f s after step %d of %d", t.Sub(since).Seconds(), ended, len(all)),
 			at: func(h happening) bool {
-				if b := h.boundary(); b != "" {
+				if b := h.boundaryName(); b != "" {
 					seen[b] = true
 				}
 				// A run that goes on has caught up once it is at work.
 				return len(seen) >= ended && (ended == 0 || strings.HasPrefix(h.Type, "step."))
 			},
 			wait:   t.Sub(since),
-			latest: func(h happening) bool { return h.begins(last) },
+			latest: func(h happening) bool { return h.beginsTask(last) },
 		})
 	}
 	return out
 }
 
-// inside are random moments within the steps that must not be cut and within
+// momentsWithin are random moments within the steps that must not be cut and within
 // transfers, of those that an undisturbed run has: phases of kubeadm, all or
 // as many as asked, and parts of blobs.
-func inside(run []happening, random *rand.Rand, phases, transfers int) []*moment {
+func momentsWithin(run []happening, random *rand.Rand, phases, transfers int) []*moment {
 	var kubeadm, blobs []string
 	note := func(list *[]string, step string) {
 		if !slices.Contains(*list, step) {
@@ -204,10 +204,10 @@ func inside(run []happening, random *rand.Rand, phases, transfers int) []*moment
 	}
 	for _, h := range run {
 		switch {
-		case h.midway():
-			note(&blobs, h.step())
+		case h.isTransferring():
+			note(&blobs, h.stepName())
 		case isPhase(h) && h.Outcome == "changed":
-			note(&kubeadm, h.step())
+			note(&kubeadm, h.stepName())
 		}
 	}
 	random.Shuffle(len(kubeadm), func(i, j int) { kubeadm[i], kubeadm[j] = kubeadm[j], kubeadm[i] })
@@ -223,7 +223,9 @@ func inside(run []happening, random *rand.Rand, phases, transfers int) []*moment
 		step, percent := blobs[random.IntN(len(blobs))], random.Int64N(80)
 		out = append(out, &moment{
 			name: fmt.Sprintf("%d %% through a blob of %s", percent, step),
-			at:   func(h happening) bool { return h.midway() && h.step() == step && h.Done*100 >= h.Total*percent },
+			at: func(h happening) bool {
+				return h.isTransferring() && h.stepName() == step && h.Done*100 >= h.Total*percent
+			},
 		})
 	}
 	return out
@@ -232,7 +234,7 @@ func inside(run []happening, random *rand.Rand, phases, transfers int) []*moment
 // isPhase says that a step which ended is a phase of kubeadm's: a program, and
 // not the wait for the API or for the kubelet.
 func isPhase(h happening) bool {
-	if h.boundary() == "" || slices.Contains([]string{"kubeadm.init.wait", "kubeadm.init.serving", "join.bootstrap"}, h.Task) {
+	if h.boundaryName() == "" || slices.Contains([]string{"kubeadm.init.wait", "kubeadm.init.serving", "join.bootstrap"}, h.Task) {
 		return false
 	}
 	return strings.HasPrefix(h.Task, "kubeadm.init.") || h.Task == "join.preflight" || h.Task == "join.kubelet-start"
@@ -242,12 +244,12 @@ func isPhase(h happening) bool {
 // steps on hosts other than one were not done again, and which were.
 func keptWork(first, second []happening, but string) (kept int, lost []string) {
 	for _, h := range first {
-		if h.boundary() == "" || h.Outcome != "changed" || h.Host == but || h.Host == "" {
+		if h.boundaryName() == "" || h.Outcome != "changed" || h.Host == but || h.Host == "" {
 			continue
 		}
-		again := slices.ContainsFunc(second, func(g happening) bool { return g.boundary() == h.step() && g.Outcome == "changed" })
+		again := slices.ContainsFunc(second, func(g happening) bool { return g.boundaryName() == h.stepName() && g.Outcome == "changed" })
 		if again {
-			lost = append(lost, h.step())
+			lost = append(lost, h.stepName())
 			continue
 		}
 		kept++

@@ -11,15 +11,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func started(task, host string) happening {
+func startedEvent(task, host string) happening {
 	return happening{Type: "step.started", Task: task, Host: host}
 }
 
-func ended(task, host string) happening {
+func endedEvent(task, host string) happening {
 	return happening{Type: "step.finished", Task: task, Host: host, Outcome: "changed"}
 }
 
-func sent(task, host string, done, total int64) happening {
+func sentEvent(task, host string, done, total int64) happening {
 	return happening{Type: "step.progress", Task: task, Host: host, Done: done, Total: total}
 }
 
@@ -27,13 +27,14 @@ func sent(task, host string, done, total int64) happening {
 func aRun() []happening {
 	run := []happening{
 		{Type: "note"},
-		started("os.kernel", "a"), ended("os.kernel", "a"),
-		started("runtime.images", "a"), sent("runtime.images", "a", 4, 9), sent("runtime.images", "a", 9, 9), ended("runtime.images", "a"),
-		started("kubeadm.init.certs", "a"), ended("kubeadm.init.certs", "a"),
-		started("kubeadm.init.wait", "a"), ended("kubeadm.init.wait", "a"),
-		started("join.kubelet-start", "b"), ended("join.kubelet-start", "b"),
+		startedEvent("os.kernel", "a"), endedEvent("os.kernel", "a"),
+		startedEvent("runtime.images", "a"), sentEvent("runtime.images", "a", 4, 9),
+		sentEvent("runtime.images", "a", 9, 9), endedEvent("runtime.images", "a"),
+		startedEvent("kubeadm.init.certs", "a"), endedEvent("kubeadm.init.certs", "a"),
+		startedEvent("kubeadm.init.wait", "a"), endedEvent("kubeadm.init.wait", "a"),
+		startedEvent("join.kubelet-start", "b"), endedEvent("join.kubelet-start", "b"),
 		{Type: "step.finished", Task: "hooks", Host: "b", Outcome: "skipped"},
-		started("nodes.dns", ""), ended("nodes.dns", ""),
+		startedEvent("nodes.dns", ""), endedEvent("nodes.dns", ""),
 		{Type: "operation.finished"},
 	}
 	for i := range run {
@@ -42,17 +43,17 @@ func aRun() []happening {
 	return append(run, happening{Type: "result"})
 }
 
-// play lets a run go by until one of the moments takes effect, and answers
+// playRun lets a run go by until one of the moments takes effect, and answers
 // which and at what event.
-func play(ms *moments, run []happening, runs func(string, []string) bool) (string, int) {
+func playRun(ms *moments, run []happening, runs func(string, []string) bool) (string, int) {
 	for i, h := range run {
-		ms.see(h, h.Time)
-		if m := ms.take(h.Time, runs); m != nil {
-			ms.end(nil)
+		ms.noteEvent(h, h.Time)
+		if m := ms.takeDue(h.Time, runs); m != nil {
+			ms.endRun(nil)
 			return m.name, i
 		}
 	}
-	ms.end(nil)
+	ms.endRun(nil)
 	return "", len(run)
 }
 
@@ -68,23 +69,23 @@ func TestMoments(t *testing.T) {
 		runs         func(string, []string) bool
 		at           int // the event at which it comes; 18 is never
 	}{
-		{"boundary", "at once", after("os.kernel@a"), nothingRuns, 2},
-		{"skipped", "what was skipped is no boundary", after("hooks@b"), nothingRuns, 18},
-		{"unknown", "there is no such step", after("os.kernel@c"), nothingRuns, 18},
+		{"boundary", "at once", momentAfter("os.kernel@a"), nothingRuns, 2},
+		{"skipped", "what was skipped is no boundary", momentAfter("hooks@b"), nothingRuns, 18},
+		{"unknown", "there is no such step", momentAfter("os.kernel@c"), nothingRuns, 18},
 		{"transfer", "not its beginning and not its end", inTransfer(), nothingRuns, 4},
 		{"phase", "seen at work", inPhase("kubeadm.init.certs", ""), kubeadmRuns, 7},
 		{"phase over", "it ended before it was seen", inPhase("kubeadm.init.certs", ""), nothingRuns, 18},
 		{"phase elsewhere", "it runs on another host", inPhase("join.kubelet-start", "b"), kubeadmRuns, 18},
 		{"wait", "a time after an event",
-			&moment{at: func(h happening) bool { return h.begins("os.kernel") }, wait: 3 * time.Second}, nothingRuns, 4},
+			&moment{at: func(h happening) bool { return h.beginsTask("os.kernel") }, wait: 3 * time.Second}, nothingRuns, 4},
 		{"latest", "no longer than there is something to wait for", &moment{
-			at: func(h happening) bool { return h.begins("os.kernel") }, wait: time.Hour,
-			latest: func(h happening) bool { return h.begins("nodes.dns") },
+			at: func(h happening) bool { return h.beginsTask("os.kernel") }, wait: time.Hour,
+			latest: func(h happening) bool { return h.beginsTask("nodes.dns") },
 		}, nothingRuns, 14},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, at := play(newMoments(tt.m), aRun(), tt.runs); at != tt.at {
+			if _, at := playRun(newMoments(tt.m), aRun(), tt.runs); at != tt.at {
 				t.Errorf("%s: it comes at event %d, want %d", tt.reason, at, tt.at)
 			}
 		})
@@ -92,18 +93,18 @@ func TestMoments(t *testing.T) {
 }
 
 func TestMomentsThatPass(t *testing.T) {
-	ms := newMoments(after("os.kernel@a"), after("runtime.images@a"), inPhase("kubeadm.init.certs", ""))
+	ms := newMoments(momentAfter("os.kernel@a"), momentAfter("runtime.images@a"), inPhase("kubeadm.init.certs", ""))
 	now := noon
-	ms.see(ended("os.kernel", "a"), now)
-	if m := ms.take(now, nothingRuns); m == nil || m.name != "after os.kernel@a" {
+	ms.noteEvent(endedEvent("os.kernel", "a"), now)
+	if m := ms.takeDue(now, nothingRuns); m == nil || m.name != "after os.kernel@a" {
 		t.Fatalf("took %v", m)
 	}
-	ms.end([]happening{ended("runtime.images", "a"), started("kubeadm.init.certs", "a")})
-	if diff := cmp.Diff([]string{"inside kubeadm.init.certs"}, ms.missing()); diff != "" {
+	ms.endRun([]happening{endedEvent("runtime.images", "a"), startedEvent("kubeadm.init.certs", "a")})
+	if diff := cmp.Diff([]string{"inside kubeadm.init.certs"}, ms.listMissing()); diff != "" {
 		t.Errorf("an event that came while the run ended was there, what it began was not (-want +got):\n%s", diff)
 	}
-	ms.see(ended("runtime.images", "a"), now)
-	if m := ms.take(now, nothingRuns); m == nil || m.name != "after runtime.images@a" {
+	ms.noteEvent(endedEvent("runtime.images", "a"), now)
+	if m := ms.takeDue(now, nothingRuns); m == nil || m.name != "after runtime.images@a" {
 		t.Errorf("what has passed may come again: took %v", m)
 	}
 }
@@ -111,8 +112,8 @@ func TestMomentsThatPass(t *testing.T) {
 func TestInstants(t *testing.T) {
 	const n = 25
 	run := aRun()
-	ms := newMoments(instants(run, rand.New(rand.NewPCG(1, 1)), n)...)
-	same := newMoments(instants(run, rand.New(rand.NewPCG(1, 1)), n)...)
+	ms := newMoments(randomInstants(run, rand.New(rand.NewPCG(1, 1)), n)...)
+	same := newMoments(randomInstants(run, rand.New(rand.NewPCG(1, 1)), n)...)
 	reached := map[string]int{}
 	for i, m := range ms.left {
 		if m.name != same.left[i].name {
@@ -120,9 +121,9 @@ func TestInstants(t *testing.T) {
 		}
 	}
 	for i := range n {
-		name, _ := play(ms, run, nothingRuns)
+		name, _ := playRun(ms, run, nothingRuns)
 		if name == "" {
-			t.Fatalf("kill %d never came; left: %v", i+1, ms.missing())
+			t.Fatalf("kill %d never came; left: %v", i+1, ms.listMissing())
 		}
 		_, step, _ := strings.Cut(name, " after ")
 		reached[step]++
@@ -134,7 +135,7 @@ func TestInstants(t *testing.T) {
 }
 
 func TestInside(t *testing.T) {
-	got := inside(aRun(), rand.New(rand.NewPCG(1, 1)), 9, 4)
+	got := momentsWithin(aRun(), rand.New(rand.NewPCG(1, 1)), 9, 4)
 	var names []string
 	for _, m := range got {
 		if _, step, ok := strings.Cut(m.name, " through a blob of "); ok {

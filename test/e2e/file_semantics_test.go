@@ -22,10 +22,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// about says what a file means whose bytes are random: certificates and keys,
+// describeContent says what a file means whose bytes are random: certificates and keys,
 // kubeconfigs that hold them, and the ledger. "" is a file of another kind,
 // or one that cannot be read as what it should be.
-func about(name string, content []byte) string {
+func describeContent(name string, content []byte) string {
 	read := readerOf(name)
 	if read == nil {
 		return ""
@@ -56,8 +56,8 @@ func readerOf(name string) func([]byte) (string, error) {
 // dated is the time in the names of the kubelet's certificates.
 var dated = regexp.MustCompile(`-\d{4}(-\d{2}){5}\.pem$`)
 
-// timeless is a name without the time in it.
-func timeless(name string) string { return dated.ReplaceAllString(name, "-TIME.pem") }
+// withoutTime is a name without the time in it.
+func withoutTime(name string) string { return dated.ReplaceAllString(name, "-TIME.pem") }
 
 // aboutPEM describes certificates and keys, a line each.
 func aboutPEM(content []byte) (string, error) {
@@ -76,14 +76,14 @@ func aboutPEM(content []byte) (string, error) {
 		}
 		lines = append(lines, line)
 	}
-	if fits(content, content) {
+	if isPair(content, content) {
 		lines = append(lines, "the key is the certificate's")
 	}
 	return strings.Join(lines, "\n"), nil
 }
 
-// fits says that a key belongs to a certificate.
-func fits(cert, key []byte) bool {
+// isPair says that a key belongs to a certificate.
+func isPair(cert, key []byte) bool {
 	_, err := tls.X509KeyPair(cert, key)
 	return err == nil
 }
@@ -202,13 +202,13 @@ func aboutKubeconfig(content []byte) (string, error) {
 	if conf["kind"] != "Config" {
 		return "", errors.New("no kubeconfig")
 	}
-	for _, cluster := range list(conf["clusters"]) {
-		if err := inPlace(object(cluster["cluster"]), "certificate-authority-data"); err != nil {
+	for _, cluster := range asList(conf["clusters"]) {
+		if err := inPlace(asObject(cluster["cluster"]), "certificate-authority-data"); err != nil {
 			return "", err
 		}
 	}
-	for _, user := range list(conf["users"]) {
-		u := object(user["user"])
+	for _, user := range asList(conf["users"]) {
+		u := asObject(user["user"])
 		cert, _ := u["client-certificate-data"].(string)
 		key, _ := u["client-key-data"].(string)
 		c, _ := base64.StdEncoding.DecodeString(cert) // inPlace tells
@@ -216,7 +216,7 @@ func aboutKubeconfig(content []byte) (string, error) {
 		if err := inPlace(u, "client-certificate-data", "client-key-data"); err != nil {
 			return "", err
 		}
-		if fits(c, k) {
+		if isPair(c, k) {
 			u["client-key-data"] = fmt.Sprint(u["client-key-data"], ", the certificate's")
 		}
 	}
@@ -224,15 +224,15 @@ func aboutKubeconfig(content []byte) (string, error) {
 	return string(text), err
 }
 
-func list(v any) (out []map[string]any) {
+func asList(v any) (out []map[string]any) {
 	items, _ := v.([]any)
 	for _, i := range items {
-		out = append(out, object(i))
+		out = append(out, asObject(i))
 	}
 	return out
 }
 
-func object(v any) map[string]any {
+func asObject(v any) map[string]any {
 	m, _ := v.(map[string]any)
 	return m
 }

@@ -65,7 +65,7 @@ func makeCertificate(t *testing.T, change func(*x509.Certificate)) made {
 
 func TestAboutCertificates(t *testing.T) {
 	const path = "/etc/kubernetes/pki/apiserver.crt"
-	plain := about(path, makeCertificate(t, nil).cert)
+	plain := describeContent(path, makeCertificate(t, nil).cert)
 	want := "certificate of CN=system:node:w1,O=system:nodes by CN=kubernetes, for [DNS:localhost DNS:w1 IP:192.0.2.1], " +
 		"uses [digitalSignature keyEncipherment clientAuth], CA false, key ECDSA P-256, signature ECDSA-SHA256, " +
 		"extensions [2.5.29.15 2.5.29.17 2.5.29.19 2.5.29.37], good for 8760 hours"
@@ -88,7 +88,7 @@ func TestAboutCertificates(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := about(path, makeCertificate(t, tt.change).cert); got == "" || (got == plain) != tt.same {
+			if got := describeContent(path, makeCertificate(t, tt.change).cert); got == "" || (got == plain) != tt.same {
 				t.Errorf("%s: same %t, got\n%s", tt.reason, got == plain, got)
 			}
 		})
@@ -98,7 +98,7 @@ func TestAboutCertificates(t *testing.T) {
 func TestAboutKubeletsOwn(t *testing.T) {
 	at := func(second string) string {
 		c := makeCertificate(t, func(c *x509.Certificate) { c.Subject.CommonName = "w1@" + second })
-		return about("/var/lib/kubelet/pki/kubelet.crt", c.cert)
+		return describeContent("/var/lib/kubelet/pki/kubelet.crt", c.cert)
 	}
 	if a, b := at("1767268800"), at("1767268977"); a == "" || a != b {
 		t.Errorf("the second in the subject makes a difference:\n%s\n%s", a, b)
@@ -108,14 +108,14 @@ func TestAboutKubeletsOwn(t *testing.T) {
 func TestAboutPairs(t *testing.T) {
 	a, b := makeCertificate(t, nil), makeCertificate(t, nil)
 	text := func(m ...[]byte) string {
-		return about("/var/lib/kubelet/pki/kubelet-client-TIME.pem", []byte(string(m[0])+string(m[1])))
+		return describeContent("/var/lib/kubelet/pki/kubelet-client-TIME.pem", []byte(string(m[0])+string(m[1])))
 	}
 	if own, other := text(a.cert, a.key), text(a.cert,
 		b.key); !strings.HasSuffix(own, "ec private key ECDSA P-256\nthe key is the certificate's") || strings.HasSuffix(other, "certificate's") {
 		t.Errorf("whose key it is does not show:\n%s\n%s", own, other)
 	}
 	for _, broken := range []string{"", "nothing", string(a.cert[:100]), string(a.cert) + "and more"} {
-		if got := about("/etc/kubernetes/pki/ca.crt", []byte(broken)); got != "" {
+		if got := describeContent("/etc/kubernetes/pki/ca.crt", []byte(broken)); got != "" {
 			t.Errorf("%q is %q", broken, got)
 		}
 	}
@@ -141,7 +141,7 @@ current-context: admin@prod
 
 func TestAboutKubeconfigs(t *testing.T) {
 	const path = "/etc/kubernetes/admin.conf"
-	one := about(path, makeKubeconfig(t, "https://a:6443"))
+	one := describeContent(path, makeKubeconfig(t, "https://a:6443"))
 	for _, want := range []string{
 		"server: https://a:6443", "certificate-authority-data: certificate of CN=system:node:w1",
 		"client-key-data: ec private key ECDSA P-256, the certificate's", "current-context: admin@prod",
@@ -150,13 +150,13 @@ func TestAboutKubeconfigs(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, one)
 		}
 	}
-	if again := about(path, makeKubeconfig(t, "https://a:6443")); again != one {
+	if again := describeContent(path, makeKubeconfig(t, "https://a:6443")); again != one {
 		t.Errorf("other keys make a difference:\n%s", cmp.Diff(one, again))
 	}
-	if other := about(path, makeKubeconfig(t, "https://b:6443")); other == one {
+	if other := describeContent(path, makeKubeconfig(t, "https://b:6443")); other == one {
 		t.Error("another server makes no difference")
 	}
-	if got := about(path, []byte("kind: Secret")); got != "" {
+	if got := describeContent(path, []byte("kind: Secret")); got != "" {
 		t.Errorf("something else is %q", got)
 	}
 }
@@ -171,7 +171,7 @@ func TestAboutLedger(t *testing.T) {
 	lines := strings.SplitAfter(one, "\n")
 	moved := strings.NewReplacer("17", "18", "o1", "o2", `"seq":1`, `"seq":3`, `"object":"1"`,
 		`"object":"3"`).Replace(lines[2] + lines[0] + lines[3] + lines[1])
-	if a, b := about(path, []byte(one)), about(path, []byte(moved)); a == "" || a != b {
+	if a, b := describeContent(path, []byte(one)), describeContent(path, []byte(moved)); a == "" || a != b {
 		t.Errorf("order, times and operations make a difference:\n%s", cmp.Diff(a, b))
 	}
 	for what, other := range map[string]string{
@@ -180,7 +180,7 @@ func TestAboutLedger(t *testing.T) {
 		"no longer all our": lines[0] + lines[1] + lines[2],
 		"cut":               one[:len(one)-5],
 	} {
-		if about(path, []byte(other)) == about(path, []byte(one)) {
+		if describeContent(path, []byte(other)) == describeContent(path, []byte(one)) {
 			t.Errorf("%s makes no difference", what)
 		}
 	}
@@ -191,7 +191,7 @@ func TestTimeless(t *testing.T) {
 		"/var/lib/kubelet/pki/kubelet-client-2026-11-20-20-10-11.pem": "/var/lib/kubelet/pki/kubelet-client-TIME.pem",
 		"/var/lib/kubelet/pki/kubelet-client-current.pem":             "/var/lib/kubelet/pki/kubelet-client-current.pem",
 	} {
-		if got := timeless(name); got != want {
+		if got := withoutTime(name); got != want {
 			t.Errorf("%s is %s", name, got)
 		}
 	}

@@ -78,14 +78,14 @@ func dumpFilter(fd int, message uint16, each func(family byte, attributes map[ui
 				}
 				return errno
 			case len(m.Data) >= 4:
-				each(m.Data[0], attributes(m.Data[4:]))
+				each(m.Data[0], parseAttributes(m.Data[4:]))
 			}
 		}
 	}
 }
 
-// attributes are those of a netlink message, up to the first zero of each.
-func attributes(data []byte) map[uint16]string {
+// parseAttributes are those of a netlink message, up to the first zero of each.
+func parseAttributes(data []byte) map[uint16]string {
 	out := map[uint16]string{}
 	for len(data) >= 4 {
 		length := int(binary.NativeEndian.Uint16(data))

@@ -26,8 +26,8 @@ const ownTable = "table inet own {\n chain input {\n type filter hook input prio
 // from this host's nft: the machine has none.
 func (u *user) plantBefore(t *testing.T, machine string) {
 	t.Helper()
-	u.inside(t, machine, "sh", "-ec", ownBefore)
-	nft := exec.CommandContext(t.Context(), "nsenter", "--net", "--target", fmt.Sprint(u.list(t)[machine].PID), "nft", "-f", "-")
+	u.mustExec(t, machine, "sh", "-ec", ownBefore)
+	nft := exec.CommandContext(t.Context(), "nsenter", "--net", "--target", fmt.Sprint(u.listMachines(t)[machine].PID), "nft", "-f", "-")
 	nft.Stdin = strings.NewReader(ownTable)
 	if out, err := nft.CombinedOutput(); err != nil {
 		t.Fatalf("giving %s a packet filter: %v\n%s", machine, err, out)
@@ -38,7 +38,7 @@ func (u *user) plantBefore(t *testing.T, machine string) {
 // would be nothing to restore, and that it has left the rest alone.
 func (u *user) takesOver(t *testing.T, machine string) {
 	t.Helper()
-	u.inside(t, machine, "sh", "-ec", `
+	u.mustExec(t, machine, "sh", "-ec", `
 test "$(cat /proc/sys/vm/max_map_count)" = 262144
 grep -q containerd.sock /etc/crictl.yaml
 grep -q '^203.0.113.9 own.example.com$' /etc/hosts
@@ -50,7 +50,7 @@ grep -q 70001 /etc/sysctl.d/60-own.conf
 // much, a unit that runs among it, and edits a file of Slipway's.
 func (u *user) plantMeanwhile(t *testing.T, machine string) {
 	t.Helper()
-	u.inside(t, machine, "sh", "-ec", `
+	u.mustExec(t, machine, "sh", "-ec", `
 echo mine >/etc/kubernetes/own.conf
 echo mine >/opt/cni/bin/own
 printf '[Service]\nExecStart=sleep infinity\n[Install]\nWantedBy=multi-user.target\n' >/etc/systemd/system/own.service
@@ -66,10 +66,10 @@ func (u *user) keepsMeanwhile(t *testing.T, machine, said string) {
 	for _, what := range []string{"/etc/kubernetes: left on the host: not empty",
 		"/opt/cni/bin: left on the host: not empty", "/etc/crictl.yaml: left on the host: changed by other software since then"} {
 		if !strings.Contains(said, what) {
-			t.Errorf("the delete does not tell %q:\n%s", what, tail(said))
+			t.Errorf("the delete does not tell %q:\n%s", what, textTail(said))
 		}
 	}
-	u.inside(t, machine, "sh", "-exc", `
+	u.mustExec(t, machine, "sh", "-exc", `
 grep -qx mine /etc/kubernetes/own.conf
 grep -qx mine /opt/cni/bin/own
 systemctl is-active own

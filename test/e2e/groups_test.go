@@ -20,12 +20,12 @@ var testPrograms groups
 
 var errInterrupted = errors.New("the run is interrupted")
 
-// run runs a program in a process group, until it ends or the group is ended. The
+// runInGroup runs a program in a process group, until it ends or the group is ended. The
 // command needs a context; when that is done, the whole group is ended.
-func (g *groups) run(cmd *exec.Cmd) error {
+func (g *groups) runInGroup(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return endGroup(cmd.Process.Pid) }
-	if err := g.start(cmd); err != nil {
+	if err := g.startInGroup(cmd); err != nil {
 		return err
 	}
 	err := cmd.Wait()
@@ -35,7 +35,7 @@ func (g *groups) run(cmd *exec.Cmd) error {
 	return err
 }
 
-func (g *groups) start(cmd *exec.Cmd) error {
+func (g *groups) startInGroup(cmd *exec.Cmd) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ended {
@@ -51,8 +51,8 @@ func (g *groups) start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// end ends all groups, and lets no other start.
-func (g *groups) end() error {
+// endAll ends all groups, and lets no other start.
+func (g *groups) endAll() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ended = true

@@ -18,7 +18,7 @@ func TestGroups_EndWithTheirChildren(t *testing.T) {
 		end  func(g *groups, cancel func()) error
 		then error // of a program that is run afterwards
 	}{
-		{"the run is interrupted", func(g *groups, _ func()) error { return g.end() }, errInterrupted},
+		{"the run is interrupted", func(g *groups, _ func()) error { return g.endAll() }, errInterrupted},
 		{"its time is over", func(_ *groups, cancel func()) error { cancel(); return nil }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestGroups_EndWithTheirChildren(t *testing.T) {
 			cmd.Stdout = in
 			ended := make(chan error, 1)
 			go func() {
-				err := g.run(cmd)
+				err := g.runInGroup(cmd)
 				ended <- errors.Join(err, in.Close())
 			}()
 			// Only a test that fails waits so long.
@@ -54,10 +54,10 @@ func TestGroups_EndWithTheirChildren(t *testing.T) {
 			if _, err := io.ReadAll(lines); err != nil {
 				t.Errorf("the program's child still runs: %v", err)
 			}
-			if err := g.run(exec.CommandContext(t.Context(), "true")); !errors.Is(err, tt.then) {
+			if err := g.runInGroup(exec.CommandContext(t.Context(), "true")); !errors.Is(err, tt.then) {
 				t.Errorf("the next program: error %v, want %v", err, tt.then)
 			}
-			if err := g.end(); err != nil {
+			if err := g.endAll(); err != nil {
 				t.Errorf("ending nothing: %v", err)
 			}
 		})

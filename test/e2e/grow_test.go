@@ -20,12 +20,12 @@ import (
 func TestLongControlPlanes(t *testing.T) {
 	b := newBalanced(t, "e2e-grow", 5, 2)
 	cps, workers := b.controlPlanes, b.workers
-	b.by(t, "none")
-	b.of(t, cps[:1], workers[:1])
-	b.create(t, b.file)
-	b.back(t)
-	w := b.writing(t, "growing")
-	b.by(t, "haproxy") // with the first step
+	b.setEndpoint(t, "none")
+	b.setHosts(t, cps[:1], workers[:1])
+	b.createCluster(t, b.file)
+	b.waitForRecovery(t)
+	w := b.startWriter(t, "growing")
+	b.setEndpoint(t, "haproxy") // with the first step
 	for _, to := range []struct{ controlPlanes, workers []string }{
 		{cps[:3], workers},
 		{cps, workers[:1]},
@@ -34,18 +34,18 @@ func TestLongControlPlanes(t *testing.T) {
 	} {
 		what := fmt.Sprintf("from %d + %d to %d + %d", len(b.controlPlanes), len(b.workers), len(to.controlPlanes), len(to.workers))
 		had := b.nodesOf()
-		b.of(t, to.controlPlanes, to.workers)
-		r := b.exits(t, 0, "apply", "-f", b.file, "--yes", "--allow-removal")
+		b.setHosts(t, to.controlPlanes, to.workers)
+		r := b.mustExit(t, 0, "apply", "-f", b.file, "--yes", "--allow-removal")
 		t.Logf("figure: %s in %.0f s", what, r.took.Seconds())
-		b.back(t)
-		b.reached(t)
-		b.unchanged(t, b.file)
+		b.waitForRecovery(t)
+		b.requireReachableAPI(t)
+		b.requireEmptyPlan(t, b.file)
 		b.asBefore(t, had)
 	}
-	n, gap := w.stop(t)
+	n, gap := w.stopWriter(t)
 	t.Logf("figure: %d writes acknowledged and none lost, %.1f s without one", n, gap.Seconds())
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	b.gone(t)
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
+	b.deleteCluster(t)
 }
 
 // asBefore wants those of the hosts that are in the cluster no more to be as they
@@ -54,7 +54,7 @@ func (b *balanced) asBefore(t *testing.T, had []string) {
 	t.Helper()
 	for _, m := range had {
 		if !slices.Contains(b.nodesOf(), m) {
-			same(t, m+" before and after", "touched", b.before[m], b.snapshot(t, m))
+			requireSame(t, m+" before and after", "touched", b.before[m], b.takeSnapshot(t, m))
 		}
 	}
 }
@@ -64,57 +64,58 @@ func (b *balanced) asBefore(t *testing.T, had []string) {
 func TestLongReplaceFirst(t *testing.T) {
 	b := newBalanced(t, "e2e-replace", 3, 1)
 	first := b.controlPlanes[0]
-	b.by(t, "haproxy")
-	b.create(t, b.file)
-	b.back(t)
-	r := b.exits(t, 0, "delete", "node", first, "--yes")
+	b.setEndpoint(t, "haproxy")
+	b.createCluster(t, b.file)
+	b.waitForRecovery(t)
+	r := b.mustExit(t, 0, "delete", "node", first, "--yes")
 	t.Logf("figure: the first control plane left in %.0f s", r.took.Seconds())
-	same(t, first+" before and after", "touched", b.before[first], b.snapshot(t, first))
-	b.voters(t, b.controlPlanes[1], b.controlPlanes[1:]...)
+	requireSame(t, first+" before and after", "touched", b.before[first], b.takeSnapshot(t, first))
+	b.requireVoters(t, b.controlPlanes[1], b.controlPlanes[1:]...)
 
 	other := maps.Clone(b.hosts[b.spare].(map[string]any))
 	other["name"] = first
 	other["roles"] = []any{"control-plane"}
 	b.hosts[first] = other
-	b.of(t, b.controlPlanes, b.workers)
-	r = b.exits(t, 0, "add", "nodes", "-f", b.file, "--yes")
+	b.setHosts(t, b.controlPlanes, b.workers)
+	r = b.mustExit(t, 0, "add", "nodes", "-f", b.file, "--yes")
 	t.Logf("figure: another machine came in its place in %.0f s", r.took.Seconds())
-	b.user.nodes(t, b.name, b.nodesOf()...)
-	b.voters(t, b.spare, b.controlPlanes...)
-	b.reached(t)
-	b.unchanged(t, b.file)
+	b.user.waitForNodes(t, b.name, b.nodesOf()...)
+	b.requireVoters(t, b.spare, b.controlPlanes...)
+	b.requireReachableAPI(t)
+	b.requireEmptyPlan(t, b.file)
 	t.Run("settings", func(t *testing.T) { // of a cluster on none of whose hosts it began
 		editSpec(t, b.file, func(spec map[string]any) {
-			child(child(spec, "kubernetes"), "apiServer")["extraArgs"] = map[string]any{"profiling": "false"}
-			child(spec, "kubernetes")["audit"] = map[string]any{}
+			childMap(childMap(spec, "kubernetes"), "apiServer")["extraArgs"] = map[string]any{"profiling": "false"}
+			childMap(spec, "kubernetes")["audit"] = map[string]any{}
 		})
-		b.exits(t, 0, "apply", "-f", b.file, "--yes")
+		b.mustExit(t, 0, "apply", "-f", b.file, "--yes")
 		for _, m := range append([]string{b.spare}, b.controlPlanes[1:]...) {
-			b.inside(t, m, "grep", "-q", "--", "--profiling=false", "/etc/kubernetes/manifests/kube-apiserver.yaml")
+			b.mustExec(t, m, "grep", "-q", "--", "--profiling=false", "/etc/kubernetes/manifests/kube-apiserver.yaml")
 			eventually(t, time.Minute, m+" records requests", func() error {
-				if r := b.run(t, "sandbox", "exec", m, "--", "grep", "-q", `"kind":"Event"`, "/var/log/kubernetes/audit/audit.log"); r.code != 0 {
-					return errors.New(tail(r.stderr))
+				if r := b.runSlipway(t, "sandbox", "exec", m, "--", "grep", "-q", `"kind":"Event"`,
+					"/var/log/kubernetes/audit/audit.log"); r.code != 0 {
+					return errors.New(textTail(r.stderr))
 				}
 				return nil
 			})
 		}
-		if got := b.kubectl(t, b.name, "get", "configmap", "kubeadm-config", "-n", "kube-system", "-o",
+		if got := b.mustKubectl(t, b.name, "get", "configmap", "kubeadm-config", "-n", "kube-system", "-o",
 			"yaml"); !strings.Contains(got, "profiling") {
 			t.Errorf("the cluster's record of its settings does not have them:\n%s", got)
 		}
-		b.unchanged(t, b.file)
-		b.reaudited(t)
+		b.requireEmptyPlan(t, b.file)
+		b.changeAuditPolicy(t)
 	})
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	b.exits(t, 0, "delete", "cluster", b.name, "--yes", "--allow-removal")
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
+	b.mustExit(t, 0, "delete", "cluster", b.name, "--yes", "--allow-removal")
 	for m, was := range b.before {
-		same(t, m+" before and after", "touched", was, b.snapshot(t, m))
+		requireSame(t, m+" before and after", "touched", was, b.takeSnapshot(t, m))
 	}
 }
 
-// reaudited records by another policy, which refuses to say who, and then nothing
+// changeAuditPolicy records by another policy, which refuses to say who, and then nothing
 // any more; what was recorded stays.
-func (b *balanced) reaudited(t *testing.T) {
+func (b *balanced) changeAuditPolicy(t *testing.T) {
 	t.Helper()
 	const policy, log = "/etc/kubernetes/slipway/audit-policy.yaml", "/var/log/kubernetes/audit/audit.log"
 	if err := os.WriteFile(filepath.Join(b.home, "audit.yaml"),
@@ -122,28 +123,28 @@ func (b *balanced) reaudited(t *testing.T) {
 		t.Fatal(err)
 	}
 	editSpec(t, b.file, func(spec map[string]any) {
-		child(spec, "kubernetes")["audit"] = map[string]any{"policyFile": "audit.yaml"}
+		childMap(spec, "kubernetes")["audit"] = map[string]any{"policyFile": "audit.yaml"}
 	})
-	b.exits(t, 0, "apply", "-f", b.file, "--yes")
-	b.unchanged(t, b.file)
+	b.mustExit(t, 0, "apply", "-f", b.file, "--yes")
+	b.requireEmptyPlan(t, b.file)
 	var sizes []string
 	cps := append([]string{b.spare}, b.controlPlanes[1:]...)
 	for _, m := range cps {
-		sizes = append(sizes, b.inside(t, m, "stat", "-c", "%s", log))
+		sizes = append(sizes, b.mustExec(t, m, "stat", "-c", "%s", log))
 	}
-	b.kubectl(t, b.name, "create", "configmap", "unrecorded")
+	b.mustKubectl(t, b.name, "create", "configmap", "unrecorded")
 	for i, m := range cps {
-		if now := b.inside(t, m, "stat", "-c", "%s", log); now != sizes[i] {
+		if now := b.mustExec(t, m, "stat", "-c", "%s", log); now != sizes[i] {
 			t.Errorf("%s still records: %s bytes, and %s before", m, now, sizes[i])
 		}
 	}
-	editSpec(t, b.file, func(spec map[string]any) { delete(child(spec, "kubernetes"), "audit") })
-	b.exits(t, 0, "apply", "-f", b.file, "--yes")
+	editSpec(t, b.file, func(spec map[string]any) { delete(childMap(spec, "kubernetes"), "audit") })
+	b.mustExit(t, 0, "apply", "-f", b.file, "--yes")
 	for _, m := range cps {
-		b.inside(t, m, "sh", "-c",
+		b.mustExec(t, m, "sh", "-c",
 			`! test -e "$1" && test -s "$2" && ! grep -q audit /etc/kubernetes/manifests/kube-apiserver.yaml`, "sh", policy, log)
 	}
-	b.unchanged(t, b.file)
+	b.requireEmptyPlan(t, b.file)
 }
 
 // TestLongCrashShape kills the manager at the end of every step of adding two
@@ -152,10 +153,10 @@ func (b *balanced) reaudited(t *testing.T) {
 func TestLongCrashShape(t *testing.T) {
 	b := newBalanced(t, "e2e-reshape", 4, 2)
 	cps, workers := b.controlPlanes, b.workers
-	b.by(t, "haproxy")
-	b.of(t, cps[:1], workers[:1])
-	b.create(t, b.file)
-	b.back(t)
+	b.setEndpoint(t, "haproxy")
+	b.setHosts(t, cps[:1], workers[:1])
+	b.createCluster(t, b.file)
+	b.waitForRecovery(t)
 	for _, to := range []struct {
 		what                   string
 		controlPlanes, workers []string
@@ -165,11 +166,11 @@ func TestLongCrashShape(t *testing.T) {
 	} {
 		t.Run(to.what, func(t *testing.T) {
 			had := b.nodesOf()
-			b.of(t, to.controlPlanes, to.workers)
+			b.setHosts(t, to.controlPlanes, to.workers)
 			ms := newMoments()
 			var waits []string
-			for _, s := range decode[planned](t, b.ok(t, "plan", "-f", b.file, "-o", "json")).Steps {
-				m := after(s.Task + "@" + s.Host)
+			for _, s := range decodeJSON[planned](t, b.mustRun(t, "plan", "-f", b.file, "-o", "json")).Steps {
+				m := momentAfter(s.Task + "@" + s.Host)
 				ms.left = append(ms.left, m)
 				if !slices.ContainsFunc(s.Changes, func(c planChange) bool { return c.Kind != "wait" }) {
 					waits = append(waits, m.name)
@@ -178,7 +179,7 @@ func TestLongCrashShape(t *testing.T) {
 			all := len(ms.left)
 			begin := time.Now()
 			kills := b.killedAt(t, ms, b.name, "apply", "-f", b.file, "--yes", "--allow-removal")
-			untold, missing := 0, ms.missing()
+			untold, missing := 0, ms.listMissing()
 			for _, name := range missing {
 				// A manager that dies when it has taken a host off the records, and
 				// has not said so, leaves nobody who would.
@@ -198,15 +199,15 @@ func TestLongCrashShape(t *testing.T) {
 				t.Errorf("%d kills for %d moments: too many came while the manager died of another", kills, all)
 			}
 			t.Logf("figure: %s: %d moments, %d kills, %.0f s", to.what, all, kills, time.Since(begin).Seconds())
-			b.back(t)
-			b.reached(t)
-			b.unchanged(t, b.file)
+			b.waitForRecovery(t)
+			b.requireReachableAPI(t)
+			b.requireEmptyPlan(t, b.file)
 			b.asBefore(t, had)
 		})
 		if t.Failed() {
 			return
 		}
 	}
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	b.gone(t)
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
+	b.deleteCluster(t)
 }

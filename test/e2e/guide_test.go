@@ -38,7 +38,7 @@ func runPages(t *testing.T, want int, wanted func(page string) bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		script := blocks(filepath.Base(page), string(data))
+		script := pageScript(filepath.Base(page), string(data))
 		if script == "" || !wanted(filepath.Base(page)) {
 			continue
 		}
@@ -50,9 +50,9 @@ func runPages(t *testing.T, want int, wanted func(page string) bool) {
 	}
 }
 
-// blocks are the page's commands as one shell script that stops at the first
+// pageScript are the page's commands as one shell script that stops at the first
 // command that fails, and says before each block where it stands.
-func blocks(page, text string) string {
+func pageScript(page, text string) string {
 	var script strings.Builder
 	in := false
 	n := 0
@@ -81,20 +81,20 @@ func runPage(t *testing.T, script string) {
 	like := u.command(ctx)
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
 	cmd.Dir = u.home
-	cmd.Env = append(like.Env, "PATH="+filepath.Dir(program())+":"+os.Getenv("PATH"))
+	cmd.Env = append(like.Env, "PATH="+filepath.Dir(programPath())+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Errorf("%v\n%s", err, tail(string(out)))
+		t.Errorf("%v\n%s", err, textTail(string(out)))
 	}
 	// A page that failed left its machines.
 	left := map[string]bool{}
-	for _, m := range decode[[]struct{ Sandbox string }](t, u.ok(t, "sandbox", "list", "-o", "json")) {
+	for _, m := range decodeJSON[[]struct{ Sandbox string }](t, u.mustRun(t, "sandbox", "list", "-o", "json")) {
 		left[m.Sandbox] = true
 	}
 	for name := range left {
 		if err == nil {
 			t.Errorf("the page leaves sandbox %s", name)
 		}
-		u.ok(t, "sandbox", "delete", name, "--yes")
+		u.mustRun(t, "sandbox", "delete", name, "--yes")
 	}
 }

@@ -23,47 +23,47 @@ func TestLongHighlyAvailable(t *testing.T) {
 		machines = append(machines, fmt.Sprintf("%s-%d", name, i+1))
 	}
 	first, second, workers := machines[0], machines[1], machines[3:]
-	file := u.machines(t, name, 5, "--control-planes", "3")
+	file := u.createMachines(t, name, 5, "--control-planes", "3")
 	before := map[string]snapshot{}
 	for _, m := range machines {
-		before[m] = u.snapshot(t, m)
+		before[m] = u.takeSnapshot(t, m)
 	}
 
-	r := u.create(t, file)
+	r := u.createCluster(t, file)
 	t.Logf("created in %s", r.took.Round(100*time.Millisecond))
-	addresses := u.nodes(t, name, machines...)
-	u.voters(t, second, machines[:3]...)
-	t.Run("apply again", func(t *testing.T) { u.unchanged(t, file) })
+	addresses := u.waitForNodes(t, name, machines...)
+	u.requireVoters(t, second, machines[:3]...)
+	t.Run("apply again", func(t *testing.T) { u.requireEmptyPlan(t, file) })
 	t.Run("first control plane lost", func(t *testing.T) { u.losesFirst(t, name, first, addresses[second], workers) })
-	t.Run("exec and cp without it", func(t *testing.T) { u.works(t, name, machines, first) })
+	t.Run("exec and cp without it", func(t *testing.T) { u.runOnAllHosts(t, name, machines, first) })
 	t.Run("first control plane back", func(t *testing.T) {
-		u.ok(t, "sandbox", "start", first)
+		u.mustRun(t, "sandbox", "start", first)
 		eventually(t, 2*time.Minute, "the API of "+first, func() error {
-			if r := u.run(t, "kubectl", name, "--", "get", "--raw=/readyz"); r.code != 0 {
-				return fmt.Errorf("exit code %d: %s", r.code, tail(r.stderr))
+			if r := u.runSlipway(t, "kubectl", name, "--", "get", "--raw=/readyz"); r.code != 0 {
+				return fmt.Errorf("exit code %d: %s", r.code, textTail(r.stderr))
 			}
 			return nil
 		})
-		u.nodes(t, name, machines...)
-		u.voters(t, second, machines[:3]...)
-		u.kubectl(t, name, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s")
-		u.unchanged(t, file)
+		u.waitForNodes(t, name, machines...)
+		u.requireVoters(t, second, machines[:3]...)
+		u.mustKubectl(t, name, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s")
+		u.requireEmptyPlan(t, file)
 	})
 	t.Run("delete", func(t *testing.T) {
-		u.exits(t, 0, "delete", "cluster", name, "--yes", "--allow-removal")
+		u.mustExit(t, 0, "delete", "cluster", name, "--yes", "--allow-removal")
 		for _, m := range machines {
-			same(t, m+" before and after", "touched", before[m], u.snapshot(t, m))
+			requireSame(t, m+" before and after", "touched", before[m], u.takeSnapshot(t, m))
 		}
 	})
 }
 
-// voters asserts that etcd's members are these, all with a vote, by asking the
+// requireVoters asserts that etcd's members are these, all with a vote, by asking the
 // one on a machine.
-func (u *user) voters(t *testing.T, machine string, want ...string) {
+func (u *user) requireVoters(t *testing.T, machine string, want ...string) {
 	t.Helper()
 	const pki = "/etc/kubernetes/pki/etcd/"
 	eventually(t, time.Minute, "members of etcd", func() error {
-		out := u.inside(t, machine, "etcdctl", "--endpoints=https://127.0.0.1:2379", "--cacert="+pki+"ca.crt",
+		out := u.mustExec(t, machine, "etcdctl", "--endpoints=https://127.0.0.1:2379", "--cacert="+pki+"ca.crt",
 			"--cert="+pki+"healthcheck-client.crt", "--key="+pki+"healthcheck-client.key", "member", "list", "-w", "json")
 		var list struct {
 			Members []struct {
@@ -91,10 +91,10 @@ func (u *user) voters(t *testing.T, machine string, want ...string) {
 // losesFirst pulls the plug of the first control plane. The API goes on
 // answering elsewhere, and to every worker where its kubelet asks.
 func (u *user) losesFirst(t *testing.T, cluster, first, address string, workers []string) {
-	u.ok(t, "sandbox", "kill", first)
+	u.mustRun(t, "sandbox", "kill", first)
 	lost := time.Now()
 	asks := func(worker string) result {
-		return u.run(t, "sandbox", "exec", worker, "--", "kubectl", "--kubeconfig=/etc/kubernetes/kubelet.conf",
+		return u.runSlipway(t, "sandbox", "exec", worker, "--", "kubectl", "--kubeconfig=/etc/kubernetes/kubelet.conf",
 			"--request-timeout=5s", "get", "--raw=/api/v1/nodes/"+worker)
 	}
 	for _, w := range workers {
@@ -104,16 +104,16 @@ func (u *user) losesFirst(t *testing.T, cluster, first, address string, workers 
 				answered++
 				continue
 			} else if gap = time.Since(lost); gap > time.Minute {
-				t.Fatalf("%s after the loss %s still does not reach the API: %s", gap, w, tail(r.stderr))
+				t.Fatalf("%s after the loss %s still does not reach the API: %s", gap, w, textTail(r.stderr))
 			}
 			answered = 0
 		}
 		t.Logf("%s: the last request that failed was %s after the loss", w, gap.Round(100*time.Millisecond))
 	}
 	eventually(t, 2*time.Minute, "the loss is noticed", func() error {
-		r := u.run(t, "kubectl", cluster, "--", "--server=https://"+address+":6443", "get", "nodes", "--no-headers")
+		r := u.runSlipway(t, "kubectl", cluster, "--", "--server=https://"+address+":6443", "get", "nodes", "--no-headers")
 		if r.code != 0 {
-			return fmt.Errorf("exit code %d: %s", r.code, tail(r.stderr))
+			return fmt.Errorf("exit code %d: %s", r.code, textTail(r.stderr))
 		}
 		if strings.Count(r.stdout, " NotReady ") != 1 || !strings.Contains(r.stdout, first+" ") || strings.Count(r.stdout, " Ready ") != 4 {
 			return fmt.Errorf("want %s alone not to be ready:\n%s", first, r.stdout)
@@ -122,17 +122,17 @@ func (u *user) losesFirst(t *testing.T, cluster, first, address string, workers 
 	})
 }
 
-// works runs a program on all hosts and brings a file to all of them, of which
+// runOnAllHosts runs a program on all hosts and brings a file to all of them, of which
 // one does not answer: the others do it all the same.
-func (u *user) works(t *testing.T, cluster string, machines []string, silent string) {
+func (u *user) runOnAllHosts(t *testing.T, cluster string, machines []string, silent string) {
 	type hostResult struct {
 		Host, Stdout string
 		Error        *struct{ Message string }
 	}
-	r := u.exits(t, 3, "exec", cluster+"@all", "-o", "json", "--", "hostname")
+	r := u.mustExit(t, 3, "exec", cluster+"@all", "-o", "json", "--", "hostname")
 	said := map[string]hostResult{}
 	for line := range strings.Lines(r.stdout) {
-		h := decode[hostResult](t, line)
+		h := decodeJSON[hostResult](t, line)
 		said[h.Host] = h
 	}
 	for _, m := range machines {
@@ -154,7 +154,7 @@ func (u *user) works(t *testing.T, cluster string, machines []string, silent str
 	if err := os.WriteFile(file, []byte("hello\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r = u.exits(t, 3, "cp", file, cluster+"@all:/root/greeting")
+	r = u.mustExit(t, 3, "cp", file, cluster+"@all:/root/greeting")
 	if !strings.Contains(r.stderr, silent) {
 		t.Errorf("cp does not name %s:\n%s", silent, r.stderr)
 	}
@@ -162,9 +162,9 @@ func (u *user) works(t *testing.T, cluster string, machines []string, silent str
 		if m == silent {
 			continue
 		}
-		if got := u.inside(t, m, "cat", "/root/greeting"); got != "hello\n" {
+		if got := u.mustExec(t, m, "cat", "/root/greeting"); got != "hello\n" {
 			t.Errorf("cp brought %q to %s", got, m)
 		}
-		u.inside(t, m, "rm", "/root/greeting")
+		u.mustExec(t, m, "rm", "/root/greeting")
 	}
 }

@@ -32,10 +32,10 @@ func sweepWhenInterrupted() {
 		case <-timeout:
 			fmt.Fprintln(os.Stderr, "e2e: out of time: deleting the machines of this run")
 		}
-		if err := testPrograms.end(); err != nil {
+		if err := testPrograms.endAll(); err != nil {
 			fmt.Fprintln(os.Stderr, "e2e: ending programs:", err)
 		}
-		sweep()
+		deleteMachines()
 		os.Exit(1)
 	}()
 }
@@ -43,19 +43,19 @@ func sweepWhenInterrupted() {
 // sweepTime is how long deleting the machines may take.
 const sweepTime = time.Minute
 
-// sweep deletes the machines that the program under test supervises.
-func sweep() {
+// deleteMachines deletes the machines that the program under test supervises.
+func deleteMachines() {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepTime)
 	defer cancel()
 	gone := map[string]bool{}
-	for _, p := range ours() {
+	for _, p := range ownProcesses() {
 		// slipway sandbox supervise HOME/sandboxes/NAME MACHINE
 		if len(p.argv) < 4 || strings.Join(p.argv[1:3], " ") != "sandbox supervise" || gone[p.argv[3]] {
 			continue
 		}
 		gone[p.argv[3]] = true
 		home, name := filepath.Dir(filepath.Dir(p.argv[3])), filepath.Base(p.argv[3])
-		cmd := exec.CommandContext(ctx, program(), "sandbox", "delete", name, "--yes")
+		cmd := exec.CommandContext(ctx, programPath(), "sandbox", "delete", name, "--yes")
 		cmd.Env = append(os.Environ(), "SLIPWAY_HOME="+home)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "e2e: deleting sandbox %s: %v\n%s", name, err, out)
@@ -63,13 +63,13 @@ func sweep() {
 	}
 }
 
-// ours are the processes of the program under test, and not of another slipway
+// ownProcesses are the processes of the program under test, and not of another slipway
 // that somebody runs beside.
-func ours() []process {
+func ownProcesses() []process {
 	var out []process
-	for _, p := range processes() {
+	for _, p := range listProcesses() {
 		exe, err := os.Readlink(p.dir + "/exe")
-		if err == nil && strings.TrimSuffix(exe, " (deleted)") == program() {
+		if err == nil && strings.TrimSuffix(exe, " (deleted)") == programPath() {
 			out = append(out, p)
 		}
 	}

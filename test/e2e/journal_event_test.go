@@ -12,21 +12,21 @@ type happening struct {
 	Done, Total                                   int64
 }
 
-// step names the step that the event belongs to, in journal and events alike.
-func (h happening) step() string { return h.Task + "@" + h.Host }
+// stepName names the step that the event belongs to, in journal and events alike.
+func (h happening) stepName() string { return h.Task + "@" + h.Host }
 
-// boundary names the step that ended here; "" is no boundary.
-func (h happening) boundary() string {
+// boundaryName names the step that ended here; "" is no boundary.
+func (h happening) boundaryName() string {
 	if h.Type != "step.finished" || h.Outcome == "skipped" || h.Outcome == "cancelled" {
 		return ""
 	}
-	return h.step()
+	return h.stepName()
 }
 
-// begins says that a step of the task begins here.
-func (h happening) begins(task string) bool { return h.Type == "step.started" && h.Task == task }
+// beginsTask says that a step of the task begins here.
+func (h happening) beginsTask(task string) bool { return h.Type == "step.started" && h.Task == task }
 
-// midway says that a blob is on its way to a host.
-func (h happening) midway() bool {
+// isTransferring says that a blob is on its way to a host.
+func (h happening) isTransferring() bool {
 	return h.Type == "step.progress" && h.Done > 0 && h.Done < h.Total
 }

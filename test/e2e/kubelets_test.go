@@ -19,7 +19,7 @@ func (u *user) kubeletsServeSigned(t *testing.T, cluster string, addresses map[s
 	t.Helper()
 	for node, address := range addresses {
 		roots := x509.NewCertPool()
-		if !roots.AppendCertsFromPEM([]byte(u.inside(t, node, "cat", "/etc/kubernetes/pki/ca.crt"))) {
+		if !roots.AppendCertsFromPEM([]byte(u.mustExec(t, node, "cat", "/etc/kubernetes/pki/ca.crt"))) {
 			t.Fatalf("%s has no CA", node)
 		}
 		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second},
@@ -36,14 +36,14 @@ func (u *user) kubeletsServeSigned(t *testing.T, cluster string, addresses map[s
 			t.Error(err)
 		}
 	}
-	if log := u.kubectl(t, cluster, "-n", "kube-system", "logs", "-l", "k8s-app=kube-proxy", "--tail=1"); strings.TrimSpace(log) == "" {
+	if log := u.mustKubectl(t, cluster, "-n", "kube-system", "logs", "-l", "k8s-app=kube-proxy", "--tail=1"); strings.TrimSpace(log) == "" {
 		t.Error("kube-proxy has no log")
 	}
-	if out := u.kubectl(t, cluster, "-n", "kube-system", "exec", "daemonset/kube-proxy",
+	if out := u.mustKubectl(t, cluster, "-n", "kube-system", "exec", "daemonset/kube-proxy",
 		"--", "/usr/local/bin/kube-proxy", "--version"); !strings.HasPrefix(out, "Kubernetes v") {
 		t.Errorf("a program in a pod says %q", out)
 	}
-	if pending := u.kubectl(t, cluster, "get", "csr", "-o",
+	if pending := u.mustKubectl(t, cluster, "get", "csr", "-o",
 		`jsonpath={range .items[?(@.spec.signerName=="kubernetes.io/kubelet-serving")]}{.metadata.name}={.status.conditions[*].type} {end}`); strings.Contains(pending,
 		"= ") {
 		t.Errorf("requests are pending: %s", pending)
@@ -54,10 +54,10 @@ func (u *user) kubeletsServeSigned(t *testing.T, cluster string, addresses map[s
 // control plane approves it.
 func (u *user) asksAgain(t *testing.T, controlPlane, worker string) {
 	t.Helper()
-	u.inside(t, worker, "sh", "-c", "rm /var/lib/kubelet/pki/kubelet-server-* && systemctl restart kubelet")
+	u.mustExec(t, worker, "sh", "-c", "rm /var/lib/kubelet/pki/kubelet-server-* && systemctl restart kubelet")
 	eventually(t, 3*time.Minute, "the kubelet of "+worker+" to have its certificate", func() error {
-		u.inside(t, controlPlane, "systemctl", "start", "slipway-approve.service")
-		if r := u.run(t, "sandbox", "exec", worker, "--", "test", "-e", "/var/lib/kubelet/pki/kubelet-server-current.pem"); r.code != 0 {
+		u.mustExec(t, controlPlane, "systemctl", "start", "slipway-approve.service")
+		if r := u.runSlipway(t, "sandbox", "exec", worker, "--", "test", "-e", "/var/lib/kubelet/pki/kubelet-server-current.pem"); r.code != 0 {
 			return errors.New("it has none")
 		}
 		return nil

@@ -21,24 +21,24 @@ func TestLongKubernetes1_37(t *testing.T) { otherVersion(t, "v1.37.1") }
 // otherVersion is the life of a cluster with another Kubernetes.
 func otherVersion(t *testing.T, version string) {
 	t.Setenv("KUBERNETES", version)
-	newUser(t).bundled(t, version)
+	newUser(t).prepareBundles(t, version)
 	TestCreate(t)
 }
 
 // TestLongCrashEveryBoundary kills the manager at the end of every step in
 // turn, and inside the steps that must not be cut, within one create.
 func TestLongCrashEveryBoundary(t *testing.T) {
-	want := undisturbed(t)
+	want := runUndisturbed(t)
 	ms := newMoments(inTransfer(), inPhase("kubeadm.init.certs", ""), inPhase("join.kubelet-start", ""))
-	for _, b := range boundaries(want.run) {
-		ms.left = append(ms.left, after(b))
+	for _, b := range listBoundaries(want.run) {
+		ms.left = append(ms.left, momentAfter(b))
 	}
 	t.Run("killed", func(t *testing.T) {
 		s := newSite(t)
 		all := len(ms.left)
 		begin := time.Now()
-		kills := s.killedAt(t, ms, s.name, s.create()...)
-		for _, name := range ms.missing() {
+		kills := s.killedAt(t, ms, s.name, s.createArgs()...)
+		for _, name := range ms.listMissing() {
 			t.Errorf("never came: %s", name)
 		}
 		if kills < all*9/10 {
@@ -54,23 +54,23 @@ func TestLongCrashEveryBoundary(t *testing.T) {
 func TestLongCrashRandom(t *testing.T) {
 	const seed, each = 20260, 25
 	random := rand.New(rand.NewPCG(seed, 1))
-	want := undisturbed(t)
+	want := runUndisturbed(t)
 	for _, half := range []struct {
 		name  string
 		kills []*moment
 	}{
-		{"any instant", instants(want.run, random, each)},
+		{"any instant", randomInstants(want.run, random, each)},
 		// Two that are too near to each other become one, so there are a
 		// few more than wanted.
-		{"inside steps", inside(want.run, random, 14, each-14+5)},
+		{"inside steps", momentsWithin(want.run, random, 14, each-14+5)},
 	} {
 		t.Run(half.name, func(t *testing.T) {
 			s := newSite(t)
 			ms := newMoments(half.kills...)
 			begin := time.Now()
-			kills := s.killedAt(t, ms, s.name, s.create()...)
+			kills := s.killedAt(t, ms, s.name, s.createArgs()...)
 			if kills < each {
-				t.Errorf("%d kills are fewer than %d; these did not come: %s", kills, each, strings.Join(ms.missing(), ", "))
+				t.Errorf("%d kills are fewer than %d; these did not come: %s", kills, each, strings.Join(ms.listMissing(), ", "))
 			}
 			t.Logf("figure: %s: %d kills, seed %d, %.0f s", half.name, kills, seed, time.Since(begin).Seconds())
 			s.sameCluster(t, want)
@@ -81,61 +81,61 @@ func TestLongCrashRandom(t *testing.T) {
 // TestLongNetworkCut cuts a host's network for longer than a connection
 // lives, and heals it.
 func TestLongNetworkCut(t *testing.T) {
-	trouble(t, func(t *testing.T, s *site, machine string) time.Time {
-		s.ok(t, "sandbox", "cut", machine)
+	disturbSteps(t, func(t *testing.T, s *site, machine string) time.Time {
+		s.mustRun(t, "sandbox", "cut", machine)
 		hit := time.Now()
 		<-time.After(45 * time.Second)
-		s.ok(t, "sandbox", "heal", machine)
+		s.mustRun(t, "sandbox", "heal", machine)
 		return hit
 	})
 }
 
 // TestLongReboot reboots a host as a person would.
 func TestLongReboot(t *testing.T) {
-	trouble(t, func(t *testing.T, s *site, machine string) time.Time {
+	disturbSteps(t, func(t *testing.T, s *site, machine string) time.Time {
 		hit := time.Now()
-		s.ok(t, "sandbox", "reboot", machine)
+		s.mustRun(t, "sandbox", "reboot", machine)
 		return hit
 	})
 }
 
 // TestLongPowerLoss has a host die without a word and come back.
 func TestLongPowerLoss(t *testing.T) {
-	trouble(t, func(t *testing.T, s *site, machine string) time.Time {
-		s.ok(t, "sandbox", "kill", machine)
+	disturbSteps(t, func(t *testing.T, s *site, machine string) time.Time {
+		s.mustRun(t, "sandbox", "kill", machine)
 		hit := time.Now()
-		s.ok(t, "sandbox", "start", machine)
+		s.mustRun(t, "sandbox", "start", machine)
 		return hit
 	})
 }
 
-// trouble disturbs a host in the middle of each of the steps that matter,
+// disturbSteps disturbs a host in the middle of each of the steps that matter,
 // each in a create of its own, and resumes if the operation does not get over
 // it by itself. disturb answers when the host was hit.
-func trouble(t *testing.T, disturb func(*testing.T, *site, string) time.Time) {
-	want := undisturbed(t)
+func disturbSteps(t *testing.T, disturb func(*testing.T, *site, string) time.Time) {
+	want := runUndisturbed(t)
 	for _, p := range troublePoints {
 		t.Run(p.name, func(t *testing.T) {
 			s := newSite(t)
-			watch := look(oneKubeadm)
-			defer watch.end(t)
-			o := s.start(t, s.create()...)
-			ms := newMoments(p.moment())
-			if o.until(ms) == nil {
-				t.Fatalf("never came: %s; create ends with %d:\n%s", strings.Join(ms.missing(), ", "), o.wait(), tail(o.stderr.String()))
+			watch := startWatch(oneKubeadm)
+			defer watch.endWatch(t)
+			o := s.startOperation(t, s.createArgs()...)
+			ms := newMoments(p.newMoment())
+			if o.readUntil(ms) == nil {
+				t.Fatalf("never came: %s; create ends with %d:\n%s", strings.Join(ms.listMissing(), ", "), o.waitForExit(), textTail(o.stderr.String()))
 			}
 			rest := make(chan []happening, 1)
-			go func() { rest <- o.rest() }() // it goes on meanwhile
+			go func() { rest <- o.readRest() }() // it goes on meanwhile
 			hit := disturb(t, s, p.host)
 			for _, h := range <-rest {
-				if h.boundary() == p.task+"@"+p.host && h.Time.Before(hit) {
-					t.Errorf("%s had ended %s before its host was hit", h.step(), hit.Sub(h.Time))
+				if h.boundaryName() == p.task+"@"+p.host && h.Time.Before(hit) {
+					t.Errorf("%s had ended %s before its host was hit", h.stepName(), hit.Sub(h.Time))
 				}
 			}
-			code := o.wait()
+			code := o.waitForExit()
 			if code != 0 {
-				t.Logf("create ends with %d, as it may; resuming:\n%s", code, tail(o.stderr.String()))
-				s.ok(t, "resume", s.name, "--yes")
+				t.Logf("create ends with %d, as it may; resuming:\n%s", code, textTail(o.stderr.String()))
+				s.mustRun(t, "resume", s.name, "--yes")
 			}
 			t.Logf("figure: %s: create ends with %d", p.name, code)
 			s.sameCluster(t, want)
@@ -149,32 +149,32 @@ func trouble(t *testing.T, disturb func(*testing.T, *site, string) time.Time) {
 func TestLongDiskFull(t *testing.T) {
 	s := newSite(t)
 	const full = siteName + "-3"
-	o := s.start(t, s.create()...)
-	ms := newMoments(&moment{name: "a blob on its way to " + full, at: func(h happening) bool { return h.midway() && h.Host == full }})
-	if o.until(ms) == nil {
-		t.Fatalf("never came: %v; create ends with %d:\n%s", ms.missing(), o.wait(), tail(o.stderr.String()))
+	o := s.startOperation(t, s.createArgs()...)
+	ms := newMoments(&moment{name: "a blob on its way to " + full, at: func(h happening) bool { return h.isTransferring() && h.Host == full }})
+	if o.readUntil(ms) == nil {
+		t.Fatalf("never came: %v; create ends with %d:\n%s", ms.listMissing(), o.waitForExit(), textTail(o.stderr.String()))
 	}
 	run := make(chan []happening)
-	go func() { run <- o.rest() }()
-	s.inside(t, full, "sh", "-c", "fallocate -l $(($(df --output=avail -B1 /var/lib | tail -1) - 16000000)) /var/lib/full")
+	go func() { run <- o.readRest() }()
+	s.mustExec(t, full, "sh", "-c", "fallocate -l $(($(df --output=avail -B1 /var/lib | tail -1) - 16000000)) /var/lib/full")
 	first := <-run
-	if code := o.wait(); code != 1 {
-		t.Fatalf("create on a full disk ends with %d, want 1:\n%s", code, tail(o.stderr.String()))
+	if code := o.waitForExit(); code != 1 {
+		t.Fatalf("create on a full disk ends with %d, want 1:\n%s", code, textTail(o.stderr.String()))
 	}
 	oneFailure(t, o.stderr.String(), full, `is full|no space left on device`, "free disk space on the host")
 
-	s.inside(t, full, "rm", "/var/lib/full")
-	o = s.start(t, "resume", s.name, "--yes")
-	second := o.rest()
-	if code := o.wait(); code != 0 {
-		t.Fatalf("resume with room again ends with %d:\n%s", code, tail(o.stderr.String()))
+	s.mustExec(t, full, "rm", "/var/lib/full")
+	o = s.startOperation(t, "resume", s.name, "--yes")
+	second := o.readRest()
+	if code := o.waitForExit(); code != 0 {
+		t.Fatalf("resume with room again ends with %d:\n%s", code, textTail(o.stderr.String()))
 	}
 	kept, lost := keptWork(first, second, full)
 	if len(lost) > 0 || kept < 10 {
 		t.Errorf("%d steps of other hosts were kept; these were done again: %s", kept, strings.Join(lost, ", "))
 	}
-	s.unchanged(t, s.file)
-	s.smoke(t, s.name, s.nodes(t, s.name, s.machines...))
+	s.requireEmptyPlan(t, s.file)
+	s.smokeTest(t, s.name, s.waitForNodes(t, s.name, s.machines...))
 	t.Logf("figure: %d steps of the other hosts kept", kept)
 }
 
@@ -185,31 +185,31 @@ func TestLongImageCollection(t *testing.T) {
 	u := newUser(t)
 	const cluster = "e2e-images"
 	machine := cluster + "-2"
-	file := u.machines(t, cluster, 2)
-	u.create(t, file)
+	file := u.createMachines(t, cluster, 2)
+	u.createCluster(t, file)
 	list := []string{"ctr", "-n", "k8s.io", "images", "ls", "-q"}
-	before := strings.Fields(u.inside(t, machine, list...))
+	before := strings.Fields(u.mustExec(t, machine, list...))
 	stray := "example.com/stray:1"
-	u.inside(t, machine, "sh", "-c", strayImage, "sh", stray)
+	u.mustExec(t, machine, "sh", "-c", strayImage, "sh", stray)
 	editSpec(t, file, func(spec map[string]any) {
-		config := child(child(child(spec, "kubernetes"), "kubelet"), "config")
+		config := childMap(childMap(childMap(spec, "kubernetes"), "kubelet"), "config")
 		config["imageGCHighThresholdPercent"], config["imageGCLowThresholdPercent"] = 1, 0
 		config["imageMinimumGCAge"] = "1ms"
 	})
-	u.exits(t, 0, "apply", "-f", file, "--yes")
+	u.mustExit(t, 0, "apply", "-f", file, "--yes")
 	eventually(t, 7*time.Minute, "garbage collection", func() error {
-		if slices.Contains(strings.Fields(u.inside(t, machine, list...)), stray) {
+		if slices.Contains(strings.Fields(u.mustExec(t, machine, list...)), stray) {
 			return errors.New(stray + " is still there")
 		}
 		return nil
 	})
-	after := strings.Fields(u.inside(t, machine, list...))
+	after := strings.Fields(u.mustExec(t, machine, list...))
 	for _, image := range before {
 		if !slices.Contains(after, image) {
 			t.Errorf("the garbage collection removed %s", image)
 		}
 	}
-	u.smoke(t, cluster, u.nodes(t, cluster, cluster+"-1", machine))
+	u.smokeTest(t, cluster, u.waitForNodes(t, cluster, cluster+"-1", machine))
 }
 
 // strayImage is a shell script that imports an image named $1, of one layer

@@ -20,27 +20,27 @@ import (
 // control plane's place, and the dead one comes back.
 func TestLongLost(t *testing.T) {
 	b := newBalanced(t, "e2e-lost", 3, 2)
-	b.by(t, "keepalived")
-	r := b.create(t, b.file)
+	b.setEndpoint(t, "keepalived")
+	r := b.createCluster(t, b.file)
 	t.Logf("figure: created in %.0f s", r.took.Seconds())
-	b.back(t)
-	b.reached(t)
+	b.waitForRecovery(t)
+	b.requireReachableAPI(t)
 	var dead string
 	eventually(t, longestGap, "a control plane holds the address", func() (err error) {
-		dead, err = b.holder(t)
+		dead, err = b.addressHolder(t)
 		return err
 	})
-	b.of(t, slices.DeleteFunc(slices.Clone(b.controlPlanes), func(cp string) bool { return cp == dead }), b.workers)
-	b.ok(t, "sandbox", "kill", dead)
-	b.reached(t)
+	b.setHosts(t, slices.DeleteFunc(slices.Clone(b.controlPlanes), func(cp string) bool { return cp == dead }), b.workers)
+	b.mustRun(t, "sandbox", "kill", dead)
+	b.requireReachableAPI(t)
 	for _, step := range []struct {
 		name string
 		do   func(t *testing.T, dead string)
 	}{
 		{"without a majority", b.refusesAnother},
-		{"the dead one is given up", b.forgets},
-		{"another machine in its place", b.replaces},
-		{"another name in the certificates", b.renames},
+		{"the dead one is given up", b.forgetControlPlane},
+		{"another machine in its place", b.replaceControlPlane},
+		{"another name in the certificates", b.addCertificateName},
 		{"the dead one is back", b.turnsAway},
 		{"a dead worker is given up", b.forgetsWorker},
 	} {
@@ -49,54 +49,54 @@ func TestLongLost(t *testing.T) {
 			return
 		}
 	}
-	b.gone(t)
+	b.deleteCluster(t)
 }
 
 // refusesAnother asks for a live control plane to leave while one is dead: it is
 // refused, with what to do first, and nothing is touched.
 func (b *balanced) refusesAnother(t *testing.T, dead string) {
 	live := b.controlPlanes[1]
-	before := b.beats(t, b.nodesOf())
-	refusedBy(t, b.exits(t, 2, "delete", "node", live, "--yes"), dead, "[host-unreachable]")
-	refusedBy(t, b.exits(t, 2, "delete", "node", live, "--yes", "--ignore-errors"),
+	before := b.recordMachinePulse(t, b.nodesOf())
+	refusedBy(t, b.mustExit(t, 2, "delete", "node", live, "--yes"), dead, "[host-unreachable]")
+	refusedBy(t, b.mustExit(t, 2, "delete", "node", live, "--yes", "--ignore-errors"),
 		"[etcd-quorum]", "without "+live+" etcd has 2 members, of which 1 respond", "do not respond ("+dead+")", "--forget")
-	stillBeats(t, "a control plane that must not leave", before, b.beats(t, b.nodesOf()))
+	stillBeats(t, "a control plane that must not leave", before, b.recordMachinePulse(t, b.nodesOf()))
 }
 
-// forgets gives a dead control plane up, while a client writes.
-func (b *balanced) forgets(t *testing.T, dead string) {
-	b.noticed(t, b.name, dead)
-	w, l := b.writing(t, "forgotten"), b.looking(t, b.controlPlanes...)
-	r := b.exits(t, 0, "delete", "node", dead, "--yes", "--forget")
+// forgetControlPlane gives a dead control plane up, while a client writes.
+func (b *balanced) forgetControlPlane(t *testing.T, dead string) {
+	b.waitForNotReady(t, b.name, dead)
+	w, l := b.startWriter(t, "forgotten"), b.startLookout(t, b.controlPlanes...)
+	r := b.mustExit(t, 0, "delete", "node", dead, "--yes", "--forget")
 	if !strings.Contains(r.stdout+r.stderr, "its files remain on the host") {
 		t.Errorf("nobody says what stays on the machine:\n%s%s", r.stdout, r.stderr)
 	}
-	b.whole(t, w, l, fmt.Sprintf("%s, which held the address, given up in %.0f s", dead, r.took.Seconds()))
+	b.requireWhole(t, w, l, fmt.Sprintf("%s, which held the address, given up in %.0f s", dead, r.took.Seconds()))
 }
 
-// replaces has another machine become a control plane, while a client writes.
-func (b *balanced) replaces(t *testing.T, _ string) {
+// replaceControlPlane has another machine become a control plane, while a client writes.
+func (b *balanced) replaceControlPlane(t *testing.T, _ string) {
 	b.hosts[b.spare].(map[string]any)["roles"] = []any{"control-plane"}
-	b.of(t, append(slices.Clone(b.controlPlanes), b.spare), b.workers)
-	w, l := b.writing(t, "replaced"), b.looking(t, b.controlPlanes...)
-	r := b.exits(t, 0, "add", "nodes", "-f", b.file, "--yes")
-	b.whole(t, w, l, fmt.Sprintf("another machine came in %.0f s", r.took.Seconds()))
+	b.setHosts(t, append(slices.Clone(b.controlPlanes), b.spare), b.workers)
+	w, l := b.startWriter(t, "replaced"), b.startLookout(t, b.controlPlanes...)
+	r := b.mustExit(t, 0, "add", "nodes", "-f", b.file, "--yes")
+	b.requireWhole(t, w, l, fmt.Sprintf("another machine came in %.0f s", r.took.Seconds()))
 }
 
-// whole wants the cluster to be as its file says, and ends who wrote and looked
+// requireWhole wants the cluster to be as its file says, and ends who wrote and looked
 // meanwhile.
-func (b *balanced) whole(t *testing.T, w *writer, l *lookout, what string) {
+func (b *balanced) requireWhole(t *testing.T, w *writer, l *lookout, what string) {
 	t.Helper()
-	b.back(t)
-	b.reached(t)
-	b.settles(t, b.file)
-	l.end(t, what)
-	n, gap := w.stop(t)
+	b.waitForRecovery(t)
+	b.requireReachableAPI(t)
+	b.waitForEmptyPlan(t, b.file)
+	l.endLookout(t, what)
+	n, gap := w.stopWriter(t)
 	t.Logf("figure: %s: %d writes acknowledged and none lost, %.1f s without one", what, n, gap.Seconds())
 	if gap > longestGap {
 		t.Errorf("%s: nothing was written for %s", what, gap)
 	}
-	if _, err := b.holder(t); err != nil {
+	if _, err := b.addressHolder(t); err != nil {
 		t.Error(err)
 	}
 }
@@ -107,21 +107,21 @@ const apiServer = `for d in /proc/[0-9]*; do
 if [ "$(cat "$d/comm" 2>/dev/null)" = kube-apiserver ]; then echo "${d#/proc/} since $(cut -d' ' -f22 "$d/stat")"; fi
 done; true`
 
-// renames adds a name to the certificates of API servers, which take it up as
+// addCertificateName adds a name to the certificates of API servers, which take it up as
 // they run.
-func (b *balanced) renames(t *testing.T, _ string) {
+func (b *balanced) addCertificateName(t *testing.T, _ string) {
 	const name = "api.lost.example.com"
 	servers := func() map[string]string {
 		out := map[string]string{}
 		for _, cp := range b.controlPlanes {
-			if out[cp] = b.inside(t, cp, "sh", "-c", apiServer); strings.Count(out[cp], "\n") != 1 {
+			if out[cp] = b.mustExec(t, cp, "sh", "-c", apiServer); strings.Count(out[cp], "\n") != 1 {
 				t.Fatalf("the API servers on %s are %q, want one", cp, out[cp])
 			}
 		}
 		return out
 	}
 	before, ca := servers(), x509.NewCertPool()
-	if !ca.AppendCertsFromPEM([]byte(b.inside(t, b.controlPlanes[0], "cat", "/etc/kubernetes/pki/ca.crt"))) {
+	if !ca.AppendCertsFromPEM([]byte(b.mustExec(t, b.controlPlanes[0], "cat", "/etc/kubernetes/pki/ca.crt"))) {
 		t.Fatal("the cluster's authority has no certificate")
 	}
 	asks := func(cp, name string) error {
@@ -139,9 +139,9 @@ func (b *balanced) renames(t *testing.T, _ string) {
 		}
 	}
 	editSpec(t, b.file, func(spec map[string]any) {
-		child(child(spec, "kubernetes"), "apiServer")["certSANs"] = []any{name}
+		childMap(childMap(spec, "kubernetes"), "apiServer")["certSANs"] = []any{name}
 	})
-	r := b.exits(t, 0, "apply", "-f", b.file, "--yes")
+	r := b.mustExit(t, 0, "apply", "-f", b.file, "--yes")
 	done := time.Now()
 	for _, cp := range b.controlPlanes {
 		eventually(t, 2*time.Minute, "a certificate of "+cp+" for "+name, func() error { return asks(cp, name) })
@@ -158,7 +158,7 @@ func (b *balanced) renames(t *testing.T, _ string) {
 			t.Errorf("the API server of %s was restarted: it is process %s and was %s", cp, is, before[cp])
 		}
 	}
-	b.unchanged(t, b.file)
+	b.requireEmptyPlan(t, b.file)
 }
 
 // turnsAway starts a machine that was given up: it has no say in the cluster and
@@ -166,38 +166,38 @@ func (b *balanced) renames(t *testing.T, _ string) {
 // put back.
 func (b *balanced) turnsAway(t *testing.T, dead string) {
 	host := "root@" + b.addresses[dead]
-	l := b.looking(t, append(slices.Clone(b.controlPlanes), dead)...)
-	b.ok(t, "sandbox", "start", dead)
+	l := b.startLookout(t, append(slices.Clone(b.controlPlanes), dead)...)
+	b.mustRun(t, "sandbox", "start", dead)
 	eventually(t, time.Minute, "its kubelet", func() error {
-		if r := b.run(t, "sandbox", "exec", dead, "--", "systemctl", "is-active", "kubelet"); r.code != 0 {
+		if r := b.runSlipway(t, "sandbox", "exec", dead, "--", "systemctl", "is-active", "kubelet"); r.code != 0 {
 			return errors.New(strings.TrimSpace(r.stdout))
 		}
 		return nil
 	})
 	<-time.After(30 * time.Second) // in which it tries
-	b.back(t)
-	b.reached(t)
-	if got := b.kubectl(t, b.name, "get", "nodes", "-o", "name"); strings.Contains(got, "/"+dead+"\n") {
+	b.waitForRecovery(t)
+	b.requireReachableAPI(t)
+	if got := b.mustKubectl(t, b.name, "get", "nodes", "-o", "name"); strings.Contains(got, "/"+dead+"\n") {
 		t.Errorf("the machine is a node again:\n%s", got)
 	}
 	forgotten := func() string {
-		return b.kubectl(t, b.name, "get", "validatingadmissionpolicy", "slipway-forgotten-machines", "--ignore-not-found",
+		return b.mustKubectl(t, b.name, "get", "validatingadmissionpolicy", "slipway-forgotten-machines", "--ignore-not-found",
 			"-o", `jsonpath={.metadata.annotations.slipway\.dev/machine-ids}`)
 	}
-	if id := strings.TrimSpace(b.inside(t, dead, "cat", "/etc/machine-id")); forgotten() != id {
+	if id := strings.TrimSpace(b.mustExec(t, dead, "cat", "/etc/machine-id")); forgotten() != id {
 		t.Errorf("the cluster turns away %q, want %s", forgotten(), id)
 	}
-	refusedBy(t, b.exits(t, 2, "add", "nodes", b.name, "--host", host+"=control-plane,name="+dead, "--yes"),
+	refusedBy(t, b.mustExit(t, 2, "add", "nodes", b.name, "--host", host+"=control-plane,name="+dead, "--yes"),
 		"[host-returned]", "slipway delete node --host")
-	b.unchanged(t, b.file)
-	b.exits(t, 0, "delete", "node", "--cluster", b.name, "--host", host, "--yes")
-	l.end(t, dead+" back")
-	same(t, dead+" before it was in the cluster and put back", "touched", b.before[dead], b.snapshot(t, dead))
+	b.requireEmptyPlan(t, b.file)
+	b.mustExit(t, 0, "delete", "node", "--cluster", b.name, "--host", host, "--yes")
+	l.endLookout(t, dead+" back")
+	requireSame(t, dead+" before it was in the cluster and put back", "touched", b.before[dead], b.takeSnapshot(t, dead))
 	if got := forgotten(); got != "" {
 		t.Errorf("it has been put back, and the cluster turns away %q", got)
 	}
-	b.unchanged(t, b.file)
-	if _, err := b.holder(t); err != nil {
+	b.requireEmptyPlan(t, b.file)
+	if _, err := b.addressHolder(t); err != nil {
 		t.Error(err)
 	}
 }
@@ -206,17 +206,17 @@ func (b *balanced) turnsAway(t *testing.T, dead string) {
 // be reached.
 func (b *balanced) forgetsWorker(t *testing.T, _ string) {
 	worker := b.workers[1]
-	b.inside(t, worker, "systemctl", "stop", "ssh")
-	refusedBy(t, b.exits(t, 2, "delete", "node", worker, "--yes", "--forget"), "[host-runs]", "40 seconds")
-	b.ok(t, "sandbox", "kill", worker)
-	refusedBy(t, b.exits(t, 2, "delete", "node", worker, "--yes"), "[host-unreachable]", "--forget")
-	b.noticed(t, b.name, worker)
-	r := b.exits(t, 0, "delete", "node", worker, "--yes", "--forget")
+	b.mustExec(t, worker, "systemctl", "stop", "ssh")
+	refusedBy(t, b.mustExit(t, 2, "delete", "node", worker, "--yes", "--forget"), "[host-runs]", "40 seconds")
+	b.mustRun(t, "sandbox", "kill", worker)
+	refusedBy(t, b.mustExit(t, 2, "delete", "node", worker, "--yes"), "[host-unreachable]", "--forget")
+	b.waitForNotReady(t, b.name, worker)
+	r := b.mustExit(t, 0, "delete", "node", worker, "--yes", "--forget")
 	t.Logf("figure: a dead worker given up in %.0f s", r.took.Seconds())
-	b.of(t, b.controlPlanes, b.workers[:1])
-	b.back(t)
-	b.reached(t)
-	b.settles(t, b.file)
+	b.setHosts(t, b.controlPlanes, b.workers[:1])
+	b.waitForRecovery(t)
+	b.requireReachableAPI(t)
+	b.waitForEmptyPlan(t, b.file)
 }
 
 // A lookout looks, again and again, which machines hold the virtual address.
@@ -227,7 +227,7 @@ type lookout struct {
 	several     []string
 }
 
-func (b *balanced) looking(t *testing.T, machines ...string) *lookout {
+func (b *balanced) startLookout(t *testing.T, machines ...string) *lookout {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &lookout{done: make(chan struct{})}
@@ -270,8 +270,8 @@ func (b *balanced) looking(t *testing.T, machines ...string) *lookout {
 	return l
 }
 
-// end wants no two to have held the address.
-func (l *lookout) end(t *testing.T, what string) {
+// endLookout wants no two to have held the address.
+func (l *lookout) endLookout(t *testing.T, what string) {
 	t.Helper()
 	l.stop()
 	t.Logf("figure: %s: of %d looks at the address several held it in %d, nobody in %d", what, l.looks, len(l.several), l.none)

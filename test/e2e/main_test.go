@@ -29,7 +29,7 @@ const collectMode = "SLIPWAY_E2E_COLLECT"
 // leave anything behind on this host.
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(collectMode); mode != "" {
-		if err := collect(mode); err != nil {
+		if err := collectFiles(mode); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(runAll(m))
 }
 
-// collect is what the test program does on a sandbox machine.
-func collect(mode string) error {
+// collectFiles is what the test program does on a sandbox machine.
+func collectFiles(mode string) error {
 	switch mode {
 	case "files":
 		return writeSnapshot(os.Stdout, true)
@@ -54,7 +54,7 @@ func runAll(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "e2e: sandbox machines need root")
 		return 1
 	}
-	if _, err := os.Stat(program()); err != nil {
+	if _, err := os.Stat(programPath()); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: run `make build bundle` first:", err)
 		return 1
 	}
@@ -81,8 +81,8 @@ func runAll(m *testing.M) int {
 	return code
 }
 
-// program is the path of bin/slipway.
-func program() string {
+// programPath is the path of bin/slipway.
+func programPath() string {
 	path, err := filepath.Abs("../../bin/slipway")
 	if err != nil {
 		panic(err)
@@ -90,8 +90,8 @@ func program() string {
 	return path
 }
 
-// kubernetes is the version the tests install; the Makefile sets it.
-func kubernetes() string {
+// testedVersion is the version the tests install; the Makefile sets it.
+func testedVersion() string {
 	if v := os.Getenv("KUBERNETES"); v != "" {
 		return v
 	}
@@ -121,7 +121,7 @@ type result struct {
 // command is slipway with args as this user would start it, without a
 // terminal.
 func (u *user) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program(), args...)
+	cmd := exec.CommandContext(ctx, programPath(), args...)
 	cmd.Dir = u.home
 	cmd.Env = append(os.Environ(),
 		"HOME="+u.home,
@@ -145,21 +145,21 @@ func cacheDir() string {
 	return filepath.Join(dir, "slipway")
 }
 
-// run runs slipway to its end, whatever that is.
-func (u *user) run(t *testing.T, args ...string) result {
+// runSlipway runs slipway to its end, whatever that is.
+func (u *user) runSlipway(t *testing.T, args ...string) result {
 	t.Helper()
-	return u.feed(t, nil, args...)
+	return u.runWithInput(t, nil, args...)
 }
 
-// feed runs slipway with something on its standard input. Ten minutes mean
+// runWithInput runs slipway with something on its standard input. Ten minutes mean
 // that it hangs.
-func (u *user) feed(t *testing.T, stdin io.Reader, args ...string) result {
+func (u *user) runWithInput(t *testing.T, stdin io.Reader, args ...string) result {
 	t.Helper()
-	return u.within(t, 10*time.Minute, stdin, args...)
+	return u.runWithin(t, 10*time.Minute, stdin, args...)
 }
 
-// within is feed for what may take another time.
-func (u *user) within(t *testing.T, limit time.Duration, stdin io.Reader, args ...string) result {
+// runWithin is feed for what may take another time.
+func (u *user) runWithin(t *testing.T, limit time.Duration, stdin io.Reader, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -178,36 +178,36 @@ func (u *user) within(t *testing.T, limit time.Duration, stdin io.Reader, args .
 	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode(), time.Since(start), maxRSS(cmd.ProcessState)}
 }
 
-// ok runs slipway, which must succeed, and answers its standard output.
-func (u *user) ok(t *testing.T, args ...string) string {
+// mustRun runs slipway, which must succeed, and answers its standard output.
+func (u *user) mustRun(t *testing.T, args ...string) string {
 	t.Helper()
-	return u.exits(t, 0, args...).stdout
+	return u.mustExit(t, 0, args...).stdout
 }
 
-// exits runs slipway, which must end with the code.
-func (u *user) exits(t *testing.T, code int, args ...string) result {
+// mustExit runs slipway, which must end with the code.
+func (u *user) mustExit(t *testing.T, code int, args ...string) result {
 	t.Helper()
-	r := u.run(t, args...)
+	r := u.runSlipway(t, args...)
 	if r.code != code {
 		t.Fatalf("slipway %s ends with %d, want %d\nstdout: %s\nstderr: %s",
-			strings.Join(args, " "), r.code, code, tail(r.stdout), tail(r.stderr))
+			strings.Join(args, " "), r.code, code, textTail(r.stdout), textTail(r.stderr))
 	}
 	return r
 }
 
-// kubectl runs the bundle's kubectl against a cluster; it must succeed.
-func (u *user) kubectl(t *testing.T, cluster string, args ...string) string {
+// mustKubectl runs the bundle's kubectl against a cluster; it must succeed.
+func (u *user) mustKubectl(t *testing.T, cluster string, args ...string) string {
 	t.Helper()
-	return u.ok(t, append([]string{"kubectl", cluster, "--"}, args...)...)
+	return u.mustRun(t, append([]string{"kubectl", cluster, "--"}, args...)...)
 }
 
-// machines creates sandbox machines NAME-1 to NAME-n that live as long as
+// createMachines creates sandbox machines NAME-1 to NAME-n that live as long as
 // the test, with a cluster file, whose path is the answer. Nothing of
 // Kubernetes is on any of them.
-func (u *user) machines(t *testing.T, name string, n int, args ...string) string {
+func (u *user) createMachines(t *testing.T, name string, n int, args ...string) string {
 	t.Helper()
 	file := filepath.Join(u.home, name+".yaml")
-	args = append([]string{"sandbox", "create", name, "--machines", fmt.Sprint(n), "--kubernetes", kubernetes(), "--out", file}, args...)
+	args = append([]string{"sandbox", "create", name, "--machines", fmt.Sprint(n), "--kubernetes", testedVersion(), "--out", file}, args...)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
@@ -215,17 +215,17 @@ func (u *user) machines(t *testing.T, name string, n int, args ...string) string
 			t.Errorf("deleting sandbox %s: %v\n%s", name, err, out)
 		}
 	})
-	u.ok(t, args...)
-	for m := range u.list(t) {
-		u.snapshot(t, m).untouched(t, m)
+	u.mustRun(t, args...)
+	for m := range u.listMachines(t) {
+		u.takeSnapshot(t, m).requireUntouched(t, m)
 	}
 	return file
 }
 
-// inside runs a program on a sandbox machine; it must succeed.
-func (u *user) inside(t *testing.T, machine string, argv ...string) string {
+// mustExec runs a program on a sandbox machine; it must succeed.
+func (u *user) mustExec(t *testing.T, machine string, argv ...string) string {
 	t.Helper()
-	return u.ok(t, append([]string{"sandbox", "exec", machine, "--"}, argv...)...)
+	return u.mustRun(t, append([]string{"sandbox", "exec", machine, "--"}, argv...)...)
 }
 
 // copyTo puts a file of this host on a sandbox machine, executable.
@@ -236,14 +236,14 @@ func (u *user) copyTo(t *testing.T, machine, from, to string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	r := u.feed(t, f, "sandbox", "exec", machine, "--", "sh", "-c", `cat >"$1" && chmod 755 "$1"`, "sh", to)
+	r := u.runWithInput(t, f, "sandbox", "exec", machine, "--", "sh", "-c", `cat >"$1" && chmod 755 "$1"`, "sh", to)
 	if r.code != 0 {
 		t.Fatalf("copying %s to %s on %s: %s", from, to, machine, r.stderr)
 	}
 }
 
-// tail is the end of a long text.
-func tail(s string) string {
+// textTail is the end of a long text.
+func textTail(s string) string {
 	const most = 8 << 10
 	if len(s) > most {
 		return "…" + s[len(s)-most:]
@@ -272,12 +272,12 @@ func eventually(t *testing.T, within time.Duration, what string, f func() error)
 	}
 }
 
-// decode reads JSON that a command wrote.
-func decode[T any](t *testing.T, text string) T {
+// decodeJSON reads JSON that a command wrote.
+func decodeJSON[T any](t *testing.T, text string) T {
 	t.Helper()
 	var v T
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatalf("reading JSON: %v\n%s", err, tail(text))
+		t.Fatalf("reading JSON: %v\n%s", err, textTail(text))
 	}
 	return v
 }

@@ -20,8 +20,8 @@ func TestLongManagedUpgrade(t *testing.T) {
 	for host, roles := range map[string][]any{cp: {"control-plane", "etcd"}, e[0]: {"etcd"}, e[1]: {"worker", "etcd"}} {
 		b.hosts[host].(map[string]any)["roles"] = roles
 	}
-	b.by(t, "haproxy")
-	b.of(t, []string{cp}, []string{w, e[0], e[1]})
+	b.setEndpoint(t, "haproxy")
+	b.setHosts(t, []string{cp}, []string{w, e[0], e[1]})
 	hook := filepath.Join(b.home, "last.sh")
 	ends := func(code string) {
 		t.Helper()
@@ -31,42 +31,42 @@ func TestLongManagedUpgrade(t *testing.T) {
 	}
 	ends("1")
 	editSpec(t, b.file, func(spec map[string]any) {
-		child(spec, "etcd")["type"] = "managed"
+		childMap(spec, "etcd")["type"] = "managed"
 		spec["hooks"] = []any{map[string]any{"name": "last", "phase": "postUpgrade", "roles": []string{"control-plane"}, "script": "last.sh"}}
 	})
-	b.bundled(t, "v1.36.4", "v1.37.1")
-	b.create(t, b.file)
+	b.prepareBundles(t, "v1.36.4", "v1.37.1")
+	b.createCluster(t, b.file)
 	is := func(kubernetes, etcd string) {
 		t.Helper()
 		t.Setenv("KUBERNETES", kubernetes) // what nodes compares with
-		b.user.nodes(t, b.name, cp, w, e[1])
+		b.user.waitForNodes(t, b.name, cp, w, e[1])
 		b.wellMembers(t, cp, []string{cp, e[0], e[1]})
 		b.hasEtcd(t, etcd, 3)
-		editSpec(t, b.file, func(spec map[string]any) { child(spec, "kubernetes")["version"] = kubernetes })
-		b.unchanged(t, b.file)
+		editSpec(t, b.file, func(spec map[string]any) { childMap(spec, "kubernetes")["version"] = kubernetes })
+		b.requireEmptyPlan(t, b.file)
 	}
 	is("v1.36.4", "3.6.8")
-	writes := b.writing(t, "managed")
-	r := b.within(t, 10*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
+	writes := b.startWriter(t, "managed")
+	r := b.runWithin(t, 10*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
 	if r.code != 1 || !strings.Contains(r.stderr, "last") {
-		t.Fatalf("with a hook that fails it ends with %d:\n%s", r.code, tail(r.stderr))
+		t.Fatalf("with a hook that fails it ends with %d:\n%s", r.code, textTail(r.stderr))
 	}
 	b.hasEtcd(t, "3.7.0", 3)
-	r = b.within(t, 10*time.Minute, nil, "rollback", b.name, "--yes")
+	r = b.runWithin(t, 10*time.Minute, nil, "rollback", b.name, "--yes")
 	if r.code != 0 {
-		t.Fatalf("the way back ends with %d:\n%s", r.code, tail(r.stderr))
+		t.Fatalf("the way back ends with %d:\n%s", r.code, textTail(r.stderr))
 	}
 	t.Logf("figure: back from the last hook in %.0f s", r.took.Seconds())
 	is("v1.36.4", "3.6.8")
 	ends("0")
-	r = b.within(t, 10*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
+	r = b.runWithin(t, 10*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
 	if r.code != 0 {
-		t.Fatalf("the upgrade ends with %d:\n%s", r.code, tail(r.stderr))
+		t.Fatalf("the upgrade ends with %d:\n%s", r.code, textTail(r.stderr))
 	}
-	n, gap := writes.stop(t)
+	n, gap := writes.stopWriter(t)
 	t.Logf("figure: from v1.36.4 to v1.37.1 in %.0f s: %d writes acknowledged and none lost, %.1f s without one, which "+
 		"is what the only control plane takes",
 		r.took.Seconds(), n, gap.Seconds())
 	is("v1.37.1", "3.7.0")
-	b.gone(t)
+	b.deleteCluster(t)
 }

@@ -48,49 +48,49 @@ func TestLongTwoManagers(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-two"
 	one, two, three := name+"-1", name+"-2", name+"-3"
-	file := u.machines(t, name, 3)
-	before := u.snapshot(t, three)
-	u.create(t, file)
-	u.nodes(t, name, one, two, three)
-	u.holds(t, name, three)
-	other := u.another(t)
+	file := u.createMachines(t, name, 3)
+	before := u.takeSnapshot(t, three)
+	u.createCluster(t, file)
+	u.waitForNodes(t, name, one, two, three)
+	u.holdPod(t, name, three)
+	other := u.copyUser(t)
 
-	o := u.start(t, "delete", "node", three, "--yes")
-	drains := &moment{name: "the drain of " + three, at: func(h happening) bool { return h.begins("leave.drain") && h.Host == three }}
-	if o.until(newMoments(drains)) == nil {
-		t.Fatalf("never came: %s; delete ends with %d:\n%s", drains.name, o.wait(), tail(o.stderr.String()))
+	o := u.startOperation(t, "delete", "node", three, "--yes")
+	drains := &moment{name: "the drain of " + three, at: func(h happening) bool { return h.beginsTask("leave.drain") && h.Host == three }}
+	if o.readUntil(newMoments(drains)) == nil {
+		t.Fatalf("never came: %s; delete ends with %d:\n%s", drains.name, o.waitForExit(), textTail(o.stderr.String()))
 	}
-	go o.rest() // it goes on meanwhile
+	go o.readRest() // it goes on meanwhile
 	eventually(t, time.Minute, three+" is cordoned", func() error {
-		if got := other.kubectl(t, name, "get", "node", three, "-o", "jsonpath={.spec.unschedulable}"); got != "true" {
+		if got := other.mustKubectl(t, name, "get", "node", three, "-o", "jsonpath={.spec.unschedulable}"); got != "true" {
 			return fmt.Errorf("unschedulable is %q", got)
 		}
 		return nil
 	})
-	operation := u.latest(t, name).Metadata.Name
+	operation := u.latestOperation(t, name).Metadata.Name
 	process := fmt.Sprintf("process %d on ", o.cmd.Process.Pid)
 	names := []string{"[locked]", "operation " + operation, process, " since 20", " s ago"}
 	t.Run("refused", func(t *testing.T) {
 		u.keepsOut(t, other, file, []string{one, two}, names, process)
 		// What was refused is nothing to go on with.
-		refusedBy(t, other.exits(t, 2, "resume", name, "--yes"), "[nothing-unfinished]")
+		refusedBy(t, other.mustExit(t, 2, "resume", name, "--yes"), "[nothing-unfinished]")
 	})
 
 	killed := time.Now()
-	if !o.kill() {
-		t.Fatalf("the first manager came to its end before it was killed:\n%s", tail(o.stderr.String()))
+	if !o.killManager() {
+		t.Fatalf("the first manager came to its end before it was killed:\n%s", textTail(o.stderr.String()))
 	}
 	other.takesOffAfter(t, name, three, killed, names)
-	other.nodes(t, name, one, two)
-	same(t, three+" before and after", "touched", before, u.snapshot(t, three))
+	other.waitForNodes(t, name, one, two)
+	requireSame(t, three+" before and after", "touched", before, u.takeSnapshot(t, three))
 	editSpec(t, file, func(spec map[string]any) { spec["hosts"] = spec["hosts"].([]any)[:2] })
-	other.unchanged(t, file)
+	other.requireEmptyPlan(t, file)
 	t.Run("the first one is back", func(t *testing.T) {
-		u.exits(t, 0, "resume", name, "--yes")
-		u.unchanged(t, file)
-		other.unchanged(t, file)
-		other.nodes(t, name, one, two)
-		same(t, three+" before and after both", "touched", before, u.snapshot(t, three))
+		u.mustExit(t, 0, "resume", name, "--yes")
+		u.requireEmptyPlan(t, file)
+		other.requireEmptyPlan(t, file)
+		other.waitForNodes(t, name, one, two)
+		requireSame(t, three+" before and after both", "touched", before, u.takeSnapshot(t, three))
 	})
 }
 
@@ -98,23 +98,23 @@ func TestLongTwoManagers(t *testing.T) {
 // it is refused until the lock is stale.
 func (u *user) takesOffAfter(t *testing.T, cluster, node string, killed time.Time, names []string) {
 	t.Helper()
-	refusedBy(t, u.exits(t, 5, "delete", "node", node, "--yes"), names...)
-	u.kubectl(t, cluster, "delete", "deployment/held", "poddisruptionbudget/held")
-	journals, refusals := u.journals(t), 1
+	refusedBy(t, u.mustExit(t, 5, "delete", "node", node, "--yes"), names...)
+	u.mustKubectl(t, cluster, "delete", "deployment/held", "poddisruptionbudget/held")
+	journals, refusals := u.listJournals(t), 1
 	eventually(t, 2*time.Minute, "the lock of a manager that is gone is stale", func() error {
-		r := u.run(t, "delete", "node", node, "--yes")
+		r := u.runSlipway(t, "delete", "node", node, "--yes")
 		switch r.code {
 		case 0:
 			return nil
 		case 5:
 			refusals++
-			return errors.New(tail(r.stderr))
+			return errors.New(textTail(r.stderr))
 		}
-		t.Fatalf("the other manager's delete ends with %d:\n%s", r.code, tail(r.stderr))
+		t.Fatalf("the other manager's delete ends with %d:\n%s", r.code, textTail(r.stderr))
 		return nil
 	})
 	var began time.Time
-	for _, h := range u.journal(t, journals) {
+	for _, h := range u.readJournal(t, journals) {
 		if h.Type == "operation.started" {
 			began = h.Time
 		}
@@ -127,8 +127,8 @@ func (u *user) takesOffAfter(t *testing.T, cluster, node string, killed time.Tim
 	}
 }
 
-// another is a second person, with a copy of the first one's records.
-func (u *user) another(t *testing.T) *user {
+// copyUser is a second person, with a copy of the first one's records.
+func (u *user) copyUser(t *testing.T) *user {
 	t.Helper()
 	o := newUser(t)
 	from, to := filepath.Join(u.home, "slipway"), filepath.Join(o.home, "slipway")
@@ -150,16 +150,17 @@ func (u *user) another(t *testing.T) *user {
 	return o
 }
 
-// holds has a pod on a node that is not let go.
-func (u *user) holds(t *testing.T, cluster, node string) {
+// holdPod has a pod on a node that is not let go.
+func (u *user) holdPod(t *testing.T, cluster, node string) {
 	t.Helper()
 	manifest := filepath.Join(u.home, "held.yaml")
 	if err := os.WriteFile(manifest, fmt.Appendf(nil, heldPod, node), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	u.kubectl(t, cluster, "apply", "-f", manifest)
+	u.mustKubectl(t, cluster, "apply", "-f", manifest)
 	eventually(t, 2*time.Minute, "one of two pods runs", func() error {
-		got := u.kubectl(t, cluster, "get", "poddisruptionbudget", "held", "-o", "jsonpath={.status.currentHealthy} of {.status.expectedPods}")
+		got := u.mustKubectl(t, cluster, "get", "poddisruptionbudget", "held", "-o",
+			"jsonpath={.status.currentHealthy} of {.status.expectedPods}")
 		if got != "1 of 2" {
 			return fmt.Errorf("healthy are %s", got)
 		}
@@ -179,20 +180,20 @@ func (u *user) keepsOut(t *testing.T, other *user, file string, machines, names 
 		t.Fatal(err)
 	}
 	editSpec(t, changed, func(spec map[string]any) {
-		child(child(child(spec, "kubernetes"), "kubelet"), "config")["maxPods"] = 88
+		childMap(childMap(childMap(spec, "kubernetes"), "kubelet"), "config")["maxPods"] = 88
 	})
 	fences := func() (all []string) {
 		for _, m := range machines {
-			all = append(all, u.inside(t, m, "sh", "-c", "cat /var/lib/slipway/fence 2>/dev/null; true"))
+			all = append(all, u.mustExec(t, m, "sh", "-c", "cat /var/lib/slipway/fence 2>/dev/null; true"))
 		}
 		return all
 	}
-	pulse, fence := u.beats(t, machines), fences()
-	r := other.exits(t, 5, "apply", "-f", changed, "--yes")
+	pulse, fence := u.recordMachinePulse(t, machines), fences()
+	r := other.mustExit(t, 5, "apply", "-f", changed, "--yes")
 	refusedBy(t, r, names...)
 	t.Logf("figure: the other manager refused after %.1f s", r.took.Seconds())
-	refusedBy(t, u.exits(t, 5, "apply", "-f", changed, "--yes"), "[locked]", names[1], process)
-	stillBeats(t, "a manager that is refused", pulse, u.beats(t, machines))
+	refusedBy(t, u.mustExit(t, 5, "apply", "-f", changed, "--yes"), "[locked]", names[1], process)
+	stillBeats(t, "a manager that is refused", pulse, u.recordMachinePulse(t, machines))
 	if now := fences(); strings.Join(now, "") != strings.Join(fence, "") {
 		t.Errorf("the hosts' numbers were %q and are %q: they would refuse who works on them", fence, now)
 	}
@@ -203,7 +204,7 @@ func refusedBy(t *testing.T, r result, words ...string) {
 	t.Helper()
 	for _, w := range words {
 		if !strings.Contains(r.stderr, w) {
-			t.Errorf("the refusal does not say %q:\n%s", w, tail(r.stderr))
+			t.Errorf("the refusal does not say %q:\n%s", w, textTail(r.stderr))
 		}
 	}
 }

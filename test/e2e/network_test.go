@@ -13,7 +13,7 @@ import (
 // nodes, none is ready, and nothing of a network is there. It is whole as it
 // is, and waits for the user, who brings one.
 func (u *user) bringsNetwork(t *testing.T, cluster, file string, machines []string) {
-	nodes := decode[nodeList](t, u.kubectl(t, cluster, "get", "nodes", "-o", "json")).Items
+	nodes := decodeJSON[nodeList](t, u.mustKubectl(t, cluster, "get", "nodes", "-o", "json")).Items
 	if len(nodes) != len(machines) {
 		t.Errorf("%d nodes of %d machines", len(nodes), len(machines))
 	}
@@ -24,24 +24,25 @@ func (u *user) bringsNetwork(t *testing.T, cluster, file string, machines []stri
 			}
 		}
 	}
-	if got := u.kubectl(t, cluster, "get", "daemonsets", "-A", "-o", "name"); got != "daemonset.apps/kube-proxy\n" {
+	if got := u.mustKubectl(t, cluster, "get", "daemonsets", "-A", "-o", "name"); got != "daemonset.apps/kube-proxy\n" {
 		t.Errorf("daemon sets beside kube-proxy's: %q", got)
 	}
-	u.unchanged(t, file)
+	u.requireEmptyPlan(t, file)
 	for _, m := range machines {
-		if got := u.inside(t, m, "ls", "/etc/cni/net.d"); got != "" {
+		if got := u.mustExec(t, m, "ls", "/etc/cni/net.d"); got != "" {
 			t.Errorf("%s has settings of a network: %q", m, got)
 		}
-		pods := u.kubectl(t, cluster, "get", "node", m, "-o", "jsonpath={.spec.podCIDR}")
-		u.inside(t, m, "sh", "-ec", `cat >/etc/cni/net.d/10-own.conflist <<E
+		pods := u.mustKubectl(t, cluster, "get", "node", m, "-o", "jsonpath={.spec.podCIDR}")
+		u.mustExec(t, m, "sh", "-ec", `cat >/etc/cni/net.d/10-own.conflist <<E
 {"cniVersion": "1.0.0", "name": "own", "plugins": [
   {"type": "bridge", "bridge": "own0", "isGateway": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "$1"}]]}}
 ]}
 E`, "sh", pods)
 	}
-	u.nodes(t, cluster, machines...)
+	u.waitForNodes(t, cluster, machines...)
 	eventually(t, time.Minute, "a pod with an address", func() error {
-		address := u.kubectl(t, cluster, "-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-dns", "-o", "jsonpath={.items[0].status.podIP}")
+		address := u.mustKubectl(t, cluster, "-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-dns", "-o",
+			"jsonpath={.items[0].status.podIP}")
 		if !strings.HasPrefix(address, "10.244.") {
 			return fmt.Errorf("its address is %q", address)
 		}

@@ -28,9 +28,9 @@ type operation struct {
 	events         chan happening
 }
 
-// start begins an operation with `-o json`. Whoever starts it ends it with
+// startOperation begins an operation with `-o json`. Whoever starts it ends it with
 // kill or wait.
-func (u *user) start(t *testing.T, args ...string) *operation {
+func (u *user) startOperation(t *testing.T, args ...string) *operation {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
@@ -57,18 +57,18 @@ func (u *user) start(t *testing.T, args ...string) *operation {
 	return o
 }
 
-// kill ends the manager as a power failure would: SIGKILL, now. It answers
+// killManager ends the manager as a power failure would: SIGKILL, now. It answers
 // whether it died of that, and had not come to its end just before.
-func (o *operation) kill() bool {
+func (o *operation) killManager() bool {
 	_ = o.cmd.Process.Signal(syscall.SIGKILL)
-	o.rest()
+	o.readRest()
 	_ = o.cmd.Wait()
 	status, ok := o.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// rest reads to the end of the events.
-func (o *operation) rest() []happening {
+// readRest reads to the end of the events.
+func (o *operation) readRest() []happening {
 	var all []happening
 	for h := range o.events { // the reader ends with the pipe
 		all = append(all, h)
@@ -76,17 +76,17 @@ func (o *operation) rest() []happening {
 	return all
 }
 
-// wait lets the operation end and answers its exit code; -1 is one that hung
+// waitForExit lets the operation end and answers its exit code; -1 is one that hung
 // and was killed for it.
-func (o *operation) wait() int {
-	o.rest()
+func (o *operation) waitForExit() int {
+	o.readRest()
 	_ = o.cmd.Wait()
 	return o.cmd.ProcessState.ExitCode()
 }
 
-// until reads events until one of the moments has come; nil is an operation
+// readUntil reads events until one of the moments has come; nil is an operation
 // that ended before.
-func (o *operation) until(ms *moments) *moment {
+func (o *operation) readUntil(ms *moments) *moment {
 	const lookEvery = 20 * time.Millisecond
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -94,13 +94,13 @@ func (o *operation) until(ms *moments) *moment {
 		select {
 		case h, ok := <-o.events:
 			if !ok {
-				ms.end(nil)
+				ms.endRun(nil)
 				return nil
 			}
-			ms.see(h, time.Now())
+			ms.noteEvent(h, time.Now())
 		case <-tick.C:
 		}
-		if m := ms.take(time.Now(), runsOn); m != nil {
+		if m := ms.takeDue(time.Now(), runsOn); m != nil {
 			return m
 		}
 	}
@@ -141,10 +141,10 @@ func oneFailure(t *testing.T, stderr, host, cause, remedy string) {
 		}
 	}
 	if len(failed) != 1 || !strings.Contains(failed[0], host) || !regexp.MustCompile(cause).MatchString(failed[0]) {
-		t.Errorf("want one failure that names %s and %q, got %q in:\n%s", host, cause, failed, tail(stderr))
+		t.Errorf("want one failure that names %s and %q, got %q in:\n%s", host, cause, failed, textTail(stderr))
 	}
 	if len(remedies) != 1 || !strings.Contains(remedies[0], remedy) {
-		t.Errorf("want one remedy, %q, got %q in:\n%s", remedy, remedies, tail(stderr))
+		t.Errorf("want one remedy, %q, got %q in:\n%s", remedy, remedies, textTail(stderr))
 	}
 }
 
@@ -156,9 +156,9 @@ type watch struct {
 	found map[string]bool
 }
 
-// look starts a watch; each process is given to judge, which answers what is
+// startWatch starts a watch; each process is given to judge, which answers what is
 // wrong with it, if anything.
-func look(judge func(round map[string]process, p process) string) *watch {
+func startWatch(judge func(round map[string]process, p process) string) *watch {
 	w := &watch{stop: make(chan struct{}), done: make(chan struct{}), found: map[string]bool{}}
 	go func() {
 		defer close(w.done)
@@ -166,7 +166,7 @@ func look(judge func(round map[string]process, p process) string) *watch {
 		defer tick.Stop()
 		for {
 			round := map[string]process{}
-			for _, p := range processes() {
+			for _, p := range listProcesses() {
 				if what := judge(round, p); what != "" {
 					w.found[what] = true
 				}
@@ -181,8 +181,8 @@ func look(judge func(round map[string]process, p process) string) *watch {
 	return w
 }
 
-// end stops the watch and fails the test for everything it found.
-func (w *watch) end(t *testing.T) {
+// endWatch stops the watch and fails the test for everything it found.
+func (w *watch) endWatch(t *testing.T) {
 	t.Helper()
 	close(w.stop)
 	<-w.done
@@ -199,7 +199,7 @@ type process struct {
 	parent  string // its parent's program
 }
 
-func processes() []process {
+func listProcesses() []process {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	var out []process
 	for _, dir := range dirs {
@@ -215,7 +215,7 @@ func processes() []process {
 		if !ok {
 			continue
 		}
-		out = append(out, process{dir, machine, arguments(cmdline), parent})
+		out = append(out, process{dir, machine, splitArguments(cmdline), parent})
 	}
 	return out
 }
@@ -253,19 +253,19 @@ func oneKubeadm(round map[string]process, p process) string {
 	}
 	other, seen := round[p.machine]
 	round[p.machine] = p
-	if seen && other.runs() {
+	if seen && other.isRunning() {
 		return "two kubeadm processes on one machine: " + strings.Join(other.argv, " ") + ", and " + strings.Join(p.argv, " ")
 	}
 	return ""
 }
 
-// runs says that the process has not ended since it was seen.
-func (p process) runs() bool {
+// isRunning says that the process has not ended since it was seen.
+func (p process) isRunning() bool {
 	cmdline, err := os.ReadFile(p.dir + "/cmdline")
-	return err == nil && slices.Equal(arguments(cmdline), p.argv)
+	return err == nil && slices.Equal(splitArguments(cmdline), p.argv)
 }
 
-// arguments are those that a process was started with.
-func arguments(cmdline []byte) []string {
+// splitArguments are those that a process was started with.
+func splitArguments(cmdline []byte) []string {
 	return strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
 }

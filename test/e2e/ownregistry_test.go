@@ -26,62 +26,62 @@ import (
 func TestLongRegistry(t *testing.T) {
 	u := newUser(t)
 	const cluster = "e2e-own"
-	file := u.machines(t, cluster, 3)
+	file := u.createMachines(t, cluster, 3)
 	nodes, machine := []string{cluster + "-1", cluster + "-2"}, cluster+"-3"
-	if r := u.within(t, 40*time.Minute, nil, "bundle", "build", "--kubernetes", kubernetes(), "--source", "modules"); r.code != 0 {
-		t.Fatalf("building the bundle ends with %d:\n%s", r.code, tail(r.stderr))
+	if r := u.runWithin(t, 40*time.Minute, nil, "bundle", "build", "--kubernetes", testedVersion(), "--source", "modules"); r.code != 0 {
+		t.Fatalf("building the bundle ends with %d:\n%s", r.code, textTail(r.stderr))
 	}
 	var address string
 	editSpec(t, file, func(spec map[string]any) {
 		h := spec["hosts"].([]any)[2].(map[string]any)
 		h["roles"], address = []any{"registry"}, h["address"].(string)
 		// So that one which was made a minute ago is renewed when that is asked for.
-		child(spec, "kubernetes")["certificates"] = map[string]any{"validity": "10m"}
+		childMap(spec, "kubernetes")["certificates"] = map[string]any{"validity": "10m"}
 	})
 	before := map[string]snapshot{}
 	for _, m := range append(nodes, machine) {
-		before[m] = u.snapshot(t, m)
+		before[m] = u.takeSnapshot(t, m)
 	}
 
-	r := u.exits(t, 0, "init", "registry", "-f", file, "--yes")
+	r := u.mustExit(t, 0, "init", "registry", "-f", file, "--yes")
 	t.Logf("figure: a registry with the bundle's images in %.0f s", r.took.Seconds())
 	for _, m := range nodes {
-		same(t, m+" while another is made a registry", "touched", before[m], u.snapshot(t, m))
+		requireSame(t, m+" while another is made a registry", "touched", before[m], u.takeSnapshot(t, m))
 	}
 	reg := u.ownRegistry(t, cluster, address+":5000")
 	if !strings.Contains(r.stdout+r.stderr, reg.host) || strings.Contains(r.stdout+r.stderr, reg.word) {
-		t.Errorf("it says %s", tail(r.stdout+r.stderr))
+		t.Errorf("it says %s", textTail(r.stdout+r.stderr))
 	}
-	if code := reg.status(t, ""); code != http.StatusUnauthorized {
+	if code := reg.statusWith(t, ""); code != http.StatusUnauthorized {
 		t.Errorf("without a login it answers %d", code)
 	}
-	if code := reg.status(t, wrongWord); code != http.StatusUnauthorized {
+	if code := reg.statusWith(t, wrongWord); code != http.StatusUnauthorized {
 		t.Errorf("with a wrong password it answers %d", code)
 	}
-	u.confined(t, machine, "slipway-registry.service", "slipway-registry")
-	again := u.exits(t, 0, "init", "registry", "-f", file, "--yes")
+	u.requireConfined(t, machine, "slipway-registry.service", "slipway-registry")
+	again := u.mustExit(t, 0, "init", "registry", "-f", file, "--yes")
 	t.Logf("figure: again, with nothing to do, in %.0f s", again.took.Seconds())
 
-	r = u.create(t, file)
+	r = u.createCluster(t, file)
 	t.Logf("figure: created beside it in %.0f s", r.took.Seconds())
-	u.settles(t, file)
+	u.waitForEmptyPlan(t, file)
 	// Images that are in this registry alone: one by its own name, one by another's.
-	reg.copies(t, u.echoTag(t), reg.host+"/team/app:v1")
-	reg.copies(t, u.echoTag(t), reg.host+"/docker.io/nobody/app:v1")
-	u.pulls(t, cluster, "own", reg.host+"/team/app:v1", nodes[1])
-	u.pulls(t, cluster, "mirrored", "docker.io/nobody/app:v1", nodes[1])
+	reg.copyImage(t, u.echoTag(t), reg.host+"/team/app:v1")
+	reg.copyImage(t, u.echoTag(t), reg.host+"/docker.io/nobody/app:v1")
+	u.requirePulled(t, cluster, "own", reg.host+"/team/app:v1", nodes[1])
+	u.requirePulled(t, cluster, "mirrored", "docker.io/nobody/app:v1", nodes[1])
 
-	checked := u.ok(t, "certs", "check", cluster)
+	checked := u.mustRun(t, "certs", "check", cluster)
 	if !strings.Contains(checked, "registry") {
-		t.Errorf("certs check does not know its certificate: %s", tail(checked))
+		t.Errorf("certs check does not know its certificate: %s", textTail(checked))
 	}
-	shown := reg.shows(t)
-	u.ok(t, "certs", "renew", cluster, "registry", "--yes")
-	if reg.shows(t) == shown {
+	shown := reg.certificateSerial(t)
+	u.mustRun(t, "certs", "renew", cluster, "registry", "--yes")
+	if reg.certificateSerial(t) == shown {
 		t.Error("renewed, it shows the certificate that it had")
 	}
-	u.confined(t, machine, "slipway-registry.service", "slipway-registry")
-	u.unchanged(t, file)
+	u.requireConfined(t, machine, "slipway-registry.service", "slipway-registry")
+	u.requireEmptyPlan(t, file)
 
 	if err := os.WriteFile(filepath.Join(u.home, "word"), []byte(pullWord+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -89,17 +89,17 @@ func TestLongRegistry(t *testing.T) {
 	editSpec(t, file, func(spec map[string]any) {
 		spec["registry"] = map[string]any{"private": map[string]any{"passwordFrom": map[string]any{"file": "word"}}}
 	})
-	u.ok(t, "apply", "-f", file, "--yes")
-	if code := reg.status(t, reg.word); code != http.StatusUnauthorized {
+	u.mustRun(t, "apply", "-f", file, "--yes")
+	if code := reg.statusWith(t, reg.word); code != http.StatusUnauthorized {
 		t.Errorf("with the password before it answers %d", code)
 	}
 	reg.word = pullWord
-	u.pulls(t, cluster, "again", reg.host+"/team/app:v1", nodes[0])
-	u.unchanged(t, file)
+	u.requirePulled(t, cluster, "again", reg.host+"/team/app:v1", nodes[0])
+	u.requireEmptyPlan(t, file)
 
-	u.exits(t, 0, "delete", "cluster", cluster, "--yes", "--allow-removal")
+	u.mustExit(t, 0, "delete", "cluster", cluster, "--yes", "--allow-removal")
 	for m, was := range before {
-		same(t, m+" before and after", "touched", was, u.snapshot(t, m))
+		requireSame(t, m+" before and after", "touched", was, u.takeSnapshot(t, m))
 	}
 	u.noWords(t)
 }
@@ -129,8 +129,8 @@ func (u *user) ownRegistry(t *testing.T, cluster, host string) *ownRegistry {
 	}}
 }
 
-// status is what it answers to a password; "" is none.
-func (r *ownRegistry) status(t *testing.T, word string) int {
+// statusWith is what it answers to a password; "" is none.
+func (r *ownRegistry) statusWith(t *testing.T, word string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+r.host+"/v2/", nil)
 	if err != nil {
@@ -147,8 +147,8 @@ func (r *ownRegistry) status(t *testing.T, word string) int {
 	return res.StatusCode
 }
 
-// shows is the number of its certificate.
-func (r *ownRegistry) shows(t *testing.T) string {
+// certificateSerial is the number of its certificate.
+func (r *ownRegistry) certificateSerial(t *testing.T) string {
 	t.Helper()
 	conn, err := tls.Dial("tcp", r.host, r.transport.TLSClientConfig)
 	if err != nil {
@@ -158,8 +158,8 @@ func (r *ownRegistry) shows(t *testing.T) string {
 	return fmt.Sprint(conn.ConnectionState().PeerCertificates[0].SerialNumber)
 }
 
-// copies has one of its images be there under another name.
-func (r *ownRegistry) copies(t *testing.T, from, to string) {
+// copyImage has one of its images be there under another name.
+func (r *ownRegistry) copyImage(t *testing.T, from, to string) {
 	t.Helper()
 	login := []remote.Option{remote.WithContext(t.Context()), remote.WithTransport(r.transport),
 		remote.WithAuth(&authn.Basic{Username: "slipway", Password: r.word})}
@@ -186,7 +186,7 @@ func (u *user) echoTag(t *testing.T) string {
 	var held struct {
 		Images []struct{ Name, Ref string }
 	}
-	if err := json.Unmarshal([]byte(u.ok(t, "bundle", "inspect", kubernetes(), "-o", "json")), &held); err != nil {
+	if err := json.Unmarshal([]byte(u.mustRun(t, "bundle", "inspect", testedVersion(), "-o", "json")), &held); err != nil {
 		t.Fatal(err)
 	}
 	for _, i := range held.Images {

@@ -11,30 +11,30 @@ import (
 // of the rules of the mode before stays on nodes, and Services answer.
 func TestLongProxyMode(t *testing.T) {
 	b := newBalanced(t, "e2e-proxy", 1, 1)
-	b.create(t, b.file)
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.createCluster(t, b.file)
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
 	// In iptables' mode it is deleted: the empty tables that kube-proxy leaves of that
 	// when it goes to nftables are not known to be the cluster's any more.
 	for _, to := range []string{"iptables", "nftables", "iptables"} {
-		_, r := b.changes(t, 0, func(spec map[string]any) { child(spec, "kubernetes")["proxyMode"] = to })
+		_, r := b.applyChange(t, 0, func(spec map[string]any) { childMap(spec, "kubernetes")["proxyMode"] = to })
 		t.Logf("figure: in mode %s on two nodes in %.0f s", to, r.took.Seconds())
-		b.proxies(t, to)
-		b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-		b.unchanged(t, b.file)
+		b.requireProxyMode(t, to)
+		b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
+		b.requireEmptyPlan(t, b.file)
 	}
-	b.gone(t)
+	b.deleteCluster(t)
 }
 
-// proxies wants rules of a mode on every node, and none of another.
-func (b *balanced) proxies(t *testing.T, mode string) {
+// requireProxyMode wants rules of a mode on every node, and none of another.
+func (b *balanced) requireProxyMode(t *testing.T, mode string) {
 	t.Helper()
-	pods := decode[podList](t, b.kubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "k8s-app=kube-proxy", "-o", "json"))
+	pods := decodeJSON[podList](t, b.mustKubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "k8s-app=kube-proxy", "-o", "json"))
 	if len(pods.Items) != len(b.nodesOf()) {
 		t.Errorf("%d pods of kube-proxy on %d nodes", len(pods.Items), len(b.nodesOf()))
 	}
 	for _, pod := range pods.Items {
 		on := func(argv ...string) string {
-			return b.kubectl(t, b.name, append([]string{"exec", "-n", "kube-system", pod.Metadata.Name, "--"}, argv...)...)
+			return b.mustKubectl(t, b.name, append([]string{"exec", "-n", "kube-system", pod.Metadata.Name, "--"}, argv...)...)
 		}
 		for of, there := range map[string]bool{
 			"iptables": strings.Contains(on("iptables-save", "-t", "nat"), "-A KUBE-SVC-"),

@@ -16,37 +16,37 @@ import (
 // themselves at the first node that does not serve with them.
 func TestLongReconfigure(t *testing.T) {
 	b := newBalanced(t, "e2e-reconf", 3, 2)
-	b.by(t, "haproxy")
-	r := b.create(t, b.file)
+	b.setEndpoint(t, "haproxy")
+	r := b.createCluster(t, b.file)
 	t.Logf("figure: created in %.0f s", r.took.Seconds())
-	b.back(t)
-	w := b.writing(t, "reconfigured")
+	b.waitForRecovery(t)
+	w := b.startWriter(t, "reconfigured")
 	for _, step := range []struct {
 		name string
 		do   func(t *testing.T)
 	}{
 		{"a kubelet's setting", b.setsKubelets},
 		{"a bad one", func(t *testing.T) {
-			b.refuses(t, "topologyManagerPolicy", func(spec map[string]any) {
-				child(child(child(spec, "kubernetes"), "kubelet"), "config")["topologyManagerPolicy"] = "no-such"
+			b.requireRejected(t, "topologyManagerPolicy", func(spec map[string]any) {
+				childMap(childMap(childMap(spec, "kubernetes"), "kubelet"), "config")["topologyManagerPolicy"] = "no-such"
 			})
 		}},
 		{"a bad argument of API servers", func(t *testing.T) {
-			b.refuses(t, "no-such-mode", func(spec map[string]any) {
-				child(child(child(spec, "kubernetes"), "apiServer"), "extraArgs")["authorization-mode"] = "no-such-mode"
+			b.requireRejected(t, "no-such-mode", func(spec map[string]any) {
+				childMap(childMap(childMap(spec, "kubernetes"), "apiServer"), "extraArgs")["authorization-mode"] = "no-such-mode"
 			})
 		}},
 		{"containerd's", b.setsContainerd},
 		{"a bad one of containerd", func(t *testing.T) {
-			b.refuses(t, "containerd.service", func(spec map[string]any) {
-				child(spec, "containerRuntime")["config"] = "[debug]\nlevel = 7\n"
+			b.requireRejected(t, "containerd.service", func(spec map[string]any) {
+				childMap(spec, "containerRuntime")["config"] = "[debug]\nlevel = 7\n"
 			})
 		}},
 		{"etcd's", b.setsEtcd},
 		{"kernel parameters and a mirror", b.setsHosts},
 		{"a bad kernel parameter", func(t *testing.T) {
-			b.refuses(t, "this host has new settings", func(spec map[string]any) {
-				child(child(spec, "system"), "sysctls")["net.ipv4.ip_local_reserved_ports"] = "1-65535"
+			b.requireRejected(t, "this host has new settings", func(spec map[string]any) {
+				childMap(childMap(spec, "system"), "sysctls")["net.ipv4.ip_local_reserved_ports"] = "1-65535"
 			})
 		}},
 	} {
@@ -55,20 +55,20 @@ func TestLongReconfigure(t *testing.T) {
 			return
 		}
 	}
-	acknowledged, gap := w.stop(t)
+	acknowledged, gap := w.stopWriter(t)
 	t.Logf("figure: %d writes acknowledged, none lost, %.1f s without one", acknowledged, gap.Seconds())
 	if gap > 90*time.Second {
 		t.Errorf("%.1f s without a write", gap.Seconds())
 	}
 }
 
-// changes applies a change of the file, and answers what happened.
-func (b *balanced) changes(t *testing.T, code int, edit func(spec map[string]any)) (happenings []happening, r result) {
+// applyChange applies a change of the file, and answers what happened.
+func (b *balanced) applyChange(t *testing.T, code int, edit func(spec map[string]any)) (happenings []happening, r result) {
 	t.Helper()
 	editSpec(t, b.file, edit)
-	r = b.within(t, 10*time.Minute, nil, "apply", "-f", b.file, "--yes", "-o", "json")
+	r = b.runWithin(t, 10*time.Minute, nil, "apply", "-f", b.file, "--yes", "-o", "json")
 	if r.code != code {
-		t.Fatalf("apply ends with %d, want %d\nstdout: %s\nstderr: %s", r.code, code, tail(r.stdout), tail(r.stderr))
+		t.Fatalf("apply ends with %d, want %d\nstdout: %s\nstderr: %s", r.code, code, textTail(r.stdout), textTail(r.stderr))
 	}
 	for line := range strings.Lines(r.stdout) {
 		var h happening
@@ -94,77 +94,77 @@ func inTurn(t *testing.T, happenings []happening, task string, want []string) {
 }
 
 func (b *balanced) setsKubelets(t *testing.T) {
-	happenings, r := b.changes(t, 0, func(spec map[string]any) {
-		child(child(child(spec, "kubernetes"), "kubelet"), "config")["maxPods"] = 64
+	happenings, r := b.applyChange(t, 0, func(spec map[string]any) {
+		childMap(childMap(childMap(spec, "kubernetes"), "kubelet"), "config")["maxPods"] = 64
 	})
 	t.Logf("figure: a setting of five kubelets in %.0f s", r.took.Seconds())
 	inTurn(t, happenings, "kubelet.settings", b.nodesOf())
-	if got := b.kubectl(t, b.name, "get", "nodes", "-o",
+	if got := b.mustKubectl(t, b.name, "get", "nodes", "-o",
 		"jsonpath={.items[*].status.capacity.pods}"); strings.TrimSpace(got) != "64 64 64 64 64" {
 		t.Errorf("nodes take %q pods, want 64 each", got)
 	}
-	b.unchanged(t, b.file)
+	b.requireEmptyPlan(t, b.file)
 }
 
 func (b *balanced) setsContainerd(t *testing.T) {
-	happenings, r := b.changes(t, 0, func(spec map[string]any) {
-		child(spec, "containerRuntime")["config"] = "[debug]\nlevel = \"warn\"\n"
+	happenings, r := b.applyChange(t, 0, func(spec map[string]any) {
+		childMap(spec, "containerRuntime")["config"] = "[debug]\nlevel = \"warn\"\n"
 	})
 	t.Logf("figure: a setting of five containerds in %.0f s", r.took.Seconds())
 	inTurn(t, happenings, "runtime.containerd", b.nodesOf())
 	for _, m := range b.nodesOf() {
-		if text := b.inside(t, m, "containerd", "config", "dump"); !strings.Contains(text, "level = 'warn'") {
-			t.Errorf("containerd of %s does not go by the file:\n%s", m, tail(text))
+		if text := b.mustExec(t, m, "containerd", "config", "dump"); !strings.Contains(text, "level = 'warn'") {
+			t.Errorf("containerd of %s does not go by the file:\n%s", m, textTail(text))
 		}
 	}
-	b.unchanged(t, b.file)
+	b.requireEmptyPlan(t, b.file)
 }
 
 // setsHosts sets what restarts nothing. The parameter is one of a machine's network
 // alone.
 func (b *balanced) setsHosts(t *testing.T) {
-	happenings, r := b.changes(t, 0, func(spec map[string]any) {
-		child(child(spec, "system"), "sysctls")["net.ipv4.ip_local_reserved_ports"] = "40001"
-		child(child(spec, "registry"), "mirrors")["registry.example"] = []string{"https://192.0.2.1"}
+	happenings, r := b.applyChange(t, 0, func(spec map[string]any) {
+		childMap(childMap(spec, "system"), "sysctls")["net.ipv4.ip_local_reserved_ports"] = "40001"
+		childMap(childMap(spec, "registry"), "mirrors")["registry.example"] = []string{"https://192.0.2.1"}
 	})
 	t.Logf("figure: a kernel parameter and a mirror of five hosts in %.0f s", r.took.Seconds())
 	for _, task := range []string{"os.kernel", "runtime.registries"} {
 		inTurn(t, happenings, task, b.nodesOf())
 	}
 	for _, m := range b.nodesOf() {
-		if got := b.inside(t, m, "sysctl", "-n", "net.ipv4.ip_local_reserved_ports"); strings.TrimSpace(got) != "40001" {
+		if got := b.mustExec(t, m, "sysctl", "-n", "net.ipv4.ip_local_reserved_ports"); strings.TrimSpace(got) != "40001" {
 			t.Errorf("%s has the parameter %q", m, got)
 		}
-		if got := b.inside(t, m, "cat", "/etc/containerd/certs.d/registry.example/hosts.toml"); !strings.Contains(got, "192.0.2.1") {
+		if got := b.mustExec(t, m, "cat", "/etc/containerd/certs.d/registry.example/hosts.toml"); !strings.Contains(got, "192.0.2.1") {
 			t.Errorf("containerd of %s does not know the mirror:\n%s", m, got)
 		}
 	}
-	b.unchanged(t, b.file)
+	b.requireEmptyPlan(t, b.file)
 }
 
 func (b *balanced) setsEtcd(t *testing.T) {
-	_, r := b.changes(t, 0, func(spec map[string]any) {
-		child(child(spec, "etcd"), "extraArgs")["quota-backend-bytes"] = "4294967296"
+	_, r := b.applyChange(t, 0, func(spec map[string]any) {
+		childMap(childMap(spec, "etcd"), "extraArgs")["quota-backend-bytes"] = "4294967296"
 	})
 	t.Logf("figure: a setting of three members of etcd in %.0f s", r.took.Seconds())
 	for _, m := range b.controlPlanes {
-		if got := b.inside(t, m, "pgrep", "-ax", "etcd"); !strings.Contains(got, "--quota-backend-bytes=4294967296") {
+		if got := b.mustExec(t, m, "pgrep", "-ax", "etcd"); !strings.Contains(got, "--quota-backend-bytes=4294967296") {
 			t.Errorf("etcd of %s runs as %s", m, got)
 		}
 	}
-	b.exits(t, 0, "etcd", "health", b.name)
-	b.unchanged(t, b.file)
+	b.mustExit(t, 0, "etcd", "health", b.name)
+	b.requireEmptyPlan(t, b.file)
 }
 
-// refuses has a setting be bad: the first node does not serve with it, and all is
+// requireRejected has a setting be bad: the first node does not serve with it, and all is
 // as before by itself.
-func (b *balanced) refuses(t *testing.T, says string, edit func(spec map[string]any)) {
+func (b *balanced) requireRejected(t *testing.T, says string, edit func(spec map[string]any)) {
 	t.Helper()
 	good, err := os.ReadFile(b.file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, r := b.changes(t, 1, edit)
+	_, r := b.applyChange(t, 1, edit)
 	t.Logf("figure: it has failed and gone back in %.0f s", r.took.Seconds())
 	var ended struct {
 		Reverted bool
@@ -178,12 +178,12 @@ func (b *balanced) refuses(t *testing.T, says string, edit func(spec map[string]
 		ended.Failures[0].Reason != "settings-reverted" || !strings.Contains(ended.Failures[0].Message, says) {
 		t.Errorf("it ends with %+v: want it back by itself, and a failure of %s that says %q", ended, b.controlPlanes[0], says)
 	}
-	b.back(t)
-	if r := b.run(t, "plan", "-f", b.file, "--exit-code"); r.code != 4 {
+	b.waitForRecovery(t)
+	if r := b.runSlipway(t, "plan", "-f", b.file, "--exit-code"); r.code != 4 {
 		t.Errorf("the plan for the file that was refused ends with %d, want 4: that is what differs", r.code)
 	}
 	if err := os.WriteFile(b.file, good, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.unchanged(t, b.file)
+	b.requireEmptyPlan(t, b.file)
 }

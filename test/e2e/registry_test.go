@@ -87,7 +87,7 @@ func serveRegistry(t *testing.T, machine, dir string) (host string) {
 func TestLongRegistryLogin(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-registry"
-	file := u.machines(t, name, 2)
+	file := u.createMachines(t, name, 2)
 	machines := []string{name + "-1", name + "-2"}
 	word := func(text string) {
 		if err := os.WriteFile(filepath.Join(u.home, "word"), []byte(text+"\n"), 0o600); err != nil {
@@ -109,35 +109,35 @@ func TestLongRegistryLogin(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(u.home, "login.json"), []byte(login), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	u.ok(t, "bundle", "push", kubernetes(), host+"/slipway/bundle:v1", "--credentials", "login.json", "--ca", "ca.crt")
+	u.mustRun(t, "bundle", "push", testedVersion(), host+"/slipway/bundle:v1", "--credentials", "login.json", "--ca", "ca.crt")
 
 	word(wrongWord)
-	before := u.snapshot(t, machines[0])
-	if r := u.exits(t, 2, "create", "cluster", "-f", file, "--yes"); !strings.Contains(r.stderr, "[bundle-pull-failed]") ||
+	before := u.takeSnapshot(t, machines[0])
+	if r := u.mustExit(t, 2, "create", "cluster", "-f", file, "--yes"); !strings.Contains(r.stderr, "[bundle-pull-failed]") ||
 		strings.Contains(r.stderr, wrongWord) {
-		t.Errorf("a wrong password for the bundle: %s", tail(r.stderr))
+		t.Errorf("a wrong password for the bundle: %s", textTail(r.stderr))
 	}
-	before.untouched(t, machines[0])
+	before.requireUntouched(t, machines[0])
 	word(pullWord)
-	r := u.create(t, file)
+	r := u.createCluster(t, file)
 	t.Logf("figure: created from a bundle in a registry in %.0f s", r.took.Seconds())
-	u.settles(t, file)
+	u.waitForEmptyPlan(t, file)
 
 	image := host + "/slipway/bundle@" + u.echoDigest(t)
-	u.pulls(t, name, "right", image, machines[1])
-	u.pulls(t, name, "mirrored", "images.example.com/bundle@"+u.echoDigest(t), machines[0])
-	pulse := containers(u.pulse(t, name, machines))
+	u.requirePulled(t, name, "right", image, machines[1])
+	u.requirePulled(t, name, "mirrored", "images.example.com/bundle@"+u.echoDigest(t), machines[0])
+	pulse := containersOf(u.recordPulse(t, name, machines))
 
 	// From here on the bundle is at hand, so that it is the nodes who log in.
-	u.ok(t, "bundle", "export", kubernetes(), "--out", "bundle.tar.zst")
+	u.mustRun(t, "bundle", "export", testedVersion(), "--out", "bundle.tar.zst")
 	editSpec(t, file, func(spec map[string]any) { spec["bundle"] = "./bundle.tar.zst" })
 	u.mistakesPassword(t, name, file, image, machines[1], "authorization failed", word)
-	stillBeats(t, "changing a password", pulse, containers(withoutPod(u.pulse(t, name, machines), "again")))
+	stillBeats(t, "changing a password", pulse, containersOf(withoutPod(u.recordPulse(t, name, machines), "again")))
 
 	editSpec(t, file, func(spec map[string]any) { delete(spec, "registry") })
-	u.ok(t, "apply", "-f", file, "--yes")
-	u.unchanged(t, file)
-	if got := u.inside(t, machines[1], "sh", "-c", "ls /etc/containerd/certs.d 2>/dev/null; true"); strings.Contains(got, host) {
+	u.mustRun(t, "apply", "-f", file, "--yes")
+	u.requireEmptyPlan(t, file)
+	if got := u.mustExec(t, machines[1], "sh", "-c", "ls /etc/containerd/certs.d 2>/dev/null; true"); strings.Contains(got, host) {
 		t.Errorf("what was taken out of the file is still on a node: %s", got)
 	}
 	u.noWords(t)
@@ -148,20 +148,20 @@ func TestLongRegistryLogin(t *testing.T) {
 func (u *user) mistakesPassword(t *testing.T, cluster, file, image, node, says string, word func(string)) {
 	t.Helper()
 	word(wrongWord)
-	u.ok(t, "apply", "-f", file, "--yes")
-	u.unchanged(t, file)
+	u.mustRun(t, "apply", "-f", file, "--yes")
+	u.requireEmptyPlan(t, file)
 	u.runsPod(t, cluster, "wrong", image, node)
 	eventually(t, 2*time.Minute, "the kubelet to say that it is not let in", func() error {
-		if got := u.kubectl(t, cluster, "describe", "pod", "wrong"); !strings.Contains(got, says) {
-			return errors.New(tail(got))
+		if got := u.mustKubectl(t, cluster, "describe", "pod", "wrong"); !strings.Contains(got, says) {
+			return errors.New(textTail(got))
 		}
 		return nil
 	})
 	word(pullWord)
 	start := time.Now()
-	u.ok(t, "apply", "-f", file, "--yes")
-	u.kubectl(t, cluster, "delete", "pod", "wrong", "--now")
-	u.pulls(t, cluster, "again", image, node)
+	u.mustRun(t, "apply", "-f", file, "--yes")
+	u.mustKubectl(t, cluster, "delete", "pod", "wrong", "--now")
+	u.requirePulled(t, cluster, "again", image, node)
 	t.Logf("figure: another password on two nodes, and pulled with it, in %.0f s", time.Since(start).Seconds())
 }
 
@@ -175,7 +175,7 @@ func (u *user) echoDigest(t *testing.T) string {
 			Manifest   struct{ Digest string }
 		}
 	}
-	images := decode[held](t, u.ok(t, "bundle", "inspect", kubernetes(), "-o", "json")).Images
+	images := decodeJSON[held](t, u.mustRun(t, "bundle", "inspect", testedVersion(), "-o", "json")).Images
 	for _, i := range images {
 		if i.Name == "echo" {
 			return i.Manifest.Digest
@@ -194,20 +194,20 @@ func (u *user) runsPod(t *testing.T, cluster, pod, image, node string) {
 	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	u.kubectl(t, cluster, "apply", "-f", path)
+	u.mustKubectl(t, cluster, "apply", "-f", path)
 }
 
-// pulls is runsPod, and the pod runs.
-func (u *user) pulls(t *testing.T, cluster, pod, image, node string) {
+// requirePulled is runsPod, and the pod runs.
+func (u *user) requirePulled(t *testing.T, cluster, pod, image, node string) {
 	t.Helper()
 	u.runsPod(t, cluster, pod, image, node)
-	if r := u.run(t, "kubectl", cluster, "--", "wait", "pod/"+pod, "--for=condition=Ready", "--timeout=2m"); r.code != 0 {
-		t.Fatalf("pod %s does not run: %s", pod, tail(u.kubectl(t, cluster, "describe", "pod", pod)))
+	if r := u.runSlipway(t, "kubectl", cluster, "--", "wait", "pod/"+pod, "--for=condition=Ready", "--timeout=2m"); r.code != 0 {
+		t.Fatalf("pod %s does not run: %s", pod, textTail(u.mustKubectl(t, cluster, "describe", "pod", pod)))
 	}
 }
 
-// containers are the containers and the units of a pulse: files may change.
-func containers(pulse map[string]string) map[string]string {
+// containersOf are the containers and the units of a pulse: files may change.
+func containersOf(pulse map[string]string) map[string]string {
 	out := map[string]string{}
 	for key, value := range pulse {
 		if !strings.Contains(key, " file ") {

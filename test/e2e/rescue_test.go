@@ -21,18 +21,18 @@ import (
 func TestLongRescue(t *testing.T) {
 	b := newBalanced(t, "e2e-rescue", 3, 2)
 	spares := []string{b.spare, b.workers[1]}
-	b.of(t, b.controlPlanes, b.workers[:1])
-	b.by(t, "haproxy")
-	r := b.create(t, b.file)
+	b.setHosts(t, b.controlPlanes, b.workers[:1])
+	b.setEndpoint(t, "haproxy")
+	r := b.createCluster(t, b.file)
 	t.Logf("figure: created in %.0f s", r.took.Seconds())
-	b.back(t)
-	b.kubectl(t, b.name, "create", "secret", "generic", "kept", "--from-literal=is=kept")
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.waitForRecovery(t)
+	b.mustKubectl(t, b.name, "create", "secret", "generic", "kept", "--from-literal=is=kept")
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
 	for _, step := range []struct {
 		name string
 		do   func(t *testing.T)
 	}{
-		{"drills", b.drills},
+		{"drills", b.runRestoreTests},
 		{"two of three are destroyed", b.isRescued},
 		{"back to three", func(t *testing.T) { b.growsBack(t, spares) }},
 		{"two are destroyed, and the log of the third is damaged", b.isRescuedByDatabase},
@@ -44,27 +44,28 @@ func TestLongRescue(t *testing.T) {
 	}
 }
 
-// drills tries a backup that is good, one that was cut off, one that has changed,
+// runRestoreTests tries a backup that is good, one that was cut off, one that has changed,
 // and another cluster's.
-func (b *balanced) drills(t *testing.T) {
+func (b *balanced) runRestoreTests(t *testing.T) {
 	type set struct{ File string }
 	type report struct {
 		Host   string
 		Good   bool
 		Checks []struct{ Name, Want, Got string }
 	}
-	file := decode[set](t, b.exits(t, 0, "etcd", "snapshot", b.name, "-o", "json").stdout).File
-	r := b.exits(t, 0, "etcd", "drill", b.name, "-o", "json")
-	is := decode[report](t, r.stdout)
+	file := decodeJSON[set](t, b.mustExit(t, 0, "etcd", "snapshot", b.name, "-o", "json").stdout).File
+	r := b.mustExit(t, 0, "etcd", "drill", b.name, "-o", "json")
+	is := decodeJSON[report](t, r.stdout)
 	if !is.Good || len(is.Checks) != 4 || !strings.HasSuffix(is.Checks[3].Got, ": read") {
 		t.Errorf("the drill says %+v", is)
 	}
 	t.Logf("figure: a drill in %.1f s", r.took.Seconds())
-	if text := b.exits(t, 0, "etcd", "drill", b.name, "--from", file).stdout; !strings.Contains(text, "is good") {
+	if text := b.mustExit(t, 0, "etcd", "drill", b.name, "--from", file).stdout; !strings.Contains(text, "is good") {
 		t.Errorf("the drill says:\n%s", text)
 	}
 	for _, m := range b.controlPlanes {
-		if left := b.inside(t, m, "sh", "-c", "ls -A /var/lib/slipway/drills 2>/dev/null; pgrep -ax etcd | grep name=scratch; true"); left != "" {
+		if left := b.mustExec(t, m, "sh", "-c",
+			"ls -A /var/lib/slipway/drills 2>/dev/null; pgrep -ax etcd | grep name=scratch; true"); left != "" {
 			t.Errorf("on %s there is left: %s", m, left)
 		}
 	}
@@ -79,9 +80,9 @@ func (b *balanced) drills(t *testing.T) {
 		if err := os.WriteFile(bad, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		refusedBy(t, b.exits(t, 2, "etcd", "drill", b.name, "--from", bad), "[backup-damaged]")
+		refusedBy(t, b.mustExit(t, 2, "etcd", "drill", b.name, "--from", bad), "[backup-damaged]")
 	}
-	if r := b.exits(t, 0, "etcd", "health", b.name); !strings.Contains(r.stdout, "is healthy") {
+	if r := b.mustExit(t, 0, "etcd", "health", b.name); !strings.Contains(r.stdout, "is healthy") {
 		t.Errorf("after drills:\n%s", r.stdout)
 	}
 }
@@ -90,27 +91,27 @@ func (b *balanced) drills(t *testing.T) {
 // the third.
 func (b *balanced) isRescued(t *testing.T) {
 	left, lost := b.controlPlanes[1], []string{b.controlPlanes[0], b.controlPlanes[2]}
-	refusedBy(t, b.exits(t, 2, "etcd", "rescue", b.name, "--lost", strings.Join(lost, ","), "--yes"), "[rescue-host-answers]")
-	b.kubectl(t, b.name, "create", "configmap", "last")
+	refusedBy(t, b.mustExit(t, 2, "etcd", "rescue", b.name, "--lost", strings.Join(lost, ","), "--yes"), "[rescue-host-answers]")
+	b.mustKubectl(t, b.name, "create", "configmap", "last")
 	for _, m := range lost {
-		b.ok(t, "sandbox", "kill", m)
+		b.mustRun(t, "sandbox", "kill", m)
 	}
-	refusedBy(t, b.exits(t, 2, "etcd", "rescue", b.name, "--lost", lost[0], "--yes"), "[rescue-host-silent]")
-	r := b.exits(t, 0, "etcd", "rescue", b.name, "--lost", strings.Join(lost, ","), "--yes")
+	refusedBy(t, b.mustExit(t, 2, "etcd", "rescue", b.name, "--lost", lost[0], "--yes"), "[rescue-host-silent]")
+	r := b.mustExit(t, 0, "etcd", "rescue", b.name, "--lost", strings.Join(lost, ","), "--yes")
 	t.Logf("figure: rescued in %.0f s", r.took.Seconds())
 	t.Logf("it says:\n%s", r.stdout)
-	b.inside(t, left, "sh", "-c", "ls -d /var/lib/etcd/before-*/member")
-	if has := b.kubectl(t, b.name, "get", "secret/kept", "configmap/last", "-o", "name"); !strings.Contains(has, "secret/kept") ||
+	b.mustExec(t, left, "sh", "-c", "ls -d /var/lib/etcd/before-*/member")
+	if has := b.mustKubectl(t, b.name, "get", "secret/kept", "configmap/last", "-o", "name"); !strings.Contains(has, "secret/kept") ||
 		!strings.Contains(has, "configmap/last") {
 		t.Errorf("there is %s", has)
 	}
 	for _, m := range lost {
-		b.noticed(t, b.name, m)
+		b.waitForNotReady(t, b.name, m)
 	}
-	r = b.exits(t, 0, "delete", "nodes", lost[0], lost[1], "--cluster", b.name, "--forget", "--yes")
+	r = b.mustExit(t, 0, "delete", "nodes", lost[0], lost[1], "--cluster", b.name, "--forget", "--yes")
 	t.Logf("figure: lost hosts taken off in %.0f s", r.took.Seconds())
-	b.of(t, []string{left}, b.workers)
-	b.back(t)
+	b.setHosts(t, []string{left}, b.workers)
+	b.waitForRecovery(t)
 	b.runsNew(t)
 }
 
@@ -119,31 +120,31 @@ func (b *balanced) growsBack(t *testing.T, spares []string) {
 	for _, m := range spares {
 		b.hosts[m].(map[string]any)["roles"] = []any{"control-plane"}
 	}
-	b.of(t, append([]string{b.controlPlanes[0]}, spares...), b.workers)
-	r := b.exits(t, 0, "add", "nodes", "-f", b.file, "--yes")
+	b.setHosts(t, append([]string{b.controlPlanes[0]}, spares...), b.workers)
+	r := b.mustExit(t, 0, "add", "nodes", "-f", b.file, "--yes")
 	t.Logf("figure: back to three in %.0f s", r.took.Seconds())
-	b.back(t)
+	b.waitForRecovery(t)
 	eventually(t, time.Minute, "etcd is well", func() error {
-		if r := b.run(t, "etcd", "health", b.name); r.code != 0 {
-			return fmt.Errorf("exit code %d:\n%s", r.code, tail(r.stdout))
+		if r := b.runSlipway(t, "etcd", "health", b.name); r.code != 0 {
+			return fmt.Errorf("exit code %d:\n%s", r.code, textTail(r.stdout))
 		}
 		return nil
 	})
 	b.runsNew(t)
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	b.settles(t, b.file)
-	b.exits(t, 0, "etcd", "snapshot", b.name)
-	b.exits(t, 0, "etcd", "drill", b.name)
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
+	b.waitForEmptyPlan(t, b.file)
+	b.mustExit(t, 0, "etcd", "snapshot", b.name)
+	b.mustExit(t, 0, "etcd", "drill", b.name)
 }
 
 // runsNew wants a Deployment that is made now to run.
 func (b *balanced) runsNew(t *testing.T) {
 	t.Helper()
 	name := fmt.Sprintf("new-%d", time.Now().Unix())
-	image := b.kubectl(t, b.name, "get", "daemonset", "echo", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
-	b.kubectl(t, b.name, "create", "deployment", name, "--image="+image, "--replicas=2")
-	b.kubectl(t, b.name, "rollout", "status", "deployment/"+name, "--timeout=180s")
-	b.kubectl(t, b.name, "delete", "deployment", name)
+	image := b.mustKubectl(t, b.name, "get", "daemonset", "echo", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
+	b.mustKubectl(t, b.name, "create", "deployment", name, "--image="+image, "--replicas=2")
+	b.mustKubectl(t, b.name, "rollout", "status", "deployment/"+name, "--timeout=180s")
+	b.mustKubectl(t, b.name, "delete", "deployment", name)
 }
 
 // isRescuedByDatabase destroys two of three control planes, and damages the log of
@@ -152,14 +153,14 @@ func (b *balanced) runsNew(t *testing.T) {
 func (b *balanced) isRescuedByDatabase(t *testing.T) {
 	left, lost := b.controlPlanes[1], []string{b.controlPlanes[0], b.controlPlanes[2]}
 	for i := range 20 {
-		b.kubectl(t, b.name, "create", "configmap", fmt.Sprintf("before-%d", i), "--from-literal=is=there")
+		b.mustKubectl(t, b.name, "create", "configmap", fmt.Sprintf("before-%d", i), "--from-literal=is=there")
 	}
-	had := b.objects(t)
+	had := b.listObjects(t)
 	for _, m := range lost {
-		b.ok(t, "sandbox", "kill", m)
+		b.mustRun(t, "sandbox", "kill", m)
 	}
 	b.damagesLog(t, left)
-	r := b.exits(t, 0, "etcd", "rescue", b.name, "--lost", strings.Join(lost, ","), "--yes")
+	r := b.mustExit(t, 0, "etcd", "rescue", b.name, "--lost", strings.Join(lost, ","), "--yes")
 	t.Logf("figure: rescued by a database alone in %.0f s", r.took.Seconds())
 	if !strings.Contains(r.stderr, "The rescue uses its database") || !strings.Contains(r.stderr, ".wal, from byte ") {
 		t.Errorf("the plan says:\n%s", r.stderr)
@@ -167,7 +168,7 @@ func (b *balanced) isRescuedByDatabase(t *testing.T) {
 	if !strings.Contains(r.stdout, "on "+left+", with all entries of its database: ") {
 		t.Errorf("it says:\n%s", r.stdout)
 	}
-	is := b.objects(t)
+	is := b.listObjects(t)
 	for _, o := range slices.Sorted(maps.Keys(had)) {
 		if is[o] != had[o] {
 			t.Errorf("%s has the id %q, and had %q", o, is[o], had[o])
@@ -181,7 +182,7 @@ func (b *balanced) isRescuedByDatabase(t *testing.T) {
 // of its log on the disk.
 func (b *balanced) damagesLog(t *testing.T, m string) {
 	t.Helper()
-	b.inside(t, m, "sh", "-ec", `
+	b.mustExec(t, m, "sh", "-ec", `
 systemctl stop kubelet
 for p in $(pgrep -x etcd); do kill "$p"; while kill -0 "$p" 2>/dev/null; do sleep 0.1; done; done
 log=$(ls /var/lib/etcd/member/wal/*.wal | head -n 1)
@@ -190,10 +191,10 @@ printf X | dd of="$log" bs=1 seek="$at" conv=notrunc status=none
 sync
 systemctl start kubelet`)
 	eventually(t, 3*time.Minute, "etcd does not start with it", func() error {
-		r := b.run(t, "sandbox", "exec", m, "--", "sh", "-c",
+		r := b.runSlipway(t, "sandbox", "exec", m, "--", "sh", "-c",
 			"tail -n 5 /var/log/pods/kube-system_etcd-*/etcd/*.log; cat /var/log/pods/kube-system_etcd-*/etcd/*.log | grep 'crc mismatch'")
 		if r.code != 0 {
-			return errors.New(tail(r.stdout + r.stderr))
+			return errors.New(textTail(r.stdout + r.stderr))
 		}
 		return nil
 	})

@@ -31,14 +31,14 @@ var troublePoints = []troublePoint{
 	{"kubeadm join on a worker", "join.kubelet-start", siteName + "-3"},
 }
 
-// moment is when that is under way.
-func (p troublePoint) moment() *moment {
+// newMoment is when that is under way.
+func (p troublePoint) newMoment() *moment {
 	here := func(h happening) bool { return h.Task == p.task && h.Host == p.host }
 	switch {
 	case strings.HasPrefix(p.task, "runtime."):
-		return &moment{name: "inside a blob transfer of " + p.task, at: func(h happening) bool { return here(h) && h.midway() }}
+		return &moment{name: "inside a blob transfer of " + p.task, at: func(h happening) bool { return here(h) && h.isTransferring() }}
 	case p.task == "kubeadm.init.wait": // for six seconds or more
-		return &moment{name: "inside " + p.task, at: func(h happening) bool { return here(h) && h.begins(p.task) }, wait: 2 * time.Second}
+		return &moment{name: "inside " + p.task, at: func(h happening) bool { return here(h) && h.beginsTask(p.task) }, wait: 2 * time.Second}
 	}
 	return inPhase(p.task, p.host)
 }

@@ -21,7 +21,7 @@ func TestRollback(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-back"
 	machines := []string{name + "-1", name + "-2"}
-	file := u.machines(t, name, len(machines))
+	file := u.createMachines(t, name, len(machines))
 	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "fail.sh"),
 		[]byte("#!/bin/sh\necho not today >&2\nexit 7\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -32,41 +32,41 @@ func TestRollback(t *testing.T) {
 	})
 	before := map[string]snapshot{}
 	for _, m := range machines {
-		before[m] = u.snapshot(t, m)
+		before[m] = u.takeSnapshot(t, m)
 	}
 	u.refusesBadHosts(t, file, machines, before)
-	bundle := u.damage(t, "etcd")
+	bundle := u.damageBundle(t, "etcd")
 	u.refusesTruncated(t, file, bundle)
 
-	bundle.put(t, func(content []byte) []byte { content[len(content)/2] ^= 1; return content })
-	u.interrupts(t, name, file)
-	o := u.start(t, "resume", name, "--yes")
+	bundle.putComponent(t, func(content []byte) []byte { content[len(content)/2] ^= 1; return content })
+	u.interruptCreate(t, name, file)
+	o := u.startOperation(t, "resume", name, "--yes")
 	cancelled := false
 	for h := range o.events {
-		if !cancelled && h.begins("kubernetes.programs") {
+		if !cancelled && h.beginsTask("kubernetes.programs") {
 			cancelled = true
-			u.ok(t, "cancel", name)
+			u.mustRun(t, "cancel", name)
 		}
 	}
-	if code := o.wait(); !cancelled || code != 130 {
-		t.Fatalf("an operation that was cancelled (%v) ends with %d:\n%s", cancelled, code, tail(o.stderr.String()))
+	if code := o.waitForExit(); !cancelled || code != 130 {
+		t.Fatalf("an operation that was cancelled (%v) ends with %d:\n%s", cancelled, code, textTail(o.stderr.String()))
 	}
 	u.damageStops(t, name, machines[0], bundle)
 
-	u.exits(t, 0, "rollback", name, "--yes", "--allow-removal")
+	u.mustExit(t, 0, "rollback", name, "--yes", "--allow-removal")
 	for _, m := range machines {
-		same(t, m+" before a create and after it was rolled back", "touched", before[m], u.snapshot(t, m))
+		requireSame(t, m+" before a create and after it was rolled back", "touched", before[m], u.takeSnapshot(t, m))
 	}
-	if out := u.ok(t, "get", "clusters"); strings.Contains(out, name) {
+	if out := u.mustRun(t, "get", "clusters"); strings.Contains(out, name) {
 		t.Errorf("the cluster is still listed:\n%s", out)
 	}
 }
 
-// interrupts begins a create, watches it from another process, and presses
+// interruptCreate begins a create, watches it from another process, and presses
 // Ctrl-C. It stops, and says how to go on; who watches sees all of it.
-func (u *user) interrupts(t *testing.T, cluster, file string) {
+func (u *user) interruptCreate(t *testing.T, cluster, file string) {
 	t.Helper()
-	o := u.start(t, "create", "cluster", "-f", file, "--yes")
+	o := u.startOperation(t, "create", "cluster", "-f", file, "--yes")
 	var run []happening
 	var watcher *operation
 	watched := make(chan []happening, 1)
@@ -74,30 +74,30 @@ func (u *user) interrupts(t *testing.T, cluster, file string) {
 	for h := range o.events {
 		run = append(run, h)
 		if watcher == nil && h.Operation != "" {
-			watcher = u.start(t, "operations", "watch", h.Operation)
-			go func() { watched <- watcher.rest() }()
+			watcher = u.startOperation(t, "operations", "watch", h.Operation)
+			go func() { watched <- watcher.readRest() }()
 		}
-		if !interrupted && h.begins("runtime.containerd") {
+		if !interrupted && h.beginsTask("runtime.containerd") {
 			interrupted = true
 			if err := o.cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if code := o.wait(); !interrupted || code != 130 {
-		t.Fatalf("a create that was interrupted (%v) ends with %d:\n%s", interrupted, code, tail(o.stderr.String()))
+	if code := o.waitForExit(); !interrupted || code != 130 {
+		t.Fatalf("a create that was interrupted (%v) ends with %d:\n%s", interrupted, code, textTail(o.stderr.String()))
 	}
 	for _, want := range []string{"STOPPED", "no step is half done", "Next: slipway resume " + cluster,
 		"Rollback: slipway rollback " + cluster} {
 		if !strings.Contains(o.stderr.String(), want) {
-			t.Errorf("a create that was interrupted does not say %q:\n%s", want, tail(o.stderr.String()))
+			t.Errorf("a create that was interrupted does not say %q:\n%s", want, textTail(o.stderr.String()))
 		}
 	}
 	seen := <-watched
-	if code := watcher.wait(); code != 130 {
-		t.Errorf("who watches it ends with %d, want its 130:\n%s", code, tail(watcher.stderr.String()))
+	if code := watcher.waitForExit(); code != 130 {
+		t.Errorf("who watches it ends with %d, want its 130:\n%s", code, textTail(watcher.stderr.String()))
 	}
-	did, saw := boundaries(run), boundaries(seen)
+	did, saw := listBoundaries(run), listBoundaries(seen)
 	slices.Sort(did)
 	slices.Sort(saw)
 	if diff := cmp.Diff(did, saw); diff != "" || len(did) == 0 {
@@ -110,25 +110,25 @@ func (u *user) interrupts(t *testing.T, cluster, file string) {
 // goes on where it was, until the hook fails.
 func (u *user) damageStops(t *testing.T, cluster, machine string, bundle damaged) {
 	t.Helper()
-	o := u.start(t, "resume", cluster, "--yes")
-	first := o.rest()
-	if code := o.wait(); code != 1 {
-		t.Fatalf("a create from a damaged bundle ends with %d, want 1:\n%s", code, tail(o.stderr.String()))
+	o := u.startOperation(t, "resume", cluster, "--yes")
+	first := o.readRest()
+	if code := o.waitForExit(); code != 1 {
+		t.Fatalf("a create from a damaged bundle ends with %d, want 1:\n%s", code, textTail(o.stderr.String()))
 	}
 	oneFailure(t, o.stderr.String(), machine, "the bundle is damaged", "slipway bundle verify")
-	if r := u.run(t, "bundle", "verify", bundle.dir); r.code != 2 || !strings.Contains(r.stderr, filepath.Base(bundle.original)) {
-		t.Errorf("bundle verify ends with %d and does not name the blob:\n%s", r.code, tail(r.stderr))
+	if r := u.runSlipway(t, "bundle", "verify", bundle.dir); r.code != 2 || !strings.Contains(r.stderr, filepath.Base(bundle.original)) {
+		t.Errorf("bundle verify ends with %d and does not name the blob:\n%s", r.code, textTail(r.stderr))
 	}
 
-	bundle.put(t, bytes.Clone)
-	o = u.start(t, "resume", cluster, "--yes")
-	second := o.rest()
-	if code := o.wait(); code != 1 {
-		t.Fatalf("a create whose hook fails ends with %d, want 1:\n%s", code, tail(o.stderr.String()))
+	bundle.putComponent(t, bytes.Clone)
+	o = u.startOperation(t, "resume", cluster, "--yes")
+	second := o.readRest()
+	if code := o.waitForExit(); code != 1 {
+		t.Fatalf("a create whose hook fails ends with %d, want 1:\n%s", code, textTail(o.stderr.String()))
 	}
 	for _, want := range []string{"not today", "slipway resume " + cluster, "slipway rollback " + cluster} {
 		if !strings.Contains(o.stderr.String(), want) {
-			t.Errorf("the failure does not say %q:\n%s", want, tail(o.stderr.String()))
+			t.Errorf("the failure does not say %q:\n%s", want, textTail(o.stderr.String()))
 		}
 	}
 	kept, lost := keptWork(first, second, machine)

@@ -15,63 +15,64 @@ import (
 // under a client that writes and one that asks a workload: it stops at a pod that
 // nobody makes anew, and goes on without it.
 func TestLongRotateCA(t *testing.T) {
-	b := rotatable(t, "e2e-rotate")
-	old := b.kubectl(t, b.name, "create", "token", "default")
-	if !b.taken(t, old) {
+	b := newRotatable(t, "e2e-rotate")
+	old := b.mustKubectl(t, b.name, "create", "token", "default")
+	if !b.isTokenAccepted(t, old) {
 		t.Fatal("a token that was made just now is not taken")
 	}
-	before := b.inside(t, b.controlPlanes[0], "cat", "/etc/kubernetes/pki/sa.pub")
+	before := b.mustExec(t, b.controlPlanes[0], "cat", "/etc/kubernetes/pki/sa.pub")
 
-	b.exchanged(t, b.writing(t, "rotating"), "service-account", "tokens-held", func() {
-		if !b.taken(t, old) {
+	b.rotateAll(t, b.startWriter(t, "rotating"), "service-account", "tokens-held", func() {
+		if !b.isTokenAccepted(t, old) {
 			t.Error("what is held yet is not taken any more")
 		}
 	})
 
-	if b.taken(t, old) {
+	if b.isTokenAccepted(t, old) {
 		t.Error("a token of the old key is taken")
 	}
-	if !b.taken(t, b.kubectl(t, b.name, "create", "token", "default")) {
+	if !b.isTokenAccepted(t, b.mustKubectl(t, b.name, "create", "token", "default")) {
 		t.Error("a token of the new key is not taken")
 	}
 	for _, cp := range b.controlPlanes {
-		if now := b.inside(t, cp, "cat", "/etc/kubernetes/pki/sa.pub"); now == before || strings.Count(now, "BEGIN") != 1 {
+		if now := b.mustExec(t, cp, "cat", "/etc/kubernetes/pki/sa.pub"); now == before || strings.Count(now, "BEGIN") != 1 {
 			t.Errorf("%s verifies tokens with\n%s", cp, now)
 		}
-		if left := b.inside(t, cp, "sh", "-c", "ls -A /etc/slipway/rotate 2>/dev/null; true"); left != "" {
+		if left := b.mustExec(t, cp, "sh", "-c", "ls -A /etc/slipway/rotate 2>/dev/null; true"); left != "" {
 			t.Errorf("on %s there is left: %s", cp, left)
 		}
 	}
-	b.joined(t)
+	b.joinNode(t)
 }
 
-// rotatable is a cluster with a workload that is asked, and a pod that nobody makes
+// newRotatable is a cluster with a workload that is asked, and a pod that nobody makes
 // anew.
-func rotatable(t *testing.T, name string) *balanced {
+func newRotatable(t *testing.T, name string) *balanced {
 	t.Helper()
-	b := upgradable(t, name, 3, 2, "v1.37.1")
+	b := newUpgradable(t, name, 3, 2, "v1.37.1")
 	// There is no third node for a third pod of it.
-	b.kubectl(t, b.name, "patch", "deployment", "web", "--patch", `{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}`)
-	b.kubectl(t, b.name, "run", "lone", "--image=slipway.dev/echo:1")
-	b.kubectl(t, b.name, "wait", "--for=condition=Ready", "pod/lone", "--timeout=60s")
+	b.mustKubectl(t, b.name, "patch", "deployment", "web", "--patch",
+		`{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}`)
+	b.mustKubectl(t, b.name, "run", "lone", "--image=slipway.dev/echo:1")
+	b.mustKubectl(t, b.name, "wait", "--for=condition=Ready", "pod/lone", "--timeout=60s")
 	return b
 }
 
-// exchanged exchanges what certs rotate-ca can, under a client that writes and one
+// rotateAll exchanges what certs rotate-ca can, under a client that writes and one
 // that asks the workload: it stops at the pod, for this reason, and goes on without it.
-func (b *balanced) exchanged(t *testing.T, w *writer, which, reason string, held func()) {
+func (b *balanced) rotateAll(t *testing.T, w *writer, which, reason string, held func()) {
 	t.Helper()
-	a := asking("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
-	r := b.exits(t, 1, "certs", "rotate-ca", b.name, "--which", which, "--yes")
+	a := startAsker("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
+	r := b.mustExit(t, 1, "certs", "rotate-ca", b.name, "--which", which, "--yes")
 	if said := r.stdout + r.stderr; !strings.Contains(said, "["+reason+"]") || !strings.Contains(said, "Pod default/lone") {
-		t.Errorf("nobody says what holds it up:\n%s", tail(said))
+		t.Errorf("nobody says what holds it up:\n%s", textTail(said))
 	}
 	t.Logf("figure: as far as the pod that holds it up in %.0f s", r.took.Seconds())
 	held()
-	b.kubectl(t, b.name, "delete", "pod", "lone", "--wait")
-	r = b.exits(t, 0, "resume", b.name, "--yes")
-	asked := a.end(t)
-	n, gap := w.stop(t)
+	b.mustKubectl(t, b.name, "delete", "pod", "lone", "--wait")
+	r = b.mustExit(t, 0, "resume", b.name, "--yes")
+	asked := a.endAsker(t)
+	n, gap := w.stopWriter(t)
 	t.Logf("figure: the rest in %.0f s: %d writes acknowledged and none lost, %.1f s without one, %d failed; %d "+
 		"requests to a workload, none failed",
 		r.took.Seconds(), n, gap.Seconds(), w.failures, asked)
@@ -80,22 +81,22 @@ func (b *balanced) exchanged(t *testing.T, w *writer, which, reason string, held
 	}
 }
 
-// joined wants all to be well after an exchange, and a node to join.
-func (b *balanced) joined(t *testing.T) {
+// joinNode wants all to be well after an exchange, and a node to join.
+func (b *balanced) joinNode(t *testing.T) {
 	t.Helper()
-	b.back(t)
-	b.checks(t, 0)
-	b.unchanged(t, b.file)
+	b.waitForRecovery(t)
+	b.checkCertificates(t, 0)
+	b.requireEmptyPlan(t, b.file)
 	b.hosts[b.spare].(map[string]any)["roles"] = []any{"worker"}
-	b.of(t, b.controlPlanes, append(b.workers[:2:2], b.spare))
-	b.exits(t, 0, "add", "nodes", "-f", b.file, "--yes")
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	b.unchanged(t, b.file)
-	b.gone(t)
+	b.setHosts(t, b.controlPlanes, append(b.workers[:2:2], b.spare))
+	b.mustExit(t, 0, "add", "nodes", "-f", b.file, "--yes")
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
+	b.requireEmptyPlan(t, b.file)
+	b.deleteCluster(t)
 }
 
-// taken says that API servers take a token.
-func (b *balanced) taken(t *testing.T, token string) bool {
+// isTokenAccepted says that API servers take a token.
+func (b *balanced) isTokenAccepted(t *testing.T, token string) bool {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "review.yaml")
 	review := "apiVersion: authentication.k8s.io/v1\nkind: TokenReview\nmetadata: {name: looked-at}\nspec: {token: " +
@@ -103,7 +104,7 @@ func (b *balanced) taken(t *testing.T, token string) bool {
 	if err := os.WriteFile(file, []byte(review), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return strings.TrimSpace(b.kubectl(t, b.name, "create", "-f", file, "-o", "jsonpath={.status.authenticated}")) == "true"
+	return strings.TrimSpace(b.mustKubectl(t, b.name, "create", "-f", file, "-o", "jsonpath={.status.authenticated}")) == "true"
 }
 
 // TestLongRotateAuthorities exchanges the authorities of the front proxy and of etcd
@@ -114,27 +115,27 @@ func (b *balanced) taken(t *testing.T, token string) bool {
 func TestLongRotateAuthorities(t *testing.T) {
 	t.Setenv("KUBERNETES", "v1.37.1")
 	b := newBalanced(t, "e2e-authorities", 3, 1)
-	b.by(t, "haproxy")
+	b.setEndpoint(t, "haproxy")
 	editSpec(t, b.file, func(spec map[string]any) { spec["addons"] = []any{map[string]any{"name": "metrics-server"}} })
-	b.bundled(t, "v1.37.1")
-	b.create(t, b.file)
-	b.back(t)
-	b.works(t, strings.Replace(webManifest, "replicas: 2", "replicas: 1", 1)) // there is one worker
+	b.prepareBundles(t, "v1.37.1")
+	b.createCluster(t, b.file)
+	b.waitForRecovery(t)
+	b.startWorkload(t, strings.Replace(webManifest, "replicas: 2", "replicas: 1", 1)) // there is one worker
 	web := "http://" + b.addresses[b.controlPlanes[2]] + ":30081/"
 	for _, cp := range b.controlPlanes {
-		b.believed(t, cp)
+		b.requireAggregatedAPI(t, cp)
 	}
 	runs := func() string {
-		return b.kubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "component=kube-apiserver", "-o",
+		return b.mustKubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "component=kube-apiserver", "-o",
 			"jsonpath={.items[*].status.containerStatuses[0].containerID}")
 	}
 	const ca = "/etc/kubernetes/pki/front-proxy-ca.crt"
-	before, running := b.inside(t, b.controlPlanes[0], "cat", ca), runs()
+	before, running := b.mustExec(t, b.controlPlanes[0], "cat", ca), runs()
 
-	w, a := b.writing(t, "authorities"), asking(web)
-	r := b.exits(t, 0, "certs", "rotate-ca", b.name, "--which", "front-proxy", "--yes")
-	asked := a.end(t)
-	n, gap := w.stop(t)
+	w, a := b.startWriter(t, "authorities"), startAsker(web)
+	r := b.mustExit(t, 0, "certs", "rotate-ca", b.name, "--which", "front-proxy", "--yes")
+	asked := a.endAsker(t)
+	n, gap := w.stopWriter(t)
 	t.Logf("figure: the authority of the front proxy in %.0f s: %d writes acknowledged and none lost, %.1f s without "+
 		"one, %d failed; %d requests to a workload, none failed",
 		r.took.Seconds(), n, gap.Seconds(), w.failures, asked)
@@ -142,15 +143,15 @@ func TestLongRotateAuthorities(t *testing.T) {
 		t.Errorf("API servers were restarted: %s, before %s", now, running)
 	}
 	b.trustsOne(t, ca, before)
-	b.believes(t, ca)
-	b.checks(t, 0)
+	b.requireFrontProxyCA(t, ca)
+	b.checkCertificates(t, 0)
 
 	const etcdCA = "/etc/kubernetes/pki/etcd/ca.crt"
-	old := b.inside(t, b.controlPlanes[0], "cat", etcdCA)
-	w, a = b.writing(t, "etcd"), asking(web)
-	r = b.exits(t, 0, "certs", "rotate-ca", b.name, "--which", "etcd", "--yes")
-	asked = a.end(t)
-	n, gap = w.stop(t)
+	old := b.mustExec(t, b.controlPlanes[0], "cat", etcdCA)
+	w, a = b.startWriter(t, "etcd"), startAsker(web)
+	r = b.mustExit(t, 0, "certs", "rotate-ca", b.name, "--which", "etcd", "--yes")
+	asked = a.endAsker(t)
+	n, gap = w.stopWriter(t)
 	t.Logf("figure: the authority of etcd in %.0f s: %d writes acknowledged and none lost, %.1f s without one, %d "+
 		"failed; %d requests to a workload, none failed",
 		r.took.Seconds(), n, gap.Seconds(), w.failures, asked)
@@ -158,59 +159,59 @@ func TestLongRotateAuthorities(t *testing.T) {
 		t.Errorf("nothing was written for %s", gap)
 	}
 	b.trustsOne(t, etcdCA, old)
-	b.back(t)
-	b.checks(t, 0)
-	b.unchanged(t, b.file)
+	b.waitForRecovery(t)
+	b.checkCertificates(t, 0)
+	b.requireEmptyPlan(t, b.file)
 
 	b.hosts[b.spare].(map[string]any)["roles"] = []any{"control-plane"}
-	b.of(t, append(b.controlPlanes[:3:3], b.spare), b.workers)
-	b.exits(t, 0, "add", "nodes", "-f", b.file, "--yes")
+	b.setHosts(t, append(b.controlPlanes[:3:3], b.spare), b.workers)
+	b.mustExit(t, 0, "add", "nodes", "-f", b.file, "--yes")
 	b.trustsOne(t, ca, before)
 	b.trustsOne(t, etcdCA, old)
-	b.believes(t, ca)
-	b.unchanged(t, b.file)
-	b.gone(t)
+	b.requireFrontProxyCA(t, ca)
+	b.requireEmptyPlan(t, b.file)
+	b.deleteCluster(t)
 }
 
 // trustsOne wants all control planes to trust one authority, which is another than
 // before, and nothing to be left of its exchange.
 func (b *balanced) trustsOne(t *testing.T, file, before string) {
 	t.Helper()
-	want := b.inside(t, b.controlPlanes[0], "cat", file)
+	want := b.mustExec(t, b.controlPlanes[0], "cat", file)
 	for _, cp := range b.controlPlanes {
-		if now := b.inside(t, cp, "cat", file); now == before || now != want || strings.Count(now, "BEGIN") != 1 {
+		if now := b.mustExec(t, cp, "cat", file); now == before || now != want || strings.Count(now, "BEGIN") != 1 {
 			t.Errorf("%s trusts\n%s", cp, now)
 		}
-		if left := b.inside(t, cp, "sh", "-c", "ls -A /etc/slipway/rotate 2>/dev/null; true"); left != "" {
+		if left := b.mustExec(t, cp, "sh", "-c", "ls -A /etc/slipway/rotate 2>/dev/null; true"); left != "" {
 			t.Errorf("on %s there is left: %s", cp, left)
 		}
 	}
 }
 
-// believes wants the authority of the front proxy to be published alone, and each API
+// requireFrontProxyCA wants the authority of the front proxy to be published alone, and each API
 // server to be believed by who goes by that.
-func (b *balanced) believes(t *testing.T, file string) {
+func (b *balanced) requireFrontProxyCA(t *testing.T, file string) {
 	t.Helper()
-	want := b.inside(t, b.controlPlanes[0], "cat", file)
-	published := b.kubectl(t, b.name, "get", "configmap", "extension-apiserver-authentication", "-n", "kube-system",
+	want := b.mustExec(t, b.controlPlanes[0], "cat", file)
+	published := b.mustKubectl(t, b.name, "get", "configmap", "extension-apiserver-authentication", "-n", "kube-system",
 		"-o", `jsonpath={.data.requestheader-client-ca-file}`)
 	if strings.TrimSpace(published) != strings.TrimSpace(want) {
 		t.Errorf("what is published is\n%s\nand not\n%s", published, want)
 	}
 	for _, cp := range b.controlPlanes {
-		b.believed(t, cp)
+		b.requireAggregatedAPI(t, cp)
 	}
 }
 
-// believed wants an API server to get an answer from an API that it hands requests
+// requireAggregatedAPI wants an API server to get an answer from an API that it hands requests
 // to.
-func (b *balanced) believed(t *testing.T, controlPlane string) {
+func (b *balanced) requireAggregatedAPI(t *testing.T, controlPlane string) {
 	t.Helper()
 	eventually(t, 4*time.Minute, "an answer of metrics-server to "+controlPlane, func() error {
-		r := b.run(t, "sandbox", "exec", controlPlane, "--", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf",
+		r := b.runSlipway(t, "sandbox", "exec", controlPlane, "--", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf",
 			"--server=https://127.0.0.1:6443", "get", "--raw=/apis/metrics.k8s.io/v1beta1/nodes")
 		if r.code != 0 {
-			return errors.New(tail(r.stderr))
+			return errors.New(textTail(r.stderr))
 		}
 		return nil
 	})

@@ -12,36 +12,36 @@ import (
 // client that writes and one that asks a workload: it stops at a pod that nobody makes
 // anew, goes on without it, and a node joins afterwards.
 func TestLongRotateCluster(t *testing.T) {
-	b := rotatable(t, "e2e-rotateca")
-	before := b.inside(t, b.controlPlanes[0], "cat", "/etc/kubernetes/pki/ca.crt")
-	given := b.inside(t, b.controlPlanes[0], "cat", "/etc/kubernetes/admin.conf")
+	b := newRotatable(t, "e2e-rotateca")
+	before := b.mustExec(t, b.controlPlanes[0], "cat", "/etc/kubernetes/pki/ca.crt")
+	given := b.mustExec(t, b.controlPlanes[0], "cat", "/etc/kubernetes/admin.conf")
 
-	b.exchanged(t, b.writingBy(t, "rotating", b.byToken(t, given)), "cluster", "ca-still-needed", func() {
-		b.kubectl(t, b.name, "get", "nodes") // with what is kept
+	b.rotateAll(t, b.writingBy(t, "rotating", b.byToken(t, given)), "cluster", "ca-still-needed", func() {
+		b.mustKubectl(t, b.name, "get", "nodes") // with what is kept
 	})
 
-	now := b.inside(t, b.controlPlanes[0], "cat", "/etc/kubernetes/pki/ca.crt")
+	now := b.mustExec(t, b.controlPlanes[0], "cat", "/etc/kubernetes/pki/ca.crt")
 	for _, m := range b.nodesOf() {
-		if is := b.inside(t, m, "cat", "/etc/kubernetes/pki/ca.crt"); is == before || is != now || strings.Count(is, "BEGIN") != 1 {
+		if is := b.mustExec(t, m, "cat", "/etc/kubernetes/pki/ca.crt"); is == before || is != now || strings.Count(is, "BEGIN") != 1 {
 			t.Errorf("%s trusts\n%s", m, is)
 		}
-		if left := b.inside(t, m, "sh", "-c",
+		if left := b.mustExec(t, m, "sh", "-c",
 			"find /etc/slipway/rotate /etc/kubernetes/pki/ca-signing.crt /etc/kubernetes/bootstrap-kubelet.conf -type f 2>/dev/null; true"); left !=
 			"" {
 			t.Errorf("on %s there is left: %s", m, left)
 		}
 	}
-	b.locked(t, given)
-	b.joined(t)
+	b.requireLockedOut(t, given)
+	b.joinNode(t)
 }
 
 // byToken is a kubeconfig for a worker, by the token of a service account and by the
 // authorities that the worker trusts, as they are.
 func (b *balanced) byToken(t *testing.T, admin string) string {
 	t.Helper()
-	b.kubectl(t, b.name, "create", "serviceaccount", "writes")
-	b.kubectl(t, b.name, "create", "clusterrolebinding", "writes", "--clusterrole=cluster-admin", "--serviceaccount=default:writes")
-	token := strings.TrimSpace(b.kubectl(t, b.name, "create", "token", "writes", "--duration=3h"))
+	b.mustKubectl(t, b.name, "create", "serviceaccount", "writes")
+	b.mustKubectl(t, b.name, "create", "clusterrolebinding", "writes", "--clusterrole=cluster-admin", "--serviceaccount=default:writes")
+	token := strings.TrimSpace(b.mustKubectl(t, b.name, "create", "token", "writes", "--duration=3h"))
 	_, server, _ := strings.Cut(admin, "server: ")
 	server, _, _ = strings.Cut(server, "\n")
 	return fmt.Sprintf(`apiVersion: v1
@@ -53,14 +53,14 @@ users: [{name: u, user: {token: %s}}]
 `, strings.TrimSpace(server), token)
 }
 
-// locked wants a kubeconfig from before to be worth nothing.
-func (b *balanced) locked(t *testing.T, kubeconfig string) {
+// requireLockedOut wants a kubeconfig from before to be worth nothing.
+func (b *balanced) requireLockedOut(t *testing.T, kubeconfig string) {
 	t.Helper()
 	cp := b.controlPlanes[0]
-	r := b.feed(t, strings.NewReader(kubeconfig), "sandbox", "exec", cp, "--", "sh", "-c",
+	r := b.runWithInput(t, strings.NewReader(kubeconfig), "sandbox", "exec", cp, "--", "sh", "-c",
 		"cat >/root/old.conf; kubectl --kubeconfig=/root/old.conf --insecure-skip-tls-verify --certificate-authority= "+
 			"get --raw=/api/v1/nodes; code=$?; rm /root/old.conf; exit $code")
 	if r.code == 0 {
-		t.Errorf("a certificate of the old authority is taken:\n%s", tail(r.stdout))
+		t.Errorf("a certificate of the old authority is taken:\n%s", textTail(r.stdout))
 	}
 }

@@ -22,11 +22,11 @@ type machine struct {
 	PID                      int
 }
 
-// list answers the user's machines by name.
-func (u *user) list(t *testing.T) map[string]machine {
+// listMachines answers the user's machines by name.
+func (u *user) listMachines(t *testing.T) map[string]machine {
 	t.Helper()
 	all := map[string]machine{}
-	for _, m := range decode[[]machine](t, u.ok(t, "sandbox", "list", "-o", "json")) {
+	for _, m := range decodeJSON[[]machine](t, u.mustRun(t, "sandbox", "list", "-o", "json")) {
 		all[m.Machine] = m
 	}
 	return all
@@ -35,22 +35,22 @@ func (u *user) list(t *testing.T) map[string]machine {
 // TestSandboxMachines holds what a sandbox promises of its machines.
 func TestSandboxMachines(t *testing.T) {
 	u := newUser(t)
-	u.machines(t, "sbm", 2)
-	all := u.list(t)
+	u.createMachines(t, "sbm", 2)
+	all := u.listMachines(t)
 	one, two := all["sbm-1"], all["sbm-2"]
 	sh := func(t *testing.T, name, script string) string {
 		t.Helper()
-		return strings.TrimSpace(u.inside(t, name, "bash", "-c", script))
+		return strings.TrimSpace(u.mustExec(t, name, "bash", "-c", script))
 	}
 	reaches := func(from, to machine) bool {
-		return u.run(t, "sandbox", "exec", from.Machine, "--", "timeout", "2", "bash", "-c", "</dev/tcp/"+to.Address+"/22").code == 0
+		return u.runSlipway(t, "sandbox", "exec", from.Machine, "--", "timeout", "2", "bash", "-c", "</dev/tcp/"+to.Address+"/22").code == 0
 	}
 
 	t.Run("systemd and names", func(t *testing.T) {
 		if got := sh(t, "sbm-1", "systemctl is-system-running --wait"); got != "running" {
 			t.Errorf("systemd is %s:\n%s", got, sh(t, "sbm-1", "systemctl --failed --no-pager"))
 		}
-		if got := strings.TrimSpace(u.ok(t, "sandbox", "ssh", "sbm-2", "--", "hostname")); got != "sbm-2" {
+		if got := strings.TrimSpace(u.mustRun(t, "sandbox", "ssh", "sbm-2", "--", "hostname")); got != "sbm-2" {
 			t.Errorf("ssh reaches %q", got)
 		}
 		if a, b := sh(t, "sbm-1", "cat /etc/machine-id"), sh(t, "sbm-2", "cat /etc/machine-id"); a == b || len(a) != 32 {
@@ -58,21 +58,21 @@ func TestSandboxMachines(t *testing.T) {
 		}
 	})
 	t.Run("exit status and input", func(t *testing.T) {
-		u.exits(t, 7, "sandbox", "exec", "sbm-1", "--", "sh", "-c", "exit 7")
-		u.exits(t, 128+9, "sandbox", "exec", "sbm-1", "--", "sh", "-c", "kill -9 $$")
-		if r := u.exits(t, 127, "sandbox", "exec", "sbm-1", "--",
+		u.mustExit(t, 7, "sandbox", "exec", "sbm-1", "--", "sh", "-c", "exit 7")
+		u.mustExit(t, 128+9, "sandbox", "exec", "sbm-1", "--", "sh", "-c", "kill -9 $$")
+		if r := u.mustExit(t, 127, "sandbox", "exec", "sbm-1", "--",
 			"no-such-program"); r.stderr != "starting no-such-program: no such file or directory\n" {
 			t.Errorf("a program that is not there: %q", r.stderr)
 		}
-		u.exits(t, 126, "sandbox", "exec", "sbm-1", "--", "/etc/passwd")
-		r := u.feed(t, strings.NewReader("text"), "sandbox", "exec", "sbm-1", "--", "cat")
+		u.mustExit(t, 126, "sandbox", "exec", "sbm-1", "--", "/etc/passwd")
+		r := u.runWithInput(t, strings.NewReader("text"), "sandbox", "exec", "sbm-1", "--", "cat")
 		if r.stdout != "text" || r.code != 0 {
 			t.Errorf("cat answers %q, %d", r.stdout, r.code)
 		}
 	})
 	t.Run("nothing is installed", func(t *testing.T) {
 		for _, name := range []string{"containerd", "runc", "kubelet", "iptables", "nft", "conntrack", "socat"} {
-			if r := u.run(t, "sandbox", "exec", "sbm-1", "--", "sh", "-c", "command -v "+name); r.code == 0 {
+			if r := u.runSlipway(t, "sandbox", "exec", "sbm-1", "--", "sh", "-c", "command -v "+name); r.code == 0 {
 				t.Errorf("a fresh machine has %s", r.stdout)
 			}
 		}
@@ -80,7 +80,8 @@ func TestSandboxMachines(t *testing.T) {
 	t.Run("the clock and the keyboard are the host's", func(t *testing.T) {
 		const sysTime = 1 << 25 // CAP_SYS_TIME
 		for _, argv := range [][]string{{"exec", "sbm-1"}, {"ssh", "sbm-1"}} {
-			out := u.ok(t, append(append([]string{"sandbox"}, argv...), "--", "grep", "-h", "Cap[PEB]", "/proc/1/status", "/proc/self/status")...)
+			out := u.mustRun(t,
+				append(append([]string{"sandbox"}, argv...), "--", "grep", "-h", "Cap[PEB]", "/proc/1/status", "/proc/self/status")...)
 			for line := range strings.Lines(out) {
 				f := strings.Fields(line)
 				if caps, err := strconv.ParseUint(f[1], 16, 64); err != nil || caps&sysTime != 0 {
@@ -110,15 +111,15 @@ func TestSandboxMachines(t *testing.T) {
 		if !reaches(one, two) || !reaches(two, one) {
 			t.Error("machines do not reach each other")
 		}
-		if r := u.run(t, "sandbox", "exec", "sbm-1", "--", "timeout", "5", "bash", "-c", "</dev/tcp/192.0.2.77/80"); r.code == 0 ||
+		if r := u.runSlipway(t, "sandbox", "exec", "sbm-1", "--", "timeout", "5", "bash", "-c", "</dev/tcp/192.0.2.77/80"); r.code == 0 ||
 			r.code == 124 {
 			t.Errorf("a machine that reaches nothing outside hears so at once: %d %s", r.code, r.stderr)
 		}
-		u.ok(t, "sandbox", "cut", "sbm-1")
-		if reaches(two, one) || !u.list(t)["sbm-1"].Cut {
+		u.mustRun(t, "sandbox", "cut", "sbm-1")
+		if reaches(two, one) || !u.listMachines(t)["sbm-1"].Cut {
 			t.Error("a cut machine is reached")
 		}
-		u.ok(t, "sandbox", "heal", "sbm-1")
+		u.mustRun(t, "sandbox", "heal", "sbm-1")
 		if !reaches(two, one) {
 			t.Error("a healed machine is not reached")
 		}
@@ -126,15 +127,15 @@ func TestSandboxMachines(t *testing.T) {
 	t.Run("reboot", func(t *testing.T) {
 		const bootID = "cat /proc/sys/kernel/random/boot_id"
 		before := sh(t, "sbm-1", bootID)
-		u.ok(t, "sandbox", "reboot", "sbm-1")
+		u.mustRun(t, "sandbox", "reboot", "sbm-1")
 		if after := sh(t, "sbm-1", bootID); after == before {
 			t.Error("the boot id is the old one")
 		}
 		// From within, as a person or an installer would.
 		before = sh(t, "sbm-1", bootID)
-		u.run(t, "sandbox", "ssh", "sbm-1", "--", "systemctl", "reboot")
+		u.runSlipway(t, "sandbox", "ssh", "sbm-1", "--", "systemctl", "reboot")
 		eventually(t, time.Minute, "rebooting from within", func() error {
-			r := u.run(t, "sandbox", "ssh", "sbm-1", "--", "cat", "/proc/sys/kernel/random/boot_id")
+			r := u.runSlipway(t, "sandbox", "ssh", "sbm-1", "--", "cat", "/proc/sys/kernel/random/boot_id")
 			if id := strings.TrimSpace(r.stdout); r.code != 0 || id == before {
 				return fmt.Errorf("status %d, boot id %q", r.code, id)
 			}
@@ -152,38 +153,38 @@ func TestSandboxMachines(t *testing.T) {
 			}
 			return nil
 		})
-		u.ok(t, "sandbox", "kill", "sbm-1")
-		if u.list(t)["sbm-1"].Running {
+		u.mustRun(t, "sandbox", "kill", "sbm-1")
+		if u.listMachines(t)["sbm-1"].Running {
 			t.Error("it runs")
 		}
 		if !established() {
 			t.Error("its peer heard of the end")
 		}
-		u.ok(t, "sandbox", "start", "sbm-1")
+		u.mustRun(t, "sandbox", "start", "sbm-1")
 		if got := sh(t, "sbm-1", "cat /root/kept"); got != "kept" {
 			t.Errorf("the file holds %q", got)
 		}
 	})
 	t.Run("stop and start", func(t *testing.T) {
-		u.ok(t, "sandbox", "stop", "sbm")
-		for name, m := range u.list(t) {
+		u.mustRun(t, "sandbox", "stop", "sbm")
+		for name, m := range u.listMachines(t) {
 			if m.Running || m.Supervised {
 				t.Errorf("%s runs: %+v", name, m)
 			}
 		}
-		u.exits(t, 2, "sandbox", "exec", "sbm-1", "--", "true")
-		u.ok(t, "sandbox", "start", "sbm")
+		u.mustExit(t, 2, "sandbox", "exec", "sbm-1", "--", "true")
+		u.mustRun(t, "sandbox", "start", "sbm")
 		if !reaches(one, two) {
 			t.Error("machines do not reach each other after a start")
 		}
 	})
 	t.Run("refusals", func(t *testing.T) {
 		out := filepath.Join(u.home, "x.yaml")
-		u.exits(t, 2, "sandbox", "create", "sbm", "--out", out)
-		u.exits(t, 2, "sandbox", "create", "Bad_Name", "--machines", "0", "--out", out)
-		u.exits(t, 2, "sandbox", "create", "other", "--out", filepath.Join(u.home, "sbm.yaml"))
-		u.exits(t, 2, "sandbox", "exec", "sbm-3", "--", "true")
-		u.exits(t, 2, "sandbox", "delete", "sbm")
+		u.mustExit(t, 2, "sandbox", "create", "sbm", "--out", out)
+		u.mustExit(t, 2, "sandbox", "create", "Bad_Name", "--machines", "0", "--out", out)
+		u.mustExit(t, 2, "sandbox", "create", "other", "--out", filepath.Join(u.home, "sbm.yaml"))
+		u.mustExit(t, 2, "sandbox", "exec", "sbm-3", "--", "true")
+		u.mustExit(t, 2, "sandbox", "delete", "sbm")
 		if _, err := os.Stat(out); err == nil {
 			t.Error("a refused creation wrote a cluster file")
 		}
@@ -193,14 +194,14 @@ func TestSandboxMachines(t *testing.T) {
 // TestSandboxDisk fills a machine's disk; nobody else notices.
 func TestSandboxDisk(t *testing.T) {
 	u := newUser(t)
-	u.machines(t, "sbd", 2, "--disk", "2")
-	r := u.run(t, "sandbox", "exec", "sbd-1", "--", "sh", "-c", "fallocate -l 1900M /full; cat /dev/zero >/full2")
+	u.createMachines(t, "sbd", 2, "--disk", "2")
+	r := u.runSlipway(t, "sandbox", "exec", "sbd-1", "--", "sh", "-c", "fallocate -l 1900M /full; cat /dev/zero >/full2")
 	if r.code == 0 || !strings.Contains(r.stderr, "No space left") {
 		t.Fatalf("filling the disk ends with %d: %s", r.code, r.stderr)
 	}
-	u.inside(t, "sbd-2", "sh", "-c", "cat /dev/zero | head -c 100M >/file")
-	u.inside(t, "sbd-1", "rm", "/full", "/full2")
-	u.inside(t, "sbd-1", "sh", "-c", "cat /dev/zero | head -c 100M >/file")
+	u.mustExec(t, "sbd-2", "sh", "-c", "cat /dev/zero | head -c 100M >/file")
+	u.mustExec(t, "sbd-1", "rm", "/full", "/full2")
+	u.mustExec(t, "sbd-1", "sh", "-c", "cat /dev/zero | head -c 100M >/file")
 }
 
 // TestSandboxFrom makes the machines of a cluster file.
@@ -220,20 +221,20 @@ spec:
 	}
 	dir := t.TempDir()
 	file := filepath.Join(u.home, "sbf.yaml")
-	u.ok(t, "sandbox", "create", "sbf", "--from", from, "--out", file, "--dir", dir)
-	if got := strings.TrimSpace(u.inside(t, "beta", "hostname")); got != "beta" {
+	u.mustRun(t, "sandbox", "create", "sbf", "--from", from, "--out", file, "--dir", dir)
+	if got := strings.TrimSpace(u.mustExec(t, "beta", "hostname")); got != "beta" {
 		t.Errorf("beta is called %q", got)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"disk: ssd", "name: sbf", u.list(t)["alpha"].Address, filepath.Join(dir, "sbf", "id_ed25519")} {
+	for _, want := range []string{"disk: ssd", "name: sbf", u.listMachines(t)["alpha"].Address, filepath.Join(dir, "sbf", "id_ed25519")} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the cluster file lacks %q:\n%s", want, text)
 		}
 	}
-	u.ok(t, "sandbox", "delete", "sbf", "--yes")
+	u.mustRun(t, "sandbox", "delete", "sbf", "--yes")
 	for _, d := range []string{dir, filepath.Join(u.home, "slipway", "sandboxes")} {
 		if left, err := os.ReadDir(d); err != nil || len(left) > 0 {
 			t.Errorf("%s holds %v, %v", d, left, err)
@@ -263,19 +264,19 @@ func TestSandboxDelete(t *testing.T) {
 	}
 	tests := map[string]func(t *testing.T, u *user){
 		"running": func(*testing.T, *user) {},
-		"stopped": func(t *testing.T, u *user) { u.ok(t, "sandbox", "stop", "sbx") },
+		"stopped": func(t *testing.T, u *user) { u.mustRun(t, "sandbox", "stop", "sbx") },
 		"supervisor killed": func(t *testing.T, u *user) {
 			kill(t, supervisor(t, u, "sbx-1"))
 			eventually(t, 10*time.Second, "the supervisor's end", func() error {
-				if m := u.list(t)["sbx-1"]; m.Supervised || !m.Running {
+				if m := u.listMachines(t)["sbx-1"]; m.Supervised || !m.Running {
 					return fmt.Errorf("%+v", m)
 				}
 				return nil
 			})
-			u.inside(t, "sbx-1", "true")
+			u.mustExec(t, "sbx-1", "true")
 		},
 		"init and supervisor killed": func(t *testing.T, u *user) {
-			pid := u.list(t)["sbx-1"].PID
+			pid := u.listMachines(t)["sbx-1"].PID
 			kill(t, supervisor(t, u, "sbx-1"))
 			kill(t, pid)
 		},
@@ -294,9 +295,9 @@ func TestSandboxDelete(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			u.ok(t, "sandbox", "create", "sbx", "--machines", "2", "--out", filepath.Join(u.home, "sbx.yaml"))
+			u.mustRun(t, "sandbox", "create", "sbx", "--machines", "2", "--out", filepath.Join(u.home, "sbx.yaml"))
 			spoil(t, u)
-			u.ok(t, "sandbox", "delete", "sbx", "--yes")
+			u.mustRun(t, "sandbox", "delete", "sbx", "--yes")
 			after, err := hostState()
 			if err != nil {
 				t.Fatal(err)
@@ -328,7 +329,7 @@ func TestSandboxInterrupted(t *testing.T) {
 		timer := time.AfterFunc(time.Duration(after)*time.Millisecond, func() { _ = cmd.Process.Kill() })
 		_ = cmd.Wait() // killed, or done just before
 		timer.Stop()
-		if r := u.run(t, "sandbox", "delete", "sbi", "--yes"); r.code != 0 && !strings.Contains(r.stderr, "sandbox-unknown") {
+		if r := u.runSlipway(t, "sandbox", "delete", "sbi", "--yes"); r.code != 0 && !strings.Contains(r.stderr, "sandbox-unknown") {
 			t.Errorf("deleting after %d ms: %s", after, r.stderr)
 		}
 		now, err := hostState()

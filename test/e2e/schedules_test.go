@@ -32,9 +32,9 @@ type scheduled struct {
 	}
 }
 
-func (u *user) scheduled(t *testing.T, name string) scheduled {
+func (u *user) readSchedule(t *testing.T, name string) scheduled {
 	t.Helper()
-	return decode[scheduled](t, u.run(t, "etcd", "snapshots", name, "--hosts", "-o", "json").stdout)
+	return decodeJSON[scheduled](t, u.runSlipway(t, "etcd", "snapshots", name, "--hosts", "-o", "json").stdout)
 }
 
 // TestLongSchedules has a host of a cluster that runs take snapshots by itself: so
@@ -45,8 +45,8 @@ func TestLongSchedules(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-schedules"
 	m := name + "-1"
-	file := u.machines(t, name, 1)
-	u.create(t, file)
+	file := u.createMachines(t, name, 1)
+	u.createCluster(t, file)
 	backup := func(value any) {
 		editSpec(t, file, func(spec map[string]any) {
 			delete(spec, "etcd")
@@ -54,15 +54,15 @@ func TestLongSchedules(t *testing.T) {
 				spec["etcd"] = map[string]any{"backup": value}
 			}
 		})
-		u.exits(t, 0, "apply", "-f", file, "--yes")
-		u.settles(t, file)
+		u.mustExit(t, 0, "apply", "-f", file, "--yes")
+		u.waitForEmptyPlan(t, file)
 	}
-	u.kubectl(t, name, "create", "configmap", "kept")
-	u.kubectl(t, name, "create", "secret", "generic", "read", "--from-literal=a=b")
+	u.mustKubectl(t, name, "create", "configmap", "kept")
+	u.mustKubectl(t, name, "create", "secret", "generic", "read", "--from-literal=a=b")
 	backup(map[string]any{"every": "1m", "keep": 2, "drillEvery": "1m"})
 
 	newest := func() string { // of those that a good run has kept; "" while there is none
-		s := u.scheduled(t, name)
+		s := u.readSchedule(t, name)
 		if len(s.Hosts) != 1 || len(s.Hosts[0].Kept) == 0 || s.Hosts[0].Failed != "" {
 			return ""
 		}
@@ -82,58 +82,58 @@ func TestLongSchedules(t *testing.T) {
 		return nil
 	})
 	t.Logf("figure: three snapshots, a minute apart, in %.0f s", time.Since(begun).Seconds())
-	if got := strings.Fields(u.inside(t, m, "ls", "/var/lib/slipway/backups")); len(got) != 2 {
+	if got := strings.Fields(u.mustExec(t, m, "ls", "/var/lib/slipway/backups")); len(got) != 2 {
 		t.Errorf("there are %v, and two are kept", got)
 	}
-	if s := u.scheduled(t, name); !s.On || !s.Good || !s.Hosts[0].Active {
+	if s := u.readSchedule(t, name); !s.On || !s.Good || !s.Hosts[0].Active {
 		t.Errorf("it is %+v", s)
 	}
 
 	t.Run("drills", func(t *testing.T) { u.drillsByItself(t, name, m) })
 	t.Run("a full disk", func(t *testing.T) {
-		u.inside(t, m, "mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", "/var/lib/slipway/backups")
+		u.mustExec(t, m, "mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", "/var/lib/slipway/backups")
 		eventually(t, 3*time.Minute, "a snapshot to be refused", func() error {
-			s := u.scheduled(t, name)
+			s := u.readSchedule(t, name)
 			if s.Good || !strings.Contains(s.Hosts[0].Failed, "free") {
 				return fmt.Errorf("it is %+v", s)
 			}
 			return nil
 		})
-		u.exits(t, 3, "etcd", "snapshots", name, "--hosts")
-		u.inside(t, m, "umount", "/var/lib/slipway/backups")
-		u.inside(t, m, "systemctl", "start", "slipway-backup.service")
+		u.mustExit(t, 3, "etcd", "snapshots", name, "--hosts")
+		u.mustExec(t, m, "umount", "/var/lib/slipway/backups")
+		u.mustExec(t, m, "systemctl", "start", "slipway-backup.service")
 		eventually(t, 2*time.Minute, "snapshots to be taken again", func() error {
 			if newest() == "" {
-				return fmt.Errorf("it is %+v", u.scheduled(t, name))
+				return fmt.Errorf("it is %+v", u.readSchedule(t, name))
 			}
 			return nil
 		})
 	})
 	t.Run("restored from one", func(t *testing.T) {
 		backup(nil)
-		u.kubectl(t, name, "delete", "configmap", "kept")
-		u.inside(t, m, "sh", "-c", "systemctl stop kubelet; pkill -KILL -x etcd; true")
-		set := decode[struct{ File string }](t, u.exits(t, 0, "etcd", "snapshot", name, "--of", m, "-o", "json").stdout).File
-		u.inside(t, m, "systemctl", "start", "kubelet")
+		u.mustKubectl(t, name, "delete", "configmap", "kept")
+		u.mustExec(t, m, "sh", "-c", "systemctl stop kubelet; pkill -KILL -x etcd; true")
+		set := decodeJSON[struct{ File string }](t, u.mustExit(t, 0, "etcd", "snapshot", name, "--of", m, "-o", "json").stdout).File
+		u.mustExec(t, m, "systemctl", "start", "kubelet")
 		eventually(t, 3*time.Minute, "etcd to be well", func() error {
-			if r := u.run(t, "etcd", "health", name); r.code != 0 {
-				return fmt.Errorf("exit code %d:\n%s", r.code, tail(r.stdout))
+			if r := u.runSlipway(t, "etcd", "health", name); r.code != 0 {
+				return fmt.Errorf("exit code %d:\n%s", r.code, textTail(r.stdout))
 			}
 			return nil
 		})
-		if text := u.exits(t, 0, "etcd", "drill", name, "--from", set).stdout; !strings.Contains(text, "is good") {
+		if text := u.mustExit(t, 0, "etcd", "drill", name, "--from", set).stdout; !strings.Contains(text, "is good") {
 			t.Errorf("the drill says:\n%s", text)
 		}
-		u.exits(t, 0, "etcd", "restore", name, "--from", set, "--yes")
-		u.kubectl(t, name, "get", "configmap", "kept")
+		u.mustExit(t, 0, "etcd", "restore", name, "--from", set, "--yes")
+		u.mustKubectl(t, name, "get", "configmap", "kept")
 	})
-	if left := u.inside(t, m, "sh", "-c",
+	if left := u.mustExec(t, m, "sh", "-c",
 		"ls /etc/systemd/system/slipway-backup* /usr/local/lib/slipway/slipway-backup /etc/slipway/backup.json 2>/dev/null; true"); left != "" {
 		t.Errorf("switched off, there is still %s", left)
 	}
 	u.noScratch(t, m)
-	u.exits(t, 0, "delete", "cluster", name, "--yes")
-	if left := u.inside(t, m, "sh", "-c", "ls -d /var/lib/slipway 2>/dev/null; true"); left != "" {
+	u.mustExit(t, 0, "delete", "cluster", name, "--yes")
+	if left := u.mustExec(t, m, "sh", "-c", "ls -d /var/lib/slipway 2>/dev/null; true"); left != "" {
 		t.Errorf("deleted, there is still %s", left)
 	}
 }
@@ -147,7 +147,7 @@ func (u *user) drillsByItself(t *testing.T, name, m string) {
 		t.Helper()
 		var s scheduled
 		eventually(t, 4*time.Minute, "a snapshot to be tried", func() error {
-			s = u.scheduled(t, name)
+			s = u.readSchedule(t, name)
 			if len(s.Hosts) != 1 || !s.Hosts[0].Drill.At.After(after) || (s.Hosts[0].Drill.Failed != "") != failed {
 				return fmt.Errorf("it is %+v", s)
 			}
@@ -160,22 +160,22 @@ func (u *user) drillsByItself(t *testing.T, name, m string) {
 	if d.Good.IsZero() || d.Revision == 0 || d.Keys < 100 || d.Secret != "read" {
 		t.Errorf("the drill came to %+v", d)
 	}
-	if text := u.exits(t, 0, "etcd", "snapshots", name, "--hosts").stdout; !strings.Contains(text, "TRIED") {
+	if text := u.mustExit(t, 0, "etcd", "snapshots", name, "--hosts").stdout; !strings.Contains(text, "TRIED") {
 		t.Errorf("it says:\n%s", text)
 	}
-	u.inside(t, m, "mv", program, program+".away")
+	u.mustExec(t, m, "mv", program, program+".away")
 	s = tried(d.At, true)
 	if len(s.Warnings) != 1 || s.Warnings[0].ID != "backup-drill" || s.Hosts[0].Failed != "" || len(s.Hosts[0].Kept) == 0 {
 		t.Errorf("it is %+v", s)
 	}
-	u.exits(t, 3, "etcd", "snapshots", name, "--hosts")
-	u.exits(t, 3, "etcd", "health", name)
-	if log := u.inside(t, m, "journalctl", "-u", "slipway-backup", "-n",
+	u.mustExit(t, 3, "etcd", "snapshots", name, "--hosts")
+	u.mustExit(t, 3, "etcd", "health", name)
+	if log := u.mustExec(t, m, "journalctl", "-u", "slipway-backup", "-n",
 		"20", "--no-pager"); !strings.Contains(log, "in a temporary etcd") || !strings.Contains(log, "taken: ") {
 		t.Errorf("the journal has:\n%s", log)
 	}
-	u.inside(t, m, "mv", program+".away", program)
-	u.inside(t, m, "systemctl", "start", "slipway-backup.service")
+	u.mustExec(t, m, "mv", program+".away", program)
+	u.mustExec(t, m, "systemctl", "start", "slipway-backup.service")
 	if s = tried(s.Hosts[0].Drill.At, false); !s.Good {
 		t.Errorf("it is %+v", s)
 	}
@@ -185,7 +185,7 @@ func (u *user) drillsByItself(t *testing.T, name, m string) {
 // noScratch wants nothing left of an etcd that looked into data.
 func (u *user) noScratch(t *testing.T, m string) {
 	t.Helper()
-	if left := u.inside(t, m, "sh", "-c",
+	if left := u.mustExec(t, m, "sh", "-c",
 		"systemctl list-units --all --plain --no-legend 'slipway-scratch*' 'run-r*.scope'; find /sys/fs/cgroup -name 'slipway-scratch*'; ls -d /var/lib/slipway/backups/.drill 2>/dev/null; true"); left !=
 
 		"" {

@@ -26,26 +26,26 @@ func TestSecrets(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-secrets"
 	machines := []string{name + "-1", name + "-2", name + "-3"}
-	file := u.machines(t, name, len(machines))
-	planted := u.plant(t, file, machines)
-	editSpec(t, file, func(spec map[string]any) { child(spec, "network")["plugin"] = "none" })
+	file := u.createMachines(t, name, len(machines))
+	planted := u.plantSecrets(t, file, machines)
+	editSpec(t, file, func(spec map[string]any) { childMap(spec, "network")["plugin"] = "none" })
 
 	said := &commandLines{seen: map[string]string{}}
-	watch := look(said.note)
-	o := u.start(t, "create", "cluster", "-f", file, "--yes", "--debug")
+	watch := startWatch(said.noteProcess)
+	o := u.startOperation(t, "create", "cluster", "-f", file, "--yes", "--debug")
 	tokens := 0
 	for h := range o.events {
-		if b := h.boundary(); b == "kubeadm.init.bootstrap-token@"+machines[0] || b == "join.token@" {
+		if b := h.boundaryName(); b == "kubeadm.init.bootstrap-token@"+machines[0] || b == "join.token@" {
 			for id, token := range u.joinTokens(t, machines[0]) {
 				planted["join token "+id] = token
 				tokens++
 			}
 		}
 	}
-	code := o.wait()
-	watch.end(t)
+	code := o.waitForExit()
+	watch.endWatch(t)
 	if code != 0 {
-		t.Fatalf("create ends with %d:\n%s", code, tail(o.stderr.String()))
+		t.Fatalf("create ends with %d:\n%s", code, textTail(o.stderr.String()))
 	}
 	if tokens < 2 {
 		t.Errorf("kubeadm makes a join token and so do we, but %d were seen", tokens)
@@ -54,25 +54,25 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("join token %s is still there when the operation has ended", id)
 	}
 	for _, path := range []string{"ca.key", "sa.key", "etcd/ca.key", "apiserver.key", "front-proxy-ca.key"} {
-		key := u.inside(t, machines[0], "cat", "/etc/kubernetes/pki/"+path)
-		planted["the key "+path] = middle(key)
+		key := u.mustExec(t, machines[0], "cat", "/etc/kubernetes/pki/"+path)
+		planted["the key "+path] = middleLine(key)
 	}
-	planted["the administrator's key"] = adminKey(t, u.ok(t, "kubeconfig", name))
+	planted["the administrator's key"] = adminKey(t, u.mustRun(t, "kubeconfig", name))
 
-	canaries := planted.canaries()
+	canaries := planted.makeCanaries()
 	for text, program := range said.seen {
-		for _, c := range canaries.in([]byte(text)) {
+		for _, c := range canaries.findIn([]byte(text)) {
 			t.Errorf("%s was in the command line or environment of %s", c, program)
 		}
 	}
-	plan := u.run(t, "plan", "-f", file, "-o", "json")
+	plan := u.runSlipway(t, "plan", "-f", file, "-o", "json")
 	for what, text := range map[string]string{"output": o.stdout.String(), "talk": o.stderr.String(), "plan": plan.stdout + plan.stderr} {
-		for _, c := range canaries.in([]byte(text)) {
+		for _, c := range canaries.findIn([]byte(text)) {
 			t.Errorf("%s is in the %s", c, what)
 		}
 	}
 	for _, m := range machines {
-		for _, where := range u.search(t, m, canaries) {
+		for _, where := range u.searchMachine(t, m, canaries) {
 			t.Errorf("%s: %s", m, where)
 		}
 	}
@@ -97,7 +97,7 @@ func (u *user) searchManager(t *testing.T, cluster, file string, c canaries) {
 		filepath.Join(u.home, "secret-key"):    {"the private key's file"},
 	}
 	files := 0
-	err := c.search(u.home, func(path string, info fs.FileInfo) bool {
+	err := c.searchTree(u.home, func(path string, info fs.FileInfo) bool {
 		files++
 		return filepath.Base(path) != "disk.ext4" // a machine's own
 	}, func(secret, path string, info fs.FileInfo) {
@@ -117,7 +117,7 @@ func (u *user) searchManager(t *testing.T, cluster, file string, c canaries) {
 // included, and whose they were.
 type commandLines struct{ seen map[string]string }
 
-func (c *commandLines) note(_ map[string]process, p process) string {
+func (c *commandLines) noteProcess(_ map[string]process, p process) string {
 	for _, what := range []string{"cmdline", "environ"} {
 		if data, err := os.ReadFile(p.dir + "/" + what); err == nil {
 			c.seen[string(data)] = p.argv[0]
@@ -133,9 +133,9 @@ func (u *user) joinTokens(t *testing.T, machine string) map[string]string {
 		Items []struct{ Data map[string][]byte }
 	}
 	out := map[string]string{}
-	text := u.inside(t, machine, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "kube-system",
+	text := u.mustExec(t, machine, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "kube-system",
 		"get", "secrets", "--field-selector", "type=bootstrap.kubernetes.io/token", "-o", "json")
-	for _, s := range decode[secretList](t, text).Items {
+	for _, s := range decodeJSON[secretList](t, text).Items {
 		id, secret := string(s.Data["token-id"]), string(s.Data["token-secret"])
 		if id == "" || secret == "" {
 			t.Fatalf("a token without a secret: %v", s.Data)
@@ -157,13 +157,13 @@ func adminKey(t *testing.T, kubeconfig string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return middle(string(pem))
+	return middleLine(string(pem))
 }
 
-// plant makes logins that need secrets: on the first machine a user with a
+// plantSecrets makes logins that need secrets: on the first machine a user with a
 // password, who needs it for sudo as well; on the second a root password that
 // stands in the cluster file itself; on the third an encrypted key.
-func (u *user) plant(t *testing.T, file string, machines []string) secrets {
+func (u *user) plantSecrets(t *testing.T, file string, machines []string) secrets {
 	t.Helper()
 	c := secrets{
 		"the login's password": "canary-Login-7f3a51'\"x $9", "the inline password": "canary-Root-51c0de&;d: #e",
@@ -191,29 +191,29 @@ func (u *user) plant(t *testing.T, file string, machines []string) secrets {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c["the private key's file"] = middle(string(body))
+	c["the private key's file"] = middleLine(string(body))
 	set := func(machine, user, secret string) {
 		in := strings.NewReader(user + ":" + secret + "\n")
-		if r := u.feed(t, in, "sandbox", "exec", machine, "--", "chpasswd"); r.code != 0 {
+		if r := u.runWithInput(t, in, "sandbox", "exec", machine, "--", "chpasswd"); r.code != 0 {
 			t.Fatalf("setting a password: %s", r.stderr)
 		}
 	}
-	u.inside(t, machines[0], "sh", "-c", "useradd -m -s /bin/sh ops && echo 'ops ALL=(ALL) ALL' >/etc/sudoers.d/ops")
+	u.mustExec(t, machines[0], "sh", "-c", "useradd -m -s /bin/sh ops && echo 'ops ALL=(ALL) ALL' >/etc/sudoers.d/ops")
 	set(machines[0], "ops", c["the login's password"])
-	u.inside(t, machines[1], "sh", "-c", "echo 'PermitRootLogin yes' >/etc/ssh/sshd_config.d/00-root.conf && systemctl reload ssh")
+	u.mustExec(t, machines[1], "sh", "-c", "echo 'PermitRootLogin yes' >/etc/ssh/sshd_config.d/00-root.conf && systemctl reload ssh")
 	set(machines[1], "root", c["the inline password"])
-	if r := u.feed(t, bytes.NewReader(public), "sandbox", "exec", machines[2], "--", "sh", "-c",
+	if r := u.runWithInput(t, bytes.NewReader(public), "sandbox", "exec", machines[2], "--", "sh", "-c",
 		"cat >/root/.ssh/authorized_keys"); r.code != 0 {
 		t.Fatalf("letting the key in: %s", r.stderr)
 	}
 	editSpec(t, file, func(spec map[string]any) {
-		delete(child(spec, "ssh"), "privateKeyFile")
+		delete(childMap(spec, "ssh"), "privateKeyFile")
 		for i, ssh := range []map[string]any{
 			{"user": "ops", "sudo": true, "passwordFrom": map[string]any{"file": login}},
 			{"user": "root", "password": c["the inline password"]},
 			{"user": "root", "privateKeyFile": key, "passphraseFrom": map[string]any{"file": phrase}},
 		} {
-			own := child(spec["hosts"].([]any)[i].(map[string]any), "ssh")
+			own := childMap(spec["hosts"].([]any)[i].(map[string]any), "ssh")
 			delete(own, "privateKeyFile")
 			for k, v := range ssh {
 				own[k] = v
@@ -237,7 +237,7 @@ func (c canaries) inFile(path string) []string {
 	kept := 0
 	for {
 		n, err := io.ReadFull(f, window[kept:])
-		names = append(names, c.in(window[:kept+n])...)
+		names = append(names, c.findIn(window[:kept+n])...)
 		if err != nil {
 			slices.Sort(names)
 			return slices.Compact(names)
@@ -246,9 +246,9 @@ func (c canaries) inFile(path string) []string {
 	}
 }
 
-// search walks the files below root that which accepts and tells of secrets
+// searchTree walks the files below root that which accepts and tells of secrets
 // that they hold.
-func (c canaries) search(root string, which func(string, fs.FileInfo) bool, found func(secret, path string, info fs.FileInfo)) error {
+func (c canaries) searchTree(root string, which func(string, fs.FileInfo) bool, found func(secret, path string, info fs.FileInfo)) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return nil // gone while we looked
@@ -271,9 +271,9 @@ func (c canaries) search(root string, which func(string, fs.FileInfo) bool, foun
 	})
 }
 
-// search looks for the secrets on a machine: in what everyone can read, and
+// searchMachine looks for the secrets on a machine: in what everyone can read, and
 // in all logs and records.
-func (u *user) search(t *testing.T, machine string, c canaries) []string {
+func (u *user) searchMachine(t *testing.T, machine string, c canaries) []string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -285,12 +285,12 @@ func (u *user) search(t *testing.T, machine string, c canaries) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := u.feed(t, bytes.NewReader(needles), "sandbox", "exec", machine, "--", "env", collectMode+"=secrets", collector)
+	r := u.runWithInput(t, bytes.NewReader(needles), "sandbox", "exec", machine, "--", "env", collectMode+"=secrets", collector)
 	if r.code != 0 {
 		t.Fatalf("searching %s: %s", machine, r.stderr)
 	}
-	u.inside(t, machine, "rm", collector)
-	return decode[[]string](t, r.stdout)
+	u.mustExec(t, machine, "rm", collector)
+	return decodeJSON[[]string](t, r.stdout)
 }
 
 // writeFindings searches the machine that this program runs in for the
@@ -305,7 +305,7 @@ func writeFindings(r io.Reader, w io.Writer) error {
 		return err
 	}
 	found := []string{}
-	err = c.search("/", func(path string, info fs.FileInfo) bool {
+	err = c.searchTree("/", func(path string, info fs.FileInfo) bool {
 		return path != self &&
 			(info.Mode().Perm()&0o004 != 0 || strings.HasPrefix(path, "/var/log/") || strings.HasPrefix(path, "/run/log/") ||
 				strings.HasPrefix(path, "/var/lib/slipway/"))
@@ -317,7 +317,7 @@ func writeFindings(r io.Reader, w io.Writer) error {
 	}
 	// The journal's files are compressed.
 	if out, err := exec.Command("journalctl", "--no-pager", "-o", "export").Output(); err == nil {
-		for _, name := range c.in(out) {
+		for _, name := range c.findIn(out) {
 			found = append(found, name+" is in the machine's journal")
 		}
 	}

@@ -15,28 +15,28 @@ func TestLongOwnHost(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-own"
 	own, cp, worker := name+"-1", name+"-2", name+"-3"
-	file := u.machines(t, name, 3, "--control-planes", "2")
+	file := u.createMachines(t, name, 3, "--control-planes", "2")
 	before := map[string]snapshot{}
 	for _, m := range []string{own, cp, worker} {
-		before[m] = u.snapshot(t, m)
+		before[m] = u.takeSnapshot(t, m)
 	}
 	bundle := filepath.Join(u.home, "bundle.tar.zst")
-	u.ok(t, "bundle", "build", "--kubernetes", kubernetes(), "--out", bundle)
-	u.copyTo(t, own, program(), "/root/slipway")
+	u.mustRun(t, "bundle", "build", "--kubernetes", testedVersion(), "--out", bundle)
+	u.copyTo(t, own, programPath(), "/root/slipway")
 	u.copyTo(t, own, bundle, "/root/bundle.tar.zst")
 	editSpec(t, file, func(spec map[string]any) {
 		host := spec["hosts"].([]any)[0].(map[string]any)
 		host["internalAddress"], host["address"] = host["address"], "localhost"
 		delete(host, "ssh")
-		ssh := child(spec, "ssh")
+		ssh := childMap(spec, "ssh")
 		u.copyTo(t, own, ssh["privateKeyFile"].(string), "/root/key")
 		ssh["privateKeyFile"] = "/root/key"
 	})
 	u.copyTo(t, own, file, "/root/cluster.yaml")
-	u.inside(t, own, "chmod", "600", "/root/key", "/root/cluster.yaml")
+	u.mustExec(t, own, "chmod", "600", "/root/key", "/root/cluster.yaml")
 	slipway := func(args ...string) string {
 		t.Helper()
-		return u.inside(t, own, append([]string{"/root/slipway"}, args...)...)
+		return u.mustExec(t, own, append([]string{"/root/slipway"}, args...)...)
 	}
 	nodes := func(want ...string) {
 		t.Helper()
@@ -60,9 +60,9 @@ func TestLongOwnHost(t *testing.T) {
 	slipway("plan", "-f", "/root/cluster.yaml", "--exit-code")
 	// From here on nobody puts the host back any more.
 	slipway("delete", "cluster", name, "--yes", "--allow-removal")
-	u.inside(t, own, "sh", "-c",
+	u.mustExec(t, own, "sh", "-c",
 		"rm -rf /root/slipway /root/bundle.tar.zst /root/key /root/cluster.yaml /root/.kube /root/.local /root/.cache")
 	for m, was := range before {
-		same(t, m+" before and after", "touched", was, u.snapshot(t, m))
+		requireSame(t, m+" before and after", "touched", was, u.takeSnapshot(t, m))
 	}
 }

@@ -41,7 +41,7 @@ func (u *user) setUp(t *testing.T, file string) {
 	}
 	editSpec(t, file, func(spec map[string]any) {
 		first := spec["hosts"].([]any)[0].(map[string]any)["address"].(string)
-		certificates := child(child(spec, "kubernetes"), "certificates")
+		certificates := childMap(childMap(spec, "kubernetes"), "certificates")
 		certificates["validity"], certificates["caValidity"] = validity.String(), caValidity.String()
 		spec["dns"] = map[string]any{
 			"hosts":    map[string]any{first: []string{hostsName}},
@@ -59,7 +59,7 @@ func (u *user) setUp(t *testing.T, file string) {
 func (u *user) isSetUp(t *testing.T, cluster string, machines []string) {
 	for path, want := range map[string]time.Duration{"ca.crt": caValidity, "apiserver.crt": validity,
 		"apiserver-kubelet-client.crt": validity} {
-		block, _ := pem.Decode([]byte(u.inside(t, machines[0], "cat", "/etc/kubernetes/pki/"+path)))
+		block, _ := pem.Decode([]byte(u.mustExec(t, machines[0], "cat", "/etc/kubernetes/pki/"+path)))
 		if block == nil {
 			t.Fatalf("%s is no certificate", path)
 		}
@@ -71,12 +71,12 @@ func (u *user) isSetUp(t *testing.T, cluster string, machines []string) {
 			t.Errorf("%s is good for another %s, want %s", path, left, want)
 		}
 	}
-	pod := u.kubectl(t, cluster, "get", "pods", "-l", "app=echo", "-o", "jsonpath={.items[0].metadata.name}")
+	pod := u.mustKubectl(t, cluster, "get", "pods", "-l", "app=echo", "-o", "jsonpath={.items[0].metadata.name}")
 	for _, name := range []string{hostsName, upstreamName} {
-		u.answers(t, cluster, pod, "http://"+name+":30080/", "echo-")
+		u.requireAnswer(t, cluster, pod, "http://"+name+":30080/", "echo-")
 	}
 	for _, m := range machines {
-		u.inside(t, m, "getent", "hosts", hostsName)
+		u.mustExec(t, m, "getent", "hosts", hostsName)
 		u.hooksRan(t, m, "a note\n"+m+" postInstall\n")
 	}
 }
@@ -84,7 +84,7 @@ func (u *user) isSetUp(t *testing.T, cluster string, machines []string) {
 // hooksRan asserts what hooks have written on a machine.
 func (u *user) hooksRan(t *testing.T, machine, want string) {
 	t.Helper()
-	if got := u.inside(t, machine, "cat", "/var/tmp/own-hook"); got != want {
+	if got := u.mustExec(t, machine, "cat", "/var/tmp/own-hook"); got != want {
 		t.Errorf("the hooks on %s wrote %q, want %q", machine, got, want)
 	}
 }
@@ -110,7 +110,7 @@ func serveName(t *testing.T, machine, name string) (address string) {
 			if err != nil {
 				return // closed
 			}
-			if answer := resolve(query[:n], name, leads); answer != nil {
+			if answer := answerDNS(query[:n], name, leads); answer != nil {
 				_, _ = conn.WriteTo(answer, from) // else it is asked again
 			}
 		}
@@ -118,9 +118,9 @@ func serveName(t *testing.T, machine, name string) (address string) {
 	return conn.LocalAddr().String()
 }
 
-// resolve answers a query of DNS (RFC 1035, 4.1): an address for the one name,
+// answerDNS answers a query of DNS (RFC 1035, 4.1): an address for the one name,
 // no other record of it, and no other name. nil is no query.
-func resolve(query []byte, name string, leads [4]byte) []byte {
+func answerDNS(query []byte, name string, leads [4]byte) []byte {
 	const header = 12
 	var question []byte
 	for label := range strings.SplitSeq(name, ".") {

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// snapshot describes a sandbox machine, file by file. The test program
+// takeSnapshot describes a sandbox machine, file by file. The test program
 // itself goes there and looks; it leaves nothing behind.
-func (u *user) snapshot(t *testing.T, machine string) snapshot {
+func (u *user) takeSnapshot(t *testing.T, machine string) snapshot {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -22,8 +22,8 @@ func (u *user) snapshot(t *testing.T, machine string) snapshot {
 	}
 	const collector = "/run/slipway-e2e-collector"
 	u.copyTo(t, machine, self, collector)
-	out := u.inside(t, machine, "sh", "-c", collectMode+"=files "+collector+"; rc=$?; rm -f "+collector+"; exit $rc")
-	s := decode[snapshot](t, out)
+	out := u.mustExec(t, machine, "sh", "-c", collectMode+"=files "+collector+"; rc=$?; rm -f "+collector+"; exit $rc")
+	s := decodeJSON[snapshot](t, out)
 	delete(s, "file "+collector)
 	return s
 }
@@ -50,7 +50,7 @@ func hostState() (snapshot, error) {
 		others := kind == "cgroup" && !strings.Contains(name, "slipway") && !strings.Contains(name, "kube")
 		return kind == "process" || kind == "running" || kind == "units" || stays || others
 	})
-	for _, p := range ours() {
+	for _, p := range ownProcesses() {
 		s["process "+strings.Join(p.argv, " ")] = entry{}
 	}
 	// What sandboxes hold of the host goes with the last of them.
@@ -79,20 +79,20 @@ func (s snapshot) addLoops() error {
 	return nil
 }
 
-// same fails the test for every difference that ignored_differences.txt does not allow.
-func same(t *testing.T, what, scope string, before, after snapshot) {
+// requireSame fails the test for every difference that ignored_differences.txt does not allow.
+func requireSame(t *testing.T, what, scope string, before, after snapshot) {
 	t.Helper()
 	const most = 200
-	diff := compare(before, after, readVolatile(t, scope))
+	diff := compareSnapshots(before, after, readVolatile(t, scope))
 	if len(diff) == 0 {
 		return
 	}
 	t.Errorf("%s: %d differences:\n  %s", what, len(diff), strings.Join(diff[:min(len(diff), most)], "\n  "))
 }
 
-// untouched fails the test if the machine carries anything of Kubernetes:
+// requireUntouched fails the test if the machine carries anything of Kubernetes:
 // what Slipway shows, it installed itself.
-func (s snapshot) untouched(t *testing.T, machine string) {
+func (s snapshot) requireUntouched(t *testing.T, machine string) {
 	t.Helper()
 	for key := range s {
 		if ofKubernetes.MatchString(key) || strings.HasPrefix(key, "file /var/lib/slipway") {

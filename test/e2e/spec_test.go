@@ -21,7 +21,7 @@ func editSpec(t *testing.T, file string, edit func(spec map[string]any)) {
 	if err := yaml.Unmarshal(data, &cluster); err != nil {
 		t.Fatal(err)
 	}
-	edit(child(cluster, "spec"))
+	edit(childMap(cluster, "spec"))
 	if data, err = yaml.Marshal(cluster); err != nil {
 		t.Fatal(err)
 	}
@@ -30,8 +30,8 @@ func editSpec(t *testing.T, file string, edit func(spec map[string]any)) {
 	}
 }
 
-// child is the map at a key, made if it is not there.
-func child(m map[string]any, key string) map[string]any {
+// childMap is the map at a key, made if it is not there.
+func childMap(m map[string]any, key string) map[string]any {
 	c, ok := m[key].(map[string]any)
 	if !ok {
 		c = map[string]any{}

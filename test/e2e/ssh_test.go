@@ -16,10 +16,10 @@ import (
 func TestSSH(t *testing.T) {
 	u := newUser(t)
 	const name, target, jump = "e2e-ssh", "e2e-ssh-1", "e2e-ssh-2"
-	file := u.machines(t, name, 2)
+	file := u.createMachines(t, name, 2)
 	s := sshSite{u: u, file: file, secret: filepath.Join(u.home, "secret"), locked: filepath.Join(u.home, "locked")}
-	s.prepare(t, target, jump)
-	before := u.snapshot(t, target)
+	s.prepareHosts(t, target, jump)
+	before := u.takeSnapshot(t, target)
 
 	tests := []struct {
 		name, reason string
@@ -27,36 +27,36 @@ func TestSSH(t *testing.T) {
 		says         string         // "" is reached
 	}{
 		{"root", "as the sandbox writes it", nil, ""},
-		{"encrypted key", "with its passphrase", map[string]any{"privateKeyFile": s.locked, "passphraseFrom": s.from()}, ""},
+		{"encrypted key", "with its passphrase", map[string]any{"privateKeyFile": s.locked, "passphraseFrom": s.sshSettings()}, ""},
 		{"no passphrase", "an encrypted key alone", map[string]any{"privateKeyFile": s.locked}, "is encrypted"},
-		{"password", "of root", map[string]any{"privateKeyFile": nil, "passwordFrom": s.from()}, ""},
+		{"password", "of root", map[string]any{"privateKeyFile": nil, "passwordFrom": s.sshSettings()}, ""},
 		{"sudo", "free, and a login shell that prints", map[string]any{"user": "noisy"}, ""},
-		{"sudo password", "its own", map[string]any{"user": "asks", "sudoPasswordFrom": s.from()}, ""},
+		{"sudo password", "its own", map[string]any{"user": "asks", "sudoPasswordFrom": s.sshSettings()}, ""},
 		{"sudo terminal", "sudo wants one, the server allows one session",
-			map[string]any{"user": "term", "privateKeyFile": nil, "passwordFrom": s.from()}, ""},
+			map[string]any{"user": "term", "privateKeyFile": nil, "passwordFrom": s.sshSettings()}, ""},
 		{"sudo unasked", "it wants a password and there is none", map[string]any{"user": "asks"}, "sudo needs a password from asks"},
-		{"not a sudoer", "whatever the password", map[string]any{"user": "never", "sudoPasswordFrom": s.from()},
+		{"not a sudoer", "whatever the password", map[string]any{"user": "never", "sudoPasswordFrom": s.sshSettings()},
 			"never is not allowed to use sudo"},
 		{"wrong key", "which is named", map[string]any{"user": "nobody"}, "rejects the key"},
 		{"bastion", "through the other machine, with its own login",
-			map[string]any{"bastion": map[string]any{"address": s.address(t, jump), "user": "jump",
-				"passwordFrom": s.from(), "hostKey": s.hostKey(t, jump)}}, ""},
+			map[string]any{"bastion": map[string]any{"address": s.addressOf(t, jump), "user": "jump",
+				"passwordFrom": s.sshSettings(), "hostKey": s.hostKey(t, jump)}}, ""},
 		{"wrong port", "nothing listens there", map[string]any{"port": 2222}, "refuses the connection"},
 		{"other host", "its key is not the pinned one", map[string]any{"hostKey": s.hostKey(t, jump)}, "does not match ssh.hostKey"},
 		{"first use", "the key is kept", map[string]any{"hostKey": nil}, ""},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { s.reaches(t, tt.ssh, tt.says) })
+		t.Run(tt.name, func(t *testing.T) { s.requireReach(t, tt.ssh, tt.says) })
 	}
-	same(t, target, "touched", before, u.snapshot(t, target))
+	requireSame(t, target, "touched", before, u.takeSnapshot(t, target))
 
 	t.Run("changed host key", func(t *testing.T) {
-		u.inside(t, target, "sh", "-c", "rm /etc/ssh/ssh_host_*; ssh-keygen -A; systemctl restart ssh")
-		s.reaches(t, map[string]any{"hostKey": nil}, "has changed")
+		u.mustExec(t, target, "sh", "-c", "rm /etc/ssh/ssh_host_*; ssh-keygen -A; systemctl restart ssh")
+		s.requireReach(t, map[string]any{"hostKey": nil}, "has changed")
 	})
 	t.Run("silent", func(t *testing.T) {
-		u.ok(t, "sandbox", "cut", target)
-		s.reaches(t, nil, "did not answer within")
+		u.mustRun(t, "sandbox", "cut", target)
+		s.requireReach(t, nil, "did not answer within")
 	})
 }
 
@@ -69,9 +69,9 @@ type sshSite struct {
 
 const sshPassword = "e2e Pass'word\"$1"
 
-func (s sshSite) from() map[string]any { return map[string]any{"file": s.secret} }
+func (s sshSite) sshSettings() map[string]any { return map[string]any{"file": s.secret} }
 
-func (s sshSite) prepare(t *testing.T, target, jump string) {
+func (s sshSite) prepareHosts(t *testing.T, target, jump string) {
 	t.Helper()
 	if err := os.WriteFile(s.secret, []byte(sshPassword+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -106,21 +106,21 @@ MaxSessions 1
 E
 systemctl restart ssh`
 	for _, m := range []string{target, jump} {
-		if r := s.u.feed(t, strings.NewReader(string(public)), "sandbox", "exec", m, "--", "sh", "-ec", script); r.code != 0 {
+		if r := s.u.runWithInput(t, strings.NewReader(string(public)), "sandbox", "exec", m, "--", "sh", "-ec", script); r.code != 0 {
 			t.Fatalf("preparing %s: %s", m, r.stderr)
 		}
 		var in strings.Builder
 		for _, u := range []string{"root", "noisy", "asks", "term", "never", "jump"} {
 			in.WriteString(u + ":" + sshPassword + "\n")
 		}
-		if r := s.u.feed(t, strings.NewReader(in.String()), "sandbox", "exec", m, "--", "chpasswd"); r.code != 0 {
+		if r := s.u.runWithInput(t, strings.NewReader(in.String()), "sandbox", "exec", m, "--", "chpasswd"); r.code != 0 {
 			t.Fatalf("setting passwords on %s: %s", m, r.stderr)
 		}
 	}
 }
 
-// reaches has slipway look at the first machine, logging in as ssh says.
-func (s sshSite) reaches(t *testing.T, ssh map[string]any, says string) {
+// requireReach has slipway look at the first machine, logging in as ssh says.
+func (s sshSite) requireReach(t *testing.T, ssh map[string]any, says string) {
 	t.Helper()
 	original, err := os.ReadFile(s.file)
 	if err != nil {
@@ -133,18 +133,18 @@ func (s sshSite) reaches(t *testing.T, ssh map[string]any, says string) {
 	}()
 	editSpec(t, s.file, func(spec map[string]any) {
 		host := spec["hosts"].([]any)[0].(map[string]any)
-		own := child(host, "ssh")
+		own := childMap(host, "ssh")
 		for k, v := range ssh {
 			if v == nil {
 				delete(own, k)
-				delete(child(spec, "ssh"), k)
+				delete(childMap(spec, "ssh"), k)
 				continue
 			}
 			own[k] = v
 		}
 		spec["hosts"] = []any{host}
 	})
-	r := s.u.run(t, "precheck", "-f", s.file)
+	r := s.u.runSlipway(t, "precheck", "-f", s.file)
 	text := r.stdout + r.stderr
 	switch {
 	case strings.Contains(text, sshPassword):
@@ -156,13 +156,13 @@ func (s sshSite) reaches(t *testing.T, ssh map[string]any, says string) {
 	}
 }
 
-func (s sshSite) address(t *testing.T, machine string) string {
+func (s sshSite) addressOf(t *testing.T, machine string) string {
 	t.Helper()
-	return s.u.list(t)[machine].Address
+	return s.u.listMachines(t)[machine].Address
 }
 
 func (s sshSite) hostKey(t *testing.T, machine string) string {
 	t.Helper()
-	line := strings.Fields(s.u.inside(t, machine, "cat", "/etc/ssh/ssh_host_ed25519_key.pub"))
+	line := strings.Fields(s.u.mustExec(t, machine, "cat", "/etc/ssh/ssh_host_ed25519_key.pub"))
 	return line[0] + " " + line[1]
 }

@@ -87,14 +87,14 @@ func gatewayProgram(t *testing.T) string {
 // of its own.
 func (u *user) serveStorage(t *testing.T, machine string) *storage {
 	t.Helper()
-	address := u.list(t)[machine].Address
+	address := u.listMachines(t)[machine].Address
 	pki := u.foreignPKI(t, address)
-	u.inside(t, machine, "mkdir", "-p", "/opt/storage", "/srv/storage/data", "/srv/storage/users")
+	u.mustExec(t, machine, "mkdir", "-p", "/opt/storage", "/srv/storage/data", "/srv/storage/users")
 	u.copyTo(t, machine, gatewayProgram(t), "/opt/storage/versitygw")
 	for _, f := range []string{"server.crt", "server.key"} {
 		u.copyTo(t, machine, filepath.Join(pki, f), "/opt/storage/"+f)
 	}
-	u.inside(t, machine, "sh", "-c", `cat >/etc/systemd/system/storage.service <<END
+	u.mustExec(t, machine, "sh", "-c", `cat >/etc/systemd/system/storage.service <<END
 [Service]
 Environment=ROOT_ACCESS_KEY=`+keeperName+` ROOT_SECRET_KEY=`+keeperWord+`
 ExecStart=/opt/storage/versitygw --port :9000 --cert /opt/storage/server.crt --key /opt/storage/server.key --iam-dir /srv/storage/users posix /srv/storage/data
@@ -107,12 +107,12 @@ systemctl daemon-reload && systemctl start storage`)
 		"endpoint": "https://" + address + ":9000", "bucket": bucket, "prefix": below, "caFile": s.caFile,
 		"accessKeyFrom": map[string]any{"file": s.accessKey}, "secretKeyFrom": map[string]any{"file": s.wordKey},
 	}
-	s.Client = keeper(t, address+":9000", s.caFile)
+	s.Client = storageClient(t, address+":9000", s.caFile)
 	eventually(t, time.Minute, "storage to answer", func() error {
 		_, err := s.BucketExists(t.Context(), bucket)
 		return err
 	})
-	u.inside(t, machine, "/opt/storage/versitygw", "admin", "--access", keeperName, "--secret", keeperWord,
+	u.mustExec(t, machine, "/opt/storage/versitygw", "admin", "--access", keeperName, "--secret", keeperWord,
 		"--endpoint-url", "https://127.0.0.1:9000", "--allow-insecure",
 		"create-user", "--access", copierName, "--secret", copierWord, "--role", "user")
 	if err := s.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{}); err != nil {
@@ -124,8 +124,8 @@ systemctl daemon-reload && systemctl start storage`)
 	return s
 }
 
-// keeper is a client of who looks after storage.
-func keeper(t *testing.T, at, caFile string) *minio.Client {
+// storageClient is a client of who looks after storage.
+func storageClient(t *testing.T, at, caFile string) *minio.Client {
 	t.Helper()
 	authority, err := os.ReadFile(caFile)
 	if err != nil {
@@ -150,8 +150,8 @@ func writeFile(t *testing.T, file, text string) {
 	}
 }
 
-// leave puts an object there.
-func (s *storage) leave(t *testing.T, key, text string) {
+// putObject puts an object there.
+func (s *storage) putObject(t *testing.T, key, text string) {
 	t.Helper()
 	if _, err := s.Client.PutObject(t.Context(), bucket, key, bytes.NewReader([]byte(text)), int64(len(text)),
 		minio.PutObjectOptions{}); err != nil {
@@ -159,16 +159,16 @@ func (s *storage) leave(t *testing.T, key, text string) {
 	}
 }
 
-// begin begins an upload and leaves it.
-func (s *storage) begin(t *testing.T, key string) {
+// beginUpload begins an upload and leaves it.
+func (s *storage) beginUpload(t *testing.T, key string) {
 	t.Helper()
 	if _, err := s.NewMultipartUpload(t.Context(), bucket, key, minio.PutObjectOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// keys are those of all objects with their sizes, and of uploads that have not ended.
-func (s *storage) keys(t *testing.T) (objects map[string]int64, uploads []string) {
+// listKeys are those of all objects with their sizes, and of uploads that have not ended.
+func (s *storage) listKeys(t *testing.T) (objects map[string]int64, uploads []string) {
 	t.Helper()
 	objects = map[string]int64{}
 	for o := range s.Client.ListObjects(t.Context(), bucket, minio.ListObjectsOptions{Recursive: true}) {
@@ -187,10 +187,10 @@ func (s *storage) keys(t *testing.T) (objects map[string]int64, uploads []string
 	return objects, uploads
 }
 
-// has wants these objects and uploads there, and no others.
-func (s *storage) has(t *testing.T, objects, uploads []string) error {
+// checkKeys wants these objects and uploads there, and no others.
+func (s *storage) checkKeys(t *testing.T, objects, uploads []string) error {
 	t.Helper()
-	all, left := s.keys(t)
+	all, left := s.listKeys(t)
 	if is := slices.Sorted(maps.Keys(all)); !slices.Equal(is, slices.Sorted(slices.Values(objects))) || !slices.Equal(left, uploads) {
 		return fmt.Errorf("there is %v, and %v was begun; want %v and %v", is, left, objects, uploads)
 	}

@@ -55,7 +55,7 @@ type asker struct {
 	failed     []string
 }
 
-func asking(url string) *asker {
+func startAsker(url string) *asker {
 	a := &asker{stop: make(chan struct{}), done: make(chan struct{})}
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	go func() {
@@ -82,8 +82,8 @@ func asking(url string) *asker {
 	return a
 }
 
-// end wants no request to have failed, and answers how many there were.
-func (a *asker) end(t *testing.T) int {
+// endAsker wants no request to have failed, and answers how many there were.
+func (a *asker) endAsker(t *testing.T) int {
 	t.Helper()
 	close(a.stop)
 	<-a.done
@@ -96,33 +96,33 @@ func (a *asker) end(t *testing.T) int {
 	return a.asked
 }
 
-// upgradable has a cluster run with a version, and a workload on it.
-func upgradable(t *testing.T, name string, controlPlanes, workers int, version string) *balanced {
+// newUpgradable has a cluster run with a version, and a workload on it.
+func newUpgradable(t *testing.T, name string, controlPlanes, workers int, version string) *balanced {
 	t.Helper()
 	t.Setenv("KUBERNETES", version)
 	b := newBalanced(t, name, controlPlanes, workers)
-	b.by(t, "haproxy")
-	b.bundled(t, "v1.35.6", "v1.36.4", "v1.37.1")
-	b.create(t, b.file)
-	b.back(t)
-	b.works(t, webManifest)
+	b.setEndpoint(t, "haproxy")
+	b.prepareBundles(t, "v1.35.6", "v1.36.4", "v1.37.1")
+	b.createCluster(t, b.file)
+	b.waitForRecovery(t)
+	b.startWorkload(t, webManifest)
 	return b
 }
 
-// works has a workload run that is asked at the node port of any node.
-func (b *balanced) works(t *testing.T, manifest string) {
+// startWorkload has a workload run that is asked at the node port of any node.
+func (b *balanced) startWorkload(t *testing.T, manifest string) {
 	t.Helper()
 	file := filepath.Join(b.home, "web.yaml")
 	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.kubectl(t, b.name, "apply", "-f", file)
-	b.kubectl(t, b.name, "rollout", "status", "deployment/web", "--timeout=120s")
+	b.mustKubectl(t, b.name, "apply", "-f", file)
+	b.mustKubectl(t, b.name, "rollout", "status", "deployment/web", "--timeout=120s")
 }
 
-// bundled has the bundles of versions at hand, so that no figure has their
+// prepareBundles has the bundles of versions at hand, so that no figure has their
 // making in it.
-func (u *user) bundled(t *testing.T, versions ...string) {
+func (u *user) prepareBundles(t *testing.T, versions ...string) {
 	t.Helper()
 	u.bundledFor(t, "containerd", versions...)
 }
@@ -132,8 +132,9 @@ func (u *user) bundledFor(t *testing.T, runtime string, versions ...string) {
 	t.Helper()
 	for _, v := range versions {
 		// Cold, on a machine that has other work, it took 25 minutes.
-		if r := u.within(t, 40*time.Minute, nil, "bundle", "build", "--kubernetes", v, "--source", "modules", "--runtime", runtime); r.code != 0 {
-			t.Fatalf("building the bundle of %s ends with %d:\n%s", v, r.code, tail(r.stderr))
+		if r := u.runWithin(t, 40*time.Minute, nil, "bundle", "build", "--kubernetes", v, "--source", "modules",
+			"--runtime", runtime); r.code != 0 {
+			t.Fatalf("building the bundle of %s ends with %d:\n%s", v, r.code, textTail(r.stderr))
 		}
 	}
 }
@@ -142,15 +143,15 @@ func (u *user) bundledFor(t *testing.T, runtime string, versions ...string) {
 func (b *balanced) atVersion(t *testing.T, version string) {
 	t.Helper()
 	t.Setenv("KUBERNETES", version)
-	b.back(t)
-	b.reached(t)
-	editSpec(t, b.file, func(spec map[string]any) { child(spec, "kubernetes")["version"] = version })
-	b.unchanged(t, b.file)
+	b.waitForRecovery(t)
+	b.requireReachableAPI(t)
+	editSpec(t, b.file, func(spec map[string]any) { childMap(spec, "kubernetes")["version"] = version })
+	b.requireEmptyPlan(t, b.file)
 	for _, of := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
 		// What the API knows of them comes after them: a kubelet takes back what it
 		// has said of one that it has just exchanged, and says it anew.
 		eventually(t, 2*time.Minute, "control planes with "+of+" "+version, func() error {
-			images := b.kubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "component="+of, "-o",
+			images := b.mustKubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "component="+of, "-o",
 				"jsonpath={.items[*].spec.containers[0].image}")
 			if want := slices.Repeat([]string{"registry.k8s.io/" + of + ":" + version},
 				len(b.controlPlanes)); !slices.Equal(strings.Fields(images), want) {
@@ -159,15 +160,15 @@ func (b *balanced) atVersion(t *testing.T, version string) {
 			return nil
 		})
 	}
-	if image := b.kubectl(t, b.name, "get", "daemonset", "kube-proxy", "-n", "kube-system", "-o",
+	if image := b.mustKubectl(t, b.name, "get", "daemonset", "kube-proxy", "-n", "kube-system", "-o",
 		"jsonpath={.spec.template.spec.containers[0].image}"); !strings.HasSuffix(image, ":"+version) {
 		t.Errorf("kube-proxy is of %s, want %s", image, version)
 	}
-	if got := b.kubectl(t, b.name, "get", "configmap", "kubeadm-config", "-n", "kube-system", "-o",
+	if got := b.mustKubectl(t, b.name, "get", "configmap", "kubeadm-config", "-n", "kube-system", "-o",
 		"yaml"); !strings.Contains(got, "kubernetesVersion: "+version) {
 		t.Errorf("the cluster's record of its settings is not of %s:\n%s", version, got)
 	}
-	if closed := b.kubectl(t, b.name, "get", "nodes", "-o", "jsonpath={.items[?(@.spec.unschedulable)].metadata.name}"); closed != "" {
+	if closed := b.mustKubectl(t, b.name, "get", "nodes", "-o", "jsonpath={.items[?(@.spec.unschedulable)].metadata.name}"); closed != "" {
 		t.Errorf("cordoned are %s", closed)
 	}
 	b.keepsNothingElse(t, version)
@@ -179,7 +180,7 @@ func (b *balanced) keepsNothingElse(t *testing.T, version string) {
 	t.Helper()
 	type bundle struct{ Components []struct{ Digest string } }
 	wanted := map[string]bool{}
-	for _, c := range decode[bundle](t, b.ok(t, "bundle", "inspect", version, "-o", "json")).Components {
+	for _, c := range decodeJSON[bundle](t, b.mustRun(t, "bundle", "inspect", version, "-o", "json")).Components {
 		wanted[strings.TrimPrefix(c.Digest, "sha256:")] = true
 	}
 	type images struct {
@@ -189,13 +190,13 @@ func (b *balanced) keepsNothingElse(t *testing.T, version string) {
 		}
 	}
 	for _, m := range b.nodesOf() {
-		for _, blob := range strings.Fields(b.inside(t, m, "ls", "/var/lib/slipway/blobs/sha256")) {
+		for _, blob := range strings.Fields(b.mustExec(t, m, "ls", "/var/lib/slipway/blobs/sha256")) {
 			if !wanted[blob] {
 				t.Errorf("%s keeps %s, which is of another bundle than %s", m, blob, version)
 			}
 		}
 		own := 0
-		for _, i := range decode[images](t, b.inside(t, m, "crictl", "images", "-o", "json")).Images {
+		for _, i := range decodeJSON[images](t, b.mustExec(t, m, "crictl", "images", "-o", "json")).Images {
 			switch proxy := slices.ContainsFunc(i.RepoTags, func(tag string) bool { return strings.Contains(tag, "/kube-proxy:") }); {
 			case !proxy || !i.Pinned:
 			case slices.ContainsFunc(i.RepoTags, func(tag string) bool { return strings.HasSuffix(tag, ":"+version) }):
@@ -204,7 +205,7 @@ func (b *balanced) keepsNothingElse(t *testing.T, version string) {
 				t.Errorf("%s keeps %s, which is of another bundle than %s", m, i.RepoTags, version)
 			}
 		}
-		if docker := strings.Contains(b.inside(t, m, "cat", "/etc/crictl.yaml"), "docker"); own != 1 && !docker { // which pins none
+		if docker := strings.Contains(b.mustExec(t, m, "cat", "/etc/crictl.yaml"), "docker"); own != 1 && !docker { // which pins none
 			t.Errorf("%s keeps %d images of kube-proxy %s", m, own, version)
 		}
 	}
@@ -213,15 +214,15 @@ func (b *balanced) keepsNothingElse(t *testing.T, version string) {
 // TestLongUpgrade takes a cluster over two minors with one command, with a
 // client that writes through the endpoint and one that asks a workload.
 func TestLongUpgrade(t *testing.T) {
-	b := upgradable(t, "e2e-upgrade", 3, 2, "v1.35.6")
-	w := b.writing(t, "upgrading")
-	a := asking("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
-	r := b.within(t, 18*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
+	b := newUpgradable(t, "e2e-upgrade", 3, 2, "v1.35.6")
+	w := b.startWriter(t, "upgrading")
+	a := startAsker("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
+	r := b.runWithin(t, 18*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
 	if r.code != 0 {
-		t.Fatalf("the upgrade ends with %d:\n%s", r.code, tail(r.stderr))
+		t.Fatalf("the upgrade ends with %d:\n%s", r.code, textTail(r.stderr))
 	}
-	asked := a.end(t)
-	n, gap := w.stop(t)
+	asked := a.endAsker(t)
+	n, gap := w.stopWriter(t)
 	t.Logf("figure: from v1.35.6 over v1.36.4 to v1.37.1 in %.0f s: %d writes acknowledged and none lost, %.1f s "+
 		"without one; %d requests to a workload, none failed",
 		r.took.Seconds(), n, gap.Seconds(), asked)
@@ -229,13 +230,13 @@ func TestLongUpgrade(t *testing.T) {
 		t.Errorf("nothing was written for %s", gap)
 	}
 	b.atVersion(t, "v1.37.1")
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	b.gone(t)
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
+	b.deleteCluster(t)
 }
 
 // TestLongCrashUpgrade kills the manager at the end of every step of an upgrade.
 func TestLongCrashUpgrade(t *testing.T) {
-	b := upgradable(t, "e2e-reupgrade", 1, 2, "v1.36.4")
+	b := newUpgradable(t, "e2e-reupgrade", 1, 2, "v1.36.4")
 	begin := time.Now()
 	all, kills, missing := b.killedThroughout(t, "upgrade", b.name, "--to", "v1.37.1", "--yes")
 	t.Logf("figure: %d moments, %d kills, %.0f s", all, kills, time.Since(begin).Seconds())
@@ -245,33 +246,33 @@ func TestLongCrashUpgrade(t *testing.T) {
 		t.Errorf("never came: %s", name)
 	}
 	b.atVersion(t, "v1.37.1")
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	b.gone(t)
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
+	b.deleteCluster(t)
 }
 
 // killedThroughout has slipway do something that has a plan, and kills the manager at
 // the end of every step of it; it answers which of them never came.
 func (b *balanced) killedThroughout(t *testing.T, do ...string) (all, kills int, missing []string) {
 	t.Helper()
-	before := b.journals(t)
-	o := b.start(t, do...)
-	began := &moment{name: "the first step has ended", at: func(h happening) bool { return h.boundary() != "" }}
-	if o.until(newMoments(began)) == nil || !o.kill() {
-		t.Fatalf("%s ended before its first step:\n%s", strings.Join(do, " "), tail(o.stderr.String()))
+	before := b.listJournals(t)
+	o := b.startOperation(t, do...)
+	began := &moment{name: "the first step has ended", at: func(h happening) bool { return h.boundaryName() != "" }}
+	if o.readUntil(newMoments(began)) == nil || !o.killManager() {
+		t.Fatalf("%s ended before its first step:\n%s", strings.Join(do, " "), textTail(o.stderr.String()))
 	}
 	ms := newMoments()
 	for _, s := range b.planOf(t, b.name).Steps {
-		ms.left = append(ms.left, after(s.Task+"@"+s.Host))
+		ms.left = append(ms.left, momentAfter(s.Task+"@"+s.Host))
 	}
 	all = len(ms.left)
 	kills = b.killedAt(t, ms, b.name, "resume", b.name, "--yes")
 	// It goes on in the journal that it began: what is there and left came while the
 	// manager died of another, and was not done again.
-	ms.end(b.journal(t, before))
+	ms.endRun(b.readJournal(t, before))
 	if kills < all*9/10 {
 		t.Errorf("%d kills for %d moments: too many came while the manager died of another", kills, all)
 	}
-	return all, kills, ms.missing()
+	return all, kills, ms.listMissing()
 }
 
 // badImage is a hook that puts a wrong image under a scheduler's name, once.
@@ -281,12 +282,12 @@ pause=$(ctr -n k8s.io images list -q | grep /pause: | tail -n 1)
 ctr -n k8s.io images tag --force "$pause" registry.k8s.io/kube-scheduler:v1.37.1
 `
 
-// broken is a cluster whose next upgrade a hook breaks on its first control plane,
+// newBroken is a cluster whose next upgrade a hook breaks on its first control plane,
 // once; heal takes that back, and stops wants a command to end with a code and
 // words while the cluster serves.
-func broken(t *testing.T, name string) (b *balanced, heal func(), stops func(code int, o result, why ...string)) {
+func newBroken(t *testing.T, name string) (b *balanced, heal func(), stops func(code int, o result, why ...string)) {
 	t.Helper()
-	b = upgradable(t, name, 3, 2, "v1.36.4")
+	b = newUpgradable(t, name, 3, 2, "v1.36.4")
 	canary := filepath.Join(b.home, "canary")
 	for file, content := range map[string]string{filepath.Join(b.home, "bad-image.sh"): badImage, canary: b.controlPlanes[0]} {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
@@ -299,7 +300,7 @@ func broken(t *testing.T, name string) (b *balanced, heal func(), stops func(cod
 			"materials": []string{"canary"},
 		}}
 	})
-	b.exits(t, 0, "apply", "-f", b.file, "--yes")
+	b.mustExit(t, 0, "apply", "-f", b.file, "--yes")
 	heal = func() {
 		t.Helper()
 		if err := os.WriteFile(canary, []byte("none"), 0o600); err != nil {
@@ -310,32 +311,33 @@ func broken(t *testing.T, name string) (b *balanced, heal func(), stops func(cod
 		t.Helper()
 		for _, word := range why {
 			if o.code != code || !strings.Contains(o.stderr, word) {
-				t.Fatalf("it ends with %d, want %d for %q:\n%s", o.code, code, word, tail(o.stderr))
+				t.Fatalf("it ends with %d, want %d for %q:\n%s", o.code, code, word, textTail(o.stderr))
 			}
 		}
-		b.reached(t)
+		b.requireReachableAPI(t)
 	}
 }
 
-// killing runs a command, kills a machine when its control plane is exchanged,
+// killDuring runs a command, kills a machine when its control plane is exchanged,
 // wants the command to fail, and starts the machine again.
-func (b *balanced) killing(t *testing.T, machine string, args ...string) {
+func (b *balanced) killDuring(t *testing.T, machine string, args ...string) {
 	t.Helper()
-	o := b.start(t, args...)
+	o := b.startOperation(t, args...)
 	killed := false
 	for h := range o.events {
-		if h.begins("upgrade.control-plane") && h.Host == machine && !killed {
+		if h.beginsTask("upgrade.control-plane") && h.Host == machine && !killed {
 			killed = true
-			b.ok(t, "sandbox", "kill", machine)
+			b.mustRun(t, "sandbox", "kill", machine)
 		}
 	}
-	if code := o.wait(); code != 1 || !killed {
-		t.Fatalf("with %s killed (%t) it ends with %d, want 1:\n%s", machine, killed, code, tail(o.stderr.String()))
+	if code := o.waitForExit(); code != 1 || !killed {
+		t.Fatalf("with %s killed (%t) it ends with %d, want 1:\n%s", machine, killed, code, textTail(o.stderr.String()))
 	}
-	b.reached(t)
-	b.ok(t, "sandbox", "start", machine)
+	b.requireReachableAPI(t)
+	b.mustRun(t, "sandbox", "start", machine)
 	eventually(t, 2*time.Minute, machine+" is ready", func() error {
-		if is := b.kubectl(t, b.name, "get", "node", machine, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); is != "True" {
+		if is := b.mustKubectl(t, b.name, "get", "node", machine, "-o",
+			`jsonpath={.status.conditions[?(@.type=="Ready")].status}`); is != "True" {
 			return errors.New(is)
 		}
 		return nil
@@ -345,15 +347,15 @@ func (b *balanced) killing(t *testing.T, machine string, args ...string) {
 // budget says how many pods of the workload must run.
 func (b *balanced) budget(t *testing.T, least string) {
 	t.Helper()
-	b.kubectl(t, b.name, "patch", "poddisruptionbudget", "web", "--type=merge", "-p", `{"spec":{"minAvailable":`+least+`}}`)
+	b.mustKubectl(t, b.name, "patch", "poddisruptionbudget", "web", "--type=merge", "-p", `{"spec":{"minAvailable":`+least+`}}`)
 }
 
 // takesBack rolls an upgrade back, and wants what was before.
 func (b *balanced) takesBack(t *testing.T, from string) {
 	t.Helper()
-	r := b.within(t, 15*time.Minute, nil, "rollback", b.name, "--yes")
+	r := b.runWithin(t, 15*time.Minute, nil, "rollback", b.name, "--yes")
 	if r.code != 0 {
-		t.Fatalf("the way back from %s ends with %d:\n%s", from, r.code, tail(r.stderr))
+		t.Fatalf("the way back from %s ends with %d:\n%s", from, r.code, textTail(r.stderr))
 	}
 	t.Logf("figure: back from %s in %.0f s", from, r.took.Seconds())
 	b.atVersion(t, "v1.36.4")
@@ -364,28 +366,28 @@ func (b *balanced) takesBack(t *testing.T, from string) {
 // be drained. Each time the cluster goes on as it is, and so does the upgrade
 // when the cause has gone; from the second it goes back once.
 func TestLongUpgradeBroken(t *testing.T) {
-	b, heal, stops := broken(t, "e2e-broken")
+	b, heal, stops := newBroken(t, "e2e-broken")
 	first, second := b.controlPlanes[0], b.controlPlanes[1]
-	w := b.writing(t, "broken")
-	stops(1, b.within(t, 12*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes"), "FAILED", first, "kube-scheduler")
-	stops(2, b.run(t, "apply", "-f", b.file, "--yes"), "upgrade-unfinished")
+	w := b.startWriter(t, "broken")
+	stops(1, b.runWithin(t, 12*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes"), "FAILED", first, "kube-scheduler")
+	stops(2, b.runSlipway(t, "apply", "-f", b.file, "--yes"), "upgrade-unfinished")
 	heal()
-	b.killing(t, second, "resume", b.name)
+	b.killDuring(t, second, "resume", b.name)
 	b.takesBack(t, "the second control plane")
 
-	b.killing(t, second, "upgrade", b.name, "--to", "v1.37.1", "--yes")
+	b.killDuring(t, second, "upgrade", b.name, "--to", "v1.37.1", "--yes")
 	b.budget(t, "2")
-	stops(2, b.run(t, "resume", b.name), "drain-blocked", "web")
+	stops(2, b.runSlipway(t, "resume", b.name), "drain-blocked", "web")
 	b.budget(t, "1")
-	r := b.within(t, 15*time.Minute, nil, "resume", b.name)
+	r := b.runWithin(t, 15*time.Minute, nil, "resume", b.name)
 	if r.code != 0 {
-		t.Fatalf("resume ends with %d:\n%s", r.code, tail(r.stderr))
+		t.Fatalf("resume ends with %d:\n%s", r.code, textTail(r.stderr))
 	}
-	stops(2, b.run(t, "rollback", b.name, "--yes"), "upgrade-committed", "backups/"+b.name)
-	n, gap := w.stop(t)
+	stops(2, b.runSlipway(t, "rollback", b.name, "--yes"), "upgrade-committed", "backups/"+b.name)
+	n, gap := w.stopWriter(t)
 	t.Logf("figure: three times broken: %d writes acknowledged and none lost, %.1f s without one", n, gap.Seconds())
 	b.atVersion(t, "v1.37.1")
-	b.gone(t)
+	b.deleteCluster(t)
 }
 
 // TestLongUpgradeBack takes an upgrade back that a bad image has stopped on the
@@ -393,47 +395,48 @@ func TestLongUpgradeBroken(t *testing.T) {
 // drained; a client writes all the time. Before that it is refused for what it
 // would meet.
 func TestLongUpgradeBack(t *testing.T) {
-	b, heal, stops := broken(t, "e2e-back")
+	b, heal, stops := newBroken(t, "e2e-back")
 	b.budget(t, "2")
-	if r := b.run(t, "upgrade", b.name, "--to", "v1.37.1", "--check"); r.code != 2 || !strings.Contains(r.stdout, "disruption-budget") {
-		t.Errorf("the report ends with %d:\n%s\n%s", r.code, r.stdout, tail(r.stderr))
+	if r := b.runSlipway(t, "upgrade", b.name, "--to", "v1.37.1", "--check"); r.code != 2 || !strings.Contains(r.stdout, "disruption-budget") {
+		t.Errorf("the report ends with %d:\n%s\n%s", r.code, r.stdout, textTail(r.stderr))
 	}
 	b.budget(t, "1")
-	b.exits(t, 0, "upgrade", b.name, "--to", "v1.37.1", "--check")
+	b.mustExit(t, 0, "upgrade", b.name, "--to", "v1.37.1", "--check")
 
-	w := b.writing(t, "back")
-	stops(1, b.within(t, 12*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes"), "FAILED", b.controlPlanes[0], "kube-scheduler")
+	w := b.startWriter(t, "back")
+	stops(1, b.runWithin(t, 12*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes"), "FAILED",
+		b.controlPlanes[0], "kube-scheduler")
 	b.takesBack(t, "the first control plane")
 
 	heal()
-	o := b.start(t, "upgrade", b.name, "--to", "v1.37.1", "--drain-timeout", "30s", "--yes")
+	o := b.startOperation(t, "upgrade", b.name, "--to", "v1.37.1", "--drain-timeout", "30s", "--yes")
 	held := false
 	for h := range o.events {
-		if h.begins("upgrade.steady") && h.Host == b.controlPlanes[2] && !held {
+		if h.beginsTask("upgrade.steady") && h.Host == b.controlPlanes[2] && !held {
 			held = true
 			b.budget(t, "2")
 		}
 	}
-	if code := o.wait(); code != 1 || !held {
-		t.Fatalf("with a budget that lets nothing go (%t) it ends with %d, want 1:\n%s", held, code, tail(o.stderr.String()))
+	if code := o.waitForExit(); code != 1 || !held {
+		t.Fatalf("with a budget that lets nothing go (%t) it ends with %d, want 1:\n%s", held, code, textTail(o.stderr.String()))
 	}
-	b.reached(t)
+	b.requireReachableAPI(t)
 	b.budget(t, "1")
-	a := asking("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
+	a := startAsker("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
 	b.takesBack(t, "a worker")
-	asked := a.end(t)
-	n, gap := w.stop(t)
+	asked := a.endAsker(t)
+	n, gap := w.stopWriter(t)
 	t.Logf("figure: taken back twice: %d writes acknowledged and none lost, %.1f s without one; %d requests to a "+
 		"workload on the way back, none failed",
 		n, gap.Seconds(), asked)
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	b.gone(t)
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
+	b.deleteCluster(t)
 }
 
 // TestLongUpgradeEtcdBack takes an upgrade back that has come as far as its last hook:
 // etcd, too, is of another minor by then, and goes back to its own.
 func TestLongUpgradeEtcdBack(t *testing.T) {
-	b := upgradable(t, "e2e-etcdback", 3, 2, "v1.36.4")
+	b := newUpgradable(t, "e2e-etcdback", 3, 2, "v1.36.4")
 	if err := os.WriteFile(filepath.Join(b.home, "refuses.sh"), []byte("#!/bin/sh\nexit 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -441,24 +444,24 @@ func TestLongUpgradeEtcdBack(t *testing.T) {
 		spec["hooks"] = []any{map[string]any{"name": "refuses", "phase": "postUpgrade",
 			"roles": []string{"control-plane"}, "script": "refuses.sh"}}
 	})
-	b.exits(t, 0, "apply", "-f", b.file, "--yes")
-	w := b.writing(t, "etcdback")
-	r := b.within(t, 18*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
+	b.mustExit(t, 0, "apply", "-f", b.file, "--yes")
+	w := b.startWriter(t, "etcdback")
+	r := b.runWithin(t, 18*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
 	if r.code != 1 || !strings.Contains(r.stderr, "refuses") || !strings.Contains(r.stderr, "Rollback: slipway rollback") {
-		t.Fatalf("with a hook that refuses it ends with %d:\n%s", r.code, tail(r.stderr))
+		t.Fatalf("with a hook that refuses it ends with %d:\n%s", r.code, textTail(r.stderr))
 	}
-	b.reached(t)
+	b.requireReachableAPI(t)
 	b.hasEtcd(t, "3.7.0", 3)
-	a := asking("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
+	a := startAsker("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
 	b.takesBack(t, "the last hook")
-	asked := a.end(t)
-	n, gap := w.stop(t)
+	asked := a.endAsker(t)
+	n, gap := w.stopWriter(t)
 	t.Logf("figure: there and back: %d writes acknowledged and none lost, %.1f s without one; %d requests to a "+
 		"workload on the way back, none failed",
 		n, gap.Seconds(), asked)
 	b.hasEtcd(t, "3.6.8", 3)
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	b.gone(t)
+	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
+	b.deleteCluster(t)
 }
 
 // hasEtcd wants all members of etcd to be of a version, and healthy.
@@ -470,7 +473,7 @@ func (b *balanced) hasEtcd(t *testing.T, version string, members int) {
 			Members []struct{ Name, Version string }
 		}
 	}
-	r := decode[report](t, b.exits(t, 0, "etcd", "health", b.name, "-o", "json").stdout)
+	r := decodeJSON[report](t, b.mustExit(t, 0, "etcd", "health", b.name, "-o", "json").stdout)
 	if r.Verdict != "healthy" || len(r.Etcd.Members) != members {
 		t.Errorf("etcd is %+v", r)
 	}

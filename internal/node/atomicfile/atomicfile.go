@@ -93,7 +93,7 @@ func (d Disk) Stage(path string, content io.Reader, m Meta) (*Staged, error) {
 func (s *Staged) Commit() error {
 	if err := os.Rename(Temp(s.path), s.path); err != nil {
 		os.Remove(Temp(s.path))
-		return denied(s.path, err)
+		return addDenialCause(s.path, err)
 	}
 	if err := fsync.Dir(filepath.Dir(s.path)); err != nil {
 		return err
@@ -102,8 +102,8 @@ func (s *Staged) Commit() error {
 	return nil
 }
 
-// denied adds the likely cause if root cannot change a file.
-func denied(path string, err error) error {
+// addDenialCause adds the likely cause if root cannot change a file.
+func addDenialCause(path string, err error) error {
 	if !errors.Is(err, unix.EPERM) || os.Geteuid() != 0 {
 		return err
 	}
@@ -141,7 +141,7 @@ func (d Disk) Link(path, to string, m Meta) error {
 		err = os.Rename(temp, path)
 	}
 	if err != nil {
-		return errors.Join(denied(path, err), os.Remove(temp))
+		return errors.Join(addDenialCause(path, err), os.Remove(temp))
 	}
 	if err := fsync.Dir(filepath.Dir(path)); err != nil {
 		return err
@@ -152,15 +152,15 @@ func (d Disk) Link(path, to string, m Meta) error {
 
 // Remove removes a file, link or empty directory; a missing one is not an error.
 func (d Disk) Remove(path string) error {
-	return d.gone(path, os.Remove(path))
+	return d.ignoreGone(path, os.Remove(path))
 }
 
 // RemoveAll removes path with its content.
 func (d Disk) RemoveAll(path string) error {
-	return d.gone(path, os.RemoveAll(path))
+	return d.ignoreGone(path, os.RemoveAll(path))
 }
 
-func (d Disk) gone(path string, err error) error {
+func (d Disk) ignoreGone(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (d Disk) Mkdir(path string, m Meta) error {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := Chmeta(path, m); err != nil {
+	if err := SetMeta(path, m); err != nil {
 		return err
 	}
 	if err := fsync.Dir(filepath.Dir(path)); err != nil {
@@ -200,8 +200,8 @@ func (d Disk) MkdirAll(path string, m Meta) error {
 	return d.Mkdir(path, m)
 }
 
-// Chmeta sets mode, owner and extended attributes of a file or directory.
-func Chmeta(path string, m Meta) error {
+// SetMeta sets mode, owner and extended attributes of a file or directory.
+func SetMeta(path string, m Meta) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err

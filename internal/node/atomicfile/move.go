@@ -94,7 +94,7 @@ func copyDir(from, to string, m Meta) error {
 			return err
 		}
 	}
-	if err := Chmeta(to, m); err != nil {
+	if err := SetMeta(to, m); err != nil {
 		return err
 	}
 	return fsync.Dir(to)

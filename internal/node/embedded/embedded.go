@@ -31,17 +31,17 @@ type Helper struct {
 	packed *io.SectionReader
 }
 
-// Packed reads the compressed program from its beginning. It is not copied, because one
+// PackedReader reads the compressed program from its beginning. It is not copied, because one
 // may be sent to a thousand hosts.
-func (h Helper) Packed() *io.SectionReader {
+func (h Helper) PackedReader() *io.SectionReader {
 	return io.NewSectionReader(h.packed, 0, h.packed.Size())
 }
 
-// Name returns the file name of the helper on a host, which identifies its content.
-func (h Helper) Name() string { return "slipway-node-" + h.SHA256[:12] }
+// FileName returns the file name of the helper on a host, which identifies its content.
+func (h Helper) FileName() string { return "slipway-node-" + h.SHA256[:12] }
 
-// Find returns the helper for a Linux host of the architecture (GOARCH).
-func Find(arch string) (Helper, error) {
+// FindHelper returns the helper for a Linux host of the architecture (GOARCH).
+func FindHelper(arch string) (Helper, error) {
 	f, err := files.Open("slipway-node-linux-" + arch + ".gz")
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && (arch == "amd64" || arch == "arm64"):
@@ -53,13 +53,13 @@ func Find(arch string) (Helper, error) {
 	if err != nil {
 		return Helper{}, fmt.Errorf("reading the node helper for %s: %w", arch, err)
 	}
-	return Parse(arch, io.NewSectionReader(f.(io.ReaderAt), 0, info.Size())) // embed.FS guarantees it
+	return ParseHelper(arch, io.NewSectionReader(f.(io.ReaderAt), 0, info.Size())) // embed.FS guarantees it
 }
 
-// Parse reads the output of Pack. It only reads the header.
-func Parse(arch string, packed *io.SectionReader) (Helper, error) {
+// ParseHelper reads the output of Pack. It only reads the header.
+func ParseHelper(arch string, packed *io.SectionReader) (Helper, error) {
 	h := Helper{Arch: arch, packed: packed}
-	zr, err := gzip.NewReader(h.Packed())
+	zr, err := gzip.NewReader(h.PackedReader())
 	if err != nil {
 		return Helper{}, fmt.Errorf("reading the node helper for %s: %w", arch, err)
 	}

@@ -21,15 +21,15 @@ func TestPack(t *testing.T) {
 	if err != nil || !bytes.Equal(packed, again) {
 		t.Errorf("the same program packs differently, %v", err)
 	}
-	h, err := embedded.Parse("amd64", section(packed))
+	h, err := embedded.ParseHelper("amd64", newSection(packed))
 	if err != nil {
 		t.Fatal(err)
 	}
 	const sum = "81fb4ced0b83"
-	if h.Size != int64(len(program)) || h.Arch != "amd64" || h.Name() != "slipway-node-"+sum {
-		t.Errorf("%s, %s, %d bytes", h.Name(), h.Arch, h.Size)
+	if h.Size != int64(len(program)) || h.Arch != "amd64" || h.FileName() != "slipway-node-"+sum {
+		t.Errorf("%s, %s, %d bytes", h.FileName(), h.Arch, h.Size)
 	}
-	zr, err := gzip.NewReader(h.Packed())
+	zr, err := gzip.NewReader(h.PackedReader())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,22 +45,22 @@ func TestParseRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, raw := range map[string][]byte{"empty": nil, "not packed": []byte("ELF"), "packed by others": plain.Bytes()} {
-		if _, err := embedded.Parse("amd64", section(raw)); err == nil {
+		if _, err := embedded.ParseHelper("amd64", newSection(raw)); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
 }
 
 func TestFind(t *testing.T) {
-	if _, err := embedded.Find("riscv64"); err == nil || errors.Is(err, embedded.ErrMissing) {
+	if _, err := embedded.FindHelper("riscv64"); err == nil || errors.Is(err, embedded.ErrMissing) {
 		t.Errorf("an architecture without a helper: %v", err)
 	}
-	if h, err := embedded.Find("amd64"); err == nil && len(h.SHA256) != 64 || err != nil && !errors.Is(err, embedded.ErrMissing) {
+	if h, err := embedded.FindHelper("amd64"); err == nil && len(h.SHA256) != 64 || err != nil && !errors.Is(err, embedded.ErrMissing) {
 		t.Errorf("the embedded helper is %q, %v", h.SHA256, err)
 	}
 }
 
-func section(raw []byte) *io.SectionReader {
+func newSection(raw []byte) *io.SectionReader {
 	return io.NewSectionReader(bytes.NewReader(raw), 0, int64(len(raw)))
 }
 
@@ -70,7 +70,7 @@ func TestFindCopiesNothing(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	const times = 20
 	for range times {
-		if _, err := embedded.Find("amd64"); err != nil {
+		if _, err := embedded.FindHelper("amd64"); err != nil {
 			t.Fatal(err)
 		}
 	}

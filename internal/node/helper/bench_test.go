@@ -33,18 +33,18 @@ func BenchmarkContent(b *testing.B) {
 					b.StopTimer()
 					f := newField(b, n, way == "manager-alone", nil)
 					f.shelf.rate = uplinkRate
-					ops, total := f.shelf.fill(sizes...)
+					ops, total := f.shelf.fillWith(sizes...)
 					errs := make([]error, n)
 					b.StartTimer()
 					var wg sync.WaitGroup
 					for i, h := range f.hosts {
-						wg.Go(func() { errs[i] = f.apply(h, ops) })
+						wg.Go(func() { errs[i] = f.applyOps(h, ops) })
 					}
 					wg.Wait()
 					b.StopTimer()
 					copies = float64(f.content.Sent()) / float64(total)
 					for i, h := range f.hosts {
-						errs[i] = errors.Join(errs[i], f.verify(h, ops), h.conn.Close())
+						errs[i] = errors.Join(errs[i], f.verifyBlobs(h, ops), h.conn.Close())
 					}
 					if err := errors.Join(errs...); err != nil {
 						b.Fatal(err)

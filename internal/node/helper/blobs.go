@@ -27,7 +27,7 @@ func (b blobs) FetchBlob(ctx context.Context, blob op.Blob, offset int64, w io.W
 	if err != nil {
 		return nil, err
 	}
-	shared, err := p2p.Receive(ctx, d, blob.Size, offset, w)
+	shared, err := p2p.ReceiveContent(ctx, d, blob.Size, offset, w)
 	if err != nil {
 		_ = d.Close()
 		return nil, err
@@ -52,7 +52,7 @@ func (f *fetched) Shared() bool { return f.shared }
 func (f *fetched) Verified(path string) {
 	became := remote.Wrong
 	if path != "" {
-		if became = remote.Whole; f.Share() && f.lend.Hold(f.digest, path) != nil {
+		if became = remote.Whole; f.Share() && f.lend.HoldFile(f.digest, path) != nil {
 			became = remote.Unknown
 		}
 	}

@@ -59,20 +59,20 @@ type shelf struct {
 	line  sync.Mutex // one at a time has the uplink
 }
 
-func (s *shelf) add(content []byte) op.FetchBlob {
+func (s *shelf) addBlob(content []byte) op.FetchBlob {
 	sum := sha256.Sum256(content)
 	digest := "sha256:" + hex.EncodeToString(sum[:])
 	s.blobs[digest] = content
 	return op.FetchBlob{Blob: op.Blob{Digest: digest, Size: int64(len(content))}, Name: digest[7:15]}
 }
 
-// fill adds blobs of these sizes, which nothing makes smaller.
-func (s *shelf) fill(sizes ...int) (ops op.List, total int64) {
+// fillWith adds blobs of these sizes, which nothing makes smaller.
+func (s *shelf) fillWith(sizes ...int) (ops op.List, total int64) {
 	r := rand.NewChaCha8([32]byte{1})
 	for _, n := range sizes {
 		content := make([]byte, n)
 		_, _ = r.Read(content)
-		ops = append(ops, s.add(content))
+		ops = append(ops, s.addBlob(content))
 		total += int64(n)
 	}
 	return ops, total
@@ -106,18 +106,18 @@ func newField(t testing.TB, n int, alone bool, adapt func(*fieldHost)) *field {
 	t.Helper()
 	f := &field{t: t, shelf: &shelf{blobs: map[string][]byte{}}}
 	f.content = p2p.New(f.shelf)
-	dialer := ssh.Dialer{Helper: remotetest.Helper(t)}
+	dialer := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
 	home := t.TempDir()
 	addresses := map[string]string{}
 	var wg sync.WaitGroup
 	for i := range n {
-		h := &fieldHost{name: fmt.Sprintf("h%d", i+1), state: memory(t)}
+		h := &fieldHost{name: fmt.Sprintf("h%d", i+1), state: memoryDir(t)}
 		if adapt != nil {
 			adapt(h)
 		}
 		h.server = remotetest.Start(t, remotetest.Config{
 			Users:   []remotetest.User{{Name: "root", Password: "pass"}},
-			Machine: remotetest.Machine{Handler: h.handler},
+			Machine: remotetest.Machine{Handler: h.newHandler},
 		})
 		f.hosts = append(f.hosts, h)
 		addresses[h.name] = "127.0.0.1"
@@ -146,8 +146,8 @@ func newField(t testing.TB, n int, alone bool, adapt func(*fieldHost)) *field {
 	return f
 }
 
-// memory is a directory in memory, where syncing costs nothing.
-func memory(t testing.TB) string {
+// memoryDir is a directory in memory, where syncing costs nothing.
+func memoryDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "slipway-helper-")
 	if err != nil {
@@ -161,8 +161,8 @@ func memory(t testing.TB) string {
 	return dir
 }
 
-// handler is the helper's, whose loans can be bent.
-func (h *fieldHost) handler(f wire.Fetcher) wire.Handler {
+// newHandler is the helper's, whose loans can be bent.
+func (h *fieldHost) newHandler(f wire.Fetcher) wire.Handler {
 	real := newHandler(executor.Runner{Root: h.state, State: filepath.Join(h.state, "state")}, "", f)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -170,7 +170,7 @@ func (h *fieldHost) handler(f wire.Fetcher) wire.Handler {
 	return bent{real, h}
 }
 
-func (h *fieldHost) lends() *nodep2p.Lender {
+func (h *fieldHost) lenderOf() *nodep2p.Lender {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lender
@@ -194,14 +194,14 @@ func (b bent) Lend(ctx context.Context, l remote.Loan) (remote.Offer, error) {
 	return b.h.bend(b.h, l, o)
 }
 
-// fetch has a host fetch blobs and wants them whole.
-func (f *field) fetch(h *fieldHost, ops op.List) {
-	if err := errors.Join(f.apply(h, ops), f.verify(h, ops)); err != nil {
+// fetchBlobs has a host fetch blobs and wants them whole.
+func (f *field) fetchBlobs(h *fieldHost, ops op.List) {
+	if err := errors.Join(f.applyOps(h, ops), f.verifyBlobs(h, ops)); err != nil {
 		f.t.Errorf("%s: %v", h.name, err)
 	}
 }
 
-func (f *field) apply(h *fieldHost, ops op.List) error {
+func (f *field) applyOps(h *fieldHost, ops op.List) error {
 	results, err := h.conn.Apply(f.t.Context(), remote.Batch{Operation: "create-1", Step: "step", Cluster: "demo", Ops: ops}, nil)
 	for _, r := range results {
 		if r.Status == op.Failed {
@@ -211,10 +211,10 @@ func (f *field) apply(h *fieldHost, ops op.List) error {
 	return err
 }
 
-func (f *field) verify(h *fieldHost, ops op.List) error {
+func (f *field) verifyBlobs(h *fieldHost, ops op.List) error {
 	for _, o := range ops {
 		digest := o.(op.FetchBlob).Digest
-		got, err := os.ReadFile(h.path(digest))
+		got, err := os.ReadFile(h.blobPath(digest))
 		if err != nil {
 			return err
 		}
@@ -225,7 +225,7 @@ func (f *field) verify(h *fieldHost, ops op.List) error {
 	return nil
 }
 
-func (h *fieldHost) path(digest string) string {
+func (h *fieldHost) blobPath(digest string) string {
 	return filepath.Join(h.state, "state", "blobs", "sha256", strings.TrimPrefix(digest, "sha256:"))
 }
 
@@ -233,7 +233,7 @@ func (h *fieldHost) path(digest string) string {
 func (f *field) fetchAll(hosts []*fieldHost, ops op.List) {
 	var wg sync.WaitGroup
 	for _, h := range hosts {
-		wg.Go(func() { f.fetch(h, ops) })
+		wg.Go(func() { f.fetchBlobs(h, ops) })
 	}
 	wg.Wait()
 }

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	conn, err := newStdio(os.Stdin, os.Stdout)
 	if err == nil {
 		h := &fieldHost{state: dir}
-		err = wire.Server{Handler: h.handler}.Serve(context.Background(), conn)
+		err = wire.Server{Handler: h.newHandler}.Serve(context.Background(), conn)
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
@@ -50,7 +50,7 @@ func (p pipes) Close() error                { return errors.Join(p.in.Close(), p
 // gives content to another host: it ends, and nothing of it stays on the host.
 func TestManagerDies(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), helperEnv+"="+memory(t))
+	cmd.Env = append(os.Environ(), helperEnv+"="+memoryDir(t))
 	in, ierr := cmd.StdinPipe()
 	out, oerr := cmd.StdoutPipe()
 	if err := errors.Join(ierr, oerr, cmd.Start()); err != nil {
@@ -61,7 +61,7 @@ func TestManagerDies(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 
 	shelf := &shelf{blobs: map[string][]byte{}}
-	ops, size := shelf.fill(64 << 20) // more than sockets hold
+	ops, size := shelf.fillWith(64 << 20) // more than sockets hold
 	content := p2p.New(shelf)
 	content.Among(map[string]string{"h1": "127.0.0.1", "h2": "127.0.0.1"})
 	link := pipes{out, in}

@@ -47,7 +47,7 @@ func (h handler) Apply(ctx context.Context, b remote.Batch, emit func(remote.Pro
 	if staysManaged(results) {
 		// The next session then finds the helper; if it cannot be saved, it is sent
 		// again.
-		_ = keep(filepath.Join(executor.DefaultState, "bin"), h.name)
+		_ = saveProgram(filepath.Join(executor.DefaultState, "bin"), h.name)
 	}
 	return results
 }
@@ -60,12 +60,12 @@ func (h handler) EndLoans() { h.lender.Close() }
 
 func (h handler) ReadLock(ctx context.Context) (remote.LockState, error) {
 	st, err := h.runner.ReadLock(ctx)
-	return state(st), err
+	return lockState(st), err
 }
 
 func (h handler) TakeLock(ctx context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
 	st, ok, err := h.runner.TakeLock(ctx, lock.Lock(l), breaking)
-	return state(st), ok, err
+	return lockState(st), ok, err
 }
 
 func (h handler) Beat(ctx context.Context, l remote.Lock) (bool, error) {
@@ -76,7 +76,7 @@ func (h handler) ReleaseLock(ctx context.Context, l remote.Lock) error {
 	return h.runner.ReleaseLock(ctx, lock.Lock(l))
 }
 
-func state(st lock.State) remote.LockState {
+func lockState(st lock.State) remote.LockState {
 	return remote.LockState{
 		Held: st.Held, Holder: remote.Lock(st.Holder), Highest: st.Highest,
 		AgeSeconds: st.AgeSeconds, Stale: st.Stale, Units: st.Units,
@@ -122,8 +122,8 @@ func staysManaged(results []op.Result) bool {
 	return changed
 }
 
-// keep saves this program in dir, with its name, which identifies its content.
-func keep(dir, name string) error {
+// saveProgram saves this program in dir, with its name, which identifies its content.
+func saveProgram(dir, name string) error {
 	path := filepath.Join(dir, name)
 	if _, err := os.Lstat(path); err == nil {
 		return nil

@@ -38,17 +38,17 @@ const self = "/proc/self/exe"
 func Main(ctx context.Context, args []string, stdin, stdout *os.File) error {
 	switch {
 	case len(args) == 1 && args[0] == "digest":
-		return digest(stdout)
+		return printDigest(stdout)
 	case len(args) == 1 && args[0] == "serve":
-		return serve(ctx, "", stdin, stdout)
+		return serveManager(ctx, "", stdin, stdout)
 	case len(args) == 2 && args[0] == "serve":
-		return serve(ctx, args[1], stdin, stdout)
+		return serveManager(ctx, args[1], stdin, stdout)
 	case len(args) == 2 && args[0] == "renew":
-		return renew(ctx, args[1], stdout)
+		return renewCertificates(ctx, args[1], stdout)
 	case len(args) == 2 && args[0] == "snapshot":
-		return snapshot(ctx, args[1], stdout)
+		return takeSnapshot(ctx, args[1], stdout)
 	case len(args) == 2 && args[0] == "approve":
-		return approve(ctx, args[1], stdout)
+		return approveRequests(ctx, args[1], stdout)
 	case len(args) > 1 && args[0] == "runc":
 		return executor.Runc(args[1:])
 	}
@@ -56,7 +56,7 @@ func Main(ctx context.Context, args []string, stdin, stdout *os.File) error {
 		"renew FILE | snapshot FILE | approve FILE | runc ARG")
 }
 
-func digest(to io.Writer) error {
+func printDigest(to io.Writer) error {
 	f, err := os.Open(self)
 	if err != nil {
 		return fmt.Errorf("reading the program: %w", err)
@@ -70,17 +70,17 @@ func digest(to io.Writer) error {
 	return err
 }
 
-func serve(ctx context.Context, dir string, stdin, stdout *os.File) error {
+func serveManager(ctx context.Context, dir string, stdin, stdout *os.File) error {
 	path, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding the program: %w", err)
 	}
 	if dir != "" {
-		if err := discard(path, dir); err != nil {
+		if err := removeProgram(path, dir); err != nil {
 			return err
 		}
 	}
-	if err := settle(); err != nil {
+	if err := resetProcess(); err != nil {
 		return err
 	}
 	conn, err := newStdio(stdin, stdout)
@@ -93,9 +93,9 @@ func serve(ctx context.Context, dir string, stdin, stdout *os.File) error {
 	return server.Serve(ctx, conn)
 }
 
-// settle resets settings that a login shell may have changed, for the programs of
+// resetProcess resets settings that a login shell may have changed, for the programs of
 // operations.
-func settle() error {
+func resetProcess() error {
 	unix.Umask(0o022)
 	if err := os.Chdir("/"); err != nil {
 		return fmt.Errorf("leaving the working directory: %w", err)
@@ -103,9 +103,9 @@ func settle() error {
 	return nil
 }
 
-// discard removes the program's file and its directory; the running program needs
+// removeProgram removes the program's file and its directory; the running program needs
 // neither.
-func discard(path, dir string) error {
+func removeProgram(path, dir string) error {
 	if filepath.Dir(path) != filepath.Clean(dir) {
 		return fmt.Errorf("%s is not the directory of this program, which is %s", dir, path)
 	}

@@ -38,7 +38,7 @@ func TestKeep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "bin")
 	old, other := "slipway-node-aaaaaaaaaaaa", "slipway-node-bbbbbbbbbbbb"
 	for _, name := range []string{old, old, other} {
-		if err := keep(dir, name); err != nil {
+		if err := saveProgram(dir, name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -57,7 +57,7 @@ func TestKeep(t *testing.T) {
 	if diff := cmp.Diff([]string{"-rwx------ " + other}, names); diff != "" {
 		t.Errorf("one helper is kept, the newest:\n%s", diff)
 	}
-	if err := keep(filepath.Join(dir, "no", "such"), old); err == nil {
+	if err := saveProgram(filepath.Join(dir, "no", "such"), old); err == nil {
 		t.Error("a host that is not managed keeps a helper")
 	}
 }

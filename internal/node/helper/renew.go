@@ -17,9 +17,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// renew renews certificates of the host that are due, and writes the result to the
+// renewCertificates renews certificates of the host that are due, and writes the result to the
 // journal.
-func renew(ctx context.Context, file string, to io.Writer) error {
+func renewCertificates(ctx context.Context, file string, to io.Writer) error {
 	var job op.AutoRenewal
 	if err := toDo(file, &job); err != nil {
 		return err
@@ -39,9 +39,9 @@ func renew(ctx context.Context, file string, to io.Writer) error {
 	return err
 }
 
-// snapshot takes a snapshot of the host's own etcd member, as a file configures it, and
+// takeSnapshot takes a snapshot of the host's own etcd member, as a file configures it, and
 // writes the result to the journal.
-func snapshot(ctx context.Context, file string, to io.Writer) error {
+func takeSnapshot(ctx context.Context, file string, to io.Writer) error {
 	var job op.AutoSnapshot
 	if err := toDo(file, &job); err != nil {
 		return err
@@ -74,9 +74,9 @@ func snapshot(ctx context.Context, file string, to io.Writer) error {
 	return errors.Join(failed...)
 }
 
-// approve approves requests of kubelets on a control plane, as a file configures it, and
+// approveRequests approves requests of kubelets on a control plane, as a file configures it, and
 // writes the approvals to the journal. It fails if requests remain pending.
-func approve(ctx context.Context, file string, to io.Writer) error {
+func approveRequests(ctx context.Context, file string, to io.Writer) error {
 	var job op.AutoApproval
 	if err := toDo(file, &job); err != nil {
 		return err
@@ -100,5 +100,5 @@ func toDo(file string, job any) error {
 	if err := dec.Decode(job); err != nil {
 		return fmt.Errorf("reading %s, which another version may have written: %w", file, err)
 	}
-	return settle()
+	return resetProcess()
 }

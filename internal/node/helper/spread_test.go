@@ -23,10 +23,10 @@ var usual = []int{500_000, 200_000, 4_000, 500}
 
 func TestSecondFromFirst(t *testing.T) {
 	f := newField(t, 2, false, nil)
-	ops, total := f.shelf.fill(5<<20, 2_000)
-	f.fetch(f.hosts[0], ops)
+	ops, total := f.shelf.fillWith(5<<20, 2_000)
+	f.fetchBlobs(f.hosts[0], ops)
 	f.wantSent(total, total)
-	f.fetch(f.hosts[1], ops)
+	f.fetchBlobs(f.hosts[1], ops)
 	f.wantSent(total+2_000, total+2_000) // a small one comes from the manager
 	f.fetchAll(f.hosts, ops)
 	f.wantSent(total+2_000, total+2_000) // all have all
@@ -37,7 +37,7 @@ func TestAtOnce(t *testing.T) {
 	for _, n := range []int{1, 2, 10, 50} {
 		t.Run(fmt.Sprintf("%d hosts", n), func(t *testing.T) {
 			f := newField(t, n, false, nil)
-			ops, total := f.shelf.fill(usual...)
+			ops, total := f.shelf.fillWith(usual...)
 			f.fetchAll(f.hosts, ops)
 			f.wantSent(total, 2*total)
 		})
@@ -48,17 +48,17 @@ func TestAtOnce(t *testing.T) {
 // for others.
 func TestOneHostHoldsNothing(t *testing.T) {
 	f := newField(t, 1, false, nil)
-	ops, _ := f.shelf.fill(100_000)
-	f.fetch(f.hosts[0], ops)
-	o, err := f.hosts[0].lends().Lend(t.Context(),
+	ops, _ := f.shelf.fillWith(100_000)
+	f.fetchBlobs(f.hosts[0], ops)
+	o, err := f.hosts[0].lenderOf().Lend(t.Context(),
 		remote.Loan{Digest: ops[0].(op.FetchBlob).Digest, Address: "127.0.0.1", Token: make(remote.Token, remote.TokenSize)})
 	if err != nil || o.Address != "" {
 		t.Errorf("a blob is held for nobody: %v, %v", o, err)
 	}
 }
 
-// proxied has a host's loans lead through a proxy that sees to what it gives.
-func proxied(t *testing.T, serve func(taker net.Conn, giver string)) func(*fieldHost) {
+// lendThroughProxy has a host's loans lead through a proxy that sees to what it gives.
+func lendThroughProxy(t *testing.T, serve func(taker net.Conn, giver string)) func(*fieldHost) {
 	return func(h *fieldHost) {
 		if h.name != "h1" {
 			return
@@ -92,9 +92,9 @@ func proxied(t *testing.T, serve func(taker net.Conn, giver string)) func(*field
 	}
 }
 
-// pass passes up to n bytes of what the giver says, does what is to be done then,
+// passBytes passes up to n bytes of what the giver says, does what is to be done then,
 // and waits for the taker to hang up.
-func pass(t *testing.T, taker net.Conn, giver string, n int64, then func()) {
+func passBytes(t *testing.T, taker net.Conn, giver string, n int64, then func()) {
 	var d net.Dialer
 	conn, err := d.DialContext(t.Context(), "tcp", giver)
 	if err != nil {
@@ -121,7 +121,7 @@ func TestBadGivers(t *testing.T) {
 		within      time.Duration
 	}{
 		"dies": {"what came is gone on from",
-			proxied(t, func(taker net.Conn, giver string) { pass(t, taker, giver, 1<<20, func() { _ = taker.Close() }) }),
+			lendThroughProxy(t, func(taker net.Conn, giver string) { passBytes(t, taker, giver, 1<<20, func() { _ = taker.Close() }) }),
 			2 << 20, 3<<20 - 500_000, 10 * time.Second},
 		"closed": {"a port that nobody listens at says so", func(h *fieldHost) {
 			h.bend = func(_ *fieldHost, _ remote.Loan, o remote.Offer) (remote.Offer, error) {
@@ -130,7 +130,7 @@ func TestBadGivers(t *testing.T) {
 			}
 		}, 3 << 20, 3 << 20, 10 * time.Second},
 		"silent": {"a host that sends nothing is waited for a few seconds",
-			proxied(t, func(taker net.Conn, _ string) { _, _ = io.Copy(io.Discard, taker) }), 3 << 20, 3 << 20, 25 * time.Second},
+			lendThroughProxy(t, func(taker net.Conn, _ string) { _, _ = io.Copy(io.Discard, taker) }), 3 << 20, 3 << 20, 25 * time.Second},
 		"another": {"who has another certificate is told no secret", func(h *fieldHost) {
 			h.bend = func(_ *fieldHost, _ remote.Loan, o remote.Offer) (remote.Offer, error) {
 				o.Certificate = make([]byte, 32)
@@ -158,10 +158,10 @@ func TestBadGivers(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := newField(t, 2, false, tt.adapt)
-			ops, total := f.shelf.fill(big...)
-			f.fetch(f.hosts[0], ops)
+			ops, total := f.shelf.fillWith(big...)
+			f.fetchBlobs(f.hosts[0], ops)
 			start := time.Now()
-			f.fetch(f.hosts[1], ops)
+			f.fetchBlobs(f.hosts[1], ops)
 			if took := time.Since(start); took > tt.within {
 				t.Errorf("it took %s, want less than %s: %s", took, tt.within, tt.reason)
 			}
@@ -174,10 +174,10 @@ func TestBadGivers(t *testing.T) {
 // elsewhere.
 func TestLiar(t *testing.T) {
 	f := newField(t, 3, false, nil)
-	ops, total := f.shelf.fill(1 << 20)
-	f.fetch(f.hosts[0], ops)
+	ops, total := f.shelf.fillWith(1 << 20)
+	f.fetchBlobs(f.hosts[0], ops)
 	digest := ops[0].(op.FetchBlob).Digest
-	file, err := os.OpenFile(f.hosts[0].path(digest), os.O_WRONLY, 0)
+	file, err := os.OpenFile(f.hosts[0].blobPath(digest), os.O_WRONLY, 0)
 	if err == nil {
 		_, err = file.WriteAt([]byte("something else"), 500_000)
 		err = errors.Join(err, file.Close())
@@ -185,9 +185,9 @@ func TestLiar(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.fetch(f.hosts[1], ops)
+	f.fetchBlobs(f.hosts[1], ops)
 	f.wantSent(2*total, 2*total)
-	f.fetch(f.hosts[2], ops) // from the second
+	f.fetchBlobs(f.hosts[2], ops) // from the second
 	f.wantSent(2*total, 2*total)
 }
 
@@ -195,16 +195,16 @@ func TestLiar(t *testing.T) {
 // it takes from.
 func TestCutOff(t *testing.T) {
 	begun, ended := make(chan struct{}), make(chan struct{})
-	f := newField(t, 2, false, proxied(t, func(taker net.Conn, giver string) {
-		pass(t, taker, giver, 1<<20, func() { close(begun) })
+	f := newField(t, 2, false, lendThroughProxy(t, func(taker net.Conn, giver string) {
+		passBytes(t, taker, giver, 1<<20, func() { close(begun) })
 		close(ended)
 	}))
-	ops, _ := f.shelf.fill(3 << 20)
-	f.fetch(f.hosts[0], ops)
+	ops, _ := f.shelf.fillWith(3 << 20)
+	f.fetchBlobs(f.hosts[0], ops)
 	failed := make(chan error, 1)
-	go func() { failed <- f.apply(f.hosts[1], ops) }()
+	go func() { failed <- f.applyOps(f.hosts[1], ops) }()
 	<-begun
-	f.hosts[1].server.Cut()
+	f.hosts[1].server.CutConnections()
 	if err := <-failed; err == nil {
 		t.Error("a host that is cut off has all")
 	}
@@ -219,14 +219,14 @@ func TestCutOff(t *testing.T) {
 // gives the rest.
 func TestResumed(t *testing.T) {
 	f := newField(t, 2, false, nil)
-	ops, total := f.shelf.fill(2 << 20)
-	f.fetch(f.hosts[0], ops)
+	ops, total := f.shelf.fillWith(2 << 20)
+	f.fetchBlobs(f.hosts[0], ops)
 	digest := ops[0].(op.FetchBlob).Digest
-	part := f.hosts[1].path(digest) + ".part"
-	f.fetch(f.hosts[1], op.List{f.shelf.add([]byte("makes the directory"))})
+	part := f.hosts[1].blobPath(digest) + ".part"
+	f.fetchBlobs(f.hosts[1], op.List{f.shelf.addBlob([]byte("makes the directory"))})
 	if err := os.WriteFile(part, f.shelf.blobs[digest][:1<<20], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f.fetch(f.hosts[1], ops)
+	f.fetchBlobs(f.hosts[1], ops)
 	f.wantSent(total, total+19)
 }

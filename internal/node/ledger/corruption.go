@@ -11,8 +11,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// lost reports a ledger that can no longer be trusted.
-func lost(format string, args ...any) error {
+// lostError reports a ledger that can no longer be trusted.
+func lostError(format string, args ...any) error {
 	return &op.Error{
 		Reason:  op.IDLedgerLost,
 		Message: fmt.Sprintf(format, args...) + ": Slipway no longer knows what it changed on this host, and changes nothing",
@@ -26,9 +26,9 @@ func emptyOr(missing error) string {
 	return "empty"
 }
 
-// read parses a line of the log. Entry numbers must be consecutive, and later lines must
+// parseLine parses a line of the log. Entry numbers must be consecutive, and later lines must
 // refer to an existing entry.
-func (l *Ledger) read(text []byte) error {
+func (l *Ledger) parseLine(text []byte) error {
 	var ln line
 	if err := json.Unmarshal(text, &ln); err != nil {
 		return err
@@ -36,8 +36,8 @@ func (l *Ledger) read(text []byte) error {
 	known := true
 	switch {
 	case ln.Entry != nil:
-		if ln.Entry.Seq != l.next() {
-			return fmt.Errorf("it has entry %d instead of entry %d", ln.Entry.Seq, l.next())
+		if ln.Entry.Seq != l.nextNumber() {
+			return fmt.Errorf("it has entry %d instead of entry %d", ln.Entry.Seq, l.nextNumber())
 		}
 	case ln.Wrote != nil:
 		known = l.Get(KindPath, string(ln.Wrote.Path)) != nil
@@ -49,19 +49,19 @@ func (l *Ledger) read(text []byte) error {
 	if !known {
 		return errors.New("it refers to an entry that does not exist")
 	}
-	l.take(ln)
+	l.applyLine(ln)
 	return nil
 }
 
-// verify returns an error if the saved content of a file has changed.
-func (l *Ledger) verify(path string, w was) error {
-	object := l.object(w.Object)
-	if !exists(object) {
-		return lost("%s, the original of %s in the ledger, is missing", object, path)
+// verifyContent returns an error if the saved content of a file has changed.
+func (l *Ledger) verifyContent(path string, w was) error {
+	object := l.objectPath(w.Object)
+	if !pathExists(object) {
+		return lostError("%s, the original of %s in the ledger, is missing", object, path)
 	}
 	sum, err := atomicfile.SHA256(object)
 	if err == nil && sum != w.SHA256 {
-		return lost("%s, the original of %s in the ledger, is damaged", object, path)
+		return lostError("%s, the original of %s in the ledger, is damaged", object, path)
 	}
 	return err
 }

@@ -14,8 +14,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// edit gives a file the content that change makes of it.
-func edit(t *testing.T, path string, change func(string) string) {
+// editFile gives a file the content that change makes of it.
+func editFile(t *testing.T, path string, change func(string) string) {
 	t.Helper()
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -59,7 +59,7 @@ func TestLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			l := open(t, dir)
+			l := openLedger(t, dir)
 			for _, path := range []string{"/etc/one", "/etc/two", "/etc/three"} {
 				if err := l.SavePath(path); err != nil {
 					t.Fatal(err)
@@ -73,11 +73,11 @@ func TestLost(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				edit(t, l.log(), tc.damage)
+				editFile(t, l.logPath(), tc.damage)
 			}
 			_, err := Open(filepath.Join(dir, "state"), filepath.Join(dir, "root"), atomicfile.Disk{}, Owner{})
 			isLost(t, err, tc.want)
-			isLost(t, err, l.log())
+			isLost(t, err, l.logPath())
 		})
 	}
 }
@@ -87,21 +87,21 @@ func TestLost(t *testing.T) {
 func TestMarker(t *testing.T) {
 	dir := t.TempDir()
 	marker := filepath.Join(dir, "state", Marker)
-	l := open(t, dir)
-	if exists(marker) {
+	l := openLedger(t, dir)
+	if pathExists(marker) {
 		t.Error("it is there before any change")
 	}
 	for _, path := range []string{"/etc/one", "/etc/two"} {
 		if err := l.SavePath(path); err != nil {
 			t.Fatal(err)
 		}
-		if !exists(marker) {
+		if !pathExists(marker) {
 			t.Errorf("%s is saved and it is not there", path)
 		}
 		if err := os.Remove(marker); err != nil {
 			t.Fatal(err)
 		}
-		l = open(t, dir)
+		l = openLedger(t, dir)
 	}
 	if err := l.SavePath("/etc/three"); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestMarker(t *testing.T) {
 	if err := l.Remove(); err != nil {
 		t.Fatal(err)
 	}
-	if l = open(t, dir); exists(marker) || !l.Empty() {
+	if l = openLedger(t, dir); pathExists(marker) || !l.Empty() {
 		t.Error("something is left after the ledger was removed")
 	}
 }
@@ -123,12 +123,12 @@ func TestDamagedOriginal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			file := filepath.Join(dir, "root/etc/x")
-			put(t, file, "first")
-			l := open(t, dir)
+			putFile(t, file, "first")
+			l := openLedger(t, dir)
 			if err := l.SavePath("/etc/x"); err != nil {
 				t.Fatal(err)
 			}
-			put(t, file, "second")
+			putFile(t, file, "second")
 			state, err := State(file)
 			if err != nil {
 				t.Fatal(err)
@@ -136,7 +136,7 @@ func TestDamagedOriginal(t *testing.T) {
 			if err := l.Intend("/etc/x", state); err != nil {
 				t.Fatal(err)
 			}
-			object := l.object("1")
+			object := l.objectPath("1")
 			if err := damage(object); err != nil {
 				t.Fatal(err)
 			}

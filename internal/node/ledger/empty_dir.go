@@ -24,7 +24,7 @@ const otherVolume = "on a different file system than before the install; its con
 // file system.
 func Vacant(path string) (bool, error) {
 	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
-		if gone(err) {
+		if isGone(err) {
 			err = nil
 		}
 		return false, err
@@ -51,16 +51,16 @@ func emptyOn(dir string) (string, error) {
 	if err != nil || !empty {
 		return "", err
 	}
-	return volume(dir)
+	return volumeID(dir)
 }
 
-// volume identifies the file system of a directory, so that another one, mounted there
+// volumeID identifies the file system of a directory, so that another one, mounted there
 // later or unmounted since, is recognized. It uses the mount point, and the inode number
 // and birth time of the mounted directory, which are stored in the file system itself.
 // Device numbers can change at the next boot, and with them the ID of an XFS file system;
 // that ID is used if no birth time is known. For a file system without either it returns
 // "".
-func volume(dir string) (string, error) {
+func volumeID(dir string) (string, error) {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return "", err
@@ -95,43 +95,43 @@ func volume(dir string) (string, error) {
 // Filled reports whether a directory that was empty and exclusive before Slipway has new
 // content; or the reason why Slipway must not remove it.
 func (l *Ledger) Filled(path string) (full bool, left string, err error) {
-	w, err := l.was(path)
+	w, err := l.savedState(path)
 	if err != nil {
 		return false, "", err
 	}
-	content, left, err := l.content(path, w)
+	content, left, err := l.newContent(path, w)
 	return len(content) > 0, left, err
 }
 
 // Clear removes the content that Filled reports.
 func (l *Ledger) Clear(path string) (Outcome, error) {
-	w, err := l.was(path)
+	w, err := l.savedState(path)
 	if err != nil {
 		return Outcome{Path: path}, err
 	}
-	return l.clear(Outcome{Path: path}, w)
+	return l.clearContent(Outcome{Path: path}, w)
 }
 
-func (l *Ledger) was(path string) (w was, err error) {
+func (l *Ledger) savedState(path string) (w was, err error) {
 	if e := l.Get(KindPath, path); e != nil {
 		err = e.Decode(&w)
 	}
 	return w, err
 }
 
-// content returns the new content of a directory that was empty.
-func (l *Ledger) content(path string, w was) (content []string, left string, err error) {
+// newContent returns the new content of a directory that was empty.
+func (l *Ledger) newContent(path string, w was) (content []string, left string, err error) {
 	p := l.onDisk(path)
 	if w.EmptyOn == "" {
 		return nil, "", nil
 	}
 	if info, err := os.Lstat(p); err != nil || !info.IsDir() {
-		if gone(err) {
+		if isGone(err) {
 			err = nil
 		}
 		return nil, "", err
 	}
-	now, err := volume(p)
+	now, err := volumeID(p)
 	if err != nil {
 		return nil, "", err
 	}
@@ -142,9 +142,9 @@ func (l *Ledger) content(path string, w was) (content []string, left string, err
 	return content, "", err
 }
 
-// clear removes the new content of a directory that was empty, except mounts.
-func (l *Ledger) clear(out Outcome, w was) (Outcome, error) {
-	content, left, err := l.content(out.Path, w)
+// clearContent removes the new content of a directory that was empty, except mounts.
+func (l *Ledger) clearContent(out Outcome, w was) (Outcome, error) {
+	content, left, err := l.newContent(out.Path, w)
 	if out.Left = left; err != nil {
 		return out, err
 	}

@@ -20,9 +20,9 @@ type glob struct {
 	OnlyEmpty bool `json:"onlyEmpty,omitempty"`
 }
 
-// had reports whether a path matched before. Old ledgers have U+FFFD for each byte that
+// hadMatch reports whether a path matched before. Old ledgers have U+FFFD for each byte that
 // is not UTF-8: there, any such name matched before.
-func (g glob) had(path string) bool {
+func (g glob) hadMatch(path string) bool {
 	if slices.Contains(g.Existing, exact.Text(path)) {
 		return true
 	}
@@ -35,7 +35,7 @@ func (l *Ledger) SaveGlob(pattern string, onlyEmpty bool) error {
 	if l.Get(KindGlob, pattern) != nil {
 		return nil
 	}
-	matches, err := l.match(pattern)
+	matches, err := l.matchPaths(pattern)
 	if err != nil {
 		return err
 	}
@@ -50,19 +50,19 @@ func (l *Ledger) SaveGlob(pattern string, onlyEmpty bool) error {
 // SaveContent records the content of a directory of other software, so that new content
 // is removed later. It saves no files, because Slipway's programs overwrite none of them.
 func (l *Ledger) SaveContent(dir string) error {
-	pattern := escape(dir) + "/*"
+	pattern := escapePattern(dir) + "/*"
 	if l.Get(KindGlob, pattern) != nil {
 		return nil
 	}
-	matches, err := l.match(pattern)
+	matches, err := l.matchPaths(pattern)
 	if err != nil {
 		return err
 	}
 	return l.Save(KindGlob, pattern, glob{Existing: exact.Texts(matches)})
 }
 
-// escape returns a pattern that matches only this path.
-func escape(path string) string {
+// escapePattern returns a pattern that matches only this path.
+func escapePattern(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
@@ -91,7 +91,7 @@ func (l *Ledger) saveMatches(pattern string, matches []string) error {
 // WroteGlob records that the files that match a pattern are in the state in which
 // Slipway's program left them.
 func (l *Ledger) WroteGlob(pattern string) error {
-	matches, err := l.match(pattern)
+	matches, err := l.matchPaths(pattern)
 	if err != nil {
 		return err
 	}
@@ -110,8 +110,8 @@ func (l *Ledger) WroteGlob(pattern string) error {
 	return nil
 }
 
-// match returns the matching paths, without the root, sorted.
-func (l *Ledger) match(pattern string) ([]string, error) {
+// matchPaths returns the matching paths, without the root, sorted.
+func (l *Ledger) matchPaths(pattern string) ([]string, error) {
 	found, err := filepath.Glob(l.onDisk(pattern))
 	if err != nil {
 		return nil, fmt.Errorf("pattern %q: %w", pattern, err)
@@ -124,8 +124,8 @@ func (l *Ledger) match(pattern string) ([]string, error) {
 	return found, nil
 }
 
-// globbed reports whether path matches a pattern and did not exist before.
-func (l *Ledger) globbed(path string) bool {
+// isGlobbed reports whether path matches a pattern and did not exist before.
+func (l *Ledger) isGlobbed(path string) bool {
 	for _, e := range l.order {
 		if e.Kind != KindGlob {
 			continue
@@ -134,7 +134,7 @@ func (l *Ledger) globbed(path string) bool {
 		if ok, err := filepath.Match(e.Key, path); err != nil || !ok || e.Decode(&g) != nil || g.OnlyEmpty {
 			continue
 		}
-		if !g.had(path) {
+		if !g.hadMatch(path) {
 			return true
 		}
 	}

@@ -138,8 +138,8 @@ func Open(state, root string, disk atomicfile.Disk, by Owner) (*Ledger, error) {
 		dir: filepath.Join(state, Dir), marker: filepath.Join(state, Marker),
 		root: root, disk: disk, by: by, index: map[string]*Entry{},
 	}
-	l.marked = exists(l.marker)
-	raw, err := atomicfile.ReadFile(l.log(), bounded.Record)
+	l.marked = pathExists(l.marker)
+	raw, err := atomicfile.ReadFile(l.logPath(), bounded.Record)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading the ledger: %w", err)
 	}
@@ -148,20 +148,20 @@ func Open(state, root string, disk atomicfile.Disk, by Owner) (*Ledger, error) {
 	whole := raw[:bytes.LastIndexByte(raw, '\n')+1]
 	l.size = int64(len(whole))
 	// Check again: a concurrent restore may just have removed both.
-	if l.marked && l.size == 0 && exists(l.marker) {
-		return nil, lost("%s shows that this host was changed, but the ledger %s is %s", l.marker, l.log(), emptyOr(err))
+	if l.marked && l.size == 0 && pathExists(l.marker) {
+		return nil, lostError("%s shows that this host was changed, but the ledger %s is %s", l.marker, l.logPath(), emptyOr(err))
 	}
 	n := 0
 	for text := range bytes.Lines(whole) {
 		n++
-		if err := l.read(text); err != nil {
-			return nil, lost("line %d of the ledger %s is damaged: %v", n, l.log(), err)
+		if err := l.parseLine(text); err != nil {
+			return nil, lostError("line %d of the ledger %s is damaged: %v", n, l.logPath(), err)
 		}
 	}
 	return l, nil
 }
 
-func (l *Ledger) log() string { return filepath.Join(l.dir, "log") }
+func (l *Ledger) logPath() string { return filepath.Join(l.dir, "log") }
 
 // Empty reports whether nothing was saved.
 func (l *Ledger) Empty() bool { return len(l.order) == 0 }
@@ -196,15 +196,15 @@ func (l *Ledger) Save(kind Kind, key string, data any) error {
 	if err != nil {
 		return fmt.Errorf("encoding a ledger entry for %s: %w", key, err)
 	}
-	return l.append(line{Entry: &Entry{Seq: l.next(), Kind: kind, Key: key, By: l.by, Data: raw}})
+	return l.appendLine(line{Entry: &Entry{Seq: l.nextNumber(), Kind: kind, Key: key, By: l.by, Data: raw}})
 }
 
-func (l *Ledger) next() int { return l.seq + 1 }
+func (l *Ledger) nextNumber() int { return l.seq + 1 }
 
 // End records that the subject of an entry is in its original state again, or belongs to
 // other software. A later change by Slipway begins with a new entry.
 func (l *Ledger) End(e *Entry) error {
-	return l.append(line{Ended: &ended{Kind: e.Kind, Key: exact.Text(e.Key)}})
+	return l.appendLine(line{Ended: &ended{Kind: e.Kind, Key: exact.Text(e.Key)}})
 }
 
 // Intend records the future state of a path. The path must have been saved.
@@ -216,11 +216,11 @@ func (l *Ledger) Intend(path, state string) error {
 	if n := len(e.Wrote); n > 0 && e.Wrote[n-1] == state {
 		return nil
 	}
-	return l.append(line{Wrote: &wrote{Path: exact.Text(path), State: exact.Text(state)}})
+	return l.appendLine(line{Wrote: &wrote{Path: exact.Text(path), State: exact.Text(state)}})
 }
 
-// append syncs one line to disk, then applies it in memory.
-func (l *Ledger) append(ln line) error {
+// appendLine syncs one line to disk, then applies it in memory.
+func (l *Ledger) appendLine(ln line) error {
 	raw, err := json.Marshal(ln)
 	if err != nil {
 		return fmt.Errorf("encoding a ledger line: %w", err)
@@ -228,20 +228,20 @@ func (l *Ledger) append(ln line) error {
 	if err := l.disk.MkdirAll(l.dir, atomicfile.Meta{Mode: 0o700}); err != nil {
 		return fmt.Errorf("creating the ledger: %w", err)
 	}
-	if err := l.write(append(raw, '\n')); err != nil {
+	if err := l.writeLine(append(raw, '\n')); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
-	l.take(ln)
-	if err := l.mark(); err != nil {
+	l.applyLine(ln)
+	if err := l.writeMarker(); err != nil {
 		return fmt.Errorf("marking the host as changed: %w", err)
 	}
 	l.disk.Did("ledger " + strconv.Itoa(len(l.order)))
 	return nil
 }
 
-// mark syncs the marker to disk. It is created after the first line and before the change
+// writeMarker syncs the marker to disk. It is created after the first line and before the change
 // of that line, so it never exists without a reason.
-func (l *Ledger) mark() error {
+func (l *Ledger) writeMarker() error {
 	if l.marked {
 		return nil
 	}
@@ -252,8 +252,8 @@ func (l *Ledger) mark() error {
 	return nil
 }
 
-func (l *Ledger) write(raw []byte) error {
-	f, err := os.OpenFile(l.log(), os.O_WRONLY|os.O_CREATE, 0o600)
+func (l *Ledger) writeLine(raw []byte) error {
+	f, err := os.OpenFile(l.logPath(), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
@@ -278,7 +278,7 @@ func (l *Ledger) write(raw []byte) error {
 	return nil
 }
 
-func (l *Ledger) take(ln line) {
+func (l *Ledger) applyLine(ln line) {
 	if e := ln.Entry; e != nil {
 		l.order = append(l.order, e)
 		l.index[string(e.Kind)+" "+e.Key] = e

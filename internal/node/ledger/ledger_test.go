@@ -17,7 +17,7 @@ import (
 	"slipway.dev/slipway/internal/node/atomicfile"
 )
 
-func open(t *testing.T, dir string) *Ledger {
+func openLedger(t *testing.T, dir string) *Ledger {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, "root/etc"), 0o755); err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func open(t *testing.T, dir string) *Ledger {
 	return l
 }
 
-func put(t *testing.T, path, content string) {
+func putFile(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
@@ -42,13 +42,13 @@ func put(t *testing.T, path, content string) {
 func TestFirstStateIsKept(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "root/etc/x")
-	put(t, file, "first")
+	putFile(t, file, "first")
 	for _, content := range []string{"second", "third"} {
-		l := open(t, dir)
+		l := openLedger(t, dir)
 		if err := l.SavePath("/etc/x"); err != nil {
 			t.Fatal(err)
 		}
-		put(t, file, content)
+		putFile(t, file, content)
 		state, err := State(file)
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func TestFirstStateIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l := open(t, dir)
+	l := openLedger(t, dir)
 	if l.Cluster() != "demo" || len(l.Newest()) != 1 {
 		t.Fatalf("cluster %q, %d entries", l.Cluster(), len(l.Newest()))
 	}
@@ -74,7 +74,7 @@ func TestFirstStateIsKept(t *testing.T) {
 
 func TestTornLineIsNoLine(t *testing.T) {
 	dir := t.TempDir()
-	l := open(t, dir)
+	l := openLedger(t, dir)
 	if err := l.SavePath("/etc/one"); err != nil {
 		t.Fatal(err)
 	}
@@ -89,12 +89,12 @@ func TestTornLineIsNoLine(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l = open(t, dir)
+	l = openLedger(t, dir)
 	if err := l.SavePath("/etc/two"); err != nil {
 		t.Fatal(err)
 	}
 	var keys []string
-	for _, e := range open(t, dir).Newest() {
+	for _, e := range openLedger(t, dir).Newest() {
 		keys = append(keys, e.Key)
 	}
 	if diff := cmp.Diff([]string{"/etc/two", "/etc/one"}, keys); diff != "" {
@@ -105,13 +105,13 @@ func TestTornLineIsNoLine(t *testing.T) {
 func TestGlobs(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
-	put(t, filepath.Join(root, "etc/d/there"), "1")
-	l := open(t, dir)
+	putFile(t, filepath.Join(root, "etc/d/there"), "1")
+	l := openLedger(t, dir)
 	if err := l.SaveGlob("/etc/d/*", false); err != nil {
 		t.Fatal(err)
 	}
-	put(t, filepath.Join(root, "etc/d/there"), "2")
-	put(t, filepath.Join(root, "etc/d/made/deep"), "x")
+	putFile(t, filepath.Join(root, "etc/d/there"), "2")
+	putFile(t, filepath.Join(root, "etc/d/made/deep"), "x")
 	if err := l.WroteGlob("/etc/d/*"); err != nil {
 		t.Fatal(err)
 	}
@@ -133,8 +133,8 @@ func TestGlobs(t *testing.T) {
 		}
 	}
 	raw, err := os.ReadFile(filepath.Join(root, "etc/d/there"))
-	if err != nil || string(raw) != "1" || exists(filepath.Join(root, "etc/d/made")) {
-		t.Errorf("there: %q %v; made is left: %v", raw, err, exists(filepath.Join(root, "etc/d/made")))
+	if err != nil || string(raw) != "1" || pathExists(filepath.Join(root, "etc/d/made")) {
+		t.Errorf("there: %q %v; made is left: %v", raw, err, pathExists(filepath.Join(root, "etc/d/made")))
 	}
 }
 
@@ -144,25 +144,25 @@ func TestNames(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
 	file, link, other := "/etc/d/\xff.conflist", "/etc/d/l\xfe", "/etc/o\xfd"
-	put(t, filepath.Join(root, file), "1")
-	put(t, filepath.Join(root, other), "before")
+	putFile(t, filepath.Join(root, file), "1")
+	putFile(t, filepath.Join(root, other), "before")
 	if err := os.Symlink("to\xfc", filepath.Join(root, link)); err != nil {
 		t.Fatal(err)
 	}
-	l := open(t, dir)
+	l := openLedger(t, dir)
 	for _, err := range []error{l.SaveGlob("/etc/d/*", false), l.SavePath(link), l.SavePath(other), l.Intend(link, LinkState("ours\xfb"))} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	put(t, filepath.Join(root, "etc/d/\xfa.ours"), "x")
+	putFile(t, filepath.Join(root, "etc/d/\xfa.ours"), "x")
 	sum := sha256.Sum256([]byte("ours"))
-	put(t, filepath.Join(root, other), "ours")
+	putFile(t, filepath.Join(root, other), "ours")
 	if err := errors.Join(l.Intend(other, FileState(hex.EncodeToString(sum[:]))),
 		os.Remove(filepath.Join(root, link)), os.Symlink("ours\xfb", filepath.Join(root, link))); err != nil {
 		t.Fatal(err)
 	}
-	l = open(t, dir)
+	l = openLedger(t, dir)
 	for path, want := range map[string]bool{file: false, link: false, other: false, "/etc/d/\xfa.ours": true} {
 		if got := l.WasAbsent(path); got != want {
 			t.Errorf("WasAbsent(%q) = %v", path, got)
@@ -179,15 +179,15 @@ func TestNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if l = open(t, dir); !l.Empty() {
+	if l = openLedger(t, dir); !l.Empty() {
 		t.Errorf("%d entries have not ended", len(l.Newest()))
 	}
 	to, err := os.Readlink(filepath.Join(root, link))
 	one, err1 := os.ReadFile(filepath.Join(root, file))
 	before, err2 := os.ReadFile(filepath.Join(root, other))
 	if err := errors.Join(err, err1, err2); err != nil || to != "to\xfc" || string(one) != "1" || string(before) != "before" ||
-		exists(filepath.Join(root, "etc/d/\xfa.ours")) {
-		t.Errorf("%q, %q, %q, %v; ours is left: %v", to, one, before, err, exists(filepath.Join(root, "etc/d/\xfa.ours")))
+		pathExists(filepath.Join(root, "etc/d/\xfa.ours")) {
+		t.Errorf("%q, %q, %q, %v; ours is left: %v", to, one, before, err, pathExists(filepath.Join(root, "etc/d/\xfa.ours")))
 	}
 }
 
@@ -196,7 +196,7 @@ func TestNames(t *testing.T) {
 func TestNamesOfBefore(t *testing.T) {
 	for path, want := range map[string]bool{"/d/\xff\xfe": true, "/d/\uFFFD\uFFFD": true, "/d/\xff": false, "/d/x": false, "/d/ü": true} {
 		g := glob{Existing: []exact.Text{"/d/\uFFFD\uFFFD", "/d/ü"}}
-		if got := g.had(path); got != want {
+		if got := g.hadMatch(path); got != want {
 			t.Errorf("had(%q) = %v", path, got)
 		}
 	}
@@ -210,7 +210,7 @@ func FuzzRead(f *testing.F) {
 		`{"wrote":{}}` + "\n"))
 	f.Fuzz(func(t *testing.T, log []byte) {
 		dir := t.TempDir()
-		put(t, filepath.Join(dir, Dir, "log"), string(log))
+		putFile(t, filepath.Join(dir, Dir, "log"), string(log))
 		l, err := Open(dir, filepath.Join(dir, "root"), atomicfile.Disk{}, Owner{})
 		if err != nil {
 			return

@@ -57,18 +57,18 @@ type was struct {
 	EmptyOn string `json:"emptyOn,omitempty"`
 }
 
-func (w was) meta() atomicfile.Meta {
+func (w was) metaOf() atomicfile.Meta {
 	return atomicfile.Meta{Mode: w.Mode, UID: w.UID, GID: w.GID, XAttrs: w.XAttrs, MTime: time.Unix(0, w.MTime)}
 }
 
-func (w was) state() string {
+func (w was) stateText() string {
 	switch w.Type {
 	case typeFile:
 		return FileState(w.SHA256)
 	case typeLink:
 		return LinkState(string(w.To))
 	case typeDir, typeTree:
-		return DirState(w.meta())
+		return DirState(w.metaOf())
 	}
 	return Absent
 }
@@ -110,7 +110,7 @@ func (l *Ledger) savePath(path string, exclusive bool) error {
 	if err := l.SaveParents(path); err != nil {
 		return err
 	}
-	w, err := l.look(path)
+	w, err := l.readState(path)
 	if err == nil && exclusive {
 		w.EmptyOn, err = emptyOn(l.onDisk(path))
 	}
@@ -129,7 +129,7 @@ func (l *Ledger) SaveOwn(path string) error {
 	if l.Get(KindPath, path).Exclusive {
 		return nil
 	}
-	return l.append(line{Wrote: &wrote{Path: exact.Text(path), Exclusive: true}})
+	return l.appendLine(line{Wrote: &wrote{Path: exact.Text(path), Exclusive: true}})
 }
 
 // SaveParents records the missing parents of a path, so that they are removed when they
@@ -145,8 +145,8 @@ func (l *Ledger) SaveParents(path string) error {
 	return l.SavePath(parent)
 }
 
-// look reads the state of a path and saves a file's content.
-func (l *Ledger) look(path string) (was, error) {
+// readState reads the state of a path and saves a file's content.
+func (l *Ledger) readState(path string) (was, error) {
 	p := l.onDisk(path)
 	info, err := os.Lstat(p)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -162,8 +162,8 @@ func (l *Ledger) look(path string) (was, error) {
 	w := was{Mode: m.Mode, UID: m.UID, GID: m.GID, XAttrs: m.XAttrs, MTime: m.MTime.UnixNano()}
 	switch {
 	case info.Mode().IsRegular():
-		w.Type, w.Object = typeFile, strconv.Itoa(l.next())
-		w.SHA256, err = l.keep(p, w.Object)
+		w.Type, w.Object = typeFile, strconv.Itoa(l.nextNumber())
+		w.SHA256, err = l.keepContent(p, w.Object)
 	case info.Mode()&fs.ModeSymlink != 0:
 		var to string
 		to, err = os.Readlink(p)
@@ -176,11 +176,11 @@ func (l *Ledger) look(path string) (was, error) {
 	return w, err
 }
 
-func (l *Ledger) object(name string) string { return filepath.Join(l.dir, "objects", name) }
+func (l *Ledger) objectPath(name string) string { return filepath.Join(l.dir, "objects", name) }
 
-// keep copies a file's content into the ledger and returns its digest.
-func (l *Ledger) keep(from, object string) (string, error) {
-	if err := l.disk.MkdirAll(l.object(""), atomicfile.Meta{Mode: 0o700}); err != nil {
+// keepContent copies a file's content into the ledger and returns its digest.
+func (l *Ledger) keepContent(from, object string) (string, error) {
+	if err := l.disk.MkdirAll(l.objectPath(""), atomicfile.Meta{Mode: 0o700}); err != nil {
 		return "", err
 	}
 	src, err := atomicfile.Open(from)
@@ -188,7 +188,7 @@ func (l *Ledger) keep(from, object string) (string, error) {
 		return "", err
 	}
 	defer src.Close()
-	s, err := l.disk.Stage(l.object(object), src, atomicfile.Meta{Mode: 0o600})
+	s, err := l.disk.Stage(l.objectPath(object), src, atomicfile.Meta{Mode: 0o600})
 	if err != nil {
 		return "", err
 	}
@@ -201,11 +201,11 @@ func (l *Ledger) keep(from, object string) (string, error) {
 func (l *Ledger) MoveTree(path string) error {
 	e := l.Get(KindPath, path)
 	if e == nil {
-		w, err := l.look(path)
+		w, err := l.readState(path)
 		if err != nil {
 			return fmt.Errorf("saving %s in the ledger: %w", path, err)
 		}
-		w.Type, w.Object = typeTree, strconv.Itoa(l.next())
+		w.Type, w.Object = typeTree, strconv.Itoa(l.nextNumber())
 		if err := l.Save(KindPath, path, w); err != nil {
 			return err
 		}
@@ -218,8 +218,8 @@ func (l *Ledger) MoveTree(path string) error {
 	if err := l.Intend(path, Absent); err != nil {
 		return err
 	}
-	if w.Type == typeTree && !exists(l.object(w.Object)) {
-		return l.moveIn(path, l.object(w.Object))
+	if w.Type == typeTree && !pathExists(l.objectPath(w.Object)) {
+		return l.moveIn(path, l.objectPath(w.Object))
 	}
 	if err := l.disk.RemoveAll(l.onDisk(path)); err != nil {
 		return fmt.Errorf("removing %s: %w", path, err)
@@ -228,7 +228,7 @@ func (l *Ledger) MoveTree(path string) error {
 }
 
 func (l *Ledger) moveIn(path, object string) error {
-	if err := l.disk.MkdirAll(l.object(""), atomicfile.Meta{Mode: 0o700}); err != nil {
+	if err := l.disk.MkdirAll(l.objectPath(""), atomicfile.Meta{Mode: 0o700}); err != nil {
 		return fmt.Errorf("saving %s in the ledger: %w", path, err)
 	}
 	if err := l.disk.Move(l.onDisk(path), object); err != nil {
@@ -247,12 +247,12 @@ func (l *Ledger) WasAbsent(path string) bool {
 				return false
 			}
 			if p != path && w.EmptyOn != "" {
-				now, err := volume(l.onDisk(p))
+				now, err := volumeID(l.onDisk(p))
 				return err == nil && now == w.EmptyOn
 			}
 			return w.Type == Absent
 		}
-		if l.globbed(p) {
+		if l.isGlobbed(p) {
 			return true
 		}
 		if p == filepath.Dir(p) {
@@ -271,7 +271,7 @@ func (l *Ledger) MadeDir(e *Entry) bool {
 	return err == nil && info.IsDir()
 }
 
-func exists(path string) bool {
+func pathExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }

@@ -48,10 +48,10 @@ const (
 	fateLeave               // other software changed it after Slipway
 )
 
-func (l *Ledger) fate(e *Entry, w was) (fate, error) {
+func (l *Ledger) fateOf(e *Entry, w was) (fate, error) {
 	p := l.onDisk(e.Key)
 	if w.Type == typeTree {
-		if exists(l.object(w.Object)) {
+		if pathExists(l.objectPath(w.Object)) {
 			return fateTree, nil
 		}
 		return fateNone, nil // never moved, or already moved back
@@ -62,13 +62,13 @@ func (l *Ledger) fate(e *Entry, w was) (fate, error) {
 	}
 	ours := slices.Contains(e.Wrote, now)
 	switch {
-	case now == w.state() && w.Type == typeFile && len(e.Wrote) > 0:
+	case now == w.stateText() && w.Type == typeFile && len(e.Wrote) > 0:
 		m, err := atomicfile.ReadMeta(p)
-		if err != nil || sameMeta(m, w.meta()) {
+		if err != nil || sameMeta(m, w.metaOf()) {
 			return fateNone, err
 		}
 		return fateMeta, nil
-	case now == w.state():
+	case now == w.stateText():
 		return fateNone, nil
 	case w.Type == Absent && strings.HasPrefix(now, "dir "):
 		return fateNoDir, nil
@@ -100,7 +100,7 @@ func (l *Ledger) WouldRestore(e *Entry) (string, error) {
 	case full:
 		return "remove everything in " + e.Key, nil
 	}
-	f, err := l.fate(e, w)
+	f, err := l.fateOf(e, w)
 	switch {
 	case err != nil || f == fateNone:
 		return "", err
@@ -127,15 +127,15 @@ func (l *Ledger) RestorePath(e *Entry) (Outcome, error) {
 		return out, err
 	}
 	p := l.onDisk(e.Key)
-	if err := os.Remove(atomicfile.Temp(p)); err != nil && !gone(err) {
+	if err := os.Remove(atomicfile.Temp(p)); err != nil && !isGone(err) {
 		return out, err
 	}
-	out, err := l.clear(out, w)
+	out, err := l.clearContent(out, w)
 	if err != nil || out.Left != "" {
 		return out, err
 	}
-	f, err := l.fate(e, w)
-	if err == nil && e.Exclusive && w.Type == typeDir && w.EmptyOn == "" && exists(p) {
+	f, err := l.fateOf(e, w)
+	if err == nil && e.Exclusive && w.Type == typeDir && w.EmptyOn == "" && pathExists(p) {
 		out.Left = hadContent
 	}
 	if err != nil || f == fateNone {
@@ -151,14 +151,14 @@ func (l *Ledger) RestorePath(e *Entry) (Outcome, error) {
 		out.Did = "removed"
 		return out, l.disk.Remove(p)
 	case fateMeta, fateChmod:
-		return out, atomicfile.Chmeta(p, w.meta())
+		return out, atomicfile.SetMeta(p, w.metaOf())
 	case fateMkdir:
-		return out, l.disk.Mkdir(p, w.meta())
+		return out, l.disk.Mkdir(p, w.metaOf())
 	case fatePutBack:
 		return out, l.putBack(p, w)
 	}
 	out.Did, out.Left = "", "changed by other software since then"
-	if w.Type != typeFile && w.Type != typeLink || !exists(p) && !exists(filepath.Dir(p)) {
+	if w.Type != typeFile && w.Type != typeLink || !pathExists(p) && !pathExists(filepath.Dir(p)) {
 		return out, nil
 	}
 	out.Left += "; the original is next to it as " + filepath.Base(p) + OrigSuffix
@@ -171,17 +171,17 @@ func (l *Ledger) putBack(p string, w was) error {
 		return err
 	}
 	if w.Type == typeLink {
-		return l.disk.Link(p, string(w.To), w.meta())
+		return l.disk.Link(p, string(w.To), w.metaOf())
 	}
-	if err := l.verify(p, w); err != nil {
+	if err := l.verifyContent(p, w); err != nil {
 		return err
 	}
-	src, err := os.Open(l.object(w.Object))
+	src, err := os.Open(l.objectPath(w.Object))
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	return l.disk.Replace(p, src, w.meta())
+	return l.disk.Replace(p, src, w.metaOf())
 }
 
 func sameMeta(a, b atomicfile.Meta) bool {
@@ -233,7 +233,7 @@ func (l *Ledger) removeTree(out Outcome) (Outcome, error) {
 // ledger.
 func (l *Ledger) RemoveAbsent(path string) (Outcome, error) {
 	out := Outcome{Path: path}
-	if !exists(l.onDisk(path)) {
+	if !pathExists(l.onDisk(path)) {
 		return out, nil
 	}
 	if !l.WasAbsent(path) {
@@ -245,8 +245,8 @@ func (l *Ledger) RemoveAbsent(path string) (Outcome, error) {
 }
 
 func (l *Ledger) restoreTree(out Outcome, w was) (Outcome, error) {
-	p, object := l.onDisk(out.Path), l.object(w.Object)
-	if exists(p) {
+	p, object := l.onDisk(out.Path), l.objectPath(w.Object)
+	if pathExists(p) {
 		if err := l.disk.Remove(p); err != nil {
 			out.Did, out.Left = "", "changed by other software since then; the original is next to it as "+filepath.Base(p)+OrigSuffix
 			p += OrigSuffix
@@ -264,13 +264,13 @@ func (l *Ledger) RestoreGlob(e *Entry) ([]Outcome, error) {
 	if err := e.Decode(&g); err != nil {
 		return nil, err
 	}
-	matches, err := l.match(e.Key)
+	matches, err := l.matchPaths(e.Key)
 	if err != nil {
 		return nil, err
 	}
 	var outs []Outcome
 	for _, m := range matches {
-		if g.had(m) {
+		if g.hadMatch(m) {
 			continue
 		}
 		out, err := l.restoreMatch(m, g.OnlyEmpty)
@@ -299,7 +299,7 @@ func MountedBelow(path string) ([]string, error) {
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		if gone(err) {
+		if isGone(err) {
 			return nil, nil
 		}
 		return nil, err
@@ -318,17 +318,17 @@ func MountPoints(mountinfo []byte) []string {
 	var out []string
 	for text := range strings.Lines(string(mountinfo)) {
 		if f := strings.Fields(text); len(f) >= 5 {
-			out = append(out, unescape(f[4]))
+			out = append(out, unescapeOctal(f[4]))
 		}
 	}
 	return out
 }
 
-// unescape decodes the kernel's octal escapes of spaces and backslashes.
-func unescape(s string) string {
+// unescapeOctal decodes the kernel's octal escapes of spaces and backslashes.
+func unescapeOctal(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) && octal(s[i+1]) && octal(s[i+2]) && octal(s[i+3]) {
+		if s[i] == '\\' && i+3 < len(s) && isOctal(s[i+1]) && isOctal(s[i+2]) && isOctal(s[i+3]) {
 			b.WriteByte((s[i+1]-'0')<<6 | (s[i+2]-'0')<<3 | (s[i+3] - '0'))
 			i += 3
 			continue
@@ -338,8 +338,8 @@ func unescape(s string) string {
 	return b.String()
 }
 
-func octal(c byte) bool { return c >= '0' && c <= '7' }
+func isOctal(c byte) bool { return c >= '0' && c <= '7' }
 
-func gone(err error) bool {
+func isGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
 }

@@ -58,11 +58,11 @@ func Uptime() (time.Duration, error) {
 
 // Read returns the holder of the lock. It changes nothing.
 func (s *Store) Read(ctx context.Context) (State, error) {
-	st, _, err := s.read(ctx)
+	st, _, err := s.readRecord(ctx)
 	return st, err
 }
 
-func (s *Store) read(ctx context.Context) (State, record, error) {
+func (s *Store) readRecord(ctx context.Context) (State, record, error) {
 	var st State
 	var rec record
 	highest, err := s.Highest()
@@ -109,13 +109,13 @@ func (s *Store) read(ctx context.Context) (State, record, error) {
 // breaking is true, which also replaces a fence that cannot be read. Otherwise it returns
 // the current state and false.
 func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, error) {
-	unlock, err := s.exclusive(true)
+	unlock, err := s.lockExclusively(true)
 	if err != nil {
 		return State{}, false, err
 	}
 	defer unlock()
 	st, err := s.Read(ctx)
-	if err != nil && !(breaking && unreadable(err)) { // it is written again then
+	if err != nil && !(breaking && isUnreadable(err)) { // it is written again then
 		return st, false, err
 	}
 	own := st.Holder.Manager == l.Manager && st.Holder.Process == l.Over
@@ -126,10 +126,10 @@ func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, e
 	}
 	// The number is raised before the lock changes hands: from then on the former holder
 	// is rejected, whatever happens.
-	if err := s.record(l.Fence); err != nil {
+	if err := s.recordFence(l.Fence); err != nil {
 		return st, false, err
 	}
-	if err := s.write(l); err != nil {
+	if err := s.writeLock(l); err != nil {
 		return st, false, err
 	}
 	st, err = s.Read(ctx)
@@ -138,7 +138,7 @@ func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, e
 
 // Beat renews the heartbeat; it returns false if the lock is no longer l.
 func (s *Store) Beat(ctx context.Context, l Lock) (bool, error) {
-	unlock, err := s.exclusive(false)
+	unlock, err := s.lockExclusively(false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -150,13 +150,13 @@ func (s *Store) Beat(ctx context.Context, l Lock) (bool, error) {
 	if err != nil || !st.Held || st.Holder != l {
 		return false, err
 	}
-	return true, s.write(l)
+	return true, s.writeLock(l)
 }
 
 // Release frees the lock if it is still l. If only the fence remains of Slipway's files
 // in the state directory, the fence is moved to Past, and the directory is removed.
 func (s *Store) Release(ctx context.Context, l Lock) error {
-	unlock, err := s.exclusive(false)
+	unlock, err := s.lockExclusively(false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -177,18 +177,18 @@ func (s *Store) Release(ctx context.Context, l Lock) error {
 	if st.Held {
 		return nil
 	}
-	return s.tidy()
+	return s.removeLeftovers()
 }
 
-// tidy removes the lock files from a state directory without other files of Slipway: the
+// removeLeftovers removes the lock files from a state directory without other files of Slipway: the
 // host was restored, or nothing was ever changed on it.
-func (s *Store) tidy() error {
+func (s *Store) removeLeftovers() error {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil {
 		return fmt.Errorf("releasing the lock: %w", err)
 	}
 	for _, e := range entries {
-		if e.Name() != FenceName && !s.foreign(e.Name()) {
+		if e.Name() != FenceName && !s.isForeign(e.Name()) {
 			return nil
 		}
 	}
@@ -201,7 +201,7 @@ func (s *Store) tidy() error {
 	return nil
 }
 
-func (s *Store) foreign(name string) bool { return s.Foreign != nil && s.Foreign(name) }
+func (s *Store) isForeign(name string) bool { return s.Foreign != nil && s.Foreign(name) }
 
 // Forget moves the fence out of the state directory, and removes a held lock. A displaced
 // manager is still rejected.
@@ -210,7 +210,7 @@ func (s *Store) Forget() error {
 	if err == nil && highest > 0 && s.Past != "" {
 		err = s.recordIn(s.Past, highest)
 	}
-	if err != nil && !unreadable(err) {
+	if err != nil && !isUnreadable(err) {
 		return err
 	}
 	for _, name := range []string{FileName, FenceName} {
@@ -247,31 +247,31 @@ func fenceIn(dir string) (uint64, error) {
 	return n, nil
 }
 
-func unreadable(err error) bool {
+func isUnreadable(err error) bool {
 	var fence *FenceError
 	return errors.As(err, &fence)
 }
 
 // Raise records a fencing number, if it is the highest.
 func (s *Store) Raise(fence uint64) error {
-	unlock, err := s.exclusive(true)
+	unlock, err := s.lockExclusively(true)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return s.raise(fence)
+	return s.raiseFence(fence)
 }
 
-func (s *Store) raise(fence uint64) error {
+func (s *Store) raiseFence(fence uint64) error {
 	highest, err := s.Highest()
 	if err != nil || fence <= highest {
 		return err
 	}
-	return s.record(fence)
+	return s.recordFence(fence)
 }
 
-// record saves a number that is the highest. The number in Past is then no longer needed.
-func (s *Store) record(fence uint64) error {
+// recordFence saves a number that is the highest. The number in Past is then no longer needed.
+func (s *Store) recordFence(fence uint64) error {
 	err := s.recordIn(s.Dir, fence)
 	if err == nil && s.Past != "" {
 		err = s.Disk.Remove(filepath.Join(s.Past, FenceName))
@@ -291,7 +291,7 @@ func (s *Store) recordIn(dir string, fence uint64) error {
 	return nil
 }
 
-func (s *Store) write(l Lock) error {
+func (s *Store) writeLock(l Lock) error {
 	boot, err := s.BootID()
 	if err != nil {
 		return err
@@ -310,11 +310,11 @@ func (s *Store) write(l Lock) error {
 	return nil
 }
 
-// exclusive excludes other processes from the lock files with a flock on the state
+// lockExclusively excludes other processes from the lock files with a flock on the state
 // directory itself, which leaves no file behind. An earlier holder may have removed the
 // directory, and another process may have created it again: then the flock is on a
 // directory that no other process uses.
-func (s *Store) exclusive(create bool) (func(), error) {
+func (s *Store) lockExclusively(create bool) (func(), error) {
 	err := fs.ErrNotExist
 	for range attempts {
 		if create {
@@ -333,7 +333,7 @@ func (s *Store) exclusive(create bool) (func(), error) {
 		if err != nil {
 			return nil, fmt.Errorf("opening %s: %w", s.Dir, err)
 		}
-		if err := flock(dir); err != nil {
+		if err := lockDir(dir); err != nil {
 			dir.Close()
 			return nil, fmt.Errorf("locking %s: %w", s.Dir, err)
 		}
@@ -353,7 +353,7 @@ func (s *Store) exclusive(create bool) (func(), error) {
 // attempts limits how often a directory is opened that other processes remove.
 const attempts = 1000
 
-func flock(dir *os.File) error {
+func lockDir(dir *os.File) error {
 	for {
 		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX)
 		if !errors.Is(err, unix.EINTR) {

@@ -117,7 +117,7 @@ func TestOneAtATime(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for range 50 {
-				unlock, err := h.exclusive(true)
+				unlock, err := h.lockExclusively(true)
 				if err != nil {
 					t.Error(fmt.Errorf("%d: %w", i, err))
 					return

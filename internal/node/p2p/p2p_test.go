@@ -22,8 +22,8 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// giver holds content under the name "x".
-func giver(t *testing.T, content []byte) *Lender {
+// newGiver holds content under the name "x".
+func newGiver(t *testing.T, content []byte) *Lender {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x")
 	if err := os.WriteFile(path, content, 0o600); err != nil {
@@ -31,7 +31,7 @@ func giver(t *testing.T, content []byte) *Lender {
 	}
 	l := &Lender{}
 	t.Cleanup(l.Close)
-	if err := l.Hold("x", path); err != nil {
+	if err := l.HoldFile("x", path); err != nil {
 		t.Fatal(err)
 	}
 	// Held content needs its name no more.
@@ -41,7 +41,7 @@ func giver(t *testing.T, content []byte) *Lender {
 	return l
 }
 
-func loaned(t *testing.T, l *Lender) remote.Offer {
+func lendContent(t *testing.T, l *Lender) remote.Offer {
 	t.Helper()
 	token := make(remote.Token, remote.TokenSize)
 	_, _ = rand.Read(token)
@@ -74,7 +74,7 @@ func (d *delivery) Next(_ context.Context, offset int64) error {
 var content = bytes.Repeat([]byte("slipway "), 100_000)
 
 func TestReceive(t *testing.T) {
-	g := giver(t, content)
+	g := newGiver(t, content)
 	lost := errors.New("the manager is gone")
 	const size = 800_000
 	gone := remote.Offer{Address: "127.0.0.1:1", Certificate: make([]byte, 32), Token: make(remote.Token, remote.TokenSize)}
@@ -87,18 +87,18 @@ func TestReceive(t *testing.T) {
 		asked  []int64
 	}{
 		"manager":      {"it needs no host", []*remote.Offer{nil}, 0, nil, false, nil},
-		"host":         {"all comes from there", []*remote.Offer{new(loaned(t, g))}, 0, nil, true, nil},
-		"rest":         {"what is here is not sent again", []*remote.Offer{new(loaned(t, g))}, 799_000, nil, true, nil},
-		"another host": {"the next is asked", []*remote.Offer{&gone, new(loaned(t, g))}, 5, nil, true, []int64{5}},
+		"host":         {"all comes from there", []*remote.Offer{new(lendContent(t, g))}, 0, nil, true, nil},
+		"rest":         {"what is here is not sent again", []*remote.Offer{new(lendContent(t, g))}, 799_000, nil, true, nil},
+		"another host": {"the next is asked", []*remote.Offer{&gone, new(lendContent(t, g))}, 5, nil, true, []int64{5}},
 		"none":         {"the manager has the last word", []*remote.Offer{&gone, &gone, nil}, 5, nil, false, []int64{5, 5}},
 		"no more":      {"a manager that is gone ends it", []*remote.Offer{&gone}, 0, lost, false, []int64{0}},
-		"too far":      {"no host has more than there is", []*remote.Offer{new(loaned(t, g)), nil}, 800_000 - 1, nil, true, nil},
+		"too far":      {"no host has more than there is", []*remote.Offer{new(lendContent(t, g)), nil}, 800_000 - 1, nil, true, nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			d := &delivery{offers: tt.offers, content: content, lost: tt.lost, Reader: bytes.NewReader(content[tt.offset:])}
 			var got bytes.Buffer
-			shared, err := Receive(t.Context(), d, size, tt.offset, &got)
+			shared, err := ReceiveContent(t.Context(), d, size, tt.offset, &got)
 			if !errors.Is(err, tt.lost) || shared != tt.shared {
 				t.Errorf("shared %t, %v; want %t, %v: %s", shared, err, tt.shared, tt.lost, tt.reason)
 			}
@@ -120,15 +120,15 @@ var errFull = errors.New("full")
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
 func TestReceiveEndsAtItsOwnErrors(t *testing.T) {
-	d := &delivery{offers: []*remote.Offer{new(loaned(t, giver(t, content)))}}
-	if _, err := Receive(t.Context(), d, int64(len(content)), 0, full{}); !errors.Is(err, errFull) {
+	d := &delivery{offers: []*remote.Offer{new(lendContent(t, newGiver(t, content)))}}
+	if _, err := ReceiveContent(t.Context(), d, int64(len(content)), 0, full{}); !errors.Is(err, errFull) {
 		t.Errorf("%v, want what the disk says", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
-	d = &delivery{offers: []*remote.Offer{new(loaned(t, giver(t, content)))}}
+	d = &delivery{offers: []*remote.Offer{new(lendContent(t, newGiver(t, content)))}}
 	w := writer(func(p []byte) (int, error) { cancel(enough); return len(p), nil })
-	if _, err := Receive(ctx, d, 1<<30, 0, w); !errors.Is(err, enough) || len(d.asked) > 0 {
+	if _, err := ReceiveContent(ctx, d, 1<<30, 0, w); !errors.Is(err, enough) || len(d.asked) > 0 {
 		t.Errorf("%v, asked again %v, want why the context ended", err, d.asked)
 	}
 }
@@ -139,11 +139,11 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 // TestTokens: a token is good once, for a while, and no other is.
 func TestTokens(t *testing.T) {
-	g := giver(t, content)
+	g := newGiver(t, content)
 	take := func(o remote.Offer) error {
-		return take(t.Context(), o, &sink{w: io.Discard}, int64(len(content)))
+		return useOffer(t.Context(), o, &sink{w: io.Discard}, int64(len(content)))
 	}
-	o := loaned(t, g)
+	o := lendContent(t, g)
 	other := o
 	other.Certificate = bytes.Repeat([]byte{1}, 32)
 	if err := take(other); err == nil || !strings.Contains(err.Error(), "not the host that the manager named") {
@@ -160,7 +160,7 @@ func TestTokens(t *testing.T) {
 	if err := take(o); err == nil || !strings.Contains(err.Error(), "rejects") {
 		t.Errorf("a token for the second time: %v", err)
 	}
-	old := loaned(t, g)
+	old := lendContent(t, g)
 	g.mu.Lock()
 	for key, l := range g.loans {
 		l.ends = time.Now().Add(-time.Second)
@@ -170,7 +170,7 @@ func TestTokens(t *testing.T) {
 	if err := take(old); err == nil || !strings.Contains(err.Error(), "rejects") {
 		t.Errorf("a token that is too old: %v", err)
 	}
-	late := loaned(t, g)
+	late := lendContent(t, g)
 	g.LetGo()
 	if err := take(late); err == nil || !strings.Contains(err.Error(), "rejects") {
 		t.Errorf("content that was let go: %v", err)
@@ -182,12 +182,12 @@ func TestTokens(t *testing.T) {
 		fails bool
 	}{
 		{"let go", g, remote.Loan{Digest: "x", Address: "127.0.0.1", Token: late.Token}, false},
-		{"never held", giver(t, content), remote.Loan{Digest: "y", Address: "127.0.0.1", Token: late.Token}, false},
-		{"without a token", giver(t, content), remote.Loan{Digest: "x", Address: "127.0.0.1"}, true},
-		{"at another's address", giver(t, content), remote.Loan{Digest: "x", Address: "192.0.2.1", Token: late.Token}, true},
-		{"at all addresses", giver(t, content), remote.Loan{Digest: "x", Address: "0.0.0.0", Token: late.Token}, true},
-		{"at no address", giver(t, content), remote.Loan{Digest: "x", Token: late.Token}, true},
-		{"at a name", giver(t, content), remote.Loan{Digest: "x", Address: "localhost", Token: late.Token}, true},
+		{"never held", newGiver(t, content), remote.Loan{Digest: "y", Address: "127.0.0.1", Token: late.Token}, false},
+		{"without a token", newGiver(t, content), remote.Loan{Digest: "x", Address: "127.0.0.1"}, true},
+		{"at another's address", newGiver(t, content), remote.Loan{Digest: "x", Address: "192.0.2.1", Token: late.Token}, true},
+		{"at all addresses", newGiver(t, content), remote.Loan{Digest: "x", Address: "0.0.0.0", Token: late.Token}, true},
+		{"at no address", newGiver(t, content), remote.Loan{Digest: "x", Token: late.Token}, true},
+		{"at a name", newGiver(t, content), remote.Loan{Digest: "x", Address: "localhost", Token: late.Token}, true},
 	} {
 		if o, err := tt.g.Lend(t.Context(), tt.loan); (err != nil) != tt.fails || o.Address != "" {
 			t.Errorf("%s: %v, %v", tt.name, o, err)
@@ -195,10 +195,10 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// begin takes an offer up, reads nothing, and answers what the host says.
-func begin(t *testing.T, o remote.Offer) byte {
+// beginTransfer takes an offer up, reads nothing, and answers what the host says.
+func beginTransfer(t *testing.T, o remote.Offer) byte {
 	t.Helper()
-	conn, err := tls.Dial("tcp", o.Address, expect(o.Certificate))
+	conn, err := tls.Dial("tcp", o.Address, expectCertificate(o.Certificate))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,17 +215,17 @@ func begin(t *testing.T, o remote.Offer) byte {
 
 // TestServedAtOnce has one more come than are served at once, none of whom reads.
 func TestServedAtOnce(t *testing.T) {
-	g := giver(t, make([]byte, 64<<20)) // more than sockets hold
+	g := newGiver(t, make([]byte, 64<<20)) // more than sockets hold
 	var offers []remote.Offer
 	for range remote.LoansAtOnce + 1 {
-		offers = append(offers, loaned(t, g))
+		offers = append(offers, lendContent(t, g))
 	}
 	for _, o := range offers[:remote.LoansAtOnce] {
-		if got := begin(t, o); got != accepted {
+		if got := beginTransfer(t, o); got != accepted {
 			t.Fatalf("the host answers %d to one of the first", got)
 		}
 	}
-	if got := begin(t, offers[remote.LoansAtOnce]); got != refused {
+	if got := beginTransfer(t, offers[remote.LoansAtOnce]); got != refused {
 		t.Errorf("the host answers %d to one too many", got)
 	}
 }
@@ -233,8 +233,8 @@ func TestServedAtOnce(t *testing.T) {
 // TestStrangers: those who show no token do not keep others out for long, nor
 // are there many of them.
 func TestStrangers(t *testing.T) {
-	g := giver(t, content)
-	o := loaned(t, g)
+	g := newGiver(t, content)
+	o := lendContent(t, g)
 	for range 2 * maxConns {
 		conn, err := net.Dial("tcp", o.Address)
 		if err != nil {
@@ -244,7 +244,7 @@ func TestStrangers(t *testing.T) {
 	}
 	end := time.Now().Add(10 * time.Second)
 	for {
-		err := take(t.Context(), o, &sink{w: io.Discard}, int64(len(content)))
+		err := useOffer(t.Context(), o, &sink{w: io.Discard}, int64(len(content)))
 		if err == nil {
 			break
 		}
@@ -262,8 +262,8 @@ func TestStrangers(t *testing.T) {
 
 // TestClose ends everything at once.
 func TestClose(t *testing.T) {
-	g := giver(t, make([]byte, 64<<20))
-	o := loaned(t, g)
+	g := newGiver(t, make([]byte, 64<<20))
+	o := lendContent(t, g)
 	broke := make(chan error, 1)
 	started, closed := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -272,7 +272,7 @@ func TestClose(t *testing.T) {
 			once.Do(func() { close(started); <-closed })
 			return len(p), nil
 		})
-		broke <- take(t.Context(), o, &sink{w: w}, 64<<20)
+		broke <- useOffer(t.Context(), o, &sink{w: w}, 64<<20)
 	}()
 	<-started
 	g.Close()
@@ -284,7 +284,7 @@ func TestClose(t *testing.T) {
 		_ = conn.Close()
 		t.Error("it still listens")
 	}
-	if err := g.Hold("x", os.DevNull); !errors.Is(err, net.ErrClosed) {
+	if err := g.HoldFile("x", os.DevNull); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("it still holds: %v", err)
 	}
 	if _, err := g.Lend(t.Context(), remote.Loan{Digest: "x"}); !errors.Is(err, net.ErrClosed) {
@@ -295,7 +295,7 @@ func TestClose(t *testing.T) {
 // TestHeld: content is held as long as somebody takes it, however slowly.
 func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := giver(t, content)
+		g := newGiver(t, content)
 		holds := func() bool {
 			g.mu.Lock()
 			defer g.mu.Unlock()

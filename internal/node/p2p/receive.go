@@ -25,18 +25,18 @@ type Delivery interface {
 	Next(ctx context.Context, offset int64) error
 }
 
-// Receive writes the content from offset to size to w, from the sources that the manager
+// ReceiveContent writes the content from offset to size to w, from the sources that the manager
 // names. shared reports whether some of it came from other hosts, whatever the result. An
 // error of w is returned unchanged.
-func Receive(ctx context.Context, d Delivery, size, offset int64, w io.Writer) (shared bool, err error) {
+func ReceiveContent(ctx context.Context, d Delivery, size, offset int64, w io.Writer) (shared bool, err error) {
 	to := &sink{w: w, at: offset}
 	for {
 		o := d.Offer()
 		if o == nil {
-			return shared, receive(to, d, size)
+			return shared, copyContent(to, d, size)
 		}
 		begin := to.at
-		err := take(ctx, *o, to, size)
+		err := useOffer(ctx, *o, to, size)
 		shared = shared || to.at > begin
 		switch {
 		case err == nil:
@@ -66,8 +66,8 @@ func (s *sink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// receive copies from r until the sink has all.
-func receive(to *sink, r io.Reader, size int64) error {
+// copyContent copies from r until the sink has all.
+func copyContent(to *sink, r io.Reader, size int64) error {
 	_, err := io.CopyBuffer(to, io.LimitReader(r, size-to.at), make([]byte, 256<<10))
 	if err == nil && to.at < size {
 		err = io.ErrUnexpectedEOF
@@ -75,8 +75,8 @@ func receive(to *sink, r io.Reader, size int64) error {
 	return err
 }
 
-// take uses an offer.
-func take(ctx context.Context, o remote.Offer, to *sink, size int64) error {
+// useOffer uses an offer.
+func useOffer(ctx context.Context, o remote.Offer, to *sink, size int64) error {
 	dialer := net.Dialer{Timeout: dialTime}
 	raw, err := dialer.DialContext(ctx, "tcp", o.Address)
 	if err != nil {
@@ -85,7 +85,7 @@ func take(ctx context.Context, o remote.Offer, to *sink, size int64) error {
 	defer func() { _ = raw.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	defer stop()
-	conn := tls.Client(raw, expect(o.Certificate))
+	conn := tls.Client(raw, expectCertificate(o.Certificate))
 	if err := raw.SetDeadline(time.Now().Add(answerTime)); err != nil {
 		return err
 	}
@@ -107,11 +107,11 @@ func take(ctx context.Context, o remote.Offer, to *sink, size int64) error {
 	if answer[0] != accepted {
 		return fmt.Errorf("%s rejects the token", o.Address)
 	}
-	return receive(to, &pacedReader{conn: conn}, size)
+	return copyContent(to, &pacedReader{conn: conn}, size)
 }
 
-// expect requires the announced certificate; its names and dates are not checked.
-func expect(certificate []byte) *tls.Config {
+// expectCertificate requires the announced certificate; its names and dates are not checked.
+func expectCertificate(certificate []byte) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection compares the whole certificate

@@ -49,9 +49,9 @@ type loan struct {
 	ends   time.Time
 }
 
-// Hold keeps the file at path open for other hosts, until none has requested it for some
+// HoldFile keeps the file at path open for other hosts, until none has requested it for some
 // minutes. digest is the digest of its content.
-func (l *Lender) Hold(digest, path string) error {
+func (l *Lender) HoldFile(digest, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("storing content for other hosts: %w", err)
@@ -68,21 +68,21 @@ func (l *Lender) Hold(digest, path string) error {
 	if l.held == nil {
 		l.held = map[string]*held{}
 	}
-	l.drop(digest)
+	l.dropContent(digest)
 	h := &held{file: f, size: info.Size()}
 	h.idle = time.AfterFunc(holdTime, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.held[digest] == h {
-			l.drop(digest)
+			l.dropContent(digest)
 		}
 	})
 	l.held[digest] = h
 	return nil
 }
 
-// drop closes content; its transfers are aborted. l.mu must be held.
-func (l *Lender) drop(digest string) {
+// dropContent closes content; its transfers are aborted. l.mu must be held.
+func (l *Lender) dropContent(digest string) {
 	if h := l.held[digest]; h != nil {
 		h.idle.Stop()
 		_ = h.file.Close() // it was only read
@@ -95,7 +95,7 @@ func (l *Lender) LetGo() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for digest := range l.held {
-		l.drop(digest)
+		l.dropContent(digest)
 	}
 }
 
@@ -118,7 +118,7 @@ func (l *Lender) Lend(ctx context.Context, ln remote.Loan) (remote.Offer, error)
 		return remote.Offer{}, fmt.Errorf("%q is not the address of one host", ln.Address)
 	}
 	if l.listen == nil {
-		if err := l.open(ctx, ln.Address); err != nil {
+		if err := l.openListener(ctx, ln.Address); err != nil {
 			return remote.Offer{}, fmt.Errorf("listening for other hosts on %s: %w", ln.Address, err)
 		}
 	}
@@ -133,9 +133,9 @@ func (l *Lender) Lend(ctx context.Context, ln remote.Loan) (remote.Offer, error)
 	return remote.Offer{Address: l.listen.Addr().String(), Certificate: l.print}, nil
 }
 
-// open creates a certificate and listens. l.mu must be held.
-func (l *Lender) open(ctx context.Context, address string) error {
-	cert, err := certificate()
+// openListener creates a certificate and listens. l.mu must be held.
+func (l *Lender) openListener(ctx context.Context, address string) error {
+	cert, err := newCertificate()
 	if err != nil {
 		return err
 	}
@@ -149,12 +149,12 @@ func (l *Lender) open(ctx context.Context, address string) error {
 		l.loans, l.conns, l.serve = map[[sha256.Size]byte]loan{}, map[net.Conn]bool{}, make(chan struct{}, remote.LoansAtOnce)
 	}
 	config := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true}
-	l.wg.Go(func() { l.accept(listen, config) })
+	l.wg.Go(func() { l.acceptConnections(listen, config) })
 	return nil
 }
 
-// certificate creates a key and a certificate that contains only the key.
-func certificate() (tls.Certificate, error) {
+// newCertificate creates a key and a certificate that contains only the key.
+func newCertificate() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, err
@@ -169,7 +169,7 @@ func (l *Lender) Close() {
 	l.mu.Lock()
 	l.closed = true
 	for digest := range l.held {
-		l.drop(digest)
+		l.dropContent(digest)
 	}
 	if l.listen != nil {
 		_ = l.listen.Close()
@@ -181,7 +181,7 @@ func (l *Lender) Close() {
 	l.wg.Wait()
 }
 
-func (l *Lender) accept(listen net.Listener, config *tls.Config) {
+func (l *Lender) acceptConnections(listen net.Listener, config *tls.Config) {
 	for {
 		conn, err := listen.Accept()
 		if err != nil {
@@ -190,13 +190,13 @@ func (l *Lender) accept(listen net.Listener, config *tls.Config) {
 			}
 			return
 		}
-		if !l.enter(conn) {
+		if !l.enterConnection(conn) {
 			_ = conn.Close()
 			continue
 		}
 		l.wg.Go(func() {
-			defer l.leave(conn)
-			_ = l.give(tls.Server(conn, config)) // the other end sees it, too
+			defer l.leaveConnection(conn)
+			_ = l.serveConnection(tls.Server(conn, config)) // the other end sees it, too
 		})
 	}
 }
@@ -211,7 +211,7 @@ func (l *Lender) stopListening(listen net.Listener) {
 	}
 }
 
-func (l *Lender) enter(conn net.Conn) bool {
+func (l *Lender) enterConnection(conn net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed || len(l.conns) >= maxConns {
@@ -221,15 +221,15 @@ func (l *Lender) enter(conn net.Conn) bool {
 	return true
 }
 
-func (l *Lender) leave(conn net.Conn) {
+func (l *Lender) leaveConnection(conn net.Conn) {
 	_ = conn.Close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, conn)
 }
 
-// give serves one connection: one token, one transfer.
-func (l *Lender) give(conn *tls.Conn) error {
+// serveConnection serves one connection: one token, one transfer.
+func (l *Lender) serveConnection(conn *tls.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (l *Lender) give(conn *tls.Conn) error {
 	if _, err := io.ReadFull(conn, request[:]); err != nil {
 		return err
 	}
-	h, content, err := l.redeem(request[:remote.TokenSize], binary.BigEndian.Uint64(request[remote.TokenSize:]))
+	h, content, err := l.redeemToken(request[:remote.TokenSize], binary.BigEndian.Uint64(request[remote.TokenSize:]))
 	if err != nil {
 		_, werr := conn.Write([]byte{refused})
 		return errors.Join(err, werr)
@@ -262,8 +262,8 @@ func (l *Lender) give(conn *tls.Conn) error {
 	return conn.CloseWrite()
 }
 
-// redeem returns the content for a token, and invalidates the token.
-func (l *Lender) redeem(token []byte, offset uint64) (*held, io.Reader, error) {
+// redeemToken returns the content for a token, and invalidates the token.
+func (l *Lender) redeemToken(token []byte, offset uint64) (*held, io.Reader, error) {
 	key := sha256.Sum256(token)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -23,7 +23,7 @@ func FuzzReceive(f *testing.F) {
 	} {
 		var b bytes.Buffer
 		for _, fr := range frames {
-			if err := fr.write(&b); err != nil {
+			if err := fr.writeTo(&b); err != nil {
 				f.Fatal(err)
 			}
 		}
@@ -44,7 +44,7 @@ func FuzzReceive(f *testing.F) {
 		if err := os.RemoveAll(in); err != nil {
 			t.Fatal(err)
 		}
-		after := tree(t, dir)
+		after := listTree(t, dir)
 		for name := range after {
 			if len(name) > len(partPrefix) && name[:len(partPrefix)] == partPrefix {
 				delete(after, name) // what came of a file, to be continued
@@ -61,14 +61,14 @@ func FuzzFrame(f *testing.F) {
 	f.Add([]byte(`{"kind":"file","path":{"bytes":"/w=="},"size":1}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var fr, again frame
-		if fr.decode(raw) != nil {
+		if fr.decodeFrame(raw) != nil {
 			return
 		}
-		raw, err := fr.encode()
+		raw, err := fr.encodeFrame()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := again.decode(raw); err != nil {
+		if err := again.decodeFrame(raw); err != nil {
 			t.Fatalf("%q: %v", raw, err)
 		}
 		if diff := cmp.Diff(fr, again, cmpopts.EquateEmpty()); diff != "" {

@@ -55,12 +55,12 @@ func TestHostileSender(t *testing.T) {
 				if err := os.MkdirAll(made, 0o700); err != nil {
 					t.Fatal(err)
 				}
-				before := tree(t, dir)
-				_, err := Fetch(t.Context(), hostile(t, ".bashrc", tc.frames), Place{Path: in}, "tree", nil)
+				before := listTree(t, dir)
+				_, err := Fetch(t.Context(), hostileSender(t, ".bashrc", tc.frames), Place{Path: in}, "tree", nil)
 				if err == nil || !strings.Contains(err.Error(), tc.refused) {
 					t.Errorf("%v, want %q", err, tc.refused)
 				}
-				after := tree(t, dir)
+				after := listTree(t, dir)
 				maps.DeleteFunc(after, func(name, _ string) bool { return name == mine || strings.HasPrefix(name, mine+"/") })
 				if d := cmp.Diff(before, after); d != "" {
 					t.Errorf("beside the destination (-before +after):\n%s", d)
@@ -76,12 +76,12 @@ func TestHostileSender(t *testing.T) {
 	}
 }
 
-// hostile is a sender of these frames, who calls the root as it likes.
-func hostile(t *testing.T, name string, frames []frame) io.ReadWriter {
+// hostileSender is a sender of these frames, who calls the root as it likes.
+func hostileSender(t *testing.T, name string, frames []frame) io.ReadWriter {
 	t.Helper()
 	var b bytes.Buffer
 	for _, f := range slices.Concat([]frame{{Kind: kindBegin, Name: name, Size: 2 << 20, Entries: len(frames)}}, frames) {
-		if err := f.write(&b); err != nil {
+		if err := f.writeTo(&b); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -118,16 +118,16 @@ func TestFetch(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
-			if _, err := Fetch(t.Context(), hostile(t, tc.called, tc.frames), Place{Path: dir}, tc.as, nil); err != nil {
+			if _, err := Fetch(t.Context(), hostileSender(t, tc.called, tc.frames), Place{Path: dir}, tc.as, nil); err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(tc.want, tree(t, dir)); d != "" {
+			if d := cmp.Diff(tc.want, listTree(t, dir)); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}
 		})
 	}
 	for _, name := range []string{"", ".", "..", "a/b", "/"} {
-		if _, err := Fetch(t.Context(), hostile(t, "x", nil), Place{Path: t.TempDir()}, name, nil); err == nil ||
+		if _, err := Fetch(t.Context(), hostileSender(t, "x", nil), Place{Path: t.TempDir()}, name, nil); err == nil ||
 			!strings.Contains(err.Error(), "invalid") {
 			t.Errorf("called %q: %v", name, err)
 		}
@@ -138,11 +138,11 @@ func TestFetch(t *testing.T) {
 func TestLinkOfEarlier(t *testing.T) {
 	dir := t.TempDir()
 	root, end := frame{Kind: kindDir, Path: ".", Mode: 0o755}, frame{Kind: kindEnd}
-	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindLink, Path: "l", Link: "../.."}, end}),
+	if _, err := Fetch(t.Context(), hostileSender(t, "x", []frame{root, {Kind: kindLink, Path: "l", Link: "../.."}, end}),
 		Place{Path: dir}, "x", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindDir, Path: "l", Mode: 0o755}, end}),
+	if _, err := Fetch(t.Context(), hostileSender(t, "x", []frame{root, {Kind: kindDir, Path: "l", Mode: 0o755}, end}),
 		Place{Path: dir}, "x", nil); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("a link for a directory: %v", err)
 	}
@@ -151,10 +151,10 @@ func TestLinkOfEarlier(t *testing.T) {
 // TestMost: of what is more than is wanted nothing is taken.
 func TestMost(t *testing.T) {
 	dir := t.TempDir()
-	_, err := Fetch(t.Context(), hostile(t, "x", []frame{{Kind: kindFile, Path: ".", Size: 1, Digest: strings.Repeat("0", 64)}}),
+	_, err := Fetch(t.Context(), hostileSender(t, "x", []frame{{Kind: kindFile, Path: ".", Size: 1, Digest: strings.Repeat("0", 64)}}),
 		Place{Path: dir, Most: 1 << 20}, "x", nil)
-	if err == nil || !strings.Contains(err.Error(), "the limit is 1048576") || len(tree(t, dir)) > 0 {
-		t.Errorf("%v; there is %v", err, tree(t, dir))
+	if err == nil || !strings.Contains(err.Error(), "the limit is 1048576") || len(listTree(t, dir)) > 0 {
+		t.Errorf("%v; there is %v", err, listTree(t, dir))
 	}
 }
 
@@ -171,7 +171,7 @@ func TestEntries(t *testing.T) {
 			dir, root := t.TempDir(), frame{Kind: kindDir, Path: ".", Mode: 0o755}
 			var b bytes.Buffer
 			for _, f := range []frame{{Kind: kindBegin, Name: "x", Entries: 1}, root, more} {
-				if err := f.write(&b); err != nil {
+				if err := f.writeTo(&b); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -183,7 +183,7 @@ func TestEntries(t *testing.T) {
 				!strings.Contains(err.Error(), "more files and directories than it announced") {
 				t.Error(err)
 			}
-			if diff := cmp.Diff(map[string]string{"x": "drwxr-xr-x"}, tree(t, dir)); diff != "" {
+			if diff := cmp.Diff(map[string]string{"x": "drwxr-xr-x"}, listTree(t, dir)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

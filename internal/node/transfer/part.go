@@ -16,27 +16,27 @@ import (
 	"syscall"
 )
 
-func (r *receiver) file(ctx context.Context, f frame) error {
+func (r *receiver) receiveFile(ctx context.Context, f frame) error {
 	end := r.done + f.Size
-	if f.Size >= asked && r.has(ctx, f) {
-		r.copied(f.Size)
-		r.told(f.Size)
-		return frame{Kind: kindHave, Size: f.Size}.write(r.conn)
+	if f.Size >= asked && r.hasContent(ctx, f) {
+		r.countCopied(f.Size)
+		r.reportProgress(f.Size)
+		return frame{Kind: kindHave, Size: f.Size}.writeTo(r.conn)
 	}
-	old, err := r.replaced(f)
+	old, err := r.findReplaced(f)
 	if err != nil {
 		return err
 	}
-	p, err := r.part(ctx, f)
+	p, err := r.openPart(ctx, f)
 	if err != nil {
 		return err
 	}
-	if err = r.fill(p, f); err == nil {
-		err = r.adorn(p, f, old)
+	if err = r.fillPart(p, f); err == nil {
+		err = r.setMetadata(p, f, old)
 	}
 	if err == nil {
-		r.copied(f.Size)
-		return r.keep(p)
+		r.countCopied(f.Size)
+		return r.keepPart(p)
 	}
 	_ = p.file.Close()
 	if r.conn.broke && p.lasts && p.have > 0 {
@@ -47,34 +47,34 @@ func (r *receiver) file(ctx context.Context, f frame) error {
 	}
 	var missing *missingError
 	if errors.As(err, &missing) && r.root != r.parent {
-		r.skip(f.Path, missing.why)
-		r.told(end - r.done)
+		r.skipEntry(f.Path, missing.why)
+		r.reportProgress(end - r.done)
 		return nil
 	}
 	return err
 }
 
-func (r *receiver) copied(n int64) {
+func (r *receiver) countCopied(n int64) {
 	r.summary.Files++
 	r.summary.Bytes += n
 }
 
-// fill fetches the missing content of a part.
-func (r *receiver) fill(p *part, f frame) error {
+// fillPart fetches the missing content of a part.
+func (r *receiver) fillPart(p *part, f frame) error {
 	if f.Size >= asked {
-		if free, known := space(p.file); known && free < f.Size-p.have {
+		if free, known := freeSpace(p.file); known && free < f.Size-p.have {
 			return noRoom(r.root.Name(), f.Size-p.have, free)
 		}
 		have := frame{Kind: kindHave, Size: p.have}
 		if p.lasts {
 			have.Path = filepath.Join(r.root.Name(), p.name)
 		}
-		if err := have.write(r.conn); err != nil {
+		if err := have.writeTo(r.conn); err != nil {
 			return err
 		}
-		r.told(p.have)
+		r.reportProgress(p.have)
 	}
-	if err := r.content(p, f); err != nil {
+	if err := r.readContent(p, f); err != nil {
 		return err
 	}
 	if got := hex.EncodeToString(p.sum.Sum(nil)); got != f.Digest {
@@ -83,9 +83,9 @@ func (r *receiver) fill(p *part, f frame) error {
 	return nil
 }
 
-// replaced returns the file that will be replaced, nil if there is none. It is an error
+// findReplaced returns the file that will be replaced, nil if there is none. It is an error
 // if only root could replace it with a file of the same owner.
-func (r *receiver) replaced(f frame) (fs.FileInfo, error) {
+func (r *receiver) findReplaced(f frame) (fs.FileInfo, error) {
 	info, err := r.root.Lstat(f.Path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
 		return nil, nil
@@ -93,42 +93,42 @@ func (r *receiver) replaced(f frame) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	if uid, _ := owner(info); uid != self() && self() != 0 {
+	if uid, _ := ownerOf(info); uid != permissionUser() && permissionUser() != 0 {
 		return nil, fmt.Errorf("%s belongs to another user (%d), and only root can replace it and keep its owner",
 			filepath.Join(r.root.Name(), f.Path), uid)
 	}
 	return info, nil
 }
 
-func owner(info fs.FileInfo) (uid, gid int) {
+func ownerOf(info fs.FileInfo) (uid, gid int) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return self(), os.Getegid()
+		return permissionUser(), os.Getegid()
 	}
 	return int(st.Uid), int(st.Gid)
 }
 
-// adorn sets the mode of a complete file: its own, or owner, group and mode of the
+// setMetadata sets the mode of a complete file: its own, or owner, group and mode of the
 // replaced file.
-func (r *receiver) adorn(p *part, f frame, old fs.FileInfo) error {
+func (r *receiver) setMetadata(p *part, f frame, old fs.FileInfo) error {
 	if old == nil {
-		return p.file.Chmod(r.mode(f.Mode))
+		return p.file.Chmod(r.acceptedMode(f.Mode))
 	}
 	info, err := p.file.Stat()
 	if err != nil {
 		return err
 	}
-	uid, gid := owner(old)
-	if u, g := owner(info); u != uid || g != gid {
+	uid, gid := ownerOf(old)
+	if u, g := ownerOf(info); u != uid || g != gid {
 		if err := p.file.Chown(uid, gid); err != nil {
 			return fmt.Errorf("preserving the owner and group of %s: %w", filepath.Join(r.root.Name(), f.Path), err)
 		}
 	}
-	return p.file.Chmod(r.mode(old.Mode())) // after the owner, which clears mode bits
+	return p.file.Chmod(r.acceptedMode(old.Mode())) // after the owner, which clears mode bits
 }
 
-// has reports whether a file already exists with the same content.
-func (r *receiver) has(ctx context.Context, f frame) bool {
+// hasContent reports whether a file already exists with the same content.
+func (r *receiver) hasContent(ctx context.Context, f frame) bool {
 	info, err := r.root.Lstat(f.Path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() != f.Size {
 		return false
@@ -153,11 +153,11 @@ type part struct {
 	sum   hash.Hash // of the existing content
 }
 
-// part opens the part of a file from an earlier copy, else a new one.
-func (r *receiver) part(ctx context.Context, f frame) (*part, error) {
-	p := &part{name: r.temp(f.Path), to: f.Path, sum: sha256.New()}
+// openPart opens the part of a file from an earlier copy, else a new one.
+func (r *receiver) openPart(ctx context.Context, f frame) (*part, error) {
+	p := &part{name: r.tempName(f.Path), to: f.Path, sum: sha256.New()}
 	if f.Size < asked {
-		return p, p.open(r.root, os.O_EXCL)
+		return p, p.openFile(r.root, os.O_EXCL)
 	}
 	if len(f.Digest) != 2*sha256.Size || strings.Trim(f.Digest, "0123456789abcdef") != "" {
 		return nil, fmt.Errorf("the sender sent the invalid digest %q", f.Digest)
@@ -167,13 +167,13 @@ func (r *receiver) part(ctx context.Context, f frame) (*part, error) {
 	if info, err := r.root.Lstat(p.name); err == nil && !info.Mode().IsRegular() {
 		p.name = another
 	}
-	if err := p.open(r.root, syscall.O_NOFOLLOW); err != nil {
+	if err := p.openFile(r.root, syscall.O_NOFOLLOW); err != nil {
 		return nil, err
 	}
-	if !p.mine(r.root) {
+	if !p.isMine(r.root) {
 		_ = p.file.Close()
 		p.name = another
-		return p, p.open(r.root, os.O_EXCL)
+		return p, p.openFile(r.root, os.O_EXCL)
 	}
 	p.lasts = p.name != another
 	var err error
@@ -189,11 +189,11 @@ func (r *receiver) part(ctx context.Context, f frame) (*part, error) {
 	return p, err
 }
 
-// mine reports whether the part belongs to this user, who will own the file, and whether
+// isMine reports whether the part belongs to this user, who will own the file, and whether
 // no other process copies the same content to the same place right now. A file with a
 // second name is not accepted: a user with access to the directory could link a file
 // there that the user cannot write.
-func (p *part) mine(root *os.Root) bool {
+func (p *part) isMine(root *os.Root) bool {
 	if syscall.Flock(int(p.file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		return false
 	}
@@ -203,12 +203,12 @@ func (p *part) mine(root *os.Root) bool {
 	if err1 != nil || err2 != nil || !os.SameFile(ours, there) {
 		return false
 	}
-	uid, _ := owner(ours)
-	return uid == self() && names(ours) == 1
+	uid, _ := ownerOf(ours)
+	return uid == permissionUser() && hardLinkCount(ours) == 1
 }
 
-// names returns the number of hard links of a file.
-func names(info fs.FileInfo) uint64 {
+// hardLinkCount returns the number of hard links of a file.
+func hardLinkCount(info fs.FileInfo) uint64 {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return 0
@@ -216,17 +216,17 @@ func names(info fs.FileInfo) uint64 {
 	return uint64(st.Nlink) //nolint:unconvert // it is of another width elsewhere
 }
 
-func (p *part) open(root *os.Root, flag int) (err error) {
+func (p *part) openFile(root *os.Root, flag int) (err error) {
 	p.file, err = root.OpenFile(p.name, os.O_RDWR|os.O_CREATE|flag, 0o600)
-	if errors.Is(err, fs.ErrPermission) && self() != 0 {
+	if errors.Is(err, fs.ErrPermission) && permissionUser() != 0 {
 		dir := filepath.Join(root.Name(), path.Dir(p.name))
-		return fmt.Errorf("user %d cannot write to %s (%w); use --sudo to write as root on hosts", self(), dir, fs.ErrPermission)
+		return fmt.Errorf("user %d cannot write to %s (%w); use --sudo to write as root on hosts", permissionUser(), dir, fs.ErrPermission)
 	}
 	return err
 }
 
-// content reads the missing content of a file.
-func (r *receiver) content(p *part, f frame) error {
+// readContent reads the missing content of a file.
+func (r *receiver) readContent(p *part, f frame) error {
 	buf := r.chunk
 	for p.have < f.Size {
 		n, err := readLength(r.conn, chunk)
@@ -244,17 +244,17 @@ func (r *receiver) content(p *part, f frame) error {
 			return fmt.Errorf("the sender sent more than it announced")
 		}
 		if _, err := io.ReadFull(r.conn, buf[:n]); err != nil {
-			return unexpected(err)
+			return unexpectedEnd(err)
 		}
 		if _, err := p.file.Write(buf[:n]); err != nil {
-			if free, known := space(p.file); known && errors.Is(err, syscall.ENOSPC) {
+			if free, known := freeSpace(p.file); known && errors.Is(err, syscall.ENOSPC) {
 				err = noRoom(r.root.Name(), f.Size-p.have, free)
 			}
 			return err
 		}
 		_, _ = p.sum.Write(buf[:n]) // a hash accepts all data
 		p.have += int64(n)
-		r.told(int64(n))
+		r.reportProgress(int64(n))
 	}
 	return nil
 }

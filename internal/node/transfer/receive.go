@@ -32,13 +32,13 @@ type Place struct {
 // names, and nothing through a link below it. progress can be nil. ctx ends reading of
 // existing content; everything else ends with conn.
 func Receive(ctx context.Context, conn io.ReadWriter, to Place, progress func(Progress)) (Summary, error) {
-	return (&receiver{progress: progress}).run(ctx, conn, to)
+	return (&receiver{progress: progress}).runReceive(ctx, conn, to)
 }
 
 // Fetch receives from an untrusted sender: into a directory, with this name, whatever the
 // sender names, and without setuid, setgid and sticky bits.
 func Fetch(ctx context.Context, conn io.ReadWriter, to Place, name string, progress func(Progress)) (Summary, error) {
-	return (&receiver{foreign: true, name: name, progress: progress}).run(ctx, conn, to)
+	return (&receiver{foreign: true, name: name, progress: progress}).runReceive(ctx, conn, to)
 }
 
 type receiver struct {
@@ -90,17 +90,17 @@ func (w *watched) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (r *receiver) run(ctx context.Context, conn io.ReadWriter, to Place) (Summary, error) {
+func (r *receiver) runReceive(ctx context.Context, conn io.ReadWriter, to Place) (Summary, error) {
 	r.conn, r.chunk = &watched{ReadWriter: conn}, make([]byte, chunk)
-	err := r.receive(ctx, to)
+	err := r.receiveEntries(ctx, to)
 	var theirs *Error
 	if err != nil && !errors.As(err, &theirs) {
-		tell(r.conn, err)
+		sendReason(r.conn, err)
 	}
 	return r.summary, err
 }
 
-func (r *receiver) receive(ctx context.Context, to Place) error {
+func (r *receiver) receiveEntries(ctx context.Context, to Place) error {
 	begin, err := readFrame(r.conn)
 	if err == nil && begin.Kind != kindBegin {
 		err = fmt.Errorf("the sender started with %q", begin.Kind)
@@ -115,14 +115,14 @@ func (r *receiver) receive(ctx context.Context, to Place) error {
 	if !r.foreign {
 		r.name = begin.Name
 	}
-	if err := r.open(to); err != nil {
+	if err := r.openTarget(to); err != nil {
 		return err
 	}
-	defer r.close()
-	if err := r.fits(begin.Size, begin.Entries); err != nil {
+	defer r.closeParts()
+	if err := r.checkFits(begin.Size, begin.Entries); err != nil {
 		return err
 	}
-	if err := (frame{Kind: kindAt, Path: r.summary.To}).write(r.conn); err != nil {
+	if err := (frame{Kind: kindAt, Path: r.summary.To}).writeTo(r.conn); err != nil {
 		return err
 	}
 	for {
@@ -131,21 +131,21 @@ func (r *receiver) receive(ctx context.Context, to Place) error {
 			break
 		}
 		if err == nil {
-			err = r.take(ctx, f)
+			err = r.takeEntry(ctx, f)
 		}
 		if err != nil {
-			return errors.Join(err, r.settle()) // complete files are kept
+			return errors.Join(err, r.renameParts()) // complete files are kept
 		}
 	}
-	if err := r.finish(); err != nil {
+	if err := r.finishDirs(); err != nil {
 		return err
 	}
-	return frame{Kind: kindDone, Summary: &r.summary}.write(r.conn)
+	return frame{Kind: kindDone, Summary: &r.summary}.writeTo(r.conn)
 }
 
-// leave finishes the directories that can get no more entries, because the next entry is
+// leaveDirs finishes the directories that can get no more entries, because the next entry is
 // in dir.
-func (r *receiver) leave(dir string) error {
+func (r *receiver) leaveDirs(dir string) error {
 	for len(r.within) > 0 {
 		last := r.within[len(r.within)-1]
 		if last.path == dir {
@@ -160,48 +160,48 @@ func (r *receiver) leave(dir string) error {
 			continue
 		}
 		if last.mode&0o300 != 0o300 { // no later entry gets its name in there
-			if err := r.settle(); err != nil {
+			if err := r.renameParts(); err != nil {
 				return err
 			}
 		}
-		if err := r.root.Chmod(last.path, r.mode(last.mode)); err != nil {
+		if err := r.root.Chmod(last.path, r.acceptedMode(last.mode)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// finish sets the modes of the remaining directories, the innermost first: a mode can
+// finishDirs sets the modes of the remaining directories, the innermost first: a mode can
 // forbid access.
-func (r *receiver) finish() error {
-	if err := errors.Join(r.settle(), r.leave("")); err != nil {
+func (r *receiver) finishDirs() error {
+	if err := errors.Join(r.renameParts(), r.leaveDirs("")); err != nil {
 		return err
 	}
 	for _, d := range r.shut {
-		if err := r.root.Chmod(d.path, r.mode(d.mode)); err != nil {
+		if err := r.root.Chmod(d.path, r.acceptedMode(d.mode)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *receiver) close() {
+func (r *receiver) closeParts() {
 	if r.root != r.parent {
 		_ = r.root.Close()
 	}
 	_ = r.parent.Close()
 }
 
-// mode returns the accepted bits of a sender's mode.
-func (r *receiver) mode(m fs.FileMode) fs.FileMode {
+// acceptedMode returns the accepted bits of a sender's mode.
+func (r *receiver) acceptedMode(m fs.FileMode) fs.FileMode {
 	if r.foreign {
 		return m & fs.ModePerm
 	}
 	return m & kept
 }
 
-// open finds the target path.
-func (r *receiver) open(to Place) error {
+// openTarget finds the target path.
+func (r *receiver) openTarget(to Place) error {
 	dest := to.Path
 	info, err := os.Stat(dest)
 	switch {
@@ -232,46 +232,46 @@ func (r *receiver) open(to Place) error {
 	return err
 }
 
-// take writes one file, directory or link to its path.
-func (r *receiver) take(ctx context.Context, f frame) error {
-	if err := r.allowed(f); err != nil {
+// takeEntry writes one file, directory or link to its path.
+func (r *receiver) takeEntry(ctx context.Context, f frame) error {
+	if err := r.checkAllowed(f); err != nil {
 		return err
 	}
 	switch f.Kind {
 	case kindSkip:
-		r.skip(f.Path, f.Message)
+		r.skipEntry(f.Path, f.Message)
 		return nil
 	case kindDir:
-		return r.dir(f)
+		return r.makeDir(f)
 	case kindLink:
-		tmp := r.temp(f.Path)
+		tmp := r.tempName(f.Path)
 		if err := r.root.Symlink(f.Link, tmp); err != nil {
 			return err
 		}
-		return r.rename(tmp, f.Path)
+		return r.renameFinished(tmp, f.Path)
 	case kindFile:
 		if f.Path == "." {
 			f.Path = r.name
 		}
-		err := r.file(ctx, f)
+		err := r.receiveFile(ctx, f)
 		r.files++
-		r.told(0)
+		r.reportProgress(0)
 		return err
 	}
 	return fmt.Errorf("the sender sent %q", f.Kind)
 }
 
-// allowed rejects entries that an honest sender does not send. Every entry must be in a
+// checkAllowed rejects entries that an honest sender does not send. Every entry must be in a
 // directory that came before it and is not complete, and not behind a link.
-func (r *receiver) allowed(f frame) error {
+func (r *receiver) checkAllowed(f frame) error {
 	if r.entries--; r.entries < 0 {
 		return errors.New("the sender sent more files and directories than it announced")
 	}
-	if !valid(f.Path) {
+	if !isValidPath(f.Path) {
 		return fmt.Errorf("the sender sent the invalid file name %q", f.Path)
 	}
 	if f.Path != "." {
-		if err := r.leave(path.Dir(f.Path)); err != nil {
+		if err := r.leaveDirs(path.Dir(f.Path)); err != nil {
 			return err
 		}
 	}
@@ -287,15 +287,15 @@ func (r *receiver) allowed(f frame) error {
 	return nil
 }
 
-// valid reports whether a path is relative, does not leave its base, and is in the
+// isValidPath reports whether a path is relative, does not leave its base, and is in the
 // canonical form of senders. Unlike fs.ValidPath it accepts bytes that are not UTF-8.
-func valid(p string) bool {
+func isValidPath(p string) bool {
 	return filepath.IsLocal(p) && path.Clean(p) == p && !strings.ContainsRune(p, 0)
 }
 
-// dir creates a directory. An existing one keeps its mode; a link to one, which an
+// makeDir creates a directory. An existing one keeps its mode; a link to one, which an
 // earlier copy may have created, is replaced.
-func (r *receiver) dir(f frame) error {
+func (r *receiver) makeDir(f frame) error {
 	name := f.Path
 	if name == "." {
 		name = r.name
@@ -323,8 +323,8 @@ func (r *receiver) dir(f frame) error {
 	return nil
 }
 
-// skip records a skipped entry.
-func (r *receiver) skip(path, why string) {
+// skipEntry records a skipped entry.
+func (r *receiver) skipEntry(path, why string) {
 	r.summary.Skipped++
 	if len(r.summary.SkippedFiles) < maxSkipped {
 		if len(path) > maxName {
@@ -334,19 +334,19 @@ func (r *receiver) skip(path, why string) {
 	}
 }
 
-func (r *receiver) temp(of string) string {
+func (r *receiver) tempName(of string) string {
 	return path.Join(path.Dir(of), partPrefix+strings.ToLower(rand.Text()[:12]))
 }
 
-// rename moves a finished file to its path, or removes it.
-func (r *receiver) rename(from, to string) error {
+// renameFinished moves a finished file to its path, or removes it.
+func (r *receiver) renameFinished(from, to string) error {
 	if err := r.root.Rename(from, to); err != nil {
 		return errors.Join(err, r.root.Remove(from))
 	}
 	return nil
 }
 
-func (r *receiver) told(n int64) {
+func (r *receiver) reportProgress(n int64) {
 	r.done += n
 	if r.progress != nil {
 		r.progress(Progress{r.done, r.total, r.files, r.allFiles})

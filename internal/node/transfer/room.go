@@ -11,21 +11,21 @@ import (
 	"slipway.dev/slipway/internal/bytesize"
 )
 
-// fits rejects a copy that does not fit on the disk, in bytes or in files, before
+// checkFits rejects a copy that does not fit on the disk, in bytes or in files, before
 // anything is written. Existing files and parts may belong to this copy.
-func (r *receiver) fits(size int64, entries int) error {
-	dir, err := r.parent.Open(r.disk())
+func (r *receiver) checkFits(size int64, entries int) error {
+	dir, err := r.parent.Open(r.dirOnDisk())
 	if err != nil {
 		return nil // a later step reports that nothing can be written there
 	}
 	defer dir.Close()
-	free, known := space(dir)
-	files, counted := inodes(dir)
+	free, known := freeSpace(dir)
+	files, counted := freeInodes(dir)
 	bytesFit, filesFit := !known || size <= free, !counted || int64(entries) <= files
 	if bytesFit && filesFit {
 		return nil
 	}
-	there, those := r.there()
+	there, those := r.existingSize()
 	if size -= there; !bytesFit && size > free {
 		return noRoom(filepath.Clean(dir.Name()), size, free)
 	}
@@ -36,36 +36,36 @@ func (r *receiver) fits(size int64, entries int) error {
 	return nil
 }
 
-// inodes returns how many files and directories can be created on the disk of a file;
+// freeInodes returns how many files and directories can be created on the disk of a file;
 // many file systems have no such limit.
-func inodes(on *os.File) (free int64, known bool) {
+func freeInodes(on *os.File) (free int64, known bool) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(on.Fd()), &st); err != nil {
 		return 0, false
 	}
-	return freeInodes(st.Files, st.Ffree)
+	return countFreeInodes(st.Files, st.Ffree)
 }
 
-// freeInodes interprets the inode counts of a file system: some have no limit, or count
+// countFreeInodes interprets the inode counts of a file system: some have no limit, or count
 // only existing inodes and return -1 for the rest.
-func freeInodes(all, unused uint64) (free int64, known bool) {
+func countFreeInodes(all, unused uint64) (free int64, known bool) {
 	if all == 0 || unused > all || int64(unused) < 0 {
 		return 0, false
 	}
 	return int64(unused), true
 }
 
-// disk returns a directory on the disk of the copy.
-func (r *receiver) disk() string {
+// dirOnDisk returns a directory on the disk of the copy.
+func (r *receiver) dirOnDisk() string {
 	if info, err := r.parent.Lstat(r.name); err == nil && info.IsDir() {
 		return r.name
 	}
 	return "."
 }
 
-// there returns how much may already exist, in bytes and in files. Files that cannot be
+// existingSize returns how much may already exist, in bytes and in files. Files that cannot be
 // read do not count.
-func (r *receiver) there() (sum, files int64) {
+func (r *receiver) existingSize() (sum, files int64) {
 	count := func(_ string, e fs.DirEntry, err error) error {
 		if err == nil {
 			files++
@@ -85,9 +85,9 @@ func (r *receiver) there() (sum, files int64) {
 	return sum, files
 }
 
-// space returns how many bytes can be written to the disk of a file; not every file
+// freeSpace returns how many bytes can be written to the disk of a file; not every file
 // system reports it.
-func space(on *os.File) (free int64, known bool) {
+func freeSpace(on *os.File) (free int64, known bool) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(on.Fd()), &st); err != nil || st.Blocks == 0 {
 		return 0, false
@@ -102,7 +102,7 @@ func Room(dir string, size int64) error {
 		return err
 	}
 	defer d.Close()
-	if free, known := space(d); known && size > free {
+	if free, known := freeSpace(d); known && size > free {
 		return noRoom(dir, size, free)
 	}
 	return nil

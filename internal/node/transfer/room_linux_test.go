@@ -44,15 +44,15 @@ func TestRoom(t *testing.T) {
 func noRoomBefore(t *testing.T, dir string) {
 	from := filepath.Join(t.TempDir(), "tree")
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-		write(t, filepath.Join(from, name), strings.Repeat("x", 200<<10), 0o600)
+		writeFile(t, filepath.Join(from, name), strings.Repeat("x", 200<<10), 0o600)
 	}
-	_, serr, rerr := copied(t, from, dir, 0)
+	_, serr, rerr := copyOver(t, from, dir, 0)
 	for end, err := range map[string]error{"sender": serr, "receiver": rerr} {
 		if err == nil || !strings.Contains(err.Error(), "the disk of "+dir+" is too full: 1.5 MiB are needed, but only ") {
 			t.Errorf("%s: %v", end, err)
 		}
 	}
-	if d := cmp.Diff(map[string]string{}, tree(t, dir)); d != "" {
+	if d := cmp.Diff(map[string]string{}, listTree(t, dir)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
@@ -60,9 +60,9 @@ func noRoomBefore(t *testing.T, dir string) {
 // thereAlready: what is there needs no room again.
 func thereAlready(t *testing.T, dir string) {
 	from := filepath.Join(t.TempDir(), "tree")
-	write(t, filepath.Join(from, "a"), strings.Repeat("x", 600<<10), 0o600)
+	writeFile(t, filepath.Join(from, "a"), strings.Repeat("x", 600<<10), 0o600)
 	for range 2 {
-		if _, serr, rerr := copied(t, from, dir, 0); serr != nil || rerr != nil {
+		if _, serr, rerr := copyOver(t, from, dir, 0); serr != nil || rerr != nil {
 			t.Fatal(serr, rerr)
 		}
 	}
@@ -76,7 +76,7 @@ func noRoomWithin(t *testing.T, dir string) {
 	var b bytes.Buffer
 	for _, f := range []frame{{Kind: kindBegin, Size: 800 << 10, Entries: 1},
 		{Kind: kindFile, Path: ".", Size: 800 << 10, Digest: strings.Repeat("0", 64)}} {
-		if err := f.write(&b); err != nil {
+		if err := f.writeTo(&b); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,7 +20,7 @@ func TestFreeInodes(t *testing.T) {
 		"negative":      {"it cannot be", math.MaxUint64, math.MaxInt64 + 1, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, known := freeInodes(tc.all, tc.unused); got != tc.want || known != tc.known {
+			if got, known := countFreeInodes(tc.all, tc.unused); got != tc.want || known != tc.known {
 				t.Errorf("%s: %d, %v; want %d, %v", tc.reason, got, known, tc.want, tc.known)
 			}
 		})

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// self returns the user whose file permissions this thread has, which can differ from the
+// permissionUser returns the user whose file permissions this thread has, which can differ from the
 // process.
-func self() int {
+func permissionUser() int {
 	uid, err := unix.SetfsuidRetUid(-1) // an invalid ID sets nothing
 	if err != nil {
 		return os.Geteuid()

@@ -4,5 +4,5 @@ package transfer
 
 import "os"
 
-// self returns the user whose file permissions this process has.
-func self() int { return os.Geteuid() }
+// permissionUser returns the user whose file permissions this process has.
+func permissionUser() int { return os.Geteuid() }

@@ -25,8 +25,8 @@ type Tree struct {
 	chunk []byte
 }
 
-// Bytes is the size of the content.
-func (t *Tree) Bytes() int64 { return t.begin.Size }
+// ContentSize is the size of the content.
+func (t *Tree) ContentSize() int64 { return t.begin.Size }
 
 // Look reads all of path, for its entries and digests; a link at path itself is followed.
 // An entry that is not a file, directory or link, or cannot be read, is an error, and
@@ -55,7 +55,7 @@ func Look(ctx context.Context, path string, read func(int64)) (*Tree, error) {
 	err = filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error {
 		listed := err == nil
 		if listed {
-			err = t.add(ctx, p, e, more)
+			err = t.addEntry(ctx, p, e, more)
 		}
 		if err == nil || p == root || ctx.Err() != nil {
 			return err
@@ -64,7 +64,7 @@ func Look(ctx context.Context, path string, read func(int64)) (*Tree, error) {
 		if rerr != nil {
 			return rerr
 		}
-		t.list = append(t.list, frame{Kind: kindSkip, Path: filepath.ToSlash(rel), Message: reason(err)})
+		t.list = append(t.list, frame{Kind: kindSkip, Path: filepath.ToSlash(rel), Message: reasonOf(err)})
 		if listed && e.IsDir() {
 			return fs.SkipDir
 		}
@@ -78,8 +78,8 @@ var (
 	errShorter = errors.New("shrank during the copy")
 )
 
-// reason returns why a file is skipped, without its name.
-func reason(err error) string {
+// reasonOf returns why a file is skipped, without its name.
+func reasonOf(err error) string {
 	var at *fs.PathError
 	switch {
 	case errors.Is(err, errNeither):
@@ -94,7 +94,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-func (t *Tree) add(ctx context.Context, path string, e fs.DirEntry, more func(int64)) error {
+func (t *Tree) addEntry(ctx context.Context, path string, e fs.DirEntry, more func(int64)) error {
 	rel, err := filepath.Rel(t.root, path)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func (t *Tree) add(ctx context.Context, path string, e fs.DirEntry, more func(in
 		}
 	case mode.IsRegular():
 		f.Kind = kindFile
-		if f.Size, f.Digest, err = t.digest(ctx, path, more); err != nil {
+		if f.Size, f.Digest, err = t.digestFile(ctx, path, more); err != nil {
 			return err
 		}
 		t.begin.Files++
@@ -126,7 +126,7 @@ func (t *Tree) add(ctx context.Context, path string, e fs.DirEntry, more func(in
 	return nil
 }
 
-func (t *Tree) digest(ctx context.Context, path string, more func(int64)) (size int64, sum string, err error) {
+func (t *Tree) digestFile(ctx context.Context, path string, more func(int64)) (size int64, sum string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, "", err
@@ -165,8 +165,8 @@ func (t *Tree) Send(conn io.ReadWriter, progress func(Progress)) (Summary, error
 	s := &sender{conn: conn, tree: t, answers: make(chan answer), over: make(chan struct{}), progress: progress, chunk: make([]byte, 4+chunk)}
 	s.out = bufio.NewWriterSize(s, chunk)
 	defer close(s.over)
-	go s.listen() // ends with the receiver's last frame, or the connection
-	err := s.send()
+	go s.readAnswers() // ends with the receiver's last frame, or the connection
+	err := s.sendTree()
 	var theirs *Error
 	var lost *lostError
 	switch {
@@ -177,7 +177,7 @@ func (t *Tree) Send(conn io.ReadWriter, progress func(Progress)) (Summary, error
 			err = theirs
 		}
 	case err != nil && !errors.As(err, &theirs):
-		tell(s.out, err)
+		sendReason(s.out, err)
 		_ = s.out.Flush() // the other end may be gone
 	}
 	if err != nil && s.part != "" && !errors.As(err, &theirs) {
@@ -204,7 +204,7 @@ func (s *sender) Write(p []byte) (int, error) {
 }
 
 // SendError sends, instead of a tree, the reason why there is none.
-func SendError(conn io.Writer, why error) { tell(conn, why) }
+func SendError(conn io.Writer, why error) { sendReason(conn, why) }
 
 type answer struct {
 	frame
@@ -226,8 +226,8 @@ type sender struct {
 	progress func(Progress)
 }
 
-// listen reads answers up to the last one.
-func (s *sender) listen() {
+// readAnswers reads answers up to the last one.
+func (s *sender) readAnswers() {
 	for {
 		f, err := readFrame(s.conn)
 		if err == nil && f.Kind == kindAt {
@@ -245,24 +245,24 @@ func (s *sender) listen() {
 	}
 }
 
-func (s *sender) send() error {
-	if err := s.tree.begin.write(s.out); err != nil {
+func (s *sender) sendTree() error {
+	if err := s.tree.begin.writeTo(s.out); err != nil {
 		return err
 	}
 	for _, f := range s.tree.list {
-		if err := f.write(s.out); err != nil {
+		if err := f.writeTo(s.out); err != nil {
 			return err
 		}
 		if f.Kind == kindFile {
-			if err := s.content(f); err != nil {
+			if err := s.sendContent(f); err != nil {
 				return err
 			}
 			s.part = ""
 			s.files++
-			s.told(0)
+			s.reportProgress(0)
 		}
 	}
-	if err := (frame{Kind: kindEnd}).write(s.out); err != nil {
+	if err := (frame{Kind: kindEnd}).writeTo(s.out); err != nil {
 		return err
 	}
 	if err := s.out.Flush(); err != nil {
@@ -282,19 +282,19 @@ func (s *sender) send() error {
 	return nil
 }
 
-// content sends a file, or the content that the receiver lacks. A file of a tree that has
+// sendContent sends a file, or the content that the receiver lacks. A file of a tree that has
 // changed since is skipped, and content that was appended since is not sent.
-func (s *sender) content(f frame) error {
+func (s *sender) sendContent(f frame) error {
 	end := s.done + f.Size
-	at, err := s.ask(f)
+	at, err := s.askReceived(f)
 	if err != nil {
 		return err
 	}
-	s.told(at)
+	s.reportProgress(at)
 	if at == f.Size {
 		return nil
 	}
-	why, err := s.stream(f, at)
+	why, err := s.streamFile(f, at)
 	if why == nil || err != nil {
 		return err
 	}
@@ -305,12 +305,12 @@ func (s *sender) content(f frame) error {
 	if f.Path == "." {
 		return why
 	}
-	s.told(end - s.done)
-	return frame{Kind: kindSkip, Path: f.Path, Message: reason(why)}.write(s.out)
+	s.reportProgress(end - s.done)
+	return frame{Kind: kindSkip, Path: f.Path, Message: reasonOf(why)}.writeTo(s.out)
 }
 
-// ask returns how much of a file the receiver has.
-func (s *sender) ask(f frame) (int64, error) {
+// askReceived returns how much of a file the receiver has.
+func (s *sender) askReceived(f frame) (int64, error) {
 	if f.Size < asked {
 		return 0, nil
 	}
@@ -328,9 +328,9 @@ func (s *sender) ask(f frame) (int64, error) {
 	return a.Size, nil
 }
 
-// stream sends a file from at on. why is a problem of the file, and err a problem of the
+// streamFile sends a file from at on. why is a problem of the file, and err a problem of the
 // copy.
-func (s *sender) stream(f frame, at int64) (why, err error) {
+func (s *sender) streamFile(f frame, at int64) (why, err error) {
 	path := filepath.Join(s.tree.root, filepath.FromSlash(f.Path))
 	file, err := os.Open(path)
 	if err != nil {
@@ -362,12 +362,12 @@ func (s *sender) stream(f frame, at int64) (why, err error) {
 			return nil, err
 		}
 		left -= int64(n)
-		s.told(int64(n))
+		s.reportProgress(int64(n))
 	}
 	return nil, nil
 }
 
-func (s *sender) told(n int64) {
+func (s *sender) reportProgress(n int64) {
 	s.done += n
 	if s.progress != nil {
 		s.progress(Progress{s.done, s.tree.begin.Size, s.files, s.tree.begin.Files})

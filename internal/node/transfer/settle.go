@@ -10,17 +10,17 @@ import (
 // what a crash leaves without a name.
 const mostWhole = 64
 
-// keep adds a complete file to the files that are renamed together.
-func (r *receiver) keep(p *part) error {
+// keepPart adds a complete file to the files that are renamed together.
+func (r *receiver) keepPart(p *part) error {
 	if r.whole = append(r.whole, p); len(r.whole) < mostWhole {
 		return nil
 	}
-	return r.settle()
+	return r.renameParts()
 }
 
-// settle renames complete files, after all of them are on disk. Files that cannot be
+// renameParts renames complete files, after all of them are on disk. Files that cannot be
 // renamed are removed.
-func (r *receiver) settle() error {
+func (r *receiver) renameParts() error {
 	list := r.whole
 	r.whole = nil
 	errs := make([]error, len(list))
@@ -35,7 +35,7 @@ func (r *receiver) settle() error {
 			err = errors.Join(err, r.root.Remove(p.name))
 			continue
 		}
-		err = r.rename(p.name, p.to)
+		err = r.renameFinished(p.name, p.to)
 	}
 	return err
 }

@@ -16,8 +16,8 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// as runs f with a user's rights to files.
-func as(uid int, f func()) {
+// asUser runs f with a user's rights to files.
+func asUser(uid int, f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -39,29 +39,29 @@ func TestSkipped(t *testing.T) {
 		"a": "a", "big": big, "empty": "", "gone": "x", "gone-big": big, "grown": "x", "grown-big": big,
 		"other": "x", "other-big": big, "short": "xx", "short-big": big, "sub/z": "z", "shut/in": "",
 	} {
-		write(t, filepath.Join(from, name), content, 0o644)
+		writeFile(t, filepath.Join(from, name), content, 0o644)
 	}
-	write(t, filepath.Join(from, "secret"), "x", 0o600)
+	writeFile(t, filepath.Join(from, "secret"), "x", 0o600)
 	err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), unix.Mkfifo(filepath.Join(from, "pipe"), 0o644),
 		os.Chmod(filepath.Join(from, "shut"), 0o700), os.Mkdir(to, 0o755))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var look *Tree
-	if as(65534, func() { look, err = Look(t.Context(), from, nil) }); err != nil {
+	if asUser(65534, func() { look, err = Look(t.Context(), from, nil) }); err != nil {
 		t.Fatal(err)
 	}
 	at := func(name string) string { return filepath.Join(from, name) }
-	write(t, at("grown"), "xyz", 0o644)
-	write(t, at("grown-big"), big+"y", 0o644)
-	write(t, at("other"), "y", 0o644)
-	write(t, at("other-big"), strings.Repeat("y", 2*asked), 0o644)
+	writeFile(t, at("grown"), "xyz", 0o644)
+	writeFile(t, at("grown-big"), big+"y", 0o644)
+	writeFile(t, at("other"), "y", 0o644)
+	writeFile(t, at("other-big"), strings.Repeat("y", 2*asked), 0o644)
 	err = errors.Join(os.Remove(at("gone")), os.Remove(at("gone-big")), os.Remove(at("empty")),
 		os.Truncate(at("short"), 1), os.Truncate(at("short-big"), asked))
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum, last := sent(t, look, to)
+	sum, last := sendInto(t, look, to)
 	want := []Skipped{
 		{"gone", "it was deleted before it could be read"},
 		{"gone-big", "it was deleted before it could be read"},
@@ -84,18 +84,18 @@ func TestSkipped(t *testing.T) {
 		"from": "drwxr-xr-x", "from/a": "-rw-r--r-- a", "from/big": x, "from/empty": "-rw-r--r-- ", "from/grown": "-rw-r--r-- x",
 		"from/grown-big": x, "from/shut": "drwx------", "from/sub": "drwxr-xr-x", "from/sub/z": "-rw-r--r-- z",
 	}
-	if d := cmp.Diff(all, tree(t, to)); d != "" {
+	if d := cmp.Diff(all, listTree(t, to)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	for _, name := range []string{"secret", "shut"} { // asked for by name
-		if as(65534, func() { _, err = Look(t.Context(), at(name), nil) }); !errors.Is(err, os.ErrPermission) {
+		if asUser(65534, func() { _, err = Look(t.Context(), at(name), nil) }); !errors.Is(err, os.ErrPermission) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// sent sends a tree into a directory.
-func sent(t *testing.T, tr *Tree, to string) (sum Summary, last Progress) {
+// sendInto sends a tree into a directory.
+func sendInto(t *testing.T, tr *Tree, to string) (sum Summary, last Progress) {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	received := make(chan error, 1)
@@ -132,7 +132,7 @@ func TestManySkipped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum, _ := sent(t, look, t.TempDir())
+	sum, _ := sendInto(t, look, t.TempDir())
 	if sum.Skipped != 3*maxSkipped || len(sum.SkippedFiles) != maxSkipped {
 		t.Errorf("%d are skipped and %d named", sum.Skipped, len(sum.SkippedFiles))
 	}

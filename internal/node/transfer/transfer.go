@@ -125,19 +125,19 @@ type exactly struct {
 	Name exact.Text `json:"name,omitempty"`
 }
 
-func (f frame) encode() ([]byte, error) {
+func (f frame) encodeFrame() ([]byte, error) {
 	return json.Marshal(exactly{(*plain)(&f), exact.Text(f.Path), exact.Text(f.Link), exact.Text(f.Name)})
 }
 
-func (f *frame) decode(raw []byte) error {
+func (f *frame) decodeFrame(raw []byte) error {
 	e := exactly{plain: (*plain)(f)}
 	err := json.Unmarshal(raw, &e)
 	f.Path, f.Link, f.Name = string(e.Path), string(e.Link), string(e.Name)
 	return err
 }
 
-func (f frame) write(w io.Writer) error {
-	raw, err := f.encode()
+func (f frame) writeTo(w io.Writer) error {
+	raw, err := f.encodeFrame()
 	if err != nil {
 		return fmt.Errorf("encoding a message of the copy: %w", err)
 	}
@@ -156,9 +156,9 @@ func readFrame(r io.Reader) (f frame, err error) {
 	}
 	raw := make([]byte, n)
 	if _, err := io.ReadFull(r, raw); err != nil {
-		return f, unexpected(err)
+		return f, unexpectedEnd(err)
 	}
-	if err := f.decode(raw); err != nil {
+	if err := f.decodeFrame(raw); err != nil {
 		return f, fmt.Errorf("reading a message of the copy: %w", err)
 	}
 	if f.Kind == kindError {
@@ -170,7 +170,7 @@ func readFrame(r io.Reader) (f frame, err error) {
 func readLength(r io.Reader, most uint32) (uint32, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return 0, unexpected(err)
+		return 0, unexpectedEnd(err)
 	}
 	n := binary.BigEndian.Uint32(head[:])
 	if n > most {
@@ -179,19 +179,19 @@ func readLength(r io.Reader, most uint32) (uint32, error) {
 	return n, nil
 }
 
-// unexpected reports the end of a connection in the middle of a copy.
-func unexpected(err error) error {
+// unexpectedEnd reports the end of a connection in the middle of a copy.
+func unexpectedEnd(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err
 }
 
-// tell sends the reason for the end to the other end, which may be gone.
-func tell(w io.Writer, why error) {
+// sendReason sends the reason for the end to the other end, which may be gone.
+func sendReason(w io.Writer, why error) {
 	message := why.Error()
 	if len(message) > maxFrame/16 {
 		message = message[:maxFrame/16]
 	}
-	_ = frame{Kind: kindError, Message: message}.write(w)
+	_ = frame{Kind: kindError, Message: message}.writeTo(w)
 }

@@ -21,9 +21,9 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// copied sends from to dest; the connection breaks when limit bytes have been
+// copyOver sends from to dest; the connection breaks when limit bytes have been
 // sent, if limit is not 0.
-func copied(t *testing.T, from, dest string, limit int64) (sum Summary, sendErr, receiveErr error) {
+func copyOver(t *testing.T, from, dest string, limit int64) (sum Summary, sendErr, receiveErr error) {
 	t.Helper()
 	tree, err := Look(t.Context(), from, nil)
 	if err != nil {
@@ -44,7 +44,7 @@ func copied(t *testing.T, from, dest string, limit int64) (sum Summary, sendErr,
 	sum, sendErr = tree.Send(conn, func(p Progress) { last = p })
 	_ = ours.Close()
 	receiveErr = <-received
-	if sendErr == nil && (last.Done != last.Total || last.Total != tree.Bytes()) {
+	if sendErr == nil && (last.Done != last.Total || last.Total != tree.ContentSize()) {
 		t.Errorf("progress ends at %d of %d bytes", last.Done, last.Total)
 	}
 	if sendErr == nil && (last.Files != last.AllFiles || last.AllFiles != tree.begin.Files) {
@@ -65,7 +65,7 @@ func (c *cut) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-func write(t *testing.T, path, content string, mode fs.FileMode) {
+func writeFile(t *testing.T, path, content string, mode fs.FileMode) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600),
 		os.Chmod(path, mode)); err != nil {
@@ -73,8 +73,8 @@ func write(t *testing.T, path, content string, mode fs.FileMode) {
 	}
 }
 
-// tree is all below dir: name → mode and content.
-func tree(t *testing.T, dir string) map[string]string {
+// listTree is all below dir: name → mode and content.
+func listTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	err := filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
@@ -108,10 +108,10 @@ func tree(t *testing.T, dir string) map[string]string {
 func TestTree(t *testing.T) {
 	dir := t.TempDir()
 	from := filepath.Join(dir, "conf")
-	write(t, filepath.Join(from, "a"), "one", 0o640)
-	write(t, filepath.Join(from, "bin/run"), "#!", 0o4755)
-	write(t, filepath.Join(from, "big"), strings.Repeat("x", asked+1), 0o444)
-	write(t, filepath.Join(from, "shut/in"), "", 0o400)
+	writeFile(t, filepath.Join(from, "a"), "one", 0o640)
+	writeFile(t, filepath.Join(from, "bin/run"), "#!", 0o4755)
+	writeFile(t, filepath.Join(from, "big"), strings.Repeat("x", asked+1), 0o444)
+	writeFile(t, filepath.Join(from, "shut/in"), "", 0o400)
 	if err := errors.Join(os.Symlink("../elsewhere", filepath.Join(from, "link")), os.Chmod(filepath.Join(from, "shut"), 0o555)); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestTree(t *testing.T) {
 		{"under another name", filepath.Join(to, "other"), "to/other", "the destination does not exist"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			sum, err1, err2 := copied(t, from, tc.dest, 0)
+			sum, err1, err2 := copyOver(t, from, tc.dest, 0)
 			if err1 != nil || err2 != nil {
 				t.Fatal(err1, err2)
 			}
@@ -141,7 +141,7 @@ func TestTree(t *testing.T) {
 			if sum.To != at || sum.Files != 4 || sum.Bytes != asked+6 {
 				t.Errorf("%+v: %s", sum, tc.reason)
 			}
-			if d := cmp.Diff(tree(t, from), tree(t, at)); d != "" {
+			if d := cmp.Diff(listTree(t, from), listTree(t, at)); d != "" {
 				t.Errorf("%s (-sent +received):\n%s", tc.reason, d)
 			}
 		})
@@ -151,9 +151,9 @@ func TestTree(t *testing.T) {
 func TestDestination(t *testing.T) {
 	dir := t.TempDir()
 	from := filepath.Join(dir, "file")
-	write(t, from, "new", 0o600)
-	write(t, filepath.Join(dir, "there"), "old", 0o644)
-	write(t, filepath.Join(dir, "dir/x"), "", 0o644)
+	writeFile(t, from, "new", 0o600)
+	writeFile(t, filepath.Join(dir, "there"), "old", 0o644)
+	writeFile(t, filepath.Join(dir, "dir/x"), "", 0o644)
 	if err := os.Symlink("there", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestDestination(t *testing.T) {
 		{"link", "link", "there", "", "a link to a file stays one"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err, _ := copied(t, from, dir+"/"+tc.dest, 0)
+			_, err, _ := copyOver(t, from, dir+"/"+tc.dest, 0)
 			if tc.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.refused) {
 					t.Errorf("%v, want %q: %s", err, tc.refused, tc.reason)
@@ -189,7 +189,7 @@ func TestPartIsRemoved(t *testing.T) {
 	var b bytes.Buffer
 	file := frame{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: strings.Repeat("0", 64)}
 	for _, f := range []frame{{Kind: kindBegin, Size: 1 << 20, Entries: 1}, file} {
-		if err := f.write(&b); err != nil {
+		if err := f.writeTo(&b); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -205,7 +205,7 @@ func TestPartIsRemoved(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "changed during the copy") {
 		t.Errorf("%v: the content is another", err)
 	}
-	if d := cmp.Diff(map[string]string{}, tree(t, dir)); d != "" {
+	if d := cmp.Diff(map[string]string{}, listTree(t, dir)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
@@ -217,21 +217,21 @@ func TestPartOfAnother(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to", "x")
 	content := strings.Repeat("x", asked)
-	write(t, from, content, 0o600)
+	writeFile(t, from, content, 0o600)
 	sum := sha256.Sum256([]byte(content))
 	theirs := filepath.Join(dir, "to", partPrefix+hex.EncodeToString(sum[:])[:24])
-	write(t, theirs, "", 0o666)
+	writeFile(t, theirs, "", 0o666)
 	if err := os.Chown(theirs, 4711, 4711); err != nil {
 		t.Fatal(err)
 	}
-	if err := moved(t, from, to, false); err != nil {
+	if err := transferTree(t, from, to, false); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if uid, _ := owner(info); uid != 0 {
+	if uid, _ := ownerOf(info); uid != 0 {
 		t.Errorf("the file belongs to %d", uid)
 	}
 }
@@ -242,14 +242,14 @@ func TestPartOfTwoNames(t *testing.T) {
 	dir := t.TempDir()
 	from, to, other := filepath.Join(dir, "from"), filepath.Join(dir, "to", "x"), filepath.Join(dir, "other")
 	content := strings.Repeat("x", asked)
-	write(t, from, content, 0o600)
-	write(t, other, strings.Repeat("precious ", asked), 0o600) // longer: it would be cut off
+	writeFile(t, from, content, 0o600)
+	writeFile(t, other, strings.Repeat("precious ", asked), 0o600) // longer: it would be cut off
 	sum := sha256.Sum256([]byte(content))
 	if err := errors.Join(os.Mkdir(filepath.Dir(to), 0o755),
 		os.Link(other, filepath.Join(dir, "to", partPrefix+hex.EncodeToString(sum[:])[:24]))); err != nil {
 		t.Fatal(err)
 	}
-	if err := moved(t, from, to, false); err != nil {
+	if err := transferTree(t, from, to, false); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(other); err != nil || info.Size() != int64(9*asked) {
@@ -267,26 +267,26 @@ func TestNames(t *testing.T) {
 		t.Run(fmt.Sprintf("fetch=%v", fetch), func(t *testing.T) {
 			dir := t.TempDir()
 			from, to := filepath.Join(dir, "\xff"), filepath.Join(dir, "\xfe")
-			write(t, filepath.Join(from, "d\xff", latin1), strings.Repeat("1", asked), 0o600)
-			write(t, filepath.Join(from, "d\xfe", latin1), "2", 0o600)
+			writeFile(t, filepath.Join(from, "d\xff", latin1), strings.Repeat("1", asked), 0o600)
+			writeFile(t, filepath.Join(from, "d\xfe", latin1), "2", 0o600)
 			if err := os.Symlink("d\xfe/"+latin1, filepath.Join(from, "l\xff")); err != nil {
 				t.Fatal(err)
 			}
-			if err := moved(t, from, to, fetch); err != nil {
+			if err := transferTree(t, from, to, fetch); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tree(t, from), tree(t, to)); diff != "" {
+			if diff := cmp.Diff(listTree(t, from), listTree(t, to)); diff != "" {
 				t.Errorf("(-sent +received):\n%s", diff)
 			}
 		})
 	}
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "\xff"), "x", 0o600)
+	writeFile(t, filepath.Join(dir, "\xff"), "x", 0o600)
 	into := filepath.Join(dir, "into\xff")
 	if err := os.Mkdir(into, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	sum, sendErr, receiveErr := copied(t, filepath.Join(dir, "\xff"), into, 0)
+	sum, sendErr, receiveErr := copyOver(t, filepath.Join(dir, "\xff"), into, 0)
 	if sendErr != nil || receiveErr != nil || sum.To != filepath.Join(into, "\xff") {
 		t.Errorf("%q, %v, %v", sum.To, sendErr, receiveErr)
 	}
@@ -311,16 +311,16 @@ func TestReplaced(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/fetch=%v", tc.name, fetch), func(t *testing.T) {
 				dir := t.TempDir()
 				from := filepath.Join(dir, "from", "x")
-				write(t, from, tc.content, 0o777)
+				writeFile(t, from, tc.content, 0o777)
 				for _, name := range []string{"x", "tree/from/x"} {
 					to := filepath.Join(dir, "to", name)
-					write(t, to, "old", 0o600)
+					writeFile(t, to, "old", 0o600)
 					if err := errors.Join(os.Chown(to, 4711, 4712), os.Chmod(to, tc.old)); err != nil {
 						t.Fatal(err)
 					}
 				}
 				for src, dest := range map[string]string{from: "to", filepath.Dir(from): "to/tree"} {
-					if err := moved(t, src, filepath.Join(dir, dest), fetch); err != nil {
+					if err := transferTree(t, src, filepath.Join(dir, dest), fetch); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -335,7 +335,7 @@ func TestReplaced(t *testing.T) {
 						t.Fatal(err)
 					}
 					b, err := os.ReadFile(to)
-					if uid, gid := owner(info); uid != 4711 || gid != 4712 || info.Mode().String() != want || string(b) != tc.content || err != nil {
+					if uid, gid := ownerOf(info); uid != 4711 || gid != 4712 || info.Mode().String() != want || string(b) != tc.content || err != nil {
 						t.Errorf("%s: %v of %d:%d, %d bytes, %v; want %s of 4711:4712: %s", name, info.Mode(), uid, gid, len(b), err, want, tc.reason)
 					}
 				}
@@ -344,8 +344,8 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// moved copies by Receive, or by Fetch.
-func moved(t *testing.T, from, dest string, fetch bool) error {
+// transferTree copies by Receive, or by Fetch.
+func transferTree(t *testing.T, from, dest string, fetch bool) error {
 	t.Helper()
 	tr, err := Look(t.Context(), from, nil)
 	if err != nil {
@@ -374,9 +374,9 @@ func TestBroken(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "big"), filepath.Join(dir, "to")
 	content := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
-	write(t, from, content, 0o600)
-	write(t, to, "old", 0o600)
-	_, err1, err2 := copied(t, from, to, 600<<10)
+	writeFile(t, from, content, 0o600)
+	writeFile(t, to, "old", 0o600)
+	_, err1, err2 := copyOver(t, from, to, 600<<10)
 	if err1 == nil || err2 == nil {
 		t.Fatalf("%v, %v: the connection broke", err1, err2)
 	}
@@ -391,7 +391,7 @@ func TestBroken(t *testing.T) {
 	if b, err := os.ReadFile(to); string(b) != "old" || err != nil {
 		t.Errorf("%.20q, %v: half a file has the name of a whole one", b, err)
 	}
-	if _, err1, err2 := copied(t, from, to, 600<<10); err1 != nil || err2 != nil {
+	if _, err1, err2 := copyOver(t, from, to, 600<<10); err1 != nil || err2 != nil {
 		t.Errorf("%v, %v: the second part is short enough", err1, err2)
 	}
 	if b, err := os.ReadFile(to); string(b) != content || err != nil {
@@ -409,12 +409,12 @@ func TestChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			from := filepath.Join(dir, "big")
-			write(t, from, strings.Repeat("x", 1<<20), 0o600)
+			writeFile(t, from, strings.Repeat("x", 1<<20), 0o600)
 			tr, err := Look(t.Context(), from, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			write(t, from, content, 0o600)
+			writeFile(t, from, content, 0o600)
 			ours, theirs := net.Pipe()
 			received := make(chan error, 1)
 			go func() {
@@ -437,7 +437,7 @@ func TestChanged(t *testing.T) {
 // TestLookEnds: a large file is not read to its end when nobody waits for it.
 func TestLookEnds(t *testing.T) {
 	from := filepath.Join(t.TempDir(), "big")
-	write(t, from, strings.Repeat("x", 1<<20), 0o600)
+	writeFile(t, from, strings.Repeat("x", 1<<20), 0o600)
 	ctx, cancel := context.WithCancel(t.Context())
 	var last int64
 	_, err := Look(ctx, from, func(n int64) {
@@ -466,29 +466,29 @@ func TestManySmallFiles(t *testing.T) {
 	const count = 3*mostWhole + 7
 	from := filepath.Join(t.TempDir(), "many")
 	for i := range count {
-		write(t, filepath.Join(from, fmt.Sprintf("d%d", i%5), fmt.Sprintf("f%03d", i)),
+		writeFile(t, filepath.Join(from, fmt.Sprintf("d%d", i%5), fmt.Sprintf("f%03d", i)),
 			fmt.Sprintf("this is %d%s\n", i, strings.Repeat(".", 1000)), 0o640)
 	}
 	if err := os.Chmod(filepath.Join(from, "d3"), 0o555); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(from, "d3"), 0o755) })
-	want := tree(t, from)
+	want := listTree(t, from)
 	to := filepath.Join(t.TempDir(), "many")
-	sum, err, rerr := copied(t, from, to, 0)
+	sum, err, rerr := copyOver(t, from, to, 0)
 	if err != nil || rerr != nil || sum.Files != count {
 		t.Fatalf("%+v, %v, %v", sum, err, rerr)
 	}
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(to, "d3"), 0o755) })
-	if d := cmp.Diff(want, tree(t, to)); d != "" {
+	if d := cmp.Diff(want, listTree(t, to)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	broken := filepath.Join(t.TempDir(), "many")
-	_, err, rerr = copied(t, from, broken, 1<<17)
+	_, err, rerr = copyOver(t, from, broken, 1<<17)
 	if err == nil || rerr == nil {
 		t.Fatalf("it did not break: %v, %v", err, rerr)
 	}
-	got := tree(t, broken)
+	got := listTree(t, broken)
 	files := 0
 	for name, is := range got {
 		file := strings.HasPrefix(is, "-")

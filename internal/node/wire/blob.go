@@ -23,12 +23,12 @@ type fetcher struct{ m *mux }
 
 // FetchBlob implements Fetcher.
 func (f fetcher) FetchBlob(ctx context.Context, b op.Blob, offset int64) (*Delivery, error) {
-	s, err := f.m.open(header{Call: callBlob, Digest: b.Digest, Size: b.Size, Offset: offset})
+	s, err := f.m.openStream(header{Call: callBlob, Digest: b.Digest, Size: b.Size, Offset: offset})
 	if err != nil {
 		return nil, err
 	}
-	d := &Delivery{s: s, stop: context.AfterFunc(ctx, func() { s.reset(context.Cause(ctx)) })}
-	if err := d.read(ctx); err != nil {
+	d := &Delivery{s: s, stop: context.AfterFunc(ctx, func() { s.resetWith(context.Cause(ctx)) })}
+	if err := d.readAnswer(ctx); err != nil {
 		_ = d.Close()
 		return nil, err
 	}
@@ -42,8 +42,8 @@ type Delivery struct {
 	now  response
 }
 
-// read reads the manager's answer.
-func (d *Delivery) read(ctx context.Context) (err error) {
+// readAnswer reads the manager's answer.
+func (d *Delivery) readAnswer(ctx context.Context) (err error) {
 	d.now, err = readResponse(d.s, nil)
 	return orCause(ctx, err)
 }
@@ -64,7 +64,7 @@ func (d *Delivery) Next(ctx context.Context, offset int64) error {
 	if err := writeMessage(d.s, msgOutcome, outcome{remote.Next, offset}, nil); err != nil {
 		return orCause(ctx, err)
 	}
-	return d.read(ctx)
+	return d.readAnswer(ctx)
 }
 
 // End reports the result for the content to the manager.
@@ -86,12 +86,12 @@ func (c *Client) serveBlob(ctx context.Context, s *stream, raw []byte) {
 	defer func() { _ = s.Close() }()
 	h, err := parseHeader(raw)
 	if err != nil || h.Call != callBlob {
-		s.reset(&ProtocolError{fmt.Sprintf("the helper cannot call %q", h.Call)})
+		s.resetWith(&ProtocolError{fmt.Sprintf("the helper cannot call %q", h.Call)})
 		return
 	}
-	ctx, end := s.within(ctx)
+	ctx, end := s.contextWithin(ctx)
 	defer end()
-	wish := c.want(h)
+	wish := c.handleWant(h)
 	became := remote.Unknown
 	defer func() { wish.End(became) }()
 	for at := h.Offset; ; {
@@ -115,15 +115,15 @@ func (c *Client) serveBlob(ctx context.Context, s *stream, raw []byte) {
 			return
 		}
 		if told.Offset < at || h.Size > 0 && told.Offset > h.Size {
-			s.reset(&ProtocolError{fmt.Sprintf("the helper has %d bytes of %d, and had %d", told.Offset, h.Size, at)})
+			s.resetWith(&ProtocolError{fmt.Sprintf("the helper has %d bytes of %d, and had %d", told.Offset, h.Size, at)})
 			return
 		}
 		at = told.Offset
 	}
 }
 
-// want is the request of the helper.
-func (c *Client) want(h header) remote.Wish {
+// handleWant is the request of the helper.
+func (c *Client) handleWant(h header) remote.Wish {
 	switch blobs := c.blobs.(type) {
 	case nil:
 		return alone{nothing{}, h.Digest}
@@ -161,7 +161,7 @@ func sendBlob(s *stream, src remote.Source) remote.Outcome {
 		return remote.Unknown
 	}
 	if _, err := io.CopyBuffer(struct{ io.Writer }{s}, src.Content, make([]byte, maxPayload)); err != nil {
-		s.reset(err)
+		s.resetWith(err)
 		return remote.Unknown
 	}
 	_ = s.CloseWrite()
@@ -174,7 +174,7 @@ func sendBlob(s *stream, src remote.Source) remote.Outcome {
 func readOutcome(s *stream) outcome {
 	var out outcome
 	msg, err := readMessage(s)
-	if err != nil || msg.kind != msgOutcome || msg.decode(&out) != nil {
+	if err != nil || msg.kind != msgOutcome || msg.decodeInto(&out) != nil {
 		return outcome{Outcome: remote.Unknown}
 	}
 	return out
@@ -191,8 +191,8 @@ func (c *Client) Lend(ctx context.Context, l remote.Loan) (remote.Offer, error) 
 	got := make(chan answer, 1)
 	// A host that does not read from the connection blocks its writers until the
 	// connection is closed.
-	err := c.m.spawn(func() {
-		o, err := c.lend(ctx, l)
+	err := c.m.spawnWork(func() {
+		o, err := c.callLend(ctx, l)
 		got <- answer{o, err}
 	})
 	if err != nil {
@@ -206,12 +206,12 @@ func (c *Client) Lend(ctx context.Context, l remote.Loan) (remote.Offer, error) 
 	}
 }
 
-func (c *Client) lend(ctx context.Context, l remote.Loan) (remote.Offer, error) {
-	s, err := c.begin(ctx, callLend, request{Loan: l})
+func (c *Client) callLend(ctx context.Context, l remote.Loan) (remote.Offer, error) {
+	s, err := c.beginCall(ctx, callLend, request{Loan: l})
 	if err != nil {
 		return remote.Offer{}, err
 	}
-	stop := context.AfterFunc(ctx, func() { s.reset(context.Cause(ctx)) })
+	stop := context.AfterFunc(ctx, func() { s.resetWith(context.Cause(ctx)) })
 	defer func() { stop(); _ = s.Close() }()
 	res, err := readResponse(s, nil)
 	if err == nil && res.Offer == nil {

@@ -57,12 +57,12 @@ func (w *scripted) Next(ctx context.Context, offset int64) (remote.Source, error
 
 func (w *scripted) End(o remote.Outcome) { w.s.ended <- o }
 
-// pair is a manager and a helper's way to it.
-func pair(t *testing.T, blobs remote.Blobs, h handler) (c *wire.Client, f wire.Fetcher, end func()) {
+// newPair is a manager and a helper's way to it.
+func newPair(t *testing.T, blobs remote.Blobs, h handler) (c *wire.Client, f wire.Fetcher, end func()) {
 	t.Helper()
 	got := make(chan wire.Fetcher, 1)
-	c, _, served := connect(t, h, blobs, func(f wire.Fetcher) { got <- f })
-	return c, <-got, func() { finish(t, c, served) }
+	c, _, served := connectPipe(t, h, blobs, func(f wire.Fetcher) { got <- f })
+	return c, <-got, func() { finishSession(t, c, served) }
 }
 
 // TestOffers has a helper hear of hosts, and of the manager in the end.
@@ -89,7 +89,7 @@ func TestOffers(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := &spreader{content: content{"sha256:x": []byte("0123456789")[:8]}, offers: tt.offers, ended: make(chan remote.Outcome, 1)}
-			_, f, end := pair(t, s, handler{})
+			_, f, end := newPair(t, s, handler{})
 			defer end()
 			d, err := f.FetchBlob(t.Context(), blob, 2)
 			at := int64(2)
@@ -136,7 +136,7 @@ func TestOffers(t *testing.T) {
 // connection.
 func TestWishEnds(t *testing.T) {
 	s := &spreader{ended: make(chan remote.Outcome, 1)}
-	c, f, _ := pair(t, s, handler{})
+	c, f, _ := newPair(t, s, handler{})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
 	time.AfterFunc(50*time.Millisecond, func() { cancel(enough) })
@@ -164,7 +164,7 @@ func TestLend(t *testing.T) {
 		return answer, fails
 	}}
 	h.ended = make(chan struct{})
-	c, _, served := connect(t, h, nil)
+	c, _, served := connectPipe(t, h, nil)
 	offer, err := c.Lend(t.Context(), loan)
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestLend(t *testing.T) {
 	if _, err := c.Lend(t.Context(), loan); err == nil || !strings.Contains(err.Error(), "it is not here") {
 		t.Errorf("%v, want what the host says", err)
 	}
-	finish(t, c, served)
+	finishSession(t, c, served)
 	<-h.ended
 	var lost *wire.LostError
 	if _, err := c.Lend(t.Context(), loan); !errors.As(err, &lost) {
@@ -199,8 +199,8 @@ func TestLendByAHostThatHangs(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			return remote.Offer{}, ctx.Err()
 		}}
-		c, _, served := connect(t, h, nil)
-		defer finish(t, c, served)
+		c, _, served := connectPipe(t, h, nil)
+		defer finishSession(t, c, served)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()

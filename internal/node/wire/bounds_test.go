@@ -52,7 +52,7 @@ func TestUnreadIsBounded(t *testing.T) {
 	}
 	close(blobs.over)
 	var breach *ProtocolError
-	if err := c.m.lost(); !errors.As(err, &breach) || !strings.Contains(breach.What, "unread") {
+	if err := c.m.lostError(); !errors.As(err, &breach) || !strings.Contains(breach.What, "unread") {
 		t.Errorf("the session ended with %v", err)
 	}
 	if err := c.Close(); err != nil {
@@ -68,17 +68,17 @@ func TestUnreadIsBounded(t *testing.T) {
 func TestSmallFrames(t *testing.T) {
 	s := newStream(&mux{}, 1)
 	for range window {
-		if err := s.received([]byte{1}); err != nil {
+		if err := s.addReceived([]byte{1}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if s.in.Cap() > 3*window {
 		t.Errorf("%d bytes take %d", window, s.in.Cap())
 	}
-	if err := s.received([]byte{1}); err == nil {
+	if err := s.addReceived([]byte{1}); err == nil {
 		t.Error("more than a window is taken")
 	}
-	s.drop()
+	s.dropReceived()
 	if n := s.m.unread.Load(); n != 0 {
 		t.Errorf("%d bytes count as unread", n)
 	}
@@ -95,7 +95,7 @@ func TestMessagesCount(t *testing.T) {
 	if _, err := g.Write([]byte{1}); !errors.As(err, &breach) {
 		t.Errorf("beyond the bound: %v", err)
 	}
-	g.release()
+	g.releaseMemory()
 	if n := g.m.unread.Load(); n != maxUnread-10 {
 		t.Errorf("%d bytes count as unread", n)
 	}
@@ -132,7 +132,7 @@ func TestMessageLimits(t *testing.T) {
 func TestResultsAreBounded(t *testing.T) {
 	many := message{kind: msgResult, body: []byte(`{"results":[` + strings.Repeat("{},", mostResults) + `{}]}`)}
 	var res response
-	if err := many.decode(&res); err == nil || !strings.Contains(err.Error(), "more than 65536 results") {
+	if err := many.decodeInto(&res); err == nil || !strings.Contains(err.Error(), "more than 65536 results") {
 		t.Errorf("%d results: %v", len(res.Results), err)
 	}
 	for text, good := range map[string]bool{
@@ -140,13 +140,13 @@ func TestResultsAreBounded(t *testing.T) {
 		`{"results":{}}`: false, `{"results":[{"other":1}]}`: false, `{"results":[1]}`: false,
 	} {
 		var res response
-		if err := (message{body: []byte(text)}).decode(&res); (err == nil) != good {
+		if err := (message{body: []byte(text)}).decodeInto(&res); (err == nil) != good {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
 	raw, err := json.Marshal(response{Results: []op.Result{{Kind: "file", Target: "/a"}}})
 	var back response
-	if err = errors.Join(err, (message{body: raw}).decode(&back)); err != nil || len(back.Results) != 1 || back.Results[0].Target != "/a" {
+	if err = errors.Join(err, (message{body: raw}).decodeInto(&back)); err != nil || len(back.Results) != 1 || back.Results[0].Target != "/a" {
 		t.Errorf("%s: %v, %v", raw, back, err)
 	}
 }

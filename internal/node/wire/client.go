@@ -38,7 +38,7 @@ func NewClient(ctx context.Context, name string, rw io.ReadWriteCloser, r io.Rea
 	if r == nil {
 		r = rw
 	}
-	if err := shake(ctx, rw, r); err != nil {
+	if err := shakeHands(ctx, rw, r); err != nil {
 		return nil, fmt.Errorf("shaking hands with the helper: %w", err)
 	}
 	c := &Client{name: name, blobs: blobs, batches: make(chan struct{}, 1)}
@@ -47,8 +47,8 @@ func NewClient(ctx context.Context, name string, rw io.ReadWriteCloser, r io.Rea
 	return c, nil
 }
 
-// shake exchanges hellos. On an error rw is closed.
-func shake(ctx context.Context, rw io.ReadWriteCloser, r io.Reader) error {
+// shakeHands exchanges hellos. On an error rw is closed.
+func shakeHands(ctx context.Context, rw io.ReadWriteCloser, r io.Reader) error {
 	stop := context.AfterFunc(ctx, func() { _ = rw.Close() })
 	sent := make(chan error, 1)
 	go func() { sent <- writeHello(rw) }()
@@ -80,7 +80,7 @@ func (c *Client) Name() string { return c.name }
 
 // Check implements remote.Host.
 func (c *Client) Check(ctx context.Context, ops op.List) ([]op.Result, error) {
-	res, err := c.call(ctx, callCheck, request{Ops: ops}, nil)
+	res, err := c.callHelper(ctx, callCheck, request{Ops: ops}, nil)
 	return res.Results, err
 }
 
@@ -93,51 +93,51 @@ func (c *Client) Apply(ctx context.Context, b remote.Batch, sink func(remote.Pro
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-c.m.done:
-		return nil, c.m.lost()
+		return nil, c.m.lostError()
 	}
 	if sink == nil {
 		sink = func(remote.Progress) {}
 	}
-	res, err := c.call(ctx, callApply, request{Batch: b}, sink)
+	res, err := c.callHelper(ctx, callApply, request{Batch: b}, sink)
 	return res.Results, err
 }
 
 // ReadLock implements remote.Locker, and so do the next three methods.
 func (c *Client) ReadLock(ctx context.Context) (remote.LockState, error) {
-	res, err := c.call(ctx, callReadLock, request{}, nil)
+	res, err := c.callHelper(ctx, callReadLock, request{}, nil)
 	return res.State, err
 }
 
 func (c *Client) TakeLock(ctx context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
-	res, err := c.call(ctx, callTakeLock, request{Lock: l, Breaking: breaking}, nil)
+	res, err := c.callHelper(ctx, callTakeLock, request{Lock: l, Breaking: breaking}, nil)
 	return res.State, res.OK, err
 }
 
 func (c *Client) Beat(ctx context.Context, l remote.Lock) (bool, error) {
-	res, err := c.call(ctx, callBeat, request{Lock: l}, nil)
+	res, err := c.callHelper(ctx, callBeat, request{Lock: l}, nil)
 	return res.OK, err
 }
 
 func (c *Client) ReleaseLock(ctx context.Context, l remote.Lock) error {
-	_, err := c.call(ctx, callRelease, request{Lock: l}, nil)
+	_, err := c.callHelper(ctx, callRelease, request{Lock: l}, nil)
 	return err
 }
 
 // Close ends the session, which stops the work of the helper, and closes the connection.
 func (c *Client) Close() error {
-	c.m.close()
+	c.m.closeSession()
 	c.m.wg.Wait()
 	return nil
 }
 
-// call makes one call. sink, if not nil, receives progress; Slipway waits for the end of
+// callHelper makes one call. sink, if not nil, receives progress; Slipway waits for the end of
 // such a call even after ctx has ended.
-func (c *Client) call(ctx context.Context, name string, req request, sink func(remote.Progress)) (response, error) {
+func (c *Client) callHelper(ctx context.Context, name string, req request, sink func(remote.Progress)) (response, error) {
 	if err := ctx.Err(); err != nil {
 		return response{}, context.Cause(ctx)
 	}
-	h := header{Call: name}.within(ctx)
-	s, err := c.m.open(h)
+	h := header{Call: name}.withDeadlineOf(ctx)
+	s, err := c.m.openStream(h)
 	if err != nil {
 		return response{}, err
 	}
@@ -149,7 +149,7 @@ func (c *Client) call(ctx context.Context, name string, req request, sink func(r
 	switch {
 	case err != nil:
 		return response{}, orCause(ctx, err)
-	case ctx.Err() != nil && unfinished(res.Results):
+	case ctx.Err() != nil && isUnfinished(res.Results):
 		return res, context.Cause(ctx)
 	}
 	return res, nil
@@ -165,7 +165,7 @@ func orCause(ctx context.Context, err error) error {
 	return err
 }
 
-func unfinished(rs []op.Result) bool {
+func isUnfinished(rs []op.Result) bool {
 	return len(rs) == 0 || rs[len(rs)-1].Status == op.Failed
 }
 
@@ -188,7 +188,7 @@ func (c *Client) cancelWith(ctx context.Context, s *stream, bounded bool) (stop 
 		select {
 		case <-over:
 		case <-t.C:
-			s.reset(context.Cause(ctx))
+			s.resetWith(context.Cause(ctx))
 		}
 	}()
 	return func() {
@@ -213,7 +213,7 @@ func readResponse(s *stream, sink func(remote.Progress)) (response, error) {
 		switch msg.kind {
 		case msgProgress:
 			var p progress
-			if err := msg.decode(&p); err != nil {
+			if err := msg.decodeInto(&p); err != nil {
 				return response{}, err
 			}
 			if sink != nil {
@@ -221,11 +221,11 @@ func readResponse(s *stream, sink func(remote.Progress)) (response, error) {
 			}
 		case msgResult:
 			var res response
-			err := msg.decode(&res)
+			err := msg.decodeInto(&res)
 			return res, err
 		case msgError:
 			var res response
-			if err := msg.decode(&res); err != nil {
+			if err := msg.decodeInto(&res); err != nil {
 				return response{}, err
 			}
 			return response{}, errors.New(res.Error)
@@ -237,15 +237,15 @@ func readResponse(s *stream, sink func(remote.Progress)) (response, error) {
 
 // DialContext implements remote.Host.
 func (c *Client) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	h := header{Call: callDial, Network: network, Address: address}.within(ctx)
+	h := header{Call: callDial, Network: network, Address: address}.withDeadlineOf(ctx)
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	s, err := c.m.open(h)
+	s, err := c.m.openStream(h)
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { s.reset(context.Cause(ctx)) })
+	stop := context.AfterFunc(ctx, func() { s.resetWith(context.Cause(ctx)) })
 	_, err = readResponse(s, nil)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)

@@ -87,10 +87,10 @@ func FuzzSession(f *testing.F) {
 			_, _ = io.Copy(io.Discard, s)
 			_ = s.Close()
 		})
-		if _, err := m.open(header{Call: callCheck}); err == nil {
+		if _, err := m.openStream(header{Call: callCheck}); err == nil {
 			<-m.done
 		}
-		m.close()
+		m.closeSession()
 		m.wg.Wait()
 	})
 }

@@ -45,8 +45,8 @@ type header struct {
 // caller gave up and could not report it.
 const slack = 5 * time.Second
 
-// within sends the remaining time of ctx to the helper.
-func (h header) within(ctx context.Context) header {
+// withDeadlineOf sends the remaining time of ctx to the helper.
+func (h header) withDeadlineOf(ctx context.Context) header {
 	if at, ok := ctx.Deadline(); ok {
 		h.TimeoutMillis = max(1, (time.Until(at) + slack).Milliseconds())
 	}
@@ -79,7 +79,7 @@ type request struct {
 
 // response has the result of any call.
 type response struct {
-	Results results          `json:"results,omitempty"`
+	Results resultsOf        `json:"results,omitempty"`
 	State   remote.LockState `json:"state,omitzero"`
 	OK      bool             `json:"ok,omitempty"`
 	Exit    int              `json:"exit,omitempty"`  // run
@@ -88,15 +88,15 @@ type response struct {
 	Error   string           `json:"error,omitempty"`
 }
 
-// results are the results of a batch. Each of them needs far more memory than its minimum
+// resultsOf are the results of a batch. Each of them needs far more memory than its minimum
 // size on the wire, so their number has a limit.
-type results []op.Result
+type resultsOf []op.Result
 
 // mostResults is far more than the operations of any batch.
 const mostResults = 1 << 16
 
 // UnmarshalJSON reads results one by one, strictly.
-func (r *results) UnmarshalJSON(raw []byte) error {
+func (r *resultsOf) UnmarshalJSON(raw []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if begin, err := dec.Token(); err != nil || begin == nil {
@@ -141,8 +141,8 @@ const (
 	maxPart = 4 << 20
 )
 
-// limit returns the maximum length of a message of a type, without its header.
-func (t messageType) limit() int {
+// maxLength returns the maximum length of a message of a type, without its header.
+func (t messageType) maxLength() int {
 	switch t {
 	case msgRequest, msgResult, msgError:
 		return maxMessage
@@ -158,8 +158,8 @@ type message struct {
 	raw  []byte
 }
 
-// decode reads the message's JSON into v, strictly.
-func (m message) decode(v any) error {
+// decodeInto reads the message's JSON into v, strictly.
+func (m message) decodeInto(v any) error {
 	dec := json.NewDecoder(bytes.NewReader(m.body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
@@ -174,8 +174,8 @@ func writeMessage(w io.Writer, t messageType, v any, raw []byte) error {
 		return fmt.Errorf("encoding a message: %w", err)
 	}
 	n := len(body) + len(raw)
-	if n > t.limit() {
-		return fmt.Errorf("a message of %d bytes is larger than the limit of %d", n, t.limit())
+	if n > t.maxLength() {
+		return fmt.Errorf("a message of %d bytes is larger than the limit of %d", n, t.maxLength())
 	}
 	b := make([]byte, 0, messageHeaderSize+n)
 	b = binary.BigEndian.AppendUint32(b, uint32(n))
@@ -193,14 +193,14 @@ func readMessage(r io.Reader) (message, error) {
 		return message{}, err
 	}
 	n, t, body := binary.BigEndian.Uint32(h[:4]), messageType(h[4]), binary.BigEndian.Uint32(h[5:])
-	if t < msgRequest || t > msgOutcome || int64(n) > int64(t.limit()) || body > n {
+	if t < msgRequest || t > msgOutcome || int64(n) > int64(t.maxLength()) || body > n {
 		return message{}, &ProtocolError{"malformed message"}
 	}
 	// The buffer grows with the received data, not with the announced size.
 	b := growing{}
 	if s, ok := r.(*stream); ok {
 		b.m = s.m
-		defer b.release()
+		defer b.releaseMemory()
 	}
 	if _, err := io.CopyN(&b, r, int64(n)); err != nil {
 		if errors.Is(err, io.EOF) {
@@ -220,7 +220,7 @@ type growing struct {
 // Write adds another part of the message.
 func (g *growing) Write(p []byte) (int, error) {
 	if g.m != nil {
-		if err := g.m.hold(len(p)); err != nil {
+		if err := g.m.holdBytes(len(p)); err != nil {
 			return 0, err
 		}
 	}
@@ -228,4 +228,4 @@ func (g *growing) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (g *growing) release() { g.m.release(len(g.bytes)) }
+func (g *growing) releaseMemory() { g.m.releaseBytes(len(g.bytes)) }

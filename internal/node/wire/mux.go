@@ -72,7 +72,7 @@ func newMux(rw io.ReadWriteCloser, r io.Reader, first uint32, accept func(*strea
 	m.wg.Add(2)
 	go func() {
 		defer m.wg.Done()
-		m.fail(m.readLoop(r))
+		m.failSession(m.readLoop(r))
 	}()
 	go func() {
 		defer m.wg.Done()
@@ -81,8 +81,8 @@ func newMux(rw io.ReadWriteCloser, r io.Reader, first uint32, accept func(*strea
 	return m
 }
 
-// fail ends the session: the connection is closed, every stream fails.
-func (m *mux) fail(err error) {
+// failSession ends the session: the connection is closed, every stream fails.
+func (m *mux) failSession(err error) {
 	if errors.Is(err, io.EOF) { // an SSH channel reports it to writers, too
 		err = errClosed
 	}
@@ -97,21 +97,21 @@ func (m *mux) fail(err error) {
 	m.mu.Unlock()
 	close(m.done)
 	for _, s := range streams {
-		s.end(&LostError{err})
+		s.endWith(&LostError{err})
 	}
 	// A failed close needs no action: the session is over.
 	_ = m.rw.Close()
 }
 
-// lost returns the error of an ended session, for its users.
-func (m *mux) lost() error {
+// lostError returns the error of an ended session, for its users.
+func (m *mux) lostError() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return &LostError{m.err}
 }
 
-// spawn runs work in a goroutine for which the caller of close waits.
-func (m *mux) spawn(work func()) error {
+// spawnWork runs work in a goroutine for which the caller of close waits.
+func (m *mux) spawnWork(work func()) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil {
@@ -121,13 +121,13 @@ func (m *mux) spawn(work func()) error {
 	return nil
 }
 
-// close ends the session with a goodbye. It does not wait for streams.
-func (m *mux) close() {
+// closeSession ends the session with a goodbye. It does not wait for streams.
+func (m *mux) closeSession() {
 	// The peer may already be gone, or blocked: then it does not receive it.
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		_ = m.write(frame{kind: kindGoodbye})
+		_ = m.writeFrame(frame{kind: kindGoodbye})
 	}()
 	t := time.NewTimer(time.Second)
 	defer t.Stop()
@@ -136,22 +136,22 @@ func (m *mux) close() {
 	case <-t.C:
 	case <-m.done:
 	}
-	m.fail(errGoodbye)
+	m.failSession(errGoodbye)
 	<-sent
 }
 
-func (m *mux) write(f frame) error {
+func (m *mux) writeFrame(f frame) error {
 	m.writeMu.Lock()
 	defer m.writeMu.Unlock()
 	select {
 	case <-m.done:
-		return m.lost()
+		return m.lostError()
 	default:
 	}
 	m.buf = appendFrame(m.buf[:0], f)
 	if _, err := m.rw.Write(m.buf); err != nil {
-		m.fail(err)
-		return m.lost()
+		m.failSession(err)
+		return m.lostError()
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (m *mux) keepAlive() {
 		case <-t.C:
 		}
 		if time.Since(m.start)-time.Duration(m.heard.Load()) > silentAfter {
-			m.fail(errSilent)
+			m.failSession(errSilent)
 			return
 		}
 		// A write can block as long as the peer reads nothing; the checks must continue
@@ -179,7 +179,7 @@ func (m *mux) keepAlive() {
 		select {
 		case <-wrote:
 			writer.Go(func() {
-				_ = m.write(frame{kind: kindAlive}) // fails the session itself
+				_ = m.writeFrame(frame{kind: kindAlive}) // fails the session itself
 				wrote <- struct{}{}
 			})
 		default:
@@ -217,19 +217,19 @@ func (m *mux) readLoop(r io.Reader) error {
 		case kindHello:
 			return &ProtocolError{"a second hello"}
 		case kindOpen:
-			if err := m.opened(f); err != nil {
+			if err := m.acceptStream(f); err != nil {
 				return err
 			}
 		default:
-			if err := m.dispatch(f); err != nil {
+			if err := m.dispatchFrame(f); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// opened creates a stream of the peer.
-func (m *mux) opened(f frame) error {
+// acceptStream creates a stream of the peer.
+func (m *mux) acceptStream(f frame) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -249,20 +249,20 @@ func (m *mux) opened(f frame) error {
 	return nil
 }
 
-// hold counts stored bytes of the peer, if there is space; release ends that.
-func (m *mux) hold(n int) error {
+// holdBytes counts stored bytes of the peer, if there is space; release ends that.
+func (m *mux) holdBytes(n int) error {
 	if m.unread.Add(int64(n)) > maxUnread {
-		m.release(n)
+		m.releaseBytes(n)
 		return &ProtocolError{fmt.Sprintf("more than %d unread bytes", maxUnread)}
 	}
 	return nil
 }
 
-func (m *mux) release(n int) { m.unread.Add(int64(-n)) }
+func (m *mux) releaseBytes(n int) { m.unread.Add(int64(-n)) }
 
-// dispatch passes a frame to its stream. A frame for a stream that this side has already
+// dispatchFrame passes a frame to its stream. A frame for a stream that this side has already
 // ended is dropped.
-func (m *mux) dispatch(f frame) error {
+func (m *mux) dispatchFrame(f frame) error {
 	m.mu.Lock()
 	s := m.streams[f.stream]
 	m.mu.Unlock()
@@ -271,12 +271,12 @@ func (m *mux) dispatch(f frame) error {
 	}
 	switch f.kind {
 	case kindData:
-		return s.received(f.payload)
+		return s.addReceived(f.payload)
 	case kindWindow:
 		if len(f.payload) != 4 {
 			return &ProtocolError{"malformed window"}
 		}
-		return s.granted(binary.BigEndian.Uint32(f.payload))
+		return s.addGranted(binary.BigEndian.Uint32(f.payload))
 	case kindEOF:
 		s.peerEOF()
 	case kindReset:
@@ -284,14 +284,14 @@ func (m *mux) dispatch(f frame) error {
 		if err := json.Unmarshal(f.payload, e); err != nil {
 			return &ProtocolError{"malformed reset"}
 		}
-		s.end(e)
-		m.forget(s)
+		s.endWith(e)
+		m.forgetStream(s)
 	}
 	return nil
 }
 
-// open opens a stream with header, which names its purpose.
-func (m *mux) open(header any) (*stream, error) {
+// openStream opens a stream with header, which names its purpose.
+func (m *mux) openStream(header any) (*stream, error) {
 	raw, err := json.Marshal(header)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a stream's header: %w", err)
@@ -299,7 +299,7 @@ func (m *mux) open(header any) (*stream, error) {
 	m.mu.Lock()
 	if m.err != nil {
 		m.mu.Unlock()
-		return nil, m.lost()
+		return nil, m.lostError()
 	}
 	if len(m.streams)-m.foreign >= maxStreams {
 		m.mu.Unlock()
@@ -309,14 +309,14 @@ func (m *mux) open(header any) (*stream, error) {
 	m.next += 2
 	m.streams[s.id] = s
 	m.mu.Unlock()
-	if err := m.write(frame{kind: kindOpen, stream: s.id, payload: raw}); err != nil {
+	if err := m.writeFrame(frame{kind: kindOpen, stream: s.id, payload: raw}); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// forget drops a stream that has ended in both directions.
-func (m *mux) forget(s *stream) {
+// forgetStream drops a stream that has ended in both directions.
+func (m *mux) forgetStream(s *stream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.streams[s.id] != s {

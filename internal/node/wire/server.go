@@ -52,7 +52,7 @@ type Server struct {
 // ctx ends. Running work is then cancelled and gets some seconds to end. Serve takes
 // ownership of rw, whose Close must end a blocked Read and Write.
 func (srv Server) Serve(ctx context.Context, rw io.ReadWriteCloser) error {
-	if err := shake(ctx, rw, rw); err != nil {
+	if err := shakeHands(ctx, rw, rw); err != nil {
 		return fmt.Errorf("shaking hands with the manager: %w", err)
 	}
 	work, cancel := context.WithCancelCause(ctx)
@@ -61,20 +61,20 @@ func (srv Server) Serve(ctx context.Context, rw io.ReadWriteCloser) error {
 	ready := make(chan struct{})
 	s.m = newMux(rw, rw, 2, func(st *stream, raw []byte) {
 		<-ready
-		s.serve(work, st, raw)
+		s.serveCall(work, st, raw)
 	})
 	s.handler = srv.Handler(fetcher{s.m})
 	close(ready)
 	select {
 	case <-ctx.Done():
-		s.m.close()
+		s.m.closeSession()
 	case <-s.m.done:
 	}
 	cancel(ErrGone)
 	s.handler.EndLoans()
-	s.leave()
+	s.waitForWork()
 	var lost *LostError
-	if err := s.m.lost(); errors.As(err, &lost) && !errors.Is(err, errGoodbye) {
+	if err := s.m.lostError(); errors.As(err, &lost) && !errors.Is(err, errGoodbye) {
 		return err
 	}
 	return context.Cause(ctx)
@@ -86,8 +86,8 @@ type session struct {
 	batches chan struct{}
 }
 
-// leave waits for the session's work, which was cancelled.
-func (s *session) leave() {
+// waitForWork waits for the session's work, which was cancelled.
+func (s *session) waitForWork() {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -109,12 +109,12 @@ func parseHeader(raw []byte) (header, error) {
 	return h, nil
 }
 
-// serve answers one call.
-func (s *session) serve(ctx context.Context, st *stream, raw []byte) {
+// serveCall answers one call.
+func (s *session) serveCall(ctx context.Context, st *stream, raw []byte) {
 	defer func() { _ = st.Close() }()
 	h, err := parseHeader(raw)
 	if err != nil {
-		s.m.fail(err)
+		s.m.failSession(err)
 		return
 	}
 	if h.TimeoutMillis > 0 {
@@ -139,20 +139,20 @@ func (s *session) serve(ctx context.Context, st *stream, raw []byte) {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		cancel(watch(st))
+		cancel(watchCaller(st))
 	}()
-	res, err := s.do(ctx, h.Call, req, st)
+	res, err := s.executeCall(ctx, h.Call, req, st)
 	if err != nil {
 		err = writeMessage(st, msgError, response{Error: err.Error()}, nil)
 	} else {
-		err = s.answer(st, res)
+		err = s.sendResult(st, res)
 	}
 	if err == nil {
 		_ = st.CloseWrite()
 		<-watched // until the caller has read the answer and closed the stream
 		return
 	}
-	st.end(err)
+	st.endWith(err)
 	<-watched
 }
 
@@ -163,15 +163,15 @@ func readRequest(st *stream) (req request, ok bool) {
 	if err != nil {
 		return req, false // the caller is gone
 	}
-	if err := msg.decode(&req); err != nil || msg.kind != msgRequest {
+	if err := msg.decodeInto(&req); err != nil || msg.kind != msgRequest {
 		_ = writeMessage(st, msgError, response{Error: fmt.Sprintf("not a request: %v", err)}, nil)
 		return req, false
 	}
 	return req, true
 }
 
-// answer sends the result, or why it cannot be sent.
-func (s *session) answer(st *stream, res response) error {
+// sendResult sends the result, or why it cannot be sent.
+func (s *session) sendResult(st *stream, res response) error {
 	err := writeMessage(st, msgResult, res, nil)
 	var lost *LostError
 	if err == nil || errors.As(err, &lost) {
@@ -180,8 +180,8 @@ func (s *session) answer(st *stream, res response) error {
 	return writeMessage(st, msgError, response{Error: err.Error()}, nil)
 }
 
-// watch reads data of the caller during a call and returns why the call must end.
-func watch(st *stream) error {
+// watchCaller reads data of the caller during a call and returns why the call must end.
+func watchCaller(st *stream) error {
 	msg, err := readMessage(st)
 	if err == nil && msg.kind == msgCancel {
 		// After this comes the end of the stream.
@@ -190,8 +190,8 @@ func watch(st *stream) error {
 	return ErrGone
 }
 
-// do executes one call.
-func (s *session) do(ctx context.Context, call string, req request, st *stream) (response, error) {
+// executeCall executes one call.
+func (s *session) executeCall(ctx context.Context, call string, req request, st *stream) (response, error) {
 	switch call {
 	case callCheck:
 		return response{Results: s.handler.Check(ctx, req.Ops)}, nil
@@ -202,7 +202,7 @@ func (s *session) do(ctx context.Context, call string, req request, st *stream) 
 		case <-ctx.Done():
 			return response{}, context.Cause(ctx)
 		}
-		return response{Results: s.handler.Apply(ctx, req.Batch, emitter(st))}, nil
+		return response{Results: s.handler.Apply(ctx, req.Batch, newEmitter(st))}, nil
 	case callReadLock:
 		state, err := s.handler.ReadLock(ctx)
 		return response{State: state}, err
@@ -221,8 +221,8 @@ func (s *session) do(ctx context.Context, call string, req request, st *stream) 
 	return response{}, fmt.Errorf("unknown call %q", call)
 }
 
-// emitter sends progress; it can be called concurrently.
-func emitter(st *stream) func(remote.Progress) {
+// newEmitter sends progress; it can be called concurrently.
+func newEmitter(st *stream) func(remote.Progress) {
 	var mu sync.Mutex
 	return func(p remote.Progress) {
 		mu.Lock()
@@ -251,7 +251,7 @@ func serveDial(ctx context.Context, st *stream, h header) {
 	go func() {
 		defer close(back)
 		if _, err := io.CopyBuffer(struct{ io.Writer }{st}, conn, make([]byte, maxPayload)); err != nil {
-			st.reset(err)
+			st.resetWith(err)
 			return
 		}
 		_ = st.CloseWrite()

@@ -41,7 +41,7 @@ type deadline struct {
 	timer *time.Timer
 }
 
-func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
+func (d *deadline) hasPassed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
 
 func newStream(m *mux, id uint32) *stream {
 	s := &stream{m: m, id: id, room: window, over: make(chan struct{})}
@@ -52,11 +52,11 @@ func newStream(m *mux, id uint32) *stream {
 // Read reads data of the peer. io.EOF is an intended end.
 func (s *stream) Read(p []byte) (int, error) {
 	s.mu.Lock()
-	for s.in.Len() == 0 && s.err == nil && !s.eof && !s.readBy.passed() {
+	for s.in.Len() == 0 && s.err == nil && !s.eof && !s.readBy.hasPassed() {
 		s.cond.Wait()
 	}
 	switch {
-	case s.readBy.passed():
+	case s.readBy.hasPassed():
 		s.mu.Unlock()
 		return 0, os.ErrDeadlineExceeded
 	case s.in.Len() == 0 && s.eof:
@@ -67,7 +67,7 @@ func (s *stream) Read(p []byte) (int, error) {
 		return 0, s.err
 	}
 	n, _ := s.in.Read(p) // there is data
-	if s.m.release(n); s.in.Len() == 0 && s.in.Cap() > maxPayload {
+	if s.m.releaseBytes(n); s.in.Len() == 0 && s.in.Cap() > maxPayload {
 		s.in = bytes.Buffer{} // otherwise an idle stream would keep the memory of a window
 	}
 	s.taken += n
@@ -78,7 +78,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	s.mu.Unlock()
 	if grant > 0 {
 		// A lost connection is reported by the next Read.
-		_ = s.m.write(frame{kindWindow, s.id, binary.BigEndian.AppendUint32(nil, uint32(grant))})
+		_ = s.m.writeFrame(frame{kindWindow, s.id, binary.BigEndian.AppendUint32(nil, uint32(grant))})
 	}
 	return n, nil
 }
@@ -88,7 +88,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	n := 0
 	for n < len(p) {
 		s.mu.Lock()
-		for s.room == 0 && s.err == nil && !s.shut && !s.writeBy.passed() {
+		for s.room == 0 && s.err == nil && !s.shut && !s.writeBy.hasPassed() {
 			s.cond.Wait()
 		}
 		var err error
@@ -97,7 +97,7 @@ func (s *stream) Write(p []byte) (int, error) {
 			err = s.err
 		case s.shut:
 			err = net.ErrClosed
-		case s.writeBy.passed():
+		case s.writeBy.hasPassed():
 			err = os.ErrDeadlineExceeded
 		}
 		if err != nil {
@@ -107,7 +107,7 @@ func (s *stream) Write(p []byte) (int, error) {
 		c := min(len(p)-n, s.room, maxPayload)
 		s.room -= c
 		s.mu.Unlock()
-		if err := s.send(frame{kindData, s.id, p[n : n+c]}); err != nil {
+		if err := s.sendData(frame{kindData, s.id, p[n : n+c]}); err != nil {
 			return n, err
 		}
 		n += c
@@ -115,8 +115,8 @@ func (s *stream) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// send writes data, unless the stream was closed meanwhile.
-func (s *stream) send(f frame) error {
+// sendData writes data, unless the stream was closed meanwhile.
+func (s *stream) sendData(f frame) error {
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
 	s.mu.Lock()
@@ -125,7 +125,7 @@ func (s *stream) send(f frame) error {
 	if shut {
 		return net.ErrClosed
 	}
-	return s.m.write(f)
+	return s.m.writeFrame(f)
 }
 
 // CloseWrite ends the sent data.
@@ -140,28 +140,28 @@ func (s *stream) CloseWrite() error {
 	s.cond.Broadcast()
 	s.mu.Unlock()
 	s.sendMu.Lock()
-	err := s.m.write(frame{kind: kindEOF, stream: s.id})
+	err := s.m.writeFrame(frame{kind: kindEOF, stream: s.id})
 	s.sendMu.Unlock()
 	if over {
-		s.m.forget(s)
+		s.m.forgetStream(s)
 	}
 	return err
 }
 
 // Close ends both directions at once, unless they have ended.
 func (s *stream) Close() error {
-	s.reset(net.ErrClosed)
+	s.resetWith(net.ErrClosed)
 	return nil
 }
 
-// reset ends the stream and sends the reason to the peer.
-func (s *stream) reset(why error) {
+// resetWith ends the stream and sends the reason to the peer.
+func (s *stream) resetWith(why error) {
 	s.mu.Lock()
 	over := s.err != nil || s.eof && s.shut
 	s.mu.Unlock()
-	s.end(why)
-	s.drop()
-	s.m.forget(s)
+	s.endWith(why)
+	s.dropReceived()
+	s.m.forgetStream(s)
 	if over {
 		return
 	}
@@ -171,13 +171,13 @@ func (s *stream) reset(why error) {
 	}
 	raw, err := json.Marshal(&ResetError{Message: text})
 	if err == nil {
-		_ = s.m.write(frame{kindReset, s.id, raw}) // gone anyway when lost
+		_ = s.m.writeFrame(frame{kindReset, s.id, raw}) // gone anyway when lost
 	}
 }
 
-// end makes every current and later call fail with err. Data received before an EOF can
+// endWith makes every current and later call fail with err. Data received before an EOF can
 // still be read.
-func (s *stream) end(err error) {
+func (s *stream) endWith(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
@@ -190,8 +190,8 @@ func (s *stream) end(err error) {
 	s.cond.Broadcast()
 }
 
-// drop discards received data, also before an EOF: this side has closed.
-func (s *stream) drop() {
+// dropReceived discards received data, also before an EOF: this side has closed.
+func (s *stream) dropReceived() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetUnread()
@@ -199,12 +199,12 @@ func (s *stream) drop() {
 
 // forgetUnread discards received data. s.mu must be held.
 func (s *stream) forgetUnread() {
-	s.m.release(s.in.Len())
+	s.m.releaseBytes(s.in.Len())
 	s.in = bytes.Buffer{}
 }
 
-// within returns a context that ends with the stream; end releases it.
-func (s *stream) within(ctx context.Context) (_ context.Context, end func()) {
+// contextWithin returns a context that ends with the stream; end releases it.
+func (s *stream) contextWithin(ctx context.Context) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
 	var watcher sync.WaitGroup
@@ -222,7 +222,7 @@ func (s *stream) within(ctx context.Context) (_ context.Context, end func()) {
 	}
 }
 
-func (s *stream) received(p []byte) error {
+func (s *stream) addReceived(p []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.eof {
@@ -234,7 +234,7 @@ func (s *stream) received(p []byte) error {
 	if s.in.Len()+s.taken+len(p) > window {
 		return &ProtocolError{fmt.Sprintf("stream %d exceeds its window", s.id)}
 	}
-	if err := s.m.hold(len(p)); err != nil {
+	if err := s.m.holdBytes(len(p)); err != nil {
 		return err
 	}
 	_, _ = s.in.Write(p) // a buffer accepts all data
@@ -242,7 +242,7 @@ func (s *stream) received(p []byte) error {
 	return nil
 }
 
-func (s *stream) granted(n uint32) error {
+func (s *stream) addGranted(n uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n > window || s.room+int(n) > window {
@@ -260,7 +260,7 @@ func (s *stream) peerEOF() {
 	s.cond.Broadcast()
 	s.mu.Unlock()
 	if over {
-		s.m.forget(s)
+		s.m.forgetStream(s)
 	}
 }
 

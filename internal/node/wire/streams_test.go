@@ -29,7 +29,7 @@ func (c content) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
 }
 
 func applyBlobs(ctx context.Context, f wire.Fetcher, b remote.Batch, emit func(remote.Progress)) []op.Result {
-	out := results(b.Ops, op.Changed)
+	out := resultsOf(b.Ops, op.Changed)
 	for i, o := range b.Ops {
 		blob := o.(op.FetchBlob)
 		r, err := f.FetchBlob(ctx, op.Blob{Digest: blob.Digest}, blob.Size)
@@ -48,8 +48,8 @@ func applyBlobs(ctx context.Context, f wire.Fetcher, b remote.Batch, emit func(r
 func TestBlobs(t *testing.T) {
 	big := bytes.Repeat([]byte("slipway!"), 1<<20)
 	h := handler{}
-	c, _, served := connect(t, h, content{"sha256:big": big})
-	defer finish(t, c, served)
+	c, _, served := connectPipe(t, h, content{"sha256:big": big})
+	defer finishSession(t, c, served)
 	fetch := func(digest string, offset int64) op.Op {
 		// The offset stands in Size here: the fake helper reads it so.
 		return op.FetchBlob{Blob: op.Blob{Digest: digest, Size: offset}}
@@ -76,7 +76,7 @@ func TestSlowReaderHoldsNothingUp(t *testing.T) {
 	source := &counting{}
 	opened := make(chan io.ReadCloser, 1)
 	h := handler{
-		check: func(_ context.Context, ops op.List) []op.Result { return results(ops, op.Unchanged) },
+		check: func(_ context.Context, ops op.List) []op.Result { return resultsOf(ops, op.Unchanged) },
 	}
 	var fetch wire.Fetcher
 	ready := make(chan struct{})
@@ -104,14 +104,14 @@ func TestSlowReaderHoldsNothingUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := source.read(); n > 2<<20 {
+	if n := source.bytesRead(); n > 2<<20 {
 		t.Errorf("%d bytes were read ahead of a reader that does not read", n)
 	}
 	if _, err := io.CopyN(io.Discard, r, 10<<20); err != nil {
 		t.Errorf("reading on: %v", err)
 	}
 	_ = r.Close()
-	finish(t, c, served)
+	finishSession(t, c, served)
 	source.mu.Lock()
 	defer source.mu.Unlock()
 	if !source.closed {
@@ -141,7 +141,7 @@ func (c *counting) Close() error {
 	return nil
 }
 
-func (c *counting) read() int64 {
+func (c *counting) bytesRead() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.n
@@ -165,8 +165,8 @@ func TestDial(t *testing.T) {
 			}()
 		}
 	}()
-	c, _, served := connect(t, handler{}, nil)
-	defer finish(t, c, served)
+	c, _, served := connectPipe(t, handler{}, nil)
+	defer finishSession(t, c, served)
 	conn, err := c.DialContext(t.Context(), "tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)

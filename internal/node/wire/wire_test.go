@@ -69,7 +69,7 @@ func (h handler) ReleaseLock(ctx context.Context, l remote.Lock) error {
 	return h.lock.ReleaseLock(ctx, l)
 }
 
-func results(ops op.List, s op.Status) []op.Result {
+func resultsOf(ops op.List, s op.Status) []op.Result {
 	out := make([]op.Result, len(ops))
 	for i, o := range ops {
 		out[i] = op.Result{Kind: o.Kind(), Target: o.Target(), Status: s}
@@ -77,8 +77,9 @@ func results(ops op.List, s op.Status) []op.Result {
 	return out
 }
 
-// connect joins a client and a server; served has what Serve returned.
-func connect(t *testing.T, h handler, blobs remote.Blobs, hear ...func(wire.Fetcher)) (c *wire.Client, theirs net.Conn, served chan error) {
+// connectPipe joins a client and a server; served has what Serve returned.
+func connectPipe(t *testing.T, h handler, blobs remote.Blobs, hear ...func(wire.Fetcher)) (c *wire.Client,
+	theirs net.Conn, served chan error) {
 	t.Helper()
 	a, b := net.Pipe()
 	served = make(chan error, 1)
@@ -104,7 +105,7 @@ func connect(t *testing.T, h handler, blobs remote.Blobs, hear ...func(wire.Fetc
 	return c, b, served
 }
 
-func finish(t *testing.T, c *wire.Client, served chan error) {
+func finishSession(t *testing.T, c *wire.Client, served chan error) {
 	t.Helper()
 	if err := c.Close(); err != nil {
 		t.Error(err)
@@ -118,25 +119,25 @@ func TestCheckAndApply(t *testing.T) {
 	big := bytes.Repeat([]byte("0123456789abcdef"), 100_000) // 1.6 MB: more than any window
 	batch := remote.Batch{Operation: "o1", Step: "s1", Cluster: "c", Fence: 3, Ops: op.List{op.File{Path: "/f", Content: big}, op.SwapOff{}}}
 	h := handler{
-		check: func(_ context.Context, ops op.List) []op.Result { return results(ops, op.Changed) },
+		check: func(_ context.Context, ops op.List) []op.Result { return resultsOf(ops, op.Changed) },
 		apply: func(_ context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result {
 			if !reflect.DeepEqual(batch, b) { // too big to find a difference
 				t.Error("the batch arrives differently")
 			}
 			emit(remote.Progress{Op: 1, Output: big})
 			emit(remote.Progress{Op: 1, Done: 3, Total: 9})
-			out := results(b.Ops, op.Changed)
+			out := resultsOf(b.Ops, op.Changed)
 			out[0].Output = big
 			return out
 		},
 	}
-	c, _, served := connect(t, h, nil)
-	defer finish(t, c, served)
+	c, _, served := connectPipe(t, h, nil)
+	defer finishSession(t, c, served)
 	got, err := c.Check(t.Context(), op.List{op.SwapOff{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(results(op.List{op.SwapOff{}}, op.Changed), got); diff != "" {
+	if diff := cmp.Diff(resultsOf(op.List{op.SwapOff{}}, op.Changed), got); diff != "" {
 		t.Error(diff)
 	}
 	var told []remote.Progress
@@ -160,7 +161,7 @@ func TestChecksBesideBatches(t *testing.T) {
 	running := 0
 	entered, leave := make(chan struct{}, 2), make(chan struct{})
 	h := handler{
-		check: func(_ context.Context, ops op.List) []op.Result { return results(ops, op.Unchanged) },
+		check: func(_ context.Context, ops op.List) []op.Result { return resultsOf(ops, op.Unchanged) },
 		apply: func(_ context.Context, b remote.Batch, _ func(remote.Progress)) []op.Result {
 			mu.Lock()
 			running++
@@ -173,11 +174,11 @@ func TestChecksBesideBatches(t *testing.T) {
 			mu.Lock()
 			running--
 			mu.Unlock()
-			return results(b.Ops, op.Changed)
+			return resultsOf(b.Ops, op.Changed)
 		},
 	}
-	c, _, served := connect(t, h, nil)
-	defer finish(t, c, served)
+	c, _, served := connectPipe(t, h, nil)
+	defer finishSession(t, c, served)
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
@@ -206,12 +207,12 @@ func TestCancel(t *testing.T) {
 		if !errors.Is(context.Cause(ctx), wire.ErrCancelled) {
 			t.Errorf("the batch ended because of %v", context.Cause(ctx))
 		}
-		out := results(b.Ops, op.Changed)
+		out := resultsOf(b.Ops, op.Changed)
 		out[1] = op.Result{Status: op.Failed, Error: &op.Error{Reason: "Interrupted"}}
 		return out
 	}}
-	c, _, served := connect(t, h, nil)
-	defer finish(t, c, served)
+	c, _, served := connectPipe(t, h, nil)
+	defer finishSession(t, c, served)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-started; cancel() }()
 	got, err := c.Apply(ctx, remote.Batch{Ops: op.List{op.SwapOff{}, op.Restore{}}}, nil)
@@ -230,15 +231,15 @@ func TestDeadlineTravels(t *testing.T) {
 				t.Error("the helper does not know how long the manager waits")
 			}
 			<-ctx.Done()
-			return results(ops, op.Failed)
+			return resultsOf(ops, op.Failed)
 		}}
-		c, _, served := connect(t, h, nil)
+		c, _, served := connectPipe(t, h, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := c.Check(ctx, op.List{op.SwapOff{}}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the call ended with %v", err)
 		}
-		finish(t, c, served)
+		finishSession(t, c, served)
 	})
 }
 
@@ -247,16 +248,16 @@ func TestStuckCheckIsLeft(t *testing.T) {
 		release := make(chan struct{})
 		h := handler{check: func(_ context.Context, ops op.List) []op.Result {
 			<-release
-			return results(ops, op.Failed)
+			return resultsOf(ops, op.Failed)
 		}}
-		c, _, served := connect(t, h, nil)
+		c, _, served := connectPipe(t, h, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := c.Check(ctx, op.List{op.SwapOff{}}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the call ended with %v", err)
 		}
 		close(release)
-		finish(t, c, served)
+		finishSession(t, c, served)
 	})
 }
 
@@ -267,9 +268,9 @@ func TestLostConnection(t *testing.T) {
 		close(started)
 		<-ctx.Done()
 		ended <- context.Cause(ctx)
-		return results(b.Ops, op.Failed)
+		return resultsOf(b.Ops, op.Failed)
 	}}
-	c, theirs, served := connect(t, h, nil)
+	c, theirs, served := connectPipe(t, h, nil)
 	go func() { <-started; _ = theirs.Close() }()
 	_, err := c.Apply(t.Context(), remote.Batch{Ops: op.List{op.SwapOff{}}}, nil)
 	var lost *wire.LostError
@@ -328,8 +329,8 @@ func TestHalfOpen(t *testing.T) {
 		a, b := net.Pipe()
 		near, far := net.Pipe()
 		hole := make(chan struct{})
-		pump(hole, b, far)
-		pump(hole, far, b)
+		pumpUntil(hole, b, far)
+		pumpUntil(hole, far, b)
 		served := make(chan error, 1)
 		gone := make(chan error, 1)
 		go func() {
@@ -337,7 +338,7 @@ func TestHalfOpen(t *testing.T) {
 				return handler{apply: func(ctx context.Context, b remote.Batch, _ func(remote.Progress)) []op.Result {
 					<-ctx.Done()
 					gone <- context.Cause(ctx)
-					return results(b.Ops, op.Failed)
+					return resultsOf(b.Ops, op.Failed)
 				}}
 			}}.Serve(t.Context(), near)
 		}()
@@ -367,8 +368,8 @@ func TestHalfOpen(t *testing.T) {
 	})
 }
 
-// pump copies until the hole opens; from then on it swallows.
-func pump(hole chan struct{}, to io.Writer, from io.Reader) {
+// pumpUntil copies until the hole opens; from then on it swallows.
+func pumpUntil(hole chan struct{}, to io.Writer, from io.Reader) {
 	go func() {
 		buf := make([]byte, 100<<10)
 		for {
@@ -424,8 +425,8 @@ func TestHandshake(t *testing.T) {
 func TestLocks(t *testing.T) {
 	want := remote.Lock{Operation: "o", Manager: "m", Fence: 4, By: "b", Process: "p"}
 	fake := &locks{state: remote.LockState{Held: true, Holder: want, Highest: 4, Units: []string{"u"}}}
-	c, _, served := connect(t, handler{lock: fake}, nil)
-	defer finish(t, c, served)
+	c, _, served := connectPipe(t, handler{lock: fake}, nil)
+	defer finishSession(t, c, served)
 	if st, err := c.ReadLock(t.Context()); err != nil || !cmp.Equal(st, fake.state) {
 		t.Errorf("ReadLock: %v, %v", st, err)
 	}

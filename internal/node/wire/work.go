@@ -21,12 +21,12 @@ var _ remote.Worker = (*Client)(nil)
 
 // Run implements remote.Worker.
 func (c *Client) Run(ctx context.Context, cmd remote.Command, in io.Reader, out, errw io.Writer) (int, error) {
-	s, err := c.begin(ctx, callRun, request{Command: cmd})
+	s, err := c.beginCall(ctx, callRun, request{Command: cmd})
 	if err != nil {
 		return 0, err
 	}
 	// When ctx ends, the stream ends, and the helper stops the program.
-	stop := context.AfterFunc(ctx, func() { s.reset(context.Cause(ctx)) })
+	stop := context.AfterFunc(ctx, func() { s.resetWith(context.Cause(ctx)) })
 	defer func() { stop(); _ = s.Close() }()
 	go sendInput(s, in) // ends with in, or at the first write to a closed stream
 	for {
@@ -41,7 +41,7 @@ func (c *Client) Run(ctx context.Context, cmd remote.Command, in io.Reader, out,
 		var res response
 		switch msg.kind {
 		case msgProgress:
-			err = msg.decode(&p)
+			err = msg.decodeInto(&p)
 			if w := map[int]io.Writer{stdout: out, stderr: errw}[p.Op]; err == nil && w != nil {
 				_, err = w.Write(msg.raw)
 			}
@@ -49,10 +49,10 @@ func (c *Client) Run(ctx context.Context, cmd remote.Command, in io.Reader, out,
 				return 0, err
 			}
 		case msgResult:
-			err = msg.decode(&res)
+			err = msg.decodeInto(&res)
 			return res.Exit, err
 		case msgError:
-			if err = msg.decode(&res); err == nil {
+			if err = msg.decodeInto(&res); err == nil {
 				err = errors.New(res.Error)
 			}
 			return 0, err
@@ -62,13 +62,13 @@ func (c *Client) Run(ctx context.Context, cmd remote.Command, in io.Reader, out,
 	}
 }
 
-// begin opens a stream for a call. It sends no deadline: the stream ends with the
+// beginCall opens a stream for a call. It sends no deadline: the stream ends with the
 // caller's context.
-func (c *Client) begin(ctx context.Context, call string, req request) (*stream, error) {
+func (c *Client) beginCall(ctx context.Context, call string, req request) (*stream, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	s, err := c.m.open(header{Call: call})
+	s, err := c.m.openStream(header{Call: call})
 	if err != nil {
 		return nil, err
 	}
@@ -96,11 +96,11 @@ func sendInput(s *stream, in io.Reader) {
 
 // OpenCopy implements remote.Worker.
 func (c *Client) OpenCopy(ctx context.Context, cp remote.Copy) (net.Conn, error) {
-	s, err := c.begin(ctx, callCopy, request{Copy: cp})
+	s, err := c.beginCall(ctx, callCopy, request{Copy: cp})
 	if err != nil {
 		return nil, err
 	}
-	return &copying{stream: s, stop: context.AfterFunc(ctx, func() { s.reset(context.Cause(ctx)) })}, nil
+	return &copying{stream: s, stop: context.AfterFunc(ctx, func() { s.resetWith(context.Cause(ctx)) })}, nil
 }
 
 // copying is a stream that ends with a context.
@@ -121,7 +121,7 @@ func (s *session) serveWork(ctx context.Context, st *stream, call string) {
 	if !ok {
 		return
 	}
-	ctx, end := st.within(ctx)
+	ctx, end := st.contextWithin(ctx)
 	defer end()
 	if call == callRun {
 		s.serveRun(ctx, st, req.Command)

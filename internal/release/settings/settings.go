@@ -48,20 +48,20 @@ type Gate struct {
 	only []string
 }
 
-// Known reports whether a component has the gate: a few gates are unknown to some.
-func (g Gate) Known(component string) bool {
+// IsKnownTo reports whether a component has the gate: a few gates are unknown to some.
+func (g Gate) IsKnownTo(component string) bool {
 	return len(g.only) == 0 || slices.Contains(g.only, component)
 }
 
-// Flag returns the type of a component's flag, in the program's own notation ("bool",
+// FlagType returns the type of a component's flag, in the program's own notation ("bool",
 // "duration"), or "" for all flags of etcd; ok reports whether the flag exists.
-func (t Table) Flag(component, name string) (kind string, ok bool) {
+func (t Table) FlagType(component, name string) (kind string, ok bool) {
 	kind, ok = t.flags[component][name]
 	return kind, ok
 }
 
-// Flags returns the names of a component's flags, sorted.
-func (t Table) Flags(component string) []string {
+// FlagNames returns the names of a component's flags, sorted.
+func (t Table) FlagNames(component string) []string {
 	var out []string
 	for name := range t.flags[component] {
 		out = append(out, name)
@@ -79,17 +79,17 @@ func (t Table) Minor() string {
 	return fmt.Sprintf("%d.%d", v.Major(), v.Minor())
 }
 
-// Newer reports whether a version is newer than the programs of the table. Such a version
+// IsOlderThan reports whether a version is newer than the programs of the table. Such a version
 // can have more settings.
-func (t Table) Newer(version string) bool {
+func (t Table) IsOlderThan(version string) bool {
 	a, errA := semver.NewVersion(version)
 	b, errB := semver.NewVersion(t.Kubernetes)
 	return errA == nil && errB == nil && a.GreaterThan(b)
 }
 
-// Tables returns the tables of all minors, oldest first. The error is damage to the
+// ReadTables returns the tables of all minors, oldest first. The error is damage to the
 // tables themselves.
-func Tables() ([]Table, error) {
+func ReadTables() ([]Table, error) {
 	entries, err := data.ReadDir("data")
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func Tables() ([]Table, error) {
 		if err != nil {
 			return nil, err
 		}
-		t, err := parse(string(text))
+		t, err := parseTable(string(text))
 		if err == nil && t.Minor()+".txt" != e.Name() {
 			err = fmt.Errorf("it is for Kubernetes %q", t.Kubernetes)
 		}
@@ -110,7 +110,7 @@ func Tables() ([]Table, error) {
 		out = append(out, t)
 	}
 	slices.SortFunc(out, func(a, b Table) int {
-		if b.Newer(a.Kubernetes) {
+		if b.IsOlderThan(a.Kubernetes) {
 			return 1
 		}
 		return -1
@@ -118,10 +118,10 @@ func Tables() ([]Table, error) {
 	return out, nil
 }
 
-// parse reads a table. Its lines are "flag COMPONENT NAME TYPE", without a type for
+// parseTable reads a table. Its lines are "flag COMPONENT NAME TYPE", without a type for
 // etcd, and "gate NAME STAGE DEFAULT", then "locked" and the components that have the
 // gate, unless all have it. The first line names the versions.
-func parse(text string) (Table, error) {
+func parseTable(text string) (Table, error) {
 	t := Table{Gates: map[string]Gate{}, flags: map[string]map[string]string{}}
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)

@@ -22,7 +22,7 @@ func TestTables(t *testing.T) {
 	for _, v := range catalogue.Supported() { // oldest first
 		newest[v[:strings.LastIndex(v, ".")]] = v
 	}
-	tables, err := settings.Tables()
+	tables, err := settings.ReadTables()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +54,8 @@ func TestTables(t *testing.T) {
 			settings.Proxy:             {40, "v", "Level"},
 			settings.Etcd:              {100, "heartbeat-interval", ""},
 		} {
-			kind, ok := table.Flag(component, least.flag)
-			if n := len(table.Flags(component)); n < least.flags || !ok || kind != least.kind {
+			kind, ok := table.FlagType(component, least.flag)
+			if n := len(table.FlagNames(component)); n < least.flags || !ok || kind != least.kind {
 				t.Errorf("%s of %s has %d flags, and --%s of type %q", component, table.Kubernetes, n, least.flag, kind)
 			}
 		}
@@ -63,7 +63,7 @@ func TestTables(t *testing.T) {
 			t.Errorf("%s has %d gates", table.Kubernetes, len(table.Gates))
 		}
 		for name, gate := range table.Gates {
-			if !slices.Contains([]string{"alpha", "beta", "ga", "deprecated"}, gate.Stage) || !gate.Known(settings.APIServer) {
+			if !slices.Contains([]string{"alpha", "beta", "ga", "deprecated"}, gate.Stage) || !gate.IsKnownTo(settings.APIServer) {
 				t.Errorf("%s: %s is %+v", table.Kubernetes, name, gate)
 			}
 		}
@@ -72,7 +72,7 @@ func TestTables(t *testing.T) {
 
 // TestGates has gates of the minors as their sources have them.
 func TestGates(t *testing.T) {
-	tables, err := settings.Tables()
+	tables, err := settings.ReadTables()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestGates(t *testing.T) {
 				if g.Locked {
 					word += " locked"
 				}
-				if !g.Known(settings.Scheduler) {
+				if !g.IsKnownTo(settings.Scheduler) {
 					word += " but the scheduler"
 				}
 			}

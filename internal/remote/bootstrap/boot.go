@@ -32,8 +32,8 @@ const Command = `sh -c 'if test -t 0; then stty raw -echo; fi; read -r a b m x y
 //go:embed bootstrap.sh
 var bootstrapFile string
 
-// bootstrap returns bootstrap.sh as one line.
-func bootstrap() string {
+// scriptLine returns bootstrap.sh as one line.
+func scriptLine() string {
 	var b strings.Builder
 	for line := range strings.Lines(bootstrapFile) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
@@ -106,84 +106,84 @@ const (
 
 // Run runs the bootstrap. Errors are *remote.Error.
 func (b Boot) Run(ctx context.Context, starter Starter) (*Running, error) {
-	r, err := b.attempt(ctx, starter, false)
+	r, err := b.attemptBoot(ctx, starter, false)
 	if errors.Is(err, errNeedsTTY) {
-		r, err = b.attempt(ctx, starter, true)
+		r, err = b.attemptBoot(ctx, starter, true)
 	}
 	return r, err
 }
 
-func (b Boot) attempt(ctx context.Context, starter Starter, tty bool) (*Running, error) {
+func (b Boot) attemptBoot(ctx context.Context, starter Starter, tty bool) (*Running, error) {
 	proc, err := starter.Start(ctx, Command, tty)
 	if err != nil {
-		return nil, b.fail(remote.HelperFailed, "the host did not start the bootstrap command", "", err)
+		return nil, b.newError(remote.HelperFailed, "the host did not start the bootstrap command", "", err)
 	}
 	d := newDialog(ctx, proc, b.Timeout)
-	r, err := b.talk(d, tty)
-	if cause := d.finish(); err == nil {
+	r, err := b.talkToHost(d, tty)
+	if cause := d.finishWatching(); err == nil {
 		err = cause
 	}
 	if err != nil {
 		_ = proc.Close()
 		d.heard.Wait() // its last output is the reason
-		return nil, b.explain(ctx, d, err)
+		return nil, b.explainError(ctx, d, err)
 	}
 	return r, nil
 }
 
-// talk is the manager side of the bootstrap.
-func (b Boot) talk(d *dialog, tty bool) (*Running, error) {
+// talkToHost is the manager side of the bootstrap.
+func (b Boot) talkToHost(d *dialog, tty bool) (*Running, error) {
 	if err := b.becomeRoot(d, tty); err != nil {
 		return nil, err
 	}
-	token, word := random(), random()
-	if err := d.say(bootstrap() + "\n" + token + " " + word[:12] + "\n"); err != nil {
+	token, word := randomToken(), randomToken()
+	if err := d.sendText(scriptLine() + "\n" + token + " " + word[:12] + "\n"); err != nil {
 		return nil, err
 	}
-	word, rest, err := d.answer(token)
+	word, rest, err := d.readAnswer(token)
 	if err != nil {
 		return nil, err
 	}
 	if word != "host" {
-		return nil, b.refused(word, rest)
+		return nil, b.explainRefusal(word, rest)
 	}
-	arch, err := b.arch(rest)
+	arch, err := b.checkArch(rest)
 	if err != nil {
 		return nil, err
 	}
 	helper, err := b.Helper(arch)
 	if err != nil {
-		return nil, b.fail(remote.HelperFailed, err.Error(), "", err)
+		return nil, b.newError(remote.HelperFailed, err.Error(), "", err)
 	}
-	if err := d.say(fmt.Sprintf("%s %s %d\n", helper.Name(), helper.SHA256, helper.Size)); err != nil {
+	if err := d.sendText(fmt.Sprintf("%s %s %d\n", helper.FileName(), helper.SHA256, helper.Size)); err != nil {
 		return nil, err
 	}
-	if word, rest, err = d.answer(token); err != nil {
+	if word, rest, err = d.readAnswer(token); err != nil {
 		return nil, err
 	}
 	if word == "need" {
 		// A host that stops reading has sent the reason.
-		failed := d.upload(helper, rest)
-		if word, rest, err = d.answer(token); err != nil {
+		failed := d.uploadHelper(helper, rest)
+		if word, rest, err = d.readAnswer(token); err != nil {
 			return nil, errors.Join(failed, err)
 		}
 	}
 	if word != "run" {
-		return nil, b.refused(word, rest)
+		return nil, b.explainRefusal(word, rest)
 	}
 	return &Running{Process: d.proc, out: d.out, tail: d.tail, heard: &d.heard}, nil
 }
 
 // becomeRoot gets past the login shell and sudo.
 func (b Boot) becomeRoot(d *dialog, tty bool) error {
-	a, z, x, y := random(), random(), random(), random()
+	a, z, x, y := randomToken(), randomToken(), randomToken(), randomToken()
 	mode, password := "root", ""
 	if b.Sudo {
 		mode = "sudo"
 		if b.SudoPassword != nil {
 			var err error
 			if password, err = b.SudoPassword(); err != nil {
-				return b.fail(remote.SecretUnreadable, "the sudo password cannot be read: "+err.Error(),
+				return b.newError(remote.SecretUnreadable, "the sudo password cannot be read: "+err.Error(),
 					"correct ssh.sudoPasswordFrom, or ssh.passwordFrom if that one is used", err)
 			}
 			mode = "password"
@@ -195,14 +195,14 @@ func (b Boot) becomeRoot(d *dialog, tty bool) error {
 	if !tty {
 		d.watchStderr(mode == "password")
 	}
-	if err := d.say(strings.Join([]string{a, z, mode, x, y}, " ") + "\n"); err != nil {
+	if err := d.sendText(strings.Join([]string{a, z, mode, x, y}, " ") + "\n"); err != nil {
 		return err
 	}
-	if err := d.await(a+z, false); err != nil {
+	if err := d.awaitToken(a+z, false); err != nil {
 		return err
 	}
 	d.greeted = true
-	if err := d.await(z+a, tty && mode == "password"); err != nil {
+	if err := d.awaitToken(z+a, tty && mode == "password"); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -211,24 +211,24 @@ func (b Boot) becomeRoot(d *dialog, tty bool) error {
 	return nil
 }
 
-// arch checks the system that the host reports: "Linux x86_64".
-func (b Boot) arch(rest string) (string, error) {
+// checkArch checks the system that the host reports: "Linux x86_64".
+func (b Boot) checkArch(rest string) (string, error) {
 	kernel, machine, _ := strings.Cut(rest, " ")
 	arch := map[string]string{"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}[machine]
 	switch {
 	case kernel != "Linux":
-		return "", b.fail(remote.WrongArch, "the host runs "+kernel+", not Linux", "use a Linux host", nil)
+		return "", b.newError(remote.WrongArch, "the host runs "+kernel+", not Linux", "use a Linux host", nil)
 	case arch == "":
-		return "", b.fail(remote.WrongArch, "the host's architecture is "+machine, "use a host with amd64 (x86_64) or arm64 (aarch64)", nil)
+		return "", b.newError(remote.WrongArch, "the host's architecture is "+machine, "use a host with amd64 (x86_64) or arm64 (aarch64)", nil)
 	case b.Arch != "" && b.Arch != arch:
-		return "", b.fail(remote.WrongArch, fmt.Sprintf("the host's architecture is %s, but the cluster file has %s", arch, b.Arch),
+		return "", b.newError(remote.WrongArch, fmt.Sprintf("the host's architecture is %s, but the cluster file has %s", arch, b.Arch),
 			"write arch: "+arch+", or leave arch out", nil)
 	}
 	return arch, nil
 }
 
-// random returns a token that no other output contains by chance.
-func random() string {
+// randomToken returns a token that no other output contains by chance.
+func randomToken() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand guarantees it
 	return hex.EncodeToString(b[:])
@@ -240,7 +240,7 @@ type tail struct {
 	b  []byte
 }
 
-func (t *tail) add(p []byte) {
+func (t *tail) addOutput(p []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.b = append(t.b, p...)

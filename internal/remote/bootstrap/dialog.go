@@ -47,13 +47,13 @@ type dialog struct {
 
 func newDialog(ctx context.Context, proc Process, timeout time.Duration) *dialog {
 	d := &dialog{proc: proc, out: bufio.NewReaderSize(proc.Stdout(), 64<<10), timeout: timeout, tail: &tail{}}
-	d.stop = context.AfterFunc(ctx, func() { d.abort(context.Cause(ctx)) })
-	d.timer = time.AfterFunc(timeout, func() { d.abort(errSilentHost) })
+	d.stop = context.AfterFunc(ctx, func() { d.abortWith(context.Cause(ctx)) })
+	d.timer = time.AfterFunc(timeout, func() { d.abortWith(errSilentHost) })
 	return d
 }
 
-// abort closes the process; pending reads and writes then fail.
-func (d *dialog) abort(cause error) {
+// abortWith closes the process; pending reads and writes then fail.
+func (d *dialog) abortWith(cause error) {
 	d.mu.Lock()
 	if d.cause == nil {
 		d.cause = cause
@@ -62,8 +62,8 @@ func (d *dialog) abort(cause error) {
 	_ = d.proc.Close()
 }
 
-// finish stops watching and returns why the process was closed, if so.
-func (d *dialog) finish() error {
+// finishWatching stops watching and returns why the process was closed, if so.
+func (d *dialog) finishWatching() error {
 	d.timer.Stop()
 	d.stop()
 	d.mu.Lock()
@@ -71,9 +71,9 @@ func (d *dialog) finish() error {
 	return d.cause
 }
 
-func (d *dialog) progress() { d.timer.Reset(d.timeout) }
+func (d *dialog) noteProgress() { d.timer.Reset(d.timeout) }
 
-func (d *dialog) say(text string) error {
+func (d *dialog) sendText(text string) error {
 	_, err := io.WriteString(d.proc, text)
 	return err
 }
@@ -86,7 +86,7 @@ func (d *dialog) watchStderr(answering bool) {
 		var line []byte
 		for {
 			n, err := d.proc.Stderr().Read(buf)
-			d.tail.add(buf[:n])
+			d.tail.addOutput(buf[:n])
 			if answering && !d.isRoot() {
 				line = append(line, buf[:n]...)
 				for {
@@ -119,45 +119,45 @@ func (d *dialog) answerPrompt() {
 	asked := d.asked
 	d.mu.Unlock()
 	if asked > 1 {
-		d.abort(errWrongPassword)
+		d.abortWith(errWrongPassword)
 		return
 	}
-	d.progress()
+	d.noteProgress()
 	if _, err := d.proc.Write(d.password); err != nil {
-		d.abort(err)
+		d.abortWith(err)
 	}
 }
 
-// await skips output up to token, and the rest of its line. With prompting, the prompt of
+// awaitToken skips output up to token, and the rest of its line. With prompting, the prompt of
 // sudo can come before.
-func (d *dialog) await(token string, prompting bool) error {
+func (d *dialog) awaitToken(token string, prompting bool) error {
 	var line []byte
 	for skipped := 0; skipped < maxNoise; skipped++ {
 		c, err := d.out.ReadByte()
 		if err != nil {
-			d.noise.add(line)
+			d.noise.addOutput(line)
 			return err
 		}
 		line = append(line, c)
 		switch {
 		case bytes.HasSuffix(line, []byte(token)):
-			d.noise.add(line[:len(line)-len(token)])
-			d.progress()
-			_, err := d.line()
+			d.noise.addOutput(line[:len(line)-len(token)])
+			d.noteProgress()
+			_, err := d.readLine()
 			return err
 		case prompting && bytes.HasSuffix(line, []byte(d.prompt)):
 			line = line[:0]
 			d.answerPrompt()
 		case c == '\n':
-			d.noise.add(line)
+			d.noise.addOutput(line)
 			line = line[:0]
 		}
 	}
 	return errNoise
 }
 
-// line reads the rest of a line, with a length limit.
-func (d *dialog) line() (string, error) {
+// readLine reads the rest of a line, with a length limit.
+func (d *dialog) readLine() (string, error) {
 	b, err := d.out.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
 		err = errNoise
@@ -165,19 +165,19 @@ func (d *dialog) line() (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// answer reads the next answer of the bootstrap: its first word and the rest.
-func (d *dialog) answer(token string) (word, rest string, err error) {
+// readAnswer reads the next answer of the bootstrap: its first word and the rest.
+func (d *dialog) readAnswer(token string) (word, rest string, err error) {
 	for skipped := 0; skipped < maxNoise; {
 		b, err := d.out.ReadSlice('\n')
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return "", "", err
 		}
 		if after, found := strings.CutPrefix(string(b), token+" "); found {
-			d.progress()
+			d.noteProgress()
 			word, rest, _ = strings.Cut(strings.TrimSpace(after), " ")
 			return word, rest, nil
 		}
-		d.noise.add(b)
+		d.noise.addOutput(b)
 		skipped += len(b)
 	}
 	return "", "", errNoise
@@ -186,9 +186,9 @@ func (d *dialog) answer(token string) (word, rest string, err error) {
 // slowest is the slowest supported connection for sending a helper, in bytes a second.
 const slowest = 32 << 10
 
-// upload sends the helper, compressed if the host has gzip.
-func (d *dialog) upload(h embedded.Helper, how string) error {
-	packed := h.Packed()
+// uploadHelper sends the helper, compressed if the host has gzip.
+func (d *dialog) uploadHelper(h embedded.Helper, how string) error {
+	packed := h.PackedReader()
 	content, size := io.Reader(packed), packed.Size()
 	if how != "gzip" {
 		zr, err := gzip.NewReader(content)
@@ -197,7 +197,7 @@ func (d *dialog) upload(h embedded.Helper, how string) error {
 		}
 		content, size = zr, h.Size
 	}
-	if err := d.say(fmt.Sprintf("%d\n", size)); err != nil {
+	if err := d.sendText(fmt.Sprintf("%d\n", size)); err != nil {
 		return err
 	}
 	buf := make([]byte, 32<<10)

@@ -66,7 +66,7 @@ func (h *Host) Name() string { return h.name }
 // Check implements remote.Host.
 func (h *Host) Check(ctx context.Context, ops op.List) ([]op.Result, error) {
 	var out []op.Result
-	err := h.call(ctx, func(c *wire.Client, _ bool) (err error) {
+	err := h.callHelper(ctx, func(c *wire.Client, _ bool) (err error) {
 		out, err = c.Check(ctx, ops)
 		return err
 	})
@@ -78,7 +78,7 @@ func (h *Host) Check(ctx context.Context, ops op.List) ([]op.Result, error) {
 // operation is unchanged, and Slipway attaches to a step that continued on the host.
 func (h *Host) Apply(ctx context.Context, b remote.Batch, sink func(remote.Progress)) ([]op.Result, error) {
 	var out []op.Result
-	err := h.call(ctx, func(c *wire.Client, _ bool) (err error) {
+	err := h.callHelper(ctx, func(c *wire.Client, _ bool) (err error) {
 		out, err = c.Apply(ctx, b, sink)
 		return err
 	})
@@ -89,7 +89,7 @@ func (h *Host) Apply(ctx context.Context, b remote.Batch, sink func(remote.Progr
 // lost as well.
 func (h *Host) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	var out net.Conn
-	err := h.call(ctx, func(c *wire.Client, _ bool) (err error) {
+	err := h.callHelper(ctx, func(c *wire.Client, _ bool) (err error) {
 		out, err = c.DialContext(ctx, network, address)
 		return err
 	})
@@ -99,7 +99,7 @@ func (h *Host) DialContext(ctx context.Context, network, address string) (net.Co
 // ReadLock implements remote.Locker, and so do the next three methods.
 func (h *Host) ReadLock(ctx context.Context) (remote.LockState, error) {
 	var out remote.LockState
-	err := h.call(ctx, func(c *wire.Client, _ bool) (err error) {
+	err := h.callHelper(ctx, func(c *wire.Client, _ bool) (err error) {
 		out, err = c.ReadLock(ctx)
 		return err
 	})
@@ -112,7 +112,7 @@ func (h *Host) TakeLock(ctx context.Context, l remote.Lock, breaking bool) (remo
 	var taken bool
 	kept := l
 	kept.Over = ""
-	err := h.call(ctx, func(c *wire.Client, again bool) (err error) {
+	err := h.callHelper(ctx, func(c *wire.Client, again bool) (err error) {
 		out, taken, err = c.TakeLock(ctx, l, breaking)
 		taken = taken || again && err == nil && out.Held && out.Holder == kept
 		return err
@@ -122,7 +122,7 @@ func (h *Host) TakeLock(ctx context.Context, l remote.Lock, breaking bool) (remo
 
 func (h *Host) Beat(ctx context.Context, l remote.Lock) (bool, error) {
 	var ok bool
-	err := h.call(ctx, func(c *wire.Client, _ bool) (err error) {
+	err := h.callHelper(ctx, func(c *wire.Client, _ bool) (err error) {
 		ok, err = c.Beat(ctx, l)
 		return err
 	})
@@ -130,40 +130,40 @@ func (h *Host) Beat(ctx context.Context, l remote.Lock) (bool, error) {
 }
 
 func (h *Host) ReleaseLock(ctx context.Context, l remote.Lock) error {
-	return h.call(ctx, func(c *wire.Client, _ bool) error { return c.ReleaseLock(ctx, l) })
+	return h.callHelper(ctx, func(c *wire.Client, _ bool) error { return c.ReleaseLock(ctx, l) })
 }
 
 // Run implements remote.Worker. It is not repeated, because the program may have run.
 func (h *Host) Run(ctx context.Context, c remote.Command, in io.Reader, out, errw io.Writer) (int, error) {
-	client, err := h.current(ctx)
+	client, err := h.currentClient(ctx)
 	if err != nil {
 		return 0, err
 	}
 	code, err := client.Run(ctx, c, in, out, errw)
-	return code, h.broken(ctx, err)
+	return code, h.describeLostConnection(ctx, err)
 }
 
 // OpenCopy implements remote.Worker. If the session is lost, its open copies are lost as
 // well.
 func (h *Host) OpenCopy(ctx context.Context, c remote.Copy) (net.Conn, error) {
 	var out net.Conn
-	err := h.call(ctx, func(cl *wire.Client, _ bool) (err error) {
+	err := h.callHelper(ctx, func(cl *wire.Client, _ bool) (err error) {
 		out, err = cl.OpenCopy(ctx, c)
 		return err
 	})
 	return out, err
 }
 
-// broken describes a lost connection; other errors are returned unchanged.
-func (h *Host) broken(ctx context.Context, err error) error {
+// describeLostConnection describes a lost connection; other errors are returned unchanged.
+func (h *Host) describeLostConnection(ctx context.Context, err error) error {
 	var lost *wire.LostError
 	switch {
 	case !errors.As(err, &lost):
-		return h.mismatch(err)
+		return h.describeMismatch(err)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return h.lost(err)
+	return h.lostError(err)
 }
 
 // Close stops the helper and closes the connection.
@@ -178,8 +178,8 @@ func (h *Host) Close() error {
 	return h.client.Close()
 }
 
-// closing reports whether Close was called.
-func (h *Host) closing() bool {
+// isClosing reports whether Close was called.
+func (h *Host) isClosing() bool {
 	select {
 	case <-h.done:
 		return true
@@ -188,12 +188,12 @@ func (h *Host) closing() bool {
 	}
 }
 
-// call makes one call, on a new connection if the current one is lost. again reports
+// callHelper makes one call, on a new connection if the current one is lost. again reports
 // whether an earlier attempt may have been executed.
-func (h *Host) call(ctx context.Context, do func(c *wire.Client, again bool) error) error {
+func (h *Host) callHelper(ctx context.Context, do func(c *wire.Client, again bool) error) error {
 	again := false
 	for losses := 0; ; {
-		client, err := h.current(ctx)
+		client, err := h.currentClient(ctx)
 		if err != nil {
 			return err
 		}
@@ -201,10 +201,10 @@ func (h *Host) call(ctx context.Context, do func(c *wire.Client, again bool) err
 		err = do(client, again)
 		var lost *wire.LostError
 		if !errors.As(err, &lost) {
-			return h.mismatch(err)
+			return h.describeMismatch(err)
 		}
 		again = true
-		if h.closing() {
+		if h.isClosing() {
 			return &remote.Error{Host: h.name, Reason: remote.ConnectionLost, Cause: "the connection was closed", Err: net.ErrClosed}
 		}
 		if ctx.Err() != nil {
@@ -215,13 +215,13 @@ func (h *Host) call(ctx context.Context, do func(c *wire.Client, again bool) err
 			losses = 0
 		}
 		if losses >= maxLosses || h.opts.Reconnect < 0 {
-			return h.lost(err)
+			return h.lostError(err)
 		}
 	}
 }
 
-// mismatch describes a violation of the protocol; other errors are returned unchanged.
-func (h *Host) mismatch(err error) error {
+// describeMismatch describes a violation of the protocol; other errors are returned unchanged.
+func (h *Host) describeMismatch(err error) error {
 	var breach *wire.ProtocolError
 	if !errors.As(err, &breach) {
 		return err
@@ -229,15 +229,15 @@ func (h *Host) mismatch(err error) error {
 	return &remote.Error{Host: h.name, Reason: remote.HelperFailed, Cause: breach.Error(), Remedy: "report this as a bug in slipway", Err: err}
 }
 
-func (h *Host) lost(err error) error {
+func (h *Host) lostError(err error) error {
 	return &remote.Error{
-		Host: h.name, Reason: remote.ConnectionLost, Cause: "the connection was lost: " + root(err),
+		Host: h.name, Reason: remote.ConnectionLost, Cause: "the connection was lost: " + rootMessage(err),
 		Remedy: "check the network and the host, and resume the operation", Err: err,
 	}
 }
 
-// root returns the innermost message.
-func root(err error) string {
+// rootMessage returns the innermost message.
+func rootMessage(err error) string {
 	for {
 		next := errors.Unwrap(err)
 		if next == nil {
@@ -247,16 +247,16 @@ func root(err error) string {
 	}
 }
 
-// current returns a connection that is not known to be lost. If there is none, it dials
+// currentClient returns a connection that is not known to be lost. If there is none, it dials
 // for a limited time.
-func (h *Host) current(ctx context.Context) (*wire.Client, error) {
+func (h *Host) currentClient(ctx context.Context) (*wire.Client, error) {
 	select {
 	case h.turn <- struct{}{}:
 		defer func() { <-h.turn }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if h.closing() {
+	if h.isClosing() {
 		return nil, &remote.Error{Host: h.name, Reason: remote.ConnectionLost, Cause: "the connection was closed", Err: net.ErrClosed}
 	}
 	select {
@@ -278,7 +278,7 @@ func (h *Host) current(ctx context.Context) (*wire.Client, error) {
 // an error that waiting does not fix.
 func (h *Host) redial(ctx context.Context) (*wire.Client, error) {
 	if h.opts.Reconnect < 0 {
-		return nil, h.lost(net.ErrClosed)
+		return nil, h.lostError(net.ErrClosed)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched := make(chan struct{})
@@ -302,7 +302,7 @@ func (h *Host) redial(ctx context.Context) (*wire.Client, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if hopeless(err, &refused) {
+		if isPermanent(err, &refused) {
 			return nil, err
 		}
 		h.opts.Log.Debug("cannot reconnect to the host yet", "host", h.name, "error", err)
@@ -314,15 +314,15 @@ func (h *Host) redial(ctx context.Context) (*wire.Client, error) {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			return nil, h.lost(fmt.Errorf("no connection again within %s: %w", h.opts.Reconnect, err))
+			return nil, h.lostError(fmt.Errorf("no connection again within %s: %w", h.opts.Reconnect, err))
 		}
 		pause = min(2*pause, 5*time.Second)
 	}
 }
 
-// hopeless reports whether an error of a connection is permanent. A host that boots may
+// isPermanent reports whether an error of a connection is permanent. A host that boots may
 // reject logins for a while.
-func hopeless(err error, refused *int) bool {
+func isPermanent(err error, refused *int) bool {
 	var e *remote.Error
 	if !errors.As(err, &e) {
 		return false

@@ -40,7 +40,7 @@ func (d *Dialer) Shell(ctx context.Context, host v1alpha1.Host, sh remote.Shell,
 		return 0, &remote.Error{Host: host.Name, Reason: remote.NoShell,
 			Cause: host.Name + " is this machine, so it has no SSH login", Remedy: "run the command directly in this shell"}
 	}
-	return d.SSH.Shell(ctx, host, sh, opts)
+	return d.SSH.StartShell(ctx, host, sh, opts)
 }
 
 // Login returns how Connect would log in to host.
@@ -48,7 +48,7 @@ func (d *Dialer) Login(host v1alpha1.Host, opts remote.Options) (remote.Login, e
 	if IsLocal(host) {
 		return remote.Login{User: host.SSH.User, Address: host.Address, Local: true}, nil
 	}
-	return d.SSH.Login(host, opts)
+	return d.SSH.ResolveLogin(host, opts)
 }
 
 // IsLocal reports whether the host is this machine, reached without SSH: its address is

@@ -5,5 +5,5 @@ import (
 	"syscall"
 )
 
-// detach starts the program in a separate session.
-func detach(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
+// startDetached starts the program in a separate session.
+func startDetached(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }

@@ -51,7 +51,7 @@ func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Op
 		return nil, fail(remote.SudoFailed, "changing this machine needs root", "run slipway with sudo")
 	}
 	h, err := bootstrap.Open(ctx, host.Name, func(ctx context.Context) (*wire.Client, error) {
-		return d.connect(ctx, host.Name, opts)
+		return d.connectHelper(ctx, host.Name, opts)
 	}, opts)
 	if err != nil {
 		return nil, err
@@ -59,16 +59,16 @@ func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Op
 	return h, nil
 }
 
-func (d *Dialer) connect(ctx context.Context, name string, opts remote.Options) (*wire.Client, error) {
+func (d *Dialer) connectHelper(ctx context.Context, name string, opts remote.Options) (*wire.Client, error) {
 	find := d.Helper
 	if find == nil {
-		find = embedded.Find
+		find = embedded.FindHelper
 	}
 	helper, err := find(runtime.GOARCH)
 	if err != nil {
 		return nil, &remote.Error{Host: name, Reason: remote.HelperFailed, Cause: err.Error(), Err: err}
 	}
-	c, err := d.start(ctx, helper)
+	c, err := d.startHelper(ctx, helper)
 	if err != nil {
 		return nil, &remote.Error{
 			Host: name, Reason: remote.NoExec, Cause: "the node helper cannot run on this machine: " + err.Error(),
@@ -83,14 +83,14 @@ func (d *Dialer) connect(ctx context.Context, name string, opts remote.Options) 
 			return nil, context.Cause(ctx)
 		}
 		return nil, &remote.Error{Host: name, Reason: remote.HelperFailed,
-			Cause: "the node helper does not start: " + err.Error() + c.said(), Err: err}
+			Cause: "the node helper does not start: " + err.Error() + c.lastOutput(), Err: err}
 	}
 	return client, nil
 }
 
-// start runs the helper from the first directory that allows it. The helper
+// startHelper runs the helper from the first directory that allows it. The helper
 // removes its file and the directory once it runs.
-func (d *Dialer) start(ctx context.Context, h embedded.Helper) (*child, error) {
+func (d *Dialer) startHelper(ctx context.Context, h embedded.Helper) (*child, error) {
 	dirs := d.Dirs
 	if dirs == nil {
 		dirs = []string{"/run", "/var/tmp", "/tmp", "/root"}
@@ -113,8 +113,8 @@ func startIn(ctx context.Context, parent string, h embedded.Helper) (*child, err
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, h.Name())
-	err := unpack(path, h)
+	path := filepath.Join(dir, h.FileName())
+	err := unpackHelper(path, h)
 	if err == nil {
 		var says []byte
 		says, err = exec.CommandContext(ctx, path, "digest").Output()
@@ -125,15 +125,15 @@ func startIn(ctx context.Context, parent string, h embedded.Helper) (*child, err
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", parent, err), os.RemoveAll(dir))
 	}
-	c, err := spawn(context.WithoutCancel(ctx), path, dir)
+	c, err := spawnHelper(context.WithoutCancel(ctx), path, dir)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return c, nil
 }
 
-func unpack(path string, h embedded.Helper) error {
-	zr, err := gzip.NewReader(h.Packed())
+func unpackHelper(path string, h embedded.Helper) error {
+	zr, err := gzip.NewReader(h.PackedReader())
 	if err != nil {
 		return fmt.Errorf("unpacking the node helper: %w", err)
 	}
@@ -155,14 +155,14 @@ type child struct {
 	once   sync.Once
 }
 
-// spawn starts the helper in a separate session, so that Ctrl-C in the terminal reaches
+// spawnHelper starts the helper in a separate session, so that Ctrl-C in the terminal reaches
 // only the manager. The helper gets no environment. When ctx ends, it is killed at once;
 // Close gives it time.
-func spawn(ctx context.Context, path, dir string) (*child, error) {
+func spawnHelper(ctx context.Context, path, dir string) (*child, error) {
 	c := &child{cmd: exec.CommandContext(ctx, path, "serve", dir), stderr: &head{}, dir: dir}
 	c.cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	c.cmd.Stderr = c.stderr
-	detach(c.cmd)
+	startDetached(c.cmd)
 	var err error
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("starting the node helper: %w", err)
@@ -198,7 +198,7 @@ func (c *child) Close() error {
 	return nil
 }
 
-func (c *child) said() string {
+func (c *child) lastOutput() string {
 	if s := strings.TrimSpace(c.stderr.String()); s != "" {
 		return " (" + s + ")"
 	}

@@ -53,12 +53,12 @@ func TestRefusals(t *testing.T) {
 		"missing": {"a bare clone",
 			local.Dialer{Helper: func(string) (embedded.Helper, error) { return embedded.Helper{}, embedded.ErrMissing }},
 			v1alpha1.Host{Name: "here"}, remote.HelperFailed},
-		"directory": {"nowhere to run it from", local.Dialer{Helper: remotetest.Helper(t), Dirs: []string{"/proc"}},
+		"directory": {"nowhere to run it from", local.Dialer{Helper: remotetest.FakeHelper(t), Dirs: []string{"/proc"}},
 			v1alpha1.Host{Name: "here"}, remote.NoExec},
-		"program": {"something that is no program", local.Dialer{Helper: remotetest.Helper(t), Dirs: []string{t.TempDir()}},
+		"program": {"something that is no program", local.Dialer{Helper: remotetest.FakeHelper(t), Dirs: []string{t.TempDir()}},
 			v1alpha1.Host{Name: "here"}, remote.NoExec},
 		"another": {"a program that is not what it should be",
-			local.Dialer{Helper: remotetest.Packed(t, []byte("#!/bin/sh\necho no\n")), Dirs: []string{t.TempDir()}},
+			local.Dialer{Helper: remotetest.PackedHelper(t, []byte("#!/bin/sh\necho no\n")), Dirs: []string{t.TempDir()}},
 			v1alpha1.Host{Name: "here"}, remote.NoExec},
 	}
 	for name, tt := range tests {

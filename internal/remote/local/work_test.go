@@ -20,8 +20,8 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// worker is this machine, with the real helper on it.
-func worker(t *testing.T) remote.Worker {
+// localWorker is this machine, with the real helper on it.
+func localWorker(t *testing.T) remote.Worker {
 	t.Helper()
 	requireroot.Need(t, "the helper")
 	d := &local.Dialer{Helper: remotetest.Build(t)}
@@ -34,13 +34,13 @@ func worker(t *testing.T) remote.Worker {
 }
 
 func TestWork(t *testing.T) {
-	w := worker(t)
-	t.Run("run", func(t *testing.T) { run(t, w) })
-	t.Run("stop", func(t *testing.T) { stop(t, w) })
+	w := localWorker(t)
+	t.Run("run", func(t *testing.T) { runProgram(t, w) })
+	t.Run("stop", func(t *testing.T) { checkStop(t, w) })
 	t.Run("copy", func(t *testing.T) { copyBothWays(t, w) })
 }
 
-func run(t *testing.T, w remote.Worker) {
+func runProgram(t *testing.T, w remote.Worker) {
 	big := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB: more than a window
 	for _, tc := range []struct {
 		name             string
@@ -81,8 +81,8 @@ func run(t *testing.T, w remote.Worker) {
 	}
 }
 
-// stop: a program ends with the context, and not before its time.
-func stop(t *testing.T, w remote.Worker) {
+// checkStop: a program ends with the context, and not before its time.
+func checkStop(t *testing.T, w remote.Worker) {
 	file := filepath.Join(t.TempDir(), "pid")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")

@@ -83,9 +83,9 @@ type host struct {
 	zone    *zone
 }
 
-// room returns to how many hosts it can lend at the same time: to one, as long as hosts
+// freeSlots returns to how many hosts it can lend at the same time: to one, as long as hosts
 // that tried could not reach it and no host has reached it yet.
-func (h *host) room() int {
+func (h *host) freeSlots() int {
 	switch {
 	case h.refused, len(h.failed) >= giverStrikes:
 		return 0
@@ -110,8 +110,8 @@ type holder struct {
 	lender remote.Lender
 }
 
-// gone reports whether the session of the lending host is over.
-func (h holder) gone() bool {
+// isGone reports whether the session of the lending host is over.
+func (h holder) isGone() bool {
 	select {
 	case <-h.lender.Done():
 		return true
@@ -143,7 +143,7 @@ func (c *Content) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
 // Want implements remote.Spreader.
 func (c *Content) Want(by remote.Lender, digest string, size int64) remote.Wish {
 	w := &wish{c: c, lender: by, digest: digest, turn: make(chan holder, 1), tried: map[*host]bool{}}
-	has := size > small && c.has(digest)
+	has := size > small && c.hasBlob(digest)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w.by = c.hosts[by.Name()]
@@ -157,8 +157,8 @@ func (c *Content) Want(by remote.Lender, digest string, size int64) remote.Wish 
 	return w
 }
 
-// has reports whether the manager has a blob: an unknown blob is not recorded.
-func (c *Content) has(digest string) bool {
+// hasBlob reports whether the manager has a blob: an unknown blob is not recorded.
+func (c *Content) hasBlob(digest string) bool {
 	c.mu.Lock()
 	known := c.blobs[digest] != nil
 	c.mu.Unlock()
@@ -169,45 +169,45 @@ func (c *Content) has(digest string) bool {
 	return err == nil && r.Close() == nil
 }
 
-// place selects the current source for a request, if there is one. c.mu must be held.
-func (c *Content) place(w *wish) bool {
-	if w.blob == nil || c.alone(w.by) {
-		return c.send(w)
+// selectSource selects the current source for a request, if there is one. c.mu must be held.
+func (c *Content) selectSource(w *wish) bool {
+	if w.blob == nil || c.isAlone(w.by) {
+		return c.sendFromManager(w)
 	}
 	now, b := time.Now(), w.blob
 	usable := false
 	for i := range b.holders {
 		at := (b.next + i) % len(b.holders)
 		g := b.holders[at]
-		if g.gone() || g.host.room() == 0 || g.host == w.by || w.tried[g.host] || !w.by.mayReach(g.host) {
+		if g.isGone() || g.host.freeSlots() == 0 || g.host == w.by || w.tried[g.host] || !w.by.mayReach(g.host) {
 			continue
 		}
 		usable = true
-		if g.host.giving < g.host.room() {
+		if g.host.giving < g.host.freeSlots() {
 			g.host.giving++
 			b.next = at + 1
 			w.turn <- g
 			return true
 		}
 	}
-	moving, oldest := w.coming(now)
+	moving, oldest := w.countComing(now)
 	since := w.since
 	if b.gained.After(since) {
 		since = b.gained
 	}
 	switch {
 	case moving == 0 && !usable:
-		return c.send(w)
+		return c.sendFromManager(w)
 	case moving < atOnce && !usable && now.Sub(oldest) >= hedge:
-		return c.send(w)
+		return c.sendFromManager(w)
 	case moving < atOnce && usable && now.Sub(since) >= patience+2*b.took:
-		return c.send(w)
+		return c.sendFromManager(w)
 	}
 	return false
 }
 
-// alone reports whether a host gets everything from the manager.
-func (c *Content) alone(h *host) bool {
+// isAlone reports whether a host gets everything from the manager.
+func (c *Content) isAlone(h *host) bool {
 	if h.strikes >= takerStrikes || h.blames >= maxBlames {
 		return true
 	}
@@ -223,8 +223,8 @@ func (c *Content) alone(h *host) bool {
 	return givers >= stuckGivers
 }
 
-// send makes the manager send.
-func (c *Content) send(w *wish) bool {
+// sendFromManager makes the manager send.
+func (c *Content) sendFromManager(w *wish) bool {
 	w.began = time.Now()
 	w.moved.Store(w.began.UnixNano())
 	if w.blob != nil {
@@ -234,9 +234,9 @@ func (c *Content) send(w *wish) bool {
 	return true
 }
 
-// coming returns how many copies with progress the manager is sending to hosts from which
+// countComing returns how many copies with progress the manager is sending to hosts from which
 // w could then get the blob, and the start time of the first of them.
-func (w *wish) coming(now time.Time) (n int, oldest time.Time) {
+func (w *wish) countComing(now time.Time) (n int, oldest time.Time) {
 	for _, o := range w.blob.sends {
 		if now.Sub(time.Unix(0, o.moved.Load())) >= stalled || !w.by.mayReach(o.by) {
 			continue
@@ -248,15 +248,15 @@ func (w *wish) coming(now time.Time) (n int, oldest time.Time) {
 	return n, oldest
 }
 
-// serve checks the requests that wait for a blob after a change. c.mu must be held.
-func (c *Content) serve(b *blob) {
-	b.holders = slices.DeleteFunc(b.holders, holder.gone)
+// serveWaiting checks the requests that wait for a blob after a change. c.mu must be held.
+func (c *Content) serveWaiting(b *blob) {
+	b.holders = slices.DeleteFunc(b.holders, holder.isGone)
 	free := 0
 	for _, g := range b.holders {
-		free += max(0, g.host.room()-g.host.giving)
+		free += max(0, g.host.freeSlots()-g.host.giving)
 	}
 	for i := 0; i < len(b.waiting); {
-		if c.place(b.waiting[i]) {
+		if c.selectSource(b.waiting[i]) {
 			b.waiting = slices.Delete(b.waiting, i, i+1)
 			free--
 			continue
@@ -271,7 +271,7 @@ func (c *Content) serve(b *blob) {
 func (c *Content) serveAll() {
 	for _, b := range c.blobs {
 		if len(b.waiting) > 0 {
-			c.serve(b)
+			c.serveWaiting(b)
 		}
 	}
 }

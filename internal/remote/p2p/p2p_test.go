@@ -98,12 +98,12 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// fetch is what a host does for a blob. It answers how long it took.
-func (p *player) fetch(ctx context.Context, digest string, size int) (time.Duration, error) {
+// fetchBlob is what a host does for a blob. It answers how long it took.
+func (p *player) fetchBlob(ctx context.Context, digest string, size int) (time.Duration, error) {
 	start := time.Now()
 	for range 10 {
 		wish := p.w.content.Want(p, digest, int64(size))
-		became, err := p.once(ctx, wish, size)
+		became, err := p.fetchOnce(ctx, wish, size)
 		if became == remote.Whole {
 			p.w.mu.Lock()
 			p.has[digest] = true
@@ -117,7 +117,7 @@ func (p *player) fetch(ctx context.Context, digest string, size int) (time.Durat
 	return 0, errors.New("it was lied to without end")
 }
 
-func (p *player) once(ctx context.Context, wish remote.Wish, size int) (remote.Outcome, error) {
+func (p *player) fetchOnce(ctx context.Context, wish remote.Wish, size int) (remote.Outcome, error) {
 	lied := false
 	for at := 0; ; {
 		src, err := wish.Next(ctx, int64(at))
@@ -131,7 +131,7 @@ func (p *player) once(ctx context.Context, wish remote.Wish, size int) (remote.O
 			}
 			return remote.Whole, err
 		}
-		n, lie := p.take(src.Offer, size-at)
+		n, lie := p.takeOffer(src.Offer, size-at)
 		lied = lied || lie && n > 0
 		if at += n; at == size {
 			if lied {
@@ -174,8 +174,8 @@ func (p *player) fromManager(ctx context.Context, content io.ReadCloser, left in
 	return nil
 }
 
-// take is a transfer from another host, with its deadlines.
-func (p *player) take(o *remote.Offer, left int) (n int, lie bool) {
+// takeOffer is a transfer from another host, with its deadlines.
+func (p *player) takeOffer(o *remote.Offer, left int) (n int, lie bool) {
 	w := p.w
 	w.mu.Lock()
 	g := w.hosts[w.loans[string(o.Token)]]
@@ -209,16 +209,16 @@ func (p *player) take(o *remote.Offer, left int) (n int, lie bool) {
 	return n, g.lies
 }
 
-// all has all hosts fetch blobs of these sizes, one after the other, and
+// fetchAll has all hosts fetch blobs of these sizes, one after the other, and
 // answers the longest time that it took.
-func (w *world) all(hosts []*player, sizes ...int) (longest time.Duration) {
+func (w *world) fetchAll(hosts []*player, sizes ...int) (longest time.Duration) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	for _, p := range hosts {
 		wg.Go(func() {
 			start := time.Now()
 			for i, size := range sizes {
-				if _, err := p.fetch(w.t.Context(), fmt.Sprintf("blob-%d", i), size); err != nil {
+				if _, err := p.fetchBlob(w.t.Context(), fmt.Sprintf("blob-%d", i), size); err != nil {
 					w.t.Errorf("%s: %v", p.name, err)
 				}
 			}
@@ -231,15 +231,15 @@ func (w *world) all(hosts []*player, sizes ...int) (longest time.Duration) {
 	return longest
 }
 
-func (w *world) list() (all []*player) {
+func (w *world) listPlayers() (all []*player) {
 	for i := range len(w.hosts) {
 		all = append(all, w.hosts[fmt.Sprintf("h%03d", i+1)])
 	}
 	return all
 }
 
-// idle wants nothing left that is given or waited for.
-func (w *world) idle() {
+// checkIdle wants nothing left that is given or waited for.
+func (w *world) checkIdle() {
 	w.t.Helper()
 	c := w.content
 	c.mu.Lock()
@@ -334,7 +334,7 @@ func TestSpread(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, tt.hosts, tt.adapt)
-				took := w.all(w.list(), tt.sizes...)
+				took := w.fetchAll(w.listPlayers(), tt.sizes...)
 				total := 0
 				for _, n := range tt.sizes {
 					total += n
@@ -347,7 +347,7 @@ func TestSpread(t *testing.T) {
 				if w.most > remote.LoansAtOnce {
 					t.Errorf("a host gave %d at once, want at most %d", w.most, remote.LoansAtOnce)
 				}
-				w.idle()
+				w.checkIdle()
 			})
 		})
 	}
@@ -357,17 +357,17 @@ func TestSpread(t *testing.T) {
 func TestStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, func(i int, p *player) { p.stalls = i == 0 })
-		all := w.list()
+		all := w.listPlayers()
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		wg.Go(func() { _, _ = all[0].fetch(ctx, "blob-0", 10*mega) })
+		wg.Go(func() { _, _ = all[0].fetchBlob(ctx, "blob-0", 10*mega) })
 		synctest.Wait()
-		if took := w.all(all[1:], 10*mega); took > hedge+5*time.Second {
+		if took := w.fetchAll(all[1:], 10*mega); took > hedge+5*time.Second {
 			t.Errorf("the others took %s", took)
 		}
 		cancel()
 		wg.Wait()
-		w.idle()
+		w.checkIdle()
 	})
 }
 
@@ -375,13 +375,13 @@ func TestStalled(t *testing.T) {
 func TestGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 10, nil)
-		all := w.list()
+		all := w.listPlayers()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		enough := errors.New("enough")
 		var wg sync.WaitGroup
 		for _, p := range all[:8] {
 			wg.Go(func() {
-				if _, err := p.fetch(ctx, "blob-0", 100*mega); !errors.Is(err, enough) && err != nil {
+				if _, err := p.fetchBlob(ctx, "blob-0", 100*mega); !errors.Is(err, enough) && err != nil {
 					t.Errorf("%s: %v", p.name, err)
 				}
 			})
@@ -389,9 +389,9 @@ func TestGivenUp(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		cancel(enough)
 		wg.Wait()
-		w.idle()
-		w.all(all[8:], 100*mega)
-		w.idle()
+		w.checkIdle()
+		w.fetchAll(all[8:], 100*mega)
+		w.checkIdle()
 	})
 }
 
@@ -400,15 +400,15 @@ func TestGivenUp(t *testing.T) {
 func TestTakerGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, func(_ int, p *player) { p.late = time.Second })
-		all := w.list()
-		w.all(all[:1], mega)
+		all := w.listPlayers()
+		w.fetchAll(all[:1], mega)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
-		if _, err := all[1].fetch(ctx, "blob-0", mega); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := all[1].fetchBlob(ctx, "blob-0", mega); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, want the end of the context", err)
 		}
-		w.idle()
-		w.all(all[2:], mega)
+		w.checkIdle()
+		w.fetchAll(all[2:], mega)
 		if got := w.content.Sent(); got != mega {
 			t.Errorf("the manager sent %d bytes, want one copy", got)
 		}
@@ -420,14 +420,14 @@ func TestTakerGivesUp(t *testing.T) {
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, nil)
-		all := w.list()
-		w.all(all[:1], mega)
+		all := w.listPlayers()
+		w.fetchAll(all[:1], mega)
 		close(all[0].done)
-		w.all(all[1:2], mega)
+		w.fetchAll(all[1:2], mega)
 		if got := w.content.Sent(); got != 2*mega {
 			t.Errorf("the manager sent %d bytes, want two copies", got)
 		}
-		w.all(all[2:], mega)
+		w.fetchAll(all[2:], mega)
 		if got := w.content.Sent(); got != 2*mega {
 			t.Errorf("the manager sent %d bytes, want two copies", got)
 		}
@@ -448,7 +448,7 @@ func (k known) OpenBlob(digest string, _ int64) (io.ReadCloser, error) {
 func TestWantOfNothing(t *testing.T) {
 	w := newWorld(t, 3, nil)
 	w.content.of = known("real")
-	p := w.list()[0]
+	p := w.listPlayers()[0]
 	for i := range 1000 {
 		p.w.content.Want(p, fmt.Sprint("made up ", i), mega).End(remote.Unknown)
 	}
@@ -464,7 +464,7 @@ func TestSlander(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 4, nil)
 		giver, liar := w.content.hosts["h001"], w.content.hosts["h002"]
-		w.all(w.list()[:1], mega, mega, mega, mega) // h001 has them
+		w.fetchAll(w.listPlayers()[:1], mega, mega, mega, mega) // h001 has them
 		for i := range 2 * giverStrikes {
 			wish := w.content.Want(w.hosts[liar.name], fmt.Sprintf("blob-%d", i), mega)
 			for at := int64(0); at < 2; at++ {
@@ -475,8 +475,8 @@ func TestSlander(t *testing.T) {
 			wish.End(remote.Wrong)
 			liar.strikes, liar.blames = 0, 0 // it knows how to be asked again
 		}
-		if giver.room() != remote.LoansAtOnce {
-			t.Errorf("%s may give to %d", giver.name, giver.room())
+		if giver.freeSlots() != remote.LoansAtOnce {
+			t.Errorf("%s may give to %d", giver.name, giver.freeSlots())
 		}
 	})
 }

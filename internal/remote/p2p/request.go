@@ -32,27 +32,27 @@ type wish struct {
 // Next implements remote.Wish.
 func (w *wish) Next(ctx context.Context, offset int64) (remote.Source, error) {
 	w.c.mu.Lock()
-	w.failed(offset)
+	w.recordFailure(offset)
 	w.at = offset
 	w.c.mu.Unlock()
 	for ctx.Err() == nil {
-		g, err := w.await(ctx)
+		g, err := w.awaitGiver(ctx)
 		if err != nil {
 			return remote.Source{}, err
 		}
 		if g.host == nil {
-			return w.open(offset)
+			return w.openManagerSource(offset)
 		}
-		if offer := w.borrow(ctx, g); offer != nil {
+		if offer := w.borrowFrom(ctx, g); offer != nil {
 			return remote.Source{Offer: offer, Share: true}, nil
 		}
 	}
 	return remote.Source{}, context.Cause(ctx)
 }
 
-// borrow asks a host to lend to a host with a new token; it returns nil if the host
+// borrowFrom asks a host to lend to a host with a new token; it returns nil if the host
 // refuses.
-func (w *wish) borrow(ctx context.Context, g holder) *remote.Offer {
+func (w *wish) borrowFrom(ctx context.Context, g holder) *remote.Offer {
 	bounded, cancel := context.WithTimeout(ctx, lendTime)
 	defer cancel()
 	token := make(remote.Token, remote.TokenSize)
@@ -65,25 +65,25 @@ func (w *wish) borrow(ctx context.Context, g holder) *remote.Offer {
 	case err == nil && offer.Address != "":
 		return &offer
 	case ctx.Err() != nil: // not a fault of the giver
-		w.release()
+		w.releaseLoan()
 		return nil
-	case err != nil && !g.gone():
+	case err != nil && !g.isGone():
 		g.host.refused = true
 		w.c.stuck[w.by] = true
 	}
 	w.blob.holders = slices.DeleteFunc(w.blob.holders, func(h holder) bool { return h == g })
 	w.tried[g.host] = true
-	w.release()
+	w.releaseLoan()
 	return nil
 }
 
-// await waits for a giver; none means the manager.
-func (w *wish) await(ctx context.Context) (holder, error) {
+// awaitGiver waits for a giver; none means the manager.
+func (w *wish) awaitGiver(ctx context.Context) (holder, error) {
 	c := w.c
 	c.mu.Lock()
 	w.since = time.Now()
-	if !c.place(w) {
-		w.queue()
+	if !c.selectSource(w) {
+		w.enqueueWish()
 	}
 	c.mu.Unlock()
 	tick := time.NewTicker(lookAgain)
@@ -94,7 +94,7 @@ func (w *wish) await(ctx context.Context) (holder, error) {
 			return g, nil
 		case <-tick.C:
 			c.mu.Lock()
-			if w.waits() && c.place(w) {
+			if w.isWaiting() && c.selectSource(w) {
 				w.stopWaiting()
 			}
 			c.mu.Unlock()
@@ -104,7 +104,7 @@ func (w *wish) await(ctx context.Context) (holder, error) {
 			w.stopWaiting()
 			select {
 			case w.giver = <-w.turn:
-				w.release()
+				w.releaseLoan()
 			default:
 			}
 			return holder{}, context.Cause(ctx)
@@ -112,10 +112,10 @@ func (w *wish) await(ctx context.Context) (holder, error) {
 	}
 }
 
-// queue puts w into the queue, behind requests with the same number of failed hosts.
+// enqueueWish puts w into the queue, behind requests with the same number of failed hosts.
 // Hosts that could not reach the same hosts can probably reach each other, so the first
 // of them gets the content for the others. c.mu must be held.
-func (w *wish) queue() {
+func (w *wish) enqueueWish() {
 	b := w.blob
 	at := len(b.waiting)
 	for at > 0 && len(b.waiting[at-1].by.missed) < len(w.by.missed) {
@@ -124,9 +124,9 @@ func (w *wish) queue() {
 	b.waiting = slices.Insert(b.waiting, at, w)
 }
 
-// waits reports whether it has no answer yet. c.mu must be held, also for the next
+// isWaiting reports whether it has no answer yet. c.mu must be held, also for the next
 // function.
-func (w *wish) waits() bool { return w.blob != nil && slices.Contains(w.blob.waiting, w) }
+func (w *wish) isWaiting() bool { return w.blob != nil && slices.Contains(w.blob.waiting, w) }
 
 func (w *wish) stopWaiting() {
 	if w.blob != nil {
@@ -134,8 +134,8 @@ func (w *wish) stopWaiting() {
 	}
 }
 
-// open makes the manager send.
-func (w *wish) open(offset int64) (remote.Source, error) {
+// openManagerSource makes the manager send.
+func (w *wish) openManagerSource(offset int64) (remote.Source, error) {
 	content, err := w.c.of.OpenBlob(w.digest, offset)
 	if err != nil {
 		return remote.Source{}, err
@@ -156,8 +156,8 @@ func (r *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// release ends the loan of the current giver. c.mu must be held.
-func (w *wish) release() {
+// releaseLoan ends the loan of the current giver. c.mu must be held.
+func (w *wish) releaseLoan() {
 	if w.giver.host == nil {
 		return
 	}
@@ -166,8 +166,8 @@ func (w *wish) release() {
 	w.c.serveAll()
 }
 
-// failed records that a giver did not work from offset on. c.mu must be held.
-func (w *wish) failed(offset int64) {
+// recordFailure records that a giver did not work from offset on. c.mu must be held.
+func (w *wish) recordFailure(offset int64) {
 	g := w.giver.host
 	if g == nil {
 		return
@@ -177,13 +177,13 @@ func (w *wish) failed(offset int64) {
 	if offset > w.at {
 		w.used = append(w.used, g)
 		g.failed[w.by] = true
-		w.c.reached(w.by, g)
+		w.c.joinZones(w.by, g)
 	} else {
-		w.by.misses(g)
+		w.by.recordUnreachable(g)
 		w.c.stuck[w.by] = true
 		g.doubts[w.by] = true
 	}
-	w.release()
+	w.releaseLoan()
 }
 
 // End implements remote.Wish.
@@ -206,7 +206,7 @@ func (w *wish) End(became remote.Outcome) {
 		if g != nil {
 			g.refused, w.by.strikes = false, 0
 			clear(g.failed)
-			c.reached(w.by, g)
+			c.joinZones(w.by, g)
 		}
 		b.gained = now
 		b.holders = slices.DeleteFunc(b.holders, func(h holder) bool { return h.host == w.by }) // of an earlier session
@@ -214,15 +214,15 @@ func (w *wish) End(became remote.Outcome) {
 			b.holders = append(b.holders, holder{w.by, w.lender})
 		}
 	case remote.Wrong:
-		w.blame()
+		w.excludeContributors()
 	}
-	w.release()
-	c.serve(b)
+	w.releaseLoan()
+	c.serveWaiting(b)
 }
 
-// blame excludes the hosts whose content is part of the received content as sources of
+// excludeContributors excludes the hosts whose content is part of the received content as sources of
 // the blob.
-func (w *wish) blame() {
+func (w *wish) excludeContributors() {
 	if g := w.giver.host; g != nil {
 		w.used = append(w.used, g)
 	}

@@ -13,16 +13,16 @@ func (h *host) mayReach(g *host) bool {
 	return !h.missed[g] && !h.zone.apart[g.zone]
 }
 
-// misses records that h could not reach g.
-func (h *host) misses(g *host) {
+// recordUnreachable records that h could not reach g.
+func (h *host) recordUnreachable(g *host) {
 	h.missed[g] = true
 	if h.zone != g.zone {
 		h.zone.apart[g.zone], g.zone.apart[h.zone] = true, true
 	}
 }
 
-// reached records that by could reach g, so that their zones become one.
-func (c *Content) reached(by, g *host) {
+// joinZones records that by could reach g, so that their zones become one.
+func (c *Content) joinZones(by, g *host) {
 	c.works, g.proved = true, true
 	into, from := g.zone, by.zone
 	if into == from {

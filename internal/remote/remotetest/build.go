@@ -35,6 +35,6 @@ func Build(t testing.TB) func(arch string) (embedded.Helper, error) {
 		if arch != runtime.GOARCH {
 			return embedded.Helper{}, fmt.Errorf("built for %s, not %s", runtime.GOARCH, arch)
 		}
-		return embedded.Parse(arch, io.NewSectionReader(bytes.NewReader(packed), 0, int64(len(packed))))
+		return embedded.ParseHelper(arch, io.NewSectionReader(bytes.NewReader(packed), 0, int64(len(packed))))
 	}
 }

@@ -15,27 +15,27 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// Helper packs a file that is not a program, for simulated hosts.
-func Helper(t testing.TB) func(arch string) (embedded.Helper, error) {
+// FakeHelper packs a file that is not a program, for simulated hosts.
+func FakeHelper(t testing.TB) func(arch string) (embedded.Helper, error) {
 	t.Helper()
-	return Packed(t, []byte("not a program"))
+	return PackedHelper(t, []byte("not a program"))
 }
 
-// Packed packs a program for every architecture.
-func Packed(t testing.TB, program []byte) func(arch string) (embedded.Helper, error) {
+// PackedHelper packs a program for every architecture.
+func PackedHelper(t testing.TB, program []byte) func(arch string) (embedded.Helper, error) {
 	t.Helper()
 	packed, err := embedded.Pack(program)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return func(arch string) (embedded.Helper, error) {
-		return embedded.Parse(arch, io.NewSectionReader(bytes.NewReader(packed), 0, int64(len(packed))))
+		return embedded.ParseHelper(arch, io.NewSectionReader(bytes.NewReader(packed), 0, int64(len(packed))))
 	}
 }
 
-// Pipe returns a host with this name that handler serves over the real protocol, without
+// ConnectPipe returns a host with this name that handler serves over the real protocol, without
 // SSH. It ends with the test.
-func Pipe(t testing.TB, name string, handler func(wire.Fetcher) wire.Handler, blobs remote.Blobs) *wire.Client {
+func ConnectPipe(t testing.TB, name string, handler func(wire.Fetcher) wire.Handler, blobs remote.Blobs) *wire.Client {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	served := make(chan error, 1)
@@ -69,7 +69,7 @@ var _ wire.Handler = Handler{}
 // Check calls OnCheck.
 func (h Handler) Check(ctx context.Context, ops op.List) []op.Result {
 	if h.OnCheck == nil {
-		return unexpected(ops)
+		return unexpectedResults(ops)
 	}
 	return h.OnCheck(ctx, ops)
 }
@@ -77,12 +77,12 @@ func (h Handler) Check(ctx context.Context, ops op.List) []op.Result {
 // Apply calls OnApply.
 func (h Handler) Apply(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result {
 	if h.OnApply == nil {
-		return unexpected(b.Ops)
+		return unexpectedResults(b.Ops)
 	}
 	return h.OnApply(ctx, b, emit)
 }
 
-func unexpected(ops op.List) []op.Result {
+func unexpectedResults(ops op.List) []op.Result {
 	out := make([]op.Result, len(ops))
 	for i, o := range ops {
 		out[i] = op.Result{Kind: o.Kind(), Target: o.Target(), Status: op.Failed,
@@ -91,7 +91,7 @@ func unexpected(ops op.List) []op.Result {
 	return out
 }
 
-func (h Handler) lock(call string, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
+func (h Handler) callLock(call string, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
 	if h.OnLock == nil {
 		return remote.LockState{}, false, fmt.Errorf("the test did not expect a call of %s", call)
 	}
@@ -117,23 +117,23 @@ func (h Handler) EndLoans() {}
 
 // ReadLock calls OnLock with "read", and so on.
 func (h Handler) ReadLock(context.Context) (remote.LockState, error) {
-	st, _, err := h.lock("read", remote.Lock{}, false)
+	st, _, err := h.callLock("read", remote.Lock{}, false)
 	return st, err
 }
 
 // TakeLock calls OnLock with "take".
 func (h Handler) TakeLock(_ context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
-	return h.lock("take", l, breaking)
+	return h.callLock("take", l, breaking)
 }
 
 // Beat calls OnLock with "beat".
 func (h Handler) Beat(_ context.Context, l remote.Lock) (bool, error) {
-	_, ok, err := h.lock("beat", l, false)
+	_, ok, err := h.callLock("beat", l, false)
 	return ok, err
 }
 
 // ReleaseLock calls OnLock with "release".
 func (h Handler) ReleaseLock(_ context.Context, l remote.Lock) error {
-	_, _, err := h.lock("release", l, false)
+	_, _, err := h.callLock("release", l, false)
 	return err
 }

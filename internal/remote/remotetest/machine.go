@@ -40,15 +40,15 @@ type Kept struct {
 	KeepHelper bool
 }
 
-// Uploads returns how many helpers were sent.
-func (k *Kept) Uploads() int {
+// UploadCount returns how many helpers were sent.
+func (k *Kept) UploadCount() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.uploads
 }
 
-// play is the host side of the bootstrap.
-func (m Machine) play(ctx context.Context, user User, tty bool, ch ssh.Channel) uint32 {
+// playBootstrap is the host side of the bootstrap.
+func (m Machine) playBootstrap(ctx context.Context, user User, tty bool, ch ssh.Channel) uint32 {
 	stop := context.AfterFunc(ctx, func() { _ = ch.Close() })
 	defer stop()
 	in := bufio.NewReader(ch)
@@ -61,7 +61,7 @@ func (m Machine) play(ctx context.Context, user User, tty bool, ch ssh.Channel) 
 	if tty {
 		prompts = ch
 	}
-	if mode != "root" && !user.Sudo.admit(mode, x+y, tty, in, prompts) {
+	if mode != "root" && !user.Sudo.admitUser(mode, x+y, tty, in, prompts) {
 		return 1
 	}
 	fmt.Fprintf(ch, "%s%s\n", b, a)
@@ -76,14 +76,14 @@ func (m Machine) play(ctx context.Context, user User, tty bool, ch ssh.Channel) 
 		fmt.Fprintf(ch, "%s user 1000\n", token)
 		return 1
 	}
-	if !m.take(ctx, token, in, ch) {
+	if !m.takeHelper(ctx, token, in, ch) {
 		return 1
 	}
 	return 0
 }
 
-// admit simulates sudo.
-func (s Sudo) admit(mode, prompt string, tty bool, in *bufio.Reader, out io.Writer) bool {
+// admitUser simulates sudo.
+func (s Sudo) admitUser(mode, prompt string, tty bool, in *bufio.Reader, out io.Writer) bool {
 	switch {
 	case s.Missing:
 		fmt.Fprintln(out, "sh: 1: exec: sudo: not found")
@@ -115,8 +115,8 @@ func (s Sudo) admit(mode, prompt string, tty bool, in *bufio.Reader, out io.Writ
 	return false
 }
 
-// take receives the helper and serves in its place.
-func (m Machine) take(ctx context.Context, token string, in *bufio.Reader, ch ssh.Channel) bool {
+// takeHelper receives the helper and serves in its place.
+func (m Machine) takeHelper(ctx context.Context, token string, in *bufio.Reader, ch ssh.Channel) bool {
 	arch := m.Arch
 	if arch == "" {
 		arch = "x86_64"
@@ -131,17 +131,17 @@ func (m Machine) take(ctx context.Context, token string, in *bufio.Reader, ch ss
 		fmt.Fprintf(ch, "%s noexec\n", token)
 		return false
 	}
-	if !m.Kept.has(digest) {
+	if !m.Kept.hasHelper(digest) {
 		how := "gzip"
 		if m.Plain {
 			how = "raw"
 		}
 		fmt.Fprintf(ch, "%s need %s\n", token, how)
-		if got, err := receive(in, m.Plain); err != nil || got != digest {
+		if got, err := receiveHelper(in, m.Plain); err != nil || got != digest {
 			fmt.Fprintf(ch, "%s corrupt\n", token)
 			return false
 		}
-		m.Kept.sent(digest)
+		m.Kept.recordUpload(digest)
 	}
 	if m.Answer != "" {
 		fmt.Fprintf(ch, "%s %s\n", token, m.Answer)
@@ -159,8 +159,8 @@ type channel struct {
 
 func (c channel) Read(p []byte) (int, error) { return c.Reader.Read(p) }
 
-// receive reads a helper and returns its digest.
-func receive(in *bufio.Reader, plain bool) (string, error) {
+// receiveHelper reads a helper and returns its digest.
+func receiveHelper(in *bufio.Reader, plain bool) (string, error) {
 	line, err := in.ReadString('\n')
 	if err != nil {
 		return "", err
@@ -186,7 +186,7 @@ func receive(in *bufio.Reader, plain bool) (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
-func (k *Kept) has(digest string) bool {
+func (k *Kept) hasHelper(digest string) bool {
 	if k == nil {
 		return false
 	}
@@ -195,7 +195,7 @@ func (k *Kept) has(digest string) bool {
 	return k.helper == digest
 }
 
-func (k *Kept) sent(digest string) {
+func (k *Kept) recordUpload(digest string) {
 	if k == nil {
 		return
 	}

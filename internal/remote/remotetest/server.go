@@ -86,8 +86,8 @@ func Start(t testing.TB, c Config) *Server {
 	}
 	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	s := &Server{t: t, config: c, listen: l, port: l.Addr().(*net.TCPAddr).Port, end: end, key: c.HostKey, conns: map[net.Conn]bool{}}
-	s.wg.Go(func() { s.accept(ctx) })
-	t.Cleanup(s.stop)
+	s.wg.Go(func() { s.acceptConnections(ctx) })
+	t.Cleanup(s.stopServer)
 	return s
 }
 
@@ -114,8 +114,8 @@ func (s *Server) Host(name string, login v1alpha1.SSH) v1alpha1.Host {
 // Port returns the port of the server.
 func (s *Server) Port() int { return s.port }
 
-// Logins returns the number of successful logins.
-func (s *Server) Logins() int {
+// LoginCount returns the number of successful logins.
+func (s *Server) LoginCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.logins
@@ -142,8 +142,8 @@ func (s *Server) HostKey() ssh.PublicKey {
 	return s.key.PublicKey()
 }
 
-// Cut closes all connections.
-func (s *Server) Cut() {
+// CutConnections closes all connections.
+func (s *Server) CutConnections() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
@@ -158,14 +158,14 @@ func (s *Server) SetDown(down bool) {
 	s.down = down
 }
 
-func (s *Server) stop() {
+func (s *Server) stopServer() {
 	s.end()
 	_ = s.listen.Close()
-	s.Cut()
+	s.CutConnections()
 	s.wg.Wait()
 }
 
-func (s *Server) accept(ctx context.Context) {
+func (s *Server) acceptConnections(ctx context.Context) {
 	for {
 		conn, err := s.listen.Accept()
 		if err != nil {
@@ -187,7 +187,7 @@ func (s *Server) accept(ctx context.Context) {
 		s.conns[conn] = true
 		s.mu.Unlock()
 		s.wg.Go(func() {
-			s.serve(ctx, conn)
+			s.serveConnection(ctx, conn)
 			_ = conn.Close()
 			s.mu.Lock()
 			delete(s.conns, conn)
@@ -230,14 +230,14 @@ func (c *cutting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *Server) serve(ctx context.Context, conn net.Conn) {
+func (s *Server) serveConnection(ctx context.Context, conn net.Conn) {
 	if s.config.Deaf {
 		_, _ = conn.Read(make([]byte, 1))
 		<-ctx.Done()
 		return
 	}
 	s.mu.Lock()
-	config := s.auth()
+	config := s.authConfig()
 	for _, key := range append([]ssh.Signer{s.key}, s.more...) {
 		config.AddHostKey(key)
 	}
@@ -266,13 +266,13 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 			case slots <- struct{}{}:
 				wg.Go(func() {
 					defer func() { <-slots }()
-					s.session(ctx, sc.User(), nc)
+					s.serveSession(ctx, sc.User(), nc)
 				})
 			default:
 				_ = nc.Reject(ssh.ConnectionFailed, "open failed")
 			}
 		case "direct-tcpip":
-			wg.Go(func() { forward(ctx, nc) })
+			wg.Go(func() { forwardConnection(ctx, nc) })
 		default:
 			_ = nc.Reject(ssh.UnknownChannelType, nc.ChannelType())
 		}
@@ -281,18 +281,18 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 
 var errRefused = errors.New("refused")
 
-// auth configures the accepted logins.
-func (s *Server) auth() *ssh.ServerConfig {
+// authConfig configures the accepted logins.
+func (s *Server) authConfig() *ssh.ServerConfig {
 	config := &ssh.ServerConfig{}
 	config.PublicKeyCallback = func(c ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
 		if cert, ok := key.(*ssh.Certificate); ok {
-			ca := s.user(c.User()).CA
+			ca := s.userNamed(c.User()).CA
 			checker := ssh.CertChecker{IsUserAuthority: func(by ssh.PublicKey) bool {
 				return ca != nil && string(by.Marshal()) == string(ca.Marshal())
 			}}
 			return checker.Authenticate(c, cert)
 		}
-		for _, k := range s.user(c.User()).Keys {
+		for _, k := range s.userNamed(c.User()).Keys {
 			if string(k.Marshal()) == string(key.Marshal()) {
 				return nil, nil
 			}
@@ -300,7 +300,7 @@ func (s *Server) auth() *ssh.ServerConfig {
 		return nil, errRefused
 	}
 	check := func(user, password string) error {
-		if u := s.user(user); u.Password == "" || u.Password != password {
+		if u := s.userNamed(user); u.Password == "" || u.Password != password {
 			return errRefused
 		}
 		return nil
@@ -321,8 +321,8 @@ func (s *Server) auth() *ssh.ServerConfig {
 	return config
 }
 
-// user returns the user of a login.
-func (s *Server) user(name string) User {
+// userNamed returns the user of a login.
+func (s *Server) userNamed(name string) User {
 	for _, u := range s.config.Users {
 		if u.Name == name {
 			return u

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// session serves one session: at most a terminal, and one command.
-func (s *Server) session(ctx context.Context, user string, nc ssh.NewChannel) {
+// serveSession serves one session: at most a terminal, and one command.
+func (s *Server) serveSession(ctx context.Context, user string, nc ssh.NewChannel) {
 	ch, requests, err := nc.Accept()
 	if err != nil {
 		return
@@ -33,7 +33,7 @@ func (s *Server) session(ctx context.Context, user string, nc ssh.NewChannel) {
 			}
 			_ = req.Reply(true, nil)
 			wg.Go(func() {
-				status := s.exec(ctx, s.user(user), exec.Command, tty, ch)
+				status := s.execCommand(ctx, s.userNamed(user), exec.Command, tty, ch)
 				_, _ = ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{status}))
 				_ = ch.Close()
 			})
@@ -43,19 +43,19 @@ func (s *Server) session(ctx context.Context, user string, nc ssh.NewChannel) {
 	}
 }
 
-// exec runs a command and returns its exit status.
-func (s *Server) exec(ctx context.Context, user User, command string, tty bool, ch ssh.Channel) uint32 {
+// execCommand runs a command and returns its exit status.
+func (s *Server) execCommand(ctx context.Context, user User, command string, tty bool, ch ssh.Channel) uint32 {
 	if _, err := io.WriteString(ch, s.config.Noise); err != nil {
 		return 1
 	}
 	if s.config.Shell != nil {
-		return s.config.Shell.run(ctx, s.t, command, ch)
+		return s.config.Shell.runCommand(ctx, s.t, command, ch)
 	}
-	return s.config.Machine.play(ctx, user, tty, ch)
+	return s.config.Machine.playBootstrap(ctx, user, tty, ch)
 }
 
-// forward forwards a connection, as a bastion does.
-func forward(ctx context.Context, nc ssh.NewChannel) {
+// forwardConnection forwards a connection, as a bastion does.
+func forwardConnection(ctx context.Context, nc ssh.NewChannel) {
 	var to struct {
 		Host     string
 		Port     uint32

@@ -19,7 +19,7 @@ type Shell struct {
 	Programs map[string]string
 }
 
-func (s *Shell) run(ctx context.Context, t testing.TB, command string, ch ssh.Channel) uint32 {
+func (s *Shell) runCommand(ctx context.Context, t testing.TB, command string, ch ssh.Channel) uint32 {
 	bin, err := os.MkdirTemp("", "remotetest")
 	if err != nil {
 		t.Error(err)

@@ -41,7 +41,7 @@ func (w *pipeEnd) Write(p []byte) (int, error) {
 	}
 }
 
-func (w *pipeEnd) carry() {
+func (w *pipeEnd) carryBytes() {
 	for {
 		select {
 		case p := <-w.sent:
@@ -54,9 +54,9 @@ func (w *pipeEnd) carry() {
 	}
 }
 
-// connected is a login to a server in memory, whose shell answers each line
+// connectInMemory is a login to a server in memory, whose shell answers each line
 // that it is sent, and ends after "exit".
-func connected(t *testing.T) (client *ssh.Client, cut *atomic.Bool) {
+func connectInMemory(t *testing.T) (client *ssh.Client, cut *atomic.Bool) {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -73,7 +73,7 @@ func connected(t *testing.T) (client *ssh.Client, cut *atomic.Bool) {
 	ends := [2]*pipeEnd{}
 	for i, c := range []net.Conn{here, there} {
 		ends[i] = &pipeEnd{Conn: c, sent: make(chan []byte, 1000), over: make(chan struct{}), cut: cut}
-		go ends[i].carry()
+		go ends[i].carryBytes()
 	}
 	t.Cleanup(func() {
 		for _, e := range ends {
@@ -81,7 +81,7 @@ func connected(t *testing.T) (client *ssh.Client, cut *atomic.Bool) {
 			close(e.over)
 		}
 	})
-	go serve(ends[1], config)
+	go serveConnection(ends[1], config)
 	conn, channels, requests, err := ssh.NewClientConn(ends[0], "memory",
 		&ssh.ClientConfig{User: "root", HostKeyCallback: ssh.FixedHostKey(key.PublicKey())})
 	if err != nil {
@@ -90,7 +90,7 @@ func connected(t *testing.T) (client *ssh.Client, cut *atomic.Bool) {
 	return ssh.NewClient(conn, channels, requests), cut
 }
 
-func serve(c net.Conn, config *ssh.ServerConfig) {
+func serveConnection(c net.Conn, config *ssh.ServerConfig) {
 	conn, channels, requests, err := ssh.NewServerConn(c, config)
 	if err != nil {
 		return
@@ -147,7 +147,7 @@ func TestShellAlive(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client, cut := connected(t)
+				client, cut := connectInMemory(t)
 				if tc.cut {
 					time.AfterFunc(time.Second, func() { cut.Store(true) })
 				}
@@ -166,7 +166,7 @@ func TestShellAlive(t *testing.T) {
 					sh.Terminal = &remote.Terminal{Name: "dumb", Rows: 24, Columns: 80}
 				}
 				begin := time.Now()
-				code, err := converse(t.Context(), "h1", client, sh)
+				code, err := runConversation(t.Context(), "h1", client, sh)
 				if code != tc.code || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) ||
 					!strings.Contains(errw.String(), tc.said) {
 					t.Errorf("%d, %v, %q: %s", code, err, errw.String(), tc.reason)
@@ -187,12 +187,12 @@ func TestShellAlive(t *testing.T) {
 // Whoever asks for the shell can end it, also when nobody answers.
 func TestShellStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, cut := connected(t)
+		client, cut := connectInMemory(t)
 		cut.Store(true)
 		stop := errors.New("stopped")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, stop)
 		defer cancel()
-		if _, err := converse(ctx, "h1", client, remote.Shell{Out: io.Discard, Err: io.Discard}); !errors.Is(err, stop) {
+		if _, err := runConversation(ctx, "h1", client, remote.Shell{Out: io.Discard, Err: io.Discard}); !errors.Is(err, stop) {
 			t.Errorf("it ends with %v", err)
 		}
 	})

@@ -21,11 +21,11 @@ type bastion struct {
 	users  int // guarded by Dialer.mu
 }
 
-// through returns a dial function from behind the last of the hops. It logs in to them
+// dialThrough returns a dial function from behind the last of the hops. It logs in to them
 // unless they are already connected; after release they are no longer used.
-func (d *Dialer) through(ctx context.Context, hops []endpoint, opts remote.Options) (dial dialFunc, release func(), err error) {
+func (d *Dialer) dialThrough(ctx context.Context, hops []endpoint, opts remote.Options) (dial dialFunc, release func(), err error) {
 	if len(hops) == 0 {
-		return direct, func() {}, nil
+		return dialDirect, func() {}, nil
 	}
 	before, to := hops[:len(hops)-1], hops[len(hops)-1]
 	key := bastionKey(hops)
@@ -42,10 +42,10 @@ func (d *Dialer) through(ctx context.Context, hops []endpoint, opts remote.Optio
 		}
 		b.users++
 		d.mu.Unlock()
-		release := func() { d.release(key, b) }
+		release := func() { d.releaseBastion(key, b) }
 		if first {
-			b.client, b.leave, b.err = d.open(ctx, route{hops: before, to: to}, opts)
-			d.opened(key, b)
+			b.client, b.leave, b.err = d.openRoute(ctx, route{hops: before, to: to}, opts)
+			d.setOpened(key, b)
 		}
 		select {
 		case <-b.ready:
@@ -54,7 +54,7 @@ func (d *Dialer) through(ctx context.Context, hops []endpoint, opts remote.Optio
 			return nil, nil, context.Cause(ctx)
 		}
 		if b.err == nil {
-			return b.dial, release, nil
+			return b.dialAddress, release, nil
 		}
 		release()
 		if !first && ctx.Err() == nil && (errors.Is(b.err, context.Canceled) || errors.Is(b.err, context.DeadlineExceeded)) {
@@ -64,21 +64,21 @@ func (d *Dialer) through(ctx context.Context, hops []endpoint, opts remote.Optio
 	}
 }
 
-// opened lets waiting callers continue. After a failure, now or later, the next caller
+// setOpened lets waiting callers continue. After a failure, now or later, the next caller
 // dials the bastion again.
-func (d *Dialer) opened(key string, b *bastion) {
+func (d *Dialer) setOpened(key string, b *bastion) {
 	if b.err != nil {
-		d.forget(key, b)
+		d.forgetBastion(key, b)
 	} else {
 		go func() {
 			_ = b.client.Wait() // ends with the last release at the latest
-			d.forget(key, b)
+			d.forgetBastion(key, b)
 		}()
 	}
 	close(b.ready)
 }
 
-func (d *Dialer) forget(key string, b *bastion) {
+func (d *Dialer) forgetBastion(key string, b *bastion) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.bastions[key] == b {
@@ -86,7 +86,7 @@ func (d *Dialer) forget(key string, b *bastion) {
 	}
 }
 
-func (d *Dialer) release(key string, b *bastion) {
+func (d *Dialer) releaseBastion(key string, b *bastion) {
 	d.mu.Lock()
 	b.users--
 	last := b.users == 0
@@ -100,7 +100,7 @@ func (d *Dialer) release(key string, b *bastion) {
 	}
 }
 
-func (b *bastion) dial(ctx context.Context, address string) (net.Conn, error) {
+func (b *bastion) dialAddress(ctx context.Context, address string) (net.Conn, error) {
 	return b.client.DialContext(ctx, "tcp", address)
 }
 
@@ -126,7 +126,7 @@ func bastionKey(hops []endpoint) string {
 	}
 	key := ""
 	for _, to := range hops {
-		key += fmt.Sprintf("%q %q %q %q %q %q %q %q %v\n", to.hostport(), to.user, to.hostKey, to.login.keyFile,
+		key += fmt.Sprintf("%q %q %q %q %q %q %q %q %v\n", to.hostAndPort(), to.user, to.hostKey, to.login.keyFile,
 			source(to.login.passphrase), source(to.login.passwordFrom), to.alias, to.knownHosts, to.identities)
 	}
 	return key

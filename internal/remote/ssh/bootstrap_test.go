@@ -86,9 +86,9 @@ func TestBootstrap(t *testing.T) {
 			})
 			tt.login.PrivateKeyFile = path
 			d := ssh.Dialer{Helper: find}
-			h, err := d.Connect(t.Context(), s.Host("h1", tt.login), options(t))
+			h, err := d.Connect(t.Context(), s.Host("h1", tt.login), testOptions(t))
 			if tt.is != "" {
-				refusal(t, err, tt.is, tt.says)
+				checkRefusal(t, err, tt.is, tt.says)
 				return
 			}
 			if err != nil {
@@ -118,9 +118,9 @@ func TestNothingSecretInArguments(t *testing.T) {
 		Shell: &remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"sudo": spy}},
 		Users: []remotetest.User{{Name: "u", Keys: []gossh.PublicKey{pub}}},
 	})
-	d := ssh.Dialer{Helper: remotetest.Helper(t)}
+	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
 	login := v1alpha1.SSH{User: "u", PrivateKeyFile: path, SudoPasswordFrom: secretFile(t, "canary-hunter2")}
-	_, err := d.Connect(t.Context(), s.Host("h1", login), options(t))
+	_, err := d.Connect(t.Context(), s.Host("h1", login), testOptions(t))
 	if err == nil || strings.Contains(err.Error(), "canary") {
 		t.Errorf("the error tells the password, or there is none: %v", err)
 	}

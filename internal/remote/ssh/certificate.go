@@ -19,12 +19,12 @@ func (id *identity) addCertificate(key ssh.Signer, path string, read reader) {
 		return
 	}
 	if err != nil {
-		id.passed = append(id.passed, "the certificate "+file+" cannot be read: "+innermost(err))
+		id.passed = append(id.passed, "the certificate "+file+" cannot be read: "+innermostMessage(err))
 		return
 	}
 	public, _, _, _, err := ssh.ParseAuthorizedKey(raw)
 	if err != nil {
-		id.passed = append(id.passed, file+" is not a certificate: "+innermost(err))
+		id.passed = append(id.passed, file+" is not a certificate: "+innermostMessage(err))
 		return
 	}
 	cert, ok := public.(*ssh.Certificate)
@@ -37,7 +37,7 @@ func (id *identity) addCertificate(key ssh.Signer, path string, read reader) {
 		id.passed = append(id.passed, file+" is not the certificate for the key "+path)
 		return
 	}
-	id.add(signer, file)
+	id.addSigner(signer, file)
 }
 
 // keyText describes a key for people: a certificate by its ID, its validity and its key.

@@ -21,8 +21,8 @@ import (
 	"slipway.dev/slipway/internal/remote/ssh"
 )
 
-// certify signs a key; change may spoil the certificate first.
-func certify(t testing.TB, ca gossh.Signer, key gossh.PublicKey, kind uint32, principal string,
+// signCertificate signs a key; change may spoil the certificate first.
+func signCertificate(t testing.TB, ca gossh.Signer, key gossh.PublicKey, kind uint32, principal string,
 	change func(*gossh.Certificate)) *gossh.Certificate {
 	t.Helper()
 	cert := &gossh.Certificate{
@@ -38,7 +38,7 @@ func certify(t testing.TB, ca gossh.Signer, key gossh.PublicKey, kind uint32, pr
 	return cert
 }
 
-func write(t testing.TB, file string, raw []byte) {
+func writeFile(t testing.TB, file string, raw []byte) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func write(t testing.TB, file string, raw []byte) {
 	}
 }
 
-func authorized(key gossh.PublicKey) string {
+func authorizedKey(key gossh.PublicKey) string {
 	return strings.TrimSpace(string(gossh.MarshalAuthorizedKey(key)))
 }
 
@@ -100,29 +100,29 @@ func TestHostCertificates(t *testing.T) {
 		"none": {reason: "a plain key is not trusted on first use where a CA should have signed it",
 			plain: true, is: remote.HostKeyUnknown, says: "must have a host certificate from the CA in line 1 of "},
 		"known": {reason: "the plain key is known", plain: true,
-			known: func(at string) string { return at + " " + authorized(host.PublicKey()) }},
+			known: func(at string) string { return at + " " + authorizedKey(host.PublicKey()) }},
 		"expired but known": {reason: "ssh, too, takes the plain key then",
 			cert:  func(c *gossh.Certificate) { c.ValidBefore = hour },
-			known: func(at string) string { return at + " " + authorized(host.PublicKey()) }},
+			known: func(at string) string { return at + " " + authorizedKey(host.PublicKey()) }},
 		"expired, changed": {reason: "both reasons are said", cert: func(c *gossh.Certificate) { c.ValidBefore = hour },
-			known: func(at string) string { return at + " " + authorized(other.PublicKey()) },
+			known: func(at string) string { return at + " " + authorizedKey(other.PublicKey()) },
 			is:    remote.HostKeyChanged, says: "a certificate that is not valid (cert has expired)"},
 		"revoked key": {reason: "the key in the certificate",
-			known: func(string) string { return "@revoked * " + authorized(host.PublicKey()) },
+			known: func(string) string { return "@revoked * " + authorizedKey(host.PublicKey()) },
 			is:    remote.HostKeyChanged, says: "is revoked in line 2"},
 		"revoked CA": {reason: "nothing that it signed counts",
-			known: func(string) string { return "@revoked * " + authorized(ca.PublicKey()) }, is: remote.HostKeyChanged,
+			known: func(string) string { return "@revoked * " + authorizedKey(ca.PublicKey()) }, is: remote.HostKeyChanged,
 			says: "is revoked in line 2"},
 		"pinned": {reason: "a pin names the plain key", hostKey: gossh.FingerprintSHA256(host.PublicKey())},
-		"pinned to another": {reason: "the pin is stronger than the CA", hostKey: authorized(other.PublicKey()),
-			is: remote.HostKeyChanged, says: "does not match gossh.hostKey"},
+		"pinned to another": {reason: "the pin is stronger than the CA", hostKey: authorizedKey(other.PublicKey()),
+			is: remote.HostKeyChanged, says: "does not match ssh.hostKey"},
 		"known by old first": {reason: "a valid certificate is enough, whatever key was known",
-			known: func(at string) string { return at + " " + authorized(other.PublicKey()) }},
+			known: func(at string) string { return at + " " + authorizedKey(other.PublicKey()) }},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := remotetest.Start(t, remotetest.Config{
-				Machine: remotetest.Machine{Handler: checks}, HostKey: host,
+				Machine: remotetest.Machine{Handler: checkHandler}, HostKey: host,
 				Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
 			})
 			if !tc.plain {
@@ -130,23 +130,23 @@ func TestHostCertificates(t *testing.T) {
 				if tc.signer != nil {
 					signer = tc.signer
 				}
-				certified, err := gossh.NewCertSigner(certify(t, signer, host.PublicKey(), gossh.HostCert, "127.0.0.1", tc.cert), host)
+				certified, err := gossh.NewCertSigner(signCertificate(t, signer, host.PublicKey(), gossh.HostCert, "127.0.0.1", tc.cert), host)
 				if err != nil {
 					t.Fatal(err)
 				}
 				s.AddHostKey(certified)
 			}
-			opts := options(t)
+			opts := testOptions(t)
 			at := fmt.Sprintf("[127.0.0.1]:%d", s.Port())
-			text := "@cert-authority [127.0.0.*]:* " + authorized(ca.PublicKey()) + "\n"
+			text := "@cert-authority [127.0.0.*]:* " + authorizedKey(ca.PublicKey()) + "\n"
 			if tc.known != nil {
 				text += tc.known(at) + "\n"
 			}
-			write(t, filepath.Join(opts.Home, ".ssh", "known_hosts"), []byte(text))
-			d := ssh.Dialer{Helper: remotetest.Helper(t)}
+			writeFile(t, filepath.Join(opts.Home, ".ssh", "known_hosts"), []byte(text))
+			d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
 			h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path, HostKey: tc.hostKey}), opts)
 			if tc.is != "" {
-				refusal(t, err, tc.is, tc.says)
+				checkRefusal(t, err, tc.is, tc.says)
 				return
 			}
 			if err != nil {
@@ -165,10 +165,10 @@ func TestHostCertificates(t *testing.T) {
 func TestUserCertificates(t *testing.T) {
 	ca, other := remotetest.NewKey(t), remotetest.NewKey(t)
 	s := remotetest.Start(t, remotetest.Config{
-		Machine: remotetest.Machine{Handler: checks}, Users: []remotetest.User{{Name: "root", CA: ca.PublicKey()}},
+		Machine: remotetest.Machine{Handler: checkHandler}, Users: []remotetest.User{{Name: "root", CA: ca.PublicKey()}},
 	})
 	connect := func(login v1alpha1.SSH, opts remote.Options) error {
-		d := ssh.Dialer{Helper: remotetest.Helper(t)}
+		d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
 		h, err := d.Connect(t.Context(), s.Host("h1", login), opts)
 		if err == nil {
 			err = h.Close()
@@ -178,19 +178,19 @@ func TestUserCertificates(t *testing.T) {
 	t.Setenv("SSH_AUTH_SOCK", "")
 	dir := t.TempDir()
 	path, pub := keyFile(t, dir, "")
-	beside := func(cert gossh.PublicKey) { write(t, path+"-cert.pub", []byte(authorized(cert)+" comment\n")) }
-	refusal(t, connect(v1alpha1.SSH{PrivateKeyFile: path}, options(t)), remote.AuthFailed, "rejects the key of "+path)
-	beside(certify(t, ca, pub, gossh.UserCert, "root", nil))
-	if err := connect(v1alpha1.SSH{PrivateKeyFile: path}, options(t)); err != nil {
+	beside := func(cert gossh.PublicKey) { writeFile(t, path+"-cert.pub", []byte(authorizedKey(cert)+" comment\n")) }
+	checkRefusal(t, connect(v1alpha1.SSH{PrivateKeyFile: path}, testOptions(t)), remote.AuthFailed, "rejects the key of "+path)
+	beside(signCertificate(t, ca, pub, gossh.UserCert, "root", nil))
+	if err := connect(v1alpha1.SSH{PrivateKeyFile: path}, testOptions(t)); err != nil {
 		t.Errorf("a certificate beside the key: %v", err)
 	}
-	opts := options(t)
+	opts := testOptions(t)
 	for _, suffix := range []string{"", "-cert.pub"} {
 		raw, err := os.ReadFile(path + suffix)
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(opts.Home, ".ssh", "id_ed25519"+suffix), raw)
+		writeFile(t, filepath.Join(opts.Home, ".ssh", "id_ed25519"+suffix), raw)
 	}
 	if err := connect(v1alpha1.SSH{}, opts); err != nil {
 		t.Errorf("a certificate beside the usual key: %v", err)
@@ -199,21 +199,22 @@ func TestUserCertificates(t *testing.T) {
 		cert gossh.PublicKey
 		says string
 	}{
-		"expired": {certify(t, ca, pub, gossh.UserCert, "root", func(c *gossh.Certificate) { c.ValidBefore = 1 << 30 }),
+		"expired": {signCertificate(t, ca, pub, gossh.UserCert, "root", func(c *gossh.Certificate) { c.ValidBefore = 1 << 30 }),
 			`certificate "id-1" of ` + gossh.FingerprintSHA256(pub) + ", valid until 2004-01-10T13:37:04Z"},
-		"other CA":   {certify(t, other, pub, gossh.UserCert, "root", nil), `-cert.pub certificate "id-1" of`},
-		"other key":  {certify(t, ca, other.PublicKey(), gossh.UserCert, "root", nil), "-cert.pub is not the certificate for the key " + path},
-		"of a host":  {certify(t, ca, pub, gossh.HostCert, "root", nil), "-cert.pub is not a user certificate"},
+		"other CA": {signCertificate(t, other, pub, gossh.UserCert, "root", nil), `-cert.pub certificate "id-1" of`},
+		"other key": {signCertificate(t, ca, other.PublicKey(), gossh.UserCert, "root", nil),
+			"-cert.pub is not the certificate for the key " + path},
+		"of a host":  {signCertificate(t, ca, pub, gossh.HostCert, "root", nil), "-cert.pub is not a user certificate"},
 		"only a key": {pub, "-cert.pub is not a user certificate"},
 	}
 	for name, tc := range refusals {
 		t.Run(name, func(t *testing.T) {
 			beside(tc.cert)
-			refusal(t, connect(v1alpha1.SSH{PrivateKeyFile: path}, options(t)), remote.AuthFailed, tc.says)
+			checkRefusal(t, connect(v1alpha1.SSH{PrivateKeyFile: path}, testOptions(t)), remote.AuthFailed, tc.says)
 		})
 	}
-	write(t, path+"-cert.pub", []byte("nonsense\n"))
-	refusal(t, connect(v1alpha1.SSH{PrivateKeyFile: path}, options(t)), remote.AuthFailed, "-cert.pub is not a certificate")
+	writeFile(t, path+"-cert.pub", []byte("nonsense\n"))
+	checkRefusal(t, connect(v1alpha1.SSH{PrivateKeyFile: path}, testOptions(t)), remote.AuthFailed, "-cert.pub is not a certificate")
 
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -225,12 +226,12 @@ func TestUserCertificates(t *testing.T) {
 	}
 	keyring := agent.NewKeyring()
 	if err := keyring.Add(agent.AddedKey{PrivateKey: private,
-		Certificate: certify(t, ca, signer.PublicKey(), gossh.UserCert, "root", nil)}); err != nil {
+		Certificate: signCertificate(t, ca, signer.PublicKey(), gossh.UserCert, "root", nil)}); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("SSH_AUTH_SOCK", serveAgent(t, keyring))
 	yes := true
-	if err := connect(v1alpha1.SSH{Agent: &yes}, options(t)); err != nil {
+	if err := connect(v1alpha1.SSH{Agent: &yes}, testOptions(t)); err != nil {
 		t.Errorf("a certificate in the agent: %v", err)
 	}
 }

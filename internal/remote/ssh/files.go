@@ -36,7 +36,7 @@ func readAs(home, name string, limit int64) ([]byte, error) {
 	if of == nil || os.Geteuid() != 0 {
 		return readFile(name, limit)
 	}
-	return readChecked(name, limit, func(st *syscall.Stat_t) error { return belongs(st, of.UID, 0) })
+	return readChecked(name, limit, func(st *syscall.Stat_t) error { return checkOwner(st, of.UID, 0) })
 }
 
 // readConfig reads an ssh configuration file. As in Debian's ssh, it must belong to the
@@ -55,7 +55,7 @@ func readConfig(home, name string) ([]byte, error) {
 		if st.Mode&0o002 != 0 || st.Mode&0o020 != 0 && int(st.Gid) != gid {
 			return errors.New("other users can write to it; run chmod go-w")
 		}
-		return belongs(st, uid, os.Geteuid())
+		return checkOwner(st, uid, os.Geteuid())
 	})
 }
 
@@ -83,9 +83,9 @@ func readChecked(name string, limit int64, check func(*syscall.Stat_t) error) ([
 	return bounded.ReadAll(f, limit)
 }
 
-// belongs returns an error for a file that belongs neither to the user nor to root. Root
+// checkOwner returns an error for a file that belongs neither to the user nor to root. Root
 // reads its own files for another user only if they are readable by all.
-func belongs(st *syscall.Stat_t, uid, reader int) error {
+func checkOwner(st *syscall.Stat_t, uid, reader int) error {
 	secret := st.Mode&0o004 == 0 && reader == 0
 	if int(st.Uid) != uid && (st.Uid != 0 || secret) {
 		return fmt.Errorf("it belongs to user %d instead of user %d", st.Uid, uid)

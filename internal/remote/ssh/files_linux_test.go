@@ -25,7 +25,7 @@ func TestBelongs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			st := syscall.Stat_t{Uid: tc.owner, Mode: tc.mode}
 			got := ""
-			if err := belongs(&st, person, tc.reader); err != nil {
+			if err := checkOwner(&st, person, tc.reader); err != nil {
 				got = err.Error()
 			}
 			if got != tc.want {

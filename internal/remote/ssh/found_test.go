@@ -51,19 +51,19 @@ func newManaged(t testing.TB) managed {
 	s := remotetest.Start(t, remotetest.Config{
 		Shell: &remotetest.Shell{Path: login}, Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
 	})
-	d, opts := ssh.Dialer{Helper: find}, options(t)
+	d, opts := ssh.Dialer{Helper: find}, testOptions(t)
 	opts.Timeout = 2 * time.Minute // for an answer that takes five seconds of CPU time
 	return managed{
-		path: filepath.Join(bin, helper.Name()), program: unpacked(t, helper),
+		path: filepath.Join(bin, helper.FileName()), program: unpackHelper(t, helper),
 		connect: func() (remote.Host, error) {
 			return d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: key}), opts)
 		},
 	}
 }
 
-func unpacked(t testing.TB, h embedded.Helper) []byte {
+func unpackHelper(t testing.TB, h embedded.Helper) []byte {
 	t.Helper()
-	zr, err := gzip.NewReader(h.Packed())
+	zr, err := gzip.NewReader(h.PackedReader())
 	if err != nil {
 		t.Fatal(err)
 	}

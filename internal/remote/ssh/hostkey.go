@@ -55,7 +55,7 @@ var algorithms = []algorithm{
 
 func newHostKeys(to endpoint, opts remote.Options) (*hostKeys, error) {
 	k := &hostKeys{to: to, opts: opts}
-	if err := k.read(); err != nil {
+	if err := k.readEntries(); err != nil {
 		return nil, err
 	}
 	switch pin := strings.TrimSpace(to.hostKey); {
@@ -65,7 +65,7 @@ func newHostKeys(to endpoint, opts remote.Options) (*hostKeys, error) {
 	case pin != "":
 		key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(pin))
 		if err != nil {
-			return nil, to.fail(remote.HostKeyUnknown, "ssh.hostKey is neither a public key nor a fingerprint",
+			return nil, to.newError(remote.HostKeyUnknown, "ssh.hostKey is neither a public key nor a fingerprint",
 				`write "ssh-ed25519 AAAA…" or "SHA256:…", from the output of `+"`ssh-keyscan` or `ssh-keygen -l`", err)
 		}
 		k.wanted, k.trust.authorities = []knownKey{{key: key, file: "ssh.hostKey"}}, nil
@@ -73,8 +73,8 @@ func newHostKeys(to endpoint, opts remote.Options) (*hostKeys, error) {
 	return k, nil
 }
 
-// files returns the files with known keys, first the user's, then Slipway's.
-func (k *hostKeys) files() []string {
+// knownHostsFiles returns the files with known keys, first the user's, then Slipway's.
+func (k *hostKeys) knownHostsFiles() []string {
 	files := []string{filepath.Join(k.opts.Home, ".ssh", "known_hosts")}
 	if k.to.knownHosts != nil {
 		files = slices.Clone(k.to.knownHosts)
@@ -85,33 +85,33 @@ func (k *hostKeys) files() []string {
 	return files
 }
 
-// name returns the name of the server in these files.
-func (k *hostKeys) name() string {
+// serverName returns the name of the server in these files.
+func (k *hostKeys) serverName() string {
 	if k.to.alias != "" {
 		return k.to.alias
 	}
-	return knownhosts.Normalize(k.to.hostport())
+	return knownhosts.Normalize(k.to.hostAndPort())
 }
 
-// read reads the entries for the server.
-func (k *hostKeys) read() error {
-	t, err := readTrust(k.files(), k.name(), func(file string) ([]byte, error) {
+// readEntries reads the entries for the server.
+func (k *hostKeys) readEntries() error {
+	t, err := readTrust(k.knownHostsFiles(), k.serverName(), func(file string) ([]byte, error) {
 		if slices.Contains(k.to.knownHosts, file) { // named by the user
 			return readAs(k.opts.Home, file, maxKnownHosts)
 		}
 		return readFile(file, maxKnownHosts)
 	})
 	if err != nil {
-		return k.to.fail(remote.HostKeyUnknown, "the known host keys cannot be read: "+err.Error(),
-			"make the file readable: it can revoke the key of "+k.to.hostport(), err)
+		return k.to.newError(remote.HostKeyUnknown, "the known host keys cannot be read: "+err.Error(),
+			"make the file readable: it can revoke the key of "+k.to.hostAndPort(), err)
 	}
 	k.trust, k.wanted = t, t.keys
 	return nil
 }
 
-// algorithms returns the algorithms in which the right key can be presented: a server has
+// keyAlgorithms returns the algorithms in which the right key can be presented: a server has
 // several keys, and an unknown key proves nothing.
-func (k *hostKeys) algorithms() []string {
+func (k *hostKeys) keyAlgorithms() []string {
 	var signed, out []string
 	for _, a := range algorithms {
 		known := slices.ContainsFunc(k.wanted, func(w knownKey) bool { return w.key.Type() == a.key })
@@ -132,27 +132,27 @@ func (k *hostKeys) algorithms() []string {
 	return out
 }
 
-func (k *hostKeys) begin() { k.accepted, k.refusal = nil, nil }
+func (k *hostKeys) beginLogin() { k.accepted, k.refusal = nil, nil }
 
-// check is the ssh.HostKeyCallback. It is called again when keys are exchanged again; a
+// checkKey is the ssh.HostKeyCallback. It is called again when keys are exchanged again; a
 // key that was right remains right until the connection ends.
-func (k *hostKeys) check(_ string, _ net.Addr, key ssh.PublicKey) error {
-	if k.accepted != nil && same(k.accepted, key) {
+func (k *hostKeys) checkKey(_ string, _ net.Addr, key ssh.PublicKey) error {
+	if k.accepted != nil && isSameKey(k.accepted, key) {
 		return nil
 	}
-	if k.refusal = k.judge(key); k.refusal == nil {
+	if k.refusal = k.checkTrust(key); k.refusal == nil {
 		k.accepted = key
 	}
 	return k.refusal
 }
 
-func (k *hostKeys) judge(key ssh.PublicKey) error {
-	if r, revoked := k.trust.revocation(key); revoked {
-		return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("the host key of %s is revoked in %s", k.to.hostport(), r.place()),
+func (k *hostKeys) checkTrust(key ssh.PublicKey) error {
+	if r, revoked := k.trust.findRevocation(key); revoked {
+		return k.to.newError(remote.HostKeyChanged, fmt.Sprintf("the host key of %s is revoked in %s", k.to.hostAndPort(), r.fileAndLine()),
 			"do not trust this host before it has a new key", nil)
 	}
 	if cert, ok := key.(*ssh.Certificate); ok {
-		if k.invalid = k.certified(cert); k.invalid != nil {
+		if k.invalid = k.checkCertificate(cert); k.invalid != nil {
 			return errOtherKey
 		}
 		return nil
@@ -166,62 +166,62 @@ func (k *hostKeys) judge(key ssh.PublicKey) error {
 		if len(k.shown) < len(algorithms) {
 			return errOtherKey
 		}
-		return k.changed()
+		return k.changedKeyError()
 	case len(k.wanted) > 0:
-		return k.compare(key)
+		return k.compareKey(key)
 	case len(k.trust.authorities) > 0:
-		return k.unsigned(key)
+		return k.unsignedKeyError(key)
 	}
 	return k.firstUse(key)
 }
 
-// certified checks the certificate of a server.
-func (k *hostKeys) certified(cert *ssh.Certificate) error {
+// checkCertificate checks the certificate of a server.
+func (k *hostKeys) checkCertificate(cert *ssh.Certificate) error {
 	if cert.Signature.Format == ssh.KeyAlgoRSA {
 		return errors.New("the certificate is signed with SHA-1")
 	}
 	checker := ssh.CertChecker{IsHostAuthority: func(key ssh.PublicKey, _ string) bool {
-		return slices.ContainsFunc(k.trust.authorities, func(a knownKey) bool { return same(a.key, key) })
+		return slices.ContainsFunc(k.trust.authorities, func(a knownKey) bool { return isSameKey(a.key, key) })
 	}}
 	// As in OpenSSH, a principal can be a pattern; the library compares plain text.
 	name := cmp.Or(k.to.alias, k.to.address)
-	if at := slices.IndexFunc(cert.ValidPrincipals, func(p string) bool { return glob(p, name) }); at >= 0 {
+	if at := slices.IndexFunc(cert.ValidPrincipals, func(p string) bool { return matchWildcard(p, name) }); at >= 0 {
 		name = cert.ValidPrincipals[at]
 	}
 	return checker.CheckHostKey(net.JoinHostPort(name, strconv.Itoa(k.to.port)), nil, cert)
 }
 
-// unsigned returns the error for a host whose key should be signed by a CA: its plain key
+// unsignedKeyError returns the error for a host whose key should be signed by a CA: its plain key
 // is not trusted on first use.
-func (k *hostKeys) unsigned(key ssh.PublicKey) *remote.Error {
+func (k *hostKeys) unsignedKeyError(key ssh.PublicKey) *remote.Error {
 	cause := "it has no certificate"
 	if k.invalid != nil {
 		cause = "its certificate is not valid: " + strings.TrimPrefix(k.invalid.Error(), "ssh: ")
 	}
-	lines := list(k.trust.authorities, knownKey.place)
-	return k.to.fail(remote.HostKeyUnknown,
-		fmt.Sprintf("%s must have a host certificate from the CA in %s, but %s", k.to.hostport(), lines, cause),
+	lines := listText(k.trust.authorities, knownKey.fileAndLine)
+	return k.to.newError(remote.HostKeyUnknown,
+		fmt.Sprintf("%s must have a host certificate from the CA in %s, but %s", k.to.hostAndPort(), lines, cause),
 		"sign its host key for the name "+cmp.Or(k.to.alias, k.to.address)+" (`ssh-keygen -s CA -h -n NAME`), or compare "+
 			ssh.FingerprintSHA256(key)+" with "+onConsole([]ssh.PublicKey{key})+" and set ssh.hostKey", k.invalid)
 }
 
-func (k *hostKeys) compare(key ssh.PublicKey) error {
-	if slices.ContainsFunc(k.wanted, func(w knownKey) bool { return same(w.key, key) }) {
+func (k *hostKeys) compareKey(key ssh.PublicKey) error {
+	if slices.ContainsFunc(k.wanted, func(w knownKey) bool { return isSameKey(w.key, key) }) {
 		return nil
 	}
-	return k.changed(key)
+	return k.changedKeyError(key)
 }
 
-func same(a, b ssh.PublicKey) bool { return bytes.Equal(a.Marshal(), b.Marshal()) }
+func isSameKey(a, b ssh.PublicKey) bool { return bytes.Equal(a.Marshal(), b.Marshal()) }
 
-// changed returns the error for a host with a changed key. shown has keys of the host in
+// changedKeyError returns the error for a host with a changed key. shown has keys of the host in
 // addition to keys that did not match, if any.
-func (k *hostKeys) changed(shown ...ssh.PublicKey) *remote.Error {
-	at := k.to.hostport()
+func (k *hostKeys) changedKeyError(shown ...ssh.PublicKey) *remote.Error {
+	at := k.to.hostAndPort()
 	shown = append(slices.Clone(k.shown), shown...)
 	now := "it no longer has a key of the known type"
 	if len(shown) > 0 {
-		now = "it has " + list(shown, func(key ssh.PublicKey) string { return key.Type() + " " + ssh.FingerprintSHA256(key) })
+		now = "it has " + listText(shown, func(key ssh.PublicKey) string { return key.Type() + " " + ssh.FingerprintSHA256(key) })
 	}
 	if k.invalid != nil {
 		now += " and a certificate that is not valid (" + strings.TrimPrefix(k.invalid.Error(), "ssh: ") + ")"
@@ -231,15 +231,15 @@ func (k *hostKeys) changed(shown ...ssh.PublicKey) *remote.Error {
 		if want == "" {
 			want = ssh.FingerprintSHA256(k.wanted[0].key)
 		}
-		return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("%s does not match ssh.hostKey: %s, expected %s", at, now, want),
+		return k.to.newError(remote.HostKeyChanged, fmt.Sprintf("%s does not match ssh.hostKey: %s, expected %s", at, now, want),
 			"check the address; if the host was reinstalled, compare with "+onConsole(shown)+", then correct ssh.hostKey", nil)
 	}
-	known, lines := list(k.wanted, knownKey.String), list(k.wanted, knownKey.place)
-	return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("the host key of %s has changed: %s, expected %s", at, now, known),
+	known, lines := listText(k.wanted, knownKey.String), listText(k.wanted, knownKey.fileAndLine)
+	return k.to.newError(remote.HostKeyChanged, fmt.Sprintf("the host key of %s has changed: %s, expected %s", at, now, known),
 		"check for an attack on the connection; if the host was reinstalled, compare with "+onConsole(shown)+", then remove "+lines, nil)
 }
 
-func list[T any](items []T, text func(T) string) string {
+func listText[T any](items []T, text func(T) string) string {
 	var out []string
 	for _, item := range items {
 		out = append(out, text(item))
@@ -261,31 +261,31 @@ func onConsole(shown []ssh.PublicKey) string {
 
 // firstUse trusts a new key, and saves it.
 func (k *hostKeys) firstUse(key ssh.PublicKey) error {
-	at, fp := k.to.hostport(), ssh.FingerprintSHA256(key)
+	at, fp := k.to.hostAndPort(), ssh.FingerprintSHA256(key)
 	if k.opts.KnownHosts == "" {
-		return k.to.fail(remote.HostKeyUnknown, fmt.Sprintf("the host key of %s is unknown: it has %s %s", at, key.Type(), fp),
+		return k.to.newError(remote.HostKeyUnknown, fmt.Sprintf("the host key of %s is unknown: it has %s %s", at, key.Type(), fp),
 			"add the key to ~/.ssh/known_hosts, or set ssh.hostKey"+k.to.knownNote, nil)
 	}
 	// Another connection or manager may have saved a key first.
 	first := false
 	unknown := func() (bool, error) {
-		if err := k.read(); err != nil {
+		if err := k.readEntries(); err != nil {
 			return false, err
 		}
-		_, revoked := k.trust.revocation(key)
+		_, revoked := k.trust.findRevocation(key)
 		first = len(k.wanted) == 0 && len(k.trust.authorities) == 0 && !revoked
 		return first, nil
 	}
-	err := remember(k.opts.KnownHosts, k.name(), key, unknown)
+	err := rememberKey(k.opts.KnownHosts, k.serverName(), key, unknown)
 	var refused *remote.Error
 	switch {
 	case errors.As(err, &refused):
 		return refused
 	case err != nil:
-		return k.to.fail(remote.HostKeyUnknown, "the host key of "+at+" cannot be saved: "+innermost(err),
+		return k.to.newError(remote.HostKeyUnknown, "the host key of "+at+" cannot be saved: "+innermostMessage(err),
 			"make "+k.opts.KnownHosts+" writable", err)
 	case !first:
-		return k.judge(key)
+		return k.checkTrust(key)
 	}
 	if k.to.knownNote != "" {
 		k.opts.Log.Warn("some host key settings are not used"+k.to.knownNote, "host", k.to.host)

@@ -24,12 +24,12 @@ func TestHostKeys(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	start := func(t *testing.T) *remotetest.Server {
 		return remotetest.Start(t, remotetest.Config{
-			Machine: remotetest.Machine{Handler: checks},
+			Machine: remotetest.Machine{Handler: checkHandler},
 			Users:   []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
 		})
 	}
 	connect := func(t *testing.T, s *remotetest.Server, hostKey string, opts remote.Options) error {
-		d := ssh.Dialer{Helper: remotetest.Helper(t)}
+		d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
 		h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path, HostKey: hostKey}), opts)
 		if err == nil {
 			err = h.Close()
@@ -52,7 +52,7 @@ func TestHostKeys(t *testing.T) {
 	}
 
 	t.Run("first use is kept, a change refused", func(t *testing.T) {
-		s, opts := start(t), options(t)
+		s, opts := start(t), testOptions(t)
 		if err := connect(t, s, "", opts); err != nil {
 			t.Fatal(err)
 		}
@@ -69,51 +69,52 @@ func TestHostKeys(t *testing.T) {
 		was := gossh.FingerprintSHA256(s.HostKey())
 		s.SetHostKey(remotetest.NewKey(t))
 		err = connect(t, s, "", opts)
-		refusal(t, err, remote.HostKeyChanged, "remove line 1 of "+opts.KnownHosts)
-		refusal(t, err, remote.HostKeyChanged, "expected ssh-ed25519 "+was)
-		refusal(t, err, remote.HostKeyChanged, "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
+		checkRefusal(t, err, remote.HostKeyChanged, "remove line 1 of "+opts.KnownHosts)
+		checkRefusal(t, err, remote.HostKeyChanged, "expected ssh-ed25519 "+was)
+		checkRefusal(t, err, remote.HostKeyChanged, "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
 	})
 	t.Run("without a file an unknown key is refused", func(t *testing.T) {
-		s, opts := start(t), options(t)
+		s, opts := start(t), testOptions(t)
 		opts.KnownHosts = ""
-		refusal(t, connect(t, s, "", opts), remote.HostKeyUnknown, gossh.FingerprintSHA256(s.HostKey()))
+		checkRefusal(t, connect(t, s, "", opts), remote.HostKeyUnknown, gossh.FingerprintSHA256(s.HostKey()))
 	})
 	t.Run("the user's known_hosts comes first", func(t *testing.T) {
-		s, opts := start(t), options(t)
+		s, opts := start(t), testOptions(t)
 		file := write(t, opts, "# mine\n\nnonsense line\n"+line(s, remotetest.NewKey(t).PublicKey())+"\n")
-		refusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "line 4 of "+file)
+		checkRefusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "line 4 of "+file)
 		hashed := knownhosts.HashHostname(fmt.Sprintf("[127.0.0.1]:%d", s.Port()))
 		write(t, opts, hashed+" "+strings.SplitN(line(s, s.HostKey()), " ", 2)[1]+"\n")
 		if err := connect(t, s, "", opts); err != nil {
 			t.Errorf("a hashed entry: %v", err)
 		}
 		write(t, opts, "@revoked "+line(s, s.HostKey())+"\n")
-		refusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "is revoked in")
+		checkRefusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "is revoked in")
 		if _, err := os.Stat(opts.KnownHosts); !errors.Is(err, os.ErrNotExist) {
 			t.Error("a key that the user knows is kept again")
 		}
 	})
 	t.Run("a revoked key is refused wherever it is known", func(t *testing.T) {
-		s, opts := start(t), options(t)
+		s, opts := start(t), testOptions(t)
 		file := write(t, opts, line(s, s.HostKey())+"\n@revoked * "+strings.SplitN(line(s, s.HostKey()), " ", 2)[1]+"\n")
-		refusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "is revoked in line 2 of "+file)
-		refusal(t, connect(t, s, gossh.FingerprintSHA256(s.HostKey()), opts), remote.HostKeyChanged, "is revoked in line 2 of "+file)
-		refusal(t, connect(t, s, string(gossh.MarshalAuthorizedKey(s.HostKey())), opts), remote.HostKeyChanged, "is revoked in line 2 of "+file)
+		checkRefusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "is revoked in line 2 of "+file)
+		checkRefusal(t, connect(t, s, gossh.FingerprintSHA256(s.HostKey()), opts), remote.HostKeyChanged, "is revoked in line 2 of "+file)
+		checkRefusal(t, connect(t, s, string(gossh.MarshalAuthorizedKey(s.HostKey())), opts), remote.HostKeyChanged,
+			"is revoked in line 2 of "+file)
 		write(t, opts, "@revoked * "+strings.TrimSpace(string(gossh.MarshalAuthorizedKey(remotetest.NewKey(t).PublicKey()))))
 		if err := connect(t, s, "", opts); err != nil {
 			t.Errorf("another key is revoked: %v", err)
 		}
 	})
 	t.Run("a file that cannot be read is not an empty one", func(t *testing.T) {
-		s, opts := start(t), options(t)
+		s, opts := start(t), testOptions(t)
 		if err := os.MkdirAll(filepath.Join(opts.Home, ".ssh", "known_hosts"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		refusal(t, connect(t, s, "", opts), remote.HostKeyUnknown, "the known host keys cannot be read")
-		refusal(t, connect(t, s, gossh.FingerprintSHA256(s.HostKey()), opts), remote.HostKeyUnknown, "make the file readable")
+		checkRefusal(t, connect(t, s, "", opts), remote.HostKeyUnknown, "the known host keys cannot be read")
+		checkRefusal(t, connect(t, s, gossh.FingerprintSHA256(s.HostKey()), opts), remote.HostKeyUnknown, "make the file readable")
 	})
 	t.Run("another type is known", func(t *testing.T) {
-		s, opts := start(t), options(t)
+		s, opts := start(t), testOptions(t)
 		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
@@ -123,10 +124,10 @@ func TestHostKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, opts, line(s, signer.PublicKey()))
-		refusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "no longer has a key of the known type")
+		checkRefusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "no longer has a key of the known type")
 	})
 	t.Run("pinned by the file", func(t *testing.T) {
-		s, opts := start(t), options(t)
+		s, opts := start(t), testOptions(t)
 		right := strings.TrimSpace(string(gossh.MarshalAuthorizedKey(s.HostKey())))
 		wrong := strings.TrimSpace(string(gossh.MarshalAuthorizedKey(remotetest.NewKey(t).PublicKey())))
 		write(t, opts, line(s, remotetest.NewKey(t).PublicKey())) // the pin is stronger
@@ -135,9 +136,9 @@ func TestHostKeys(t *testing.T) {
 				t.Errorf("pin %q: %v", pin, err)
 			}
 		}
-		refusal(t, connect(t, s, wrong, opts), remote.HostKeyChanged, "does not match gossh.hostKey")
-		refusal(t, connect(t, s, "SHA256:"+strings.Repeat("A", 43), opts), remote.HostKeyChanged,
+		checkRefusal(t, connect(t, s, wrong, opts), remote.HostKeyChanged, "does not match ssh.hostKey")
+		checkRefusal(t, connect(t, s, "SHA256:"+strings.Repeat("A", 43), opts), remote.HostKeyChanged,
 			"it has ssh-ed25519 "+gossh.FingerprintSHA256(s.HostKey()))
-		refusal(t, connect(t, s, "no key", opts), remote.HostKeyUnknown, "neither a public key nor a fingerprint")
+		checkRefusal(t, connect(t, s, "no key", opts), remote.HostKeyUnknown, "neither a public key nor a fingerprint")
 	})
 }

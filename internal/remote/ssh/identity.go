@@ -37,8 +37,10 @@ type identities struct {
 // reader reads the file of a key or certificate.
 type reader func(name string) ([]byte, error)
 
-// argument reads a file from the cluster file.
-func argument(name string) ([]byte, error) { return bounded.ReadArgument(name, bounded.Argument) }
+// readArgumentFile reads a file from the cluster file.
+func readArgumentFile(name string) ([]byte, error) {
+	return bounded.ReadArgument(name, bounded.Argument)
+}
 
 // identity has the loaded credentials of one login.
 type identity struct {
@@ -52,14 +54,14 @@ type identity struct {
 	askedKeys, askedPassword bool
 }
 
-// open loads the credentials. Named files must exist; of default files, the existing ones
+// loadIdentity loads the credentials. Named files must exist; of default files, the existing ones
 // are used.
-func (l login) open(ctx context.Context, to endpoint, opts remote.Options) (*identity, error) {
+func (l login) loadIdentity(ctx context.Context, to endpoint, opts remote.Options) (*identity, error) {
 	id := &identity{password: l.password}
 	if l.passwordFrom != nil {
-		password, err := reveal(l.passwordFrom)
+		password, err := revealSecret(l.passwordFrom)
 		if err != nil {
-			return nil, to.fail(remote.SecretUnreadable, "the password cannot be read: "+err.Error(), "correct ssh.passwordFrom", err)
+			return nil, to.newError(remote.SecretUnreadable, "the password cannot be read: "+err.Error(), "correct ssh.passwordFrom", err)
 		}
 		id.password = password
 	}
@@ -67,39 +69,40 @@ func (l login) open(ctx context.Context, to endpoint, opts remote.Options) (*ide
 	switch {
 	case l.agent:
 		if os.Getenv("SSH_AUTH_SOCK") == "" {
-			return nil, to.fail(remote.KeyUnreadable, "SSH_AUTH_SOCK is not set, so there is no SSH agent",
+			return nil, to.newError(remote.KeyUnreadable, "SSH_AUTH_SOCK is not set, so there is no SSH agent",
 				"start an agent (`eval $(ssh-agent)`, `ssh-add`), or name a key with ssh.privateKeyFile", nil)
 		}
 		if err = id.addAgent(ctx); err != nil {
-			err = to.fail(remote.KeyUnreadable, "the SSH agent does not answer: "+innermost(err), "check SSH_AUTH_SOCK and `ssh-add -l`", err)
+			err = to.newError(remote.KeyUnreadable, "the SSH agent does not answer: "+innermostMessage(err),
+				"check SSH_AUTH_SOCK and `ssh-add -l`", err)
 		} else if len(id.signers) == 0 {
-			err = to.fail(remote.KeyUnreadable, "the SSH agent has no key", "run `ssh-add` to add a key", nil)
+			err = to.newError(remote.KeyUnreadable, "the SSH agent has no key", "run `ssh-add` to add a key", nil)
 		}
 	case l.keyFile != "":
-		err = id.addFile(ctx, expand(l.keyFile, opts.Home), l.passphrase, to, argument)
+		err = id.addFile(ctx, expandPath(l.keyFile, opts.Home), l.passphrase, to, readArgumentFile)
 	case id.password == "":
 		id.addUsual(ctx, opts.Home, to)
 		if len(id.signers) == 0 {
-			err = to.fail(remote.KeyUnreadable,
-				"no login method is available: no agent, and no usable key in "+filepath.Join(opts.Home, ".ssh")+id.notes(),
+			err = to.newError(remote.KeyUnreadable,
+				"no login method is available: no agent, and no usable key in "+filepath.Join(opts.Home, ".ssh")+id.notesText(),
 				"name a key with ssh.privateKeyFile, or a password with ssh.passwordFrom", nil)
 		}
 	}
 	if err != nil {
-		id.close()
+		id.closeAgent()
 		return nil, err
 	}
 	return id, nil
 }
 
-func expand(path, home string) string {
+func expandPath(path, home string) string {
 	if path == "~" || strings.HasPrefix(path, "~/") {
 		return filepath.Join(home, path[1:])
 	}
 	return path
 }
 
-func (id *identity) close() {
+func (id *identity) closeAgent() {
 	if id.agent != nil {
 		_ = id.agent.Close()
 	}
@@ -108,7 +111,7 @@ func (id *identity) close() {
 func (id *identity) addAgent(ctx context.Context) error {
 	signers, err := id.agentKeys(ctx)
 	for _, s := range signers {
-		id.add(s, "agent")
+		id.addSigner(s, "agent")
 	}
 	return err
 }
@@ -143,17 +146,17 @@ func (id *identity) fromAgent(ctx context.Context, path string, public ssh.Publi
 		return nil
 	}
 	for _, s := range signers {
-		if same(s.PublicKey(), public) {
+		if isSameKey(s.PublicKey(), public) {
 			return s
 		}
 	}
 	return nil
 }
 
-// add adds a key, unless it is already in the list: servers count offered keys.
-func (id *identity) add(s ssh.Signer, from string) {
+// addSigner adds a key, unless it is already in the list: servers count offered keys.
+func (id *identity) addSigner(s ssh.Signer, from string) {
 	for _, have := range id.signers {
-		if same(have.PublicKey(), s.PublicKey()) {
+		if isSameKey(have.PublicKey(), s.PublicKey()) {
 			return
 		}
 	}
@@ -164,7 +167,7 @@ func (id *identity) add(s ssh.Signer, from string) {
 func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alpha1.SecretSource, to endpoint, read reader) error {
 	raw, err := read(path)
 	if err != nil {
-		return to.fail(remote.KeyUnreadable, fmt.Sprintf("the private key %s cannot be read: %s", path, innermost(err)),
+		return to.newError(remote.KeyUnreadable, fmt.Sprintf("the private key %s cannot be read: %s", path, innermostMessage(err)),
 			"correct ssh.privateKeyFile, or the file's permissions", err)
 	}
 	s, err := ssh.ParsePrivateKey(raw)
@@ -172,25 +175,25 @@ func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alph
 	switch {
 	case err == nil:
 	case !errors.As(err, &locked):
-		return to.fail(remote.KeyUnreadable, fmt.Sprintf("%s is not a private key: %s", path, innermost(err)),
+		return to.newError(remote.KeyUnreadable, fmt.Sprintf("%s is not a private key: %s", path, innermostMessage(err)),
 			"write the path of the private key file, which has no .pub suffix", err)
 	case passphrase == nil:
 		if s = id.fromAgent(ctx, path, locked.PublicKey, read); s != nil {
 			break
 		}
-		return to.fail(remote.KeyUnreadable, "the private key "+path+" is encrypted",
+		return to.newError(remote.KeyUnreadable, "the private key "+path+" is encrypted",
 			"set ssh.passphraseFrom, or add the key to your SSH agent (`ssh-add`)", err)
 	default:
-		text, err := reveal(passphrase)
+		text, err := revealSecret(passphrase)
 		if err != nil {
-			return to.fail(remote.KeyUnreadable, "the passphrase of "+path+" cannot be read: "+err.Error(), "correct ssh.passphraseFrom", err)
+			return to.newError(remote.KeyUnreadable, "the passphrase of "+path+" cannot be read: "+err.Error(), "correct ssh.passphraseFrom", err)
 		}
 		if s, err = ssh.ParsePrivateKeyWithPassphrase(raw, []byte(text)); err != nil {
-			return to.fail(remote.KeyUnreadable, "the passphrase does not decrypt "+path, "correct ssh.passphraseFrom", err)
+			return to.newError(remote.KeyUnreadable, "the passphrase does not decrypt "+path, "correct ssh.passphraseFrom", err)
 		}
 	}
 	id.addCertificate(s, path, read)
-	id.add(s, path)
+	id.addSigner(s, path)
 	return nil
 }
 
@@ -229,28 +232,28 @@ func (id *identity) addIdentity(ctx context.Context, path string, to endpoint, r
 	if raw, err := read(path); err == nil {
 		if public, _, _, _, err := ssh.ParseAuthorizedKey(raw); err == nil {
 			if s := id.fromAgent(ctx, path, public, read); s != nil {
-				id.add(s, path)
+				id.addSigner(s, path)
 				return nil
 			}
-			return to.fail(remote.KeyUnreadable, "the agent has no key for "+path, "", nil)
+			return to.newError(remote.KeyUnreadable, "the agent has no key for "+path, "", nil)
 		}
 	}
 	return id.addFile(ctx, path, nil, to, read)
 }
 
-func (id *identity) notes() string {
+func (id *identity) notesText() string {
 	if len(id.passed) == 0 {
 		return ""
 	}
 	return " (" + strings.Join(id.passed, "; ") + ")"
 }
 
-// begin resets the methods that a server requested before.
-func (id *identity) begin() { id.askedKeys, id.askedPassword = false, false }
+// resetMethods resets the methods that a server requested before.
+func (id *identity) resetMethods() { id.askedKeys, id.askedPassword = false, false }
 
-// methods returns the login methods, keys before passwords. A password is sent only once,
+// loginMethods returns the login methods, keys before passwords. A password is sent only once,
 // because servers that lock accounts count attempts.
-func (id *identity) methods() []ssh.AuthMethod {
+func (id *identity) loginMethods() []ssh.AuthMethod {
 	var out []ssh.AuthMethod
 	if len(id.signers) > 0 {
 		out = append(out, ssh.PublicKeysCallback(func() ([]ssh.Signer, error) {
@@ -266,11 +269,11 @@ func (id *identity) methods() []ssh.AuthMethod {
 			id.askedPassword = true
 			return id.password, nil
 		}),
-		ssh.KeyboardInteractive(id.challenge))
+		ssh.KeyboardInteractive(id.answerChallenge))
 }
 
-// challenge answers questions without echo with the password.
-func (id *identity) challenge(_, _ string, questions []string, echos []bool) ([]string, error) {
+// answerChallenge answers questions without echo with the password.
+func (id *identity) answerChallenge(_, _ string, questions []string, echos []bool) ([]string, error) {
 	answers := make([]string, len(questions))
 	for i := range questions {
 		if echos[i] {
@@ -285,14 +288,14 @@ func (id *identity) challenge(_, _ string, questions []string, echos []bool) ([]
 	return answers, nil
 }
 
-// refused explains a login that failed.
-func (id *identity) refused(to endpoint, err error) *remote.Error {
-	who := to.user + "@" + to.hostport()
+// explainRefusal explains a login that failed.
+func (id *identity) explainRefusal(to endpoint, err error) *remote.Error {
+	who := to.user + "@" + to.hostAndPort()
 	var causes []string
 	remedy := ""
 	if len(id.signers) > 0 {
 		if id.askedKeys {
-			causes = append(causes, "rejects the key of "+strings.Join(id.names, ", of ")+id.notes())
+			causes = append(causes, "rejects the key of "+strings.Join(id.names, ", of ")+id.notesText())
 			remedy = "add its public key to ~/.ssh/authorized_keys of " + to.user + " on the host, or name another key with ssh.privateKeyFile"
 		} else {
 			causes = append(causes, "does not accept keys")
@@ -311,7 +314,7 @@ func (id *identity) refused(to endpoint, err error) *remote.Error {
 	cause := who + " " + strings.Join(causes, " and ")
 	var network net.Error
 	if errors.As(err, &network) {
-		return to.fail(remote.Unreachable, "the connection to "+to.hostport()+" was lost during the login", "try again", err)
+		return to.newError(remote.Unreachable, "the connection to "+to.hostAndPort()+" was lost during the login", "try again", err)
 	}
-	return to.fail(remote.AuthFailed, cause, remedy, err)
+	return to.newError(remote.AuthFailed, cause, remedy, err)
 }

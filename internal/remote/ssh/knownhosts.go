@@ -31,7 +31,7 @@ const (
 
 func (k knownKey) String() string { return k.key.Type() + " " + ssh.FingerprintSHA256(k.key) }
 
-func (k knownKey) place() string { return fmt.Sprintf("line %d of %s", k.line, k.file) }
+func (k knownKey) fileAndLine() string { return fmt.Sprintf("line %d of %s", k.line, k.file) }
 
 // lookUp finds the keys of address ("host", or "[host]:port" for another port
 // than 22) in the text of a known_hosts file (sshd(8), SSH_KNOWN_HOSTS FILE
@@ -41,7 +41,7 @@ func lookUp(raw []byte, file, address string) []knownKey {
 	for i, line := range bytes.Split(raw, []byte("\n")) {
 		line = bytes.TrimSpace(line)
 		// The names first: a file may hold the keys of a thousand other hosts.
-		if len(line) == 0 || line[0] == '#' || !matches(hostsOf(line), address) {
+		if len(line) == 0 || line[0] == '#' || !matchesPatterns(hostsOf(line), address) {
 			continue
 		}
 		word, _, key, _, _, err := ssh.ParseKnownHosts(line)
@@ -63,16 +63,16 @@ func hostsOf(line []byte) []string {
 	return strings.Split(string(words[0]), ",")
 }
 
-// matches reports whether one of the patterns matches the address, and none excludes it.
-func matches(patterns []string, address string) bool {
+// matchesPatterns reports whether one of the patterns matches the address, and none excludes it.
+func matchesPatterns(patterns []string, address string) bool {
 	found := false
 	for _, p := range patterns {
 		if strings.HasPrefix(p, "|") {
-			found = found || hashed(p, address)
+			found = found || matchesHash(p, address)
 			continue
 		}
 		negated := strings.HasPrefix(p, "!")
-		if glob(strings.TrimPrefix(p, "!"), address) {
+		if matchWildcard(strings.TrimPrefix(p, "!"), address) {
 			if negated {
 				return false
 			}
@@ -82,8 +82,8 @@ func matches(patterns []string, address string) bool {
 	return found
 }
 
-// glob matches only with * and ?; brackets are literal.
-func glob(pattern, name string) bool {
+// matchWildcard matches only with * and ?; brackets are literal.
+func matchWildcard(pattern, name string) bool {
 	if !strings.ContainsAny(pattern, "*?") {
 		return strings.EqualFold(pattern, name)
 	}
@@ -92,8 +92,8 @@ func glob(pattern, name string) bool {
 	return err == nil && ok
 }
 
-// hashed matches "|1|salt|hash".
-func hashed(pattern, address string) bool {
+// matchesHash matches "|1|salt|hash".
+func matchesHash(pattern, address string) bool {
 	parts := strings.Split(pattern, "|")
 	if len(parts) != 4 || parts[1] != "1" {
 		return false

@@ -44,11 +44,11 @@ func TestOpenSSH(t *testing.T) {
 	dir := t.TempDir()
 	ca, hostCA := remotetest.NewKey(t), remotetest.NewKey(t)
 	hostKey, hostPub := keyFile(t, filepath.Join(dir, "host"), "")
-	write(t, hostKey+"-cert.pub", []byte(authorized(certify(t, hostCA, hostPub, gossh.HostCert, "127.0.0.1", nil))))
-	write(t, filepath.Join(dir, "ca.pub"), []byte(authorized(ca.PublicKey())))
+	writeFile(t, hostKey+"-cert.pub", []byte(authorizedKey(signCertificate(t, hostCA, hostPub, gossh.HostCert, "127.0.0.1", nil))))
+	writeFile(t, filepath.Join(dir, "ca.pub"), []byte(authorizedKey(ca.PublicKey())))
 	port := freePort(t)
 	config := filepath.Join(dir, "sshd_config")
-	write(t, config, []byte(strings.Join([]string{
+	writeFile(t, config, []byte(strings.Join([]string{
 		"ListenAddress 127.0.0.1", "Port " + strconv.Itoa(port), "HostKey " + hostKey, "HostCertificate " + hostKey + "-cert.pub",
 		"TrustedUserCAKeys " + filepath.Join(dir, "ca.pub"), "AuthorizedKeysFile none", "PidFile none", "StrictModes no",
 		"UsePAM no", "PasswordAuthentication no", "PermitRootLogin prohibit-password", "",
@@ -56,15 +56,16 @@ func TestOpenSSH(t *testing.T) {
 	startSSHD(t, sshd, config, port)
 
 	path, pub := keyFile(t, filepath.Join(dir, "user"), "")
-	write(t, path+"-cert.pub", []byte(authorized(certify(t, ca, pub, gossh.UserCert, me.Username, nil))))
-	opts := options(t)
+	writeFile(t, path+"-cert.pub", []byte(authorizedKey(signCertificate(t, ca, pub, gossh.UserCert, me.Username, nil))))
+	opts := testOptions(t)
 	opts.KnownHosts = ""
-	write(t, filepath.Join(opts.Home, ".ssh", "known_hosts"), []byte("@cert-authority [127.0.0.1]:* "+authorized(hostCA.PublicKey())+"\n"))
+	writeFile(t, filepath.Join(opts.Home, ".ssh", "known_hosts"),
+		[]byte("@cert-authority [127.0.0.1]:* "+authorizedKey(hostCA.PublicKey())+"\n"))
 	shell := func(login v1alpha1.SSH) error {
 		login.User, login.Port = me.Username, port
 		var d ssh.Dialer
 		var out, errw bytes.Buffer
-		code, err := d.Shell(t.Context(), v1alpha1.Host{Name: "h1", Address: "127.0.0.1", SSH: login},
+		code, err := d.StartShell(t.Context(), v1alpha1.Host{Name: "h1", Address: "127.0.0.1", SSH: login},
 			remote.Shell{Argv: []string{"echo", "works"}, Out: &out, Err: &errw}, opts)
 		if err == nil && (code != 0 || out.String() != "works\n") {
 			err = fmt.Errorf("exit code %d, output %q, %q", code, out.String(), errw.String())
@@ -83,10 +84,10 @@ func TestOpenSSH(t *testing.T) {
 		}
 	}
 	t.Setenv("SSH_AUTH_SOCK", "")
-	write(t, path+"-cert.pub", []byte(authorized(certify(t, ca, pub, gossh.UserCert, "somebody", nil))))
-	refusal(t, shell(v1alpha1.SSH{PrivateKeyFile: path}), remote.AuthFailed, `certificate "id-1"`)
-	write(t, filepath.Join(opts.Home, ".ssh", "known_hosts"), []byte("@cert-authority * "+authorized(ca.PublicKey())+"\n"))
-	refusal(t, shell(v1alpha1.SSH{PrivateKeyFile: path}), remote.HostKeyUnknown, "its certificate is not valid")
+	writeFile(t, path+"-cert.pub", []byte(authorizedKey(signCertificate(t, ca, pub, gossh.UserCert, "somebody", nil))))
+	checkRefusal(t, shell(v1alpha1.SSH{PrivateKeyFile: path}), remote.AuthFailed, `certificate "id-1"`)
+	writeFile(t, filepath.Join(opts.Home, ".ssh", "known_hosts"), []byte("@cert-authority * "+authorizedKey(ca.PublicKey())+"\n"))
+	checkRefusal(t, shell(v1alpha1.SSH{PrivateKeyFile: path}), remote.HostKeyUnknown, "its certificate is not valid")
 }
 
 // certifiedAgent holds one key, RSA of so many bits or Ed25519, and its
@@ -109,7 +110,7 @@ func certifiedAgent(t *testing.T, ca gossh.Signer, bits int, principal string) a
 	}
 	keyring := agent.NewKeyring()
 	if err := keyring.Add(agent.AddedKey{PrivateKey: private,
-		Certificate: certify(t, ca, signer.PublicKey(), gossh.UserCert, principal, nil)}); err != nil {
+		Certificate: signCertificate(t, ca, signer.PublicKey(), gossh.UserCert, principal, nil)}); err != nil {
 		t.Fatal(err)
 	}
 	return keyring

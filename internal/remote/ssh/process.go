@@ -32,16 +32,16 @@ func rawTerminal() ssh.TerminalModes {
 // Start implements session.Starter.
 func (s *starter) Start(ctx context.Context, command string, tty bool) (bootstrap.Process, error) {
 	if s.last != nil {
-		s.last.gone(ctx)
+		s.last.waitGone(ctx)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.client.Close() })
 	defer stop()
-	sess, err := s.open(ctx)
+	sess, err := s.openSession(ctx)
 	if err != nil {
 		return nil, err
 	}
 	p := &process{client: s.client, sess: sess, ended: make(chan struct{})}
-	if err := p.start(command, tty); err != nil {
+	if err := p.startCommand(command, tty); err != nil {
 		_ = sess.Close()
 		return nil, err
 	}
@@ -53,9 +53,9 @@ func (s *starter) Start(ctx context.Context, command string, tty bool) (bootstra
 	return p, nil
 }
 
-// open opens a session. A server that allows only one session may still count the last
+// openSession opens a session. A server that allows only one session may still count the last
 // one, although it has reported its end.
-func (s *starter) open(ctx context.Context) (*ssh.Session, error) {
+func (s *starter) openSession(ctx context.Context) (*ssh.Session, error) {
 	for attempt := 1; ; attempt++ {
 		sess, err := s.client.NewSession()
 		var refused *ssh.OpenChannelError
@@ -83,7 +83,7 @@ type process struct {
 	once           sync.Once
 }
 
-func (p *process) start(command string, tty bool) error {
+func (p *process) startCommand(command string, tty bool) error {
 	var err error
 	if p.in, err = p.sess.StdinPipe(); err != nil {
 		return err
@@ -140,8 +140,8 @@ func (p *process) Close() error {
 	return nil
 }
 
-// gone waits until the server no longer has the session.
-func (p *process) gone(ctx context.Context) {
+// waitGone waits until the server no longer has the session.
+func (p *process) waitGone(ctx context.Context) {
 	select {
 	case <-p.ended:
 	case <-ctx.Done():

@@ -35,7 +35,7 @@ func TestReconnect(t *testing.T) {
 				mu.Unlock()
 				emit(remote.Progress{Op: 0, Output: []byte("at work")})
 				if first {
-					s.Cut()
+					s.CutConnections()
 					<-ctx.Done()
 				}
 				return []op.Result{{Status: op.Changed}}
@@ -44,7 +44,7 @@ func TestReconnect(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				if runs++; runs == 3 { // taken, but the answer is lost
-					s.Cut()
+					s.CutConnections()
 					return remote.LockState{}, true, nil
 				}
 				return remote.LockState{Held: true, Holder: remote.Lock{Operation: "o", Manager: "m", Fence: 2}}, false, nil
@@ -52,8 +52,8 @@ func TestReconnect(t *testing.T) {
 		}
 	}
 	s = remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: handler, Kept: kept}, Users: users})
-	d := ssh.Dialer{Helper: remotetest.Helper(t)}
-	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), options(t))
+	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
+	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), testOptions(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,8 +63,8 @@ func TestReconnect(t *testing.T) {
 	if err != nil || len(got) != 1 || got[0].Status != op.Changed {
 		t.Errorf("a batch that was cut: %v, %v", got, err)
 	}
-	if runs != 2 || told < 1 || s.Logins() != 2 || kept.Uploads() != 1 {
-		t.Errorf("%d runs, %d times told, %d logins, %d uploads", runs, told, s.Logins(), kept.Uploads())
+	if runs != 2 || told < 1 || s.LoginCount() != 2 || kept.UploadCount() != 1 {
+		t.Errorf("%d runs, %d times told, %d logins, %d uploads", runs, told, s.LoginCount(), kept.UploadCount())
 	}
 	_, ok, err := h.(remote.Locker).TakeLock(t.Context(), remote.Lock{Operation: "o", Manager: "m", Fence: 2}, false)
 	if err != nil || !ok {
@@ -75,24 +75,25 @@ func TestReconnect(t *testing.T) {
 func TestReconnectGivesUp(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	s := remotetest.Start(t,
-		remotetest.Config{Machine: remotetest.Machine{Handler: checks}, Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}})
-	d := ssh.Dialer{Helper: remotetest.Helper(t)}
-	opts := options(t)
+		remotetest.Config{Machine: remotetest.Machine{Handler: checkHandler},
+			Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}})
+	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
+	opts := testOptions(t)
 	opts.Reconnect = 2 * time.Second
 	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.SetDown(true)
-	s.Cut()
+	s.CutConnections()
 	_, err = h.Check(t.Context(), op.List{op.SwapOff{}})
-	refusal(t, err, remote.ConnectionLost, "the connection was lost")
+	checkRefusal(t, err, remote.ConnectionLost, "the connection was lost")
 	s.SetDown(false)
-	check(t, h)
-	s.Cut()
+	checkHost(t, h)
+	s.CutConnections()
 	s.SetHostKey(remotetest.NewKey(t))
 	_, err = h.Check(t.Context(), op.List{op.SwapOff{}})
-	refusal(t, err, remote.HostKeyChanged, "has changed")
+	checkRefusal(t, err, remote.HostKeyChanged, "has changed")
 	_ = h.Close()
 	_, err = h.Check(t.Context(), op.List{op.SwapOff{}})
 	var e *remote.Error
@@ -108,11 +109,11 @@ func TestCutWhileConnecting(t *testing.T) {
 	for _, after := range []int64{1, 50, 1000, 2500, 3500, 5000, 6000} {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
 			s := remotetest.Start(t, remotetest.Config{
-				CutAfter: after, Machine: remotetest.Machine{Handler: checks},
+				CutAfter: after, Machine: remotetest.Machine{Handler: checkHandler},
 				Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
 			})
-			d := ssh.Dialer{Helper: remotetest.Helper(t)}
-			h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), options(t))
+			d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
+			h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), testOptions(t))
 			if err != nil {
 				var e *remote.Error
 				if !errors.As(err, &e) {
@@ -120,7 +121,7 @@ func TestCutWhileConnecting(t *testing.T) {
 				}
 				return
 			}
-			check(t, h)
+			checkHost(t, h)
 			_ = h.Close()
 		})
 	}
@@ -133,16 +134,16 @@ func TestSlowLink(t *testing.T) {
 	program := make([]byte, 300<<10)
 	_, _ = rand.Read(program)
 	s := remotetest.Start(t, remotetest.Config{
-		Slow: 70 << 10, Machine: remotetest.Machine{Handler: checks},
+		Slow: 70 << 10, Machine: remotetest.Machine{Handler: checkHandler},
 		Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
 	})
-	d := ssh.Dialer{Helper: remotetest.Packed(t, program)}
-	opts := options(t)
+	d := ssh.Dialer{Helper: remotetest.PackedHelper(t, program)}
+	opts := testOptions(t)
 	opts.Timeout = 3 * time.Second
 	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	check(t, h)
+	checkHost(t, h)
 	_ = h.Close()
 }

@@ -32,26 +32,26 @@ type route struct {
 	to   endpoint
 }
 
-// Login returns how Connect would log in to host, without doing so.
-func (d *Dialer) Login(host v1alpha1.Host, opts remote.Options) (remote.Login, error) {
-	opts, err := complete(opts)
+// ResolveLogin returns how Connect would log in to host, without doing so.
+func (d *Dialer) ResolveLogin(host v1alpha1.Host, opts remote.Options) (remote.Login, error) {
+	opts, err := completeOptions(opts)
 	if err != nil {
 		return remote.Login{}, err
 	}
-	r, err := resolve(host, opts)
+	r, err := resolveRoute(host, opts)
 	if err != nil {
 		return remote.Login{}, err
 	}
 	login := remote.Login{User: r.to.user, Address: r.to.address, Port: r.to.port, From: r.to.from}
 	for _, hop := range r.hops {
-		login.Via = append(login.Via, hop.user+"@"+hop.hostport())
+		login.Via = append(login.Via, hop.user+"@"+hop.hostAndPort())
 	}
 	return login, nil
 }
 
-// resolve finds the route to a host. The cluster file decides; what it leaves
+// resolveRoute finds the route to a host. The cluster file decides; what it leaves
 // open is taken from ~/.ssh/config, and then from the defaults.
-func resolve(host v1alpha1.Host, opts remote.Options) (route, error) {
+func resolveRoute(host v1alpha1.Host, opts remote.Options) (route, error) {
 	s := host.SSH
 	to := endpoint{
 		host: host.Name, address: host.Address, port: s.Port, user: s.User, hostKey: s.HostKey,
@@ -60,7 +60,7 @@ func resolve(host v1alpha1.Host, opts remote.Options) (route, error) {
 			agent: s.Agent != nil && *s.Agent,
 		},
 	}
-	to, jump, err := to.configured(opts, s.Bastion == nil)
+	to, jump, err := to.withSSHConfig(opts, s.Bastion == nil)
 	if err != nil {
 		return route{}, err
 	}
@@ -71,24 +71,24 @@ func resolve(host v1alpha1.Host, opts remote.Options) (route, error) {
 		}}
 		to.from = append(to.from, remote.Decision{Setting: "bastion", By: byFile})
 	}
-	hops, err := chain(jump, opts, 0, s.Bastion == nil)
+	hops, err := resolveJumps(jump, opts, 0, s.Bastion == nil)
 	return route{hops: hops, to: to}, err
 }
 
-// chain resolves jump hosts. As in ssh, the first one can have its own jump hosts; the
+// resolveJumps resolves jump hosts. As in ssh, the first one can have its own jump hosts; the
 // bastion of the cluster file has none.
-func chain(jump []endpoint, opts remote.Options, depth int, more bool) ([]endpoint, error) {
+func resolveJumps(jump []endpoint, opts remote.Options, depth int, more bool) ([]endpoint, error) {
 	var out []endpoint
 	for i, hop := range jump {
-		hop, before, err := hop.configured(opts, more && i == 0)
+		hop, before, err := hop.withSSHConfig(opts, more && i == 0)
 		if err == nil && depth+len(jump)+len(before) > maxHops {
-			err = hop.fail(remote.ConfigUnusable, fmt.Sprintf("there are more than %d jump hosts before %s", maxHops, hop.host),
+			err = hop.newError(remote.ConfigUnusable, fmt.Sprintf("there are more than %d jump hosts before %s", maxHops, hop.host),
 				"check ProxyJump in ~/.ssh/config for a loop", nil)
 		}
 		if err != nil {
 			return nil, bastionError(err, hop.host)
 		}
-		earlier, err := chain(before, opts, depth+len(jump), true)
+		earlier, err := resolveJumps(before, opts, depth+len(jump), true)
 		if err != nil {
 			return nil, err
 		}
@@ -97,33 +97,33 @@ func chain(jump []endpoint, opts remote.Options, depth int, more bool) ([]endpoi
 	return out, nil
 }
 
-// configured fills settings that the cluster file leaves open from ~/.ssh/config, and
+// withSSHConfig fills settings that the cluster file leaves open from ~/.ssh/config, and
 // returns its jump hosts, if they are wanted.
-func (e endpoint) configured(opts remote.Options, jumps bool) (endpoint, []endpoint, error) {
+func (e endpoint) withSSHConfig(opts remote.Options, jumps bool) (endpoint, []endpoint, error) {
 	q := sshconfig.Query{
 		Host: e.address, User: e.user, DefaultUser: e.withDefaults().user, LocalUser: localUser(opts.Home), Home: opts.Home,
 		Read: func(path string) ([]byte, error) { return readConfig(opts.Home, path) },
 	}
 	c := &config{endpoint: e, home: opts.Home, local: q.LocalUser, given: e.address}
 	var err error
-	c.Settings, err = sshconfig.Lookup(filepath.Join(opts.Home, ".ssh", "config"), q)
-	if err != nil && e.settled(jumps) {
+	c.Settings, err = sshconfig.LookUpHost(filepath.Join(opts.Home, ".ssh", "config"), q)
+	if err != nil && e.isSettled(jumps) {
 		c.Settings, c.note = sshconfig.Settings{}, "; the SSH configuration is not used: "+err.Error()
 		err = nil
 	}
 	if err == nil {
-		err = c.apply(jumps)
+		err = c.applySettings(jumps)
 	}
 	var done *remote.Error
 	if err != nil && !errors.As(err, &done) {
-		err = e.fail(remote.ConfigUnusable, "the SSH configuration cannot be used: "+err.Error(),
+		err = e.newError(remote.ConfigUnusable, "the SSH configuration cannot be used: "+err.Error(),
 			"correct that line or the permissions of the file; run `ssh -G "+e.address+"` to see how ssh reads it", err)
 	}
 	return c.endpoint.withDefaults(), c.jump, err
 }
 
-// settled reports whether the cluster file sets everything that ~/.ssh/config could set.
-func (e endpoint) settled(jumps bool) bool {
+// isSettled reports whether the cluster file sets everything that ~/.ssh/config could set.
+func (e endpoint) isSettled(jumps bool) bool {
 	return e.user != "" && e.port != 0 && e.login != login{} && e.hostKey != "" && !jumps
 }
 
@@ -136,18 +136,18 @@ type config struct {
 	jump        []endpoint
 }
 
-// apply takes the settings that the cluster file leaves open. Credentials are
+// applySettings takes the settings that the cluster file leaves open. Credentials are
 // one setting: a key or password in the cluster file is used alone.
-func (c *config) apply(jumps bool) error {
-	if err := c.decided(jumps); err != nil {
+func (c *config) applySettings(jumps bool) error {
+	if err := c.checkDecided(jumps); err != nil {
 		return err
 	}
-	if err := c.name(); err != nil {
+	if err := c.setAddress(); err != nil {
 		return err
 	}
-	c.keys()
+	c.setKeys()
 	if c.hostKey == "" {
-		c.lists()
+		c.setKnownHosts()
 	}
 	if c.ProxyCommand.From.Line > 0 && !strings.EqualFold(c.ProxyCommand.Text, "none") {
 		c.note = "; the ProxyCommand in " + c.ProxyCommand.From.String() + " is not run: use ProxyJump or ssh.bastion"
@@ -155,12 +155,12 @@ func (c *config) apply(jumps bool) error {
 	if !jumps || c.ProxyJump.From.Line == 0 || strings.EqualFold(c.ProxyJump.Text, "none") {
 		return nil
 	}
-	return c.jumps()
+	return c.parseJumps()
 }
 
-// decided returns an error if a setting depends on criteria that Slipway does not
+// checkDecided returns an error if a setting depends on criteria that Slipway does not
 // evaluate, unless the cluster file sets it.
-func (c *config) decided(jumps bool) error {
+func (c *config) checkDecided(jumps bool) error {
 	noLogin := c.login == login{}
 	for _, o := range []struct {
 		option, field string
@@ -175,7 +175,7 @@ func (c *config) decided(jumps bool) error {
 		{"hostkeyalias", "ssh.hostKey", c.hostKey == ""},
 		{"proxyjump", "ssh.bastion", jumps},
 	} {
-		at, undecided := c.Undecided(o.option)
+		at, undecided := c.UndecidedBy(o.option)
 		if !undecided || !o.open {
 			continue
 		}
@@ -183,14 +183,14 @@ func (c *config) decided(jumps bool) error {
 		if o.option == "hostname" {
 			remedy = "move this HostName to a Host or Match host section"
 		}
-		return c.fail(remote.ConfigUnusable,
+		return c.newError(remote.ConfigUnusable,
 			fmt.Sprintf("%s is a Match that Slipway does not evaluate, and it can set %s for %s", at, o.option, c.given), remedy, nil)
 	}
 	return nil
 }
 
-// name sets user, address and port.
-func (c *config) name() error {
+// setAddress sets user, address and port.
+func (c *config) setAddress() error {
 	from := func(setting string, given bool, v sshconfig.Value) {
 		by := byDefault
 		switch {
@@ -206,7 +206,7 @@ func (c *config) name() error {
 		c.user = c.User.Text
 	}
 	if c.HostName.From.Line > 0 {
-		name, err := sshconfig.Expand(c.HostName, map[byte]string{'h': c.address}, nil)
+		name, err := sshconfig.ExpandTokens(c.HostName, map[byte]string{'h': c.address}, nil)
 		if err != nil {
 			return err
 		}
@@ -224,8 +224,8 @@ func (c *config) name() error {
 	return nil
 }
 
-// keys sets the keys for the login, if the cluster file names no credentials.
-func (c *config) keys() {
+// setKeys sets the keys for the login, if the cluster file names no credentials.
+func (c *config) setKeys() {
 	if c.login != (login{}) {
 		c.from = append(c.from, remote.Decision{Setting: "credentials", By: byFile})
 		return
@@ -238,7 +238,7 @@ func (c *config) keys() {
 		if strings.EqualFold(v.Text, "none") {
 			continue
 		}
-		path, err := c.path(v)
+		path, err := c.expandValue(v)
 		if err != nil {
 			c.identities.notes = append(c.identities.notes, "this IdentityFile is ignored: "+err.Error())
 			continue
@@ -248,11 +248,11 @@ func (c *config) keys() {
 	}
 }
 
-// lists sets the known_hosts files, and the name of the server in them.
-func (c *config) lists() {
+// setKnownHosts sets the known_hosts files, and the name of the server in them.
+func (c *config) setKnownHosts() {
 	c.alias = c.HostKeyAlias.Text
 	for _, v := range c.UserKnownHostsFile {
-		path, err := c.path(v)
+		path, err := c.expandValue(v)
 		if err != nil {
 			c.knownNote += "; this UserKnownHostsFile is ignored: " + err.Error()
 			path = os.DevNull
@@ -261,10 +261,10 @@ func (c *config) lists() {
 	}
 }
 
-// path returns a path from ~/.ssh/config.
-func (c *config) path(v sshconfig.Value) (string, error) {
-	v.Text = sshconfig.Tilde(v.Text, c.home)
-	path, err := sshconfig.Expand(v, c.tokens(), os.LookupEnv)
+// expandValue returns a path from ~/.ssh/config.
+func (c *config) expandValue(v sshconfig.Value) (string, error) {
+	v.Text = sshconfig.ExpandTilde(v.Text, c.home)
+	path, err := sshconfig.ExpandTokens(v, c.pathTokens(), os.LookupEnv)
 	if err != nil || strings.EqualFold(path, "none") {
 		return os.DevNull, err
 	}
@@ -274,9 +274,9 @@ func (c *config) path(v sshconfig.Value) (string, error) {
 	return path, nil
 }
 
-// tokens returns the tokens of ssh_config(5) for file names. Tokens that are not known
+// pathTokens returns the tokens of ssh_config(5) for file names. Tokens that are not known
 // here are left out.
-func (c *config) tokens() map[byte]string {
+func (c *config) pathTokens() map[byte]string {
 	to := c.withDefaults()
 	port, jump := strconv.Itoa(to.port), c.ProxyJump.Text
 	if strings.EqualFold(jump, "none") {
@@ -296,10 +296,11 @@ func (c *config) tokens() map[byte]string {
 	return out
 }
 
-// jumps parses the jump hosts: [user@]host[:port], or a URI, separated by commas.
-func (c *config) jumps() error {
+// parseJumps parses the jump hosts: [user@]host[:port], or a URI, separated by commas.
+func (c *config) parseJumps() error {
 	to := c.withDefaults()
-	text, err := sshconfig.Expand(c.ProxyJump, map[byte]string{'h': c.address, 'n': c.given, 'p': strconv.Itoa(to.port), 'r': to.user}, nil)
+	text, err := sshconfig.ExpandTokens(c.ProxyJump,
+		map[byte]string{'h': c.address, 'n': c.given, 'p': strconv.Itoa(to.port), 'r': to.user}, nil)
 	if err != nil {
 		return err
 	}

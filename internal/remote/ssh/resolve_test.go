@@ -65,7 +65,7 @@ func TestResolve(t *testing.T) {
 			"root@h port 22 (user: default, address: cluster file, port: default)", "", ""},
 		"match exec": {"no program decides", "Match exec \"touch /tmp/no\"\n User x\n", "h", v1alpha1.SSH{}, "",
 			remote.ConfigUnusable,
-			"line 1 is a Match that Slipway does not evaluate, and it can set user for h; set gossh.user in the cluster file"},
+			"line 1 is a Match that Slipway does not evaluate, and it can set user for h; set ssh.user in the cluster file"},
 		"match exec, told": {"the cluster file decides", "Match exec \"touch /tmp/no\"\n User x\n", "h",
 			v1alpha1.SSH{User: "bob"}, "bob@h port 22 (user: cluster file, address: cluster file, port: default)", "", ""},
 		"port": {"the line is named and not quoted", "\nPort seven\n", "h", v1alpha1.SSH{}, "",
@@ -91,14 +91,14 @@ func TestResolve(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			opts := options(t)
+			opts := testOptions(t)
 			if tc.config != "" {
-				write(t, filepath.Join(opts.Home, ".ssh", "config"), []byte(tc.config))
+				writeFile(t, filepath.Join(opts.Home, ".ssh", "config"), []byte(tc.config))
 			}
 			var d ssh.Dialer
-			got, err := d.Login(v1alpha1.Host{Name: "h1", Address: tc.address, SSH: tc.login}, opts)
+			got, err := d.ResolveLogin(v1alpha1.Host{Name: "h1", Address: tc.address, SSH: tc.login}, opts)
 			if tc.is != "" {
-				refusal(t, err, tc.is, tc.says)
+				checkRefusal(t, err, tc.is, tc.says)
 				return
 			}
 			if err != nil {
@@ -117,16 +117,16 @@ func TestConfigMode(t *testing.T) {
 	for mode, says := range map[os.FileMode]string{0o600: "", 0o664: "", 0o606: "other users can write to it",
 		0o666: "other users can write to it"} {
 		t.Run(mode.String(), func(t *testing.T) {
-			opts := options(t)
+			opts := testOptions(t)
 			config := filepath.Join(opts.Home, ".ssh", "config")
-			write(t, config, []byte("User a\n"))
+			writeFile(t, config, []byte("User a\n"))
 			if err := os.Chmod(config, mode); err != nil {
 				t.Fatal(err)
 			}
 			var d ssh.Dialer
-			got, err := d.Login(v1alpha1.Host{Name: "h1", Address: "h"}, opts)
+			got, err := d.ResolveLogin(v1alpha1.Host{Name: "h1", Address: "h"}, opts)
 			if says != "" {
-				refusal(t, err, remote.ConfigUnusable, says)
+				checkRefusal(t, err, remote.ConfigUnusable, says)
 				return
 			}
 			if err != nil || got.User != "a" {
@@ -156,12 +156,12 @@ func TestNotUsed(t *testing.T) {
 			`this UserKnownHostsFile is ignored: ~/.ssh/config line 1: Slipway does not expand the token "%Q"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opts := options(t)
+			opts := testOptions(t)
 			opts.KnownHosts = ""
-			write(t, filepath.Join(opts.Home, ".ssh", "config"), []byte(tc.config))
-			d := ssh.Dialer{Helper: remotetest.Helper(t)}
+			writeFile(t, filepath.Join(opts.Home, ".ssh", "config"), []byte(tc.config))
+			d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
 			_, err := d.Connect(t.Context(), s.Host("h1", tc.login), opts)
-			refusal(t, err, tc.is, strings.ReplaceAll(tc.says, "~", opts.Home))
+			checkRefusal(t, err, tc.is, strings.ReplaceAll(tc.says, "~", opts.Home))
 		})
 	}
 }
@@ -178,9 +178,9 @@ func TestJumpUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := options(t)
+	opts := testOptions(t)
 	config := filepath.Join(opts.Home, ".ssh", "config")
-	write(t, config, []byte("Host h\n ProxyJump jump,me@other\nMatch host jump user nobody\n Port 24\n"))
+	writeFile(t, config, []byte("Host h\n ProxyJump jump,me@other\nMatch host jump user nobody\n Port 24\n"))
 	for _, name := range []string{opts.Home, config} {
 		if err := os.Lchown(name, uid, uid); err != nil {
 			t.Fatal(err)
@@ -194,7 +194,7 @@ func TestJumpUser(t *testing.T) {
 		"ProxyJump": {v1alpha1.SSH{}, []string{"nobody@jump:24", "me@other:22"}},
 		"bastion":   {v1alpha1.SSH{Bastion: &v1alpha1.Bastion{Address: "jump"}}, []string{"root@jump:22"}},
 	} {
-		got, err := d.Login(v1alpha1.Host{Name: "h1", Address: "h", SSH: tc.login}, opts)
+		got, err := d.ResolveLogin(v1alpha1.Host{Name: "h1", Address: "h", SSH: tc.login}, opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,41 +208,41 @@ func TestJumpUser(t *testing.T) {
 // keys and the lists of host keys that the configuration names.
 func TestConnectByConfig(t *testing.T) {
 	t.Setenv("SSH_AUTH_SOCK", "")
-	opts := options(t)
+	opts := testOptions(t)
 	path, pub := keyFile(t, filepath.Join(opts.Home, "keys"), "")
 	_, _ = keyFile(t, filepath.Join(opts.Home, ".ssh"), "") // the usual key is not tried
 	users := []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}
-	s := remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: checks}, Users: users})
+	s := remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: checkHandler}, Users: users})
 	jump := remotetest.Start(t, remotetest.Config{Users: users})
 	known := filepath.Join(opts.Home, "known hosts")
 	config := "Host web\n HostName 127.0.0.1\n Port " + strconv.Itoa(s.Port()) + "\n ProxyJump jump\n HostKeyAlias web.example\n" +
 		"Host jump\n HostName 127.0.0.1\n Port " + strconv.Itoa(jump.Port()) + "\n HostKeyAlias jump.example\n" +
 		"Host *\n User root\n IdentityFile ~/keys/%n-none\n IdentityFile %d/keys/id_ed25519\n IdentitiesOnly yes\n UserKnownHostsFile \"" +
 		known + "\"\n"
-	write(t, filepath.Join(opts.Home, ".ssh", "config"), []byte(config))
-	write(t, known, []byte("web.example "+authorized(s.HostKey())+"\njump.example "+authorized(jump.HostKey())+"\n"))
+	writeFile(t, filepath.Join(opts.Home, ".ssh", "config"), []byte(config))
+	writeFile(t, known, []byte("web.example "+authorizedKey(s.HostKey())+"\njump.example "+authorizedKey(jump.HostKey())+"\n"))
 	opts.KnownHosts = ""
-	d := ssh.Dialer{Helper: remotetest.Helper(t)}
+	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
 	host := v1alpha1.Host{Name: "h1", Address: "web"}
 	h, err := d.Connect(t.Context(), host, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	check(t, h)
+	checkHost(t, h)
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}
-	if jump.Logins() != 1 {
-		t.Errorf("%d logins on the jump host", jump.Logins())
+	if jump.LoginCount() != 1 {
+		t.Errorf("%d logins on the jump host", jump.LoginCount())
 	}
-	write(t, known, []byte("web.example "+authorized(s.HostKey())+"\n@revoked jump.example "+authorized(jump.HostKey())+"\n"))
+	writeFile(t, known, []byte("web.example "+authorizedKey(s.HostKey())+"\n@revoked jump.example "+authorizedKey(jump.HostKey())+"\n"))
 	_, err = d.Connect(t.Context(), host, opts)
-	refusal(t, err, remote.HostKeyChanged, "the bastion: the host key")
+	checkRefusal(t, err, remote.HostKeyChanged, "the bastion: the host key")
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	_, err = d.Connect(t.Context(), host, opts)
-	refusal(t, err, remote.KeyUnreadable, "no login method is available")
+	checkRefusal(t, err, remote.KeyUnreadable, "no login method is available")
 }
 
 // TestConfigOfAnother: under sudo, root reads no file for the caller that the
@@ -250,13 +250,13 @@ func TestConnectByConfig(t *testing.T) {
 func TestConfigOfAnother(t *testing.T) {
 	requireroot.Need(t, "files of other users are made")
 	t.Setenv("SSH_AUTH_SOCK", "")
-	opts := options(t)
+	opts := testOptions(t)
 	roots, _ := keyFile(t, filepath.Join(t.TempDir(), "root"), "")
 	secret := filepath.Join(t.TempDir(), "secret")
-	write(t, secret, []byte("root:x:0\n"))
+	writeFile(t, secret, []byte("root:x:0\n"))
 	config := filepath.Join(opts.Home, ".ssh", "config")
 	set := func(text string) {
-		write(t, config, []byte(text))
+		writeFile(t, config, []byte(text))
 		for _, name := range []string{opts.Home, filepath.Dir(config), config} {
 			if err := os.Lchown(name, 4711, 4711); err != nil {
 				t.Fatal(err)
@@ -267,22 +267,22 @@ func TestConfigOfAnother(t *testing.T) {
 	host := v1alpha1.Host{Name: "h1", Address: "127.0.0.1", SSH: v1alpha1.SSH{Port: 1}}
 	set("Include " + secret + "\n")
 	_, err := d.Connect(t.Context(), host, opts)
-	refusal(t, err, remote.ConfigUnusable, secret+": it belongs to user 0 instead of user 4711")
+	checkRefusal(t, err, remote.ConfigUnusable, secret+": it belongs to user 0 instead of user 4711")
 	set("IdentityFile " + roots + "\n")
 	_, err = d.Connect(t.Context(), host, opts)
-	refusal(t, err, remote.KeyUnreadable, "it belongs to user 0 instead of user 4711")
+	checkRefusal(t, err, remote.KeyUnreadable, "it belongs to user 0 instead of user 4711")
 	set("UserKnownHostsFile " + secret + "\nIdentityFile none\n")
 	_, err = d.Connect(t.Context(), host, opts)
-	refusal(t, err, remote.HostKeyUnknown, "it belongs to user 0 instead of user 4711")
+	checkRefusal(t, err, remote.HostKeyUnknown, "it belongs to user 0 instead of user 4711")
 	set("User x\n")
 	if err := os.Chmod(config, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	_, err = d.Connect(t.Context(), host, opts)
-	refusal(t, err, remote.ConfigUnusable, "other users can write to it")
+	checkRefusal(t, err, remote.ConfigUnusable, "other users can write to it")
 	if err := errors.Join(os.Chmod(config, 0o664), os.Lchown(config, 4711, 4712)); err != nil {
 		t.Fatal(err)
 	}
 	_, err = d.Connect(t.Context(), host, opts)
-	refusal(t, err, remote.ConfigUnusable, "other users can write to it")
+	checkRefusal(t, err, remote.ConfigUnusable, "other users can write to it")
 }

@@ -16,24 +16,24 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// Shell logs in to host as Connect does, connects its login shell to the caller, and
+// StartShell logs in to host as Connect does, connects its login shell to the caller, and
 // returns the exit code of the shell. It uses Slipway's SSH instead of the program ssh,
 // so that both use the same keys, passwords, bastion and known hosts.
-func (d *Dialer) Shell(ctx context.Context, host v1alpha1.Host, sh remote.Shell, opts remote.Options) (int, error) {
-	opts, err := complete(opts)
+func (d *Dialer) StartShell(ctx context.Context, host v1alpha1.Host, sh remote.Shell, opts remote.Options) (int, error) {
+	opts, err := completeOptions(opts)
 	if err != nil {
 		return 0, err
 	}
-	r, err := resolve(host, opts)
+	r, err := resolveRoute(host, opts)
 	if err != nil {
 		return 0, err
 	}
-	client, leave, err := d.open(ctx, r, opts)
+	client, leave, err := d.openRoute(ctx, r, opts)
 	if err != nil {
 		return 0, err
 	}
 	defer leave()
-	return converse(ctx, host.Name, client, sh)
+	return runConversation(ctx, host.Name, client, sh)
 }
 
 const (
@@ -45,11 +45,11 @@ const (
 	leftCode = 255
 )
 
-// converse runs the shell until it ends, the connection ends, or the caller leaves it.
-func converse(ctx context.Context, host string, client *ssh.Client, sh remote.Shell) (int, error) {
+// runConversation runs the shell until it ends, the connection ends, or the caller leaves it.
+func runConversation(ctx context.Context, host string, client *ssh.Client, sh remote.Shell) (int, error) {
 	stop := context.AfterFunc(ctx, func() { _ = client.Close() })
 	defer stop()
-	watch := watched(client)
+	watch := watchConnection(client)
 	var left atomic.Bool
 	if sh.Terminal != nil && sh.In != nil {
 		sh.In = &escapes{from: sh.In, bol: true, leave: func() {
@@ -57,7 +57,7 @@ func converse(ctx context.Context, host string, client *ssh.Client, sh remote.Sh
 			_ = client.Close()
 		}}
 	}
-	code, err := talk(client, sh)
+	code, err := runShell(client, sh)
 	switch dead := watch(); {
 	case dead:
 		return 0, &remote.Error{
@@ -74,14 +74,14 @@ func converse(ctx context.Context, host string, client *ssh.Client, sh remote.Sh
 	return code, err
 }
 
-// watched closes a connection whose other end no longer answers. stop closes it as well,
+// watchConnection closes a connection whose other end no longer answers. stop closes it as well,
 // and reports whether it was dead.
-func watched(client *ssh.Client) (stop func() (dead bool)) {
+func watchConnection(client *ssh.Client) (stop func() (dead bool)) {
 	over, done := make(chan struct{}), make(chan struct{})
 	dead := false
 	go func() {
 		defer close(done)
-		dead = silent(client, over)
+		dead = isSilent(client, over)
 	}()
 	return func() bool {
 		close(over)
@@ -91,8 +91,8 @@ func watched(client *ssh.Client) (stop func() (dead bool)) {
 	}
 }
 
-// silent sends keepalive requests until over, or until one is not answered.
-func silent(client *ssh.Client, over <-chan struct{}) bool {
+// isSilent sends keepalive requests until over, or until one is not answered.
+func isSilent(client *ssh.Client, over <-chan struct{}) bool {
 	tick := time.NewTicker(aliveEvery)
 	defer tick.Stop()
 	var answer chan error // of a pending request
@@ -139,7 +139,7 @@ func (e *escapes) Read(p []byte) (int, error) {
 	for len(e.out) == 0 {
 		buf := make([]byte, len(p))
 		n, err := e.from.Read(buf)
-		if !e.take(buf[:n]) {
+		if !e.takeInput(buf[:n]) {
 			e.leave()
 			e.from, e.tilde, err = strings.NewReader(""), false, nil // earlier input is still passed on
 		}
@@ -155,8 +155,8 @@ func (e *escapes) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// take processes typed input; false means that the user leaves.
-func (e *escapes) take(typed []byte) bool {
+// takeInput processes typed input; false means that the user leaves.
+func (e *escapes) takeInput(typed []byte) bool {
 	for _, c := range typed {
 		switch {
 		case e.tilde && c == '.':
@@ -174,8 +174,8 @@ func (e *escapes) take(typed []byte) bool {
 	return true
 }
 
-// talk runs the shell to its end.
-func talk(client *ssh.Client, sh remote.Shell) (int, error) {
+// runShell runs the shell to its end.
+func runShell(client *ssh.Client, sh remote.Shell) (int, error) {
 	sess, err := client.NewSession()
 	if err != nil {
 		return 0, fmt.Errorf("opening a shell: %w", err)
@@ -193,17 +193,17 @@ func talk(client *ssh.Client, sh remote.Shell) (int, error) {
 		}
 		over := make(chan struct{})
 		defer close(over)
-		go follow(sess, t, over)
+		go followSize(sess, t, over)
 	}
 	if len(sh.Argv) == 0 {
 		err = sess.Shell()
 	} else {
-		err = sess.Start(quoted(sh.Argv))
+		err = sess.Start(quoteArgs(sh.Argv))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("starting a shell: %w", err)
 	}
-	go feed(in, sh.In) // ends with its input, or at the first write after the end
+	go feedInput(in, sh.In) // ends with its input, or at the first write after the end
 	err = sess.Wait()
 	var exit *ssh.ExitError
 	var cut *ssh.ExitMissingError
@@ -216,16 +216,16 @@ func talk(client *ssh.Client, sh remote.Shell) (int, error) {
 	return 0, err
 }
 
-// feed copies input. A nil input is at its end.
-func feed(in io.WriteCloser, from io.Reader) {
+// feedInput copies input. A nil input is at its end.
+func feedInput(in io.WriteCloser, from io.Reader) {
 	if from != nil {
 		_, _ = io.Copy(in, from)
 	}
 	_ = in.Close()
 }
 
-// follow reports new terminal sizes to the host.
-func follow(sess *ssh.Session, t *remote.Terminal, over <-chan struct{}) {
+// followSize reports new terminal sizes to the host.
+func followSize(sess *ssh.Session, t *remote.Terminal, over <-chan struct{}) {
 	for {
 		select {
 		case size := <-t.Resized:
@@ -238,9 +238,9 @@ func follow(sess *ssh.Session, t *remote.Terminal, over <-chan struct{}) {
 	}
 }
 
-// quoted returns a command line for a login shell, because SSH has no argument list: each
+// quoteArgs returns a command line for a login shell, because SSH has no argument list: each
 // argument reaches the program unchanged.
-func quoted(argv []string) string {
+func quoteArgs(argv []string) string {
 	words := make([]string, len(argv))
 	for i, a := range argv {
 		words[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"

@@ -34,7 +34,7 @@ func TestShell(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var out, errw bytes.Buffer
 			var d ssh.Dialer
-			code, err := d.Shell(t.Context(), host,
+			code, err := d.StartShell(t.Context(), host,
 				remote.Shell{Argv: tc.argv, In: strings.NewReader(tc.in), Out: &out, Err: &errw},
 				remote.Options{KnownHosts: t.TempDir() + "/known_hosts"})
 			if err != nil || code != tc.code || out.String() != tc.out || errw.String() != tc.err {
@@ -44,7 +44,7 @@ func TestShell(t *testing.T) {
 	}
 	s.SetDown(true)
 	var d ssh.Dialer
-	if _, err := d.Shell(t.Context(), host, remote.Shell{}, remote.Options{KnownHosts: t.TempDir() + "/known_hosts"}); err == nil {
+	if _, err := d.StartShell(t.Context(), host, remote.Shell{}, remote.Options{KnownHosts: t.TempDir() + "/known_hosts"}); err == nil {
 		t.Error("a host that is down gives a shell")
 	}
 }

@@ -36,12 +36,12 @@ type Dialer struct {
 // Connect logs in to host, whose SSH settings must be merged with the settings of the
 // cluster, and starts its node helper. It can be called concurrently for many hosts.
 func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Options) (remote.Host, error) {
-	opts, err := complete(opts)
+	opts, err := completeOptions(opts)
 	if err != nil {
 		return nil, err
 	}
 	h, err := bootstrap.Open(ctx, host.Name, func(ctx context.Context) (*wire.Client, error) {
-		return d.connect(ctx, host, opts)
+		return d.connectHelper(ctx, host, opts)
 	}, opts)
 	if err != nil {
 		return nil, err
@@ -49,8 +49,8 @@ func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Op
 	return h, nil
 }
 
-// complete fills in defaults for missing options.
-func complete(opts remote.Options) (remote.Options, error) {
+// completeOptions fills in defaults for missing options.
+func completeOptions(opts remote.Options) (remote.Options, error) {
 	opts = opts.WithDefaults()
 	if opts.Home == "" {
 		home, err := os.UserHomeDir()
@@ -62,31 +62,31 @@ func complete(opts remote.Options) (remote.Options, error) {
 	return opts, nil
 }
 
-// open logs in to the last server of a route; after leave, its hops are no longer used.
-func (d *Dialer) open(ctx context.Context, r route, opts remote.Options) (client *ssh.Client, leave func(), err error) {
-	dial, leave, err := d.through(ctx, r.hops, opts)
+// openRoute logs in to the last server of a route; after leave, its hops are no longer used.
+func (d *Dialer) openRoute(ctx context.Context, r route, opts remote.Options) (client *ssh.Client, leave func(), err error) {
+	dial, leave, err := d.dialThrough(ctx, r.hops, opts)
 	if err != nil {
 		return nil, nil, err
 	}
-	if client, err = d.login(ctx, r.to, dial, opts); err != nil {
+	if client, err = d.loginTo(ctx, r.to, dial, opts); err != nil {
 		leave()
 		return nil, nil, err
 	}
 	return client, leave, nil
 }
 
-// connect opens one connection: TCP, SSH, helper, handshake.
-func (d *Dialer) connect(ctx context.Context, host v1alpha1.Host, opts remote.Options) (*wire.Client, error) {
-	r, err := resolve(host, opts)
+// connectHelper opens one connection: TCP, SSH, helper, handshake.
+func (d *Dialer) connectHelper(ctx context.Context, host v1alpha1.Host, opts remote.Options) (*wire.Client, error) {
+	r, err := resolveRoute(host, opts)
 	if err != nil {
 		return nil, err
 	}
-	client, leave, err := d.open(ctx, r, opts)
+	client, leave, err := d.openRoute(ctx, r, opts)
 	if err != nil {
 		return nil, err
 	}
 	conn := &connection{client: client, leave: leave}
-	wc, err := d.start(ctx, host, r.to, conn, opts)
+	wc, err := d.startHelper(ctx, host, r.to, conn, opts)
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -94,13 +94,14 @@ func (d *Dialer) connect(ctx context.Context, host v1alpha1.Host, opts remote.Op
 	return wc, nil
 }
 
-// start runs the helper over a login.
-func (d *Dialer) start(ctx context.Context, host v1alpha1.Host, to endpoint, conn *connection, opts remote.Options) (*wire.Client, error) {
+// startHelper runs the helper over a login.
+func (d *Dialer) startHelper(ctx context.Context, host v1alpha1.Host, to endpoint, conn *connection,
+	opts remote.Options) (*wire.Client, error) {
 	find := d.Helper
 	if find == nil {
-		find = embedded.Find
+		find = embedded.FindHelper
 	}
-	boot := bootstrap.Boot{Host: host.Name, User: to.user, Login: to.command(), Arch: host.Arch, Helper: find, Timeout: opts.Timeout}
+	boot := bootstrap.Boot{Host: host.Name, User: to.user, Login: to.sshArguments(), Arch: host.Arch, Helper: find, Timeout: opts.Timeout}
 	if to.user != "root" && (host.SSH.Sudo == nil || *host.SSH.Sudo) {
 		boot.Sudo = true
 		boot.SudoPassword = sudoPassword(host.SSH)
@@ -119,13 +120,13 @@ func (d *Dialer) start(ctx context.Context, host v1alpha1.Host, to endpoint, con
 		}
 		return nil, &remote.Error{
 			Host: host.Name, Reason: remote.HelperFailed, Err: err,
-			Cause: "the node helper does not start: " + err.Error() + detail(running.ErrorOutput()), Remedy: "try again with --debug",
+			Cause: "the node helper does not start: " + err.Error() + detailOf(running.ErrorOutput()), Remedy: "try again with --debug",
 		}
 	}
 	return wc, nil
 }
 
-func detail(said string) string {
+func detailOf(said string) string {
 	if said == "" {
 		return ""
 	}
@@ -140,7 +141,7 @@ func sudoPassword(s v1alpha1.SSH) func() (string, error) {
 		from = s.PasswordFrom
 	}
 	if from != nil {
-		return func() (string, error) { return reveal(from) }
+		return func() (string, error) { return revealSecret(from) }
 	}
 	if s.Password != "" {
 		return func() (string, error) { return s.Password, nil }
@@ -148,7 +149,7 @@ func sudoPassword(s v1alpha1.SSH) func() (string, error) {
 	return nil
 }
 
-func reveal(from *v1alpha1.SecretSource) (string, error) {
+func revealSecret(from *v1alpha1.SecretSource) (string, error) {
 	s, err := secret.Resolve(*from)
 	return s.Reveal(), err
 }
@@ -206,10 +207,10 @@ func (e endpoint) withDefaults() endpoint {
 	return e
 }
 
-func (e endpoint) hostport() string { return net.JoinHostPort(e.address, strconv.Itoa(e.port)) }
+func (e endpoint) hostAndPort() string { return net.JoinHostPort(e.address, strconv.Itoa(e.port)) }
 
-// command returns the arguments for ssh to log in there.
-func (e endpoint) command() string {
+// sshArguments returns the arguments for ssh to log in there.
+func (e endpoint) sshArguments() string {
 	port := ""
 	if e.port != 22 {
 		port = "-p " + strconv.Itoa(e.port) + " "
@@ -217,14 +218,14 @@ func (e endpoint) command() string {
 	return port + e.user + "@" + e.address
 }
 
-func (e endpoint) fail(reason remote.Reason, cause, remedy string, err error) *remote.Error {
+func (e endpoint) newError(reason remote.Reason, cause, remedy string, err error) *remote.Error {
 	return &remote.Error{Host: e.host, Reason: reason, Cause: cause, Remedy: remedy, Err: err}
 }
 
 // dialFunc opens a TCP connection, from this machine or from a bastion.
 type dialFunc func(ctx context.Context, address string) (net.Conn, error)
 
-func direct(ctx context.Context, address string) (net.Conn, error) {
+func dialDirect(ctx context.Context, address string) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, "tcp", address)
 }

@@ -65,14 +65,14 @@ func secretFile(t *testing.T, text string) *v1alpha1.SecretSource {
 	return &v1alpha1.SecretSource{File: path}
 }
 
-func options(t testing.TB) remote.Options {
+func testOptions(t testing.TB) remote.Options {
 	t.Helper()
 	home := t.TempDir()
 	return remote.Options{Home: home, KnownHosts: filepath.Join(home, "slipway", "known_hosts"), Timeout: 20 * time.Second}
 }
 
-// checks is a helper whose hosts are as wanted.
-func checks(wire.Fetcher) wire.Handler {
+// checkHandler is a helper whose hosts are as wanted.
+func checkHandler(wire.Fetcher) wire.Handler {
 	return remotetest.Handler{OnCheck: func(_ context.Context, ops op.List) []op.Result {
 		out := make([]op.Result, len(ops))
 		for i, o := range ops {
@@ -82,7 +82,7 @@ func checks(wire.Fetcher) wire.Handler {
 	}}
 }
 
-func check(t *testing.T, h remote.Host) {
+func checkHost(t *testing.T, h remote.Host) {
 	t.Helper()
 	got, err := h.Check(t.Context(), op.List{op.SwapOff{}})
 	if err != nil || len(got) != 1 || got[0].Status != op.Unchanged {
@@ -90,8 +90,8 @@ func check(t *testing.T, h remote.Host) {
 	}
 }
 
-// refusal checks that err is a *remote.Error for h1, with a cause and a remedy.
-func refusal(t *testing.T, err error, reason remote.Reason, says string) {
+// checkRefusal checks that err is a *remote.Error for h1, with a cause and a remedy.
+func checkRefusal(t *testing.T, err error, reason remote.Reason, says string) {
 	t.Helper()
 	var e *remote.Error
 	if !errors.As(err, &e) {
@@ -112,7 +112,7 @@ func TestLogin(t *testing.T) {
 	other, _ := keyFile(t, filepath.Join(dir, "other"), "")
 	free := remotetest.Sudo{Allowed: true}
 	s := remotetest.Start(t, remotetest.Config{
-		Machine: remotetest.Machine{Handler: checks},
+		Machine: remotetest.Machine{Handler: checkHandler},
 		Users: []remotetest.User{
 			{Name: "root", Keys: []gossh.PublicKey{plainPub, lockedPub}, Password: "hunter2"},
 			{Name: "keys", Keys: []gossh.PublicKey{plainPub}, Sudo: free},
@@ -137,7 +137,7 @@ func TestLogin(t *testing.T) {
 		"encrypted key": {"its passphrase comes from a source",
 			v1alpha1.SSH{PrivateKeyFile: locked, PassphraseFrom: secretFile(t, "sesame")}, "", ""},
 		"no passphrase": {"an encrypted key alone is of no use", v1alpha1.SSH{PrivateKeyFile: locked},
-			remote.KeyUnreadable, "is encrypted; set gossh.passphraseFrom"},
+			remote.KeyUnreadable, "is encrypted; set ssh.passphraseFrom"},
 		"wrong passphrase": {"said before anything is dialled",
 			v1alpha1.SSH{PrivateKeyFile: locked, PassphraseFrom: secretFile(t, "hunter2")}, remote.KeyUnreadable, "the passphrase does not decrypt"},
 		"missing key": {"named by path", v1alpha1.SSH{PrivateKeyFile: filepath.Join(dir, "none")}, remote.KeyUnreadable, "no such file"},
@@ -170,7 +170,7 @@ func TestLogin(t *testing.T) {
 			v1alpha1.SSH{User: "tty", PasswordFrom: secretFile(t, "hunter2"), SudoPasswordFrom: secretFile(t, "hunter22")},
 			remote.SudoFailed, "sudo rejects the password of tty"},
 		"sudo wants password": {"there is none", v1alpha1.SSH{User: "wants", PrivateKeyFile: plain}, remote.SudoFailed,
-			"sudo needs a password from wants; set gossh.sudoPasswordFrom"},
+			"sudo needs a password from wants; set ssh.sudoPasswordFrom"},
 		"not a sudoer": {"whatever the password", v1alpha1.SSH{User: "never", PasswordFrom: secretFile(t, "hunter2")},
 			remote.SudoFailed, "never is not allowed to use sudo"},
 		"no sudo": {"not installed", v1alpha1.SSH{User: "bare", PrivateKeyFile: plain}, remote.SudoFailed, "sudo is not installed"},
@@ -180,16 +180,16 @@ func TestLogin(t *testing.T) {
 	t.Setenv("SSH_AUTH_SOCK", "")
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			d := ssh.Dialer{Helper: remotetest.Helper(t)}
-			h, err := d.Connect(t.Context(), s.Host("h1", tt.login), options(t))
+			d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
+			h, err := d.Connect(t.Context(), s.Host("h1", tt.login), testOptions(t))
 			if tt.refuse != "" {
-				refusal(t, err, tt.refuse, tt.says)
+				checkRefusal(t, err, tt.refuse, tt.says)
 				return
 			}
 			if err != nil {
 				t.Fatalf("%s: %v", tt.reason, err)
 			}
-			check(t, h)
+			checkHost(t, h)
 			if err := h.Close(); err != nil {
 				t.Error(err)
 			}
@@ -199,20 +199,20 @@ func TestLogin(t *testing.T) {
 
 func TestInteractive(t *testing.T) {
 	s := remotetest.Start(t, remotetest.Config{
-		Machine: remotetest.Machine{Handler: checks}, Interactive: true,
+		Machine: remotetest.Machine{Handler: checkHandler}, Interactive: true,
 		Users: []remotetest.User{{Name: "root", Password: "hunter2"}},
 	})
-	d := ssh.Dialer{Helper: remotetest.Helper(t)}
-	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{Password: "hunter2"}), options(t))
+	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
+	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{Password: "hunter2"}), testOptions(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = h.Close()
-	_, err = d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{Password: "hunter22"}), options(t))
-	refusal(t, err, remote.AuthFailed, "rejects the password")
+	_, err = d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{Password: "hunter22"}), testOptions(t))
+	checkRefusal(t, err, remote.AuthFailed, "rejects the password")
 	path, _ := keyFile(t, t.TempDir(), "")
-	_, err = d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), options(t))
-	refusal(t, err, remote.AuthFailed, "rejects the key")
+	_, err = d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), testOptions(t))
+	checkRefusal(t, err, remote.AuthFailed, "rejects the key")
 }
 
 func TestAgent(t *testing.T) {
@@ -228,20 +228,20 @@ func TestAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := remotetest.Start(t, remotetest.Config{
-		Machine: remotetest.Machine{Handler: checks},
+		Machine: remotetest.Machine{Handler: checkHandler},
 		Users:   []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub, signer.PublicKey()}}},
 	})
 	yes := true
 	connect := func(login v1alpha1.SSH) error {
-		d := ssh.Dialer{Helper: remotetest.Helper(t)}
-		h, err := d.Connect(t.Context(), s.Host("h1", login), options(t))
+		d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
+		h, err := d.Connect(t.Context(), s.Host("h1", login), testOptions(t))
 		if err == nil {
 			err = h.Close()
 		}
 		return err
 	}
 	t.Setenv("SSH_AUTH_SOCK", socket)
-	refusal(t, connect(v1alpha1.SSH{Agent: &yes}), remote.KeyUnreadable, "has no key")
+	checkRefusal(t, connect(v1alpha1.SSH{Agent: &yes}), remote.KeyUnreadable, "has no key")
 	if err := keyring.Add(agent.AddedKey{PrivateKey: private}); err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func TestAgent(t *testing.T) {
 		t.Errorf("without any setting: %v", err)
 	}
 	locked, _ := keyFile(t, t.TempDir(), "sesame")
-	refusal(t, connect(v1alpha1.SSH{PrivateKeyFile: locked}), remote.KeyUnreadable, "is encrypted")
+	checkRefusal(t, connect(v1alpha1.SSH{PrivateKeyFile: locked}), remote.KeyUnreadable, "is encrypted")
 	block, err := gossh.MarshalPrivateKeyWithPassphrase(private, "", []byte("sesame"))
 	if err != nil {
 		t.Fatal(err)
@@ -264,20 +264,20 @@ func TestAgent(t *testing.T) {
 		t.Errorf("an encrypted key that the agent holds: %v", err)
 	}
 	t.Setenv("SSH_AUTH_SOCK", filepath.Join(t.TempDir(), "gone"))
-	refusal(t, connect(v1alpha1.SSH{Agent: &yes}), remote.KeyUnreadable, "does not answer")
+	checkRefusal(t, connect(v1alpha1.SSH{Agent: &yes}), remote.KeyUnreadable, "does not answer")
 	t.Setenv("SSH_AUTH_SOCK", "")
-	refusal(t, connect(v1alpha1.SSH{Agent: &yes}), remote.KeyUnreadable, "SSH_AUTH_SOCK is not set")
+	checkRefusal(t, connect(v1alpha1.SSH{Agent: &yes}), remote.KeyUnreadable, "SSH_AUTH_SOCK is not set")
 }
 
 func TestUsualKeys(t *testing.T) {
 	t.Setenv("SSH_AUTH_SOCK", "")
-	opts := options(t)
+	opts := testOptions(t)
 	_, pub := keyFile(t, filepath.Join(opts.Home, ".ssh"), "")
 	s := remotetest.Start(t, remotetest.Config{
-		Machine: remotetest.Machine{Handler: checks},
+		Machine: remotetest.Machine{Handler: checkHandler},
 		Users:   []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
 	})
-	d := ssh.Dialer{Helper: remotetest.Helper(t)}
+	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
 	for _, file := range []string{"", "~/.ssh/id_ed25519"} {
 		h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: file}), opts)
 		if err != nil {
@@ -318,20 +318,20 @@ func TestUnreachable(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			opts := options(t)
+			opts := testOptions(t)
 			if name == "deaf" {
 				opts.Timeout = time.Second
 			}
-			d := ssh.Dialer{Helper: remotetest.Helper(t)}
+			d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
 			_, err := d.Connect(t.Context(), tt.host, opts)
-			refusal(t, err, tt.is, tt.says)
+			checkRefusal(t, err, tt.is, tt.says)
 		})
 	}
 	t.Run("cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		d := ssh.Dialer{Helper: remotetest.Helper(t)}
-		if _, err := d.Connect(ctx, deaf.Host("h1", login), options(t)); !errors.Is(err, context.Canceled) {
+		d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
+		if _, err := d.Connect(ctx, deaf.Host("h1", login), testOptions(t)); !errors.Is(err, context.Canceled) {
 			t.Errorf("a cancelled connect: %v", err)
 		}
 	})
@@ -347,10 +347,10 @@ func TestMachines(t *testing.T) {
 		is      remote.Reason
 		says    string
 	}{
-		"noise": {"banners and start-up files print", remotetest.Machine{Handler: checks},
+		"noise": {"banners and start-up files print", remotetest.Machine{Handler: checkHandler},
 			strings.Repeat("Welcome!\r\n", 1000) + "no line end", "", "", ""},
-		"plain": {"a host without gzip", remotetest.Machine{Handler: checks, Plain: true}, "", "", "", ""},
-		"arm":   {"the helper for its architecture", remotetest.Machine{Handler: checks, Arch: "aarch64"}, "", "arm64", "", ""},
+		"plain": {"a host without gzip", remotetest.Machine{Handler: checkHandler, Plain: true}, "", "", "", ""},
+		"arm":   {"the helper for its architecture", remotetest.Machine{Handler: checkHandler, Arch: "aarch64"}, "", "arm64", "", ""},
 		"other arch": {"the file says otherwise", remotetest.Machine{Arch: "aarch64"}, "", "amd64", remote.WrongArch,
 			"the host's architecture is arm64, but the cluster file has amd64; write arch: arm64"},
 		"odd arch": {"no helper for it", remotetest.Machine{Arch: "riscv64"}, "", "", remote.WrongArch, "riscv64"},
@@ -364,16 +364,16 @@ func TestMachines(t *testing.T) {
 				remotetest.Config{Machine: tt.machine, Noise: tt.noise, Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}})
 			host := s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path})
 			host.Arch = tt.arch
-			d := ssh.Dialer{Helper: remotetest.Helper(t)}
-			h, err := d.Connect(t.Context(), host, options(t))
+			d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
+			h, err := d.Connect(t.Context(), host, testOptions(t))
 			if tt.is != "" {
-				refusal(t, err, tt.is, tt.says)
+				checkRefusal(t, err, tt.is, tt.says)
 				return
 			}
 			if err != nil {
 				t.Fatalf("%s: %v", tt.reason, err)
 			}
-			check(t, h)
+			checkHost(t, h)
 			_ = h.Close()
 		})
 	}
@@ -382,11 +382,11 @@ func TestMachines(t *testing.T) {
 func TestBastion(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	users := []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}, {Name: "jump", Password: "hunter2"}}
-	inner := remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: checks}, Users: users})
+	inner := remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: checkHandler}, Users: users})
 	outer := remotetest.Start(t, remotetest.Config{Users: users})
 	via := &v1alpha1.Bastion{Address: "127.0.0.1", Port: outer.Port(), User: "jump", PasswordFrom: secretFile(t, "hunter2")}
-	d := &ssh.Dialer{Helper: remotetest.Helper(t)}
-	opts := options(t)
+	d := &ssh.Dialer{Helper: remotetest.FakeHelper(t)}
+	opts := testOptions(t)
 
 	var wg sync.WaitGroup
 	hosts := make(chan remote.Host, 20)
@@ -397,13 +397,13 @@ func TestBastion(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			check(t, h)
+			checkHost(t, h)
 			hosts <- h
 		})
 	}
 	wg.Wait()
 	close(hosts)
-	if n := outer.Logins(); n != 1 {
+	if n := outer.LoginCount(); n != 1 {
 		t.Errorf("%d logins to the bastion for 20 hosts at once", n)
 	}
 	for h := range hosts {
@@ -417,16 +417,17 @@ func TestBastion(t *testing.T) {
 	wrong := *via
 	wrong.PasswordFrom = secretFile(t, "hunter22")
 	_, err = d.Connect(t.Context(), inner.Host("h1", v1alpha1.SSH{PrivateKeyFile: path, Bastion: &wrong}), opts)
-	refusal(t, err, remote.AuthFailed, "the bastion: jump@")
+	checkRefusal(t, err, remote.AuthFailed, "the bastion: jump@")
 	far := v1alpha1.Host{Name: "h1", Address: "127.0.0.1", SSH: v1alpha1.SSH{Port: 1, PrivateKeyFile: path, Bastion: via}}
 	_, err = d.Connect(t.Context(), far, opts)
-	refusal(t, err, remote.Unreachable, "the bastion cannot reach 127.0.0.1:1")
+	checkRefusal(t, err, remote.Unreachable, "the bastion cannot reach 127.0.0.1:1")
 }
 
 func TestDialFromHost(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	s := remotetest.Start(t,
-		remotetest.Config{Machine: remotetest.Machine{Handler: checks}, Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}})
+		remotetest.Config{Machine: remotetest.Machine{Handler: checkHandler},
+			Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}})
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -438,8 +439,8 @@ func TestDialFromHost(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	d := ssh.Dialer{Helper: remotetest.Helper(t)}
-	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), options(t))
+	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
+	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), testOptions(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func TestTokens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := config{endpoint: endpoint{address: "10.0.0.1", port: 24, user: "admin"}, home: home, local: "me", given: "web"}
 			c.HostKeyAlias.Text, c.ProxyJump = tc.alias, sshconfig.Value{Text: "jump", From: at}
-			if got, err := c.path(sshconfig.Value{Text: tc.text, From: at}); err != nil || got != tc.want {
+			if got, err := c.expandValue(sshconfig.Value{Text: tc.text, From: at}); err != nil || got != tc.want {
 				t.Errorf("%s becomes %q (%v), want %q", tc.text, got, err, tc.want)
 			}
 		})

@@ -34,13 +34,13 @@ func readTrust(files []string, address string, read func(string) ([]byte, error)
 		if err != nil {
 			return trust{}, err
 		}
-		t.add(lookUp(raw, file, address))
+		t.addEntries(lookUp(raw, file, address))
 	}
 	return t, nil
 }
 
-// add adds the entries of the next file.
-func (t *trust) add(found []knownKey) {
+// addEntries adds the entries of the next file.
+func (t *trust) addEntries(found []knownKey) {
 	first := len(t.keys) == 0
 	for _, k := range found {
 		switch {
@@ -54,15 +54,15 @@ func (t *trust) add(found []knownKey) {
 	}
 }
 
-// revocation returns the line that revokes a key, or the key of a certificate
+// findRevocation returns the line that revokes a key, or the key of a certificate
 // or of its CA.
-func (t *trust) revocation(key ssh.PublicKey) (knownKey, bool) {
+func (t *trust) findRevocation(key ssh.PublicKey) (knownKey, bool) {
 	shown := []ssh.PublicKey{key}
 	if cert, ok := key.(*ssh.Certificate); ok {
 		shown = append(shown, cert.Key, cert.SignatureKey)
 	}
 	for _, r := range t.revoked {
-		if slices.ContainsFunc(shown, func(k ssh.PublicKey) bool { return same(k, r.key) }) {
+		if slices.ContainsFunc(shown, func(k ssh.PublicKey) bool { return isSameKey(k, r.key) }) {
 			return r, true
 		}
 	}
@@ -87,9 +87,9 @@ func openList(file string) (*os.File, error) {
 	return f, errors.Join(err, dir.Close())
 }
 
-// remember appends the key of an address, in the form of lookUp, to a file, unless accept
+// rememberKey appends the key of an address, in the form of lookUp, to a file, unless accept
 // returns false after the file is locked: another manager may have been first.
-func remember(file, address string, key ssh.PublicKey, accept func() (bool, error)) (err error) {
+func rememberKey(file, address string, key ssh.PublicKey, accept func() (bool, error)) (err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func remember(file, address string, key ssh.PublicKey, accept func() (bool, erro
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := lock(f); err != nil {
+	if err := lockFile(f); err != nil {
 		return err
 	}
 	if ok, err := accept(); err != nil || !ok {
@@ -116,8 +116,8 @@ func remember(file, address string, key ssh.PublicKey, accept func() (bool, erro
 	return f.Sync()
 }
 
-// lock locks a file until it is closed. No holder of the lock waits for anything.
-func lock(f *os.File) error {
+// lockFile locks a file until it is closed. No holder of the lock waits for anything.
+func lockFile(f *os.File) error {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX)
 		switch {

@@ -37,7 +37,7 @@ func TestRememberThroughALink(t *testing.T) {
 	}
 	always := func() (bool, error) { return true, nil }
 	var foreign *fileowner.ForeignError
-	if err := remember(file, "10.0.0.11", key, always); !errors.As(err, &foreign) {
+	if err := rememberKey(file, "10.0.0.11", key, always); !errors.As(err, &foreign) {
 		t.Errorf("error %v, want a *ForeignError", err)
 	}
 	if b, err := os.ReadFile(passwd); err != nil || string(b) != "root\n" {
@@ -47,7 +47,7 @@ func TestRememberThroughALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := remember(file, "10.0.0.11", key, always); err != nil {
+		if err := rememberKey(file, "10.0.0.11", key, always); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -98,7 +98,7 @@ func TestRemember(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			if err := remember(file, "h", key, first); err != nil {
+			if err := rememberKey(file, "h", key, first); err != nil {
 				t.Error(err)
 			}
 		})
@@ -111,7 +111,7 @@ func TestRemember(t *testing.T) {
 	if err := os.WriteFile(file, []byte("h ssh-ed"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := remember(file, "h", key, first); err != nil {
+	if err := rememberKey(file, "h", key, first); err != nil {
 		t.Fatal(err)
 	}
 	if known, err := readTrust([]string{file}, "h", os.ReadFile); err != nil || len(known.keys) != 1 || known.keys[0].line != 2 {

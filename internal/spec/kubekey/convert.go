@@ -80,15 +80,15 @@ type Result struct {
 // diag.List of all problems that prevent this, with warnings, in the order of the file.
 func Convert(data []byte, o Options) (*Result, error) {
 	c := &conversion{o: o, refused: map[string]diag.Diagnostic{}}
-	if err := c.read(data); err != nil {
+	if err := c.readDocuments(data); err != nil {
 		return nil, err
 	}
 	// A value that validation rejects and that has a replacement is written differently
 	// in the next round; every round has one attempt less.
 	for {
-		c.begin()
-		c.convert()
-		if !c.judge() {
+		c.resetResult()
+		c.convertSections()
+		if !c.validateResult() {
 			break
 		}
 	}
@@ -140,7 +140,7 @@ type attempt struct {
 	chosen bool
 }
 
-func (c *conversion) begin() {
+func (c *conversion) resetResult() {
 	c.out = &v1alpha1.Cluster{}
 	c.out.APIVersion, c.out.Kind = v1alpha1.APIVersion, spec.Kind
 	c.found, c.origins, c.variables = nil, nil, nil
@@ -156,8 +156,8 @@ func fileText(file string) string {
 	return ", " + path.Base(file) + ","
 }
 
-// read finds the cluster among the documents.
-func (c *conversion) read(data []byte) error {
+// readDocuments finds the cluster among the documents.
+func (c *conversion) readDocuments(data []byte) error {
 	f, err := yamlfile.ReadExternalFile(c.o.File, data)
 	if err != nil {
 		return err
@@ -217,22 +217,22 @@ func placesOf(path string) []string {
 	return out
 }
 
-func (c *conversion) convert() {
-	c.header()
-	c.hosts()
-	c.logins()
-	c.endpoint()
-	c.kubernetes()
-	c.kubelet()
-	c.etcd()
-	c.network()
-	c.registry()
-	c.dns()
-	c.system()
-	c.hooks()
-	c.rest()
+func (c *conversion) convertSections() {
+	c.convertHeader()
+	c.convertHosts()
+	c.convertLogins()
+	c.convertEndpoint()
+	c.convertKubernetes()
+	c.convertKubelet()
+	c.convertEtcd()
+	c.convertNetwork()
+	c.convertRegistry()
+	c.convertDNS()
+	c.convertSystem()
+	c.convertHooks()
+	c.reportUnmapped()
 	for i, doc := range c.others {
-		c.note(diag.Diagnostic{
+		c.reportLoss(diag.Diagnostic{
 			ID: idNotSupportedYet, Severity: diag.Error, Line: doc.Line, Column: doc.Column,
 			Message: fmt.Sprintf("this document (%s) is not converted: Slipway cannot install KubeSphere yet",
 				cmp.Or(doc.Kind, "text without a kind")),
@@ -241,9 +241,9 @@ func (c *conversion) convert() {
 	}
 }
 
-// note reports a loss; if losses are allowed, it is a warning, and a comment at a Slipway
+// reportLoss reports a loss; if losses are allowed, it is a warning, and a comment at a Slipway
 // field.
-func (c *conversion) note(d diag.Diagnostic, near, comment string) {
+func (c *conversion) reportLoss(d diag.Diagnostic, near, comment string) {
 	d.File = c.o.File
 	if c.o.AllowLoss && d.Severity == diag.Error {
 		d.Severity, d.Hint = diag.Warning, ""
@@ -254,8 +254,8 @@ func (c *conversion) note(d diag.Diagnostic, near, comment string) {
 	c.found = append(c.found, d)
 }
 
-// place returns a diagnostic at a KubeKey field.
-func (c *conversion) place(id string, severity diag.Severity, from, message, hint string) diag.Diagnostic {
+// diagnosticAt returns a diagnostic at a KubeKey field.
+func (c *conversion) diagnosticAt(id string, severity diag.Severity, from, message, hint string) diag.Diagnostic {
 	d := diag.Diagnostic{ID: id, Severity: severity, Path: from, Message: message, Hint: hint}
 	d.Line, d.Column = c.at.Position(from)
 	return d
@@ -263,35 +263,35 @@ func (c *conversion) place(id string, severity diag.Severity, from, message, hin
 
 // refuse reports a problem that no option can solve.
 func (c *conversion) refuse(id, from, message, hint string) {
-	d := c.place(id, diag.Error, from, message, hint)
+	d := c.diagnosticAt(id, diag.Error, from, message, hint)
 	d.File = c.o.File
 	c.found = append(c.found, d)
 }
 
 // warn reports information for the user, and writes it at a Slipway field.
 func (c *conversion) warn(id, from, near, message, hint, comment string) {
-	c.note(c.place(id, diag.Warning, from, message, hint), near, comment)
+	c.reportLoss(c.diagnosticAt(id, diag.Warning, from, message, hint), near, comment)
 }
 
-// lose reports a field without which the cluster is different.
-func (c *conversion) lose(id, from, near, why string) {
-	c.note(c.place(id, diag.Error, from, why, allowHint), near, "KubeKey's "+from+" was left out: "+why+".")
+// reportChangedMeaning reports a field without which the cluster is different.
+func (c *conversion) reportChangedMeaning(id, from, near, why string) {
+	c.reportLoss(c.diagnosticAt(id, diag.Error, from, why, allowHint), near, "KubeKey's "+from+" was left out: "+why+".")
 }
 
-// drop reports a field without which the cluster is the same.
-func (c *conversion) drop(from, why string) {
+// reportDropped reports a field without which the cluster is the same.
+func (c *conversion) reportDropped(from, why string) {
 	c.warn(idNotConverted, from, "", why, "", "")
 }
 
-// came records that a Slipway field comes from a KubeKey field.
-func (c *conversion) came(to, from string) {
+// recordOrigin records that a Slipway field comes from a KubeKey field.
+func (c *conversion) recordOrigin(to, from string) {
 	c.origins = append(c.origins, origin{to: to, from: from})
 }
 
-// try reports whether Slipway fields can be as in a; false if validation has rejected it.
-func (c *conversion) try(a attempt, to ...string) bool {
+// tryValue reports whether Slipway fields can be as in a; false if validation has rejected it.
+func (c *conversion) tryValue(a attempt, to ...string) bool {
 	if why, ok := c.refused[a.name]; ok {
-		c.gave(a, why)
+		c.reportRejected(a, why)
 		return false
 	}
 	for _, path := range to {
@@ -300,34 +300,34 @@ func (c *conversion) try(a attempt, to ...string) bool {
 	return true
 }
 
-// gave reports a rejected attempt.
-func (c *conversion) gave(a attempt, refusal diag.Diagnostic) {
+// reportRejected reports a rejected attempt.
+func (c *conversion) reportRejected(a attempt, refusal diag.Diagnostic) {
 	why := refusal.Message
 	if !a.chosen {
 		c.warn(idOtherDefault, a.from, a.near, "KubeKey's default cannot be used: "+why+"; "+a.instead,
-			"", sentence(a.instead)+" (KubeKey's default cannot be used: "+why+").")
+			"", asSentence(a.instead)+" (KubeKey's default cannot be used: "+why+").")
 		return
 	}
 	id := idLost
 	if refusal.ID == idNotSupportedYet {
 		id = idNotSupportedYet
 	}
-	d := c.place(id, diag.Error, a.from, why+"; with --allow-loss: "+a.instead, allowHint)
+	d := c.diagnosticAt(id, diag.Error, a.from, why+"; with --allow-loss: "+a.instead, allowHint)
 	if c.o.AllowLoss {
 		d.Message = why + "; " + a.instead
 	}
-	c.note(d, a.near, sentence(a.instead)+": "+why+".")
+	c.reportLoss(d, a.near, asSentence(a.instead)+": "+why+".")
 }
 
-func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+func asSentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-// judge validates the result. It reports problems at the original fields; true requests
+// validateResult validates the result. It reports problems at the original fields; true requests
 // another round.
-func (c *conversion) judge() (again bool) {
+func (c *conversion) validateResult() (again bool) {
 	filled := spec.Copy(c.out)
 	spec.Default(filled, spec.DefaultOptions{KubernetesVersion: c.o.Default})
 	for _, f := range spec.Validate(filled, spec.ValidateOptions{Supported: c.o.Supported}) {
-		from := c.origin(f.Path)
+		from := c.originOf(f.Path)
 		if _, ok := c.refused[from.attempt]; from.attempt != "" && !ok && f.Severity == diag.Error {
 			c.refused[from.attempt] = f
 			again = true
@@ -337,27 +337,27 @@ func (c *conversion) judge() (again bool) {
 		if path == "" {
 			path = "spec"
 		}
-		d := c.place(f.ID, f.Severity, path, f.Message, f.Hint)
+		d := c.diagnosticAt(f.ID, f.Severity, path, f.Message, f.Hint)
 		d.File = c.o.File
 		c.found = append(c.found, d)
 	}
 	return again
 }
 
-// origin returns the origin of a Slipway field.
-func (c *conversion) origin(path string) origin {
+// originOf returns the origin of a Slipway field.
+func (c *conversion) originOf(path string) origin {
 	var best origin
 	for _, o := range c.origins {
-		if (yamlfile.IsWithin(path, o.to) || yamlfile.IsWithin(o.to, path)) && (best.to == "" || closer(o.to, best.to, path)) {
+		if (yamlfile.IsWithin(path, o.to) || yamlfile.IsWithin(o.to, path)) && (best.to == "" || isCloser(o.to, best.to, path)) {
 			best = o
 		}
 	}
 	return best
 }
 
-// closer reports whether a is closer to path than b: the longest parent of path, else the
+// isCloser reports whether a is closer to path than b: the longest parent of path, else the
 // first field in path.
-func closer(a, b, path string) bool {
+func isCloser(a, b, path string) bool {
 	aHolds, bHolds := yamlfile.IsWithin(path, a), yamlfile.IsWithin(path, b)
 	if aHolds != bHolds {
 		return aHolds
@@ -365,10 +365,10 @@ func closer(a, b, path string) bool {
 	return aHolds && len(a) > len(b)
 }
 
-func (c *conversion) header() {
+func (c *conversion) convertHeader() {
 	m := c.in.Metadata
 	c.out.Name = m.Name
-	c.came("metadata.name", "metadata.name")
+	c.recordOrigin("metadata.name", "metadata.name")
 	c.out.Labels, c.out.Annotations = maps.Clone(m.Labels), maps.Clone(m.Annotations)
 	delete(c.out.Annotations, "kubectl.kubernetes.io/last-applied-configuration")
 }

@@ -17,23 +17,23 @@ import (
 	"slipway.dev/slipway/internal/testutil/golden"
 )
 
-// supported stands for the release catalogue.
-func supported(version string) error {
+// fakeSupported stands for the release catalogue.
+func fakeSupported(version string) error {
 	if version != "v1.37.1" {
 		return errors.New("Kubernetes " + version + " cannot be installed")
 	}
 	return nil
 }
 
-func options(file string) Options {
-	return Options{File: file, Default: "v1.37.1", Supported: supported, Scripts: "hooks"}
+func testOptions(file string) Options {
+	return Options{File: file, Default: "v1.37.1", Supported: fakeSupported, Scripts: "hooks"}
 }
 
-// load is what happens to a converted file next: it is loaded, filled and
+// loadConverted is what happens to a converted file next: it is loaded, filled and
 // validated.
-func load(t *testing.T, text []byte) *spec.Loaded {
+func loadConverted(t *testing.T, text []byte) *spec.Loaded {
 	t.Helper()
-	loaded, err := spec.Loader{KubernetesVersion: "v1.37.1", Supported: supported}.Load("converted", text)
+	loaded, err := spec.Loader{KubernetesVersion: "v1.37.1", Supported: fakeSupported}.Load("converted", text)
 	if err != nil {
 		t.Fatalf("our own validation refuses what was written: %v\n%s", err, text)
 	}
@@ -54,14 +54,14 @@ func TestFiles(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				o := options(filepath.Base(name))
+				o := testOptions(filepath.Base(name))
 				o.AllowLoss = allow
 				var got string
 				switch r, err := Convert(data, o); {
 				case err != nil:
 					got = err.Error() + "\n"
 				default:
-					load(t, r.Text)
+					loadConverted(t, r.Text)
 					got = r.Warnings.Error() + "\n---\n" + string(r.Text) + scriptsOf(r)
 				}
 				golden.Check(t, strings.TrimSuffix(name, ".yaml")+"."+suffix+".golden", got)
@@ -95,14 +95,14 @@ etcd: {type: kubeadm}
 network: {plugin: flannel}
 `
 
-// document lays a fragment of a spec over the base.
-func document(t *testing.T, fragment string) []byte {
+// mergeIntoBase lays a fragment of a spec over the base.
+func mergeIntoBase(t *testing.T, fragment string) []byte {
 	t.Helper()
 	var under, over map[string]any
 	if err := errors.Join(yaml.Unmarshal([]byte(base), &under), yaml.Unmarshal([]byte(fragment), &over)); err != nil {
 		t.Fatal(err)
 	}
-	merge(under, over)
+	mergeMaps(under, over)
 	text, err := yaml.Marshal(map[string]any{
 		"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": "prod"}, "spec": under,
 	})
@@ -112,20 +112,20 @@ func document(t *testing.T, fragment string) []byte {
 	return text
 }
 
-func merge(under, over map[string]any) {
+func mergeMaps(under, over map[string]any) {
 	for key, value := range over {
 		a, isA := under[key].(map[string]any)
 		b, isB := value.(map[string]any)
 		if isA && isB && key != "roleGroups" {
-			merge(a, b)
+			mergeMaps(a, b)
 			continue
 		}
 		under[key] = value
 	}
 }
 
-// lacks says where got has not what want has; more is allowed in mappings.
-func lacks(want, got any, path string) string {
+// describeMissing says where got has not what want has; more is allowed in mappings.
+func describeMissing(want, got any, path string) string {
 	w, isMap := want.(map[string]any)
 	g, _ := got.(map[string]any)
 	if !isMap {
@@ -135,7 +135,7 @@ func lacks(want, got any, path string) string {
 		return ""
 	}
 	for _, key := range sortedKeys(w) {
-		if problem := lacks(w[key], g[key], path+"."+key); problem != "" {
+		if problem := describeMissing(w[key], g[key], path+"."+key); problem != "" {
 			return problem
 		}
 	}
@@ -148,11 +148,11 @@ func TestMapped(t *testing.T) {
 	for _, tc := range mappedCases {
 		covered = append(covered, strings.Fields(tc.field)...)
 		t.Run(tc.field+": "+tc.reason, func(t *testing.T) {
-			data := document(t, tc.in)
+			data := mergeIntoBase(t, tc.in)
 			if tc.metadata != "" {
 				data = []byte(strings.Replace(string(data), "metadata:\n  name: prod", "metadata: "+tc.metadata, 1))
 			}
-			o := options("kk.yaml")
+			o := testOptions("kk.yaml")
 			o.AllowLoss = tc.allow
 			r, err := Convert(data, o)
 			var said diag.List
@@ -177,12 +177,12 @@ func TestMapped(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			load(t, r.Text)
+			loadConverted(t, r.Text)
 			var want, got map[string]any
 			if err := errors.Join(yaml.Unmarshal([]byte(tc.want), &want), yaml.Unmarshal(r.Text, &got)); err != nil {
 				t.Fatal(err)
 			}
-			if problem := lacks(want, any(got), ""); problem != "" {
+			if problem := describeMissing(want, any(got), ""); problem != "" {
 				t.Errorf("%s\n%s", problem, r.Text)
 			}
 			if strings.Contains(string(r.Text), "hunter2") {
@@ -209,27 +209,29 @@ func TestRefusedFiles(t *testing.T) {
 		{"ours", "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\n", "use the file as it is: it is already a Slipway cluster file"},
 		{"an inventory of KubeKey 4", "apiVersion: kubekey.kubesphere.io/v1\nkind: Inventory\n", "convert only files of KubeKey 3"},
 		{"a list", "[1]", "the file has no KubeKey cluster"},
-		{"a value of another type", string(document(t, "kubernetes: {maxPods: many}")),
+		{"a value of another type", string(mergeIntoBase(t, "kubernetes: {maxPods: many}")),
 			"spec.kubernetes.maxPods: found text (\"many\"), expected a whole number"},
 		{"a password that is a number is not printed",
-			string(document(t, "hosts: [{name: a, address: 10.0.0.1, password: 123456}]")), "spec.hosts[0].password: found a number, expected text"},
-		{"a host that is not there", string(document(t, "roleGroups: {control-plane: [aa]}")), "there is no host \"aa\" [unknown-host]"},
-		{"a range that leaves the hosts", string(document(t, "roleGroups: {control-plane: [a], worker: ['b[1:900000000]']}")),
+			string(mergeIntoBase(t, "hosts: [{name: a, address: 10.0.0.1, password: 123456}]")),
+			"spec.hosts[0].password: found a number, expected text"},
+		{"a host that is not there", string(mergeIntoBase(t, "roleGroups: {control-plane: [aa]}")), "there is no host \"aa\" [unknown-host]"},
+		{"a range that leaves the hosts", string(mergeIntoBase(t, "roleGroups: {control-plane: [a], worker: ['b[1:900000000]']}")),
 			"there is no host \"b1\" [unknown-host]"},
-		{"a range that is none", string(document(t, "roleGroups: {control-plane: ['a[x:y]']}")), "is not a range of names [invalid-selector]"},
-		{"a range that ends before it begins", string(document(t, "roleGroups: {control-plane: ['a[3:1]']}")),
+		{"a range that is none", string(mergeIntoBase(t, "roleGroups: {control-plane: ['a[x:y]']}")),
+			"is not a range of names [invalid-selector]"},
+		{"a range that ends before it begins", string(mergeIntoBase(t, "roleGroups: {control-plane: ['a[3:1]']}")),
 			"its end is before its start [invalid-selector]"},
-		{"no control plane", string(document(t, "roleGroups: {worker: [a]}")), "no host has the role control-plane [no-control-plane]"},
-		{"an unknown type of etcd", string(document(t, "etcd: {type: kubeadmin}")), "did you mean kubeadm?"},
-		{"an unknown load balancer", string(document(t, "controlPlaneEndpoint: {internalLoadbalancer: nginx}")), "use haproxy or kube-vip"},
+		{"no control plane", string(mergeIntoBase(t, "roleGroups: {worker: [a]}")), "no host has the role control-plane [no-control-plane]"},
+		{"an unknown type of etcd", string(mergeIntoBase(t, "etcd: {type: kubeadmin}")), "did you mean kubeadm?"},
+		{"an unknown load balancer", string(mergeIntoBase(t, "controlPlaneEndpoint: {internalLoadbalancer: nginx}")), "use haproxy or kube-vip"},
 		{"an address beside haproxy",
-			string(document(t, "controlPlaneEndpoint: {internalLoadbalancer: haproxy, address: 10.0.0.9}")),
+			string(mergeIntoBase(t, "controlPlaneEndpoint: {internalLoadbalancer: haproxy, address: 10.0.0.9}")),
 			"KubeKey rejects this combination as well"},
-		{"a line that is none of a hosts file", string(document(t, "dns: {dnsEtcHosts: \"git.example.com 10.0.0.9\"}")),
+		{"a line that is none of a hosts file", string(mergeIntoBase(t, "dns: {dnsEtcHosts: \"git.example.com 10.0.0.9\"}")),
 			"is not a line of a hosts file"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			r, err := Convert([]byte(tc.file), options("kk.yaml"))
+			r, err := Convert([]byte(tc.file), testOptions("kk.yaml"))
 			var list diag.List
 			if !errors.As(err, &list) || r != nil {
 				t.Fatalf("not refused with a diag.List: %v", err)
@@ -243,16 +245,17 @@ func TestRefusedFiles(t *testing.T) {
 
 // Two passwords are in two variables, whatever is in the names of their hosts.
 func TestVariables(t *testing.T) {
-	r, err := Convert(document(t, `
+	r, err := Convert(mergeIntoBase(t, `
 hosts:
 - {name: db-1, address: 10.0.0.1, password: one}
 - {name: db.1, address: 10.0.0.2, password: two}
 roleGroups: {control-plane: [db-1], worker: [db.1]}
-registry: {auths: {r-1.example.com: {username: a, password: three}, r.1.example.com: {username: a, password: four}}}`), options("kk.yaml"))
+registry: {auths: {r-1.example.com: {username: a, password: three}, r.1.example.com: {username: a, password: four}}}`),
+		testOptions("kk.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := load(t, r.Text).Cluster.Spec
+	c := loadConverted(t, r.Text).Cluster.Spec
 	got := []string{c.Hosts[0].SSH.PasswordFrom.Env, c.Hosts[1].SSH.PasswordFrom.Env,
 		c.Registry.Auths[0].PasswordFrom.Env, c.Registry.Auths[1].PasswordFrom.Env}
 	want := []string{"SSH_PASSWORD_DB_1", "SSH_PASSWORD_DB_1_2", "REGISTRY_PASSWORD_R_1_EXAMPLE_COM", "REGISTRY_PASSWORD_R_1_EXAMPLE_COM_2"}
@@ -263,13 +266,13 @@ registry: {auths: {r-1.example.com: {username: a, password: three}, r.1.example.
 
 // A version that is asked for takes the place of the file's.
 func TestVersion(t *testing.T) {
-	o := options("kk.yaml")
+	o := testOptions("kk.yaml")
 	o.Kubernetes = "v1.37.1"
-	r, err := Convert(document(t, "kubernetes: {version: v1.23.17}"), o)
+	r, err := Convert(mergeIntoBase(t, "kubernetes: {version: v1.23.17}"), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := load(t, r.Text).Cluster.Spec.Kubernetes.Version; got != "v1.37.1" {
+	if got := loadConverted(t, r.Text).Cluster.Spec.Kubernetes.Version; got != "v1.37.1" {
 		t.Errorf("version is %s", got)
 	}
 }
@@ -292,7 +295,7 @@ func FuzzConvert(f *testing.F) {
 	f.Add(fmt.Appendf(nil, "apiVersion: %s\nkind: %s\nspec: {roleGroups: {worker: ['a[1:9]']}, hosts: [{name: a1}, {name: a1}]}",
 		apiVersion, kind), true)
 	f.Fuzz(func(t *testing.T, data []byte, allow bool) {
-		o := options("f")
+		o := testOptions("f")
 		o.AllowLoss = allow
 		r, err := Convert(data, o)
 		if err != nil {
@@ -307,6 +310,6 @@ func FuzzConvert(f *testing.F) {
 			}
 			return
 		}
-		load(t, r.Text)
+		loadConverted(t, r.Text)
 	})
 }

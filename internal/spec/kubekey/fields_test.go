@@ -17,22 +17,22 @@ import (
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
-// leaves are the paths below t that fields has to name, themselves or with
+// listLeaves are the paths below t that fields has to name, themselves or with
 // what holds them.
-func leaves(t reflect.Type, path string) []string {
+func listLeaves(t reflect.Type, path string) []string {
 	if _, ok := fields[path]; ok {
 		return []string{path}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return leaves(t.Elem(), path)
+		return listLeaves(t.Elem(), path)
 	case reflect.Slice, reflect.Map:
-		return leaves(t.Elem(), path+"[]")
+		return listLeaves(t.Elem(), path+"[]")
 	case reflect.Struct:
 		var out []string
 		for i := range t.NumField() {
 			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-			out = append(out, leaves(t.Field(i).Type, join(path, name))...)
+			out = append(out, listLeaves(t.Field(i).Type, joinPath(path, name))...)
 		}
 		return out
 	}
@@ -41,7 +41,7 @@ func leaves(t reflect.Type, path string) []string {
 
 // Every field of KubeKey's has its line in the table, and the table no other.
 func TestFields(t *testing.T) {
-	want := leaves(reflect.TypeFor[cluster](), "")
+	want := listLeaves(reflect.TypeFor[cluster](), "")
 	slices.Sort(want)
 	if d := cmp.Diff(want, sortedKeys(fields)); d != "" {
 		t.Errorf("types and table differ (-types +table):\n%s", d)
@@ -53,38 +53,38 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// some is a value of t that says something, as in JSON.
-func some(t reflect.Type) any {
+// sampleValue is a value of t that says something, as in JSON.
+func sampleValue(t reflect.Type) any {
 	switch t.Kind() {
 	case reflect.Pointer:
-		return some(t.Elem())
+		return sampleValue(t.Elem())
 	case reflect.Bool:
 		return true
 	case reflect.Int, reflect.Int64:
 		return 7
 	case reflect.Slice:
-		return []any{some(t.Elem())}
+		return []any{sampleValue(t.Elem())}
 	case reflect.Map:
-		return map[string]any{"a.example.com": some(t.Elem())}
+		return map[string]any{"a.example.com": sampleValue(t.Elem())}
 	case reflect.Struct:
 		out := map[string]any{}
 		for i := range t.NumField() {
 			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-			out[name] = some(t.Field(i).Type)
+			out[name] = sampleValue(t.Field(i).Type)
 		}
 		return out
 	}
 	return "x"
 }
 
-// at is the type of the field at a path of the table, and a document with
+// fieldAt is the type of the field at a path of the table, and a document with
 // something written there.
-func at(t reflect.Type, path string) (reflect.Type, func(any) any) {
+func fieldAt(t reflect.Type, path string) (reflect.Type, func(any) any) {
 	if path == "" {
 		return t, func(v any) any { return v }
 	}
 	if rest, ok := strings.CutPrefix(path, "[]"); ok {
-		inner, wrap := at(t.Elem(), strings.TrimPrefix(rest, "."))
+		inner, wrap := fieldAt(t.Elem(), strings.TrimPrefix(rest, "."))
 		if t.Kind() == reflect.Map {
 			return inner, func(v any) any { return map[string]any{"a.example.com": wrap(v)} }
 		}
@@ -97,7 +97,7 @@ func at(t reflect.Type, path string) (reflect.Type, func(any) any) {
 	name, rest := path[:i], strings.TrimPrefix(path[i:], ".")
 	for f := range t.NumField() {
 		if t.Field(f).Tag.Get("json") == name {
-			inner, wrap := at(t.Field(f).Type, rest)
+			inner, wrap := fieldAt(t.Field(f).Type, rest)
 			return inner, func(v any) any { return map[string]any{name: wrap(v)} }
 		}
 	}
@@ -113,11 +113,11 @@ func TestNotMapped(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			typ, wrap := at(reflect.TypeFor[clusterSpec](), strings.TrimPrefix(name, "spec."))
+			typ, wrap := fieldAt(reflect.TypeFor[clusterSpec](), strings.TrimPrefix(name, "spec."))
 			for _, tc := range []struct {
 				value any
 				named bool
-			}{{some(typ), true}, {reflect.Zero(typ).Interface(), false}} {
+			}{{sampleValue(typ), true}, {reflect.Zero(typ).Interface(), false}} {
 				fragment, err := json.Marshal(wrap(tc.value))
 				if err != nil {
 					t.Fatal(err)
@@ -128,7 +128,7 @@ func TestNotMapped(t *testing.T) {
 						fragment = []byte(strings.Replace(string(fragment), "<nil>", "null", 1))
 					}
 				}
-				r, err := Convert(document(t, string(fragment)), options("kk.yaml"))
+				r, err := Convert(mergeIntoBase(t, string(fragment)), testOptions("kk.yaml"))
 				var said diag.List
 				if !errors.As(err, &said) && err == nil {
 					said = r.Warnings

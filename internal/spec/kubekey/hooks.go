@@ -12,9 +12,9 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// hooks converts KubeKey's scripts. In KubeKey, postClusterInstall and postInstall differ in
+// convertHooks converts KubeKey's scripts. In KubeKey, postClusterInstall and postInstall differ in
 // whether add-ons are installed; in Slipway they run one after the other.
-func (c *conversion) hooks() {
+func (c *conversion) convertHooks() {
 	s := c.in.Spec.System
 	names := map[string]bool{}
 	for _, group := range []struct {
@@ -27,18 +27,18 @@ func (c *conversion) hooks() {
 		{"postInstall", v1alpha1.HookPostInstall, s.PostInstall},
 	} {
 		for i, sc := range group.scripts {
-			c.hook(sc, group.phase, fmt.Sprintf("spec.system.%s[%d]", group.name, i), names)
+			c.convertHook(sc, group.phase, fmt.Sprintf("spec.system.%s[%d]", group.name, i), names)
 		}
 	}
 }
 
-func (c *conversion) hook(s script, phase v1alpha1.HookPhase, from string, names map[string]bool) {
+func (c *conversion) convertHook(s script, phase v1alpha1.HookPhase, from string, names map[string]bool) {
 	if c.o.Scripts == "" {
-		c.lose(idLost, from, "spec.hooks", "the script must go to a separate file: run the command with --out to write files")
+		c.reportChangedMeaning(idLost, from, "spec.hooks", "the script must go to a separate file: run the command with --out to write files")
 		return
 	}
 	if strings.TrimSpace(s.Bash) == "" {
-		c.drop(from, "the script is empty")
+		c.reportDropped(from, "the script is empty")
 		return
 	}
 	to := fmt.Sprintf("spec.hooks[%d]", len(c.out.Spec.Hooks))
@@ -49,8 +49,8 @@ func (c *conversion) hook(s script, phase v1alpha1.HookPhase, from string, names
 	}
 	h := v1alpha1.Hook{Name: name, Phase: phase, Script: "./" + path.Join(c.o.Scripts, file)}
 	for i, m := range s.Materials {
-		h.Materials = append(h.Materials, c.resolve(m))
-		c.came(fmt.Sprintf("%s.materials[%d]", to, i), fmt.Sprintf("%s.materials[%d]", from, i))
+		h.Materials = append(h.Materials, c.resolvePath(m))
+		c.recordOrigin(fmt.Sprintf("%s.materials[%d]", to, i), fmt.Sprintf("%s.materials[%d]", from, i))
 	}
 	switch s.Role {
 	case "":
@@ -66,23 +66,23 @@ func (c *conversion) hook(s script, phase v1alpha1.HookPhase, from string, names
 			name: "role of " + from, from: from + ".role", near: to, chosen: true,
 			instead: "the script runs on the control planes",
 		}
-		if !c.try(a, to+".roles[0]") {
+		if !c.tryValue(a, to+".roles[0]") {
 			h.Roles = []v1alpha1.Role{v1alpha1.RoleControlPlane}
 		}
 	default:
 		h.Roles = []v1alpha1.Role{v1alpha1.Role(s.Role)} // rejected, at its place
 	}
-	c.came(to+".roles", from+".role")
-	c.came(to, from)
+	c.recordOrigin(to+".roles", from+".role")
+	c.recordOrigin(to, from)
 	c.out.Spec.Hooks = append(c.out.Spec.Hooks, h)
-	c.scripts[h.Script] = []byte(shell(s.Bash))
+	c.scripts[h.Script] = []byte(wrapShellScript(s.Bash))
 	c.comments.Add(to,
 		"From KubeKey's "+from+
 			". Its script was written to a file next to this one; it runs as root, in a directory with the script and its materials.")
 }
 
-// shell returns a separate script. KubeKey runs the text with bash.
-func shell(text string) string {
+// wrapShellScript returns a separate script. KubeKey runs the text with bash.
+func wrapShellScript(text string) string {
 	if strings.HasPrefix(text, "#!") {
 		return strings.TrimRight(text, "\n") + "\n"
 	}

@@ -31,8 +31,8 @@ type member struct{ role, from string }
 
 var rangeSyntax = regexp.MustCompile(`^(.*?)\[(\d{1,9}):(\d{1,9})\]`)
 
-// groups returns the roles of each host by its name, in Slipway's order of roles.
-func (c *conversion) groups() map[string][]member {
+// rolesByHost returns the roles of each host by its name, in Slipway's order of roles.
+func (c *conversion) rolesByHost() map[string][]member {
 	index := map[string]bool{}
 	var names []string
 	for _, h := range c.in.Spec.Hosts {
@@ -44,9 +44,9 @@ func (c *conversion) groups() map[string][]member {
 	for _, group := range slices.Concat(known, c.unknownGroups(known)) {
 		for i, item := range c.in.Spec.RoleGroups[group] {
 			from := fmt.Sprintf("spec.roleGroups[%s][%d]", group, i)
-			for _, name := range c.expand(item, from, index) {
+			for _, name := range c.expandGroupItem(item, from, index) {
 				if !index[name] {
-					c.refuse(idUnknownHost, from, "there is no host "+strconv.Quote(name), spec.Suggest(name, names))
+					c.refuse(idUnknownHost, from, "there is no host "+strconv.Quote(name), spec.SuggestWord(name, names))
 					break // a range of a million names has as many unknown hosts
 				}
 				roles[name] = append(roles[name], member{group, from})
@@ -66,14 +66,14 @@ func (c *conversion) unknownGroups(known []string) []string {
 	}
 	slices.Sort(out)
 	for _, group := range out {
-		c.drop("spec.roleGroups["+group+"]", "there is no role "+group+"; KubeKey ignores it as well")
+		c.reportDropped("spec.roleGroups["+group+"]", "there is no role "+group+"; KubeKey ignores it as well")
 	}
 	return out
 }
 
-// expand returns the names of a group item: node[2:4] is node2, node3, node4. It stops
+// expandGroupItem returns the names of a group item: node[2:4] is node2, node3, node4. It stops
 // after the first unknown host.
-func (c *conversion) expand(item, from string, index map[string]bool) []string {
+func (c *conversion) expandGroupItem(item, from string, index map[string]bool) []string {
 	if !strings.Contains(item, "[") || !strings.Contains(item, "]") || !strings.Contains(item, ":") {
 		return []string{item}
 	}
@@ -98,8 +98,8 @@ func (c *conversion) expand(item, from string, index map[string]bool) []string {
 	return names
 }
 
-// ours returns the Slipway roles of a host, and their origins.
-func ours(members []member) (roles []v1alpha1.Role, from []string) {
+// slipwayRoles returns the Slipway roles of a host, and their origins.
+func slipwayRoles(members []member) (roles []v1alpha1.Role, from []string) {
 	words := map[string]v1alpha1.Role{
 		groupControlPlane: v1alpha1.RoleControlPlane, groupMaster: v1alpha1.RoleControlPlane,
 		groupWorker: v1alpha1.RoleWorker, groupEtcd: v1alpha1.RoleEtcd, groupRegistry: v1alpha1.RoleRegistry,
@@ -113,32 +113,32 @@ func ours(members []member) (roles []v1alpha1.Role, from []string) {
 	return roles, from
 }
 
-// hosts converts the hosts with a role.
-func (c *conversion) hosts() {
-	groups := c.groups()
+// convertHosts converts the hosts with a role.
+func (c *conversion) convertHosts() {
+	groups := c.rolesByHost()
 	dropEtcd := c.dropEtcd(groups)
 	for i, h := range c.in.Spec.Hosts {
 		from := fmt.Sprintf("spec.hosts[%d]", i)
-		roles, origins := ours(groups[h.Name])
+		roles, origins := slipwayRoles(groups[h.Name])
 		if len(roles) == 0 {
-			c.drop(from, fmt.Sprintf("host %s is not in any group: Slipway omits the host, as KubeKey does", h.Name))
+			c.reportDropped(from, fmt.Sprintf("host %s is not in any group: Slipway omits the host, as KubeKey does", h.Name))
 			continue
 		}
 		to := fmt.Sprintf("spec.hosts[%d]", len(c.out.Spec.Hosts))
-		roles, origins = c.without(v1alpha1.RoleEtcd, dropEtcd, roles, origins)
+		roles, origins = c.removeRole(v1alpha1.RoleEtcd, dropEtcd, roles, origins)
 		registry := attempt{
 			name: "registry", from: "spec.roleGroups[registry]", near: "spec.hosts", chosen: true,
 			instead: "hosts of the group registry lose that role",
 		}
 		if r := slices.Index(roles, v1alpha1.RoleRegistry); r >= 0 {
-			keep := c.try(registry, fmt.Sprintf("%s.roles[%d]", to, r))
-			roles, origins = c.without(v1alpha1.RoleRegistry, !keep, roles, origins)
+			keep := c.tryValue(registry, fmt.Sprintf("%s.roles[%d]", to, r))
+			roles, origins = c.removeRole(v1alpha1.RoleRegistry, !keep, roles, origins)
 		}
 		if len(roles) == 0 {
 			continue // the reason was reported
 		}
-		c.came(to, from)
-		c.came(to+".roles", origins[0])
+		c.recordOrigin(to, from)
+		c.recordOrigin(to+".roles", origins[0])
 		for r := range roles {
 			o := origin{to: fmt.Sprintf("%s.roles[%d]", to, r), from: origins[r]}
 			if roles[r] == v1alpha1.RoleEtcd {
@@ -147,46 +147,46 @@ func (c *conversion) hosts() {
 			c.origins = append(c.origins, o)
 		}
 		out := v1alpha1.Host{Name: h.Name, Roles: roles, Arch: h.Arch}
-		c.addresses(&out, h, from, to)
-		c.labels(&out, h, from, to)
+		c.convertAddresses(&out, h, from, to)
+		c.convertLabels(&out, h, from, to)
 		c.out.Spec.Hosts = append(c.out.Spec.Hosts, out)
 		for _, name := range []string{"name", "arch"} {
-			c.came(to+"."+name, from+"."+name)
+			c.recordOrigin(to+"."+name, from+"."+name)
 		}
 	}
-	c.came("spec.hosts", "spec.hosts")
+	c.recordOrigin("spec.hosts", "spec.hosts")
 }
 
-// without removes a role.
-func (c *conversion) without(role v1alpha1.Role, drop bool, roles []v1alpha1.Role, from []string) ([]v1alpha1.Role, []string) {
+// removeRole removes a role.
+func (c *conversion) removeRole(role v1alpha1.Role, drop bool, roles []v1alpha1.Role, from []string) ([]v1alpha1.Role, []string) {
 	if i := slices.Index(roles, role); drop && i >= 0 {
 		return slices.Delete(roles, i, i+1), slices.Delete(from, i, i+1)
 	}
 	return roles, from
 }
 
-// addresses sets each of the two addresses from the other, as KubeKey does.
-func (c *conversion) addresses(out *v1alpha1.Host, h host, from, to string) {
+// convertAddresses sets each of the two addresses from the other, as KubeKey does.
+func (c *conversion) convertAddresses(out *v1alpha1.Host, h host, from, to string) {
 	internal, second, pair := strings.Cut(h.InternalAddress, ",")
 	if pair {
-		c.drop(from+".internalAddress", "the second address, "+second+", is not needed: Slipway finds it on the host")
+		c.reportDropped(from+".internalAddress", "the second address, "+second+", is not needed: Slipway finds it on the host")
 	}
 	out.Address, out.InternalAddress = h.Address, internal
-	c.came(to+".address", from+".address")
-	c.came(to+".internalAddress", from+".internalAddress")
+	c.recordOrigin(to+".address", from+".address")
+	c.recordOrigin(to+".internalAddress", from+".internalAddress")
 	if out.Address == "" {
 		out.Address = internal
-		c.came(to+".address", from+".internalAddress")
+		c.recordOrigin(to+".address", from+".internalAddress")
 	}
 	if out.InternalAddress == out.Address {
 		out.InternalAddress = "" // the default
-		c.came(to+".internalAddress", from+".address")
+		c.recordOrigin(to+".internalAddress", from+".address")
 	}
 }
 
-// labels are tried one by one: KubeKey also sets labels that a kubelet is not allowed to
+// convertLabels are tried one by one: KubeKey also sets labels that a kubelet is not allowed to
 // set on itself.
-func (c *conversion) labels(out *v1alpha1.Host, h host, from, to string) {
+func (c *conversion) convertLabels(out *v1alpha1.Host, h host, from, to string) {
 	for _, key := range sortedKeys(h.Labels) {
 		if key == workerLabel && slices.Contains(out.Roles, v1alpha1.RoleWorker) {
 			continue // Slipway sets it on every worker
@@ -195,7 +195,7 @@ func (c *conversion) labels(out *v1alpha1.Host, h host, from, to string) {
 			name: "label " + h.Name + " " + key, from: from + ".labels[" + key + "]", near: to + ".labels", chosen: true,
 			instead: "the label " + key + " is left out",
 		}
-		if !c.try(a, to+".labels["+key+"]") {
+		if !c.tryValue(a, to+".labels["+key+"]") {
 			continue
 		}
 		if out.Labels == nil {
@@ -211,7 +211,7 @@ func (c *conversion) etcdApart(groups map[string][]member) bool {
 		return false
 	}
 	for _, members := range groups {
-		roles, _ := ours(members)
+		roles, _ := slipwayRoles(members)
 		if slices.Contains(roles, v1alpha1.RoleEtcd) != slices.Contains(roles, v1alpha1.RoleControlPlane) {
 			return true
 		}
@@ -226,12 +226,12 @@ func (c *conversion) dropEtcd(groups map[string][]member) bool {
 	switch t := c.in.Spec.Etcd.Type; t {
 	case "kubeadm":
 		if apart {
-			c.drop("spec.roleGroups[etcd]", "etcd of type kubeadm runs on the control planes; KubeKey ignores this group as well")
+			c.reportDropped("spec.roleGroups[etcd]", "etcd of type kubeadm runs on the control planes; KubeKey ignores this group as well")
 		}
 		return true
 	case "external":
 		c.out.Spec.Etcd.Type = "external"
-		c.came("spec.etcd.type", from)
+		c.recordOrigin("spec.etcd.type", from)
 		return true
 	case "", "kubekey":
 		if len(c.in.Spec.RoleGroups[groupEtcd]) == 0 {
@@ -247,28 +247,29 @@ func (c *conversion) dropEtcd(groups map[string][]member) bool {
 		if apart {
 			a.instead += "; hosts with only the role etcd are left out"
 		}
-		if !c.try(a, "spec.etcd.type") {
+		if !c.tryValue(a, "spec.etcd.type") {
 			return true
 		}
 		c.out.Spec.Etcd.Type = "managed"
 		return false
 	default:
-		c.refuse(idInvalidValue, from, "KubeKey has no etcd type "+strconv.Quote(t), spec.Suggest(t, []string{"kubekey", "kubeadm", "external"}))
+		c.refuse(idInvalidValue, from, "KubeKey has no etcd type "+strconv.Quote(t),
+			spec.SuggestWord(t, []string{"kubekey", "kubeadm", "external"}))
 		return true
 	}
 }
 
-// logins writes the login of the hosts: common settings are written once.
-func (c *conversion) logins() {
+// convertLogins writes the login of the hosts: common settings are written once.
+func (c *conversion) convertLogins() {
 	var logins []v1alpha1.SSH
 	var sources []string
-	secrets := c.secrets()
+	secrets := c.nameSecrets()
 	for i, h := range c.in.Spec.Hosts {
 		from := fmt.Sprintf("spec.hosts[%d]", i)
 		if !slices.ContainsFunc(c.out.Spec.Hosts, func(o v1alpha1.Host) bool { return o.Name == h.Name }) {
 			continue
 		}
-		logins, sources = append(logins, c.login(h, from, secrets)), append(sources, from)
+		logins, sources = append(logins, c.convertLogin(h, from, secrets)), append(sources, from)
 	}
 	if len(logins) == 0 {
 		return
@@ -299,8 +300,8 @@ func (c *conversion) logins() {
 		}
 		c.out.Spec.Hosts[i].SSH = l
 		for _, pair := range [][2]string{{"user", "user"}, {"port", "port"}, {"privateKeyFile", "privateKeyPath"}, {"passwordFrom", "password"}} {
-			c.came(to+"."+pair[0], sources[i]+"."+pair[1])
-			c.came("spec.ssh."+pair[0], sources[0]+"."+pair[1])
+			c.recordOrigin(to+"."+pair[0], sources[i]+"."+pair[1])
+			c.recordOrigin("spec.ssh."+pair[0], sources[0]+"."+pair[1])
 		}
 	}
 	c.passwordComments()
@@ -324,8 +325,8 @@ func sameSource(a, b *v1alpha1.SecretSource) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
-// login converts the login of one host.
-func (c *conversion) login(h host, from string, secrets map[string]string) v1alpha1.SSH {
+// convertLogin converts the login of one host.
+func (c *conversion) convertLogin(h host, from string, secrets map[string]string) v1alpha1.SSH {
 	l := v1alpha1.SSH{User: h.User, Port: h.Port}
 	clearCommon(&l.User, spec.DefaultSSHUser) // Slipway's are the same
 	clearCommon(&l.Port, spec.DefaultSSHPort)
@@ -340,7 +341,7 @@ func (c *conversion) login(h host, from string, secrets map[string]string) v1alp
 			"save the key as "+l.PrivateKeyFile+" next to the new file, with mode 0600",
 			"TODO: save the private key of "+h.Name+" as "+l.PrivateKeyFile+", with mode 0600.")
 	case h.PrivateKeyPath != "":
-		l.PrivateKeyFile = c.resolve(strings.TrimSpace(h.PrivateKeyPath))
+		l.PrivateKeyFile = c.resolvePath(strings.TrimSpace(h.PrivateKeyPath))
 	}
 	if h.Password != "" {
 		l.PasswordFrom = &v1alpha1.SecretSource{Env: secrets[h.Password]}
@@ -348,15 +349,15 @@ func (c *conversion) login(h host, from string, secrets map[string]string) v1alp
 	return l
 }
 
-// secrets names a variable for every password, and reports each once.
-func (c *conversion) secrets() map[string]string {
+// nameSecrets names a variable for every password, and reports each once.
+func (c *conversion) nameSecrets() map[string]string {
 	names, first, hosts := map[string]string{}, map[string]int{}, map[string][]string{}
 	for i, h := range c.in.Spec.Hosts {
 		if h.Password == "" {
 			continue
 		}
 		if hosts[h.Password] == nil {
-			names[h.Password], first[h.Password] = c.variable("SSH_PASSWORD_"+variable(h.Name)), i
+			names[h.Password], first[h.Password] = c.uniqueVariable("SSH_PASSWORD_"+variableName(h.Name)), i
 		}
 		hosts[h.Password] = append(hosts[h.Password], h.Name)
 	}
@@ -377,13 +378,13 @@ func (c *conversion) secrets() map[string]string {
 
 var notVariable = regexp.MustCompile(`[^A-Z0-9]+`)
 
-func variable(name string) string {
+func variableName(name string) string {
 	return notVariable.ReplaceAllString(strings.ToUpper(name), "_")
 }
 
-// variable returns the name of a variable for only one secret: hosts db-1 and db.1 would
+// uniqueVariable returns the name of a variable for only one secret: hosts db-1 and db.1 would
 // have the same name.
-func (c *conversion) variable(name string) string {
+func (c *conversion) uniqueVariable(name string) string {
 	unique := name
 	for n := 2; slices.Contains(c.variables, unique); n++ {
 		unique = name + "_" + strconv.Itoa(n)
@@ -406,7 +407,7 @@ func (c *conversion) passwordComments() {
 	}
 }
 
-func (c *conversion) resolve(name string) string {
+func (c *conversion) resolvePath(name string) string {
 	if c.o.Resolve == nil || name == "" {
 		return name
 	}

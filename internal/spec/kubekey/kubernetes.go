@@ -43,14 +43,14 @@ const (
 	controllerArgsPath = "spec.kubernetes.controllerManager.extraArgs"
 )
 
-func (c *conversion) endpoint() {
+func (c *conversion) convertEndpoint() {
 	e, out := c.in.Spec.ControlPlaneEndpoint, &c.out.Spec.ControlPlaneEndpoint
 	out.Domain, out.Port = defaultDomain, e.Port
 	a := attempt{name: "domain", from: endpointPath + ".domain", near: endpointPath, chosen: true, instead: "the domain is " + defaultDomain}
-	if e.Domain != "" && c.try(a, endpointPath+".domain") {
+	if e.Domain != "" && c.tryValue(a, endpointPath+".domain") {
 		out.Domain = e.Domain
 	}
-	c.came(endpointPath+".port", endpointPath+".port")
+	c.recordOrigin(endpointPath+".port", endpointPath+".port")
 	lb := endpointPath + ".internalLoadbalancer"
 	external := e.ExternalDNS != nil && *e.ExternalDNS
 	switch e.InternalLoadbalancer {
@@ -59,11 +59,11 @@ func (c *conversion) endpoint() {
 			c.refuse(idInvalidValue, endpointPath+".address",
 				"internalLoadbalancer haproxy has no address; KubeKey rejects this combination as well", "remove one of the two")
 		}
-		c.balancer(v1alpha1.EndpointHAProxy, lb, "")
+		c.convertBalancer(v1alpha1.EndpointHAProxy, lb, "")
 	case "kube-vip":
-		c.balancer(v1alpha1.EndpointKubeVIP, lb, e.Address)
+		c.convertBalancer(v1alpha1.EndpointKubeVIP, lb, e.Address)
 		if mode := e.KubeVip.Mode; strings.EqualFold(mode, "BGP") {
-			c.lose(idNotSupportedYet, endpointPath+".kubevip.mode", endpointPath,
+			c.reportChangedMeaning(idNotSupportedYet, endpointPath+".kubevip.mode", endpointPath,
 				"kube-vip with BGP needs routers, which the KubeKey file does not name; write them under kubeVIP.bgp")
 		}
 	case "":
@@ -76,15 +76,15 @@ func (c *conversion) endpoint() {
 		c.refuse(idInvalidValue, lb, "KubeKey has no load balancer "+strconv.Quote(e.InternalLoadbalancer), "use haproxy or kube-vip")
 	}
 	if external && e.InternalLoadbalancer != "" {
-		c.drop(endpointPath+".externalDNS", "every host has the name in its hosts file, which has precedence over DNS")
+		c.reportDropped(endpointPath+".externalDNS", "every host has the name in its hosts file, which has precedence over DNS")
 	}
 	if e.KubeVip.Mode != "" && e.InternalLoadbalancer != "kube-vip" {
-		c.drop(endpointPath+".kubevip.mode", "the load balancer is not kube-vip")
+		c.reportDropped(endpointPath+".kubevip.mode", "the load balancer is not kube-vip")
 	}
 }
 
-// balancer converts a load balancer that KubeKey sets up.
-func (c *conversion) balancer(mode v1alpha1.EndpointMode, from, address string) {
+// convertBalancer converts a load balancer that KubeKey sets up.
+func (c *conversion) convertBalancer(mode v1alpha1.EndpointMode, from, address string) {
 	a := attempt{
 		name: "balancer", from: from, near: endpointPath, chosen: true,
 		instead: "Slipway chooses the mode of the endpoint",
@@ -92,20 +92,20 @@ func (c *conversion) balancer(mode v1alpha1.EndpointMode, from, address string) 
 	if address != "" {
 		a.instead += ", and the address is not used"
 	}
-	if !c.try(a, endpointPath+".mode") {
+	if !c.tryValue(a, endpointPath+".mode") {
 		return
 	}
 	c.out.Spec.ControlPlaneEndpoint.Mode = mode
 	c.out.Spec.ControlPlaneEndpoint.Address = address
-	c.came(endpointPath+".address", endpointPath+".address")
+	c.recordOrigin(endpointPath+".address", endpointPath+".address")
 }
 
 // plainEndpoint converts an endpoint without KubeKey's load balancer: the address of an
 // external one, a DNS name, or the address of the first control plane.
 func (c *conversion) plainEndpoint(address string, external bool) {
 	out := &c.out.Spec.ControlPlaneEndpoint
-	c.came(endpointPath+".mode", endpointPath+".address")
-	c.came(endpointPath+".address", endpointPath+".address")
+	c.recordOrigin(endpointPath+".mode", endpointPath+".address")
+	c.recordOrigin(endpointPath+".address", endpointPath+".address")
 	planes := 0
 	own := address == "" || address == "127.0.0.1"
 	for _, h := range c.out.Spec.Hosts {
@@ -119,9 +119,9 @@ func (c *conversion) plainEndpoint(address string, external bool) {
 	switch {
 	case external:
 		out.Mode = v1alpha1.EndpointExternal
-		c.came(endpointPath+".mode", endpointPath+".externalDNS")
+		c.recordOrigin(endpointPath+".mode", endpointPath+".externalDNS")
 		if address != "" {
-			c.drop(endpointPath+".address", "with externalDNS, hosts use DNS to resolve "+out.Domain)
+			c.reportDropped(endpointPath+".address", "with externalDNS, hosts use DNS to resolve "+out.Domain)
 		}
 	case !own:
 		out.Mode, out.Address = v1alpha1.EndpointExternal, address
@@ -132,41 +132,42 @@ func (c *conversion) plainEndpoint(address string, external bool) {
 	}
 }
 
-func (c *conversion) kubernetes() {
+func (c *conversion) convertKubernetes() {
 	k, out := c.in.Spec.Kubernetes, &c.out.Spec.Kubernetes
-	c.version(k)
+	c.convertVersion(k)
 	out.DNSDomain = k.DNSDomain
-	c.came(kubernetesPath+".dnsDomain", kubernetesPath+".dnsDomain")
-	c.proxy(k)
-	c.renewal(k)
+	c.recordOrigin(kubernetesPath+".dnsDomain", kubernetesPath+".dnsDomain")
+	c.convertProxy(k)
+	c.convertRenewal(k)
 	out.APIServer.CertSANs = k.ApiserverCertExtraSans
 	for i := range k.ApiserverCertExtraSans {
-		c.came(fmt.Sprintf("%s.apiServer.certSANs[%d]", kubernetesPath, i), fmt.Sprintf("%s.apiserverCertExtraSans[%d]", kubernetesPath, i))
+		c.recordOrigin(fmt.Sprintf("%s.apiServer.certSANs[%d]", kubernetesPath, i),
+			fmt.Sprintf("%s.apiserverCertExtraSans[%d]", kubernetesPath, i))
 	}
-	c.gates(k)
-	out.APIServer.ExtraArgs = c.arguments(k.ApiserverArgs, "apiserverArgs", "apiServer.extraArgs")
-	out.ControllerManager.ExtraArgs = c.arguments(k.ControllerManagerArgs, "controllerManagerArgs", "controllerManager.extraArgs")
-	out.Scheduler.ExtraArgs = c.arguments(k.SchedulerArgs, "schedulerArgs", "scheduler.extraArgs")
-	out.Kubelet.ExtraArgs = c.arguments(k.KubeletArgs, "kubeletArgs", "kubelet.extraArgs")
+	c.convertFeatureGates(k)
+	out.APIServer.ExtraArgs = c.convertArguments(k.ApiserverArgs, "apiserverArgs", "apiServer.extraArgs")
+	out.ControllerManager.ExtraArgs = c.convertArguments(k.ControllerManagerArgs, "controllerManagerArgs", "controllerManager.extraArgs")
+	out.Scheduler.ExtraArgs = c.convertArguments(k.SchedulerArgs, "schedulerArgs", "scheduler.extraArgs")
+	out.Kubelet.ExtraArgs = c.convertArguments(k.KubeletArgs, "kubeletArgs", "kubelet.extraArgs")
 	if e := k.Audit.Enabled; e != nil && *e {
 		out.Audit = &v1alpha1.Audit{MaxAge: spec.DefaultAuditDays}
-		c.came(kubernetesPath+".audit", kubernetesPath+".audit.enabled")
+		c.recordOrigin(kubernetesPath+".audit", kubernetesPath+".audit.enabled")
 	}
 	c.nodeMask(k)
-	c.runtime(k)
+	c.convertRuntime(k)
 	if k.Nodelocaldns == nil {
 		c.warn(idOtherDefault, kubernetesPath+".nodelocaldns", "spec.dns",
 			"KubeKey runs a DNS cache on every node; Slipway does not support this yet", "", "")
 	}
 }
 
-// version is the version of the file, if it can be installed.
-func (c *conversion) version(k kubernetes) {
+// convertVersion is the version of the file, if it can be installed.
+func (c *conversion) convertVersion(k kubernetes) {
 	from := kubernetesPath + ".version"
 	number, suffix, _ := strings.Cut(k.Version, "-")
 	distribution := cmp.Or(suffix, k.Type)
 	if distribution != "" && distribution != "kubernetes" {
-		c.lose(idLost, cmp.Or(map[bool]string{true: from}[suffix != ""], kubernetesPath+".type"), kubernetesPath,
+		c.reportChangedMeaning(idLost, cmp.Or(map[bool]string{true: from}[suffix != ""], kubernetesPath+".type"), kubernetesPath,
 			"Slipway installs Kubernetes itself, without "+distribution)
 	}
 	out := &c.out.Spec.Kubernetes.Version
@@ -179,7 +180,7 @@ func (c *conversion) version(k kubernetes) {
 		*out = c.o.Kubernetes
 	case number == "":
 		*out = c.o.Default
-	case c.try(a, from):
+	case c.tryValue(a, from):
 		*out = number
 		if !strings.HasPrefix(number, "v") {
 			*out = "v" + number
@@ -187,20 +188,20 @@ func (c *conversion) version(k kubernetes) {
 	default:
 		*out = c.o.Default
 	}
-	c.came(kubernetesPath+".version", from)
+	c.recordOrigin(kubernetesPath+".version", from)
 }
 
-// renewal: in KubeKey it is off by default.
-func (c *conversion) renewal(k kubernetes) {
+// convertRenewal: in KubeKey it is off by default.
+func (c *conversion) convertRenewal(k kubernetes) {
 	if k.AutoRenewCerts != nil {
 		c.out.Spec.Kubernetes.Certificates.AutoRenew = k.AutoRenewCerts
-		c.came(kubernetesPath+".certificates.autoRenew", kubernetesPath+".autoRenewCerts")
+		c.recordOrigin(kubernetesPath+".certificates.autoRenew", kubernetesPath+".autoRenewCerts")
 	}
 }
 
-func (c *conversion) proxy(k kubernetes) {
+func (c *conversion) convertProxy(k kubernetes) {
 	out, from := &c.out.Spec.Kubernetes.ProxyMode, kubernetesPath+".proxyMode"
-	c.came(kubernetesPath+".proxyMode", from)
+	c.recordOrigin(kubernetesPath+".proxyMode", from)
 	if k.DisableKubeProxy {
 		*out = proxyNone
 		return
@@ -211,8 +212,8 @@ func (c *conversion) proxy(k kubernetes) {
 	}
 }
 
-// arguments converts the arguments of a component, in the form "key=value".
-func (c *conversion) arguments(list []string, from, to string) map[string]string {
+// convertArguments converts the arguments of a component, in the form "key=value".
+func (c *conversion) convertArguments(list []string, from, to string) map[string]string {
 	if len(list) == 0 {
 		return nil
 	}
@@ -224,29 +225,29 @@ func (c *conversion) arguments(list []string, from, to string) map[string]string
 		}
 		at := fmt.Sprintf("%s.%s[%d]", kubernetesPath, from, i)
 		if before, twice := out[key]; twice && before != value {
-			c.lose(idLost, at, kubernetesPath+"."+to,
+			c.reportChangedMeaning(idLost, at, kubernetesPath+"."+to,
 				"the argument "+key+" is given more than once, but can be set only once; the last value is used")
 		}
 		a := attempt{
 			name: "argument " + at, from: at, near: kubernetesPath + "." + to, chosen: true,
 			instead: "the argument " + key + " is left out",
 		}
-		if c.try(a, kubernetesPath+"."+to+"["+key+"]") {
+		if c.tryValue(a, kubernetesPath+"."+to+"["+key+"]") {
 			out[key] = value
 		}
 	}
 	return out
 }
 
-// gates converts feature gates; another version may not have all of them.
-func (c *conversion) gates(k kubernetes) {
+// convertFeatureGates converts feature gates; another version may not have all of them.
+func (c *conversion) convertFeatureGates(k kubernetes) {
 	for _, name := range sortedKeys(k.FeatureGates) {
 		at := kubernetesPath + ".featureGates[" + name + "]"
 		a := attempt{
 			name: "gate " + name, from: at, near: kubernetesPath, chosen: true,
 			instead: "the feature gate " + name + " is left out",
 		}
-		if !c.try(a, at) {
+		if !c.tryValue(a, at) {
 			continue
 		}
 		if c.out.Spec.Kubernetes.FeatureGates == nil {
@@ -264,7 +265,7 @@ func (c *conversion) nodeMask(k kubernetes) {
 			*args = map[string]string{}
 		}
 		(*args)[name] = strconv.Itoa(size)
-		c.came(controllerArgsPath+"["+name+"]", kubernetesPath+"."+from)
+		c.recordOrigin(controllerArgsPath+"["+name+"]", kubernetesPath+"."+from)
 	}
 	dual := strings.Contains(c.in.Spec.Network.KubePodsCIDR, ",")
 	if size := k.NodeCidrMaskSize; size != 0 && size != defaultNodeMask {
@@ -281,52 +282,52 @@ func (c *conversion) nodeMask(k kubernetes) {
 		}
 		set("node-cidr-mask-size-ipv6", "nodeCidrMaskSizeIPv6", cmp.Or(size, defaultNodeMask6))
 	case size != 0:
-		c.drop(kubernetesPath+".nodeCidrMaskSizeIPv6", "the pods have no IPv6 range")
+		c.reportDropped(kubernetesPath+".nodeCidrMaskSizeIPv6", "the pods have no IPv6 range")
 	}
 }
 
-// runtime converts the container runtime, and its data directory.
-func (c *conversion) runtime(k kubernetes) {
+// convertRuntime converts the container runtime, and its data directory.
+func (c *conversion) convertRuntime(k kubernetes) {
 	from := kubernetesPath + ".containerManager"
 	a := attempt{name: "runtime", from: from, near: "spec.containerRuntime", chosen: k.ContainerManager != "", instead: "containerd is used"}
 	manager := cmp.Or(k.ContainerManager, defaultRuntime)
 	c.out.Spec.ContainerRuntime.Type = runtimeContainerd
 	if manager == runtimeDocker && !a.chosen { // its default is the accidental state of its nodes
 		c.warn(idOtherDefault, a.from, a.near, "KubeKey's default is docker; "+a.instead,
-			"", sentence(a.instead)+" (KubeKey's default is docker).")
+			"", asSentence(a.instead)+" (KubeKey's default is docker).")
 		manager = runtimeContainerd
-	} else if c.try(a, "spec.containerRuntime.type") {
+	} else if c.tryValue(a, "spec.containerRuntime.type") {
 		c.out.Spec.ContainerRuntime.Type = manager
 	}
 	r := c.in.Spec.Registry
 	if dir := r.ContainerdDataDir; dir != "" && dir != defaultContainerd {
 		if manager == runtimeContainerd {
-			c.lose(idLost, registryPath+".containerdDataDir", "spec.containerRuntime",
+			c.reportChangedMeaning(idLost, registryPath+".containerdDataDir", "spec.containerRuntime",
 				"containerd stores its data in "+defaultContainerd+"; mount the disk there")
 		} else {
-			c.drop(registryPath+".containerdDataDir", "the runtime is not containerd")
+			c.reportDropped(registryPath+".containerdDataDir", "the runtime is not containerd")
 		}
 	}
 	for _, f := range []struct{ name, value string }{{"dockerDataDir", r.DockerDataDir}, {"dataRoot", r.DataRoot}, {"bridgeIP", r.BridgeIP}} {
 		switch {
 		case f.value == "":
 		case manager == runtimeDocker && a.chosen:
-			c.lose(idLost, registryPath+"."+f.name, "spec.containerRuntime",
+			c.reportChangedMeaning(idLost, registryPath+"."+f.name, "spec.containerRuntime",
 				"there is no field for it: Docker stores its data in /var/lib/docker, and has no separate bridge")
 		default:
-			c.drop(registryPath+"."+f.name, "it is a setting for docker")
+			c.reportDropped(registryPath+"."+f.name, "it is a setting for docker")
 		}
 	}
 }
 
-// kubelet converts its configuration, in the order in which KubeKey merges its parts.
-func (c *conversion) kubelet() {
+// convertKubelet converts its configuration, in the order in which KubeKey merges its parts.
+func (c *conversion) convertKubelet() {
 	k := c.in.Spec.Kubernetes
 	config := map[string]any{}
 	set := func(key, from string, value any) {
 		config[key] = value
-		c.came(kubeletConfigPath+"["+key+"]", from)
-		c.came(kubeletConfigPath+"."+key, from)
+		c.recordOrigin(kubeletConfigPath+"["+key+"]", from)
+		c.recordOrigin(kubeletConfigPath+"."+key, from)
 	}
 	if k.MaxPods != 0 {
 		set("maxPods", kubernetesPath+".maxPods", int64(k.MaxPods))
@@ -343,19 +344,19 @@ func (c *conversion) kubelet() {
 		}
 		set(key, kubernetesPath+".kubeletConfiguration", k.KubeletConfiguration[key])
 	}
-	c.came(kubeletConfigPath, kubernetesPath+".kubeletConfiguration")
+	c.recordOrigin(kubeletConfigPath, kubernetesPath+".kubeletConfiguration")
 	c.out.Spec.Kubernetes.Kubelet.Config = config
 }
 
-// etcd converts the settings of etcd into arguments.
-func (c *conversion) etcd() {
+// convertEtcd converts the settings of etcd into arguments.
+func (c *conversion) convertEtcd() {
 	if c.externalEtcd() {
 		return
 	}
 	e, args := c.in.Spec.Etcd, map[string]string{}
 	set := func(key, from, value string) {
 		args[key] = value
-		c.came("spec.etcd.extraArgs["+key+"]", "spec.etcd."+from)
+		c.recordOrigin("spec.etcd.extraArgs["+key+"]", "spec.etcd."+from)
 	}
 	number := func(key, from string, value *int) {
 		if value != nil {
@@ -395,7 +396,8 @@ func (c *conversion) etcd() {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
 		name, isEtcd := strings.CutPrefix(strings.TrimSpace(name), "ETCD_")
 		if !ok || !isEtcd || name == "" {
-			c.lose(idLost, "spec.etcd."+from, "spec.etcd", "this is not an etcd setting: etcd settings have the form ETCD_NAME=value")
+			c.reportChangedMeaning(idLost, "spec.etcd."+from, "spec.etcd",
+				"this is not an etcd setting: etcd settings have the form ETCD_NAME=value")
 			continue
 		}
 		set(strings.ReplaceAll(strings.ToLower(name), "_", "-"), from, strings.Trim(value, `"`))
@@ -411,7 +413,7 @@ func (c *conversion) etcdAround(e etcd) {
 	c.fixedInt("spec.etcd.port", e.Port, defaultEtcdPort)
 	c.fixedInt("spec.etcd.peerPort", e.PeerPort, defaultPeerPort)
 	if e.DataDir != nil && *e.DataDir != "" && *e.DataDir != defaultEtcdDir {
-		c.lose(idLost, "spec.etcd.dataDir", "spec.etcd", "etcd stores its data in "+defaultEtcdDir+"; mount the disk there")
+		c.reportChangedMeaning(idLost, "spec.etcd.dataDir", "spec.etcd", "etcd stores its data in "+defaultEtcdDir+"; mount the disk there")
 	}
 	c.etcdBackup(e)
 }
@@ -421,7 +423,7 @@ func (c *conversion) etcdAround(e etcd) {
 func (c *conversion) etcdBackup(e etcd) {
 	const path = "spec.etcd.backup"
 	if e.BackupDir != "" {
-		c.lose(idLost, "spec.etcd.backupDir", "spec.etcd", "Slipway uses its own directory for snapshots on hosts")
+		c.reportChangedMeaning(idLost, "spec.etcd.backupDir", "spec.etcd", "Slipway uses its own directory for snapshots on hosts")
 	}
 	every := time.Duration(e.BackupPeriod) * time.Minute
 	if every <= 0 && e.Type != "kubeadm" {
@@ -430,13 +432,13 @@ func (c *conversion) etcdBackup(e etcd) {
 	}
 	if every <= 0 {
 		if e.KeepBackupNumber > 0 {
-			c.drop("spec.etcd.keepBackupNumber", "backups need a period, and none is set")
+			c.reportDropped("spec.etcd.keepBackupNumber", "backups need a period, and none is set")
 		}
 		return
 	}
-	c.came(path, "spec.etcd.backupPeriod")
-	c.came(path+".every", "spec.etcd.backupPeriod")
-	c.came(path+".keep", "spec.etcd.keepBackupNumber")
+	c.recordOrigin(path, "spec.etcd.backupPeriod")
+	c.recordOrigin(path+".every", "spec.etcd.backupPeriod")
+	c.recordOrigin(path+".keep", "spec.etcd.keepBackupNumber")
 	c.out.Spec.Etcd.Backup = &v1alpha1.EtcdBackup{Every: &metav1.Duration{Duration: every}, Keep: e.KeepBackupNumber}
 }
 
@@ -447,25 +449,25 @@ func (c *conversion) externalEtcd() bool {
 	in := c.in.Spec.Etcd.External
 	if c.in.Spec.Etcd.Type != "external" {
 		if len(in.Endpoints) > 0 || in.CAFile+in.CertFile+in.KeyFile != "" {
-			c.drop(path, "KubeKey ignores it as well, because spec.etcd.type is not external")
+			c.reportDropped(path, "KubeKey ignores it as well, because spec.etcd.type is not external")
 		}
 		return false
 	}
 	for _, field := range []string{"", ".endpoints", ".caFile", ".certFile", ".keyFile"} {
-		c.came(path+field, path+field)
+		c.recordOrigin(path+field, path+field)
 	}
 	for i := range in.Endpoints {
 		at := fmt.Sprintf("%s.endpoints[%d]", path, i)
-		c.came(at, at)
+		c.recordOrigin(at, at)
 	}
 	c.out.Spec.Etcd.External = &v1alpha1.ExternalEtcd{
-		Endpoints: in.Endpoints, CAFile: c.resolve(in.CAFile), CertFile: c.resolve(in.CertFile), KeyFile: c.resolve(in.KeyFile),
+		Endpoints: in.Endpoints, CAFile: c.resolvePath(in.CAFile), CertFile: c.resolvePath(in.CertFile), KeyFile: c.resolvePath(in.KeyFile),
 	}
 	for _, name := range sortedKeys(fields) {
 		from := strings.TrimSuffix(name, "[]")
 		ours := from == "spec.etcd.type" || yamlfile.IsWithin(from, path)
 		if yamlfile.IsWithin(from, "spec.etcd") && !ours && fields[name].fate == mapped && c.at.IsWritten(from) {
-			c.drop(from, "KubeKey does not start an etcd of type external, so this field has no effect")
+			c.reportDropped(from, "KubeKey does not start an etcd of type external, so this field has no effect")
 		}
 	}
 	return true
@@ -473,6 +475,6 @@ func (c *conversion) externalEtcd() bool {
 
 func (c *conversion) fixedInt(from string, value *int, only int) {
 	if value != nil && *value != 0 && *value != only {
-		c.lose(idLost, from, "spec.etcd", "etcd listens on port "+strconv.Itoa(only)+"; there is no field for another port")
+		c.reportChangedMeaning(idLost, from, "spec.etcd", "etcd listens on port "+strconv.Itoa(only)+"; there is no field for another port")
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-func (c *conversion) network() {
+func (c *conversion) convertNetwork() {
 	n, out := c.in.Spec.Network, &c.out.Spec.Network
-	out.PodCIDR = c.ranges(n.KubePodsCIDR, "kubePodsCIDR", "podCIDR", defaultPods)
-	out.ServiceCIDR = c.ranges(n.KubeServiceCIDR, "kubeServiceCIDR", "serviceCIDR", defaultServices)
+	out.PodCIDR = c.convertRanges(n.KubePodsCIDR, "kubePodsCIDR", "podCIDR", defaultPods)
+	out.ServiceCIDR = c.convertRanges(n.KubeServiceCIDR, "kubeServiceCIDR", "serviceCIDR", defaultServices)
 	from := networkPath + ".plugin"
 	wanted := cmp.Or(n.Plugin, defaultPlugin)
 	if wanted == "kubeovn" {
@@ -28,14 +28,14 @@ func (c *conversion) network() {
 		a.instead = `plugin "none" is used: after the control plane is running, install ` + n.Plugin + " yourself, or write flannel"
 	}
 	out.Plugin = fallback
-	if c.try(a, networkPath+".plugin") {
+	if c.tryValue(a, networkPath+".plugin") {
 		out.Plugin = wanted
 	}
 	if wanted == flannelPlugin {
 		out.Flannel.Backend = n.Flannel.BackendMode
-		c.came(networkPath+".flannel.backend", networkPath+".flannel.backendMode")
+		c.recordOrigin(networkPath+".flannel.backend", networkPath+".flannel.backendMode")
 	} else if n.Flannel.BackendMode != "" {
-		c.drop(networkPath+".flannel.backendMode", "the plugin is not flannel")
+		c.reportDropped(networkPath+".flannel.backendMode", "the plugin is not flannel")
 	}
 	for _, f := range []struct {
 		from, plugin string
@@ -49,16 +49,16 @@ func (c *conversion) network() {
 		switch {
 		case !f.set:
 		case wanted == f.plugin:
-			c.lose(idLost, networkPath+"."+f.from, networkPath+".plugin", "there is no field for this setting of "+f.plugin)
+			c.reportChangedMeaning(idLost, networkPath+"."+f.from, networkPath+".plugin", "there is no field for this setting of "+f.plugin)
 		default:
-			c.drop(networkPath+"."+f.from, "the plugin is not "+f.plugin)
+			c.reportDropped(networkPath+"."+f.from, "the plugin is not "+f.plugin)
 		}
 	}
 }
 
-// ranges returns one or two ranges, with KubeKey's default.
-func (c *conversion) ranges(text, from, to, kubekeys string) []string {
-	c.came(networkPath+"."+to, networkPath+"."+from)
+// convertRanges returns one or two ranges, with KubeKey's default.
+func (c *conversion) convertRanges(text, from, to, kubekeys string) []string {
+	c.recordOrigin(networkPath+"."+to, networkPath+"."+from)
 	if text == "" {
 		c.comments.Add(networkPath+"."+to, "KubeKey's default.")
 		return []string{kubekeys}
@@ -70,8 +70,8 @@ func (c *conversion) ranges(text, from, to, kubekeys string) []string {
 	return out
 }
 
-// mirrors converts the mirrors of each registry, each once.
-func (c *conversion) mirrors() {
+// convertMirrors converts the mirrors of each registry, each once.
+func (c *conversion) convertMirrors() {
 	r, out := c.in.Spec.Registry, &c.out.Spec.Registry
 	mirror := func(name, url, from string) {
 		if !strings.Contains(url, "://") {
@@ -81,14 +81,14 @@ func (c *conversion) mirrors() {
 			return spec.URLMeaning(other) != "" && spec.URLMeaning(other) == spec.URLMeaning(url)
 		}
 		if i := slices.IndexFunc(out.Mirrors[name], same); i >= 0 {
-			c.drop(from, "the mirror "+out.Mirrors[name][i]+" is already in the list")
+			c.reportDropped(from, "the mirror "+out.Mirrors[name][i]+" is already in the list")
 			return
 		}
 		if out.Mirrors == nil {
 			out.Mirrors = map[string][]string{}
 		}
 		out.Mirrors[name] = append(out.Mirrors[name], url)
-		c.came(fmt.Sprintf("%s.mirrors[%s][%d]", registryPath, name, len(out.Mirrors[name])-1), from)
+		c.recordOrigin(fmt.Sprintf("%s.mirrors[%s][%d]", registryPath, name, len(out.Mirrors[name])-1), from)
 	}
 	for i, url := range r.RegistryMirrors {
 		mirror("docker.io", url, fmt.Sprintf("%s.registryMirrors[%d]", registryPath, i))
@@ -96,24 +96,24 @@ func (c *conversion) mirrors() {
 	for _, name := range sortedKeys(r.RemoteMirrors) {
 		at := registryPath + ".remoteMirrors[" + name + "]"
 		if c.out.Spec.ContainerRuntime.Type == runtimeDocker && name != "docker.io" {
-			c.lose(idLost, at, registryPath, "Docker supports mirrors only for docker.io")
+			c.reportChangedMeaning(idLost, at, registryPath, "Docker supports mirrors only for docker.io")
 			continue
 		}
 		for i, url := range r.RemoteMirrors[name].Endpoint {
 			mirror(name, url, fmt.Sprintf("%s.endpoint[%d]", at, i))
 		}
-		c.came(registryPath+".mirrors["+name+"]", at)
+		c.recordOrigin(registryPath+".mirrors["+name+"]", at)
 	}
 }
 
-func (c *conversion) registry() {
-	c.mirrors()
+func (c *conversion) convertRegistry() {
+	c.convertMirrors()
 	r, out := c.in.Spec.Registry, &c.out.Spec.Registry
 	insecure := func(name, from string) {
 		if slices.Contains(out.Insecure, name) {
 			return
 		}
-		c.came(fmt.Sprintf("%s.insecure[%d]", registryPath, len(out.Insecure)), from)
+		c.recordOrigin(fmt.Sprintf("%s.insecure[%d]", registryPath, len(out.Insecure)), from)
 		out.Insecure = append(out.Insecure, name)
 	}
 	for i, name := range r.InsecureRegistries {
@@ -129,7 +129,7 @@ func (c *conversion) registry() {
 		}
 		a := r.Auths[name]
 		if c.out.Spec.ContainerRuntime.Type == runtimeDocker && a.Username != "" && name == "docker.io" && len(out.Mirrors[name]) > 0 {
-			c.lose(idLost, at+".username", registryPath,
+			c.reportChangedMeaning(idLost, at+".username", registryPath,
 				"Docker would send this password to the mirrors of docker.io as well; use image pull secrets")
 			a.Username, a.Password = "", ""
 		}
@@ -138,9 +138,10 @@ func (c *conversion) registry() {
 	switch {
 	case r.Type == "":
 	case len(c.in.Spec.RoleGroups[groupRegistry]) == 0:
-		c.drop(registryPath+".type", "no host is in the group registry")
+		c.reportDropped(registryPath+".type", "no host is in the group registry")
 	case r.Type == "harbor":
-		c.lose(idLost, registryPath+".type", registryPath, "Slipway does not install Harbor; it runs the Distribution registry on the host")
+		c.reportChangedMeaning(idLost, registryPath+".type", registryPath,
+			"Slipway does not install Harbor; it runs the Distribution registry on the host")
 	}
 }
 
@@ -149,40 +150,40 @@ func (c *conversion) registryLogin(name, from string, a auth) {
 	to := fmt.Sprintf("%s.auths[%d]", registryPath, len(c.out.Spec.Registry.Auths))
 	made := v1alpha1.RegistryAuth{Registry: name, Username: a.Username}
 	if a.Username != "" && a.Password != "" {
-		made.PasswordFrom = &v1alpha1.SecretSource{Env: c.variable("REGISTRY_PASSWORD_" + variable(name))}
-		c.came(to+".passwordFrom", from+".password")
+		made.PasswordFrom = &v1alpha1.SecretSource{Env: c.uniqueVariable("REGISTRY_PASSWORD_" + variableName(name))}
+		c.recordOrigin(to+".passwordFrom", from+".password")
 		c.comments.Add(to+".passwordFrom", passwordComment)
 		c.warn(idInlinePassword, from+".password", "", "the password of "+name+" is not copied: others could read the file",
 			"set the variable "+made.PasswordFrom.Env+", or use a file of mode 0600: passwordFrom: {file: PATH}", "")
 	} else if a.Password != "" {
-		c.drop(from+".password", "the password has no user")
+		c.reportDropped(from+".password", "the password has no user")
 	}
 	switch {
 	case a.CAFile == "":
 	case a.SkipTLSVerify || a.PlainHTTP:
-		c.drop(from+".caFile", "the certificate of this registry is not verified")
+		c.reportDropped(from+".caFile", "the certificate of this registry is not verified")
 	default:
-		made.CAFile = c.resolve(a.CAFile)
-		c.came(to+".caFile", from+".caFile")
+		made.CAFile = c.resolvePath(a.CAFile)
+		c.recordOrigin(to+".caFile", from+".caFile")
 	}
 	if made.Username == "" && made.CAFile == "" {
 		return
 	}
-	c.came(to+".registry", from)
-	c.came(to+".username", from+".username")
-	c.came(to, from)
+	c.recordOrigin(to+".registry", from)
+	c.recordOrigin(to+".username", from+".username")
+	c.recordOrigin(to, from)
 	c.out.Spec.Registry.Auths = append(c.out.Spec.Registry.Auths, made)
 }
 
-func (c *conversion) dns() {
+func (c *conversion) convertDNS() {
 	d, out := c.in.Spec.DNS, &c.out.Spec.DNS
 	out.Upstream = d.CoreDNS.UpstreamDNSServers
 	for i := range out.Upstream {
-		c.came(fmt.Sprintf("spec.dns.upstream[%d]", i), fmt.Sprintf("spec.dns.coredns.upstreamDNSServers[%d]", i))
+		c.recordOrigin(fmt.Sprintf("spec.dns.upstream[%d]", i), fmt.Sprintf("spec.dns.coredns.upstreamDNSServers[%d]", i))
 	}
 	hosts := map[string][]string{}
-	c.entries(hosts, d.DNSEtcHosts, "spec.dns.dnsEtcHosts")
-	c.entries(hosts, d.NodeEtcHosts, "spec.dns.nodeEtcHosts")
+	c.parseHostsFile(hosts, d.DNSEtcHosts, "spec.dns.dnsEtcHosts")
+	c.parseHostsFile(hosts, d.NodeEtcHosts, "spec.dns.nodeEtcHosts")
 	if len(hosts) > 0 {
 		out.Hosts = hosts
 	}
@@ -192,8 +193,8 @@ func (c *conversion) dns() {
 	}
 }
 
-// entries parses lines of a hosts file.
-func (c *conversion) entries(hosts map[string][]string, text, from string) {
+// parseHostsFile parses lines of a hosts file.
+func (c *conversion) parseHostsFile(hosts map[string][]string, text, from string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		words := strings.Fields(line)
@@ -211,24 +212,24 @@ func (c *conversion) entries(hosts map[string][]string, text, from string) {
 				hosts[at] = append(hosts[at], name)
 			}
 		}
-		c.came("spec.dns.hosts["+at+"]", from)
+		c.recordOrigin("spec.dns.hosts["+at+"]", from)
 	}
 }
 
-func (c *conversion) system() {
+func (c *conversion) convertSystem() {
 	s, out := c.in.Spec.System, &c.out.Spec.System
 	out.Timezone, out.SkipConfigure = s.Timezone, s.SkipConfigureOS
-	c.came("spec.system.ntpServers", "spec.system.ntpServers")
+	c.recordOrigin("spec.system.ntpServers", "spec.system.ntpServers")
 	for i, server := range s.NtpServers {
 		from := fmt.Sprintf("spec.system.ntpServers[%d]", i)
 		if h, ok := spec.HostCalled(c.out, server); ok {
-			c.lose(idLost, from, "spec.system",
+			c.reportChangedMeaning(idLost, from, "spec.system",
 				"in KubeKey the host "+h.Name+
 					" serves time to the other hosts, but Slipway does not set up time servers: use an existing server, or set one up")
 			continue
 		}
-		c.came(fmt.Sprintf("spec.system.ntpServers[%d]", len(out.NTPServers)), from)
+		c.recordOrigin(fmt.Sprintf("spec.system.ntpServers[%d]", len(out.NTPServers)), from)
 		out.NTPServers = append(out.NTPServers, server)
 	}
-	c.came("spec.system.timezone", "spec.system.timezone")
+	c.recordOrigin("spec.system.timezone", "spec.system.timezone")
 }

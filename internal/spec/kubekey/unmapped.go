@@ -8,24 +8,24 @@ import (
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
-// rest reports every field that is written and not mapped, according to the table. An
+// reportUnmapped reports every field that is written and not mapped, according to the table. An
 // empty value (false, zero) is not a loss.
-func (c *conversion) rest() {
-	c.visit(reflect.ValueOf(c.in), "")
+func (c *conversion) reportUnmapped() {
+	c.visitValue(reflect.ValueOf(c.in), "")
 }
 
-func (c *conversion) visit(v reflect.Value, path string) {
+func (c *conversion) visitValue(v reflect.Value, path string) {
 	if f, ok := fields[yamlfile.DocumentedPath(path)]; ok {
-		if path == "status" || f.fate == mapped || empty(v) {
+		if path == "status" || f.fate == mapped || isEmpty(v) {
 			return
 		}
 		switch f.fate {
 		case dropped:
-			c.drop(path, f.text)
+			c.reportDropped(path, f.text)
 		case later:
-			c.lose(idNotSupportedYet, path, near(path), f.text)
+			c.reportChangedMeaning(idNotSupportedYet, path, nearestField(path), f.text)
 		default:
-			c.lose(idLost, path, near(path), f.text)
+			c.reportChangedMeaning(idLost, path, nearestField(path), f.text)
 		}
 		return
 	}
@@ -33,11 +33,11 @@ func (c *conversion) visit(v reflect.Value, path string) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-			c.visit(v.Field(i), join(path, name))
+			c.visitValue(v.Field(i), joinPath(path, name))
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			c.visit(v.Index(i), path+"["+strconv.Itoa(i)+"]")
+			c.visitValue(v.Index(i), path+"["+strconv.Itoa(i)+"]")
 		}
 	case reflect.Map:
 		byName := map[string]reflect.Value{}
@@ -45,22 +45,22 @@ func (c *conversion) visit(v reflect.Value, path string) {
 			byName[it.Key().String()] = it.Value()
 		}
 		for _, key := range sortedKeys(byName) {
-			c.visit(byName[key], path+"["+key+"]")
+			c.visitValue(byName[key], path+"["+key+"]")
 		}
 	}
 }
 
-func join(path, name string) string {
+func joinPath(path, name string) string {
 	if path == "" {
 		return name
 	}
 	return path + "." + name
 }
 
-// empty reports whether a value is empty or false.
-func empty(v reflect.Value) bool {
+// isEmpty reports whether a value is empty or false.
+func isEmpty(v reflect.Value) bool {
 	if v.Kind() == reflect.Pointer && !v.IsNil() {
-		return empty(v.Elem())
+		return isEmpty(v.Elem())
 	}
 	switch v.Kind() {
 	case reflect.Slice, reflect.Map:
@@ -71,9 +71,9 @@ func empty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// near returns the Slipway field for a comment about a KubeKey field: the section with
+// nearestField returns the Slipway field for a comment about a KubeKey field: the section with
 // the same name, if there is one.
-func near(path string) string {
+func nearestField(path string) string {
 	for _, section := range []string{"spec.hosts", "spec.etcd", "spec.dns", "spec.kubernetes", "spec.network",
 		"spec.registry", "spec.system"} {
 		if yamlfile.IsWithin(path, section) {

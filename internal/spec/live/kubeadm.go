@@ -74,7 +74,7 @@ func (a *arguments) UnmarshalJSON(data []byte) error {
 
 const kubernetesPath = "spec.kubernetes"
 
-func (d *describer) kubernetes() {
+func (d *describer) describeKubernetes() {
 	k, c := &d.out.Spec.Kubernetes, d.conf
 	k.Version = c.KubernetesVersion
 	if c.Networking.DNSDomain != spec.DefaultDNSDomain {
@@ -95,18 +95,19 @@ func (d *describer) kubernetes() {
 		gates, k.FeatureGates = g, parseGates(g)
 	}
 	for _, p := range parts {
-		*p.args = without(p.ExtraArgs, map[string]string{featureGates: gates})
+		*p.args = withoutDefaults(p.ExtraArgs, map[string]string{featureGates: gates})
 		if len(p.ExtraVolumes) > 0 {
-			d.note(kubernetesPath+"."+p.name, "files of the host are mounted into the "+p.name+", and a cluster file cannot express that",
+			d.noteDifference(kubernetesPath+"."+p.name, "files of the host are mounted into the "+p.name+", and a cluster file cannot express that",
 				"check the arguments: an argument that names such a file does not work without the mount")
 		}
 		if len(p.ExtraEnvs) > 0 {
-			d.note(kubernetesPath+"."+p.name, "environment variables are set for the "+p.name+", and a cluster file cannot express that", "")
+			d.noteDifference(kubernetesPath+"."+p.name,
+				"environment variables are set for the "+p.name+", and a cluster file cannot express that", "")
 		}
 	}
-	k.Certificates.Validity = duration(c.Validity, metav1.Duration{Duration: spec.DefaultValidity})
-	k.Certificates.CAValidity = duration(c.CAValidity, metav1.Duration{Duration: spec.DefaultCAValidity})
-	d.proxy()
+	k.Certificates.Validity = parseDuration(c.Validity, metav1.Duration{Duration: spec.DefaultValidity})
+	k.Certificates.CAValidity = parseDuration(c.CAValidity, metav1.Duration{Duration: spec.DefaultCAValidity})
+	d.describeProxy()
 }
 
 const featureGates = "feature-gates"
@@ -150,7 +151,7 @@ func (d *describer) certSANs() []string {
 	return out
 }
 
-func (d *describer) proxy() {
+func (d *describer) describeProxy() {
 	const path = kubernetesPath + ".proxyMode"
 	if d.s.Proxy == nil {
 		d.out.Spec.Kubernetes.ProxyMode = "none"
@@ -160,7 +161,7 @@ func (d *describer) proxy() {
 		Mode string `json:"mode"`
 	}
 	if err := yaml.Unmarshal(d.s.Proxy, &conf); err != nil {
-		d.note(path, "the kube-proxy configuration cannot be read: "+err.Error(), "")
+		d.noteDifference(path, "the kube-proxy configuration cannot be read: "+err.Error(), "")
 		return
 	}
 	if conf.Mode == "" {
@@ -182,15 +183,15 @@ var kubeletUsual = map[string]string{
 // its configuration.
 var kubeletHosts = []string{"clusterDNS", "clusterDomain", "resolvConf", "containerRuntimeEndpoint", "imageServiceEndpoint"}
 
-// kubelet converts the common settings of all nodes, without those that kubeadm always
+// describeKubelet converts the common settings of all nodes, without those that kubeadm always
 // writes.
-func (d *describer) kubelet() {
+func (d *describer) describeKubelet() {
 	var conf map[string]any
 	if err := yaml.Unmarshal(d.s.Kubelet, &conf); err != nil {
-		d.note(kubernetesPath+".kubelet", "the kubelet configuration cannot be read: "+err.Error(), "")
+		d.noteDifference(kubernetesPath+".kubelet", "the kubelet configuration cannot be read: "+err.Error(), "")
 		return
 	}
-	prune(conf)
+	pruneEmpty(conf)
 	for key, value := range conf {
 		text, err := json.Marshal(value)
 		if err == nil && string(text) == kubeletUsual[key] || slices.Contains(kubeletHosts, key) {
@@ -206,11 +207,11 @@ func (d *describer) kubelet() {
 	}
 }
 
-// prune removes empty values: kubeadm writes empty fields of all kinds.
-func prune(object map[string]any) {
+// pruneEmpty removes empty values: kubeadm writes empty fields of all kinds.
+func pruneEmpty(object map[string]any) {
 	for key, value := range object {
 		if inner, ok := value.(map[string]any); ok {
-			prune(inner)
+			pruneEmpty(inner)
 			if len(inner) == 0 {
 				delete(object, key)
 			}
@@ -223,12 +224,12 @@ func prune(object map[string]any) {
 	}
 }
 
-func (d *describer) etcd() {
+func (d *describer) describeEtcd() {
 	const path = "spec.etcd"
 	e := d.conf.Etcd
 	if e.External != nil {
 		if d.record == nil {
-			d.note(path,
+			d.noteDifference(path,
 				"kubeadm did not create this etcd: its endpoints are "+strings.Join(e.External.Endpoints, ", ")+"; the file has type stacked", "")
 		}
 		return
@@ -236,9 +237,9 @@ func (d *describer) etcd() {
 	if e.Local == nil {
 		return
 	}
-	d.out.Spec.Etcd.ExtraArgs = without(e.Local.ExtraArgs, nil)
+	d.out.Spec.Etcd.ExtraArgs = withoutDefaults(e.Local.ExtraArgs, nil)
 	if dir := e.Local.DataDir; dir != "" && dir != "/var/lib/etcd" {
-		d.note(path, "etcd stores its data in "+dir+", but Slipway uses /var/lib/etcd", "")
+		d.noteDifference(path, "etcd stores its data in "+dir+", but Slipway uses /var/lib/etcd", "")
 	}
 }
 
@@ -248,16 +249,16 @@ var plugins = map[string]string{
 	"antrea-agent": "antrea", "kube-router": "kube-router", "hybridnet-daemon": "hybridnet", "ovnkube-node": "ovn-kubernetes",
 }
 
-func (d *describer) network() {
+func (d *describer) describeNetwork() {
 	n, c := &d.out.Spec.Network, d.conf.Networking
 	const path = "spec.network"
-	n.PodCIDR, n.ServiceCIDR = split(c.PodSubnet), split(c.ServiceSubnet)
+	n.PodCIDR, n.ServiceCIDR = splitList(c.PodSubnet), splitList(c.ServiceSubnet)
 	if len(n.PodCIDR) == 0 {
-		d.note(path, "kubeadm has no pod range: write the range that the network plugin uses", "")
+		d.noteDifference(path, "kubeadm has no pod range: write the range that the network plugin uses", "")
 	}
 	n.Plugin = "none"
 	if d.s.Flannel != nil {
-		d.flannel(path)
+		d.describeFlannel(path)
 		return
 	}
 	var seen []string
@@ -269,14 +270,14 @@ func (d *describer) network() {
 	}
 	switch len(seen) {
 	case 0:
-		d.note(path+".plugin", "no known network plugin was found", "keep plugin none, and install the network plugin yourself")
+		d.noteDifference(path+".plugin", "no known network plugin was found", "keep plugin none, and install the network plugin yourself")
 	default:
-		d.note(path+".plugin", "the network plugin is "+strings.Join(seen, " and ")+", which a cluster file cannot express yet",
+		d.noteDifference(path+".plugin", "the network plugin is "+strings.Join(seen, " and ")+", which a cluster file cannot express yet",
 			"keep plugin none, and install the network plugin yourself")
 	}
 }
 
-func (d *describer) flannel(path string) {
+func (d *describer) describeFlannel(path string) {
 	n := &d.out.Spec.Network
 	var conf struct {
 		Backend struct {
@@ -287,22 +288,22 @@ func (d *describer) flannel(path string) {
 		} `json:"Backend"`
 	}
 	if err := json.Unmarshal(d.s.Flannel, &conf); err != nil {
-		d.note(path+".plugin", "the flannel configuration cannot be read: "+err.Error(), "")
+		d.noteDifference(path+".plugin", "the flannel configuration cannot be read: "+err.Error(), "")
 		return
 	}
 	b := conf.Backend
 	if b.Type != "vxlan" && b.Type != "host-gw" {
-		d.note(path+".plugin", "the network plugin is flannel with the backend "+b.Type+", which a cluster file cannot express",
+		d.noteDifference(path+".plugin", "the network plugin is flannel with the backend "+b.Type+", which a cluster file cannot express",
 			"keep plugin none, and install the network plugin yourself")
 		return
 	}
 	n.Plugin, n.Flannel.Backend, n.Flannel.MTU = "flannel", b.Type, b.MTU
 	if b.DirectRouting {
-		d.note(path+".flannel", "flannel uses direct routing between hosts of one network, and a cluster file cannot express that", "")
+		d.noteDifference(path+".flannel", "flannel uses direct routing between hosts of one network, and a cluster file cannot express that", "")
 	}
 }
 
-func split(text string) []string {
+func splitList(text string) []string {
 	var out []string
 	for item := range strings.SplitSeq(text, ",") {
 		if item = strings.TrimSpace(item); item != "" {
@@ -317,9 +318,9 @@ var (
 	entries = regexp.MustCompile(`(?m)^\s*hosts\s*\{([^}]*)\}`)
 )
 
-// dns converts CoreDNS's entries and servers; the rest of its configuration is not
+// describeDNS converts CoreDNS's entries and servers; the rest of its configuration is not
 // compared.
-func (d *describer) dns() {
+func (d *describer) describeDNS() {
 	if m := entries.FindStringSubmatch(d.s.Corefile); m != nil {
 		for line := range strings.SplitSeq(m[1], "\n") {
 			words := strings.Fields(line)

@@ -67,22 +67,22 @@ func Describe(s State, o Options) (*Description, error) {
 	d := &describer{s: s, o: o, out: &v1alpha1.Cluster{}, comments: yamlfile.Comments{}}
 	d.out.APIVersion, d.out.Kind = v1alpha1.APIVersion, spec.Kind
 	d.comments.Add("", "Generated from a running cluster by 'slipway create config --from-cluster'.")
-	if err := d.parse(); err != nil {
+	if err := d.parseState(); err != nil {
 		return nil, err
 	}
-	d.hosts()
-	d.logins()
-	d.endpoint()
-	d.kubernetes()
-	d.kubelet()
-	d.etcd()
-	d.network()
-	d.dns()
-	if err := d.lost(); err != nil {
+	d.describeHosts()
+	d.describeLogins()
+	d.describeEndpoint()
+	d.describeKubernetes()
+	d.describeKubelet()
+	d.describeEtcd()
+	d.describeNetwork()
+	d.describeDNS()
+	if err := d.reportUnsupported(); err != nil {
 		return nil, err
 	}
-	d.recorded()
-	d.judge()
+	d.useRecorded()
+	d.validateResult()
 	text, err := spec.MarshalCommented(d.out, d.comments)
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ type describer struct {
 	found    diag.List
 }
 
-func (d *describer) parse() error {
+func (d *describer) parseState() error {
 	if err := yaml.Unmarshal(d.s.Cluster, &d.conf); err != nil {
 		return fmt.Errorf("reading the kubeadm configuration: %w", err)
 	}
@@ -117,9 +117,9 @@ func (d *describer) parse() error {
 	return nil
 }
 
-// note reports a difference between the file and the cluster.
-func (d *describer) note(path, message, hint string) {
-	message, hint = printable(message), printable(hint)
+// noteDifference reports a difference between the file and the cluster.
+func (d *describer) noteDifference(path, message, hint string) {
+	message, hint = makePrintable(message), makePrintable(hint)
 	d.found = append(d.found, diag.Diagnostic{ID: idNotAsItIs, Severity: diag.Warning, Path: path, Message: message, Hint: hint})
 	text := "TODO: " + message + "."
 	if hint != "" {
@@ -133,9 +133,9 @@ const (
 	localhost         = "127.0.0.1"
 )
 
-func (d *describer) hosts() {
+func (d *describer) describeHosts() {
 	nodes := slices.Clone(d.s.Nodes)
-	slices.SortStableFunc(nodes, func(a, b corev1.Node) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(nodes, func(a, b corev1.Node) int { return rankNode(a) - rankNode(b) })
 	runtimes := map[string]bool{}
 	for _, n := range nodes {
 		path := fmt.Sprintf("spec.hosts[%d]", len(d.out.Spec.Hosts))
@@ -146,38 +146,38 @@ func (d *describer) hosts() {
 			case remoteAddress(a.Address):
 				h.Address = a.Address
 			default:
-				d.note(path, "the node has the address "+strconv.Quote(a.Address)+", which other machines cannot reach",
+				d.noteDifference(path, "the node has the address "+strconv.Quote(a.Address)+", which other machines cannot reach",
 					"write the address of the host")
 			}
 		}
 		if _, plane := n.Labels[controlPlaneLabel]; plane {
 			h.Roles = append(h.Roles, v1alpha1.RoleControlPlane)
 		}
-		if len(h.Roles) == 0 || !tainted(n) {
+		if len(h.Roles) == 0 || !isTainted(n) {
 			h.Roles = append(h.Roles, v1alpha1.RoleWorker)
 		}
 		if r, _, _ := strings.Cut(n.Status.NodeInfo.ContainerRuntimeVersion, "://"); r != "containerd" && r != "" && !runtimes[r] {
 			runtimes[r] = true
-			d.note("spec.containerRuntime", "nodes use the container runtime "+r+"; the file has containerd", "")
+			d.noteDifference("spec.containerRuntime", "nodes use the container runtime "+r+"; the file has containerd", "")
 		}
 		if v := n.Status.NodeInfo.KubeletVersion; v != d.conf.KubernetesVersion && v != "" {
-			d.note(path, "the kubelet of "+n.Name+" is "+v+", but the cluster is "+d.conf.KubernetesVersion, "")
+			d.noteDifference(path, "the kubelet of "+n.Name+" is "+v+", but the cluster is "+d.conf.KubernetesVersion, "")
 		}
 		d.out.Spec.Hosts = append(d.out.Spec.Hosts, h)
 	}
 	d.out.Spec.ContainerRuntime.Type = "containerd"
 }
 
-// rank sorts control planes first.
-func rank(n corev1.Node) int {
+// rankNode sorts control planes first.
+func rankNode(n corev1.Node) int {
 	if _, plane := n.Labels[controlPlaneLabel]; plane {
 		return 0
 	}
 	return 1
 }
 
-// tainted reports whether ordinary pods do not run on a control plane.
-func tainted(n corev1.Node) bool {
+// isTainted reports whether ordinary pods do not run on a control plane.
+func isTainted(n corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == controlPlaneLabel && t.Effect == corev1.TaintEffectNoSchedule
 	})
@@ -216,8 +216,8 @@ func ownTaints(all []corev1.Taint) []v1alpha1.Taint {
 	return out
 }
 
-// logins writes settings that the API does not have.
-func (d *describer) logins() {
+// describeLogins writes settings that the API does not have.
+func (d *describer) describeLogins() {
 	s := &d.out.Spec.SSH
 	s.User, s.PrivateKeyFile = d.o.User, d.o.PrivateKeyFile
 	if s.User == "" {
@@ -233,8 +233,8 @@ func (d *describer) logins() {
 			"and move this one to internalAddress.")
 }
 
-// endpoint is the name, or the address, in the kubeadm configuration.
-func (d *describer) endpoint() {
+// describeEndpoint is the name, or the address, in the kubeadm configuration.
+func (d *describer) describeEndpoint() {
 	const path = "spec.controlPlaneEndpoint"
 	out := &d.out.Spec.ControlPlaneEndpoint
 	if d.record != nil {
@@ -247,14 +247,14 @@ func (d *describer) endpoint() {
 	ip, noAddress := netip.ParseAddr(host)
 	switch {
 	case host == "" || own:
-		d.note(path, "the cluster has no host name for the API; Slipway needs one", "let Slipway choose the host name, or set domain")
+		d.noteDifference(path, "the cluster has no host name for the API; Slipway needs one", "let Slipway choose the host name, or set domain")
 	case ip.IsLoopback() || host == "localhost":
 		out.Mode = v1alpha1.EndpointHAProxy
-		d.note(path, "nodes reach the API at "+host+", through a proxy on each node",
+		d.noteDifference(path, "nodes reach the API at "+host+", through a proxy on each node",
 			"use mode haproxy, which does the same; write domain for the name")
 	case noAddress == nil:
 		out.Mode, out.Address = v1alpha1.EndpointExternal, host
-		d.note(path, "nodes reach the API at the IP address "+host+"; Slipway also needs a host name for the API",
+		d.noteDifference(path, "nodes reach the API at the IP address "+host+"; Slipway also needs a host name for the API",
 			"let Slipway choose the host name, or set domain")
 	default:
 		out.Domain = host
@@ -267,17 +267,17 @@ func (d *describer) endpoint() {
 // unknownMode handles a name whose meaning is not in the API.
 func (d *describer) unknownMode(path, host string, planes int) {
 	if host == "api."+d.out.Name+".internal" {
-		d.note(path, "the name "+host+" was chosen by Slipway, but the saved endpoint settings are missing",
+		d.noteDifference(path, "the name "+host+" was chosen by Slipway, but the saved endpoint settings are missing",
 			"leave mode out for the default, or write the mode that the cluster had")
 		return
 	}
 	if planes > 1 {
 		d.out.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointExternal
-		d.note(path, "nodes reach the API at "+host+", and the cluster does not store what is behind this name",
+		d.noteDifference(path, "nodes reach the API at "+host+", and the cluster does not store what is behind this name",
 			"use mode external if the name belongs to DNS or to your load balancer")
 		return
 	}
-	d.note(path, "nodes reach the API at "+host+", and the cluster does not store what is behind this name",
+	d.noteDifference(path, "nodes reach the API at "+host+", and the cluster does not store what is behind this name",
 		"leave mode out to use the control plane directly; write mode: external if the name belongs to your load balancer")
 }
 
@@ -300,20 +300,20 @@ func splitEndpoint(text string) (host string, port int) {
 	return strings.Trim(host, "[]"), port
 }
 
-// judge reports what Slipway's validation would reject: the file describes the cluster,
+// validateResult reports what Slipway's validation would reject: the file describes the cluster,
 // whether Slipway could create it or not.
-func (d *describer) judge() {
+func (d *describer) validateResult() {
 	filled := spec.Copy(d.out)
 	spec.Default(filled, spec.DefaultOptions{KubernetesVersion: d.o.Default})
 	for _, f := range spec.Validate(filled, spec.ValidateOptions{Supported: d.o.Supported, Recorded: filled}).Errors() {
-		f.Severity, f.Message = diag.Warning, printable(f.Message)
+		f.Severity, f.Message = diag.Warning, makePrintable(f.Message)
 		d.found = append(d.found, f)
 		d.comments.Add(f.Path, "TODO: "+f.Message+".")
 	}
 }
 
-// without removes keys that have their default values.
-func without(args, defaults map[string]string) map[string]string {
+// withoutDefaults removes keys that have their default values.
+func withoutDefaults(args, defaults map[string]string) map[string]string {
 	out := maps.Clone(args)
 	maps.DeleteFunc(out, func(key, value string) bool { return defaults[key] == value && value != "" })
 	if len(out) == 0 {
@@ -322,8 +322,8 @@ func without(args, defaults map[string]string) map[string]string {
 	return out
 }
 
-// duration parses a kubeadm duration; the default is left out.
-func duration(d *metav1.Duration, usual metav1.Duration) *metav1.Duration {
+// parseDuration parses a kubeadm duration; the default is left out.
+func parseDuration(d *metav1.Duration, usual metav1.Duration) *metav1.Duration {
 	if d == nil || d.Duration == usual.Duration || d.Duration == 0 {
 		return nil
 	}

@@ -17,17 +17,17 @@ import (
 	"slipway.dev/slipway/internal/testutil/golden"
 )
 
-func supported(version string) error {
+func fakeSupported(version string) error {
 	if version != "v1.37.1" {
 		return errors.New("Kubernetes " + version + " cannot be installed")
 	}
 	return nil
 }
 
-var options = Options{Default: "v1.37.1", Supported: supported}
+var options = Options{Default: "v1.37.1", Supported: fakeSupported}
 
-// read is a cluster from testdata: a file for each part of its state.
-func read(t *testing.T, name string) State {
+// readState is a cluster from testdata: a file for each part of its state.
+func readState(t *testing.T, name string) State {
 	t.Helper()
 	part := func(file string) []byte {
 		data, err := os.ReadFile(filepath.Join("testdata", name, file))
@@ -59,7 +59,7 @@ func TestClusters(t *testing.T) {
 	for _, name := range names {
 		name = filepath.Base(filepath.Dir(name))
 		t.Run(name, func(t *testing.T) {
-			d, err := Describe(read(t, name), options)
+			d, err := Describe(readState(t, name), options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,7 +77,7 @@ func TestBackToTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	load := func(text []byte) *v1alpha1.Cluster {
-		loaded, err := spec.Loader{KubernetesVersion: "v1.37.1", Supported: supported}.Load("f", text)
+		loaded, err := spec.Loader{KubernetesVersion: "v1.37.1", Supported: fakeSupported}.Load("f", text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestBackToTheFile(t *testing.T) {
 		}
 		return c
 	}
-	state := read(t, "slipway")
+	state := readState(t, "slipway")
 	for _, tc := range []struct {
 		reason string
 		record bool
@@ -118,7 +118,7 @@ func TestBackToTheFile(t *testing.T) {
 	}
 }
 
-func node(name, address string, labels map[string]string, taints ...corev1.Taint) corev1.Node {
+func newNode(name, address string, labels map[string]string, taints ...corev1.Taint) corev1.Node {
 	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.NodeSpec{Taints: taints}}
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}, {Type: corev1.NodeInternalIP, Address: address}}
 	n.Status.NodeInfo.ContainerRuntimeVersion, n.Status.NodeInfo.KubeletVersion = "containerd://2.1.4", "v1.37.1"
@@ -135,11 +135,11 @@ var (
 const conf = "clusterName: lab\nkubernetesVersion: v1.37.1\ncontrolPlaneEndpoint: api.lab.example.com:6443\n" +
 	"networking: {dnsDomain: cluster.local, podSubnet: 10.244.0.0/16, serviceSubnet: 10.96.0.0/16}\n"
 
-// base is a state in which nothing is remarkable.
-func base() State {
+// plainState is a state in which nothing is remarkable.
+func plainState() State {
 	return State{
 		Cluster: []byte(conf), Kubelet: []byte("{}"), Proxy: []byte("mode: nftables"), Flannel: []byte(`{"Backend":{"Type":"vxlan"}}`),
-		Nodes: []corev1.Node{node("w", "10.0.0.12", nil), node("cp", "10.0.0.11", plane, alone)},
+		Nodes: []corev1.Node{newNode("w", "10.0.0.12", nil), newNode("cp", "10.0.0.11", plane, alone)},
 	}
 }
 
@@ -161,12 +161,12 @@ func TestParts(t *testing.T) {
 		},
 		{
 			reason: "a control plane that takes pods is a worker",
-			change: func(s *State) { s.Nodes = []corev1.Node{node("cp", "10.0.0.11", plane)} },
+			change: func(s *State) { s.Nodes = []corev1.Node{newNode("cp", "10.0.0.11", plane)} },
 			get:    func(c *v1alpha1.Cluster) any { return c.Spec.Hosts[0].Roles }, want: []v1alpha1.Role{"control-plane", "worker"},
 		},
 		{
 			reason: "Kubernetes' own labels and taints are not written", change: func(s *State) {
-				s.Nodes[0] = node("w", "10.0.0.12",
+				s.Nodes[0] = newNode("w", "10.0.0.12",
 					m{"kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": "x",
 						"topology.kubernetes.io/zone": "a", "disk": "ssd", "feature.node.kubernetes.io/cpu": "y"},
 					corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: "NoExecute"}, corev1.Taint{Key: "gpu", Value: "1", Effect: "NoSchedule"})
@@ -189,52 +189,52 @@ func TestParts(t *testing.T) {
 		{reason: "another name", o: Options{Name: "prod"}, get: func(c *v1alpha1.Cluster) any { return c.Name }, want: "prod"},
 
 		{
-			reason: "the endpoint's name, and a port that is not the usual", change: replace(":6443", ":8443"), get: endpoint,
+			reason: "the endpoint's name, and a port that is not the usual", change: replaceText(":6443", ":8443"), get: endpointOf,
 			want: v1alpha1.ControlPlaneEndpoint{Domain: "api.lab.example.com", Port: 8443}, says: "does not store what is behind this name",
 		},
-		{reason: "the control plane's own address is no name", change: replace("api.lab.example.com", "10.0.0.11"),
-			get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no host name for the API"},
-		{reason: "a balancer on every node", change: replace("api.lab.example.com:6443", "127.0.0.1:6443"),
-			get: endpoint, want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy}, says: "through a proxy on each node"},
-		{reason: "no endpoint", change: replace("controlPlaneEndpoint: api.lab.example.com:6443\n", ""),
-			get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no host name for the API"},
+		{reason: "the control plane's own address is no name", change: replaceText("api.lab.example.com", "10.0.0.11"),
+			get: endpointOf, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no host name for the API"},
+		{reason: "a balancer on every node", change: replaceText("api.lab.example.com:6443", "127.0.0.1:6443"),
+			get: endpointOf, want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy}, says: "through a proxy on each node"},
+		{reason: "no endpoint", change: replaceText("controlPlaneEndpoint: api.lab.example.com:6443\n", ""),
+			get: endpointOf, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no host name for the API"},
 		{
-			reason: "an address of something else", change: replace("api.lab.example.com:6443", "'[fd00::9]:6443'"), get: endpoint,
+			reason: "an address of something else", change: replaceText("api.lab.example.com:6443", "'[fd00::9]:6443'"), get: endpointOf,
 			want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "fd00::9"}, says: "at the IP address fd00::9",
 		},
 		{
-			reason: "a name that Slipway gave", change: replace("api.lab.example.com", "api.lab.internal"), get: endpoint,
+			reason: "a name that Slipway gave", change: replaceText("api.lab.example.com", "api.lab.internal"), get: endpointOf,
 			want: v1alpha1.ControlPlaneEndpoint{Domain: "api.lab.internal"}, says: "was chosen by Slipway",
 		},
 		{
 			reason: "several control planes behind a name",
-			change: func(s *State) { s.Nodes = append(s.Nodes, node("cp2", "10.0.0.13", plane, alone)) }, get: endpoint,
+			change: func(s *State) { s.Nodes = append(s.Nodes, newNode("cp2", "10.0.0.13", plane, alone)) }, get: endpointOf,
 			want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "api.lab.example.com"},
 			says: "does not store what is behind this name",
 		},
 
-		{reason: "another domain", change: replace("cluster.local", "k8s.lab"),
+		{reason: "another domain", change: replaceText("cluster.local", "k8s.lab"),
 			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.DNSDomain }, want: "k8s.lab"},
-		{reason: "two IP versions", change: replace("10.244.0.0/16", "'10.244.0.0/16, fd00::/48'"),
+		{reason: "two IP versions", change: replaceText("10.244.0.0/16", "'10.244.0.0/16, fd00::/48'"),
 			get: func(c *v1alpha1.Cluster) any { return c.Spec.Network.PodCIDR }, want: []string{"10.244.0.0/16", "fd00::/48"}},
-		{reason: "no range for pods", change: replace("podSubnet: 10.244.0.0/16, ", ""),
+		{reason: "no range for pods", change: replaceText("podSubnet: 10.244.0.0/16, ", ""),
 			get: func(c *v1alpha1.Cluster) any { return c.Spec.Network.PodCIDR }, want: []string(nil), says: "kubeadm has no pod range"},
-		{reason: "arguments of v1beta3", change: extend("scheduler: {extraArgs: {v: \"2\"}}"),
+		{reason: "arguments of v1beta3", change: appendText("scheduler: {extraArgs: {v: \"2\"}}"),
 			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Scheduler.ExtraArgs }, want: m{"v": "2"}},
 		{
 			reason: "arguments of v1beta4; the last of a name counts",
-			change: extend("scheduler: {extraArgs: [{name: v, value: \"2\"}, {name: v, value: \"3\"}]}"),
+			change: appendText("scheduler: {extraArgs: [{name: v, value: \"2\"}, {name: v, value: \"3\"}]}"),
 			get:    func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Scheduler.ExtraArgs }, want: m{"v": "3"},
 			says: "the argument v is given more than once",
 		},
-		{reason: "certificates elsewhere", change: extend("certificatesDir: /etc/kubernetes/ssl"),
+		{reason: "certificates elsewhere", change: appendText("certificatesDir: /etc/kubernetes/ssl"),
 			says: "kubeadm has certificatesDir: /etc/kubernetes/ssl"},
 		{reason: "what is usual is no note",
-			change: extend("certificatesDir: /etc/kubernetes/pki\nimageRepository: " +
+			change: appendText("certificatesDir: /etc/kubernetes/pki\nimageRepository: " +
 				"registry.k8s.io\nencryptionAlgorithm: RSA-2048\ndns: {}\nfeatureGates: {}"),
 			never: "kubeadm has"},
 		{reason: "names in etcd's certificates",
-			change: extend("etcd: {local: {dataDir: /var/lib/etcd, serverCertSANs: [etcd.lab]}}"),
+			change: appendText("etcd: {local: {dataDir: /var/lib/etcd, serverCertSANs: [etcd.lab]}}"),
 			says:   "kubeadm has etcd.local.serverCertSANs: [etcd.lab]"},
 		{
 			reason: "zones of others", change: func(s *State) {
@@ -244,7 +244,7 @@ func TestParts(t *testing.T) {
 		},
 		{
 			reason: "feature gates that all components have",
-			change: extend("scheduler: {extraArgs: {feature-gates: AllAlpha=true}}\ncontrollerManager: {extraArgs: " +
+			change: appendText("scheduler: {extraArgs: {feature-gates: AllAlpha=true}}\ncontrollerManager: {extraArgs: " +
 				"{feature-gates: AllAlpha=true}}\napiServer: {extraArgs: {feature-gates: AllAlpha=true, v: '4'}}"),
 			get: func(c *v1alpha1.Cluster) any {
 				return []any{c.Spec.Kubernetes.FeatureGates, c.Spec.Kubernetes.APIServer.ExtraArgs, c.Spec.Kubernetes.Scheduler.ExtraArgs}
@@ -252,7 +252,7 @@ func TestParts(t *testing.T) {
 			want: []any{map[string]bool{"AllAlpha": true}, m{"v": "4"}, m(nil)},
 		},
 		{
-			reason: "feature gates of one component stay its argument", change: extend("apiServer: {extraArgs: {feature-gates: AllAlpha=true}}"),
+			reason: "feature gates of one component stay its argument", change: appendText("apiServer: {extraArgs: {feature-gates: AllAlpha=true}}"),
 			get: func(c *v1alpha1.Cluster) any {
 				return []any{c.Spec.Kubernetes.FeatureGates, c.Spec.Kubernetes.APIServer.ExtraArgs}
 			},
@@ -260,22 +260,23 @@ func TestParts(t *testing.T) {
 		},
 		{
 			reason: "names that the certificate has anyway are not written",
-			change: extend("apiServer: {certSANs: [api.lab.example.com, 10.0.0.11, localhost, 127.0.0.1, k8s.example.com]}"),
+			change: appendText("apiServer: {certSANs: [api.lab.example.com, 10.0.0.11, localhost, 127.0.0.1, k8s.example.com]}"),
 			get:    func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.APIServer.CertSANs }, want: []string{"k8s.example.com"},
 		},
-		{reason: "mounts cannot be said", change: extend("apiServer: {extraVolumes: [{name: a}], extraEnvs: [{name: B}]}"),
+		{reason: "mounts cannot be said", change: appendText("apiServer: {extraVolumes: [{name: a}], extraEnvs: [{name: B}]}"),
 			says: "files of the host are mounted into the apiServer"},
-		{reason: "variables cannot be said", change: extend("apiServer: {extraEnvs: [{name: B}]}"),
+		{reason: "variables cannot be said", change: appendText("apiServer: {extraEnvs: [{name: B}]}"),
 			says: "environment variables are set for the apiServer"},
 		{
-			reason: "validity that is not the usual", change: extend("certificateValidityPeriod: 100h0m0s\ncaCertificateValidityPeriod: 87600h0m0s"),
+			reason: "validity that is not the usual",
+			change: appendText("certificateValidityPeriod: 100h0m0s\ncaCertificateValidityPeriod: 87600h0m0s"),
 			get: func(c *v1alpha1.Cluster) any {
 				return []any{c.Spec.Kubernetes.Certificates.Validity.Duration.String(), c.Spec.Kubernetes.Certificates.CAValidity == nil}
 			}, want: []any{"100h0m0s", true},
 		},
 
-		{reason: "no kube-proxy", change: func(s *State) { s.Proxy = nil }, get: proxy, want: "none"},
-		{reason: "kube-proxy's default", change: func(s *State) { s.Proxy = []byte("mode: ''") }, get: proxy, want: "iptables"},
+		{reason: "no kube-proxy", change: func(s *State) { s.Proxy = nil }, get: proxyOf, want: "none"},
+		{reason: "kube-proxy's default", change: func(s *State) { s.Proxy = []byte("mode: ''") }, get: proxyOf, want: "iptables"},
 		{
 			reason: "kubelet settings, without what kubeadm writes by itself", change: func(s *State) {
 				s.Kubelet = []byte("kind: KubeletConfiguration\ncgroupDriver: systemd\nclusterDNS: " +
@@ -286,25 +287,26 @@ func TestParts(t *testing.T) {
 		},
 
 		{
-			reason: "etcd's arguments", change: extend("etcd: {local: {dataDir: /var/lib/etcd, extraArgs: {quota-backend-bytes: '4294967296'}}}"),
-			get: func(c *v1alpha1.Cluster) any { return c.Spec.Etcd.ExtraArgs }, want: m{"quota-backend-bytes": "4294967296"},
+			reason: "etcd's arguments",
+			change: appendText("etcd: {local: {dataDir: /var/lib/etcd, extraArgs: {quota-backend-bytes: '4294967296'}}}"),
+			get:    func(c *v1alpha1.Cluster) any { return c.Spec.Etcd.ExtraArgs }, want: m{"quota-backend-bytes": "4294967296"},
 		},
-		{reason: "etcd elsewhere on the disk", change: extend("etcd: {local: {dataDir: /data}}"), says: "etcd stores its data in /data"},
-		{reason: "an etcd of others", change: extend("etcd: {external: {endpoints: ['https://10.0.0.9:2379']}}"),
+		{reason: "etcd elsewhere on the disk", change: appendText("etcd: {local: {dataDir: /data}}"), says: "etcd stores its data in /data"},
+		{reason: "an etcd of others", change: appendText("etcd: {external: {endpoints: ['https://10.0.0.9:2379']}}"),
 			says: "its endpoints are https://10.0.0.9:2379"},
 
 		{reason: "flannel's settings", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"host-gw","MTU":1400}}`) },
-			get: network, want: []any{"flannel", v1alpha1.Flannel{Backend: "host-gw", MTU: 1400}}},
+			get: networkOf, want: []any{"flannel", v1alpha1.Flannel{Backend: "host-gw", MTU: 1400}}},
 		{reason: "flannel's direct routing",
 			change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"vxlan","DirectRouting":true}}`) }, says: "uses direct routing"},
 		{reason: "a backend that we do not have", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"wireguard"}}`) },
-			get: network, want: []any{"none", v1alpha1.Flannel{}}, says: "the backend wireguard"},
-		{reason: "flannel that cannot be read", change: func(s *State) { s.Flannel = []byte(`{`) }, get: network,
+			get: networkOf, want: []any{"none", v1alpha1.Flannel{}}, says: "the backend wireguard"},
+		{reason: "flannel that cannot be read", change: func(s *State) { s.Flannel = []byte(`{`) }, get: networkOf,
 			want: []any{"none", v1alpha1.Flannel{}}, says: "cannot be read"},
 		{reason: "another plugin", change: func(s *State) {
 			s.Flannel, s.DaemonSets = nil, []string{"kube-system/kube-proxy", "calico-system/calico-node"}
-		}, get: network, want: []any{"none", v1alpha1.Flannel{}}, says: "the network plugin is calico"},
-		{reason: "no plugin", change: func(s *State) { s.Flannel = nil }, get: network,
+		}, get: networkOf, want: []any{"none", v1alpha1.Flannel{}}, says: "the network plugin is calico"},
+		{reason: "no plugin", change: func(s *State) { s.Flannel = nil }, get: networkOf,
 			want: []any{"none", v1alpha1.Flannel{}}, says: "no known network plugin was found"},
 
 		{
@@ -321,12 +323,12 @@ func TestParts(t *testing.T) {
 		},
 		{reason: "each host's own servers", change: func(s *State) { s.Corefile = ".:53 {\n    forward . /etc/resolv.conf\n}" },
 			get: func(c *v1alpha1.Cluster) any { return c.Spec.DNS.Upstream }, want: []string(nil)},
-		{reason: "what we could not make is said as it is", change: replace("v1.37.1", "v1.30.0"),
+		{reason: "what we could not make is said as it is", change: replaceText("v1.37.1", "v1.30.0"),
 			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Version }, want: "v1.30.0",
 			says: "Kubernetes v1.30.0 cannot be installed"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			s, o := base(), tc.o
+			s, o := plainState(), tc.o
 			o.Default, o.Supported = options.Default, options.Supported
 			if tc.change != nil {
 				tc.change(&s)
@@ -355,7 +357,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-func replace(old, with string) func(*State) {
+func replaceText(old, with string) func(*State) {
 	return func(s *State) {
 		s.Cluster = []byte(strings.ReplaceAll(string(s.Cluster), old, with))
 		for i := range s.Nodes {
@@ -365,23 +367,23 @@ func replace(old, with string) func(*State) {
 	}
 }
 
-func extend(text string) func(*State) {
+func appendText(text string) func(*State) {
 	return func(s *State) { s.Cluster = append(s.Cluster, text+"\n"...) }
 }
 
-func endpoint(c *v1alpha1.Cluster) any { return c.Spec.ControlPlaneEndpoint }
-func proxy(c *v1alpha1.Cluster) any    { return c.Spec.Kubernetes.ProxyMode }
-func network(c *v1alpha1.Cluster) any  { return []any{c.Spec.Network.Plugin, c.Spec.Network.Flannel} }
+func endpointOf(c *v1alpha1.Cluster) any { return c.Spec.ControlPlaneEndpoint }
+func proxyOf(c *v1alpha1.Cluster) any    { return c.Spec.Kubernetes.ProxyMode }
+func networkOf(c *v1alpha1.Cluster) any  { return []any{c.Spec.Network.Plugin, c.Spec.Network.Flannel} }
 
 // What no cluster of kubeadm's says.
 func TestUnreadable(t *testing.T) {
 	for reason, change := range map[string]func(*State){
 		"kubeadm's configuration is no YAML": func(s *State) { s.Cluster = []byte("a: [") },
 		"the record is no YAML":              func(s *State) { s.Record = []byte("a: [") },
-		"arguments are neither form":         extend("scheduler: {extraArgs: 7}"),
+		"arguments are neither form":         appendText("scheduler: {extraArgs: 7}"),
 	} {
 		t.Run(reason, func(t *testing.T) {
-			s := base()
+			s := plainState()
 			change(&s)
 			if d, err := Describe(s, options); err == nil {
 				t.Errorf("it is described:\n%s", d.Text)

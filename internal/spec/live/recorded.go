@@ -13,11 +13,11 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// recorded uses settings that Slipway has saved in its own cluster and that the API does
+// useRecorded uses settings that Slipway has saved in its own cluster and that the API does
 // not have. Others than the operator can write that data, so settings that name files or
 // secrets on the operator's machine, or that change the login, are not used: they become
 // a warning and a comment.
-func (d *describer) recorded() {
+func (d *describer) useRecorded() {
 	if d.record == nil {
 		return
 	}
@@ -29,7 +29,7 @@ func (d *describer) recorded() {
 	out.Etcd.Type = r.Etcd.Type
 	d.recordedRegistry(r.Registry)
 	for _, h := range r.Hooks {
-		d.note("spec.hooks",
+		d.noteDifference("spec.hooks",
 			"the saved description has the hook "+strconv.Quote(h.Name)+" ("+strconv.Quote(string(h.Phase))+", script "+strconv.Quote(h.Script)+")",
 			"if you trust this hook, add it to the file: hooks run as root on hosts")
 	}
@@ -55,7 +55,7 @@ func (d *describer) recordedRegistry(r v1alpha1.Registry) {
 		}
 	}
 	if len(unverified) > 0 {
-		d.note(path, "the saved description has registries without certificate verification: "+quoted(unverified),
+		d.noteDifference(path, "the saved description has registries without certificate verification: "+quoteList(unverified),
 			"if you trust these registries, add them to insecure or mirrors again")
 	}
 	var logins []string
@@ -63,7 +63,7 @@ func (d *describer) recordedRegistry(r v1alpha1.Registry) {
 		logins = append(logins, a.Registry)
 	}
 	if len(logins) > 0 {
-		d.note(path, "the saved description has logins or CAs for the registries "+quoted(logins),
+		d.noteDifference(path, "the saved description has logins or CAs for the registries "+quoteList(logins),
 			"write auths again, with your own secrets and files")
 	}
 	if r.Private == nil {
@@ -73,7 +73,8 @@ func (d *describer) recordedRegistry(r v1alpha1.Registry) {
 	private.PasswordFrom, private.CertFile, private.KeyFile, private.CAFile = nil, "", "", ""
 	out.Private = &private
 	if r.Private.PasswordFrom != nil || r.Private.CertFile != "" || r.Private.KeyFile != "" || r.Private.CAFile != "" {
-		d.note(path+".private", "the cluster's own registry has a password or certificate files on the machine that created the cluster",
+		d.noteDifference(path+".private",
+			"the cluster's own registry has a password or certificate files on the machine that created the cluster",
 			"write passwordFrom, certFile, keyFile and caFile again")
 	}
 }
@@ -91,18 +92,18 @@ func (d *describer) recordedHosts(recorded []v1alpha1.Host) {
 		if was.InternalAddress != h.Address || was.Address == h.Address || was.Address == "localhost" {
 			continue
 		}
-		if slices.Contains(d.addresses(h.Name), was.Address) {
+		if slices.Contains(d.nodeAddresses(h.Name), was.Address) {
 			h.Address, h.InternalAddress = was.Address, was.InternalAddress
 			continue
 		}
-		d.note("spec.hosts["+strconv.Itoa(i)+"]",
+		d.noteDifference("spec.hosts["+strconv.Itoa(i)+"]",
 			"in the saved description, SSH connects to "+strconv.Quote(was.Address)+", which is not an address of the node "+h.Name,
 			"write it to address if it is correct, and "+was.InternalAddress+" to internalAddress")
 	}
 }
 
-// addresses returns the addresses of a node that other machines can log in to.
-func (d *describer) addresses(node string) (out []string) {
+// nodeAddresses returns the addresses of a node that other machines can log in to.
+func (d *describer) nodeAddresses(node string) (out []string) {
 	for _, n := range d.s.Nodes {
 		for _, a := range n.Status.Addresses {
 			dns := a.Type == corev1.NodeExternalDNS || a.Type == corev1.NodeInternalDNS
@@ -131,8 +132,8 @@ func remoteName(name string) bool {
 	return err != nil && name != "" && !itself
 }
 
-// quoted lists untrusted texts for people.
-func quoted(list []string) string {
+// quoteList lists untrusted texts for people.
+func quoteList(list []string) string {
 	var out []string
 	for _, text := range list {
 		out = append(out, strconv.Quote(text))
@@ -140,8 +141,8 @@ func quoted(list []string) string {
 	return strings.Join(out, ", ")
 }
 
-// printable replaces characters that would control a terminal, or end a comment.
-func printable(text string) string {
+// makePrintable replaces characters that would control a terminal, or end a comment.
+func makePrintable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

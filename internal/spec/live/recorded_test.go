@@ -68,7 +68,7 @@ func TestRecordOfOthers(t *testing.T) {
 			says: []string{`"a\nb\x1b[2Jc"`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := base()
+			s := plainState()
 			s.Nodes = slices.Clone(nodes)
 			if tc.internalIP != "" {
 				s.Nodes[0].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: tc.internalIP}}
@@ -111,9 +111,9 @@ func TestRecordOfOthers(t *testing.T) {
 // file, also not one that comes later.
 func TestNothingLocal(t *testing.T) {
 	var r v1alpha1.Cluster
-	fill(reflect.ValueOf(&r.Spec).Elem())
+	fillValue(reflect.ValueOf(&r.Spec).Elem())
 	r.Spec.Kubernetes.Kubelet.Config = nil
-	s := base()
+	s := plainState()
 	for _, n := range s.Nodes {
 		r.Spec.Hosts = append(r.Spec.Hosts, v1alpha1.Host{Name: n.Name, Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}})
 	}
@@ -128,31 +128,31 @@ func TestNothingLocal(t *testing.T) {
 	if d.Cluster.Spec.Registry.Private == nil || d.Cluster.Spec.System.Timezone == "" {
 		t.Fatal("nothing of the record is in the file")
 	}
-	for _, path := range local(reflect.ValueOf(d.Cluster.Spec), "spec") {
+	for _, path := range listLocalFields(reflect.ValueOf(d.Cluster.Spec), "spec") {
 		t.Errorf("%s is taken from the record", path)
 	}
 }
 
-// fill gives every field of a value something.
-func fill(v reflect.Value) {
+// fillValue gives every field of a value something.
+func fillValue(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		fill(v.Elem())
+		fillValue(v.Elem())
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if v.Field(i).CanSet() {
-				fill(v.Field(i))
+				fillValue(v.Field(i))
 			}
 		}
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		fill(v.Index(0))
+		fillValue(v.Index(0))
 	case reflect.Map:
 		v.Set(reflect.MakeMap(v.Type()))
 		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
-		fill(key)
-		fill(value)
+		fillValue(key)
+		fillValue(value)
 		v.SetMapIndex(key, value)
 	case reflect.String:
 		v.SetString("canary")
@@ -163,16 +163,16 @@ func fill(v reflect.Value) {
 	}
 }
 
-// local are the fields that are set and name files or secrets of the operator's machine.
-func local(v reflect.Value, path string) (out []string) {
+// listLocalFields are the fields that are set and name files or secrets of the operator's machine.
+func listLocalFields(v reflect.Value, path string) (out []string) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			out = local(v.Elem(), path)
+			out = listLocalFields(v.Elem(), path)
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			out = append(out, local(v.Index(i), path+"[]")...)
+			out = append(out, listLocalFields(v.Index(i), path+"[]")...)
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
@@ -183,7 +183,7 @@ func local(v reflect.Value, path string) (out []string) {
 			if names && !v.Field(i).IsZero() && !reflect.DeepEqual(v.Field(i).Interface(), v1alpha1.SSH{User: "root"}) {
 				out = append(out, at)
 			} else if f.IsExported() {
-				out = append(out, local(v.Field(i), at)...)
+				out = append(out, listLocalFields(v.Field(i), at)...)
 			}
 		}
 	}

@@ -26,15 +26,15 @@ var unsaid = []struct{ at, usual, path string }{
 	{"etcd.local.imageTag", "", "spec.etcd"},
 }
 
-// lost reports what a cluster file cannot express of kubeadm's configuration.
-func (d *describer) lost() error {
+// reportUnsupported reports what a cluster file cannot express of kubeadm's configuration.
+func (d *describer) reportUnsupported() error {
 	var all map[string]any
 	if err := yaml.Unmarshal(d.s.Cluster, &all); err != nil {
 		return fmt.Errorf("reading the kubeadm configuration: %w", err)
 	}
 	for _, u := range unsaid {
-		if v, ok := dig(all, u.at); ok && fmt.Sprint(v) != u.usual {
-			d.note(u.path, fmt.Sprintf("kubeadm has %s: %v, and a cluster file cannot express that", u.at, v), "")
+		if v, ok := lookUpPath(all, u.at); ok && fmt.Sprint(v) != u.usual {
+			d.noteDifference(u.path, fmt.Sprintf("kubeadm has %s: %v, and a cluster file cannot express that", u.at, v), "")
 		}
 	}
 	for _, at := range []string{"apiServer", "controllerManager", "scheduler", "etcd.local"} {
@@ -42,13 +42,13 @@ func (d *describer) lost() error {
 		if at == "etcd.local" {
 			path = "spec.etcd"
 		}
-		args, _ := dig(all, at+".extraArgs")
-		for _, name := range repeated(args) {
-			d.note(path+".extraArgs", "the argument "+name+" is given more than once; the cluster file has only the last value", "")
+		args, _ := lookUpPath(all, at+".extraArgs")
+		for _, name := range repeatedNames(args) {
+			d.noteDifference(path+".extraArgs", "the argument "+name+" is given more than once; the cluster file has only the last value", "")
 		}
 	}
 	if zones := zone.FindAllString(d.s.Corefile, -1); len(zones) > 1 {
-		d.note("spec.dns", "CoreDNS has custom zones, and a cluster file cannot express that", "see the ConfigMap kube-system/coredns")
+		d.noteDifference("spec.dns", "CoreDNS has custom zones, and a cluster file cannot express that", "see the ConfigMap kube-system/coredns")
 	}
 	return nil
 }
@@ -56,20 +56,20 @@ func (d *describer) lost() error {
 // zone matches the start of a top-level block.
 var zone = regexp.MustCompile(`(?m)^[^\s#}][^{\n]*\{`)
 
-// dig returns the value at a path of keys, separated by dots.
-func dig(in map[string]any, path string) (any, bool) {
+// lookUpPath returns the value at a path of keys, separated by dots.
+func lookUpPath(in map[string]any, path string) (any, bool) {
 	key, rest, deeper := strings.Cut(path, ".")
 	v := in[key]
 	if deeper {
 		below, _ := v.(map[string]any)
-		return dig(below, rest)
+		return lookUpPath(below, rest)
 	}
 	set := fmt.Sprint(v)
 	return v, !slices.Contains([]string{"<nil>", "", "false", "[]", "map[]"}, set)
 }
 
-// repeated returns the names that a list of arguments has more than once.
-func repeated(args any) []string {
+// repeatedNames returns the names that a list of arguments has more than once.
+func repeatedNames(args any) []string {
 	list, _ := args.([]any)
 	seen := map[string]int{}
 	for _, item := range list {

@@ -137,7 +137,7 @@ func sortFields(n *yaml.Node, t reflect.Type) {
 	}
 }
 
-// rankFields numbers the fields of a struct; those of inlined structs, such as kind
+// rankFields numbers the fields of a struct. The fields of inlined structs, such as kind
 // and apiVersion, come first.
 func rankFields(t reflect.Type, order map[string]int) {
 	for i := range t.NumField() {

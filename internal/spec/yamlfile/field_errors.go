@@ -65,7 +65,7 @@ func childPath(t reflect.Type, path, key string) string {
 // as missing.
 func (d *Decoder) reportUnknownField(key *yaml.Node, t reflect.Type, path string) {
 	hint := ""
-	near := diag.Near(key.Value, fieldNames(t))
+	near := diag.NearestWords(key.Value, fieldNames(t))
 	if len(near) > 0 {
 		hint = diag.DidYouMean(key.Value, fieldNames(t))
 		d.broken = append(d.broken, JoinPath(path, near[0]))

@@ -72,17 +72,17 @@ var began = time.Date(2026, 11, 20, 18, 15, 2, 0, time.UTC)
 func Run(t *testing.T, open func(t *testing.T) Subject) {
 	t.Run("manager id", func(t *testing.T) { managerID(t, open(t)) })
 	t.Run("default", func(t *testing.T) { defaultCluster(t, open(t)) })
-	t.Run("clusters", func(t *testing.T) { clusters(t, open(t)) })
-	t.Run("sources", func(t *testing.T) { sources(t, open(t)) })
-	t.Run("names", func(t *testing.T) { names(t, open(t)) })
-	t.Run("lock", func(t *testing.T) { lock(t, open(t)) })
+	t.Run("clusters", func(t *testing.T) { testClusters(t, open(t)) })
+	t.Run("sources", func(t *testing.T) { testSources(t, open(t)) })
+	t.Run("names", func(t *testing.T) { testNames(t, open(t)) })
+	t.Run("lock", func(t *testing.T) { testLock(t, open(t)) })
 	t.Run("lock and removal", func(t *testing.T) { lockAndRemoval(t, open(t)) })
-	t.Run("operations", func(t *testing.T) { operations(t, open(t)) })
-	t.Run("order", func(t *testing.T) { order(t, open(t)) })
-	t.Run("journal", func(t *testing.T) { journal(t, open(t)) })
+	t.Run("operations", func(t *testing.T) { testOperations(t, open(t)) })
+	t.Run("order", func(t *testing.T) { testOrder(t, open(t)) })
+	t.Run("journal", func(t *testing.T) { testJournal(t, open(t)) })
 	t.Run("torn journal", func(t *testing.T) { tornJournal(t, open(t)) })
 	t.Run("damaged journal", func(t *testing.T) { damagedJournal(t, open(t)) })
-	t.Run("follow", func(t *testing.T) { follow(t, open(t)) })
+	t.Run("follow", func(t *testing.T) { testFollow(t, open(t)) })
 	t.Run("follow what nobody runs", func(t *testing.T) { followOrphan(t, open(t)) })
 }
 
@@ -112,18 +112,18 @@ func defaultCluster(t *testing.T, s Subject) {
 	if d, err := s.Default(); d != "" || err != nil {
 		t.Errorf("before any choice: %q, %v", d, err)
 	}
-	ok(t, s.SetDefault("prod"))
+	requireNoError(t, s.SetDefault("prod"))
 	if d, err := s.Again().Default(); d != "prod" || err != nil {
 		t.Errorf("after SetDefault: %q, %v", d, err)
 	}
-	ok(t, s.SetDefault(""))
-	ok(t, s.SetDefault(""))
+	requireNoError(t, s.SetDefault(""))
+	requireNoError(t, s.SetDefault(""))
 	if d, err := s.Default(); d != "" || err != nil {
 		t.Errorf("after taking it back: %q, %v", d, err)
 	}
 }
 
-func cluster(name string) *v1alpha1.Cluster {
+func newCluster(name string) *v1alpha1.Cluster {
 	return &v1alpha1.Cluster{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -133,48 +133,48 @@ func cluster(name string) *v1alpha1.Cluster {
 	}
 }
 
-func clusters(t *testing.T, s Subject) {
+func testClusters(t *testing.T, s Subject) {
 	_, err := s.Cluster("prod")
 	wantErr(t, "reading what is not there", err, store.ErrNotFound)
 	_, err = s.Kubeconfig("prod")
 	wantErr(t, "reading a kubeconfig that is not there", err, store.ErrNotFound)
 
-	ok(t, s.SaveCluster(cluster("prod"), nil))
-	ok(t, s.SaveCluster(cluster("lab"), nil))
+	requireNoError(t, s.SaveCluster(newCluster("prod"), nil))
+	requireNoError(t, s.SaveCluster(newCluster("lab"), nil))
 	status := v1alpha1.ClusterStatus{Phase: v1alpha1.PhaseRunning, Version: "v1.37.1"}
-	ok(t, s.SaveStatus("prod", status))
+	requireNoError(t, s.SaveStatus("prod", status))
 	admin, err := kubeconfig.Admin{Cluster: "prod", Server: "https://198.18.0.2:6443", CA: []byte("a"),
 		Certificate: []byte("b"), Key: []byte("c")}.Bytes()
-	ok(t, err)
-	ok(t, s.SaveKubeconfig("prod", admin))
+	requireNoError(t, err)
+	requireNoError(t, s.SaveKubeconfig("prod", admin))
 	if err := s.SaveKubeconfig("prod", append(admin, "extensions: []\n"...)); err == nil {
 		t.Error("a kubeconfig with other fields was saved")
 	}
-	ok(t, s.SetDefault("prod"))
+	requireNoError(t, s.SetDefault("prod"))
 
-	want := cluster("prod")
+	want := newCluster("prod")
 	want.Status = status
 	got, err := s.Again().Cluster("prod")
-	ok(t, err)
+	requireNoError(t, err)
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("cluster (-want +got):\n%s", d)
 	}
 	// The status is kept apart: recording the spec again does not lose it.
-	changed := cluster("prod")
+	changed := newCluster("prod")
 	changed.Spec.Bundle = "/srv/bundle"
-	ok(t, s.SaveCluster(changed, nil))
+	requireNoError(t, s.SaveCluster(changed, nil))
 	got, err = s.Cluster("prod")
-	ok(t, err)
+	requireNoError(t, err)
 	if got.Spec.Bundle != "/srv/bundle" || got.Status.Phase != v1alpha1.PhaseRunning {
 		t.Errorf("after a second SaveCluster: bundle %q, phase %q", got.Spec.Bundle, got.Status.Phase)
 	}
 	names, err := s.Clusters()
-	ok(t, err)
+	requireNoError(t, err)
 	if d := cmp.Diff([]string{"lab", "prod"}, names); d != "" {
 		t.Errorf("clusters (-want +got):\n%s", d)
 	}
 
-	ok(t, s.RemoveCluster("prod"))
+	requireNoError(t, s.RemoveCluster("prod"))
 	_, err = s.Cluster("prod")
 	wantErr(t, "reading what was removed", err, store.ErrNotFound)
 	_, err = s.Kubeconfig("prod")
@@ -182,40 +182,40 @@ func clusters(t *testing.T, s Subject) {
 	if d, _ := s.Default(); d != "" {
 		t.Errorf("the default is %q after its removal", d)
 	}
-	ok(t, s.RemoveCluster("prod"))
+	requireNoError(t, s.RemoveCluster("prod"))
 }
 
-func sources(t *testing.T, s Subject) {
-	prod := cluster("prod")
+func testSources(t *testing.T, s Subject) {
+	prod := newCluster("prod")
 	mine := &store.Source{Text: []byte("# mine\n"), Path: "/home/ada/prod file.yaml"}
-	ok(t, s.SaveCluster(prod, mine))
-	ok(t, s.SaveCluster(prod, nil))
-	ok(t, s.SaveCluster(cluster("lab"), nil))
+	requireNoError(t, s.SaveCluster(prod, mine))
+	requireNoError(t, s.SaveCluster(prod, nil))
+	requireNoError(t, s.SaveCluster(newCluster("lab"), nil))
 	source, err := s.Source("prod")
 	if d := cmp.Diff(mine, source); d != "" || err != nil {
 		t.Errorf("source, %v, want what the user wrote (-want +got):\n%s", err, d)
 	}
 	_, err = s.KeptSource("prod")
 	wantErr(t, "a source that was not kept", err, store.ErrNotFound)
-	ok(t, s.KeepSource("prod"))
-	ok(t, s.SaveCluster(prod, &store.Source{Text: []byte("# newer\n")}))
+	requireNoError(t, s.KeepSource("prod"))
+	requireNoError(t, s.SaveCluster(prod, &store.Source{Text: []byte("# newer\n")}))
 	if source, err := s.Source("prod"); err != nil || source.Path != "" {
 		t.Errorf("source %+v, %v: the path is another file's", source, err)
 	}
 	if b, err := s.Again().KeptSource("prod"); string(b) != "# mine\n" || err != nil {
 		t.Errorf("kept source %q, %v: want the one from before", b, err)
 	}
-	ok(t, s.SaveCluster(prod, new(store.Source)))
+	requireNoError(t, s.SaveCluster(prod, new(store.Source)))
 	_, err = s.Source("prod")
 	wantErr(t, "a source that was taken away", err, store.ErrNotFound)
-	ok(t, s.KeepSource("prod"))
+	requireNoError(t, s.KeepSource("prod"))
 	_, err = s.KeptSource("prod")
 	wantErr(t, "keeping that there is none", err, store.ErrNotFound)
 	_, err = s.Source("lab")
 	wantErr(t, "the source of a cluster without one", err, store.ErrNotFound)
 }
 
-func names(t *testing.T, s Subject) {
+func testNames(t *testing.T, s Subject) {
 	for _, tc := range []struct{ name, reason string }{
 		{"", "empty"},
 		{"..", "a parent"},
@@ -227,7 +227,7 @@ func names(t *testing.T, s Subject) {
 		{"a\x00", "not text"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			wantErr(t, "SaveCluster", s.SaveCluster(cluster(tc.name), nil), store.ErrInvalidName)
+			wantErr(t, "SaveCluster", s.SaveCluster(newCluster(tc.name), nil), store.ErrInvalidName)
 			wantErr(t, "RemoveCluster", s.RemoveCluster(tc.name), store.ErrInvalidName)
 			_, err := s.Cluster(tc.name)
 			wantErr(t, "Cluster", err, store.ErrInvalidName)
@@ -241,12 +241,12 @@ func names(t *testing.T, s Subject) {
 	}
 }
 
-func lock(t *testing.T, s Subject) {
+func testLock(t *testing.T, s Subject) {
 	if h, err := s.Holder("prod"); h != nil || err != nil {
 		t.Errorf("holder of what was never locked: %v, %v", h, err)
 	}
 	release, err := s.Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
-	ok(t, err)
+	requireNoError(t, err)
 	var held *store.HeldError
 	if _, err = s.Again().Lock(t.Context(), "prod", store.Holder{}); !errors.As(err, &held) {
 		t.Fatalf("second lock: %v, want a HeldError", err)
@@ -261,28 +261,28 @@ func lock(t *testing.T, s Subject) {
 	if err != nil {
 		t.Fatalf("another cluster: %v, want no lock across clusters", err)
 	}
-	ok(t, other())
-	ok(t, release())
+	requireNoError(t, other())
+	requireNoError(t, release())
 	if h, err := s.Holder("prod"); h != nil || err != nil {
 		t.Errorf("holder after release: %v, %v", h, err)
 	}
 	release, err = s.Again().Lock(t.Context(), "prod", store.Holder{})
-	ok(t, err)
-	ok(t, release())
+	requireNoError(t, err)
+	requireNoError(t, release())
 }
 
 func lockAndRemoval(t *testing.T, s Subject) {
 	release, err := s.Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
-	ok(t, err)
-	ok(t, s.SaveCluster(cluster("prod"), nil))
-	ok(t, s.RemoveCluster("prod"))
-	ok(t, release())
+	requireNoError(t, err)
+	requireNoError(t, s.SaveCluster(newCluster("prod"), nil))
+	requireNoError(t, s.RemoveCluster("prod"))
+	requireNoError(t, release())
 	release, err = s.Again().Lock(t.Context(), "prod", store.Holder{Operation: "op-2"})
-	ok(t, err)
+	requireNoError(t, err)
 	if h, err := s.Holder("prod"); err != nil || h == nil || h.Operation != "op-2" {
 		t.Errorf("holder: %+v, %v", h, err)
 	}
-	ok(t, release())
+	requireNoError(t, release())
 }
 
 // wantErr reports an error that is not the one wanted.
@@ -293,7 +293,7 @@ func wantErr(t *testing.T, what string, err, want error) {
 	}
 }
 
-func ok(t *testing.T, err error) {
+func requireNoError(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -15,16 +15,16 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-func begin(t *testing.T, s Subject, cluster string, at time.Time) *v1alpha1.Operation {
+func beginOperation(t *testing.T, s Subject, cluster string, at time.Time) *v1alpha1.Operation {
 	t.Helper()
 	spec := v1alpha1.OperationSpec{Cluster: cluster, Type: "create", PlanDigest: "sha256:1"}
 	o, err := s.NewOperation(at, spec, &plan.Plan{Cluster: cluster, Digest: "sha256:1"})
-	ok(t, err)
+	requireNoError(t, err)
 	return o
 }
 
-// order: the latest is what a resume goes on with, whatever the clock says.
-func order(t *testing.T, s Subject) {
+// testOrder: the latest is what a resume goes on with, whatever the clock says.
+func testOrder(t *testing.T, s Subject) {
 	var made []string
 	for _, o := range []struct {
 		kind string
@@ -37,23 +37,23 @@ func order(t *testing.T, s Subject) {
 		{"create", began.Add(time.Minute)},
 	} {
 		op, err := s.NewOperation(o.at, v1alpha1.OperationSpec{Cluster: "prod", Type: o.kind}, new(plan.Plan))
-		ok(t, err)
+		requireNoError(t, err)
 		made = append([]string{op.Name}, made...)
 		if !op.CreationTimestamp.Time.Equal(o.at) {
 			t.Errorf("operation %s says that it was made at %s, not at %s", op.Name, op.CreationTimestamp, o.at)
 		}
 	}
 	got, err := s.Again().Operations("prod")
-	ok(t, err)
-	if d := cmp.Diff(made, ids(got)); d != "" {
+	requireNoError(t, err)
+	if d := cmp.Diff(made, listIDs(got)); d != "" {
 		t.Errorf("operations, newest first (-made +got):\n%s", d)
 	}
 }
 
-func operations(t *testing.T, s Subject) {
-	first := begin(t, s, "prod", began)
-	second := begin(t, s, "prod", began.Add(time.Minute))
-	other := begin(t, s, "lab", began.Add(2*time.Minute))
+func testOperations(t *testing.T, s Subject) {
+	first := beginOperation(t, s, "prod", began)
+	second := beginOperation(t, s, "prod", began.Add(time.Minute))
+	other := beginOperation(t, s, "lab", began.Add(2*time.Minute))
 	if want := regexp.MustCompile(`^20261120-181502-create-[a-z0-9]{4}$`); !want.MatchString(first.Name) {
 		t.Errorf("id %q, want %s", first.Name, want)
 	}
@@ -61,25 +61,25 @@ func operations(t *testing.T, s Subject) {
 		t.Errorf("phase %q at the start", first.Status.Phase)
 	}
 	got, err := s.Again().Operations("prod")
-	ok(t, err)
-	if d := cmp.Diff([]string{second.Name, first.Name}, ids(got)); d != "" {
+	requireNoError(t, err)
+	if d := cmp.Diff([]string{second.Name, first.Name}, listIDs(got)); d != "" {
 		t.Errorf("operations of prod, newest first (-want +got):\n%s", d)
 	}
 	got, err = s.Operations("")
-	ok(t, err)
-	if d := cmp.Diff([]string{other.Name, second.Name, first.Name}, ids(got)); d != "" {
+	requireNoError(t, err)
+	if d := cmp.Diff([]string{other.Name, second.Name, first.Name}, listIDs(got)); d != "" {
 		t.Errorf("operations of all (-want +got):\n%s", d)
 	}
 
 	first.Status.Phase = v1alpha1.OperationSucceeded
-	ok(t, s.SaveOperation(first))
+	requireNoError(t, s.SaveOperation(first))
 	back, err := s.Again().FindOperation("20261120-181502")
-	ok(t, err)
+	requireNoError(t, err)
 	if back.Name != first.Name || back.Status.Phase != v1alpha1.OperationSucceeded {
 		t.Errorf("found %s in phase %s", back.Name, back.Status.Phase)
 	}
 	p, err := s.Plan(first.Name)
-	ok(t, err)
+	requireNoError(t, err)
 	if p.Digest != "sha256:1" || p.Cluster != "prod" {
 		t.Errorf("plan %+v", p)
 	}
@@ -95,15 +95,15 @@ func operations(t *testing.T, s Subject) {
 	_, err = s.Operation("20261120-181502-create-zzzz")
 	wantErr(t, "an unknown id", err, store.ErrNotFound)
 
-	ok(t, s.RemoveCluster("prod"))
+	requireNoError(t, s.RemoveCluster("prod"))
 	got, err = s.Operations("prod")
-	ok(t, err)
+	requireNoError(t, err)
 	if len(got) != 2 {
 		t.Errorf("%d operations after the cluster's removal: want the history to stay", len(got))
 	}
 }
 
-func ids(list []v1alpha1.Operation) []string {
+func listIDs(list []v1alpha1.Operation) []string {
 	var out []string
 	for _, o := range list {
 		out = append(out, o.Name)
@@ -111,46 +111,46 @@ func ids(list []v1alpha1.Operation) []string {
 	return out
 }
 
-func step(task string) event.Event {
+func stepEvent(task string) event.Event {
 	return event.Event{Type: event.StepFinished, Task: task, Host: "w1", Outcome: event.Changed, Time: began}
 }
 
-func read(t *testing.T, s Subject, id string) []event.Event {
+func readEvents(t *testing.T, s Subject, id string) []event.Event {
 	t.Helper()
 	var out []event.Event
-	ok(t, s.Read(id, func(e event.Event) error { out = append(out, e); return nil }))
+	requireNoError(t, s.Read(id, func(e event.Event) error { out = append(out, e); return nil }))
 	return out
 }
 
-func journal(t *testing.T, s Subject) {
-	o := begin(t, s, "prod", began)
-	if got := read(t, s, o.Name); len(got) != 0 {
+func testJournal(t *testing.T, s Subject) {
+	o := beginOperation(t, s, "prod", began)
+	if got := readEvents(t, s, o.Name); len(got) != 0 {
 		t.Errorf("%d events before any", len(got))
 	}
 	j, err := s.Journal(o.Name)
-	ok(t, err)
-	ok(t, j.Append(step("a")))
+	requireNoError(t, err)
+	requireNoError(t, j.Append(stepEvent("a")))
 	output := event.Event{Seq: 7, Type: event.StepOutput, Message: "line\nline\u2028\x00", Time: began}
-	ok(t, j.Append(output))
+	requireNoError(t, j.Append(output))
 	// Another process sees events at once, without a Close.
-	want := step("a")
+	want := stepEvent("a")
 	want.Seq = 1
-	if d := cmp.Diff([]event.Event{want, output}, read(t, s.Again(), o.Name)); d != "" {
+	if d := cmp.Diff([]event.Event{want, output}, readEvents(t, s.Again(), o.Name)); d != "" {
 		t.Errorf("events (-want +got):\n%s", d)
 	}
-	ok(t, j.Close())
+	requireNoError(t, j.Close())
 
 	j, err = s.Again().Journal(o.Name)
-	ok(t, err)
+	requireNoError(t, err)
 	if j.LastSeq() != 7 {
 		t.Errorf("last number %d after opening again, want 7", j.LastSeq())
 	}
-	ok(t, j.Append(step("b")))
-	ok(t, j.Close())
-	if got := read(t, s, o.Name); len(got) != 3 || got[2].Seq != 8 {
+	requireNoError(t, j.Append(stepEvent("b")))
+	requireNoError(t, j.Close())
+	if got := readEvents(t, s, o.Name); len(got) != 3 || got[2].Seq != 8 {
 		t.Errorf("after a resume: %+v", got)
 	}
-	if err := j.Append(step("c")); err == nil {
+	if err := j.Append(stepEvent("c")); err == nil {
 		t.Error("Append after Close: want an error")
 	}
 
@@ -172,20 +172,20 @@ func tornJournal(t *testing.T, s Subject) {
 		{"garbage lines", "\x00\x00\n{\"seq\":\n", "blocks reached the disk out of order"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			o := begin(t, s, "prod", began)
+			o := beginOperation(t, s, "prod", began)
 			j, err := s.Journal(o.Name)
-			ok(t, err)
-			ok(t, j.Append(step("a")))
-			ok(t, j.Close())
+			requireNoError(t, err)
+			requireNoError(t, j.Append(stepEvent("a")))
+			requireNoError(t, j.Close())
 			s.Tear(o.Name, tc.tail)
-			if got := read(t, s, o.Name); len(got) != 1 {
+			if got := readEvents(t, s, o.Name); len(got) != 1 {
 				t.Errorf("%d events, want 1: %s", len(got), tc.reason)
 			}
 			j, err = s.Journal(o.Name)
-			ok(t, err)
-			ok(t, j.Append(step("b")))
-			ok(t, j.Close())
-			if got := read(t, s, o.Name); len(got) != 2 || got[1].Task != "b" || got[1].Seq != 2 {
+			requireNoError(t, err)
+			requireNoError(t, j.Append(stepEvent("b")))
+			requireNoError(t, j.Close())
+			if got := readEvents(t, s, o.Name); len(got) != 2 || got[1].Task != "b" || got[1].Seq != 2 {
 				t.Errorf("after a resume: %+v", got)
 			}
 		})
@@ -193,11 +193,11 @@ func tornJournal(t *testing.T, s Subject) {
 }
 
 func damagedJournal(t *testing.T, s Subject) {
-	o := begin(t, s, "prod", began)
+	o := beginOperation(t, s, "prod", began)
 	j, err := s.Journal(o.Name)
-	ok(t, err)
-	ok(t, j.Append(step("a")))
-	ok(t, j.Close())
+	requireNoError(t, err)
+	requireNoError(t, j.Append(stepEvent("a")))
+	requireNoError(t, j.Close())
 	s.Tear(o.Name, "{\"seq\":\n{\"seq\":3,\"type\":\"note\"}\n")
 	if err := s.Read(o.Name, func(event.Event) error { return nil }); err == nil {
 		t.Error("reading: want an error, events are missing in the middle")
@@ -207,11 +207,11 @@ func damagedJournal(t *testing.T, s Subject) {
 	}
 }
 
-func follow(t *testing.T, s Subject) {
-	o := begin(t, s, "prod", began)
+func testFollow(t *testing.T, s Subject) {
+	o := beginOperation(t, s, "prod", began)
 	release, err := s.Lock(t.Context(), "prod", store.Holder{Operation: o.Name})
-	ok(t, err)
-	defer func() { ok(t, release()) }()
+	requireNoError(t, err)
+	defer func() { requireNoError(t, release()) }()
 
 	got := make(chan event.Event)
 	ended := make(chan error, 1)
@@ -219,26 +219,26 @@ func follow(t *testing.T, s Subject) {
 		ended <- s.Again().Follow(t.Context(), o.Name, func(e event.Event) error { got <- e; return nil })
 	}()
 	j, err := s.Journal(o.Name)
-	ok(t, err)
+	requireNoError(t, err)
 	for _, task := range []string{"a", "b"} {
-		ok(t, j.Append(step(task)))
+		requireNoError(t, j.Append(stepEvent(task)))
 		if e := <-got; e.Task != task {
 			t.Errorf("followed %q, want %q", e.Task, task)
 		}
 	}
-	ok(t, j.Append(event.Event{Type: event.OperationFinished, Outcome: event.Succeeded}))
+	requireNoError(t, j.Append(event.Event{Type: event.OperationFinished, Outcome: event.Succeeded}))
 	if e := <-got; e.Type != event.OperationFinished {
 		t.Errorf("followed %q at the end", e.Type)
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("following to the end: %v", err)
 	}
-	ok(t, j.Close())
+	requireNoError(t, j.Close())
 
 	// An operation that is resumed has an end in its middle.
 	j, err = s.Journal(o.Name)
-	ok(t, err)
-	ok(t, j.Append(event.Event{Type: event.OperationStarted}))
+	requireNoError(t, err)
+	requireNoError(t, j.Append(event.Event{Type: event.OperationStarted}))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	n := 0
@@ -249,15 +249,15 @@ func follow(t *testing.T, s Subject) {
 		return nil
 	})
 	wantErr(t, "following with a cancelled context", err, gone)
-	ok(t, j.Close())
+	requireNoError(t, j.Close())
 }
 
 func followOrphan(t *testing.T, s Subject) {
-	o := begin(t, s, "prod", began)
+	o := beginOperation(t, s, "prod", began)
 	j, err := s.Journal(o.Name)
-	ok(t, err)
-	ok(t, j.Append(step("a")))
-	ok(t, j.Close())
+	requireNoError(t, err)
+	requireNoError(t, j.Append(stepEvent("a")))
+	requireNoError(t, j.Close())
 	n := 0
 	err = s.Follow(t.Context(), o.Name, func(event.Event) error { n++; return nil })
 	wantErr(t, "following what nobody runs", err, store.ErrNoEnd)

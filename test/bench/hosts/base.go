@@ -23,7 +23,7 @@ const packages = "openssh-server,iproute2,kmod,procps,python3"
 
 // baseTree is a directory with the files that hosts have in common, made once.
 func baseTree(ctx context.Context, cache string) (string, error) {
-	suite, err := suite()
+	suite, err := hostRelease()
 	if err != nil {
 		return "", err
 	}
@@ -33,7 +33,7 @@ func baseTree(ctx context.Context, cache string) (string, error) {
 		return tree, err
 	}
 	fmt.Println("Making the files of hosts (Debian packages; once)")
-	if err := install(ctx, "debootstrap", "debootstrap"); err != nil {
+	if err := installPackage(ctx, "debootstrap", "debootstrap"); err != nil {
 		return "", err
 	}
 	tmp := tree + ".tmp"
@@ -44,20 +44,20 @@ func baseTree(ctx context.Context, cache string) (string, error) {
 		return "", err
 	}
 	args := []string{"--variant=minbase", "--include=" + packages, suite, tmp}
-	if m := mirror(ctx, suite); m != "" {
+	if m := packageMirror(ctx, suite); m != "" {
 		args = append(args, m)
 	}
 	cmd := exec.CommandContext(ctx, "debootstrap", args...)
 	// What it mounts and starts ends with it.
 	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID, Unshareflags: unix.CLONE_NEWNS}
-	if err := quiet(cmd); err != nil {
+	if err := runQuietly(cmd); err != nil {
 		return "", err
 	}
 	return tree, os.Rename(tmp, tree)
 }
 
-// suite is the release that this machine runs.
-func suite() (string, error) {
+// hostRelease is the release that this machine runs.
+func hostRelease() (string, error) {
 	text, err := os.ReadFile("/etc/os-release")
 	if err != nil {
 		return "", err
@@ -70,9 +70,9 @@ func suite() (string, error) {
 	return "", errors.New("hosts are made of Debian's packages, and this machine is no Debian")
 }
 
-// mirror is where this machine's own packages come from; "" if it cannot be
+// packageMirror is where this machine's own packages come from; "" if it cannot be
 // told.
-func mirror(ctx context.Context, suite string) string {
+func packageMirror(ctx context.Context, suite string) string {
 	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)",
 		"Created-By: Packages").Output()
 	if err != nil {
@@ -86,31 +86,33 @@ func mirror(ctx context.Context, suite string) string {
 	return ""
 }
 
-func needAnsible(ctx context.Context) error { return install(ctx, "ansible", "ansible-playbook") }
+func needAnsible(ctx context.Context) error {
+	return installPackage(ctx, "ansible", "ansible-playbook")
+}
 
-// install sees to a program by its package.
-func install(ctx context.Context, name, program string) error {
+// installPackage sees to a program by its package.
+func installPackage(ctx context.Context, name, program string) error {
 	if _, err := exec.LookPath(program); err == nil {
 		return nil
 	}
 	fmt.Println("Installing " + name)
-	if err := quiet(exec.CommandContext(ctx, "apt-get", "update", "-qq")); err != nil {
+	if err := runQuietly(exec.CommandContext(ctx, "apt-get", "update", "-qq")); err != nil {
 		return err
 	}
-	return quiet(exec.CommandContext(ctx, "apt-get", "install", "-y", "-qq", "--no-install-recommends", name))
+	return runQuietly(exec.CommandContext(ctx, "apt-get", "install", "-y", "-qq", "--no-install-recommends", name))
 }
 
-// quiet runs a program whose output is of interest only if it fails.
-func quiet(cmd *exec.Cmd) error {
+// runQuietly runs a program whose output is of interest only if it fails.
+func runQuietly(cmd *exec.Cmd) error {
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, tail(string(out)))
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, lastOutput(string(out)))
 	}
 	return nil
 }
 
-// tail is the end of an output.
-func tail(text string) string {
+// lastOutput is the end of an output.
+func lastOutput(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(lines[max(0, len(lines)-15):], "\n")
 }

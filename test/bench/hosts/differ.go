@@ -6,9 +6,9 @@ package main
 // a stand-in or left out: for Slipway and for Ansible alike, since they
 // prepare the same hosts.
 
-// parameters are kernel parameters that the kernel has once for all, with what
+// sharedParameters are kernel parameters that the kernel has once for all, with what
 // a host finds there. Their files in /proc/sys are covered by ordinary files.
-func parameters() map[string]string {
+func sharedParameters() map[string]string {
 	return map[string]string{
 		"fs/inotify/max_user_instances": "128",
 		"fs/inotify/max_user_watches":   "8192",
@@ -41,8 +41,8 @@ esac
 // A difference is what is not as on a machine of its own.
 type difference struct{ What, How string }
 
-// differences are printed beside the figures, and stand in docs/benchmarks.md.
-func differences() []difference {
+// listDifferences are printed beside the figures, and stand in docs/benchmarks.md.
+func listDifferences() []difference {
 	return []difference{
 		{"files", "real, in a separate overlay for each host, in memory: nothing waits for a disk"},
 		{"host name", "real, in a separate UTS namespace for each host"},

@@ -38,28 +38,28 @@ func newHost(n int, dir string) host {
 	return host{Name: name, Address: fmt.Sprintf("10.64.%d.%d", n/250, n%250+1), Dir: filepath.Join(dir, name)}
 }
 
-// kinds are the namespaces of a host, by their names in /proc/PID/ns.
-func kinds() []string { return []string{"mnt", "uts", "net"} }
+// namespaceKinds are the namespaces of a host, by their names in /proc/PID/ns.
+func namespaceKinds() []string { return []string{"mnt", "uts", "net"} }
 
-// parameter is the file that stands for a kernel parameter.
-func (h host) parameter(path string) string {
+// parameterFile is the file that stands for a kernel parameter.
+func (h host) parameterFile(path string) string {
 	return filepath.Join(h.Dir, "kernel", strings.ReplaceAll(path, "/", "."))
 }
 
-// file is a host's own version of a file, once it has one.
-func (h host) file(path string) string { return filepath.Join(h.Dir, "upper", path) }
+// hostFile is a host's own version of a file, once it has one.
+func (h host) hostFile(path string) string { return filepath.Join(h.Dir, "upper", path) }
 
-// populate writes what a host has of its own. A managed one has the directory
+// populateHost writes what a host has of its own. A managed one has the directory
 // that Slipway keeps its helper in, and no helper.
-func (h host) populate(managed bool) error {
+func (h host) populateHost(managed bool) error {
 	files := map[string]string{
-		h.file("etc/hostname"):   "unprepared\n",
-		h.file("etc/hosts"):      "127.0.0.1 localhost\n",
-		h.file("etc/fstab"):      "/dev/vda1 / ext4 defaults 0 1\n/dev/vda2 none swap sw 0 0\n",
-		h.file("etc/machine-id"): machineID(h.Name) + "\n",
+		h.hostFile("etc/hostname"):   "unprepared\n",
+		h.hostFile("etc/hosts"):      "127.0.0.1 localhost\n",
+		h.hostFile("etc/fstab"):      "/dev/vda1 / ext4 defaults 0 1\n/dev/vda2 none swap sw 0 0\n",
+		h.hostFile("etc/machine-id"): machineID(h.Name) + "\n",
 	}
-	for path, value := range parameters() {
-		files[h.parameter(path)] = value + "\n"
+	for path, value := range sharedParameters() {
+		files[h.parameterFile(path)] = value + "\n"
 	}
 	// The last two come with systemd.
 	for _, dir := range []string{"work", "root", "upper/etc/modules-load.d", "upper/etc/sysctl.d"} {
@@ -75,10 +75,10 @@ func (h host) populate(managed bool) error {
 	if !managed {
 		return nil
 	}
-	if err := os.MkdirAll(h.file("var/lib"), 0o755); err != nil {
+	if err := os.MkdirAll(h.hostFile("var/lib"), 0o755); err != nil {
 		return err
 	}
-	return os.MkdirAll(h.file("var/lib/slipway/bin"), 0o700)
+	return os.MkdirAll(h.hostFile("var/lib/slipway/bin"), 0o700)
 }
 
 // machineID is another for every name.
@@ -101,7 +101,7 @@ func runHost(text string) error {
 	if err := json.Unmarshal([]byte(text), &h); err != nil {
 		return err
 	}
-	if err := h.become(); err != nil {
+	if err := h.enterHost(); err != nil {
 		return fmt.Errorf("making host %s: %w", h.Name, err)
 	}
 	if _, err := fmt.Println("made"); err != nil {
@@ -111,13 +111,13 @@ func runHost(text string) error {
 	return err
 }
 
-// become sets up the namespaces that this process is in.
-func (h host) become() error {
+// enterHost sets up the namespaces that this process is in.
+func (h host) enterHost() error {
 	root := filepath.Join(h.Dir, "root")
-	if err := mountSystem(root, append([]string{h.file("")}, h.Lower...), filepath.Join(h.Dir, "work")); err != nil {
+	if err := mountSystem(root, append([]string{h.hostFile("")}, h.Lower...), filepath.Join(h.Dir, "work")); err != nil {
 		return err
 	}
-	if err := h.guard(filepath.Join(root, "proc")); err != nil {
+	if err := h.guardParameters(filepath.Join(root, "proc")); err != nil {
 		return err
 	}
 	if err := unix.Sethostname([]byte("unprepared")); err != nil {
@@ -175,17 +175,17 @@ func mountSystem(root string, layers []string, work string) error {
 	return nil
 }
 
-// guard has the kernel's parameters read-only, but for those that are the
+// guardParameters has the kernel's parameters read-only, but for those that are the
 // host's own, and those that files stand for.
-func (h host) guard(proc string) error {
+func (h host) guardParameters(proc string) error {
 	sys := filepath.Join(proc, "sys")
 	type bind struct{ what, on string }
 	binds := []bind{{sys, sys}}
 	for _, own := range []string{"net", "kernel/hostname"} {
 		binds = append(binds, bind{filepath.Join(sys, own), filepath.Join(sys, own)})
 	}
-	for _, path := range slices.Sorted(maps.Keys(parameters())) {
-		binds = append(binds, bind{h.parameter(path), filepath.Join(sys, path)})
+	for _, path := range slices.Sorted(maps.Keys(sharedParameters())) {
+		binds = append(binds, bind{h.parameterFile(path), filepath.Join(sys, path)})
 	}
 	if _, err := os.Stat(filepath.Join(proc, "swaps")); err == nil {
 		binds = append(binds, bind{h.Swaps, filepath.Join(proc, "swaps")})
@@ -221,14 +221,14 @@ func loopbackUp() error {
 	return nil
 }
 
-// prepared says what of the os module's work the host lacks; "" is nothing.
+// missingPreparation says what of the os module's work the host lacks; "" is nothing.
 // It looks from outside, whoever did the work.
-func (h host) prepared() string {
+func (h host) missingPreparation() string {
 	want := map[string]string{
-		h.parameter("vm/max_map_count"):              "262144",
-		h.parameter("fs/inotify/max_user_instances"): "8192",
-		h.parameter("kernel/panic"):                  "10",
-		h.file("etc/hostname"):                       h.Name,
+		h.parameterFile("vm/max_map_count"):              "262144",
+		h.parameterFile("fs/inotify/max_user_instances"): "8192",
+		h.parameterFile("kernel/panic"):                  "10",
+		h.hostFile("etc/hostname"):                       h.Name,
 	}
 	for path, value := range want {
 		text, err := os.ReadFile(path)
@@ -242,12 +242,12 @@ func (h host) prepared() string {
 		"etc/sysctl.d/90-slipway.conf":    "net.ipv4.ip_forward",
 		"etc/modules-load.d/slipway.conf": "br_netfilter",
 	} {
-		text, err := os.ReadFile(h.file(path))
+		text, err := os.ReadFile(h.hostFile(path))
 		if err != nil || !strings.Contains("\n"+string(text), "\n"+line) {
 			return fmt.Sprintf("%s lacks a line %q", path, line)
 		}
 	}
-	fstab, err := os.ReadFile(h.file("etc/fstab"))
+	fstab, err := os.ReadFile(h.hostFile("etc/fstab"))
 	if err != nil || strings.Contains("\n"+string(fstab), "\n/dev/vda2 none swap") {
 		return "swap is in etc/fstab"
 	}

@@ -28,7 +28,7 @@ func TestNumbers(t *testing.T) {
 		{"no number", "a mistake", "10,many", nil, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := numbers(tt.text)
+			got, err := parseNumbers(tt.text)
 			if d := cmp.Diff(tt.want, got); d != "" || (err == nil) != tt.ok {
 				t.Errorf("%s: %v (-want +got):\n%s", tt.reason, err, d)
 			}
@@ -70,26 +70,26 @@ func TestPrepared(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newHost(0, t.TempDir())
-			if err := h.populate(false); err != nil {
+			if err := h.populateHost(false); err != nil {
 				t.Fatal(err)
 			}
-			if h.prepared() == "" {
+			if h.missingPreparation() == "" {
 				t.Error("a fresh host counts as prepared")
 			}
 			for path, text := range map[string]string{
-				h.parameter("vm/max_map_count"): "262144\n", h.parameter("fs/inotify/max_user_instances"): "8192\n",
-				h.parameter("kernel/panic"): "10\n", h.file("etc/hostname"): "h00001\n",
-				h.file("etc/hosts"):                       "127.0.0.1 localhost\n10.64.0.1 h00001\n",
-				h.file("etc/fstab"):                       "/dev/vda1 / ext4\n# /dev/vda2 none swap sw 0 0\n",
-				h.file("etc/sysctl.d/90-slipway.conf"):    "net.ipv4.ip_forward = 1\n",
-				h.file("etc/modules-load.d/slipway.conf"): "overlay\nbr_netfilter\n",
-				filepath.Join(h.Dir, tt.file):             tt.text,
+				h.parameterFile("vm/max_map_count"): "262144\n", h.parameterFile("fs/inotify/max_user_instances"): "8192\n",
+				h.parameterFile("kernel/panic"): "10\n", h.hostFile("etc/hostname"): "h00001\n",
+				h.hostFile("etc/hosts"):                       "127.0.0.1 localhost\n10.64.0.1 h00001\n",
+				h.hostFile("etc/fstab"):                       "/dev/vda1 / ext4\n# /dev/vda2 none swap sw 0 0\n",
+				h.hostFile("etc/sysctl.d/90-slipway.conf"):    "net.ipv4.ip_forward = 1\n",
+				h.hostFile("etc/modules-load.d/slipway.conf"): "overlay\nbr_netfilter\n",
+				filepath.Join(h.Dir, tt.file):                 tt.text,
 			} {
 				if err := writeFile(path, text, 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if got := h.prepared(); tt.want == "" != (got == "") || !strings.Contains(got, tt.want) {
+			if got := h.missingPreparation(); tt.want == "" != (got == "") || !strings.Contains(got, tt.want) {
 				t.Errorf("%q, want %q: %s", got, tt.want, tt.reason)
 			}
 		})
@@ -111,7 +111,7 @@ func TestChanged(t *testing.T) {
 		{"clock", "set back", state{before.parts, 0}, []string{"the clock was moved by 1h0m0s"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if d := cmp.Diff(tt.want, before.changed(tt.now)); d != "" {
+			if d := cmp.Diff(tt.want, before.describeChanges(tt.now)); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.reason, d)
 			}
 		})
@@ -120,7 +120,7 @@ func TestChanged(t *testing.T) {
 
 // TestLook: this machine is equal to itself.
 func TestLook(t *testing.T) {
-	s, err := look()
+	s, err := recordMachine()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestLook(t *testing.T) {
 			t.Errorf("%s is not looked at", path)
 		}
 	}
-	if changed := s.changed(s); changed != nil {
+	if changed := s.describeChanges(s); changed != nil {
 		t.Errorf("it differs from itself: %v", changed)
 	}
 }
@@ -152,7 +152,7 @@ func TestPlaybooks(t *testing.T) {
 	if d := cmp.Diff(sets[0], sets[1]); d != "" {
 		t.Errorf("the playbooks differ (-by modules +merged):\n%s", d)
 	}
-	covered := parameters()
+	covered := sharedParameters()
 	for name := range sets[0] {
 		if _, ok := covered[strings.ReplaceAll(name, ".", "/")]; !ok && !strings.HasPrefix(name, "net.") {
 			t.Errorf("%s would reach the machine's own kernel", name)
@@ -195,7 +195,7 @@ func TestDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range differences() {
+	for _, d := range listDifferences() {
 		if !strings.Contains(string(doc), "| "+d.What+" | "+d.How+" |") {
 			t.Errorf("docs/benchmarks.md lacks: | %s | %s |", d.What, d.How)
 		}
@@ -234,7 +234,7 @@ func TestVerdicts(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for _, v := range verdicts(slices.Clone(tt.figures)) {
+			for _, v := range listVerdicts(slices.Clone(tt.figures)) {
 				word := "missed "
 				if v.met {
 					word = "met "
@@ -249,7 +249,7 @@ func TestVerdicts(t *testing.T) {
 }
 
 func TestMiddle(t *testing.T) {
-	got := middle([]figure{{Wall: 3}, {Wall: 1, CPU: 7}, {Wall: 2, CPU: 9}})
+	got := medianFigure([]figure{{Wall: 3}, {Wall: 1, CPU: 7}, {Wall: 2, CPU: 9}})
 	if got.Wall != 2 || got.CPU != 9 {
 		t.Errorf("the figures of another run: %+v", got)
 	}

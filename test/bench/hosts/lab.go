@@ -48,7 +48,7 @@ func runLab(ctx context.Context, text string) (err error) {
 		_ = l.sshd.Process.Kill()
 		_ = l.sshd.Wait() // killed
 	}()
-	return l.measure(ctx)
+	return l.measureStages(ctx)
 }
 
 func (l *lab) setUp(ctx context.Context) error {
@@ -71,7 +71,7 @@ func (l *lab) setUp(ctx context.Context) error {
 		return err
 	}
 	// The loopback link answers for all of them.
-	if err := quiet(exec.CommandContext(ctx, "ip", "route", "add", "local", "10.64.0.0/16", "dev", "lo")); err != nil {
+	if err := runQuietly(exec.CommandContext(ctx, "ip", "route", "add", "local", "10.64.0.0/16", "dev", "lo")); err != nil {
 		return err
 	}
 	for name, text := range standIns() {
@@ -153,7 +153,7 @@ func (l *lab) openGate(ctx context.Context) error {
 		return err
 	}
 	// A login shell that is no more than one.
-	if err := quiet(exec.CommandContext(ctx, "chroot", l.gate, "usermod", "--shell", "/bin/sh", "root")); err != nil {
+	if err := runQuietly(exec.CommandContext(ctx, "chroot", l.gate, "usermod", "--shell", "/bin/sh", "root")); err != nil {
 		return err
 	}
 	l.sshd = exec.CommandContext(ctx, "/usr/sbin/sshd", "-D", "-e", "-f", "/etc/ssh/bench_config")
@@ -168,11 +168,11 @@ func (l *lab) openGate(ctx context.Context) error {
 	if err := l.sshd.Start(); err != nil {
 		return fmt.Errorf("starting sshd: %w", err)
 	}
-	return listening(ctx, "10.64.0.1:22")
+	return waitForServer(ctx, "10.64.0.1:22")
 }
 
-// listening waits for a server, for a bounded time.
-func listening(ctx context.Context, address string) error {
+// waitForServer waits for a server, for a bounded time.
+func waitForServer(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -196,7 +196,7 @@ func writeKey(ctx context.Context, path string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
 	}
-	if err := quiet(exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "bench", "-f", path)); err != nil {
+	if err := runQuietly(exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "bench", "-f", path)); err != nil {
 		return "", err
 	}
 	public, err := os.ReadFile(path + ".pub")
@@ -215,7 +215,7 @@ func (l *lab) withHosts(ctx context.Context, n int, fn func([]host) error) (err 
 	var hosts []host
 	defer func() {
 		for _, h := range hosts {
-			err = errors.Join(err, l.drop(h))
+			err = errors.Join(err, l.dropHost(h))
 		}
 		err = errors.Join(err, unix.Unmount(dir, unix.MNT_DETACH), os.Remove(dir))
 	}()
@@ -223,10 +223,10 @@ func (l *lab) withHosts(ctx context.Context, n int, fn func([]host) error) (err 
 		h := newHost(i, dir)
 		h.Lower = []string{filepath.Join(l.dir, "stand-ins"), l.Base}
 		h.Swaps = filepath.Join(l.dir, "swaps")
-		if err := h.populate(lean(n)); err != nil {
+		if err := h.populateHost(isLean(n)); err != nil {
 			return err
 		}
-		if err := l.raise(ctx, &h); err != nil {
+		if err := l.raiseHost(ctx, &h); err != nil {
 			return fmt.Errorf("making host %s: %w", h.Name, err)
 		}
 		hosts = append(hosts, h)
@@ -234,8 +234,8 @@ func (l *lab) withHosts(ctx context.Context, n int, fn func([]host) error) (err 
 	return fn(hosts)
 }
 
-// raise makes a host's namespaces, and lets the gate know of them.
-func (l *lab) raise(ctx context.Context, h *host) error {
+// raiseHost makes a host's namespaces, and lets the gate know of them.
+func (l *lab) raiseHost(ctx context.Context, h *host) error {
 	text, err := json.Marshal(h)
 	if err != nil {
 		return err
@@ -261,7 +261,7 @@ func (l *lab) raise(ctx context.Context, h *host) error {
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err == nil && strings.TrimSpace(line) == "made" {
-		err = l.admit(h, cmd.Process.Pid)
+		err = l.admitHost(h, cmd.Process.Pid)
 	}
 	err = errors.Join(err, in.Close(), cmd.Wait())
 	if err != nil {
@@ -270,15 +270,15 @@ func (l *lab) raise(ctx context.Context, h *host) error {
 	return nil
 }
 
-// admit keeps the namespaces of a process, and has the gate find them by the
+// admitHost keeps the namespaces of a process, and has the gate find them by the
 // host's address.
-func (l *lab) admit(h *host, pid int) error {
+func (l *lab) admitHost(h *host, pid int) error {
 	h.namespaces = map[string]*os.File{}
 	dir := filepath.Join(l.gate, "ns", h.Address)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	for _, kind := range kinds() {
+	for _, kind := range namespaceKinds() {
 		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
 		if err != nil {
 			return err
@@ -291,8 +291,8 @@ func (l *lab) admit(h *host, pid int) error {
 	return nil
 }
 
-// drop ends a host's namespaces, and with them what is mounted in them.
-func (l *lab) drop(h host) error {
+// dropHost ends a host's namespaces, and with them what is mounted in them.
+func (l *lab) dropHost(h host) error {
 	var errs []error
 	for _, kind := range slices.Sorted(maps.Keys(h.namespaces)) {
 		errs = append(errs, h.namespaces[kind].Close())

@@ -23,8 +23,8 @@ type state struct {
 	clock time.Duration
 }
 
-// watched are files and directories, by pattern.
-func watched() []string {
+// watchedPaths are files and directories, by pattern.
+func watchedPaths() []string {
 	return []string{
 		"/etc/hostname", "/etc/hosts", "/etc/fstab", "/etc/localtime", "/etc/timezone", "/etc/machine-id",
 		"/etc/modules-load.d/*", "/etc/sysctl.d/*", "/etc/sysctl.conf", "/etc/systemd/system/*", "/etc/systemd/timesyncd.conf.d/*",
@@ -35,16 +35,16 @@ func watched() []string {
 	}
 }
 
-// look notes the state of this machine.
-func look() (state, error) {
+// recordMachine notes the state of this machine.
+func recordMachine() (state, error) {
 	s := state{parts: map[string]string{}}
-	for _, pattern := range watched() {
+	for _, pattern := range watchedPaths() {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			return s, err
 		}
 		for _, path := range found {
-			if err := s.add(path); err != nil {
+			if err := s.addPath(path); err != nil {
 				return s, err
 			}
 		}
@@ -65,9 +65,9 @@ func look() (state, error) {
 	return s, nil
 }
 
-// add notes what a path holds. A parameter that cannot be read is noted as
+// addPath notes what a path holds. A parameter that cannot be read is noted as
 // that.
-func (s state) add(path string) error {
+func (s state) addPath(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case err != nil:
@@ -88,8 +88,8 @@ func (s state) add(path string) error {
 	return nil
 }
 
-// changed says in words what is another than before.
-func (s state) changed(now state) []string {
+// describeChanges says in words what is another than before.
+func (s state) describeChanges(now state) []string {
 	var out []string
 	names := maps.Clone(s.parts)
 	maps.Copy(names, now.parts)

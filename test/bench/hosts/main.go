@@ -29,7 +29,7 @@ func main() {
 	// What is started below ends with this thread.
 	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	code, err := dispatch(ctx, os.Args[1:])
+	code, err := dispatchCommand(ctx, os.Args[1:])
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench-hosts:", err)
@@ -45,25 +45,25 @@ const (
 	asHost   = "as-host"   // makes one host, and ends
 )
 
-func dispatch(ctx context.Context, args []string) (int, error) {
+func dispatchCommand(ctx context.Context, args []string) (int, error) {
 	if len(args) == 2 {
 		switch args[0] {
 		case asReaper:
-			return reap(args[1])
+			return runInit(args[1])
 		case asLab:
 			return 0, runLab(ctx, args[1])
 		case asHost:
 			return 0, runHost(args[1])
 		}
 	}
-	o, err := parse(args)
+	o, err := parseOptions(args)
 	if errors.Is(err, flag.ErrHelp) {
 		return 2, nil
 	}
 	if err != nil {
 		return 2, err
 	}
-	return 0, measure(ctx, o)
+	return 0, measureAll(ctx, o)
 }
 
 // options are what is measured and with what.
@@ -81,7 +81,7 @@ type options struct {
 	Home, Base string
 }
 
-func parse(args []string) (options, error) {
+func parseOptions(args []string) (options, error) {
 	var o options
 	var sizes, ansible string
 	f := flag.NewFlagSet("hosts", flag.ContinueOnError)
@@ -99,10 +99,10 @@ func parse(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	var err error
-	if o.Sizes, err = numbers(sizes); err != nil {
+	if o.Sizes, err = parseNumbers(sizes); err != nil {
 		return o, err
 	}
-	if o.Ansible, err = numbers(ansible); err != nil {
+	if o.Ansible, err = parseNumbers(ansible); err != nil {
 		return o, err
 	}
 	if o.Rounds < 1 {
@@ -126,8 +126,8 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
-// numbers reads "10,100"; each must be one that there are addresses for.
-func numbers(text string) ([]int, error) {
+// parseNumbers reads "10,100"; each must be one that there are addresses for.
+func parseNumbers(text string) ([]int, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -142,9 +142,9 @@ func numbers(text string) ([]int, error) {
 	return out, nil
 }
 
-// measure prepares what may stay, measures in a laboratory that does not, and
+// measureAll prepares what may stay, measures in a laboratory that does not, and
 // compares the machine with what it was.
-func measure(ctx context.Context, o options) error {
+func measureAll(ctx context.Context, o options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("hosts are made of namespaces, which only root can make")
 	}
@@ -164,16 +164,16 @@ func measure(ctx context.Context, o options) error {
 		return err
 	}
 	defer os.RemoveAll(o.Home)
-	before, err := look()
+	before, err := recordMachine()
 	if err != nil {
 		return fmt.Errorf("looking at this machine: %w", err)
 	}
-	measured := laboratory(ctx, o)
-	after, err := look()
+	measured := enterLaboratory(ctx, o)
+	after, err := recordMachine()
 	if err != nil {
 		return errors.Join(measured, fmt.Errorf("looking at this machine: %w", err))
 	}
-	if changed := before.changed(after); len(changed) > 0 {
+	if changed := before.describeChanges(after); len(changed) > 0 {
 		return errors.Join(measured, fmt.Errorf("this machine is not as it was before: %s", strings.Join(changed, "; ")))
 	}
 	if measured == nil {
@@ -182,10 +182,10 @@ func measure(ctx context.Context, o options) error {
 	return measured
 }
 
-// laboratory runs this program in namespaces of its own. When its process 1
+// enterLaboratory runs this program in namespaces of its own. When its process 1
 // ends, and that is with this program at the latest, the kernel ends all
 // processes in it and takes the mounts and the network away.
-func laboratory(ctx context.Context, o options) error {
+func enterLaboratory(ctx context.Context, o options) error {
 	text, err := json.Marshal(o)
 	if err != nil {
 		return err
@@ -209,9 +209,9 @@ func laboratory(ctx context.Context, o options) error {
 	return nil
 }
 
-// reap is process 1 of the laboratory: it gives up what could change the
+// runInit is process 1 of the laboratory: it gives up what could change the
 // machine for good, starts what measures, and waits for all that others leave.
-func reap(text string) (int, error) {
+func runInit(text string) (int, error) {
 	for _, c := range []uintptr{unix.CAP_SYS_TIME, unix.CAP_SYS_MODULE, unix.CAP_SYS_BOOT, unix.CAP_SYS_RAWIO} {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
 			return 1, fmt.Errorf("giving up a capability: %w", err)

@@ -52,50 +52,50 @@ const (
 	repeatable = 100
 )
 
-// lean says that so many hosts have the directory of managed hosts, so that
+// isLean says that so many hosts have the directory of managed hosts, so that
 // the helper is put where it stays at once.
-func lean(n int) bool { return n >= leanFrom }
+func isLean(n int) bool { return n >= leanFrom }
 
-// needs is how much memory so many hosts take.
-func needs(n int) int64 {
-	if lean(n) {
+// memoryNeeded is how much memory so many hosts take.
+func memoryNeeded(n int) int64 {
+	if isLean(n) {
 		return int64(n)*perLeanHost + reserve
 	}
 	return int64(n)*perHost + reserve
 }
 
-func (l *lab) measure(ctx context.Context) error {
+func (l *lab) measureStages(ctx context.Context) error {
 	var all []figure
 	stages := append(slices.Clone(l.Sizes), l.Ansible...)
 	slices.Sort(stages)
 	for _, n := range slices.Compact(stages) {
-		free, err := available()
+		free, err := availableMemory()
 		if err != nil {
 			return err
 		}
-		if free < needs(n) {
-			fmt.Printf("%d hosts are left out: they take %d MiB of memory, and %d are free\n", n, needs(n)>>20, free>>20)
+		if free < memoryNeeded(n) {
+			fmt.Printf("%d hosts are left out: they take %d MiB of memory, and %d are free\n", n, memoryNeeded(n)>>20, free>>20)
 			continue
 		}
-		figures, err := l.stage(ctx, n)
+		figures, err := l.measureStage(ctx, n)
 		if err != nil {
 			return fmt.Errorf("with %d hosts: %w", n, err)
 		}
 		all = append(all, figures...)
 	}
-	report(os.Stdout, all)
+	printReport(os.Stdout, all)
 	return nil
 }
 
-// stage measures all there is to measure with so many hosts.
-func (l *lab) stage(ctx context.Context, n int) ([]figure, error) {
+// measureStage measures all there is to measure with so many hosts.
+func (l *lab) measureStage(ctx context.Context, n int) ([]figure, error) {
 	rounds := 1
 	if n <= repeatable {
 		rounds = l.Rounds
 	}
 	var first, again []figure
 	for range rounds {
-		pair, err := l.twice(ctx, n, toolSlipway)
+		pair, err := l.prepareTwice(ctx, n, toolSlipway)
 		if err != nil {
 			return nil, err
 		}
@@ -104,7 +104,7 @@ func (l *lab) stage(ctx context.Context, n int) ([]figure, error) {
 		}
 		first, again = append(first, pair[0]), append(again, pair[1])
 	}
-	out := []figure{middle(first), middle(again)}
+	out := []figure{medianFigure(first), medianFigure(again)}
 	if !slices.Contains(l.Ansible, n) {
 		return out, nil
 	}
@@ -113,7 +113,7 @@ func (l *lab) stage(ctx context.Context, n int) ([]figure, error) {
 		tools = append(tools, toolMerged)
 	}
 	for _, tool := range tools {
-		pair, err := l.twice(ctx, n, tool)
+		pair, err := l.prepareTwice(ctx, n, tool)
 		if err != nil {
 			return nil, err
 		}
@@ -122,34 +122,34 @@ func (l *lab) stage(ctx context.Context, n int) ([]figure, error) {
 	return out, nil
 }
 
-// middle is the figure with the median of wall times.
-func middle(figures []figure) figure {
+// medianFigure is the figure with the median of wall times.
+func medianFigure(figures []figure) figure {
 	slices.SortFunc(figures, func(a, b figure) int { return int(a.Wall - b.Wall) })
 	return figures[len(figures)/2]
 }
 
-// twice prepares fresh hosts, and again when there is nothing left to do.
-func (l *lab) twice(ctx context.Context, n int, tool string) (out []figure, err error) {
+// prepareTwice prepares fresh hosts, and again when there is nothing left to do.
+func (l *lab) prepareTwice(ctx context.Context, n int, tool string) (out []figure, err error) {
 	err = l.withHosts(ctx, n, func(hosts []host) error {
 		home, err := os.MkdirTemp(l.Home, "manager-")
 		if err != nil {
 			return err
 		}
 		defer os.RemoveAll(home)
-		argv, env, err := l.program(tool, hosts, home)
+		argv, env, err := l.programFor(tool, hosts, home)
 		if err != nil {
 			return err
 		}
 		for _, again := range []bool{false, true} {
 			f := figure{Hosts: n, Tool: tool, Again: again}
-			said, err := l.timed(ctx, &f, home, argv, env)
+			said, err := l.runTimed(ctx, &f, home, argv, env)
 			if err == nil && !f.Over {
-				err = judge(f, hosts, said)
+				err = checkRun(f, hosts, said)
 			}
 			if err != nil {
 				return err
 			}
-			f.print(os.Stdout)
+			f.printFigure(os.Stdout)
 			if out = append(out, f); f.Over { // there is something left to do
 				break
 			}
@@ -159,10 +159,10 @@ func (l *lab) twice(ctx context.Context, n int, tool string) (out []figure, err 
 	return out, err
 }
 
-// judge refuses a run that has not done what it is measured for.
-func judge(f figure, hosts []host, said string) error {
+// checkRun refuses a run that has not done what it is measured for.
+func checkRun(f figure, hosts []host, said string) error {
 	for _, h := range hosts {
-		if lacks := h.prepared(); lacks != "" {
+		if lacks := h.missingPreparation(); lacks != "" {
 			return fmt.Errorf("%s has not prepared %s: %s", f.Tool, h.Name, lacks)
 		}
 	}
@@ -171,13 +171,13 @@ func judge(f figure, hosts []host, said string) error {
 		quietly = strings.Contains(said, nothingToDo)
 	}
 	if f.Again && !quietly {
-		return fmt.Errorf("%s has changed something where there was nothing left to do\n%s", f.Tool, tail(said))
+		return fmt.Errorf("%s has changed something where there was nothing left to do\n%s", f.Tool, lastOutput(said))
 	}
 	return nil
 }
 
-// timed runs a program and takes its figures; it answers what it printed.
-func (l *lab) timed(ctx context.Context, f *figure, home string, argv, env []string) (string, error) {
+// runTimed runs a program and takes its figures; it answers what it printed.
+func (l *lab) runTimed(ctx context.Context, f *figure, home string, argv, env []string) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, l.Limit)
 	defer cancel()
 	cmd := exec.CommandContext(limited, argv[0], argv[1:]...)
@@ -210,13 +210,13 @@ func (l *lab) timed(ctx context.Context, f *figure, home string, argv, env []str
 	}
 	said, rerr := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, tail(string(said)))
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, lastOutput(string(said)))
 	}
 	return string(said), rerr
 }
 
-// available is how much memory programs can have, in bytes.
-func available() (int64, error) {
+// availableMemory is how much memory programs can have, in bytes.
+func availableMemory() (int64, error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0, err

@@ -28,8 +28,8 @@ func (f figure) name() string {
 	return fmt.Sprintf("%d %s %s", f.Hosts, f.Tool, run)
 }
 
-// print tells one figure as soon as it is known.
-func (f figure) print(w io.Writer) {
+// printFigure tells one figure as soon as it is known.
+func (f figure) printFigure(w io.Writer) {
 	if f.Over {
 		fmt.Fprintf(w, "%-28s not finished after %s\n", f.name(), f.Wall.Round(time.Second))
 		return
@@ -37,8 +37,8 @@ func (f figure) print(w io.Writer) {
 	fmt.Fprintf(w, "%-28s %8.2f s, manager: %8.2f s of CPU, %5d MB\n", f.name(), f.Wall.Seconds(), f.CPU.Seconds(), f.Peak/1e6)
 }
 
-// report prints the table, the targets, and what the figures are not of.
-func report(w io.Writer, all []figure) {
+// printReport prints the table, the targets, and what the figures are not of.
+func printReport(w io.Writer, all []figure) {
 	fmt.Fprint(w,
 		"\n| hosts | tool | run | wall | CPU of the manager | per host | peak memory | per host |\n|---:|---|---|---:|---:|---:|---:|---:|\n")
 	for _, f := range all {
@@ -54,7 +54,7 @@ func report(w io.Writer, all []figure) {
 			f.Wall.Seconds(), f.CPU.Seconds(), perHostCPU(f), f.Peak/1e6, float64(f.Peak)/1e6/float64(f.Hosts))
 	}
 	fmt.Fprint(w, "\n| target | measured | |\n|---|---|---|\n")
-	for _, v := range verdicts(all) {
+	for _, v := range listVerdicts(all) {
 		word := "missed"
 		if v.met {
 			word = "met"
@@ -62,10 +62,10 @@ func report(w io.Writer, all []figure) {
 		fmt.Fprintf(w, "| %s | %s | %s |\n", v.target, v.measured, word)
 	}
 	fmt.Fprint(w, "\nNot as on machines of their own:\n")
-	for _, d := range differences() {
+	for _, d := range listDifferences() {
 		fmt.Fprintf(w, "- %s: %s\n", d.What, d.How)
 	}
-	if slices.ContainsFunc(all, func(f figure) bool { return lean(f.Hosts) }) {
+	if slices.ContainsFunc(all, func(f figure) bool { return isLean(f.Hosts) }) {
 		fmt.Fprintf(w,
 			"- the helper's second copy, from %d hosts on: left out, since two for each do not fit into memory; it is "+
 				"sent, verified and stored once\n",
@@ -81,20 +81,20 @@ type verdict struct {
 	met              bool
 }
 
-func verdicts(all []figure) []verdict {
+func listVerdicts(all []figure) []verdict {
 	var out []verdict
 	for _, again := range []bool{false, true} {
-		out = append(out, ratios(all, again)...)
+		out = append(out, ratioVerdicts(all, again)...)
 	}
 	for _, again := range []bool{false, true} {
-		out = append(out, costs(all, again)...)
+		out = append(out, costVerdicts(all, again)...)
 	}
 	return out
 }
 
-// ratios hold Ansible against Slipway, for each number of hosts that both were
+// ratioVerdicts hold Ansible against Slipway, for each number of hosts that both were
 // measured with. A run that did not finish took at least as long.
-func ratios(all []figure, again bool) (out []verdict) {
+func ratioVerdicts(all []figure, again bool) (out []verdict) {
 	want, run := targetFirst, "first run"
 	if again {
 		want, run = targetAgain, "unchanged run"
@@ -121,9 +121,9 @@ func ratios(all []figure, again bool) (out []verdict) {
 	return out
 }
 
-// costs hold what the manager itself takes, at the largest number of hosts,
+// costVerdicts hold what the manager itself takes, at the largest number of hosts,
 // against what it may take for each.
-func costs(all []figure, again bool) []verdict {
+func costVerdicts(all []figure, again bool) []verdict {
 	run := "first run"
 	if again {
 		run = "unchanged run"

@@ -20,8 +20,8 @@ var (
 	merged string
 )
 
-// program is how to prepare hosts with a tool whose state is below home.
-func (l *lab) program(tool string, hosts []host, home string) (argv, env []string, err error) {
+// programFor is how to prepare hosts with a tool whose state is below home.
+func (l *lab) programFor(tool string, hosts []host, home string) (argv, env []string, err error) {
 	env = []string{"HOME=" + home, "LC_ALL=C.UTF-8"}
 	files := map[string]string{}
 	switch tool {
@@ -30,7 +30,7 @@ func (l *lab) program(tool string, hosts []host, home string) (argv, env []strin
 		argv = []string{l.Slipway, "init", "os", "-f", "cluster.yaml", "--yes"}
 		env = append(env, "SLIPWAY_HOME="+filepath.Join(home, "slipway"))
 	default:
-		files["playbook.yml"], files["hosts"], files["ansible.cfg"] = playbook, inventory(hosts, l.key), ansibleConfig(l.Forks, home)
+		files["playbook.yml"], files["hosts"], files["ansible.cfg"] = playbook, ansibleInventory(hosts, l.key), ansibleConfig(l.Forks, home)
 		if tool == toolMerged {
 			files["playbook.yml"] = merged
 		}
@@ -65,8 +65,8 @@ spec:
 	return b.String()
 }
 
-// inventory names the hosts to Ansible.
-func inventory(hosts []host, key string) string {
+// ansibleInventory names the hosts to Ansible.
+func ansibleInventory(hosts []host, key string) string {
 	var b strings.Builder
 	for _, h := range hosts {
 		fmt.Fprintf(&b, "%s ansible_host=%s\n", h.Name, h.Address)

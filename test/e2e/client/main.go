@@ -66,26 +66,26 @@ type pulse struct {
 	longest time.Duration
 }
 
-func (p *pulse) beat() {
-	p.rest()
+func (p *pulse) recordSuccess() {
+	p.finishGap()
 	p.last = time.Now()
 }
 
-// rest counts the time since the last one, too.
-func (p *pulse) rest() {
+// finishGap counts the time since the last one, too.
+func (p *pulse) finishGap() {
 	if !p.last.IsZero() {
 		p.longest = max(p.longest, time.Since(p.last))
 	}
 }
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := runClient(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string) error {
+func runClient(args []string) error {
 	if len(args) != 3 {
 		return errors.New("usage: client KUBECONFIG LABEL OUTPUT")
 	}
@@ -114,15 +114,15 @@ func run(args []string) error {
 // watchAndWrite does so until the context ends. The first success is said on
 // ready by an empty line.
 func watchAndWrite(ctx context.Context, config *rest.Config, label string, ready io.Writer) (*Seen, error) {
-	watching, _, err := client(config)
+	watching, _, err := newClient(config)
 	if err != nil {
 		return nil, err
 	}
-	writing, hangUp, err := client(config)
+	writing, hangUp, err := newClient(config)
 	if err != nil {
 		return nil, err
 	}
-	reading, _, err := client(config)
+	reading, _, err := newClient(config)
 	if err != nil {
 		return nil, err
 	}
@@ -136,24 +136,24 @@ func watchAndWrite(ctx context.Context, config *rest.Config, label string, ready
 	defer tick.Stop()
 	for n := 1; ctx.Err() == nil; n++ {
 		name := label + "-" + strconv.Itoa(n)
-		err := write(writing, label, name)
+		err := writeObject(writing, label, name)
 		hangUp()
 		if err != nil {
-			seen.fails(err)
+			seen.recordFailure(err)
 		} else {
-			writes.beat()
-			w.written(name)
+			writes.recordSuccess()
+			w.recordWritten(name)
 			if seen.Written = append(seen.Written, name); len(seen.Written) == 1 {
 				_, _ = fmt.Fprintln(ready)
 			}
-			switch there, err := read(reading, name); {
+			switch there, err := readObject(reading, name); {
 			case err != nil:
-				seen.fails(err)
+				seen.recordFailure(err)
 			case !there:
 				seen.Unread = append(seen.Unread, name)
 			default:
 				seen.Read++
-				reads.beat()
+				reads.recordSuccess()
 			}
 		}
 		select {
@@ -161,20 +161,20 @@ func watchAndWrite(ctx context.Context, config *rest.Config, label string, ready
 		case <-tick.C:
 		}
 	}
-	writes.rest()
-	reads.rest()
-	seen.Unwatched = w.left(lateEvent)
+	writes.finishGap()
+	reads.finishGap()
+	seen.Unwatched = w.listUnseen(lateEvent)
 	seen.Writing, seen.Reading, seen.Watching = writes.longest.Seconds(), reads.longest.Seconds(), w.pulse.longest.Seconds()
 	return seen, nil
 }
 
-// client makes one with connections of its own, and what closes those that are
+// newClient makes one with connections of its own, and what closes those that are
 // not in use.
-func client(config *rest.Config) (api kubernetes.Interface, hangUp func(), err error) {
+func newClient(config *rest.Config) (api kubernetes.Interface, hangUp func(), err error) {
 	own := rest.CopyConfig(config)
 	own.Dial = (&net.Dialer{Timeout: atMost}).DialContext // without one all would share theirs
 	if own.CAFile != "" {
-		own.Transport, own.TLSClientConfig = trusting(own.CAFile, own.Dial), rest.TLSClientConfig{}
+		own.Transport, own.TLSClientConfig = newTransport(own.CAFile, own.Dial), rest.TLSClientConfig{}
 		own.Dial = nil
 	}
 	c, err := rest.HTTPClientFor(own)
@@ -185,9 +185,9 @@ func client(config *rest.Config) (api kubernetes.Interface, hangUp func(), err e
 	return api, func() { utilnet.CloseIdleConnectionsFor(c.Transport) }, err
 }
 
-// trusting reads whom it trusts for each connection. This library's own transport
+// newTransport reads whom it trusts for each connection. This library's own transport
 // does so every five minutes.
-func trusting(file string, dial func(context.Context, string, string) (net.Conn, error)) http.RoundTripper {
+func newTransport(file string, dial func(context.Context, string, string) (net.Conn, error)) http.RoundTripper {
 	return utilnet.SetTransportDefaults(&http.Transport{
 		DialContext: dial,
 		TLSClientConfig: &tls.Config{
@@ -206,13 +206,13 @@ func trusting(file string, dial func(context.Context, string, string) (net.Conn,
 	})
 }
 
-func (s *Seen) fails(err error) {
+func (s *Seen) recordFailure(err error) {
 	s.Failures++
 	s.Failed = append(s.Failed, time.Now().UTC().Format(time.TimeOnly)+" "+err.Error())
 	s.Failed = s.Failed[max(0, len(s.Failed)-told):]
 }
 
-func write(api kubernetes.Interface, label, name string) error {
+func writeObject(api kubernetes.Interface, label, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), atMost)
 	defer cancel()
 	_, err := api.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
@@ -221,7 +221,7 @@ func write(api kubernetes.Interface, label, name string) error {
 	return err
 }
 
-func read(api kubernetes.Interface, name string) (there bool, err error) {
+func readObject(api kubernetes.Interface, name string) (there bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), atMost)
 	defer cancel()
 	_, err = api.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -249,16 +249,16 @@ func newWatch(api kubernetes.Interface, label string) *watch {
 		early: map[string]bool{}, none: make(chan struct{}, 1)}
 	_, _ = w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
 		if cm, ok := o.(*corev1.ConfigMap); ok {
-			w.sees(cm.Name)
+			w.recordSeen(cm.Name)
 		}
 	}})
 	return w
 }
 
-func (w *watch) sees(name string) {
+func (w *watch) recordSeen(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pulse.beat()
+	w.pulse.recordSuccess()
 	if !w.await[name] {
 		w.early[name] = true
 	}
@@ -271,7 +271,7 @@ func (w *watch) sees(name string) {
 	}
 }
 
-func (w *watch) written(name string) {
+func (w *watch) recordWritten(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.early[name] {
@@ -280,8 +280,8 @@ func (w *watch) written(name string) {
 	delete(w.early, name)
 }
 
-// left are those that were not seen, after some time for the last of them.
-func (w *watch) left(patience time.Duration) (names []string) {
+// listUnseen are those that were not seen, after some time for the last of them.
+func (w *watch) listUnseen(patience time.Duration) (names []string) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
