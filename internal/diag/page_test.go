@@ -43,13 +43,12 @@ func TestErrorsPage(t *testing.T) {
 var (
 	// isID is how a constant is called that is an id.
 	isID = regexp.MustCompile(`^(id|ID)[A-Z]`)
-	// form is that of an id.
+	// form matches a well-formed id.
 	form = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 )
 
-// listIDs are those of all packages: string constants called id… or ID…, and
-// those of type Reason that have the form, the reasons why a host cannot be
-// used.
+// listIDs returns the ids of all packages. An id is a string constant named id… or
+// ID…, or a well-formed constant of type Reason: the reason why a host cannot be used.
 func listIDs(t *testing.T) []string {
 	t.Helper()
 	found := map[string]bool{}

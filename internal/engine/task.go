@@ -99,7 +99,7 @@ type Action struct {
 }
 
 // A Rollout bounds how many hosts run a task at once. Each bound is a number ("3") or a
-// percentage of the hosts of the task ("20%", at least one); "" is no bound.
+// percentage of the hosts of the task ("20%", at least one); "" means no bound.
 type Rollout struct {
 	MaxParallel string
 	// MaxUnavailable is how many hosts may fail before no other host begins.

@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// fakeHost answers one Check with what it holds and refuses the rest.
+// fakeHost returns its results for one Check, and rejects every other call.
 type fakeHost struct {
 	remote.Host // nil: any other method ends the test
 	results     []op.Result

@@ -93,7 +93,7 @@ func Flannel(c *v1alpha1.Cluster) bool {
 
 // Paths that show the state of an etcd member on a host: its data, and the mark that the
 // member was seen in its cluster. After that it must not start without its data: the
-// other members rely on what it has acknowledged.
+// other members rely on the writes that it has acknowledged.
 const (
 	EtcdData   = DirEtcd + "/member"
 	EtcdJoined = "/etc/kubernetes/slipway/etcd-joined"
@@ -214,9 +214,9 @@ func Leftovers() map[string]Leftover {
 	}
 }
 
-// Programs returns the programs that a host must already have: those that the kubelet,
-// kubeadm and the container runtime call and the bundle cannot provide, and those that
-// the unit of a registry calls.
+// Programs returns the programs that a host must already have. The kubelet, kubeadm and
+// the container runtime call programs that the bundle cannot provide, and so does the unit
+// of a registry.
 func Programs(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 	list := []string{"systemctl", "mount", "umount", "losetup", "modprobe", "cp"}
 	if c.Spec.ContainerRuntime.Type == "docker" { // cri-dockerd uses them to find the address of a pod

@@ -36,9 +36,9 @@ func (g *Graph) Len() int { return len(g.names) }
 // Predecessors are the nodes that node waits for.
 func (g *Graph) Predecessors(node int) []int { return g.prev[node] }
 
-// SortNodes answers the nodes in an order in which each comes after those it
-// waits for; nodes that are free come by number. A cycle is an error that
-// names its members.
+// SortNodes returns the nodes in an order in which each node comes after the nodes that
+// it waits for. Nodes that wait for nothing are ordered by number. A cycle is an error
+// that names its members.
 func (g *Graph) SortNodes() ([]int, error) {
 	waits := make([]int, g.Len())
 	for _, tos := range g.next {
@@ -68,7 +68,7 @@ func (g *Graph) SortNodes() ([]int, error) {
 	return nil, fmt.Errorf("a cycle: %v", g.findCycle(waits))
 }
 
-// findCycle answers the names of one cycle among nodes that still wait.
+// findCycle returns the names of one cycle among nodes that still wait.
 func (g *Graph) findCycle(waits []int) []string {
 	at := -1
 	for n, w := range waits {

@@ -26,8 +26,8 @@ func parseBundle(t *testing.T, text string) []pki.Authority {
 	return list
 }
 
-// TestAuthorities: a bundle has each authority once, in order, and those of one
-// name are told from each other.
+// TestAuthorities: a bundle has each CA once, in order, and distinguishes CAs with
+// the same name.
 func TestAuthorities(t *testing.T) {
 	one, two := authority(t), authority(t)
 	both := parseBundle(t, "what it is for\n"+one.Cert+one.Key+two.Cert+one.Cert)
@@ -50,8 +50,8 @@ func TestAuthorities(t *testing.T) {
 	}
 }
 
-// TestHasSigned: what an authority has signed for others is found in a text, as long as
-// it is valid; what is its own, or of one by the same name, is not.
+// TestHasSigned: valid certificates that a CA has signed for others are found in a text.
+// The CA's own certificate, and certificates of another CA with the same name, are not.
 func TestHasSigned(t *testing.T) {
 	old, other := authority(t), authority(t)
 	cert, key := old.Issue(t, "somebody", now.Add(day))
@@ -88,8 +88,8 @@ func TestHasSigned(t *testing.T) {
 	}
 }
 
-// TestRenewForeign: what another authority has signed is signed by the one that is
-// there, with its names and its key, and once.
+// TestRenewForeign: a certificate of another CA is signed once by the present CA,
+// with the same names and the same key.
 func TestRenewForeign(t *testing.T) {
 	for name, o := range forms {
 		t.Run(name, func(t *testing.T) {

@@ -134,7 +134,7 @@ func certificateIn(t *testing.T, text string) *x509.Certificate {
 	return c
 }
 
-// A lost or damaged key is made anew, in each form.
+// A lost or damaged key is created again, in each form.
 func TestRenewLostKey(t *testing.T) {
 	for name, change := range map[string]func(disk){
 		"missing": func(d disk) { delete(d, "pair.key") }, "half": func(d disk) { d["pair.key"] = "-----BEGIN PRIV" },
@@ -219,7 +219,7 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// It is never valid for longer than its authority.
+// A certificate is never valid for longer than its CA.
 func TestRenewUnderShortAuthority(t *testing.T) {
 	d := newDisk(t)
 	o := forms["a pair"]
@@ -298,8 +298,8 @@ func decodeBase64(t *testing.T, value string) string {
 	return string(raw)
 }
 
-// Keys are read in every form in which Kubernetes' programs write them, and an
-// authority of any of them signs.
+// Keys are read in every format that Kubernetes programs write, and a CA with any of these
+// keys can sign.
 func TestKeyForms(t *testing.T) {
 	small, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {

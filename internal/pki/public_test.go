@@ -51,7 +51,7 @@ func TestPublicKeys(t *testing.T) {
 	}
 }
 
-// TestSignedBy: a token says by whose key it is; what is no token says nothing.
+// TestSignedBy: a token names the key that has signed it. Other text names no key.
 func TestSignedBy(t *testing.T) {
 	head := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	for token, want := range map[string]string{

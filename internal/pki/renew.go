@@ -95,10 +95,10 @@ type Wish struct {
 }
 
 // Unmet returns the reason for a new certificate, in words; "" if none is needed, or if a
-// new one would not be valid for longer: authority is the end of the CA, if known.
-func (w Wish) Unmet(cert *x509.Certificate, authority, now time.Time) string {
+// new one would not be valid for longer. caEnd is the end of the CA, if known.
+func (w Wish) Unmet(cert *x509.Certificate, caEnd, now time.Time) string {
 	next := now.Add(w.Validity)
-	if !authority.IsZero() && authority.Before(next) {
+	if !caEnd.IsZero() && caEnd.Before(next) {
 		next = authority
 	}
 	// kubeadm lets certificates begin with their CA, which can be long ago.

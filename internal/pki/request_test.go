@@ -26,7 +26,7 @@ import (
 
 var signTime = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// wantedCertificate is what a control plane is to have.
+// wantedCertificate returns a certificate that a control plane needs.
 func wantedCertificate(ca *pkitest.Authority) op.Certificate {
 	return op.Certificate{
 		Cert: "/pki/client.crt", Key: "/pki/client.key", CA: []byte(ca.Cert), CommonName: "kube-apiserver-etcd-client",
@@ -56,8 +56,8 @@ func newKey(t *testing.T) crypto.Signer {
 	return key
 }
 
-// TestSignRequest_TakesTheKeyAlone: whatever a request asks for, the certificate is what
-// the manager wants, for the request's key.
+// TestSignRequest_TakesTheKeyAlone: the certificate has the names and uses that the
+// manager sets, for the key of the request.
 func TestSignRequest_TakesTheKeyAlone(t *testing.T) {
 	ca, key := signingCA(t), newKey(t)
 	_, ed, err := ed25519.GenerateKey(rand.Reader)

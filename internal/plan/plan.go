@@ -40,7 +40,7 @@ type BundleNote struct {
 	Compile    bool   `json:"compile"`
 }
 
-// A State is what the plan knows about a step.
+// A State describes how much the plan knows about a step.
 type State string
 
 // The states. A plan has no unchanged steps.
@@ -64,7 +64,7 @@ type Step struct {
 	Changes []OpChange `json:"changes,omitempty"`
 }
 
-// An OpChange is what one operation would do.
+// An OpChange describes the effect of one operation.
 type OpChange struct {
 	Kind    op.Kind `json:"kind"`
 	Target  string  `json:"target"`

@@ -78,7 +78,7 @@ func TestResolve(t *testing.T) {
 }
 
 // A bundle's version of a later minor takes what the bundle names, and the rest of
-// the newest minor. What is listed stays as it is.
+// the newest minor. Listed versions are unchanged.
 func TestWith(t *testing.T) {
 	known, err := loadCatalogue(t, "")
 	if err != nil {

@@ -41,7 +41,7 @@ type Outcome string
 const (
 	// Unknown means that the host is gone, or no longer requests the blob.
 	Unknown Outcome = ""
-	// Whole means that the content was verified, and is kept for others.
+	// The content was verified, and is kept for others.
 	Whole Outcome = "whole"
 	// Wrong means that the content was complete, but had another digest.
 	Wrong Outcome = "wrong"

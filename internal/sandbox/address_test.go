@@ -12,7 +12,7 @@ func TestFreeRange(t *testing.T) {
 		reason string
 		pool   string
 		used   []string
-		want   string // "" is none
+		want   string // "" means an error
 	}{
 		"empty": {"the first is free", "198.18.0.0/16", nil, "198.18.0.0/24"},
 		"gap": {"gaps are filled, so that ranges do not wander", "198.18.0.0/16",

@@ -19,7 +19,7 @@ import (
 // descriptor.
 
 // openDir opens a directory, relative to another one unless at is unix.AT_FDCWD. The
-// descriptor stays open as long as the program runs. For root, the directory must not be
+// descriptor is open as long as the program runs. For root, the directory must not be
 // writable by any other user.
 func openDir(at int, dir, shown string) (int, error) {
 	fd, err := unix.Openat(at, dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -186,7 +186,7 @@ func baseDir(of *fileowner.Owner, cache, name string) (fd int, err error) {
 const baseName = "sandbox"
 
 // ownBase opens the directory of base systems. Earlier versions gave the directory, but
-// not its content, to the caller: it is given back to root.
+// not its content, to the caller: it is changed back to root.
 func ownBase(cache *os.Root) (int, error) {
 	if err := cache.Mkdir(baseName, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return -1, fmt.Errorf("creating the cache: %w", err)

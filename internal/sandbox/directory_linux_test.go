@@ -53,8 +53,8 @@ func listFiles(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// TestOpenForeign plants directories and records that are no sandbox: root
-// refuses to open them, and so to delete anything there.
+// TestOpenForeign creates directories and state files that are not a sandbox: root
+// refuses to open them, and so deletes nothing there.
 func TestOpenForeign(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	for _, tt := range []struct {

@@ -26,8 +26,7 @@ func syncDisk(dir string) error {
 	return unix.Syncfs(int(f.Fd()))
 }
 
-// TestDiskShrinks: what is deleted in a machine takes no room on the host any
-// more.
+// TestDiskShrinks: deleted files of a machine no longer use space on the host.
 func TestDiskShrinks(t *testing.T) {
 	requireroot.Need(t, "mounting a disk")
 	dir := t.TempDir()
@@ -61,7 +60,7 @@ func TestDiskShrinks(t *testing.T) {
 			func() error { return syncDisk(root) },
 			func() error { full = used(); return os.Remove(big) },
 			func() error { return syncDisk(root) },
-			func() error { // the kernel gives room back soon, and not at once
+			func() error { // the kernel frees space soon, but not immediately
 				ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Second, errors.New("nothing is given back"))
 				defer cancel()
 				return pollUntil(ctx, 20*time.Millisecond, func() (bool, error) { return used() < full-60<<20, nil })

@@ -3,7 +3,7 @@
 // and a disk of limited size, and no hypervisor or container engine is
 // needed. A machine is a set of namespaces; what is its own is undone by the
 // kernel when they end, and what belongs to the host (a bridge, a rule, some
-// limits) is recorded and put back.
+// limits) is recorded and restored.
 //
 // A machine keeps accidents in, not attackers: root inside is root.
 package sandbox

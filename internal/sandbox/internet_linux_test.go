@@ -32,9 +32,9 @@ func TestInternetRules(t *testing.T) {
 	}
 }
 
-// TestInternet: the machines of a sandbox with --internet reach what the host
-// reaches, under its address, and nobody from there reaches them; when the
-// sandbox is gone the host is as it was, whether it forwards packets or not.
+// TestInternet: the machines of a sandbox with --internet reach the networks of the
+// host, under its address, but cannot be reached from there. After the sandbox is deleted,
+// the host is unchanged, whether it forwards packets or not.
 func TestInternet(t *testing.T) {
 	requireroot.Need(t, "a network of its own")
 	for name, router := range map[string]string{"a host": "0", "a router": "1"} {
@@ -97,7 +97,7 @@ func runIPCommands(lines ...string) error {
 }
 
 func testInternet(t *testing.T, l lan) {
-	// This stays, so that no packet for a machine ever leaves.
+	// This route is kept, so that packets for a machine never leave the host.
 	if err := l.keepPackets(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -184,7 +184,8 @@ func seenFrom(t *testing.T, client, server, address string) (string, error) {
 	return from, err
 }
 
-// withinNetwork runs f in a network called so: the sockets that it opens stay there.
+// withinNetwork runs f in the network with this name: its sockets belong to that
+// network.
 func withinNetwork(t *testing.T, network string, f func()) {
 	if network == "" {
 		f()
@@ -222,8 +223,7 @@ func hostNow(t *testing.T) map[string]string {
 	for _, line := range []string{"nft list ruleset", "ip route", "ip rule"} {
 		words := strings.Fields(line)
 		text, rerr := runProgram(context.Background(), "", words[0], words[1:]...)
-		// The kernel takes its time to see that there is somebody at the
-		// other end.
+		// The kernel needs some time to detect the other end of the link.
 		out[line], err = strings.ReplaceAll(text, "linkdown ", ""), errors.Join(err, rerr)
 	}
 	settings, gerr := filepath.Glob("/proc/sys/net/ipv4/conf/*/forwarding")

@@ -279,7 +279,7 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	return m.waitReady(ctx)
 }
 
-// Cut pulls the machine's cable. It stays pulled, also after reboots, until Heal.
+// Cut disconnects the machine's cable, also across reboots, until HealNetwork.
 func (m *Machine) Cut(ctx context.Context) error {
 	if err := os.WriteFile(m.filePath(cutFile), nil, 0o600); err != nil {
 		return err

@@ -20,14 +20,14 @@ type Sandbox struct {
 	spec    spec
 }
 
-// A Machine is one of them. Its methods can be called concurrently with those of other
-// machines, and by several programs at once.
+// A Machine represents one machine. Its methods can be called concurrently with the methods
+// of other machines, and by several programs at once.
 type Machine struct {
 	sandbox *Sandbox
 	spec    machineSpec
 }
 
-// Open finds a sandbox by its name among those in home, Slipway's state directory.
+// Open finds a sandbox by its name in home, Slipway's state directory.
 func Open(home, name string) (*Sandbox, error) {
 	if !nameRE.MatchString(name) {
 		return nil, unknownSandbox(home, name)

@@ -31,8 +31,8 @@ const (
 // Files of a machine, in its directory below.
 const (
 	diskFile    = "disk.ext4"
-	rootDir     = "root"       // where its own mount namespace mounts the disk
-	stateFile   = "state.json" // who runs it
+	rootDir     = "root"       // where the mount namespace of the machine mounts the disk
+	stateFile   = "state.json" // its supervisor and processes
 	lockFile    = "lock"       // held by its supervisor
 	logFile     = "log"        // its supervisor's
 	hostKeyFile = "ssh_host_ed25519_key"

@@ -21,10 +21,10 @@ import (
 
 // Supervise keeps one machine: it boots it, boots it again when it reboots,
 // and removes what is left when it powers off or is killed. When the context
-// ends it powers the machine off. ready is told "ok" when the machine has an
-// init, or why not, and closed.
+// ends it powers the machine off. It writes "ok" to ready when the machine has an init,
+// or the reason for a failure, and closes ready.
 //
-// It is the work of a process of its own, started by Machine.Start.
+// Machine.Start starts a separate process for it.
 func Supervise(ctx context.Context, dir, name string, log *slog.Logger, ready *os.File) error {
 	unix.CloseOnExec(int(ready.Fd()))
 	defer ready.Close()
@@ -63,8 +63,8 @@ func runSupervisor(ctx context.Context, dir, name string, log *slog.Logger, star
 	if err := groups.joinPart(supervisorCgroup, os.Getpid()); err != nil {
 		return err
 	}
-	// The network of the sandbox is kept; its cable is not. Whatever ended this, the
-	// remains of the machine are removed.
+	// The network of the sandbox is kept, but the cable of the machine is removed, after
+	// every kind of end.
 	defer func() {
 		if err := m.removeLeftovers(context.WithoutCancel(ctx)); err != nil {
 			log.Error("removing the remains of the machine", "error", err)
@@ -239,9 +239,9 @@ func (m *Machine) bootConfig(groups cgroups) ([]byte, error) {
 	})
 }
 
-// resolvConf names the host's servers to machines that may reach them. The
-// others are told the bridge, where nobody answers: that fails at once, and
-// programs that want a server named have one.
+// resolvConf returns the host's name servers for machines that can reach them. Other
+// machines get the address of the bridge, which has no name server: lookups fail at once,
+// and programs that need an entry have one.
 func (s *Sandbox) resolvConf() ([]byte, error) {
 	if !s.spec.Internet {
 		return fmt.Appendf(nil, "nameserver %s\n", s.network().gatewayAddress()), nil

@@ -60,7 +60,7 @@ func relayTerminal(master, tty *os.File) {
 	// Reading a terminal cannot be ended; the copy ends with the next key,
 	// or with this program.
 	go func() { _, _ = io.Copy(master, tty) }()
-	_, _ = io.Copy(tty, master) // ends with EIO when nobody has the other end
+	_, _ = io.Copy(tty, master) // ends with EIO when the other end is closed
 	signal.Stop(sizes)
 	close(sizes)
 	master.Close()
@@ -89,11 +89,11 @@ func openTerminal() (master, slave *os.File, err error) {
 func copySize(from, to *os.File) {
 	size, err := unix.IoctlGetWinsize(int(from.Fd()), unix.TIOCGWINSZ)
 	if err == nil {
-		_ = unix.IoctlSetWinsize(int(to.Fd()), unix.TIOCSWINSZ, size) // a wrong size is no reason to stop
+		_ = unix.IoctlSetWinsize(int(to.Fd()), unix.TIOCSWINSZ, size) // a wrong size is not a reason to stop
 	}
 }
 
-// IsTerminal says whether f is one.
+// IsTerminal reports whether f is a terminal.
 func IsTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil

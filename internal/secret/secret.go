@@ -13,7 +13,7 @@ import (
 const Redacted = "[redacted]"
 
 // A String is a secret. Only Reveal returns its text: fmt, slog, JSON and YAML print
-// Redacted. The zero value is no secret and prints as "".
+// Redacted. The zero value holds no secret and prints as "".
 type String struct {
 	// A pointer, because fmt reads unexported fields of structs that hold a String
 	// without calling its methods; for a pointer it prints the address.

@@ -269,7 +269,7 @@ func (s *Store) Keep(name, file string, content []byte) error {
 func (s *Store) FilePath(name, file string) string { return s.clusterPath(name, file) }
 
 // RemoveCluster removes a cluster, and resets the default cluster if it is this one. Its
-// operations are kept. The caller holds the cluster's lock, which stays valid until it is
+// operations are kept. The caller holds the cluster's lock, which is valid until it is
 // released.
 func (s *Store) RemoveCluster(name string) error {
 	if err := checkName(name); err != nil {

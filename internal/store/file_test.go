@@ -34,7 +34,7 @@ func adminKubeconfig(t *testing.T) []byte {
 	return text
 }
 
-// TestKubeconfigOfOthers: what can run programs, or send files away, is not kept.
+// TestKubeconfigOfOthers: settings that can run programs or send files are not saved.
 func TestKubeconfigOfOthers(t *testing.T) {
 	s, err := Open(t.TempDir())
 	requireNoError(t, err)
@@ -217,8 +217,8 @@ func requireNoError(t *testing.T, err error) {
 	}
 }
 
-// Hosts let a manager take over from itself: who has a copy of the records is
-// not the same one.
+// Hosts allow a manager to take over from itself. A manager with a copy of the state is
+// another manager.
 func TestManagerIDOfACopy(t *testing.T) {
 	s, err := Open(t.TempDir())
 	requireNoError(t, err)

@@ -28,8 +28,8 @@ func checkExplained(t *testing.T, what string, err error, id, file string) {
 	}
 }
 
-// TestDamaged has every kind of file damaged in turn. It is told which one;
-// and once that is moved away, all else can be used.
+// TestDamaged damages every kind of file in turn. The error names the file;
+// after it is moved away, all other files can be used.
 func TestDamaged(t *testing.T) {
 	const (
 		garbage    = "\x00\x00{\"seq\":\n"
@@ -120,7 +120,7 @@ func TestDamaged(t *testing.T) {
 
 func errorOf[T any](_ T, err error) error { return err }
 
-// What a crash leaves of a record, or a person beside one, is none.
+// Remains of a crash, and other files next to a record, are not records.
 func TestHalfARecord(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)
@@ -153,8 +153,8 @@ func TestHalfARecord(t *testing.T) {
 	requireNoError(t, errorOf(s.Cluster("half")))
 }
 
-// TestUnwritable is about disks that are full and directories that are not
-// ours, as the system calls tell of them.
+// TestUnwritable uses the errors of system calls for full disks and for
+// directories of other users.
 func TestUnwritable(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -193,8 +193,8 @@ func TestUnwritable(t *testing.T) {
 	requireNoError(t, full.Close())
 }
 
-// TestReadable: one damaged operation keeps nobody from seeing the others, and
-// is nothing to a cluster whose it is not.
+// TestReadable: one damaged operation does not hide the others, and has no effect
+// on other clusters.
 func TestReadable(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)
@@ -221,7 +221,7 @@ func TestReadable(t *testing.T) {
 	requireNoError(t, errorOf(s.Operations("other")))
 }
 
-// TestNoDirectory: a home that can be no directory is refused with a remedy.
+// TestNoDirectory: a home that cannot be a directory is rejected with a remedy.
 func TestNoDirectory(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")

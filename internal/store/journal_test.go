@@ -8,9 +8,9 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// FuzzJournal reads a journal as a crash, a bad disk or a person may leave it.
-// The events that are read once are read again after the torn end was cut off
-// and another event was added, as a resume does it. The corpus is in
+// FuzzJournal reads a journal as a crash, a bad disk or a person may leave it. It reads
+// the same events again after the torn end was removed and another event was added, as a
+// resume does. The corpus is in
 // testdata/fuzz/FuzzJournal.
 func FuzzJournal(f *testing.F) {
 	f.Add([]byte("{\"seq\":1}\n{\"se"))
@@ -24,7 +24,7 @@ func FuzzJournal(f *testing.F) {
 			t.Fatalf("the last event ends at %d of %d bytes, and not with a line", end, len(data))
 		}
 		if err != nil {
-			return // damage before a whole event is told, and nothing is cut off
+			return // damage before a complete event is an error, and nothing is removed
 		}
 		added, err := json.Marshal(event.Event{Seq: 7, Type: event.Note, Message: "added"})
 		if err != nil {

@@ -18,8 +18,8 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestLinks plants links in the records of a user and works on them as root,
-// as under sudo: no file elsewhere is read, changed, removed or given away.
+// TestLinks creates links in the state of a user and works on them as root, as
+// under sudo: no file elsewhere is read or changed, removed, or given to the user.
 func TestLinks(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	const uid, gid = 1000, 1001
@@ -130,7 +130,7 @@ func TestNothingToRead(t *testing.T) {
 	}
 }
 
-// listTree is what is below a directory: modes, owners and content.
+// listTree returns the files below a directory: modes, owners and content.
 func listTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

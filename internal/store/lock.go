@@ -59,7 +59,7 @@ type Lock struct {
 }
 
 // Lock takes a cluster's lock, whether the cluster is saved or not. It does not wait for
-// another holder but returns a *HeldError. PID, Host and Since of who may be empty.
+// another holder but returns a *HeldError. PID, Host and Since of the holder may be empty.
 func (s *Store) Lock(ctx context.Context, name string, who Holder) (*Lock, error) {
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("locking cluster: %w", err)

@@ -20,8 +20,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestKilledHolder has a process take the lock and kills it outright: the
-// kernel gives the lock back.
+// TestKilledHolder kills a process that holds the lock: the kernel releases the
+// lock.
 func TestKilledHolder(t *testing.T) {
 	if home := os.Getenv("STORE_TEST_HOLD"); home != "" {
 		l, err := openStore(t, home).Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
@@ -57,7 +57,7 @@ func TestKilledHolder(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // "signal: killed" is what we did
+	_ = cmd.Wait() // the expected error is "signal: killed"
 	l, err := s.Lock(t.Context(), "prod", store.Holder{})
 	if err != nil {
 		t.Fatalf("after the kill: %v", err)

@@ -44,15 +44,15 @@ type fieldHost struct {
 	state  string
 	server *remotetest.Server
 	conn   remote.Host
-	// lender is that of the last session. Before it begins, bend may have it
-	// lend otherwise.
+	// lender belongs to the last session. Before a session begins, bend may replace
+	// its behaviour.
 	mu     sync.Mutex
 	lender *nodep2p.Lender
 	bend   func(h *fieldHost, l remote.Loan, o remote.Offer) (remote.Offer, error)
 }
 
-// shelf is what the manager has. Its uplink brings rate bytes a second, if that
-// is not 0.
+// shelf holds the blobs of the manager. Its uplink sends rate bytes a second; 0 means no
+// limit.
 type shelf struct {
 	blobs map[string][]byte
 	rate  int
@@ -101,7 +101,7 @@ func (u *uplink) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// newField connects n hosts. With alone, they are not told of each other.
+// newField connects n hosts. With alone, the hosts do not receive each other's addresses.
 func newField(t testing.TB, n int, alone bool, adapt func(*fieldHost)) *field {
 	t.Helper()
 	f := &field{t: t, shelf: &shelf{blobs: map[string][]byte{}}}
@@ -181,7 +181,7 @@ type bent struct {
 	h *fieldHost
 }
 
-// Apply is that of handler, but that the helper is not kept on the host.
+// Apply behaves like the handler of the helper, but does not save the helper on the host.
 func (b bent) Apply(ctx context.Context, batch remote.Batch, _ func(remote.Progress)) []op.Result {
 	return b.runner.Apply(ctx, executor.Batch{Operation: batch.Operation, Step: batch.Step, Cluster: batch.Cluster, Ops: batch.Ops}, nil)
 }

@@ -20,7 +20,8 @@ import (
 	"slipway.dev/slipway/internal/remote/p2p"
 )
 
-// helperEnv has this binary be a node helper with its state in a directory.
+// helperEnv names the variable that turns this binary into a node helper. Its value is
+// the state directory.
 const helperEnv = "SLIPWAY_TEST_HELPER"
 
 func TestMain(m *testing.M) {
@@ -46,8 +47,8 @@ type pipes struct {
 func (p pipes) Write(b []byte) (int, error) { return p.in.Write(b) }
 func (p pipes) Close() error                { return errors.Join(p.in.Close(), p.ReadCloser.Close()) }
 
-// TestManagerDies has a helper, a process of its own, lose its manager while it
-// gives content to another host: it ends, and nothing of it stays on the host.
+// TestManagerDies runs a helper as a separate process. The helper loses its manager while
+// it sends content to another host: it exits and leaves no files on the host.
 func TestManagerDies(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), helperEnv+"="+memoryDir(t))
@@ -83,7 +84,7 @@ func TestManagerDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))  // a transfer that goes on is broken
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))  // a transfer in progress is interrupted
 	_, werr := conn.Write(make([]byte, remote.TokenSize+8)) // the token, and from where on
 	_, rerr := io.ReadFull(conn, make([]byte, 1<<20))       // it is in the middle
 	if err := errors.Join(werr, rerr); err != nil {

@@ -29,12 +29,12 @@ const self = "/proc/self/exe"
 //	               made for the program's file alone and removed at once
 //	digest         print the program's SHA-256, in hex
 //	renew FILE     renew what is due of this host's certificates, as FILE says
-//	snapshot FILE  take a snapshot of this host's member of etcd, as FILE says
+//	snapshot FILE  take a snapshot of this host's etcd member, as FILE says
 //	approve FILE   approve serving certificates of kubelets, as FILE says
 //	runc ARG       become runc, with scores that this host permits
 //
-// Whoever starts it compares the digest with what it should be, before it
-// serves; its file is called by it (embedded.Helper.Name).
+// The manager compares the digest of the file with the expected one before it starts
+// serve. The name of the file contains the digest (embedded.Helper.Name).
 func Main(ctx context.Context, args []string, stdin, stdout *os.File) error {
 	switch {
 	case len(args) == 1 && args[0] == "digest":

@@ -17,8 +17,8 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// usual are sizes like those of a bundle's blobs, much smaller: a few are most of
-// it. What is decided with more and larger ones, package spread shows.
+// usual has sizes in the proportions of a bundle's blobs, but much smaller: a few blobs
+// are most of the bytes. Tests of package p2p cover more and larger blobs.
 var usual = []int{500_000, 200_000, 4_000, 500}
 
 func TestSecondFromFirst(t *testing.T) {
@@ -32,7 +32,7 @@ func TestSecondFromFirst(t *testing.T) {
 	f.wantSent(total+2_000, total+2_000) // all have all
 }
 
-// TestAtOnce has all hosts ask for the same in the same moment.
+// TestAtOnce lets all hosts request the same blobs at the same moment.
 func TestAtOnce(t *testing.T) {
 	for _, n := range []int{1, 2, 10, 50} {
 		t.Run(fmt.Sprintf("%d hosts", n), func(t *testing.T) {
@@ -44,8 +44,8 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestOneHostHoldsNothing: a host that is alone serves nobody, and keeps nothing
-// for others.
+// TestOneHostHoldsNothing: a single host serves no other host, and keeps no
+// content for others.
 func TestOneHostHoldsNothing(t *testing.T) {
 	f := newField(t, 1, false, nil)
 	ops, _ := f.shelf.fillWith(100_000)
@@ -144,7 +144,7 @@ func TestBadGivers(t *testing.T) {
 					return o, err
 				}
 				defer conn.Close()
-				_, err = conn.Write(append(l.Token, make([]byte, 8)...)) // somebody was faster
+				_, err = conn.Write(append(l.Token, make([]byte, 8)...)) // another host was faster
 				_, rerr := io.ReadFull(conn, make([]byte, 1))
 				return o, errors.Join(err, rerr)
 			}
@@ -191,8 +191,8 @@ func TestLiar(t *testing.T) {
 	f.wantSent(2*total, 2*total)
 }
 
-// TestCutOff: a host that is cut off from the manager lets go of the host that
-// it takes from.
+// TestCutOff: a host that loses the manager closes its transfer from the other
+// host.
 func TestCutOff(t *testing.T) {
 	begun, ended := make(chan struct{}), make(chan struct{})
 	f := newField(t, 2, false, lendThroughProxy(t, func(taker net.Conn, giver string) {
@@ -215,8 +215,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestResumed: what a helper that was cut off left is gone on with, whoever
-// gives the rest.
+// TestResumed: a transfer that was interrupted is resumed, from any source.
 func TestResumed(t *testing.T) {
 	f := newField(t, 2, false, nil)
 	ops, total := f.shelf.fillWith(2 << 20)

@@ -82,8 +82,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestMarker: it is there as long as there is something to put back, and a
-// ledger from before it gets it with its next line.
+// TestMarker: the marker exists as long as there is something to restore. A
+// ledger of a version without markers gets a marker with its next line.
 func TestMarker(t *testing.T) {
 	dir := t.TempDir()
 	marker := filepath.Join(dir, "state", Marker)
@@ -114,7 +114,7 @@ func TestMarker(t *testing.T) {
 	}
 }
 
-// TestDamagedOriginal: what is not as it was kept is never put back.
+// TestDamagedOriginal: a saved file whose content has changed is never restored.
 func TestDamagedOriginal(t *testing.T) {
 	for name, damage := range map[string]func(string) error{
 		"is missing": os.Remove,

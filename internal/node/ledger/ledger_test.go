@@ -138,8 +138,8 @@ func TestGlobs(t *testing.T) {
 	}
 }
 
-// TestNames: names and links that are not UTF-8 are known again when the ledger has been
-// read from disk: what was there before stays, and what was a link leads where it did.
+// TestNames: the ledger recognizes names and links that are not UTF-8 after it was read
+// from disk: earlier files are kept, and links are restored with their targets.
 func TestNames(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
@@ -192,7 +192,7 @@ func TestNames(t *testing.T) {
 }
 
 // TestNamesOfBefore: in a ledger of an earlier program, U+FFFD stands for bytes that are
-// not UTF-8. What may have been there then is not removed.
+// not UTF-8. Files that may have existed then are not removed.
 func TestNamesOfBefore(t *testing.T) {
 	for path, want := range map[string]bool{"/d/\xff\xfe": true, "/d/\uFFFD\uFFFD": true, "/d/\xff": false, "/d/x": false, "/d/ü": true} {
 		g := glob{Existing: []exact.Text{"/d/\uFFFD\uFFFD", "/d/ü"}}

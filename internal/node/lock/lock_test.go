@@ -126,7 +126,8 @@ func TestLifeOfALock(t *testing.T) {
 	}
 }
 
-// A fence that cannot be read lets nobody in but those who insist, and says where it is.
+// With an unreadable fence, only a caller that breaks the lock gets it. The error names
+// the file.
 func TestUnreadableFence(t *testing.T) {
 	for name, content := range map[string]string{"empty": "", "no number": "seven\n"} {
 		t.Run(name, func(t *testing.T) {

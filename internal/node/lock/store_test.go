@@ -52,7 +52,8 @@ func TestFenceOutlivesTheState(t *testing.T) {
 	}
 }
 
-// TestForeignFilesStay: a state directory that has files of others stays, without ours.
+// TestForeignFilesStay: a state directory with other files is kept, without the
+// lock files.
 func TestForeignFilesStay(t *testing.T) {
 	h, ctx := newHost(t), t.Context()
 	h.Past = filepath.Join(t.TempDir(), "past")
@@ -101,8 +102,8 @@ func TestSameManager(t *testing.T) {
 	}
 }
 
-// TestOneAtATime: whoever waits for the lock's directory while it is removed and made
-// again does not get in beside the one who made it.
+// TestOneAtATime: a caller that waits for the lock directory while it is removed and
+// created again does not get the lock together with the caller that created it.
 func TestOneAtATime(t *testing.T) {
 	h := newHost(t)
 	var wg sync.WaitGroup

@@ -9,7 +9,7 @@ package p2p
 import "time"
 
 const (
-	// maxConns limits its connections, including those without a token yet.
+	// maxConns limits its connections, including connections without a token yet.
 	maxConns = 16
 	// loanTime is how long a token is valid.
 	loanTime = 2 * time.Minute

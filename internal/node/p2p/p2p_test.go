@@ -195,7 +195,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// beginTransfer takes an offer up, reads nothing, and answers what the host says.
+// beginTransfer accepts an offer, reads no content, and returns the answer of the host.
 func beginTransfer(t *testing.T, o remote.Offer) byte {
 	t.Helper()
 	conn, err := tls.Dial("tcp", o.Address, expectCertificate(o.Certificate))
@@ -230,8 +230,8 @@ func TestServedAtOnce(t *testing.T) {
 	}
 }
 
-// TestStrangers: those who show no token do not keep others out for long, nor
-// are there many of them.
+// TestStrangers: connections without a token do not keep others out for long, and
+// their number is limited.
 func TestStrangers(t *testing.T) {
 	g := newGiver(t, content)
 	o := lendContent(t, g)
@@ -292,7 +292,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestHeld: content is held as long as somebody takes it, however slowly.
+// TestHeld: content is held as long as a host reads it, however slowly.
 func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGiver(t, content)

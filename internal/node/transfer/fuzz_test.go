@@ -47,7 +47,7 @@ func FuzzReceive(f *testing.F) {
 		after := listTree(t, dir)
 		for name := range after {
 			if len(name) > len(partPrefix) && name[:len(partPrefix)] == partPrefix {
-				delete(after, name) // what came of a file, to be continued
+				delete(after, name) // a partial file, which the next copy continues
 			}
 		}
 		if diff := cmp.Diff(map[string]string{"beside": "-rw------- precious"}, after); diff != "" {

@@ -17,7 +17,7 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestRoom copies to a disk of 1 MiB, in a mount namespace of its own.
+// TestRoom copies to a disk of 1 MiB, in a separate mount namespace.
 func TestRoom(t *testing.T) {
 	if dir := os.Getenv("TRANSFER_TEST_DISK"); dir != "" {
 		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
@@ -57,7 +57,7 @@ func noRoomBefore(t *testing.T, dir string) {
 	}
 }
 
-// thereAlready: what is there needs no room again.
+// thereAlready: existing content needs no space again.
 func thereAlready(t *testing.T, dir string) {
 	from := filepath.Join(t.TempDir(), "tree")
 	writeFile(t, filepath.Join(from, "a"), strings.Repeat("x", 600<<10), 0o600)

@@ -28,8 +28,8 @@ func asUser(uid int, f func()) {
 	<-done
 }
 
-// TestSkipped: what of a tree cannot be read is left out and named; all else
-// comes.
+// TestSkipped: entries that cannot be read are skipped and named; all
+// other entries are copied.
 func TestSkipped(t *testing.T) {
 	requireroot.Need(t, "having the rights of others")
 	big := strings.Repeat("x", 2*asked)

@@ -184,7 +184,7 @@ func TestDestination(t *testing.T) {
 	}
 }
 
-// TestPartIsRemoved: what no other copy can go on with is not left behind.
+// TestPartIsRemoved: a part that no other copy can continue is not left behind.
 func TestPartIsRemoved(t *testing.T) {
 	var b bytes.Buffer
 	file := frame{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: strings.Repeat("0", 64)}
@@ -210,8 +210,8 @@ func TestPartIsRemoved(t *testing.T) {
 	}
 }
 
-// TestPartOfAnother: what another user has put where a part is to be is not
-// gone on with: the file would be that user's.
+// TestPartOfAnother: a file of another user at the path of a part is not continued:
+// the copied file would belong to that user.
 func TestPartOfAnother(t *testing.T) {
 	requireroot.Need(t, "giving files away")
 	dir := t.TempDir()
@@ -243,7 +243,7 @@ func TestPartOfTwoNames(t *testing.T) {
 	from, to, other := filepath.Join(dir, "from"), filepath.Join(dir, "to", "x"), filepath.Join(dir, "other")
 	content := strings.Repeat("x", asked)
 	writeFile(t, from, content, 0o600)
-	writeFile(t, other, strings.Repeat("precious ", asked), 0o600) // longer: it would be cut off
+	writeFile(t, other, strings.Repeat("precious ", asked), 0o600) // longer: it would be truncated
 	sum := sha256.Sum256([]byte(content))
 	if err := errors.Join(os.Mkdir(filepath.Dir(to), 0o755),
 		os.Link(other, filepath.Join(dir, "to", partPrefix+hex.EncodeToString(sum[:])[:24]))); err != nil {
@@ -368,8 +368,8 @@ func transferTree(t *testing.T, from, dest string, fetch bool) error {
 	return errors.Join(err, <-sent)
 }
 
-// TestBroken: a copy that breaks off leaves nothing under the file's name, and
-// the next goes on where it stopped.
+// TestBroken: an interrupted copy leaves no file under the final name, and the
+// next copy continues where it stopped.
 func TestBroken(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "big"), filepath.Join(dir, "to")
@@ -403,7 +403,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestChanged: what is no longer as it was looked at is not taken.
+// TestChanged: a file that has changed since the tree was read is not copied.
 func TestChanged(t *testing.T) {
 	for name, content := range map[string]string{"other": strings.Repeat("y", 1<<20), "shorter": "y"} {
 		t.Run(name, func(t *testing.T) {
@@ -434,7 +434,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestLookEnds: a large file is not read to its end when nobody waits for it.
+// TestLookEnds: a large file is not read to its end after the caller has
+// stopped.
 func TestLookEnds(t *testing.T) {
 	from := filepath.Join(t.TempDir(), "big")
 	writeFile(t, from, strings.Repeat("x", 1<<20), 0o600)
@@ -459,9 +460,9 @@ func TestLookRefuses(t *testing.T) {
 	}
 }
 
-// TestManySmallFiles: they come to their names many at a time, all of them and whole, and
-// nothing else is left; also where the connection breaks in between, and in directories
-// that nobody may write to.
+// TestManySmallFiles: small files are renamed in groups: all of them arrive complete, and
+// no other file is left. The same holds after a broken connection, and in read-only
+// directories.
 func TestManySmallFiles(t *testing.T) {
 	const count = 3*mostWhole + 7
 	from := filepath.Join(t.TempDir(), "many")

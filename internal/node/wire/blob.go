@@ -81,7 +81,7 @@ func (d *Delivery) Close() error {
 	return d.s.Close()
 }
 
-// serveBlob answers a helper that requests content.
+// serveBlob handles a helper's request for content.
 func (c *Client) serveBlob(ctx context.Context, s *stream, raw []byte) {
 	defer func() { _ = s.Close() }()
 	h, err := parseHeader(raw)

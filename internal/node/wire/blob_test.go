@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// spreader answers wishes with what it has; nil is the manager.
+// spreader returns its offers for wishes; nil stands for the manager.
 type spreader struct {
 	content
 	offers []*remote.Offer
@@ -65,7 +65,7 @@ func newPair(t *testing.T, blobs remote.Blobs, h handler) (c *wire.Client, f wir
 	return c, <-got, func() { finishSession(t, c, served) }
 }
 
-// TestOffers has a helper hear of hosts, and of the manager in the end.
+// TestOffers sends a helper the offers of hosts, and finally the manager.
 func TestOffers(t *testing.T) {
 	first := &remote.Offer{Address: "192.0.2.1:1", Certificate: []byte("c1"), Token: remote.Token("t1")}
 	second := &remote.Offer{Address: "192.0.2.2:1", Certificate: []byte("c2"), Token: remote.Token("t2")}
@@ -132,8 +132,7 @@ func TestOffers(t *testing.T) {
 	}
 }
 
-// TestWishEnds with whoever has it: with the helper's context, and with the
-// connection.
+// TestWishEnds with the helper's context, and with the connection.
 func TestWishEnds(t *testing.T) {
 	s := &spreader{ended: make(chan remote.Outcome, 1)}
 	c, f, _ := newPair(t, s, handler{})

@@ -21,8 +21,8 @@ func (n never) OpenBlob(string, int64) (io.ReadCloser, error) {
 	return nil, errors.New("over")
 }
 
-// TestUnreadIsBounded: a host that fills a thousand streams which nobody reads is
-// turned away long before they are full.
+// TestUnreadIsBounded: the session ends long before a host has filled a thousand
+// unread streams.
 func TestUnreadIsBounded(t *testing.T) {
 	ours, theirs := net.Pipe()
 	blobs := never{make(chan struct{})}

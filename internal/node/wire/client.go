@@ -47,7 +47,7 @@ func NewClient(ctx context.Context, name string, rw io.ReadWriteCloser, r io.Rea
 	return c, nil
 }
 
-// shakeHands exchanges hellos. On an error rw is closed.
+// shakeHands sends and receives a hello. On an error it closes rw.
 func shakeHands(ctx context.Context, rw io.ReadWriteCloser, r io.Reader) error {
 	stop := context.AfterFunc(ctx, func() { _ = rw.Close() })
 	sent := make(chan error, 1)

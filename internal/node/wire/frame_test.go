@@ -95,7 +95,7 @@ func FuzzSession(f *testing.F) {
 	})
 }
 
-// script is a peer that says what it was given and listens to nothing.
+// script is a peer that sends prepared bytes and ignores its input.
 type script struct{ in *bytes.Reader }
 
 func (s *script) Read(p []byte) (int, error)  { return s.in.Read(p) }

@@ -109,7 +109,7 @@ func parseHeader(raw []byte) (header, error) {
 	return h, nil
 }
 
-// serveCall answers one call.
+// serveCall executes one call and sends its result.
 func (s *session) serveCall(ctx context.Context, st *stream, raw []byte) {
 	defer func() { _ = st.Close() }()
 	h, err := parseHeader(raw)

@@ -71,8 +71,8 @@ func TestBlobs(t *testing.T) {
 }
 
 func TestSlowReaderHoldsNothingUp(t *testing.T) {
-	// A blob that nobody reads fills its window and no more: other calls go
-	// on, and the manager does not read ahead without end.
+	// An unread blob fills only its window: other calls continue, and the manager does
+	// not read ahead without limit.
 	source := &counting{}
 	opened := make(chan io.ReadCloser, 1)
 	h := handler{

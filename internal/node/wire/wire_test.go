@@ -198,8 +198,8 @@ func TestChecksBesideBatches(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	// A cancelled batch is told to end, and its answer awaited: part of it
-	// must not be cut in half.
+	// The client cancels a batch on the host and waits for its answer: a step must not
+	// stop halfway.
 	started := make(chan struct{})
 	h := handler{apply: func(ctx context.Context, b remote.Batch, _ func(remote.Progress)) []op.Result {
 		close(started)
@@ -324,7 +324,7 @@ func TestLostForTheWriter(t *testing.T) {
 }
 
 func TestHalfOpen(t *testing.T) {
-	// The network is gone and nobody says so: both sides notice.
+	// The network fails without an error: both sides detect it.
 	synctest.Test(t, func(t *testing.T) {
 		a, b := net.Pipe()
 		near, far := net.Pipe()
@@ -348,7 +348,7 @@ func TestHalfOpen(t *testing.T) {
 		}
 		start := time.Now()
 		go func() {
-			time.Sleep(10 * time.Minute) // a quiet session stays
+			time.Sleep(10 * time.Minute) // a quiet session is kept
 			close(hole)
 		}()
 		_, err = c.Apply(t.Context(), remote.Batch{Ops: op.List{op.SwapOff{}}}, nil)

@@ -79,7 +79,7 @@ func (c *Client) beginCall(ctx context.Context, call string, req request) (*stre
 	return s, nil
 }
 
-// sendInput sends input to a program; nil is no input.
+// sendInput sends input to a program; nil means no input.
 func sendInput(s *stream, in io.Reader) {
 	buf := make([]byte, maxPayload/2)
 	for in != nil {

@@ -22,8 +22,8 @@ import (
 
 // Command is the one command that a login shell is given, whichever shell it
 // is: nothing in it means anything to sh, csh or fish within single quotes.
-// It answers with a random token, so that whatever the shell printed before
-// can be told apart, becomes root, and reads what comes next.
+// It prints a random token, which separates its output from earlier output of the
+// shell. Then it becomes root, and reads the next script.
 const Command = `sh -c 'if test -t 0; then stty raw -echo; fi; read -r a b m x y; echo "$a$b"; ` +
 	`LC_ALL=C; export LC_ALL; w="echo \$0; IFS= read -r s; eval \"\$s\""; ` +
 	`case $m in sudo) exec sudo -n sh -c "$w" "$b$a";; password) exec sudo -S -p "$x$y" sh -c "$w" "$b$a";; ` +

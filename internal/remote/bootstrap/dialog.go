@@ -78,7 +78,7 @@ func (d *dialog) sendText(text string) error {
 	return err
 }
 
-// watchStderr keeps the end of standard error, and answers the prompt of sudo there. It
+// watchStderr keeps the end of standard error, and responds to the prompt of sudo there. It
 // ends with the process.
 func (d *dialog) watchStderr(answering bool) {
 	d.heard.Go(func() {

@@ -13,7 +13,7 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestWithoutRoot: who is not root is told so, and what to do.
+// TestWithoutRoot: without root, the error names the reason and the remedy.
 func TestWithoutRoot(t *testing.T) {
 	requireroot.Need(t, "being another user for a moment")
 	done := make(chan error)

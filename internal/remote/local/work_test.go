@@ -158,7 +158,7 @@ func copyBothWays(t *testing.T, w remote.Worker) {
 	if info, err := os.Stat(open); err != nil || info.Sys().(*syscall.Stat_t).Uid != 65534 || info.Mode() != 0o640 {
 		t.Errorf("%v, %v: want nobody's, with its mode", info, err)
 	}
-	// What is there stays its owner's, or is left alone.
+	// Existing files keep their owner, or are not changed.
 	if err := errors.Join(os.Truncate(open, 3), os.Chown(open, 0, 0)); err != nil {
 		t.Fatal(err)
 	}

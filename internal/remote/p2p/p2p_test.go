@@ -35,10 +35,10 @@ type player struct {
 	w    *world
 	name string
 	done chan struct{}
-	// zone is whom it reaches: those of the same.
+	// zone: the host reaches the hosts with the same zone.
 	zone string
-	// down is what it takes from the manager at most, in bytes a second; 0 is
-	// all.
+	// down limits the bytes a second that it reads from the manager; 0 means no
+	// limit.
 	down int
 	// breaks after so many bytes, when it gives; lies gives something else;
 	// slow gives so many bytes a second; shut does not lend.
@@ -89,7 +89,7 @@ func newWorld(t *testing.T, n int, adapt func(i int, p *player)) *world {
 	return w
 }
 
-// OpenBlob opens content that nobody looks at.
+// OpenBlob opens content whose bytes do not matter.
 func (w *world) OpenBlob(string, int64) (io.ReadCloser, error) {
 	return io.NopCloser(endless{}), nil
 }
@@ -98,7 +98,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// fetchBlob is what a host does for a blob. It answers how long it took.
+// fetchBlob fetches a blob as a host does, and returns the time that this took.
 func (p *player) fetchBlob(ctx context.Context, digest string, size int) (time.Duration, error) {
 	start := time.Now()
 	for range 10 {
@@ -209,8 +209,8 @@ func (p *player) takeOffer(o *remote.Offer, left int) (n int, lie bool) {
 	return n, g.lies
 }
 
-// fetchAll has all hosts fetch blobs of these sizes, one after the other, and
-// answers the longest time that it took.
+// fetchAll lets all hosts fetch blobs of these sizes, one after the other, and returns
+// the longest time that this took.
 func (w *world) fetchAll(hosts []*player, sizes ...int) (longest time.Duration) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -353,7 +353,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestStalled: a host that takes nothing from the manager holds nobody up.
+// TestStalled: a host that reads nothing from the manager does not delay others.
 func TestStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, func(i int, p *player) { p.stalls = i == 0 })
@@ -371,7 +371,7 @@ func TestStalled(t *testing.T) {
 	})
 }
 
-// TestGivenUp: who asks no more is in nobody's way.
+// TestGivenUp: hosts that gave up their requests do not delay others.
 func TestGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 10, nil)
@@ -395,8 +395,8 @@ func TestGivenUp(t *testing.T) {
 	})
 }
 
-// TestTakerGivesUp: a host that gives is none the worse for a taker that ended
-// while it was asked.
+// TestTakerGivesUp: a receiver that ends during its request has no effect on the
+// lending host.
 func TestTakerGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, func(_ int, p *player) { p.late = time.Second })
@@ -415,8 +415,8 @@ func TestTakerGivesUp(t *testing.T) {
 	})
 }
 
-// TestGone: a host whose session is over gives nothing; that of its next session
-// does.
+// TestGone: a host whose session is over lends nothing; in its next session it
+// lends again.
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, nil)
@@ -458,8 +458,8 @@ func TestWantOfNothing(t *testing.T) {
 	}
 }
 
-// TestSlander: one host that says of others that they fail it has nobody else do
-// without them.
+// TestSlander: a host that reports failures of others does not make other hosts
+// avoid them.
 func TestSlander(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 4, nil)

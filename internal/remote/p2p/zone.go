@@ -1,6 +1,6 @@
 package p2p
 
-// A zone is a set of hosts, each of which has exchanged content with another one in it:
+// A zone is a set of hosts, each of which has transferred content to or from another one in it:
 // they are assumed to reach each other. Two zones are separate if a host of one could not
 // reach a host of the other: their hosts do not try each other.
 type zone struct {

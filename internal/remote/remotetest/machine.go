@@ -17,7 +17,7 @@ import (
 	"slipway.dev/slipway/internal/node/wire"
 )
 
-// A Machine is a simulated host: it answers the bootstrap as a real host would, and its
+// A Machine is a simulated host: it runs the bootstrap as a real host would, and its
 // helper is Handler.
 type Machine struct {
 	// Handler handles the requests of the manager.

@@ -96,7 +96,7 @@ func serveConnection(c net.Conn, config *ssh.ServerConfig) {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	go ssh.DiscardRequests(requests) // which answers them
+	go ssh.DiscardRequests(requests) // replies to the requests
 	for nc := range channels {
 		channel, asked, err := nc.Accept()
 		if err != nil {
@@ -127,8 +127,8 @@ func serveConnection(c net.Conn, config *ssh.ServerConfig) {
 	}
 }
 
-// TestShellAlive: a connection that is dead ends by itself, or when the person
-// leaves; one that is only quiet lives on.
+// TestShellAlive: a dead connection ends automatically, or when the user leaves;
+// a quiet connection is kept.
 func TestShellAlive(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
@@ -184,7 +184,7 @@ func TestShellAlive(t *testing.T) {
 	}
 }
 
-// Whoever asks for the shell can end it, also when nobody answers.
+// The caller can end the shell, also when the host does not respond.
 func TestShellStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, cut := connectInMemory(t)

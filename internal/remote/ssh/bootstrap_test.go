@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/remote/ssh"
 )
 
-// asRoot lets the bootstrap go on whoever runs the test.
+// asRoot lets the bootstrap continue for every user who runs the test.
 const asRoot = "echo 0"
 
 // sudo is a stand-in that wants the password "hunter2" before its prompt ends.

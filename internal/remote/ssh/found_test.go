@@ -74,8 +74,8 @@ func unpackHelper(t testing.TB, h embedded.Helper) []byte {
 	return b
 }
 
-// TestFoundHelper: a helper that is on the host is used if it is whole and only
-// root can have written it, and else sent anew; who connects does not notice.
+// TestFoundHelper: a helper on the host is used if it is complete and only root
+// can have written it. Otherwise it is sent again, without an error.
 func TestFoundHelper(t *testing.T) {
 	m := newManaged(t)
 	flipped := func(at int) []byte {
@@ -158,8 +158,8 @@ func TestFoundHelper(t *testing.T) {
 	})
 }
 
-// BenchmarkFoundHelper is what one session costs a host that keeps its helper:
-// CPU time of its shells, the helper and what they start.
+// BenchmarkFoundHelper measures one session on a host that keeps its helper: the CPU time
+// of its shells, of the helper and of their child processes.
 func BenchmarkFoundHelper(b *testing.B) {
 	m := newManaged(b)
 	if err := os.WriteFile(m.path, m.program, 0o700); err != nil {

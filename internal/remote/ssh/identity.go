@@ -272,7 +272,7 @@ func (id *identity) loginMethods() []ssh.AuthMethod {
 		ssh.KeyboardInteractive(id.answerChallenge))
 }
 
-// answerChallenge answers questions without echo with the password.
+// answerChallenge returns the password for questions without echo.
 func (id *identity) answerChallenge(_, _ string, questions []string, echos []bool) ([]string, error) {
 	answers := make([]string, len(questions))
 	for i := range questions {

@@ -103,7 +103,7 @@ func TestReconnectGivesUp(t *testing.T) {
 }
 
 func TestCutWhileConnecting(t *testing.T) {
-	// Wherever a connection breaks on the way, it is an error or mended,
+	// A connection that breaks at any point causes an error or a new connection,
 	// and never a hang.
 	path, pub := keyFile(t, t.TempDir(), "")
 	for _, after := range []int64{1, 50, 1000, 2500, 3500, 5000, 6000} {

@@ -111,8 +111,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestConfigMode: as in Debian's ssh, a file may be written by the group that is
-// its owner's alone, and by nobody else.
+// TestConfigMode: as in Debian's ssh, the file may be writable by the private group
+// of its owner, and by no other user.
 func TestConfigMode(t *testing.T) {
 	for mode, says := range map[os.FileMode]string{0o600: "", 0o664: "", 0o606: "other users can write to it",
 		0o666: "other users can write to it"} {
@@ -136,8 +136,8 @@ func TestConfigMode(t *testing.T) {
 	}
 }
 
-// TestNotUsed: what of the configuration is not used is said where a login
-// fails that it may have been for.
+// TestNotUsed: an error of a failed login names the unused parts of the
+// configuration that may be the cause.
 func TestNotUsed(t *testing.T) {
 	t.Setenv("SSH_AUTH_SOCK", "")
 	s := remotetest.Start(t, remotetest.Config{})

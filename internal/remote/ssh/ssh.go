@@ -190,7 +190,7 @@ type endpoint struct {
 	hostKey string // pinned by the cluster file, if at all
 	login   login
 
-	// What ~/.ssh/config says of it.
+	// Settings from ~/.ssh/config.
 	alias      string   // its name in knownHosts; "" is its address
 	knownHosts []string // instead of ~/.ssh/known_hosts, if not nil
 	knownNote  string   // which of them are ignored, and why

@@ -86,8 +86,8 @@ func TestReadTrust(t *testing.T) {
 	}
 }
 
-// TestRemember: of many managers that see a host first, one keeps its key; a
-// line that was cut off stays alone.
+// TestRemember: if many managers see a host for the first time, one saves its key;
+// an incomplete line is not joined with another one.
 func TestRemember(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new", "known_hosts")
 	key := newKey(t)

@@ -23,7 +23,7 @@ func beginOperation(t *testing.T, s Subject, cluster string, at time.Time) *v1al
 	return o
 }
 
-// testOrder: the latest is what a resume goes on with, whatever the clock says.
+// testOrder: a resume uses the latest operation, independent of the clock.
 func testOrder(t *testing.T, s Subject) {
 	var made []string
 	for _, o := range []struct {
