@@ -211,7 +211,8 @@ func lists(t *testing.T, p engine.Pipeline, on []*engine.Host) map[string]op.Lis
 }
 
 // spell plans a pipeline and prints the operations of each task: values of other tasks are
-// placeholders.
+// placeholders. If the operations of hosts are similar, it prints the difference to the
+// first host.
 func spell(t *testing.T, p engine.Pipeline, on []*engine.Host) string {
 	t.Helper()
 	var mu sync.Mutex
@@ -240,7 +241,7 @@ func spell(t *testing.T, p engine.Pipeline, on []*engine.Host) string {
 			fmt.Fprintf(&b, "== %s: %s (by the manager's own hand)\n", task.ID, task.Title)
 			return
 		}
-		groups := said[task.ID]
+		groups, first := said[task.ID], ""
 		if len(groups) == 0 {
 			fmt.Fprintf(&b, "== %s: %s (nowhere)\n", task.ID, task.Title)
 		}
@@ -248,7 +249,15 @@ func spell(t *testing.T, p engine.Pipeline, on []*engine.Host) string {
 			return strings.Compare(slices.Min(groups[a]), slices.Min(groups[b]))
 		}) {
 			slices.Sort(groups[text])
-			fmt.Fprintf(&b, "== %s: %s on %s\n%s", task.ID, task.Title, strings.Join(groups[text], ", "), text)
+			fmt.Fprintf(&b, "== %s: %s on %s", task.ID, task.Title, strings.Join(groups[text], ", "))
+			if change := difference(t, first, text); strings.Count(change, "\n") <= strings.Count(text, "\n")/2 && first != "" {
+				fmt.Fprintf(&b, " (difference to %s)\n%s", groups[first][0], change)
+				continue
+			}
+			b.WriteString("\n" + text)
+			if first == "" {
+				first = text
+			}
 		}
 	})
 	return b.String()

@@ -8,14 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rogpeppe/go-internal/diff"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -29,16 +27,20 @@ import (
 	"slipway.dev/slipway/internal/testutil/golden"
 )
 
-// variants are clusters that differ from the plain one. Their goldens are the differences.
-var variants = []struct {
+// A variant is a cluster that differs from the plain one. Its golden is the difference to
+// another variant, or to the plain cluster.
+type variant struct {
 	name, reason string
+	base         string // the other variant
 	change       func(*v1alpha1.Cluster)
 	facts        func(*engine.Host)
-}{
+}
+
+var variants = []variant{
 	{name: "all-in-one", reason: "one host is everything, and has no taint", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Hosts = []v1alpha1.Host{host("cp1", "192.0.2.11", v1alpha1.RoleControlPlane, v1alpha1.RoleWorker)}
 	}},
-	{name: "no-worker", reason: "the control plane alone must still run pods",
+	{name: "no-worker", base: "all-in-one", reason: "the control plane alone must still run pods",
 		change: func(c *v1alpha1.Cluster) { c.Spec.Hosts = c.Spec.Hosts[:1] }},
 	{name: "dual-stack", reason: "two families everywhere", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Network.PodCIDR = []string{"10.244.0.0/16", "fd00:244::/56"}
@@ -85,11 +87,11 @@ var variants = []struct {
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal,
 			Domain: "k8s.example.com", Address: "203.0.113.9", Port: 8443}
 	}},
-	{name: "endpoint-by-name", reason: "a name that the user has every host resolve is in no hosts file", change: func(c *v1alpha1.Cluster) {
+	{name: "endpoint-by-name", base: "endpoint", reason: "a name that the user has every host resolve is in no hosts file", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "k8s.example.com"}
 	}},
 	{name: "highly-available", reason: "control planes join beside the workers, which find all of them", change: threeControlPlanes},
-	{name: "highly-available-external", reason: "workers go by the load balancer, control planes by themselves",
+	{name: "highly-available-external", base: "highly-available", reason: "workers go by the load balancer, control planes by themselves",
 		change: func(c *v1alpha1.Cluster) {
 			threeControlPlanes(c)
 			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "203.0.113.9"}
@@ -106,7 +108,7 @@ var variants = []struct {
 		c.Spec.Hosts = append(c.Spec.Hosts, host("reg", "192.0.2.21", v1alpha1.RoleRegistry))
 		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Names: []string{"images.example.com"}}
 	}},
-	{name: "docker-registry", reason: "Docker trusts it, and kubelets log in to it", change: func(c *v1alpha1.Cluster) {
+	{name: "docker-registry", base: "docker", reason: "Docker trusts it, and kubelets log in to it", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ContainerRuntime.Type = "docker"
 		c.Spec.Hosts = append(c.Spec.Hosts, host("reg", "192.0.2.21", v1alpha1.RoleRegistry))
 		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{}
@@ -114,7 +116,7 @@ var variants = []struct {
 	{name: "haproxy", reason: "one control plane that may become three", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy
 	}},
-	{name: "keepalived", reason: "control planes hold an address; workers go by it", change: func(c *v1alpha1.Cluster) {
+	{name: "keepalived", base: "highly-available", reason: "control planes hold an address; workers go by it", change: func(c *v1alpha1.Cluster) {
 		threeControlPlanes(c)
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100"}
 	}, facts: onEth0},
@@ -124,15 +126,15 @@ var variants = []struct {
 			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived,
 				Address: "2001:db8::100", Interface: "bond0.7", RouterID: 7}
 		}},
-	{name: "updater", reason: "a Service of the API's own, and a relay until there are Services", change: func(c *v1alpha1.Cluster) {
+	{name: "updater", base: "highly-available", reason: "a Service of the API's own, and a relay until there are Services", change: func(c *v1alpha1.Cluster) {
 		threeControlPlanes(c)
 		c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointUpdater
 	}},
-	{name: "kube-vip", reason: "by ARP", change: func(c *v1alpha1.Cluster) {
+	{name: "kube-vip", base: "highly-available", reason: "by ARP", change: func(c *v1alpha1.Cluster) {
 		threeControlPlanes(c)
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100"}
 	}, facts: onEth0},
-	{name: "kube-vip-bgp", reason: "by BGP every control plane has the address", change: func(c *v1alpha1.Cluster) {
+	{name: "kube-vip-bgp", base: "kube-vip", reason: "by BGP every control plane has the address", change: func(c *v1alpha1.Cluster) {
 		threeControlPlanes(c)
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP,
 			Address: "203.0.113.100", KubeVIP: &v1alpha1.KubeVIP{
@@ -179,7 +181,7 @@ var variants = []struct {
 		c.Spec.Hosts[1].Roles = append(c.Spec.Hosts[1].Roles, v1alpha1.RoleEtcd)
 		c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.14", v1alpha1.RoleEtcd))
 	}},
-	{name: "etcd-managed-running",
+	{name: "etcd-managed-running", base: "etcd-managed",
 		reason: "a member with data is not told how to begin; the authority is that of a host with data", change: func(c *v1alpha1.Cluster) {
 			c.Spec.Etcd.Type = spec.EtcdManaged
 			c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.14", v1alpha1.RoleEtcd),
@@ -247,19 +249,28 @@ func TestOperations(t *testing.T) {
 	golden.Check(t, "testdata/delete.golden", spell(t, Delete(env), hosts(env)))
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
-			c := base()
-			v.change(c)
-			env := environment(t, c)
-			on := hosts(env)
-			if v.facts != nil {
-				for _, h := range on {
-					v.facts(h)
-				}
+			name, base := "create", plain
+			if i := slices.IndexFunc(variants, func(o variant) bool { return o.name == v.base }); i >= 0 {
+				name, base = v.base, variants[i].spell(t)
 			}
-			got := spell(t, Create(env, parts()), on)
-			golden.Check(t, "testdata/"+v.name+".golden", difference(plain, got))
+			checkAgainst(t, "testdata/"+v.name+".golden", name, base, v.spell(t))
 		})
 	}
+}
+
+// spell prints the operations that create the cluster.
+func (v *variant) spell(t *testing.T) string {
+	t.Helper()
+	c := base()
+	v.change(c)
+	env := environment(t, c)
+	on := hosts(env)
+	if v.facts != nil {
+		for _, h := range on {
+			v.facts(h)
+		}
+	}
+	return spell(t, Create(env, parts()), on)
 }
 
 // TestGates compares what nodes of a running cluster do before and after something on them
@@ -359,16 +370,6 @@ func putBack(lists map[string]op.List, at string) bool {
 		}
 	}
 	return false
-}
-
-// difference returns a unified diff without line numbers, which change with every new
-// line.
-func difference(a, b string) string {
-	d := string(diff.Diff("a", []byte(a), "b", []byte(b)))
-	if _, rest, ok := strings.Cut(d, "+++ b\n"); ok {
-		d = rest
-	}
-	return regexp.MustCompile(`(?m)^@@ .*$`).ReplaceAllString(d, "@@")
 }
 
 // applied returns the pipeline of a running cluster.

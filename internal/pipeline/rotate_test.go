@@ -20,20 +20,17 @@ func rotations(env module.Env) certs.Rotations {
 
 // TestRotate compares the operations of rotations.
 func TestRotate(t *testing.T) {
-	for _, v := range []struct {
-		name   string
-		change func(*v1alpha1.Cluster)
-	}{
-		{"rotate", threeControlPlanes},
-		{"rotate-managed", func(c *v1alpha1.Cluster) { threeControlPlanes(c); managedEtcd(c) }},
-	} {
-		t.Run(v.name, func(t *testing.T) {
-			c := base()
-			v.change(c)
-			env := environment(t, c)
-			golden.Check(t, "testdata/"+v.name+".golden", spell(t, RotateCA(env, parts(), rotations(env)), hosts(env)))
-		})
+	spelled := func(t *testing.T, change func(*v1alpha1.Cluster)) string {
+		t.Helper()
+		c := base()
+		change(c)
+		env := environment(t, c)
+		return spell(t, RotateCA(env, parts(), rotations(env)), hosts(env))
 	}
+	stacked := spelled(t, threeControlPlanes)
+	golden.Check(t, "testdata/rotate.golden", stacked)
+	managed := spelled(t, func(c *v1alpha1.Cluster) { threeControlPlanes(c); managedEtcd(c) })
+	checkAgainst(t, "testdata/rotate-managed.golden", "rotate", stacked, managed)
 	t.Run("the cluster's", func(t *testing.T) {
 		c := base()
 		threeControlPlanes(c)
