@@ -18,8 +18,8 @@ const componentSeconds = 330
 func (e Env) ComponentWaits() []op.Wait {
 	k := e.Cluster.Spec.Kubernetes
 	return []op.Wait{
-		healthy("kube-controller-manager", 10257, k.ControllerManager.ExtraArgs),
-		healthy("kube-scheduler", 10259, k.Scheduler.ExtraArgs),
+		waitComponentHealthy("kube-controller-manager", 10257, k.ControllerManager.ExtraArgs),
+		waitComponentHealthy("kube-scheduler", 10259, k.Scheduler.ExtraArgs),
 	}
 }
 
@@ -32,9 +32,9 @@ func (e Env) ComponentsHealthy() (out op.List) {
 	return out
 }
 
-// healthy waits for a component at its own port, which the user may have changed or
+// waitComponentHealthy waits for a component at its own port, which the user may have changed or
 // closed.
-func healthy(component string, port int, args map[string]string) op.Wait {
+func waitComponentHealthy(component string, port int, args map[string]string) op.Wait {
 	host := args["bind-address"]
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
 		host = "127.0.0.1"

@@ -30,11 +30,11 @@ func DrainBlocked(node string, pods []string) error {
 	}}
 }
 
-// Drain moves the pods of a node to other nodes, and shows its progress. The node is
+// DrainNode moves the pods of a node to other nodes, and shows its progress. The node is
 // cordoned. Pods without a controller stop it, as they stop a plan: some may have been
 // created since, or may tolerate the cordon.
-func (e Env) Drain(ctx context.Context, s *engine.Scope, node string) error {
-	err := e.DrainBy(ctx, s, engine.Get(s, KeyKube), node)
+func (e Env) DrainNode(ctx context.Context, s *engine.Scope, node string) error {
+	err := e.DrainNodeWith(ctx, s, engine.Get(s, KeyKube), node)
 	var blocked *kube.BlockedError
 	if errors.As(err, &blocked) {
 		return DrainBlocked(blocked.Node, blocked.Pods)
@@ -42,9 +42,9 @@ func (e Env) Drain(ctx context.Context, s *engine.Scope, node string) error {
 	return err
 }
 
-// DrainBy drains a node with a client. Pods without a controller cause a
+// DrainNodeWith drains a node with a client. Pods without a controller cause a
 // kube.BlockedError.
-func (e Env) DrainBy(ctx context.Context, s *engine.Scope, client *kube.Client, node string) error {
+func (e Env) DrainNodeWith(ctx context.Context, s *engine.Scope, client *kube.Client, node string) error {
 	last := time.Time{}
 	return client.Drain(ctx, node, e.Removal.Force, func(m string) {
 		if time.Since(last) >= time.Second { // the text changes with each pod

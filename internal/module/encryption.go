@@ -26,9 +26,9 @@ type EncryptionKey struct {
 	Secret         secret.String // in base64, as API servers read it
 }
 
-// Is reports whether two keys have the same provider and name; their secrets are not
+// IsSameKey reports whether two keys have the same provider and name; their secrets are not
 // compared.
-func (k EncryptionKey) Is(other EncryptionKey) bool {
+func (k EncryptionKey) IsSameKey(other EncryptionKey) bool {
 	return k.Provider == other.Provider && k.Name == other.Name
 }
 
@@ -80,8 +80,8 @@ type encryptionNamed struct {
 	Secret string `json:"secret"`
 }
 
-// keys returns the keys of a provider, in their order.
-func (p encryptionProvider) keys() (out []EncryptionKey) {
+// listKeys returns the keys of a provider, in their order.
+func (p encryptionProvider) listKeys() (out []EncryptionKey) {
 	if p.Identity != nil {
 		return []EncryptionKey{{Provider: Plain}}
 	}
@@ -109,7 +109,7 @@ func ParseEncryption(text []byte) (Encryption, error) {
 	for _, r := range doc.Resources {
 		var keys []EncryptionKey
 		for _, p := range r.Providers {
-			keys = append(keys, p.keys()...)
+			keys = append(keys, p.listKeys()...)
 		}
 		for _, k := range keys {
 			if _, err := base64.StdEncoding.DecodeString(k.Secret.Reveal()); err != nil ||
@@ -150,24 +150,24 @@ func (e Encryption) Bytes() ([]byte, error) {
 	return yaml.Marshal(doc)
 }
 
-// With returns e with the keys of other after its own: it writes as before, and reads
+// WithKeysOf returns e with the keys of other after its own: it writes as before, and reads
 // everything that either of them reads.
-func (e Encryption) With(other Encryption) Encryption {
+func (e Encryption) WithKeysOf(other Encryption) Encryption {
 	out := Encryption{}
 	for _, name := range slices.Sorted(maps.Keys(e)) {
-		out[name] = Readable(e.Of(name), other.Of(name)...)
+		out[name] = MergeKeys(e.Of(name), other.Of(name)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(other)) {
-		out[name] = Readable(e.Of(name), other.Of(name)...)
+		out[name] = MergeKeys(e.Of(name), other.Of(name)...)
 	}
 	return out
 }
 
-// Readable returns keys followed by those of more that are missing.
-func Readable(keys []EncryptionKey, more ...EncryptionKey) []EncryptionKey {
+// MergeKeys returns keys followed by those of more that are missing.
+func MergeKeys(keys []EncryptionKey, more ...EncryptionKey) []EncryptionKey {
 	out := slices.Clone(keys)
 	for _, k := range more {
-		if !slices.ContainsFunc(out, k.Is) {
+		if !slices.ContainsFunc(out, k.IsSameKey) {
 			out = append(out, k)
 		}
 	}

@@ -48,15 +48,15 @@ func EtcdUnit() op.Unit {
 	}
 }
 
-// OwnEtcd returns the URL at which an etcd member that runs as a service listens on its
+// LocalEtcdURL returns the URL at which an etcd member that runs as a service listens on its
 // host.
-func OwnEtcd() string { return etcdURL(loopback4, facts.EtcdClientPort) }
+func LocalEtcdURL() string { return etcdURL(loopback4, facts.EtcdClientPort) }
 
 const loopback4, loopback6 = "127.0.0.1", "::1"
 
-// loopback returns the loopback address of the etcd member of a host. kubeadm makes a
+// etcdLoopback returns the loopback address of the etcd member of a host. kubeadm makes a
 // member in a pod listen only on the IP version of the host in the cluster.
-func (e Env) loopback() string {
+func (e Env) etcdLoopback() string {
 	if e.Stacked() && strings.Contains(InternalAddress(e.FirstControlPlane()), ":") {
 		return loopback6
 	}
@@ -64,18 +64,18 @@ func (e Env) loopback() string {
 }
 
 // OwnMember returns the URL of the etcd member of the host itself.
-func (e Env) OwnMember() string { return etcdURL(e.loopback(), facts.EtcdClientPort) }
+func (e Env) OwnMember() string { return etcdURL(e.etcdLoopback(), facts.EtcdClientPort) }
 
-// OwnMemberReady returns the URL at which the etcd member of the host reports whether it
+// LocalMemberReadyURL returns the URL at which the etcd member of the host reports whether it
 // can serve a linearizable read, so that it has caught up.
-func (e Env) OwnMemberReady() string { return e.ownMember("/readyz") }
+func (e Env) LocalMemberReadyURL() string { return e.localMetricsURL("/readyz") }
 
-// OwnMemberRuns returns the URL at which the etcd member of the host reports whether it
+// LocalMemberAliveURL returns the URL at which the etcd member of the host reports whether it
 // can serve a local read, with or without other members.
-func (e Env) OwnMemberRuns() string { return e.ownMember("/livez") }
+func (e Env) LocalMemberAliveURL() string { return e.localMetricsURL("/livez") }
 
-func (e Env) ownMember(path string) string {
-	return "http://" + net.JoinHostPort(e.loopback(), strconv.Itoa(facts.EtcdMetricsPort)) + path
+func (e Env) localMetricsURL(path string) string {
+	return "http://" + net.JoinHostPort(e.etcdLoopback(), strconv.Itoa(facts.EtcdMetricsPort)) + path
 }
 
 // EtcdURL returns the URL of the etcd member of a host.
@@ -108,27 +108,27 @@ func EtcdClient() op.EtcdClient {
 	return op.EtcdClient{Program: Etcdctl, CA: EtcdCA, Cert: EtcdHealthCert, Key: EtcdHealthKey}
 }
 
-// AskMember returns a wait that runs a subcommand of `etcdctl endpoint` against the etcd
+// WaitLocalMember returns a wait that runs a subcommand of `etcdctl endpoint` against the etcd
 // member of the host.
-func (e Env) AskMember(what ...string) *op.Wait {
+func (e Env) WaitLocalMember(what ...string) *op.Wait {
 	return &op.Wait{Name: "etcd", TimeoutSeconds: 180, Program: append([]string{
 		Etcdctl, "--endpoints=" + e.OwnMember(), "--cacert=" + EtcdCA, "--cert=" + EtcdHealthCert, "--key=" + EtcdHealthKey,
 		"--dial-timeout=3s", "--command-timeout=8s", "endpoint",
 	}, what...)}
 }
 
-// OwnMemberServes returns a wait until the etcd member of the host is healthy.
-func (e Env) OwnMemberServes() *op.Wait {
-	w := e.AskMember("health")
+// WaitLocalMemberHealthy returns a wait until the etcd member of the host is healthy.
+func (e Env) WaitLocalMemberHealthy() *op.Wait {
+	w := e.WaitLocalMember("health")
 	w.Name = "etcd member of this host"
 	return w
 }
 
-// EveryMember returns a wait until all etcd members are healthy, for a host that has one.
+// WaitAllMembersHealthy returns a wait until all etcd members are healthy, for a host that has one.
 // Every step that stops a member waits for it, so that two are never down at the same
 // time.
-func (e Env) EveryMember() *op.Wait {
-	w := e.AskMember("health", "--cluster")
+func (e Env) WaitAllMembersHealthy() *op.Wait {
+	w := e.WaitLocalMember("health", "--cluster")
 	w.Name = "etcd cluster"
 	return w
 }
@@ -159,9 +159,9 @@ func (e Env) EtcdClientPair(h *engine.Host, ca []byte) op.Certificate {
 	}
 }
 
-// EtcdMark returns a file for hosts whose etcd member has joined its cluster. With this
+// MarkEtcdJoined returns a file for hosts whose etcd member has joined its cluster. With this
 // file, the member does not start without its data.
-func EtcdMark() op.File {
+func MarkEtcdJoined() op.File {
 	return op.File{Path: facts.EtcdJoined, Mode: 0o600,
 		Content: []byte("The etcd member on this host has joined its cluster: it does not start without its data.\n")}
 }
@@ -171,9 +171,9 @@ func EtcdPeer(h v1alpha1.Host, dead bool) op.EtcdPeer {
 	return op.EtcdPeer{Name: h.Name, PeerURL: EtcdURL(h, facts.EtcdPeerPort), Dead: dead}
 }
 
-// WithoutMembers completes a removal with the endpoints and credentials that the leader
+// CompleteMemberRemoval completes a removal with the endpoints and credentials that the leader
 // control plane uses.
-func (e Env) WithoutMembers(o op.EtcdRemove) op.List {
+func (e Env) CompleteMemberRemoval(o op.EtcdRemove) op.List {
 	if len(o.Peers)+len(o.Known) == 0 {
 		return nil
 	}
@@ -191,11 +191,11 @@ func (e Env) WithoutMembers(o op.EtcdRemove) op.List {
 	return op.List{o}
 }
 
-// LostMembers returns the removal of lost etcd members, before others join. Lost are
+// RemoveLostMembers returns the removal of lost etcd members, before others join. Lost are
 // members of force-removed hosts, members whose host was replaced with another machine,
 // and learners of unknown machines. Each of them counts for the quorum, or prevents etcd
 // from accepting another learner. joins reports whether a host is to become a member.
-func (e Env) LostMembers(hosts []*engine.Host, joins func(*engine.Host) bool) op.List {
+func (e Env) RemoveLostMembers(hosts []*engine.Host, joins func(*engine.Host) bool) op.List {
 	var o op.EtcdRemove
 	has := e.Members(e.WithLeaving())
 	is := func(name string) bool {
@@ -211,7 +211,7 @@ func (e Env) LostMembers(hosts []*engine.Host, joins func(*engine.Host) bool) op
 		if !e.Stays(h) || !is(h.Name) || !joins(h) {
 			continue
 		}
-		if known = true; Blank(h) {
+		if known = true; IsBlank(h) {
 			o.Peers = append(o.Peers, EtcdPeer(h.Host, true))
 		}
 	}
@@ -220,11 +220,11 @@ func (e Env) LostMembers(hosts []*engine.Host, joins func(*engine.Host) bool) op
 			o.Known = append(o.Known, EtcdPeer(h, false))
 		}
 	}
-	return e.WithoutMembers(o)
+	return e.CompleteMemberRemoval(o)
 }
 
-// Blank reports whether a host has no part of a cluster.
-func Blank(h *engine.Host) bool {
+// IsBlank reports whether a host has no part of a cluster.
+func IsBlank(h *engine.Host) bool {
 	return h.Facts != nil &&
 		!slices.ContainsFunc([]string{facts.EtcdData, facts.EtcdJoined, "/etc/kubernetes/admin.conf",
 			"/etc/kubernetes/kubelet.conf", ClientCert}, func(p string) bool {

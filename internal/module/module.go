@@ -51,9 +51,9 @@ type Env struct {
 	// Registry holds the secret and generated values of the private registry; nil if there
 	// is none.
 	Registry *Registry
-	// Gated reports whether the cluster is running: after each restart on a node,
+	// IsRunning reports whether the cluster is running: after each restart on a node,
 	// everything that served before must serve again.
-	Gated bool
+	IsRunning bool
 	// Coming lists the names of hosts that are new in the cluster.
 	Coming []string
 	// SignsApart reports whether the cluster CA is being rotated and the leader signs with
@@ -116,9 +116,9 @@ type Upgrade struct {
 	Begun map[string]bool
 }
 
-// Takes reports whether a step runs on a host: a rollback runs only steps that the upgrade
+// RunsStep reports whether a step runs on a host: a rollback runs only steps that the upgrade
 // had begun.
-func (u Upgrade) Takes(task string, h *engine.Host) bool {
+func (u Upgrade) RunsStep(task string, h *engine.Host) bool {
 	return !u.Back || u.Begun[task+"@"+h.Name]
 }
 
@@ -190,8 +190,8 @@ func (e Env) Resets(h *engine.Host) bool {
 	return slices.ContainsFunc(e.Leaving, func(l Leaving) bool { return l.Name == h.Name && !l.Gone })
 }
 
-// Comes selects hosts that are new in the cluster.
-func (e Env) Comes(h *engine.Host) bool { return slices.Contains(e.Coming, h.Name) }
+// IsNew selects hosts that are new in the cluster.
+func (e Env) IsNew(h *engine.Host) bool { return slices.Contains(e.Coming, h.Name) }
 
 // WithLeaving returns the description of the cluster with the hosts that are leaving. The
 // state has them until they have left.
@@ -224,8 +224,10 @@ func HasDocker(h *engine.Host) bool {
 	return h.Facts != nil && slices.Contains(h.Facts.Present, DockerUnit)
 }
 
-// Moves selects nodes whose containers still use the previous runtime.
-func (e Env) Moves(h *engine.Host) bool { return e.Migrates && Holds(h) && HasDocker(h) != e.Docker() }
+// ChangesRuntime selects nodes whose containers still use the previous runtime.
+func (e Env) ChangesRuntime(h *engine.Host) bool {
+	return e.Migrates && Holds(h) && HasDocker(h) != e.Docker()
+}
 
 // IsNode selects hosts that run a kubelet.
 func IsNode(h *engine.Host) bool {
@@ -247,16 +249,16 @@ const LeadMark = "/etc/kubernetes/slipway/leads"
 // continues without it, and does not accept it again with its data.
 const LeavesMark = "/etc/kubernetes/slipway/leaves"
 
-// Begins selects the control plane on which the cluster is or was created. After that host
+// IsInitNode selects the control plane on which the cluster is or was created. After that host
 // has left there is none.
-func (e Env) Begins(h *engine.Host) bool {
+func (e Env) IsInitNode(h *engine.Host) bool {
 	return e.IsFirst(h) && (e.Leader == "" || h.Facts != nil && slices.Contains(h.Facts.Present, InitMark))
 }
 
 // JoinsAsControlPlane selects all control planes except the one on which the cluster is
 // created.
 func (e Env) JoinsAsControlPlane(h *engine.Host) bool {
-	return h.HasRole(v1alpha1.RoleControlPlane) && !e.Begins(h)
+	return h.HasRole(v1alpha1.RoleControlPlane) && !e.IsInitNode(h)
 }
 
 // APIServerManifest is the static pod of the API server of a control plane.
@@ -271,8 +273,8 @@ func Holds(h *engine.Host) bool {
 	return h.Facts != nil && slices.Contains(h.Facts.Present, ClientCert)
 }
 
-// Joins selects all nodes except the one on which the cluster is created.
-func (e Env) Joins(h *engine.Host) bool { return IsNode(h) && !e.Begins(h) }
+// IsJoinNode selects all nodes except the one on which the cluster is created.
+func (e Env) IsJoinNode(h *engine.Host) bool { return IsNode(h) && !e.IsInitNode(h) }
 
 // InternalAddress returns the address at which other nodes reach a host.
 func InternalAddress(h v1alpha1.Host) string { return spec.InternalAddress(h) }
@@ -302,17 +304,17 @@ func Arch(h *engine.Host) string {
 	return ""
 }
 
-// Programs fetches a component of the bundle and unpacks the files below strip into dir.
-func Programs(s *engine.Scope, name, strip, dir string, members ...string) (op.List, error) {
-	u, err := Program(s, name, strip, dir, members...)
+// FetchAndUnpack fetches a component of the bundle and unpacks the files below strip into dir.
+func FetchAndUnpack(s *engine.Scope, name, strip, dir string, members ...string) (op.List, error) {
+	u, err := UnpackComponent(s, name, strip, dir, members...)
 	if err != nil {
 		return nil, err
 	}
-	return op.List{Fetch(u), u}, nil
+	return op.List{FetchContent(u), u}, nil
 }
 
-// Program unpacks a component of the bundle.
-func Program(s *engine.Scope, name, strip, dir string, members ...string) (op.Unpack, error) {
+// UnpackComponent unpacks a component of the bundle.
+func UnpackComponent(s *engine.Scope, name, strip, dir string, members ...string) (op.Unpack, error) {
 	c, err := engine.Get(s, KeyContent).Component(name, Arch(s.Host()))
 	if err != nil {
 		return op.Unpack{}, fmt.Errorf("reading %s from the bundle: %w", name, err)
@@ -320,11 +322,11 @@ func Program(s *engine.Scope, name, strip, dir string, members ...string) (op.Un
 	return op.Unpack{Blob: c.Blob, Name: name, Dir: dir, Strip: strip, Members: members}, nil
 }
 
-// Fetch returns the operation that transfers the content of u to a host.
-func Fetch(u op.Unpack) op.FetchBlob { return op.FetchBlob{Blob: u.Blob, Name: u.Name} }
+// FetchContent returns the operation that transfers the content of u to a host.
+func FetchContent(u op.Unpack) op.FetchBlob { return op.FetchBlob{Blob: u.Blob, Name: u.Name} }
 
-// Image returns an image of the bundle for a host.
-func Image(s *engine.Scope, name string) (op.Image, error) {
+// FindImage returns an image of the bundle for a host.
+func FindImage(s *engine.Scope, name string) (op.Image, error) {
 	img, err := engine.Get(s, KeyContent).Image(name, Arch(s.Host()))
 	if err != nil {
 		return op.Image{}, fmt.Errorf("reading image %s from the bundle: %w", name, err)

@@ -14,14 +14,14 @@ import (
 // KindObject is the kind of a Kubernetes object in plans.
 const KindObject op.Kind = "object"
 
-// Wanted adapts a function that creates objects without requests to the cluster.
-func Wanted(make func() ([]*unstructured.Unstructured, error)) func(context.Context, *engine.Scope) ([]*unstructured.Unstructured, error) {
+// StaticObjects adapts a function that creates objects without requests to the cluster.
+func StaticObjects(make func() ([]*unstructured.Unstructured, error)) func(context.Context, *engine.Scope) ([]*unstructured.Unstructured, error) {
 	return func(context.Context, *engine.Scope) ([]*unstructured.Unstructured, error) { return make() }
 }
 
-// Objects returns an action that keeps objects in the cluster as wanted. The task must
+// KeepObjects returns an action that keeps objects in the cluster as wanted. The task must
 // consume KeyKube.
-func Objects(wanted func(context.Context, *engine.Scope) ([]*unstructured.Unstructured, error)) *engine.Action {
+func KeepObjects(wanted func(context.Context, *engine.Scope) ([]*unstructured.Unstructured, error)) *engine.Action {
 	return &engine.Action{
 		Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 			client := engine.Get(s, KeyKube)

@@ -8,8 +8,8 @@ import (
 	"text/template"
 )
 
-// Render executes a template of a module, a file below "templates".
-func Render(files fs.FS, name string, data any) ([]byte, error) {
+// RenderTemplate executes a template of a module, a file below "templates".
+func RenderTemplate(files fs.FS, name string, data any) ([]byte, error) {
 	t, err := template.ParseFS(files, "templates/"+name)
 	if err != nil {
 		return nil, err

@@ -19,9 +19,9 @@ type Renewal struct {
 	Names []string
 }
 
-// Due returns when a certificate is renewed. wanted reports whether the certificate is
+// DueFor returns when a certificate is renewed. wanted reports whether the certificate is
 // selected.
-func (r Renewal) Due(name string) (due op.Due, withinSeconds int64, wanted bool) {
+func (r Renewal) DueFor(name string) (due op.Due, withinSeconds int64, wanted bool) {
 	named := slices.Contains(r.Names, name)
 	if r.All || named {
 		return op.DueAlways, 0, len(r.Names) == 0 || named

@@ -21,16 +21,16 @@ const (
 	wellSeconds, againSeconds = 60, 120
 )
 
-// Serving returns a check that a host still does everything it did before a step changed
+// VerifyServing returns a check that a host still does everything it did before a step changed
 // settings without a restart. settle means that the effect of the settings may take a
 // while to show.
-func (e Env) Serving(h *engine.Host, step string, settle bool) op.List {
-	if !e.Gated || !e.Part(h) {
+func (e Env) VerifyServing(h *engine.Host, step string, settle bool) op.List {
+	if !e.IsRunning || !e.IsMember(h) {
 		return nil
 	}
-	o := op.Serving{Name: step, Waits: e.Again(h, "")}
+	o := op.Serving{Name: step, Waits: e.HealthGate(h, "")}
 	if e.RunsEtcd(h) {
-		w := e.OwnMemberServes()
+		w := e.WaitLocalMemberHealthy()
 		w.TimeoutSeconds = againSeconds
 		o.Waits = append(o.Waits, *w)
 	}
@@ -40,16 +40,16 @@ func (e Env) Serving(h *engine.Host, step string, settle bool) op.List {
 	return op.List{o}
 }
 
-// Part reports whether a host is part of the cluster: a node, or an etcd member.
-func (e Env) Part(h *engine.Host) bool {
+// IsMember reports whether a host is part of the cluster: a node, or an etcd member.
+func (e Env) IsMember(h *engine.Host) bool {
 	return Holds(h) || e.RunsEtcd(h) && h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdJoined)
 }
 
-// Again returns waits for what a node did before and must do again after a restart of a
+// HealthGate returns waits for what a node did before and must do again after a restart of a
 // unit ("" for none): its kubelet is healthy, the node is ready, and a control plane
 // serves. The checks run on the node itself and need no other host.
-func (e Env) Again(h *engine.Host, unit string) []op.Wait {
-	if !e.Gated || !Holds(h) {
+func (e Env) HealthGate(h *engine.Host, unit string) []op.Wait {
+	if !e.IsRunning || !Holds(h) {
 		return nil
 	}
 	since := func(w op.Wait) op.Wait {
@@ -64,25 +64,25 @@ func (e Env) Again(h *engine.Host, unit string) []op.Wait {
 		well.TimeoutSeconds = wellSeconds
 		out = append(out, well)
 	}
-	out = append(out, since(op.Wait{Name: "readiness of node " + h.Name, Program: Kubectl("/etc/kubernetes/kubelet.conf",
+	out = append(out, since(op.Wait{Name: "readiness of node " + h.Name, Program: KubectlCommand("/etc/kubernetes/kubelet.conf",
 		"wait", "node/"+h.Name, "--for=condition=Ready", "--timeout=5s")}))
 	if h.HasRole(v1alpha1.RoleControlPlane) {
-		out = append(out, since(op.Wait{HTTP: e.OwnReady()}))
+		out = append(out, since(op.Wait{HTTP: e.LocalAPIReadyURL()}))
 	}
 	return out
 }
 
-// Kubectl returns a kubectl command with a kubeconfig of the host. It must leave no files
+// KubectlCommand returns a kubectl command with a kubeconfig of the host. It must leave no files
 // on the host, so its cache directory cannot exist.
-func Kubectl(kubeconfig string, args ...string) []string {
+func KubectlCommand(kubeconfig string, args ...string) []string {
 	return append([]string{
 		"/usr/local/bin/kubectl", "--kubeconfig=" + kubeconfig, "--request-timeout=5s", "--cache-dir=/dev/null/none",
 	}, args...)
 }
 
-// OwnReady returns the URL at which the API server of a control plane itself reports that
+// LocalAPIReadyURL returns the URL at which the API server of a control plane itself reports that
 // it is ready.
-func (e Env) OwnReady() string {
+func (e Env) LocalAPIReadyURL() string {
 	port := strconv.Itoa(e.Cluster.Spec.ControlPlaneEndpoint.Port)
 	return "https://" + net.JoinHostPort("127.0.0.1", port) + "/readyz"
 }

@@ -32,11 +32,11 @@ import (
 // Parts holds the inputs of pipelines besides the environment.
 type Parts struct {
 	Bundle  bundle.Source
-	Records clusterstate.Records
+	Records clusterstate.StateStore
 	// Owner identifies the manager of the cluster: this one.
 	Owner string
 	// Backup takes a backup set; only upgrades use it.
-	Backup upgrade.Take
+	Backup upgrade.BackupFunc
 	// Addons are the add-ons of the cluster, in the order of their installation.
 	Addons []addonsource.Addon
 	// KeepAddons leaves the add-ons of the cluster unchanged during a rollback.
@@ -47,13 +47,13 @@ type Parts struct {
 
 // Create creates a cluster.
 func Create(env module.Env, p Parts) engine.Pipeline {
-	m := []engine.Module{hooks.New(env, v1alpha1.HookPreInstall)}
-	m = append(m, upToControlPlane(env, p)...)
-	m = append(m, hooks.New(env, v1alpha1.HookPostControlPlane), kubeadm.MakeRoom(env))
-	m = append(m, joined(env, p)...)
-	m = append(m, kubeadm.Encrypted(env))
-	m = append(m, settled(env)...)
-	m = append(m, addon.New(p.Addons), hooks.New(env, v1alpha1.HookPostInstall))
+	m := []engine.Module{hooks.RunHooks(env, v1alpha1.HookPreInstall)}
+	m = append(m, controlPlaneModules(env, p)...)
+	m = append(m, hooks.RunHooks(env, v1alpha1.HookPostControlPlane), kubeadm.RemoveLostMembers(env))
+	m = append(m, joinModules(env, p)...)
+	m = append(m, kubeadm.VerifyEncryption(env))
+	m = append(m, finishModules(env)...)
+	m = append(m, addon.InstallAddons(p.Addons), hooks.RunHooks(env, v1alpha1.HookPostInstall))
 	return engine.Pipeline{Kind: "create", Modules: m}
 }
 
@@ -61,51 +61,51 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 // description are removed after new hosts can take their pods. Settings of hosts are
 // changed one host after the other; the components that serve the whole cluster follow.
 func Apply(env module.Env, p Parts) (engine.Pipeline, error) {
-	env.Gated = true
-	steps := []engine.Module{hostprep.New(env), containerruntime.New(env), kubeadm.Install(env), kubeadm.RestartServing(env)}
-	m := append(scripts(env, env.Comes, v1alpha1.HookPreInstall), bundle.New(p.Bundle), registry.New(env))
+	env.IsRunning = true
+	steps := []engine.Module{hostprep.PrepareHosts(env), containerruntime.InstallRuntime(env), kubeadm.InstallKubernetes(env), kubeadm.RestartKubeletAndApproveCert(env)}
+	m := append(runHooksOfChange(env, env.IsNew, v1alpha1.HookPreInstall), bundle.PrepareBundle(p.Bundle), registry.SetUpRegistry(env))
 	if len(env.KubeletStates) > 0 {
-		drain, serve := upgrade.Aside(env, kubeadm.Outdated(env))
+		drain, serve := upgrade.DrainAroundChange(env, kubeadm.LosesKubeletState(env))
 		steps = slices.Concat([]engine.Module{drain}, steps, []engine.Module{serve})
-		m = append(m, kubeadm.ReachBefore(env))
+		m = append(m, kubeadm.ConnectAPIBeforeChange(env))
 	}
-	onNodes, err := upgrade.Settings(env, steps...)
+	onNodes, err := upgrade.RollOutSettings(env, steps...)
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
 	m = append(m, onNodes)
-	m = append(m, upgrade.Then(kubeadm.StepKubelet, etcd.New(env))...)
-	m = append(m, containerruntime.Images(env), etcd.Reach(env))
-	m = append(m, upgrade.Then(kubeadm.StepKubelet, kubeadm.Encryption(env), kubeadm.Init(env))...)
-	m = append(m, kubeadm.Records(env), kubeadm.MakeRoom(env), noderemoval.Replaced(env))
-	m = append(m, scripts(env, env.Comes, v1alpha1.HookPostControlPlane)...)
-	m = append(append(m, joined(env, p, kubeadm.StepRecord)...), kubeadm.Encrypted(env), kubeadm.Addons(env))
-	m = only(env.Stays, append(append(m, settled(env)...), endpoint.Retire(env)))
+	m = append(m, upgrade.After(kubeadm.StepKubeletSettings, etcd.SetUpMembers(env))...)
+	m = append(m, containerruntime.ImportImages(env), etcd.WaitForEtcd(env))
+	m = append(m, upgrade.After(kubeadm.StepKubeletSettings, kubeadm.PrepareEncryption(env), kubeadm.InitControlPlane(env))...)
+	m = append(m, kubeadm.ReuploadConfig(env), kubeadm.RemoveLostMembers(env), noderemoval.ReplaceNodes(env))
+	m = append(m, runHooksOfChange(env, env.IsNew, v1alpha1.HookPostControlPlane)...)
+	m = append(append(m, joinModules(env, p, kubeadm.StepConfigUploaded)...), kubeadm.VerifyEncryption(env), kubeadm.RestoreAddons(env))
+	m = restrictTo(env.Stays, append(append(m, finishModules(env)...), endpoint.PruneEndpoints(env)))
 	if len(env.Leaving) > 0 {
-		m = append(m, before(scripts(env, env.Resets, v1alpha1.HookPreDelete))...)
-		m = append(m, endpoint.Release(env), noderemoval.Drain(env), noderemoval.Server(env), noderemoval.Member(env))
-		m = append(m, only(env.Resets, []engine.Module{reset.New(env, "leave.member")})...)
-		m = append(m, noderemoval.Node(env), clusterstate.Left(env, p.Records, p.Owner))
+		m = append(m, runHooksEarly(runHooksOfChange(env, env.Resets, v1alpha1.HookPreDelete))...)
+		m = append(m, endpoint.ReleaseAddress(env), noderemoval.DrainNodes(env), noderemoval.StopServers(env), noderemoval.RemoveMembers(env))
+		m = append(m, restrictTo(env.Resets, []engine.Module{reset.ResetHosts(env, "leave.member")})...)
+		m = append(m, noderemoval.DeleteNodes(env), clusterstate.RemoveHosts(env, p.Records, p.Owner))
 	}
-	m = append(append(m, addon.New(p.Addons)), scripts(env, env.Comes, v1alpha1.HookPostInstall)...)
+	m = append(append(m, addon.InstallAddons(p.Addons)), runHooksOfChange(env, env.IsNew, v1alpha1.HookPostInstall)...)
 	if p.Retires {
-		m = append(m, atLast(m, containerruntime.Retire(env)))
+		m = append(m, runLast(m, containerruntime.PruneBundles(env)))
 	}
 	return engine.Pipeline{Kind: "apply", Modules: m}, nil
 }
 
-// scripts returns the hooks of a phase for some hosts of a running cluster. It returns
+// runHooksOfChange returns the hooks of a phase for some hosts of a running cluster. It returns
 // none if no hosts are added or removed, because hooks wait for all other tasks.
-func scripts(env module.Env, chosen func(*engine.Host) bool, phase v1alpha1.HookPhase) []engine.Module {
+func runHooksOfChange(env module.Env, chosen func(*engine.Host) bool, phase v1alpha1.HookPhase) []engine.Module {
 	if len(env.Coming) == 0 && len(env.Leaving) == 0 {
 		return nil
 	}
-	return only(chosen, []engine.Module{hooks.New(env, phase)})
+	return restrictTo(chosen, []engine.Module{hooks.RunHooks(env, phase)})
 }
 
-// before makes the hooks of leaving hosts run as soon as the remaining hosts are ready,
+// runHooksEarly makes the hooks of leaving hosts run as soon as the remaining hosts are ready,
 // like their drain. They wait for nothing else, because many tasks wait for them.
-func before(modules []engine.Module) []engine.Module {
+func runHooksEarly(modules []engine.Module) []engine.Module {
 	for _, m := range modules {
 		for i := range m.Tasks {
 			m.Tasks[i].Barrier, m.Tasks[i].Needs = false, []string{"nodes.ready"}
@@ -119,18 +119,18 @@ func before(modules []engine.Module) []engine.Module {
 // configuration, which names the runtime, follows.
 func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
 	// Everything on a node is stopped and restarted meanwhile; the modules wait for it.
-	onNodes, err := upgrade.InWaves(env,
-		reset.Runtime(env), containerruntime.New(env), containerruntime.Images(env), kubeadm.Install(env),
-		kubeadm.Kubelet(env), kubeadm.Again(env), nodes.Ready(env), kubeadm.Serving(env))
+	onNodes, err := upgrade.RollOut(env,
+		reset.RemoveRuntime(env), containerruntime.InstallRuntime(env), containerruntime.ImportImages(env), kubeadm.InstallKubernetes(env),
+		kubeadm.EnsureKubeletRunning(env), kubeadm.WaitControlPlaneRestarted(env), nodes.WaitReady(env), kubeadm.ApproveKubeletCerts(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
-	env.Gated = true
-	m := []engine.Module{bundle.New(p.Bundle), kubeadm.Reach(env), registry.New(env), containerruntime.Ahead(env), onNodes}
+	env.IsRunning = true
+	m := []engine.Module{bundle.PrepareBundle(p.Bundle), kubeadm.ConnectAPI(env), registry.SetUpRegistry(env), containerruntime.PrefetchImages(env), onNodes}
 	// Everything that lists all control planes follows as well, because one may have been
 	// force-removed.
-	m = append(m, upgrade.After(kubeadm.Phases(env), clusterstate.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner), endpoint.New(env),
-		kubeadm.Join(env), nodes.Settled(env), certs.Timer(env), etcdbackup.Schedule(env))...)
+	m = append(m, upgrade.AfterNodes(kubeadm.UpdateControlPlane(env), clusterstate.SaveState(env, kubeadm.KeyAdminConf, p.Records, p.Owner), endpoint.SetUpEndpoint(env),
+		kubeadm.JoinNodes(env), nodes.ConfigureNodes(env), certs.EnableAutoRenewal(env), etcdbackup.ScheduleSnapshots(env))...)
 	return engine.Pipeline{Kind: "apply", Modules: m}, nil
 }
 
@@ -138,18 +138,18 @@ func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
 // components in the cluster that all nodes use. A backup is taken before any host is
 // changed. Programs and images are on the hosts before their nodes are drained.
 func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
-	nodesFirst, err := upgrade.InWaves(env,
-		containerruntime.New(env), kubeadm.Install(env), kubeadm.Upgrade(env), kubeadm.Kubelet(env),
-		kubeadm.Steady(env), nodes.Ready(env), kubeadm.Serving(env))
+	nodesFirst, err := upgrade.RollOut(env,
+		containerruntime.InstallRuntime(env), kubeadm.InstallKubernetes(env), kubeadm.UpgradeNode(env), kubeadm.EnsureKubeletRunning(env),
+		kubeadm.WaitStable(env), nodes.WaitReady(env), kubeadm.ApproveKubeletCerts(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
-	m := []engine.Module{bundle.New(p.Bundle), kubeadm.Reach(env), upgrade.Backup(env, p.Backup)}
-	ahead := bundle.Ahead(containerruntime.New(env), kubeadm.Install(env), etcd.New(env))
-	m = append(m, upgrade.Behind(ahead, containerruntime.Images(env), hooks.New(env, v1alpha1.HookPreUpgrade), nodesFirst)...)
+	m := []engine.Module{bundle.PrepareBundle(p.Bundle), kubeadm.ConnectAPI(env), upgrade.BackUpCluster(env, p.Backup)}
+	ahead := bundle.PrefetchPrograms(containerruntime.InstallRuntime(env), kubeadm.InstallKubernetes(env), etcd.SetUpMembers(env))
+	m = append(m, upgrade.AfterBackup(ahead, containerruntime.ImportImages(env), hooks.RunHooks(env, v1alpha1.HookPreUpgrade), nodesFirst)...)
 	m = append(m,
-		upgrade.After(append(settledIn(env, p), registry.New(env), addon.New(p.Addons), hooks.New(env, v1alpha1.HookPostUpgrade))...)...)
-	return engine.Pipeline{Kind: "upgrade", Modules: retiring(env, m)}, nil
+		upgrade.AfterNodes(append(finishModulesForVersion(env, p), registry.SetUpRegistry(env), addon.InstallAddons(p.Addons), hooks.RunHooks(env, v1alpha1.HookPostUpgrade))...)...)
+	return engine.Pipeline{Kind: "upgrade", Modules: pruneAtEnd(env, m)}, nil
 }
 
 // Revert rolls back an upgrade that is not complete, with the same steps in reverse order:
@@ -157,33 +157,33 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 // before the components. The components that all nodes use follow, and add-ons come last.
 func Revert(env module.Env, p Parts) (engine.Pipeline, error) {
 	env.Upgrade.Back = true
-	nodesBack, err := upgrade.InWaves(env,
-		containerruntime.New(env), kubeadm.Install(env), kubeadm.KubeletSettings(env), kubeadm.Kubelet(env),
-		kubeadm.Serve(env), kubeadm.Steady(env), nodes.Ready(env), kubeadm.Serving(env))
+	nodesBack, err := upgrade.RollOut(env,
+		containerruntime.InstallRuntime(env), kubeadm.InstallKubernetes(env), kubeadm.UpdateKubeletSettings(env), kubeadm.EnsureKubeletRunning(env),
+		kubeadm.UpgradeControlPlane(env), kubeadm.WaitStable(env), nodes.WaitReady(env), kubeadm.ApproveKubeletCerts(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
-	m := []engine.Module{bundle.New(p.Bundle), kubeadm.Reach(env), containerruntime.Images(env), upgrade.Proxy(env)}
-	m = append(m, upgrade.Then(upgrade.StepProxy, nodesBack)...)
-	m = append(m, upgrade.After(kubeadm.Settings(env))...)
-	m = append(m, upgrade.After(upgrade.BehindDNS(settledIn(env, p, upgrade.DNS(env))...)...)...)
+	m := []engine.Module{bundle.PrepareBundle(p.Bundle), kubeadm.ConnectAPI(env), containerruntime.ImportImages(env), upgrade.RollBackProxy(env)}
+	m = append(m, upgrade.After(upgrade.StepProxy, nodesBack)...)
+	m = append(m, upgrade.AfterNodes(kubeadm.UploadConfig(env))...)
+	m = append(m, upgrade.AfterNodes(upgrade.AfterCoreDNS(finishModulesForVersion(env, p, upgrade.RollBackCoreDNS(env))...)...)...)
 	if !p.KeepAddons {
-		m = append(m, upgrade.After(addon.New(p.Addons))...)
+		m = append(m, upgrade.AfterNodes(addon.InstallAddons(p.Addons))...)
 	}
-	return engine.Pipeline{Kind: "rollback-upgrade", Modules: retiring(env, m)}, nil
+	return engine.Pipeline{Kind: "rollback-upgrade", Modules: pruneAtEnd(env, m)}, nil
 }
 
-// retiring removes files of other versions from hosts when all hosts are complete. Until
+// pruneAtEnd removes files of other versions from hosts when all hosts are complete. Until
 // then they are needed for a rollback, also by hosts that do not take part yet.
-func retiring(env module.Env, m []engine.Module) []engine.Module {
+func pruneAtEnd(env module.Env, m []engine.Module) []engine.Module {
 	if len(env.Absent) > 0 {
 		return m
 	}
-	return append(m, atLast(m, containerruntime.Retire(env)))
+	return append(m, runLast(m, containerruntime.PruneBundles(env)))
 }
 
-// atLast makes a module wait until all tasks of others are done on all their hosts.
-func atLast(others []engine.Module, m engine.Module) engine.Module {
+// runLast makes a module wait until all tasks of others are done on all their hosts.
+func runLast(others []engine.Module, m engine.Module) engine.Module {
 	for i := range m.Tasks {
 		m.Tasks[i].NeedsAll = true
 		for _, o := range others {
@@ -197,20 +197,20 @@ func atLast(others []engine.Module, m engine.Module) engine.Module {
 
 // Lose removes lost hosts from a cluster and does nothing else.
 func Lose(env module.Env, p Parts) engine.Pipeline {
-	return engine.Pipeline{Kind: "forget-nodes", Modules: among(
-		kubeadm.Reach(env), noderemoval.Drain(env), noderemoval.Server(env), noderemoval.Member(env),
-		noderemoval.Node(env), clusterstate.Left(env, p.Records, p.Owner),
+	return engine.Pipeline{Kind: "forget-nodes", Modules: withoutOutsideNeeds(
+		kubeadm.ConnectAPI(env), noderemoval.DrainNodes(env), noderemoval.StopServers(env), noderemoval.RemoveMembers(env),
+		noderemoval.DeleteNodes(env), clusterstate.RemoveHosts(env, p.Records, p.Owner),
 	)}
 }
 
 // Strike removes lost hosts only from the state, for a restore or rescue of etcd, when the
 // API may be down. The restored etcd gets its members from the hosts in the state.
 func Strike(env module.Env, p Parts) engine.Pipeline {
-	return engine.Pipeline{Kind: "forget-nodes", Modules: []engine.Module{clusterstate.Off(env, p.Records)}}
+	return engine.Pipeline{Kind: "forget-nodes", Modules: []engine.Module{clusterstate.RemoveHostsFromState(env, p.Records)}}
 }
 
-// among removes all needs of tasks that are not among the modules.
-func among(modules ...engine.Module) []engine.Module {
+// withoutOutsideNeeds removes all needs of tasks that are not among the modules.
+func withoutOutsideNeeds(modules ...engine.Module) []engine.Module {
 	there := map[string]bool{}
 	for _, m := range modules {
 		for _, t := range m.Tasks {
@@ -226,35 +226,35 @@ func among(modules ...engine.Module) []engine.Module {
 	return modules
 }
 
-// settledIn returns the modules that bring the components of the cluster to a version;
+// finishModulesForVersion returns the modules that bring the components of the cluster to a version;
 // before comes before the add-ons of kubeadm.
-func settledIn(env module.Env, p Parts, before ...engine.Module) []engine.Module {
-	m := append(members(env), before...)
+func finishModulesForVersion(env module.Env, p Parts, before ...engine.Module) []engine.Module {
+	m := append(etcdModules(env), before...)
 	return append(m,
 		kubeadm.UpgradeAddons(env),
-		clusterstate.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
-		endpoint.New(env),
-		dns.New(env),
-		network.New(env),
-		nodes.Settled(env),
-		upgrade.Settled(env),
-		certs.Timer(env),
-		etcdbackup.Schedule(env),
+		clusterstate.SaveState(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
+		endpoint.SetUpEndpoint(env),
+		dns.ConfigureCoreDNS(env),
+		network.InstallNetwork(env),
+		nodes.ConfigureNodes(env),
+		upgrade.WaitDaemonSets(env),
+		certs.EnableAutoRenewal(env),
+		etcdbackup.ScheduleSnapshots(env),
 	)
 }
 
-// members returns the modules that bring etcd to a version; in a rollback, after etcd
+// etcdModules returns the modules that bring etcd to a version; in a rollback, after etcd
 // accepts the downgrade.
-func members(env module.Env) []engine.Module {
-	m := []engine.Module{etcd.New(env), kubeadm.UpgradeEtcd(env)}
+func etcdModules(env module.Env) []engine.Module {
+	m := []engine.Module{etcd.SetUpMembers(env), kubeadm.UpgradeEtcd(env)}
 	if !env.Upgrade.Back {
 		return m
 	}
-	return append([]engine.Module{etcd.Back(env)}, upgrade.Then(etcd.StepBack, m...)...)
+	return append([]engine.Module{etcd.PrepareDowngrade(env)}, upgrade.After(etcd.StepDowngrade, m...)...)
 }
 
-// only restricts the tasks of modules to the chosen hosts.
-func only(chosen func(*engine.Host) bool, modules []engine.Module) []engine.Module {
+// restrictTo restricts the tasks of modules to the chosen hosts.
+func restrictTo(chosen func(*engine.Host) bool, modules []engine.Module) []engine.Module {
 	for _, m := range modules {
 		for i := range m.Tasks {
 			on := m.Tasks[i].On
@@ -264,56 +264,56 @@ func only(chosen func(*engine.Host) bool, modules []engine.Module) []engine.Modu
 	return modules
 }
 
-func upToControlPlane(env module.Env, p Parts) []engine.Module {
+func controlPlaneModules(env module.Env, p Parts) []engine.Module {
 	return []engine.Module{
-		bundle.New(p.Bundle),
-		hostprep.New(env),
-		registry.New(env),
-		containerruntime.New(env),
-		kubeadm.Install(env),
-		etcd.New(env),
-		containerruntime.Images(env),
-		etcd.Reach(env),
-		kubeadm.Encryption(env),
-		kubeadm.Init(env),
+		bundle.PrepareBundle(p.Bundle),
+		hostprep.PrepareHosts(env),
+		registry.SetUpRegistry(env),
+		containerruntime.InstallRuntime(env),
+		kubeadm.InstallKubernetes(env),
+		etcd.SetUpMembers(env),
+		containerruntime.ImportImages(env),
+		etcd.WaitForEtcd(env),
+		kubeadm.PrepareEncryption(env),
+		kubeadm.InitControlPlane(env),
 	}
 }
 
-// joined returns the modules that join all nodes to the cluster. New nodes join after the
+// joinModules returns the modules that join all nodes to the cluster. New nodes join after the
 // given steps.
-func joined(env module.Env, p Parts, after ...string) []engine.Module {
+func joinModules(env module.Env, p Parts, after ...string) []engine.Module {
 	return []engine.Module{
-		clusterstate.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
-		endpoint.New(env),
-		kubeadm.Join(env, after...),
-		endpoint.Joined(env),
-		kubeadm.Kubelet(env),
+		clusterstate.SaveState(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
+		endpoint.SetUpEndpoint(env),
+		kubeadm.JoinNodes(env, after...),
+		endpoint.SetUpKubeVIP(env),
+		kubeadm.EnsureKubeletRunning(env),
 	}
 }
 
-func settled(env module.Env) []engine.Module {
+func finishModules(env module.Env) []engine.Module {
 	return []engine.Module{
-		dns.New(env),
-		network.New(env),
-		nodes.New(env),
-		kubeadm.Serving(env),
-		certs.Timer(env),
-		etcdbackup.Schedule(env),
+		dns.ConfigureCoreDNS(env),
+		network.InstallNetwork(env),
+		nodes.SetUpNodes(env),
+		kubeadm.ApproveKubeletCerts(env),
+		certs.EnableAutoRenewal(env),
+		etcdbackup.ScheduleSnapshots(env),
 	}
 }
 
 // Renew renews certificates of a cluster, whose API may be down.
 func Renew(env module.Env, p Parts, w certs.Wish) engine.Pipeline {
 	m := []engine.Module{
-		etcd.Renew(env, w.Renewal),
-		certs.Renew(env, w),
-		clusterstate.Kubeconfig(env, certs.KeyAdmin, p.Records),
+		etcd.RenewClientCerts(env, w.Renewal),
+		certs.RenewCerts(env, w),
+		clusterstate.SaveKubeconfig(env, certs.KeyAdmin, p.Records),
 	}
 	switch {
 	case len(w.Readmit) > 0:
-		m = append(m, kubeadm.Readmit(env, w.Readmit))
+		m = append(m, kubeadm.ReadmitExpiredNodes(env, w.Readmit))
 	case w.Continues:
-		m = append(m, kubeadm.EndJoin(env))
+		m = append(m, kubeadm.RevokeJoinTokens(env))
 	}
 	return engine.Pipeline{Kind: "renew-certs", Modules: m}
 }
@@ -323,7 +323,7 @@ func RotateCA(env module.Env, p Parts, r certs.Rotations) engine.Pipeline {
 	if r.Cluster.From != "" {
 		return engine.Pipeline{Kind: "rotate-ca", Modules: rotateCluster(env, p, r.Cluster)}
 	}
-	m := []engine.Module{kubeadm.Reach(env), certs.RotateAccounts(env, r.Accounts)}
+	m := []engine.Module{kubeadm.ConnectAPI(env), certs.RotateAccounts(env, r.Accounts)}
 	if r.FrontProxy.From != "" {
 		m = append(m, certs.RotateFrontProxy(env, r.FrontProxy))
 	}
@@ -335,69 +335,69 @@ func RotateCA(env module.Env, p Parts, r certs.Rotations) engine.Pipeline {
 
 // rotateCluster rotates the cluster CA.
 func rotateCluster(env module.Env, p Parts, r certs.ClusterRotation) []engine.Module {
-	env.Gated = true
-	around := certs.Around{
-		Signing:   func(h *engine.Host, apart bool) (op.List, error) { return kubeadm.Signing(env, h, apart) },
-		Follows:   func(h *engine.Host) op.List { return kubeadm.Follows(env, h) },
-		Kubelet:   func(h *engine.Host, files ...string) op.Unit { return kubeadm.Rereads(env, h, files...) },
-		Balancers: func(h *engine.Host) op.List { return endpoint.Rereads(env, h) },
+	env.IsRunning = true
+	around := certs.RotationOps{
+		ChangeSigner:   func(h *engine.Host, apart bool) (op.List, error) { return kubeadm.ChangeSigner(env, h, apart) },
+		RerunCAPhases:  func(h *engine.Host) op.List { return kubeadm.RerunCAPhases(env, h) },
+		ReloadKubelet:  func(h *engine.Host, files ...string) op.Unit { return kubeadm.ReloadKubelet(env, h, files...) },
+		ReloadBalancer: func(h *engine.Host) op.List { return endpoint.ReloadBalancer(env, h) },
 	}
 	x := certs.RotateCluster(env, r, around)
 	return []engine.Module{
-		x.Make,
-		kubeadm.ReachBoth(env, certs.StepMade),
-		x.Sign,
-		keeps(certs.StepKeptBoth, r.Everywhere, clusterstate.Kubeconfig(env, certs.KeyAdminBoth, p.Records)),
-		keeps(certs.StepKept, r.Everywhere, clusterstate.Kubeconfig(env, certs.KeyAdmin, p.Records), certs.StepKeptBoth),
-		kubeadm.ReadmitAnew(env, certs.StepSigned, r.Readmit, r.Anew(env)),
-		x.Drop,
-		keeps(certs.StepKeptLast, r.Begun, clusterstate.Kubeconfig(env, certs.KeyAdminLast, p.Records)),
-		kubeadm.ReachAfter(env, certs.StepDropped),
-		x.End,
+		x.CreateCA,
+		kubeadm.ConnectAPIWithBothCAs(env, certs.StepCACreated),
+		x.SignWithNewCA,
+		keepKubeconfig(certs.StepKeptBoth, r.Everywhere, clusterstate.SaveKubeconfig(env, certs.KeyAdminBoth, p.Records)),
+		keepKubeconfig(certs.StepKept, r.Everywhere, clusterstate.SaveKubeconfig(env, certs.KeyAdmin, p.Records), certs.StepKeptBoth),
+		kubeadm.ReadmitNodesWithNewCA(env, certs.StepSigned, r.Readmit, r.RemoveOldCredentials(env)),
+		x.DropOldCA,
+		keepKubeconfig(certs.StepKeptLast, r.HasBegun, clusterstate.SaveKubeconfig(env, certs.KeyAdminLast, p.Records)),
+		kubeadm.ConnectAPIWithNewCA(env, certs.StepDropped),
+		x.EndRotation,
 	}
 }
 
-// keeps makes a module save the kubeconfig of the administrator in a given step, after
+// keepKubeconfig makes a module save the kubeconfig of the administrator in a given step, after
 // other steps.
-func keeps(step string, when func(*engine.Scope) bool, m engine.Module, after ...string) engine.Module {
+func keepKubeconfig(step string, when func(*engine.Scope) bool, m engine.Module, after ...string) engine.Module {
 	m.Tasks[0].ID, m.Tasks[0].When, m.Tasks[0].Needs = step, when, after
 	return m
 }
 
 // InitOS prepares hosts and installs nothing.
 func InitOS(env module.Env) engine.Pipeline {
-	return engine.Pipeline{Kind: "init-os", Modules: []engine.Module{hostprep.New(env)}}
+	return engine.Pipeline{Kind: "init-os", Modules: []engine.Module{hostprep.PrepareHosts(env)}}
 }
 
 // InitRegistry sets up the private registry on its host.
 func InitRegistry(env module.Env, p Parts) engine.Pipeline {
-	return engine.Pipeline{Kind: "init-registry", Modules: []engine.Module{bundle.New(p.Bundle), registry.New(env)}}
+	return engine.Pipeline{Kind: "init-registry", Modules: []engine.Module{bundle.PrepareBundle(p.Bundle), registry.SetUpRegistry(env)}}
 }
 
 // Defrag defragments the databases of etcd; won is called with the sizes.
-func Defrag(env module.Env, won etcdbackup.Won) engine.Pipeline {
-	return engine.Pipeline{Kind: "etcd-defrag", Modules: []engine.Module{etcdbackup.Defrag(env, won)}}
+func Defrag(env module.Env, won etcdbackup.ReclaimedFunc) engine.Pipeline {
+	return engine.Pipeline{Kind: "etcd-defrag", Modules: []engine.Module{etcdbackup.DefragMembers(env, won)}}
 }
 
 // RestoreEtcd restores the data of etcd from a backup set.
 func RestoreEtcd(env module.Env, from etcdbackup.Source) engine.Pipeline {
-	return engine.Pipeline{Kind: "etcd-restore", Modules: []engine.Module{etcdbackup.Restore(env, from)}}
+	return engine.Pipeline{Kind: "etcd-restore", Modules: []engine.Module{etcdbackup.RestoreData(env, from)}}
 }
 
 // RescueEtcd rebuilds etcd with one member from the data of a surviving member.
 func RescueEtcd(env module.Env, from etcdbackup.Source) engine.Pipeline {
-	return engine.Pipeline{Kind: "etcd-rescue", Modules: []engine.Module{etcdbackup.Salvage(env, from)}}
+	return engine.Pipeline{Kind: "etcd-rescue", Modules: []engine.Module{etcdbackup.RescueMember(env, from)}}
 }
 
 // Delete removes a cluster from its hosts and restores the hosts.
 func Delete(env module.Env) engine.Pipeline {
 	return engine.Pipeline{Kind: "delete", Modules: []engine.Module{
-		hooks.New(env, v1alpha1.HookPreDelete),
-		reset.New(env),
+		hooks.RunHooks(env, v1alpha1.HookPreDelete),
+		reset.ResetHosts(env),
 	}}
 }
 
 // EndJoin revokes the join tokens after an operation that did not complete.
 func EndJoin(env module.Env) engine.Pipeline {
-	return engine.Pipeline{Kind: "end-join", Modules: []engine.Module{kubeadm.EndJoin(env)}}
+	return engine.Pipeline{Kind: "end-join", Modules: []engine.Module{kubeadm.RevokeJoinTokens(env)}}
 }

@@ -32,9 +32,9 @@ const Removed = "addon.removed"
 // settle is the time for the work before and after a wait.
 const settle = 3 * time.Minute
 
-// New returns the module: after CoreDNS is ready, one task for each add-on, one after the
+// InstallAddons returns the module: after CoreDNS is ready, one task for each add-on, one after the
 // other, and one task for add-ons that are no longer described.
-func New(list []addonsource.Addon) engine.Module {
+func InstallAddons(list []addonsource.Addon) engine.Module {
 	m := engine.Module{Name: "add-ons"}
 	needs := []string{"nodes.dns"}
 	for _, a := range list {
@@ -43,23 +43,23 @@ func New(list []addonsource.Addon) engine.Module {
 			Needs: needs, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 			Timeout: a.Timeout + settle, Retry: engine.Retry{Attempts: a.Retries + 1, Delay: 10 * time.Second, Backoff: 1.5},
 			Run: &engine.Action{
-				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return check(ctx, s, a) },
-				Apply: func(ctx context.Context, s *engine.Scope) error { return apply(ctx, s, a) },
+				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return checkAddon(ctx, s, a) },
+				Apply: func(ctx context.Context, s *engine.Scope) error { return applyAddon(ctx, s, a) },
 			},
 		}
 		m.Tasks = append(m.Tasks, t)
 		needs = []string{t.ID}
 	}
-	m.Tasks = append(m.Tasks, removed(list, needs))
+	m.Tasks = append(m.Tasks, removalTask(list, needs))
 	return m
 }
 
-// entries returns the objects of an add-on for its inventory.
-func entries(ctx context.Context, c *kube.Client, a addonsource.Addon, have *inventory) ([]entry, error) {
+// inventoryEntries returns the objects of an add-on for its inventory.
+func inventoryEntries(ctx context.Context, c *kube.Client, a addonsource.Addon, have *inventory) ([]entry, error) {
 	var out []entry
 	add := func(o *unstructured.Unstructured) error {
 		e := entry{Ref: addonsource.RefOf(o), Version: o.GroupVersionKind().Version}
-		if known, ok := have.entry(e.Ref); ok {
+		if known, ok := have.findEntry(e.Ref); ok {
 			e.Found = known.Found
 		} else if c != nil {
 			live, err := c.Live(ctx, o)
@@ -88,33 +88,33 @@ func entries(ctx context.Context, c *kube.Client, a addonsource.Addon, have *inv
 	return out, nil
 }
 
-// wanted returns the inventory of an add-on that is completely installed.
-func wanted(ctx context.Context, c *kube.Client, a addonsource.Addon, have *inventory) (*inventory, error) {
-	objects, err := entries(ctx, c, a, have)
+// wantedInventory returns the inventory of an add-on that is completely installed.
+func wantedInventory(ctx context.Context, c *kube.Client, a addonsource.Addon, have *inventory) (*inventory, error) {
+	objects, err := inventoryEntries(ctx, c, a, have)
 	return &inventory{Name: a.Name, State: applied, Digest: a.Digest, Installed: true, Objects: objects, Sources: a.Sources}, err
 }
 
-func check(ctx context.Context, s *engine.Scope, a addonsource.Addon) ([]plan.OpChange, error) {
+func checkAddon(ctx context.Context, s *engine.Scope, a addonsource.Addon) ([]plan.OpChange, error) {
 	c := engine.Get(s, module.KeyKube)
 	if s.Pending() {
 		return fromNothing(a), nil
 	}
-	have, err := inventoryOf(ctx, c, a.Name)
+	have, err := readInventory(ctx, c, a.Name)
 	if err != nil {
 		return nil, err
 	}
-	want, err := wanted(ctx, c, a, have)
+	want, err := wantedInventory(ctx, c, a, have)
 	if err != nil {
 		return nil, err
 	}
 	var out []plan.OpChange
-	if have == nil || !have.same(want) {
-		out = append(out, plan.OpChange{Kind: KindAddon, Target: a.Name, Summary: summary(a, have), Diff: sourcesDiff(have, want)})
-		for _, h := range hooks(a, have) {
+	if have == nil || !have.isSameAs(want) {
+		out = append(out, plan.OpChange{Kind: KindAddon, Target: a.Name, Summary: summarizeChange(a, have), Diff: sourcesDiff(have, want)})
+		for _, h := range hooksToRun(a, have) {
 			out = append(out, plan.OpChange{Kind: KindHook, Target: addonsource.RefOf(h.Object).String(), Summary: fmt.Sprint(h.Phases)})
 		}
 	}
-	if same, err := keeps(ctx, c, a); err != nil {
+	if same, err := hasSavedDeleteHooks(ctx, c, a); err != nil {
 		return nil, err
 	} else if !same && len(out) == 0 {
 		out = append(out, plan.OpChange{Kind: KindAddon, Target: a.Name, Summary: "save delete hooks"})
@@ -123,7 +123,7 @@ func check(ctx context.Context, s *engine.Scope, a addonsource.Addon) ([]plan.Op
 	if err != nil {
 		return nil, err
 	}
-	changes, err := c.Diff(ctx, objects(served))
+	changes, err := c.Diff(ctx, objectsOf(served))
 	if err != nil {
 		return nil, err
 	}
@@ -131,31 +131,31 @@ func check(ctx context.Context, s *engine.Scope, a addonsource.Addon) ([]plan.Op
 	for _, ch := range changes {
 		out = append(out, plan.OpChange{Kind: module.KindObject, Target: ch.Target(), Summary: string(ch.Action), Diff: ch.Diff})
 	}
-	gone, err := leaving(ctx, c, a.Name, have.without(want.Objects))
+	gone, err := planObjectRemoval(ctx, c, a.Name, have.entriesWithout(want.Objects))
 	return append(out, gone...), err
 }
 
 // fromNothing returns the changes of an installation in a cluster that does not exist yet.
 func fromNothing(a addonsource.Addon) []plan.OpChange {
-	out := []plan.OpChange{{Kind: KindAddon, Target: a.Name, Summary: summary(a, nil), Diff: sourcesDiff(nil, &inventory{Sources: a.Sources})}}
-	for _, h := range hooks(a, nil) {
+	out := []plan.OpChange{{Kind: KindAddon, Target: a.Name, Summary: summarizeChange(a, nil), Diff: sourcesDiff(nil, &inventory{Sources: a.Sources})}}
+	for _, h := range hooksToRun(a, nil) {
 		out = append(out, plan.OpChange{Kind: KindHook, Target: addonsource.RefOf(h.Object).String(), Summary: fmt.Sprint(h.Phases)})
 	}
-	for _, o := range objects(a) {
+	for _, o := range objectsOf(a) {
 		out = append(out, plan.OpChange{Kind: module.KindObject, Target: addonsource.RefOf(o).String(), Summary: string(kube.Create)})
 	}
 	return out
 }
 
-// objects returns the objects of an add-on and its namespace.
-func objects(a addonsource.Addon) []*unstructured.Unstructured {
+// objectsOf returns the objects of an add-on and its namespace.
+func objectsOf(a addonsource.Addon) []*unstructured.Unstructured {
 	if a.Namespace == nil {
 		return a.Objects
 	}
 	return append([]*unstructured.Unstructured{a.Namespace}, a.Objects...)
 }
 
-func summary(a addonsource.Addon, have *inventory) string {
+func summarizeChange(a addonsource.Addon, have *inventory) string {
 	switch {
 	case have == nil || !have.Installed:
 		return "install, " + a.Digest
@@ -183,63 +183,63 @@ func sourcesDiff(have, want *inventory) (text string) {
 	return text
 }
 
-// apply first saves in the inventory what it may put into the cluster. If it is
+// applyAddon first saves in the inventory what it may put into the cluster. If it is
 // interrupted, the inventory still has every object.
-func apply(ctx context.Context, s *engine.Scope, a addonsource.Addon) error {
+func applyAddon(ctx context.Context, s *engine.Scope, a addonsource.Addon) error {
 	c := engine.Get(s, module.KeyKube)
-	have, err := inventoryOf(ctx, c, a.Name)
+	have, err := readInventory(ctx, c, a.Name)
 	if err != nil {
 		return err
 	}
-	want, err := wanted(ctx, c, a, have)
+	want, err := wantedInventory(ctx, c, a, have)
 	if err != nil {
 		return err
 	}
 	began := *want
 	began.State, began.Installed = applying, have != nil && have.Installed
-	began.Objects = append(slices.Clone(want.Objects), have.without(want.Objects)...)
-	if a, err = certified(ctx, c, a); err != nil {
+	began.Objects = append(slices.Clone(want.Objects), have.entriesWithout(want.Objects)...)
+	if a, err = withRenewedCert(ctx, c, a); err != nil {
 		return err
 	}
-	run := hooks(a, have)
-	if have != nil && have.same(want) {
+	run := hooksToRun(a, have)
+	if have != nil && have.isSameAs(want) {
 		run = nil // only manual changes are corrected
-	} else if err := began.write(ctx, c); err != nil {
+	} else if err := began.saveInventory(ctx, c); err != nil {
 		return err
 	}
-	if err := keep(ctx, c, a); err != nil {
+	if err := saveDeleteHooks(ctx, c, a); err != nil {
 		return err
 	}
-	if err := within(ctx, s, a, run, have, want); err != nil {
+	if err := applyWithinTimeout(ctx, s, a, run, have, want); err != nil {
 		return err
 	}
-	return want.write(ctx, c)
+	return want.saveInventory(ctx, c)
 }
 
-// within does everything that the timeout of the add-on covers: its objects, its hooks,
+// applyWithinTimeout does everything that the timeout of the add-on covers: its objects, its hooks,
 // and the wait for both.
-func within(ctx context.Context, s *engine.Scope, a addonsource.Addon, run []addonsource.Hook, have, want *inventory) error {
+func applyWithinTimeout(ctx context.Context, s *engine.Scope, a addonsource.Addon, run []addonsource.Hook, have, want *inventory) error {
 	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
-	if err := put(ctx, s, a, run, have, want); err != nil {
+	if err := applyObjects(ctx, s, a, run, have, want); err != nil {
 		return err
 	}
-	if err := remove(ctx, engine.Get(s, module.KeyKube), s, a.Name, have.without(want.Objects)); err != nil {
+	if err := removeObjects(ctx, engine.Get(s, module.KeyKube), s, a.Name, have.entriesWithout(want.Objects)); err != nil {
 		return err
 	}
-	if err := wait(ctx, s, a); err != nil {
+	if err := waitReady(ctx, s, a); err != nil {
 		return err
 	}
-	return runHooks(ctx, s, run, after(have), want)
+	return runHooks(ctx, s, run, postHookPhase(have), want)
 }
 
-// put applies the objects of an add-on: first those that others need, then the early hooks
+// applyObjects applies the objects of an add-on: first those that others need, then the early hooks
 // of the chart, then the rest.
-func put(ctx context.Context, s *engine.Scope, a addonsource.Addon, run []addonsource.Hook, have, want *inventory) error {
+func applyObjects(ctx context.Context, s *engine.Scope, a addonsource.Addon, run []addonsource.Hook, have, want *inventory) error {
 	c := engine.Get(s, module.KeyKube)
 	if len(run) > 0 {
 		var first []*unstructured.Unstructured
-		for _, o := range objects(a) {
+		for _, o := range objectsOf(a) {
 			if k := o.GetKind(); k == "Namespace" || k == "CustomResourceDefinition" {
 				first = append(first, o)
 			}
@@ -247,14 +247,14 @@ func put(ctx context.Context, s *engine.Scope, a addonsource.Addon, run []addons
 		if err := c.Apply(ctx, first); err != nil {
 			return err
 		}
-		if err := runHooks(ctx, s, run, before(have), want); err != nil {
+		if err := runHooks(ctx, s, run, preHookPhase(have), want); err != nil {
 			return err
 		}
 	}
-	return c.Apply(ctx, objects(a))
+	return c.Apply(ctx, objectsOf(a))
 }
 
-func wait(ctx context.Context, s *engine.Scope, a addonsource.Addon) error {
+func waitReady(ctx context.Context, s *engine.Scope, a addonsource.Addon) error {
 	if !a.Wait {
 		return nil
 	}
@@ -266,24 +266,24 @@ func wait(ctx context.Context, s *engine.Scope, a addonsource.Addon) error {
 	return nil
 }
 
-func before(have *inventory) addonsource.HookPhase {
+func preHookPhase(have *inventory) addonsource.HookPhase {
 	if have == nil || !have.Installed {
 		return addonsource.PreInstall
 	}
 	return addonsource.PreUpgrade
 }
 
-func after(have *inventory) addonsource.HookPhase {
+func postHookPhase(have *inventory) addonsource.HookPhase {
 	if have == nil || !have.Installed {
 		return addonsource.PostInstall
 	}
 	return addonsource.PostUpgrade
 }
 
-// hooks returns the hooks that run when an add-on is installed or changed.
-func hooks(a addonsource.Addon, have *inventory) (out []addonsource.Hook) {
+// hooksToRun returns the hooks that run when an add-on is installed or changed.
+func hooksToRun(a addonsource.Addon, have *inventory) (out []addonsource.Hook) {
 	for _, h := range a.Hooks {
-		if h.In(before(have)) || h.In(after(have)) {
+		if h.In(preHookPhase(have)) || h.In(postHookPhase(have)) {
 			out = append(out, h)
 		}
 	}
@@ -300,7 +300,7 @@ func runHooks(ctx context.Context, s *engine.Scope, run []addonsource.Hook, phas
 			continue
 		}
 		s.Tell("%s: %s", phase, addonsource.RefOf(h.Object))
-		if err := ours(ctx, c, want, h.Object); err != nil {
+		if err := deleteOwnObject(ctx, c, want, h.Object); err != nil {
 			return err
 		}
 		if err := c.Apply(ctx, []*unstructured.Unstructured{h.Object}); err != nil {
@@ -314,16 +314,16 @@ func runHooks(ctx context.Context, s *engine.Scope, run []addonsource.Hook, phas
 		}
 	}
 	for _, o := range done { // later hooks may have needed the earlier ones
-		if err := ours(ctx, c, want, o); err != nil {
+		if err := deleteOwnObject(ctx, c, want, o); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ours removes an object that the add-on has created, if it exists.
-func ours(ctx context.Context, c *kube.Client, of *inventory, o *unstructured.Unstructured) error {
-	if e, ok := of.entry(addonsource.RefOf(o)); ok && e.Found {
+// deleteOwnObject removes an object that the add-on has created, if it exists.
+func deleteOwnObject(ctx context.Context, c *kube.Client, of *inventory, o *unstructured.Unstructured) error {
+	if e, ok := of.findEntry(addonsource.RefOf(o)); ok && e.Found {
 		return nil
 	}
 	live, err := c.Live(ctx, o)

@@ -16,15 +16,15 @@ import (
 // chart.
 const hooksKey = "hooks"
 
-// farewellOf returns the Secret with the delete hooks of an add-on. It is not a ConfigMap,
+// deleteHooksSecret returns the Secret with the delete hooks of an add-on. It is not a ConfigMap,
 // because hooks can contain Secrets.
-func farewellOf(name string) *unstructured.Unstructured {
+func deleteHooksSecret(name string) *unstructured.Unstructured {
 	return addonsource.Ref{Kind: "Secret", Namespace: namespace, Name: prefix + name}.Object("v1")
 }
 
-// kept returns the saved delete hooks of an add-on; none if nothing is saved.
-func kept(ctx context.Context, c *kube.Client, name string) (f addonsource.Farewell, err error) {
-	live, err := c.Live(ctx, farewellOf(name))
+// savedDeleteHooks returns the saved delete hooks of an add-on; none if nothing is saved.
+func savedDeleteHooks(ctx context.Context, c *kube.Client, name string) (f addonsource.Farewell, err error) {
+	live, err := c.Live(ctx, deleteHooksSecret(name))
 	if live == nil || err != nil {
 		return f, err
 	}
@@ -40,36 +40,36 @@ func kept(ctx context.Context, c *kube.Client, name string) (f addonsource.Farew
 	return f, nil
 }
 
-// keeps reports whether the saved delete hooks equal the hooks of the chart.
-func keeps(ctx context.Context, c *kube.Client, a addonsource.Addon) (bool, error) {
-	have, err := kept(ctx, c, a.Name)
+// hasSavedDeleteHooks reports whether the saved delete hooks equal the hooks of the chart.
+func hasSavedDeleteHooks(ctx context.Context, c *kube.Client, a addonsource.Addon) (bool, error) {
+	have, err := savedDeleteHooks(ctx, c, a.Name)
 	if err != nil {
 		return false, err
 	}
 	return have.Same(a.Farewell())
 }
 
-// keep saves the delete hooks of an add-on.
-func keep(ctx context.Context, c *kube.Client, a addonsource.Addon) error {
-	same, err := keeps(ctx, c, a)
+// saveDeleteHooks saves the delete hooks of an add-on.
+func saveDeleteHooks(ctx context.Context, c *kube.Client, a addonsource.Addon) error {
+	same, err := hasSavedDeleteHooks(ctx, c, a)
 	if same || err != nil {
 		return err
 	}
 	if len(a.Last) == 0 {
-		return discard(ctx, c, farewellOf(a.Name))
+		return deleteObject(ctx, c, deleteHooksSecret(a.Name))
 	}
 	raw, err := a.Farewell().Pack()
 	if err != nil {
 		return err
 	}
-	o := farewellOf(a.Name)
+	o := deleteHooksSecret(a.Name)
 	o.SetLabels(map[string]string{mark: a.Name})
 	o.Object["data"] = map[string]any{hooksKey: base64.StdEncoding.EncodeToString(raw)}
 	return c.Apply(ctx, []*unstructured.Unstructured{o})
 }
 
-// discard deletes an object, if it exists.
-func discard(ctx context.Context, c *kube.Client, o *unstructured.Unstructured) error {
+// deleteObject deletes an object, if it exists.
+func deleteObject(ctx context.Context, c *kube.Client, o *unstructured.Unstructured) error {
 	live, err := c.Live(ctx, o)
 	if live == nil || err != nil {
 		return err

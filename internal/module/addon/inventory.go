@@ -55,19 +55,19 @@ type entry struct {
 	Found bool `json:"found,omitempty"`
 }
 
-func (e entry) object() *unstructured.Unstructured { return e.Ref.Object(e.Version) }
+func (e entry) asObject() *unstructured.Unstructured { return e.Ref.Object(e.Version) }
 
-// inventoryOf returns the inventory of an add-on; nil if there is none.
-func inventoryOf(ctx context.Context, c *kube.Client, name string) (*inventory, error) {
+// readInventory returns the inventory of an add-on; nil if there is none.
+func readInventory(ctx context.Context, c *kube.Client, name string) (*inventory, error) {
 	cm, err := c.ConfigMap(ctx, namespace, prefix+name)
 	if cm == nil || err != nil {
 		return nil, err
 	}
-	return parse(cm)
+	return parseInventory(cm)
 }
 
-// inventories returns the inventories of all add-ons, the newest first.
-func inventories(ctx context.Context, c *kube.Client) ([]*inventory, error) {
+// listInventories returns the inventories of all add-ons, the newest first.
+func listInventories(ctx context.Context, c *kube.Client) ([]*inventory, error) {
 	maps, err := c.ConfigMaps(ctx, namespace, mark)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func inventories(ctx context.Context, c *kube.Client) ([]*inventory, error) {
 	})
 	var out []*inventory
 	for i := range maps {
-		inv, err := parse(&maps[i])
+		inv, err := parseInventory(&maps[i])
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +89,7 @@ func inventories(ctx context.Context, c *kube.Client) ([]*inventory, error) {
 	return out, nil
 }
 
-func parse(cm *corev1.ConfigMap) (*inventory, error) {
+func parseInventory(cm *corev1.ConfigMap) (*inventory, error) {
 	inv := &inventory{
 		Name: cm.Labels[mark], State: state(cm.Data["state"]), Digest: cm.Data["digest"],
 		Installed: cm.Data["installed"] == "true",
@@ -103,8 +103,8 @@ func parse(cm *corev1.ConfigMap) (*inventory, error) {
 	return inv, nil
 }
 
-// object returns the inventory as a ConfigMap.
-func (inv *inventory) object() (*unstructured.Unstructured, error) {
+// asConfigMap returns the inventory as a ConfigMap.
+func (inv *inventory) asConfigMap() (*unstructured.Unstructured, error) {
 	objects, err := json.Marshal(inv.Objects)
 	if err != nil {
 		return nil, err
@@ -121,23 +121,23 @@ func (inv *inventory) object() (*unstructured.Unstructured, error) {
 	}}, nil
 }
 
-// write saves the inventory in the cluster.
-func (inv *inventory) write(ctx context.Context, c *kube.Client) error {
-	o, err := inv.object()
+// saveInventory saves the inventory in the cluster.
+func (inv *inventory) saveInventory(ctx context.Context, c *kube.Client) error {
+	o, err := inv.asConfigMap()
 	if err != nil {
 		return err
 	}
 	return c.Apply(ctx, []*unstructured.Unstructured{o})
 }
 
-// same reports whether two inventories have the same objects from the same sources.
-func (inv *inventory) same(other *inventory) bool {
+// isSameAs reports whether two inventories have the same objects from the same sources.
+func (inv *inventory) isSameAs(other *inventory) bool {
 	return inv.Digest == other.Digest && inv.State == other.State &&
 		slices.Equal(inv.Objects, other.Objects) && slices.Equal(inv.Sources, other.Sources)
 }
 
-// entry returns the entry of an object.
-func (inv *inventory) entry(ref addonsource.Ref) (entry, bool) {
+// findEntry returns the entry of an object.
+func (inv *inventory) findEntry(ref addonsource.Ref) (entry, bool) {
 	if inv == nil {
 		return entry{}, false
 	}
@@ -148,8 +148,8 @@ func (inv *inventory) entry(ref addonsource.Ref) (entry, bool) {
 	return inv.Objects[i], true
 }
 
-// without returns the entries that are not among others.
-func (inv *inventory) without(others []entry) (out []entry) {
+// entriesWithout returns the entries that are not among others.
+func (inv *inventory) entriesWithout(others []entry) (out []entry) {
 	if inv == nil {
 		return nil
 	}

@@ -23,10 +23,10 @@ const keepAnnotation = "helm.sh/resource-policy"
 // have their own timeouts for each add-on.
 const longest = 24 * time.Hour
 
-// removed is the task that removes add-ons which are no longer described, the newest
+// removalTask is the task that removes add-ons which are no longer described, the newest
 // first. It runs after the installations, because an object that moves from one add-on to
 // another remains.
-func removed(list []addonsource.Addon, needs []string) engine.Task {
+func removalTask(list []addonsource.Addon, needs []string) engine.Task {
 	return engine.Task{
 		ID: Removed, Title: "remove add-ons", Manager: true, Needs: needs, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Timeout: longest,
@@ -36,9 +36,9 @@ func removed(list []addonsource.Addon, needs []string) engine.Task {
 				if s.Pending() {
 					return nil, nil // the cluster does not exist yet
 				}
-				gone, err := dropped(ctx, c, list)
+				gone, err := listDropped(ctx, c, list)
 				for _, r := range gone {
-					changes, err := r.changes(ctx, c)
+					changes, err := r.planRemoval(ctx, c)
 					if err != nil {
 						return nil, err
 					}
@@ -47,9 +47,9 @@ func removed(list []addonsource.Addon, needs []string) engine.Task {
 				return out, err
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				gone, err := dropped(ctx, engine.Get(s, module.KeyKube), list)
+				gone, err := listDropped(ctx, engine.Get(s, module.KeyKube), list)
 				for _, r := range gone {
-					if err := r.run(ctx, s); err != nil {
+					if err := r.removeAddon(ctx, s); err != nil {
 						return err
 					}
 				}
@@ -67,9 +67,9 @@ type removal struct {
 	objects []entry
 }
 
-// dropped returns the removals of add-ons that are not in the list.
-func dropped(ctx context.Context, c *kube.Client, list []addonsource.Addon) (out []removal, err error) {
-	all, err := inventories(ctx, c)
+// listDropped returns the removals of add-ons that are not in the list.
+func listDropped(ctx context.Context, c *kube.Client, list []addonsource.Addon) (out []removal, err error) {
+	all, err := listInventories(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -78,10 +78,10 @@ func dropped(ctx context.Context, c *kube.Client, list []addonsource.Addon) (out
 			continue
 		}
 		r := removal{inventory: inv}
-		if r.farewell, err = kept(ctx, c, inv.Name); err != nil {
+		if r.farewell, err = savedDeleteHooks(ctx, c, inv.Name); err != nil {
 			return nil, err
 		}
-		own := slices.DeleteFunc(slices.Clone(inv.Objects), r.ofHook)
+		own := slices.DeleteFunc(slices.Clone(inv.Objects), r.belongsToHook)
 		r.objects = movedOut(own, list)
 		if len(own) > 0 && len(r.objects) == 0 {
 			// The add-on only has another name now. Its hooks would delete objects that
@@ -102,22 +102,22 @@ func movedOut(own []entry, list []addonsource.Addon) []entry {
 			kept = append(kept, entry{Ref: addonsource.RefOf(o)})
 		}
 	}
-	return (&inventory{Objects: own}).without(kept)
+	return (&inventory{Objects: own}).entriesWithout(kept)
 }
 
-// ofHook reports whether an object belongs to a delete hook.
-func (r removal) ofHook(e entry) bool {
+// belongsToHook reports whether an object belongs to a delete hook.
+func (r removal) belongsToHook(e entry) bool {
 	return slices.ContainsFunc(r.farewell.Hooks, func(h addonsource.Hook) bool { return addonsource.RefOf(h.Object) == e.Ref })
 }
 
-// ofHooks returns the objects of delete hooks in the inventory. They are deleted after all
+// hookEntries returns the objects of delete hooks in the inventory. They are deleted after all
 // hooks have run, because a later hook may need them.
-func (r removal) ofHooks() []entry {
-	return slices.DeleteFunc(slices.Clone(r.Objects), func(e entry) bool { return !r.ofHook(e) })
+func (r removal) hookEntries() []entry {
+	return slices.DeleteFunc(slices.Clone(r.Objects), func(e entry) bool { return !r.belongsToHook(e) })
 }
 
-// changes returns the changes of the removal.
-func (r removal) changes(ctx context.Context, c *kube.Client) ([]plan.OpChange, error) {
+// planRemoval returns the changes of the removal.
+func (r removal) planRemoval(ctx context.Context, c *kube.Client) ([]plan.OpChange, error) {
 	out := []plan.OpChange{{Kind: KindAddon, Target: r.Name, Summary: "remove"}}
 	hooks := func(phase addonsource.HookPhase) {
 		for _, h := range r.farewell.Hooks {
@@ -130,50 +130,50 @@ func (r removal) changes(ctx context.Context, c *kube.Client) ([]plan.OpChange, 
 	if r.State != deleting {
 		hooks(addonsource.PreDelete)
 	}
-	changes, err := leaving(ctx, c, r.Name, r.objects)
+	changes, err := planObjectRemoval(ctx, c, r.Name, r.objects)
 	if err != nil {
 		return nil, err
 	}
 	out = append(out, changes...)
 	hooks(addonsource.PostDelete)
-	changes, err = leaving(ctx, c, r.Name, r.ofHooks())
+	changes, err = planObjectRemoval(ctx, c, r.Name, r.hookEntries())
 	return append(out, changes...), err
 }
 
-// run removes the add-on. Its progress is saved, because after the deletion has begun, a
+// removeAddon removes the add-on. Its progress is saved, because after the deletion has begun, a
 // pre-delete hook may no longer work.
-func (r removal) run(ctx context.Context, s *engine.Scope) error {
+func (r removal) removeAddon(ctx context.Context, s *engine.Scope) error {
 	c := engine.Get(s, module.KeyKube)
 	if len(r.farewell.Hooks) > 0 && r.State != deleting {
-		if err := r.before(ctx, s); err != nil {
+		if err := r.runPreDeleteHooks(ctx, s); err != nil {
 			return err
 		}
 	}
-	if err := r.delete(ctx, s, r.objects); err != nil {
+	if err := r.deleteEntries(ctx, s, r.objects); err != nil {
 		return err
 	}
-	if err := r.hooks(ctx, s, addonsource.PostDelete); err != nil {
+	if err := r.runHookPhase(ctx, s, addonsource.PostDelete); err != nil {
 		return err
 	}
-	if err := r.delete(ctx, s, r.ofHooks()); err != nil {
+	if err := r.deleteEntries(ctx, s, r.hookEntries()); err != nil {
 		return err
 	}
-	if err := discard(ctx, c, farewellOf(r.Name)); err != nil {
+	if err := deleteObject(ctx, c, deleteHooksSecret(r.Name)); err != nil {
 		return err
 	}
-	record, err := r.object()
+	record, err := r.asConfigMap()
 	if err != nil {
 		return err
 	}
-	return discard(ctx, c, record)
+	return deleteObject(ctx, c, record)
 }
 
-// before runs the pre-delete hooks. It first saves which of their objects existed before.
-func (r removal) before(ctx context.Context, s *engine.Scope) error {
+// runPreDeleteHooks runs the pre-delete hooks. It first saves which of their objects existed before.
+func (r removal) runPreDeleteHooks(ctx context.Context, s *engine.Scope) error {
 	c := engine.Get(s, module.KeyKube)
 	for _, h := range r.farewell.Hooks {
 		e := entry{Ref: addonsource.RefOf(h.Object), Version: h.Object.GroupVersionKind().Version}
-		if _, ok := r.entry(e.Ref); ok {
+		if _, ok := r.findEntry(e.Ref); ok {
 			continue
 		}
 		live, err := c.Live(ctx, h.Object)
@@ -184,18 +184,18 @@ func (r removal) before(ctx context.Context, s *engine.Scope) error {
 		r.Objects = append(r.Objects, e)
 	}
 	r.State = removing
-	if err := r.write(ctx, c); err != nil {
+	if err := r.saveInventory(ctx, c); err != nil {
 		return err
 	}
-	if err := r.hooks(ctx, s, addonsource.PreDelete); err != nil {
+	if err := r.runHookPhase(ctx, s, addonsource.PreDelete); err != nil {
 		return err
 	}
 	r.State, r.Installed = deleting, false
-	return r.write(ctx, c)
+	return r.saveInventory(ctx, c)
 }
 
-// hooks runs the hooks of a phase.
-func (r removal) hooks(parent context.Context, s *engine.Scope, phase addonsource.HookPhase) error {
+// runHookPhase runs the hooks of a phase.
+func (r removal) runHookPhase(parent context.Context, s *engine.Scope, phase addonsource.HookPhase) error {
 	ctx, cancel := context.WithTimeout(parent, r.farewell.Timeout)
 	defer cancel()
 	err := runHooks(ctx, s, r.farewell.Hooks, phase, r.inventory)
@@ -209,11 +209,11 @@ func (r removal) hooks(parent context.Context, s *engine.Scope, phase addonsourc
 	return hookFailed(r.Name, fmt.Sprintf("removing add-on %s: %v; %s", r.Name, err, left), "fix the cause")
 }
 
-// delete removes objects of the add-on, within the timeout of a task.
-func (r removal) delete(ctx context.Context, s *engine.Scope, list []entry) error {
+// deleteEntries removes objects of the add-on, within the timeout of a task.
+func (r removal) deleteEntries(ctx context.Context, s *engine.Scope, list []entry) error {
 	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
 	defer cancel()
-	return remove(ctx, engine.Get(s, module.KeyKube), s, r.Name, list)
+	return removeObjects(ctx, engine.Get(s, module.KeyKube), s, r.Name, list)
 }
 
 // A fate is what happens to an object that an add-on no longer has.
@@ -225,7 +225,7 @@ type fate struct {
 // fateOf decides by the live object: it is removed if the add-on created it, and no other
 // owner has it.
 func fateOf(ctx context.Context, c *kube.Client, name string, e entry) (fate, error) {
-	live, err := c.Live(ctx, e.object())
+	live, err := c.Live(ctx, e.asObject())
 	switch {
 	case err != nil:
 		return fate{}, err
@@ -239,8 +239,8 @@ func fateOf(ctx context.Context, c *kube.Client, name string, e entry) (fate, er
 	return fate{e, Leaves}, nil
 }
 
-// leaving returns the changes for objects that an add-on no longer has.
-func leaving(ctx context.Context, c *kube.Client, name string, list []entry) ([]plan.OpChange, error) {
+// planObjectRemoval returns the changes for objects that an add-on no longer has.
+func planObjectRemoval(ctx context.Context, c *kube.Client, name string, list []entry) ([]plan.OpChange, error) {
 	var out []plan.OpChange
 	for _, e := range slices.Backward(list) {
 		f, err := fateOf(ctx, c, name, e)
@@ -254,12 +254,12 @@ func leaving(ctx context.Context, c *kube.Client, name string, list []entry) ([]
 	return out, nil
 }
 
-// remove removes objects that an add-on no longer has, the last one first. Namespaces and
+// removeObjects removes objects that an add-on no longer has, the last one first. Namespaces and
 // custom resource definitions come last.
-func remove(ctx context.Context, c *kube.Client, s *engine.Scope, name string, list []entry) error {
+func removeObjects(ctx context.Context, c *kube.Client, s *engine.Scope, name string, list []entry) error {
 	ordered := slices.Clone(list)
 	slices.Reverse(ordered)
-	slices.SortStableFunc(ordered, func(a, b entry) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(ordered, func(a, b entry) int { return deletionRank(a) - deletionRank(b) })
 	for _, e := range ordered {
 		f, err := fateOf(ctx, c, name, e)
 		if err != nil {
@@ -270,7 +270,7 @@ func remove(ctx context.Context, c *kube.Client, s *engine.Scope, name string, l
 			continue
 		case Leaves:
 			s.Tell("deleting %s", e.Ref)
-			live, err := c.Live(ctx, e.object())
+			live, err := c.Live(ctx, e.asObject())
 			if err == nil && live != nil {
 				err = c.DeleteLive(ctx, live)
 			}
@@ -278,7 +278,7 @@ func remove(ctx context.Context, c *kube.Client, s *engine.Scope, name string, l
 				return err
 			}
 		default:
-			if err := c.Unlabel(ctx, e.object(), addonsource.Label); err != nil {
+			if err := c.Unlabel(ctx, e.asObject(), addonsource.Label); err != nil {
 				return err
 			}
 		}
@@ -286,7 +286,7 @@ func remove(ctx context.Context, c *kube.Client, s *engine.Scope, name string, l
 	return nil
 }
 
-func rank(e entry) int {
+func deletionRank(e entry) int {
 	switch e.Kind {
 	case "CustomResourceDefinition":
 		return 1

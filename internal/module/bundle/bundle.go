@@ -23,8 +23,8 @@ type Source interface {
 	Describe() string
 }
 
-// New returns the module.
-func New(src Source) engine.Module {
+// PrepareBundle returns the module.
+func PrepareBundle(src Source) engine.Module {
 	return engine.Module{Name: "bundle", Tasks: []engine.Task{{
 		ID: "bundle.ready", Title: "prepare bundle", Manager: true, Timeout: 3 * time.Hour,
 		Provides: []engine.KeyRef{module.KeyContent.Ref()},
@@ -52,9 +52,9 @@ func New(src Source) engine.Module {
 	}}}
 }
 
-// Ahead is the module that transfers the programs that modules unpack later, so that a
+// PrefetchPrograms is the module that transfers the programs that modules unpack later, so that a
 // drained node does not have to wait for them.
-func Ahead(modules ...engine.Module) engine.Module {
+func PrefetchPrograms(modules ...engine.Module) engine.Module {
 	var from []engine.Task
 	for _, m := range modules {
 		for _, t := range m.Tasks {
@@ -79,14 +79,14 @@ func Ahead(modules ...engine.Module) engine.Module {
 				if err != nil {
 					return nil, err
 				}
-				list = append(list, fetched(ops)...)
+				list = append(list, fetchOps(ops)...)
 			}
 			return list, nil
 		},
 	}}}
 }
 
-// fetched returns the operations that transfer content.
-func fetched(ops op.List) op.List {
+// fetchOps returns the operations that transfer content.
+func fetchOps(ops op.List) op.List {
 	return slices.DeleteFunc(ops, func(o op.Op) bool { return o.Kind() != op.KindFetchBlob })
 }

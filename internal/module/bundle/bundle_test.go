@@ -56,7 +56,7 @@ func TestReady(t *testing.T) {
 					Apply: func(context.Context, *engine.Scope) error { return nil },
 				},
 			}
-			p := engine.Pipeline{Kind: "test", Modules: []engine.Module{New(&tc.shelf), {Name: "m", Tasks: []engine.Task{take}}}}
+			p := engine.Pipeline{Kind: "test", Modules: []engine.Module{PrepareBundle(&tc.shelf), {Name: "m", Tasks: []engine.Task{take}}}}
 			found, err := (&engine.Run{}).Check(t.Context(), p)
 			if err != nil {
 				t.Fatal(err)

@@ -95,15 +95,15 @@ func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 			ID: "rotate.accounts.trust", Title: "verify tokens with both keys", On: control, When: both,
 			Rollout: rolling, Timeout: 20 * time.Minute, Consumes: next,
 			Ops: func(s *engine.Scope) (op.List, error) {
-				text, err := r.verifying(engine.Get(s, keyNext).public)
-				return verifies(env, text), err
+				text, err := r.verificationKeys(engine.Get(s, keyNext).public)
+				return verifyWithKeys(env, text), err
 			},
 		},
 		{
 			ID: "rotate.accounts.sign", Title: "sign tokens with new key", On: control, When: both, Rollout: rolling,
 			Timeout: 20 * time.Minute, Consumes: next,
 			Needs: []string{"rotate.accounts.trust"},
-			Ops:   func(s *engine.Scope) (op.List, error) { return signs(env, engine.Get(s, keyNext).private), nil },
+			Ops:   func(s *engine.Scope) (op.List, error) { return signWithKey(env, engine.Get(s, keyNext).private), nil },
 		},
 		{
 			ID: "rotate.accounts.pods", Title: "restart pods that use old tokens", Manager: true, When: both, Timeout: time.Hour,
@@ -115,13 +115,13 @@ func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 			Timeout: 20 * time.Minute, Consumes: next,
 			When:  func(*engine.Scope) bool { return r.From != "" && !r.Gone },
 			Needs: []string{"rotate.accounts.pods"},
-			Ops:   func(s *engine.Scope) (op.List, error) { return verifies(env, engine.Get(s, keyNext).public), nil },
+			Ops:   func(s *engine.Scope) (op.List, error) { return verifyWithKeys(env, engine.Get(s, keyNext).public), nil },
 		},
 		{
 			ID: "rotate.accounts.mark", Title: "delete rotation marker", Manager: true,
 			Needs: []string{"rotate.accounts.drop"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 			When: func(*engine.Scope) bool { return r.From != "" },
-			Run:  unmark(markAccounts, module.KeyKube, r.Gone),
+			Run:  deleteMarkAction(markAccounts, module.KeyKube, r.Gone),
 		},
 		{ // last: these files show that a rotation is not complete
 			ID: "rotate.accounts.end", Title: "delete rotation files", On: control, Needs: []string{"rotate.accounts.mark"},
@@ -133,9 +133,9 @@ func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 	}}
 }
 
-// verifying returns the keys with which API servers verify during the rotation: the new
+// verificationKeys returns the keys with which API servers verify during the rotation: the new
 // key, and all that any of them has.
-func (r AccountRotation) verifying(next []byte) ([]byte, error) {
+func (r AccountRotation) verificationKeys(next []byte) ([]byte, error) {
 	if len(next) == 0 {
 		return nil, nil // does not exist yet
 	}
@@ -155,31 +155,31 @@ func (r AccountRotation) verifying(next []byte) ([]byte, error) {
 	return text, nil
 }
 
-// verifies makes the API server of a control plane verify with keys, and waits until it
+// verifyWithKeys makes the API server of a control plane verify with keys, and waits until it
 // serves.
-func verifies(env module.Env, keys []byte) op.List {
+func verifyWithKeys(env module.Env, keys []byte) op.List {
 	return append(op.List{
 		op.File{Path: AccountPublic, Content: keys, Mode: 0o600},
 		op.PodRestart{Manifest: module.APIServerManifest, Files: []string{accountPrivate, AccountPublic}, TimeoutSeconds: 300},
-		serves(env),
+		waitAPIServes(env),
 	}, env.ComponentsHealthy()...)
 }
 
-// signs makes the components of a control plane sign with a key, and waits until the API
+// signWithKey makes the components of a control plane sign with a key, and waits until the API
 // server serves.
-func signs(env module.Env, key []byte) op.List {
+func signWithKey(env module.Env, key []byte) op.List {
 	return append(op.List{
 		op.File{Path: accountPrivate, Content: key, Mode: 0o600, Secret: true},
 		op.PodRestart{Manifest: module.APIServerManifest, Files: []string{accountPrivate, AccountPublic}, TimeoutSeconds: 300},
 		op.PodRestart{Manifest: managerPod, Files: []string{accountPrivate}, TimeoutSeconds: 300},
-		serves(env),
+		waitAPIServes(env),
 	}, env.ComponentsHealthy()...)
 }
 
-// mark returns an object that is created in the cluster when all components use the new
+// markObject returns an object that is created in the cluster when all components use the new
 // key or CA. Older objects may still hold the old one. Its creation time makes the clock
 // of the API the only one that counts.
-func mark(name, next string) *unstructured.Unstructured {
+func markObject(name, next string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": map[string]any{"name": name, "namespace": metav1.NamespaceSystem},
@@ -187,9 +187,9 @@ func mark(name, next string) *unstructured.Unstructured {
 	}}
 }
 
-// markedAt returns when all components used the new key or CA. A mark of another rotation
+// readMarkTime returns when all components used the new key or CA. A mark of another rotation
 // is ignored.
-func markedAt(ctx context.Context, client *kube.Client, name, next string) (at time.Time, err error) {
+func readMarkTime(ctx context.Context, client *kube.Client, name, next string) (at time.Time, err error) {
 	cm, err := client.ConfigMap(ctx, metav1.NamespaceSystem, name)
 	if err != nil || cm == nil || cm.Data["to"] != next {
 		return at, err
@@ -197,23 +197,23 @@ func markedAt(ctx context.Context, client *kube.Client, name, next string) (at t
 	return cm.CreationTimestamp.Time, nil
 }
 
-// marks creates the mark, unless it exists.
-func marks(ctx context.Context, client *kube.Client, name, next string) (time.Time, error) {
-	at, err := markedAt(ctx, client, name, next)
+// createMark creates the mark, unless it exists.
+func createMark(ctx context.Context, client *kube.Client, name, next string) (time.Time, error) {
+	at, err := readMarkTime(ctx, client, name, next)
 	if err != nil || !at.IsZero() {
 		return at, err
 	}
-	if err := client.Delete(ctx, []*unstructured.Unstructured{mark(name, next)}); err != nil {
+	if err := client.Delete(ctx, []*unstructured.Unstructured{markObject(name, next)}); err != nil {
 		return at, err
 	}
-	if err := client.Apply(ctx, []*unstructured.Unstructured{mark(name, next)}); err != nil {
+	if err := client.Apply(ctx, []*unstructured.Unstructured{markObject(name, next)}); err != nil {
 		return at, err
 	}
-	return markedAt(ctx, client, name, next)
+	return readMarkTime(ctx, client, name, next)
 }
 
-// unmark deletes the mark. The mark may never have existed if the old key or CA is gone.
-func unmark(name string, key engine.Key[*kube.Client], gone bool) *engine.Action {
+// deleteMarkAction deletes the mark. The mark may never have existed if the old key or CA is gone.
+func deleteMarkAction(name string, key engine.Key[*kube.Client], gone bool) *engine.Action {
 	return &engine.Action{
 		Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 			client := engine.Get(s, key)
@@ -228,7 +228,7 @@ func unmark(name string, key engine.Key[*kube.Client], gone bool) *engine.Action
 			return change, nil
 		},
 		Apply: func(ctx context.Context, s *engine.Scope) error {
-			return engine.Get(s, key).Delete(ctx, []*unstructured.Unstructured{mark(name, "")})
+			return engine.Get(s, key).Delete(ctx, []*unstructured.Unstructured{markObject(name, "")})
 		},
 	}
 }
@@ -258,19 +258,19 @@ func (r AccountRotation) olderTokens(ctx context.Context, s *engine.Scope) ([]pl
 	if err != nil || next == "" {
 		return any, err
 	}
-	at, err := markedAt(ctx, client, markAccounts, next)
+	at, err := readMarkTime(ctx, client, markAccounts, next)
 	if err != nil || at.IsZero() {
 		return any, err
 	}
-	held, err := r.held(ctx, client, at)
+	held, err := r.oldTokenHolders(ctx, client, at)
 	if err != nil || len(held) == 0 {
 		return nil, err
 	}
 	return any, nil
 }
 
-// held returns the names of everything that still has an old token.
-func (r AccountRotation) held(ctx context.Context, client *kube.Client, at time.Time) (out []string, err error) {
+// oldTokenHolders returns the names of everything that still has an old token.
+func (r AccountRotation) oldTokenHolders(ctx context.Context, client *kube.Client, at time.Time) (out []string, err error) {
 	pods, err := client.HoldTokens(ctx, at)
 	if err != nil {
 		return nil, err
@@ -283,16 +283,16 @@ func (r AccountRotation) held(ctx context.Context, client *kube.Client, at time.
 		return nil, err
 	}
 	for _, t := range secrets {
-		if r.signed(t.Token) {
+		if r.hasSigned(t.Token) {
 			out = append(out, "Secret "+t.Namespace+"/"+t.Name)
 		}
 	}
 	return out, nil
 }
 
-// signed reports whether an old key signed a token. A token that names no key is older
+// hasSigned reports whether an old key signed a token. A token that names no key is older
 // than tokens that do; tokens of the new key do.
-func (r AccountRotation) signed(token string) bool {
+func (r AccountRotation) hasSigned(token string) bool {
 	id := pki.SignedBy(token)
 	if id == "" {
 		return strings.Count(token, ".") == 2 // otherwise it is not a token
@@ -308,14 +308,14 @@ func (r AccountRotation) renewTokens(ctx context.Context, s *engine.Scope) error
 	if err != nil {
 		return err
 	}
-	at, err := marks(ctx, client, markAccounts, next)
+	at, err := createMark(ctx, client, markAccounts, next)
 	if err != nil {
 		return fmt.Errorf("recording when all tokens were signed with the new key: %w", err)
 	}
 	if err := restartOlder(ctx, s, client, client.HoldTokens, at); err != nil {
 		return err
 	}
-	held, err := r.held(ctx, client, at)
+	held, err := r.oldTokenHolders(ctx, client, at)
 	if err != nil || len(held) == 0 {
 		return err
 	}
@@ -335,20 +335,20 @@ func restartOlder(ctx context.Context, s *engine.Scope, client *kube.Client, hol
 		// DaemonSets come first in the order of names, and are restarted one after the
 		// other: the network of the pods is then complete before any other pod moves.
 		if w.Kind == "DaemonSet" {
-			if err := restart(ctx, s, client, w, holders, at); err != nil {
+			if err := restartWorkload(ctx, s, client, w, holders, at); err != nil {
 				return err
 			}
 			continue
 		}
-		restarts.Go(func() error { return restart(ctx, s, client, w, holders, at) })
+		restarts.Go(func() error { return restartWorkload(ctx, s, client, w, holders, at) })
 	}
 	return restarts.Wait()
 }
 
-// restart restarts the pods of a workload, if it can recreate them. A workload that was
+// restartWorkload restarts the pods of a workload, if it can recreate them. A workload that was
 // deleted, even during the restart, recreates none: its pods are ending, and are waited
 // for like other pods.
-func restart(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.Workload, holders kube.Holders, at time.Time) error {
+func restartWorkload(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.Workload, holders kube.Holders, at time.Time) error {
 	rolls, err := client.Rolls(ctx, w)
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ const (
 	requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 )
 
-var approving = module.Timed{
+var approving = module.TimerJob{
 	Name: approveName, Title: "Approve serving certificates of kubelets",
 	Program: "/usr/local/lib/slipway/slipway-approve", JobFile: "/etc/slipway/approve.json",
 }
@@ -40,10 +40,10 @@ const (
 	approveSpread = 2 * time.Minute
 )
 
-// approval is the task that makes every control plane approve the requests of kubelets
+// approvalTask is the task that makes every control plane approve the requests of kubelets
 // that renew their serving certificates. Control planes do not coordinate: a request is
 // approved once.
-func approval(env module.Env) engine.Task {
+func approvalTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: stepApprove, Title: "enable kubelet certificate approval", On: engine.Role(v1alpha1.RoleControlPlane),
 		Ops: func(s *engine.Scope) (op.List, error) {
@@ -55,7 +55,7 @@ func approval(env module.Env) engine.Task {
 				}
 				// One line for each kubelet makes diffs readable.
 				job = bytes.ReplaceAll(job, []byte(`{"name":`), []byte("\n"+`{"name":`))
-				if list, err = approving.Ops(files, job, module.TimedAt{First: approveFirst, Every: approveEvery, Spread: approveSpread}); err != nil {
+				if list, err = approving.InstallOps(files, job, module.TimerSchedule{First: approveFirst, Every: approveEvery, Spread: approveSpread}); err != nil {
 					return nil, err
 				}
 			}

@@ -8,14 +8,14 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// An Asker runs read-only operations on a host.
-type Asker interface {
+// An CertQuerier runs read-only operations on a host.
+type CertQuerier interface {
 	Check(ctx context.Context, ops op.List) ([]op.Result, error)
 }
 
 // Ask returns the states of certificates on a host, in their order. Keys do not leave the
 // host.
-func Ask(ctx context.Context, host Asker, known []Known) ([]op.CertificateState, error) {
+func Ask(ctx context.Context, host CertQuerier, known []Known) ([]op.CertificateState, error) {
 	o := op.Certificates{}
 	for _, k := range known {
 		o.Files = append(o.Files, k.CertificateFile)

@@ -57,22 +57,22 @@ type AuthorityRotation struct {
 	Gone, Going bool
 }
 
-// Begun reports whether there is a rotation to run or to complete.
-func (r AuthorityRotation) Begun(*engine.Scope) bool { return r.From != "" }
+// HasBegun reports whether there is a rotation to run or to complete.
+func (r AuthorityRotation) HasBegun(*engine.Scope) bool { return r.From != "" }
 
-// There reports whether some host trusts the old CA.
-func (r AuthorityRotation) There(*engine.Scope) bool { return r.From != "" && !r.Gone }
+// IsOldTrusted reports whether some host trusts the old CA.
+func (r AuthorityRotation) IsOldTrusted(*engine.Scope) bool { return r.From != "" && !r.Gone }
 
 // Everywhere reports whether no host has dropped the old CA yet.
-func (r AuthorityRotation) Everywhere(s *engine.Scope) bool { return r.There(s) && !r.Going }
+func (r AuthorityRotation) Everywhere(s *engine.Scope) bool { return r.IsOldTrusted(s) && !r.Going }
 
 // nextPair is the new CA.
 type nextPair struct{ cert, key []byte }
 
-// make is the task that creates the new CA once, and passes it to other tasks in the
+// createCATask is the task that creates the new CA once, and passes it to other tasks in the
 // memory of the manager. When the old CA is gone, nothing is signed any longer: the new CA
 // is then read from the trusted CAs, because its keeper may have left the cluster.
-func (r AuthorityRotation) make(env module.Env, next engine.Key[nextPair], when func(*engine.Scope) bool) engine.Task {
+func (r AuthorityRotation) createCATask(env module.Env, next engine.Key[nextPair], when func(*engine.Scope) bool) engine.Task {
 	return engine.Task{
 		ID: "rotate." + r.Name + ".make", Title: "create new CA", On: r.Keeper, When: when, Provides: []engine.KeyRef{next.Ref()},
 		Ops: func(*engine.Scope) (op.List, error) {
@@ -103,29 +103,29 @@ func (r AuthorityRotation) make(env module.Env, next engine.Key[nextPair], when 
 	}
 }
 
-// end is the last task: it deletes the files that show that a rotation is not complete.
-func (r AuthorityRotation) end(needs string) engine.Task {
+// deleteFilesTask is the last task: it deletes the files that show that a rotation is not complete.
+func (r AuthorityRotation) deleteFilesTask(needs string) engine.Task {
 	return engine.Task{
-		ID: "rotate." + r.Name + ".end", Title: "delete rotation files", On: r.On, When: r.Begun, Needs: []string{needs},
+		ID: "rotate." + r.Name + ".end", Title: "delete rotation files", On: r.On, When: r.HasBegun, Needs: []string{needs},
 		Ops: func(*engine.Scope) (op.List, error) {
 			return op.List{op.Absent{Path: r.NextKey()}, op.Absent{Path: r.NextCert()}}, nil
 		},
 	}
 }
 
-// both returns the CAs that a host trusts during the rotation.
-func (r AuthorityRotation) both(host string, next []byte) ([]byte, error) {
-	comes, err := r.parse(next)
+// bothCAs returns the CAs that a host trusts during the rotation.
+func (r AuthorityRotation) bothCAs(host string, next []byte) ([]byte, error) {
+	comes, err := r.parseNextCA(next)
 	if comes == nil || err != nil {
 		return nil, err
 	}
-	return pki.Bundle(r.inOrder(host, comes)...), nil
+	return pki.Bundle(r.orderCAs(host, comes)...), nil
 }
 
-// inOrder returns the CAs of a host in its own order, because it may sign with the first
+// orderCAs returns the CAs of a host in its own order, because it may sign with the first
 // one, followed by all others. A host that already has the key of the new CA gets the new
 // CA first.
-func (r AuthorityRotation) inOrder(host string, comes []pki.Authority) []pki.Authority {
+func (r AuthorityRotation) orderCAs(host string, comes []pki.Authority) []pki.Authority {
 	has := r.Trusted[host]
 	if r.Took[host] && pki.Trusts(has, r.Next) {
 		return slices.Concat(comes, has, r.Known)
@@ -137,17 +137,17 @@ func (r AuthorityRotation) inOrder(host string, comes []pki.Authority) []pki.Aut
 	return slices.Concat(has, comes, r.Known)
 }
 
-// first returns the trusted CAs when the new CA signs and the others are still trusted.
-func (r AuthorityRotation) first(next []byte) ([]byte, error) {
-	comes, err := r.parse(next)
+// newCAFirst returns the trusted CAs when the new CA signs and the others are still trusted.
+func (r AuthorityRotation) newCAFirst(next []byte) ([]byte, error) {
+	comes, err := r.parseNextCA(next)
 	if comes == nil || err != nil {
 		return nil, err
 	}
 	return pki.Bundle(slices.Concat(comes, r.Known)...), nil
 }
 
-// parse returns the new CA; nil if it does not exist yet.
-func (r AuthorityRotation) parse(next []byte) ([]pki.Authority, error) {
+// parseNextCA returns the new CA; nil if it does not exist yet.
+func (r AuthorityRotation) parseNextCA(next []byte) ([]pki.Authority, error) {
 	if len(next) == 0 {
 		return nil, nil
 	}
@@ -158,9 +158,9 @@ func (r AuthorityRotation) parse(next []byte) ([]pki.Authority, error) {
 	return list[:1], nil
 }
 
-// signs returns the renewal of a certificate that was not signed by the current CA of its
+// reissueCert returns the renewal of a certificate that was not signed by the current CA of its
 // host.
-func (r AuthorityRotation) signs(env module.Env, path string) op.Renewal {
+func (r AuthorityRotation) reissueCert(env module.Env, path string) op.Renewal {
 	return op.Renewal{
 		CertificateFile: op.CertificateFile{Path: path + ".crt", Key: path + ".key", CA: r.Cert},
 		CAKey:           r.Key, Due: op.DueForeign, ValiditySeconds: int64(env.Validity() / time.Second),

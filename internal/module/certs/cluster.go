@@ -21,8 +21,8 @@ const (
 	AuthorityCert = pkiDir + "ca.crt"
 	authorityKey  = pkiDir + "ca.key"
 	markCluster   = "slipway-rotates-cluster"
-	// StepMade is the step that creates the new CA.
-	StepMade = "rotate.cluster.make"
+	// StepCACreated is the step that creates the new CA.
+	StepCACreated = "rotate.cluster.make"
 	// StepTrusted is the step after which control planes trust both CAs.
 	StepTrusted = "rotate.cluster.trust"
 	// StepSigned is the step after which the certificates of control planes are signed by
@@ -77,35 +77,35 @@ func ClusterAuthority(env module.Env) Authority {
 	}
 }
 
-// Around holds what other modules know of programs that use the cluster CA.
-type Around struct {
-	// Signing makes the controller manager of a control plane sign with module.SigningCert
+// RotationOps holds what other modules know of programs that use the cluster CA.
+type RotationOps struct {
+	// ChangeSigner makes the controller manager of a control plane sign with module.SigningCert
 	// (apart), or with the trusted CA.
-	Signing func(h *engine.Host, apart bool) (op.List, error)
-	// Follows repeats on a control plane what was done once with the CA.
-	Follows func(h *engine.Host) op.List
-	// Kubelet makes the kubelet of a node read files again.
-	Kubelet func(h *engine.Host, files ...string) op.Unit
-	// Balancers makes the load balancers of a node read their CA again.
-	Balancers func(h *engine.Host) op.List
+	ChangeSigner func(h *engine.Host, apart bool) (op.List, error)
+	// RerunCAPhases repeats on a control plane what was done once with the CA.
+	RerunCAPhases func(h *engine.Host) op.List
+	// ReloadKubelet makes the kubelet of a node read files again.
+	ReloadKubelet func(h *engine.Host, files ...string) op.Unit
+	// ReloadBalancer makes the load balancers of a node read their CA again.
+	ReloadBalancer func(h *engine.Host) op.List
 }
 
-// An Exchange is the rotation of the cluster CA, as modules. All hosts trust the new CA
+// An ClusterRotationModules is the rotation of the cluster CA, as modules. All hosts trust the new CA
 // before anything is signed by it, and nothing is signed by the old CA when it is dropped.
 // Pods are restarted in between, because many read their CA only at their start. Modules
-// of others run between these: Make comes before the connection to the API, Sign before
-// kubelets request new credentials, and Drop before the connection to the API with the new
-// CA.
-type Exchange struct{ Make, Sign, Drop, End engine.Module }
+// of others run between these: CreateCA comes before the connection to the API,
+// SignWithNewCA before kubelets request new credentials, and DropOldCA before the
+// connection to the API with the new CA.
+type ClusterRotationModules struct{ CreateCA, SignWithNewCA, DropOldCA, EndRotation engine.Module }
 
 // RotateCluster returns the rotation of the cluster CA.
-func RotateCluster(env module.Env, r ClusterRotation, around Around) Exchange {
-	c := cluster{env, r, around}
-	return Exchange{
-		Make: engine.Module{Name: "rotate", Tasks: []engine.Task{r.make(env, keyNextCA, r.Begun)}},
-		Sign: engine.Module{Name: "rotate", Tasks: c.signTasks()},
-		Drop: engine.Module{Name: "rotate", Tasks: c.dropTasks()},
-		End:  engine.Module{Name: "rotate", Tasks: c.endTasks()},
+func RotateCluster(env module.Env, r ClusterRotation, around RotationOps) ClusterRotationModules {
+	c := clusterRotator{env, r, around}
+	return ClusterRotationModules{
+		CreateCA:      engine.Module{Name: "rotate", Tasks: []engine.Task{r.createCATask(env, keyNextCA, r.HasBegun)}},
+		SignWithNewCA: engine.Module{Name: "rotate", Tasks: c.signTasks()},
+		DropOldCA:     engine.Module{Name: "rotate", Tasks: c.dropTasks()},
+		EndRotation:   engine.Module{Name: "rotate", Tasks: c.endTasks()},
 	}
 }
 
@@ -118,22 +118,22 @@ var (
 
 // signTasks returns the tasks until all certificates of control planes are signed by the
 // new CA.
-func (c cluster) signTasks() []engine.Task {
+func (c clusterRotator) signTasks() []engine.Task {
 	return []engine.Task{
 		{
 			ID: StepTrusted, Title: "trust both CAs", On: c.r.On, When: c.r.Everywhere, Rollout: rolling,
 			Timeout: 30 * time.Minute, Consumes: withNext,
-			Provides: []engine.KeyRef{KeyAdminBoth.Ref()}, Ops: c.trusts, After: c.admin(KeyAdminBoth, c.both),
+			Provides: []engine.KeyRef{KeyAdminBoth.Ref()}, Ops: c.trustBothCAs, After: c.provideKubeconfig(KeyAdminBoth, c.bothCAs),
 		},
 		{
 			ID: "rotate.cluster.nodes", Title: "trust both CAs on workers", On: module.JoinsAsWorker,
 			When: c.r.Everywhere, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
-			Needs: []string{StepTrusted}, Ops: c.onWorker(c.both),
+			Needs: []string{StepTrusted}, Ops: c.trustOnWorker(c.bothCAs),
 		},
 		{
 			ID: "rotate.cluster.publish", Title: "publish both CAs to pods", Manager: true, When: c.r.Everywhere,
 			Timeout: 20 * time.Minute, Consumes: withAPI,
-			Needs: []string{"rotate.cluster.nodes"}, Run: c.tells(module.KeyKube, c.both, false),
+			Needs: []string{"rotate.cluster.nodes"}, Run: c.publishAction(module.KeyKube, c.bothCAs, false),
 		},
 		{
 			ID: "rotate.cluster.pods", Title: "restart pods without new CA", Manager: true, When: c.r.Everywhere,
@@ -144,88 +144,90 @@ func (c cluster) signTasks() []engine.Task {
 			ID: StepSigned, Title: "sign with new CA", On: c.r.On, When: c.r.Everywhere, Rollout: rolling,
 			Timeout: 30 * time.Minute, Consumes: withNext,
 			Needs: []string{"rotate.cluster.pods", StepKeptBoth}, Provides: []engine.KeyRef{KeyAdmin.Ref()},
-			Ops: c.signs, After: c.admin(KeyAdmin, c.next),
+			Ops: c.signWithNewCA, After: c.provideKubeconfig(KeyAdmin, c.nextCA),
 		},
 	}
 }
 
 // dropTasks returns the tasks after which nothing trusts the old CA.
-func (c cluster) dropTasks() []engine.Task {
+func (c clusterRotator) dropTasks() []engine.Task {
 	return []engine.Task{
 		{
 			ID: "rotate.cluster.needed", Title: "check for use of old CA", Manager: true, When: c.r.Everywhere, Consumes: withAPI,
-			Needs: []string{StepSigned, "readmit.kubelet", "readmit.serving"}, Run: &engine.Action{Check: c.mayNeed, Apply: c.needed},
+			Needs: []string{StepSigned, "readmit.kubelet", "readmit.serving"}, Run: &engine.Action{Check: c.planOldCACheck, Apply: c.checkOldCAUnused},
 		},
 		{
-			ID: StepDropped, Title: "trust new CA only", On: c.r.On, When: c.r.Begun, Rollout: rolling,
+			ID: StepDropped, Title: "trust new CA only", On: c.r.On, When: c.r.HasBegun, Rollout: rolling,
 			Timeout: 30 * time.Minute, Consumes: withNext,
 			Needs:    []string{"rotate.cluster.needed", "join.token-end", StepKept},
-			Provides: []engine.KeyRef{KeyAdminLast.Ref()}, Ops: c.drops, After: c.admin(KeyAdminLast, c.next),
+			Provides: []engine.KeyRef{KeyAdminLast.Ref()}, Ops: c.dropOldCA, After: c.provideKubeconfig(KeyAdminLast, c.nextCA),
 		},
 		{
 			ID: "rotate.cluster.drop-nodes", Title: "trust new CA only on workers", On: module.JoinsAsWorker,
-			When: c.r.Begun, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
-			Needs: []string{StepDropped}, Ops: c.onWorker(c.next),
+			When: c.r.HasBegun, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
+			Needs: []string{StepDropped}, Ops: c.trustOnWorker(c.nextCA),
 		},
 	}
 }
 
 // endTasks returns the tasks that complete the rotation.
-func (c cluster) endTasks() []engine.Task {
+func (c clusterRotator) endTasks() []engine.Task {
 	after := module.KeyKubeAfter.Ref()
 	return []engine.Task{
 		{
-			ID: "rotate.cluster.settle", Title: "publish only new CA to pods", Manager: true, When: c.r.Begun,
+			ID: "rotate.cluster.settle", Title: "publish only new CA to pods", Manager: true, When: c.r.HasBegun,
 			Timeout: 20 * time.Minute, Consumes: append(slices.Clone(withNext), after),
-			Needs: []string{"rotate.cluster.drop-nodes"}, Run: c.tells(module.KeyKubeAfter, c.next, true),
+			Needs: []string{"rotate.cluster.drop-nodes"}, Run: c.publishAction(module.KeyKubeAfter, c.nextCA, true),
 		},
 		{
 			ID: "rotate.cluster.mark", Title: "delete rotation marker", Manager: true,
 			Needs: []string{"rotate.cluster.settle"}, Consumes: []engine.KeyRef{after},
-			When: c.r.Begun, Run: unmark(markCluster, module.KeyKubeAfter, c.r.Gone),
+			When: c.r.HasBegun, Run: deleteMarkAction(markCluster, module.KeyKubeAfter, c.r.Gone),
 		},
-		c.r.end("rotate.cluster.mark"),
+		c.r.deleteFilesTask("rotate.cluster.mark"),
 	}
 }
 
-// A cluster holds the inputs of its tasks.
-type cluster struct {
+// A clusterRotator holds the inputs of its tasks.
+type clusterRotator struct {
 	env    module.Env
 	r      ClusterRotation
-	around Around
+	around RotationOps
 }
 
-// next returns the new CA; nil if it does not exist yet.
-func (c cluster) next(s *engine.Scope) ([]byte, error) { return engine.Get(s, keyNextCA).cert, nil }
-
-// both returns the new and the old CA; nil if the new one does not exist yet.
-func (c cluster) both(s *engine.Scope) ([]byte, error) {
-	return c.r.first(engine.Get(s, keyNextCA).cert)
+// nextCA returns the new CA; nil if it does not exist yet.
+func (c clusterRotator) nextCA(s *engine.Scope) ([]byte, error) {
+	return engine.Get(s, keyNextCA).cert, nil
 }
 
-// trusts makes a control plane trust both CAs, and sign with the key that it has.
-func (c cluster) trusts(s *engine.Scope) (op.List, error) {
+// bothCAs returns the new and the old CA; nil if the new one does not exist yet.
+func (c clusterRotator) bothCAs(s *engine.Scope) ([]byte, error) {
+	return c.r.newCAFirst(engine.Get(s, keyNextCA).cert)
+}
+
+// trustBothCAs makes a control plane trust both CAs, and sign with the key that it has.
+func (c clusterRotator) trustBothCAs(s *engine.Scope) (op.List, error) {
 	h, next := s.Host(), engine.Get(s, keyNextCA).cert
-	text, err := c.r.both(h.Name, next)
+	text, err := c.r.bothCAs(h.Name, next)
 	if err != nil {
 		return nil, err
 	}
-	comes, err := c.r.parse(next)
+	comes, err := c.r.parseNextCA(next)
 	if err != nil {
 		return nil, err
 	}
 	var signer []byte
-	if trusted := c.r.inOrder(h.Name, comes); len(trusted) > 0 {
+	if trusted := c.r.orderCAs(h.Name, comes); len(trusted) > 0 {
 		signer = trusted[0].Text
 	}
-	list, err := c.control(h, text, signer, true)
+	list, err := c.trustOnControlPlane(h, text, signer, true)
 	return append(list, readAdmin), err
 }
 
-// control makes a control plane trust CAs. Its controller manager signs apart from them
+// trustOnControlPlane makes a control plane trust CAs. Its controller manager signs apart from them
 // with signer, or with the first of them.
-func (c cluster) control(h *engine.Host, text, signer []byte, apart bool) (op.List, error) {
-	signing, err := c.around.Signing(h, apart)
+func (c clusterRotator) trustOnControlPlane(h *engine.Host, text, signer []byte, apart bool) (op.List, error) {
+	signing, err := c.around.ChangeSigner(h, apart)
 	if err != nil {
 		return nil, err
 	}
@@ -233,48 +235,50 @@ func (c cluster) control(h *engine.Host, text, signer []byte, apart bool) (op.Li
 	if apart {
 		list = append(list, op.File{Path: module.SigningCert, Content: signer})
 		list = append(list, signing...)
-		list = append(list, c.node(h, text)...)
+		list = append(list, c.trustOnNode(h, text)...)
 	} else {
-		list = append(list, c.node(h, text)...)
+		list = append(list, c.trustOnNode(h, text)...)
 		list = append(list, signing...)
 	}
-	list = append(list, c.restarts(h)...)
+	list = append(list, c.restartComponents(h)...)
 	if !apart { // nothing reads it now
 		list = append(list, op.Absent{Path: module.SigningCert})
 	}
-	return append(list, c.serving()...), nil
+	return append(list, c.waitServing()...), nil
 }
 
-// serving waits until the API server of a control plane uses the CAs in its files.
-func (c cluster) serving() op.List { return op.List{knows(c.env), serves(c.env)} }
+// waitServing waits until the API server of a control plane uses the CAs in its files.
+func (c clusterRotator) waitServing() op.List {
+	return op.List{waitCAsLoaded(c.env), waitAPIServes(c.env)}
+}
 
 // readAdmin reads the kubeconfig of the administrator. It is the last operation of a step
 // that provides it.
 var readAdmin = op.ReadFile{Path: adminConf, Secret: true}
 
-// node makes a node trust CAs, in its own files.
-func (c cluster) node(h *engine.Host, text []byte) op.List {
+// trustOnNode makes a node trust CAs, in its own files.
+func (c clusterRotator) trustOnNode(h *engine.Host, text []byte) op.List {
 	list := op.List{op.File{Path: AuthorityCert, Content: text}}
 	for _, k := range Of(c.env, h.Host) {
 		if k.CA == AuthorityCert && path.Ext(k.Path) == ".conf" {
 			list = append(list, op.KubeconfigCA{Path: k.Path, CA: text})
 		}
 	}
-	list = append(list, c.around.Kubelet(h, AuthorityCert, dir+"kubelet.conf"))
-	return append(list, c.around.Balancers(h)...)
+	list = append(list, c.around.ReloadKubelet(h, AuthorityCert, dir+"kubelet.conf"))
+	return append(list, c.around.ReloadBalancer(h)...)
 }
 
-// onWorker makes a worker trust CAs.
-func (c cluster) onWorker(what func(*engine.Scope) ([]byte, error)) func(*engine.Scope) (op.List, error) {
+// trustOnWorker makes a worker trust CAs.
+func (c clusterRotator) trustOnWorker(what func(*engine.Scope) ([]byte, error)) func(*engine.Scope) (op.List, error) {
 	return func(s *engine.Scope) (op.List, error) {
 		text, err := what(s)
-		return c.node(s.Host(), text), err
+		return c.trustOnNode(s.Host(), text), err
 	}
 }
 
-// restarts makes the components of a control plane read their CAs and certificates again.
-func (c cluster) restarts(h *engine.Host) op.List {
-	list := restarts(c.env)
+// restartComponents makes the components of a control plane read their CAs and certificates again.
+func (c clusterRotator) restartComponents(h *engine.Host) op.List {
+	list := restartOps(c.env)
 	for i, o := range list {
 		if r := o.(op.PodRestart); r.Manifest == managerPod {
 			r.Files = append(slices.Clone(r.Files), AuthorityCert, authorityKey, module.SigningCert)
@@ -287,12 +291,12 @@ func (c cluster) restarts(h *engine.Host) op.List {
 	return list
 }
 
-// signs makes a control plane sign with the new CA, and renews its certificates with it.
+// signWithNewCA makes a control plane sign with the new CA, and renews its certificates with it.
 // The key is written first: with the new CA first in the file and no key for it, nothing
 // could be signed or planned.
-func (c cluster) signs(s *engine.Scope) (op.List, error) {
+func (c clusterRotator) signWithNewCA(s *engine.Scope) (op.List, error) {
 	pair := engine.Get(s, keyNextCA)
-	text, err := c.both(s)
+	text, err := c.bothCAs(s)
 	if err != nil {
 		return nil, err
 	}
@@ -312,13 +316,13 @@ func (c cluster) signs(s *engine.Scope) (op.List, error) {
 		}
 		list = append(list, r)
 	}
-	list = append(list, c.restarts(s.Host())...)
-	return append(append(list, c.serving()...), readAdmin), nil
+	list = append(list, c.restartComponents(s.Host())...)
+	return append(append(list, c.waitServing()...), readAdmin), nil
 }
 
-// Anew returns operations that remove the credentials of a kubelet that were not signed by
+// RemoveOldCredentials returns operations that remove the credentials of a kubelet that were not signed by
 // the new CA, on a node without the key of the CA. The kubelet then requests new ones.
-func (r ClusterRotation) Anew(env module.Env) func(*engine.Host) (op.List, error) {
+func (r ClusterRotation) RemoveOldCredentials(env module.Env) func(*engine.Host) (op.List, error) {
 	return func(h *engine.Host) (op.List, error) {
 		var list op.List
 		for _, k := range Of(env, h.Host) {
@@ -330,16 +334,16 @@ func (r ClusterRotation) Anew(env module.Env) func(*engine.Host) (op.List, error
 	}
 }
 
-// drops makes a control plane trust only the new CA, and sign with it as usual.
-func (c cluster) drops(s *engine.Scope) (op.List, error) {
-	list, err := c.control(s.Host(), engine.Get(s, keyNextCA).cert, nil, false)
-	list = append(list, c.around.Follows(s.Host())...)
+// dropOldCA makes a control plane trust only the new CA, and sign with it as usual.
+func (c clusterRotator) dropOldCA(s *engine.Scope) (op.List, error) {
+	list, err := c.trustOnControlPlane(s.Host(), engine.Get(s, keyNextCA).cert, nil, false)
+	list = append(list, c.around.RerunCAPhases(s.Host())...)
 	return append(list, readAdmin), err
 }
 
-// admin provides the kubeconfig of the administrator after a step, with the CAs that sign
+// provideKubeconfig provides the kubeconfig of the administrator after a step, with the CAs that sign
 // certificates from then on.
-func (c cluster) admin(key engine.Key[kubeconfig.Untrusted], trust func(*engine.Scope) ([]byte,
+func (c clusterRotator) provideKubeconfig(key engine.Key[kubeconfig.Untrusted], trust func(*engine.Scope) ([]byte,
 	error)) func(context.Context, *engine.Scope, []op.Result) error {
 	return func(_ context.Context, s *engine.Scope, results []op.Result) error {
 		text, err := trust(s)

@@ -21,22 +21,22 @@ import (
 // Where the cluster publishes its CAs, for joining nodes and for API servers of
 // extensions.
 var (
-	toldToJoin   = told{metav1.NamespacePublic, "cluster-info", "kubeconfig"}
-	toldToOthers = told{metav1.NamespaceSystem, published, "client-ca-file"}
+	toldToJoin   = publishedCAs{metav1.NamespacePublic, "cluster-info", "kubeconfig"}
+	toldToOthers = publishedCAs{metav1.NamespaceSystem, published, "client-ca-file"}
 )
 
-type told struct{ namespace, name, key string }
+type publishedCAs struct{ namespace, name, key string }
 
-func (t told) put(ctx context.Context, client *kube.Client, text []byte) error {
+func (t publishedCAs) writeCAs(ctx context.Context, client *kube.Client, text []byte) error {
 	return client.Apply(ctx, []*unstructured.Unstructured{{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": t.name, "namespace": t.namespace},
 		"data": map[string]any{t.key: string(text)},
 	}}})
 }
 
-// differs returns the new content if the published CAs are different; nil if they are
+// changedText returns the new content if the published CAs are different; nil if they are
 // equal, or if the object does not exist.
-func (t told) differs(ctx context.Context, client *kube.Client, authorities []byte) ([]byte, error) {
+func (t publishedCAs) changedText(ctx context.Context, client *kube.Client, authorities []byte) ([]byte, error) {
 	cm, err := client.ConfigMap(ctx, t.namespace, t.name)
 	if err != nil || cm == nil || cm.Data[t.key] == "" {
 		return nil, err
@@ -51,10 +51,10 @@ func (t told) differs(ctx context.Context, client *kube.Client, authorities []by
 	return want, nil
 }
 
-// tells publishes CAs in the cluster. API servers add to what extensions read, and remove
+// publishAction publishes CAs in the cluster. API servers add to what extensions read, and remove
 // nothing. So that is done when they trust only the new CA.
-func (c cluster) tells(key engine.Key[*kube.Client], what func(*engine.Scope) ([]byte, error), alone bool) *engine.Action {
-	where := []told{toldToJoin}
+func (c clusterRotator) publishAction(key engine.Key[*kube.Client], what func(*engine.Scope) ([]byte, error), alone bool) *engine.Action {
+	where := []publishedCAs{toldToJoin}
 	if alone {
 		where = append(where, toldToOthers)
 	}
@@ -67,11 +67,11 @@ func (c cluster) tells(key engine.Key[*kube.Client], what func(*engine.Scope) ([
 				return change, err
 			}
 			for _, t := range where {
-				if other, err := t.differs(ctx, client, text); err != nil || other != nil {
+				if other, err := t.changedText(ctx, client, text); err != nil || other != nil {
 					return change, err
 				}
 			}
-			if others, err := client.OtherRootCAs(ctx, same(text)); err != nil || len(others) > 0 {
+			if others, err := client.OtherRootCAs(ctx, matchSameCAs(text)); err != nil || len(others) > 0 {
 				return change, err
 			}
 			return nil, nil
@@ -83,21 +83,21 @@ func (c cluster) tells(key engine.Key[*kube.Client], what func(*engine.Scope) ([
 				return err
 			}
 			for _, t := range where {
-				other, err := t.differs(ctx, client, text)
+				other, err := t.changedText(ctx, client, text)
 				if err == nil && other != nil {
-					err = t.put(ctx, client, other)
+					err = t.writeCAs(ctx, client, other)
 				}
 				if err != nil {
 					return err
 				}
 			}
-			return client.WaitRootCAs(ctx, same(text), func(missing string) { s.Tell("%s", missing) })
+			return client.WaitRootCAs(ctx, matchSameCAs(text), func(missing string) { s.Tell("%s", missing) })
 		},
 	}
 }
 
-// same reports whether a text holds the same CAs as another, in any order.
-func same(as []byte) func(text []byte) bool {
+// matchSameCAs reports whether a text holds the same CAs as another, in any order.
+func matchSameCAs(as []byte) func(text []byte) bool {
 	want, wrong := pki.Authorities(as)
 	return func(text []byte) bool {
 		have, err := pki.Authorities(text)
@@ -114,8 +114,8 @@ func same(as []byte) func(text []byte) bool {
 }
 
 // nextID returns the id of the new CA; "" if it does not exist yet.
-func (c cluster) nextID(s *engine.Scope) (string, error) {
-	next, err := c.r.parse(engine.Get(s, keyNextCA).cert)
+func (c clusterRotator) nextID(s *engine.Scope) (string, error) {
+	next, err := c.r.parseNextCA(engine.Get(s, keyNextCA).cert)
 	if next == nil || err != nil {
 		return "", err
 	}
@@ -124,14 +124,14 @@ func (c cluster) nextID(s *engine.Scope) (string, error) {
 
 // olderPods returns the change if pods must be restarted, or if something else trusts only
 // the old CA.
-func (c cluster) olderPods(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+func (c clusterRotator) olderPods(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	change := []plan.OpChange{{Kind: module.KindObject, Target: "pods that trust only the old CA", Summary: "restart their workloads"}}
 	client := engine.Get(s, module.KeyKube)
 	next, err := c.nextID(s)
 	if err != nil || client == nil || next == "" || s.Pending() {
 		return change, err
 	}
-	at, err := markedAt(ctx, client, markCluster, next)
+	at, err := readMarkTime(ctx, client, markCluster, next)
 	if err != nil || at.IsZero() {
 		return change, err
 	}
@@ -139,7 +139,7 @@ func (c cluster) olderPods(ctx context.Context, s *engine.Scope) ([]plan.OpChang
 	if err != nil || len(older) > 0 {
 		return change, err
 	}
-	others, err := client.Saying(ctx, c.r.old(next))
+	others, err := client.Saying(ctx, c.r.matchOldCA(next))
 	if err != nil || len(others) > 0 {
 		return change, err
 	}
@@ -149,13 +149,13 @@ func (c cluster) olderPods(ctx context.Context, s *engine.Scope) ([]plan.OpChang
 // renewPods restarts the workloads of pods that were created before both CAs were
 // published in all namespaces. It then returns an error if something trusts only the old
 // CA, because it would reject all API servers later.
-func (c cluster) renewPods(ctx context.Context, s *engine.Scope) error {
+func (c clusterRotator) renewPods(ctx context.Context, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
 	next, err := c.nextID(s)
 	if err != nil {
 		return err
 	}
-	at, err := marks(ctx, client, markCluster, next)
+	at, err := createMark(ctx, client, markCluster, next)
 	if err != nil {
 		return fmt.Errorf("recording when both CAs were published to pods: %w", err)
 	}
@@ -170,40 +170,40 @@ func (c cluster) renewPods(ctx context.Context, s *engine.Scope) error {
 	for _, w := range pods {
 		names = append(names, w.String())
 	}
-	others, err := client.Saying(ctx, c.r.old(next))
+	others, err := client.Saying(ctx, c.r.matchOldCA(next))
 	if err != nil {
 		return err
 	}
-	return stillNeeded(append(names, others...), nil)
+	return oldCANeededError(append(names, others...), nil)
 }
 
-func (c cluster) mayNeed(context.Context, *engine.Scope) ([]plan.OpChange, error) {
+func (c clusterRotator) planOldCACheck(context.Context, *engine.Scope) ([]plan.OpChange, error) {
 	return []plan.OpChange{{Kind: module.KindObject, Target: "trust in the old CA and certificates signed by it", Summary: "check"}}, nil
 }
 
-// needed returns an error if something in the cluster trusts the old CA and not the new
+// checkOldCAUnused returns an error if something in the cluster trusts the old CA and not the new
 // one, or holds a certificate signed by the old one. It runs after the new CA signs,
 // because only then can others get new certificates.
-func (c cluster) needed(ctx context.Context, s *engine.Scope) error {
+func (c clusterRotator) checkOldCAUnused(ctx context.Context, s *engine.Scope) error {
 	next, err := c.nextID(s)
 	if err != nil {
 		return err
 	}
 	client := engine.Get(s, module.KeyKube)
-	trust, err := client.Saying(ctx, c.r.old(next))
+	trust, err := client.Saying(ctx, c.r.matchOldCA(next))
 	if err != nil {
 		return err
 	}
-	show, err := client.Keeping(ctx, c.r.signed(next))
+	show, err := client.Keeping(ctx, c.r.matchOldCert(next))
 	if err != nil {
 		return err
 	}
-	return stillNeeded(trust, show)
+	return oldCANeededError(trust, show)
 }
 
-// stillNeeded returns an error if something trusts only the old CA, or holds what it has
+// oldCANeededError returns an error if something trusts only the old CA, or holds what it has
 // signed.
-func stillNeeded(trust, show []string) error {
+func oldCANeededError(trust, show []string) error {
 	var why []string
 	if len(trust) > 0 {
 		why = append(why, "it, and not the new CA, is trusted by "+strings.Join(trust, ", "))
@@ -217,8 +217,8 @@ func stillNeeded(trust, show []string) error {
 	return &op.Error{Reason: op.IDCAStillNeeded, Message: "the old cluster CA is still needed and is kept: " + strings.Join(why, "; ")}
 }
 
-// old reports whether a text holds an old CA, and not the new one.
-func (r ClusterRotation) old(next string) func(text []byte) bool {
+// matchOldCA reports whether a text holds an old CA, and not the new one.
+func (r ClusterRotation) matchOldCA(next string) func(text []byte) bool {
 	return func(text []byte) bool {
 		if in, err := pki.KubeconfigCA(text); err == nil && len(in) > 0 {
 			text = in
@@ -227,20 +227,20 @@ func (r ClusterRotation) old(next string) func(text []byte) bool {
 		if err != nil || pki.Trusts(has, next) {
 			return false
 		}
-		return slices.ContainsFunc(r.goes(next), func(a pki.Authority) bool { return pki.Trusts(has, a.ID) })
+		return slices.ContainsFunc(r.droppedCAs(next), func(a pki.Authority) bool { return pki.Trusts(has, a.ID) })
 	}
 }
 
-// signed reports whether a text holds a valid certificate that an old CA has signed for
+// matchOldCert reports whether a text holds a valid certificate that an old CA has signed for
 // others.
-func (r ClusterRotation) signed(next string) func(text []byte) bool {
+func (r ClusterRotation) matchOldCert(next string) func(text []byte) bool {
 	now := r.Now()
 	return func(text []byte) bool {
-		return slices.ContainsFunc(r.goes(next), func(a pki.Authority) bool { return a.HasSigned(text, now) })
+		return slices.ContainsFunc(r.droppedCAs(next), func(a pki.Authority) bool { return a.HasSigned(text, now) })
 	}
 }
 
-// goes returns the old CAs among all that any host trusts.
-func (r ClusterRotation) goes(next string) []pki.Authority {
+// droppedCAs returns the old CAs among all that any host trusts.
+func (r ClusterRotation) droppedCAs(next string) []pki.Authority {
 	return slices.DeleteFunc(slices.Clone(r.Known), func(a pki.Authority) bool { return a.ID == next })
 }

@@ -40,41 +40,41 @@ func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 	next := []engine.KeyRef{keyNextEtcd.Ref()}
 	get := func(s *engine.Scope) nextPair { return engine.Get(s, keyNextEtcd) }
 	return engine.Module{Name: "rotate", Tasks: []engine.Task{
-		r.make(env, keyNextEtcd, r.There),
+		r.createCATask(env, keyNextEtcd, r.IsOldTrusted),
 		{
 			ID: "rotate.etcd.trust", Title: "trust both etcd CAs", On: r.On, When: r.Everywhere, Rollout: rolling,
 			Timeout: rereadTime, Consumes: next,
 			Ops: func(s *engine.Scope) (op.List, error) {
-				text, err := r.both(s.Host().Name, get(s).cert)
-				return reread(env, s.Host(), op.File{Path: r.Trust, Content: text}), err
+				text, err := r.bothCAs(s.Host().Name, get(s).cert)
+				return reloadEtcdCAs(env, s.Host(), op.File{Path: r.Trust, Content: text}), err
 			},
 		},
-		r.request(env),
+		r.requestTask(env),
 		{
 			ID: "rotate.etcd.sign", Title: "reissue etcd certificates", On: r.On, When: r.Everywhere, Rollout: rolling, Timeout: rereadTime,
 			Consumes: append(next, keyEtcdSigned.Ref()),
 			Needs:    []string{"rotate.etcd.trust"},
 			Ops: func(s *engine.Scope) (op.List, error) {
-				text, err := r.first(get(s).cert)
+				text, err := r.newCAFirst(get(s).cert)
 				var signed []byte
-				if requests(env, s.Host()) {
+				if isClientOnly(env, s.Host()) {
 					signed = engine.Get(s, keyEtcdSigned)
 				}
-				return r.ofEtcd(env, s.Host(), text, get(s), signed), err
+				return r.reissueEtcdCerts(env, s.Host(), text, get(s), signed), err
 			},
 		},
 		{
 			// An interrupted attempt may have written the last file without a restart.
-			ID: "rotate.etcd.drop", Title: "trust new etcd CA only", On: r.On, When: r.Begun, Rollout: rolling, Timeout: rereadTime, Consumes: next,
+			ID: "rotate.etcd.drop", Title: "trust new etcd CA only", On: r.On, When: r.HasBegun, Rollout: rolling, Timeout: rereadTime, Consumes: next,
 			Needs: []string{"rotate.etcd.sign"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				if r.Gone {
-					return reread(env, s.Host()), nil
+					return reloadEtcdCAs(env, s.Host()), nil
 				}
-				return reread(env, s.Host(), op.File{Path: r.Trust, Content: get(s).cert}), nil
+				return reloadEtcdCAs(env, s.Host(), op.File{Path: r.Trust, Content: get(s).cert}), nil
 			},
 		},
-		r.end("rotate.etcd.drop"),
+		r.deleteFilesTask("rotate.etcd.drop"),
 	}}
 }
 
@@ -82,21 +82,21 @@ func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 // nil if it needs none.
 var keyEtcdSigned = engine.NewHostKey[[]byte]("certs.etcd-signed", nil)
 
-// requests reports whether a host is a client of etcd and has no member, so that it does
+// isClientOnly reports whether a host is a client of etcd and has no member, so that it does
 // not receive the key of the CA.
-func requests(env module.Env, h *engine.Host) bool {
+func isClientOnly(env module.Env, h *engine.Host) bool {
 	return h.HasRole(v1alpha1.RoleControlPlane) && !hasMember(env, h)
 }
 
-// request is the task in which the manager signs with the new CA for control planes
+// requestTask is the task in which the manager signs with the new CA for control planes
 // without a member.
-func (r AuthorityRotation) request(env module.Env) engine.Task {
+func (r AuthorityRotation) requestTask(env module.Env) engine.Task {
 	pair := func(s *engine.Scope) op.Certificate {
 		return env.EtcdClientPair(s.Host(), engine.Get(s, keyNextEtcd).cert)
 	}
 	return engine.Task{
 		ID: "rotate.etcd.request", Title: "request etcd client certificate", When: r.Everywhere,
-		On:       func(h *engine.Host) bool { return requests(env, h) },
+		On:       func(h *engine.Host) bool { return isClientOnly(env, h) },
 		Consumes: []engine.KeyRef{keyNextEtcd.Ref()}, Provides: []engine.KeyRef{keyEtcdSigned.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			return op.List{op.CertificateRequest{Certificate: pair(s)}}, nil
@@ -115,9 +115,9 @@ func (r AuthorityRotation) request(env module.Env) engine.Task {
 // rereadTime is the timeout for the work on one host: two restarts and their waits.
 const rereadTime = 30 * time.Minute
 
-// reread makes the etcd member and the API server of a host read their CAs again. The
+// reloadEtcdCAs makes the etcd member and the API server of a host read their CAs again. The
 // member is restarted when all members are healthy, the API server when its own member is.
-func reread(env module.Env, h *engine.Host, files ...op.Op) op.List {
+func reloadEtcdCAs(env module.Env, h *engine.Host, files ...op.Op) op.List {
 	var list op.List
 	if hasMember(env, h) {
 		list = append(list, everyMember(env))
@@ -129,10 +129,10 @@ func reread(env module.Env, h *engine.Host, files ...op.Op) op.List {
 		} else {
 			list = append(list, module.EtcdUnit())
 		}
-		list = append(list, ownMember(env), everyMember(env))
+		list = append(list, waitLocalMember(env), everyMember(env))
 	}
 	if h.HasRole(v1alpha1.RoleControlPlane) {
-		list = append(list, op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EtcdCA}, TimeoutSeconds: 300}, serves(env))
+		list = append(list, op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EtcdCA}, TimeoutSeconds: 300}, waitAPIServes(env))
 		list = append(list, env.ComponentsHealthy()...)
 	}
 	return list
@@ -140,15 +140,15 @@ func reread(env module.Env, h *engine.Host, files ...op.Op) op.List {
 
 // everyMember waits for all etcd members, on a host that has one.
 func everyMember(env module.Env) op.Wait {
-	w := env.EveryMember()
+	w := env.WaitAllMembersHealthy()
 	w.TimeoutSeconds = 300
 	return *w
 }
 
-// ofEtcd reissues all etcd certificates of a host with the new CA. A host with a member
+// reissueEtcdCerts reissues all etcd certificates of a host with the new CA. A host with a member
 // signs with that CA from then on. For a control plane without a member the manager signs,
 // and it does not receive the key.
-func (r AuthorityRotation) ofEtcd(env module.Env, h *engine.Host, trusted []byte, next nextPair, signed []byte) op.List {
+func (r AuthorityRotation) reissueEtcdCerts(env module.Env, h *engine.Host, trusted []byte, next nextPair, signed []byte) op.List {
 	member, control := hasMember(env, h), h.HasRole(v1alpha1.RoleControlPlane)
 	var list op.List
 	if member {
@@ -157,22 +157,22 @@ func (r AuthorityRotation) ofEtcd(env module.Env, h *engine.Host, trusted []byte
 	list = append(list, op.File{Path: r.Trust, Content: trusted})
 	if member {
 		for _, name := range []string{"server", "peer", "healthcheck-client"} {
-			list = append(list, r.signs(env, module.EtcdPKI+"/"+name))
+			list = append(list, r.reissueCert(env, module.EtcdPKI+"/"+name))
 		}
 	}
 	switch {
 	case control && member:
-		list = append(list, r.signs(env, pkiDir+"apiserver-etcd-client"))
+		list = append(list, r.reissueCert(env, pkiDir+"apiserver-etcd-client"))
 	case control:
 		c := env.EtcdClientPair(h, next.cert)
 		c.Signed = signed
 		list = append(list, c)
 	}
 	if member {
-		list = append(list, ownMember(env), everyMember(env))
+		list = append(list, waitLocalMember(env), everyMember(env))
 	}
 	if control {
-		list = append(list, serves(env))
+		list = append(list, waitAPIServes(env))
 	}
 	return list
 }

@@ -53,72 +53,72 @@ func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 	get := func(s *engine.Scope) nextPair { return engine.Get(s, keyNextFrontProxy) }
 	f := frontProxies{r}
 	return engine.Module{Name: "rotate", Tasks: []engine.Task{
-		r.make(env, keyNextFrontProxy, r.There),
+		r.createCATask(env, keyNextFrontProxy, r.IsOldTrusted),
 		{
 			ID: "rotate.front-proxy.trust", Title: "trust both front proxy CAs", On: r.On, When: r.Everywhere, Rollout: rolling, Consumes: next,
 			Ops: func(s *engine.Scope) (op.List, error) {
-				text, err := r.both(s.Host().Name, get(s).cert)
-				return trusts(env, r.Trust, text), err
+				text, err := r.bothCAs(s.Host().Name, get(s).cert)
+				return trustBundle(env, r.Trust, text), err
 			},
 		},
 		{
 			ID: "rotate.front-proxy.publish", Title: "wait until both CAs are published", Manager: true, When: r.Everywhere, Timeout: publishTime,
 			Needs: []string{"rotate.front-proxy.trust"}, Consumes: asks,
-			Run: &engine.Action{Check: f.unpublished, Apply: f.awaitPublished},
+			Run: &engine.Action{Check: f.planPublish, Apply: f.awaitPublished},
 		},
 		{
 			ID: "rotate.front-proxy.sign", Title: "reissue front proxy certificates", On: r.On, When: r.Everywhere, Rollout: rolling, Consumes: next,
 			Needs: []string{"rotate.front-proxy.publish"},
 			Ops: func(s *engine.Scope) (op.List, error) {
-				text, err := r.first(get(s).cert)
+				text, err := r.newCAFirst(get(s).cert)
 				list := op.List{op.File{Path: r.Key, Content: get(s).key, Mode: 0o600, Secret: true}}
-				return append(append(list, trusts(env, r.Trust, text)...), r.signs(env, pkiDir+"front-proxy-client"), serves(env), shows(env)), err
+				return append(append(list, trustBundle(env, r.Trust, text)...), r.reissueCert(env, pkiDir+"front-proxy-client"), waitAPIServes(env), waitCertShown(env)), err
 			},
 		},
 		{
 			ID: "rotate.front-proxy.answer", Title: "check aggregated APIs", Manager: true, When: r.Everywhere, Timeout: publishTime,
 			Needs: []string{"rotate.front-proxy.sign"}, Consumes: asks, Retry: engine.Retry{Attempts: 6, Delay: 2 * time.Second, Backoff: 1.5},
-			Run: &engine.Action{Check: unanswered, Apply: answers},
+			Run: &engine.Action{Check: planAPICheck, Apply: checkAggregatedAPIs},
 		},
 		{
 			// An API server that has not read the file yet would publish the old CA again.
-			ID: "rotate.front-proxy.drop", Title: "trust new front proxy CA only", On: r.On, When: r.Begun, Rollout: rolling, Consumes: next,
+			ID: "rotate.front-proxy.drop", Title: "trust new front proxy CA only", On: r.On, When: r.HasBegun, Rollout: rolling, Consumes: next,
 			Needs: []string{"rotate.front-proxy.answer"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				if r.Gone {
-					return op.List{knows(env)}, nil
+					return op.List{waitCAsLoaded(env)}, nil
 				}
-				return trusts(env, r.Trust, get(s).cert), nil
+				return trustBundle(env, r.Trust, get(s).cert), nil
 			},
 		},
 		{
-			ID: "rotate.front-proxy.withdraw", Title: "publish only new front proxy CA", Manager: true, When: r.Begun, Timeout: publishTime,
+			ID: "rotate.front-proxy.withdraw", Title: "publish only new front proxy CA", Manager: true, When: r.HasBegun, Timeout: publishTime,
 			Needs: []string{"rotate.front-proxy.drop"}, Consumes: asks,
-			Run: &engine.Action{Check: f.outdated, Apply: f.withdraw},
+			Run: &engine.Action{Check: f.planWithdrawal, Apply: f.withdrawOldCA},
 		},
-		r.end("rotate.front-proxy.withdraw"),
+		r.deleteFilesTask("rotate.front-proxy.withdraw"),
 	}}
 }
 
-// trusts makes the API server of a control plane use a bundle of CAs, and waits until it
+// trustBundle makes the API server of a control plane use a bundle of CAs, and waits until it
 // does.
-func trusts(env module.Env, file string, text []byte) op.List {
-	return op.List{op.File{Path: file, Content: text}, knows(env)}
+func trustBundle(env module.Env, file string, text []byte) op.List {
+	return op.List{op.File{Path: file, Content: text}, waitCAsLoaded(env)}
 }
 
-// shows waits until the API server of a control plane has read its front proxy
+// waitCertShown waits until the API server of a control plane has read its front proxy
 // certificate. It shows that certificate only to extension API servers, so its metrics are
 // used to detect the reload.
-func shows(env module.Env) op.Reload {
+func waitCertShown(env module.Env) op.Reload {
 	return op.Reload{
 		Manifest: module.APIServerManifest, File: pkiDir + "front-proxy-client.crt", TimeoutSeconds: 180,
-		Metrics: ownServer(env, "/metrics"), Queue: "DynamicCABundle-aggregator-proxy-cert",
+		Metrics: requestLocalServer(env, "/metrics"), Queue: "DynamicCABundle-aggregator-proxy-cert",
 	}
 }
 
-// knows waits until the API server of a control plane verifies clients with the CAs in its
+// waitCAsLoaded waits until the API server of a control plane verifies clients with the CAs in its
 // files.
-func knows(env module.Env) op.Wait {
+func waitCAsLoaded(env module.Env) op.Wait {
 	clients := cmp.Or(env.Cluster.Spec.Kubernetes.APIServer.ExtraArgs["client-ca-file"], pkiDir+"ca.crt")
 	return op.Wait{
 		TCP:    net.JoinHostPort("127.0.0.1", strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port)),
@@ -138,26 +138,26 @@ func publishedNow(ctx context.Context, client *kube.Client) ([]pki.Authority, er
 	return pki.Authorities([]byte(cm.Data[publishedKey]))
 }
 
-// change returns the change of a manager task to the published CAs.
-func change(summary string) []plan.OpChange {
+// publishChange returns the change of a manager task to the published CAs.
+func publishChange(summary string) []plan.OpChange {
 	return []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap " + metav1.NamespaceSystem + "/" + published, Summary: summary}}
 }
 
-func (f frontProxies) unpublished(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+func (f frontProxies) planPublish(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	client, next := engine.Get(s, module.KeyKube), engine.Get(s, keyNextFrontProxy).cert
 	if client == nil || s.Pending() {
-		return change("wait"), nil
+		return publishChange("wait"), nil
 	}
-	missing, err := f.missing(ctx, client, next)
+	missing, err := f.missingCAs(ctx, client, next)
 	if err != nil || missing == "" {
 		return nil, err
 	}
-	return change("wait"), nil
+	return publishChange("wait"), nil
 }
 
-// missing returns what is not published yet; "" if nothing is missing.
-func (f frontProxies) missing(ctx context.Context, client *kube.Client, next []byte) (string, error) {
-	comes, err := f.parse(next)
+// missingCAs returns what is not published yet; "" if nothing is missing.
+func (f frontProxies) missingCAs(ctx context.Context, client *kube.Client, next []byte) (string, error) {
+	comes, err := f.parseNextCA(next)
 	if err != nil {
 		return "", err
 	}
@@ -173,11 +173,11 @@ func (f frontProxies) missing(ctx context.Context, client *kube.Client, next []b
 
 func (f frontProxies) awaitPublished(ctx context.Context, s *engine.Scope) error {
 	client, next := engine.Get(s, module.KeyKube), engine.Get(s, keyNextFrontProxy).cert
-	return client.Until(ctx, func(ctx context.Context) (string, error) { return f.missing(ctx, client, next) })
+	return client.Until(ctx, func(ctx context.Context) (string, error) { return f.missingCAs(ctx, client, next) })
 }
 
-// unanswered returns a change if an extension API server does not answer.
-func unanswered(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+// planAPICheck returns a change if an extension API server does not answer.
+func planAPICheck(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	any := []plan.OpChange{{Kind: module.KindObject, Target: "APIServices", Summary: "wait until they answer"}}
 	client := engine.Get(s, module.KeyKube)
 	if client == nil || s.Pending() {
@@ -190,9 +190,9 @@ func unanswered(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	return any, nil
 }
 
-// answers returns an error that names the aggregated APIs that do not answer API servers
+// checkAggregatedAPIs returns an error that names the aggregated APIs that do not answer API servers
 // with the new certificates.
-func answers(ctx context.Context, s *engine.Scope) error {
+func checkAggregatedAPIs(ctx context.Context, s *engine.Scope) error {
 	silent, err := engine.Get(s, module.KeyKube).SilentAPIs(ctx)
 	if err != nil || len(silent) == 0 {
 		return err
@@ -201,47 +201,47 @@ func answers(ctx context.Context, s *engine.Scope) error {
 		"API servers use certificates of the new CA, and get no answer from " + strings.Join(silent, ", ")}
 }
 
-// stays returns the CAs that hosts trust after the old one is dropped; none if they are
+// remainingCAs returns the CAs that hosts trust after the old one is dropped; none if they are
 // not known yet.
-func (f frontProxies) stays(s *engine.Scope) ([]pki.Authority, error) {
+func (f frontProxies) remainingCAs(s *engine.Scope) ([]pki.Authority, error) {
 	if f.Gone {
 		return f.Known, nil
 	}
-	return f.parse(engine.Get(s, keyNextFrontProxy).cert)
+	return f.parseNextCA(engine.Get(s, keyNextFrontProxy).cert)
 }
 
-// agree reports whether two bundles have the same CAs.
-func agree(one, other []pki.Authority) bool {
+// haveSameCAs reports whether two bundles have the same CAs.
+func haveSameCAs(one, other []pki.Authority) bool {
 	in := func(a, b []pki.Authority) bool {
 		return !slices.ContainsFunc(a, func(x pki.Authority) bool { return !pki.Trusts(b, x.ID) })
 	}
 	return in(one, other) && in(other, one)
 }
 
-func (f frontProxies) outdated(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+func (f frontProxies) planWithdrawal(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKube)
-	stays, err := f.stays(s)
+	stays, err := f.remainingCAs(s)
 	if client == nil || s.Pending() || err != nil {
-		return change("drop the old CA"), err
+		return publishChange("drop the old CA"), err
 	}
 	now, err := publishedNow(ctx, client)
-	if err != nil || agree(now, stays) {
+	if err != nil || haveSameCAs(now, stays) {
 		return nil, err
 	}
-	return change("drop the old CA"), nil
+	return publishChange("drop the old CA"), nil
 }
 
-// withdraw publishes only the new CA. An API server that still has the old one would add
+// withdrawOldCA publishes only the new CA. An API server that still has the old one would add
 // it again, so the result is verified.
-func (f frontProxies) withdraw(ctx context.Context, s *engine.Scope) error {
+func (f frontProxies) withdrawOldCA(ctx context.Context, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
-	stays, err := f.stays(s)
+	stays, err := f.remainingCAs(s)
 	if err != nil {
 		return err
 	}
 	return client.Until(ctx, func(ctx context.Context) (string, error) {
 		now, err := publishedNow(ctx, client)
-		if err != nil || agree(now, stays) {
+		if err != nil || haveSameCAs(now, stays) {
 			return "", err
 		}
 		return "the old CA is still published", client.Apply(ctx, []*unstructured.Unstructured{{Object: map[string]any{

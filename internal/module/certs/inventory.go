@@ -55,8 +55,8 @@ func pairOf(name, path, ca string) Known {
 	return k
 }
 
-// conf returns the certificate of a kubeconfig.
-func conf(name string) Known {
+// kubeconfigCert returns the certificate of a kubeconfig.
+func kubeconfigCert(name string) Known {
 	return Known{Name: name, CertificateFile: op.CertificateFile{Path: dir + name, CA: pkiDir + "ca.crt"}}
 }
 
@@ -64,7 +64,7 @@ func conf(name string) Known {
 func Of(env module.Env, h v1alpha1.Host) (out []Known) {
 	control, member := spec.HasRole(h, v1alpha1.RoleControlPlane), facts.RunsEtcd(env.Cluster, h.Roles)
 	if facts.RunsKubelet(h.Roles) {
-		out = append(out, kubeletsOwn(spec.SignsKubelets(env.Cluster))...)
+		out = append(out, kubeletCerts(spec.SignsKubelets(env.Cluster))...)
 		ca := pairOf("ca", "ca", "")
 		ca.KeyElsewhere, ca.Optional = !control, !control
 		out = append(out, ca)
@@ -72,7 +72,7 @@ func Of(env module.Env, h v1alpha1.Host) (out []Known) {
 	if control {
 		out = append(out, pairOf("apiserver", "apiserver", "ca"), pairOf("apiserver-kubelet-client", "apiserver-kubelet-client", "ca"),
 			pairOf("front-proxy-ca", "front-proxy-ca", ""), pairOf("front-proxy-client", "front-proxy-client", "front-proxy-ca"),
-			conf("admin.conf"), conf("controller-manager.conf"), conf("scheduler.conf"))
+			kubeconfigCert("admin.conf"), kubeconfigCert("controller-manager.conf"), kubeconfigCert("scheduler.conf"))
 		if env.Cluster.Spec.ControlPlaneEndpoint.Mode == v1alpha1.EndpointKubeVIP {
 			// Optional: kube-vip of an older cluster uses the certificate of the
 			// administrator.
@@ -80,21 +80,21 @@ func Of(env module.Env, h v1alpha1.Host) (out []Known) {
 				Path: module.KubeVIPCert, Key: module.KubeVIPKey, CA: pkiDir + "ca.crt",
 			}})
 		}
-		super := conf("super-admin.conf")
+		super := kubeconfigCert("super-admin.conf")
 		super.Optional = true // only on the host on which the cluster was created
 		out = append(out, super)
 	}
 	if member || control {
-		out = append(out, etcds(env, member, control)...)
+		out = append(out, etcdCerts(env, member, control)...)
 	}
 	if p := env.Cluster.Spec.Registry.Private; p != nil && spec.HasRole(h, v1alpha1.RoleRegistry) {
-		out = append(out, registrys(p.CertFile != "")...)
+		out = append(out, registryCerts(p.CertFile != "")...)
 	}
 	return out
 }
 
-// registrys returns the certificates of the private registry.
-func registrys(theirs bool) []Known {
+// registryCerts returns the certificates of the private registry.
+func registryCerts(theirs bool) []Known {
 	k := Known{Name: nameRegistry, CertificateFile: op.CertificateFile{Path: module.RegistryCert, Key: module.RegistryKey}, Theirs: theirs}
 	if theirs { // there may be intermediate CAs
 		return []Known{k}
@@ -104,10 +104,10 @@ func registrys(theirs bool) []Known {
 		{Name: "registry-ca", CertificateFile: op.CertificateFile{Path: module.RegistryCA, Key: module.RegistryCAKey}, Authority: true}}
 }
 
-// kubeletsOwn returns the certificates of a kubelet. The kubelet signs its serving
+// kubeletCerts returns the certificates of a kubelet. The kubelet signs its serving
 // certificate itself, or the cluster signs it. A file of the other kind may remain, and is
 // not read.
-func kubeletsOwn(signs bool) []Known {
+func kubeletCerts(signs bool) []Known {
 	ca := pkiDir + "ca.crt"
 	client := Known{Name: nameKubelet, CertificateFile: op.CertificateFile{Path: module.ClientCert, CA: ca}, Rotates: true}
 	// Signed by the kubelet itself at its start: there is no CA, and no request.
@@ -116,7 +116,7 @@ func kubeletsOwn(signs bool) []Known {
 	// With serverTLSBootstrap: requested from the cluster, like the client certificate.
 	signed := Known{Name: nameKubeletServing, CertificateFile: op.CertificateFile{Path: module.ServingCert, CA: ca},
 		Rotates: true, Optional: true}
-	embedded := conf("kubelet.conf")
+	embedded := kubeconfigCert("kubelet.conf")
 	embedded.Optional = true // usually it refers to the file above
 	if signs {
 		return []Known{client, signed, embedded}
@@ -124,8 +124,8 @@ func kubeletsOwn(signs bool) []Known {
 	return []Known{client, serving, signed, embedded}
 }
 
-// etcds returns the server and client certificates of etcd.
-func etcds(env module.Env, member, control bool) []Known {
+// etcdCerts returns the server and client certificates of etcd.
+func etcdCerts(env module.Env, member, control bool) []Known {
 	ca := pairOf("etcd-ca", "etcd/ca", "")
 	theirs := env.Cluster.Spec.Etcd.External != nil
 	ca.KeyElsewhere, ca.Theirs = !member, theirs

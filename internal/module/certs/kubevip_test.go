@@ -29,14 +29,14 @@ func TestKubeVIP(t *testing.T) {
 			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: tc.mode, Address: "192.0.2.100"}
 			spec.Default(c, spec.DefaultOptions{KubernetesVersion: "v1.37.1"})
 			env := module.Env{Cluster: c}
-			renewed := slices.ContainsFunc(byItself(env, c.Spec.Hosts[0]), func(o op.Op) bool {
+			renewed := slices.ContainsFunc(autoRenewable(env, c.Spec.Hosts[0]), func(o op.Op) bool {
 				r, ok := o.(op.Renewal)
 				return ok && r.Path == module.KubeVIPCert && r.Key == module.KubeVIPKey && r.CAKey == "/etc/kubernetes/pki/ca.key"
 			})
 			if renewed != tc.want {
 				t.Errorf("its host renews it by itself: %t: %s", renewed, tc.reason)
 			}
-			restarted := slices.ContainsFunc(restarts(env), func(o op.Op) bool {
+			restarted := slices.ContainsFunc(restartOps(env), func(o op.Op) bool {
 				r := o.(op.PodRestart)
 				return r.Manifest == module.KubeVIPManifest && slices.Contains(r.Files, module.KubeVIPCert) && slices.Contains(r.Files, AuthorityCert)
 			})

@@ -41,23 +41,23 @@ type Wish struct {
 	Continues bool
 }
 
-// Renewals returns what is renewed on a host with the CAs that it has.
-func (w Wish) Renewals(env module.Env, h v1alpha1.Host) op.List {
+// HostRenewals returns what is renewed on a host with the CAs that it has.
+func (w Wish) HostRenewals(env module.Env, h v1alpha1.Host) op.List {
 	var out op.List
 	for _, k := range Of(env, h) {
-		if r, ok := w.renewal(env, h, k); ok {
+		if r, ok := w.renewalOf(env, h, k); ok {
 			out = append(out, r)
 		}
 	}
 	return out
 }
 
-// renewal returns how a certificate is renewed, if it is.
-func (w Wish) renewal(env module.Env, h v1alpha1.Host, k Known) (op.Renewal, bool) {
+// renewalOf returns how a certificate is renewed, if it is.
+func (w Wish) renewalOf(env module.Env, h v1alpha1.Host, k Known) (op.Renewal, bool) {
 	r := op.Renewal{CertificateFile: k.CertificateFile, CAKey: strings.TrimSuffix(k.CA, ".crt") + ".key",
 		ValiditySeconds: int64(env.Validity() / time.Second)}
 	var wanted bool
-	r.Due, r.WithinSeconds, wanted = w.Due(k.Name)
+	r.Due, r.WithinSeconds, wanted = w.DueFor(k.Name)
 	control := slices.Contains(h.Roles, v1alpha1.RoleControlPlane)
 	switch {
 	case k.Authority || k.Theirs || !wanted:
@@ -79,15 +79,15 @@ func (w Wish) renewal(env module.Env, h v1alpha1.Host, k Known) (op.Renewal, boo
 	return r, true
 }
 
-// Renew is the module that renews certificates. The certificates of etcd and of the
+// RenewCerts is the module that renews certificates. The certificates of etcd and of the
 // kubelets that run it come first, on all hosts, because nothing serves without them. Then
 // the control planes follow one after the other, and each must serve before the next one.
 // etcd and API servers read new certificates automatically at the next connection.
 // Programs that read their kubeconfig only at their start are restarted.
-func Renew(env module.Env, w Wish) engine.Module {
+func RenewCerts(env module.Env, w Wish) engine.Module {
 	concerned := func(h *engine.Host) bool { return slices.Contains(w.Concerned, h.Name) }
 	chosen := func(h *engine.Host, want func(op.Renewal) bool) (out op.List) {
-		for _, o := range w.Renewals(env, h.Host) {
+		for _, o := range w.HostRenewals(env, h.Host) {
 			if want(o.(op.Renewal)) {
 				out = append(out, o)
 			}
@@ -109,7 +109,7 @@ func Renew(env module.Env, w Wish) engine.Module {
 			Ops: func(s *engine.Scope) (op.List, error) {
 				list := chosen(s.Host(), ofEtcd)
 				if concerned(s.Host()) && !w.Lapsed {
-					list = append(list, ownMember(env))
+					list = append(list, waitLocalMember(env))
 				}
 				return list, nil
 			},
@@ -121,9 +121,9 @@ func Renew(env module.Env, w Wish) engine.Module {
 			Provides: []engine.KeyRef{KeyAdmin.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				list := chosen(s.Host(), func(r op.Renewal) bool { return !ofKubelet(r) && !ofEtcd(r) && !ofRegistry(r) })
-				list = append(list, restarts(env)...)
+				list = append(list, restartOps(env)...)
 				if concerned(s.Host()) {
-					list = append(list, serves(env))
+					list = append(list, waitAPIServes(env))
 					if !w.Lapsed {
 						list = append(list, env.ComponentsHealthy()...)
 					}
@@ -147,20 +147,20 @@ func Renew(env module.Env, w Wish) engine.Module {
 	return m
 }
 
-// Look returns everything that Renew would do on a host in one list, so that errors are
+// Look returns everything that RenewCerts would do on a host in one list, so that errors are
 // known before anything is changed.
 func (w Wish) Look(env module.Env, h v1alpha1.Host) op.List {
-	list := w.Renewals(env, h)
+	list := w.HostRenewals(env, h)
 	if slices.Contains(h.Roles, v1alpha1.RoleControlPlane) {
-		list = append(list, restarts(env)...)
+		list = append(list, restartOps(env)...)
 	}
 	return list
 }
 
-// restarts restarts programs that must read their kubeconfig again. kube-vip, if there is
+// restartOps restarts programs that must read their kubeconfig again. kube-vip, if there is
 // one, reads its own certificate automatically, but not its CA. In an older cluster it
 // uses the certificate of the administrator.
-func restarts(env module.Env) op.List {
+func restartOps(env module.Env) op.List {
 	restart := func(manifest string, files ...string) op.PodRestart {
 		return op.PodRestart{Manifest: manifest, Files: files, TimeoutSeconds: 300}
 	}
@@ -175,23 +175,23 @@ func restarts(env module.Env) op.List {
 	}
 }
 
-// ownMember waits for the etcd member of the host, as a client that verifies its current
+// waitLocalMember waits for the etcd member of the host, as a client that verifies its current
 // certificate.
-func ownMember(env module.Env) op.Wait {
-	w := env.AskMember("health")
+func waitLocalMember(env module.Env) op.Wait {
+	w := env.WaitLocalMember("health")
 	w.Name, w.TimeoutSeconds = "etcd member of this host", 300
 	return *w
 }
 
-// serves waits until the API server of the host has a valid certificate and accepts the
+// waitAPIServes waits until the API server of the host has a valid certificate and accepts the
 // certificate of the administrator. After repeated failures the kubelet restarts it within
 // five minutes.
-func serves(env module.Env) op.Wait {
-	return op.Wait{Name: "API server of this host", TimeoutSeconds: 600, Program: ownServer(env, "/readyz")}
+func waitAPIServes(env module.Env) op.Wait {
+	return op.Wait{Name: "API server of this host", TimeoutSeconds: 600, Program: requestLocalServer(env, "/readyz")}
 }
 
-// ownServer returns a request to the API server of the host itself, as the administrator.
-func ownServer(env module.Env, path string) []string {
+// requestLocalServer returns a request to the API server of the host itself, as the administrator.
+func requestLocalServer(env module.Env, path string) []string {
 	own := net.JoinHostPort("127.0.0.1", strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port))
 	return []string{kubectl, "--kubeconfig=" + adminConf, "--server=https://" + own, "--request-timeout=8s", "get", "--raw=" + path}
 }

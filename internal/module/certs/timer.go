@@ -29,7 +29,7 @@ const (
 
 // timed describes the job. The name of its program has no version: each manager installs
 // its own version.
-var timed = module.Timed{
+var timed = module.TimerJob{
 	Name: timerName, Title: "Renew certificates of this host",
 	Program: "/usr/local/lib/slipway/slipway-node", JobFile: "/etc/slipway/renewal.json",
 }
@@ -43,22 +43,22 @@ const (
 	mostSpread = 10 * time.Minute
 )
 
-// Timer is the module that makes every host renew its due certificates automatically, if
+// EnableAutoRenewal is the module that makes every host renew its due certificates automatically, if
 // the key of their CA is on the host. Nothing changes that other hosts know about a host,
 // so hosts need not coordinate. API servers and etcd read new certificates automatically.
 // Each host continues only if the API servers of the others answer.
-func Timer(env module.Env) engine.Module {
+func EnableAutoRenewal(env module.Env) engine.Module {
 	return engine.Module{Name: "certs", Tasks: []engine.Task{{
 		ID: stepTimer, Title: "enable automatic certificate renewal",
-		On: func(h *engine.Host) bool { return module.IsNode(h) || len(byItself(env, h.Host)) > 0 },
+		On: func(h *engine.Host) bool { return module.IsNode(h) || len(autoRenewable(env, h.Host)) > 0 },
 		Ops: func(s *engine.Scope) (op.List, error) {
 			if !HasTimer(env, s.Host().Host) { // a worker whose kubelet signed its own certificate had one
 				return op.List{op.PutBack{Step: stepTimer}}, nil
 			}
-			list, err := timer(env, s.Host().Host)
+			list, err := timerOps(env, s.Host().Host)
 			return append(list, op.PutBack{Step: stepTimer}), err
 		},
-	}, approval(env)}}
+	}, approvalTask(env)}}
 }
 
 // AutoRenews reports whether the hosts of the cluster renew their certificates
@@ -70,7 +70,7 @@ func AutoRenews(env module.Env) bool {
 
 // HasTimer reports whether a host has certificates to renew automatically.
 func HasTimer(env module.Env, h v1alpha1.Host) bool {
-	return AutoRenews(env) && len(byItself(env, h)) > 0
+	return AutoRenews(env) && len(autoRenewable(env, h)) > 0
 }
 
 // LooksEvery returns how often a host checks its certificates.
@@ -82,15 +82,15 @@ func LooksEvery(env module.Env) time.Duration {
 // result of its latest run.
 func TimerState() op.List {
 	return op.List{
-		timed.Unit(),
+		timed.TimerUnit(),
 		op.ReadFile{Path: op.AutoOutcomeFile},
 	}
 }
 
-// byItself returns what a host can renew automatically.
-func byItself(env module.Env, h v1alpha1.Host) op.List {
+// autoRenewable returns what a host can renew automatically.
+func autoRenewable(env module.Env, h v1alpha1.Host) op.List {
 	var out op.List
-	for _, o := range (Wish{}).Renewals(env, h) {
+	for _, o := range (Wish{}).HostRenewals(env, h) {
 		r := o.(op.Renewal)
 		r.LeaveStopped = r.Unit != ""
 		out = append(out, r)
@@ -104,8 +104,8 @@ func byItself(env module.Env, h v1alpha1.Host) op.List {
 	return out
 }
 
-// timer returns the program, its job, and the units that run it.
-func timer(env module.Env, h v1alpha1.Host) (op.List, error) {
+// timerOps returns the program, its job, and the units that run it.
+func timerOps(env module.Env, h v1alpha1.Host) (op.List, error) {
 	job, err := json.Marshal(autoRenewal(env, h))
 	if err != nil {
 		return nil, fmt.Errorf("encoding the renewal job of %s: %w", h.Name, err)
@@ -113,21 +113,21 @@ func timer(env module.Env, h v1alpha1.Host) (op.List, error) {
 	// One line for each operation makes diffs readable.
 	job = bytes.ReplaceAll(job, []byte(`{"kind":`), []byte("\n"+`{"kind":`))
 	every := LooksEvery(env)
-	return timed.Ops(files, job, module.TimedAt{First: min(every, mostFirst), Every: every, Spread: min(every/2, mostSpread)})
+	return timed.InstallOps(files, job, module.TimerSchedule{First: min(every, mostFirst), Every: every, Spread: min(every/2, mostSpread)})
 }
 
 // autoRenewal returns what a host renews automatically, what it serves, and the API
 // servers that must answer.
 func autoRenewal(env module.Env, h v1alpha1.Host) op.AutoRenewal {
-	a := op.AutoRenewal{Cluster: env.Cluster.Name, Ops: byItself(env, h)}
+	a := op.AutoRenewal{Cluster: env.Cluster.Name, Ops: autoRenewable(env, h)}
 	control, member := spec.HasRole(h, v1alpha1.RoleControlPlane), facts.RunsEtcd(env.Cluster, h.Roles)
 	if member {
-		a.Serves = append(a.Serves, ownMember(env))
+		a.Serves = append(a.Serves, waitLocalMember(env))
 	}
 	port := strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port)
 	if control {
-		a.Ops = append(a.Ops, restarts(env)...)
-		a.Serves = append(a.Serves, serves(env))
+		a.Ops = append(a.Ops, restartOps(env)...)
+		a.Serves = append(a.Serves, waitAPIServes(env))
 		a.Own = "https://" + net.JoinHostPort("127.0.0.1", port) + "/readyz"
 	}
 	if !control && !member {

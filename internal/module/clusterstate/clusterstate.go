@@ -28,8 +28,8 @@ const (
 	SignerKey = "backupSigner"
 )
 
-// Records is the state of clusters on the manager.
-type Records interface {
+// StateStore is the state of clusters on the manager.
+type StateStore interface {
 	// Kubeconfig returns the kubeconfig of the administrator; nil if there is none.
 	Kubeconfig(name string) ([]byte, error)
 	SaveKubeconfig(name string, content []byte) error
@@ -38,25 +38,25 @@ type Records interface {
 	TakeOff(cluster, host string) ([]string, error)
 }
 
-// New returns the module. admin is the key of the kubeconfig of the administrator from the
+// SaveState returns the module. admin is the key of the kubeconfig of the administrator from the
 // control plane. owner identifies the manager of the cluster.
-func New(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep Records, owner string) engine.Module {
+func SaveState(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep StateStore, owner string) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{
 		kubeconfigTask(env, admin, keep),
 		{
 			ID: "record.cluster", Title: "save cluster description in cluster", Manager: true,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-			Run:      module.Objects(module.Wanted(func() ([]*unstructured.Unstructured, error) { return configMap(env, owner) })),
+			Run:      module.KeepObjects(module.StaticObjects(func() ([]*unstructured.Unstructured, error) { return configMap(env, owner) })),
 		},
 	}}
 }
 
-// Kubeconfig is the module that saves only the kubeconfig of the administrator.
-func Kubeconfig(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep Records) engine.Module {
+// SaveKubeconfig is the module that saves only the kubeconfig of the administrator.
+func SaveKubeconfig(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep StateStore) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{kubeconfigTask(env, admin, keep)}}
 }
 
-func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep Records) engine.Task {
+func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep StateStore) engine.Task {
 	return engine.Task{
 		ID: "record.kubeconfig", Title: "save admin kubeconfig", Manager: true,
 		Consumes: []engine.KeyRef{admin.Ref()},
@@ -92,10 +92,10 @@ func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep
 	}
 }
 
-// Left is the module that removes each host from the state when it has left, independently
+// RemoveHosts is the module that removes each host from the state when it has left, independently
 // of the others. Until then another manager must know the host; afterwards it must not be
 // joined again.
-func Left(env module.Env, keep Records, owner string) engine.Module {
+func RemoveHosts(env module.Env, keep StateStore, owner string) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{{
 		ID: "record.left", Title: "remove host from cluster state", On: env.Leaves,
 		// Each host writes the state that the previous one has left. An etcd member that
@@ -127,9 +127,9 @@ func Left(env module.Env, keep Records, owner string) engine.Module {
 	}}}
 }
 
-// Off is the module that removes hosts only from the state on the manager, without any
+// RemoveHostsFromState is the module that removes hosts only from the state on the manager, without any
 // request to the cluster, while etcd has no data or receives other data.
-func Off(env module.Env, keep Records) engine.Module {
+func RemoveHostsFromState(env module.Env, keep StateStore) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{{
 		ID: "record.off", Title: "remove host from local state", On: env.Leaves,
 		Rollout: engine.Rollout{MaxParallel: "1"}, // each host writes the state that the previous one has left

@@ -31,8 +31,8 @@ const (
 	stepRegistries = "runtime.registries"
 )
 
-// New is the module that installs containerd.
-func New(env module.Env) engine.Module {
+// InstallRuntime is the module that installs containerd.
+func InstallRuntime(env module.Env) engine.Module {
 	m := engine.Module{Name: "runtime", Tasks: []engine.Task{
 		{
 			ID: stepSettings, Title: "write containerd configuration", On: module.IsNode,
@@ -41,13 +41,13 @@ func New(env module.Env) engine.Module {
 		{
 			ID: "runtime.containerd", Title: "install containerd", On: module.IsNode,
 			Consumes: []engine.KeyRef{module.KeyContent.Ref()},
-			Ops:      func(s *engine.Scope) (op.List, error) { return containerd(env, s) },
+			Ops:      func(s *engine.Scope) (op.List, error) { return containerdOps(env, s) },
 		},
 		{
 			ID: stepRegistries, Title: "configure registries", On: module.IsNode,
 			Ops: func(s *engine.Scope) (op.List, error) {
-				list, err := registries(env)
-				return append(list, env.Serving(s.Host(), stepRegistries, false)...), err
+				list, err := registryFiles(env)
+				return append(list, env.VerifyServing(s.Host(), stepRegistries, false)...), err
 			},
 		},
 	}}
@@ -55,33 +55,33 @@ func New(env module.Env) engine.Module {
 	case env.Docker(): // its directories must exist before their content
 		m.Tasks = slices.Insert(m.Tasks, at, dockerTask(env))
 	case env.Migrates: // they are removed when they are empty
-		m.Tasks = append(m.Tasks, withoutDocker())
+		m.Tasks = append(m.Tasks, removeDockerTask())
 	}
 	return m
 }
 
-// Images is the module that imports images. It runs after programs are installed: both
+// ImportImages is the module that imports images. It runs after programs are installed: both
 // share content, which is then already on the host.
-func Images(env module.Env) engine.Module {
+func ImportImages(env module.Env) engine.Module {
 	return engine.Module{Name: "images", Tasks: []engine.Task{{
 		ID: "runtime.images", Title: "import images", On: module.IsNode,
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
-			list, err := images(env, s)
+			list, err := hostImages(env, s)
 			return op.List{op.ImportImages{Images: list, Docker: env.Docker()}}, err
 		},
 	}}}
 }
 
-// Ahead is the module that transfers the content of images to nodes that will change their
+// PrefetchImages is the module that transfers the content of images to nodes that will change their
 // runtime, while other nodes change. The new runtime gets the content only after the node
 // is drained, from the host itself.
-func Ahead(env module.Env) engine.Module {
+func PrefetchImages(env module.Env) engine.Module {
 	return engine.Module{Name: "images", Tasks: []engine.Task{{
-		ID: "runtime.ahead", Title: "prefetch images", On: env.Moves,
+		ID: "runtime.ahead", Title: "prefetch images", On: env.ChangesRuntime,
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
-			list, err := images(env, s)
+			list, err := hostImages(env, s)
 			return op.List{op.ImportImages{Images: list, Ahead: true}}, err
 		},
 	}}}
@@ -90,9 +90,9 @@ func Ahead(env module.Env) engine.Module {
 // StepRetire is the step after which no rollback to an earlier bundle is possible.
 const StepRetire = "runtime.retire"
 
-// Retire is the module that removes files of earlier bundles from hosts. If it fails on a
+// PruneBundles is the module that removes files of earlier bundles from hosts. If it fails on a
 // host, the files are removed another time: nothing depends on it.
-func Retire(env module.Env) engine.Module {
+func PruneBundles(env module.Env) engine.Module {
 	return engine.Module{Name: "retire", Tasks: []engine.Task{{
 		ID: StepRetire, Title: "remove files of earlier bundles", On: env.Stays, IgnoreError: true,
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
@@ -106,7 +106,7 @@ func Retire(env module.Env) engine.Module {
 			if !module.IsNode(s.Host()) {
 				return op.List{o}, nil
 			}
-			list, err := images(env, s)
+			list, err := hostImages(env, s)
 			for _, img := range list {
 				o.Images = append(o.Images, img.Ref)
 			}
@@ -115,24 +115,24 @@ func Retire(env module.Env) engine.Module {
 	}}}
 }
 
-func containerd(env module.Env, s *engine.Scope) (op.List, error) {
-	ops, err := module.Programs(s, "containerd", "usr/local/bin/", programs)
+func containerdOps(env module.Env, s *engine.Scope) (op.List, error) {
+	ops, err := module.FetchAndUnpack(s, "containerd", "usr/local/bin/", programs)
 	if err != nil {
 		return nil, err
 	}
-	crictl, err := module.Programs(s, "crictl", "usr/local/bin/", programs)
+	crictl, err := module.FetchAndUnpack(s, "crictl", "usr/local/bin/", programs)
 	if err != nil {
 		return nil, err
 	}
 	ops = append(ops, crictl...)
 	// The CNI plugin portmap, which containerd runs, needs nft or iptables.
-	tools, err := module.Programs(s, "nettools", "", nettools)
+	tools, err := module.FetchAndUnpack(s, "nettools", "", nettools)
 	if err != nil {
 		return nil, err
 	}
 	ops = append(ops, tools...)
 	theirs := env.Cluster.Spec.ContainerRuntime.Config
-	config, err := module.Render(files, "config.toml", map[string]any{
+	config, err := module.RenderTemplate(files, "config.toml", map[string]any{
 		"Docker": env.Docker(),
 		"Pause":  env.Release.ImageRefs()["pause"],
 		// Without the capability no process may lower its score, and every sandbox would
@@ -143,7 +143,7 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	unit, err := module.Render(files, "containerd.service", map[string]any{"Mounts": module.UnitMounts(facts.DirContainerd)})
+	unit, err := module.RenderTemplate(files, "containerd.service", map[string]any{"Mounts": module.UnitMounts(facts.DirContainerd)})
 	if err != nil {
 		return nil, err
 	}
@@ -161,18 +161,18 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 		Name: "containerd.service", Enabled: op.Bool(true), Running: op.Bool(true),
 		RestartOn: []string{configFile, dropInFile, unitFile, programs + "/containerd"},
 		Declares:  []string{"/run/containerd", "/run/nri", "/opt/containerd", "/run/netns"},
-		Again:     again(env, s.Host()),
+		Again:     restartWaits(env, s.Host()),
 	}), nil
 }
 
-// again returns waits for what must work again after a restart: containerd, and what the
+// restartWaits returns waits for what must work again after a restart: containerd, and what the
 // node does with it.
-func again(env module.Env, h *engine.Host) []op.Wait {
-	if !env.Gated || !module.Holds(h) {
+func restartWaits(env module.Env, h *engine.Host) []op.Wait {
+	if !env.IsRunning || !module.Holds(h) {
 		return nil
 	}
 	return append([]op.Wait{{Name: "containerd", Program: []string{programs + "/crictl", "--timeout=5s", "info"}, TimeoutSeconds: 60}},
-		env.Again(h, "containerd.service")...)
+		env.HealthGate(h, "containerd.service")...)
 }
 
 // dropIn returns the containerd settings of the user.
@@ -185,10 +185,10 @@ func dropIn(text string) op.List {
 	return append(list, op.PutBack{Step: stepSettings})
 }
 
-// extra returns the additional images of the bundle. With a private registry nodes pull
+// extraImages returns the additional images of the bundle. With a private registry nodes pull
 // them from there when needed. Docker would not use it for images with names of other
 // registries.
-func extra(env module.Env, s *engine.Scope) (list []op.Image) {
+func extraImages(env module.Env, s *engine.Scope) (list []op.Image) {
 	if env.Registry != nil && !env.Docker() {
 		return nil
 	}
@@ -198,7 +198,7 @@ func extra(env module.Env, s *engine.Scope) (list []op.Image) {
 		if !i.Extra || i.Arch != module.Arch(s.Host()) {
 			continue
 		}
-		for _, name := range names(i.Ref, tags[i.Ref], env.Docker()) {
+		for _, name := range imageNames(i.Ref, tags[i.Ref], env.Docker()) {
 			img := i.Image
 			img.Ref = name
 			list = append(list, img)
@@ -207,9 +207,9 @@ func extra(env module.Env, s *engine.Scope) (list []op.Image) {
 	return list
 }
 
-// names returns the names under which pods may refer to an image: by tag, and by digest.
+// imageNames returns the names under which pods may refer to an image: by tag, and by digest.
 // Docker knows no digest of an image that it has not pulled.
-func names(ref, tag string, docker bool) (out []string) {
+func imageNames(ref, tag string, docker bool) (out []string) {
 	if tag != "" {
 		out = []string{tag}
 	}
@@ -223,8 +223,8 @@ func names(ref, tag string, docker bool) (out []string) {
 	return out
 }
 
-// images returns the images that the roles of a host need.
-func images(env module.Env, s *engine.Scope) (list []op.Image, err error) {
+// hostImages returns the images that the roles of a host need.
+func hostImages(env module.Env, s *engine.Scope) (list []op.Image, err error) {
 	names := []string{"pause", "kube-proxy", "coredns", "flannel", "echo"}
 	if s.Host().HasRole(v1alpha1.RoleControlPlane) {
 		names = append(names, "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -235,11 +235,11 @@ func images(env module.Env, s *engine.Scope) (list []op.Image, err error) {
 	names = append(names, addonsource.Images(env.Cluster.Spec.Addons)...)
 	names = append(names, module.EndpointImages(env.Cluster.Spec.ControlPlaneEndpoint.Mode, s.Host())...)
 	for _, n := range names {
-		img, err := module.Image(s, n)
+		img, err := module.FindImage(s, n)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, img)
 	}
-	return append(list, extra(env, s)...), nil
+	return append(list, extraImages(env, s)...), nil
 }

@@ -31,12 +31,12 @@ func dockerTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: stepDocker, Title: "install Docker", On: module.IsNode,
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
-		Ops:      func(s *engine.Scope) (op.List, error) { return docker(env, s) },
+		Ops:      func(s *engine.Scope) (op.List, error) { return dockerOps(env, s) },
 	}
 }
 
-// withoutDocker removes Docker from a node that has changed to containerd.
-func withoutDocker() engine.Task {
+// removeDockerTask removes Docker from a node that has changed to containerd.
+func removeDockerTask() engine.Task {
 	return engine.Task{
 		ID: stepDocker, Title: "remove Docker", On: module.IsNode,
 		Ops: func(*engine.Scope) (op.List, error) { return op.List{op.PutBack{Step: stepDocker}}, nil },
@@ -47,12 +47,12 @@ func withoutDocker() engine.Task {
 // collected for them.
 func MarkPaths() []string { return []string{criUnit} }
 
-func docker(env module.Env, s *engine.Scope) (op.List, error) {
-	ops, err := module.Programs(s, "docker", "usr/local/bin/", programs)
+func dockerOps(env module.Env, s *engine.Scope) (op.List, error) {
+	ops, err := module.FetchAndUnpack(s, "docker", "usr/local/bin/", programs)
 	if err != nil {
 		return nil, err
 	}
-	cri, err := module.Programs(s, "cri-dockerd", "usr/local/bin/", programs)
+	cri, err := module.FetchAndUnpack(s, "cri-dockerd", "usr/local/bin/", programs)
 	if err != nil {
 		return nil, err
 	}
@@ -64,11 +64,11 @@ func docker(env module.Env, s *engine.Scope) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	unit, err := module.Render(files, "docker.service", map[string]any{"Mounts": module.UnitMounts(facts.DirDocker)})
+	unit, err := module.RenderTemplate(files, "docker.service", map[string]any{"Mounts": module.UnitMounts(facts.DirDocker)})
 	if err != nil {
 		return nil, err
 	}
-	adapter, err := module.Render(files, "cri-docker.service", map[string]any{
+	adapter, err := module.RenderTemplate(files, "cri-docker.service", map[string]any{
 		"Socket": env.RuntimeSocket(), "Pause": env.Release.ImageRefs()["pause"],
 		"DualStack": len(env.Cluster.Spec.Network.PodCIDR) > 1, "Mounts": module.UnitMounts(facts.DirAdapter),
 	})

@@ -43,7 +43,7 @@ func TestNames(t *testing.T) {
 			for docker, want := range map[bool][]string{false: tc.containerd, true: tc.docker} {
 				var got []string
 				for _, ref := range tc.refs {
-					got = append(got, names(ref, tags[ref], docker)...)
+					got = append(got, imageNames(ref, tags[ref], docker)...)
 				}
 				if d := cmp.Diff(want, got); d != "" {
 					t.Errorf("%s; Docker %t (-want +got):\n%s", tc.reason, docker, d)

@@ -53,10 +53,10 @@ func registriesOf(env module.Env) (registrySet, error) {
 	return r, nil
 }
 
-// registries returns the files that the runtime reads at each pull, so that no restart is
+// registryFiles returns the files that the runtime reads at each pull, so that no restart is
 // necessary: CAs, and the hosts.toml files of containerd. Other settings for Docker are in
 // its configuration, and in that of kubelets.
-func registries(env module.Env) (op.List, error) {
+func registryFiles(env module.Env) (op.List, error) {
 	r, err := registriesOf(env)
 	if err != nil {
 		return nil, err
@@ -70,15 +70,15 @@ func registries(env module.Env) (op.List, error) {
 		ops = append(ops, op.File{Path: file(name), Content: r.trusts[name]})
 	}
 	if !env.Docker() {
-		for _, name := range r.names() {
-			ops = append(ops, r.hosts(name))
+		for _, name := range r.registryNames() {
+			ops = append(ops, r.hostsFile(name))
 		}
 	}
 	return append(ops, op.PutBack{Step: stepRegistries}), nil
 }
 
-// names returns the registries that containerd has a file for.
-func (r registrySet) names() []string {
+// registryNames returns the registries that containerd has a file for.
+func (r registrySet) registryNames() []string {
 	names := slices.Concat(slices.Collect(maps.Keys(r.Mirrors)), r.Insecure, slices.Collect(maps.Keys(r.logins)))
 	if r.own != "" {
 		names = append(names, r.Private.MirrorOf...)
@@ -86,7 +86,7 @@ func (r registrySet) names() []string {
 	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
-// hosts returns the containerd file of one registry. containerd tries the mirrors in it in
+// hostsFile returns the containerd file of one registry. containerd tries the mirrors in it in
 // order, and then the registry itself. It knows the server of the registry best (docker.io
 // has another name).
 //
@@ -96,7 +96,7 @@ func (r registrySet) names() []string {
 // name: containerd would send the credentials to every mirror, and a mirror could not have
 // its own. The credential settings of containerd itself are deprecated, and are read only
 // at its start.
-func (r registrySet) hosts(name string) op.File {
+func (r registrySet) hostsFile(name string) op.File {
 	// Secret also without credentials: the previous file may have some, and a plan shows
 	// the removed lines.
 	f := op.File{Path: path.Join(registryDir, name, "hosts.toml"), Secret: true}
@@ -130,7 +130,7 @@ func (r registrySet) hosts(name string) op.File {
 			b.WriteString("\n")
 		}
 		fmt.Fprintf(&b, "[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", at)
-		if within(at) {
+		if isNamespace(at) {
 			b.WriteString("  override_path = true\n")
 		}
 		_, host, _ := strings.Cut(at, "://")
@@ -146,9 +146,9 @@ func (r registrySet) hosts(name string) op.File {
 	return f
 }
 
-// within reports whether a mirror is a namespace of a registry: its URL continues after
+// isNamespace reports whether a mirror is a namespace of a registry: its URL continues after
 // the API root, which containerd would append otherwise.
-func within(mirror string) bool {
+func isNamespace(mirror string) bool {
 	_, at, _ := strings.Cut(mirror, "://")
 	_, at, _ = strings.Cut(at, "/")
 	return strings.HasPrefix(at, "v2/")

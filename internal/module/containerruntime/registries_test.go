@@ -45,19 +45,19 @@ func TestOwnRegistry(t *testing.T) {
 		file("quay.example.com:5", mirror("quay.example.com_5")),
 		op.PutBack{Step: "runtime.registries"},
 	}
-	got, err := registries(env)
+	got, err := registryFiles(env)
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
 	c.Spec.ContainerRuntime.Type = "docker" // the kubelet has its credentials
 	want = op.List{op.File{Path: "/etc/docker/certs.d/192.0.2.9:5000/ca.crt", Content: []byte("the authority")},
 		op.PutBack{Step: "runtime.registries"}}
-	if got, err = registries(env); err != nil || cmp.Diff(want, got) != "" {
+	if got, err = registryFiles(env); err != nil || cmp.Diff(want, got) != "" {
 		t.Errorf("with Docker: %v, %v", err, got)
 	}
 	c.Spec.ContainerRuntime.Type = "containerd"
 	env.Registry.CA = nil
-	if got, err = registries(env); err != nil || strings.Contains(string(got[0].(op.File).Content), "ca =") {
+	if got, err = registryFiles(env); err != nil || strings.Contains(string(got[0].(op.File).Content), "ca =") {
 		t.Errorf("with a certificate that nodes trust anyway: %v, %v", err, got[0])
 	}
 }
@@ -104,7 +104,7 @@ func TestRegistries(t *testing.T) {
 		private("quay.io", "[host.\"https://mirror.example.com:5\"]\n"+mirror),
 		op.PutBack{Step: "runtime.registries"},
 	}
-	got, err := registries(env)
+	got, err := registryFiles(env)
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
@@ -115,7 +115,7 @@ func TestRegistries(t *testing.T) {
 		}
 	}
 	env.Cluster.Spec.Registry.Auths[0].CAFile = ca + ".gone"
-	if _, err := registries(env); err == nil || !strings.Contains(err.Error(), "mirror.example.com:5") {
+	if _, err := registryFiles(env); err == nil || !strings.Contains(err.Error(), "mirror.example.com:5") {
 		t.Errorf("an authority that is gone: %v", err)
 	}
 }

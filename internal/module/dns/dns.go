@@ -16,13 +16,13 @@ import (
 //go:embed templates
 var files embed.FS
 
-// New returns the module.
-func New(env module.Env) engine.Module {
+// ConfigureCoreDNS returns the module.
+func ConfigureCoreDNS(env module.Env) engine.Module {
 	return engine.Module{Name: "dns", Tasks: []engine.Task{{
 		ID: "dns.coredns", Title: "configure CoreDNS", Manager: true,
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-		Run: module.Objects(module.Wanted(func() ([]*unstructured.Unstructured, error) {
-			text, err := corefile(env)
+		Run: module.KeepObjects(module.StaticObjects(func() ([]*unstructured.Unstructured, error) {
+			text, err := renderCorefile(env)
 			if err != nil {
 				return nil, err
 			}
@@ -35,8 +35,8 @@ func New(env module.Env) engine.Module {
 	}}}
 }
 
-// corefile returns the configuration of CoreDNS, which reloads it when it changes.
-func corefile(env module.Env) (string, error) {
+// renderCorefile returns the configuration of CoreDNS, which reloads it when it changes.
+func renderCorefile(env module.Env) (string, error) {
 	d := env.Cluster.Spec.DNS
 	upstream := "/etc/resolv.conf"
 	if len(d.Upstream) > 0 {
@@ -46,7 +46,7 @@ func corefile(env module.Env) (string, error) {
 	for _, a := range slices.Sorted(maps.Keys(d.Hosts)) {
 		hosts = append(hosts, a+" "+strings.Join(d.Hosts[a], " "))
 	}
-	text, err := module.Render(files, "Corefile", map[string]any{
+	text, err := module.RenderTemplate(files, "Corefile", map[string]any{
 		"Domain": env.Cluster.Spec.Kubernetes.DNSDomain, "Upstream": upstream, "Hosts": hosts,
 	})
 	return string(text), err

@@ -32,7 +32,7 @@ func TestCorefile(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := &v1alpha1.Cluster{}
 			c.Spec.Kubernetes.DNSDomain, c.Spec.DNS = "cluster.local", tc.dns
-			got, err := corefile(module.Env{Cluster: c})
+			got, err := renderCorefile(module.Env{Cluster: c})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -36,16 +36,16 @@ const (
 // collected for them.
 func MarkPaths() []string { return []string{module.KeepalivedManifest, module.KubeVIPManifest} }
 
-// New returns the module. It runs before nodes join, because their kubelets need it to
+// SetUpEndpoint returns the module. It runs before nodes join, because their kubelets need it to
 // reach the API. On running nodes, the endpoint of the mode works before the API name
-// leads to it; Retire removes the endpoint of another mode.
-func New(env module.Env) engine.Module {
+// leads to it; PruneEndpoints removes the endpoint of another mode.
+func SetUpEndpoint(env module.Env) engine.Module {
 	tasks := append(keepalivedTasks(env), kubeVIPTasks(env)...)
 	tasks = append(tasks, haproxyTask(env), relayTask(env), updaterTask(env))
 	return engine.Module{Name: "endpoint", Tasks: append(tasks,
 		engine.Task{
 			ID: "endpoint.name", Title: "add API name to hosts file", On: module.JoinsAsWorker, Timeout: 4 * time.Minute,
-			Ops: func(s *engine.Scope) (op.List, error) { return op.List{name(env, s.Host())}, nil },
+			Ops: func(s *engine.Scope) (op.List, error) { return op.List{hostsEntry(env, s.Host())}, nil },
 		},
 		engine.Task{
 			ID: "endpoint.pods", Title: "update API name in host-network pods", On: module.JoinsAsWorker,
@@ -59,9 +59,9 @@ func New(env module.Env) engine.Module {
 	)}
 }
 
-// name returns the entry of the API name in the hosts file. A node already uses that name,
+// hostsEntry returns the entry of the API name in the hosts file. A node already uses that name,
 // so the API must answer at the address first.
-func name(env module.Env, h *engine.Host) op.Block {
+func hostsEntry(env module.Env, h *engine.Host) op.Block {
 	ep := env.Cluster.Spec.ControlPlaneEndpoint
 	b := op.Block{Path: "/etc/hosts", Name: env.Cluster.Name + " API"}
 	at := spec.EndpointAddress(env.Cluster, h.Host)
@@ -76,10 +76,10 @@ func name(env module.Env, h *engine.Host) op.Block {
 	return b
 }
 
-// Retire is the module that removes the endpoints of previous modes when no node uses
+// PruneEndpoints is the module that removes the endpoints of previous modes when no node uses
 // them. It does nothing if a node has failed or does not take part, because that node may
 // still use them.
-func Retire(env module.Env) engine.Module {
+func PruneEndpoints(env module.Env) engine.Module {
 	through := []string{"endpoint.pods"}
 	asked := func(*engine.Scope) bool {
 		return !slices.ContainsFunc(env.Absent, func(h v1alpha1.Host) bool { return module.JoinsAsWorker(&engine.Host{Host: h}) })
@@ -97,17 +97,17 @@ func Retire(env module.Env) engine.Module {
 						list = append(list, op.PutBack{Step: step})
 					}
 				}
-				return sorted(list), nil
+				return sortOps(list), nil
 			},
 		},
-		ends(env, asked, v1alpha1.EndpointUpdater, "endpoint.updater-end", "remove API Service", updaterTraces),
-		ends(env, asked, v1alpha1.EndpointKubeVIP, "endpoint.kube-vip-end", "remove kube-vip permissions",
+		removeModeTask(env, asked, v1alpha1.EndpointUpdater, "endpoint.updater-end", "remove API Service", updaterTraces),
+		removeModeTask(env, asked, v1alpha1.EndpointKubeVIP, "endpoint.kube-vip-end", "remove kube-vip permissions",
 			func(module.Env) ([]*unstructured.Unstructured, error) { return kubeVIPRights() }),
 	}}
 }
 
-// ends removes the objects of another mode from the cluster when no node uses that mode.
-func ends(
+// removeModeTask removes the objects of another mode from the cluster when no node uses that mode.
+func removeModeTask(
 	env module.Env, asked func(*engine.Scope) bool, mode v1alpha1.EndpointMode, id, title string,
 	traces func(module.Env) ([]*unstructured.Unstructured, error),
 ) engine.Task {
@@ -123,7 +123,7 @@ func ends(
 				if err != nil {
 					return nil, err
 				}
-				return left(ctx, s, objs)
+				return remainingObjects(ctx, s, objs)
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
 				objs, err := traces(env)
@@ -136,8 +136,8 @@ func ends(
 	}
 }
 
-// left returns the objects that still exist in the cluster, as changes.
-func left(ctx context.Context, s *engine.Scope, objs []*unstructured.Unstructured) ([]plan.OpChange, error) {
+// remainingObjects returns the objects that still exist in the cluster, as changes.
+func remainingObjects(ctx context.Context, s *engine.Scope, objs []*unstructured.Unstructured) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKube)
 	if client == nil {
 		return nil, nil // no cluster yet

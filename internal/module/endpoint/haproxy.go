@@ -30,7 +30,7 @@ func haproxyTask(env module.Env) engine.Task {
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			b := balancer{name: "slipway-haproxy", bind: spec.Loopback(s.Host().Host)}
-			list, err := b.files(env, s)
+			list, err := b.renderFiles(env, s)
 			return append(list, op.PutBack{Step: stepHAProxy}), err
 		},
 	}
@@ -51,9 +51,9 @@ type balancer struct {
 	keeperConfig []byte
 }
 
-// files returns the configuration and the manifest of the balancer.
-func (b balancer) files(env module.Env, s *engine.Scope) (op.List, error) {
-	image, err := module.Image(s, "haproxy")
+// renderFiles returns the configuration and the manifest of the balancer.
+func (b balancer) renderFiles(env module.Env, s *engine.Scope) (op.List, error) {
+	image, err := module.FindImage(s, "haproxy")
 	if err != nil {
 		return nil, err
 	}
@@ -66,17 +66,17 @@ func (b balancer) files(env module.Env, s *engine.Scope) (op.List, error) {
 	}
 	// The order of hosts makes no difference.
 	slices.SortFunc(servers, func(a, b server) int { return strings.Compare(a.Name, b.Name) })
-	config, err := module.Render(files, "haproxy.cfg", map[string]any{
+	config, err := module.RenderTemplate(files, "haproxy.cfg", map[string]any{
 		"Bind": net.JoinHostPort(b.bind, port), "Domain": ep.Domain, "CA": caCert, "Servers": servers,
 	})
 	if err != nil {
 		return nil, err
 	}
-	configFile, keeperFile := b.path(".cfg"), b.path("-address.conf")
-	manifest, err := module.Render(files, "haproxy.yaml", map[string]any{
+	configFile, keeperFile := b.filePath(".cfg"), b.filePath("-address.conf")
+	manifest, err := module.RenderTemplate(files, "haproxy.yaml", map[string]any{
 		"Name": b.name, "Image": image.Ref, "Config": configFile, "CA": caCert,
 		"LowPort": ep.Port < 1024, "Keeper": b.keeper.Ref, "KeeperConfig": keeperFile,
-		"Digest": digest(config, b.keeperConfig),
+		"Digest": shortDigest(config, b.keeperConfig),
 		"Images": strings.Trim(image.Manifest.Digest+" "+b.keeper.Manifest.Digest, " "),
 	})
 	if err != nil {
@@ -89,12 +89,12 @@ func (b balancer) files(env module.Env, s *engine.Scope) (op.List, error) {
 	return append(list, op.File{Path: manifests + "/" + b.name + ".yaml", Content: manifest, Mode: 0o600}), nil
 }
 
-func (b balancer) path(suffix string) string {
+func (b balancer) filePath(suffix string) string {
 	return configDir + "/" + strings.TrimPrefix(b.name, "slipway-") + suffix
 }
 
-// digest returns a short digest of contents, for a manifest.
-func digest(contents ...[]byte) string {
+// shortDigest returns a short digest of contents, for a manifest.
+func shortDigest(contents ...[]byte) string {
 	h := sha256.New()
 	for _, c := range contents {
 		fmt.Fprintf(h, "%d:%s", len(c), c)
@@ -102,8 +102,8 @@ func digest(contents ...[]byte) string {
 	return fmt.Sprintf("%x", h.Sum(nil))[:16]
 }
 
-// sorted sorts operations.
-func sorted(list op.List) op.List {
+// sortOps sorts operations.
+func sortOps(list op.List) op.List {
 	slices.SortFunc(list, func(a, b op.Op) int { return strings.Compare(a.Target(), b.Target()) })
 	return list
 }

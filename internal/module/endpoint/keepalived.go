@@ -63,7 +63,7 @@ func keepalivedTasks(env module.Env) []engine.Task {
 				if has := passwordIn.FindSubmatch(results[0].Output); has != nil {
 					engine.Provide(s, keyPassword, string(has[1]))
 				} else if !results[1].Missing { // otherwise there is no key yet, and dependent steps are pending
-					engine.Provide(s, keyPassword, password(results[1].Output))
+					engine.Provide(s, keyPassword, derivePassword(results[1].Output))
 				}
 				return nil
 			},
@@ -77,16 +77,16 @@ func keepalivedTasks(env module.Env) []engine.Task {
 			Consumes: []engine.KeyRef{module.KeyContent.Ref(), keyPassword.Ref()},
 			Rollout:  engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 			Ops: func(s *engine.Scope) (op.List, error) {
-				list, err := keepalived(env, s)
-				return servedAfter(env, s, module.KeepalivedManifest, append(list, op.PutBack{Step: stepKeepalived})), err
+				list, err := keepalivedOps(env, s)
+				return waitAddressServed(env, s, module.KeepalivedManifest, append(list, op.PutBack{Step: stepKeepalived})), err
 			},
 		},
 	}
 }
 
-// servedAfter adds a wait until the static pod runs with its present manifest and an API
+// waitAddressServed adds a wait until the static pod runs with its present manifest and an API
 // server answers at the address.
-func servedAfter(env module.Env, s *engine.Scope, manifest string, list op.List) op.List {
+func waitAddressServed(env module.Env, s *engine.Scope, manifest string, list op.List) op.List {
 	if !module.Holds(s.Host()) {
 		return list // its API server does not run yet
 	}
@@ -97,11 +97,11 @@ func servedAfter(env module.Env, s *engine.Scope, manifest string, list op.List)
 	})
 }
 
-// Release is the module that makes leaving control planes release the API address, while
+// ReleaseAddress is the module that makes leaving control planes release the API address, while
 // their API servers still serve. With keepalived it runs before the others are removed
 // from its configuration; otherwise both would hold the address. A failure to stop the pod
 // does not block the removal.
-func Release(env module.Env) engine.Module {
+func ReleaseAddress(env module.Env) engine.Module {
 	mode := env.Cluster.Spec.ControlPlaneEndpoint.Mode
 	list, program := op.List{op.PutBack{Step: stepKeepalived}}, keepalivedConfig
 	if mode == v1alpha1.EndpointKubeVIP {
@@ -118,15 +118,15 @@ func Release(env module.Env) engine.Module {
 	}}}
 }
 
-// password returns the password derived from a key. It reveals nothing about the key.
-func password(key []byte) string {
+// derivePassword returns the password derived from a key. It reveals nothing about the key.
+func derivePassword(key []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte("slipway: VRRP"))
 	return base32.StdEncoding.EncodeToString(mac.Sum(nil))[:passwordLength]
 }
 
-func keepalived(env module.Env, s *engine.Scope) (op.List, error) {
-	image, err := module.Image(s, "keepalived")
+func keepalivedOps(env module.Env, s *engine.Scope) (op.List, error) {
+	image, err := module.FindImage(s, "keepalived")
 	if err != nil {
 		return nil, err
 	}
@@ -144,16 +144,16 @@ func keepalived(env module.Env, s *engine.Scope) (op.List, error) {
 	}
 	slices.Sort(peers) // the order of hosts makes no difference
 	ip, _ := netip.ParseAddr(ep.Address)
-	config, err := module.Render(files, "keepalived.conf", map[string]any{
+	config, err := module.RenderTemplate(files, "keepalived.conf", map[string]any{
 		"Name": s.Host().Name, "Interface": link, "RouterID": ep.RouterID, "Password": engine.Get(s, keyPassword),
-		"IPv6": ip.Is6(), "Own": own, "Peers": peers, "Prefix": prefix(ep.Address), "Port": ep.Port,
+		"IPv6": ip.Is6(), "Own": own, "Peers": peers, "Prefix": addressPrefix(ep.Address), "Port": ep.Port,
 	})
 	if err != nil {
 		return nil, err
 	}
-	manifest, err := module.Render(files, "keepalived.yaml", map[string]any{
+	manifest, err := module.RenderTemplate(files, "keepalived.yaml", map[string]any{
 		"Image": image.Ref, "Images": image.Manifest.Digest, "Config": keepalivedConfig, "Users": keepalivedUsers,
-		"Digest": digest(config, []byte(image.Manifest.Digest)),
+		"Digest": shortDigest(config, []byte(image.Manifest.Digest)),
 	})
 	if err != nil {
 		return nil, err

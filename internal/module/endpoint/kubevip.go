@@ -39,20 +39,20 @@ func kubeVIPTasks(env module.Env) []engine.Task {
 			ID: stepKubeVIPRights, Title: "grant kube-vip access to Lease", Manager: true,
 			When:     inMode(env, v1alpha1.EndpointKubeVIP),
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-			Run:      module.Objects(module.Wanted(kubeVIPRights)),
+			Run:      module.KeepObjects(module.StaticObjects(kubeVIPRights)),
 		},
-		kubeVIPTask(env, stepKubeVIP, func(h *engine.Host) bool { return begun(env, h) }),
+		kubeVIPTask(env, stepKubeVIP, func(h *engine.Host) bool { return hasClusterCA(env, h) }),
 	}
 }
 
-// begun reports whether a control plane has the cluster CA before others join.
-func begun(env module.Env, h *engine.Host) bool { return env.Begins(h) || module.Holds(h) }
+// hasClusterCA reports whether a control plane has the cluster CA before others join.
+func hasClusterCA(env module.Env, h *engine.Host) bool { return env.IsInitNode(h) || module.Holds(h) }
 
-// Joined is the module for control planes that join: they hold the API address after they
+// SetUpKubeVIP is the module for control planes that join: they hold the API address after they
 // have joined, because they then have the cluster CA.
-func Joined(env module.Env) engine.Module {
+func SetUpKubeVIP(env module.Env) engine.Module {
 	return engine.Module{Name: "endpoint-joined", Tasks: []engine.Task{
-		kubeVIPTask(env, stepKubeVIPJoined, func(h *engine.Host) bool { return !begun(env, h) }),
+		kubeVIPTask(env, stepKubeVIPJoined, func(h *engine.Host) bool { return !hasClusterCA(env, h) }),
 	}}
 }
 
@@ -65,13 +65,13 @@ func kubeVIPTask(env module.Env, step string, on func(*engine.Host) bool) engine
 		Rollout:  engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			list, err := kubeVIP(env, s)
-			return servedAfter(env, s, module.KubeVIPManifest, append(list, op.PutBack{Step: step})), err
+			return waitAddressServed(env, s, module.KubeVIPManifest, append(list, op.PutBack{Step: step})), err
 		},
 	}
 }
 
 func kubeVIPRights() ([]*unstructured.Unstructured, error) {
-	text, err := module.Render(files, "kube-vip-rights.yaml", nil)
+	text, err := module.RenderTemplate(files, "kube-vip-rights.yaml", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func kubeVIPRights() ([]*unstructured.Unstructured, error) {
 // kubeVIPCredentials returns the credentials of kube-vip for the API. kube-vip reads a
 // renewed certificate automatically, but its CA only at its start.
 func kubeVIPCredentials(env module.Env) (op.List, error) {
-	conf, err := module.Render(files, "kube-vip.conf", map[string]any{"CA": kubeVIPTrusts, "Port": env.Cluster.Spec.ControlPlaneEndpoint.Port})
+	conf, err := module.RenderTemplate(files, "kube-vip.conf", map[string]any{"CA": kubeVIPTrusts, "Port": env.Cluster.Spec.ControlPlaneEndpoint.Port})
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func kubeVIPCredentials(env module.Env) (op.List, error) {
 const kubeVIPTrusts = "/run/kube-vip/ca.crt"
 
 func kubeVIP(env module.Env, s *engine.Scope) (op.List, error) {
-	image, err := module.Image(s, "kube-vip")
+	image, err := module.FindImage(s, "kube-vip")
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func kubeVIP(env module.Env, s *engine.Scope) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	bits := prefix(ep.Address)[strings.LastIndex(prefix(ep.Address), "/")+1:]
+	bits := addressPrefix(ep.Address)[strings.LastIndex(addressPrefix(ep.Address), "/")+1:]
 	values := map[string]any{
 		"Image": image.Ref, "Images": image.Manifest.Digest, "Address": ep.Address, "Bits": bits, "Port": ep.Port, "Interface": link,
 		"Program": kubeVIPProgram, "BGP": false, "Node": s.Host().Name,
@@ -124,8 +124,8 @@ func kubeVIP(env module.Env, s *engine.Scope) (op.List, error) {
 		values["Own"] = module.InternalAddress(s.Host().Host)
 		values["Interface"] = "lo" // every control plane has the address
 	}
-	values["Digest"] = digest(fmt.Append(nil, values))
-	manifest, err := module.Render(files, "kube-vip.yaml", values)
+	values["Digest"] = shortDigest(fmt.Append(nil, values))
+	manifest, err := module.RenderTemplate(files, "kube-vip.yaml", values)
 	if err != nil {
 		return nil, err
 	}

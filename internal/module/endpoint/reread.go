@@ -7,16 +7,16 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Rereads restarts the load balancer of a node, if it has one, when the CA of the API
+// ReloadBalancer restarts the load balancer of a node, if it has one, when the CA of the API
 // servers changes: it reads the CA only at its start.
-func Rereads(env module.Env, h *engine.Host) op.List {
+func ReloadBalancer(env module.Env, h *engine.Host) op.List {
 	name := map[v1alpha1.EndpointMode]string{v1alpha1.EndpointHAProxy: "slipway-haproxy",
 		v1alpha1.EndpointUpdater: "slipway-relay"}[env.Cluster.Spec.ControlPlaneEndpoint.Mode]
 	if name == "" || !module.JoinsAsWorker(h) {
 		return nil
 	}
 	return op.List{op.PodRestart{
-		Manifest: manifests + "/" + name + ".yaml", Command: []string{"haproxy", "-db", "-f", balancer{name: name}.path(".cfg")},
+		Manifest: manifests + "/" + name + ".yaml", Command: []string{"haproxy", "-db", "-f", balancer{name: name}.filePath(".cfg")},
 		Files: []string{caCert}, AtOnce: true, TimeoutSeconds: 120,
 	}}
 }

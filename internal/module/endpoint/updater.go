@@ -26,23 +26,23 @@ func relayTask(env module.Env) engine.Task {
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			ep := env.Cluster.Spec.ControlPlaneEndpoint
-			keeper, err := module.Image(s, "keepalived")
+			keeper, err := module.FindImage(s, "keepalived")
 			if err != nil {
 				return nil, err
 			}
-			config, err := module.Render(files, "address.conf", map[string]any{"Prefix": prefix(ep.Address)})
+			config, err := module.RenderTemplate(files, "address.conf", map[string]any{"Prefix": addressPrefix(ep.Address)})
 			if err != nil {
 				return nil, err
 			}
 			b := balancer{name: "slipway-relay", bind: ep.Address, keeper: keeper, keeperConfig: config}
-			list, err := b.files(env, s)
+			list, err := b.renderFiles(env, s)
 			return append(list, op.PutBack{Step: stepRelay}), err
 		},
 	}
 }
 
-// prefix returns an address as a prefix of a single address.
-func prefix(address string) string {
+// addressPrefix returns an address as a prefix of a single address.
+func addressPrefix(address string) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil { // the validation of the file has reported it
 		return address
@@ -57,13 +57,13 @@ func updaterTask(env module.Env) engine.Task {
 		ID: "endpoint.updater", Title: "set up API Service", Manager: true,
 		When:     inMode(env, v1alpha1.EndpointUpdater),
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-		Run:      module.Objects(module.Wanted(func() ([]*unstructured.Unstructured, error) { return updater(env) })),
+		Run:      module.KeepObjects(module.StaticObjects(func() ([]*unstructured.Unstructured, error) { return updaterObjects(env) })),
 	}
 }
 
-func updater(env module.Env) ([]*unstructured.Unstructured, error) {
+func updaterObjects(env module.Env) ([]*unstructured.Unstructured, error) {
 	ep := env.Cluster.Spec.ControlPlaneEndpoint
-	text, err := module.Render(files, "updater.yaml", map[string]any{
+	text, err := module.RenderTemplate(files, "updater.yaml", map[string]any{
 		"ClusterIP": ep.Address, "Port": ep.Port, "APIPort": ep.Port, "Image": env.Release.ImageRefs()["apiserver-updater"],
 	})
 	if err != nil {
@@ -75,7 +75,7 @@ func updater(env module.Env) ([]*unstructured.Unstructured, error) {
 // updaterTraces returns the objects that keep the Service, and the objects that they
 // create. The latter come first and are deleted last, when nothing can create them again.
 func updaterTraces(env module.Env) ([]*unstructured.Unstructured, error) {
-	made, err := module.Render(files, "updater-made.yaml", nil)
+	made, err := module.RenderTemplate(files, "updater-made.yaml", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +83,6 @@ func updaterTraces(env module.Env) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	objs, err := updater(env)
+	objs, err := updaterObjects(env)
 	return append(traces, objs...), err
 }

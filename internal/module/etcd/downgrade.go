@@ -9,16 +9,16 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// StepBack is the step after which etcd members can run the previous version.
-const StepBack = "etcd.back"
+// StepDowngrade is the step after which etcd members can run the previous version.
+const StepDowngrade = "etcd.back"
 
-// Back is the module that makes etcd store its data in the format of the previous minor
+// PrepareDowngrade is the module that makes etcd store its data in the format of the previous minor
 // version, if its members were upgraded to another one. Otherwise members of the previous
 // version would not start with the data.
-func Back(env module.Env) engine.Module {
+func PrepareDowngrade(env module.Env) engine.Module {
 	members := env.Members(env.Cluster)
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
-		ID: StepBack, Title: "prepare etcd downgrade", Timeout: 5 * time.Minute,
+		ID: StepDowngrade, Title: "prepare etcd downgrade", Timeout: 5 * time.Minute,
 		On: func(h *engine.Host) bool { return len(members) > 0 && h.Name == members[0].Name },
 		Ops: func(*engine.Scope) (op.List, error) {
 			o := op.EtcdDowngrade{EtcdClient: module.EtcdClient(), To: env.Release.Etcd}

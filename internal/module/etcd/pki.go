@@ -38,11 +38,11 @@ func pkiTasks(env module.Env, client func(*engine.Scope) op.Certificate) []engin
 		{
 			ID: "etcd.programs", Title: "install etcd", Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 			On:  func(h *engine.Host) bool { return env.RunsEtcd(h) || h.HasRole(v1alpha1.RoleControlPlane) },
-			Ops: func(s *engine.Scope) (op.List, error) { return install(env, s) },
+			Ops: func(s *engine.Scope) (op.List, error) { return installPrograms(env, s) },
 		},
 		{
 			ID: "etcd.authority", Title: "create etcd CA", On: env.RunsEtcd, Provides: []engine.KeyRef{keyAuthority.Ref()},
-			When: func(s *engine.Scope) bool { return s.Host().Name == keeper(env, s.Hosts()) },
+			When: func(s *engine.Scope) bool { return s.Host().Name == findCAHost(env, s.Hosts()) },
 			Ops: func(*engine.Scope) (op.List, error) {
 				made := op.Certificate{
 					Cert: module.EtcdCA, Key: caKey, Authority: true, CommonName: "etcd-ca",
@@ -61,9 +61,9 @@ func pkiTasks(env module.Env, client func(*engine.Scope) op.Certificate) []engin
 		},
 		requestTask(env, client),
 		{
-			ID: "etcd.client", Title: "install etcd client certificate", On: asks(env),
+			ID: "etcd.client", Title: "install etcd client certificate", On: selectClients(env),
 			Consumes: []engine.KeyRef{keyAuthority.Ref(), keySigned.Ref()},
-			When:     func(s *engine.Scope) bool { return env.Cluster.Spec.Etcd.External != nil || signs(env, s) },
+			When:     func(s *engine.Scope) bool { return env.Cluster.Spec.Etcd.External != nil || canSign(env, s) },
 			Ops: func(s *engine.Scope) (op.List, error) {
 				if x := env.Cluster.Spec.Etcd.External; x != nil {
 					return externalPKI(x)
@@ -74,9 +74,9 @@ func pkiTasks(env module.Env, client func(*engine.Scope) op.Certificate) []engin
 	}
 }
 
-// signs reports whether a certificate can be signed for a host. If no etcd member takes
+// canSign reports whether a certificate can be signed for a host. If no etcd member takes
 // part, the CA cannot be read, and the host keeps its certificate.
-func signs(env module.Env, s *engine.Scope) bool { return keeper(env, s.Hosts()) != "" }
+func canSign(env module.Env, s *engine.Scope) bool { return findCAHost(env, s.Hosts()) != "" }
 
 // requestTask creates the key of the client certificate on the control plane, and signs
 // its request on the manager: the key of the CA is not sent.
@@ -84,8 +84,8 @@ func requestTask(env module.Env, client func(*engine.Scope) op.Certificate) engi
 	return engine.Task{
 		ID: "etcd.request", Title: "request etcd client certificate", Consumes: []engine.KeyRef{keyAuthority.Ref()},
 		Provides: []engine.KeyRef{keySigned.Ref()},
-		On:       func(h *engine.Host) bool { return asks(env)(h) && env.Cluster.Spec.Etcd.External == nil },
-		When:     func(s *engine.Scope) bool { return signs(env, s) },
+		On:       func(h *engine.Host) bool { return selectClients(env)(h) && env.Cluster.Spec.Etcd.External == nil },
+		When:     func(s *engine.Scope) bool { return canSign(env, s) },
 		Ops: func(s *engine.Scope) (op.List, error) {
 			return op.List{op.CertificateRequest{Certificate: client(s)}}, nil
 		},
@@ -100,10 +100,10 @@ func requestTask(env module.Env, client func(*engine.Scope) op.Certificate) engi
 	}
 }
 
-// Renew is the module that renews the client certificates of API servers for an etcd that
+// RenewClientCerts is the module that renews the client certificates of API servers for an etcd that
 // does not run in their pods. The key of its CA is on hosts with etcd only.
-func Renew(env module.Env, r module.Renewal) engine.Module {
-	due, within, wanted := r.Due("apiserver-etcd-client")
+func RenewClientCerts(env module.Env, r module.Renewal) engine.Module {
+	due, within, wanted := r.DueFor("apiserver-etcd-client")
 	m := engine.Module{Name: "etcd"}
 	if env.Cluster.Spec.Etcd.Type != spec.EtcdManaged || !wanted {
 		return m
@@ -121,9 +121,9 @@ func Renew(env module.Env, r module.Renewal) engine.Module {
 	return m
 }
 
-// keeper returns the host whose CA is used: a host with etcd data before one without,
+// findCAHost returns the host whose CA is used: a host with etcd data before one without,
 // because its CA signed for the stored data; without any CA, the first host.
-func keeper(env module.Env, hosts []*engine.Host) string {
+func findCAHost(env module.Env, hosts []*engine.Host) string {
 	best, rank := "", -1
 	for _, h := range hosts {
 		if !env.RunsEtcd(h) || !env.Stays(h) {

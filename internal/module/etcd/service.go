@@ -16,20 +16,20 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// unpacks returns the operation that unpacks the programs of etcd.
-func unpacks(s *engine.Scope) (op.Unpack, error) {
-	return module.Program(s, "etcd", "usr/local/bin/", programs)
+// unpackPrograms returns the operation that unpacks the programs of etcd.
+func unpackPrograms(s *engine.Scope) (op.Unpack, error) {
+	return module.UnpackComponent(s, "etcd", "usr/local/bin/", programs)
 }
 
-// install transfers the etcd programs to a host. The programs of a running member are
+// installPrograms transfers the etcd programs to a host. The programs of a running member are
 // replaced when the member is restarted.
-func install(env module.Env, s *engine.Scope) (op.List, error) {
-	u, err := unpacks(s)
+func installPrograms(env module.Env, s *engine.Scope) (op.List, error) {
+	u, err := unpackPrograms(s)
 	if err != nil {
 		return nil, err
 	}
-	list := op.List{module.Fetch(u)}
-	if env.RunsEtcd(s.Host()) && joined(s.Host()) {
+	list := op.List{module.FetchContent(u)}
+	if env.RunsEtcd(s.Host()) && hasJoined(s.Host()) {
 		return list, nil
 	}
 	return append(list, u), nil
@@ -38,22 +38,22 @@ func install(env module.Env, s *engine.Scope) (op.List, error) {
 // unitFile returns the systemd unit of etcd.
 func unitFile(env module.Env, h *engine.Host) (op.File, error) {
 	args := env.Cluster.Spec.Etcd.ExtraArgs
-	text, err := module.Render(files, module.EtcdUnitName, map[string]any{
-		"Initial": initial, "Data": facts.EtcdData, "Joined": facts.EtcdJoined, "Program": program, "Args": arguments(env, h),
-		"Mounts": module.UnitMounts(facts.DirEtcd), "Directory": optional(facts.DirEtcd), "Logs": logs(args), "LowPort": lowPort(args),
+	text, err := module.RenderTemplate(files, module.EtcdUnitName, map[string]any{
+		"Initial": initial, "Data": facts.EtcdData, "Joined": facts.EtcdJoined, "Program": program, "Args": memberArguments(env, h),
+		"Mounts": module.UnitMounts(facts.DirEtcd), "Directory": optionalPath(facts.DirEtcd), "Logs": logDirs(args), "LowPort": lowPort(args),
 	})
 	return op.File{Path: module.EtcdUnitFile, Content: text}, err
 }
 
-// service returns the data directory of etcd and its unit. The unit of a running member is
+// serviceOps returns the data directory of etcd and its unit. The unit of a running member is
 // written when the member is restarted.
-func service(env module.Env, s *engine.Scope) (op.List, error) {
+func serviceOps(env module.Env, s *engine.Scope) (op.List, error) {
 	h := s.Host()
 	list := op.List{
 		op.Dir{Path: facts.DirEtcd, Mode: 0o700, Exclusive: true},
 		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
 	}
-	if joined(h) {
+	if hasJoined(h) {
 		return list, nil
 	}
 	unit, err := unitFile(env, h)
@@ -61,15 +61,15 @@ func service(env module.Env, s *engine.Scope) (op.List, error) {
 		return nil, err
 	}
 	list = append(list, unit)
-	if joins(env, s) || h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdData) {
+	if joinsExisting(env, s) || h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdData) {
 		return list, nil
 	}
-	return append(list, op.File{Path: initial, Mode: 0o600, Content: beginning(env)}), nil
+	return append(list, op.File{Path: initial, Mode: 0o600, Content: initialConfig(env)}), nil
 }
 
-// beginning returns the initial configuration of a member. It is not updated later: a
+// initialConfig returns the initial configuration of a member. It is not updated later: a
 // member with data does not use it.
-func beginning(env module.Env) []byte {
+func initialConfig(env module.Env) []byte {
 	var members []string
 	for _, h := range spec.EtcdHosts(env.Cluster) {
 		members = append(members, h.Name+"="+module.EtcdURL(h, facts.EtcdPeerPort))
@@ -78,14 +78,14 @@ func beginning(env module.Env) []byte {
 		strings.Join(members, ","), env.Cluster.Name)
 }
 
-// arguments returns the arguments that kubeadm gives its members. Arguments of the user
+// memberArguments returns the arguments that kubeadm gives its members. Arguments of the user
 // override them by key.
-func arguments(env module.Env, h *engine.Host) string {
+func memberArguments(env module.Env, h *engine.Host) string {
 	clients, peers := module.EtcdURL(h.Host, facts.EtcdClientPort), module.EtcdURL(h.Host, facts.EtcdPeerPort)
 	args := map[string]string{
 		"name":                           h.Name,
 		"data-dir":                       facts.DirEtcd,
-		"listen-client-urls":             module.OwnEtcd() + "," + clients,
+		"listen-client-urls":             module.LocalEtcdURL() + "," + clients,
 		"advertise-client-urls":          clients,
 		"listen-peer-urls":               peers,
 		"initial-advertise-peer-urls":    peers,
@@ -108,15 +108,15 @@ func arguments(env module.Env, h *engine.Host) string {
 	return b.String()
 }
 
-// optional marks a path that may be missing. The checks of the unit then report what is
+// optionalPath marks a path that may be missing. The checks of the unit then report what is
 // wrong, instead of a systemd setup error.
-func optional(path string) string { return module.UnitMounts("-" + path) }
+func optionalPath(path string) string { return module.UnitMounts("-" + path) }
 
-// logs returns the directories of log files that the user has configured: etcd creates
+// logDirs returns the directories of log files that the user has configured: etcd creates
 // more files there when it rotates them.
-func logs(args map[string]string) (dirs []string) {
+func logDirs(args map[string]string) (dirs []string) {
 	for to := range strings.SplitSeq(args["log-outputs"], ",") {
-		if dir := optional(path.Dir(to)); path.IsAbs(to) && !slices.Contains(dirs, dir) {
+		if dir := optionalPath(path.Dir(to)); path.IsAbs(to) && !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}
 	}

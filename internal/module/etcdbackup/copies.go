@@ -30,8 +30,8 @@ func HasCopies(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 // snapshot is due.
 func CopyTime(b *v1alpha1.EtcdBackup) time.Duration { return min(b.Every.Duration, op.AutoCopyTime) }
 
-// copied returns how a host copies its snapshots; nil if it does not.
-func copied(env module.Env, h *engine.Host) *op.AutoCopies {
+// autoCopies returns how a host copies its snapshots; nil if it does not.
+func autoCopies(env module.Env, h *engine.Host) *op.AutoCopies {
 	b := env.Cluster.Spec.Etcd.Backup
 	if !HasCopies(env.Cluster, h.Host) {
 		return nil
@@ -40,7 +40,7 @@ func copied(env module.Env, h *engine.Host) *op.AutoCopies {
 	out := &op.AutoCopies{
 		Host: h.Name, Recipients: b.Recipients, EtcdType: env.Cluster.Spec.Etcd.Type, Authority: authority, Server: module.APIServerManifest,
 		SigningKey:    SigningKey,
-		Files:         ofSets(env.Cluster),
+		Files:         backupSetFiles(env.Cluster),
 		WithinSeconds: int64(CopyTime(b) / time.Second),
 	}
 	for _, to := range b.Copies {
@@ -49,8 +49,8 @@ func copied(env module.Env, h *engine.Host) *op.AutoCopies {
 	return out
 }
 
-// ofSets returns the files of hosts that belong to a backup set.
-func ofSets(c *v1alpha1.Cluster) []string {
+// backupSetFiles returns the files of hosts that belong to a backup set.
+func backupSetFiles(c *v1alpha1.Cluster) []string {
 	return slices.Concat(AuthorityKeys(), EtcdKeys(), encryptionFiles(c))
 }
 
@@ -93,9 +93,9 @@ func CopyTarget(to v1alpha1.EtcdCopy) op.CopyTarget {
 	return out
 }
 
-// secrets returns the credentials of a host for its copies, and the key that signs its
+// copySecrets returns the credentials of a host for its copies, and the key that signs its
 // sets.
-func secrets(env module.Env) (list op.List) {
+func copySecrets(env module.Env) (list op.List) {
 	sign := op.File{Path: SigningKey, Content: []byte(env.BackupKey.Reveal()), Mode: 0o600, Secret: true}
 	for _, to := range env.Cluster.Spec.Etcd.Backup.Copies {
 		file := CopyTarget(to).SecretFile

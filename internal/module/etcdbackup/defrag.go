@@ -15,37 +15,37 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Won is called with the size of the database of a host before and after the
+// ReclaimedFunc is called with the size of the database of a host before and after the
 // defragmentation, in bytes.
-type Won func(host string, before, after int64)
+type ReclaimedFunc func(host string, before, after int64)
 
-// Defrag is the module that defragments etcd members: one at a time, the leader last, and
+// DefragMembers is the module that defragments etcd members: one at a time, the leader last, and
 // only while all members are healthy.
-func Defrag(env module.Env, won Won) engine.Module {
+func DefragMembers(env module.Env, won ReclaimedFunc) engine.Module {
 	one := engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}
 	return engine.Module{Name: "backup", Tasks: []engine.Task{
 		{
 			ID: "defrag.compact", Title: "compact etcd revisions", On: isFirstMember(env), Timeout: 15 * time.Minute,
-			Ops: func(*engine.Scope) (op.List, error) { return defrag(env, op.DefragCompact), nil },
+			Ops: func(*engine.Scope) (op.List, error) { return defragOps(env, op.DefragCompact), nil },
 		},
 		{
 			ID: "defrag.follower", Title: "defragment etcd followers", On: isMember(env),
 			Needs: []string{"defrag.compact"}, Rollout: one, Timeout: 15 * time.Minute,
-			Ops:   func(*engine.Scope) (op.List, error) { return defrag(env, op.DefragFollower), nil },
-			After: tell(won),
+			Ops:   func(*engine.Scope) (op.List, error) { return defragOps(env, op.DefragFollower), nil },
+			After: reportDefrag(won),
 		},
 		{
 			ID: "defrag.leader", Title: "defragment etcd leader", On: isMember(env), Needs: []string{"defrag.follower"},
 			Rollout: one, Timeout: 15 * time.Minute,
 			// Followers have nothing left to defragment at this point.
 			Ops: func(s *engine.Scope) (op.List, error) {
-				return defrag(env, op.DefragAny), nil
+				return defragOps(env, op.DefragAny), nil
 			},
-			After: tell(won),
+			After: reportDefrag(won),
 		},
 		{
 			ID: "defrag.disarm", Title: "clear etcd alarms", On: isFirstMember(env), Needs: []string{"defrag.leader"},
-			Ops: func(*engine.Scope) (op.List, error) { return defrag(env, op.DefragDisarm), nil },
+			Ops: func(*engine.Scope) (op.List, error) { return defragOps(env, op.DefragDisarm), nil },
 		},
 	}}
 }
@@ -62,7 +62,7 @@ func isFirstMember(env module.Env) func(*engine.Host) bool {
 	}
 }
 
-func defrag(env module.Env, step op.DefragStep) op.List {
+func defragOps(env module.Env, step op.DefragStep) op.List {
 	o := op.EtcdDefrag{EtcdClient: module.EtcdClient(), Own: env.OwnMember(), Do: step}
 	for _, h := range env.Members(env.Cluster) {
 		o.Endpoints = append(o.Endpoints, module.EtcdURL(h, facts.EtcdClientPort))
@@ -70,8 +70,8 @@ func defrag(env module.Env, step op.DefragStep) op.List {
 	return op.List{o}
 }
 
-// tell reports the result of a defragmentation.
-func tell(won Won) func(context.Context, *engine.Scope, []op.Result) error {
+// reportDefrag reports the result of a defragmentation.
+func reportDefrag(won ReclaimedFunc) func(context.Context, *engine.Scope, []op.Result) error {
 	return func(_ context.Context, s *engine.Scope, results []op.Result) error {
 		if s.Operation() == "" || len(results) == 0 || len(results[0].Output) == 0 {
 			return nil

@@ -13,11 +13,11 @@ import (
 // record.
 var keyEncrypts = engine.NewHostKey[[]byte]("restore.keys-of-now", nil)
 
-// encryption lets API servers, which are stopped meanwhile, read the restored data: with
+// encryptionTasks lets API servers, which are stopped meanwhile, read the restored data: with
 // the keys of the set, or unencrypted. They continue to write with their present keys, so
 // that the author of the set cannot choose the key that encrypts Secrets. The next apply
 // detects which keys are still used.
-func encryption(src Source) []engine.Task {
+func encryptionTasks(src Source) []engine.Task {
 	control := engine.Role(v1alpha1.RoleControlPlane)
 	return []engine.Task{
 		{
@@ -64,10 +64,10 @@ func withKeysOf(set, present []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = out.With(of)
+		out = out.WithKeysOf(of)
 	}
 	for r := range out {
-		out[r] = module.Readable(out[r], module.EncryptionKey{Provider: module.Plain})
+		out[r] = module.MergeKeys(out[r], module.EncryptionKey{Provider: module.Plain})
 	}
 	return out.Bytes()
 }

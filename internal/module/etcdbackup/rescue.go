@@ -25,20 +25,20 @@ type Rescue struct {
 	Salvaged func(op.EtcdSalvaged)
 }
 
-// Salvage is the module that rebuilds etcd with one member from a surviving member, and
+// RescueMember is the module that rebuilds etcd with one member from a surviving member, and
 // restarts everything that caches data of the API. Nothing is moved before its third step
 // has ended. The data of other surviving members is moved aside, and they no longer start.
 // Their hosts must be removed, and can be added again.
-func Salvage(env module.Env, src Source) engine.Module {
-	best := src.keeps(env)
+func RescueMember(env module.Env, src Source) engine.Module {
+	best := src.keepsMember(env)
 	stops := func(h *engine.Host) bool { return isMember(env)(h) || h.HasRole(v1alpha1.RoleControlPlane) }
 	others := func(h *engine.Host) bool { return isMember(env)(h) && !best(h) }
 	// The kubelet of a host with a member in a pod waits for the data of the member.
 	nodes := func(h *engine.Host) bool { return module.IsNode(h) && !(env.Stacked() && others(h)) }
 	salvaged := op.SalvagedSnapshot(facts.DirEtcd, src.Key)
 	return engine.Module{Name: "backup", Tasks: []engine.Task{
-		step("stop", "stop etcd and control planes", stops, func(h *engine.Host) op.List {
-			return op.List{stopping(env, src, h, op.RestoreStop)}
+		restoreTask("stop", "stop etcd and control planes", stops, func(h *engine.Host) op.List {
+			return op.List{stopHost(env, src, h, op.RestoreStop)}
 		}),
 		{
 			ID: "rescue.salvage", Title: "take snapshot of surviving etcd data", On: best,
@@ -47,37 +47,37 @@ func Salvage(env module.Env, src Source) engine.Module {
 				return op.List{op.EtcdSalvage{Key: src.Key, Data: facts.DirEtcd, EtcdPrograms: module.EtcdPrograms(),
 					EtcdReach: src.Rescue.EtcdReach, Database: src.Rescue.Database}}, nil
 			},
-			After: heard(src.Rescue.Salvaged),
+			After: reportSalvage(src.Rescue.Salvaged),
 		},
-		step("prepare", "create etcd data from snapshot", best, func(h *engine.Host) op.List {
-			o := prepared(env, src, h)
+		restoreTask("prepare", "create etcd data from snapshot", best, func(h *engine.Host) op.List {
+			o := prepareData(env, src, h)
 			o.From = salvaged
 			return op.List{o}
 		}, "rescue.salvage"),
-		step("swap", "replace etcd data", best, func(h *engine.Host) op.List {
-			o := stopping(env, src, h, op.RestoreSwap)
+		restoreTask("swap", "replace etcd data", best, func(h *engine.Host) op.List {
+			o := stopHost(env, src, h, op.RestoreSwap)
 			o.Data, o.From = facts.DirEtcd, salvaged
 			return op.List{o}
 		}, "restore.prepare"),
 		{
 			ID: "rescue.aside", Title: "move old etcd data aside", On: others, Needs: []string{StepSwap}, Timeout: 5 * time.Minute,
 			Ops: func(s *engine.Scope) (op.List, error) {
-				o := stopping(env, src, s.Host(), op.RestoreAside)
+				o := stopHost(env, src, s.Host(), op.RestoreAside)
 				o.Data = facts.DirEtcd
-				return op.List{o, module.EtcdMark()}, nil
+				return op.List{o, module.MarkEtcdJoined()}, nil
 			},
 		},
-		step("start", "start etcd", best, func(*engine.Host) op.List { return starting(env, src) }, "rescue.aside"),
-		step("etcd", "wait for etcd", best, func(*engine.Host) op.List { return op.List{etcdServes(env)} }, "restore.start"),
-		kubelets(src, nodes),
-		serving(env, nodes),
-		reached(env, src),
-		ready(env, nodes),
+		restoreTask("start", "start etcd", best, func(*engine.Host) op.List { return startMember(env, src) }, "rescue.aside"),
+		restoreTask("etcd", "wait for etcd", best, func(*engine.Host) op.List { return op.List{etcdServes(env)} }, "restore.start"),
+		restartKubeletsTask(src, nodes),
+		waitServersTask(env, nodes),
+		verifyRevisionTask(env, src),
+		waitNodesTask(env, nodes),
 	}}
 }
 
-// heard reports the result.
-func heard(tell func(op.EtcdSalvaged)) func(context.Context, *engine.Scope, []op.Result) error {
+// reportSalvage reports the result.
+func reportSalvage(tell func(op.EtcdSalvaged)) func(context.Context, *engine.Scope, []op.Result) error {
 	return func(_ context.Context, s *engine.Scope, results []op.Result) error {
 		if s.Operation() == "" || len(results) == 0 || len(results[0].Output) == 0 {
 			return nil

@@ -37,8 +37,8 @@ type Source struct {
 	Rescue *Rescue
 }
 
-// members returns the hosts that have an etcd member afterwards.
-func (s Source) members(env module.Env) []v1alpha1.Host {
+// restoredMembers returns the hosts that have an etcd member afterwards.
+func (s Source) restoredMembers(env module.Env) []v1alpha1.Host {
 	all := env.Members(env.Cluster)
 	if s.Rescue == nil {
 		return all
@@ -46,21 +46,21 @@ func (s Source) members(env module.Env) []v1alpha1.Host {
 	return slices.DeleteFunc(slices.Clone(all), func(h v1alpha1.Host) bool { return h.Name != s.Rescue.Member })
 }
 
-// keeps selects these hosts.
-func (s Source) keeps(env module.Env) func(*engine.Host) bool {
+// keepsMember selects these hosts.
+func (s Source) keepsMember(env module.Env) func(*engine.Host) bool {
 	return func(h *engine.Host) bool {
-		return slices.ContainsFunc(s.members(env), func(m v1alpha1.Host) bool { return m.Name == h.Name })
+		return slices.ContainsFunc(s.restoredMembers(env), func(m v1alpha1.Host) bool { return m.Name == h.Name })
 	}
 }
 
 // maxDoubled bounds bump, far below the maximum revision.
 const maxDoubled = 30
 
-// bump returns by how much the revision is raised above the revision of the snapshot. The
+// revisionBump returns by how much the revision is raised above the revision of the snapshot. The
 // revision must become higher than it ever was, also after earlier restores of the same or an older
 // snapshot. Otherwise clients would continue with cached data. Doubling it each time makes
 // it larger than all earlier bumps together.
-func (s Source) bump() int64 { return op.FirstBump << min(s.Before, maxDoubled) }
+func (s Source) revisionBump() int64 { return op.FirstBump << min(s.Before, maxDoubled) }
 
 const (
 	kubelet = "kubelet.service"
@@ -82,8 +82,8 @@ func podCgroups() []string {
 	return []string{"kubepods.slice", "kubepods", "system.slice/containerd.service", "system.slice/kubelet.service"}
 }
 
-// caching returns programs in pods on every node that cache data of the API.
-func caching() []string { return []string{"kube-proxy", "flanneld", "coredns"} }
+// cachingPrograms returns programs in pods on every node that cache data of the API.
+func cachingPrograms() []string { return []string{"kube-proxy", "flanneld", "coredns"} }
 
 // Marks returns the files of the set that hosts may have lost; facts are collected for
 // them. Hosts receive no other file of a set, and no file at all of an unverified set.
@@ -91,50 +91,50 @@ func (s Source) Marks(c *v1alpha1.Cluster) []string {
 	if s.Unverified {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Sorted(slices.Values(ofSets(c))), func(p string) bool { return s.Files[p] == nil })
+	return slices.DeleteFunc(slices.Sorted(slices.Values(backupSetFiles(c))), func(p string) bool { return s.Files[p] == nil })
 }
 
-// Restore is the module that gives etcd members the data of a snapshot, and restarts
+// RestoreData is the module that gives etcd members the data of a snapshot, and restarts
 // everything that caches data of the API. Nothing is lost before its second step has
 // ended. From the third step on, the only way back is the data that was moved aside.
-func Restore(env module.Env, src Source) engine.Module {
+func RestoreData(env module.Env, src Source) engine.Module {
 	nodes := func(h *engine.Host) bool { return module.IsNode(h) }
 	stops := func(h *engine.Host) bool { return isMember(env)(h) || h.HasRole(v1alpha1.RoleControlPlane) }
-	keys := encryption(src)
+	keys := encryptionTasks(src)
 	return engine.Module{Name: "backup", Tasks: []engine.Task{
 		keys[0],
-		step("prepare", "create etcd data from snapshot", isMember(env), func(h *engine.Host) op.List { return op.List{prepared(env, src, h)} }),
-		step("stop", "stop etcd and control planes", stops, func(h *engine.Host) op.List {
-			return op.List{stopping(env, src, h, op.RestoreStop)}
+		restoreTask("prepare", "create etcd data from snapshot", isMember(env), func(h *engine.Host) op.List { return op.List{prepareData(env, src, h)} }),
+		restoreTask("stop", "stop etcd and control planes", stops, func(h *engine.Host) op.List {
+			return op.List{stopHost(env, src, h, op.RestoreStop)}
 		}, "restore.prepare"),
-		step("swap", "replace etcd data", isMember(env), func(h *engine.Host) op.List {
-			o := stopping(env, src, h, op.RestoreSwap)
+		restoreTask("swap", "replace etcd data", isMember(env), func(h *engine.Host) op.List {
+			o := stopHost(env, src, h, op.RestoreSwap)
 			o.Data, o.Snapshot = facts.DirEtcd, src.Snapshot
 			return op.List{o}
 		}, "restore.stop"),
-		step("keys", "restore lost keys", stops, func(h *engine.Host) op.List { return lostKeys(env, src, h) }, StepSwap),
+		restoreTask("keys", "restore lost keys", stops, func(h *engine.Host) op.List { return lostKeys(env, src, h) }, StepSwap),
 		keys[1],
-		step("start", "start etcd", isMember(env), func(h *engine.Host) op.List {
-			return starting(env, src)
+		restoreTask("start", "start etcd", isMember(env), func(h *engine.Host) op.List {
+			return startMember(env, src)
 		}, "restore.keys", "restore.encryption"),
-		step("etcd", "wait for etcd", isMember(env), func(*engine.Host) op.List { return op.List{etcdServes(env)} }, "restore.start"),
-		kubelets(src, nodes),
-		serving(env, nodes),
-		reached(env, src),
-		ready(env, nodes),
+		restoreTask("etcd", "wait for etcd", isMember(env), func(*engine.Host) op.List { return op.List{etcdServes(env)} }, "restore.start"),
+		restartKubeletsTask(src, nodes),
+		waitServersTask(env, nodes),
+		verifyRevisionTask(env, src),
+		waitNodesTask(env, nodes),
 	}}
 }
 
-// step returns a task on some hosts.
-func step(id, title string, on func(*engine.Host) bool, ops func(*engine.Host) op.List, needs ...string) engine.Task {
+// restoreTask returns a task on some hosts.
+func restoreTask(id, title string, on func(*engine.Host) bool, ops func(*engine.Host) op.List, needs ...string) engine.Task {
 	return engine.Task{
 		ID: "restore." + id, Title: title, On: on, Needs: needs, Timeout: 20 * time.Minute,
 		Ops: func(s *engine.Scope) (op.List, error) { return ops(s.Host()), nil },
 	}
 }
 
-func starting(env module.Env, src Source) op.List {
-	return op.List{op.EtcdRestore{Do: op.RestoreStart, Key: src.Key, Units: []string{memberUnit(env)}}, module.EtcdMark()}
+func startMember(env module.Env, src Source) op.List {
+	return op.List{op.EtcdRestore{Do: op.RestoreStart, Key: src.Key, Units: []string{memberUnit(env)}}, module.MarkEtcdJoined()}
 }
 
 // memberUnit returns the unit that starts an etcd member.
@@ -145,21 +145,21 @@ func memberUnit(env module.Env) string {
 	return etcd
 }
 
-// prepared creates the data of the etcd member of a host.
-func prepared(env module.Env, src Source, h *engine.Host) op.EtcdRestore {
+// prepareData creates the data of the etcd member of a host.
+func prepareData(env module.Env, src Source, h *engine.Host) op.EtcdRestore {
 	var all []string
-	for _, m := range src.members(env) {
+	for _, m := range src.restoredMembers(env) {
 		all = append(all, m.Name+"="+module.EtcdURL(m, facts.EtcdPeerPort))
 	}
 	slices.Sort(all)
 	return op.EtcdRestore{
-		Do: op.RestorePrepare, Key: src.Key, Snapshot: src.Snapshot, Utility: module.Etcdutl, Data: facts.DirEtcd, Bump: uint64(src.bump()),
+		Do: op.RestorePrepare, Key: src.Key, Snapshot: src.Snapshot, Utility: module.Etcdutl, Data: facts.DirEtcd, Bump: uint64(src.revisionBump()),
 		Name: h.Name, PeerURL: module.EtcdURL(h.Host, facts.EtcdPeerPort), Cluster: strings.Join(all, ","),
 	}
 }
 
-// stopping stops everything on a host that has the old data.
-func stopping(env module.Env, src Source, h *engine.Host, do op.RestoreStep) op.EtcdRestore {
+// stopHost stops everything on a host that has the old data.
+func stopHost(env module.Env, src Source, h *engine.Host, do op.RestoreStep) op.EtcdRestore {
 	o := op.EtcdRestore{Do: do, Key: src.Key, Cgroups: podCgroups()}
 	if env.RunsEtcd(h) {
 		o.Units = append(o.Units, etcd)
@@ -195,19 +195,19 @@ func lostKeys(env module.Env, src Source, h *engine.Host) (list op.List) {
 }
 
 func etcdServes(env module.Env) op.Wait {
-	w := env.AskMember("health")
+	w := env.WaitLocalMember("health")
 	w.TimeoutSeconds = 300
 	return *w
 }
 
-// kubelets restarts kubelets and programs that cache data of the API, on all nodes. A
+// restartKubeletsTask restarts kubelets and programs that cache data of the API, on all nodes. A
 // kubelet that runs etcd in a pod was started earlier.
-func kubelets(src Source, on func(*engine.Host) bool) engine.Task {
+func restartKubeletsTask(src Source, on func(*engine.Host) bool) engine.Task {
 	return engine.Task{
 		ID: "restore.kubelets", Title: "restart kubelets and network pods", On: on, Needs: []string{"restore.etcd"}, Timeout: 5 * time.Minute,
 		Provides: []engine.KeyRef{module.KeyKubeletStarted.Ref()},
 		Ops: func(*engine.Scope) (op.List, error) {
-			o := op.EtcdRestore{Do: op.RestoreRefresh, Key: src.Key, Units: []string{kubelet}, Programs: caching(), Cgroups: podCgroups()}
+			o := op.EtcdRestore{Do: op.RestoreRefresh, Key: src.Key, Units: []string{kubelet}, Programs: cachingPrograms(), Cgroups: podCgroups()}
 			return op.List{o, op.UnitStarted{Name: kubelet}}, nil
 		},
 		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
@@ -224,8 +224,8 @@ func kubelets(src Source, on func(*engine.Host) bool) engine.Task {
 	}
 }
 
-// serving waits for every API server.
-func serving(env module.Env, on func(*engine.Host) bool) engine.Task {
+// waitServersTask waits for every API server.
+func waitServersTask(env module.Env, on func(*engine.Host) bool) engine.Task {
 	return engine.Task{
 		ID: "restore.serving", Title: "wait for API server", Needs: []string{"restore.kubelets"}, Timeout: readyTime,
 		On: func(h *engine.Host) bool { return on(h) && h.HasRole(v1alpha1.RoleControlPlane) },
@@ -236,15 +236,15 @@ func serving(env module.Env, on func(*engine.Host) bool) engine.Task {
 	}
 }
 
-// reached verifies that the API serves the restored data.
-func reached(env module.Env, src Source) engine.Task {
+// verifyRevisionTask verifies that the API serves the restored data.
+func verifyRevisionTask(env module.Env, src Source) engine.Task {
 	return engine.Task{
 		ID: StepReached, Title: "verify restored revision", On: env.IsFirst, Needs: []string{"restore.serving"}, Timeout: readyTime,
 		Provides: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(context.Context, *engine.Scope) ([]plan.OpChange, error) {
 				return []plan.OpChange{{Kind: "api", Target: env.Endpoint(),
-					Summary: fmt.Sprintf("serves revision %d or later", src.Revision+src.bump())}}, nil
+					Summary: fmt.Sprintf("serves revision %d or later", src.Revision+src.revisionBump())}}, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
 				client, err := kube.New(src.Kubeconfig, s.Host().Conn.DialContext,
@@ -256,9 +256,9 @@ func reached(env module.Env, src Source) engine.Task {
 				if err != nil {
 					return err
 				}
-				if revision < src.Revision+src.bump() {
+				if revision < src.Revision+src.revisionBump() {
 					return fmt.Errorf("the API serves revision %d, but the restored data begins at %d: "+
-						"the API does not have the restored data", revision, src.Revision+src.bump())
+						"the API does not have the restored data", revision, src.Revision+src.revisionBump())
 				}
 				engine.Provide(s, module.KeyKube, client)
 				return nil
@@ -267,8 +267,8 @@ func reached(env module.Env, src Source) engine.Task {
 	}
 }
 
-// ready waits for the nodes of the hosts that take part.
-func ready(env module.Env, on func(*engine.Host) bool) engine.Task {
+// waitNodesTask waits for the nodes of the hosts that take part.
+func waitNodesTask(env module.Env, on func(*engine.Host) bool) engine.Task {
 	return engine.Task{
 		ID: "restore.ready", Title: "wait until node is ready", On: on, Timeout: readyTime,
 		Consumes: []engine.KeyRef{module.KeyKube.Ref(), module.KeyKubeletStarted.Ref()},

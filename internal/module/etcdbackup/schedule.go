@@ -23,7 +23,7 @@ const (
 	timerName = "slipway-backup"
 )
 
-var timed = module.Timed{
+var timed = module.TimerJob{
 	Name: timerName, Title: "Take a snapshot of etcd",
 	Program: "/usr/local/lib/slipway/slipway-backup", JobFile: "/etc/slipway/backup.json",
 }
@@ -36,17 +36,17 @@ const (
 	spreadPart = 4
 )
 
-// Schedule is the module that makes every host with an etcd member take snapshots of it
+// ScheduleSnapshots is the module that makes every host with an etcd member take snapshots of it
 // automatically. Each host takes its own, so there are as many backups as members, and no
 // host needs to know the others.
-func Schedule(env module.Env) engine.Module {
+func ScheduleSnapshots(env module.Env) engine.Module {
 	return engine.Module{Name: "backup", Tasks: []engine.Task{{
 		ID: stepTimer, Title: "schedule etcd snapshots", On: isMember(env),
 		Ops: func(s *engine.Scope) (op.List, error) {
 			var list op.List
 			if env.Cluster.Spec.Etcd.Backup != nil {
 				var err error
-				if list, err = scheduled(env, s.Host()); err != nil {
+				if list, err = scheduleOps(env, s.Host()); err != nil {
 					return nil, err
 				}
 			}
@@ -66,9 +66,9 @@ func HasDrills(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 	return b != nil && b.DrillEvery != nil && b.DrillEvery.Duration > 0 && facts.RunsEtcd(c, h.Roles)
 }
 
-// drilled returns how a host runs restore tests; nil if it does not. Control planes have
+// autoRestoreTest returns how a host runs restore tests; nil if it does not. Control planes have
 // the keys that encrypt Secrets.
-func drilled(env module.Env, h *engine.Host) *op.AutoDrill {
+func autoRestoreTest(env module.Env, h *engine.Host) *op.AutoDrill {
 	if !HasDrills(env.Cluster, h.Host) {
 		return nil
 	}
@@ -85,25 +85,25 @@ func drilled(env module.Env, h *engine.Host) *op.AutoDrill {
 // ScheduleState returns operations that read whether the timer of a host is running, and
 // the result of its latest run.
 func ScheduleState() op.List {
-	return op.List{timed.Unit(), op.ReadFile{Path: op.AutoSnapshotFile}}
+	return op.List{timed.TimerUnit(), op.ReadFile{Path: op.AutoSnapshotFile}}
 }
 
-// scheduled returns the program, its job, and the units that run it.
-func scheduled(env module.Env, h *engine.Host) (op.List, error) {
+// scheduleOps returns the program, its job, and the units that run it.
+func scheduleOps(env module.Env, h *engine.Host) (op.List, error) {
 	b := env.Cluster.Spec.Etcd.Backup
 	client := module.EtcdClient()
 	client.Endpoints = []string{env.OwnMember()}
 	job := op.AutoSnapshot{Cluster: env.Cluster.Name, EtcdClient: client, Utility: module.Etcdutl, Keep: b.Keep,
-		Copies: copied(env, h), Drill: drilled(env, h)}
+		Copies: autoCopies(env, h), Drill: autoRestoreTest(env, h)}
 	text, err := json.MarshalIndent(job, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encoding the snapshot job: %w", err)
 	}
 	every := b.Every.Duration
-	list, err := timed.Ops(files, text,
-		module.TimedAt{First: min(every/spreadPart, mostFirst), Every: every, Spread: min(every/spreadPart, mostSpread)})
+	list, err := timed.InstallOps(files, text,
+		module.TimerSchedule{First: min(every/spreadPart, mostFirst), Every: every, Spread: min(every/spreadPart, mostSpread)})
 	if HasCopies(env.Cluster, h.Host) {
-		list = append(secrets(env), list...)
+		list = append(copySecrets(env), list...)
 	}
 	return list, err
 }

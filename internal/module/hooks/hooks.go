@@ -18,10 +18,10 @@ import (
 
 const dir = "/var/lib/slipway/hooks"
 
-// New returns the module with the hooks of one phase, in the order of the file. A hook
+// RunHooks returns the module with the hooks of one phase, in the order of the file. A hook
 // that has succeeded does not run again when its operation is resumed. A hook around
 // upgrades runs in each upgrade that has something to do.
-func New(env module.Env, phase v1alpha1.HookPhase) engine.Module {
+func RunHooks(env module.Env, phase v1alpha1.HookPhase) engine.Module {
 	m := engine.Module{Name: "hooks " + string(phase)}
 	for _, h := range env.Cluster.Spec.Hooks {
 		if h.Phase != phase {
@@ -34,13 +34,13 @@ func New(env module.Env, phase v1alpha1.HookPhase) engine.Module {
 		id := "hooks." + string(phase) + "." + h.Name
 		m.Tasks = append(m.Tasks, engine.Task{
 			ID: id, Title: "run hook " + h.Name,
-			On:   func(host *engine.Host) bool { return concerns(h, host) },
-			When: func(s *engine.Scope) bool { return wanted(env, phase, s.Host()) },
+			On:   func(host *engine.Host) bool { return hasHookRole(h, host) },
+			When: func(s *engine.Scope) bool { return appliesTo(env, phase, s.Host()) },
 			Once: true, Barrier: true, Timeout: timeout + time.Minute, IgnoreError: h.IgnoreErrors,
 			Ops: func(s *engine.Scope) (op.List, error) {
-				list, run, err := ops(env, h, s.Host(), timeout)
+				list, run, err := hookOps(env, h, s.Host(), timeout)
 				if aroundUpgrades(phase) {
-					list, run = inEach(list, run, h, s.Operation())
+					list, run = runOncePerOperation(list, run, h, s.Operation())
 				}
 				return append(list, op.PutBack{Step: id}, run), err // files that the hook no longer has are removed first
 			},
@@ -54,30 +54,30 @@ func aroundUpgrades(phase v1alpha1.HookPhase) bool {
 	return phase == v1alpha1.HookPreUpgrade || phase == v1alpha1.HookPostUpgrade
 }
 
-// wanted reports whether a phase applies to a host. A host that has already been reset is
+// appliesTo reports whether a phase applies to a host. A host that has already been reset is
 // not removed again.
-func wanted(env module.Env, phase v1alpha1.HookPhase, host *engine.Host) bool {
+func appliesTo(env module.Env, phase v1alpha1.HookPhase, host *engine.Host) bool {
 	if phase == v1alpha1.HookPreDelete && host.Facts != nil {
 		return host.Facts.Ledger
 	}
 	return !aroundUpgrades(phase) || env.Upgrade.Backup
 }
 
-func concerns(h v1alpha1.Hook, host *engine.Host) bool {
+func hasHookRole(h v1alpha1.Hook, host *engine.Host) bool {
 	return len(h.Roles) == 0 || slices.ContainsFunc(h.Roles, host.HasRole)
 }
 
-// inEach makes a hook run once in each operation: a file next to its directory has the id
+// runOncePerOperation makes a hook run once in each operation: a file next to its directory has the id
 // of the last one. A plan has no id, so the hook counts as changed.
-func inEach(list op.List, run op.Exec, h v1alpha1.Hook, operation string) (op.List, op.Exec) {
+func runOncePerOperation(list op.List, run op.Exec, h v1alpha1.Hook, operation string) (op.List, op.Exec) {
 	last := op.File{Path: path.Join(dir, string(h.Phase), "."+h.Name), Mode: 0o600, Content: []byte(operation + "\n"), Secret: true}
 	run.Inputs = append(run.Inputs, last.Path)
 	return append(list, last), run
 }
 
-// ops returns operations that copy the files of a hook under their own names, which
+// hookOps returns operations that copy the files of a hook under their own names, which
 // differ, and run it.
-func ops(env module.Env, h v1alpha1.Hook, host *engine.Host, timeout time.Duration) (list op.List, run op.Exec, err error) {
+func hookOps(env module.Env, h v1alpha1.Hook, host *engine.Host, timeout time.Duration) (list op.List, run op.Exec, err error) {
 	home := path.Join(dir, string(h.Phase), h.Name)
 	var inputs []string
 	list = op.List{op.Dir{Path: home, Mode: 0o700, Exclusive: true}}

@@ -16,11 +16,11 @@ import (
 
 const stepHosts, stepKernel, stepTime = "os.hosts", "os.kernel", "os.time"
 
-// New returns the module. Its changes on hosts of a cluster restart nothing, and must not
+// PrepareHosts returns the module. Its changes on hosts of a cluster restart nothing, and must not
 // interrupt anything that they serve.
-func New(env module.Env) engine.Module {
+func PrepareHosts(env module.Env) engine.Module {
 	serving := func(h *engine.Host, step string, list ...op.Op) op.List {
-		return append(list, env.Serving(h, step, step == stepKernel)...)
+		return append(list, env.VerifyServing(h, step, step == stepKernel)...)
 	}
 	tasks := []engine.Task{
 		{ID: "os.hostname", Title: "set host name", Ops: func(s *engine.Scope) (op.List, error) {
@@ -33,7 +33,7 @@ func New(env module.Env) engine.Module {
 	if !env.Cluster.Spec.System.SkipConfigure {
 		tasks = append(tasks,
 			engine.Task{ID: stepKernel, Title: "configure kernel", On: module.IsNode, Ops: func(s *engine.Scope) (op.List, error) {
-				return serving(s.Host(), stepKernel, kernel(env, s.Host())...), nil
+				return serving(s.Host(), stepKernel, kernelOps(env, s.Host())...), nil
 			}},
 			engine.Task{ID: "os.swap", Title: "turn off swap", On: module.IsNode, Ops: func(*engine.Scope) (op.List, error) {
 				if spec.ToleratesSwap(env.Cluster) {
@@ -42,7 +42,7 @@ func New(env module.Env) engine.Module {
 				return op.List{op.SwapOff{}}, nil
 			}},
 			engine.Task{ID: stepTime, Title: "configure time synchronization", Ops: func(s *engine.Scope) (op.List, error) {
-				return serving(s.Host(), stepTime, clock(env, s.Host())...), nil
+				return serving(s.Host(), stepTime, clockOps(env, s.Host())...), nil
 			}},
 		)
 	}
@@ -79,9 +79,9 @@ func hostsLines(env module.Env, self *engine.Host) []string {
 	return lines
 }
 
-// kernel returns the kernel settings that kubelet, kube-proxy and flannel need, and limits
+// kernelOps returns the kernel settings that kubelet, kube-proxy and flannel need, and limits
 // for busy nodes.
-func kernel(env module.Env, h *engine.Host) op.List {
+func kernelOps(env module.Env, h *engine.Host) op.List {
 	values := map[string]string{
 		"net.ipv4.ip_forward":           "1",
 		"vm.overcommit_memory":          "1", // the kubelet's protectKernelDefaults
@@ -115,9 +115,9 @@ func kernel(env module.Env, h *engine.Host) op.List {
 
 func isIPv6(cidr string) bool { return strings.Contains(cidr, ":") }
 
-// clock sets the time zone and the time servers. A host that is a time server does not
+// clockOps sets the time zone and the time servers. A host that is a time server does not
 // follow itself.
-func clock(env module.Env, self *engine.Host) op.List {
+func clockOps(env module.Env, self *engine.Host) op.List {
 	var ops op.List
 	if tz := env.Cluster.Spec.System.Timezone; tz != "" {
 		ops = append(ops, op.Timezone{Name: tz})

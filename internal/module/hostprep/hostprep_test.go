@@ -17,7 +17,7 @@ func TestKernelParameters(t *testing.T) {
 	c := &v1alpha1.Cluster{}
 	c.Spec.System.Sysctls = map[string]string{"fs/inotify/max_user_watches": "1", "net/ipv4/conf/eth0.1/rp_filter": "0"}
 	var got map[string]string
-	for _, o := range kernel(module.Env{Cluster: c}, &engine.Host{}) {
+	for _, o := range kernelOps(module.Env{Cluster: c}, &engine.Host{}) {
 		if s, ok := o.(op.Sysctl); ok {
 			got = s.Values
 		}
@@ -36,13 +36,13 @@ func TestClock(t *testing.T) {
 		"w1": {op.TimeSync{Servers: []string{"ntp.example.com"}}, op.PutBack{Step: stepTime}},
 		"w2": {op.TimeSync{Servers: []string{"192.0.2.1", "ntp.example.com"}}, op.PutBack{Step: stepTime}},
 	} {
-		got := clock(module.Env{Cluster: c}, &engine.Host{Host: v1alpha1.Host{Name: name}})
+		got := clockOps(module.Env{Cluster: c}, &engine.Host{Host: v1alpha1.Host{Name: name}})
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
 	c.Spec.System.NTPServers = []string{"w1"}
-	if got := clock(module.Env{Cluster: c}, &engine.Host{Host: c.Spec.Hosts[0]}); len(got) != 1 {
+	if got := clockOps(module.Env{Cluster: c}, &engine.Host{Host: c.Spec.Hosts[0]}); len(got) != 1 {
 		t.Errorf("the only server follows %v", got)
 	}
 }
@@ -52,7 +52,7 @@ func TestSwap(t *testing.T) {
 	for name, config := range map[string]map[string]any{"off": nil, "on": {"failSwapOn": false}} {
 		c := &v1alpha1.Cluster{}
 		c.Spec.Kubernetes.Kubelet.Config = config
-		for _, task := range New(module.Env{Cluster: c}).Tasks {
+		for _, task := range PrepareHosts(module.Env{Cluster: c}).Tasks {
 			if task.ID != "os.swap" {
 				continue
 			}

@@ -27,7 +27,7 @@ func auditTask(env module.Env) engine.Task {
 		ID: stepAudit, Title: "write audit policy", On: engine.Role(v1alpha1.RoleControlPlane),
 		When: func(*engine.Scope) bool { return env.Cluster.Spec.Kubernetes.Audit != nil },
 		Ops: func(*engine.Scope) (op.List, error) {
-			policy, err := policyOf(env.Cluster.Spec.Kubernetes.Audit)
+			policy, err := readAuditPolicy(env.Cluster.Spec.Kubernetes.Audit)
 			if err != nil {
 				return nil, fmt.Errorf("reading the audit policy: %w", err)
 			}
@@ -48,22 +48,22 @@ func auditLogTask(env module.Env) engine.Task {
 	}
 }
 
-func policyOf(a *v1alpha1.Audit) ([]byte, error) {
+func readAuditPolicy(a *v1alpha1.Audit) ([]byte, error) {
 	if a.PolicyFile == "" {
 		return files.ReadFile("templates/audit-policy.yaml")
 	}
 	return bounded.ReadArgument(a.PolicyFile, bounded.Argument)
 }
 
-// auditFollows restarts a running API server when its audit policy changes: it reads the
+// restartForAudit restarts a running API server when its audit policy changes: it reads the
 // policy at its start.
-func auditFollows() op.PodRestart {
+func restartForAudit() op.PodRestart {
 	return op.PodRestart{Manifest: module.APIServerManifest, Files: []string{auditPolicy}, TimeoutSeconds: 300}
 }
 
-// unauditTask removes the audit policy when auditing is disabled, after the API server has
+// removeAuditTask removes the audit policy when auditing is disabled, after the API server has
 // been restarted without it.
-func unauditTask(env module.Env) engine.Task {
+func removeAuditTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: "kubeadm.unaudited", Title: "remove audit policy", On: engine.Role(v1alpha1.RoleControlPlane),
 		When: func(*engine.Scope) bool { return env.Cluster.Spec.Kubernetes.Audit == nil },

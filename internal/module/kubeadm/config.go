@@ -34,7 +34,7 @@ func initFiles(env module.Env, h *engine.Host) (op.List, error) {
 		ops = append(ops, op.Dir{Path: facts.DirEtcd, Mode: 0o700, Exclusive: true})
 	}
 	ops = append(ops, op.File{Path: ConfigFile, Mode: 0o600, Content: docs})
-	if env.IsFirst(h) && !env.Begins(h) {
+	if env.IsFirst(h) && !env.IsInitNode(h) {
 		ops = append(ops,
 			op.File{Path: module.LeadMark, Mode: 0o600,
 				Content: []byte("This control plane speaks for the cluster: the one on which it began has left, or did not answer.\n")})
@@ -44,10 +44,10 @@ func initFiles(env module.Env, h *engine.Host) (op.List, error) {
 
 // initDocuments returns the settings of a control plane.
 func initDocuments(env module.Env, h *engine.Host) ([]byte, error) {
-	return documents(initConfiguration(env, h), clusterConfiguration(env), kubeletConfiguration(), proxyConfiguration(env))
+	return encodeDocuments(initConfiguration(env, h), clusterConfiguration(env), kubeletConfiguration(), proxyConfiguration(env))
 }
 
-func documents(docs ...object) ([]byte, error) {
+func encodeDocuments(docs ...object) ([]byte, error) {
 	var b bytes.Buffer
 	for i, d := range docs {
 		if i > 0 {
@@ -69,7 +69,7 @@ func initConfiguration(env module.Env, h *engine.Host) object {
 		// used.
 		"bootstrapTokens":  []any{object{"description": tokenDescription(env), "ttl": "1m0s"}},
 		"localAPIEndpoint": localEndpoint(env, h),
-		"nodeRegistration": registration(env, h),
+		"nodeRegistration": nodeRegistration(env, h),
 	}
 }
 
@@ -86,7 +86,7 @@ func joinConfiguration(env module.Env, h *engine.Host, discovery object) object 
 	conf := object{
 		"apiVersion": kubeadmAPI, "kind": "JoinConfiguration",
 		"discovery":        discovery,
-		"nodeRegistration": registration(env, h),
+		"nodeRegistration": nodeRegistration(env, h),
 	}
 	if h.HasRole(v1alpha1.RoleControlPlane) {
 		conf["controlPlane"] = object{"localAPIEndpoint": localEndpoint(env, h)}
@@ -94,8 +94,8 @@ func joinConfiguration(env module.Env, h *engine.Host, discovery object) object 
 	return conf
 }
 
-// registration returns how a node registers itself.
-func registration(env module.Env, h *engine.Host) object {
+// nodeRegistration returns how a node registers itself.
+func nodeRegistration(env module.Env, h *engine.Host) object {
 	taints := []any{}
 	if spec.TaintsControlPlane(env.Cluster, h.Host) {
 		taints = append(taints, object{"key": kube.ControlPlaneTaint, "effect": "NoSchedule"})
@@ -114,7 +114,7 @@ func registration(env module.Env, h *engine.Host) object {
 		"imagePullPolicy":       "IfNotPresent",
 		"taints":                taints,
 		"ignorePreflightErrors": ignore,
-		"kubeletExtraArgs":      args(map[string]string{"node-ip": nodeIP(env, h)}, nil),
+		"kubeletExtraArgs":      mergeArgs(map[string]string{"node-ip": nodeIP(env, h)}, nil),
 	}
 }
 
@@ -131,8 +131,8 @@ func nodeIP(env module.Env, h *engine.Host) string {
 	return one
 }
 
-// names returns the names and addresses in the certificates of API servers.
-func names(env module.Env, controlPlanes ...v1alpha1.Host) []string {
+// apiServerNames returns the names and addresses in the certificates of API servers.
+func apiServerNames(env module.Env, controlPlanes ...v1alpha1.Host) []string {
 	sans := []string{env.Cluster.Spec.ControlPlaneEndpoint.Domain, "localhost", "127.0.0.1"}
 	var more []string
 	for _, cp := range controlPlanes {
@@ -152,7 +152,7 @@ func names(env module.Env, controlPlanes ...v1alpha1.Host) []string {
 // an API server depends on.
 func servingConfiguration(env module.Env, h *engine.Host) []object {
 	all := clusterConfiguration(env)
-	cluster := object{"apiServer": object{"certSANs": names(env, h.Host)}}
+	cluster := object{"apiServer": object{"certSANs": apiServerNames(env, h.Host)}}
 	for _, key := range []string{"apiVersion", "kind", "kubernetesVersion", "controlPlaneEndpoint", "networking",
 		"certificateValidityPeriod"} {
 		if v, ok := all[key]; ok {
@@ -168,7 +168,7 @@ func servingConfiguration(env module.Env, h *engine.Host) []object {
 
 func clusterConfiguration(env module.Env) object {
 	k := env.Cluster.Spec.Kubernetes
-	sans := names(env, spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)...)
+	sans := apiServerNames(env, spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)...)
 	gates, hard := featureGates(k.FeatureGates), spec.Harden(env.Cluster)
 	conf := object{
 		"apiVersion": kubeadmAPI, "kind": "ClusterConfiguration",
@@ -181,8 +181,8 @@ func clusterConfiguration(env module.Env) object {
 			"serviceSubnet": strings.Join(env.Cluster.Spec.Network.ServiceCIDR, ","),
 		},
 		"apiServer":         apiServer(env, sans, gates),
-		"controllerManager": object{"extraArgs": args(gates, hard.ControllerManager, signing(env), k.ControllerManager.ExtraArgs)},
-		"scheduler":         object{"extraArgs": args(gates, hard.Scheduler, k.Scheduler.ExtraArgs)},
+		"controllerManager": object{"extraArgs": mergeArgs(gates, hard.ControllerManager, signingArgs(env), k.ControllerManager.ExtraArgs)},
+		"scheduler":         object{"extraArgs": mergeArgs(gates, hard.Scheduler, k.Scheduler.ExtraArgs)},
 		"etcd":              etcdConfiguration(env),
 	}
 	if v := k.Certificates.Validity; v != nil {
@@ -198,7 +198,7 @@ func clusterConfiguration(env module.Env) object {
 // etcd.
 func etcdConfiguration(env module.Env) object {
 	if env.Stacked() {
-		return object{"local": object{"dataDir": facts.DirEtcd, "extraArgs": args(nil, env.Cluster.Spec.Etcd.ExtraArgs)}}
+		return object{"local": object{"dataDir": facts.DirEtcd, "extraArgs": mergeArgs(nil, env.Cluster.Spec.Etcd.ExtraArgs)}}
 	}
 	return object{"external": object{
 		"endpoints": env.EtcdEndpoints(), "caFile": module.EtcdCA, "certFile": module.EtcdClientCert, "keyFile": module.EtcdClientKey,
@@ -259,23 +259,23 @@ func apiServer(env module.Env, sans []string, gates map[string]string) object {
 	}
 	if k.Encryption != nil {
 		ours[spec.EncryptionFlag] = module.EncryptionFile
-		volumes = append(volumes, mounted("encryption", module.EncryptionFile))
+		volumes = append(volumes, mountHostFile("encryption", module.EncryptionFile))
 	}
 	hard := spec.Harden(env.Cluster)
 	maps.Copy(ours, hard.APIServer)
 	if hard.Anonymous() {
-		volumes = append(volumes, mounted("authentication", spec.AuthenticationFile))
+		volumes = append(volumes, mountHostFile("authentication", spec.AuthenticationFile))
 	}
 	if len(volumes) > 0 {
 		out["extraVolumes"] = volumes
 	}
-	out["extraArgs"] = args(ours, k.APIServer.ExtraArgs)
+	out["extraArgs"] = mergeArgs(ours, k.APIServer.ExtraArgs)
 	return out
 }
 
-// args returns the arguments of a component, sorted. Later maps override earlier ones by
+// mergeArgs returns the arguments of a component, sorted. Later maps override earlier ones by
 // key.
-func args(each ...map[string]string) []any {
+func mergeArgs(each ...map[string]string) []any {
 	all := map[string]string{}
 	for _, some := range each {
 		maps.Copy(all, some)

@@ -27,9 +27,9 @@ const (
 var keyShared = engine.NewKey[map[string][]byte]("kubeadm.shared", nil)
 
 func sharedFiles(env module.Env) []string {
-	out := append(pki("ca", "front-proxy-ca"), "/etc/kubernetes/pki/sa.key", "/etc/kubernetes/pki/sa.pub")
+	out := append(pkiPaths("ca", "front-proxy-ca"), "/etc/kubernetes/pki/sa.key", "/etc/kubernetes/pki/sa.pub")
 	if env.Stacked() {
-		out = append(out, pki("etcd/ca")...)
+		out = append(out, pkiPaths("etcd/ca")...)
 	}
 	if env.SignsApart {
 		out = append(out, module.SigningCert)
@@ -37,10 +37,10 @@ func sharedFiles(env module.Env) []string {
 	return out
 }
 
-// lacksShared reports whether a control plane has not joined, or has lost a shared file. A
+// lacksSharedFiles reports whether a control plane has not joined, or has lost a shared file. A
 // control plane that has joined receives SigningCert only from the rotation.
-func lacksShared(env module.Env, h *engine.Host) bool {
-	env = asItSigns(env, h)
+func lacksSharedFiles(env module.Env, h *engine.Host) bool {
+	env = keepSigner(env, h)
 	return !module.Holds(h) || slices.ContainsFunc(sharedFiles(env), func(p string) bool { return !slices.Contains(h.Facts.Present, p) })
 }
 
@@ -52,7 +52,7 @@ func shareTasks(env module.Env) []engine.Task {
 			// The kubelet of a control plane uses its own API server, so it has its
 			// credentials only after etcd on the host votes.
 			When: func(s *engine.Scope) bool {
-				return slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && lacksShared(env, h) })
+				return slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && lacksSharedFiles(env, h) })
 			},
 			Provides: []engine.KeyRef{keyShared.Ref()},
 			Ops: func(*engine.Scope) (op.List, error) {
@@ -76,7 +76,7 @@ func shareTasks(env module.Env) []engine.Task {
 		},
 		{
 			ID: "join.certificates", Title: "copy shared control plane files", On: env.JoinsAsControlPlane,
-			When:     func(s *engine.Scope) bool { return lacksShared(env, s.Host()) },
+			When:     func(s *engine.Scope) bool { return lacksSharedFiles(env, s.Host()) },
 			Consumes: []engine.KeyRef{keyShared.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				shared := engine.Get(s, keyShared)
@@ -96,18 +96,18 @@ func shareTasks(env module.Env) []engine.Task {
 
 // prepareTasks prepare a host for a control plane. They change only the host.
 func prepareTasks(env module.Env) []engine.Task {
-	certs := slices.DeleteFunc(certificates(env), func(p string) bool { return slices.Contains(sharedFiles(env), p) })
+	certs := slices.DeleteFunc(certPaths(env), func(p string) bool { return slices.Contains(sharedFiles(env), p) })
 	return []engine.Task{
 		{
 			ID: "join.certs", Title: "create certificates", On: env.JoinsAsControlPlane,
 			Ops: func(*engine.Scope) (op.List, error) {
-				return op.List{again("certs", []string{"certs", "all"}, certs...)}, nil
+				return op.List{rerunPhase("certs", []string{"certs", "all"}, certs...)}, nil
 			},
 		},
 		servingTask(env, "join.serving", env.JoinsAsControlPlane),
 		{
 			ID: "join.kubeconfig", Title: "create kubeconfigs", On: env.JoinsAsControlPlane,
-			Ops: func(*engine.Scope) (op.List, error) { return kubeconfigsAgain(), nil },
+			Ops: func(*engine.Scope) (op.List, error) { return rerunKubeconfigPhases(), nil },
 		},
 		{
 			ID: "join.config", Title: "write join configuration", On: env.JoinsAsControlPlane,
@@ -122,7 +122,7 @@ func servingTask(env module.Env, id string, on func(*engine.Host) bool) engine.T
 	return engine.Task{
 		ID: id, Title: "create API server certificate", On: on,
 		Ops: func(s *engine.Scope) (op.List, error) {
-			docs, err := documents(servingConfiguration(env, s.Host())...)
+			docs, err := encodeDocuments(servingConfiguration(env, s.Host())...)
 			if err != nil {
 				return nil, err
 			}
@@ -130,7 +130,7 @@ func servingTask(env module.Env, id string, on func(*engine.Host) bool) engine.T
 				op.File{Path: servingFile, Mode: 0o600, Content: docs},
 				op.Exec{
 					Name: "kubeadm-serving", Argv: []string{program, "init", "phase", "certs", "apiserver", "--config", servingFile},
-					Inputs: []string{servingFile}, Replaces: pki("apiserver"), Declares: pki("apiserver"), Whole: true, TimeoutSeconds: 120,
+					Inputs: []string{servingFile}, Replaces: pkiPaths("apiserver"), Declares: pkiPaths("apiserver"), Whole: true, TimeoutSeconds: 120,
 				},
 			}, nil
 		},
@@ -143,7 +143,9 @@ func serveTasks(env module.Env) []engine.Task {
 		{
 			ID: "join.api", Title: "wait for API server", On: env.JoinsAsControlPlane, Timeout: 10 * time.Minute,
 			When: func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
-			Ops:  func(*engine.Scope) (op.List, error) { return append(op.List{ownAPI(env)}, newComponents(env)...), nil },
+			Ops: func(*engine.Scope) (op.List, error) {
+				return append(op.List{waitLocalAPI(env)}, waitReconfiguredComponents(env)...), nil
+			},
 		},
 		{
 			// For a running control plane when the settings of the cluster have changed:
@@ -154,7 +156,7 @@ func serveTasks(env module.Env) []engine.Task {
 			When:  func(s *engine.Scope) bool { return module.Holds(s.Host()) },
 			Needs: []string{"kubeadm.init.upload-config"}, Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}, Timeout: 10 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) {
-				return slices.Concat(controlPlane(), op.List{newAPI(env)}, newComponents(env)), nil
+				return slices.Concat(rerunControlPlanePhase(), op.List{waitReconfiguredAPI(env)}, waitReconfiguredComponents(env)), nil
 			},
 		},
 		{
@@ -169,7 +171,7 @@ func serveTasks(env module.Env) []engine.Task {
 // joinFiles returns the input of kubeadm for an additional control plane that has its own
 // credentials.
 func joinFiles(env module.Env, h *engine.Host) (op.List, error) {
-	docs, err := documents(joinConfiguration(env, h, object{"file": object{"kubeConfigPath": adminConf}}))
+	docs, err := encodeDocuments(joinConfiguration(env, h, object{"file": object{"kubeConfigPath": adminConf}}))
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +179,7 @@ func joinFiles(env module.Env, h *engine.Host) (op.List, error) {
 	if !env.Stacked() {
 		return list, nil
 	}
-	etcd, err := documents(object{"etcd": etcdConfiguration(env)})
+	etcd, err := encodeDocuments(object{"etcd": etcdConfiguration(env)})
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +193,7 @@ func controlPlanePhase(env module.Env, h *engine.Host, name string, phase []stri
 		Name:    "kubeadm-join-" + name,
 		Argv:    append(append([]string{program, "join", "phase"}, phase...), "--config", joinFile),
 		Creates: creates, Inputs: []string{joinFile}, Whole: true, TimeoutSeconds: 300,
-		Hosts: joinThrough(env, h),
+		Hosts: joinHostsEntry(env, h),
 	}
 }
 
@@ -210,7 +212,7 @@ func componentsTask(env module.Env) engine.Task {
 		Ops: func(*engine.Scope) (op.List, error) {
 			kubelet := kubeletUnit(env)
 			kubelet.RestartOn = append(kubelet.RestartOn, module.APIServerManifest)
-			return op.List{components().exec(), ownAPI(env), kubelet}, nil
+			return op.List{componentsPhase().asExec(), waitLocalAPI(env), kubelet}, nil
 		},
 	}
 }
@@ -229,47 +231,47 @@ func etcdTask(env module.Env) engine.Task {
 		// At this point the first member has its settings, and serves.
 		Needs: []string{"kubeadm.init.etcd"}, Rollout: one, Retry: engine.Retry{Attempts: 3, Delay: time.Second},
 		Ops: func(s *engine.Scope) (op.List, error) {
-			if onlyMember(env, s) {
-				return ownEtcd(env), nil
+			if isOnlyMember(env, s) {
+				return runOnlyMember(env), nil
 			}
-			if env.Gated && module.Holds(s.Host()) {
-				return append(votingMember(env, s.Host()), module.EtcdMark()), nil
+			if env.IsRunning && module.Holds(s.Host()) {
+				return append(updateVotingMember(env, s.Host()), module.MarkEtcdJoined()), nil
 			}
-			return op.List{etcdMember(env, s.Host()), module.EtcdMark()}, nil
+			return op.List{etcdMember(env, s.Host()), module.MarkEtcdJoined()}, nil
 		},
 	}
 }
 
-// onlyMember reports whether there is no other member to join: the control plane on which
+// isOnlyMember reports whether there is no other member to join: the control plane on which
 // the cluster was created has left, and no other one has joined yet.
-func onlyMember(env module.Env, s *engine.Scope) bool {
+func isOnlyMember(env module.Env, s *engine.Scope) bool {
 	return env.IsFirst(s.Host()) && !slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool {
 		return h.Name != s.Host().Name && h.HasRole(v1alpha1.RoleControlPlane) && env.Stays(h) && module.Holds(h)
 	})
 }
 
-// ownEtcd makes the only member run with its settings. It uses the phase that sets up the
+// runOnlyMember makes the only member run with its settings. It uses the phase that sets up the
 // first member of a cluster: with its data, the member keeps its identity. It is the same
 // step as the one by which it joined, and does not run again with the same input.
-func ownEtcd(env module.Env) op.List {
-	e, serves := localEtcd().exec(), ownAPI(env)
+func runOnlyMember(env module.Env) op.List {
+	e, serves := etcdPhase().asExec(), waitLocalAPI(env)
 	e.Name, e.Inputs = stepEtcd, []string{etcdInput}
-	serves.Manifest = manifest("etcd")
-	return op.List{e, serves, module.EtcdMark()}
+	serves.Manifest = manifestPath("etcd")
+	return op.List{e, serves, module.MarkEtcdJoined()}
 }
 
-// votingMember is for a member that has joined: it must vote, and receives other settings
+// updateVotingMember is for a member that has joined: it must vote, and receives other settings
 // from its own file. The phase of `kubeadm join` would request them from the API server of
 // the host, which does not answer if the settings were bad.
-func votingMember(env module.Env, h *engine.Host) op.List {
-	m, e := etcdMember(env, h), localEtcd().exec()
+func updateVotingMember(env module.Env, h *engine.Host) op.List {
+	m, e := etcdMember(env, h), etcdPhase().asExec()
 	m.Join.Name, m.Join.Inputs = "kubeadm-again-etcd", nil
 	e.Name, e.Inputs = stepEtcd, []string{etcdInput}
-	return op.List{m, memberSettings(env, h, e)}
+	return op.List{m, gateMemberSettings(env, h, e)}
 }
 
 func etcdMember(env module.Env, h *engine.Host) op.EtcdMember {
-	join := controlPlanePhase(env, h, "etcd", []string{"etcd-join"}, manifest("etcd"))
+	join := controlPlanePhase(env, h, "etcd", []string{"etcd-join"}, manifestPath("etcd"))
 	join.Name, join.Inputs, join.Resumes, join.TimeoutSeconds = stepEtcd, []string{etcdInput}, true, 420
 	join.Keeps = join.Creates
 	m := op.EtcdMember{

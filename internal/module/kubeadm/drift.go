@@ -25,17 +25,17 @@ var (
 	// unchanged.
 	keyRecords = engine.NewKey("kubeadm.records", "the saved configuration is not known yet")
 	// keyAddons holds the objects of the kubeadm add-ons, as kubeadm renders them.
-	keyAddons = engine.NewKey("kubeadm.addons", namesOfAddons())
+	keyAddons = engine.NewKey("kubeadm.addons", placeholderAddons())
 )
 
-// controlPlane returns the manifests of all components except etcd: kubeadm writes them
+// rerunControlPlanePhase returns the manifests of all components except etcd: kubeadm writes them
 // when the settings change, and they are restored when they were edited.
-func controlPlane() op.List {
-	list := op.List{components().exec()}
+func rerunControlPlanePhase() op.List {
+	list := op.List{componentsPhase().asExec()}
 	for _, m := range componentManifests() {
 		list = append(list, op.Kept{Path: m})
 	}
-	return append(list, auditFollows())
+	return append(list, restartForAudit())
 }
 
 // memberTask restores the manifest of etcd. It changes one member after the other, and a
@@ -49,9 +49,9 @@ func memberTask(env module.Env) engine.Task {
 		Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(*engine.Scope) (op.List, error) {
 			back := op.Kept{
-				Path: manifest("etcd"), Serves: env.AskMember("health"), Gate: env.EveryMember(),
+				Path: manifestPath("etcd"), Serves: env.WaitLocalMember("health"), Gate: env.WaitAllMembersHealthy(),
 				// The member reports its own status, with or without the others.
-				Then: env.AskMember("status"),
+				Then: env.WaitLocalMember("status"),
 			}
 			back.Then.Manifest = back.Path
 			return op.List{back}, nil
@@ -59,47 +59,47 @@ func memberTask(env module.Env) engine.Task {
 	}
 }
 
-// again runs a phase of `kubeadm init` on an additional control plane, with its own
+// rerunPhase runs a phase of `kubeadm init` on an additional control plane, with its own
 // settings: missing files are created, existing ones remain.
-func again(name string, argv []string, creates ...string) op.Exec {
-	e := phase{id: name, argv: argv, creates: creates, whole: true}.exec()
+func rerunPhase(name string, argv []string, creates ...string) op.Exec {
+	e := phase{id: name, argv: argv, creates: creates, whole: true}.asExec()
 	e.Name = "kubeadm-again-" + name
 	return e
 }
 
-func kubeconfigs() []string {
+func kubeconfigPaths() []string {
 	return []string{adminConf, "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf"}
 }
 
-func kubeconfigsAgain() (list op.List) {
-	for _, file := range kubeconfigs() {
+func rerunKubeconfigPhases() (list op.List) {
+	for _, file := range kubeconfigPaths() {
 		name := strings.TrimSuffix(path.Base(file), ".conf")
-		list = append(list, again("kubeconfig-"+name, []string{"kubeconfig", name}, file))
+		list = append(list, rerunPhase("kubeconfig-"+name, []string{"kubeconfig", name}, file))
 	}
 	return list
 }
 
-// StepRecord is the step after which the configuration that kubeadm has saved in the
+// StepConfigUploaded is the step after which the configuration that kubeadm has saved in the
 // cluster is correct.
-const StepRecord = "kubeadm.record"
+const StepConfigUploaded = "kubeadm.record"
 
-// Records is the module that detects manual changes of the configuration that kubeadm has
+// ReuploadConfig is the module that detects manual changes of the configuration that kubeadm has
 // saved in the cluster: nodes that join use it.
-func Records(env module.Env) engine.Module {
+func ReuploadConfig(env module.Env) engine.Module {
 	return engine.Module{Name: "kept", Tasks: []engine.Task{
 		{
 			ID: "kubeadm.records", Title: "check saved kubeadm configuration", On: env.IsFirst,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyRecords.Ref()},
-			Run: &engine.Action{Check: records, Apply: releaseRecords},
+			Run: &engine.Action{Check: checkSavedConfigs, Apply: releaseSavedConfigs},
 		},
 		{
-			ID: StepRecord, Title: "upload kubeadm configuration again", On: env.IsFirst, Consumes: []engine.KeyRef{keyRecords.Ref()},
+			ID: StepConfigUploaded, Title: "upload kubeadm configuration again", On: env.IsFirst, Consumes: []engine.KeyRef{keyRecords.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				why := engine.Get(s, keyRecords)
 				if why == "" {
 					return nil, nil
 				}
-				e := initPhase(env, "upload-config").exec()
+				e := initPhase(env, "upload-config").asExec()
 				e.Again = why
 				return op.List{e}, nil
 			},
@@ -107,9 +107,9 @@ func Records(env module.Env) engine.Module {
 	}}
 }
 
-// Addons is the module that detects manual changes of the kubeadm add-ons, and of the
+// RestoreAddons is the module that detects manual changes of the kubeadm add-ons, and of the
 // permissions of keys on hosts.
-func Addons(env module.Env) engine.Module {
+func RestoreAddons(env module.Env) engine.Module {
 	return engine.Module{Name: "kept", Tasks: append([]engine.Task{
 		{
 			ID: "kubernetes.private", Title: "restrict keys to root",
@@ -121,13 +121,13 @@ func Addons(env module.Env) engine.Module {
 				}}}, nil
 			},
 		},
-		unauditTask(env),
-		unhardenTask(env),
+		removeAuditTask(env),
+		removeHardeningTask(env),
 		addonsTask(env),
 		{
 			ID: "kubeadm.objects", Title: "update CoreDNS and kube-proxy", On: env.IsFirst,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref(), keyAddons.Ref()},
-			Run:      module.Objects(addons),
+			Run:      module.KeepObjects(wantedAddons),
 		},
 	}, proxyTasks(env)...)}
 }
@@ -186,29 +186,29 @@ const proxyTime = time.Minute
 // byKubeadm is the field manager of kubeadm.
 const byKubeadm = "kubeadm"
 
-// recorded returns the ConfigMaps in which kubeadm saves its settings, and their keys.
-func recorded() [][2]string {
+// savedConfigs returns the ConfigMaps in which kubeadm saves its settings, and their keys.
+func savedConfigs() [][2]string {
 	return [][2]string{{"kubeadm-config", "ClusterConfiguration"}, {"kubelet-config", "kubelet"}}
 }
 
-// records checks who last wrote the saved settings of kubeadm. The API server tracks field
+// checkSavedConfigs checks who last wrote the saved settings of kubeadm. The API server tracks field
 // managers, so this also works for older clusters.
-func records(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+func checkSavedConfigs(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKube)
 	var changes []plan.OpChange
 	var why []string
-	for _, r := range recorded() {
+	for _, r := range savedConfigs() {
 		if client == nil { // the API does not answer; dependent steps are pending
-			changes = append(changes, plan.OpChange{Kind: module.KindObject, Target: recordOf(r[0]), Summary: "upload again, if it was changed"})
+			changes = append(changes, plan.OpChange{Kind: module.KindObject, Target: describeConfigMap(r[0]), Summary: "upload again, if it was changed"})
 			continue
 		}
-		how, err := changedRecord(ctx, client, r[0], r[1])
+		how, err := diffSavedConfig(ctx, client, r[0], r[1])
 		if err != nil {
 			return nil, err
 		}
 		if how != "" {
-			changes = append(changes, plan.OpChange{Kind: module.KindObject, Target: recordOf(r[0]), Summary: how + ": kubeadm uploads it again"})
-			why = append(why, recordOf(r[0])+" "+how)
+			changes = append(changes, plan.OpChange{Kind: module.KindObject, Target: describeConfigMap(r[0]), Summary: how + ": kubeadm uploads it again"})
+			why = append(why, describeConfigMap(r[0])+" "+how)
 		}
 	}
 	if client != nil {
@@ -217,11 +217,11 @@ func records(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	return changes, nil
 }
 
-func recordOf(name string) string { return "ConfigMap " + kubeSystem + "/" + name }
+func describeConfigMap(name string) string { return "ConfigMap " + kubeSystem + "/" + name }
 
-// changedRecord returns how a saved configuration differs from what kubeadm wrote; "" if
+// diffSavedConfig returns how a saved configuration differs from what kubeadm wrote; "" if
 // it does not.
-func changedRecord(ctx context.Context, client *kube.Client, name, key string) (string, error) {
+func diffSavedConfig(ctx context.Context, client *kube.Client, name, key string) (string, error) {
 	by, found, err := client.Writers(ctx, kubeSystem, name, key)
 	switch {
 	case err != nil:
@@ -234,14 +234,14 @@ func changedRecord(ctx context.Context, client *kube.Client, name, key string) (
 	return "", nil
 }
 
-// releaseRecords changes a saved configuration so that kubeadm becomes its field manager:
+// releaseSavedConfigs changes a saved configuration so that kubeadm becomes its field manager:
 // kubeadm must write something different from the present content, and the manual change
 // may be the same. If it is interrupted before kubeadm writes, the change is detected
 // again.
-func releaseRecords(ctx context.Context, s *engine.Scope) error {
+func releaseSavedConfigs(ctx context.Context, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
-	for _, r := range recorded() {
-		how, err := changedRecord(ctx, client, r[0], r[1])
+	for _, r := range savedConfigs() {
+		how, err := diffSavedConfig(ctx, client, r[0], r[1])
 		if err != nil {
 			return err
 		}
@@ -294,15 +294,15 @@ func addonsTask(env module.Env) engine.Task {
 				}
 				all = append(all, objs...)
 			}
-			engine.Provide(s, keyAddons, slices.DeleteFunc(all, notOurs))
+			engine.Provide(s, keyAddons, slices.DeleteFunc(all, dropForeignFields))
 			return nil
 		},
 	}
 }
 
-// notOurs leaves the settings of CoreDNS to module dns. It removes fields that only a
+// dropForeignFields leaves the settings of CoreDNS to module dns. It removes fields that only a
 // server sets.
-func notOurs(o *unstructured.Unstructured) bool {
+func dropForeignFields(o *unstructured.Unstructured) bool {
 	unstructured.RemoveNestedField(o.Object, "status")
 	for _, field := range []string{"creationTimestamp", "resourceVersion"} {
 		unstructured.RemoveNestedField(o.Object, "metadata", field)
@@ -310,9 +310,9 @@ func notOurs(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "ConfigMap" && o.GetName() == "coredns"
 }
 
-// addons returns the wanted objects. The number of CoreDNS replicas is left to others,
+// wantedAddons returns the wanted objects. The number of CoreDNS replicas is left to others,
 // such as an autoscaler, unless it is zero.
-func addons(ctx context.Context, s *engine.Scope) ([]*unstructured.Unstructured, error) {
+func wantedAddons(ctx context.Context, s *engine.Scope) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	for _, o := range engine.Get(s, keyAddons) {
 		o = o.DeepCopy()
@@ -332,8 +332,8 @@ func addons(ctx context.Context, s *engine.Scope) ([]*unstructured.Unstructured,
 	return out, nil
 }
 
-// namesOfAddons returns placeholders for the objects until kubeadm has rendered them.
-func namesOfAddons() (out []*unstructured.Unstructured) {
+// placeholderAddons returns placeholders for the objects until kubeadm has rendered them.
+func placeholderAddons() (out []*unstructured.Unstructured) {
 	for _, o := range []struct{ version, kind, namespace, name string }{
 		{"apps/v1", "Deployment", kubeSystem, "coredns"},
 		{"v1", "Service", kubeSystem, "kube-dns"},

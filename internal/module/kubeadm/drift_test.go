@@ -52,7 +52,7 @@ func TestNotOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []any
-	for _, o := range slices.DeleteFunc(objs, notOurs) {
+	for _, o := range slices.DeleteFunc(objs, dropForeignFields) {
 		got = append(got, o.Object)
 	}
 	meta := func(name string) object { return object{"name": name, "namespace": "kube-system"} }
@@ -100,12 +100,12 @@ func TestLacksShared(t *testing.T) {
 		{"it has all", all, false},
 		{"it has lost one", all[:len(all)-1], true},
 	} {
-		if got := lacksShared(env, hostOf(env, "second", tc.present...)); got != tc.want {
+		if got := lacksSharedFiles(env, hostOf(env, "second", tc.present...)); got != tc.want {
 			t.Errorf("%s: %t", tc.name, got)
 		}
 	}
 	env.SignsApart = true
-	if !lacksShared(env, hostOf(env, "second", sharedFiles(env)...)) || lacksShared(env, hostOf(env, "second", all...)) {
+	if !lacksSharedFiles(env, hostOf(env, "second", sharedFiles(env)...)) || lacksSharedFiles(env, hostOf(env, "second", all...)) {
 		t.Error("what the first one signs with goes to those that join, and to no others")
 	}
 	for _, p := range sharedFiles(env) {
@@ -121,7 +121,7 @@ func TestKeeps(t *testing.T) {
 	var kept, back []string
 	for _, p := range initPhases(env) {
 		kept = append(kept, p.keeps...)
-		if s := p.exec(); !slices.Equal(s.Keeps, p.keeps) {
+		if s := p.asExec(); !slices.Equal(s.Keeps, p.keeps) {
 			t.Errorf("%s keeps %q", p.id, s.Keeps)
 		}
 	}
@@ -133,7 +133,7 @@ func TestKeeps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range slices.Concat(files, controlPlane(), member) {
+	for _, o := range slices.Concat(files, rerunControlPlanePhase(), member) {
 		if k, ok := o.(op.Kept); ok {
 			back = append(back, k.Path)
 		}

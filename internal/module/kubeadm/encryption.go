@@ -32,7 +32,7 @@ const IDEncryptionLost = "encryption-keys-lost"
 var (
 	// keyEncrypting is the path to the wanted encryption. It contains keys, and is not
 	// written to any record.
-	keyEncrypting = engine.NewKey[*encrypting]("kubeadm.encryption", nil)
+	keyEncrypting = engine.NewKey[*keyPlan]("kubeadm.encryption", nil)
 	// keyDecrypts is a client of the API while control planes still have keys.
 	keyDecrypts = engine.NewKey[*kube.Client]("kubeadm.encryption-api", nil)
 )
@@ -44,10 +44,10 @@ const (
 	stepKeysRewrite = "encryption.rewrite"
 )
 
-// Encryption is the module that runs before control planes are started: it creates keys,
+// PrepareEncryption is the module that runs before control planes are started: it creates keys,
 // and makes all API servers read with them. When encryption is disabled, everything is
 // rewritten here, while the API servers still have the keys.
-func Encryption(env module.Env) engine.Module {
+func PrepareEncryption(env module.Env) engine.Module {
 	tasks := []engine.Task{keysTask(env), readTask(env)}
 	if env.Cluster.Spec.Kubernetes.Encryption == nil {
 		tasks = append(tasks, decryptsTask(env), writeTask(env, stepKeysRead), rewriteTask(env, keyDecrypts))
@@ -55,10 +55,10 @@ func Encryption(env module.Env) engine.Module {
 	return engine.Module{Name: "encryption", Tasks: tasks}
 }
 
-// Encrypted is the module that runs when all API servers read with the keys: it makes them
+// VerifyEncryption is the module that runs when all API servers read with the keys: it makes them
 // write with the wanted key, rewrites everything, and removes the other keys. When
 // encryption is disabled, it removes all keys.
-func Encrypted(env module.Env) engine.Module {
+func VerifyEncryption(env module.Env) engine.Module {
 	if env.Cluster.Spec.Kubernetes.Encryption == nil {
 		return engine.Module{Name: "encryption", Tasks: []engine.Task{{
 			ID: "encryption.gone", Title: "remove unused encryption keys", On: keepsKeys(env),
@@ -72,7 +72,7 @@ func Encrypted(env module.Env) engine.Module {
 		writeTask(env, stepKeysRead, "kubeadm.init.wait", "join.settings", "join.api"),
 		rewriteTask(env, module.KeyKube),
 		keyFileTask(env, "encryption.last", "remove previous encryption keys",
-			func(e *encrypting) map[string]module.Encryption { return e.last }, stepKeysRewrite),
+			func(e *keyPlan) map[string]module.Encryption { return e.last }, stepKeysRewrite),
 	}}
 }
 
@@ -88,15 +88,15 @@ func hasKeys(h *engine.Host) bool {
 	return h.Facts != nil && slices.Contains(h.Facts.Present, module.EncryptionFile)
 }
 
-// encrypts reports whether something is encrypted, or will be.
-func encrypts(env module.Env, s *engine.Scope) bool {
+// needsEncryption reports whether something is encrypted, or will be.
+func needsEncryption(env module.Env, s *engine.Scope) bool {
 	return env.Cluster.Spec.Kubernetes.Encryption != nil ||
 		slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return keepsKeys(env)(h) && hasKeys(h) })
 }
 
-// runsAlready reports whether there is a cluster whose control planes may have written
+// isClusterRunning reports whether there is a cluster whose control planes may have written
 // data.
-func runsAlready(s *engine.Scope) bool {
+func isClusterRunning(s *engine.Scope) bool {
 	return slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) && module.Holds(h) })
 }
 
@@ -107,23 +107,23 @@ func keysTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: "encryption.keys", Title: "check encryption keys", On: env.IsFirst,
 		// Also without any key files: API servers may have been started with keys.
-		When:     func(s *engine.Scope) bool { return encrypts(env, s) || runsAlready(s) },
+		When:     func(s *engine.Scope) bool { return needsEncryption(env, s) || isClusterRunning(s) },
 		Provides: []engine.KeyRef{keyEncrypting.Ref()},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-				e := &encrypting{have: map[string]module.Encryption{}, want: map[string]module.EncryptionKey{}, fresh: !runsAlready(s)}
-				if err := e.look(ctx, env, s); err != nil {
+				e := &keyPlan{have: map[string]module.Encryption{}, want: map[string]module.EncryptionKey{}, fresh: !isClusterRunning(s)}
+				if err := e.readKeyFiles(ctx, env, s); err != nil {
 					return nil, err
 				}
 				if wanted := env.Cluster.Spec.Kubernetes.Encryption; wanted != nil {
-					if err := e.choose(wanted, s.Operation() != ""); err != nil {
+					if err := e.chooseKey(wanted, s.Operation() != ""); err != nil {
 						return nil, err
 					}
 				}
-				if err := e.layOut(); err != nil {
+				if err := e.planStages(); err != nil {
 					return nil, err
 				}
-				if err := e.alone(env, s); err != nil {
+				if err := e.requireAllControlPlanes(env, s); err != nil {
 					return nil, err
 				}
 				engine.Provide(s, keyEncrypting, e)
@@ -134,9 +134,9 @@ func keysTask(env module.Env) engine.Task {
 	}
 }
 
-// look reads the key files of the control planes. If none has the file that API servers
+// readKeyFiles reads the key files of the control planes. If none has the file that API servers
 // were started with, a new key would make all stored data unreadable.
-func (e *encrypting) look(ctx context.Context, env module.Env, s *engine.Scope) error {
+func (e *keyPlan) readKeyFiles(ctx context.Context, env module.Env, s *engine.Scope) error {
 	lost := ""
 	for _, h := range s.Hosts() {
 		if !keepsKeys(env)(h) {
@@ -155,7 +155,7 @@ func (e *encrypting) look(ctx context.Context, env module.Env, s *engine.Scope) 
 			}
 		}
 		own, err := module.EncryptionOf(results[1].Output)
-		if err != nil && encrypts(env, s) { // otherwise a damaged manifest is restored later
+		if err != nil && needsEncryption(env, s) { // otherwise a damaged manifest is restored later
 			return fmt.Errorf("%s: %w", h.Name, err)
 		}
 		if own != "" && own != module.EncryptionFile && env.Cluster.Spec.Kubernetes.Encryption != nil {
@@ -186,10 +186,10 @@ func (e *encrypting) look(ctx context.Context, env module.Env, s *engine.Scope) 
 	}}
 }
 
-// choose selects the key for the wanted resources. In a plan, a key that does not exist
+// chooseKey selects the key for the wanted resources. In a plan, a key that does not exist
 // yet has only the prefix of its name.
-func (e *encrypting) choose(wanted *v1alpha1.Encryption, makes bool) (err error) {
-	key, ok := e.current(wanted)
+func (e *keyPlan) chooseKey(wanted *v1alpha1.Encryption, makes bool) (err error) {
+	key, ok := e.currentKey(wanted)
 	switch {
 	case ok:
 	case makes:
@@ -197,7 +197,7 @@ func (e *encrypting) choose(wanted *v1alpha1.Encryption, makes bool) (err error)
 			return fmt.Errorf("creating a key: %w", err)
 		}
 	default:
-		key = module.EncryptionKey{Provider: wanted.Provider, Name: generation(wanted)}
+		key = module.EncryptionKey{Provider: wanted.Provider, Name: keyGeneration(wanted)}
 	}
 	for _, r := range wanted.Resources {
 		e.want[r] = key
@@ -205,10 +205,10 @@ func (e *encrypting) choose(wanted *v1alpha1.Encryption, makes bool) (err error)
 	return nil
 }
 
-// alone returns an error if not every control plane takes part in a change of keys: one
+// requireAllControlPlanes returns an error if not every control plane takes part in a change of keys: one
 // would not read what the others write, or write what they cannot read. A control plane
 // that is force-removed or has never joined does neither.
-func (e *encrypting) alone(env module.Env, s *engine.Scope) error {
+func (e *keyPlan) requireAllControlPlanes(env module.Env, s *engine.Scope) error {
 	var missing []string
 	for _, h := range env.Absent {
 		if slices.Contains(h.Roles, v1alpha1.RoleControlPlane) {
@@ -235,10 +235,10 @@ func (e *encrypting) alone(env module.Env, s *engine.Scope) error {
 
 // keyFileTask writes one stage of the keys for API servers: one after the other, and each
 // must serve before the next one.
-func keyFileTask(env module.Env, id, title string, stage func(*encrypting) map[string]module.Encryption, needs ...string) engine.Task {
+func keyFileTask(env module.Env, id, title string, stage func(*keyPlan) map[string]module.Encryption, needs ...string) engine.Task {
 	return engine.Task{
 		ID: id, Title: title, On: keepsKeys(env), Needs: needs, NeedsAll: len(needs) > 0, Timeout: 16 * time.Minute,
-		When:     func(s *engine.Scope) bool { return encrypts(env, s) && runsAlready(s) },
+		When:     func(s *engine.Scope) bool { return needsEncryption(env, s) && isClusterRunning(s) },
 		Rollout:  engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Consumes: []engine.KeyRef{keyEncrypting.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
@@ -246,14 +246,14 @@ func keyFileTask(env module.Env, id, title string, stage func(*encrypting) map[s
 			if e == nil {
 				return nil, nil
 			}
-			return e.file(env, s.Host(), stage(e)[s.Host().Name], id != stepKeysRead)
+			return e.keyFileOps(env, s.Host(), stage(e)[s.Host().Name], id != stepKeysRead)
 		},
 	}
 }
 
-// file returns the operations for one stage of the keys of a host. follows reports whether
+// keyFileOps returns the operations for one stage of the keys of a host. follows reports whether
 // its API server has keys at this point; otherwise it has if the file existed before.
-func (e *encrypting) file(env module.Env, h *engine.Host, keys module.Encryption, follows bool) (op.List, error) {
+func (e *keyPlan) keyFileOps(env module.Env, h *engine.Host, keys module.Encryption, follows bool) (op.List, error) {
 	off := env.Cluster.Spec.Kubernetes.Encryption == nil
 	if len(keys) == 0 || off && e.have[h.Name] == nil {
 		return nil, nil
@@ -266,15 +266,15 @@ func (e *encrypting) file(env module.Env, h *engine.Host, keys module.Encryption
 	if follows || module.Holds(h) && e.have[h.Name] != nil {
 		list = append(list,
 			op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EncryptionFile}, TimeoutSeconds: restartTime})
-		if !e.has(h.Name, text) { // otherwise an API server that does not serve may depend on a later step
-			list = append(append(list, ownAPI(env)), env.ComponentsHealthy()...)
+		if !e.hasContent(h.Name, text) { // otherwise an API server that does not serve may depend on a later step
+			list = append(append(list, waitLocalAPI(env)), env.ComponentsHealthy()...)
 		}
 	}
 	return list, nil
 }
 
-// has reports whether the file of a host already has this content.
-func (e *encrypting) has(host string, text []byte) bool {
+// hasContent reports whether the file of a host already has this content.
+func (e *keyPlan) hasContent(host string, text []byte) bool {
 	if e.have[host] == nil {
 		return false
 	}
@@ -285,15 +285,15 @@ func (e *encrypting) has(host string, text []byte) bool {
 // readTask makes all API servers read with every key that any of them may write with. An
 // API server that has not started yet receives its keys here.
 func readTask(env module.Env) engine.Task {
-	t := keyFileTask(env, stepKeysRead, "distribute encryption keys", func(e *encrypting) map[string]module.Encryption { return e.read })
-	t.When = func(s *engine.Scope) bool { return encrypts(env, s) }
+	t := keyFileTask(env, stepKeysRead, "distribute encryption keys", func(e *keyPlan) map[string]module.Encryption { return e.read })
+	t.When = func(s *engine.Scope) bool { return needsEncryption(env, s) }
 	return t
 }
 
 // writeTask makes all of them write with the wanted key.
 func writeTask(env module.Env, needs ...string) engine.Task {
 	return keyFileTask(env, stepKeysWrite, "switch API servers to encryption key",
-		func(e *encrypting) map[string]module.Encryption { return e.write }, needs...)
+		func(e *keyPlan) map[string]module.Encryption { return e.write }, needs...)
 }
 
 // rewriteTask rewrites everything, and verifies in etcd that nothing old remains.
@@ -301,7 +301,7 @@ func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 	return engine.Task{
 		ID: stepKeysRewrite, Title: "re-encrypt existing objects", On: env.IsFirst, Needs: []string{stepKeysWrite},
 		NeedsAll: true, Timeout: 2 * time.Hour,
-		When:     func(s *engine.Scope) bool { return encrypts(env, s) && runsAlready(s) },
+		When:     func(s *engine.Scope) bool { return needsEncryption(env, s) && isClusterRunning(s) },
 		Consumes: []engine.KeyRef{keyEncrypting.Ref(), api.Ref()},
 		Run: &engine.Action{
 			Check: func(_ context.Context, s *engine.Scope) (out []plan.OpChange, _ error) {
@@ -321,7 +321,7 @@ func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 			Apply: func(ctx context.Context, s *engine.Scope) error {
 				e, client := engine.Get(s, keyEncrypting), engine.Get(s, api)
 				for _, r := range slices.Sorted(maps.Keys(e.rewrite)) {
-					if verified(ctx, env, s, r, e.rewrite[r]) == nil {
+					if verifyStoredValues(ctx, env, s, r, e.rewrite[r]) == nil {
 						continue // everything is already written with the key
 					}
 					if client == nil {
@@ -330,7 +330,7 @@ func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 					if err := client.Rewrite(ctx, r, func(n int) { s.Tell("%d %s written", n, r) }); err != nil {
 						return err
 					}
-					if err := verified(ctx, env, s, r, e.rewrite[r]); err != nil {
+					if err := verifyStoredValues(ctx, env, s, r, e.rewrite[r]); err != nil {
 						return err
 					}
 				}
@@ -340,8 +340,8 @@ func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 	}
 }
 
-// verified checks the values in etcd itself, because keys are removed next.
-func verified(ctx context.Context, env module.Env, s *engine.Scope, resource string, key module.EncryptionKey) error {
+// verifyStoredValues checks the values in etcd itself, because keys are removed next.
+func verifyStoredValues(ctx context.Context, env module.Env, s *engine.Scope, resource string, key module.EncryptionKey) error {
 	o := op.EtcdValues{EtcdClient: module.EtcdClient(), Begins: key.Begins()}
 	if o.Endpoints = []string{env.OwnMember()}; !env.Stacked() {
 		o.Endpoints, o.Cert, o.Key = env.EtcdEndpoints(), module.EtcdClientCert, module.EtcdClientKey
@@ -370,14 +370,14 @@ func verified(ctx context.Context, env module.Env, s *engine.Scope, resource str
 func decryptsTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: "encryption.reach", Title: "connect to API", On: env.IsFirst,
-		When:     func(s *engine.Scope) bool { return encrypts(env, s) && runsAlready(s) },
+		When:     func(s *engine.Scope) bool { return needsEncryption(env, s) && isClusterRunning(s) },
 		Provides: []engine.KeyRef{keyDecrypts.Ref()},
 		Ops:      func(*engine.Scope) (op.List, error) { return op.List{op.ReadFile{Path: adminConf, Secret: true}}, nil },
 		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
 			if results[0].Missing {
 				return nil
 			}
-			client, err := kube.New(results[0].Output, ownServer(s), kube.Options{Address: localAPI(env), Patience: apiPatience})
+			client, err := kube.New(results[0].Output, dialLocalServer(s), kube.Options{Address: localAPIAddress(env), Patience: apiPatience})
 			if err != nil {
 				return err
 			}

@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/secret"
 )
 
-// An encrypting holds the keys of control planes, and the path from there to the wanted
+// An keyPlan holds the keys of control planes, and the path from there to the wanted
 // state. It depends only on the files on hosts, so it continues wherever an earlier
 // attempt stopped:
 //
@@ -25,7 +25,7 @@ import (
 //	last     unused keys are removed
 //
 // A file with only the wanted key exists only after everything was rewritten.
-type encrypting struct {
+type keyPlan struct {
 	hosts []string                     // control planes in order
 	have  map[string]module.Encryption // by host; missing means no file
 	want  map[string]module.EncryptionKey
@@ -37,8 +37,8 @@ type encrypting struct {
 	rewrite map[string]module.EncryptionKey
 }
 
-// resources returns all resources that are encrypted, or will be.
-func (e *encrypting) resources() []string {
+// allResources returns all resources that are encrypted, or will be.
+func (e *keyPlan) allResources() []string {
 	all := map[string]bool{}
 	for r := range e.want {
 		all[r] = true
@@ -51,30 +51,30 @@ func (e *encrypting) resources() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// layOut computes the stages.
-func (e *encrypting) layOut() error {
+// planStages computes the stages.
+func (e *keyPlan) planStages() error {
 	e.read, e.write, e.last, e.rewrite = map[string]module.Encryption{}, map[string]module.Encryption{}, map[string]module.Encryption{}, map[string]module.EncryptionKey{}
 	for _, h := range e.hosts {
 		e.read[h], e.write[h], e.last[h] = module.Encryption{}, module.Encryption{}, module.Encryption{}
 	}
-	for _, r := range e.resources() {
+	for _, r := range e.allResources() {
 		to, ok := e.want[r]
 		if !ok {
 			to = module.EncryptionKey{Provider: module.Plain}
 		}
-		if err := e.layOutOf(r, to); err != nil {
+		if err := e.planResourceStages(r, to); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *encrypting) layOutOf(r string, to module.EncryptionKey) error {
+func (e *keyPlan) planResourceStages(r string, to module.EncryptionKey) error {
 	is, all := e.stateOf(r, to)
-	if err := differing(r, append(slices.Clone(all), to)); err != nil {
+	if err := differingKeysError(r, append(slices.Clone(all), to)); err != nil {
 		return err
 	}
-	done := e.done(is, to)
+	done := e.isRewritten(is, to)
 	if !done {
 		e.rewrite[r] = to
 	}
@@ -82,8 +82,8 @@ func (e *encrypting) layOutOf(r string, to module.EncryptionKey) error {
 		last := []module.EncryptionKey{to}
 		read, write := last, last
 		if !done {
-			read = module.Readable(module.Readable(is[h], all...), to)
-			write = module.Readable(last, read...)
+			read = module.MergeKeys(module.MergeKeys(is[h], all...), to)
+			write = module.MergeKeys(last, read...)
 		}
 		if to.Provider != module.Plain || !done {
 			e.read[h][r], e.write[h][r] = read, write
@@ -97,13 +97,13 @@ func (e *encrypting) layOutOf(r string, to module.EncryptionKey) error {
 
 // stateOf returns how each host reads a resource, and all keys together. A host without a
 // file, when others have one, gets their keys: it is joining, or has lost its file.
-func (e *encrypting) stateOf(r string, to module.EncryptionKey) (is map[string][]module.EncryptionKey, all []module.EncryptionKey) {
+func (e *keyPlan) stateOf(r string, to module.EncryptionKey) (is map[string][]module.EncryptionKey, all []module.EncryptionKey) {
 	is = map[string][]module.EncryptionKey{}
 	var some []module.EncryptionKey
 	for _, h := range e.hosts {
 		if file := e.have[h]; file != nil {
 			is[h] = file.Of(r)
-			if all = module.Readable(all, is[h]...); some == nil {
+			if all = module.MergeKeys(all, is[h]...); some == nil {
 				some = is[h]
 			}
 		}
@@ -117,18 +117,18 @@ func (e *encrypting) stateOf(r string, to module.EncryptionKey) (is map[string][
 	for _, h := range e.hosts {
 		if is[h] == nil {
 			is[h] = some
-			all = module.Readable(all, some...)
+			all = module.MergeKeys(all, some...)
 		}
 	}
 	return is, all
 }
 
-// done reports whether everything was rewritten: one host has removed all other keys,
+// isRewritten reports whether everything was rewritten: one host has removed all other keys,
 // which is the last stage, and all hosts write with the key.
-func (e *encrypting) done(is map[string][]module.EncryptionKey, to module.EncryptionKey) bool {
+func (e *keyPlan) isRewritten(is map[string][]module.EncryptionKey, to module.EncryptionKey) bool {
 	forgot := false
 	for _, h := range e.hosts {
-		if !is[h][0].Is(to) {
+		if !is[h][0].IsSameKey(to) {
 			return false
 		}
 		// A host without a file has removed no keys.
@@ -137,8 +137,8 @@ func (e *encrypting) done(is map[string][]module.EncryptionKey, to module.Encryp
 	return forgot
 }
 
-// differing returns an error for keys with the same name and different secrets.
-func differing(r string, keys []module.EncryptionKey) error {
+// differingKeysError returns an error for keys with the same name and different secrets.
+func differingKeysError(r string, keys []module.EncryptionKey) error {
 	seen := map[string]module.EncryptionKey{}
 	for _, k := range keys {
 		name := k.Provider + "/" + k.Name
@@ -151,14 +151,14 @@ func differing(r string, keys []module.EncryptionKey) error {
 	return nil
 }
 
-// current returns the existing key of the wanted generation, if there is one: preferably
+// currentKey returns the existing key of the wanted generation, if there is one: preferably
 // the one that is used for writing.
-func (e *encrypting) current(wanted *v1alpha1.Encryption) (module.EncryptionKey, bool) {
+func (e *keyPlan) currentKey(wanted *v1alpha1.Encryption) (module.EncryptionKey, bool) {
 	var others []module.EncryptionKey
 	for _, h := range e.hosts {
 		for _, r := range slices.Sorted(maps.Keys(e.have[h])) {
 			for i, k := range e.have[h][r] {
-				if k.Provider != wanted.Provider || !strings.HasPrefix(k.Name, generation(wanted)) {
+				if k.Provider != wanted.Provider || !strings.HasPrefix(k.Name, keyGeneration(wanted)) {
 					continue
 				}
 				if i == 0 {
@@ -174,8 +174,8 @@ func (e *encrypting) current(wanted *v1alpha1.Encryption) (module.EncryptionKey,
 	return module.EncryptionKey{}, false
 }
 
-// generation returns the prefix of the names of keys of the wanted generation.
-func generation(wanted *v1alpha1.Encryption) string { return strconv.Itoa(wanted.Generation) + "-" }
+// keyGeneration returns the prefix of the names of keys of the wanted generation.
+func keyGeneration(wanted *v1alpha1.Encryption) string { return strconv.Itoa(wanted.Generation) + "-" }
 
 // newKey creates a key. Its name is unique, because a backup may contain another key of
 // the same generation.
@@ -188,7 +188,7 @@ func newKey(wanted *v1alpha1.Encryption) (module.EncryptionKey, error) {
 		return module.EncryptionKey{}, err
 	}
 	return module.EncryptionKey{
-		Provider: wanted.Provider, Name: generation(wanted) + hex.EncodeToString(name),
+		Provider: wanted.Provider, Name: keyGeneration(wanted) + hex.EncodeToString(name),
 		Secret: secret.New(base64.StdEncoding.EncodeToString(raw)),
 	}, nil
 }

@@ -26,8 +26,8 @@ func hardeningTask(env module.Env) engine.Task {
 	}
 }
 
-// unhardenTask removes it, after the API server that used it was restarted.
-func unhardenTask(env module.Env) engine.Task {
+// removeHardeningTask removes it, after the API server that used it was restarted.
+func removeHardeningTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: "kubeadm.unhardened", Title: "remove anonymous access configuration", On: engine.Role(v1alpha1.RoleControlPlane),
 		When: func(*engine.Scope) bool { return !spec.Harden(env.Cluster).Anonymous() },
@@ -35,6 +35,6 @@ func unhardenTask(env module.Env) engine.Task {
 	}
 }
 
-func mounted(name, file string) object {
+func mountHostFile(name, file string) object {
 	return object{"name": name, "hostPath": file, "mountPath": file, "pathType": "File", "readOnly": true}
 }

@@ -51,7 +51,7 @@ func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc, coming ..
 				trust = append(trust, r.Output...)
 			}
 			client := func(patience time.Duration) (*kube.Client, error) {
-				return kube.New(results[0].Output, dial(s), kube.Options{Address: localAPI(env), Patience: patience, Trust: trust})
+				return kube.New(results[0].Output, dial(s), kube.Options{Address: localAPIAddress(env), Patience: patience, Trust: trust})
 			}
 			if err := provideClient(ctx, s, module.KeyKube, client); err != nil {
 				return err
@@ -68,7 +68,7 @@ func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc, coming ..
 func provideClient(ctx context.Context, s *engine.Scope, key engine.Key[*kube.Client],
 	client func(patience time.Duration) (*kube.Client, error)) error {
 	now, err := client(0)
-	if err != nil || s.Operation() == "" && !answers(ctx, now) {
+	if err != nil || s.Operation() == "" && !apiAnswers(ctx, now) {
 		return err
 	}
 	patient, err := client(apiPatience)
@@ -78,15 +78,15 @@ func provideClient(ctx context.Context, s *engine.Scope, key engine.Key[*kube.Cl
 	return err
 }
 
-// ownServer reaches the API server of the host itself.
-func ownServer(s *engine.Scope) kube.DialFunc { return s.Host().Conn.DialContext }
+// dialLocalServer reaches the API server of the host itself.
+func dialLocalServer(s *engine.Scope) kube.DialFunc { return s.Host().Conn.DialContext }
 
-// anyServer reaches that API server or, while it accepts no connections, the API server of
+// dialAnyServer reaches that API server or, while it accepts no connections, the API server of
 // another control plane. Their certificates have the same CA.
-func anyServer(s *engine.Scope) kube.DialFunc { return serverOf(s, s.Host()) }
+func dialAnyServer(s *engine.Scope) kube.DialFunc { return dialServerOf(s, s.Host()) }
 
-// serverOf reaches the API server of a host, or of another control plane.
-func serverOf(s *engine.Scope, first *engine.Host) kube.DialFunc {
+// dialServerOf reaches the API server of a host, or of another control plane.
+func dialServerOf(s *engine.Scope, first *engine.Host) kube.DialFunc {
 	from := []*engine.Host{first}
 	for _, h := range s.Hosts() {
 		if h.Name != first.Name && h.HasRole(v1alpha1.RoleControlPlane) && h.Conn != nil {
@@ -112,21 +112,21 @@ func serverOf(s *engine.Scope, first *engine.Host) kube.DialFunc {
 // restarted by an earlier attempt.
 const apiPatience = time.Minute
 
-// answers reports whether the API can be used. After an interrupted setup, a control plane
+// apiAnswers reports whether the API can be used. After an interrupted setup, a control plane
 // may have credentials, but no API server that answers or accepts them. Dependent steps
 // are then pending.
-func answers(ctx context.Context, client *kube.Client) bool {
+func apiAnswers(ctx context.Context, client *kube.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	_, err := client.ConfigMap(ctx, "kube-system", "kubeadm-config")
 	return err == nil
 }
 
-// Join is the module that joins nodes: workers as soon as the API is ready, and control
+// JoinNodes is the module that joins nodes: workers as soon as the API is ready, and control
 // planes at the same time, one after the other only where etcd requires it. The given
 // steps must end first, because the nodes use their results.
-func Join(env module.Env, after ...string) engine.Module {
-	wanted := func(s *engine.Scope) bool { return waiting(env, s.Hosts()) }
+func JoinNodes(env module.Env, after ...string) engine.Module {
+	wanted := func(s *engine.Scope) bool { return hasWaitingNode(env, s.Hosts()) }
 	token := []engine.KeyRef{keyToken.Ref(), keyCA.Ref()}
 	tasks := []engine.Task{{
 		ID: "join.token", Title: "create join token", Manager: true, When: wanted, Needs: after,
@@ -134,19 +134,19 @@ func Join(env module.Env, after ...string) engine.Module {
 		Run: tokenAction(env),
 	}}
 	tasks = append(tasks, engine.Task{
-		ID: "join.preflight", Title: "run kubeadm preflight checks", On: env.Joins,
-		When:     func(s *engine.Scope) bool { return !begun(s.Host()) },
+		ID: "join.preflight", Title: "run kubeadm preflight checks", On: env.IsJoinNode,
+		When:     func(s *engine.Scope) bool { return !hasBegunJoining(s.Host()) },
 		Consumes: token,
 		Ops: func(s *engine.Scope) (op.List, error) {
-			return joinPhase(env, s, joining{name: "preflight", creates: []string{module.ClientCert}})
+			return joinPhase(env, s, joinStep{name: "preflight", creates: []string{module.ClientCert}})
 		},
 	})
 	tasks = append(tasks, engine.Task{
-		ID: "join.kubelet-start", Title: "start kubelet", On: env.Joins,
+		ID: "join.kubelet-start", Title: "start kubelet", On: env.IsJoinNode,
 		Consumes: token, Timeout: 8 * time.Minute,
-		Ops: func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, kubeletStart()) },
+		Ops: func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, kubeletStartStep()) },
 	}, etcdTask(env), componentsTask(env), engine.Task{
-		ID: "join.bootstrap", Title: "join cluster", On: env.Joins, Timeout: 8 * time.Minute,
+		ID: "join.bootstrap", Title: "join cluster", On: env.IsJoinNode, Timeout: 8 * time.Minute,
 		Ops: func(*engine.Scope) (op.List, error) {
 			// The kubelet then has its own credentials, and nothing reads these files.
 			return op.List{
@@ -155,7 +155,7 @@ func Join(env module.Env, after ...string) engine.Module {
 		},
 	})
 	tasks = append(tasks, serveTasks(env)...)
-	return engine.Module{Name: "join", Tasks: append(tasks, endTokens(env, wanted, "join.bootstrap"))}
+	return engine.Module{Name: "join", Tasks: append(tasks, revokeTokensTask(env, wanted, "join.bootstrap"))}
 }
 
 // tokenAction creates a join token.
@@ -169,20 +169,20 @@ func tokenAction(env module.Env) *engine.Action {
 	}
 }
 
-// EndJoin is the module that deletes join tokens and nothing else.
-func EndJoin(env module.Env) engine.Module {
-	waiting := func(s *engine.Scope) bool { return waiting(env, s.Hosts()) }
-	return engine.Module{Name: "join", Tasks: []engine.Task{adminTask(env, ownServer), endTokens(env, waiting)}}
+// RevokeJoinTokens is the module that deletes join tokens and nothing else.
+func RevokeJoinTokens(env module.Env) engine.Module {
+	waiting := func(s *engine.Scope) bool { return hasWaitingNode(env, s.Hosts()) }
+	return engine.Module{Name: "join", Tasks: []engine.Task{adminTask(env, dialLocalServer), revokeTokensTask(env, waiting)}}
 }
 
-// endTokens deletes the join tokens: existing ones and, if made, the ones that the
+// revokeTokensTask deletes the join tokens: existing ones and, if made, the ones that the
 // operation creates.
-func endTokens(env module.Env, made func(*engine.Scope) bool, after ...string) engine.Task {
-	return endTokensBy(env, module.KeyKube, made, after...)
+func revokeTokensTask(env module.Env, made func(*engine.Scope) bool, after ...string) engine.Task {
+	return revokeTokensTaskWith(env, module.KeyKube, made, after...)
 }
 
-// endTokensBy deletes them with a given client.
-func endTokensBy(env module.Env, by engine.Key[*kube.Client], made func(*engine.Scope) bool, after ...string) engine.Task {
+// revokeTokensTaskWith deletes them with a given client.
+func revokeTokensTaskWith(env module.Env, by engine.Key[*kube.Client], made func(*engine.Scope) bool, after ...string) engine.Task {
 	return engine.Task{
 		ID: "join.token-end", Title: "delete join tokens", Manager: true,
 		Needs: after, Consumes: []engine.KeyRef{by.Ref()},
@@ -195,11 +195,11 @@ func endTokensBy(env module.Env, by engine.Key[*kube.Client], made func(*engine.
 	}
 }
 
-// waiting reports whether a node has not joined, according to its facts. An interrupted
+// hasWaitingNode reports whether a node has not joined, according to its facts. An interrupted
 // node has both its own credentials and the bootstrap credentials. Its join phase, which
 // needs a token again, may be almost complete.
-func waiting(env module.Env, hosts []*engine.Host) bool {
-	return slices.ContainsFunc(hosts, func(h *engine.Host) bool { return env.Stays(h) && env.Joins(h) && isWaiting(h) })
+func hasWaitingNode(env module.Env, hosts []*engine.Host) bool {
+	return slices.ContainsFunc(hosts, func(h *engine.Host) bool { return env.Stays(h) && env.IsJoinNode(h) && isWaiting(h) })
 }
 
 // isWaiting is waiting for a single node.
@@ -207,21 +207,21 @@ func isWaiting(h *engine.Host) bool {
 	return h.Facts != nil && (!slices.Contains(h.Facts.Present, module.ClientCert) || slices.Contains(h.Facts.Present, bootstrapConf))
 }
 
-// begun reports whether a node has begun to join, or has joined. The preflight checks,
+// hasBegunJoining reports whether a node has begun to join, or has joined. The preflight checks,
 // which are for a host without a cluster, would then fail. On a control plane they need
 // the shared certificates.
-func begun(h *engine.Host) bool {
+func hasBegunJoining(h *engine.Host) bool {
 	marks := []string{bootstrapConf, kubeletConf, "/etc/kubernetes/pki/*.crt"}
 	if h.HasRole(v1alpha1.RoleControlPlane) {
-		marks = []string{bootstrapConf, kubeletConf, manifest("*")}
+		marks = []string{bootstrapConf, kubeletConf, manifestPath("*")}
 	}
 	return h.Facts != nil && h.Facts.Ledger && slices.ContainsFunc(marks, func(path string) bool {
 		return slices.Contains(h.Facts.Present, path)
 	})
 }
 
-// A joining is a phase of `kubeadm join` that needs the token.
-type joining struct {
+// A joinStep is a phase of `kubeadm join` that needs the token.
+type joinStep struct {
 	name    string
 	creates []string
 	keeps   []string
@@ -230,22 +230,22 @@ type joining struct {
 	conclusive bool
 }
 
-// kubeletStart makes the kubelet request its credentials.
-func kubeletStart() joining {
-	return joining{
+// kubeletStartStep makes the kubelet request its credentials.
+func kubeletStartStep() joinStep {
+	return joinStep{
 		name: "kubelet-start",
 		// The kubelet receives this file when it joins. The phase must not run again after
 		// that, whatever its result, because it would break a node that is already ready.
 		creates: []string{module.ClientCert}, conclusive: true,
 		declares: []string{kubeletConf, kubeletConfig, kubeletFlags, kubeletOwn, bootstrapConf, caCert},
-		keeps:    keptOfKubelet(),
+		keeps:    kubeletBaselineFiles(),
 	}
 }
 
 // joinPhase runs a phase of `kubeadm join`. Its input contains the token, so it is passed
 // through stdin: the helper keeps it readable only for root, until the phase has ended.
-func joinPhase(env module.Env, s *engine.Scope, j joining) (op.List, error) {
-	docs, err := documents(joinConfiguration(env, s.Host(), object{
+func joinPhase(env module.Env, s *engine.Scope, j joinStep) (op.List, error) {
+	docs, err := encodeDocuments(joinConfiguration(env, s.Host(), object{
 		"file": object{"kubeConfigPath": discoveryFile}, "tlsBootstrapToken": engine.Get(s, keyToken),
 	}))
 	if err != nil {
@@ -254,7 +254,7 @@ func joinPhase(env module.Env, s *engine.Scope, j joining) (op.List, error) {
 	phase := op.Exec{
 		Name:  "kubeadm-join-" + j.name,
 		Argv:  []string{program, "join", "phase", j.name, "--config", "/dev/stdin"},
-		Stdin: docs, SecretStdin: true, Whole: true, TimeoutSeconds: 420, Hosts: joinThrough(env, s.Host()),
+		Stdin: docs, SecretStdin: true, Whole: true, TimeoutSeconds: 420, Hosts: joinHostsEntry(env, s.Host()),
 		Creates: j.creates, Keeps: j.keeps, Declares: j.declares, Conclusive: j.conclusive,
 	}
 	if !isWaiting(s.Host()) {
@@ -274,11 +274,11 @@ func discoveryKubeconfig(env module.Env, ca []byte) ([]byte, error) {
 	return kubeconfigDocument(env, object{"certificate-authority-data": ca}, object{})
 }
 
-// joinThrough makes kubeadm reach the API on the leader control plane if the API name
+// joinHostsEntry makes kubeadm reach the API on the leader control plane if the API name
 // leads to something that is not ready yet: the API server of the host itself, its load
 // balancer, or an external one without a server. The kubelet and pods see the final
 // address from the start. A node that has joined reaches the API at its usual address.
-func joinThrough(env module.Env, h *engine.Host) map[string]string {
+func joinHostsEntry(env module.Env, h *engine.Host) map[string]string {
 	first := module.InternalAddress(env.FirstControlPlane())
 	if module.Holds(h) || spec.EndpointAddress(env.Cluster, h.Host) == first {
 		return nil

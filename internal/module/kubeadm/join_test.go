@@ -57,7 +57,7 @@ func TestWaiting(t *testing.T) {
 		"serving": {"its kubelet was let in by its own API server", "second", []string{adminConf, kubeletConf, module.ClientCert}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := waiting(env, []*engine.Host{hostOf(env, tt.host, tt.present...)}); got != tt.want {
+			if got := hasWaitingNode(env, []*engine.Host{hostOf(env, tt.host, tt.present...)}); got != tt.want {
 				t.Errorf("waiting is %v: %s", got, tt.why)
 			}
 		})
@@ -69,16 +69,16 @@ func TestWaiting(t *testing.T) {
 func TestBegun(t *testing.T) {
 	env := environment()
 	for host, marks := range map[string]map[string]bool{
-		"worker": {"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": true, manifest("*"): false},
-		"second": {"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": false, manifest("*"): true, adminConf: false},
+		"worker": {"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": true, manifestPath("*"): false},
+		"second": {"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": false, manifestPath("*"): true, adminConf: false},
 	} {
 		for path, want := range marks {
 			h := hostOf(env, host, "/sbin/modprobe", path)
-			if got := begun(h); got != want {
+			if got := hasBegunJoining(h); got != want {
 				t.Errorf("%s with %q: begun is %v", host, path, got)
 			}
 			h.Facts.Ledger = false
-			if begun(h) {
+			if hasBegunJoining(h) {
 				t.Errorf("%s: %q of another installer counts as ours", host, path)
 			}
 		}
@@ -156,10 +156,10 @@ func TestJoinThrough(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			env := environment()
 			env.Cluster.Spec.ControlPlaneEndpoint.Mode, env.Cluster.Spec.ControlPlaneEndpoint.Address = tt.mode, tt.at
-			if d := cmp.Diff(tt.want, joinThrough(env, hostOf(env, tt.host))); d != "" {
+			if d := cmp.Diff(tt.want, joinHostsEntry(env, hostOf(env, tt.host))); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.why, d)
 			}
-			if got := joinThrough(env, hostOf(env, tt.host, module.ClientCert)); got != nil {
+			if got := joinHostsEntry(env, hostOf(env, tt.host, module.ClientCert)); got != nil {
 				t.Errorf("a node goes by %v, and not by what it knows: the first control plane may be gone", got)
 			}
 		})
@@ -169,7 +169,7 @@ func TestJoinThrough(t *testing.T) {
 // TestAskedFor: the files that these functions use are among the facts of every host.
 func TestAskedFor(t *testing.T) {
 	asked := append(facts.Wanted(&v1alpha1.Cluster{}).Paths, MarkPaths()...)
-	for _, path := range []string{module.ClientCert, kubeletConf, adminConf, bootstrapConf, manifest("*"), "/etc/kubernetes/pki/*.crt"} {
+	for _, path := range []string{module.ClientCert, kubeletConf, adminConf, bootstrapConf, manifestPath("*"), "/etc/kubernetes/pki/*.crt"} {
 		if !slices.Contains(asked, path) {
 			t.Errorf("no host is asked for %s", path)
 		}

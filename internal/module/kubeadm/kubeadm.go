@@ -45,9 +45,9 @@ func MarkPaths() []string {
 		module.InitMark, module.LeadMark, module.EncryptionFile, module.SigningCert)
 }
 
-// Install is the module that installs the programs of Kubernetes and the unit of the
+// InstallKubernetes is the module that installs the programs of Kubernetes and the unit of the
 // kubelet on every node.
-func Install(env module.Env) engine.Module {
+func InstallKubernetes(env module.Env) engine.Module {
 	m := engine.Module{Name: "kubernetes", Tasks: []engine.Task{
 		{
 			ID: "kubernetes.programs", Title: "install Kubernetes", On: module.IsNode,
@@ -66,37 +66,38 @@ func Install(env module.Env) engine.Module {
 }
 
 func installPrograms(s *engine.Scope) (op.List, error) {
-	ops, err := module.Programs(s, "kubernetes", "usr/local/bin/", programs, "kube", "kubeadm", "kubelet", "kubectl")
+	ops, err := module.FetchAndUnpack(s, "kubernetes", "usr/local/bin/", programs, "kube", "kubeadm", "kubelet", "kubectl")
 	if err != nil {
 		return nil, err
 	}
-	cni, err := module.Programs(s, "cni-plugins", "opt/cni/bin/", "/opt/cni/bin")
+	cni, err := module.FetchAndUnpack(s, "cni-plugins", "opt/cni/bin/", "/opt/cni/bin")
 	if err != nil {
 		return nil, err
 	}
 	return append(ops, cni...), nil
 }
 
-// Init is the module that creates the cluster on the first control plane. When that host
+// InitControlPlane is the module that creates the cluster on the first control plane. When that host
 // has left, the leader continues with the shared work: it uploads the settings, and keeps
 // the components running with them.
-func Init(env module.Env) engine.Module {
-	m := Phases(env)
-	m.Tasks = append(m.Tasks, adminTask(env, ownServer))
+func InitControlPlane(env module.Env) engine.Module {
+	m := UpdateControlPlane(env)
+	m.Tasks = append(m.Tasks, adminTask(env, dialLocalServer))
 	return m
 }
 
-// Phases is the part of Init for a cluster with an existing connection to its API.
-func Phases(env module.Env) engine.Module {
+// UpdateControlPlane is the part of InitControlPlane for a cluster with an existing
+// connection to its API.
+func UpdateControlPlane(env module.Env) engine.Module {
 	tasks := []engine.Task{configTask(env), auditTask(env), auditLogTask(env), hardeningTask(env)}
 	for _, p := range initPhases(env) {
-		if p.id == localEtcd().id {
-			tasks = append(tasks, mendTask(env))
+		if p.id == etcdPhase().id {
+			tasks = append(tasks, repairMembersTask(env))
 		}
-		tasks = append(tasks, p.task(env))
+		tasks = append(tasks, p.asTask(env))
 		switch p.id {
 		case "certs":
-			tasks = append(tasks, servingTask(env, "kubeadm.init.serving", env.Begins))
+			tasks = append(tasks, servingTask(env, "kubeadm.init.serving", env.IsInitNode))
 		case "etcd":
 			tasks = append(tasks, memberTask(env))
 		case "kubelet-start":
@@ -111,14 +112,14 @@ func Phases(env module.Env) engine.Module {
 func configTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: "kubeadm.config", Title: "write kubeadm configuration", On: engine.Role(v1alpha1.RoleControlPlane),
-		Ops: func(s *engine.Scope) (op.List, error) { return initFiles(asItSigns(env, s.Host()), s.Host()) },
+		Ops: func(s *engine.Scope) (op.List, error) { return initFiles(keepSigner(env, s.Host()), s.Host()) },
 	}
 }
 
-// Reach is the module that connects to the API of an existing cluster, through any control
+// ConnectAPI is the module that connects to the API of an existing cluster, through any control
 // plane that answers, because one of them may be broken.
-func Reach(env module.Env) engine.Module {
-	return engine.Module{Name: "control-plane", Tasks: []engine.Task{adminTask(env, anyServer)}}
+func ConnectAPI(env module.Env) engine.Module {
+	return engine.Module{Name: "control-plane", Tasks: []engine.Task{adminTask(env, dialAnyServer)}}
 }
 
 // A phase is a phase of `kubeadm init`.
@@ -140,7 +141,7 @@ type phase struct {
 	wait bool
 }
 
-func pki(names ...string) []string {
+func pkiPaths(names ...string) []string {
 	var out []string
 	for _, n := range names {
 		out = append(out, "/etc/kubernetes/pki/"+n+".crt", "/etc/kubernetes/pki/"+n+".key")
@@ -148,39 +149,39 @@ func pki(names ...string) []string {
 	return out
 }
 
-func manifest(name string) string { return "/etc/kubernetes/manifests/" + name + ".yaml" }
+func manifestPath(name string) string { return "/etc/kubernetes/manifests/" + name + ".yaml" }
 
-// certificates returns all certificates and keys that kubeadm creates on a control plane.
-func certificates(env module.Env) []string {
-	out := append(pki("ca", "apiserver", "apiserver-kubelet-client", "front-proxy-ca", "front-proxy-client"),
+// certPaths returns all certificates and keys that kubeadm creates on a control plane.
+func certPaths(env module.Env) []string {
+	out := append(pkiPaths("ca", "apiserver", "apiserver-kubelet-client", "front-proxy-ca", "front-proxy-client"),
 		"/etc/kubernetes/pki/sa.key", "/etc/kubernetes/pki/sa.pub")
 	if env.Stacked() {
-		out = append(out, pki("etcd/ca", "etcd/server", "etcd/peer", "etcd/healthcheck-client", "apiserver-etcd-client")...)
+		out = append(out, pkiPaths("etcd/ca", "etcd/server", "etcd/peer", "etcd/healthcheck-client", "apiserver-etcd-client")...)
 	}
 	return out
 }
 
 func componentManifests() []string {
-	return []string{manifest("kube-apiserver"), manifest("kube-controller-manager"), manifest("kube-scheduler")}
+	return []string{manifestPath("kube-apiserver"), manifestPath("kube-controller-manager"), manifestPath("kube-scheduler")}
 }
 
 func initPhases(env module.Env) []phase {
 	config := []string{ConfigFile}
-	etcd := localEtcd()
+	etcd := etcdPhase()
 	etcd.begins, etcd.when = true, func(*v1alpha1.Cluster) bool { return env.Stacked() }
 	return []phase{
 		// The preflight checks are for a host without a cluster; they do not run again
 		// once the CA exists.
 		{id: phasePreflight, begins: true, title: "run kubeadm preflight checks", argv: []string{"preflight"}, creates: []string{caCert}},
-		{id: "certs", begins: true, title: "create certificates", argv: []string{"certs", "all"}, creates: certificates(env), whole: true},
+		{id: "certs", begins: true, title: "create certificates", argv: []string{"certs", "all"}, creates: certPaths(env), whole: true},
 		{id: "kubeconfig", begins: true, title: "create kubeconfigs", argv: []string{"kubeconfig", "all"}, whole: true, creates: []string{
 			adminConf, "/etc/kubernetes/super-admin.conf", "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf", kubeletConf,
 		}},
 		etcd,
-		components(),
+		componentsPhase(),
 		{
 			id: "kubelet-start", begins: true, title: "start kubelet", argv: []string{"kubelet-start"}, whole: true,
-			creates: []string{kubeletConfig, kubeletFlags}, declares: []string{kubeletOwn}, keeps: keptOfKubelet(),
+			creates: []string{kubeletConfig, kubeletFlags}, declares: []string{kubeletOwn}, keeps: kubeletBaselineFiles(),
 		},
 		{id: "wait", title: "wait for API server", wait: true},
 		{id: "upload-config", title: "upload kubeadm configuration", argv: []string{"upload-config", "all"}, inputs: config},
@@ -204,67 +205,68 @@ func initPhase(env module.Env, id string) phase {
 	return all[slices.IndexFunc(all, func(p phase) bool { return p.id == id })]
 }
 
-// localEtcd is the phase that writes the manifest of an etcd member without contacting
+// etcdPhase is the phase that writes the manifest of an etcd member without contacting
 // other members.
-func localEtcd() phase {
+func etcdPhase() phase {
 	return phase{
 		id: "etcd", title: "set up etcd", argv: []string{"etcd", "local"},
-		inputs: []string{ConfigFile}, whole: true, creates: []string{manifest("etcd")}, keeps: []string{manifest("etcd")},
+		inputs: []string{ConfigFile}, whole: true, creates: []string{manifestPath("etcd")}, keeps: []string{manifestPath("etcd")},
 	}
 }
 
-// components is the phase that writes the manifests of all components except etcd. A
+// componentsPhase is the phase that writes the manifests of all components except etcd. A
 // control plane that joins also runs it, with its own file: the phase of `kubeadm join`
 // would read the saved configuration from the cluster, which may not answer.
-func components() phase {
+func componentsPhase() phase {
 	return phase{
 		id: "control-plane", title: "set up control plane", argv: []string{"control-plane", "all"},
 		inputs: []string{ConfigFile}, whole: true, creates: componentManifests(), keeps: componentManifests(),
 	}
 }
 
-// localAPI returns the address of the API server on the control plane itself.
-func localAPI(env module.Env) string {
+// localAPIAddress returns the address of the API server on the control plane itself.
+func localAPIAddress(env module.Env) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port))
 }
 
-// ownAPI waits for the API server of the control plane itself, with its current settings.
-func ownAPI(env module.Env) op.Wait {
-	return op.Wait{HTTP: "https://" + localAPI(env) + "/readyz", Manifest: module.APIServerManifest, TimeoutSeconds: 300}
+// waitLocalAPI waits for the API server of the control plane itself, with its current settings.
+func waitLocalAPI(env module.Env) op.Wait {
+	return op.Wait{HTTP: "https://" + localAPIAddress(env) + "/readyz", Manifest: module.APIServerManifest, TimeoutSeconds: 300}
 }
 
 // mostCrashes is after how many exits a component is considered to reject its new
 // settings.
 const mostCrashes = 2
 
-// newAPI is ownAPI for settings with which the API server may not start.
-func newAPI(env module.Env) op.Wait {
-	w := ownAPI(env)
+// waitReconfiguredAPI is waitLocalAPI for settings with which the API server may not
+// start.
+func waitReconfiguredAPI(env module.Env) op.Wait {
+	w := waitLocalAPI(env)
 	if env.Reconfigures {
 		w.Crashes = mostCrashes
 	}
 	return w
 }
 
-// stepMend is the step in which etcd members that do not serve receive their settings.
-const stepMend = "etcd.mend"
+// stepRepairMembers is the step in which etcd members that do not serve receive their settings.
+const stepRepairMembers = "etcd.mend"
 
-// mendTask gives etcd members in pods that do not serve the wanted settings, before any
+// repairMembersTask gives etcd members in pods that do not serve the wanted settings, before any
 // member that serves receives them. Their restart harms nothing, and until they serve, no
 // other member may be down. Each must run afterwards, with or without the others: if the
 // settings are bad, no other member receives them.
-func mendTask(env module.Env) engine.Task {
+func repairMembersTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: stepMend, Title: "repair etcd members", Needs: []string{"kubeadm.config"}, Timeout: 8 * time.Minute,
+		ID: stepRepairMembers, Title: "repair etcd members", Needs: []string{"kubeadm.config"}, Timeout: 8 * time.Minute,
 		On:      func(h *engine.Host) bool { return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) },
 		When:    func(s *engine.Scope) bool { return module.Holds(s.Host()) && (env.OtherEtcd || env.Upgrade.Back) },
 		Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(*engine.Scope) (op.List, error) {
-			e := localEtcd().exec()
-			e.Name, e.Creates, e.Declares = "kubeadm-mend-etcd", nil, []string{manifest("etcd")}
-			e.UnlessServes = env.AskMember("health")
+			e := etcdPhase().asExec()
+			e.Name, e.Creates, e.Declares = "kubeadm-mend-etcd", nil, []string{manifestPath("etcd")}
+			e.UnlessServes = env.WaitLocalMember("health")
 			e.Again = "its etcd member does not serve" // whatever settings it has received since its last repair
-			e.Then = &op.Wait{HTTP: env.OwnMemberRuns(), Manifest: manifest("etcd"), TimeoutSeconds: 180}
+			e.Then = &op.Wait{HTTP: env.LocalMemberAliveURL(), Manifest: manifestPath("etcd"), TimeoutSeconds: 180}
 			if env.Reconfigures {
 				e.Then.Crashes = mostCrashes
 			}
@@ -273,14 +275,14 @@ func mendTask(env module.Env) engine.Task {
 	}
 }
 
-// memberSettings makes the step that gives settings to a voting etcd member end when the
+// gateMemberSettings makes the step that gives settings to a voting etcd member end when the
 // member serves with them. If the settings change, it begins only when all members serve,
 // so that two are never down at the same time.
-func memberSettings(env module.Env, h *engine.Host, e op.Exec) op.Exec {
-	if !env.Gated || !module.Holds(h) {
+func gateMemberSettings(env module.Env, h *engine.Host, e op.Exec) op.Exec {
+	if !env.IsRunning || !module.Holds(h) {
 		return e
 	}
-	gated := amongWell(env, e)
+	gated := gateOnAllMembers(env, e)
 	if env.Reconfigures {
 		gated.Then.Crashes = mostCrashes
 	}
@@ -290,44 +292,44 @@ func memberSettings(env module.Env, h *engine.Host, e op.Exec) op.Exec {
 	return gated
 }
 
-// amongWell makes a step that replaces an etcd member begin when all members serve, so
+// gateOnAllMembers makes a step that replaces an etcd member begin when all members serve, so
 // that two are never down at the same time, and end when the member serves. A member that
 // does not serve is repaired at once.
-func amongWell(env module.Env, e op.Exec) op.Exec {
-	e.Gate, e.Then = env.EveryMember(), env.AskMember("health")
-	e.Then.Manifest = manifest("etcd")
+func gateOnAllMembers(env module.Env, e op.Exec) op.Exec {
+	e.Gate, e.Then = env.WaitAllMembersHealthy(), env.WaitLocalMember("health")
+	e.Then.Manifest = manifestPath("etcd")
 	return e
 }
 
-// task returns a phase as a task.
-func (p phase) task(env module.Env) engine.Task {
+// asTask returns a phase as a task.
+func (p phase) asTask(env module.Env) engine.Task {
 	t := engine.Task{
 		ID: "kubeadm.init." + p.id, Title: p.title, On: env.IsFirst, Timeout: 6 * time.Minute,
 		When: func(*engine.Scope) bool { return p.when == nil || p.when(env.Cluster) },
 	}
 	if p.begins {
-		t.On = env.Begins
+		t.On = env.IsInitNode
 	}
-	if p.id == localEtcd().id {
-		t.Needs = []string{stepMend}
+	if p.id == etcdPhase().id {
+		t.Needs = []string{stepRepairMembers}
 	}
 	if p.wait { // it waits for several components
 		t.Timeout = 10 * time.Minute
 	}
 	t.Ops = func(s *engine.Scope) (op.List, error) {
 		switch {
-		case p.id == components().id:
-			return controlPlane(), nil
-		case p.id == localEtcd().id:
-			return op.List{memberSettings(env, s.Host(), p.exec())}, nil
+		case p.id == componentsPhase().id:
+			return rerunControlPlanePhase(), nil
+		case p.id == etcdPhase().id:
+			return op.List{gateMemberSettings(env, s.Host(), p.asExec())}, nil
 		case p.id == phasePreflight:
-			return op.List{preflight(p, s.Host())}, nil
+			return op.List{preflightExec(p, s.Host())}, nil
 		case !p.wait:
-			return op.List{p.exec()}, nil
-		case env.Stacked() && env.Begins(s.Host()): // its etcd member has the data that it serves
-			return append(op.List{newAPI(env), module.EtcdMark()}, newComponents(env)...), nil
+			return op.List{p.asExec()}, nil
+		case env.Stacked() && env.IsInitNode(s.Host()): // its etcd member has the data that it serves
+			return append(op.List{waitReconfiguredAPI(env), module.MarkEtcdJoined()}, waitReconfiguredComponents(env)...), nil
 		}
-		return append(op.List{newAPI(env)}, newComponents(env)...), nil
+		return append(op.List{waitReconfiguredAPI(env)}, waitReconfiguredComponents(env)...), nil
 	}
 	return t
 }
@@ -335,18 +337,18 @@ func (p phase) task(env module.Env) engine.Task {
 // phasePreflight is the phase in which kubeadm checks a host without a cluster.
 const phasePreflight = "preflight"
 
-// preflight runs this phase. kubeadm rejects a lost+found in the etcd directory, which a
+// preflightExec runs this phase. kubeadm rejects a lost+found in the etcd directory, which a
 // separate disk has. The precheck has already checked for other content.
-func preflight(p phase, h *engine.Host) op.Exec {
-	e := p.exec()
+func preflightExec(p phase, h *engine.Host) op.Exec {
+	e := p.asExec()
 	if h.Facts != nil && !slices.Contains(h.Facts.Filled, facts.DirEtcd) {
 		e.Argv = append(e.Argv, "--ignore-preflight-errors=DirAvailable-"+strings.ReplaceAll(facts.DirEtcd, "/", "-"))
 	}
 	return e
 }
 
-// exec returns the operation that runs the phase on the host with its settings.
-func (p phase) exec() op.Exec {
+// asExec returns the operation that runs the phase on the host with its settings.
+func (p phase) asExec() op.Exec {
 	return op.Exec{
 		Name: "kubeadm-init-" + p.id, Argv: slices.Concat([]string{program, "init", "phase"}, p.argv, []string{"--config", ConfigFile}),
 		Creates: p.creates, Keeps: p.keeps, Declares: p.declares, Inputs: p.inputs,

@@ -22,7 +22,7 @@ func TestFlags(t *testing.T) {
 		{"backslash and line", "no escape of systemd's, no second line", map[string]string{"x": "a\\n\nb"}, ` "--x=a\\n\nb"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := flags(tc.args); got != tc.want {
+			if got := quoteFlags(tc.args); got != tc.want {
 				t.Errorf("got %s, want %s: %s", got, tc.want, tc.reason)
 			}
 		})
@@ -30,7 +30,7 @@ func TestFlags(t *testing.T) {
 }
 
 func TestArgs(t *testing.T) {
-	got := args(map[string]string{"feature-gates": "A=true", "b": "1"}, map[string]string{"feature-gates": "A=false", "a": "2"})
+	got := mergeArgs(map[string]string{"feature-gates": "A=true", "b": "1"}, map[string]string{"feature-gates": "A=false", "a": "2"})
 	want := []any{object{"name": "a", "value": "2"}, object{"name": "b", "value": "1"}, object{"name": "feature-gates", "value": "A=false"}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("the user's win, and all are sorted (-want +got):\n%s", d)

@@ -33,7 +33,7 @@ func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	values := map[string]string{"ConfigDir": dropInDir, "Args": flags(env.Cluster.Spec.Kubernetes.Kubelet.ExtraArgs)}
+	values := map[string]string{"ConfigDir": dropInDir, "Args": quoteFlags(env.Cluster.Spec.Kubernetes.Kubelet.ExtraArgs)}
 	values["Runtime"] = "containerd.service"
 	if env.Docker() {
 		values["Runtime"] = "cri-docker.service"
@@ -44,7 +44,7 @@ func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 		dirs = append(dirs, facts.DirEtcd)
 	}
 	values["Mounts"] = module.UnitMounts(dirs...)
-	unit, err := module.Render(files, "kubelet.service", values)
+	unit, err := module.RenderTemplate(files, "kubelet.service", values)
 	if err != nil {
 		return nil, err
 	}
@@ -68,9 +68,9 @@ func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 	}, nil
 }
 
-// keptOfKubelet returns the files that only kubeadm writes for a kubelet. Credentials are
+// kubeletBaselineFiles returns the files that only kubeadm writes for a kubelet. Credentials are
 // not among them, because the kubelet renews its own.
-func keptOfKubelet() []string { return []string{kubeletConfig, kubeletFlags, kubeletOwn} }
+func kubeletBaselineFiles() []string { return []string{kubeletConfig, kubeletFlags, kubeletOwn} }
 
 // kubeletUnit returns the wanted state of the kubelet of a node.
 func kubeletUnit(env module.Env) op.Unit {
@@ -138,8 +138,8 @@ func kubeletDropIn(env module.Env) ([]byte, error) {
 	return text, nil
 }
 
-// flags returns arguments for ExecStart of a systemd unit, each quoted for systemd.
-func flags(m map[string]string) string {
+// quoteFlags returns arguments for ExecStart of a systemd unit, each quoted for systemd.
+func quoteFlags(m map[string]string) string {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		b.WriteString(" " + module.UnitWord("--"+k+"="+m[k]))
@@ -147,41 +147,41 @@ func flags(m map[string]string) string {
 	return b.String()
 }
 
-// Restart is the module that restarts the kubelet of an existing node when its settings
+// RestartKubelet is the module that restarts the kubelet of an existing node when its settings
 // change, and waits until the node does what it did before.
-func Restart(env module.Env) engine.Module {
+func RestartKubelet(env module.Env) engine.Module {
 	return engine.Module{Name: "kubelet", Tasks: []engine.Task{{
-		ID: StepKubelet, Title: "apply kubelet settings", Timeout: 8 * time.Minute,
+		ID: StepKubeletSettings, Title: "apply kubelet settings", Timeout: 8 * time.Minute,
 		On: func(h *engine.Host) bool { return module.IsNode(h) && module.Holds(h) },
 		Ops: func(s *engine.Scope) (op.List, error) {
-			return op.List{restarted(env, s.Host())}, nil
+			return op.List{restartedKubeletUnit(env, s.Host())}, nil
 		},
 	}}}
 }
 
-// restarted returns the unit of a kubelet that may receive other settings.
-func restarted(env module.Env, h *engine.Host) op.Unit {
+// restartedKubeletUnit returns the unit of a kubelet that may receive other settings.
+func restartedKubeletUnit(env module.Env, h *engine.Host) op.Unit {
 	u := kubeletUnit(env)
-	u.Again, u.Forgets = env.Again(h, u.Name), env.KubeletStates
+	u.Again, u.Forgets = env.HealthGate(h, u.Name), env.KubeletStates
 	return u
 }
 
-// Outdated reports whether the kubelet of a host is about to start without its state
+// LosesKubeletState reports whether the kubelet of a host is about to start without its state
 // files, because its settings or its unit change, or have changed since it was started.
-func Outdated(env module.Env) func(context.Context, *engine.Scope) (bool, error) {
+func LosesKubeletState(env module.Env) func(context.Context, *engine.Scope) (bool, error) {
 	return func(ctx context.Context, s *engine.Scope) (bool, error) {
 		list, err := kubeletFiles(env, s.Host())
 		if err != nil {
 			return false, err
 		}
 		list = slices.DeleteFunc(list, func(o op.Op) bool { return o.Kind() != op.KindFile })
-		results, err := s.Host().Conn.Check(ctx, append(list, restarted(env, s.Host())))
+		results, err := s.Host().Conn.Check(ctx, append(list, restartedKubeletUnit(env, s.Host())))
 		return slices.ContainsFunc(results, func(r op.Result) bool { return r.Status == op.Changed }), err
 	}
 }
 
-// ReachBefore is the module that connects to the API before nodes receive other settings.
-func ReachBefore(env module.Env) engine.Module {
+// ConnectAPIBeforeChange is the module that connects to the API before nodes receive other settings.
+func ConnectAPIBeforeChange(env module.Env) engine.Module {
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{{
 		ID: "settings.api", Title: "connect to API", On: env.IsFirst, Provides: []engine.KeyRef{module.KeyKubeBefore.Ref()},
 		Ops: func(*engine.Scope) (op.List, error) { return op.List{op.ReadFile{Path: adminConf, Secret: true}}, nil },
@@ -190,37 +190,37 @@ func ReachBefore(env module.Env) engine.Module {
 				return nil
 			}
 			return provideClient(ctx, s, module.KeyKubeBefore, func(patience time.Duration) (*kube.Client, error) {
-				return kube.New(results[0].Output, anyServer(s), kube.Options{Address: localAPI(env), Patience: patience})
+				return kube.New(results[0].Output, dialAnyServer(s), kube.Options{Address: localAPIAddress(env), Patience: patience})
 			})
 		},
 	}}}
 }
 
-// StepKubelet is the step after which the kubelets of a running cluster have their
+// StepKubeletSettings is the step after which the kubelets of a running cluster have their
 // settings.
-const StepKubelet = "kubelet.settings"
+const StepKubeletSettings = "kubelet.settings"
 
-// kubeletStays returns the unit of a kubelet that may already have its settings: it must
+// keepKubeletUnit returns the unit of a kubelet that may already have its settings: it must
 // only be running.
-func kubeletStays(env module.Env, h *engine.Host) op.Unit {
+func keepKubeletUnit(env module.Env, h *engine.Host) op.Unit {
 	u := kubeletUnit(env)
-	if env.Gated && module.Holds(h) {
+	if env.IsRunning && module.Holds(h) {
 		u.KeepRunning, u.RestartOn = true, nil
 	}
 	return u
 }
 
-// kubeletFollows returns the files that a kubelet reads at its start.
-func kubeletFollows() []string { return []string{unitFile, dropInFile, programs + "/kube"} }
+// kubeletStartFiles returns the files that a kubelet reads at its start.
+func kubeletStartFiles() []string { return []string{unitFile, dropInFile, programs + "/kube"} }
 
-// Kubelet is the module that keeps the kubelet of a joined node running with its settings.
-func Kubelet(env module.Env) engine.Module {
+// EnsureKubeletRunning is the module that keeps the kubelet of a joined node running with its settings.
+func EnsureKubeletRunning(env module.Env) engine.Module {
 	return engine.Module{Name: "kubelet", Tasks: []engine.Task{{
 		ID: "kubelet.running", Title: "ensure kubelet is running", On: module.IsNode,
 		Provides: []engine.KeyRef{module.KeyKubeletStarted.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			return op.List{
-				kubeletStays(env, s.Host()),
+				keepKubeletUnit(env, s.Host()),
 				op.UnitStarted{Name: "kubelet.service"},
 			}, nil
 		},

@@ -49,7 +49,7 @@ func TestPreflight(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h := hostOf(env, "first")
 			h.Facts.Filled = tt.filled
-			if got := preflight(p, h).Argv; slices.Contains(got, ignores) != tt.want {
+			if got := preflightExec(p, h).Argv; slices.Contains(got, ignores) != tt.want {
 				t.Errorf("kubeadm is run with %q", got)
 			}
 		})
@@ -83,7 +83,7 @@ func TestNewComponents(t *testing.T) {
 		{"other port, no port", closed, op.List{wait("20257", "kube-controller-manager", 5), scheduler}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if d := cmp.Diff(tt.want, newComponents(tt.env)); d != "" {
+			if d := cmp.Diff(tt.want, waitReconfiguredComponents(tt.env)); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})

@@ -39,22 +39,22 @@ const (
 	idKubeletCert = "kubelet-certificate-missing"
 )
 
-// RestartServing is the module that restarts the kubelet of an existing node when its
-// settings change, like Restart. It also waits until the kubelet uses a serving
+// RestartKubeletAndApproveCert is the module that restarts the kubelet of an existing node when its
+// settings change, like RestartKubelet. It also waits until the kubelet uses a serving
 // certificate signed by the cluster, before the next node.
-func RestartServing(env module.Env) engine.Module {
-	m := Restart(env)
+func RestartKubeletAndApproveCert(env module.Env) engine.Module {
+	m := RestartKubelet(env)
 	t := servingCert(env, StepServing)
 	t.On = m.Tasks[0].On
 	m.Tasks = append(m.Tasks, t)
 	return m
 }
 
-// Serving is the module that makes the kubelets of nodes use serving certificates signed
+// ApproveKubeletCerts is the module that makes the kubelets of nodes use serving certificates signed
 // by the cluster. In a running cluster, these are the nodes that join.
-func Serving(env module.Env) engine.Module {
+func ApproveKubeletCerts(env module.Env) engine.Module {
 	t := servingCert(env, "nodes.serving")
-	t.On = func(h *engine.Host) bool { return module.IsNode(h) && !(env.Gated && module.Holds(h)) }
+	t.On = func(h *engine.Host) bool { return module.IsNode(h) && !(env.IsRunning && module.Holds(h)) }
 	return engine.Module{Name: "nodes", Tasks: []engine.Task{t}}
 }
 
@@ -89,20 +89,20 @@ func servingCert(env module.Env, id string) engine.Task {
 		When: func(*engine.Scope) bool { return spec.SignsKubelets(env.Cluster) },
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-				missing, err := certMissing(ctx, s.Host())
-				if err != nil || missing == "" && !misnamed(ctx, env, s) {
+				missing, err := missingCertReason(ctx, s.Host())
+				if err != nil || missing == "" && !servesWrongAddress(ctx, env, s) {
 					return nil, err
 				}
 				return servingChange(s.Host()), nil
 			},
-			Apply: func(ctx context.Context, s *engine.Scope) error { return serveSigned(ctx, env, s) },
+			Apply: func(ctx context.Context, s *engine.Scope) error { return approveUntilServing(ctx, env, s) },
 		},
 	}
 }
 
-// certMissing returns why the kubelet of a host has no valid serving certificate signed by
+// missingCertReason returns why the kubelet of a host has no valid serving certificate signed by
 // the cluster, or "".
-func certMissing(ctx context.Context, h *engine.Host) (string, error) {
+func missingCertReason(ctx context.Context, h *engine.Host) (string, error) {
 	results, err := h.Conn.Check(ctx, op.List{op.Wait{Certificate: module.ServingCert}})
 	if err == nil && len(results) == 1 && results[0].Status == op.Unchanged {
 		return "", nil
@@ -110,10 +110,10 @@ func certMissing(ctx context.Context, h *engine.Host) (string, error) {
 	return "the kubelet has not received a serving certificate", err
 }
 
-// serveSigned approves the requests of the kubelet of a node, until it serves with the
+// approveUntilServing approves the requests of the kubelet of a node, until it serves with the
 // certificate.
-func serveSigned(ctx context.Context, env module.Env, s *engine.Scope) error {
-	client, roots, err := admin(ctx, env, s) // the control plane may be busy with another step
+func approveUntilServing(ctx context.Context, env module.Env, s *engine.Scope) error {
+	client, roots, err := connectAsAdmin(ctx, env, s) // the control plane may be busy with another step
 	if err != nil {
 		return err
 	}
@@ -123,9 +123,9 @@ func serveSigned(ctx context.Context, env module.Env, s *engine.Scope) error {
 	kubelet := env.KubeletIdentity(s.Host())
 	var refused time.Time
 	err = client.Until(ctx, func(ctx context.Context) (string, error) {
-		why, err := certMissing(ctx, s.Host())
+		why, err := missingCertReason(ctx, s.Host())
 		if err == nil && why == "" {
-			why = text(servesWith(ctx, env, s.Host(), roots))
+			why = userText(checkServingCert(ctx, env, s.Host(), roots))
 		}
 		if err != nil || why == "" {
 			return "", err
@@ -150,9 +150,9 @@ func serveSigned(ctx context.Context, env module.Env, s *engine.Scope) error {
 	return nil
 }
 
-// servesWith returns why a kubelet does not serve yet with a certificate for its address
+// checkServingCert returns why a kubelet does not serve yet with a certificate for its address
 // signed by a CA of the cluster, or nil.
-func servesWith(ctx context.Context, env module.Env, h *engine.Host, roots *x509.CertPool) error {
+func checkServingCert(ctx context.Context, env module.Env, h *engine.Host, roots *x509.CertPool) error {
 	at := env.KubeletAddress(h)
 	conn, err := h.Conn.DialContext(ctx, "tcp", at)
 	if err != nil {
@@ -169,32 +169,32 @@ func servesWith(ctx context.Context, env module.Env, h *engine.Host, roots *x509
 	return nil
 }
 
-// text returns an error for the user, "" for nil.
-func text(err error) string {
+// userText returns an error for the user, "" for nil.
+func userText(err error) string {
 	if err == nil {
 		return ""
 	}
 	return err.Error()
 }
 
-// misnamed reports whether the kubelet of a host serves with a certificate of the cluster
+// servesWrongAddress reports whether the kubelet of a host serves with a certificate of the cluster
 // for another address. The kubelet requests the right one. It returns false if the
 // certificate cannot be read.
-func misnamed(ctx context.Context, env module.Env, s *engine.Scope) bool {
+func servesWrongAddress(ctx context.Context, env module.Env, s *engine.Scope) bool {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	client, roots, err := admin(ctx, env, s)
+	client, roots, err := connectAsAdmin(ctx, env, s)
 	if err != nil {
 		return false
 	}
 	client.Close()
-	return errors.As(servesWith(ctx, env, s.Host(), roots), new(x509.HostnameError))
+	return errors.As(checkServingCert(ctx, env, s.Host(), roots), new(x509.HostnameError))
 }
 
-// admin returns a client of the API with administrator rights, and the CAs of the cluster,
+// connectAsAdmin returns a client of the API with administrator rights, and the CAs of the cluster,
 // as a control plane has them now. It can be used where no step provides a client, and
 // during a rotation of the CA.
-func admin(ctx context.Context, env module.Env, s *engine.Scope) (*kube.Client, *x509.CertPool, error) {
+func connectAsAdmin(ctx context.Context, env module.Env, s *engine.Scope) (*kube.Client, *x509.CertPool, error) {
 	why := errors.New("no control plane is available")
 	for _, h := range controlPlanes(env, s) {
 		results, err := h.Conn.Check(ctx,
@@ -209,7 +209,7 @@ func admin(ctx context.Context, env module.Env, s *engine.Scope) (*kube.Client, 
 		trust := append(append([]byte{}, results[1].Output...), append([]byte("\n"), results[2].Output...)...)
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(trust)
-		client, err := kube.New(results[0].Output, serverOf(s, h), kube.Options{Address: localAPI(env), Patience: apiPatience, Trust: trust})
+		client, err := kube.New(results[0].Output, dialServerOf(s, h), kube.Options{Address: localAPIAddress(env), Patience: apiPatience, Trust: trust})
 		return client, roots, err
 	}
 	return nil, nil, fmt.Errorf("reaching the API: %w", why)

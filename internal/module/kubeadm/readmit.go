@@ -10,15 +10,15 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Readmit is the module for kubelets whose credentials have expired: with these they
+// ReadmitExpiredNodes is the module for kubelets whose credentials have expired: with these they
 // cannot request new ones. They do the same as when they joined: a kubelet with expired
 // credentials and a token requests new ones with the token. So neither their keys nor the
 // key of the CA are transferred.
-func Readmit(env module.Env, hosts []string) engine.Module {
+func ReadmitExpiredNodes(env module.Env, hosts []string) engine.Module {
 	on := func(h *engine.Host) bool { return slices.Contains(hosts, h.Name) }
 	made := func(*engine.Scope) bool { return true }
 	return engine.Module{Name: "join", Tasks: []engine.Task{
-		adminTask(env, ownServer),
+		adminTask(env, dialLocalServer),
 		{
 			ID: "readmit.token", Title: "create join token", Manager: true,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},
@@ -35,7 +35,7 @@ func Readmit(env module.Env, hosts []string) engine.Module {
 				return op.List{
 					op.File{Path: bootstrapConf, Mode: 0o600, Content: conf, Secret: true},
 					// The kubelet reads the token at its start.
-					op.Unit{Name: "kubelet.service", Running: op.Bool(true), RestartOn: append(kubeletFollows(), bootstrapConf)},
+					op.Unit{Name: "kubelet.service", Running: op.Bool(true), RestartOn: append(kubeletStartFiles(), bootstrapConf)},
 				}, nil
 			},
 		},
@@ -46,7 +46,7 @@ func Readmit(env module.Env, hosts []string) engine.Module {
 			},
 		},
 		readmitServing(env, on, func(*engine.Host) bool { return false }),
-		endTokens(env, made, "readmit.wait"),
+		revokeTokensTask(env, made, "readmit.wait"),
 	}}
 }
 
@@ -62,7 +62,7 @@ func kubeconfigDocument(env module.Env, authority, credentials object) ([]byte, 
 	named := func(name, kind string, what object) []any { return []any{object{"name": name, kind: what}} }
 	cluster := object{"server": "https://" + env.Endpoint()}
 	maps.Copy(cluster, authority)
-	return documents(object{
+	return encodeDocuments(object{
 		"apiVersion": "v1", "kind": "Config", "current-context": user,
 		"clusters": named(env.Cluster.Name, "cluster", cluster),
 		"contexts": named(user, "context", object{"cluster": env.Cluster.Name, "user": user}),

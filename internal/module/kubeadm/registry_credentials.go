@@ -20,12 +20,12 @@ const (
 func loginsTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: stepLogins, Title: "write kubelet registry credentials", On: module.IsNode,
-		Ops: func(*engine.Scope) (op.List, error) { return logins(env) },
+		Ops: func(*engine.Scope) (op.List, error) { return encodeLogins(env) },
 	}
 }
 
-// logins returns a file in the format of `docker login`.
-func logins(env module.Env) (op.List, error) {
+// encodeLogins returns a file in the format of `docker login`.
+func encodeLogins(env module.Env) (op.List, error) {
 	type login struct {
 		Auth string `json:"auth"`
 	}

@@ -38,18 +38,18 @@ func TestLogins(t *testing.T) {
   }
 }
 `
-	got, err := logins(env)
+	got, err := encodeLogins(env)
 	want := op.List{op.File{Path: "/var/lib/kubelet/config.json", Content: []byte(text), Mode: 0o600, Secret: true}, putBack}
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
 
 	env.Cluster.Spec.ContainerRuntime.Type = "containerd"
-	if got, err := logins(env); err != nil || cmp.Diff(op.List{putBack}, got) != "" {
+	if got, err := encodeLogins(env); err != nil || cmp.Diff(op.List{putBack}, got) != "" {
 		t.Errorf("with containerd: %v, %v", err, got)
 	}
 	env.Cluster.Spec.ContainerRuntime.Type, env.Cluster.Spec.Registry.Auths, env.Registry = "docker", env.Cluster.Spec.Registry.Auths[1:], nil
-	if got, err := logins(env); err != nil || cmp.Diff(op.List{putBack}, got) != "" {
+	if got, err := encodeLogins(env); err != nil || cmp.Diff(op.List{putBack}, got) != "" {
 		t.Errorf("with no login: %v, %v", err, got)
 	}
 }

@@ -8,16 +8,16 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// MakeRoom is the module that removes lost etcd members that ran in pods, before others
+// RemoveLostMembers is the module that removes lost etcd members that ran in pods, before others
 // join.
-func MakeRoom(env module.Env) engine.Module {
+func RemoveLostMembers(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
 		ID: "join.make-room", Title: "remove lost etcd members", Timeout: 5 * time.Minute,
 		On: func(h *engine.Host) bool { return env.Stacked() && env.IsFirst(h) },
 		// Without a member on this host, there is no etcd to ask.
 		When: func(s *engine.Scope) bool { return module.Holds(s.Host()) },
 		Ops: func(s *engine.Scope) (op.List, error) {
-			return env.LostMembers(s.Hosts(), func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && !module.Holds(h) }), nil
+			return env.RemoveLostMembers(s.Hosts(), func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && !module.Holds(h) }), nil
 		},
 	}}}
 }

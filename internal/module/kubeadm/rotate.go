@@ -11,76 +11,76 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// signing makes controller managers sign with a separate certificate during a rotation of
+// signingArgs makes controller managers sign with a separate certificate during a rotation of
 // the cluster CA.
-func signing(env module.Env) map[string]string {
+func signingArgs(env module.Env) map[string]string {
 	if !env.SignsApart {
 		return nil
 	}
 	return map[string]string{"cluster-signing-cert-file": module.SigningCert}
 }
 
-// asItSigns returns an environment in which a joined control plane signs as it does now:
+// keepSigner returns an environment in which a joined control plane signs as it does now:
 // during a rotation of the cluster CA, some have SigningCert and some do not.
-func asItSigns(env module.Env, h *engine.Host) module.Env {
+func keepSigner(env module.Env, h *engine.Host) module.Env {
 	if module.Holds(h) {
 		env.SignsApart = module.SignsApart(h)
 	}
 	return env
 }
 
-// Signing makes kubeadm write the manifests of a control plane, with a controller manager
+// ChangeSigner makes kubeadm write the manifests of a control plane, with a controller manager
 // that signs with SigningCert (apart), or with the trusted CA as usual. The saved
 // configuration of the cluster is updated accordingly.
-func Signing(env module.Env, h *engine.Host, apart bool) (op.List, error) {
+func ChangeSigner(env module.Env, h *engine.Host, apart bool) (op.List, error) {
 	env.SignsApart = apart
 	list, err := initFiles(env, h)
 	if err != nil {
 		return nil, err
 	}
-	list = append(list, controlPlane()...)
+	list = append(list, rerunControlPlanePhase()...)
 	if env.IsFirst(h) && !apart {
-		list = append(list, initPhase(env, "upload-config").exec())
+		list = append(list, initPhase(env, "upload-config").asExec())
 	}
 	return list, nil
 }
 
-// Follows makes kubeadm repeat what it did once with the cluster CA, on the host on which
+// RerunCAPhases makes kubeadm repeat what it did once with the cluster CA, on the host on which
 // the cluster was created, whose API server now has another one.
-func Follows(env module.Env, h *engine.Host) (list op.List) {
-	if !env.Begins(h) {
+func RerunCAPhases(env module.Env, h *engine.Host) (list op.List) {
+	if !env.IsInitNode(h) {
 		return nil
 	}
 	for _, p := range initPhases(env) {
 		if slices.Contains(p.inputs, caCert) {
-			list = append(list, p.exec())
+			list = append(list, p.asExec())
 		}
 	}
 	return list
 }
 
-// Rereads makes the kubelet of a node read files again that it reads at its start, and
+// ReloadKubelet makes the kubelet of a node read files again that it reads at its start, and
 // waits until the node does what it did before.
-func Rereads(env module.Env, h *engine.Host, files ...string) op.Unit {
+func ReloadKubelet(env module.Env, h *engine.Host, files ...string) op.Unit {
 	return op.Unit{
-		Name: "kubelet.service", Running: op.Bool(true), Again: env.Again(h, "kubelet.service"),
-		RestartOn: append(kubeletFollows(), files...),
+		Name: "kubelet.service", Running: op.Bool(true), Again: env.HealthGate(h, "kubelet.service"),
+		RestartOn: append(kubeletStartFiles(), files...),
 	}
 }
 
-// ReachBoth is the module that connects to the API during a rotation of the cluster CA,
+// ConnectAPIWithBothCAs is the module that connects to the API during a rotation of the cluster CA,
 // after a step: API servers may have certificates of the old or the new CA.
-func ReachBoth(env module.Env, step string) engine.Module {
-	t := adminTask(env, anyServer, op.ReadFile{Path: module.NextCA})
+func ConnectAPIWithBothCAs(env module.Env, step string) engine.Module {
+	t := adminTask(env, dialAnyServer, op.ReadFile{Path: module.NextCA})
 	t.Needs = []string{step}
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{t}}
 }
 
-// ReachAfter is the module that connects to the API with the administrator credentials
+// ConnectAPIWithNewCA is the module that connects to the API with the administrator credentials
 // after a step. It deletes the token that kubeadm created in that step.
-func ReachAfter(env module.Env, step string) engine.Module {
+func ConnectAPIWithNewCA(env module.Env, step string) engine.Module {
 	made := func(*engine.Scope) bool { return true }
-	end := endTokensBy(env, module.KeyKubeAfter, made, step)
+	end := revokeTokensTaskWith(env, module.KeyKubeAfter, made, step)
 	end.ID = "readmit.token-end"
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{{
 		ID: "kubeadm.admin-after", Title: "connect to API with new CA", On: env.IsFirst, Needs: []string{step},
@@ -90,7 +90,7 @@ func ReachAfter(env module.Env, step string) engine.Module {
 			if results[0].Missing {
 				return nil
 			}
-			client, err := kube.New(results[0].Output, anyServer(s), kube.Options{Address: localAPI(env), Patience: apiPatience})
+			client, err := kube.New(results[0].Output, dialAnyServer(s), kube.Options{Address: localAPIAddress(env), Patience: apiPatience})
 			if err == nil {
 				engine.Provide(s, module.KeyKubeAfter, client)
 			}
@@ -99,9 +99,9 @@ func ReachAfter(env module.Env, step string) engine.Module {
 	}, end}}
 }
 
-// ReadmitAnew is the module that makes kubelets on nodes without the key of the CA request
+// ReadmitNodesWithNewCA is the module that makes kubelets on nodes without the key of the CA request
 // new credentials, after a step. The operations of anew remove their present credentials.
-func ReadmitAnew(env module.Env, step string, hosts []string, anew func(*engine.Host) (op.List, error)) engine.Module {
+func ReadmitNodesWithNewCA(env module.Env, step string, hosts []string, anew func(*engine.Host) (op.List, error)) engine.Module {
 	on := func(h *engine.Host) bool { return slices.Contains(hosts, h.Name) }
 	made := func(*engine.Scope) bool { return len(hosts) > 0 }
 	return engine.Module{Name: "join", Tasks: []engine.Task{
@@ -124,13 +124,13 @@ func ReadmitAnew(env module.Env, step string, hosts []string, anew func(*engine.
 				}
 				list := append(op.List{op.File{Path: bootstrapConf, Mode: 0o600, Content: conf, Secret: true}}, giveUp...)
 				return append(list,
-					Rereads(env, s.Host(), caCert, bootstrapConf),
+					ReloadKubelet(env, s.Host(), caCert, bootstrapConf),
 					op.Wait{Certificate: module.ClientCert, TimeoutSeconds: 420},
 					op.Absent{Path: bootstrapConf},
 				), nil
 			},
 		},
 		readmitServing(env, module.JoinsAsWorker, on),
-		endTokens(env, made, "readmit.kubelet"),
+		revokeTokensTask(env, made, "readmit.kubelet"),
 	}}
 }

@@ -11,50 +11,50 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Upgrade is the module that brings the components of a node to the version of its
+// UpgradeNode is the module that brings the components of a node to the version of its
 // programs, which are already installed: on control planes the components that serve the
 // cluster, with a health gate, and on the leader the saved configuration; on all nodes the
 // settings of the kubelet. The kubelet itself follows, because it must not be newer than
 // its API server.
-func Upgrade(env module.Env) engine.Module {
-	m := Serve(env)
-	m.Tasks = append(append(m.Tasks, Settings(env).Tasks...), KubeletSettings(env).Tasks...)
+func UpgradeNode(env module.Env) engine.Module {
+	m := UpgradeControlPlane(env)
+	m.Tasks = append(append(m.Tasks, UploadConfig(env).Tasks...), UpdateKubeletSettings(env).Tasks...)
 	return m
 }
 
-// Serve is the module that brings the components of a control plane to the version of its
+// UpgradeControlPlane is the module that brings the components of a control plane to the version of its
 // programs.
-func Serve(env module.Env) engine.Module {
+func UpgradeControlPlane(env module.Env) engine.Module {
 	return engine.Module{Name: "upgrade", Tasks: []engine.Task{
 		configTask(env),
-		servingTask(env, "kubeadm.init.serving", env.Begins),
+		servingTask(env, "kubeadm.init.serving", env.IsInitNode),
 		servingTask(env, "join.serving", env.JoinsAsControlPlane),
 		{
 			ID: "upgrade.control-plane", Title: "replace control plane", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 12 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) {
-				return append(op.List{components().exec()}, componentsServe(env, steadyTime)...), nil
+				return append(op.List{componentsPhase().asExec()}, waitComponentsUpgraded(env, steadyTime)...), nil
 			},
 		},
 	}}
 }
 
-// Settings is the module that uploads the configuration of the cluster.
-func Settings(env module.Env) engine.Module {
-	return engine.Module{Name: "upgrade", Tasks: []engine.Task{only(env, "upload-config")}}
+// UploadConfig is the module that uploads the configuration of the cluster.
+func UploadConfig(env module.Env) engine.Module {
+	return engine.Module{Name: "upgrade", Tasks: []engine.Task{initPhaseTask(env, "upload-config")}}
 }
 
-// KubeletSettings is the module that makes kubelets use the saved configuration, as the
+// UpdateKubeletSettings is the module that makes kubelets use the saved configuration, as the
 // kubeadm of their host reads it.
-func KubeletSettings(env module.Env) engine.Module {
+func UpdateKubeletSettings(env module.Env) engine.Module {
 	const id = "upgrade.kubelet-config"
 	return engine.Module{Name: "upgrade", Tasks: []engine.Task{{
 		ID: id, Title: "update kubelet settings", On: module.IsNode,
-		When: func(s *engine.Scope) bool { return env.Upgrade.Takes(id, s.Host()) },
+		When: func(s *engine.Scope) bool { return env.Upgrade.RunsStep(id, s.Host()) },
 		Ops: func(s *engine.Scope) (op.List, error) {
 			return append(apiServerPod(s.Host()), op.Exec{
 				Name: "kubeadm-upgrade-kubelet-config", Argv: []string{program, "upgrade", "node", "phase", "kubelet-config"},
-				Inputs: []string{programs + "/kube"}, Declares: append(keptOfKubelet(), "/etc/kubernetes/tmp"),
-				Keeps: keptOfKubelet(), Whole: true, TimeoutSeconds: 120,
+				Inputs: []string{programs + "/kube"}, Declares: append(kubeletBaselineFiles(), "/etc/kubernetes/tmp"),
+				Keeps: kubeletBaselineFiles(), Whole: true, TimeoutSeconds: 120,
 			}), nil
 		},
 	}}}
@@ -72,7 +72,7 @@ func apiServerPod(h *engine.Host) op.List {
 	}
 	pod := "kube-apiserver-" + h.Name
 	return op.List{op.Wait{
-		Name: "pod " + pod, TimeoutSeconds: 240, Program: module.Kubectl(adminConf, "get", "pod", pod, "--namespace="+kubeSystem),
+		Name: "pod " + pod, TimeoutSeconds: 240, Program: module.KubectlCommand(adminConf, "get", "pod", pod, "--namespace="+kubeSystem),
 	}}
 }
 
@@ -80,31 +80,31 @@ func apiServerPod(h *engine.Host) op.List {
 // one has started: it synchronizes them within seconds.
 const settleTime = 20 * time.Second
 
-// Steady is the module that waits until a control plane with a new kubelet serves: the
+// WaitStable is the module that waits until a control plane with a new kubelet serves: the
 // kubelet may have restarted all components.
-func Steady(env module.Env) engine.Module {
+func WaitStable(env module.Env) engine.Module {
 	return engine.Module{Name: "upgrade", Tasks: []engine.Task{{
 		ID: "upgrade.steady", Title: "wait until control plane is stable", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 8 * time.Minute,
 		Ops: func(*engine.Scope) (op.List, error) {
-			api := ownAPI(env)
+			api := waitLocalAPI(env)
 			api.Since, api.SinceSeconds = "kubelet.service", int(settleTime.Seconds())
-			return append(op.List{api}, componentsServe(env, 0)...), nil
+			return append(op.List{api}, waitComponentsUpgraded(env, 0)...), nil
 		},
 	}}}
 }
 
-// Again is the module that waits until a control plane serves after all its containers
+// WaitControlPlaneRestarted is the module that waits until a control plane serves after all its containers
 // were restarted, with any runtime.
-func Again(env module.Env) engine.Module {
+func WaitControlPlaneRestarted(env module.Env) engine.Module {
 	return engine.Module{Name: "serve", Tasks: []engine.Task{{
 		ID: "runtime.serving", Title: "wait for control plane", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 8 * time.Minute,
 		Ops: func(s *engine.Scope) (op.List, error) {
 			var waits op.List
 			if hasMember(env, s.Host()) {
 				// A ready member serves a linearizable read, so it has caught up.
-				waits = op.List{op.Wait{HTTP: env.OwnMemberReady(), Manifest: manifest("etcd"), TimeoutSeconds: 300}}
+				waits = op.List{op.Wait{HTTP: env.LocalMemberReadyURL(), Manifest: manifestPath("etcd"), TimeoutSeconds: 300}}
 			}
-			return slices.Concat(waits, op.List{ownAPI(env)}, componentsHealthy(env, 0)), nil
+			return slices.Concat(waits, op.List{waitLocalAPI(env)}, waitComponentsHealthy(env, 0)), nil
 		},
 	}}}
 }
@@ -113,29 +113,29 @@ func Again(env module.Env) engine.Module {
 // the previous one has caught up.
 func UpgradeEtcd(env module.Env) engine.Module {
 	const id = "upgrade.etcd"
-	return engine.Module{Name: "etcd", Tasks: []engine.Task{mendTask(env), {
-		ID: id, Title: "replace etcd", Needs: []string{stepMend}, Timeout: 8 * time.Minute,
+	return engine.Module{Name: "etcd", Tasks: []engine.Task{repairMembersTask(env), {
+		ID: id, Title: "replace etcd", Needs: []string{stepRepairMembers}, Timeout: 8 * time.Minute,
 		On: func(h *engine.Host) bool { return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) },
 		// On the host on which the cluster was created this works like any change of the
 		// settings.
-		When:    func(s *engine.Scope) bool { return env.Upgrade.Takes(id, s.Host()) || env.Begins(s.Host()) },
+		When:    func(s *engine.Scope) bool { return env.Upgrade.RunsStep(id, s.Host()) || env.IsInitNode(s.Host()) },
 		Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(s *engine.Scope) (op.List, error) {
-			e := localEtcd().exec()
-			if !env.Begins(s.Host()) { // on the host on which the cluster was created it is the same step as at its creation
-				e.Name, e.Creates, e.Declares = "kubeadm-upgrade-etcd", nil, []string{manifest("etcd")}
+			e := etcdPhase().asExec()
+			if !env.IsInitNode(s.Host()) { // on the host on which the cluster was created it is the same step as at its creation
+				e.Name, e.Creates, e.Declares = "kubeadm-upgrade-etcd", nil, []string{manifestPath("etcd")}
 			}
-			e = amongWell(env, e)
+			e = gateOnAllMembers(env, e)
 			e.Then.TimeoutSeconds = 300 // another image is started
 			return op.List{
 				e,
-				runs(env, "etcd"),
+				waitContainer(env, "etcd"),
 				// A ready member serves a linearizable read, so it has caught up.
-				op.Wait{HTTP: env.OwnMemberReady(), Manifest: manifest("etcd"), TimeoutSeconds: 300},
+				op.Wait{HTTP: env.LocalMemberReadyURL(), Manifest: manifestPath("etcd"), TimeoutSeconds: 300},
 				// An API server that has lost its member may take more than a minute to
 				// find it again.
-				op.PodRestart{Manifest: module.APIServerManifest, Files: []string{manifest("etcd")}, TimeoutSeconds: 300},
-				ownAPI(env),
+				op.PodRestart{Manifest: module.APIServerManifest, Files: []string{manifestPath("etcd")}, TimeoutSeconds: 300},
+				waitLocalAPI(env),
 			}, nil
 		},
 	}}}
@@ -147,9 +147,9 @@ var keyRights = engine.NewKey("upgrade.rights", false)
 // UpgradeAddons is the module that upgrades the components of kubeadm in the cluster, and
 // the permissions of nodes to join.
 func UpgradeAddons(env module.Env) engine.Module {
-	e := initPhase(env, "bootstrap-token").exec()
+	e := initPhase(env, "bootstrap-token").asExec()
 	e.Name, e.Inputs = "kubeadm-upgrade-rights", []string{ConfigFile} // runs once for each release
-	tokens := endTokens(env, func(s *engine.Scope) bool { return !engine.Known(s, keyRights) }, "upgrade.rights")
+	tokens := revokeTokensTask(env, func(s *engine.Scope) bool { return !engine.Known(s, keyRights) }, "upgrade.rights")
 	tokens.Consumes = append(tokens.Consumes, keyRights.Ref())
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{
 		{
@@ -162,24 +162,24 @@ func UpgradeAddons(env module.Env) engine.Module {
 			},
 		},
 		tokens, // the phase creates one
-		only(env, "mark-control-plane"), only(env, "addon-dns"), only(env, "addon-proxy"),
+		initPhaseTask(env, "mark-control-plane"), initPhaseTask(env, "addon-dns"), initPhaseTask(env, "addon-proxy"),
 	}}
 }
 
-// only returns the task of one of the phases that create a cluster.
-func only(env module.Env, id string) engine.Task { return initPhase(env, id).task(env) }
+// initPhaseTask returns the task of one of the phases that create a cluster.
+func initPhaseTask(env module.Env, id string) engine.Task { return initPhase(env, id).asTask(env) }
 
-// runs waits for a container of a control plane in the version of this release.
-func runs(env module.Env, name string) op.Wait {
+// waitContainer waits for a container of a control plane in the version of this release.
+func waitContainer(env module.Env, name string) op.Wait {
 	return op.Wait{Container: name, Image: env.Release.ImageRefs()[name], TimeoutSeconds: 300}
 }
 
-// componentsServe waits until all components of a control plane are healthy in the
+// waitComponentsUpgraded waits until all components of a control plane are healthy in the
 // versions of this release, and have run for a time.
-func componentsServe(env module.Env, steady time.Duration) op.List {
+func waitComponentsUpgraded(env module.Env, steady time.Duration) op.List {
 	return slices.Concat(
-		op.List{runs(env, "kube-apiserver"), ownAPI(env), runs(env, "kube-controller-manager"), runs(env, "kube-scheduler")},
-		componentsHealthy(env, steady),
+		op.List{waitContainer(env, "kube-apiserver"), waitLocalAPI(env), waitContainer(env, "kube-controller-manager"), waitContainer(env, "kube-scheduler")},
+		waitComponentsHealthy(env, steady),
 	)
 }
 
@@ -191,10 +191,10 @@ const (
 	createdTime = 5 * time.Second // there was no leader before
 )
 
-// componentsHealthy waits until the controller manager and the scheduler are healthy with
+// waitComponentsHealthy waits until the controller manager and the scheduler are healthy with
 // their settings, and have run for a time. If one exits repeatedly, the wait stops, and
 // the error has its last log lines.
-func componentsHealthy(env module.Env, steady time.Duration) (out op.List) {
+func waitComponentsHealthy(env module.Env, steady time.Duration) (out op.List) {
 	for _, w := range env.ComponentWaits() {
 		w.Crashes, w.SteadySeconds, w.TimeoutSeconds = mostCrashes, int(steady.Seconds()), 120
 		out = append(out, w)
@@ -202,10 +202,10 @@ func componentsHealthy(env module.Env, steady time.Duration) (out op.List) {
 	return out
 }
 
-// newComponents is componentsHealthy for settings that may have changed.
-func newComponents(env module.Env) op.List {
+// waitReconfiguredComponents is waitComponentsHealthy for settings that may have changed.
+func waitReconfiguredComponents(env module.Env) op.List {
 	if env.Reconfigures {
-		return componentsHealthy(env, steadyTime)
+		return waitComponentsHealthy(env, steadyTime)
 	}
-	return componentsHealthy(env, createdTime)
+	return waitComponentsHealthy(env, createdTime)
 }

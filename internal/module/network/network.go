@@ -20,32 +20,32 @@ import (
 //go:embed templates
 var files embed.FS
 
-// New returns the module of the network plugin. With plugin none it is empty: the user
+// InstallNetwork returns the module of the network plugin. With plugin none it is empty: the user
 // installs a network.
-func New(env module.Env) engine.Module {
+func InstallNetwork(env module.Env) engine.Module {
 	m := engine.Module{Name: "network"}
 	if env.Cluster.Spec.Network.Plugin != "flannel" {
 		return m
 	}
-	objects := func() ([]*unstructured.Unstructured, error) { return flannel(env) }
+	objects := func() ([]*unstructured.Unstructured, error) { return flannelObjects(env) }
 	m.Tasks = []engine.Task{
 		{
 			ID: "network.flannel", Title: "install flannel", Manager: true,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-			Run:      module.Objects(module.Wanted(objects)),
+			Run:      module.KeepObjects(module.StaticObjects(objects)),
 		},
 		{
 			ID: "network.cni", Title: "configure pod network", On: module.IsNode,
 			Needs: []string{"network.flannel"}, Timeout: 6 * time.Minute,
-			Ops: func(*engine.Scope) (op.List, error) { return cni() },
+			Ops: func(*engine.Scope) (op.List, error) { return cniOps() },
 		},
 	}
 	return m
 }
 
-// cni waits for flannel on a host before it writes the CNI configuration for containerd,
+// cniOps waits for flannel on a host before it writes the CNI configuration for containerd,
 // so that no pod starts in between.
-func cni() (op.List, error) {
+func cniOps() (op.List, error) {
 	conf, err := files.ReadFile("templates/10-flannel.conflist")
 	if err != nil {
 		return nil, err
@@ -56,13 +56,13 @@ func cni() (op.List, error) {
 	}, nil
 }
 
-func flannel(env module.Env) ([]*unstructured.Unstructured, error) {
+func flannelObjects(env module.Env) ([]*unstructured.Unstructured, error) {
 	conf, err := netConf(env)
 	if err != nil {
 		return nil, err
 	}
 	ep := env.Cluster.Spec.ControlPlaneEndpoint
-	text, err := module.Render(files, "flannel.yaml", map[string]any{
+	text, err := module.RenderTemplate(files, "flannel.yaml", map[string]any{
 		"Image": env.Release.ImageRefs()["flannel"], "NetConf": conf, "APIHost": ep.Domain, "APIPort": ep.Port,
 		"Interface":    interfaceArgs(env),
 		"ConfigDigest": fmt.Sprintf("%x", sha256.Sum256([]byte(conf)))[:16],

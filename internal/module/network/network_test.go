@@ -32,7 +32,7 @@ func environment(t *testing.T, n v1alpha1.Network) module.Env {
 }
 
 func TestFlannel(t *testing.T) {
-	objs, err := flannel(environment(t,
+	objs, err := flannelObjects(environment(t,
 		v1alpha1.Network{Plugin: "flannel", PodCIDR: []string{"10.244.0.0/16"}, Flannel: v1alpha1.Flannel{Backend: "vxlan"}}))
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestNetConf(t *testing.T) {
 }
 
 func TestNoPlugin(t *testing.T) {
-	if m := New(environment(t, v1alpha1.Network{Plugin: "none"})); len(m.Tasks) != 0 {
+	if m := InstallNetwork(environment(t, v1alpha1.Network{Plugin: "none"})); len(m.Tasks) != 0 {
 		t.Errorf("%d tasks for a network that the user brings", len(m.Tasks))
 	}
 }

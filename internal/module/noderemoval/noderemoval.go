@@ -29,9 +29,9 @@ const (
 	IDHostRuns = "host-runs"
 )
 
-// Drain is the module that drains nodes that are leaving. A force-removed host is not
+// DrainNodes is the module that drains nodes that are leaving. A force-removed host is not
 // drained; it is only checked that it is not running.
-func Drain(env module.Env) engine.Module {
+func DrainNodes(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{{
 		ID: "leave.drain", Title: "drain node", On: env.Leaves, Timeout: env.DrainTimeout(),
 		// Without an API it cannot be checked whether a host is running.
@@ -39,19 +39,19 @@ func Drain(env module.Env) engine.Module {
 		// New nodes may have to take the pods of leaving nodes.
 		Needs: []string{"nodes.ready"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
-			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return undrained(ctx, env, s) },
-			Apply: func(ctx context.Context, s *engine.Scope) error { return drain(ctx, env, s) },
+			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return planDrain(ctx, env, s) },
+			Apply: func(ctx context.Context, s *engine.Scope) error { return drainNode(ctx, env, s) },
 		},
 	}}}
 }
 
-// begun returns the key of a host that has begun to leave, or is force-removed. It has no
+// begunKey returns the key of a host that has begun to leave, or is force-removed. It has no
 // value for a host that remains, for example after an ignored error.
-func begun(host string) engine.Key[bool] { return engine.NewKey("leave.begun "+host, false) }
+func begunKey(host string) engine.Key[bool] { return engine.NewKey("leave.begun "+host, false) }
 
-func allBegun(env module.Env) (refs []engine.KeyRef) {
+func allBegunKeys(env module.Env) (refs []engine.KeyRef) {
 	for _, l := range env.Leaving {
-		refs = append(refs, begun(l.Name).Ref())
+		refs = append(refs, begunKey(l.Name).Ref())
 	}
 	return refs
 }
@@ -60,26 +60,26 @@ func allBegun(env module.Env) (refs []engine.KeyRef) {
 // for them.
 func MarkPaths() []string { return []string{module.LeavesMark, module.APIServerManifest} }
 
-// Server is the module that stops the API servers of leaving control planes while their
+// StopServers is the module that stops the API servers of leaving control planes while their
 // etcd still works, so that they can deregister. Otherwise clients would send requests to
 // them until they time out. The removal cannot be undone from its beginning on, and a file
 // on the host marks this. A failure to stop the pod does not block the removal.
-func Server(env module.Env) engine.Module {
+func StopServers(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{
 		{
-			ID: "leave.begin", Title: "mark node as leaving", On: env.Leaves, Provides: allBegun(env),
+			ID: "leave.begin", Title: "mark node as leaving", On: env.Leaves, Provides: allBegunKeys(env),
 			// On workers this runs after the load balancer of the endpoint mode.
 			Needs: []string{"leave.drain", "endpoint.pods"},
 			Ops: func(s *engine.Scope) (op.List, error) {
-				list, goes := begin(env, s.Host())
+				list, goes := beginRemoval(env, s.Host())
 				if s.Operation() == "" && goes { // the expected result
-					engine.Provide(s, begun(s.Host().Name), true)
+					engine.Provide(s, begunKey(s.Host().Name), true)
 				}
 				return list, nil
 			},
 			After: func(_ context.Context, s *engine.Scope, _ []op.Result) error {
-				if _, goes := begin(env, s.Host()); goes {
-					engine.Provide(s, begun(s.Host().Name), true)
+				if _, goes := beginRemoval(env, s.Host()); goes {
+					engine.Provide(s, begunKey(s.Host().Name), true)
 				}
 				return nil
 			},
@@ -88,7 +88,7 @@ func Server(env module.Env) engine.Module {
 			ID: "leave.server", Title: "wait until API server has stopped", IgnoreError: true, Timeout: 2 * time.Minute,
 			On: func(h *engine.Host) bool { return env.Resets(h) && h.HasRole(v1alpha1.RoleControlPlane) },
 			Ops: func(s *engine.Scope) (op.List, error) {
-				if !ours(env, s.Host()) {
+				if !isOwnHost(env, s.Host()) {
 					return nil, nil
 				}
 				return op.List{op.Wait{Ended: "kube-apiserver", TimeoutSeconds: 60}}, nil
@@ -97,18 +97,18 @@ func Server(env module.Env) engine.Module {
 	}}
 }
 
-// begin returns the operations with which a host begins to leave: none on a host that is
+// beginRemoval returns the operations with which a host begins to leave: none on a host that is
 // force-removed or blank. A host with parts of another cluster is not changed, and does
 // not leave.
-func begin(env module.Env, h *engine.Host) (list op.List, goes bool) {
+func beginRemoval(env module.Env, h *engine.Host) (list op.List, goes bool) {
 	server := h.HasRole(v1alpha1.RoleControlPlane)
 	switch {
-	case !env.Resets(h) || module.Blank(h):
+	case !env.Resets(h) || module.IsBlank(h):
 		return nil, true
-	case !ours(env, h):
+	case !isOwnHost(env, h):
 		return nil, false
 	case server || env.RunsEtcd(h):
-		list = op.List{mark()}
+		list = op.List{leavesMark()}
 	}
 	if server {
 		list = append(list, op.Absent{Path: module.APIServerManifest})
@@ -116,50 +116,50 @@ func begin(env module.Env, h *engine.Host) (list op.List, goes bool) {
 	return list, true
 }
 
-func ours(env module.Env, h *engine.Host) bool {
+func isOwnHost(env module.Env, h *engine.Host) bool {
 	return facts.Host{Facts: h.Facts}.Ours(env.Cluster.Name)
 }
 
-func mark() op.File {
+func leavesMark() op.File {
 	return op.File{Path: module.LeavesMark, Mode: 0o600,
 		Content: []byte("This host is leaving its cluster. It must be reset before it can join again.\n")}
 }
 
-// Member is the module that removes the etcd members of leaving hosts before the hosts are
+// RemoveMembers is the module that removes the etcd members of leaving hosts before the hosts are
 // reset. A host that has not begun to leave remains a member.
-func Member(env module.Env) engine.Module {
+func RemoveMembers(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
 		ID: "leave.member", Title: "remove etcd members", On: env.IsFirst, Timeout: 5 * time.Minute,
 		// No API server may use a member that is about to be removed.
-		Needs: []string{"leave.begin", "leave.server", "join.settings"}, Consumes: allBegun(env),
+		Needs: []string{"leave.begin", "leave.server", "join.settings"}, Consumes: allBegunKeys(env),
 		Ops: func(s *engine.Scope) (op.List, error) {
 			var o op.EtcdRemove
 			for _, h := range env.Members(env.WithLeaving()) {
 				if slices.ContainsFunc(env.Leaving, func(l module.Leaving) bool { return l.Name == h.Name }) {
 					p := module.EtcdPeer(h, false)
-					p.Stays = !engine.Known(s, begun(h.Name))
+					p.Stays = !engine.Known(s, begunKey(h.Name))
 					o.Peers = append(o.Peers, p)
 				}
 			}
-			return env.WithoutMembers(o), nil
+			return env.CompleteMemberRemoval(o), nil
 		},
 	}}}
 }
 
-// Node is the module that deletes the nodes of hosts that have been reset or are
+// DeleteNodes is the module that deletes the nodes of hosts that have been reset or are
 // force-removed, after their etcd members are removed. Until then the node shows that the
 // removal is not complete.
-func Node(env module.Env) engine.Module {
+func DeleteNodes(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{{
 		ID: "leave.node", Title: "delete node", On: env.Leaves, Needs: []string{"leave.member"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
-			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return undeleted(ctx, env, s) },
-			Apply: func(ctx context.Context, s *engine.Scope) error { return remove(ctx, env, s) },
+			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return planDelete(ctx, env, s) },
+			Apply: func(ctx context.Context, s *engine.Scope) error { return deleteNode(ctx, env, s) },
 		},
 	}}}
 }
 
-func undeleted(ctx context.Context, env module.Env, s *engine.Scope) (change []plan.OpChange, err error) {
+func planDelete(ctx context.Context, env module.Env, s *engine.Scope) (change []plan.OpChange, err error) {
 	host := s.Host().Name
 	turn := func(machine string) plan.OpChange {
 		return plan.OpChange{Kind: module.KindObject, Target: policyTarget, Summary: "add " + machine + ": otherwise it could rejoin the cluster"}
@@ -168,7 +168,7 @@ func undeleted(ctx context.Context, env module.Env, s *engine.Scope) (change []p
 		change = []plan.OpChange{{Kind: "node", Target: host, Summary: "delete"}}
 		return append(change, turn("the machine, if it is force-removed")), nil
 	}
-	n, given, err := node(ctx, env, s)
+	n, given, err := findNode(ctx, env, s)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func undeleted(ctx context.Context, env module.Env, s *engine.Scope) (change []p
 	if err != nil {
 		return nil, err
 	}
-	id, err := comesBack(ctx, env, s, n, given)
+	id, err := returningMachine(ctx, env, s, n, given)
 	if err != nil {
 		return nil, err
 	}
@@ -191,28 +191,28 @@ func undeleted(ctx context.Context, env module.Env, s *engine.Scope) (change []p
 		change = append(change, turn(machine))
 	}
 	if env.Resets(s.Host()) {
-		change = append(change, readmission(s, turned)...)
+		change = append(change, readmitChange(s, turned)...)
 	}
 	return change, nil
 }
 
-// comesBack returns the machine id of a force-removed machine that may come back; "" if
+// returningMachine returns the machine id of a force-removed machine that may come back; "" if
 // there is none, the id is unknown, or another node has it. The kubelet of a node reports
 // the id, and may report the id of another machine, which must not be blocked.
-func comesBack(ctx context.Context, env module.Env, s *engine.Scope, n *corev1.Node, given bool) (string, error) {
-	l := leaver(env, s.Host().Name)
+func returningMachine(ctx context.Context, env module.Env, s *engine.Scope, n *corev1.Node, given bool) (string, error) {
+	l := findLeaving(env, s.Host().Name)
 	switch {
 	case n != nil && given:
 		l.MachineID = n.Status.NodeInfo.MachineID
 	case n != nil || !l.Gone:
 		return "", nil
 	}
-	return unclaimed(ctx, s, l.MachineID)
+	return unclaimedID(ctx, s, l.MachineID)
 }
 
-// unclaimed returns the machine id that the node of the host has reported; "" if it is
+// unclaimedID returns the machine id that the node of the host has reported; "" if it is
 // invalid, or if another node has it.
-func unclaimed(ctx context.Context, s *engine.Scope, id string) (string, error) {
+func unclaimedID(ctx context.Context, s *engine.Scope, id string) (string, error) {
 	if !kube.IsMachineID(id) {
 		return "", nil
 	}
@@ -226,24 +226,24 @@ func unclaimed(ctx context.Context, s *engine.Scope, id string) (string, error) 
 
 const policyTarget = "ValidatingAdmissionPolicy " + kube.ForgottenPolicy
 
-// readmission returns the change that allows a force-removed machine, which has been reset
+// readmitChange returns the change that allows a force-removed machine, which has been reset
 // since, to be a node again.
-func readmission(s *engine.Scope, turned []string) []plan.OpChange {
+func readmitChange(s *engine.Scope, turned []string) []plan.OpChange {
 	if f := s.Host().Facts; f == nil || !slices.Contains(turned, f.MachineID) {
 		return nil
 	}
 	return []plan.OpChange{{Kind: module.KindObject, Target: policyTarget, Summary: "allow this machine: it can be a node again"}}
 }
 
-func remove(ctx context.Context, env module.Env, s *engine.Scope) error {
+func deleteNode(ctx context.Context, env module.Env, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
-	n, given, err := node(ctx, env, s)
+	n, given, err := findNode(ctx, env, s)
 	if err != nil {
 		return err
 	}
 	// Block the machine before the node is deleted; otherwise the host could register it
 	// again.
-	id, err := comesBack(ctx, env, s, n, given)
+	id, err := returningMachine(ctx, env, s, n, given)
 	if err != nil {
 		return err
 	}
@@ -276,16 +276,16 @@ func remove(ctx context.Context, env module.Env, s *engine.Scope) error {
 	return client.Readmit(ctx, s.Host().Facts.MachineID)
 }
 
-// node returns the node with the name of the host, or nil. given reports whether the node
+// findNode returns the node with the name of the host, or nil. given reports whether the node
 // is force-removed: its host is, or the host at the address is not the machine of the
 // node. That machine is not contacted. If the host is no longer in the state, a node of
 // another machine does not belong to it.
-func node(ctx context.Context, env module.Env, s *engine.Scope) (n *corev1.Node, given bool, err error) {
+func findNode(ctx context.Context, env module.Env, s *engine.Scope) (n *corev1.Node, given bool, err error) {
 	n, err = engine.Get(s, module.KeyKube).Node(ctx, s.Host().Name)
 	if n == nil || err != nil {
 		return nil, false, err
 	}
-	l := leaver(env, s.Host().Name)
+	l := findLeaving(env, s.Host().Name)
 	other := s.Host().Facts != nil && !kube.SameMachine(n, s.Host().Facts.MachineID)
 	if other && l.Off {
 		return nil, false, nil
@@ -293,27 +293,27 @@ func node(ctx context.Context, env module.Env, s *engine.Scope) (n *corev1.Node,
 	return n, l.Gone || other, nil
 }
 
-// leaver returns the entry of a leaving host.
-func leaver(env module.Env, name string) module.Leaving {
+// findLeaving returns the entry of a leaving host.
+func findLeaving(env module.Env, name string) module.Leaving {
 	i := slices.IndexFunc(env.Leaving, func(l module.Leaving) bool { return l.Name == name })
 	return env.Leaving[i]
 }
 
 func machineOf(n *corev1.Node) string { return "machine id " + n.Status.NodeInfo.MachineID }
 
-func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
+func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
 	change := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "cordon and drain"}}
 	client := engine.Get(s, module.KeyKube)
 	if client == nil {
 		return change, nil
 	}
-	n, given, err := node(ctx, env, s)
+	n, given, err := findNode(ctx, env, s)
 	if err == nil && (n == nil || given) && env.Resets(s.Host()) {
-		err = otherNode(ctx, s)
+		err = otherNodeError(ctx, s)
 	}
 	if given {
 		if err == nil && kube.State(n).Ready && !env.Removal.Force {
-			err = runs(env, n)
+			err = stillRunsError(env, n)
 		}
 		return nil, err
 	}
@@ -337,9 +337,9 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	return change, nil
 }
 
-// otherNode returns an error for a host that is a node under another name: it would not be
+// otherNodeError returns an error for a host that is a node under another name: it would not be
 // drained under this one.
-func otherNode(ctx context.Context, s *engine.Scope) error {
+func otherNodeError(ctx context.Context, s *engine.Scope) error {
 	all, err := engine.Get(s, module.KeyKube).Nodes(ctx)
 	if err != nil || s.Host().Facts == nil || s.Host().Facts.MachineID == "" {
 		return err
@@ -355,10 +355,10 @@ func otherNode(ctx context.Context, s *engine.Scope) error {
 	return nil
 }
 
-// runs returns the error for a force-removed host whose kubelet still reports: its pods
+// stillRunsError returns the error for a force-removed host whose kubelet still reports: its pods
 // would continue to run, and be created again elsewhere.
-func runs(env module.Env, n *corev1.Node) error {
-	l := leaver(env, n.Name)
+func stillRunsError(env module.Env, n *corev1.Node) error {
+	l := findLeaving(env, n.Name)
 	d := diag.Diagnostic{
 		ID: IDHostRuns, Severity: diag.Error,
 		Message: "node " + n.Name + " is ready, but its host is being force-removed (" + l.Why + "): " +
@@ -376,9 +376,9 @@ func runs(env module.Env, n *corev1.Node) error {
 const whenGone = "If the host is permanently lost, switch it off, wait 40 seconds, and try again; " +
 	"to remove it immediately, add --force"
 
-func drain(ctx context.Context, env module.Env, s *engine.Scope) error {
+func drainNode(ctx context.Context, env module.Env, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
-	n, given, err := node(ctx, env, s)
+	n, given, err := findNode(ctx, env, s)
 	if n == nil || given || err != nil {
 		return err
 	}
@@ -388,5 +388,5 @@ func drain(ctx context.Context, env module.Env, s *engine.Scope) error {
 	if !kube.State(n).Ready {
 		return nil
 	}
-	return env.Drain(ctx, s, n.Name)
+	return env.DrainNode(ctx, s, n.Name)
 }

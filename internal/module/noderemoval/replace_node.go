@@ -13,20 +13,20 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// Replaced is the module for hosts that are new machines under the names of existing
+// ReplaceNodes is the module for hosts that are new machines under the names of existing
 // nodes: the node of the previous machine is deleted, if that machine is no longer
 // running.
-func Replaced(env module.Env) engine.Module {
+func ReplaceNodes(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{{
-		ID: "leave.replaced", Title: "replace node of previous machine", On: env.Joins,
+		ID: "leave.replaced", Title: "replace node of previous machine", On: env.IsJoinNode,
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-		Run:      &engine.Action{Check: occupied, Apply: vacate},
+		Run:      &engine.Action{Check: planReplacement, Apply: deletePrevious},
 	}}}
 }
 
-// before returns the node of another machine under the name of the host; nil if there is
+// previousNode returns the node of another machine under the name of the host; nil if there is
 // none. A host that has joined replaces no other machine.
-func before(ctx context.Context, s *engine.Scope) (*corev1.Node, error) {
+func previousNode(ctx context.Context, s *engine.Scope) (*corev1.Node, error) {
 	f := s.Host().Facts
 	if f == nil || module.Holds(s.Host()) {
 		return nil, nil
@@ -38,11 +38,11 @@ func before(ctx context.Context, s *engine.Scope) (*corev1.Node, error) {
 	return n, nil
 }
 
-func occupied(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+func planReplacement(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	if engine.Get(s, module.KeyKube) == nil {
 		return nil, nil // the cluster does not exist yet
 	}
-	n, err := before(ctx, s)
+	n, err := previousNode(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func occupied(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	if err != nil {
 		return nil, err
 	}
-	again := readmission(s, turned)
+	again := readmitChange(s, turned)
 	if n == nil {
 		return again, nil
 	}
@@ -64,7 +64,7 @@ func occupied(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	}
 	again = append(again, plan.OpChange{Kind: "node", Target: n.Name, Summary: "delete: it belongs to another machine " +
 		"(machine id " + st.MachineID + "), which does not answer"})
-	id, err := unclaimed(ctx, s, st.MachineID)
+	id, err := unclaimedID(ctx, s, st.MachineID)
 	if err != nil || id == "" {
 		return again, err
 	}
@@ -72,16 +72,16 @@ func occupied(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 		"otherwise it could rejoin the cluster"}), nil
 }
 
-func vacate(ctx context.Context, s *engine.Scope) error {
+func deletePrevious(ctx context.Context, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
 	if err := client.Readmit(ctx, s.Host().Facts.MachineID); err != nil {
 		return err
 	}
-	n, err := before(ctx, s)
+	n, err := previousNode(ctx, s)
 	if n == nil || err != nil {
 		return err
 	}
-	id, err := unclaimed(ctx, s, n.Status.NodeInfo.MachineID)
+	id, err := unclaimedID(ctx, s, n.Status.NodeInfo.MachineID)
 	if err != nil {
 		return err
 	}

@@ -27,15 +27,15 @@ const (
 // dns is the Deployment of CoreDNS.
 var dns = kube.Spreading{Namespace: "kube-system", Deployment: "coredns", Selector: "k8s-app=kube-dns"}
 
-// New returns the module.
-func New(env module.Env) engine.Module {
-	m := Settled(env)
-	m.Tasks = slices.Insert(m.Tasks, 1, Ready(env).Tasks...)
+// SetUpNodes returns the module.
+func SetUpNodes(env module.Env) engine.Module {
+	m := ConfigureNodes(env)
+	m.Tasks = slices.Insert(m.Tasks, 1, WaitReady(env).Tasks...)
 	return m
 }
 
-// Ready returns the part of the module that waits for nodes.
-func Ready(env module.Env) engine.Module {
+// WaitReady returns the part of the module that waits for nodes.
+func WaitReady(env module.Env) engine.Module {
 	return engine.Module{Name: "nodes", Tasks: []engine.Task{
 		{
 			ID: stepReady, Title: "wait until node is ready", On: module.IsNode, Timeout: 6 * time.Minute,
@@ -54,8 +54,8 @@ func Ready(env module.Env) engine.Module {
 	}}
 }
 
-// Settled returns the rest of the module, for nodes that are ready.
-func Settled(env module.Env) engine.Module {
+// ConfigureNodes returns the rest of the module, for nodes that are ready.
+func ConfigureNodes(env module.Env) engine.Module {
 	consumes := []engine.KeyRef{module.KeyKube.Ref()}
 	settled := []string{stepReady, stepSpread}
 	if len(env.Leaving) > 0 { // they may have pods of CoreDNS
@@ -67,7 +67,7 @@ func Settled(env module.Env) engine.Module {
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return settingsDiff(ctx, env, s) },
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					_, err := engine.Get(s, module.KeyKube).PatchNode(ctx, s.Host().Name, want(env, s.Host()))
+					_, err := engine.Get(s, module.KeyKube).PatchNode(ctx, s.Host().Name, wantedNode(env, s.Host()))
 					return err
 				},
 			},
@@ -77,11 +77,11 @@ func Settled(env module.Env) engine.Module {
 			// not move any of them before that node is lost. The first other node that is
 			// Ready takes its share while others still join.
 			ID: stepSpread, Title: "spread CoreDNS across nodes", On: module.IsNode, Timeout: 6 * time.Minute, Consumes: consumes,
-			When: func(s *engine.Scope) bool { return spreads(env, s) }, Rollout: engine.Rollout{MaxParallel: "1"},
+			When: func(s *engine.Scope) bool { return spreadsDNS(env, s) }, Rollout: engine.Rollout{MaxParallel: "1"},
 			Run: &engine.Action{
-				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return crowded(ctx, env, s) },
+				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return planDNSMove(ctx, env, s) },
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.Get(s, module.KeyKube).Spread(ctx, dns, newName(env, s.Host()), func(m string) { s.Tell("%s", m) })
+					return engine.Get(s, module.KeyKube).Spread(ctx, dns, newNodeName(env, s.Host()), func(m string) { s.Tell("%s", m) })
 				},
 			},
 		},
@@ -98,47 +98,47 @@ func Settled(env module.Env) engine.Module {
 	}}
 }
 
-// spreads reports whether CoreDNS is spread when a node is ready: a node that joins, or
+// spreadsDNS reports whether CoreDNS is spread when a node is ready: a node that joins, or
 // the first node of the cluster if none joins.
-func spreads(env module.Env, s *engine.Scope) bool {
+func spreadsDNS(env module.Env, s *engine.Scope) bool {
 	if env.Cluster.Spec.Network.Plugin == "none" || len(spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)) < 2 {
 		return false
 	}
-	if slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return joins(env, h) }) {
-		return joins(env, s.Host())
+	if slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return isNewNode(env, h) }) {
+		return isNewNode(env, s.Host())
 	}
 	first := slices.IndexFunc(s.Hosts(), func(h *engine.Host) bool { return module.IsNode(h) && env.Stays(h) })
 	return first >= 0 && s.Hosts()[first].Name == s.Host().Name
 }
 
-// joins reports whether a node was not in the cluster when the operation began.
-func joins(env module.Env, h *engine.Host) bool {
+// isNewNode reports whether a node was not in the cluster when the operation began.
+func isNewNode(env module.Env, h *engine.Host) bool {
 	return module.IsNode(h) && env.Stays(h) && !module.Holds(h)
 }
 
-// newName returns the name of a node that joins, otherwise "".
-func newName(env module.Env, h *engine.Host) string {
-	if joins(env, h) {
+// newNodeName returns the name of a node that joins, otherwise "".
+func newNodeName(env module.Env, h *engine.Host) string {
+	if isNewNode(env, h) {
 		return h.Name
 	}
 	return ""
 }
 
-// crowded returns the move of CoreDNS pods that is necessary if all of them are on one
+// planDNSMove returns the move of CoreDNS pods that is necessary if all of them are on one
 // node although there is another node. A plan cannot know this for nodes that join.
-func crowded(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
+func planDNSMove(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
 	move := []plan.OpChange{{Kind: module.KindObject, Target: "pods of CoreDNS", Summary: "move some, if all are on one node"}}
 	client := engine.Get(s, module.KeyKube)
-	if client == nil || s.Operation() == "" && joins(env, s.Host()) {
+	if client == nil || s.Operation() == "" && isNewNode(env, s.Host()) {
 		return move, nil
 	}
-	if is, err := client.Crowded(ctx, dns, newName(env, s.Host())); err != nil || !is {
+	if is, err := client.Crowded(ctx, dns, newNodeName(env, s.Host())); err != nil || !is {
 		return nil, err
 	}
 	return move, nil
 }
 
-func want(env module.Env, h *engine.Host) kube.NodeWant {
+func wantedNode(env module.Env, h *engine.Host) kube.NodeWant {
 	labels := map[string]string{}
 	maps.Copy(labels, h.Labels)
 	w := kube.NodeWant{Labels: labels, Taints: h.Taints, OwnedLabels: []string{workerLabel}}
@@ -168,7 +168,7 @@ func settingsDiff(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.
 	if n == nil || !kube.SameMachine(n, s.Host().Facts.MachineID) {
 		return wait, nil // the node does not exist yet
 	}
-	patch, changes := kube.NodeDiff(n, want(env, s.Host()))
+	patch, changes := kube.NodeDiff(n, wantedNode(env, s.Host()))
 	if patch == nil {
 		return nil, nil
 	}

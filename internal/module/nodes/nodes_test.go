@@ -46,7 +46,7 @@ func TestWant(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := &v1alpha1.Cluster{}
 			c.Spec.Hosts = tc.hosts
-			got := want(module.Env{Cluster: c}, &engine.Host{Host: tc.hosts[0]})
+			got := wantedNode(module.Env{Cluster: c}, &engine.Host{Host: tc.hosts[0]})
 			if d := cmp.Diff(tc.want, got); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}

@@ -7,8 +7,8 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// surroundings checks other settings of the host that can conflict with a node.
-func (r *report) surroundings() {
+// checkConflicts checks other settings of the host that can conflict with a node.
+func (r *report) checkConflicts() {
 	f := r.host.Facts
 	if f.SELinux == "enforcing" {
 		r.warn(idSELinux, "run ausearch -m avc on the host if containers are denied access, or set SELINUX=permissive in /etc/selinux/config",
@@ -16,12 +16,12 @@ func (r *report) surroundings() {
 	}
 	if len(f.Firewall) > 0 {
 		r.warn(idFirewall, "open these ports between the nodes, and allow traffic of the pod and service networks; or turn the firewall off",
-			"%s drops packets that no rule allows; nodes reach each other at %s", list(f.Firewall), r.openPorts())
+			"%s drops packets that no rule allows; nodes reach each other at %s", joinItems(f.Firewall), r.openPorts())
 	}
 	skip := r.cluster.Spec.System.SkipConfigure
-	if len(f.Swap) > 0 && skip && !spec.ToleratesSwap(r.cluster) && r.node() {
+	if len(f.Swap) > 0 && skip && !spec.ToleratesSwap(r.cluster) && r.isNode() {
 		r.fail(idSwap, "run swapoff -a and remove swap from /etc/fstab; or write failSwapOn: false under spec.kubernetes.kubelet.config",
-			"swap is on (%s), and spec.system.skipConfigure leaves it on; the kubelet does not start with swap", list(f.Swap))
+			"swap is on (%s), and spec.system.skipConfigure leaves it on; the kubelet does not start with swap", joinItems(f.Swap))
 	}
 }
 
@@ -33,11 +33,11 @@ func (r *report) openPorts() string {
 			out = append(out, fmt.Sprintf("%d/%s (%s)", p.Number, p.Protocol, p.Component))
 		}
 	}
-	return list(out)
+	return joinItems(out)
 }
 
-// ports reports processes that listen on ports of the components.
-func (r *report) ports() {
+// checkPorts reports processes that listen on ports of the components.
+func (r *report) checkPorts() {
 	for _, p := range facts.Ports(r.cluster, r.host.Spec.Roles) {
 		for _, l := range r.host.Facts.Listeners {
 			protocol := l.Protocol

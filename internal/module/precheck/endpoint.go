@@ -10,15 +10,15 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// balancer reports an external load balancer that a worker cannot reach. On a node of a
+// checkBalancer reports an external load balancer that a worker cannot reach. On a node of a
 // running cluster it is a warning, because the operation may be about to fix it.
-func (r *report) balancer() {
+func (r *report) checkBalancer() {
 	if r.cluster.Spec.ControlPlaneEndpoint.Mode != v1alpha1.EndpointExternal {
 		return
 	}
 	const remedy = "start the load balancer, correct spec.controlPlaneEndpoint.address, or allow connections from the host to it"
-	for _, at := range r.silent(facts.Endpoint(r.cluster, r.host.Spec.Roles)) {
-		if r.ours() {
+	for _, at := range r.silentAddresses(facts.Endpoint(r.cluster, r.host.Spec.Roles)) {
+		if r.isOwnHost() {
 			r.warn(idEndpointUnreachable, remedy, "cannot reach the load balancer at %s", at)
 			continue
 		}
@@ -26,9 +26,9 @@ func (r *report) balancer() {
 	}
 }
 
-// vacant reports that the virtual API address is already in use: something answers there,
+// checkVirtualAddress reports that the virtual API address is already in use: something answers there,
 // and no control plane holds it or could hold it already.
-func (r *report) vacant(asked []*facts.Host) {
+func (r *report) checkVirtualAddress(asked []*facts.Host) {
 	ep := r.cluster.Spec.ControlPlaneEndpoint
 	ip, err := netip.ParseAddr(ep.Address)
 	if err != nil || !spec.HoldsAddress(ep.Mode) {
@@ -36,20 +36,20 @@ func (r *report) vacant(asked []*facts.Host) {
 	}
 	const remedy = "write an unused address at spec.controlPlaneEndpoint.address"
 	for _, h := range asked {
-		if r.host = h; r.ours() &&
+		if r.host = h; r.isOwnHost() &&
 			(slices.Contains(h.Facts.Present, module.KeepalivedManifest) || slices.Contains(h.Facts.Present, module.KubeVIPManifest)) {
 			return
 		}
 	}
 	for _, h := range asked {
 		r.host = h
-		if owns(h, ip) {
+		if hasAddress(h, ip) {
 			r.fail(idAddressInUse, remedy,
 				"already has the address %s on an interface; this address is for the API, and a healthy control plane will hold it", ip)
 			return
 		}
 		places := facts.Endpoint(r.cluster, h.Spec.Roles)
-		if silent := r.silent(slices.Clone(places)); len(silent) < len(places) {
+		if silent := r.silentAddresses(slices.Clone(places)); len(silent) < len(places) {
 			r.fail(idAddressInUse, remedy, "the API address %s is already in use: something answers there", ip)
 			return
 		}

@@ -77,9 +77,9 @@ const (
 	idAddons = "addons"
 )
 
-// never returns errors that cannot be ignored: the operation could not continue, or would
+// fatalIDs returns errors that cannot be ignored: the operation could not continue, or would
 // destroy another cluster.
-func never() []string {
+func fatalIDs() []string {
 	return []string{
 		idUnknownCheck, idHostFacts, idSystemd, idArchMismatch, idArchNotInBundle, idMachineIDMissing,
 		idSameMachine, idInternalAddress, idDualStack, idOtherCluster, idFilesystemReadOnly,
@@ -101,8 +101,8 @@ func IDs() []string {
 	}
 }
 
-// reasons returns the ids of hosts that could not be reached or used.
-func reasons() []string {
+// unreachableIDs returns the ids of hosts that could not be reached or used.
+func unreachableIDs() []string {
 	return []string{
 		string(remote.Unreachable), string(remote.ConfigUnusable), string(remote.AuthFailed), string(remote.HostKeyUnknown),
 		string(remote.HostKeyChanged), string(remote.KeyUnreadable), string(remote.SudoFailed),

@@ -9,9 +9,9 @@ import (
 	"slipway.dev/slipway/internal/facts"
 )
 
-// leftovers reports what another cluster left or still runs: one finding for each kind,
+// checkLeftovers reports what another cluster left or still runs: one finding for each kind,
 // whatever the number of files.
-func (r *report) leftovers() {
+func (r *report) checkLeftovers() {
 	for _, kind := range []struct {
 		is                facts.Leftover
 		id, found, remedy string
@@ -39,21 +39,21 @@ func (r *report) leftovers() {
 				paths = append(paths, path)
 			}
 		}
-		if slices.Sort(paths); len(paths) > 0 && (r.node() || kind.is == facts.LeftoverCluster) {
-			r.fail(kind.id, kind.remedy, "%s: %s", kind.found, list(paths))
+		if slices.Sort(paths); len(paths) > 0 && (r.isNode() || kind.is == facts.LeftoverCluster) {
+			r.fail(kind.id, kind.remedy, "%s: %s", kind.found, joinItems(paths))
 		}
 	}
-	r.links()
-	r.contents()
-	r.replaced()
+	r.checkLinks()
+	r.checkDataDirs()
+	r.checkReplacedFiles()
 }
 
-// links reports interfaces of another pod network. The interfaces of this cluster have the
+// checkLinks reports interfaces of another pod network. The interfaces of this cluster have the
 // same names, and are removed with it.
-func (r *report) links() {
+func (r *report) checkLinks() {
 	var found, remedies []string
 	for _, link := range facts.Links() {
-		if !r.node() || !slices.Contains(r.host.Facts.Links, link) {
+		if !r.isNode() || !slices.Contains(r.host.Facts.Links, link) {
 			continue
 		}
 		var addresses []string
@@ -64,20 +64,20 @@ func (r *report) links() {
 		}
 		remedies = append(remedies, "ip link delete "+link)
 		if len(addresses) > 0 {
-			link += " (" + list(addresses) + ")"
+			link += " (" + joinItems(addresses) + ")"
 		}
 		found = append(found, link)
 	}
 	if len(found) > 0 {
 		r.fail(idOtherNetwork, fmt.Sprintf("run %s on the host, or reboot the host", strings.Join(remedies, "; ")),
-			"has network interfaces of another pod network: %s", list(found))
+			"has network interfaces of another pod network: %s", joinItems(found))
 	}
 }
 
-// contents reports directories for data of a node that are not empty. etcd needs an empty
+// checkDataDirs reports directories for data of a node that are not empty. etcd needs an empty
 // one. In the others, existing directories remain when the host leaves the cluster, with
 // everything that the cluster has written into them.
-func (r *report) contents() {
+func (r *report) checkDataDirs() {
 	filled := func(dir string) bool { return slices.Contains(r.host.Facts.Filled, dir) }
 	if facts.RunsEtcd(r.cluster, r.host.Spec.Roles) && filled(facts.DirEtcd) && !slices.Contains(r.host.Facts.Present, facts.EtcdData) {
 		r.fail(idLeftovers, "move the content of the directory away; lost+found can remain",
@@ -85,19 +85,19 @@ func (r *report) contents() {
 	}
 	var dirs []string
 	for _, dir := range facts.DataDirs(r.cluster) {
-		if r.node() && filled(dir) {
+		if r.isNode() && filled(dir) {
 			dirs = append(dirs, dir)
 		}
 	}
 	if len(dirs) > 0 {
 		r.warn(idNotEmpty, "move the content away if nothing needs it: delete can then restore the host completely",
-			"has content in %s; delete removes only the files and directories that were added directly in these directories", list(dirs))
+			"has content in %s; delete removes only the files and directories that were added directly in these directories", joinItems(dirs))
 	}
 }
 
-// replaced reports files of the host that Slipway replaces with its own.
-func (r *report) replaced() {
-	if !r.node() {
+// checkReplacedFiles reports files of the host that Slipway replaces with its own.
+func (r *report) checkReplacedFiles() {
+	if !r.isNode() {
 		return
 	}
 	var found []string
@@ -117,27 +117,27 @@ func (r *report) replaced() {
 	}
 	if len(found) > 0 {
 		r.warn(idReplaced, "stop here if other programs on the host need these files; delete cluster restores them",
-			"has %s; Slipway replaces them with its own", list(found))
+			"has %s; Slipway replaces them with its own", joinItems(found))
 	}
 }
 
-// commands reports drop-ins that replace the command of a unit of Slipway. On a running
+// checkUnitCommands reports drop-ins that replace the command of a unit of Slipway. On a running
 // node they may have been added on purpose.
-func (r *report) commands() {
-	units := map[string]bool{facts.EtcdUnit: facts.RunsEtcd(r.cluster, r.host.Spec.Roles), facts.RegistryUnit: r.registry()}
+func (r *report) checkUnitCommands() {
+	units := map[string]bool{facts.EtcdUnit: facts.RunsEtcd(r.cluster, r.host.Spec.Roles), facts.RegistryUnit: r.isRegistry()}
 	for _, name := range facts.Units(r.cluster) {
-		units[name] = r.node()
+		units[name] = r.isNode()
 	}
 	for _, u := range r.host.Facts.Units {
 		if !units[u.Name] || len(u.Commands) == 0 {
 			continue
 		}
 		report := r.fail
-		if r.ours() {
+		if r.isOwnHost() {
 			report = r.warn
 		}
 		files := strings.Join(u.Commands, " ")
 		report(idUnitDropIn, fmt.Sprintf("remove the package that installed the file, or run rm %s; systemctl daemon-reload", files),
-			"%s replaces the command of %s, which then runs without the settings of Slipway", list(u.Commands), u.Name)
+			"%s replaces the command of %s, which then runs without the settings of Slipway", joinItems(u.Commands), u.Name)
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// otherCluster reports a host that Slipway set up for another cluster.
-func (r *report) otherCluster() bool {
+// checkOtherCluster reports a host that Slipway set up for another cluster.
+func (r *report) checkOtherCluster() bool {
 	f := r.host.Facts
-	if r.host.Ours(r.cluster.Name) && !r.options.Recorded && !r.removal() && HoldsCluster(r.host.Facts) {
+	if r.host.Ours(r.cluster.Name) && !r.options.Recorded && !r.onlyRemoves() && HoldsCluster(r.host.Facts) {
 		r.fail(idOtherCluster, "use the manager that created the cluster, or delete the cluster from here: slipway delete cluster -f FILE",
 			"belongs to a cluster %s that this manager does not know", f.Cluster)
 		return true
@@ -40,8 +40,8 @@ func HoldsCluster(f *op.HostFacts) bool {
 	return false
 }
 
-// machine checks the operating system and the architecture.
-func (r *report) machine() {
+// checkMachine checks the operating system and the architecture.
+func (r *report) checkMachine() {
 	f, spec := r.host.Facts, r.host.Spec
 	if f.Systemd == "" {
 		r.fail(idSystemd, "use a machine or virtual machine that boots with systemd",
@@ -52,12 +52,12 @@ func (r *report) machine() {
 			"runs %s, which Slipway does not know; it knows Debian, Ubuntu, RHEL, SUSE and their derivatives", orUnknown(f.OS.Name))
 	}
 	if spec.Arch != "" && spec.Arch != f.Arch {
-		r.fail(idArchMismatch, fmt.Sprintf("write %s at %s, or remove the field", f.Arch, r.field("arch")),
+		r.fail(idArchMismatch, fmt.Sprintf("write %s at %s, or remove the field", f.Arch, r.fieldPath("arch")),
 			"has architecture %s, but the cluster file says %s", f.Arch, spec.Arch)
 	}
 	if a := r.options.Architectures; a != nil && !slices.Contains(a, f.Arch) {
 		r.fail(idArchNotInBundle, "build a bundle with this architecture: slipway bundle build --arch "+f.Arch,
-			"has architecture %s, but the bundle has %s", f.Arch, list(a))
+			"has architecture %s, but the bundle has %s", f.Arch, joinItems(a))
 	}
 	if f.MachineID == "" {
 		r.fail(idMachineIDMissing, "run systemd-machine-id-setup on the host", "has no machine id in /etc/machine-id; nodes are identified by it")
@@ -70,7 +70,7 @@ func (r *report) machine() {
 	}
 	if len(missing) > 0 {
 		r.fail(idProgram, "install the programs with the packages of the system: util-linux, kmod, coreutils, findutils, systemd, iproute2",
-			"lacks %s, which the kubelet, the container runtime or Slipway need", list(missing))
+			"lacks %s, which the kubelet, the container runtime or Slipway need", joinItems(missing))
 	}
 }
 
@@ -102,10 +102,10 @@ func kernelAtLeast(release string, major, minor int) bool {
 	return a > major || a == major && b >= minor
 }
 
-// kernel checks the version and the features of the kernel. The oldest version that
+// checkKernel checks the version and the features of the kernel. The oldest version that
 // Kubernetes supports is 5.4 (system verification of kubeadm); the nftables mode of
 // kube-proxy needs 5.13.
-func (r *report) kernel() {
+func (r *report) checkKernel() {
 	f, c := r.host.Facts, r.cluster
 	mode := c.Spec.Kubernetes.ProxyMode
 	nft := mode == "" || mode == "nftables"
@@ -151,9 +151,9 @@ func kernelRemedy(feature string) string {
 	return remedy
 }
 
-// cgroups checks the cgroup hierarchy. Kubelets from 1.35 on do not start on cgroup v1
+// checkCgroups checks the cgroup hierarchy. Kubelets from 1.35 on do not start on cgroup v1
 // unless failCgroupV1 is false.
-func (r *report) cgroups() {
+func (r *report) checkCgroups() {
 	f := r.host.Facts
 	want := []string{"cpu", "cpuset", "memory", "pids"}
 	if f.CgroupVersion == 1 {
@@ -173,7 +173,7 @@ func (r *report) cgroups() {
 	}
 	if len(missing) > 0 {
 		r.fail(idCgroupController, "enable the controllers with kernel arguments, such as cgroup_enable=memory cgroup_enable=cpuset, and reboot",
-			"lacks the cgroup controllers %s, which the kubelet needs", list(missing))
+			"lacks the cgroup controllers %s, which the kubelet needs", joinItems(missing))
 	}
 }
 

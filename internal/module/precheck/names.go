@@ -10,9 +10,9 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// names checks which addresses the hosts file of the host has for names of the cluster:
+// checkNames checks which addresses the hosts file of the host has for names of the cluster:
 // the first line of a name counts, and the lines of Slipway come last.
-func (r *report) names() {
+func (r *report) checkNames() {
 	const remedy = "remove that line from /etc/hosts on the host"
 	domain := r.cluster.Spec.ControlPlaneEndpoint.Domain
 	for _, n := range r.host.Facts.Named {
@@ -21,7 +21,7 @@ func (r *report) names() {
 			continue
 		}
 		if n.Name == domain {
-			if want, ok := r.endpoint(); ok && got.Unmap() != want && !(r.controlPlane() && got.IsLoopback()) {
+			if want, ok := r.endpointAddress(); ok && got.Unmap() != want && !(r.isControlPlane() && got.IsLoopback()) {
 				r.fail(idHostsFile, remedy, "/etc/hosts maps %s to %s; for this host the API is at %s", n.Name, got, want)
 			}
 			continue
@@ -32,47 +32,47 @@ func (r *report) names() {
 		}
 		// The name of the host itself may have any of its own addresses: Debian writes
 		// 127.0.1.1.
-		own := n.Name == r.host.Spec.Name && (got.IsLoopback() || owns(r.host, got))
-		want, err := netip.ParseAddr(internal(&facts.Host{Spec: r.cluster.Spec.Hosts[i]}))
+		own := n.Name == r.host.Spec.Name && (got.IsLoopback() || hasAddress(r.host, got))
+		want, err := netip.ParseAddr(internalAddress(&facts.Host{Spec: r.cluster.Spec.Hosts[i]}))
 		if err == nil && !own && got.Unmap() != want.Unmap() {
 			r.warn(idHostsFile, remedy, "/etc/hosts maps %s to %s; that host is at %s", n.Name, got, want)
 		}
 	}
 }
 
-// endpoint returns the address that Slipway writes into the hosts file for the API name;
+// endpointAddress returns the address that Slipway writes into the hosts file for the API name;
 // "" if it writes none.
-func (r *report) endpoint() (netip.Addr, bool) {
+func (r *report) endpointAddress() (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(spec.EndpointAddress(r.cluster, r.host.Spec))
 	return ip.Unmap(), err == nil
 }
 
-// resolver checks the DNS servers that pods receive. On a running node a problem is only a
+// checkResolver checks the DNS servers that pods receive. On a running node a problem is only a
 // warning, because the node works without them.
-func (r *report) resolver() {
+func (r *report) checkResolver() {
 	res := r.host.Facts.Resolver
 	if res == nil || r.cluster.Spec.Kubernetes.Kubelet.Config["resolvConf"] != nil {
 		return
 	}
 	severity := diag.Error
-	if r.ours() {
+	if r.isOwnHost() {
 		severity = diag.Warning
 	}
 	const remedy = "write upstream: [ADDRESS] under spec.dns, or add a server to that file; without a DNS server, write any address"
 	switch {
 	case res.Missing:
-		r.find(severity, idResolver, "create the file (empty if there is no DNS server), and write upstream under spec.dns",
+		r.addFinding(severity, idResolver, "create the file (empty if there is no DNS server), and write upstream under spec.dns",
 			"has no %s; without this file the kubelet cannot start pods", res.Path)
 	case len(r.cluster.Spec.DNS.Upstream) > 0:
 	case len(res.Servers) == 0:
-		r.find(severity, idResolver, remedy, "has no DNS server in %s; CoreDNS does not start without an upstream server", res.Path)
-	case slices.ContainsFunc(res.Servers, loopback):
-		r.find(severity, idResolver, remedy,
-			"has DNS server %s in %s; in a pod this is the pod itself, so CoreDNS would query itself", list(res.Servers), res.Path)
+		r.addFinding(severity, idResolver, remedy, "has no DNS server in %s; CoreDNS does not start without an upstream server", res.Path)
+	case slices.ContainsFunc(res.Servers, isLoopback):
+		r.addFinding(severity, idResolver, remedy,
+			"has DNS server %s in %s; in a pod this is the pod itself, so CoreDNS would query itself", joinItems(res.Servers), res.Path)
 	}
 }
 
-func loopback(server string) bool {
+func isLoopback(server string) bool {
 	ip, err := netip.ParseAddr(server)
 	return err == nil && ip.IsLoopback()
 }

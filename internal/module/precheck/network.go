@@ -12,12 +12,12 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// internal returns the address at which other nodes reach a host, as text.
-func internal(h *facts.Host) string { return spec.InternalAddress(h.Spec) }
+// internalAddress returns the address at which other nodes reach a host, as text.
+func internalAddress(h *facts.Host) string { return spec.InternalAddress(h.Spec) }
 
-// addresses checks the address at which others reach the host. The host must have it on an
+// checkAddresses checks the address at which others reach the host. The host must have it on an
 // interface, because the kubelet and etcd bind to it.
-func (r *report) addresses() {
+func (r *report) checkAddresses() {
 	var have []string
 	for _, p := range facts.Addresses(r.host.Facts) {
 		have = append(have, p.Addr().String())
@@ -25,27 +25,27 @@ func (r *report) addresses() {
 	has := "it has no address that other nodes can use"
 	remedy := "give the host an address on the network of the other nodes"
 	if len(have) > 0 {
-		has = "it has " + list(have)
-		remedy = fmt.Sprintf("write one of these addresses at %s", r.field("internalAddress"))
+		has = "it has " + joinItems(have)
+		remedy = fmt.Sprintf("write one of these addresses at %s", r.fieldPath("internalAddress"))
 	}
-	ip, err := netip.ParseAddr(internal(r.host))
+	ip, err := netip.ParseAddr(internalAddress(r.host))
 	switch {
 	case err != nil:
-		r.fail(idInternalAddress, remedy, "%q is not an address that other nodes can reach; %s", internal(r.host), has)
+		r.fail(idInternalAddress, remedy, "%q is not an address that other nodes can reach; %s", internalAddress(r.host), has)
 	case ip.IsLoopback():
 		r.fail(idInternalAddress, remedy, "%s is the local host on every host, so other nodes cannot reach it; %s", ip, has)
-	case !owns(r.host, ip):
+	case !hasAddress(r.host, ip):
 		r.fail(idInternalAddress, remedy, "has no interface with the address %s; %s", ip, has)
-	case r.node() && facts.Flannel(r.cluster) && facts.Link(r.host.Facts, ip.String()) == "lo":
-		r.newly()(idInternalAddress, remedy, "has the address %s only on lo; flannel needs it on the interface to the other nodes", ip)
+	case r.isNode() && facts.Flannel(r.cluster) && facts.Link(r.host.Facts, ip.String()) == "lo":
+		r.failIfNew()(idInternalAddress, remedy, "has the address %s only on lo; flannel needs it on the interface to the other nodes", ip)
 	case len(r.cluster.Spec.Network.PodCIDR) > 1:
-		r.dualStack(ip, has)
+		r.checkDualStack(ip, has)
 	}
 }
 
-// dualStack reports a host without an address of each IP version. Flannel uses one
+// checkDualStack reports a host without an address of each IP version. Flannel uses one
 // interface for both.
-func (r *report) dualStack(ip netip.Addr, has string) {
+func (r *report) checkDualStack(ip netip.Addr, has string) {
 	version := "IPv6"
 	if ip.Unmap().Is6() {
 		version = "IPv4"
@@ -56,34 +56,34 @@ func (r *report) dualStack(ip netip.Addr, has string) {
 	case other == "":
 		r.fail(idDualStack, "add an address that the other nodes can reach; or write one range each at spec.network.podCIDR and serviceCIDR",
 			"has no %s address, but with dual stack a node needs one address of each IP version; %s", version, has)
-	case r.node() && facts.Flannel(r.cluster) && facts.Link(f, other) != link:
-		r.newly()(idDualStack, fmt.Sprintf("add an %s address to %s; "+
+	case r.isNode() && facts.Flannel(r.cluster) && facts.Link(f, other) != link:
+		r.failIfNew()(idDualStack, fmt.Sprintf("add an %s address to %s; "+
 			"or write one range each at spec.network.podCIDR and serviceCIDR", version, link),
 			"has its %s address %s on %s and its other address %s on %s; "+
 				"flannel needs both on one interface", version, other, facts.Link(f, other), ip, link)
 	}
 }
 
-// newly returns the function that reports a finding which prevents a host from joining. On
+// failIfNew returns the function that reports a finding which prevents a host from joining. On
 // a running node it is a warning, because an error would block all other changes of the
 // cluster.
-func (r *report) newly() func(id, remedy, format string, args ...any) {
-	if r.ours() {
+func (r *report) failIfNew() func(id, remedy, format string, args ...any) {
+	if r.isOwnHost() {
 		return r.warn
 	}
 	return r.fail
 }
 
-func owns(h *facts.Host, ip netip.Addr) bool {
+func hasAddress(h *facts.Host, ip netip.Addr) bool {
 	return slices.ContainsFunc(h.Facts.Addresses, func(a op.Address) bool {
 		p, err := netip.ParsePrefix(a.Prefix)
 		return err == nil && p.Addr().Unmap() == ip.Unmap()
 	})
 }
 
-// networks compares the pod and service networks with the networks and routes of the host.
+// checkNetworks compares the pod and service networks with the networks and routes of the host.
 // The pod network of this cluster itself does not count.
-func (r *report) networks() {
+func (r *report) checkNetworks() {
 	f := r.host.Facts
 	check := func(name, field string, cidrs []string) {
 		for _, text := range cidrs {
@@ -91,20 +91,20 @@ func (r *report) networks() {
 			if err != nil { // the validation of the file has reported it
 				continue
 			}
-			if r.ours() && name == "pod" {
+			if r.isOwnHost() && name == "pod" {
 				continue
 			}
-			r.overlap(name, field, cidr.Masked(), f.Addresses, f.Routes)
+			r.checkOverlap(name, field, cidr.Masked(), f.Addresses, f.Routes)
 		}
 	}
 	check("pod", "spec.network.podCIDR", r.cluster.Spec.Network.PodCIDR)
 	check("service", "spec.network.serviceCIDR", r.cluster.Spec.Network.ServiceCIDR)
-	r.serviceRoute()
+	r.checkServiceRoute()
 }
 
-// serviceRoute reports a host whose own programs cannot reach Services: the kernel looks
+// checkServiceRoute reports a host whose own programs cannot reach Services: the kernel looks
 // for a route to the address before the rules of kube-proxy redirect the packet.
-func (r *report) serviceRoute() {
+func (r *report) checkServiceRoute() {
 	for _, text := range r.cluster.Spec.Network.ServiceCIDR {
 		cidr, err := netip.ParsePrefix(text)
 		if err != nil || slices.ContainsFunc(r.host.Facts.Routes, func(route string) bool {
@@ -113,7 +113,7 @@ func (r *report) serviceRoute() {
 		}) {
 			continue
 		}
-		link := facts.Link(r.host.Facts, internal(r.host))
+		link := facts.Link(r.host.Facts, internalAddress(r.host))
 		r.warn(idDefaultRoute, fmt.Sprintf("add a default route and keep it across reboots (it does not have to lead anywhere): "+
 			"ip route add default dev %s metric 4096", link),
 			"has no default route and no route to the service network %s: "+
@@ -121,9 +121,9 @@ func (r *report) serviceRoute() {
 	}
 }
 
-// overlap reports a network at most once. An address or a route inside the network is an
+// checkOverlap reports a network at most once. An address or a route inside the network is an
 // error. If the network itself is inside a wider one, that is a warning.
-func (r *report) overlap(name, field string, cidr netip.Prefix, addresses []op.Address, routes []string) {
+func (r *report) checkOverlap(name, field string, cidr netip.Prefix, addresses []op.Address, routes []string) {
 	remedy := fmt.Sprintf("write another network at %s that the hosts do not use", field)
 	wider := ""
 	note := func(p netip.Prefix, what string) bool {
@@ -143,7 +143,7 @@ func (r *report) overlap(name, field string, cidr netip.Prefix, addresses []op.A
 	for _, a := range addresses {
 		p, err := netip.ParsePrefix(a.Prefix)
 		// kube-proxy and the API relay hold the addresses of Services on these interfaces.
-		if err != nil || r.ours() && (a.Link == "kube-ipvs0" || a.Link == "lo") {
+		if err != nil || r.isOwnHost() && (a.Link == "kube-ipvs0" || a.Link == "lo") {
 			continue
 		}
 		if cidr.Contains(p.Addr()) {
@@ -176,8 +176,8 @@ const (
 	managerLimit = time.Minute
 )
 
-// between compares the hosts with each other.
-func (r *report) between(hosts []facts.Host) {
+// compareHosts compares the hosts with each other.
+func (r *report) compareHosts(hosts []facts.Host) {
 	var asked []*facts.Host
 	for i := range hosts {
 		f := hosts[i].Facts
@@ -188,28 +188,28 @@ func (r *report) between(hosts []facts.Host) {
 	for i, h := range asked {
 		r.host = h
 		for _, other := range asked[:i] {
-			r.identity(h, other)
+			r.checkIdentity(h, other)
 		}
-		if r.options.Operation == "init-os" || r.renewal() {
+		if r.options.Operation == "init-os" || r.onlyRenews() {
 			continue
 		}
 		for _, other := range asked {
-			r.taken(h, other)
+			r.checkTakenAddress(h, other)
 		}
 	}
-	if r.options.Operation != "init-os" && !r.renewal() {
-		r.vacant(asked)
+	if r.options.Operation != "init-os" && !r.onlyRenews() {
+		r.checkVirtualAddress(asked)
 	}
-	r.clocks(asked)
+	r.checkClocks(asked)
 }
 
-// identity reports one machine under two names.
-func (r *report) identity(h, other *facts.Host) {
+// checkIdentity reports one machine under two names.
+func (r *report) checkIdentity(h, other *facts.Host) {
 	a, b := h.Facts, other.Facts
 	switch {
 	case a.MachineID == "" || a.MachineID != b.MachineID:
 	case a.BootID == b.BootID && a.BootID != "":
-		r.fail(idSameMachine, fmt.Sprintf("remove one of the two hosts from the file, or correct %s", r.field("address")),
+		r.fail(idSameMachine, fmt.Sprintf("remove one of the two hosts from the file, or correct %s", r.fieldPath("address")),
 			"is the same machine as %s (same machine id and boot)", other.Spec.Name)
 	default:
 		r.fail(idMachineIDDuplicate, "run on one of the two hosts: "+
@@ -218,10 +218,10 @@ func (r *report) identity(h, other *facts.Host) {
 	}
 }
 
-// taken reports the address of one host on an interface of another.
-func (r *report) taken(h, other *facts.Host) {
-	ip, err := netip.ParseAddr(internal(h))
-	if err != nil || ip.IsLoopback() || h == other || !owns(other, ip) {
+// checkTakenAddress reports the address of one host on an interface of another.
+func (r *report) checkTakenAddress(h, other *facts.Host) {
+	ip, err := netip.ParseAddr(internalAddress(h))
+	if err != nil || ip.IsLoopback() || h == other || !hasAddress(other, ip) {
 		return
 	}
 	if same := h.Facts.MachineID == other.Facts.MachineID && h.Facts.BootID == other.Facts.BootID; same {
@@ -230,8 +230,8 @@ func (r *report) taken(h, other *facts.Host) {
 	r.fail(idAddressInUse, "change the address of one of the two hosts", "the address %s is also on an interface of %s", ip, other.Spec.Name)
 }
 
-// clocks reports hosts whose clocks differ from most others.
-func (r *report) clocks(hosts []*facts.Host) {
+// checkClocks reports hosts whose clocks differ from most others.
+func (r *report) checkClocks(hosts []*facts.Host) {
 	if len(hosts) == 0 {
 		return
 	}

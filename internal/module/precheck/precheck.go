@@ -44,16 +44,16 @@ type Options struct {
 // Errors prevent the operation, warnings are only reported.
 func Findings(c *v1alpha1.Cluster, hosts []facts.Host, o Options) diag.List {
 	r := &report{cluster: c, options: o}
-	r.unknown()
+	r.checkIgnoredIDs()
 	for i := range hosts {
 		r.host = &hosts[i]
-		if r.reached() {
-			r.judge()
+		if r.checkReached() {
+			r.checkHost()
 		}
 	}
 	r.host = nil
-	if !r.removal() && !r.maintenance() {
-		r.between(hosts)
+	if !r.onlyRemoves() && !r.isMaintenance() {
+		r.compareHosts(hosts)
 	}
 	order := map[string]int{}
 	for i, h := range hosts {
@@ -71,46 +71,46 @@ type report struct {
 	list    diag.List
 }
 
-// find adds a finding about the current host. An error that the user ignores becomes a
+// addFinding adds a finding about the current host. An error that the user ignores becomes a
 // warning.
-func (r *report) find(severity diag.Severity, id, remedy, format string, args ...any) {
+func (r *report) addFinding(severity diag.Severity, id, remedy, format string, args ...any) {
 	d := diag.Diagnostic{ID: id, Severity: severity, Message: fmt.Sprintf(format, args...), Hint: remedy}
 	if r.host != nil {
 		d.Host = r.host.Spec.Name
 	}
-	r.list = append(r.list, r.passed(d))
+	r.list = append(r.list, r.demoteIgnored(d))
 }
 
 func (r *report) fail(id, remedy, format string, args ...any) {
-	r.find(diag.Error, id, remedy, format, args...)
+	r.addFinding(diag.Error, id, remedy, format, args...)
 }
 
 func (r *report) warn(id, remedy, format string, args ...any) {
-	r.find(diag.Warning, id, remedy, format, args...)
+	r.addFinding(diag.Warning, id, remedy, format, args...)
 }
 
-// removal reports whether the operation only removes something.
-func (r *report) removal() bool {
+// onlyRemoves reports whether the operation only removes something.
+func (r *report) onlyRemoves() bool {
 	return r.options.Operation == "delete" || r.options.Operation == "rollback"
 }
 
-// renewal reports whether the operation only renews or rotates certificates.
-func (r *report) renewal() bool {
+// onlyRenews reports whether the operation only renews or rotates certificates.
+func (r *report) onlyRenews() bool {
 	return r.options.Operation == "renew-certs" || r.options.Operation == "rotate-ca"
 }
 
-// maintenance reports whether the operation only concerns etcd, on hosts that were checked
+// isMaintenance reports whether the operation only concerns etcd, on hosts that were checked
 // when they joined.
-func (r *report) maintenance() bool {
+func (r *report) isMaintenance() bool {
 	return slices.Contains([]string{"etcd-defrag", "etcd-restore", "etcd-rescue"}, r.options.Operation)
 }
 
-// unknown reports ids of --ignore-check that do not exist or cannot be ignored.
-func (r *report) unknown() {
+// checkIgnoredIDs reports ids of --ignore-check that do not exist or cannot be ignored.
+func (r *report) checkIgnoredIDs() {
 	for _, id := range r.options.Ignore {
 		switch {
 		case slices.Contains(IDs(), id):
-		case slices.Contains(never(), id), slices.Contains(reasons(), id):
+		case slices.Contains(fatalIDs(), id), slices.Contains(unreachableIDs(), id):
 			r.fail(idUnknownCheck, "fix the problem that it reports", "check %q cannot be ignored", id)
 		default:
 			remedy := diag.DidYouMean(id, IDs())
@@ -122,8 +122,8 @@ func (r *report) unknown() {
 	}
 }
 
-// reached reports why the facts of a host are missing.
-func (r *report) reached() bool {
+// checkReached reports why the facts of a host are missing.
+func (r *report) checkReached() bool {
 	h := r.host
 	var unusable *remote.Error
 	switch {
@@ -140,55 +140,55 @@ func (r *report) reached() bool {
 	return true
 }
 
-// judge checks one host that has facts.
-func (r *report) judge() {
-	if r.otherCluster() || r.removal() || r.renewal() || r.maintenance() {
+// checkHost checks one host that has facts.
+func (r *report) checkHost() {
+	if r.checkOtherCluster() || r.onlyRemoves() || r.onlyRenews() || r.isMaintenance() {
 		return
 	}
-	r.machine()
-	if r.node() {
-		r.kernel()
-		r.cgroups()
+	r.checkMachine()
+	if r.isNode() {
+		r.checkKernel()
+		r.checkCgroups()
 	}
-	r.surroundings()
+	r.checkConflicts()
 	if r.options.Operation == "init-os" {
 		return
 	}
-	r.size()
-	r.disks()
-	r.addresses()
-	r.names()
-	if r.node() {
-		r.networks()
-		r.resolver()
+	r.checkSize()
+	r.checkDisks()
+	r.checkAddresses()
+	r.checkNames()
+	if r.isNode() {
+		r.checkNetworks()
+		r.checkResolver()
 	}
-	r.etcdData()
-	r.external()
-	r.balancer()
-	r.commands()
-	if !r.ours() {
-		r.leftovers()
-		r.ports()
+	r.checkEtcdData()
+	r.checkExternalEtcd()
+	r.checkBalancer()
+	r.checkUnitCommands()
+	if !r.isOwnHost() {
+		r.checkLeftovers()
+		r.checkPorts()
 	}
 }
 
-// node reports whether the host runs a kubelet; a host with only etcd does not.
-func (r *report) node() bool { return facts.RunsKubelet(r.host.Spec.Roles) }
+// isNode reports whether the host runs a kubelet; a host with only etcd does not.
+func (r *report) isNode() bool { return facts.RunsKubelet(r.host.Spec.Roles) }
 
-func (r *report) ours() bool { return r.options.Recorded && r.host.Ours(r.cluster.Name) }
+func (r *report) isOwnHost() bool { return r.options.Recorded && r.host.Ours(r.cluster.Name) }
 
-func (r *report) registry() bool {
+func (r *report) isRegistry() bool {
 	return slices.Contains(r.host.Spec.Roles, v1alpha1.RoleRegistry)
 }
 
-func (r *report) controlPlane() bool {
+func (r *report) isControlPlane() bool {
 	return slices.Contains(r.host.Spec.Roles, v1alpha1.RoleControlPlane)
 }
 
-// field returns the path of a field of the host in the file: "spec.hosts[2].arch".
-func (r *report) field(name string) string {
+// fieldPath returns the path of a field of the host in the file: "spec.hosts[2].arch".
+func (r *report) fieldPath(name string) string {
 	i := slices.IndexFunc(r.cluster.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == r.host.Spec.Name })
 	return fmt.Sprintf("spec.hosts[%d].%s", i, name)
 }
 
-func list(items []string) string { return strings.Join(items, ", ") }
+func joinItems(items []string) string { return strings.Join(items, ", ") }

@@ -58,11 +58,11 @@ func Ready(s Readiness, o Options) diag.List {
 		r.fail(idAPIRemoved, "find the clients that use them (the audit log has the field k8s.io/removed-release), "+
 			"and change the clients to the next version of the API. "+
 			"An API server counts such requests until it restarts",
-			"APIs are in use that Kubernetes %s does not serve: %s", s.To, list(s.Removed))
+			"APIs are in use that Kubernetes %s does not serve: %s", s.To, joinItems(s.Removed))
 	}
 	if len(s.Deprecated) > 0 {
 		r.warn(idAPIDeprecated, "change the clients to the next version of the API before a later upgrade",
-			"APIs are in use that a later version removes: %s", list(s.Deprecated))
+			"APIs are in use that a later version removes: %s", joinItems(s.Deprecated))
 	}
 	if len(s.Budgets) > 0 {
 		r.fail(IDBudget, "fix the unhealthy pods, run more replicas, or relax the PodDisruptionBudgets",
@@ -81,16 +81,16 @@ func Ready(s Readiness, o Options) diag.List {
 	if len(s.Missing) > 0 {
 		r.fail(idBundleMissing, "build or import the bundles first: "+
 			"slipway bundle build --kubernetes "+s.Missing[0]+"; or build each bundle during the upgrade: --ignore-check "+idBundleMissing,
-			"the upgrade path includes versions whose bundles are missing: %s", list(s.Missing))
+			"the upgrade path includes versions whose bundles are missing: %s", joinItems(s.Missing))
 	}
 	if len(s.Crowded) > 0 {
 		r.warn(idCapacity, "add nodes, or run fewer pods; otherwise such pods wait until their node is back",
 			"other nodes do not have room for all pods of these nodes while they are drained: %s", strings.Join(s.Crowded, "; "))
 	}
-	r.troubles(idNodeUnready, s.Unready)
-	r.troubles(idSkew, s.Skewed)
-	r.troubles(idEtcdUnready, s.Etcd)
-	r.troubles(idCertificate, s.Certificates)
+	r.addTroubles(idNodeUnready, s.Unready)
+	r.addTroubles(idSkew, s.Skewed)
+	r.addTroubles(idEtcdUnready, s.Etcd)
+	r.addTroubles(idCertificate, s.Certificates)
 	return r.list
 }
 
@@ -109,19 +109,19 @@ func Unlisted(is release.Release) diag.List {
 	return r.list
 }
 
-// troubles adds the problems of hosts, each as one finding.
-func (r *report) troubles(id string, all []Trouble) {
+// addTroubles adds the problems of hosts, each as one finding.
+func (r *report) addTroubles(id string, all []Trouble) {
 	for _, t := range all {
 		d := diag.Diagnostic{ID: id, Severity: diag.Warning, Host: t.Host, Message: t.Message, Hint: t.Hint}
 		if t.Blocks {
 			d.Severity = diag.Error
 		}
-		r.list = append(r.list, r.passed(d))
+		r.list = append(r.list, r.demoteIgnored(d))
 	}
 }
 
-// passed returns a finding as a warning if the user ignores it.
-func (r *report) passed(d diag.Diagnostic) diag.Diagnostic {
+// demoteIgnored returns a finding as a warning if the user ignores it.
+func (r *report) demoteIgnored(d diag.Diagnostic) diag.Diagnostic {
 	if d.Severity == diag.Error && slices.Contains(r.options.Ignore, d.ID) && slices.Contains(IDs(), d.ID) {
 		d.Severity = diag.Warning
 		d.Message += " (ignored with --ignore-check)"

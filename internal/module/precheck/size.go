@@ -28,17 +28,17 @@ const (
 	registryMemory = 256 * mib
 )
 
-// size checks CPUs and memory.
-func (r *report) size() {
+// checkSize checks CPUs and memory.
+func (r *report) checkSize() {
 	f := r.host.Facts
 	role, memory := "worker", uint64(workerMemory)
-	if !r.node() {
+	if !r.isNode() {
 		role, memory = "host with only etcd", etcdMemory
 		if !facts.RunsEtcd(r.cluster, r.host.Spec.Roles) {
 			role, memory = "registry", registryMemory
 		}
 	}
-	if r.controlPlane() {
+	if r.isControlPlane() {
 		role, memory = "control plane", controlPlaneMemory
 		if f.CPUs < controlPlaneCPUs {
 			r.fail(idCPU, "add CPUs, or change the role of the host", "has %d CPU; a control plane needs %d", f.CPUs, controlPlaneCPUs)
@@ -48,7 +48,7 @@ func (r *report) size() {
 	case f.MemoryBytes < memory:
 		r.fail(idMemory, "add memory, or change the role of the host",
 			"has %d MiB of memory; a %s needs %d MiB", f.MemoryBytes/mib, role, memory/mib)
-	case f.MemoryBytes < lowMemory && r.node():
+	case f.MemoryBytes < lowMemory && r.isNode():
 		r.warn(idMemoryLow, "add memory (2 GiB or more) to run many pods",
 			"has %d MiB of memory, which leaves little for pods", f.MemoryBytes/mib)
 	}
@@ -71,8 +71,8 @@ const (
 	lowInodes   = 100_000
 )
 
-// room returns the space that a new node needs in each directory, in bytes.
-func (r *report) room() map[string]uint64 {
+// neededSpace returns the space that a new node needs in each directory, in bytes.
+func (r *report) neededSpace() map[string]uint64 {
 	bundle := uint64(usualBundle)
 	if r.options.ImagesBytes > 0 {
 		bundle = uint64(r.options.ImagesBytes)
@@ -84,13 +84,13 @@ func (r *report) room() map[string]uint64 {
 		facts.DirPrograms:   512 * mib,
 	}
 	need[facts.DirImages(r.cluster)] += unpacked * bundle
-	if !r.node() {
+	if !r.isNode() {
 		need = map[string]uint64{facts.DirBlobs: etcdPrograms, facts.DirPrograms: unpacked * etcdPrograms}
 	}
 	if facts.RunsEtcd(r.cluster, r.host.Spec.Roles) {
 		need[facts.DirEtcd] = gib
 	}
-	if p := r.cluster.Spec.Registry.Private; p != nil && r.registry() {
+	if p := r.cluster.Spec.Registry.Private; p != nil && r.isRegistry() {
 		need[facts.DirBlobs] += bundle // while it is transferred
 		need[p.Directory] = bundle + gib
 	}
@@ -104,10 +104,10 @@ func (r *report) room() map[string]uint64 {
 	return need
 }
 
-// disks checks the file systems that hold the data of a node. The needs of directories on
+// checkDisks checks the file systems that hold the data of a node. The needs of directories on
 // one file system are added up.
-func (r *report) disks() {
-	need := r.room()
+func (r *report) checkDisks() {
+	need := r.neededSpace()
 	type volume struct {
 		dirs []string
 		need uint64
@@ -120,7 +120,7 @@ func (r *report) disks() {
 		if !wanted {
 			continue
 		}
-		r.filesystem(d)
+		r.checkFilesystem(d)
 		mount := d.Mount
 		if mount == "" {
 			mount = d.Dir
@@ -135,11 +135,11 @@ func (r *report) disks() {
 	}
 	for _, v := range volumes {
 		slices.Sort(v.dirs)
-		if r.ours() {
-			r.remaining(v.disk, list(v.dirs), v.need)
+		if r.isOwnHost() {
+			r.checkRemainingSpace(v.disk, joinItems(v.dirs), v.need)
 			continue
 		}
-		r.free(v.disk, list(v.dirs), v.need)
+		r.checkFreeSpace(v.disk, joinItems(v.dirs), v.need)
 	}
 	for _, d := range r.host.Facts.Disks {
 		if d.NoExec && (d.Dir == facts.DirPrograms || d.Dir == facts.DirPlugins) {
@@ -149,8 +149,8 @@ func (r *report) disks() {
 	}
 }
 
-// filesystem checks the type of the file system of a directory.
-func (r *report) filesystem(d op.Disk) {
+// checkFilesystem checks the type of the file system of a directory.
+func (r *report) checkFilesystem(d op.Disk) {
 	network := slices.Contains([]string{"nfs", "nfs4", "cifs", "ceph", "glusterfs", "fuse.glusterfs", "9p"}, d.FS)
 	switch {
 	case d.ReadOnly:
@@ -166,8 +166,8 @@ func (r *report) filesystem(d op.Disk) {
 	}
 }
 
-// free checks the disk space for a new node.
-func (r *report) free(d op.Disk, dirs string, need uint64) {
+// checkFreeSpace checks the disk space for a new node.
+func (r *report) checkFreeSpace(d op.Disk, dirs string, need uint64) {
 	left := uint64(0)
 	if d.FreeBytes > need {
 		left = d.FreeBytes - need
@@ -176,7 +176,7 @@ func (r *report) free(d op.Disk, dirs string, need uint64) {
 	case d.FreeBytes < need:
 		r.fail(idDisk, "free disk space, or mount a larger file system there",
 			"has %s free for %s; this node needs %s", bytesize.Bytes(d.FreeBytes), dirs, bytesize.Bytes(need))
-	case left < d.TotalBytes/100*15 && !r.keepsImages() && r.node():
+	case left < d.TotalBytes/100*15 && !r.keepsImages() && r.isNode():
 		r.warn(idDiskLow, "free disk space; or set imageGCHighThresholdPercent and evictionHard under spec.kubernetes.kubelet.config",
 			"will have %s of %s left for %s; "+
 				"below 15 %% the kubelet deletes images, and then evicts pods", bytesize.Bytes(left), bytesize.Bytes(d.TotalBytes), dirs)
@@ -194,9 +194,9 @@ func (r *report) free(d op.Disk, dirs string, need uint64) {
 	}
 }
 
-// remaining checks the disk space on a running node, which only needs space for another
+// checkRemainingSpace checks the disk space on a running node, which only needs space for another
 // version.
-func (r *report) remaining(d op.Disk, dirs string, need uint64) {
+func (r *report) checkRemainingSpace(d op.Disk, dirs string, need uint64) {
 	switch {
 	case r.options.Upgrades && d.FreeBytes < need+leastFree:
 		r.fail(idDisk, "free disk space, or mount a larger file system there",
@@ -205,7 +205,7 @@ func (r *report) remaining(d op.Disk, dirs string, need uint64) {
 	case d.FreeBytes < leastFree:
 		r.fail(idDisk, "free disk space: the node stops working without it",
 			"has %s free for %s; the node needs %s to keep working", bytesize.Bytes(d.FreeBytes), dirs, bytesize.Bytes(leastFree))
-	case d.FreeBytes < d.TotalBytes/10 && !r.keepsImages() && r.node():
+	case d.FreeBytes < d.TotalBytes/10 && !r.keepsImages() && r.isNode():
 		r.warn(idDiskLow, "free disk space, or mount a larger file system there",
 			"has %s of %s left for %s; below 10 %% the kubelet evicts pods", bytesize.Bytes(d.FreeBytes), bytesize.Bytes(d.TotalBytes), dirs)
 	}

@@ -22,7 +22,7 @@ const (
 
 // Hash returns a new hash of the registry's password, with a random salt.
 func Hash(r *module.Registry) (string, error) {
-	hash, err := bcrypt.GenerateFromPassword([]byte(r.Password.Reveal()), cost(r))
+	hash, err := bcrypt.GenerateFromPassword([]byte(r.Password.Reveal()), hashCost(r))
 	if err != nil {
 		return "", fmt.Errorf("hashing the registry's password: %w", err)
 	}
@@ -37,11 +37,11 @@ const hashLength = 60
 // determines how long a comparison takes.
 func Matches(r *module.Registry, hash string) bool {
 	is, err := bcrypt.Cost([]byte(hash))
-	return err == nil && len(hash) == hashLength && is == cost(r) &&
+	return err == nil && len(hash) == hashLength && is == hashCost(r) &&
 		bcrypt.CompareHashAndPassword([]byte(hash), []byte(r.Password.Reveal())) == nil
 }
 
-func cost(r *module.Registry) int {
+func hashCost(r *module.Registry) int {
 	if r.Made {
 		return costMade
 	}
@@ -66,9 +66,9 @@ func usersTask(env module.Env) engine.Task {
 	}
 }
 
-// htpasswd returns the file with the user of the registry. If the hash on the host matches
+// renderUserFile returns the file with the user of the registry. If the hash on the host matches
 // the password, the file is not changed.
-func htpasswd(env module.Env, onHost []byte) []byte {
+func renderUserFile(env module.Env, onHost []byte) []byte {
 	user := env.Cluster.Spec.Registry.Private.Username
 	hash := env.Registry.Hash
 	if name, is, ok := strings.Cut(strings.TrimSuffix(string(onHost), "\n"), ":"); ok && name == user && is != hash &&

@@ -28,17 +28,17 @@ type platform struct {
 	OS           string `json:"os"`
 }
 
-// pushed returns the images of a bundle as the registry stores them: each once for all
+// imagesToPush returns the images of a bundle as the registry stores them: each once for all
 // architectures, in the folder of its original registry. If several images have one tag,
 // the others are available by digest.
-func pushed(images []bundle.Image) ([]op.PushedImage, error) {
+func imagesToPush(images []bundle.Image) ([]op.PushedImage, error) {
 	var out []op.PushedImage
 	tags, places, lists := bundle.Tags(images), map[string]int{}, map[string]*index{}
 	for _, i := range images {
 		at, known := places[i.Ref]
 		if !known {
 			at = len(out)
-			repository, tag := place(i.Ref)
+			repository, tag := imagePlace(i.Ref)
 			if tags[i.Ref] == "" {
 				tag = ""
 			}
@@ -63,9 +63,9 @@ func pushed(images []bundle.Image) ([]op.PushedImage, error) {
 	return out, nil
 }
 
-// place returns the repository and tag of an image in the registry, below the folder of
+// imagePlace returns the repository and tag of an image in the registry, below the folder of
 // its original registry.
-func place(ref string) (repository, tag string) {
+func imagePlace(ref string) (repository, tag string) {
 	ref, _, _ = strings.Cut(ref, "@")
 	host, rest, _ := strings.Cut(ref, "/")
 	if at := strings.LastIndex(rest, ":"); at > strings.LastIndex(rest, "/") {

@@ -33,8 +33,8 @@ const (
 	stepService     = "registry.service"
 )
 
-// New returns the module; it is empty for a cluster without a private registry.
-func New(env module.Env) engine.Module {
+// SetUpRegistry returns the module; it is empty for a cluster without a private registry.
+func SetUpRegistry(env module.Env) engine.Module {
 	m := engine.Module{Name: "registry"}
 	if env.Registry == nil {
 		return m
@@ -43,17 +43,17 @@ func New(env module.Env) engine.Module {
 		{
 			ID: "registry.programs", Title: "install registry", On: env.IsRegistry, Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
-				return module.Programs(s, "registry", "usr/local/bin/", programs)
+				return module.FetchAndUnpack(s, "registry", "usr/local/bin/", programs)
 			},
 		},
 		{
 			ID: stepCertificate, Title: "create registry certificate", On: env.IsRegistry,
-			Ops: func(s *engine.Scope) (op.List, error) { return certificate(env, s.Host()), nil },
+			Ops: func(s *engine.Scope) (op.List, error) { return certificateOps(env, s.Host()), nil },
 		},
 		usersTask(env),
 		{
 			ID: stepService, Title: "set up registry", On: env.IsRegistry, Consumes: []engine.KeyRef{keyUsers.Ref()},
-			Ops: func(s *engine.Scope) (op.List, error) { return service(env, engine.Get(s, keyUsers)) },
+			Ops: func(s *engine.Scope) (op.List, error) { return serviceOps(env, engine.Get(s, keyUsers)) },
 		},
 		{
 			// This is not part of the step of the service: if the login fails, the earlier
@@ -67,7 +67,7 @@ func New(env module.Env) engine.Module {
 			ID: "registry.images", Title: "push images to registry", On: env.IsRegistry, Timeout: time.Hour,
 			Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
-				images, err := pushed(engine.Get(s, module.KeyContent).Images())
+				images, err := imagesToPush(engine.Get(s, module.KeyContent).Images())
 				return op.List{op.PushImages{RegistryClient: env.RegistryClient(), Images: images}}, err
 			},
 		},
@@ -75,10 +75,10 @@ func New(env module.Env) engine.Module {
 	return m
 }
 
-// certificate returns the certificate of the registry, and the CA that nodes trust for it.
+// certificateOps returns the certificate of the registry, and the CA that nodes trust for it.
 // The key of a CA created by Slipway is on the host, which renews the certificate
 // automatically.
-func certificate(env module.Env, h *engine.Host) op.List {
+func certificateOps(env module.Env, h *engine.Host) op.List {
 	r := env.Registry
 	list := op.List{op.Dir{Path: path.Dir(module.RegistryDir), Mode: 0o755}, op.Dir{Path: module.RegistryDir, Mode: 0o700}}
 	if r.CA != nil {
@@ -101,21 +101,21 @@ func certificate(env module.Env, h *engine.Host) op.List {
 	)
 }
 
-// service returns the user, the unit, the settings and the logins of the registry. The
+// serviceOps returns the user, the unit, the settings and the logins of the registry. The
 // unit copies the files at each start, because the registry runs as a user that cannot
 // read the originals. It is restarted when one of them changes.
-func service(env module.Env, onHost []byte) (op.List, error) {
+func serviceOps(env module.Env, onHost []byte) (op.List, error) {
 	p := env.Cluster.Spec.Registry.Private
-	config, err := module.Render(files, "config.yml", map[string]any{
+	config, err := module.RenderTemplate(files, "config.yml", map[string]any{
 		"Directory": p.Directory, "Port": p.Port,
-		"Cert": copied(module.RegistryCert), "Key": copied(module.RegistryKey), "Users": copied(module.RegistryUsers),
+		"Cert": copiedPath(module.RegistryCert), "Key": copiedPath(module.RegistryKey), "Users": copiedPath(module.RegistryUsers),
 	})
 	if err != nil {
 		return nil, err
 	}
 	reads := []string{configFile, module.RegistryUsers, module.RegistryCert, module.RegistryKey}
-	unit, err := module.Render(files, module.RegistryUnit, map[string]any{
-		"Program": program, "Config": copied(configFile), "Mounts": module.UnitMounts(p.Directory), "Directory": p.Directory,
+	unit, err := module.RenderTemplate(files, module.RegistryUnit, map[string]any{
+		"Program": program, "Config": copiedPath(configFile), "Mounts": module.UnitMounts(p.Directory), "Directory": p.Directory,
 		"User": user, "Run": runDir, "Files": reads, "LowPort": p.Port < 1024,
 	})
 	if err != nil {
@@ -125,9 +125,9 @@ func service(env module.Env, onHost []byte) (op.List, error) {
 		op.User{Name: user},
 		op.Dir{Path: p.Directory, Mode: 0o700, Owner: user, Group: user, Exclusive: true},
 	}
-	return append(append(list, enters(p.Directory)...),
+	return append(append(list, waitDirAccess(p.Directory)...),
 		op.File{Path: configFile, Content: config},
-		op.File{Path: module.RegistryUsers, Content: htpasswd(env, onHost), Mode: 0o600, Secret: true},
+		op.File{Path: module.RegistryUsers, Content: renderUserFile(env, onHost), Mode: 0o600, Secret: true},
 		op.File{Path: unitFile, Content: unit},
 		op.Unit{
 			Name: module.RegistryUnit, Enabled: op.Bool(true), Running: op.Bool(true),
@@ -138,14 +138,14 @@ func service(env module.Env, onHost []byte) (op.List, error) {
 	), nil
 }
 
-// copied returns the path to which the unit copies a file for the registry.
-func copied(file string) string { return runDir + "/" + path.Base(file) }
+// copiedPath returns the path to which the unit copies a file for the registry.
+func copiedPath(file string) string { return runDir + "/" + path.Base(file) }
 
-// enters waits until the user of the registry can access a directory that the user has
+// waitDirAccess waits until the user of the registry can access a directory that the user has
 // configured. It runs before a registry that runs as root is restarted as that user,
 // because a parent directory may be closed. The unit itself gives access to directories
 // that it hides.
-func enters(dir string) op.List {
+func waitDirAccess(dir string) op.List {
 	hidden := slices.ContainsFunc([]string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"},
 		func(p string) bool { return strings.HasPrefix(dir, p) })
 	if hidden || dir == spec.DefaultRegistryDirectory {

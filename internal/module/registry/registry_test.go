@@ -35,7 +35,7 @@ func environment(change func(*v1alpha1.Cluster)) module.Env {
 
 // TestFiles compares the unit and the settings on the host.
 func TestFiles(t *testing.T) {
-	list, err := service(environment(func(c *v1alpha1.Cluster) {
+	list, err := serviceOps(environment(func(c *v1alpha1.Cluster) {
 		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Port: 8443, Directory: "/srv/images"}
 	}), nil)
 	if err != nil {
@@ -65,7 +65,7 @@ func TestUnprivileged(t *testing.T) {
 		{"in a home", "the unit provides it, whatever is above", "/home/images/data", 5000, false, []string{"CapabilityBoundingSet="}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			list, err := service(environment(func(c *v1alpha1.Cluster) {
+			list, err := serviceOps(environment(func(c *v1alpha1.Cluster) {
 				c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: tc.dir, Port: tc.port}
 			}), nil)
 			if err != nil {
@@ -116,7 +116,7 @@ func TestCertificate(t *testing.T) {
 		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Names: []string{"images.example.com"}}
 	})
 	host := &engine.Host{Host: env.Cluster.Spec.Hosts[1]}
-	list := certificate(env, host)
+	list := certificateOps(env, host)
 	want := []string{"images.example.com", "reg", "192.0.2.9", "reg.example.com", "localhost", "127.0.0.1", "::1"}
 	made := list[len(list)-1].(op.Certificate)
 	if d := cmp.Diff(want, made.Names); d != "" {
@@ -124,7 +124,7 @@ func TestCertificate(t *testing.T) {
 	}
 	env.Registry = &module.Registry{Password: secret.New("parrot"), Cert: []byte("theirs"), Key: []byte("their key")}
 	var paths []string
-	for _, o := range certificate(env, host) {
+	for _, o := range certificateOps(env, host) {
 		if f, ok := o.(op.File); ok {
 			paths = append(paths, f.Path)
 			if f.Path == module.RegistryKey && (!f.Secret || f.Mode != 0o600) {
@@ -155,7 +155,7 @@ func TestPassword(t *testing.T) {
 			if env.Registry.Hash, err = Hash(env.Registry); err != nil {
 				t.Fatal(err)
 			}
-			file := htpasswd(env, nil)
+			file := renderUserFile(env, nil)
 			hashed := file[len("slipway:") : len(file)-1]
 			if err := bcrypt.CompareHashAndPassword(hashed, []byte(tc.password)); err != nil {
 				t.Errorf("%s: %v", file, err)
@@ -207,7 +207,7 @@ func TestHashOnHost(t *testing.T) {
 			if tc.stays {
 				want = tc.is
 			}
-			if d := cmp.Diff(want, string(htpasswd(env, []byte(tc.is)))); d != "" {
+			if d := cmp.Diff(want, string(renderUserFile(env, []byte(tc.is)))); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}
 		})
@@ -222,7 +222,7 @@ func TestPushed(t *testing.T) {
 			Ref: ref, MediaType: "application/vnd.oci.image.manifest.v1+json", Manifest: op.Blob{Digest: "sha256:" + name + arch, Size: 7},
 		}}
 	}
-	got, err := pushed([]bundle.Image{
+	got, err := imagesToPush([]bundle.Image{
 		image("pause", "registry.k8s.io/pause:3.10.2", "amd64"), image("pause", "registry.k8s.io/pause:3.10.2", "arm64"),
 		image("own", "registry.example.com:5000/team/app@sha256:0123", "amd64"),
 		image("other", "registry.example.com:5000/team/app@sha256:4567", "amd64"),

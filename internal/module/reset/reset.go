@@ -15,35 +15,35 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// New returns the module. It changes only what the ledger of a host lists as created by
+// ResetHosts returns the module. It changes only what the ledger of a host lists as created by
 // Slipway. It waits for the given tasks.
-func New(env module.Env, after ...string) engine.Module {
+func ResetHosts(env module.Env, after ...string) engine.Module {
 	return engine.Module{Name: "reset", Tasks: []engine.Task{
 		{
 			ID: "reset.kubernetes", Title: "remove Kubernetes", Timeout: 5 * time.Minute, Needs: after,
 			Ops:   func(s *engine.Scope) (op.List, error) { return op.List{runtimeState(env, s.Host())}, nil },
-			After: tellLeft,
+			After: reportLeft,
 		},
 		{
 			ID: "reset.restore", Title: "restore host", Timeout: 5 * time.Minute,
 			Ops: func(s *engine.Scope) (op.List, error) {
 				return op.List{op.Restore{EndLock: env.Resets(s.Host())}}, nil
 			},
-			After: tellLeft,
+			After: reportLeft,
 		},
 	}}
 }
 
-// tellLeft reports what remains on a host, and why: nothing manages it from now on.
-func tellLeft(_ context.Context, s *engine.Scope, results []op.Result) error {
-	for _, line := range left(results) {
+// reportLeft reports what remains on a host, and why: nothing manages it from now on.
+func reportLeft(_ context.Context, s *engine.Scope, results []op.Result) error {
+	for _, line := range leftLines(results) {
 		s.Note("%s", line)
 	}
 	return nil
 }
 
-// left returns the lines of a report about objects that were not restored.
-func left(results []op.Result) []string {
+// leftLines returns the lines of a report about objects that were not restored.
+func leftLines(results []op.Result) []string {
 	var out []string
 	for _, res := range results {
 		for line := range strings.Lines(string(res.Output)) {
@@ -55,19 +55,19 @@ func left(results []op.Result) []string {
 	return out
 }
 
-// Runtime is the module that removes the previous container runtime from a node: its
+// RemoveRuntime is the module that removes the previous container runtime from a node: its
 // containers stop, and their data is deleted.
-func Runtime(env module.Env) engine.Module {
+func RemoveRuntime(env module.Env) engine.Module {
 	return engine.Module{Name: "reset", Tasks: []engine.Task{{
-		ID: "reset.runtime", Title: "stop containers of previous runtime", Timeout: 8 * time.Minute, On: env.Moves,
+		ID: "reset.runtime", Title: "stop containers of previous runtime", Timeout: 8 * time.Minute, On: env.ChangesRuntime,
 		Ops: func(s *engine.Scope) (op.List, error) {
 			r := formerRuntime(env)
 			if env.Stacked() && s.Host().HasRole(v1alpha1.RoleControlPlane) { // its etcd member stops, too
-				r.Serves, r.Gate = env.AskMember("health"), env.EveryMember()
+				r.Serves, r.Gate = env.WaitLocalMember("health"), env.WaitAllMembersHealthy()
 			}
 			return op.List{r}, nil
 		},
-		After: tellLeft,
+		After: reportLeft,
 	}}}
 }
 
@@ -75,8 +75,8 @@ func Runtime(env module.Env) engine.Module {
 // removed in both directions, because its data belongs to only one of the two runtimes.
 func formerRuntime(env module.Env) op.Reset {
 	from := runtimeOf(!env.Docker())
-	r := from.reset(env)
-	r.Within, r.Mounts, r.Paths = from.own(), from.dirs, from.dirs
+	r := from.resetOp(env)
+	r.Within, r.Mounts, r.Paths = from.ownCgroups(), from.dirs, from.dirs
 	return r
 }
 
@@ -102,16 +102,16 @@ func runtimeOf(docker bool) containers {
 	return c
 }
 
-// own returns the cgroups of its units.
-func (c containers) own() (out []string) {
+// ownCgroups returns the cgroups of its units.
+func (c containers) ownCgroups() (out []string) {
 	for _, unit := range c.units {
 		out = append(out, "system.slice/"+unit)
 	}
 	return out
 }
 
-// reset stops all containers, and removes their CNI networks.
-func (c containers) reset(env module.Env) op.Reset {
+// resetOp stops all containers, and removes their CNI networks.
+func (c containers) resetOp(env module.Env) op.Reset {
 	r := op.Reset{
 		Units:         slices.Clone(c.units),
 		TellFirst:     []string{"keepalived", "kube-vip"}, // of any endpoint mode: they hold addresses
@@ -133,10 +133,10 @@ func (c containers) reset(env module.Env) op.Reset {
 // they run.
 func runtimeState(env module.Env, h *engine.Host) op.Op {
 	runtime := runtimeOf(module.HasDocker(h))
-	r := runtime.reset(env)
+	r := runtime.resetOp(env)
 	// In cgroup v1 hierarchies the cgroups of the units remain: they are delegated to the
 	// units, and systemd does not remove delegated cgroups.
-	r.Cgroups = append(r.Cgroups, runtime.own()...)
+	r.Cgroups = append(r.Cgroups, runtime.ownCgroups()...)
 	if env.RunsEtcd(h) { // on other hosts it belongs to others
 		r.Units = append(r.Units, "etcd.service")
 	}

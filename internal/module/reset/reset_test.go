@@ -14,7 +14,7 @@ import (
 
 // TestLeft: only what remains on a host is reported to the user.
 func TestLeft(t *testing.T) {
-	got := left([]op.Result{
+	got := leftLines([]op.Result{
 		{Output: []byte("/opt/cni: left: not empty\n")},
 		{Output: []byte("/etc/fstab: restored\n/etc/x.conf: left: changed by other software since then; the original " +
 			"is next to it as x.conf.slipway-orig\n\n")},

@@ -16,23 +16,23 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// An Outdated reports whether the kubelet of a host starts without its state.
-type Outdated func(context.Context, *engine.Scope) (bool, error)
+// An StateLossFunc reports whether the kubelet of a host starts without its state.
+type StateLossFunc func(context.Context, *engine.Scope) (bool, error)
 
-// Aside returns the modules before and after a change of settings that removes the state
+// DrainAroundChange returns the modules before and after a change of settings that removes the state
 // of kubelets: the first drains the node, the second waits until the node is ready and
 // uncordons it. A node without another node for its pods is not drained.
-func Aside(env module.Env, outdated Outdated) (before, after engine.Module) {
+func DrainAroundChange(env module.Env, outdated StateLossFunc) (before, after engine.Module) {
 	consumes := []engine.KeyRef{module.KeyKubeBefore.Ref()}
 	on := func(h *engine.Host) bool { return module.IsNode(h) && module.Holds(h) }
 	needs := func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-		return unsettled(ctx, env, outdated, s)
+		return planSettingsDrain(ctx, env, outdated, s)
 	}
 	before = engine.Module{Name: "node", Tasks: []engine.Task{{
 		ID: "settings.drain", Title: "drain node", On: on, Timeout: env.DrainTimeout(), Consumes: consumes,
 		Run: &engine.Action{
 			Check: needs,
-			Apply: func(ctx context.Context, s *engine.Scope) error { return drainAside(ctx, env, s) },
+			Apply: func(ctx context.Context, s *engine.Scope) error { return drainForSettings(ctx, env, s) },
 		},
 	}}}
 	after = engine.Module{Name: "node", Tasks: []engine.Task{
@@ -40,7 +40,7 @@ func Aside(env module.Env, outdated Outdated) (before, after engine.Module) {
 			ID: "kubelet.ready", Title: "wait until node is ready", On: on, Timeout: 6 * time.Minute, Consumes: consumes,
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-					set, err := setAside(ctx, env, needs, s)
+					set, err := isSetAside(ctx, env, needs, s)
 					if !set || err != nil {
 						return nil, err
 					}
@@ -53,7 +53,7 @@ func Aside(env module.Env, outdated Outdated) (before, after engine.Module) {
 			ID: "settings.uncordon", Title: "uncordon node", On: on, Consumes: consumes,
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-					set, err := setAside(ctx, env, needs, s)
+					set, err := isSetAside(ctx, env, needs, s)
 					if !set || err != nil {
 						return nil, err
 					}
@@ -68,11 +68,11 @@ func Aside(env module.Env, outdated Outdated) (before, after engine.Module) {
 	return before, after
 }
 
-// unsettled returns the change that a node needs before its kubelet starts without its
+// planSettingsDrain returns the change that a node needs before its kubelet starts without its
 // state. A node that is not ready is not drained, because its kubelet cannot stop its
 // pods. Neither is a control plane that is down together with the API, because only its
 // kubelet can start the API server.
-func unsettled(ctx context.Context, env module.Env, outdated Outdated, s *engine.Scope) ([]plan.OpChange, error) {
+func planSettingsDrain(ctx context.Context, env module.Env, outdated StateLossFunc, s *engine.Scope) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKubeBefore)
 	if changes, err := outdated(ctx, s); !changes || err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func unsettled(ctx context.Context, env module.Env, outdated Outdated, s *engine
 		return nil, unlessDown(ctx, env, s, err)
 	}
 	at := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == s.Host().Name })
-	if at < 0 || !kube.State(&nodes[at]).Ready || !replaceable(nodes, at) {
+	if at < 0 || !kube.State(&nodes[at]).Ready || !hasReplacement(nodes, at) {
 		return nil, nil
 	}
 	d, err := client.Undrained(ctx, s.Host().Name)
@@ -102,14 +102,14 @@ func unsettled(ctx context.Context, env module.Env, outdated Outdated, s *engine
 	return drain, nil
 }
 
-// drainAside drains a node. In a rollback, pods that cannot be moved do not prevent the
+// drainForSettings drains a node. In a rollback, pods that cannot be moved do not prevent the
 // change of the settings: the kubelet gives them other CPUs or memory while they run.
-func drainAside(ctx context.Context, env module.Env, s *engine.Scope) error {
+func drainForSettings(ctx context.Context, env module.Env, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKubeBefore)
 	if err := client.Cordon(ctx, s.Host().Name); err != nil {
 		return err
 	}
-	err := env.DrainBy(ctx, s, client, s.Host().Name)
+	err := env.DrainNodeWith(ctx, s, client, s.Host().Name)
 	var blocked *kube.BlockedError
 	errors.As(err, &blocked)
 	if env.Upgrade.Back && blocked != nil {
@@ -122,9 +122,9 @@ func drainAside(ctx context.Context, env module.Env, s *engine.Scope) error {
 	return err
 }
 
-// setAside reports whether Slipway has cordoned a node, or is about to. Without the API, a
+// isSetAside reports whether Slipway has cordoned a node, or is about to. Without the API, a
 // control plane that is down counts as cordoned, so that it is waited for.
-func setAside(ctx context.Context, env module.Env, needs func(context.Context, *engine.Scope) ([]plan.OpChange,
+func isSetAside(ctx context.Context, env module.Env, needs func(context.Context, *engine.Scope) ([]plan.OpChange,
 	error), s *engine.Scope) (bool, error) {
 	client := engine.Get(s, module.KeyKubeBefore)
 	if s.Operation() == "" {
@@ -145,7 +145,7 @@ func setAside(ctx context.Context, env module.Env, needs func(context.Context, *
 // unlessDown returns the failure of a request to the API, or nil if the host is a control
 // plane that is down.
 func unlessDown(ctx context.Context, env module.Env, s *engine.Scope, failed error) error {
-	down, err := serverDown(ctx, env, s.Host())
+	down, err := isServerDown(ctx, env, s.Host())
 	if down && err == nil {
 		return nil
 	}

@@ -92,7 +92,7 @@ func TestAsideWithoutAPI(t *testing.T) {
 			host := &engine.Host{Host: v1alpha1.Host{Name: "cp1", Roles: []v1alpha1.Role{tc.role}},
 				Facts: &op.HostFacts{Present: []string{module.ClientCert}}, Conn: l}
 			env.Cluster.Spec.Hosts = []v1alpha1.Host{host.Host}
-			before, after := Aside(env, func(context.Context, *engine.Scope) (bool, error) { return true, nil })
+			before, after := DrainAroundChange(env, func(context.Context, *engine.Scope) (bool, error) { return true, nil })
 			p := engine.Pipeline{Kind: "test", Modules: []engine.Module{reaches(client), before, l.starts(), after}}
 			var changed []string
 			run := &engine.Run{Hosts: []*engine.Host{host}, Operation: "op", Emit: func(e event.Event) error {

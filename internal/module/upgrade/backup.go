@@ -14,13 +14,13 @@ import (
 // backup is the task that must end before anything is changed.
 const backup = "upgrade.backup"
 
-// Take takes a backup set; tell is called with its progress.
-type Take func(ctx context.Context, tell func(event.Event)) error
+// BackupFunc takes a backup set; tell is called with its progress.
+type BackupFunc func(ctx context.Context, tell func(event.Event)) error
 
-// Backup is the module that backs up the data and the keys of a cluster before an upgrade,
+// BackUpCluster is the module that backs up the data and the keys of a cluster before an upgrade,
 // as the last way back. The owner of an external etcd backs up its data; only the keys are
 // backed up then.
-func Backup(env module.Env, take Take) engine.Module {
+func BackUpCluster(env module.Env, take BackupFunc) engine.Module {
 	title, target, summary := "back up etcd and keys", "etcd", "save to a backup set on this machine, for slipway etcd restore"
 	if env.Cluster.Spec.Etcd.External != nil {
 		title, target = "back up keys", "keys"
@@ -40,8 +40,8 @@ func Backup(env module.Env, take Take) engine.Module {
 	}}}
 }
 
-// Behind makes all tasks of modules wait for the backup.
-func Behind(modules ...engine.Module) []engine.Module {
+// AfterBackup makes all tasks of modules wait for the backup.
+func AfterBackup(modules ...engine.Module) []engine.Module {
 	for _, m := range modules {
 		for i := range m.Tasks {
 			t := &m.Tasks[i]

@@ -24,22 +24,22 @@ import (
 // could not be detected.
 const IDUnready = "upgrade-node-unready"
 
-// through is the last task of the upgrade of a node.
-const through = "upgrade.uncordon"
+// stepNodeComplete is the last task of the upgrade of a node.
+const stepNodeComplete = "upgrade.uncordon"
 
-// InWaves returns a module that runs the tasks of others on nodes in waves: first the
+// RollOut returns a module that runs the tasks of others on nodes in waves: first the
 // leader control plane alone, then each other control plane, then workers, several at a
 // time. A rollback uses the reverse order, because no kubelet may be newer than an API
 // server that it uses. A node that does not complete stops all later waves.
-func InWaves(env module.Env, parts ...engine.Module) (engine.Module, error) {
-	waves, err := order(env)
+func RollOut(env module.Env, parts ...engine.Module) (engine.Module, error) {
+	waves, err := orderHosts(env)
 	if err != nil {
 		return engine.Module{}, err
 	}
 	m := engine.Module{
 		Name: "upgrade", Tasks: []engine.Task{drainTask(env)},
 		Waves: func(h *engine.Host) int { return waves.of[h.Name] },
-		Pause: waves.pauses(env.Upgrade.PauseAfter),
+		Pause: waves.pauseAfter(env.Upgrade.PauseAfter),
 	}
 	for _, p := range parts {
 		m.Tasks = append(m.Tasks, p.Tasks...)
@@ -48,16 +48,16 @@ func InWaves(env module.Env, parts ...engine.Module) (engine.Module, error) {
 	return m, nil
 }
 
-// Settings returns a module that runs the tasks of others on existing hosts in the same
+// RollOutSettings returns a module that runs the tasks of others on existing hosts in the same
 // order, without draining them. A host that does not serve afterwards as before stops all
 // later hosts. Hosts that have not joined yet wait for no other.
-func Settings(env module.Env, parts ...engine.Module) (engine.Module, error) {
-	waves, err := order(env)
+func RollOutSettings(env module.Env, parts ...engine.Module) (engine.Module, error) {
+	waves, err := orderHosts(env)
 	if err != nil {
 		return engine.Module{}, err
 	}
 	m := engine.Module{Name: "node", Changing: true, Waves: func(h *engine.Host) int {
-		if wave, ok := waves.of[h.Name]; ok && env.Part(h) {
+		if wave, ok := waves.of[h.Name]; ok && env.IsMember(h) {
 			return wave
 		}
 		return -1
@@ -68,8 +68,8 @@ func Settings(env module.Env, parts ...engine.Module) (engine.Module, error) {
 	return m, nil
 }
 
-// Then makes tasks of modules wait for a step on all its hosts.
-func Then(step string, modules ...engine.Module) []engine.Module {
+// After makes tasks of modules wait for a step on all its hosts.
+func After(step string, modules ...engine.Module) []engine.Module {
 	for _, m := range modules {
 		for i := range m.Tasks {
 			t := &m.Tasks[i]
@@ -79,27 +79,27 @@ func Then(step string, modules ...engine.Module) []engine.Module {
 	return modules
 }
 
-// After makes all tasks of modules wait until every node is complete.
-func After(modules ...engine.Module) []engine.Module {
+// AfterNodes makes all tasks of modules wait until every node is complete.
+func AfterNodes(modules ...engine.Module) []engine.Module {
 	for _, m := range modules {
 		for i := range m.Tasks {
 			t := &m.Tasks[i]
-			t.Needs, t.NeedsAll = append(slices.Clone(t.Needs), through), true
+			t.Needs, t.NeedsAll = append(slices.Clone(t.Needs), stepNodeComplete), true
 		}
 	}
 	return modules
 }
 
-// ordered holds hosts by their wave: control planes, hosts that are not nodes, such as
+// waveOrder holds hosts by their wave: control planes, hosts that are not nodes, such as
 // those with only etcd, and workers.
-type ordered struct {
+type waveOrder struct {
 	of            map[string]int
 	controlPlanes int // number of control plane waves, which come first
 }
 
-func order(env module.Env) (ordered, error) {
+func orderHosts(env module.Env) (waveOrder, error) {
 	first := env.FirstControlPlane().Name
-	o := ordered{of: map[string]int{first: 0}, controlPlanes: 1}
+	o := waveOrder{of: map[string]int{first: 0}, controlPlanes: 1}
 	var others, workers []string
 	for _, h := range env.Cluster.Spec.Hosts {
 		switch {
@@ -139,7 +139,7 @@ func order(env module.Env) (ordered, error) {
 	return o, nil
 }
 
-func (o ordered) pauses(after module.Pause) func(int) bool {
+func (o waveOrder) pauseAfter(after module.Pause) func(int) bool {
 	return func(wave int) bool {
 		switch after {
 		case module.PauseCanary:
@@ -158,29 +158,29 @@ func drainTask(env module.Env) engine.Task {
 		ID: "upgrade.drain", Title: "drain node", On: module.IsNode, Timeout: env.DrainTimeout(),
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
-			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return undrained(ctx, env, s) },
+			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return planDrain(ctx, env, s) },
 			Apply: func(ctx context.Context, s *engine.Scope) error {
 				if err := engine.Get(s, module.KeyKube).Cordon(ctx, s.Host().Name); err != nil {
 					return err
 				}
-				return env.Drain(ctx, s, s.Host().Name)
+				return env.DrainNode(ctx, s, s.Host().Name)
 			},
 		},
 	}
 }
 
-// undrained returns the change that a node needs before its upgrade. A node without
+// planDrain returns the change that a node needs before its upgrade. A node without
 // another node for its pods is not drained: its pods continue to run.
-func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
+func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKube)
 	drain := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "cordon, and move its pods to other nodes"}}
-	if env.Migrates && !env.Moves(s.Host()) {
+	if env.Migrates && !env.ChangesRuntime(s.Host()) {
 		return nil, nil
 	}
 	if client == nil {
 		return drain, nil
 	}
-	if ended, err := hasEnded(ctx, env, s.Host()); ended || err != nil {
+	if ended, err := hasStoppedComponents(ctx, env, s.Host()); ended || err != nil {
 		return nil, err // the API may be down with it
 	}
 	nodes, err := client.Nodes(ctx)
@@ -188,7 +188,7 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 		return nil, err
 	}
 	at := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == s.Host().Name })
-	if at < 0 || !concerns(env, s.Host(), &nodes[at]) {
+	if at < 0 || !needsChange(env, s.Host(), &nodes[at]) {
 		return nil, nil
 	}
 	n := &nodes[at]
@@ -201,7 +201,7 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 			Hint: "repair the node first; or, if it is permanently lost, remove it: slipway delete node " + n.Name + " --forget",
 		}}
 	}
-	if !replaceable(nodes, at) {
+	if !hasReplacement(nodes, at) {
 		return nil, nil
 	}
 	d, err := client.Undrained(ctx, n.Name)
@@ -216,45 +216,45 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	return drain, nil
 }
 
-// hasEnded reports whether a control plane is in the middle of a change of the runtime,
+// hasStoppedComponents reports whether a control plane is in the middle of a change of the runtime,
 // and its components have stopped: there are no pods to move.
-func hasEnded(ctx context.Context, env module.Env, h *engine.Host) (bool, error) {
+func hasStoppedComponents(ctx context.Context, env module.Env, h *engine.Host) (bool, error) {
 	if !slices.Contains(env.Between, h.Name) {
 		return false, nil
 	}
-	return serverDown(ctx, env, h)
+	return isServerDown(ctx, env, h)
 }
 
-// serverDown reports whether a host is a control plane whose own API server is not ready.
-func serverDown(ctx context.Context, env module.Env, h *engine.Host) (bool, error) {
+// isServerDown reports whether a host is a control plane whose own API server is not ready.
+func isServerDown(ctx context.Context, env module.Env, h *engine.Host) (bool, error) {
 	if !h.HasRole(v1alpha1.RoleControlPlane) {
 		return false, nil
 	}
-	results, err := h.Conn.Check(ctx, op.List{op.Wait{HTTP: env.OwnReady()}})
+	results, err := h.Conn.Check(ctx, op.List{op.Wait{HTTP: env.LocalAPIReadyURL()}})
 	return len(results) == 1 && results[0].Status == op.Changed, err
 }
 
 // Drained returns the nodes that an upgrade drains.
 func Drained(nodes []corev1.Node) (names []string) {
 	for i := range nodes {
-		if replaceable(nodes, i) {
+		if hasReplacement(nodes, i) {
 			names = append(names, nodes[i].Name)
 		}
 	}
 	return names
 }
 
-// concerns reports whether a node still has to be changed: it has another version, or
+// needsChange reports whether a node still has to be changed: it has another version, or
 // another container runtime.
-func concerns(env module.Env, h *engine.Host, n *corev1.Node) bool {
+func needsChange(env module.Env, h *engine.Host, n *corev1.Node) bool {
 	if env.Migrates {
-		return env.Moves(h)
+		return env.ChangesRuntime(h)
 	}
 	return kube.State(n).Version != env.Release.Kubernetes
 }
 
-// replaceable reports whether there is another node for the pods of a node.
-func replaceable(nodes []corev1.Node, at int) bool {
+// hasReplacement reports whether there is another node for the pods of a node.
+func hasReplacement(nodes []corev1.Node, at int) bool {
 	return slices.ContainsFunc(nodes, func(o corev1.Node) bool { return kube.Takes(&o, &nodes[at]) })
 }
 
@@ -262,7 +262,7 @@ func replaceable(nodes []corev1.Node, at int) bool {
 // is ready.
 func uncordonTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: through, Title: "uncordon node", On: module.IsNode, Timeout: 2 * gateTime, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		ID: stepNodeComplete, Title: "uncordon node", On: module.IsNode, Timeout: 2 * gateTime, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 				open := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "uncordon"}}
@@ -271,7 +271,7 @@ func uncordonTask(env module.Env) engine.Task {
 					return open, nil
 				}
 				if s.Operation() == "" { // it is cordoned or will be cordoned
-					will, err := undrained(ctx, env, s)
+					will, err := planDrain(ctx, env, s)
 					if len(will) > 0 || err != nil {
 						return open, err
 					}
@@ -294,8 +294,8 @@ func uncordonTask(env module.Env) engine.Task {
 
 const stepDNS = "upgrade.dns"
 
-// BehindDNS makes kubeadm set up CoreDNS after CoreDNS has its older version.
-func BehindDNS(modules ...engine.Module) []engine.Module {
+// AfterCoreDNS makes kubeadm set up CoreDNS after CoreDNS has its older version.
+func AfterCoreDNS(modules ...engine.Module) []engine.Module {
 	for _, m := range modules {
 		for i := range m.Tasks {
 			if t := &m.Tasks[i]; t.ID == "kubeadm.init.addon-dns" {
@@ -306,24 +306,24 @@ func BehindDNS(modules ...engine.Module) []engine.Module {
 	return modules
 }
 
-// DNS is the module that gives CoreDNS an older version before kubeadm sets it up: kubeadm
+// RollBackCoreDNS is the module that gives CoreDNS an older version before kubeadm sets it up: kubeadm
 // refuses to migrate its configuration backwards.
-func DNS(env module.Env) engine.Module {
+func RollBackCoreDNS(env module.Env) engine.Module {
 	return engine.Module{Name: "dns", Tasks: []engine.Task{
-		olderTask(stepDNS, "roll back CoreDNS", "Deployment", "coredns", env.Release.ImageRefs()["coredns"], nil),
+		rollBackTask(stepDNS, "roll back CoreDNS", "Deployment", "coredns", env.Release.ImageRefs()["coredns"], nil),
 	}}
 }
 
 // StepProxy is the step that must end before any API server is rolled back.
 const StepProxy = "upgrade.proxy"
 
-// Proxy is the module that gives kube-proxy an older version before API servers get it:
+// RollBackProxy is the module that gives kube-proxy an older version before API servers get it:
 // kube-proxy must not be newer than an API server that it uses. A node on which the
 // rollout fails, which may be the reason for the rollback, does not block it.
-func Proxy(env module.Env) engine.Module {
+func RollBackProxy(env module.Env) engine.Module {
 	const kind, name = "DaemonSet", "kube-proxy"
 	return engine.Module{Name: "proxy", Tasks: []engine.Task{
-		olderTask(StepProxy, "roll back kube-proxy", kind, name, env.Release.ImageRefs()[name], func(ctx context.Context, s *engine.Scope) error {
+		rollBackTask(StepProxy, "roll back kube-proxy", kind, name, env.Release.ImageRefs()[name], func(ctx context.Context, s *engine.Scope) error {
 			bounded, cancel := context.WithTimeout(ctx, proxyTime)
 			defer cancel()
 			err := engine.Get(s, module.KeyKube).WaitRollout(bounded, kind, namespace, name, func(m string) { s.Tell("%s", m) })
@@ -341,8 +341,8 @@ const proxyTime = 3 * time.Minute
 // namespace is the namespace of the components that kubeadm installs.
 const namespace = "kube-system"
 
-// olderTask gives a component of kubeadm the image of an older version.
-func olderTask(id, title, kind, name, image string, then func(context.Context, *engine.Scope) error) engine.Task {
+// rollBackTask gives a component of kubeadm the image of an older version.
+func rollBackTask(id, title, kind, name, image string, then func(context.Context, *engine.Scope) error) engine.Task {
 	return engine.Task{
 		ID: id, Title: title, Manager: true, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
@@ -369,9 +369,9 @@ func olderTask(id, title, kind, name, image string, then func(context.Context, *
 	}
 }
 
-// Settled is the module that waits until the DaemonSets on all nodes have their new
+// WaitDaemonSets is the module that waits until the DaemonSets on all nodes have their new
 // version.
-func Settled(env module.Env) engine.Module {
+func WaitDaemonSets(env module.Env) engine.Module {
 	var sets [][2]string
 	if env.Cluster.Spec.Kubernetes.ProxyMode != "none" {
 		sets = append(sets, [2]string{"kube-system", "kube-proxy"})
