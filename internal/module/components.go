@@ -32,8 +32,8 @@ func (e Env) ComponentsHealthy() (out op.List) {
 	return out
 }
 
-// waitComponentHealthy waits for a component at its own port, which the user may have changed or
-// closed.
+// waitComponentHealthy waits for a component at its own port, which the user may have
+// changed or closed.
 func waitComponentHealthy(component string, port int, args map[string]string) op.Wait {
 	host := args["bind-address"]
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {

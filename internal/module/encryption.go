@@ -163,7 +163,7 @@ func (e Encryption) WithKeysOf(other Encryption) Encryption {
 	return out
 }
 
-// MergeKeys returns keys followed by those of more that are missing.
+// MergeKeys returns keys followed by the keys in more that are missing.
 func MergeKeys(keys []EncryptionKey, more ...EncryptionKey) []EncryptionKey {
 	out := slices.Clone(keys)
 	for _, k := range more {

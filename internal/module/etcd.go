@@ -15,8 +15,8 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// Paths of the programs and certificates for serving and reaching etcd. The names of the
-// certificates are those of kubeadm.
+// Paths of the programs and certificates for serving and reaching etcd. The certificates
+// have the names that kubeadm uses.
 const (
 	Etcdctl        = "/usr/local/bin/etcdctl"
 	Etcdutl        = "/usr/local/bin/etcdutl"
@@ -48,8 +48,8 @@ func EtcdUnit() op.Unit {
 	}
 }
 
-// LocalEtcdURL returns the URL at which an etcd member that runs as a service listens on its
-// host.
+// LocalEtcdURL returns the URL at which an etcd member that runs as a service listens
+// on its host.
 func LocalEtcdURL() string { return etcdURL(loopback4, facts.EtcdClientPort) }
 
 const loopback4, loopback6 = "127.0.0.1", "::1"
@@ -66,12 +66,12 @@ func (e Env) etcdLoopback() string {
 // OwnMember returns the URL of the etcd member of the host itself.
 func (e Env) OwnMember() string { return etcdURL(e.etcdLoopback(), facts.EtcdClientPort) }
 
-// LocalMemberReadyURL returns the URL at which the etcd member of the host reports whether it
-// can serve a linearizable read, so that it has caught up.
+// LocalMemberReadyURL returns the URL at which the etcd member of the host reports
+// whether it can serve a linearizable read, so that it has caught up.
 func (e Env) LocalMemberReadyURL() string { return e.localMetricsURL("/readyz") }
 
-// LocalMemberAliveURL returns the URL at which the etcd member of the host reports whether it
-// can serve a local read, with or without other members.
+// LocalMemberAliveURL returns the URL at which the etcd member of the host reports
+// whether it can serve a local read, with or without other members.
 func (e Env) LocalMemberAliveURL() string { return e.localMetricsURL("/livez") }
 
 func (e Env) localMetricsURL(path string) string {
@@ -88,7 +88,7 @@ func etcdURL(address string, port int) string {
 // Stacked reports whether control planes have etcd members in pods.
 func (e Env) Stacked() bool { return len(e.EtcdEndpoints()) == 0 }
 
-// RunsEtcd selects hosts that run etcd as a service, including those that are leaving.
+// RunsEtcd selects hosts that run etcd as a service, including hosts that are leaving.
 func (e Env) RunsEtcd(h *engine.Host) bool {
 	return e.Cluster.Spec.Etcd.Type == spec.EtcdManaged && h.HasRole(v1alpha1.RoleEtcd)
 }
@@ -108,8 +108,8 @@ func EtcdClient() op.EtcdClient {
 	return op.EtcdClient{Program: Etcdctl, CA: EtcdCA, Cert: EtcdHealthCert, Key: EtcdHealthKey}
 }
 
-// WaitLocalMember returns a wait that runs a subcommand of `etcdctl endpoint` against the etcd
-// member of the host.
+// WaitLocalMember returns a wait that runs a subcommand of `etcdctl endpoint` against
+// the etcd member of the host.
 func (e Env) WaitLocalMember(what ...string) *op.Wait {
 	return &op.Wait{Name: "etcd", TimeoutSeconds: 180, Program: append([]string{
 		Etcdctl, "--endpoints=" + e.OwnMember(), "--cacert=" + EtcdCA, "--cert=" + EtcdHealthCert, "--key=" + EtcdHealthKey,
@@ -124,9 +124,9 @@ func (e Env) WaitLocalMemberHealthy() *op.Wait {
 	return w
 }
 
-// WaitAllMembersHealthy returns a wait until all etcd members are healthy, for a host that has one.
-// Every step that stops a member waits for it, so that two are never down at the same
-// time.
+// WaitAllMembersHealthy returns a wait until all etcd members are healthy, for a host
+// that has one. Every step that stops a member waits for it, so that two are never down
+// at the same time.
 func (e Env) WaitAllMembersHealthy() *op.Wait {
 	w := e.WaitLocalMember("health", "--cluster")
 	w.Name = "etcd cluster"
@@ -159,8 +159,8 @@ func (e Env) EtcdClientPair(h *engine.Host, ca []byte) op.Certificate {
 	}
 }
 
-// MarkEtcdJoined returns a file for hosts whose etcd member has joined its cluster. With this
-// file, the member does not start without its data.
+// MarkEtcdJoined returns a file for hosts whose etcd member has joined its cluster.
+// With this file, the member does not start without its data.
 func MarkEtcdJoined() op.File {
 	return op.File{Path: facts.EtcdJoined, Mode: 0o600,
 		Content: []byte("The etcd member on this host has joined its cluster: it does not start without its data.\n")}
@@ -171,8 +171,8 @@ func EtcdPeer(h v1alpha1.Host, dead bool) op.EtcdPeer {
 	return op.EtcdPeer{Name: h.Name, PeerURL: EtcdURL(h, facts.EtcdPeerPort), Dead: dead}
 }
 
-// CompleteMemberRemoval completes a removal with the endpoints and credentials that the leader
-// control plane uses.
+// CompleteMemberRemoval completes a removal with the endpoints and credentials that the
+// leader control plane uses.
 func (e Env) CompleteMemberRemoval(o op.EtcdRemove) op.List {
 	if len(o.Peers)+len(o.Known) == 0 {
 		return nil

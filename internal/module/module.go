@@ -116,8 +116,8 @@ type Upgrade struct {
 	Begun map[string]bool
 }
 
-// RunsStep reports whether a step runs on a host: a rollback runs only steps that the upgrade
-// had begun.
+// RunsStep reports whether a step runs on a host: a rollback runs only steps that the
+// upgrade had begun.
 func (u Upgrade) RunsStep(task string, h *engine.Host) bool {
 	return !u.Back || u.Begun[task+"@"+h.Name]
 }
@@ -249,8 +249,8 @@ const LeadMark = "/etc/kubernetes/slipway/leads"
 // continues without it, and does not accept it again with its data.
 const LeavesMark = "/etc/kubernetes/slipway/leaves"
 
-// IsInitNode selects the control plane on which the cluster is or was created. After that host
-// has left there is none.
+// IsInitNode selects the control plane on which the cluster is or was created. After
+// that host has left there is none.
 func (e Env) IsInitNode(h *engine.Host) bool {
 	return e.IsFirst(h) && (e.Leader == "" || h.Facts != nil && slices.Contains(h.Facts.Present, InitMark))
 }
@@ -304,7 +304,8 @@ func Arch(h *engine.Host) string {
 	return ""
 }
 
-// FetchAndUnpack fetches a component of the bundle and unpacks the files below strip into dir.
+// FetchAndUnpack fetches a component of the bundle and unpacks the files below strip
+// into dir.
 func FetchAndUnpack(s *engine.Scope, name, strip, dir string, members ...string) (op.List, error) {
 	u, err := UnpackComponent(s, name, strip, dir, members...)
 	if err != nil {

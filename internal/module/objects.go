@@ -15,7 +15,8 @@ import (
 const KindObject op.Kind = "object"
 
 // StaticObjects adapts a function that creates objects without requests to the cluster.
-func StaticObjects(make func() ([]*unstructured.Unstructured, error)) func(context.Context, *engine.Scope) ([]*unstructured.Unstructured, error) {
+func StaticObjects(make func() ([]*unstructured.Unstructured, error)) func(context.Context,
+	*engine.Scope) ([]*unstructured.Unstructured, error) {
 	return func(context.Context, *engine.Scope) ([]*unstructured.Unstructured, error) { return make() }
 }
 

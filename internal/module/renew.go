@@ -7,8 +7,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// A Renewal selects the certificates to renew. The zero value selects those in the last
-// fifth of their lifetime.
+// A Renewal selects the certificates to renew. The zero value selects
+// certificates in the last fifth of their lifetime.
 type Renewal struct {
 	// All selects all certificates, whatever their remaining lifetime.
 	All bool

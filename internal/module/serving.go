@@ -21,9 +21,9 @@ const (
 	wellSeconds, againSeconds = 60, 120
 )
 
-// VerifyServing returns a check that a host still does everything it did before a step changed
-// settings without a restart. settle means that the effect of the settings may take a
-// while to show.
+// VerifyServing returns a check that a host still does everything it did before a step
+// changed settings without a restart. settle means that the effect of the settings may
+// take a while to show.
 func (e Env) VerifyServing(h *engine.Host, step string, settle bool) op.List {
 	if !e.IsRunning || !e.IsMember(h) {
 		return nil
@@ -45,9 +45,9 @@ func (e Env) IsMember(h *engine.Host) bool {
 	return Holds(h) || e.RunsEtcd(h) && h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdJoined)
 }
 
-// HealthGate returns waits for what a node did before and must do again after a restart of a
-// unit ("" for none): its kubelet is healthy, the node is ready, and a control plane
-// serves. The checks run on the node itself and need no other host.
+// HealthGate returns waits for what a node did before and must do again after a restart
+// of a unit ("" for none): its kubelet is healthy, the node is ready, and a control
+// plane serves. The checks run on the node itself and need no other host.
 func (e Env) HealthGate(h *engine.Host, unit string) []op.Wait {
 	if !e.IsRunning || !Holds(h) {
 		return nil
@@ -72,16 +72,16 @@ func (e Env) HealthGate(h *engine.Host, unit string) []op.Wait {
 	return out
 }
 
-// KubectlCommand returns a kubectl command with a kubeconfig of the host. It must leave no files
-// on the host, so its cache directory cannot exist.
+// KubectlCommand returns a kubectl command with a kubeconfig of the host. It must leave
+// no files on the host, so its cache directory cannot exist.
 func KubectlCommand(kubeconfig string, args ...string) []string {
 	return append([]string{
 		"/usr/local/bin/kubectl", "--kubeconfig=" + kubeconfig, "--request-timeout=5s", "--cache-dir=/dev/null/none",
 	}, args...)
 }
 
-// LocalAPIReadyURL returns the URL at which the API server of a control plane itself reports that
-// it is ready.
+// LocalAPIReadyURL returns the URL at which the API server of a control plane itself
+// reports that it is ready.
 func (e Env) LocalAPIReadyURL() string {
 	port := strconv.Itoa(e.Cluster.Spec.ControlPlaneEndpoint.Port)
 	return "https://" + net.JoinHostPort("127.0.0.1", port) + "/readyz"

@@ -13,8 +13,8 @@ var files embed.FS
 
 const unitDir = "/etc/systemd/system/"
 
-// TimerJob is a job that a host runs automatically with a systemd timer. Each job has its own
-// copy of the helper, because each is added and removed with its own setting.
+// TimerJob is a job that a host runs automatically with a systemd timer. Each job has
+// its own copy of the helper, because each is added and removed with its own setting.
 type TimerJob struct {
 	// Name is the name of the units NAME.timer and NAME.service. The module has the
 	// template of the service.
@@ -25,9 +25,9 @@ type TimerJob struct {
 	Program, JobFile string
 }
 
-// TimerSchedule configures the timer: First is the delay after the start of the host, Every the
-// delay after the end of a run, and Spread the maximum random delay between hosts.
-// Fractions of seconds are ignored.
+// TimerSchedule configures the timer: First is the delay after the start of the host,
+// Every the delay after the end of a run, and Spread the maximum random delay between
+// hosts. Fractions of seconds are ignored.
 type TimerSchedule struct{ First, Every, Spread time.Duration }
 
 // TimerUnit returns the wanted state of the timer.

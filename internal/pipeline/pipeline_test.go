@@ -87,9 +87,10 @@ var variants = []variant{
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal,
 			Domain: "k8s.example.com", Address: "203.0.113.9", Port: 8443}
 	}},
-	{name: "endpoint-by-name", base: "endpoint", reason: "a name that the user has every host resolve is in no hosts file", change: func(c *v1alpha1.Cluster) {
-		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "k8s.example.com"}
-	}},
+	{name: "endpoint-by-name", base: "endpoint", reason: "a name that the user has every host resolve is in no hosts file",
+		change: func(c *v1alpha1.Cluster) {
+			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "k8s.example.com"}
+		}},
 	{name: "highly-available", reason: "control planes join beside the workers, which find all of them", change: threeControlPlanes},
 	{name: "highly-available-external", base: "highly-available", reason: "workers go by the load balancer, control planes by themselves",
 		change: func(c *v1alpha1.Cluster) {
@@ -116,20 +117,22 @@ var variants = []variant{
 	{name: "haproxy", reason: "one control plane that may become three", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy
 	}},
-	{name: "keepalived", base: "highly-available", reason: "control planes hold an address; workers go by it", change: func(c *v1alpha1.Cluster) {
-		threeControlPlanes(c)
-		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100"}
-	}, facts: onEth0},
+	{name: "keepalived", base: "highly-available", reason: "control planes hold an address; workers go by it",
+		change: func(c *v1alpha1.Cluster) {
+			threeControlPlanes(c)
+			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100"}
+		}, facts: onEth0},
 	{name: "keepalived-settings",
 		reason: "another interface, router id and IP version, which knows no password, and one control plane alone",
 		change: func(c *v1alpha1.Cluster) {
 			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived,
 				Address: "2001:db8::100", Interface: "bond0.7", RouterID: 7}
 		}},
-	{name: "updater", base: "highly-available", reason: "a Service of the API's own, and a relay until there are Services", change: func(c *v1alpha1.Cluster) {
-		threeControlPlanes(c)
-		c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointUpdater
-	}},
+	{name: "updater", base: "highly-available", reason: "a Service of the API's own, and a relay until there are Services",
+		change: func(c *v1alpha1.Cluster) {
+			threeControlPlanes(c)
+			c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointUpdater
+		}},
 	{name: "kube-vip", base: "highly-available", reason: "by ARP", change: func(c *v1alpha1.Cluster) {
 		threeControlPlanes(c)
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100"}

@@ -32,8 +32,8 @@ const Removed = "addon.removed"
 // settle is the time for the work before and after a wait.
 const settle = 3 * time.Minute
 
-// InstallAddons returns the module: after CoreDNS is ready, one task for each add-on, one after the
-// other, and one task for add-ons that are no longer described.
+// InstallAddons returns the module: after CoreDNS is ready, one task for each add-on,
+// one after the other, and one task for add-ons that are no longer described.
 func InstallAddons(list []addonsource.Addon) engine.Module {
 	m := engine.Module{Name: "add-ons"}
 	needs := []string{"nodes.dns"}
@@ -137,7 +137,8 @@ func checkAddon(ctx context.Context, s *engine.Scope, a addonsource.Addon) ([]pl
 
 // fromNothing returns the changes of an installation in a cluster that does not exist yet.
 func fromNothing(a addonsource.Addon) []plan.OpChange {
-	out := []plan.OpChange{{Kind: KindAddon, Target: a.Name, Summary: summarizeChange(a, nil), Diff: sourcesDiff(nil, &inventory{Sources: a.Sources})}}
+	out := []plan.OpChange{{Kind: KindAddon, Target: a.Name, Summary: summarizeChange(a, nil),
+		Diff: sourcesDiff(nil, &inventory{Sources: a.Sources})}}
 	for _, h := range hooksToRun(a, nil) {
 		out = append(out, plan.OpChange{Kind: KindHook, Target: addonsource.RefOf(h.Object).String(), Summary: fmt.Sprint(h.Phases)})
 	}
@@ -216,8 +217,8 @@ func applyAddon(ctx context.Context, s *engine.Scope, a addonsource.Addon) error
 	return want.saveInventory(ctx, c)
 }
 
-// applyWithinTimeout does everything that the timeout of the add-on covers: its objects, its hooks,
-// and the wait for both.
+// applyWithinTimeout does everything that the timeout of the add-on covers: its
+// objects, its hooks, and the wait for both.
 func applyWithinTimeout(ctx context.Context, s *engine.Scope, a addonsource.Addon, run []addonsource.Hook, have, want *inventory) error {
 	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
@@ -233,8 +234,8 @@ func applyWithinTimeout(ctx context.Context, s *engine.Scope, a addonsource.Addo
 	return runHooks(ctx, s, run, postHookPhase(have), want)
 }
 
-// applyObjects applies the objects of an add-on: first those that others need, then the early hooks
-// of the chart, then the rest.
+// applyObjects applies the objects of an add-on: first the objects that others need,
+// then the early hooks of the chart, then the rest.
 func applyObjects(ctx context.Context, s *engine.Scope, a addonsource.Addon, run []addonsource.Hook, have, want *inventory) error {
 	c := engine.Get(s, module.KeyKube)
 	if len(run) > 0 {

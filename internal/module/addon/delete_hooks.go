@@ -16,8 +16,8 @@ import (
 // chart.
 const hooksKey = "hooks"
 
-// deleteHooksSecret returns the Secret with the delete hooks of an add-on. It is not a ConfigMap,
-// because hooks can contain Secrets.
+// deleteHooksSecret returns the Secret with the delete hooks of an add-on. It is not a
+// ConfigMap, because hooks can contain Secrets.
 func deleteHooksSecret(name string) *unstructured.Unstructured {
 	return addonsource.Ref{Kind: "Secret", Namespace: namespace, Name: prefix + name}.Object("v1")
 }
@@ -77,8 +77,8 @@ func deleteObject(ctx context.Context, c *kube.Client, o *unstructured.Unstructu
 	return c.DeleteLive(ctx, live)
 }
 
-// hookFailed returns the error that stops a removal. It says how to continue, and how to
-// skip the hooks.
+// hookFailed returns the error that stops a removal. Its hint has the commands
+// that continue and that skip the hooks.
 func hookFailed(name, message, mend string) error {
 	return diag.List{{
 		ID: addonsource.IDHookFailed, Severity: diag.Error, Message: message,

@@ -110,8 +110,8 @@ func (r removal) belongsToHook(e entry) bool {
 	return slices.ContainsFunc(r.farewell.Hooks, func(h addonsource.Hook) bool { return addonsource.RefOf(h.Object) == e.Ref })
 }
 
-// hookEntries returns the objects of delete hooks in the inventory. They are deleted after all
-// hooks have run, because a later hook may need them.
+// hookEntries returns the objects of delete hooks in the inventory. They are deleted
+// after all hooks have run, because a later hook may need them.
 func (r removal) hookEntries() []entry {
 	return slices.DeleteFunc(slices.Clone(r.Objects), func(e entry) bool { return !r.belongsToHook(e) })
 }
@@ -140,8 +140,8 @@ func (r removal) planRemoval(ctx context.Context, c *kube.Client) ([]plan.OpChan
 	return append(out, changes...), err
 }
 
-// removeAddon removes the add-on. Its progress is saved, because after the deletion has begun, a
-// pre-delete hook may no longer work.
+// removeAddon removes the add-on. Its progress is saved, because after the deletion has
+// begun, a pre-delete hook may no longer work.
 func (r removal) removeAddon(ctx context.Context, s *engine.Scope) error {
 	c := engine.Get(s, module.KeyKube)
 	if len(r.farewell.Hooks) > 0 && r.State != deleting {
@@ -168,7 +168,8 @@ func (r removal) removeAddon(ctx context.Context, s *engine.Scope) error {
 	return deleteObject(ctx, c, record)
 }
 
-// runPreDeleteHooks runs the pre-delete hooks. It first saves which of their objects existed before.
+// runPreDeleteHooks runs the pre-delete hooks. It first saves which of their objects
+// existed before.
 func (r removal) runPreDeleteHooks(ctx context.Context, s *engine.Scope) error {
 	c := engine.Get(s, module.KeyKube)
 	for _, h := range r.farewell.Hooks {
@@ -216,7 +217,7 @@ func (r removal) deleteEntries(ctx context.Context, s *engine.Scope, list []entr
 	return removeObjects(ctx, engine.Get(s, module.KeyKube), s, r.Name, list)
 }
 
-// A fate is what happens to an object that an add-on no longer has.
+// A fate holds the change of an object that an add-on no longer has.
 type fate struct {
 	entry
 	summary string // "" if the object no longer belongs to the add-on
@@ -254,8 +255,8 @@ func planObjectRemoval(ctx context.Context, c *kube.Client, name string, list []
 	return out, nil
 }
 
-// removeObjects removes objects that an add-on no longer has, the last one first. Namespaces and
-// custom resource definitions come last.
+// removeObjects removes objects that an add-on no longer has, the last one first.
+// Namespaces and custom resource definitions come last.
 func removeObjects(ctx context.Context, c *kube.Client, s *engine.Scope, name string, list []entry) error {
 	ordered := slices.Clone(list)
 	slices.Reverse(ordered)

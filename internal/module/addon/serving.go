@@ -40,8 +40,8 @@ func withCert(ctx context.Context, c *kube.Client, a addonsource.Addon) (_ addon
 	return a, due, nil
 }
 
-// withRenewedCert returns an add-on as it is applied: with the certificate that the cluster has,
-// or with a new one if it is due.
+// withRenewedCert returns an add-on as it is applied: with the certificate that the
+// cluster has, or with a new one if it is due.
 func withRenewedCert(ctx context.Context, c *kube.Client, a addonsource.Addon) (addonsource.Addon, error) {
 	if a.Serving == nil {
 		return a, nil

@@ -52,8 +52,8 @@ func PrepareBundle(src Source) engine.Module {
 	}}}
 }
 
-// PrefetchPrograms is the module that transfers the programs that modules unpack later, so that a
-// drained node does not have to wait for them.
+// PrefetchPrograms is the module that transfers the programs that modules unpack later,
+// so that a drained node does not have to wait for them.
 func PrefetchPrograms(modules ...engine.Module) engine.Module {
 	var from []engine.Task
 	for _, m := range modules {

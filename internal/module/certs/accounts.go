@@ -133,8 +133,8 @@ func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 	}}
 }
 
-// verificationKeys returns the keys with which API servers verify during the rotation: the new
-// key, and all that any of them has.
+// verificationKeys returns the keys with which API servers verify during the rotation:
+// the new key, and all that any of them has.
 func (r AccountRotation) verificationKeys(next []byte) ([]byte, error) {
 	if len(next) == 0 {
 		return nil, nil // does not exist yet
@@ -155,8 +155,8 @@ func (r AccountRotation) verificationKeys(next []byte) ([]byte, error) {
 	return text, nil
 }
 
-// verifyWithKeys makes the API server of a control plane verify with keys, and waits until it
-// serves.
+// verifyWithKeys makes the API server of a control plane verify with keys, and waits
+// until it serves.
 func verifyWithKeys(env module.Env, keys []byte) op.List {
 	return append(op.List{
 		op.File{Path: AccountPublic, Content: keys, Mode: 0o600},
@@ -165,8 +165,8 @@ func verifyWithKeys(env module.Env, keys []byte) op.List {
 	}, env.ComponentsHealthy()...)
 }
 
-// signWithKey makes the components of a control plane sign with a key, and waits until the API
-// server serves.
+// signWithKey makes the components of a control plane sign with a key, and waits until
+// the API server serves.
 func signWithKey(env module.Env, key []byte) op.List {
 	return append(op.List{
 		op.File{Path: accountPrivate, Content: key, Mode: 0o600, Secret: true},
@@ -176,9 +176,9 @@ func signWithKey(env module.Env, key []byte) op.List {
 	}, env.ComponentsHealthy()...)
 }
 
-// markObject returns an object that is created in the cluster when all components use the new
-// key or CA. Older objects may still hold the old one. Its creation time makes the clock
-// of the API the only one that counts.
+// markObject returns an object that is created in the cluster when all components use
+// the new key or CA. Older objects may still hold the old one. Its creation time makes
+// the clock of the API the only one that counts.
 func markObject(name, next string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
@@ -187,8 +187,8 @@ func markObject(name, next string) *unstructured.Unstructured {
 	}}
 }
 
-// readMarkTime returns when all components used the new key or CA. A mark of another rotation
-// is ignored.
+// readMarkTime returns when all components used the new key or CA. A mark of another
+// rotation is ignored.
 func readMarkTime(ctx context.Context, client *kube.Client, name, next string) (at time.Time, err error) {
 	cm, err := client.ConfigMap(ctx, metav1.NamespaceSystem, name)
 	if err != nil || cm == nil || cm.Data["to"] != next {
@@ -212,7 +212,8 @@ func createMark(ctx context.Context, client *kube.Client, name, next string) (ti
 	return readMarkTime(ctx, client, name, next)
 }
 
-// deleteMarkAction deletes the mark. The mark may never have existed if the old key or CA is gone.
+// deleteMarkAction deletes the mark. The mark may never have existed if the old key or
+// CA is gone.
 func deleteMarkAction(name string, key engine.Key[*kube.Client], gone bool) *engine.Action {
 	return &engine.Action{
 		Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
@@ -345,9 +346,9 @@ func restartOlder(ctx context.Context, s *engine.Scope, client *kube.Client, hol
 	return restarts.Wait()
 }
 
-// restartWorkload restarts the pods of a workload, if it can recreate them. A workload that was
-// deleted, even during the restart, recreates none: its pods are ending, and are waited
-// for like other pods.
+// restartWorkload restarts the pods of a workload, if it can recreate them. A workload
+// that was deleted, even during the restart, recreates none: its pods are ending, and
+// are waited for like other pods.
 func restartWorkload(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.Workload, holders kube.Holders, at time.Time) error {
 	rolls, err := client.Rolls(ctx, w)
 	if err != nil {

@@ -55,7 +55,8 @@ func approvalTask(env module.Env) engine.Task {
 				}
 				// One line for each kubelet makes diffs readable.
 				job = bytes.ReplaceAll(job, []byte(`{"name":`), []byte("\n"+`{"name":`))
-				if list, err = approving.InstallOps(files, job, module.TimerSchedule{First: approveFirst, Every: approveEvery, Spread: approveSpread}); err != nil {
+				if list, err = approving.InstallOps(files, job,
+					module.TimerSchedule{First: approveFirst, Every: approveEvery, Spread: approveSpread}); err != nil {
 					return nil, err
 				}
 			}

@@ -69,9 +69,10 @@ func (r AuthorityRotation) Everywhere(s *engine.Scope) bool { return r.IsOldTrus
 // nextPair is the new CA.
 type nextPair struct{ cert, key []byte }
 
-// createCATask is the task that creates the new CA once, and passes it to other tasks in the
-// memory of the manager. When the old CA is gone, nothing is signed any longer: the new CA
-// is then read from the trusted CAs, because its keeper may have left the cluster.
+// createCATask is the task that creates the new CA once, and passes it to other tasks
+// in the memory of the manager. When the old CA is gone, nothing is signed any longer:
+// the new CA is then read from the trusted CAs, because its keeper may have left the
+// cluster.
 func (r AuthorityRotation) createCATask(env module.Env, next engine.Key[nextPair], when func(*engine.Scope) bool) engine.Task {
 	return engine.Task{
 		ID: "rotate." + r.Name + ".make", Title: "create new CA", On: r.Keeper, When: when, Provides: []engine.KeyRef{next.Ref()},
@@ -103,7 +104,8 @@ func (r AuthorityRotation) createCATask(env module.Env, next engine.Key[nextPair
 	}
 }
 
-// deleteFilesTask is the last task: it deletes the files that show that a rotation is not complete.
+// deleteFilesTask is the last task: it deletes the files that show that a rotation is
+// not complete.
 func (r AuthorityRotation) deleteFilesTask(needs string) engine.Task {
 	return engine.Task{
 		ID: "rotate." + r.Name + ".end", Title: "delete rotation files", On: r.On, When: r.HasBegun, Needs: []string{needs},
@@ -137,7 +139,8 @@ func (r AuthorityRotation) orderCAs(host string, comes []pki.Authority) []pki.Au
 	return slices.Concat(has, comes, r.Known)
 }
 
-// newCAFirst returns the trusted CAs when the new CA signs and the others are still trusted.
+// newCAFirst returns the trusted CAs when the new CA signs and the others are still
+// trusted.
 func (r AuthorityRotation) newCAFirst(next []byte) ([]byte, error) {
 	comes, err := r.parseNextCA(next)
 	if comes == nil || err != nil {
@@ -158,8 +161,8 @@ func (r AuthorityRotation) parseNextCA(next []byte) ([]pki.Authority, error) {
 	return list[:1], nil
 }
 
-// reissueCert returns the renewal of a certificate that was not signed by the current CA of its
-// host.
+// reissueCert returns the renewal of a certificate that was not signed by the current
+// CA of its host.
 func (r AuthorityRotation) reissueCert(env module.Env, path string) op.Renewal {
 	return op.Renewal{
 		CertificateFile: op.CertificateFile{Path: path + ".crt", Key: path + ".key", CA: r.Cert},

@@ -77,10 +77,10 @@ func ClusterAuthority(env module.Env) Authority {
 	}
 }
 
-// RotationOps holds what other modules know of programs that use the cluster CA.
+// RotationOps holds the operations of other modules on programs that use the cluster CA.
 type RotationOps struct {
-	// ChangeSigner makes the controller manager of a control plane sign with module.SigningCert
-	// (apart), or with the trusted CA.
+	// ChangeSigner makes the controller manager of a control plane sign with
+	// module.SigningCert (apart), or with the trusted CA.
 	ChangeSigner func(h *engine.Host, apart bool) (op.List, error)
 	// RerunCAPhases repeats on a control plane what was done once with the CA.
 	RerunCAPhases func(h *engine.Host) op.List
@@ -90,12 +90,12 @@ type RotationOps struct {
 	ReloadBalancer func(h *engine.Host) op.List
 }
 
-// An ClusterRotationModules is the rotation of the cluster CA, as modules. All hosts trust the new CA
-// before anything is signed by it, and nothing is signed by the old CA when it is dropped.
-// Pods are restarted in between, because many read their CA only at their start. Modules
-// of others run between these: CreateCA comes before the connection to the API,
-// SignWithNewCA before kubelets request new credentials, and DropOldCA before the
-// connection to the API with the new CA.
+// An ClusterRotationModules is the rotation of the cluster CA, as modules. All hosts
+// trust the new CA before anything is signed by it, and nothing is signed by the old CA
+// when it is dropped. Pods are restarted in between, because many read their CA only at
+// their start. Modules of others run between these: CreateCA comes before the
+// connection to the API, SignWithNewCA before kubelets request new credentials, and
+// DropOldCA before the connection to the API with the new CA.
 type ClusterRotationModules struct{ CreateCA, SignWithNewCA, DropOldCA, EndRotation engine.Module }
 
 // RotateCluster returns the rotation of the cluster CA.
@@ -154,7 +154,8 @@ func (c clusterRotator) dropTasks() []engine.Task {
 	return []engine.Task{
 		{
 			ID: "rotate.cluster.needed", Title: "check for use of old CA", Manager: true, When: c.r.Everywhere, Consumes: withAPI,
-			Needs: []string{StepSigned, "readmit.kubelet", "readmit.serving"}, Run: &engine.Action{Check: c.planOldCACheck, Apply: c.checkOldCAUnused},
+			Needs: []string{StepSigned, "readmit.kubelet", "readmit.serving"},
+			Run:   &engine.Action{Check: c.planOldCACheck, Apply: c.checkOldCAUnused},
 		},
 		{
 			ID: StepDropped, Title: "trust new CA only", On: c.r.On, When: c.r.HasBegun, Rollout: rolling,
@@ -224,8 +225,8 @@ func (c clusterRotator) trustBothCAs(s *engine.Scope) (op.List, error) {
 	return append(list, readAdmin), err
 }
 
-// trustOnControlPlane makes a control plane trust CAs. Its controller manager signs apart from them
-// with signer, or with the first of them.
+// trustOnControlPlane makes a control plane trust CAs. Its controller manager signs
+// apart from them with signer, or with the first of them.
 func (c clusterRotator) trustOnControlPlane(h *engine.Host, text, signer []byte, apart bool) (op.List, error) {
 	signing, err := c.around.ChangeSigner(h, apart)
 	if err != nil {
@@ -276,7 +277,8 @@ func (c clusterRotator) trustOnWorker(what func(*engine.Scope) ([]byte, error)) 
 	}
 }
 
-// restartComponents makes the components of a control plane read their CAs and certificates again.
+// restartComponents makes the components of a control plane read their CAs and
+// certificates again.
 func (c clusterRotator) restartComponents(h *engine.Host) op.List {
 	list := restartOps(c.env)
 	for i, o := range list {
@@ -291,9 +293,9 @@ func (c clusterRotator) restartComponents(h *engine.Host) op.List {
 	return list
 }
 
-// signWithNewCA makes a control plane sign with the new CA, and renews its certificates with it.
-// The key is written first: with the new CA first in the file and no key for it, nothing
-// could be signed or planned.
+// signWithNewCA makes a control plane sign with the new CA, and renews its certificates
+// with it. The key is written first: with the new CA first in the file and no key for
+// it, nothing could be signed or planned.
 func (c clusterRotator) signWithNewCA(s *engine.Scope) (op.List, error) {
 	pair := engine.Get(s, keyNextCA)
 	text, err := c.bothCAs(s)
@@ -320,8 +322,9 @@ func (c clusterRotator) signWithNewCA(s *engine.Scope) (op.List, error) {
 	return append(append(list, c.waitServing()...), readAdmin), nil
 }
 
-// RemoveOldCredentials returns operations that remove the credentials of a kubelet that were not signed by
-// the new CA, on a node without the key of the CA. The kubelet then requests new ones.
+// RemoveOldCredentials returns operations that remove the credentials of a kubelet that
+// were not signed by the new CA, on a node without the key of the CA. The kubelet then
+// requests new ones.
 func (r ClusterRotation) RemoveOldCredentials(env module.Env) func(*engine.Host) (op.List, error) {
 	return func(h *engine.Host) (op.List, error) {
 		var list op.List
@@ -341,8 +344,8 @@ func (c clusterRotator) dropOldCA(s *engine.Scope) (op.List, error) {
 	return append(list, readAdmin), err
 }
 
-// provideKubeconfig provides the kubeconfig of the administrator after a step, with the CAs that sign
-// certificates from then on.
+// provideKubeconfig provides the kubeconfig of the administrator after a step, with the
+// CAs that sign certificates from then on.
 func (c clusterRotator) provideKubeconfig(key engine.Key[kubeconfig.Untrusted], trust func(*engine.Scope) ([]byte,
 	error)) func(context.Context, *engine.Scope, []op.Result) error {
 	return func(_ context.Context, s *engine.Scope, results []op.Result) error {

@@ -51,8 +51,8 @@ func (t publishedCAs) changedText(ctx context.Context, client *kube.Client, auth
 	return want, nil
 }
 
-// publishAction publishes CAs in the cluster. API servers add to what extensions read, and remove
-// nothing. So that is done when they trust only the new CA.
+// publishAction publishes CAs in the cluster. API servers add to what extensions read,
+// and remove nothing. So that is done when they trust only the new CA.
 func (c clusterRotator) publishAction(key engine.Key[*kube.Client], what func(*engine.Scope) ([]byte, error), alone bool) *engine.Action {
 	where := []publishedCAs{toldToJoin}
 	if alone {
@@ -181,9 +181,9 @@ func (c clusterRotator) planOldCACheck(context.Context, *engine.Scope) ([]plan.O
 	return []plan.OpChange{{Kind: module.KindObject, Target: "trust in the old CA and certificates signed by it", Summary: "check"}}, nil
 }
 
-// checkOldCAUnused returns an error if something in the cluster trusts the old CA and not the new
-// one, or holds a certificate signed by the old one. It runs after the new CA signs,
-// because only then can others get new certificates.
+// checkOldCAUnused returns an error if something in the cluster trusts the old CA and
+// not the new one, or holds a certificate signed by the old one. It runs after the new
+// CA signs, because only then can others get new certificates.
 func (c clusterRotator) checkOldCAUnused(ctx context.Context, s *engine.Scope) error {
 	next, err := c.nextID(s)
 	if err != nil {
@@ -201,8 +201,8 @@ func (c clusterRotator) checkOldCAUnused(ctx context.Context, s *engine.Scope) e
 	return oldCANeededError(trust, show)
 }
 
-// oldCANeededError returns an error if something trusts only the old CA, or holds what it has
-// signed.
+// oldCANeededError returns an error if something trusts only the old CA, or holds what
+// it has signed.
 func oldCANeededError(trust, show []string) error {
 	var why []string
 	if len(trust) > 0 {
@@ -231,8 +231,8 @@ func (r ClusterRotation) matchOldCA(next string) func(text []byte) bool {
 	}
 }
 
-// matchOldCert reports whether a text holds a valid certificate that an old CA has signed for
-// others.
+// matchOldCert reports whether a text holds a valid certificate that an old CA has
+// signed for others.
 func (r ClusterRotation) matchOldCert(next string) func(text []byte) bool {
 	now := r.Now()
 	return func(text []byte) bool {

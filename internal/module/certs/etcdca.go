@@ -65,7 +65,8 @@ func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 		},
 		{
 			// An interrupted attempt may have written the last file without a restart.
-			ID: "rotate.etcd.drop", Title: "trust new etcd CA only", On: r.On, When: r.HasBegun, Rollout: rolling, Timeout: rereadTime, Consumes: next,
+			ID: "rotate.etcd.drop", Title: "trust new etcd CA only", On: r.On, When: r.HasBegun, Rollout: rolling,
+			Timeout: rereadTime, Consumes: next,
 			Needs: []string{"rotate.etcd.sign"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				if r.Gone {
@@ -82,8 +83,8 @@ func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 // nil if it needs none.
 var keyEtcdSigned = engine.NewHostKey[[]byte]("certs.etcd-signed", nil)
 
-// isClientOnly reports whether a host is a client of etcd and has no member, so that it does
-// not receive the key of the CA.
+// isClientOnly reports whether a host is a client of etcd and has no member, so that it
+// does not receive the key of the CA.
 func isClientOnly(env module.Env, h *engine.Host) bool {
 	return h.HasRole(v1alpha1.RoleControlPlane) && !hasMember(env, h)
 }
@@ -115,8 +116,9 @@ func (r AuthorityRotation) requestTask(env module.Env) engine.Task {
 // rereadTime is the timeout for the work on one host: two restarts and their waits.
 const rereadTime = 30 * time.Minute
 
-// reloadEtcdCAs makes the etcd member and the API server of a host read their CAs again. The
-// member is restarted when all members are healthy, the API server when its own member is.
+// reloadEtcdCAs makes the etcd member and the API server of a host read their CAs
+// again. The member is restarted when all members are healthy, the API server when its
+// own member is.
 func reloadEtcdCAs(env module.Env, h *engine.Host, files ...op.Op) op.List {
 	var list op.List
 	if hasMember(env, h) {
@@ -132,7 +134,8 @@ func reloadEtcdCAs(env module.Env, h *engine.Host, files ...op.Op) op.List {
 		list = append(list, waitLocalMember(env), everyMember(env))
 	}
 	if h.HasRole(v1alpha1.RoleControlPlane) {
-		list = append(list, op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EtcdCA}, TimeoutSeconds: 300}, waitAPIServes(env))
+		list = append(list,
+			op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EtcdCA}, TimeoutSeconds: 300}, waitAPIServes(env))
 		list = append(list, env.ComponentsHealthy()...)
 	}
 	return list
@@ -145,9 +148,9 @@ func everyMember(env module.Env) op.Wait {
 	return *w
 }
 
-// reissueEtcdCerts reissues all etcd certificates of a host with the new CA. A host with a member
-// signs with that CA from then on. For a control plane without a member the manager signs,
-// and it does not receive the key.
+// reissueEtcdCerts reissues all etcd certificates of a host with the new CA. A host
+// with a member signs with that CA from then on. For a control plane without a member
+// the manager signs, and it does not receive the key.
 func (r AuthorityRotation) reissueEtcdCerts(env module.Env, h *engine.Host, trusted []byte, next nextPair, signed []byte) op.List {
 	member, control := hasMember(env, h), h.HasRole(v1alpha1.RoleControlPlane)
 	var list op.List

@@ -72,7 +72,8 @@ func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 			Ops: func(s *engine.Scope) (op.List, error) {
 				text, err := r.newCAFirst(get(s).cert)
 				list := op.List{op.File{Path: r.Key, Content: get(s).key, Mode: 0o600, Secret: true}}
-				return append(append(list, trustBundle(env, r.Trust, text)...), r.reissueCert(env, pkiDir+"front-proxy-client"), waitAPIServes(env), waitCertShown(env)), err
+				return append(append(list, trustBundle(env, r.Trust, text)...),
+					r.reissueCert(env, pkiDir+"front-proxy-client"), waitAPIServes(env), waitCertShown(env)), err
 			},
 		},
 		{
@@ -100,8 +101,8 @@ func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 	}}
 }
 
-// trustBundle makes the API server of a control plane use a bundle of CAs, and waits until it
-// does.
+// trustBundle makes the API server of a control plane use a bundle of CAs, and waits
+// until it does.
 func trustBundle(env module.Env, file string, text []byte) op.List {
 	return op.List{op.File{Path: file, Content: text}, waitCAsLoaded(env)}
 }
@@ -116,8 +117,8 @@ func waitCertShown(env module.Env) op.Reload {
 	}
 }
 
-// waitCAsLoaded waits until the API server of a control plane verifies clients with the CAs in its
-// files.
+// waitCAsLoaded waits until the API server of a control plane verifies clients with the
+// CAs in its files.
 func waitCAsLoaded(env module.Env) op.Wait {
 	clients := cmp.Or(env.Cluster.Spec.Kubernetes.APIServer.ExtraArgs["client-ca-file"], pkiDir+"ca.crt")
 	return op.Wait{
@@ -155,7 +156,7 @@ func (f frontProxies) planPublish(ctx context.Context, s *engine.Scope) ([]plan.
 	return publishChange("wait"), nil
 }
 
-// missingCAs returns what is not published yet; "" if nothing is missing.
+// missingCAs returns the names of CAs that are not published yet; "" if none is missing.
 func (f frontProxies) missingCAs(ctx context.Context, client *kube.Client, next []byte) (string, error) {
 	comes, err := f.parseNextCA(next)
 	if err != nil {
@@ -190,8 +191,8 @@ func planAPICheck(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error)
 	return any, nil
 }
 
-// checkAggregatedAPIs returns an error that names the aggregated APIs that do not answer API servers
-// with the new certificates.
+// checkAggregatedAPIs returns an error that names the aggregated APIs that do not
+// answer API servers with the new certificates.
 func checkAggregatedAPIs(ctx context.Context, s *engine.Scope) error {
 	silent, err := engine.Get(s, module.KeyKube).SilentAPIs(ctx)
 	if err != nil || len(silent) == 0 {
@@ -201,8 +202,8 @@ func checkAggregatedAPIs(ctx context.Context, s *engine.Scope) error {
 		"API servers use certificates of the new CA, and get no answer from " + strings.Join(silent, ", ")}
 }
 
-// remainingCAs returns the CAs that hosts trust after the old one is dropped; none if they are
-// not known yet.
+// remainingCAs returns the CAs that hosts trust after the old one is dropped; none if
+// they are not known yet.
 func (f frontProxies) remainingCAs(s *engine.Scope) ([]pki.Authority, error) {
 	if f.Gone {
 		return f.Known, nil
@@ -231,8 +232,8 @@ func (f frontProxies) planWithdrawal(ctx context.Context, s *engine.Scope) ([]pl
 	return publishChange("drop the old CA"), nil
 }
 
-// withdrawOldCA publishes only the new CA. An API server that still has the old one would add
-// it again, so the result is verified.
+// withdrawOldCA publishes only the new CA. An API server that still has the old one
+// would add it again, so the result is verified.
 func (f frontProxies) withdrawOldCA(ctx context.Context, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
 	stays, err := f.remainingCAs(s)

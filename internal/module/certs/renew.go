@@ -147,8 +147,8 @@ func RenewCerts(env module.Env, w Wish) engine.Module {
 	return m
 }
 
-// Look returns everything that RenewCerts would do on a host in one list, so that errors are
-// known before anything is changed.
+// Look returns everything that RenewCerts would do on a host in one list, so that
+// errors are known before anything is changed.
 func (w Wish) Look(env module.Env, h v1alpha1.Host) op.List {
 	list := w.HostRenewals(env, h)
 	if slices.Contains(h.Roles, v1alpha1.RoleControlPlane) {
@@ -175,22 +175,23 @@ func restartOps(env module.Env) op.List {
 	}
 }
 
-// waitLocalMember waits for the etcd member of the host, as a client that verifies its current
-// certificate.
+// waitLocalMember waits for the etcd member of the host, as a client that verifies its
+// current certificate.
 func waitLocalMember(env module.Env) op.Wait {
 	w := env.WaitLocalMember("health")
 	w.Name, w.TimeoutSeconds = "etcd member of this host", 300
 	return *w
 }
 
-// waitAPIServes waits until the API server of the host has a valid certificate and accepts the
-// certificate of the administrator. After repeated failures the kubelet restarts it within
-// five minutes.
+// waitAPIServes waits until the API server of the host has a valid certificate and
+// accepts the certificate of the administrator. After repeated failures the kubelet
+// restarts it within five minutes.
 func waitAPIServes(env module.Env) op.Wait {
 	return op.Wait{Name: "API server of this host", TimeoutSeconds: 600, Program: requestLocalServer(env, "/readyz")}
 }
 
-// requestLocalServer returns a request to the API server of the host itself, as the administrator.
+// requestLocalServer returns a request to the API server of the host itself, as the
+// administrator.
 func requestLocalServer(env module.Env, path string) []string {
 	own := net.JoinHostPort("127.0.0.1", strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port))
 	return []string{kubectl, "--kubeconfig=" + adminConf, "--server=https://" + own, "--request-timeout=8s", "get", "--raw=" + path}

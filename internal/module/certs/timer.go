@@ -43,10 +43,11 @@ const (
 	mostSpread = 10 * time.Minute
 )
 
-// EnableAutoRenewal is the module that makes every host renew its due certificates automatically, if
-// the key of their CA is on the host. Nothing changes that other hosts know about a host,
-// so hosts need not coordinate. API servers and etcd read new certificates automatically.
-// Each host continues only if the API servers of the others answer.
+// EnableAutoRenewal is the module that makes every host renew its due certificates
+// automatically, if the key of their CA is on the host. Nothing changes that other
+// hosts know about a host, so hosts need not coordinate. API servers and etcd read new
+// certificates automatically. Each host continues only if the API servers of the others
+// answer.
 func EnableAutoRenewal(env module.Env) engine.Module {
 	return engine.Module{Name: "certs", Tasks: []engine.Task{{
 		ID: stepTimer, Title: "enable automatic certificate renewal",

@@ -1,5 +1,5 @@
-// Package clusterstate saves what is needed to manage a cluster: the admin kubeconfig on the
-// manager, and the description of the cluster in the cluster.
+// Package clusterstate saves what is needed to manage a cluster: the admin kubeconfig
+// on the manager, and the description of the cluster in the cluster.
 package clusterstate
 
 import (
@@ -38,8 +38,8 @@ type StateStore interface {
 	TakeOff(cluster, host string) ([]string, error)
 }
 
-// SaveState returns the module. admin is the key of the kubeconfig of the administrator from the
-// control plane. owner identifies the manager of the cluster.
+// SaveState returns the module. admin is the key of the kubeconfig of the administrator
+// from the control plane. owner identifies the manager of the cluster.
 func SaveState(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep StateStore, owner string) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{
 		kubeconfigTask(env, admin, keep),
@@ -92,9 +92,9 @@ func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep
 	}
 }
 
-// RemoveHosts is the module that removes each host from the state when it has left, independently
-// of the others. Until then another manager must know the host; afterwards it must not be
-// joined again.
+// RemoveHosts is the module that removes each host from the state when it has left,
+// independently of the others. Until then another manager must know the host;
+// afterwards it must not be joined again.
 func RemoveHosts(env module.Env, keep StateStore, owner string) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{{
 		ID: "record.left", Title: "remove host from cluster state", On: env.Leaves,
@@ -127,8 +127,9 @@ func RemoveHosts(env module.Env, keep StateStore, owner string) engine.Module {
 	}}}
 }
 
-// RemoveHostsFromState is the module that removes hosts only from the state on the manager, without any
-// request to the cluster, while etcd has no data or receives other data.
+// RemoveHostsFromState is the module that removes hosts only from the state on the
+// manager, without any request to the cluster, while etcd has no data or receives other
+// data.
 func RemoveHostsFromState(env module.Env, keep StateStore) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{{
 		ID: "record.off", Title: "remove host from local state", On: env.Leaves,

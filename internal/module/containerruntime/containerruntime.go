@@ -1,4 +1,5 @@
-// Package containerruntime installs containerd, and Docker on top of it, and imports the bundle's images.
+// Package containerruntime installs containerd, and Docker on top of it, and imports
+// the bundle's images.
 package containerruntime
 
 import (
@@ -60,8 +61,8 @@ func InstallRuntime(env module.Env) engine.Module {
 	return m
 }
 
-// ImportImages is the module that imports images. It runs after programs are installed: both
-// share content, which is then already on the host.
+// ImportImages is the module that imports images. It runs after programs are installed:
+// both share content, which is then already on the host.
 func ImportImages(env module.Env) engine.Module {
 	return engine.Module{Name: "images", Tasks: []engine.Task{{
 		ID: "runtime.images", Title: "import images", On: module.IsNode,
@@ -73,9 +74,9 @@ func ImportImages(env module.Env) engine.Module {
 	}}}
 }
 
-// PrefetchImages is the module that transfers the content of images to nodes that will change their
-// runtime, while other nodes change. The new runtime gets the content only after the node
-// is drained, from the host itself.
+// PrefetchImages is the module that transfers the content of images to nodes that will
+// change their runtime, while other nodes change. The new runtime gets the content only
+// after the node is drained, from the host itself.
 func PrefetchImages(env module.Env) engine.Module {
 	return engine.Module{Name: "images", Tasks: []engine.Task{{
 		ID: "runtime.ahead", Title: "prefetch images", On: env.ChangesRuntime,
@@ -90,8 +91,8 @@ func PrefetchImages(env module.Env) engine.Module {
 // StepRetire is the step after which no rollback to an earlier bundle is possible.
 const StepRetire = "runtime.retire"
 
-// PruneBundles is the module that removes files of earlier bundles from hosts. If it fails on a
-// host, the files are removed another time: nothing depends on it.
+// PruneBundles is the module that removes files of earlier bundles from hosts. If it
+// fails on a host, the files are removed another time: nothing depends on it.
 func PruneBundles(env module.Env) engine.Module {
 	return engine.Module{Name: "retire", Tasks: []engine.Task{{
 		ID: StepRetire, Title: "remove files of earlier bundles", On: env.Stays, IgnoreError: true,
@@ -165,8 +166,8 @@ func containerdOps(env module.Env, s *engine.Scope) (op.List, error) {
 	}), nil
 }
 
-// restartWaits returns waits for what must work again after a restart: containerd, and what the
-// node does with it.
+// restartWaits returns waits for what must work again after a restart: containerd, and
+// what the node does with it.
 func restartWaits(env module.Env, h *engine.Host) []op.Wait {
 	if !env.IsRunning || !module.Holds(h) {
 		return nil
@@ -185,9 +186,9 @@ func dropIn(text string) op.List {
 	return append(list, op.PutBack{Step: stepSettings})
 }
 
-// extraImages returns the additional images of the bundle. With a private registry nodes pull
-// them from there when needed. Docker would not use it for images with names of other
-// registries.
+// extraImages returns the additional images of the bundle. With a private registry
+// nodes pull them from there when needed. Docker would not use it for images with names
+// of other registries.
 func extraImages(env module.Env, s *engine.Scope) (list []op.Image) {
 	if env.Registry != nil && !env.Docker() {
 		return nil
@@ -207,8 +208,8 @@ func extraImages(env module.Env, s *engine.Scope) (list []op.Image) {
 	return list
 }
 
-// imageNames returns the names under which pods may refer to an image: by tag, and by digest.
-// Docker knows no digest of an image that it has not pulled.
+// imageNames returns the names under which pods may refer to an image: by tag, and by
+// digest. Docker knows no digest of an image that it has not pulled.
 func imageNames(ref, tag string, docker bool) (out []string) {
 	if tag != "" {
 		out = []string{tag}

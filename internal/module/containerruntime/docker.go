@@ -97,8 +97,8 @@ func dockerOps(env module.Env, s *engine.Scope) (op.List, error) {
 	), nil
 }
 
-// daemonJSON returns the settings of Docker. Docker has no network of its own: pods use
-// the network of the cluster, and the filter rules of Docker would isolate them. Its
+// daemonJSON returns the settings of Docker. Docker has no separate network: pods use the
+// network of the cluster, and the filter rules of Docker would isolate them. Its
 // containers continue to run while it is restarted. Logs are rotated as the settings of
 // the kubelet say, which does not do it with Docker. With restricts, Docker runs
 // containers with a program that keeps their scores within the limits of the host.

@@ -18,7 +18,7 @@ import (
 
 const registryDir = "/etc/containerd/certs.d"
 
-// A registrySet is what hosts know about registries.
+// A registrySet holds the registries that hosts use.
 type registrySet struct {
 	v1alpha1.Registry
 	logins map[string]bundle.Login
@@ -53,9 +53,9 @@ func registriesOf(env module.Env) (registrySet, error) {
 	return r, nil
 }
 
-// registryFiles returns the files that the runtime reads at each pull, so that no restart is
-// necessary: CAs, and the hosts.toml files of containerd. Other settings for Docker are in
-// its configuration, and in that of kubelets.
+// registryFiles returns the files that the runtime reads at each pull, so that no
+// restart is necessary: CAs, and the hosts.toml files of containerd. Other settings for
+// Docker are in its configuration and in the configuration of kubelets.
 func registryFiles(env module.Env) (op.List, error) {
 	r, err := registriesOf(env)
 	if err != nil {
@@ -86,16 +86,16 @@ func (r registrySet) registryNames() []string {
 	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
-// hostsFile returns the containerd file of one registry. containerd tries the mirrors in it in
-// order, and then the registry itself. It knows the server of the registry best (docker.io
-// has another name).
+// hostsFile returns the containerd file of one registry. containerd tries the mirrors
+// in it in order, and then the registry itself. It knows the server of the registry
+// best (docker.io has another name).
 //
-// Credentials are a header for one host. A registry that accepts them directly works, and
-// so does one that issues tokens, because containerd requests the token with the same
-// header. The alternatives are worse. The config.json of the kubelet is keyed by image
-// name: containerd would send the credentials to every mirror, and a mirror could not have
-// its own. The credential settings of containerd itself are deprecated, and are read only
-// at its start.
+// Credentials are a header for one host. A registry that accepts them directly works,
+// and so does one that issues tokens, because containerd requests the token with the
+// same header. The alternatives are worse. The config.json of the kubelet is keyed by
+// image name: containerd would send the credentials to every mirror, and a mirror could
+// not have its own. The credential settings of containerd itself are deprecated, and
+// are read only at its start.
 func (r registrySet) hostsFile(name string) op.File {
 	// Secret also without credentials: the previous file may have some, and a plan shows
 	// the removed lines.
@@ -146,8 +146,8 @@ func (r registrySet) hostsFile(name string) op.File {
 	return f
 }
 
-// isNamespace reports whether a mirror is a namespace of a registry: its URL continues after
-// the API root, which containerd would append otherwise.
+// isNamespace reports whether a mirror is a namespace of a registry: its URL continues
+// after the API root, which containerd would append otherwise.
 func isNamespace(mirror string) bool {
 	_, at, _ := strings.Cut(mirror, "://")
 	_, at, _ = strings.Cut(at, "/")

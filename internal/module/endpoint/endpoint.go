@@ -36,9 +36,9 @@ const (
 // collected for them.
 func MarkPaths() []string { return []string{module.KeepalivedManifest, module.KubeVIPManifest} }
 
-// SetUpEndpoint returns the module. It runs before nodes join, because their kubelets need it to
-// reach the API. On running nodes, the endpoint of the mode works before the API name
-// leads to it; PruneEndpoints removes the endpoint of another mode.
+// SetUpEndpoint returns the module. It runs before nodes join, because their kubelets
+// need it to reach the API. On running nodes, the endpoint of the mode works before the
+// API name leads to it; PruneEndpoints removes the endpoint of another mode.
 func SetUpEndpoint(env module.Env) engine.Module {
 	tasks := append(keepalivedTasks(env), kubeVIPTasks(env)...)
 	tasks = append(tasks, haproxyTask(env), relayTask(env), updaterTask(env))
@@ -59,8 +59,8 @@ func SetUpEndpoint(env module.Env) engine.Module {
 	)}
 }
 
-// hostsEntry returns the entry of the API name in the hosts file. A node already uses that name,
-// so the API must answer at the address first.
+// hostsEntry returns the entry of the API name in the hosts file. A node already uses
+// that name, so the API must answer at the address first.
 func hostsEntry(env module.Env, h *engine.Host) op.Block {
 	ep := env.Cluster.Spec.ControlPlaneEndpoint
 	b := op.Block{Path: "/etc/hosts", Name: env.Cluster.Name + " API"}
@@ -76,9 +76,9 @@ func hostsEntry(env module.Env, h *engine.Host) op.Block {
 	return b
 }
 
-// PruneEndpoints is the module that removes the endpoints of previous modes when no node uses
-// them. It does nothing if a node has failed or does not take part, because that node may
-// still use them.
+// PruneEndpoints is the module that removes the endpoints of previous modes when no
+// node uses them. It does nothing if a node has failed or does not take part, because
+// that node may still use them.
 func PruneEndpoints(env module.Env) engine.Module {
 	through := []string{"endpoint.pods"}
 	asked := func(*engine.Scope) bool {
@@ -106,7 +106,8 @@ func PruneEndpoints(env module.Env) engine.Module {
 	}}
 }
 
-// removeModeTask removes the objects of another mode from the cluster when no node uses that mode.
+// removeModeTask removes the objects of another mode from the cluster when no node uses
+// that mode.
 func removeModeTask(
 	env module.Env, asked func(*engine.Scope) bool, mode v1alpha1.EndpointMode, id, title string,
 	traces func(module.Env) ([]*unstructured.Unstructured, error),

@@ -84,8 +84,8 @@ func keepalivedTasks(env module.Env) []engine.Task {
 	}
 }
 
-// waitAddressServed adds a wait until the static pod runs with its present manifest and an API
-// server answers at the address.
+// waitAddressServed adds a wait until the static pod runs with its present manifest and
+// an API server answers at the address.
 func waitAddressServed(env module.Env, s *engine.Scope, manifest string, list op.List) op.List {
 	if !module.Holds(s.Host()) {
 		return list // its API server does not run yet
@@ -97,10 +97,10 @@ func waitAddressServed(env module.Env, s *engine.Scope, manifest string, list op
 	})
 }
 
-// ReleaseAddress is the module that makes leaving control planes release the API address, while
-// their API servers still serve. With keepalived it runs before the others are removed
-// from its configuration; otherwise both would hold the address. A failure to stop the pod
-// does not block the removal.
+// ReleaseAddress is the module that makes leaving control planes release the API
+// address, while their API servers still serve. With keepalived it runs before the
+// others are removed from its configuration; otherwise both would hold the address. A
+// failure to stop the pod does not block the removal.
 func ReleaseAddress(env module.Env) engine.Module {
 	mode := env.Cluster.Spec.ControlPlaneEndpoint.Mode
 	list, program := op.List{op.PutBack{Step: stepKeepalived}}, keepalivedConfig
@@ -166,7 +166,7 @@ func keepalivedOps(env module.Env, s *engine.Scope) (op.List, error) {
 }
 
 // linkOf returns the interface on which a control plane holds the API address: by default
-// the interface of its own address.
+// the interface that has the address of the host.
 func linkOf(env module.Env, h *engine.Host) (string, error) {
 	if link := env.Cluster.Spec.ControlPlaneEndpoint.Interface; link != "" {
 		return link, nil

@@ -48,8 +48,8 @@ func kubeVIPTasks(env module.Env) []engine.Task {
 // hasClusterCA reports whether a control plane has the cluster CA before others join.
 func hasClusterCA(env module.Env, h *engine.Host) bool { return env.IsInitNode(h) || module.Holds(h) }
 
-// SetUpKubeVIP is the module for control planes that join: they hold the API address after they
-// have joined, because they then have the cluster CA.
+// SetUpKubeVIP is the module for control planes that join: they hold the API address
+// after they have joined, because they then have the cluster CA.
 func SetUpKubeVIP(env module.Env) engine.Module {
 	return engine.Module{Name: "endpoint-joined", Tasks: []engine.Task{
 		kubeVIPTask(env, stepKubeVIPJoined, func(h *engine.Host) bool { return !hasClusterCA(env, h) }),
@@ -81,7 +81,8 @@ func kubeVIPRights() ([]*unstructured.Unstructured, error) {
 // kubeVIPCredentials returns the credentials of kube-vip for the API. kube-vip reads a
 // renewed certificate automatically, but its CA only at its start.
 func kubeVIPCredentials(env module.Env) (op.List, error) {
-	conf, err := module.RenderTemplate(files, "kube-vip.conf", map[string]any{"CA": kubeVIPTrusts, "Port": env.Cluster.Spec.ControlPlaneEndpoint.Port})
+	conf, err := module.RenderTemplate(files, "kube-vip.conf",
+		map[string]any{"CA": kubeVIPTrusts, "Port": env.Cluster.Spec.ControlPlaneEndpoint.Port})
 	if err != nil {
 		return nil, err
 	}

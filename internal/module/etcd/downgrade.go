@@ -12,9 +12,9 @@ import (
 // StepDowngrade is the step after which etcd members can run the previous version.
 const StepDowngrade = "etcd.back"
 
-// PrepareDowngrade is the module that makes etcd store its data in the format of the previous minor
-// version, if its members were upgraded to another one. Otherwise members of the previous
-// version would not start with the data.
+// PrepareDowngrade is the module that makes etcd store its data in the format of the
+// previous minor version, if its members were upgraded to another one. Otherwise
+// members of the previous version would not start with the data.
 func PrepareDowngrade(env module.Env) engine.Module {
 	members := env.Members(env.Cluster)
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{

@@ -30,9 +30,9 @@ const (
 // for them.
 func MarkPaths() []string { return []string{facts.EtcdData, facts.EtcdJoined, caKey} }
 
-// SetUpMembers returns the module. The first members begin together, because etcd does not serve
-// before more than half of them run. Afterwards others join one after the other. A member
-// is restarted only when all members are healthy, one after the other.
+// SetUpMembers returns the module. The first members begin together, because etcd does
+// not serve before more than half of them run. Afterwards others join one after the
+// other. A member is restarted only when all members are healthy, one after the other.
 func SetUpMembers(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd", Tasks: append(pkiTasks(env, clientPair(env)), []engine.Task{
 		{
@@ -68,8 +68,8 @@ func SetUpMembers(env module.Env) engine.Module {
 	}...)}
 }
 
-// WaitForEtcd is the module that waits until an etcd that does not run in pods serves a control
-// plane.
+// WaitForEtcd is the module that waits until an etcd that does not run in pods serves a
+// control plane.
 func WaitForEtcd(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd-reach", Tasks: []engine.Task{{
 		ID: "etcd.reach", Title: "wait for etcd", On: selectClients(env), Needs: []string{"etcd.start"},
@@ -77,8 +77,8 @@ func WaitForEtcd(env module.Env) engine.Module {
 	}}}
 }
 
-// selectClients selects the control planes whose API servers use an etcd that does not run in their
-// pods.
+// selectClients selects the control planes whose API servers use an etcd that does not
+// run in their pods.
 func selectClients(env module.Env) func(*engine.Host) bool {
 	return func(h *engine.Host) bool { return !env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) }
 }
@@ -157,15 +157,16 @@ func memberSettings(env module.Env, s *engine.Scope) (op.Unpack, op.File, error)
 	return prog, file, err
 }
 
-// waitQuorum reads a key, which need not exist: etcd answers when more than half of its members
-// do.
+// waitQuorum reads a key, which need not exist: etcd answers when more than half of its
+// members do.
 func waitQuorum(env module.Env) op.List {
 	endpoints := strings.Join(env.EtcdEndpoints(), ",")
 	return op.List{op.Wait{Name: "etcd", TimeoutSeconds: 300,
 		Program: etcdctlCommand(endpoints, module.EtcdClientCert, module.EtcdClientKey, "get", "/registry/slipway")}}
 }
 
-// etcdctlCommand returns an etcdctl command with timeouts that are shorter than those of the wait.
+// etcdctlCommand returns an etcdctl command with timeouts that are shorter than the
+// timeouts of the wait.
 func etcdctlCommand(endpoints, cert, key string, args ...string) []string {
 	return append([]string{
 		module.Etcdctl, "--endpoints=" + endpoints, "--cacert=" + module.EtcdCA, "--cert=" + cert, "--key=" + key,

@@ -100,8 +100,9 @@ func requestTask(env module.Env, client func(*engine.Scope) op.Certificate) engi
 	}
 }
 
-// RenewClientCerts is the module that renews the client certificates of API servers for an etcd that
-// does not run in their pods. The key of its CA is on hosts with etcd only.
+// RenewClientCerts is the module that renews the client certificates of API servers for
+// an etcd that does not run in their pods. The key of its CA is on hosts with etcd
+// only.
 func RenewClientCerts(env module.Env, r module.Renewal) engine.Module {
 	due, within, wanted := r.DueFor("apiserver-etcd-client")
 	m := engine.Module{Name: "etcd"}

@@ -21,8 +21,8 @@ func unpackPrograms(s *engine.Scope) (op.Unpack, error) {
 	return module.UnpackComponent(s, "etcd", "usr/local/bin/", programs)
 }
 
-// installPrograms transfers the etcd programs to a host. The programs of a running member are
-// replaced when the member is restarted.
+// installPrograms transfers the etcd programs to a host. The programs of a running
+// member are replaced when the member is restarted.
 func installPrograms(env module.Env, s *engine.Scope) (op.List, error) {
 	u, err := unpackPrograms(s)
 	if err != nil {
@@ -45,8 +45,8 @@ func unitFile(env module.Env, h *engine.Host) (op.File, error) {
 	return op.File{Path: module.EtcdUnitFile, Content: text}, err
 }
 
-// serviceOps returns the data directory of etcd and its unit. The unit of a running member is
-// written when the member is restarted.
+// serviceOps returns the data directory of etcd and its unit. The unit of a running
+// member is written when the member is restarted.
 func serviceOps(env module.Env, s *engine.Scope) (op.List, error) {
 	h := s.Host()
 	list := op.List{
@@ -78,8 +78,8 @@ func initialConfig(env module.Env) []byte {
 		strings.Join(members, ","), env.Cluster.Name)
 }
 
-// memberArguments returns the arguments that kubeadm gives its members. Arguments of the user
-// override them by key.
+// memberArguments returns the arguments that kubeadm gives its members. Arguments of
+// the user override them by key.
 func memberArguments(env module.Env, h *engine.Host) string {
 	clients, peers := module.EtcdURL(h.Host, facts.EtcdClientPort), module.EtcdURL(h.Host, facts.EtcdPeerPort)
 	args := map[string]string{

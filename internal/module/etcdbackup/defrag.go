@@ -1,5 +1,5 @@
-// Package etcdbackup maintains the data of etcd: it defragments the databases, takes scheduled
-// snapshots, and restores them.
+// Package etcdbackup maintains the data of etcd: it defragments the databases, takes
+// scheduled snapshots, and restores them.
 package etcdbackup
 
 import (
@@ -19,8 +19,8 @@ import (
 // defragmentation, in bytes.
 type ReclaimedFunc func(host string, before, after int64)
 
-// DefragMembers is the module that defragments etcd members: one at a time, the leader last, and
-// only while all members are healthy.
+// DefragMembers is the module that defragments etcd members: one at a time, the leader
+// last, and only while all members are healthy.
 func DefragMembers(env module.Env, won ReclaimedFunc) engine.Module {
 	one := engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}
 	return engine.Module{Name: "backup", Tasks: []engine.Task{

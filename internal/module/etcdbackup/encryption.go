@@ -13,10 +13,10 @@ import (
 // record.
 var keyEncrypts = engine.NewHostKey[[]byte]("restore.keys-of-now", nil)
 
-// encryptionTasks lets API servers, which are stopped meanwhile, read the restored data: with
-// the keys of the set, or unencrypted. They continue to write with their present keys, so
-// that the author of the set cannot choose the key that encrypts Secrets. The next apply
-// detects which keys are still used.
+// encryptionTasks lets API servers, which are stopped meanwhile, read the restored
+// data: with the keys of the set, or unencrypted. They continue to write with their
+// present keys, so that the author of the set cannot choose the key that encrypts
+// Secrets. The next apply detects which keys are still used.
 func encryptionTasks(src Source) []engine.Task {
 	control := engine.Role(v1alpha1.RoleControlPlane)
 	return []engine.Task{
@@ -51,7 +51,7 @@ func encryptionTasks(src Source) []engine.Task {
 	}
 }
 
-// withKeysOf returns the present keys followed by those of a set, and makes unencrypted
+// withKeysOf returns the present keys followed by the keys of a set, and makes unencrypted
 // data readable, too: a snapshot may be older than the keys in its set. API servers write
 // with the first key, which is always a present one.
 func withKeysOf(set, present []byte) ([]byte, error) {

@@ -25,10 +25,10 @@ type Rescue struct {
 	Salvaged func(op.EtcdSalvaged)
 }
 
-// RescueMember is the module that rebuilds etcd with one member from a surviving member, and
-// restarts everything that caches data of the API. Nothing is moved before its third step
-// has ended. The data of other surviving members is moved aside, and they no longer start.
-// Their hosts must be removed, and can be added again.
+// RescueMember is the module that rebuilds etcd with one member from a surviving
+// member, and restarts everything that caches data of the API. Nothing is moved before
+// its third step has ended. The data of other surviving members is moved aside, and
+// they no longer start. Their hosts must be removed, and can be added again.
 func RescueMember(env module.Env, src Source) engine.Module {
 	best := src.keepsMember(env)
 	stops := func(h *engine.Host) bool { return isMember(env)(h) || h.HasRole(v1alpha1.RoleControlPlane) }

@@ -56,10 +56,10 @@ func (s Source) keepsMember(env module.Env) func(*engine.Host) bool {
 // maxDoubled bounds bump, far below the maximum revision.
 const maxDoubled = 30
 
-// revisionBump returns by how much the revision is raised above the revision of the snapshot. The
-// revision must become higher than it ever was, also after earlier restores of the same or an older
-// snapshot. Otherwise clients would continue with cached data. Doubling it each time makes
-// it larger than all earlier bumps together.
+// revisionBump returns by how much the revision is raised above the revision of the
+// snapshot. The revision must become higher than it ever was, also after earlier
+// restores of the same or an older snapshot. Otherwise clients would continue with
+// cached data. Doubling it each time makes it larger than all earlier bumps together.
 func (s Source) revisionBump() int64 { return op.FirstBump << min(s.Before, maxDoubled) }
 
 const (
@@ -96,14 +96,15 @@ func (s Source) Marks(c *v1alpha1.Cluster) []string {
 
 // RestoreData is the module that gives etcd members the data of a snapshot, and restarts
 // everything that caches data of the API. Nothing is lost before its second step has
-// ended. From the third step on, the only way back is the data that was moved aside.
+// ended. From the third step on, only the data that was moved aside allows a rollback.
 func RestoreData(env module.Env, src Source) engine.Module {
 	nodes := func(h *engine.Host) bool { return module.IsNode(h) }
 	stops := func(h *engine.Host) bool { return isMember(env)(h) || h.HasRole(v1alpha1.RoleControlPlane) }
 	keys := encryptionTasks(src)
 	return engine.Module{Name: "backup", Tasks: []engine.Task{
 		keys[0],
-		restoreTask("prepare", "create etcd data from snapshot", isMember(env), func(h *engine.Host) op.List { return op.List{prepareData(env, src, h)} }),
+		restoreTask("prepare", "create etcd data from snapshot", isMember(env),
+			func(h *engine.Host) op.List { return op.List{prepareData(env, src, h)} }),
 		restoreTask("stop", "stop etcd and control planes", stops, func(h *engine.Host) op.List {
 			return op.List{stopHost(env, src, h, op.RestoreStop)}
 		}, "restore.prepare"),
@@ -153,7 +154,8 @@ func prepareData(env module.Env, src Source, h *engine.Host) op.EtcdRestore {
 	}
 	slices.Sort(all)
 	return op.EtcdRestore{
-		Do: op.RestorePrepare, Key: src.Key, Snapshot: src.Snapshot, Utility: module.Etcdutl, Data: facts.DirEtcd, Bump: uint64(src.revisionBump()),
+		Do: op.RestorePrepare, Key: src.Key, Snapshot: src.Snapshot, Utility: module.Etcdutl, Data: facts.DirEtcd,
+		Bump: uint64(src.revisionBump()),
 		Name: h.Name, PeerURL: module.EtcdURL(h.Host, facts.EtcdPeerPort), Cluster: strings.Join(all, ","),
 	}
 }
@@ -200,8 +202,8 @@ func etcdServes(env module.Env) op.Wait {
 	return *w
 }
 
-// restartKubeletsTask restarts kubelets and programs that cache data of the API, on all nodes. A
-// kubelet that runs etcd in a pod was started earlier.
+// restartKubeletsTask restarts kubelets and programs that cache data of the API, on all
+// nodes. A kubelet that runs etcd in a pod was started earlier.
 func restartKubeletsTask(src Source, on func(*engine.Host) bool) engine.Task {
 	return engine.Task{
 		ID: "restore.kubelets", Title: "restart kubelets and network pods", On: on, Needs: []string{"restore.etcd"}, Timeout: 5 * time.Minute,

@@ -36,9 +36,9 @@ const (
 	spreadPart = 4
 )
 
-// ScheduleSnapshots is the module that makes every host with an etcd member take snapshots of it
-// automatically. Each host takes its own, so there are as many backups as members, and no
-// host needs to know the others.
+// ScheduleSnapshots is the module that makes every host with an etcd member take
+// snapshots of it automatically. Each host takes its own, so there are as many backups
+// as members, and no host needs to know the others.
 func ScheduleSnapshots(env module.Env) engine.Module {
 	return engine.Module{Name: "backup", Tasks: []engine.Task{{
 		ID: stepTimer, Title: "schedule etcd snapshots", On: isMember(env),
@@ -66,8 +66,8 @@ func HasDrills(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 	return b != nil && b.DrillEvery != nil && b.DrillEvery.Duration > 0 && facts.RunsEtcd(c, h.Roles)
 }
 
-// autoRestoreTest returns how a host runs restore tests; nil if it does not. Control planes have
-// the keys that encrypt Secrets.
+// autoRestoreTest returns how a host runs restore tests; nil if it does not. Control
+// planes have the keys that encrypt Secrets.
 func autoRestoreTest(env module.Env, h *engine.Host) *op.AutoDrill {
 	if !HasDrills(env.Cluster, h.Host) {
 		return nil

@@ -54,8 +54,8 @@ func aroundUpgrades(phase v1alpha1.HookPhase) bool {
 	return phase == v1alpha1.HookPreUpgrade || phase == v1alpha1.HookPostUpgrade
 }
 
-// appliesTo reports whether a phase applies to a host. A host that has already been reset is
-// not removed again.
+// appliesTo reports whether a phase applies to a host. A host that has already been
+// reset is not removed again.
 func appliesTo(env module.Env, phase v1alpha1.HookPhase, host *engine.Host) bool {
 	if phase == v1alpha1.HookPreDelete && host.Facts != nil {
 		return host.Facts.Ledger
@@ -67,8 +67,9 @@ func hasHookRole(h v1alpha1.Hook, host *engine.Host) bool {
 	return len(h.Roles) == 0 || slices.ContainsFunc(h.Roles, host.HasRole)
 }
 
-// runOncePerOperation makes a hook run once in each operation: a file next to its directory has the id
-// of the last one. A plan has no id, so the hook counts as changed.
+// runOncePerOperation makes a hook run once in each operation: a file next to its
+// directory has the id of the last one. A plan has no id, so the hook counts as
+// changed.
 func runOncePerOperation(list op.List, run op.Exec, h v1alpha1.Hook, operation string) (op.List, op.Exec) {
 	last := op.File{Path: path.Join(dir, string(h.Phase), "."+h.Name), Mode: 0o600, Content: []byte(operation + "\n"), Secret: true}
 	run.Inputs = append(run.Inputs, last.Path)

@@ -16,8 +16,8 @@ import (
 
 const stepHosts, stepKernel, stepTime = "os.hosts", "os.kernel", "os.time"
 
-// PrepareHosts returns the module. Its changes on hosts of a cluster restart nothing, and must not
-// interrupt anything that they serve.
+// PrepareHosts returns the module. Its changes on hosts of a cluster restart nothing,
+// and must not interrupt anything that they serve.
 func PrepareHosts(env module.Env) engine.Module {
 	serving := func(h *engine.Host, step string, list ...op.Op) op.List {
 		return append(list, env.VerifyServing(h, step, step == stepKernel)...)
@@ -79,8 +79,8 @@ func hostsLines(env module.Env, self *engine.Host) []string {
 	return lines
 }
 
-// kernelOps returns the kernel settings that kubelet, kube-proxy and flannel need, and limits
-// for busy nodes.
+// kernelOps returns the kernel settings that kubelet, kube-proxy and flannel need, and
+// limits for busy nodes.
 func kernelOps(env module.Env, h *engine.Host) op.List {
 	values := map[string]string{
 		"net.ipv4.ip_forward":           "1",

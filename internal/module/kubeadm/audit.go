@@ -61,8 +61,8 @@ func restartForAudit() op.PodRestart {
 	return op.PodRestart{Manifest: module.APIServerManifest, Files: []string{auditPolicy}, TimeoutSeconds: 300}
 }
 
-// removeAuditTask removes the audit policy when auditing is disabled, after the API server has
-// been restarted without it.
+// removeAuditTask removes the audit policy when auditing is disabled, after the API
+// server has been restarted without it.
 func removeAuditTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: "kubeadm.unaudited", Title: "remove audit policy", On: engine.Role(v1alpha1.RoleControlPlane),

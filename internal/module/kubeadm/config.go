@@ -273,8 +273,8 @@ func apiServer(env module.Env, sans []string, gates map[string]string) object {
 	return out
 }
 
-// mergeArgs returns the arguments of a component, sorted. Later maps override earlier ones by
-// key.
+// mergeArgs returns the arguments of a component, sorted. Later maps override earlier
+// ones by key.
 func mergeArgs(each ...map[string]string) []any {
 	all := map[string]string{}
 	for _, some := range each {

@@ -37,8 +37,8 @@ func sharedFiles(env module.Env) []string {
 	return out
 }
 
-// lacksSharedFiles reports whether a control plane has not joined, or has lost a shared file. A
-// control plane that has joined receives SigningCert only from the rotation.
+// lacksSharedFiles reports whether a control plane has not joined, or has lost a shared
+// file. A control plane that has joined receives SigningCert only from the rotation.
 func lacksSharedFiles(env module.Env, h *engine.Host) bool {
 	env = keepSigner(env, h)
 	return !module.Holds(h) || slices.ContainsFunc(sharedFiles(env), func(p string) bool { return !slices.Contains(h.Facts.Present, p) })
@@ -250,9 +250,10 @@ func isOnlyMember(env module.Env, s *engine.Scope) bool {
 	})
 }
 
-// runOnlyMember makes the only member run with its settings. It uses the phase that sets up the
-// first member of a cluster: with its data, the member keeps its identity. It is the same
-// step as the one by which it joined, and does not run again with the same input.
+// runOnlyMember makes the only member run with its settings. It uses the phase that
+// sets up the first member of a cluster: with its data, the member keeps its identity.
+// It is the same step as the one by which it joined, and does not run again with the
+// same input.
 func runOnlyMember(env module.Env) op.List {
 	e, serves := etcdPhase().asExec(), waitLocalAPI(env)
 	e.Name, e.Inputs = stepEtcd, []string{etcdInput}
@@ -260,9 +261,9 @@ func runOnlyMember(env module.Env) op.List {
 	return op.List{e, serves, module.MarkEtcdJoined()}
 }
 
-// updateVotingMember is for a member that has joined: it must vote, and receives other settings
-// from its own file. The phase of `kubeadm join` would request them from the API server of
-// the host, which does not answer if the settings were bad.
+// updateVotingMember is for a member that has joined: it must vote, and receives other
+// settings from its own file. The phase of `kubeadm join` would request them from the
+// API server of the host, which does not answer if the settings were bad.
 func updateVotingMember(env module.Env, h *engine.Host) op.List {
 	m, e := etcdMember(env, h), etcdPhase().asExec()
 	m.Join.Name, m.Join.Inputs = "kubeadm-again-etcd", nil

@@ -28,8 +28,8 @@ var (
 	keyAddons = engine.NewKey("kubeadm.addons", placeholderAddons())
 )
 
-// rerunControlPlanePhase returns the manifests of all components except etcd: kubeadm writes them
-// when the settings change, and they are restored when they were edited.
+// rerunControlPlanePhase returns the manifests of all components except etcd: kubeadm
+// writes them when the settings change, and they are restored when they were edited.
 func rerunControlPlanePhase() op.List {
 	list := op.List{componentsPhase().asExec()}
 	for _, m := range componentManifests() {
@@ -79,12 +79,12 @@ func rerunKubeconfigPhases() (list op.List) {
 	return list
 }
 
-// StepConfigUploaded is the step after which the configuration that kubeadm has saved in the
-// cluster is correct.
+// StepConfigUploaded is the step after which the configuration that kubeadm has saved
+// in the cluster is correct.
 const StepConfigUploaded = "kubeadm.record"
 
-// ReuploadConfig is the module that detects manual changes of the configuration that kubeadm has
-// saved in the cluster: nodes that join use it.
+// ReuploadConfig is the module that detects manual changes of the configuration that
+// kubeadm has saved in the cluster: nodes that join use it.
 func ReuploadConfig(env module.Env) engine.Module {
 	return engine.Module{Name: "kept", Tasks: []engine.Task{
 		{
@@ -107,8 +107,8 @@ func ReuploadConfig(env module.Env) engine.Module {
 	}}
 }
 
-// RestoreAddons is the module that detects manual changes of the kubeadm add-ons, and of the
-// permissions of keys on hosts.
+// RestoreAddons is the module that detects manual changes of the kubeadm add-ons, and
+// of the permissions of keys on hosts.
 func RestoreAddons(env module.Env) engine.Module {
 	return engine.Module{Name: "kept", Tasks: append([]engine.Task{
 		{
@@ -191,15 +191,16 @@ func savedConfigs() [][2]string {
 	return [][2]string{{"kubeadm-config", "ClusterConfiguration"}, {"kubelet-config", "kubelet"}}
 }
 
-// checkSavedConfigs checks who last wrote the saved settings of kubeadm. The API server tracks field
-// managers, so this also works for older clusters.
+// checkSavedConfigs checks who last wrote the saved settings of kubeadm. The API server
+// tracks field managers, so this also works for older clusters.
 func checkSavedConfigs(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKube)
 	var changes []plan.OpChange
 	var why []string
 	for _, r := range savedConfigs() {
 		if client == nil { // the API does not answer; dependent steps are pending
-			changes = append(changes, plan.OpChange{Kind: module.KindObject, Target: describeConfigMap(r[0]), Summary: "upload again, if it was changed"})
+			changes = append(changes,
+				plan.OpChange{Kind: module.KindObject, Target: describeConfigMap(r[0]), Summary: "upload again, if it was changed"})
 			continue
 		}
 		how, err := diffSavedConfig(ctx, client, r[0], r[1])
@@ -207,7 +208,8 @@ func checkSavedConfigs(ctx context.Context, s *engine.Scope) ([]plan.OpChange, e
 			return nil, err
 		}
 		if how != "" {
-			changes = append(changes, plan.OpChange{Kind: module.KindObject, Target: describeConfigMap(r[0]), Summary: how + ": kubeadm uploads it again"})
+			changes = append(changes,
+				plan.OpChange{Kind: module.KindObject, Target: describeConfigMap(r[0]), Summary: how + ": kubeadm uploads it again"})
 			why = append(why, describeConfigMap(r[0])+" "+how)
 		}
 	}
@@ -234,10 +236,10 @@ func diffSavedConfig(ctx context.Context, client *kube.Client, name, key string)
 	return "", nil
 }
 
-// releaseSavedConfigs changes a saved configuration so that kubeadm becomes its field manager:
-// kubeadm must write something different from the present content, and the manual change
-// may be the same. If it is interrupted before kubeadm writes, the change is detected
-// again.
+// releaseSavedConfigs changes a saved configuration so that kubeadm becomes its field
+// manager: kubeadm must write something different from the present content, and the
+// manual change may be the same. If it is interrupted before kubeadm writes, the change
+// is detected again.
 func releaseSavedConfigs(ctx context.Context, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
 	for _, r := range savedConfigs() {
@@ -300,8 +302,8 @@ func addonsTask(env module.Env) engine.Task {
 	}
 }
 
-// dropForeignFields leaves the settings of CoreDNS to module dns. It removes fields that only a
-// server sets.
+// dropForeignFields leaves the settings of CoreDNS to module dns. It removes fields
+// that only a server sets.
 func dropForeignFields(o *unstructured.Unstructured) bool {
 	unstructured.RemoveNestedField(o.Object, "status")
 	for _, field := range []string{"creationTimestamp", "resourceVersion"} {
@@ -310,8 +312,8 @@ func dropForeignFields(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "ConfigMap" && o.GetName() == "coredns"
 }
 
-// wantedAddons returns the wanted objects. The number of CoreDNS replicas is left to others,
-// such as an autoscaler, unless it is zero.
+// wantedAddons returns the wanted objects. The number of CoreDNS replicas is left to
+// others, such as an autoscaler, unless it is zero.
 func wantedAddons(ctx context.Context, s *engine.Scope) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	for _, o := range engine.Get(s, keyAddons) {

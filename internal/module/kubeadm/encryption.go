@@ -44,9 +44,9 @@ const (
 	stepKeysRewrite = "encryption.rewrite"
 )
 
-// PrepareEncryption is the module that runs before control planes are started: it creates keys,
-// and makes all API servers read with them. When encryption is disabled, everything is
-// rewritten here, while the API servers still have the keys.
+// PrepareEncryption is the module that runs before control planes are started: it
+// creates keys, and makes all API servers read with them. When encryption is disabled,
+// everything is rewritten here, while the API servers still have the keys.
 func PrepareEncryption(env module.Env) engine.Module {
 	tasks := []engine.Task{keysTask(env), readTask(env)}
 	if env.Cluster.Spec.Kubernetes.Encryption == nil {
@@ -55,9 +55,9 @@ func PrepareEncryption(env module.Env) engine.Module {
 	return engine.Module{Name: "encryption", Tasks: tasks}
 }
 
-// VerifyEncryption is the module that runs when all API servers read with the keys: it makes them
-// write with the wanted key, rewrites everything, and removes the other keys. When
-// encryption is disabled, it removes all keys.
+// VerifyEncryption is the module that runs when all API servers read with the keys: it
+// makes them write with the wanted key, rewrites everything, and removes the other
+// keys. When encryption is disabled, it removes all keys.
 func VerifyEncryption(env module.Env) engine.Module {
 	if env.Cluster.Spec.Kubernetes.Encryption == nil {
 		return engine.Module{Name: "encryption", Tasks: []engine.Task{{
@@ -134,8 +134,8 @@ func keysTask(env module.Env) engine.Task {
 	}
 }
 
-// readKeyFiles reads the key files of the control planes. If none has the file that API servers
-// were started with, a new key would make all stored data unreadable.
+// readKeyFiles reads the key files of the control planes. If none has the file that API
+// servers were started with, a new key would make all stored data unreadable.
 func (e *keyPlan) readKeyFiles(ctx context.Context, env module.Env, s *engine.Scope) error {
 	lost := ""
 	for _, h := range s.Hosts() {
@@ -205,9 +205,9 @@ func (e *keyPlan) chooseKey(wanted *v1alpha1.Encryption, makes bool) (err error)
 	return nil
 }
 
-// requireAllControlPlanes returns an error if not every control plane takes part in a change of keys: one
-// would not read what the others write, or write what they cannot read. A control plane
-// that is force-removed or has never joined does neither.
+// requireAllControlPlanes returns an error if not every control plane takes part in a
+// change of keys: one would not read what the others write, or write what they cannot
+// read. A control plane that is force-removed or has never joined does neither.
 func (e *keyPlan) requireAllControlPlanes(env module.Env, s *engine.Scope) error {
 	var missing []string
 	for _, h := range env.Absent {
@@ -251,8 +251,9 @@ func keyFileTask(env module.Env, id, title string, stage func(*keyPlan) map[stri
 	}
 }
 
-// keyFileOps returns the operations for one stage of the keys of a host. follows reports whether
-// its API server has keys at this point; otherwise it has if the file existed before.
+// keyFileOps returns the operations for one stage of the keys of a host. follows
+// reports whether its API server has keys at this point; otherwise it has if the file
+// existed before.
 func (e *keyPlan) keyFileOps(env module.Env, h *engine.Host, keys module.Encryption, follows bool) (op.List, error) {
 	off := env.Cluster.Spec.Kubernetes.Encryption == nil
 	if len(keys) == 0 || off && e.have[h.Name] == nil {

@@ -53,7 +53,8 @@ func (e *keyPlan) allResources() []string {
 
 // planStages computes the stages.
 func (e *keyPlan) planStages() error {
-	e.read, e.write, e.last, e.rewrite = map[string]module.Encryption{}, map[string]module.Encryption{}, map[string]module.Encryption{}, map[string]module.EncryptionKey{}
+	e.read, e.write, e.last = map[string]module.Encryption{}, map[string]module.Encryption{}, map[string]module.Encryption{}
+	e.rewrite = map[string]module.EncryptionKey{}
 	for _, h := range e.hosts {
 		e.read[h], e.write[h], e.last[h] = module.Encryption{}, module.Encryption{}, module.Encryption{}
 	}
@@ -123,8 +124,8 @@ func (e *keyPlan) stateOf(r string, to module.EncryptionKey) (is map[string][]mo
 	return is, all
 }
 
-// isRewritten reports whether everything was rewritten: one host has removed all other keys,
-// which is the last stage, and all hosts write with the key.
+// isRewritten reports whether everything was rewritten: one host has removed all other
+// keys, which is the last stage, and all hosts write with the key.
 func (e *keyPlan) isRewritten(is map[string][]module.EncryptionKey, to module.EncryptionKey) bool {
 	forgot := false
 	for _, h := range e.hosts {

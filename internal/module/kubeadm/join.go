@@ -81,8 +81,8 @@ func provideClient(ctx context.Context, s *engine.Scope, key engine.Key[*kube.Cl
 // dialLocalServer reaches the API server of the host itself.
 func dialLocalServer(s *engine.Scope) kube.DialFunc { return s.Host().Conn.DialContext }
 
-// dialAnyServer reaches that API server or, while it accepts no connections, the API server of
-// another control plane. Their certificates have the same CA.
+// dialAnyServer reaches that API server or, while it accepts no connections, the API
+// server of another control plane. Their certificates have the same CA.
 func dialAnyServer(s *engine.Scope) kube.DialFunc { return dialServerOf(s, s.Host()) }
 
 // dialServerOf reaches the API server of a host, or of another control plane.
@@ -112,9 +112,9 @@ func dialServerOf(s *engine.Scope, first *engine.Host) kube.DialFunc {
 // restarted by an earlier attempt.
 const apiPatience = time.Minute
 
-// apiAnswers reports whether the API can be used. After an interrupted setup, a control plane
-// may have credentials, but no API server that answers or accepts them. Dependent steps
-// are then pending.
+// apiAnswers reports whether the API can be used. After an interrupted setup, a control
+// plane may have credentials, but no API server that answers or accepts them. Dependent
+// steps are then pending.
 func apiAnswers(ctx context.Context, client *kube.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -122,9 +122,9 @@ func apiAnswers(ctx context.Context, client *kube.Client) bool {
 	return err == nil
 }
 
-// JoinNodes is the module that joins nodes: workers as soon as the API is ready, and control
-// planes at the same time, one after the other only where etcd requires it. The given
-// steps must end first, because the nodes use their results.
+// JoinNodes is the module that joins nodes: workers as soon as the API is ready, and
+// control planes at the same time, one after the other only where etcd requires it. The
+// given steps must end first, because the nodes use their results.
 func JoinNodes(env module.Env, after ...string) engine.Module {
 	wanted := func(s *engine.Scope) bool { return hasWaitingNode(env, s.Hosts()) }
 	token := []engine.KeyRef{keyToken.Ref(), keyCA.Ref()}
@@ -195,9 +195,9 @@ func revokeTokensTaskWith(env module.Env, by engine.Key[*kube.Client], made func
 	}
 }
 
-// hasWaitingNode reports whether a node has not joined, according to its facts. An interrupted
-// node has both its own credentials and the bootstrap credentials. Its join phase, which
-// needs a token again, may be almost complete.
+// hasWaitingNode reports whether a node has not joined, according to its facts. An
+// interrupted node has both its own credentials and the bootstrap credentials. Its join
+// phase, which needs a token again, may be almost complete.
 func hasWaitingNode(env module.Env, hosts []*engine.Host) bool {
 	return slices.ContainsFunc(hosts, func(h *engine.Host) bool { return env.Stays(h) && env.IsJoinNode(h) && isWaiting(h) })
 }
@@ -207,9 +207,9 @@ func isWaiting(h *engine.Host) bool {
 	return h.Facts != nil && (!slices.Contains(h.Facts.Present, module.ClientCert) || slices.Contains(h.Facts.Present, bootstrapConf))
 }
 
-// hasBegunJoining reports whether a node has begun to join, or has joined. The preflight checks,
-// which are for a host without a cluster, would then fail. On a control plane they need
-// the shared certificates.
+// hasBegunJoining reports whether a node has begun to join, or has joined. The
+// preflight checks, which are for a host without a cluster, would then fail. On a
+// control plane they need the shared certificates.
 func hasBegunJoining(h *engine.Host) bool {
 	marks := []string{bootstrapConf, kubeletConf, "/etc/kubernetes/pki/*.crt"}
 	if h.HasRole(v1alpha1.RoleControlPlane) {

@@ -70,7 +70,8 @@ func TestBegun(t *testing.T) {
 	env := environment()
 	for host, marks := range map[string]map[string]bool{
 		"worker": {"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": true, manifestPath("*"): false},
-		"second": {"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": false, manifestPath("*"): true, adminConf: false},
+		"second": {"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": false,
+			manifestPath("*"): true, adminConf: false},
 	} {
 		for path, want := range marks {
 			h := hostOf(env, host, "/sbin/modprobe", path)

@@ -45,8 +45,8 @@ func MarkPaths() []string {
 		module.InitMark, module.LeadMark, module.EncryptionFile, module.SigningCert)
 }
 
-// InstallKubernetes is the module that installs the programs of Kubernetes and the unit of the
-// kubelet on every node.
+// InstallKubernetes is the module that installs the programs of Kubernetes and the unit
+// of the kubelet on every node.
 func InstallKubernetes(env module.Env) engine.Module {
 	m := engine.Module{Name: "kubernetes", Tasks: []engine.Task{
 		{
@@ -77,9 +77,9 @@ func installPrograms(s *engine.Scope) (op.List, error) {
 	return append(ops, cni...), nil
 }
 
-// InitControlPlane is the module that creates the cluster on the first control plane. When that host
-// has left, the leader continues with the shared work: it uploads the settings, and keeps
-// the components running with them.
+// InitControlPlane is the module that creates the cluster on the first control plane.
+// When that host has left, the leader continues with the shared work: it uploads the
+// settings, and keeps the components running with them.
 func InitControlPlane(env module.Env) engine.Module {
 	m := UpdateControlPlane(env)
 	m.Tasks = append(m.Tasks, adminTask(env, dialLocalServer))
@@ -116,8 +116,8 @@ func configTask(env module.Env) engine.Task {
 	}
 }
 
-// ConnectAPI is the module that connects to the API of an existing cluster, through any control
-// plane that answers, because one of them may be broken.
+// ConnectAPI is the module that connects to the API of an existing cluster, through any
+// control plane that answers, because one of them may be broken.
 func ConnectAPI(env module.Env) engine.Module {
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{adminTask(env, dialAnyServer)}}
 }
@@ -229,7 +229,8 @@ func localAPIAddress(env module.Env) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port))
 }
 
-// waitLocalAPI waits for the API server of the control plane itself, with its current settings.
+// waitLocalAPI waits for the API server of the control plane itself, with its current
+// settings.
 func waitLocalAPI(env module.Env) op.Wait {
 	return op.Wait{HTTP: "https://" + localAPIAddress(env) + "/readyz", Manifest: module.APIServerManifest, TimeoutSeconds: 300}
 }
@@ -248,13 +249,14 @@ func waitReconfiguredAPI(env module.Env) op.Wait {
 	return w
 }
 
-// stepRepairMembers is the step in which etcd members that do not serve receive their settings.
+// stepRepairMembers is the step in which etcd members that do not serve receive their
+// settings.
 const stepRepairMembers = "etcd.mend"
 
-// repairMembersTask gives etcd members in pods that do not serve the wanted settings, before any
-// member that serves receives them. Their restart harms nothing, and until they serve, no
-// other member may be down. Each must run afterwards, with or without the others: if the
-// settings are bad, no other member receives them.
+// repairMembersTask gives etcd members in pods that do not serve the wanted settings,
+// before any member that serves receives them. Their restart harms nothing, and until
+// they serve, no other member may be down. Each must run afterwards, with or without
+// the others: if the settings are bad, no other member receives them.
 func repairMembersTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: stepRepairMembers, Title: "repair etcd members", Needs: []string{"kubeadm.config"}, Timeout: 8 * time.Minute,
@@ -275,9 +277,9 @@ func repairMembersTask(env module.Env) engine.Task {
 	}
 }
 
-// gateMemberSettings makes the step that gives settings to a voting etcd member end when the
-// member serves with them. If the settings change, it begins only when all members serve,
-// so that two are never down at the same time.
+// gateMemberSettings makes the step that gives settings to a voting etcd member end
+// when the member serves with them. If the settings change, it begins only when all
+// members serve, so that two are never down at the same time.
 func gateMemberSettings(env module.Env, h *engine.Host, e op.Exec) op.Exec {
 	if !env.IsRunning || !module.Holds(h) {
 		return e
@@ -292,9 +294,9 @@ func gateMemberSettings(env module.Env, h *engine.Host, e op.Exec) op.Exec {
 	return gated
 }
 
-// gateOnAllMembers makes a step that replaces an etcd member begin when all members serve, so
-// that two are never down at the same time, and end when the member serves. A member that
-// does not serve is repaired at once.
+// gateOnAllMembers makes a step that replaces an etcd member begin when all members
+// serve, so that two are never down at the same time, and end when the member serves. A
+// member that does not serve is repaired at once.
 func gateOnAllMembers(env module.Env, e op.Exec) op.Exec {
 	e.Gate, e.Then = env.WaitAllMembersHealthy(), env.WaitLocalMember("health")
 	e.Then.Manifest = manifestPath("etcd")
@@ -337,8 +339,8 @@ func (p phase) asTask(env module.Env) engine.Task {
 // phasePreflight is the phase in which kubeadm checks a host without a cluster.
 const phasePreflight = "preflight"
 
-// preflightExec runs this phase. kubeadm rejects a lost+found in the etcd directory, which a
-// separate disk has. The precheck has already checked for other content.
+// preflightExec runs this phase. kubeadm rejects a lost+found in the etcd directory,
+// which a separate disk has. The precheck has already checked for other content.
 func preflightExec(p phase, h *engine.Host) op.Exec {
 	e := p.asExec()
 	if h.Facts != nil && !slices.Contains(h.Facts.Filled, facts.DirEtcd) {

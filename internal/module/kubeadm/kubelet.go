@@ -68,8 +68,8 @@ func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 	}, nil
 }
 
-// kubeletBaselineFiles returns the files that only kubeadm writes for a kubelet. Credentials are
-// not among them, because the kubelet renews its own.
+// kubeletBaselineFiles returns the files that only kubeadm writes for a kubelet.
+// Credentials are not among them, because the kubelet renews its own.
 func kubeletBaselineFiles() []string { return []string{kubeletConfig, kubeletFlags, kubeletOwn} }
 
 // kubeletUnit returns the wanted state of the kubelet of a node.
@@ -147,8 +147,8 @@ func quoteFlags(m map[string]string) string {
 	return b.String()
 }
 
-// RestartKubelet is the module that restarts the kubelet of an existing node when its settings
-// change, and waits until the node does what it did before.
+// RestartKubelet is the module that restarts the kubelet of an existing node when its
+// settings change, and waits until the node does what it did before.
 func RestartKubelet(env module.Env) engine.Module {
 	return engine.Module{Name: "kubelet", Tasks: []engine.Task{{
 		ID: StepKubeletSettings, Title: "apply kubelet settings", Timeout: 8 * time.Minute,
@@ -166,8 +166,9 @@ func restartedKubeletUnit(env module.Env, h *engine.Host) op.Unit {
 	return u
 }
 
-// LosesKubeletState reports whether the kubelet of a host is about to start without its state
-// files, because its settings or its unit change, or have changed since it was started.
+// LosesKubeletState reports whether the kubelet of a host is about to start without its
+// state files, because its settings or its unit change, or have changed since it was
+// started.
 func LosesKubeletState(env module.Env) func(context.Context, *engine.Scope) (bool, error) {
 	return func(ctx context.Context, s *engine.Scope) (bool, error) {
 		list, err := kubeletFiles(env, s.Host())
@@ -180,7 +181,8 @@ func LosesKubeletState(env module.Env) func(context.Context, *engine.Scope) (boo
 	}
 }
 
-// ConnectAPIBeforeChange is the module that connects to the API before nodes receive other settings.
+// ConnectAPIBeforeChange is the module that connects to the API before nodes receive
+// other settings.
 func ConnectAPIBeforeChange(env module.Env) engine.Module {
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{{
 		ID: "settings.api", Title: "connect to API", On: env.IsFirst, Provides: []engine.KeyRef{module.KeyKubeBefore.Ref()},
@@ -213,7 +215,8 @@ func keepKubeletUnit(env module.Env, h *engine.Host) op.Unit {
 // kubeletStartFiles returns the files that a kubelet reads at its start.
 func kubeletStartFiles() []string { return []string{unitFile, dropInFile, programs + "/kube"} }
 
-// EnsureKubeletRunning is the module that keeps the kubelet of a joined node running with its settings.
+// EnsureKubeletRunning is the module that keeps the kubelet of a joined node running
+// with its settings.
 func EnsureKubeletRunning(env module.Env) engine.Module {
 	return engine.Module{Name: "kubelet", Tasks: []engine.Task{{
 		ID: "kubelet.running", Title: "ensure kubelet is running", On: module.IsNode,

@@ -39,9 +39,9 @@ const (
 	idKubeletCert = "kubelet-certificate-missing"
 )
 
-// RestartKubeletAndApproveCert is the module that restarts the kubelet of an existing node when its
-// settings change, like RestartKubelet. It also waits until the kubelet uses a serving
-// certificate signed by the cluster, before the next node.
+// RestartKubeletAndApproveCert is the module that restarts the kubelet of an existing
+// node when its settings change, like RestartKubelet. It also waits until the kubelet
+// uses a serving certificate signed by the cluster, before the next node.
 func RestartKubeletAndApproveCert(env module.Env) engine.Module {
 	m := RestartKubelet(env)
 	t := servingCert(env, StepServing)
@@ -50,8 +50,9 @@ func RestartKubeletAndApproveCert(env module.Env) engine.Module {
 	return m
 }
 
-// ApproveKubeletCerts is the module that makes the kubelets of nodes use serving certificates signed
-// by the cluster. In a running cluster, these are the nodes that join.
+// ApproveKubeletCerts is the module that makes the kubelets of nodes use serving
+// certificates signed by the cluster. In a running cluster, these are the nodes that
+// join.
 func ApproveKubeletCerts(env module.Env) engine.Module {
 	t := servingCert(env, "nodes.serving")
 	t.On = func(h *engine.Host) bool { return module.IsNode(h) && !(env.IsRunning && module.Holds(h)) }
@@ -100,8 +101,8 @@ func servingCert(env module.Env, id string) engine.Task {
 	}
 }
 
-// missingCertReason returns why the kubelet of a host has no valid serving certificate signed by
-// the cluster, or "".
+// missingCertReason returns why the kubelet of a host has no valid serving certificate
+// signed by the cluster, or "".
 func missingCertReason(ctx context.Context, h *engine.Host) (string, error) {
 	results, err := h.Conn.Check(ctx, op.List{op.Wait{Certificate: module.ServingCert}})
 	if err == nil && len(results) == 1 && results[0].Status == op.Unchanged {
@@ -110,8 +111,8 @@ func missingCertReason(ctx context.Context, h *engine.Host) (string, error) {
 	return "the kubelet has not received a serving certificate", err
 }
 
-// approveUntilServing approves the requests of the kubelet of a node, until it serves with the
-// certificate.
+// approveUntilServing approves the requests of the kubelet of a node, until it serves
+// with the certificate.
 func approveUntilServing(ctx context.Context, env module.Env, s *engine.Scope) error {
 	client, roots, err := connectAsAdmin(ctx, env, s) // the control plane may be busy with another step
 	if err != nil {
@@ -150,8 +151,8 @@ func approveUntilServing(ctx context.Context, env module.Env, s *engine.Scope) e
 	return nil
 }
 
-// checkServingCert returns why a kubelet does not serve yet with a certificate for its address
-// signed by a CA of the cluster, or nil.
+// checkServingCert returns why a kubelet does not serve yet with a certificate for its
+// address signed by a CA of the cluster, or nil.
 func checkServingCert(ctx context.Context, env module.Env, h *engine.Host, roots *x509.CertPool) error {
 	at := env.KubeletAddress(h)
 	conn, err := h.Conn.DialContext(ctx, "tcp", at)
@@ -177,9 +178,9 @@ func userText(err error) string {
 	return err.Error()
 }
 
-// servesWrongAddress reports whether the kubelet of a host serves with a certificate of the cluster
-// for another address. The kubelet requests the right one. It returns false if the
-// certificate cannot be read.
+// servesWrongAddress reports whether the kubelet of a host serves with a certificate of
+// the cluster for another address. The kubelet requests the right one. It returns false
+// if the certificate cannot be read.
 func servesWrongAddress(ctx context.Context, env module.Env, s *engine.Scope) bool {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
@@ -191,9 +192,9 @@ func servesWrongAddress(ctx context.Context, env module.Env, s *engine.Scope) bo
 	return errors.As(checkServingCert(ctx, env, s.Host(), roots), new(x509.HostnameError))
 }
 
-// connectAsAdmin returns a client of the API with administrator rights, and the CAs of the cluster,
-// as a control plane has them now. It can be used where no step provides a client, and
-// during a rotation of the CA.
+// connectAsAdmin returns a client of the API with administrator rights, and the CAs of
+// the cluster, as a control plane has them now. It can be used where no step provides a
+// client, and during a rotation of the CA.
 func connectAsAdmin(ctx context.Context, env module.Env, s *engine.Scope) (*kube.Client, *x509.CertPool, error) {
 	why := errors.New("no control plane is available")
 	for _, h := range controlPlanes(env, s) {
@@ -209,7 +210,8 @@ func connectAsAdmin(ctx context.Context, env module.Env, s *engine.Scope) (*kube
 		trust := append(append([]byte{}, results[1].Output...), append([]byte("\n"), results[2].Output...)...)
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(trust)
-		client, err := kube.New(results[0].Output, dialServerOf(s, h), kube.Options{Address: localAPIAddress(env), Patience: apiPatience, Trust: trust})
+		client, err := kube.New(results[0].Output, dialServerOf(s, h),
+			kube.Options{Address: localAPIAddress(env), Patience: apiPatience, Trust: trust})
 		return client, roots, err
 	}
 	return nil, nil, fmt.Errorf("reaching the API: %w", why)

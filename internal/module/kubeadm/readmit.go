@@ -10,10 +10,10 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// ReadmitExpiredNodes is the module for kubelets whose credentials have expired: with these they
-// cannot request new ones. They do the same as when they joined: a kubelet with expired
-// credentials and a token requests new ones with the token. So neither their keys nor the
-// key of the CA are transferred.
+// ReadmitExpiredNodes is the module for kubelets whose credentials have expired: with
+// these they cannot request new ones. They do the same as when they joined: a kubelet
+// with expired credentials and a token requests new ones with the token. So neither
+// their keys nor the key of the CA are transferred.
 func ReadmitExpiredNodes(env module.Env, hosts []string) engine.Module {
 	on := func(h *engine.Host) bool { return slices.Contains(hosts, h.Name) }
 	made := func(*engine.Scope) bool { return true }

@@ -8,8 +8,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// RemoveLostMembers is the module that removes lost etcd members that ran in pods, before others
-// join.
+// RemoveLostMembers is the module that removes lost etcd members that ran in pods,
+// before others join.
 func RemoveLostMembers(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
 		ID: "join.make-room", Title: "remove lost etcd members", Timeout: 5 * time.Minute,

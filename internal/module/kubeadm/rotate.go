@@ -11,8 +11,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// signingArgs makes controller managers sign with a separate certificate during a rotation of
-// the cluster CA.
+// signingArgs makes controller managers sign with a separate certificate during a
+// rotation of the cluster CA.
 func signingArgs(env module.Env) map[string]string {
 	if !env.SignsApart {
 		return nil
@@ -29,9 +29,9 @@ func keepSigner(env module.Env, h *engine.Host) module.Env {
 	return env
 }
 
-// ChangeSigner makes kubeadm write the manifests of a control plane, with a controller manager
-// that signs with SigningCert (apart), or with the trusted CA as usual. The saved
-// configuration of the cluster is updated accordingly.
+// ChangeSigner makes kubeadm write the manifests of a control plane, with a controller
+// manager that signs with SigningCert (apart), or with the trusted CA as usual. The
+// saved configuration of the cluster is updated accordingly.
 func ChangeSigner(env module.Env, h *engine.Host, apart bool) (op.List, error) {
 	env.SignsApart = apart
 	list, err := initFiles(env, h)
@@ -45,8 +45,8 @@ func ChangeSigner(env module.Env, h *engine.Host, apart bool) (op.List, error) {
 	return list, nil
 }
 
-// RerunCAPhases makes kubeadm repeat what it did once with the cluster CA, on the host on which
-// the cluster was created, whose API server now has another one.
+// RerunCAPhases makes kubeadm repeat what it did once with the cluster CA, on the host
+// on which the cluster was created, whose API server now has another one.
 func RerunCAPhases(env module.Env, h *engine.Host) (list op.List) {
 	if !env.IsInitNode(h) {
 		return nil
@@ -59,8 +59,8 @@ func RerunCAPhases(env module.Env, h *engine.Host) (list op.List) {
 	return list
 }
 
-// ReloadKubelet makes the kubelet of a node read files again that it reads at its start, and
-// waits until the node does what it did before.
+// ReloadKubelet makes the kubelet of a node read files again that it reads at its
+// start, and waits until the node does what it did before.
 func ReloadKubelet(env module.Env, h *engine.Host, files ...string) op.Unit {
 	return op.Unit{
 		Name: "kubelet.service", Running: op.Bool(true), Again: env.HealthGate(h, "kubelet.service"),
@@ -68,16 +68,16 @@ func ReloadKubelet(env module.Env, h *engine.Host, files ...string) op.Unit {
 	}
 }
 
-// ConnectAPIWithBothCAs is the module that connects to the API during a rotation of the cluster CA,
-// after a step: API servers may have certificates of the old or the new CA.
+// ConnectAPIWithBothCAs is the module that connects to the API during a rotation of the
+// cluster CA, after a step: API servers may have certificates of the old or the new CA.
 func ConnectAPIWithBothCAs(env module.Env, step string) engine.Module {
 	t := adminTask(env, dialAnyServer, op.ReadFile{Path: module.NextCA})
 	t.Needs = []string{step}
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{t}}
 }
 
-// ConnectAPIWithNewCA is the module that connects to the API with the administrator credentials
-// after a step. It deletes the token that kubeadm created in that step.
+// ConnectAPIWithNewCA is the module that connects to the API with the administrator
+// credentials after a step. It deletes the token that kubeadm created in that step.
 func ConnectAPIWithNewCA(env module.Env, step string) engine.Module {
 	made := func(*engine.Scope) bool { return true }
 	end := revokeTokensTaskWith(env, module.KeyKubeAfter, made, step)
@@ -99,9 +99,10 @@ func ConnectAPIWithNewCA(env module.Env, step string) engine.Module {
 	}, end}}
 }
 
-// ReadmitNodesWithNewCA is the module that makes kubelets on nodes without the key of the CA request
-// new credentials, after a step. The operations of anew remove their present credentials.
-func ReadmitNodesWithNewCA(env module.Env, step string, hosts []string, anew func(*engine.Host) (op.List, error)) engine.Module {
+// ReadmitNodesWithNewCA is the module that makes kubelets on nodes without the key of
+// the CA request new credentials, after a step. The operations of drop remove their
+// present credentials.
+func ReadmitNodesWithNewCA(env module.Env, step string, hosts []string, drop func(*engine.Host) (op.List, error)) engine.Module {
 	on := func(h *engine.Host) bool { return slices.Contains(hosts, h.Name) }
 	made := func(*engine.Scope) bool { return len(hosts) > 0 }
 	return engine.Module{Name: "join", Tasks: []engine.Task{
@@ -118,11 +119,11 @@ func ReadmitNodesWithNewCA(env module.Env, step string, hosts []string, anew fun
 				if err != nil {
 					return nil, err
 				}
-				giveUp, err := anew(s.Host())
+				removal, err := drop(s.Host())
 				if err != nil {
 					return nil, err
 				}
-				list := append(op.List{op.File{Path: bootstrapConf, Mode: 0o600, Content: conf, Secret: true}}, giveUp...)
+				list := append(op.List{op.File{Path: bootstrapConf, Mode: 0o600, Content: conf, Secret: true}}, removal...)
 				return append(list,
 					ReloadKubelet(env, s.Host(), caCert, bootstrapConf),
 					op.Wait{Certificate: module.ClientCert, TimeoutSeconds: 420},

@@ -22,8 +22,8 @@ func UpgradeNode(env module.Env) engine.Module {
 	return m
 }
 
-// UpgradeControlPlane is the module that brings the components of a control plane to the version of its
-// programs.
+// UpgradeControlPlane is the module that brings the components of a control plane to
+// the version of its programs.
 func UpgradeControlPlane(env module.Env) engine.Module {
 	return engine.Module{Name: "upgrade", Tasks: []engine.Task{
 		configTask(env),
@@ -43,8 +43,8 @@ func UploadConfig(env module.Env) engine.Module {
 	return engine.Module{Name: "upgrade", Tasks: []engine.Task{initPhaseTask(env, "upload-config")}}
 }
 
-// UpdateKubeletSettings is the module that makes kubelets use the saved configuration, as the
-// kubeadm of their host reads it.
+// UpdateKubeletSettings is the module that makes kubelets use the saved configuration,
+// as the kubeadm of their host reads it.
 func UpdateKubeletSettings(env module.Env) engine.Module {
 	const id = "upgrade.kubelet-config"
 	return engine.Module{Name: "upgrade", Tasks: []engine.Task{{
@@ -93,8 +93,8 @@ func WaitStable(env module.Env) engine.Module {
 	}}}
 }
 
-// WaitControlPlaneRestarted is the module that waits until a control plane serves after all its containers
-// were restarted, with any runtime.
+// WaitControlPlaneRestarted is the module that waits until a control plane serves after
+// all its containers were restarted, with any runtime.
 func WaitControlPlaneRestarted(env module.Env) engine.Module {
 	return engine.Module{Name: "serve", Tasks: []engine.Task{{
 		ID: "runtime.serving", Title: "wait for control plane", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 8 * time.Minute,
@@ -178,7 +178,8 @@ func waitContainer(env module.Env, name string) op.Wait {
 // versions of this release, and have run for a time.
 func waitComponentsUpgraded(env module.Env, steady time.Duration) op.List {
 	return slices.Concat(
-		op.List{waitContainer(env, "kube-apiserver"), waitLocalAPI(env), waitContainer(env, "kube-controller-manager"), waitContainer(env, "kube-scheduler")},
+		op.List{waitContainer(env, "kube-apiserver"), waitLocalAPI(env), waitContainer(env, "kube-controller-manager"),
+			waitContainer(env, "kube-scheduler")},
 		waitComponentsHealthy(env, steady),
 	)
 }
@@ -191,9 +192,9 @@ const (
 	createdTime = 5 * time.Second // there was no leader before
 )
 
-// waitComponentsHealthy waits until the controller manager and the scheduler are healthy with
-// their settings, and have run for a time. If one exits repeatedly, the wait stops, and
-// the error has its last log lines.
+// waitComponentsHealthy waits until the controller manager and the scheduler are
+// healthy with their settings, and have run for a time. If one exits repeatedly, the
+// wait stops, and the error has its last log lines.
 func waitComponentsHealthy(env module.Env, steady time.Duration) (out op.List) {
 	for _, w := range env.ComponentWaits() {
 		w.Crashes, w.SteadySeconds, w.TimeoutSeconds = mostCrashes, int(steady.Seconds()), 120

@@ -20,8 +20,8 @@ import (
 //go:embed templates
 var files embed.FS
 
-// InstallNetwork returns the module of the network plugin. With plugin none it is empty: the user
-// installs a network.
+// InstallNetwork returns the module of the network plugin. With plugin none it is
+// empty: the user installs a network.
 func InstallNetwork(env module.Env) engine.Module {
 	m := engine.Module{Name: "network"}
 	if env.Cluster.Spec.Network.Plugin != "flannel" {

@@ -115,7 +115,8 @@ func TestNetConf(t *testing.T) {
 		{
 			"both, small packets", "each family has its own field",
 			v1alpha1.Network{PodCIDR: []string{"10.244.0.0/16", "fd00:244::/56"}, Flannel: v1alpha1.Flannel{Backend: "vxlan", MTU: 1400}},
-			`{"Backend":{"MTU":1400,"Type":"vxlan"},"EnableIPv4":true,"EnableIPv6":true,"EnableNFTables":true,"IPv6Network":"fd00:244::/56","Network":"10.244.0.0/16"}`,
+			`{"Backend":{"MTU":1400,"Type":"vxlan"},"EnableIPv4":true,"EnableIPv6":true,"EnableNFTables":true,` +
+				`"IPv6Network":"fd00:244::/56","Network":"10.244.0.0/16"}`,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

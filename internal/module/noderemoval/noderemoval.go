@@ -45,8 +45,8 @@ func DrainNodes(env module.Env) engine.Module {
 	}}}
 }
 
-// begunKey returns the key of a host that has begun to leave, or is force-removed. It has no
-// value for a host that remains, for example after an ignored error.
+// begunKey returns the key of a host that has begun to leave, or is force-removed. It
+// has no value for a host that remains, for example after an ignored error.
 func begunKey(host string) engine.Key[bool] { return engine.NewKey("leave.begun "+host, false) }
 
 func allBegunKeys(env module.Env) (refs []engine.KeyRef) {
@@ -60,10 +60,11 @@ func allBegunKeys(env module.Env) (refs []engine.KeyRef) {
 // for them.
 func MarkPaths() []string { return []string{module.LeavesMark, module.APIServerManifest} }
 
-// StopServers is the module that stops the API servers of leaving control planes while their
-// etcd still works, so that they can deregister. Otherwise clients would send requests to
-// them until they time out. The removal cannot be undone from its beginning on, and a file
-// on the host marks this. A failure to stop the pod does not block the removal.
+// StopServers is the module that stops the API servers of leaving control planes while
+// their etcd still works, so that they can deregister. Otherwise clients would send
+// requests to them until they time out. The removal cannot be undone from its beginning
+// on, and a file on the host marks this. A failure to stop the pod does not block the
+// removal.
 func StopServers(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{
 		{
@@ -97,9 +98,9 @@ func StopServers(env module.Env) engine.Module {
 	}}
 }
 
-// beginRemoval returns the operations with which a host begins to leave: none on a host that is
-// force-removed or blank. A host with parts of another cluster is not changed, and does
-// not leave.
+// beginRemoval returns the operations with which a host begins to leave: none on a host
+// that is force-removed or blank. A host with parts of another cluster is not changed,
+// and does not leave.
 func beginRemoval(env module.Env, h *engine.Host) (list op.List, goes bool) {
 	server := h.HasRole(v1alpha1.RoleControlPlane)
 	switch {
@@ -125,8 +126,8 @@ func leavesMark() op.File {
 		Content: []byte("This host is leaving its cluster. It must be reset before it can join again.\n")}
 }
 
-// RemoveMembers is the module that removes the etcd members of leaving hosts before the hosts are
-// reset. A host that has not begun to leave remains a member.
+// RemoveMembers is the module that removes the etcd members of leaving hosts before the
+// hosts are reset. A host that has not begun to leave remains a member.
 func RemoveMembers(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
 		ID: "leave.member", Title: "remove etcd members", On: env.IsFirst, Timeout: 5 * time.Minute,
@@ -196,9 +197,10 @@ func planDelete(ctx context.Context, env module.Env, s *engine.Scope) (change []
 	return change, nil
 }
 
-// returningMachine returns the machine id of a force-removed machine that may come back; "" if
-// there is none, the id is unknown, or another node has it. The kubelet of a node reports
-// the id, and may report the id of another machine, which must not be blocked.
+// returningMachine returns the machine id of a force-removed machine that may come
+// back; "" if there is none, the id is unknown, or another node has it. The kubelet of
+// a node reports the id, and may report the id of another machine, which must not be
+// blocked.
 func returningMachine(ctx context.Context, env module.Env, s *engine.Scope, n *corev1.Node, given bool) (string, error) {
 	l := findLeaving(env, s.Host().Name)
 	switch {
@@ -226,8 +228,8 @@ func unclaimedID(ctx context.Context, s *engine.Scope, id string) (string, error
 
 const policyTarget = "ValidatingAdmissionPolicy " + kube.ForgottenPolicy
 
-// readmitChange returns the change that allows a force-removed machine, which has been reset
-// since, to be a node again.
+// readmitChange returns the change that allows a force-removed machine, which has been
+// reset since, to be a node again.
 func readmitChange(s *engine.Scope, turned []string) []plan.OpChange {
 	if f := s.Host().Facts; f == nil || !slices.Contains(turned, f.MachineID) {
 		return nil
@@ -276,10 +278,10 @@ func deleteNode(ctx context.Context, env module.Env, s *engine.Scope) error {
 	return client.Readmit(ctx, s.Host().Facts.MachineID)
 }
 
-// findNode returns the node with the name of the host, or nil. given reports whether the node
-// is force-removed: its host is, or the host at the address is not the machine of the
-// node. That machine is not contacted. If the host is no longer in the state, a node of
-// another machine does not belong to it.
+// findNode returns the node with the name of the host, or nil. given reports whether
+// the node is force-removed: its host is, or the host at the address is not the machine
+// of the node. That machine is not contacted. If the host is no longer in the state, a
+// node of another machine does not belong to it.
 func findNode(ctx context.Context, env module.Env, s *engine.Scope) (n *corev1.Node, given bool, err error) {
 	n, err = engine.Get(s, module.KeyKube).Node(ctx, s.Host().Name)
 	if n == nil || err != nil {
@@ -337,8 +339,8 @@ func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	return change, nil
 }
 
-// otherNodeError returns an error for a host that is a node under another name: it would not be
-// drained under this one.
+// otherNodeError returns an error for a host that is a node under another name: it
+// would not be drained under this one.
 func otherNodeError(ctx context.Context, s *engine.Scope) error {
 	all, err := engine.Get(s, module.KeyKube).Nodes(ctx)
 	if err != nil || s.Host().Facts == nil || s.Host().Facts.MachineID == "" {
@@ -355,8 +357,8 @@ func otherNodeError(ctx context.Context, s *engine.Scope) error {
 	return nil
 }
 
-// stillRunsError returns the error for a force-removed host whose kubelet still reports: its pods
-// would continue to run, and be created again elsewhere.
+// stillRunsError returns the error for a force-removed host whose kubelet still
+// reports: its pods would continue to run, and be created again elsewhere.
 func stillRunsError(env module.Env, n *corev1.Node) error {
 	l := findLeaving(env, n.Name)
 	d := diag.Diagnostic{

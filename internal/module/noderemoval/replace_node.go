@@ -24,8 +24,8 @@ func ReplaceNodes(env module.Env) engine.Module {
 	}}}
 }
 
-// previousNode returns the node of another machine under the name of the host; nil if there is
-// none. A host that has joined replaces no other machine.
+// previousNode returns the node of another machine under the name of the host; nil if
+// there is none. A host that has joined replaces no other machine.
 func previousNode(ctx context.Context, s *engine.Scope) (*corev1.Node, error) {
 	f := s.Host().Facts
 	if f == nil || module.Holds(s.Host()) {

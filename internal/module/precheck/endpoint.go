@@ -10,8 +10,8 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// checkBalancer reports an external load balancer that a worker cannot reach. On a node of a
-// running cluster it is a warning, because the operation may be about to fix it.
+// checkBalancer reports an external load balancer that a worker cannot reach. On a node
+// of a running cluster it is a warning, because the operation may be about to fix it.
 func (r *report) checkBalancer() {
 	if r.cluster.Spec.ControlPlaneEndpoint.Mode != v1alpha1.EndpointExternal {
 		return
@@ -26,8 +26,8 @@ func (r *report) checkBalancer() {
 	}
 }
 
-// checkVirtualAddress reports that the virtual API address is already in use: something answers there,
-// and no control plane holds it or could hold it already.
+// checkVirtualAddress reports that the virtual API address is already in use: something
+// answers there, and no control plane holds it or could hold it already.
 func (r *report) checkVirtualAddress(asked []*facts.Host) {
 	ep := r.cluster.Spec.ControlPlaneEndpoint
 	ip, err := netip.ParseAddr(ep.Address)

@@ -27,7 +27,7 @@ var endpointRows = []row{
 	{"address that nothing uses", "it is to be held", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) { holding(c, h) }, nil, ""},
 	{"address of somebody", "two would have it", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		holding(c, h)
-		h[0].Facts.Unreached = h[0].Facts.Unreached[:1] // SSH answers
+		h[0].Facts.Unreached = h[0].Facts.Unreached[:1] // only SSH is reached
 	}, []string{"error address-in-use cp1"}, "the API address 192.0.2.100 is already in use"},
 	{"address on a host", "whichever control plane is well is to have it", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		holding(c, h)

@@ -6,8 +6,9 @@ import (
 	"slipway.dev/slipway/internal/facts"
 )
 
-// checkEtcdData reports an etcd member whose data is gone. It must not start empty: the other
-// members rely on what it has acknowledged, and committed changes could be lost.
+// checkEtcdData reports an etcd member whose data is gone. It must not start empty: the
+// other members rely on the writes that it has acknowledged, and committed changes
+// could be lost.
 func (r *report) checkEtcdData() {
 	has := func(path string) bool { return slices.Contains(r.host.Facts.Present, path) }
 	if r.isOwnHost() && has(facts.EtcdJoined) && !has(facts.EtcdData) {
@@ -18,7 +19,8 @@ func (r *report) checkEtcdData() {
 	}
 }
 
-// checkExternalEtcd reports the endpoints of an external etcd that a control plane cannot reach.
+// checkExternalEtcd reports the endpoints of an external etcd that a control plane
+// cannot reach.
 func (r *report) checkExternalEtcd() {
 	x := r.cluster.Spec.Etcd.External
 	silent := r.silentAddresses(facts.EtcdEndpoints(r.cluster, r.host.Spec.Roles))

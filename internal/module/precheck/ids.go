@@ -77,8 +77,8 @@ const (
 	idAddons = "addons"
 )
 
-// fatalIDs returns errors that cannot be ignored: the operation could not continue, or would
-// destroy another cluster.
+// fatalIDs returns errors that cannot be ignored: the operation could not continue, or
+// would destroy another cluster.
 func fatalIDs() []string {
 	return []string{
 		idUnknownCheck, idHostFacts, idSystemd, idArchMismatch, idArchNotInBundle, idMachineIDMissing,

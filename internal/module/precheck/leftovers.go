@@ -9,7 +9,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 )
 
-// checkLeftovers reports what another cluster left or still runs: one finding for each kind,
+// checkLeftovers reports files and processes of another cluster: one finding for each kind,
 // whatever the number of files.
 func (r *report) checkLeftovers() {
 	for _, kind := range []struct {
@@ -48,8 +48,8 @@ func (r *report) checkLeftovers() {
 	r.checkReplacedFiles()
 }
 
-// checkLinks reports interfaces of another pod network. The interfaces of this cluster have the
-// same names, and are removed with it.
+// checkLinks reports interfaces of another pod network. The interfaces of this cluster
+// have the same names, and are removed with it.
 func (r *report) checkLinks() {
 	var found, remedies []string
 	for _, link := range facts.Links() {
@@ -74,9 +74,9 @@ func (r *report) checkLinks() {
 	}
 }
 
-// checkDataDirs reports directories for data of a node that are not empty. etcd needs an empty
-// one. In the others, existing directories remain when the host leaves the cluster, with
-// everything that the cluster has written into them.
+// checkDataDirs reports directories for data of a node that are not empty. etcd needs
+// an empty one. In the others, existing directories remain when the host leaves the
+// cluster, with everything that the cluster has written into them.
 func (r *report) checkDataDirs() {
 	filled := func(dir string) bool { return slices.Contains(r.host.Facts.Filled, dir) }
 	if facts.RunsEtcd(r.cluster, r.host.Spec.Roles) && filled(facts.DirEtcd) && !slices.Contains(r.host.Facts.Present, facts.EtcdData) {
@@ -121,8 +121,8 @@ func (r *report) checkReplacedFiles() {
 	}
 }
 
-// checkUnitCommands reports drop-ins that replace the command of a unit of Slipway. On a running
-// node they may have been added on purpose.
+// checkUnitCommands reports drop-ins that replace the command of a unit of Slipway. On
+// a running node they may have been added on purpose.
 func (r *report) checkUnitCommands() {
 	units := map[string]bool{facts.EtcdUnit: facts.RunsEtcd(r.cluster, r.host.Spec.Roles), facts.RegistryUnit: r.isRegistry()}
 	for _, name := range facts.Units(r.cluster) {

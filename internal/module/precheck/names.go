@@ -10,8 +10,8 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// checkNames checks which addresses the hosts file of the host has for names of the cluster:
-// the first line of a name counts, and the lines of Slipway come last.
+// checkNames checks which addresses the hosts file of the host has for names of the
+// cluster: the first line of a name counts, and the lines of Slipway come last.
 func (r *report) checkNames() {
 	const remedy = "remove that line from /etc/hosts on the host"
 	domain := r.cluster.Spec.ControlPlaneEndpoint.Domain
@@ -40,15 +40,15 @@ func (r *report) checkNames() {
 	}
 }
 
-// endpointAddress returns the address that Slipway writes into the hosts file for the API name;
-// "" if it writes none.
+// endpointAddress returns the address that Slipway writes into the hosts file for the
+// API name; "" if it writes none.
 func (r *report) endpointAddress() (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(spec.EndpointAddress(r.cluster, r.host.Spec))
 	return ip.Unmap(), err == nil
 }
 
-// checkResolver checks the DNS servers that pods receive. On a running node a problem is only a
-// warning, because the node works without them.
+// checkResolver checks the DNS servers that pods receive. On a running node a problem
+// is only a warning, because the node works without them.
 func (r *report) checkResolver() {
 	res := r.host.Facts.Resolver
 	if res == nil || r.cluster.Spec.Kubernetes.Kubelet.Config["resolvConf"] != nil {

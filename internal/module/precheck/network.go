@@ -15,8 +15,8 @@ import (
 // internalAddress returns the address at which other nodes reach a host, as text.
 func internalAddress(h *facts.Host) string { return spec.InternalAddress(h.Spec) }
 
-// checkAddresses checks the address at which others reach the host. The host must have it on an
-// interface, because the kubelet and etcd bind to it.
+// checkAddresses checks the address at which others reach the host. The host must have
+// it on an interface, because the kubelet and etcd bind to it.
 func (r *report) checkAddresses() {
 	var have []string
 	for _, p := range facts.Addresses(r.host.Facts) {
@@ -64,9 +64,9 @@ func (r *report) checkDualStack(ip netip.Addr, has string) {
 	}
 }
 
-// failIfNew returns the function that reports a finding which prevents a host from joining. On
-// a running node it is a warning, because an error would block all other changes of the
-// cluster.
+// failIfNew returns the function that reports a finding which prevents a host from
+// joining. On a running node it is a warning, because an error would block all other
+// changes of the cluster.
 func (r *report) failIfNew() func(id, remedy, format string, args ...any) {
 	if r.isOwnHost() {
 		return r.warn
@@ -81,8 +81,8 @@ func hasAddress(h *facts.Host, ip netip.Addr) bool {
 	})
 }
 
-// checkNetworks compares the pod and service networks with the networks and routes of the host.
-// The pod network of this cluster itself does not count.
+// checkNetworks compares the pod and service networks with the networks and routes of
+// the host. The pod network of this cluster itself does not count.
 func (r *report) checkNetworks() {
 	f := r.host.Facts
 	check := func(name, field string, cidrs []string) {
@@ -102,8 +102,8 @@ func (r *report) checkNetworks() {
 	r.checkServiceRoute()
 }
 
-// checkServiceRoute reports a host whose own programs cannot reach Services: the kernel looks
-// for a route to the address before the rules of kube-proxy redirect the packet.
+// checkServiceRoute reports a host whose own programs cannot reach Services: the kernel
+// looks for a route to the address before the rules of kube-proxy redirect the packet.
 func (r *report) checkServiceRoute() {
 	for _, text := range r.cluster.Spec.Network.ServiceCIDR {
 		cidr, err := netip.ParsePrefix(text)
@@ -121,8 +121,8 @@ func (r *report) checkServiceRoute() {
 	}
 }
 
-// checkOverlap reports a network at most once. An address or a route inside the network is an
-// error. If the network itself is inside a wider one, that is a warning.
+// checkOverlap reports a network at most once. An address or a route inside the network
+// is an error. If the network itself is inside a wider one, that is a warning.
 func (r *report) checkOverlap(name, field string, cidr netip.Prefix, addresses []op.Address, routes []string) {
 	remedy := fmt.Sprintf("write another network at %s that the hosts do not use", field)
 	wider := ""

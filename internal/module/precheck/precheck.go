@@ -71,8 +71,8 @@ type report struct {
 	list    diag.List
 }
 
-// addFinding adds a finding about the current host. An error that the user ignores becomes a
-// warning.
+// addFinding adds a finding about the current host. An error that the user ignores
+// becomes a warning.
 func (r *report) addFinding(severity diag.Severity, id, remedy, format string, args ...any) {
 	d := diag.Diagnostic{ID: id, Severity: severity, Message: fmt.Sprintf(format, args...), Hint: remedy}
 	if r.host != nil {
@@ -99,8 +99,8 @@ func (r *report) onlyRenews() bool {
 	return r.options.Operation == "renew-certs" || r.options.Operation == "rotate-ca"
 }
 
-// isMaintenance reports whether the operation only concerns etcd, on hosts that were checked
-// when they joined.
+// isMaintenance reports whether the operation only concerns etcd, on hosts that were
+// checked when they joined.
 func (r *report) isMaintenance() bool {
 	return slices.Contains([]string{"etcd-defrag", "etcd-restore", "etcd-rescue"}, r.options.Operation)
 }

@@ -366,7 +366,7 @@ func listener(host int, l ...op.Listener) func(*v1alpha1.Cluster, []facts.Host, 
 	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[host].Facts.Listeners = l }
 }
 
-// fullDisk is what a control plane and a worker need on one file system, with a bundle of
+// The space that a control plane and a worker need on one file system, with a bundle of
 // 300 MiB: 300 + 4·300+256 + 256 + 512 (+ 1024).
 const (
 	controlPlaneDisk = 3548 * mib

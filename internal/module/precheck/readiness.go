@@ -8,7 +8,7 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// Readiness is what was collected about a cluster before an upgrade, apart from its hosts.
+// Readiness holds the facts about a cluster before an upgrade, apart from its hosts.
 type Readiness struct {
 	// To is the target version.
 	To string
@@ -18,7 +18,7 @@ type Readiness struct {
 	// cluster are then empty.
 	Silent string
 	// Removed lists APIs in use that a version on the path no longer serves, Deprecated
-	// those that a later version removes, each with the minor version.
+	// the APIs that a later version removes, each with the minor version.
 	Removed, Deprecated []string
 	// Budgets lists PodDisruptionBudgets that currently allow no disruption. Webhooks
 	// lists the webhooks without a ready backend that make requests fail. Uncalled lists
@@ -26,7 +26,7 @@ type Readiness struct {
 	Budgets, Webhooks, Uncalled []string
 	// Crowded lists nodes whose pods request more than the other nodes have free.
 	Crowded []string
-	// Unready lists nodes that are not ready, Skewed those whose kubelets would be too old
+	// Unready lists nodes that are not ready, Skewed nodes whose kubelets would be too old
 	// for the API servers.
 	Unready, Skewed []Trouble
 	// Etcd lists problems of etcd, Certificates the certificates that expire soon.

@@ -55,13 +55,13 @@ func (r *report) checkSize() {
 }
 
 const (
-	// usualBundle is what a control plane receives, compressed: 130 MiB of programs and
-	// 170 MiB of images.
+	// usualBundle is the content that a control plane receives, compressed: 130 MiB of
+	// programs and 170 MiB of images.
 	usualBundle = 300 * mib
 	// unpacked is the factor by which content grows: containerd keeps the compressed
 	// layers in addition to the unpacked ones, Docker only while it loads them.
 	unpacked = 4
-	// etcdPrograms is what a host with only etcd receives, compressed.
+	// etcdPrograms is the content that a host with only etcd receives, compressed.
 	etcdPrograms = 64 * mib
 	// leastFree is the free space below which a running node stops working.
 	leastFree = 256 * mib
@@ -104,8 +104,8 @@ func (r *report) neededSpace() map[string]uint64 {
 	return need
 }
 
-// checkDisks checks the file systems that hold the data of a node. The needs of directories on
-// one file system are added up.
+// checkDisks checks the file systems that hold the data of a node. The needs of
+// directories on one file system are added up.
 func (r *report) checkDisks() {
 	need := r.neededSpace()
 	type volume struct {
@@ -194,8 +194,8 @@ func (r *report) checkFreeSpace(d op.Disk, dirs string, need uint64) {
 	}
 }
 
-// checkRemainingSpace checks the disk space on a running node, which only needs space for another
-// version.
+// checkRemainingSpace checks the disk space on a running node, which only needs space
+// for another version.
 func (r *report) checkRemainingSpace(d op.Disk, dirs string, need uint64) {
 	switch {
 	case r.options.Upgrades && d.FreeBytes < need+leastFree:

@@ -66,8 +66,8 @@ func usersTask(env module.Env) engine.Task {
 	}
 }
 
-// renderUserFile returns the file with the user of the registry. If the hash on the host matches
-// the password, the file is not changed.
+// renderUserFile returns the file with the user of the registry. If the hash on the
+// host matches the password, the file is not changed.
 func renderUserFile(env module.Env, onHost []byte) []byte {
 	user := env.Cluster.Spec.Registry.Private.Username
 	hash := env.Registry.Hash

@@ -28,9 +28,9 @@ type platform struct {
 	OS           string `json:"os"`
 }
 
-// imagesToPush returns the images of a bundle as the registry stores them: each once for all
-// architectures, in the folder of its original registry. If several images have one tag,
-// the others are available by digest.
+// imagesToPush returns the images of a bundle as the registry stores them: each once
+// for all architectures, in the folder of its original registry. If several images have
+// one tag, the others are available by digest.
 func imagesToPush(images []bundle.Image) ([]op.PushedImage, error) {
 	var out []op.PushedImage
 	tags, places, lists := bundle.Tags(images), map[string]int{}, map[string]*index{}
@@ -63,8 +63,8 @@ func imagesToPush(images []bundle.Image) ([]op.PushedImage, error) {
 	return out, nil
 }
 
-// imagePlace returns the repository and tag of an image in the registry, below the folder of
-// its original registry.
+// imagePlace returns the repository and tag of an image in the registry, below the
+// folder of its original registry.
 func imagePlace(ref string) (repository, tag string) {
 	ref, _, _ = strings.Cut(ref, "@")
 	host, rest, _ := strings.Cut(ref, "/")

@@ -75,9 +75,9 @@ func SetUpRegistry(env module.Env) engine.Module {
 	return m
 }
 
-// certificateOps returns the certificate of the registry, and the CA that nodes trust for it.
-// The key of a CA created by Slipway is on the host, which renews the certificate
-// automatically.
+// certificateOps returns the certificate of the registry, and the CA that nodes trust
+// for it. The key of a CA created by Slipway is on the host, which renews the
+// certificate automatically.
 func certificateOps(env module.Env, h *engine.Host) op.List {
 	r := env.Registry
 	list := op.List{op.Dir{Path: path.Dir(module.RegistryDir), Mode: 0o755}, op.Dir{Path: module.RegistryDir, Mode: 0o700}}
@@ -141,10 +141,10 @@ func serviceOps(env module.Env, onHost []byte) (op.List, error) {
 // copiedPath returns the path to which the unit copies a file for the registry.
 func copiedPath(file string) string { return runDir + "/" + path.Base(file) }
 
-// waitDirAccess waits until the user of the registry can access a directory that the user has
-// configured. It runs before a registry that runs as root is restarted as that user,
-// because a parent directory may be closed. The unit itself gives access to directories
-// that it hides.
+// waitDirAccess waits until the user of the registry can access a directory that the
+// user has configured. It runs before a registry that runs as root is restarted as that
+// user, because a parent directory may be closed. The unit itself gives access to
+// directories that it hides.
 func waitDirAccess(dir string) op.List {
 	hidden := slices.ContainsFunc([]string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"},
 		func(p string) bool { return strings.HasPrefix(dir, p) })

@@ -19,9 +19,10 @@ import (
 // An StateLossFunc reports whether the kubelet of a host starts without its state.
 type StateLossFunc func(context.Context, *engine.Scope) (bool, error)
 
-// DrainAroundChange returns the modules before and after a change of settings that removes the state
-// of kubelets: the first drains the node, the second waits until the node is ready and
-// uncordons it. A node without another node for its pods is not drained.
+// DrainAroundChange returns the modules before and after a change of settings that
+// removes the state of kubelets: the first drains the node, the second waits until the
+// node is ready and uncordons it. A node without another node for its pods is not
+// drained.
 func DrainAroundChange(env module.Env, outdated StateLossFunc) (before, after engine.Module) {
 	consumes := []engine.KeyRef{module.KeyKubeBefore.Ref()}
 	on := func(h *engine.Host) bool { return module.IsNode(h) && module.Holds(h) }
@@ -68,10 +69,10 @@ func DrainAroundChange(env module.Env, outdated StateLossFunc) (before, after en
 	return before, after
 }
 
-// planSettingsDrain returns the change that a node needs before its kubelet starts without its
-// state. A node that is not ready is not drained, because its kubelet cannot stop its
-// pods. Neither is a control plane that is down together with the API, because only its
-// kubelet can start the API server.
+// planSettingsDrain returns the change that a node needs before its kubelet starts
+// without its state. A node that is not ready is not drained, because its kubelet
+// cannot stop its pods. Neither is a control plane that is down together with the API,
+// because only its kubelet can start the API server.
 func planSettingsDrain(ctx context.Context, env module.Env, outdated StateLossFunc, s *engine.Scope) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKubeBefore)
 	if changes, err := outdated(ctx, s); !changes || err != nil {
@@ -102,8 +103,9 @@ func planSettingsDrain(ctx context.Context, env module.Env, outdated StateLossFu
 	return drain, nil
 }
 
-// drainForSettings drains a node. In a rollback, pods that cannot be moved do not prevent the
-// change of the settings: the kubelet gives them other CPUs or memory while they run.
+// drainForSettings drains a node. In a rollback, pods that cannot be moved do not
+// prevent the change of the settings: the kubelet gives them other CPUs or memory while
+// they run.
 func drainForSettings(ctx context.Context, env module.Env, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKubeBefore)
 	if err := client.Cordon(ctx, s.Host().Name); err != nil {
@@ -122,8 +124,8 @@ func drainForSettings(ctx context.Context, env module.Env, s *engine.Scope) erro
 	return err
 }
 
-// isSetAside reports whether Slipway has cordoned a node, or is about to. Without the API, a
-// control plane that is down counts as cordoned, so that it is waited for.
+// isSetAside reports whether Slipway has cordoned a node, or is about to. Without the
+// API, a control plane that is down counts as cordoned, so that it is waited for.
 func isSetAside(ctx context.Context, env module.Env, needs func(context.Context, *engine.Scope) ([]plan.OpChange,
 	error), s *engine.Scope) (bool, error) {
 	client := engine.Get(s, module.KeyKubeBefore)

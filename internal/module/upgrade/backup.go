@@ -17,9 +17,9 @@ const backup = "upgrade.backup"
 // BackupFunc takes a backup set; tell is called with its progress.
 type BackupFunc func(ctx context.Context, tell func(event.Event)) error
 
-// BackUpCluster is the module that backs up the data and the keys of a cluster before an upgrade,
-// as the last way back. The owner of an external etcd backs up its data; only the keys are
-// backed up then.
+// BackUpCluster is the module that backs up the data and the keys of a cluster before
+// an upgrade, for a restore if a rollback is not possible. The owner of an external
+// etcd backs up its data; only the keys are backed up then.
 func BackUpCluster(env module.Env, take BackupFunc) engine.Module {
 	title, target, summary := "back up etcd and keys", "etcd", "save to a backup set on this machine, for slipway etcd restore"
 	if env.Cluster.Spec.Etcd.External != nil {

@@ -43,7 +43,8 @@ func (a *proxiedAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	switch key := r.Method + " " + r.URL.Path; {
 	case key == "GET /apis/discovery.k8s.io/v1":
-		body = []byte(`{"kind":"APIResourceList","apiVersion":"v1","resources":[{"name":"endpointslices","kind":"EndpointSlice","namespaced":true,"verbs":["get"]}]}`)
+		body = []byte(`{"kind":"APIResourceList","apiVersion":"v1",` +
+			`"resources":[{"name":"endpointslices","kind":"EndpointSlice","namespaced":true,"verbs":["get"]}]}`)
 	case key == "PATCH "+slicePath:
 		a.there, a.changes = true, append(a.changes, "create")
 	case r.URL.Path == slicePath && !a.there:

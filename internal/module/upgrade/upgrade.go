@@ -48,9 +48,9 @@ func RollOut(env module.Env, parts ...engine.Module) (engine.Module, error) {
 	return m, nil
 }
 
-// RollOutSettings returns a module that runs the tasks of others on existing hosts in the same
-// order, without draining them. A host that does not serve afterwards as before stops all
-// later hosts. Hosts that have not joined yet wait for no other.
+// RollOutSettings returns a module that runs the tasks of others on existing hosts in
+// the same order, without draining them. A host that does not serve afterwards as
+// before stops all later hosts. Hosts that have not joined yet wait for no other.
 func RollOutSettings(env module.Env, parts ...engine.Module) (engine.Module, error) {
 	waves, err := orderHosts(env)
 	if err != nil {
@@ -91,7 +91,7 @@ func AfterNodes(modules ...engine.Module) []engine.Module {
 }
 
 // waveOrder holds hosts by their wave: control planes, hosts that are not nodes, such as
-// those with only etcd, and workers.
+// hosts with only etcd, and workers.
 type waveOrder struct {
 	of            map[string]int
 	controlPlanes int // number of control plane waves, which come first
@@ -216,8 +216,8 @@ func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	return drain, nil
 }
 
-// hasStoppedComponents reports whether a control plane is in the middle of a change of the runtime,
-// and its components have stopped: there are no pods to move.
+// hasStoppedComponents reports whether a control plane is in the middle of a change of
+// the runtime, and its components have stopped: there are no pods to move.
 func hasStoppedComponents(ctx context.Context, env module.Env, h *engine.Host) (bool, error) {
 	if !slices.Contains(env.Between, h.Name) {
 		return false, nil
@@ -306,8 +306,8 @@ func AfterCoreDNS(modules ...engine.Module) []engine.Module {
 	return modules
 }
 
-// RollBackCoreDNS is the module that gives CoreDNS an older version before kubeadm sets it up: kubeadm
-// refuses to migrate its configuration backwards.
+// RollBackCoreDNS is the module that gives CoreDNS an older version before kubeadm sets
+// it up: kubeadm refuses to migrate its configuration backwards.
 func RollBackCoreDNS(env module.Env) engine.Module {
 	return engine.Module{Name: "dns", Tasks: []engine.Task{
 		rollBackTask(stepDNS, "roll back CoreDNS", "Deployment", "coredns", env.Release.ImageRefs()["coredns"], nil),
@@ -317,21 +317,22 @@ func RollBackCoreDNS(env module.Env) engine.Module {
 // StepProxy is the step that must end before any API server is rolled back.
 const StepProxy = "upgrade.proxy"
 
-// RollBackProxy is the module that gives kube-proxy an older version before API servers get it:
-// kube-proxy must not be newer than an API server that it uses. A node on which the
-// rollout fails, which may be the reason for the rollback, does not block it.
+// RollBackProxy is the module that gives kube-proxy an older version before API servers
+// get it: kube-proxy must not be newer than an API server that it uses. A node on which
+// the rollout fails, which may be the reason for the rollback, does not block it.
 func RollBackProxy(env module.Env) engine.Module {
 	const kind, name = "DaemonSet", "kube-proxy"
 	return engine.Module{Name: "proxy", Tasks: []engine.Task{
-		rollBackTask(StepProxy, "roll back kube-proxy", kind, name, env.Release.ImageRefs()[name], func(ctx context.Context, s *engine.Scope) error {
-			bounded, cancel := context.WithTimeout(ctx, proxyTime)
-			defer cancel()
-			err := engine.Get(s, module.KeyKube).WaitRollout(bounded, kind, namespace, name, func(m string) { s.Tell("%s", m) })
-			if err != nil && ctx.Err() == nil {
-				s.Tell("continuing without it: %v", err)
-			}
-			return ctx.Err()
-		}),
+		rollBackTask(StepProxy, "roll back kube-proxy", kind, name, env.Release.ImageRefs()[name],
+			func(ctx context.Context, s *engine.Scope) error {
+				bounded, cancel := context.WithTimeout(ctx, proxyTime)
+				defer cancel()
+				err := engine.Get(s, module.KeyKube).WaitRollout(bounded, kind, namespace, name, func(m string) { s.Tell("%s", m) })
+				if err != nil && ctx.Err() == nil {
+					s.Tell("continuing without it: %v", err)
+				}
+				return ctx.Err()
+			}),
 	}}
 }
 
