@@ -163,7 +163,7 @@ func unfitAddons(list []v1alpha1.Addon, version string, ignored []string) (out d
 		d := diag.Diagnostic{
 			ID: addonsource.IDKubernetes, Severity: diag.Error, Path: fmt.Sprintf("spec.addons[%d].kubernetes", i),
 			Message: fmt.Sprintf("add-on %s works with Kubernetes %s, but not with %s", a.Name, strings.Join(a.Kubernetes, ", "), version),
-			Hint:    "use a version of the add-on that does; or, if it works anyway, continue with --ignore-check " + addonsource.IDKubernetes,
+			Hint:    "use a version of the add-on that works with this version of Kubernetes",
 		}
 		if slices.Contains(ignored, addonsource.IDKubernetes) {
 			d.Severity = diag.Warning

@@ -148,7 +148,7 @@ func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 			return nil, err
 		}
 		d.Message = "the file has changed since operation " + o.Name + " began; a resume would use the old version"
-		d.Hint = "apply the new version: slipway apply -f " + cmp.Or(r.File, "FILE") + "; or resume without -f"
+		d.Hint = "apply the new version: slipway apply -f " + cmp.Or(r.File, "FILE")
 		return nil, diag.List{d}
 	}
 	source, err := s.Store.Source(goesOn.Name)
@@ -348,7 +348,7 @@ func (p *prepared) leftBehind() (list diag.List) {
 		d := diag.Diagnostic{
 			ID: idHostLeft, Severity: diag.Error, Host: was.Name,
 			Message: was.Address + " is no longer in the file, but has files of an earlier attempt",
-			Hint:    "roll that attempt back first: slipway rollback " + p.recorded.Name + "; or keep the host in the file",
+			Hint:    "roll back that attempt first: slipway rollback " + p.recorded.Name,
 		}
 		if changesHosts(p.request.Kind) {
 			if find(p.env.Cluster.Spec.Hosts, was.Name) < 0 {

@@ -160,8 +160,7 @@ func (l *looker) concludeEtcd(r *EtcdReport) {
 		r.Verdict = Down
 		r.Summary = fmt.Sprintf("%d of %d members respond, but a quorum needs %d: nothing can be written, and the API does not work",
 			up, voters, voters/2+1)
-		r.Next = "start the other members; or, if they are permanently lost: slipway etcd rescue " + r.Name +
-			" --lost NAME,…; or, if all data is lost: slipway etcd restore " + r.Name + " --from FILE"
+		r.Next = "start the other members, or, if they are permanently lost: slipway etcd rescue " + r.Name + " --lost NAME,…"
 	case leader == "":
 		r.Verdict, r.Summary = Down, "no member is the leader; nothing can be written"
 		r.Next = "slipway etcd health " + r.Name

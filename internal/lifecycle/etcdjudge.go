@@ -54,8 +54,7 @@ func judgeMember(m EtcdMember, warn warner) {
 		hint := ""
 		switch alarm {
 		case "NOSPACE":
-			hint = "until the database is compacted and defragmented, nothing can be written to the cluster; " +
-				"to do both and clear the alarm, run: slipway etcd defrag"
+			hint = "free space, because nothing can be written until the alarm is cleared: slipway etcd defrag"
 		case "CORRUPT":
 			hint = "remove the member and add it again: its data differs from the data of the other members"
 		}
@@ -71,7 +70,7 @@ func judgeMember(m EtcdMember, warn warner) {
 		warn(idEtcdMember, m.called(), "check whether its disk or network is slow", "the etcd member is %d entries behind", m.Behind)
 	}
 	if m.QuotaBytes > 0 && m.DBBytes*100 >= m.QuotaBytes*nearQuota {
-		warn(idEtcdMember, m.called(), "defragment the database: slipway etcd defrag; or raise quota-backend-bytes at spec.etcd.extraArgs",
+		warn(idEtcdMember, m.called(), "defragment the database: slipway etcd defrag",
 			"its database uses %s of its quota of %s; when it is full, nothing can be written to the cluster",
 			bytesize.Bytes(m.DBBytes), bytesize.Bytes(m.QuotaBytes))
 	}

@@ -174,8 +174,7 @@ func TestEtcdReport(t *testing.T) {
 			func(_ *world, e *ensemble) { e.members[0].down, e.members[1].down = true, true; e.elect(0) },
 			Down, "1 of 3 members respond, but a quorum needs 2: nothing can be written, and the API does not work",
 			[]string{"cp1 the etcd member does not respond", "cp2 the etcd member does not respond", "cp3 the etcd member has no leader"},
-			"start the other members; or, if they are permanently lost: slipway etcd rescue prod --lost NAME,…; or, " +
-				"if all data is lost: slipway etcd restore prod --from FILE",
+			"start the other members, or, if they are permanently lost: slipway etcd rescue prod --lost NAME,…",
 		},
 		{
 			"all members are down", "they are known from the records", func(_ *world, e *ensemble) {

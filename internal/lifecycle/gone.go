@@ -48,7 +48,7 @@ func (p *prepared) offerRest(staying []facts.Host) {
 			}
 			continue
 		}
-		p.hint(h.Name, string(lost.Reason), "; or continue without this host for now: --ignore-errors")
+		p.hint(h.Name, string(lost.Reason), ", or continue without this host for now: --ignore-errors")
 	}
 }
 
@@ -64,11 +64,11 @@ func (p *prepared) hint(host, id, more string) {
 // offerOff adds to the hint about a host that other nodes wait for how to remove it.
 func (p *prepared) offerOff(h *engine.Host, id string) {
 	if p.awaits(h) && !p.env.IsFirst(h) {
-		p.hint(h.Name, id, "; or, if the host is permanently lost, remove it: slipway delete node "+h.Name+" --forget")
+		p.hint(h.Name, id, ", or remove the host if it is permanently lost: slipway delete node "+h.Name+" --forget")
 	}
 }
 
-const notForgotten = "; --forget is only for lost hosts, and this problem is on this machine, not on the host"
+const notForgotten = " (--forget does not help: this problem is on this machine, not on the host)"
 
 // isHere reports whether the reason why a host cannot be used lies on this machine.
 // The host itself may be running.

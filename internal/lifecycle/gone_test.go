@@ -44,7 +44,7 @@ func TestForgetWantsGoneHosts(t *testing.T) {
 					return
 				}
 				refusal(t, err, string(tc.is))
-				if err != nil && (!strings.Contains(err.Error(), "mend it; ") || !strings.Contains(err.Error(), "--forget")) {
+				if err != nil && (!strings.Contains(err.Error(), "mend it (--forget does not help") || !strings.Contains(err.Error(), "--forget")) {
 					t.Errorf("the refusal says neither what to do nor why --forget does not: %v", err)
 				}
 				if c, err := w.service().Cluster(t.Context(), "prod"); err != nil || len(c.Spec.Hosts) != 2 {
@@ -98,7 +98,7 @@ func TestDeadControlPlaneAndOthers(t *testing.T) {
 			r := tc.request(w)
 			_, err := w.service().Prepare(t.Context(), r, nil)
 			refusal(t, err, string(remote.Unreachable))
-			const want = "start it; or continue without this host for now: --ignore-errors"
+			const want = "start it, or continue without this host for now: --ignore-errors"
 			if err != nil && strings.Contains(err.Error(), want) != tc.offered {
 				t.Errorf("%v: %q is in it, want %t: %s", err, want, tc.offered, tc.reason)
 			}

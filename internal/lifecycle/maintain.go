@@ -82,16 +82,11 @@ func (s *service) swapped(recorded *v1alpha1.Cluster) error {
 		return err
 	}
 	id := idOperationUnfinished
-	without := "because a host is permanently lost, remove the host from the saved state (slipway delete node NAME --forget) and start a new restore: slipway etcd restore " + recorded.Name +
-
-		" --from FILE"
 	if Kind(swaps.Spec.Type) == RescueEtcd {
 		id = idRescueUnfinished
-		without = "because one more host is permanently lost, start a new rescue that includes this host: slipway etcd rescue " + recorded.Name + " --lost " + strings.Join(append(slices.Clone(swaps.Spec.Nodes), "NAME"), ",") +
-			"; because of a worker: slipway resume " + recorded.Name + " --ignore-errors"
 	}
 	return refused(id, "operation "+swaps.Name+" has begun to replace the etcd data of cluster "+recorded.Name+" and is unfinished",
-		"finish the operation first: slipway resume "+recorded.Name+"; if it cannot finish "+without)
+		"finish the operation first: slipway resume "+recorded.Name)
 }
 
 // swaps returns the latest restore or rescue that has begun to replace the etcd data. It

@@ -433,7 +433,7 @@ func (p *prepared) Savable() error {
 	}
 	return refused(idPlanNoPassword,
 		"the plan does not contain the passwords of the file, and they are not in the saved state: applied later, the plan could not log in",
-		"use passwordFrom instead of password; or apply the file itself: slipway apply -f FILE")
+		"use passwordFrom instead of password, or apply the file itself: slipway apply -f FILE")
 }
 
 // PrepareSaved plans again for the cluster of a saved plan, and returns an error if the

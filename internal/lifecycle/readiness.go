@@ -255,7 +255,7 @@ func (l *looker) ofAll(ctx context.Context, client *kube.Client, r *precheck.Rea
 		if st := kube.State(&nodes[i]); !st.Ready {
 			r.Unready = append(r.Unready, precheck.Trouble{
 				Host: nodes[i].Name, Blocks: true, Message: "node " + nodes[i].Name + " is not ready: " + st.Message,
-				Hint: "repair the node first; or, if it is permanently lost, remove it: slipway delete node " + nodes[i].Name + " --forget",
+				Hint: "repair the node, or remove it if it is permanently lost: slipway delete node " + nodes[i].Name + " --forget",
 			})
 		}
 	}

@@ -162,8 +162,7 @@ func (s *service) moving(kind Kind, recorded *v1alpha1.Cluster) error {
 		return err
 	}
 	return refused(idMigrationAlone, "the change of the container runtime of cluster "+recorded.Name+" is unfinished",
-		"finish this operation first: slipway resume "+recorded.Name+"; or roll back: slipway rollback "+recorded.Name+
-			"; to remove a permanently lost host before that: slipway delete node NAME --forget")
+		"finish this operation first: slipway resume "+recorded.Name)
 }
 
 // settings returns the settings of a running cluster that can change and are rolled back

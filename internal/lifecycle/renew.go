@@ -32,7 +32,7 @@ func unknownNames(names []string) error {
 		}
 		hint := diag.DidYouMean(name, certs.Names())
 		if hint == "" {
-			hint = "list the names: slipway certs check; CAs cannot be renewed, and kubelets renew their own certificates"
+			hint = "list the names: slipway certs check"
 		}
 		list = append(list,
 			diag.Diagnostic{ID: idUnknownCertificate, Severity: diag.Error, Message: fmt.Sprintf("unknown certificate %q", name), Hint: hint})
@@ -166,5 +166,5 @@ func unrecorded(recorded *v1alpha1.Cluster) error {
 		return nil
 	}
 	return refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
-		"finish the creation: slipway resume "+recorded.Name+"; or change the cluster file and apply it: slipway apply -f FILE")
+		"finish the creation: slipway resume "+recorded.Name)
 }

@@ -102,7 +102,7 @@ func (p *prepared) judgeLost(h *hostLook, r *EtcdReport) error {
 			return nil
 		}
 		return refused(idRescueSilent, name+" is unreachable but not declared lost: "+why(h.err).Message,
-			"make the host reachable: its data may be more recent; or, if it is permanently lost: --lost "+
+			"make the host reachable, or declare it lost if it is permanently lost: --lost "+
 				strings.Join(append(slices.Clone(p.request.Nodes), name), ","))
 	}
 	var lost *remote.Error
@@ -110,7 +110,7 @@ func (p *prepared) judgeLost(h *hostLook, r *EtcdReport) error {
 	switch {
 	case h.err == nil:
 		return refused(idRescueAnswers, name+" is declared lost but reachable",
-			"remove the host from --lost, because its data is not lost; or shut down the host permanently first")
+			"remove the host from --lost, or shut the host down permanently first")
 	case member:
 		return refused(idRescueAnswers, "the etcd member on "+name+" is declared lost but responds",
 			"remove "+name+" from --lost, or shut the host down permanently first")
@@ -142,7 +142,7 @@ func (p *prepared) needed(r *EtcdReport) error {
 	if need := known/2 + 1; left >= need {
 		return refused(idRescueNotNeeded,
 			fmt.Sprintf("%[2]d of %[1]d members are not lost, and %[3]d are enough: no data has to be discarded", known, left, need),
-			"find out why they do not work: slipway etcd health "+name+"; or declare lost members: --lost NAME,…")
+			"find out why they do not work: slipway etcd health "+name)
 	}
 	return nil
 }

@@ -132,14 +132,12 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 	if _, ok := u.source.Files[module.EncryptionFile]; ok && env.Cluster.Spec.Kubernetes.Encryption == nil {
 		return refused(idBackupEncryption,
 			"Secrets in the set are encrypted, but the cluster's API servers have no encryption configuration and could not read them",
-			"switch encryption on first: write kubernetes.encryption into the cluster file and run: slipway apply -f "+
-				"FILE; after the restore you can switch it off again")
+			"switch encryption on first: write kubernetes.encryption into the cluster file, and run: slipway apply -f FILE")
 	}
 	if r.restores != "" && r.restores != u.source.Key {
 		return refused(idBackupChanged, "this restore began with another backup than "+r.Backup+" now contains, or for other etcd hosts",
-			"if the file was replaced, put the first file back: some hosts may have its data; if a host was removed since then, start a new restore: slipway etcd restore "+env.Cluster.Name+
-
-				" --from FILE")
+			"put the first file back, or, if a host was removed since then, start a new restore: slipway etcd restore "+
+				env.Cluster.Name+" --from FILE")
 	}
 	return nil
 }
@@ -149,7 +147,7 @@ func (u *openedSet) accept(set *backup.Set, r *Request, env module.Env, admin []
 	u.set, u.verified = set, verified(set, keys)
 	if set.KeysOnly() {
 		return refused(idBackupNoData, "the set has the keys of cluster "+set.Cluster+" but no data: its etcd was external",
-			"ask the owner of that etcd to restore the data; or list the sets that have data: slipway etcd snapshots "+env.Cluster.Name)
+			"use a set that has data: slipway etcd snapshots "+env.Cluster.Name)
 	}
 	if err := u.fits(env, admin); err != nil {
 		return err
@@ -204,8 +202,7 @@ func (u *openedSet) fits(env module.Env, admin []byte) error {
 	}
 	if !slices.Contains(authoritiesOf(admin), u.set.Authority) {
 		return refused(idBackupOther, "the set is from another cluster with the name "+name+": its CA certificate differs",
-			"use a set of this cluster: slipway etcd snapshots "+name+
-				"; backups from before the cluster was recreated or its CA was rotated cannot be used")
+			"use a set of this cluster: slipway etcd snapshots "+name)
 	}
 	etcd := cmp.Or(u.set.Snapshot.Version, u.set.Etcd)
 	if newer(etcd, env.Release.Etcd) {

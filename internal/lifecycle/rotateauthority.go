@@ -108,7 +108,7 @@ func tookOver(ctx context.Context, h *engine.Host, a certs.Authority) (bool, err
 	}
 	if state[0].NoKey && a.Keeper(h) {
 		return false, refused(idAuthorityNoKey, h.Name+" has no "+a.Key+": Slipway cannot rotate a CA without its key",
-			"restore the file from a backup or from another host; if the key is kept elsewhere on purpose, rotate the CA there")
+			"restore the file from a backup or from another host")
 	}
 	return state[0].KeyBeside, nil
 }

@@ -123,7 +123,7 @@ func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
 				"%s is not active or was changed: no automatic snapshots are taken", etcdbackup.TimerUnit)
 		case h.AutoSnapshotOutcome == nil:
 			warn(idBackupOld, h.Host,
-				"check again in a few minutes; if there is still none, read the log on the host: journalctl -u slipway-backup",
+				"check again in a few minutes, then read the log on the host: journalctl -u slipway-backup",
 				"the host has taken no automatic snapshot yet")
 		case h.Failed != "":
 			warn(idBackupByItself, h.Host, "read the log on the host: journalctl -u slipway-backup",
@@ -179,7 +179,7 @@ func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn 
 				"its snapshots are not copied to %s: %s, although one should be made every %s", k.Target, last, c.Spec.Etcd.Backup.Every.Duration)
 		case k.Unremoved != "":
 			warn(idBackupCopy, a.Host,
-				"check whether the host may remove its files there; read the log on the host: journalctl -u slipway-backup",
+				"check whether the host may remove its files there",
 				"its snapshots are copied to %s, but old copies there cannot be removed: %s; %s", k.Target, k.Unremoved, last)
 		}
 	}
@@ -200,8 +200,7 @@ func (a *ScheduledHost) judgeDrill(c *v1alpha1.Cluster, now time.Time, warn warn
 	switch {
 	case d.Failed != "":
 		warn(idBackupDrill, a.Host,
-			"read the log on the host: journalctl -u slipway-backup; until this is fixed, make and test a backup: slipway etcd snapshot "+
-				c.Name+", then: slipway etcd drill "+c.Name,
+			"read the log on the host: journalctl -u slipway-backup",
 			"the restore test of its snapshots has failed since %s: %s; %s", d.Since.UTC().Format(time.RFC3339), d.Failed, last)
 	case !d.Begun.IsZero() && now.Sub(d.Begun) > op.AutoDrillTime:
 		warn(idBackupDrill, a.Host, "read the log on the host: journalctl -u slipway-backup",
@@ -262,7 +261,7 @@ func (m *snapshotting) fromHost(ctx context.Context, of string) (k op.KeptSnapsh
 	if h.conn == nil || h.err != nil {
 		d := why(cmp.Or(h.err, errNoTime))
 		return k, nil, refused(idBackupNotThere, host+" cannot be queried: "+d.Message,
-			cmp.Or(d.Hint, "make the host reachable")+"; or use a snapshot of another host: "+see)
+			cmp.Or(d.Hint, "make the host reachable")+", or use a snapshot of another host: slipway etcd snapshots "+m.report.Name+" --hosts")
 	}
 	var is ScheduledHost
 	if err := is.ask(ctx, h); err != nil {

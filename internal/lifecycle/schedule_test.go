@@ -160,7 +160,7 @@ func TestScheduleOfManagedEtcd(t *testing.T) {
 	_, err = svc.Snapshot(t.Context(), "prod", SnapshotOptions{Of: "e1", Out: filepath.Join(t.TempDir(), "x.tar")}, nil)
 	refusal(t, err, idBackupNotThere)
 	if err == nil || !strings.Contains(err.Error(), "e1 cannot be queried: its key is not known") ||
-		!strings.Contains(err.Error(), "trust it; or") {
+		!strings.Contains(err.Error(), "trust it, or") {
 		t.Errorf("%v", err)
 	}
 	w.machines["e1"].down = nil

@@ -414,7 +414,7 @@ func (b *source) mayMake(keys []bundle.Key) error {
 	return refused(bundle.IDUnsigned,
 		"the cache has no bundle of "+b.env.Release.Kubernetes+" for "+strings.Join(b.arches, ", ")+
 			" with a signature of a key of spec.bundleKeys",
-		"add a signed bundle with 'slipway bundle import' or 'pull'; or build one and have it signed with 'slipway bundle sign'")
+		"add a signed bundle with 'slipway bundle import' or 'slipway bundle pull'")
 }
 
 // checkDocker refuses, for a cluster with Docker, a bundle without Docker or with images

@@ -23,7 +23,7 @@ import (
 func (s *service) reshaped(r *Request, recorded *v1alpha1.Cluster) (wanted *v1alpha1.Cluster, err error) {
 	if !created(recorded) {
 		return nil, refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
-			"finish the creation: slipway resume "+recorded.Name+"; or change the cluster file and apply it: slipway apply -f FILE")
+			"finish the creation: slipway resume "+recorded.Name)
 	}
 	wanted = spec.Copy(recorded)
 	switch {
@@ -56,7 +56,7 @@ func (s *service) reshaped(r *Request, recorded *v1alpha1.Cluster) (wanted *v1al
 	slices.SortStableFunc(wanted.Spec.Hosts, func(a, b v1alpha1.Host) int { return cmp.Compare(order[a.Name], order[b.Name]) })
 	if len(r.Nodes) == 0 {
 		return nil, refused(idNoNewHost, "the file has no new host for cluster "+recorded.Name,
-			"add the new hosts to the file, or use --host; for other changes: slipway apply -f FILE")
+			"add the new hosts to the file, or use --host")
 	}
 	return wanted, servedByMode(wanted, r.Nodes)
 }
@@ -75,8 +75,7 @@ func servedByMode(wanted *v1alpha1.Cluster, added []string) error {
 	return refused(idEndpointMode,
 		fmt.Sprintf("cluster %s has endpoint mode none, which allows one control plane: with %s it would have %d",
 			wanted.Name, more[0].Name, len(control)),
-		"change the mode first: at spec.controlPlaneEndpoint of the cluster file, write mode: haproxy, or mode: "+
-			"external with the address of a load balancer; then run: slipway apply -f FILE")
+		"set spec.controlPlaneEndpoint.mode to haproxy or external in the cluster file, and run: slipway apply -f FILE")
 }
 
 // offRecord returns the hosts of the command line, which are no longer in the saved
@@ -283,7 +282,7 @@ func (p *prepared) judge(c *v1alpha1.Cluster, found []facts.Host, staying int, o
 				d.Severity = diag.Warning
 				d.Hint = "the node is deleted; the files on the host remain"
 			} else {
-				d.Hint = cmp.Or(d.Hint, "fix the problem") + "; or, if the host is permanently lost, remove it without cleaning it up: --forget"
+				d.Hint = cmp.Or(d.Hint, "fix the problem") + ", or remove a permanently lost host without cleaning it up: --forget"
 			}
 		}
 		list = append(list, d)
@@ -332,7 +331,7 @@ func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
 				list = append(list, diag.Diagnostic{
 					ID: idAddressFixed, Severity: diag.Error, Host: h.Spec.Name,
 					Message: fmt.Sprintf("the internal address of a node cannot change from %q to %q", was, is),
-					Hint:    "write internalAddress: " + was + "; or remove the node and add it with the new address",
+					Hint:    "write internalAddress: " + was,
 				})
 			}
 		}
@@ -349,8 +348,7 @@ func (p *prepared) halfLeft(staying []facts.Host) (list diag.List) {
 				ID: idHostLeaves, Severity: diag.Error, Host: h.Spec.Name,
 				Message: "its removal from the cluster has begun and cannot be rolled back, " +
 					"because etcd continues without its member",
-				Hint: "finish the removal: slipway delete node " + h.Spec.Name + " (or, if it is the latest operation: slipway resume " +
-					name + "), then add the host again; or continue with the other hosts: --ignore-errors",
+				Hint: "finish the removal before you add the host again: slipway delete node " + h.Spec.Name,
 			})
 		}
 	}

@@ -103,8 +103,7 @@ func (p *prepared) findSigner(ctx context.Context) error {
 			ID: idSignerAdopted, Severity: diag.Warning, Host: h.Name,
 			Message: "hosts sign their backup sets with " + signer + ", and this manager signs with " + p.env.BackupSigner +
 				": the operation makes this manager use the key of the hosts",
-			Hint: "no action is needed: sets that this manager has signed stay trusted here; to use a new key, first " +
-				"remove the old one here and on the hosts: docs/guide/backup.md",
+			Hint: "no action is needed: sets that this manager has signed stay trusted here",
 		})
 		p.formerSigner = p.env.BackupSigner
 		p.env.BackupKey, p.env.BackupSigner = secret.New(string(text)), signer
@@ -139,7 +138,7 @@ func (s *service) knownSigner(env *module.Env) error {
 func (s *service) trusted(cluster string, t SetTrust) ([]backup.PublicKey, error) {
 	if t.WithKeys && !t.Unverified {
 		return nil, refused(idWithKeys, "--with-keys is only for unverified sets, but --unverified is not given",
-			"omit --with-keys: lost keys are always restored from a verified set; or add --unverified if you know where the set comes from")
+			"omit --with-keys: lost keys are always restored from a verified set")
 	}
 	key, err := s.knownKey(cluster)
 	if err != nil {
@@ -179,7 +178,7 @@ func unverified(set *backup.Set, cluster string) error {
 		what = "the set was changed after it was signed, or was signed with a key that cluster " + cluster + " does not trust"
 	}
 	return refused(string(backup.Unverified), what+": anyone who can write it would effectively become root on all hosts",
-		"use a verified set: slipway etcd snapshots "+cluster+"; use this set only if you know where it comes from: --unverified")
+		"use a verified set: slipway etcd snapshots "+cluster)
 }
 
 // newestOf returns the newest set of a list that may be used: a verified one, unless
@@ -205,19 +204,19 @@ func newestOf(list []SnapshotInfo, name string, ids []age.Identity, keys []backu
 	}
 	if passed > 0 {
 		return "", refused(string(backup.Unverified), fmt.Sprintf("no backup of cluster %s in the default directory is verified", name),
-			"make a backup: slipway etcd snapshot "+name+"; or use a file with --from, and add --unverified if you know the origin of the file")
+			"use a file with --from, or make a backup: slipway etcd snapshot "+name)
 	}
 	return "", refused(string(backup.Unknown), "there is no backup of cluster "+name+" in the default directory",
-		"make a backup: slipway etcd snapshot "+name+"; or use a file with --from")
+		"use a file with --from, or make a backup: slipway etcd snapshot "+name)
 }
 
 // doubts returns the warnings about a set that is used anyway.
 func doubts(set *backup.Set, file string, isVerified bool, t SetTrust) (out diag.List) {
 	if !isVerified {
-		hint := "continue only if you know where it comes from; lost keys of hosts are restored from it only with --with-keys"
+		hint := "continue only if you know where it comes from"
 		if t.WithKeys {
-			hint = "continue only if you know where it comes from: hosts get lost CA and service account keys from this set; " +
-				"its author may have these keys and can use them after the restore"
+			hint = "continue only if you know where it comes from: hosts get lost CA and service account keys from this set, " +
+				"and its author may have these keys"
 		}
 		out = append(out, diag.Diagnostic{
 			ID: string(backup.Unverified), Severity: diag.Warning, Hint: hint,

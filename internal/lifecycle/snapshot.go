@@ -150,7 +150,7 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 // external returns the error for an operation that Slipway cannot do on external etcd.
 func external(name, what string) error {
 	return refused(idEtcdExternal, "the etcd of cluster "+name+" is external: "+what+" is not supported",
-		"ask the owner of the etcd; to check it: slipway etcd health "+name)
+		"ask the owner of the etcd")
 }
 
 // place returns the path of the set.

@@ -59,8 +59,8 @@ func oneCluster(left []survivor, from string) error {
 			"move "+facts.DirEtcd+"/member aside on the hosts that have data from before a restore or rescue (that data is obsolete), and retry")
 	case unknown && len(left) > 1 && from == "":
 		return refused(idRescueClusters, "the remaining members may have data of several etcd clusters: "+strings.Join(found, ", "),
-			"choose the member whose data to use: --from HOST; "+left[0].host+
-				" has the most recent data, unless its data is from before a restore or rescue")
+			"choose the member whose data to use: --from HOST ("+left[0].host+
+				" has the most recent data, unless its data is from before a restore or rescue)")
 	}
 	return nil
 }

@@ -207,8 +207,7 @@ func (s *service) upgraded(recorded *v1alpha1.Cluster) error {
 		what = "the rollback of cluster " + recorded.Name + " to "
 	}
 	return refused(idUpgradeUnfinished, what+recorded.Spec.Kubernetes.Version+" is unfinished",
-		"finish it first: slipway resume "+recorded.Name+"; or roll back the upgrade: slipway rollback "+recorded.Name+
-			"; to remove a permanently lost host before that: slipway delete node NAME --forget")
+		"finish it first: slipway resume "+recorded.Name)
 }
 
 // backUp makes a backup set of a cluster that still has the previous version.

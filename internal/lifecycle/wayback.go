@@ -133,9 +133,9 @@ func (s *service) past(name string, unfinished error) error {
 	if err != nil {
 		return err
 	}
-	hint := "to restore this data with the current Kubernetes version: slipway etcd restore " + name + " --from FILE"
+	hint := "restore this data with the current Kubernetes version: slipway etcd restore " + name + " --from FILE"
 	if is.Spec.Etcd.External != nil {
-		hint = "ask the owner of the external etcd to restore the earlier data; the Kubernetes version remains"
+		hint = "ask the owner of the external etcd to restore the earlier data"
 	}
 	return refused(idUpgradeCommitted,
 		"the upgrade to "+is.Spec.Kubernetes.Version+" is complete and cannot be rolled back"+s.lost(&ops[at]), hint)
