@@ -21,6 +21,8 @@ var rules = []rule{
 	{layer: 0, pkg: "images/updater", exactly: true, why: "compiled into an image from client-go alone"},
 	{layer: 0, pkg: "internal/version", why: "which build this is; knows nothing"},
 	{layer: 0, pkg: "internal/diag", why: "what is wrong, where, and what to do"},
+	{layer: 0, pkg: "internal/diag/messages", exactly: true,
+		why: "the explanation of every message id, for docs/guide/errors.md; links into no program"},
 	{layer: 0, pkg: "internal/fileowner", may: []string{"internal/fsync", "internal/safefile"},
 		why: "whose files become, by number; knows no place"},
 	{layer: 0, pkg: "internal/process", may: []string{"internal/bounded"}, why: "processes of this machine, by number and start"},
