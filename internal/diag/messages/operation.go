@@ -178,10 +178,13 @@ var health = Section{
 				"- a member belongs to no known host, or a host has no member\n" +
 				"- the versions of members differ\n" +
 				"- the number of members is even, which tolerates no more losses than one member less",
-			Remedy: "`alarm NOSPACE`: the database is full, and nothing can be written to the cluster until `slipway etcd " +
-				"defrag` has compacted and defragmented it. `alarm CORRUPT`: the data of a member differ from the " +
-				"others; remove the member and add it again. See [backup.md](backup.md). Raise `quota-backend-bytes` at " +
-				"`spec.etcd.extraArgs` if a database is nearly full and a defragmentation frees no space.",
+			Remedy: "`slipway etcd health` names the member and the next command.\n\n" +
+				"- Database nearly full: run `slipway etcd defrag`, or raise `quota-backend-bytes` at `spec.etcd.extraArgs`.\n" +
+				"- `alarm NOSPACE`: the database is full, and nothing can be written to the cluster until `slipway etcd " +
+				"defrag` has compacted and defragmented it.\n" +
+				"- `alarm CORRUPT`: the data of a member differ from the others; remove the member and add it again.\n" +
+				"- Most members permanently lost: [rescue etcd](rescue.md), or, if no member has data, [restore a " +
+				"backup](backup.md).",
 		},
 		{
 			ID:      "add-on-not-ready",
