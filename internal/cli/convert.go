@@ -24,7 +24,10 @@ type conversion struct {
 	allowLoss             bool
 }
 
-func (a *app) convertCmd() *cobra.Command {
+// convertCommand holds what "convert" needs.
+type convertCommand struct{ *workspace }
+
+func newConvertCommand(c convertCommand) *cobra.Command {
 	var o conversion
 	cmd := &cobra.Command{
 		Use:   "convert -f FILE",
@@ -40,23 +43,23 @@ With --out, hook scripts are written to a directory next to the file.`,
 		Example: `  slipway convert -f config-sample.yaml --out prod.yaml
   slipway convert -f config-sample.yaml --kubernetes v1.37.1 --allow-loss --out prod.yaml`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.convert(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.convertFile(cmd.Context(), o) },
 	}
 	fileFlag(cmd, &o.file, "the KubeKey file; - is standard input")
 	_ = cmd.MarkFlagRequired("file") // the flag is there
 	cmd.Flags().StringVar(&o.out, "out", "", "write to this `file` instead of standard output")
 	cmd.Flags().StringVar(&o.kubernetes, "kubernetes", "", "write this Kubernetes `version` instead of the version in the file")
 	cmd.Flags().BoolVar(&o.allowLoss, "allow-loss", false, "omit fields that Slipway does not support")
-	program.CompleteVersion(cmd, a.catalogue)
+	program.CompleteVersion(cmd, c.loadCatalogue)
 	return cmd
 }
 
-func (a *app) convert(ctx context.Context, o conversion) error {
-	data, dir, err := a.read(ctx, o.file)
+func (c convertCommand) convertFile(ctx context.Context, o conversion) error {
+	data, dir, err := c.readInput(ctx, o.file)
 	if err != nil {
 		return err
 	}
-	cat, err := a.catalogue()
+	cat, err := c.loadCatalogue()
 	if err != nil {
 		return err
 	}
@@ -76,11 +79,11 @@ func (a *app) convert(ctx context.Context, o conversion) error {
 	if err != nil {
 		return err
 	}
-	a.warn(r.Warnings)
+	c.printDiagnostics(r.Warnings)
 	if o.out == "" {
-		return a.document(r.Text)
+		return c.writeDocument(r.Text)
 	}
-	return a.writeConverted(o.out, r)
+	return c.writeConverted(o.out, r)
 }
 
 // seenFrom returns the path of a file for use in the directory out. name is relative to
@@ -105,7 +108,7 @@ func seenFrom(out, source, name string) string {
 
 // writeConverted writes the file and its scripts. It writes none of them if one already
 // exists.
-func (a *app) writeConverted(out string, r *kubekey.Result) error {
+func (c convertCommand) writeConverted(out string, r *kubekey.Result) error {
 	paths := spec.Paths{Dir: filepath.Dir(out)}
 	scripts := []string{}
 	for name := range r.Scripts {
@@ -113,11 +116,11 @@ func (a *app) writeConverted(out string, r *kubekey.Result) error {
 	}
 	slices.Sort(scripts)
 	for _, name := range append([]string{filepath.Base(out)}, scripts...) {
-		if _, err := os.Lstat(paths.Resolve(name)); !a.yes && !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(paths.Resolve(name)); !c.yes && !errors.Is(err, fs.ErrNotExist) {
 			return problem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", paths.Resolve(name))
 		}
 	}
-	d, err := a.directories()
+	d, err := c.findDirectories()
 	if err != nil {
 		return err
 	}
@@ -130,16 +133,16 @@ func (a *app) writeConverted(out string, r *kubekey.Result) error {
 		} else if !errors.Is(err, fs.ErrExist) {
 			return problem(idFile, "", "creating %s: %v", dir, unwrapPath(err))
 		}
-		if err := a.writeNew(paths.Resolve(name), r.Scripts[name], 0o755); err != nil {
+		if err := c.writeNewFile(paths.Resolve(name), r.Scripts[name], 0o755); err != nil {
 			return err
 		}
 	}
-	if err := a.writeNew(out, r.Text, 0o644); err != nil {
+	if err := c.writeNewFile(out, r.Text, 0o644); err != nil {
 		return err
 	}
-	if a.format != view.Text {
-		return view.Data(a.Out, a.format, map[string]any{"file": out, "scripts": scripts, "warnings": r.Warnings})
+	if c.format != view.Text {
+		return view.Data(c.Out, c.format, map[string]any{"file": out, "scripts": scripts, "warnings": r.Warnings})
 	}
-	a.say("Wrote %s.\nNext: slipway plan -f %s", out, out)
+	c.printMessage("Wrote %s.\nNext: slipway plan -f %s", out, out)
 	return nil
 }

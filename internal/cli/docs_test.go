@@ -38,7 +38,7 @@ func TestDocumentation(t *testing.T) {
 		for _, line := range commandLines(string(text)) {
 			shown++
 			s := newSeat(t, "")
-			root := newApp(Streams{In: s.stdin, Out: &s.out, Err: &s.err}, s.env, nil).root()
+			root := newApp(Streams{In: s.stdin, Out: &s.out, Err: &s.err}, s.env, nil).newRootCommand()
 			if problem := typed(root, strings.Fields(line)); problem != "" {
 				t.Errorf("%s: slipway%s: %s", page, line, problem)
 			}

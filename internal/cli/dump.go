@@ -9,11 +9,17 @@ import (
 
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/safefile"
 )
 
-func (a *app) dumpCmd() *cobra.Command {
+// dumpCommand holds what "dump" needs.
+type dumpCommand struct {
+	*workspace
+	clusters *clusterChooser
+	open     opener[inspector]
+}
+
+func newDumpCommand(c dumpCommand) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use: "dump [NAME]", Short: "Write a support bundle without secrets",
@@ -31,17 +37,17 @@ of a secret, also in logs. In pods it also removes the values of environment var
 and headers, command lines, and annotations. Command lines of the control plane's
 static pods and well-known annotations are kept. Logs of your programs may contain other
 secrets: check the bundle before you send it.`,
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			svc, name, err := a.chosen(ctx, args)
+			svc, name, err := openForCluster(ctx, c.clusters, c.open, args)
 			if err != nil {
 				return err
 			}
 			if out == "" {
-				out = name + "-" + a.env.Now().UTC().Format("20060102-150405") + ".tar.zst"
+				out = name + "-" + c.env.Now().UTC().Format("20060102-150405") + ".tar.zst"
 			}
-			return a.dump(ctx, svc, name, out)
+			return c.writeDump(ctx, svc, name, out)
 		},
 	}
 	cmd.Flags().StringVar(&out, "out", "", "write the bundle to this `file` (default NAME-TIME.tar.zst)")
@@ -49,9 +55,9 @@ secrets: check the bundle before you send it.`,
 	return cmd
 }
 
-// dump writes the bundle to a temporary file, and renames it when it is complete.
-func (a *app) dump(ctx context.Context, svc lifecycle.Service, name, out string) (err error) {
-	if _, err := os.Lstat(out); err == nil && !a.yes {
+// writeDump writes the bundle to a temporary file, and renames it when it is complete.
+func (c dumpCommand) writeDump(ctx context.Context, svc inspector, name, out string) (err error) {
+	if _, err := os.Lstat(out); err == nil && !c.yes {
 		return problem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", out)
 	}
 	f, err := safefile.CreateTemp(filepath.Dir(out), ".slipway-dump-*")
@@ -64,16 +70,16 @@ func (a *app) dump(ctx context.Context, svc lifecycle.Service, name, out string)
 		}
 	}()
 	var progress event.Sink
-	if a.Size != nil {
-		v := a.people(nil)
+	if c.Size != nil {
+		v := c.newHumanView(nil)
 		defer v.Close()
-		defer a.talk.through(v)()
+		defer c.logs.redirect(v)()
 		progress = v
 	}
 	if err := svc.Dump(ctx, name, f, progress); err != nil {
 		return err
 	}
-	d, err := a.directories()
+	d, err := c.findDirectories()
 	if err == nil && d.Owner != nil {
 		err = f.Chown(d.Owner.UID, d.Owner.GID)
 	}
@@ -83,9 +89,9 @@ func (a *app) dump(ctx context.Context, svc lifecycle.Service, name, out string)
 	if err := safefile.Commit(f, out); err != nil {
 		return err
 	}
-	if a.format != view.Text {
-		return view.Data(a.Out, a.format, map[string]string{"cluster": name, "file": out})
+	if c.format != view.Text {
+		return view.Data(c.Out, c.format, map[string]string{"cluster": name, "file": out})
 	}
-	a.say("Wrote %s.\nNext: tar --zstd -tf %s", out, out)
+	c.printMessage("Wrote %s.\nNext: tar --zstd -tf %s", out, out)
 	return nil
 }

@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"os/signal"
 	"os/user"
@@ -18,12 +16,7 @@ import (
 
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
-	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/fileowner"
-	"slipway.dev/slipway/internal/lifecycle"
-	"slipway.dev/slipway/internal/release"
-	"slipway.dev/slipway/internal/remote/dial"
-	"slipway.dev/slipway/internal/store"
 )
 
 // Env gives access to the machine that the program runs on.
@@ -137,29 +130,6 @@ func (e Env) handOver(talk io.Writer) func() {
 			fmt.Fprintf(talk, "warning: the cache still belongs to root: %v\n", err)
 		}
 	}
-}
-
-// Settings configure a service.
-type Settings struct {
-	Store     *store.Store
-	Catalogue *release.Catalogue
-	Cache     string
-	Home      string // the user's, for SSH keys
-	Now       func() time.Time
-	Log       *slog.Logger
-	Warn      func(diag.List) // is called with problems of damaged state files
-}
-
-// NewService creates the service that commands call.
-type NewService func(context.Context, Settings) (lifecycle.Service, error)
-
-// Lifecycle creates the real service.
-func Lifecycle(_ context.Context, s Settings) (lifecycle.Service, error) {
-	dialer := dial.New(nil)
-	return lifecycle.New(lifecycle.Config{
-		Store: s.Store, Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
-		Connect: dialer.Connect, Resolve: dialer.Login, Shell: dialer.Shell, Now: s.Now, Log: s.Log, Warn: s.Warn,
-	}), nil
 }
 
 // cgroupV1 reports whether this machine uses cgroup v1: the file that it looks for

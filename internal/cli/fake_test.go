@@ -176,7 +176,7 @@ func (f *fake) PrepareSaved(_ context.Context, p *plan.Plan, _ lifecycle.Request
 // service adds methods to fake that have the same names as its fields.
 type service struct{ *fake }
 
-var _ lifecycle.Service = service{}
+var _ Service = service{}
 
 func (s service) Prepare(_ context.Context, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error) {
 	if err := s.asked("Prepare", r); err != nil {

@@ -95,8 +95,10 @@ func formattedCommands(t *testing.T, dir string) map[string][]formatted {
 }
 
 // A sandbox in the state whose machine is off.
-const sandboxRecord = `{"version": 1, "name": "dev", "range": "198.18.7.0/24", "pool": "198.18.0.0/16", "authorizedKey": "ssh-ed25519 AAAA dev",
-"machines": [{"name": "dev-1", "address": "198.18.7.2", "hostKey": "ssh-ed25519 AAAA", "machineID": "00000000000000000000000000000000", "disk": 21474836480}]}`
+const sandboxRecord = `{"version": 1, "name": "dev", "range": "198.18.7.0/24", "pool": "198.18.0.0/16",
+"authorizedKey": "ssh-ed25519 AAAA dev",
+"machines": [{"name": "dev-1", "address": "198.18.7.2", "hostKey": "ssh-ed25519 AAAA",
+"machineID": "00000000000000000000000000000000", "disk": 21474836480}]}`
 
 // Every command writes its result, or its error, in the format of -o, at any position on
 // the command line. A command without a result refuses the format.
@@ -135,7 +137,7 @@ func allCommands(t *testing.T) []string {
 		}
 	}
 	s := newSeat(t, "")
-	walk(newApp(Streams{In: s.stdin, Out: &s.out, Err: &s.err}, s.env, nil).root())
+	walk(newApp(Streams{In: s.stdin, Out: &s.out, Err: &s.err}, s.env, nil).newRootCommand())
 	slices.Sort(names)
 	return names
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,13 +17,20 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-func (a *app) getCmd() *cobra.Command {
+// getCommand holds what "get" and "use" need.
+type getCommand struct {
+	*workspace
+	clusters *clusterChooser
+	open     opener[clusterReader]
+}
+
+func newGetCommand(c getCommand) *cobra.Command {
 	cmd := program.Parent("get", "Show clusters")
 	var noHeaders bool
 	clusters := &cobra.Command{
 		Use: "clusters", Short: "List clusters", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			svc, err := a.svc(cmd.Context())
+			svc, err := c.open(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -35,36 +41,36 @@ func (a *app) getCmd() *cobra.Command {
 			if list == nil {
 				list = []lifecycle.ClusterSummary{}
 			}
-			if err := a.data(list, func(w io.Writer) error { return a.clusterTable(w, list, noHeaders) }); err != nil {
+			if err := c.writeResult(list, func(w io.Writer) error { return c.writeClusterTable(w, list, noHeaders) }); err != nil {
 				return err
 			}
-			return a.problems(list)
+			return c.reportDamaged(list)
 		},
 	}
 	headersFlag(clusters, &noHeaders)
 	cmd.AddCommand(clusters, &cobra.Command{
 		Use: "cluster [NAME]", Short: "Show a cluster's state, nodes and latest operation",
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			svc, name, err := a.chosen(cmd.Context(), args)
+			svc, name, err := openForCluster(cmd.Context(), c.clusters, c.open, args)
 			if err != nil {
 				return err
 			}
-			c, err := svc.Cluster(cmd.Context(), name)
+			cluster, err := svc.Cluster(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
 			// Passwords in the cluster file must not be shown.
-			c = spec.Redacted(c)
-			return a.data(c, func(w io.Writer) error { return a.cluster(w, c) })
+			cluster = spec.Redacted(cluster)
+			return c.writeResult(cluster, func(w io.Writer) error { return writeCluster(w, cluster) })
 		},
 	})
 	return cmd
 }
 
-// problems prints the clusters of a list that could not be read, and returns an exit
+// reportDamaged prints the clusters of a list that could not be read, and returns an exit
 // code for an incomplete list. JSON and YAML output already contains the problems.
-func (a *app) problems(list []lifecycle.ClusterSummary) error {
+func (c getCommand) reportDamaged(list []lifecycle.ClusterSummary) error {
 	var told diag.List
 	for _, c := range list {
 		if c.Problem != nil {
@@ -74,57 +80,38 @@ func (a *app) problems(list []lifecycle.ClusterSummary) error {
 	if len(told) == 0 {
 		return nil
 	}
-	view.Diagnostics(a.Err, told, a.style())
+	view.Diagnostics(c.Err, told, c.errStyle())
 	return &exitError{code: exitRefused}
 }
 
-// headersFlag adds the flag that omits a table's header.
-func headersFlag(cmd *cobra.Command, without *bool) {
-	cmd.Flags().BoolVar(without, "no-headers", false, "omit the header of the table")
-}
-
-// table writes a table, with or without its header.
-func table(w io.Writer, without bool, head []string, rows [][]string) error {
-	if without {
-		head = nil
-	}
-	return view.Table(w, head, rows)
-}
-
-func (a *app) clusterTable(w io.Writer, list []lifecycle.ClusterSummary, noHeaders bool) error {
+func (c getCommand) writeClusterTable(w io.Writer, list []lifecycle.ClusterSummary, noHeaders bool) error {
 	if len(list) == 0 {
-		a.say("No clusters found. Create one: slipway create cluster")
+		c.printMessage("No clusters found. Create one: slipway create cluster")
 		return nil
 	}
 	chosen := ""
-	if s, err := a.store(); err == nil {
+	if s, err := c.openStore(); err == nil {
 		chosen, _ = s.Default() // without it, no line is marked
 	}
 	var rows [][]string
-	for _, c := range list {
-		name := c.Name
+	for _, cluster := range list {
+		name := cluster.Name
 		if name == chosen {
 			name += " *"
 		}
-		nodes := fmt.Sprintf("%d/%d", c.Ready, c.Hosts)
-		if c.Problem != nil {
+		nodes := fmt.Sprintf("%d/%d", cluster.Ready, cluster.Hosts)
+		if cluster.Problem != nil {
 			nodes = "-"
 		}
 		rows = append(rows, []string{
-			name, string(cmp.Or(c.Phase, "-")), cmp.Or(c.Kubernetes, "-"), nodes, cmp.Or(c.Endpoint, "-"), a.age(c.Created),
+			name, string(cmp.Or(cluster.Phase, "-")), cmp.Or(cluster.Kubernetes, "-"), nodes,
+			cmp.Or(cluster.Endpoint, "-"), c.formatAge(cluster.Created),
 		})
 	}
 	return table(w, noHeaders, []string{"NAME", "PHASE", "KUBERNETES", "NODES", "ENDPOINT", "AGE"}, rows)
 }
 
-func (a *app) age(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return view.Age(a.env.Now().Sub(t))
-}
-
-func (a *app) cluster(w io.Writer, c *v1alpha1.Cluster) error {
+func writeCluster(w io.Writer, c *v1alpha1.Cluster) error {
 	s := c.Status
 	for _, line := range [][2]string{
 		{"Name", c.Name},
@@ -183,44 +170,10 @@ func nextFor(c *v1alpha1.Cluster) string {
 	return ""
 }
 
-func (a *app) useCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "use [NAME]", Short: "Set the default cluster",
-		Long: `Sets the cluster that commands use when no cluster name is given. Without NAME,
-shows the default cluster.`,
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			records, err := a.store()
-			if err != nil {
-				return err
-			}
-			if len(args) == 0 {
-				name, err := records.Default()
-				if err != nil {
-					return err
-				}
-				return a.data(map[string]string{"default": name}, func(w io.Writer) error {
-					_, err := fmt.Fprintln(w, cmp.Or(name, "no default cluster is set"))
-					return err
-				})
-			}
-			svc, err := a.svc(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if err := named(args[0]); err != nil {
-				return err
-			}
-			if _, err := svc.Cluster(cmd.Context(), args[0]); err != nil {
-				return err
-			}
-			if err := records.SetDefault(args[0]); err != nil {
-				return err
-			}
-			return a.data(map[string]string{"default": args[0]}, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "The default cluster is now %s.\n", args[0])
-				return err
-			})
-		},
+// table writes a table, with or without its header.
+func table(w io.Writer, without bool, head []string, rows [][]string) error {
+	if without {
+		head = nil
 	}
+	return view.Table(w, head, rows)
 }

@@ -5,17 +5,21 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/cli/view"
-	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/kubeconfig"
-	"slipway.dev/slipway/internal/lifecycle"
 )
 
-func (a *app) kubeconfigCmd() *cobra.Command {
+// kubeconfigCommand holds what "kubeconfig" needs.
+type kubeconfigCommand struct {
+	*workspace
+	clusters *clusterChooser
+	open     opener[clusterAccess]
+}
+
+func newKubeconfigCommand(c kubeconfigCommand) *cobra.Command {
 	var (
 		merge, use, replace, live bool
 		out, called               string
@@ -27,18 +31,18 @@ func (a *app) kubeconfigCmd() *cobra.Command {
 adds it to your own kubeconfig as a context with the cluster's name or the name in
 --context; other entries are not changed. "slipway delete cluster" removes the
 context again.`,
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !merge && (use || replace) {
 				return problem(idUsage, "add --merge, or leave out --use and --replace", "--use and --replace require --merge")
 			}
 			ctx := cmd.Context()
-			svc, name, err := a.chosen(ctx, args)
+			svc, name, err := openForCluster(ctx, c.clusters, c.open, args)
 			if err != nil {
 				return err
 			}
 			admin, warnings, err := svc.Kubeconfig(ctx, name, live)
-			a.warn(warnings)
+			c.printDiagnostics(warnings)
 			if err != nil {
 				return err
 			}
@@ -48,13 +52,13 @@ context again.`,
 			}
 			switch {
 			case merge:
-				return a.mergeKubeconfig(ctx, svc, access, kubeconfig.MergeOptions{Use: use, Replace: replace})
+				return c.mergeKubeconfig(ctx, svc, access, kubeconfig.MergeOptions{Use: use, Replace: replace})
 			case out != "":
-				return a.writeKubeconfig(out, access)
+				return c.writeKubeconfig(out, access)
 			case called != "":
 				return problem(idUsage, "slipway kubeconfig "+name+" --merge --context "+called, "--context requires --merge or --out")
 			}
-			return a.document(admin)
+			return c.writeDocument(admin)
 		},
 	}
 	f := cmd.Flags()
@@ -69,14 +73,9 @@ context again.`,
 	return cmd
 }
 
-// ownKubeconfig returns the path of the caller's kubeconfig, and its owner.
-func (a *app) ownKubeconfig() (path string, to *fileowner.Owner, err error) {
-	d, err := a.directories()
-	return kubeconfig.Path(d.User), d.Owner, err
-}
-
-func (a *app) mergeKubeconfig(ctx context.Context, svc lifecycle.Service, access kubeconfig.Access, o kubeconfig.MergeOptions) error {
-	path, to, err := a.ownKubeconfig()
+func (c kubeconfigCommand) mergeKubeconfig(ctx context.Context, svc clusterAccess, access kubeconfig.Access,
+	o kubeconfig.MergeOptions) error {
+	path, to, err := c.findOwnKubeconfig()
 	if err != nil {
 		return err
 	}
@@ -91,76 +90,29 @@ func (a *app) mergeKubeconfig(ctx context.Context, svc lifecycle.Service, access
 	if err := kubeconfig.Merge(ctx, path, access, o, to); err != nil {
 		return err
 	}
-	if a.format != view.Text {
-		return view.Data(a.Out, a.format, map[string]string{
+	if c.format != view.Text {
+		return view.Data(c.Out, c.format, map[string]string{
 			"cluster": access.Cluster, "context": cmp.Or(access.Context, access.Cluster), "file": path,
 		})
 	}
-	a.say("Merged into %s.\nNext: kubectl --context %s get nodes", path, cmp.Or(access.Context, access.Cluster))
+	c.printMessage("Merged into %s.\nNext: kubectl --context %s get nodes", path, cmp.Or(access.Context, access.Cluster))
 	return nil
 }
 
-func (a *app) writeKubeconfig(path string, access kubeconfig.Access) error {
-	if _, err := os.Lstat(path); err == nil && !a.yes {
+func (c kubeconfigCommand) writeKubeconfig(path string, access kubeconfig.Access) error {
+	if _, err := os.Lstat(path); err == nil && !c.yes {
 		return problem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", path)
 	}
-	d, err := a.directories()
+	d, err := c.findDirectories()
 	if err != nil {
 		return err
 	}
 	if err := kubeconfig.Write(path, access, d.Owner); err != nil {
 		return err
 	}
-	if a.format != view.Text {
-		return view.Data(a.Out, a.format, map[string]string{"cluster": access.Cluster, "file": path})
+	if c.format != view.Text {
+		return view.Data(c.Out, c.format, map[string]string{"cluster": access.Cluster, "file": path})
 	}
-	a.say("Wrote %s.\nNext: export KUBECONFIG=%s", path, path)
+	c.printMessage("Wrote %s.\nNext: export KUBECONFIG=%s", path, path)
 	return nil
-}
-
-// forget returns a function that removes a deleted cluster from all kubeconfigs that
-// Slipway merged it into. forget itself looks up these files, because the delete removes
-// them from the state.
-func (a *app) forget(ctx context.Context, name string) func() {
-	nothing := func() {}
-	svc, err := a.svc(ctx)
-	if err != nil {
-		return nothing
-	}
-	admin, _, err := svc.Kubeconfig(ctx, name, false)
-	if err != nil {
-		return nothing // without an admin kubeconfig, nothing was merged
-	}
-	path, to, err := a.ownKubeconfig()
-	if err != nil {
-		return nothing
-	}
-	paths, err := svc.Merged(name)
-	if err != nil {
-		a.say("warning: contexts of cluster %s may remain in kubeconfigs: %v", name, err)
-	}
-	if at, err := filepath.Abs(path); err == nil && !slices.Contains(paths, at) { // merged by an earlier version
-		paths = append(paths, at)
-	}
-	return func() {
-		records, err := a.service.Clusters(ctx)
-		if err == nil && recorded(records, name) {
-			return // a rollback kept the cluster
-		}
-		access := kubeconfig.Access{Cluster: name, Admin: admin}
-		for _, path := range paths {
-			if err := kubeconfig.Remove(ctx, path, access, to); err != nil {
-				a.say("warning: context %s remains in %s: %v", name, path, err)
-			}
-		}
-	}
-}
-
-func recorded(list []lifecycle.ClusterSummary, name string) bool {
-	for _, c := range list {
-		if c.Name == name {
-			return true
-		}
-	}
-	return false
 }

@@ -106,7 +106,7 @@ func TestKubeKeyPageIsNotBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSeat(t, "")
-	root := newApp(Streams{In: s.stdin, Out: &s.out, Err: &s.err}, s.env, nil).root()
+	root := newApp(Streams{In: s.stdin, Out: &s.out, Err: &s.err}, s.env, nil).newRootCommand()
 	for command := range kk {
 		if command == "" {
 			continue

@@ -23,7 +23,6 @@ import (
 
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/fileowner"
-	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
@@ -116,7 +115,7 @@ func (s *seat) later(d time.Duration) {
 
 func (s *seat) run(t *testing.T, f *fake, args ...string) int {
 	return Main(t.Context(), args, Streams{In: s.stdin, Out: &s.out, Err: &s.err, Asks: !s.absent}, s.env,
-		func(context.Context, Settings) (lifecycle.Service, error) { return service{f}, nil })
+		func(context.Context, Settings) (Service, error) { return service{f}, nil })
 }
 
 const prodFile = `apiVersion: slipway.dev/v1alpha1
@@ -283,7 +282,7 @@ func TestNobodyReads(t *testing.T) {
 				go func() {
 					code <- Main(t.Context(), []string{"create", "cluster", "-y", "-o", "json", "-f", file},
 						Streams{In: s.stdin, Out: w, Err: &s.err}, s.env,
-						func(context.Context, Settings) (lifecycle.Service, error) {
+						func(context.Context, Settings) (Service, error) {
 							return service{&fake{Prepare: "create", Apply: "succeeded", applied: applied}}, nil
 						})
 				}()

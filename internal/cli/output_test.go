@@ -62,7 +62,7 @@ func TestOutputIsLost(t *testing.T) {
 	} {
 		s := newSeat(t, "")
 		code := Main(t.Context(), args, Streams{In: s.stdin, Out: broken{}, Err: &s.err}, s.env,
-			func(context.Context, Settings) (lifecycle.Service, error) {
+			func(context.Context, Settings) (Service, error) {
 				return service{&fake{Clusters: []string{"prod"}}}, nil
 			})
 		if code != exitFailed || !strings.Contains(s.err.String(), "writing the output: the disk is full") {

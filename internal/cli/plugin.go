@@ -24,11 +24,14 @@ type plugin struct {
 	Warning string `json:"warning,omitempty"`
 }
 
-// plugins returns the plugins on PATH, in the order in which they are found.
-func (a *app) plugins(root *cobra.Command) []plugin {
+// A pluginFinder finds and runs the plugins on PATH.
+type pluginFinder struct{ *console }
+
+// listPlugins returns the plugins on PATH, in the order in which they are found.
+func (f *pluginFinder) listPlugins(root *cobra.Command) []plugin {
 	var out []plugin
 	first := map[string]string{}
-	for _, dir := range filepath.SplitList(a.env.Getenv("PATH")) {
+	for _, dir := range filepath.SplitList(f.env.Getenv("PATH")) {
 		entries, err := os.ReadDir(dir)
 		if err != nil || !filepath.IsAbs(dir) {
 			continue // PATH may contain directories that do not exist
@@ -78,9 +81,9 @@ func known(root *cobra.Command, words []string) bool {
 	return err == nil && cmd != root
 }
 
-// plugin finds the plugin for a command line that is not one of Slipway's commands:
+// findPlugin finds the plugin for a command line that is not one of Slipway's commands:
 // for "foo bar --x", slipway-foo-bar if it exists, otherwise slipway-foo.
-func (a *app) plugin(root *cobra.Command, args []string) (path string, rest []string) {
+func (f *pluginFinder) findPlugin(root *cobra.Command, args []string) (path string, rest []string) {
 	words := args[:0:0]
 	for _, w := range args {
 		if strings.HasPrefix(w, "-") {
@@ -96,7 +99,7 @@ func (a *app) plugin(root *cobra.Command, args []string) (path string, rest []st
 		if strings.ContainsRune(name, filepath.Separator) {
 			continue
 		}
-		for _, dir := range filepath.SplitList(a.env.Getenv("PATH")) {
+		for _, dir := range filepath.SplitList(f.env.Getenv("PATH")) {
 			if p := filepath.Join(dir, name); filepath.IsAbs(dir) && executable(p) {
 				return p, args[n:]
 			}
@@ -106,15 +109,15 @@ func (a *app) plugin(root *cobra.Command, args []string) (path string, rest []st
 }
 
 // runPlugin replaces this process with a plugin.
-func (a *app) runPlugin(path string, rest []string) error {
-	err := a.env.Exec(path, append([]string{path}, rest...), a.env.Environ())
+func (f *pluginFinder) runPlugin(path string, rest []string) error {
+	err := f.env.Exec(path, append([]string{path}, rest...), f.env.Environ())
 	if err != nil {
 		return problem(idPluginFailed, "see: slipway plugin list", "running %s: %v", path, err)
 	}
 	return nil
 }
 
-func (a *app) pluginCmd() *cobra.Command {
+func newPluginCommand(f *pluginFinder) *cobra.Command {
 	cmd := program.Parent("plugin", "Manage plugins")
 	cmd.Long = `Plugins are programs on PATH whose names begin with "` + pluginPrefix + `". slipway-foo is the
 command "slipway foo", slipway-foo-bar is "slipway foo bar", and slipway-foo_bar is
@@ -123,16 +126,16 @@ command "slipway foo", slipway-foo-bar is "slipway foo bar", and slipway-foo_bar
 	list := &cobra.Command{
 		Use: "list", Short: "List the plugins on PATH", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			found := a.plugins(c.Root())
+			found := f.listPlugins(c.Root())
 			if found == nil {
 				found = []plugin{}
 			}
 			for _, p := range found {
 				if p.Warning != "" {
-					a.say("warning: %s %s", p.Path, p.Warning)
+					f.printMessage("warning: %s %s", p.Path, p.Warning)
 				}
 			}
-			return a.data(found, func(w io.Writer) error { return a.pluginTable(w, found, nameOnly) })
+			return f.writeResult(found, func(w io.Writer) error { return f.writePluginTable(w, found, nameOnly) })
 		},
 	}
 	list.Flags().BoolVar(&nameOnly, "name-only", false, "list only the file names of the plugins")
@@ -140,9 +143,9 @@ command "slipway foo", slipway-foo-bar is "slipway foo bar", and slipway-foo_bar
 	return cmd
 }
 
-func (a *app) pluginTable(w io.Writer, found []plugin, nameOnly bool) error {
+func (f *pluginFinder) writePluginTable(w io.Writer, found []plugin, nameOnly bool) error {
 	if len(found) == 0 {
-		a.say("No plugins found on PATH.")
+		f.printMessage("No plugins found on PATH.")
 		return nil
 	}
 	if nameOnly {

@@ -13,7 +13,16 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-func (a *app) precheckCmd() *cobra.Command {
+// precheckCommand holds what "precheck" needs.
+type precheckCommand struct {
+	prechecker *prechecker
+	files      *clusterFiles
+	clusters   *clusterChooser
+	requests   *requestBuilder
+}
+
+func newPrecheckCommand(c precheckCommand) *cobra.Command {
+	var change changeFlags
 	var file string
 	cmd := &cobra.Command{
 		Use:   "precheck [-f FILE] [NAME]",
@@ -22,64 +31,71 @@ func (a *app) precheckCmd() *cobra.Command {
 hosts at once. Without FILE and without a saved cluster, checks this machine. The
 command changes nothing. Exit code 2 means that there are problems. --ignore-check
 ignores a finding.`,
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			r, err := a.toCheck(ctx, file, args)
+			r, err := c.newPrecheckRequest(ctx, file, args, change)
 			if err != nil {
 				return err
 			}
-			return a.prechecked(ctx, r)
+			return c.prechecker.checkAndReport(ctx, r)
 		},
 	}
 	fileFlag(cmd, &file, "the cluster file; - is standard input")
-	a.passFlags(cmd)
+	change.addIgnore(cmd)
 	return cmd
 }
 
-// toCheck returns a request for the cluster to check: for this machine, if no cluster
+// newPrecheckRequest returns a request for the cluster to check: for this machine, if no cluster
 // is given or saved.
-func (a *app) toCheck(ctx context.Context, file string, args []string) (lifecycle.Request, error) {
-	r, err := a.request(ctx, lifecycle.Create, file, args)
+func (c precheckCommand) newPrecheckRequest(ctx context.Context, file string, args []string,
+	change changeFlags) (lifecycle.Request, error) {
+	r, err := c.requests.newRequest(ctx, lifecycle.Create, file, args, change)
 	var list diag.List
 	if errors.As(err, &list) && list[0].ID == idNoCluster {
-		d, err := a.thisHost(ctx, "", "")
+		d, err := c.files.describeThisHost(ctx, "", "")
 		if err != nil {
 			return lifecycle.Request{}, err
 		}
-		return a.described(lifecycle.Create, d), nil
+		return newFileRequest(lifecycle.Create, d, change), nil
 	}
 	return r, err
 }
 
-// prechecked runs a precheck and shows its findings.
-func (a *app) prechecked(ctx context.Context, r lifecycle.Request) error {
-	list, err := a.precheck(ctx, r)
+// A prechecker checks hosts and shows what it found.
+type prechecker struct {
+	*console
+	open opener[inspector]
+}
+
+// checkAndReport runs a precheck and shows its findings.
+func (p *prechecker) checkAndReport(ctx context.Context, r lifecycle.Request) error {
+	list, err := p.runPrecheck(ctx, r)
 	if err != nil {
 		return err
 	}
-	return a.findings(list)
+	return p.showFindings(list)
 }
 
-func (a *app) precheck(ctx context.Context, r lifecycle.Request) (diag.List, error) {
-	svc, err := a.svc(ctx)
+func (p *prechecker) runPrecheck(ctx context.Context, r lifecycle.Request) (diag.List, error) {
+	svc, err := p.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	v := a.people(nil)
+	v := p.newHumanView(nil)
 	defer v.Close()
-	defer a.talk.through(v)()
+	defer p.logs.redirect(v)()
 	list, err := svc.Precheck(ctx, r, v)
 	return list, refuse(err)
 }
 
-// findings shows the findings of a precheck. It returns an exitError if one is an error.
-func (a *app) findings(list diag.List) error {
+// showFindings shows the findings of a precheck. It returns an exitError if one is an error.
+func (p *prechecker) showFindings(list diag.List) error {
 	if list == nil {
 		list = diag.List{}
 	}
-	err := a.data(list, func(w io.Writer) error {
-		view.Diagnostics(w, list, a.outStyle())
+	err := p.writeResult(list, func(w io.Writer) error {
+		view.Diagnostics(w, list, p.outStyle())
 		problems, warnings := len(list.Errors()), len(list.Warnings())
 		if problems+warnings == 0 {
 			fmt.Fprintln(w, "No problems found.")

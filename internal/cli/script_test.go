@@ -14,7 +14,6 @@ import (
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
-	"slipway.dev/slipway/internal/lifecycle"
 )
 
 func TestMain(m *testing.M) {
@@ -27,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 // scenario returns the fake that the file in FAKE describes.
-func scenario(context.Context, Settings) (lifecycle.Service, error) {
+func scenario(context.Context, Settings) (Service, error) {
 	b, err := os.ReadFile(os.Getenv("FAKE"))
 	if err != nil {
 		return nil, err

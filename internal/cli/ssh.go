@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-func (a *app) sshCmd() *cobra.Command {
+func newSSHCommand(c hostCommand) *cobra.Command {
 	return program.WordsOnly(&cobra.Command{
 		Use: "ssh [CLUSTER@]HOST [-- COMMAND [ARG...]]", Short: "Log in to a host",
 		Long: `Logs in to a host with the settings of its cluster: user, port, keys or passwords,
@@ -24,7 +24,7 @@ respond for 30 seconds, the connection is closed. On a terminal, ~. at the begin
 a line closes the connection immediately (exit code 255), as with ssh.`,
 		Example: `  slipway ssh w1
   slipway ssh prod@cp1 -- sudo journalctl -u kubelet -f`,
-		Args: cobra.ArbitraryArgs, ValidArgsFunction: a.selectorNames,
+		Args: cobra.ArbitraryArgs, ValidArgsFunction: c.selector.completeSelector,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			if dash < 0 {
@@ -33,13 +33,13 @@ a line closes the connection immediately (exit code 255), as with ssh.`,
 			if dash != 1 {
 				return problem(idUsage, "slipway ssh [CLUSTER@]HOST -- COMMAND", "expected one host, and an optional command after --")
 			}
-			return a.login(cmd.Context(), args[0], args[1:])
+			return c.loginToHost(cmd.Context(), args[0], args[1:])
 		},
 	})
 }
 
-func (a *app) login(ctx context.Context, selector string, argv []string) error {
-	svc, targets, err := a.aimed(ctx, selector)
+func (c hostCommand) loginToHost(ctx context.Context, selector string, argv []string) error {
+	svc, targets, err := c.selector.selectHosts(ctx, selector)
 	if err != nil {
 		return err
 	}
@@ -47,10 +47,10 @@ func (a *app) login(ctx context.Context, selector string, argv []string) error {
 		return problem(idUsage, "give one of these hosts; to run a command on all: slipway exec "+selector+" -- COMMAND",
 			"%s selects %d hosts", selector, len(targets))
 	}
-	sh := remote.Shell{Argv: argv, In: a.In, Out: a.Out, Err: a.Err}
-	tty, ok := a.In.(*os.File)
-	if ok && view.IsTerminal(tty) && a.Colour { // input and output are a terminal
-		back, err := a.terminal(tty, &sh)
+	sh := remote.Shell{Argv: argv, In: c.In, Out: c.Out, Err: c.Err}
+	tty, ok := c.In.(*os.File)
+	if ok && view.IsTerminal(tty) && c.Colour { // input and output are a terminal
+		back, err := c.makeTerminalRaw(tty, &sh)
 		if err != nil {
 			return err
 		}
@@ -63,9 +63,9 @@ func (a *app) login(ctx context.Context, selector string, argv []string) error {
 	return err
 }
 
-// terminal sets the user's terminal to raw mode and sends its size to the host. The
+// makeTerminalRaw sets the user's terminal to raw mode and sends its size to the host. The
 // returned function restores the terminal.
-func (a *app) terminal(tty *os.File, sh *remote.Shell) (back func(), err error) {
+func (c hostCommand) makeTerminalRaw(tty *os.File, sh *remote.Shell) (back func(), err error) {
 	before, err := term.MakeRaw(int(tty.Fd()))
 	if err != nil {
 		return nil, fmt.Errorf("making the terminal raw: %w", err)
@@ -73,7 +73,7 @@ func (a *app) terminal(tty *os.File, sh *remote.Shell) (back func(), err error) 
 	columns, rows := view.TerminalSize(tty)
 	sizes := make(chan [2]int, 1)
 	changed := make(chan os.Signal, 1)
-	a.env.Notify(changed, syscall.SIGWINCH)
+	c.env.Notify(changed, syscall.SIGWINCH)
 	over := make(chan struct{})
 	go func() {
 		for {
@@ -89,14 +89,14 @@ func (a *app) terminal(tty *os.File, sh *remote.Shell) (back func(), err error) 
 			}
 		}
 	}()
-	name := a.env.Getenv("TERM")
+	name := c.env.Getenv("TERM")
 	if name == "" {
 		name = "dumb"
 	}
 	sh.Terminal = &remote.Terminal{Name: name, Columns: columns, Rows: rows, Resized: sizes}
 	return func() {
 		close(over)
-		a.env.StopNotify(changed)
+		c.env.StopNotify(changed)
 		_ = term.Restore(int(tty.Fd()), before) // fails only if the terminal is closed
 	}, nil
 }

@@ -32,7 +32,14 @@ etcd, CoreDNS, kube-proxy and the control plane endpoint are upgraded after all 
 Pods of a node move only if another node can run them; on a single node they keep
 running.`
 
-func (a *app) upgradeCmd() *cobra.Command {
+// upgradeCommand holds what "upgrade" needs.
+type upgradeCommand struct {
+	operationCommand
+	prechecker *prechecker
+}
+
+func newUpgradeCommand(c upgradeCommand) *cobra.Command {
+	var change changeFlags
 	var (
 		file, to, bundle, pause string
 		check                   bool
@@ -47,9 +54,9 @@ func (a *app) upgradeCmd() *cobra.Command {
   slipway upgrade prod --to v1.37.1 --check
   slipway upgrade prod --to v1.37.1 --pause-after canary   # inspect it, then: slipway resume prod
   slipway upgrade -f prod.yaml --max-unavailable 20%`,
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := a.request(cmd.Context(), lifecycle.Upgrade, file, args)
+			r, err := c.requests.newRequest(cmd.Context(), lifecycle.Upgrade, file, args, change)
 			if err != nil {
 				return err
 			}
@@ -58,9 +65,9 @@ func (a *app) upgradeCmd() *cobra.Command {
 				return err
 			}
 			if check {
-				return a.prechecked(cmd.Context(), r)
+				return c.prechecker.checkAndReport(cmd.Context(), r)
 			}
-			return a.upgrade(cmd.Context(), r, file)
+			return c.upgradeStepwise(cmd.Context(), r, file)
 		},
 	}
 	fileFlag(cmd, &file, "the cluster file with the target version; - is standard input")
@@ -71,7 +78,7 @@ func (a *app) upgradeCmd() *cobra.Command {
 	atOnceFlag(cmd, &rollout)
 	pauseFlag(cmd, &pause)
 	drainFlags(cmd, &removal, lifecycle.DefaultDrainTimeout)
-	a.changeFlags(cmd)
+	change.addAll(cmd)
 	cmd.MarkFlagsOneRequired("file", "to")
 	return cmd
 }
@@ -85,11 +92,11 @@ func wayOf(r *lifecycle.Request, bundle, pause string) (err error) {
 	return err
 }
 
-// upgrade upgrades a cluster one minor version after the other until it reaches the target.
-func (a *app) upgrade(ctx context.Context, r lifecycle.Request, file string) error {
+// upgradeStepwise upgrades a cluster one minor version after the other until it reaches the target.
+func (c upgradeCommand) upgradeStepwise(ctx context.Context, r lifecycle.Request, file string) error {
 	var before *lifecycle.Result
 	for {
-		res, err := a.operated(ctx, operation{prepare: a.prepare(r), file: file})
+		res, err := c.runner.runForResult(ctx, operation{prepare: prepareRequest(r), file: file})
 		if err != nil && res == nil && before != nil {
 			return &exitError{code: exitFailed, err: &betweenError{error: err, before: before, file: file}}
 		}
@@ -125,22 +132,4 @@ func (e *betweenError) explained(cause diag.List, code int) diag.List {
 			"; the upgrade to the next minor version on the path to " + r.Onward + " was not started",
 		Hint: "continue with: " + lifecycle.OnwardCommand(r.Cluster, r.Onward, e.file),
 	})
-}
-
-func atOnceFlag(cmd *cobra.Command, rollout *lifecycle.Rollout) {
-	cmd.Flags().StringVar(&rollout.MaxUnavailable, "max-unavailable", "",
-		"how many workers may be unavailable at the same time: a number, or a percentage such as 20% (default 1)")
-}
-
-func pauseFlag(cmd *cobra.Command, to *string) {
-	cmd.Flags().StringVar(to, "pause-after", "", "pause an upgrade after this `step`: canary, control-plane or wave")
-}
-
-// place parses the value of --pause-after.
-func place(text string) (lifecycle.Pause, error) {
-	p := lifecycle.Pause(text)
-	if !slices.Contains([]lifecycle.Pause{"", lifecycle.PauseCanary, lifecycle.PauseControlPlane, lifecycle.PauseWave}, p) {
-		return "", problem(idUsage, "use --pause-after canary, control-plane or wave", "invalid value %q for --pause-after", text)
-	}
-	return p, nil
 }

@@ -7,7 +7,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-func (a *app) createManifestCmd() *cobra.Command {
+func newCreateManifestCommand(c describeCommand) *cobra.Command {
 	var r lifecycle.ManifestRequest
 	var out, runtime, kubeconfig string
 	var fromCluster bool
@@ -32,13 +32,13 @@ nothing. Images have the digests that are running.`,
 				return problem(idUsage, "see: slipway create manifest --help", "--kubeconfig requires --from-cluster")
 			}
 			if fromCluster {
-				conf, err := a.clusterConfig(cmd.Context(), kubeconfig)
+				conf, err := c.readKubeconfig(cmd.Context(), kubeconfig)
 				if err != nil {
 					return err
 				}
 				r.Kubeconfig = conf
 			}
-			svc, err := a.svc(cmd.Context())
+			svc, err := c.open(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -46,14 +46,14 @@ nothing. Images have the digests that are running.`,
 			if err != nil {
 				return refuse(err)
 			}
-			a.warn(warnings)
-			return a.writeConfig(out, text, "slipway bundle build --manifest")
+			c.printDiagnostics(warnings)
+			return c.writeGeneratedFile(out, text, "slipway bundle build --manifest")
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&r.Kubernetes, "kubernetes", "", "Kubernetes `version` (default: see version --supported)")
-	program.CompleteVersion(cmd, a.catalogue)
+	program.CompleteVersion(cmd, c.loadCatalogue)
 	f.StringSliceVar(&r.Arches, "arch", nil, "`architectures`: amd64, arm64 (default: this machine's)")
 	f.StringVar(&runtime, "runtime", "containerd", "the container runtime: containerd, or docker (includes containerd)")
 	f.StringArrayVar(&r.Images, "image", nil, "an additional `image`, with its full name (repeatable)")

@@ -8,7 +8,8 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-func (a *app) rotateCACmd() *cobra.Command {
+func newRotateCACommand(c operationCommand) *cobra.Command {
+	var change changeFlags
 	var which []string
 	cmd := &cobra.Command{
 		Use:   "rotate-ca [NAME]",
@@ -33,20 +34,20 @@ valid. Run "slipway resume" to continue. To continue an interrupted rotation, ru
   slipway certs rotate-ca prod --which cluster
   slipway certs rotate-ca prod --which front-proxy
   slipway certs rotate-ca prod --which etcd`,
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(which) == 0 {
 				return problem(idUsage, "use --which with one of: "+strings.Join(lifecycle.RotationNames(), ", "), "--which is required")
 			}
-			r, err := a.request(cmd.Context(), lifecycle.RotateCA, "", args)
+			r, err := c.requests.newRequest(cmd.Context(), lifecycle.RotateCA, "", args, change)
 			if err != nil {
 				return err
 			}
 			r.Rotate = which
-			return a.operate(cmd.Context(), operation{prepare: a.prepare(r)})
+			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r)})
 		},
 	}
-	a.changeFlags(cmd)
+	change.addAll(cmd)
 	cmd.Flags().StringSliceVar(&which, "which", nil, "the `name` of the CA or key to rotate: "+strings.Join(lifecycle.RotationNames(), ", "))
 	_ = cmd.RegisterFlagCompletionFunc("which", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return lifecycle.RotationNames(), cobra.ShellCompDirectiveNoFileComp

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -10,7 +11,15 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-func (a *app) infoCmd() *cobra.Command {
+func newClusterInfoCommand(c inspectCommand) *cobra.Command {
+	report := clusterReport[inspector, lifecycle.Info]{
+		read: func(ctx context.Context, svc inspector, cluster string, progress event.Sink) (*lifecycle.Info, error) {
+			return svc.Info(ctx, cluster, progress)
+		},
+		show: func(w io.Writer, info *lifecycle.Info, style view.Style) error {
+			return view.Info(w, info, c.env.Now(), style)
+		},
+	}
 	return &cobra.Command{
 		Use: "cluster-info [NAME]", Short: "Show the health of a cluster",
 		Long: `Shows the health of a cluster, its problems, and the next command: nodes, etcd,
@@ -18,18 +27,7 @@ certificates, add-ons and operations. The command queries the API and, over SSH,
 host at the same time. If the API or hosts are not reachable, it shows what the other
 hosts and Slipway's state know. It ends within 30 seconds. Resources are shown as
 allocatable of capacity.`,
-		Aliases: []string{"info"}, Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			svc, name, err := a.chosen(ctx, args)
-			if err != nil {
-				return err
-			}
-			info, err := watched(ctx, a, func(progress event.Sink) (*lifecycle.Info, error) { return svc.Info(ctx, name, progress) })
-			if err != nil {
-				return err
-			}
-			return a.data(info, func(w io.Writer) error { return view.Info(w, info, a.env.Now(), a.outStyle()) })
-		},
+		Aliases: []string{"info"}, Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
+		RunE: report.runOn(c.console, c.clusters, c.open),
 	}
 }

@@ -93,12 +93,12 @@ func (s *sink) failed(err error) error {
 	return fmt.Errorf("writing the output: %w", s.err)
 }
 
-// outputs returns a function that gives the writers for a host's output, a function that
+// newHostOutputs returns a function that gives the writers for a host's output, a function that
 // is called when a host has ended, which may be nil, and a function that writes the rest.
-func (a *app) outputs(to *sink, targets []lifecycle.Target) (
+func (c *console) newHostOutputs(to *sink, targets []lifecycle.Target) (
 	output func(lifecycle.Target) (io.Writer, io.Writer), done func(lifecycle.HostResult), finish func(),
 ) {
-	if a.format != view.Text {
+	if c.format != view.Text {
 		kept := map[[2]string]*[2]head{}
 		for _, t := range targets {
 			kept[[2]string{t.Cluster, t.Host.Name}] = &[2]head{}
@@ -109,22 +109,22 @@ func (a *app) outputs(to *sink, targets []lifecycle.Target) (
 		}
 		return output, func(r lifecycle.HostResult) {
 			k := kept[[2]string{r.Cluster, r.Host}]
-			_ = view.Item(to, a.format, newHostOutput(r, &k[0], &k[1])) // to keeps the error
+			_ = view.Item(to, c.format, newHostOutput(r, &k[0], &k[1])) // to keeps the error
 			*k = [2]head{}
 		}, func() {}
 	}
 	if len(targets) == 1 {
-		return func(lifecycle.Target) (io.Writer, io.Writer) { return to, a.Err }, nil, func() {}
+		return func(lifecycle.Target) (io.Writer, io.Writer) { return to, c.Err }, nil, func() {}
 	}
 	label := labels(targets)
 	var names []string
 	for _, t := range targets {
 		names = append(names, label(t.Cluster, t.Host.Name))
 	}
-	out, errw := view.NewPrefixed(names, a.outStyle(), a.Colour), view.NewPrefixed(names, a.style(), a.Size != nil)
+	out, errw := view.NewPrefixed(names, c.outStyle(), c.Colour), view.NewPrefixed(names, c.errStyle(), c.Size != nil)
 	open := map[string][2]io.WriteCloser{}
 	for i, t := range targets {
-		open[t.Cluster+"@"+t.Host.Name] = [2]io.WriteCloser{out.Writer(to, names[i]), errw.Writer(a.Err, names[i])}
+		open[t.Cluster+"@"+t.Host.Name] = [2]io.WriteCloser{out.Writer(to, names[i]), errw.Writer(c.Err, names[i])}
 	}
 	output = func(t lifecycle.Target) (io.Writer, io.Writer) {
 		o := open[t.Cluster+"@"+t.Host.Name]

@@ -7,7 +7,7 @@ import (
 )
 
 // elsewhere lists commands of kubectl and other programs that users type here, with
-// the equivalent commands. The word WHAT stands for the next argument.
+// the equivalent commands. WHAT is a placeholder for the next argument.
 var elsewhere = []struct {
 	words   string // the beginning of the command line
 	instead []string

@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// described is a cluster from a file.
+type described struct {
+	*spec.Loaded
+	dir  string // the base of its relative paths
+	path string // absolute; "" if it was not read from a file
+}
+
+// clusterFiles reads cluster files.
+type clusterFiles struct {
+	*workspace
+	open opener[clusterReader]
+}
+
+// loadCluster reads a cluster from a file's content and checks the files that it names.
+// It prints warnings.
+func (f *clusterFiles) loadCluster(ctx context.Context, file string, data []byte, dir string) (*described, error) {
+	cat, err := f.loadCatalogue()
+	if err != nil {
+		return nil, err
+	}
+	paths := spec.Paths{Dir: dir, Home: f.dirs.User}
+	loader := spec.Loader{
+		Files: &paths,
+		Supported: func(v string) error {
+			_, err := cat.With(v, release.Components{}).Resolve(v) // the service checks the minor versions of bundles
+			return err
+		},
+	}
+	loader.Recorded = func(name string) *v1alpha1.Cluster {
+		svc, err := f.open(ctx)
+		if err != nil {
+			return nil // a later step that needs the service reports the error
+		}
+		c, _ := svc.Cluster(ctx, name) // nil if it is not in the state
+		return c
+	}
+	loaded, err := loader.Load(called(file), data)
+	if err != nil {
+		return nil, err
+	}
+	f.printDiagnostics(loaded.Warnings)
+	if err := spec.Absolute(loaded.Cluster, paths); err != nil {
+		return nil, err
+	}
+	d := &described{Loaded: loaded, dir: dir}
+	if file != "" && file != "-" {
+		d.path = filepath.Join(dir, filepath.Base(file))
+	}
+	return d, nil
+}
+
+// readClusterFile reads a cluster file. name, if it is not "", must be the name in the file.
+func (f *clusterFiles) readClusterFile(ctx context.Context, file, name string) (*described, error) {
+	data, dir, err := f.readInput(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	d, err := f.loadCluster(ctx, file, data, dir)
+	if err != nil {
+		return nil, err
+	}
+	if name != "" && name != d.Cluster.Name {
+		return nil, problem(idNameMismatch, "leave out the name, or give the right file",
+			"%s describes cluster %s, not %s", called(file), d.Cluster.Name, name)
+	}
+	return d, nil
+}
+
+// describeThisHost describes a one-node cluster of this machine.
+func (f *clusterFiles) describeThisHost(ctx context.Context, name, kubernetes string) (*described, error) {
+	host, err := f.env.Hostname()
+	if err != nil {
+		return nil, refuse(fmt.Errorf("reading the host name: %w", err))
+	}
+	host = label(host)
+	if name == "" {
+		name = host
+	}
+	text, err := spec.Sample(spec.SampleOptions{
+		Name: name, Kubernetes: kubernetes, File: name + ".yaml",
+		Hosts: []spec.HostFlag{{
+			Address: "localhost", Name: host, Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane, v1alpha1.RoleWorker},
+		}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, refuse(err)
+	}
+	d, err := f.loadCluster(ctx, "", text, dir)
+	if err != nil {
+		return nil, err
+	}
+	if f.env.CgroupV1() { // without a file the user cannot allow it
+		d.Cluster.Spec.Kubernetes.Kubelet.Config = map[string]any{"failCgroupV1": false}
+		f.printDiagnostics(diag.List{{
+			ID: idOldCgroups, Severity: diag.Warning, Message: "this machine uses cgroup v1, which future kubelets will not support",
+			Hint: "boot this machine with cgroup v2: kernel argument systemd.unified_cgroup_hierarchy=1",
+		}})
+	}
+	return d, nil
+}
+
+// loadFileOrThisHost returns the cluster of a file, or without a file a one-node cluster of
+// this machine.
+func (f *clusterFiles) loadFileOrThisHost(ctx context.Context, file, kubernetes string, args []string) (*described, error) {
+	name := ""
+	if len(args) > 0 {
+		name = args[0]
+	}
+	if file == "" {
+		return f.describeThisHost(ctx, name, kubernetes)
+	}
+	return f.readClusterFile(ctx, file, name)
+}
+
+var notLabel = regexp.MustCompile(`[^a-z0-9]+`)
+
+// label converts a host's name to a DNS label.
+func label(host string) string {
+	host, _, _ = strings.Cut(strings.ToLower(host), ".")
+	host = notLabel.ReplaceAllString(host, "-")
+	if len(host) > 63 {
+		host = host[:63]
+	}
+	if host = strings.Trim(host, "-"); host == "" {
+		return "local"
+	}
+	return host
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/cli/view"
+)
+
+// A pathStep is a step of an operation's critical path.
+type pathStep struct {
+	Task  string `json:"task"`
+	Title string `json:"title"`
+	Host  string `json:"host,omitempty"` // "" is the manager
+	// Begin is the end of the previous step, in seconds since the operation began.
+	// Seconds is the time from Begin to the end of this step.
+	Begin   float64 `json:"begin"`
+	Seconds float64 `json:"seconds"`
+}
+
+// criticalPath returns the chain of steps that ends with the last one, in
+// order: each began when the one before it ended.
+func (h *history) criticalPath() []pathStep {
+	path := []pathStep{}
+	if len(h.ends) > 1 && !h.linked {
+		return path
+	}
+	seen := map[string]bool{} // a damaged journal must not cause an endless loop
+	for at := h.last; at != "" && !seen[at]; {
+		seen[at] = true
+		e := h.ends[at]
+		before, known := h.ends[e.After]
+		begin := h.began
+		if known {
+			begin = before.Time
+		}
+		path = append(path, pathStep{
+			Task: e.Task, Title: e.Title, Host: e.Host,
+			Begin: begin.Sub(h.began).Seconds(), Seconds: e.Time.Sub(begin).Seconds(),
+		})
+		if at = e.After; !known {
+			break
+		}
+	}
+	slices.Reverse(path)
+	return path
+}
+
+// shortest is the duration, in seconds, from which a step of the critical path gets a
+// separate line.
+const shortest = 0.05
+
+func writeCriticalPath(w io.Writer, o *v1alpha1.Operation, h *history) error {
+	path := h.criticalPath()
+	switch {
+	case len(path) == 0 && len(h.ends) > 0:
+		fmt.Fprintf(w, "Operation %s has no critical path: an earlier version of Slipway ran it.\n", o.Name)
+		return nil
+	case len(path) == 0:
+		fmt.Fprintf(w, "No step of operation %s has ended.\n", o.Name)
+		return nil
+	}
+	var rows [][]string
+	total, short, count := 0.0, 0.0, 0
+	for _, p := range path {
+		total += p.Seconds
+		if p.Seconds < shortest {
+			short += p.Seconds
+			count++
+			continue
+		}
+		rows = append(rows, []string{seconds(p.Begin), seconds(p.Seconds), p.Task, cmp.Or(p.Host, "manager"), p.Title})
+	}
+	fmt.Fprintf(w, "Critical path of operation %s: %d steps, %s\n\n", o.Name, len(path), seconds(total))
+	if err := view.Table(w, []string{"BEGIN", "TOOK", "TASK", "HOST", "TITLE"}, rows); err != nil {
+		return err
+	}
+	if count > 0 {
+		fmt.Fprintf(w, "\nShorter steps: %d, %s in total\n", count, seconds(short))
+	}
+	return nil
+}

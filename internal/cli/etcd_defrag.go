@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+func newEtcdDefragCommand(c operationCommand) *cobra.Command {
+	var change changeFlags
+	cmd := &cobra.Command{
+		Use: "defrag [NAME]", Short: "Defragment the etcd databases",
+		Long: `Defragments the etcd members of a cluster one at a time, the leader last, and each
+only while all members are healthy. A member does not serve requests while it is
+defragmented, usually for seconds. A member that would free less than a tenth is
+skipped. A full database (alarm NOSPACE) is compacted first, and the alarm is
+cleared when there is space again.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := c.requests.newRequest(cmd.Context(), lifecycle.Defrag, "", args, change)
+			if err != nil {
+				return err
+			}
+			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r)})
+		},
+	}
+	breakFlag(cmd, &change.breakLock)
+	return cmd
+}

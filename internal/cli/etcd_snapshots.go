@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+func newEtcdSnapshotsCommand(c backupCommand) *cobra.Command {
+	var noHeaders, hosts, elsewhere bool
+	copies, onHosts := c.showCopies(), c.showScheduled()
+	cmd := &cobra.Command{
+		Use: "snapshots [NAME]", Short: "List backups of etcd, newest first",
+		Long: `Lists the backup sets in $SLIPWAY_HOME, newest first: of one cluster, or of all
+clusters, including deleted ones. For an encrypted set, only the information in its
+name is shown.
+
+With --hosts, lists the scheduled snapshots (spec.etcd.backup) on the cluster's
+hosts, and the hosts that take none. The exit code is 3 if a host is not reachable, or
+if its latest snapshot is old, failed or was not copied. Otherwise it is 0.
+
+With --copies, lists the copies of scheduled snapshots at their targets
+(spec.etcd.backup.copies). The exit code is 3 if a target could not be read.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case hosts:
+				return onHosts(cmd, args)
+			case elsewhere:
+				return copies(cmd, args)
+			}
+			ctx, name := cmd.Context(), ""
+			if len(args) > 0 {
+				if name = args[0]; named(name) != nil {
+					return named(name)
+				}
+			}
+			svc, err := c.open(ctx)
+			if err != nil {
+				return err
+			}
+			list, err := svc.Snapshots(ctx, name)
+			if err != nil {
+				return err
+			}
+			return c.writeResult(list, func(w io.Writer) error {
+				if len(list) == 0 {
+					c.printMessage("No backup sets found. Create one: slipway etcd snapshot")
+					return nil
+				}
+				return view.Snapshots(w, list, c.env.Now(), noHeaders)
+			})
+		},
+	}
+	headersFlag(cmd, &noHeaders)
+	cmd.Flags().BoolVar(&hosts, "hosts", false, "list the scheduled snapshots on the cluster's hosts")
+	cmd.Flags().BoolVar(&elsewhere, "copies", false, "list the copies of scheduled snapshots at their targets")
+	cmd.MarkFlagsMutuallyExclusive("hosts", "copies")
+	return cmd
+}
+
+// showScheduled returns the function that lists the hosts' scheduled snapshots.
+func (c backupCommand) showScheduled() func(*cobra.Command, []string) error {
+	return clusterReport[backupManager, lifecycle.Scheduled]{
+		read: func(ctx context.Context, svc backupManager, cluster string, progress event.Sink) (*lifecycle.Scheduled, error) {
+			return svc.Scheduled(ctx, cluster, progress)
+		},
+		show: func(w io.Writer, s *lifecycle.Scheduled, style view.Style) error {
+			return view.Scheduled(w, s, c.env.Now(), style)
+		},
+		exit: func(s *lifecycle.Scheduled) error { return exitUnless(s.Good, exitPartial) },
+	}.runOn(c.console, c.clusters, c.open)
+}
+
+// showCopies returns the function that lists the copies of scheduled snapshots.
+func (c backupCommand) showCopies() func(*cobra.Command, []string) error {
+	return clusterReport[backupManager, lifecycle.CopyReport]{
+		read: func(ctx context.Context, svc backupManager, cluster string, progress event.Sink) (*lifecycle.CopyReport, error) {
+			return svc.Copies(ctx, cluster, progress)
+		},
+		show: func(w io.Writer, r *lifecycle.CopyReport, style view.Style) error {
+			return view.Copies(w, r, c.env.Now(), style)
+		},
+		exit: func(r *lifecycle.CopyReport) error { return exitUnless(r.Good, exitPartial) },
+	}.runOn(c.console, c.clusters, c.open)
+}

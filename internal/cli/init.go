@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/cli/program"
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+func newInitCommand(children ...*cobra.Command) *cobra.Command {
+	cmd := program.Parent("init", "Prepare hosts")
+	cmd.AddCommand(children...)
+	return cmd
+}
+
+func newInitOSCommand(c fileCommand) *cobra.Command {
+	var change changeFlags
+	var file string
+	cmd := &cobra.Command{
+		Use:   "os [-f FILE] [NAME]",
+		Short: "Prepare the operating system of hosts",
+		Long: `Prepares the hosts of FILE for Kubernetes without installing it: kernel, swap,
+time and host names. Without a file, prepares this machine.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := c.files.loadFileOrThisHost(cmd.Context(), file, "", args)
+			if err != nil {
+				return err
+			}
+			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(newFileRequest(lifecycle.InitOS, d, change)), file: file})
+		},
+	}
+	fileFlag(cmd, &file, "the cluster file; - is standard input")
+	change.addAll(cmd)
+	return cmd
+}
+
+func newInitRegistryCommand(c fileCommand) *cobra.Command {
+	var change changeFlags
+	var file, bundle string
+	cmd := &cobra.Command{
+		Use:   "registry -f FILE [NAME]",
+		Short: "Set up a registry host",
+		Long: `Sets up a registry on the host with the role registry: with TLS, credentials, and
+the images of the bundle. Other hosts are not changed. When you create the cluster
+or apply the file, its nodes are configured for the registry automatically.
+
+Run the command again to apply changes. For another bundle, it pushes the images
+that the registry does not have.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := c.files.loadFileOrThisHost(cmd.Context(), file, "", args)
+			if err != nil {
+				return err
+			}
+			if bundle != "" {
+				if d.Cluster.Spec.Bundle, err = bundlePath(bundle); err != nil {
+					return err
+				}
+			}
+			return c.runner.runOperation(cmd.Context(),
+				operation{prepare: prepareRequest(newFileRequest(lifecycle.InitRegistry, d, change)), file: file})
+		},
+	}
+	fileFlag(cmd, &file, "the cluster file; - is standard input")
+	change.addAll(cmd)
+	cmd.Flags().StringVar(&bundle, "bundle", "", "push the images of this `bundle`: a file, a directory or a registry reference")
+	return cmd
+}

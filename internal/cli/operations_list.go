@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+func newOperationsListCommand(c operationsCommand) *cobra.Command {
+	var noHeaders bool
+	cmd := &cobra.Command{
+		Use: "list [NAME]", Short: "List operations, newest first",
+		Long: "Lists the operations of a cluster, or without NAME of all clusters, newest first.",
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			svc, err := c.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			list, err := svc.Operations(cmd.Context(), strings.Join(args, ""))
+			if err != nil {
+				return err
+			}
+			if list == nil {
+				list = []v1alpha1.Operation{}
+			}
+			return c.writeResult(list, func(w io.Writer) error {
+				if len(list) == 0 {
+					c.printMessage("No operations found.")
+					return nil
+				}
+				var rows [][]string
+				for _, o := range list {
+					rows = append(rows, []string{
+						o.Name, o.Spec.Cluster, o.Spec.Type, string(o.Status.Phase), c.formatAge(o.CreationTimestamp.Time), took(o.Status), o.Status.Message,
+					})
+				}
+				return table(w, noHeaders, []string{"ID", "CLUSTER", "TYPE", "PHASE", "AGE", "TOOK", ""}, rows)
+			})
+		},
+	}
+	headersFlag(cmd, &noHeaders)
+	return cmd
+}

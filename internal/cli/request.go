@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"context"
+
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+// A requestBuilder makes requests for the cluster that a command line names.
+type requestBuilder struct {
+	files    *clusterFiles
+	clusters *clusterChooser
+}
+
+// newRequest returns a request for the cluster of the file, or without a file for the
+// cluster that which returns.
+func (b *requestBuilder) newRequest(
+	ctx context.Context, kind lifecycle.Kind, file string, args []string, change changeFlags,
+) (lifecycle.Request, error) {
+	if file != "" {
+		name := ""
+		if len(args) > 0 {
+			name = args[0]
+		}
+		d, err := b.files.readClusterFile(ctx, file, name)
+		if err != nil {
+			return lifecycle.Request{}, err
+		}
+		return newFileRequest(kind, d, change), nil
+	}
+	name, err := b.clusters.chooseCluster(ctx, args)
+	if err != nil {
+		return lifecycle.Request{}, err
+	}
+	return change.setIn(lifecycle.Request{Kind: kind, Name: name}), nil
+}
+
+// newFileRequest returns a request for the cluster of a file.
+func newFileRequest(kind lifecycle.Kind, d *described, change changeFlags) lifecycle.Request {
+	return change.setIn(lifecycle.Request{
+		Kind: kind, Cluster: d.Cluster, Name: d.Cluster.Name, Source: d.Source, File: d.path, Dir: d.dir,
+	})
+}

@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+func newResumeCommand(c operationCommand) *cobra.Command {
+	var change changeFlags
+	var (
+		file, pause string
+		removal     lifecycle.Removal
+	)
+	cmd := &cobra.Command{
+		Use: "resume [-f FILE] [NAME]", Aliases: []string{"retry"},
+		Short: "Resume a cluster's unfinished operation",
+		Long: `Resumes the latest operation that failed or was interrupted, as it was planned
+and confirmed. If the cluster file has changed since then, the command refuses the
+file with -f, and reports the change without -f. Use apply for a changed file.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := c.requests.newRequest(cmd.Context(), "", file, args, change) // the operation to resume has the kind
+			if err != nil {
+				return err
+			}
+			if r.Rollout.PauseAfter, err = place(pause); err != nil {
+				return err
+			}
+			r.Removal = removal
+			do := func(ctx context.Context, svc planner, progress event.Sink) (lifecycle.Prepared, error) {
+				return svc.PrepareResume(ctx, r.Name, r, progress)
+			}
+			return c.runner.runOperation(cmd.Context(), operation{prepare: do, file: file, confirmed: true})
+		},
+	}
+	fileFlag(cmd, &file, "the cluster file, which must not have changed since the operation began; - is standard input")
+	drainFlags(cmd, &removal, 0)
+	pauseFlag(cmd, &pause)
+	change.addAll(cmd)
+	return cmd
+}

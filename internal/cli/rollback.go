@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+func newRollbackCommand(c operationCommand) *cobra.Command {
+	var change changeFlags
+	var (
+		allowRemoval bool
+		removal      lifecycle.Removal
+	)
+	cmd := &cobra.Command{
+		Use:   "rollback [NAME]",
+		Short: "Roll back a cluster's unfinished operation",
+		Long: `Rolls back the latest operation that failed or was interrupted. Slipway shows the
+plan of the rollback and asks for confirmation. The rollback of a create removes
+everything that it made. The rollback of an upgrade restores the previous version:
+first on workers, then on control planes one at a time, then for the components
+in the cluster. Data written to the cluster meanwhile is kept. A completed upgrade
+cannot be rolled back.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := c.clusters.chooseCluster(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			do := func(ctx context.Context, svc planner, progress event.Sink) (lifecycle.Prepared, error) {
+				return svc.PrepareRollback(ctx, name, change.setIn(lifecycle.Request{Name: name, Removal: removal}), progress)
+			}
+			return c.runner.runOperation(cmd.Context(), operation{prepare: do, named: len(args) > 0, allowRemoval: allowRemoval, brief: true})
+		},
+	}
+	removalFlag(cmd, &allowRemoval)
+	drainFlags(cmd, &removal, 0)
+	change.addAll(cmd)
+	return cmd
+}

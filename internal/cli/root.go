@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/cli/bundlecmd"
+	"slipway.dev/slipway/internal/cli/program"
+	"slipway.dev/slipway/internal/cli/sandboxcmd"
+	"slipway.dev/slipway/internal/cli/view"
+)
+
+// app is one run of the program, with everything from which the commands get their parts.
+type app struct {
+	*services
+	choose   *clusterChooser
+	files    *clusterFiles
+	requests *requestBuilder
+	runner   *operationRunner
+	selector *hostSelector
+	plugins  *pluginFinder
+	began    bool // reports whether a command was found and its flags were parsed
+}
+
+func newApp(s Streams, env Env, create NewService) *app {
+	c := &console{Streams: s, env: env, format: view.Text, logs: &logWriter{w: s.Err}}
+	w := &workspace{console: c}
+	open := &services{workspace: w, create: create}
+	clusters := &clusterChooser{workspace: w, open: open.clusters}
+	files := &clusterFiles{workspace: w, open: open.clusters}
+	contexts := &mergedContexts{workspace: w, open: open.access, clusters: open.clusters}
+	return &app{
+		services: open, choose: clusters, files: files,
+		requests: &requestBuilder{files: files, clusters: clusters},
+		runner:   &operationRunner{console: c, open: open.planner, contexts: contexts},
+		selector: &hostSelector{console: c, choose: clusters, open: open.hosts, clusters: open.clusters},
+		plugins:  &pluginFinder{c},
+	}
+}
+
+func (a *app) newRootCommand() *cobra.Command {
+	root := program.WordsOnly(&cobra.Command{
+		Use:   "slipway",
+		Short: "Create, change, repair and delete Kubernetes clusters",
+		Long: `Slipway creates, changes, repairs and deletes Kubernetes clusters on Linux
+machines over SSH. It shows a plan before every change. You can interrupt an
+operation at any time and resume it.
+
+Exit codes:
+  0    Done.
+  1    Failed; you can resume.
+  2    Refused; nothing was changed.
+  3    Finished with failed hosts.
+  4    Action needed (plan --exit-code, certs check).
+  5    Another operation is running on the cluster.
+  130  Interrupted; you can resume.`,
+		Example: `  slipway create cluster                     # a one-node cluster on this machine
+  slipway create config --host root@10.0.0.11=control-plane \
+      --host root@10.0.0.12=worker > prod.yaml
+  slipway create cluster -f prod.yaml
+  slipway kubectl prod -- get nodes`,
+		SilenceErrors: true, SilenceUsage: true,
+		RunE:              help,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.checkOutputFormat(cmd) },
+	})
+	root.SetIn(a.In)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
+	a.addGlobalFlags(root)
+	a.addCommands(root)
+	a.markBegin(root)
+	return root
+}
+
+// helpOn shows the help of the named command.
+func helpOn(cmd *cobra.Command, args []string) error {
+	topic, _, err := cmd.Root().Find(args)
+	if err != nil {
+		return misread(err, cmd.Root(), args)
+	}
+	topic.InitDefaultHelpFlag() // otherwise the help does not list it
+	return topic.Help()
+}
+
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+func (a *app) addGlobalFlags(root *cobra.Command) {
+	f := root.PersistentFlags()
+	f.SortFlags = false
+	f.StringVarP(&a.output, "output", "o", "text", "output `format`: text, json or yaml")
+	f.BoolVarP(&a.yes, "yes", "y", false, "continue without asking for confirmation")
+	f.BoolVar(&a.debug, "debug", false, "show debug logs, the output of programs, and unchanged steps")
+	f.BoolVar(&a.noColour, "no-color", false, "do not use colours (same as NO_COLOR)")
+	program.CompleteFlag(root, "output", "text", "json", "yaml")
+}
+
+func (a *app) addCommands(root *cobra.Command) {
+	for _, group := range []*cobra.Group{
+		{ID: "change", Title: "Change clusters:"}, {ID: "see", Title: "Inspect and use clusters:"}, {ID: "more", Title: "Other commands:"},
+	} {
+		root.AddGroup(group)
+	}
+	add := func(group string, cmds ...*cobra.Command) {
+		for _, c := range cmds {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add("change", a.changeCommands()...)
+	add("see", a.inspectCommands()...)
+	add("more", a.otherCommands()...)
+	root.SetHelpCommandGroupID("more")
+	root.SetCompletionCommandGroupID("more")
+	root.InitDefaultHelpCmd()
+	if topics, _, err := root.Find([]string{"help"}); err == nil {
+		topics.Run, topics.RunE = nil, helpOn
+	}
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		program.WordsOnly(completion).RunE = help
+		for _, shell := range completion.Commands() {
+			program.WordsOnly(shell)
+		}
+	}
+}
+
+// changeCommands returns the commands that change clusters.
+func (a *app) changeCommands() []*cobra.Command {
+	operation := operationCommand{clusters: a.choose, requests: a.requests, runner: a.runner}
+	file := fileCommand{files: a.files, runner: a.runner}
+	describe := describeCommand{workspace: a.workspace, open: a.describer}
+	checker := &prechecker{console: a.console, open: a.inspector}
+	check := certsCheckCommand{console: a.console, clusters: a.choose, requests: a.requests, open: a.inspector}
+	return []*cobra.Command{
+		newCreateCommand(newCreateClusterCommand(file), newCreateConfigCommand(describe), newCreateManifestCommand(describe)),
+		newConvertCommand(convertCommand{a.workspace}),
+		newAddCommand(newAddNodesCommand(operation)),
+		newPlanCommand(planCommand{workspace: a.workspace, operationCommand: operation}),
+		newApplyCommand(applyCommand{operationCommand: operation, files: a.files}),
+		newUpgradeCommand(upgradeCommand{operationCommand: operation, prechecker: checker}),
+		newResumeCommand(operation),
+		newRollbackCommand(operation),
+		newCancelCommand(cancelCommand{console: a.console, clusters: a.choose, open: a.operations}),
+		newDeleteCommand(newDeleteClusterCommand(operation), newDeleteNodesCommand(operation)),
+		newInitCommand(newInitOSCommand(file), newInitRegistryCommand(file)),
+		newCertsCommand(newCertsCheckCommand(check),
+			newCertsRenewCommand(certsRenewCommand{operationCommand: operation, open: a.services.clusters}), newRotateCACommand(operation)),
+		newPrecheckCommand(precheckCommand{prechecker: checker, files: a.files, clusters: a.choose, requests: a.requests}),
+	}
+}
+
+// inspectCommands returns the commands that inspect and use clusters.
+func (a *app) inspectCommands() []*cobra.Command {
+	operation := operationCommand{clusters: a.choose, requests: a.requests, runner: a.runner}
+	get := getCommand{workspace: a.workspace, clusters: a.choose, open: a.services.clusters}
+	inspect := inspectCommand{console: a.console, clusters: a.choose, open: a.inspector}
+	backup := backupCommand{console: a.console, clusters: a.choose, open: a.backups}
+	operations := operationsCommand{console: a.console, clusters: a.choose, open: a.operations, state: a.services.clusters}
+	host := hostCommand{console: a.console, selector: a.selector}
+	return []*cobra.Command{
+		newGetCommand(get),
+		newUseCommand(get),
+		newClusterInfoCommand(inspect),
+		newEtcdCommand(inspect, newEtcdSnapshotCommand(backup), newEtcdSnapshotsCommand(backup), newEtcdDrillCommand(backup),
+			newEtcdDefragCommand(operation), newEtcdRestoreCommand(operation), newEtcdRescueCommand(operation)),
+		newOperationsCommand(operations),
+		newKubeconfigCommand(kubeconfigCommand{workspace: a.workspace, clusters: a.choose, open: a.access}),
+		newKubectlCommand(kubectlCommand{console: a.console, clusters: a.choose, open: a.access}),
+		newExecCommand(host),
+		newCpCommand(host),
+		newSSHCommand(host),
+		newDumpCommand(dumpCommand{workspace: a.workspace, clusters: a.choose, open: a.inspector}),
+	}
+}
+
+// otherCommands returns the commands that are not about clusters.
+func (a *app) otherCommands() []*cobra.Command {
+	p := program.Program{
+		In: a.In, Out: a.Out, Err: a.Err, Size: a.Size,
+		Data: a.writeResult, Agree: a.askYesNo, Directories: a.findDirectories, Releases: a.loadCatalogue,
+	}
+	return []*cobra.Command{
+		sandboxcmd.New(p), bundlecmd.New(p), newVersionCommand(versionCommand{a.workspace}), newPluginCommand(a.plugins),
+	}
+}
+
+// checkOutputFormat checks the global flags.
+func (a *app) checkOutputFormat(cmd *cobra.Command) (err error) {
+	if a.format, err = view.ParseFormat(a.output); err != nil {
+		a.format = view.Text
+		return err
+	}
+	if a.format != view.Text && program.IsWordsOnly(cmd) {
+		return fmt.Errorf("%s does not support -o %s", cmd.CommandPath(), a.format)
+	}
+	return nil
+}
+
+// markBegin makes every command set a.began before it runs: earlier errors are about
+// the command line. It also turns off completion of files for commands without
+// a completion function.
+func (a *app) markBegin(cmd *cobra.Command) {
+	if cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if err := filled(cmd, args); err != nil {
+				return err
+			}
+			a.began = true
+			return run(cmd, args)
+		}
+	}
+	for _, c := range cmd.Commands() {
+		a.markBegin(c)
+	}
+}

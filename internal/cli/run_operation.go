@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// A prepare makes a plan: it calls one of the service's methods with a request.
+type prepare func(ctx context.Context, svc planner, progress event.Sink) (lifecycle.Prepared, error)
+
+// prepareRequest returns a function that prepares a request.
+func prepareRequest(r lifecycle.Request) prepare {
+	return func(ctx context.Context, svc planner, progress event.Sink) (lifecycle.Prepared, error) {
+		return svc.Prepare(ctx, r, progress)
+	}
+}
+
+// An operation is an operation as a command requests it.
+type operation struct {
+	prepare prepare
+	file    string // the cluster file, for the summary
+	// named reports whether the user gave the cluster's name on the command
+	// line. Together with --yes it allows the removal.
+	named        bool
+	allowRemoval bool
+	// confirmed reports whether the user confirmed the operation when it first
+	// began.
+	confirmed bool
+	brief     bool // show the plan without its changes
+}
+
+// An operationRunner plans operations, asks for confirmation, and applies them.
+type operationRunner struct {
+	*console
+	open     opener[planner]
+	contexts *mergedContexts
+	working  atomic.Pointer[string] // the cluster of the running operation
+}
+
+// operationCommand holds what commands need that run an operation on a cluster.
+type operationCommand struct {
+	clusters *clusterChooser
+	requests *requestBuilder
+	runner   *operationRunner
+}
+
+// runOperation plans an operation, asks for confirmation, and applies it.
+func (r *operationRunner) runOperation(ctx context.Context, o operation) error {
+	_, err := r.runForResult(ctx, o)
+	return err
+}
+
+// runForResult is like runOperation and returns the result, or nil if nothing was applied.
+func (r *operationRunner) runForResult(ctx context.Context, o operation) (res *lifecycle.Result, err error) {
+	p, err := r.preparePlan(ctx, o.prepare, r.newView(nil))
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if cerr := p.Close(); cerr != nil && err == nil {
+			err = cerr
+		}
+	}()
+	pl := p.Plan()
+	if !pl.Empty() && !o.confirmed {
+		if r.format == view.Text || r.Asks && !r.yes { // the user must see the plan before the question
+			if err := view.Plan(r.Err, pl, o.brief, r.errStyle()); unlessUnread(err) != nil {
+				return nil, err
+			} else if err != nil && !r.yes {
+				return nil, problem(idNotConfirmed, "run the command again with --yes, or read its output to the end",
+					"the output of the plan was closed before its end; nothing was changed")
+			}
+		}
+		if err := r.confirmPlan(ctx, p, o); err != nil {
+			return nil, err
+		}
+	}
+	gone := func() {}
+	if pl.Operation == string(lifecycle.Delete) || pl.Operation == "rollback" {
+		gone = r.contexts.prepareRemoval(ctx, pl.Cluster)
+	}
+	res, err = r.applyPlan(ctx, p)
+	if res == nil {
+		return nil, refuse(err)
+	}
+	if res.Outcome == event.Succeeded || res.Forgotten {
+		gone()
+	}
+	ended := r.reportEnd(res, o, pl)
+	if err != nil { // the operation ran, but its result could not be saved
+		if ended != nil && shown(res, err) {
+			return res, ended
+		}
+		return res, &exitError{code: exitFailed, err: err}
+	}
+	return res, ended
+}
+
+// preparePlan makes the plan, shows the progress in v, and prints warnings. The caller
+// closes the plan.
+func (r *operationRunner) preparePlan(ctx context.Context, do prepare, v view.View) (lifecycle.Prepared, error) {
+	p, err := r.prepareInQueue(ctx, do, v)
+	if err != nil {
+		return nil, refuse(err)
+	}
+	r.printDiagnostics(p.Findings().Warnings())
+	return p, nil
+}
+
+func (r *operationRunner) prepareInQueue(ctx context.Context, do prepare, v view.View) (lifecycle.Prepared, error) {
+	q := view.NewQueue(v, r.env.Now)
+	defer r.drainQueue(ctx, q)
+	svc, err := r.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer r.logs.redirect(q)()
+	return do(ctx, svc, q)
+}
+
+// shown reports whether an error is one of an operation's failures, which were
+// printed already.
+func shown(res *lifecycle.Result, err error) bool {
+	var list diag.List
+	return errors.As(err, &list) && !slices.ContainsFunc(list, func(d diag.Diagnostic) bool {
+		return !slices.ContainsFunc(res.Failures, func(f lifecycle.HostFailure) bool { return f.Reason == d.ID && f.Message == d.Message })
+	})
+}
+
+// applyPlan applies a plan and shows its progress. The work does not wait for the reader
+// of the output. At the end applyPlan waits for the reader, unless ctx is done.
+func (r *operationRunner) applyPlan(ctx context.Context, p lifecycle.Prepared) (*lifecycle.Result, error) {
+	pl := p.Plan()
+	v := view.NewQueue(r.newView(pl), r.env.Now)
+	defer r.drainQueue(ctx, v)
+	defer r.logs.redirect(v)()
+	r.working.Store(&pl.Cluster)
+	defer r.working.Store(nil)
+	told := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(told)
+		r.printStopping(v, pl)
+	})
+	res, err := p.Apply(ctx, v)
+	if !stop() {
+		<-told
+	}
+	return res, err
+}
+
+// printStopping prints, after a signal, which steps the program waits for and how to
+// continue later.
+func (r *operationRunner) printStopping(v *view.Queue, p *plan.Plan) {
+	steps := ""
+	if running := v.Running(); len(running) > 0 {
+		steps = ": " + strings.Join(running[:min(len(running), 3)], ", ")
+		if n := len(running) - 3; n > 0 {
+			steps += fmt.Sprintf(" and %d more", n)
+		}
+	}
+	fmt.Fprintf(v, "Stopping: waiting until running steps reach a safe point%s.\n", steps)
+	next := "slipway resume " + p.Cluster
+	if p.Operation == string(lifecycle.Defrag) { // it leaves nothing half done
+		next = "slipway etcd defrag " + p.Cluster
+	}
+	fmt.Fprintf(v, "Press Ctrl-C again to stop waiting. Run '%s' to continue later.\n", next)
+}
+
+// confirmPlan asks the user to confirm a plan. It returns an error unless the user does.
+func (r *operationRunner) confirmPlan(ctx context.Context, prepared lifecycle.Prepared, o operation) error {
+	p := prepared.Plan()
+	if len(p.Removes) == 0 || o.allowRemoval || o.named && r.yes {
+		return r.askYesNo(ctx, "Continue?")
+	}
+	whose, name := "cluster", p.Cluster
+	if leaving := prepared.Leaving(); len(leaving) == 1 {
+		whose, name = "host", leaving[0]
+	}
+	if !r.Asks {
+		return problem(idRemoval, "allow the removal with --allow-removal, or type the "+whose+"'s name on a terminal",
+			"the plan removes %s", strings.Join(p.Removes, ", "))
+	}
+	return r.askForAnswer(ctx, fmt.Sprintf("Type the %s's name (%s) to confirm the removal: ", whose, name), name)
+}

@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/remote/dial"
+	"slipway.dev/slipway/internal/spec/live"
+	"slipway.dev/slipway/internal/store"
+)
+
+// Service is the part of package lifecycle that the commands use. Each command gets only
+// one or two of its parts, so that a test of a command replaces only these.
+type Service interface {
+	planner
+	clusterReader
+	operationReader
+	inspector
+	backupManager
+	hostRunner
+	clusterAccess
+	describer
+}
+
+// A planner prepares operations.
+type planner interface {
+	Prepare(ctx context.Context, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error)
+	PrepareSaved(ctx context.Context, p *plan.Plan, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error)
+	PrepareResume(ctx context.Context, name string, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error)
+	PrepareRollback(ctx context.Context, name string, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error)
+}
+
+// A clusterReader reads the saved clusters.
+type clusterReader interface {
+	Clusters(ctx context.Context) ([]lifecycle.ClusterSummary, error)
+	Cluster(ctx context.Context, name string) (*v1alpha1.Cluster, error)
+}
+
+// An operationReader reads recorded operations, and stops a running one.
+type operationReader interface {
+	Operations(ctx context.Context, cluster string) ([]v1alpha1.Operation, error)
+	Operation(ctx context.Context, id string) (*v1alpha1.Operation, error)
+	Events(ctx context.Context, id string, follow bool, fn func(event.Event) error) error
+	Cancel(ctx context.Context, name string, progress event.Sink) error
+}
+
+// An inspector reads the state of hosts and clusters, and changes nothing.
+type inspector interface {
+	Precheck(ctx context.Context, r lifecycle.Request, progress event.Sink) (diag.List, error)
+	Info(ctx context.Context, name string, progress event.Sink) (*lifecycle.Info, error)
+	Certificates(ctx context.Context, r lifecycle.Request, within time.Duration, progress event.Sink) (*lifecycle.Certificates, error)
+	Etcd(ctx context.Context, name string, progress event.Sink) (*lifecycle.EtcdReport, error)
+	Dump(ctx context.Context, name string, w io.Writer, progress event.Sink) error
+}
+
+// A backupManager takes, lists and tests backups of etcd.
+type backupManager interface {
+	Snapshot(ctx context.Context, name string, o lifecycle.SnapshotOptions, progress event.Sink) (*lifecycle.SnapshotInfo, error)
+	Snapshots(ctx context.Context, name string) ([]lifecycle.SnapshotInfo, error)
+	Scheduled(ctx context.Context, name string, progress event.Sink) (*lifecycle.Scheduled, error)
+	Copies(ctx context.Context, name string, progress event.Sink) (*lifecycle.CopyReport, error)
+	Drill(ctx context.Context, name string, o lifecycle.DrillOptions, progress event.Sink) (*lifecycle.DrillReport, error)
+}
+
+// A hostRunner runs programs on hosts, copies files, and opens login shells.
+type hostRunner interface {
+	Targets(ctx context.Context, selector, cluster string) (targets []lifecycle.Target, warnings diag.List, err error)
+	Exec(ctx context.Context, w lifecycle.Work, p lifecycle.Program) ([]lifecycle.HostResult, error)
+	Copy(ctx context.Context, w lifecycle.Work, c lifecycle.Copy) ([]lifecycle.HostResult, error)
+	Login(ctx context.Context, t lifecycle.Target, sh remote.Shell) (int, error)
+}
+
+// A clusterAccess gives users access to the API of a cluster.
+type clusterAccess interface {
+	Kubeconfig(ctx context.Context, name string, live bool) (conf []byte, warnings diag.List, err error)
+	AddMerged(name, path string) error
+	Merged(name string) ([]string, error)
+	Kubectl(ctx context.Context, name string, args []string, in io.Reader, out, errw io.Writer) (int, error)
+}
+
+// A describer writes cluster files and bundle manifests for running clusters.
+type describer interface {
+	Describe(ctx context.Context, kubeconfig []byte, o live.Options) (*live.Description, error)
+	Manifest(ctx context.Context, r lifecycle.ManifestRequest) (text []byte, warnings diag.List, err error)
+}
+
+// Settings configure a service.
+type Settings struct {
+	Store     *store.Store
+	Catalogue *release.Catalogue
+	Cache     string
+	Home      string // the user's, for SSH keys
+	Now       func() time.Time
+	Log       *slog.Logger
+	Warn      func(diag.List) // is called with problems of damaged state files
+}
+
+// NewService creates the service that commands call.
+type NewService func(context.Context, Settings) (Service, error)
+
+// Lifecycle creates the real service.
+func Lifecycle(_ context.Context, s Settings) (Service, error) {
+	dialer := dial.New(nil)
+	return lifecycle.New(lifecycle.Config{
+		Store: s.Store, Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
+		Connect: dialer.Connect, Resolve: dialer.Login, Shell: dialer.Shell, Now: s.Now, Log: s.Log, Warn: s.Warn,
+	}), nil
+}
+
+// services creates the service when a command first needs it.
+type services struct {
+	*workspace
+	create  NewService
+	service Service
+}
+
+// open returns the service, which it creates once.
+func (s *services) open(ctx context.Context) (Service, error) {
+	if s.service != nil {
+		return s.service, nil
+	}
+	records, err := s.openStore()
+	if err != nil {
+		return nil, err
+	}
+	cat, err := s.loadCatalogue()
+	if err != nil {
+		return nil, err
+	}
+	// Commands that only read work without the list. A command that adds a key to
+	// it reports why it cannot be written.
+	_, _ = records.KnownHosts()
+	level := slog.LevelWarn
+	if s.debug {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(s.logs, &slog.HandlerOptions{Level: level}))
+	s.service, err = s.create(ctx, Settings{
+		Store: records, Catalogue: cat, Cache: s.dirs.Cache, Home: s.dirs.User, Now: s.env.Now, Log: log, Warn: s.newDiagnosticPrinter(),
+	})
+	return s.service, refuse(err)
+}
+
+// An opener returns a part of the service.
+type opener[T any] func(context.Context) (T, error)
+
+func (s *services) planner(ctx context.Context) (planner, error)            { return s.open(ctx) }
+func (s *services) clusters(ctx context.Context) (clusterReader, error)     { return s.open(ctx) }
+func (s *services) operations(ctx context.Context) (operationReader, error) { return s.open(ctx) }
+func (s *services) inspector(ctx context.Context) (inspector, error)        { return s.open(ctx) }
+func (s *services) backups(ctx context.Context) (backupManager, error)      { return s.open(ctx) }
+func (s *services) hosts(ctx context.Context) (hostRunner, error)           { return s.open(ctx) }
+func (s *services) access(ctx context.Context) (clusterAccess, error)       { return s.open(ctx) }
+func (s *services) describer(ctx context.Context) (describer, error)        { return s.open(ctx) }
+
+// openForCluster returns a part of the service and the name of the cluster to use.
+func openForCluster[T any](ctx context.Context, clusters *clusterChooser, open opener[T], args []string) (svc T, name string, err error) {
+	if name, err = clusters.chooseCluster(ctx, args); err != nil {
+		return svc, "", err
+	}
+	svc, err = open(ctx)
+	return svc, name, err
+}
