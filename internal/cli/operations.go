@@ -4,13 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/cli/program"
-	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
 )
 
@@ -56,13 +53,3 @@ func (c operationsCommand) completeOperations(cmd *cobra.Command, args []string,
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
-
-// took formats how long an operation took; "-" if it has not ended.
-func took(s v1alpha1.OperationStatus) string {
-	if s.StartTime == nil || s.EndTime == nil {
-		return "-"
-	}
-	return view.Duration(s.EndTime.Sub(s.StartTime.Time))
-}
-
-func seconds(s float64) string { return view.Duration(time.Duration(s * float64(time.Second))) }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/cli/view"
 )
 
 func newOperationsListCommand(c operationsCommand) *cobra.Command {
@@ -35,7 +36,8 @@ func newOperationsListCommand(c operationsCommand) *cobra.Command {
 				var rows [][]string
 				for _, o := range list {
 					rows = append(rows, []string{
-						o.Name, o.Spec.Cluster, o.Spec.Type, string(o.Status.Phase), c.formatAge(o.CreationTimestamp.Time), took(o.Status), o.Status.Message,
+						o.Name, o.Spec.Cluster, o.Spec.Type, string(o.Status.Phase), c.formatAge(o.CreationTimestamp.Time),
+						view.OperationDuration(o.Status), o.Status.Message,
 					})
 				}
 				return table(w, noHeaders, []string{"ID", "CLUSTER", "TYPE", "PHASE", "AGE", "TOOK", ""}, rows)

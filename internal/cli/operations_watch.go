@@ -47,12 +47,12 @@ func (c operationsCommand) watchOperation(ctx context.Context, svc operationRead
 	v := c.newView(nil)
 	defer v.Close()
 	var (
-		h     history
+		h     view.History
 		first time.Time
 		last  event.Event
 	)
 	err := c.forwardEvents(ctx, svc, o.Name, true, event.SinkFunc(func(e event.Event) {
-		h.see(e)
+		h.RecordEvent(e)
 		if first.IsZero() {
 			first = e.Time
 		}
@@ -61,7 +61,7 @@ func (c operationsCommand) watchOperation(ctx context.Context, svc operationRead
 	}))
 	v.Close()
 	res := &lifecycle.Result{Operation: o.Name, Cluster: o.Spec.Cluster, Outcome: last.Outcome, Duration: last.Time.Sub(first)}
-	for _, r := range h.failed() {
+	for _, r := range h.FailedSteps() {
 		f := cmp.Or(r.Failure, &event.Failure{})
 		res.Failures = append(res.Failures, lifecycle.HostFailure{Host: r.Host, Task: r.Task, Title: r.Title, Failure: *f})
 	}

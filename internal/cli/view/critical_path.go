@@ -1,4 +1,4 @@
-package cli
+package view
 
 import (
 	"cmp"
@@ -7,11 +7,10 @@ import (
 	"slices"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/cli/view"
 )
 
-// A pathStep is a step of an operation's critical path.
-type pathStep struct {
+// A PathStep is a step of an operation's critical path.
+type PathStep struct {
 	Task  string `json:"task"`
 	Title string `json:"title"`
 	Host  string `json:"host,omitempty"` // "" is the manager
@@ -23,8 +22,8 @@ type pathStep struct {
 
 // criticalPath returns the chain of steps that ends with the last one, in
 // order: each began when the one before it ended.
-func (h *history) criticalPath() []pathStep {
-	path := []pathStep{}
+func (h *History) CriticalPath() []PathStep {
+	path := []PathStep{}
 	if len(h.ends) > 1 && !h.linked {
 		return path
 	}
@@ -37,7 +36,7 @@ func (h *history) criticalPath() []pathStep {
 		if known {
 			begin = before.Time
 		}
-		path = append(path, pathStep{
+		path = append(path, PathStep{
 			Task: e.Task, Title: e.Title, Host: e.Host,
 			Begin: begin.Sub(h.began).Seconds(), Seconds: e.Time.Sub(begin).Seconds(),
 		})
@@ -53,8 +52,8 @@ func (h *history) criticalPath() []pathStep {
 // separate line.
 const shortest = 0.05
 
-func writeCriticalPath(w io.Writer, o *v1alpha1.Operation, h *history) error {
-	path := h.criticalPath()
+func WriteCriticalPath(w io.Writer, o *v1alpha1.Operation, h *History) error {
+	path := h.CriticalPath()
 	switch {
 	case len(path) == 0 && len(h.ends) > 0:
 		fmt.Fprintf(w, "Operation %s has no critical path: an earlier version of Slipway ran it.\n", o.Name)
@@ -72,14 +71,14 @@ func writeCriticalPath(w io.Writer, o *v1alpha1.Operation, h *history) error {
 			count++
 			continue
 		}
-		rows = append(rows, []string{seconds(p.Begin), seconds(p.Seconds), p.Task, cmp.Or(p.Host, "manager"), p.Title})
+		rows = append(rows, []string{formatSeconds(p.Begin), formatSeconds(p.Seconds), p.Task, cmp.Or(p.Host, "manager"), p.Title})
 	}
-	fmt.Fprintf(w, "Critical path of operation %s: %d steps, %s\n\n", o.Name, len(path), seconds(total))
-	if err := view.Table(w, []string{"BEGIN", "TOOK", "TASK", "HOST", "TITLE"}, rows); err != nil {
+	fmt.Fprintf(w, "Critical path of operation %s: %d steps, %s\n\n", o.Name, len(path), formatSeconds(total))
+	if err := Table(w, []string{"BEGIN", "TOOK", "TASK", "HOST", "TITLE"}, rows); err != nil {
 		return err
 	}
 	if count > 0 {
-		fmt.Fprintf(w, "\nShorter steps: %d, %s in total\n", count, seconds(short))
+		fmt.Fprintf(w, "\nShorter steps: %d, %s in total\n", count, formatSeconds(short))
 	}
 	return nil
 }

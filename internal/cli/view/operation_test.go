@@ -1,4 +1,4 @@
-package cli
+package view
 
 import (
 	"testing"
@@ -23,7 +23,7 @@ func TestNextOf(t *testing.T) {
 	} {
 		o := &v1alpha1.Operation{}
 		o.Name, o.Spec.Cluster, o.Spec.Type, o.Status.Phase = "op-1", "prod", string(tc.kind), tc.phase
-		if got := nextOf(o); got != tc.want {
+		if got := nextOperationCommand(o); got != tc.want {
 			t.Errorf("%s: next is %q, want %q: %s", tc.name, got, tc.want, tc.reason)
 		}
 	}

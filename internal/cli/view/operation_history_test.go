@@ -1,4 +1,4 @@
-package cli
+package view
 
 import (
 	"bytes"
@@ -26,10 +26,10 @@ func TestCriticalPath(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		events []event.Event
-		want   []pathStep
+		want   []PathStep
 		text   []string // parts of what is printed
 	}{
-		{name: "nothing has ended", events: []event.Event{at(0, begun)}, want: []pathStep{},
+		{name: "nothing has ended", events: []event.Event{at(0, begun)}, want: []PathStep{},
 			text: []string{"No step of operation op-1 has ended."}},
 		{
 			name: "the slower of two hosts decides",
@@ -37,7 +37,7 @@ func TestCriticalPath(t *testing.T) {
 				at(0, begun), at(2, ended("a", "w1", "")), at(3, ended("a", "w2", "")),
 				at(4, ended("b", "w1", "a@w1")), at(8, ended("b", "w2", "a@w2")), at(8.01, ended("c", "", "b@w2")),
 			},
-			want: []pathStep{
+			want: []PathStep{
 				{Task: "a", Title: "Do a", Host: "w2", Seconds: 3},
 				{Task: "b", Title: "Do b", Host: "w2", Begin: 3, Seconds: 5},
 				{Task: "c", Title: "Do c", Begin: 8, Seconds: 0.01},
@@ -50,37 +50,37 @@ func TestCriticalPath(t *testing.T) {
 				at(0, begun), at(9, ended("a", "w1", "")), at(100, begun),
 				at(101, ended("a", "w1", "")), at(105, ended("b", "w1", "a@w1")),
 			},
-			want: []pathStep{
+			want: []PathStep{
 				{Task: "a", Title: "Do a", Host: "w1", Seconds: 1},
 				{Task: "b", Title: "Do b", Host: "w1", Begin: 1, Seconds: 4},
 			},
 		},
 		{
-			name: "an earlier version did not record what came before", want: []pathStep{},
+			name: "an earlier version did not record what came before", want: []PathStep{},
 			events: []event.Event{at(0, begun), at(1, ended("a", "w1", "")), at(2, ended("b", "w1", ""))},
 			text:   []string{"an earlier version of Slipway ran it"},
 		},
 		{
 			name:   "a damaged journal leads in a circle",
 			events: []event.Event{at(0, begun), at(1, ended("a", "w1", "b@w1")), at(2, ended("b", "w1", "a@w1"))},
-			want: []pathStep{
+			want: []PathStep{
 				{Task: "a", Title: "Do a", Host: "w1", Begin: 2, Seconds: -1},
 				{Task: "b", Title: "Do b", Host: "w1", Begin: 1, Seconds: 1},
 			},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var h history
+			var h History
 			for _, e := range c.events {
-				h.see(e)
+				h.RecordEvent(e)
 			}
-			if d := cmp.Diff(c.want, h.criticalPath(), cmpopts.EquateApprox(0, 1e-6)); d != "" {
+			if d := cmp.Diff(c.want, h.CriticalPath(), cmpopts.EquateApprox(0, 1e-6)); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 			o := &v1alpha1.Operation{}
 			o.Name = "op-1"
 			var out bytes.Buffer
-			if err := writeCriticalPath(&out, o, &h); err != nil {
+			if err := WriteCriticalPath(&out, o, &h); err != nil {
 				t.Fatal(err)
 			}
 			for _, part := range c.text {

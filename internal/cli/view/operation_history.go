@@ -1,4 +1,4 @@
-package cli
+package view
 
 import (
 	"cmp"
@@ -9,20 +9,20 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// A stepRun is a step that has ended, with the last lines of its programs' output.
-type stepRun struct {
+// A StepRun is a step that has ended, with the last lines of its programs' output.
+type StepRun struct {
 	event.Event
 	Seconds float64  `json:"seconds"`
 	Output  []string `json:"output,omitempty"`
 }
 
-// evidence is the number of output lines that are kept for each step.
-const evidence = 20
+// maxOutputLines is the number of output lines that are kept for each step.
+const maxOutputLines = 20
 
 // history collects the steps of an operation from its events.
-type history struct {
-	open map[[2]string]*stepRun
-	runs []stepRun
+type History struct {
+	open map[[2]string]*StepRun
+	runs []StepRun
 	// began is the start of the last attempt; a resume starts a new attempt.
 	began time.Time
 	// ends holds the end of each step of that attempt, by "task@host", including
@@ -34,7 +34,7 @@ type history struct {
 	linked bool
 }
 
-func (h *history) see(e event.Event) {
+func (h *History) RecordEvent(e event.Event) {
 	if e.Type == event.OperationStarted {
 		h.began, h.ends, h.last, h.linked = e.Time, map[string]event.Event{}, "", false
 	}
@@ -45,19 +45,19 @@ func (h *history) see(e event.Event) {
 	}
 	k := [2]string{e.Task, e.Host}
 	if h.open == nil {
-		h.open = map[[2]string]*stepRun{}
+		h.open = map[[2]string]*StepRun{}
 	}
 	s := h.open[k]
 	if s == nil {
-		s = &stepRun{Event: e}
+		s = &StepRun{Event: e}
 	}
 	switch e.Type {
 	case event.StepStarted:
-		h.open[k] = &stepRun{Event: e}
+		h.open[k] = &StepRun{Event: e}
 	case event.StepOutput:
 		h.open[k] = s
 		s.Output = append(s.Output, strings.Split(strings.TrimRight(e.Message, "\n"), "\n")...)
-		s.Output = s.Output[max(0, len(s.Output)-evidence):]
+		s.Output = s.Output[max(0, len(s.Output)-maxOutputLines):]
 	case event.StepFinished:
 		s.Seconds = e.Time.Sub(s.Time).Seconds()
 		s.Event = e
@@ -67,12 +67,12 @@ func (h *history) see(e event.Event) {
 }
 
 // failed returns the steps that failed and did not succeed later.
-func (h *history) failed() []stepRun {
+func (h *History) FailedSteps() []StepRun {
 	last := map[[2]string]int{}
 	for i, r := range h.runs {
 		last[[2]string{r.Task, r.Host}] = i
 	}
-	out := []stepRun{}
+	out := []StepRun{}
 	for i, r := range h.runs {
 		if (r.Outcome == event.Failed || r.Outcome == event.Ignored) && last[[2]string{r.Task, r.Host}] == i {
 			out = append(out, r)
@@ -82,8 +82,8 @@ func (h *history) failed() []stepRun {
 }
 
 // slowest returns the n steps that took longest.
-func (h *history) slowest(n int) []stepRun {
-	runs := slices.DeleteFunc(slices.Clone(h.runs), func(r stepRun) bool { return r.Seconds < 0.1 })
-	slices.SortStableFunc(runs, func(a, b stepRun) int { return cmp.Compare(b.Seconds, a.Seconds) })
+func (h *History) slowestSteps(n int) []StepRun {
+	runs := slices.DeleteFunc(slices.Clone(h.runs), func(r StepRun) bool { return r.Seconds < 0.1 })
+	slices.SortStableFunc(runs, func(a, b StepRun) int { return cmp.Compare(b.Seconds, a.Seconds) })
 	return runs[:min(n, len(runs))]
 }
