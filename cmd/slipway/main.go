@@ -11,6 +11,6 @@ import (
 
 func main() {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // logs of libraries would disturb the output
-	streams, env := cli.OS()
-	os.Exit(cli.Main(context.Background(), os.Args[1:], streams, env, cli.Lifecycle))
+	streams, env := cli.CurrentProcess()
+	os.Exit(cli.Main(context.Background(), os.Args[1:], streams, env, cli.NewLifecycleService))
 }

@@ -51,11 +51,11 @@ does not become healthy, all nodes get their previous settings back automaticall
 			return c.runner.runOperation(cmd.Context(), o)
 		},
 	}
-	fileFlag(cmd, &file, "a cluster file or a saved plan; - is standard input")
-	leavingFlags(cmd, &allowRemoval, &forget, &removal)
-	atOnceFlag(cmd, &rollout)
+	addFileFlag(cmd, &file, "a cluster file or a saved plan; - is standard input")
+	addLeavingHostFlags(cmd, &allowRemoval, &forget, &removal)
+	addMaxUnavailableFlag(cmd, &rollout)
 	cmd.Flags().BoolVar(&noRevert, "no-revert", false, "do not roll back new settings when a node does not become healthy")
-	change.addAll(cmd)
+	change.addFlags(cmd)
 	return cmd
 }
 
@@ -78,8 +78,8 @@ func (c applyCommand) newOperation(
 	saved, err := plan.Decode(data)
 	if err == nil {
 		if len(args) > 0 && args[0] != saved.Cluster {
-			return o, problem(idNameMismatch, "leave out the name, or give the right plan",
-				"%s is a plan for cluster %s, not %s", called(file), saved.Cluster, args[0])
+			return o, newProblem(idNameMismatch, "leave out the name, or give the right plan",
+				"%s is a plan for cluster %s, not %s", displayFileName(file), saved.Cluster, args[0])
 		}
 		o.prepare = func(ctx context.Context, svc planner, progress event.Sink) (lifecycle.Prepared, error) {
 			return svc.PrepareSaved(ctx, saved, change.setIn(how), progress)
@@ -87,15 +87,15 @@ func (c applyCommand) newOperation(
 		return o, nil
 	}
 	if !errors.Is(err, plan.ErrNotAPlan) {
-		return o, problem(idPlanChanged, "create a new plan: slipway plan -f FILE --out PLAN", "%s: %v", called(file), err)
+		return o, newProblem(idPlanChanged, "create a new plan: slipway plan -f FILE --out PLAN", "%s: %v", displayFileName(file), err)
 	}
 	d, err := c.files.loadCluster(ctx, file, data, dir)
 	if err != nil {
 		return o, err
 	}
 	if len(args) > 0 && args[0] != d.Cluster.Name {
-		return o, problem(idNameMismatch, "leave out the name, or give the right file",
-			"%s describes cluster %s, not %s", called(file), d.Cluster.Name, args[0])
+		return o, newProblem(idNameMismatch, "leave out the name, or give the right file",
+			"%s describes cluster %s, not %s", displayFileName(file), d.Cluster.Name, args[0])
 	}
 	r := newFileRequest(lifecycle.Apply, d, change)
 	r.Forget, r.Removal, r.Rollout, r.KeepFailed = how.Forget, how.Removal, how.Rollout, how.KeepFailed

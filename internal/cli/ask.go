@@ -13,14 +13,15 @@ func (c *console) askYesNo(ctx context.Context, question string) error {
 	switch {
 	case c.yes:
 		return nil
-	case !c.Asks:
-		return problem(idNoTerminal, "use --yes to continue without confirmation",
+	case !c.CanAsk:
+		return newProblem(idNoTerminal, "use --yes to continue without confirmation",
 			"cannot ask for confirmation: standard input or standard error is not a terminal")
 	}
 	return c.askForAnswer(ctx, question+" [y/N] ", "y", "yes")
 }
 
-// askForAnswer asks a question and returns an error unless the user types one of the answers.
+// askForAnswer asks a question and returns an error unless the user types one of the
+// answers.
 func (c *console) askForAnswer(ctx context.Context, question string, answers ...string) error {
 	fmt.Fprint(c.Err, c.errStyle().Text(question))
 	line := make(chan string, 1)
@@ -40,5 +41,5 @@ func (c *console) askForAnswer(ctx context.Context, question string, answers ...
 			}
 		}
 	}
-	return problem(idNotConfirmed, "", "not confirmed; nothing was changed")
+	return newProblem(idNotConfirmed, "", "not confirmed; nothing was changed")
 }

@@ -32,7 +32,7 @@ func newCancelCommand(c cancelCommand) *cobra.Command {
 				return err
 			}
 			if c.format != view.Text {
-				return view.Data(c.Out, c.format, map[string]string{"cluster": name, "outcome": string(event.Cancelled)})
+				return view.WriteData(c.Out, c.format, map[string]string{"cluster": name, "outcome": string(event.Cancelled)})
 			}
 			c.printMessage("Stopped.\nNext: slipway resume %s\nRollback: slipway rollback %s", name, name)
 			return nil

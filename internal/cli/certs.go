@@ -7,7 +7,7 @@ import (
 )
 
 func newCertsCommand(children ...*cobra.Command) *cobra.Command {
-	cmd := program.Parent("certs", "Check, renew and rotate certificates")
+	cmd := program.NewParentCommand("certs", "Check, renew and rotate certificates")
 	cmd.AddCommand(children...)
 	return cmd
 }

@@ -48,7 +48,7 @@ Exit codes:
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("within") && within <= 0 {
-				return problem(idUsage, "use for example --within 720h (30 days)", "--within must be greater than zero, got %s", within)
+				return newProblem(idUsage, "use for example --within 720h (30 days)", "--within must be greater than zero, got %s", within)
 			}
 			r, err := c.requests.newRequest(cmd.Context(), "", file, args, changeFlags{})
 			if err != nil {
@@ -58,7 +58,8 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			if err := c.writeResult(found, func(w io.Writer) error { return view.Certificates(w, found, c.env.Now(), c.outStyle()) }); err != nil {
+			if err := c.writeResult(found,
+				func(w io.Writer) error { return view.WriteCertificates(w, found, c.env.Now(), c.outStyle()) }); err != nil {
 				return err
 			}
 			switch found.Verdict {
@@ -70,12 +71,13 @@ Exit codes:
 			return &exitError{code: exitChanges}
 		},
 	}
-	fileFlag(cmd, &file, "the cluster file, for a cluster that is not in Slipway's state; - is standard input")
+	addFileFlag(cmd, &file, "the cluster file, for a cluster that is not in Slipway's state; - is standard input")
 	cmd.Flags().DurationVar(&within, "within", 0, "warn about certificates that expire within this `time` (default: see above)")
 	return cmd
 }
 
-// readCertificates reads the certificates. On a terminal it shows which hosts it waits for.
+// readCertificates reads the certificates. On a terminal it shows which hosts it waits
+// for.
 func (c certsCheckCommand) readCertificates(ctx context.Context, r lifecycle.Request,
 	within time.Duration) (*lifecycle.Certificates, error) {
 	svc, err := c.open(ctx)

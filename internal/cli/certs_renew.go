@@ -40,14 +40,14 @@ given certificates are renewed, independent of their remaining lifetime.`,
 		ValidArgsFunction: c.completeArguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("within") && how.Within <= 0 {
-				return problem(idUsage, "use for example --within 720h (30 days)", "--within must be greater than zero, got %s", how.Within)
+				return newProblem(idUsage, "use for example --within 720h (30 days)", "--within must be greater than zero, got %s", how.Within)
 			}
 			cluster, names, err := c.splitArguments(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
 			if len(names) > 0 && (how.All || how.Within > 0) {
-				return problem(idUsage, "leave out --all and --within, or the names of certificates",
+				return newProblem(idUsage, "leave out --all and --within, or the names of certificates",
 					"--all and --within cannot be used together with names of certificates")
 			}
 			how.Names = names
@@ -63,12 +63,12 @@ given certificates are renewed, independent of their remaining lifetime.`,
 	cmd.Flags().DurationVar(&how.Within, "within", 0,
 		"renew certificates that expire within this `time` (default: certificates in the last fifth of their lifetime)")
 	cmd.MarkFlagsMutuallyExclusive("all", "within")
-	change.addAll(cmd)
+	change.addFlags(cmd)
 	return cmd
 }
 
-// splitArguments splits arguments into a cluster's name, which is first if it is given, and
-// names of certificates.
+// splitArguments splits arguments into a cluster's name, which is first if it is given,
+// and names of certificates.
 func (c certsRenewCommand) splitArguments(ctx context.Context, args []string) (cluster, names []string, err error) {
 	if len(args) == 0 {
 		return nil, nil, nil

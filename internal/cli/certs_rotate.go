@@ -37,7 +37,7 @@ valid. Run "slipway resume" to continue. To continue an interrupted rotation, ru
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(which) == 0 {
-				return problem(idUsage, "use --which with one of: "+strings.Join(lifecycle.RotationNames(), ", "), "--which is required")
+				return newProblem(idUsage, "use --which with one of: "+strings.Join(lifecycle.RotationNames(), ", "), "--which is required")
 			}
 			r, err := c.requests.newRequest(cmd.Context(), lifecycle.RotateCA, "", args, change)
 			if err != nil {
@@ -47,7 +47,7 @@ valid. Run "slipway resume" to continue. To continue an interrupted rotation, ru
 			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r)})
 		},
 	}
-	change.addAll(cmd)
+	change.addFlags(cmd)
 	cmd.Flags().StringSliceVar(&which, "which", nil, "the `name` of the CA or key to rotate: "+strings.Join(lifecycle.RotationNames(), ", "))
 	_ = cmd.RegisterFlagCompletionFunc("which", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return lifecycle.RotationNames(), cobra.ShellCompDirectiveNoFileComp

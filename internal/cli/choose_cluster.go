@@ -19,14 +19,14 @@ type clusterChooser struct {
 // cluster, or the only cluster.
 func (c *clusterChooser) chooseCluster(ctx context.Context, args []string) (string, error) {
 	if len(args) > 0 {
-		return args[0], named(args[0])
+		return args[0], checkClusterName(args[0])
 	}
 	records, err := c.openStore()
 	if err != nil {
 		return "", err
 	}
 	if name, err := records.Default(); err != nil || name != "" {
-		return name, refuse(err)
+		return name, markRefused(err)
 	}
 	svc, err := c.open(ctx)
 	if err != nil {
@@ -34,11 +34,11 @@ func (c *clusterChooser) chooseCluster(ctx context.Context, args []string) (stri
 	}
 	list, err := svc.Clusters(ctx)
 	if err != nil {
-		return "", refuse(err)
+		return "", markRefused(err)
 	}
 	switch len(list) {
 	case 0:
-		return "", problem(idNoCluster, "create a cluster (slipway create cluster), or give a cluster file with -f", "no clusters found")
+		return "", newProblem(idNoCluster, "create a cluster (slipway create cluster), or give a cluster file with -f", "no clusters found")
 	case 1:
 		return list[0].Name, nil
 	}
@@ -46,17 +46,18 @@ func (c *clusterChooser) chooseCluster(ctx context.Context, args []string) (stri
 	for _, c := range list {
 		names = append(names, c.Name)
 	}
-	return "", problem(idWhichCluster, "give a cluster name, or set a default: slipway use NAME",
+	return "", newProblem(idWhichCluster, "give a cluster name, or set a default: slipway use NAME",
 		"no cluster name given; clusters: %s", strings.Join(names, ", "))
 }
 
-// named returns an error if name is not a valid cluster name.
-func named(name string) error {
+// checkClusterName returns an error if name is not a valid cluster name.
+func checkClusterName(name string) error {
 	problems := spec.NameProblems(name)
 	if len(problems) == 0 {
 		return nil
 	}
-	return problem(idName, "list the clusters: slipway get clusters", "%q is not a valid cluster name: %s", name, strings.Join(problems, "; "))
+	return newProblem(idName, "list the clusters: slipway get clusters", "%q is not a valid cluster name: %s", name,
+		strings.Join(problems, "; "))
 }
 
 // completeNames completes the name of a cluster.

@@ -17,7 +17,7 @@ func newClusterInfoCommand(c inspectCommand) *cobra.Command {
 			return svc.Info(ctx, cluster, progress)
 		},
 		show: func(w io.Writer, info *lifecycle.Info, style view.Style) error {
-			return view.Info(w, info, c.env.Now(), style)
+			return view.WriteInfo(w, info, c.env.Now(), style)
 		},
 	}
 	return &cobra.Command{
@@ -28,6 +28,6 @@ host at the same time. If the API or hosts are not reachable, it shows what the 
 hosts and Slipway's state know. It ends within 30 seconds. Resources are shown as
 allocatable of capacity.`,
 		Aliases: []string{"info"}, Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
-		RunE: report.runOn(c.console, c.clusters, c.open),
+		RunE: report.newRunFunc(c.console, c.clusters, c.open),
 	}
 }

@@ -25,8 +25,8 @@ type clusterReport[S, T any] struct {
 	exit func(report *T) error // returns the error for the exit code; may be nil
 }
 
-// runOn returns the function that runs the command.
-func (r clusterReport[S, T]) runOn(c *console, clusters *clusterChooser, open opener[S]) func(*cobra.Command, []string) error {
+// newRunFunc returns the function that runs the command.
+func (r clusterReport[S, T]) newRunFunc(c *console, clusters *clusterChooser, open opener[S]) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
 		svc, name, err := openForCluster(ctx, clusters, open, args)

@@ -14,8 +14,8 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// described is a cluster from a file.
-type described struct {
+// A clusterFile is a cluster from a file.
+type clusterFile struct {
 	*spec.Loaded
 	dir  string // the base of its relative paths
 	path string // absolute; "" if it was not read from a file
@@ -29,7 +29,7 @@ type clusterFiles struct {
 
 // loadCluster reads a cluster from a file's content and checks the files that it names.
 // It prints warnings.
-func (f *clusterFiles) loadCluster(ctx context.Context, file string, data []byte, dir string) (*described, error) {
+func (f *clusterFiles) loadCluster(ctx context.Context, file string, data []byte, dir string) (*clusterFile, error) {
 	cat, err := f.loadCatalogue()
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (f *clusterFiles) loadCluster(ctx context.Context, file string, data []byte
 		c, _ := svc.Cluster(ctx, name) // nil if it is not in the state
 		return c
 	}
-	loaded, err := loader.Load(called(file), data)
+	loaded, err := loader.Load(displayFileName(file), data)
 	if err != nil {
 		return nil, err
 	}
@@ -58,15 +58,16 @@ func (f *clusterFiles) loadCluster(ctx context.Context, file string, data []byte
 	if err := spec.Absolute(loaded.Cluster, paths); err != nil {
 		return nil, err
 	}
-	d := &described{Loaded: loaded, dir: dir}
+	d := &clusterFile{Loaded: loaded, dir: dir}
 	if file != "" && file != "-" {
 		d.path = filepath.Join(dir, filepath.Base(file))
 	}
 	return d, nil
 }
 
-// readClusterFile reads a cluster file. name, if it is not "", must be the name in the file.
-func (f *clusterFiles) readClusterFile(ctx context.Context, file, name string) (*described, error) {
+// readClusterFile reads a cluster file. name, if it is not "", must be the name in the
+// file.
+func (f *clusterFiles) readClusterFile(ctx context.Context, file, name string) (*clusterFile, error) {
 	data, dir, err := f.readInput(ctx, file)
 	if err != nil {
 		return nil, err
@@ -76,19 +77,19 @@ func (f *clusterFiles) readClusterFile(ctx context.Context, file, name string) (
 		return nil, err
 	}
 	if name != "" && name != d.Cluster.Name {
-		return nil, problem(idNameMismatch, "leave out the name, or give the right file",
-			"%s describes cluster %s, not %s", called(file), d.Cluster.Name, name)
+		return nil, newProblem(idNameMismatch, "leave out the name, or give the right file",
+			"%s describes cluster %s, not %s", displayFileName(file), d.Cluster.Name, name)
 	}
 	return d, nil
 }
 
 // describeThisHost describes a one-node cluster of this machine.
-func (f *clusterFiles) describeThisHost(ctx context.Context, name, kubernetes string) (*described, error) {
+func (f *clusterFiles) describeThisHost(ctx context.Context, name, kubernetes string) (*clusterFile, error) {
 	host, err := f.env.Hostname()
 	if err != nil {
-		return nil, refuse(fmt.Errorf("reading the host name: %w", err))
+		return nil, markRefused(fmt.Errorf("reading the host name: %w", err))
 	}
-	host = label(host)
+	host = toDNSLabel(host)
 	if name == "" {
 		name = host
 	}
@@ -103,13 +104,13 @@ func (f *clusterFiles) describeThisHost(ctx context.Context, name, kubernetes st
 	}
 	dir, err := os.Getwd()
 	if err != nil {
-		return nil, refuse(err)
+		return nil, markRefused(err)
 	}
 	d, err := f.loadCluster(ctx, "", text, dir)
 	if err != nil {
 		return nil, err
 	}
-	if f.env.CgroupV1() { // without a file the user cannot allow it
+	if f.env.IsCgroupV1() { // without a file the user cannot allow it
 		d.Cluster.Spec.Kubernetes.Kubelet.Config = map[string]any{"failCgroupV1": false}
 		f.printDiagnostics(diag.List{{
 			ID: idOldCgroups, Severity: diag.Warning, Message: "this machine uses cgroup v1, which future kubelets will not support",
@@ -119,9 +120,9 @@ func (f *clusterFiles) describeThisHost(ctx context.Context, name, kubernetes st
 	return d, nil
 }
 
-// loadFileOrThisHost returns the cluster of a file, or without a file a one-node cluster of
-// this machine.
-func (f *clusterFiles) loadFileOrThisHost(ctx context.Context, file, kubernetes string, args []string) (*described, error) {
+// loadFileOrThisHost returns the cluster of a file, or without a file a one-node cluster
+// of this machine.
+func (f *clusterFiles) loadFileOrThisHost(ctx context.Context, file, kubernetes string, args []string) (*clusterFile, error) {
 	name := ""
 	if len(args) > 0 {
 		name = args[0]
@@ -132,12 +133,12 @@ func (f *clusterFiles) loadFileOrThisHost(ctx context.Context, file, kubernetes 
 	return f.readClusterFile(ctx, file, name)
 }
 
-var notLabel = regexp.MustCompile(`[^a-z0-9]+`)
+var nonLabelCharacters = regexp.MustCompile(`[^a-z0-9]+`)
 
-// label converts a host's name to a DNS label.
-func label(host string) string {
+// toDNSLabel converts a host's name to a DNS label.
+func toDNSLabel(host string) string {
 	host, _, _ = strings.Cut(strings.ToLower(host), ".")
-	host = notLabel.ReplaceAllString(host, "-")
+	host = nonLabelCharacters.ReplaceAllString(host, "-")
 	if len(host) > 63 {
 		host = host[:63]
 	}

@@ -12,9 +12,9 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// TestCompletion: arguments are completed from the state. Without known values, not even
-// files are offered.
-func TestCompletion(t *testing.T) {
+// TestCompletion_OffersNamesFromState: arguments are completed from the state. Without
+// known values, not even files are offered.
+func TestCompletion_OffersNamesFromState(t *testing.T) {
 	const files, noFiles = ":0", ":4"
 	known, err := release.Load("")
 	if err != nil {
@@ -63,7 +63,7 @@ func TestCompletion(t *testing.T) {
 		"bundle verify x":               noFiles,
 	} {
 		t.Run(line, func(t *testing.T) {
-			s := newSeat(t, "")
+			s := newTestTerminal(t, "")
 			records := filepath.Join(s.env.Getenv("SLIPWAY_HOME"), "sandboxes", "dev")
 			cached := filepath.Join(s.env.Getenv("SLIPWAY_CACHE"), "bundles", "v1.37.1_amd64")
 			err := errors.Join(

@@ -56,15 +56,15 @@ func (l *logWriter) redirect(w io.Writer) (back func()) {
 
 // errStyle returns the style of stderr.
 func (c *console) errStyle() view.Style {
-	s := view.StyleOf(c.env.Getenv)
+	s := view.ReadStyle(c.env.Getenv)
 	s.Colour = s.Colour && !c.noColour && c.Size != nil
 	return s
 }
 
 // outStyle returns the style of stdout.
 func (c *console) outStyle() view.Style {
-	s := view.StyleOf(c.env.Getenv)
-	s.Colour = s.Colour && !c.noColour && c.Colour
+	s := view.ReadStyle(c.env.Getenv)
+	s.Colour = s.Colour && !c.noColour && c.OutIsTerminal
 	return s
 }
 
@@ -75,11 +75,11 @@ func (c *console) printMessage(format string, args ...any) {
 
 // printDiagnostics prints diagnostics to stderr.
 func (c *console) printDiagnostics(list diag.List) {
-	view.Diagnostics(c.Err, list, c.errStyle())
+	view.WriteDiagnostics(c.Err, list, c.errStyle())
 }
 
-// newDiagnosticPrinter returns a function that prints each diagnostic once, even if a command
-// finds it several times.
+// newDiagnosticPrinter returns a function that prints each diagnostic once, even if a
+// command finds it several times.
 func (c *console) newDiagnosticPrinter() func(diag.List) {
 	var mu sync.Mutex
 	said := map[string]bool{}
@@ -99,45 +99,45 @@ func (c *console) newDiagnosticPrinter() func(diag.List) {
 // closes the output early does not cause an error and does not change the exit code.
 func (c *console) writeResult(value any, text func(io.Writer) error) error {
 	if c.format == view.Text {
-		return unlessUnread(text(c.outStyle().Writer(c.Out)))
+		return ignoreReaderGone(text(c.outStyle().Writer(c.Out)))
 	}
-	return unlessUnread(view.Data(c.Out, c.format, value))
+	return ignoreReaderGone(view.WriteData(c.Out, c.format, value))
 }
 
 // writeDocument writes a YAML document, unchanged or as JSON.
 func (c *console) writeDocument(text []byte) error {
 	if c.format != view.JSON {
-		if c.Colour { // a terminal
-			text = []byte(view.Visible(string(text)))
+		if c.OutIsTerminal { // a terminal
+			text = []byte(view.EscapeControls(string(text)))
 		}
 		_, err := c.Out.Write(text)
-		return unlessUnread(err)
+		return ignoreReaderGone(err)
 	}
 	var value any
 	if err := yaml.Unmarshal(text, &value); err != nil {
 		return fmt.Errorf("writing as JSON: %w", err)
 	}
-	return view.Data(c.Out, c.format, value)
+	return view.WriteData(c.Out, c.format, value)
 }
 
 func (c *console) formatAge(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return view.Age(c.env.Now().Sub(t))
+	return view.FormatAge(c.env.Now().Sub(t))
 }
 
 // newView returns a view of events in the format of -o.
 func (c *console) newView(p *plan.Plan) view.View {
 	if c.format != view.Text {
-		return view.NewRecord(c.Out, c.Err, c.format)
+		return view.NewEventView(c.Out, c.Err, c.format)
 	}
 	return c.newHumanView(p)
 }
 
 // newHumanView returns a view for people, on stderr.
 func (c *console) newHumanView(p *plan.Plan) view.View {
-	return view.ForPeople(c.Err, view.Options{Style: c.errStyle(), Debug: c.debug, Plan: p, Size: c.Size, Now: c.env.Now})
+	return view.NewHumanView(c.Err, view.Options{Style: c.errStyle(), Debug: c.debug, Plan: p, Size: c.Size, Now: c.env.Now})
 }
 
 // drainQueue shows the rest of the queue. It discards all later output of a stream whose

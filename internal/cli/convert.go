@@ -18,8 +18,8 @@ import (
 	"slipway.dev/slipway/internal/spec/kubekey"
 )
 
-// A conversion holds the flags of convert.
-type conversion struct {
+// convertFlags holds the flags of convert.
+type convertFlags struct {
 	file, out, kubernetes string
 	allowLoss             bool
 }
@@ -28,7 +28,7 @@ type conversion struct {
 type convertCommand struct{ *workspace }
 
 func newConvertCommand(c convertCommand) *cobra.Command {
-	var o conversion
+	var o convertFlags
 	cmd := &cobra.Command{
 		Use:   "convert -f FILE",
 		Short: "Convert a KubeKey file to a cluster file",
@@ -45,7 +45,7 @@ With --out, hook scripts are written to a directory next to the file.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.convertFile(cmd.Context(), o) },
 	}
-	fileFlag(cmd, &o.file, "the KubeKey file; - is standard input")
+	addFileFlag(cmd, &o.file, "the KubeKey file; - is standard input")
 	_ = cmd.MarkFlagRequired("file") // the flag is there
 	cmd.Flags().StringVar(&o.out, "out", "", "write to this `file` instead of standard output")
 	cmd.Flags().StringVar(&o.kubernetes, "kubernetes", "", "write this Kubernetes `version` instead of the version in the file")
@@ -54,7 +54,7 @@ With --out, hook scripts are written to a directory next to the file.`,
 	return cmd
 }
 
-func (c convertCommand) convertFile(ctx context.Context, o conversion) error {
+func (c convertCommand) convertFile(ctx context.Context, o convertFlags) error {
 	data, dir, err := c.readInput(ctx, o.file)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (c convertCommand) convertFile(ctx context.Context, o conversion) error {
 		return err
 	}
 	opts := kubekey.Options{
-		File: called(o.file), Kubernetes: o.kubernetes, Default: cat.Default(), AllowLoss: o.allowLoss,
+		File: displayFileName(o.file), Kubernetes: o.kubernetes, Default: cat.Default(), AllowLoss: o.allowLoss,
 		Supported: func(v string) error {
 			_, err := cat.Resolve(v)
 			return err
@@ -73,7 +73,7 @@ func (c convertCommand) convertFile(ctx context.Context, o conversion) error {
 	if o.out != "" {
 		base := filepath.Base(o.out)
 		opts.Scripts = strings.TrimSuffix(base, filepath.Ext(base)) + "-hooks"
-		opts.Resolve = func(name string) string { return seenFrom(filepath.Dir(o.out), dir, name) }
+		opts.Resolve = func(name string) string { return relativeTo(filepath.Dir(o.out), dir, name) }
 	}
 	r, err := kubekey.Convert(data, opts)
 	if err != nil {
@@ -86,9 +86,9 @@ func (c convertCommand) convertFile(ctx context.Context, o conversion) error {
 	return c.writeConverted(o.out, r)
 }
 
-// seenFrom returns the path of a file for use in the directory out. name is relative to
+// relativeTo returns the path of a file for use in the directory out. name is relative to
 // the directory source.
-func seenFrom(out, source, name string) string {
+func relativeTo(out, source, name string) string {
 	if strings.HasPrefix(name, "~") || filepath.IsAbs(name) {
 		return name
 	}
@@ -117,7 +117,7 @@ func (c convertCommand) writeConverted(out string, r *kubekey.Result) error {
 	slices.Sort(scripts)
 	for _, name := range append([]string{filepath.Base(out)}, scripts...) {
 		if _, err := os.Lstat(paths.Resolve(name)); !c.yes && !errors.Is(err, fs.ErrNotExist) {
-			return problem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", paths.Resolve(name))
+			return newProblem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", paths.Resolve(name))
 		}
 	}
 	d, err := c.findDirectories()
@@ -128,10 +128,10 @@ func (c convertCommand) writeConverted(out string, r *kubekey.Result) error {
 		dir := filepath.Dir(paths.Resolve(name))
 		if err := safefile.Mkdir(dir, 0o755); err == nil {
 			if err := d.Owner.Give(dir); err != nil {
-				return refuse(err)
+				return markRefused(err)
 			}
 		} else if !errors.Is(err, fs.ErrExist) {
-			return problem(idFile, "", "creating %s: %v", dir, unwrapPath(err))
+			return newProblem(idFile, "", "creating %s: %v", dir, unwrapPath(err))
 		}
 		if err := c.writeNewFile(paths.Resolve(name), r.Scripts[name], 0o755); err != nil {
 			return err
@@ -141,7 +141,7 @@ func (c convertCommand) writeConverted(out string, r *kubekey.Result) error {
 		return err
 	}
 	if c.format != view.Text {
-		return view.Data(c.Out, c.format, map[string]any{"file": out, "scripts": scripts, "warnings": r.Warnings})
+		return view.WriteData(c.Out, c.format, map[string]any{"file": out, "scripts": scripts, "warnings": r.Warnings})
 	}
 	c.printMessage("Wrote %s.\nNext: slipway plan -f %s", out, out)
 	return nil

@@ -15,7 +15,7 @@ import (
 )
 
 func newCpCommand(c hostCommand) *cobra.Command {
-	var w work
+	var w workFlags
 	cmd := &cobra.Command{
 		Use: "cp SRC DST", Short: "Copy files and directories to or from hosts",
 		Long: `Copies a file, or a directory with its content and modes, to or from hosts. The
@@ -24,7 +24,7 @@ login user. For a local file with a colon in its name, give a path: ./a:b. A fil
 replaced only after it has arrived completely and is verified; an existing file keeps
 its owner, group and mode. To continue an interrupted copy, run the command again.
 
-` + selectors + `
+` + selectorHelp + `
 
 The command skips entries of a directory that cannot be read, that change during the
 copy, or that are not a file, directory or link. It lists skipped entries. For a file
@@ -38,29 +38,29 @@ skipped.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, arg := range args {
 				if strings.HasPrefix(arg, ":") { // probably an empty variable, and not a local file
-					return problem(idUsage, "use ./"+arg+" for a local file with this name", "%q has no hosts before the colon", arg)
+					return newProblem(idUsage, "use ./"+arg+" for a local file with this name", "%q has no hosts before the colon", arg)
 				}
 			}
-			from, src, remoteFrom := hostPath(args[0])
-			to, dst, remoteTo := hostPath(args[1])
+			from, src, remoteFrom := splitHostPath(args[0])
+			to, dst, remoteTo := splitHostPath(args[1])
 			switch {
 			case remoteFrom && remoteTo:
-				return problem(idUsage, "copy to this machine first, and then to the other hosts", "one of the two paths must be on this machine")
+				return newProblem(idUsage, "copy to this machine first, and then to the other hosts", "one of the two paths must be on this machine")
 			case remoteFrom:
 				return c.copyFiles(cmd.Context(), from, w, lifecycle.Copy{Here: dst, There: src, Fetch: true})
 			case remoteTo:
 				return c.copyFiles(cmd.Context(), to, w, lifecycle.Copy{Here: src, There: dst})
 			}
-			return problem(idUsage, "give the hosts: slipway cp SRC SELECTOR:DST", "neither path is on a host")
+			return newProblem(idUsage, "give the hosts: slipway cp SRC SELECTOR:DST", "neither path is on a host")
 		},
 	}
-	w.flags(cmd)
+	w.addTo(cmd)
 	return cmd
 }
 
-// hostPath splits SELECTOR:PATH. Colons in brackets do not count. A slash before the
+// splitHostPath splits SELECTOR:PATH. Colons in brackets do not count. A slash before the
 // colon makes the argument a local file.
-func hostPath(arg string) (selector, path string, onHosts bool) {
+func splitHostPath(arg string) (selector, path string, onHosts bool) {
 	depth := 0
 	for i, c := range arg {
 		switch {
@@ -77,29 +77,29 @@ func hostPath(arg string) (selector, path string, onHosts bool) {
 	return "", arg, false
 }
 
-func (c hostCommand) copyFiles(ctx context.Context, selector string, flags work, files lifecycle.Copy) error {
+func (c hostCommand) copyFiles(ctx context.Context, selector string, flags workFlags, files lifecycle.Copy) error {
 	svc, targets, err := c.selector.selectHosts(ctx, selector)
 	if err != nil {
 		return err
 	}
-	w, err := flags.on(targets)
+	w, err := flags.newWork(targets)
 	if err != nil {
 		return err
 	}
-	label := labels(targets)
+	label := newTargetLabeler(targets)
 	size := c.Size
 	if c.format != view.Text {
 		size = nil
 	}
-	shown := view.NewCopying(c.Err, view.Options{Style: c.errStyle(), Size: size, Now: c.env.Now})
+	shown := view.NewCopyDisplay(c.Err, view.Options{Style: c.errStyle(), Size: size, Now: c.env.Now})
 	defer shown.Close()
-	out := &sink{w: c.Out}
-	files.Read = shown.Read
+	out := &errorKeeper{w: c.Out}
+	files.Read = shown.ShowRead
 	files.Progress = func(t lifecycle.Target, p transfer.Progress) {
-		shown.See(label(t.Cluster, t.Host.Name), view.CopyProgress(p))
+		shown.ShowProgress(label(t.Cluster, t.Host.Name), view.CopyProgress(p))
 	}
 	if c.format != view.Text {
-		w.Done = func(r lifecycle.HostResult) { _ = view.Item(out, c.format, r) } // out keeps the error
+		w.Done = func(r lifecycle.HostResult) { _ = view.WriteItem(out, c.format, r) } // out keeps the error
 	}
 	results, err := svc.Copy(ctx, w, files)
 	shown.Close()
@@ -107,7 +107,7 @@ func (c hostCommand) copyFiles(ctx context.Context, selector string, flags work,
 		return err
 	}
 	c.printCopies(results, files.Fetch, label)
-	return out.failed(c.reportHostResults(ctx, targets, results))
+	return out.firstError(c.reportHostResults(ctx, targets, results))
 }
 
 // printCopies prints where the copies are.
@@ -120,7 +120,7 @@ func (c hostCommand) printCopies(results []lifecycle.HostResult, isFetch bool, l
 		if r.Copied.Files == 1 {
 			what = bytesize.Bytes(r.Copied.Bytes)
 		}
-		where := label(r.Cluster, r.Host) + ":" + view.Printable(r.Copied.To)
+		where := label(r.Cluster, r.Host) + ":" + view.PrintableLine(r.Copied.To)
 		if isFetch {
 			where = r.Copied.To
 			if rel, err := filepath.Abs("."); err == nil {

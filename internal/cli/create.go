@@ -7,7 +7,7 @@ import (
 )
 
 func newCreateCommand(children ...*cobra.Command) *cobra.Command {
-	cmd := program.Parent("create", "Create a cluster or a file")
+	cmd := program.NewParentCommand("create", "Create a cluster or a file")
 	cmd.AddCommand(children...)
 	return cmd
 }

@@ -32,7 +32,7 @@ is already in its state, and hosts that already belong to a cluster.`,
 				return err
 			}
 			if bundle != "" {
-				if d.Cluster.Spec.Bundle, err = bundlePath(bundle); err != nil {
+				if d.Cluster.Spec.Bundle, err = resolveBundlePath(bundle); err != nil {
 					return err
 				}
 			}
@@ -40,8 +40,8 @@ is already in its state, and hosts that already belong to a cluster.`,
 				operation{prepare: prepareRequest(newFileRequest(lifecycle.Create, d, change)), file: file, brief: true})
 		},
 	}
-	fileFlag(cmd, &file, "the cluster file; - is standard input")
-	change.addAll(cmd)
+	addFileFlag(cmd, &file, "the cluster file; - is standard input")
+	change.addFlags(cmd)
 	cmd.Flags().StringVar(&kubernetes, "kubernetes", "", "Kubernetes `version` for a cluster without a file")
 	cmd.Flags().StringVar(&bundle, "bundle", "", "install from this `bundle`: a file, a directory or a registry reference")
 	cmd.MarkFlagsMutuallyExclusive("file", "kubernetes")

@@ -17,8 +17,8 @@ type describeCommand struct {
 	open opener[describer]
 }
 
-// A config holds the flags of create config.
-type config struct {
+// configFlags holds the flags of create config.
+type configFlags struct {
 	spec.SampleOptions
 	hosts []string
 	out   string
@@ -28,7 +28,7 @@ type config struct {
 }
 
 func newCreateConfigCommand(c describeCommand) *cobra.Command {
-	var o config
+	var o configFlags
 	cmd := &cobra.Command{
 		Use:   "config [NAME]",
 		Short: "Write a cluster file",
@@ -46,13 +46,13 @@ have, such as how to log in to hosts, is marked as TODO.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				if o.Name != "" && o.Name != args[0] {
-					return problem(idNameMismatch, "give one name", "two cluster names are given: %s and %s", args[0], o.Name)
+					return newProblem(idNameMismatch, "give one name", "two cluster names are given: %s and %s", args[0], o.Name)
 				}
 				o.Name = args[0]
 			}
 			write := c.writeSample
 			if o.fromCluster {
-				if err := notKubeconfig(args, o); err != nil {
+				if err := refuseKubeconfigAsName(args, o); err != nil {
 					return err
 				}
 				write = c.describeCluster
@@ -83,9 +83,9 @@ have, such as how to log in to hosts, is marked as TODO.`,
 }
 
 // writeSample returns a complete cluster file, and the next command to run with it.
-func (c describeCommand) writeSample(_ context.Context, o config) (text []byte, next string, err error) {
+func (c describeCommand) writeSample(_ context.Context, o configFlags) (text []byte, next string, err error) {
 	if o.kubeconfig != "" || o.user != "" || o.keys != "" {
-		return nil, "", problem(idUsage, "see: slipway create config --help", "--kubeconfig, --user and --private-key require --from-cluster")
+		return nil, "", newProblem(idUsage, "see: slipway create config --help", "--kubeconfig, --user and --private-key require --from-cluster")
 	}
 	for _, h := range o.hosts {
 		flag, err := spec.ParseHostFlag(h)
@@ -106,9 +106,9 @@ func (c describeCommand) writeSample(_ context.Context, o config) (text []byte, 
 	return text, "slipway create cluster -f", err
 }
 
-// notKubeconfig refuses the path of a kubeconfig given as the cluster's name.
+// refuseKubeconfigAsName refuses the path of a kubeconfig given as the cluster's name.
 // Otherwise the user's own kubeconfig would be read, which may be for another cluster.
-func notKubeconfig(args []string, o config) error {
+func refuseKubeconfigAsName(args []string, o configFlags) error {
 	if len(args) == 0 || o.kubeconfig != "" {
 		return nil
 	}
@@ -121,12 +121,12 @@ func notKubeconfig(args []string, o config) error {
 	if is == "" {
 		return nil
 	}
-	return problem(idUsage, "give a kubeconfig with --kubeconfig "+args[0]+", and a cluster name with --name", "%q is %s", args[0], is)
+	return newProblem(idUsage, "give a kubeconfig with --kubeconfig "+args[0]+", and a cluster name with --name", "%q is %s", args[0], is)
 }
 
 // describeCluster returns the cluster file of a running cluster, and the next command
 // to run with it.
-func (c describeCommand) describeCluster(ctx context.Context, o config) (text []byte, next string, err error) {
+func (c describeCommand) describeCluster(ctx context.Context, o configFlags) (text []byte, next string, err error) {
 	conf, err := c.readKubeconfig(ctx, o.kubeconfig)
 	if err != nil {
 		return nil, "", err
@@ -137,7 +137,7 @@ func (c describeCommand) describeCluster(ctx context.Context, o config) (text []
 	}
 	d, err := svc.Describe(ctx, conf, live.Options{Name: o.Name, User: o.user, PrivateKeyFile: o.keys})
 	if err != nil {
-		return nil, "", refuse(err)
+		return nil, "", markRefused(err)
 	}
 	c.printDiagnostics(d.Warnings)
 	return d.Text, "slipway precheck -f", nil

@@ -26,10 +26,10 @@ nothing. Images have the digests that are running.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.Docker = runtime == "docker"
 			if !r.Docker && runtime != "containerd" {
-				return problem(idUsage, "use --runtime containerd or docker", "unknown runtime %q", runtime)
+				return newProblem(idUsage, "use --runtime containerd or docker", "unknown runtime %q", runtime)
 			}
 			if !fromCluster && kubeconfig != "" {
-				return problem(idUsage, "see: slipway create manifest --help", "--kubeconfig requires --from-cluster")
+				return newProblem(idUsage, "see: slipway create manifest --help", "--kubeconfig requires --from-cluster")
 			}
 			if fromCluster {
 				conf, err := c.readKubeconfig(cmd.Context(), kubeconfig)
@@ -44,7 +44,7 @@ nothing. Images have the digests that are running.`,
 			}
 			text, warnings, err := svc.Manifest(cmd.Context(), r)
 			if err != nil {
-				return refuse(err)
+				return markRefused(err)
 			}
 			c.printDiagnostics(warnings)
 			return c.writeGeneratedFile(out, text, "slipway bundle build --manifest")

@@ -8,7 +8,7 @@ import (
 )
 
 func newDeleteCommand(children ...*cobra.Command) *cobra.Command {
-	cmd := program.Parent("delete", "Delete a cluster or nodes", "destroy", "del")
+	cmd := program.NewParentCommand("delete", "Delete a cluster or nodes", "destroy", "del")
 	cmd.AddCommand(children...)
 	return cmd
 }
@@ -42,13 +42,13 @@ not mean that a host is lost: such a host is refused, also with --forget.`,
 			}
 			r.Forget = forget
 			return c.runner.runOperation(cmd.Context(), operation{
-				prepare: prepareRequest(r), file: file, named: len(args) > 0, allowRemoval: allowRemoval, brief: true,
+				prepare: prepareRequest(r), file: file, isNamedByUser: len(args) > 0, allowRemoval: allowRemoval, brief: true,
 			})
 		},
 	}
-	fileFlag(cmd, &file, "the cluster file, for a cluster that is not in Slipway's state")
-	change.addAll(cmd)
-	removalFlag(cmd, &allowRemoval)
+	addFileFlag(cmd, &file, "the cluster file, for a cluster that is not in Slipway's state")
+	change.addFlags(cmd)
+	addAllowRemovalFlag(cmd, &allowRemoval)
 	cmd.Flags().BoolVar(&forget, "forget", false, "remove the cluster from Slipway's state even if hosts cannot be reset")
 	return cmd
 }

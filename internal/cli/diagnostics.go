@@ -29,7 +29,7 @@ const (
 	idBetween      = "upgrade-between-minors"
 )
 
-// problem returns an error with one diagnostic.
-func problem(id, hint, format string, args ...any) error {
+// newProblem returns an error with one diagnostic.
+func newProblem(id, hint, format string, args ...any) error {
 	return diag.List{{ID: id, Severity: diag.Error, Message: fmt.Sprintf(format, args...), Hint: hint}}
 }

@@ -16,9 +16,9 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// TestDocumentation: every command line in the documentation is valid. Its command and
-// flags exist, and its selector selects hosts.
-func TestDocumentation(t *testing.T) {
+// TestDocs_HaveOnlyValidCommandLines: every command line in the documentation is valid.
+// Its command and flags exist, and its selector selects hosts.
+func TestDocs_HaveOnlyValidCommandLines(t *testing.T) {
 	pages := []string{"../../README.md", "../../CONTRIBUTING.md"}
 	err := filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
 		if filepath.Ext(path) == ".md" {
@@ -37,9 +37,9 @@ func TestDocumentation(t *testing.T) {
 		}
 		for _, line := range commandLines(string(text)) {
 			shown++
-			s := newSeat(t, "")
+			s := newTestTerminal(t, "")
 			root := newApp(Streams{In: s.stdin, Out: &s.out, Err: &s.err}, s.env, nil).newRootCommand()
-			if problem := typed(root, strings.Fields(line)); problem != "" {
+			if problem := checkCommandLine(root, strings.Fields(line)); problem != "" {
 				t.Errorf("%s: slipway%s: %s", page, line, problem)
 			}
 		}
@@ -49,8 +49,8 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-// TestDocumentedFiles: every cluster file in the documentation is valid.
-func TestDocumentedFiles(t *testing.T) {
+// TestDocs_HaveOnlyValidClusterFiles: every cluster file in the documentation is valid.
+func TestDocs_HaveOnlyValidClusterFiles(t *testing.T) {
 	known, err := release.Load("")
 	if err != nil {
 		t.Fatal(err)
@@ -106,9 +106,9 @@ func commandLines(page string) []string {
 	return lines
 }
 
-// typed returns the problem of a command line, or "" if it is valid. Words in capitals
-// are placeholders.
-func typed(root *cobra.Command, words []string) string {
+// checkCommandLine returns the problem of a command line, or "" if it is valid. Words in
+// capitals are placeholders.
+func checkCommandLine(root *cobra.Command, words []string) string {
 	if words[0] == strings.ToUpper(words[0]) {
 		return ""
 	}
@@ -117,7 +117,7 @@ func typed(root *cobra.Command, words []string) string {
 		return err.Error()
 	}
 	if len(rest) > 0 && cmd.Parent() == root && (cmd.Name() == "exec" || cmd.Name() == "ssh") {
-		if problem := aimed(cmd.Name(), rest); problem != "" {
+		if problem := checkSelector(cmd.Name(), rest); problem != "" {
 			return problem
 		}
 	}
@@ -143,10 +143,10 @@ func typed(root *cobra.Command, words []string) string {
 	return ""
 }
 
-// aimed returns the problem of the selector of a command line, which is the first word.
-// The selector must select hosts of the documentation's clusters. A cluster alone is not
-// a selector, and words in capitals are placeholders.
-func aimed(command string, words []string) string {
+// checkSelector returns the problem of the selector of a command line, which is the
+// first word. The selector must select hosts of the documentation's clusters. A cluster
+// alone is not a selector, and words in capitals are placeholders.
+func checkSelector(command string, words []string) string {
 	if dash := slices.Index(words, "--"); command == "exec" && (dash < 1 || dash == len(words)-1) {
 		return "it is to be: SELECTOR -- PROGRAM"
 	}
@@ -175,8 +175,8 @@ func aimed(command string, words []string) string {
 
 var placeholder = regexp.MustCompile("^[A-Z]+$")
 
-// TestAimed: selectors that select no host are found.
-func TestAimed(t *testing.T) {
+// TestCheckSelector_FindsSelectorsWithoutHosts: selectors that select no host are found.
+func TestCheckSelector_FindsSelectorsWithoutHosts(t *testing.T) {
 	for _, tc := range []struct {
 		line string
 		good bool
@@ -196,7 +196,7 @@ func TestAimed(t *testing.T) {
 		{"prod@prod -- true", false},
 		{"w1@prod -- true", false},
 	} {
-		if problem := aimed("exec", strings.Fields(tc.line)); (problem == "") != tc.good {
+		if problem := checkSelector("exec", strings.Fields(tc.line)); (problem == "") != tc.good {
 			t.Errorf("%s: %q", tc.line, problem)
 		}
 	}

@@ -58,11 +58,11 @@ secrets: check the bundle before you send it.`,
 // writeDump writes the bundle to a temporary file, and renames it when it is complete.
 func (c dumpCommand) writeDump(ctx context.Context, svc inspector, name, out string) (err error) {
 	if _, err := os.Lstat(out); err == nil && !c.yes {
-		return problem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", out)
+		return newProblem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", out)
 	}
 	f, err := safefile.CreateTemp(filepath.Dir(out), ".slipway-dump-*")
 	if err != nil {
-		return problem(idFile, "give a file in a writable directory", "writing %s: %v", out, unwrapPath(err))
+		return newProblem(idFile, "give a file in a writable directory", "writing %s: %v", out, unwrapPath(err))
 	}
 	defer func() {
 		if err != nil {
@@ -90,7 +90,7 @@ func (c dumpCommand) writeDump(ctx context.Context, svc inspector, name, out str
 		return err
 	}
 	if c.format != view.Text {
-		return view.Data(c.Out, c.format, map[string]string{"cluster": name, "file": out})
+		return view.WriteData(c.Out, c.format, map[string]string{"cluster": name, "file": out})
 	}
 	c.printMessage("Wrote %s.\nNext: tar --zstd -tf %s", out, out)
 	return nil

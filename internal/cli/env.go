@@ -24,10 +24,10 @@ type Env struct {
 	Getenv   func(string) string
 	Environ  func() []string
 	Hostname func() (string, error)
-	// CgroupV1 reports whether this machine uses cgroup v1.
-	CgroupV1 func() bool
-	Now      func() time.Time
-	UID      int // effective
+	// IsCgroupV1 reports whether this machine uses cgroup v1.
+	IsCgroupV1 func() bool
+	Now        func() time.Time
+	UID        int // effective
 	// LookupUser returns the user with an id.
 	LookupUser func(uid string) (*user.User, error)
 	// Notify and StopNotify are Notify and Stop of package os/signal.
@@ -37,15 +37,15 @@ type Env struct {
 	Exec func(path string, argv, env []string) error
 }
 
-// OS returns the streams and the machine of this process. Under sudo it sets
+// CurrentProcess returns the streams and the machine of this process. Under sudo it sets
 // SLIPWAY_HOME and SLIPWAY_CACHE to the caller's directories, so that commands and
 // the programs that they start find them in the environment.
-func OS() (Streams, Env) {
+func CurrentProcess() (Streams, Env) {
 	env := Env{
-		Getenv: os.Getenv, Environ: os.Environ, Hostname: os.Hostname, CgroupV1: cgroupV1, Now: time.Now, UID: os.Geteuid(),
-		LookupUser: user.LookupId, Notify: notify, StopNotify: signal.Stop, Exec: syscall.Exec,
+		Getenv: os.Getenv, Environ: os.Environ, Hostname: os.Hostname, IsCgroupV1: isCgroupV1, Now: time.Now, UID: os.Geteuid(),
+		LookupUser: user.LookupId, Notify: notifyUnlessIgnored, StopNotify: signal.Stop, Exec: syscall.Exec,
 	}
-	if d, err := env.directories(); err == nil && d.Owner != nil {
+	if d, err := env.findDirectories(); err == nil && d.Owner != nil {
 		for name, dir := range map[string]string{"SLIPWAY_HOME": d.Home, "SLIPWAY_CACHE": d.Cache} {
 			if os.Getenv(name) == "" {
 				_ = os.Setenv(name, dir) // cannot fail for these names and values
@@ -54,16 +54,16 @@ func OS() (Streams, Env) {
 	}
 	return Streams{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
-		Asks:   view.IsTerminal(os.Stdin) && view.IsTerminal(os.Stderr),
-		Colour: view.IsTerminal(os.Stdout),
-		Size:   view.Terminal(os.Stderr, os.Getenv),
+		CanAsk:        view.IsTerminal(os.Stdin) && view.IsTerminal(os.Stderr),
+		OutIsTerminal: view.IsTerminal(os.Stdout),
+		Size:          view.TerminalSizeFunc(os.Stderr, os.Getenv),
 	}, env
 }
 
-// directories returns the directories: SLIPWAY_HOME and SLIPWAY_CACHE, or the data
+// findDirectories returns the directories: SLIPWAY_HOME and SLIPWAY_CACHE, or the data
 // and cache directories of the user. Under sudo they are the caller's, with the
 // caller as owner.
-func (e Env) directories() (program.Directories, error) {
+func (e Env) findDirectories() (program.Directories, error) {
 	d := program.Directories{Home: e.Getenv("SLIPWAY_HOME"), Cache: e.Getenv("SLIPWAY_CACHE"), User: e.Getenv("HOME")}
 	who := strconv.Itoa(e.UID)
 	if caller := e.Getenv("SUDO_UID"); e.UID == 0 && caller != "" && caller != "0" {
@@ -101,9 +101,9 @@ func (e Env) directories() (program.Directories, error) {
 	return d, errors.Join(err1, err2)
 }
 
-// notify is signal.Notify, except for signals that the program was started to ignore:
-// SIGHUP under nohup, SIGINT in the background of a script.
-func notify(c chan<- os.Signal, sig ...os.Signal) {
+// notifyUnlessIgnored is signal.Notify, except for signals that the program was started
+// to ignore: SIGHUP under nohup, SIGINT in the background of a script.
+func notifyUnlessIgnored(c chan<- os.Signal, sig ...os.Signal) {
 	sig = slices.DeleteFunc(slices.Clone(sig), func(s os.Signal) bool {
 		return (s == syscall.SIGHUP || s == os.Interrupt) && signal.Ignored(s)
 	})
@@ -112,12 +112,12 @@ func notify(c chan<- os.Signal, sig ...os.Signal) {
 	}
 }
 
-// handOver returns a function that gives the cache to the caller after the program
-// ran as root under sudo. Otherwise the caller could not use the cache without sudo.
-// The files for sandbox machines remain root's, and so does a directory that others
-// may share.
-func (e Env) handOver(talk io.Writer) func() {
-	d, err := e.directories()
+// newCacheHandover returns a function that gives the cache to the caller after the
+// program ran as root under sudo. Otherwise the caller could not use the cache without
+// sudo. The files for sandbox machines remain root's, and so does a directory that
+// others may share.
+func (e Env) newCacheHandover(talk io.Writer) func() {
+	d, err := e.findDirectories()
 	if err != nil || d.Owner == nil {
 		return func() {} // commands that need the directories report the error
 	}
@@ -132,9 +132,9 @@ func (e Env) handOver(talk io.Writer) func() {
 	}
 }
 
-// cgroupV1 reports whether this machine uses cgroup v1: the file that it looks for
+// isCgroupV1 reports whether this machine uses cgroup v1: the file that it looks for
 // exists only with cgroup v2.
-func cgroupV1() bool {
+func isCgroupV1() bool {
 	if _, err := os.Stat("/sys/fs/cgroup"); err != nil {
 		return false
 	}

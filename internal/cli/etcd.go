@@ -13,11 +13,11 @@ import (
 )
 
 func newEtcdCommand(c inspectCommand, others ...*cobra.Command) *cobra.Command {
-	cmd := program.Parent("etcd", "Manage, back up and restore a cluster's etcd")
+	cmd := program.NewParentCommand("etcd", "Manage, back up and restore a cluster's etcd")
 	cmd.AddCommand(
 		c.newEtcdReportCommand("members", "List the etcd members of a cluster",
 			`Lists the etcd members of a cluster: their roles (leader, follower or learner),
-versions and addresses, and whether their hosts are reachable.`, view.EtcdMembers),
+versions and addresses, and whether their hosts are reachable.`, view.WriteEtcdMembers),
 		c.newEtcdReportCommand("health", "Show the health of a cluster's etcd",
 			`Shows the health of a cluster's etcd, the problems, and the next command. For each
 member it shows whether the member and its host are reachable. It also shows the size
@@ -27,7 +27,7 @@ alarms.
 Exit codes:
   0  Healthy.
   1  Down.
-  3  Degraded.`, view.EtcdHealth),
+  3  Degraded.`, view.WriteEtcdHealth),
 	)
 	cmd.AddCommand(others...)
 	return cmd
@@ -42,7 +42,7 @@ func (c inspectCommand) newEtcdReportCommand(
 			return svc.Etcd(ctx, cluster, progress)
 		},
 		show: show,
-		exit: func(r *lifecycle.EtcdReport) error { return verdictCode(use, r) },
+		exit: func(r *lifecycle.EtcdReport) error { return exitForVerdict(use, r) },
 	}
 	return &cobra.Command{
 		Use: use + " [NAME]", Short: short,
@@ -51,13 +51,13 @@ func (c inspectCommand) newEtcdReportCommand(
 The command queries etcd on its hosts over SSH and does not need the API. It ends
 within 30 seconds also when the API is down, and lists unreachable hosts.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
-		RunE: report.runOn(c.console, c.clusters, c.open),
+		RunE: report.newRunFunc(c.console, c.clusters, c.open),
 	}
 }
 
-// verdictCode returns an exitError if the exit code for a report is not 0. For the
+// exitForVerdict returns an exitError if the exit code for a report is not 0. For the
 // command members, that is the case only if the members could not be listed.
-func verdictCode(use string, r *lifecycle.EtcdReport) error {
+func exitForVerdict(use string, r *lifecycle.EtcdReport) error {
 	switch {
 	case r.Etcd.Message != "", use == "health" && (r.Verdict == lifecycle.Down || r.Verdict == lifecycle.Absent):
 		return &exitError{code: exitFailed}

@@ -24,6 +24,6 @@ cleared when there is space again.`,
 			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r)})
 		},
 	}
-	breakFlag(cmd, &change.breakLock)
+	addBreakLockFlag(cmd, &change.breakLock)
 	return cmd
 }

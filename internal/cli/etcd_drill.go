@@ -16,7 +16,7 @@ func newEtcdDrillCommand(c backupCommand) *cobra.Command {
 		read: func(ctx context.Context, svc backupManager, cluster string, progress event.Sink) (*lifecycle.DrillReport, error) {
 			return svc.Drill(ctx, cluster, o, progress)
 		},
-		show: view.Drill,
+		show: view.WriteDrill,
 		exit: func(r *lifecycle.DrillReport) error { return exitUnless(r.Good, exitFailed) },
 	}
 	cmd := &cobra.Command{
@@ -38,9 +38,9 @@ Exit codes:
 		Example: `  slipway etcd drill prod
   slipway etcd drill prod --from /mnt/safe/prod.tar.age --identity key.txt`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
-		RunE: report.runOn(c.console, c.clusters, c.open),
+		RunE: report.newRunFunc(c.console, c.clusters, c.open),
 	}
-	setFlags(cmd, &o.From, &o.Identity)
-	trustFlags(cmd, &o.SetTrust)
+	addBackupSetFlags(cmd, &o.From, &o.Identity)
+	addSetTrustFlags(cmd, &o.SetTrust)
 	return cmd
 }

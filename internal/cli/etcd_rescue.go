@@ -46,13 +46,14 @@ with --yes, or with --allow-removal.`,
 				return err
 			}
 			r.Nodes, r.From = slices.Compact(slices.Sorted(slices.Values(lost))), from
-			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r), named: len(args) > 0, allowRemoval: allowRemoval})
+			return c.runner.runOperation(cmd.Context(),
+				operation{prepare: prepareRequest(r), isNamedByUser: len(args) > 0, allowRemoval: allowRemoval})
 		},
 	}
 	cmd.Flags().StringSliceVar(&lost, "lost", nil, "the `hosts` that are permanently lost")
 	cmd.Flags().StringVar(&from, "from", "", "use the data of this `host` instead of the most recent data")
 	_ = cmd.MarkFlagRequired("lost") // the flag is there
-	removalFlag(cmd, &allowRemoval)
-	change.addAll(cmd)
+	addAllowRemovalFlag(cmd, &allowRemoval)
+	change.addFlags(cmd)
 	return cmd
 }

@@ -47,15 +47,16 @@ name with --yes, or with --allow-removal.`,
 				return err
 			}
 			r.Backup, r.Identity, r.SetTrust = from, identity, trust
-			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r), named: len(args) > 0, allowRemoval: allowRemoval})
+			return c.runner.runOperation(cmd.Context(),
+				operation{prepare: prepareRequest(r), isNamedByUser: len(args) > 0, allowRemoval: allowRemoval})
 		},
 	}
-	setFlags(cmd, &from, &identity)
-	trustFlags(cmd, &trust)
+	addBackupSetFlags(cmd, &from, &identity)
+	addSetTrustFlags(cmd, &trust)
 	cmd.Flags().BoolVar(&trust.WithKeys, "with-keys", false,
 		"with --unverified: also take lost CA and service account keys from the set; its author may have them")
 	_ = cmd.MarkFlagRequired("from") // the flag is there
-	removalFlag(cmd, &allowRemoval)
-	change.addAll(cmd)
+	addAllowRemovalFlag(cmd, &allowRemoval)
+	change.addFlags(cmd)
 	return cmd
 }

@@ -23,7 +23,7 @@ func newEtcdSnapshotCommand(c backupCommand) *cobra.Command {
 		read: func(ctx context.Context, svc backupManager, cluster string, progress event.Sink) (*lifecycle.SnapshotInfo, error) {
 			return svc.Snapshot(ctx, cluster, o, progress)
 		},
-		show: view.Snapshot,
+		show: view.WriteSnapshot,
 	}
 	cmd := &cobra.Command{
 		Use: "snapshot [NAME]", Short: "Back up a cluster's etcd",
@@ -51,14 +51,14 @@ the cluster chose last. Its content is verified when it is tested or restored.`,
   slipway etcd snapshot prod --copy nas
   slipway etcd snapshot prod --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
-		RunE: report.runOn(c.console, c.clusters, c.open),
+		RunE: report.newRunFunc(c.console, c.clusters, c.open),
 	}
 	cmd.Flags().StringVar(&o.Out, "out", "", "write the backup set to this `file`")
 	_ = cmd.MarkFlagFilename("out", "tar", "age") // the flag is there
 	cmd.Flags().StringArrayVar(&o.Recipients, "recipient", nil, "encrypt the set for this age `key`: age1… (repeatable)")
 	cmd.Flags().StringVar(&o.Of, "of", "", "use a scheduled snapshot of `HOST[/FILE]` (its newest, or that file)")
 	cmd.Flags().StringVar(&o.Copy, "copy", "", "fetch a copy from a target: `TARGET[/FILE]` (its newest, or that file)")
-	unverifiedFlag(cmd, &o.Unverified,
+	addUnverifiedFlag(cmd, &o.Unverified,
 		"with --copy TARGET: also accept a copy whose name no cluster host created "+
 			"(anyone who can write to the target may have created it)")
 	cmd.MarkFlagsMutuallyExclusive("of", "copy")
@@ -66,21 +66,22 @@ the cluster chose last. Its content is verified when it is tested or restored.`,
 	return cmd
 }
 
-// setFlags adds the flags for a backup set and the key that decrypts it.
-func setFlags(cmd *cobra.Command, from, identity *string) {
+// addBackupSetFlags adds the flags for a backup set and the key that decrypts it.
+func addBackupSetFlags(cmd *cobra.Command, from, identity *string) {
 	f := cmd.Flags()
 	f.StringVar(from, "from", "", "the `file` of the backup set")
 	f.StringVar(identity, "identity", "", "the `file` of the age key that decrypts it, as written by age-keygen")
 	_, _ = cmd.MarkFlagFilename("from", "tar", "age"), cmd.MarkFlagFilename("identity") // the flags are there
 }
 
-// trustFlags adds the flags that allow sets that the cluster's own key has not signed.
-func trustFlags(cmd *cobra.Command, t *lifecycle.SetTrust) {
+// addSetTrustFlags adds the flags that allow sets that the cluster's own key has not
+// signed.
+func addSetTrustFlags(cmd *cobra.Command, t *lifecycle.SetTrust) {
 	f := cmd.Flags()
 	f.StringVar(&t.SignedBy, "signed-by", "", "also trust this public `key`, for example the key of a previous manager (ed25519:…)")
-	unverifiedFlag(cmd, &t.Unverified, "use a set that no trusted key has signed; its author gets the power of root on all hosts")
+	addUnverifiedFlag(cmd, &t.Unverified, "use a set that no trusted key has signed; its author gets the power of root on all hosts")
 }
 
-func unverifiedFlag(cmd *cobra.Command, to *bool, help string) {
+func addUnverifiedFlag(cmd *cobra.Command, to *bool, help string) {
 	cmd.Flags().BoolVar(to, "unverified", false, help)
 }

@@ -36,8 +36,8 @@ With --copies, lists the copies of scheduled snapshots at their targets
 			}
 			ctx, name := cmd.Context(), ""
 			if len(args) > 0 {
-				if name = args[0]; named(name) != nil {
-					return named(name)
+				if name = args[0]; checkClusterName(name) != nil {
+					return checkClusterName(name)
 				}
 			}
 			svc, err := c.open(ctx)
@@ -53,11 +53,11 @@ With --copies, lists the copies of scheduled snapshots at their targets
 					c.printMessage("No backup sets found. Create one: slipway etcd snapshot")
 					return nil
 				}
-				return view.Snapshots(w, list, c.env.Now(), noHeaders)
+				return view.WriteSnapshots(w, list, c.env.Now(), noHeaders)
 			})
 		},
 	}
-	headersFlag(cmd, &noHeaders)
+	addNoHeadersFlag(cmd, &noHeaders)
 	cmd.Flags().BoolVar(&hosts, "hosts", false, "list the scheduled snapshots on the cluster's hosts")
 	cmd.Flags().BoolVar(&elsewhere, "copies", false, "list the copies of scheduled snapshots at their targets")
 	cmd.MarkFlagsMutuallyExclusive("hosts", "copies")
@@ -71,10 +71,10 @@ func (c backupCommand) showScheduled() func(*cobra.Command, []string) error {
 			return svc.Scheduled(ctx, cluster, progress)
 		},
 		show: func(w io.Writer, s *lifecycle.Scheduled, style view.Style) error {
-			return view.Scheduled(w, s, c.env.Now(), style)
+			return view.WriteScheduled(w, s, c.env.Now(), style)
 		},
 		exit: func(s *lifecycle.Scheduled) error { return exitUnless(s.Good, exitPartial) },
-	}.runOn(c.console, c.clusters, c.open)
+	}.newRunFunc(c.console, c.clusters, c.open)
 }
 
 // showCopies returns the function that lists the copies of scheduled snapshots.
@@ -84,8 +84,8 @@ func (c backupCommand) showCopies() func(*cobra.Command, []string) error {
 			return svc.Copies(ctx, cluster, progress)
 		},
 		show: func(w io.Writer, r *lifecycle.CopyReport, style view.Style) error {
-			return view.Copies(w, r, c.env.Now(), style)
+			return view.WriteCopies(w, r, c.env.Now(), style)
 		},
 		exit: func(r *lifecycle.CopyReport) error { return exitUnless(r.Good, exitPartial) },
-	}.runOn(c.console, c.clusters, c.open)
+	}.newRunFunc(c.console, c.clusters, c.open)
 }

@@ -11,7 +11,7 @@ import (
 
 func newExecCommand(c hostCommand) *cobra.Command {
 	var (
-		w            work
+		w            workFlags
 		shell, stdin bool
 	)
 	cmd := &cobra.Command{
@@ -19,7 +19,7 @@ func newExecCommand(c hostCommand) *cobra.Command {
 		Long: `Runs a program on all selected hosts in parallel. The arguments are passed to the
 program unchanged, without a shell, except with --shell.
 
-` + selectors + `
+` + selectorHelp + `
 
 The output of one host is printed unchanged. For several hosts, each line begins
 with the host's name and " | ". A line longer than 64 KiB continues on the next line,
@@ -33,7 +33,7 @@ that the program failed on a host, or that a host was not reachable.`,
 		Args: cobra.ArbitraryArgs, ValidArgsFunction: c.selector.completeSelector,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
-				return problem(idUsage, "slipway exec SELECTOR -- PROGRAM [ARG...]", "expected one selector before --, and a program after it")
+				return newProblem(idUsage, "slipway exec SELECTOR -- PROGRAM [ARG...]", "expected one selector before --, and a program after it")
 			}
 			p := lifecycle.Program{Argv: args[1:]}
 			if shell {
@@ -45,28 +45,28 @@ that the program failed on a host, or that a host was not reachable.`,
 			return c.runProgram(cmd.Context(), args[0], w, p)
 		},
 	}
-	w.flags(cmd)
+	w.addTo(cmd)
 	cmd.Flags().BoolVar(&shell, "shell", false, "run the arguments as a command of /bin/sh on the host")
 	cmd.Flags().BoolVarP(&stdin, "stdin", "i", false, "pass standard input to the program; only for one host")
 	return cmd
 }
 
-func (c hostCommand) runProgram(ctx context.Context, selector string, flags work, p lifecycle.Program) error {
+func (c hostCommand) runProgram(ctx context.Context, selector string, flags workFlags, p lifecycle.Program) error {
 	svc, targets, err := c.selector.selectHosts(ctx, selector)
 	if err != nil {
 		return err
 	}
-	w, err := flags.on(targets)
+	w, err := flags.newWork(targets)
 	if err != nil {
 		return err
 	}
 	var finish func()
-	out := &sink{w: c.Out}
+	out := &errorKeeper{w: c.Out}
 	p.Output, w.Done, finish = c.newHostOutputs(out, targets)
 	results, err := svc.Exec(ctx, w, p)
 	finish()
 	if err != nil {
 		return err
 	}
-	return out.failed(c.reportHostResults(ctx, targets, results))
+	return out.firstError(c.reportHostResults(ctx, targets, results))
 }

@@ -26,23 +26,23 @@ type hostOutput struct {
 // maxKept limits how much of each stream of a host is included in JSON or YAML, in bytes.
 const maxKept = 4 << 20
 
-// head keeps the beginning of the data that is written to it.
-type head struct {
+// boundedBuffer keeps the beginning of the data that is written to it.
+type boundedBuffer struct {
 	bytes.Buffer
-	more bool
+	isTruncated bool
 }
 
-func (h *head) Write(p []byte) (int, error) {
+func (h *boundedBuffer) Write(p []byte) (int, error) {
 	room := min(len(p), maxKept-h.Len())
-	h.more = h.more || room < len(p)
+	h.isTruncated = h.isTruncated || room < len(p)
 	_, _ = h.Buffer.Write(p[:room]) // never fails
 	return len(p), nil
 }
 
-// text returns the kept data, without an incomplete character at the end.
-func (h *head) text() []byte {
+// completeText returns the kept data, without an incomplete character at the end.
+func (h *boundedBuffer) completeText() []byte {
 	b := h.Bytes()
-	for i := 1; h.more && i < utf8.UTFMax && i <= len(b); i++ {
+	for i := 1; h.isTruncated && i < utf8.UTFMax && i <= len(b); i++ {
 		if last := b[len(b)-i:]; utf8.RuneStart(last[0]) {
 			if !utf8.FullRune(last) {
 				b = b[:len(b)-i]
@@ -53,9 +53,9 @@ func (h *head) text() []byte {
 	return b
 }
 
-func newHostOutput(r lifecycle.HostResult, out, errw *head) hostOutput {
-	o, e := out.text(), errw.text()
-	h := hostOutput{HostResult: r, Stdout: string(o), Stderr: string(e), Truncated: out.more || errw.more}
+func newHostOutput(r lifecycle.HostResult, out, errw *boundedBuffer) hostOutput {
+	o, e := out.completeText(), errw.completeText()
+	h := hostOutput{HostResult: r, Stdout: string(o), Stderr: string(e), Truncated: out.isTruncated || errw.isTruncated}
 	if !utf8.Valid(o) || !utf8.Valid(e) {
 		h.Encoding = "base64"
 		h.Stdout, h.Stderr = base64.StdEncoding.EncodeToString(o), base64.StdEncoding.EncodeToString(e)
@@ -63,14 +63,14 @@ func newHostOutput(r lifecycle.HostResult, out, errw *head) hostOutput {
 	return h
 }
 
-// A sink passes data to a writer and keeps the first error.
-type sink struct {
+// An errorKeeper passes data to a writer and keeps the first error.
+type errorKeeper struct {
 	w   io.Writer
 	mu  sync.Mutex
 	err error
 }
 
-func (s *sink) Write(p []byte) (int, error) {
+func (s *errorKeeper) Write(p []byte) (int, error) {
 	n, err := s.w.Write(p)
 	if err != nil {
 		s.mu.Lock()
@@ -82,26 +82,27 @@ func (s *sink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// failed returns the error of writing the output, if there is one. It has precedence over
-// err, the error of the hosts.
-func (s *sink) failed(err error) error {
+// firstError returns the error of writing the output, if there is one. It has precedence
+// over err, the error of the hosts.
+func (s *errorKeeper) firstError(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil || unread(s.err) && err != nil {
+	if s.err == nil || isReaderGone(s.err) && err != nil {
 		return err
 	}
 	return fmt.Errorf("writing the output: %w", s.err)
 }
 
-// newHostOutputs returns a function that gives the writers for a host's output, a function that
-// is called when a host has ended, which may be nil, and a function that writes the rest.
-func (c *console) newHostOutputs(to *sink, targets []lifecycle.Target) (
+// newHostOutputs returns a function that gives the writers for a host's output, a
+// function that is called when a host has ended, which may be nil, and a function that
+// writes the rest.
+func (c *console) newHostOutputs(to *errorKeeper, targets []lifecycle.Target) (
 	output func(lifecycle.Target) (io.Writer, io.Writer), done func(lifecycle.HostResult), finish func(),
 ) {
 	if c.format != view.Text {
-		kept := map[[2]string]*[2]head{}
+		kept := map[[2]string]*[2]boundedBuffer{}
 		for _, t := range targets {
-			kept[[2]string{t.Cluster, t.Host.Name}] = &[2]head{}
+			kept[[2]string{t.Cluster, t.Host.Name}] = &[2]boundedBuffer{}
 		}
 		output = func(t lifecycle.Target) (io.Writer, io.Writer) {
 			k := kept[[2]string{t.Cluster, t.Host.Name}]
@@ -109,22 +110,22 @@ func (c *console) newHostOutputs(to *sink, targets []lifecycle.Target) (
 		}
 		return output, func(r lifecycle.HostResult) {
 			k := kept[[2]string{r.Cluster, r.Host}]
-			_ = view.Item(to, c.format, newHostOutput(r, &k[0], &k[1])) // to keeps the error
-			*k = [2]head{}
+			_ = view.WriteItem(to, c.format, newHostOutput(r, &k[0], &k[1])) // to keeps the error
+			*k = [2]boundedBuffer{}
 		}, func() {}
 	}
 	if len(targets) == 1 {
 		return func(lifecycle.Target) (io.Writer, io.Writer) { return to, c.Err }, nil, func() {}
 	}
-	label := labels(targets)
+	label := newTargetLabeler(targets)
 	var names []string
 	for _, t := range targets {
 		names = append(names, label(t.Cluster, t.Host.Name))
 	}
-	out, errw := view.NewPrefixed(names, c.outStyle(), c.Colour), view.NewPrefixed(names, c.errStyle(), c.Size != nil)
+	out, errw := view.NewPrefixedOutput(names, c.outStyle(), c.OutIsTerminal), view.NewPrefixedOutput(names, c.errStyle(), c.Size != nil)
 	open := map[string][2]io.WriteCloser{}
 	for i, t := range targets {
-		open[t.Cluster+"@"+t.Host.Name] = [2]io.WriteCloser{out.Writer(to, names[i]), errw.Writer(c.Err, names[i])}
+		open[t.Cluster+"@"+t.Host.Name] = [2]io.WriteCloser{out.NewWriter(to, names[i]), errw.NewWriter(c.Err, names[i])}
 	}
 	output = func(t lifecycle.Target) (io.Writer, io.Writer) {
 		o := open[t.Cluster+"@"+t.Host.Name]

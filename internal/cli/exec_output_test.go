@@ -13,8 +13,9 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// TestHostOutput: JSON output contains the exact bytes that a host printed.
-func TestHostOutput(t *testing.T) {
+// TestHostOutput_KeepsExactBytes: JSON output contains the exact bytes that a host
+// printed.
+func TestHostOutput_KeepsExactBytes(t *testing.T) {
 	full := strings.Repeat("x", maxKept)
 	b64 := base64.StdEncoding.EncodeToString
 	for _, tc := range []struct {
@@ -32,9 +33,9 @@ func TestHostOutput(t *testing.T) {
 		{"cut binary", "\xff" + full, "",
 			hostOutput{Stdout: b64([]byte("\xff" + full[1:])), Encoding: "base64", Truncated: true}, "binary is cut anywhere"},
 	} {
-		var out, errw head
+		var out, errw boundedBuffer
 		for _, w := range []struct {
-			h *head
+			h *boundedBuffer
 			s string
 		}{{&out, tc.out}, {&errw, tc.err}} {
 			if n, err := w.h.Write([]byte(w.s)); n != len(w.s) || err != nil {
@@ -51,8 +52,8 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
 
-// TestOutputIsLost: a command fails if its output could not be written.
-func TestOutputIsLost(t *testing.T) {
+// TestOutput_FailsIfNotWritten: a command fails if its output could not be written.
+func TestOutput_FailsIfNotWritten(t *testing.T) {
 	for _, args := range [][]string{
 		{"exec", "prod@w1", "--", "true"},
 		{"exec", "prod@all", "--", "true"},
@@ -60,7 +61,7 @@ func TestOutputIsLost(t *testing.T) {
 		{"exec", "prod@all", "-o", string(view.YAML), "--", "true"},
 		{"cp", "prod@w1:x", ".", "-o", string(view.JSON)},
 	} {
-		s := newSeat(t, "")
+		s := newTestTerminal(t, "")
 		code := Main(t.Context(), args, Streams{In: s.stdin, Out: broken{}, Err: &s.err}, s.env,
 			func(context.Context, Settings) (Service, error) {
 				return service{&fake{Clusters: []string{"prod"}}}, nil

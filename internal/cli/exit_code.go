@@ -44,18 +44,18 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// refuse marks an error as one that changed nothing.
-func refuse(err error) error {
+// markRefused marks an error as one that changed nothing.
+func markRefused(err error) error {
 	if err == nil {
 		return nil
 	}
 	return &exitError{code: exitRefused, err: err}
 }
 
-// interrupted is the cause of a context that a signal has cancelled.
-type interrupted struct{ signal os.Signal }
+// interruptError is the cause of a context that a signal has cancelled.
+type interruptError struct{ signal os.Signal }
 
-func (e *interrupted) Error() string {
+func (e *interruptError) Error() string {
 	name := e.signal.String()
 	if number, ok := e.signal.(syscall.Signal); ok {
 		name = cmp.Or(unix.SignalName(number), name)
@@ -63,15 +63,15 @@ func (e *interrupted) Error() string {
 	return "interrupted by " + name
 }
 
-// codeOf returns the exit code of an error.
-func codeOf(ctx context.Context, err error) int {
+// exitCodeForError returns the exit code of an error.
+func exitCodeForError(ctx context.Context, err error) int {
 	var (
 		program *sandboxcmd.ExitError
 		locked  *lifecycle.LockedError
 		stale   *lifecycle.StaleError
 		list    diag.List
 		exit    *exitError
-		stop    *interrupted
+		stop    *interruptError
 	)
 	switch {
 	case errors.As(err, &program):
@@ -90,8 +90,8 @@ func codeOf(ctx context.Context, err error) int {
 	return exitFailed
 }
 
-// outcomeCode returns the exit code of an operation's outcome.
-func outcomeCode(o event.Outcome) int {
+// exitCodeForOutcome returns the exit code of an operation's outcome.
+func exitCodeForOutcome(o event.Outcome) int {
 	switch o {
 	case event.Succeeded, event.Paused:
 		return exitDone
@@ -103,16 +103,17 @@ func outcomeCode(o event.Outcome) int {
 	return exitFailed
 }
 
-// unread reports whether an error means that the reader of the output's pipe, such
+// isReaderGone reports whether an error means that the reader of the output's pipe, such
 // as head, has closed it.
-func unread(err error) bool {
+func isReaderGone(err error) bool {
 	var write *fs.PathError
 	return errors.As(err, &write) && (write.Path == os.Stdout.Name() || write.Path == os.Stderr.Name()) && errors.Is(write, syscall.EPIPE)
 }
 
-// unlessUnread returns an error of writing, or nil if the reader has closed the output.
-func unlessUnread(err error) error {
-	if unread(err) {
+// ignoreReaderGone returns an error of writing, or nil if the reader has closed the
+// output.
+func ignoreReaderGone(err error) error {
+	if isReaderGone(err) {
 		return nil
 	}
 	return err

@@ -92,7 +92,7 @@ type call struct {
 	Follows      bool     `json:"follows,omitempty"`
 }
 
-func (f *fake) record(c call) error {
+func (f *fake) recordCall(c call) error {
 	if f.Calls == "" {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (f *fake) record(c call) error {
 	return errors.Join(json.NewEncoder(out).Encode(c), out.Close())
 }
 
-func (f *fake) asked(method string, r lifecycle.Request) error {
+func (f *fake) recordRequest(method string, r lifecycle.Request) error {
 	c := call{
 		Method: method, Kind: string(r.Kind), Name: r.Name, IgnoreChecks: r.IgnoreChecks,
 		IgnoreErrors: r.IgnoreErrors, BreakLock: r.BreakLock, Forget: r.Forget, HasSource: len(r.Source) > 0, File: r.File,
@@ -130,12 +130,14 @@ func (f *fake) asked(method string, r lifecycle.Request) error {
 			c.Hosts = append(c.Hosts, fmt.Sprintf("%s=%s %v", h.Name, h.Address, h.Roles))
 		}
 	}
-	return f.record(c)
+	return f.recordCall(c)
 }
 
-func unexpected(method string) error { return fmt.Errorf("the scenario does not expect %s", method) }
+func newUnexpectedError(method string) error {
+	return fmt.Errorf("the scenario does not expect %s", method)
+}
 
-func (f *fake) prepared(name string, kind lifecycle.Kind, progress event.Sink) (lifecycle.Prepared, error) {
+func (f *fake) newPrepared(name string, kind lifecycle.Kind, progress event.Sink) (lifecycle.Prepared, error) {
 	progress.Emit(event.Event{Type: event.Note, Message: "connecting to 2 hosts"})
 	p := &plan.Plan{Cluster: name, Operation: string(kind), SpecDigest: "sha256:s", FactsDigest: "sha256:f", Spec: []byte("{}")}
 	step := plan.Step{Module: "kubeadm", Task: "kubeadm.join", Title: "join node", Host: "w1", State: plan.Change}
@@ -157,20 +159,20 @@ func (f *fake) prepared(name string, kind lifecycle.Kind, progress event.Sink) (
 	case "stale":
 		return nil, &lifecycle.StaleError{Difference: "-a\n+b\n"}
 	case "interrupted":
-		return nil, &interrupted{os.Interrupt}
+		return nil, &interruptError{os.Interrupt}
 	case "broken":
 		return nil, errors.New("the disk is on fire")
 	default:
-		return nil, unexpected("prepare")
+		return nil, newUnexpectedError("prepare")
 	}
 	return &fakePrepared{fake: f, plan: p}, p.Seal()
 }
 
 func (f *fake) PrepareSaved(_ context.Context, p *plan.Plan, _ lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error) {
-	if err := f.record(call{Method: "PrepareSaved", Name: p.Cluster, Kind: p.Operation}); err != nil {
+	if err := f.recordCall(call{Method: "PrepareSaved", Name: p.Cluster, Kind: p.Operation}); err != nil {
 		return nil, err
 	}
-	return f.prepared(p.Cluster, lifecycle.Kind(p.Operation), progress)
+	return f.newPrepared(p.Cluster, lifecycle.Kind(p.Operation), progress)
 }
 
 // service adds methods to fake that have the same names as its fields.
@@ -179,28 +181,28 @@ type service struct{ *fake }
 var _ Service = service{}
 
 func (s service) Prepare(_ context.Context, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error) {
-	if err := s.asked("Prepare", r); err != nil {
+	if err := s.recordRequest("Prepare", r); err != nil {
 		return nil, err
 	}
-	return s.prepared(r.Name, r.Kind, progress)
+	return s.newPrepared(r.Name, r.Kind, progress)
 }
 
 func (s service) PrepareResume(_ context.Context, name string, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error) {
-	if err := s.asked("PrepareResume", r); err != nil {
+	if err := s.recordRequest("PrepareResume", r); err != nil {
 		return nil, err
 	}
-	return s.prepared(name, lifecycle.Create, progress)
+	return s.newPrepared(name, lifecycle.Create, progress)
 }
 
 func (s service) PrepareRollback(_ context.Context, name string, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error) {
-	if err := s.asked("PrepareRollback", r); err != nil {
+	if err := s.recordRequest("PrepareRollback", r); err != nil {
 		return nil, err
 	}
-	return s.prepared(name, "rollback", progress)
+	return s.newPrepared(name, "rollback", progress)
 }
 
 func (s service) Precheck(_ context.Context, r lifecycle.Request, _ event.Sink) (diag.List, error) {
-	if err := s.asked("Precheck", r); err != nil {
+	if err := s.recordRequest("Precheck", r); err != nil {
 		return nil, err
 	}
 	warning := diag.Diagnostic{ID: "few-cpus", Severity: diag.Warning, Host: "w1", Message: "one CPU"}
@@ -213,18 +215,18 @@ func (s service) Precheck(_ context.Context, r lifecycle.Request, _ event.Sink) 
 	case "errors":
 		return diag.List{warning, problem}, nil
 	}
-	return nil, unexpected("Precheck")
+	return nil, newUnexpectedError("Precheck")
 }
 
 func (s service) Cancel(_ context.Context, name string, progress event.Sink) error {
 	switch s.fake.Cancel {
 	case "ok":
 		progress.Emit(event.Event{Type: event.Note, Message: "stopping its operation"})
-		return s.record(call{Method: "Cancel", Name: name})
+		return s.recordCall(call{Method: "Cancel", Name: name})
 	case "not-running":
 		return diag.List{{ID: "nothing-running", Message: "nothing runs on cluster " + name}}
 	}
-	return unexpected("Cancel")
+	return newUnexpectedError("Cancel")
 }
 
 func (s service) operation() *v1alpha1.Operation {
@@ -257,18 +259,18 @@ func (s service) Clusters(context.Context) ([]lifecycle.ClusterSummary, error) {
 		})
 	}
 	for _, name := range s.fake.Damaged {
-		out = append(out, lifecycle.ClusterSummary{Name: name, Problem: &damaged(name)[0]})
+		out = append(out, lifecycle.ClusterSummary{Name: name, Problem: &newDamage(name)[0]})
 	}
 	return out, nil
 }
 
-func damaged(name string) diag.List {
+func newDamage(name string) diag.List {
 	return diag.List{{ID: "record-damaged", Severity: diag.Error, Message: name + "/cluster.json is damaged", Hint: "put it back"}}
 }
 
 func (s service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, error) {
 	if slices.Contains(s.fake.Damaged, name) {
-		return nil, damaged(name)
+		return nil, newDamage(name)
 	}
 	for _, n := range s.fake.Clusters {
 		if n == name {
@@ -356,9 +358,9 @@ contexts:
 current-context: kubernetes-admin@kubernetes
 `
 
-// merged returns the file with the paths of merged kubeconfigs in scripts; "" outside of
-// scripts.
-func (s service) merged() string {
+// mergedFile returns the file with the paths of merged kubeconfigs in scripts; ""
+// outside of scripts.
+func (s service) mergedFile() string {
 	if dir := os.Getenv("SLIPWAY_HOME"); dir != "" {
 		return filepath.Join(dir, "merged")
 	}
@@ -366,13 +368,13 @@ func (s service) merged() string {
 }
 
 func (s service) AddMerged(_, path string) error {
-	if s.merged() == "" {
+	if s.mergedFile() == "" {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(s.merged()), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(s.mergedFile()), 0o700); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(s.merged(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(s.mergedFile(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -381,7 +383,7 @@ func (s service) AddMerged(_, path string) error {
 }
 
 func (s service) Merged(string) ([]string, error) {
-	text, err := os.ReadFile(s.merged())
+	text, err := os.ReadFile(s.mergedFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -405,19 +407,20 @@ func (s service) Describe(_ context.Context, conf []byte, o live.Options) (*live
 	switch s.fake.Describe {
 	case "ok":
 		warning := diag.Diagnostic{ID: "not-as-it-is", Severity: diag.Warning, Path: "spec.network.plugin", Message: "the network is calico's"}
-		err := s.record(call{Method: "Describe", Name: o.Name, Args: []string{o.User, o.PrivateKeyFile, string(conf)}})
+		err := s.recordCall(call{Method: "Describe", Name: o.Name, Args: []string{o.User, o.PrivateKeyFile, string(conf)}})
 		return &live.Description{Text: []byte("kind: Cluster\n"), Warnings: diag.List{warning}}, err
 	case "unreadable":
 		return nil, diag.List{{ID: "cluster-unreadable", Severity: diag.Error, Message: "nothing listens for the API"}}
 	}
-	return nil, unexpected("Describe")
+	return nil, newUnexpectedError("Describe")
 }
 
 func (s service) Manifest(_ context.Context, r lifecycle.ManifestRequest) ([]byte, diag.List, error) {
 	if s.fake.Describe == "" {
-		return nil, nil, unexpected("Manifest")
+		return nil, nil, newUnexpectedError("Manifest")
 	}
-	err := s.record(call{Method: "Manifest", Kubernetes: r.Kubernetes, Args: append(slices.Concat(r.Arches, r.Images), string(r.Kubeconfig))})
+	err := s.recordCall(call{Method: "Manifest", Kubernetes: r.Kubernetes,
+		Args: append(slices.Concat(r.Arches, r.Images), string(r.Kubeconfig))})
 	return []byte("kind: BundleManifest\n"), diag.List{{ID: "image-left-out", Severity: diag.Warning, Message: "image x is left out"}}, err
 }
 
@@ -428,7 +431,7 @@ func (s service) Kubectl(ctx context.Context, name string, args []string, _ io.R
 		return -1, nil // as of a program that a signal has ended
 	}
 	if s.fake.Kubectl == 0 {
-		return 0, unexpected("Kubectl")
+		return 0, newUnexpectedError("Kubectl")
 	}
 	fmt.Fprintf(out, "kubectl on %s: %q\n", name, args)
 	return s.fake.Kubectl - 1, nil
@@ -467,7 +470,7 @@ func (p *fakePrepared) Close() error {
 }
 
 func (p *fakePrepared) Apply(ctx context.Context, sinks ...event.Sink) (*lifecycle.Result, error) {
-	if err := p.record(call{Method: "Apply", Kind: p.plan.Operation, Name: p.plan.Cluster}); err != nil {
+	if err := p.recordCall(call{Method: "Apply", Kind: p.plan.Operation, Name: p.plan.Cluster}); err != nil {
 		return nil, err
 	}
 	res := &lifecycle.Result{Operation: operationID, Cluster: p.plan.Cluster, Outcome: event.Outcome(p.fake.Apply),
@@ -519,7 +522,7 @@ func (p *fakePrepared) Apply(ctx context.Context, sinks ...event.Sink) (*lifecyc
 	case "broken":
 		return nil, errors.New("the disk is on fire")
 	default:
-		return nil, unexpected("Apply")
+		return nil, newUnexpectedError("Apply")
 	}
 	emit(end)
 	if p.applied != nil {

@@ -43,8 +43,8 @@ func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifec
 	return out, nil, nil
 }
 
-// worked returns the result of each host. The scenario can make w1 unreachable.
-func (s service) worked(w lifecycle.Work, do func(lifecycle.Target) lifecycle.HostResult) []lifecycle.HostResult {
+// runOnTargets returns the result of each host. The scenario can make w1 unreachable.
+func (s service) runOnTargets(w lifecycle.Work, do func(lifecycle.Target) lifecycle.HostResult) []lifecycle.HostResult {
 	var out []lifecycle.HostResult
 	for _, t := range w.Targets {
 		r := lifecycle.HostResult{ExitCode: -1,
@@ -67,10 +67,10 @@ func (s service) Exec(_ context.Context, w lifecycle.Work, p lifecycle.Program) 
 	if w.Root {
 		c.Kind = "root"
 	}
-	if err := s.record(c); err != nil {
+	if err := s.recordCall(c); err != nil {
 		return nil, err
 	}
-	return s.worked(w, func(t lifecycle.Target) lifecycle.HostResult {
+	return s.runOnTargets(w, func(t lifecycle.Target) lifecycle.HostResult {
 		out, errw := p.Output(t)
 		fmt.Fprintf(out, "one\r\ntwo")
 		fmt.Fprintln(errw, "oops")
@@ -86,10 +86,10 @@ func (s service) Copy(_ context.Context, w lifecycle.Work, c lifecycle.Copy) ([]
 	if c.Fetch {
 		kind = "fetch"
 	}
-	if err := s.record(call{Method: "Copy", Kind: kind, Args: []string{c.Here, c.There}}); err != nil {
+	if err := s.recordCall(call{Method: "Copy", Kind: kind, Args: []string{c.Here, c.There}}); err != nil {
 		return nil, err
 	}
-	return s.worked(w, func(t lifecycle.Target) lifecycle.HostResult {
+	return s.runOnTargets(w, func(t lifecycle.Target) lifecycle.HostResult {
 		c.Progress(t, transfer.Progress{Done: 5, Total: 5})
 		sum := &transfer.Summary{To: "/there", Files: 2, Bytes: 5}
 		if c.There == "partly" {
@@ -100,7 +100,7 @@ func (s service) Copy(_ context.Context, w lifecycle.Work, c lifecycle.Copy) ([]
 }
 
 func (s service) Login(_ context.Context, t lifecycle.Target, sh remote.Shell) (int, error) {
-	return s.Exit, s.record(call{Method: "Login", Name: t.Cluster + "@" + t.Host.Name, Args: sh.Argv})
+	return s.Exit, s.recordCall(call{Method: "Login", Name: t.Cluster + "@" + t.Host.Name, Args: sh.Argv})
 }
 
 // Info describes a cluster whose API is reachable, unless a host is lost.
@@ -144,7 +144,8 @@ func (s service) Info(ctx context.Context, name string, _ event.Sink) (*lifecycl
 // Certificates returns some certificates of a cluster with two hosts.
 func (s service) Certificates(ctx context.Context, r lifecycle.Request, within time.Duration,
 	_ event.Sink) (*lifecycle.Certificates, error) {
-	if err := s.record(call{Method: "Certificates", Name: r.Name, HasSource: r.Cluster != nil, Args: []string{within.String()}}); err != nil {
+	if err := s.recordCall(call{Method: "Certificates", Name: r.Name, HasSource: r.Cluster != nil,
+		Args: []string{within.String()}}); err != nil {
 		return nil, err
 	}
 	name := r.Name
@@ -215,8 +216,8 @@ func (s service) Etcd(ctx context.Context, name string, _ event.Sink) (*lifecycl
 	return r, nil
 }
 
-// sets returns a plain backup set, an encrypted one, and others.
-func (s service) sets(name string) []lifecycle.SnapshotInfo {
+// newBackupSets returns a plain backup set, an encrypted one, and others.
+func (s service) newBackupSets(name string) []lifecycle.SnapshotInfo {
 	return []lifecycle.SnapshotInfo{
 		{Cluster: name, File: "/b/" + name + "-2.tar.age", Bytes: 3 << 20, Taken: epoch, Encrypted: true},
 		{
@@ -239,11 +240,11 @@ func (s service) Snapshot(ctx context.Context, name string, o lifecycle.Snapshot
 	if o.Copy != "" {
 		i := lifecycle.SnapshotInfo{Cluster: name, File: "/b/" + name + ".tar.age", Bytes: 4 << 20, Taken: epoch,
 			Encrypted: true, Member: "cp1", Revision: 4711, Verified: !o.Unverified}
-		return &i, s.record(call{Method: "Snapshot", Name: name, Args: []string{o.Copy}})
+		return &i, s.recordCall(call{Method: "Snapshot", Name: name, Args: []string{o.Copy}})
 	}
-	i := s.sets(name)[1]
+	i := s.newBackupSets(name)[1]
 	i.Encrypted = len(o.Recipients) > 0
-	return &i, s.record(call{Method: "Snapshot", Name: name, Args: append([]string{o.Out}, o.Recipients...)})
+	return &i, s.recordCall(call{Method: "Snapshot", Name: name, Args: append([]string{o.Out}, o.Recipients...)})
 }
 
 func (s service) Scheduled(ctx context.Context, name string, _ event.Sink) (*lifecycle.Scheduled, error) {
@@ -294,7 +295,7 @@ func (s service) Drill(ctx context.Context, name string, o lifecycle.DrillOption
 			{Name: "revision", Want: "4711", Got: "4711", Good: true}, {Name: "keys", Want: "600", Got: "600", Good: s.Lost == ""},
 		}}
 	return r,
-		s.record(call{Method: "Drill", Name: name,
+		s.recordCall(call{Method: "Drill", Name: name,
 			Args: slices.DeleteFunc([]string{o.From, o.Identity, o.SignedBy}, func(a string) bool { return a == "" })})
 }
 
@@ -305,7 +306,7 @@ func (s service) Snapshots(_ context.Context, name string) ([]lifecycle.Snapshot
 	if name == "" {
 		name = "prod"
 	}
-	return s.sets(name), nil
+	return s.newBackupSets(name), nil
 }
 
 func (s service) Dump(ctx context.Context, name string, w io.Writer, _ event.Sink) error {

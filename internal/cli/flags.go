@@ -13,14 +13,14 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// fileFlag adds -f.
-func fileFlag(cmd *cobra.Command, file *string, use string) {
+// addFileFlag adds -f.
+func addFileFlag(cmd *cobra.Command, file *string, use string) {
 	cmd.Flags().StringVarP(file, "file", "f", "", use)
 	_ = cmd.MarkFlagFilename("file", "yaml", "yml", "json") // the flag is there
 }
 
-// headersFlag adds the flag that omits a table's header.
-func headersFlag(cmd *cobra.Command, without *bool) {
+// addNoHeadersFlag adds the flag that omits a table's header.
+func addNoHeadersFlag(cmd *cobra.Command, without *bool) {
 	cmd.Flags().BoolVar(without, "no-headers", false, "omit the header of the table")
 }
 
@@ -31,14 +31,14 @@ type changeFlags struct {
 	breakLock    bool
 }
 
-// addAll adds all flags.
-func (f *changeFlags) addAll(cmd *cobra.Command) {
-	f.addIgnore(cmd)
-	breakFlag(cmd, &f.breakLock)
+// addFlags adds all flags.
+func (f *changeFlags) addFlags(cmd *cobra.Command) {
+	f.addIgnoreFlags(cmd)
+	addBreakLockFlag(cmd, &f.breakLock)
 }
 
-// addIgnore adds the flags that ignore errors and findings of hosts.
-func (f *changeFlags) addIgnore(cmd *cobra.Command) {
+// addIgnoreFlags adds the flags that ignore errors and findings of hosts.
+func (f *changeFlags) addIgnoreFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.ignoreErrors, "ignore-errors", false, "continue on other hosts when a host fails")
 	cmd.Flags().StringArrayVar(&f.ignoreChecks, "ignore-check", nil,
 		"ignore the precheck finding with this `id` (repeatable; saved with the operation)")
@@ -50,26 +50,26 @@ func (f *changeFlags) setIn(r lifecycle.Request) lifecycle.Request {
 	return r
 }
 
-func breakFlag(cmd *cobra.Command, breaks *bool) {
+func addBreakLockFlag(cmd *cobra.Command, breaks *bool) {
 	cmd.Flags().BoolVar(breaks, "break-lock", false, "take over a lock whose holder is not reachable")
 }
 
-func removalFlag(cmd *cobra.Command, allow *bool) {
+func addAllowRemovalFlag(cmd *cobra.Command, allow *bool) {
 	cmd.Flags().BoolVar(allow, "allow-removal", false, "allow the plan to remove hosts and data")
 }
 
-// leavingFlags adds the flags for hosts that are removed from a running cluster.
-func leavingFlags(cmd *cobra.Command, allowRemoval, forget *bool, r *lifecycle.Removal) {
-	removalFlag(cmd, allowRemoval)
-	drainFlags(cmd, r, lifecycle.DefaultDrainTimeout)
+// addLeavingHostFlags adds the flags for hosts that are removed from a running cluster.
+func addLeavingHostFlags(cmd *cobra.Command, allowRemoval, forget *bool, r *lifecycle.Removal) {
+	addAllowRemovalFlag(cmd, allowRemoval)
+	addDrainFlags(cmd, r, lifecycle.DefaultDrainTimeout)
 	f := cmd.Flags()
 	f.Lookup("force").Usage += "; with --forget, also remove hosts that are running"
 	f.BoolVar(forget, "forget", false, "remove hosts even if they are unreachable; their files remain")
 }
 
-// drainFlags adds the flags for draining nodes. A limit of 0 means the limit with which
-// the operation began.
-func drainFlags(cmd *cobra.Command, r *lifecycle.Removal, limit time.Duration) {
+// addDrainFlags adds the flags for draining nodes. A limit of 0 means the limit with
+// which the operation began.
+func addDrainFlags(cmd *cobra.Command, r *lifecycle.Removal, limit time.Duration) {
 	f := cmd.Flags()
 	f.BoolVar(&r.Force, "force", false,
 		"delete pods that cannot be evicted: pods without a controller, or with a disruption budget that never allows it")
@@ -101,31 +101,31 @@ func (l *limitFlag) String() string {
 	return time.Duration(*l).String()
 }
 
-func atOnceFlag(cmd *cobra.Command, rollout *lifecycle.Rollout) {
+func addMaxUnavailableFlag(cmd *cobra.Command, rollout *lifecycle.Rollout) {
 	cmd.Flags().StringVar(&rollout.MaxUnavailable, "max-unavailable", "",
 		"how many workers may be unavailable at the same time: a number, or a percentage such as 20% (default 1)")
 }
 
-func pauseFlag(cmd *cobra.Command, to *string) {
+func addPauseFlag(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVar(to, "pause-after", "", "pause an upgrade after this `step`: canary, control-plane or wave")
 }
 
-// place parses the value of --pause-after.
-func place(text string) (lifecycle.Pause, error) {
+// parsePausePoint parses the value of --pause-after.
+func parsePausePoint(text string) (lifecycle.Pause, error) {
 	p := lifecycle.Pause(text)
 	if !slices.Contains([]lifecycle.Pause{"", lifecycle.PauseCanary, lifecycle.PauseControlPlane, lifecycle.PauseWave}, p) {
-		return "", problem(idUsage, "use --pause-after canary, control-plane or wave", "invalid value %q for --pause-after", text)
+		return "", newProblem(idUsage, "use --pause-after canary, control-plane or wave", "invalid value %q for --pause-after", text)
 	}
 	return p, nil
 }
 
-// bundlePath resolves a bundle from the command line. An existing file or
+// resolveBundlePath resolves a bundle from the command line. An existing file or
 // directory, or a name that looks like a path, becomes an absolute path. Any other
 // name is a registry reference and is returned unchanged.
-func bundlePath(name string) (string, error) {
+func resolveBundlePath(name string) (string, error) {
 	if _, err := os.Stat(name); err == nil || spec.IsBundlePath(name) {
 		path, err := filepath.Abs(name)
-		return path, refuse(err)
+		return path, markRefused(err)
 	}
 	return name, nil
 }

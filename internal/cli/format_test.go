@@ -102,7 +102,7 @@ const sandboxRecord = `{"version": 1, "name": "dev", "range": "198.18.7.0/24", "
 
 // Every command writes its result, or its error, in the format of -o, at any position on
 // the command line. A command without a result refuses the format.
-func TestFormats(t *testing.T) {
+func TestEveryCommand_WritesItsResultInTheFormat(t *testing.T) {
 	for _, format := range []view.Format{view.JSON, view.YAML} {
 		t.Run(string(format), func(t *testing.T) {
 			dir := t.TempDir()
@@ -136,7 +136,7 @@ func allCommands(t *testing.T) []string {
 			walk(c)
 		}
 	}
-	s := newSeat(t, "")
+	s := newTestTerminal(t, "")
 	walk(newApp(Streams{In: s.stdin, Out: &s.out, Err: &s.err}, s.env, nil).newRootCommand())
 	slices.Sort(names)
 	return names
@@ -146,13 +146,13 @@ func allCommands(t *testing.T) []string {
 func answers(t *testing.T, format view.Format, args []string, want int) {
 	t.Helper()
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "config"))
-	s := newSeat(t, "")
+	s := newTestTerminal(t, "")
 	records := filepath.Join(s.env.Getenv("SLIPWAY_HOME"), "sandboxes", "dev")
 	if err := errors.Join(os.MkdirAll(records, 0o700),
 		os.WriteFile(filepath.Join(records, "sandbox.json"), []byte(sandboxRecord), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	s.absent = true
+	s.isUnattended = true
 	f := &fake{Prepare: "create", Apply: "succeeded", Clusters: []string{"prod"}, Precheck: "errors", Cancel: "ok", History: "failed"}
 	line := strings.Join(args, " ")
 	if got := s.run(t, f, args...); got != want {

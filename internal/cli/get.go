@@ -22,7 +22,7 @@ type getCommand struct {
 }
 
 func newGetCommand(c getCommand) *cobra.Command {
-	cmd := program.Parent("get", "Show clusters")
+	cmd := program.NewParentCommand("get", "Show clusters")
 	var noHeaders bool
 	clusters := &cobra.Command{
 		Use: "clusters", Short: "List clusters", Args: cobra.NoArgs,
@@ -44,7 +44,7 @@ func newGetCommand(c getCommand) *cobra.Command {
 			return c.reportDamaged(list)
 		},
 	}
-	headersFlag(clusters, &noHeaders)
+	addNoHeadersFlag(clusters, &noHeaders)
 	cmd.AddCommand(clusters, &cobra.Command{
 		Use: "cluster [NAME]", Short: "Show a cluster's state, nodes and latest operation",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
@@ -77,7 +77,7 @@ func (c getCommand) reportDamaged(list []lifecycle.ClusterSummary) error {
 	if len(told) == 0 {
 		return nil
 	}
-	view.Diagnostics(c.Err, told, c.errStyle())
+	view.WriteDiagnostics(c.Err, told, c.errStyle())
 	return &exitError{code: exitRefused}
 }
 
@@ -105,13 +105,13 @@ func (c getCommand) writeClusterTable(w io.Writer, list []lifecycle.ClusterSumma
 			cmp.Or(cluster.Endpoint, "-"), c.formatAge(cluster.Created),
 		})
 	}
-	return table(w, noHeaders, []string{"NAME", "PHASE", "KUBERNETES", "NODES", "ENDPOINT", "AGE"}, rows)
+	return writeTable(w, noHeaders, []string{"NAME", "PHASE", "KUBERNETES", "NODES", "ENDPOINT", "AGE"}, rows)
 }
 
-// table writes a table, with or without its header.
-func table(w io.Writer, without bool, head []string, rows [][]string) error {
+// writeTable writes a table, with or without its header.
+func writeTable(w io.Writer, without bool, head []string, rows [][]string) error {
 	if without {
 		head = nil
 	}
-	return view.Table(w, head, rows)
+	return view.WriteTable(w, head, rows)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func newInitCommand(children ...*cobra.Command) *cobra.Command {
-	cmd := program.Parent("init", "Prepare hosts")
+	cmd := program.NewParentCommand("init", "Prepare hosts")
 	cmd.AddCommand(children...)
 	return cmd
 }
@@ -30,8 +30,8 @@ time and host names. Without a file, prepares this machine.`,
 			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(newFileRequest(lifecycle.InitOS, d, change)), file: file})
 		},
 	}
-	fileFlag(cmd, &file, "the cluster file; - is standard input")
-	change.addAll(cmd)
+	addFileFlag(cmd, &file, "the cluster file; - is standard input")
+	change.addFlags(cmd)
 	return cmd
 }
 
@@ -54,7 +54,7 @@ that the registry does not have.`,
 				return err
 			}
 			if bundle != "" {
-				if d.Cluster.Spec.Bundle, err = bundlePath(bundle); err != nil {
+				if d.Cluster.Spec.Bundle, err = resolveBundlePath(bundle); err != nil {
 					return err
 				}
 			}
@@ -62,8 +62,8 @@ that the registry does not have.`,
 				operation{prepare: prepareRequest(newFileRequest(lifecycle.InitRegistry, d, change)), file: file})
 		},
 	}
-	fileFlag(cmd, &file, "the cluster file; - is standard input")
-	change.addAll(cmd)
+	addFileFlag(cmd, &file, "the cluster file; - is standard input")
+	change.addFlags(cmd)
 	cmd.Flags().StringVar(&bundle, "bundle", "", "push the images of this `bundle`: a file, a directory or a registry reference")
 	return cmd
 }

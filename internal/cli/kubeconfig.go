@@ -34,7 +34,7 @@ context again.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !merge && (use || replace) {
-				return problem(idUsage, "add --merge, or leave out --use and --replace", "--use and --replace require --merge")
+				return newProblem(idUsage, "add --merge, or leave out --use and --replace", "--use and --replace require --merge")
 			}
 			ctx := cmd.Context()
 			svc, name, err := openForCluster(ctx, c.clusters, c.open, args)
@@ -56,7 +56,7 @@ context again.`,
 			case out != "":
 				return c.writeKubeconfig(out, access)
 			case called != "":
-				return problem(idUsage, "slipway kubeconfig "+name+" --merge --context "+called, "--context requires --merge or --out")
+				return newProblem(idUsage, "slipway kubeconfig "+name+" --merge --context "+called, "--context requires --merge or --out")
 			}
 			return c.writeDocument(admin)
 		},
@@ -91,7 +91,7 @@ func (c kubeconfigCommand) mergeKubeconfig(ctx context.Context, svc clusterAcces
 		return err
 	}
 	if c.format != view.Text {
-		return view.Data(c.Out, c.format, map[string]string{
+		return view.WriteData(c.Out, c.format, map[string]string{
 			"cluster": access.Cluster, "context": cmp.Or(access.Context, access.Cluster), "file": path,
 		})
 	}
@@ -101,7 +101,7 @@ func (c kubeconfigCommand) mergeKubeconfig(ctx context.Context, svc clusterAcces
 
 func (c kubeconfigCommand) writeKubeconfig(path string, access kubeconfig.Access) error {
 	if _, err := os.Lstat(path); err == nil && !c.yes {
-		return problem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", path)
+		return newProblem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", path)
 	}
 	d, err := c.findDirectories()
 	if err != nil {
@@ -111,7 +111,7 @@ func (c kubeconfigCommand) writeKubeconfig(path string, access kubeconfig.Access
 		return err
 	}
 	if c.format != view.Text {
-		return view.Data(c.Out, c.format, map[string]string{"cluster": access.Cluster, "file": path})
+		return view.WriteData(c.Out, c.format, map[string]string{"cluster": access.Cluster, "file": path})
 	}
 	c.printMessage("Wrote %s.\nNext: export KUBECONFIG=%s", path, path)
 	return nil

@@ -14,7 +14,7 @@ type kubectlCommand struct {
 }
 
 func newKubectlCommand(c kubectlCommand) *cobra.Command {
-	return program.WordsOnly(&cobra.Command{
+	return program.MarkTextOnly(&cobra.Command{
 		Use: "kubectl [NAME] -- ARGS...", Short: "Run kubectl on a cluster",
 		Long:    "Runs the kubectl of the cluster's bundle with the cluster's admin kubeconfig.",
 		Example: "  slipway kubectl prod -- get nodes -o wide",
@@ -23,7 +23,7 @@ func newKubectlCommand(c kubectlCommand) *cobra.Command {
 			ctx := cmd.Context()
 			dash := cmd.ArgsLenAtDash()
 			if dash < 0 || dash > 1 {
-				return problem(idUsage, "slipway kubectl NAME -- get nodes", "the arguments of kubectl must follow --")
+				return newProblem(idUsage, "slipway kubectl NAME -- get nodes", "the arguments of kubectl must follow --")
 			}
 			svc, name, err := openForCluster(ctx, c.clusters, c.open, args[:dash])
 			if err != nil {

@@ -39,9 +39,9 @@ var kk = map[string]string{
 	"kk version":                "-o --show-supported-k8s",
 }
 
-// docs/from-kubekey.md has exactly the commands and flags of kk. TestDocumentation checks
-// that Slipway's commands in it exist.
-func TestKubeKeyPage(t *testing.T) {
+// docs/from-kubekey.md has exactly the commands and flags of kk.
+// TestDocs_HaveOnlyValidCommandLines checks that Slipway's commands in it exist.
+func TestKubeKeyPage_ListsExactlyTheFlagsOfKK(t *testing.T) {
 	page, err := os.ReadFile("../../docs/from-kubekey.md")
 	if err != nil {
 		t.Fatal(err)
@@ -100,12 +100,12 @@ var ours = map[string]string{
 
 // The page must name every existing command in ours, and must not list it under "Not
 // yet".
-func TestKubeKeyPageIsNotBehind(t *testing.T) {
+func TestKubeKeyPage_NamesEveryExistingCommand(t *testing.T) {
 	page, err := os.ReadFile("../../docs/from-kubekey.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSeat(t, "")
+	s := newTestTerminal(t, "")
 	root := newApp(Streams{In: s.stdin, Out: &s.out, Err: &s.err}, s.env, nil).newRootCommand()
 	for command := range kk {
 		if command == "" {

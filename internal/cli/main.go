@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// again is the time after a signal in which another one counts as an echo of it. sudo
-// and terminals send such echoes.
-const again = 500 * time.Millisecond
+// signalEchoWindow is the time after a signal in which another one counts as an echo of
+// it. sudo and terminals send such echoes.
+const signalEchoWindow = 500 * time.Millisecond
 
 // Main runs a command line (without the program's name) and returns the exit
 // code. The first SIGINT, SIGTERM or SIGHUP stops cleanly. After a further one
@@ -24,7 +24,7 @@ func Main(ctx context.Context, args []string, s Streams, env Env, create NewServ
 	signals := make(chan os.Signal, 4)
 	env.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer env.StopNotify(signals)
-	defer env.handOver(s.Err)()
+	defer env.newCacheHandover(s.Err)()
 	// Without this, a write to a pipe without a reader would end the program.
 	pipe := make(chan os.Signal, 1)
 	env.Notify(pipe, syscall.SIGPIPE)
@@ -43,9 +43,9 @@ func Main(ctx context.Context, args []string, s Streams, env Env, create NewServ
 			switch {
 			case first.IsZero():
 				first = now
-				cancel(&interrupted{sig})
-			case now.Sub(first) > again:
-				leave(s.Err, a.runner.working.Load())
+				cancel(&interruptError{sig})
+			case now.Sub(first) > signalEchoWindow:
+				reportNotWaiting(s.Err, a.runner.working.Load())
 				return exitInterrupted
 			}
 		}
@@ -60,16 +60,16 @@ func (a *app) runCommandLine(ctx context.Context, args []string) int {
 		return a.reportError(ctx, a.plugins.runPlugin(p, rest))
 	}
 	err := root.ExecuteContext(ctx)
-	if err != nil && !a.began {
+	if err != nil && !a.hasBegun {
 		err = a.explainUsageError(root, args, err)
 	}
 	return a.reportError(ctx, err)
 }
 
-// leave reports that the program no longer waits for the operation on a cluster;
-// cluster is nil without an operation. It does not wait for a reader that reads
+// reportNotWaiting reports that the program no longer waits for the operation on a
+// cluster; cluster is nil without an operation. It does not wait for a reader that reads
 // nothing.
-func leave(w io.Writer, cluster *string) {
+func reportNotWaiting(w io.Writer, cluster *string) {
 	said := make(chan struct{})
 	go func() { // ends with the program at the latest: a write cannot be cancelled
 		defer close(said)
@@ -81,7 +81,7 @@ func leave(w io.Writer, cluster *string) {
 	}()
 	select {
 	case <-said:
-	case <-time.After(again):
+	case <-time.After(signalEchoWindow):
 	}
 }
 
@@ -89,11 +89,11 @@ func leave(w io.Writer, cluster *string) {
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
-	// Asks reports whether In and Err are terminals, so that a person can answer
+	// CanAsk reports whether In and Err are terminals, so that a person can answer
 	// questions.
-	Asks bool
-	// Colour reports whether Out is a terminal.
-	Colour bool
+	CanAsk bool
+	// OutIsTerminal reports whether Out is a terminal.
+	OutIsTerminal bool
 	// Size returns the size of the terminal at Err; nil if Err is not a terminal.
 	Size func() (columns, rows int)
 }

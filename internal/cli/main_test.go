@@ -26,16 +26,16 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// seat is a user at a terminal, with a separate machine.
-type seat struct {
-	out, err lockedBuffer
-	env      Env
-	signals  chan<- os.Signal
-	clock    time.Time
-	mu       sync.Mutex
-	noted    chan struct{} // closed when signals can be sent
-	stdin    io.Reader
-	absent   bool // no user is at the terminal
+// testTerminal is a user at a terminal, with a separate machine.
+type testTerminal struct {
+	out, err     lockedBuffer
+	env          Env
+	signals      chan<- os.Signal
+	clock        time.Time
+	mu           sync.Mutex
+	signalsReady chan struct{} // closed when signals can be sent
+	stdin        io.Reader
+	isUnattended bool // no user is at the terminal
 }
 
 type lockedBuffer struct {
@@ -54,8 +54,8 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 	return b.b.Write(p)
 }
 
-// await waits until text was written.
-func (b *lockedBuffer) await(t *testing.T, text string) {
+// waitFor waits until text was written.
+func (b *lockedBuffer) waitFor(t *testing.T, text string) {
 	t.Helper()
 	for {
 		b.mu.Lock()
@@ -81,20 +81,20 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-func newSeat(t *testing.T, stdin string) *seat {
-	s := &seat{clock: epoch, noted: make(chan struct{}), stdin: strings.NewReader(stdin)}
+func newTestTerminal(t *testing.T, stdin string) *testTerminal {
+	s := &testTerminal{clock: epoch, signalsReady: make(chan struct{}), stdin: strings.NewReader(stdin)}
 	home := t.TempDir()
 	vars := map[string]string{"HOME": home, "SLIPWAY_HOME": filepath.Join(home, "s"),
 		"SLIPWAY_CACHE": filepath.Join(home, "c"), "TERM": "dumb"}
 	s.env = Env{
 		Getenv: func(k string) string { return vars[k] }, Environ: func() []string { return nil },
-		Hostname: func() (string, error) { return "box", nil }, CgroupV1: func() bool { return true }, UID: 1000,
+		Hostname: func() (string, error) { return "box", nil }, IsCgroupV1: func() bool { return true }, UID: 1000,
 		LookupUser: func(uid string) (*user.User, error) { return nil, user.UnknownUserError(uid) },
 		Exec:       func(string, []string, []string) error { return errors.New("no programs here") },
 		Notify: func(c chan<- os.Signal, sig ...os.Signal) {
 			if slices.Contains(sig, os.Interrupt) {
 				s.signals = c
-				close(s.noted)
+				close(s.signalsReady)
 			}
 		},
 		StopNotify: func(chan<- os.Signal) {},
@@ -107,14 +107,14 @@ func newSeat(t *testing.T, stdin string) *seat {
 	return s
 }
 
-func (s *seat) later(d time.Duration) {
+func (s *testTerminal) advanceClock(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clock = s.clock.Add(d)
 }
 
-func (s *seat) run(t *testing.T, f *fake, args ...string) int {
-	return Main(t.Context(), args, Streams{In: s.stdin, Out: &s.out, Err: &s.err, Asks: !s.absent}, s.env,
+func (s *testTerminal) run(t *testing.T, f *fake, args ...string) int {
+	return Main(t.Context(), args, Streams{In: s.stdin, Out: &s.out, Err: &s.err, CanAsk: !s.isUnattended}, s.env,
 		func(context.Context, Settings) (Service, error) { return service{f}, nil })
 }
 
@@ -135,7 +135,7 @@ func write(t *testing.T, content string) string {
 	return path
 }
 
-func TestConfirm(t *testing.T) {
+func TestConfirm_AppliesOnlyAfterTheRightAnswer(t *testing.T) {
 	file := write(t, prodFile)
 	for _, tc := range []struct {
 		name, prepare, typed string
@@ -158,7 +158,7 @@ func TestConfirm(t *testing.T) {
 		{"a resume is not asked again", "removal", "", []string{"resume", "prod"}, exitDone, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newSeat(t, tc.typed)
+			s := newTestTerminal(t, tc.typed)
 			f := &fake{Prepare: tc.prepare, Apply: "succeeded", Clusters: []string{"prod"}}
 			if got := s.run(t, f, tc.args...); got != tc.want || !strings.Contains(s.err.String(), tc.says) {
 				t.Errorf("exit code %d, want %d and %q in:\n%s", got, tc.want, tc.says, s.err.String())
@@ -167,10 +167,10 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// TestConfirmBetweenMinors: each minor version of an upgrade is confirmed separately, and
-// can be declined separately.
-func TestConfirmBetweenMinors(t *testing.T) {
-	s := newSeat(t, "y\n")
+// TestUpgrade_ConfirmsEachMinor: each minor version of an upgrade is confirmed
+// separately, and can be declined separately.
+func TestUpgrade_ConfirmsEachMinor(t *testing.T) {
+	s := newTestTerminal(t, "y\n")
 	f := &fake{Prepare: "create", Apply: "succeeded", Onward: []string{"v1.37.1"}, Between: "create"}
 	got := s.run(t, f, "upgrade", "prod", "--to", "v1.37.1")
 	if said := s.err.String(); got != exitFailed || !strings.Contains(said, "[not-confirmed]") ||
@@ -179,10 +179,10 @@ func TestConfirmBetweenMinors(t *testing.T) {
 	}
 }
 
-func TestInterrupted(t *testing.T) {
+func TestMain_StopsCleanlyAtFirstSignal(t *testing.T) {
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(sig.String(), func(t *testing.T) {
-			s := newSeat(t, "")
+			s := newTestTerminal(t, "")
 			applying := make(chan struct{})
 			code := make(chan int)
 			go func() {
@@ -191,7 +191,7 @@ func TestInterrupted(t *testing.T) {
 			}()
 			<-applying
 			s.signals <- sig
-			s.err.await(t, "to continue later")
+			s.err.waitFor(t, "to continue later")
 			<-applying
 			if got := <-code; got != exitInterrupted {
 				t.Errorf("exit code %d, want %d", got, exitInterrupted)
@@ -208,8 +208,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-func TestInterruptedTwice(t *testing.T) {
-	s := newSeat(t, "")
+func TestMain_ReturnsAtOnceAtSecondSignal(t *testing.T) {
+	s := newTestTerminal(t, "")
 	applying := make(chan struct{})
 	code := make(chan int)
 	go func() {
@@ -228,7 +228,7 @@ func TestInterruptedTwice(t *testing.T) {
 		default:
 		}
 	}
-	s.later(time.Second)
+	s.advanceClock(time.Second)
 	s.signals <- os.Interrupt
 	if got := <-code; got != exitInterrupted {
 		t.Errorf("exit code %d, want %d", got, exitInterrupted)
@@ -239,8 +239,8 @@ func TestInterruptedTwice(t *testing.T) {
 	}
 }
 
-// TestNobodySteers: text from hosts never controls the terminal.
-func TestNobodySteers(t *testing.T) {
+// TestOutput_EscapesControlsFromHosts: text from hosts never controls the terminal.
+func TestOutput_EscapesControlsFromHosts(t *testing.T) {
 	for _, args := range [][]string{
 		{"operations", "show", operationID},
 		{"operations", "list"},
@@ -251,7 +251,7 @@ func TestNobodySteers(t *testing.T) {
 		{"exec", "all", "--cluster", "prod", "--", "true"},
 	} {
 		for _, format := range []string{"text", "json", "yaml"} {
-			s := newSeat(t, "")
+			s := newTestTerminal(t, "")
 			s.run(t, &fake{Clusters: []string{"prod"}, Phase: "Ready", History: "hostile", Lost: "w1"}, append([]string{"-o", format}, args...)...)
 			for _, steers := range []string{"\x1b", "\x07", "\u009b"} {
 				if out := s.out.String() + s.err.String(); strings.Contains(out, steers) || out == "" {
@@ -262,9 +262,9 @@ func TestNobodySteers(t *testing.T) {
 	}
 }
 
-// TestNobodyReads: an operation does not wait for the reader of its output, and the
-// reader gets all events.
-func TestNobodyReads(t *testing.T) {
+// TestApply_DoesNotWaitForReaderOfOutput: an operation does not wait for the reader of
+// its output, and the reader gets all events.
+func TestApply_DoesNotWaitForReaderOfOutput(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		interrupted  bool
@@ -275,7 +275,7 @@ func TestNobodyReads(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			file := write(t, prodFile)
 			synctest.Test(t, func(t *testing.T) {
-				s := newSeat(t, "")
+				s := newTestTerminal(t, "")
 				r, w := io.Pipe()
 				defer w.Close()
 				applied, code := make(chan struct{}), make(chan int, 1)
@@ -323,8 +323,8 @@ func TestNobodyReads(t *testing.T) {
 	}
 }
 
-func TestInterruptedKubectl(t *testing.T) {
-	s := newSeat(t, "")
+func TestKubectl_StopsAtSignal(t *testing.T) {
+	s := newTestTerminal(t, "")
 	watching := make(chan struct{})
 	code := make(chan int)
 	go func() {
@@ -337,8 +337,8 @@ func TestInterruptedKubectl(t *testing.T) {
 	}
 }
 
-func TestInterruptedAtTheQuestion(t *testing.T) {
-	s := newSeat(t, "")
+func TestConfirm_StopsAtSignal(t *testing.T) {
+	s := newTestTerminal(t, "")
 	r, w := io.Pipe() // a person who does not answer
 	defer w.Close()
 	s.stdin = r
@@ -346,29 +346,29 @@ func TestInterruptedAtTheQuestion(t *testing.T) {
 	go func() {
 		code <- s.run(t, &fake{Prepare: "create"}, "create", "cluster", "-f", write(t, prodFile))
 	}()
-	<-s.noted
+	<-s.signalsReady
 	s.signals <- os.Interrupt
 	if got := <-code; got != exitInterrupted {
 		t.Errorf("exit code %d, want %d: %s", got, exitInterrupted, s.err.String())
 	}
 }
 
-// TestInterruptedAtTheFile: standard input or a pipe without a writer does not block the
-// program.
-func TestInterruptedAtTheFile(t *testing.T) {
+// TestReadInput_StopsAtSignal: standard input or a pipe without a writer does not block
+// the program.
+func TestReadInput_StopsAtSignal(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range []string{"-", pipe} {
 		t.Run(file, func(t *testing.T) {
-			s := newSeat(t, "")
+			s := newTestTerminal(t, "")
 			r, w := io.Pipe()
 			defer w.Close()
 			s.stdin = r
 			code := make(chan int)
 			go func() { code <- s.run(t, &fake{}, "plan", "-f", file) }()
-			<-s.noted
+			<-s.signalsReady
 			s.signals <- syscall.SIGTERM
 			if got := <-code; got != exitInterrupted {
 				t.Errorf("exit code %d, want %d: %s", got, exitInterrupted, s.err.String())
@@ -380,20 +380,21 @@ func TestInterruptedAtTheFile(t *testing.T) {
 	}
 }
 
-// TestEndlessFile: an endless device does not use up the memory.
-func TestEndlessFile(t *testing.T) {
-	s := newSeat(t, "")
+// TestReadInput_RefusesEndlessFile: an endless device does not use up the memory.
+func TestReadInput_RefusesEndlessFile(t *testing.T) {
+	s := newTestTerminal(t, "")
 	if got := s.run(t, &fake{}, "plan", "-f", "/dev/zero"); got != exitRefused || !strings.Contains(s.err.String(), "is larger than") {
 		t.Errorf("exit code %d, want %d: %s", got, exitRefused, s.err.String())
 	}
 }
 
-// TestNotify: a signal that the program was started to ignore does not stop it.
-func TestNotify(t *testing.T) {
+// TestNotify_LeavesIgnoredSignals: a signal that the program was started to ignore does
+// not stop it.
+func TestNotify_LeavesIgnoredSignals(t *testing.T) {
 	signal.Ignore(syscall.SIGHUP)
 	defer signal.Reset(syscall.SIGHUP)
 	c := make(chan os.Signal, 2)
-	notify(c, syscall.SIGHUP, syscall.SIGTERM)
+	notifyUnlessIgnored(c, syscall.SIGHUP, syscall.SIGTERM)
 	defer signal.Stop(c)
 	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM} {
 		if err := syscall.Kill(os.Getpid(), s); err != nil {
@@ -405,7 +406,7 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-func TestDirectories(t *testing.T) {
+func TestFindDirectories_ForUserAndSudo(t *testing.T) {
 	ada := func(uid string) (*user.User, error) {
 		if uid == "1000" {
 			return &user.User{HomeDir: "/home/ada"}, nil
@@ -442,7 +443,7 @@ func TestDirectories(t *testing.T) {
 		{name: "sudo without a group", env: map[string]string{"SUDO_UID": "1000"}, err: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := Env{Getenv: func(k string) string { return tc.env[k] }, UID: tc.uid, LookupUser: ada}.directories()
+			got, err := Env{Getenv: func(k string) string { return tc.env[k] }, UID: tc.uid, LookupUser: ada}.findDirectories()
 			if (err != nil) != tc.err {
 				t.Fatalf("error %v", err)
 			}
@@ -453,22 +454,22 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
-func TestLabel(t *testing.T) {
+func TestToDNSLabel_ForEveryHostName(t *testing.T) {
 	for host, want := range map[string]string{
 		"box": "box", "Box_7.example.org": "box-7", "-x-": "x", "": "local", "...": "local", "Ünï": "n",
 		strings.Repeat("a", 70): strings.Repeat("a", 63),
 	} {
-		if got := label(host); got != want {
+		if got := toDNSLabel(host); got != want {
 			t.Errorf("label(%q) = %q, want %q", host, got, want)
 		}
 	}
 }
 
-// TestCacheUnderSudo: files that a program under sudo writes to the cache belong to the
-// caller. The files of sandbox machines remain root's.
-func TestCacheUnderSudo(t *testing.T) {
+// TestCacheHandover_GivesNewFilesToCaller: files that a program under sudo writes to the
+// cache belong to the caller. The files of sandbox machines remain root's.
+func TestCacheHandover_GivesNewFilesToCaller(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "new", "cache")
-	caller := underSudo(t, cache, filepath.Join(cache, "bundles", "b", "index.json"), filepath.Join(cache, "sandbox", "tree", "passwd"))
+	caller := createUnderSudo(t, cache, filepath.Join(cache, "bundles", "b", "index.json"), filepath.Join(cache, "sandbox", "tree", "passwd"))
 	for path, want := range map[string]int{
 		"..": caller, "": caller, "bundles/b": caller, "bundles/b/index.json": caller, "sandbox": os.Geteuid(),
 		"sandbox/tree/passwd": os.Geteuid(),
@@ -479,9 +480,9 @@ func TestCacheUnderSudo(t *testing.T) {
 	}
 }
 
-// TestSharedCacheUnderSudo: a shared cache, or the target of a link, may contain other
-// files.
-func TestSharedCacheUnderSudo(t *testing.T) {
+// TestCacheHandover_KeepsOwnerOfSharedCache: a shared cache, or the target of a link,
+// may contain other files.
+func TestCacheHandover_KeepsOwnerOfSharedCache(t *testing.T) {
 	shared := t.TempDir()
 	link := filepath.Join(t.TempDir(), "cache")
 	theirs := filepath.Join(shared, "theirs")
@@ -489,7 +490,7 @@ func TestSharedCacheUnderSudo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, cache := range []string{shared, link} {
-		underSudo(t, cache, filepath.Join(shared, "bundles", "index.json"))
+		createUnderSudo(t, cache, filepath.Join(shared, "bundles", "index.json"))
 		for _, path := range []string{shared, theirs} {
 			if got := uidOf(t, path); got != os.Geteuid() {
 				t.Errorf("with the cache %s, %s belongs to %d, and was root's", cache, path, got)
@@ -498,14 +499,14 @@ func TestSharedCacheUnderSudo(t *testing.T) {
 	}
 }
 
-// underSudo creates a cluster under sudo, which writes files, and returns the user id of
-// the caller.
-func underSudo(t *testing.T, cache string, writes ...string) (caller int) {
+// createUnderSudo creates a cluster under sudo, which writes files, and returns the user
+// id of the caller.
+func createUnderSudo(t *testing.T, cache string, writes ...string) (caller int) {
 	t.Helper()
 	requireroot.Need(t, "giving files to others")
 	const gid = 12346
 	caller = 12345
-	s := newSeat(t, "")
+	s := newTestTerminal(t, "")
 	vars := map[string]string{
 		"SLIPWAY_HOME": t.TempDir(), "SLIPWAY_CACHE": cache, "SUDO_UID": strconv.Itoa(caller), "SUDO_GID": strconv.Itoa(gid),
 	}

@@ -18,9 +18,9 @@ type mergedContexts struct {
 	clusters opener[clusterReader]
 }
 
-// prepareRemoval returns a function that removes a deleted cluster from all kubeconfigs that
-// Slipway merged it into. prepareRemoval itself looks up these files, because the delete
-// removes them from the state.
+// prepareRemoval returns a function that removes a deleted cluster from all kubeconfigs
+// that Slipway merged it into. prepareRemoval itself looks up these files, because the
+// delete removes them from the state.
 func (m *mergedContexts) prepareRemoval(ctx context.Context, name string) func() {
 	nothing := func() {}
 	svc, err := m.open(ctx)
@@ -48,7 +48,7 @@ func (m *mergedContexts) prepareRemoval(ctx context.Context, name string) func()
 	}
 	return func() {
 		list, err := state.Clusters(ctx)
-		if err == nil && recorded(list, name) {
+		if err == nil && containsCluster(list, name) {
 			return // a rollback kept the cluster
 		}
 		access := kubeconfig.Access{Cluster: name, Admin: admin}
@@ -66,7 +66,7 @@ func (w *workspace) findOwnKubeconfig() (path string, to *fileowner.Owner, err e
 	return kubeconfig.Path(d.User), d.Owner, err
 }
 
-func recorded(list []lifecycle.ClusterSummary, name string) bool {
+func containsCluster(list []lifecycle.ClusterSummary, name string) bool {
 	for _, c := range list {
 		if c.Name == name {
 			return true

@@ -10,7 +10,7 @@ import (
 )
 
 func newAddCommand(children ...*cobra.Command) *cobra.Command {
-	cmd := program.Parent("add", "Add nodes to a cluster")
+	cmd := program.NewParentCommand("add", "Add nodes to a cluster")
 	cmd.AddCommand(children...)
 	return cmd
 }
@@ -48,9 +48,9 @@ existing host. Slipway does not connect to workers that are already in the clust
 			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r), file: file})
 		},
 	}
-	fileFlag(cmd, &file, "the cluster file; - is standard input")
+	addFileFlag(cmd, &file, "the cluster file; - is standard input")
 	cmd.Flags().StringArrayVar(&hosts, "host", nil, "a `HOST`: [user@]address[:port]=role[,role...][,name=NAME] (repeatable)")
-	change.addAll(cmd)
+	change.addFlags(cmd)
 	cmd.MarkFlagsMutuallyExclusive("file", "host")
 	cmd.MarkFlagsOneRequired("file", "host")
 	return cmd
@@ -98,7 +98,7 @@ func newDeleteNodesCommand(c operationCommand) *cobra.Command {
 				return err
 			}
 			if len(args) == 0 && len(hosts) == 0 {
-				return problem(idUsage, "see: "+cmd.CommandPath()+" --help", "no nodes given")
+				return newProblem(idUsage, "see: "+cmd.CommandPath()+" --help", "no nodes given")
 			}
 			for _, text := range hosts {
 				flag, err := spec.ParseHostFlag(text + "=" + string(v1alpha1.RoleWorker)) // any valid role; the host has none
@@ -108,7 +108,7 @@ func newDeleteNodesCommand(c operationCommand) *cobra.Command {
 				r.Hosts = append(r.Hosts, flag)
 			}
 			r.Nodes, r.Forget, r.Removal = args, forget, removal
-			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r), named: true, allowRemoval: allowRemoval})
+			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r), isNamedByUser: true, allowRemoval: allowRemoval})
 		},
 	}
 	cmd.Flags().StringVar(&cluster, "cluster", "", "the `cluster` of the nodes")
@@ -117,7 +117,7 @@ func newDeleteNodesCommand(c operationCommand) *cobra.Command {
 	})
 	cmd.Flags().StringArrayVar(&hosts, "host", nil,
 		"reset a `HOST` that was removed with --forget and came back: [user@]address[:port] (repeatable)")
-	leavingFlags(cmd, &allowRemoval, &forget, &removal)
-	change.addAll(cmd)
+	addLeavingHostFlags(cmd, &allowRemoval, &forget, &removal)
+	change.addFlags(cmd)
 	return cmd
 }

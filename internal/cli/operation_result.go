@@ -9,31 +9,32 @@ import (
 
 // A resultReport is the result of an operation as JSON or YAML.
 type resultReport struct {
-	Type       string          `json:"type"` // "result"
-	ExitCode   int             `json:"exitCode"`
-	Operation  string          `json:"operation,omitempty"`
-	Cluster    string          `json:"cluster"`
-	Kind       string          `json:"kind"`
-	Outcome    event.Outcome   `json:"outcome"`
-	Failures   []failureOfHost `json:"failures,omitempty"`
-	Seconds    float64         `json:"seconds"`
-	Changed    int             `json:"changed"`             // number of steps
-	Forgotten  bool            `json:"forgotten,omitempty"` // removed from the state although hosts failed
-	Reverted   bool            `json:"reverted,omitempty"`  // the previous settings were restored
-	Ready      []string        `json:"ready,omitempty"`
-	Kubeconfig string          `json:"kubeconfig,omitempty"`
+	Type       string        `json:"type"` // "result"
+	ExitCode   int           `json:"exitCode"`
+	Operation  string        `json:"operation,omitempty"`
+	Cluster    string        `json:"cluster"`
+	Kind       string        `json:"kind"`
+	Outcome    event.Outcome `json:"outcome"`
+	Failures   []hostFailure `json:"failures,omitempty"`
+	Seconds    float64       `json:"seconds"`
+	Changed    int           `json:"changed"`             // number of steps
+	Forgotten  bool          `json:"forgotten,omitempty"` // removed from the state although hosts failed
+	Reverted   bool          `json:"reverted,omitempty"`  // the previous settings were restored
+	Ready      []string      `json:"ready,omitempty"`
+	Kubeconfig string        `json:"kubeconfig,omitempty"`
 }
 
-type failureOfHost struct {
+type hostFailure struct {
 	Host  string `json:"host,omitempty"`
 	Task  string `json:"task"`
 	Title string `json:"title"`
 	event.Failure
 }
 
-// reportEnd shows how an operation ended. It returns an exitError if the exit code is not 0.
+// reportEnd shows how an operation ended. It returns an exitError if the exit code is
+// not 0.
 func (r *operationRunner) reportEnd(res *lifecycle.Result, o operation, p *plan.Plan) error {
-	code := outcomeCode(res.Outcome)
+	code := exitCodeForOutcome(res.Outcome)
 	if r.format != view.Text {
 		rep := resultReport{
 			Type: "result", ExitCode: code, Operation: res.Operation, Cluster: res.Cluster, Kind: p.Operation, Outcome: res.Outcome,
@@ -41,9 +42,9 @@ func (r *operationRunner) reportEnd(res *lifecycle.Result, o operation, p *plan.
 			Ready: res.Ready, Kubeconfig: res.Kubeconfig,
 		}
 		for _, f := range res.Failures {
-			rep.Failures = append(rep.Failures, failureOfHost{f.Host, f.Task, f.Title, f.Failure})
+			rep.Failures = append(rep.Failures, hostFailure{f.Host, f.Task, f.Title, f.Failure})
 		}
-		if err := view.Item(r.Out, r.format, rep); unlessUnread(err) != nil {
+		if err := view.WriteItem(r.Out, r.format, rep); ignoreReaderGone(err) != nil {
 			return err
 		}
 	}
@@ -60,7 +61,7 @@ func (r *operationRunner) reportEnd(res *lifecycle.Result, o operation, p *plan.
 		e.Style = r.outStyle()
 		e.Paused(r.Out)
 	case p.Empty() && res.Operation == "":
-		return view.Plan(r.Out, p, true, r.outStyle()) // "nothing to do"
+		return view.WritePlan(r.Out, p, true, r.outStyle()) // "nothing to do"
 	default:
 		e.Style = r.outStyle()
 		e.Succeeded(r.Out)

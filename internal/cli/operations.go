@@ -20,7 +20,7 @@ type operationsCommand struct {
 }
 
 func newOperationsCommand(c operationsCommand) *cobra.Command {
-	cmd := program.Parent("operations", "List, show and watch operations", "operation", "ops")
+	cmd := program.NewParentCommand("operations", "List, show and watch operations", "operation", "ops")
 	cmd.AddCommand(newOperationsListCommand(c), newOperationsShowCommand(c), newOperationsLogsCommand(c), newOperationsWatchCommand(c))
 	return cmd
 }

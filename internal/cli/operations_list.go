@@ -37,13 +37,13 @@ func newOperationsListCommand(c operationsCommand) *cobra.Command {
 				for _, o := range list {
 					rows = append(rows, []string{
 						o.Name, o.Spec.Cluster, o.Spec.Type, string(o.Status.Phase), c.formatAge(o.CreationTimestamp.Time),
-						view.OperationDuration(o.Status), o.Status.Message,
+						view.FormatOperationDuration(o.Status), o.Status.Message,
 					})
 				}
-				return table(w, noHeaders, []string{"ID", "CLUSTER", "TYPE", "PHASE", "AGE", "TOOK", ""}, rows)
+				return writeTable(w, noHeaders, []string{"ID", "CLUSTER", "TYPE", "PHASE", "AGE", "TOOK", ""}, rows)
 			})
 		},
 	}
-	headersFlag(cmd, &noHeaders)
+	addNoHeadersFlag(cmd, &noHeaders)
 	return cmd
 }

@@ -20,7 +20,7 @@ step on a host printed more than a megabyte, only the beginning and the end are 
 			}
 			var v view.View = view.NewPlain(c.Out, view.Options{Style: c.outStyle(), Debug: true, Now: c.env.Now})
 			if c.format != view.Text {
-				v = view.NewRecord(c.Out, c.Err, c.format)
+				v = view.NewEventView(c.Out, c.Err, c.format)
 			}
 			defer v.Close()
 			return c.forwardEvents(cmd.Context(), svc, args[0], follow, v)

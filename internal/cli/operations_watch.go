@@ -66,7 +66,7 @@ func (c operationsCommand) watchOperation(ctx context.Context, svc operationRead
 		res.Failures = append(res.Failures, lifecycle.HostFailure{Host: r.Host, Task: r.Task, Title: r.Title, Failure: *f})
 	}
 	ending := view.Ending{Result: res, Kind: lifecycle.Kind(o.Spec.Type), Style: c.errStyle()}
-	switch code := outcomeCode(last.Outcome); {
+	switch code := exitCodeForOutcome(last.Outcome); {
 	case errors.Is(err, store.ErrNoEnd):
 		c.printMessage("Operation %s is no longer running: its process was killed.", o.Name)
 		ending.Onward(c.Err)
@@ -81,7 +81,8 @@ func (c operationsCommand) watchOperation(ctx context.Context, svc operationRead
 	return nil
 }
 
-// findOperation returns the named operation, or the latest operation of the named cluster.
+// findOperation returns the named operation, or the latest operation of the named
+// cluster.
 func (c operationsCommand) findOperation(ctx context.Context, svc operationReader, args []string) (string, error) {
 	if len(args) > 0 {
 		state, err := c.state(ctx)
@@ -92,7 +93,7 @@ func (c operationsCommand) findOperation(ctx context.Context, svc operationReade
 		if err != nil {
 			return "", err
 		}
-		if !recorded(list, args[0]) {
+		if !containsCluster(list, args[0]) {
 			return args[0], nil
 		}
 	}
@@ -105,12 +106,13 @@ func (c operationsCommand) findOperation(ctx context.Context, svc operationReade
 		return "", err
 	}
 	if len(list) == 0 {
-		return "", problem(idNoOperation, "", "cluster %s has no operations", name)
+		return "", newProblem(idNoOperation, "", "cluster %s has no operations", name)
 	}
 	return list[0].Name, nil
 }
 
-// completeOperationsAndClusters completes the argument of watch: an operation or a cluster.
+// completeOperationsAndClusters completes the argument of watch: an operation or a
+// cluster.
 func (c operationsCommand) completeOperationsAndClusters(cmd *cobra.Command, args []string, begin string) ([]string,
 	cobra.ShellCompDirective) {
 	clusters, directive := c.clusters.completeNames(cmd, args, begin)

@@ -42,8 +42,8 @@ To apply a plan that you saved with --out, run: slipway apply -f PLAN`,
 			return errors.Join(c.showPlan(p, out, exitCode), p.Close())
 		},
 	}
-	fileFlag(cmd, &file, "the cluster file; - is standard input")
-	change.addIgnore(cmd)
+	addFileFlag(cmd, &file, "the cluster file; - is standard input")
+	change.addIgnoreFlags(cmd)
 	cmd.Flags().StringVar(&out, "out", "", "save the plan to this `file`")
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with code 4 if the plan has changes")
 	return cmd
@@ -62,13 +62,13 @@ func (c planCommand) showPlan(prepared lifecycle.Prepared, out string, exitCode 
 	}
 	switch c.format {
 	case view.Text:
-		err = view.Plan(c.Out, p, false, c.outStyle())
+		err = view.WritePlan(c.Out, p, false, c.outStyle())
 	case view.JSON:
 		_, err = c.Out.Write(text)
 	default:
-		err = view.Data(c.Out, c.format, p)
+		err = view.WriteData(c.Out, c.format, p)
 	}
-	if err := unlessUnread(err); err != nil {
+	if err := ignoreReaderGone(err); err != nil {
 		return err
 	}
 	if out != "" {

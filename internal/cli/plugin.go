@@ -42,13 +42,13 @@ func (f *pluginFinder) listPlugins(root *cobra.Command) []plugin {
 				continue
 			}
 			path := filepath.Join(dir, e.Name())
-			p := plugin{Name: commandName(base), Path: path}
+			p := plugin{Name: toCommandName(base), Path: path}
 			switch {
 			case first[base] != "":
 				p.Warning = "never runs: " + first[base] + " comes first on PATH"
-			case !executable(path):
+			case !isExecutable(path):
 				p.Warning = "is not executable"
-			case known(root, strings.Fields(p.Name)):
+			case isOwnCommand(root, strings.Fields(p.Name)):
 				p.Warning = "never runs: slipway has a command with that name"
 			}
 			if first[base] == "" && p.Warning == "" {
@@ -60,9 +60,9 @@ func (f *pluginFinder) listPlugins(root *cobra.Command) []plugin {
 	return out
 }
 
-// commandName returns the command for a plugin's file name: dashes separate words,
+// toCommandName returns the command for a plugin's file name: dashes separate words,
 // and underscores become dashes.
-func commandName(base string) string {
+func toCommandName(base string) string {
 	words := strings.Split(base, "-")
 	for i, w := range words {
 		words[i] = strings.ReplaceAll(w, "_", "-")
@@ -70,13 +70,13 @@ func commandName(base string) string {
 	return strings.Join(words, " ")
 }
 
-func executable(path string) bool {
+func isExecutable(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 
-// known reports whether a command line is one of Slipway's own commands.
-func known(root *cobra.Command, words []string) bool {
+// isOwnCommand reports whether a command line is one of Slipway's own commands.
+func isOwnCommand(root *cobra.Command, words []string) bool {
 	cmd, _, err := root.Find(words)
 	return err == nil && cmd != root
 }
@@ -91,7 +91,7 @@ func (f *pluginFinder) findPlugin(root *cobra.Command, args []string) (path stri
 		}
 		words = append(words, strings.ReplaceAll(w, "-", "_"))
 	}
-	if len(words) == 0 || strings.HasPrefix(words[0], "__") || known(root, args[:1]) {
+	if len(words) == 0 || strings.HasPrefix(words[0], "__") || isOwnCommand(root, args[:1]) {
 		return "", nil
 	}
 	for n := len(words); n > 0; n-- {
@@ -100,7 +100,7 @@ func (f *pluginFinder) findPlugin(root *cobra.Command, args []string) (path stri
 			continue
 		}
 		for _, dir := range filepath.SplitList(f.env.Getenv("PATH")) {
-			if p := filepath.Join(dir, name); filepath.IsAbs(dir) && executable(p) {
+			if p := filepath.Join(dir, name); filepath.IsAbs(dir) && isExecutable(p) {
 				return p, args[n:]
 			}
 		}
@@ -112,13 +112,13 @@ func (f *pluginFinder) findPlugin(root *cobra.Command, args []string) (path stri
 func (f *pluginFinder) runPlugin(path string, rest []string) error {
 	err := f.env.Exec(path, append([]string{path}, rest...), f.env.Environ())
 	if err != nil {
-		return problem(idPluginFailed, "see: slipway plugin list", "running %s: %v", path, err)
+		return newProblem(idPluginFailed, "see: slipway plugin list", "running %s: %v", path, err)
 	}
 	return nil
 }
 
 func newPluginCommand(f *pluginFinder) *cobra.Command {
-	cmd := program.Parent("plugin", "Manage plugins")
+	cmd := program.NewParentCommand("plugin", "Manage plugins")
 	cmd.Long = `Plugins are programs on PATH whose names begin with "` + pluginPrefix + `". slipway-foo is the
 command "slipway foo", slipway-foo-bar is "slipway foo bar", and slipway-foo_bar is
 "slipway foo-bar".`
@@ -163,5 +163,5 @@ func (f *pluginFinder) writePluginTable(w io.Writer, found []plugin, nameOnly bo
 	for _, p := range found {
 		rows = append(rows, []string{"slipway " + p.Name, p.Path})
 	}
-	return view.Table(w, []string{"COMMAND", "PROGRAM"}, rows)
+	return view.WriteTable(w, []string{"COMMAND", "PROGRAM"}, rows)
 }

@@ -41,13 +41,13 @@ ignores a finding.`,
 			return c.prechecker.checkAndReport(ctx, r)
 		},
 	}
-	fileFlag(cmd, &file, "the cluster file; - is standard input")
-	change.addIgnore(cmd)
+	addFileFlag(cmd, &file, "the cluster file; - is standard input")
+	change.addIgnoreFlags(cmd)
 	return cmd
 }
 
-// newPrecheckRequest returns a request for the cluster to check: for this machine, if no cluster
-// is given or saved.
+// newPrecheckRequest returns a request for the cluster to check: for this machine, if no
+// cluster is given or saved.
 func (c precheckCommand) newPrecheckRequest(ctx context.Context, file string, args []string,
 	change changeFlags) (lifecycle.Request, error) {
 	r, err := c.requests.newRequest(ctx, lifecycle.Create, file, args, change)
@@ -86,22 +86,23 @@ func (p *prechecker) runPrecheck(ctx context.Context, r lifecycle.Request) (diag
 	defer v.Close()
 	defer p.logs.redirect(v)()
 	list, err := svc.Precheck(ctx, r, v)
-	return list, refuse(err)
+	return list, markRefused(err)
 }
 
-// showFindings shows the findings of a precheck. It returns an exitError if one is an error.
+// showFindings shows the findings of a precheck. It returns an exitError if one is an
+// error.
 func (p *prechecker) showFindings(list diag.List) error {
 	if list == nil {
 		list = diag.List{}
 	}
 	err := p.writeResult(list, func(w io.Writer) error {
-		view.Diagnostics(w, list, p.outStyle())
+		view.WriteDiagnostics(w, list, p.outStyle())
 		problems, warnings := len(list.Errors()), len(list.Warnings())
 		if problems+warnings == 0 {
 			fmt.Fprintln(w, "No problems found.")
 			return nil
 		}
-		fmt.Fprintf(w, "%s, %s.\n", count(problems, "problem"), count(warnings, "warning"))
+		fmt.Fprintf(w, "%s, %s.\n", countNoun(problems, "problem"), countNoun(warnings, "warning"))
 		return nil
 	})
 	if err == nil && len(list.Errors()) > 0 {
@@ -110,7 +111,7 @@ func (p *prechecker) showFindings(list diag.List) error {
 	return err
 }
 
-func count(n int, what string) string {
+func countNoun(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

@@ -53,13 +53,13 @@ func (c *console) readWholeInput(file string) (data []byte, dir string, err erro
 		err = fmt.Errorf("the file is larger than %d MiB", maxFile>>20)
 	}
 	if err != nil {
-		return nil, "", problem(idFile, "", "reading %s: %v", called(file), unwrapPath(err))
+		return nil, "", newProblem(idFile, "", "reading %s: %v", displayFileName(file), unwrapPath(err))
 	}
 	return data, dir, nil
 }
 
-// called returns a file's name for messages.
-func called(file string) string {
+// displayFileName returns a file's name for messages.
+func displayFileName(file string) string {
 	if file == "-" {
 		return "standard input"
 	}

@@ -13,10 +13,10 @@ import (
 
 // reportError prints an error and returns the exit code.
 func (c *console) reportError(ctx context.Context, err error) int {
-	if err == nil || unread(err) {
+	if err == nil || isReaderGone(err) {
 		return exitDone
 	}
-	code := codeOf(ctx, err)
+	code := exitCodeForError(ctx, err)
 	var program *sandboxcmd.ExitError
 	var exit *exitError
 	if errors.As(err, &program) || errors.As(err, &exit) && exit.err == nil {
@@ -61,20 +61,20 @@ func (c *console) printError(err error, code int) {
 	case errors.As(err, &stale):
 		rep.Difference = stale.Difference
 		rep.Diagnostics = diag.List{{ID: idStale, Severity: diag.Error, Message: stale.Error()}}
-		fmt.Fprint(c.Err, view.Visible(stale.Difference))
+		fmt.Fprint(c.Err, view.EscapeControls(stale.Difference))
 	}
 	if errors.As(err, &between) {
-		rep.Diagnostics = between.explained(rep.Diagnostics, code)
+		rep.Diagnostics = between.explainCause(rep.Diagnostics, code)
 	}
 	switch {
 	case len(rep.Diagnostics) > 0:
-		view.Diagnostics(c.Err, rep.Diagnostics, c.errStyle())
+		view.WriteDiagnostics(c.Err, rep.Diagnostics, c.errStyle())
 	case code == exitInterrupted:
 		fmt.Fprintln(c.Err, "Stopped; nothing was changed.")
 	default:
-		view.Diagnostics(c.Err, diag.List{{Message: err.Error()}}, c.errStyle())
+		view.WriteDiagnostics(c.Err, diag.List{{Message: err.Error()}}, c.errStyle())
 	}
 	if c.format != view.Text {
-		_ = view.Item(c.Out, c.format, rep) // the exit code also reports the error
+		_ = view.WriteItem(c.Out, c.format, rep) // the exit code also reports the error
 	}
 }

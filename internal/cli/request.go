@@ -36,7 +36,7 @@ func (b *requestBuilder) newRequest(
 }
 
 // newFileRequest returns a request for the cluster of a file.
-func newFileRequest(kind lifecycle.Kind, d *described, change changeFlags) lifecycle.Request {
+func newFileRequest(kind lifecycle.Kind, d *clusterFile, change changeFlags) lifecycle.Request {
 	return change.setIn(lifecycle.Request{
 		Kind: kind, Cluster: d.Cluster, Name: d.Cluster.Name, Source: d.Source, File: d.path, Dir: d.dir,
 	})

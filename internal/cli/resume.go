@@ -27,19 +27,19 @@ file with -f, and reports the change without -f. Use apply for a changed file.`,
 			if err != nil {
 				return err
 			}
-			if r.Rollout.PauseAfter, err = place(pause); err != nil {
+			if r.Rollout.PauseAfter, err = parsePausePoint(pause); err != nil {
 				return err
 			}
 			r.Removal = removal
 			do := func(ctx context.Context, svc planner, progress event.Sink) (lifecycle.Prepared, error) {
 				return svc.PrepareResume(ctx, r.Name, r, progress)
 			}
-			return c.runner.runOperation(cmd.Context(), operation{prepare: do, file: file, confirmed: true})
+			return c.runner.runOperation(cmd.Context(), operation{prepare: do, file: file, isConfirmed: true})
 		},
 	}
-	fileFlag(cmd, &file, "the cluster file, which must not have changed since the operation began; - is standard input")
-	drainFlags(cmd, &removal, 0)
-	pauseFlag(cmd, &pause)
-	change.addAll(cmd)
+	addFileFlag(cmd, &file, "the cluster file, which must not have changed since the operation began; - is standard input")
+	addDrainFlags(cmd, &removal, 0)
+	addPauseFlag(cmd, &pause)
+	change.addFlags(cmd)
 	return cmd
 }

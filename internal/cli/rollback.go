@@ -33,11 +33,12 @@ cannot be rolled back.`,
 			do := func(ctx context.Context, svc planner, progress event.Sink) (lifecycle.Prepared, error) {
 				return svc.PrepareRollback(ctx, name, change.setIn(lifecycle.Request{Name: name, Removal: removal}), progress)
 			}
-			return c.runner.runOperation(cmd.Context(), operation{prepare: do, named: len(args) > 0, allowRemoval: allowRemoval, brief: true})
+			return c.runner.runOperation(cmd.Context(),
+				operation{prepare: do, isNamedByUser: len(args) > 0, allowRemoval: allowRemoval, brief: true})
 		},
 	}
-	removalFlag(cmd, &allowRemoval)
-	drainFlags(cmd, &removal, 0)
-	change.addAll(cmd)
+	addAllowRemovalFlag(cmd, &allowRemoval)
+	addDrainFlags(cmd, &removal, 0)
+	change.addFlags(cmd)
 	return cmd
 }

@@ -20,27 +20,27 @@ type app struct {
 	runner   *operationRunner
 	selector *hostSelector
 	plugins  *pluginFinder
-	began    bool // reports whether a command was found and its flags were parsed
+	hasBegun bool // reports whether a command was found and its flags were parsed
 }
 
 func newApp(s Streams, env Env, create NewService) *app {
 	c := &console{Streams: s, env: env, format: view.Text, logs: &logWriter{w: s.Err}}
 	w := &workspace{console: c}
 	open := &services{workspace: w, create: create}
-	clusters := &clusterChooser{workspace: w, open: open.clusters}
-	files := &clusterFiles{workspace: w, open: open.clusters}
-	contexts := &mergedContexts{workspace: w, open: open.access, clusters: open.clusters}
+	clusters := &clusterChooser{workspace: w, open: open.openClusters}
+	files := &clusterFiles{workspace: w, open: open.openClusters}
+	contexts := &mergedContexts{workspace: w, open: open.openAccess, clusters: open.openClusters}
 	return &app{
 		services: open, choose: clusters, files: files,
 		requests: &requestBuilder{files: files, clusters: clusters},
-		runner:   &operationRunner{console: c, open: open.planner, contexts: contexts},
-		selector: &hostSelector{console: c, choose: clusters, open: open.hosts, clusters: open.clusters},
+		runner:   &operationRunner{console: c, open: open.openPlanner, contexts: contexts},
+		selector: &hostSelector{console: c, choose: clusters, open: open.openHosts, clusters: open.openClusters},
 		plugins:  &pluginFinder{c},
 	}
 }
 
 func (a *app) newRootCommand() *cobra.Command {
-	root := program.WordsOnly(&cobra.Command{
+	root := program.MarkTextOnly(&cobra.Command{
 		Use:   "slipway",
 		Short: "Create, change, repair and delete Kubernetes clusters",
 		Long: `Slipway creates, changes, repairs and deletes Kubernetes clusters on Linux
@@ -61,7 +61,7 @@ Exit codes:
   slipway create cluster -f prod.yaml
   slipway kubectl prod -- get nodes`,
 		SilenceErrors: true, SilenceUsage: true,
-		RunE:              help,
+		RunE:              showHelp,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.checkOutputFormat(cmd) },
 	})
 	root.SetIn(a.In)
@@ -73,17 +73,17 @@ Exit codes:
 	return root
 }
 
-// helpOn shows the help of the named command.
-func helpOn(cmd *cobra.Command, args []string) error {
+// showHelpOfTopic shows the help of the named command.
+func showHelpOfTopic(cmd *cobra.Command, args []string) error {
 	topic, _, err := cmd.Root().Find(args)
 	if err != nil {
-		return misread(err, cmd.Root(), args)
+		return newUsageError(err, cmd.Root(), args)
 	}
 	topic.InitDefaultHelpFlag() // otherwise the help does not list it
 	return topic.Help()
 }
 
-func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 func (a *app) addGlobalFlags(root *cobra.Command) {
 	f := root.PersistentFlags()
@@ -114,13 +114,13 @@ func (a *app) addCommands(root *cobra.Command) {
 	root.SetCompletionCommandGroupID("more")
 	root.InitDefaultHelpCmd()
 	if topics, _, err := root.Find([]string{"help"}); err == nil {
-		topics.Run, topics.RunE = nil, helpOn
+		topics.Run, topics.RunE = nil, showHelpOfTopic
 	}
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
-		program.WordsOnly(completion).RunE = help
+		program.MarkTextOnly(completion).RunE = showHelp
 		for _, shell := range completion.Commands() {
-			program.WordsOnly(shell)
+			program.MarkTextOnly(shell)
 		}
 	}
 }
@@ -129,9 +129,9 @@ func (a *app) addCommands(root *cobra.Command) {
 func (a *app) changeCommands() []*cobra.Command {
 	operation := operationCommand{clusters: a.choose, requests: a.requests, runner: a.runner}
 	file := fileCommand{files: a.files, runner: a.runner}
-	describe := describeCommand{workspace: a.workspace, open: a.describer}
-	checker := &prechecker{console: a.console, open: a.inspector}
-	check := certsCheckCommand{console: a.console, clusters: a.choose, requests: a.requests, open: a.inspector}
+	describe := describeCommand{workspace: a.workspace, open: a.openDescriber}
+	checker := &prechecker{console: a.console, open: a.openInspector}
+	check := certsCheckCommand{console: a.console, clusters: a.choose, requests: a.requests, open: a.openInspector}
 	return []*cobra.Command{
 		newCreateCommand(newCreateClusterCommand(file), newCreateConfigCommand(describe), newCreateManifestCommand(describe)),
 		newConvertCommand(convertCommand{a.workspace}),
@@ -141,11 +141,11 @@ func (a *app) changeCommands() []*cobra.Command {
 		newUpgradeCommand(upgradeCommand{operationCommand: operation, prechecker: checker}),
 		newResumeCommand(operation),
 		newRollbackCommand(operation),
-		newCancelCommand(cancelCommand{console: a.console, clusters: a.choose, open: a.operations}),
+		newCancelCommand(cancelCommand{console: a.console, clusters: a.choose, open: a.openOperations}),
 		newDeleteCommand(newDeleteClusterCommand(operation), newDeleteNodesCommand(operation)),
 		newInitCommand(newInitOSCommand(file), newInitRegistryCommand(file)),
 		newCertsCommand(newCertsCheckCommand(check),
-			newCertsRenewCommand(certsRenewCommand{operationCommand: operation, open: a.services.clusters}), newRotateCACommand(operation)),
+			newCertsRenewCommand(certsRenewCommand{operationCommand: operation, open: a.services.openClusters}), newRotateCACommand(operation)),
 		newPrecheckCommand(precheckCommand{prechecker: checker, files: a.files, clusters: a.choose, requests: a.requests}),
 	}
 }
@@ -153,10 +153,10 @@ func (a *app) changeCommands() []*cobra.Command {
 // inspectCommands returns the commands that inspect and use clusters.
 func (a *app) inspectCommands() []*cobra.Command {
 	operation := operationCommand{clusters: a.choose, requests: a.requests, runner: a.runner}
-	get := getCommand{workspace: a.workspace, clusters: a.choose, open: a.services.clusters}
-	inspect := inspectCommand{console: a.console, clusters: a.choose, open: a.inspector}
-	backup := backupCommand{console: a.console, clusters: a.choose, open: a.backups}
-	operations := operationsCommand{console: a.console, clusters: a.choose, open: a.operations, state: a.services.clusters}
+	get := getCommand{workspace: a.workspace, clusters: a.choose, open: a.services.openClusters}
+	inspect := inspectCommand{console: a.console, clusters: a.choose, open: a.openInspector}
+	backup := backupCommand{console: a.console, clusters: a.choose, open: a.openBackups}
+	operations := operationsCommand{console: a.console, clusters: a.choose, open: a.openOperations, state: a.services.openClusters}
 	host := hostCommand{console: a.console, selector: a.selector}
 	return []*cobra.Command{
 		newGetCommand(get),
@@ -165,12 +165,12 @@ func (a *app) inspectCommands() []*cobra.Command {
 		newEtcdCommand(inspect, newEtcdSnapshotCommand(backup), newEtcdSnapshotsCommand(backup), newEtcdDrillCommand(backup),
 			newEtcdDefragCommand(operation), newEtcdRestoreCommand(operation), newEtcdRescueCommand(operation)),
 		newOperationsCommand(operations),
-		newKubeconfigCommand(kubeconfigCommand{workspace: a.workspace, clusters: a.choose, open: a.access}),
-		newKubectlCommand(kubectlCommand{console: a.console, clusters: a.choose, open: a.access}),
+		newKubeconfigCommand(kubeconfigCommand{workspace: a.workspace, clusters: a.choose, open: a.openAccess}),
+		newKubectlCommand(kubectlCommand{console: a.console, clusters: a.choose, open: a.openAccess}),
 		newExecCommand(host),
 		newCpCommand(host),
 		newSSHCommand(host),
-		newDumpCommand(dumpCommand{workspace: a.workspace, clusters: a.choose, open: a.inspector}),
+		newDumpCommand(dumpCommand{workspace: a.workspace, clusters: a.choose, open: a.openInspector}),
 	}
 }
 
@@ -178,10 +178,10 @@ func (a *app) inspectCommands() []*cobra.Command {
 func (a *app) otherCommands() []*cobra.Command {
 	p := program.Program{
 		In: a.In, Out: a.Out, Err: a.Err, Size: a.Size,
-		Data: a.writeResult, Agree: a.askYesNo, Directories: a.findDirectories, Releases: a.loadCatalogue,
+		WriteResult: a.writeResult, AskYesNo: a.askYesNo, FindDirectories: a.findDirectories, LoadReleases: a.loadCatalogue,
 	}
 	return []*cobra.Command{
-		sandboxcmd.New(p), bundlecmd.New(p), newVersionCommand(versionCommand{a.workspace}), newPluginCommand(a.plugins),
+		sandboxcmd.NewCommand(p), bundlecmd.NewCommand(p), newVersionCommand(versionCommand{a.workspace}), newPluginCommand(a.plugins),
 	}
 }
 
@@ -191,7 +191,7 @@ func (a *app) checkOutputFormat(cmd *cobra.Command) (err error) {
 		a.format = view.Text
 		return err
 	}
-	if a.format != view.Text && program.IsWordsOnly(cmd) {
+	if a.format != view.Text && program.IsTextOnly(cmd) {
 		return fmt.Errorf("%s does not support -o %s", cmd.CommandPath(), a.format)
 	}
 	return nil
@@ -206,10 +206,10 @@ func (a *app) markBegin(cmd *cobra.Command) {
 	}
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			if err := filled(cmd, args); err != nil {
+			if err := refuseEmptyValues(cmd, args); err != nil {
 				return err
 			}
-			a.began = true
+			a.hasBegun = true
 			return run(cmd, args)
 		}
 	}

@@ -15,11 +15,11 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// A prepare makes a plan: it calls one of the service's methods with a request.
-type prepare func(ctx context.Context, svc planner, progress event.Sink) (lifecycle.Prepared, error)
+// A prepareFunc makes a plan: it calls one of the service's methods with a request.
+type prepareFunc func(ctx context.Context, svc planner, progress event.Sink) (lifecycle.Prepared, error)
 
 // prepareRequest returns a function that prepares a request.
-func prepareRequest(r lifecycle.Request) prepare {
+func prepareRequest(r lifecycle.Request) prepareFunc {
 	return func(ctx context.Context, svc planner, progress event.Sink) (lifecycle.Prepared, error) {
 		return svc.Prepare(ctx, r, progress)
 	}
@@ -27,16 +27,16 @@ func prepareRequest(r lifecycle.Request) prepare {
 
 // An operation is an operation as a command requests it.
 type operation struct {
-	prepare prepare
+	prepare prepareFunc
 	file    string // the cluster file, for the summary
-	// named reports whether the user gave the cluster's name on the command
+	// isNamedByUser reports whether the user gave the cluster's name on the command
 	// line. Together with --yes it allows the removal.
-	named        bool
-	allowRemoval bool
-	// confirmed reports whether the user confirmed the operation when it first
+	isNamedByUser bool
+	allowRemoval  bool
+	// isConfirmed reports whether the user confirmed the operation when it first
 	// began.
-	confirmed bool
-	brief     bool // show the plan without its changes
+	isConfirmed bool
+	brief       bool // show the plan without its changes
 }
 
 // An operationRunner plans operations, asks for confirmation, and applies them.
@@ -60,7 +60,8 @@ func (r *operationRunner) runOperation(ctx context.Context, o operation) error {
 	return err
 }
 
-// runForResult is like runOperation and returns the result, or nil if nothing was applied.
+// runForResult is like runOperation and returns the result, or nil if nothing was
+// applied.
 func (r *operationRunner) runForResult(ctx context.Context, o operation) (res *lifecycle.Result, err error) {
 	p, err := r.preparePlan(ctx, o.prepare, r.newView(nil))
 	if err != nil {
@@ -72,12 +73,12 @@ func (r *operationRunner) runForResult(ctx context.Context, o operation) (res *l
 		}
 	}()
 	pl := p.Plan()
-	if !pl.Empty() && !o.confirmed {
-		if r.format == view.Text || r.Asks && !r.yes { // the user must see the plan before the question
-			if err := view.Plan(r.Err, pl, o.brief, r.errStyle()); unlessUnread(err) != nil {
+	if !pl.Empty() && !o.isConfirmed {
+		if r.format == view.Text || r.CanAsk && !r.yes { // the user must see the plan before the question
+			if err := view.WritePlan(r.Err, pl, o.brief, r.errStyle()); ignoreReaderGone(err) != nil {
 				return nil, err
 			} else if err != nil && !r.yes {
-				return nil, problem(idNotConfirmed, "run the command again with --yes, or read its output to the end",
+				return nil, newProblem(idNotConfirmed, "run the command again with --yes, or read its output to the end",
 					"the output of the plan was closed before its end; nothing was changed")
 			}
 		}
@@ -91,14 +92,14 @@ func (r *operationRunner) runForResult(ctx context.Context, o operation) (res *l
 	}
 	res, err = r.applyPlan(ctx, p)
 	if res == nil {
-		return nil, refuse(err)
+		return nil, markRefused(err)
 	}
 	if res.Outcome == event.Succeeded || res.Forgotten {
 		gone()
 	}
 	ended := r.reportEnd(res, o, pl)
 	if err != nil { // the operation ran, but its result could not be saved
-		if ended != nil && shown(res, err) {
+		if ended != nil && isReported(res, err) {
 			return res, ended
 		}
 		return res, &exitError{code: exitFailed, err: err}
@@ -108,16 +109,16 @@ func (r *operationRunner) runForResult(ctx context.Context, o operation) (res *l
 
 // preparePlan makes the plan, shows the progress in v, and prints warnings. The caller
 // closes the plan.
-func (r *operationRunner) preparePlan(ctx context.Context, do prepare, v view.View) (lifecycle.Prepared, error) {
+func (r *operationRunner) preparePlan(ctx context.Context, do prepareFunc, v view.View) (lifecycle.Prepared, error) {
 	p, err := r.prepareInQueue(ctx, do, v)
 	if err != nil {
-		return nil, refuse(err)
+		return nil, markRefused(err)
 	}
 	r.printDiagnostics(p.Findings().Warnings())
 	return p, nil
 }
 
-func (r *operationRunner) prepareInQueue(ctx context.Context, do prepare, v view.View) (lifecycle.Prepared, error) {
+func (r *operationRunner) prepareInQueue(ctx context.Context, do prepareFunc, v view.View) (lifecycle.Prepared, error) {
 	q := view.NewQueue(v, r.env.Now)
 	defer r.drainQueue(ctx, q)
 	svc, err := r.open(ctx)
@@ -128,9 +129,9 @@ func (r *operationRunner) prepareInQueue(ctx context.Context, do prepare, v view
 	return do(ctx, svc, q)
 }
 
-// shown reports whether an error is one of an operation's failures, which were
+// isReported reports whether an error is one of an operation's failures, which were
 // printed already.
-func shown(res *lifecycle.Result, err error) bool {
+func isReported(res *lifecycle.Result, err error) bool {
 	var list diag.List
 	return errors.As(err, &list) && !slices.ContainsFunc(list, func(d diag.Diagnostic) bool {
 		return !slices.ContainsFunc(res.Failures, func(f lifecycle.HostFailure) bool { return f.Reason == d.ID && f.Message == d.Message })
@@ -162,7 +163,7 @@ func (r *operationRunner) applyPlan(ctx context.Context, p lifecycle.Prepared) (
 // continue later.
 func (r *operationRunner) printStopping(v *view.Queue, p *plan.Plan) {
 	steps := ""
-	if running := v.Running(); len(running) > 0 {
+	if running := v.RunningSteps(); len(running) > 0 {
 		steps = ": " + strings.Join(running[:min(len(running), 3)], ", ")
 		if n := len(running) - 3; n > 0 {
 			steps += fmt.Sprintf(" and %d more", n)
@@ -179,15 +180,15 @@ func (r *operationRunner) printStopping(v *view.Queue, p *plan.Plan) {
 // confirmPlan asks the user to confirm a plan. It returns an error unless the user does.
 func (r *operationRunner) confirmPlan(ctx context.Context, prepared lifecycle.Prepared, o operation) error {
 	p := prepared.Plan()
-	if len(p.Removes) == 0 || o.allowRemoval || o.named && r.yes {
+	if len(p.Removes) == 0 || o.allowRemoval || o.isNamedByUser && r.yes {
 		return r.askYesNo(ctx, "Continue?")
 	}
 	whose, name := "cluster", p.Cluster
 	if leaving := prepared.Leaving(); len(leaving) == 1 {
 		whose, name = "host", leaving[0]
 	}
-	if !r.Asks {
-		return problem(idRemoval, "allow the removal with --allow-removal, or type the "+whose+"'s name on a terminal",
+	if !r.CanAsk {
+		return newProblem(idRemoval, "allow the removal with --allow-removal, or type the "+whose+"'s name on a terminal",
 			"the plan removes %s", strings.Join(p.Removes, ", "))
 	}
 	return r.askForAnswer(ctx, fmt.Sprintf("Type the %s's name (%s) to confirm the removal: ", whose, name), name)

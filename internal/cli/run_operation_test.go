@@ -12,9 +12,9 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// TestShown: the cause of a failed operation, such as a full disk of the manager, is
-// shown once.
-func TestShown(t *testing.T) {
+// TestIsReported_OnlyIfAFailureShowsTheError: the cause of a failed operation, such as a
+// full disk of the manager, is shown once.
+func TestIsReported_OnlyIfAFailureShowsTheError(t *testing.T) {
 	full := diag.Diagnostic{ID: "records-unwritable", Severity: diag.Error,
 		Message: "writing journal.jsonl: no space left on device", Hint: "make room"}
 	failed := lifecycle.HostFailure{Title: "run operation", Failure: event.Failure{Reason: full.ID, Message: full.Message, Remedy: full.Hint}}
@@ -30,14 +30,14 @@ func TestShown(t *testing.T) {
 		{"no diagnostic", []lifecycle.HostFailure{failed}, errors.New(full.Message), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := shown(&lifecycle.Result{Failures: tt.failures}, tt.err); got != tt.want {
+			if got := isReported(&lifecycle.Result{Failures: tt.failures}, tt.err); got != tt.want {
 				t.Errorf("got %t", got)
 			}
 		})
 	}
 }
 
-func TestUnread(t *testing.T) {
+func TestIsReaderGone_OnlyForOwnOutputs(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err == nil {
 		err = r.Close()
@@ -52,21 +52,21 @@ func TestUnread(t *testing.T) {
 	out := os.NewFile(uintptr(fd), os.Stdout.Name())
 	defer w.Close()
 	defer out.Close()
-	if _, err := w.Write([]byte("x")); err == nil || unread(err) {
+	if _, err := w.Write([]byte("x")); err == nil || isReaderGone(err) {
 		t.Errorf("the input of another program: %v", err)
 	}
-	if _, err := out.Write([]byte("x")); !unread(fmt.Errorf("writing the output: %w", err)) {
+	if _, err := out.Write([]byte("x")); !isReaderGone(fmt.Errorf("writing the output: %w", err)) {
 		t.Errorf("a pipe without a reader: %v", err)
 	}
 	for _, err := range []error{nil, syscall.EPIPE, &os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.ENOSPC}} {
-		if unread(err) {
+		if isReaderGone(err) {
 			t.Errorf("%v is taken for a reader that has left", err)
 		}
 	}
 }
 
-func TestInterruptedBy(t *testing.T) {
-	if got, want := (&interrupted{os.Interrupt}).Error(), "interrupted by SIGINT"; got != want {
+func TestInterruptError_NamesTheSignal(t *testing.T) {
+	if got, want := (&interruptError{os.Interrupt}).Error(), "interrupted by SIGINT"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"slipway": func() {
-		streams, env := OS()
+		streams, env := CurrentProcess()
 		env.Now = func() time.Time { return epoch.Add(5 * time.Minute) }
 		env.Hostname = func() (string, error) { return "Box_7.example.org", nil }
 		os.Exit(Main(context.Background(), os.Args[1:], streams, env, scenario))
@@ -47,15 +47,15 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": checkExitCode,
 			"bundles": func(ts *testscript.TestScript, _ bool, _ []string) {
-				bundles(t, ts)
+				setUpBundles(t, ts)
 			}},
 	})
 }
 
-// exits runs a program and checks its exit code: exits 2 slipway plan.
-func exits(ts *testscript.TestScript, neg bool, args []string) {
+// checkExitCode runs a program and checks its exit code: exits 2 slipway plan.
+func checkExitCode(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE PROGRAM ARG…")
 	}
@@ -75,9 +75,9 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// bundles builds bundles of two versions in the cache, and serves a registry whose CA
-// and credentials are in the files ca.crt and login.json.
-func bundles(t *testing.T, ts *testscript.TestScript) {
+// setUpBundles builds bundles of two versions in the cache, and serves a registry whose
+// CA and credentials are in the files ca.crt and login.json.
+func setUpBundles(t *testing.T, ts *testscript.TestScript) {
 	site := bundletest.NewSite(t, "v1.36.4")
 	for _, version := range []string{"v1.36.4", "v1.37.1"} {
 		_, err := bundle.Build(t.Context(), bundle.BuildOptions{

@@ -14,8 +14,8 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// selectors is the help text for selectors.
-const selectors = `SELECTOR is a comma-separated list of host names, addresses, patterns (db-*), ranges
+// selectorHelp is the help text for selectors.
+const selectorHelp = `SELECTOR is a comma-separated list of host names, addresses, patterns (db-*), ranges
 (node[2:10]), roles (role=worker), or all. CLUSTER@ before a term applies to this term
 and the following ones. It can be a pattern: prod@all, *@role=control-plane. Clusters of
 a pattern without a matching host cause a warning, and an error only if no cluster has
@@ -43,7 +43,7 @@ func (s *hostSelector) selectHosts(ctx context.Context, selector string) (hostRu
 			}
 		}
 		if c.Cluster != "" && !strings.ContainsAny(c.Cluster, "*?") {
-			if err := named(c.Cluster); err != nil {
+			if err := checkClusterName(c.Cluster); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -53,9 +53,9 @@ func (s *hostSelector) selectHosts(ctx context.Context, selector string) (hostRu
 	return svc, targets, err
 }
 
-// labels returns a function that names a target: with its cluster if the targets are in
-// several clusters.
-func labels(targets []lifecycle.Target) func(cluster, host string) string {
+// newTargetLabeler returns a function that names a target: with its cluster if the
+// targets are in several clusters.
+func newTargetLabeler(targets []lifecycle.Target) func(cluster, host string) string {
 	for _, t := range targets {
 		if t.Cluster != targets[0].Cluster {
 			return func(cluster, host string) string { return cluster + "@" + host }
@@ -113,32 +113,32 @@ type hostCommand struct {
 	selector *hostSelector
 }
 
-// work holds the flags that exec and cp share.
-type work struct {
+// workFlags holds the flags that exec and cp share.
+type workFlags struct {
 	root     bool
 	parallel int
 }
 
-func (w *work) flags(cmd *cobra.Command) {
+func (w *workFlags) addTo(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&w.root, "sudo", false, "run as root with sudo instead of as the login user")
 	cmd.Flags().IntVar(&w.parallel, "parallel", 50, "maximum number of hosts at the same time")
 }
 
-func (w *work) on(targets []lifecycle.Target) (lifecycle.Work, error) {
+func (w *workFlags) newWork(targets []lifecycle.Target) (lifecycle.Work, error) {
 	if w.parallel < 1 {
-		return lifecycle.Work{}, problem(idUsage, "", "--parallel must be at least 1, got %d", w.parallel)
+		return lifecycle.Work{}, newProblem(idUsage, "", "--parallel must be at least 1, got %d", w.parallel)
 	}
 	return lifecycle.Work{Targets: targets, Root: w.root, Parallel: w.parallel}, nil
 }
 
-// reportHostResults prints which hosts failed, and why. It returns an exitError if a host failed or
-// a file was skipped.
+// reportHostResults prints which hosts failed, and why. It returns an exitError if a
+// host failed or a file was skipped.
 func (c *console) reportHostResults(ctx context.Context, targets []lifecycle.Target, results []lifecycle.HostResult) error {
-	label := labels(targets)
+	label := newTargetLabeler(targets)
 	failed, skipped := 0, 0
 	for _, r := range results {
 		skipped += r.Skipped()
-		c.printDiagnostics(leftOut(r, label(r.Cluster, r.Host)))
+		c.printDiagnostics(listSkippedFiles(r, label(r.Cluster, r.Host)))
 		if !r.Failed() {
 			continue
 		}
@@ -147,7 +147,7 @@ func (c *console) reportHostResults(ctx context.Context, targets []lifecycle.Tar
 		if r.Error != nil {
 			d = *r.Error
 		}
-		d.Host, d.Message = label(r.Cluster, r.Host), view.Printable(d.Message) // the message may come from the host
+		d.Host, d.Message = label(r.Cluster, r.Host), view.PrintableLine(d.Message) // the message may come from the host
 		c.printDiagnostics(diag.List{d})
 	}
 	if ctx.Err() != nil {
@@ -165,8 +165,8 @@ func (c *console) reportHostResults(ctx context.Context, targets []lifecycle.Tar
 	return &exitError{code: exitPartial}
 }
 
-// leftOut returns warnings for the files of directories that were not copied.
-func leftOut(r lifecycle.HostResult, host string) diag.List {
+// listSkippedFiles returns warnings for the files of directories that were not copied.
+func listSkippedFiles(r lifecycle.HostResult, host string) diag.List {
 	if r.Skipped() == 0 {
 		return nil
 	}
@@ -175,7 +175,7 @@ func leftOut(r lifecycle.HostResult, host string) diag.List {
 		list = append(list, diag.Diagnostic{ID: idCopySkipped, Severity: diag.Warning, Host: host, Message: message})
 	}
 	for _, f := range r.Copied.SkippedFiles { // paths and reasons may come from the host
-		say(view.Printable(f.Path) + " was not copied: " + view.Printable(f.Reason))
+		say(view.PrintableLine(f.Path) + " was not copied: " + view.PrintableLine(f.Reason))
 	}
 	if more := r.Skipped() - len(list); more > 0 {
 		say(fmt.Sprintf("%d more files were not copied", more))

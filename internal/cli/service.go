@@ -107,8 +107,8 @@ type Settings struct {
 // NewService creates the service that commands call.
 type NewService func(context.Context, Settings) (Service, error)
 
-// Lifecycle creates the real service.
-func Lifecycle(_ context.Context, s Settings) (Service, error) {
+// NewLifecycleService creates the real service.
+func NewLifecycleService(_ context.Context, s Settings) (Service, error) {
 	dialer := dial.New(nil)
 	return lifecycle.New(lifecycle.Config{
 		Store: s.Store, Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
@@ -123,8 +123,8 @@ type services struct {
 	service Service
 }
 
-// open returns the service, which it creates once.
-func (s *services) open(ctx context.Context) (Service, error) {
+// openService returns the service, which it creates once.
+func (s *services) openService(ctx context.Context) (Service, error) {
 	if s.service != nil {
 		return s.service, nil
 	}
@@ -147,20 +147,24 @@ func (s *services) open(ctx context.Context) (Service, error) {
 	s.service, err = s.create(ctx, Settings{
 		Store: records, Catalogue: cat, Cache: s.dirs.Cache, Home: s.dirs.User, Now: s.env.Now, Log: log, Warn: s.newDiagnosticPrinter(),
 	})
-	return s.service, refuse(err)
+	return s.service, markRefused(err)
 }
 
 // An opener returns a part of the service.
 type opener[T any] func(context.Context) (T, error)
 
-func (s *services) planner(ctx context.Context) (planner, error)            { return s.open(ctx) }
-func (s *services) clusters(ctx context.Context) (clusterReader, error)     { return s.open(ctx) }
-func (s *services) operations(ctx context.Context) (operationReader, error) { return s.open(ctx) }
-func (s *services) inspector(ctx context.Context) (inspector, error)        { return s.open(ctx) }
-func (s *services) backups(ctx context.Context) (backupManager, error)      { return s.open(ctx) }
-func (s *services) hosts(ctx context.Context) (hostRunner, error)           { return s.open(ctx) }
-func (s *services) access(ctx context.Context) (clusterAccess, error)       { return s.open(ctx) }
-func (s *services) describer(ctx context.Context) (describer, error)        { return s.open(ctx) }
+func (s *services) openPlanner(ctx context.Context) (planner, error) { return s.openService(ctx) }
+func (s *services) openClusters(ctx context.Context) (clusterReader, error) {
+	return s.openService(ctx)
+}
+func (s *services) openOperations(ctx context.Context) (operationReader, error) {
+	return s.openService(ctx)
+}
+func (s *services) openInspector(ctx context.Context) (inspector, error)   { return s.openService(ctx) }
+func (s *services) openBackups(ctx context.Context) (backupManager, error) { return s.openService(ctx) }
+func (s *services) openHosts(ctx context.Context) (hostRunner, error)      { return s.openService(ctx) }
+func (s *services) openAccess(ctx context.Context) (clusterAccess, error)  { return s.openService(ctx) }
+func (s *services) openDescriber(ctx context.Context) (describer, error)   { return s.openService(ctx) }
 
 // openForCluster returns a part of the service and the name of the cluster to use.
 func openForCluster[T any](ctx context.Context, clusters *clusterChooser, open opener[T], args []string) (svc T, name string, err error) {

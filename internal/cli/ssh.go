@@ -15,7 +15,7 @@ import (
 )
 
 func newSSHCommand(c hostCommand) *cobra.Command {
-	return program.WordsOnly(&cobra.Command{
+	return program.MarkTextOnly(&cobra.Command{
 		Use: "ssh [CLUSTER@]HOST [-- COMMAND [ARG...]]", Short: "Log in to a host",
 		Long: `Logs in to a host with the settings of its cluster: user, port, keys or passwords,
 bastion, and the host keys that Slipway knows. Without a command, starts the login
@@ -31,7 +31,7 @@ a line closes the connection immediately (exit code 255), as with ssh.`,
 				dash = len(args)
 			}
 			if dash != 1 {
-				return problem(idUsage, "slipway ssh [CLUSTER@]HOST -- COMMAND", "expected one host, and an optional command after --")
+				return newProblem(idUsage, "slipway ssh [CLUSTER@]HOST -- COMMAND", "expected one host, and an optional command after --")
 			}
 			return c.loginToHost(cmd.Context(), args[0], args[1:])
 		},
@@ -44,12 +44,12 @@ func (c hostCommand) loginToHost(ctx context.Context, selector string, argv []st
 		return err
 	}
 	if len(targets) != 1 {
-		return problem(idUsage, "give one of these hosts; to run a command on all: slipway exec "+selector+" -- COMMAND",
+		return newProblem(idUsage, "give one of these hosts; to run a command on all: slipway exec "+selector+" -- COMMAND",
 			"%s selects %d hosts", selector, len(targets))
 	}
 	sh := remote.Shell{Argv: argv, In: c.In, Out: c.Out, Err: c.Err}
 	tty, ok := c.In.(*os.File)
-	if ok && view.IsTerminal(tty) && c.Colour { // input and output are a terminal
+	if ok && view.IsTerminal(tty) && c.OutIsTerminal { // input and output are a terminal
 		back, err := c.makeTerminalRaw(tty, &sh)
 		if err != nil {
 			return err
@@ -63,8 +63,8 @@ func (c hostCommand) loginToHost(ctx context.Context, selector string, argv []st
 	return err
 }
 
-// makeTerminalRaw sets the user's terminal to raw mode and sends its size to the host. The
-// returned function restores the terminal.
+// makeTerminalRaw sets the user's terminal to raw mode and sends its size to the host.
+// The returned function restores the terminal.
 func (c hostCommand) makeTerminalRaw(tty *os.File, sh *remote.Shell) (back func(), err error) {
 	before, err := term.MakeRaw(int(tty.Fd()))
 	if err != nil {

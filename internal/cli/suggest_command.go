@@ -6,9 +6,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// elsewhere lists commands of kubectl and other programs that users type here, with
+// foreignCommands lists commands of kubectl and other programs that users type here, with
 // the equivalent commands. WHAT is a placeholder for the next argument.
-var elsewhere = []struct {
+var foreignCommands = []struct {
 	words   string // the beginning of the command line
 	instead []string
 }{
@@ -42,8 +42,9 @@ var elsewhere = []struct {
 	{"config", []string{"slipway create config", "slipway kubeconfig NAME"}},
 }
 
-// misspelled returns the subcommands of see whose names are similar to an unknown word.
-func misspelled(see *cobra.Command, unknown string) []string {
+// findSimilarCommands returns the subcommands of see whose names are similar to an
+// unknown word.
+func findSimilarCommands(see *cobra.Command, unknown string) []string {
 	const typos = 2
 	if see.SuggestionsMinimumDistance < typos {
 		see.SuggestionsMinimumDistance = typos
@@ -55,19 +56,20 @@ func misspelled(see *cobra.Command, unknown string) []string {
 	return names
 }
 
-// instead returns the commands that do what an unknown command would do, or nil.
-func instead(see *cobra.Command, unknown string) []string {
+// findEquivalentCommands returns the commands that do what an unknown command would do,
+// or nil.
+func findEquivalentCommands(see *cobra.Command, unknown string) []string {
 	words := strings.Fields(strings.TrimPrefix(see.CommandPath(), see.Root().Name()))
 	typed := strings.Join(append(words, unknown), " ")
-	for _, e := range elsewhere {
+	for _, e := range foreignCommands {
 		if typed == e.words {
 			return e.instead
 		}
 	}
-	if see.Name() != "get" && see.Name() != "delete" || len(misspelled(see, unknown)) > 0 {
+	if see.Name() != "get" && see.Name() != "delete" || len(findSimilarCommands(see, unknown)) > 0 {
 		return nil
 	}
-	for _, e := range elsewhere {
+	for _, e := range foreignCommands {
 		if e.words != see.Name() {
 			continue
 		}

@@ -61,7 +61,7 @@ func newUpgradeCommand(c upgradeCommand) *cobra.Command {
 				return err
 			}
 			r.Version, r.Removal, r.Rollout = to, removal, rollout
-			if err := wayOf(&r, bundle, pause); err != nil {
+			if err := setUpgradePath(&r, bundle, pause); err != nil {
 				return err
 			}
 			if check {
@@ -70,29 +70,30 @@ func newUpgradeCommand(c upgradeCommand) *cobra.Command {
 			return c.upgradeStepwise(cmd.Context(), r, file)
 		},
 	}
-	fileFlag(cmd, &file, "the cluster file with the target version; - is standard input")
+	addFileFlag(cmd, &file, "the cluster file with the target version; - is standard input")
 	f := cmd.Flags()
 	f.StringVar(&to, "to", "", "the target `version`, such as v1.37.1")
 	f.BoolVar(&check, "check", false, "only check for problems, and change nothing")
 	f.StringVar(&bundle, "bundle", "", "install the next version from this `bundle`: a file, a directory or a registry reference")
-	atOnceFlag(cmd, &rollout)
-	pauseFlag(cmd, &pause)
-	drainFlags(cmd, &removal, lifecycle.DefaultDrainTimeout)
-	change.addAll(cmd)
+	addMaxUnavailableFlag(cmd, &rollout)
+	addPauseFlag(cmd, &pause)
+	addDrainFlags(cmd, &removal, lifecycle.DefaultDrainTimeout)
+	change.addFlags(cmd)
 	cmd.MarkFlagsOneRequired("file", "to")
 	return cmd
 }
 
-// wayOf sets the bundle of an upgrade, and the place after which it pauses.
-func wayOf(r *lifecycle.Request, bundle, pause string) (err error) {
-	if r.Rollout.PauseAfter, err = place(pause); err != nil {
+// setUpgradePath sets the bundle of an upgrade, and the place after which it pauses.
+func setUpgradePath(r *lifecycle.Request, bundle, pause string) (err error) {
+	if r.Rollout.PauseAfter, err = parsePausePoint(pause); err != nil {
 		return err
 	}
-	r.Bundle, err = bundlePath(bundle)
+	r.Bundle, err = resolveBundlePath(bundle)
 	return err
 }
 
-// upgradeStepwise upgrades a cluster one minor version after the other until it reaches the target.
+// upgradeStepwise upgrades a cluster one minor version after the other until it reaches
+// the target.
 func (c upgradeCommand) upgradeStepwise(ctx context.Context, r lifecycle.Request, file string) error {
 	var before *lifecycle.Result
 	for {
@@ -119,9 +120,9 @@ type betweenError struct {
 
 func (e *betweenError) Unwrap() error { return e.error }
 
-// explained returns the diagnostics of the cause, and then a diagnostic with the version
-// that the cluster has now and the command that continues the upgrade.
-func (e *betweenError) explained(cause diag.List, code int) diag.List {
+// explainCause returns the diagnostics of the cause, and then a diagnostic with the
+// version that the cluster has now and the command that continues the upgrade.
+func (e *betweenError) explainCause(cause diag.List, code int) diag.List {
 	if len(cause) == 0 && code != exitInterrupted {
 		cause = diag.List{{Severity: diag.Error, Message: e.Error()}}
 	}

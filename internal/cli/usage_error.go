@@ -21,33 +21,33 @@ func (a *app) explainUsageError(root *cobra.Command, args []string, err error) e
 	if errors.As(err, new(diag.List)) {
 		return err // it already has a hint
 	}
-	return misread(err, cmd, rest)
+	return newUsageError(err, cmd, rest)
 }
 
-// misread returns cobra's error for a command line, with its suggestions, or with
+// newUsageError returns cobra's error for a command line, with its suggestions, or with
 // the commands that the user probably meant, as a hint.
-func misread(err error, see *cobra.Command, args []string) error {
+func newUsageError(err error, see *cobra.Command, args []string) error {
 	message, near, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
 	hint := "see: " + see.CommandPath() + " --help"
 	first := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
 	if first >= 0 && strings.HasPrefix(message, "unknown command") {
-		if commands := instead(see, args[first]); len(commands) > 0 {
-			return problem(idUsage, "did you mean: "+strings.Join(commands, "; ")+"? "+hint, "%s", message)
+		if commands := findEquivalentCommands(see, args[first]); len(commands) > 0 {
+			return newProblem(idUsage, "did you mean: "+strings.Join(commands, "; ")+"? "+hint, "%s", message)
 		}
-		if names := misspelled(see, args[first]); len(names) > 0 {
-			return problem(idUsage, "did you mean "+strings.Join(names, " or ")+"? "+hint, "%s", message)
+		if names := findSimilarCommands(see, args[first]); len(names) > 0 {
+			return newProblem(idUsage, "did you mean "+strings.Join(names, " or ")+"? "+hint, "%s", message)
 		}
 	}
 	if names := strings.Fields(near); len(names) > 0 {
 		hint = "did you mean " + strings.Join(names, " or ") + "? " + hint
 	}
-	return problem(idUsage, hint, "%s", message)
+	return newProblem(idUsage, hint, "%s", message)
 }
 
-// filled refuses empty values of flags and empty arguments. If a variable of a
+// refuseEmptyValues refuses empty values of flags and empty arguments. If a variable of a
 // script is not set, the command would otherwise use the default cluster or this
 // machine. It does not check arguments after "--", which are for other programs.
-func filled(cmd *cobra.Command, args []string) error {
+func refuseEmptyValues(cmd *cobra.Command, args []string) error {
 	const hint = "give it a value or leave it out; check that the variables of your script are set"
 	var empty []string
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -60,13 +60,13 @@ func filled(cmd *cobra.Command, args []string) error {
 		}
 	})
 	if len(empty) > 0 {
-		return problem(idUsage, hint, "empty value for %s", strings.Join(empty, " and "))
+		return newProblem(idUsage, hint, "empty value for %s", strings.Join(empty, " and "))
 	}
 	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 		args = args[:dash]
 	}
 	if i := slices.Index(args, ""); i >= 0 {
-		return problem(idUsage, hint, "argument %d is empty", i+1)
+		return newProblem(idUsage, hint, "argument %d is empty", i+1)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ shows the default cluster.`,
 			if err != nil {
 				return err
 			}
-			if err := named(args[0]); err != nil {
+			if err := checkClusterName(args[0]); err != nil {
 				return err
 			}
 			if _, err := svc.Cluster(cmd.Context(), args[0]); err != nil {

@@ -19,12 +19,12 @@ type workspace struct {
 // findDirectories returns the caller's directories, which it looks up once.
 func (w *workspace) findDirectories() (program.Directories, error) {
 	if w.dirs.Home == "" {
-		d, err := w.env.directories()
+		d, err := w.env.findDirectories()
 		if err != nil {
-			return program.Directories{}, refuse(err)
+			return program.Directories{}, markRefused(err)
 		}
 		if err := d.Owner.CheckLinks(d.Cache); err != nil {
-			return program.Directories{}, problem(idCacheForeign, "move the directory aside, or set SLIPWAY_CACHE to another directory",
+			return program.Directories{}, newProblem(idCacheForeign, "move the directory aside, or set SLIPWAY_CACHE to another directory",
 				"root cannot use this cache directory: %v", err)
 		}
 		w.dirs = d
@@ -46,7 +46,7 @@ func (w *workspace) openStore() (*store.Store, error) {
 		opts = append(opts, store.OwnedBy(d.Owner.UID, d.Owner.GID))
 	}
 	if w.records, err = store.Open(d.Home, opts...); err != nil {
-		return nil, refuse(err)
+		return nil, markRefused(err)
 	}
 	return w.records, nil
 }
@@ -58,5 +58,5 @@ func (w *workspace) loadCatalogue() (*release.Catalogue, error) {
 		return nil, err
 	}
 	c, err := release.Load(filepath.Join(d.Home, "releases.yaml"))
-	return c, refuse(err)
+	return c, markRefused(err)
 }

@@ -20,7 +20,7 @@ func (w *workspace) writeGeneratedFile(out string, text []byte, next string) err
 		return err
 	}
 	if w.format != view.Text {
-		return view.Data(w.Out, w.format, map[string]string{"file": out})
+		return view.WriteData(w.Out, w.format, map[string]string{"file": out})
 	}
 	w.printMessage("Wrote %s.\nNext: %s %s", out, next, out)
 	return nil
@@ -30,31 +30,31 @@ func (w *workspace) writeGeneratedFile(out string, text []byte, next string) err
 // --yes, and never anything that is not a regular file.
 func (w *workspace) writeNewFile(path string, content []byte, mode fs.FileMode) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return problem(idFile, "give a file, or leave out --out to print the content", "%s exists and is not a regular file", path)
+		return newProblem(idFile, "give a file, or leave out --out to print the content", "%s exists and is not a regular file", path)
 	}
 	d, err := w.findDirectories()
 	if err != nil {
 		return err
 	}
 	if w.yes {
-		err = replace(path, content, mode, d.Owner)
+		err = replaceFile(path, content, mode, d.Owner)
 	} else {
-		err = writeFirst(path, content, mode, d.Owner)
+		err = createFile(path, content, mode, d.Owner)
 	}
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return problem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", path)
+		return newProblem(idFile, "give another file, or use --yes to overwrite it", "%s already exists", path)
 	case errors.As(err, new(*fileowner.ForeignError)):
-		return problem(idFile, "give another file, or remove the link", "%v", err)
+		return newProblem(idFile, "give another file, or remove the link", "%v", err)
 	case err != nil:
-		return problem(idFile, "give a file in a writable directory with enough free space", "writing %s: %v", path, unwrapPath(err))
+		return newProblem(idFile, "give a file in a writable directory with enough free space", "writing %s: %v", path, unwrapPath(err))
 	}
 	return nil
 }
 
-// replace writes a file atomically: on an error the old file is kept. It follows
+// replaceFile writes a file atomically: on an error the old file is kept. It follows
 // the user's own links, but not as root on behalf of a user.
-func replace(path string, content []byte, mode fs.FileMode, to *fileowner.Owner) error {
+func replaceFile(path string, content []byte, mode fs.FileMode, to *fileowner.Owner) error {
 	if to == nil {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			path = real
@@ -63,8 +63,8 @@ func replace(path string, content []byte, mode fs.FileMode, to *fileowner.Owner)
 	return to.ReplaceFile(path, content, mode)
 }
 
-// writeFirst writes a file that must not exist.
-func writeFirst(path string, content []byte, mode fs.FileMode, to *fileowner.Owner) error {
+// createFile writes a file that must not exist.
+func createFile(path string, content []byte, mode fs.FileMode, to *fileowner.Owner) error {
 	f, err := safefile.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err

@@ -10,9 +10,9 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestWriteThroughALink: root creates no file through a user's link to a directory of
-// another user.
-func TestWriteThroughALink(t *testing.T) {
+// TestWriteFile_AsRootRefusesLinksOfUsers: root creates no file through a user's link to
+// a directory of another user.
+func TestWriteFile_AsRootRefusesLinksOfUsers(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	dir := t.TempDir()
@@ -22,8 +22,8 @@ func TestWriteThroughALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, write := range map[string]func(path string) error{
-		"first":   func(path string) error { return writeFirst(path, []byte("text"), 0o644, to) },
-		"instead": func(path string) error { return replace(path, []byte("text"), 0o644, to) },
+		"first":   func(path string) error { return createFile(path, []byte("text"), 0o644, to) },
+		"instead": func(path string) error { return replaceFile(path, []byte("text"), 0o644, to) },
 	} {
 		var foreign *fileowner.ForeignError
 		if err := write(filepath.Join(link, name)); !errors.As(err, &foreign) {

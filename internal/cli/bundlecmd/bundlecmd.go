@@ -21,13 +21,14 @@ import (
 	"slipway.dev/slipway/internal/fileowner"
 )
 
-// New returns the command.
-func New(p program.Program) *cobra.Command {
-	cmd := program.Parent("bundle", "Build, transfer, sign and verify bundles", "artifact")
+// NewCommand returns the command.
+func NewCommand(p program.Program) *cobra.Command {
+	cmd := program.NewParentCommand("bundle", "Build, transfer, sign and verify bundles", "artifact")
 	cmd.Long = `Builds, transfers, signs and verifies bundles. A bundle contains everything that is
 needed to install a cluster, in one file.`
-	cmd.AddCommand(newBuild(p), newInspect(p), newVerify(p), newExport(p), newImport(p), newPush(p), newPull(p),
-		newMerge(p), newDelta(p), newKeygen(p), newSign(p))
+	cmd.AddCommand(newBuildCommand(p), newInspectCommand(p), newVerifyCommand(p), newExportCommand(p),
+		newImportCommand(p), newPushCommand(p), newPullCommand(p),
+		newMergeCommand(p), newDeltaCommand(p), newKeygenCommand(p), newSignCommand(p))
 	return cmd
 }
 
@@ -41,7 +42,7 @@ Sources:
 
 Content that is already in the cache is not fetched or compiled again.`
 
-func newBuild(p program.Program) *cobra.Command {
+func newBuildCommand(p program.Program) *cobra.Command {
 	var o bundle.BuildOptions
 	var runtime, manifest string
 	cmd := &cobra.Command{
@@ -52,7 +53,7 @@ func newBuild(p program.Program) *cobra.Command {
   slipway bundle build --kubernetes v1.36.4 --arch amd64,arm64 --out k8s.tar.zst`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			dirs, err := p.Directories()
+			dirs, err := p.FindDirectories()
 			if err != nil {
 				return err
 			}
@@ -60,24 +61,24 @@ func newBuild(p program.Program) *cobra.Command {
 				return bundle.UnknownRuntime(runtime)
 			}
 			o.Cache, o.Owner, o.Docker = dirs.Cache, dirs.Owner, runtime == "docker"
-			if err := from(&o, manifest); err != nil {
+			if err := applyManifest(&o, manifest); err != nil {
 				return err
 			}
-			if o.Releases, err = p.Releases(); err != nil {
+			if o.Releases, err = p.LoadReleases(); err != nil {
 				return err
 			}
 			missing := fileowner.Missing(o.Out)
 			display := NewDisplay(p.Err, p.Size)
-			o.Progress = display.Show
+			o.Progress = display.ShowProgress
 			b, err := bundle.Build(c.Context(), o)
 			display.Close()
 			if err == nil {
-				err = give(dirs.Owner, o.Out, missing)
+				err = giveToOwner(dirs.Owner, o.Out, missing)
 			}
 			if err != nil {
 				return err
 			}
-			return answerBuilt(p, b, o.Out)
+			return writeBuildResult(p, b, o.Out)
 		},
 	}
 	f := cmd.Flags()
@@ -89,8 +90,8 @@ func newBuild(p program.Program) *cobra.Command {
 		"the `name` of an upstream mirror: "+strings.Join(upstream.Mirrors(), ", ")+" (default: the official sites)")
 	f.StringToStringVar(&o.Upstream.Sites, "site", nil, "replace an upstream site: `NAME=URL` (see docs/guide/bundle.md)")
 	f.StringVar(&o.Out, "out", "", "also write the bundle to this `file` (.tar.zst), or to a directory if the name ends in /")
-	manifestFlags(cmd, &manifest, &o.Registry)
-	program.CompleteVersion(cmd, p.Releases)
+	addManifestFlags(cmd, &manifest, &o.Registry)
+	program.CompleteVersion(cmd, p.LoadReleases)
 	program.CompleteFlag(cmd, "arch", bundle.Arches...)
 	program.CompleteFlag(cmd, "source", bundle.Auto, bundle.Upstream, bundle.Modules)
 	program.CompleteFlag(cmd, "runtime", "containerd", "docker")
@@ -98,18 +99,19 @@ func newBuild(p program.Program) *cobra.Command {
 	return cmd
 }
 
-// manifestFlags adds the flags for a build from a manifest.
-func manifestFlags(cmd *cobra.Command, manifest *string, at *bundle.Registry) {
+// addManifestFlags adds the flags for a build from a manifest.
+func addManifestFlags(cmd *cobra.Command, manifest *string, at *bundle.Registry) {
 	cmd.Flags().StringVar(manifest, "manifest", "",
 		"build the bundle from this manifest `file`: version, components, additional images (see slipway create manifest)")
-	registryFlags(cmd, at)
+	addRegistryFlags(cmd, at)
 	for _, named := range []string{"kubernetes", "arch", "runtime"} {
 		cmd.MarkFlagsMutuallyExclusive("manifest", named)
 	}
 }
 
-// from sets the options of a build from a manifest file. It does nothing if file is "".
-func from(o *bundle.BuildOptions, file string) error {
+// applyManifest sets the options of a build from a manifest file. It does nothing if
+// file is "".
+func applyManifest(o *bundle.BuildOptions, file string) error {
 	if file == "" {
 		return nil
 	}
@@ -122,10 +124,10 @@ func from(o *bundle.BuildOptions, file string) error {
 	return nil
 }
 
-// give gives the files that a build has written to out, and the directories that it
-// created, to the owner. An existing directory of root is not changed, because it may
+// giveToOwner gives the files that a build has written to out, and the directories that
+// it created, to the owner. An existing directory of root is not changed, because it may
 // contain other files.
-func give(to *fileowner.Owner, out string, missing []string) error {
+func giveToOwner(to *fileowner.Owner, out string, missing []string) error {
 	switch {
 	case to == nil, out == "":
 		return nil
@@ -137,8 +139,8 @@ func give(to *fileowner.Owner, out string, missing []string) error {
 	return errors.Join(to.GiveTree(out), to.GiveMade(missing))
 }
 
-// built is the result of build as JSON or YAML.
-type built struct {
+// buildResult is the result of build as JSON or YAML.
+type buildResult struct {
 	Kubernetes string   `json:"kubernetes"`
 	Arches     []string `json:"arches"`
 	Source     string   `json:"source"`
@@ -148,10 +150,10 @@ type built struct {
 	Out        string   `json:"out,omitempty"`
 }
 
-func answerBuilt(p program.Program, b *bundle.Bundle, out string) error {
+func writeBuildResult(p program.Program, b *bundle.Bundle, out string) error {
 	m := b.Manifest()
-	made := built{m.Kubernetes, m.Arches, m.Source, b.Digest(), b.Size(), b.Path(), out}
-	return p.Data(made, func(w io.Writer) error {
+	made := buildResult{m.Kubernetes, m.Arches, m.Source, b.Digest(), b.Size(), b.Path(), out}
+	return p.WriteResult(made, func(w io.Writer) error {
 		where := cmp.Or(out, made.Path)
 		_, err := fmt.Fprintf(w, "Kubernetes %s for %s: %s in %s\nNext: slipway bundle inspect %s\n",
 			made.Kubernetes, strings.Join(made.Arches, ", "), bytesize.Bytes(made.SizeBytes), where, where)
@@ -159,38 +161,39 @@ func answerBuilt(p program.Program, b *bundle.Bundle, out string) error {
 	})
 }
 
-// aboutBundle returns a command that prints something about the bundle in its argument.
-func aboutBundle(
+// newBundleCommand returns a command that prints something about the bundle in its
+// argument.
+func newBundleCommand(
 	p program.Program, use, short string, answer func(ctx context.Context, b *bundle.Bundle, name string) error,
 ) *cobra.Command {
 	var at bundle.Registry
 	cmd := &cobra.Command{
 		Use: use + " BUNDLE", Short: short,
-		Long: short + ".\n\n" + whatIsABundle,
+		Long: short + ".\n\n" + bundleHelp,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: completeBundle(p),
 		RunE: func(c *cobra.Command, args []string) error {
-			b, err := open(c.Context(), p, args[0], at)
+			b, err := openBundle(c.Context(), p, args[0], at)
 			if err != nil {
 				return err
 			}
 			return answer(c.Context(), b, args[0])
 		},
 	}
-	registryFlags(cmd, &at)
+	addRegistryFlags(cmd, &at)
 	return cmd
 }
 
-const whatIsABundle = `BUNDLE is a directory, a .tar.zst file, a registry reference or a version in the cache.
+const bundleHelp = `BUNDLE is a directory, a .tar.zst file, a registry reference or a version in the cache.
 Use ./NAME for a file whose name is a version.`
 
 // completeBundle completes a bundle with a file or a version in the cache.
 func completeBundle(p program.Program) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		dirs, err := p.Directories()
+		dirs, err := p.FindDirectories()
 		if err != nil || len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		known, err := p.Releases()
+		known, err := p.LoadReleases()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
@@ -202,28 +205,28 @@ func completeBundle(p program.Program) cobra.CompletionFunc {
 	}
 }
 
-// open opens the bundle in an argument: a path, a reference, or a version in the
+// openBundle opens the bundle in an argument: a path, a reference, or a version in the
 // cache.
-func open(ctx context.Context, p program.Program, arg string, at bundle.Registry) (*bundle.Bundle, error) {
-	path, cache, err := find(p, arg)
+func openBundle(ctx context.Context, p program.Program, arg string, at bundle.Registry) (*bundle.Bundle, error) {
+	path, cache, err := findBundle(p, arg)
 	if err != nil {
 		return nil, err
 	}
 	return bundle.Open(ctx, path, cache, at)
 }
 
-// find returns the path or reference of the bundle in an argument, and the cache. A
+// findBundle returns the path or reference of the bundle in an argument, and the cache. A
 // version in the cache has precedence over a file with the same name in the working
 // directory, which another user may have created.
-func find(p program.Program, arg string) (path, cache string, err error) {
-	dirs, err := p.Directories()
+func findBundle(p program.Program, arg string) (path, cache string, err error) {
+	dirs, err := p.FindDirectories()
 	if err != nil {
 		return "", "", err
 	}
 	if arg == "" {
 		return "", "", bundle.Unnamed()
 	}
-	releases, err := p.Releases()
+	releases, err := p.LoadReleases()
 	if err != nil {
 		return arg, dirs.Cache, nil
 	}
@@ -235,10 +238,10 @@ func find(p program.Program, arg string) (path, cache string, err error) {
 	return arg, dirs.Cache, nil
 }
 
-func newVerify(p program.Program) *cobra.Command {
-	var by signers
-	cmd := aboutBundle(p, "verify", "Verify the checksums of a bundle", func(ctx context.Context, b *bundle.Bundle, name string) error {
-		keys, err := by.read()
+func newVerifyCommand(p program.Program) *cobra.Command {
+	var by signerFlags
+	cmd := newBundleCommand(p, "verify", "Verify the checksums of a bundle", func(ctx context.Context, b *bundle.Bundle, name string) error {
+		keys, err := by.readKeys()
 		if err != nil {
 			return err
 		}
@@ -246,19 +249,19 @@ func newVerify(p program.Program) *cobra.Command {
 			return err
 		}
 		m := b.Manifest()
-		whole := verified{name, m.Kubernetes, len(m.Components), len(m.Images), b.Size(), b.Digest()}
-		return p.Data(whole, func(w io.Writer) error {
+		whole := verifyResult{name, m.Kubernetes, len(m.Components), len(m.Images), b.Size(), b.Digest()}
+		return p.WriteResult(whole, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "%s: verified: Kubernetes %s, %d components, %d images, %s, %s\n",
 				name, m.Kubernetes, whole.Components, whole.Images, bytesize.Bytes(whole.SizeBytes), whole.Digest)
 			return err
 		})
 	})
-	by.flags(cmd)
+	by.addTo(cmd)
 	return cmd
 }
 
-// verified is the result of verify as JSON or YAML.
-type verified struct {
+// verifyResult is the result of verify as JSON or YAML.
+type verifyResult struct {
 	Bundle     string `json:"bundle"`
 	Kubernetes string `json:"kubernetes"`
 	Components int    `json:"components"`
@@ -267,13 +270,14 @@ type verified struct {
 	Digest     string `json:"digest"`
 }
 
-func newInspect(p program.Program) *cobra.Command {
-	return aboutBundle(p, "inspect", "Show the content of a bundle", func(_ context.Context, b *bundle.Bundle, _ string) error {
-		return p.Data(inspected{b.Digest(), b.Size(), b.SignedBy(), b.Manifest()}, func(w io.Writer) error { return printTable(w, b) })
+func newInspectCommand(p program.Program) *cobra.Command {
+	return newBundleCommand(p, "inspect", "Show the content of a bundle", func(_ context.Context, b *bundle.Bundle, _ string) error {
+		return p.WriteResult(inspectResult{b.Digest(), b.Size(), b.SignedBy(), b.Manifest()},
+			func(w io.Writer) error { return writeContents(w, b) })
 	})
 }
 
-type inspected struct {
+type inspectResult struct {
 	Digest    string `json:"digest"`
 	SizeBytes int64  `json:"sizeBytes"`
 	// SignedBy names the keys of the bundle's signatures, which are not verified here.
@@ -281,7 +285,7 @@ type inspected struct {
 	bundle.Manifest
 }
 
-func printTable(w io.Writer, b *bundle.Bundle) error {
+func writeContents(w io.Writer, b *bundle.Bundle) error {
 	m := b.Manifest()
 	fmt.Fprintf(w, "Kubernetes  %s\nArch        %s\nSource      %s\nSize        %s\nDigest      %s\n",
 		m.Kubernetes, strings.Join(m.Arches, ", "), m.Source, bytesize.Bytes(b.Size()), b.Digest())

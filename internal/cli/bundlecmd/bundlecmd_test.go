@@ -30,16 +30,16 @@ import (
 func run(t *testing.T, dirs program.Directories, format view.Format, args ...string) (out, talk string, err error) {
 	t.Helper()
 	var o, e bytes.Buffer
-	cmd := bundlecmd.New(program.Program{
+	cmd := bundlecmd.NewCommand(program.Program{
 		In: strings.NewReader(""), Out: &o, Err: &e,
-		Data: func(value any, text func(io.Writer) error) error {
+		WriteResult: func(value any, text func(io.Writer) error) error {
 			if format == view.Text {
 				return text(&o)
 			}
-			return view.Data(&o, format, value)
+			return view.WriteData(&o, format, value)
 		},
-		Directories: func() (program.Directories, error) { return dirs, nil },
-		Releases:    func() (*release.Catalogue, error) { return release.Load("") },
+		FindDirectories: func() (program.Directories, error) { return dirs, nil },
+		LoadReleases:    func() (*release.Catalogue, error) { return release.Load("") },
 	})
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
@@ -47,7 +47,7 @@ func run(t *testing.T, dirs program.Directories, format view.Format, args ...str
 	return o.String(), e.String(), err
 }
 
-func TestBuildInspectVerify(t *testing.T) {
+func TestBundle_BuildsInspectsAndVerifies(t *testing.T) {
 	dirs := program.Directories{Home: t.TempDir(), Cache: t.TempDir()}
 	site := bundletest.NewSite(t)
 	file := filepath.Join(t.TempDir(), "b.tar.zst")
@@ -98,9 +98,9 @@ func TestBuildInspectVerify(t *testing.T) {
 	}
 }
 
-// TestVersionBeforeFile: a file in the working directory does not replace the bundle in
-// the cache.
-func TestVersionBeforeFile(t *testing.T) {
+// TestFindBundle_PrefersVersionInCacheToFile: a file in the working directory does not
+// replace the bundle in the cache.
+func TestFindBundle_PrefersVersionInCacheToFile(t *testing.T) {
 	dirs := program.Directories{Home: t.TempDir(), Cache: t.TempDir()}
 	b := bundletest.Build(t, "amd64")
 	if _, err := bundle.Import(t.Context(), b.Path(), dirs.Cache); err != nil {
@@ -119,7 +119,7 @@ func TestVersionBeforeFile(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestBundle_RefusesBadArguments(t *testing.T) {
 	dirs := program.Directories{Home: t.TempDir(), Cache: t.TempDir()}
 	for name, tt := range map[string]struct {
 		args []string
@@ -137,7 +137,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestDisplayOffTerminal(t *testing.T) {
+func TestDisplay_WritesLinesWithoutTerminal(t *testing.T) {
 	var b bytes.Buffer
 	d := bundlecmd.NewDisplay(&b, nil)
 	for _, p := range []bundle.Progress{
@@ -147,7 +147,7 @@ func TestDisplayOffTerminal(t *testing.T) {
 		{Component: "echo 1 linux/amd64", Phase: source.Cached},
 		{Phase: source.Note, Message: "upstream is silent"},
 	} {
-		d.Show(p)
+		d.ShowProgress(p)
 	}
 	d.Close()
 	want := `kubernetes v1 linux/amd64            compiling 0 of 2 packages
@@ -160,18 +160,18 @@ note: upstream is silent
 	}
 }
 
-// TestDisplayOnTerminal: on a terminal one live line is redrawn, cut to the width of the
-// terminal. Fetching in parallel is not shown.
-func TestDisplayOnTerminal(t *testing.T) {
+// TestDisplay_RedrawsOneLineOnTerminal: on a terminal one live line is redrawn, cut to
+// the width of the terminal. Fetching in parallel is not shown.
+func TestDisplay_RedrawsOneLineOnTerminal(t *testing.T) {
 	var b bytes.Buffer
 	width := 40
 	d := bundlecmd.NewDisplay(&b, func() (int, int) { return width, 24 })
-	d.Show(bundle.Progress{Component: "kubernetes v1 linux/amd64", Phase: source.Compiling, Total: 2, Unit: "packages"})
-	d.Show(bundle.Progress{Component: "coredns 1 linux/amd64", Phase: source.Fetching})
-	d.Show(bundle.Progress{Component: "base 1 linux/amd64", Phase: source.Cached})
+	d.ShowProgress(bundle.Progress{Component: "kubernetes v1 linux/amd64", Phase: source.Compiling, Total: 2, Unit: "packages"})
+	d.ShowProgress(bundle.Progress{Component: "coredns 1 linux/amd64", Phase: source.Fetching})
+	d.ShowProgress(bundle.Progress{Component: "base 1 linux/amd64", Phase: source.Cached})
 	width = 20
-	d.Show(bundle.Progress{Component: "echo 1 linux/amd64", Phase: source.Compiling, Total: 2, Unit: "packages"})
-	d.Show(bundle.Progress{Component: "echo 1 linux/amd64", Phase: source.Cached})
+	d.ShowProgress(bundle.Progress{Component: "echo 1 linux/amd64", Phase: source.Compiling, Total: 2, Unit: "packages"})
+	d.ShowProgress(bundle.Progress{Component: "echo 1 linux/amd64", Phase: source.Cached})
 	d.Close()
 	const back = "\r\x1b[K"
 	want := "kubernetes v1 linux/amd64            co" + back + "base 1 linux/amd64                   cached\n" +
@@ -181,8 +181,9 @@ func TestDisplayOnTerminal(t *testing.T) {
 	}
 }
 
-// TestBuildForSomeone: under sudo, files of a build belong to the caller.
-func TestBuildForSomeone(t *testing.T) {
+// TestBuild_UnderSudoGivesFilesToCaller: under sudo, files of a build belong to the
+// caller.
+func TestBuild_UnderSudoGivesFilesToCaller(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	dirs := program.Directories{Home: t.TempDir(), Cache: t.TempDir(), Owner: to}

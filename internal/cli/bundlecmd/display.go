@@ -34,29 +34,29 @@ func NewDisplay(w io.Writer, size func() (columns, rows int)) *Display {
 	return &Display{w: w, size: size, shown: map[string]string{}}
 }
 
-// redraw is the shortest time between two drawings of the live line.
-const redraw = 100 * time.Millisecond
+// redrawInterval is the shortest time between two drawings of the live line.
+const redrawInterval = 100 * time.Millisecond
 
-// Show shows a progress report.
-func (d *Display) Show(p bundle.Progress) {
+// ShowProgress shows a progress report.
+func (d *Display) ShowProgress(p bundle.Progress) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	lasting := p.Phase == source.Cached || p.Phase == source.Done || p.Phase == source.Note
 	switch {
 	case lasting:
-		d.clear()
-		fmt.Fprintln(d.w, view.Printable(line(p)))
+		d.clearLine()
+		fmt.Fprintln(d.w, view.PrintableLine(formatProgress(p)))
 		if d.head != nil && d.head.Component == p.Component {
 			d.head = nil
 		}
-		d.draw()
+		d.drawLine()
 	case d.size != nil:
 		if d.head == nil || d.head.Component == p.Component || p.Phase == source.Compiling {
 			d.head = &p
-			d.draw()
+			d.drawLine()
 		}
 	case d.shown[p.Component] != string(p.Phase):
-		fmt.Fprintln(d.w, view.Printable(line(p)))
+		fmt.Fprintln(d.w, view.PrintableLine(formatProgress(p)))
 	}
 	d.shown[p.Component] = string(p.Phase)
 }
@@ -65,32 +65,32 @@ func (d *Display) Show(p bundle.Progress) {
 func (d *Display) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.clear()
+	d.clearLine()
 }
 
-func (d *Display) clear() {
+func (d *Display) clearLine() {
 	if d.live {
 		fmt.Fprint(d.w, "\r\x1b[K")
 		d.live = false
 	}
 }
 
-// draw draws the live line, unless it was drawn less than redraw ago.
-func (d *Display) draw() {
+// drawLine draws the live line, unless it was drawn less than redrawInterval ago.
+func (d *Display) drawLine() {
 	if d.head == nil {
 		return
 	}
 	p, now := *d.head, time.Now()
-	if d.live && d.shown[p.Component] == string(p.Phase) && now.Sub(d.last) < redraw {
+	if d.live && d.shown[p.Component] == string(p.Phase) && now.Sub(d.last) < redrawInterval {
 		return
 	}
 	d.last = now
-	d.clear()
-	text := line(p)
+	d.clearLine()
+	text := formatProgress(p)
 	if p.Message != "" {
 		text += "  " + p.Message
 	}
-	text = view.Printable(text)
+	text = view.PrintableLine(text)
 	width, _ := d.size()
 	if r := []rune(text); len(r) >= width {
 		text = string(r[:max(0, width-1)])
@@ -99,8 +99,8 @@ func (d *Display) draw() {
 	d.live = true
 }
 
-// line formats a progress report.
-func line(p bundle.Progress) string {
+// formatProgress formats a progress report.
+func formatProgress(p bundle.Progress) string {
 	if p.Phase == source.Note {
 		return "note: " + p.Message
 	}

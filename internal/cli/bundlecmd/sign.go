@@ -14,23 +14,23 @@ import (
 	"slipway.dev/slipway/internal/fileowner"
 )
 
-// signers holds the flags with the required keys of a bundle's signatures, and their
+// signerFlags holds the flags with the required keys of a bundle's signatures, and their
 // required age.
-type signers struct {
+type signerFlags struct {
 	keys  []string
 	since string
 }
 
-// flags adds the flags to a command.
-func (s *signers) flags(cmd *cobra.Command) {
+// addTo adds the flags to a command.
+func (s *signerFlags) addTo(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.since, "not-older-than", "",
 		"refuse a bundle whose signatures by --key are older than this `time`: 2026-11-26 or 2026-11-26T08:00:00Z")
 	cmd.Flags().StringArrayVar(&s.keys, "key", nil,
 		"refuse a bundle that is not signed with this public `key`: a file, or ed25519:…; if repeated, one of the keys is enough")
 }
 
-// read returns the keys.
-func (s *signers) read() ([]bundle.Key, error) {
+// readKeys returns the keys.
+func (s *signerFlags) readKeys() ([]bundle.Key, error) {
 	since, err := bundle.ParseSince(s.since, len(s.keys) > 0)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (s *signers) read() ([]bundle.Key, error) {
 	return out, nil
 }
 
-func newKeygen(p program.Program) *cobra.Command {
+func newKeygenCommand(p program.Program) *cobra.Command {
 	return &cobra.Command{
 		Use: "keygen NAME", Short: "Create a key pair for signing bundles",
 		Long: `Creates a pair of Ed25519 keys. NAME.key is the private key for signing; it is not
@@ -55,7 +55,7 @@ verification; add it to cluster files as spec.bundleKeys. Existing files are not
 overwritten.`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(_ *cobra.Command, args []string) error {
-			dirs, err := p.Directories()
+			dirs, err := p.FindDirectories()
 			if err != nil {
 				return err
 			}
@@ -69,8 +69,8 @@ overwritten.`,
 					return err
 				}
 			}
-			value := pair{private, public, k.String(), k.Name()}
-			return p.Data(value, func(w io.Writer) error {
+			value := keygenResult{private, public, k.String(), k.Name()}
+			return p.WriteResult(value, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "Private: %s (not encrypted; keep it safe)\nPublic: %s\nKey: %s\nNext: slipway bundle sign BUNDLE --key %s\n",
 					private, public, value.Key, private)
 				return err
@@ -79,15 +79,15 @@ overwritten.`,
 	}
 }
 
-// pair is the result of keygen as JSON or YAML.
-type pair struct {
+// keygenResult is the result of keygen as JSON or YAML.
+type keygenResult struct {
 	Private string `json:"private"`
 	Public  string `json:"public"`
 	Key     string `json:"key"`
 	Name    string `json:"name"`
 }
 
-func newSign(p program.Program) *cobra.Command {
+func newSignCommand(p program.Program) *cobra.Command {
 	var file string
 	var at bundle.Registry
 	cmd := &cobra.Command{
@@ -95,7 +95,7 @@ func newSign(p program.Program) *cobra.Command {
 		Long: `Signs a bundle in place, after verifying its checksums. The signature is part of the
 bundle and is transferred with it; the digest does not change.
 
-` + whatIsABundle,
+` + bundleHelp,
 		Example: "  slipway bundle sign v1.37.1 --key release.key",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: completeBundle(p),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -103,7 +103,7 @@ bundle and is transferred with it; the digest does not change.
 			if err != nil {
 				return err
 			}
-			path, cache, err := find(p, args[0])
+			path, cache, err := findBundle(p, args[0])
 			if err != nil {
 				return err
 			}
@@ -115,8 +115,8 @@ bundle and is transferred with it; the digest does not change.
 			if err := keepOwner(p, path, roots); err != nil {
 				return err
 			}
-			value := signed{args[0], b.Digest(), key.Public().Name(), b.SignedBy()}
-			return p.Data(value, func(w io.Writer) error {
+			value := signResult{args[0], b.Digest(), key.Public().Name(), b.SignedBy()}
+			return p.WriteResult(value, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "%s: signed by %s: %s\nNext: slipway bundle verify %s --key %s\n",
 					args[0], value.Key, value.Digest, args[0], key.Public())
 				return err
@@ -125,14 +125,14 @@ bundle and is transferred with it; the digest does not change.
 	}
 	cmd.Flags().StringVar(&file, "key", "", "the `file` with the private key")
 	_ = cmd.MarkFlagRequired("key")
-	registryFlags(cmd, &at)
+	addRegistryFlags(cmd, &at)
 	return cmd
 }
 
 // keepOwner gives the files that were written at path as root to the caller, unless they
 // were root's before.
 func keepOwner(p program.Program, path string, roots bool) error {
-	dirs, err := p.Directories()
+	dirs, err := p.FindDirectories()
 	info, there := os.Stat(path)
 	if err != nil || dirs.Owner == nil || roots || there != nil {
 		return err // a bundle in a registry has no owner here
@@ -143,8 +143,8 @@ func keepOwner(p program.Program, path string, roots bool) error {
 	return dirs.Owner.Give(path)
 }
 
-// signed is the result of sign as JSON or YAML.
-type signed struct {
+// signResult is the result of sign as JSON or YAML.
+type signResult struct {
 	Bundle   string   `json:"bundle"`
 	Digest   string   `json:"digest"`
 	Key      string   `json:"key"`

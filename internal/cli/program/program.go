@@ -18,15 +18,15 @@ type Program struct {
 	Out, Err io.Writer // Out is for data, Err for messages
 	// Size returns the size of the terminal at Err; nil if Err is not a terminal.
 	Size func() (columns, rows int)
-	// Data writes a result: with the function text, or value in the format of -o.
-	Data func(value any, text func(io.Writer) error) error
-	// Agree asks the question at the terminal and returns an error unless the
+	// WriteResult writes a result: with the function text, or value in the format of -o.
+	WriteResult func(value any, text func(io.Writer) error) error
+	// AskYesNo asks the question at the terminal and returns an error unless the
 	// user agrees. With --yes it does not ask.
-	Agree func(ctx context.Context, question string) error
-	// Directories returns the caller's directories.
-	Directories func() (Directories, error)
-	// Releases returns the releases that can be installed, including the user's own.
-	Releases func() (*release.Catalogue, error)
+	AskYesNo func(ctx context.Context, question string) error
+	// FindDirectories returns the caller's directories.
+	FindDirectories func() (Directories, error)
+	// LoadReleases returns the releases that can be installed, including the user's own.
+	LoadReleases func() (*release.Catalogue, error)
 }
 
 // Directories are the caller's directories and their owner.
@@ -37,9 +37,9 @@ type Directories struct {
 	Owner *fileowner.Owner
 }
 
-// Parent returns a command that only has subcommands.
-func Parent(use, short string, aliases ...string) *cobra.Command {
-	return WordsOnly(&cobra.Command{
+// NewParentCommand returns a command that only has subcommands.
+func NewParentCommand(use, short string, aliases ...string) *cobra.Command {
+	return MarkTextOnly(&cobra.Command{
 		Use: use, Short: short, Aliases: aliases, Args: cobra.NoArgs,
 		// A misspelt command must be reported before the flags after it.
 		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
@@ -47,18 +47,18 @@ func Parent(use, short string, aliases ...string) *cobra.Command {
 	})
 }
 
-// wordsOnly is the annotation that marks commands.
-const wordsOnly = "slipway.dev/words-only"
+// textOnly is the annotation that marks commands.
+const textOnly = "slipway.dev/words-only"
 
-// WordsOnly marks a command whose output exists only as text: it refuses -o json
+// MarkTextOnly marks a command whose output exists only as text: it refuses -o json
 // and -o yaml.
-func WordsOnly(cmd *cobra.Command) *cobra.Command {
+func MarkTextOnly(cmd *cobra.Command) *cobra.Command {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
 	}
-	cmd.Annotations[wordsOnly] = "true"
+	cmd.Annotations[textOnly] = "true"
 	return cmd
 }
 
-// IsWordsOnly reports whether a command is marked.
-func IsWordsOnly(cmd *cobra.Command) bool { return cmd.Annotations[wordsOnly] != "" }
+// IsTextOnly reports whether a command is marked.
+func IsTextOnly(cmd *cobra.Command) bool { return cmd.Annotations[textOnly] != "" }

@@ -23,20 +23,20 @@ import (
 
 func addCommands(cmd *cobra.Command, p program.Program) {
 	cmd.AddCommand(
-		createCommand(p), listCommand(p), sshCommand(p), execCommand(p),
-		powerCommand(p, "start NAME|MACHINE...", "Start machines", "is running",
+		newCreateCommand(p), newListCommand(p), newSSHCommand(p), newExecCommand(p),
+		newPowerCommand(p, "start NAME|MACHINE...", "Start machines", "is running",
 			(*sandbox.Sandbox).Start, (*sandbox.Machine).Start),
-		powerCommand(p, "stop NAME|MACHINE...", "Shut down machines", "is off",
+		newPowerCommand(p, "stop NAME|MACHINE...", "Shut down machines", "is off",
 			(*sandbox.Sandbox).Stop, (*sandbox.Machine).Stop),
-		machineCommand(p, "kill MACHINE...", "Power off machines without a shutdown", "is off", (*sandbox.Machine).Kill),
-		machineCommand(p, "reboot MACHINE...", "Reboot machines", "has rebooted", (*sandbox.Machine).Reboot),
-		machineCommand(p, "cut MACHINE...", "Disconnect machines from the network", "is disconnected", (*sandbox.Machine).Cut),
-		machineCommand(p, "heal MACHINE...", "Reconnect machines to the network", "is connected again", (*sandbox.Machine).Heal),
-		deleteCommand(p), superviseCommand(p), bootCommand(),
+		newMachineCommand(p, "kill MACHINE...", "Power off machines without a shutdown", "is off", (*sandbox.Machine).Kill),
+		newMachineCommand(p, "reboot MACHINE...", "Reboot machines", "has rebooted", (*sandbox.Machine).Reboot),
+		newMachineCommand(p, "cut MACHINE...", "Disconnect machines from the network", "is disconnected", (*sandbox.Machine).Cut),
+		newMachineCommand(p, "heal MACHINE...", "Reconnect machines to the network", "is connected again", (*sandbox.Machine).Heal),
+		newDeleteCommand(p), newSuperviseCommand(p), newBootCommand(),
 	)
 }
 
-func createCommand(p program.Program) *cobra.Command {
+func newCreateCommand(p program.Program) *cobra.Command {
 	var o sandbox.Options
 	var disk int64
 	var pool string
@@ -48,7 +48,7 @@ func createCommand(p program.Program) *cobra.Command {
   slipway sandbox create ha --machines 5 --control-planes 3 --kubernetes v1.37.1`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dirs, err := p.Directories()
+			dirs, err := p.FindDirectories()
 			if err != nil {
 				return err
 			}
@@ -60,7 +60,7 @@ func createCommand(p program.Program) *cobra.Command {
 				}
 			}
 			o.Progress = func(what string) { fmt.Fprintln(p.Err, what) }
-			return create(cmd.Context(), p, o)
+			return createSandbox(cmd.Context(), p, o)
 		},
 	}
 	f := cmd.Flags()
@@ -73,7 +73,7 @@ func createCommand(p program.Program) *cobra.Command {
 	f.Int64Var(&disk, "disk", 20, "the size of each machine's disk in `GiB`; on this host a disk uses only the space of its content")
 	f.BoolVar(&o.Internet, "internet", false, "allow the machines to reach the internet, but no private networks except their own")
 	f.StringVar(&pool, "range", "", "the `network` for the machines' addresses, /8 to /24 (default: 198.18.0.0/16)")
-	program.CompleteVersion(cmd, p.Releases)
+	program.CompleteVersion(cmd, p.LoadReleases)
 	_ = cmd.MarkFlagFilename("from", "yaml", "yml", "json") // the flags are there
 	_ = cmd.MarkFlagDirname("dir")
 	cmd.MarkFlagsMutuallyExclusive("from", "machines")
@@ -81,26 +81,26 @@ func createCommand(p program.Program) *cobra.Command {
 	return cmd
 }
 
-// made is the result of create as JSON or YAML.
-type made struct {
-	Sandbox     string   `json:"sandbox"`
-	ClusterFile string   `json:"clusterFile"`
-	Machines    []listed `json:"machines"`
-	Seconds     float64  `json:"seconds"`
+// createResult is the result of create as JSON or YAML.
+type createResult struct {
+	Sandbox     string        `json:"sandbox"`
+	ClusterFile string        `json:"clusterFile"`
+	Machines    []machineInfo `json:"machines"`
+	Seconds     float64       `json:"seconds"`
 }
 
-func create(ctx context.Context, p program.Program, o sandbox.Options) error {
+func createSandbox(ctx context.Context, p program.Program, o sandbox.Options) error {
 	start := time.Now()
 	sb, err := sandbox.Create(ctx, o)
 	if err != nil {
 		return err
 	}
-	machines, err := listAll(sb.Machines())
+	machines, err := readMachines(sb.Machines())
 	if err != nil {
 		return err
 	}
-	out := made{Sandbox: o.Name, ClusterFile: cmp.Or(o.Out, o.Name+".yaml"), Machines: machines, Seconds: time.Since(start).Seconds()}
-	return p.Data(out, func(w io.Writer) error {
+	out := createResult{Sandbox: o.Name, ClusterFile: cmp.Or(o.Out, o.Name+".yaml"), Machines: machines, Seconds: time.Since(start).Seconds()}
+	return p.WriteResult(out, func(w io.Writer) error {
 		fmt.Fprintf(w, "Sandbox %s is ready: %d machines in %.1f s\n", o.Name, len(machines), out.Seconds)
 		for _, m := range machines {
 			fmt.Fprintf(w, "  %-20s %s\n", m.Machine, m.Address)
@@ -111,10 +111,10 @@ func create(ctx context.Context, p program.Program, o sandbox.Options) error {
 	})
 }
 
-// machineCommand returns a command that calls do for machines, in the given order.
-func machineCommand(p program.Program, use, short, now string, do func(*sandbox.Machine, context.Context) error) *cobra.Command {
+// newMachineCommand returns a command that calls do for machines, in the given order.
+func newMachineCommand(p program.Program, use, short, now string, do func(*sandbox.Machine, context.Context) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeAll(p, machineNames),
+		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeNames(p, listMachineNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeMachines(p, args, now, func(home, name string) (machines, func() error, error) {
 				m, err := sandbox.FindMachine(home, name)
@@ -124,13 +124,13 @@ func machineCommand(p program.Program, use, short, now string, do func(*sandbox.
 	}
 }
 
-// powerCommand returns a command that calls one for machines, or all for sandboxes.
-func powerCommand(
+// newPowerCommand returns a command that calls one for machines, or all for sandboxes.
+func newPowerCommand(
 	p program.Program, use, short, now string,
 	all func(*sandbox.Sandbox, context.Context) error, one func(*sandbox.Machine, context.Context) error,
 ) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeAll(p, sandboxName, machineNames),
+		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeNames(p, listSandboxName, listMachineNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeMachines(p, args, now, func(home, name string) (machines, func() error, error) {
 				if sb, err := sandbox.Open(home, name); err == nil {
@@ -149,7 +149,7 @@ type machines []*sandbox.Machine
 // state of the machines.
 func changeMachines(p program.Program, names []string, now string, find func(home, name string) (machines, func() error, error)) error {
 	var changed machines
-	err := eachNamed(p, names, func(home, name string) (func() error, error) {
+	err := runForEach(p, names, func(home, name string) (func() error, error) {
 		found, do, err := find(home, name)
 		changed = append(changed, found...)
 		return do, err
@@ -157,11 +157,11 @@ func changeMachines(p program.Program, names []string, now string, find func(hom
 	if err != nil {
 		return err
 	}
-	list, err := listAll(changed)
+	list, err := readMachines(changed)
 	if err != nil {
 		return err
 	}
-	return p.Data(list, func(w io.Writer) error {
+	return p.WriteResult(list, func(w io.Writer) error {
 		for _, m := range list {
 			fmt.Fprintf(w, "Machine %s %s\n", m.Machine, now)
 		}
@@ -169,9 +169,9 @@ func changeMachines(p program.Program, names []string, now string, find func(hom
 	})
 }
 
-// eachNamed looks up all names before it changes anything.
-func eachNamed(p program.Program, names []string, find func(home, name string) (func() error, error)) error {
-	dirs, err := p.Directories()
+// runForEach looks up all names before it changes anything.
+func runForEach(p program.Program, names []string, find func(home, name string) (func() error, error)) error {
+	dirs, err := p.FindDirectories()
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func eachNamed(p program.Program, names []string, find func(home, name string) (
 		return err
 	}
 	if os.Geteuid() != 0 {
-		return needsRoot()
+		return newNeedsRootError()
 	}
 	var errs []error
 	for i, do := range work {
@@ -201,21 +201,21 @@ func eachNamed(p program.Program, names []string, find func(home, name string) (
 	return errors.Join(errs...)
 }
 
-func needsRoot() error {
+func newNeedsRootError() error {
 	return diag.List{{
 		ID: sandbox.IDNeedsRoot, Severity: diag.Error, Message: "the machines of sandboxes require root", Hint: "run the command with sudo",
 	}}
 }
 
-// inMachine returns a command that runs a program in the machine of its first argument.
-// It prints only the output of the program.
-func inMachine(
+// newInMachineCommand returns a command that runs a program in the machine of its first
+// argument. It prints only the output of the program.
+func newInMachineCommand(
 	p program.Program, use, short string, args cobra.PositionalArgs, run func(context.Context, *sandbox.Machine, []string) error,
 ) *cobra.Command {
-	return program.WordsOnly(&cobra.Command{
+	return program.MarkTextOnly(&cobra.Command{
 		Use: use, Short: short, Args: args, ValidArgsFunction: completeMachine(p),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dirs, err := p.Directories()
+			dirs, err := p.FindDirectories()
 			if err != nil {
 				return err
 			}
@@ -223,16 +223,16 @@ func inMachine(
 			if err != nil {
 				return err
 			}
-			return handOn(p, run(cmd.Context(), m, args[1:]))
+			return convertExit(p, run(cmd.Context(), m, args[1:]))
 		},
 	})
 }
 
-func execCommand(p program.Program) *cobra.Command {
-	return inMachine(p, "exec MACHINE -- PROGRAM [ARGUMENT...]", "Run a program in a machine as root", cobra.MinimumNArgs(2),
+func newExecCommand(p program.Program) *cobra.Command {
+	return newInMachineCommand(p, "exec MACHINE -- PROGRAM [ARGUMENT...]", "Run a program in a machine as root", cobra.MinimumNArgs(2),
 		func(ctx context.Context, m *sandbox.Machine, argv []string) error {
 			if os.Geteuid() != 0 {
-				return needsRoot()
+				return newNeedsRootError()
 			}
 			in, out := asTerminal(p.In), asTerminal(p.Out)
 			if in != nil && out != nil {
@@ -242,8 +242,8 @@ func execCommand(p program.Program) *cobra.Command {
 		})
 }
 
-func sshCommand(p program.Program) *cobra.Command {
-	return inMachine(p, "ssh MACHINE [-- COMMAND...]", "Log in to a machine with ssh", cobra.MinimumNArgs(1),
+func newSSHCommand(p program.Program) *cobra.Command {
+	return newInMachineCommand(p, "ssh MACHINE [-- COMMAND...]", "Log in to a machine with ssh", cobra.MinimumNArgs(1),
 		func(ctx context.Context, m *sandbox.Machine, command []string) error {
 			ssh, err := exec.LookPath("ssh")
 			if err != nil {
@@ -272,10 +272,10 @@ func asTerminal(stream any) *os.File {
 	return nil
 }
 
-// handOn returns an ExitError with the status of a program, as a shell does: 128 plus
-// the signal's number if a signal ended it, 127 if it does not exist, and 126 if it
+// convertExit returns an ExitError with the status of a program, as a shell does: 128
+// plus the signal's number if a signal ended it, 127 if it does not exist, and 126 if it
 // cannot be started.
-func handOn(p program.Program, err error) error {
+func convertExit(p program.Program, err error) error {
 	var start *sandbox.StartError
 	if errors.As(err, &start) {
 		fmt.Fprintln(p.Err, start)
@@ -291,34 +291,34 @@ func handOn(p program.Program, err error) error {
 	if code := exit.ExitCode(); code >= 0 {
 		return &ExitError{Code: code}
 	}
-	return &ExitError{Code: 128 + signalOf(exit)}
+	return &ExitError{Code: 128 + findSignal(exit)}
 }
 
-func signalOf(exit *exec.ExitError) int {
+func findSignal(exit *exec.ExitError) int {
 	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		return int(ws.Signal())
 	}
 	return 0
 }
 
-func deleteCommand(p program.Program) *cobra.Command {
+func newDeleteCommand(p program.Program) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NAME...", Aliases: []string{"destroy", "del"},
 		Short:             "Delete sandboxes with their machines and data",
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: completeAll(p, sandboxName),
+		ValidArgsFunction: completeNames(p, listSandboxName),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := p.Agree(cmd.Context(), "Delete "+strings.Join(args, ", ")+" with all machines and data?"); err != nil {
+			if err := p.AskYesNo(cmd.Context(), "Delete "+strings.Join(args, ", ")+" with all machines and data?"); err != nil {
 				return err
 			}
-			err := eachNamed(p, args, func(home, name string) (func() error, error) {
+			err := runForEach(p, args, func(home, name string) (func() error, error) {
 				sb, err := sandbox.Open(home, name)
 				return func() error { return sb.Delete(cmd.Context(), home) }, err
 			})
 			if err != nil {
 				return err
 			}
-			return p.Data(map[string][]string{"deleted": args}, func(w io.Writer) error {
+			return p.WriteResult(map[string][]string{"deleted": args}, func(w io.Writer) error {
 				for _, name := range args {
 					fmt.Fprintf(w, "Sandbox %s is deleted\n", name)
 				}

@@ -16,35 +16,35 @@ func completeMachine(p program.Program) cobra.CompletionFunc {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
-		return names(p, machineNames), cobra.ShellCompDirectiveNoFileComp
+		return collectNames(p, listMachineNames), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completeAll completes any number of names.
-func completeAll(p program.Program, of ...func(*sandbox.Sandbox) []string) cobra.CompletionFunc {
+// completeNames completes any number of names.
+func completeNames(p program.Program, of ...func(*sandbox.Sandbox) []string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		var all []string
 		for _, of := range of {
-			all = append(all, names(p, of)...)
+			all = append(all, collectNames(p, of)...)
 		}
 		named := func(name string) bool { return slices.Contains(args, name) }
 		return slices.DeleteFunc(all, named), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-func machineNames(sb *sandbox.Sandbox) (out []string) {
+func listMachineNames(sb *sandbox.Sandbox) (out []string) {
 	for _, m := range sb.Machines() {
 		out = append(out, m.Name())
 	}
 	return out
 }
 
-func sandboxName(sb *sandbox.Sandbox) []string { return []string{sb.Name()} }
+func listSandboxName(sb *sandbox.Sandbox) []string { return []string{sb.Name()} }
 
-// names calls of for all sandboxes and returns all names. It returns nil if the
+// collectNames calls of for all sandboxes and returns all names. It returns nil if the
 // sandboxes cannot be listed.
-func names(p program.Program, of func(*sandbox.Sandbox) []string) (out []string) {
-	dirs, err := p.Directories()
+func collectNames(p program.Program, of func(*sandbox.Sandbox) []string) (out []string) {
+	dirs, err := p.FindDirectories()
 	if err != nil {
 		return nil
 	}

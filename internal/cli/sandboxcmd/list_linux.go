@@ -11,8 +11,8 @@ import (
 	"slipway.dev/slipway/internal/sandbox"
 )
 
-// A listed is a machine in the output of list as JSON or YAML.
-type listed struct {
+// A machineInfo is a machine in the output of list as JSON or YAML.
+type machineInfo struct {
 	Sandbox string `json:"sandbox"`
 	Machine string `json:"machine"`
 	Address string `json:"address"`
@@ -22,27 +22,27 @@ type listed struct {
 	sandbox.Status
 }
 
-func listCommand(p program.Program) *cobra.Command {
+func newListCommand(p program.Program) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List machines and their state", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			all, err := collect(p)
+			all, err := readSandboxes(p)
 			if err != nil {
 				return err
 			}
-			return p.Data(all, func(w io.Writer) error {
+			return p.WriteResult(all, func(w io.Writer) error {
 				if len(all) == 0 {
 					fmt.Fprintln(p.Err, "No machines found. Create machines: slipway sandbox create NAME")
 					return nil
 				}
-				return printTable(w, all)
+				return writeMachineTable(w, all)
 			})
 		},
 	}
 }
 
-func collect(p program.Program) ([]listed, error) {
-	dirs, err := p.Directories()
+func readSandboxes(p program.Program) ([]machineInfo, error) {
+	dirs, err := p.FindDirectories()
 	if err != nil {
 		return nil, err
 	}
@@ -50,13 +50,13 @@ func collect(p program.Program) ([]listed, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := []listed{}
+	all := []machineInfo{}
 	for _, sb := range sandboxes {
 		if len(sb.Machines()) == 0 {
 			// Its creation was killed; delete removes it.
-			all = append(all, listed{Sandbox: sb.Name()})
+			all = append(all, machineInfo{Sandbox: sb.Name()})
 		}
-		of, err := listAll(sb.Machines())
+		of, err := readMachines(sb.Machines())
 		if err != nil {
 			return nil, err
 		}
@@ -65,16 +65,16 @@ func collect(p program.Program) ([]listed, error) {
 	return all, nil
 }
 
-// listAll reads the status of machines.
-func listAll(machines []*sandbox.Machine) ([]listed, error) {
-	all := []listed{}
+// readMachines reads the status of machines.
+func readMachines(machines []*sandbox.Machine) ([]machineInfo, error) {
+	all := []machineInfo{}
 	for _, m := range machines {
 		st, err := m.Status()
 		if err != nil {
 			return nil, fmt.Errorf("reading the status of machine %s: %w", m.Name(), err)
 		}
 		sb := m.Sandbox()
-		all = append(all, listed{
+		all = append(all, machineInfo{
 			Sandbox: sb.Name(), Machine: m.Name(), Address: m.Address().String(),
 			HostKey: m.HostKey(), PrivateKeyFile: sb.PrivateKeyFile(), Status: st,
 		})
@@ -82,7 +82,7 @@ func listAll(machines []*sandbox.Machine) ([]listed, error) {
 	return all, nil
 }
 
-func printTable(w io.Writer, all []listed) error {
+func writeMachineTable(w io.Writer, all []machineInfo) error {
 	var rows [][]string
 	for _, m := range all {
 		state, network := "off", "up"
@@ -100,5 +100,5 @@ func printTable(w io.Writer, all []listed) error {
 		disk := fmt.Sprintf("%.1f/%d GiB", float64(m.DiskUsed)/(1<<30), m.DiskSize>>30)
 		rows = append(rows, []string{m.Sandbox, m.Machine, m.Address, state, network, disk})
 	}
-	return view.Table(w, []string{"SANDBOX", "MACHINE", "ADDRESS", "STATE", "NETWORK", "DISK"}, rows)
+	return view.WriteTable(w, []string{"SANDBOX", "MACHINE", "ADDRESS", "STATE", "NETWORK", "DISK"}, rows)
 }

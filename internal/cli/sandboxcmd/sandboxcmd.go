@@ -16,9 +16,9 @@ type ExitError struct{ Code int }
 
 func (e *ExitError) Error() string { return fmt.Sprintf("the program ended with status %d", e.Code) }
 
-// New returns the command.
-func New(p program.Program) *cobra.Command {
-	cmd := program.Parent("sandbox", "Manage test machines on this Linux host")
+// NewCommand returns the command.
+func NewCommand(p program.Program) *cobra.Command {
+	cmd := program.NewParentCommand("sandbox", "Manage test machines on this Linux host")
 	cmd.Long = `Creates test machines on this Linux host. Each machine has its own systemd, sshd,
 address and disk, and starts in about a second. The machines require root, but no
 hypervisor or container engine.`

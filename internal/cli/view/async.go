@@ -9,13 +9,13 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// patience limits how long Drain waits for a reader that reads nothing, after its
+// drainPatience limits how long Drain waits for a reader that reads nothing, after its
 // context is done.
-const patience = 2 * time.Second
+const drainPatience = 2 * time.Second
 
-// mostQueued limits the events that wait for a slow reader: enough for hours of
+// maxQueuedEvents limits the events that wait for a slow reader: enough for hours of
 // a small operation, and for most of an operation on a thousand hosts.
-const mostQueued = 100_000
+const maxQueuedEvents = 100_000
 
 // A Queue passes events and text to a view, in order and from separate goroutines,
 // so that an operation does not wait for the reader of its output. Its methods
@@ -23,12 +23,12 @@ const mostQueued = 100_000
 type Queue struct {
 	view         View
 	now          func() time.Time
-	events, text *lane // the same lane if the view has one stream
+	events, text *funcQueue // the same lane if the view has one stream
 	limit        int
 
-	mu    sync.Mutex
-	track *track
-	left  int // events dropped since the last queued event
+	mu      sync.Mutex
+	state   *progressState
+	dropped int // events dropped since the last queued event
 }
 
 var _ event.Sink = (*Queue)(nil)
@@ -36,10 +36,10 @@ var _ event.Sink = (*Queue)(nil)
 // NewQueue returns a queue that shows through v and closes v at its end. It uses
 // now for the time of events that are not in a journal.
 func NewQueue(v View, now func() time.Time) *Queue {
-	q := &Queue{view: v, now: now, events: newLane(), limit: mostQueued, track: newTrack(nil)}
+	q := &Queue{view: v, now: now, events: newFuncQueue(), limit: maxQueuedEvents, state: newProgressState(nil)}
 	q.text = q.events
-	if _, apart := v.(*Record); apart { // data and messages are separate streams
-		q.text = newLane()
+	if _, apart := v.(*EventView); apart { // data and messages are separate streams
+		q.text = newFuncQueue()
 	}
 	return q
 }
@@ -50,46 +50,46 @@ func NewQueue(v View, now func() time.Time) *Queue {
 func (q *Queue) Emit(e event.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	e = (&Options{Now: q.now}).timed(e)
-	q.track.see(e)
+	e = (&Options{Now: q.now}).setMissingTime(e)
+	q.state.recordEvent(e)
 	edge := e.Type == event.OperationStarted || e.Type == event.OperationFinished
-	if !edge && q.events.length() >= q.limit {
-		q.left++
+	if !edge && q.events.countWaiting() >= q.limit {
+		q.dropped++
 		return
 	}
-	if n := q.left; n > 0 {
-		q.left = 0
+	if n := q.dropped; n > 0 {
+		q.dropped = 0
 		lost := event.Event{Time: e.Time, Type: event.Note, Operation: e.Operation, Cluster: e.Cluster}
 		lost.Message = fmt.Sprintf("%d events omitted because the output was read too slowly; to see all: slipway operations logs %s",
 			n, e.Operation)
-		q.events.add(func() { q.view.Emit(lost) })
+		q.events.push(func() { q.view.Emit(lost) })
 	}
-	q.events.add(func() { q.view.Emit(e) })
+	q.events.push(func() { q.view.Emit(e) })
 }
 
 // Write queues text that is not an event.
 func (q *Queue) Write(b []byte) (int, error) {
 	text := append([]byte(nil), b...)
-	q.text.add(func() { _, _ = q.view.Write(text) }) // a reader that has left needs no error
+	q.text.push(func() { _, _ = q.view.Write(text) }) // a reader that has left needs no error
 	return len(b), nil
 }
 
-// Running returns the running steps for people: "join node on w1".
-func (q *Queue) Running() []string {
+// RunningSteps returns the running steps for people: "join node on w1".
+func (q *Queue) RunningSteps() []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.track.names()
+	return q.state.describeRunningSteps()
 }
 
 // Drain waits until everything is shown and closes the view. After ctx is done it
 // waits only while the reader keeps reading. It reports whether all data and all
 // messages were read; the rest is lost.
 func (q *Queue) Drain(ctx context.Context) (data, talk bool) {
-	q.events.close()
-	q.text.close()
-	data, talk = true, q.text.wait(ctx)
+	q.events.stopPushing()
+	q.text.stopPushing()
+	data, talk = true, q.text.waitUntilDone(ctx)
 	if q.events != q.text {
-		data = q.events.wait(ctx)
+		data = q.events.waitUntilDone(ctx)
 	}
 	if data && talk {
 		q.view.Close()
@@ -97,8 +97,8 @@ func (q *Queue) Drain(ctx context.Context) (data, talk bool) {
 	return data, talk
 }
 
-// A lane runs functions one after the other.
-type lane struct {
+// A funcQueue runs functions one after the other.
+type funcQueue struct {
 	done chan struct{} // closed when the lane is closed and all functions have run
 
 	mu     sync.Mutex
@@ -108,19 +108,19 @@ type lane struct {
 	closed bool
 }
 
-func newLane() *lane {
-	l := &lane{done: make(chan struct{})}
+func newFuncQueue() *funcQueue {
+	l := &funcQueue{done: make(chan struct{})}
 	l.wake = sync.NewCond(&l.mu)
-	go l.run()
+	go l.runAll()
 	return l
 }
 
-// run ends when the lane is closed and empty. If a write blocks because its reader
+// runAll ends when the lane is closed and empty. If a write blocks because its reader
 // does not read, run ends with the program: a write cannot be cancelled.
-func (l *lane) run() {
+func (l *funcQueue) runAll() {
 	defer close(l.done)
 	for {
-		do := l.next()
+		do := l.takeNext()
 		if do == nil {
 			return
 		}
@@ -128,7 +128,7 @@ func (l *lane) run() {
 	}
 }
 
-func (l *lane) next() func() {
+func (l *funcQueue) takeNext() func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.count++
@@ -144,7 +144,7 @@ func (l *lane) next() func() {
 	return do
 }
 
-func (l *lane) add(do func()) {
+func (l *funcQueue) push(do func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
@@ -153,22 +153,22 @@ func (l *lane) add(do func()) {
 	}
 }
 
-func (l *lane) length() int {
+func (l *funcQueue) countWaiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.todo)
 }
 
-func (l *lane) close() {
+func (l *funcQueue) stopPushing() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
 	l.wake.Signal()
 }
 
-// wait reports whether all functions have run. After ctx is done, it gives up if
+// waitUntilDone reports whether all functions have run. After ctx is done, it gives up if
 // none ends within patience.
-func (l *lane) wait(ctx context.Context) bool {
+func (l *funcQueue) waitUntilDone(ctx context.Context) bool {
 	select {
 	case <-l.done:
 		return true
@@ -182,7 +182,7 @@ func (l *lane) wait(ctx context.Context) bool {
 			return false
 		}
 		before = now
-		t := time.NewTimer(patience)
+		t := time.NewTimer(drainPatience)
 		select {
 		case <-l.done:
 			t.Stop()

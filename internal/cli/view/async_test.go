@@ -15,21 +15,21 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-func now() time.Time { return epoch }
+func fixedNow() time.Time { return epoch }
 
-// TestQueueChangesNothing: the view shows the same with a queue as without it.
-func TestQueueChangesNothing(t *testing.T) {
-	p, events := demo()
+// TestQueue_ShowsTheSameAsTheView: the view shows the same with a queue as without it.
+func TestQueue_ShowsTheSameAsTheView(t *testing.T) {
+	p, events := newDemoOperation()
 	for _, tc := range []struct {
 		name string
 		view func(io.Writer) View
 	}{
-		{"plain", func(w io.Writer) View { return NewPlain(w, Options{Plan: p, Now: now}) }},
-		{"record", func(w io.Writer) View { return NewRecord(w, io.Discard, JSON) }},
+		{"plain", func(w io.Writer) View { return NewPlain(w, Options{Plan: p, Now: fixedNow}) }},
+		{"record", func(w io.Writer) View { return NewEventView(w, io.Discard, JSON) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var direct, queued strings.Builder
-			v, q := tc.view(&direct), NewQueue(tc.view(&queued), now)
+			v, q := tc.view(&direct), NewQueue(tc.view(&queued), fixedNow)
 			for i, e := range events {
 				v.Emit(e)
 				q.Emit(e)
@@ -48,23 +48,23 @@ func TestQueueChangesNothing(t *testing.T) {
 	}
 }
 
-func TestQueueRunning(t *testing.T) {
+func TestQueue_ListsRunningStepsWithoutReader(t *testing.T) {
 	r, w := io.Pipe() // there is no reader
 	defer r.Close()
-	_, events := demo()
-	q := NewQueue(NewRecord(w, io.Discard, JSON), now)
+	_, events := newDemoOperation()
+	q := NewQueue(NewEventView(w, io.Discard, JSON), fixedNow)
 	for _, e := range events[:9] {
 		q.Emit(e)
 	}
-	if d := cmp.Diff([]string{"set up the kernel on w2"}, q.Running()); d != "" {
+	if d := cmp.Diff([]string{"set up the kernel on w2"}, q.RunningSteps()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 
-// slowly reads a line from time to time, and stops after some lines.
-func slowly(r io.Reader, lines int) {
+// readSlowly reads a line from time to time, and stops after some lines.
+func readSlowly(r io.Reader, lines int) {
 	for range lines {
-		time.Sleep(patience / 2)
+		time.Sleep(drainPatience / 2)
 		b := make([]byte, 1)
 		for b[0] != '\n' {
 			if _, err := r.Read(b); err != nil {
@@ -74,7 +74,7 @@ func slowly(r io.Reader, lines int) {
 	}
 }
 
-func TestQueueDrain(t *testing.T) {
+func TestQueue_DrainsUntilReaderStops(t *testing.T) {
 	gone := errors.New("interrupted")
 	for _, tc := range []struct {
 		name, reason string
@@ -89,11 +89,11 @@ func TestQueueDrain(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, w := io.Pipe()
-				q := NewQueue(NewRecord(w, io.Discard, JSON), now)
+				q := NewQueue(NewEventView(w, io.Discard, JSON), fixedNow)
 				for range 40 {
 					q.Emit(event.Event{Type: event.Note}) // returns without waiting for a reader
 				}
-				go slowly(r, tc.reads)
+				go readSlowly(r, tc.reads)
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
 				if tc.interrupted {
@@ -108,9 +108,9 @@ func TestQueueDrain(t *testing.T) {
 	}
 }
 
-func TestQueueIsBounded(t *testing.T) {
+func TestQueue_DropsEventsOfSlowReader(t *testing.T) {
 	r, w := io.Pipe()
-	q := NewQueue(NewRecord(w, io.Discard, JSON), now)
+	q := NewQueue(NewEventView(w, io.Discard, JSON), fixedNow)
 	q.limit = 3
 	first := event.Event{Seq: 1, Type: event.OperationStarted}
 	q.Emit(first)

@@ -9,9 +9,9 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// Certificates lists a cluster's certificates, the first to expire first. It writes
+// WriteCertificates lists a cluster's certificates, the first to expire first. It writes
 // the verdict first and the next command last.
-func Certificates(w io.Writer, c *lifecycle.Certificates, now time.Time, s Style) error {
+func WriteCertificates(w io.Writer, c *lifecycle.Certificates, now time.Time, s Style) error {
 	p := paint(s.Colour)
 	code := map[lifecycle.CertificateVerdict]string{
 		lifecycle.CertificatesFine: green, lifecycle.CertificatesExpire: yellow,
@@ -20,27 +20,28 @@ func Certificates(w io.Writer, c *lifecycle.Certificates, now time.Time, s Style
 	fmt.Fprintf(w, "Certificates of %s: %s: %s\n", p.in(bold, c.Name), p.in(code, string(c.Verdict)), c.Summary)
 	if len(c.Warnings) > 0 {
 		fmt.Fprintln(w)
-		Diagnostics(w, c.Warnings, s)
+		WriteDiagnostics(w, c.Warnings, s)
 	}
 	var rows [][]string
 	for _, cert := range c.Certificates {
-		rows = append(rows, []string{expires(cert.Expires, now), ends(cert.Expires), cert.Host, cert.Name, what(cert), cert.Path})
+		rows = append(rows,
+			[]string{formatExpiry(cert.Expires, now), formatDate(cert.Expires), cert.Host, cert.Name, describeSigner(cert), cert.Path})
 	}
 	if len(rows) > 0 {
 		fmt.Fprintln(w)
-		if err := Table(w, []string{"EXPIRES IN", "ON", "HOST", "CERTIFICATE", "SIGNED BY", "FILE"}, rows); err != nil {
+		if err := WriteTable(w, []string{"EXPIRES IN", "ON", "HOST", "CERTIFICATE", "SIGNED BY", "FILE"}, rows); err != nil {
 			return err
 		}
 	}
-	if err := autoRenewals(w, c.Automatic, now); err != nil {
+	if err := writeAutoRenewals(w, c.Automatic, now); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "\nNext: %s\n", c.Next)
 	return err
 }
 
-// autoRenewals writes a table of the hosts' automatic certificate renewal.
-func autoRenewals(w io.Writer, list []lifecycle.AutoRenewal, now time.Time) error {
+// writeAutoRenewals writes a table of the hosts' automatic certificate renewal.
+func writeAutoRenewals(w io.Writer, list []lifecycle.AutoRenewal, now time.Time) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -51,34 +52,34 @@ func autoRenewals(w io.Writer, list []lifecycle.AutoRenewal, now time.Time) erro
 			row[1] = "on"
 		}
 		if a.AutoOutcome != nil {
-			row[2], row[3] = Age(max(now.Sub(a.At), 0))+" ago", string(a.Result)
+			row[2], row[3] = FormatAge(max(now.Sub(a.At), 0))+" ago", string(a.Result)
 			if !a.RenewedAt.IsZero() {
-				row[4] = ends(a.RenewedAt)
+				row[4] = formatDate(a.RenewedAt)
 			}
 		}
 		rows = append(rows, row)
 	}
 	fmt.Fprintln(w)
-	return Table(w, []string{"HOST", "AUTOMATIC RENEWAL", "LAST CHECK", "RESULT", "LAST RENEWED"}, rows)
+	return WriteTable(w, []string{"HOST", "AUTOMATIC RENEWAL", "LAST CHECK", "RESULT", "LAST RENEWED"}, rows)
 }
 
-func expires(at, now time.Time) string {
+func formatExpiry(at, now time.Time) string {
 	if at.IsZero() {
 		return "-"
 	}
-	return until(at.Sub(now))
+	return formatTimeLeft(at.Sub(now))
 }
 
-func ends(at time.Time) string {
+func formatDate(at time.Time) string {
 	if at.IsZero() {
 		return "-"
 	}
 	return at.Format(time.DateOnly)
 }
 
-// what names the CA that signed a certificate, and notes if the kubelet renews the
-// certificate.
-func what(c lifecycle.Certificate) string {
+// describeSigner names the CA that signed a certificate, and notes if the kubelet renews
+// the certificate.
+func describeSigner(c lifecycle.Certificate) string {
 	switch {
 	case c.CA:
 		return "itself"

@@ -39,7 +39,7 @@ func WriteCluster(w io.Writer, c *v1alpha1.Cluster) error {
 		}
 		rows = append(rows, []string{h.Name, joinRoles(h.Roles), cmp.Or(n.InternalIP, "-"), cmp.Or(n.Version, "-"), ready, n.Message})
 	}
-	if err := Table(w, []string{"NODE", "ROLES", "ADDRESS", "VERSION", "READY", ""}, rows); err != nil {
+	if err := WriteTable(w, []string{"NODE", "ROLES", "ADDRESS", "VERSION", "READY", ""}, rows); err != nil {
 		return err
 	}
 	if next := nextClusterCommand(c); next != "" {

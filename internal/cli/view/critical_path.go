@@ -20,7 +20,7 @@ type PathStep struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// criticalPath returns the chain of steps that ends with the last one, in
+// CriticalPath returns the chain of steps that ends with the last one, in
 // order: each began when the one before it ended.
 func (h *History) CriticalPath() []PathStep {
 	path := []PathStep{}
@@ -48,9 +48,9 @@ func (h *History) CriticalPath() []PathStep {
 	return path
 }
 
-// shortest is the duration, in seconds, from which a step of the critical path gets a
-// separate line.
-const shortest = 0.05
+// minSeparateSeconds is the duration, in seconds, from which a step of the critical path
+// gets a separate line.
+const minSeparateSeconds = 0.05
 
 func WriteCriticalPath(w io.Writer, o *v1alpha1.Operation, h *History) error {
 	path := h.CriticalPath()
@@ -66,7 +66,7 @@ func WriteCriticalPath(w io.Writer, o *v1alpha1.Operation, h *History) error {
 	total, short, count := 0.0, 0.0, 0
 	for _, p := range path {
 		total += p.Seconds
-		if p.Seconds < shortest {
+		if p.Seconds < minSeparateSeconds {
 			short += p.Seconds
 			count++
 			continue
@@ -74,7 +74,7 @@ func WriteCriticalPath(w io.Writer, o *v1alpha1.Operation, h *History) error {
 		rows = append(rows, []string{formatSeconds(p.Begin), formatSeconds(p.Seconds), p.Task, cmp.Or(p.Host, "manager"), p.Title})
 	}
 	fmt.Fprintf(w, "Critical path of operation %s: %d steps, %s\n\n", o.Name, len(path), formatSeconds(total))
-	if err := Table(w, []string{"BEGIN", "TOOK", "TASK", "HOST", "TITLE"}, rows); err != nil {
+	if err := WriteTable(w, []string{"BEGIN", "TOOK", "TASK", "HOST", "TITLE"}, rows); err != nil {
 		return err
 	}
 	if count > 0 {

@@ -10,9 +10,9 @@ import (
 
 var epoch = time.Date(2026, 11, 20, 18, 15, 2, 0, time.UTC)
 
-// demo returns the plan and the events of an operation on three hosts, with all kinds of
-// events: planned, retried, failed, skipped.
-func demo() (*plan.Plan, []event.Event) {
+// newDemoOperation returns the plan and the events of an operation on three hosts, with
+// all kinds of events: planned, retried, failed, skipped.
+func newDemoOperation() (*plan.Plan, []event.Event) {
 	p := &plan.Plan{Cluster: "prod", Operation: "create"}
 	hosts := []string{"cp1", "w1", "w2"}
 	tasks := []struct{ module, id, title string }{

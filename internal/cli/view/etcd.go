@@ -12,27 +12,27 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// verdictColour returns the colour of a verdict.
-func verdictColour(v lifecycle.Verdict) string {
+// colourOfVerdict returns the colour of a verdict.
+func colourOfVerdict(v lifecycle.Verdict) string {
 	return map[lifecycle.Verdict]string{lifecycle.Healthy: green, lifecycle.Degraded: yellow, lifecycle.Down: red, lifecycle.Absent: red}[v]
 }
 
-// EtcdMembers writes the list of a cluster's etcd members: the verdict first, the
+// WriteEtcdMembers writes the list of a cluster's etcd members: the verdict first, the
 // next command last.
-func EtcdMembers(w io.Writer, r *lifecycle.EtcdReport, s Style) error {
+func WriteEtcdMembers(w io.Writer, r *lifecycle.EtcdReport, s Style) error {
 	var rows [][]string
 	for _, m := range r.Etcd.Members {
 		rows = append(rows, []string{
-			cmp.Or(m.Name, "-"), cmp.Or(m.ID, "-"), memberIs(m), yes(m.Answers), cmp.Or(m.Version, "-"),
-			cmp.Or(m.Endpoint, "-"), cmp.Or(strings.Join(m.PeerURLs, ","), "-"), hostOf(r, m),
+			cmp.Or(m.Name, "-"), cmp.Or(m.ID, "-"), roleOfMember(m), formatOK(m.Answers), cmp.Or(m.Version, "-"),
+			cmp.Or(m.Endpoint, "-"), cmp.Or(strings.Join(m.PeerURLs, ","), "-"), formatMemberHost(r, m),
 		})
 	}
-	return etcdReport(w, r, s, []string{"MEMBER", "ID", "ROLE", "REACHABLE", "VERSION", "CLIENT URL", "PEER URLS", "SSH"}, rows)
+	return writeEtcdReport(w, r, s, []string{"MEMBER", "ID", "ROLE", "REACHABLE", "VERSION", "CLIENT URL", "PEER URLS", "SSH"}, rows)
 }
 
-// EtcdHealth writes the health of a cluster's etcd members: the verdict first, the
+// WriteEtcdHealth writes the health of a cluster's etcd members: the verdict first, the
 // next command last.
-func EtcdHealth(w io.Writer, r *lifecycle.EtcdReport, s Style) error {
+func WriteEtcdHealth(w io.Writer, r *lifecycle.EtcdReport, s Style) error {
 	var rows [][]string
 	for _, m := range r.Etcd.Members {
 		index, behind := "-", "-"
@@ -40,24 +40,25 @@ func EtcdHealth(w io.Writer, r *lifecycle.EtcdReport, s Style) error {
 			index, behind = strconv.FormatUint(m.RaftIndex, 10), strconv.FormatUint(m.Behind, 10)
 		}
 		rows = append(rows, []string{
-			cmp.Or(m.Name, m.Endpoint), memberIs(m), yes(m.Answers), bytesOf(m.DBBytes), bytesOf(m.InUseBytes), bytesOf(m.QuotaBytes),
-			index, behind, cmp.Or(strings.Join(m.Alarms, ","), "-"), hostOf(r, m), diskOf(r, m),
+			cmp.Or(m.Name, m.Endpoint), roleOfMember(m), formatOK(m.Answers), formatBytes(m.DBBytes),
+			formatBytes(m.InUseBytes), formatBytes(m.QuotaBytes),
+			index, behind, cmp.Or(strings.Join(m.Alarms, ","), "-"), formatMemberHost(r, m), formatFreeDisk(r, m),
 		})
 	}
 	head := []string{"MEMBER", "ROLE", "REACHABLE", "SIZE", "IN USE", "QUOTA", "INDEX", "BEHIND", "ALARMS", "SSH", "DISK FREE"}
-	return etcdReport(w, r, s, head, rows)
+	return writeEtcdReport(w, r, s, head, rows)
 }
 
-func etcdReport(w io.Writer, r *lifecycle.EtcdReport, s Style, head []string, rows [][]string) error {
+func writeEtcdReport(w io.Writer, r *lifecycle.EtcdReport, s Style, head []string, rows [][]string) error {
 	p := paint(s.Colour)
-	fmt.Fprintf(w, "etcd of %s is %s: %s\n", p.in(bold, r.Name), p.in(verdictColour(r.Verdict), string(r.Verdict)), r.Summary)
+	fmt.Fprintf(w, "etcd of %s is %s: %s\n", p.in(bold, r.Name), p.in(colourOfVerdict(r.Verdict), string(r.Verdict)), r.Summary)
 	if len(r.Warnings) > 0 {
 		fmt.Fprintln(w)
-		Diagnostics(w, r.Warnings, s)
+		WriteDiagnostics(w, r.Warnings, s)
 	}
 	if len(rows) > 0 {
 		fmt.Fprintln(w)
-		if err := Table(w, head, rows); err != nil {
+		if err := WriteTable(w, head, rows); err != nil {
 			return err
 		}
 	}
@@ -76,9 +77,9 @@ func etcdReport(w io.Writer, r *lifecycle.EtcdReport, s Style, head []string, ro
 	return err
 }
 
-// memberIs returns the role of a member: leader, learner or follower; "-" if it
+// roleOfMember returns the role of a member: leader, learner or follower; "-" if it
 // does not answer.
-func memberIs(m lifecycle.EtcdMember) string {
+func roleOfMember(m lifecycle.EtcdMember) string {
 	switch {
 	case m.Leader:
 		return "leader"
@@ -90,29 +91,29 @@ func memberIs(m lifecycle.EtcdMember) string {
 	return "follower"
 }
 
-func bytesOf(n int64) string {
+func formatBytes(n int64) string {
 	if n <= 0 {
 		return "-"
 	}
 	return bytesize.Bytes(n)
 }
 
-// hostOf returns whether the host of a member is reachable over SSH, for a table;
-// "-" if the member's host is unknown.
-func hostOf(r *lifecycle.EtcdReport, m lifecycle.EtcdMember) string {
-	if i := memberHost(r, m); i >= 0 {
-		return answer(r.Hosts[i].Host)
+// formatMemberHost returns whether the host of a member is reachable over SSH, for a
+// table; "-" if the member's host is unknown.
+func formatMemberHost(r *lifecycle.EtcdReport, m lifecycle.EtcdMember) string {
+	if i := findMemberHost(r, m); i >= 0 {
+		return formatState(r.Hosts[i].Host)
 	}
 	return "-"
 }
 
-func diskOf(r *lifecycle.EtcdReport, m lifecycle.EtcdMember) string {
-	if i := memberHost(r, m); i >= 0 && r.Hosts[i].TotalBytes > 0 {
+func formatFreeDisk(r *lifecycle.EtcdReport, m lifecycle.EtcdMember) string {
+	if i := findMemberHost(r, m); i >= 0 && r.Hosts[i].TotalBytes > 0 {
 		return bytesize.Bytes(r.Hosts[i].FreeBytes)
 	}
 	return "-"
 }
 
-func memberHost(r *lifecycle.EtcdReport, m lifecycle.EtcdMember) int {
+func findMemberHost(r *lifecycle.EtcdReport, m lifecycle.EtcdMember) int {
 	return slices.IndexFunc(r.Hosts, func(h lifecycle.EtcdHost) bool { return m.Name != "" && h.Name == m.Name })
 }

@@ -13,9 +13,9 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// Record shows an operation to programs: each event as a line of JSON, or as
+// EventView shows an operation to programs: each event as a line of JSON, or as
 // a YAML document.
-type Record struct {
+type EventView struct {
 	mu     sync.Mutex
 	w      io.Writer // for data
 	talk   io.Writer // for messages
@@ -23,68 +23,69 @@ type Record struct {
 	closed bool
 }
 
-var _ View = (*Record)(nil)
+var _ View = (*EventView)(nil)
 
-// NewRecord returns a view that writes events to w and other text to talk.
-func NewRecord(w, talk io.Writer, f Format) *Record {
-	return &Record{w: w, talk: talk, format: f}
+// NewEventView returns a view that writes events to w and other text to talk.
+func NewEventView(w, talk io.Writer, f Format) *EventView {
+	return &EventView{w: w, talk: talk, format: f}
 }
 
 // Emit writes an event.
-func (v *Record) Emit(e event.Event) {
+func (v *EventView) Emit(e event.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closed {
 		return
 	}
-	e = (&Options{}).timed(e)
-	_ = Item(v.w, v.format, e) // a reader that has left needs no error
+	e = (&Options{}).setMissingTime(e)
+	_ = WriteItem(v.w, v.format, e) // a reader that has left needs no error
 }
 
 // Write writes text that is not an event to talk.
-func (v *Record) Write(b []byte) (int, error) { return v.talk.Write(b) }
+func (v *EventView) Write(b []byte) (int, error) { return v.talk.Write(b) }
 
 // Close ends the view.
-func (v *Record) Close() {
+func (v *EventView) Close() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.closed = true
 }
 
-// escaping writes JSON and escapes control characters that package encoding/json leaves:
-// DEL and U+0080 to U+009F, which some terminals also obey. In JSON they can occur only in
-// strings.
-type escaping struct{ w io.Writer }
+// escapingWriter writes JSON and escapes control characters that package encoding/json
+// leaves: DEL and U+0080 to U+009F, which some terminals also obey. In JSON they can
+// occur only in strings.
+type escapingWriter struct{ w io.Writer }
 
-func (e escaping) Write(b []byte) (int, error) {
-	if _, err := e.w.Write(escaped(b)); err != nil {
+func (e escapingWriter) Write(b []byte) (int, error) {
+	if _, err := e.w.Write(escapeJSONControls(b)); err != nil {
 		return 0, err
 	}
 	return len(b), nil
 }
 
-var controls = regexp.MustCompile("[\u007f-\u009f]")
+var jsonControls = regexp.MustCompile("[\u007f-\u009f]")
 
-func escaped(json []byte) []byte {
-	return controls.ReplaceAllFunc(json, func(c []byte) []byte {
+func escapeJSONControls(json []byte) []byte {
+	return jsonControls.ReplaceAllFunc(json, func(c []byte) []byte {
 		r, _ := utf8.DecodeRune(c)
 		return fmt.Appendf(nil, `\u%04x`, r)
 	})
 }
 
-// toYAML encodes a value as YAML, from its JSON. YAML does not allow raw control characters.
+// toYAML encodes a value as YAML, from its JSON. YAML does not allow raw control
+// characters.
 func toYAML(value any) ([]byte, error) {
 	b, err := json.Marshal(value)
 	if err != nil {
 		return nil, err
 	}
-	return yaml.JSONToYAML(escaped(b))
+	return yaml.JSONToYAML(escapeJSONControls(b))
 }
 
-// Item writes one value of a stream, as a line of JSON or as a YAML document.
-func Item(w io.Writer, f Format, value any) error {
+// WriteItem writes one value of a stream, as a line of JSON or as a YAML document.
+func WriteItem(w io.Writer, f Format, value any) error {
 	if f != YAML {
-		return json.NewEncoder(escaping{w}).Encode(value)
+		return json.NewEncoder(escapingWriter{w}).Encode(value)
 	}
 	b, err := toYAML(value)
 	if err != nil {
@@ -94,8 +95,8 @@ func Item(w io.Writer, f Format, value any) error {
 	return err
 }
 
-// Data writes a single value, as indented JSON or as YAML.
-func Data(w io.Writer, f Format, value any) error {
+// WriteData writes a single value, as indented JSON or as YAML.
+func WriteData(w io.Writer, f Format, value any) error {
 	if f == YAML {
 		b, err := toYAML(value)
 		if err == nil {
@@ -103,7 +104,7 @@ func Data(w io.Writer, f Format, value any) error {
 		}
 		return err
 	}
-	enc := json.NewEncoder(escaping{w})
+	enc := json.NewEncoder(escapingWriter{w})
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(value)

@@ -34,8 +34,8 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// Age formats how long ago something happened: "12s", "5m", "3h", "9d".
-func Age(d time.Duration) string {
+// FormatAge formats how long ago something happened: "12s", "5m", "3h", "9d".
+func FormatAge(d time.Duration) string {
 	switch {
 	case d < time.Minute:
 		return fmt.Sprintf("%ds", max(0, int(d.Seconds())))
@@ -47,24 +47,24 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours())/24)
 }
 
-// amount formats n of a unit for people; the unit "" means bytes.
-func amount(n int64, unit string) string {
+// formatAmount formats n of a unit for people; the unit "" means bytes.
+func formatAmount(n int64, unit string) string {
 	if unit == "" || unit == "bytes" {
 		return bytesize.Bytes(n)
 	}
 	return fmt.Sprintf("%d %s", n, unit)
 }
 
-// Printable returns a line of a program's output without characters and escape
+// PrintableLine returns a line of a program's output without characters and escape
 // sequences that would control the terminal.
-func Printable(s string) string {
-	return strings.TrimRight(strings.Repeat(" ", indent(s))+oneLine(s), " ")
+func PrintableLine(s string) string {
+	return strings.TrimRight(strings.Repeat(" ", countIndent(s))+oneLine(s), " ")
 }
 
-func indent(s string) int { return len(s) - len(strings.TrimLeft(s, " ")) }
+func countIndent(s string) int { return len(s) - len(strings.TrimLeft(s, " ")) }
 
-// sequences matches the escape sequences that programs use for colours.
-var sequences = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
+// escapeSequences matches the escape sequences that programs use for colours.
+var escapeSequences = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
 
 // oneLine returns s as a single line without characters and escape sequences that would
 // control the terminal.
@@ -77,5 +77,5 @@ func oneLine(s string) string {
 			return -1
 		}
 		return r
-	}, strings.TrimSpace(sequences.ReplaceAllString(s, "")))
+	}, strings.TrimSpace(escapeSequences.ReplaceAllString(s, "")))
 }

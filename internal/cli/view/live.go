@@ -14,8 +14,8 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// frameEvery is the interval between two frames of a live view.
-const frameEvery = 100 * time.Millisecond
+// frameInterval is the interval between two frames of a live view.
+const frameInterval = 100 * time.Millisecond
 
 // Live shows an operation on a terminal: a scrolling log of finished tasks, and
 // below it a block with a line for each host, which is redrawn in place.
@@ -23,7 +23,7 @@ type Live struct {
 	mu      sync.Mutex
 	w       io.Writer
 	opts    Options
-	track   *track
+	state   *progressState
 	columns columns
 	log     []string // lines not yet written above the block
 	partial string   // written text that has no newline yet
@@ -39,15 +39,15 @@ var _ View = (*Live)(nil)
 // NewLive returns a live view on w, a terminal of o.Size. The caller must call
 // Close, which waits for the last frame.
 func NewLive(w io.Writer, o Options) *Live {
-	v := &Live{w: w, opts: o, track: newTrack(o.Plan), columns: columnsFor(o.Plan), done: make(chan struct{})}
-	v.drawer.Go(v.run)
+	v := &Live{w: w, opts: o, state: newProgressState(o.Plan), columns: columnsFor(o.Plan), done: make(chan struct{})}
+	v.drawer.Go(v.drawFrames)
 	return v
 }
 
-func (v *Live) run() {
+func (v *Live) drawFrames() {
 	frames := v.opts.Frames
 	if frames == nil {
-		t := time.NewTicker(frameEvery)
+		t := time.NewTicker(frameInterval)
 		defer t.Stop()
 		frames = t.C
 	}
@@ -56,7 +56,7 @@ func (v *Live) run() {
 		case <-v.done:
 			return
 		case <-frames:
-			v.draw()
+			v.drawFrame()
 		}
 	}
 }
@@ -68,33 +68,33 @@ func (v *Live) Emit(e event.Event) {
 	if v.closed {
 		return
 	}
-	e = v.opts.timed(e)
-	was := v.track.see(e)
-	if e.Type == event.Note && v.track.state[e.Host] != "" && !v.opts.Debug {
+	e = v.opts.setMissingTime(e)
+	was := v.state.recordEvent(e)
+	if e.Type == event.Note && v.state.hostState[e.Host] != "" && !v.opts.Debug {
 		return // the host's line shows it
 	}
-	if e, ok := v.fold(e, &was); ok && telling(e, v.opts.Debug) {
+	if e, ok := v.foldTask(e, &was); ok && isShownInLog(e, v.opts.Debug) {
 		width, _ := v.opts.Size()
-		c := v.columns.within(width)
-		v.log = append(v.log, c.line(e, was, v.track.start, paint(v.opts.Style.Colour))...)
+		c := v.columns.limitTo(width)
+		v.log = append(v.log, c.formatEvent(e, was, v.state.start, paint(v.opts.Style.Colour))...)
 		v.columns = columns{max(v.columns.host, c.host), max(v.columns.what, c.what)}
 	}
 }
 
-// fold shows a planned task once, when it has ended on all its hosts, and
+// foldTask shows a planned task once, when it has ended on all its hosts, and
 // failures immediately. It returns false for an event that is not shown now.
-func (v *Live) fold(e event.Event, was *running) (event.Event, bool) {
+func (v *Live) foldTask(e event.Event, was *runningStep) (event.Event, bool) {
 	if e.Type != event.StepFinished || v.opts.Debug {
 		return e, true
 	}
-	hosts, through := v.track.through(e.Task)
+	hosts, through := v.state.findEndedTask(e.Task)
 	switch {
 	case e.Outcome == event.Failed, e.Outcome == event.Ignored, hosts <= 1:
 		return e, true
 	case !through:
 		return e, false
 	}
-	a := v.track.tally[e.Task]
+	a := v.state.tally[e.Task]
 	if a.changed == 0 {
 		return e, false
 	}
@@ -134,26 +134,26 @@ func (v *Live) Close() {
 		v.log = append(v.log, v.partial)
 	}
 	columns, rows := v.opts.Size()
-	v.put(columns, rows, nil)
+	v.replaceBlock(columns, rows, nil)
 }
 
-// draw puts a frame on the screen.
-func (v *Live) draw() {
+// drawFrame puts a frame on the screen.
+func (v *Live) drawFrame() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	columns, rows := v.opts.Size()
-	v.put(columns, rows, v.frame(columns-1, rows))
+	v.replaceBlock(columns, rows, v.buildFrame(columns-1, rows))
 }
 
-// put replaces the old block with the log and a new block, in one write. It
+// replaceBlock replaces the old block with the log and a new block, in one write. It
 // overwrites lines without clearing them first, so that nothing flickers. The
 // cursor is hidden only within a frame, so that a killed program does not leave
 // it hidden.
-func (v *Live) put(columns, rows int, frame [][]span) {
+func (v *Live) replaceBlock(columns, rows int, frame [][]span) {
 	var b strings.Builder
 	b.WriteString("\x1b[?25l\r")
 	old := v.block
-	if up := rowsOf(old, columns); up > 0 {
+	if up := countRows(old, columns); up > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA", up)
 	}
 	// The rest of an old line is overwritten with spaces: a line that is erased
@@ -180,23 +180,23 @@ func (v *Live) put(columns, rows int, frame [][]span) {
 	}
 	for _, l := range v.log {
 		l = v.opts.Style.Text(l)
-		n := utf8.RuneCountInString(sequences.ReplaceAllString(l, ""))
+		n := utf8.RuneCountInString(escapeSequences.ReplaceAllString(l, ""))
 		whole = whole && n <= columns
 		line(l, n)
 	}
 	v.log, v.block = nil, nil
 	for _, l := range frame {
-		text := plainText(l)
+		text := joinText(l)
 		v.block = append(v.block, text)
-		line(painted(l, paint(v.opts.Style.Colour)), utf8.RuneCountInString(text))
+		line(paintSpans(l, paint(v.opts.Style.Colour)), utf8.RuneCountInString(text))
 	}
 	b.WriteString("\x1b[J\x1b[?25h")
 	_, _ = io.WriteString(v.w, b.String()) // the terminal may be closed
 }
 
-// rowsOf returns the number of rows that lines take on a terminal of a width,
+// countRows returns the number of rows that lines take on a terminal of a width,
 // which may have become narrower since they were drawn.
-func rowsOf(lines []string, columns int) int {
+func countRows(lines []string, columns int) int {
 	n := 0
 	for _, l := range lines {
 		n += 1 + max(0, utf8.RuneCountInString(l)-1)/max(1, columns)
@@ -204,49 +204,49 @@ func rowsOf(lines []string, columns int) int {
 	return n
 }
 
-// frame returns the block: a head line, and as many hosts as fit.
-func (v *Live) frame(width, rows int) [][]span {
-	if v.track.start.IsZero() || rows < 2 {
+// buildFrame returns the block: a head line, and as many hosts as fit.
+func (v *Live) buildFrame(width, rows int) [][]span {
+	if v.state.start.IsZero() || rows < 2 {
 		return nil
 	}
-	lines := [][]span{v.head()}
+	lines := [][]span{v.formatHead()}
 	room := max(0, min(rows-3, max(3, rows/2))) // the head, the rest and the cursor also need lines
-	byHost := map[string]*running{}
-	for _, s := range v.track.underWay() {
+	byHost := map[string]*runningStep{}
+	for _, s := range v.state.listRunningSteps() {
 		if byHost[s.host] == nil {
 			byHost[s.host] = s
 		}
 	}
 	var shown []string
 	hidden := map[string]int{}
-	for _, h := range v.rowHosts(byHost) {
+	for _, h := range v.listShownHosts(byHost) {
 		busy := byHost[h] != nil
-		if len(shown) < room && (busy || len(v.track.hosts) <= room) {
+		if len(shown) < room && (busy || len(v.state.hosts) <= room) {
 			shown = append(shown, h)
 			continue
 		}
-		hidden[v.idle(h, busy)]++
+		hidden[v.describeHostState(h, busy)]++
 	}
-	w := widthsFor(shown, byHost, v.track.domain(), width)
+	w := divideWidth(shown, byHost, v.state.findCommonDomain(), width)
 	for _, h := range shown {
-		lines = append(lines, v.row(h, byHost[h], w))
+		lines = append(lines, v.formatHostRow(h, byHost[h], w))
 	}
 	if len(hidden) > 0 && rows > 2 {
-		lines = append(lines, rest(hidden))
+		lines = append(lines, formatHiddenHosts(hidden))
 	}
 	for i := range lines {
 		for j := range lines[i] {
 			lines[i][j].text = v.opts.Style.Text(lines[i][j].text)
 		}
-		lines[i] = fit(lines[i], width, v.opts.Style.Unicode)
+		lines[i] = fitSpans(lines[i], width, v.opts.Style.Unicode)
 	}
 	return lines
 }
 
-// rowHosts returns the hosts to show. It leaves out the manager while it is idle.
-func (v *Live) rowHosts(byHost map[string]*running) []string {
+// listShownHosts returns the hosts to show. It leaves out the manager while it is idle.
+func (v *Live) listShownHosts(byHost map[string]*runningStep) []string {
 	var out []string
-	for _, h := range v.track.hosts {
+	for _, h := range v.state.hosts {
 		if h != "" || byHost[h] != nil {
 			out = append(out, h)
 		}
@@ -254,30 +254,31 @@ func (v *Live) rowHosts(byHost map[string]*running) []string {
 	return out
 }
 
-// idle returns the state of a host for its line or for the summary of hidden hosts.
-func (v *Live) idle(host string, busy bool) string {
+// describeHostState returns the state of a host for its line or for the summary of
+// hidden hosts.
+func (v *Live) describeHostState(host string, busy bool) string {
 	switch {
 	case busy:
 		return "busy"
-	case v.track.state[host] != "":
-		return v.track.state[host]
-	case v.track.failed[host]:
+	case v.state.hostState[host] != "":
+		return v.state.hostState[host]
+	case v.state.failed[host]:
 		return "failed"
-	case v.track.hostLeft[host] > 0:
+	case v.state.stepsLeft[host] > 0:
 		return "waiting"
 	}
 	return "done"
 }
 
-func (v *Live) head() []span {
-	t := v.track
+func (v *Live) formatHead() []span {
+	t := v.state
 	what := "preparing"
 	if t.kind != "" {
 		what = plan.Verb(t.kind) + " cluster"
 	}
-	line := []span{{text: strings.TrimSpace(what + " " + t.cluster), code: bold}, {text: "  " + Duration(v.opts.now().Sub(t.start))}}
+	line := []span{{text: strings.TrimSpace(what + " " + t.cluster), code: bold}, {text: "  " + Duration(v.opts.currentTime().Sub(t.start))}}
 	if t.planned > 0 {
-		line = append(line, span{text: fmt.Sprintf("  %d of %d steps", t.over, t.planned)})
+		line = append(line, span{text: fmt.Sprintf("  %d of %d steps", t.finished, t.planned)})
 	}
 	if n := len(t.failed); n > 0 {
 		line = append(line, span{text: fmt.Sprintf("  %d failed", n), code: red})
@@ -285,11 +286,11 @@ func (v *Live) head() []span {
 	return line
 }
 
-func (v *Live) row(host string, s *running, w widths) []span {
-	short := cutMiddle(strings.TrimSuffix(nameOf(host), w.domain), w.names, v.opts.Style.Unicode)
-	name := span{text: "  " + pad(short, w.names) + "  ", code: cyan}
+func (v *Live) formatHostRow(host string, s *runningStep, w columnWidths) []span {
+	short := truncateMiddle(strings.TrimSuffix(hostLabel(host), w.domain), w.names, v.opts.Style.Unicode)
+	name := span{text: "  " + padRight(short, w.names) + "  ", code: cyan}
 	if s == nil {
-		state := v.idle(host, false)
+		state := v.describeHostState(host, false)
 		code := faint
 		if state == "failed" {
 			code = red
@@ -298,50 +299,50 @@ func (v *Live) row(host string, s *running, w widths) []span {
 	}
 	line := []span{
 		name,
-		{text: pad(cut(s.title, w.titles, v.opts.Style.Unicode), w.titles)},
-		{text: fmt.Sprintf("%8s", Duration(v.opts.now().Sub(s.start))), code: faint},
+		{text: padRight(truncate(s.title, w.titles, v.opts.Style.Unicode), w.titles)},
+		{text: fmt.Sprintf("%8s", Duration(v.opts.currentTime().Sub(s.start))), code: faint},
 	}
 	left := w.left
 	if s.attempt > 1 {
 		attempt := fmt.Sprintf("  attempt %d", s.attempt)
 		line, left = append(line, span{text: attempt, code: yellow}), left-len(attempt)
 	}
-	return append(line, progress(s, left)...)
+	return append(line, formatStepProgress(s, left)...)
 }
 
-// progress shows the progress of a step and its current item, shortened to the
+// formatStepProgress shows the progress of a step and its current item, shortened to the
 // columns in room.
-func progress(s *running, room int) (line []span) {
-	text := "  " + amount(s.done, s.unit)
+func formatStepProgress(s *runningStep, room int) (line []span) {
+	text := "  " + formatAmount(s.done, s.unit)
 	if s.total > 0 {
 		percent := fmt.Sprintf(" %3d%%", min(100, s.done*100/s.total))
-		if text = " " + percent; room >= barSpace {
-			text = "  " + bar(s.done, s.total) + percent + " of " + amount(s.total, s.unit)
+		if text = " " + percent; room >= barWidth {
+			text = "  " + formatBar(s.done, s.total) + percent + " of " + formatAmount(s.total, s.unit)
 		}
 	}
 	if (s.done > 0 || s.total > 0) && len(text) <= room {
 		line, room = append(line, span{text: text}), room-len(text)
 	}
-	if s.what != "" && room > len("  …") {
-		line = append(line, span{text: "  " + s.what, code: faint}) // cut with the line
+	if s.item != "" && room > len("  …") {
+		line = append(line, span{text: "  " + s.item, code: faint}) // cut with the line
 	}
 	return line
 }
 
-// barSpace is the width of a bar with its figures.
-const barSpace = len("  [##########] 100% of 999.9 MiB")
+// barWidth is the width of a bar with its figures.
+const barWidth = len("  [##########] 100% of 999.9 MiB")
 
-// widths divides the width of a terminal between the columns of hosts' lines.
-type widths struct {
+// columnWidths divides the width of a terminal between the columns of hosts' lines.
+type columnWidths struct {
 	names, titles int
 	left          int    // for the columns after the time
 	domain        string // the common end of all names
 }
 
-func widthsFor(shown []string, byHost map[string]*running, domain string, width int) widths {
-	w := widths{domain: domain, titles: 24}
+func divideWidth(shown []string, byHost map[string]*runningStep, domain string, width int) columnWidths {
+	w := columnWidths{domain: domain, titles: 24}
 	for _, h := range shown {
-		w.names = max(w.names, utf8.RuneCountInString(strings.TrimSuffix(nameOf(h), domain)))
+		w.names = max(w.names, utf8.RuneCountInString(strings.TrimSuffix(hostLabel(h), domain)))
 		if s := byHost[h]; s != nil {
 			w.titles = max(w.titles, utf8.RuneCountInString(s.title))
 		}
@@ -352,13 +353,13 @@ func widthsFor(shown []string, byHost map[string]*running, domain string, width 
 	return w
 }
 
-func bar(done, total int64) string {
+func formatBar(done, total int64) string {
 	const width = 10
 	n := int(min(width, done*width/total))
 	return "[" + strings.Repeat("#", n) + strings.Repeat(".", width-n) + "]"
 }
 
-func rest(hidden map[string]int) []span {
+func formatHiddenHosts(hidden map[string]int) []span {
 	total := 0
 	var parts []string
 	for _, state := range slices.Sorted(maps.Keys(hidden)) {

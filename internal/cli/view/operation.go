@@ -18,7 +18,7 @@ func WriteOperation(w io.Writer, o *v1alpha1.Operation, h *History) error {
 		{"Cluster", o.Spec.Cluster},
 		{"Type", o.Spec.Type},
 		{"Phase", string(o.Status.Phase)},
-		{"Took", OperationDuration(o.Status)},
+		{"Took", FormatOperationDuration(o.Status)},
 		{"Message", o.Status.Message},
 		{"Ignored", strings.Join(o.Spec.IgnoredChecks, ", ")},
 	} {
@@ -39,7 +39,7 @@ func WriteOperation(w io.Writer, o *v1alpha1.Operation, h *History) error {
 	}
 	if len(rows) > 0 {
 		fmt.Fprintln(w)
-		if err := Table(w, []string{"TASK", "TITLE", "CHANGED", "UNCHANGED", "FAILED", "SKIPPED", "TOOK"}, rows); err != nil {
+		if err := WriteTable(w, []string{"TASK", "TITLE", "CHANGED", "UNCHANGED", "FAILED", "SKIPPED", "TOOK"}, rows); err != nil {
 			return err
 		}
 	}
@@ -52,7 +52,7 @@ func WriteOperation(w io.Writer, o *v1alpha1.Operation, h *History) error {
 	if f := h.FailedSteps(); len(f) > 0 {
 		fmt.Fprintln(w, "\nFailed:")
 		for _, r := range f {
-			fmt.Fprintf(w, "  %s: %s\n", Where(r.Title, r.Host), failureReason(r))
+			fmt.Fprintf(w, "  %s: %s\n", Where(r.Title, r.Host), describeFailure(r))
 		}
 	}
 	if next := nextOperationCommand(o); next != "" {
@@ -68,11 +68,11 @@ func formatCount(n int) string {
 	return fmt.Sprint(n)
 }
 
-func failureReason(r StepRun) string {
+func describeFailure(r StepRun) string {
 	if r.Failure == nil {
 		return string(r.Outcome)
 	}
-	return Printable(r.Failure.Message)
+	return PrintableLine(r.Failure.Message)
 }
 
 func nextOperationCommand(o *v1alpha1.Operation) string {
@@ -98,7 +98,7 @@ func WriteFailedSteps(w io.Writer, o *v1alpha1.Operation, runs []StepRun) error 
 	if len(runs) == 0 {
 		fmt.Fprintf(w, "Nothing failed in operation %s.\n", o.Name)
 		if o.Status.Message != "" {
-			fmt.Fprintf(w, "Message: %s\n", Printable(o.Status.Message))
+			fmt.Fprintf(w, "Message: %s\n", PrintableLine(o.Status.Message))
 		}
 		return nil
 	}
@@ -107,25 +107,25 @@ func WriteFailedSteps(w io.Writer, o *v1alpha1.Operation, runs []StepRun) error 
 			fmt.Fprintln(w)
 		}
 		f := cmp.Or(r.Failure, &event.Failure{})
-		fmt.Fprintf(w, "FAILED: %s: %s%s\n", Where(r.Title, r.Host), failureReason(r), InGuide(f.Reason))
+		fmt.Fprintf(w, "FAILED: %s: %s%s\n", Where(r.Title, r.Host), describeFailure(r), InGuide(f.Reason))
 		fmt.Fprintf(w, "  task %s, after %s, at %s\n", r.Task, formatSeconds(r.Seconds), r.Time.Format(time.RFC3339))
 		if f.Remedy != "" {
-			fmt.Fprintf(w, "  remedy: %s\n", Printable(f.Remedy))
+			fmt.Fprintf(w, "  remedy: %s\n", PrintableLine(f.Remedy))
 		}
 		lines := r.Output
 		if f.Detail != "" {
 			lines = strings.Split(strings.TrimRight(f.Detail, "\n"), "\n")
 		}
 		for _, l := range lines {
-			fmt.Fprintf(w, "  | %s\n", Printable(l))
+			fmt.Fprintf(w, "  | %s\n", PrintableLine(l))
 		}
 	}
 	fmt.Fprintf(w, "\nFull log: slipway operations logs %s\n", o.Name)
 	return nil
 }
 
-// took formats how long an operation took; "-" if it has not ended.
-func OperationDuration(s v1alpha1.OperationStatus) string {
+// FormatOperationDuration formats how long an operation took; "-" if it has not ended.
+func FormatOperationDuration(s v1alpha1.OperationStatus) string {
 	if s.StartTime == nil || s.EndTime == nil {
 		return "-"
 	}

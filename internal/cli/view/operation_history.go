@@ -19,7 +19,7 @@ type StepRun struct {
 // maxOutputLines is the number of output lines that are kept for each step.
 const maxOutputLines = 20
 
-// history collects the steps of an operation from its events.
+// History collects the steps of an operation from its events.
 type History struct {
 	open map[[2]string]*StepRun
 	runs []StepRun
@@ -66,7 +66,7 @@ func (h *History) RecordEvent(e event.Event) {
 	}
 }
 
-// failed returns the steps that failed and did not succeed later.
+// FailedSteps returns the steps that failed and did not succeed later.
 func (h *History) FailedSteps() []StepRun {
 	last := map[[2]string]int{}
 	for i, r := range h.runs {
@@ -81,7 +81,7 @@ func (h *History) FailedSteps() []StepRun {
 	return out
 }
 
-// slowest returns the n steps that took longest.
+// slowestSteps returns the n steps that took longest.
 func (h *History) slowestSteps(n int) []StepRun {
 	runs := slices.DeleteFunc(slices.Clone(h.runs), func(r StepRun) bool { return r.Seconds < 0.1 })
 	slices.SortStableFunc(runs, func(a, b StepRun) int { return cmp.Compare(b.Seconds, a.Seconds) })

@@ -13,7 +13,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-func TestCriticalPath(t *testing.T) {
+func TestCriticalPath_FollowsThePreviousSteps(t *testing.T) {
 	zero := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 	at := func(seconds float64, e event.Event) event.Event {
 		e.Time = zero.Add(time.Duration(seconds * float64(time.Second)))

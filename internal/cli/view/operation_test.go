@@ -7,8 +7,9 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// TestNextOf: the next command in an operation's report works for that operation.
-func TestNextOf(t *testing.T) {
+// TestNextOperationCommand_FitsKindAndPhase: the next command in an operation's report
+// works for that operation.
+func TestNextOperationCommand_FitsKindAndPhase(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		kind         lifecycle.Kind

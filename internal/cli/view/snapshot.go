@@ -12,11 +12,11 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// stamp is the format of times.
-const stamp = "2006-01-02 15:04:05 MST"
+// timestampFormat is the format of times.
+const timestampFormat = "2006-01-02 15:04:05 MST"
 
-// Snapshot describes a backup set that was just written.
-func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
+// WriteSnapshot describes a backup set that was just written.
+func WriteSnapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 	p := paint(s.Colour)
 	how := "not encrypted: anyone who can read it controls the cluster"
 	if i.Encrypted {
@@ -45,7 +45,7 @@ func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 				"           This key is new: save it. Another manager needs it with --signed-by to trust these backup sets.\n", i.SignedBy)
 		}
 	} else {
-		fmt.Fprintf(w, "Snapshot:  of %s, revision %d, taken %s\n", i.Member, i.Revision, i.Taken.UTC().Format(stamp))
+		fmt.Fprintf(w, "Snapshot:  of %s, revision %d, taken %s\n", i.Member, i.Revision, i.Taken.UTC().Format(timestampFormat))
 	}
 	from := ""
 	if i.Encrypted {
@@ -59,8 +59,8 @@ func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 	return err
 }
 
-// Snapshots writes a list of backup sets.
-func Snapshots(w io.Writer, list []lifecycle.SnapshotInfo, now time.Time, noHeaders bool) error {
+// WriteSnapshots writes a list of backup sets.
+func WriteSnapshots(w io.Writer, list []lifecycle.SnapshotInfo, now time.Time, noHeaders bool) error {
 	var rows [][]string
 	for _, i := range list {
 		revision, keys, is := "-", "-", "plain"
@@ -78,19 +78,20 @@ func Snapshots(w io.Writer, list []lifecycle.SnapshotInfo, now time.Time, noHead
 			is = "UNVERIFIED"
 		}
 		rows = append(rows, []string{
-			i.Cluster, Age(now.Sub(i.Taken)), cmp.Or(i.Kubernetes, "-"), cmp.Or(i.Etcd, "-"), revision, keys, bytesize.Bytes(i.Bytes), is, i.File,
+			i.Cluster, FormatAge(now.Sub(i.Taken)), cmp.Or(i.Kubernetes, "-"), cmp.Or(i.Etcd, "-"), revision, keys,
+			bytesize.Bytes(i.Bytes), is, i.File,
 		})
 	}
 	head := []string{"CLUSTER", "AGE", "KUBERNETES", "ETCD", "REVISION", "KEYS", "SIZE", "STATUS", "FILE"}
 	if noHeaders {
 		head = nil
 	}
-	return Table(w, head, rows)
+	return WriteTable(w, head, rows)
 }
 
-// Scheduled writes the scheduled snapshots of a cluster's hosts, their copies and
+// WriteScheduled writes the scheduled snapshots of a cluster's hosts, their copies and
 // their restore tests.
-func Scheduled(w io.Writer, s *lifecycle.Scheduled, now time.Time, style Style) error {
+func WriteScheduled(w io.Writer, s *lifecycle.Scheduled, now time.Time, style Style) error {
 	is := "off"
 	if s.On {
 		is = "on"
@@ -98,7 +99,7 @@ func Scheduled(w io.Writer, s *lifecycle.Scheduled, now time.Time, style Style) 
 	fmt.Fprintf(w, "Scheduled snapshots on the hosts of %s: %s\n", s.Name, is)
 	if len(s.Warnings) > 0 {
 		fmt.Fprintln(w)
-		Diagnostics(w, s.Warnings, style)
+		WriteDiagnostics(w, s.Warnings, style)
 	}
 	var rows [][]string
 	for _, h := range s.Hosts {
@@ -107,29 +108,29 @@ func Scheduled(w io.Writer, s *lifecycle.Scheduled, now time.Time, style Style) 
 		}
 		for _, k := range h.Kept {
 			rows = append(rows, []string{
-				h.Host, Age(max(now.Sub(k.Taken), 0)), k.Etcd, strconv.FormatInt(k.Revision, 10), strconv.Itoa(k.Keys),
+				h.Host, FormatAge(max(now.Sub(k.Taken), 0)), k.Etcd, strconv.FormatInt(k.Revision, 10), strconv.Itoa(k.Keys),
 				bytesize.Bytes(k.Bytes), path.Base(k.Path),
 			})
 		}
 	}
 	if len(rows) > 0 {
 		fmt.Fprintln(w)
-		if err := Table(w, []string{"HOST", "AGE", "ETCD", "REVISION", "KEYS", "SIZE", "FILE"}, rows); err != nil {
+		if err := WriteTable(w, []string{"HOST", "AGE", "ETCD", "REVISION", "KEYS", "SIZE", "FILE"}, rows); err != nil {
 			return err
 		}
 	}
-	if err := copied(w, s.Hosts, now); err != nil {
+	if err := writeCopyTable(w, s.Hosts, now); err != nil {
 		return err
 	}
-	if err := drilled(w, s.Hosts, now); err != nil {
+	if err := writeDrillTable(w, s.Hosts, now); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "\nNext: %s\n", s.Next)
 	return err
 }
 
-// Drill writes the result of a restore test of a backup set.
-func Drill(w io.Writer, r *lifecycle.DrillReport, s Style) error {
+// WriteDrill writes the result of a restore test of a backup set.
+func WriteDrill(w io.Writer, r *lifecycle.DrillReport, s Style) error {
 	p := paint(s.Colour)
 	verdict, next := p.in(green, "good"), "slipway etcd health "+r.Cluster
 	if !r.Good {
@@ -138,14 +139,14 @@ func Drill(w io.Writer, r *lifecycle.DrillReport, s Style) error {
 	fmt.Fprintf(w, "%s is %s\n\n", p.in(bold, r.File), verdict)
 	var rows [][]string
 	for _, c := range r.Checks {
-		rows = append(rows, []string{c.Name, c.Want, c.Got, yes(c.Good)})
+		rows = append(rows, []string{c.Name, c.Want, c.Got, formatOK(c.Good)})
 	}
-	if err := Table(w, []string{"CHECK", "EXPECTED", "RESTORED", "GOOD"}, rows); err != nil {
+	if err := WriteTable(w, []string{"CHECK", "EXPECTED", "RESTORED", "GOOD"}, rows); err != nil {
 		return err
 	}
 	if len(r.Warnings) > 0 {
 		fmt.Fprintln(w)
-		Diagnostics(w, r.Warnings, s)
+		WriteDiagnostics(w, r.Warnings, s)
 	}
 	is := "signed by a trusted key"
 	if !r.Verified {
@@ -153,7 +154,7 @@ func Drill(w io.Writer, r *lifecycle.DrillReport, s Style) error {
 	}
 	fmt.Fprintf(w, "\nSnapshot of %s, revision %d, %s", r.Member, r.Revision, is)
 	fmt.Fprintf(w, "\nTaken %s; restored on %s with etcd %s and removed again in %.0f s\n",
-		r.Taken.UTC().Format(stamp), r.Host, r.Etcd, r.Seconds)
+		r.Taken.UTC().Format(timestampFormat), r.Host, r.Etcd, r.Seconds)
 	_, err := fmt.Fprintf(w, "\nNext: %s\n", next)
 	return err
 }

@@ -8,13 +8,13 @@ import (
 // span is a piece of text in one colour.
 type span struct{ text, code string }
 
-// fit cuts a line to a width.
-func fit(line []span, width int, unicode bool) []span {
+// fitSpans cuts a line to a width.
+func fitSpans(line []span, width int, unicode bool) []span {
 	left := width
 	for i, s := range line {
 		n := utf8.RuneCountInString(s.text)
 		if n > left {
-			line[i].text = cut(s.text, left, unicode)
+			line[i].text = truncate(s.text, left, unicode)
 			return line[:i+1]
 		}
 		left -= n
@@ -22,7 +22,7 @@ func fit(line []span, width int, unicode bool) []span {
 	return line
 }
 
-func plainText(line []span) string {
+func joinText(line []span) string {
 	var b strings.Builder
 	for _, s := range line {
 		b.WriteString(s.text)
@@ -30,7 +30,7 @@ func plainText(line []span) string {
 	return b.String()
 }
 
-func painted(line []span, p paint) string {
+func paintSpans(line []span, p paint) string {
 	var b strings.Builder
 	for _, s := range line {
 		if s.code == "" {

@@ -11,8 +11,8 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// Plan writes a plan for people, with its changes or, if brief, without them.
-func Plan(w io.Writer, p *plan.Plan, brief bool, s Style) error {
+// WritePlan writes a plan for people, with its changes or, if brief, without them.
+func WritePlan(w io.Writer, p *plan.Plan, brief bool, s Style) error {
 	var b strings.Builder
 	write := p.Text
 	if brief {
@@ -21,7 +21,7 @@ func Plan(w io.Writer, p *plan.Plan, brief bool, s Style) error {
 	if err := write(&b); err != nil {
 		return err
 	}
-	text := s.Text(Visible(b.String()))
+	text := s.Text(EscapeControls(b.String()))
 	if s.Colour {
 		text = paintPlan(text)
 	}
@@ -57,17 +57,17 @@ func paintPlan(text string) string {
 	return b.String()
 }
 
-// Diagnostics writes problems for people, one below the other. A problem that
+// WriteDiagnostics writes problems for people, one below the other. A problem that
 // several hosts have is written once.
-func Diagnostics(w io.Writer, list diag.List, s Style) {
+func WriteDiagnostics(w io.Writer, list diag.List, s Style) {
 	p := paint(s.Colour)
 	shown := make(diag.List, len(list))
 	for i, d := range list {
-		d.File, d.Host, d.Path = visible(d.File, ""), visible(d.Host, ""), brief(visible(d.Path, ""))
-		d.Message, d.Hint = brief(Visible(d.Message)), brief(Visible(d.Hint))
+		d.File, d.Host, d.Path = escapeControls(d.File, ""), escapeControls(d.Host, ""), omitMiddle(escapeControls(d.Path, ""))
+		d.Message, d.Hint = omitMiddle(EscapeControls(d.Message)), omitMiddle(EscapeControls(d.Hint))
 		shown[i] = d
 	}
-	for _, d := range fold(shown) {
+	for _, d := range mergeFindings(shown) {
 		text := s.Text(d.String())
 		if d.Severity == diag.Warning {
 			text = strings.Replace(text, "warning:", p.in(yellow, "warning:"), 1)
@@ -78,8 +78,8 @@ func Diagnostics(w io.Writer, list diag.List, s Style) {
 	}
 }
 
-// Table writes rows in columns, below a head if one is given.
-func Table(w io.Writer, head []string, rows [][]string) error {
+// WriteTable writes rows in columns, below a head if one is given.
+func WriteTable(w io.Writer, head []string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	if len(head) > 0 {
 		fmt.Fprintln(t, strings.Join(head, "\t"))
@@ -87,22 +87,24 @@ func Table(w io.Writer, head []string, rows [][]string) error {
 	for _, r := range rows {
 		cells := make([]string, len(r))
 		for i, cell := range r {
-			cells[i] = visible(cell, "")
+			cells[i] = escapeControls(cell, "")
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	return t.Flush()
 }
 
-// lines holds the control characters that lay out a text of several lines.
-const lines = "\n\t"
+// layoutControls holds the control characters that lay out a text of several lines.
+const layoutControls = "\n\t"
 
-// Visible returns a text of several lines without characters that control the terminal.
-func Visible(text string) string { return visible(text, lines) }
+// EscapeControls returns a text of several lines without characters that control the
+// terminal.
+func EscapeControls(text string) string { return escapeControls(text, layoutControls) }
 
-// visible writes characters that would control the terminal as Go escapes, because text
-// from hosts, registries and files is not trusted. Characters in keep are not changed.
-func visible(text, keep string) string {
+// escapeControls writes characters that would control the terminal as Go escapes,
+// because text from hosts, registries and files is not trusted. Characters in keep are
+// not changed.
+func escapeControls(text, keep string) string {
 	var b strings.Builder
 	for _, r := range text {
 		if strconv.IsPrint(r) || strings.ContainsRune(keep, r) {
@@ -115,15 +117,15 @@ func visible(text, keep string) string {
 	return b.String()
 }
 
-// atMost limits how much of a text is shown, in characters.
-const atMost = 4000
+// maxTextLength limits how much of a text is shown, in characters.
+const maxTextLength = 4000
 
-// brief returns a text, without its middle if it is longer than atMost.
-func brief(text string) string {
+// omitMiddle returns a text, without its middle if it is longer than maxTextLength.
+func omitMiddle(text string) string {
 	all := []rune(text)
-	left := len(all) - atMost
+	left := len(all) - maxTextLength
 	if left <= 0 {
 		return text
 	}
-	return fmt.Sprintf("%s … (%d characters omitted) … %s", string(all[:atMost/2]), left, string(all[len(all)-atMost/2:]))
+	return fmt.Sprintf("%s … (%d characters omitted) … %s", string(all[:maxTextLength/2]), left, string(all[len(all)-maxTextLength/2:]))
 }

@@ -48,9 +48,9 @@ type Style struct {
 	Unicode bool
 }
 
-// ascii replaces Slipway's own non-ASCII characters. Text from other programs is
+// asciiReplacer replaces Slipway's own non-ASCII characters. Text from other programs is
 // not changed.
-var ascii = strings.NewReplacer("…", "...", "→", "->")
+var asciiReplacer = strings.NewReplacer("…", "...", "→", "->")
 
 // Text returns text as the terminal can show it. All text for people passes through
 // Text or through Writer, which uses it: parts of that text come from hosts, registries
@@ -58,10 +58,10 @@ var ascii = strings.NewReplacer("…", "...", "→", "->")
 // of Slipway's own colours.
 func (s Style) Text(text string) string {
 	if !s.Unicode {
-		text = ascii.Replace(text)
+		text = asciiReplacer.Replace(text)
 	}
 	if !s.Colour {
-		return Visible(text)
+		return EscapeControls(text)
 	}
 	var b strings.Builder
 	for {
@@ -69,31 +69,31 @@ func (s Style) Text(text string) string {
 		if at == nil {
 			break
 		}
-		b.WriteString(Visible(text[:at[0]]) + text[at[0]:at[1]])
+		b.WriteString(EscapeControls(text[:at[0]]) + text[at[0]:at[1]])
 		text = text[at[1]:]
 	}
-	return b.String() + Visible(text)
+	return b.String() + EscapeControls(text)
 }
 
 // Writer returns a writer that passes text through Text to w. A character must not be
 // split over two writes.
-func (s Style) Writer(w io.Writer) io.Writer { return styled{w, s} }
+func (s Style) Writer(w io.Writer) io.Writer { return styledWriter{w, s} }
 
-type styled struct {
+type styledWriter struct {
 	w     io.Writer
 	style Style
 }
 
-func (s styled) Write(b []byte) (int, error) {
+func (s styledWriter) Write(b []byte) (int, error) {
 	if _, err := io.WriteString(s.w, s.style.Text(string(b))); err != nil {
 		return 0, err
 	}
 	return len(b), nil
 }
 
-// StyleOf returns the style that the environment allows: it reads NO_COLOR, TERM
+// ReadStyle returns the style that the environment allows: it reads NO_COLOR, TERM
 // and the locale.
-func StyleOf(getenv func(string) string) Style {
+func ReadStyle(getenv func(string) string) Style {
 	s := Style{Colour: getenv("NO_COLOR") == "" && getenv("TERM") != "dumb" && getenv("TERM") != ""}
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := getenv(name); v != "" {
@@ -120,33 +120,33 @@ type Options struct {
 	Frames <-chan time.Time
 }
 
-func (o *Options) now() time.Time {
+func (o *Options) currentTime() time.Time {
 	if o.Now == nil {
 		return time.Now()
 	}
 	return o.Now()
 }
 
-// timed sets the time of an event from before an operation, which has no time
+// setMissingTime sets the time of an event from before an operation, which has no time
 // from the journal.
-func (o *Options) timed(e event.Event) event.Event {
+func (o *Options) setMissingTime(e event.Event) event.Event {
 	if e.Time.IsZero() {
-		e.Time = o.now()
+		e.Time = o.currentTime()
 	}
 	return e
 }
 
-// ForPeople returns a live view on a terminal, and a view of plain lines otherwise.
-func ForPeople(w io.Writer, o Options) View {
+// NewHumanView returns a live view on a terminal, and a view of plain lines otherwise.
+func NewHumanView(w io.Writer, o Options) View {
 	if o.Size != nil {
 		return NewLive(w, o)
 	}
 	return NewPlain(w, o)
 }
 
-// Terminal returns a function that reads the size of f, or nil if f is not a
+// TerminalSizeFunc returns a function that reads the size of f, or nil if f is not a
 // terminal that can show a live view.
-func Terminal(f *os.File, getenv func(string) string) func() (columns, rows int) {
+func TerminalSizeFunc(f *os.File, getenv func(string) string) func() (columns, rows int) {
 	if !IsTerminal(f) || getenv("TERM") == "dumb" || getenv("TERM") == "" {
 		return nil
 	}

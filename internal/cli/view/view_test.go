@@ -19,8 +19,8 @@ import (
 	"slipway.dev/slipway/internal/testutil/golden"
 )
 
-func TestPlain(t *testing.T) {
-	p, events := demo()
+func TestPlain_ShowsAnOperation(t *testing.T) {
+	p, events := newDemoOperation()
 	for name, o := range map[string]Options{
 		"plain.golden":       {Plan: p},
 		"plain-debug.golden": {Plan: p, Debug: true, Style: Style{Colour: true}},
@@ -36,10 +36,10 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-func TestRecord(t *testing.T) {
-	_, events := demo()
+func TestEventView_WritesEventsAsJSONAndYAML(t *testing.T) {
+	_, events := newDemoOperation()
 	var out, talk bytes.Buffer
-	v := NewRecord(&out, &talk, JSON)
+	v := NewEventView(&out, &talk, JSON)
 	for _, e := range events {
 		v.Emit(e)
 	}
@@ -59,21 +59,21 @@ func TestRecord(t *testing.T) {
 		t.Errorf("talk %q", talk.String())
 	}
 	out.Reset()
-	v = NewRecord(&out, &talk, YAML)
+	v = NewEventView(&out, &talk, YAML)
 	v.Emit(events[0])
 	v.Emit(events[1])
 	golden.Check(t, "testdata/record.yaml", out.String())
 }
 
-// stage plays events on a screen, with a clock that follows the events.
-type stage struct {
+// liveTest plays events on a screen, with a clock that follows the events.
+type liveTest struct {
 	screen *screen
 	view   *Live
 	now    time.Time
 }
 
-func newStage(t *testing.T, p *plan.Plan, columns, rows int, style Style) *stage {
-	s := &stage{screen: &screen{t: t, columns: columns, rows: rows}, now: epoch}
+func newLiveTest(t *testing.T, p *plan.Plan, columns, rows int, style Style) *liveTest {
+	s := &liveTest{screen: &screen{t: t, columns: columns, rows: rows}, now: epoch}
 	s.view = NewLive(s.screen, Options{
 		Plan: p, Style: style, Frames: make(chan time.Time), // drawn by hand
 		Size: func() (int, int) { return s.screen.columns, s.screen.rows },
@@ -83,17 +83,17 @@ func newStage(t *testing.T, p *plan.Plan, columns, rows int, style Style) *stage
 	return s
 }
 
-func (s *stage) play(events []event.Event) {
+func (s *liveTest) play(events []event.Event) {
 	for _, e := range events {
 		s.now = e.Time
 		s.view.Emit(e)
-		s.view.draw()
+		s.view.drawFrame()
 	}
 }
 
-func TestLive(t *testing.T) {
-	p, events := demo()
-	s := newStage(t, p, 80, 24, Style{Unicode: true})
+func TestLive_ShowsAnOperation(t *testing.T) {
+	p, events := newDemoOperation()
+	s := newLiveTest(t, p, 80, 24, Style{Unicode: true})
 	var b strings.Builder
 	for i, e := range events {
 		s.play([]event.Event{e})
@@ -113,14 +113,14 @@ func TestLive(t *testing.T) {
 	}
 }
 
-func TestLiveWithManyHosts(t *testing.T) {
+func TestLive_SumsUpHostsThatDoNotFit(t *testing.T) {
 	for _, tc := range []struct{ n, k, columns, rows int }{
 		{1000, 50, 100, 24}, {1000, 3, 60, 10}, {5, 2, 40, 5}, {1, 1, 20, 2},
 	} {
 		name := fmt.Sprintf("live-%d-hosts.golden", tc.n*1000+tc.k)
 		t.Run(name, func(t *testing.T) {
 			p, events := many(tc.n, tc.k)
-			s := newStage(t, p, tc.columns, tc.rows, Style{Unicode: true})
+			s := newLiveTest(t, p, tc.columns, tc.rows, Style{Unicode: true})
 			s.play(events)
 			golden.Check(t, "testdata/"+name, s.screen.String())
 			if n := len(s.view.block); n > tc.rows {
@@ -135,9 +135,9 @@ func TestLiveWithManyHosts(t *testing.T) {
 	}
 }
 
-// TestLiveWithLongNames: long names are shortened so that their ends remain visible.
+// TestLive_ShortensLongNames: long names are shortened so that their ends remain visible.
 // Parts that do not fit are omitted and not cut.
-func TestLiveWithLongNames(t *testing.T) {
+func TestLive_ShortensLongNames(t *testing.T) {
 	var b strings.Builder
 	for _, width := range []int{40, 80, 120} {
 		p := &plan.Plan{Cluster: "edge", Operation: "create"}
@@ -159,7 +159,7 @@ func TestLiveWithLongNames(t *testing.T) {
 			}
 		}
 		for _, unicode := range []bool{true, false} {
-			s := newStage(t, p, width, 24, Style{Unicode: unicode})
+			s := newLiveTest(t, p, width, 24, Style{Unicode: unicode})
 			s.play(events)
 			fmt.Fprintf(&b, "===== %d columns, unicode %v\n%s", width, unicode, s.screen)
 		}
@@ -167,8 +167,9 @@ func TestLiveWithLongNames(t *testing.T) {
 	golden.Check(t, "testdata/live-long-names.golden", b.String())
 }
 
-// TestLiveBuild: a build in an operation shows the same progress as a separate build.
-func TestLiveBuild(t *testing.T) {
+// TestLive_ShowsProgressOfABuild: a build in an operation shows the same progress as a
+// separate build.
+func TestLive_ShowsProgressOfABuild(t *testing.T) {
 	p := &plan.Plan{Cluster: "prod", Operation: "create",
 		Steps: []plan.Step{{Module: "bundle", Task: "bundle.ready", Title: "have the bundle", State: plan.Change}}}
 	at := func(sec int, typ event.Type, message string, done, total int64, unit string) event.Event {
@@ -187,7 +188,7 @@ func TestLiveBuild(t *testing.T) {
 	}
 	var b strings.Builder
 	for _, width := range []int{110, 60} {
-		s := newStage(t, p, width, 24, Style{Unicode: true})
+		s := newLiveTest(t, p, width, 24, Style{Unicode: true})
 		for i, e := range events {
 			s.play([]event.Event{e})
 			if e.Type == event.StepProgress {
@@ -204,10 +205,10 @@ func TestLiveBuild(t *testing.T) {
 	golden.Check(t, "testdata/live-build.golden", b.String()+"===== no terminal\n"+plain.String())
 }
 
-// TestLiveWhilePreparing: the state of hosts before the operation begins is in their
-// lines, and not in the log.
-func TestLiveWhilePreparing(t *testing.T) {
-	s := newStage(t, nil, 60, 12, Style{})
+// TestLive_ShowsStatesBeforeAnOperation: the state of hosts before the operation begins
+// is in their lines, and not in the log.
+func TestLive_ShowsStatesBeforeAnOperation(t *testing.T) {
+	s := newLiveTest(t, nil, 60, 12, Style{})
 	note := func(ms int, host, message string) event.Event {
 		return event.Event{Type: event.Note, Host: host, Message: message, Time: epoch.Add(time.Duration(ms) * time.Millisecond)}
 	}
@@ -228,28 +229,28 @@ preparing  0.6s
 	}
 }
 
-func TestLiveResized(t *testing.T) {
-	p, events := demo()
-	s := newStage(t, p, 100, 24, Style{})
+func TestLive_RedrawsAfterResize(t *testing.T) {
+	p, events := newDemoOperation()
+	s := newLiveTest(t, p, 100, 24, Style{})
 	s.play(events[:15])
 	s.screen.resize(40)
-	s.view.draw()
+	s.view.drawFrame()
 	s.screen.resize(120)
-	s.view.draw()
+	s.view.drawFrame()
 	got := s.screen.String()
 	if n := strings.Count(got, "create cluster prod"); n != 1 {
 		t.Errorf("%d head lines after resizing, want 1:\n%s", n, got)
 	}
 }
 
-func TestLiveWrite(t *testing.T) {
-	p, events := demo()
-	s := newStage(t, p, 60, 24, Style{})
+func TestLive_ShowsWrittenTextAboveTheBlock(t *testing.T) {
+	p, events := newDemoOperation()
+	s := newLiveTest(t, p, 60, 24, Style{})
 	s.play(events[:3])
 	fmt.Fprint(s.view, "half a ")
-	s.view.draw()
+	s.view.drawFrame()
 	fmt.Fprint(s.view, "line\nand the rest")
-	s.view.draw()
+	s.view.drawFrame()
 	s.view.Close()
 	s.view.Close()
 	if got := s.screen.String(); !strings.Contains(got, "half a line\nand the rest\n") {
@@ -257,7 +258,7 @@ func TestLiveWrite(t *testing.T) {
 	}
 }
 
-func TestEndings(t *testing.T) {
+func TestEnding_NamesTheNextCommands(t *testing.T) {
 	failure := func(host, title, message string) lifecycle.HostFailure {
 		return lifecycle.HostFailure{Host: host, Task: title, Title: title, Failure: event.Failure{Reason: "X", Message: message}}
 	}
@@ -335,7 +336,7 @@ func TestEndings(t *testing.T) {
 	golden.Check(t, "testdata/endings.golden", b.String())
 }
 
-func TestPlanInColour(t *testing.T) {
+func TestWritePlan_PaintsChanges(t *testing.T) {
 	p := &plan.Plan{Cluster: "prod", Operation: "apply", Removes: []string{"host w3"}, Steps: []plan.Step{{
 		Module: "os", Task: "os.hosts", Title: "write the hosts file", Host: "w1", State: plan.Change,
 		Changes: []plan.OpChange{
@@ -345,7 +346,7 @@ func TestPlanInColour(t *testing.T) {
 		},
 	}}}
 	var colour, plain strings.Builder
-	if err := errors.Join(Plan(&colour, p, false, Style{Colour: true}), Plan(&plain, p, false, Style{})); err != nil {
+	if err := errors.Join(WritePlan(&colour, p, false, Style{Colour: true}), WritePlan(&plain, p, false, Style{})); err != nil {
 		t.Fatal(err)
 	}
 	golden.Check(t, "testdata/plan-colour.golden", strings.ReplaceAll(colour.String(), "\x1b", "ESC"))
@@ -354,9 +355,9 @@ func TestPlanInColour(t *testing.T) {
 	}
 }
 
-func TestDiagnostics(t *testing.T) {
+func TestWriteDiagnostics_WritesProblemAndHint(t *testing.T) {
 	var b strings.Builder
-	Diagnostics(&b, diag.List{
+	WriteDiagnostics(&b, diag.List{
 		{ID: "unknown-field", File: "prod.yaml", Line: 3, Column: 5, Path: "spec.hots", Message: "unknown field", Hint: "did you mean hosts?"},
 		{ID: "inline-password", Severity: diag.Warning, Host: "w1", Message: "a password stands in the file"},
 	}, Style{})
@@ -369,11 +370,11 @@ w1: warning: a password stands in the file [inline-password]
 	}
 }
 
-// TestForeignText: text from hosts does not control the terminal, and a long value is
-// shortened.
-func TestForeignText(t *testing.T) {
+// TestForeignText_IsEscaped: text from hosts does not control the terminal, and a long
+// value is shortened.
+func TestForeignText_IsEscaped(t *testing.T) {
 	var b strings.Builder
-	Diagnostics(&b,
+	WriteDiagnostics(&b,
 		diag.List{{ID: "x", Host: "w1", Path: "spec[a\nb]", Message: "it says \x1b[2J\r\u009b1m\nand \u202emore", Hint: "one\ttwo\x00"}},
 		Style{Unicode: true})
 	want := `error: w1: spec[a\nb]: it says \x1b[2J\r\u009b1m` + "\n" + `and \u202emore [x]` + "\n    hint: one\ttwo" + `\x00` + "\n"
@@ -382,28 +383,28 @@ func TestForeignText(t *testing.T) {
 	}
 	b.Reset()
 	removes := &plan.Plan{Cluster: "prod", Removes: []string{"host \x1b[2Jw1"}}
-	if err := Plan(&b, removes, false, Style{}); err != nil || !strings.Contains(b.String(), `host \x1b[2Jw1`) {
+	if err := WritePlan(&b, removes, false, Style{}); err != nil || !strings.Contains(b.String(), `host \x1b[2Jw1`) {
 		t.Errorf("of a plan %q is shown, %v", b.String(), err)
 	}
 	b.Reset()
-	if err := Table(&b, []string{"A", "B"}, [][]string{{"x\ny", "\x1b]0;title\a"}}); err != nil {
+	if err := WriteTable(&b, []string{"A", "B"}, [][]string{{"x\ny", "\x1b]0;title\a"}}); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff("A      B\n"+`x\ny   \x1b]0;title\a`+"\n", b.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	b.Reset()
-	Diagnostics(&b, diag.List{{Message: "begin " + strings.Repeat("é", 100_000) + " end"}}, Style{Unicode: true})
+	WriteDiagnostics(&b, diag.List{{Message: "begin " + strings.Repeat("é", 100_000) + " end"}}, Style{Unicode: true})
 	if got := b.String(); len(got) > 10_000 || !strings.Contains(got, "begin") || !strings.HasSuffix(got, " end\n") ||
 		!strings.Contains(got, "(96010 characters omitted)") {
 		t.Errorf("%d bytes are shown: %.20q…", len(got), got)
 	}
-	if got, want := Printable("  a\x1b[31mb\u202ec\u009b1md\x00é "), "  abc1mdé"; got != want {
+	if got, want := PrintableLine("  a\x1b[31mb\u202ec\u009b1md\x00é "), "  abc1mdé"; got != want {
 		t.Errorf("a line of output is %q, want %q", got, want)
 	}
 }
 
-func TestWhere(t *testing.T) {
+func TestWhere_NamesTaskAndHost(t *testing.T) {
 	for _, tc := range []struct{ title, host, want string }{
 		{"drain node", "w2", "drain node on w2"},
 		{"install containerd", "w2", "install containerd on w2"},
@@ -415,7 +416,7 @@ func TestWhere(t *testing.T) {
 	}
 }
 
-func TestDuration(t *testing.T) {
+func TestDuration_IsRounded(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		-time.Second: "0.0s", 40 * time.Millisecond: "0.0s", 12345 * time.Millisecond: "12.3s", 59_949 * time.Millisecond: "59.9s",
 		59_951 * time.Millisecond: "1m00s", 83 * time.Second: "1m23s", 3599600 * time.Millisecond: "60m00s", 62 * time.Minute: "1h02m",
@@ -426,7 +427,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-func TestStyleOf(t *testing.T) {
+func TestReadStyle_FollowsTheEnvironment(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
 		env    map[string]string
@@ -438,7 +439,7 @@ func TestStyleOf(t *testing.T) {
 		{"a dumb terminal", map[string]string{"TERM": "dumb"}, Style{}},
 		{"a terminal that nobody knows", map[string]string{"LANG": "C.UTF-8"}, Style{Unicode: true}},
 	} {
-		if got := StyleOf(func(k string) string { return tc.env[k] }); got != tc.want {
+		if got := ReadStyle(func(k string) string { return tc.env[k] }); got != tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.reason, got, tc.want)
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"slipway.dev/slipway/internal/fileowner"
 )
 
-// registryFlags adds the flags of a command that can use a registry. There is no flag
+// addRegistryFlags adds the flags of a command that can use a registry. There is no flag
 // for a password, because other users can read command lines.
-func registryFlags(cmd *cobra.Command, at *bundle.Registry) {
+func addRegistryFlags(cmd *cobra.Command, at *bundle.Registry) {
 	f := cmd.Flags()
 	f.StringVar(&at.Credentials, "credentials", "",
 		"a `file` with registry credentials, in the format of docker login (default: the credentials of docker login)")
@@ -24,7 +24,7 @@ func registryFlags(cmd *cobra.Command, at *bundle.Registry) {
 	f.BoolVar(&at.Insecure, "insecure", false, "do not verify certificates of registries, and allow registries without TLS")
 }
 
-func newExport(p program.Program) *cobra.Command {
+func newExportCommand(p program.Program) *cobra.Command {
 	var out string
 	var at bundle.Registry
 	cmd := &cobra.Command{
@@ -32,18 +32,18 @@ func newExport(p program.Program) *cobra.Command {
 		Long: `Writes a bundle with its signatures to one file, for transfer to another machine.
 All checksums are verified. The file is written completely or not at all.
 
-` + whatIsABundle,
+` + bundleHelp,
 		Example: "  slipway bundle export v1.37.1 --out /media/stick/k8s.tar.zst",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: completeBundle(p),
 		RunE: func(c *cobra.Command, args []string) error {
-			dirs, err := p.Directories()
+			dirs, err := p.FindDirectories()
 			if err != nil {
 				return err
 			}
 			if err := bundle.CheckOut(out); err != nil {
 				return err
 			}
-			b, err := open(c.Context(), p, args[0], at)
+			b, err := openBundle(c.Context(), p, args[0], at)
 			if err != nil {
 				return err
 			}
@@ -51,20 +51,20 @@ All checksums are verified. The file is written completely or not at all.
 			if err := bundle.Export(c.Context(), b, out); err != nil {
 				return err
 			}
-			if err := give(dirs.Owner, out, missing); err != nil {
+			if err := giveToOwner(dirs.Owner, out, missing); err != nil {
 				return err
 			}
-			return answerCarried(p, b, out, "slipway bundle import "+out)
+			return writeTransferResult(p, b, out, "slipway bundle import "+out)
 		},
 	}
 	cmd.Flags().StringVar(&out, "out", "", "the `file` (.tar.zst), or a directory if the name ends in /")
 	_ = cmd.MarkFlagRequired("out")
-	registryFlags(cmd, &at)
+	addRegistryFlags(cmd, &at)
 	return cmd
 }
 
-// carried is the result of a transfer as JSON or YAML.
-type carried struct {
+// transferResult is the result of a transfer as JSON or YAML.
+type transferResult struct {
 	Kubernetes string   `json:"kubernetes"`
 	Arches     []string `json:"arches"`
 	Digest     string   `json:"digest"`
@@ -73,18 +73,18 @@ type carried struct {
 	To         string   `json:"to"`
 }
 
-func answerCarried(p program.Program, b *bundle.Bundle, to, next string) error {
+func writeTransferResult(p program.Program, b *bundle.Bundle, to, next string) error {
 	m := b.Manifest()
-	value := carried{m.Kubernetes, m.Arches, b.Digest(), b.Size(), b.SignedBy(), to}
-	return p.Data(value, func(w io.Writer) error {
+	value := transferResult{m.Kubernetes, m.Arches, b.Digest(), b.Size(), b.SignedBy(), to}
+	return p.WriteResult(value, func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "Kubernetes %s for %s, %s, verified: %s\nDigest: %s\nNext: %s\n",
 			m.Kubernetes, strings.Join(m.Arches, ", "), bytesize.Bytes(value.SizeBytes), to, value.Digest, next)
 		return err
 	})
 }
 
-func newImport(p program.Program) *cobra.Command {
-	return newArrival(p, arrival{
+func newImportCommand(p program.Program) *cobra.Command {
+	return newCacheCommand(p, cacheCommand{
 		use: "import FILE", short: "Import a bundle into the cache",
 		long: `Imports a bundle from a .tar.zst file or a directory into the cache, where clusters
 find it by its version. All checksums are verified first. A bundle that is incomplete,
@@ -96,8 +96,8 @@ bundle delta", the rest of the content is taken from the cache.`,
 	})
 }
 
-func newPull(p program.Program) *cobra.Command {
-	cmd := newArrival(p, arrival{
+func newPullCommand(p program.Program) *cobra.Command {
+	cmd := newCacheCommand(p, cacheCommand{
 		use: "pull REFERENCE", short: "Pull a bundle from a registry", registry: true,
 		long: `Pulls a bundle from an OCI registry into the cache, where clusters find it by its
 version. Content that is already in the cache is not fetched again. All checksums are
@@ -111,24 +111,24 @@ line.`,
 	return cmd
 }
 
-// An arrival describes a command that adds a bundle to the cache.
-type arrival struct {
+// A cacheCommand describes a command that adds a bundle to the cache.
+type cacheCommand struct {
 	use, short, long string
 	registry         bool
 	get              func(ctx context.Context, from, cache string, at bundle.Registry, keys []bundle.Key) (*bundle.Bundle, error)
 }
 
-func newArrival(p program.Program, a arrival) *cobra.Command {
+func newCacheCommand(p program.Program, a cacheCommand) *cobra.Command {
 	var at bundle.Registry
-	var by signers
+	var by signerFlags
 	cmd := &cobra.Command{
 		Use: a.use, Short: a.short, Long: a.long, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			dirs, err := p.Directories()
+			dirs, err := p.FindDirectories()
 			if err != nil {
 				return err
 			}
-			keys, err := by.read()
+			keys, err := by.readKeys()
 			if err != nil {
 				return err
 			}
@@ -136,18 +136,18 @@ func newArrival(p program.Program, a arrival) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return answerCarried(p, b, b.Path(), "slipway create cluster --kubernetes "+b.Manifest().Kubernetes+" -f FILE")
+			return writeTransferResult(p, b, b.Path(), "slipway create cluster --kubernetes "+b.Manifest().Kubernetes+" -f FILE")
 		},
 	}
 	if a.registry {
-		registryFlags(cmd, &at)
+		addRegistryFlags(cmd, &at)
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
-	by.flags(cmd)
+	by.addTo(cmd)
 	return cmd
 }
 
-func newPush(p program.Program) *cobra.Command {
+func newPushCommand(p program.Program) *cobra.Command {
 	var at bundle.Registry
 	cmd := &cobra.Command{
 		Use: "push BUNDLE REFERENCE", Short: "Push a bundle to a registry",
@@ -156,11 +156,11 @@ before the push, and afterwards Slipway checks that the registry has every part.
 that the registry already has is not sent again. Credentials come from docker login or
 from a file, never from the command line.
 
-` + whatIsABundle,
+` + bundleHelp,
 		Example: "  slipway bundle push v1.37.1 registry.example.com/slipway/bundle:v1.37.1",
 		Args:    cobra.ExactArgs(2), ValidArgsFunction: completeBundle(p),
 		RunE: func(c *cobra.Command, args []string) error {
-			b, err := open(c.Context(), p, args[0], at)
+			b, err := openBundle(c.Context(), p, args[0], at)
 			if err != nil {
 				return err
 			}
@@ -168,14 +168,14 @@ from a file, never from the command line.
 			if err != nil {
 				return err
 			}
-			return answerCarried(p, b, to, "slipway bundle pull "+args[1])
+			return writeTransferResult(p, b, to, "slipway bundle pull "+args[1])
 		},
 	}
-	registryFlags(cmd, &at)
+	addRegistryFlags(cmd, &at)
 	return cmd
 }
 
-func newMerge(p program.Program) *cobra.Command {
+func newMergeCommand(p program.Program) *cobra.Command {
 	var at bundle.Registry
 	cmd := &cobra.Command{
 		Use: "merge BUNDLE BUNDLE...", Short: "Merge bundles of different architectures",
@@ -183,17 +183,17 @@ func newMerge(p program.Program) *cobra.Command {
 into one bundle in the cache. The result is the same as if they had been built together.
 It has none of their signatures.
 
-` + whatIsABundle,
+` + bundleHelp,
 		Example: "  slipway bundle merge amd64.tar.zst arm64.tar.zst",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
-			dirs, err := p.Directories()
+			dirs, err := p.FindDirectories()
 			if err != nil {
 				return err
 			}
 			var parts []*bundle.Bundle
 			for _, arg := range args {
-				part, err := open(c.Context(), p, arg, at)
+				part, err := openBundle(c.Context(), p, arg, at)
 				if err != nil {
 					return err
 				}
@@ -203,14 +203,14 @@ It has none of their signatures.
 			if err != nil {
 				return err
 			}
-			return answerCarried(p, b, b.Path(), "slipway bundle export "+b.Path()+" --out FILE")
+			return writeTransferResult(p, b, b.Path(), "slipway bundle export "+b.Path()+" --out FILE")
 		},
 	}
-	registryFlags(cmd, &at)
+	addRegistryFlags(cmd, &at)
 	return cmd
 }
 
-func newDelta(p program.Program) *cobra.Command {
+func newDeltaCommand(p program.Program) *cobra.Command {
 	var out string
 	var at bundle.Registry
 	cmd := &cobra.Command{
@@ -224,15 +224,15 @@ the cache.`,
 		Example: "  slipway bundle delta v1.36.4 v1.37.1 --out update.tar.zst",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
-			dirs, err := p.Directories()
+			dirs, err := p.FindDirectories()
 			if err != nil {
 				return err
 			}
-			old, err := open(c.Context(), p, args[0], at)
+			old, err := openBundle(c.Context(), p, args[0], at)
 			if err != nil {
 				return err
 			}
-			next, err := open(c.Context(), p, args[1], at)
+			next, err := openBundle(c.Context(), p, args[1], at)
 			if err != nil {
 				return err
 			}
@@ -241,20 +241,20 @@ the cache.`,
 			if err != nil {
 				return err
 			}
-			if err := give(dirs.Owner, out, missing); err != nil {
+			if err := giveToOwner(dirs.Owner, out, missing); err != nil {
 				return err
 			}
-			return answerDelta(p, old, next, d, out)
+			return writeDeltaResult(p, old, next, d, out)
 		},
 	}
 	cmd.Flags().StringVar(&out, "out", "", "the `file` to write (.tar.zst)")
 	_ = cmd.MarkFlagRequired("out")
-	registryFlags(cmd, &at)
+	addRegistryFlags(cmd, &at)
 	return cmd
 }
 
-// differs is the result of delta as JSON or YAML.
-type differs struct {
+// deltaResult is the result of delta as JSON or YAML.
+type deltaResult struct {
 	Base      string `json:"base"`
 	Digest    string `json:"digest"`
 	Blobs     int    `json:"blobs"`
@@ -262,9 +262,9 @@ type differs struct {
 	Out       string `json:"out"`
 }
 
-func answerDelta(p program.Program, old, next *bundle.Bundle, d bundle.Difference, out string) error {
-	value := differs{old.Digest(), next.Digest(), d.Blobs, d.SizeBytes, out}
-	return p.Data(value, func(w io.Writer) error {
+func writeDeltaResult(p program.Program, old, next *bundle.Bundle, d bundle.Difference, out string) error {
+	value := deltaResult{old.Digest(), next.Digest(), d.Blobs, d.SizeBytes, out}
+	return p.WriteResult(value, func(w io.Writer) error {
 		base := old.Manifest().Kubernetes
 		_, err := fmt.Fprintf(w, "Kubernetes %s from %s: %s of %s in %s\nNext, on a machine with %s in its cache: slipway bundle import %s\n",
 			next.Manifest().Kubernetes, base, bytesize.Bytes(d.SizeBytes), bytesize.Bytes(next.Size()), out, base, out)

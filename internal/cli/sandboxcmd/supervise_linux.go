@@ -13,7 +13,7 @@ import (
 // The program starts itself with the two commands below. Descriptor 3 is a pipe to
 // the parent process.
 
-func superviseCommand(p program.Program) *cobra.Command {
+func newSuperviseCommand(p program.Program) *cobra.Command {
 	return &cobra.Command{
 		Use: "supervise DIR MACHINE", Hidden: true, Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -23,7 +23,7 @@ func superviseCommand(p program.Program) *cobra.Command {
 	}
 }
 
-func bootCommand() *cobra.Command {
+func newBootCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "boot", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-func TestSameFindings(t *testing.T) {
+func TestDiagnostics_MergesFindingsOfHosts(t *testing.T) {
 	refuses := func(i int) diag.Diagnostic {
 		return diag.Diagnostic{
 			ID: "host-unreachable", Severity: diag.Error, Host: fmt.Sprintf("w%d", i),
@@ -53,7 +53,7 @@ func TestSameFindings(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var b strings.Builder
-			Diagnostics(&b, tt.list, Style{})
+			WriteDiagnostics(&b, tt.list, Style{})
 			if d := cmp.Diff(tt.want, b.String()); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
@@ -61,7 +61,7 @@ func TestSameFindings(t *testing.T) {
 	}
 }
 
-func TestPlainOfManyHosts(t *testing.T) {
+func TestPlain_OmitsStatesOfManyHosts(t *testing.T) {
 	var b strings.Builder
 	v := NewPlain(&b, Options{Now: func() time.Time { return epoch }})
 	const hosts = 300

@@ -13,8 +13,8 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
-// copied writes a table of the copies of the hosts' scheduled snapshots.
-func copied(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error {
+// writeCopyTable writes a table of the copies of the hosts' scheduled snapshots.
+func writeCopyTable(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error {
 	var rows [][]string
 	for _, h := range hosts {
 		if h.AutoSnapshotOutcome == nil {
@@ -23,7 +23,7 @@ func copied(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error {
 		for _, c := range h.Copies {
 			age, is := "-", "ok"
 			if !c.Copied.IsZero() {
-				age = Age(max(now.Sub(c.Copied), 0))
+				age = FormatAge(max(now.Sub(c.Copied), 0))
 			}
 			if c.Failed != "" {
 				is = "FAILED"
@@ -35,11 +35,11 @@ func copied(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error {
 		return nil
 	}
 	fmt.Fprintln(w)
-	return Table(w, []string{"HOST", "TARGET", "AGE", "COPIES", "RESULT"}, rows)
+	return WriteTable(w, []string{"HOST", "TARGET", "AGE", "COPIES", "RESULT"}, rows)
 }
 
-// drilled writes a table of the restore tests of the hosts' scheduled snapshots.
-func drilled(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error {
+// writeDrillTable writes a table of the restore tests of the hosts' scheduled snapshots.
+func writeDrillTable(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error {
 	var rows [][]string
 	for _, h := range hosts {
 		if h.AutoSnapshotOutcome == nil || h.Drill == nil || h.Drill.At.IsZero() {
@@ -50,7 +50,7 @@ func drilled(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error 
 			is = "FAILED"
 		}
 		rows = append(rows, []string{
-			h.Host, path.Base(d.Path), Age(max(now.Sub(d.At), 0)), strconv.FormatInt(d.Revision, 10), strconv.Itoa(d.Keys),
+			h.Host, path.Base(d.Path), FormatAge(max(now.Sub(d.At), 0)), strconv.FormatInt(d.Revision, 10), strconv.Itoa(d.Keys),
 			cmp.Or(d.Secret, "-"), fmt.Sprintf("%.1f s", d.Seconds), is,
 		})
 	}
@@ -58,11 +58,11 @@ func drilled(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error 
 		return nil
 	}
 	fmt.Fprintln(w)
-	return Table(w, []string{"HOST", "TESTED", "AGE", "REVISION", "KEYS", "SECRET", "TOOK", "RESULT"}, rows)
+	return WriteTable(w, []string{"HOST", "TESTED", "AGE", "REVISION", "KEYS", "SECRET", "TOOK", "RESULT"}, rows)
 }
 
-// Copies writes the list of snapshot copies at each target.
-func Copies(w io.Writer, r *lifecycle.CopyReport, now time.Time, style Style) error {
+// WriteCopies writes the list of snapshot copies at each target.
+func WriteCopies(w io.Writer, r *lifecycle.CopyReport, now time.Time, style Style) error {
 	var warnings diag.List
 	var rows [][]string
 	for _, t := range r.Targets {
@@ -71,7 +71,8 @@ func Copies(w io.Writer, r *lifecycle.CopyReport, now time.Time, style Style) er
 		}
 		for _, c := range t.Copies {
 			rows = append(rows, []string{
-				t.Name, c.Host, Age(max(now.Sub(c.Taken), 0)), strconv.FormatInt(c.Revision, 10), bytesize.Bytes(c.Bytes), yes(c.Verified), c.File,
+				t.Name, c.Host, FormatAge(max(now.Sub(c.Taken), 0)), strconv.FormatInt(c.Revision, 10),
+				bytesize.Bytes(c.Bytes), formatOK(c.Verified), c.File,
 			})
 		}
 	}
@@ -82,11 +83,11 @@ func Copies(w io.Writer, r *lifecycle.CopyReport, now time.Time, style Style) er
 	fmt.Fprintf(w, "Snapshot copies of %s: %d, at %s\n", r.Name, len(rows), targets)
 	if len(warnings) > 0 {
 		fmt.Fprintln(w)
-		Diagnostics(w, warnings, style)
+		WriteDiagnostics(w, warnings, style)
 	}
 	if len(rows) > 0 {
 		fmt.Fprintln(w)
-		if err := Table(w, []string{"TARGET", "HOST", "AGE", "REVISION", "SIZE", "VERIFIED", "FILE"}, rows); err != nil {
+		if err := WriteTable(w, []string{"TARGET", "HOST", "AGE", "REVISION", "SIZE", "VERIFIED", "FILE"}, rows); err != nil {
 			return err
 		}
 	}

@@ -34,8 +34,8 @@ func (p paint) in(code, s string) string {
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// outcomeColour returns the colour of an outcome.
-func outcomeColour(o event.Outcome) string {
+// colourOfOutcome returns the colour of an outcome.
+func colourOfOutcome(o event.Outcome) string {
 	switch o {
 	case event.Failed:
 		return red
@@ -47,8 +47,8 @@ func outcomeColour(o event.Outcome) string {
 	return faint
 }
 
-// telling reports whether an event gets a line in the log.
-func telling(e event.Event, debug bool) bool {
+// isShownInLog reports whether an event gets a line in the log.
+func isShownInLog(e event.Event, debug bool) bool {
 	switch e.Type {
 	case event.StepFinished:
 		return debug || e.Outcome == event.Changed || e.Outcome == event.Failed || e.Outcome == event.Ignored || e.Outcome == event.Cancelled
@@ -69,8 +69,8 @@ const (
 	maxWhat = 48
 )
 
-// within returns the columns limited to a terminal of a width.
-func (c columns) within(width int) columns {
+// limitTo returns the columns limited to a terminal of a width.
+func (c columns) limitTo(width int) columns {
 	return columns{min(c.host, max(8, width/4)), min(c.what, max(8, width/3))}
 }
 
@@ -81,17 +81,17 @@ func columnsFor(p *plan.Plan) columns {
 		return c
 	}
 	for _, s := range p.Steps {
-		c.host = min(maxHost, max(c.host, utf8.RuneCountInString(nameOf(s.Host))))
-		c.what = min(maxWhat, max(c.what, utf8.RuneCountInString(title(s.Module, s.Title))))
+		c.host = min(maxHost, max(c.host, utf8.RuneCountInString(hostLabel(s.Host))))
+		c.what = min(maxWhat, max(c.what, utf8.RuneCountInString(qualifyTitle(s.Module, s.Title))))
 	}
 	return c
 }
 
-// line formats one event as lines of a log:
+// formatEvent formats one event as lines of a log:
 // "  12.3s  w1  runtime: install containerd  changed (4.1s)". since is the
 // start of the operation.
-func (c *columns) line(e event.Event, was running, since time.Time, p paint) []string {
-	host, what := nameOf(e.Host), oneLine(title(e.Module, cmp.Or(e.Title, was.title, e.Task)))
+func (c *columns) formatEvent(e event.Event, was runningStep, since time.Time, p paint) []string {
+	host, what := hostLabel(e.Host), oneLine(qualifyTitle(e.Module, cmp.Or(e.Title, was.title, e.Task)))
 	if e.Type == event.Note {
 		host, what = cmp.Or(e.Host, "-"), oneLine(e.Message)
 	}
@@ -99,13 +99,13 @@ func (c *columns) line(e event.Event, was running, since time.Time, p paint) []s
 	if e.Type != event.Note {
 		c.what = min(maxWhat, max(c.what, utf8.RuneCountInString(what)))
 	}
-	head := fmt.Sprintf("%7s  %s  ", Duration(e.Time.Sub(since)), pad(host, c.host))
+	head := fmt.Sprintf("%7s  %s  ", Duration(e.Time.Sub(since)), padRight(host, c.host))
 	head = p.in(faint, head)
 	switch e.Type {
 	case event.StepStarted:
-		return []string{head + p.in(faint, pad(what, c.what)+"  started")}
+		return []string{head + p.in(faint, padRight(what, c.what)+"  started")}
 	case event.StepRetry:
-		return []string{head + pad(what, c.what) + "  " + p.in(yellow, fmt.Sprintf("attempt %d: %s", e.Attempt, oneLine(e.Message)))}
+		return []string{head + padRight(what, c.what) + "  " + p.in(yellow, fmt.Sprintf("attempt %d: %s", e.Attempt, oneLine(e.Message)))}
 	case event.StepOutput:
 		var out []string
 		for l := range strings.Lines(e.Message) {
@@ -113,13 +113,13 @@ func (c *columns) line(e event.Event, was running, since time.Time, p paint) []s
 		}
 		return out
 	case event.StepFinished:
-		return finished(e, was, head+pad(what, c.what), p)
+		return formatFinished(e, was, head+padRight(what, c.what), p)
 	}
 	return []string{head + what}
 }
 
-func finished(e event.Event, was running, head string, p paint) []string {
-	text := head + "  " + p.in(outcomeColour(e.Outcome), string(e.Outcome))
+func formatFinished(e event.Event, was runningStep, head string, p paint) []string {
+	text := head + "  " + p.in(colourOfOutcome(e.Outcome), string(e.Outcome))
 	if d := e.Time.Sub(was.start); d >= 100*time.Millisecond {
 		text += p.in(faint, " ("+Duration(d)+")")
 	}
@@ -137,20 +137,20 @@ func finished(e event.Event, was running, head string, p paint) []string {
 	return out
 }
 
-func title(module, title string) string {
+func qualifyTitle(module, title string) string {
 	if module == "" {
 		return title
 	}
 	return module + ": " + title
 }
 
-func pad(s string, n int) string {
+func padRight(s string, n int) string {
 	return s + strings.Repeat(" ", max(0, n-utf8.RuneCountInString(s)))
 }
 
-// cutMiddle shortens s to n columns and keeps both ends, because names of hosts
+// truncateMiddle shortens s to n columns and keeps both ends, because names of hosts
 // often have the same beginning.
-func cutMiddle(s string, n int, unicode bool) string {
+func truncateMiddle(s string, n int, unicode bool) string {
 	r := []rune(s)
 	gap := ".."
 	if unicode {
@@ -158,14 +158,14 @@ func cutMiddle(s string, n int, unicode bool) string {
 	}
 	keep := n - utf8.RuneCountInString(gap)
 	if len(r) <= n || keep < 2 {
-		return cut(s, n, unicode)
+		return truncate(s, n, unicode)
 	}
 	head := keep / 3
 	return string(r[:head]) + gap + string(r[len(r)-keep+head:])
 }
 
-// cut shortens s to n columns.
-func cut(s string, n int, unicode bool) string {
+// truncate shortens s to n columns.
+func truncate(s string, n int, unicode bool) string {
 	if n <= 0 {
 		return ""
 	}

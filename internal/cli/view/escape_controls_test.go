@@ -76,25 +76,27 @@ func hostile[T any]() *T {
 	return v
 }
 
-// TestNobodySteersTheTerminal: text from hosts, clusters and the state never controls the
-// terminal.
-func TestNobodySteersTheTerminal(t *testing.T) {
+// TestViews_EscapeControlsInEveryField: text from hosts, clusters and the state never
+// controls the terminal.
+func TestViews_EscapeControlsInEveryField(t *testing.T) {
 	now := time.Unix(0, 0).UTC()
 	said := hostile[event.Event]()
 	ending := hostile[Ending]()
 	for name, show := range map[string]func(io.Writer, Style) error{
-		"info":         func(w io.Writer, s Style) error { return Info(w, hostile[lifecycle.Info](), now, s) },
-		"certificates": func(w io.Writer, s Style) error { return Certificates(w, hostile[lifecycle.Certificates](), now, s) },
-		"copies":       func(w io.Writer, s Style) error { return Copies(w, hostile[lifecycle.CopyReport](), now, s) },
-		"members":      func(w io.Writer, s Style) error { return EtcdMembers(w, hostile[lifecycle.EtcdReport](), s) },
-		"health":       func(w io.Writer, s Style) error { return EtcdHealth(w, hostile[lifecycle.EtcdReport](), s) },
-		"snapshot":     func(w io.Writer, s Style) error { return Snapshot(w, hostile[lifecycle.SnapshotInfo](), s) },
-		"snapshots": func(w io.Writer, _ Style) error {
-			return Snapshots(w, []lifecycle.SnapshotInfo{*hostile[lifecycle.SnapshotInfo]()}, now, false)
+		"info": func(w io.Writer, s Style) error { return WriteInfo(w, hostile[lifecycle.Info](), now, s) },
+		"certificates": func(w io.Writer, s Style) error {
+			return WriteCertificates(w, hostile[lifecycle.Certificates](), now, s)
 		},
-		"schedule": func(w io.Writer, s Style) error { return Scheduled(w, hostile[lifecycle.Scheduled](), now, s) },
-		"drill":    func(w io.Writer, s Style) error { return Drill(w, hostile[lifecycle.DrillReport](), s) },
-		"a table":  func(w io.Writer, _ Style) error { return Table(w, nil, [][]string{{steering}}) },
+		"copies":   func(w io.Writer, s Style) error { return WriteCopies(w, hostile[lifecycle.CopyReport](), now, s) },
+		"members":  func(w io.Writer, s Style) error { return WriteEtcdMembers(w, hostile[lifecycle.EtcdReport](), s) },
+		"health":   func(w io.Writer, s Style) error { return WriteEtcdHealth(w, hostile[lifecycle.EtcdReport](), s) },
+		"snapshot": func(w io.Writer, s Style) error { return WriteSnapshot(w, hostile[lifecycle.SnapshotInfo](), s) },
+		"snapshots": func(w io.Writer, _ Style) error {
+			return WriteSnapshots(w, []lifecycle.SnapshotInfo{*hostile[lifecycle.SnapshotInfo]()}, now, false)
+		},
+		"schedule": func(w io.Writer, s Style) error { return WriteScheduled(w, hostile[lifecycle.Scheduled](), now, s) },
+		"drill":    func(w io.Writer, s Style) error { return WriteDrill(w, hostile[lifecycle.DrillReport](), s) },
+		"a table":  func(w io.Writer, _ Style) error { return WriteTable(w, nil, [][]string{{steering}}) },
 		"a line":   func(w io.Writer, _ Style) error { _, err := io.WriteString(w, steering+"\n"); return err },
 	} {
 		for _, style := range []Style{{}, {Colour: true, Unicode: true}} {
@@ -113,8 +115,8 @@ func TestNobodySteersTheTerminal(t *testing.T) {
 		"failed":      func(w io.Writer, s Style) { ending.Style = s; ending.Failed(w) },
 		"paused":      func(w io.Writer, s Style) { ending.Style = s; ending.Paused(w) },
 		"onward":      func(w io.Writer, s Style) { ending.Style = s; ending.Onward(w) },
-		"diagnostics": func(w io.Writer, s Style) { Diagnostics(w, diag.List{*hostile[diag.Diagnostic]()}, s) },
-		"plan":        func(w io.Writer, s Style) { _ = Plan(w, hostile[plan.Plan](), false, s) },
+		"diagnostics": func(w io.Writer, s Style) { WriteDiagnostics(w, diag.List{*hostile[diag.Diagnostic]()}, s) },
+		"plan":        func(w io.Writer, s Style) { _ = WritePlan(w, hostile[plan.Plan](), false, s) },
 		"plain": func(w io.Writer, s Style) {
 			v := NewPlain(w, Options{Style: s, Debug: true})
 			for _, typ := range everyType {
@@ -132,7 +134,7 @@ func TestNobodySteersTheTerminal(t *testing.T) {
 			v.Close()
 		},
 		"hosts": func(w io.Writer, s Style) {
-			p := NewPrefixed([]string{"w1"}, s, true).Writer(w, "w1")
+			p := NewPrefixedOutput([]string{"w1"}, s, true).NewWriter(w, "w1")
 			_, _ = io.WriteString(p, steering+"\r\n")
 			_ = p.Close()
 		},
@@ -147,9 +149,9 @@ func TestNobodySteersTheTerminal(t *testing.T) {
 	}
 }
 
-// TestColours: only the escape sequences of Slipway's own colours are kept, if colours
-// are on.
-func TestColours(t *testing.T) {
+// TestStyle_KeepsOnlyOwnColours: only the escape sequences of Slipway's own colours are
+// kept, if colours are on.
+func TestStyle_KeepsOnlyOwnColours(t *testing.T) {
 	ours := paint(true).in(red, "FAILED") + paint(true).in(bold, "x")
 	for _, tt := range []struct {
 		name, in string
@@ -170,11 +172,12 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// TestJSONSteersNothing: JSON and YAML contain the same text, without control characters.
-func TestJSONSteersNothing(t *testing.T) {
+// TestJSON_EscapesControls: JSON and YAML contain the same text, without control
+// characters.
+func TestJSON_EscapesControls(t *testing.T) {
 	value := map[string]string{"text": steering + "\U000e0001 …"}
 	for _, f := range []Format{JSON, YAML} {
-		for name, write := range map[string]func(io.Writer, Format, any) error{"item": Item, "data": Data} {
+		for name, write := range map[string]func(io.Writer, Format, any) error{"item": WriteItem, "data": WriteData} {
 			var b bytes.Buffer
 			if err := write(&b, f, value); err != nil {
 				t.Fatal(err)

@@ -10,8 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPrefixed: the complete output of hosts is written, in whatever pieces it arrives.
-func TestPrefixed(t *testing.T) {
+// TestPrefixedOutput_PrefixesWholeLines: the complete output of hosts is written, in
+// whatever pieces it arrives.
+func TestPrefixedOutput_PrefixesWholeLines(t *testing.T) {
 	binary := make([]byte, 5*maxPart)
 	for i, r := 0, rand.New(rand.NewPCG(1, 2)); i < len(binary); i++ {
 		binary[i] = byte(r.Uint32())
@@ -34,7 +35,7 @@ func TestPrefixed(t *testing.T) {
 	} {
 		for _, size := range []int{1 << 20, maxPart, 4093} {
 			var out bytes.Buffer
-			w := NewPrefixed([]string{"w1", "cp1"}, Style{}, false).Writer(&out, "w1")
+			w := NewPrefixedOutput([]string{"w1", "cp1"}, Style{}, false).NewWriter(&out, "w1")
 			for rest := []byte(tc.in); len(rest) > 0; {
 				n := min(size, len(rest))
 				if got, err := w.Write(rest[:n]); got != n || err != nil {
@@ -70,11 +71,12 @@ func TestPrefixed(t *testing.T) {
 	}
 }
 
-// TestPrefixedLooks checks the text on a terminal and elsewhere.
-func TestPrefixedLooks(t *testing.T) {
+// TestPrefixedOutput_EscapesControlsOnTerminal checks the text on a terminal and
+// elsewhere.
+func TestPrefixedOutput_EscapesControlsOnTerminal(t *testing.T) {
 	var out bytes.Buffer
-	p := NewPrefixed([]string{"w1", "cp1"}, Style{}, false)
-	one, two := p.Writer(&out, "w1"), p.Writer(&out, "cp1")
+	p := NewPrefixedOutput([]string{"w1", "cp1"}, Style{}, false)
+	one, two := p.NewWriter(&out, "w1"), p.NewWriter(&out, "cp1")
 	for _, s := range []string{"a", "b\nc"} {
 		for _, w := range []interface{ Write([]byte) (int, error) }{one, two} {
 			if _, err := w.Write([]byte(s)); err != nil {
@@ -90,8 +92,9 @@ func TestPrefixedLooks(t *testing.T) {
 	}
 }
 
-// TestCopying: reading and then copying are shown, each with its own rate.
-func TestCopying(t *testing.T) {
+// TestCopyDisplay_ShowsProgressOfHosts: reading and then copying are shown, each with
+// its own rate.
+func TestCopyDisplay_ShowsProgressOfHosts(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		size func() (int, int)
@@ -103,14 +106,14 @@ func TestCopying(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		now := epoch
-		c := NewCopying(&out, Options{Size: tc.size, Now: func() time.Time { return now }})
-		c.Read(1)
+		c := NewCopyDisplay(&out, Options{Size: tc.size, Now: func() time.Time { return now }})
+		c.ShowRead(1)
 		now = now.Add(10 * time.Second)
-		c.Read(20 << 20)
+		c.ShowRead(20 << 20)
 		now = now.Add(time.Second)
-		c.See("w1", CopyProgress{Done: 0, Total: 30 << 20})
+		c.ShowProgress("w1", CopyProgress{Done: 0, Total: 30 << 20})
 		now = now.Add(10 * time.Second)
-		c.See("w1", CopyProgress{Done: 10 << 20, Total: 30 << 20})
+		c.ShowProgress("w1", CopyProgress{Done: 10 << 20, Total: 30 << 20})
 		c.Close()
 		if d := cmp.Diff(tc.want, out.String()); d != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.name, d)
@@ -118,17 +121,17 @@ func TestCopying(t *testing.T) {
 	}
 }
 
-// TestCopyingFiles: for many small files, the progress is the number of files.
-func TestCopyingFiles(t *testing.T) {
+// TestCopyDisplay_CountsFiles: for many small files, the progress is the number of files.
+func TestCopyDisplay_CountsFiles(t *testing.T) {
 	var out bytes.Buffer
 	now := epoch
-	c := NewCopying(&out, Options{Now: func() time.Time { return now }})
+	c := NewCopyDisplay(&out, Options{Now: func() time.Time { return now }})
 	for range 2 {
 		now = now.Add(10 * time.Second)
-		c.See("w1", CopyProgress{Done: 1 << 20, Total: 2 << 20, Files: 300, AllFiles: 500})
+		c.ShowProgress("w1", CopyProgress{Done: 1 << 20, Total: 2 << 20, Files: 300, AllFiles: 500})
 	}
 	now = now.Add(10 * time.Second)
-	c.See("w2", CopyProgress{Done: 2 << 20, Total: 2 << 20, Files: 500, AllFiles: 500})
+	c.ShowProgress("w2", CopyProgress{Done: 2 << 20, Total: 2 << 20, Files: 500, AllFiles: 500})
 	const want = "copying 300 of 500 files, 1 MiB of 2 MiB, 102.3 KiB/s\n" +
 		"copying 300 of 500 files, 1 MiB of 2 MiB, 51.1 KiB/s\n" +
 		"copying 800 of 1000 files, 3 MiB of 4 MiB, 102.3 KiB/s, 1 of 2 hosts done\n"

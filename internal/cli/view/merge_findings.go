@@ -16,23 +16,23 @@ const fewHosts = 10
 // findings of several hosts.
 var addresses = regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\[[0-9a-fA-F:]+\](:\d+)?`)
 
-// A same is a finding that one or more hosts have.
-type same struct {
+// A sharedFinding is a finding that one or more hosts have.
+type sharedFinding struct {
 	diag.Diagnostic
 	hosts []string
 }
 
-// fold merges findings that differ only in the host and its address, in the
+// mergeFindings merges findings that differ only in the host and its address, in the
 // order in which they first appear.
-func fold(list diag.List) []*same {
-	seen := map[diag.Diagnostic]*same{}
-	var out []*same
+func mergeFindings(list diag.List) []*sharedFinding {
+	seen := map[diag.Diagnostic]*sharedFinding{}
+	var out []*sharedFinding
 	for _, d := range list {
 		key := d
 		key.Host, key.Message, key.Hint = "", addresses.ReplaceAllString(d.Message, "its address"), addresses.ReplaceAllString(d.Hint, "ADDRESS")
 		g := seen[key]
 		if g == nil || d.Host == "" {
-			g = &same{Diagnostic: d}
+			g = &sharedFinding{Diagnostic: d}
 			out = append(out, g)
 			if d.Host != "" {
 				seen[key] = g
@@ -52,7 +52,7 @@ func fold(list diag.List) []*same {
 
 // String formats a finding with its hosts. More than fewHosts hosts follow on a
 // separate line.
-func (s *same) String() string {
+func (s *sharedFinding) String() string {
 	d := s.Diagnostic
 	switch all := strings.Join(s.hosts, ", "); {
 	case len(s.hosts) <= fewHosts:
