@@ -17,14 +17,27 @@ type applyCommand struct {
 	files *clusterFiles
 }
 
+// applyFlags holds the flags that change how a cluster is applied.
+type applyFlags struct {
+	change   changeFlags
+	forget   bool
+	removal  lifecycle.Removal
+	rollout  lifecycle.Rollout
+	noRevert bool
+}
+
+// setIn returns the request with the values of the flags.
+func (f *applyFlags) setIn(r lifecycle.Request) lifecycle.Request {
+	r = f.change.setIn(r)
+	r.Forget, r.Removal, r.Rollout, r.KeepFailed = f.forget, f.removal, f.rollout, f.noRevert
+	return r
+}
+
 func newApplyCommand(c applyCommand) *cobra.Command {
-	var change changeFlags
 	var (
-		file                 string
-		allowRemoval, forget bool
-		removal              lifecycle.Removal
-		rollout              lifecycle.Rollout
-		noRevert             bool
+		file         string
+		allowRemoval bool
+		flags        applyFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "apply [-f FILE|PLAN] [NAME]",
@@ -42,8 +55,7 @@ workers. The next node starts when the previous node is healthy again. If a node
 does not become healthy, all nodes get their previous settings back automatically.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			how := lifecycle.Request{Forget: forget, Removal: removal, Rollout: rollout, KeepFailed: noRevert}
-			o, err := c.newOperation(cmd.Context(), file, args, how, change)
+			o, err := c.newOperation(cmd.Context(), file, args, flags)
 			if err != nil {
 				return err
 			}
@@ -52,53 +64,47 @@ does not become healthy, all nodes get their previous settings back automaticall
 		},
 	}
 	addFileFlag(cmd, &file, "a cluster file or a saved plan; - is standard input")
-	addLeavingHostFlags(cmd, &allowRemoval, &forget, &removal)
-	addMaxUnavailableFlag(cmd, &rollout)
-	cmd.Flags().BoolVar(&noRevert, "no-revert", false, "do not roll back new settings when a node does not become healthy")
-	change.addFlags(cmd)
+	addLeavingHostFlags(cmd, &allowRemoval, &flags.forget, &flags.removal)
+	addMaxUnavailableFlag(cmd, &flags.rollout)
+	cmd.Flags().BoolVar(&flags.noRevert, "no-revert", false, "do not roll back new settings when a node does not become healthy")
+	flags.change.addFlags(cmd)
 	return cmd
 }
 
 // newOperation returns the operation of apply: for a cluster file, for a saved plan, or
-// without a file for the cluster's saved state. how has the options for hosts that
-// leave the cluster and for the rollout.
-func (c applyCommand) newOperation(
-	ctx context.Context, file string, args []string, how lifecycle.Request, change changeFlags,
-) (o operation, err error) {
+// without a file for the cluster's saved state.
+func (c applyCommand) newOperation(ctx context.Context, file string, args []string, flags applyFlags) (o operation, err error) {
 	if file == "" {
-		r, err := c.requests.newRequest(ctx, lifecycle.Apply, "", args, change)
-		r.Forget, r.Removal, r.Rollout, r.KeepFailed = how.Forget, how.Removal, how.Rollout, how.KeepFailed
-		o.prepare = prepareRequest(r)
-		return o, err
+		r, err := c.requests.newRequest(ctx, lifecycle.Apply, "", args, flags.change)
+		return operation{prepare: prepareRequest(flags.setIn(r))}, err
 	}
 	data, dir, err := c.files.readInput(ctx, file)
 	if err != nil {
 		return o, err
 	}
 	saved, err := plan.Decode(data)
-	if err == nil {
-		if len(args) > 0 && args[0] != saved.Cluster {
-			return o, newProblem(idNameMismatch, "leave out the name, or give the right plan",
-				"%s is a plan for cluster %s, not %s", displayFileName(file), saved.Cluster, args[0])
-		}
-		o.prepare = func(ctx context.Context, svc planner, progress event.Sink) (lifecycle.Prepared, error) {
-			return svc.PrepareSaved(ctx, saved, change.setIn(how), progress)
-		}
-		return o, nil
-	}
-	if !errors.Is(err, plan.ErrNotAPlan) {
+	switch {
+	case err == nil:
+		return newSavedPlanOperation(file, args, saved, flags)
+	case !errors.Is(err, plan.ErrNotAPlan):
 		return o, newProblem(idPlanChanged, "create a new plan: slipway plan -f FILE --out PLAN", "%s: %v", displayFileName(file), err)
 	}
 	d, err := c.files.loadCluster(ctx, file, data, dir)
 	if err != nil {
 		return o, err
 	}
-	if len(args) > 0 && args[0] != d.Cluster.Name {
-		return o, newProblem(idNameMismatch, "leave out the name, or give the right file",
-			"%s describes cluster %s, not %s", displayFileName(file), d.Cluster.Name, args[0])
+	r := newFileRequest(lifecycle.Apply, d, flags.change)
+	return operation{prepare: prepareRequest(flags.setIn(r)), file: file}, d.checkName(file, args)
+}
+
+// newSavedPlanOperation returns the operation of a saved plan.
+func newSavedPlanOperation(file string, args []string, saved *plan.Plan, flags applyFlags) (o operation, err error) {
+	if len(args) > 0 && args[0] != saved.Cluster {
+		return o, newProblem(idNameMismatch, "leave out the name, or give the right plan",
+			"%s is a plan for cluster %s, not %s", displayFileName(file), saved.Cluster, args[0])
 	}
-	r := newFileRequest(lifecycle.Apply, d, change)
-	r.Forget, r.Removal, r.Rollout, r.KeepFailed = how.Forget, how.Removal, how.Rollout, how.KeepFailed
-	o.prepare, o.file = prepareRequest(r), file
+	o.prepare = func(ctx context.Context, svc planner, progress event.Sink) (lifecycle.Prepared, error) {
+		return svc.PrepareSaved(ctx, saved, flags.setIn(lifecycle.Request{}), progress)
+	}
 	return o, nil
 }

@@ -65,9 +65,9 @@ func (f *clusterFiles) loadCluster(ctx context.Context, file string, data []byte
 	return d, nil
 }
 
-// readClusterFile reads a cluster file. name, if it is not "", must be the name in the
+// readClusterFile reads a cluster file. If args has a name, it must be the name in the
 // file.
-func (f *clusterFiles) readClusterFile(ctx context.Context, file, name string) (*clusterFile, error) {
+func (f *clusterFiles) readClusterFile(ctx context.Context, file string, args []string) (*clusterFile, error) {
 	data, dir, err := f.readInput(ctx, file)
 	if err != nil {
 		return nil, err
@@ -76,11 +76,24 @@ func (f *clusterFiles) readClusterFile(ctx context.Context, file, name string) (
 	if err != nil {
 		return nil, err
 	}
-	if name != "" && name != d.Cluster.Name {
-		return nil, newProblem(idNameMismatch, "leave out the name, or give the right file",
-			"%s describes cluster %s, not %s", displayFileName(file), d.Cluster.Name, name)
+	return d, d.checkName(file, args)
+}
+
+// checkName returns an error if the arguments name another cluster than the file.
+func (d *clusterFile) checkName(file string, args []string) error {
+	if len(args) == 0 || args[0] == d.Cluster.Name {
+		return nil
 	}
-	return d, nil
+	return newProblem(idNameMismatch, "leave out the name, or give the right file",
+		"%s describes cluster %s, not %s", displayFileName(file), d.Cluster.Name, args[0])
+}
+
+// setBundle makes the cluster use a bundle of the command line, unless name is "".
+func (d *clusterFile) setBundle(name string) (err error) {
+	if name != "" {
+		d.Cluster.Spec.Bundle, err = resolveBundlePath(name)
+	}
+	return err
 }
 
 // describeThisHost describes a one-node cluster of this machine.
@@ -123,14 +136,10 @@ func (f *clusterFiles) describeThisHost(ctx context.Context, name, kubernetes st
 // loadFileOrThisHost returns the cluster of a file, or without a file a one-node cluster
 // of this machine.
 func (f *clusterFiles) loadFileOrThisHost(ctx context.Context, file, kubernetes string, args []string) (*clusterFile, error) {
-	name := ""
-	if len(args) > 0 {
-		name = args[0]
-	}
 	if file == "" {
-		return f.describeThisHost(ctx, name, kubernetes)
+		return f.describeThisHost(ctx, strings.Join(args, ""), kubernetes) // args has at most one name
 	}
-	return f.readClusterFile(ctx, file, name)
+	return f.readClusterFile(ctx, file, args)
 }
 
 var nonLabelCharacters = regexp.MustCompile(`[^a-z0-9]+`)

@@ -31,10 +31,8 @@ is already in its state, and hosts that already belong to a cluster.`,
 			if err != nil {
 				return err
 			}
-			if bundle != "" {
-				if d.Cluster.Spec.Bundle, err = resolveBundlePath(bundle); err != nil {
-					return err
-				}
+			if err := d.setBundle(bundle); err != nil {
+				return err
 			}
 			return c.runner.runOperation(cmd.Context(),
 				operation{prepare: prepareRequest(newFileRequest(lifecycle.Create, d, change)), file: file, brief: true})

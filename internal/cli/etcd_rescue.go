@@ -9,8 +9,8 @@ import (
 )
 
 func newEtcdRescueCommand(c operationCommand) *cobra.Command {
-	var change changeFlags
 	var (
+		change       changeFlags
 		lost         []string
 		from         string
 		allowRemoval bool

@@ -7,8 +7,8 @@ import (
 )
 
 func newEtcdRestoreCommand(c operationCommand) *cobra.Command {
-	var change changeFlags
 	var (
+		change         changeFlags
 		from, identity string
 		trust          lifecycle.SetTrust
 		allowRemoval   bool

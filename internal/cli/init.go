@@ -53,10 +53,8 @@ that the registry does not have.`,
 			if err != nil {
 				return err
 			}
-			if bundle != "" {
-				if d.Cluster.Spec.Bundle, err = resolveBundlePath(bundle); err != nil {
-					return err
-				}
+			if err := d.setBundle(bundle); err != nil {
+				return err
 			}
 			return c.runner.runOperation(cmd.Context(),
 				operation{prepare: prepareRequest(newFileRequest(lifecycle.InitRegistry, d, change)), file: file})

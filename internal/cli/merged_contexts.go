@@ -14,8 +14,8 @@ import (
 // kubeconfigs.
 type mergedContexts struct {
 	*workspace
-	open     opener[clusterAccess]
-	clusters opener[clusterReader]
+	open      opener[clusterAccess]
+	openState opener[clusterReader]
 }
 
 // prepareRemoval returns a function that removes a deleted cluster from all kubeconfigs
@@ -27,7 +27,7 @@ func (m *mergedContexts) prepareRemoval(ctx context.Context, name string) func()
 	if err != nil {
 		return nothing
 	}
-	state, err := m.clusters(ctx)
+	state, err := m.openState(ctx)
 	if err != nil {
 		return nothing
 	}

@@ -16,10 +16,10 @@ func newAddCommand(children ...*cobra.Command) *cobra.Command {
 }
 
 func newAddNodesCommand(c operationCommand) *cobra.Command {
-	var change changeFlags
 	var (
-		file  string
-		hosts []string
+		change changeFlags
+		file   string
+		hosts  []string
 	)
 	cmd := &cobra.Command{
 		Use: "nodes {-f FILE | --host HOST...} [NAME]", Aliases: []string{"node"},
@@ -71,8 +71,8 @@ refused, except with --force. If the machine comes back, the cluster rejects it 
 you reset it by its address with --host.`
 
 func newDeleteNodesCommand(c operationCommand) *cobra.Command {
-	var change changeFlags
 	var (
+		change       changeFlags
 		cluster      string
 		hosts        []string
 		allowRemoval bool

@@ -14,9 +14,9 @@ import (
 // operationsCommand holds what the commands of "operations" need.
 type operationsCommand struct {
 	*console
-	clusters *clusterChooser
-	open     opener[operationReader]
-	state    opener[clusterReader]
+	clusters  *clusterChooser
+	open      opener[operationReader]
+	openState opener[clusterReader]
 }
 
 func newOperationsCommand(c operationsCommand) *cobra.Command {

@@ -85,7 +85,7 @@ func (c operationsCommand) watchOperation(ctx context.Context, svc operationRead
 // cluster.
 func (c operationsCommand) findOperation(ctx context.Context, svc operationReader, args []string) (string, error) {
 	if len(args) > 0 {
-		state, err := c.state(ctx)
+		state, err := c.openState(ctx)
 		if err != nil {
 			return "", err
 		}

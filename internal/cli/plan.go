@@ -16,8 +16,8 @@ type planCommand struct {
 }
 
 func newPlanCommand(c planCommand) *cobra.Command {
-	var change changeFlags
 	var (
+		change    changeFlags
 		file, out string
 		exitCode  bool
 	)

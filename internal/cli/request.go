@@ -13,16 +13,12 @@ type requestBuilder struct {
 }
 
 // newRequest returns a request for the cluster of the file, or without a file for the
-// cluster that which returns.
+// cluster that chooseCluster returns.
 func (b *requestBuilder) newRequest(
 	ctx context.Context, kind lifecycle.Kind, file string, args []string, change changeFlags,
 ) (lifecycle.Request, error) {
 	if file != "" {
-		name := ""
-		if len(args) > 0 {
-			name = args[0]
-		}
-		d, err := b.files.readClusterFile(ctx, file, name)
+		d, err := b.files.readClusterFile(ctx, file, args)
 		if err != nil {
 			return lifecycle.Request{}, err
 		}

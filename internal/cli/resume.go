@@ -10,8 +10,8 @@ import (
 )
 
 func newResumeCommand(c operationCommand) *cobra.Command {
-	var change changeFlags
 	var (
+		change      changeFlags
 		file, pause string
 		removal     lifecycle.Removal
 	)

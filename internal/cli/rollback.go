@@ -10,8 +10,8 @@ import (
 )
 
 func newRollbackCommand(c operationCommand) *cobra.Command {
-	var change changeFlags
 	var (
+		change       changeFlags
 		allowRemoval bool
 		removal      lifecycle.Removal
 	)

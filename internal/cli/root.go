@@ -14,7 +14,7 @@ import (
 // app is one run of the program, with everything from which the commands get their parts.
 type app struct {
 	*services
-	choose   *clusterChooser
+	clusters *clusterChooser
 	files    *clusterFiles
 	requests *requestBuilder
 	runner   *operationRunner
@@ -29,12 +29,12 @@ func newApp(s Streams, env Env, create NewService) *app {
 	open := &services{workspace: w, create: create}
 	clusters := &clusterChooser{workspace: w, open: open.openClusters}
 	files := &clusterFiles{workspace: w, open: open.openClusters}
-	contexts := &mergedContexts{workspace: w, open: open.openAccess, clusters: open.openClusters}
+	contexts := &mergedContexts{workspace: w, open: open.openAccess, openState: open.openClusters}
 	return &app{
-		services: open, choose: clusters, files: files,
+		services: open, clusters: clusters, files: files,
 		requests: &requestBuilder{files: files, clusters: clusters},
 		runner:   &operationRunner{console: c, open: open.openPlanner, contexts: contexts},
-		selector: &hostSelector{console: c, choose: clusters, open: open.openHosts, clusters: open.openClusters},
+		selector: &hostSelector{console: c, clusters: clusters, open: open.openHosts, openState: open.openClusters},
 		plugins:  &pluginFinder{c},
 	}
 }
@@ -127,11 +127,11 @@ func (a *app) addCommands(root *cobra.Command) {
 
 // changeCommands returns the commands that change clusters.
 func (a *app) changeCommands() []*cobra.Command {
-	operation := operationCommand{clusters: a.choose, requests: a.requests, runner: a.runner}
+	operation := operationCommand{clusters: a.clusters, requests: a.requests, runner: a.runner}
 	file := fileCommand{files: a.files, runner: a.runner}
 	describe := describeCommand{workspace: a.workspace, open: a.openDescriber}
 	checker := &prechecker{console: a.console, open: a.openInspector}
-	check := certsCheckCommand{console: a.console, clusters: a.choose, requests: a.requests, open: a.openInspector}
+	check := certsCheckCommand{console: a.console, clusters: a.clusters, requests: a.requests, open: a.openInspector}
 	return []*cobra.Command{
 		newCreateCommand(newCreateClusterCommand(file), newCreateConfigCommand(describe), newCreateManifestCommand(describe)),
 		newConvertCommand(convertCommand{a.workspace}),
@@ -141,22 +141,22 @@ func (a *app) changeCommands() []*cobra.Command {
 		newUpgradeCommand(upgradeCommand{operationCommand: operation, prechecker: checker}),
 		newResumeCommand(operation),
 		newRollbackCommand(operation),
-		newCancelCommand(cancelCommand{console: a.console, clusters: a.choose, open: a.openOperations}),
+		newCancelCommand(cancelCommand{console: a.console, clusters: a.clusters, open: a.openOperations}),
 		newDeleteCommand(newDeleteClusterCommand(operation), newDeleteNodesCommand(operation)),
 		newInitCommand(newInitOSCommand(file), newInitRegistryCommand(file)),
 		newCertsCommand(newCertsCheckCommand(check),
-			newCertsRenewCommand(certsRenewCommand{operationCommand: operation, open: a.services.openClusters}), newRotateCACommand(operation)),
-		newPrecheckCommand(precheckCommand{prechecker: checker, files: a.files, clusters: a.choose, requests: a.requests}),
+			newCertsRenewCommand(certsRenewCommand{operationCommand: operation, open: a.openClusters}), newRotateCACommand(operation)),
+		newPrecheckCommand(precheckCommand{prechecker: checker, files: a.files, clusters: a.clusters, requests: a.requests}),
 	}
 }
 
 // inspectCommands returns the commands that inspect and use clusters.
 func (a *app) inspectCommands() []*cobra.Command {
-	operation := operationCommand{clusters: a.choose, requests: a.requests, runner: a.runner}
-	get := getCommand{workspace: a.workspace, clusters: a.choose, open: a.services.openClusters}
-	inspect := inspectCommand{console: a.console, clusters: a.choose, open: a.openInspector}
-	backup := backupCommand{console: a.console, clusters: a.choose, open: a.openBackups}
-	operations := operationsCommand{console: a.console, clusters: a.choose, open: a.openOperations, state: a.services.openClusters}
+	operation := operationCommand{clusters: a.clusters, requests: a.requests, runner: a.runner}
+	get := getCommand{workspace: a.workspace, clusters: a.clusters, open: a.openClusters}
+	inspect := inspectCommand{console: a.console, clusters: a.clusters, open: a.openInspector}
+	backup := backupCommand{console: a.console, clusters: a.clusters, open: a.openBackups}
+	operations := operationsCommand{console: a.console, clusters: a.clusters, open: a.openOperations, openState: a.openClusters}
 	host := hostCommand{console: a.console, selector: a.selector}
 	return []*cobra.Command{
 		newGetCommand(get),
@@ -165,12 +165,12 @@ func (a *app) inspectCommands() []*cobra.Command {
 		newEtcdCommand(inspect, newEtcdSnapshotCommand(backup), newEtcdSnapshotsCommand(backup), newEtcdDrillCommand(backup),
 			newEtcdDefragCommand(operation), newEtcdRestoreCommand(operation), newEtcdRescueCommand(operation)),
 		newOperationsCommand(operations),
-		newKubeconfigCommand(kubeconfigCommand{workspace: a.workspace, clusters: a.choose, open: a.openAccess}),
-		newKubectlCommand(kubectlCommand{console: a.console, clusters: a.choose, open: a.openAccess}),
+		newKubeconfigCommand(kubeconfigCommand{workspace: a.workspace, clusters: a.clusters, open: a.openAccess}),
+		newKubectlCommand(kubectlCommand{console: a.console, clusters: a.clusters, open: a.openAccess}),
 		newExecCommand(host),
 		newCpCommand(host),
 		newSSHCommand(host),
-		newDumpCommand(dumpCommand{workspace: a.workspace, clusters: a.choose, open: a.openInspector}),
+		newDumpCommand(dumpCommand{workspace: a.workspace, clusters: a.clusters, open: a.openInspector}),
 	}
 }
 
@@ -197,7 +197,7 @@ func (a *app) checkOutputFormat(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// markBegin makes every command set a.began before it runs: earlier errors are about
+// markBegin makes every command set a.hasBegun before it runs: earlier errors are about
 // the command line. It also turns off completion of files for commands without
 // a completion function.
 func (a *app) markBegin(cmd *cobra.Command) {

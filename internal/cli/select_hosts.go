@@ -24,9 +24,9 @@ a matching host.`
 // A hostSelector finds the hosts that a selector names.
 type hostSelector struct {
 	*console
-	choose   *clusterChooser
-	open     opener[hostRunner]
-	clusters opener[clusterReader]
+	clusters  *clusterChooser
+	open      opener[hostRunner]
+	openState opener[clusterReader]
 }
 
 // selectHosts returns the service, and the hosts of a selector.
@@ -38,7 +38,7 @@ func (s *hostSelector) selectHosts(ctx context.Context, selector string) (hostRu
 	cluster := ""
 	for _, c := range spec.Choices(selector) {
 		if c.Cluster == "" && cluster == "" {
-			if cluster, err = s.choose.chooseCluster(ctx, nil); err != nil {
+			if cluster, err = s.clusters.chooseCluster(ctx, nil); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -74,7 +74,7 @@ func (s *hostSelector) completeSelector(cmd *cobra.Command, args []string, begin
 }
 
 func (s *hostSelector) listSelectable(ctx context.Context, begin string) []string {
-	svc, err := s.clusters(ctx)
+	svc, err := s.openState(ctx)
 	if err != nil {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (s *hostSelector) listSelectable(ctx context.Context, begin string) []strin
 	prefix := before
 	if named {
 		prefix += cluster + "@"
-	} else if cluster, err = s.choose.chooseCluster(ctx, nil); err != nil {
+	} else if cluster, err = s.clusters.chooseCluster(ctx, nil); err != nil {
 		cluster = ""
 	}
 	out := []string{}

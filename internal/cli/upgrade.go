@@ -39,8 +39,8 @@ type upgradeCommand struct {
 }
 
 func newUpgradeCommand(c upgradeCommand) *cobra.Command {
-	var change changeFlags
 	var (
+		change                  changeFlags
 		file, to, bundle, pause string
 		check                   bool
 		removal                 lifecycle.Removal
