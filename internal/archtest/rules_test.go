@@ -164,6 +164,11 @@ var rules = []rule{
 	{layer: 4, pkg: "internal/lifecycle",
 		may: []string{"internal/backup", "internal/backup/...", "internal/remote", "internal/remote/p2p",
 			"internal/node/transfer", "internal/module", "internal/bundle/source", "internal/pki"}, why: "the only door to all below"},
+	{layer: 4, pkg: "internal/lifecycle/hostconn", may: []string{"internal/remote", "internal/node/transfer"},
+		why: "connects to hosts for queries; knows no operation"},
+	{layer: 4, pkg: "internal/lifecycle/hostexec",
+		may: []string{"internal/lifecycle/hostconn", "internal/remote", "internal/node/transfer"},
+		why: "work of users on hosts; knows no operation"},
 
 	{layer: 5, pkg: "internal/cli", may: []string{"internal/remote", "internal/node/transfer"},
 		why: "a front: asks lifecycle; imports no other front"},

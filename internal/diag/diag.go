@@ -74,6 +74,11 @@ func (l List) Error() string {
 	return strings.Join(lines, "\n")
 }
 
+// Refuse returns the error for input that is refused for one reason.
+func Refuse(id, message, hint string) List {
+	return List{{ID: id, Severity: Error, Message: message, Hint: hint}}
+}
+
 // Errors returns the diagnostics that are not warnings.
 func (l List) Errors() List {
 	var out List

@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
@@ -102,7 +103,7 @@ func (s *service) Certificates(ctx context.Context, r Request, within time.Durat
 			out.Automatic = append(out.Automatic, *h.auto)
 		}
 		if h.err != nil {
-			d := why(h.err)
+			d := hostconn.Diagnose(h.err)
 			warn(cmp.Or(d.ID, idNodeNotReady), h.spec.Name, d.Hint, "%s", d.Message)
 			out.Unasked = append(out.Unasked, h.spec.Name)
 		}

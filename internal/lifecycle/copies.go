@@ -21,6 +21,7 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/transfer"
@@ -170,8 +171,9 @@ func (c *copyLook) at(ctx context.Context, to v1alpha1.EtcdCopy, progress event.
 	note(progress, "", "listing "+t.At)
 	list, _, err := c.list(ctx, to)
 	if err != nil {
+		d := hostconn.Diagnose(err)
 		t.Problem = &diag.Diagnostic{ID: idCopyTarget, Severity: diag.Warning,
-			Message: "cannot list copy target " + to.Name + " (" + t.At + "): " + why(err).Message, Hint: why(err).Hint}
+			Message: "cannot list copy target " + to.Name + " (" + t.At + "): " + d.Message, Hint: d.Hint}
 	}
 	for _, k := range list {
 		t.Copies = append(t.Copies,
@@ -275,7 +277,7 @@ func (c *copyLook) listOnHosts(ctx context.Context, to v1alpha1.EtcdCopy) (list 
 	for _, h := range c.l.hosts {
 		answers = append(answers, &answer{hostLook: h})
 	}
-	each(answers, func(a *answer) {
+	hostconn.ForEach(answers, func(a *answer) {
 		if a.conn == nil || a.err != nil {
 			a.failed = fmt.Errorf("%s is unreachable: %w", a.spec.Name, cmp.Or(a.err, errNoTime))
 		} else if a.found, a.failed = filesOn(ctx, a.hostLook, to.Directory, c.svc.looks.host); a.failed != nil {
@@ -339,10 +341,12 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 				name, len(list)),
 			"list the copies: slipway etcd snapshots "+c.Name+" --copies; then fetch one by its name, or the newest with --unverified")
 	case i < 0 && err != nil:
-		return nil, refused(idCopyTarget, "cannot list copy target "+name+" ("+placeOf(to)+"): "+why(err).Message, why(err).Hint)
+		return nil, refused(idCopyTarget,
+			"cannot list copy target "+name+" ("+placeOf(to)+"): "+hostconn.Diagnose(err).Message, hostconn.Diagnose(err).Hint)
 	case file == "" && err != nil: // the part that cannot be listed may have newer copies
 		return nil, refused(idCopyTarget,
-			"the newest copy at "+name+" ("+placeOf(to)+") is unknown, because a part of the target cannot be listed: "+why(err).Message,
+			"the newest copy at "+name+" ("+placeOf(to)+") is unknown, because a part of the target cannot be listed: "+
+				hostconn.Diagnose(err).Message,
 			"make that part reachable, or choose a copy, for example the newest one found: slipway etcd snapshot "+c.Name+" --copy "+name+
 				"/"+list[i].File.Name)
 	case i < 0:
@@ -412,7 +416,8 @@ func (c *copyLook) fetch(ctx context.Context, to v1alpha1.EtcdCopy, k copies.Cop
 		return errors.Join(err, target.Close())
 	}
 	if err := errors.Join(target.Fetch(ctx, k.File.Name, &limited{f, k.Bytes}), f.Sync(), f.Close(), target.Close()); err != nil {
-		return refused(idCopyTarget, to.Name+" ("+placeOf(to)+"): fetching "+k.File.Name+": "+why(err).Message, "fetch the copy again")
+		return refused(idCopyTarget, to.Name+" ("+placeOf(to)+"): fetching "+k.File.Name+": "+hostconn.Diagnose(err).Message,
+			"fetch the copy again")
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/kubeconfig"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/node/op"
@@ -193,7 +194,7 @@ func asWarnings(list diag.List) diag.List {
 }
 
 func (s *service) liveOn(ctx context.Context, env module.Env, h v1alpha1.Host, recorded []byte) (_ []byte, err error) {
-	conn, err := s.Connect(ctx, merged(env.Cluster, h), s.looking())
+	conn, err := s.Connect(ctx, hostconn.WithSSH(env.Cluster, h), s.dialer().QueryOptions())
 	if err != nil {
 		return nil, err
 	}

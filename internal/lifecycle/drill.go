@@ -17,6 +17,7 @@ import (
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -159,9 +160,9 @@ func (s *service) drillOn(ctx context.Context, l *looker, h *hostLook, set *open
 	note(progress, h.spec.Name, "restoring the snapshot into a separate etcd")
 	ctx, cancel := context.WithTimeoutCause(ctx, drillTime, silent(h.spec.Name, drillTime))
 	defer cancel()
-	opts := s.looking()
+	opts := s.dialer().QueryOptions()
 	opts.Blobs = &lateBlobs{backup: set}
-	conn, err := s.Connect(ctx, merged(l.env.Cluster, h.spec), opts)
+	conn, err := s.Connect(ctx, hostconn.WithSSH(l.env.Cluster, h.spec), opts)
 	if err != nil {
 		return is, because(ctx, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -89,7 +90,7 @@ func (l *looker) etcdReport(ctx context.Context, progress event.Sink) *EtcdRepor
 func etcdHost(h *hostLook) EtcdHost {
 	e := EtcdHost{Name: h.spec.Name, Address: h.spec.Address, Host: "ok"}
 	if h.err != nil {
-		e.Host = why(h.err).Message
+		e.Host = hostconn.Diagnose(h.err).Message
 	}
 	if h.facts == nil {
 		return e
@@ -110,7 +111,7 @@ func (l *looker) judgeReport(r *EtcdReport) {
 	}
 	for _, h := range l.hosts {
 		if h.err != nil {
-			d := why(h.err)
+			d := hostconn.Diagnose(h.err)
 			warn(cmp.Or(d.ID, idEtcdMember), h.spec.Name, d.Hint, "%s", d.Message)
 		}
 	}

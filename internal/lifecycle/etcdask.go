@@ -13,6 +13,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -100,7 +101,7 @@ func (l *looker) askEtcd(ctx context.Context, in *EtcdInfo) {
 		asked, cancel := context.WithTimeoutCause(ctx, limit, silent(h.spec.Name, limit))
 		err := l.membersThrough(asked, worker, client, in)
 		if err = because(asked, err); err != nil {
-			in.Message = h.spec.Name + ": " + why(err).Message
+			in.Message = h.spec.Name + ": " + hostconn.Diagnose(err).Message
 		}
 		cancel()
 		if err == nil {
@@ -233,7 +234,7 @@ func etcdStates(ctx context.Context, w remote.Worker, c op.EtcdClient, members [
 	for i := range at {
 		at[i] = i
 	}
-	each(at, func(i int) {
+	hostconn.ForEach(at, func(i int) {
 		if members[i].Endpoint != "" {
 			_ = etcdctl(ctx, w, c, &states[i], members[i].Endpoint, "endpoint", "status") // an error means that the member does not respond
 		}

@@ -14,6 +14,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -151,7 +152,7 @@ func (p *prepared) displace(ctx context.Context, hl *hostLock, seen map[string]r
 	ctx, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
 	var g errgroup.Group
-	g.SetLimit(dialAtOnce)
+	g.SetLimit(hostconn.MaxParallel)
 	for _, h := range p.hosts {
 		l, ok := h.Conn.(remote.Locker)
 		putBack := !p.env.Stays(h) && h.Facts != nil && !h.Facts.Ledger // the host was reset
@@ -233,7 +234,7 @@ func readLocks(ctx context.Context, hosts []*engine.Host) (map[string]remote.Loc
 	states := make([]remote.LockState, len(hosts))
 	failed := make([]error, len(hosts))
 	var g errgroup.Group
-	g.SetLimit(dialAtOnce)
+	g.SetLimit(hostconn.MaxParallel)
 	for i, h := range hosts {
 		l, ok := h.Conn.(remote.Locker)
 		if !ok {

@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module/containerruntime"
 	"slipway.dev/slipway/internal/module/endpoint"
 	"slipway.dev/slipway/internal/module/etcd"
@@ -20,10 +21,6 @@ import (
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
-
-// dialAtOnce limits the number of hosts that are dialled at the same time. Tasks set
-// the limits of the remaining work.
-const dialAtOnce = 100
 
 // observe connects to all hosts and reads their facts, including which of the given
 // marks they have. A host that cannot be queried is in the result with its error.
@@ -36,7 +33,7 @@ func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote
 	wanted.Paths = slices.Concat(wanted.Paths, kubeadm.MarkPaths(), etcd.MarkPaths(), endpoint.MarkPaths(),
 		noderemoval.MarkPaths(), containerruntime.MarkPaths(), marks)
 	var g errgroup.Group
-	g.SetLimit(dialAtOnce)
+	g.SetLimit(hostconn.MaxParallel)
 	for i, h := range c.Spec.Hosts {
 		g.Go(func() error {
 			h.SSH = spec.MergeSSH(c.Spec.SSH, h.SSH)
@@ -92,7 +89,7 @@ func addresses(hosts []*engine.Host) map[string]string {
 func closeAll(hosts []*engine.Host) error {
 	errs := make([]error, len(hosts))
 	var g errgroup.Group
-	g.SetLimit(dialAtOnce)
+	g.SetLimit(hostconn.MaxParallel)
 	for i, h := range hosts {
 		if h.Conn != nil {
 			g.Go(func() error {

@@ -10,6 +10,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/remote"
 )
 
@@ -30,7 +31,7 @@ func TestCloseAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
 		hosts := []*engine.Host{{}, {Conn: lingering{err: broken}}} // the first was never reached
-		for len(hosts) <= 3*dialAtOnce {
+		for len(hosts) <= 3*hostconn.MaxParallel {
 			hosts = append(hosts, &engine.Host{Conn: lingering{}})
 		}
 		start := time.Now()
@@ -38,7 +39,7 @@ func TestCloseAll(t *testing.T) {
 			t.Errorf("got %v, want what closing one came to", err)
 		}
 		if took := time.Since(start); took != 3*time.Second {
-			t.Errorf("%d hosts took %s to close, %d at a time", len(hosts)-1, took, dialAtOnce)
+			t.Errorf("%d hosts took %s to close, %d at a time", len(hosts)-1, took, hostconn.MaxParallel)
 		}
 	})
 }

@@ -52,9 +52,6 @@ const (
 // Ids of cluster queries and of work on hosts.
 const (
 	idAmbiguous           = "ambiguous-operation"
-	idNoSuchClusters      = "no-such-clusters"
-	idInputForMany        = "input-for-many"
-	idNoCopy              = "copy-unreadable"
 	idAPIDown             = "api-down"
 	idNodeNotReady        = "node-not-ready"
 	idEndpointDead        = "endpoint-not-answering"

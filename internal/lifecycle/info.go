@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -216,18 +217,18 @@ func (l *looker) lookAt(ctx context.Context, limit time.Duration, progress event
 		close(l.controlPlanes)
 		close(l.members)
 	}()
-	first := func(h *hostLook) int { // matters if there are more hosts than dialAtOnce
+	first := func(h *hostLook) int { // matters if there are more hosts than hostconn.MaxParallel
 		if spec.HasRole(h.spec, v1alpha1.RoleWorker) && !spec.HasRole(h.spec, v1alpha1.RoleControlPlane) {
 			return 1
 		}
 		return 0
 	}
 	order := slices.SortedStableFunc(slices.Values(l.hosts), func(a, b *hostLook) int { return first(a) - first(b) })
-	each(order, func(h *hostLook) {
+	hostconn.ForEach(order, func(h *hostLook) {
 		ctx, cancel := context.WithTimeoutCause(ctx, limit, silent(h.spec.Name, limit))
 		defer cancel()
 		note(progress, h.spec.Name, "connecting")
-		conn, err := l.svc.Connect(ctx, merged(c, h.spec), l.svc.looking())
+		conn, err := l.svc.Connect(ctx, hostconn.WithSSH(c, h.spec), l.svc.dialer().QueryOptions())
 		if err != nil {
 			h.err = because(ctx, err)
 			return
@@ -276,7 +277,7 @@ func nodeFromHost(c *v1alpha1.Cluster, h *hostLook) NodeInfo {
 		}
 	}
 	if h.err != nil {
-		n.Host = why(h.err).Message
+		n.Host = hostconn.Diagnose(h.err).Message
 	}
 	if h.asked {
 		n.Endpoint = "ok"

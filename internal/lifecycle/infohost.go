@@ -7,30 +7,10 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
-	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
-	"slipway.dev/slipway/internal/spec"
 )
-
-// each calls do for all elements of a list in parallel.
-func each[T any](list []T, do func(T)) {
-	var g errgroup.Group
-	g.SetLimit(dialAtOnce)
-	for _, x := range list {
-		g.Go(func() error { do(x); return nil })
-	}
-	_ = g.Wait() // errors are kept with each element
-}
-
-// merged returns a host with all its SSH settings.
-func merged(c *v1alpha1.Cluster, h v1alpha1.Host) v1alpha1.Host {
-	h.SSH = spec.MergeSSH(c.Spec.SSH, h.SSH)
-	return h
-}
 
 // host queries one host.
 func (l *looker) host(ctx context.Context, h *hostLook) {

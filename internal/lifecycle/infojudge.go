@@ -7,6 +7,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/kubeadm"
 )
@@ -54,7 +55,7 @@ func (l *looker) judge(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) 
 func (l *looker) judgeHosts(in *Info, warn warner) {
 	for _, h := range l.hosts {
 		if h.err != nil {
-			d := why(h.err)
+			d := hostconn.Diagnose(h.err)
 			warn(cmp.Or(d.ID, idNodeNotReady), h.spec.Name, d.Hint, "%s", d.Message)
 		}
 		if h.kubelet != "" && h.kubelet != "active" && in.Phase != v1alpha1.PhasePending {

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/module/precheck"
@@ -187,7 +188,7 @@ func (l *looker) inCluster(ctx context.Context, r *precheck.Readiness) {
 			control = append(control, h)
 		}
 	}
-	each(control, func(h *hostLook) {
+	hostconn.ForEach(control, func(h *hostLook) {
 		ctx, cancel := context.WithTimeoutCause(ctx, l.svc.looks.over, silent(h.spec.Name, l.svc.looks.over))
 		defer cancel()
 		err := l.ofServer(ctx, h, r, &hooks, &mu)
@@ -299,7 +300,7 @@ func (l *looker) etcdThrough(ctx context.Context) EtcdInfo {
 			in.Message = ""
 			return in
 		}
-		in.Message = h.spec.Name + ": " + why(err).Message
+		in.Message = h.spec.Name + ": " + hostconn.Diagnose(err).Message
 	}
 	return in
 }
@@ -338,7 +339,7 @@ func (p *prepared) ending(ctx context.Context) (soonest []precheck.Trouble, warn
 			hosts = append(hosts, &found{Host: h})
 		}
 	}
-	each(hosts, func(f *found) {
+	hostconn.ForEach(hosts, func(f *found) {
 		known := certs.Of(p.env, f.Host.Host)
 		states, err := certs.Ask(ctx, f.Conn, known)
 		f.err = err

@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
@@ -59,7 +60,7 @@ func (p *prepared) lookAtCertificates(ctx context.Context) error {
 	for _, h := range p.hosts {
 		looks = append(looks, &certLook{Host: h})
 	}
-	each(looks, func(l *certLook) { l.err = l.ask(ctx, p.env, p.wish) })
+	hostconn.ForEach(looks, func(l *certLook) { l.err = l.ask(ctx, p.env, p.wish) })
 	now := p.svc.Now()
 	for _, l := range looks {
 		if l.err != nil {

@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
@@ -101,7 +102,7 @@ func (p *prepared) judgeLost(h *hostLook, r *EtcdReport) error {
 		if h.err == nil {
 			return nil
 		}
-		return refused(idRescueSilent, name+" is unreachable but not declared lost: "+why(h.err).Message,
+		return refused(idRescueSilent, name+" is unreachable but not declared lost: "+hostconn.Diagnose(h.err).Message,
 			"make the host reachable, or declare it lost if it is permanently lost: --lost "+
 				strings.Join(append(slices.Clone(p.request.Nodes), name), ","))
 	}
@@ -115,7 +116,7 @@ func (p *prepared) judgeLost(h *hostLook, r *EtcdReport) error {
 		return refused(idRescueAnswers, "the etcd member on "+name+" is declared lost but responds",
 			"remove "+name+" from --lost, or shut the host down permanently first")
 	case !errors.As(h.err, &lost) || lost.Reason != remote.Unreachable:
-		return refused(idRescueAnswers, name+" is declared lost, but a machine responds at its address: "+why(h.err).Message,
+		return refused(idRescueAnswers, name+" is declared lost, but a machine responds at its address: "+hostconn.Diagnose(h.err).Message,
 			"if it is another machine now, shut that machine down until the rescue is complete")
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -78,7 +79,7 @@ func (s *service) Scheduled(ctx context.Context, name string, progress event.Sin
 	}
 	for _, h := range l.hosts {
 		if h.err != nil {
-			d := why(h.err)
+			d := hostconn.Diagnose(h.err)
 			warn(cmp.Or(d.ID, idNodeNotReady), h.spec.Name, d.Hint, "%s", d.Message)
 			continue
 		}
@@ -259,7 +260,7 @@ func (m *snapshotting) fromHost(ctx context.Context, of string) (k op.KeptSnapsh
 	}
 	h := m.looker.hosts[i]
 	if h.conn == nil || h.err != nil {
-		d := why(cmp.Or(h.err, errNoTime))
+		d := hostconn.Diagnose(cmp.Or(h.err, errNoTime))
 		return k, nil, refused(idBackupNotThere, host+" cannot be queried: "+d.Message,
 			cmp.Or(d.Hint, "make the host reachable")+", or use a snapshot of another host: slipway etcd snapshots "+m.report.Name+" --hosts")
 	}

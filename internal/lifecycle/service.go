@@ -21,6 +21,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/lifecycle/hostexec"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote"
@@ -57,6 +58,7 @@ type Config struct {
 
 type service struct {
 	Config
+	*hostexec.Executor
 	looks lookTimes
 }
 
@@ -65,7 +67,9 @@ func New(c Config) Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &service{Config: c, looks: usualLooks()}
+	s := &service{Config: c, looks: usualLooks()}
+	s.delegate()
+	return s
 }
 
 var _ Service = (*service)(nil)

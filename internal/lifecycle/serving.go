@@ -10,6 +10,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -36,7 +37,7 @@ func (p *prepared) notServing(ctx context.Context, staying []facts.Host) (list d
 		}
 	}
 	ready := op.Wait{HTTP: "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(p.env.Cluster.Spec.ControlPlaneEndpoint.Port)) + "/readyz"}
-	each(all, func(s *server) {
+	hostconn.ForEach(all, func(s *server) {
 		results, err := s.Conn.Check(ctx, op.List{ready})
 		s.serves = err != nil || len(results) != 1 || results[0].Status != op.Changed // an error is reported elsewhere
 	})

@@ -18,6 +18,7 @@ import (
 	"slipway.dev/slipway/internal/backup/verify"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/transfer"
@@ -421,7 +422,7 @@ func (m *snapshotting) copyFrom(ctx context.Context, host *hostLook, from, to st
 		silence.Reset(limit)
 		tell(t, p)
 	}
-	work := Work{Targets: []Target{{Cluster: m.report.Name, Host: merged(m.looker.env.Cluster, host.spec)}}, Root: true}
+	work := Work{Targets: []Target{{Cluster: m.report.Name, Host: hostconn.WithSSH(m.looker.env.Cluster, host.spec)}}, Root: true}
 	results, err := m.svc.Copy(ctx, work, Copy{Here: to, There: from, Fetch: true, Most: bytes, Progress: heard})
 	switch {
 	case err != nil:

@@ -12,6 +12,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/containerruntime"
 	"slipway.dev/slipway/internal/pipeline"
@@ -185,7 +186,7 @@ func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 	var mu sync.Mutex
 	var used []string
 	asked := 0
-	each(servers, func(h *hostLook) {
+	hostconn.ForEach(servers, func(h *hostLook) {
 		ctx, cancel := context.WithTimeout(ctx, p.svc.looks.over)
 		defer cancel()
 		client, err := l.own(h)

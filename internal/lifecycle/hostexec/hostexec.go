@@ -1,4 +1,6 @@
-package lifecycle
+// Package hostexec runs programs on the hosts of clusters, copies files to and from them,
+// and opens login shells.
+package hostexec
 
 import (
 	"cmp"
@@ -20,11 +22,47 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/remote"
 )
 
-// A Target is a selected host, with its SSH settings merged with those of its cluster.
+// Error ids, each with an entry in docs/guide/errors.md. They never change.
+const (
+	idNoSuchClusters = "no-such-clusters"
+	idInputForMany   = "input-for-many"
+	idNoCopy         = "copy-unreadable"
+)
+
+// Clusters are the saved clusters.
+type Clusters interface {
+	// Clusters returns their names.
+	Clusters() ([]string, error)
+	// Cluster returns a cluster. The error is store.ErrNotFound if there is none, and a
+	// diag.List if its saved state is damaged.
+	Cluster(name string) (*v1alpha1.Cluster, error)
+}
+
+// A Config configures an Executor.
+type Config struct {
+	Clusters Clusters
+	Dialer   hostconn.Dialer
+	// Resolve returns how a host is logged in to; nil uses the cluster's settings.
+	Resolve func(v1alpha1.Host, remote.Options) (remote.Login, error)
+	// Shell runs a login shell on a host and returns its exit code.
+	Shell func(context.Context, v1alpha1.Host, remote.Shell, remote.Options) (int, error)
+	// Warn, if not nil, is called with saved clusters that are skipped because they are
+	// damaged.
+	Warn func(diag.List)
+}
+
+// An Executor works on the hosts of saved clusters.
+type Executor struct{ c Config }
+
+// New returns an executor.
+func New(c Config) *Executor { return &Executor{c} }
+
+// A Target is a selected host. Its SSH settings include the settings of its cluster.
 type Target struct {
 	Cluster string
 	Host    v1alpha1.Host
@@ -91,37 +129,29 @@ type Copy struct {
 }
 
 const (
-	atOnce = 50
-	// answerTime limits each step of connecting for a query.
-	answerTime = 10 * time.Second
+	// defaultParallel is the number of hosts at the same time if a Work sets no limit.
+	defaultParallel = 50
 	// copyAttempts is the number of attempts for a copy whose connection breaks.
 	copyAttempts = 5
 )
 
-// looking returns the options for queries and work outside of operations: a host that
-// does not respond is not waited for.
-func (s *service) looking() remote.Options {
-	return remote.Options{
-		KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Log: s.Log,
-		Timeout: answerTime, Reconnect: -1,
-	}
-}
+// hostWork is the work on one target.
+type hostWork func(context.Context, Target, remote.Worker) (HostResult, error)
 
-// each calls do for every target. A target that fails does not affect the others.
-func (s *service) each(ctx context.Context, w Work, opts remote.Options, do func(ctx context.Context, t Target,
-	on remote.Worker) (HostResult, error)) []HostResult {
+// runOnTargets calls do for every target. A target that fails does not affect the others.
+func (e *Executor) runOnTargets(ctx context.Context, w Work, opts remote.Options, do hostWork) []HostResult {
 	results := make([]HostResult, len(w.Targets))
 	done := make(chan int)
 	var g errgroup.Group
-	g.SetLimit(cmp.Or(w.Parallel, atOnce))
+	g.SetLimit(cmp.Or(w.Parallel, defaultParallel))
 	go func() {
 		for i, t := range w.Targets {
 			g.Go(func() error {
 				start := time.Now()
-				r, err := s.on(ctx, t, opts, do)
+				r, err := e.runOnTarget(ctx, t, opts, do)
 				r.Cluster, r.Host, r.Seconds = t.Cluster, t.Host.Name, time.Since(start).Seconds()
 				if err != nil {
-					r.ExitCode, r.Error = -1, why(err)
+					r.ExitCode, r.Error = -1, hostconn.Diagnose(err)
 				}
 				results[i] = r
 				done <- i
@@ -139,19 +169,18 @@ func (s *service) each(ctx context.Context, w Work, opts remote.Options, do func
 	return results
 }
 
-// on connects to one target.
-func (s *service) on(ctx context.Context, t Target, opts remote.Options, do func(context.Context, Target,
-	remote.Worker) (HostResult, error)) (HostResult, error) {
+// runOnTarget connects to one target.
+func (e *Executor) runOnTarget(ctx context.Context, t Target, opts remote.Options, do hostWork) (HostResult, error) {
 	if err := ctx.Err(); err != nil {
 		return HostResult{}, context.Cause(ctx)
 	}
-	conn, err := s.Connect(ctx, t.Host, opts)
+	conn, err := e.c.Dialer.Connect(ctx, t.Host, opts)
 	if err != nil {
 		return HostResult{}, err
 	}
 	defer func() { _ = conn.Close() }()
-	if s.Resolve != nil { // the user whose permissions the work has
-		l, err := s.Resolve(t.Host, opts)
+	if e.c.Resolve != nil { // the user whose permissions the work has
+		l, err := e.c.Resolve(t.Host, opts)
 		if err != nil {
 			return HostResult{}, err
 		}
@@ -164,25 +193,8 @@ func (s *service) on(ctx context.Context, t Target, opts remote.Options, do func
 	return do(ctx, t, worker)
 }
 
-// why converts an error into a diagnostic.
-func why(err error) *diag.Diagnostic {
-	d := &diag.Diagnostic{Severity: diag.Error, Message: err.Error()}
-	var broken *transfer.BrokenError
-	if errors.As(err, &broken) {
-		d.Message = broken.Err.Error()
-	}
-	var e *remote.Error
-	if errors.As(err, &e) {
-		d.ID, d.Message, d.Hint = string(e.Reason), e.Cause, e.Remedy
-	}
-	if broken != nil {
-		d.Message += "; the received part is kept in " + broken.Part + ", and the next copy to the same place uses it"
-	}
-	return d
-}
-
-// login returns the user whose permissions the work has: "" means root.
-func (w Work) login(t Target) string {
+// userOn returns the user whose permissions the work has: "" means root.
+func (w Work) userOn(t Target) string {
 	if w.Root {
 		return ""
 	}
@@ -191,54 +203,54 @@ func (w Work) login(t Target) string {
 
 // Exec runs a program on every target. It returns an error only if nothing was run; the
 // results of hosts have the order of the targets.
-func (s *service) Exec(ctx context.Context, w Work, p Program) ([]HostResult, error) {
+func (e *Executor) Exec(ctx context.Context, w Work, p Program) ([]HostResult, error) {
 	if p.In != nil && len(w.Targets) > 1 {
-		return nil, refused(idInputForMany, fmt.Sprintf("input can go to one host only, but the selector names %d", len(w.Targets)),
+		return nil, diag.Refuse(idInputForMany, fmt.Sprintf("input can go to one host only, but the selector names %d", len(w.Targets)),
 			"choose one host, or copy a file to the hosts first: slipway cp")
 	}
-	return s.each(ctx, w, s.looking(), func(ctx context.Context, t Target, on remote.Worker) (HostResult, error) {
+	return e.runOnTargets(ctx, w, e.c.Dialer.QueryOptions(), func(ctx context.Context, t Target, on remote.Worker) (HostResult, error) {
 		out, errw := p.Output(t)
-		code, err := on.Run(ctx, remote.Command{Argv: p.Argv, User: w.login(t)}, p.In, out, errw)
+		code, err := on.Run(ctx, remote.Command{Argv: p.Argv, User: w.userOn(t)}, p.In, out, errw)
 		return HostResult{ExitCode: code}, err
 	}), nil
 }
 
 // Copy copies to or from every target. If the connection breaks, the copy continues where
 // it stopped, for a limited number of attempts.
-func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error) {
-	opts := s.looking()
+func (e *Executor) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error) {
+	opts := e.c.Dialer.QueryOptions()
 	opts.Reconnect = 30 * time.Second
-	once := fetch(c, w)
+	once := newFetch(c, w)
 	if !c.Fetch {
 		tree, err := transfer.Look(ctx, c.Here, c.Read)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		if err != nil {
-			return nil, refused(idNoCopy, unfound(err).Error(), "use a readable file or directory")
+			return nil, diag.Refuse(idNoCopy, asMissingFile(err).Error(), "use a readable file or directory")
 		}
 		once = func(_ context.Context, t Target, conn net.Conn, _ string) (transfer.Summary, error) {
-			return tree.Send(conn, c.heard(t))
+			return tree.Send(conn, c.progressOf(t))
 		}
 	}
-	return s.each(ctx, w, opts, func(ctx context.Context, t Target, on remote.Worker) (HostResult, error) {
+	return e.runOnTargets(ctx, w, opts, func(ctx context.Context, t Target, on remote.Worker) (HostResult, error) {
 		var broken *transfer.BrokenError
 		at := "" // the destination, which may be a directory after the first attempt
 		for attempt := 1; ; attempt++ {
-			there := remote.Copy{Path: c.There, User: w.login(t), Send: c.Fetch}
+			there := remote.Copy{Path: c.There, User: w.userOn(t), Send: c.Fetch}
 			if at != "" && !c.Fetch {
 				there.Path, there.Exact = at, true
 			}
 			conn, err := on.OpenCopy(ctx, there)
 			if err != nil {
-				return HostResult{}, keeping(broken, err)
+				return HostResult{}, withKeptPart(broken, err)
 			}
-			line := &line{Conn: conn}
+			line := &watchedConn{Conn: conn}
 			sum, err := once(ctx, t, line, at)
-			err = unfound(err)
+			err = asMissingFile(err)
 			// An error of the host would occur again. And a connection that we close
 			// is not broken.
-			again := line.broke.Load() && !errors.As(err, new(*transfer.Error))
+			again := line.failed.Load() && !errors.As(err, new(*transfer.Error))
 			_ = conn.Close()
 			at = cmp.Or(sum.To, at)
 			if !errors.As(err, &broken) {
@@ -248,15 +260,15 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 				err = context.Cause(ctx)
 			}
 			if err == nil || ctx.Err() != nil || !again || attempt == copyAttempts {
-				return HostResult{Copied: &sum}, keeping(broken, err)
+				return HostResult{Copied: &sum}, withKeptPart(broken, err)
 			}
 		}
 	}), nil
 }
 
-// unfound returns a plain error for a missing file or directory, instead of the failed
+// asMissingFile returns a plain error for a missing file or directory, instead of the failed
 // system call. A host reports it as text.
-func unfound(err error) error {
+func asMissingFile(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) && at.Op == "lstat" && errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no such file or directory: %s", at.Path)
@@ -271,32 +283,32 @@ func unfound(err error) error {
 	return err
 }
 
-// keeping adds to an error the part that is kept for the next copy, if there is one.
-func keeping(broken *transfer.BrokenError, err error) error {
+// withKeptPart adds to an error the part that is kept for the next copy, if there is one.
+func withKeptPart(broken *transfer.BrokenError, err error) error {
 	if broken == nil || err == nil || errors.As(err, new(*transfer.BrokenError)) {
 		return err
 	}
 	return &transfer.BrokenError{Part: broken.Part, Err: err}
 }
 
-func (c Copy) heard(t Target) func(transfer.Progress) {
+func (c Copy) progressOf(t Target) func(transfer.Progress) {
 	if c.Progress == nil {
 		return nil
 	}
 	return func(p transfer.Progress) { c.Progress(t, p) }
 }
 
-// fetch returns the function that receives from one host. With several hosts, each gets
+// newFetch returns the function that receives from one host. With several hosts, each gets
 // its directory, because the names would be equal. A later attempt continues at the
 // destination of the first one.
-func fetch(c Copy, w Work) func(context.Context, Target, net.Conn, string) (transfer.Summary, error) {
+func newFetch(c Copy, w Work) func(context.Context, Target, net.Conn, string) (transfer.Summary, error) {
 	clusters := map[string]bool{}
 	for _, t := range w.Targets {
 		clusters[t.Cluster] = true
 	}
 	return func(ctx context.Context, t Target, conn net.Conn, at string) (transfer.Summary, error) {
 		if at != "" {
-			return transfer.Fetch(ctx, conn, transfer.Place{Path: at, Exact: true, Most: c.Most}, "", c.heard(t))
+			return transfer.Fetch(ctx, conn, transfer.Place{Path: at, Exact: true, Most: c.Most}, "", c.progressOf(t))
 		}
 		dir := c.Here
 		if len(w.Targets) > 1 {
@@ -308,13 +320,13 @@ func fetch(c Copy, w Work) func(context.Context, Target, net.Conn, string) (tran
 				return transfer.Summary{}, err
 			}
 		}
-		return transfer.Fetch(ctx, conn, transfer.Place{Path: dir, Most: c.Most}, called(c.There, t.Host.Name), c.heard(t))
+		return transfer.Fetch(ctx, conn, transfer.Place{Path: dir, Most: c.Most}, localName(c.There, t.Host.Name), c.progressOf(t))
 	}
 }
 
-// called returns the local name of a fetched file: the requested name, never one from the
+// localName returns the local name of a fetched file: the requested name, never one from the
 // host. If the request has no name, such as a home directory or "/", it is the host name.
-func called(asked, host string) string {
+func localName(asked, host string) string {
 	name := path.Base(path.Clean(asked))
 	if name == "." || name == ".." || name == "/" {
 		return host
@@ -322,29 +334,29 @@ func called(asked, host string) string {
 	return name
 }
 
-// A line is a connection that records whether it failed.
-type line struct {
+// A watchedConn is a connection that records whether it failed.
+type watchedConn struct {
 	net.Conn
-	broke atomic.Bool
+	failed atomic.Bool
 }
 
-func (l *line) Read(p []byte) (int, error) {
+func (l *watchedConn) Read(p []byte) (int, error) {
 	n, err := l.Conn.Read(p)
 	if err != nil {
-		l.broke.Store(true)
+		l.failed.Store(true)
 	}
 	return n, err
 }
 
-func (l *line) Write(p []byte) (int, error) {
+func (l *watchedConn) Write(p []byte) (int, error) {
 	n, err := l.Conn.Write(p)
 	if err != nil {
-		l.broke.Store(true)
+		l.failed.Store(true)
 	}
 	return n, err
 }
 
 // Login runs a login shell on a host and returns its exit code.
-func (s *service) Login(ctx context.Context, t Target, sh remote.Shell) (int, error) {
-	return s.Shell(ctx, t.Host, sh, s.looking())
+func (e *Executor) Login(ctx context.Context, t Target, sh remote.Shell) (int, error) {
+	return e.c.Shell(ctx, t.Host, sh, e.c.Dialer.QueryOptions())
 }

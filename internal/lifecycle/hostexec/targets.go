@@ -1,4 +1,4 @@
-package lifecycle
+package hostexec
 
 import (
 	"cmp"
@@ -11,18 +11,19 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/store"
 )
 
 // Targets returns the hosts that a selector names. Terms without CLUSTER@ select hosts of
 // the given cluster. The error, a diag.List, has all terms that match no host. If a
 // pattern matches several clusters, a term must match a host in one of them; warnings
 // name the clusters without a match.
-func (s *service) Targets(_ context.Context, selector, cluster string) (targets []Target, warnings diag.List, err error) {
+func (e *Executor) Targets(_ context.Context, selector, cluster string) (targets []Target, warnings diag.List, err error) {
 	var problems diag.List
 	have := map[[2]string]bool{}
 	for _, choice := range spec.Choices(selector) {
 		of := cmp.Or(choice.Cluster, cluster)
-		clusters, err := s.clustersLike(of)
+		clusters, err := e.matchingClusters(of)
 		var list diag.List
 		if errors.As(err, &list) {
 			problems = append(problems, list...)
@@ -30,7 +31,7 @@ func (s *service) Targets(_ context.Context, selector, cluster string) (targets 
 		} else if err != nil {
 			return nil, nil, err
 		}
-		chosen, list := targetsIn(clusters, choice.Selector, isPattern(of))
+		chosen, list := selectTargets(clusters, choice.Selector, isPattern(of))
 		problems, warnings = append(problems, list.Errors()...), append(warnings, list.Warnings()...)
 		for _, t := range chosen {
 			if id := [2]string{t.Cluster, t.Host.Name}; !have[id] {
@@ -42,10 +43,10 @@ func (s *service) Targets(_ context.Context, selector, cluster string) (targets 
 	return targets, warnings, problems.Err()
 }
 
-// targetsIn returns the hosts of clusters that a selector names, in the order of the
+// selectTargets returns the hosts of clusters that a selector names, in the order of the
 // cluster files. With lenient, a term that matches hosts in one cluster does not have to
 // match in the others.
-func targetsIn(clusters []*v1alpha1.Cluster, selector string, lenient bool) (targets []Target, problems diag.List) {
+func selectTargets(clusters []*v1alpha1.Cluster, selector string, lenient bool) (targets []Target, problems diag.List) {
 	chosen := map[[2]string]bool{}
 	for term := range strings.SplitSeq(selector, ",") {
 		var list diag.List
@@ -61,7 +62,7 @@ func targetsIn(clusters []*v1alpha1.Cluster, selector string, lenient bool) (tar
 			}
 		}
 		if some && lenient {
-			list = warningsOf(list)
+			list = withWarningSeverity(list)
 		}
 		problems = append(problems, list...)
 	}
@@ -76,8 +77,8 @@ func targetsIn(clusters []*v1alpha1.Cluster, selector string, lenient bool) (tar
 	return targets, problems
 }
 
-// warningsOf turns problems into warnings.
-func warningsOf(list diag.List) diag.List {
+// withWarningSeverity turns problems into warnings.
+func withWarningSeverity(list diag.List) diag.List {
 	for i := range list {
 		list[i].Severity, list[i].Hint = diag.Warning, ""
 	}
@@ -86,14 +87,14 @@ func warningsOf(list diag.List) diag.List {
 
 func isPattern(name string) bool { return strings.ContainsAny(name, "*?") }
 
-// clustersLike returns the clusters that a name or a pattern matches. For a pattern, it
+// matchingClusters returns the clusters that a name or a pattern matches. For a pattern, it
 // skips clusters with damaged state and warns about them, as long as one cluster is left.
-func (s *service) clustersLike(name string) ([]*v1alpha1.Cluster, error) {
+func (e *Executor) matchingClusters(name string) ([]*v1alpha1.Cluster, error) {
 	if !isPattern(name) {
-		c, err := found(s.Store.Cluster(name))
+		c, err := e.c.Clusters.Cluster(name)
 		return []*v1alpha1.Cluster{c}, err
 	}
-	names, err := s.Store.Clusters()
+	names, err := e.c.Clusters.Clusters()
 	if err != nil {
 		return nil, err
 	}
@@ -103,23 +104,25 @@ func (s *service) clustersLike(name string) ([]*v1alpha1.Cluster, error) {
 		if ok, err := path.Match(name, n); !ok || err != nil {
 			continue
 		}
-		c, err := found(s.Store.Cluster(n))
+		c, err := e.c.Clusters.Cluster(n)
 		var list diag.List
 		switch {
 		case err == nil:
 			out = append(out, c)
 		case errors.As(err, &list):
 			damaged = append(damaged, list...)
-		case !errors.Is(err, ErrNotFound): // otherwise it was deleted in the meantime
+		case !errors.Is(err, store.ErrNotFound): // otherwise it was deleted in the meantime
 			return nil, err
 		}
 	}
 	switch {
 	case len(out) > 0:
-		s.warn(damaged)
+		if len(damaged) > 0 && e.c.Warn != nil {
+			e.c.Warn(damaged)
+		}
 		return out, nil
 	case len(damaged) > 0:
 		return nil, damaged
 	}
-	return nil, refused(idNoSuchClusters, fmt.Sprintf("no cluster name matches %q", name), "list the clusters: slipway get clusters")
+	return nil, diag.Refuse(idNoSuchClusters, fmt.Sprintf("no cluster name matches %q", name), "list the clusters: slipway get clusters")
 }

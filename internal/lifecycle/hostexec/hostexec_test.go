@@ -1,4 +1,4 @@
-package lifecycle
+package hostexec
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/remote/dial"
@@ -25,9 +26,9 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// fleet is a service with two recorded clusters whose hosts are this machine,
-// by real SSH and the real helper; "dead" refuses connections.
-func fleet(t *testing.T) *service {
+// newTestExecutor returns an executor with two saved clusters. Their hosts are this machine,
+// through real SSH and the real helper; host "dead" refuses connections.
+func newTestExecutor(t *testing.T) *Executor {
 	t.Helper()
 	home := t.TempDir()
 	st, err := store.Open(home)
@@ -51,19 +52,19 @@ func fleet(t *testing.T) *service {
 		}
 	}
 	d := dial.New(remotetest.Build(t))
-	return New(Config{Store: st, Home: home, Connect: d.Connect, Resolve: d.Login, Shell: d.Shell}).(*service)
+	return New(Config{Clusters: st, Dialer: hostconn.Dialer{Connect: d.Connect, KnownHosts: filepath.Join(home, "known_hosts"), Home: home},
+		Resolve: d.Login, Shell: d.Shell})
 }
 
-// TestWork is all that is done on hosts beside the cluster's business.
-func TestWork(t *testing.T) {
-	s := fleet(t)
-	t.Run("targets", func(t *testing.T) { choose(t, s) })
-	t.Run("exec", func(t *testing.T) { execAll(t, s) })
-	t.Run("copy", func(t *testing.T) { copyAll(t, s) })
-	t.Run("login", func(t *testing.T) { logIn(t, s) })
+func TestExecutor_WorksOverRealSSH(t *testing.T) {
+	s := newTestExecutor(t)
+	t.Run("targets", func(t *testing.T) { testTargets(t, s) })
+	t.Run("exec", func(t *testing.T) { testExec(t, s) })
+	t.Run("copy", func(t *testing.T) { testCopy(t, s) })
+	t.Run("login", func(t *testing.T) { testLogin(t, s) })
 }
 
-func targets(t *testing.T, s *service, selector string) []Target {
+func targets(t *testing.T, s *Executor, selector string) []Target {
 	t.Helper()
 	list, warnings, err := s.Targets(t.Context(), selector, "prod")
 	if err != nil || len(warnings) > 0 {
@@ -72,7 +73,7 @@ func targets(t *testing.T, s *service, selector string) []Target {
 	return list
 }
 
-func choose(t *testing.T, s *service) {
+func testTargets(t *testing.T, s *Executor) {
 	for _, tc := range []struct{ selector, want, reason string }{
 		{"w1,cp1", "prod@cp1 prod@w1", "in the order of the file"},
 		{"w*", "prod@w1 prod@w2", "by pattern"},
@@ -126,15 +127,15 @@ func choose(t *testing.T, s *service) {
 		}
 	}
 	_, _, err := s.Targets(t.Context(), "x*@all", "prod")
-	refusal(t, err, idNoSuchClusters)
-	if _, _, err := s.Targets(t.Context(), "gone@all", "prod"); !errors.Is(err, ErrNotFound) {
+	wantRefusal(t, err, idNoSuchClusters)
+	if _, _, err := s.Targets(t.Context(), "gone@all", "prod"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a cluster that is not recorded: %v", err)
 	}
 }
 
-// TestTargetsAmongDamaged: of the clusters that a pattern stands for, one whose
-// record is damaged is told of and passed over; by its name it is refused.
-func TestTargetsAmongDamaged(t *testing.T) {
+// A pattern skips clusters with damaged state and warns about them. A damaged cluster that
+// is named is refused.
+func TestTargets_SkipsDamagedClustersOfPattern(t *testing.T) {
 	home := t.TempDir()
 	st, err := store.Open(home)
 	if err != nil {
@@ -162,7 +163,7 @@ func TestTargetsAmongDamaged(t *testing.T) {
 		{"e*@cp1", "nothing is left of the pattern", "", true, 0},
 	} {
 		var heard diag.List
-		s := New(Config{Store: st, Home: home, Warn: func(l diag.List) { heard = append(heard, l...) }})
+		s := New(Config{Clusters: st, Warn: func(l diag.List) { heard = append(heard, l...) }})
 		list, warnings, err := s.Targets(t.Context(), tc.selector, "prod")
 		var got []string
 		for _, x := range list {
@@ -175,11 +176,18 @@ func TestTargetsAmongDamaged(t *testing.T) {
 			t.Errorf("%s: told of %v, want %d: %s", tc.selector, heard, tc.warnings, tc.reason)
 		}
 		for _, d := range append(heard, errorsIn(err)...) {
-			if want := map[bool]diag.Severity{true: diag.Error, false: diag.Warning}[tc.refused]; d.ID != "record-damaged" ||
-				d.Severity != want || d.Hint == "" {
+			if d.ID != "record-damaged" || d.Severity != diag.Error || d.Hint == "" {
 				t.Errorf("%s: %+v, want the damaged record and a remedy", tc.selector, d)
 			}
 		}
+	}
+}
+
+// wantRefusal reports an error that is not a refusal with this id and a hint.
+func wantRefusal(t *testing.T, err error, id string) {
+	t.Helper()
+	if list := errorsIn(err); len(list) != 1 || list[0].ID != id || list[0].Hint == "" {
+		t.Errorf("got %v, want a refusal with id %s and a hint", err, id)
 	}
 }
 
@@ -188,7 +196,7 @@ func errorsIn(err error) (list diag.List) {
 	return list
 }
 
-// printed keeps what hosts print.
+// printed keeps the output of hosts.
 type printed struct {
 	mu  sync.Mutex
 	all map[string]*bytes.Buffer
@@ -205,7 +213,7 @@ func (o *printed) of(t Target) (io.Writer, io.Writer) {
 	return b, io.Discard
 }
 
-func execAll(t *testing.T, s *service) {
+func testExec(t *testing.T, s *Executor) {
 	var o printed
 	var heard []string
 	w := Work{Targets: targets(t, s, "all,lab@all"), Parallel: 2, Done: func(r HostResult) { heard = append(heard, r.Host) }}
@@ -231,7 +239,7 @@ func execAll(t *testing.T, s *service) {
 		}
 	}
 	_, err = s.Exec(t.Context(), w, Program{Argv: []string{"cat"}, In: strings.NewReader("x"), Output: o.of})
-	refusal(t, err, idInputForMany)
+	wantRefusal(t, err, idInputForMany)
 	w.Targets = targets(t, s, "w1")
 	if results, err = s.Exec(t.Context(), w,
 		Program{Argv: []string{"cat"}, In: strings.NewReader("given"), Output: o.of}); err != nil || results[0].Failed() ||
@@ -245,7 +253,7 @@ func execAll(t *testing.T, s *service) {
 	}
 }
 
-func copyAll(t *testing.T, s *service) {
+func testCopy(t *testing.T, s *Executor) {
 	dir := t.TempDir()
 	from := filepath.Join(dir, "conf")
 	for name, content := range map[string]string{"a": "one", "sub/big": strings.Repeat("x", 1<<20)} {
@@ -276,7 +284,7 @@ func copyAll(t *testing.T, s *service) {
 		t.Errorf("what is not there: %+v, %v", results, err)
 	}
 	_, err = s.Copy(t.Context(), w, Copy{Here: filepath.Join(dir, "gone"), There: to})
-	refusal(t, err, idNoCopy)
+	wantRefusal(t, err, idNoCopy)
 	if want := "no such file or directory: " + filepath.Join(dir, "gone"); !strings.Contains(err.Error(), want) {
 		t.Errorf("%v: want %q", err, want)
 	}
@@ -287,8 +295,8 @@ func copyAll(t *testing.T, s *service) {
 	}
 }
 
-// brittleHost is a host each of whose connections breaks after so many bytes,
-// and that is gone then.
+// brittleHost is a host whose connections break after a number of bytes each. After the
+// last one it is unreachable.
 type brittleHost struct {
 	remote.Host
 	lives []int64
@@ -305,7 +313,7 @@ func (h *brittleHost) OpenCopy(ctx context.Context, c remote.Copy) (net.Conn, er
 	if len(h.lives) == 0 {
 		return nil, &remote.Error{Host: "w1", Reason: remote.Unreachable, Cause: "no answer"}
 	}
-	h.ends.Wait() // a part that is in use is not gone on with
+	h.ends.Wait() // a part in use cannot be continued
 	ours, theirs := net.Pipe()
 	h.ends.Go(func() {
 		defer theirs.Close()
@@ -343,8 +351,8 @@ func (c *brittle) uses(n int) {
 	}
 }
 
-// copyBrittle copies a directory of one large file with connections that live
-// so long.
+// copyBrittle copies a directory with one large file over connections that break after
+// these numbers of bytes.
 func copyBrittle(t *testing.T, dir string, fetch bool, lives ...int64) HostResult {
 	t.Helper()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
@@ -357,8 +365,8 @@ func copyBrittle(t *testing.T, dir string, fetch bool, lives ...int64) HostResul
 	}
 	host := &brittleHost{lives: lives}
 	defer host.ends.Wait()
-	s := New(Config{Store: st,
-		Connect: func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error) { return host, nil }}).(*service)
+	s := New(Config{Clusters: st, Dialer: hostconn.Dialer{
+		Connect: func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error) { return host, nil }}})
 	c := Copy{Here: from, There: to}
 	if fetch {
 		c = Copy{Here: to, There: from, Fetch: true}
@@ -370,8 +378,7 @@ func copyBrittle(t *testing.T, dir string, fetch bool, lives ...int64) HostResul
 	return results[0]
 }
 
-// TestCopyBreaks: what is kept of a copy that broke off is named.
-func TestCopyBreaks(t *testing.T) {
+func TestCopy_NamesKeptPartAfterBrokenConnection(t *testing.T) {
 	for _, fetch := range []bool{false, true} {
 		dir := t.TempDir()
 		d := copyBrittle(t, dir, fetch, 500<<10).Error
@@ -382,9 +389,9 @@ func TestCopyBreaks(t *testing.T) {
 	}
 }
 
-// TestCopyGoesOn: a directory that a broken attempt has made is gone on with,
-// and not one to put the rest into.
-func TestCopyGoesOn(t *testing.T) {
+// The directory of the first attempt is the destination of the next one, not a directory to
+// copy into.
+func TestCopy_ContinuesInDirectoryOfBrokenAttempt(t *testing.T) {
 	for _, fetch := range []bool{false, true} {
 		dir := t.TempDir()
 		r := copyBrittle(t, dir, fetch, 500<<10, 500<<10, 1<<30)
@@ -398,8 +405,7 @@ func TestCopyGoesOn(t *testing.T) {
 	}
 }
 
-// TestCalled: what is fetched is called as it was asked for.
-func TestCalled(t *testing.T) {
+func TestLocalName_UsesRequestedName(t *testing.T) {
 	for _, tc := range []struct{ asked, want, reason string }{
 		{"/etc/hosts", "hosts", "a file"},
 		{"logs/", "logs", "written as a directory"},
@@ -414,13 +420,13 @@ func TestCalled(t *testing.T) {
 		{"/", "w1", "all of it"},
 		{"//", "w1", "likewise"},
 	} {
-		if got := called(tc.asked, "w1"); got != tc.want {
+		if got := localName(tc.asked, "w1"); got != tc.want {
 			t.Errorf("%q is called %q, want %q: %s", tc.asked, got, tc.want, tc.reason)
 		}
 	}
 }
 
-func logIn(t *testing.T, s *service) {
+func testLogin(t *testing.T, s *Executor) {
 	var out bytes.Buffer
 	code, err := s.Login(t.Context(), targets(t, s, "w1")[0],
 		remote.Shell{Argv: []string{"sh", "-c", "echo in; exit 3"}, Out: &out, Err: io.Discard})

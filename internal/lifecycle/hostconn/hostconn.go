@@ -1,0 +1,77 @@
+// Package hostconn connects to the hosts of clusters for queries and for work outside of
+// operations.
+package hostconn
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/node/transfer"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// MaxParallel limits the number of hosts that are queried at the same time.
+const MaxParallel = 100
+
+// connectTimeout limits each step of connecting for a query.
+const connectTimeout = 10 * time.Second
+
+// A Dialer connects to hosts.
+type Dialer struct {
+	// Connect connects to a host.
+	Connect func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error)
+	// KnownHosts is the file with the host keys. Home is the user's home, for SSH keys.
+	KnownHosts, Home string
+	Log              *slog.Logger
+}
+
+// QueryOptions returns the options for queries and work outside of operations: a host that
+// does not respond is not waited for.
+func (d Dialer) QueryOptions() remote.Options {
+	return remote.Options{KnownHosts: d.KnownHosts, Home: d.Home, Log: d.Log, Timeout: connectTimeout, Reconnect: -1}
+}
+
+// Dial connects to a host of a cluster for a query.
+func (d Dialer) Dial(ctx context.Context, c *v1alpha1.Cluster, h v1alpha1.Host) (remote.Host, error) {
+	return d.Connect(ctx, WithSSH(c, h), d.QueryOptions())
+}
+
+// WithSSH returns a host with all its SSH settings.
+func WithSSH(c *v1alpha1.Cluster, h v1alpha1.Host) v1alpha1.Host {
+	h.SSH = spec.MergeSSH(c.Spec.SSH, h.SSH)
+	return h
+}
+
+// ForEach calls do for all elements of a list in parallel, and waits for the calls.
+func ForEach[T any](list []T, do func(T)) {
+	var g errgroup.Group
+	g.SetLimit(MaxParallel)
+	for _, x := range list {
+		g.Go(func() error { do(x); return nil })
+	}
+	_ = g.Wait() // do keeps the errors
+}
+
+// Diagnose converts an error of a host into a diagnostic.
+func Diagnose(err error) *diag.Diagnostic {
+	d := &diag.Diagnostic{Severity: diag.Error, Message: err.Error()}
+	var broken *transfer.BrokenError
+	if errors.As(err, &broken) {
+		d.Message = broken.Err.Error()
+	}
+	var e *remote.Error
+	if errors.As(err, &e) {
+		d.ID, d.Message, d.Hint = string(e.Reason), e.Cause, e.Remedy
+	}
+	if broken != nil {
+		d.Message += "; the received part is kept in " + broken.Part + ", and the next copy to the same place uses it"
+	}
+	return d
+}
