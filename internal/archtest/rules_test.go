@@ -164,6 +164,8 @@ var rules = []rule{
 	{layer: 4, pkg: "internal/lifecycle",
 		may: []string{"internal/backup", "internal/backup/...", "internal/remote", "internal/remote/p2p",
 			"internal/node/transfer", "internal/module", "internal/bundle/source", "internal/pki"}, why: "the only door to all below"},
+	{layer: 4, pkg: "internal/lifecycle/clusterlock", may: []string{"internal/lifecycle/hostconn", "internal/remote"},
+		why: "the lock of a cluster on its control planes; knows no operation but its id"},
 	{layer: 4, pkg: "internal/lifecycle/hostconn", may: []string{"internal/remote", "internal/node/transfer"},
 		why: "connects to hosts for queries; knows no operation"},
 	{layer: 4, pkg: "internal/lifecycle/hostexec",

@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/clusterlock"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/remote"
@@ -316,17 +317,7 @@ type Service interface {
 var ErrNotFound = errors.New("not found")
 
 // A LockedError is returned if another operation is running on the cluster.
-type LockedError struct {
-	Cluster   string
-	Operation string
-	Holder    string // process or manager, for users
-	// Elsewhere reports whether another manager runs the operation.
-	Elsewhere bool
-}
-
-func (e *LockedError) Error() string {
-	return "cluster " + e.Cluster + " is locked by operation " + e.Operation + " (" + e.Holder + ")"
-}
+type LockedError = clusterlock.LockedError
 
 // A StaleError is returned if a plan no longer matches what it would do now.
 type StaleError struct {

@@ -20,6 +20,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/clusterlock"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
@@ -63,7 +64,7 @@ func (p *prepared) settled() bool {
 // locks holds the locks of a cluster: on this machine and on its control planes.
 type locks struct {
 	records *store.Lock
-	hosts   *hostLock
+	hosts   *clusterlock.Lock
 }
 
 // lockRecords takes the cluster's lock on this machine, unless the operation that is
@@ -113,7 +114,7 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	if err != nil {
 		return nil, errors.Join(err, p.abandon(o, err))
 	}
-	defer hostLock.release(context.WithoutCancel(ctx))
+	defer hostLock.Release(context.WithoutCancel(ctx))
 	if err := p.begin(o); err != nil {
 		return nil, err
 	}
@@ -299,19 +300,19 @@ func (p *prepared) abandon(o *v1alpha1.Operation, why error) error {
 }
 
 // execute runs the pipeline and saves its outcome.
-func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *recorder, hl *hostLock) (*Result, error) {
+func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *recorder, hl *clusterlock.Lock) (*Result, error) {
 	start := p.svc.Now()
 	asked := ctx
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	beats := hl.beat(ctx, stop)
+	beats := hl.KeepAlive(ctx, stop)
 	defer beats()
 	first := event.Event{Type: event.OperationStarted, Operation: o.Name, Cluster: p.env.Cluster.Name,
 		Kind: string(p.request.Kind), Digest: p.plan.Digest}
 	if err := errors.Join(rec.emit(first), p.tellLost(rec, o.Name)); err != nil {
 		return nil, err
 	}
-	run := p.run(o.Name, hl.fence())
+	run := p.run(o.Name, hl.Fence())
 	run.Emit = rec.emit
 	out, err := run.Apply(ctx, p.pipeline, p.plan.Steps)
 	if out == nil {
@@ -329,8 +330,8 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 		}
 		res.Outcome, res.Failures = event.Failed, append(res.Failures, f)
 	}
-	if res.Outcome != event.Succeeded && (p.installs() || p.request.Kind == Renew) && !errors.Is(err, errLockLost) {
-		p.tidy(context.WithoutCancel(ctx), o, hl.fence())
+	if res.Outcome != event.Succeeded && (p.installs() || p.request.Kind == Renew) && !errors.Is(err, clusterlock.ErrLost) {
+		p.tidy(context.WithoutCancel(ctx), o, hl.Fence())
 	}
 	return res, p.finish(context.WithoutCancel(ctx), o, rec, res)
 }

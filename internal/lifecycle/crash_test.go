@@ -1,21 +1,17 @@
 package lifecycle
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/remote"
 )
 
 // A moment is a world as a process leaves it that is killed there.
@@ -169,66 +165,6 @@ func TestKilledCreateRolledBack(t *testing.T) {
 			k.rollback(event.Succeeded)
 			k.bare()
 			k.wantStatus("", "rollback Succeeded", "create Failed")
-		})
-	}
-}
-
-// A keeper is a host that keeps the lock until it is told otherwise.
-type keeper struct {
-	remote.Locker
-	beats  int
-	lost   bool
-	silent int // so many times
-	hangs  bool
-}
-
-func (k *keeper) Beat(ctx context.Context, _ remote.Lock) (bool, error) {
-	k.beats++
-	if k.hangs {
-		<-ctx.Done()
-	}
-	if k.hangs || k.beats <= k.silent {
-		return false, errDown
-	}
-	return !k.lost, nil
-}
-
-func TestHeartbeat(t *testing.T) {
-	beating := func(t *testing.T, for_ time.Duration, keepers ...*keeper) error {
-		t.Helper()
-		hl := &hostLock{need: len(keepers)/2 + 1}
-		for _, k := range keepers {
-			hl.holders = append(hl.holders, holder{name: "cp", conn: k})
-		}
-		ctx, stop := context.WithCancelCause(t.Context())
-		defer stop(nil)
-		end := hl.beat(ctx, stop)
-		time.Sleep(for_)
-		end()
-		return context.Cause(ctx)
-	}
-	for _, tc := range []struct {
-		name, reason string
-		keepers      []*keeper
-		want         error
-	}{
-		{"all keep it", "the work goes on", []*keeper{{}, {}, {}}, nil},
-		{"one of three lost it", "a majority keeps it", []*keeper{{}, {lost: true}, {}}, nil},
-		{"two of three lost it", "another works on the cluster now", []*keeper{{lost: true}, {lost: true}, {}}, errLockLost},
-		{"one of three does not answer", "nor is it waited for", []*keeper{{}, {hangs: true}, {}}, nil},
-		{"none answers for a while", "its record ages, and nobody may take it yet", []*keeper{{silent: 3}}, nil},
-		{"none answers", "others may take it soon, and it would not be heard of", []*keeper{{silent: 10}}, errLockLost},
-		{"two of three do not answer", "others may take these soon", []*keeper{{}, {hangs: true}, {silent: 10}}, errLockLost},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				if err := beating(t, 65*time.Second, tc.keepers...); !errors.Is(err, tc.want) {
-					t.Errorf("the run was stopped by %v, want %v: %s", err, tc.want, tc.reason)
-				}
-				if n := tc.keepers[0].beats; tc.want == nil && n < 6 {
-					t.Errorf("%d heartbeats in 65 s: a lock is stale after 60", n)
-				}
-			})
 		})
 	}
 }

@@ -613,7 +613,7 @@ func TestLockWithoutWhatIsGone(t *testing.T) {
 			p.recorded = p.env.Cluster
 			p.recorded.Status.Phase = v1alpha1.PhaseRunning
 			hl, err := p.lockHosts(t.Context(), "ours")
-			if (err == nil) != (tc.fence > 0) || err == nil && hl.fence() != tc.fence {
+			if (err == nil) != (tc.fence > 0) || err == nil && hl.Fence() != tc.fence {
 				t.Errorf("got %+v, %v, want number %d: %s", hl, err, tc.fence, tc.reason)
 			}
 		})
@@ -645,7 +645,7 @@ func TestLockTakenOver(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer hl.release(t.Context())
+			defer hl.Release(t.Context())
 			late := remote.Batch{Operation: "theirs", Step: "os.files", Cluster: "prod", Fence: 4, Ops: op.List{op.File{Path: "/etc/theirs"}}}
 			got, err := (&conn{machine: w.machines["w1"]}).Apply(t.Context(), late, nil)
 			if refused := err == nil && got[0].Error != nil && got[0].Error.Reason == "Fenced"; refused != tc.refused {
@@ -678,12 +678,12 @@ func TestLockOfACopy(t *testing.T) {
 	if _, err := w.toLock(Request{Kind: Apply}).lockHosts(t.Context(), "copy"); !errors.As(err, &locked) {
 		t.Errorf("a copy of the records took the lock over: %v", err)
 	}
-	second.release(t.Context())
+	second.Release(t.Context())
 	third, err := w.toLock(Request{Kind: Apply}).lockHosts(t.Context(), "later")
 	if err != nil {
 		t.Fatal(err)
 	}
-	third.release(t.Context())
+	third.Release(t.Context())
 }
 
 // TestLockMajority is about three control planes.
@@ -730,11 +730,11 @@ func TestLockMajority(t *testing.T) {
 			switch {
 			case tc.fence == 0 && (err == nil || errors.As(err, &locked) != tc.locked):
 				t.Errorf("got %v: %s", err, tc.reason)
-			case tc.fence > 0 && (err != nil || hl.fence() != tc.fence):
+			case tc.fence > 0 && (err != nil || hl.Fence() != tc.fence):
 				t.Fatalf("got %+v, %v, want number %d: %s", hl, err, tc.fence, tc.reason)
 			}
 			if hl != nil {
-				hl.release(t.Context())
+				hl.Release(t.Context())
 			}
 			for name, m := range w.machines {
 				if m.lock.Holder.Operation == "ours" && m.lock.Held {

@@ -18,7 +18,6 @@ const (
 	idSpecChanged       = "spec-changed"
 	idNoWayBack         = "no-way-back"
 	idHostLeft          = "host-left-behind"
-	idNoLockMajority    = "no-lock-majority"
 	idNothingRunning    = "nothing-running"
 	idRunsElsewhere     = "runs-elsewhere"
 	idNotSlipway        = "not-slipway"

@@ -126,7 +126,7 @@ func TestIgnoreErrors(t *testing.T) {
 		w.machines["cp1"].down = errDown
 		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Delete, Name: "prod", IgnoreErrors: true}, nil))
 		_, err := p.Apply(t.Context())
-		refusal(t, err, idNoLockMajority)
+		refusal(t, err, "no-lock-majority")
 		w.do(Request{Kind: Delete, Name: "prod", IgnoreErrors: true, BreakLock: true}, event.Partial)
 		if m := w.machines["w1"]; m.ledger {
 			t.Error("w1 is not put back")
@@ -197,7 +197,7 @@ func TestForget(t *testing.T) {
 		w.machines["cp1"].down = errDown
 		p := w.prepared(w.service().Prepare(t.Context(), forget, nil))
 		_, err := p.Apply(t.Context())
-		refusal(t, err, idNoLockMajority) // w1 answers: another may work on it
+		refusal(t, err, "no-lock-majority") // w1 answers: another may work on it
 		broken := forget
 		broken.BreakLock = true
 		res := w.do(broken, event.Partial)

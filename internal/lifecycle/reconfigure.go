@@ -273,7 +273,7 @@ func (p *prepared) back(ctx context.Context, under *locks, sinks []event.Sink) (
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	kept := under.hosts.beat(ctx, stop)
+	kept := under.hosts.KeepAlive(ctx, stop)
 	name := p.env.Cluster.Name
 	q, err := p.svc.PrepareRollback(ctx, name, Request{
 		Name: name, IgnoreChecks: p.request.IgnoreChecks, Rollout: p.request.Rollout, back: true, under: under,

@@ -1,0 +1,69 @@
+package lifecycle
+
+import (
+	"context"
+	"slices"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/lifecycle/clusterlock"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// lockHosts takes the cluster lock. Operations that only prepare hosts take no lock, nor
+// does the force-removal of a cluster without a reachable host.
+func (p *prepared) lockHosts(ctx context.Context, operation string) (*clusterlock.Lock, error) {
+	if prepares(p.request.Kind) || len(p.hosts) == 0 { // no host is touched
+		return &clusterlock.Lock{}, nil
+	}
+	r := clusterlock.Request{
+		Cluster: p.env.Cluster.Name, Operation: operation, Break: p.request.BreakLock, Store: p.svc.Store, Log: p.svc.Log,
+	}
+	r.Keepers, r.AllKeepers = p.lockKeepers()
+	for _, h := range p.hosts {
+		wasReset := !p.env.Stays(h) && h.Facts != nil && !h.Facts.Ledger
+		r.Hosts = append(r.Hosts, clusterlock.Host{Name: h.Name, Conn: h.Conn, WasReset: wasReset})
+	}
+	return clusterlock.Take(ctx, r)
+}
+
+// lockedCluster returns the description whose control planes keep the lock: the running
+// cluster, so that a manager that adds control planes uses those that all managers know.
+// It includes leaving control planes until they have left.
+func (p *prepared) lockedCluster() *v1alpha1.Cluster {
+	if created(p.recorded) {
+		return p.recorded
+	}
+	return p.env.WithLeaving()
+}
+
+// lockKeepers returns the reachable control planes, and the number of all of them. A leaving
+// control plane that the resumed operation has already reset does not count: a lock on
+// it would never be removed.
+func (p *prepared) lockKeepers() (reachable []clusterlock.Keeper, all int) {
+	for _, cp := range spec.HostsWithRole(p.lockedCluster(), v1alpha1.RoleControlPlane) {
+		i := slices.IndexFunc(p.hosts, func(h *engine.Host) bool { return h.Name == cp.Name })
+		if i >= 0 && p.env.Resets(p.hosts[i]) && p.hosts[i].Facts != nil && !p.hosts[i].Facts.Ledger {
+			continue
+		}
+		if p.isLost(cp.Name) || p.isGivenUp(cp.Name) { // a lost host holds no lock
+			continue
+		}
+		all++
+		if i < 0 {
+			continue
+		}
+		leaves := p.env.Leaves(p.hosts[i])
+		if l, ok := p.hosts[i].Conn.(remote.Locker); ok && (!leaves || p.env.Resets(p.hosts[i])) {
+			reachable = append(reachable, clusterlock.Keeper{Name: cp.Name, Conn: l, Leaves: leaves})
+		}
+	}
+	return reachable, all
+}
+
+// isGivenUp reports whether a leaving host is permanently lost.
+func (p *prepared) isGivenUp(name string) bool {
+	return slices.ContainsFunc(p.env.Leaving, func(l module.Leaving) bool { return l.Name == name && l.Gone })
+}
