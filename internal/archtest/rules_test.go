@@ -164,6 +164,8 @@ var rules = []rule{
 	{layer: 4, pkg: "internal/lifecycle",
 		may: []string{"internal/backup", "internal/backup/...", "internal/remote", "internal/remote/p2p",
 			"internal/node/transfer", "internal/module", "internal/bundle/source", "internal/pki"}, why: "the only door to all below"},
+	{layer: 4, pkg: "internal/lifecycle/access", may: []string{"internal/lifecycle/hostconn", "internal/module", "internal/pki"},
+		why: "kubeconfigs, API addresses and kubectl; knows no operation"},
 	{layer: 4, pkg: "internal/lifecycle/clusterlock", may: []string{"internal/lifecycle/hostconn", "internal/remote"},
 		why: "the lock of a cluster on its control planes; knows no operation but its id"},
 	{layer: 4, pkg: "internal/lifecycle/hostconn", may: []string{"internal/remote", "internal/node/transfer"},
@@ -224,7 +226,7 @@ var fences = []fence{
 		"internal/remote/remotetest",     // builds the helper, and runs shells, for tests
 		"internal/bundle/source/modules", // the go command
 		"internal/sandbox",               // ip, mkfs, debootstrap
-		"internal/lifecycle",             // the bundle's kubectl
+		"internal/lifecycle/access",      // the bundle's kubectl
 		"internal/cli",                   // plugins
 		"internal/cli/sandboxcmd",        // ssh into a machine
 		"internal/archtest", "test/...",  // the programs under test

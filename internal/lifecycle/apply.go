@@ -20,6 +20,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/access"
 	"slipway.dev/slipway/internal/lifecycle/clusterlock"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/plan"
@@ -425,7 +426,7 @@ func (p *prepared) ready(res *Result) []string {
 	}
 	return append([]string{
 		fmt.Sprintf("Kubernetes %s on %s: %s", p.env.Release.Kubernetes, count(len(nodes), "node"), strings.Join(nodes, ", ")),
-		"API at https://" + outside(p.env.Cluster) + " (" + p.env.Cluster.Spec.ControlPlaneEndpoint.Domain + ")",
+		"API at https://" + access.OutsideAddress(p.env.Cluster) + " (" + p.env.Cluster.Spec.ControlPlaneEndpoint.Domain + ")",
 	}, p.committed(res)...)
 }
 

@@ -423,9 +423,9 @@ func TestNoKubeconfigYet(t *testing.T) {
 	w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
 	w.create(event.Failed)
 	_, _, err := w.service().Kubeconfig(t.Context(), "prod", false)
-	refusal(t, err, idNoKubeconfig)
+	refusal(t, err, "no-kubeconfig")
 	_, err = w.service().Kubectl(t.Context(), "prod", []string{"get", "nodes"}, nil, io.Discard, io.Discard)
-	refusal(t, err, idNoKubeconfig)
+	refusal(t, err, "no-kubeconfig")
 }
 
 func TestQueries(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 func TestDoors(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	w.api.put("/readyz", object{"ok": true})
-	kept, err := w.service().admin("prod")
+	kept, err := w.service().SavedKubeconfig("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestDoors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			path, done, _, err := s.kubeconfigFile(t.Context(), env)
+			path, done, _, err := s.WriteKubeconfigFile(t.Context(), env)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +72,7 @@ func TestDoors(t *testing.T) {
 			if _, err := os.Stat(path); (path != s.Store.KubeconfigPath("prod")) != errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("%s: %v: only the one on record stays", path, err)
 			}
-			if now, err := s.admin("prod"); err != nil || !bytes.Equal(now, kept) {
+			if now, err := s.SavedKubeconfig("prod"); err != nil || !bytes.Equal(now, kept) {
 				t.Errorf("the one on record has changed: %s, %v", now, err)
 			}
 		})
@@ -92,7 +92,7 @@ func TestKubeconfigOfLiars(t *testing.T) {
 	runs := strings.Replace(good, "  user:\n",
 		"  user:\n    exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: canary}\n", 1)
 	token := regexp.MustCompile(`(?m)^ +client-.*-data: .*$`).ReplaceAllString(good, "    tokenFile: /canary")
-	kept, err := w.service().admin("prod")
+	kept, err := w.service().SavedKubeconfig("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestKubeconfigOfEarlierVersions(t *testing.T) {
 			}
 			conf, _, err := s.Kubeconfig(t.Context(), "prod", false)
 			if !tc.ok {
-				refusal(t, err, idDamaged)
+				refusal(t, err, "record-damaged")
 				return
 			}
 			if _, bad := kubeconfig.ParseAdmin(conf); bad != nil || err != nil {
@@ -166,7 +166,7 @@ func TestKubeconfigOfEarlierVersions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			path, done, _, err := s.kubeconfigFile(t.Context(), env)
+			path, done, _, err := s.WriteKubeconfigFile(t.Context(), env)
 			if err != nil || path == s.Store.KubeconfigPath("prod") {
 				t.Errorf("kubectl is given %s, %v", path, err)
 			}

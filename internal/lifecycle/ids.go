@@ -21,8 +21,6 @@ const (
 	idNothingRunning    = "nothing-running"
 	idRunsElsewhere     = "runs-elsewhere"
 	idNotSlipway        = "not-slipway"
-	idNoKubectl         = "no-kubectl"
-	idNoKubeconfig      = "no-kubeconfig"
 	idDamaged           = "record-damaged" // as in package store
 	idNotCreated        = "not-created"
 	idNoNewHost         = "no-new-host"

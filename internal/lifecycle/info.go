@@ -315,7 +315,7 @@ func (s *service) look(ctx context.Context, c *v1alpha1.Cluster) (_ context.Cont
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.looks.whole, errNoTime)
 	l = newLooker(s, env)
-	if admin, _, err := s.current(ctx, env); err == nil {
+	if admin, _, err := s.CurrentKubeconfig(ctx, env); err == nil {
 		l.admin = admin
 	}
 	return ctx, l, func() { l.close(); cancel() }, nil

@@ -49,7 +49,7 @@ func (l *looker) askAPI(ctx context.Context) *apiAnswer {
 	if down {
 		return &apiAnswer{message: message} // the control planes responded: the API is down
 	}
-	door := l.svc.open(ctx, l.admin, clusterstate.Doors(l.env.Cluster)) // if none works, the first address gives the error
+	door := l.svc.FirstReadyAddress(ctx, l.admin, clusterstate.Doors(l.env.Cluster)) // if none works, the first address gives the error
 	client, err := kube.New(l.admin, l.svc.Dial, kube.Options{Address: door})
 	if err != nil {
 		return &apiAnswer{message: cmp.Or(message, shortly(err))}

@@ -171,7 +171,7 @@ func (s *service) dataFor(ctx context.Context, p *prepared, progress event.Sink)
 		return s.mayRescue(ctx, p, progress)
 	case RestoreEtcd:
 		note(progress, "", "verifying the backup set")
-		if _, _, err := s.current(ctx, p.env); err != nil { // the API is queried with it at the end
+		if _, _, err := s.CurrentKubeconfig(ctx, p.env); err != nil { // the API is queried with it at the end
 			return err
 		}
 		before, err := s.renewedBefore(p.env.Cluster.Name, p.continues)

@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/access"
 	"slipway.dev/slipway/internal/process"
 	"slipway.dev/slipway/internal/status"
 	"slipway.dev/slipway/internal/store"
@@ -73,7 +74,7 @@ func (s *service) summary(ctx context.Context, name string) (sum ClusterSummary,
 		return sum, err
 	}
 	sum = ClusterSummary{Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version,
-		Hosts: len(c.Spec.Hosts), Endpoint: outside(c)}
+		Hosts: len(c.Spec.Hosts), Endpoint: access.OutsideAddress(c)}
 	for _, n := range c.Status.Nodes {
 		if n.Ready && find(c.Spec.Hosts, n.Name) >= 0 { // the host may have left since then
 			sum.Ready++

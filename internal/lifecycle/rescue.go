@@ -179,7 +179,7 @@ func (p *prepared) survey(ctx context.Context) error {
 		}
 		by.Member, by.EtcdReach, by.Database = best.host, best.Reach(), best.ByDatabase()
 	}
-	admin, err := p.svc.admin(p.env.Cluster.Name)
+	admin, err := p.svc.SavedKubeconfig(p.env.Cluster.Name)
 	if err != nil {
 		return err
 	}

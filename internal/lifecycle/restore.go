@@ -94,7 +94,7 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 	if err := os.Remove(u.snapshot.Name()); err != nil { // unlink it before it has content
 		return err
 	}
-	admin, err := s.admin(env.Cluster.Name)
+	admin, err := s.SavedKubeconfig(env.Cluster.Name)
 	if err != nil {
 		return err
 	}

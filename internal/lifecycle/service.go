@@ -21,6 +21,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/lifecycle/access"
 	"slipway.dev/slipway/internal/lifecycle/hostexec"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/release"
@@ -58,6 +59,7 @@ type Config struct {
 
 type service struct {
 	Config
+	*access.Access
 	*hostexec.Executor
 	looks lookTimes
 }

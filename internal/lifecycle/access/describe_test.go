@@ -1,4 +1,4 @@
-package lifecycle
+package access
 
 import (
 	"encoding/base64"
@@ -75,7 +75,7 @@ func describable() map[string]string {
 	}
 }
 
-func describer(t *testing.T) Service {
+func newTestAccess(t *testing.T) *Access {
 	t.Helper()
 	known, err := release.Load("")
 	if err != nil {
@@ -86,7 +86,7 @@ func describer(t *testing.T) Service {
 
 // Everything that a cluster keeps of itself is asked for, and arrives.
 func TestDescribe(t *testing.T) {
-	d, err := describer(t).Describe(t.Context(), anAPI(t, describable()), live.Options{User: "ops"})
+	d, err := newTestAccess(t).Describe(t.Context(), anAPI(t, describable()), live.Options{User: "ops"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestDescribeRefused(t *testing.T) {
 				tc.change(answers)
 				conf = anAPI(t, answers)
 			}
-			_, err := describer(t).Describe(t.Context(), conf, live.Options{})
+			_, err := newTestAccess(t).Describe(t.Context(), conf, live.Options{})
 			var list diag.List
 			if !errors.As(err, &list) || list[0].ID != tc.want {
 				t.Errorf("want %s, got %v", tc.want, err)

@@ -1,4 +1,4 @@
-package lifecycle
+package access
 
 import (
 	"bytes"
@@ -15,24 +15,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/bundletest"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/store"
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestKubectlOfAChangedBundle unpacks nothing of a component that is not what the
-// bundle says: it could unpack to any size.
-func TestKubectlOfAChangedBundle(t *testing.T) {
-	w := newWorld(t, "cp1")
-	path, ok := bundle.Cached(w.cache, "v1.37.1", nil)
-	if !ok {
-		t.Fatal("the cache has no bundle")
-	}
-	w.cache = t.TempDir() // the other belongs to all tests
-	b, err := bundle.Import(t.Context(), path, w.cache)
-	if err != nil {
-		t.Fatal(err)
-	}
+// A changed component could unpack to any size.
+func TestUnpackKubectl_RefusesChangedComponent(t *testing.T) {
+	b, cache := bundletest.Build(t), t.TempDir()
 	comp, err := b.Component("kubernetes", runtime.GOARCH)
 	if err != nil {
 		t.Fatal(err)
@@ -44,14 +36,14 @@ func TestKubectlOfAChangedBundle(t *testing.T) {
 	if err := errors.Join(err, z.Close(), os.Remove(blob), os.WriteFile(blob, other.Bytes(), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.service().kubectl(b)
-	refusal(t, err, bundle.IDCorrupt)
-	if _, err := os.Stat(filepath.Join(w.cache, "kubectl")); !errors.Is(err, os.ErrNotExist) {
+	_, err = New(Config{Store: ownedStore(t, nil), Cache: cache}).unpackKubectl(b)
+	wantRefusal(t, err, bundle.IDCorrupt)
+	if _, err := os.Stat(filepath.Join(cache, "kubectl")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("something was unpacked: %v", err)
 	}
 }
 
-func TestRunAs(t *testing.T) {
+func TestSetUser(t *testing.T) {
 	requireroot.Need(t, "running programs as others")
 	for _, tt := range []struct {
 		name string
@@ -63,7 +55,7 @@ func TestRunAs(t *testing.T) {
 	} {
 		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "id -u; id -g; id -G")
 		cmd.Dir = "/"
-		runAs(cmd, tt.as)
+		setUser(cmd, tt.as)
 		out, err := cmd.CombinedOutput()
 		if got := strings.Join(strings.Fields(string(out)), " "); err != nil || got != tt.want {
 			t.Errorf("%s: it runs as %q, want %q (%v)", tt.name, got, tt.want, err)
@@ -71,11 +63,12 @@ func TestRunAs(t *testing.T) {
 	}
 }
 
-// TestKubectlUser runs no program as root that a user can replace, and gives no user
-// the credentials of another.
-func TestKubectlUser(t *testing.T) {
+// A program that a user can replace never runs as root, and no user gets the credentials of
+// another user.
+func TestFindKubectlUser(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	caller, other := &fileowner.Owner{UID: 12345, GID: 12346}, &fileowner.Owner{UID: 54321, GID: 54321}
+	b := bundletest.Build(t)
 	for _, tt := range []struct {
 		name, reason       string
 		parent             string
@@ -95,28 +88,23 @@ func TestKubectlUser(t *testing.T) {
 		{"shared, with a program of the caller's", "it is the caller's own", "", nil, caller, caller, caller, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t, "cp1")
-			b := w.bundle()
-			w.cache = cacheOf(t, tt.parent, tt.cache)
+			cache := cacheOf(t, tt.parent, tt.cache)
 			if tt.left != nil {
-				s := w.service()
-				s.Store = ownedStore(t, tt.left)
-				if _, err := s.kubectl(b); err != nil {
+				if _, err := New(Config{Store: ownedStore(t, tt.left), Cache: cache}).unpackKubectl(b); err != nil {
 					t.Fatal(err)
 				}
-				if err := tt.left.GiveTree(filepath.Join(w.cache, "kubectl")); err != nil {
+				if err := tt.left.GiveTree(filepath.Join(cache, "kubectl")); err != nil {
 					t.Fatal(err)
 				}
 			}
-			s := w.service()
-			s.Store = ownedStore(t, tt.owner)
+			a := New(Config{Store: ownedStore(t, tt.owner), Cache: cache})
 			var as *fileowner.Owner
-			program, err := s.kubectl(b)
+			program, err := a.unpackKubectl(b)
 			if err == nil {
-				as, err = s.kubectlUser(program)
+				as, err = a.findKubectlUser(program)
 			}
 			if tt.id != "" {
-				refusal(t, err, tt.id)
+				wantRefusal(t, err, tt.id)
 				return
 			}
 			if err != nil {
@@ -132,42 +120,24 @@ func TestKubectlUser(t *testing.T) {
 	}
 }
 
-// TestKubectlUser_OfAForeignDirectory runs no program of the caller's in a directory of
-// another user, who could replace it at any time.
-func TestKubectlUser_OfAForeignDirectory(t *testing.T) {
+// Another user could replace a program in such a directory at any time.
+func TestFindKubectlUser_RefusesDirectoryOfAnotherUser(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	caller, other := &fileowner.Owner{UID: 12345, GID: 12346}, &fileowner.Owner{UID: 54321, GID: 54321}
-	w := newWorld(t, "cp1")
-	b := w.bundle()
-	w.cache = cacheOf(t, "", nil)
-	s := w.service()
-	s.Store = ownedStore(t, caller)
-	program, err := s.kubectl(b)
+	b := bundletest.Build(t)
+	a := New(Config{Store: ownedStore(t, caller), Cache: cacheOf(t, "", nil)})
+	program, err := a.unpackKubectl(b)
 	if err == nil {
 		err = other.Give(filepath.Dir(program))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.kubectlUser(program)
-	refusal(t, err, idNoKubectl)
+	_, err = a.findKubectlUser(program)
+	wantRefusal(t, err, idNoKubectl)
 }
 
-// bundle opens the bundle of the test cache.
-func (w *world) bundle() *bundle.Bundle {
-	w.t.Helper()
-	path, ok := bundle.Cached(w.cache, "v1.37.1", nil)
-	if !ok {
-		w.t.Fatal("the cache has no bundle")
-	}
-	b, err := bundle.Open(w.t.Context(), path, w.cache, bundle.Registry{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return b
-}
-
-// cacheOf makes a cache of a user's, or of root's.
+// cacheOf makes a cache that belongs to a user, or to root.
 func cacheOf(t *testing.T, parent string, to *fileowner.Owner) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(parent, "cache-")
@@ -199,24 +169,30 @@ func ownedStore(t *testing.T, to *fileowner.Owner) *store.Store {
 	return s
 }
 
-// TestKubectlIntoALink unpacks nothing where a link of the caller's leads.
-func TestKubectlIntoALink(t *testing.T) {
-	w := newWorld(t, "cp1")
+func TestUnpackKubectl_DoesNotFollowLinkOfCaller(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
-	b, dir := w.bundle(), t.TempDir()
-	w.cache = filepath.Join(dir, "cache")
+	b, dir := bundletest.Build(t), t.TempDir()
+	cache := filepath.Join(dir, "cache")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
-	s := w.service()
-	s.Store = ownedStore(t, to)
-	if err := errors.Join(os.Mkdir(w.cache, 0o755), os.Mkdir(filepath.Join(dir, "etc"), 0o755),
-		os.Symlink("../etc", filepath.Join(w.cache, "kubectl")), to.Give(w.cache, filepath.Join(w.cache, "kubectl"))); err != nil {
+	a := New(Config{Store: ownedStore(t, to), Cache: cache})
+	if err := errors.Join(os.Mkdir(cache, 0o755), os.Mkdir(filepath.Join(dir, "etc"), 0o755),
+		os.Symlink("../etc", filepath.Join(cache, "kubectl")), to.Give(cache, filepath.Join(cache, "kubectl"))); err != nil {
 		t.Fatal(err)
 	}
 	var foreign *fileowner.ForeignError
-	if _, err := s.kubectl(b); !errors.As(err, &foreign) {
+	if _, err := a.unpackKubectl(b); !errors.As(err, &foreign) {
 		t.Errorf("error %v, want a *ForeignError", err)
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, "etc")); err != nil || len(left) > 0 {
 		t.Errorf("in the directory of root are %v, %v", left, err)
+	}
+}
+
+// wantRefusal reports an error that is not a refusal with this id and a hint.
+func wantRefusal(t *testing.T, err error, id string) {
+	t.Helper()
+	var list diag.List
+	if !errors.As(err, &list) || list[0].ID != id || list[0].Hint == "" {
+		t.Errorf("got %v, want a refusal with id %s and a hint", err, id)
 	}
 }

@@ -1,4 +1,4 @@
-package lifecycle
+package access
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 
 // TestManifest is what a version has, and can be read again.
 func TestManifest(t *testing.T) {
-	text, warnings, err := describer(t).Manifest(t.Context(), ManifestRequest{
+	text, warnings, err := newTestAccess(t).Manifest(t.Context(), ManifestRequest{
 		Kubernetes: "v1.36.4", Arches: []string{"arm64", "amd64", "arm64"}, Docker: true,
 		Images: []string{"docker.io/library/nginx:1.29", "docker.io/library/nginx:1.29"},
 	})
@@ -29,7 +29,7 @@ func TestManifest(t *testing.T) {
 		"no architecture":             {Arches: []string{"z80"}},
 		"no image":                    {Images: []string{"nginx"}},
 	} {
-		_, _, err := describer(t).Manifest(t.Context(), r)
+		_, _, err := newTestAccess(t).Manifest(t.Context(), r)
 		var list diag.List
 		if !errors.As(err, &list) || list[0].Hint == "" {
 			t.Errorf("%s: %v", reason, err)
@@ -61,7 +61,7 @@ func TestManifestOfCluster(t *testing.T) {
 			pod("6", "UPPER:case", ""),
 		}, ",") + `]}`,
 	}
-	text, warnings, err := describer(t).Manifest(t.Context(), ManifestRequest{Kubeconfig: anAPI(t, answers)})
+	text, warnings, err := newTestAccess(t).Manifest(t.Context(), ManifestRequest{Kubeconfig: anAPI(t, answers)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +81,6 @@ func TestManifestOfCluster(t *testing.T) {
 		t.Errorf("warnings %v", warnings)
 	}
 	answers["/api/v1/pods"] = "forbidden"
-	_, _, err = describer(t).Manifest(t.Context(), ManifestRequest{Kubeconfig: anAPI(t, answers)})
-	refusal(t, err, idClusterUnreadable)
+	_, _, err = newTestAccess(t).Manifest(t.Context(), ManifestRequest{Kubeconfig: anAPI(t, answers)})
+	wantRefusal(t, err, idClusterUnreadable)
 }

@@ -1,4 +1,4 @@
-package lifecycle
+package access
 
 import (
 	"context"
@@ -6,34 +6,32 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/spec/live"
 )
 
-// Ids of the errors of Describe.
-const (
-	idKubeconfigUnusable = "kubeconfig-unusable"
-	idClusterUnreadable  = "cluster-unreadable"
-	idNotKubeadm         = "not-kubeadm"
-)
-
 // Describe describes a running kubeadm cluster as a cluster file.
-func (s *service) Describe(ctx context.Context, kubeconfig []byte, o live.Options) (*live.Description, error) {
+func (a *Access) Describe(ctx context.Context, kubeconfig []byte, o live.Options) (*live.Description, error) {
 	client, err := kube.New(kubeconfig, nil, kube.Options{})
 	if err != nil {
-		return nil, refused(idKubeconfigUnusable, err.Error(), "use another file with --kubeconfig")
+		return nil, diag.Refuse(idKubeconfigUnusable, err.Error(), "use another file with --kubeconfig")
 	}
 	defer client.Close()
 	state, err := observeCluster(ctx, client)
 	var said *kube.Error
 	if errors.As(err, &said) && ctx.Err() == nil {
-		return nil, refused(idClusterUnreadable, err.Error(), "")
+		return nil, diag.Refuse(idClusterUnreadable, err.Error(), "")
 	}
 	if err != nil {
 		return nil, err
 	}
-	o.Default, o.Supported = s.Catalogue.Default(), s.supported
+	o.Default = a.c.Catalogue.Default()
+	o.Supported = func(version string) error {
+		_, err := a.c.Catalogue.Resolve(version)
+		return err
+	}
 	return live.Describe(state, o)
 }
 
@@ -55,7 +53,7 @@ func observeCluster(ctx context.Context, client *kube.Client) (state live.State,
 	const system = "kube-system"
 	state.Cluster = value(system, "kubeadm-config", "ClusterConfiguration")
 	if err == nil && state.Cluster == nil {
-		return state, refused(idNotKubeadm, "the cluster has no kubeadm configuration (ConfigMap kube-system/kubeadm-config)",
+		return state, diag.Refuse(idNotKubeadm, "the cluster has no kubeadm configuration (ConfigMap kube-system/kubeadm-config)",
 			"use this command for kubeadm clusters only: made by Slipway, KubeKey, kubespray or manually with kubeadm")
 	}
 	state.Kubelet = value(system, "kubelet-config", "kubelet")

@@ -1,4 +1,4 @@
-package lifecycle
+package access
 
 import (
 	"archive/tar"
@@ -18,47 +18,41 @@ import (
 	"syscall"
 
 	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/safefile"
-	"slipway.dev/slipway/internal/spec"
 )
 
 // Kubectl runs the bundle's kubectl against the cluster.
-func (s *service) Kubectl(ctx context.Context, name string, args []string, in io.Reader, out, errw io.Writer) (int, error) {
-	c, err := found(s.Store.Cluster(name))
+func (a *Access) Kubectl(ctx context.Context, name string, args []string, in io.Reader, out, errw io.Writer) (int, error) {
+	c, err := a.c.Clusters.Cluster(name)
 	if err != nil {
 		return 0, err
 	}
-	env, err := s.environment(ctx, c)
+	env, err := a.c.Clusters.Environment(ctx, c)
 	if err != nil {
 		return 0, err
 	}
-	if _, err := s.admin(name); err != nil {
+	if _, err := a.SavedKubeconfig(name); err != nil {
 		return 0, err // kubectl would use localhost
 	}
-	if c.Spec.Bundle != "" && !spec.IsBundlePath(c.Spec.Bundle) { // it may be in one of the cluster's registries
-		if env.Passwords, err = passwords(c); err != nil {
-			return 0, err
-		}
-	}
-	src := &source{svc: s, env: env, arches: []string{runtime.GOARCH}}
-	if _, err := src.Have(ctx); err != nil {
+	opened, err := a.c.Clusters.OpenBundle(ctx, env, runtime.GOARCH)
+	if err != nil {
 		return 0, err
 	}
-	opened := src.opened.Load()
 	if opened == nil || runtime.GOOS != "linux" {
-		return 0, refused(idNoKubectl, "no available bundle of "+env.Release.Kubernetes+" has a kubectl for this machine",
-			"use your own kubectl: kubectl --kubeconfig "+s.Store.KubeconfigPath(name))
+		return 0, diag.Refuse(idNoKubectl, "no available bundle of "+env.Release.Kubernetes+" has a kubectl for this machine",
+			"use your own kubectl: kubectl --kubeconfig "+a.c.Store.KubeconfigPath(name))
 	}
-	program, err := s.kubectl(opened)
+	program, err := a.unpackKubectl(opened)
 	if err != nil {
 		return 0, err
 	}
-	as, err := s.kubectlUser(program)
+	as, err := a.findKubectlUser(program)
 	if err != nil {
 		return 0, err
 	}
-	conf, done, warnings, err := s.kubeconfigFile(ctx, env)
+	conf, done, warnings, err := a.WriteKubeconfigFile(ctx, env)
 	if err != nil {
 		return 0, err
 	}
@@ -68,7 +62,7 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	defer done()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+conf)
-	runAs(cmd, as)
+	setUser(cmd, as)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errw
 	err = cmd.Run()
 	var exit *exec.ExitError
@@ -81,21 +75,21 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	return 0, nil
 }
 
-// runAs sets the user of a program, and the user's home.
-func runAs(cmd *exec.Cmd, as *fileowner.Owner) {
+// setUser sets the user of a program, and the user's home.
+func setUser(cmd *exec.Cmd, as *fileowner.Owner) {
 	cmd.Env = as.Environ(cmd.Env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as.Credential()}
 }
 
-// kubectlUser returns the user who runs programs at a path of the cache: root, as nil, if
+// findKubectlUser returns the user who runs programs at a path of the cache: root, as nil, if
 // only root can replace them, otherwise the owner of the state directory. It refuses a
 // path that belongs to another user, or is below such a path: that user could replace the
 // program, which gets the owner's credentials.
-func (s *service) kubectlUser(path string) (*fileowner.Owner, error) {
-	to := s.Store.Owner()
-	for at := path; len(at) >= len(s.Cache); at = filepath.Dir(at) {
+func (a *Access) findKubectlUser(path string) (*fileowner.Owner, error) {
+	to := a.c.Store.Owner()
+	for at := path; len(at) >= len(a.c.Cache); at = filepath.Dir(at) {
 		if as := to.Runs(at); as != nil && (to == nil || as.UID != to.UID) {
-			return nil, refused(idNoKubectl, fmt.Sprintf("%s belongs to user %d, who could replace kubectl there", at, as.UID),
+			return nil, diag.Refuse(idNoKubectl, fmt.Sprintf("%s belongs to user %d, who could replace kubectl there", at, as.UID),
 				"set SLIPWAY_CACHE to a directory that belongs to you, or use your own kubectl with the kubeconfig of 'slipway kubeconfig'")
 		}
 		if at == filepath.Dir(at) {
@@ -105,19 +99,19 @@ func (s *service) kubectlUser(path string) (*fileowner.Owner, error) {
 	return to.Runs(path), nil
 }
 
-// kubectl returns the path of the bundle's kubectl, which is unpacked once.
-func (s *service) kubectl(b *bundle.Bundle) (string, error) {
+// unpackKubectl returns the path of the bundle's kubectl, which is unpacked once.
+func (a *Access) unpackKubectl(b *bundle.Bundle) (string, error) {
 	comp, err := b.Component("kubernetes", runtime.GOARCH)
 	if err != nil {
 		return "", err
 	}
-	to, err := s.kubectlUser(s.Cache)
+	to, err := a.findKubectlUser(a.c.Cache)
 	if err != nil {
 		return "", err
 	}
-	all := filepath.Join(s.Cache, "kubectl")
+	all := filepath.Join(a.c.Cache, "kubectl")
 	file := filepath.Join(all, strings.TrimPrefix(comp.Digest, "sha256:"), "kubectl")
-	if os.Geteuid() == 0 && safefile.RootOnly(s.Cache) {
+	if os.Geteuid() == 0 && safefile.RootOnly(a.c.Cache) {
 		if err := removeReplaceable(all, filepath.Dir(file), file); err != nil {
 			return "", err
 		}
@@ -134,7 +128,7 @@ func (s *service) kubectl(b *bundle.Bundle) (string, error) {
 		return "", err
 	}
 	defer r.Close()
-	if err := extract(r, comp.Digest, "usr/local/bin/kubectl", file, to); err != nil {
+	if err := extractProgram(r, comp.Digest, "usr/local/bin/kubectl", file, to); err != nil {
 		return "", fmt.Errorf("unpacking kubectl: %w", err)
 	}
 	return file, nil
@@ -151,10 +145,10 @@ func removeReplaceable(dir string, below ...string) error {
 	return nil
 }
 
-// extract writes one program from a gzip-compressed tar with a digest. If the program is
+// extractProgram writes one program from a gzip-compressed tar with a digest. If the program is
 // a link to a binary of several programs, it writes that binary. The file and its
 // directories belong to the owner.
-func extract(r io.Reader, digest, member, file string, to *fileowner.Owner) error {
+func extractProgram(r io.Reader, digest, member, file string, to *fileowner.Owner) error {
 	sum := sha256.New()
 	r = io.TeeReader(r, sum)
 	zr, err := gzip.NewReader(r)

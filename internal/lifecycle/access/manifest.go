@@ -1,4 +1,4 @@
-package lifecycle
+package access
 
 import (
 	"context"
@@ -31,16 +31,13 @@ type ManifestRequest struct {
 	Kubeconfig []byte
 }
 
-// idImageLeftOut is the id of the warning about an image that a bundle cannot contain.
-const idImageLeftOut = "image-left-out"
-
 // Manifest returns a bundle manifest. Warnings name the images that it leaves out.
-func (s *service) Manifest(ctx context.Context, r ManifestRequest) (text []byte, warnings diag.List, err error) {
+func (a *Access) Manifest(ctx context.Context, r ManifestRequest) (text []byte, warnings diag.List, err error) {
 	var w bundle.Wanted
 	if r.Kubeconfig != nil {
-		w, warnings, err = s.manifestOf(ctx, r.Kubeconfig)
+		w, warnings, err = a.buildManifestOfCluster(ctx, r.Kubeconfig)
 	} else {
-		w, err = s.manifest(r.Kubernetes, r.Arches, r.Docker)
+		w, err = a.buildManifest(r.Kubernetes, r.Arches, r.Docker)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -57,8 +54,8 @@ func (s *service) Manifest(ctx context.Context, r ManifestRequest) (text []byte,
 	return text, warnings, err
 }
 
-func (s *service) manifest(version string, arches []string, docker bool) (bundle.Wanted, error) {
-	r, err := s.Catalogue.Resolve(version)
+func (a *Access) buildManifest(version string, arches []string, docker bool) (bundle.Wanted, error) {
+	r, err := a.c.Catalogue.Resolve(version)
 	if err != nil {
 		return bundle.Wanted{}, err
 	}
@@ -75,12 +72,12 @@ func (s *service) manifest(version string, arches []string, docker bool) (bundle
 	return w, nil
 }
 
-// manifestOf returns the manifest for a running cluster: for its nodes, with all images of
+// buildManifestOfCluster returns the manifest for a running cluster: for its nodes, with all images of
 // pods that a bundle of its version does not contain anyway.
-func (s *service) manifestOf(ctx context.Context, kubeconfig []byte) (w bundle.Wanted, warnings diag.List, err error) {
+func (a *Access) buildManifestOfCluster(ctx context.Context, kubeconfig []byte) (w bundle.Wanted, warnings diag.List, err error) {
 	client, err := kube.New(kubeconfig, nil, kube.Options{})
 	if err != nil {
-		return w, nil, refused(idKubeconfigUnusable, err.Error(), "use another file with --kubeconfig")
+		return w, nil, diag.Refuse(idKubeconfigUnusable, err.Error(), "use another file with --kubeconfig")
 	}
 	defer client.Close()
 	nodes, err := client.Nodes(ctx)
@@ -90,19 +87,19 @@ func (s *service) manifestOf(ctx context.Context, kubeconfig []byte) (w bundle.W
 	}
 	var said *kube.Error
 	if errors.As(err, &said) && ctx.Err() == nil {
-		return w, nil, refused(idClusterUnreadable, err.Error(), "use --kubeconfig with the kubeconfig of a user who may list nodes and pods")
+		return w, nil, diag.Refuse(idClusterUnreadable, err.Error(), "use --kubeconfig with the kubeconfig of a user who may list nodes and pods")
 	}
 	if err != nil {
 		return w, nil, err
 	}
-	version, arches, docker := ofNodes(nodes)
+	version, arches, docker := summarizeNodes(nodes)
 	if version == "" {
-		return w, nil, refused(idClusterUnreadable, "no node of the cluster reports its version", "wait until the cluster has nodes")
+		return w, nil, diag.Refuse(idClusterUnreadable, "no node of the cluster reports its version", "wait until the cluster has nodes")
 	}
-	if w, err = s.manifest(version, arches, docker); err != nil {
+	if w, err = a.buildManifest(version, arches, docker); err != nil {
 		return w, nil, err
 	}
-	r, err := s.Catalogue.Resolve(version)
+	r, err := a.c.Catalogue.Resolve(version)
 	if err != nil {
 		return w, nil, err
 	}
@@ -123,9 +120,9 @@ func (s *service) manifestOf(ctx context.Context, kubeconfig []byte) (w bundle.W
 	return w, warnings, nil
 }
 
-// ofNodes returns the version, architectures and runtime of nodes. If the nodes have
+// summarizeNodes returns the version, architectures and runtime of nodes. If the nodes have
 // several versions, it returns the newest, to which the others are being upgraded.
-func ofNodes(nodes []corev1.Node) (version string, arches []string, docker bool) {
+func summarizeNodes(nodes []corev1.Node) (version string, arches []string, docker bool) {
 	for _, n := range nodes {
 		info := n.Status.NodeInfo
 		if version == "" || release.Newer(info.KubeletVersion, version) {

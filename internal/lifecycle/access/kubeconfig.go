@@ -1,0 +1,174 @@
+package access
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/kubeconfig"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/clusterstate"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
+	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/store"
+)
+
+// Kubeconfig returns the admin kubeconfig.
+func (a *Access) Kubeconfig(ctx context.Context, name string, live bool) ([]byte, diag.List, error) {
+	c, err := a.c.Clusters.Cluster(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	env, err := a.c.Clusters.Environment(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	kept := a.CurrentKubeconfig
+	if live {
+		kept = a.readLiveKubeconfig
+	}
+	conf, warnings, err := kept(ctx, env)
+	if err != nil {
+		return nil, warnings, err
+	}
+	conf, err = a.withReadyAddress(ctx, env, conf)
+	return conf, warnings, err
+}
+
+// SavedKubeconfig returns the saved admin kubeconfig.
+func (a *Access) SavedKubeconfig(name string) ([]byte, error) {
+	c, err := a.c.Clusters.Cluster(name)
+	if err != nil {
+		return nil, err
+	}
+	conf, err := a.c.Store.Kubeconfig(name)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, diag.Refuse(idNoKubeconfig, "cluster "+name+" has no admin kubeconfig: its control plane is not running yet",
+			"finish the creation: slipway resume "+name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, err := kubeconfig.ParseAdmin(conf); err == nil {
+		return conf, nil
+	}
+	// Earlier versions saved the fields of the host's file as they were.
+	admin, err := kubeconfig.Untrusted{Text: conf}.Verify(nil)
+	if err != nil {
+		return nil, diag.Refuse(idDamaged, a.c.Store.KubeconfigPath(name)+" cannot be used: "+err.Error(),
+			"get it from a control plane: slipway kubeconfig "+name+" --live")
+	}
+	return clusterstate.Through(module.Env{Cluster: c}, admin, OutsideAddress(c))
+}
+
+// CurrentKubeconfig returns the saved admin kubeconfig. If its certificate has expired, hosts may
+// have renewed theirs automatically: then current saves and returns the kubeconfig of a
+// control plane. Warnings name the control planes whose kubeconfig was refused.
+func (a *Access) CurrentKubeconfig(ctx context.Context, env module.Env) ([]byte, diag.List, error) {
+	kept, err := a.SavedKubeconfig(env.Cluster.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	st := pki.State(func(string) ([]byte, error) { return kept, nil }, op.CertificateFile{Path: "kubeconfig"})
+	if st.Ends.IsZero() || a.c.Now().Before(st.Ends) {
+		return kept, nil, nil
+	}
+	theirs, warnings, err := a.readLiveKubeconfig(ctx, env)
+	if err != nil { // the caller's request reports the expiry
+		var list diag.List
+		if errors.As(err, &list) && list[0].ID == clusterstate.IDUntrusted {
+			warnings = asWarnings(list)
+		}
+		return kept, warnings, nil
+	}
+	return theirs, warnings, a.c.Store.SaveKubeconfig(env.Cluster.Name, theirs)
+}
+
+// readLiveKubeconfig returns the admin kubeconfig of the first control plane that has a valid one.
+// Warnings name the control planes before it whose kubeconfig was refused.
+func (a *Access) readLiveKubeconfig(ctx context.Context, env module.Env) (conf []byte, warnings diag.List, err error) {
+	recorded, err := a.c.Store.Kubeconfig(env.Cluster.Name)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return nil, nil, err
+	}
+	var refusals diag.List
+	var failed error
+	for _, h := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
+		one, err := a.readHostKubeconfig(ctx, env, h, recorded)
+		var list diag.List
+		switch {
+		case err == nil:
+			return one, asWarnings(refusals), nil
+		case errors.As(err, &list) && list[0].ID == clusterstate.IDUntrusted:
+			refusals = append(refusals, list...)
+		default:
+			failed = errors.Join(failed, err)
+		}
+	}
+	if failed == nil && len(refusals) > 0 {
+		return nil, nil, refusals
+	}
+	return nil, asWarnings(refusals), failed
+}
+
+func asWarnings(list diag.List) diag.List {
+	out := slices.Clone(list)
+	for i := range out {
+		out[i].Severity = diag.Warning
+	}
+	return out
+}
+
+func (a *Access) readHostKubeconfig(ctx context.Context, env module.Env, h v1alpha1.Host, recorded []byte) (_ []byte, err error) {
+	conn, err := a.c.Dialer.Dial(ctx, env.Cluster, h)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	results, err := conn.Check(ctx, op.List{op.ReadFile{Path: "/etc/kubernetes/admin.conf", Secret: true}})
+	if err != nil {
+		return nil, err
+	}
+	if results[0].Missing {
+		return nil, fmt.Errorf("host %s has no admin kubeconfig: %w", h.Name, store.ErrNotFound)
+	}
+	conf, err := clusterstate.Outside(env, kubeconfig.Untrusted{Text: results[0].Output}, recorded)
+	var list diag.List
+	if errors.As(err, &list) {
+		for i := range list {
+			list[i].Host = h.Name
+		}
+	}
+	return conf, err
+}
+
+// WriteKubeconfigFile returns the path of an admin kubeconfig whose server responds now: the
+// saved file, or a temporary one that done removes.
+func (a *Access) WriteKubeconfigFile(ctx context.Context, env module.Env) (path string, done func(), warnings diag.List, err error) {
+	name := env.Cluster.Name
+	kept, warnings, err := a.CurrentKubeconfig(ctx, env)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	conf, err := a.withReadyAddress(ctx, env, kept)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	if recorded, err := a.c.Store.Kubeconfig(name); err == nil && bytes.Equal(conf, recorded) {
+		return a.c.Store.KubeconfigPath(name), func() {}, warnings, nil
+	}
+	path, err = a.c.Store.AnotherKubeconfig(name, conf)
+	return path, func() { _ = os.Remove(path) }, warnings, err // otherwise the cluster's next lock removes it
+}
+
+// AddMerged saves that a cluster's kubeconfig was merged into a file.
+func (a *Access) AddMerged(name, path string) error { return a.c.Store.AddMerged(name, path) }
+
+// Merged returns the files into which a cluster's kubeconfig was merged.
+func (a *Access) Merged(name string) ([]string, error) { return a.c.Store.Merged(name) }
