@@ -1,0 +1,176 @@
+package lifecycle
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/noderemoval"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// steps returns two sets of steps of an operation. done has the steps that succeeded
+// and must not be repeated; the engine uses it only for steps that are declared so.
+// begun has the steps that may have changed something. A step that failed or was killed
+// may have done all its work: if a later attempt finds nothing to do, the step may
+// still have changed something earlier.
+func (s *service) steps(id string) (done, begun map[string]bool, err error) {
+	done, begun = map[string]bool{}, map[string]bool{}
+	before := map[string]bool{} // begun in earlier attempts
+	err = s.Store.Read(id, func(e event.Event) error {
+		step := e.Task + "@" + e.Host
+		switch {
+		case e.Type == event.OperationStarted:
+			before = maps.Clone(begun)
+		case e.Type == event.StepStarted:
+			begun[step] = true
+		case e.Type == event.StepFinished && e.Outcome == event.Changed:
+			done[step], begun[step] = true, true
+		case e.Type == event.StepFinished && (e.Outcome == event.Unchanged && !before[step] || refusesPlace(e)) && !done[step]:
+			delete(begun, step)
+		}
+		return nil
+	})
+	return done, begun, err
+}
+
+// refusesPlace reports whether a step failed because the machine to be replaced is
+// running: that machine keeps its place in the cluster.
+func refusesPlace(e event.Event) bool {
+	return e.Outcome == event.Failed && e.Failure != nil && e.Failure.Reason == noderemoval.IDNodeRuns
+}
+
+// doneBefore returns what was done by all operations of a cluster since the latest one
+// that succeeded: together they are one attempt. Steps from before a delete or a
+// rollback do not count as done.
+func (s *service) doneBefore(name string) (a attempts, err error) {
+	ops, err := s.Store.Operations(name)
+	if err != nil {
+		return a, err
+	}
+	a.done, a.begun = map[string]bool{}, map[string]bool{}
+	again := false // at least a part of the earlier work was removed later
+	for _, o := range ops {
+		if beside(Kind(o.Spec.Type)) {
+			continue // it concerns hosts, etcd data or certificates, not the cluster's description
+		}
+		if o.Status.Phase == v1alpha1.OperationSucceeded {
+			break
+		}
+		if o.Spec.Type == string(Delete) || o.Spec.Type == rollback {
+			again = true
+			continue
+		}
+		steps, begun, err := s.steps(o.Name)
+		if err != nil {
+			return a, err
+		}
+		hosts, err := s.changed(o.Name, begun)
+		if err != nil {
+			return a, err
+		}
+		a.any, a.touched = true, append(a.touched, hosts...)
+		maps.Copy(a.begun, begun)
+		if !again {
+			maps.Copy(a.done, steps)
+		}
+	}
+	return a, nil
+}
+
+// attempts has the steps that were done since the latest successful operation.
+type attempts struct {
+	any     bool            // there is such an operation
+	done    map[string]bool // see steps
+	begun   map[string]bool
+	touched []v1alpha1.Host // the changed hosts, as described at that time
+}
+
+// vacated reports whether the place of a host in the cluster may have been given to
+// another machine: another machine began to join, or the removal of the host began.
+func (a attempts) vacated(h v1alpha1.Host) bool {
+	votes := spec.HasRole(h, v1alpha1.RoleControlPlane) || spec.HasRole(h, v1alpha1.RoleEtcd)
+	for step := range a.begun {
+		task, host, _ := strings.Cut(step, "@")
+		own := host == h.Name && (strings.HasPrefix(task, "leave.") || strings.HasPrefix(task, "join."))
+		if own || votes && (task == "leave.member" || strings.HasSuffix(task, ".make-room")) {
+			return true
+		}
+	}
+	return false
+}
+
+// changed returns the hosts that an operation keeps in the cluster and on which it has
+// begun steps.
+func (s *service) changed(operation string, steps map[string]bool) (hosts []v1alpha1.Host, err error) {
+	if len(steps) == 0 {
+		return nil, nil
+	}
+	c, err := s.planned(operation)
+	if err != nil {
+		return nil, err
+	}
+	for step := range steps {
+		_, name, _ := strings.Cut(step, "@")
+		at := find(c.Spec.Hosts, name)
+		if at >= 0 && find(hosts, name) < 0 {
+			hosts = append(hosts, c.Spec.Hosts[at])
+		}
+	}
+	return hosts, nil
+}
+
+// among reports whether one of the hosts has the same address as h, whatever their names.
+func among(hosts []v1alpha1.Host, h v1alpha1.Host) bool {
+	return slices.ContainsFunc(hosts, func(o v1alpha1.Host) bool {
+		return o.Address == h.Address && o.SSH.Port == h.SSH.Port || o.InternalAddress != "" && o.InternalAddress == h.InternalAddress
+	})
+}
+
+// touchedSince returns the hosts of an existing cluster that were changed since its
+// latest successful operation, without the hosts that were in the cluster then, which
+// another machine may replace. placed lists the hosts that still have their places.
+func (s *service) touchedSince(recorded *v1alpha1.Cluster) (touched, placed []v1alpha1.Host, err error) {
+	a, err := s.doneBefore(recorded.Name)
+	if !a.any || err != nil {
+		return nil, nil, err
+	}
+	before, err := s.before(recorded.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	touched = slices.DeleteFunc(a.touched, func(h v1alpha1.Host) bool {
+		return among(before.Spec.Hosts, h) || slices.ContainsFunc(recorded.Status.Nodes, func(n v1alpha1.NodeStatus) bool {
+			return n.Name == h.Name && n.InternalIP == module.InternalAddress(h) && n.Version != ""
+		})
+	})
+	return touched, slices.DeleteFunc(slices.Clone(before.Spec.Hosts), a.vacated), nil
+}
+
+// planned returns the cluster description of an operation's plan.
+func (s *service) planned(operation string) (*v1alpha1.Cluster, error) {
+	c, err := s.Store.Planned(operation)
+	if err != nil {
+		return nil, err
+	}
+	spec.Canonical(c) // in the form of the descriptions that it is compared with
+	return c, nil
+}
+
+// plannedFor returns the same without the hosts that were force-removed since then.
+func (s *service) plannedFor(operation string, lost []string) (*v1alpha1.Cluster, error) {
+	c, err := s.planned(operation)
+	if err == nil {
+		spec.TakeOff(c, lost...)
+	}
+	return c, err
+}
+
+// gaveUp reports whether an operation removed lost hosts while another operation was
+// unfinished. The rest of the cluster's description belongs to that other operation.
+func gaveUp(o v1alpha1.Operation) bool {
+	return Kind(o.Spec.Type) == Lose && o.Status.Phase == v1alpha1.OperationSucceeded
+}

@@ -1,0 +1,186 @@
+package lifecycle
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/store"
+)
+
+// unfinished returns the latest operation of a cluster if it has not succeeded.
+// It skips operations that never began: they changed nothing.
+func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
+	ops, err := s.Store.Operations(name)
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := s.record(name)
+	if err != nil {
+		return nil, err
+	}
+	message, hint := "the latest operation of cluster "+name+" succeeded", "change the cluster with: slipway apply -f FILE"
+	if far, onward, ok := between(ops, recorded); ok {
+		message, hint = far, onward
+	}
+	if len(ops) > 0 && ops[0].Status.Phase != v1alpha1.OperationSucceeded {
+		switch Kind(ops[0].Spec.Type) {
+		case InitOS:
+			hint = "prepare the hosts again: slipway init os -f FILE"
+		case InitRegistry:
+			hint = "create the registry again: slipway init registry -f FILE"
+		}
+	}
+	if cut := exchanges(ops); len(cut) > 0 {
+		hint = "continue the interrupted rotation: slipway certs rotate-ca " + name + " --which " +
+			strings.Join(slices.Sorted(maps.Keys(cut[0].Spec.Rotates)), ",")
+	}
+	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
+		if alone(Kind(o.Spec.Type)) && recorded != nil {
+			return true // it concerns hosts or etcd, not the cluster
+		}
+		if k := Kind(o.Spec.Type); beside(k) && !alone(k) && o.Status.Phase == v1alpha1.OperationSucceeded {
+			return true // it did not finish an earlier operation
+		}
+		// An operation that has not started may still have recorded the
+		// cluster; then the status names it, or none yet.
+		return o.Status.StartTime == nil && (recorded == nil || recorded.Status.Operation != o.Name && recorded.Status.Operation != "")
+	})
+	if len(ops) == 0 {
+		return nil, fmt.Errorf("an operation of cluster %s: %w", name, ErrNotFound)
+	}
+	if ops[0].Status.Phase == v1alpha1.OperationSucceeded {
+		return nil, refused(idNothingUnfinished, message, hint)
+	}
+	if kind := ops[0].Spec.Type; !isKind(Kind(kind)) {
+		return nil, refused(idUnknownOperation,
+			fmt.Sprintf("operation %s has a kind that this version of slipway does not know: %q", ops[0].Name, kind),
+			"resume the operation with the version of slipway that started the operation")
+	}
+	return &ops[0], nil
+}
+
+// PrepareResume prepares to resume the latest unfinished operation.
+func (s *service) PrepareResume(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
+	o, err := s.unfinished(name)
+	if err != nil {
+		return nil, err
+	}
+	done, _, err := s.steps(o.Name)
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := s.record(name)
+	if err != nil {
+		return nil, err
+	}
+	wanted := recorded
+	kind := Kind(o.Spec.Type)
+	if recorded == nil || changesHosts(kind) { // otherwise hosts were only prepared or forgotten
+		if wanted, err = s.planned(o.Name); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case recorded == nil:
+		withPasswords(wanted, r.Cluster)
+	case changesHosts(kind):
+		wanted = goesOn(recorded, wanted)
+		r.goesOn = wanted
+	}
+	changed, err := s.fileChanged(o, wanted, r)
+	if err != nil {
+		return nil, err
+	}
+	r.Kind, r.Name, r.Cluster = kind, name, nil
+	if recorded == nil {
+		r.Cluster = wanted
+	}
+	if aheadOf(wanted, o) {
+		r.Source = nil
+	}
+	r.Nodes, r.Forget = o.Spec.Nodes, r.Forget || o.Spec.Forget
+	r.Renew = Renewal{All: o.Spec.AllCertificates, Within: o.Spec.Within.Duration, Names: o.Spec.Certificates}
+	r.rotates = o.Spec.Rotates
+	r.Backup, r.Identity, r.restores = o.Spec.Backup, cmp.Or(r.Identity, o.Spec.Identity), o.Spec.Restores
+	r.restoresVerified = o.Spec.Verified
+	r.SetTrust = SetTrust{SignedBy: o.Spec.SignedBy, Unverified: o.Spec.Unverified, WithKeys: o.Spec.WithKeys}
+	r.Removal.Force, r.KeepFailed = r.Removal.Force || o.Spec.Force, r.KeepFailed || o.Spec.KeepFailed
+	r.Removal.DrainTimeout = cmp.Or(r.Removal.DrainTimeout, o.Spec.DrainTimeout.Duration)
+	r.Rollout.MaxUnavailable = cmp.Or(r.Rollout.MaxUnavailable, o.Spec.MaxUnavailable)
+	r.Version = o.Spec.Version
+	r.IgnoreChecks = append(r.IgnoreChecks, o.Spec.IgnoredChecks...)
+	p, err := s.prepare(ctx, &prepared{svc: s, request: r, continues: o, done: done}, progress)
+	if err != nil {
+		return nil, err
+	}
+	p.findings = append(p.findings, changed...)
+	return p, nil
+}
+
+// fileChanged compares the description that a resume continues with to the cluster
+// file. If a file is given, a difference is an error. Otherwise it compares with the
+// file that the saved cluster was made from, if that exists, and a difference is a
+// warning. It compares nothing if the operation removes the cluster or is about
+// certificates.
+func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r Request) (diag.List, error) {
+	if kind := Kind(o.Spec.Type); kind == Delete || kind == rollback || aboutCertificates(kind) {
+		return nil, nil
+	}
+	d := diag.Diagnostic{ID: idSpecChanged, Severity: diag.Error}
+	if r.Cluster != nil {
+		same, err := s.describes(asOf(goesOn, o, r.Cluster), r.Dir, goesOn)
+		if same || err != nil {
+			return nil, err
+		}
+		d.Message = "the file has changed since operation " + o.Name + " began; a resume would use the old version"
+		d.Hint = "apply the new version: slipway apply -f " + cmp.Or(r.File, "FILE")
+		return nil, diag.List{d}
+	}
+	source, err := s.Store.Source(goesOn.Name)
+	if errors.Is(err, store.ErrNotFound) || err == nil && source.Path == "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Reading a pipe or a terminal would block.
+	if info, err := os.Stat(source.Path); err != nil || !info.Mode().IsRegular() {
+		return nil, nil // a file that was moved away proves nothing
+	}
+	text, err := bounded.ReadFile(source.Path, bounded.Config)
+	if err != nil || bytes.Equal(text, source.Text) {
+		return nil, nil
+	}
+	loaded, err := reader(goesOn).Load(source.Path, text)
+	if err == nil {
+		same, err := s.describes(asOf(goesOn, o, loaded.Cluster), filepath.Dir(source.Path), goesOn)
+		if same || err != nil || loaded.Cluster.Name != goesOn.Name {
+			return nil, err
+		}
+	}
+	d.Severity, d.Message = diag.Warning, source.Path+" has changed since operation "+o.Name+" began; this resume uses the old version"
+	d.Hint = "to apply the new version instead: slipway apply -f " + source.Path
+	return diag.List{d}, nil
+}
+
+// describes reports whether a cluster from a file in dir equals the saved one.
+func (s *service) describes(c *v1alpha1.Cluster, dir string, recorded *v1alpha1.Cluster) (bool, error) {
+	wanted := s.asRecorded(c, recorded)
+	if err := spec.Absolute(wanted, spec.Paths{Dir: dir, Home: s.Home}); err != nil {
+		return false, err
+	}
+	return same(wanted, recorded), nil
+}

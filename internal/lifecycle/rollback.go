@@ -1,0 +1,108 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/store"
+)
+
+// PrepareRollback prepares to roll back the latest unfinished operation: a create by
+// resetting the hosts, an apply by applying the previous description, an upgrade by
+// reversing its steps.
+func (s *service) PrepareRollback(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
+	o, err := s.unfinished(name)
+	if err != nil {
+		return nil, s.past(name, err)
+	}
+	switch Kind(o.Spec.Type) {
+	case Create, rollback:
+		r.Kind, r.Name, r.Cluster = rollback, name, nil
+	case Upgrade, Revert:
+		if err := s.hasRetired(o); err != nil {
+			return nil, err
+		}
+		if err := s.reverts(&r, o); err != nil {
+			return nil, err
+		}
+	case Apply, Add, Remove:
+		before, err := s.before(name)
+		if err != nil {
+			return nil, err
+		}
+		recorded, err := s.record(name)
+		if err != nil {
+			return nil, err
+		}
+		withPasswords(before, recorded)
+		reachedAs(before, recorded)
+		// Hosts that were to be added are removed, and the other way round.
+		back := map[Kind]Kind{Apply: Apply, Add: Remove, Remove: Add}
+		r.Kind, r.Name, r.Nodes = back[Kind(o.Spec.Type)], name, o.Spec.Nodes
+		if r.Kind == Apply {
+			r.Cluster = before
+		} else {
+			r.goesOn = before
+		}
+		if r.Source, err = s.sourceBefore(name); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, refused(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be rolled back",
+			"finish the operation: slipway resume "+name)
+	}
+	p, err := s.prepare(ctx, &prepared{svc: s, request: r}, progress)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// sourceBefore returns the previous cluster file, or empty text if it is not known: the
+// saved file belongs to the operation that is rolled back.
+func (s *service) sourceBefore(name string) ([]byte, error) {
+	text, err := s.Store.KeptSource(name)
+	if errors.Is(err, store.ErrNotFound) {
+		return []byte{}, nil
+	}
+	return text, err
+}
+
+// before returns the description of the latest successful operation; if there is none,
+// the description of the creation. Hosts that were force-removed since then are left out.
+func (s *service) before(name string) (*v1alpha1.Cluster, error) {
+	ops, err := s.Store.Operations(name)
+	if err != nil {
+		return nil, err
+	}
+	var lost []string
+	for _, o := range ops {
+		switch {
+		case gaveUp(o):
+			lost = append(lost, o.Spec.Nodes...)
+		case o.Spec.Type == string(Create), changesHosts(Kind(o.Spec.Type)) && o.Status.Phase == v1alpha1.OperationSucceeded:
+			return s.plannedFor(o.Name, lost)
+		}
+	}
+	return nil, refused(idNoWayBack, "cluster "+name+" has no successful operation to roll back to", "continue with: slipway resume "+name)
+}
+
+// withPasswords copies the passwords that are written in the cluster file itself from the
+// saved cluster, because plans do not contain passwords.
+func withPasswords(c, recorded *v1alpha1.Cluster) {
+	if recorded == nil {
+		return
+	}
+	c.Spec.SSH.Password = cmp.Or(c.Spec.SSH.Password, recorded.Spec.SSH.Password)
+	known := map[string]string{}
+	for _, h := range recorded.Spec.Hosts {
+		known[h.Name] = h.SSH.Password
+	}
+	for i := range c.Spec.Hosts {
+		h := &c.Spec.Hosts[i]
+		h.SSH.Password = cmp.Or(h.SSH.Password, known[h.Name])
+	}
+}
