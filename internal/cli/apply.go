@@ -8,6 +8,7 @@ import (
 
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/plan"
 )
 
@@ -75,7 +76,7 @@ does not become healthy, all nodes get their previous settings back automaticall
 // without a file for the cluster's saved state.
 func (c applyCommand) newOperation(ctx context.Context, file string, args []string, flags applyFlags) (o operation, err error) {
 	if file == "" {
-		r, err := c.requests.newRequest(ctx, lifecycle.Apply, "", args, flags.change)
+		r, err := c.requests.newRequest(ctx, kinds.Apply, "", args, flags.change)
 		return operation{prepare: prepareRequest(flags.setIn(r))}, err
 	}
 	data, dir, err := c.files.readInput(ctx, file)
@@ -93,7 +94,7 @@ func (c applyCommand) newOperation(ctx context.Context, file string, args []stri
 	if err != nil {
 		return o, err
 	}
-	r := newFileRequest(lifecycle.Apply, d, flags.change)
+	r := newFileRequest(kinds.Apply, d, flags.change)
 	return operation{prepare: prepareRequest(flags.setIn(r)), file: file}, d.checkName(file, args)
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // certsRenewCommand holds what "certs renew" needs.
@@ -51,7 +52,7 @@ given certificates are renewed, independent of their remaining lifetime.`,
 					"--all and --within cannot be used together with names of certificates")
 			}
 			how.Names = names
-			r, err := c.requests.newRequest(cmd.Context(), lifecycle.Renew, "", cluster, change)
+			r, err := c.requests.newRequest(cmd.Context(), kinds.RenewCerts, "", cluster, change)
 			if err != nil {
 				return err
 			}

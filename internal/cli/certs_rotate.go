@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 func newRotateCACommand(c operationCommand) *cobra.Command {
@@ -39,7 +40,7 @@ valid. Run "slipway resume" to continue. To continue an interrupted rotation, ru
 			if len(which) == 0 {
 				return newProblem(idUsage, "use --which with one of: "+strings.Join(lifecycle.RotationNames(), ", "), "--which is required")
 			}
-			r, err := c.requests.newRequest(cmd.Context(), lifecycle.RotateCA, "", args, change)
+			r, err := c.requests.newRequest(cmd.Context(), kinds.RotateCA, "", args, change)
 			if err != nil {
 				return err
 			}

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/cli/program"
-	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // fileCommand holds what commands need that run an operation on the hosts of a file, or
@@ -35,7 +35,7 @@ is already in its state, and hosts that already belong to a cluster.`,
 				return err
 			}
 			return c.runner.runOperation(cmd.Context(),
-				operation{prepare: prepareRequest(newFileRequest(lifecycle.Create, d, change)), file: file, brief: true})
+				operation{prepare: prepareRequest(newFileRequest(kinds.Create, d, change)), file: file, brief: true})
 		},
 	}
 	addFileFlag(cmd, &file, "the cluster file; - is standard input")

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/cli/program"
-	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 func newDeleteCommand(children ...*cobra.Command) *cobra.Command {
@@ -36,7 +36,7 @@ that it can and lists the others. A missing key or password on this machine does
 not mean that a host is lost: such a host is refused, also with --forget.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.requests.newRequest(cmd.Context(), lifecycle.Delete, file, args, change)
+			r, err := c.requests.newRequest(cmd.Context(), kinds.Delete, file, args, change)
 			if err != nil {
 				return err
 			}

@@ -3,7 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 func newEtcdDefragCommand(c operationCommand) *cobra.Command {
@@ -17,7 +17,7 @@ skipped. A full database (alarm NOSPACE) is compacted first, and the alarm is
 cleared when there is space again.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.requests.newRequest(cmd.Context(), lifecycle.Defrag, "", args, change)
+			r, err := c.requests.newRequest(cmd.Context(), kinds.DefragEtcd, "", args, change)
 			if err != nil {
 				return err
 			}

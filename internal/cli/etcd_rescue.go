@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 func newEtcdRescueCommand(c operationCommand) *cobra.Command {
@@ -41,7 +41,7 @@ with --yes, or with --allow-removal.`,
   slipway etcd rescue prod --lost cp1,cp2,cp3 --from cp5`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.requests.newRequest(cmd.Context(), lifecycle.RescueEtcd, "", args, change)
+			r, err := c.requests.newRequest(cmd.Context(), kinds.RescueEtcd, "", args, change)
 			if err != nil {
 				return err
 			}

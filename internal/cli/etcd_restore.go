@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 func newEtcdRestoreCommand(c operationCommand) *cobra.Command {
@@ -42,7 +43,7 @@ name with --yes, or with --allow-removal.`,
   slipway etcd restore prod --from prod.tar.age --identity key.txt`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.requests.newRequest(cmd.Context(), lifecycle.RestoreEtcd, "", args, change)
+			r, err := c.requests.newRequest(cmd.Context(), kinds.RestoreEtcd, "", args, change)
 			if err != nil {
 				return err
 			}

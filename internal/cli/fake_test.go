@@ -19,6 +19,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec/live"
@@ -137,7 +138,7 @@ func newUnexpectedError(method string) error {
 	return fmt.Errorf("the scenario does not expect %s", method)
 }
 
-func (f *fake) newPrepared(name string, kind lifecycle.Kind, progress event.Sink) (lifecycle.Prepared, error) {
+func (f *fake) newPrepared(name string, kind kinds.Kind, progress event.Sink) (lifecycle.Prepared, error) {
 	progress.Emit(event.Event{Type: event.Note, Message: "connecting to 2 hosts"})
 	p := &plan.Plan{Cluster: name, Operation: string(kind), SpecDigest: "sha256:s", FactsDigest: "sha256:f", Spec: []byte("{}")}
 	step := plan.Step{Module: "kubeadm", Task: "kubeadm.join", Title: "join node", Host: "w1", State: plan.Change}
@@ -172,7 +173,7 @@ func (f *fake) PrepareSaved(_ context.Context, p *plan.Plan, _ lifecycle.Request
 	if err := f.recordCall(call{Method: "PrepareSaved", Name: p.Cluster, Kind: p.Operation}); err != nil {
 		return nil, err
 	}
-	return f.newPrepared(p.Cluster, lifecycle.Kind(p.Operation), progress)
+	return f.newPrepared(p.Cluster, kinds.Kind(p.Operation), progress)
 }
 
 // service adds methods to fake that have the same names as its fields.
@@ -191,14 +192,14 @@ func (s service) PrepareResume(_ context.Context, name string, r lifecycle.Reque
 	if err := s.recordRequest("PrepareResume", r); err != nil {
 		return nil, err
 	}
-	return s.newPrepared(name, lifecycle.Create, progress)
+	return s.newPrepared(name, kinds.Create, progress)
 }
 
 func (s service) PrepareRollback(_ context.Context, name string, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error) {
 	if err := s.recordRequest("PrepareRollback", r); err != nil {
 		return nil, err
 	}
-	return s.newPrepared(name, "rollback", progress)
+	return s.newPrepared(name, kinds.RollbackCreate, progress)
 }
 
 func (s service) Precheck(_ context.Context, r lifecycle.Request, _ event.Sink) (diag.List, error) {

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/cli/program"
-	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 func newInitCommand(children ...*cobra.Command) *cobra.Command {
@@ -27,7 +27,7 @@ time and host names. Without a file, prepares this machine.`,
 			if err != nil {
 				return err
 			}
-			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(newFileRequest(lifecycle.InitOS, d, change)), file: file})
+			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(newFileRequest(kinds.InitOS, d, change)), file: file})
 		},
 	}
 	addFileFlag(cmd, &file, "the cluster file; - is standard input")
@@ -57,7 +57,7 @@ that the registry does not have.`,
 				return err
 			}
 			return c.runner.runOperation(cmd.Context(),
-				operation{prepare: prepareRequest(newFileRequest(lifecycle.InitRegistry, d, change)), file: file})
+				operation{prepare: prepareRequest(newFileRequest(kinds.InitRegistry, d, change)), file: file})
 		},
 	}
 	addFileFlag(cmd, &file, "the cluster file; - is standard input")

@@ -6,6 +6,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -34,7 +35,7 @@ existing host. Slipway does not connect to workers that are already in the clust
   slipway add nodes prod --host root@10.0.0.14=worker --host root@10.0.0.15=worker,name=big`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.requests.newRequest(cmd.Context(), lifecycle.Add, file, args, change)
+			r, err := c.requests.newRequest(cmd.Context(), kinds.AddNodes, file, args, change)
 			if err != nil {
 				return err
 			}
@@ -93,7 +94,7 @@ func newDeleteNodesCommand(c operationCommand) *cobra.Command {
 			if cluster != "" {
 				of = []string{cluster}
 			}
-			r, err := c.requests.newRequest(cmd.Context(), lifecycle.Remove, "", of, change)
+			r, err := c.requests.newRequest(cmd.Context(), kinds.DeleteNodes, "", of, change)
 			if err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/plan"
 )
 
@@ -48,7 +49,7 @@ func (r *operationRunner) reportEnd(res *lifecycle.Result, o operation, p *plan.
 			return err
 		}
 	}
-	e := view.Ending{Result: res, Kind: lifecycle.Kind(p.Operation), File: o.file, Style: r.errStyle()}
+	e := view.Ending{Result: res, Kind: kinds.Kind(p.Operation), File: o.file, Style: r.errStyle()}
 	if o.file == "-" {
 		e.File = "" // standard input cannot be read again
 	}

@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/store"
 )
 
@@ -65,7 +66,7 @@ func (c operationsCommand) watchOperation(ctx context.Context, svc operationRead
 		f := cmp.Or(r.Failure, &event.Failure{})
 		res.Failures = append(res.Failures, lifecycle.HostFailure{Host: r.Host, Task: r.Task, Title: r.Title, Failure: *f})
 	}
-	ending := view.Ending{Result: res, Kind: lifecycle.Kind(o.Spec.Type), Style: c.errStyle()}
+	ending := view.Ending{Result: res, Kind: kinds.Kind(o.Spec.Type), Style: c.errStyle()}
 	switch code := exitCodeForOutcome(last.Outcome); {
 	case errors.Is(err, store.ErrNoEnd):
 		c.printMessage("Operation %s is no longer running: its process was killed.", o.Name)

@@ -7,6 +7,7 @@ import (
 
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // planCommand holds what "plan" needs.
@@ -30,7 +31,7 @@ how far the hosts have drifted from the cluster's saved state.
 To apply a plan that you saved with --out, run: slipway apply -f PLAN`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.requests.newRequest(cmd.Context(), lifecycle.Apply, file, args, change)
+			r, err := c.requests.newRequest(cmd.Context(), kinds.Apply, file, args, change)
 			if err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // precheckCommand holds what "precheck" needs.
@@ -50,14 +51,14 @@ ignores a finding.`,
 // cluster is given or saved.
 func (c precheckCommand) newPrecheckRequest(ctx context.Context, file string, args []string,
 	change changeFlags) (lifecycle.Request, error) {
-	r, err := c.requests.newRequest(ctx, lifecycle.Create, file, args, change)
+	r, err := c.requests.newRequest(ctx, kinds.Create, file, args, change)
 	var list diag.List
 	if errors.As(err, &list) && list[0].ID == idNoCluster {
 		d, err := c.files.describeThisHost(ctx, "", "")
 		if err != nil {
 			return lifecycle.Request{}, err
 		}
-		return newFileRequest(lifecycle.Create, d, change), nil
+		return newFileRequest(kinds.Create, d, change), nil
 	}
 	return r, err
 }

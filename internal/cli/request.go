@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // A requestBuilder makes requests for the cluster that a command line names.
@@ -15,7 +16,7 @@ type requestBuilder struct {
 // newRequest returns a request for the cluster of the file, or without a file for the
 // cluster that chooseCluster returns.
 func (b *requestBuilder) newRequest(
-	ctx context.Context, kind lifecycle.Kind, file string, args []string, change changeFlags,
+	ctx context.Context, kind kinds.Kind, file string, args []string, change changeFlags,
 ) (lifecycle.Request, error) {
 	if file != "" {
 		d, err := b.files.readClusterFile(ctx, file, args)
@@ -32,7 +33,7 @@ func (b *requestBuilder) newRequest(
 }
 
 // newFileRequest returns a request for the cluster of a file.
-func newFileRequest(kind lifecycle.Kind, d *clusterFile, change changeFlags) lifecycle.Request {
+func newFileRequest(kind kinds.Kind, d *clusterFile, change changeFlags) lifecycle.Request {
 	return change.setIn(lifecycle.Request{
 		Kind: kind, Cluster: d.Cluster, Name: d.Cluster.Name, Source: d.Source, File: d.path, Dir: d.dir,
 	})

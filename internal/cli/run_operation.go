@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/plan"
 )
 
@@ -87,7 +88,7 @@ func (r *operationRunner) runForResult(ctx context.Context, o operation) (res *l
 		}
 	}
 	gone := func() {}
-	if pl.Operation == string(lifecycle.Delete) || pl.Operation == "rollback" {
+	if kinds.Kind(pl.Operation).RemovesCluster() {
 		gone = r.contexts.prepareRemoval(ctx, pl.Cluster)
 	}
 	res, err = r.applyPlan(ctx, p)
@@ -170,10 +171,7 @@ func (r *operationRunner) printStopping(v *view.Queue, p *plan.Plan) {
 		}
 	}
 	fmt.Fprintf(v, "Stopping: waiting until running steps reach a safe point%s.\n", steps)
-	next := "slipway resume " + p.Cluster
-	if p.Operation == string(lifecycle.Defrag) { // it leaves nothing half done
-		next = "slipway etcd defrag " + p.Cluster
-	}
+	next := kinds.Kind(p.Operation).Resume(kinds.End{Cluster: p.Cluster})
 	fmt.Fprintf(v, "Press Ctrl-C again to stop waiting. Run '%s' to continue later.\n", next)
 }
 

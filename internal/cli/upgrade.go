@@ -8,6 +8,7 @@ import (
 
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // upgradeHelp is the help text of upgrade.
@@ -56,7 +57,7 @@ func newUpgradeCommand(c upgradeCommand) *cobra.Command {
   slipway upgrade -f prod.yaml --max-unavailable 20%`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.requests.newRequest(cmd.Context(), lifecycle.Upgrade, file, args, change)
+			r, err := c.requests.newRequest(cmd.Context(), kinds.Upgrade, file, args, change)
 			if err != nil {
 				return err
 			}
@@ -131,6 +132,6 @@ func (e *betweenError) explainCause(cause diag.List, code int) diag.List {
 		ID: idBetween, Severity: diag.Error,
 		Message: "cluster " + r.Cluster + " now runs Kubernetes " + r.Reached +
 			"; the upgrade to the next minor version on the path to " + r.Onward + " was not started",
-		Hint: "continue with: " + lifecycle.OnwardCommand(r.Cluster, r.Onward, e.file),
+		Hint: "continue with: " + kinds.UpgradeCommand(r.Cluster, r.Onward, e.file),
 	})
 }

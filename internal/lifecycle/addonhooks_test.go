@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 const (
@@ -53,7 +54,7 @@ func newDropping(t *testing.T) *dropping {
 	l := &dropping{world: newWorld(t, "cp1"),
 		chart: v1alpha1.Addon{Name: "shop", Namespace: "shop", Chart: &v1alpha1.Chart{Path: byeChart(t)}}}
 	l.listen()
-	l.do(Request{Kind: Create, Cluster: l.with(l.chart)}, event.Succeeded)
+	l.do(Request{Kind: operation.Create, Cluster: l.with(l.chart)}, event.Succeeded)
 	if d := cmp.Diff([]string{"PATCH configmaps/slipway-addon-shop", "PATCH secrets/slipway-addon-shop",
 		"PATCH configmaps/prices", "PATCH configmaps/slipway-addon-shop"}, l.did()); d != "" {
 		t.Fatalf("at its installation (-want +got):\n%s", d)
@@ -148,7 +149,7 @@ func TestDeletionHooks(t *testing.T) {
 	if d := cmp.Diff(want, told(l.plan(l.with()))); d != "" {
 		t.Errorf("the plan (-want +got):\n%s", d)
 	}
-	l.do(Request{Kind: Apply, Cluster: l.with()}, event.Succeeded)
+	l.do(Request{Kind: operation.Apply, Cluster: l.with()}, event.Succeeded)
 	if d := cmp.Diff(slices.Concat(beforeHooks, afterHooks, leftovers, offTheRecord), l.did()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -159,7 +160,7 @@ func TestDeletionHooks(t *testing.T) {
 func TestDeletionHooksSecret(t *testing.T) {
 	l := newDropping(t)
 	l.api.ends = map[string]string{"warn": "Failed"}
-	l.do(Request{Kind: Apply, Cluster: l.with()}, event.Failed)
+	l.do(Request{Kind: operation.Apply, Cluster: l.with()}, event.Failed)
 	for p, o := range l.api.objects {
 		if !strings.Contains(p, "/secrets/") && strings.Contains(fmt.Sprint(o), swordfish) {
 			t.Errorf("%s has it", p)
@@ -184,7 +185,7 @@ func TestDeletionHooksSecret(t *testing.T) {
 // that is mended, or without the hooks.
 func TestDeletionHookFails(t *testing.T) {
 	l := newDropping(t)
-	none := Request{Kind: Apply, Cluster: l.with()}
+	none := Request{Kind: operation.Apply, Cluster: l.with()}
 	fails := func(t *testing.T, job string, says ...string) *dropping {
 		t.Helper()
 		l := l.fork(t)
@@ -273,7 +274,7 @@ func TestDeletionHookFails(t *testing.T) {
 		t.Run("put back after "+job, func(t *testing.T) {
 			l := fails(t, job)
 			back := l.with(l.chart)
-			l.do(Request{Kind: Apply, Cluster: back}, event.Succeeded)
+			l.do(Request{Kind: operation.Apply, Cluster: back}, event.Succeeded)
 			l.settled(back)
 			if !l.api.has(shopMap) || l.api.has(shopJobs+job) || !l.api.has(shopKept) {
 				t.Errorf("it is not as it was: %v", l.did())
@@ -291,7 +292,7 @@ func TestKilledDeletionHooks(t *testing.T) {
 			cuts = append(cuts, moment{what, l.world.fork(t)})
 		}
 	}
-	r := Request{Kind: Apply, Cluster: l.with()}
+	r := Request{Kind: operation.Apply, Cluster: l.with()}
 	moments := l.killed(t, r)
 	l.api.wrote = nil
 	if len(cuts) < 15 {
@@ -320,7 +321,7 @@ func TestDeletionHooksOlder(t *testing.T) {
 	l.api.remove(shopKept) // an older Slipway did not keep any
 	t.Run("dropped", func(t *testing.T) {
 		l := l.fork(t)
-		l.do(Request{Kind: Apply, Cluster: l.with()}, event.Succeeded)
+		l.do(Request{Kind: operation.Apply, Cluster: l.with()}, event.Succeeded)
 		if d := cmp.Diff([]string{"DELETE configmaps/prices", "DELETE configmaps/slipway-addon-shop"}, l.did()); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
@@ -332,7 +333,7 @@ func TestDeletionHooksOlder(t *testing.T) {
 		if d := cmp.Diff([]string{"addon.shop: add-on shop: save delete hooks"}, told(l.plan(c))); d != "" {
 			t.Errorf("the plan (-want +got):\n%s", d)
 		}
-		l.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+		l.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 		l.settled(c)
 		if !l.api.has(shopKept) {
 			t.Error("they are not kept")
@@ -350,7 +351,7 @@ func TestDeletionHooksNot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := l.fork(t)
 			c := l.with(to)
-			l.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+			l.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 			l.settled(c)
 			for _, did := range l.did() {
 				if strings.Contains(did, "jobs/stop") || strings.Contains(did, "jobs/clean") {
@@ -369,7 +370,7 @@ func TestDeletionHookFound(t *testing.T) {
 	l := newDropping(t)
 	l.api.put(shopJobs+"stop",
 		object{"apiVersion": "batch/v1", "kind": "Job", "metadata": object{"name": "stop", "namespace": "shop", "uid": "mine"}})
-	l.do(Request{Kind: Apply, Cluster: l.with()}, event.Succeeded)
+	l.do(Request{Kind: operation.Apply, Cluster: l.with()}, event.Succeeded)
 	if !l.api.has(shopJobs+"stop") || slices.Contains(l.did(), "DELETE jobs/stop") {
 		t.Error("it is deleted")
 	}

@@ -18,14 +18,14 @@ import (
 // known before hosts are queried. For an upgrade, they are reported together with all
 // other findings, including problems of the add-ons with later versions of the path.
 func (p *prepared) loadAddons(ctx context.Context) error {
-	if !slices.Contains([]Kind{Create, Apply, Add, Remove, Upgrade, Revert}, p.request.Kind) {
+	if !p.request.Kind.ManagesAddons() {
 		return nil
 	}
 	var err error
 	if p.addons, p.told, err = p.addonsWith(ctx, p.env.Cluster.Spec.Addons, p.env.Release); err != nil {
 		return err
 	}
-	if p.request.Kind == Revert { // problems of add-ons must not prevent a rollback
+	if p.request.Kind.ToleratesAddonProblems() { // they must not prevent a rollback
 		p.keepAddons = p.told.Err() != nil
 		for i := range p.told {
 			p.told[i].Severity = diag.Warning

@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -84,7 +85,7 @@ func (w *world) settled(c *v1alpha1.Cluster) {
 
 func (w *world) plan(c *v1alpha1.Cluster) *plan.Plan {
 	w.t.Helper()
-	p := w.prepared(w.service().Prepare(w.t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	p := w.prepared(w.service().Prepare(w.t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
 	if err := p.Close(); err != nil {
 		w.t.Error(err)
 	}
@@ -116,7 +117,7 @@ func TestAddons(t *testing.T) {
 		object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "news", "namespace": "default"},
 			"data": object{"old": "kept"}})
 	both := w.with(shop, news)
-	w.do(Request{Kind: Create, Cluster: both}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: both}, event.Succeeded)
 	all := []string{shopMap, shopDeploy, shopRole, shopNamespace, newsMap, shopInventory}
 	if d := cmp.Diff(all, w.has(all...)); d != "" {
 		t.Fatalf("after create (-want +got):\n%s", d)
@@ -132,7 +133,7 @@ func TestAddons(t *testing.T) {
 		if d := cmp.Diff(want, told(p)); d != "" || len(p.Steps) != 1 {
 			t.Errorf("(-want +got):\n%s", d)
 		}
-		w.do(Request{Kind: Apply, Cluster: both}, event.Succeeded)
+		w.do(Request{Kind: operation.Apply, Cluster: both}, event.Succeeded)
 		w.settled(both)
 		if got := w.api.objects[shopMap]["data"]; cmp.Diff(object{"apple": "1"}, got) != "" || !w.api.has(shopDeploy) {
 			t.Errorf("the prices are %v", got)
@@ -150,7 +151,7 @@ func TestAddons(t *testing.T) {
 		if d := cmp.Diff(want, told(w.plan(c))); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
-		w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+		w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 		w.settled(c)
 		if d := cmp.Diff([]string{shopMap, shopDeploy, shopNamespace, newsMap, shopInventory}, w.has(all...)); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
@@ -173,7 +174,7 @@ func TestAddons(t *testing.T) {
 		if d := cmp.Diff(want, told(p)); d != "" || len(p.Removes) > 0 {
 			t.Errorf("(-want +got):\n%s\nlost: %v", d, p.Removes)
 		}
-		w.do(Request{Kind: Apply, Cluster: none}, event.Succeeded)
+		w.do(Request{Kind: operation.Apply, Cluster: none}, event.Succeeded)
 		w.settled(none)
 		if d := cmp.Diff([]string{shopRole, shopNamespace, newsMap}, w.has(all...)); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
@@ -188,7 +189,7 @@ func TestAddons(t *testing.T) {
 		other := shop
 		other.Name = "market"
 		c := w.with(other, news)
-		w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+		w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 		w.settled(c)
 		if d := cmp.Diff([]string{shopMap, shopDeploy, shopRole, shopNamespace, newsMap}, w.has(all...)); d != "" {
 			t.Errorf("what has moved to another add-on stays (-want +got):\n%s", d)
@@ -203,7 +204,7 @@ func TestAddonLosses(t *testing.T) {
 		Manifests: []string{manifest(t, dir, "shop.yaml",
 			"apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n"+strings.Split(shopText, "---\n")[1])}, Namespace: "shop"}
 	w := newWorld(t, "cp1")
-	w.do(Request{Kind: Create, Cluster: w.with(a)}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: w.with(a)}, event.Succeeded)
 	if d := cmp.Diff([]string{"Namespace shop and everything in it"}, w.plan(w.with()).Removes); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -215,12 +216,12 @@ func TestAddonMinors(t *testing.T) {
 	a := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, t.TempDir(), "news.json", newsText)},
 		Kubernetes: []string{"1.35", "1.36"}}
 	w := newWorld(t, "cp1")
-	_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.with(a)}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.with(a)}, nil)
 	var list diag.List
 	if !errors.As(err, &list) || len(list) != 1 || list[0].ID != addonsource.IDKubernetes {
 		t.Fatalf("it says %v", err)
 	}
-	w.do(Request{Kind: Create, Cluster: w.with(a), IgnoreChecks: []string{addonsource.IDKubernetes}}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: w.with(a), IgnoreChecks: []string{addonsource.IDKubernetes}}, event.Succeeded)
 	if !w.api.has(newsMap) {
 		t.Error("passed over, it is not there")
 	}
@@ -231,7 +232,7 @@ func TestAddonUnusable(t *testing.T) {
 	w := newWorld(t, "cp1")
 	w.dials = map[string]bool{}
 	a := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, t.TempDir(), "news.yaml", "kind: ConfigMap\n")}}
-	_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.with(a)}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.with(a)}, nil)
 	var list diag.List
 	if !errors.As(err, &list) || list[0].ID != addonsource.IDUnusable || !strings.Contains(list[0].Message, "news.yaml") {
 		t.Errorf("it says %v", err)
@@ -247,7 +248,7 @@ func TestKilledAddons(t *testing.T) {
 	shop := v1alpha1.Addon{Name: "shop", Namespace: "shop", Manifests: []string{manifest(t, dir, "shop.yaml", shopText)}}
 	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}}
 	w := newWorld(t, "cp1", "w1")
-	w.do(Request{Kind: Create, Cluster: w.with(shop)}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: w.with(shop)}, event.Succeeded)
 	c := w.with(news)
 	all := []string{shopMap, shopDeploy, shopRole, newsMap, shopInventory}
 	// Each request that changes something is a moment, too.
@@ -258,7 +259,7 @@ func TestKilledAddons(t *testing.T) {
 		}
 		cuts = append(cuts, moment{what, w.fork(t)})
 	}
-	moments := w.killed(t, Request{Kind: Apply, Cluster: c})
+	moments := w.killed(t, Request{Kind: operation.Apply, Cluster: c})
 	w.api.wrote = nil
 	if len(cuts) < 5 {
 		t.Errorf("only %d requests changed something", len(cuts))
@@ -268,7 +269,7 @@ func TestKilledAddons(t *testing.T) {
 			t.Parallel()
 			k := m.world
 			k.t = t
-			k.goOn(Request{Kind: Apply, Cluster: c})
+			k.goOn(Request{Kind: operation.Apply, Cluster: c})
 			k.settled(c)
 			if d := cmp.Diff([]string{newsMap}, k.has(all...)); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
@@ -305,9 +306,9 @@ func TestChartHooks(t *testing.T) {
 	did := func(c *v1alpha1.Cluster, want ...string) {
 		t.Helper()
 		wrote = nil
-		kind := Apply
+		kind := operation.Apply
 		if w.api.objects[shopInventory] == nil {
-			kind = Create
+			kind = operation.Create
 		}
 		w.do(Request{Kind: kind, Cluster: c}, event.Succeeded)
 		if d := cmp.Diff(want, wrote); d != "" {
@@ -345,9 +346,9 @@ func TestChartHookFound(t *testing.T) {
 	with := func(price string) *v1alpha1.Cluster {
 		return w.with(v1alpha1.Addon{Name: "shop", Namespace: "shop", Chart: &v1alpha1.Chart{Path: webChart(t, price)}})
 	}
-	w.do(Request{Kind: Create, Cluster: with("1")}, event.Succeeded)
-	w.do(Request{Kind: Apply, Cluster: with("2")}, event.Succeeded)
-	w.do(Request{Kind: Apply, Cluster: w.with()}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: with("1")}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: with("2")}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.with()}, event.Succeeded)
 	if len(gone) > 0 || !w.api.has(job) {
 		t.Errorf("a job of somebody else's was deleted: %v", gone)
 	}
@@ -374,7 +375,7 @@ func TestAddonsTakenBack(t *testing.T) {
 				c.Spec.Hooks = []v1alpha1.Hook{{Name: "x", Phase: v1alpha1.HookPostUpgrade, Script: script}}
 				return c
 			}
-			w.do(Request{Kind: Create, Cluster: with(was)}, event.Succeeded)
+			w.do(Request{Kind: operation.Create, Cluster: with(was)}, event.Succeeded)
 			w.backable(t)
 			w.version = ""
 			next := was
@@ -382,7 +383,7 @@ func TestAddonsTakenBack(t *testing.T) {
 			file := with(next)
 			file.Spec.Kubernetes.Version = older
 			w.refusing("w1", "hooks.postUpgrade.x")
-			w.do(Request{Kind: Upgrade, Name: "prod", Version: older, Cluster: file}, event.Failed)
+			w.do(Request{Kind: operation.Upgrade, Name: "prod", Version: older, Cluster: file}, event.Failed)
 			w.machines["w1"].refuse = nil
 			want := "none"
 			if today := w.api.objects[newsMap]["data"].(object)["today"]; today != "all" {
@@ -416,7 +417,7 @@ func TestAddonsUpgrade(t *testing.T) {
 	begun := func(t *testing.T) *world {
 		w := newWorld(t, threeAndTwo...)
 		w.version = older
-		w.do(Request{Kind: Create, Cluster: w.with(news)}, event.Succeeded)
+		w.do(Request{Kind: operation.Create, Cluster: w.with(news)}, event.Succeeded)
 		w.backable(t)
 		return w
 	}
@@ -440,7 +441,7 @@ func TestAddonsUpgrade(t *testing.T) {
 		other.Kubernetes = []string{"1.37"}
 		file := w.with(other)
 		file.Spec.Kubernetes.Version = "v1.37.1"
-		w.do(Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1", Cluster: file}, event.Succeeded)
+		w.do(Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.37.1", Cluster: file}, event.Succeeded)
 		if today := w.api.objects[newsMap]["data"].(object)["today"]; today != "all" {
 			t.Errorf("today there is %v", today)
 		}
@@ -459,7 +460,7 @@ func TestReadinessOfAddons(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	built.older.Do(func() { build(t, older) })
 	w.version = older
-	w.do(Request{Kind: Create, Cluster: w.with(news, web)}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: w.with(news, web)}, event.Succeeded)
 	w.backable(t)
 	w.api.lose("w1")
 	want := []string{addonsource.IDKubernetes, addonsource.IDRender, "upgrade-node-unready"}
@@ -485,7 +486,7 @@ func TestReadinessOfAddons(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
-	r := Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1"}
+	r := Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.37.1"}
 	next, err := s.newer(t.Context(), &r, c)
 	if err != nil {
 		t.Fatal(err)
@@ -512,7 +513,7 @@ func TestAddonPlaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: loaded.Cluster, Source: []byte(file), File: "prod.yaml"}, nil)
+	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: loaded.Cluster, Source: []byte(file), File: "prod.yaml"}, nil)
 	var list diag.List
 	if !errors.As(err, &list) || len(list) != 1 || list[0].File != "prod.yaml" || list[0].Line != 11 || list[0].Column != 11 {
 		t.Errorf("it says %+v, %v", list, err)

@@ -14,45 +14,12 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/clusterlock"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/spec/live"
-)
-
-// Kind is the type of a lifecycle operation. The values never change.
-type Kind string
-
-// The operations.
-const (
-	Create Kind = "create"
-	Apply  Kind = "apply"
-	Delete Kind = "delete"
-	InitOS Kind = "init-os"
-	// InitRegistry sets up a registry with the images of the bundle on the host with
-	// that role, and does not touch other hosts.
-	InitRegistry Kind = "init-registry"
-	// Defrag defragments the etcd databases. RestoreEtcd restores a backup set.
-	// RescueEtcd recovers an etcd that has lost quorum from one remaining member.
-	Defrag      Kind = "etcd-defrag"
-	RestoreEtcd Kind = "etcd-restore"
-	RescueEtcd  Kind = "etcd-rescue"
-	// Add and Remove change only the hosts of a saved cluster.
-	Add    Kind = "add-nodes"
-	Remove Kind = "delete-nodes"
-	// Lose removes permanently lost hosts while another operation is unfinished. That
-	// operation can be resumed afterwards. Nothing else of the cluster changes.
-	Lose Kind = "forget-nodes"
-	// Upgrade upgrades a saved cluster, one minor at a time: each minor is a separate
-	// operation.
-	Upgrade Kind = "upgrade"
-	// Revert rolls back an unfinished upgrade.
-	Revert Kind = "rollback-upgrade"
-	// Renew only renews certificates of a saved cluster.
-	Renew Kind = "renew-certs"
-	// RotateCA rotates CAs or the service account key of a saved cluster.
-	RotateCA Kind = "rotate-ca"
 )
 
 // Removal configures how hosts leave a cluster that continues to exist.
@@ -76,7 +43,7 @@ const DefaultDrainTimeout = module.DefaultDrainTimeout
 
 // A Request describes an operation on a cluster.
 type Request struct {
-	Kind Kind
+	Kind operation.Kind
 	// Cluster is the wanted state, loaded and validated by package spec. If it is
 	// nil and Name is set, delete and resume use the saved cluster.
 	Cluster *v1alpha1.Cluster

@@ -2,15 +2,12 @@ package lifecycle
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,7 +17,6 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/access"
 	"slipway.dev/slipway/internal/lifecycle/clusterlock"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/plan"
@@ -59,7 +55,7 @@ func (p *prepared) run(operation string, fence uint64) *engine.Run {
 // settled reports whether there is nothing to do and nothing to finish.
 func (p *prepared) settled() bool {
 	return p.plan.Empty() && p.continues == nil && len(p.Failures()) == 0 &&
-		(aside(p.request.Kind) || p.recorded != nil && p.recorded.Status.Phase == v1alpha1.PhaseRunning && !p.removes())
+		(!p.request.Kind.SetsStatus() || p.recorded != nil && p.recorded.Status.Phase == v1alpha1.PhaseRunning && !p.request.Kind.RemovesCluster())
 }
 
 // locks holds the locks of a cluster: on this machine and on its control planes.
@@ -149,7 +145,7 @@ func (p *prepared) recordSettled() error {
 // differs reports whether the description to save differs from the saved one, for
 // example in a password, although no step is needed.
 func (p *prepared) differs() bool {
-	return changesHosts(p.request.Kind) && p.recorded != nil && !same(p.recorded, p.env.Cluster)
+	return p.request.Kind.ChangesCluster() && p.recorded != nil && !same(p.recorded, p.env.Cluster)
 }
 
 // same reports whether two descriptions are equal, including passwords.
@@ -162,7 +158,7 @@ func same(a, b *v1alpha1.Cluster) bool {
 // current refuses a plan if another operation has changed the cluster since the plan
 // was made. The caller holds the lock.
 func (p *prepared) current() error {
-	if p.request.Kind == InitOS {
+	if !p.request.Kind.DependsOnState() {
 		return nil
 	}
 	if p.continues != nil {
@@ -191,24 +187,21 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 	if p.continues != nil {
 		return p.continues, nil
 	}
-	return p.svc.Store.NewOperation(p.svc.Now(), v1alpha1.OperationSpec{
+	o := v1alpha1.OperationSpec{
 		Cluster: p.env.Cluster.Name, Type: string(p.request.Kind), PlanDigest: p.plan.Digest, IgnoredChecks: p.request.IgnoreChecks,
 		Nodes: p.request.Nodes, Force: p.request.Removal.Force, Forget: p.request.Forget, KeepFailed: p.request.KeepFailed,
 		DrainTimeout:   metav1.Duration{Duration: p.request.Removal.DrainTimeout},
 		MaxUnavailable: p.request.Rollout.MaxUnavailable,
-		Certificates:   p.request.Renew.Names, AllCertificates: p.request.Renew.All, Within: metav1.Duration{Duration: p.request.Renew.Within},
-		Backup: p.request.Backup, Identity: p.request.Identity, SignedBy: p.request.SignedBy,
-		Unverified: p.request.Unverified, WithKeys: p.request.WithKeys,
-		Verified: p.backup.isVerified(), Restores: cmp.Or(p.backup.key(), p.rescue.mark()),
-		Rotates: p.request.rotates, Version: p.request.Version, File: p.request.goesBy(),
-	}, p.plan)
+	}
+	p.behaviour.save(p, &o)
+	return p.svc.Store.NewOperation(p.svc.Now(), o, p.plan)
 }
 
 // begin saves the cluster, then the operation's name in the cluster's status, then the
 // operation's start. After an interruption in between, the operation can be resumed if
 // the cluster's status names it; otherwise it never began.
 func (p *prepared) begin(o *v1alpha1.Operation) error {
-	if !p.removes() && (p.continues == nil || changesVersion(p.request.Kind)) && !aside(p.request.Kind) {
+	if !p.request.Kind.RemovesCluster() && (p.continues == nil || p.request.Kind.ChangesVersion()) && p.request.Kind.SetsStatus() {
 		// Leaving hosts stay in the saved cluster until they have left.
 		if err := p.svc.Store.SaveCluster(p.env.WithLeaving(), p.request.source()); err != nil {
 			return err
@@ -251,7 +244,7 @@ func created(c *v1alpha1.Cluster) bool {
 // hosts, certificates or lost nodes set none.
 func (p *prepared) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStatus) error) error {
 	c, err := p.svc.record(p.env.Cluster.Name)
-	if c == nil || err != nil || aside(p.request.Kind) {
+	if c == nil || err != nil || !p.request.Kind.SetsStatus() {
 		return err
 	}
 	st := c.Status
@@ -267,8 +260,8 @@ func (p *prepared) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStat
 // noteBegin sets the status while the operation runs.
 func (p *prepared) noteBegin(st *v1alpha1.ClusterStatus) (err error) {
 	now := status.Settled(st.Phase) // we hold the lock: no other operation runs
-	st.Phase, err = status.Move(now, status.During(string(p.request.Kind), now))
-	if p.removes() {
+	st.Phase, err = status.Move(now, status.During(p.request.Kind, now))
+	if p.request.Kind.RemovesCluster() {
 		p.noteCreated(st, metav1.ConditionFalse, "Removing")
 	}
 	return err
@@ -276,8 +269,8 @@ func (p *prepared) noteBegin(st *v1alpha1.ClusterStatus) (err error) {
 
 // noteEnd sets the status after the operation.
 func (p *prepared) noteEnd(ctx context.Context, st *v1alpha1.ClusterStatus, end event.Outcome) (err error) {
-	st.Phase, err = status.Move(st.Phase, status.After(string(p.request.Kind), end, st.Phase))
-	if !p.removes() && (end == event.Succeeded || end == event.Partial) {
+	st.Phase, err = status.Move(st.Phase, status.After(p.request.Kind, end, st.Phase))
+	if !p.request.Kind.RemovesCluster() && (end == event.Succeeded || end == event.Partial) {
 		p.noteCreated(st, metav1.ConditionTrue, "Running")
 		st.Nodes = p.nodes(ctx)
 	}
@@ -331,7 +324,7 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 		}
 		res.Outcome, res.Failures = event.Failed, append(res.Failures, f)
 	}
-	if res.Outcome != event.Succeeded && (p.installs() || p.request.Kind == Renew) && !errors.Is(err, clusterlock.ErrLost) {
+	if res.Outcome != event.Succeeded && p.request.Kind.MakesJoinTokens() && !errors.Is(err, clusterlock.ErrLost) {
 		p.tidy(context.WithoutCancel(ctx), o, hl.Fence())
 	}
 	return res, p.finish(context.WithoutCancel(ctx), o, rec, res)
@@ -376,58 +369,20 @@ func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 		res.Outcome = event.Paused
 	}
 	if res.Outcome == event.Succeeded || res.Outcome == event.Partial {
-		res.Ready = p.ready(res)
+		res.Ready = p.behaviour.summary(p, res)
 	}
-	if v := p.request.Version; p.request.Kind == Upgrade && res.Outcome == event.Succeeded && v != p.env.Release.Kubernetes {
-		res.Onward, res.OnwardFile, res.Reached = v, o.Spec.File, p.env.Release.Kubernetes
-	}
+	p.behaviour.finish(p, o, res)
 	return res
 }
 
 // firstFailed reports whether the first control plane or the manager failed, or any host
-// of InitRegistry: then the operation has failed as a whole. If the cluster is removed,
-// no host is special.
+// of an operation that cannot succeed partly: then the operation has failed as a whole.
+// If the cluster is removed, no host is special.
 func (p *prepared) firstFailed(failures []HostFailure) bool {
 	first := p.env.FirstControlPlane().Name
 	return slices.ContainsFunc(failures, func(f HostFailure) bool {
-		return f.Host == "" || f.Host == first && !p.removes() || p.request.Kind == InitRegistry
+		return f.Host == "" || f.Host == first && !p.request.Kind.RemovesCluster() || !p.request.Kind.CanSucceedPartly()
 	})
-}
-
-// ready returns the lines of the summary about what works now.
-func (p *prepared) ready(res *Result) []string {
-	switch p.request.Kind {
-	case InitOS:
-		return []string{count(len(p.hosts), "host") + " prepared"}
-	case InitRegistry:
-		return p.registryReady()
-	case Renew:
-		return p.renewed(res)
-	case RotateCA:
-		return p.rotated()
-	}
-	if aboutEtcd(p.request.Kind) {
-		return p.keptUp(res)
-	}
-	nodes := slices.DeleteFunc(names(p.hosts), func(name string) bool {
-		return slices.ContainsFunc(res.Failures, func(f HostFailure) bool { return f.Host == name })
-	})
-	switch {
-	case p.removes():
-		return []string{count(len(nodes), "host") + " reset"}
-	case p.request.Kind == Add:
-		added := slices.DeleteFunc(slices.Clone(p.request.Nodes), res.isUndone)
-		if len(added) == 0 {
-			return nil
-		}
-		return []string{count(len(added), "node") + " ready: " + strings.Join(added, ", ")}
-	case takesOff(p.request.Kind) || len(p.env.Leaving) > 0:
-		return p.left(res) // empty if all had left before the operation was resumed
-	}
-	return append([]string{
-		fmt.Sprintf("Kubernetes %s on %s: %s", p.env.Release.Kubernetes, count(len(nodes), "node"), strings.Join(nodes, ", ")),
-		"API at https://" + access.OutsideAddress(p.env.Cluster) + " (" + p.env.Cluster.Spec.ControlPlaneEndpoint.Domain + ")",
-	}, p.committed(res)...)
 }
 
 // count returns a number with its noun, for users.
@@ -439,7 +394,7 @@ func count(n int, what string) string {
 }
 
 func (p *prepared) kubeconfig() string {
-	if p.removes() || prepares(p.request.Kind) {
+	if p.request.Kind.RemovesCluster() || p.request.Kind.PreparesHosts() {
 		return ""
 	}
 	return p.svc.Store.KubeconfigPath(p.env.Cluster.Name)
@@ -475,13 +430,13 @@ func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recor
 		return nil
 	}))
 	o.Status = status.Reduce(slices.Values(events))
-	res.Forgotten = p.request.Forget && p.removes() && res.Outcome == event.Partial
-	if p.removes() && res.Outcome == event.Succeeded || res.Forgotten {
+	res.Forgotten = p.request.Forget && p.request.Kind.RemovesCluster() && res.Outcome == event.Partial
+	if p.request.Kind.RemovesCluster() && res.Outcome == event.Succeeded || res.Forgotten {
 		return errors.Join(err, p.svc.Store.SaveOperation(o), p.svc.Store.RemoveCluster(p.env.Cluster.Name))
 	}
 	// The cluster is saved first: after an interruption in between, the operation can
 	// be resumed and finds nothing to do.
-	if p.request.Kind == Create && res.Outcome == event.Partial || p.installs() && !aside(p.request.Kind) && res.Outcome == event.Succeeded {
+	if p.request.Kind.CreatesCluster() && res.Outcome == event.Partial || p.request.Kind.NeedsBundle() && p.request.Kind.SetsStatus() && res.Outcome == event.Succeeded {
 		err = errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))
 	}
 	err = errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))

@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/internal/bundle/bundletest"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/release"
 )
 
@@ -68,22 +69,22 @@ func TestCreateBeyond(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.version = version
 	wanted := w.cluster()
-	_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: wanted}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: wanted}, nil)
 	wantRefused(t, err, "unsupported-version")
 	if !strings.Contains(err.Error(), "slipway bundle import") {
 		t.Errorf("it does not say what to do: %v", err)
 	}
 	other := w.cluster()
 	other.Spec.Kubernetes.Version, other.Spec.Bundle = "v1.38.1", path
-	_, err = w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: other}, nil)
+	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: other}, nil)
 	wantRefused(t, err, "unsupported-version")
 
 	cached := newWorld(t, "cp1", "w1")
 	cached.version, cached.cache = version, elsewhere
-	warned(t, cached.prepared(cached.service().Prepare(t.Context(), Request{Kind: Create, Cluster: wanted}, nil)), version)
+	warned(t, cached.prepared(cached.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: wanted}, nil)), version)
 
 	wanted.Spec.Bundle = path
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: wanted}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: wanted}, nil))
 	warned(t, p, version)
 	if r := p.(*prepared).env.Release; r.Etcd != "3.7.9" || r.CoreDNS != "1.15.9" || r.Flannel != "0.29.9" || r.KubeVIP == "" || r.Runc == "" {
 		t.Errorf("its components are %+v", r.Components)
@@ -91,7 +92,7 @@ func TestCreateBeyond(t *testing.T) {
 	w.apply(p, event.Succeeded)
 	w.wantVersions(all([]string{"cp1", "w1"}, version))
 	c, err := w.service().Cluster(t.Context(), "prod")
-	if err != nil || !w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)).Plan().Empty() {
+	if err != nil || !w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)).Plan().Empty() {
 		t.Errorf("something is still to be done (%v)", err)
 	}
 
@@ -102,9 +103,9 @@ func TestCreateBeyond(t *testing.T) {
 	if _, err := w.service().Info(t.Context(), "prod", nil); err != nil {
 		t.Errorf("it cannot be looked at: %v", err)
 	}
-	_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
+	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
 	wantRefused(t, err, "unsupported-version")
-	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
 }
 
 // An upgrade comes to a minor that is not listed, one at a time.
@@ -116,7 +117,7 @@ func TestUpgradeBeyond(t *testing.T) {
 	w.create(event.Succeeded)
 	w.backable(t)
 	s := w.service()
-	r := Request{Kind: Upgrade, Name: "prod", Version: "v1.38.0"}
+	r := Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.38.0"}
 	_, err := s.Prepare(t.Context(), r, nil)
 	wantRefused(t, err, release.IDUnsupported)
 	r.Version, r.Bundle = "v1.39.0", after
@@ -126,7 +127,7 @@ func TestUpgradeBeyond(t *testing.T) {
 	// From there it goes back, and which kinds are new there nobody knows.
 	back := w.fork(t)
 	back.refusing("w1", "kubelet.running")
-	back.do(Request{Kind: Upgrade, Name: "prod", Version: "v1.38.0", Bundle: next}, event.Failed)
+	back.do(Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.38.0", Bundle: next}, event.Failed)
 	back.machines["w1"].refuse = nil
 	p := back.prepared(back.service().PrepareRollback(t.Context(), "prod", Request{}, nil))
 	if !slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool {
@@ -140,7 +141,7 @@ func TestUpgradeBeyond(t *testing.T) {
 	// With the minor between at hand it goes there first.
 	file := w.cluster()
 	file.Spec.Kubernetes.Version, file.Spec.Bundle = "v1.39.0", after
-	r = Request{Kind: Upgrade, Cluster: file, Bundle: next}
+	r = Request{Kind: operation.Upgrade, Cluster: file, Bundle: next}
 	p = w.prepared(s.Prepare(t.Context(), r, nil))
 	warned(t, p, "v1.38.0", "v1.39.0")
 	res := w.apply(p, event.Succeeded)
@@ -149,9 +150,9 @@ func TestUpgradeBeyond(t *testing.T) {
 	}
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.38.0"))
 
-	_, err = s.Prepare(t.Context(), Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1"}, nil)
+	_, err = s.Prepare(t.Context(), Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.37.1"}, nil)
 	wantRefused(t, err, release.IDUpgradePath)
-	w.do(Request{Kind: Upgrade, Cluster: file}, event.Succeeded)
+	w.do(Request{Kind: operation.Upgrade, Cluster: file}, event.Succeeded)
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.39.0"))
 }
 
@@ -163,7 +164,7 @@ func TestUpgradeBeyondTakenBackWithoutItsBundle(t *testing.T) {
 	w.create(event.Succeeded)
 	w.backable(t)
 	w.refusing("w1", "kubelet.running")
-	w.do(Request{Kind: Upgrade, Name: "prod", Version: "v1.38.0", Bundle: next}, event.Failed)
+	w.do(Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.38.0", Bundle: next}, event.Failed)
 	w.machines["w1"].refuse = nil
 	if err := os.RemoveAll(next); err != nil { // a stick that was taken out
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -29,7 +30,7 @@ func (w *world) wantMembers(names ...string) {
 // several at once, and puts them in again.
 func TestControlPlanesLeave(t *testing.T) {
 	remove := func(nodes ...string) func(*world) Request {
-		return func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: nodes} }
+		return func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: nodes} }
 	}
 	for _, tc := range []struct {
 		name    string
@@ -39,7 +40,7 @@ func TestControlPlanesLeave(t *testing.T) {
 		{"a further one", remove("cp3"), []string{"cp1", "cp2", "w1", "w2"}},
 		{"the first", remove("cp1"), []string{"cp2", "cp3", "w1", "w2"}},
 		{"two at once, the first among them", remove("cp1", "cp2"), []string{"cp3", "w1", "w2"}},
-		{"by a file, with a worker", func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp2", "cp3", "w1")} },
+		{"by a file, with a worker", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp2", "cp3", "w1")} },
 			[]string{"cp2", "cp3", "w1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -49,7 +50,7 @@ func TestControlPlanesLeave(t *testing.T) {
 			w.wantHosts(tc.hosts...)
 			w.wantMembers(slices.DeleteFunc(slices.Clone(tc.hosts), func(n string) bool { return n[0] != 'c' })...)
 
-			w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+			w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 			w.wantHosts(threeAndTwo...)
 			w.wantMembers("cp1", "cp2", "cp3")
 		})
@@ -60,10 +61,10 @@ func TestControlPlanesLeave(t *testing.T) {
 // one on which it began has left.
 func TestSettingsWithoutTheFirst(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
-	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
+	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
 	c := w.of("cp2", "cp3", "w1", "w2")
 	c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"profiling": "false"}
-	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 	for name, got := range map[string]string{
 		"cp2": w.machines["cp2"].files[module.APIServerManifest], "cp3": w.machines["cp3"].files[module.APIServerManifest],
 		"the record": w.api.settings,
@@ -72,7 +73,7 @@ func TestSettingsWithoutTheFirst(t *testing.T) {
 			t.Errorf("%s does not have the new setting", name)
 		}
 	}
-	p, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
+	p, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,14 +97,14 @@ func TestStackedEtcdLosesItsData(t *testing.T) {
 	delete(w.machines["cp1"].files, facts.EtcdData)
 	w.machines["cp1"].silent = true
 	w.api.lost("cp1")
-	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
 	refusal(t, err, "etcd-data-lost")
-	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
+	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
 	w.wantHosts("cp2", "cp3", "w1", "w2")
 
 	w.machines["cp1"].silent = false
 	delete(w.api.down, "cp1")
-	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 	w.wantHosts(threeAndTwo...)
 	w.wantMembers("cp1", "cp2", "cp3")
 	if m := w.machines["cp1"]; !m.has(facts.EtcdJoined) || !m.has(facts.EtcdData) {
@@ -115,12 +116,12 @@ func TestStackedEtcdLosesItsData(t *testing.T) {
 // its etcd as well: there is no other member to ask, nor when more come.
 func TestLastMemberOfEtcd(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
-	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1", "cp2"}}, event.Succeeded)
+	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1", "cp2"}}, event.Succeeded)
 	c := w.of("cp3", "w1", "w2")
 	was := w.machines["cp3"].files[etcdManifest]
 	empty := func(when string) {
 		t.Helper()
-		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)); !p.Plan().Empty() {
+		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().Empty() {
 			t.Errorf("%s, apply would do %v", when, p.Plan().Steps)
 		}
 	}
@@ -129,7 +130,7 @@ func TestLastMemberOfEtcd(t *testing.T) {
 		t.Error("its etcd is set up anew when others leave")
 	}
 	c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "4294967296"}
-	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 	if got := w.machines["cp3"].files[etcdManifest]; !strings.Contains(got, "name: quota-backend-bytes") {
 		t.Errorf("etcd does not have the new setting: %s", got)
 	}
@@ -137,7 +138,7 @@ func TestLastMemberOfEtcd(t *testing.T) {
 
 	c = w.of("cp3", "cp1", "cp2", "w1", "w2")
 	c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "4294967296"}
-	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 	w.wantMembers("cp1", "cp2", "cp3")
 	empty("three vote")
 }
@@ -159,7 +160,7 @@ func TestServerLeavesBeforeItsMember(t *testing.T) {
 					steps = append(steps, step+" "+name)
 				}
 			}
-			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
+			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
 			w.wantMembers("cp2", "cp3")
 			begin, server, member := slices.Index(steps, "leave.begin cp1"), slices.Index(steps,
 				"leave.server cp1"), slices.Index(steps, "leave.member cp2")
@@ -177,7 +178,7 @@ func TestUndrainedStays(t *testing.T) {
 	w := running(t, names, names)
 	before := w.machines["cp3"].look()
 	w.api.guarded = "cp3"
-	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp2", "cp3"}, IgnoreErrors: true}, event.Partial)
+	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp2", "cp3"}, IgnoreErrors: true}, event.Partial)
 	w.wantMembers("cp1", "cp3", "cp4", "cp5")
 	w.wantRecords("cp1", "cp4", "cp5", "w1", "cp3") // which is still to leave
 	if d := cmp.Diff(before, w.machines["cp3"].look()); d != "" {
@@ -202,7 +203,7 @@ func TestBlockedStays(t *testing.T) {
 	w.api.mu.Unlock()
 	before := w.machines["cp3"].look()
 	p := w.prepared(w.service().Prepare(t.Context(),
-		Request{Kind: Remove, Name: "prod", Nodes: []string{"cp2", "cp3"}, IgnoreErrors: true}, nil))
+		Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp2", "cp3"}, IgnoreErrors: true}, nil))
 	if d := cmp.Diff([]string{"cp1", "cp2", "cp4", "cp5", "w1"}, touched(p.Plan())); d != "" {
 		t.Errorf("hosts with steps (-want +got):\n%s", d)
 	}
@@ -223,7 +224,7 @@ func TestSomebodyElsesMachine(t *testing.T) {
 	w.api.lose("cp3")
 	before := m.look()
 	m.touched = func(what string) { t.Errorf("it was touched: %s", what) }
-	p, err := w.service().Prepare(t.Context(), Request{Kind: Remove, Name: "prod", Nodes: []string{"cp3", "w2"}, IgnoreErrors: true}, nil)
+	p, err := w.service().Prepare(t.Context(), Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3", "w2"}, IgnoreErrors: true}, nil)
 	w.apply(w.prepared(p, err), event.Partial)
 	w.wantMembers("cp1", "cp2", "cp3")
 	if d := cmp.Diff(before, m.look()); d != "" {
@@ -233,7 +234,7 @@ func TestSomebodyElsesMachine(t *testing.T) {
 
 func TestKilledControlPlaneLeaves(t *testing.T) {
 	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
-	request := Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}
+	request := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}
 	for _, m := range w.killed(t, request) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -257,34 +258,34 @@ func TestControlPlaneLost(t *testing.T) {
 		id           string
 	}{
 		{"swapped in the file", "the new one is blank, the old one leaves", func(w *world) Request {
-			return Request{Kind: Apply, Cluster: w.of("cp2", "w1")}
+			return Request{Kind: operation.Apply, Cluster: w.of("cp2", "w1")}
 		}, idControlPlaneLost},
 		{"another machine at its address", "it is blank", func(w *world) Request {
 			w.machines["cp1"] = newMachine("cp1", "192.0.2.11", w.api)
 			w.machines["cp1"].machineID = "id-new"
-			return Request{Kind: Apply, Cluster: w.of("cp1", "w1")}
+			return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w1")}
 		}, idControlPlaneLost},
 		{"another machine, a worker comes", "it would join a new cluster", func(w *world) Request {
 			w.machines["cp1"] = newMachine("cp1", "192.0.2.11", w.api)
 			w.machines["cp1"].machineID = "id-new"
-			return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}
+			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}
 		}, idControlPlaneLost},
 		{"it does not answer", "that is the reason then", func(w *world) Request {
 			w.machines["cp1"].down = errDown
-			return Request{Kind: Apply, Cluster: w.of("cp1", "w1")}
+			return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w1")}
 		}, string(remote.Unreachable)},
 		{"it does not answer, a blank one comes before it", "the one that holds the cluster is not done without", func(w *world) Request {
 			w.machines["cp1"].down = errDown
 			c := w.of("cp1", "cp2", "w1")
 			slices.Reverse(c.Spec.Hosts[:2])
-			return Request{Kind: Apply, Cluster: c}
+			return Request{Kind: operation.Apply, Cluster: c}
 		}, string(remote.Unreachable)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "w1", "w2")
 			c := w.of("cp1", "w1")
 			c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy // so that more control planes can come
-			w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+			w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 			r := tc.request(w)
 			for _, r.IgnoreErrors = range []bool{false, true} {
 				_, err := w.service().Prepare(t.Context(), r, nil)
@@ -299,12 +300,12 @@ func TestDeadControlPlane(t *testing.T) {
 	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
 	w.machines["cp1"].down = errDown
 	w.api.lost("cp1")
-	_, err := w.service().Prepare(t.Context(), Request{Kind: Remove, Name: "prod", Nodes: []string{"cp2"}, IgnoreErrors: true}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp2"}, IgnoreErrors: true}, nil)
 	if err == nil || !strings.Contains(err.Error(), "etcd-quorum") {
 		t.Errorf("a live member goes while another is dead: %v", err)
 	}
 	w.api.lose("cp1")
-	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}, Forget: true}, event.Succeeded)
+	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}, Forget: true}, event.Succeeded)
 	w.wantHosts("cp2", "cp3", "w1")
 	w.wantMembers("cp2", "cp3")
 }
@@ -316,7 +317,7 @@ func TestReplaceControlPlane(t *testing.T) {
 	w.machines["cp1"].machineID = "id-new"
 	w.api.lose("cp1")
 	w.api.lost("cp1")
-	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 	w.wantHosts(threeAndTwo[:4]...)
 	w.wantMembers("cp1", "cp2", "cp3")
 	if got := w.api.objects["/api/v1/nodes/cp1"]["status"].(object)["nodeInfo"].(object)["machineID"]; got != "id-new" {
@@ -333,21 +334,21 @@ func TestLostWhileJoining(t *testing.T) {
 		hosts         []string
 	}{
 		{"given up, and another comes", "cp3", func(w *world) Request {
-			return Request{Kind: Apply, Cluster: w.of("cp1", "cp2", "cp4", "w1"), Forget: true}
+			return Request{Kind: operation.Apply, Cluster: w.of("cp1", "cp2", "cp4", "w1"), Forget: true}
 		}, []string{"cp1", "cp2", "cp4", "w1"}},
 		{"given up", "cp3", func(*world) Request {
-			return Request{Kind: Remove, Name: "prod", Nodes: []string{"cp3"}, Forget: true}
+			return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}, Forget: true}
 		}, []string{"cp1", "cp2", "w1"}},
 		{"nobody knows it", "cp9", func(w *world) Request {
 			w.machines["cp3"].down, w.machines["cp3"].refuse = nil, nil
-			return Request{Kind: Apply, Cluster: w.of("cp1", "cp2", "cp3", "w1")}
+			return Request{Kind: operation.Apply, Cluster: w.of("cp1", "cp2", "cp3", "w1")}
 		}, []string{"cp1", "cp2", "cp3", "w1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			w := running(t, []string{"cp1", "cp2", "cp3", "cp4", "w1"}, []string{"cp1", "cp2", "w1"})
 			w.machines["cp3"].refuse = breaking("join.etcd")
-			w.do(Request{Kind: Apply, Cluster: w.of("cp1", "cp2", "cp3", "w1")}, event.Failed)
+			w.do(Request{Kind: operation.Apply, Cluster: w.of("cp1", "cp2", "cp3", "w1")}, event.Failed)
 			w.machines["cp3"].down = errDown
 			w.api.setEtcd(tc.learner, etcdLearns)
 			w.api.lost(tc.learner)

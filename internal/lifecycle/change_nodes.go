@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,32 +13,71 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/spec"
 )
 
-// reshaped returns the saved cluster with hosts added or removed, and sets their
-// names in the request.
-func (s *service) reshaped(r *Request, recorded *v1alpha1.Cluster) (wanted *v1alpha1.Cluster, err error) {
-	if !created(recorded) {
-		return nil, refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
-			"finish the creation: slipway resume "+recorded.Name)
+// addNodes adds hosts to a cluster.
+func addNodes() behaviour {
+	b := changeNodes()
+	b.wanted = withAdded
+	b.summary = func(p *prepared, res *Result) []string {
+		added := slices.DeleteFunc(slices.Clone(p.request.Nodes), res.isUndone)
+		if len(added) == 0 {
+			return nil
+		}
+		return []string{count(len(added), "node") + " ready: " + strings.Join(added, ", ")}
 	}
-	wanted = spec.Copy(recorded)
-	switch {
-	case takesOff(r.Kind):
-		if r.returned, err = offRecord(recorded, r.Hosts); err == nil {
-			r.Nodes, err = removed(wanted, r.Nodes)
-		}
-		for _, h := range r.returned {
-			r.Nodes = append(r.Nodes, h.Name)
-		}
-		return wanted, err
-	case r.Cluster == nil:
+	return b
+}
+
+// deleteNodes removes hosts from a cluster.
+func deleteNodes() behaviour {
+	b := changeNodes()
+	b.wanted = withoutRemoved
+	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+		parts.Retires = true
+		made, _, err := p.reconfigures(parts)
+		return made, err
+	}
+	b.summary = func(p *prepared, res *Result) []string { return p.left(res, p.leftLine) } // empty if all had left before
+	return b
+}
+
+// changeNodes has what addNodes and deleteNodes share. Adding a host does not change the
+// existing ones.
+func changeNodes() behaviour {
+	b := usual()
+	b.begin = func(p *prepared) (err error) { // other kinds query all hosts anyway
+		p.queriesAll, err = p.svc.halfway(p.recorded)
+		return err
+	}
+	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+		made, _, err := p.reconfigures(parts)
+		return made, err
+	}
+	b.rollback = func(s *service, r *Request, o *v1alpha1.Operation) (err error) {
+		r.Nodes = o.Spec.Nodes
+		r.goesOn, err = s.asBefore(r, o)
+		return err
+	}
+	return b
+}
+
+// withAdded returns the saved cluster with hosts added, and sets their names in the
+// request.
+func withAdded(_ context.Context, s *service, r *Request, recorded *v1alpha1.Cluster) (_ *v1alpha1.Cluster, _ bool, err error) {
+	if err := unrecorded(recorded); err != nil {
+		return nil, false, err
+	}
+	wanted := spec.Copy(recorded)
+	if r.Cluster == nil {
 		if r.Nodes, err = spec.AddHosts(wanted, r.Hosts); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		return wanted, servedByMode(wanted, r.Nodes)
+		return wanted, false, servedByMode(wanted, r.Nodes)
 	}
 	r.Nodes = nil
 	order := map[string]int{} // host order of the file, so that a later apply finds no change
@@ -53,10 +93,26 @@ func (s *service) reshaped(r *Request, recorded *v1alpha1.Cluster) (wanted *v1al
 	}
 	slices.SortStableFunc(wanted.Spec.Hosts, func(a, b v1alpha1.Host) int { return cmp.Compare(order[a.Name], order[b.Name]) })
 	if len(r.Nodes) == 0 {
-		return nil, refused(idNoNewHost, "the file has no new host for cluster "+recorded.Name,
+		return nil, false, refused(idNoNewHost, "the file has no new host for cluster "+recorded.Name,
 			"add the new hosts to the file, or use --host")
 	}
-	return wanted, servedByMode(wanted, r.Nodes)
+	return wanted, false, servedByMode(wanted, r.Nodes)
+}
+
+// withoutRemoved returns the saved cluster with hosts removed, and sets their names in
+// the request.
+func withoutRemoved(_ context.Context, _ *service, r *Request, recorded *v1alpha1.Cluster) (_ *v1alpha1.Cluster, _ bool, err error) {
+	if err := unrecorded(recorded); err != nil {
+		return nil, false, err
+	}
+	wanted := spec.Copy(recorded)
+	if r.returned, err = offRecord(recorded, r.Hosts); err == nil {
+		r.Nodes, err = removed(wanted, r.Nodes)
+	}
+	for _, h := range r.returned {
+		r.Nodes = append(r.Nodes, h.Name)
+	}
+	return wanted, false, err
 }
 
 // servedByMode refuses a second control plane if the nodes know only the first one.
@@ -133,7 +189,7 @@ func removed(c *v1alpha1.Cluster, selectors []string) (names []string, err error
 func (s *service) fileDiffers(r Request, wanted *v1alpha1.Cluster) diag.List {
 	d := diag.Diagnostic{ID: idFileDiffers, Severity: diag.Warning}
 	switch {
-	case r.Kind != Add && !takesOff(r.Kind) || r.goesOn != nil:
+	case !r.Kind.ChangesNodes() || r.goesOn != nil:
 		return nil
 	case r.Cluster != nil:
 		if sameButOrder(s.complete(r.Cluster, wanted), wanted) {
@@ -187,16 +243,6 @@ func sameButOrder(a, b *v1alpha1.Cluster) bool {
 	return same(a, b)
 }
 
-// changesHosts reports whether operations of this kind change an existing cluster.
-func changesHosts(k Kind) bool { return k == Apply || k == Add || takesOff(k) || changesVersion(k) }
-
-// takesOff reports whether operations of this kind only remove hosts from a cluster.
-func takesOff(k Kind) bool { return k == Remove || k == Lose }
-
-// changesVersion reports whether operations of this kind change the Kubernetes
-// version of nodes.
-func changesVersion(k Kind) bool { return k == Upgrade || k == Revert }
-
 // leaving returns the saved hosts that are no longer wanted.
 func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.Leaving) {
 	for _, h := range recorded.Spec.Hosts {
@@ -222,15 +268,21 @@ func goesOn(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
 // them, and a host that is down must not block the change. A change of etcd hosts
 // affects all etcd hosts; a change of a control plane or a registry affects all hosts.
 func (p *prepared) takesPart(h v1alpha1.Host) bool {
-	if aboutEtcd(p.request.Kind) {
-		return p.concernsMaintenance(h)
-	}
-	if p.request.Kind == InitRegistry {
+	switch p.request.Kind.Hosts() {
+	case operation.RegistryHost:
 		return spec.HasRole(h, v1alpha1.RoleRegistry)
+	case operation.EtcdHosts:
+		return hasPart(p.env.Cluster, h)
+	case operation.RemainingHosts:
+		return !p.isLost(h.Name)
+	case operation.ChangedHosts:
+		return p.queriesAll || p.concerns(h)
 	}
-	if p.request.Kind != Add && !takesOff(p.request.Kind) {
-		return true
-	}
+	return true
+}
+
+// concerns reports whether adding or removing hosts concerns a host.
+func (p *prepared) concerns(h v1alpha1.Host) bool {
 	concerned := func(is v1alpha1.Host) bool { return slices.Contains(p.request.Nodes, is.Name) }
 	changes := func(role v1alpha1.Role) bool {
 		return slices.ContainsFunc(p.env.WithLeaving().Spec.Hosts, func(is v1alpha1.Host) bool { return concerned(is) && spec.HasRole(is, role) })
@@ -277,25 +329,22 @@ func (p *prepared) Leaving() (out []string) {
 	return out
 }
 
-// left describes the outcome for each host that left.
-func (p *prepared) left(res *Result) (out []string) {
+// left returns a line for each host that left.
+func (p *prepared) left(res *Result, line func(module.Leaving) string) (out []string) {
 	for _, l := range p.env.Leaving {
-		if res.isUndone(l.Name) {
-			continue
+		if !res.isUndone(l.Name) {
+			out = append(out, line(l))
 		}
-		line := l.Name + " was removed from the cluster and reset"
-		switch {
-		case p.strikes:
-			line = l.Name +
-				" was removed from the saved state, and a new restore leaves it out; if its node is listed after that restore: slipway kubectl " + p.env.Cluster.Name + " -- delete node " +
-
-				l.Name
-		case l.Gone:
-			line = l.Name + " was removed from the cluster; its files remain on the host, including its kubelet credentials"
-		}
-		out = append(out, line)
 	}
 	return out
+}
+
+// leftLine describes the outcome for a host that left.
+func (p *prepared) leftLine(l module.Leaving) string {
+	if l.Gone {
+		return l.Name + " was removed from the cluster; its files remain on the host, including its kubelet credentials"
+	}
+	return l.Name + " was removed from the cluster and reset"
 }
 
 // names returns the names of hosts.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -13,8 +14,8 @@ func TestKilledShape(t *testing.T) {
 		request func(*world) Request
 		after   []string
 	}{
-		{"remove", func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}} }, []string{"cp1", "w2"}},
-		{"exchange", func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp1", "w2", "w3")} }, []string{"cp1", "w2", "w3"}},
+		{"remove", func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}} }, []string{"cp1", "w2"}},
+		{"exchange", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w2", "w3")} }, []string{"cp1", "w2", "w3"}},
 	} {
 		w := running(t, []string{"cp1", "w1", "w2", "w3"}, []string{"cp1", "w1", "w2"})
 		request := tc.request(w)
@@ -34,8 +35,10 @@ func TestKilledShape(t *testing.T) {
 // What was begun can be taken back, wherever it was.
 func TestKilledShapeRolledBack(t *testing.T) {
 	for name, request := range map[string]func(*world) Request{
-		"add":      func(w *world) Request { return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}} },
-		"exchange": func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp1", "w2", "w3")} },
+		"add": func(w *world) Request {
+			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
+		},
+		"exchange": func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w2", "w3")} },
 	} {
 		w := running(t, []string{"cp1", "w1", "w2", "w3"}, []string{"cp1", "w1", "w2"})
 		begun := 0
@@ -65,7 +68,7 @@ func TestKilledReplace(t *testing.T) {
 	w.machines["w1"] = newMachine("w1", "192.0.2.31", w.api)
 	w.machines["w1"].machineID = "id-new"
 	w.api.lose("w1")
-	request := Request{Kind: Apply, Cluster: w.cluster()}
+	request := Request{Kind: operation.Apply, Cluster: w.cluster()}
 	for i, m := range w.killed(t, request) {
 		if i%3 != 2 {
 			continue

@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -59,7 +60,7 @@ func TestNoWayBackFromLeaving(t *testing.T) {
 			for _, m := range w.machines {
 				m.refuse = breaking(tc.at)
 			}
-			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{tc.host}}, event.Failed)
+			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{tc.host}}, event.Failed)
 			for _, m := range w.machines {
 				m.refuse = nil
 			}
@@ -68,9 +69,9 @@ func TestNoWayBackFromLeaving(t *testing.T) {
 			}
 			_, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
 			wantLeaves(t, err, tc.host)
-			_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
+			_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
 			wantLeaves(t, err, tc.host)
-			p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster(), IgnoreErrors: true}, nil))
+			p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster(), IgnoreErrors: true}, nil))
 			if slices.Contains(touched(p.Plan()), tc.host) {
 				t.Errorf("%s is touched where it is to be passed over: %s", tc.host, tc.reason)
 			}
@@ -79,7 +80,7 @@ func TestNoWayBackFromLeaving(t *testing.T) {
 			}
 			w.resume(event.Succeeded)
 			w.wantRecords(slices.DeleteFunc(slices.Clone(w.all()), func(n string) bool { return n == tc.host })...)
-			w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+			w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 			w.wantHosts(w.all()...)
 		})
 	}
@@ -102,7 +103,7 @@ func TestBackFromDraining(t *testing.T) {
 			cancel()
 		}
 	}
-	p := w.prepared(w.service().Prepare(ctx, Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}, nil))
+	p := w.prepared(w.service().Prepare(ctx, Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}, nil))
 	if res, err := p.Apply(ctx); err != nil || res.Outcome != event.Cancelled {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -120,11 +121,11 @@ func TestPlaceTakenTwice(t *testing.T) {
 		name, host, at string // at: the step that fails; "" is the first
 		by             func(*world) Request
 	}{
-		{"a control plane, by a file", "cp3", "join.kubelet-start", func(w *world) Request { return Request{Kind: Apply, Cluster: w.cluster()} }},
+		{"a control plane, by a file", "cp3", "join.kubelet-start", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} }},
 		{"a worker, by a flag", "w1", "join.kubelet-start", func(w *world) Request {
-			return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}
+			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}
 		}},
-		{"a worker whose first step was cut off", "w1", "", func(w *world) Request { return Request{Kind: Apply, Cluster: w.cluster()} }},
+		{"a worker whose first step was cut off", "w1", "", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} }},
 		{"a control plane, taken back", "cp3", "join.kubelet-start", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -142,7 +143,7 @@ func TestPlaceTakenTwice(t *testing.T) {
 			second.refuse = func(step string, o op.Op) *op.Error {
 				return breaking(cmp.Or(tc.at, step))(step, o)
 			}
-			w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Failed)
+			w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Failed)
 
 			var err error
 			if tc.by == nil {
@@ -155,12 +156,12 @@ func TestPlaceTakenTwice(t *testing.T) {
 			refusal(t, err, idHostLeft)
 
 			w.machines[tc.host], second.refuse = second, nil
-			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{tc.host}}, event.Succeeded)
+			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{tc.host}}, event.Succeeded)
 			if len(second.look()) > 0 || second.ledger {
 				t.Errorf("the second machine has on it %v", second.look())
 			}
 			other("192.0.2.32")
-			w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+			w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 			w.wantHosts(threeAndTwo...)
 		})
 	}
@@ -170,7 +171,7 @@ func TestPlaceTakenTwice(t *testing.T) {
 // to take it is put back as it was.
 func TestPlaceKept(t *testing.T) {
 	apply := func(w *world) (Prepared, error) {
-		return w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
+		return w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
 	}
 	for _, tc := range []struct {
 		name, host, at, reason string
@@ -182,7 +183,7 @@ func TestPlaceKept(t *testing.T) {
 		}, true},
 		{"a worker, by a file", "w1", "kubernetes.kubelet", "its node is as it was", apply, true},
 		{"a worker, by a flag", "w1", "kubernetes.kubelet", "its node is as it was", func(w *world) (Prepared, error) {
-			return w.service().Prepare(t.Context(), Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}, nil)
+			return w.service().Prepare(t.Context(), Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}, nil)
 		}, true},
 		{"a control plane, by a file", "cp3", "kubernetes.kubelet", "it is a member of etcd still", apply, true},
 		{"a worker that came back meanwhile", "w1", "", "its node is not deleted", apply, true},
@@ -207,7 +208,7 @@ func TestPlaceKept(t *testing.T) {
 			w.api.lose(tc.host)
 			c := w.cluster()
 			c.Spec.Hosts[find(c.Spec.Hosts, tc.host)].SSH.User = "other"
-			w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+			w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
 
 			w.machines[tc.host] = first
 			back()
@@ -225,7 +226,7 @@ func TestPlaceKept(t *testing.T) {
 			w.apply(p, event.Succeeded)
 			second.refuse, second.touched = nil, nil
 			w.machines["192.0.2.31"] = second
-			w.do(Request{Kind: Remove, Name: "prod", Hosts: []spec.HostFlag{{User: "other", Address: "192.0.2.31"}}}, event.Succeeded)
+			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Hosts: []spec.HostFlag{{User: "other", Address: "192.0.2.31"}}}, event.Succeeded)
 			if len(second.look()) > 0 || second.ledger {
 				t.Errorf("the second machine has on it %v: %s", second.look(), tc.reason)
 			}
@@ -240,11 +241,11 @@ func TestPlaceKept(t *testing.T) {
 func TestReplaceWhatWasTouched(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	w.machines["w2"].refuse = breaking("kubelet.settings")
-	w.do(Request{Kind: Apply, Cluster: w.changed()}, event.Failed)
+	w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Failed)
 	m := newMachine("w2", "192.0.2.31", w.api)
 	m.machineID = "id-new"
 	w.machines["w2"] = m
 	w.api.lose("w2")
-	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 	w.wantHosts(threeAndTwo...)
 }

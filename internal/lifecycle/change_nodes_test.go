@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
@@ -30,7 +31,7 @@ func (w *world) of(names ...string) *v1alpha1.Cluster {
 func running(t *testing.T, machines, cluster []string) *world {
 	t.Helper()
 	w := newWorld(t, machines...)
-	w.do(Request{Kind: Create, Cluster: w.of(cluster...)}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: w.of(cluster...)}, event.Succeeded)
 	return w
 }
 
@@ -94,7 +95,9 @@ func TestShape(t *testing.T) {
 		{
 			"add one", "what is there is not touched, and only the control plane is asked",
 			[]string{"cp1", "w1"},
-			func(w *world) Request { return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}} },
+			func(w *world) Request {
+				return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}
+			},
 			[]string{"w2"},
 			[]string{"cp1", "w2"},
 			0,
@@ -103,7 +106,7 @@ func TestShape(t *testing.T) {
 		{
 			"add many from a file", "all that are new in it",
 			[]string{"cp1", "w1"},
-			func(w *world) Request { return Request{Kind: Add, Cluster: w.cluster()} },
+			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.cluster()} },
 			[]string{"w2", "w3"},
 			[]string{"cp1", "w2", "w3"},
 			0,
@@ -112,7 +115,7 @@ func TestShape(t *testing.T) {
 		{
 			"add one before others", "the record has the file's order, and applying it finds nothing",
 			[]string{"cp1", "w2"},
-			func(w *world) Request { return Request{Kind: Add, Cluster: w.of("cp1", "w1", "w2")} },
+			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.of("cp1", "w1", "w2")} },
 			[]string{"w1"},
 			[]string{"cp1", "w1"},
 			0,
@@ -121,7 +124,7 @@ func TestShape(t *testing.T) {
 		{
 			"apply a file with one more", "the same plan, with a look at all",
 			[]string{"cp1", "w1"},
-			func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp1", "w1", "w2")} },
+			func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w1", "w2")} },
 			[]string{"w2"},
 			[]string{"cp1", "w1", "w2"},
 			0,
@@ -130,7 +133,7 @@ func TestShape(t *testing.T) {
 		{
 			"remove one", "the others stay as they are",
 			[]string{"cp1", "w1", "w2"},
-			func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}} },
+			func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}} },
 			[]string{"w1"},
 			[]string{"cp1", "w1"},
 			1,
@@ -138,7 +141,9 @@ func TestShape(t *testing.T) {
 		},
 		{
 			"remove many", "by a selector", machines,
-			func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w[2:3]"}} },
+			func(*world) Request {
+				return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w[2:3]"}}
+			},
 			[]string{"w2", "w3"},
 			[]string{"cp1", "w2", "w3"},
 			2,
@@ -147,7 +152,7 @@ func TestShape(t *testing.T) {
 		{
 			"apply a file with one less and one more", "the new one is ready before the old one goes",
 			[]string{"cp1", "w1", "w2"},
-			func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp1", "w2", "w3")} },
+			func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w2", "w3")} },
 			[]string{"w1", "w3"},
 			machines, 1,
 			[]string{"cp1", "w2", "w3"},
@@ -200,7 +205,7 @@ func TestDNSMoves(t *testing.T) {
 				w.api.lose("w1")
 			}
 			w.api.moving = 2
-			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}, Forget: tc.dead}, event.Succeeded)
+			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: tc.dead}, event.Succeeded)
 			if w.api.away != 0 {
 				t.Errorf("it ended while a pod of CoreDNS was missing: %s", tc.reason)
 			}
@@ -223,8 +228,8 @@ func (w *world) dialled() func() []string {
 
 func TestRemoveDead(t *testing.T) {
 	for name, request := range map[string]func(*world) Request{
-		"by name":   func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}} },
-		"by a file": func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp1", "w2")} },
+		"by name":   func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}} },
+		"by a file": func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w2")} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
@@ -248,11 +253,11 @@ func TestRemoveDead(t *testing.T) {
 			}
 
 			w.machines["w1"].down = nil
-			add := Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}
+			add := Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}
 			_, err = w.service().Prepare(t.Context(), add, nil)
 			refusal(t, err, idHostReturned)
 			w.machines["192.0.2.12"] = w.machines["w1"] // that is what it is called now
-			w.do(Request{Kind: Remove, Name: "prod", Hosts: []spec.HostFlag{{Address: "192.0.2.12"}}}, event.Succeeded)
+			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Hosts: []spec.HostFlag{{Address: "192.0.2.12"}}}, event.Succeeded)
 			delete(w.machines, "192.0.2.12")
 			if ids := w.forgotten(); ids != "" {
 				t.Errorf("the machine is as it was before, and the cluster turns away %q", ids)
@@ -279,8 +284,10 @@ func (w *world) forgotten() string {
 // TestReplace puts another machine in the place of one that died.
 func TestReplace(t *testing.T) {
 	for name, request := range map[string]func(*world) Request{
-		"by a flag": func(w *world) Request { return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}} },
-		"by a file": func(w *world) Request { return Request{Kind: Apply, Cluster: w.cluster()} },
+		"by a flag": func(w *world) Request {
+			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}
+		},
+		"by a file": func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
@@ -319,21 +326,23 @@ func TestReshapedInPart(t *testing.T) {
 		{
 			"one of two comes",
 			[]string{"cp1"},
-			func(w *world) Request { return Request{Kind: Add, Cluster: w.cluster()} },
+			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.cluster()} },
 			map[string]string{"w2": "join.kubelet-start"},
 			[]string{"1 node ready: w1"},
 		},
 		{
 			"none comes",
 			[]string{"cp1"},
-			func(w *world) Request { return Request{Kind: Add, Cluster: w.cluster()} },
+			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.cluster()} },
 			map[string]string{"w1": "join.kubelet-start", "w2": "join.kubelet-start"},
 			nil,
 		},
 		{
 			"one of two leaves",
 			[]string{"cp1", "w1", "w2"},
-			func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1", "w2"}} },
+			func(*world) Request {
+				return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1", "w2"}}
+			},
 			map[string]string{"w2": "reset.restore"},
 			[]string{"w1 was removed from the cluster and reset"},
 		},
@@ -360,10 +369,12 @@ func TestLeftInPart(t *testing.T) {
 		leave func(*world) Request
 		end   event.Outcome
 	}{
-		{"failed", func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1", "w2"}} }, event.Failed},
-		{"failed, by a file", func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp1")} }, event.Failed},
+		{"failed", func(*world) Request {
+			return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1", "w2"}}
+		}, event.Failed},
+		{"failed, by a file", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1")} }, event.Failed},
 		{"finished without one", func(*world) Request {
-			return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1", "w2"}, IgnoreErrors: true}
+			return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1", "w2"}, IgnoreErrors: true}
 		}, event.Partial},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -376,7 +387,7 @@ func TestLeftInPart(t *testing.T) {
 				t.Errorf("clusters %+v, %v", list, err)
 			}
 			w.machines["w2"].refuse = nil
-			again := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Name: "prod"}, nil))
+			again := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Name: "prod"}, nil))
 			if slices.Contains(touched(again.Plan()), "w1") {
 				t.Error("the next apply joins w1 again")
 			}
@@ -425,7 +436,7 @@ func TestFileDiffers(t *testing.T) {
 		}
 		return slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == idFileDiffers && d.Severity == diag.Warning })
 	}
-	add := Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}
+	add := Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}
 	if warned(add) {
 		t.Error("there is no file on record")
 	}
@@ -437,14 +448,14 @@ func TestFileDiffers(t *testing.T) {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.do(Request{Kind: Apply, Cluster: w.tuned("cp1", "w1"), Source: text, File: path}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.tuned("cp1", "w1"), Source: text, File: path}, event.Succeeded)
 	if !warned(add) {
 		t.Error("the file has no w2, and the user is not told")
 	}
-	if warned(Request{Kind: Add, Cluster: w.tuned("cp1", "w2", "w1"), Source: text, File: path}) {
+	if warned(Request{Kind: operation.AddNodes, Cluster: w.tuned("cp1", "w2", "w1"), Source: text, File: path}) {
 		t.Error("the order of hosts is no difference")
 	}
-	if !warned(Request{Kind: Add, Cluster: w.of("cp1", "w1", "w2"), Source: text, File: path}) {
+	if !warned(Request{Kind: operation.AddNodes, Cluster: w.of("cp1", "w1", "w2"), Source: text, File: path}) {
 		t.Error("the file says more, and the user is not told")
 	}
 }
@@ -471,44 +482,46 @@ func TestShapeRefused(t *testing.T) {
 		id           string
 	}{
 		{"last control plane", "nothing would be left",
-			func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}} }, idLastControlPlane},
+			func(*world) Request {
+				return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}
+			}, idLastControlPlane},
 		{"unknown node", "a misspelt name must not pass",
-			func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w7"}} }, "unknown-host"},
+			func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w7"}} }, "unknown-host"},
 		{"nothing new", "the file has no new host",
-			func(w *world) Request { return Request{Kind: Add, Cluster: w.of("cp1", "w1")} }, idNoNewHost},
+			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.of("cp1", "w1")} }, idNoNewHost},
 		{"other roles", "they are fixed", func(w *world) Request {
-			return Request{Kind: Apply, Cluster: roles(w.of("cp1", "w1"), v1alpha1.RoleControlPlane, v1alpha1.RoleWorker)}
+			return Request{Kind: operation.Apply, Cluster: roles(w.of("cp1", "w1"), v1alpha1.RoleControlPlane, v1alpha1.RoleWorker)}
 		}, "roles-fixed"},
 		{"renamed", "one machine is not two nodes", func(w *world) Request {
 			w.machines["w9"] = w.machines["w1"]
-			return Request{Kind: Apply, Cluster: renamed(w.of("cp1", "w1"))}
+			return Request{Kind: operation.Apply, Cluster: renamed(w.of("cp1", "w1"))}
 		}, idHostRenamed},
 		{"in a dead one's place", "it must not be taken for the other", func(w *world) Request {
 			w.machines["w9"] = newMachine("w9", w.machines["w1"].address, w.api)
 			w.machines["w1"].down = errDown
-			return Request{Kind: Apply, Cluster: renamed(w.of("cp1", "w1")), Forget: true}
+			return Request{Kind: operation.Apply, Cluster: renamed(w.of("cp1", "w1")), Forget: true}
 		}, idHostRenamed},
 		{"a second control plane, mode none", "there is no file whose mode could be wrong", func(w *world) Request {
 			flag := w.flag("w2")
 			flag.Name, flag.Roles = "cp2", []v1alpha1.Role{v1alpha1.RoleControlPlane}
-			return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{flag}}
+			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{flag}}
 		}, idEndpointMode},
 		{"a second control plane, mode none on record", "what the file says of the mode is not applied", func(w *world) Request {
 			c := w.of("cp1", "w1", "w2")
 			c.Spec.ControlPlaneEndpoint.Mode, c.Spec.Hosts[2].Roles = v1alpha1.EndpointHAProxy, []v1alpha1.Role{v1alpha1.RoleControlPlane}
-			return Request{Kind: Add, Cluster: c}
+			return Request{Kind: operation.AddNodes, Cluster: c}
 		}, idEndpointMode},
 		{"on record", "it has a name", func(w *world) Request {
-			return Request{Kind: Remove, Name: "prod", Hosts: []spec.HostFlag{{Address: w.machines["w1"].address}}}
+			return Request{Kind: operation.DeleteNodes, Name: "prod", Hosts: []spec.HostFlag{{Address: w.machines["w1"].address}}}
 		}, idHostOnRecord},
 		{"twice", "there is one of it", func(*world) Request {
-			return Request{Kind: Remove, Name: "prod", Hosts: []spec.HostFlag{{Address: "192.0.2.99"}, {Address: "192.0.2.99"}}}
+			return Request{Kind: operation.DeleteNodes, Name: "prod", Hosts: []spec.HostFlag{{Address: "192.0.2.99"}, {Address: "192.0.2.99"}}}
 		}, idHostTwice},
 		{"other address", "a node is known by it", func(w *world) Request {
 			c := w.of("cp1", "w1")
 			w.machines["w1"].second = "192.0.2.99"
 			c.Spec.Hosts[1].InternalAddress = "192.0.2.99"
-			return Request{Kind: Apply, Cluster: c}
+			return Request{Kind: operation.Apply, Cluster: c}
 		}, idAddressFixed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -536,7 +549,7 @@ func TestDrainBlockedLater(t *testing.T) {
 			})
 		}
 	}
-	res := w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w2"}, Removal: module.Removal{DrainTimeout: 5 * time.Second}},
+	res := w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}, Removal: module.Removal{DrainTimeout: 5 * time.Second}},
 		event.Failed)
 	if f := res.Failures[0]; f.Task != "leave.drain" || f.Reason != module.IDDrainBlocked ||
 		!strings.Contains(f.Message, "default/lone has no controller") || !strings.Contains(f.Remedy, "--force") {

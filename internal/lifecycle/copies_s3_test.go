@@ -9,6 +9,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 const storageKey = "/etc/slipway/backup/offsite.key"
@@ -51,7 +52,7 @@ func TestStorageSwitched(t *testing.T) {
 		}, "canary/other+key", `"bucket": "backups"`},
 		{"taken out", func() *v1alpha1.Cluster { return w.everyHour(8) }, "", `"keep": 8`},
 	} {
-		request := Request{Kind: Apply, Cluster: step.c()}
+		request := Request{Kind: operation.Apply, Cluster: step.c()}
 		w.apply(w.prepared(w.service().Prepare(t.Context(), request, nil)), event.Succeeded)
 		cp1 := w.machines["cp1"].files
 		if got := cp1[storageKey]; !strings.Contains(got, step.key) || step.key == "" && got != "" || w.machines["w1"].has(storageKey) {
@@ -65,7 +66,7 @@ func TestStorageSwitched(t *testing.T) {
 		}
 	}
 	w.silentOn(map[string]bool{"canary/secret+key": true, "canary/other+key": true, s.AccessKey: true})
-	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
 	w.bare()
 }
 
@@ -84,7 +85,7 @@ func TestStorageKeyless(t *testing.T) {
 	} {
 		c := copiedToStorage(t, w.everyHour(8), s)
 		tc.gone(c.Spec.Etcd.Backup.Copies[0].S3)
-		_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
+		_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
 		refusal(t, err, tc.want)
 		if err == nil || !strings.Contains(err.Error(), "spec.etcd.backup.copies[0].s3."+tc.field) {
 			t.Errorf("%s: %v", tc.field, err)
@@ -96,7 +97,7 @@ func TestStorageKeyless(t *testing.T) {
 func TestStorageListedAndFetched(t *testing.T) {
 	w, _, name := copying(t)
 	s := copiestest.ListenS3(t)
-	w.do(Request{Kind: Apply, Cluster: copiedToStorage(t, w.everyHour(8), s)}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: copiedToStorage(t, w.everyHour(8), s)}, event.Succeeded)
 	for file, text := range map[string]string{
 		name("cp1", 17): "seventeen", name("cp2", 18): "eighteen", "notes.txt": "",
 		"prod_000000000000_cp1_20261120-190000_1.tar.age": "another's",

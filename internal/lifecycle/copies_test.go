@@ -20,6 +20,7 @@ import (
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 )
@@ -79,7 +80,7 @@ func TestCopiesSwitched(t *testing.T) {
 		{"on again", copiedTo(t, w.everyHour(8), first), first.Key, `"name": "vault"`},
 		{"all are", w.everyHour(8), nil, `"keep": 8`},
 	} {
-		request := Request{Kind: Apply, Cluster: step.c}
+		request := Request{Kind: operation.Apply, Cluster: step.c}
 		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
 		for _, s := range p.Plan().Steps {
 			if s.Task != "backup.timer" && s.Task != "record.cluster" || s.Host == "w1" {
@@ -107,7 +108,7 @@ func TestCopiesSwitched(t *testing.T) {
 		}
 	}
 	w.silentOn(keys)
-	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
 	w.bare()
 }
 
@@ -117,7 +118,7 @@ func TestCopiesWithin(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		c := copiedTo(t, w.everyHour(8), copiestest.Listen(t))
 		c.Spec.Etcd.Backup.Every.Duration = every
-		w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+		w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 		if job := w.machines["cp1"].files[backupJob]; !strings.Contains(job, want) {
 			t.Errorf("every %s: want %s in %s", every, want, job)
 		}
@@ -130,7 +131,7 @@ func TestCopiesKeyless(t *testing.T) {
 	w.create(event.Succeeded)
 	c := copiedTo(t, w.everyHour(8), copiestest.Listen(t))
 	c.Spec.Etcd.Backup.Copies[1].SSH.PrivateKeyFrom.File = "/none"
-	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
 	refusal(t, err, idSecretUnreadable)
 }
 
@@ -139,7 +140,7 @@ func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour 
 	t.Helper()
 	w, m := newWorld(t, "cp1", "w1"), copiestest.Listen(t)
 	w.create(event.Succeeded)
-	w.do(Request{Kind: Apply, Cluster: copiedTo(t, w.everyHour(8), m)}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: copiedTo(t, w.everyHour(8), m)}, event.Succeeded)
 	admin, err := w.service().Store.Kubeconfig("prod")
 	if err != nil {
 		t.Fatal(err)

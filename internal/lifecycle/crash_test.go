@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // A moment is a world as a process leaves it that is killed there.
@@ -95,7 +96,7 @@ func (w *world) same(undisturbed *world) {
 
 func TestKilledCreate(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
-	request := Request{Kind: Create, Cluster: w.cluster()}
+	request := Request{Kind: operation.Create, Cluster: w.cluster()}
 	for _, m := range w.killed(t, request) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -117,7 +118,7 @@ func TestKilledCreate(t *testing.T) {
 func TestKilledApply(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	request := Request{Kind: Apply, Cluster: w.changed()}
+	request := Request{Kind: operation.Apply, Cluster: w.changed()}
 	for _, m := range w.killed(t, request) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -135,7 +136,7 @@ func TestKilledApply(t *testing.T) {
 func TestKilledDelete(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	request := Request{Kind: Delete, Name: "prod"}
+	request := Request{Kind: operation.Delete, Name: "prod"}
 	for _, m := range w.killed(t, request) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -153,7 +154,7 @@ func TestKilledDelete(t *testing.T) {
 // A creation that was killed can be taken back, wherever it was.
 func TestKilledCreateRolledBack(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
-	request := Request{Kind: Create, Cluster: w.cluster()}
+	request := Request{Kind: operation.Create, Cluster: w.cluster()}
 	for i, m := range w.killed(t, request) {
 		if i%5 != 1 {
 			continue

@@ -24,6 +24,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -45,7 +46,7 @@ func TestHooksRunOnce(t *testing.T) {
 	broken := func(t *testing.T) *world {
 		w := newWorld(t, "cp1", "w1")
 		w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
-		w.do(Request{Kind: Create, Cluster: w.hooked()}, event.Failed)
+		w.do(Request{Kind: operation.Create, Cluster: w.hooked()}, event.Failed)
 		w.machines["cp1"].refuse = nil
 		return w
 	}
@@ -61,12 +62,12 @@ func TestHooksRunOnce(t *testing.T) {
 		w := broken(t)
 		w.resume(event.Succeeded)
 		want(t, w, 1, "it succeeded in the first attempt")
-		w.do(Request{Kind: Apply, Cluster: w.hooked()}, event.Succeeded)
+		w.do(Request{Kind: operation.Apply, Cluster: w.hooked()}, event.Succeeded)
 		want(t, w, 1, "an apply installs nothing")
 	})
 	t.Run("apply", func(t *testing.T) {
 		w := broken(t)
-		w.do(Request{Kind: Apply, Cluster: w.hooked()}, event.Succeeded)
+		w.do(Request{Kind: operation.Apply, Cluster: w.hooked()}, event.Succeeded)
 		want(t, w, 1, "it is the same attempt")
 	})
 	t.Run("on a machine that was installed anew", func(t *testing.T) {
@@ -82,9 +83,9 @@ func TestHooksRunOnce(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		c := w.hooked()
 		c.Spec.Hooks[0].Phase = v1alpha1.HookPreDelete
-		w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+		w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 		w.machines["cp1"].refuse = breaking("reset.restore")
-		w.do(Request{Kind: Delete, Name: "prod"}, event.Failed)
+		w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Failed)
 		w.machines["cp1"].refuse = nil
 		w.resume(event.Succeeded)
 		w.bare()
@@ -99,7 +100,7 @@ func TestHooksRunOnce(t *testing.T) {
 		w.machines["w1"].refuse = breaking("reset.restore")
 		w.rollback(event.Failed)
 		w.machines["w1"].refuse = nil
-		w.do(Request{Kind: Apply, Cluster: w.hooked()}, event.Succeeded)
+		w.do(Request{Kind: operation.Apply, Cluster: w.hooked()}, event.Succeeded)
 		for host, n := range map[string]int{"cp1": 2, "w1": 1} {
 			if got := w.machines[host].runs[hook]; got != n {
 				t.Errorf("the hook ran %d times on %s, want %d: cp1 was put back, w1 was not", got, host, n)
@@ -138,15 +139,15 @@ func TestHooksOfHostsThatComeAndGo(t *testing.T) {
 	before := map[string]int{"hook-preInstall-x": 1, "hook-preInstall-etcd": 1,
 		"hook-postControlPlane-xpostcontrolplane": 1, "hook-postInstall-xpostinstall": 1}
 	came := map[string]int{"hook-preInstall-x": 1, "hook-postControlPlane-xpostcontrolplane": 1, "hook-postInstall-xpostinstall": 1}
-	w.do(Request{Kind: Create, Cluster: described(w)}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: described(w)}, event.Succeeded)
 	ran(t, w, "cp1", before)
 	w.machines["w1"] = newMachine("w1", "192.0.2.31", w.api)
 	c := described(w)
-	for _, m := range w.killed(t, Request{Kind: Apply, Cluster: c}) {
+	for _, m := range w.killed(t, Request{Kind: operation.Apply, Cluster: c}) {
 		t.Run(m.name, func(t *testing.T) {
 			k := m.world
 			k.t = t
-			k.goOn(Request{Kind: Apply, Cluster: c})
+			k.goOn(Request{Kind: operation.Apply, Cluster: c})
 			ran(t, k, "cp1", before)
 			ran(t, k, "w1", came)
 		})
@@ -158,7 +159,7 @@ func TestHooksOfHostsThatComeAndGo(t *testing.T) {
 	delete(w.machines, "w1")
 	c = described(w)
 	w.machines["w1"] = m
-	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 	ran(t, w, "cp1", before)
 	came["hook-preDelete-xpredelete"] = 1
 	ran(t, w, "w1", came)
@@ -176,7 +177,7 @@ func TestRecordsHoldNoSecret(t *testing.T) {
 			token = w.api.tokens()[0]
 		}
 	}
-	w.do(Request{Kind: Create, Cluster: c, Source: []byte("password: canary-password\n")}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: c, Source: []byte("password: canary-password\n")}, event.Succeeded)
 	if token == "" {
 		t.Fatal("nobody joined with a token")
 	}
@@ -232,7 +233,7 @@ func TestAddresses(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
 			c := w.cluster()
 			tc.change(w, c)
-			w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+			w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 			recorded, err := w.service().Store.Cluster("prod")
 			if err != nil {
 				t.Fatal(err)
@@ -244,7 +245,7 @@ func TestAddresses(t *testing.T) {
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("internal addresses %v, want %v: %s", got, tc.want, tc.reason)
 			}
-			if res := w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded); res.Operation != "" {
+			if res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded); res.Operation != "" {
 				t.Error("the same file again asks for a change")
 			}
 		})
@@ -260,7 +261,7 @@ func TestBundleVersion(t *testing.T) {
 		t.Fatal("there is no bundle")
 	}
 	c.Spec.Bundle = path
-	_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: c}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: c}, nil)
 	refusal(t, err, idBundleVersion)
 
 	w.machines["cp1"].down = errDown
@@ -303,7 +304,7 @@ func TestBundleKeys(t *testing.T) {
 	for _, named := range []string{"", own.Path()} {
 		c := w.cluster()
 		c.Spec.BundleKeys, c.Spec.Bundle = []string{key.String()}, named
-		for _, kind := range []Kind{Create, Apply} {
+		for _, kind := range []operation.Kind{operation.Create, operation.Apply} {
 			_, err := w.service().Prepare(t.Context(), Request{Kind: kind, Cluster: c}, nil)
 			refusal(t, err, bundle.IDUnsigned)
 		}
@@ -316,15 +317,15 @@ func TestBundleKeys(t *testing.T) {
 	}
 	c := w.cluster()
 	c.Spec.BundleKeys = []string{key.String()}
-	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 	other, err := bundle.Keygen(prefix + "2")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Spec.BundleKeys = []string{other.String()}
-	_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
+	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
 	refusal(t, err, bundle.IDUnsigned)
-	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
 }
 
 // A bundle named at create alone is the cluster's from then on.
@@ -336,8 +337,8 @@ func TestBundleIsKept(t *testing.T) {
 	}
 	named := w.cluster()
 	named.Spec.Bundle = path
-	w.do(Request{Kind: Create, Cluster: named}, event.Succeeded)
-	p, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
+	w.do(Request{Kind: operation.Create, Cluster: named}, event.Succeeded)
+	p, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
 	p = w.prepared(p, err)
 	if got := p.Plan(); got.Bundle.Source != path || len(got.Steps) > 0 {
 		t.Errorf("the file, which names no bundle, plans with %+v: %d steps", got.Bundle, len(got.Steps))
@@ -360,7 +361,7 @@ func TestBundleIsKept(t *testing.T) {
 func TestInitOS(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.machines["w1"].refuse = breaking("os.kernel")
-	w.do(Request{Kind: InitOS, Cluster: w.cluster()}, event.Failed)
+	w.do(Request{Kind: operation.InitOS, Cluster: w.cluster()}, event.Failed)
 	w.wantStatus("", "init-os Failed")
 	_, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
 	refusal(t, err, idNoWayBack)
@@ -383,7 +384,7 @@ func TestInitOSOfARecordedCluster(t *testing.T) {
 	prepared := w.cluster()
 	prepared.Spec.System.Sysctls = map[string]string{"vm.max_map_count": "300000"}
 	w.machines["w1"].refuse = breaking("os.kernel")
-	w.do(Request{Kind: InitOS, Cluster: prepared}, event.Failed)
+	w.do(Request{Kind: operation.InitOS, Cluster: prepared}, event.Failed)
 	for _, prepare := range []func(context.Context, string, Request, event.Sink) (Prepared, error){w.service().PrepareResume,
 		w.service().PrepareRollback} {
 		_, err := prepare(t.Context(), "prod", Request{}, nil)
@@ -394,7 +395,7 @@ func TestInitOSOfARecordedCluster(t *testing.T) {
 		}
 	}
 	w.machines["w1"].refuse = nil
-	w.do(Request{Kind: InitOS, Cluster: prepared}, event.Succeeded)
+	w.do(Request{Kind: operation.InitOS, Cluster: prepared}, event.Succeeded)
 	w.wantPhase(v1alpha1.PhaseRunning)
 }
 
@@ -404,13 +405,13 @@ func TestCheckFails(t *testing.T) {
 	if err := os.Remove(c.Spec.Hooks[0].Script); err != nil {
 		t.Fatal(err)
 	}
-	_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: c}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: c}, nil)
 	refusal(t, err, "file-missing")
 
 	c = w.hooked()
-	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 	w.machines["cp1"].files["/etc/kubernetes/pki/ca.crt"] = "damaged"
-	_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
+	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
 	var list diag.List
 	if !errors.As(err, &list) || list[0].ID != idCheckFailed || list[0].Host != "cp1" || !strings.Contains(list[0].Message, "ca.crt") {
 		t.Errorf("got %v, want a failed check that names host and file", err)
@@ -469,7 +470,7 @@ func TestQueries(t *testing.T) {
 func TestOperationsAmongDamaged(t *testing.T) {
 	w := newWorld(t, "cp1")
 	first := w.create(event.Succeeded)
-	w.do(Request{Kind: Apply, Cluster: w.changed()}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Succeeded)
 	s, ctx := w.service(), t.Context()
 	refusal(t, second(s.Operation(ctx, "")), idAmbiguous)
 	refusal(t, s.Events(ctx, "", false, nil), idAmbiguous)
@@ -573,7 +574,7 @@ func (w *world) toLock(r Request) *prepared {
 func TestLockOfTheClusterThatRuns(t *testing.T) {
 	w := newWorld(t, "cp1", "cp2", "cp3", "w1")
 	w.machines["cp1"].lock = remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
-	p := w.toLock(Request{Kind: Apply})
+	p := w.toLock(Request{Kind: operation.Apply})
 	p.recorded = w.cluster()
 	p.recorded.Spec.Hosts = p.recorded.Spec.Hosts[:1]
 	p.recorded.Status.Phase = v1alpha1.PhaseRunning
@@ -604,7 +605,7 @@ func TestLockWithoutWhatIsGone(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "cp3", "w1")
 			w.machines["cp1"].down, w.machines["cp3"].down = errDown, errDown
 			w.machines["cp2"].lock = tc.lock
-			p := w.toLock(Request{Kind: Remove, Forget: true})
+			p := w.toLock(Request{Kind: operation.DeleteNodes, Forget: true})
 			for _, h := range p.env.Cluster.Spec.Hosts {
 				if slices.Contains(tc.gone, h.Name) {
 					p.env.Leaving = append(p.env.Leaving, module.Leaving{Host: h, Gone: true})
@@ -641,7 +642,7 @@ func TestLockTakenOver(t *testing.T) {
 			}
 			w.machines["w1"].lock.Highest = 4
 			w.machines["w2"].down = errDown
-			hl, err := w.toLock(Request{Kind: Apply, BreakLock: tc.breaking}).lockHosts(t.Context(), "ours")
+			hl, err := w.toLock(Request{Kind: operation.Apply, BreakLock: tc.breaking}).lockHosts(t.Context(), "ours")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -663,11 +664,11 @@ func TestLockTakenOver(t *testing.T) {
 func TestLockOfACopy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
-	first := w.toLock(Request{Kind: Apply})
+	first := w.toLock(Request{Kind: operation.Apply})
 	if _, err := first.lockHosts(t.Context(), "killed"); err != nil {
 		t.Fatal(err)
 	}
-	second, err := w.toLock(Request{Kind: Apply}).lockHosts(t.Context(), "resumed")
+	second, err := w.toLock(Request{Kind: operation.Apply}).lockHosts(t.Context(), "resumed")
 	if err != nil {
 		t.Fatalf("a process that was killed holds up the next one: %v", err)
 	}
@@ -675,11 +676,11 @@ func TestLockOfACopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	var locked *LockedError
-	if _, err := w.toLock(Request{Kind: Apply}).lockHosts(t.Context(), "copy"); !errors.As(err, &locked) {
+	if _, err := w.toLock(Request{Kind: operation.Apply}).lockHosts(t.Context(), "copy"); !errors.As(err, &locked) {
 		t.Errorf("a copy of the records took the lock over: %v", err)
 	}
 	second.Release(t.Context())
-	third, err := w.toLock(Request{Kind: Apply}).lockHosts(t.Context(), "later")
+	third, err := w.toLock(Request{Kind: operation.Apply}).lockHosts(t.Context(), "later")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -724,7 +725,7 @@ func TestLockMajority(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "cp3", "w1")
 			tc.change(w.machines)
-			p := w.toLock(Request{Kind: Apply, BreakLock: tc.breaking})
+			p := w.toLock(Request{Kind: operation.Apply, BreakLock: tc.breaking})
 			hl, err := p.lockHosts(t.Context(), "ours")
 			var locked *LockedError
 			switch {

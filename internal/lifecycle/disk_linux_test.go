@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
@@ -101,7 +102,7 @@ func (zeros) Read(b []byte) (int, error) {
 
 func fullDisk(t *testing.T, w *world) {
 	filler := filepath.Join(filepath.Dir(w.home), "filler")
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster()}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil))
 	res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
 		if e.Type != event.StepStarted || e.Task != "kubeadm.init.certs" {
 			return
@@ -151,7 +152,7 @@ func readOnly(t *testing.T, w *world) {
 	if _, _, err := w.service().Kubeconfig(t.Context(), "prod", false); err != nil {
 		t.Error(err)
 	}
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.changed()}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.changed()}, nil))
 	if p.Plan().Empty() {
 		t.Error("the plan is empty")
 	}

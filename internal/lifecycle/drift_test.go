@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 )
 
@@ -21,7 +22,7 @@ func drifted(t *testing.T, names ...string) *world {
 // target".
 func (w *world) named() (out []string) {
 	w.t.Helper()
-	p := w.prepared(w.service().Prepare(w.t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil))
+	p := w.prepared(w.service().Prepare(w.t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
 	for _, s := range p.Plan().Steps {
 		for _, c := range s.Changes {
 			out = append(out, strings.TrimSpace(s.Task+" "+s.Host)+": "+string(c.Kind)+" "+c.Target)
@@ -141,7 +142,7 @@ func TestDrift(t *testing.T) {
 			if !slices.Equal(got, tc.named) {
 				t.Errorf("the plan names %q, want %q", got, tc.named)
 			}
-			w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+			w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 			w.whole()
 			if tc.is != nil && (tc.is(w) != was || was == "") {
 				t.Errorf("it is %q, and was %q", tc.is(w), was)
@@ -173,7 +174,7 @@ func TestDriftTogether(t *testing.T) {
 			t.Errorf("the plan does not name %q:\n%s", want, named)
 		}
 	}
-	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 	w.whole()
 }
 
@@ -196,7 +197,7 @@ func TestDriftSilent(t *testing.T) {
 	if named := w.named(); !slices.Contains(named, "kubeadm.init.control-plane cp1: kept "+module.APIServerManifest) {
 		t.Errorf("the plan names %q", named)
 	}
-	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 	if cp1.touched = nil; !w.api.has(proxyPath) {
 		t.Error("kube-proxy is still missing")
 	}
@@ -217,7 +218,7 @@ func TestDriftFirst(t *testing.T) {
 				} else {
 					t.Logf("%q", named)
 				}
-				w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+				w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 				w.whole()
 			})
 		}

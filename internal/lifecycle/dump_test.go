@@ -20,6 +20,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // unpacked is what a support bundle holds.
@@ -55,7 +56,7 @@ func TestDumpHoldsNoSecret(t *testing.T) {
 	c := w.cluster()
 	c.Spec.SSH.Password = `canary"login`
 	c.Spec.Hosts[1].SSH.SudoPasswordFrom = &v1alpha1.SecretSource{File: fromFile}
-	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 	w.api.put("/readyz", object{"ok": true})
 	w.api.put("/api/v1/pods/x", podWithSecrets())
 	w.api.put("/api/v1/pods/y", staticPod())

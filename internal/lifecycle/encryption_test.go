@@ -14,6 +14,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/kubeadm"
 	"slipway.dev/slipway/internal/node/op"
@@ -216,7 +217,7 @@ func TestEncryption(t *testing.T) {
 		generation     int
 	}{{"on", "secretbox", 1}, {"rotated", "secretbox", 2}, {"by another provider", "aescbc", 2}, {"off", "", 0},
 		{"on again", "secretbox", 1}} {
-		request := Request{Kind: Apply, Cluster: w.secretive(tc.provider, tc.generation)}
+		request := Request{Kind: operation.Apply, Cluster: w.secretive(tc.provider, tc.generation)}
 		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
 		res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
 			w.events = append(w.events, e)
@@ -251,10 +252,10 @@ func TestKilledEncryption(t *testing.T) {
 		from, to int
 	}{{"on", 0, 1}, {"rotated", 1, 2}, {"off", 1, 0}} {
 		w := encrypting(t, "cp1", "cp2", "w1")
-		w.do(Request{Kind: Create, Cluster: w.secretive("secretbox", tc.from)}, event.Succeeded)
+		w.do(Request{Kind: operation.Create, Cluster: w.secretive("secretbox", tc.from)}, event.Succeeded)
 		w.served("before")
 		w.keeps()
-		request := Request{Kind: Apply, Cluster: w.secretive("secretbox", tc.to)}
+		request := Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", tc.to)}
 		for i, m := range w.killed(t, request) {
 			t.Run(tc.name+" "+m.name, func(t *testing.T) {
 				k := m.world
@@ -263,7 +264,7 @@ func TestKilledEncryption(t *testing.T) {
 				to := tc.to
 				if i%2 == 1 { // the file says otherwise by now
 					to = 3 * tc.from
-					k.do(Request{Kind: Apply, Cluster: k.secretive("secretbox", to)}, event.Succeeded)
+					k.do(Request{Kind: operation.Apply, Cluster: k.secretive("secretbox", to)}, event.Succeeded)
 				} else {
 					k.goOn(request)
 				}
@@ -273,7 +274,7 @@ func TestKilledEncryption(t *testing.T) {
 				}
 				k.encrypted(provider, to, "cp1", "cp2")
 				k.silentOn(k.secretsOn(map[string]bool{}))
-				p := k.prepared(k.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: k.secretive("secretbox", to)}, nil))
+				p := k.prepared(k.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: k.secretive("secretbox", to)}, nil))
 				if !p.Plan().Empty() {
 					t.Errorf("applied again it would do %v", stepsOf(p.Plan().Steps))
 				}
@@ -286,17 +287,17 @@ func TestKilledEncryption(t *testing.T) {
 // before its API server starts; one that has lost them gets them back.
 func TestEncryptionJoins(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "w1")
-	w.do(Request{Kind: Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
 	w.encrypted("secretbox", 1, "cp1", "cp2")
 	w.machines["cp3"] = newMachine("cp3", "192.0.2.21", w.api)
-	w.do(Request{Kind: Apply, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
 	w.encrypted("secretbox", 1, "cp1", "cp2", "cp3")
 	w.machines["cp4"] = newMachine("cp4", "192.0.2.22", w.api)
-	w.do(Request{Kind: Apply, Cluster: w.secretive("secretbox", 2)}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 2)}, event.Succeeded)
 	w.encrypted("secretbox", 2, "cp1", "cp2", "cp3", "cp4")
 
 	delete(w.machines["cp2"].files, module.EncryptionFile)
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.secretive("secretbox", 2)}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 2)}, nil))
 	for _, s := range p.Plan().Steps {
 		if s.Host != "cp2" {
 			t.Errorf("the keys of cp2 are lost, and %s is to be done on %s", s.Task, s.Host)
@@ -311,9 +312,9 @@ func TestEncryptionRefused(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "cp3", "w1")
 	w.create(event.Succeeded)
 	w.machines["cp3"].down = errDown
-	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.secretive("secretbox", 1)}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 1)}, nil)
 	wantRefused(t, err, "host-unreachable")
-	p, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.secretive("secretbox", 1), IgnoreErrors: true}, nil)
+	p, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 1), IgnoreErrors: true}, nil)
 	if err == nil {
 		if !strings.Contains(fmt.Sprint(p.Findings()), kubeadm.IDEncryptionAlone) {
 			t.Errorf("told: %v", p.Findings())
@@ -331,7 +332,7 @@ func TestEncryptionRefused(t *testing.T) {
 
 	w.machines["cp2"].files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, " +
 		"--encryption-provider-config=/etc/kubernetes/pki/mine.yaml]\n"
-	_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.secretive("secretbox", 1)}, nil)
+	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 1)}, nil)
 	wantRefused(t, err, spec.IDEncryptionForeign)
 }
 
@@ -339,20 +340,20 @@ func TestEncryptionRefused(t *testing.T) {
 // servers would read nothing of what is stored, and are as yet the only ones that do.
 func TestEncryptionLost(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "w1")
-	w.do(Request{Kind: Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
 	for i, name := range []string{"cp1", "cp2"} {
 		m := w.machines[name]
 		m.files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, --encryption-provider-config=" +
 			module.EncryptionFile + "]\n"
 		delete(m.files, module.EncryptionFile)
-		p, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.secretive("secretbox", 1)}, nil)
+		p, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 1)}, nil)
 		if i == 0 { // the other has them
 			w.prepared(p, err)
 			continue
 		}
 		wantRefused(t, err, kubeadm.IDEncryptionLost)
 	}
-	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.secretive("secretbox", 0)}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 0)}, nil)
 	wantRefused(t, err, kubeadm.IDEncryptionLost) // nothing would be decrypted
 }
 
@@ -368,14 +369,14 @@ func stepsOf(all []plan.Step) (out []string) {
 // nothing of what was done: none is forgotten before all is written anew.
 func TestEncryptionOffWithNew(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "w1")
-	w.do(Request{Kind: Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
 	w.keeps()
-	for _, m := range w.killed(t, Request{Kind: Apply, Cluster: w.secretive("secretbox", 0)}) {
+	for _, m := range w.killed(t, Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 0)}) {
 		t.Run(m.name, func(t *testing.T) {
 			k := m.world
 			k.t, k.api.t = t, t
 			k.machines["cp3"] = newMachine("cp3", "192.0.2.21", k.api)
-			k.do(Request{Kind: Apply, Cluster: k.secretive("secretbox", 0)}, event.Succeeded)
+			k.do(Request{Kind: operation.Apply, Cluster: k.secretive("secretbox", 0)}, event.Succeeded)
 			k.encrypted("", 0, "cp1", "cp2", "cp3")
 		})
 	}
@@ -391,12 +392,12 @@ func TestBadSettingsGoBackEncrypted(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s, generation %d before", b.name, was), func(t *testing.T) {
 				w := encrypting(t, threeAndTwo...)
-				w.do(Request{Kind: Create, Cluster: w.secretive("secretbox", was)}, event.Succeeded)
+				w.do(Request{Kind: operation.Create, Cluster: w.secretive("secretbox", was)}, event.Succeeded)
 				w.served("before")
 				b.spoil(w.machines[b.host])
 				c := w.secretive("secretbox", 1)
 				b.change(c)
-				res := w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+				res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
 				if !res.Reverted {
 					t.Fatalf("it has not gone back: %+v", res.Failures)
 				}

@@ -5,6 +5,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 )
 
@@ -39,7 +40,7 @@ func TestEndpointChangeCutOff(t *testing.T) {
 			w := newWorld(t, threeAndTwo...)
 			apply := func(ep v1alpha1.ControlPlaneEndpoint) Request {
 				w.endpoint = &ep
-				return Request{Kind: Apply, Cluster: w.cluster()}
+				return Request{Kind: operation.Apply, Cluster: w.cluster()}
 			}
 			w.endpoint = &tc.was
 			w.create(event.Succeeded)
@@ -71,7 +72,7 @@ func TestEndpointByNameRollback(t *testing.T) {
 	was := w.endpoint
 	w.endpoint = &onHAProxy
 	w.machines["w2"].refuse = breaking("endpoint.haproxy")
-	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Failed)
+	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Failed)
 	w.machines["w2"].refuse = nil
 	w.rollback(event.Succeeded)
 	w.endpoint = was
@@ -94,7 +95,7 @@ func TestOldWayStaysForOne(t *testing.T) {
 			w.reachable()
 			w.endpoint = &onHAProxy
 			tc.fails(w.machines["w2"])
-			w.do(Request{Kind: Apply, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
+			w.do(Request{Kind: operation.Apply, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
 			for _, name := range []string{"cp1", "cp2", "cp3"} {
 				if !w.machines[name].has(module.KeepalivedManifest) {
 					t.Errorf("%s does not hold the address any more: %s", name, tc.reason)
@@ -115,8 +116,8 @@ func TestNodeLeavesHalfway(t *testing.T) {
 	w.reachable()
 	w.endpoint = &onHAProxy
 	w.machines["w2"].refuse = breaking("endpoint.haproxy")
-	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Failed)
-	request := Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}}
+	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Failed)
+	request := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}}
 	w.do(request, event.Failed)
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
 		if !w.machines[name].has(module.KeepalivedManifest) {
@@ -137,7 +138,7 @@ func TestLeavesThoughAWorkerFails(t *testing.T) {
 	w.endpoint = &onHAProxy
 	w.create(event.Succeeded)
 	w.machines["w2"].refuse = breaking("endpoint.haproxy")
-	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp3"}, IgnoreErrors: true}, event.Partial)
+	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}, IgnoreErrors: true}, event.Partial)
 	if is := w.api.etcd("cp3"); is != "" || len(w.machines["cp3"].look()) > 0 {
 		t.Errorf("cp3 is still there: its member is %q, and on it are %d things", is, len(w.machines["cp3"].look()))
 	}

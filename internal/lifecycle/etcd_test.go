@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -241,7 +242,7 @@ func (w *world) recordedNodes() (names []string) {
 // and others that have not: they find each other.
 func TestKilledCreateOfManagedEtcd(t *testing.T) {
 	w := managed(t)
-	request := Request{Kind: Create, Cluster: w.cluster()}
+	request := Request{Kind: operation.Create, Cluster: w.cluster()}
 	for i, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, "etcd") && i%7 != 0 {
 			continue // as without
@@ -276,7 +277,7 @@ func (w *world) data() map[string]string {
 func TestKilledDeleteOfManagedEtcd(t *testing.T) {
 	w := managed(t)
 	w.create(event.Succeeded)
-	request := Request{Kind: Delete, Name: "prod"}
+	request := Request{Kind: operation.Delete, Name: "prod"}
 	for _, m := range w.killed(t, request) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -295,7 +296,7 @@ func TestManagedEtcdLosesAHost(t *testing.T) {
 	ca := w.machines["w1"].files[module.EtcdCA]
 	lost := w.machines["cp1"]
 	delete(lost.files, facts.EtcdData)
-	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
 	var list diag.List
 	if !errors.As(err, &list) || list.Errors()[0].ID != "etcd-data-lost" {
 		t.Fatalf("its data are lost, and apply says %v", err)
@@ -303,7 +304,7 @@ func TestManagedEtcdLosesAHost(t *testing.T) {
 	lost.files[facts.EtcdData] = "data of cp1"
 	delete(lost.files, module.EtcdCA)
 	delete(lost.files, module.EtcdPKI+"/ca.key")
-	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 	if got := lost.files[module.EtcdCA]; got != ca {
 		t.Errorf("it has the authority %q, the others %q", got, ca)
 	}
@@ -348,7 +349,7 @@ func TestManagedEtcdRestarts(t *testing.T) {
 	c := w.cluster()
 	c.Spec.Etcd.ExtraArgs = map[string]string{"heartbeat-interval": "200"}
 	oneByOne := w.membersInTurn(module.EtcdUnitFile)
-	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 	oneByOne()
 	for _, m := range w.machines {
 		if !strings.Contains(m.files["/etc/systemd/system/etcd.service"], `"--heartbeat-interval=200"`) {
@@ -362,7 +363,7 @@ func withMembers(t *testing.T, names ...string) *world {
 	t.Helper()
 	w := newWorld(t, "cp1", "e1", "e2", "w1")
 	w.managed = true
-	w.do(Request{Kind: Create, Cluster: w.of(names...)}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: w.of(names...)}, event.Succeeded)
 	return w
 }
 
@@ -387,24 +388,24 @@ func TestManagedEtcdGrows(t *testing.T) {
 	w := withMembers(t, "cp1")
 	w.wantManaged("cp1")
 	data := w.machines["cp1"].files[facts.EtcdData]
-	w.do(Request{Kind: Apply, Cluster: w.of("cp1", "e1", "w1")}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.of("cp1", "e1", "w1")}, event.Succeeded)
 	w.wantHosts("cp1", "e1", "w1")
 	w.wantManaged("cp1", "e1", "w1")
-	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w1", "e1"}}, event.Succeeded)
+	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1", "e1"}}, event.Succeeded)
 	w.wantHosts("cp1")
 	w.wantManaged("cp1")
 	if got := w.machines["cp1"].files[facts.EtcdData]; got != data {
 		t.Errorf("the data of cp1 are %q and were %q", got, data)
 	}
 	flag := spec.HostFlag{Name: "e2", Address: w.machines["e2"].address, Roles: []v1alpha1.Role{v1alpha1.RoleEtcd}}
-	w.do(Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{flag}}, event.Succeeded)
+	w.do(Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{flag}}, event.Succeeded)
 	w.wantManaged("cp1", "e2")
 }
 
 // A manager that is killed while members come and go leaves what goes on.
 func TestKilledManagedEtcdGrows(t *testing.T) {
 	w := withMembers(t, "cp1", "e1", "w1")
-	request := Request{Kind: Apply, Cluster: w.of("cp1", "e2", "w1")}
+	request := Request{Kind: operation.Apply, Cluster: w.of("cp1", "e2", "w1")}
 	for i, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, "etcd") && !strings.Contains(m.name, "leave") && !strings.Contains(m.name, "reset") && i%7 != 0 {
 			continue // as without
@@ -426,7 +427,7 @@ func TestManagedEtcdWithoutAHost(t *testing.T) {
 	w := withMembers(t, "cp1", "e1", "w1")
 	w.machines["e1"].down = errDown
 	w.api.lost("e1")
-	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"e1"}, Forget: true}, event.Succeeded)
+	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"e1"}, Forget: true}, event.Succeeded)
 	w.wantRecords("cp1", "w1")
 	if votes := slices.Sorted(maps.Keys(w.api.managedEtcd.votes)); !slices.Equal(votes, []string{"cp1", "w1"}) {
 		t.Errorf("members are %v", votes)
@@ -436,7 +437,7 @@ func TestManagedEtcdWithoutAHost(t *testing.T) {
 	w.machines["e1"] = newMachine("e1", "192.0.2.31", w.api)
 	w.machines["e1"].machineID = "id-new"
 	w.api.managedEtcd.stop("e1")
-	w.do(Request{Kind: Apply, Cluster: w.of("cp1", "e1", "w1")}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.of("cp1", "e1", "w1")}, event.Succeeded)
 	w.wantHosts("cp1", "e1", "w1")
 	w.wantManaged("cp1", "e1", "w1")
 }
@@ -449,8 +450,8 @@ func TestManagedEtcdKeepsItsMajority(t *testing.T) {
 		request Request
 		id      string
 	}{
-		"one of two that answer": {Request{Kind: Remove, Name: "prod", Nodes: []string{"e1"}}, op.IDEtcdQuorum},
-		"all others":             {Request{Kind: Apply, Cluster: etcdOn(w.of("cp1", "e1", "e2"), "e2")}, "immutable-field"},
+		"one of two that answer": {Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"e1"}}, op.IDEtcdQuorum},
+		"all others":             {Request{Kind: operation.Apply, Cluster: etcdOn(w.of("cp1", "e1", "e2"), "e2")}, "immutable-field"},
 	} {
 		var list diag.List
 		if _, err := w.service().Prepare(t.Context(), tt.request, nil); !errors.As(err, &list) || list.Errors()[0].ID != tt.id {
@@ -470,25 +471,25 @@ func TestEtcdLost(t *testing.T) {
 		{"another machine at its address", "it is blank", func(w *world) Request {
 			w.machines["e1"] = newMachine("e1", "192.0.2.31", w.api)
 			w.machines["e1"].machineID = "id-new"
-			return Request{Kind: Apply, Cluster: etcdOn(w.of("cp1", "e1"), "e1")}
+			return Request{Kind: operation.Apply, Cluster: etcdOn(w.of("cp1", "e1"), "e1")}
 		}, idEtcdLost},
 		{"it does not answer, and others come", "they would be a cluster of their own", func(w *world) Request {
 			w.machines["e1"].down = errDown
-			return Request{Kind: Apply, Cluster: etcdOn(w.of("cp1", "e1", "e2", "w1"), "e1", "e2", "w1")}
+			return Request{Kind: operation.Apply, Cluster: etcdOn(w.of("cp1", "e1", "e2", "w1"), "e1", "e2", "w1")}
 		}, string(remote.Unreachable)},
 		{"it does not answer, beside one that leaves", "etcd went on without that one", func(w *world) Request {
-			w.do(Request{Kind: Apply, Cluster: etcdOn(w.of("cp1", "e1", "e2"), "e1", "e2")}, event.Succeeded)
+			w.do(Request{Kind: operation.Apply, Cluster: etcdOn(w.of("cp1", "e1", "e2"), "e1", "e2")}, event.Succeeded)
 			w.machines["e2"].refuse = breaking("reset.kubernetes")
-			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"e2"}}, event.Failed)
+			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"e2"}}, event.Failed)
 			w.machines["e1"].down = errDown
 			flag := spec.HostFlag{Name: "w1", Address: w.machines["w1"].address, Roles: []v1alpha1.Role{v1alpha1.RoleEtcd}}
-			return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{flag}}
+			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{flag}}
 		}, string(remote.Unreachable)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "e1", "e2", "w1")
 			w.managed = true
-			w.do(Request{Kind: Create, Cluster: etcdOn(w.of("cp1", "e1"), "e1")}, event.Succeeded)
+			w.do(Request{Kind: operation.Create, Cluster: etcdOn(w.of("cp1", "e1"), "e1")}, event.Succeeded)
 			r := tc.request(w)
 			for _, r.IgnoreErrors = range []bool{false, true} {
 				_, err := w.service().Prepare(t.Context(), r, nil)
@@ -515,8 +516,8 @@ func TestManagedEtcdBesideOthers(t *testing.T) {
 	w.create(event.Succeeded)
 	w.machines["w2"] = newMachine("w2", "192.0.2.20", w.api)
 	w.machines["e1"].down = errDown
-	w.do(Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, event.Succeeded)
-	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w2"}}, event.Succeeded)
+	w.do(Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, event.Succeeded)
+	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}}, event.Succeeded)
 }
 
 // cluster-info asks a member wherever it is, and takes a host with etcd alone

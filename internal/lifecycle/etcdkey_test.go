@@ -11,6 +11,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
@@ -67,9 +68,9 @@ func TestEtcdKeyStaysWithMembers(t *testing.T) {
 	c := w.cluster()
 	less := w.cluster()
 	less.Spec.Hosts = slices.DeleteFunc(less.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "cp2" })
-	w.do(Request{Kind: Create, Cluster: less}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: less}, event.Succeeded)
 	w.asks("cp1")
-	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 	w.asks("cp1", "cp2")
 	before := w.machines["cp1"].files[module.EtcdClientCert]
 	w.settled(c)
@@ -91,7 +92,7 @@ func TestEtcdKeyStaysWithMembers(t *testing.T) {
 	}
 
 	delete(w.machines["cp2"].files, module.EtcdClientKey)
-	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 	w.asks("cp1", "cp2")
 	for host, n := range k.seen {
 		if n == 0 || strings.HasPrefix(host, "e") && k.keys[host] == 0 {

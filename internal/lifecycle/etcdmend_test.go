@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -70,7 +71,7 @@ func TestMendedInTurn(t *testing.T) {
 	c := w.cluster()
 	c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "many"}
 	w.events = nil
-	w.do(Request{Kind: Apply, Cluster: c, KeepFailed: true}, event.Failed)
+	w.do(Request{Kind: operation.Apply, Cluster: c, KeepFailed: true}, event.Failed)
 	var tried []string
 	for _, e := range w.events {
 		if e.Task == "etcd.mend" && e.Type == event.StepStarted {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -38,7 +39,7 @@ func TestForgetWhatRuns(t *testing.T) {
 			for _, m := range w.machines {
 				m.touched = func(what string) { touched.Store(what) }
 			}
-			r := Request{Kind: Remove, Name: "prod", Nodes: []string{tc.host, "w2"}, Forget: true}
+			r := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{tc.host, "w2"}, Forget: true}
 			if tc.change != nil {
 				tc.change(&r)
 			}
@@ -77,9 +78,9 @@ func TestForgetWithoutANode(t *testing.T) {
 			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
 			w.machines["w1"].down = errDown
 			w.api.drop("w1")
-			w.do(Request{Kind: Apply, Cluster: w.tuned("cp1", "w1", "w2"), IgnoreErrors: true}, event.Partial)
+			w.do(Request{Kind: operation.Apply, Cluster: w.tuned("cp1", "w1", "w2"), IgnoreErrors: true}, event.Partial)
 			w.machines["cp1"].silent = tc.silent
-			p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}, Forget: true}, nil))
+			p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: true}, nil))
 			w.machines["cp1"].silent = false
 			w.apply(p, event.Succeeded)
 			if ids := w.forgotten(); ids != "id-w1" {
@@ -115,7 +116,7 @@ func TestLeavesBehindAnotherMachine(t *testing.T) {
 			if !tc.runs {
 				w.api.lose(tc.host)
 			}
-			r := Request{Kind: Remove, Name: "prod", Nodes: []string{tc.host, "w2"}}
+			r := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{tc.host, "w2"}}
 			if tc.change != nil {
 				tc.change(&r)
 			}
@@ -133,7 +134,7 @@ func TestLeavesBehindAnotherMachine(t *testing.T) {
 			if ids := w.forgotten(); ids != "id-"+tc.host {
 				t.Errorf("the cluster turns away %q, want the machine before: %s", ids, tc.reason)
 			}
-			w.do(Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag(tc.host)}}, event.Succeeded)
+			w.do(Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag(tc.host)}}, event.Succeeded)
 			w.wantHosts("cp1", "cp2", "cp3", "w1")
 		})
 	}
@@ -143,7 +144,7 @@ func TestLeavesBehindAnotherMachine(t *testing.T) {
 // the request that takes it off: in the midst of an upgrade, and of an etcd of its own.
 func givenUp(t *testing.T) map[string]func() (w *world, host string, gone Request) {
 	forget := func(host string) Request {
-		return Request{Kind: Remove, Name: "prod", Nodes: []string{host}, Forget: true}
+		return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{host}, Forget: true}
 	}
 	return map[string]func() (*world, string, Request){
 		"in the midst of an upgrade": func() (*world, string, Request) {
@@ -219,7 +220,7 @@ func TestKilledForget(t *testing.T) {
 					t.Errorf("%s is a member of etcd, and nobody knows of it", host)
 				}
 				o, err := k.service().unfinished("prod")
-				if err == nil && Kind(o.Spec.Type) == Upgrade { // it had not begun, or has come to its end
+				if err == nil && operation.Kind(o.Spec.Type) == operation.Upgrade { // it had not begun, or has come to its end
 					if find(c.Spec.Hosts, host) >= 0 {
 						k.do(gone, event.Succeeded)
 					}
@@ -251,7 +252,7 @@ func TestForgetOfLyingKubelet(t *testing.T) {
 			w.api.lose("w1")
 			node := w.api.objects["/api/v1/nodes/w1"]
 			w.api.put("/api/v1/nodes/w1", merge(node, object{"status": object{"nodeInfo": object{"machineID": tc.reports}}}))
-			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}, Forget: true}, event.Succeeded)
+			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: true}, event.Succeeded)
 			if w.api.has("/api/v1/nodes/w1") {
 				t.Error("w1 is still a node")
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -34,7 +35,7 @@ func TestHighlyAvailable(t *testing.T) {
 		}
 	}
 	w.keysAreNowhere()
-	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
 	w.bare()
 }
 
@@ -66,7 +67,7 @@ func (w *world) keysAreNowhere() {
 // resumed, and the machines are as after an undisturbed run.
 func TestKilledWhileJoining(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
-	request := Request{Kind: Create, Cluster: w.cluster()}
+	request := Request{Kind: operation.Create, Cluster: w.cluster()}
 	for _, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, " join.") && !strings.Contains(m.name, " endpoint.") {
 			continue // as with one control plane

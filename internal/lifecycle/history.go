@@ -7,6 +7,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/noderemoval"
 	"slipway.dev/slipway/internal/spec"
@@ -54,13 +55,13 @@ func (s *service) doneBefore(name string) (a attempts, err error) {
 	a.done, a.begun = map[string]bool{}, map[string]bool{}
 	again := false // at least a part of the earlier work was removed later
 	for _, o := range ops {
-		if beside(Kind(o.Spec.Type)) {
+		if !operation.Kind(o.Spec.Type).Supersedes() {
 			continue // it concerns hosts, etcd data or certificates, not the cluster's description
 		}
 		if o.Status.Phase == v1alpha1.OperationSucceeded {
 			break
 		}
-		if o.Spec.Type == string(Delete) || o.Spec.Type == rollback {
+		if operation.Kind(o.Spec.Type).RemovesCluster() {
 			again = true
 			continue
 		}
@@ -167,10 +168,4 @@ func (s *service) plannedFor(operation string, lost []string) (*v1alpha1.Cluster
 		spec.TakeOff(c, lost...)
 	}
 	return c, err
-}
-
-// gaveUp reports whether an operation removed lost hosts while another operation was
-// unfinished. The rest of the cluster's description belongs to that other operation.
-func gaveUp(o v1alpha1.Operation) bool {
-	return Kind(o.Spec.Type) == Lose && o.Status.Phase == v1alpha1.OperationSucceeded
 }

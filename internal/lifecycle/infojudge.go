@@ -8,6 +8,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/kubeadm"
 )
@@ -37,8 +38,8 @@ func (l *looker) judge(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) 
 	running := false
 	// Operations that do not apply the description do not finish an earlier one.
 	latest := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		k := Kind(o.Spec.Type)
-		return !alone(k) && (!beside(k) || o.Status.Phase != v1alpha1.OperationSucceeded)
+		k := operation.Kind(o.Spec.Type)
+		return k.Resumable() && (k.Supersedes() || o.Status.Phase != v1alpha1.OperationSucceeded)
 	})
 	if latest >= 0 {
 		switch o := ops[latest]; o.Status.Phase {

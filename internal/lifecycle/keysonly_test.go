@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -78,7 +79,7 @@ func TestUpgradeWithEtcdOfOthers(t *testing.T) {
 	if err := w.service().Store.SaveCluster(c, nil); err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.service().Prepare(t.Context(), Request{Kind: RestoreEtcd, Name: "prod", Backup: sets[0].File}, nil)
+	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.RestoreEtcd, Name: "prod", Backup: sets[0].File}, nil)
 	wantRefused(t, err, idBackupNoData)
 	_, err = w.service().Drill(t.Context(), "prod", DrillOptions{From: sets[0].File}, nil)
 	wantRefused(t, err, idBackupNoData)

@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/remote"
@@ -55,13 +56,13 @@ func TestCreateApplyDelete(t *testing.T) {
 		t.Errorf("the result says too little: %+v", res)
 	}
 
-	res = w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	res = w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 	if res.Operation != "" || res.Changed != 0 {
 		t.Errorf("an apply with nothing to do began operation %q", res.Operation)
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
 
-	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
 	w.wantStatus("", "delete Succeeded", "create Succeeded")
 	w.bare()
 }
@@ -76,7 +77,7 @@ func (w *world) changed() *v1alpha1.Cluster {
 func TestApplyChangesWhatDiffers(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.changed()}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.changed()}, nil))
 	for _, s := range p.Plan().Steps {
 		switch s.Task {
 		case "kubernetes.kubelet", "kubelet.settings", "record.cluster":
@@ -95,14 +96,14 @@ func TestReadySinceTheKubeletStarted(t *testing.T) {
 	w.create(event.Succeeded)
 	w.machines["w1"].started = time.Now()
 	var steps []string
-	for _, s := range w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)).Plan().Steps {
+	for _, s := range w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)).Plan().Steps {
 		steps = append(steps, s.Task+" on "+s.Host)
 	}
 	if want := []string{"nodes.ready on w1"}; !slices.Equal(steps, want) {
 		t.Errorf("the plan has %v, want %v", steps, want)
 	}
 	w.api.report("w1", time.Now())
-	if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)).Plan(); len(p.Steps) != 0 {
+	if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)).Plan(); len(p.Steps) != 0 {
 		t.Errorf("the kubelet has reported, and the plan has %v", p.Steps)
 	}
 }
@@ -114,7 +115,7 @@ func TestApplyRecordsWhatNeedsNoOperation(t *testing.T) {
 	w.create(event.Succeeded)
 	c := w.cluster()
 	c.Spec.SSH.Password = "canary"
-	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
 	recorded, err := w.service().Store.Cluster("prod")
 	if err != nil {
@@ -140,9 +141,9 @@ func TestApplyKeepsTheLoginOfOldRecords(t *testing.T) {
 	}
 	old := w.cluster() // as earlier versions completed it, here and in the cluster
 	old.Spec.SSH.User, old.Spec.SSH.Port = "root", 22
-	w.do(Request{Kind: Apply, Cluster: old}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: old}, event.Succeeded)
 	for name, c := range map[string]*v1alpha1.Cluster{"the file leaves it open": w.cluster(), "as recorded": nil} {
-		r := Request{Kind: Apply, Cluster: c, Name: "prod"}
+		r := Request{Kind: operation.Apply, Cluster: c, Name: "prod"}
 		if p := w.prepared(w.service().Prepare(t.Context(), r, nil)).Plan(); len(p.Steps) != 0 {
 			t.Errorf("%s: the plan has %v", name, p.Steps)
 		}
@@ -161,7 +162,7 @@ func TestRefused(t *testing.T) {
 	w := newWorld(t, "cp1")
 	s := w.service()
 	ctx := t.Context()
-	if _, err := s.Prepare(ctx, Request{Kind: Delete, Name: "prod"}, nil); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Prepare(ctx, Request{Kind: operation.Delete, Name: "prod"}, nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("deleting what is not recorded: %v", err)
 	}
 	if _, err := s.PrepareResume(ctx, "prod", Request{}, nil); !errors.Is(err, ErrNotFound) {
@@ -170,7 +171,7 @@ func TestRefused(t *testing.T) {
 	refusal(t, s.Cancel(ctx, "prod", nil), idNothingRunning)
 	w.create(event.Succeeded)
 
-	_, err := s.Prepare(ctx, Request{Kind: Create, Cluster: w.cluster()}, nil)
+	_, err := s.Prepare(ctx, Request{Kind: operation.Create, Cluster: w.cluster()}, nil)
 	refusal(t, err, idClusterExists)
 	if !strings.Contains(err.Error(), "slipway apply") {
 		t.Errorf("%v: does not name apply", err)
@@ -182,11 +183,11 @@ func TestRefused(t *testing.T) {
 
 	other := w.cluster()
 	other.Spec.Network.PodCIDR = []string{"10.99.0.0/16"}
-	_, err = s.Prepare(ctx, Request{Kind: Apply, Cluster: other}, nil)
+	_, err = s.Prepare(ctx, Request{Kind: operation.Apply, Cluster: other}, nil)
 	refusal(t, err, "immutable-field")
 	bundled := w.cluster()
 	bundled.Spec.Bundle = filepath.Join(w.home, "missing")
-	_, err = s.Prepare(ctx, Request{Kind: Apply, Cluster: bundled}, nil)
+	_, err = s.Prepare(ctx, Request{Kind: operation.Apply, Cluster: bundled}, nil)
 	if err == nil {
 		t.Error("a bundle that is not there is taken")
 	}
@@ -206,7 +207,7 @@ func TestFailedCreate(t *testing.T) {
 		if tokens := w.api.tokens(); len(tokens) > 0 {
 			t.Error("a join token is left by the operation that failed")
 		}
-		_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster()}, nil)
+		_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil)
 		refusal(t, err, idClusterExists)
 		if !strings.Contains(err.Error(), "slipway resume") {
 			t.Errorf("%v: does not name resume", err)
@@ -222,7 +223,7 @@ func TestFailedCreate(t *testing.T) {
 	})
 	t.Run("apply", func(t *testing.T) {
 		w := broken(t)
-		res := w.do(Request{Kind: Apply, Cluster: w.changed()}, event.Succeeded)
+		res := w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Succeeded)
 		if !strings.Contains(res.Operation, "-create-") {
 			t.Errorf("operation %s: what never came to run is still to be created", res.Operation)
 		}
@@ -255,7 +256,7 @@ func TestFailedApply(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
 		w.machines["w1"].refuse = breaking("kubernetes.kubelet")
-		w.do(Request{Kind: Apply, Cluster: w.changed()}, event.Failed)
+		w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Failed)
 		w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "create Succeeded")
 		w.machines["w1"].refuse = nil
 		return w
@@ -280,7 +281,7 @@ func TestFailedApply(t *testing.T) {
 	t.Run("apply is still an apply", func(t *testing.T) {
 		w := broken(t)
 		w.machines["w1"].refuse = breaking("kubernetes.kubelet")
-		w.do(Request{Kind: Apply, Cluster: w.changed()}, event.Failed)
+		w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Failed)
 		w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "apply Failed", "create Succeeded")
 		p, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
 		if p = w.prepared(p, err); len(p.Plan().Removes) > 0 {
@@ -291,7 +292,7 @@ func TestFailedApply(t *testing.T) {
 		w := broken(t)
 		c := w.changed()
 		c.Spec.Network.PodCIDR = []string{"10.99.0.0/16"}
-		_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
+		_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
 		refusal(t, err, "immutable-field")
 	})
 }
@@ -306,8 +307,8 @@ func TestSavedPlan(t *testing.T) {
 		}
 		return p.Plan()
 	}
-	again := save(Request{Kind: Create, Cluster: w.cluster()})
-	saved := save(Request{Kind: Create, Cluster: w.cluster()})
+	again := save(Request{Kind: operation.Create, Cluster: w.cluster()})
+	saved := save(Request{Kind: operation.Create, Cluster: w.cluster()})
 	if again.Digest != saved.Digest {
 		t.Errorf("two plans of the same differ:\n%s", plan.Diff(again, saved))
 	}
@@ -322,14 +323,14 @@ func TestSavedPlan(t *testing.T) {
 	w.apply(w.prepared(s.PrepareSaved(t.Context(), saved, Request{}, nil)), event.Succeeded)
 	w.whole()
 
-	w.do(Request{Kind: Apply, Cluster: w.changed(), Source: []byte("# mine")}, event.Succeeded)
-	saved = save(Request{Kind: Apply, Cluster: w.cluster()})
+	w.do(Request{Kind: operation.Apply, Cluster: w.changed(), Source: []byte("# mine")}, event.Succeeded)
+	saved = save(Request{Kind: operation.Apply, Cluster: w.cluster()})
 	w.apply(w.prepared(s.PrepareSaved(t.Context(), saved, Request{}, nil)), event.Succeeded)
 	if source, err := s.Store.Source("prod"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the file on record is %+v (%v), and is not what was planned", source, err)
 	}
 
-	saved = save(Request{Kind: Apply, Cluster: w.changed()})
+	saved = save(Request{Kind: operation.Apply, Cluster: w.changed()})
 	w.machines["w1"].files["/etc/crictl.yaml"] = "edited"
 	_, err := s.PrepareSaved(t.Context(), saved, Request{}, nil)
 	var stale *StaleError
@@ -352,17 +353,17 @@ func TestSavable(t *testing.T) {
 		c.Spec.SSH.Password, c.Spec.Hosts[1].SSH.Password = cluster, host
 		return c
 	}
-	if err := savable(Request{Kind: Create, Cluster: w.cluster()}); err != nil {
+	if err := savable(Request{Kind: operation.Create, Cluster: w.cluster()}); err != nil {
 		t.Errorf("without a password: %v", err)
 	}
-	refusal(t, savable(Request{Kind: Create, Cluster: with("canary", "")}), idPlanNoPassword)
-	refusal(t, savable(Request{Kind: Create, Cluster: with("", "canary")}), idPlanNoPassword)
-	w.do(Request{Kind: Create, Cluster: with("canary", "")}, event.Succeeded)
-	if err := savable(Request{Kind: Apply, Cluster: with("canary", "")}); err != nil {
+	refusal(t, savable(Request{Kind: operation.Create, Cluster: with("canary", "")}), idPlanNoPassword)
+	refusal(t, savable(Request{Kind: operation.Create, Cluster: with("", "canary")}), idPlanNoPassword)
+	w.do(Request{Kind: operation.Create, Cluster: with("canary", "")}, event.Succeeded)
+	if err := savable(Request{Kind: operation.Apply, Cluster: with("canary", "")}); err != nil {
 		t.Errorf("the password is on record: %v", err)
 	}
-	refusal(t, savable(Request{Kind: Apply, Cluster: with("another", "")}), idPlanNoPassword)
-	if err := savable(Request{Kind: Apply, Name: "prod"}); err != nil {
+	refusal(t, savable(Request{Kind: operation.Apply, Cluster: with("another", "")}), idPlanNoPassword)
+	if err := savable(Request{Kind: operation.Apply, Name: "prod"}); err != nil {
 		t.Errorf("as recorded: %v", err)
 	}
 }
@@ -370,7 +371,7 @@ func TestSavable(t *testing.T) {
 // Two look at the same time; the one who comes second must look again.
 func TestOvertaken(t *testing.T) {
 	w := newWorld(t, "cp1")
-	late := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster()}, nil))
+	late := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil))
 	w.create(event.Succeeded)
 	var stale *StaleError
 	if _, err := late.Apply(t.Context()); !errors.As(err, &stale) {
@@ -382,7 +383,7 @@ func TestOvertaken(t *testing.T) {
 func TestLocked(t *testing.T) {
 	t.Run("by another process", func(t *testing.T) {
 		w := newWorld(t, "cp1")
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster()}, nil))
+		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil))
 		l, err := w.service().Store.Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
 		if err != nil {
 			t.Fatal(err)
@@ -401,7 +402,7 @@ func TestLocked(t *testing.T) {
 		m := w.machines["cp1"]
 		m.lock = remote.LockState{Held: true,
 			Holder: remote.Lock{Operation: "theirs", Manager: "m2", By: "process 7 on mgr2 since noon", Fence: 7}, Highest: 7, AgeSeconds: 3}
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.changed()}, nil))
+		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.changed()}, nil))
 		var locked *LockedError
 		if _, err := p.Apply(t.Context()); !errors.As(err, &locked) || locked.Operation != "theirs" || !locked.Elsewhere ||
 			locked.Holder != "process 7 on mgr2 since noon, last heartbeat 3 s ago" {
@@ -416,12 +417,12 @@ func TestLocked(t *testing.T) {
 			t.Errorf("the record is that of an operation that never began (%v)", err)
 		}
 
-		w.do(Request{Kind: Apply, Cluster: w.changed(), BreakLock: true}, event.Succeeded)
+		w.do(Request{Kind: operation.Apply, Cluster: w.changed(), BreakLock: true}, event.Succeeded)
 		if m.lock.Highest != 8 || m.lock.Held {
 			t.Errorf("lock %+v, want number 8 and free", m.lock)
 		}
 		m.lock.Held, m.lock.Stale = true, true
-		w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+		w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 		if m.lock.Highest != 9 {
 			t.Errorf("fence %d, want it to rise with each operation", m.lock.Highest)
 		}
@@ -456,7 +457,7 @@ func TestCancel(t *testing.T) {
 				cancel(why)
 			}
 		}
-		p := w.prepared(w.service().Prepare(ctx, Request{Kind: Create, Cluster: w.cluster()}, nil))
+		p := w.prepared(w.service().Prepare(ctx, Request{Kind: operation.Create, Cluster: w.cluster()}, nil))
 		res, err := p.Apply(ctx)
 		if err != nil || res.Outcome != event.Cancelled || len(res.Failures) > 0 {
 			t.Fatalf("got %+v, %v, want it cancelled and no failure", res, err)
@@ -484,7 +485,7 @@ func TestCancel(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("interrupted by SIGINT")
 		cancel(why)
-		if _, err := w.service().Prepare(ctx, Request{Kind: Create, Cluster: w.cluster()}, nil); !errors.Is(err, why) {
+		if _, err := w.service().Prepare(ctx, Request{Kind: operation.Create, Cluster: w.cluster()}, nil); !errors.Is(err, why) {
 			t.Errorf("got %v, want the interruption: that hosts do not answer is no finding", err)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/release"
@@ -69,7 +70,7 @@ func (w *world) moving() Request {
 	if was == "docker" {
 		w.runtime = "containerd"
 	}
-	return Request{Kind: Apply, Cluster: w.cluster()}
+	return Request{Kind: operation.Apply, Cluster: w.cluster()}
 }
 
 // runBy wants the nodes to be run by a runtime, in service, and the way of their
@@ -129,7 +130,7 @@ func TestMigrate(t *testing.T) {
 			w.runBy(to)
 			w.whole()
 			w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "create Succeeded")
-			w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+			w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
 			w.bare()
 		})
 	}
@@ -242,13 +243,13 @@ func TestMigrateLosesAHost(t *testing.T) {
 				w.machines[host].refuse = breaking("runtime.docker")
 				request := w.moving()
 				w.do(request, event.Failed)
-				gone := Request{Kind: Remove, Name: "prod", Nodes: []string{host}, Forget: true}
+				gone := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{host}, Forget: true}
 				_, err := w.service().Prepare(t.Context(), gone, nil)
 				wantRefused(t, err, idMigrationAlone) // it answers
 				w.machines[host].down = errDown
 				w.api.lost(host)
 				w.api.lose(host)
-				_, err = w.service().Prepare(t.Context(), Request{Kind: Remove, Name: "prod", Nodes: []string{host}}, nil)
+				_, err = w.service().Prepare(t.Context(), Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{host}}, nil)
 				wantRefused(t, err, idMigrationAlone)
 				_, err = w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
 				refusal(t, err, string(remote.Unreachable))

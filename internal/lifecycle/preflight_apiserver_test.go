@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -13,7 +14,7 @@ import (
 // TestNotServing: that an API server does not answer is told before it is
 // waited for, with what to do, and nothing is refused.
 func TestNotServing(t *testing.T) {
-	apply := func(w *world) Request { return Request{Kind: Apply, Cluster: w.cluster()} }
+	apply := func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} }
 	for _, tc := range []struct {
 		name, reason string
 		silent       []string
@@ -24,13 +25,13 @@ func TestNotServing(t *testing.T) {
 		{"the first", "all goes through it", []string{"cp1"}, apply,
 			map[string]string{"cp1": "slipway delete node cp1 (cp2 and cp3 still serve the API)"}},
 		{"a further one", "the operation waits for it as well", []string{"cp2"}, func(w *world) Request {
-			return Request{Kind: Remove, Name: "prod", Nodes: []string{"w2"}}
+			return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}}
 		}, map[string]string{"cp2": "slipway delete node cp2 (cp1 and cp3 still serve the API)"}},
 		{"all", "none can be done without", []string{"cp1", "cp2", "cp3"}, func(w *world) Request {
-			return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
+			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
 		}, map[string]string{"cp1": "more than half", "cp2": "more than half", "cp3": "more than half"}},
 		{"one that leaves", "nobody waits for it", []string{"cp1"}, func(w *world) Request {
-			return Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}
+			return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}
 		}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -70,23 +71,23 @@ func TestNotServingMended(t *testing.T) {
 		}
 		return nil
 	}
-	w.do(Request{Kind: Apply, Cluster: bad, KeepFailed: true}, event.Failed)
+	w.do(Request{Kind: operation.Apply, Cluster: bad, KeepFailed: true}, event.Failed)
 	w.resume(event.Failed)
 	for _, name := range []string{"cp2", "cp3"} {
 		if strings.Contains(w.machines[name].files[module.APIServerManifest], "no-such-mode") {
 			t.Errorf("settings with which no API server starts reach %s", name)
 		}
 	}
-	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 	w.wantHosts(threeAndTwo...)
 
 	cp1.silent = true
 	w.api.lost("cp1")
-	res := w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Failed)
+	res := w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Failed)
 	if f := res.Failures[0]; f.Reason != op.ReasonNotServing || !strings.Contains(f.Remedy, "slipway delete node") {
 		t.Errorf("it ends with %+v", f)
 	}
-	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
+	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
 	w.wantHosts("cp2", "cp3", "w1", "w2")
 	w.wantMembers("cp2", "cp3")
 }

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"sync"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/addonsource"
@@ -15,9 +13,9 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	addons "slipway.dev/slipway/internal/module/addon"
-	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/module/noderemoval"
 	"slipway.dev/slipway/internal/module/precheck"
 	"slipway.dev/slipway/internal/module/upgrade"
@@ -30,19 +28,19 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// rollback is the type of an operation that rolls back a creation.
-const rollback = "rollback"
-
 // prepared implements Prepared.
 type prepared struct {
 	svc     *service
 	request Request
-	env     module.Env
-	hosts   []*engine.Host      // the hosts that take part
-	content *p2p.Content        // what is sent to them
-	addons  []addonsource.Addon // what goes into the cluster
-	told    diag.List           // findings about the add-ons
-	// keepAddons leaves the add-ons in the cluster unchanged.
+	name    string // of the cluster
+	// behaviour is how operations of the request's kind are prepared.
+	behaviour behaviour
+	env       module.Env
+	hosts     []*engine.Host      // the hosts that take part
+	content   *p2p.Content        // what is sent to them
+	addons    []addonsource.Addon // what goes into the cluster
+	told      diag.List           // findings about the add-ons
+	// keepAddons leaves the add-ons in the cluster unchanged, because they cannot be read.
 	keepAddons bool
 	lost       []HostFailure // hosts that do not take part, with IgnoreErrors
 	unknown    []HostFailure // steps that could not be checked, with IgnoreErrors
@@ -59,21 +57,16 @@ type prepared struct {
 	// the cluster.
 	placed   []v1alpha1.Host
 	recorded *v1alpha1.Cluster
-	was      *v1alpha1.Cluster // before the change of settings; nil if unknown
-	halfway  bool              // hosts may use different control plane endpoints
-	strikes  bool              // hosts are removed from the saved state only
-	// wish selects the certificates to renew and their hosts.
-	wish certs.Wish
-	// rotations are the CAs and keys to rotate, with their progress.
-	rotations    certs.Rotations
-	backup       *openedSet // the set to restore, nil for none
-	rescue       *rescuing  // the rescue of etcd, nil for none
-	formerSigner string     // the manager's public key before it takes over that of the hosts; "" if it keeps its key
-	wins         struct {   // the space that a defragmentation freed
-		sync.Mutex
-		lines []string
-		bytes int64
-	}
+	// before is the description before a change of settings; nil if it is not known.
+	before *v1alpha1.Cluster
+	// queriesAll queries all hosts, whichever hosts change.
+	queriesAll bool
+	blobs      lateBlobs // what content serves
+	// marks are files to look for on hosts, which may have lost them.
+	marks []string
+	// formerSigner is the manager's public key before it takes over that of the hosts;
+	// "" if it keeps its key.
+	formerSigner string
 }
 
 var _ Prepared = (*prepared)(nil)
@@ -88,7 +81,7 @@ func (p *prepared) Close() error {
 		p.svc.Log.Debug("content sent to hosts", "bytes", p.content.Sent())
 		p.content = nil // logged once
 	}
-	return errors.Join(closeAll(p.hosts), p.backup.close())
+	return errors.Join(closeAll(p.hosts), p.behaviour.close())
 }
 
 // Prepare observes, checks and plans.
@@ -101,34 +94,20 @@ func (s *service) Prepare(ctx context.Context, r Request, progress event.Sink) (
 }
 
 func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink) (_ *prepared, err error) {
-	p.request.IgnoreErrors = p.request.IgnoreErrors || p.request.Forget && p.removes()
+	p.request.IgnoreErrors = p.request.IgnoreErrors || p.request.Forget && p.request.Kind.RemovesCluster()
 	wanted, recorded, err := s.subject(ctx, &p.request)
 	if err != nil {
 		return nil, err
 	}
 	p.recorded = recorded
-	if err := p.sameExchange(wanted.Name); err != nil {
+	if err := p.become(p.request.Kind); err != nil {
 		return nil, err
 	}
-	if aboutEtcd(p.request.Kind) {
-		if err := s.maintained(&p.request, recorded); err != nil {
-			return nil, err
-		}
+	p.name = wanted.Name
+	if err := p.behaviour.begin(p); err != nil {
+		return nil, err
 	}
-	if p.request.Kind == Add || p.request.Kind == Remove { // other kinds query all hosts anyway
-		if p.halfway, err = s.halfway(recorded); err != nil {
-			return nil, err
-		}
-	}
-	if p.request.Kind == Apply && p.continues == nil && !created(recorded) {
-		p.request.Kind = Create // a cluster that never finished its creation is still to be created
-		before, err := s.doneBefore(wanted.Name)
-		if err != nil {
-			return nil, err
-		}
-		p.done, p.touched = before.done, before.touched
-	}
-	if changesHosts(p.request.Kind) && p.continues == nil {
+	if p.request.Kind.ChangesCluster() && p.continues == nil {
 		if p.touched, p.placed, err = s.touchedSince(recorded); err != nil {
 			return nil, err
 		}
@@ -136,14 +115,14 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 	if p.env, err = s.environment(ctx, wanted); err != nil {
 		return nil, err
 	}
-	if p.env.Removal = p.request.Removal; changesHosts(p.request.Kind) {
+	if p.env.Removal = p.request.Removal; p.request.Kind.ChangesCluster() {
 		p.env.Leaving = append(leaving(recorded, wanted), p.request.returned...)
 	}
 	differs := s.fileDiffers(p.request, wanted)
 	if len(differs) > 0 {
 		p.request.Source = nil // the saved file differs
 	}
-	if err := s.dataFor(ctx, p, progress); err != nil {
+	if err := p.behaviour.prepare(ctx, p, progress); err != nil {
 		return nil, err
 	}
 	if err := p.load(ctx); err != nil {
@@ -153,46 +132,20 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 		return nil, errors.Join(err, p.Close())
 	}
 	p.findings = append(p.findings, differs...)
-	if p.request.Kind == RescueEtcd {
-		if err := p.survey(ctx); err != nil {
-			return nil, errors.Join(err, p.Close())
-		}
+	if err := s.makePlan(ctx, p); err != nil {
+		return nil, errors.Join(err, p.Close())
 	}
-	if err := cmp.Or(s.makePlan(ctx, p), p.otherLogin()); err != nil {
+	if err := p.behaviour.planned(p); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
-// dataFor prepares the data of a restore or checks a rescue.
-func (s *service) dataFor(ctx context.Context, p *prepared, progress event.Sink) error {
-	switch p.request.Kind {
-	case RescueEtcd:
-		return s.mayRescue(ctx, p, progress)
-	case RestoreEtcd:
-		note(progress, "", "verifying the backup set")
-		if _, _, err := s.CurrentKubeconfig(ctx, p.env); err != nil { // the API is queried with it at the end
-			return err
-		}
-		before, err := s.renewedBefore(p.env.Cluster.Name, p.continues)
-		if err != nil {
-			return err
-		}
-		p.backup, err = s.unpack(&p.request, p.env, before)
-		return err
-	}
-	return nil
-}
-
 // connect connects to the hosts and checks them.
 func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink) error {
-	blobs := &lateBlobs{backup: p.backup}
 	c, staying := p.asked()
-	if p.halfway {
-		c, staying = p.env.WithLeaving(), len(p.env.Cluster.Spec.Hosts)
-	}
-	p.content = p2p.New(blobs)
-	hosts, found := s.observe(ctx, c, p.content, p.backup.marks(p.env.Cluster), progress)
+	p.content = p2p.New(&p.blobs)
+	hosts, found := s.observe(ctx, c, p.content, p.marks, progress)
 	p.hosts = hosts
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // hosts are unreachable because of the cancellation then
@@ -200,31 +153,27 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	complete(p.env.Cluster, hosts, found)
 	p.content.Among(addresses(hosts))
 	p.bundle = newSource(s, p.env, hosts)
-	blobs.of = p.bundle
+	p.blobs.of = p.bundle
 	options := precheck.Options{
-		Operation: string(p.request.Kind), Ignore: p.request.IgnoreChecks, Recorded: p.recorded != nil, Upgrades: p.begins(),
+		Level: p.request.Kind.Precheck(), Ignore: p.request.IgnoreChecks, Recorded: p.recorded != nil, Upgrades: p.begins(),
 	}
 	var unfit diag.List // problems of the bundle are reported together with all others
-	if p.installs() {
+	if p.request.Kind.NeedsBundle() {
 		if _, err := p.bundle.Have(ctx); err != nil && !errors.As(err, &unfit) {
 			return err
 		}
 		options.Architectures = p.bundle.architectures()
 	}
-	if created(p.recorded) && (changesHosts(p.request.Kind) || maintains(p.request.Kind)) {
+	if created(p.recorded) && (p.request.Kind.ChangesCluster() || p.request.Kind.NeedsCluster()) {
 		p.env.Leader = leader(p.env.Cluster.Name, found[:staying])
 	}
 	p.env.SignsApart = slices.ContainsFunc(p.hosts, func(h *engine.Host) bool { return p.env.IsFirst(h) && module.SignsApart(h) })
-	ready, err := p.readiness(ctx, options, progress)
+	more, err := p.behaviour.findings(ctx, p, options, progress)
 	if err != nil {
 		return err
 	}
-	back, err := p.wayBack(ctx)
-	if err != nil {
-		return err
-	}
-	p.findings = slices.Concat(p.backup.warnings(), p.told, p.unlisted(), p.leftBehind(), p.judge(c, found, staying, options),
-		unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]), ready, back, p.stillThere())
+	p.findings = slices.Concat(p.told, p.behaviour.warnings(p), p.leftBehind(), p.judge(c, found, staying, options),
+		unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]), more, p.behaviour.hostFindings(p))
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found[:staying]); err != nil {
 			return err
@@ -235,7 +184,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if err := p.findings.Err(); err != nil {
 		return err
 	}
-	if err := errors.Join(p.lookAtCertificates(ctx), p.lookAtRotation(ctx), p.findSigner(ctx)); err != nil {
+	if err := errors.Join(p.behaviour.observe(ctx, p), p.findSigner(ctx)); err != nil {
 		return err
 	}
 	p.plan = &plan.Plan{FactsDigest: facts.Digest(found)}
@@ -270,56 +219,12 @@ func (p *prepared) absent() []v1alpha1.Host {
 }
 
 // choose picks the pipeline.
-func (p *prepared) choose() error {
+func (p *prepared) choose() (err error) {
 	p.env.Absent = p.absent()
 	parts := pipeline.Parts{Bundle: p.bundle, Records: records{p.svc.Store}, Owner: "slipway", Addons: p.addons}
-	switch p.request.Kind {
-	case Create:
-		p.pipeline = pipeline.Create(p.env, parts)
-	case Apply, Add, Remove:
-		parts.Retires = p.request.Kind != Add // adding a host does not change the existing ones
-		return p.reconfigures(parts)
-	case Upgrade:
-		p.env.Upgrade = p.request.Rollout
-		p.env.Upgrade.Resumed = p.continues != nil
-		p.env.Upgrade.Backup = p.begins() || p.continues != nil
-		parts.Backup = p.backUp
-		var err error
-		p.pipeline, err = pipeline.Upgrade(p.env, parts)
-		return err
-	case Lose:
-		return p.givesUp(parts)
-	case Revert:
-		p.env.Upgrade = p.request.Rollout
-		p.env.Upgrade.Resumed, p.env.Upgrade.Back = true, true
-		_, begun, err := p.there()
-		if err != nil {
-			return err
-		}
-		p.env.Upgrade.Begun = begun
-		parts.KeepAddons = p.keepAddons
-		p.pipeline, err = pipeline.Revert(p.env, parts)
-		return err
-	case Delete, rollback:
-		p.pipeline = pipeline.Delete(p.env)
-	case InitOS:
-		p.pipeline = pipeline.InitOS(p.env)
-	case InitRegistry:
-		p.pipeline = pipeline.InitRegistry(p.env, parts)
-	case Renew:
-		p.pipeline = pipeline.Renew(p.env, parts, p.wish)
-	case RotateCA:
-		p.pipeline = pipeline.RotateCA(p.env, parts, p.rotations)
-	case Defrag:
-		p.pipeline = pipeline.Defrag(p.env, p.won)
-	case RestoreEtcd:
-		p.pipeline = pipeline.RestoreEtcd(p.env, p.backup.source)
-	case RescueEtcd:
-		p.pipeline = pipeline.RescueEtcd(p.env, p.rescue.source)
-	default:
-		return fmt.Errorf("unknown operation %q", p.request.Kind)
-	}
-	return nil
+	p.pipeline, err = p.behaviour.pipeline(p, parts)
+	p.pipeline.Kind = string(p.request.Kind)
+	return err
 }
 
 func (s *service) makePlan(ctx context.Context, p *prepared) error {
@@ -345,19 +250,15 @@ func (s *service) makePlan(ctx context.Context, p *prepared) error {
 	pl := p.plan
 	pl.Cluster, pl.Operation = c.Name, string(p.request.Kind)
 	pl.SpecDigest, pl.Steps, pl.Spec = spec.Digest(c), res.Steps, specText
-	pl.Removes = slices.Concat(p.losses(), p.backup.losses(c.Name), p.rescue.losses(p.env, p.request.Nodes), addons.Losses(res.Steps))
-	if p.removes() {
+	pl.Removes = slices.Concat(p.losses(), p.behaviour.losses(p), addons.Losses(res.Steps))
+	if p.request.Kind.RemovesCluster() {
 		pl.Removes = p.removals()
-	} else if p.installs() {
+	} else if p.request.Kind.NeedsBundle() {
 		if err := p.noteBundle(ctx); err != nil {
 			return err
 		}
 	}
 	return pl.Seal()
-}
-
-func (p *prepared) removes() bool {
-	return p.request.Kind == Delete || p.request.Kind == rollback
 }
 
 // removals describes, for users, the data that is lost: the cluster data on the hosts,
@@ -451,12 +352,12 @@ func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request,
 	if recorded != nil && !same(c, recorded) {
 		r.Source = []byte{} // the saved file differs
 	}
-	r.Kind, r.Cluster, r.Name = Kind(saved.Operation), c, c.Name
-	switch r.Kind {
-	case Delete:
+	r.Kind, r.Cluster, r.Name = operation.Kind(saved.Operation), c, c.Name
+	switch {
+	case r.Kind.RemovesCluster():
 		r.Cluster = nil
-	case Create:
-		r.Kind = Apply // Apply creates a cluster that was never created
+	case r.Kind.CreatesCluster():
+		r.Kind = operation.Apply // Apply creates a cluster that was never created
 	}
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r}, progress)
 	if err != nil {
@@ -471,8 +372,8 @@ func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request,
 // Precheck returns all findings of all hosts; for an upgrade, also everything that
 // could obstruct the upgrade.
 func (s *service) Precheck(ctx context.Context, r Request, progress event.Sink) (diag.List, error) {
-	if r.Kind != Upgrade {
-		r.Kind = Apply
+	if !r.Kind.ChangesVersion() {
+		r.Kind = operation.Apply
 	}
 	wanted, recorded, err := s.subject(ctx, &r)
 	if err != nil {
@@ -482,12 +383,16 @@ func (s *service) Precheck(ctx context.Context, r Request, progress event.Sink) 
 	if p.env, err = s.environment(ctx, wanted); err != nil {
 		return nil, err
 	}
+	kind := r.Kind
 	switch p.recorded = recorded; {
-	case r.Kind == Upgrade:
+	case kind.ChangesVersion():
 	case created(recorded):
 		p.env.Leaving = leaving(recorded, wanted)
 	default:
-		p.request.Kind = Create
+		kind = kind.OnNewCluster()
+	}
+	if err := p.become(kind); err != nil {
+		return nil, err
 	}
 	if err := p.load(ctx); err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/access"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/process"
 	"slipway.dev/slipway/internal/status"
 	"slipway.dev/slipway/internal/store"
@@ -91,11 +92,11 @@ func (s *service) summary(ctx context.Context, name string) (sum ClusterSummary,
 // are sorted newest first and may include those of earlier clusters with this name.
 func begun(ops []v1alpha1.Operation) (at time.Time) {
 	for _, o := range ops {
-		removes := o.Spec.Type == string(Delete) || o.Spec.Type == rollback
+		kind := operation.Kind(o.Spec.Type)
 		switch {
-		case removes && !at.IsZero():
+		case kind.RemovesCluster() && !at.IsZero():
 			return at
-		case o.Spec.Type == string(Create) && o.Status.StartTime != nil:
+		case kind.CreatesCluster() && o.Status.StartTime != nil:
 			at = o.Status.StartTime.Time
 		}
 	}

@@ -29,11 +29,6 @@ import (
 // certificate that expires during an upgrade makes it fail.
 const tooLate = 24 * time.Hour
 
-// begins reports whether this is an upgrade, or a step of one, that has not begun yet.
-func (p *prepared) begins() bool {
-	return p.request.Kind == Upgrade && p.continues == nil && runsWith(p.recorded) != p.env.Release.Kubernetes
-}
-
 // readiness returns what could obstruct an upgrade, before anything is changed: in the
 // cluster, in etcd, on hosts, and on the upgrade path to the target version.
 func (p *prepared) readiness(ctx context.Context, o precheck.Options, progress event.Sink) (diag.List, error) {
@@ -98,15 +93,6 @@ func (l *looker) movedPodsThrough(ctx context.Context, h *hostLook, progress eve
 	return client.WaitBudgets(ctx, upgrade.Drained(nodes), func(missing string) {
 		note(progress, "", "waiting for pods that the previous minor moved: "+missing)
 	})
-}
-
-// unlisted warns about an unlisted version of a new cluster. For an upgrade, readiness
-// warns about the versions of the path.
-func (p *prepared) unlisted() diag.List {
-	if p.request.Kind != Create {
-		return nil
-	}
-	return precheck.Unlisted(p.env.Release)
 }
 
 // wayThere returns the versions of the upgrade path after the next one that have no

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // unfit has a world in which much speaks against an upgrade.
@@ -139,7 +140,7 @@ func TestReadinessOfBundles(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
-	p := &prepared{svc: s, request: Request{Kind: Upgrade, Version: "v1.37.1"}, recorded: c, bundle: &source{arches: []string{"arm64"}}}
+	p := &prepared{svc: s, request: Request{Kind: operation.Upgrade, Version: "v1.37.1"}, recorded: c, bundle: &source{arches: []string{"arm64"}}}
 	missing, unknown, err := p.wayThere(t.Context())
 	if d := cmp.Diff([]string{"v1.37.1"}, missing); d != "" || unknown != nil || err != nil {
 		t.Errorf("missing (-want +got):\n%s unknown %v, %v", d, unknown, err)

@@ -13,17 +13,49 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
 
-// reconfigures chooses the pipeline that applies the description to a running cluster.
+// applyDescription makes a cluster match its description.
+func applyDescription() behaviour {
+	b := usual()
+	b.begin = (*prepared).createsInstead
+	b.pipeline = func(p *prepared, parts pipeline.Parts) (made engine.Pipeline, err error) {
+		parts.Retires = true
+		made, p.before, err = p.reconfigures(parts)
+		return made, err
+	}
+	b.summary = clusterReady
+	b.rollback = func(s *service, r *Request, o *v1alpha1.Operation) (err error) {
+		r.Nodes = o.Spec.Nodes
+		r.Cluster, err = s.asBefore(r, o)
+		return err
+	}
+	return b
+}
+
+// createsInstead creates a cluster that never finished its creation.
+func (p *prepared) createsInstead() error {
+	if p.continues != nil || created(p.recorded) {
+		return nil
+	}
+	if err := p.become(p.request.Kind.OnNewCluster()); err != nil {
+		return err
+	}
+	before, err := p.svc.doneBefore(p.name)
+	p.done, p.touched = before.done, before.touched
+	return err
+}
+
+// reconfigures returns the pipeline that applies the description to a running cluster.
 // It compares with the descriptions since the latest successful operation to decide
-// whether settings change, with which a component may not start.
-func (p *prepared) reconfigures(parts pipeline.Parts) error {
-	if was, err := p.svc.before(p.env.Cluster.Name); err == nil { // otherwise it is unknown and not used
-		p.was = was
+// whether settings change, with which a component may not start. was is the description
+// of the latest successful operation, nil if it is not known.
+func (p *prepared) reconfigures(parts pipeline.Parts) (made engine.Pipeline, was *v1alpha1.Cluster, err error) {
+	if was, err = p.svc.before(p.env.Cluster.Name); err == nil { // otherwise it is unknown and not used
 		now := &p.env.Cluster.Spec
 		p.env.Reconfigures = !equal(settings(&was.Spec), settings(now))
 		for _, h := range now.Hosts {
@@ -34,7 +66,7 @@ func (p *prepared) reconfigures(parts pipeline.Parts) error {
 	}
 	been, err := p.svc.since(p.env.Cluster)
 	if err != nil {
-		return err
+		return made, was, err
 	}
 	p.env.OtherEtcd = slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool {
 		return !equal(c.Spec.Etcd.ExtraArgs, p.env.Cluster.Spec.Etcd.ExtraArgs)
@@ -54,13 +86,12 @@ func (p *prepared) reconfigures(parts pipeline.Parts) error {
 	migrates, err := p.migrates(been)
 	switch {
 	case err != nil:
-		return err
 	case migrates:
-		p.pipeline, err = pipeline.Migrate(p.env, parts)
+		made, err = pipeline.Migrate(p.env, parts)
 	default:
-		p.pipeline, err = pipeline.Apply(p.env, parts)
+		made, err = pipeline.Apply(p.env, parts)
 	}
-	return err
+	return made, was, err
 }
 
 // asRecorded fills in defaults like complete, for an operation that must change nothing
@@ -128,7 +159,7 @@ func (s *service) between(cluster string) (out []string, err error) {
 		return nil, err
 	}
 	if at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		return changesHosts(Kind(o.Spec.Type)) && !gaveUp(o) && o.Status.Phase == v1alpha1.OperationSucceeded
+		return operation.Kind(o.Spec.Type).ChangesCluster() && !gaveUp(o) && o.Status.Phase == v1alpha1.OperationSucceeded
 	}); at >= 0 {
 		ops = ops[:at]
 	}
@@ -153,8 +184,8 @@ func (s *service) between(cluster string) (out []string, err error) {
 
 // moving refuses to add or remove hosts while a change of the container runtime is
 // unfinished: only that change knows which runtime each node shall have.
-func (s *service) moving(kind Kind, recorded *v1alpha1.Cluster) error {
-	if kind != Add && kind != Remove {
+func (s *service) moving(kind operation.Kind, recorded *v1alpha1.Cluster) error {
+	if !kind.ChangesNodes() {
 		return nil
 	}
 	been, err := s.since(recorded)
@@ -218,8 +249,8 @@ var settle = []string{
 // changed, if hosts are added or removed, if the failure has another cause, such as an
 // unreachable host, and if the user excluded it with KeepFailed or IgnoreErrors.
 func (p *prepared) goesBack(ctx context.Context, res *Result) bool {
-	if p.request.Kind != Apply || res.Outcome != event.Failed || p.request.KeepFailed || p.request.back || p.ignores() ||
-		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.Reconfigures || !equal(places(&p.was.Spec), places(&p.env.Cluster.Spec)) {
+	if !p.request.Kind.RevertsFailedSettings() || res.Outcome != event.Failed || p.request.KeepFailed || p.request.back || p.ignores() ||
+		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.Reconfigures || !equal(places(&p.before.Spec), places(&p.env.Cluster.Spec)) {
 		return false
 	}
 	stopped := func(f HostFailure) bool { return f.Host == "" && f.Task == "" } // the operation could not be saved or lost its lock
@@ -325,13 +356,4 @@ func unbounded(r Request) error {
 			"write a number, or a percentage such as 20%")
 	}
 	return nil
-}
-
-// exists returns the error for creating a cluster that exists already.
-func exists(recorded *v1alpha1.Cluster) error {
-	hint := "change the cluster: slipway apply -f FILE"
-	if recorded.Status.Phase != v1alpha1.PhaseRunning && recorded.Status.Operation != "" {
-		hint = "continue its latest operation: slipway resume " + recorded.Name
-	}
-	return refused(idClusterExists, "cluster "+recorded.Name+" already exists", hint)
 }

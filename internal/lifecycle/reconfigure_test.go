@@ -12,6 +12,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
@@ -32,7 +33,7 @@ func (w *world) turns(task string) (hosts []string) {
 func TestReconfigureInWaves(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.create(event.Succeeded)
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.changed()}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.changed()}, nil))
 	var told []string
 	for _, s := range p.Plan().Steps {
 		for _, c := range s.Changes {
@@ -83,7 +84,7 @@ func TestHostSettingsInWaves(t *testing.T) {
 			c := w.cluster()
 			tc.change(c)
 			w.events = nil
-			w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+			w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 			if d := cmp.Diff(tc.want, w.turns(tc.step)); d != "" {
 				t.Errorf("one after the other (-want +got):\n%s", d)
 			}
@@ -99,7 +100,7 @@ func TestReconfigureNodesBeforeServers(t *testing.T) {
 	c := w.changed()
 	c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"profiling": "false"}
 	w.events = nil
-	w.do(Request{Kind: Apply, Cluster: c, Rollout: Rollout{MaxUnavailable: "2"}}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: c, Rollout: Rollout{MaxUnavailable: "2"}}, event.Succeeded)
 	var got []string
 	for _, e := range w.events {
 		if e.Type == event.StepFinished && e.Outcome == event.Changed &&
@@ -269,7 +270,7 @@ func TestBadSettingsGoBack(t *testing.T) {
 	for _, b := range badSettings() {
 		t.Run(b.name, func(t *testing.T) {
 			w, c, before := b.broken(t)
-			res := w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+			res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
 			if !res.Reverted {
 				t.Fatalf("it has not gone back: %+v; %s", res.Failures, b.reason)
 			}
@@ -288,7 +289,7 @@ func TestBadSettingsGoBackInTurn(t *testing.T) {
 	b := badSettings()[2]
 	w, c, _ := b.broken(t)
 	w.events = nil
-	w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
 	var back []string
 	for _, e := range w.events {
 		if e.Type == event.Note && strings.HasPrefix(e.Message, "rollback: apply kubelet settings") {
@@ -303,7 +304,7 @@ func TestBadSettingsGoBackInTurn(t *testing.T) {
 func TestBadSettingsKept(t *testing.T) {
 	b := badSettings()[0]
 	w, c, _ := b.broken(t)
-	res := w.do(Request{Kind: Apply, Cluster: c, KeepFailed: true}, event.Failed)
+	res := w.do(Request{Kind: operation.Apply, Cluster: c, KeepFailed: true}, event.Failed)
 	if res.Reverted || res.Failures[0].Reason != op.ReasonUnhealthy {
 		t.Errorf("%+v: want it left as it is", res)
 	}
@@ -326,7 +327,7 @@ func TestDriftDoesNotGoBack(t *testing.T) {
 		}
 		return &op.Error{Reason: "UnitFailed", Message: "it does not start"}
 	}
-	res := w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Failed)
+	res := w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Failed)
 	if res.Reverted {
 		t.Errorf("%+v: there is nothing to go back to", res)
 	}
@@ -345,7 +346,7 @@ func TestRevertFails(t *testing.T) {
 		}
 		return nil
 	}
-	res := w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+	res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
 	if res.Reverted || len(res.Failures) != 2 || res.Failures[1].Reason != idRevertFailed {
 		t.Fatalf("%+v: want the failure, and that of the way back", res.Failures)
 	}
@@ -361,7 +362,7 @@ func TestRevertUnderTheSameLocks(t *testing.T) {
 	b := badSettings()[2]
 	turns := func(t *testing.T, w *world, c *v1alpha1.Cluster, at func()) *Result {
 		t.Helper()
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c, BreakLock: true}, nil))
+		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c, BreakLock: true}, nil))
 		res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
 			if e.Type == event.Note && strings.HasPrefix(e.Message, "does not work with its new settings") {
 				at()
@@ -448,7 +449,7 @@ func TestBadSettingsGoBackAsLoggedIn(t *testing.T) {
 				}
 				return w.connect(ctx, h, o)
 			}
-			by(t, s, Request{Kind: Apply, Cluster: c})
+			by(t, s, Request{Kind: operation.Apply, Cluster: c})
 			is, err := s.Store.Cluster("prod")
 			if err != nil || is.Status.Phase != v1alpha1.PhaseRunning || is.Spec.SSH.User != "later" || is.Spec.Hosts[4].SSH.Port != 2222 {
 				t.Errorf("on record: phase %s, %+v, %v", is.Status.Phase, is.Spec.SSH, err)
@@ -464,7 +465,7 @@ func TestKilledRevert(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			w, c, before := b.broken(t)
-			for _, at := range w.killedWhile(t, func() { w.do(Request{Kind: Apply, Cluster: c}, event.Failed) }) {
+			for _, at := range w.killedWhile(t, func() { w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed) }) {
 				for _, how := range []string{"resume", "rollback"} {
 					t.Run(at.name+" "+how, func(t *testing.T) {
 						k := at.world.fork(t)
@@ -536,12 +537,12 @@ func TestProxyGates(t *testing.T) {
 	for _, gates := range []map[string]bool{{"AllAlpha": false}, {"AllBeta": false}} {
 		c := w.cluster()
 		c.Spec.Kubernetes.FeatureGates = gates
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
 		if !slices.ContainsFunc(p.Plan().Steps, func(s plan.Step) bool { return s.Task == "kubernetes.proxy-pods" }) {
 			t.Errorf("with %v kube-proxy is not started anew", gates)
 		}
-		w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
-		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)); !p.Plan().Empty() {
+		w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().Empty() {
 			t.Errorf("with %v there is more to do: %+v", gates, p.Plan().Steps)
 		}
 	}
@@ -553,11 +554,11 @@ func TestProxyMode(t *testing.T) {
 	for _, mode := range []string{"iptables", "nftables", "iptables"} {
 		c := w.cluster()
 		c.Spec.Kubernetes.ProxyMode = mode
-		w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+		w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 		if !w.api.runsProxy(mode) {
 			t.Errorf("it does not run in mode %s", mode)
 		}
-		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)); !p.Plan().Empty() {
+		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().Empty() {
 			t.Errorf("with mode %s there is more to do: %+v", mode, p.Plan().Steps)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 const hubFile = "/etc/containerd/certs.d/docker.io/hosts.toml"
@@ -32,14 +33,14 @@ func TestRegistryPasswords(t *testing.T) {
 	c := w.cluster()
 	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{Registry: "docker.io", Username: "hub",
 		PasswordFrom: &v1alpha1.SecretSource{File: password}}}}
-	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 	login := func(word string) string { return base64.StdEncoding.EncodeToString([]byte("hub:" + word)) }
 	for name, m := range w.machines {
 		if !strings.Contains(m.files[hubFile], login("parrot-one")) {
 			t.Errorf("%s has %q", name, m.files[hubFile])
 		}
 	}
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
 	if len(p.Plan().Steps) != 0 {
 		t.Errorf("unchanged, it plans %v", p.Plan().Steps)
 	}
@@ -48,7 +49,7 @@ func TestRegistryPasswords(t *testing.T) {
 	}
 
 	write("parrot-two")
-	p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
 	var steps []string
 	for _, s := range p.Plan().Steps {
 		steps = append(steps, s.Task+"@"+s.Host)
@@ -84,7 +85,7 @@ func TestRegistryPasswords(t *testing.T) {
 	}
 
 	write("")
-	_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
+	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
 	refusal(t, err, idSecretUnreadable)
 	_, err = w.service().Kubectl(t.Context(), "prod", nil, nil, io.Discard, io.Discard)
 	if err != nil && strings.Contains(err.Error(), "password") {
@@ -104,7 +105,7 @@ func TestRegistryPasswordLater(t *testing.T) {
 	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{Registry: "docker.io", Username: "hub",
 		PasswordFrom: &v1alpha1.SecretSource{File: password}}}}
 	w.machines["w1"].refuse = breaking("runtime.registries")
-	w.do(Request{Kind: Create, Cluster: c}, event.Failed)
+	w.do(Request{Kind: operation.Create, Cluster: c}, event.Failed)
 	w.machines["w1"].refuse = nil
 	if err := os.Remove(password); err != nil {
 		t.Fatal(err)
@@ -135,9 +136,9 @@ func TestKilledRegistryPassword(t *testing.T) {
 	c := w.cluster()
 	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{Registry: "docker.io", Username: "hub",
 		PasswordFrom: &v1alpha1.SecretSource{File: password}}}}
-	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 	write("two")
-	request := Request{Kind: Apply, Cluster: c}
+	request := Request{Kind: operation.Apply, Cluster: c}
 	moments := w.killed(t, request)
 	if len(moments) < 2 && oneIn == 1 {
 		t.Fatalf("killed at %d moments alone", len(moments))

@@ -11,8 +11,10 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/registry"
+	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/secret"
@@ -20,12 +22,21 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
+// initRegistry sets up the private registry.
+func initRegistry() behaviour {
+	b := usual()
+	b.accepts = becomesRegistry
+	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+		return pipeline.InitRegistry(p.env, parts), nil
+	}
+	b.planned = (*prepared).otherLogin
+	b.summary = func(p *prepared, _ *Result) []string { return p.registryReady() }
+	return b
+}
+
 // becomesRegistry refuses to create a registry if the description has none, or if the
 // existing registry cannot be changed to match the description.
-func becomesRegistry(k Kind, recorded, wanted *v1alpha1.Cluster) error {
-	if k != InitRegistry {
-		return nil
-	}
+func becomesRegistry(recorded, wanted *v1alpha1.Cluster) error {
 	if _, ok := spec.RegistryHost(wanted); !ok {
 		return refused(spec.IDNoRegistryHost, "no host of cluster "+wanted.Name+" has the role registry",
 			"add the role to one host: roles: [registry]")
@@ -64,7 +75,7 @@ func oneSided(c *v1alpha1.Cluster) error {
 // otherLogin refuses a password or CA that differs from the one of the registry of a
 // running cluster, although the file refers to it in the same way.
 func (p *prepared) otherLogin() error {
-	if p.request.Kind != InitRegistry || !created(p.recorded) {
+	if !created(p.recorded) {
 		return nil
 	}
 	for _, s := range p.plan.Steps {

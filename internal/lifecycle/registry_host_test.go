@@ -15,6 +15,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -50,7 +51,7 @@ func (w *world) login(password string) string {
 func TestInitRegistry(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
 	c := w.withRegistry()
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: InitRegistry, Cluster: c}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: c}, nil))
 	for _, s := range p.Plan().Steps {
 		if s.Host != "" && s.Host != "reg" {
 			t.Errorf("it changes %s: %s", s.Host, s.Task)
@@ -64,10 +65,10 @@ func TestInitRegistry(t *testing.T) {
 	if m.state[module.RegistryUnit+" enabled"] == "" || m.files[module.RegistryDir+"/htpasswd"] == "" {
 		t.Errorf("there is no registry: %v", m.state)
 	}
-	w.do(Request{Kind: InitRegistry, Cluster: c}, event.Succeeded) // again it does nothing
+	w.do(Request{Kind: operation.InitRegistry, Cluster: c}, event.Succeeded) // again it does nothing
 	before := m.look()
 
-	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 	for _, name := range []string{"cp1", "w1"} {
 		if text := w.machines[name].files[ownHosts]; !strings.Contains(text, w.login("")) {
 			t.Errorf("%s has %q", name, text)
@@ -81,7 +82,7 @@ func TestInitRegistry(t *testing.T) {
 	if text := m.files[ownHosts]; text != "" {
 		t.Errorf("the registry, which is no node, has %q", text)
 	}
-	p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
 	if len(p.Plan().Steps) != 0 {
 		t.Errorf("unchanged, it plans %v", p.Plan().Steps)
 	}
@@ -89,7 +90,7 @@ func TestInitRegistry(t *testing.T) {
 		t.Error(err)
 	}
 	w.secretIsKept()
-	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
 	if left := m.look(); len(left) != 0 {
 		t.Errorf("the registry is left: %v", left)
 	}
@@ -134,13 +135,13 @@ func TestCreateWithRegistry(t *testing.T) {
 	c := w.withRegistry()
 	all := c.Spec.Hosts
 	c.Spec.Hosts = slices.DeleteFunc(slices.Clone(all), func(h v1alpha1.Host) bool { return h.Name == "reg" })
-	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 	if w.machines["w1"].files[ownHosts] != "" {
 		t.Error("nodes know a registry that is not there")
 	}
 	c = spec.Copy(c)
 	c.Spec.Hosts = all
-	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 	if text := w.machines["w1"].files[ownHosts]; !strings.Contains(text, w.login("")) {
 		t.Errorf("w1 has %q", text)
 	}
@@ -150,11 +151,11 @@ func TestCreateWithRegistry(t *testing.T) {
 
 	moved := spec.Copy(c)
 	moved.Spec.Hosts[slices.IndexFunc(all, func(h v1alpha1.Host) bool { return h.Name == "reg" })].Roles = []v1alpha1.Role{v1alpha1.RoleWorker}
-	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: moved}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: moved}, nil)
 	refusal(t, err, "roles-fixed")
 	other := spec.Copy(c)
 	other.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: "/srv/images"}
-	for _, kind := range []Kind{Apply, InitRegistry} {
+	for _, kind := range []operation.Kind{operation.Apply, operation.InitRegistry} {
 		_, err = w.service().Prepare(t.Context(), Request{Kind: kind, Cluster: other}, nil)
 		refusal(t, err, "immutable-field")
 	}
@@ -164,10 +165,10 @@ func TestCreateWithRegistry(t *testing.T) {
 // know it.
 func TestRegistryIsAdded(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
-	w.do(Request{Kind: Create, Cluster: w.of("cp1", "w1")}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: w.of("cp1", "w1")}, event.Succeeded)
 	c := w.withRegistry()
 	c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: "/srv/images"}
-	w.do(Request{Kind: Add, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.AddNodes, Cluster: c}, event.Succeeded)
 	for _, node := range []string{"cp1", "w1"} {
 		if text := w.machines[node].files[ownHosts]; !strings.Contains(text, w.login("")) {
 			t.Errorf("%s has %q", node, text)
@@ -176,7 +177,7 @@ func TestRegistryIsAdded(t *testing.T) {
 	if config := w.machines["reg"].files[module.RegistryDir+"/config.yml"]; !strings.Contains(config, "/srv/images") {
 		t.Errorf("the registry is %q", config)
 	}
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
 	if len(p.Plan().Steps) != 0 {
 		t.Errorf("unchanged, it plans %v", p.Plan().Steps)
 	}
@@ -188,12 +189,12 @@ func TestRegistryLeaves(t *testing.T) {
 	for name, gone := range map[string]bool{"it answers": false, "it is gone for good": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1", "reg")
-			w.do(Request{Kind: Create, Cluster: w.withRegistry()}, event.Succeeded)
+			w.do(Request{Kind: operation.Create, Cluster: w.withRegistry()}, event.Succeeded)
 			m := w.machines["reg"]
 			if gone {
 				m.down = errDown
 			}
-			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"reg"}, Forget: gone}, event.Succeeded)
+			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"reg"}, Forget: gone}, event.Succeeded)
 			for _, node := range []string{"cp1", "w1"} {
 				if text := w.machines[node].files[ownHosts]; text != "" {
 					t.Errorf("%s still has %q", node, text)
@@ -221,8 +222,8 @@ func TestInitRegistryInUse(t *testing.T) {
 	c := w.withRegistry()
 	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "other" })
 	c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{PasswordFrom: &v1alpha1.SecretSource{File: file}}
-	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
-	w.do(Request{Kind: InitRegistry, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.InitRegistry, Cluster: c}, event.Succeeded)
 	for name, change := range map[string]func(*v1alpha1.Cluster){
 		"name":     func(c *v1alpha1.Cluster) { c.Spec.Registry.Private.Names = []string{"images.example.com"} },
 		"port":     func(c *v1alpha1.Cluster) { c.Spec.Registry.Private.Port = 5001 },
@@ -236,7 +237,7 @@ func TestInitRegistryInUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			changed := spec.Copy(c)
 			change(changed)
-			_, err := w.service().Prepare(t.Context(), Request{Kind: InitRegistry, Cluster: changed}, nil)
+			_, err := w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: changed}, nil)
 			refusal(t, err, idRegistryInUse)
 			write("parrot-one")
 		})
@@ -247,8 +248,8 @@ func TestInitRegistryInUse(t *testing.T) {
 // and it does not say that they know one.
 func TestInitRegistryFirst(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
-	w.do(Request{Kind: Create, Cluster: w.of("cp1", "w1")}, event.Succeeded)
-	_, err := w.service().Prepare(t.Context(), Request{Kind: InitRegistry, Cluster: w.withRegistry()}, nil)
+	w.do(Request{Kind: operation.Create, Cluster: w.of("cp1", "w1")}, event.Succeeded)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: w.withRegistry()}, nil)
 	refusal(t, err, idRegistryInUse)
 	if err == nil || strings.Contains(err.Error(), "with the saved name") {
 		t.Errorf("%v, and none is on record", err)
@@ -267,12 +268,12 @@ func TestRegistryPasswordChosen(t *testing.T) {
 	c := w.withRegistry()
 	c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{PasswordFrom: &v1alpha1.SecretSource{File: file}}
 	write(strings.Repeat("x", maxRegistryPassword+1))
-	_, err := w.service().Prepare(t.Context(), Request{Kind: InitRegistry, Cluster: c}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: c}, nil)
 	refusal(t, err, idSecretUnreadable)
 	write("parrot-one")
-	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 	write("parrot-two")
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
 	var steps []string
 	for _, s := range p.Plan().Steps {
 		steps = append(steps, s.Task+"@"+s.Host)
@@ -292,7 +293,7 @@ func TestRegistryPasswordChosen(t *testing.T) {
 	c = spec.Copy(c)
 	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "reg" })
 	c.Spec.Registry.Private = nil
-	_, err = w.service().Prepare(t.Context(), Request{Kind: InitRegistry, Cluster: c}, nil)
+	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: c}, nil)
 	refusal(t, err, spec.IDNoRegistryHost)
 }
 
@@ -320,7 +321,7 @@ func TestRegistryHashes(t *testing.T) {
 		if err := os.WriteFile(file, []byte(tc.password+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+		w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 		users := w.machines["reg"].files[module.RegistryUsers]
 		if err := bcrypt.CompareHashAndPassword([]byte(strings.TrimSpace(strings.TrimPrefix(users, "slipway:"))),
 			[]byte(tc.password)); err != nil {
@@ -347,7 +348,7 @@ func TestRegistryHashes(t *testing.T) {
 // TestKilledInitRegistry is killed after every step, and done again.
 func TestKilledInitRegistry(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
-	request := Request{Kind: InitRegistry, Cluster: w.withRegistry()}
+	request := Request{Kind: operation.InitRegistry, Cluster: w.withRegistry()}
 	moments := w.killed(t, request)
 	if len(moments) < 5/oneIn {
 		t.Errorf("killed at %d moments", len(moments))
@@ -356,7 +357,7 @@ func TestKilledInitRegistry(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			k := m.world
 			k.t = t
-			k.do(Request{Kind: InitRegistry, Cluster: k.withRegistry()}, event.Succeeded)
+			k.do(Request{Kind: operation.InitRegistry, Cluster: k.withRegistry()}, event.Succeeded)
 			k.same(w)
 		})
 	}
@@ -365,7 +366,7 @@ func TestKilledInitRegistry(t *testing.T) {
 // TestKilledCreateWithRegistry is killed after every step, and gone on with.
 func TestKilledCreateWithRegistry(t *testing.T) {
 	w := newWorld(t, "cp1", "reg")
-	request := Request{Kind: Create, Cluster: w.withRegistry()}
+	request := Request{Kind: operation.Create, Cluster: w.withRegistry()}
 	for _, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, "registr") {
 			continue // of the others TestKilledCreate knows
@@ -387,7 +388,7 @@ func TestRegistryOfTwoRuntimes(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
 	w.cache, w.runtime = t.TempDir(), "docker"
 	w.bundled(t, true, "")
-	w.do(Request{Kind: Create, Cluster: w.withRegistry()}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: w.withRegistry()}, event.Succeeded)
 	t.Setenv("REGISTRY_WORD", "another")
 	other := func() *v1alpha1.Cluster {
 		c := w.withRegistry()
@@ -416,13 +417,13 @@ func TestRegistryOfTwoRuntimes(t *testing.T) {
 		}
 	}
 	known("")
-	w.do(Request{Kind: Apply, Cluster: other()}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: other()}, event.Succeeded)
 	known("another")
 	for _, w.runtime = range []string{"containerd", "docker"} {
-		w.do(Request{Kind: Apply, Cluster: other()}, event.Succeeded)
+		w.do(Request{Kind: operation.Apply, Cluster: other()}, event.Succeeded)
 		known("another")
 	}
-	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
 	w.bare()
 }
 
@@ -452,7 +453,7 @@ func TestBadRegistryGoesBack(t *testing.T) {
 			w := newWorld(t, "cp1", "w1", "reg")
 			c := w.withRegistry()
 			c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{}
-			w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+			w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 			before := w.looks()
 			m := w.machines["reg"]
 			m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
@@ -464,7 +465,7 @@ func TestBadRegistryGoesBack(t *testing.T) {
 			}
 			c = spec.Copy(c)
 			tc.change(c.Spec.Registry.Private)
-			res := w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+			res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
 			if f := res.Failures[0]; !res.Reverted || len(res.Failures) != 1 || f.Host != "reg" || f.Reason != idReverted ||
 				!strings.Contains(f.Message, "it does not serve") {
 				t.Errorf("reverted: %t, %+v", res.Reverted, res.Failures)

@@ -2,10 +2,13 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
@@ -15,7 +18,9 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // Renewal selects the certificates to renew.
@@ -41,6 +46,31 @@ func unknownNames(names []string) error {
 	return list.Err()
 }
 
+// A renewing is a renewal of certificates: which ones, on which hosts.
+type renewing struct{ wish certs.Wish }
+
+// renewCerts renews certificates.
+func renewCerts() behaviour {
+	w := &renewing{}
+	b := usual()
+	b.wanted = func(_ context.Context, _ *service, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, bool, error) {
+		return spec.Copy(recorded), true, errors.Join(unrecorded(recorded), unknownNames(r.Renew.Names))
+	}
+	b.observe = w.observe
+	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+		return pipeline.Renew(p.env, parts, w.wish), nil
+	}
+	b.summary = w.renewed
+	b.save = func(p *prepared, o *v1alpha1.OperationSpec) {
+		is := p.request.Renew
+		o.Certificates, o.AllCertificates, o.Within = is.Names, is.All, metav1.Duration{Duration: is.Within}
+	}
+	b.resume = func(r *Request, o *v1alpha1.OperationSpec) {
+		r.Renew = Renewal{All: o.AllCertificates, Within: o.Within.Duration, Names: o.Certificates}
+	}
+	return b
+}
+
 // A certLook has the certificates of one host.
 type certLook struct {
 	*engine.Host
@@ -49,29 +79,26 @@ type certLook struct {
 	err       error
 }
 
-// lookAtCertificates determines what to renew, from which the pipeline is built. It does
-// not use the API.
-func (p *prepared) lookAtCertificates(ctx context.Context) error {
-	if p.request.Kind != Renew {
-		return nil
-	}
-	p.wish = certs.Wish{Renewal: p.request.Renew, Continues: p.continues != nil}
+// observe determines what to renew, from which the pipeline is built. It does not use the
+// API.
+func (w *renewing) observe(ctx context.Context, p *prepared) error {
+	w.wish = certs.Wish{Renewal: p.request.Renew, Continues: p.continues != nil}
 	var looks []*certLook
 	for _, h := range p.hosts {
 		looks = append(looks, &certLook{Host: h})
 	}
-	hostconn.ForEach(looks, func(l *certLook) { l.err = l.ask(ctx, p.env, p.wish) })
+	hostconn.ForEach(looks, func(l *certLook) { l.err = l.ask(ctx, p.env, w.wish) })
 	now := p.svc.Now()
 	for _, l := range looks {
 		if l.err != nil {
 			return fmt.Errorf("checking the certificates of %s: %w", l.Name, l.err)
 		}
 		if l.concerned {
-			p.wish.Concerned = append(p.wish.Concerned, l.Name)
+			w.wish.Concerned = append(w.wish.Concerned, l.Name)
 		}
-		p.wish.Lapsed = p.wish.Lapsed || l.lapsed(now)
+		w.wish.Lapsed = w.wish.Lapsed || l.lapsed(now)
 		if l.readmit(now) {
-			p.wish.Readmit = append(p.wish.Readmit, l.Name)
+			w.wish.Readmit = append(w.wish.Readmit, l.Name)
 		}
 	}
 	p.findings = append(p.findings, p.beyond(looks, now)...)
@@ -138,7 +165,7 @@ func (p *prepared) beyond(looks []*certLook, now time.Time) (list diag.List) {
 }
 
 // renewed describes what was renewed.
-func (p *prepared) renewed(res *Result) []string {
+func (w *renewing) renewed(p *prepared, res *Result) []string {
 	files, on := 0, map[string]bool{}
 	for _, s := range p.plan.Steps {
 		for _, c := range s.Changes {
@@ -152,7 +179,7 @@ func (p *prepared) renewed(res *Result) []string {
 	if files == 1 {
 		out[0] = "1 certificate renewed"
 	}
-	if again := slices.DeleteFunc(slices.Clone(p.wish.Readmit), res.isUndone); len(again) > 0 {
+	if again := slices.DeleteFunc(slices.Clone(w.wish.Readmit), res.isUndone); len(again) > 0 {
 		out = append(out, count(len(again), "kubelet")+" with new credentials")
 	}
 	if slices.ContainsFunc(p.plan.Steps, func(s plan.Step) bool { return s.Task == "record.kubeconfig" }) {

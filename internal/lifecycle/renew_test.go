@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeconfig"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/node/op"
@@ -34,7 +35,7 @@ func certificatesOf(t *testing.T, left time.Duration, machines ...string) *world
 
 func (w *world) renew(r Renewal, want event.Outcome) *Result {
 	w.t.Helper()
-	return w.do(Request{Kind: Renew, Name: "prod", Renew: r}, want)
+	return w.do(Request{Kind: operation.RenewCerts, Name: "prod", Renew: r}, want)
 }
 
 // fresh are the certificates that end a year from now, by host.
@@ -120,7 +121,7 @@ func TestRenew(t *testing.T) {
 	if c := w.checked(0); c.Verdict != CertificatesFine {
 		t.Errorf("afterwards: %s, %v", c.Summary, c.Warnings)
 	}
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Renew, Name: "prod"}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.RenewCerts, Name: "prod"}, nil))
 	if !p.Plan().Empty() {
 		t.Errorf("something is left to do: %+v", p.Plan().Steps)
 	}
@@ -263,11 +264,11 @@ func TestRenewRefused(t *testing.T) {
 			t.Parallel()
 			w := certificatesOf(t, tc.left, "cp1", "cp2", "cp3")
 			tc.change(t, w)
-			w.refusedWith(Request{Kind: Renew, Name: "prod", Renew: tc.renew}, tc.id)
+			w.refusedWith(Request{Kind: operation.RenewCerts, Name: "prod", Renew: tc.renew}, tc.id)
 		})
 	}
 	w := newWorld(t, "cp1")
-	if _, err := w.service().Prepare(t.Context(), Request{Kind: Renew, Name: "prod"}, nil); !errors.Is(err, ErrNotFound) {
+	if _, err := w.service().Prepare(t.Context(), Request{Kind: operation.RenewCerts, Name: "prod"}, nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a cluster that is not recorded: %v", err)
 	}
 	w.machines["cp1"].refuse = func(step string, _ op.Op) *op.Error {
@@ -277,7 +278,7 @@ func TestRenewRefused(t *testing.T) {
 		return nil
 	}
 	w.create(event.Failed)
-	w.refusedWith(Request{Kind: Renew, Name: "prod"}, idNotCreated)
+	w.refusedWith(Request{Kind: operation.RenewCerts, Name: "prod"}, idNotCreated)
 }
 
 // TestRenewWithoutHost: one that is down is left out, and stays failed.
@@ -285,7 +286,7 @@ func TestRenewWithoutHost(t *testing.T) {
 	t.Parallel()
 	w := certificatesOf(t, 10*certDay, "cp1", "cp2", "cp3", "w1")
 	w.machines["w1"].down, w.machines["cp3"].down = errDown, errDown
-	w.do(Request{Kind: Renew, Name: "prod", IgnoreErrors: true}, event.Partial)
+	w.do(Request{Kind: operation.RenewCerts, Name: "prod", IgnoreErrors: true}, event.Partial)
 	w.machines["w1"].down, w.machines["cp3"].down = nil, nil
 	if d := cmp.Diff(map[string]string{"cp1": allOfFirst, "cp2": allOfControl}, w.fresh()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -342,7 +343,7 @@ func TestRenewAside(t *testing.T) {
 	}
 	c := w.cluster()
 	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(50)}
-	w.do(Request{Kind: Apply, Cluster: c, KeepFailed: true}, event.Failed)
+	w.do(Request{Kind: operation.Apply, Cluster: c, KeepFailed: true}, event.Failed)
 	w.renew(Renewal{}, event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseFailed, "renew-certs Succeeded", "apply Failed", "create Succeeded")
 	w.machines["w1"].refuse = nil
@@ -358,7 +359,7 @@ func TestRenewBeyond(t *testing.T) {
 	f["/etc/kubernetes/pki/front-proxy-ca.crt"], f["/etc/kubernetes/pki/front-proxy-ca.key"] = ca.Cert, ca.Key
 	f["/etc/kubernetes/pki/front-proxy-client.crt"], f["/etc/kubernetes/pki/front-proxy-client.key"] = ca.Issue(t,
 		"a", certTime.Add(10*certDay))
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Renew, Name: "prod"}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.RenewCerts, Name: "prod"}, nil))
 	if list := p.Findings(); len(list) != 1 || list[0].ID != "validity-beyond-authority" ||
 		!strings.Contains(list[0].Message, "front-proxy-ca expires on 2027-02-28") {
 		t.Errorf("%v", list)
@@ -375,7 +376,7 @@ func TestRenewForLonger(t *testing.T) {
 	w := certificatesOf(t, 200*certDay, "cp1", "cp2", "w1")
 	c := w.cluster()
 	c.Spec.Kubernetes.Certificates.Validity = &metav1.Duration{Duration: 2 * certYear}
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
 	for _, s := range p.Plan().Steps {
 		for _, c := range s.Changes {
 			if c.Kind == op.KindUnit {
@@ -388,7 +389,7 @@ func TestRenewForLonger(t *testing.T) {
 	if d := cmp.Diff([]string{"cp1", "cp2"}, slices.Sorted(slices.Values(w.turns("certs.timer")))); d != "" {
 		t.Errorf("hosts that renew by themselves for that long (-want +got):\n%s", d)
 	}
-	if p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)); !p.Plan().Empty() {
+	if p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().Empty() {
 		t.Errorf("something is left to do: %+v", p.Plan().Steps)
 	}
 	admin := "/etc/kubernetes/admin.conf"
@@ -407,7 +408,7 @@ func TestRenewForLonger(t *testing.T) {
 // cluster back in which everything has expired, and gone on with.
 func TestKilledRenew(t *testing.T) {
 	w := certificatesOf(t, -certDay, "cp1", "cp2", "w1")
-	request := Request{Kind: Renew, Name: "prod"}
+	request := Request{Kind: operation.RenewCerts, Name: "prod"}
 	want := map[string]string{"cp1": withKubelet(allOfFirst), "cp2": withKubelet(allOfControl), "w1": "kubelet-client"}
 	moments := w.killed(t, request)
 	if len(moments) < 10/oneIn {

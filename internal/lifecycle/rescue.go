@@ -15,9 +15,11 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -31,6 +33,30 @@ type rescuing struct {
 	is   op.EtcdSalvaged // the salvaged data, once it is known
 }
 
+// rescueEtcd recovers an etcd that has lost quorum.
+func rescueEtcd() behaviour {
+	var rescue *rescuing
+	b := usual()
+	b.wanted = savedOrFile
+	b.begin = func(p *prepared) error { return mayMaintain(p.recorded, "a rescue") }
+	b.prepare = func(ctx context.Context, p *prepared, progress event.Sink) error {
+		return p.svc.mayRescue(ctx, p, progress)
+	}
+	b.observe = func(ctx context.Context, p *prepared) (err error) {
+		rescue, err = p.survey(ctx)
+		return err
+	}
+	b.pipeline = func(p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
+		return pipeline.RescueEtcd(p.env, rescue.source), nil
+	}
+	b.needs = needsPart
+	b.losses = func(p *prepared) []string { return rescue.losses(p.env, p.request.Nodes) }
+	b.summary = func(p *prepared, res *Result) []string { return p.rescued(rescue, res) }
+	b.save = func(_ *prepared, o *v1alpha1.OperationSpec) { o.Restores = rescue.mark() }
+	b.resume = func(r *Request, o *v1alpha1.OperationSpec) { r.restores = o.Restores }
+	return b
+}
+
 // hasPart reports whether a host has an etcd member or an API server.
 func hasPart(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 	return spec.HasRole(h, v1alpha1.RoleControlPlane) || facts.RunsEtcd(c, h.Roles)
@@ -38,7 +64,7 @@ func hasPart(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 
 // isLost reports whether a host was declared lost (--lost).
 func (p *prepared) isLost(name string) bool {
-	return p.request.Kind == RescueEtcd && slices.Contains(p.request.Nodes, name)
+	return p.request.Kind.Hosts() == operation.RemainingHosts && slices.Contains(p.request.Nodes, name)
 }
 
 // mayRescue refuses a rescue that is not needed or whose --lost list is wrong. Each
@@ -151,7 +177,7 @@ func (p *prepared) needed(r *EtcdReport) error {
 // survey reads the extent of the remaining members' data and chooses the member whose
 // data the rescue uses: the one given with --from, otherwise the one with the most
 // recent data. A resumed rescue keeps its first choice.
-func (p *prepared) survey(ctx context.Context) error {
+func (p *prepared) survey(ctx context.Context) (*rescuing, error) {
 	r := &rescuing{}
 	for _, h := range p.hosts {
 		if !facts.RunsEtcd(p.env.Cluster, h.Roles) {
@@ -159,7 +185,7 @@ func (p *prepared) survey(ctx context.Context) error {
 		}
 		is, err := logOf(ctx, h)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if is != (op.EtcdSalvaged{}) {
 			r.left = append(r.left, survivor{h.Name, is})
@@ -169,32 +195,31 @@ func (p *prepared) survey(ctx context.Context) error {
 	by := &etcdbackup.Rescue{Salvaged: func(is op.EtcdSalvaged) { r.is = is }}
 	if mark := p.request.restores; mark != "" {
 		if _, err := fmt.Sscanf(mark, "%d %d %s", &by.Term, &by.Index, &by.Member); err != nil {
-			return fmt.Errorf("reading whose data this rescue uses: %w", err)
+			return nil, fmt.Errorf("reading whose data this rescue uses: %w", err)
 		}
 		by.Database = len(strings.Fields(mark)) > 3
 	} else {
 		best, err := p.chosen(r.left)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		by.Member, by.EtcdReach, by.Database = best.host, best.Reach(), best.ByDatabase()
 	}
 	admin, err := p.svc.SavedKubeconfig(p.env.Cluster.Name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	before, err := p.svc.renewedBefore(p.env.Cluster.Name, p.continues)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.source = etcdbackup.Source{Rescue: by, Kubeconfig: admin, Before: before}
 	sum := sha256.Sum256([]byte(r.mark() + " " + strings.Join(p.request.Nodes, " ")))
 	r.source.Key = hex.EncodeToString(sum[:8])
-	p.rescue = r
 	if p.env.Stacked() { // only this host has an API server then
 		p.env.Leader = by.Member
 	}
-	return nil
+	return r, nil
 }
 
 // chosen returns the member whose data the rescue uses. left lists the remaining
@@ -272,10 +297,10 @@ func (r *rescuing) losses(env module.Env, lost []string) []string {
 }
 
 // rescued describes the rescued data and the next steps.
-func (p *prepared) rescued(res *Result) []string {
-	by := p.rescue.source.Rescue
+func (p *prepared) rescued(rescue *rescuing, res *Result) []string {
+	by := rescue.source.Rescue
 	line := "etcd is running with one member, on " + by.Member
-	if is := p.rescue.is; is.Snapshot != nil {
+	if is := rescue.is; is.Snapshot != nil {
 		all := "all entries of its log"
 		switch {
 		case by.Database:

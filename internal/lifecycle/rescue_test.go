@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 )
@@ -122,7 +123,7 @@ func outnumbered(t *testing.T) (*world, Request) {
 	w, e := etcdWorld(t)
 	w.machines["cp2"].files[facts.EtcdData] = "log 4 900 899"
 	w.loses(e, "cp1", "cp3")
-	return w, Request{Kind: RescueEtcd, Name: "prod", Nodes: []string{"cp1", "cp3"}}
+	return w, Request{Kind: operation.RescueEtcd, Name: "prod", Nodes: []string{"cp1", "cp3"}}
 }
 
 // loses has machines be gone: too many are left that follow nobody.
@@ -292,7 +293,7 @@ func twoOfFive(t *testing.T, cp2, cp4 string) (*world, Request) {
 	e := votersOf(w, five...)
 	w.machines["cp2"].files[facts.EtcdData], w.machines["cp4"].files[facts.EtcdData] = cp2, cp4
 	w.loses(e, "cp1", "cp3", "cp5")
-	return w, Request{Kind: RescueEtcd, Name: "prod", Nodes: []string{"cp1", "cp3", "cp5"}}
+	return w, Request{Kind: operation.RescueEtcd, Name: "prod", Nodes: []string{"cp1", "cp3", "cp5"}}
 }
 
 // The plan says of each member how far its data go and where they are damaged, and
@@ -493,7 +494,7 @@ func TestRescuedOf(t *testing.T) {
 func TestRescueNotNeeded(t *testing.T) {
 	w, e := etcdWorld(t)
 	e.members[2].down, w.machines["cp3"].down = true, errDown
-	_, err := w.impatient().Prepare(t.Context(), Request{Kind: RescueEtcd, Name: "prod", Nodes: []string{"cp3"}}, nil)
+	_, err := w.impatient().Prepare(t.Context(), Request{Kind: operation.RescueEtcd, Name: "prod", Nodes: []string{"cp3"}}, nil)
 	refusal(t, err, idRescueNotNeeded)
 }
 
@@ -505,11 +506,11 @@ func TestRescueManaged(t *testing.T) {
 	watchKeys(w)
 	c := w.cluster()
 	c.Spec.Hosts[0].Roles = c.Spec.Hosts[0].Roles[:1]
-	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 	e := votersOf(w, "e1", "e2", "e3")
 	w.machines["e3"].files[facts.EtcdData] = "log 7 100 100"
 	w.loses(e, "e1", "e2")
-	request := Request{Kind: RescueEtcd, Name: "prod", Nodes: []string{"e1", "e2"}}
+	request := Request{Kind: operation.RescueEtcd, Name: "prod", Nodes: []string{"e1", "e2"}}
 	res := w.apply(w.prepared(w.impatient().Prepare(t.Context(), request, nil)), event.Succeeded)
 	if !strings.HasPrefix(res.Ready[0], "etcd is running with one member, on e3") {
 		t.Errorf("%v", res.Ready)
@@ -528,10 +529,10 @@ func TestRescueInItsMidst(t *testing.T) {
 	w.machines["cp2"].refuse = nil
 	w.machines["w1"].down = errDown
 	for name, r := range map[string]Request{
-		"a change":       {Kind: Apply, Cluster: w.cluster()},
-		"the lost":       {Kind: Remove, Name: "prod", Nodes: []string{"cp1", "cp3"}, Forget: true},
-		"the lost, some": {Kind: Remove, Name: "prod", Nodes: []string{"cp1"}, Forget: true},
-		"a worker":       {Kind: Remove, Name: "prod", Nodes: []string{"w1"}, Forget: true},
+		"a change":       {Kind: operation.Apply, Cluster: w.cluster()},
+		"the lost":       {Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1", "cp3"}, Forget: true},
+		"the lost, some": {Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}, Forget: true},
+		"a worker":       {Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: true},
 	} {
 		_, err := w.service().Prepare(t.Context(), r, nil)
 		refusal(t, err, idRescueUnfinished)
@@ -546,5 +547,5 @@ func TestRescueInItsMidst(t *testing.T) {
 		w.api.setEtcd(name, "") // who is a member comes with the data
 		w.api.lose(name)
 	}
-	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1", "cp3", "w1"}, Forget: true}, event.Succeeded)
+	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1", "cp3", "w1"}, Forget: true}, event.Succeeded)
 }

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -22,11 +23,15 @@ import (
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/verify"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/transfer"
+	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/pki"
 )
 
@@ -40,6 +45,50 @@ type openedSet struct {
 	snapshot *os.File
 	source   etcdbackup.Source
 	told     diag.List
+}
+
+// restoreEtcd restores the data of etcd from a backup set.
+func restoreEtcd() behaviour {
+	var set *openedSet
+	b := usual()
+	b.wanted = savedOrFile
+	b.begin = func(p *prepared) error { return mayMaintain(p.recorded, "a restore") }
+	b.prepare = func(ctx context.Context, p *prepared, progress event.Sink) (err error) {
+		set, err = p.openSet(ctx, progress)
+		p.blobs.backup, p.marks = set, set.marks(p.env.Cluster)
+		return err
+	}
+	b.warnings = func(*prepared) diag.List { return set.warnings() }
+	b.pipeline = func(p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
+		return pipeline.RestoreEtcd(p.env, set.source), nil
+	}
+	b.needs = needsPart
+	b.losses = func(p *prepared) []string { return set.losses(p.env.Cluster.Name) }
+	b.summary = func(p *prepared, res *Result) []string { return p.restored(set.set, res) }
+	b.save = func(p *prepared, o *v1alpha1.OperationSpec) {
+		r := p.request
+		o.Backup, o.Identity, o.SignedBy, o.Unverified, o.WithKeys = r.Backup, r.Identity, r.SignedBy, r.Unverified, r.WithKeys
+		o.Verified, o.Restores = set.isVerified(), set.key()
+	}
+	b.resume = func(r *Request, o *v1alpha1.OperationSpec) {
+		r.Backup, r.Identity, r.restores = o.Backup, cmp.Or(r.Identity, o.Identity), o.Restores
+		r.SetTrust, r.restoresVerified = SetTrust{SignedBy: o.SignedBy, Unverified: o.Unverified, WithKeys: o.WithKeys}, o.Verified
+	}
+	b.close = func() error { return set.close() }
+	return b
+}
+
+// openSet opens the backup set of the request.
+func (p *prepared) openSet(ctx context.Context, progress event.Sink) (*openedSet, error) {
+	note(progress, "", "verifying the backup set")
+	if _, _, err := p.svc.CurrentKubeconfig(ctx, p.env); err != nil { // the API is queried with it at the end
+		return nil, err
+	}
+	before, err := p.svc.renewedBefore(p.env.Cluster.Name, p.continues)
+	if err != nil {
+		return nil, err
+	}
+	return p.svc.unpack(&p.request, p.env, before)
 }
 
 // unpack reads a backup set and refuses it if the cluster cannot be restored from it.
@@ -171,7 +220,7 @@ func begunUnsigned(set *backup.Set, r *Request) bool {
 func (s *service) renewedBefore(name string, goesOn *v1alpha1.Operation) (n int, err error) {
 	ops, err := s.Store.Operations(name)
 	for _, o := range ops {
-		if renewsData(Kind(o.Spec.Type)) && o.Status.StartTime != nil && (goesOn == nil || o.Name < goesOn.Name) {
+		if operation.Kind(o.Spec.Type).ReplacesEtcdData() && o.Status.StartTime != nil && (goesOn == nil || o.Name < goesOn.Name) {
 			n++
 		}
 	}
@@ -312,8 +361,7 @@ func (u *openedSet) losses(cluster string) []string {
 }
 
 // restored describes the restored data and what remains to be done.
-func (p *prepared) restored(res *Result) []string {
-	set := p.backup.set
+func (p *prepared) restored(set *backup.Set, res *Result) []string {
 	return []string{
 		fmt.Sprintf("etcd was restored to the data of %s: revision %d, %d keys, on %s", set.Taken.UTC().Format(time.DateTime+" MST"), set.Snapshot.Revision, set.Snapshot.Keys,
 			count(len(p.env.Members(p.env.Cluster)), "member")),

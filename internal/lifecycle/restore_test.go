@@ -21,6 +21,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki/pkitest"
@@ -109,7 +110,9 @@ func restorable(t *testing.T) (w *world, file string) {
 	return w, w.snapshot(SnapshotOptions{}).File
 }
 
-func restoring(file string) Request { return Request{Kind: RestoreEtcd, Name: "prod", Backup: file} }
+func restoring(file string) Request {
+	return Request{Kind: operation.RestoreEtcd, Name: "prod", Backup: file}
+}
 
 func TestRestore(t *testing.T) {
 	w, file := restorable(t)
@@ -192,10 +195,10 @@ func TestRestoreContent(t *testing.T) {
 	if d := cmp.Diff([]string{young}, left); err != nil || d != "" {
 		t.Errorf("left (-want +got):\n%s%v", d, err)
 	}
-	blobs := &lateBlobs{backup: p.backup}
+	blobs := &lateBlobs{backup: p.blobs.backup}
 	want := w.machines["cp1"].snapshot
 	for _, offset := range []int{0, 5000, len(want)} {
-		f, err := blobs.OpenBlob(p.backup.source.Snapshot.Digest, int64(offset))
+		f, err := blobs.OpenBlob(p.blobs.backup.source.Snapshot.Digest, int64(offset))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +220,7 @@ func TestKilledRestore(t *testing.T) {
 			t.Parallel()
 			k := m.world
 			k.t = t
-			apply := Request{Kind: Apply, Cluster: k.cluster()}
+			apply := Request{Kind: operation.Apply, Cluster: k.cluster()}
 			over := slices.ContainsFunc([]string{"restore.reached", "restore.ready", "operation.finished"},
 				func(step string) bool { return strings.Contains(m.name, step) })
 			_, err := k.service().Prepare(t.Context(), apply, nil)
@@ -244,7 +247,7 @@ func TestKilledRestore(t *testing.T) {
 func TestRestoreHalfDoneBeforeAnother(t *testing.T) {
 	w, file := restorable(t)
 	other := w.snapshot(SnapshotOptions{}).File
-	apply := Request{Kind: Apply, Cluster: w.cluster()}
+	apply := Request{Kind: operation.Apply, Cluster: w.cluster()}
 	w.refusing("cp2", "restore.swap")
 	w.do(restoring(file), event.Failed)
 	w.machines["cp2"].refuse = nil
@@ -272,7 +275,7 @@ func TestRestoreLosesAHost(t *testing.T) {
 			w.refusing(tc.host, tc.step)
 			w.do(restoring(file), event.Failed)
 			w.machines[tc.host].refuse = nil
-			gone := Request{Kind: Remove, Name: "prod", Nodes: []string{"cp3"}, Forget: true}
+			gone := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}, Forget: true}
 			_, err := w.service().Prepare(t.Context(), gone, nil)
 			refusal(t, err, idOperationUnfinished) // it answers
 			w.machines["cp3"].down = errDown
@@ -285,13 +288,13 @@ func TestRestoreLosesAHost(t *testing.T) {
 			}
 			delete(w.machines, "cp3")
 			w.api.setEtcd("cp3", "") // who is a member comes with the data
-			_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
+			_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
 			refusal(t, err, idOperationUnfinished)
 			_, err = w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
 			refusal(t, err, idBackupChanged) // it was made for others, and says what to do
 			w.do(restoring(file), event.Succeeded)
 			w.api.drop("cp3")
-			w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil))
+			w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
 		})
 	}
 }
@@ -305,9 +308,9 @@ func TestRestoreWithoutWorker(t *testing.T) {
 	request.IgnoreErrors = true
 	w.do(request, event.Partial)
 	w.api.lose("w1")
-	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}, Forget: true}, event.Succeeded)
+	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: true}, event.Succeeded)
 	delete(w.machines, "w1")
-	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 }
 
 // Several hosts that are gone are off the records together.
@@ -320,7 +323,7 @@ func TestRestoreWithoutHosts(t *testing.T) {
 		w.api.lost(name)
 		w.api.lose(name)
 	}
-	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp2", "cp3"}, Forget: true}, event.Succeeded)
+	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp2", "cp3"}, Forget: true}, event.Succeeded)
 	c, err := w.service().Store.Cluster("prod")
 	if err != nil || find(c.Spec.Hosts, "cp2") >= 0 || find(c.Spec.Hosts, "cp3") >= 0 {
 		t.Errorf("they are on record yet: %v", err)
@@ -525,7 +528,7 @@ func TestDefrag(t *testing.T) {
 	}
 	w.machines["cp1"].leads = true
 	w.machines["w1"].down = errDown // it is not asked
-	request := Request{Kind: Defrag, Name: "prod"}
+	request := Request{Kind: operation.DefragEtcd, Name: "prod"}
 	w.api.unwell = "etcd's member cp3 is not well"
 	_, err := w.service().Prepare(t.Context(), request, nil)
 	refusal(t, err, op.IDEtcdUnhealthy)
@@ -563,12 +566,12 @@ func TestDefragBesideAnother(t *testing.T) {
 	w.machines["w1"].refuse = breaking("kubernetes.kubelet")
 	c := w.of(threeAndTwo[:4]...)
 	c.Spec.Kubernetes.Kubelet.ExtraArgs = map[string]string{"v": "4"}
-	w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
 	w.machines["w1"].refuse = nil
 	w.machines["cp2"].refuse = breaking("defrag.follower")
-	w.do(Request{Kind: Defrag, Name: "prod"}, event.Failed)
+	w.do(Request{Kind: operation.DefragEtcd, Name: "prod"}, event.Failed)
 	w.machines["cp2"].refuse = nil
-	w.do(Request{Kind: Defrag, Name: "prod"}, event.Succeeded)
+	w.do(Request{Kind: operation.DefragEtcd, Name: "prod"}, event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseFailed, "etcd-defrag Succeeded", "etcd-defrag Failed", "apply Failed", "create Succeeded")
 	w.resume(event.Succeeded)
 	w.wantPhase(v1alpha1.PhaseRunning)
@@ -582,7 +585,7 @@ func TestBackupManaged(t *testing.T) {
 	watchKeys(w)
 	c := w.cluster()
 	c.Spec.Hosts[0].Roles = c.Spec.Hosts[0].Roles[:1]
-	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 	e := &ensemble{}
 	for i, name := range []string{"e1", "e2", "e3"} {
 		m := w.machines[name]

@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
 )
@@ -36,22 +37,17 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 		message, hint = far, onward
 	}
 	if len(ops) > 0 && ops[0].Status.Phase != v1alpha1.OperationSucceeded {
-		switch Kind(ops[0].Spec.Type) {
-		case InitOS:
-			hint = "prepare the hosts again: slipway init os -f FILE"
-		case InitRegistry:
-			hint = "create the registry again: slipway init registry -f FILE"
-		}
+		hint = cmp.Or(operation.Kind(ops[0].Spec.Type).Repeat(), hint)
 	}
 	if cut := exchanges(ops); len(cut) > 0 {
 		hint = "continue the interrupted rotation: slipway certs rotate-ca " + name + " --which " +
 			strings.Join(slices.Sorted(maps.Keys(cut[0].Spec.Rotates)), ",")
 	}
 	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
-		if alone(Kind(o.Spec.Type)) && recorded != nil {
+		if !operation.Kind(o.Spec.Type).Resumable() && recorded != nil {
 			return true // it concerns hosts or etcd, not the cluster
 		}
-		if k := Kind(o.Spec.Type); beside(k) && !alone(k) && o.Status.Phase == v1alpha1.OperationSucceeded {
+		if k := operation.Kind(o.Spec.Type); !k.Supersedes() && k.Resumable() && o.Status.Phase == v1alpha1.OperationSucceeded {
 			return true // it did not finish an earlier operation
 		}
 		// An operation that has not started may still have recorded the
@@ -64,7 +60,7 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 	if ops[0].Status.Phase == v1alpha1.OperationSucceeded {
 		return nil, refused(idNothingUnfinished, message, hint)
 	}
-	if kind := ops[0].Spec.Type; !isKind(Kind(kind)) {
+	if kind := ops[0].Spec.Type; !operation.Kind(kind).Known() {
 		return nil, refused(idUnknownOperation,
 			fmt.Sprintf("operation %s has a kind that this version of slipway does not know: %q", ops[0].Name, kind),
 			"resume the operation with the version of slipway that started the operation")
@@ -87,8 +83,8 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 		return nil, err
 	}
 	wanted := recorded
-	kind := Kind(o.Spec.Type)
-	if recorded == nil || changesHosts(kind) { // otherwise hosts were only prepared or forgotten
+	kind := operation.Kind(o.Spec.Type)
+	if recorded == nil || kind.ChangesCluster() { // otherwise hosts were only prepared or forgotten
 		if wanted, err = s.planned(o.Name); err != nil {
 			return nil, err
 		}
@@ -96,7 +92,7 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	switch {
 	case recorded == nil:
 		withPasswords(wanted, r.Cluster)
-	case changesHosts(kind):
+	case kind.ChangesCluster():
 		wanted = goesOn(recorded, wanted)
 		r.goesOn = wanted
 	}
@@ -112,16 +108,15 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 		r.Source = nil
 	}
 	r.Nodes, r.Forget = o.Spec.Nodes, r.Forget || o.Spec.Forget
-	r.Renew = Renewal{All: o.Spec.AllCertificates, Within: o.Spec.Within.Duration, Names: o.Spec.Certificates}
-	r.rotates = o.Spec.Rotates
-	r.Backup, r.Identity, r.restores = o.Spec.Backup, cmp.Or(r.Identity, o.Spec.Identity), o.Spec.Restores
-	r.restoresVerified = o.Spec.Verified
-	r.SetTrust = SetTrust{SignedBy: o.Spec.SignedBy, Unverified: o.Spec.Unverified, WithKeys: o.Spec.WithKeys}
 	r.Removal.Force, r.KeepFailed = r.Removal.Force || o.Spec.Force, r.KeepFailed || o.Spec.KeepFailed
 	r.Removal.DrainTimeout = cmp.Or(r.Removal.DrainTimeout, o.Spec.DrainTimeout.Duration)
 	r.Rollout.MaxUnavailable = cmp.Or(r.Rollout.MaxUnavailable, o.Spec.MaxUnavailable)
-	r.Version = o.Spec.Version
 	r.IgnoreChecks = append(r.IgnoreChecks, o.Spec.IgnoredChecks...)
+	b, err := behaviourOf(kind)
+	if err != nil {
+		return nil, err
+	}
+	b.resume(&r, &o.Spec)
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r, continues: o, done: done}, progress)
 	if err != nil {
 		return nil, err
@@ -136,7 +131,7 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 // warning. It compares nothing if the operation removes the cluster or is about
 // certificates.
 func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r Request) (diag.List, error) {
-	if kind := Kind(o.Spec.Type); kind == Delete || kind == rollback || aboutCertificates(kind) {
+	if !operation.Kind(o.Spec.Type).ComparesFile() {
 		return nil, nil
 	}
 	d := diag.Diagnostic{ID: idSpecChanged, Severity: diag.Error}

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
 )
@@ -25,7 +26,7 @@ func TestRollbackAfterSeveralAttempts(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.machines["w1"].refuse = breaking("join.kubelet-start")
 		w.create(event.Failed)
-		w.do(Request{Kind: Apply, Cluster: w.changed()}, event.Failed)
+		w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Failed)
 		w.machines["w1"].refuse = nil
 		if p, _ := w.rollback(event.Succeeded); len(p.Removes) != 2 {
 			t.Errorf("the plan removes %v: want both hosts", p.Removes)
@@ -36,10 +37,10 @@ func TestRollbackAfterSeveralAttempts(t *testing.T) {
 	t.Run("a cluster that runs without some hosts goes on to run", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1", "w2")
 		w.machines["w2"].down = errDown
-		w.do(Request{Kind: Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
+		w.do(Request{Kind: operation.Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
 		w.machines["w2"].down = nil
 		w.machines["w1"].refuse = breaking("kubernetes.kubelet")
-		w.do(Request{Kind: Apply, Cluster: w.changed()}, event.Failed)
+		w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Failed)
 		w.machines["w1"].refuse = nil
 		if p, _ := w.rollback(event.Succeeded); len(p.Removes) > 0 {
 			t.Errorf("the plan removes %v: the cluster ran before", p.Removes)
@@ -76,7 +77,7 @@ func TestUnknownOperation(t *testing.T) {
 func TestPlanForAnother(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	s := w.service()
-	p := w.prepared(s.Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster()}, nil))
+	p := w.prepared(s.Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil))
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -115,18 +116,18 @@ func TestRollbackPutsTheFileBack(t *testing.T) {
 			if tc.firstOutcome == event.Partial {
 				w.machines["w1"].down = errDown
 			}
-			w.do(Request{Kind: Create, Cluster: w.cluster(), Source: tc.first, File: "/prod.yaml", IgnoreErrors: true}, tc.firstOutcome)
+			w.do(Request{Kind: operation.Create, Cluster: w.cluster(), Source: tc.first, File: "/prod.yaml", IgnoreErrors: true}, tc.firstOutcome)
 			w.machines["w1"].down = nil
 			if tc.settled != nil {
 				c := w.cluster()
 				c.Spec.SSH.Password = "changed"
-				w.do(Request{Kind: Apply, Cluster: c, Source: tc.settled}, event.Succeeded)
+				w.do(Request{Kind: operation.Apply, Cluster: c, Source: tc.settled}, event.Succeeded)
 			}
 			w.machines["w1"].refuse = breaking("kubernetes.kubelet")
 			if tc.partialBetween {
-				w.do(Request{Kind: Apply, Cluster: w.changed(), Source: []byte("# partial"), IgnoreErrors: true}, event.Partial)
+				w.do(Request{Kind: operation.Apply, Cluster: w.changed(), Source: []byte("# partial"), IgnoreErrors: true}, event.Partial)
 			}
-			w.do(Request{Kind: Apply, Cluster: w.changed(), Source: []byte("# second")}, event.Failed)
+			w.do(Request{Kind: operation.Apply, Cluster: w.changed(), Source: []byte("# second")}, event.Failed)
 			w.machines["w1"].refuse = nil
 			if source, err := w.service().Store.Source("prod"); err != nil || string(source.Text) != "# second" {
 				t.Errorf("before the rollback the file is %+v, %v", source, err)
@@ -152,19 +153,19 @@ func TestHostLeftBehind(t *testing.T) {
 	w.create(event.Failed)
 	without := w.cluster()
 	without.Spec.Hosts = without.Spec.Hosts[:2]
-	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: without}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: without}, nil)
 	refusal(t, err, idHostLeft)
 
 	moved := w.cluster()
 	moved.Spec.Hosts[2].Address, w.machines["w2"].address = "192.0.2.99", "192.0.2.99"
-	_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: moved}, nil)
+	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: moved}, nil)
 	refusal(t, err, idHostLeft)
 	w.machines["w2"].address = "192.0.2.13"
 
 	named := w.cluster() // the same machine by another name for its address
 	named.Spec.Hosts[2].Address = "w2.example.com"
 	w.machines["w2"].refuse = nil
-	w.do(Request{Kind: Apply, Cluster: named}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: named}, event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded", "create Failed")
 }
 
@@ -175,12 +176,12 @@ func TestHostLeftBehindAfterInitOS(t *testing.T) {
 	w.create(event.Failed)
 	prepared := w.cluster()
 	prepared.Spec.System.Sysctls = map[string]string{"vm.max_map_count": "300000"}
-	if res := w.do(Request{Kind: InitOS, Cluster: prepared}, event.Succeeded); res.Operation == "" {
+	if res := w.do(Request{Kind: operation.InitOS, Cluster: prepared}, event.Succeeded); res.Operation == "" {
 		t.Fatal("there was nothing to prepare")
 	}
 	without := w.cluster()
 	without.Spec.Hosts = without.Spec.Hosts[:2]
-	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: without}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: without}, nil)
 	refusal(t, err, idHostLeft)
 }
 
@@ -189,11 +190,11 @@ func TestUntouchedHostMayBeLeftOut(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
 	w.machines["w2"].down = errDown
-	w.do(Request{Kind: Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Failed)
+	w.do(Request{Kind: operation.Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Failed)
 	w.machines["cp1"].refuse = nil
 	without := w.cluster()
 	without.Spec.Hosts = without.Spec.Hosts[:2]
-	w.do(Request{Kind: Apply, Cluster: without}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: without}, event.Succeeded)
 	w.wantPhase(v1alpha1.PhaseRunning)
 }
 
@@ -213,7 +214,7 @@ spec:
 	path := filepath.Join(t.TempDir(), "prod.yaml")
 	begun := newWorld(t, "cp1", "w1")
 	begun.machines["w1"].refuse = breaking("join.kubelet-start")
-	begun.do(Request{Kind: Create, Cluster: loaded(t, file), Source: []byte(file), File: path}, event.Failed)
+	begun.do(Request{Kind: operation.Create, Cluster: loaded(t, file), Source: []byte(file), File: path}, event.Failed)
 	for _, tc := range []struct {
 		name, reason, now string
 		given             bool // with -f
@@ -286,7 +287,7 @@ spec:
 	t.Run("a delete asks no file", func(t *testing.T) {
 		w := begun.fork(t)
 		w.machines["w1"].refuse = breaking("reset.restore")
-		w.do(Request{Kind: Delete, Name: "prod"}, event.Failed)
+		w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Failed)
 		w.machines["w1"].refuse = nil
 		r := Request{Cluster: loaded(t, kubelet), Source: []byte(kubelet), File: path}
 		w.apply(w.prepared(w.service().PrepareResume(t.Context(), "prod", r, nil)), event.Succeeded)
@@ -316,7 +317,7 @@ func TestResumeRemoval(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, []string{"cp1", "w1"}, []string{"cp1", "w1"})
 			w.machines["w1"].refuse = breaking("reset.restore")
-			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}, Removal: asked}, event.Failed)
+			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Removal: asked}, event.Failed)
 			p := w.prepared(w.service().PrepareResume(t.Context(), "prod", Request{Removal: tc.again}, nil))
 			if err := p.Close(); err != nil {
 				t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/containerruntime"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -151,7 +152,7 @@ func TestUpgradeThatCannotRetire(t *testing.T) {
 	w.do(toNewest, event.Succeeded)
 	w.version = "v1.37.1"
 	w.machines["w1"].refuse = nil
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
 	if steps := p.Plan().Steps; len(steps) != 1 || steps[0].Task != containerruntime.StepRetire || steps[0].Host != "w1" {
 		t.Errorf("left to do: %+v", steps)
 	}
@@ -166,7 +167,7 @@ func TestAddRetiresNothing(t *testing.T) {
 	for _, name := range []string{"cp1", "w1"} {
 		w.machines[name].state[keptBlob+"of an earlier bundle"] = "yes"
 	}
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, nil))
 	for _, s := range p.Plan().Steps {
 		if s.Task == containerruntime.StepRetire {
 			t.Errorf("%s lets something go", s.Host)

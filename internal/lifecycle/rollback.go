@@ -7,6 +7,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/store"
 )
 
@@ -18,47 +19,42 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 	if err != nil {
 		return nil, s.past(name, err)
 	}
-	switch Kind(o.Spec.Type) {
-	case Create, rollback:
-		r.Kind, r.Name, r.Cluster = rollback, name, nil
-	case Upgrade, Revert:
-		if err := s.hasRetired(o); err != nil {
-			return nil, err
-		}
-		if err := s.reverts(&r, o); err != nil {
-			return nil, err
-		}
-	case Apply, Add, Remove:
-		before, err := s.before(name)
-		if err != nil {
-			return nil, err
-		}
-		recorded, err := s.record(name)
-		if err != nil {
-			return nil, err
-		}
-		withPasswords(before, recorded)
-		reachedAs(before, recorded)
-		// Hosts that were to be added are removed, and the other way round.
-		back := map[Kind]Kind{Apply: Apply, Add: Remove, Remove: Add}
-		r.Kind, r.Name, r.Nodes = back[Kind(o.Spec.Type)], name, o.Spec.Nodes
-		if r.Kind == Apply {
-			r.Cluster = before
-		} else {
-			r.goesOn = before
-		}
-		if r.Source, err = s.sourceBefore(name); err != nil {
-			return nil, err
-		}
-	default:
+	kind, ok := operation.Kind(o.Spec.Type).RollbackKind()
+	if !ok {
 		return nil, refused(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be rolled back",
 			"finish the operation: slipway resume "+name)
+	}
+	b, err := behaviourOf(kind)
+	if err != nil {
+		return nil, err
+	}
+	r.Kind, r.Name, r.Cluster = kind, name, nil
+	if err := b.rollback(s, &r, o); err != nil {
+		return nil, err
 	}
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r}, progress)
 	if err != nil {
 		return nil, err
 	}
 	return p, nil
+}
+
+// asBefore returns the description before an operation, and sets the previous cluster file
+// in the request that rolls it back.
+func (s *service) asBefore(r *Request, o *v1alpha1.Operation) (*v1alpha1.Cluster, error) {
+	name := o.Spec.Cluster
+	before, err := s.before(name)
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := s.record(name)
+	if err != nil {
+		return nil, err
+	}
+	withPasswords(before, recorded)
+	reachedAs(before, recorded)
+	r.Source, err = s.sourceBefore(name)
+	return before, err
 }
 
 // sourceBefore returns the previous cluster file, or empty text if it is not known: the
@@ -80,10 +76,10 @@ func (s *service) before(name string) (*v1alpha1.Cluster, error) {
 	}
 	var lost []string
 	for _, o := range ops {
-		switch {
+		switch kind := operation.Kind(o.Spec.Type); {
 		case gaveUp(o):
 			lost = append(lost, o.Spec.Nodes...)
-		case o.Spec.Type == string(Create), changesHosts(Kind(o.Spec.Type)) && o.Status.Phase == v1alpha1.OperationSucceeded:
+		case kind.CreatesCluster(), kind.ChangesCluster() && o.Status.Phase == v1alpha1.OperationSucceeded:
 			return s.plannedFor(o.Name, lost)
 		}
 	}

@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,13 +11,46 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/containerruntime"
+	"slipway.dev/slipway/internal/module/precheck"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/spec"
 )
+
+// rollbackUpgrade rolls back an unfinished upgrade.
+func rollbackUpgrade() behaviour {
+	b := usual()
+	b.findings = func(ctx context.Context, p *prepared, _ precheck.Options, _ event.Sink) (diag.List, error) {
+		return p.wayBack(ctx)
+	}
+	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+		p.env.Upgrade = p.request.Rollout
+		p.env.Upgrade.Resumed, p.env.Upgrade.Back = true, true
+		_, begun, err := p.there()
+		if err != nil {
+			return engine.Pipeline{}, err
+		}
+		p.env.Upgrade.Begun = begun
+		parts.KeepAddons = p.keepAddons
+		return pipeline.Revert(p.env, parts)
+	}
+	b.awaits = func(h *engine.Host) bool { return facts.RunsKubelet(h.Roles) }
+	b.summary = clusterReady
+	b.rollback = func(s *service, r *Request, o *v1alpha1.Operation) error {
+		if err := s.hasRetired(o); err != nil {
+			return err
+		}
+		return s.reverts(r, o)
+	}
+	return b
+}
 
 // reverts makes a request roll back an upgrade, or continue such a rollback. Hosts
 // that have left since then are not added again.
@@ -31,7 +63,7 @@ func (s *service) reverts(r *Request, o *v1alpha1.Operation) error {
 	if err != nil {
 		return err
 	}
-	if Kind(o.Spec.Type) == Upgrade {
+	if isUpgrade(o) {
 		was, err := s.origin(o.Spec.Cluster, to.Spec.Kubernetes.Version)
 		if err != nil {
 			return err
@@ -40,7 +72,7 @@ func (s *service) reverts(r *Request, o *v1alpha1.Operation) error {
 	}
 	back := spec.Copy(recorded)
 	back.Spec.Kubernetes.Version, back.Spec.Bundle, back.Spec.Addons = to.Spec.Kubernetes.Version, to.Spec.Bundle, to.Spec.Addons
-	r.Kind, r.Name, r.Cluster, r.goesOn = Revert, o.Spec.Cluster, nil, back
+	r.goesOn = back
 	r.Removal.Force = r.Removal.Force || o.Spec.Force
 	if r.Removal.DrainTimeout == 0 {
 		r.Removal.DrainTimeout = o.Spec.DrainTimeout.Duration
@@ -50,55 +82,6 @@ func (s *service) reverts(r *Request, o *v1alpha1.Operation) error {
 	}
 	r.Source, err = s.sourceBefore(o.Spec.Cluster)
 	return err
-}
-
-// loses changes a request to force-remove hosts into kind Lose, which leaves an
-// unfinished upgrade, restore or runtime change alone. It does so if that unfinished
-// operation is the reason for the refusal, and reports whether it did.
-func (r *Request) loses(refusal error) bool {
-	var list diag.List
-	if !errors.As(refusal, &list) || !slices.Contains([]string{idUpgradeUnfinished, idMigrationAlone, idOperationUnfinished}, list[0].ID) ||
-		r.Kind != Remove || !r.Forget || len(r.Hosts) > 0 {
-		return false
-	}
-	r.Kind, r.midst = Lose, list[0].ID
-	return true
-}
-
-// givesUp chooses the pipeline that removes lost hosts while another operation is
-// unfinished. It removes them from etcd and the API; while a restore replaces the
-// etcd data, it removes them from the saved state only.
-func (p *prepared) givesUp(parts pipeline.Parts) error {
-	swaps, err := p.svc.swaps(p.env.Cluster.Name)
-	if p.strikes = swaps != nil; p.strikes {
-		p.pipeline = pipeline.Strike(p.env, parts)
-		return err
-	}
-	p.pipeline = pipeline.Lose(p.env, parts)
-	return err
-}
-
-// stillThere refuses to remove hosts that are not lost while another operation is
-// unfinished: to remove them takes more than to forget them.
-func (p *prepared) stillThere() (list diag.List) {
-	if p.request.Kind != Lose {
-		return nil
-	}
-	for _, l := range p.env.Leaving {
-		hint := "finish the unfinished operation first: slipway resume " + p.env.Cluster.Name
-		if p.continues != nil {
-			hint = "power off the host permanently (its removal has begun and may be complete), then run: slipway resume " + p.env.Cluster.Name
-		}
-		if !l.Gone {
-			list = append(list, diag.Diagnostic{
-				ID: cmp.Or(p.request.midst, idUpgradeUnfinished), Severity: diag.Error, Host: l.Name,
-				Message: "is reachable; while an upgrade, an etcd restore or a runtime change is unfinished, only " +
-					"permanently lost hosts can be removed",
-				Hint: hint,
-			})
-		}
-	}
-	return list
 }
 
 // lost describes the backup set from before an upgrade, and what a restore of it loses.
@@ -126,8 +109,10 @@ func (s *service) past(name string, unfinished error) error {
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool { return !beside(Kind(o.Spec.Type)) && o.Status.StartTime != nil })
-	if at < 0 || Kind(ops[at].Spec.Type) != Upgrade {
+	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
+		return operation.Kind(o.Spec.Type).Supersedes() && o.Status.StartTime != nil
+	})
+	if at < 0 || !isUpgrade(&ops[at]) {
 		return unfinished
 	}
 	is, err := s.planned(ops[at].Name)
@@ -145,7 +130,7 @@ func (s *service) past(name string, unfinished error) error {
 // hasRetired refuses to roll back an upgrade that has begun to remove the files of the
 // previous version from hosts. All other steps of such an upgrade are done.
 func (s *service) hasRetired(o *v1alpha1.Operation) error {
-	if Kind(o.Spec.Type) != Upgrade {
+	if !isUpgrade(o) {
 		return nil
 	}
 	_, begun, err := s.steps(o.Name)
@@ -166,9 +151,6 @@ func (s *service) hasRetired(o *v1alpha1.Operation) error {
 // objects: these objects could not be listed or deleted after it. Objects that the
 // API servers create for themselves do not count.
 func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
-	if p.request.Kind != Revert {
-		return nil, nil
-	}
 	newer, _, err := p.there()
 	if err != nil || release.SameMinor(newer.Kubernetes, p.env.Release.Kubernetes) {
 		return nil, err
@@ -291,7 +273,9 @@ func (p *prepared) there() (is release.Release, begun map[string]bool, err error
 // latestUpgrade returns the latest upgrade of a cluster that has begun, nil if there is none.
 func (s *service) latestUpgrade(name string) (*v1alpha1.Operation, error) {
 	ops, err := s.Store.Operations(name)
-	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool { return Kind(o.Spec.Type) == Upgrade && o.Status.StartTime != nil })
+	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
+		return isUpgrade(&o) && o.Status.StartTime != nil
+	})
 	if at < 0 {
 		return nil, err
 	}

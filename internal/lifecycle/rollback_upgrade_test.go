@@ -9,6 +9,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -226,13 +227,13 @@ func TestUpgradeLosesAHost(t *testing.T) {
 			w := aged(t, threeAndTwo...)
 			w.refusing(tc.host, tc.step)
 			w.do(toNewest, event.Failed)
-			gone := Request{Kind: Remove, Name: "prod", Nodes: []string{tc.host}, Forget: true}
+			gone := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{tc.host}, Forget: true}
 			_, err := w.service().Prepare(t.Context(), gone, nil)
 			wantRefused(t, err, idUpgradeUnfinished) // it answers
 			w.machines[tc.host].down = errDown
 			w.api.lost(tc.host)
 			w.api.lose(tc.host)
-			_, err = w.service().Prepare(t.Context(), Request{Kind: Remove, Name: "prod", Nodes: []string{tc.host}}, nil)
+			_, err = w.service().Prepare(t.Context(), Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{tc.host}}, nil)
 			wantRefused(t, err, idUpgradeUnfinished)
 			before := w.versions()
 			w.do(gone, event.Succeeded)

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,21 +11,59 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/pki"
+	"slipway.dev/slipway/internal/spec"
 )
+
+// A rotating is a rotation of CAs and keys, with the progress of each.
+type rotating struct{ rotations certs.Rotations }
+
+// rotateCA rotates CAs or the service account key.
+func rotateCA() behaviour {
+	w := &rotating{}
+	b := usual()
+	b.wanted = func(_ context.Context, _ *service, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, bool, error) {
+		return spec.Copy(recorded), true, errors.Join(unrecorded(recorded), unknownRotations(r.Rotate))
+	}
+	b.begin = func(p *prepared) error { return p.sameExchange(p.name) }
+	b.observe = w.observe
+	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+		return pipeline.RotateCA(p.env, parts, w.rotations), nil
+	}
+	b.needs = func(p *prepared, h *engine.Host) bool {
+		if slices.Contains(p.request.Rotate, certs.Cluster) || p.request.rotates[certs.Cluster] != "" {
+			return facts.RunsKubelet(h.Roles) // a node that trusts only the old CA would lose its access
+		}
+		return needsPart(p, h)
+	}
+	b.summary = w.rotated
+	b.save = func(p *prepared, o *v1alpha1.OperationSpec) { o.Rotates = p.request.rotates }
+	b.resume = func(r *Request, o *v1alpha1.OperationSpec) { r.rotates = o.Rotates }
+	return b
+}
+
+// writesManifests reports whether a new rotation begins in which kubeadm writes the
+// manifests of all control planes in the saved version. During an unfinished upgrade
+// this would upgrade components before their turn.
+func (r *Request) writesManifests() bool {
+	return r.Kind == operation.RotateCA && r.rotates == nil && slices.Contains(r.Rotate, certs.Cluster)
+}
 
 // lookers returns, by name, for each CA or key that RotateCA can rotate, the function
 // that determines the progress of the rotation. from is the id of the old CA or key,
 // "" if it is not known yet; the function returns that id.
-func lookers() map[string]func(p *prepared, ctx context.Context, from string) (string, error) {
-	return map[string]func(p *prepared, ctx context.Context, from string) (string, error){
-		certs.Cluster:        (*prepared).lookAtCluster,
-		certs.ServiceAccount: (*prepared).lookAtAccounts,
-		certs.FrontProxy:     (*prepared).lookAtFrontProxy,
-		certs.Etcd:           (*prepared).lookAtEtcd,
+func lookers() map[string]func(w *rotating, ctx context.Context, p *prepared, from string) (string, error) {
+	return map[string]func(w *rotating, ctx context.Context, p *prepared, from string) (string, error){
+		certs.Cluster:        (*rotating).lookAtCluster,
+		certs.ServiceAccount: (*rotating).lookAtAccounts,
+		certs.FrontProxy:     (*rotating).lookAtFrontProxy,
+		certs.Etcd:           (*rotating).lookAtEtcd,
 	}
 }
 
@@ -57,7 +96,7 @@ func exchanges(ops []v1alpha1.Operation) (out []*v1alpha1.Operation) {
 		names := slices.Sorted(maps.Keys(o.Spec.Rotates))
 		left := slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(done, name) })
 		switch {
-		case Kind(o.Spec.Type) != RotateCA || o.Status.StartTime == nil || !left:
+		case operation.Kind(o.Spec.Type) != operation.RotateCA || o.Status.StartTime == nil || !left:
 		case o.Status.Phase == v1alpha1.OperationSucceeded:
 			done = append(done, names...)
 		default:
@@ -71,7 +110,7 @@ func exchanges(ops []v1alpha1.Operation) (out []*v1alpha1.Operation) {
 // This matters at the end of a rotation, when the files on hosts no longer show that
 // one was in progress.
 func (p *prepared) sameExchange(cluster string) error {
-	if p.request.Kind != RotateCA || p.continues != nil {
+	if p.continues != nil {
 		return nil
 	}
 	ops, err := p.svc.Store.Operations(cluster)
@@ -89,12 +128,9 @@ func (p *prepared) sameExchange(cluster string) error {
 	return nil
 }
 
-// lookAtRotation determines the old CA or key and the progress of an interrupted
+// observe determines the old CA or key and the progress of an interrupted
 // rotation. The pipeline is built from this.
-func (p *prepared) lookAtRotation(ctx context.Context) error {
-	if p.request.Kind != RotateCA {
-		return nil
-	}
+func (w *rotating) observe(ctx context.Context, p *prepared) error {
 	if err := p.dropComing(); err != nil {
 		return err
 	}
@@ -116,7 +152,7 @@ func (p *prepared) lookAtRotation(ctx context.Context) error {
 			"rotate the cluster CA alone, and the others with another command")
 	}
 	for _, name := range names {
-		from, err := lookers()[name](p, ctx, p.request.rotates[name])
+		from, err := lookers()[name](w, ctx, p, p.request.rotates[name])
 		if err != nil {
 			return err
 		}
@@ -155,7 +191,7 @@ func elsewhere(c *v1alpha1.Cluster, id, what, file string, names ...string) erro
 
 // lookAtAccounts reads from every control plane the keys that verify service account
 // tokens. from is the old key, "" if it is not known yet.
-func (p *prepared) lookAtAccounts(ctx context.Context, from string) (string, error) {
+func (w *rotating) lookAtAccounts(ctx context.Context, p *prepared, from string) (string, error) {
 	if err := elsewhere(p.env.Cluster, idKeyElsewhere, "the service account key", certs.AccountPublic,
 		"service-account-key-file", "service-account-signing-key-file", "service-account-signing-endpoint",
 		"service-account-private-key-file"); err != nil {
@@ -194,7 +230,7 @@ func (p *prepared) lookAtAccounts(ctx context.Context, from string) (string, err
 		all = append(all, ids)
 	}
 	r.From, r.Gone, r.Going = howFar(all, from, r.Next)
-	p.rotations.Accounts = r
+	w.rotations.Accounts = r
 	return r.From, nil
 }
 
@@ -265,7 +301,7 @@ func fileOf(ctx context.Context, h *engine.Host, file string) ([]byte, error) {
 }
 
 // rotated describes what was rotated.
-func (p *prepared) rotated() (out []string) {
+func (w *rotating) rotated(p *prepared, _ *Result) (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(p.request.rotates)) {
 		out = append(out, map[string][]string{
 			certs.ServiceAccount: {

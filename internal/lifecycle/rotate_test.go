@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
 )
@@ -167,7 +168,7 @@ func (w *world) exchanged(from string) {
 }
 
 func rotateAccounts() Request {
-	return Request{Kind: RotateCA, Name: "prod", Rotate: []string{"service-account"}}
+	return Request{Kind: operation.RotateCA, Name: "prod", Rotate: []string{"service-account"}}
 }
 
 // TestRotateAccounts: all verify with both keys before any signs with the next,

@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/pki"
 )
@@ -47,7 +48,7 @@ func TestRotateAgain(t *testing.T) {
 	w, from := rotatable(t)
 	k := w.last(t, rotateAccounts())
 	is := k.machines["cp1"].files[saKey]
-	k.do(Request{Kind: Apply, Cluster: k.changed()}, event.Succeeded)
+	k.do(Request{Kind: operation.Apply, Cluster: k.changed()}, event.Succeeded)
 
 	var list diag.List
 	if _, err := k.service().PrepareResume(t.Context(), "prod", Request{}, nil); !errors.As(err, &list) || list[0].ID != idNothingUnfinished ||
@@ -87,7 +88,7 @@ func TestRotateAgainMeanwhile(t *testing.T) {
 
 // TestExchanges: what of the exchanges on record has not come to its end.
 func TestExchanges(t *testing.T) {
-	op := func(name string, kind Kind, phase v1alpha1.OperationPhase, rotates ...string) (o v1alpha1.Operation) {
+	op := func(name string, kind operation.Kind, phase v1alpha1.OperationPhase, rotates ...string) (o v1alpha1.Operation) {
 		o.Name, o.Spec.Type, o.Status.Phase, o.Status.StartTime = name, string(kind), phase, &metav1.Time{}
 		o.Spec.Rotates = map[string]string{}
 		for _, r := range rotates {
@@ -96,27 +97,27 @@ func TestExchanges(t *testing.T) {
 		return o
 	}
 	const failed, succeeded = v1alpha1.OperationFailed, v1alpha1.OperationSucceeded
-	unbegun := op("a", RotateCA, failed, "etcd")
+	unbegun := op("a", operation.RotateCA, failed, "etcd")
 	unbegun.Status.StartTime = nil
 	for _, tc := range []struct {
 		name, reason string
 		ops          []v1alpha1.Operation // newest first
 		want         string
 	}{
-		{"one that failed", "it goes on", []v1alpha1.Operation{op("a", RotateCA, failed, "etcd")}, "a"},
+		{"one that failed", "it goes on", []v1alpha1.Operation{op("a", operation.RotateCA, failed, "etcd")}, "a"},
 		{"one that never began", "it changed nothing", []v1alpha1.Operation{unbegun}, ""},
 		{"something else since", "that has finished no exchange",
-			[]v1alpha1.Operation{op("b", Apply, succeeded), op("a", RotateCA, failed, "etcd")}, "a"},
+			[]v1alpha1.Operation{op("b", operation.Apply, succeeded), op("a", operation.RotateCA, failed, "etcd")}, "a"},
 		{"the same since", "that has finished it",
-			[]v1alpha1.Operation{op("b", RotateCA, succeeded, "etcd", "cluster"), op("a", RotateCA, failed, "etcd")}, ""},
+			[]v1alpha1.Operation{op("b", operation.RotateCA, succeeded, "etcd", "cluster"), op("a", operation.RotateCA, failed, "etcd")}, ""},
 		{"a part of it since", "the rest is as it was",
-			[]v1alpha1.Operation{op("b", RotateCA, succeeded, "etcd"), op("a", RotateCA, failed, "etcd", "cluster")}, "a"},
+			[]v1alpha1.Operation{op("b", operation.RotateCA, succeeded, "etcd"), op("a", operation.RotateCA, failed, "etcd", "cluster")}, "a"},
 		{"all parts of it since", "nothing is left",
-			[]v1alpha1.Operation{op("c", RotateCA, succeeded, "etcd"), op("b", RotateCA, succeeded, "cluster"),
-				op("a", RotateCA, failed, "etcd", "cluster")}, ""},
-		{"two", "each goes on", []v1alpha1.Operation{op("b", RotateCA, failed, "cluster"), op("a", RotateCA, failed, "etcd")}, "b a"},
+			[]v1alpha1.Operation{op("c", operation.RotateCA, succeeded, "etcd"), op("b", operation.RotateCA, succeeded, "cluster"),
+				op("a", operation.RotateCA, failed, "etcd", "cluster")}, ""},
+		{"two", "each goes on", []v1alpha1.Operation{op("b", operation.RotateCA, failed, "cluster"), op("a", operation.RotateCA, failed, "etcd")}, "b a"},
 		{"one before another that succeeded", "it is over",
-			[]v1alpha1.Operation{op("c", RotateCA, failed, "etcd"), op("b", RotateCA, succeeded, "etcd"), op("a", RotateCA, failed, "etcd")}, "c"},
+			[]v1alpha1.Operation{op("c", operation.RotateCA, failed, "etcd"), op("b", operation.RotateCA, succeeded, "etcd"), op("a", operation.RotateCA, failed, "etcd")}, "c"},
 	} {
 		var got []string
 		for _, o := range exchanges(tc.ops) {
@@ -141,7 +142,7 @@ func TestRotateClusterUnapplied(t *testing.T) {
 			k = w.fork(t)
 		}
 	}
-	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 	_, err := k.service().Prepare(t.Context(), rotateCluster(), nil)
 	wantRefused(t, err, idOperationUnfinished)
 	k.resume(event.Succeeded)
@@ -161,7 +162,7 @@ func TestRotateClusterFirstLost(t *testing.T) {
 			w, old := withAuthority(t)
 			for i, k := range w.cutOff(rotateCluster(), at[0], at[1])[:2] {
 				k.machines["cp1"].down = errDown
-				k.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}, Forget: true, Removal: Removal{Force: true}}, event.Succeeded)
+				k.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}, Forget: true, Removal: Removal{Force: true}}, event.Succeeded)
 				k.do(rotateCluster(), event.Succeeded)
 				next := k.machines["cp2"].files[caCrt]
 				if list, err := pki.Authorities([]byte(next)); err != nil || len(list) != 1 || next == old {

@@ -12,19 +12,19 @@ import (
 )
 
 // lookAtFrontProxy determines the progress of the rotation of the front proxy CA.
-func (p *prepared) lookAtFrontProxy(ctx context.Context, from string) (string, error) {
+func (w *rotating) lookAtFrontProxy(ctx context.Context, p *prepared, from string) (string, error) {
 	a := certs.FrontProxyAuthority(p.env)
 	err := elsewhere(p.env.Cluster, idAuthorityElsewhere, "the front proxy CA", a.Trust, "requestheader-client-ca-file",
 		"proxy-client-cert-file", "proxy-client-key-file")
 	if err != nil {
 		return "", err
 	}
-	p.rotations.FrontProxy, err = p.lookAtAuthority(ctx, a, from)
-	return p.rotations.FrontProxy.From, err
+	w.rotations.FrontProxy, err = p.lookAtAuthority(ctx, a, from)
+	return w.rotations.FrontProxy.From, err
 }
 
 // lookAtEtcd determines the progress of the rotation of the etcd CA.
-func (p *prepared) lookAtEtcd(ctx context.Context, from string) (string, error) {
+func (w *rotating) lookAtEtcd(ctx context.Context, p *prepared, from string) (string, error) {
 	c := p.env.Cluster
 	if c.Spec.Etcd.External != nil {
 		return "", external(c.Name, "a rotation of its CA")
@@ -34,8 +34,8 @@ func (p *prepared) lookAtEtcd(ctx context.Context, from string) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	p.rotations.Etcd, err = p.lookAtAuthority(ctx, a, from)
-	return p.rotations.Etcd.From, err
+	w.rotations.Etcd, err = p.lookAtAuthority(ctx, a, from)
+	return w.rotations.Etcd.From, err
 }
 
 // lookAtAuthority reads from every host that trusts a CA which CAs it trusts. from is

@@ -9,6 +9,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
@@ -115,7 +116,7 @@ func (w *world) proxies(from string) {
 }
 
 func rotateFrontProxy() Request {
-	return Request{Kind: RotateCA, Name: "prod", Rotate: []string{certs.FrontProxy}}
+	return Request{Kind: operation.RotateCA, Name: "prod", Rotate: []string{certs.FrontProxy}}
 }
 
 // TestRotateFrontProxy: all trust both authorities before any shows a certificate of
@@ -242,7 +243,7 @@ func TestKeepalivedPasswordStays(t *testing.T) {
 			m.files[proxyCA+".key"] = "another"
 		}
 	}
-	if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)); !p.Plan().Empty() {
+	if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)); !p.Plan().Empty() {
 		t.Errorf("it would change %+v", p.Plan().Steps)
 	}
 }

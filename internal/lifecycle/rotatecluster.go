@@ -16,7 +16,7 @@ import (
 // lookAtCluster determines the progress of the rotation of the cluster CA, and which
 // nodes still need credentials from the next CA. from is the old CA, "" if it is not
 // known yet.
-func (p *prepared) lookAtCluster(ctx context.Context, from string) (string, error) {
+func (w *rotating) lookAtCluster(ctx context.Context, p *prepared, from string) (string, error) {
 	a := certs.ClusterAuthority(p.env)
 	err := elsewhere(p.env.Cluster, idAuthorityElsewhere, "the cluster CA", a.Trust,
 		"client-ca-file", "root-ca-file", "cluster-signing-cert-file", "cluster-signing-key-file", "tls-cert-file", "kubelet-client-certificate")
@@ -33,7 +33,7 @@ func (p *prepared) lookAtCluster(ctx context.Context, from string) (string, erro
 	if r.Everywhere(nil) {
 		r.Readmit, err = p.unsigned(ctx, r)
 	}
-	p.rotations.Cluster = r
+	w.rotations.Cluster = r
 	return r.From, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
@@ -247,7 +248,7 @@ func (w *world) underAnother(old string) {
 }
 
 func rotateCluster() Request {
-	return Request{Kind: RotateCA, Name: "prod", Rotate: []string{"cluster"}}
+	return Request{Kind: operation.RotateCA, Name: "prod", Rotate: []string{"cluster"}}
 }
 
 // TestRotateCluster: everybody trusts both before anybody is signed by the next, pods
@@ -472,7 +473,7 @@ func TestRotateClusterApply(t *testing.T) {
 		k := w.cutOff(rotateCluster(), step, "cp2")[0]
 		c := k.changed()
 		before := k.machines["cp2"].files[caCrt]
-		k.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+		k.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 		for _, name := range []string{"cp1", "cp2", "cp3"} {
 			if k.machines[name].rejects() {
 				t.Errorf("%s: the controller manager of %s would not start", step, name)
@@ -494,7 +495,7 @@ func TestRotateClusterKept(t *testing.T) {
 	after := k.fork(t)
 	after.do(rotateCluster(), event.Succeeded)
 	k.machines["cp2"].files = maps.Clone(after.machines["cp2"].files)
-	k.do(Request{Kind: Apply, Cluster: k.changed()}, event.Succeeded)
+	k.do(Request{Kind: operation.Apply, Cluster: k.changed()}, event.Succeeded)
 	k.do(rotateCluster(), event.Succeeded)
 	k.underAnother(old)
 }

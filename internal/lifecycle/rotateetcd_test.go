@@ -9,6 +9,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
@@ -143,7 +144,7 @@ func (w *world) etcdExchanged(from string) {
 }
 
 func rotateEtcd() Request {
-	return Request{Kind: RotateCA, Name: "prod", Rotate: []string{certs.Etcd}}
+	return Request{Kind: operation.RotateCA, Name: "prod", Rotate: []string{certs.Etcd}}
 }
 
 // etcdShapes are clusters with etcd in pods, as a service beside control planes, and on
@@ -225,13 +226,13 @@ func TestRotateEtcdRefused(t *testing.T) {
 	p.env.Cluster = &v1alpha1.Cluster{}
 	p.env.Cluster.Spec.Etcd.External = &v1alpha1.ExternalEtcd{}
 	var list diag.List
-	if _, err := p.lookAtEtcd(t.Context(), ""); !errors.As(err, &list) || list[0].ID != idEtcdExternal {
+	if _, err := new(rotating).lookAtEtcd(t.Context(), p, ""); !errors.As(err, &list) || list[0].ID != idEtcdExternal {
 		t.Errorf("an etcd of others: %v", err)
 	}
 	p.env.Cluster.Spec.Etcd.External = nil
 	p.env.Cluster.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"etcd-cafile": "/else"}
 	p.env.Cluster.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}}}
-	if _, err := p.lookAtEtcd(t.Context(), ""); !errors.As(err, &list) || list[0].ID != idAuthorityElsewhere {
+	if _, err := new(rotating).lookAtEtcd(t.Context(), p, ""); !errors.As(err, &list) || list[0].ID != idAuthorityElsewhere {
 		t.Errorf("an authority that is elsewhere: %v", err)
 	}
 }

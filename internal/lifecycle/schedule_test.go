@@ -17,6 +17,7 @@ import (
 	"slipway.dev/slipway/internal/backup/verify"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -48,7 +49,7 @@ func TestScheduleSwitched(t *testing.T) {
 		want string
 	}{{"on", w.everyHour(8), `"keep": 8`}, {"changed", w.everyHour(3), `"keep": 3`},
 		{"untried", untried(w.everyHour(3)), `"keep": 3`}, {"off", w.cluster(), ""}, {"on again", w.everyHour(8), `"keep": 8`}} {
-		request := Request{Kind: Apply, Cluster: step.c}
+		request := Request{Kind: operation.Apply, Cluster: step.c}
 		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
 		for _, s := range p.Plan().Steps {
 			if s.Task != "backup.timer" && s.Task != "record.cluster" || s.Host == "w1" {
@@ -68,7 +69,7 @@ func TestScheduleSwitched(t *testing.T) {
 			t.Errorf("%s: something is left to do: %+v", step.name, p.Plan().Steps)
 		}
 	}
-	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
 	w.bare()
 }
 
@@ -80,7 +81,7 @@ func TestScheduleTriesSecrets(t *testing.T) {
 		if prefix != "" {
 			c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"etcd-prefix": prefix}
 		}
-		w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+		w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 		if got := w.machines["cp1"].files[backupJob]; !strings.Contains(got, `"prefix": "`+want+`"`) {
 			t.Errorf("%q: the job is %q", prefix, got)
 		}
@@ -132,7 +133,7 @@ func toldOf(t *testing.T, svc *service, id, want, reason string) {
 func TestScheduleOfManagedEtcd(t *testing.T) {
 	w, s := managed(t), copiestest.ListenS3(t)
 	w.create(event.Succeeded)
-	w.do(Request{Kind: Apply, Cluster: copiedToStorage(t, w.everyHour(8), s)}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: copiedToStorage(t, w.everyHour(8), s)}, event.Succeeded)
 	svc := w.impatient()
 	taken := svc.Now().Add(-time.Hour).UTC().Truncate(time.Second)
 	for name, m := range w.machines {
@@ -164,7 +165,7 @@ func TestScheduleOfManagedEtcd(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	w.machines["e1"].down = nil
-	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 	for name, m := range w.machines {
 		if m.has(backupJob) || m.has(storageKey) {
 			t.Errorf("switched off, %s has %v", name, m.files)
@@ -230,7 +231,7 @@ func TestScheduled(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
 			w.create(event.Succeeded)
-			w.do(Request{Kind: Apply, Cluster: w.everyHour(8)}, event.Succeeded)
+			w.do(Request{Kind: operation.Apply, Cluster: w.everyHour(8)}, event.Succeeded)
 			w.machines["cp1"].snapshot = aSnapshot(t, 4711)
 			svc := w.impatient()
 			tc.do(t, w, svc.Now())
@@ -294,7 +295,7 @@ func TestDrillsJudged(t *testing.T) {
 			if tc.untried {
 				c = untried(c)
 			}
-			w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+			w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 			m, svc := w.machines["cp1"], w.impatient()
 			m.snapshot = aSnapshot(t, 4711)
 			m.took(t, svc.Now(), "")

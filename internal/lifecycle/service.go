@@ -23,6 +23,7 @@ import (
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/lifecycle/access"
 	"slipway.dev/slipway/internal/lifecycle/hostexec"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote"
@@ -113,39 +114,25 @@ func (s *service) subject(ctx context.Context, r *Request) (wanted, recorded *v1
 	if err = errors.Join(err, unbounded(*r)); err != nil {
 		return nil, nil, err
 	}
-	if r.Cluster == nil && recorded == nil ||
-		recorded == nil && (r.Kind == Add || r.Kind == Remove || r.Kind == Upgrade || maintains(r.Kind)) {
+	if recorded == nil && (r.Cluster == nil || r.Kind.NeedsCluster()) {
 		return nil, nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
 	}
-	if r.goesOn == nil && recorded != nil && (changesHosts(r.Kind) || r.writesManifests()) {
+	if r.goesOn == nil && recorded != nil && (r.Kind.ChangesCluster() || r.writesManifests()) {
 		if err := cmp.Or(s.swapped(recorded), s.upgraded(recorded), notBegun(r.Kind, recorded),
 			s.moving(r.Kind, recorded), r.halfDone(recorded)); err != nil && !r.loses(err) {
 			return nil, nil, err
 		}
 	}
-	switch {
-	case r.goesOn != nil:
+	if r.goesOn != nil {
 		return r.goesOn, recorded, nil
-	case r.Kind == Upgrade:
-		if wanted, err = s.newer(ctx, r, recorded); err != nil {
-			return nil, nil, err
-		}
-	case aboutCertificates(r.Kind):
-		if err := errors.Join(unrecorded(recorded), unknownNames(r.Renew.Names), unknownRotations(r.Rotate)); err != nil {
-			return nil, nil, err
-		}
-		return spec.Copy(recorded), recorded, nil
-	case r.Kind == Add || takesOff(r.Kind):
-		if wanted, err = s.reshaped(r, recorded); err != nil {
-			return nil, nil, err
-		}
-	case r.Cluster == nil || (r.Kind == Delete || maintains(r.Kind)) && recorded != nil:
-		// A host that is missing in the file must not be forgotten.
-		return spec.Copy(recorded), recorded, nil
-	default:
-		if wanted, err = s.fromFile(r.Cluster, recorded); err != nil {
-			return nil, nil, err
-		}
+	}
+	b, err := behaviourOf(r.Kind)
+	if err != nil {
+		return nil, nil, err
+	}
+	wanted, saved, err := b.wanted(ctx, s, r, recorded)
+	if saved || err != nil {
+		return wanted, recorded, err
 	}
 	paths := spec.Paths{Dir: r.Dir, Home: s.Home}
 	if err := s.valid(ctx, r, wanted, recorded, paths); err != nil {
@@ -154,13 +141,10 @@ func (s *service) subject(ctx context.Context, r *Request) (wanted, recorded *v1
 	if err := spec.Absolute(wanted, paths); err != nil {
 		return nil, nil, err
 	}
-	if err := errors.Join(spec.CheckFiles(wanted, paths).Err(), becomesRegistry(r.Kind, recorded, wanted)); err != nil {
+	if err := errors.Join(spec.CheckFiles(wanted, paths).Err(), b.accepts(recorded, wanted)); err != nil {
 		return nil, nil, err
 	}
-	if r.Kind == Create && recorded != nil {
-		return nil, nil, exists(recorded)
-	}
-	if changesHosts(r.Kind) && !changesVersion(r.Kind) && created(recorded) {
+	if r.Kind.ChangesCluster() && !r.Kind.ChangesVersion() && created(recorded) {
 		if err := s.changeable(recorded, wanted); err != nil {
 			return nil, nil, err
 		}
@@ -191,8 +175,8 @@ func (s *service) since(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, er
 	}
 	var lost []string
 	for _, o := range ops {
-		kind := Kind(o.Spec.Type)
-		if kind != Create && !changesHosts(kind) || o.Status.StartTime == nil {
+		kind := operation.Kind(o.Spec.Type)
+		if !kind.CreatesCluster() && !kind.ChangesCluster() || o.Status.StartTime == nil {
 			continue
 		}
 		if gaveUp(o) {
@@ -204,7 +188,7 @@ func (s *service) since(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, er
 			return nil, err
 		}
 		out = append(out, was)
-		if kind == Create || o.Status.Phase == v1alpha1.OperationSucceeded {
+		if kind.CreatesCluster() || o.Status.Phase == v1alpha1.OperationSucceeded {
 			slices.Reverse(out)
 			return out, nil
 		}

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/store"
 )
@@ -162,7 +163,7 @@ func TestResumeRestoreFromBeforeSigning(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, o := range ops {
-				if Kind(o.Spec.Type) == RestoreEtcd {
+				if operation.Kind(o.Spec.Type) == operation.RestoreEtcd {
 					tc.record(&o)
 					if err := s.Store.SaveOperation(&o); err != nil {
 						t.Fatal(err)
@@ -291,7 +292,7 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Spec = recorded.Spec
-	apply := Request{Kind: Apply, Cluster: c}
+	apply := Request{Kind: operation.Apply, Cluster: c}
 	for range 2 { // it is only planned: nothing is changed, and it is reported again
 		p := w.prepared(s.Prepare(t.Context(), apply, nil))
 		if !adopts(p) {
@@ -383,7 +384,7 @@ func TestSigningKeyOfJoining(t *testing.T) {
 	w.machines["cp2"] = newMachine("cp2", "192.0.2.20", w.api)
 	w.machines["cp2"].files[at] = string(left)
 	delete(w.machines["cp1"].files, at) // else its key counts, and cp2 is not asked
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: copiedTo(t, w.everyHour(8), m)}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: copiedTo(t, w.everyHour(8), m)}, nil))
 	if adopts(p) {
 		t.Errorf("the key of a host that joins is taken over: %+v", p.Findings())
 	}

@@ -8,6 +8,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // TestSpellings has addresses on record and in the file that are written in
@@ -27,7 +28,7 @@ func TestSpellings(t *testing.T) {
 	}
 	nothing := func(reason string, c *v1alpha1.Cluster) {
 		t.Helper()
-		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)); !p.Plan().Empty() {
+		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().Empty() {
 			t.Errorf("%s: the plan has %v", reason, p.Plan().Steps)
 		}
 	}
@@ -45,6 +46,6 @@ func TestSpellings(t *testing.T) {
 	nothing("a record of the time before", w.cluster())
 	nothing("a record and a file in another spelling", respelt)
 
-	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{other(w.machines["w1"].address)}}, event.Succeeded)
+	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{other(w.machines["w1"].address)}}, event.Succeeded)
 	w.wantHosts("cp1", "cp2", "cp3", "w2")
 }

@@ -17,27 +17,20 @@ import (
 // operation needs these hosts:
 //   - the first control plane
 //   - each host without which a restore, a rescue or a CA rotation cannot continue
-//     (restoresOn)
-//   - each host that other nodes wait for (awaits)
+//     (behaviour.needs)
+//   - each host that other nodes wait for (behaviour.awaits)
 //   - every control plane, if no control plane is known to hold the cluster (headless)
 //   - every etcd host, if no etcd host is known to hold the data (memberless)
 func (p *prepared) needs(h *engine.Host, staying []facts.Host) bool {
-	return !p.removes() &&
-		(p.env.IsFirst(h) || p.restoresOn(h.Host) || p.awaits(h) || p.headless() && h.HasRole(v1alpha1.RoleControlPlane) ||
+	return !p.request.Kind.RemovesCluster() &&
+		(p.env.IsFirst(h) || p.behaviour.needs(p, h) || p.behaviour.awaits(h) || p.headless() && h.HasRole(v1alpha1.RoleControlPlane) ||
 			p.memberless(staying) && h.HasRole(v1alpha1.RoleEtcd))
-}
-
-// awaits reports whether other nodes may change their version only after host h. An
-// unreachable host may still serve, and no kubelet may be newer than an API server
-// that it uses. In an upgrade these hosts are the control planes, in a rollback all nodes.
-func (p *prepared) awaits(h *engine.Host) bool {
-	return p.request.Kind == Upgrade && h.HasRole(v1alpha1.RoleControlPlane) || p.request.Kind == Revert && facts.RunsKubelet(h.Roles)
 }
 
 // offerRest adds to the hints about unreachable hosts how to change an existing
 // cluster without them.
 func (p *prepared) offerRest(staying []facts.Host) {
-	if !created(p.recorded) || !changesHosts(p.request.Kind) && !renewsData(p.request.Kind) && !aboutCertificates(p.request.Kind) {
+	if !created(p.recorded) || !p.request.Kind.OffersIgnoreErrors() {
 		return
 	}
 	for i, h := range p.hosts[:len(staying)] {
@@ -63,7 +56,7 @@ func (p *prepared) hint(host, id, more string) {
 
 // offerOff adds to the hint about a host that other nodes wait for how to remove it.
 func (p *prepared) offerOff(h *engine.Host, id string) {
-	if p.awaits(h) && !p.env.IsFirst(h) {
+	if p.behaviour.awaits(h) && !p.env.IsFirst(h) {
 		p.hint(h.Name, id, ", or remove the host if it is permanently lost: slipway delete node "+h.Name+" --forget")
 	}
 }
@@ -89,7 +82,7 @@ func (p *prepared) dropLost(found []facts.Host) error {
 	kept := slices.Clone(p.hosts[len(found):]) // leaving hosts are checked separately
 	for i, h := range p.hosts[:len(found)] {
 		f := p.unfit(h.Name, found[i].Err)
-		forgotten := p.request.Forget && p.removes() // otherwise the host takes part later
+		forgotten := p.request.Forget && p.request.Kind.RemovesCluster() // otherwise the host takes part later
 		if f == nil || p.needs(h, found) || forgotten && isHere(h.Host, f.Reason) {
 			switch {
 			case f != nil && forgotten:

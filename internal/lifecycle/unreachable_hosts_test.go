@@ -6,6 +6,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -13,8 +14,8 @@ import (
 // What this machine lacks to log in says nothing of a host: neither a cluster
 // nor a node is given up for it.
 func TestForgetWantsGoneHosts(t *testing.T) {
-	cluster := Request{Kind: Delete, Name: "prod", Forget: true}
-	node := Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}, Forget: true, Removal: Removal{Force: true}}
+	cluster := Request{Kind: operation.Delete, Name: "prod", Forget: true}
+	node := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: true, Removal: Removal{Force: true}}
 	for _, tc := range []struct {
 		name, reason string
 		is           remote.Reason
@@ -36,7 +37,7 @@ func TestForgetWantsGoneHosts(t *testing.T) {
 				if tc.here {
 					c.Spec.Hosts[1].Address, c.Spec.Hosts[1].InternalAddress = "localhost", w.machines["w1"].address
 				}
-				w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+				w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 				w.machines["w1"].down = &remote.Error{Host: "w1", Reason: tc.is, Cause: "it is not to be had", Remedy: "mend it"}
 				p, err := w.service().Prepare(t.Context(), r, nil)
 				if tc.given {
@@ -58,8 +59,8 @@ func TestForgetWantsGoneHosts(t *testing.T) {
 // What stays on record can be left as it is for any reason.
 func TestIgnoreWhatIsHere(t *testing.T) {
 	for name, r := range map[string]Request{
-		"a delete that is gone on with": {Kind: Delete, Name: "prod", IgnoreErrors: true},
-		"a host beside one given up":    {Kind: Remove, Name: "prod", Nodes: []string{"w2"}, Forget: true, IgnoreErrors: true},
+		"a delete that is gone on with": {Kind: operation.Delete, Name: "prod", IgnoreErrors: true},
+		"a host beside one given up":    {Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}, Forget: true, IgnoreErrors: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
@@ -82,14 +83,18 @@ func TestDeadControlPlaneAndOthers(t *testing.T) {
 		offered      bool
 	}{
 		{"delete another", "the worker has nothing to do with it",
-			func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}} }, "cp2", true},
+			func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}} }, "cp2", true},
 		{"add another", "nor has a new one",
-			func(w *world) Request { return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}} }, "cp2", true},
+			func(w *world) Request {
+				return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
+			}, "cp2", true},
 		{"apply", "nor have the others", func(w *world) Request {
-			return Request{Kind: Apply, Cluster: w.of(append(threeAndTwo, "w3")...)}
+			return Request{Kind: operation.Apply, Cluster: w.of(append(threeAndTwo, "w3")...)}
 		}, "cp2", true},
 		{"add it", "nothing would be left to do",
-			func(w *world) Request { return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}} }, "w3", false},
+			func(w *world) Request {
+				return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
+			}, "w3", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, append(threeAndTwo, "w3"), threeAndTwo)

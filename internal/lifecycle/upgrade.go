@@ -9,10 +9,58 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/module/certs"
+	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/module/precheck"
+	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/spec"
 )
+
+// upgradeCluster upgrades a cluster by one minor.
+func upgradeCluster() behaviour {
+	b := usual()
+	b.wanted = func(ctx context.Context, s *service, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, bool, error) {
+		wanted, err := s.newer(ctx, r, recorded)
+		return wanted, false, err
+	}
+	b.findings = func(ctx context.Context, p *prepared, o precheck.Options, progress event.Sink) (diag.List, error) {
+		return p.readiness(ctx, o, progress)
+	}
+	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+		p.env.Upgrade = p.request.Rollout
+		p.env.Upgrade.Resumed = p.continues != nil
+		p.env.Upgrade.Backup = p.begins() || p.continues != nil
+		parts.Backup = p.backUp
+		return pipeline.Upgrade(p.env, parts)
+	}
+	b.awaits = func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) }
+	b.finish = func(p *prepared, o *v1alpha1.Operation, res *Result) {
+		if v := p.request.Version; res.Outcome == event.Succeeded && v != p.env.Release.Kubernetes {
+			res.Onward, res.OnwardFile, res.Reached = v, o.Spec.File, p.env.Release.Kubernetes
+		}
+	}
+	b.summary = func(p *prepared, res *Result) []string {
+		lines := clusterReady(p, res)
+		if len(p.env.Leaving) > 0 {
+			return lines
+		}
+		return append(lines, p.committed(res)...)
+	}
+	b.save = func(p *prepared, o *v1alpha1.OperationSpec) {
+		o.Version, o.File = p.request.Version, p.request.goesBy()
+	}
+	b.resume = func(r *Request, o *v1alpha1.OperationSpec) { r.Version = o.Version }
+	return b
+}
+
+// isUpgrade reports whether an operation is an upgrade, and not the rollback of one.
+func isUpgrade(o *v1alpha1.Operation) bool { return operation.Kind(o.Spec.Type) == operation.Upgrade }
+
+// begins reports whether this is an upgrade, or a step of one, that has not begun yet.
+func (p *prepared) begins() bool {
+	return p.request.Kind == operation.Upgrade && p.continues == nil && runsWith(p.recorded) != p.env.Release.Kubernetes
+}
 
 // newer returns the saved cluster with the next version of its upgrade path, or
 // unchanged if it already has the requested version. It sets the target version in
@@ -96,29 +144,16 @@ func fits(c *v1alpha1.Cluster, is string, path []string) error {
 
 // goesBy returns the path of the cluster file of an upgrade, as saved in its operation.
 func (r *Request) goesBy() string {
-	if r.Kind != Upgrade || r.Cluster == nil {
+	if r.Cluster == nil {
 		return ""
 	}
 	return cmp.Or(r.File, "-")
 }
 
-// OnwardCommand returns the command that continues an upgrade to its target version.
-// file is the cluster file of the upgrade: "" for none, "-" for standard input.
-func OnwardCommand(cluster, version, file string) string {
-	command := "slipway upgrade " + cluster + " --to " + version
-	switch file {
-	case "":
-		return command
-	case "-":
-		file = "FILE"
-	}
-	return command + " -f " + file
-}
-
 // aheadOf reports whether the file of an upgrade describes the end of the upgrade path,
 // and not the minor that is in progress.
 func aheadOf(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation) bool {
-	return Kind(o.Spec.Type) == Upgrade && o.Spec.File != "" && o.Spec.Version != goesOn.Spec.Kubernetes.Version
+	return isUpgrade(o) && o.Spec.File != "" && o.Spec.Version != goesOn.Spec.Kubernetes.Version
 }
 
 // asOf returns such a file with the version, add-ons and bundle of the minor in progress.
@@ -140,28 +175,20 @@ func between(ops []v1alpha1.Operation, recorded *v1alpha1.Cluster) (message, hin
 	}
 	is := runsWith(recorded)
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		kind := Kind(o.Spec.Type)
-		return !beside(kind) && (o.Status.StartTime != nil || kind == Upgrade && is != recorded.Spec.Kubernetes.Version)
+		return operation.Kind(o.Spec.Type).Supersedes() && (o.Status.StartTime != nil || isUpgrade(&o) && is != recorded.Spec.Kubernetes.Version)
 	})
-	if at < 0 || Kind(ops[at].Spec.Type) != Upgrade || ops[at].Spec.Version == "" || ops[at].Spec.Version == is {
+	if at < 0 || !isUpgrade(&ops[at]) || ops[at].Spec.Version == "" || ops[at].Spec.Version == is {
 		return "", "", false
 	}
 	to := ops[at].Spec.Version
 	return "the upgrade of cluster " + recorded.Name + " to " + to + " has reached " + is,
-		"continue with: " + OnwardCommand(recorded.Name, to, ops[at].Spec.File), true
+		"continue with: " + operation.UpgradeCommand(recorded.Name, to, ops[at].Spec.File), true
 }
 
 // runsWith returns the version that a cluster was last known to have. The saved
 // description may have the version of an upgrade that never began.
 func runsWith(c *v1alpha1.Cluster) string {
 	return cmp.Or(c.Status.Version, c.Spec.Kubernetes.Version)
-}
-
-// writesManifests reports whether a new rotation begins in which kubeadm writes the
-// manifests of all control planes in the saved version. During an unfinished upgrade
-// this would upgrade components before their turn.
-func (r *Request) writesManifests() bool {
-	return r.Kind == RotateCA && r.rotates == nil && slices.Contains(r.Rotate, certs.Cluster)
 }
 
 // halfDone refuses such a rotation while another operation is unfinished: the manifests
@@ -177,9 +204,9 @@ func (r *Request) halfDone(recorded *v1alpha1.Cluster) error {
 // notBegun refuses to change a cluster whose saved version is that of an upgrade that
 // was interrupted before it began: a change would bring that version to all nodes in
 // no particular order.
-func notBegun(kind Kind, recorded *v1alpha1.Cluster) error {
+func notBegun(kind operation.Kind, recorded *v1alpha1.Cluster) error {
 	wanted := recorded.Spec.Kubernetes.Version
-	if kind != Apply && kind != Add && kind != Remove && kind != RotateCA || recorded.Status.Phase != v1alpha1.PhaseRunning ||
+	if kind.ChangesVersion() || recorded.Status.Phase != v1alpha1.PhaseRunning ||
 		runsWith(recorded) == wanted {
 		return nil
 	}
@@ -197,13 +224,13 @@ func (s *service) upgraded(recorded *v1alpha1.Cluster) error {
 		return err
 	}
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		return !beside(Kind(o.Spec.Type)) && (o.Status.StartTime != nil || o.Name == recorded.Status.Operation)
+		return operation.Kind(o.Spec.Type).Supersedes() && (o.Status.StartTime != nil || o.Name == recorded.Status.Operation)
 	})
-	if at < 0 || !changesVersion(Kind(ops[at].Spec.Type)) || ops[at].Status.Phase == v1alpha1.OperationSucceeded {
+	if at < 0 || !operation.Kind(ops[at].Spec.Type).ChangesVersion() || ops[at].Status.Phase == v1alpha1.OperationSucceeded {
 		return nil
 	}
 	what := "the upgrade of cluster " + recorded.Name + " to "
-	if Kind(ops[at].Spec.Type) == Revert {
+	if !isUpgrade(&ops[at]) {
 		what = "the rollback of cluster " + recorded.Name + " to "
 	}
 	return refused(idUpgradeUnfinished, what+recorded.Spec.Kubernetes.Version+" is unfinished",
@@ -238,7 +265,7 @@ func (s *service) origin(name, version string) (*v1alpha1.Cluster, error) {
 		return nil, err
 	}
 	for _, o := range ops {
-		if o.Spec.Type != string(Create) && (!changesHosts(Kind(o.Spec.Type)) || o.Status.Phase != v1alpha1.OperationSucceeded) {
+		if kind := operation.Kind(o.Spec.Type); !kind.CreatesCluster() && (!kind.ChangesCluster() || o.Status.Phase != v1alpha1.OperationSucceeded) {
 			continue
 		}
 		c, err := s.planned(o.Name)
@@ -270,7 +297,7 @@ func (s *service) kept(o *v1alpha1.Operation) *SnapshotInfo {
 
 // committed describes, after a completed upgrade, what can restore the previous state.
 func (p *prepared) committed(res *Result) []string {
-	if p.request.Kind != Upgrade || res.Outcome != event.Succeeded {
+	if res.Outcome != event.Succeeded {
 		return nil
 	}
 	o, err := p.svc.Store.Operation(res.Operation)

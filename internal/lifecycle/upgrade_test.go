@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
@@ -60,7 +61,7 @@ func (w *world) backable(t testing.TB) {
 	e.on(w)
 }
 
-var toNewest = Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1"}
+var toNewest = Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.37.1"}
 
 // versions are what kubelets say of themselves.
 func (w *world) versions() map[string]string {
@@ -126,7 +127,7 @@ func TestUpgrade(t *testing.T) {
 	if p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil)); !p.Plan().Empty() {
 		t.Errorf("upgraded again, there is something left to do: %+v", p.Plan().Steps)
 	}
-	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
 	w.bare()
 }
 
@@ -190,7 +191,7 @@ func TestUpgradeWithinAMinor(t *testing.T) {
 	w.backable(t)
 	w.wantVersions(all(names, from))
 	w.events = nil
-	request := Request{Kind: Upgrade, Name: "prod", Version: to}
+	request := Request{Kind: operation.Upgrade, Name: "prod", Version: to}
 	res := w.do(request, event.Succeeded)
 	if res.Onward != "" {
 		t.Errorf("it is to go on to %s", res.Onward)
@@ -212,7 +213,7 @@ func TestUpgradeWithinAMinor(t *testing.T) {
 func TestUpgradeOnward(t *testing.T) {
 	w := aged(t, "cp1")
 	s := w.service()
-	r := Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1", Source: []byte("the file")}
+	r := Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.37.1", Source: []byte("the file")}
 	c, err := s.Cluster(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +253,7 @@ func TestUpgradeStopsAtTheGate(t *testing.T) {
 			}
 			w.wantVersions(tc.want)
 			w.wantPhase(v1alpha1.PhaseFailed)
-			for _, r := range []Request{{Kind: Apply, Cluster: w.cluster()}, {Kind: Remove, Name: "prod", Nodes: []string{"w2"}}, toNewest} {
+			for _, r := range []Request{{Kind: operation.Apply, Cluster: w.cluster()}, {Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}}, toNewest} {
 				_, err := w.service().Prepare(t.Context(), r, nil)
 				wantRefused(t, err, idUpgradeUnfinished)
 			}
@@ -275,7 +276,7 @@ func TestUpgradePauses(t *testing.T) {
 	w.wantVersions(want)
 	w.wantPhase(v1alpha1.PhasePaused)
 	// It would have all control planes be of one version, in no order.
-	_, err := w.service().Prepare(t.Context(), Request{Kind: RotateCA, Name: "prod", Rotate: []string{certs.Cluster}}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.RotateCA, Name: "prod", Rotate: []string{certs.Cluster}}, nil)
 	wantRefused(t, err, idUpgradeUnfinished)
 	p, err := w.service().PrepareResume(t.Context(), "prod", Request{Rollout: Rollout{PauseAfter: PauseControlPlane}}, nil)
 	w.apply(w.prepared(p, err), event.Paused)
@@ -308,13 +309,13 @@ func TestUpgradeRefused(t *testing.T) {
 		r    Request
 		id   string
 	}{
-		{"a downgrade", Request{Kind: Upgrade, Name: "prod", Version: "v1.35.6"}, "upgrade-path"},
-		{"no version", Request{Kind: Upgrade, Name: "prod", Version: "newest"}, "unsupported-kubernetes"},
-		{"a file with more", Request{Kind: Upgrade, Cluster: changed}, idUpgradeHow},
-		{"two versions", Request{Kind: Upgrade, Cluster: changed, Version: "v1.36.4"}, idUpgradeHow},
-		{"a file that says no version", Request{Kind: Upgrade, Cluster: unsaid}, idUpgradeHow},
-		{"how many", Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1", Rollout: Rollout{MaxUnavailable: "many"}}, idUpgradeHow},
-		{"by apply", Request{Kind: Apply, Cluster: func() *v1alpha1.Cluster {
+		{"a downgrade", Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.35.6"}, "upgrade-path"},
+		{"no version", Request{Kind: operation.Upgrade, Name: "prod", Version: "newest"}, "unsupported-kubernetes"},
+		{"a file with more", Request{Kind: operation.Upgrade, Cluster: changed}, idUpgradeHow},
+		{"two versions", Request{Kind: operation.Upgrade, Cluster: changed, Version: "v1.36.4"}, idUpgradeHow},
+		{"a file that says no version", Request{Kind: operation.Upgrade, Cluster: unsaid}, idUpgradeHow},
+		{"how many", Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.37.1", Rollout: Rollout{MaxUnavailable: "many"}}, idUpgradeHow},
+		{"by apply", Request{Kind: operation.Apply, Cluster: func() *v1alpha1.Cluster {
 			c := w.cluster()
 			c.Spec.Kubernetes.Version = "v1.37.1"
 			return c
@@ -325,7 +326,7 @@ func TestUpgradeRefused(t *testing.T) {
 			wantRefused(t, err, tc.id)
 		})
 	}
-	if _, err := w.service().Prepare(t.Context(), Request{Kind: Upgrade, Name: "other", Version: "v1.37.1"},
+	if _, err := w.service().Prepare(t.Context(), Request{Kind: operation.Upgrade, Name: "other", Version: "v1.37.1"},
 		nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("of a cluster that is not on record: %v", err)
 	}
@@ -355,7 +356,7 @@ func TestUpgradeStaysUnfinished(t *testing.T) {
 	w.do(toNewest, event.Failed)
 	w.machines["w1"].refuse = nil
 	s := w.service()
-	for _, k := range []Kind{Renew, Defrag, RestoreEtcd} {
+	for _, k := range []operation.Kind{operation.RenewCerts, operation.DefragEtcd, operation.RestoreEtcd} {
 		o, err := s.Store.NewOperation(w.now(), v1alpha1.OperationSpec{Cluster: "prod", Type: string(k)}, &plan.Plan{Cluster: "prod"})
 		if err != nil {
 			t.Fatal(err)
@@ -366,7 +367,7 @@ func TestUpgradeStaysUnfinished(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := s.Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
+	_, err := s.Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
 	wantRefused(t, err, idUpgradeUnfinished)
 	w.resume(event.Succeeded)
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
@@ -402,7 +403,7 @@ func TestUpgradeCutOffAsItBegins(t *testing.T) {
 			}
 			c := w.cluster()
 			c.Spec.Kubernetes.Version = ""
-			_, err = s.Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
+			_, err = s.Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
 			refusal(t, err, idUpgradeUnfinished)
 			tc.goOn(w)
 			w.wantVersions(all(threeAndTwo, tc.want))
@@ -418,7 +419,7 @@ func TestUpgradeAfterWhatFailed(t *testing.T) {
 	w.machines["w1"].refuse = func(string, op.Op) *op.Error { return &op.Error{Reason: "DiskFull", Message: "there is no room"} }
 	c := w.cluster()
 	c.Spec.Kubernetes.Kubelet.ExtraArgs = map[string]string{"v": "4"}
-	w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
 	_, err := w.service().Prepare(t.Context(), toNewest, nil)
 	wantRefused(t, err, idOperationUnfinished)
 }
@@ -450,9 +451,9 @@ func TestUpgradeFileNamesFiles(t *testing.T) {
 	}
 	file := w.cluster()
 	file.Spec.Hooks = []v1alpha1.Hook{{Name: "hello", Phase: v1alpha1.HookPostInstall, Script: "hello.sh"}}
-	w.do(Request{Kind: Apply, Cluster: file, Dir: dir}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: file, Dir: dir}, event.Succeeded)
 	file.Spec.Kubernetes.Version = toNewest.Version
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Upgrade, Cluster: file, Dir: dir}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Upgrade, Cluster: file, Dir: dir}, nil))
 	if p.Plan().Empty() {
 		t.Error("nothing is to be done")
 	}

@@ -7,6 +7,7 @@ import (
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // A file that names the bundle of the version to go to names it for the upgrade, and
@@ -23,14 +24,14 @@ func TestUpgradeToTheFilesBundle(t *testing.T) {
 	}
 	file := w.cluster()
 	file.Spec.Kubernetes.Version, file.Spec.Bundle = older, of(older)
-	w.do(Request{Kind: Create, Cluster: file}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: file}, event.Succeeded)
 	w.backable(t)
 
 	file.Spec.Kubernetes.Version = "v1.37.1"
-	_, err := w.service().Prepare(t.Context(), Request{Kind: Upgrade, Cluster: file}, nil)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Upgrade, Cluster: file}, nil)
 	wantRefused(t, err, idBundleVersion)
 	file.Spec.Bundle = of("v1.37.1")
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Upgrade, Cluster: file}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Upgrade, Cluster: file}, nil))
 	if is := p.Plan().Bundle.Source; is != file.Spec.Bundle {
 		t.Errorf("the upgrade takes %s, want %s", is, file.Spec.Bundle)
 	}
@@ -67,7 +68,7 @@ func TestReadinessOfTheFilesBundle(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			file := w.cluster()
 			file.Spec.Kubernetes.Version, file.Spec.Bundle = "v1.37.1", tt.bundle
-			r := Request{Kind: Upgrade, Cluster: file}
+			r := Request{Kind: operation.Upgrade, Cluster: file}
 			next, err := s.newer(t.Context(), &r, c)
 			if err != nil {
 				t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // Scripts around an upgrade run once in each, whether they have changed since the
@@ -27,7 +28,7 @@ func TestHooksOfEachUpgrade(t *testing.T) {
 		{Name: "before", Phase: v1alpha1.HookPreUpgrade, Script: script, Materials: []string{material}},
 		{Name: "behind", Phase: v1alpha1.HookPostUpgrade, Script: script},
 	}
-	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 	w.backable(t)
 	ran := func(hook string, n int, why string) {
 		t.Helper()
@@ -37,7 +38,7 @@ func TestHooksOfEachUpgrade(t *testing.T) {
 			}
 		}
 	}
-	to := Request{Kind: Upgrade, Name: "prod", Version: older}
+	to := Request{Kind: operation.Upgrade, Name: "prod", Version: older}
 	w.do(to, event.Succeeded)
 	ran(before, 1, "it is an upgrade")
 	ran(behind, 1, "it is an upgrade")
@@ -45,7 +46,7 @@ func TestHooksOfEachUpgrade(t *testing.T) {
 	ran(before, 1, "there is nothing to upgrade")
 
 	c.Spec.Kubernetes.Version, c.Spec.Hooks[0].Materials = older, nil
-	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 	if !w.machines["w1"].has(secret) {
 		t.Errorf("%s is not there", secret)
 	}

@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // oldest is a version from which the way to the newest leads over another.
@@ -84,13 +85,13 @@ spec:
 	path := filepath.Join(t.TempDir(), "prod.yaml")
 	newest := strings.Replace(file, oldest, "v1.37.1", 1)
 	begun := newWorld(t, "cp1", "w1")
-	begun.do(Request{Kind: Create, Cluster: loaded(t, file), Source: []byte(file), File: path}, event.Succeeded)
+	begun.do(Request{Kind: operation.Create, Cluster: loaded(t, file), Source: []byte(file), File: path}, event.Succeeded)
 	begun.backable(t)
 	begun.refusing("w1", "kubernetes.programs")
 	if err := os.WriteFile(path, []byte(newest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	begun.do(Request{Kind: Upgrade, Cluster: loaded(t, newest), Source: []byte(newest), File: path}, event.Failed)
+	begun.do(Request{Kind: operation.Upgrade, Cluster: loaded(t, newest), Source: []byte(newest), File: path}, event.Failed)
 	for _, tc := range []struct {
 		name, reason, given string
 		refused             bool
@@ -139,11 +140,11 @@ func TestOnwardCommand(t *testing.T) {
 		"-":               "slipway upgrade prod --to v1.37.1 -f FILE",
 		"/home/prod.yaml": "slipway upgrade prod --to v1.37.1 -f /home/prod.yaml",
 	} {
-		if got := OnwardCommand("prod", "v1.37.1", file); got != want {
+		if got := operation.UpgradeCommand("prod", "v1.37.1", file); got != want {
 			t.Errorf("%q: %s", file, got)
 		}
 	}
-	by := Request{Kind: Upgrade, Cluster: &v1alpha1.Cluster{}}
+	by := Request{Kind: operation.Upgrade, Cluster: &v1alpha1.Cluster{}}
 	if got := by.goesBy(); got != "-" {
 		t.Errorf("from standard input it goes by %q", got)
 	}

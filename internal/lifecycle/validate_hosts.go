@@ -9,6 +9,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/precheck"
 	"slipway.dev/slipway/internal/spec"
@@ -17,14 +18,13 @@ import (
 // judge returns the findings against the operation on the queried hosts.
 func (p *prepared) judge(c *v1alpha1.Cluster, found []facts.Host, staying int, o precheck.Options) diag.List {
 	list := precheck.Findings(p.env.Cluster, found[:staying], o)
-	if p.recorded != nil && changesHosts(p.request.Kind) {
+	if p.recorded != nil && p.request.Kind.ChangesCluster() {
 		list = append(list, p.misplaced(found[:staying], found[staying:])...)
 		list = append(list, p.halfLeft(found[:staying])...)
 	}
 	gone := spec.Copy(c)
 	gone.Spec.Hosts = gone.Spec.Hosts[staying:]
-	o.Operation = string(Delete)
-	o.Ignore = nil
+	o.Level, o.Ignore = operation.RemovalPrecheck, nil
 	for _, d := range precheck.Findings(gone, found[staying:], o) {
 		at := slices.IndexFunc(p.env.Leaving, func(l module.Leaving) bool { return l.Name == d.Host })
 		if at >= 0 && d.Severity == diag.Error {
@@ -142,7 +142,7 @@ func leader(cluster string, found []facts.Host) string {
 // headless reports whether the cluster exists, but no staying control plane that was
 // queried holds it.
 func (p *prepared) headless() bool {
-	return created(p.recorded) && changesHosts(p.request.Kind) && p.env.Leader == ""
+	return created(p.recorded) && p.request.Kind.ChangesCluster() && p.env.Leader == ""
 }
 
 // leaderless refuses to continue if no control plane holds the cluster: kubeadm would
@@ -168,7 +168,7 @@ func (p *prepared) memberless(staying []facts.Host) bool {
 		return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) && h.Ours(p.recorded.Name) && slices.Contains(h.Facts.Present, facts.EtcdJoined) &&
 			!leaves(h)
 	}
-	return created(p.recorded) && changesHosts(p.request.Kind) && p.recorded.Spec.Etcd.Type == spec.EtcdManaged &&
+	return created(p.recorded) && p.request.Kind.ChangesCluster() && p.recorded.Spec.Etcd.Type == spec.EtcdManaged &&
 		asked && !slices.ContainsFunc(staying, member)
 }
 
@@ -223,7 +223,7 @@ func (p *prepared) leftBehind() (list diag.List) {
 			Message: was.Address + " is no longer in the file, but has files of an earlier attempt",
 			Hint:    "roll back that attempt first: slipway rollback " + p.recorded.Name,
 		}
-		if changesHosts(p.request.Kind) {
+		if p.request.Kind.ChangesCluster() {
 			if find(p.env.Cluster.Spec.Hosts, was.Name) < 0 {
 				continue
 			}

@@ -22,6 +22,7 @@ import (
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -272,7 +273,7 @@ func (w *world) do(r Request, want event.Outcome) *Result {
 
 func (w *world) create(want event.Outcome) *Result {
 	w.t.Helper()
-	return w.do(Request{Kind: Create, Cluster: w.cluster()}, want)
+	return w.do(Request{Kind: operation.Create, Cluster: w.cluster()}, want)
 }
 
 func (w *world) apply(p Prepared, want event.Outcome) *Result {
@@ -341,7 +342,7 @@ func (w *world) wantStatus(phase v1alpha1.Phase, ops ...string) {
 // token by which others could join.
 func (w *world) whole() {
 	w.t.Helper()
-	p := w.prepared(w.service().Prepare(w.t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil))
+	p := w.prepared(w.service().Prepare(w.t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
 	if !p.Plan().Empty() {
 		w.t.Errorf("there is something left to do: %+v", p.Plan().Steps)
 	}

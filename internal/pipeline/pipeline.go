@@ -50,7 +50,7 @@ type modules = []engine.Module
 
 // Create creates a cluster.
 func Create(env module.Env, p Parts) engine.Pipeline {
-	return engine.Pipeline{Kind: "create", Modules: slices.Concat(
+	return engine.Pipeline{Modules: slices.Concat(
 		modules{hooks.RunHooks(env, v1alpha1.HookPreInstall)},
 		modules{
 			bundle.PrepareBundle(p.Bundle),
@@ -104,7 +104,7 @@ func Apply(env module.Env, p Parts) (engine.Pipeline, error) {
 	if p.Retires {
 		m = append(m, runLast(m, containerruntime.PruneBundles(env)))
 	}
-	return engine.Pipeline{Kind: "apply", Modules: m}, nil
+	return engine.Pipeline{Modules: m}, nil
 }
 
 // rollOutSettings returns the modules that change the settings of one host after the
@@ -163,7 +163,7 @@ func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
 		return engine.Pipeline{}, err
 	}
 	env.IsRunning = true
-	return engine.Pipeline{Kind: "apply", Modules: slices.Concat(
+	return engine.Pipeline{Modules: slices.Concat(
 		modules{
 			bundle.PrepareBundle(p.Bundle),
 			kubeadm.ConnectAPI(env),
@@ -201,7 +201,7 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
-	return engine.Pipeline{Kind: "upgrade", Modules: pruneAtEnd(env, slices.Concat(
+	return engine.Pipeline{Modules: pruneAtEnd(env, slices.Concat(
 		modules{bundle.PrepareBundle(p.Bundle), kubeadm.ConnectAPI(env), upgrade.BackUpCluster(env, p.Backup)},
 		upgrade.AfterBackup(
 			bundle.PrefetchPrograms(containerruntime.InstallRuntime(env), kubeadm.InstallKubernetes(env), etcd.SetUpMembers(env)),
@@ -250,12 +250,12 @@ func Revert(env module.Env, p Parts) (engine.Pipeline, error) {
 	if !p.KeepAddons {
 		m = append(m, upgrade.AfterNodes(addon.InstallAddons(p.Addons))...)
 	}
-	return engine.Pipeline{Kind: "rollback-upgrade", Modules: pruneAtEnd(env, m)}, nil
+	return engine.Pipeline{Modules: pruneAtEnd(env, m)}, nil
 }
 
 // Lose removes lost hosts from a cluster and does nothing else.
 func Lose(env module.Env, p Parts) engine.Pipeline {
-	return engine.Pipeline{Kind: "forget-nodes", Modules: withoutOutsideNeeds(
+	return engine.Pipeline{Modules: withoutOutsideNeeds(
 		kubeadm.ConnectAPI(env),
 		noderemoval.DrainNodes(env),
 		noderemoval.StopServers(env),
@@ -268,7 +268,7 @@ func Lose(env module.Env, p Parts) engine.Pipeline {
 // Strike removes lost hosts only from the state, for a restore or rescue of etcd, when the
 // API may be down. The restored etcd gets its members from the hosts in the state.
 func Strike(env module.Env, p Parts) engine.Pipeline {
-	return engine.Pipeline{Kind: "forget-nodes", Modules: modules{clusterstate.RemoveHostsFromState(env, p.Records)}}
+	return engine.Pipeline{Modules: modules{clusterstate.RemoveHostsFromState(env, p.Records)}}
 }
 
 // joinModules returns the modules that join all nodes to the cluster. New nodes join after
@@ -334,13 +334,13 @@ func Renew(env module.Env, p Parts, w certs.Wish) engine.Pipeline {
 	case w.Continues:
 		m = append(m, kubeadm.RevokeJoinTokens(env))
 	}
-	return engine.Pipeline{Kind: "renew-certs", Modules: m}
+	return engine.Pipeline{Modules: m}
 }
 
 // RotateCA rotates a CA or the service account key.
 func RotateCA(env module.Env, p Parts, r certs.Rotations) engine.Pipeline {
 	if r.Cluster.From != "" {
-		return engine.Pipeline{Kind: "rotate-ca", Modules: rotateCluster(env, p, r.Cluster)}
+		return engine.Pipeline{Modules: rotateCluster(env, p, r.Cluster)}
 	}
 	m := modules{kubeadm.ConnectAPI(env), certs.RotateAccounts(env, r.Accounts)}
 	if r.FrontProxy.From != "" {
@@ -349,7 +349,7 @@ func RotateCA(env module.Env, p Parts, r certs.Rotations) engine.Pipeline {
 	if r.Etcd.From != "" {
 		m = append(m, certs.RotateEtcd(env, r.Etcd))
 	}
-	return engine.Pipeline{Kind: "rotate-ca", Modules: m}
+	return engine.Pipeline{Modules: m}
 }
 
 // rotateCluster rotates the cluster CA.
@@ -378,32 +378,32 @@ func rotateCluster(env module.Env, p Parts, r certs.ClusterRotation) modules {
 
 // InitOS prepares hosts and installs nothing.
 func InitOS(env module.Env) engine.Pipeline {
-	return engine.Pipeline{Kind: "init-os", Modules: modules{hostprep.PrepareHosts(env)}}
+	return engine.Pipeline{Modules: modules{hostprep.PrepareHosts(env)}}
 }
 
 // InitRegistry sets up the private registry on its host.
 func InitRegistry(env module.Env, p Parts) engine.Pipeline {
-	return engine.Pipeline{Kind: "init-registry", Modules: modules{bundle.PrepareBundle(p.Bundle), registry.SetUpRegistry(env)}}
+	return engine.Pipeline{Modules: modules{bundle.PrepareBundle(p.Bundle), registry.SetUpRegistry(env)}}
 }
 
 // Defrag defragments the databases of etcd; won is called with the sizes.
 func Defrag(env module.Env, won etcdbackup.ReclaimedFunc) engine.Pipeline {
-	return engine.Pipeline{Kind: "etcd-defrag", Modules: modules{etcdbackup.DefragMembers(env, won)}}
+	return engine.Pipeline{Modules: modules{etcdbackup.DefragMembers(env, won)}}
 }
 
 // RestoreEtcd restores the data of etcd from a backup set.
 func RestoreEtcd(env module.Env, from etcdbackup.Source) engine.Pipeline {
-	return engine.Pipeline{Kind: "etcd-restore", Modules: modules{etcdbackup.RestoreData(env, from)}}
+	return engine.Pipeline{Modules: modules{etcdbackup.RestoreData(env, from)}}
 }
 
 // RescueEtcd rebuilds etcd with one member from the data of a surviving member.
 func RescueEtcd(env module.Env, from etcdbackup.Source) engine.Pipeline {
-	return engine.Pipeline{Kind: "etcd-rescue", Modules: modules{etcdbackup.RescueMember(env, from)}}
+	return engine.Pipeline{Modules: modules{etcdbackup.RescueMember(env, from)}}
 }
 
 // Delete removes a cluster from its hosts and restores the hosts.
 func Delete(env module.Env) engine.Pipeline {
-	return engine.Pipeline{Kind: "delete", Modules: modules{
+	return engine.Pipeline{Modules: modules{
 		hooks.RunHooks(env, v1alpha1.HookPreDelete),
 		reset.ResetHosts(env),
 	}}
@@ -411,5 +411,5 @@ func Delete(env module.Env) engine.Pipeline {
 
 // EndJoin revokes the join tokens after an operation that did not complete.
 func EndJoin(env module.Env) engine.Pipeline {
-	return engine.Pipeline{Kind: "end-join", Modules: modules{kubeadm.RevokeJoinTokens(env)}}
+	return engine.Pipeline{Modules: modules{kubeadm.RevokeJoinTokens(env)}}
 }

@@ -18,6 +18,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/module/etcdbackup"
@@ -407,10 +408,22 @@ func all(env module.Env) []engine.Pipeline {
 	if err != nil {
 		panic(err)
 	}
-	return []engine.Pipeline{Create(env, parts()), change, over, InitOS(env), Delete(env), EndJoin(env), fewer,
-		Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, etcdbackup.Source{}),
-		RescueEtcd(env, etcdbackup.Source{Rescue: &etcdbackup.Rescue{Member: "cp1"}}), back, Lose(without(env, "w9"), parts()),
-		Strike(without(env, "w9"), parts()), RotateCA(env, parts(), rotations(env)), RotateCA(env, parts(), clusterRotation(env))}
+	return []engine.Pipeline{
+		of(operation.Create, Create(env, parts())), of(operation.Apply, change), of(operation.Apply, over),
+		of(operation.InitOS, InitOS(env)), of(operation.Delete, Delete(env)), EndJoin(env), of(operation.Apply, fewer),
+		of(operation.RenewCerts, Renew(env, parts(), wish)), of(operation.Upgrade, up), of(operation.DefragEtcd, Defrag(env, nil)),
+		of(operation.RestoreEtcd, RestoreEtcd(env, etcdbackup.Source{})),
+		of(operation.RescueEtcd, RescueEtcd(env, etcdbackup.Source{Rescue: &etcdbackup.Rescue{Member: "cp1"}})),
+		of(operation.RollbackUpgrade, back), of(operation.ForgetNodes, Lose(without(env, "w9"), parts())),
+		of(operation.ForgetNodes, Strike(without(env, "w9"), parts())), of(operation.RotateCA, RotateCA(env, parts(), rotations(env))),
+		of(operation.RotateCA, RotateCA(env, parts(), clusterRotation(env))),
+	}
+}
+
+// of names a pipeline after the kind of its operation, as package lifecycle does.
+func of(kind operation.Kind, p engine.Pipeline) engine.Pipeline {
+	p.Kind = string(kind)
+	return p
 }
 
 // clusterRotation returns the rotation of the cluster CA, which is separate from the
@@ -474,7 +487,7 @@ func TestTaskIDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range append(all(env), apply) {
+	for _, p := range append(all(env), of(operation.Apply, apply)) {
 		for _, m := range p.Modules {
 			for _, task := range m.Tasks {
 				if line := p.Kind + "\t" + task.ID + "\n"; !strings.Contains(b.String(), line) {

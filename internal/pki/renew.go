@@ -99,7 +99,7 @@ type Wish struct {
 func (w Wish) Unmet(cert *x509.Certificate, caEnd, now time.Time) string {
 	next := now.Add(w.Validity)
 	if !caEnd.IsZero() && caEnd.Before(next) {
-		next = authority
+		next = caEnd
 	}
 	// kubeadm lets certificates begin with their CA, which can be long ago.
 	begins := cert.NotBefore

@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"slipway.dev/slipway/internal/bytesize"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -56,16 +57,12 @@ func (p *Plan) Text(w io.Writer) error { return p.writeText(w, true) }
 func (p *Plan) Brief(w io.Writer) error { return p.writeText(w, false) }
 
 func (p *Plan) writeText(w io.Writer, changes bool) error {
-	b := bufio.NewWriter(w)
+	b, kind := bufio.NewWriter(w), operation.Kind(p.Operation)
 	if p.Empty() {
-		is := "is up to date"
-		if p.Operation == "renew-certs" {
-			is = "has no certificates due for renewal"
-		}
-		fmt.Fprintf(b, "Cluster %s %s: nothing to do.\n", p.Cluster, is)
+		fmt.Fprintf(b, "Cluster %s %s: nothing to do.\n", p.Cluster, kind.UpToDate())
 		return b.Flush()
 	}
-	fmt.Fprintf(b, "Plan to %s cluster %s\n", Verb(p.Operation), p.Cluster)
+	fmt.Fprintf(b, "Plan to %s cluster %s\n", kind.Verb(), p.Cluster)
 	if p.Bundle != nil {
 		fmt.Fprintf(b, "Bundle: %s\n", p.Bundle)
 	}
@@ -77,9 +74,8 @@ func (p *Plan) writeText(w io.Writer, changes bool) error {
 		}
 		g.writeGroup(b, changes)
 	}
-	if p.Operation == "upgrade" {
-		fmt.Fprintf(b, "\nYou can run 'slipway rollback %s' until the upgrade completes. A completed upgrade cannot be rolled back.\n"+
-			"A restore from a backup restores only the data, and loses all later writes.\n", p.Cluster)
+	if note := kind.PlanNote(p.Cluster); note != "" {
+		fmt.Fprintf(b, "\n%s\n", note)
 	}
 	if len(p.Removes) > 0 {
 		fmt.Fprintf(b, "\nThis removes:\n")
@@ -91,39 +87,6 @@ func (p *Plan) writeText(w io.Writer, changes bool) error {
 		fmt.Fprintf(b, "\n%s\n", p.TotalsLine())
 	}
 	return b.Flush()
-}
-
-// Verb returns what an operation does to a cluster, as part of a sentence.
-func Verb(operation string) string {
-	switch operation {
-	case "apply":
-		return "change"
-	case "init-registry":
-		return "set up a registry for"
-	case "init-os":
-		return "prepare the hosts of"
-	case "rollback":
-		return "roll back"
-	case "etcd-defrag":
-		return "defragment the etcd of"
-	case "etcd-restore":
-		return "restore the etcd of"
-	case "etcd-rescue":
-		return "rescue the etcd of"
-	case "add-nodes":
-		return "add nodes to"
-	case "delete-nodes":
-		return "delete nodes from"
-	case "forget-nodes":
-		return "remove lost nodes from"
-	case "rollback-upgrade":
-		return "roll back the upgrade of"
-	case "renew-certs":
-		return "renew certificates of"
-	case "rotate-ca":
-		return "rotate CAs of"
-	}
-	return operation
 }
 
 // String returns text for the user: "Kubernetes v1.37.1 from the cache, 312.4 MiB".

@@ -6,6 +6,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // Gone is the phase of a cluster that does not exist: before it is recorded, and after a
@@ -64,11 +65,9 @@ func Settled(p v1alpha1.Phase) v1alpha1.Phase {
 	return p
 }
 
-// During returns the phase while an operation of a kind (create, apply, delete, rollback…)
-// works on a cluster in phase now. A kind that only prepares hosts does not change the
-// phase.
-func During(kind string, now v1alpha1.Phase) v1alpha1.Phase {
-	if p, ok := work[kind]; ok {
+// During returns the phase while an operation of a kind works on a cluster in phase now.
+func During(kind operation.Kind, now v1alpha1.Phase) v1alpha1.Phase {
+	if p, ok := kind.Phase(); ok {
 		return p
 	}
 	return now
@@ -76,8 +75,8 @@ func During(kind string, now v1alpha1.Phase) v1alpha1.Phase {
 
 // After returns the phase when an operation has ended. A cancelled operation can be
 // resumed; one that left hosts unfinished has failed.
-func After(kind string, o event.Outcome, now v1alpha1.Phase) v1alpha1.Phase {
-	during, ok := work[kind]
+func After(kind operation.Kind, o event.Outcome, now v1alpha1.Phase) v1alpha1.Phase {
+	during, ok := kind.Phase()
 	switch {
 	case !ok:
 		return now
@@ -89,21 +88,4 @@ func After(kind string, o event.Outcome, now v1alpha1.Phase) v1alpha1.Phase {
 		return Gone
 	}
 	return v1alpha1.PhaseRunning
-}
-
-// work maps the operations that change the cluster to the phase during them.
-var work = map[string]v1alpha1.Phase{
-	"create":   v1alpha1.PhaseCreating,
-	"apply":    v1alpha1.PhaseReconfiguring,
-	"delete":   v1alpha1.PhaseDeleting,
-	"rollback": v1alpha1.PhaseDeleting,
-	"upgrade":  v1alpha1.PhaseUpgrading,
-
-	"rollback-upgrade": v1alpha1.PhaseUpgrading,
-
-	"etcd-restore": v1alpha1.PhaseReconfiguring,
-	"etcd-rescue":  v1alpha1.PhaseReconfiguring,
-
-	"add-nodes":    v1alpha1.PhaseScaling,
-	"delete-nodes": v1alpha1.PhaseScaling,
 }

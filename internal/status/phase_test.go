@@ -7,6 +7,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 var phases = []v1alpha1.Phase{
@@ -53,7 +54,7 @@ func TestMoves(t *testing.T) {
 // For every operation that may begin and every outcome, the transitions are legal; and a
 // cluster whose process was killed can be used again.
 func TestOperationsMoveLegally(t *testing.T) {
-	begins := map[string][]v1alpha1.Phase{
+	begins := map[operation.Kind][]v1alpha1.Phase{
 		"create":        {Gone, v1alpha1.PhasePending, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 		"apply":         {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 		"upgrade":       {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
@@ -90,9 +91,10 @@ func TestOperationsMoveLegally(t *testing.T) {
 
 func TestAfter(t *testing.T) {
 	for _, tc := range []struct {
-		kind, reason string
-		outcome      event.Outcome
-		want         v1alpha1.Phase
+		kind    operation.Kind
+		reason  string
+		outcome event.Outcome
+		want    v1alpha1.Phase
 	}{
 		{"create", "it runs", event.Succeeded, v1alpha1.PhaseRunning},
 		{"apply", "hosts were left behind", event.Partial, v1alpha1.PhaseFailed},

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // frameInterval is the interval between two frames of a live view.
@@ -274,7 +274,7 @@ func (v *Live) formatHead() []span {
 	t := v.state
 	what := "preparing"
 	if t.kind != "" {
-		what = plan.Verb(t.kind) + " cluster"
+		what = operation.Kind(t.kind).Verb() + " cluster"
 	}
 	line := []span{{text: strings.TrimSpace(what + " " + t.cluster), code: bold}, {text: "  " + Duration(v.opts.currentTime().Sub(t.start))}}
 	if t.planned > 0 {

@@ -9,7 +9,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 func WriteOperation(w io.Writer, o *v1alpha1.Operation, h *History) error {
@@ -78,15 +78,7 @@ func describeFailure(r StepRun) string {
 func nextOperationCommand(o *v1alpha1.Operation) string {
 	switch o.Status.Phase {
 	case v1alpha1.OperationFailed, v1alpha1.OperationCancelled:
-		switch lifecycle.Kind(o.Spec.Type) {
-		case lifecycle.InitOS:
-			return "slipway init os -f FILE"
-		case lifecycle.InitRegistry:
-			return "slipway init registry -f FILE"
-		case lifecycle.Defrag:
-			return "slipway etcd defrag " + o.Spec.Cluster
-		}
-		return "slipway resume " + o.Spec.Cluster
+		return kinds.Kind(o.Spec.Type).Resume(kinds.End{Cluster: o.Spec.Cluster})
 	case v1alpha1.OperationRunning:
 		return "slipway operations watch " + o.Name
 	}

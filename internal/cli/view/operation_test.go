@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/lifecycle"
+	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // TestNextOperationCommand_FitsKindAndPhase: the next command in an operation's report
@@ -12,15 +12,15 @@ import (
 func TestNextOperationCommand_FitsKindAndPhase(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
-		kind         lifecycle.Kind
+		kind         kinds.Kind
 		phase        v1alpha1.OperationPhase
 		want         string
 	}{
-		{"failed", "it goes on", lifecycle.Create, v1alpha1.OperationFailed, "slipway resume prod"},
-		{"hosts alone", "of a cluster on the records a resume would not mean it", lifecycle.InitOS,
+		{"failed", "it goes on", kinds.Create, v1alpha1.OperationFailed, "slipway resume prod"},
+		{"hosts alone", "of a cluster on the records a resume would not mean it", kinds.InitOS,
 			v1alpha1.OperationCancelled, "slipway init os -f FILE"},
-		{"under way", "it can be watched", lifecycle.InitOS, v1alpha1.OperationRunning, "slipway operations watch op-1"},
-		{"done", "there is nothing to do", lifecycle.Apply, v1alpha1.OperationSucceeded, ""},
+		{"under way", "it can be watched", kinds.InitOS, v1alpha1.OperationRunning, "slipway operations watch op-1"},
+		{"done", "there is nothing to do", kinds.Apply, v1alpha1.OperationSucceeded, ""},
 	} {
 		o := &v1alpha1.Operation{}
 		o.Name, o.Spec.Cluster, o.Spec.Type, o.Status.Phase = "op-1", "prod", string(tc.kind), tc.phase

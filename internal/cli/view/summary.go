@@ -9,11 +9,8 @@ import (
 
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
-	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
-
-// rollback is the kind of an operation that rolls back a create.
-const rollback lifecycle.Kind = "rollback"
 
 // mostFailures limits how many failures an ending lists.
 const mostFailures = 10
@@ -21,7 +18,7 @@ const mostFailures = 10
 // An Ending describes how an operation ended and which commands to run next.
 type Ending struct {
 	Result *lifecycle.Result
-	Kind   lifecycle.Kind
+	Kind   operation.Kind
 	// File is the cluster file of the operation, "" if there was none.
 	File  string
 	Style Style
@@ -40,11 +37,10 @@ func (e Ending) Succeeded(w io.Writer) {
 		fmt.Fprintln(w, l)
 	}
 	fmt.Fprintf(w, "Took %s; %s.\n", Duration(r.Duration), changed(r.Changed))
-	next, undo := e.next()
-	if next != "" {
+	if next := e.Kind.Next(e.end()); next != "" {
 		fmt.Fprintf(w, "Next: %s\n", next)
 	}
-	if undo != "" {
+	if undo := e.Kind.Undo(e.end()); undo != "" {
 		fmt.Fprintf(w, "Undo: %s\n", undo)
 	}
 }
@@ -59,48 +55,13 @@ func changed(steps int) string {
 	return fmt.Sprintf("%d steps made changes", steps)
 }
 
-func (e Ending) next() (next, undo string) {
-	name := e.Result.Cluster
-	file := cmp.Or(e.File, "FILE")
-	switch e.Kind {
-	case lifecycle.Create:
-		return "slipway kubectl " + name + " -- get nodes", "slipway delete cluster " + name
-	case lifecycle.Apply:
-		return "slipway kubectl " + name + " -- get nodes", "restore the previous settings in the file, then run: slipway apply -f " + file
-	case lifecycle.Add:
-		return "slipway kubectl " + name + " -- get nodes", "slipway delete nodes " + strings.Join(e.Result.Nodes, " ") + " --cluster " + name
-	case lifecycle.Lose:
-		return "slipway resume " + name, ""
-	case lifecycle.Remove:
-		return "slipway kubectl " + name + " -- get nodes", "slipway add nodes " + name + " --host USER@ADDRESS=ROLE,name=NAME"
-	case lifecycle.Upgrade:
-		if v := e.Result.Onward; v != "" {
-			by := e.Result.OnwardFile
-			if by != "" {
-				by = cmp.Or(e.File, by) // as the user typed it
-			}
-			return lifecycle.OnwardCommand(name, v, by), ""
-		}
-		return "slipway kubectl " + name + " -- get nodes", ""
-	case lifecycle.Renew, lifecycle.RotateCA:
-		return "slipway certs check " + name, ""
-	case lifecycle.Defrag:
-		return "slipway etcd health " + name, ""
-	case lifecycle.RestoreEtcd:
-		return "slipway apply " + name + " (applies changes that were made after the backup)", ""
-	case lifecycle.RescueEtcd:
-		return "slipway etcd health " + name, ""
-	case lifecycle.InitOS:
-		return "slipway create cluster -f " + file, "slipway delete cluster -f " + file + ", if no cluster runs on these hosts"
-	case lifecycle.InitRegistry:
-		return "slipway create cluster -f " + file + "; if the cluster exists: slipway apply -f " + file,
-			"slipway delete cluster -f " + file + ", if no cluster runs on these hosts"
-	case lifecycle.Delete:
-		return "", "slipway create cluster -f " + file
-	case rollback:
-		return "fix the cause, then run: slipway create cluster -f " + file, ""
+// end returns what the commands after the operation depend on.
+func (e Ending) end() operation.End {
+	r := e.Result
+	return operation.End{
+		Cluster: r.Cluster, File: e.File, Nodes: r.Nodes, Partial: r.Outcome == event.Partial,
+		Target: r.Onward, TargetFile: r.OnwardFile,
 	}
-	return "", ""
 }
 
 // Paused reports that an operation paused as requested, and the commands that
@@ -137,7 +98,7 @@ func (e Ending) Failed(w io.Writer) {
 		}
 	}
 	if len(groups) == 0 && r.Outcome != event.Cancelled {
-		fmt.Fprintf(w, "%s: %s cluster %s\n", p.in(red, "FAILED"), plan.Verb(string(e.Kind)), r.Cluster)
+		fmt.Fprintf(w, "%s: %s cluster %s\n", p.in(red, "FAILED"), e.Kind.Verb(), r.Cluster)
 	}
 	if r.Forgotten {
 		fmt.Fprintf(w, "Cluster %s was removed from Slipway. Its files remain on: %s\n", r.Cluster, strings.Join(hosts(r.Failures), ", "))
@@ -165,48 +126,14 @@ func (e Ending) Onward(w io.Writer) {
 // on returns the commands that continue an operation that has not finished, and
 // roll it back.
 func (e Ending) on() (next, back string) {
-	name := e.Result.Cluster
-	resume := "slipway resume " + name
 	switch {
 	case e.Result.Reverted:
 		return "correct the file, then run: slipway apply -f " + cmp.Or(e.File, "FILE"), "done; the cluster has its previous settings"
 	case e.Result.Forgotten:
-		return "none if these hosts are permanently lost; if a host comes back: " + resume, notPossible
-	case e.Kind == lifecycle.Delete && e.Result.Outcome == event.Partial:
-		return resume + "; to leave out hosts that are permanently lost: slipway delete cluster " + name + " --forget",
-			notPossible + "; finish the delete"
-	case e.Kind == lifecycle.InitOS:
-		// If the cluster is in the state, resume and rollback mean another of
-		// its operations.
-		return "slipway init os -f " + cmp.Or(e.File, "FILE"), onlyByDelete
-	case e.Kind == lifecycle.InitRegistry:
-		return "slipway init registry -f " + cmp.Or(e.File, "FILE"), onlyByDelete
-	case e.Kind == lifecycle.Lose:
-		return resume, notPossible + "; finish the removal of the lost nodes"
-	case e.Kind == lifecycle.Revert:
-		return resume, notPossible + "; finish this rollback. The cluster keeps working meanwhile"
-	case e.Kind == lifecycle.Renew:
-		return resume, "not needed; renewed certificates work like the previous ones"
-	case e.Kind == lifecycle.RotateCA:
-		return resume, notPossible + "; finish the rotation. The cluster trusts the old and the new keys meanwhile"
-	case e.Kind == lifecycle.Defrag:
-		return "slipway etcd health " + name + ", then run: slipway etcd defrag " + name, "not needed"
-	case e.Kind == lifecycle.RestoreEtcd:
-		return resume, "before data is moved: slipway apply " + name + "; after that, not possible"
-	case e.Kind == lifecycle.RescueEtcd:
-		return resume, "before data is moved: reboot the hosts to start them again; after that, not possible"
-	case e.Kind == lifecycle.Delete || e.Kind == rollback:
-		return resume, fmt.Sprintf("%s; finish the %s", notPossible, e.Kind)
+		return "none if these hosts are permanently lost; if a host comes back: slipway resume " + e.Result.Cluster, "not possible"
 	}
-	return resume, "slipway rollback " + name
+	return e.Kind.OnFailure(e.end()), e.Kind.Rollback(e.end())
 }
-
-// These are the answers in the line Rollback for operations that a user cannot
-// roll back.
-const (
-	notPossible  = "not possible"
-	onlyByDelete = "not possible separately; deleting the cluster resets its hosts"
-)
 
 // hosts returns the names of the hosts that failed, without duplicates.
 func hosts(list []lifecycle.HostFailure) (out []string) {

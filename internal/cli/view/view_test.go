@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/testutil/golden"
@@ -294,34 +295,34 @@ func TestEnding_NamesTheNextCommands(t *testing.T) {
 		name string
 		e    Ending
 	}{
-		{"create succeeded", Ending{Result: ready, Kind: lifecycle.Create}},
-		{"apply succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.Apply, File: "prod.yaml"}},
+		{"create succeeded", Ending{Result: ready, Kind: operation.Create}},
+		{"apply succeeded", Ending{Result: with(event.Succeeded), Kind: operation.Apply, File: "prod.yaml"}},
 		{"nodes added",
-			Ending{Result: &lifecycle.Result{Cluster: "prod", Outcome: event.Succeeded, Nodes: []string{"w3", "w4"}}, Kind: lifecycle.Add}},
+			Ending{Result: &lifecycle.Result{Cluster: "prod", Outcome: event.Succeeded, Nodes: []string{"w3", "w4"}}, Kind: operation.AddNodes}},
 		{"nodes removed",
-			Ending{Result: &lifecycle.Result{Cluster: "prod", Outcome: event.Succeeded, Nodes: []string{"w3"}}, Kind: lifecycle.Remove}},
-		{"delete succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.Delete}},
-		{"init-os succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.InitOS, File: "prod.yaml"}},
-		{"init-registry succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.InitRegistry, File: "prod.yaml"}},
-		{"init-registry failed", Ending{Result: with(event.Failed), Kind: lifecycle.InitRegistry, File: "prod.yaml"}},
-		{"init-os failed", Ending{Result: with(event.Failed), Kind: lifecycle.InitOS, File: "prod.yaml"}},
-		{"create failed", Ending{Result: with(event.Failed, full), Kind: lifecycle.Create}},
+			Ending{Result: &lifecycle.Result{Cluster: "prod", Outcome: event.Succeeded, Nodes: []string{"w3"}}, Kind: operation.DeleteNodes}},
+		{"delete succeeded", Ending{Result: with(event.Succeeded), Kind: operation.Delete}},
+		{"init-os succeeded", Ending{Result: with(event.Succeeded), Kind: operation.InitOS, File: "prod.yaml"}},
+		{"init-registry succeeded", Ending{Result: with(event.Succeeded), Kind: operation.InitRegistry, File: "prod.yaml"}},
+		{"init-registry failed", Ending{Result: with(event.Failed), Kind: operation.InitRegistry, File: "prod.yaml"}},
+		{"init-os failed", Ending{Result: with(event.Failed), Kind: operation.InitOS, File: "prod.yaml"}},
+		{"create failed", Ending{Result: with(event.Failed, full), Kind: operation.Create}},
 		{"create failed on the manager",
-			Ending{Result: with(event.Failed, failure("", "build the bundle", "the Go tool is missing")), Kind: lifecycle.Create}},
-		{"failed in a way that the guide lists", Ending{Result: with(event.Failed, listed), Kind: lifecycle.RotateCA}},
-		{"finished with failed hosts", Ending{Result: many, Kind: lifecycle.Create}},
-		{"paused", Ending{Result: with(event.Paused), Kind: lifecycle.Upgrade}},
-		{"a minor of an upgrade", Ending{Result: minor, Kind: lifecycle.Upgrade}},
-		{"a minor of an upgrade without a file, gone on with by one", Ending{Result: minor, Kind: lifecycle.Upgrade, File: "prod.yaml"}},
-		{"a minor of an upgrade by a file", Ending{Result: byFile, Kind: lifecycle.Upgrade}},
-		{"a minor of an upgrade by a file that was named here", Ending{Result: byFile, Kind: lifecycle.Upgrade, File: "prod.yaml"}},
-		{"a minor of an upgrade by standard input", Ending{Result: &byInput, Kind: lifecycle.Upgrade}},
-		{"stopped", Ending{Result: with(event.Cancelled), Kind: lifecycle.Apply}},
-		{"rollback succeeded", Ending{Result: with(event.Succeeded), Kind: rollback}},
-		{"rollback failed", Ending{Result: with(event.Failed), Kind: rollback}},
-		{"delete failed", Ending{Result: with(event.Failed), Kind: lifecycle.Delete}},
-		{"delete with failed hosts", Ending{Result: with(event.Partial, gone...), Kind: lifecycle.Delete}},
-		{"forgotten", Ending{Result: forgotten, Kind: lifecycle.Delete}},
+			Ending{Result: with(event.Failed, failure("", "build the bundle", "the Go tool is missing")), Kind: operation.Create}},
+		{"failed in a way that the guide lists", Ending{Result: with(event.Failed, listed), Kind: operation.RotateCA}},
+		{"finished with failed hosts", Ending{Result: many, Kind: operation.Create}},
+		{"paused", Ending{Result: with(event.Paused), Kind: operation.Upgrade}},
+		{"a minor of an upgrade", Ending{Result: minor, Kind: operation.Upgrade}},
+		{"a minor of an upgrade without a file, gone on with by one", Ending{Result: minor, Kind: operation.Upgrade, File: "prod.yaml"}},
+		{"a minor of an upgrade by a file", Ending{Result: byFile, Kind: operation.Upgrade}},
+		{"a minor of an upgrade by a file that was named here", Ending{Result: byFile, Kind: operation.Upgrade, File: "prod.yaml"}},
+		{"a minor of an upgrade by standard input", Ending{Result: &byInput, Kind: operation.Upgrade}},
+		{"stopped", Ending{Result: with(event.Cancelled), Kind: operation.Apply}},
+		{"rollback succeeded", Ending{Result: with(event.Succeeded), Kind: operation.RollbackCreate}},
+		{"rollback failed", Ending{Result: with(event.Failed), Kind: operation.RollbackCreate}},
+		{"delete failed", Ending{Result: with(event.Failed), Kind: operation.Delete}},
+		{"delete with failed hosts", Ending{Result: with(event.Partial, gone...), Kind: operation.Delete}},
+		{"forgotten", Ending{Result: forgotten, Kind: operation.Delete}},
 	} {
 		fmt.Fprintf(&b, "===== %s\n", tc.name)
 		switch tc.e.Result.Outcome {

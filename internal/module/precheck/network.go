@@ -190,14 +190,14 @@ func (r *report) compareHosts(hosts []facts.Host) {
 		for _, other := range asked[:i] {
 			r.checkIdentity(h, other)
 		}
-		if r.options.Operation == "init-os" || r.onlyRenews() {
+		if r.onlyPreparesSystem() || r.onlyRenews() {
 			continue
 		}
 		for _, other := range asked {
 			r.checkTakenAddress(h, other)
 		}
 	}
-	if r.options.Operation != "init-os" && !r.onlyRenews() {
+	if !r.onlyPreparesSystem() && !r.onlyRenews() {
 		r.checkVirtualAddress(asked)
 	}
 	r.checkClocks(asked)

@@ -13,16 +13,14 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/remote"
 )
 
 // Options configure a precheck. The zero value works.
 type Options struct {
-	// Operation is the operation that is about to run: create, apply, delete, rollback,
-	// init-os, renew-certs. Operations that only remove something need nothing but
-	// reachable hosts. So does renew-certs, which also checks the clocks. init-os checks
-	// no space for a cluster. "" means create.
-	Operation string
+	// Level is how much is checked for the operation that is about to run.
+	Level operation.Precheck
 	// ImagesBytes is the compressed size of the bundle that a host receives, in bytes; 0
 	// means unknown, and a typical size is used.
 	ImagesBytes int64
@@ -91,18 +89,21 @@ func (r *report) warn(id, remedy, format string, args ...any) {
 
 // onlyRemoves reports whether the operation only removes something.
 func (r *report) onlyRemoves() bool {
-	return r.options.Operation == "delete" || r.options.Operation == "rollback"
+	return r.options.Level == operation.RemovalPrecheck
 }
+
+// onlyPreparesSystem reports whether the operation only prepares the operating system.
+func (r *report) onlyPreparesSystem() bool { return r.options.Level == operation.SystemPrecheck }
 
 // onlyRenews reports whether the operation only renews or rotates certificates.
 func (r *report) onlyRenews() bool {
-	return r.options.Operation == "renew-certs" || r.options.Operation == "rotate-ca"
+	return r.options.Level == operation.CertificatePrecheck
 }
 
-// isMaintenance reports whether the operation only concerns etcd, on hosts that were
-// checked when they joined.
+// isMaintenance reports whether the operation only concerns etcd, on hosts that were checked
+// when they joined.
 func (r *report) isMaintenance() bool {
-	return slices.Contains([]string{"etcd-defrag", "etcd-restore", "etcd-rescue"}, r.options.Operation)
+	return r.options.Level == operation.EtcdPrecheck
 }
 
 // checkIgnoredIDs reports ids of --ignore-check that do not exist or cannot be ignored.
@@ -151,7 +152,7 @@ func (r *report) checkHost() {
 		r.checkCgroups()
 	}
 	r.checkConflicts()
-	if r.options.Operation == "init-os" {
+	if r.onlyPreparesSystem() {
 		return
 	}
 	r.checkSize()

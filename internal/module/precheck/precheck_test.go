@@ -11,6 +11,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/testutil/golden"
@@ -321,7 +322,7 @@ var surroundingRows = []row{
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
 	}, nil, ""},
 	{"a stranger's, to be deleted", "what its ledgers hold is enough to take it off", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
-		o.Recorded, o.Operation = false, "delete"
+		o.Recorded, o.Level = false, operation.RemovalPrecheck
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
 		h[1].Facts.Present = append(h[1].Facts.Present, "/etc/kubernetes/kubelet.conf")
 	}, nil, ""},
@@ -535,16 +536,16 @@ var optionRows = []row{
 		h[1].Facts.Ledger, h[1].Facts.Cluster, o.Ignore = true, "other", []string{"other-cluster"}
 	}, []string{"error unknown-check ", "error other-cluster w1"}, ""},
 	{"delete", "what is taken away needs no room", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
-		h[0].Facts.CPUs, h[1].Facts.Disks, h[1].Facts.MachineID, o.Operation = 0, nil, "id-cp1", "delete"
+		h[0].Facts.CPUs, h[1].Facts.Disks, h[1].Facts.MachineID, o.Level = 0, nil, "id-cp1", operation.RemovalPrecheck
 	}, nil, ""},
 	{"delete, unreachable", "it cannot be restored", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
-		h[1].Facts, h[1].Err, o.Operation = nil, unreachable, "delete"
+		h[1].Facts, h[1].Err, o.Level = nil, unreachable, operation.RemovalPrecheck
 	}, []string{"error ssh-auth-failed w1"}, ""},
 	{"delete, other cluster", "it is not this one's to delete", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
-		h[1].Facts.Ledger, h[1].Facts.Cluster, o.Operation = true, "other", "delete"
+		h[1].Facts.Ledger, h[1].Facts.Cluster, o.Level = true, "other", operation.RemovalPrecheck
 	}, []string{"error other-cluster w1"}, ""},
 	{"init-os", "the system is judged, room and ports are not", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
-		h[0].Facts.CPUs, h[0].Facts.Listeners, h[0].Facts.Systemd, o.Operation = 1, []op.Listener{{Port: 6443}}, "", "init-os"
+		h[0].Facts.CPUs, h[0].Facts.Listeners, h[0].Facts.Systemd, o.Level = 1, []op.Listener{{Port: 6443}}, "", operation.SystemPrecheck
 		h[1].Spec.InternalAddress = "192.0.2.11"
 	}, []string{"error systemd-missing cp1"}, ""},
 	{"an upgrade", "another version lies beside the one that runs", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {

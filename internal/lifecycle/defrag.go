@@ -1,0 +1,46 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"slipway.dev/slipway/internal/bytesize"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/pipeline"
+)
+
+// A defragmentation is the space that the defragmentation of an etcd freed.
+type defragmentation struct {
+	sync.Mutex
+	lines []string
+	bytes int64
+}
+
+// defragEtcd defragments the databases of etcd.
+func defragEtcd() behaviour {
+	d := &defragmentation{}
+	b := usual()
+	b.wanted = savedOrFile
+	b.begin = func(p *prepared) error { return mayMaintain(p.recorded, "a defragmentation") }
+	b.pipeline = func(p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
+		return pipeline.Defrag(p.env, d.add), nil
+	}
+	b.summary = d.summary
+	return b
+}
+
+// add records the space that the defragmentation of a host's member freed.
+func (d *defragmentation) add(host string, before, after int64) {
+	d.Lock()
+	defer d.Unlock()
+	d.lines = append(d.lines, fmt.Sprintf("%s: %s, before %s", host, bytesize.Bytes(after), bytesize.Bytes(before)))
+	d.bytes += before - after
+}
+
+func (d *defragmentation) summary(*prepared, *Result) []string {
+	d.Lock()
+	defer d.Unlock()
+	slices.Sort(d.lines)
+	return append([]string{"the defragmentation freed " + bytesize.Bytes(max(d.bytes, 0))}, d.lines...)
+}

@@ -1,0 +1,80 @@
+package lifecycle
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/pipeline"
+)
+
+// loses changes a request to force-remove hosts into kind Lose, which leaves an
+// unfinished upgrade, restore or runtime change alone. It does so if that unfinished
+// operation is the reason for the refusal, and reports whether it did.
+func (r *Request) loses(refusal error) bool {
+	var list diag.List
+	if !errors.As(refusal, &list) || !slices.Contains([]string{idUpgradeUnfinished, idMigrationAlone, idOperationUnfinished}, list[0].ID) ||
+		r.Kind != operation.DeleteNodes || !r.Forget || len(r.Hosts) > 0 {
+		return false
+	}
+	r.Kind, r.midst = operation.ForgetNodes, list[0].ID
+	return true
+}
+
+// forgetNodes removes lost hosts while another operation is unfinished. It removes them
+// from etcd and the API; while a restore replaces the etcd data, it removes them from the
+// saved state only.
+func forgetNodes() behaviour {
+	stateOnly := false
+	b := usual()
+	b.wanted = withoutRemoved
+	b.hostFindings = (*prepared).stillThere
+	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+		swaps, err := p.svc.swaps(p.env.Cluster.Name)
+		if stateOnly = swaps != nil; stateOnly {
+			return pipeline.Strike(p.env, parts), err
+		}
+		return pipeline.Lose(p.env, parts), err
+	}
+	b.summary = func(p *prepared, res *Result) []string {
+		if stateOnly {
+			return p.left(res, func(l module.Leaving) string {
+				return l.Name + " was removed from the saved state, and a new restore leaves it out; if its node is listed after " +
+					"that restore: slipway kubectl " + p.env.Cluster.Name + " -- delete node " + l.Name
+			})
+		}
+		return p.left(res, p.leftLine)
+	}
+	return b
+}
+
+// stillThere refuses to remove hosts that are not lost while another operation is
+// unfinished: to remove them takes more than to forget them.
+func (p *prepared) stillThere() (list diag.List) {
+	for _, l := range p.env.Leaving {
+		hint := "finish the unfinished operation first: slipway resume " + p.env.Cluster.Name
+		if p.continues != nil {
+			hint = "power off the host permanently (its removal has begun and may be complete), then run: slipway resume " + p.env.Cluster.Name
+		}
+		if !l.Gone {
+			list = append(list, diag.Diagnostic{
+				ID: cmp.Or(p.request.midst, idUpgradeUnfinished), Severity: diag.Error, Host: l.Name,
+				Message: "is reachable; while an upgrade, an etcd restore or a runtime change is unfinished, only " +
+					"permanently lost hosts can be removed",
+				Hint: hint,
+			})
+		}
+	}
+	return list
+}
+
+// gaveUp reports whether an operation removed lost hosts while another operation was
+// unfinished. The rest of the cluster's description belongs to that other operation.
+func gaveUp(o v1alpha1.Operation) bool {
+	return operation.Kind(o.Spec.Type) == operation.ForgetNodes && o.Status.Phase == v1alpha1.OperationSucceeded
+}

@@ -1,0 +1,140 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/module/precheck"
+	"slipway.dev/slipway/internal/pipeline"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// A behaviour is how operations of one kind are prepared, run and described. Package
+// operation has the facts about the kind. All functions are set; usual has those that
+// most kinds share.
+type behaviour struct {
+	// wanted returns the wanted description of the cluster. saved reports whether it is
+	// the saved one, which is not validated again.
+	wanted func(ctx context.Context, s *service, r *Request, recorded *v1alpha1.Cluster) (wanted *v1alpha1.Cluster, saved bool, err error)
+	// accepts refuses a valid description that the operation cannot apply.
+	accepts func(recorded, wanted *v1alpha1.Cluster) error
+	// begin refuses an operation that is not possible, and finds an earlier operation
+	// that it continues.
+	begin func(p *prepared) error
+	// prepare reads what the operation needs besides hosts, before they are connected.
+	prepare func(ctx context.Context, p *prepared, progress event.Sink) error
+	// warnings returns the findings of prepare. findings returns those about the cluster
+	// and its hosts, and hostFindings those after each host was checked.
+	warnings     func(p *prepared) diag.List
+	findings     func(ctx context.Context, p *prepared, o precheck.Options, progress event.Sink) (diag.List, error)
+	hostFindings func(p *prepared) diag.List
+	// observe determines on the hosts what the pipeline depends on.
+	observe func(ctx context.Context, p *prepared) error
+	// pipeline returns the pipeline.
+	pipeline func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error)
+	// planned refuses a plan because of its steps.
+	planned func(p *prepared) error
+	// needs reports whether the operation cannot continue without a host. awaits reports
+	// whether other nodes may change their version only after a host.
+	needs  func(p *prepared, h *engine.Host) bool
+	awaits func(h *engine.Host) bool
+	// losses describes, for users, the data that is lost.
+	losses func(p *prepared) []string
+	// finish completes the result, and summary describes what works now.
+	finish  func(p *prepared, o *v1alpha1.Operation, res *Result)
+	summary func(p *prepared, res *Result) []string
+	// save adds what only this kind has to the saved operation, and resume reads it.
+	save   func(p *prepared, o *v1alpha1.OperationSpec)
+	resume func(r *Request, o *v1alpha1.OperationSpec)
+	// rollback makes a request roll back an operation of another kind, if this is its
+	// RollbackKind.
+	rollback func(s *service, r *Request, o *v1alpha1.Operation) error
+	close    func() error
+}
+
+// behaviours returns the table of behaviours: a function for each kind, because a behaviour
+// has the state of one operation.
+func behaviours() map[operation.Kind]func() behaviour {
+	return map[operation.Kind]func() behaviour{
+		operation.Create:          createCluster,
+		operation.Apply:           applyDescription,
+		operation.Delete:          deleteCluster,
+		operation.RollbackCreate:  rollbackCreate,
+		operation.InitOS:          initOS,
+		operation.InitRegistry:    initRegistry,
+		operation.AddNodes:        addNodes,
+		operation.DeleteNodes:     deleteNodes,
+		operation.ForgetNodes:     forgetNodes,
+		operation.Upgrade:         upgradeCluster,
+		operation.RollbackUpgrade: rollbackUpgrade,
+		operation.RenewCerts:      renewCerts,
+		operation.RotateCA:        rotateCA,
+		operation.DefragEtcd:      defragEtcd,
+		operation.RestoreEtcd:     restoreEtcd,
+		operation.RescueEtcd:      rescueEtcd,
+	}
+}
+
+// behaviourOf returns a new behaviour of a kind, or an error for an unknown kind.
+func behaviourOf(k operation.Kind) (behaviour, error) {
+	b, ok := behaviours()[k]
+	if !ok {
+		return behaviour{}, fmt.Errorf("unknown operation %q", k)
+	}
+	return b(), nil
+}
+
+// become makes an operation one of a kind.
+func (p *prepared) become(k operation.Kind) (err error) {
+	p.request.Kind = k
+	p.behaviour, err = behaviourOf(k)
+	return err
+}
+
+// usual returns a behaviour with everything except a pipeline and a summary.
+func usual() behaviour {
+	return behaviour{
+		wanted:       fileOrSaved,
+		accepts:      func(_, _ *v1alpha1.Cluster) error { return nil },
+		begin:        func(*prepared) error { return nil },
+		prepare:      func(context.Context, *prepared, event.Sink) error { return nil },
+		warnings:     func(*prepared) diag.List { return nil },
+		findings:     func(context.Context, *prepared, precheck.Options, event.Sink) (diag.List, error) { return nil, nil },
+		hostFindings: func(*prepared) diag.List { return nil },
+		observe:      func(context.Context, *prepared) error { return nil },
+		planned:      func(*prepared) error { return nil },
+		needs:        func(*prepared, *engine.Host) bool { return false },
+		awaits:       func(*engine.Host) bool { return false },
+		losses:       func(*prepared) []string { return nil },
+		finish:       func(*prepared, *v1alpha1.Operation, *Result) {},
+		save:         func(*prepared, *v1alpha1.OperationSpec) {},
+		resume:       func(*Request, *v1alpha1.OperationSpec) {},
+		rollback: func(_ *service, _ *Request, o *v1alpha1.Operation) error {
+			return fmt.Errorf("an operation of kind %q is not rolled back by this kind", o.Spec.Type)
+		},
+		close: func() error { return nil },
+	}
+}
+
+// fileOrSaved returns the cluster of the file, or the saved one if there is no file.
+func fileOrSaved(_ context.Context, s *service, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, bool, error) {
+	if r.Cluster == nil {
+		return spec.Copy(recorded), true, nil
+	}
+	wanted, err := s.fromFile(r.Cluster, recorded)
+	return wanted, false, err
+}
+
+// savedOrFile returns the saved cluster, or that of the file if none is saved: a host that
+// is missing in the file must not be forgotten.
+func savedOrFile(ctx context.Context, s *service, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, bool, error) {
+	if recorded != nil {
+		return spec.Copy(recorded), true, nil
+	}
+	return fileOrSaved(ctx, s, r, recorded)
+}
