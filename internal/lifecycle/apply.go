@@ -55,7 +55,8 @@ func (p *prepared) run(operation string, fence uint64) *engine.Run {
 // settled reports whether there is nothing to do and nothing to finish.
 func (p *prepared) settled() bool {
 	return p.plan.Empty() && p.continues == nil && len(p.Failures()) == 0 &&
-		(!p.request.Kind.SetsStatus() || p.recorded != nil && p.recorded.Status.Phase == v1alpha1.PhaseRunning && !p.request.Kind.RemovesCluster())
+		(!p.request.Kind.SetsStatus() ||
+			p.recorded != nil && p.recorded.Status.Phase == v1alpha1.PhaseRunning && !p.request.Kind.RemovesCluster())
 }
 
 // locks holds the locks of a cluster: on this machine and on its control planes.
@@ -436,7 +437,8 @@ func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recor
 	}
 	// The cluster is saved first: after an interruption in between, the operation can
 	// be resumed and finds nothing to do.
-	if p.request.Kind.CreatesCluster() && res.Outcome == event.Partial || p.request.Kind.NeedsBundle() && p.request.Kind.SetsStatus() && res.Outcome == event.Succeeded {
+	if p.request.Kind.CreatesCluster() && res.Outcome == event.Partial ||
+		p.request.Kind.NeedsBundle() && p.request.Kind.SetsStatus() && res.Outcome == event.Succeeded {
 		err = errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))
 	}
 	err = errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))

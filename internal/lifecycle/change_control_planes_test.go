@@ -224,7 +224,8 @@ func TestSomebodyElsesMachine(t *testing.T) {
 	w.api.lose("cp3")
 	before := m.look()
 	m.touched = func(what string) { t.Errorf("it was touched: %s", what) }
-	p, err := w.service().Prepare(t.Context(), Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3", "w2"}, IgnoreErrors: true}, nil)
+	p, err := w.service().Prepare(t.Context(),
+		Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3", "w2"}, IgnoreErrors: true}, nil)
 	w.apply(w.prepared(p, err), event.Partial)
 	w.wantMembers("cp1", "cp2", "cp3")
 	if d := cmp.Diff(before, m.look()); d != "" {
@@ -300,7 +301,8 @@ func TestDeadControlPlane(t *testing.T) {
 	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
 	w.machines["cp1"].down = errDown
 	w.api.lost("cp1")
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp2"}, IgnoreErrors: true}, nil)
+	_, err := w.service().Prepare(t.Context(),
+		Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp2"}, IgnoreErrors: true}, nil)
 	if err == nil || !strings.Contains(err.Error(), "etcd-quorum") {
 		t.Errorf("a live member goes while another is dead: %v", err)
 	}

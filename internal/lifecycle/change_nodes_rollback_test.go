@@ -121,11 +121,13 @@ func TestPlaceTakenTwice(t *testing.T) {
 		name, host, at string // at: the step that fails; "" is the first
 		by             func(*world) Request
 	}{
-		{"a control plane, by a file", "cp3", "join.kubelet-start", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} }},
+		{"a control plane, by a file", "cp3", "join.kubelet-start",
+			func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} }},
 		{"a worker, by a flag", "w1", "join.kubelet-start", func(w *world) Request {
 			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}
 		}},
-		{"a worker whose first step was cut off", "w1", "", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} }},
+		{"a worker whose first step was cut off", "w1",
+			"", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} }},
 		{"a control plane, taken back", "cp3", "join.kubelet-start", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -549,7 +549,8 @@ func TestDrainBlockedLater(t *testing.T) {
 			})
 		}
 	}
-	res := w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}, Removal: module.Removal{DrainTimeout: 5 * time.Second}},
+	res := w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"},
+		Removal: module.Removal{DrainTimeout: 5 * time.Second}},
 		event.Failed)
 	if f := res.Failures[0]; f.Task != "leave.drain" || f.Reason != module.IDDrainBlocked ||
 		!strings.Contains(f.Message, "default/lone has no controller") || !strings.Contains(f.Remedy, "--force") {

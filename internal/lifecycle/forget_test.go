@@ -80,7 +80,8 @@ func TestForgetWithoutANode(t *testing.T) {
 			w.api.drop("w1")
 			w.do(Request{Kind: operation.Apply, Cluster: w.tuned("cp1", "w1", "w2"), IgnoreErrors: true}, event.Partial)
 			w.machines["cp1"].silent = tc.silent
-			p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: true}, nil))
+			p := w.prepared(w.service().Prepare(t.Context(),
+				Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: true}, nil))
 			w.machines["cp1"].silent = false
 			w.apply(p, event.Succeeded)
 			if ids := w.forgotten(); ids != "id-w1" {

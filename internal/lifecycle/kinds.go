@@ -15,8 +15,8 @@ import (
 )
 
 // A behaviour is how operations of one kind are prepared, run and described. Package
-// operation has the facts about the kind. All functions are set; usual has those that
-// most kinds share.
+// operation has the facts about the kind. All functions are set; usual has the functions
+// that most kinds share.
 type behaviour struct {
 	// wanted returns the wanted description of the cluster. saved reports whether it is
 	// the saved one, which is not validated again.
@@ -28,8 +28,8 @@ type behaviour struct {
 	begin func(p *prepared) error
 	// prepare reads what the operation needs besides hosts, before they are connected.
 	prepare func(ctx context.Context, p *prepared, progress event.Sink) error
-	// warnings returns the findings of prepare. findings returns those about the cluster
-	// and its hosts, and hostFindings those after each host was checked.
+	// warnings returns the findings of prepare. findings returns the findings about the
+	// cluster and its hosts, and hostFindings more of them after each host was checked.
 	warnings     func(p *prepared) diag.List
 	findings     func(ctx context.Context, p *prepared, o precheck.Options, progress event.Sink) (diag.List, error)
 	hostFindings func(p *prepared) diag.List
@@ -130,8 +130,8 @@ func fileOrSaved(_ context.Context, s *service, r *Request, recorded *v1alpha1.C
 	return wanted, false, err
 }
 
-// savedOrFile returns the saved cluster, or that of the file if none is saved: a host that
-// is missing in the file must not be forgotten.
+// savedOrFile returns the saved cluster, or the cluster of the file if none is saved: a host
+// that is missing in the file must not be forgotten.
 func savedOrFile(ctx context.Context, s *service, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, bool, error) {
 	if recorded != nil {
 		return spec.Copy(recorded), true, nil

@@ -64,8 +64,8 @@ type prepared struct {
 	blobs      lateBlobs // what content serves
 	// marks are files to look for on hosts, which may have lost them.
 	marks []string
-	// formerSigner is the manager's public key before it takes over that of the hosts;
-	// "" if it keeps its key.
+	// formerSigner is the manager's public key before it takes over the key of the
+	// hosts; "" if it keeps its key.
 	formerSigner string
 }
 

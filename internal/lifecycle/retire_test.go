@@ -167,7 +167,8 @@ func TestAddRetiresNothing(t *testing.T) {
 	for _, name := range []string{"cp1", "w1"} {
 		w.machines[name].state[keptBlob+"of an earlier bundle"] = "yes"
 	}
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(),
+		Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, nil))
 	for _, s := range p.Plan().Steps {
 		if s.Task == containerruntime.StepRetire {
 			t.Errorf("%s lets something go", s.Host)

@@ -115,9 +115,11 @@ func TestExchanges(t *testing.T) {
 		{"all parts of it since", "nothing is left",
 			[]v1alpha1.Operation{op("c", operation.RotateCA, succeeded, "etcd"), op("b", operation.RotateCA, succeeded, "cluster"),
 				op("a", operation.RotateCA, failed, "etcd", "cluster")}, ""},
-		{"two", "each goes on", []v1alpha1.Operation{op("b", operation.RotateCA, failed, "cluster"), op("a", operation.RotateCA, failed, "etcd")}, "b a"},
+		{"two", "each goes on",
+			[]v1alpha1.Operation{op("b", operation.RotateCA, failed, "cluster"), op("a", operation.RotateCA, failed, "etcd")}, "b a"},
 		{"one before another that succeeded", "it is over",
-			[]v1alpha1.Operation{op("c", operation.RotateCA, failed, "etcd"), op("b", operation.RotateCA, succeeded, "etcd"), op("a", operation.RotateCA, failed, "etcd")}, "c"},
+			[]v1alpha1.Operation{op("c", operation.RotateCA, failed, "etcd"),
+				op("b", operation.RotateCA, succeeded, "etcd"), op("a", operation.RotateCA, failed, "etcd")}, "c"},
 	} {
 		var got []string
 		for _, o := range exchanges(tc.ops) {
@@ -162,7 +164,8 @@ func TestRotateClusterFirstLost(t *testing.T) {
 			w, old := withAuthority(t)
 			for i, k := range w.cutOff(rotateCluster(), at[0], at[1])[:2] {
 				k.machines["cp1"].down = errDown
-				k.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}, Forget: true, Removal: Removal{Force: true}}, event.Succeeded)
+				k.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}, Forget: true,
+					Removal: Removal{Force: true}}, event.Succeeded)
 				k.do(rotateCluster(), event.Succeeded)
 				next := k.machines["cp2"].files[caCrt]
 				if list, err := pki.Authorities([]byte(next)); err != nil || len(list) != 1 || next == old {

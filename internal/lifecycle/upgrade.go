@@ -265,7 +265,8 @@ func (s *service) origin(name, version string) (*v1alpha1.Cluster, error) {
 		return nil, err
 	}
 	for _, o := range ops {
-		if kind := operation.Kind(o.Spec.Type); !kind.CreatesCluster() && (!kind.ChangesCluster() || o.Status.Phase != v1alpha1.OperationSucceeded) {
+		if kind := operation.Kind(o.Spec.Type); !kind.CreatesCluster() &&
+			(!kind.ChangesCluster() || o.Status.Phase != v1alpha1.OperationSucceeded) {
 			continue
 		}
 		c, err := s.planned(o.Name)

@@ -253,7 +253,8 @@ func TestUpgradeStopsAtTheGate(t *testing.T) {
 			}
 			w.wantVersions(tc.want)
 			w.wantPhase(v1alpha1.PhaseFailed)
-			for _, r := range []Request{{Kind: operation.Apply, Cluster: w.cluster()}, {Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}}, toNewest} {
+			for _, r := range []Request{{Kind: operation.Apply, Cluster: w.cluster()},
+				{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}}, toNewest} {
 				_, err := w.service().Prepare(t.Context(), r, nil)
 				wantRefused(t, err, idUpgradeUnfinished)
 			}

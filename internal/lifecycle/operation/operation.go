@@ -17,7 +17,7 @@ type row struct {
 	// phase is the phase of the cluster while the operation runs; samePhase leaves the
 	// phase and the rest of the status unchanged.
 	phase v1alpha1.Phase
-	// description is what the operation does to the description of the cluster.
+	// description is the effect on the saved description of the cluster.
 	description effect
 	// hosts selects the hosts that take part.
 	hosts Hosts
@@ -54,16 +54,16 @@ type row struct {
 	repeat string
 }
 
-// An answer says whether something is true of a kind.
+// An answer reports whether something is true of a kind.
 type answer int
 
-// The answers; the zero value is none.
+// The values; the zero value is undecided.
 const (
 	no answer = iota + 1
 	yes
 )
 
-// effect is what an operation does to the saved description of a cluster.
+// An effect describes how an operation changes the saved description of a cluster.
 type effect int
 
 // The effects. createsCluster saves a first description, and removesCluster deletes the

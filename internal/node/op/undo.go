@@ -28,7 +28,7 @@ type Reset struct {
 	Cgroups   []string `json:"cgroups"` // below each hierarchy: "kubepods.slice"
 	// Within lists cgroups of units that are started again: their processes are stopped,
 	// but the cgroups are kept, because systemd does not check whether they exist.
-	Within        []string `json:"within,omitempty"`
+	Within []string `json:"within,omitempty"`
 	// removed with their content if they were absent before Slipway, or emptied if they were empty and Exclusive, according to the ledger
 	Paths         []string `json:"paths"`
 	KeepUnmanaged bool     `json:"keepUnmanaged"` // refuse when this host has no ledger
