@@ -9,6 +9,13 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// askOp executes op.Ask.
+type askOp struct{ o op.Ask }
+
+func (x *askOp) Check(ctx context.Context, s *session) (verdict, error) {
+	return s.ask(ctx, x.o)
+}
+
 // ask runs a read-only program.
 func (s *session) ask(ctx context.Context, o op.Ask) (verdict, error) {
 	if len(o.Argv) == 0 {

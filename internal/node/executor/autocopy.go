@@ -27,6 +27,13 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
+// copiesOp executes op.Copies.
+type copiesOp struct{ o op.Copies }
+
+func (x *copiesOp) Paths() []string {
+	return []string{x.o.Target()}
+}
+
 // maxSetFile limits a file in a set, in bytes.
 const maxSetFile = 4 << 20
 
@@ -318,8 +325,9 @@ func (r roomy) Put(ctx context.Context, name string, write func(io.Writer) error
 	return r.Target.Put(ctx, name, write)
 }
 
-// copies lists the files in a directory.
-func (s *session) copies(ctx context.Context, o op.Copies) (verdict, error) {
+// Check lists the files in a directory.
+func (x *copiesOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	dir, err := copies.Directory(s.path(o.Directory))
 	if err != nil {
 		return verdict{}, err

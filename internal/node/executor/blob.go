@@ -24,6 +24,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// fetchBlobOp executes op.FetchBlob.
+type fetchBlobOp struct{ o op.FetchBlob }
+
 // The blob stores below the state directory: one for blobs that operations ask to keep,
 // and one for blobs that only pass through to a directory or containerd.
 const (
@@ -64,7 +67,8 @@ func (s *session) haveBlob(store string, b op.Blob) bool {
 	return err == nil && info.Mode().IsRegular() && info.Size() == b.Size
 }
 
-func (s *session) checkBlob(o op.FetchBlob) (verdict, error) {
+func (x *fetchBlobOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	if err := checkBlobName(o.Blob); err != nil {
 		return verdict{}, err
 	}
@@ -74,7 +78,8 @@ func (s *session) checkBlob(o op.FetchBlob) (verdict, error) {
 	return verdict{change: "fetch " + blobText(o.Size)}, nil
 }
 
-func (s *session) applyBlob(ctx context.Context, o op.FetchBlob) error {
+func (x *fetchBlobOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	_, err := s.fetch(ctx, keptBlobs, o.Blob, 0, o.Size)
 	return err
 }

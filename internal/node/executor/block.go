@@ -17,6 +17,29 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// blockOp executes op.Block.
+type blockOp struct{ o op.Block }
+
+func (x *blockOp) Check(_ context.Context, s *session) (verdict, error) {
+	v, err := s.checkBlock(x.o)
+	if v.change != "" {
+		v.wrote = map[string]string{x.o.Path: ""} // other blocks of the file can change, too
+	}
+	return v, err
+}
+
+func (x *blockOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	return s.applyBlock(ctx, x.o)
+}
+
+func (x *blockOp) Paths() []string {
+	return []string{x.o.Path}
+}
+
+func (x *blockOp) LedgerEntries() ([]subject, bool) {
+	return []subject{{ledger.KindBlock, x.o.Target()}, {ledger.KindPath, x.o.Path}}, true
+}
+
 // setBlock writes the named block with lines into text, at its place or at the end;
 // without lines it removes the block. All other bytes are kept, except that the last line
 // gets a line break before a block that follows it.

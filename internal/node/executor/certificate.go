@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"context"
 	"crypto"
 	"crypto/x509"
 	"errors"
@@ -10,11 +11,31 @@ import (
 	"time"
 
 	"slipway.dev/slipway/internal/node/atomicfile"
+	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
 )
 
-func (s *session) checkCertificate(o op.Certificate) (verdict, error) {
+// certificateOp executes op.Certificate.
+type certificateOp struct{ o op.Certificate }
+
+func (x *certificateOp) Paths() []string {
+	return named(x.o.Cert, x.o.Key, x.o.CAKey)
+}
+
+func (x *certificateOp) LedgerEntries() ([]subject, bool) {
+	return []subject{{ledger.KindPath, x.o.Cert}, {ledger.KindPath, x.o.Key}}, true
+}
+
+// certificateRequestOp executes op.CertificateRequest.
+type certificateRequestOp struct{ o op.CertificateRequest }
+
+func (x *certificateRequestOp) Paths() []string {
+	return []string{x.o.Cert, x.o.Key}
+}
+
+func (x *certificateOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	o, err := s.withCA(o)
 	if err != nil {
 		return verdict{}, err
@@ -106,8 +127,9 @@ func (s *session) pair(o op.Certificate) (*x509.Certificate, crypto.Signer, erro
 	return cert, key, nil
 }
 
-// checkRequest reports a key to create, or returns the request of the existing one.
-func (s *session) checkRequest(o op.CertificateRequest) (verdict, error) {
+// Check reports a key to create, or returns the request of the existing one.
+func (x *certificateRequestOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	cert, key, err := s.pair(o.Certificate)
 	if err != nil {
 		return verdict{}, err
@@ -123,8 +145,9 @@ func (s *session) checkRequest(o op.CertificateRequest) (verdict, error) {
 	return verdict{output: request}, err
 }
 
-// applyRequest creates the key.
-func (s *session) applyRequest(o op.CertificateRequest, res *op.Result) error {
+// Apply creates the key.
+func (x *certificateRequestOp) Apply(_ context.Context, s *session, res *op.Result) error {
+	o := x.o
 	key, err := s.makeKey(o.Key)
 	if err != nil {
 		return err
@@ -133,9 +156,10 @@ func (s *session) applyRequest(o op.CertificateRequest, res *op.Result) error {
 	return err
 }
 
-// applyCertificate writes the key first: after a crash, a certificate without its key
+// Apply writes the key first: after a crash, a certificate without its key
 // would be useless, but not a key without its certificate.
-func (s *session) applyCertificate(o op.Certificate) error {
+func (x *certificateOp) Apply(_ context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	o, err := s.withCA(o)
 	if err != nil {
 		return err

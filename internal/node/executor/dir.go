@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,7 +16,49 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-func (s *session) checkDir(o op.Dir) (verdict, error) {
+// absentOp executes op.Absent.
+type absentOp struct{ o op.Absent }
+
+func (x *absentOp) Apply(_ context.Context, s *session, _ *op.Result) error {
+	return s.applyAbsent(x.o)
+}
+
+func (x *absentOp) Paths() []string {
+	return []string{x.o.Target()}
+}
+
+func (x *absentOp) LedgerEntries() ([]subject, bool) {
+	return []subject{{ledger.KindPath, x.o.Target()}}, true
+}
+
+// dirOp executes op.Dir.
+type dirOp struct{ o op.Dir }
+
+func (x *dirOp) Paths() []string {
+	return []string{x.o.Target()}
+}
+
+func (x *dirOp) LedgerEntries() ([]subject, bool) {
+	return []subject{{ledger.KindPath, x.o.Target()}}, true
+}
+
+// linkOp executes op.Link.
+type linkOp struct{ o op.Link }
+
+func (x *linkOp) Apply(_ context.Context, s *session, _ *op.Result) error {
+	return s.applyLink(x.o)
+}
+
+func (x *linkOp) Paths() []string {
+	return []string{x.o.Target()}
+}
+
+func (x *linkOp) LedgerEntries() ([]subject, bool) {
+	return []subject{{ledger.KindPath, x.o.Target()}}, true
+}
+
+func (x *dirOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	want, unknown, err := s.wanted(o.Mode, 0o755, o.Owner, o.Group)
 	if err != nil {
 		return verdict{}, err
@@ -92,7 +135,8 @@ func (s *session) followed(path string) (string, error) {
 	return "/" + below, nil
 }
 
-func (s *session) applyDir(o op.Dir) error {
+func (x *dirOp) Apply(_ context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	want, unknown, err := s.wanted(o.Mode, 0o755, o.Owner, o.Group)
 	if err != nil {
 		return err
@@ -148,7 +192,8 @@ func (s *session) saveContent(path string, shared []string) error {
 	return nil
 }
 
-func (s *session) checkLink(o op.Link) (verdict, error) {
+func (x *linkOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	now, err := ledger.State(s.path(o.Path))
 	if err != nil {
 		return verdict{}, err
@@ -184,7 +229,8 @@ func (s *session) link(path, to string) error {
 	return s.disk.Link(s.path(path), to, atomicfile.Meta{})
 }
 
-func (s *session) checkAbsent(o op.Absent) (verdict, error) {
+func (x *absentOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	v := verdict{wrote: map[string]string{o.Path: ledger.Absent}}
 	info, err := os.Lstat(s.path(o.Path))
 	if errors.Is(err, fs.ErrNotExist) {

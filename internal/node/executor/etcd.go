@@ -17,6 +17,16 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// etcdMemberOp executes op.EtcdMember.
+type etcdMemberOp struct{ o op.EtcdMember }
+
+func (x *etcdMemberOp) Paths() []string {
+	if x.o.Service == nil {
+		return (&execOp{o: x.o.Join}).Paths()
+	}
+	return append((&unitOp{o: x.o.Service.Unit}).Paths(), x.o.Service.Initial)
+}
+
 const (
 	// etcdTime limits the wait for a change of the member list: until another member is
 	// added, because etcd adds one at a time, or until this one votes.
@@ -107,9 +117,10 @@ func (s *session) membership(ctx context.Context, o op.EtcdMember) (m membership
 	return m, err
 }
 
-// checkEtcdMember checks the vote first: once the member votes, the program that adds it
+// Check checks the vote first: once the member votes, the program that adds it
 // only runs again if its inputs have changed.
-func (s *session) checkEtcdMember(ctx context.Context, o op.EtcdMember) (verdict, error) {
+func (x *etcdMemberOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	if o.Service == nil {
 		if err := checkExecName(o.Join); err != nil {
 			return verdict{}, err
@@ -140,7 +151,8 @@ func (s *session) checkEtcdMember(ctx context.Context, o op.EtcdMember) (verdict
 	return s.checkExec(ctx, o.Join)
 }
 
-func (s *session) applyEtcdMember(ctx context.Context, o op.EtcdMember, res *op.Result) error {
+func (x *etcdMemberOp) Apply(ctx context.Context, s *session, res *op.Result) error {
+	o := x.o
 	m, err := s.membership(ctx, o)
 	if err != nil {
 		return err

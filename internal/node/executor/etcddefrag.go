@@ -15,6 +15,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// etcdDefragOp executes op.EtcdDefrag.
+type etcdDefragOp struct{ o op.EtcdDefrag }
+
 const (
 	// defragTime limits the defragmentation of one member: etcd writes all used data
 	// again.
@@ -65,9 +68,10 @@ func full(all []etcdState) bool {
 	return slices.ContainsFunc(all, func(s etcdState) bool { return s.alarm("NOSPACE") })
 }
 
-// checkEtcdDefrag returns the result of a step. The effect of a compaction is not known
+// Check returns the result of a step. The effect of a compaction is not known
 // in advance: with a full database every member is defragmented.
-func (s *session) checkEtcdDefrag(ctx context.Context, o op.EtcdDefrag) (verdict, error) {
+func (x *etcdDefragOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	own, all, err := s.wellMembers(ctx, o)
 	if err != nil {
 		return verdict{}, err
@@ -87,7 +91,8 @@ func (s *session) checkEtcdDefrag(ctx context.Context, o op.EtcdDefrag) (verdict
 	return verdict{}, nil
 }
 
-func (s *session) applyEtcdDefrag(ctx context.Context, o op.EtcdDefrag, res *op.Result) error {
+func (x *etcdDefragOp) Apply(ctx context.Context, s *session, res *op.Result) error {
+	o := x.o
 	own, all, err := s.wellMembers(ctx, o)
 	if err != nil {
 		return err

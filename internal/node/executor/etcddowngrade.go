@@ -12,6 +12,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// etcdDowngradeOp executes op.EtcdDowngrade.
+type etcdDowngradeOp struct{ o op.EtcdDowngrade }
+
 // downgradeTimes is how much longer members can take to downgrade their storage format:
 // each checks every few seconds whether it can.
 const downgradeTimes = 6
@@ -83,7 +86,8 @@ func (s *session) downgrading(ctx context.Context, o op.EtcdDowngrade) (downgrad
 	return d, nil
 }
 
-func (s *session) checkEtcdDowngrade(ctx context.Context, o op.EtcdDowngrade) (verdict, error) {
+func (x *etcdDowngradeOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	d, err := s.downgrading(ctx, o)
 	if err != nil || d.older() || len(d.unheard) == 0 && d.ready() {
 		return verdict{}, err
@@ -91,11 +95,12 @@ func (s *session) checkEtcdDowngrade(ctx context.Context, o op.EtcdDowngrade) (v
 	return verdict{change: "downgrade the storage format of all members to etcd " + d.to}, nil
 }
 
-// applyEtcdDowngrade starts a downgrade of etcd, and waits until it is possible. After
+// Apply starts a downgrade of etcd, and waits until it is possible. After
 // all members reach the newer minor version, the cluster version can follow a moment
 // later, and can then be downgraded; an unreachable member can be the reason why it never
 // did.
-func (s *session) applyEtcdDowngrade(ctx context.Context, o op.EtcdDowngrade) error {
+func (x *etcdDowngradeOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	var last error
 	for deadline := time.Now().Add(downgradeTimes * s.etcdTime); ; {
 		d, err := s.downgrading(ctx, o)

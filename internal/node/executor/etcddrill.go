@@ -15,7 +15,11 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-func (s *session) checkEtcdDrill(o op.EtcdDrill) (verdict, error) {
+// etcdDrillOp executes op.EtcdDrill.
+type etcdDrillOp struct{ o op.EtcdDrill }
+
+func (x *etcdDrillOp) Check(_ context.Context, _ *session) (verdict, error) {
+	o := x.o
 	if !wordy(o.Name) {
 		return verdict{}, invalid("%q is not a valid name for a restore test", o.Name)
 	}
@@ -24,9 +28,10 @@ func (s *session) checkEtcdDrill(o op.EtcdDrill) (verdict, error) {
 
 func (s *session) drills() string { return s.state(filepath.Base(op.EtcdDrills)) }
 
-// applyEtcdDrill removes its files in any case; the remains of a killed helper are
+// Apply removes its files in any case; the remains of a killed helper are
 // removed by the next one.
-func (s *session) applyEtcdDrill(ctx context.Context, o op.EtcdDrill, res *op.Result) (err error) {
+func (x *etcdDrillOp) Apply(ctx context.Context, s *session, res *op.Result) (err error) {
+	o := x.o
 	all := s.drills()
 	if err := s.disk.MkdirAll(all, atomicfile.Meta{Mode: 0o700}); err != nil {
 		return err

@@ -14,6 +14,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// etcdRemoveOp executes op.EtcdRemove.
+type etcdRemoveOp struct{ o op.EtcdRemove }
+
 // A voice is a member and whether it responds.
 type voice struct {
 	etcdMember
@@ -117,7 +120,8 @@ func safely(all, gone []voice) error {
 	return nil
 }
 
-func (s *session) checkEtcdRemove(ctx context.Context, o op.EtcdRemove) (verdict, error) {
+func (x *etcdRemoveOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	gone, _, err := s.removals(ctx, o)
 	if err != nil || len(gone) == 0 {
 		return verdict{}, err
@@ -129,9 +133,10 @@ func (s *session) checkEtcdRemove(ctx context.Context, o op.EtcdRemove) (verdict
 	return verdict{change: "remove " + strings.Join(names, ", then ")}, nil
 }
 
-// applyEtcdRemove removes one member after the other. For some seconds after losing
+// Apply removes one member after the other. For some seconds after losing
 // contact with a member etcd considers the cluster unhealthy, and removes none.
-func (s *session) applyEtcdRemove(ctx context.Context, o op.EtcdRemove) error {
+func (x *etcdRemoveOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	deadline := time.Now().Add(s.etcdTime)
 	for {
 		gone, from, err := s.removals(ctx, o)

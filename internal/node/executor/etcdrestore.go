@@ -22,6 +22,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// etcdRestoreOp executes op.EtcdRestore.
+type etcdRestoreOp struct{ o op.EtcdRestore }
+
 const (
 	// walRoom is the space that etcd preallocates for its log, in bytes.
 	walRoom = 128 << 20
@@ -95,7 +98,8 @@ func (s *session) restoredDir(o op.EtcdRestore) string {
 	return s.path(filepath.Join(o.Data, ".restore-"+o.Key))
 }
 
-func (s *session) checkEtcdRestore(ctx context.Context, o op.EtcdRestore) (verdict, error) {
+func (x *etcdRestoreOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	if err := checkRestoreStep(o); err != nil {
 		return verdict{}, err
 	}
@@ -197,7 +201,8 @@ func (s *session) inPods(o op.EtcdRestore) ([]process, error) {
 	return slices.DeleteFunc(all, func(p process) bool { return p.shim || !slices.Contains(o.Programs, p.program()) }), err
 }
 
-func (s *session) applyEtcdRestore(ctx context.Context, o op.EtcdRestore) error {
+func (x *etcdRestoreOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	rec, err := s.ofThis(o)
 	if err != nil {
 		return err

@@ -17,6 +17,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// etcdSalvageOp executes op.EtcdSalvage.
+type etcdSalvageOp struct{ o op.EtcdSalvage }
+
 // A salvageRecord is the record of a rescue's snapshot, which is removed after the data
 // have been created from it.
 type salvageRecord struct {
@@ -42,7 +45,8 @@ func (s *session) salvaged(o op.EtcdSalvage) (is op.EtcdSalvaged, made bool, err
 	return rec.Is, rec.Key == o.Key, nil
 }
 
-func (s *session) checkEtcdSalvage(o op.EtcdSalvage) (verdict, error) {
+func (x *etcdSalvageOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	if !filepath.IsAbs(o.Data) || filepath.Clean(o.Data) != o.Data || o.Data == "/" || o.Key != "" && !wordy(o.Key) {
 		return verdict{}, invalid("%q is not a data directory, or %q is not a valid rescue name", o.Data, o.Key)
 	}
@@ -79,7 +83,8 @@ func (s *session) roomToSalvage(o op.EtcdSalvage, is op.EtcdSalvaged) error {
 	return s.roomFor(s.path(o.Data), 3*is.Bytes+walRoom)
 }
 
-func (s *session) applyEtcdSalvage(ctx context.Context, o op.EtcdSalvage, res *op.Result) error {
+func (x *etcdSalvageOp) Apply(ctx context.Context, s *session, res *op.Result) error {
+	o := x.o
 	is, made, err := s.salvaged(o)
 	if err == nil && !made {
 		is, err = s.salvage(ctx, o)

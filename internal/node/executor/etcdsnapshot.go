@@ -16,6 +16,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// etcdSnapshotOp executes op.EtcdSnapshot.
+type etcdSnapshotOp struct{ o op.EtcdSnapshot }
+
 // leftSnapshot is the age from which a snapshot is no longer fetched by anyone.
 const leftSnapshot = 24 * time.Hour
 
@@ -31,7 +34,8 @@ func checkSnapshot(o op.EtcdSnapshot) error {
 	return nil
 }
 
-func (s *session) checkEtcdSnapshot(ctx context.Context, o op.EtcdSnapshot) (verdict, error) {
+func (x *etcdSnapshotOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	if err := checkSnapshot(o); err != nil {
 		return verdict{}, err
 	}
@@ -48,8 +52,9 @@ func (s *session) checkEtcdSnapshot(ctx context.Context, o op.EtcdSnapshot) (ver
 	return verdict{output: info}, err
 }
 
-// applyEtcdSnapshot takes a snapshot, and verifies it before it reports success.
-func (s *session) applyEtcdSnapshot(ctx context.Context, o op.EtcdSnapshot, res *op.Result) error {
+// Apply takes a snapshot, and verifies it before it reports success.
+func (x *etcdSnapshotOp) Apply(ctx context.Context, s *session, res *op.Result) error {
+	o := x.o
 	path := s.snapshotPath(o.Name)
 	if o.Gone {
 		return s.disk.Remove(path)

@@ -12,6 +12,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// etcdValuesOp executes op.EtcdValues.
+type etcdValuesOp struct{ o op.EtcdValues }
+
 // valuesAtOnce is how many values are requested at a time: each has at most one or two
 // megabytes.
 const valuesAtOnce = 100
@@ -22,8 +25,9 @@ type valued struct {
 	Value []byte `json:"value"`
 }
 
-// etcdValues queries the first member that responds.
-func (s *session) etcdValues(ctx context.Context, o op.EtcdValues) (v verdict, err error) {
+// Check queries the first member that responds.
+func (x *etcdValuesOp) Check(ctx context.Context, s *session) (v verdict, err error) {
+	o := x.o
 	if o.Prefix == "" {
 		return v, invalid("reading the values of all keys is not supported")
 	}

@@ -22,6 +22,29 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// execOp executes op.Exec.
+type execOp struct{ o op.Exec }
+
+func (x *execOp) Check(ctx context.Context, s *session) (verdict, error) {
+	v, err := s.checkExec(ctx, x.o)
+	if v.change != "" {
+		v.wrote = map[string]string{}
+		for _, p := range x.o.Creates {
+			v.wrote[p] = "" // the result of the program is not known
+		}
+	}
+	return v, err
+}
+
+func (x *execOp) Paths() []string {
+	return slices.Concat(x.o.Creates, x.o.Declares, x.o.Inputs, x.o.Replaces, x.o.Keeps)
+}
+
+func (x *execOp) LedgerEntries() ([]subject, bool) {
+	// Changes without these lists are not in the ledger.
+	return nil, len(x.o.Creates)+len(x.o.Declares)+len(x.o.Keeps) == 0
+}
+
 const (
 	// defaultTimeout limits a program without its own timeout.
 	defaultTimeout = 10 * time.Minute
@@ -194,7 +217,8 @@ func (s *session) missing(o op.Exec) (string, error) {
 	return "", nil
 }
 
-func (s *session) applyExec(ctx context.Context, o op.Exec, res *op.Result) error {
+func (x *execOp) Apply(ctx context.Context, s *session, res *op.Result) error {
+	o := x.o
 	var stdin func(io.Writer) error
 	if o.Stdin != nil {
 		stdin = func(w io.Writer) error {

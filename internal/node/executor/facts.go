@@ -26,9 +26,13 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// facts returns the facts of this host. Unreadable facts are left out: the prechecks
+// factsOp executes op.Facts.
+type factsOp struct{ o op.Facts }
+
+// Check returns the facts of this host. Unreadable facts are left out: the prechecks
 // decide about a missing fact.
-func (s *session) facts(ctx context.Context, o op.Facts) (verdict, error) {
+func (x *factsOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	f := op.HostFacts{
 		Arch: runtime.GOARCH, Kernel: s.kernelRelease(), CPUs: runtime.NumCPU(), TimeUnix: time.Now().Unix(),
 		Hostname: s.text(liveHostname), MachineID: s.text("/etc/machine-id"), BootID: s.text("/proc/sys/kernel/random/boot_id"),

@@ -20,6 +20,36 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// fileOp executes op.File.
+type fileOp struct{ o op.File }
+
+func (x *fileOp) Check(ctx context.Context, s *session) (verdict, error) {
+	v, err := s.checkFile(x.o)
+	return s.unless(ctx, x.o.UnlessServes, v, err)
+}
+
+func (x *fileOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	if err := s.pass(ctx, x.o.Gate); err != nil {
+		return err
+	}
+	return s.applyFile(x.o)
+}
+
+func (x *fileOp) Paths() []string {
+	return []string{x.o.Target()}
+}
+
+func (x *fileOp) LedgerEntries() ([]subject, bool) {
+	return []subject{{ledger.KindPath, x.o.Target()}}, true
+}
+
+// readFileOp executes op.ReadFile.
+type readFileOp struct{ o op.ReadFile }
+
+func (x *readFileOp) Paths() []string {
+	return []string{x.o.Target()}
+}
+
 func digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
@@ -188,7 +218,8 @@ func (s *session) read(path string) ([]byte, error) {
 // maxRead is the size limit of ReadFile, in bytes.
 const maxRead = 8 << 20
 
-func (s *session) readFile(o op.ReadFile) (verdict, error) {
+func (x *readFileOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	v := verdict{secret: o.Secret}
 	info, err := os.Stat(s.path(o.Path))
 	if errors.Is(err, fs.ErrNotExist) {

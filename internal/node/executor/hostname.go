@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -17,12 +18,23 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// hostnameOp executes op.Hostname.
+type hostnameOp struct{ o op.Hostname }
+
+// timezoneOp executes op.Timezone.
+type timezoneOp struct{ o op.Timezone }
+
+func (*timezoneOp) LedgerEntries() ([]subject, bool) {
+	return []subject{{ledger.KindPath, localtime}, {ledger.KindPath, timezone}}, true
+}
+
 const (
 	staticHostname = "/etc/hostname"
 	liveHostname   = "/proc/sys/kernel/hostname"
 )
 
-func (s *session) checkHostname(o op.Hostname) (verdict, error) {
+func (x *hostnameOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	if o.Name == "" || len(o.Name) > 64 || strings.ContainsAny(o.Name, " \t\r\n\x00/") {
 		return verdict{}, invalid("%q is not a host name", o.Name)
 	}
@@ -52,7 +64,8 @@ func (s *session) liveHostname() (string, error) {
 	return strings.TrimSpace(string(raw)), nil
 }
 
-func (s *session) applyHostname(o op.Hostname) error {
+func (x *hostnameOp) Apply(_ context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	live, err := s.liveHostname()
 	if err != nil {
 		return err
@@ -101,7 +114,8 @@ const (
 	zoneinfo  = "/usr/share/zoneinfo"
 )
 
-func (s *session) checkTimezone(o op.Timezone) (verdict, error) {
+func (x *timezoneOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	if !filepath.IsLocal(o.Name) {
 		return verdict{}, invalid("%q is not a time zone", o.Name)
 	}
@@ -133,7 +147,8 @@ func (s *session) timezone() string {
 	return name
 }
 
-func (s *session) applyTimezone(o op.Timezone) error {
+func (x *timezoneOp) Apply(_ context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	if s.timezone() != o.Name {
 		if err := s.link(localtime, "../usr/share/zoneinfo/"+o.Name); err != nil {
 			return err

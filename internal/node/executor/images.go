@@ -16,6 +16,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// importImagesOp executes op.ImportImages.
+type importImagesOp struct{ o op.ImportImages }
+
 const (
 	containerdSocket = "/run/containerd/containerd.sock"
 	pinnedLabel      = "io.cri-containerd.pinned=pinned"
@@ -189,7 +192,8 @@ func (s *session) applyAhead(ctx context.Context, o op.ImportImages) error {
 	return nil
 }
 
-func (s *session) checkImages(ctx context.Context, o op.ImportImages) (verdict, error) {
+func (x *importImagesOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	if o.Ahead {
 		return s.checkAhead(o)
 	}
@@ -218,7 +222,8 @@ func (s *session) checkImages(ctx context.Context, o op.ImportImages) (verdict, 
 	return verdict{change: change}, err
 }
 
-func (s *session) applyImages(ctx context.Context, o op.ImportImages) error {
+func (x *importImagesOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	if o.Ahead {
 		return s.applyAhead(ctx, o)
 	}

@@ -16,6 +16,13 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// keptOp executes op.Kept.
+type keptOp struct{ o op.Kept }
+
+func (x *keptOp) Paths() []string {
+	return []string{x.o.Target()}
+}
+
 // keptDir has, below the state directory, files in the state in which programs left them.
 const keptDir = "kept"
 
@@ -99,7 +106,8 @@ func (s *session) remember(o op.Exec) error {
 	return nil
 }
 
-func (s *session) checkKept(o op.Kept) (verdict, error) {
+func (x *keptOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	if _, will := s.predicted[o.Path]; will { // it is created again
 		return verdict{}, nil
 	}
@@ -117,9 +125,10 @@ func (s *session) checkKept(o op.Kept) (verdict, error) {
 	return v, err
 }
 
-// applyKept restores a file. The ledger does not need an entry for it: nothing existed
+// Apply restores a file. The ledger does not need an entry for it: nothing existed
 // there before the program.
-func (s *session) applyKept(ctx context.Context, o op.Kept) error {
+func (x *keptOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	k, err := s.kept(o.Path)
 	if k == nil || err != nil {
 		return err

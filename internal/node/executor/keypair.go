@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"context"
 	"fmt"
 
 	"slipway.dev/slipway/internal/node/atomicfile"
@@ -10,9 +11,17 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// checkKeyPair returns what is missing of a pair. An unreadable private key is an error,
+// keyPairOp executes op.KeyPair.
+type keyPairOp struct{ o op.KeyPair }
+
+func (x *keyPairOp) Paths() []string {
+	return []string{x.o.Private, x.o.Public}
+}
+
+// Check returns what is missing of a pair. An unreadable private key is an error,
 // because it may still be in use.
-func (s *session) checkKeyPair(o op.KeyPair) (verdict, error) {
+func (x *keyPairOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	private, err := s.read(o.Private)
 	if err != nil {
 		return verdict{}, err
@@ -39,8 +48,9 @@ func publicOf(o op.KeyPair, private []byte) ([]byte, error) {
 	return pki.EncodePublic(key.Public())
 }
 
-// applyKeyPair writes the private key first: the public key is derived from it.
-func (s *session) applyKeyPair(o op.KeyPair) error {
+// Apply writes the private key first: the public key is derived from it.
+func (x *keyPairOp) Apply(_ context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	private, err := s.read(o.Private)
 	if err != nil {
 		return err

@@ -4,13 +4,22 @@ package executor
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
 )
 
-func (s *session) checkKubeconfigCA(o op.KubeconfigCA) (verdict, error) {
+// kubeconfigCAOp executes op.KubeconfigCA.
+type kubeconfigCAOp struct{ o op.KubeconfigCA }
+
+func (x *kubeconfigCAOp) Paths() []string {
+	return []string{x.o.Target()}
+}
+
+func (x *kubeconfigCAOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	text, err := s.read(o.Path)
 	if err != nil {
 		return verdict{}, err
@@ -25,7 +34,8 @@ func (s *session) checkKubeconfigCA(o op.KubeconfigCA) (verdict, error) {
 	return verdict{change: "change the trusted CAs", wrote: map[string]string{o.Path: ""}}, nil
 }
 
-func (s *session) applyKubeconfigCA(o op.KubeconfigCA) error {
+func (x *kubeconfigCAOp) Apply(_ context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	text, err := s.read(o.Path)
 	if err != nil {
 		return err

@@ -16,8 +16,20 @@ import (
 
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/atomicfile"
+	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
 )
+
+// kernelModulesOp executes op.KernelModules.
+type kernelModulesOp struct{ o op.KernelModules }
+
+func (x *kernelModulesOp) Paths() []string {
+	return []string{x.o.Target()}
+}
+
+func (x *kernelModulesOp) LedgerEntries() ([]subject, bool) {
+	return []subject{{ledger.KindPath, x.o.Target()}}, true
+}
 
 // moduleSigns are paths that exist if the kernel has the feature of a module, however it
 // was built.
@@ -31,7 +43,8 @@ func modulesFile(o op.KernelModules) []byte {
 	return []byte(strings.Join(o.Modules, "\n") + "\n")
 }
 
-func (s *session) checkModules(o op.KernelModules) (verdict, error) {
+func (x *kernelModulesOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	for _, m := range o.Modules {
 		if m == "" || strings.ContainsAny(m, "/ \n\t#;") || m[0] == '-' {
 			return verdict{}, invalid("%q is not a kernel module", m)
@@ -125,7 +138,8 @@ func (s *session) kernelRelease() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-func (s *session) applyModules(ctx context.Context, o op.KernelModules) error {
+func (x *kernelModulesOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	v, err := s.checkFile(op.File{Path: o.File, Content: modulesFile(o)})
 	if err != nil {
 		return err

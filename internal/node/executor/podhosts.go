@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +14,9 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/op"
 )
+
+// podHostsOp executes op.PodHosts.
+type podHostsOp struct{ o op.PodHosts }
 
 // The content that a kubelet writes: see nodeHostsFileContent in Kubernetes'
 // pkg/kubelet/kubelet_pods.go.
@@ -62,7 +66,8 @@ func lookUp(text, name string) string {
 	return ""
 }
 
-func (s *session) checkPodHosts(o op.PodHosts) (verdict, error) {
+func (x *podHostsOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	stale, err := s.staleHosts(o)
 	if err != nil || len(stale) == 0 {
 		return verdict{}, err
@@ -70,8 +75,9 @@ func (s *session) checkPodHosts(o op.PodHosts) (verdict, error) {
 	return verdict{change: fmt.Sprintf("write the hosts files of %d pods", len(stale))}, nil
 }
 
-// applyPodHosts makes no ledger entry: the files are removed with their pods.
-func (s *session) applyPodHosts(o op.PodHosts) error {
+// Apply makes no ledger entry: the files are removed with their pods.
+func (x *podHostsOp) Apply(_ context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	stale, err := s.staleHosts(o)
 	if err != nil {
 		return err

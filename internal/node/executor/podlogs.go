@@ -21,6 +21,16 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// podLogOp executes op.PodLog.
+type podLogOp struct{ o op.PodLog }
+
+// podLogsOp executes op.PodLogs.
+type podLogsOp struct{ o op.PodLogs }
+
+func (x *podLogsOp) Check(ctx context.Context, s *session) (verdict, error) {
+	return s.podLogNames(ctx, x.o)
+}
+
 const (
 	logDir     = "/var/log"
 	podsDir    = "pods"
@@ -93,8 +103,9 @@ func (s *session) findPodLogs(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(found, func(name string) bool { return !op.IsPodLog(name) }), nil
 }
 
-// podLogEnd reads the end of such a log.
-func (s *session) podLogEnd(o op.PodLog) (verdict, error) {
+// Check reads the end of such a log.
+func (x *podLogOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	if o.Bytes <= 0 || o.Bytes > maxRead {
 		return verdict{}, invalid("%d bytes of a log are too many for a reply", o.Bytes)
 	}

@@ -21,6 +21,13 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// podRestartOp executes op.PodRestart.
+type podRestartOp struct{ o op.PodRestart }
+
+func (x *podRestartOp) Paths() []string {
+	return append([]string{x.o.Manifest}, x.o.Files...)
+}
+
 // ticks is the unit of a process's start time in the kernel, for each second: USER_HZ,
 // the same on every supported architecture.
 const ticks = 100
@@ -130,7 +137,8 @@ func (p process) startedAt() (time.Time, error) {
 	return time.Now().Add(-ago), nil
 }
 
-func (s *session) checkPodRestart(o op.PodRestart) (verdict, error) {
+func (x *podRestartOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	old, file, _, err := s.outdated(o)
 	if err != nil || len(old) == 0 {
 		return verdict{}, err
@@ -138,10 +146,11 @@ func (s *session) checkPodRestart(o op.PodRestart) (verdict, error) {
 	return verdict{change: "restart: " + file + " changed"}, nil
 }
 
-// applyPodRestart signals the program to stop once, and waits for the program that the
+// Apply signals the program to stop once, and waits for the program that the
 // kubelet then starts: that one has read the current files, whatever their times. If the
 // clock was ahead when they were written, they would be newer than every program.
-func (s *session) applyPodRestart(ctx context.Context, o op.PodRestart) error {
+func (x *podRestartOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	bounded, cancel := context.WithTimeout(ctx, time.Duration(o.TimeoutSeconds)*time.Second)
 	defer cancel()
 	end := unix.SIGTERM

@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -11,6 +12,13 @@ import (
 	"slipway.dev/slipway/internal/node/atomicfile"
 	"slipway.dev/slipway/internal/node/op"
 )
+
+// privateOp executes op.Private.
+type privateOp struct{ o op.Private }
+
+func (x *privateOp) Paths() []string {
+	return x.o.Paths
+}
 
 // open returns the files that users other than root can read or change.
 func (s *session) open(o op.Private) (files, changes []string, err error) {
@@ -41,12 +49,14 @@ func (s *session) open(o op.Private) (files, changes []string, err error) {
 	return files, changes, nil
 }
 
-func (s *session) checkPrivate(o op.Private) (verdict, error) {
+func (x *privateOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	_, changes, err := s.open(o)
 	return verdict{change: some(changes)}, err
 }
 
-func (s *session) applyPrivate(o op.Private) error {
+func (x *privateOp) Apply(_ context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	files, _, err := s.open(o)
 	if err != nil {
 		return err

@@ -15,6 +15,13 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// proxyChangesOp executes op.ProxyChanges.
+type proxyChangesOp struct{ o op.ProxyChanges }
+
+func (*proxyChangesOp) Check(ctx context.Context, _ *session) (verdict, error) {
+	return proxyChanges(ctx, proxyMetrics)
+}
+
 const (
 	// proxyMetrics is the address of kube-proxy's metrics, unless its configuration has
 	// another one.

@@ -12,58 +12,39 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// putBackOp executes op.PutBack.
+type putBackOp struct{ o op.PutBack }
+
+func (*putBackOp) LedgerEntries() ([]subject, bool) {
+	return nil, true
+}
+
 // A subject is the subject of a ledger entry.
 type subject struct {
 	kind ledger.Kind
 	key  string
 }
 
-// subjects returns the ledger subjects of an operation. It is an error if the operation
-// does not determine its subjects: its changes would be reverted as unneeded.
-func subjects(o op.Op) ([]subject, error) {
-	switch o := o.(type) {
-	case op.File, op.Dir, op.Link, op.Absent, op.KernelModules, op.Self:
-		return []subject{{ledger.KindPath, o.Target()}}, nil
-	case op.Block:
-		return []subject{{ledger.KindBlock, o.Target()}, {ledger.KindPath, o.Path}}, nil
-	case op.Sysctl:
-		out := []subject{{ledger.KindPath, o.File}}
-		for key := range o.Values {
-			out = append(out, subject{ledger.KindSysctl, key})
-		}
-		return out, nil
-	case op.Certificate:
-		return []subject{{ledger.KindPath, o.Cert}, {ledger.KindPath, o.Key}}, nil
-	case op.Unit:
-		return []subject{{ledger.KindUnit, o.Name}}, nil
-	case op.Timezone:
-		return []subject{{ledger.KindPath, localtime}, {ledger.KindPath, timezone}}, nil
-	case op.TimeSync:
-		var out []subject
-		for _, t := range timeServices() {
-			out = append(out, subject{ledger.KindUnit, t.unit}, subject{ledger.KindPath, t.conf},
-				subject{ledger.KindBlock, t.block(nil).Target()})
-		}
-		return out, nil
-	case op.PutBack, op.Wait, op.Serving:
-		return nil, nil
-	case op.Exec:
-		if len(o.Creates)+len(o.Declares)+len(o.Keeps) == 0 {
-			return nil, nil // its changes are not in the ledger
-		}
-	}
-	return nil, invalid("%s %s cannot be reverted: its changes cannot be separated from changes that are still needed", o.Kind(), o.Target())
-}
-
-// wantedOf returns the subjects of a list, with the directories that contain them.
-func wantedOf(list op.List) (map[subject]bool, error) {
+// wantedOf returns the subjects of a list, with the directories that contain them. It is
+// an error if an operation does not determine its subjects: its changes would be reverted
+// as unneeded.
+func (s *session) wantedOf(list op.List) (map[subject]bool, error) {
 	out := map[subject]bool{}
 	for _, o := range list {
-		about, err := subjects(o)
+		x, err := s.operationOf(o)
 		if err != nil {
 			return nil, err
 		}
-		for _, sub := range about {
+		var entries []subject
+		known := false
+		if x, ok := x.(reverter); ok {
+			entries, known = x.LedgerEntries()
+		}
+		if !known {
+			return nil, invalid("%s %s cannot be reverted: its changes cannot be separated from changes that are still needed",
+				o.Kind(), o.Target())
+		}
+		for _, sub := range entries {
 			out[sub.normal()] = true
 			if sub.kind != ledger.KindPath {
 				continue
@@ -88,7 +69,7 @@ func (sub subject) normal() subject {
 
 // dropped returns the entries of a step that its list no longer needs, newest first.
 func (s *session) dropped(l *ledger.Ledger, o op.PutBack) ([]*ledger.Entry, error) {
-	wanted, err := wantedOf(s.batch.Ops)
+	wanted, err := s.wantedOf(s.batch.Ops)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +90,8 @@ func (s *session) dropped(l *ledger.Ledger, o op.PutBack) ([]*ledger.Entry, erro
 	return out, nil
 }
 
-func (s *session) checkPutBack(o op.PutBack) (verdict, error) {
+func (x *putBackOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	l, err := ledger.Open(s.State, s.Root, s.disk, ledger.Owner{})
 	if err != nil {
 		return verdict{}, err
@@ -154,9 +136,10 @@ func (s *session) wouldPutBack(l *ledger.Ledger, e *ledger.Entry) (string, error
 	return would, err
 }
 
-// applyPutBack restores the subjects and removes their entries. After an interruption it
+// Apply restores the subjects and removes their entries. After an interruption it
 // continues with the remaining entries.
-func (s *session) applyPutBack(ctx context.Context, o op.PutBack) error {
+func (x *putBackOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	entries, err := s.dropped(s.ledger, o)
 	if err != nil {
 		return err

@@ -22,6 +22,24 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// pushImagesOp executes op.PushImages.
+type pushImagesOp struct{ o op.PushImages }
+
+func (x *pushImagesOp) Paths() []string {
+	return named(x.o.CAFile)
+}
+
+// registryServesOp executes op.RegistryServes.
+type registryServesOp struct{ o op.RegistryServes }
+
+func (x *registryServesOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	return s.applyRegistryServes(ctx, x.o)
+}
+
+func (x *registryServesOp) Paths() []string {
+	return named(x.o.CAFile)
+}
+
 // mediaIndex is the media type of an image index.
 const mediaIndex = "application/vnd.oci.image.index.v1+json"
 
@@ -129,7 +147,8 @@ func (r *registry) serves(ctx context.Context) error {
 	return nil
 }
 
-func (s *session) checkRegistryServes(ctx context.Context, o op.RegistryServes) (verdict, error) {
+func (x *registryServesOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	r, err := s.registry(o.RegistryClient)
 	if err == nil {
 		defer r.close()
@@ -176,7 +195,8 @@ func (s *session) applyRegistryServes(ctx context.Context, o op.RegistryServes) 
 	}
 }
 
-func (s *session) checkPush(ctx context.Context, o op.PushImages) (verdict, error) {
+func (x *pushImagesOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	if len(o.Images) == 0 {
 		return verdict{change: "push the bundle's images"}, nil // which are not known yet
 	}
@@ -257,9 +277,10 @@ type push struct {
 	done, total int64
 }
 
-// applyPush sends missing content: blobs before the manifests that name them, so that an
+// Apply sends missing content: blobs before the manifests that name them, so that an
 // interruption leaves no incomplete image.
-func (s *session) applyPush(ctx context.Context, o op.PushImages) error {
+func (x *pushImagesOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	missing, err := s.unpushed(ctx, o)
 	if err != nil {
 		return err

@@ -13,7 +13,15 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-func (s *session) checkReload(o op.Reload) (verdict, error) {
+// reloadOp executes op.Reload.
+type reloadOp struct{ o op.Reload }
+
+func (x *reloadOp) Paths() []string {
+	return []string{x.o.Manifest, x.o.File}
+}
+
+func (x *reloadOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	old, _, _, err := s.outdated(op.PodRestart{Manifest: o.Manifest, Files: []string{o.File}})
 	if err != nil || len(old) == 0 {
 		return verdict{}, err
@@ -21,10 +29,11 @@ func (s *session) checkReload(o op.Reload) (verdict, error) {
 	return verdict{change: "wait until the component has loaded the new certificate"}, nil
 }
 
-// applyReload touches the file until its program has read it twice since the first check:
+// Apply touches the file until its program has read it twice since the first check:
 // at most one of them was already running then. After a restart of the program the count
 // starts again.
-func (s *session) applyReload(ctx context.Context, o op.Reload) error {
+func (x *reloadOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	bounded, cancel := context.WithTimeout(ctx, time.Duration(o.TimeoutSeconds)*time.Second)
 	defer cancel()
 	tick := time.NewTicker(probeEvery)

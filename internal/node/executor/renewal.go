@@ -17,8 +17,27 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// certificates returns the state of certificates on the host.
-func (s *session) certificates(o op.Certificates) (verdict, error) {
+// certificatesOp executes op.Certificates.
+type certificatesOp struct{ o op.Certificates }
+
+func (x *certificatesOp) Paths() []string {
+	var paths []string
+	for _, f := range x.o.Files {
+		paths = append(paths, named(f.Path, f.Key, f.CA)...)
+	}
+	return paths
+}
+
+// renewalOp executes op.Renewal.
+type renewalOp struct{ o op.Renewal }
+
+func (x *renewalOp) Paths() []string {
+	return named(x.o.Path, x.o.Key, x.o.CA, x.o.CAKey)
+}
+
+// Check returns the state of certificates on the host.
+func (x *certificatesOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	states := make([]op.CertificateState, len(o.Files))
 	for i, f := range o.Files {
 		states[i] = pki.State(s.read, f)
@@ -27,7 +46,8 @@ func (s *session) certificates(o op.Certificates) (verdict, error) {
 	return verdict{output: raw}, err
 }
 
-func (s *session) checkRenewal(ctx context.Context, o op.Renewal) (verdict, error) {
+func (x *renewalOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	if err := checkRenewalOp(o); err != nil {
 		return verdict{}, err
 	}
@@ -72,7 +92,8 @@ func checkRenewalOp(o op.Renewal) error {
 	return nil
 }
 
-func (s *session) applyRenewal(ctx context.Context, o op.Renewal) error {
+func (x *renewalOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	now := time.Now()
 	due, err := pki.Due(s.read, o, now)
 	if err != nil {

@@ -19,6 +19,13 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// resetOp executes op.Reset.
+type resetOp struct{ o op.Reset }
+
+func (x *resetOp) Paths() []string {
+	return slices.Concat(x.o.Mounts, x.o.Paths)
+}
+
 // netnsDir is the mount directory of named network namespaces.
 const netnsDir = "/run/netns"
 
@@ -180,7 +187,8 @@ func (l leftovers) String() string {
 	return strings.Join(parts, ", ")
 }
 
-func (s *session) checkReset(ctx context.Context, o op.Reset) (verdict, error) {
+func (x *resetOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	l, err := s.leftovers(ctx, o)
 	if err != nil {
 		return verdict{}, err
@@ -197,7 +205,8 @@ func (s *session) checkReset(ctx context.Context, o op.Reset) (verdict, error) {
 	return verdict{change: change}, nil
 }
 
-func (s *session) applyReset(ctx context.Context, o op.Reset, res *op.Result) error {
+func (x *resetOp) Apply(ctx context.Context, s *session, res *op.Result) error {
+	o := x.o
 	if o.Serves == nil || s.serves(ctx, *o.Serves) {
 		if err := s.pass(ctx, o.Gate); err != nil {
 			return err

@@ -19,13 +19,17 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// restoreOp executes op.Restore.
+type restoreOp struct{ o op.Restore }
+
 // helperDir has the helper program below the state directory. It is removed after the
 // ledger.
 const helperDir = "bin"
 
-// checkRestore reports a change as long as there is a ledger, or anything else of Slipway
+// Check reports a change as long as there is a ledger, or anything else of Slipway
 // on the host except a held lock, unless the lock is to be removed as well.
-func (s *session) checkRestore(o op.Restore) (verdict, error) {
+func (x *restoreOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	entries, err := atomicfile.ReadDir(s.State)
 	if errors.Is(err, fs.ErrNotExist) {
 		return verdict{}, nil
@@ -96,9 +100,10 @@ func (r *report) outcome(out ledger.Outcome) {
 	}
 }
 
-// applyRestore restores everything, newest first. Each step can be interrupted and is
+// Apply restores everything, newest first. Each step can be interrupted and is
 // then repeated: restored subjects are not changed again, and the ledger is removed last.
-func (s *session) applyRestore(ctx context.Context, o op.Restore, res *op.Result) error {
+func (x *restoreOp) Apply(ctx context.Context, s *session, res *op.Result) error {
+	o := x.o
 	var rep report
 	entries := s.ledger.Newest()
 	if err := s.restoreEntries(ctx, entries, &rep); err != nil {

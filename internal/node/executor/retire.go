@@ -22,6 +22,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// retireOp executes op.Retire.
+type retireOp struct{ o op.Retire }
+
 // importedFile is the record of imports, below the state directory.
 const importedFile = "imported.json"
 
@@ -210,7 +213,8 @@ func (s *session) blobsBut(stay []string) (out []string, bytes int64, err error)
 	return out, bytes, nil
 }
 
-func (s *session) checkRetire(ctx context.Context, o op.Retire) (verdict, error) {
+func (x *retireOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	r, err := s.retired(ctx, o)
 	switch {
 	case ctx.Err() != nil:
@@ -223,7 +227,8 @@ func (s *session) checkRetire(ctx context.Context, o op.Retire) (verdict, error)
 	return verdict{change: r.text(o.Docker)}, err
 }
 
-func (s *session) applyRetire(ctx context.Context, o op.Retire) error {
+func (x *retireOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	r, err := s.retired(ctx, o)
 	if errors.Is(err, errNoContainerd) || errors.Is(err, errNoDocker) {
 		return &op.Error{Reason: "NoRuntime", Message: err.Error()}

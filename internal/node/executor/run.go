@@ -98,7 +98,6 @@ func (r *Runner) Check(ctx context.Context, ops op.List) []op.Result {
 			continue
 		}
 		s.check(ctx, o, &results[i])
-		s.predict(o, results[i])
 	}
 	return results
 }
@@ -146,6 +145,8 @@ type session struct {
 	// predicted has the states that earlier operations would give to paths; "" is a
 	// change with an unknown result.
 	predicted map[string]string
+	// operationOf returns the executor of an operation.
+	operationOf func(op.Op) (operation, error)
 }
 
 func (r *Runner) session(b Batch, emit func(int, Progress)) (*session, error) {
@@ -165,7 +166,8 @@ func (r *Runner) session(b Batch, emit func(int, Progress)) (*session, error) {
 	if full.patience == 0 {
 		full.patience = displaceAfter
 	}
-	s := &session{Runner: &full, batch: b, emit: emit, lock: full.lockStore(), predicted: map[string]string{}}
+	s := &session{Runner: &full, batch: b, emit: emit, lock: full.lockStore(), predicted: map[string]string{},
+		operationOf: operationOf}
 	return s, s.fenced()
 }
 
@@ -194,7 +196,7 @@ func (s *session) applyOne(ctx context.Context, o op.Op, res *op.Result) error {
 		return nil
 	}
 	if w, ok := o.(op.Wait); ok {
-		return s.applyWait(ctx, w)
+		return (&waitOp{o: w}).Apply(ctx, s, res)
 	}
 	leave, waited, err := s.enter(ctx)
 	if err != nil {

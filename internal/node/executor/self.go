@@ -4,19 +4,33 @@ package executor
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/atomicfile"
+	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
 )
+
+// selfOp executes op.Self.
+type selfOp struct{ o op.Self }
+
+func (x *selfOp) Paths() []string {
+	return []string{x.o.Target()}
+}
+
+func (x *selfOp) LedgerEntries() ([]subject, bool) {
+	return []subject{{ledger.KindPath, x.o.Target()}}, true
+}
 
 // program is the running helper, also if its file was removed.
 const program = "/proc/self/exe"
 
-// checkSelf compares contents, not names: the helper of another version has different
+// Check compares contents, not names: the helper of another version has different
 // content.
-func (s *session) checkSelf(o op.Self) (verdict, error) {
+func (x *selfOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	have, err := s.read(o.Path)
 	if err != nil {
 		return verdict{}, err
@@ -37,8 +51,9 @@ func (s *session) checkSelf(o op.Self) (verdict, error) {
 	return verdict{}, err
 }
 
-// applySelf replaces the program atomically: a running one keeps its file.
-func (s *session) applySelf(o op.Self) error {
+// Apply replaces the program atomically: a running one keeps its file.
+func (x *selfOp) Apply(_ context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	raw, err := atomicfile.ReadFile(program, bounded.Config)
 	if err != nil {
 		return fmt.Errorf("reading the helper's program: %w", err)

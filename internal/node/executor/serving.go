@@ -16,6 +16,13 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// servingOp executes op.Serving.
+type servingOp struct{ o op.Serving }
+
+func (*servingOp) LedgerEntries() ([]subject, bool) {
+	return nil, true
+}
+
 // servedBefore has what responded before a step changed something, and has not responded
 // since.
 type servedBefore struct {
@@ -64,7 +71,8 @@ func (s *session) noteServing(ctx context.Context) error {
 	return nil
 }
 
-func (s *session) checkServing(o op.Serving) (verdict, error) {
+func (x *servingOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	if o.Name == "" || filepath.Base(o.Name) != o.Name || o.SettleSeconds < 0 {
 		return verdict{}, invalid("the name %q or the settle time of %d seconds is not valid", o.Name, o.SettleSeconds)
 	}
@@ -75,8 +83,9 @@ func (s *session) checkServing(o op.Serving) (verdict, error) {
 	return verdict{change: "wait until it serves as before"}, nil
 }
 
-// applyServing waits for what responded before the changes.
-func (s *session) applyServing(ctx context.Context, o op.Serving) error {
+// Apply waits for what responded before the changes.
+func (x *servingOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	rec, err := s.served(o)
 	if err != nil {
 		return err

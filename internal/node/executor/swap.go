@@ -16,6 +16,17 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// swapOffOp executes op.SwapOff.
+type swapOffOp struct{ o op.SwapOff }
+
+func (*swapOffOp) Check(ctx context.Context, s *session) (verdict, error) {
+	return s.checkSwap(ctx)
+}
+
+func (*swapOffOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	return s.applySwap(ctx)
+}
+
 const (
 	fstab = "/etc/fstab"
 	// swapMark marks the lines of fstab that Slipway disabled.

@@ -4,6 +4,7 @@ package executor
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +21,21 @@ import (
 	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
 )
+
+// sysctlOp executes op.Sysctl.
+type sysctlOp struct{ o op.Sysctl }
+
+func (x *sysctlOp) Paths() []string {
+	return []string{x.o.Target()}
+}
+
+func (x *sysctlOp) LedgerEntries() ([]subject, bool) {
+	out := []subject{{ledger.KindPath, x.o.File}}
+	for key := range x.o.Values {
+		out = append(out, subject{ledger.KindSysctl, key})
+	}
+	return out, true
+}
 
 // sysctlPath returns the file of a key below /proc/sys. As in sysctl(8), the first '.' or
 // '/' in a key is its separator, and the other character is exchanged:
@@ -56,7 +72,8 @@ func sysctlFile(o op.Sysctl) []byte {
 	return b.Bytes()
 }
 
-func (s *session) checkSysctl(o op.Sysctl) (verdict, error) {
+func (x *sysctlOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	v, err := s.checkFile(op.File{Path: o.File, Content: sysctlFile(o)})
 	if err != nil {
 		return v, err
@@ -96,7 +113,8 @@ func (s *session) sysctl(key string) (string, error) {
 	return normal(string(raw)), nil
 }
 
-func (s *session) applySysctl(o op.Sysctl) error {
+func (x *sysctlOp) Apply(_ context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	v, err := s.checkFile(op.File{Path: o.File, Content: sysctlFile(o)})
 	if err != nil {
 		return err

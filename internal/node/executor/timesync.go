@@ -7,8 +7,21 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/internal/node/atomicfile"
+	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
 )
+
+// timeSyncOp executes op.TimeSync.
+type timeSyncOp struct{ o op.TimeSync }
+
+func (*timeSyncOp) LedgerEntries() ([]subject, bool) {
+	var out []subject
+	for _, t := range timeServices() {
+		out = append(out, subject{ledger.KindUnit, t.unit}, subject{ledger.KindPath, t.conf},
+			subject{ledger.KindBlock, t.block(nil).Target()})
+	}
+	return out, true
+}
 
 const (
 	timesyncdUnit   = "systemd-timesyncd.service"
@@ -70,10 +83,11 @@ func (t timeService) asUnit() op.Unit {
 	return op.Unit{Name: t.unit, Enabled: op.Bool(true), Running: op.Bool(true), RestartOn: []string{t.conf}}
 }
 
-// checkTimeSync checks the configuration, and whether the service was started with it.
+// Check checks the configuration, and whether the service was started with it.
 // systemd keeps it running: on a host that cannot set its clock, its conditions prevent
 // its start.
-func (s *session) checkTimeSync(ctx context.Context, o op.TimeSync) (verdict, error) {
+func (x *timeSyncOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	for _, name := range o.Servers {
 		if name == "" || strings.ContainsAny(name, " \t\r\n#") {
 			return verdict{}, invalid("%q is not a time server", name)
@@ -126,7 +140,8 @@ func without(list []string, s string) []string {
 	return out
 }
 
-func (s *session) applyTimeSync(ctx context.Context, o op.TimeSync) error {
+func (x *timeSyncOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	t, err := s.timeService()
 	if err != nil {
 		return err

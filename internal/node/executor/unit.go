@@ -20,6 +20,21 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// unitOp executes op.Unit.
+type unitOp struct{ o op.Unit }
+
+func (x *unitOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	return s.applyUnit(ctx, x.o)
+}
+
+func (x *unitOp) Paths() []string {
+	return slices.Concat(x.o.RestartOn, x.o.Declares)
+}
+
+func (x *unitOp) LedgerEntries() ([]subject, bool) {
+	return []subject{{ledger.KindUnit, x.o.Name}}, true
+}
+
 // unitTimeout limits one change of a unit's state.
 const unitTimeout = 5 * time.Minute
 
@@ -241,7 +256,8 @@ func (s *session) planUnit(ctx context.Context, o op.Unit) (unitPlan, error) {
 	return p, nil
 }
 
-func (s *session) checkUnit(ctx context.Context, o op.Unit) (verdict, error) {
+func (x *unitOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	p, err := s.planUnit(ctx, o)
 	return verdict{change: strings.Join(p.why, ", ")}, err
 }

@@ -16,6 +16,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// unitStartedOp executes op.UnitStarted.
+type unitStartedOp struct{ o op.UnitStarted }
+
 // changedSince returns the files that have changed since a time of CLOCK_MONOTONIC, or
 // would change through earlier operations. It is for units that other software started,
 // such as kubeadm.
@@ -69,7 +72,8 @@ func onClock(at time.Duration) (time.Time, error) {
 	return time.Now().Add(at - time.Duration(mono.Nano())), nil
 }
 
-func (s *session) unitStarted(ctx context.Context, o op.UnitStarted) (verdict, error) {
+func (x *unitStartedOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	if err := checkUnitName(o.Name); err != nil {
 		return verdict{}, err
 	}

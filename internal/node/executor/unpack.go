@@ -24,6 +24,25 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// unpackOp executes op.Unpack.
+type unpackOp struct{ o op.Unpack }
+
+func (x *unpackOp) Check(ctx context.Context, s *session) (verdict, error) {
+	v, err := s.checkUnpack(x.o)
+	return s.unless(ctx, x.o.UnlessServes, v, err)
+}
+
+func (x *unpackOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	if err := s.pass(ctx, x.o.Gate); err != nil {
+		return err
+	}
+	return s.applyUnpack(ctx, x.o)
+}
+
+func (x *unpackOp) Paths() []string {
+	return []string{x.o.Dir}
+}
+
 // unpacked is the record of an Unpack: enough to check quickly that the files still
 // exist.
 type unpacked struct {

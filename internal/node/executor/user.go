@@ -22,6 +22,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// userOp executes op.User.
+type userOp struct{ o op.User }
+
 // The account files. They are edited here and not with useradd, which not every host has
 // and which leaves copies of them.
 const (
@@ -74,7 +77,8 @@ func field(raw []byte, name string) []string {
 	return nil
 }
 
-func (s *session) checkUser(o op.User) (verdict, error) {
+func (x *userOp) Check(_ context.Context, s *session) (verdict, error) {
+	o := x.o
 	if o.Name == "" || strings.ContainsAny(o.Name, ":\n/") || strings.ContainsAny(o.Home, ":\n") {
 		return verdict{}, invalid("%q is not a valid user name", o.Name)
 	}
@@ -90,7 +94,8 @@ func (s *session) checkUser(o op.User) (verdict, error) {
 	return verdict{}, nil
 }
 
-func (s *session) applyUser(ctx context.Context, o op.User) error {
+func (x *userOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	o := x.o
 	if err := s.ledger.SavePath(accountsLock); err != nil {
 		return err
 	}

@@ -16,6 +16,17 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// waitOp executes op.Wait.
+type waitOp struct{ o op.Wait }
+
+func (x *waitOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
+	return s.applyWait(ctx, x.o)
+}
+
+func (*waitOp) LedgerEntries() ([]subject, bool) {
+	return nil, true
+}
+
 const (
 	probeTimeout = 3 * time.Second
 	// programTimeout limits a program, which may have to query others.
@@ -143,7 +154,8 @@ func checkOne(o op.Wait) error {
 	return nil
 }
 
-func (s *session) checkWait(ctx context.Context, o op.Wait) (verdict, error) {
+func (x *waitOp) Check(ctx context.Context, s *session) (verdict, error) {
+	o := x.o
 	if err := checkOne(o); err != nil {
 		return verdict{}, err
 	}
