@@ -61,7 +61,7 @@ func TestKindsAreNamedInTheTable(t *testing.T) {
 		if f.test || f.dir == kindsDir {
 			continue
 		}
-		words := slices.ContainsFunc(kindWords, func(tree string) bool { return covers(tree, f.dir) })
+		words := slices.ContainsFunc(kindWords, func(tree string) bool { return coversPath(tree, f.dir) })
 		named, problems := namedKinds(f.syntax, kinds, words && otherWords[f.name] == "", otherWords[f.name] == "")
 		for _, p := range problems {
 			t.Errorf("%s: %s", f.name, p)

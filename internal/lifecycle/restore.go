@@ -247,7 +247,8 @@ func restoreKey(set *backup.Set, env module.Env, before int) string {
 func (u *openedSet) fits(env module.Env, admin []byte) error {
 	name := env.Cluster.Name
 	if u.set.Cluster != name {
-		return refused(idBackupOther, fmt.Sprintf("the set is from cluster %s, not from %s", u.set.Cluster, name), "use a set of this cluster: slipway etcd snapshots "+name)
+		return refused(idBackupOther, fmt.Sprintf("the set is from cluster %s, not from %s", u.set.Cluster, name),
+			"use a set of this cluster: slipway etcd snapshots "+name)
 	}
 	if !slices.Contains(authoritiesOf(admin), u.set.Authority) {
 		return refused(idBackupOther, "the set is from another cluster with the name "+name+": its CA certificate differs",
@@ -255,15 +256,20 @@ func (u *openedSet) fits(env module.Env, admin []byte) error {
 	}
 	etcd := cmp.Or(u.set.Snapshot.Version, u.set.Etcd)
 	if newer(etcd, env.Release.Etcd) {
-		return refused(idBackupVersion, fmt.Sprintf("the snapshot is from etcd %s, but the cluster has etcd %s, which cannot read it", etcd, env.Release.Etcd), "name an older set: slipway etcd snapshots "+name)
+		return refused(idBackupVersion,
+			fmt.Sprintf("the snapshot is from etcd %s, but the cluster has etcd %s, which cannot read it", etcd, env.Release.Etcd),
+			"name an older set: slipway etcd snapshots "+name)
 	}
 	if is := env.Cluster.Spec.Kubernetes.Version; newer(u.set.Kubernetes, is) {
-		return refused(idBackupVersion, fmt.Sprintf("the set is from Kubernetes %s, but the cluster has %s, which may not know all objects in it", u.set.Kubernetes, is), "name an older set: slipway etcd snapshots "+name)
+		return refused(idBackupVersion,
+			fmt.Sprintf("the set is from Kubernetes %s, but the cluster has %s, which may not know all objects in it",
+				u.set.Kubernetes, is), "name an older set: slipway etcd snapshots "+name)
 	} else if newer(is, u.set.Kubernetes) {
 		u.told = append(u.told, diag.Diagnostic{
 			ID: idBackupVersion, Severity: diag.Warning,
-			Message: fmt.Sprintf("the set is from Kubernetes %s, but the cluster has %s: the restored data is from before the upgrade", u.set.Kubernetes, is),
-			Hint:    "update the restored add-ons after the restore: slipway apply " + name,
+			Message: fmt.Sprintf("the set is from Kubernetes %s, but the cluster has %s: the restored data is from before the upgrade",
+				u.set.Kubernetes, is),
+			Hint: "update the restored add-ons after the restore: slipway apply " + name,
 		})
 	}
 	return nil
@@ -356,15 +362,18 @@ func (u *openedSet) losses(cluster string) []string {
 	if !u.verified {
 		is = "NOT VERIFIED"
 	}
-	return []string{fmt.Sprintf("everything written to cluster %s since %s (snapshot of %s, revision %d, %s); the current data is moved aside and kept on the hosts",
+	return []string{fmt.Sprintf("everything written to cluster %s since %s (snapshot of %s, revision %d, %s); the "+
+		"current data is moved aside and kept on the hosts",
 		cluster, u.set.Taken.UTC().Format("2006-01-02 15:04:05 MST"), cmp.Or(u.set.Member, "an unnamed member"), u.set.Snapshot.Revision, is)}
 }
 
 // restored describes the restored data and what remains to be done.
 func (p *prepared) restored(set *backup.Set, res *Result) []string {
 	return []string{
-		fmt.Sprintf("etcd was restored to the data of %s: revision %d, %d keys, on %s", set.Taken.UTC().Format(time.DateTime+" MST"), set.Snapshot.Revision, set.Snapshot.Keys,
+		fmt.Sprintf("etcd was restored to the data of %s: revision %d, %d keys, on %s",
+			set.Taken.UTC().Format(time.DateTime+" MST"), set.Snapshot.Revision, set.Snapshot.Keys,
 			count(len(p.env.Members(p.env.Cluster)), "member")),
-		"the previous data is kept on each of these hosts in " + facts.DirEtcd + "/before-" + res.Operation + ": remove it when you no longer need it",
+		"the previous data is kept on each of these hosts in " + facts.DirEtcd + "/before-" + res.Operation +
+			": remove it when you no longer need it",
 	}
 }

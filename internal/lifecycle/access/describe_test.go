@@ -17,8 +17,8 @@ import (
 	"slipway.dev/slipway/internal/spec/live"
 )
 
-// anAPI answers GET by path; 403 is an answer that begins with it, all else is
-// not there.
+// anAPI is an API server that returns the texts of paths for GET. A text that begins with
+// 403 refuses the request. Other paths do not exist.
 func anAPI(t *testing.T, answers map[string]string) (kubeconfig []byte) {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -71,7 +71,8 @@ func describable() map[string]string {
 		"/apis/apps/v1/daemonsets":                                    `{"kind":"DaemonSetList","apiVersion":"apps/v1","items":[]}`,
 		"/api/v1/nodes": `{"kind":"NodeList","apiVersion":"v1","items":[{"kind":"Node","apiVersion":"v1",
 			"metadata":{"name":"lab-1","labels":{"node-role.kubernetes.io/control-plane":""}},
-			"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.11"}],"nodeInfo":{"kubeletVersion":"v1.37.1","containerRuntimeVersion":"containerd://2.1.0"}}}]}`,
+			"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.11"}],
+			"nodeInfo":{"kubeletVersion":"v1.37.1","containerRuntimeVersion":"containerd://2.1.0"}}}]}`,
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// TestManifest is what a version has, and can be read again.
+// TestManifest: a manifest has the content of a version, and can be read again.
 func TestManifest(t *testing.T) {
 	text, warnings, err := newTestAccess(t).Manifest(t.Context(), ManifestRequest{
 		Kubernetes: "v1.36.4", Arches: []string{"arm64", "amd64", "arm64"}, Docker: true,
@@ -37,8 +37,8 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// TestManifestOfCluster has what the nodes are, and the images of pods but for those
-// that every bundle has.
+// TestManifestOfCluster: a manifest has the versions of the nodes, and the images of pods
+// without the images of every bundle.
 func TestManifestOfCluster(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("ab", 32)
 	node := func(name, version, arch string) string {
