@@ -411,5 +411,5 @@ func Delete(env module.Env) engine.Pipeline {
 
 // EndJoin revokes the join tokens after an operation that did not complete.
 func EndJoin(env module.Env) engine.Pipeline {
-	return engine.Pipeline{Modules: modules{kubeadm.RevokeJoinTokens(env)}}
+	return engine.Pipeline{Kind: "end-join", Modules: modules{kubeadm.RevokeJoinTokens(env)}}
 }
