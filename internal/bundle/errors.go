@@ -66,7 +66,7 @@ func explainError(path string, err error) error {
 		return newProblem(IDCorrupt, "copy or build the bundle again", "%s: %v", path, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return newProblem(IDNotFound,
-			"give a bundle directory, a .tar.zst file or a registry reference; or run `slipway bundle build` to create a bundle",
+			"give a bundle directory, a .tar.zst file or a registry reference, or create a bundle: slipway bundle build",
 			"%s: bundle not found: %v", path, err)
 	}
 	if errors.As(err, new(*fs.PathError)) {

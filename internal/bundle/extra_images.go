@@ -277,7 +277,7 @@ func (b *Bundle) CheckTags() error {
 	for _, i := range b.manifest.Images {
 		if i.Extra && tags[i.Ref] == "" && i.Arch == b.manifest.Arches[0] {
 			faults = append(faults, newProblem(IDUntagged,
-				"in the manifest, write a unique tag before the digest, and build the bundle again; or remove the image",
+				"in the manifest, write a unique tag before the digest, and build the bundle again",
 				"the bundle has image %s only by digest, but runtime docker cannot load an image without a tag", i.Ref)...)
 		}
 	}

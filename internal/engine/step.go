@@ -326,15 +326,13 @@ func remedyFor(reason string) string {
 	case op.IDEtcdQuorum:
 		return "start the members that do not answer, or remove them first, one at a time: slipway delete node NAME --forget"
 	case op.IDEtcdNameTaken:
-		return "remove the existing member first: slipway delete node NAME; or give the new host another name"
+		return "remove the existing member first: slipway delete node NAME"
 	case op.IDAuthorityNoKey:
-		return "restore the key from a backup or from another host that has it; or continue with the other hosts: --ignore-errors"
+		return "restore the key from a backup or from another host that has it"
 	case op.IDAuthorityExpired:
-		return "read docs/guide/certificates.md: nothing accepts certificates of an expired CA; " +
-			"rotate the cluster CA and the etcd CA before they expire"
+		return "read docs/guide/certificates.md: nothing accepts certificates of an expired CA"
 	case op.IDCertificateForeign:
-		return "restore the previous certificate or CA, or renew the certificate where it was issued; " +
-			"or continue with the other hosts: --ignore-errors"
+		return "restore the previous certificate or CA, or renew the certificate where it was issued"
 	case op.IDCertificateRequest:
 		return "check the key on the host, move it away if it is weak or not yours, then resume"
 	case "DiskFull":
@@ -342,19 +340,18 @@ func remedyFor(reason string) string {
 	case "BlobCorrupt":
 		return "run 'slipway bundle verify', copy or build the bundle again, then resume"
 	case op.ReasonEtcdDataLost:
-		return "mount the disk that holds the data; if the data is lost, delete the node and add it again"
+		return "mount the disk that holds the data, or, if the data is lost, delete the node and add it again"
 	case op.ReasonNotServing:
 		return "read 'journalctl -u kubelet' on the host, fix the cause, then resume. If the cluster file is the cause, correct and apply it. " +
 			"If the host cannot be repaired, remove it while others serve: slipway delete node NAME (--forget if the host does not answer)"
 	case op.ReasonUnhealthy:
-		return "read 'journalctl' on the host; correct the cluster file and apply it"
+		return "read 'journalctl' on the host, then correct the cluster file and apply it"
 	case op.ReasonEtcdRemoved:
-		return "reset the host first: slipway delete node NAME; then add it again"
+		return "reset the host before you add it again: slipway delete node NAME"
 	case op.ReasonEtcdBusy:
-		return "start that host, then resume: its etcd member joins first; " +
-			"if the host is permanently lost, remove it and its etcd member: slipway delete node NAME --forget"
+		return "start that host, or, if it is permanently lost, remove it: slipway delete node NAME --forget"
 	case op.IDLedgerLost:
-		return "restore the ledger from a backup; or clean or reinstall the host, then run 'slipway delete cluster NAME --forget'"
+		return "restore the ledger from a backup, then resume"
 	}
 	return ""
 }

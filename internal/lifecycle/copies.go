@@ -339,7 +339,7 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 		return nil, refused(string(backup.Unverified),
 			fmt.Sprintf("no copy at %s has a verified name (%d copies): anyone with write access there can have chosen these names",
 				name, len(list)),
-			"list the copies: slipway etcd snapshots "+c.Name+" --copies; then fetch one by its name, or the newest with --unverified")
+			"list the copies and fetch one by its name: slipway etcd snapshots "+c.Name+" --copies")
 	case i < 0 && err != nil:
 		return nil, refused(idCopyTarget,
 			"cannot list copy target "+name+" ("+placeOf(to)+"): "+hostconn.Diagnose(err).Message, hostconn.Diagnose(err).Hint)

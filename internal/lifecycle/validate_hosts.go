@@ -65,7 +65,7 @@ func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
 			case module.InternalAddress(l.Spec) == module.InternalAddress(h.Spec):
 				// etcd would get two members with one address without noticing.
 				d.Message = "has the internal address of node " + l.Spec.Name
-				d.Hint = "remove that node first: slipway delete node " + l.Spec.Name + " --forget; then add this host"
+				d.Hint = "remove that node before you add this host: slipway delete node " + l.Spec.Name + " --forget"
 			default:
 				continue
 			}

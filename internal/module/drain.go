@@ -26,7 +26,7 @@ func DrainBlocked(node string, pods []string) error {
 	return diag.List{{
 		ID: IDDrainBlocked, Severity: diag.Error,
 		Message: "node " + node + " cannot be drained: pod " + strings.Join(pods, "; pod "),
-		Hint:    "move or delete these pods, or change their PodDisruptionBudgets; or let Slipway delete them: --force",
+		Hint:    "move or delete these pods, or change their PodDisruptionBudgets, or let Slipway delete them: --force",
 	}}
 }
 

@@ -61,7 +61,7 @@ func hostKnown(c *v1alpha1.Cluster, is, flag v1alpha1.Host) diag.Diagnostic {
 	what := flag.Address
 	if flag.Name == is.Name && loginKey(c, flag) != loginKey(c, is) {
 		what = "the name " + flag.Name
-		d.Hint += "; or use a different name for the new host"
+		d.Hint += ", or use a different name for the new host"
 	}
 	d.Message = what + " is already in the cluster: " + is.Name + " at " + loginText(c, is) + " as " + rolesText(is)
 	return d

@@ -118,7 +118,7 @@ func TestHostKnown(t *testing.T) {
 		{
 			"10.0.0.50=worker,name=cp-1", "the address is new",
 			`the name cp-1 is already in the cluster: cp-1 at 10.0.0.11 as control-plane [host-known]
-    hint: remove the existing node first: slipway delete node cp-1; or use a different name for the new host`,
+    hint: remove the existing node first: slipway delete node cp-1, or use a different name for the new host`,
 		},
 		{
 			"10.0.0.11=worker,name=cp-1", "it is that host, in another role",

@@ -105,7 +105,7 @@ func (v *validator) checkPrivateRegistry() {
 		return
 	case len(hosts) == 0:
 		v.refuse(idNoRegistryHost, pathPrivate, "no host has the role registry",
-			"give the role to one host: roles: [registry]; or leave this section out")
+			"give the role to one host: roles: [registry]")
 		return
 	case len(hosts) > 1:
 		v.refuse(idOneRegistry, v.checkRegistryRole(hosts[1]),
@@ -139,7 +139,7 @@ func (v *validator) checkPrivateRegistry() {
 	v.warnRepeated(pathPrivate+".names", p.Names, addressMeaning)
 	if (p.CertFile == "") != (p.KeyFile == "") {
 		v.refuse(idMissingField, pathPrivate+".certFile", "certFile and keyFile must be set together",
-			"write both fields; or leave both out, and Slipway creates a certificate")
+			"write both fields, or leave both out")
 	}
 	if p.CAFile != "" && p.CertFile == "" {
 		v.refuse(idConflictingFields, pathPrivate+".caFile", "caFile needs certFile, which is not set",
@@ -187,7 +187,7 @@ func (v *validator) checkPrivateRegistryFiles(p Paths) {
 		if err := leaf.VerifyHostname(name); err != nil {
 			v.refuse(idCertificate, pathPrivate+".certFile",
 				"nodes pull images from "+name+", but the certificate does not have this name: "+strings.TrimPrefix(err.Error(), "x509: "),
-				"write a name from the certificate first at "+pathPrivate+".names; or issue a certificate with this name")
+				"write a name from the certificate first at "+pathPrivate+".names, or issue a certificate with this name")
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (v *validator) checkSameRegistry(old *v1alpha1.Cluster) {
 		if at >= 0 && HasRole(old.Spec.Hosts[at], v1alpha1.RoleRegistry) && !HasRole(h, v1alpha1.RoleRegistry) {
 			v.refuse(idRolesFixed, yamlfile.IndexPath("spec.hosts", i)+".roles",
 				h.Name+" holds the registry and all images pushed to it; the role cannot be removed while the host is in the cluster",
-				"write the role registry; or remove the host, and add it again without the role: the same apply can give the role to another host")
+				"write the role registry, or remove the host and add it again without the role")
 		}
 	}
 }

@@ -130,7 +130,7 @@ func (v *validator) checkDownloadURL(path, address, digest, pinned string) {
 		v.refuse(idInvalidAddress, path, strconv.Quote(address)+" is not a URL", "write it as https://HOST/PATH")
 	case u.User != nil:
 		v.refuse(idInvalidAddress, path, "a URL must not have a user or password: state and plans would contain them",
-			"remove the user and password; if the source needs a login, download the content to a file first")
+			"remove the user and password, and download content that needs a login to a file first")
 	case digest != "" && !digestSyntax.MatchString(digest):
 		v.refuse(idInvalidValue, path, strconv.Quote(digest)+" is not a checksum", "write sha256: and 64 hexadecimal digits")
 	case digest == "" && u.Scheme == "http" && !thisMachine(u.Hostname()):
@@ -153,7 +153,7 @@ func (v *validator) checkChart(path string, c v1alpha1.Chart) {
 	switch {
 	case c.Path != "" && (c.Repository != "" || c.Name != "" || c.Version != ""):
 		v.refuse(idConflictingFields, path+".path", "a chart comes either from a path or from a repository, not from both",
-			"remove path; or remove repository, name and version")
+			"remove path, or remove repository, name and version")
 	case c.Path != "" && (IsURL(c.Path) || IsOCI(c.Path)):
 		v.refuse(idInvalidValue, path+".path", "path must be a directory or an archive on this machine",
 			"move this value to repository, and add name and version")

@@ -143,8 +143,7 @@ func (v *validator) checkCopies(e v1alpha1.Etcd) {
 	if hosts := EtcdHosts(v.c); len(e.Backup.Copies) > 0 && len(hosts) > 0 && !slices.ContainsFunc(hosts, copies) {
 		v.refuse(idConflictingFields, pathBackup+".copies",
 			"no etcd host is a control plane: copies would lack the CA keys of the cluster, which only control planes have",
-			"leave the field out, and create backup sets on this machine: slipway etcd snapshot --of "+hosts[0].Name+
-				"; or give the role etcd to a control plane, which then makes the copies")
+			"give the role etcd to a control plane, which then makes the copies")
 	}
 	var names []string
 	places := map[string]string{}

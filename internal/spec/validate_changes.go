@@ -67,8 +67,7 @@ func (v *validator) checkEndpointChanges(recorded v1alpha1.ControlPlaneEndpoint,
 				d.Message += "; the change from " + describeDifference(way, recorded) + " is not complete"
 				// The latest operation may be a different one: a resume does not complete
 				// this change then.
-				d.Hint = "complete the first change: write " + formatEndpoint(recorded) + ", and apply it; or roll it back: write " +
-					formatEndpoint(ways[0]) + ", and apply it"
+				d.Hint = "complete the first change: write " + formatEndpoint(recorded) + ", and apply it"
 			}
 			return
 		}
@@ -95,7 +94,7 @@ func formatEndpoint(ep v1alpha1.ControlPlaneEndpoint) string {
 // is removed.
 func (v *validator) checkEndpointChange(o, n v1alpha1.ControlPlaneEndpoint) {
 	const path = "spec.controlPlaneEndpoint"
-	const between = "; or change to haproxy first: write mode: haproxy without an address, apply it, and then apply this change"
+	const between = ", or apply mode: haproxy without an address before this change"
 	switch {
 	case HoldsAddress(o.Mode) && HoldsAddress(n.Mode) && o.Mode != n.Mode:
 		// The old endpoint exists until no node uses it, and neither endpoint knows of
@@ -174,7 +173,7 @@ func (v *validator) checkProxyChange(old, new string) {
 			"kube-proxy cannot be added to an existing cluster without it: the change could not be rolled back", "write "+old)
 	case old != proxyNFTables && new != proxyNFTables:
 		v.refuse(idProxyChange, path, "mode "+old+" cannot change to "+new+" in place: rules of the old mode would remain on nodes",
-			"write "+old+"; or change in two steps: apply nftables first, then "+new)
+			"write "+old+", or apply nftables first, then "+new)
 	}
 }
 
@@ -202,7 +201,7 @@ func (v *validator) checkSameHosts(old, new []v1alpha1.Host) {
 	for i, h := range new {
 		if was, ok := before[h.Name]; ok && !sameRoles(was, h) {
 			v.refuse(idRolesFixed, yamlfile.IndexPath("spec.hosts", i)+".roles", "the roles of "+h.Name+" cannot change while it is in the cluster",
-				"write the current roles; or remove the node ('slipway delete node "+h.Name+"') and add it again with the new roles")
+				"write the current roles, or remove the node and add it again: slipway delete node "+h.Name)
 		}
 	}
 }

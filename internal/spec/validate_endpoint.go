@@ -121,12 +121,12 @@ func (v *validator) checkServiceAddress(ip netip.Addr, path string) {
 	band, ok := staticBand(v.c.Spec.Network.ServiceCIDR, ip.Is4())
 	if !ok {
 		v.refuse(idInvalidAddress, path, ip.String()+" is not in a range of spec.network.serviceCIDR",
-			"write the address of a Service, which mode updater needs; or leave the field out, and Slipway chooses one")
+			"write the address of a Service, which mode updater needs, or leave the field out")
 		return
 	}
 	if ip.Less(band.first) || band.last.Less(ip) || slices.Contains(band.taken, ip) {
 		v.refuse(idInvalidAddress, path, ip.String()+" can belong to another Service",
-			fmt.Sprintf("write an address from %s to %s except %s; or leave the field out, and Slipway chooses one",
+			fmt.Sprintf("write an address from %s to %s except %s, or leave the field out",
 				band.first, band.last, joinAddresses(band.taken)))
 	}
 }

@@ -27,26 +27,26 @@ func (v *validator) checkContainerRuntime() {
 		case a.Username == "":
 		case a.Registry == dockerHub && len(r.Mirrors[dockerHub]) > 0:
 			v.refuse(idDockerAuth, at, "Docker would send this password to the mirrors of docker.io as well",
-				"remove the login or the mirrors, or use image pull secrets; or write type: containerd at spec.containerRuntime")
+				"remove the login or the mirrors, or use image pull secrets")
 		case len(mirrorsAt(r, a.Registry)) > 0:
 			v.warn(idDockerAuth, at, "Docker does not log in to mirrors: it uses the login for "+a.Registry+" only for images with this name", "")
 		}
 	}
 	if own := r.Private; own != nil && len(own.MirrorOf) > 0 {
 		v.refuse(idDockerMirror, pathPrivate+".mirrorOf", "Docker cannot use the cluster's own registry as a mirror of another one",
-			"remove the field, and use the registry's address in image names; or write type: containerd at spec.containerRuntime")
+			"remove the field, and use the registry's address in image names")
 	}
 	for _, name := range sortedKeys(r.Mirrors) {
 		at := yamlfile.KeyPath("spec.registry.mirrors", name)
 		if name != dockerHub {
 			v.refuse(idDockerMirror, at, "Docker supports mirrors only for docker.io: it would never use the mirrors of "+name,
-				"remove the mirrors, and use the mirror's address in image names; or write type: containerd at spec.containerRuntime")
+				"remove the mirrors, and use the mirror's address in image names")
 			continue
 		}
 		for i, mirror := range r.Mirrors[name] {
 			if u, err := url.Parse(mirror); err == nil && strings.Trim(u.Path, "/") != "" {
 				v.refuse(idDockerMirror, yamlfile.IndexPath(at, i), "Docker does not support a mirror with a path: "+strconv.Quote(mirror),
-					"write only the scheme and the host; or write type: containerd at spec.containerRuntime")
+					"write only the scheme and the host")
 			}
 		}
 	}

@@ -52,7 +52,7 @@ func (v *validator) checkSystem() {
 		} else if h, ok := HostCalled(v.c, server); ok {
 			v.warn(idTimeServer, yamlfile.IndexPath(path+".ntpServers", i),
 				h.Name+" is a host of this cluster, and Slipway does not set up time servers",
-				"use an existing time server; or set one up on "+h.Name+": the other hosts then use it, and "+h.Name+" keeps its own settings")
+				"use an existing time server, or set one up on "+h.Name)
 		}
 	}
 	v.warnRepeated(path+".ntpServers", s.NTPServers, addressMeaning)

@@ -28,7 +28,8 @@ var certificates = Section{
 			Cause:   "It cannot sign. `certs renew` refuses certificates that need it, and changes nothing.",
 			Remedy: "Restore the key from a backup, or from another control plane, which has the same key: " +
 				"`/etc/kubernetes/pki/ca.key`, `front-proxy-ca.key`, `etcd/ca.key`. If the keys are stored elsewhere on " +
-				"purpose, renew the certificates there.",
+				"purpose, renew the certificates there. " +
+				"With `--ignore-errors`, the operation continues with the other hosts.",
 		},
 		{
 			ID:      "certificate-request-refused",
@@ -46,14 +47,15 @@ var certificates = Section{
 			Cause: "Reported by `certs renew` and `certs rotate-ca`. Renewed certificates would not be valid either, and a " +
 				"rotation of the cluster CA or the etcd CA needs a cluster that responds. Both are refused before " +
 				"anything is changed.",
-			Remedy: "See [Certificates](certificates.md#an-authority-that-has-expired).",
+			Remedy: "See [Certificates](certificates.md#an-authority-that-has-expired). Rotate a CA before it expires.",
 		},
 		{
 			ID:      "certificate-foreign",
 			Summary: "A certificate is due for renewal, but the CA on its host did not sign it.",
 			Cause: "Reported by `certs renew`. One of the two was replaced. Clients that trust the other CA would not " +
 				"trust a certificate from this one, so Slipway does not renew it.",
-			Remedy: "Renew the certificate at its issuer, or restore the cluster's own certificate.",
+			Remedy: "Renew the certificate at its issuer, or restore the cluster's own certificate. " +
+				"With `--ignore-errors`, the operation continues with the other hosts.",
 		},
 		{
 			ID:      "kubelet-certificate-missing",

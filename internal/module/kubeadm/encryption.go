@@ -162,7 +162,7 @@ func (e *keyPlan) readKeyFiles(ctx context.Context, env module.Env, s *engine.Sc
 			return diag.List{{
 				ID: spec.IDEncryptionForeign, Severity: diag.Error, Host: h.Name,
 				Message: "its API server uses an encryption configuration that Slipway did not write: " + own,
-				Hint:    "decrypt everything with that configuration first and remove the argument; then enable encryption",
+				Hint:    "decrypt everything with that configuration and remove the argument before you enable encryption",
 			}}
 		}
 		if results[0].Missing {

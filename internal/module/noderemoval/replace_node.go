@@ -59,7 +59,7 @@ func planReplacement(ctx context.Context, s *engine.Scope) ([]plan.OpChange, err
 		return nil, diag.List{{
 			ID: IDNodeRuns, Severity: diag.Error,
 			Message: fmt.Sprintf("node %s is another machine (machine id %s), which is running", n.Name, st.MachineID),
-			Hint:    "remove that node first: slipway delete node " + n.Name + "; or give this host another name",
+			Hint:    "remove that node first: slipway delete node " + n.Name,
 		}}
 	}
 	again = append(again, plan.OpChange{Kind: "node", Target: n.Name, Summary: "delete: it belongs to another machine " +

@@ -15,12 +15,12 @@ func (r *report) checkConflicts() {
 			"SELinux is enforcing; Slipway has no SELinux policy and is not tested with it")
 	}
 	if len(f.Firewall) > 0 {
-		r.warn(idFirewall, "open these ports between the nodes, and allow traffic of the pod and service networks; or turn the firewall off",
+		r.warn(idFirewall, "open these ports between the nodes, and allow traffic of the pod and service networks",
 			"%s drops packets that no rule allows; nodes reach each other at %s", joinItems(f.Firewall), r.openPorts())
 	}
 	skip := r.cluster.Spec.System.SkipConfigure
 	if len(f.Swap) > 0 && skip && !spec.ToleratesSwap(r.cluster) && r.isNode() {
-		r.fail(idSwap, "run swapoff -a and remove swap from /etc/fstab; or write failSwapOn: false under spec.kubernetes.kubelet.config",
+		r.fail(idSwap, "run swapoff -a and remove swap from /etc/fstab, or write failSwapOn: false under spec.kubernetes.kubelet.config",
 			"swap is on (%s), and spec.system.skipConfigure leaves it on; the kubelet does not start with swap", joinItems(f.Swap))
 	}
 }

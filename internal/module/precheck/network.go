@@ -54,7 +54,7 @@ func (r *report) checkDualStack(ip netip.Addr, has string) {
 	other := facts.OtherAddress(f, ip.String())
 	switch link := facts.Link(f, ip.String()); {
 	case other == "":
-		r.fail(idDualStack, "add an address that the other nodes can reach; or write one range each at spec.network.podCIDR and serviceCIDR",
+		r.fail(idDualStack, "add an address that the other nodes can reach, or write one range each at spec.network.podCIDR and serviceCIDR",
 			"has no %s address, but with dual stack a node needs one address of each IP version; %s", version, has)
 	case r.isNode() && facts.Flannel(r.cluster) && facts.Link(f, other) != link:
 		r.failIfNew()(idDualStack, fmt.Sprintf("add an %s address to %s; "+

@@ -79,12 +79,11 @@ func Ready(s Readiness, o Options) diag.List {
 			"calls to admission webhooks have failed since the API servers started: %s", strings.Join(s.Uncalled, "; "))
 	}
 	if len(s.Missing) > 0 {
-		r.fail(idBundleMissing, "build or import the bundles first: "+
-			"slipway bundle build --kubernetes "+s.Missing[0]+"; or build each bundle during the upgrade: --ignore-check "+idBundleMissing,
+		r.fail(idBundleMissing, "build or import the bundles first: slipway bundle build --kubernetes "+s.Missing[0],
 			"the upgrade path includes versions whose bundles are missing: %s", joinItems(s.Missing))
 	}
 	if len(s.Crowded) > 0 {
-		r.warn(idCapacity, "add nodes, or run fewer pods; otherwise such pods wait until their node is back",
+		r.warn(idCapacity, "add nodes, or run fewer pods",
 			"other nodes do not have room for all pods of these nodes while they are drained: %s", strings.Join(s.Crowded, "; "))
 	}
 	r.addTroubles(idNodeUnready, s.Unready)

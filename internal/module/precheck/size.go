@@ -177,7 +177,7 @@ func (r *report) checkFreeSpace(d op.Disk, dirs string, need uint64) {
 		r.fail(idDisk, "free disk space, or mount a larger file system there",
 			"has %s free for %s; this node needs %s", bytesize.Bytes(d.FreeBytes), dirs, bytesize.Bytes(need))
 	case left < d.TotalBytes/100*15 && !r.keepsImages() && r.isNode():
-		r.warn(idDiskLow, "free disk space; or set imageGCHighThresholdPercent and evictionHard under spec.kubernetes.kubelet.config",
+		r.warn(idDiskLow, "free disk space, or set imageGCHighThresholdPercent and evictionHard under spec.kubernetes.kubelet.config",
 			"will have %s of %s left for %s; "+
 				"below 15 %% the kubelet deletes images, and then evicts pods", bytesize.Bytes(left), bytesize.Bytes(d.TotalBytes), dirs)
 	}

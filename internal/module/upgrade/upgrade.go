@@ -198,7 +198,7 @@ func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 		}
 		return nil, diag.List{{
 			ID: IDUnready, Severity: diag.Error, Message: "node " + n.Name + " is not ready: " + kube.State(n).Message,
-			Hint: "repair the node first; or, if it is permanently lost, remove it: slipway delete node " + n.Name + " --forget",
+			Hint: "repair the node, or remove it if it is permanently lost: slipway delete node " + n.Name + " --forget",
 		}}
 	}
 	if !hasReplacement(nodes, at) {

@@ -245,7 +245,7 @@ func fetchError(what string, err error) error {
 		return err
 	}
 	if text := strings.Join(r.tail, "\n"); strings.Contains(text, "SECURITY ERROR") || strings.Contains(text, "checksum mismatch") {
-		return newProblem(IDChecksum, "do not use this module proxy; if the local copy is damaged, run `go clean -modcache`",
+		return newProblem(IDChecksum, "do not use this module proxy, or, if the local copy is damaged, run `go clean -modcache`",
 			"%s: content from the module proxy does not match the checksum database: %v", what, err)
 	}
 	return sourceSilent(newProblem(IDFetch,
