@@ -25,10 +25,10 @@ func newCancelCommand(c cancelCommand) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			told := event.SinkFunc(func(event.Event) {
+			progress := event.SinkFunc(func(event.Event) {
 				c.printMessage("Stopping the operation on cluster %s: waiting for it to reach a safe point.", name)
 			})
-			if err := svc.Cancel(ctx, name, told); err != nil {
+			if err := svc.Cancel(ctx, name, progress); err != nil {
 				return err
 			}
 			if c.format != view.Text {

@@ -83,11 +83,11 @@ func (c *clusterChooser) completeNames(cmd *cobra.Command, args []string, _ stri
 // completeHostNames completes the names of a cluster's hosts.
 func (c *clusterChooser) completeHostNames(cluster *string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
-		var of []string
+		var clusterArgs []string
 		if *cluster != "" {
-			of = []string{*cluster}
+			clusterArgs = []string{*cluster}
 		}
-		svc, name, err := openForCluster(cmd.Context(), c, c.open, of)
+		svc, name, err := openForCluster(cmd.Context(), c, c.open, clusterArgs)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

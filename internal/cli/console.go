@@ -82,13 +82,13 @@ func (c *console) printDiagnostics(list diag.List) {
 // command finds it several times.
 func (c *console) newDiagnosticPrinter() func(diag.List) {
 	var mu sync.Mutex
-	said := map[string]bool{}
+	printed := map[string]bool{}
 	return func(list diag.List) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, d := range list {
-			if !said[d.Message] {
-				said[d.Message] = true
+			if !printed[d.Message] {
+				printed[d.Message] = true
 				c.printDiagnostics(diag.List{d})
 			}
 		}

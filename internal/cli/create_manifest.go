@@ -60,8 +60,8 @@ nothing. Images have the digests that are running.`,
 	f.StringVar(&out, "out", "", "write to this `file` instead of standard output")
 	f.BoolVar(&fromCluster, "from-cluster", false, "write the manifest for a running cluster")
 	f.StringVar(&kubeconfig, "kubeconfig", "", "with --from-cluster: the cluster's kubeconfig `file` (default: KUBECONFIG, or ~/.kube/config)")
-	for _, said := range []string{"kubernetes", "arch", "runtime"} {
-		cmd.MarkFlagsMutuallyExclusive("from-cluster", said)
+	for _, flag := range []string{"kubernetes", "arch", "runtime"} {
+		cmd.MarkFlagsMutuallyExclusive("from-cluster", flag)
 	}
 	program.CompleteFlag(cmd, "runtime", "containerd", "docker")
 	return cmd

@@ -12,8 +12,8 @@ import (
 )
 
 func newEtcdSnapshotsCommand(c backupCommand) *cobra.Command {
-	var noHeaders, hosts, elsewhere bool
-	copies, onHosts := c.showCopies(), c.showScheduled()
+	var noHeaders, onHosts, atTargets bool
+	showCopies, showScheduled := c.showCopies(), c.showScheduled()
 	cmd := &cobra.Command{
 		Use: "snapshots [NAME]", Short: "List backups of etcd, newest first",
 		Long: `Lists the backup sets in $SLIPWAY_HOME, newest first: of one cluster, or of all
@@ -29,10 +29,10 @@ With --copies, lists the copies of scheduled snapshots at their targets
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case hosts:
-				return onHosts(cmd, args)
-			case elsewhere:
-				return copies(cmd, args)
+			case onHosts:
+				return showScheduled(cmd, args)
+			case atTargets:
+				return showCopies(cmd, args)
 			}
 			ctx, name := cmd.Context(), ""
 			if len(args) > 0 {
@@ -58,8 +58,8 @@ With --copies, lists the copies of scheduled snapshots at their targets
 		},
 	}
 	addNoHeadersFlag(cmd, &noHeaders)
-	cmd.Flags().BoolVar(&hosts, "hosts", false, "list the scheduled snapshots on the cluster's hosts")
-	cmd.Flags().BoolVar(&elsewhere, "copies", false, "list the copies of scheduled snapshots at their targets")
+	cmd.Flags().BoolVar(&onHosts, "hosts", false, "list the scheduled snapshots on the cluster's hosts")
+	cmd.Flags().BoolVar(&atTargets, "copies", false, "list the copies of scheduled snapshots at their targets")
 	cmd.MarkFlagsMutuallyExclusive("hosts", "copies")
 	return cmd
 }

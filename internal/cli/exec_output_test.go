@@ -23,13 +23,13 @@ func TestHostOutput_KeepsExactBytes(t *testing.T) {
 		want           hostOutput
 		reason         string
 	}{
-		{"text", "zwölf\x00\n", "e", hostOutput{Stdout: "zwölf\x00\n", Stderr: "e"}, "UTF-8 is as it is"},
+		{"text", "zwölf\x00\n", "e", hostOutput{Stdout: "zwölf\x00\n", Stderr: "e"}, "UTF-8 is unchanged"},
 		{"binary", "\xff\xfe", "e", hostOutput{Stdout: b64([]byte("\xff\xfe")), Stderr: b64([]byte("e")), Encoding: "base64"},
-			"no byte is replaced, and one field is about both"},
-		{"binary on stderr", "", "\x80", hostOutput{Stderr: b64([]byte("\x80")), Encoding: "base64"}, "either of them"},
-		{"half a sign", "\xe2\x86", "", hostOutput{Stdout: b64([]byte("\xe2\x86")), Encoding: "base64"}, "the program printed it so"},
-		{"cut within a sign", full[2:] + "→", "", hostOutput{Stdout: full[2:], Truncated: true}, "we have cut it: text stays text"},
-		{"cut after a sign", full[3:] + "→x", "", hostOutput{Stdout: full[3:] + "→", Truncated: true}, "all that there is room for"},
+			"no byte is replaced; one field describes both streams"},
+		{"binary on stderr", "", "\x80", hostOutput{Stderr: b64([]byte("\x80")), Encoding: "base64"}, "one stream is enough"},
+		{"incomplete character", "\xe2\x86", "", hostOutput{Stdout: b64([]byte("\xe2\x86")), Encoding: "base64"}, "the program printed it"},
+		{"cut within a character", full[2:] + "→", "", hostOutput{Stdout: full[2:], Truncated: true}, "the limit cut it, so it remains text"},
+		{"cut after a character", full[3:] + "→x", "", hostOutput{Stdout: full[3:] + "→", Truncated: true}, "everything up to the limit is kept"},
 		{"cut binary", "\xff" + full, "",
 			hostOutput{Stdout: b64([]byte("\xff" + full[1:])), Encoding: "base64", Truncated: true}, "binary is cut anywhere"},
 	} {

@@ -68,16 +68,16 @@ func newGetCommand(c getCommand) *cobra.Command {
 // reportDamaged prints the clusters of a list that could not be read, and returns an exit
 // code for an incomplete list. JSON and YAML output already contains the problems.
 func (c getCommand) reportDamaged(list []lifecycle.ClusterSummary) error {
-	var told diag.List
+	var problems diag.List
 	for _, c := range list {
 		if c.Problem != nil {
-			told = append(told, *c.Problem)
+			problems = append(problems, *c.Problem)
 		}
 	}
-	if len(told) == 0 {
+	if len(problems) == 0 {
 		return nil
 	}
-	view.WriteDiagnostics(c.Err, told, c.errStyle())
+	view.WriteDiagnostics(c.Err, problems, c.errStyle())
 	return &exitError{code: exitRefused}
 }
 

@@ -58,7 +58,7 @@ func TestKubeKeyPage_ListsExactlyTheFlagsOfKK(t *testing.T) {
 		}
 		found[command] = strings.Join(flags, " ")
 		if said, _, _ := strings.Cut(strings.TrimSpace(text), "\n"); said == "" || command != "" && strings.HasPrefix(said, "|") {
-			t.Errorf("%s: nothing is said of the command itself", command)
+			t.Errorf("%s: the command has no description", command)
 		}
 	}
 	_, common, _ := strings.Cut(string(page), "## Flags of every command\n")
@@ -113,7 +113,7 @@ func TestKubeKeyPage_NamesEveryExistingCommand(t *testing.T) {
 		}
 		name := ours[command]
 		if name == "" {
-			t.Errorf("what is %s here?", command)
+			t.Errorf("%s has no entry in ours", command)
 			continue
 		}
 		cmd, rest, err := root.Find(strings.Fields(name))

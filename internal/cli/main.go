@@ -70,9 +70,9 @@ func (a *app) runCommandLine(ctx context.Context, args []string) int {
 // cluster; cluster is nil without an operation. It does not wait for a reader that reads
 // nothing.
 func reportNotWaiting(w io.Writer, cluster *string) {
-	said := make(chan struct{})
+	printed := make(chan struct{})
 	go func() { // ends with the program at the latest: a write cannot be cancelled
-		defer close(said)
+		defer close(printed)
 		text := "\nNo longer waiting.\n"
 		if cluster != nil {
 			text += "Steps that must not be interrupted finish on their hosts.\nNext: slipway resume " + *cluster + "\n"
@@ -80,7 +80,7 @@ func reportNotWaiting(w io.Writer, cluster *string) {
 		_, _ = io.WriteString(w, text) // the exit code also reports the interruption
 	}()
 	select {
-	case <-said:
+	case <-printed:
 	case <-time.After(signalEchoWindow):
 	}
 }

@@ -146,16 +146,17 @@ func TestConfirm_AppliesOnlyAfterTheRightAnswer(t *testing.T) {
 		{"yes", "create", "y\n", []string{"apply", "-f", file}, exitDone, "Continue? [y/N] "},
 		{"YES", "create", "YES\n", []string{"apply", "-f", file}, exitDone, "Continue? [y/N] "},
 		{"no", "create", "n\n", []string{"apply", "-f", file}, exitRefused, "nothing was changed [not-confirmed]"},
-		{"just return", "create", "\n", []string{"apply", "-f", file}, exitRefused, "not-confirmed"},
+		{"empty answer", "create", "\n", []string{"apply", "-f", file}, exitRefused, "not-confirmed"},
 		{"end of input", "create", "", []string{"apply", "-f", file}, exitRefused, "not-confirmed"},
-		{"the name", "removal", "prod\n", []string{"delete", "cluster", "prod"}, exitDone, "Type the cluster's name (prod)"},
-		{"yes is not the name", "removal", "y\n", []string{"delete", "cluster", "prod"}, exitRefused, "not-confirmed"},
-		{"--yes alone is no leave to remove", "removal", "nope\n", []string{"apply", "-f", file, "--yes"},
+		{"cluster name", "removal", "prod\n", []string{"delete", "cluster", "prod"}, exitDone, "Type the cluster's name (prod)"},
+		{"yes instead of the cluster name", "removal", "y\n", []string{"delete", "cluster", "prod"}, exitRefused, "not-confirmed"},
+		{"--yes alone does not allow a removal", "removal", "nope\n", []string{"apply", "-f", file, "--yes"},
 			exitRefused, "Type the cluster's name (prod)"},
-		{"leave to remove is still asked for", "removal", "y\n", []string{"apply", "-f", file, "--allow-removal"}, exitDone, "Continue? [y/N] "},
-		{"who is asked has seen the plan, whatever the format", "create", "y\n",
+		{"--allow-removal does not replace the confirmation", "removal", "y\n",
+			[]string{"apply", "-f", file, "--allow-removal"}, exitDone, "Continue? [y/N] "},
+		{"the plan is shown before the question in every format", "create", "y\n",
 			[]string{"apply", "-f", file, "-o", "json"}, exitDone, "join node"},
-		{"a resume is not asked again", "removal", "", []string{"resume", "prod"}, exitDone, ""},
+		{"a resume needs no confirmation", "removal", "", []string{"resume", "prod"}, exitDone, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newTestTerminal(t, tc.typed)
@@ -175,7 +176,7 @@ func TestUpgrade_ConfirmsEachMinor(t *testing.T) {
 	got := s.run(t, f, "upgrade", "prod", "--to", "v1.37.1")
 	if said := s.err.String(); got != exitFailed || !strings.Contains(said, "[not-confirmed]") ||
 		!strings.Contains(said, "continue with: slipway upgrade prod --to v1.37.1\n") {
-		t.Errorf("exit code %d, want %d, and what leads on in:\n%s", got, exitFailed, said)
+		t.Errorf("exit code %d, want %d, and the command that continues in:\n%s", got, exitFailed, said)
 	}
 }
 
@@ -269,8 +270,8 @@ func TestApply_DoesNotWaitForReaderOfOutput(t *testing.T) {
 		name, reason string
 		interrupted  bool
 	}{
-		{"for a while", "in the end the reader is waited for", false},
-		{"ever", "Ctrl-C gives the reader up, and not the work", true},
+		{"reads later", "apply waits for the reader at the end", false},
+		{"never reads", "after Ctrl-C the program stops waiting for the reader, but completes the work", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			file := write(t, prodFile)
@@ -424,7 +425,7 @@ func TestFindDirectories_ForUserAndSudo(t *testing.T) {
 			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
 		{name: "XDG", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "/d", "XDG_CACHE_HOME": "/c"},
 			want: program.Directories{Home: "/d/slipway", Cache: "/c/slipway", User: "/home/ada"}},
-		{name: "a relative XDG directory is none", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "d"},
+		{name: "a relative XDG directory is ignored", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "d"},
 			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
 		{name: "named", uid: 1000,
 			env:  map[string]string{"HOME": "/home/ada", "SLIPWAY_HOME": "/s", "SLIPWAY_CACHE": "/k", "XDG_DATA_HOME": "/d"},
@@ -432,14 +433,14 @@ func TestFindDirectories_ForUserAndSudo(t *testing.T) {
 		{name: "sudo", env: map[string]string{"HOME": "/root", "SUDO_UID": "1000", "SUDO_GID": "1001"},
 			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway",
 				User: "/home/ada", Owner: &fileowner.Owner{UID: 1000, GID: 1001}}},
-		{name: "root, by sudo from root", env: map[string]string{"HOME": "/root", "SUDO_UID": "0", "SUDO_GID": "0"},
+		{name: "sudo from root", env: map[string]string{"HOME": "/root", "SUDO_UID": "0", "SUDO_GID": "0"},
 			want: program.Directories{Home: "/root/.local/share/slipway", Cache: "/root/.cache/slipway", User: "/root"}},
-		{name: "a leftover of sudo in a user's shell", uid: 1000,
+		{name: "sudo variables in a user's shell", uid: 1000,
 			env:  map[string]string{"HOME": "/home/ada", "SUDO_UID": "1002", "SUDO_GID": "1"},
 			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
 		{name: "no HOME", uid: 1000,
 			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
-		{name: "sudo by nobody known", env: map[string]string{"SUDO_UID": "1005", "SUDO_GID": "1"}, err: true},
+		{name: "sudo by an unknown user", env: map[string]string{"SUDO_UID": "1005", "SUDO_GID": "1"}, err: true},
 		{name: "sudo without a group", env: map[string]string{"SUDO_UID": "1000"}, err: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

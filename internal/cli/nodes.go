@@ -90,11 +90,11 @@ func newDeleteNodesCommand(c operationCommand) *cobra.Command {
   slipway delete node --host root@10.0.0.13    # the machine came back; reset it`,
 		ValidArgsFunction: c.clusters.completeHostNames(&cluster),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var of []string
+			var clusterArgs []string
 			if cluster != "" {
-				of = []string{cluster}
+				clusterArgs = []string{cluster}
 			}
-			r, err := c.requests.newRequest(cmd.Context(), kinds.DeleteNodes, "", of, change)
+			r, err := c.requests.newRequest(cmd.Context(), kinds.DeleteNodes, "", clusterArgs, change)
 			if err != nil {
 				return err
 			}

@@ -14,23 +14,23 @@ import (
 const maxFile = 64 << 20
 
 // readInput reads a file; "-" is standard input. The file may be a pipe or a device.
-// read does not wait for more data when ctx is done.
+// readInput does not wait for more data when ctx is done.
 func (c *console) readInput(ctx context.Context, file string) ([]byte, string, error) {
 	type content struct {
 		data []byte
 		dir  string
 		err  error
 	}
-	come := make(chan content, 1)
+	result := make(chan content, 1)
 	go func() { // ends with the program at the latest: a read cannot be cancelled
 		data, dir, err := c.readWholeInput(file)
-		come <- content{data, dir, err}
+		result <- content{data, dir, err}
 	}()
 	select {
 	case <-ctx.Done():
 		return nil, "", context.Cause(ctx)
-	case c := <-come:
-		return c.data, c.dir, c.err
+	case r := <-result:
+		return r.data, r.dir, r.err
 	}
 }
 

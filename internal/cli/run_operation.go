@@ -75,28 +75,20 @@ func (r *operationRunner) runForResult(ctx context.Context, o operation) (res *l
 	}()
 	pl := p.Plan()
 	if !pl.Empty() && !o.isConfirmed {
-		if r.format == view.Text || r.CanAsk && !r.yes { // the user must see the plan before the question
-			if err := view.WritePlan(r.Err, pl, o.brief, r.errStyle()); ignoreReaderGone(err) != nil {
-				return nil, err
-			} else if err != nil && !r.yes {
-				return nil, newProblem(idNotConfirmed, "run the command again with --yes, or read its output to the end",
-					"the output of the plan was closed before its end; nothing was changed")
-			}
-		}
-		if err := r.confirmPlan(ctx, p, o); err != nil {
+		if err := r.showAndConfirm(ctx, p, o); err != nil {
 			return nil, err
 		}
 	}
-	gone := func() {}
+	removeContexts := func() {}
 	if kinds.Kind(pl.Operation).RemovesCluster() {
-		gone = r.contexts.prepareRemoval(ctx, pl.Cluster)
+		removeContexts = r.contexts.prepareRemoval(ctx, pl.Cluster)
 	}
 	res, err = r.applyPlan(ctx, p)
 	if res == nil {
 		return nil, markRefused(err)
 	}
 	if res.Outcome == event.Succeeded || res.Forgotten {
-		gone()
+		removeContexts()
 	}
 	ended := r.reportEnd(res, o, pl)
 	if err != nil { // the operation ran, but its result could not be saved
@@ -106,6 +98,20 @@ func (r *operationRunner) runForResult(ctx context.Context, o operation) (res *l
 		return res, &exitError{code: exitFailed, err: err}
 	}
 	return res, ended
+}
+
+// showAndConfirm shows a plan and asks the user to confirm it. It returns an error unless
+// the user does.
+func (r *operationRunner) showAndConfirm(ctx context.Context, p lifecycle.Prepared, o operation) error {
+	if r.format == view.Text || r.CanAsk && !r.yes { // the user must see the plan before the question
+		if err := view.WritePlan(r.Err, p.Plan(), o.brief, r.errStyle()); ignoreReaderGone(err) != nil {
+			return err
+		} else if err != nil && !r.yes {
+			return newProblem(idNotConfirmed, "run the command again with --yes, or read its output to the end",
+				"the output of the plan was closed before its end; nothing was changed")
+		}
+	}
+	return r.confirmPlan(ctx, p, o)
 }
 
 // preparePlan makes the plan, shows the progress in v, and prints warnings. The caller
@@ -148,14 +154,14 @@ func (r *operationRunner) applyPlan(ctx context.Context, p lifecycle.Prepared) (
 	defer r.logs.redirect(v)()
 	r.working.Store(&pl.Cluster)
 	defer r.working.Store(nil)
-	told := make(chan struct{})
+	printed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		defer close(told)
+		defer close(printed)
 		r.printStopping(v, pl)
 	})
 	res, err := p.Apply(ctx, v)
 	if !stop() {
-		<-told
+		<-printed
 	}
 	return res, err
 }

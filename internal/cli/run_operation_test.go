@@ -24,10 +24,10 @@ func TestIsReported_OnlyIfAFailureShowsTheError(t *testing.T) {
 		err      error
 		want     bool
 	}{
-		{"the failure", []lifecycle.HostFailure{failed}, fmt.Errorf("running: %w", diag.List{full}), true},
-		{"another one", nil, diag.List{full}, false},
-		{"one of two", []lifecycle.HostFailure{failed}, diag.List{full, {ID: "x", Message: "y"}}, false},
-		{"no diagnostic", []lifecycle.HostFailure{failed}, errors.New(full.Message), false},
+		{"error is a failure", []lifecycle.HostFailure{failed}, fmt.Errorf("running: %w", diag.List{full}), true},
+		{"error is not a failure", nil, diag.List{full}, false},
+		{"one of two errors is a failure", []lifecycle.HostFailure{failed}, diag.List{full, {ID: "x", Message: "y"}}, false},
+		{"error without a diagnostic", []lifecycle.HostFailure{failed}, errors.New(full.Message), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := isReported(&lifecycle.Result{Failures: tt.failures}, tt.err); got != tt.want {

@@ -39,7 +39,7 @@ func TestQueue_ShowsTheSameAsTheView(t *testing.T) {
 				}
 			}
 			if data, talk := q.Drain(t.Context()); !data || !talk {
-				t.Error("the reader is said to have gone")
+				t.Error("Drain reports that the reader stopped")
 			}
 			if d := cmp.Diff(direct.String(), queued.String()); d != "" {
 				t.Errorf("(-direct +queued):\n%s", d)
@@ -75,16 +75,16 @@ func readSlowly(r io.Reader, lines int) {
 }
 
 func TestQueue_DrainsUntilReaderStops(t *testing.T) {
-	gone := errors.New("interrupted")
+	interrupt := errors.New("interrupted")
 	for _, tc := range []struct {
 		name, reason string
 		reads        int // lines of 40
 		interrupted  bool
 		want         bool
 	}{
-		{"a slow reader", "is waited for", 40, false, true},
-		{"a slow reader, after Ctrl-C", "is waited for while it reads", 40, true, true},
-		{"one who stops, after Ctrl-C", "is given up", 5, true, false},
+		{"a slow reader", "the queue waits for it", 40, false, true},
+		{"a slow reader, after Ctrl-C", "the queue waits while it reads", 40, true, true},
+		{"a reader that stops, after Ctrl-C", "the queue stops waiting", 5, true, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestQueue_DrainsUntilReaderStops(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
 				if tc.interrupted {
-					cancel(gone)
+					cancel(interrupt)
 				}
 				if data, talk := q.Drain(ctx); data != tc.want || !talk {
 					t.Errorf("data read: %t, want %t: %s; talk read: %t", data, tc.want, tc.reason, talk)

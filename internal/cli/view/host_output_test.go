@@ -24,13 +24,13 @@ func TestPrefixedOutput_PrefixesWholeLines(t *testing.T) {
 		reason   string
 	}{
 		{"lines", "one\ntwo\r\n\nfour\n", 4, "a carriage return is a byte, too"},
-		{"no end", "one\ntwo", 2, "the last line is ended"},
+		{"no newline at the end", "one\ntwo", 2, "a newline is added"},
 		{"nothing", "", 0, "a host that says nothing has no line"},
-		{"just fits", long + "\n", 1, "a line of the most that is kept"},
-		{"one more", long + "x\n", 1, "a line of one more"},
+		{"just fits", long + "\n", 1, "the line has the maximum length"},
+		{"one more", long + "x\n", 1, "the line is one byte too long"},
 		{"long", strings.Repeat(long, 3) + "\nshort\n", 2, "a line of several times that"},
-		{"long without an end", strings.Repeat(long, 2), 1, "the same at the end"},
-		{"signs of several bytes", strings.Repeat("x→", maxPart) + "\n", 1, "no sign is parted"},
+		{"long without an end", strings.Repeat(long, 2), 1, "the last line is also split"},
+		{"multi-byte characters", strings.Repeat("x→", maxPart) + "\n", 1, "no character is split"},
 		{"binary", string(binary), bytes.Count(binary, []byte{'\n'}) + 1, "no text at all"},
 	} {
 		for _, size := range []int{1 << 20, maxPart, 4093} {
