@@ -79,7 +79,8 @@ Exit codes:
 // readCertificates reads the certificates. On a terminal it shows which hosts it waits
 // for.
 func (c certsCheckCommand) readCertificates(ctx context.Context, r lifecycle.Request,
-	within time.Duration) (*lifecycle.Certificates, error) {
+	within time.Duration,
+) (*lifecycle.Certificates, error) {
 	svc, err := c.open(ctx)
 	if err != nil {
 		return nil, err

@@ -32,25 +32,25 @@ type boundedBuffer struct {
 	isTruncated bool
 }
 
-func (h *boundedBuffer) Write(p []byte) (int, error) {
-	room := min(len(p), maxKept-h.Len())
-	h.isTruncated = h.isTruncated || room < len(p)
-	_, _ = h.Buffer.Write(p[:room]) // never fails
+func (b *boundedBuffer) Write(p []byte) (int, error) {
+	room := min(len(p), maxKept-b.Len())
+	b.isTruncated = b.isTruncated || room < len(p)
+	_, _ = b.Buffer.Write(p[:room]) // never fails
 	return len(p), nil
 }
 
 // completeText returns the kept data, without an incomplete character at the end.
-func (h *boundedBuffer) completeText() []byte {
-	b := h.Bytes()
-	for i := 1; h.isTruncated && i < utf8.UTFMax && i <= len(b); i++ {
-		if last := b[len(b)-i:]; utf8.RuneStart(last[0]) {
+func (b *boundedBuffer) completeText() []byte {
+	text := b.Bytes()
+	for i := 1; b.isTruncated && i < utf8.UTFMax && i <= len(text); i++ {
+		if last := text[len(text)-i:]; utf8.RuneStart(last[0]) {
 			if !utf8.FullRune(last) {
-				b = b[:len(b)-i]
+				text = text[:len(text)-i]
 			}
 			break
 		}
 	}
-	return b
+	return text
 }
 
 func newHostOutput(r lifecycle.HostResult, out, errw *boundedBuffer) hostOutput {
@@ -70,13 +70,13 @@ type errorKeeper struct {
 	err error
 }
 
-func (s *errorKeeper) Write(p []byte) (int, error) {
-	n, err := s.w.Write(p)
+func (k *errorKeeper) Write(p []byte) (int, error) {
+	n, err := k.w.Write(p)
 	if err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.err == nil {
-			s.err = err
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.err == nil {
+			k.err = err
 		}
 	}
 	return n, err
@@ -84,13 +84,13 @@ func (s *errorKeeper) Write(p []byte) (int, error) {
 
 // firstError returns the error of writing the output, if there is one. It has precedence
 // over err, the error of the hosts.
-func (s *errorKeeper) firstError(err error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil || isReaderGone(s.err) && err != nil {
+func (k *errorKeeper) firstError(err error) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err == nil || isReaderGone(k.err) && err != nil {
 		return err
 	}
-	return fmt.Errorf("writing the output: %w", s.err)
+	return fmt.Errorf("writing the output: %w", k.err)
 }
 
 // newHostOutputs returns a function that gives the writers for a host's output, a

@@ -24,14 +24,20 @@ func TestHostOutput_KeepsExactBytes(t *testing.T) {
 		reason         string
 	}{
 		{"text", "zwölf\x00\n", "e", hostOutput{Stdout: "zwölf\x00\n", Stderr: "e"}, "UTF-8 is unchanged"},
-		{"binary", "\xff\xfe", "e", hostOutput{Stdout: b64([]byte("\xff\xfe")), Stderr: b64([]byte("e")), Encoding: "base64"},
-			"no byte is replaced; one field describes both streams"},
+		{
+			"binary", "\xff\xfe", "e",
+			hostOutput{Stdout: b64([]byte("\xff\xfe")), Stderr: b64([]byte("e")), Encoding: "base64"},
+			"no byte is replaced; one field describes both streams",
+		},
 		{"binary on stderr", "", "\x80", hostOutput{Stderr: b64([]byte("\x80")), Encoding: "base64"}, "one stream is enough"},
 		{"incomplete character", "\xe2\x86", "", hostOutput{Stdout: b64([]byte("\xe2\x86")), Encoding: "base64"}, "the program printed it"},
 		{"cut within a character", full[2:] + "→", "", hostOutput{Stdout: full[2:], Truncated: true}, "the limit cut it, so it remains text"},
 		{"cut after a character", full[3:] + "→x", "", hostOutput{Stdout: full[3:] + "→", Truncated: true}, "everything up to the limit is kept"},
-		{"cut binary", "\xff" + full, "",
-			hostOutput{Stdout: b64([]byte("\xff" + full[1:])), Encoding: "base64", Truncated: true}, "binary is cut anywhere"},
+		{
+			"cut binary", "\xff" + full, "",
+			hostOutput{Stdout: b64([]byte("\xff" + full[1:])), Encoding: "base64", Truncated: true},
+			"binary is cut anywhere",
+		},
 	} {
 		var out, errw boundedBuffer
 		for _, w := range []struct {

@@ -155,8 +155,10 @@ func (f *fake) newPrepared(name string, kind kinds.Kind, progress event.Sink) (l
 	case "locked":
 		return nil, &lifecycle.LockedError{Cluster: name, Operation: operationID, Holder: "process 7 on mgr"}
 	case "locked-elsewhere":
-		return nil, &lifecycle.LockedError{Cluster: name, Operation: operationID,
-			Holder: "process 7 on mgr2 since 2026-11-22 14:05:03 UTC, last heard of 3 s ago", Elsewhere: true}
+		return nil, &lifecycle.LockedError{
+			Cluster: name, Operation: operationID,
+			Holder: "process 7 on mgr2 since 2026-11-22 14:05:03 UTC, last heard of 3 s ago", Elsewhere: true,
+		}
 	case "stale":
 		return nil, &lifecycle.StaleError{Difference: "-a\n+b\n"}
 	case "interrupted":
@@ -237,8 +239,10 @@ func (s service) operation() *v1alpha1.Operation {
 		Spec:       v1alpha1.OperationSpec{Cluster: "prod", Type: "create"},
 		Status: v1alpha1.OperationStatus{
 			Phase: v1alpha1.OperationSucceeded, StartTime: &start, EndTime: &end,
-			Steps: []v1alpha1.OperationStep{{Task: "kubeadm.join", Title: "join node", StartTime: &start,
-				EndTime: &end, Hosts: v1alpha1.HostCounts{Changed: 1, Failed: 1}}},
+			Steps: []v1alpha1.OperationStep{{
+				Task: "kubeadm.join", Title: "join node", StartTime: &start,
+				EndTime: &end, Hosts: v1alpha1.HostCounts{Changed: 1, Failed: 1},
+			}},
 		},
 	}
 	switch s.History {
@@ -275,14 +279,20 @@ func (s service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, err
 	}
 	for _, n := range s.fake.Clusters {
 		if n == name {
-			c := &v1alpha1.Cluster{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"},
-				ObjectMeta: metav1.ObjectMeta{Name: name}}
+			c := &v1alpha1.Cluster{
+				TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"},
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+			}
 			c.Spec.SSH.Password = "canary-password"
 			c.Spec.Kubernetes.Version = "v1.37.1"
-			c.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Address: "10.0.0.11", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}},
-				{Name: "w1", Address: "10.0.0.12", Roles: []v1alpha1.Role{v1alpha1.RoleWorker}}}
-			c.Status = v1alpha1.ClusterStatus{Phase: v1alpha1.Phase(s.Phase), Version: "v1.37.1", Operation: operationID,
-				Nodes: []v1alpha1.NodeStatus{{Name: "cp1", InternalIP: "10.0.0.11", Version: "v1.37.1", Ready: true}}}
+			c.Spec.Hosts = []v1alpha1.Host{
+				{Name: "cp1", Address: "10.0.0.11", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}},
+				{Name: "w1", Address: "10.0.0.12", Roles: []v1alpha1.Role{v1alpha1.RoleWorker}},
+			}
+			c.Status = v1alpha1.ClusterStatus{
+				Phase: v1alpha1.Phase(s.Phase), Version: "v1.37.1", Operation: operationID,
+				Nodes: []v1alpha1.NodeStatus{{Name: "cp1", InternalIP: "10.0.0.11", Version: "v1.37.1", Ready: true}},
+			}
 			return c, nil
 		}
 	}
@@ -308,8 +318,10 @@ func (s service) Events(ctx context.Context, id string, follow bool, fn func(eve
 		return err
 	}
 	at := func(sec int, typ event.Type, host string, o event.Outcome) event.Event {
-		return event.Event{Time: epoch.Add(time.Duration(sec) * time.Second), Type: typ, Operation: operationID,
-			Cluster: "prod", Module: "kubeadm", Task: "kubeadm.join", Title: "join node", Host: host, Outcome: o}
+		return event.Event{
+			Time: epoch.Add(time.Duration(sec) * time.Second), Type: typ, Operation: operationID,
+			Cluster: "prod", Module: "kubeadm", Task: "kubeadm.join", Title: "join node", Host: host, Outcome: o,
+		}
 	}
 	output := at(3, event.StepOutput, "w2", "")
 	output.Message = "[preflight] checking\n\x1b[31mwriting kubelet.conf\x1b[0m\n"
@@ -420,8 +432,10 @@ func (s service) Manifest(_ context.Context, r lifecycle.ManifestRequest) ([]byt
 	if s.fake.Describe == "" {
 		return nil, nil, newUnexpectedError("Manifest")
 	}
-	err := s.recordCall(call{Method: "Manifest", Kubernetes: r.Kubernetes,
-		Args: append(slices.Concat(r.Arches, r.Images), string(r.Kubeconfig))})
+	err := s.recordCall(call{
+		Method: "Manifest", Kubernetes: r.Kubernetes,
+		Args: append(slices.Concat(r.Arches, r.Images), string(r.Kubeconfig)),
+	})
 	return []byte("kind: BundleManifest\n"), diag.List{{ID: "image-left-out", Severity: diag.Warning, Message: "image x is left out"}}, err
 }
 
@@ -474,10 +488,14 @@ func (p *fakePrepared) Apply(ctx context.Context, sinks ...event.Sink) (*lifecyc
 	if err := p.recordCall(call{Method: "Apply", Kind: p.plan.Operation, Name: p.plan.Cluster}); err != nil {
 		return nil, err
 	}
-	res := &lifecycle.Result{Operation: operationID, Cluster: p.plan.Cluster, Outcome: event.Outcome(p.fake.Apply),
-		Duration: 83 * time.Second, Changed: 12}
-	step := event.Event{Time: epoch, Type: event.StepStarted, Operation: operationID, Cluster: p.plan.Cluster,
-		Module: "kubeadm", Task: "kubeadm.join", Title: "join node", Host: "w1"}
+	res := &lifecycle.Result{
+		Operation: operationID, Cluster: p.plan.Cluster, Outcome: event.Outcome(p.fake.Apply),
+		Duration: 83 * time.Second, Changed: 12,
+	}
+	step := event.Event{
+		Time: epoch, Type: event.StepStarted, Operation: operationID, Cluster: p.plan.Cluster,
+		Module: "kubeadm", Task: "kubeadm.join", Title: "join node", Host: "w1",
+	}
 	emit := func(e event.Event) {
 		for _, s := range sinks {
 			s.Emit(e)

@@ -47,9 +47,13 @@ func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifec
 func (s service) runOnTargets(w lifecycle.Work, do func(lifecycle.Target) lifecycle.HostResult) []lifecycle.HostResult {
 	var out []lifecycle.HostResult
 	for _, t := range w.Targets {
-		r := lifecycle.HostResult{ExitCode: -1,
-			Error: &diag.Diagnostic{ID: string(remote.Unreachable), Severity: diag.Error,
-				Message: "no answer\x1b[2J on\nport 22", Hint: "is it up?"}}
+		r := lifecycle.HostResult{
+			ExitCode: -1,
+			Error: &diag.Diagnostic{
+				ID: string(remote.Unreachable), Severity: diag.Error,
+				Message: "no answer\x1b[2J on\nport 22", Hint: "is it up?",
+			},
+		}
 		if t.Host.Name != s.Lost {
 			r = do(t)
 		}
@@ -112,15 +116,21 @@ func (s service) Info(ctx context.Context, name string, _ event.Sink) (*lifecycl
 	in := &lifecycle.Info{
 		Name: name, Verdict: lifecycle.Healthy, Summary: "all is well", Warnings: diag.List{}, Phase: c.Status.Phase, Kubernetes: "v1.37.1",
 		Endpoint: lifecycle.EndpointInfo{Address: "api.prod.internal:6443", Mode: "none", Answers: true, Through: "cp1"},
-		Etcd: lifecycle.EtcdInfo{Type: "stacked",
-			Members: []lifecycle.EtcdMember{{Name: "cp1", ID: "a", Leader: true, Answers: true, Healthy: true,
-				DBBytes: 3 << 20, Version: "3.7.0", Endpoint: "https://10.0.0.11:2379"}}},
+		Etcd: lifecycle.EtcdInfo{
+			Type: "stacked",
+			Members: []lifecycle.EtcdMember{{
+				Name: "cp1", ID: "a", Leader: true, Answers: true, Healthy: true,
+				DBBytes: 3 << 20, Version: "3.7.0", Endpoint: "https://10.0.0.11:2379",
+			}},
+		},
 		Certificates: []lifecycle.Certificate{
 			{Host: "cp1", Path: "/etc/kubernetes/admin.conf", Expires: epoch.AddDate(0, 0, -1)},
 			{Host: "cp1", Path: "/etc/kubernetes/pki/apiserver.crt", Expires: epoch.AddDate(1, 0, 0)},
 		},
-		AddOns: []lifecycle.AddOn{{Name: "coredns", Version: "v1.14.2", Ready: 2, Wanted: 2},
-			{Name: "kube-proxy", Version: "v1.37.1", Ready: -1, Wanted: -1}},
+		AddOns: []lifecycle.AddOn{
+			{Name: "coredns", Version: "v1.14.2", Ready: 2, Wanted: 2},
+			{Name: "kube-proxy", Version: "v1.37.1", Ready: -1, Wanted: -1},
+		},
 		Operations: []lifecycle.OperationInfo{{ID: operationID, Type: "create", Phase: "Succeeded", Created: epoch}},
 		Next:       "slipway kubectl " + name + " -- get pods -A",
 	}
@@ -143,9 +153,12 @@ func (s service) Info(ctx context.Context, name string, _ event.Sink) (*lifecycl
 
 // Certificates returns some certificates of a cluster with two hosts.
 func (s service) Certificates(ctx context.Context, r lifecycle.Request, within time.Duration,
-	_ event.Sink) (*lifecycle.Certificates, error) {
-	if err := s.recordCall(call{Method: "Certificates", Name: r.Name, HasSource: r.Cluster != nil,
-		Args: []string{within.String()}}); err != nil {
+	_ event.Sink,
+) (*lifecycle.Certificates, error) {
+	if err := s.recordCall(call{
+		Method: "Certificates", Name: r.Name, HasSource: r.Cluster != nil,
+		Args: []string{within.String()},
+	}); err != nil {
 		return nil, err
 	}
 	name := r.Name
@@ -154,12 +167,18 @@ func (s service) Certificates(ctx context.Context, r lifecycle.Request, within t
 			return nil, err
 		}
 	}
-	c := &lifecycle.Certificates{Name: name, Verdict: cmp.Or(lifecycle.CertificateVerdict(s.Certs), lifecycle.CertificatesFine),
-		Warnings: diag.List{}, Unasked: []string{}, Next: "slipway certs check prod --within 2160h"}
+	c := &lifecycle.Certificates{
+		Name: name, Verdict: cmp.Or(lifecycle.CertificateVerdict(s.Certs), lifecycle.CertificatesFine),
+		Warnings: diag.List{}, Unasked: []string{}, Next: "slipway certs check prod --within 2160h",
+	}
 	c.Automatic = []lifecycle.AutoRenewal{
-		{Host: "cp1", Active: true,
-			AutoOutcome: &op.AutoOutcome{At: epoch.Add(-time.Hour), Result: op.AutoNothing,
-				Renewed: []string{"/etc/kubernetes/admin.conf"}, RenewedAt: epoch.AddDate(0, 0, -3)}},
+		{
+			Host: "cp1", Active: true,
+			AutoOutcome: &op.AutoOutcome{
+				At: epoch.Add(-time.Hour), Result: op.AutoNothing,
+				Renewed: []string{"/etc/kubernetes/admin.conf"}, RenewedAt: epoch.AddDate(0, 0, -3),
+			},
+		},
 		{Host: "w1"},
 	}
 	add := func(host, what, path, by string, days int) *lifecycle.Certificate {
@@ -173,8 +192,10 @@ func (s service) Certificates(ctx context.Context, r lifecycle.Request, within t
 	switch c.Verdict {
 	case lifecycle.CertificatesExpired:
 		c.Summary, c.Next = "1 of 4 certificates have expired", "slipway certs renew prod"
-		c.Warnings = diag.List{{ID: "certificate-expires", Severity: diag.Warning, Host: "cp1",
-			Message: "/etc/kubernetes/admin.conf expired on 2026-11-19", Hint: "renew it: slipway certs renew prod"}}
+		c.Warnings = diag.List{{
+			ID: "certificate-expires", Severity: diag.Warning, Host: "cp1",
+			Message: "/etc/kubernetes/admin.conf expired on 2026-11-19", Hint: "renew it: slipway certs renew prod",
+		}}
 		add("cp1", "admin.conf", "/etc/kubernetes/admin.conf", "kubernetes", -1).Due = true
 	case lifecycle.CertificatesUnknown:
 		c.Summary, c.Next, c.Unasked = "hosts could not be asked: w1", "slipway precheck prod", []string{"w1"}
@@ -199,8 +220,10 @@ func (s service) Etcd(ctx context.Context, name string, _ event.Sink) (*lifecycl
 		Etcd: lifecycle.EtcdInfo{Type: "stacked", ClusterID: "c0ffee", Revision: 4711, Through: "cp1"}, Next: "slipway etcd snapshot " + name,
 	}
 	for i, host := range []string{"cp1", "w1"} {
-		m := lifecycle.EtcdMember{Name: host, ID: fmt.Sprintf("%x", 10+i), Endpoint: "https://" + host + ":2379",
-			PeerURLs: []string{"https://" + host + ":2380"}}
+		m := lifecycle.EtcdMember{
+			Name: host, ID: fmt.Sprintf("%x", 10+i), Endpoint: "https://" + host + ":2379",
+			PeerURLs: []string{"https://" + host + ":2380"},
+		}
 		h := lifecycle.EtcdHost{Name: host, Address: "10.0.0.1" + fmt.Sprint(i+1), Host: "ok", FreeBytes: 30 << 30, TotalBytes: 40 << 30}
 		if host == s.Lost {
 			r.Verdict, r.Summary = lifecycle.Degraded, "1 of 2 members answer, the leader is cp1"
@@ -225,8 +248,10 @@ func (s service) newBackupSets(name string) []lifecycle.SnapshotInfo {
 			Kubernetes: "v1.37.1", Etcd: "3.7.0", Member: "cp2", Verified: true,
 			Snapshot: &backup.Snapshot{Bytes: 2 << 20, Hash: 0xc0ffee, Revision: 4711, Keys: 600}, Files: []string{"/etc/kubernetes/pki/ca.key"},
 		},
-		{Cluster: name, File: "/b/" + name + "-0.tar", Bytes: 20 << 10, Taken: epoch.Add(-48 * time.Hour),
-			Kubernetes: "v1.36.4", KeysOnly: true, Files: []string{"/etc/kubernetes/pki/ca.key"}},
+		{
+			Cluster: name, File: "/b/" + name + "-0.tar", Bytes: 20 << 10, Taken: epoch.Add(-48 * time.Hour),
+			Kubernetes: "v1.36.4", KeysOnly: true, Files: []string{"/etc/kubernetes/pki/ca.key"},
+		},
 	}
 }
 
@@ -238,8 +263,10 @@ func (s service) Snapshot(ctx context.Context, name string, o lifecycle.Snapshot
 		return nil, diag.List{{ID: "etcd-unhealthy", Severity: diag.Error, Message: "no member of etcd is well"}}
 	}
 	if o.Copy != "" {
-		i := lifecycle.SnapshotInfo{Cluster: name, File: "/b/" + name + ".tar.age", Bytes: 4 << 20, Taken: epoch,
-			Encrypted: true, Member: "cp1", Revision: 4711, Verified: !o.Unverified}
+		i := lifecycle.SnapshotInfo{
+			Cluster: name, File: "/b/" + name + ".tar.age", Bytes: 4 << 20, Taken: epoch,
+			Encrypted: true, Member: "cp1", Revision: 4711, Verified: !o.Unverified,
+		}
 		return &i, s.recordCall(call{Method: "Snapshot", Name: name, Args: []string{o.Copy}})
 	}
 	i := s.newBackupSets(name)[1]
@@ -254,18 +281,28 @@ func (s service) Scheduled(ctx context.Context, name string, _ event.Sink) (*lif
 	at := epoch.Add(-time.Hour)
 	return &lifecycle.Scheduled{
 		Name: name, On: true, Next: "slipway etcd snapshot " + name + " --of cp1",
-		Warnings: diag.List{{ID: "backup-by-itself", Severity: diag.Warning, Host: "cp1",
-			Message: "it could not take a snapshot: there is no room", Hint: "on the host: journalctl -u slipway-backup"}},
+		Warnings: diag.List{{
+			ID: "backup-by-itself", Severity: diag.Warning, Host: "cp1",
+			Message: "it could not take a snapshot: there is no room", Hint: "on the host: journalctl -u slipway-backup",
+		}},
 		Hosts: []lifecycle.ScheduledHost{{Host: "cp1", Active: true, AutoSnapshotOutcome: &op.AutoSnapshotOutcome{
 			At: epoch, Failed: "there is no room", Kept: []op.KeptSnapshot{
-				{Taken: at, Etcd: "3.7.0",
-					EtcdSnapshotInfo: op.EtcdSnapshotInfo{Path: op.AutoSnapshots + "/prod-1.db", Bytes: 4 << 20, Revision: 4711, Keys: 600}},
+				{
+					Taken: at, Etcd: "3.7.0",
+					EtcdSnapshotInfo: op.EtcdSnapshotInfo{Path: op.AutoSnapshots + "/prod-1.db", Bytes: 4 << 20, Revision: 4711, Keys: 600},
+				},
 			}, Copies: []op.CopyOutcome{{Target: "nas", Copied: at, Kept: 8}, {Target: "vault", Failed: "connection refused", Since: at}},
-			Drill: &op.DrillOutcome{Good: at, Path: op.AutoSnapshots + "/prod-1.db", At: at, Seconds: 3.21,
-				Revision: 4711, Keys: 600, Etcd: "3.7.0", Secret: "decrypted (secretbox, key 1-a)"},
-		}}, {Host: "cp2", Active: true,
-			AutoSnapshotOutcome: &op.AutoSnapshotOutcome{At: epoch,
-				Drill: &op.DrillOutcome{Since: at, Failed: "it ended by itself", Path: op.AutoSnapshots + "/prod-2.db", At: at, Seconds: 180}}}},
+			Drill: &op.DrillOutcome{
+				Good: at, Path: op.AutoSnapshots + "/prod-1.db", At: at, Seconds: 3.21,
+				Revision: 4711, Keys: 600, Etcd: "3.7.0", Secret: "decrypted (secretbox, key 1-a)",
+			},
+		}}, {
+			Host: "cp2", Active: true,
+			AutoSnapshotOutcome: &op.AutoSnapshotOutcome{
+				At:    epoch,
+				Drill: &op.DrillOutcome{Since: at, Failed: "it ended by itself", Path: op.AutoSnapshots + "/prod-2.db", At: at, Seconds: 180},
+			},
+		}},
 	}, nil
 }
 
@@ -273,15 +310,21 @@ func (s service) Copies(ctx context.Context, name string, _ event.Sink) (*lifecy
 	if _, err := s.Cluster(ctx, name); err != nil {
 		return nil, err
 	}
-	r := &lifecycle.CopyReport{Name: name, Good: s.Lost == "", Next: "slipway etcd snapshot " + name + " --copy nas",
+	r := &lifecycle.CopyReport{
+		Name: name, Good: s.Lost == "", Next: "slipway etcd snapshot " + name + " --copy nas",
 		Targets: []lifecycle.CopyTarget{{
 			Name: "nas", At: "/mnt/nas",
-			Copies: []lifecycle.CopyInfo{{File: name + "_0123456789ab_cp1_20261120-170000_4711.tar.age",
-				Bytes: 4 << 20, Host: "cp1", Taken: epoch.Add(-time.Hour), Revision: 4711, Verified: true}},
-		}}}
+			Copies: []lifecycle.CopyInfo{{
+				File:  name + "_0123456789ab_cp1_20261120-170000_4711.tar.age",
+				Bytes: 4 << 20, Host: "cp1", Taken: epoch.Add(-time.Hour), Revision: 4711, Verified: true,
+			}},
+		}},
+	}
 	if !r.Good {
-		r.Targets[0].Problem = &diag.Diagnostic{ID: "backup-copy-unreachable", Severity: diag.Warning,
-			Message: "nas (/mnt/nas) cannot be looked at: it hangs"}
+		r.Targets[0].Problem = &diag.Diagnostic{
+			ID: "backup-copy-unreachable", Severity: diag.Warning,
+			Message: "nas (/mnt/nas) cannot be looked at: it hangs",
+		}
 	}
 	return r, nil
 }
@@ -290,13 +333,17 @@ func (s service) Drill(ctx context.Context, name string, o lifecycle.DrillOption
 	if _, err := s.Cluster(ctx, name); err != nil {
 		return nil, err
 	}
-	r := &lifecycle.DrillReport{Cluster: name, File: "/b/" + name + "-1.tar", Taken: epoch, Member: "cp1", Revision: 4711,
+	r := &lifecycle.DrillReport{
+		Cluster: name, File: "/b/" + name + "-1.tar", Taken: epoch, Member: "cp1", Revision: 4711,
 		Verified: !o.Unverified, Host: "cp2", Etcd: "3.7.0", Good: s.Lost == "", Seconds: 4, Checks: []lifecycle.DrillCheck{
 			{Name: "revision", Want: "4711", Got: "4711", Good: true}, {Name: "keys", Want: "600", Got: "600", Good: s.Lost == ""},
-		}}
+		},
+	}
 	return r,
-		s.recordCall(call{Method: "Drill", Name: name,
-			Args: slices.DeleteFunc([]string{o.From, o.Identity, o.SignedBy}, func(a string) bool { return a == "" })})
+		s.recordCall(call{
+			Method: "Drill", Name: name,
+			Args: slices.DeleteFunc([]string{o.From, o.Identity, o.SignedBy}, func(a string) bool { return a == "" }),
+		})
 }
 
 func (s service) Snapshots(_ context.Context, name string) ([]lifecycle.SnapshotInfo, error) {

@@ -74,7 +74,8 @@ context again.`,
 }
 
 func (c kubeconfigCommand) mergeKubeconfig(ctx context.Context, svc clusterAccess, access kubeconfig.Access,
-	o kubeconfig.MergeOptions) error {
+	o kubeconfig.MergeOptions,
+) error {
 	path, to, err := c.findOwnKubeconfig()
 	if err != nil {
 		return err

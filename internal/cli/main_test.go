@@ -84,8 +84,10 @@ func (b *lockedBuffer) String() string {
 func newTestTerminal(t *testing.T, stdin string) *testTerminal {
 	s := &testTerminal{clock: epoch, signalsReady: make(chan struct{}), stdin: strings.NewReader(stdin)}
 	home := t.TempDir()
-	vars := map[string]string{"HOME": home, "SLIPWAY_HOME": filepath.Join(home, "s"),
-		"SLIPWAY_CACHE": filepath.Join(home, "c"), "TERM": "dumb"}
+	vars := map[string]string{
+		"HOME": home, "SLIPWAY_HOME": filepath.Join(home, "s"),
+		"SLIPWAY_CACHE": filepath.Join(home, "c"), "TERM": "dumb",
+	}
 	s.env = Env{
 		Getenv: func(k string) string { return vars[k] }, Environ: func() []string { return nil },
 		Hostname: func() (string, error) { return "box", nil }, IsCgroupV1: func() bool { return true }, UID: 1000,
@@ -150,12 +152,21 @@ func TestConfirm_AppliesOnlyAfterTheRightAnswer(t *testing.T) {
 		{"end of input", "create", "", []string{"apply", "-f", file}, exitRefused, "not-confirmed"},
 		{"cluster name", "removal", "prod\n", []string{"delete", "cluster", "prod"}, exitDone, "Type the cluster's name (prod)"},
 		{"yes instead of the cluster name", "removal", "y\n", []string{"delete", "cluster", "prod"}, exitRefused, "not-confirmed"},
-		{"--yes alone does not allow a removal", "removal", "nope\n", []string{"apply", "-f", file, "--yes"},
-			exitRefused, "Type the cluster's name (prod)"},
-		{"--allow-removal does not replace the confirmation", "removal", "y\n",
-			[]string{"apply", "-f", file, "--allow-removal"}, exitDone, "Continue? [y/N] "},
-		{"the plan is shown before the question in every format", "create", "y\n",
-			[]string{"apply", "-f", file, "-o", "json"}, exitDone, "join node"},
+		{
+			"--yes alone does not allow a removal", "removal", "nope\n",
+			[]string{"apply", "-f", file, "--yes"},
+			exitRefused, "Type the cluster's name (prod)",
+		},
+		{
+			"--allow-removal does not replace the confirmation", "removal", "y\n",
+			[]string{"apply", "-f", file, "--allow-removal"},
+			exitDone, "Continue? [y/N] ",
+		},
+		{
+			"the plan is shown before the question in every format", "create", "y\n",
+			[]string{"apply", "-f", file, "-o", "json"},
+			exitDone, "join node",
+		},
 		{"a resume needs no confirmation", "removal", "", []string{"resume", "prod"}, exitDone, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -421,25 +432,43 @@ func TestFindDirectories_ForUserAndSudo(t *testing.T) {
 		want program.Directories
 		err  bool
 	}{
-		{name: "a user", uid: 1000, env: map[string]string{"HOME": "/home/ada"},
-			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
-		{name: "XDG", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "/d", "XDG_CACHE_HOME": "/c"},
-			want: program.Directories{Home: "/d/slipway", Cache: "/c/slipway", User: "/home/ada"}},
-		{name: "a relative XDG directory is ignored", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "d"},
-			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
-		{name: "named", uid: 1000,
+		{
+			name: "a user", uid: 1000, env: map[string]string{"HOME": "/home/ada"},
+			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"},
+		},
+		{
+			name: "XDG", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "/d", "XDG_CACHE_HOME": "/c"},
+			want: program.Directories{Home: "/d/slipway", Cache: "/c/slipway", User: "/home/ada"},
+		},
+		{
+			name: "a relative XDG directory is ignored", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "d"},
+			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"},
+		},
+		{
+			name: "named", uid: 1000,
 			env:  map[string]string{"HOME": "/home/ada", "SLIPWAY_HOME": "/s", "SLIPWAY_CACHE": "/k", "XDG_DATA_HOME": "/d"},
-			want: program.Directories{Home: "/s", Cache: "/k", User: "/home/ada"}},
-		{name: "sudo", env: map[string]string{"HOME": "/root", "SUDO_UID": "1000", "SUDO_GID": "1001"},
-			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway",
-				User: "/home/ada", Owner: &fileowner.Owner{UID: 1000, GID: 1001}}},
-		{name: "sudo from root", env: map[string]string{"HOME": "/root", "SUDO_UID": "0", "SUDO_GID": "0"},
-			want: program.Directories{Home: "/root/.local/share/slipway", Cache: "/root/.cache/slipway", User: "/root"}},
-		{name: "sudo variables in a user's shell", uid: 1000,
+			want: program.Directories{Home: "/s", Cache: "/k", User: "/home/ada"},
+		},
+		{
+			name: "sudo", env: map[string]string{"HOME": "/root", "SUDO_UID": "1000", "SUDO_GID": "1001"},
+			want: program.Directories{
+				Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway",
+				User: "/home/ada", Owner: &fileowner.Owner{UID: 1000, GID: 1001},
+			},
+		},
+		{
+			name: "sudo from root", env: map[string]string{"HOME": "/root", "SUDO_UID": "0", "SUDO_GID": "0"},
+			want: program.Directories{Home: "/root/.local/share/slipway", Cache: "/root/.cache/slipway", User: "/root"},
+		},
+		{
+			name: "sudo variables in a user's shell", uid: 1000,
 			env:  map[string]string{"HOME": "/home/ada", "SUDO_UID": "1002", "SUDO_GID": "1"},
-			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
-		{name: "no HOME", uid: 1000,
-			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
+			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"},
+		},
+		{
+			name: "no HOME", uid: 1000,
+			want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"},
+		},
 		{name: "sudo by an unknown user", env: map[string]string{"SUDO_UID": "1005", "SUDO_GID": "1"}, err: true},
 		{name: "sudo without a group", env: map[string]string{"SUDO_UID": "1000"}, err: true},
 	} {

@@ -115,7 +115,8 @@ func (c operationsCommand) findOperation(ctx context.Context, svc operationReade
 // completeOperationsAndClusters completes the argument of watch: an operation or a
 // cluster.
 func (c operationsCommand) completeOperationsAndClusters(cmd *cobra.Command, args []string, begin string) ([]string,
-	cobra.ShellCompDirective) {
+	cobra.ShellCompDirective,
+) {
 	clusters, directive := c.clusters.completeNames(cmd, args, begin)
 	ids, more := c.completeOperations(cmd, args, begin)
 	return append(clusters, ids...), directive | more

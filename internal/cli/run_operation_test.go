@@ -15,8 +15,10 @@ import (
 // TestIsReported_OnlyIfAFailureShowsTheError: the cause of a failed operation, such as a
 // full disk of the manager, is shown once.
 func TestIsReported_OnlyIfAFailureShowsTheError(t *testing.T) {
-	full := diag.Diagnostic{ID: "records-unwritable", Severity: diag.Error,
-		Message: "writing journal.jsonl: no space left on device", Hint: "make room"}
+	full := diag.Diagnostic{
+		ID: "records-unwritable", Severity: diag.Error,
+		Message: "writing journal.jsonl: no space left on device", Hint: "make room",
+	}
 	failed := lifecycle.HostFailure{Title: "run operation", Failure: event.Failure{Reason: full.ID, Message: full.Message, Remedy: full.Hint}}
 	for _, tt := range []struct {
 		name     string

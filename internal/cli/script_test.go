@@ -47,10 +47,12 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": checkExitCode,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": checkExitCode,
 			"bundles": func(ts *testscript.TestScript, _ bool, _ []string) {
 				setUpBundles(t, ts)
-			}},
+			},
+		},
 	})
 }
 

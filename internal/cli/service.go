@@ -157,14 +157,20 @@ func (s *services) openPlanner(ctx context.Context) (planner, error) { return s.
 func (s *services) openClusters(ctx context.Context) (clusterReader, error) {
 	return s.openService(ctx)
 }
+
 func (s *services) openOperations(ctx context.Context) (operationReader, error) {
 	return s.openService(ctx)
 }
-func (s *services) openInspector(ctx context.Context) (inspector, error)   { return s.openService(ctx) }
+
+func (s *services) openInspector(ctx context.Context) (inspector, error) { return s.openService(ctx) }
+
 func (s *services) openBackups(ctx context.Context) (backupManager, error) { return s.openService(ctx) }
-func (s *services) openHosts(ctx context.Context) (hostRunner, error)      { return s.openService(ctx) }
-func (s *services) openAccess(ctx context.Context) (clusterAccess, error)  { return s.openService(ctx) }
-func (s *services) openDescriber(ctx context.Context) (describer, error)   { return s.openService(ctx) }
+
+func (s *services) openHosts(ctx context.Context) (hostRunner, error) { return s.openService(ctx) }
+
+func (s *services) openAccess(ctx context.Context) (clusterAccess, error) { return s.openService(ctx) }
+
+func (s *services) openDescriber(ctx context.Context) (describer, error) { return s.openService(ctx) }
 
 // openForCluster returns a part of the service and the name of the cluster to use.
 func openForCluster[T any](ctx context.Context, clusters *clusterChooser, open opener[T], args []string) (svc T, name string, err error) {

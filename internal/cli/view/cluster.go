@@ -10,6 +10,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
+// WriteCluster writes the state of a cluster and its nodes, and the next command.
 func WriteCluster(w io.Writer, c *v1alpha1.Cluster) error {
 	s := c.Status
 	for _, line := range [][2]string{

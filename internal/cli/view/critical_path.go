@@ -52,6 +52,8 @@ func (h *History) CriticalPath() []PathStep {
 // gets a separate line.
 const minSeparateSeconds = 0.05
 
+// WriteCriticalPath writes the chain of steps that determined the duration of an
+// operation.
 func WriteCriticalPath(w io.Writer, o *v1alpha1.Operation, h *History) error {
 	path := h.CriticalPath()
 	switch {

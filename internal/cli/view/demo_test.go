@@ -72,15 +72,17 @@ func newDemoOperation() (*plan.Plan, []event.Event) {
 	}
 }
 
-// many returns an operation on n hosts with long names, k of them busy.
-func many(n, k int) (*plan.Plan, []event.Event) {
+// newOperationOnHosts returns an operation on n hosts with long names, k of them busy.
+func newOperationOnHosts(n, k int) (*plan.Plan, []event.Event) {
 	p := &plan.Plan{Cluster: "edge", Operation: "apply"}
 	events := []event.Event{{Type: event.OperationStarted, Kind: "apply", Cluster: "edge", Time: epoch}}
 	for i := range n {
 		h := fmt.Sprintf("edge-%04d", i)
 		p.Steps = append(p.Steps, plan.Step{Module: "os", Task: "os.kernel", Title: "set up the kernel", Host: h, State: plan.Change})
-		e := event.Event{Module: "os", Task: "os.kernel", Title: "set up the kernel", Host: h,
-			Time: epoch.Add(time.Duration(i) * time.Millisecond)}
+		e := event.Event{
+			Module: "os", Task: "os.kernel", Title: "set up the kernel", Host: h,
+			Time: epoch.Add(time.Duration(i) * time.Millisecond),
+		}
 		switch {
 		case i < n/3:
 			e.Type, e.Outcome = event.StepFinished, event.Changed

@@ -15,19 +15,19 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// steering contains sequences that control a terminal: they set the clipboard and clear
+// controlText contains sequences that control a terminal: they set the clipboard and clear
 // the screen, also in the eight-bit form.
-const steering = "before\x1b]52;c;Y3VybA==\x07\x1b[2J\u009b2J\u009d\x7f\r\x08\u202eafter"
+const controlText = "before\x1b]52;c;Y3VybA==\x07\x1b[2J\u009b2J\u009d\x7f\r\x08\u202eafter"
 
-// obeyed lists the parts of it that must not be written to a terminal.
-var obeyed = []string{"\x1b]", "\x07", "\x1b[2J", "\u009b", "\u009d", "\x7f", "\x08", "\u202e"}
+// terminalControls lists the parts of it that must not be written to a terminal.
+var terminalControls = []string{"\x1b]", "\x07", "\x1b[2J", "\u009b", "\u009d", "\x7f", "\x08", "\u202e"}
 
 var everyType = []event.Type{
 	event.OperationStarted, event.StepStarted, event.StepRetry, event.StepProgress, event.StepOutput, event.StepFinished, event.Note,
 }
 
-func steered(out string) (by []string) {
-	for _, s := range obeyed {
+func findControls(out string) (by []string) {
+	for _, s := range terminalControls {
 		if strings.Contains(out, s) {
 			by = append(by, s)
 		}
@@ -35,29 +35,29 @@ func steered(out string) (by []string) {
 	return by
 }
 
-// filled returns a value in which every text is steering, down to a depth.
-func filled(v reflect.Value, depth int) {
+// fillWithControls sets every text of a value to controlText, down to a depth.
+func fillWithControls(v reflect.Value, depth int) {
 	if depth == 0 || !v.CanSet() {
 		return
 	}
 	switch v.Kind() {
 	case reflect.String:
-		v.SetString(steering)
+		v.SetString(controlText)
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		filled(v.Elem(), depth-1)
+		fillWithControls(v.Elem(), depth-1)
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		filled(v.Index(0), depth-1)
+		fillWithControls(v.Index(0), depth-1)
 	case reflect.Map:
 		if v.Type().Key().Kind() != reflect.String {
 			return
 		}
 		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
-		filled(key, depth-1)
-		filled(value, depth-1)
+		fillWithControls(key, depth-1)
+		fillWithControls(value, depth-1)
 		v.Set(reflect.MakeMap(v.Type()))
 		v.SetMapIndex(key, value)
 	case reflect.Struct:
@@ -65,14 +65,14 @@ func filled(v reflect.Value, depth int) {
 			return
 		}
 		for i := range v.NumField() {
-			filled(v.Field(i), depth-1)
+			fillWithControls(v.Field(i), depth-1)
 		}
 	}
 }
 
-func hostile[T any]() *T {
+func newHostileValue[T any]() *T {
 	v := new(T)
-	filled(reflect.ValueOf(v).Elem(), 8)
+	fillWithControls(reflect.ValueOf(v).Elem(), 8)
 	return v
 }
 
@@ -80,31 +80,41 @@ func hostile[T any]() *T {
 // controls the terminal.
 func TestViews_EscapeControlsInEveryField(t *testing.T) {
 	now := time.Unix(0, 0).UTC()
-	said := hostile[event.Event]()
-	ending := hostile[Ending]()
+	said := newHostileValue[event.Event]()
+	ending := newHostileValue[Ending]()
 	for name, show := range map[string]func(io.Writer, Style) error{
-		"info": func(w io.Writer, s Style) error { return WriteInfo(w, hostile[lifecycle.Info](), now, s) },
+		"info": func(w io.Writer, s Style) error { return WriteInfo(w, newHostileValue[lifecycle.Info](), now, s) },
 		"certificates": func(w io.Writer, s Style) error {
-			return WriteCertificates(w, hostile[lifecycle.Certificates](), now, s)
+			return WriteCertificates(w, newHostileValue[lifecycle.Certificates](), now, s)
 		},
-		"copies":   func(w io.Writer, s Style) error { return WriteCopies(w, hostile[lifecycle.CopyReport](), now, s) },
-		"members":  func(w io.Writer, s Style) error { return WriteEtcdMembers(w, hostile[lifecycle.EtcdReport](), s) },
-		"health":   func(w io.Writer, s Style) error { return WriteEtcdHealth(w, hostile[lifecycle.EtcdReport](), s) },
-		"snapshot": func(w io.Writer, s Style) error { return WriteSnapshot(w, hostile[lifecycle.SnapshotInfo](), s) },
+		"copies": func(w io.Writer, s Style) error {
+			return WriteCopies(w, newHostileValue[lifecycle.CopyReport](), now, s)
+		},
+		"members": func(w io.Writer, s Style) error {
+			return WriteEtcdMembers(w, newHostileValue[lifecycle.EtcdReport](), s)
+		},
+		"health": func(w io.Writer, s Style) error {
+			return WriteEtcdHealth(w, newHostileValue[lifecycle.EtcdReport](), s)
+		},
+		"snapshot": func(w io.Writer, s Style) error {
+			return WriteSnapshot(w, newHostileValue[lifecycle.SnapshotInfo](), s)
+		},
 		"snapshots": func(w io.Writer, _ Style) error {
-			return WriteSnapshots(w, []lifecycle.SnapshotInfo{*hostile[lifecycle.SnapshotInfo]()}, now, false)
+			return WriteSnapshots(w, []lifecycle.SnapshotInfo{*newHostileValue[lifecycle.SnapshotInfo]()}, now, false)
 		},
-		"schedule": func(w io.Writer, s Style) error { return WriteScheduled(w, hostile[lifecycle.Scheduled](), now, s) },
-		"drill":    func(w io.Writer, s Style) error { return WriteDrill(w, hostile[lifecycle.DrillReport](), s) },
-		"a table":  func(w io.Writer, _ Style) error { return WriteTable(w, nil, [][]string{{steering}}) },
-		"a line":   func(w io.Writer, _ Style) error { _, err := io.WriteString(w, steering+"\n"); return err },
+		"schedule": func(w io.Writer, s Style) error {
+			return WriteScheduled(w, newHostileValue[lifecycle.Scheduled](), now, s)
+		},
+		"drill":   func(w io.Writer, s Style) error { return WriteDrill(w, newHostileValue[lifecycle.DrillReport](), s) },
+		"a table": func(w io.Writer, _ Style) error { return WriteTable(w, nil, [][]string{{controlText}}) },
+		"a line":  func(w io.Writer, _ Style) error { _, err := io.WriteString(w, controlText+"\n"); return err },
 	} {
 		for _, style := range []Style{{}, {Colour: true, Unicode: true}} {
 			var b bytes.Buffer
 			if err := show(style.Writer(&b), style); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			if by := steered(b.String()); len(by) > 0 || b.Len() == 0 {
+			if by := findControls(b.String()); len(by) > 0 || b.Len() == 0 {
 				t.Errorf("%s: %q is in %q", name, by, b.String())
 			}
 		}
@@ -115,8 +125,8 @@ func TestViews_EscapeControlsInEveryField(t *testing.T) {
 		"failed":      func(w io.Writer, s Style) { ending.Style = s; ending.Failed(w) },
 		"paused":      func(w io.Writer, s Style) { ending.Style = s; ending.Paused(w) },
 		"onward":      func(w io.Writer, s Style) { ending.Style = s; ending.Onward(w) },
-		"diagnostics": func(w io.Writer, s Style) { WriteDiagnostics(w, diag.List{*hostile[diag.Diagnostic]()}, s) },
-		"plan":        func(w io.Writer, s Style) { _ = WritePlan(w, hostile[plan.Plan](), false, s) },
+		"diagnostics": func(w io.Writer, s Style) { WriteDiagnostics(w, diag.List{*newHostileValue[diag.Diagnostic]()}, s) },
+		"plan":        func(w io.Writer, s Style) { _ = WritePlan(w, newHostileValue[plan.Plan](), false, s) },
 		"plain": func(w io.Writer, s Style) {
 			v := NewPlain(w, Options{Style: s, Debug: true})
 			for _, typ := range everyType {
@@ -135,14 +145,14 @@ func TestViews_EscapeControlsInEveryField(t *testing.T) {
 		},
 		"hosts": func(w io.Writer, s Style) {
 			p := NewPrefixedOutput([]string{"w1"}, s, true).NewWriter(w, "w1")
-			_, _ = io.WriteString(p, steering+"\r\n")
+			_, _ = io.WriteString(p, controlText+"\r\n")
 			_ = p.Close()
 		},
 	} {
 		for _, style := range []Style{{}, {Colour: true, Unicode: true}} {
 			var b bytes.Buffer
 			show(&b, style)
-			if by := steered(b.String()); len(by) > 0 {
+			if by := findControls(b.String()); len(by) > 0 {
 				t.Errorf("%s: %q is in %q", name, by, b.String())
 			}
 		}
@@ -175,7 +185,7 @@ func TestStyle_KeepsOnlyOwnColours(t *testing.T) {
 // TestJSON_EscapesControls: JSON and YAML contain the same text, without control
 // characters.
 func TestJSON_EscapesControls(t *testing.T) {
-	value := map[string]string{"text": steering + "\U000e0001 …"}
+	value := map[string]string{"text": controlText + "\U000e0001 …"}
 	for _, f := range []Format{JSON, YAML} {
 		for name, write := range map[string]func(io.Writer, Format, any) error{"item": WriteItem, "data": WriteData} {
 			var b bytes.Buffer
@@ -183,7 +193,7 @@ func TestJSON_EscapesControls(t *testing.T) {
 				t.Fatal(err)
 			}
 			out := strings.ReplaceAll(b.String(), "\u202e", "") // steers the reader, not the terminal
-			if by := steered(out); len(by) > 0 {
+			if by := findControls(out); len(by) > 0 {
 				t.Errorf("%s as %s: %q is in %q", name, f, by, out)
 			}
 			if f == JSON {

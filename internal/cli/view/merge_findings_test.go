@@ -32,8 +32,10 @@ func TestDiagnostics_MergesFindingsOfHosts(t *testing.T) {
 		name, want string
 		list       diag.List
 	}{
-		{"one host", "error: w1: 10.0.0.1:22 refuses connections [host-unreachable]\n    hint: is sshd running there, and on that port?\n",
-			diag.List{refuses(1)}},
+		{
+			"one host", "error: w1: 10.0.0.1:22 refuses connections [host-unreachable]\n    hint: is sshd running there, and on that port?\n",
+			diag.List{refuses(1)},
+		},
 		{
 			"two hosts", "error: w1, w2: its address refuses connections [host-unreachable]\n    hint: is sshd running there, and on that port?\n",
 			diag.List{refuses(1), refuses(2)},
@@ -73,8 +75,10 @@ func TestPlain_OmitsStatesOfManyHosts(t *testing.T) {
 	v.Emit(event.Event{Type: event.OperationStarted, Time: epoch})
 	for _, task := range []string{"swap", "runtime"} {
 		for i := range hosts {
-			v.Emit(event.Event{Type: event.StepFinished, Task: task, Title: task, Host: fmt.Sprintf("w%d", i),
-				Outcome: event.Cancelled, Time: epoch})
+			v.Emit(event.Event{
+				Type: event.StepFinished, Task: task, Title: task, Host: fmt.Sprintf("w%d", i),
+				Outcome: event.Cancelled, Time: epoch,
+			})
 		}
 	}
 	v.Close()

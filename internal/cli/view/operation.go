@@ -12,6 +12,8 @@ import (
 	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
+// WriteOperation writes an operation with its steps, the slowest steps, the failures and
+// the next command.
 func WriteOperation(w io.Writer, o *v1alpha1.Operation, h *History) error {
 	for _, line := range [][2]string{
 		{"Operation", o.Name},

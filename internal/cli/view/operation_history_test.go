@@ -29,8 +29,10 @@ func TestCriticalPath_FollowsThePreviousSteps(t *testing.T) {
 		want   []PathStep
 		text   []string // parts of what is printed
 	}{
-		{name: "nothing has ended", events: []event.Event{at(0, begun)}, want: []PathStep{},
-			text: []string{"No step of operation op-1 has ended."}},
+		{
+			name: "nothing has ended", events: []event.Event{at(0, begun)}, want: []PathStep{},
+			text: []string{"No step of operation op-1 has ended."},
+		},
 		{
 			name: "the slower of two hosts decides",
 			events: []event.Event{

@@ -27,18 +27,18 @@ func (s *screen) Write(b []byte) (int, error) {
 			if end < 0 {
 				s.t.Fatalf("an escape sequence is split: %q", text)
 			}
-			s.escape(text[2:2+end], text[2+end])
+			s.applySequence(text[2:2+end], text[2+end])
 			text = text[3+end:]
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(text)
 		text = text[n:]
-		s.rune(r)
+		s.putRune(r)
 	}
 	return len(b), nil
 }
 
-func (s *screen) escape(arg string, final byte) {
+func (s *screen) applySequence(arg string, final byte) {
 	switch {
 	case final == 'm':
 	case final == 'A':
@@ -48,10 +48,10 @@ func (s *screen) escape(arg string, final byte) {
 		}
 		s.row = max(s.row-n, max(0, len(s.lines)-s.rows)) // never above the top
 	case final == 'K' && arg == "":
-		s.at(s.row)
+		s.ensureRow(s.row)
 		s.lines[s.row] = s.lines[s.row][:min(s.col, len(s.lines[s.row]))]
 	case final == 'J' && arg == "":
-		s.at(s.row)
+		s.ensureRow(s.row)
 		s.lines = s.lines[:s.row+1]
 		s.lines[s.row] = s.lines[s.row][:min(s.col, len(s.lines[s.row]))]
 	case arg == "?25" && (final == 'l' || final == 'h'):
@@ -61,11 +61,11 @@ func (s *screen) escape(arg string, final byte) {
 	}
 }
 
-func (s *screen) rune(r rune) {
+func (s *screen) putRune(r rune) {
 	switch {
 	case r == '\n':
 		s.row, s.col = s.row+1, 0
-		s.at(s.row)
+		s.ensureRow(s.row)
 	case r == '\r':
 		s.col = 0
 	case r < ' ':
@@ -74,7 +74,7 @@ func (s *screen) rune(r rune) {
 		if s.col == s.columns {
 			s.row, s.col = s.row+1, 0
 		}
-		s.at(s.row)
+		s.ensureRow(s.row)
 		for len(s.lines[s.row]) <= s.col {
 			s.lines[s.row] = append(s.lines[s.row], ' ')
 		}
@@ -83,7 +83,7 @@ func (s *screen) rune(r rune) {
 	}
 }
 
-func (s *screen) at(row int) {
+func (s *screen) ensureRow(row int) {
 	for len(s.lines) <= row {
 		s.lines = append(s.lines, nil)
 	}

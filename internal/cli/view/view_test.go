@@ -84,7 +84,7 @@ func newLiveTest(t *testing.T, p *plan.Plan, columns, rows int, style Style) *li
 	return s
 }
 
-func (s *liveTest) play(events []event.Event) {
+func (s *liveTest) emitEvents(events []event.Event) {
 	for _, e := range events {
 		s.now = e.Time
 		s.view.Emit(e)
@@ -97,7 +97,7 @@ func TestLive_ShowsAnOperation(t *testing.T) {
 	s := newLiveTest(t, p, 80, 24, Style{Unicode: true})
 	var b strings.Builder
 	for i, e := range events {
-		s.play([]event.Event{e})
+		s.emitEvents([]event.Event{e})
 		switch i {
 		case 2, 14, 20, 23:
 			fmt.Fprintf(&b, "===== at %s\n%s", Duration(s.now.Sub(epoch)), s.screen)
@@ -122,7 +122,7 @@ func TestLive_SumsUpHostsThatDoNotFit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, events := many(tc.n, tc.k)
 			s := newLiveTest(t, p, tc.columns, tc.rows, Style{Unicode: true})
-			s.play(events)
+			s.emitEvents(events)
 			golden.Check(t, "testdata/"+name, s.screen.String())
 			if n := len(s.view.block); n > tc.rows {
 				t.Errorf("%d lines on %d rows", n, tc.rows)
@@ -161,7 +161,7 @@ func TestLive_ShortensLongNames(t *testing.T) {
 		}
 		for _, unicode := range []bool{true, false} {
 			s := newLiveTest(t, p, width, 24, Style{Unicode: unicode})
-			s.play(events)
+			s.emitEvents(events)
 			fmt.Fprintf(&b, "===== %d columns, unicode %v\n%s", width, unicode, s.screen)
 		}
 	}
@@ -191,7 +191,7 @@ func TestLive_ShowsProgressOfABuild(t *testing.T) {
 	for _, width := range []int{110, 60} {
 		s := newLiveTest(t, p, width, 24, Style{Unicode: true})
 		for i, e := range events {
-			s.play([]event.Event{e})
+			s.emitEvents([]event.Event{e})
 			if e.Type == event.StepProgress {
 				fmt.Fprintf(&b, "===== %d columns, event %d\n%s", width, i, s.screen)
 			}
@@ -213,7 +213,7 @@ func TestLive_ShowsStatesBeforeAnOperation(t *testing.T) {
 	note := func(ms int, host, message string) event.Event {
 		return event.Event{Type: event.Note, Host: host, Message: message, Time: epoch.Add(time.Duration(ms) * time.Millisecond)}
 	}
-	s.play([]event.Event{
+	s.emitEvents([]event.Event{
 		note(0, "w1", "connecting"), note(1, "w2", "connecting"), note(500, "w1", "connected"), note(600, "", "building the bundle"),
 	})
 	want := `   0.6s  -  building the bundle
@@ -233,7 +233,7 @@ preparing  0.6s
 func TestLive_RedrawsAfterResize(t *testing.T) {
 	p, events := newDemoOperation()
 	s := newLiveTest(t, p, 100, 24, Style{})
-	s.play(events[:15])
+	s.emitEvents(events[:15])
 	s.screen.resize(40)
 	s.view.drawFrame()
 	s.screen.resize(120)
@@ -247,7 +247,7 @@ func TestLive_RedrawsAfterResize(t *testing.T) {
 func TestLive_ShowsWrittenTextAboveTheBlock(t *testing.T) {
 	p, events := newDemoOperation()
 	s := newLiveTest(t, p, 60, 24, Style{})
-	s.play(events[:3])
+	s.emitEvents(events[:3])
 	fmt.Fprint(s.view, "half a ")
 	s.view.drawFrame()
 	fmt.Fprint(s.view, "line\nand the rest")
