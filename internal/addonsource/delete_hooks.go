@@ -51,8 +51,8 @@ func (f Farewell) Pack() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Unpack reads the output of Pack. Its size is limited, because the content of a Secret
-// in the cluster may have been changed.
+// Unpack decodes the stored form of hooks. Its size is limited, because the content of a
+// Secret in the cluster may have been changed.
 func Unpack(raw []byte) (f Farewell, err error) {
 	z, err := gzip.NewReader(bytes.NewReader(raw))
 	if err != nil {

@@ -135,7 +135,7 @@ func Place(cluster string, taken time.Time, encrypted bool) string {
 
 var places = regexp.MustCompile(`^(.+)-([0-9]{8}-[0-9]{6})\.tar(\.age)?$`)
 
-// Placed parses a file name of Place. ok reports whether it is one.
+// Placed parses the file name of a set. ok reports whether it is one.
 func Placed(file string) (cluster string, taken time.Time, encrypted, ok bool) {
 	m := places.FindStringSubmatch(file)
 	if m == nil {

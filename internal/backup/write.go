@@ -44,8 +44,8 @@ func shownKey(key string) string {
 // killed writer left.
 const Parts = ".slipway-backup-*"
 
-// Write writes a set atomically to a file that must not exist yet. The file is synced when
-// Write returns. See Stream for the parameters.
+// Write writes a set atomically to a file that must not exist yet. The file is synced
+// when Write returns. The parameters are the same as for a set in a stream.
 func Write(to string, set *Set, small []Content, snapshot string, by Keys) (err error) {
 	if _, err := os.Lstat(to); err == nil {
 		return newError(Exists, "%s already exists", to)

@@ -161,7 +161,8 @@ func writeNew(path string, mode os.FileMode, data []byte) error {
 	return nil
 }
 
-// ReadSigningKey reads a private key: PEM with PKCS #8, as Keygen and openssl write it.
+// ReadSigningKey reads a private key: PEM with PKCS #8, as this package and openssl write
+// it.
 func ReadSigningKey(path string) (SigningKey, error) {
 	const hint = "give the file NAME.key that `slipway bundle keygen NAME` created"
 	data, err := bounded.ReadArgument(path, bounded.Argument)

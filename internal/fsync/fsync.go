@@ -21,7 +21,7 @@ func Dir(path string) error {
 	return syncAndClose(d)
 }
 
-// Root is Dir for a directory below root.
+// Root writes the names in a directory below root to disk.
 func Root(root *os.Root, name string) error {
 	d, err := root.Open(name)
 	if err != nil {

@@ -51,7 +51,8 @@ type Client struct {
 	dynamic dynamic.Interface
 	kinds   *kinds
 	server  *url.URL
-	// first is the first pause of Until; it doubles each time, up to interval.
+	// first is the first pause between two checks while waiting. It doubles each time, up
+	// to interval.
 	first, interval time.Duration
 }
 

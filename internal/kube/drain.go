@@ -206,7 +206,7 @@ func (c *Client) Cordon(ctx context.Context, node string) error {
 // created, or lost their controller, after the check of the node.
 type BlockedError struct {
 	Node string
-	Pods []string // one line each, as in Draining
+	Pods []string // one line each
 }
 
 func (e *BlockedError) Error() string {

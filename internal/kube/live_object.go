@@ -31,8 +31,8 @@ func (c *Client) Live(ctx context.Context, obj *unstructured.Unstructured) (*uns
 	return obj, nil
 }
 
-// DeleteLive deletes exactly the object that Live returned, and waits until it is gone. It
-// does not delete a new object with the same name.
+// DeleteLive deletes exactly the live object that was read, and waits until it is gone.
+// It does not delete a new object with the same name.
 func (c *Client) DeleteLive(ctx context.Context, live *unstructured.Unstructured) error {
 	var still *metav1.Preconditions
 	if uid := live.GetUID(); uid != "" {

@@ -78,7 +78,8 @@ func (c *Client) Crowded(ctx context.Context, w Spreading, joined string) (bool,
 	return len(more) > 0, err
 }
 
-// podsToMove returns the pods that must move: all but one, if they are Crowded.
+// podsToMove returns the pods that must move: all but one, if all are on one node
+// although another node accepts pods.
 func (c *Client) podsToMove(ctx context.Context, w Spreading, joined string) ([]corev1.Pod, error) {
 	p, err := c.readPlacement(ctx, w)
 	if err != nil || p.replicas < 2 || len(p.nodes) != 1 || len(p.pods) < 2 {
@@ -94,7 +95,8 @@ func (c *Client) podsToMove(ctx context.Context, w Spreading, joined string) ([]
 	return p.pods[1:], nil
 }
 
-// takesPods reports whether a node accepts the pods of a Spreading.
+// takesPods reports whether a node accepts pods that tolerate the taint of control
+// planes.
 func takesPods(n *corev1.Node) bool {
 	return State(n).Ready && !n.Spec.Unschedulable && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		evicts := t.Effect == corev1.TaintEffectNoExecute && t.Key == corev1.TaintNodeNotReady // pods tolerate it for a while
@@ -102,8 +104,9 @@ func takesPods(n *corev1.Node) bool {
 	})
 }
 
-// Spread deletes the pods that must move if they are Crowded, and waits until others are
-// ready in their place. It does not wait for the end of the deleted pods.
+// Spread deletes all pods but one if all are on one node although another node accepts
+// pods. It waits until other pods are ready in their place, and does not wait for the end
+// of the deleted pods.
 func (c *Client) Spread(ctx context.Context, w Spreading, joined string, progress func(string)) error {
 	old, err := c.podsToMove(ctx, w, joined)
 	if err != nil || len(old) == 0 {

@@ -38,13 +38,13 @@ func (w Workload) CanRestart() bool {
 // by the API's clock, and hold data from their creation; each once, sorted.
 type Holders func(ctx context.Context, before time.Time) ([]Workload, error)
 
-// HoldTokens finds workloads that hold service account tokens. It is a Holders function.
+// HoldTokens finds workloads that hold service account tokens.
 func (c *Client) HoldTokens(ctx context.Context, before time.Time) ([]Workload, error) {
 	return c.workloadsBefore(ctx, before, holdsToken)
 }
 
 // HoldAuthorities finds workloads that hold the CA of the API servers: it comes with each
-// token, and some pods have it without a token. It is a Holders function.
+// token, and some pods have it without a token.
 func (c *Client) HoldAuthorities(ctx context.Context, before time.Time) ([]Workload, error) {
 	return c.workloadsBefore(ctx, before, func(p *corev1.Pod) bool { return holdsToken(p) || holdsRootCA(p) })
 }

@@ -32,8 +32,8 @@ func (c *Client) Saying(ctx context.Context, says func(text []byte) bool) ([]str
 	return c.objectsWithText(ctx, maySay, says)
 }
 
-// Keeping is Saying for ConfigMaps and Secrets only: the other kinds contain trusted CAs,
-// but no certificates that a client or server presents.
+// Keeping returns only ConfigMaps and Secrets with a text. The other kinds contain
+// trusted CAs, but no certificates that a client or server presents.
 func (c *Client) Keeping(ctx context.Context, says func(text []byte) bool) ([]string, error) {
 	return c.objectsWithText(ctx, []schema.GroupVersionResource{configMaps, secrets}, says)
 }

@@ -28,7 +28,8 @@ const takenFormat = "20060102-150405"
 // parts are unambiguous.
 type Name struct {
 	Cluster string
-	// ID distinguishes clusters with the same name: see IDOf.
+	// ID distinguishes clusters with the same name. It is the start of the digest of the
+	// CA certificate.
 	ID string
 	// Host is the host that took the snapshot, Taken the time when it began, and Revision
 	// the etcd revision.
